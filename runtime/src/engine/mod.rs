@@ -1,0 +1,8 @@
+//! The engine: takes requests, schedules, runs the model, samples, sends tokens.
+
+mod event;
+mod request;
+mod sampling;
+
+pub use event::{Event, FinishReason, MAX_TOP_LOGPROBS, TokenEvent};
+pub use request::{Request, SamplingParams};

@@ -1,0 +1,10 @@
+//! The runtime of trail-rt: models, tokenizer, paged KV cache, CPU backend and engine.
+//!
+//! The packet's path, one module per stage:
+//! [`text`] -> [`engine`] (queue, schedule, sample) -> [`cpu`] (forward) -> [`engine`] -> [`text`].
+//! [`model`] is what a model *is*; it knows nothing of how it is run.
+
+pub mod batch;
+pub mod cpu;
+pub mod engine;
+pub mod model;

@@ -1,0 +1,123 @@
+//! Model configuration: the shapes and constants of a Llama-family model.
+
+/// Families whose forward pass is the Llama one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Architecture {
+    /// Llama 2, 3, 3.1, 3.2, and Vicuna, which has Llama 2's shape.
+    Llama,
+    /// Mistral: Llama with an optional sliding window.
+    Mistral,
+    /// Ministral: Mistral with a window per layer.
+    Ministral,
+}
+
+/// How rotary frequencies are stretched beyond the trained context.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum RopeScaling {
+    /// Plain RoPE.
+    None,
+    /// Position interpolation: every frequency divided by `factor`.
+    Linear {
+        /// The stretch, > 0.
+        factor: f64,
+    },
+    /// Llama 3.1's piecewise stretch: low frequencies divided, high ones kept, between them a ramp.
+    Llama3 {
+        /// The stretch of the low frequencies.
+        factor: f64,
+        /// Wavelengths above `original_context / low_freq_factor` are stretched.
+        low_freq_factor: f64,
+        /// Wavelengths below `original_context / high_freq_factor` are kept.
+        high_freq_factor: f64,
+        /// The context the model was first trained with, tokens.
+        original_context: f64,
+    },
+}
+
+/// Rotary position embedding.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RopeConfig {
+    /// Base of the frequencies.
+    pub theta: f64,
+    /// Stretching beyond the trained context.
+    pub scaling: RopeScaling,
+}
+
+/// Shapes and constants of a model.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ModelConfig {
+    /// The family.
+    pub architecture: Architecture,
+    /// Residual stream width d.
+    pub hidden_size: usize,
+    /// Width of the MLP's inner layer.
+    pub intermediate_size: usize,
+    /// Transformer blocks.
+    pub num_layers: usize,
+    /// Query heads.
+    pub num_heads: usize,
+    /// Key/value heads; divides `num_heads`.
+    pub num_kv_heads: usize,
+    /// Width of one head; even. `num_heads * head_dim` need not equal `hidden_size`.
+    pub head_dim: usize,
+    /// Rows of the embedding table.
+    pub vocab_size: usize,
+    /// Longest context, tokens.
+    pub max_context: usize,
+    /// RMSNorm's epsilon.
+    pub rms_norm_eps: f32,
+    /// Rotary position embedding.
+    pub rope: RopeConfig,
+    /// Sliding window of each layer in tokens (a token attends to itself and `window - 1` before it);
+    /// `None` attends to all. `[num_layers]`.
+    pub windows: Vec<Option<usize>>,
+    /// Whether the output projection is the embedding table.
+    pub tie_word_embeddings: bool,
+    /// Beginning-of-sequence token, where the config names one.
+    pub bos_token: Option<u32>,
+    /// End-of-sequence tokens.
+    pub eos_tokens: Vec<u32>,
+}
+
+impl ModelConfig {
+    /// Rows of the query projection.
+    pub fn q_size(&self) -> usize {
+        self.num_heads * self.head_dim
+    }
+
+    /// Rows of the key (and of the value) projection.
+    pub fn kv_size(&self) -> usize {
+        self.num_kv_heads * self.head_dim
+    }
+
+    /// Rotary inverse frequencies, scaled: `[head_dim / 2]`, in f64 radians per token.
+    pub fn inverse_frequencies(&self) -> Vec<f64> {
+        let half = self.head_dim / 2;
+        (0..half)
+            .map(|i| {
+                let freq = self.rope.theta.powf(-(i as f64) / half as f64);
+                scale_frequency(freq, self.rope.scaling)
+            })
+            .collect()
+    }
+}
+
+/// Stretches one inverse frequency as `scaling` says (the llama3 rule as in the Llama 3.1 release).
+fn scale_frequency(freq: f64, scaling: RopeScaling) -> f64 {
+    match scaling {
+        RopeScaling::None => freq,
+        RopeScaling::Linear { factor } => freq / factor,
+        RopeScaling::Llama3 { factor, low_freq_factor, high_freq_factor, original_context } => {
+            let wavelength = 2.0 * std::f64::consts::PI / freq;
+            if wavelength < original_context / high_freq_factor {
+                freq
+            } else if wavelength > original_context / low_freq_factor {
+                freq / factor
+            } else {
+                let smooth = (original_context / wavelength - low_freq_factor)
+                    / (high_freq_factor - low_freq_factor);
+                (1.0 - smooth) * freq / factor + smooth * freq
+            }
+        }
+    }
+}

@@ -1,0 +1,2 @@
+//! The `trail-rt` command line.
+fn main() {}
