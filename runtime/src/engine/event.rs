@@ -1,8 +1,5 @@
 //! What a caller hears back.
 
-/// Most alternatives that can be reported beside a chosen token (OpenAI's limit).
-pub const MAX_TOP_LOGPROBS: usize = 20;
-
 /// Why an answer ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FinishReason {
@@ -28,34 +25,34 @@ impl FinishReason {
     }
 }
 
-/// One generated token.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct TokenEvent {
-    /// The token.
-    pub id: u32,
-    /// Natural-log probability of the token under the model (before temperature and truncation).
-    pub logprob: f32,
-    /// The most likely tokens and their log-probabilities, best first; the first `num_top` are valid.
-    pub top: [(u32, f32); MAX_TOP_LOGPROBS],
-    /// Valid entries of `top`.
-    pub num_top: u8,
-}
-
 /// What happens to a request, in order.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Event {
+    /// One of the most likely tokens at the next position, where asked for: they come best first,
+    /// before the [`Event::Token`] that was chosen there.
+    Alternative {
+        /// The token.
+        id: u32,
+        /// Natural-log probability under the model (before penalties, temperature and truncation).
+        logprob: f32,
+    },
     /// A token was generated. A stop or end-of-sequence token is reported too, before `Finished`.
-    Token(TokenEvent),
-    /// A new prediction: expected tokens still to come after `generated` tokens.
+    Token {
+        /// The token.
+        id: u32,
+        /// Natural-log probability under the model (before penalties, temperature and truncation).
+        logprob: f32,
+    },
+    /// A new prediction from the probe.
     Prediction {
-        /// Tokens generated when the activation was tapped.
+        /// Tokens generated when the activation was tapped; 0 for the prompt.
         generated: u32,
-        /// Expected remaining tokens.
+        /// Expected tokens still to come at that point.
         remaining: f32,
     },
-    /// The request lost its place; it keeps its tokens and will go on.
+    /// The request lost its place in the batch; it keeps its tokens and will go on.
     Preempted {
-        /// Whether its KV blocks were freed, so that they must be recomputed.
+        /// Whether its KV blocks were freed, so that they must be computed again.
         evicted: bool,
     },
     /// The last event.

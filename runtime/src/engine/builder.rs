@@ -1,0 +1,266 @@
+//! Putting an engine together.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Instant;
+
+use trail_probe::{Predictor, Probe};
+use trail_scheduler::{Scheduler, SchedulerConfig};
+
+use super::Engine;
+use super::core::Core;
+use super::doors::Doors;
+use super::forecast::Forecast;
+use super::policy::{Needs, PolicyKind};
+use super::sampling::Sampler;
+use super::stats::Counters;
+use crate::batch::{BLOCK_TOKENS, Batch};
+use crate::cpu::{CpuBackend, CpuOptions, Isa};
+use crate::model::Model;
+
+/// Rows of one forward pass, unless said otherwise.
+pub const DEFAULT_TOKEN_BUDGET: usize = 512;
+/// Sequences in one forward pass, unless said otherwise.
+pub const DEFAULT_SLOTS: usize = 8;
+/// Requests in the engine at once, running and waiting, unless said otherwise.
+pub const DEFAULT_MAX_REQUESTS: usize = 4096;
+
+/// Why an engine could not be built.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BuildError(pub String);
+
+impl fmt::Display for BuildError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for BuildError {}
+
+fn refuse<T>(why: impl Into<String>) -> Result<T, BuildError> {
+    Err(BuildError(why.into()))
+}
+
+/// Collects what an engine is made of. Every number has a default that suits the model.
+pub struct EngineBuilder {
+    model: Option<Arc<Model>>,
+    probe: Option<Probe>,
+    predictor: Option<Predictor>,
+    policy: PolicyKind,
+    slots: usize,
+    max_requests: usize,
+    token_budget: usize,
+    kv_blocks: Option<usize>,
+    threads: Option<usize>,
+    isa: Isa,
+}
+
+impl Default for EngineBuilder {
+    fn default() -> Self {
+        EngineBuilder {
+            model: None,
+            probe: None,
+            predictor: None,
+            policy: PolicyKind::Fcfs,
+            slots: DEFAULT_SLOTS,
+            max_requests: DEFAULT_MAX_REQUESTS,
+            token_budget: DEFAULT_TOKEN_BUDGET,
+            kv_blocks: None,
+            threads: None,
+            isa: Isa::Auto,
+        }
+    }
+}
+
+impl EngineBuilder {
+    /// The model; required.
+    pub fn model(mut self, model: Arc<Model>) -> Self {
+        self.model = Some(model);
+        self
+    }
+
+    /// The remaining-length probe; without one nothing is predicted.
+    pub fn probe(mut self, probe: Option<Probe>) -> Self {
+        self.probe = probe;
+        self
+    }
+
+    /// The prompt-only predictor, the source of `r` where there is one.
+    pub fn predictor(mut self, predictor: Option<Predictor>) -> Self {
+        self.predictor = predictor;
+        self
+    }
+
+    /// The policy; default `fcfs`.
+    pub fn policy(mut self, policy: PolicyKind) -> Self {
+        self.policy = policy;
+        self
+    }
+
+    /// Sequences in one forward pass; default [`DEFAULT_SLOTS`].
+    pub fn slots(mut self, slots: usize) -> Self {
+        self.slots = slots;
+        self
+    }
+
+    /// Requests in the engine at once, running and waiting; default [`DEFAULT_MAX_REQUESTS`].
+    pub fn max_requests(mut self, max_requests: usize) -> Self {
+        self.max_requests = max_requests;
+        self
+    }
+
+    /// Rows (tokens) in one forward pass; default [`DEFAULT_TOKEN_BUDGET`].
+    pub fn token_budget(mut self, rows: usize) -> Self {
+        self.token_budget = rows;
+        self
+    }
+
+    /// KV blocks of 16 tokens; default: every running sequence at its longest, and half as much again
+    /// for paused ones, within 4 GiB.
+    pub fn kv_blocks(mut self, blocks: Option<usize>) -> Self {
+        self.kv_blocks = blocks;
+        self
+    }
+
+    /// Threads of the forward pass, the engine's own included; default: all cores.
+    pub fn threads(mut self, threads: Option<usize>) -> Self {
+        self.threads = threads;
+        self
+    }
+
+    /// Instruction set of the CPU kernels; default: the best that is safe to choose.
+    pub fn isa(mut self, isa: Isa) -> Self {
+        self.isa = isa;
+        self
+    }
+
+    /// Allocates everything and starts the engine's thread.
+    pub fn build(self) -> Result<Engine, BuildError> {
+        self.check()?;
+        let model = self.model.clone().ok_or_else(|| BuildError("no model was given".into()))?;
+        self.check_probe(&model)?;
+        let config = &model.config;
+        let kv_blocks = self.kv_blocks.unwrap_or_else(|| default_kv_blocks(&model, self.slots));
+        let backend = CpuBackend::new(
+            model.clone(),
+            CpuOptions {
+                threads: self.threads.unwrap_or_else(available_threads),
+                isa: self.isa,
+                max_rows: self.token_budget,
+                max_segments: self.slots,
+                num_blocks: kv_blocks,
+            },
+        )
+        .map_err(BuildError)?;
+        let scheduler_config = SchedulerConfig {
+            max_running: self.slots as u32,
+            max_requests: self.max_requests as u32,
+            token_budget: self.token_budget as u32,
+            num_blocks: kv_blocks as u32,
+            max_context: config.max_context as u32,
+            ..SchedulerConfig::default()
+        };
+        let scheduler = Scheduler::new(scheduler_config, self.policy.build())
+            .map_err(|error| BuildError(error.to_string()))?;
+        let doors = Arc::new(Doors::new(self.max_requests as u32));
+        let counters = Arc::new(Counters::default());
+        let start = Instant::now();
+        let max_blocks = self.slots * config.max_context.div_ceil(BLOCK_TOKENS);
+        let core = Core {
+            sampler: Sampler::new(config.vocab_size),
+            // A run can bring two rows: the prompt's mean, and the last row of a recompute.
+            forecast: self
+                .probe
+                .map(|probe| Forecast::new(probe, self.max_requests, 2 * self.slots)),
+            batch: Batch::with_capacity(self.token_budget, self.slots, max_blocks),
+            slots: (0..self.max_requests).map(|_| None).collect(),
+            sampled: Vec::with_capacity(self.slots),
+            ended: Vec::with_capacity(self.slots),
+            eos_tokens: config.eos_tokens.clone(),
+            doors: doors.clone(),
+            counters: counters.clone(),
+            step: 0,
+            start,
+            backend,
+            scheduler,
+        };
+        let thread = std::thread::Builder::new()
+            .name("trail-engine".into())
+            .spawn(move || core.run())
+            .map_err(|error| BuildError(format!("cannot start the engine's thread: {error}")))?;
+        Ok(Engine {
+            model,
+            predictor: self.predictor,
+            policy: self.policy,
+            kv_blocks,
+            doors,
+            counters,
+            start,
+            next_id: AtomicU64::new(0),
+            thread: Some(thread),
+        })
+    }
+
+    fn check(&self) -> Result<(), BuildError> {
+        if self.slots == 0 {
+            return refuse("slots is 0: at least one sequence must run");
+        }
+        if self.max_requests < self.slots {
+            return refuse(format!(
+                "max_requests is {}, slots {}: every running sequence is a request, so raise max_requests",
+                self.max_requests, self.slots
+            ));
+        }
+        if self.token_budget < self.slots {
+            return refuse(format!(
+                "token_budget is {}, slots {}: every running sequence needs one row, so raise token_budget",
+                self.token_budget, self.slots
+            ));
+        }
+        match self.policy.needs() {
+            Needs::Probe if self.probe.is_none() => refuse(
+                "policy trail needs a probe: give one with --probe FILE, put probe.safetensors beside the model, or choose --policy fcfs",
+            ),
+            Needs::Predictor if self.predictor.is_none() => refuse(
+                "policy sjf needs a prompt-only predictor: put predictor.safetensors beside the model, or choose --policy fcfs",
+            ),
+            _ => Ok(()),
+        }
+    }
+
+    fn check_probe(&self, model: &Model) -> Result<(), BuildError> {
+        let Some(probe) = &self.probe else { return Ok(()) };
+        if probe.head.d() != model.config.hidden_size {
+            return refuse(format!(
+                "the probe reads activations of width {}, the model's are {} wide: it was trained for another model",
+                probe.head.d(),
+                model.config.hidden_size
+            ));
+        }
+        if probe.layer >= model.config.num_layers {
+            return refuse(format!(
+                "the probe taps layer {}, the model has layers 0..={}: it was trained for another model",
+                probe.layer,
+                model.config.num_layers - 1
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// Cores this process may use.
+fn available_threads() -> usize {
+    std::thread::available_parallelism().map_or(1, |n| n.get())
+}
+
+/// Most bytes that the default cache takes.
+const DEFAULT_KV_BYTES: usize = 4 << 30;
+
+fn default_kv_blocks(model: &Model, slots: usize) -> usize {
+    let config = &model.config;
+    let per_sequence = config.max_context.div_ceil(BLOCK_TOKENS);
+    let block_bytes = BLOCK_TOKENS * config.num_layers * 2 * config.kv_size() * size_of::<f32>();
+    let wanted = per_sequence * slots * 3 / 2;
+    wanted.min((DEFAULT_KV_BYTES / block_bytes).max(1))
+}

@@ -1,0 +1,116 @@
+//! One request inside the engine.
+
+use std::sync::Arc;
+
+use crossbeam_channel::Sender;
+
+use super::event::{Event, FinishReason};
+use super::handle::Ticket;
+use super::request::Request;
+
+/// A request under way: its tokens, and the line back to its caller.
+///
+/// Built on the caller's thread with everything it will ever need, so that the step loop does not
+/// allocate for it.
+pub(super) struct Active {
+    pub(super) id: u64,
+    pub(super) request: Request,
+    /// Prompt, then output: capacity for all of it.
+    pub(super) tokens: Vec<u32>,
+    pub(super) prompt_len: usize,
+    /// Prompt-only prediction of the output length, tokens.
+    pub(super) initial_prediction: Option<f32>,
+    /// Refined predictions, `(generated, remaining)` at most one per token.
+    pub(super) predictions: Vec<(u32, f32)>,
+    /// When it was submitted, seconds since the engine's start.
+    pub(super) arrival_s: f64,
+    pub(super) ticket: Arc<Ticket>,
+    events: Sender<Event>,
+}
+
+/// Events a request can cause beside its tokens, predictions and alternatives: preemptions above this
+/// many are not told, `Finished` always is.
+const SPARE_EVENTS: usize = 64;
+
+impl Active {
+    /// The most events that must reach the caller of `request`.
+    pub(super) fn event_capacity(request: &Request) -> usize {
+        let per_token = 2 + usize::from(request.sampling.top_logprobs);
+        (request.max_tokens as usize + 1) * per_token + SPARE_EVENTS
+    }
+
+    pub(super) fn new(
+        id: u64,
+        request: Request,
+        initial_prediction: Option<f32>,
+        arrival_s: f64,
+        ticket: Arc<Ticket>,
+        events: Sender<Event>,
+    ) -> Self {
+        let max_tokens = request.max_tokens as usize;
+        let mut tokens = Vec::with_capacity(request.prompt.len() + max_tokens);
+        tokens.extend_from_slice(&request.prompt);
+        Active {
+            id,
+            prompt_len: request.prompt.len(),
+            tokens,
+            initial_prediction,
+            predictions: Vec::with_capacity(max_tokens + 1),
+            arrival_s,
+            ticket,
+            events,
+            request,
+        }
+    }
+
+    /// Output tokens so far.
+    pub(super) fn generated(&self) -> usize {
+        self.tokens.len() - self.prompt_len
+    }
+
+    /// Tells the caller. The channel holds every event that must arrive; a caller that is gone
+    /// cancels through its ticket.
+    pub(super) fn send(&self, event: Event) {
+        let room = SPARE_EVENTS / 2;
+        let optional = matches!(event, Event::Preempted { .. });
+        let full = self.events.capacity().is_some_and(|c| self.events.len() + room >= c);
+        if optional && full {
+            return;
+        }
+        let _ = self.events.try_send(event);
+        if let Some(notify) = &self.request.notify {
+            notify();
+        }
+    }
+
+    /// Tells the caller that this was all.
+    pub(super) fn finish(&self, reason: FinishReason) {
+        self.ticket.finish();
+        self.send(Event::Finished { reason });
+    }
+
+    /// Whether `token`, just generated, ends the answer, and why.
+    pub(super) fn ends_with(&self, token: u32, eos: &[u32]) -> Option<FinishReason> {
+        let stop = !self.request.ignore_eos
+            && (eos.contains(&token) || self.request.stop_tokens.contains(&token));
+        if stop {
+            Some(FinishReason::Stop)
+        } else if self.generated() >= self.request.max_tokens as usize {
+            Some(FinishReason::Length)
+        } else {
+            None
+        }
+    }
+
+    /// Sum of |predicted - true| remaining tokens over the refined predictions, and their number,
+    /// now that the true length is known.
+    pub(super) fn prediction_error(&self) -> (f64, u64) {
+        let length = self.generated() as f64;
+        let sum = self
+            .predictions
+            .iter()
+            .map(|&(generated, remaining)| (f64::from(remaining) - (length - f64::from(generated))).abs())
+            .sum();
+        (sum, self.predictions.len() as u64)
+    }
+}

@@ -1,0 +1,127 @@
+//! What the engine counts, readable from any thread at any time.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Upper bounds of the slack histogram, microseconds; the last bucket is open.
+pub const SLACK_BOUNDS_US: [u32; 12] =
+    [0, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 100_000];
+
+/// Counters as the engine's thread writes them.
+#[derive(Debug, Default)]
+pub(super) struct Counters {
+    pub(super) running: AtomicU64,
+    pub(super) waiting: AtomicU64,
+    pub(super) blocks_used: AtomicU64,
+    pub(super) steps: AtomicU64,
+    pub(super) prompt_tokens: AtomicU64,
+    pub(super) generated_tokens: AtomicU64,
+    pub(super) recomputed_tokens: AtomicU64,
+    pub(super) preemptions: AtomicU64,
+    pub(super) evictions: AtomicU64,
+    pub(super) finished: AtomicU64,
+    pub(super) predictions_fresh: AtomicU64,
+    pub(super) predictions_late: AtomicU64,
+    pub(super) prediction_errors: AtomicU64,
+    /// Sum of absolute prediction errors in thousandths of a token.
+    pub(super) prediction_error_millitokens: AtomicU64,
+    pub(super) slack_us: [AtomicU64; SLACK_BOUNDS_US.len()],
+    pub(super) step_ns: AtomicU64,
+}
+
+/// Adds to a counter. Relaxed: each counter stands for itself.
+pub(super) fn add(counter: &AtomicU64, amount: u64) {
+    counter.fetch_add(amount, Ordering::Relaxed);
+}
+
+/// Sets a gauge.
+pub(super) fn set(gauge: &AtomicU64, value: u64) {
+    gauge.store(value, Ordering::Relaxed);
+}
+
+fn get(counter: &AtomicU64) -> u64 {
+    counter.load(Ordering::Relaxed)
+}
+
+impl Counters {
+    /// Counts one step's slack between "predictions ready" and "step end".
+    pub(super) fn count_slack(&self, slack_us: u32) {
+        let bucket = SLACK_BOUNDS_US.iter().rposition(|&bound| slack_us >= bound).unwrap_or(0);
+        add(&self.slack_us[bucket], 1);
+    }
+
+    pub(super) fn snapshot(&self, num_blocks: u64) -> Stats {
+        Stats {
+            running: get(&self.running),
+            waiting: get(&self.waiting),
+            blocks_used: get(&self.blocks_used),
+            num_blocks,
+            steps: get(&self.steps),
+            prompt_tokens: get(&self.prompt_tokens),
+            generated_tokens: get(&self.generated_tokens),
+            recomputed_tokens: get(&self.recomputed_tokens),
+            preemptions: get(&self.preemptions),
+            evictions: get(&self.evictions),
+            finished: get(&self.finished),
+            predictions_fresh: get(&self.predictions_fresh),
+            predictions_late: get(&self.predictions_late),
+            prediction_errors: get(&self.prediction_errors),
+            prediction_error_sum: get(&self.prediction_error_millitokens) as f64 / 1e3,
+            slack_us: std::array::from_fn(|i| get(&self.slack_us[i])),
+            step_seconds: get(&self.step_ns) as f64 * 1e-9,
+        }
+    }
+}
+
+/// A snapshot of the engine's counters since its start. Fields are read one by one, while the engine
+/// goes on: they need not be of the same step.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Stats {
+    /// Requests in the last step's batch.
+    pub running: u64,
+    /// Requests in the engine that were not in the last step's batch.
+    pub waiting: u64,
+    /// KV blocks in use.
+    pub blocks_used: u64,
+    /// KV blocks in all.
+    pub num_blocks: u64,
+    /// Forward passes.
+    pub steps: u64,
+    /// Prompt tokens of the requests taken in.
+    pub prompt_tokens: u64,
+    /// Tokens generated.
+    pub generated_tokens: u64,
+    /// Tokens whose KV was computed again after an eviction.
+    pub recomputed_tokens: u64,
+    /// Times a running request lost its place in the batch.
+    pub preemptions: u64,
+    /// Times a request's KV blocks were taken from it.
+    pub evictions: u64,
+    /// Requests that ended, for whatever reason.
+    pub finished: u64,
+    /// Rows whose prediction was there when the next step was planned.
+    pub predictions_fresh: u64,
+    /// Rows whose prediction was not.
+    pub predictions_late: u64,
+    /// Predictions compared with the true remaining length, which is known once a request ended.
+    pub prediction_errors: u64,
+    /// Sum of their absolute errors, tokens.
+    pub prediction_error_sum: f64,
+    /// Steps by slack between "predictions ready" and "step end", bucketed by [`SLACK_BOUNDS_US`].
+    pub slack_us: [u64; SLACK_BOUNDS_US.len()],
+    /// Time spent in steps, seconds.
+    pub step_seconds: f64,
+}
+
+impl Stats {
+    /// Mean absolute error of the refined predictions, tokens; `None` before the first.
+    pub fn prediction_mae(&self) -> Option<f64> {
+        (self.prediction_errors > 0)
+            .then(|| self.prediction_error_sum / self.prediction_errors as f64)
+    }
+
+    /// Share of rows whose prediction was fresh; `None` without predictions.
+    pub fn fresh_share(&self) -> Option<f64> {
+        let all = self.predictions_fresh + self.predictions_late;
+        (all > 0).then(|| self.predictions_fresh as f64 / all as f64)
+    }
+}
