@@ -16,20 +16,20 @@
 use std::ops::Range;
 
 use crate::isa::Isa;
-use crate::kernel::{Product, multiply_add};
+use crate::kernel::{DEPTH_MAX, Product, ROW_LINES, multiply_add};
 use crate::line::{LANES, Line, ZERO, floats_mut};
-use crate::partials::{INPUT_STRIDE, Partials, Region};
+use crate::partials::{Partials, Region};
 use crate::softmax::softmax;
 use crate::weights::Weights;
 
 /// Rows of one task: a block of activations (102 KiB) and of hidden units (48 KiB) stay in L2 together.
 pub const ROW_BLOCK: usize = 96;
 
-/// Values of k between two visits to the accumulators in memory: a panel of weights (16 KiB) stays in L1.
-pub(crate) const K_BLOCK: usize = 256;
+/// Inputs between two visits to the sums in memory.
+const K_BLOCK: usize = DEPTH_MAX;
 
 /// Panels of 16 hidden units in a task's chunk: 128 units.
-pub(crate) const CHUNK_PANELS: usize = 8;
+const CHUNK_PANELS: usize = 8;
 
 /// The MLP with its weights packed for the kernels. Immutable, shared by all threads.
 pub struct Head {
@@ -148,8 +148,8 @@ impl Head {
     fn hidden_chunk(&self, chunk: usize, activations: &[f32], region: &mut Region) {
         let panels = self.chunk_panels(chunk);
         let rows = activations.len() / self.d;
-        let hidden = &mut region.hidden[..rows * CHUNK_PANELS];
-        for row in hidden.chunks_exact_mut(CHUNK_PANELS) {
+        let hidden = &mut region.hidden[..rows * ROW_LINES];
+        for row in hidden.chunks_exact_mut(ROW_LINES) {
             row[..panels.len()].copy_from_slice(&self.hidden_bias[panels.clone()]);
         }
         // Chunks before this one are full, and so are this chunk's K blocks before the current one.
@@ -164,14 +164,13 @@ impl Head {
                     depth,
                     panels: panels.len(),
                     a: &region.inputs,
-                    a_stride: INPUT_STRIDE,
                     b: &weights[panels.len() * k..panels.len() * (k + depth)],
                     c: hidden,
-                    c_stride: CHUNK_PANELS,
+                    c_stride: ROW_LINES,
                 },
             );
         }
-        for line in hidden {
+        for line in hidden.chunks_exact_mut(ROW_LINES).flat_map(|row| &mut row[..CHUNK_PANELS]) {
             // Not f32::max, which would turn NaN into 0 and hide a broken activation.
             line.0.iter_mut().for_each(|h| *h = if *h < 0.0 { 0.0 } else { *h });
         }
@@ -188,7 +187,6 @@ impl Head {
                 depth: panels.len() * LANES,
                 panels: 1,
                 a: &region.hidden,
-                a_stride: CHUNK_PANELS,
                 b: &self.output_weight[panels.start * LANES..panels.end * LANES],
                 c: &mut region.logits,
                 c_stride: 1,
@@ -213,7 +211,7 @@ impl Head {
 /// Copies columns `k` of row-major `activations` (`[rows, d]`) into the dense block. Read in place, rows
 /// lie a power of two apart, and the six or twelve of a tile would fight for the same cache sets.
 fn copy_inputs(activations: &[f32], d: usize, k: Range<usize>, inputs: &mut [Line]) {
-    for (row, to) in activations.chunks_exact(d).zip(inputs.chunks_exact_mut(INPUT_STRIDE)) {
+    for (row, to) in activations.chunks_exact(d).zip(inputs.chunks_exact_mut(ROW_LINES)) {
         floats_mut(to)[..k.len()].copy_from_slice(&row[k.clone()]);
     }
 }

@@ -7,18 +7,15 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::head::{CHUNK_PANELS, Head, K_BLOCK, ROW_BLOCK};
-use crate::line::{LANES, Line, ZERO};
-
-/// Lines of one row of the activation block: one more than its data, so that the rows of a tile do not
-/// all fall into the same cache sets.
-pub(crate) const INPUT_STRIDE: usize = K_BLOCK / LANES + 1;
+use crate::head::{Head, ROW_BLOCK};
+use crate::kernel::ROW_LINES;
+use crate::line::{Line, ZERO};
 
 /// The working memory of one task: a block of at most [`ROW_BLOCK`] rows times one chunk of hidden units.
 pub(crate) struct Region {
-    /// The current K block of the activations: `[ROW_BLOCK][INPUT_STRIDE]` lines.
+    /// The current K block of the activations: `[ROW_BLOCK][ROW_LINES]` lines.
     pub(crate) inputs: Box<[Line]>,
-    /// The chunk's hidden units: `[ROW_BLOCK][CHUNK_PANELS]` lines.
+    /// The chunk's hidden units in the first CHUNK_PANELS of `[ROW_BLOCK][ROW_LINES]` lines.
     pub(crate) hidden: Box<[Line]>,
     /// The chunk's share of the logits, one line a row: `[ROW_BLOCK]`.
     pub(crate) logits: Box<[Line]>,
@@ -34,8 +31,8 @@ impl Partials {
     pub fn new(head: &Head, max_rows: usize) -> Partials {
         let rows = ROW_BLOCK.min(max_rows);
         let region = || Region {
-            inputs: vec![ZERO; rows * INPUT_STRIDE].into(),
-            hidden: vec![ZERO; rows * CHUNK_PANELS].into(),
+            inputs: vec![ZERO; rows * ROW_LINES].into(),
+            hidden: vec![ZERO; rows * ROW_LINES].into(),
             logits: vec![ZERO; rows].into(),
         };
         Partials { regions: (0..head.tasks(max_rows)).map(|_| Mutex::new(region())).collect() }

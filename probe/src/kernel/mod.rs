@@ -17,7 +17,15 @@ mod tile;
 use crate::isa::{Isa, Kind};
 use crate::line::{LANES, Line};
 
-/// The operands of `C[rows, 16 panels] += A[rows, depth] B[depth, 16 panels]`. Strides are in lines of 16 `f32`.
+/// Most columns of A in one product: a panel of B (16 KiB) stays in L1.
+pub(crate) const DEPTH_MAX: usize = 256;
+
+/// Lines from one row of A to the next. A constant, so that the broadcasts of a tile need no address
+/// arithmetic, whose instructions would take issue slots of the multiply-adds; and one more than
+/// the data, so that the rows of a tile do not all fall into the same cache sets.
+pub(crate) const ROW_LINES: usize = DEPTH_MAX / LANES + 1;
+
+/// The operands of `C[rows, 16 panels] += A[rows, depth] B[depth, 16 panels]`.
 pub(crate) struct Product<'a> {
     /// Rows of A and C.
     pub(crate) rows: usize,
@@ -25,10 +33,8 @@ pub(crate) struct Product<'a> {
     pub(crate) depth: usize,
     /// Panels of 16 columns in B and C.
     pub(crate) panels: usize,
-    /// Row-major A: row r begins at line `r * a_stride`.
+    /// Row-major A: row r begins at line `r * ROW_LINES`.
     pub(crate) a: &'a [Line],
-    /// Lines from one row of A to the next.
-    pub(crate) a_stride: usize,
     /// Packed B: `[panels][depth]` lines, each the 16 columns of one panel at one k.
     pub(crate) b: &'a [Line],
     /// Row-major C: row r begins at line `r * c_stride`.
@@ -41,7 +47,8 @@ impl Product<'_> {
     /// Panics unless the slices hold what the sizes promise: the kernels go by raw pointers after this.
     fn check(&self) {
         let last_row = self.rows.saturating_sub(1);
-        assert!(self.a.len() >= last_row * self.a_stride + self.depth.div_ceil(LANES));
+        assert!(self.depth <= DEPTH_MAX);
+        assert!(self.a.len() >= last_row * ROW_LINES + self.depth.div_ceil(LANES));
         assert!(self.b.len() >= self.panels * self.depth);
         assert!(self.c.len() >= last_row * self.c_stride + self.panels);
         assert!(self.panels <= self.c_stride, "rows of C would overlap");

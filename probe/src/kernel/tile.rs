@@ -14,7 +14,7 @@
 
 use std::ops::Range;
 
-use super::Product;
+use super::{Product, ROW_LINES};
 use crate::line::LANES;
 
 /// A SIMD register of `f32`.
@@ -91,9 +91,9 @@ unsafe fn tile<V: Vector, const R: usize, const W: usize>(
     row: usize,
     panel: usize,
 ) {
-    let (depth, a_stride, c_stride) =
-        (product.depth, product.a_stride * LANES, product.c_stride * LANES);
-    let a = product.a.as_ptr().cast::<f32>().wrapping_add(row * a_stride);
+    const A_STRIDE: usize = ROW_LINES * LANES;
+    let (depth, c_stride) = (product.depth, product.c_stride * LANES);
+    let a = product.a.as_ptr().cast::<f32>().wrapping_add(row * A_STRIDE);
     let b = product.b.as_ptr().cast::<f32>().wrapping_add(panel * depth * LANES);
     let c = product.c.as_mut_ptr().cast::<f32>().wrapping_add(row * c_stride + panel * LANES);
     // Offset of vector w from the tile's first panel, in a matrix whose panels are `stride` apart.
@@ -117,7 +117,7 @@ unsafe fn tile<V: Vector, const R: usize, const W: usize>(
                 *weight = V::load(b.add(k * LANES + column(w, depth * LANES)));
             }
             for (r, sums) in sums.iter_mut().enumerate() {
-                let x = V::splat(*a.add(r * a_stride + k));
+                let x = V::splat(*a.add(r * A_STRIDE + k));
                 for (sum, weight) in sums.iter_mut().zip(weights) {
                     *sum = x.mul_add(weight, *sum);
                 }
