@@ -105,3 +105,6 @@ fn unpack(words: [u64; WORDS]) -> Reading {
         },
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests;

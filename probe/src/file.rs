@@ -86,3 +86,6 @@ pub fn probe_bytes(weights: &Weights, bins: Bins, layer: usize) -> Vec<u8> {
     ];
     serialize(FORMAT, bins, metadata, &tensors)
 }
+
+#[cfg(test)]
+mod tests;

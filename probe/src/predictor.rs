@@ -98,3 +98,6 @@ impl Predictor {
         q
     }
 }
+
+#[cfg(test)]
+mod tests;

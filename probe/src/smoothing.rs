@@ -40,7 +40,8 @@ pub enum Chain {
 pub enum Outcome {
     /// q(t) is the normalised product.
     Smoothed,
-    /// The product had no mass: q(t) = p(t).
+    /// The product had no mass: q(t) = p(t). The floor leaves a p that sums to 1 a mass of at least
+    /// FLOOR / count, so this happens only to a p far below that sum.
     Reset,
     /// p(t) was no distribution (not finite, negative, or without mass): q(t) = prior(t).
     KeptPrior,
@@ -145,3 +146,6 @@ fn normalised(q: &Distribution) -> Distribution {
     let mass: f64 = q.iter().sum();
     q.map(|q| q / mass)
 }
+
+#[cfg(test)]
+mod tests;

@@ -131,3 +131,6 @@ impl Smoother {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
