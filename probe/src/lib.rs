@@ -1,2 +1,40 @@
 //! The remaining-length probe of TRAIL: bins, MLP head, Bayesian smoothing, and the
 //! lock-free cell through which its predictions reach the scheduler.
+//!
+//! The packet's path, one module per stage:
+//! activations -> [`head`] (SIMD MLP) -> [`tracker`] ([`smoothing`], [`bins`]) -> [`cell`] -> scheduler.
+//! [`mod@file`] reads the weights, [`predictor`] guesses from the prompt alone, and [`reference`](mod@reference) is
+//! the naive twin that the tests hold the fast paths against.
+//!
+//! The crate has no clock, no threads and no idea of CUDA, HTTP or schedulers.
+//!
+//! Source of the method: TRAIL, "Don't Stop Me Now: Embedding Based Scheduling for LLMs", section 3.1.
+
+pub mod bins;
+pub mod cell;
+pub mod error;
+pub mod file;
+pub mod head;
+pub mod isa;
+mod kernel;
+mod line;
+pub mod partials;
+pub mod predictor;
+pub mod reference;
+pub mod smoothing;
+mod softmax;
+mod sync;
+pub mod tracker;
+pub mod weights;
+
+pub use bins::{Bins, MAX_BINS};
+pub use cell::{Cell, Reading};
+pub use error::Error;
+pub use file::Probe;
+pub use head::Head;
+pub use isa::Isa;
+pub use partials::Partials;
+pub use predictor::Predictor;
+pub use smoothing::{Chain, Outcome, Smoother};
+pub use tracker::{Estimate, OutcomeCounts, Tracker};
+pub use weights::Weights;

@@ -1,0 +1,253 @@
+//! The probe's MLP, d -> hidden -> ReLU -> bins (TRAIL section 3.1; the paper's is 4096 -> 512 -> 10).
+//!
+//! The forward pass is cut into independent tasks, so that idle threads of a pool the crate knows nothing
+//! of can run pieces in any order: a task is one block of [`ROW_BLOCK`] rows times one chunk of 128 hidden units.
+//!
+//! ```text
+//! for each K block of 256            copy its activations into a dense block
+//!     hidden += activations * W1     weights are read in the order they lie in memory
+//! hidden = relu(hidden)              began as the bias
+//! logits of the chunk = hidden * W2  the same kernel, one panel wide
+//! ```
+//!
+//! [`Head::finish_rows`] then adds the chunks' logits in ascending order. No sum depends on which rows
+//! are together or on who ran what when, so neither does a single bit of the result.
+
+use std::ops::Range;
+
+use crate::isa::Isa;
+use crate::kernel::{DEPTH_MAX, Product, ROW_LINES, multiply_add};
+use crate::line::{LANES, Line, ZERO, floats_mut};
+use crate::partials::{Partials, Region};
+use crate::softmax::softmax;
+use crate::weights::Weights;
+
+/// Rows of one task: a block of activations (102 KiB) and of hidden units (48 KiB) stay in L2 together.
+pub const ROW_BLOCK: usize = 96;
+
+/// Inputs between two visits to the sums in memory.
+const K_BLOCK: usize = DEPTH_MAX;
+
+/// Panels of 16 hidden units in a task's chunk: 128 units.
+const CHUNK_PANELS: usize = 8;
+
+/// The MLP with its weights packed for the kernels. Immutable, shared by all threads.
+pub struct Head {
+    d: usize,
+    /// Hidden units in panels of 16, the last one padded with zero weights.
+    panels: usize,
+    bins: usize,
+    /// `[chunk][K block][panel][k]` lines, each the weights of the panel's 16 units for input k:
+    /// the order in which a task reads them.
+    hidden_weight: Box<[Line]>,
+    /// `[panels]` lines.
+    hidden_bias: Box<[Line]>,
+    /// `[hidden unit]` lines, each the weights of up to 16 bins.
+    output_weight: Box<[Line]>,
+    output_bias: Line,
+    isa: Isa,
+}
+
+impl Head {
+    /// Packs `weights` for the kernels of `isa`. Panics if a tensor has not the length the sizes say.
+    pub fn new(weights: &Weights, isa: Isa) -> Head {
+        weights.check();
+        let panels = weights.hidden.div_ceil(LANES);
+        let mut output_bias = ZERO;
+        output_bias.0[..weights.bins].copy_from_slice(&weights.output_bias);
+        let mut hidden_bias = vec![ZERO; panels];
+        floats_mut(&mut hidden_bias)[..weights.hidden].copy_from_slice(&weights.hidden_bias);
+        Head {
+            d: weights.d,
+            panels,
+            bins: weights.bins,
+            hidden_weight: pack_hidden(weights, panels),
+            hidden_bias: hidden_bias.into(),
+            output_weight: pack_output(weights, panels),
+            output_bias,
+            isa,
+        }
+    }
+
+    /// The same head on the kernels of `isa`; the packing is common to all.
+    pub fn with_isa(self, isa: Isa) -> Head {
+        Head { isa, ..self }
+    }
+
+    /// Width of an activation.
+    pub fn d(&self) -> usize {
+        self.d
+    }
+
+    /// Bins, the width of an output row.
+    pub fn bins(&self) -> usize {
+        self.bins
+    }
+
+    /// The instruction set in use.
+    pub fn isa(&self) -> Isa {
+        self.isa
+    }
+
+    /// Bytes of packed weights, which a pass over one row block reads once.
+    pub fn weight_bytes(&self) -> usize {
+        size_of_val(&*self.hidden_weight) + size_of_val(&*self.output_weight)
+    }
+
+    /// Independent tasks of a pass over `rows` rows: row blocks times chunks of hidden units.
+    pub fn tasks(&self, rows: usize) -> usize {
+        rows.div_ceil(ROW_BLOCK) * self.chunks()
+    }
+
+    /// Runs one task of `0..tasks(rows)` on `activations`, `[rows, d]`. Tasks may run at the same time on
+    /// different threads and in any order. Panics if `partials` has no room for so many rows.
+    pub fn run_task(&self, task: usize, activations: &[f32], rows: usize, partials: &Partials) {
+        assert_eq!(activations.len(), rows * self.d, "activations are not [{rows}, {}]", self.d);
+        let (block, chunk) = (task / self.chunks(), task % self.chunks());
+        let first = block * ROW_BLOCK;
+        let last = rows.min(first + ROW_BLOCK);
+        let mut region = partials.region(task);
+        self.hidden_chunk(chunk, &activations[first * self.d..last * self.d], &mut region);
+        self.chunk_logits(chunk, last - first, &mut region);
+    }
+
+    /// Turns the finished tasks' logits into the probabilities of `rows`: `out` is `[rows.len(), bins]`.
+    /// Every task of the row blocks concerned must have run in this pass.
+    pub fn finish_rows(&self, rows: Range<usize>, partials: &Partials, out: &mut [f32]) {
+        assert_eq!(out.len(), rows.len() * self.bins, "out is not [{}, {}]", rows.len(), self.bins);
+        let mut rest = out;
+        let mut first = rows.start;
+        while first < rows.end {
+            let block = first / ROW_BLOCK;
+            let last = rows.end.min((block + 1) * ROW_BLOCK);
+            let (here, after) = rest.split_at_mut((last - first) * self.bins);
+            self.finish_block(block, first % ROW_BLOCK, partials, here);
+            (rest, first) = (after, last);
+        }
+    }
+
+    /// The whole pass on the calling thread: `activations` is `[rows, d]`, `out` `[rows, bins]`.
+    pub fn forward(&self, activations: &[f32], rows: usize, partials: &Partials, out: &mut [f32]) {
+        for task in 0..self.tasks(rows) {
+            self.run_task(task, activations, rows, partials);
+        }
+        self.finish_rows(0..rows, partials, out);
+    }
+
+    /// Chunks of hidden units.
+    fn chunks(&self) -> usize {
+        self.panels.div_ceil(CHUNK_PANELS)
+    }
+
+    /// The panels of `chunk`.
+    fn chunk_panels(&self, chunk: usize) -> Range<usize> {
+        chunk * CHUNK_PANELS..self.panels.min((chunk + 1) * CHUNK_PANELS)
+    }
+
+    /// Fills the region with relu(W1 x + b1) of the chunk's units for `activations`, `[rows, d]`.
+    fn hidden_chunk(&self, chunk: usize, activations: &[f32], region: &mut Region) {
+        let panels = self.chunk_panels(chunk);
+        let rows = activations.len() / self.d;
+        let hidden = &mut region.hidden[..rows * ROW_LINES];
+        for row in hidden.chunks_exact_mut(ROW_LINES) {
+            row[..panels.len()].copy_from_slice(&self.hidden_bias[panels.clone()]);
+        }
+        // Chunks before this one are full, and so are this chunk's K blocks before the current one.
+        let weights = &self.hidden_weight[panels.start * self.d..panels.end * self.d];
+        for k in (0..self.d).step_by(K_BLOCK) {
+            let depth = K_BLOCK.min(self.d - k);
+            copy_inputs(activations, self.d, k..k + depth, &mut region.inputs);
+            multiply_add(
+                self.isa,
+                Product {
+                    rows,
+                    depth,
+                    panels: panels.len(),
+                    a: &region.inputs,
+                    b: &weights[panels.len() * k..panels.len() * (k + depth)],
+                    c: hidden,
+                    c_stride: ROW_LINES,
+                },
+            );
+        }
+        for line in hidden.chunks_exact_mut(ROW_LINES).flat_map(|row| &mut row[..CHUNK_PANELS]) {
+            // Not f32::max, which would turn NaN into 0 and hide a broken activation.
+            line.0.iter_mut().for_each(|h| *h = if *h < 0.0 { 0.0 } else { *h });
+        }
+    }
+
+    /// Fills the region's logits with the chunk's share of W2 h for its first `rows` rows.
+    fn chunk_logits(&self, chunk: usize, rows: usize, region: &mut Region) {
+        let panels = self.chunk_panels(chunk);
+        region.logits[..rows].fill(ZERO);
+        multiply_add(
+            self.isa,
+            Product {
+                rows,
+                depth: panels.len() * LANES,
+                panels: 1,
+                a: &region.hidden,
+                b: &self.output_weight[panels.start * LANES..panels.end * LANES],
+                c: &mut region.logits,
+                c_stride: 1,
+            },
+        );
+    }
+
+    /// Probabilities of the rows of `block` from `first` on: `out` is `[rows, bins]`.
+    fn finish_block(&self, block: usize, first: usize, partials: &Partials, out: &mut [f32]) {
+        let rows = out.chunks_exact_mut(self.bins);
+        rows.for_each(|row| row.copy_from_slice(&self.output_bias.0[..self.bins]));
+        for chunk in 0..self.chunks() {
+            let region = partials.region(block * self.chunks() + chunk);
+            for (row, logits) in out.chunks_exact_mut(self.bins).zip(&region.logits[first..]) {
+                row.iter_mut().zip(logits.0).for_each(|(sum, logit)| *sum += logit);
+            }
+        }
+        out.chunks_exact_mut(self.bins).for_each(softmax);
+    }
+}
+
+/// Copies columns `k` of row-major `activations` (`[rows, d]`) into the dense block. Read in place, rows
+/// lie a power of two apart, and the six or twelve of a tile would fight for the same cache sets.
+fn copy_inputs(activations: &[f32], d: usize, k: Range<usize>, inputs: &mut [Line]) {
+    for (row, to) in activations.chunks_exact(d).zip(inputs.chunks_exact_mut(ROW_LINES)) {
+        floats_mut(to)[..k.len()].copy_from_slice(&row[k.clone()]);
+    }
+}
+
+/// Packs `[hidden, d]` into `[chunk][K block][panel][k]` lines; units past the last have zero weights.
+fn pack_hidden(weights: &Weights, panels: usize) -> Box<[Line]> {
+    let mut packed = Vec::with_capacity(panels * weights.d);
+    for chunk in (0..panels).step_by(CHUNK_PANELS) {
+        for block in (0..weights.d).step_by(K_BLOCK) {
+            for panel in chunk..panels.min(chunk + CHUNK_PANELS) {
+                for k in block..weights.d.min(block + K_BLOCK) {
+                    packed.push(Line(std::array::from_fn(|lane| {
+                        let unit = panel * LANES + lane;
+                        if unit < weights.hidden {
+                            weights.hidden_weight[unit * weights.d + k]
+                        } else {
+                            0.0
+                        }
+                    })));
+                }
+            }
+        }
+    }
+    packed.into()
+}
+
+/// Transposes `[bins, hidden]` into one line per hidden unit; bins and units past the last are zero.
+fn pack_output(weights: &Weights, panels: usize) -> Box<[Line]> {
+    let mut packed = vec![ZERO; panels * LANES];
+    for (bin, row) in weights.output_weight.chunks_exact(weights.hidden).enumerate() {
+        for (line, weight) in packed.iter_mut().zip(row) {
+            line.0[bin] = *weight;
+        }
+    }
+    packed.into()
+}
+
+#[cfg(test)]
+mod tests;

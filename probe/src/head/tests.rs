@@ -1,0 +1,172 @@
+//! The head against its naive twin, and against itself cut up in other ways.
+
+use super::*;
+use crate::reference;
+use crate::weights::uniform;
+
+/// (d, hidden, bins): the small paper's shape, and ragged ones on either side of every block size.
+const SHAPES: [(usize, usize, usize); 8] = [
+    (256, 512, 10),
+    (1, 1, 1),
+    (17, 33, 3),
+    (255, 127, 10),
+    (257, 129, 16),
+    (300, 200, 7),
+    (511, 16, 10),
+    (600, 500, 10),
+];
+
+/// Rows on either side of the tiles' heights and of the row block.
+const ROWS: [usize; 14] = [1, 2, 3, 4, 5, 6, 7, 11, 12, 13, 64, 95, 97, 200];
+
+fn activations(rows: usize, d: usize, seed: u64) -> Vec<f32> {
+    let mut state = seed;
+    (0..rows * d).map(|_| 2.0 * uniform(&mut state)).collect()
+}
+
+/// Working memory in which everything that was not written is NaN.
+fn poisoned(head: &Head, rows: usize) -> Partials {
+    let partials = Partials::new(head, rows);
+    for task in 0..head.tasks(rows) {
+        let region = &mut *partials.region(task);
+        for lines in [&mut region.inputs, &mut region.hidden, &mut region.logits] {
+            lines.fill(Line([f32::NAN; LANES]));
+        }
+    }
+    partials
+}
+
+fn forward(head: &Head, activations: &[f32], rows: usize) -> Vec<f32> {
+    let mut out = vec![f32::NAN; rows * head.bins()];
+    head.forward(activations, rows, &poisoned(head, rows), &mut out);
+    out
+}
+
+/// Calls `body` with each instruction set, shape and seed.
+fn for_each_head(mut body: impl FnMut(&Head, &Weights, u64)) {
+    for isa in Isa::all() {
+        for (seed, (d, hidden, bins)) in (1..).zip(SHAPES) {
+            let weights = Weights::random(d, hidden, bins, seed);
+            body(&Head::new(&weights, isa), &weights, seed);
+        }
+    }
+}
+
+#[test]
+fn agrees_with_the_naive_twin_within_the_derived_tolerance() {
+    for_each_head(|head, weights, seed| {
+        for rows in ROWS {
+            let activations = activations(rows, head.d(), seed);
+            let out = forward(head, &activations, rows);
+            // Every row of a small batch, and of a large one a sample that walks through the tiles.
+            for row in (0..rows).step_by(1 + rows / 13) {
+                let exact = reference::forward(weights, &activations[row * head.d()..][..head.d()]);
+                let found = &out[row * head.bins()..][..head.bins()];
+                for (bin, &found) in found.iter().enumerate() {
+                    let (p, tolerance) = (exact.probabilities[bin], exact.tolerances[bin]);
+                    assert!(
+                        (f64::from(found) - p).abs() <= tolerance,
+                        "{} {:?} rows {rows} row {row} bin {bin}: {found}, exactly {p} +- {tolerance}",
+                        head.isa(),
+                        (head.d(), weights.hidden, head.bins()),
+                    );
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn the_tolerance_is_not_slack() {
+    let weights = Weights::random(256, 512, 10, 1);
+    let exact = reference::forward(&weights, &activations(1, 256, 1));
+    let mut bins = exact.tolerances.iter().zip(&exact.probabilities);
+    assert!(bins.all(|(tolerance, p)| *tolerance < 0.005 * p), "{exact:?}");
+}
+
+#[test]
+fn a_row_has_the_same_bits_in_every_batch() {
+    for_each_head(|head, _, seed| {
+        let activations = activations(200, head.d(), seed);
+        let all = forward(head, &activations, 200);
+        for rows in ROWS {
+            for first in [0, 200 - rows] {
+                let part = forward(head, &activations[first * head.d()..][..rows * head.d()], rows);
+                assert_eq!(part, all[first * head.bins()..][..rows * head.bins()]);
+            }
+        }
+    });
+}
+
+#[test]
+fn the_order_of_tasks_and_the_split_of_rows_leave_no_trace() {
+    for_each_head(|head, _, seed| {
+        let (rows, mut state) = (200, seed);
+        let activations = activations(rows, head.d(), seed);
+        let all = forward(head, &activations, rows);
+        let partials = poisoned(head, rows);
+        let mut order: Vec<usize> = (0..head.tasks(rows)).collect();
+        order.sort_by_cached_key(|_| uniform(&mut state).to_bits());
+        for task in order {
+            head.run_task(task, &activations, rows, &partials);
+        }
+        let mut out = vec![f32::NAN; rows * head.bins()];
+        for range in [0..1, 1..100, 100..100, 100..200] {
+            let part = range.start * head.bins()..range.end * head.bins();
+            head.finish_rows(range, &partials, &mut out[part]);
+        }
+        assert_eq!(out, all);
+    });
+}
+
+#[test]
+fn threads_sharing_the_tasks_leave_no_trace() {
+    let weights = Weights::random(300, 200, 7, 9);
+    let head = Head::new(&weights, Isa::detect());
+    let activations = activations(200, 300, 9);
+    let partials = poisoned(&head, 200);
+    std::thread::scope(|scope| {
+        for thread in 0..3 {
+            let (head, activations, partials) = (&head, &activations, &partials);
+            scope.spawn(move || {
+                for task in (thread..head.tasks(200)).step_by(3) {
+                    head.run_task(task, activations, 200, partials);
+                }
+            });
+        }
+    });
+    let mut out = vec![f32::NAN; 200 * 7];
+    head.finish_rows(0..200, &partials, &mut out);
+    assert_eq!(out, forward(&head, &activations, 200));
+}
+
+#[test]
+fn the_two_fused_paths_agree_to_the_bit() {
+    let (Some(avx2), Some(avx512)) = (Isa::avx2(), Isa::avx512()) else { return };
+    for (seed, (d, hidden, bins)) in (1..).zip(SHAPES) {
+        let weights = Weights::random(d, hidden, bins, seed);
+        let activations = activations(97, d, seed);
+        let [narrow, wide] =
+            [avx2, avx512].map(|isa| forward(&Head::new(&weights, isa), &activations, 97));
+        assert_eq!(narrow, wide);
+    }
+}
+
+#[test]
+fn a_broken_activation_breaks_its_own_row_only() {
+    for_each_head(|head, weights, seed| {
+        // With one hidden unit and one bin, softmax is 1 whatever the logit, unless the unit is NaN.
+        let mut activations = activations(7, head.d(), seed);
+        let whole = forward(head, &activations, 7);
+        activations[3 * head.d()] = f32::NAN;
+        let broken = forward(head, &activations, 7);
+        for row in 0..7 {
+            let at = row * weights.bins..(row + 1) * weights.bins;
+            if row == 3 {
+                assert!(broken[at].iter().all(|p| p.is_nan()));
+            } else {
+                assert_eq!(broken[at.clone()], whole[at]);
+            }
+        }
+    });
+}

@@ -1,0 +1,84 @@
+//! Which observation reaches which request's filter.
+
+use super::*;
+use crate::bins::Bins;
+use crate::smoothing::Chain;
+
+const EARLY: [f32; 4] = [0.7, 0.1, 0.1, 0.1];
+const LATE: [f32; 4] = [0.1, 0.1, 0.1, 0.7];
+
+fn tracker() -> Tracker {
+    let bins = Bins { count: 4, max_tokens: 400 };
+    Tracker::new(Smoother::new(bins, Chain::Posterior), 2)
+}
+
+#[test]
+fn the_prompts_mean_starts_the_chain() {
+    let mut tracker = tracker();
+    tracker.begin(1, 7);
+    assert_eq!(tracker.estimate(1, 7), None);
+    let estimate = tracker.observe(1, 7, 0, &LATE).unwrap();
+    assert_eq!((estimate.generation, estimate.generated), (7, 0));
+    assert!((estimate.remaining - 290.0).abs() < 1e-3, "{estimate:?}");
+    assert!(estimate.quantiles.is_sorted());
+    assert_eq!(tracker.estimate(1, 7), Some(estimate));
+    // A better mean, over more chunks of the prompt, starts it again.
+    let estimate = tracker.observe(1, 7, 0, &EARLY).unwrap();
+    assert!((estimate.remaining - 110.0).abs() < 1e-3, "{estimate:?}");
+}
+
+#[test]
+fn missed_tokens_are_made_up_for() {
+    let (mut every, mut sparse) = (tracker(), tracker());
+    let flat = [0.25; 4];
+    for tracker in [&mut every, &mut sparse] {
+        tracker.begin(0, 1);
+        tracker.observe(0, 1, 0, &LATE);
+    }
+    let last = (1..=50).map(|n| every.observe(0, 1, n, &flat).unwrap()).last().unwrap();
+    let leap = sparse.observe(0, 1, 50, &flat).unwrap();
+    assert!((last.remaining - leap.remaining).abs() < 0.1, "{last:?} {leap:?}");
+    assert_eq!(last.generated, leap.generated);
+}
+
+#[test]
+fn a_recomputed_prompt_changes_nothing() {
+    let mut tracker = tracker();
+    tracker.begin(0, 1);
+    tracker.observe(0, 1, 0, &LATE);
+    let before = tracker.observe(0, 1, 30, &LATE);
+    assert_eq!(tracker.observe(0, 1, 0, &EARLY), before);
+    assert_eq!(tracker.observe(0, 1, 12, &EARLY), before);
+    assert_eq!(tracker.observe(0, 1, 30, &EARLY), before);
+    assert_eq!(tracker.counts().smoothed, 2);
+    assert_ne!(tracker.observe(0, 1, 31, &EARLY), before);
+}
+
+#[test]
+fn a_decode_step_may_come_first() {
+    let mut tracker = tracker();
+    tracker.begin(0, 1);
+    let estimate = tracker.observe(0, 1, 5, &LATE).unwrap();
+    assert!((estimate.remaining - 290.0).abs() < 1e-3);
+}
+
+#[test]
+fn a_late_result_of_the_former_tenant_is_dropped() {
+    let mut tracker = tracker();
+    tracker.begin(0, 1);
+    tracker.observe(0, 1, 0, &LATE);
+    tracker.begin(0, 2);
+    assert_eq!(tracker.observe(0, 1, 1, &LATE), None);
+    assert_eq!(tracker.estimate(0, 1), None);
+    assert_eq!(tracker.estimate(0, 2), None);
+}
+
+#[test]
+fn outcomes_are_counted() {
+    let mut tracker = tracker();
+    tracker.begin(0, 1);
+    tracker.observe(0, 1, 0, &EARLY);
+    tracker.observe(0, 1, 1, &[f32::NAN; 4]);
+    tracker.observe(0, 1, 2, &[0.0, 0.0, 0.0, 1e-15]);
+    assert_eq!(tracker.counts(), OutcomeCounts { smoothed: 1, reset: 1, kept_prior: 1 });
+}

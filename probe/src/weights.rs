@@ -1,0 +1,65 @@
+//! The MLP's weights as the file has them: row-major, unpacked. Loading, saving and training speak this form.
+
+use crate::bins::MAX_BINS;
+
+/// Hidden units of the paper's probe (TRAIL section 3.1).
+pub const HIDDEN: usize = 512;
+
+/// `logits = output_weight * relu(hidden_weight * x + hidden_bias) + output_bias`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Weights {
+    /// Width of an activation, the model's hidden size.
+    pub d: usize,
+    /// Hidden units.
+    pub hidden: usize,
+    /// Bins of remaining length, at most [`MAX_BINS`].
+    pub bins: usize,
+    /// `[hidden, d]`.
+    pub hidden_weight: Vec<f32>,
+    /// `[hidden]`.
+    pub hidden_bias: Vec<f32>,
+    /// `[bins, hidden]`.
+    pub output_weight: Vec<f32>,
+    /// `[bins]`.
+    pub output_bias: Vec<f32>,
+}
+
+impl Weights {
+    /// Weights drawn uniformly from ±1/sqrt(fan-in), the same for the same seed: for tests and timing.
+    pub fn random(d: usize, hidden: usize, bins: usize, seed: u64) -> Weights {
+        let mut state = seed;
+        let mut draw = |len: usize, fan_in: usize| -> Vec<f32> {
+            let scale = 1.0 / (fan_in as f32).sqrt();
+            (0..len).map(|_| scale * uniform(&mut state)).collect()
+        };
+        Weights {
+            d,
+            hidden,
+            bins,
+            hidden_weight: draw(hidden * d, d),
+            hidden_bias: draw(hidden, d),
+            output_weight: draw(bins * hidden, hidden),
+            output_bias: draw(bins, hidden),
+        }
+    }
+
+    /// Panics unless the tensors have the lengths the sizes say.
+    pub(crate) fn check(&self) {
+        assert!(self.d > 0 && self.hidden > 0, "an MLP without inputs or hidden units");
+        assert!((1..=MAX_BINS).contains(&self.bins), "{} bins, at most {MAX_BINS}", self.bins);
+        assert_eq!(self.hidden_weight.len(), self.hidden * self.d);
+        assert_eq!(self.hidden_bias.len(), self.hidden);
+        assert_eq!(self.output_weight.len(), self.bins * self.hidden);
+        assert_eq!(self.output_bias.len(), self.bins);
+    }
+}
+
+/// The next value in [-1, 1) of the splitmix64 sequence at `state` (Steele, Lea, Flood 2014).
+pub(crate) fn uniform(state: &mut u64) -> f32 {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mut z = *state;
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^= z >> 31;
+    (z >> 40) as f32 / (1 << 23) as f32 - 1.0
+}
