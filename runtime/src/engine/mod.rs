@@ -6,3 +6,4 @@ mod sampling;
 
 pub use event::{Event, FinishReason, MAX_TOP_LOGPROBS, TokenEvent};
 pub use request::{Request, SamplingParams};
+pub use sampling::{History, Sampler, validate as validate_sampling};

@@ -30,7 +30,12 @@ impl Penalties {
     /// Applies the penalties of `params` to `logits` and says whether any logit was touched.
     ///
     /// As in vLLM: repetition over prompt and output, then frequency and presence over the output alone.
-    pub(super) fn apply(&mut self, logits: &mut [f32], params: &SamplingParams, history: History<'_>) -> bool {
+    pub(super) fn apply(
+        &mut self,
+        logits: &mut [f32],
+        params: &SamplingParams,
+        history: History<'_>,
+    ) -> bool {
         let repetition = params.repetition_penalty != 1.0;
         if !repetition && params.presence_penalty == 0.0 && params.frequency_penalty == 0.0 {
             return false;
@@ -72,11 +77,14 @@ impl Penalties {
 
 /// The logit of a seen token that occurs `count` times in the output.
 fn penalised(logit: f32, count: u32, params: &SamplingParams) -> f32 {
+    if logit == f32::NEG_INFINITY {
+        return logit;
+    }
     let repetition = params.repetition_penalty;
     let repeated = if logit > 0.0 { logit / repetition } else { logit * repetition };
     let presence = if count > 0 { params.presence_penalty } else { 0.0 };
-    // A huge logit over a small penalty must not become an infinity; minus infinity (a masked token) stays.
-    (repeated - count as f32 * params.frequency_penalty - presence).min(f32::MAX)
+    // A penalty never turns a finite logit into an infinity: that would mask the token or break the softmax.
+    (repeated - count as f32 * params.frequency_penalty - presence).clamp(f32::MIN, f32::MAX)
 }
 
 #[cfg(test)]
@@ -86,7 +94,12 @@ mod tests {
     #[test]
     fn each_seen_token_is_penalised_once_and_restored() {
         let mut penalties = Penalties::new(5);
-        let params = SamplingParams { repetition_penalty: 2.0, presence_penalty: 0.5, frequency_penalty: 0.25, ..Default::default() };
+        let params = SamplingParams {
+            repetition_penalty: 2.0,
+            presence_penalty: 0.5,
+            frequency_penalty: 0.25,
+            ..Default::default()
+        };
         let raw = [4.0, -4.0, 4.0, 4.0, f32::NEG_INFINITY];
         let mut logits = raw;
         let history = History { prompt: &[0, 0, 1, 4, 99], generated: &[1, 2, 2, 77] };
@@ -100,9 +113,14 @@ mod tests {
     #[test]
     fn presence_and_frequency_ignore_the_prompt() {
         let mut penalties = Penalties::new(3);
-        let params = SamplingParams { presence_penalty: 1.0, frequency_penalty: 1.0, ..Default::default() };
+        let params =
+            SamplingParams { presence_penalty: 1.0, frequency_penalty: 1.0, ..Default::default() };
         let mut logits = [1.0; 3];
-        assert!(!penalties.apply(&mut logits, &params, History { prompt: &[0, 1, 2], generated: &[] }));
+        assert!(!penalties.apply(
+            &mut logits,
+            &params,
+            History { prompt: &[0, 1, 2], generated: &[] }
+        ));
         assert_eq!(logits, [1.0; 3]);
     }
 
@@ -110,16 +128,23 @@ mod tests {
     fn no_penalty_leaves_the_history_unread() {
         let mut penalties = Penalties::new(3);
         let mut logits = [1.0; 3];
-        assert!(!penalties.apply(&mut logits, &SamplingParams::default(), History { prompt: &[0], generated: &[1] }));
+        assert!(!penalties.apply(
+            &mut logits,
+            &SamplingParams::default(),
+            History { prompt: &[0], generated: &[1] }
+        ));
         assert_eq!(logits, [1.0; 3]);
     }
 
     #[test]
     fn extreme_logits_stay_finite() {
         let mut penalties = Penalties::new(1);
-        let params = SamplingParams { repetition_penalty: 0.01, ..Default::default() };
-        let mut logits = [f32::MAX];
-        penalties.apply(&mut logits, &params, History { prompt: &[0], generated: &[] });
-        assert_eq!(logits, [f32::MAX]);
+        for (logit, repetition_penalty) in [(f32::MAX, 0.01), (f32::MIN, 100.0)] {
+            let params = SamplingParams { repetition_penalty, ..Default::default() };
+            let mut logits = [logit];
+            penalties.apply(&mut logits, &params, History { prompt: &[0], generated: &[] });
+            assert_eq!(logits, [logit]);
+            penalties.undo(&mut logits);
+        }
     }
 }

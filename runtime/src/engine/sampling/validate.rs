@@ -23,7 +23,10 @@ pub fn validate(params: &SamplingParams) -> Result<(), String> {
     inside("presence_penalty", params.presence_penalty, additive.clone())?;
     inside("frequency_penalty", params.frequency_penalty, additive)?;
     if usize::from(params.top_logprobs) > MAX_TOP_LOGPROBS {
-        return Err(format!("top_logprobs must be between 0 and {MAX_TOP_LOGPROBS}, not {}", params.top_logprobs));
+        return Err(format!(
+            "top_logprobs must be between 0 and {MAX_TOP_LOGPROBS}, not {}",
+            params.top_logprobs
+        ));
     }
     Ok(())
 }
@@ -62,14 +65,32 @@ mod tests {
 
     #[test]
     fn messages_name_parameter_and_range() {
-        assert_eq!(message(|p| p.temperature = -0.1), "temperature must be between 0 and 100, not -0.1");
-        assert_eq!(message(|p| p.temperature = f32::INFINITY), "temperature must be between 0 and 100, not inf");
+        assert_eq!(
+            message(|p| p.temperature = -0.1),
+            "temperature must be between 0 and 100, not -0.1"
+        );
+        assert_eq!(
+            message(|p| p.temperature = f32::INFINITY),
+            "temperature must be between 0 and 100, not inf"
+        );
         assert_eq!(message(|p| p.top_p = 0.0), "top_p must be above 0 and at most 1, not 0");
         assert_eq!(message(|p| p.top_p = f32::NAN), "top_p must be above 0 and at most 1, not NaN");
         assert_eq!(message(|p| p.min_p = 1.5), "min_p must be between 0 and 1, not 1.5");
-        assert_eq!(message(|p| p.repetition_penalty = 0.0), "repetition_penalty must be between 0.01 and 100, not 0");
-        assert_eq!(message(|p| p.presence_penalty = 2.5), "presence_penalty must be between -2 and 2, not 2.5");
-        assert_eq!(message(|p| p.frequency_penalty = f32::NAN), "frequency_penalty must be between -2 and 2, not NaN");
-        assert_eq!(message(|p| p.top_logprobs = 21), "top_logprobs must be between 0 and 20, not 21");
+        assert_eq!(
+            message(|p| p.repetition_penalty = 0.0),
+            "repetition_penalty must be between 0.01 and 100, not 0"
+        );
+        assert_eq!(
+            message(|p| p.presence_penalty = 2.5),
+            "presence_penalty must be between -2 and 2, not 2.5"
+        );
+        assert_eq!(
+            message(|p| p.frequency_penalty = f32::NAN),
+            "frequency_penalty must be between -2 and 2, not NaN"
+        );
+        assert_eq!(
+            message(|p| p.top_logprobs = 21),
+            "top_logprobs must be between 0 and 20, not 21"
+        );
     }
 }
