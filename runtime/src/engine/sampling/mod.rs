@@ -3,6 +3,7 @@
 //! The order is vLLM's: penalties, temperature, min-p, top-k, top-p (over what the others left, renormalised), draw.
 //! The draw is a function of (seed, position) and inverts the cumulative distribution in order of token id.
 
+mod exp2;
 #[cfg(test)]
 mod naive;
 mod penalty;
@@ -12,6 +13,7 @@ mod softmax;
 mod tests;
 mod truncate;
 mod validate;
+mod widest;
 
 pub use penalty::History;
 pub use validate::validate;
@@ -80,7 +82,7 @@ impl Sampler {
         let penalised_max = if penalised { softmax::scan(logits).max } else { max };
         let greedy = broken || params.temperature < MIN_TEMPERATURE;
         let (id, weights_sum) = if greedy {
-            (first_at(penalised_max, logits), None)
+            (softmax::first_at(penalised_max, logits), None)
         } else {
             let tempering = Tempering {
                 max: penalised_max,
@@ -152,9 +154,4 @@ fn mask_broken(logits: &mut [f32]) -> f32 {
         *logit = f32::NEG_INFINITY;
     }
     softmax::scan(logits).max
-}
-
-/// The lowest token whose logit is `max`.
-fn first_at(max: f32, logits: &[f32]) -> u32 {
-    logits.iter().position(|&logit| logit == max).unwrap_or(0) as u32
 }

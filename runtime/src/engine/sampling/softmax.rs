@@ -6,34 +6,13 @@
 
 use std::f32::consts::LOG2_E;
 
+use super::exp2::exp2;
+use super::widest::widest;
+
 /// Tokens per partial sum: the draw walks the block sums, then one block.
 pub(super) const BLOCK: usize = 256;
 /// Independent accumulators, enough to fill two AVX2 registers.
 const LANES: usize = 16;
-
-/// Compiles a function twice, plain and for AVX2, and picks one at each call.
-macro_rules! widest {
-    ($(#[$doc:meta])* fn $name:ident($($arg:ident: $type:ty),*) -> $result:ty $body:block) => {
-        $(#[$doc])*
-        pub(super) fn $name($($arg: $type),*) -> $result {
-            #[inline(always)]
-            fn portable($($arg: $type),*) -> $result $body
-            #[cfg(target_arch = "x86_64")]
-            {
-                #[target_feature(enable = "avx2")]
-                fn avx2($($arg: $type),*) -> $result {
-                    portable($($arg),*)
-                }
-                if std::arch::is_x86_feature_detected!("avx2") {
-                    // SAFETY: `avx2` asks for nothing but the CPU feature, which was detected just now.
-                    return unsafe { avx2($($arg),*) };
-                }
-            }
-            portable($($arg),*)
-        }
-    };
-}
-pub(super) use widest;
 
 /// What one look at the logits tells.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -64,10 +43,30 @@ widest! {
 }
 
 widest! {
+    /// The lowest token whose logit is `max`; 0 if there is none.
+    fn first_at(max: f32, logits: &[f32]) -> u32 {
+        for (block, logits) in logits.chunks(BLOCK).enumerate() {
+            let mut found = false;
+            for &logit in logits {
+                found |= logit == max;
+            }
+            if found {
+                let offset = logits.iter().position(|&logit| logit == max).unwrap_or(0);
+                return (block * BLOCK + offset) as u32;
+            }
+        }
+        0
+    }
+}
+
+widest! {
     /// The sum of exp(logit - max).
     fn sum_exp(logits: &[f32], max: f32) -> f64 {
-        let block_sum = |block: &[f32]| sum(block, |logit| exp2((logit - max) * LOG2_E));
-        logits.chunks(BLOCK).map(|block| f64::from(block_sum(block))).sum()
+        let mut total = 0.0;
+        for block in logits.chunks(BLOCK) {
+            total += f64::from(sum(block, |logit| exp2((logit - max) * LOG2_E)));
+        }
+        total
     }
 }
 
@@ -119,6 +118,29 @@ widest! {
             total += *block_sum;
         }
         total
+    }
+}
+
+/// What lies above a weight.
+#[derive(Clone, Copy)]
+pub(super) struct Above {
+    /// The weight.
+    pub(super) weight: f32,
+    /// Sum of all greater weights.
+    pub(super) mass: f64,
+    /// Number of all greater weights.
+    pub(super) tokens: usize,
+}
+
+widest! {
+    /// Sums and counts what is above `weight`.
+    fn above(weights: &[f32], weight: f32) -> Above {
+        let mut above = Above { weight, mass: 0.0, tokens: 0 };
+        for block in weights.chunks(BLOCK) {
+            above.mass += f64::from(sum(block, |other| if other > weight { other } else { 0.0 }));
+            above.tokens += block.iter().map(|&other| u32::from(other > weight)).sum::<u32>() as usize;
+        }
+        above
     }
 }
 
@@ -175,46 +197,31 @@ fn sum(numbers: &[f32], value: impl Fn(f32) -> f32) -> f32 {
     lanes[0]
 }
 
-/// Below this, 2^x would be subnormal; it counts as zero.
-const MIN_EXPONENT: f32 = -126.0;
-/// Adding 1.5 * 2^23 rounds to an integer and leaves it in the low mantissa bits.
-const ROUNDER: f32 = 12_582_912.0;
-/// 2^f = 1 + c1 f + ... + c5 f^5 on [-0.5, 0.5], minimax in relative error (9.2e-8) with the constant term held at 1.
-#[expect(clippy::approx_constant, reason = "the first coefficient is near ln 2, and not it")]
-const EXP2: [f32; 5] = [0.693_147, 0.240_222_42, 0.055_507_34, 0.009_671_494, 0.001_326_462_6];
-
-/// 2^x for x <= 0, to a relative error of 3e-7; exactly 1 at 0; 0 below [`MIN_EXPONENT`] and for NaN.
-#[inline(always)]
-fn exp2(x: f32) -> f32 {
-    let shifted = x + ROUNDER;
-    let fraction = x - (shifted - ROUNDER);
-    let mut polynomial = EXP2[4];
-    for coefficient in [EXP2[3], EXP2[2], EXP2[1], EXP2[0], 1.0] {
-        polynomial = polynomial * fraction + coefficient;
-    }
-    // The integer part, moved from the low mantissa bits, is added to the exponent.
-    let power = f32::from_bits(polynomial.to_bits().wrapping_add(shifted.to_bits() << 23));
-    if x >= MIN_EXPONENT { power } else { 0.0 }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// The test is compiled without AVX2, so it repeats each pass with narrower instructions.
     #[test]
-    fn exp2_keeps_its_error_bound() {
-        let mut worst = 0.0f64;
-        for step in 0..=1_260_000 {
-            let x = -(step as f32) * 1e-4;
-            if x >= MIN_EXPONENT {
-                worst = worst.max((f64::from(exp2(x)) / f64::from(x).exp2() - 1.0).abs());
-            }
+    fn avx2_gives_the_same_bits() {
+        let logits: Vec<f32> =
+            (0..5003).map(|i| ((i * 7919) % 5003) as f32 * 0.004 - 9.0).collect();
+        let Scan { max, .. } = scan(&logits);
+        let (mut weights, mut block_sums) =
+            (vec![0.0; logits.len()], vec![0.0; logits.len().div_ceil(BLOCK)]);
+        let total = weigh(
+            &logits,
+            Tempering { max, temperature: 0.7, floor: 1e-5 },
+            &mut weights,
+            &mut block_sums,
+        );
+        for (&logit, &weight) in logits.iter().zip(&weights) {
+            let plain = exp2((logit - max) * (LOG2_E / 0.7));
+            assert_eq!(weight.to_bits(), if plain >= 1e-5 { plain.to_bits() } else { 0 });
         }
-        assert!(worst < 3e-7, "relative error {worst:e}");
-        assert_eq!(exp2(0.0), 1.0);
-        assert_eq!(exp2(-1.0), 0.5);
-        assert_eq!(exp2(MIN_EXPONENT), f32::MIN_POSITIVE);
-        assert_eq!([exp2(-126.1), exp2(-1e30), exp2(f32::NEG_INFINITY), exp2(f32::NAN)], [0.0; 4]);
+        let plain_total: f64 =
+            weights.chunks(BLOCK).map(|block| f64::from(sum(block, |weight| weight))).sum();
+        assert_eq!(total.to_bits(), plain_total.to_bits());
     }
 
     #[test]

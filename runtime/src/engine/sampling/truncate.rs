@@ -3,7 +3,11 @@
 //! A token and its logit are packed into a [`Key`] such that the better token has the smaller key: higher logit first, lower
 //! id among equal logits. So "the k best" and "the nucleus" are exact sets, ties included.
 
-use super::softmax::{BLOCK, widest};
+use super::softmax::{self, Above};
+use super::widest::widest;
+
+/// Tokens looked at together, of which mostly none is wanted.
+const GROUP: usize = 32;
 
 /// A token and its logit, ordered best first.
 pub(super) type Key = u64;
@@ -33,15 +37,15 @@ widest! {
         if k == 0 {
             return;
         }
-        let full = 2 * k + BLOCK;
+        let full = 2 * k + GROUP;
         let mut bar = f32::NEG_INFINITY;
-        for (block, logits) in logits.chunks(BLOCK).enumerate() {
-            if !any_above(logits, bar) {
+        for (group, logits) in logits.chunks(GROUP).enumerate() {
+            if !any(logits, |logit| logit > bar) {
                 continue;
             }
             // A later token that equals the bar has a higher id than all tokens at the bar, so it ranks after them.
             for (offset, &logit) in logits.iter().enumerate().filter(|(_, logit)| **logit > bar) {
-                best.push(key((block * BLOCK + offset) as u32, logit));
+                best.push(key((group * GROUP + offset) as u32, logit));
             }
             if best.len() >= full {
                 bar = cut_to(k, best);
@@ -53,36 +57,76 @@ widest! {
     }
 }
 
+/// A band of this many tokens is cheaper to partition than to narrow.
+const FEW: usize = 2048;
+/// Narrowing stops here even if many tokens are left: they are (nearly) equal. 16 steps divide 2^-126..1 into 2^16 bands.
+const MAX_STEPS: usize = 16;
+
+/// The last token of the nucleus: the best tokens, in order, until their weights reach `target`.
+///
+/// `negligible` must be so small that all weights up to it cannot sum to the total minus `target`; the largest weight is 1.
+pub(super) fn nucleus_end(
+    logits: &[f32],
+    weights: &[f32],
+    target: f64,
+    negligible: f32,
+    scratch: &mut Vec<Key>,
+) -> Key {
+    let (low, high) = narrow(weights, target, negligible);
+    gather(logits, weights, low.weight, high.weight, scratch);
+    let mass =
+        |keys: &[Key]| keys.iter().map(|&key| f64::from(weights[key as u32 as usize])).sum::<f64>();
+    // The end lies in `rest`; all that is better than `rest` leaves `missing` to the target.
+    let (mut rest, mut missing) = (scratch.as_mut_slice(), target - high.mass);
+    while rest.len() > 1 {
+        let half = rest.len() / 2;
+        rest.select_nth_unstable(half);
+        let (better, worse) = rest.split_at_mut(half);
+        let better_mass = mass(better);
+        if better_mass >= missing {
+            rest = better;
+        } else {
+            missing -= better_mass;
+            rest = worse;
+        }
+    }
+    rest[0]
+}
+
+/// Bisects the scale of weights for the band that holds the nucleus's end: the weights above `low` reach the target, those
+/// above `high` do not.
+fn narrow(weights: &[f32], target: f64, negligible: f32) -> (Above, Above) {
+    let mut low = softmax::above(weights, negligible.max(f32::MIN_POSITIVE / 2.0));
+    let mut high = Above { weight: 1.0, mass: 0.0, tokens: 0 };
+    for _ in 0..MAX_STEPS {
+        if low.tokens - high.tokens <= FEW {
+            break;
+        }
+        let middle = softmax::above(weights, low.weight.sqrt() * high.weight.sqrt());
+        if middle.mass >= target {
+            low = middle;
+        } else {
+            high = middle;
+        }
+    }
+    (low, high)
+}
+
 widest! {
-    /// The last token of the nucleus: the best tokens, in order, until their weights reach `target`.
-    ///
-    /// `negligible` must be so small that all weights up to it cannot sum to the total minus `target`.
-    fn nucleus_end(logits: &[f32], weights: &[f32], target: f64, negligible: f32, scratch: &mut Vec<Key>) -> Key {
-        scratch.clear();
-        for (block, (logits, weights)) in logits.chunks(BLOCK).zip(weights.chunks(BLOCK)).enumerate() {
-            if !any_above(weights, negligible) {
+    /// Fills `keys` with the tokens whose weight is above `low` and at most `high`.
+    fn gather(logits: &[f32], weights: &[f32], low: f32, high: f32, keys: &mut Vec<Key>) -> () {
+        keys.clear();
+        for (group, (logits, weights)) in logits.chunks(GROUP).zip(weights.chunks(GROUP)).enumerate() {
+            let inside = |weight: f32| (weight > low) & (weight <= high);
+            if !any(weights, inside) {
                 continue;
             }
-            for (offset, (&logit, _)) in logits.iter().zip(weights).enumerate().filter(|(_, (_, weight))| **weight > negligible) {
-                scratch.push(key((block * BLOCK + offset) as u32, logit));
+            for (offset, (&logit, &weight)) in logits.iter().zip(weights).enumerate() {
+                if inside(weight) {
+                    keys.push(key((group * GROUP + offset) as u32, logit));
+                }
             }
         }
-        let mass = |keys: &[Key]| keys.iter().map(|&key| f64::from(weights[key as u32 as usize])).sum::<f64>();
-        // The end lies in `rest`; all that is better than `rest` leaves `missing` to the target.
-        let (mut rest, mut missing) = (scratch.as_mut_slice(), target);
-        while rest.len() > 1 {
-            let half = rest.len() / 2;
-            rest.select_nth_unstable(half);
-            let (better, worse) = rest.split_at_mut(half);
-            let better_mass = mass(better);
-            if better_mass >= missing {
-                rest = better;
-            } else {
-                missing -= better_mass;
-                rest = worse;
-            }
-        }
-        rest[0]
     }
 }
 
@@ -93,10 +137,14 @@ fn cut_to(k: usize, best: &mut Vec<Key>) -> f32 {
     unpack(last).1
 }
 
-/// Whether any number is above `bar`, without a branch per number.
+/// Whether any number passes, without a branch per number.
 #[inline(always)]
-fn any_above(numbers: &[f32], bar: f32) -> bool {
-    numbers.iter().fold(false, |found, &number| found | (number > bar))
+fn any(numbers: &[f32], passes: impl Fn(f32) -> bool) -> bool {
+    let mut found = false;
+    for &number in numbers {
+        found |= passes(number);
+    }
+    found
 }
 
 #[cfg(test)]
@@ -142,5 +190,31 @@ mod tests {
         let mut best = Vec::new();
         select_best(&[f32::NEG_INFINITY, 1.0, f32::NEG_INFINITY], 3, &mut best);
         assert_eq!(best, [key(1, 1.0)]);
+    }
+
+    /// Vocabularies far beyond [`FEW`], so that the band is narrowed; weights are exact powers of two, so that sums are.
+    #[test]
+    fn nucleus_end_equals_a_walk_down_the_order() {
+        let shapes: [fn(usize) -> i32; 4] =
+            [|_| 0, |i| (i * 7919 % 20) as i32, |i| (i / 1000) as i32, |i| i32::from(i != 77) * 9];
+        for shape in shapes {
+            let logits: Vec<f32> = (0..20_000).map(|i| -shape(i) as f32).collect();
+            let weights: Vec<f32> = logits.iter().map(|logit| logit.exp2()).collect();
+            let total: f64 = weights.iter().map(|&weight| f64::from(weight)).sum();
+            let mut sorted: Vec<Key> =
+                logits.iter().enumerate().map(|(id, &x)| key(id as u32, x)).collect();
+            sorted.sort_unstable();
+            for top_p in [1e-9, 0.1, 0.5, 0.9, 0.999] {
+                let target = top_p * total;
+                let mut reached = 0.0;
+                let walked = sorted.iter().find(|&&key| {
+                    reached += f64::from(weights[key as u32 as usize]);
+                    reached >= target
+                });
+                let negligible = ((total - target) / 40_000.0) as f32;
+                let end = nucleus_end(&logits, &weights, target, negligible, &mut Vec::new());
+                assert_eq!(Some(&end), walked, "top_p {top_p}");
+            }
+        }
     }
 }
