@@ -40,7 +40,7 @@ const MAX_HELD: usize = 64;
 /// complete a character.
 ///
 /// The pieces concatenate to the text of all tokens but the special ones. Only where decoding a longer run changes earlier
-/// text (invalid bytes of byte-fallback tokenizers), or beyond [`MAX_HELD`], can the two differ, in replacement characters.
+/// text (invalid bytes of byte-fallback tokenizers), or in a long run of invalid bytes, can the two differ, in replacement characters.
 pub struct TextStream<D> {
     decoder: D,
     /// Context and held-back tokens.

@@ -50,7 +50,7 @@ impl Sampler {
 
     /// Chooses the token at absolute `position` from the model's `logits` for it.
     ///
-    /// `params` must have passed [`validate`]. The event's log-probabilities are the model's own: before penalties,
+    /// `params` must have passed [`validate()`]. The event's log-probabilities are the model's own: before penalties,
     /// temperature and truncation. Tokens at minus infinity, or less likely than the best by a factor of 2^126 after
     /// temperature, are never drawn.
     ///
@@ -118,9 +118,12 @@ impl Sampler {
             let target = f64::from(params.top_p) * total;
             // All weights up to this sum to at most half of what the nucleus leaves out.
             let negligible = (total - target) / (2.0 * logits.len() as f64);
-            let last =
-                truncate::nucleus_end(logits, weights, target, negligible as f32, candidates);
-            total = softmax::keep_through(truncate::unpack(last), logits, weights, block_sums);
+            let negligible = negligible as f32;
+            if let Some(last) =
+                truncate::nucleus_end(logits, weights, target, negligible, candidates)
+            {
+                total = softmax::keep_through(truncate::unpack(last), logits, weights, block_sums);
+            }
         }
         softmax::draw(philox::uniform(params.seed, position) * total, weights, block_sums)
     }

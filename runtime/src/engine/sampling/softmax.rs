@@ -38,7 +38,10 @@ widest! {
                 broken[lane] |= u32::from(logit.is_nan() | (logit == f32::INFINITY));
             }
         }
-        Scan { max: max.into_iter().fold(f32::NEG_INFINITY, f32::max), broken: broken.iter().any(|&lane| lane != 0) }
+        Scan {
+            max: max.into_iter().fold(f32::NEG_INFINITY, f32::max),
+            broken: broken.iter().any(|&lane| lane != 0),
+        }
     }
 }
 
@@ -83,7 +86,12 @@ pub(super) struct Tempering {
 
 widest! {
     /// Fills `weights` and their block sums; returns the total.
-    fn weigh(logits: &[f32], tempering: Tempering, weights: &mut [f32], block_sums: &mut [f64]) -> f64 {
+    fn weigh(
+        logits: &[f32],
+        tempering: Tempering,
+        weights: &mut [f32],
+        block_sums: &mut [f64]
+    ) -> f64 {
         let Tempering { max, temperature, floor } = tempering;
         let scale = LOG2_E / temperature;
         let mut total = 0.0;
@@ -104,7 +112,12 @@ widest! {
     /// Zeroes the weights of all tokens that rank after `last`, a token with its logit; returns the new total.
     ///
     /// Tokens rank by logit, best first, and by id among equal logits.
-    fn keep_through(last: (u32, f32), logits: &[f32], weights: &mut [f32], block_sums: &mut [f64]) -> f64 {
+    fn keep_through(
+        last: (u32, f32),
+        logits: &[f32],
+        weights: &mut [f32],
+        block_sums: &mut [f64]
+    ) -> f64 {
         let (last_id, last_logit) = last;
         let mut total = 0.0;
         let blocks = logits.chunks(BLOCK).zip(weights.chunks_mut(BLOCK)).zip(block_sums);
@@ -138,7 +151,12 @@ widest! {
         let mut above = Above { weight, mass: 0.0, tokens: 0 };
         for block in weights.chunks(BLOCK) {
             above.mass += f64::from(sum(block, |other| if other > weight { other } else { 0.0 }));
-            above.tokens += block.iter().map(|&other| u32::from(other > weight)).sum::<u32>() as usize;
+            // A 32-bit count fills the vector registers better than a usize would.
+            let mut tokens = 0u32;
+            for &other in block {
+                tokens += u32::from(other > weight);
+            }
+            above.tokens += tokens as usize;
         }
         above
     }

@@ -249,6 +249,25 @@ fn broken_logits_fall_back_to_the_best_finite_one() {
     assert_eq!((masked.id, masked.logprob, masked.num_top), (2, 0.0, 1));
 }
 
+/// So close to 1 the target is within the rounding of the sums, with and without many ties.
+#[test]
+fn top_p_next_to_one_keeps_nearly_all() {
+    let mut random = Random { seed: 6, drawn: 0 };
+    for spread in [0.0, 1e-6, 0.5, 4.0, 20.0] {
+        for vocab_size in [3000, 20_011] {
+            let mut logits = random.logits(vocab_size, spread);
+            let params = SamplingParams { top_p: 1.0 - f32::EPSILON / 2.0, ..Default::default() };
+            let mut sampler = Sampler::new(vocab_size);
+            sampler.sample(&mut logits, &params, NO_HISTORY, 0);
+            let sum =
+                |weights: &[f32]| weights.iter().map(|&weight| f64::from(weight)).sum::<f64>();
+            let kept = sum(&sampler.weights);
+            sampler.sample(&mut logits, &SamplingParams::default(), NO_HISTORY, 0);
+            assert!(kept > (1.0 - 1e-6) * sum(&sampler.weights), "spread {spread}");
+        }
+    }
+}
+
 #[test]
 fn extreme_logits_do_not_panic() {
     let mut sampler = Sampler::new(3);

@@ -65,14 +65,18 @@ const MAX_STEPS: usize = 16;
 /// The last token of the nucleus: the best tokens, in order, until their weights reach `target`.
 ///
 /// `negligible` must be so small that all weights up to it cannot sum to the total minus `target`; the largest weight is 1.
+/// None if the target is not reached, which rounding can bring about when it is nearly the total: then all is nucleus.
 pub(super) fn nucleus_end(
     logits: &[f32],
     weights: &[f32],
     target: f64,
     negligible: f32,
     scratch: &mut Vec<Key>,
-) -> Key {
+) -> Option<Key> {
     let (low, high) = narrow(weights, target, negligible);
+    if low.mass < target {
+        return None;
+    }
     gather(logits, weights, low.weight, high.weight, scratch);
     let mass =
         |keys: &[Key]| keys.iter().map(|&key| f64::from(weights[key as u32 as usize])).sum::<f64>();
@@ -90,7 +94,7 @@ pub(super) fn nucleus_end(
             rest = worse;
         }
     }
-    rest[0]
+    rest.first().copied()
 }
 
 /// Bisects the scale of weights for the band that holds the nucleus's end: the weights above `low` reach the target, those
@@ -116,7 +120,8 @@ widest! {
     /// Fills `keys` with the tokens whose weight is above `low` and at most `high`.
     fn gather(logits: &[f32], weights: &[f32], low: f32, high: f32, keys: &mut Vec<Key>) -> () {
         keys.clear();
-        for (group, (logits, weights)) in logits.chunks(GROUP).zip(weights.chunks(GROUP)).enumerate() {
+        let groups = logits.chunks(GROUP).zip(weights.chunks(GROUP));
+        for (group, (logits, weights)) in groups.enumerate() {
             let inside = |weight: f32| (weight > low) & (weight <= high);
             if !any(weights, inside) {
                 continue;
@@ -213,7 +218,7 @@ mod tests {
                 });
                 let negligible = ((total - target) / 40_000.0) as f32;
                 let end = nucleus_end(&logits, &weights, target, negligible, &mut Vec::new());
-                assert_eq!(Some(&end), walked, "top_p {top_p}");
+                assert_eq!(end.as_ref(), walked, "top_p {top_p}");
             }
         }
     }
