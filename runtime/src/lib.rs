@@ -8,3 +8,4 @@ pub mod batch;
 pub mod cpu;
 pub mod engine;
 pub mod model;
+pub mod text;

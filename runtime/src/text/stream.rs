@@ -1,0 +1,238 @@
+//! Tokens to text, one at a time.
+
+use std::sync::Arc;
+
+/// What a stream needs of a tokenizer.
+pub trait Decode {
+    /// The text of `ids`. Bytes that are no UTF-8, a character's first bytes included, become U+FFFD.
+    fn decode(&self, ids: &[u32]) -> String;
+    /// Whether a token stands for no text (end of sequence, start of turn).
+    fn is_special(&self, id: u32) -> bool;
+}
+
+impl<D: Decode + ?Sized> Decode for &D {
+    fn decode(&self, ids: &[u32]) -> String {
+        (**self).decode(ids)
+    }
+    fn is_special(&self, id: u32) -> bool {
+        (**self).is_special(id)
+    }
+}
+
+impl<D: Decode + ?Sized> Decode for Arc<D> {
+    fn decode(&self, ids: &[u32]) -> String {
+        (**self).decode(ids)
+    }
+    fn is_special(&self, id: u32) -> bool {
+        (**self).is_special(id)
+    }
+}
+
+/// Most tokens held back for a character to complete. A character has at most 4 bytes and a token at least one, so this much
+/// is a model babbling bytes; it goes out as it is, which bounds the work per token.
+const MAX_HELD: usize = 64;
+
+/// Turns tokens into text as they come, never splitting a character.
+///
+/// A token's text can depend on the tokens before it: a character may span tokens, and SentencePiece drops the space in front
+/// of the first one. So the stream decodes a window: the tokens of the last piece as context, then those held back. What the
+/// window's text has beyond the context's is new; it is held back while it ends in U+FFFD, for then the next token may
+/// complete a character.
+///
+/// The pieces concatenate to the text of all tokens but the special ones. Only where decoding a longer run changes earlier
+/// text (invalid bytes of byte-fallback tokenizers), or in a long run of invalid bytes, can the two differ, in replacement characters.
+pub struct TextStream<D> {
+    decoder: D,
+    /// Context and held-back tokens.
+    window: Vec<u32>,
+    /// How many of `window` are context.
+    context: usize,
+    /// Length of the context's text in bytes.
+    context_bytes: usize,
+}
+
+impl<D: Decode> TextStream<D> {
+    /// A stream at the start of an answer.
+    pub fn new(decoder: D) -> Self {
+        TextStream { decoder, window: Vec::new(), context: 0, context_bytes: 0 }
+    }
+
+    /// Takes the next token; returns the text that is now certain, often none.
+    pub fn push(&mut self, id: u32) -> String {
+        if self.decoder.is_special(id) {
+            return String::new();
+        }
+        self.window.push(id);
+        let text = self.decoder.decode(&self.window);
+        let complete =
+            text.len() > self.context_bytes && !text.ends_with(char::REPLACEMENT_CHARACTER);
+        if complete || self.window.len() - self.context >= MAX_HELD {
+            self.release(text)
+        } else {
+            String::new()
+        }
+    }
+
+    /// The text still held back; an incomplete character comes as U+FFFD. To be called once, at the end.
+    pub fn flush(&mut self) -> String {
+        let text = self.decoder.decode(&self.window);
+        self.release(text)
+    }
+
+    /// Returns what `text`, the window's, has beyond the context's, and makes the tokens held back the new context.
+    fn release(&mut self, mut text: String) -> String {
+        // A decoder that rewrites its context can put the border inside a character: then from the next one on.
+        let start = (self.context_bytes..text.len())
+            .find(|&byte| text.is_char_boundary(byte))
+            .unwrap_or(text.len());
+        self.window.drain(..self.context);
+        self.context = self.window.len();
+        self.context_bytes = self.decoder.decode(&self.window).len();
+        text.split_off(start)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    /// A byte-level tokenizer: ids below 256 are bytes, 256 and above are [`WORDS`], the last being special.
+    #[derive(Default)]
+    struct Bytes {
+        widest: Cell<usize>,
+    }
+
+    /// Tokens that split characters: they end one, or begin one, or both.
+    const WORDS: [&[u8]; 6] =
+        [b"Hello", b" \xF0\x9F", b"\x98\x80", b"\x98\x80\xF0\x9F", "é".as_bytes(), b"<eos>"];
+    const SPECIAL: u32 = 261;
+
+    fn bytes_of(id: u32) -> Vec<u8> {
+        u8::try_from(id).map_or_else(|_| WORDS[id as usize - 256].to_vec(), |byte| vec![byte])
+    }
+
+    impl Decode for Bytes {
+        fn decode(&self, ids: &[u32]) -> String {
+            self.widest.set(self.widest.get().max(ids.len()));
+            let bytes: Vec<u8> = ids.iter().flat_map(|&id| bytes_of(id)).collect();
+            String::from_utf8_lossy(&bytes).into_owned()
+        }
+        fn is_special(&self, id: u32) -> bool {
+            id == SPECIAL
+        }
+    }
+
+    /// A SentencePiece-like tokenizer with byte fallback: a run of bytes is text only if all of it is valid.
+    struct Fallback;
+
+    impl Decode for Fallback {
+        fn decode(&self, ids: &[u32]) -> String {
+            let mut text = String::new();
+            for run in ids.chunk_by(|&a, &b| (a < 256) == (b < 256)) {
+                let bytes: Vec<u8> = run.iter().flat_map(|&id| bytes_of(id)).collect();
+                match String::from_utf8(bytes) {
+                    Ok(valid) => text.push_str(&valid),
+                    Err(_) => text.extend(run.iter().map(|_| char::REPLACEMENT_CHARACTER)),
+                }
+            }
+            text.strip_prefix(' ').map(str::to_owned).unwrap_or(text)
+        }
+        fn is_special(&self, _: u32) -> bool {
+            false
+        }
+    }
+
+    fn pieces(decoder: impl Decode, ids: &[u32]) -> Vec<String> {
+        let mut stream = TextStream::new(decoder);
+        let mut pieces: Vec<String> = ids.iter().map(|&id| stream.push(id)).collect();
+        pieces.push(stream.flush());
+        pieces
+    }
+
+    fn random(state: &mut u64) -> u64 {
+        *state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        *state >> 33
+    }
+
+    #[test]
+    fn pieces_of_random_bytes_concatenate_to_the_whole() {
+        let mut state = 1;
+        for case in 0..3000 {
+            let ids: Vec<u32> = (0..random(&mut state) % 60)
+                .flat_map(|_| match random(&mut state) % 4 {
+                    0 => vec![random(&mut state) as u32 % 256],
+                    1 => "😀".bytes().map(u32::from).collect(),
+                    2 => "a→".bytes().map(u32::from).collect(),
+                    _ => vec![256 + random(&mut state) as u32 % 6],
+                })
+                .collect();
+            let decoder = Bytes::default();
+            let kept: Vec<u32> = ids.iter().copied().filter(|&id| id != SPECIAL).collect();
+            assert_eq!(
+                pieces(&decoder, &ids).concat(),
+                decoder.decode(&kept),
+                "case {case}: {ids:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn pieces_of_any_text_are_whole_characters() {
+        let text = " Größe 😀👩‍👩‍👧 日本語 \u{FFFD}x";
+        let ids: Vec<u32> = text.bytes().map(u32::from).collect();
+        for (decoder, expected) in
+            [(&Bytes::default() as &dyn Decode, text), (&Fallback, text.trim_start())]
+        {
+            let pieces = pieces(decoder, &ids);
+            assert_eq!(pieces.concat(), expected);
+            assert!(pieces.iter().all(|piece| piece.chars().count() <= 2), "{pieces:?}");
+        }
+    }
+
+    #[test]
+    fn a_character_cut_short_is_replaced_at_the_end() {
+        assert_eq!(
+            pieces(Bytes::default(), &[b'a'.into(), 0xF0, 0x9F, 0x98]),
+            ["a", "", "", "", "\u{FFFD}"]
+        );
+        assert_eq!(pieces(Bytes::default(), &[]), [""]);
+    }
+
+    #[test]
+    fn special_tokens_say_nothing() {
+        assert_eq!(
+            pieces(Bytes::default(), &[SPECIAL, 256, SPECIAL, 257, SPECIAL, 258]),
+            ["", "Hello", "", "", "", " 😀", ""]
+        );
+    }
+
+    #[test]
+    fn babbled_bytes_neither_grow_the_window_nor_panic() {
+        for ids in [vec![0xFF; 1000], vec![0xF0; 1000], [vec![257], vec![259; 1000]].concat()] {
+            let decoder = Bytes::default();
+            assert!(!pieces(&decoder, &ids).concat().is_empty());
+            assert!(
+                decoder.widest.get() <= 2 * MAX_HELD,
+                "window of {} tokens",
+                decoder.widest.get()
+            );
+            pieces(Fallback, &ids);
+        }
+        let mut state = 2;
+        let ids: Vec<u32> = (0..5000).map(|_| random(&mut state) as u32 % 261).collect();
+        pieces(Fallback, &ids);
+    }
+
+    #[test]
+    fn ordinary_text_is_decoded_in_small_windows() {
+        let decoder = Bytes::default();
+        pieces(
+            &decoder,
+            &"plain text 😀 and more of it".bytes().map(u32::from).collect::<Vec<_>>(),
+        );
+        assert!(decoder.widest.get() <= 8, "window of {} tokens", decoder.widest.get());
+    }
+}
