@@ -1,1 +1,32 @@
-//! The CPU backend.
+//! The CPU backend: one forward pass of a Llama-family model over a mixed batch.
+//!
+//! [`CpuBackend::forward`] is a sequence of parallel regions (`pass`) on a pool of threads ([`Pool`]),
+//! each of which is some kernels (`kernels`) on pieces of a few buffers and of the paged KV pool
+//! ([`KvPool`]). Weights are read in their stored dtype where they lie; all else is f32.
+//!
+//! A row's logits depend on its request's tokens and on nothing else, bit for bit: not on the
+//! batch, the chunking, decode or prefill, or the number of threads.
+
+mod backend;
+mod buffers;
+mod gate;
+mod isa;
+mod kernels;
+mod kv;
+mod linear;
+mod pass;
+mod pool;
+mod regions;
+mod rope;
+mod shared;
+mod simd;
+mod tap;
+
+pub use backend::{CpuBackend, CpuOptions};
+pub use isa::Isa;
+pub use kv::KvPool;
+pub use pool::Pool;
+pub use tap::{Tap, TapSink};
+
+#[cfg(test)]
+mod tests;

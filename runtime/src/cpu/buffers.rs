@@ -1,0 +1,130 @@
+//! All memory of a forward pass, allocated once.
+
+use crate::batch::{BLOCK_TOKENS, Batch};
+use crate::model::ModelConfig;
+
+use super::kernels::{AttentionScratch, Packing};
+
+/// Floats of activations that stay in a core's L2 while weights pass: 768 KiB.
+const ROW_BLOCK_FLOATS: usize = 192 * 1024;
+/// Most rows of activations in one product; a multiple of every tile's rows.
+const MAX_ROW_BLOCK: usize = 96;
+/// Most weight rows in one work item.
+pub(crate) const MAX_ITEM_COLS: usize = 64;
+/// Queries of one attention task: enough to share the loads of a key, few enough for L1.
+const ATTENTION_QUERIES: usize = 24;
+
+/// Rows of activations of length `k` that one product takes.
+pub(crate) fn row_block(k: usize) -> usize {
+    (ROW_BLOCK_FLOATS / Packing::stride(k) / 6 * 6).clamp(6, MAX_ROW_BLOCK)
+}
+
+/// Weight rows of one work item: small enough that every worker has several items, for balance.
+pub(crate) fn item_cols(cols: usize, num_workers: usize) -> usize {
+    (cols / (4 * num_workers)).next_multiple_of(8).clamp(8, MAX_ITEM_COLS)
+}
+
+/// Rows of one attention task where `group` query heads share a KV head.
+fn attention_rows(group: usize) -> usize {
+    (ATTENTION_QUERIES / group).max(1)
+}
+
+/// Consecutive rows of one segment, for attention.
+#[derive(Clone, Copy)]
+pub(crate) struct AttentionRows {
+    /// Index of the segment in the batch.
+    pub(crate) segment: usize,
+    /// Row of the batch.
+    pub(crate) first_row: usize,
+    pub(crate) rows: usize,
+    /// Position of the first row.
+    pub(crate) position: usize,
+}
+
+/// Activations between the regions. `packed` rows are in [`Packing`] order and stride.
+pub(crate) struct Buffers {
+    /// Residual stream `[rows, hidden]`.
+    pub(crate) hidden: Vec<f32>,
+    /// Normalised residual stream, packed `[rows][hidden]`.
+    pub(crate) normed: Vec<f32>,
+    /// Rotated, scaled queries `[rows][num_heads][head_dim]`.
+    pub(crate) queries: Vec<f32>,
+    /// Attention's result, packed `[rows][num_heads * head_dim]`.
+    pub(crate) attended: Vec<f32>,
+    /// The MLP's inner layer, packed `[rows][intermediate]`.
+    pub(crate) inner: Vec<f32>,
+    /// `[segments that want them][vocab]`
+    pub(crate) logits: Vec<f32>,
+    /// Where in the KV pool each row's token lies: block * BLOCK_TOKENS + token `[rows]`.
+    pub(crate) slots: Vec<u32>,
+    /// The batch's attention tasks, each to be done for every KV head.
+    pub(crate) tasks: Vec<AttentionRows>,
+    /// Rows whose logits are wanted.
+    pub(crate) wanted: Vec<u32>,
+}
+
+impl Buffers {
+    /// Buffers for batches of `max_rows` rows in `max_segments` segments.
+    pub(crate) fn new(config: &ModelConfig, max_rows: usize, max_segments: usize) -> Self {
+        let packed = |rows, len| vec![0.0; rows * Packing::stride(len)];
+        Buffers {
+            hidden: vec![0.0; max_rows * config.hidden_size],
+            normed: packed(max_rows.max(max_segments), config.hidden_size),
+            queries: vec![0.0; max_rows * config.q_size()],
+            attended: packed(max_rows, config.q_size()),
+            inner: packed(max_rows, config.intermediate_size),
+            logits: vec![0.0; max_segments * config.vocab_size],
+            slots: Vec::with_capacity(max_rows),
+            tasks: Vec::with_capacity(max_rows),
+            wanted: Vec::with_capacity(max_segments),
+        }
+    }
+
+    /// Derives `slots`, `tasks` and `wanted` from `batch`.
+    pub(crate) fn plan(&mut self, config: &ModelConfig, batch: &Batch) {
+        self.slots.clear();
+        self.tasks.clear();
+        self.wanted.clear();
+        let step = attention_rows(config.num_heads / config.num_kv_heads);
+        for (index, segment) in batch.segments.iter().enumerate() {
+            let (start, len) = (segment.start as usize, segment.len as usize);
+            let blocks = batch.blocks(segment);
+            self.slots.extend((start..start + len).map(|position| {
+                let token = position % BLOCK_TOKENS;
+                blocks[position / BLOCK_TOKENS] * BLOCK_TOKENS as u32 + token as u32
+            }));
+            self.tasks.extend((0..len).step_by(step).map(|first| AttentionRows {
+                segment: index,
+                first_row: segment.first_row as usize + first,
+                rows: step.min(len - first),
+                position: start + first,
+            }));
+            if segment.logits {
+                self.wanted.push(segment.first_row + segment.len - 1);
+            }
+        }
+    }
+}
+
+/// One worker's memory.
+pub(crate) struct WorkerScratch {
+    /// Results of a product before they are put where they belong: `[row block][item cols]`.
+    pub(crate) tile: Vec<f32>,
+    /// A second one, for the MLP's up projection.
+    pub(crate) up_tile: Vec<f32>,
+    /// Attention's.
+    pub(crate) attention: AttentionScratch,
+}
+
+impl WorkerScratch {
+    /// Scratch for a model of `config`.
+    pub(crate) fn new(config: &ModelConfig) -> Self {
+        let group = config.num_heads / config.num_kv_heads;
+        let tile = MAX_ROW_BLOCK * MAX_ITEM_COLS.max(config.head_dim);
+        WorkerScratch {
+            tile: vec![0.0; tile],
+            up_tile: vec![0.0; MAX_ROW_BLOCK * MAX_ITEM_COLS],
+            attention: AttentionScratch::new(attention_rows(group) * group, config.head_dim),
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! The MLP's gate, and the exponential that it shares with attention's softmax.
+
+use crate::cpu::simd::Simd;
+
+/// `gate = gate * sigmoid(gate) * up`, element by element. The lengths are equal multiples of
+/// `MAX_LANES`.
+///
+/// # Safety
+///
+/// The CPU must have `V`'s instructions.
+#[inline(always)]
+pub(super) unsafe fn swiglu<V: Simd>(gate: &mut [f32], up: &[f32]) {
+    assert_eq!(gate.len(), up.len());
+    assert!(gate.len().is_multiple_of(V::LANES));
+    for (gate, up) in gate.chunks_exact_mut(V::LANES).zip(up.chunks_exact(V::LANES)) {
+        // SAFETY: a chunk has LANES floats; the instructions are the caller's.
+        unsafe {
+            let g = V::load(gate.as_ptr());
+            let denominator = V::splat(1.0).add(exp(V::splat(0.0).sub(g)));
+            g.div(denominator).mul(V::load(up.as_ptr())).store(gate.as_mut_ptr());
+        }
+    }
+}
+
+/// e^x to about 2 units in the last place; x is clamped to where the result is a normal f32.
+///
+/// Cephes' `expf`: x = n ln 2 + r, |r| <= ln 2 / 2, and a polynomial of degree 6 for e^r. The library's
+/// is not used because each thread and path must produce the same bits.
+///
+/// # Safety
+///
+/// The CPU must have `V`'s instructions.
+#[inline(always)]
+pub(super) unsafe fn exp<V: Simd>(x: V) -> V {
+    /// Adding it rounds to an integer, which the sum holds in its lowest bits.
+    const BIAS: f32 = 12_582_912.0; // 1.5 * 2^23
+    // ln 2 in two parts, so that n * LN2_HIGH is exact.
+    const LN2_HIGH: f32 = 0.693_359_4;
+    const LN2_LOW: f32 = -2.121_944_4e-4;
+    const COEFFICIENTS: [f32; 6] =
+        [1.987_569_1e-4, 1.398_199_9e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 0.5];
+    // SAFETY: the caller's.
+    let constant = |c: f32| unsafe { V::splat(c) };
+    let x = x.max(constant(-87.0)).min(constant(88.0));
+    let biased = x.mul_add(constant(std::f32::consts::LOG2_E), constant(BIAS));
+    let n = biased.sub(constant(BIAS));
+    let r = n.mul_add(constant(-LN2_HIGH), x);
+    let r = n.mul_add(constant(-LN2_LOW), r);
+    let mut polynomial = constant(COEFFICIENTS[0]);
+    for &c in &COEFFICIENTS[1..] {
+        polynomial = polynomial.mul_add(r, constant(c));
+    }
+    let e_r = polynomial.mul_add(r.mul(r), r.add(constant(1.0)));
+    e_r.mul(biased.pow2_of_biased())
+}

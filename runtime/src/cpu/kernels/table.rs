@@ -1,0 +1,108 @@
+//! One instruction set's kernels, chosen at run time.
+
+use crate::cpu::Isa;
+#[cfg(target_arch = "x86_64")]
+use crate::cpu::simd::{Avx2, Avx512};
+use crate::cpu::simd::{Portable, Simd};
+
+use super::{Attention, Packing, Product};
+
+/// The kernels of one instruction set. Holding one proves that the CPU has it.
+pub(crate) struct Kernels {
+    /// The instruction set; never `Auto`.
+    pub(crate) isa: Isa,
+    /// f32 in a register.
+    pub(crate) lanes: usize,
+    product: unsafe fn(Product<'_>),
+    rms_norm: unsafe fn(&[f32], &[f32], f32, Packing, &mut [f32]),
+    swiglu: unsafe fn(&mut [f32], &[f32]),
+    attention: unsafe fn(Attention<'_>),
+}
+
+/// Compiles the kernels for one instruction set: `$V`'s code with `$features` enabled.
+macro_rules! kernels {
+    ($name:ident, $isa:expr, $V:ty $(, $features:literal)?) => {
+        static $name: Kernels = {
+            $(#[target_feature(enable = $features)])?
+            unsafe fn product(operands: Product<'_>) {
+                // SAFETY: this function's caller has checked for the features.
+                unsafe { operands.run::<$V>() }
+            }
+
+            $(#[target_feature(enable = $features)])?
+            unsafe fn rms_norm(x: &[f32], w: &[f32], eps: f32, packing: Packing, out: &mut [f32]) {
+                // SAFETY: this function's caller has checked for the features.
+                unsafe { super::norm::rms_norm::<$V>(x, w, eps, packing, out) }
+            }
+
+            $(#[target_feature(enable = $features)])?
+            unsafe fn swiglu(gate: &mut [f32], up: &[f32]) {
+                // SAFETY: this function's caller has checked for the features.
+                unsafe { super::swiglu::swiglu::<$V>(gate, up) }
+            }
+
+            $(#[target_feature(enable = $features)])?
+            unsafe fn attention(operands: Attention<'_>) {
+                // SAFETY: this function's caller has checked for the features.
+                unsafe { operands.run::<$V>() }
+            }
+
+            Kernels { isa: $isa, lanes: <$V>::LANES, product, rms_norm, swiglu, attention }
+        };
+    };
+}
+
+kernels!(PORTABLE, Isa::Portable, Portable);
+#[cfg(target_arch = "x86_64")]
+kernels!(AVX2, Isa::Avx2, Avx2, "avx2,fma,f16c");
+#[cfg(target_arch = "x86_64")]
+kernels!(AVX512, Isa::Avx512, Avx512, "avx512f");
+
+impl Kernels {
+    /// The kernels of `isa`, or why this CPU cannot run them.
+    ///
+    /// `Auto` never chooses AVX-512: on many CPUs it lowers the clock of the whole core.
+    pub(crate) fn select(isa: Isa) -> Result<&'static Kernels, String> {
+        match isa {
+            Isa::Auto if Isa::Avx2.is_available() => Self::select(Isa::Avx2),
+            Isa::Auto => Ok(&PORTABLE),
+            isa if !isa.is_available() => Err(format!("this CPU has no {isa}")),
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx2 => Ok(&AVX2),
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512 => Ok(&AVX512),
+            _ => Ok(&PORTABLE),
+        }
+    }
+
+    /// See [`Product`].
+    pub(crate) fn product(&self, operands: Product<'_>) {
+        // SAFETY: `select` has checked the CPU.
+        unsafe { (self.product)(operands) }
+    }
+
+    /// See [`rms_norm`](super::norm::rms_norm).
+    pub(crate) fn rms_norm(
+        &self,
+        x: &[f32],
+        weight: &[f32],
+        eps: f32,
+        packing: Packing,
+        out: &mut [f32],
+    ) {
+        // SAFETY: `select` has checked the CPU.
+        unsafe { (self.rms_norm)(x, weight, eps, packing, out) }
+    }
+
+    /// See [`swiglu`](super::swiglu::swiglu).
+    pub(crate) fn swiglu(&self, gate: &mut [f32], up: &[f32]) {
+        // SAFETY: `select` has checked the CPU.
+        unsafe { (self.swiglu)(gate, up) }
+    }
+
+    /// See [`Attention`].
+    pub(crate) fn attention(&self, operands: Attention<'_>) {
+        // SAFETY: `select` has checked the CPU.
+        unsafe { (self.attention)(operands) }
+    }
+}

@@ -1,0 +1,96 @@
+//! The KV pool: keys and values of all layers in blocks of [`BLOCK_TOKENS`] tokens.
+
+use crate::batch::BLOCK_TOKENS;
+use crate::model::ModelConfig;
+
+use super::simd::MAX_LANES;
+
+/// Blocks of `[layer][K|V][kv head][BLOCK_TOKENS][head_dim]` f32, one after the other.
+///
+/// All layers of a block lie together, so that moving a block is one copy.
+pub struct KvPool {
+    data: Vec<f32>,
+    num_blocks: usize,
+    shape: KvShape,
+}
+
+/// Strides within the pool, in floats.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct KvShape {
+    /// Floats of a block.
+    pub(crate) block_len: usize,
+    /// Floats of one layer's keys (or values) in a block.
+    pub(crate) plane_len: usize,
+    /// Floats of one head's keys (or values) in a block.
+    pub(crate) head_len: usize,
+    head_dim: usize,
+}
+
+impl KvShape {
+    fn new(config: &ModelConfig) -> Self {
+        let head_len = BLOCK_TOKENS * config.head_dim;
+        let plane_len = config.num_kv_heads * head_len;
+        let block_len = config.num_layers * 2 * plane_len;
+        KvShape { block_len, plane_len, head_len, head_dim: config.head_dim }
+    }
+
+    /// Where in a block the keys of a layer and head begin.
+    pub(crate) fn keys(&self, layer: usize, kv_head: usize) -> usize {
+        layer * 2 * self.plane_len + kv_head * self.head_len
+    }
+
+    /// Where in a block the values of a layer and head begin.
+    pub(crate) fn values(&self, layer: usize, kv_head: usize) -> usize {
+        self.keys(layer, kv_head) + self.plane_len
+    }
+
+    /// Where in the pool the vector of token `slot` (block * BLOCK_TOKENS + token) begins, `plane`
+    /// being [`KvShape::keys`] or [`KvShape::values`].
+    pub(crate) fn token(&self, slot: usize, plane: usize) -> usize {
+        slot / BLOCK_TOKENS * self.block_len + plane + slot % BLOCK_TOKENS * self.head_dim
+    }
+}
+
+impl KvPool {
+    /// A pool of `num_blocks` zeroed blocks.
+    pub(crate) fn new(config: &ModelConfig, num_blocks: usize) -> Self {
+        let shape = KvShape::new(config);
+        // The last register of the last value may reach over the end.
+        let data = vec![0.0; num_blocks * shape.block_len + MAX_LANES];
+        KvPool { data, num_blocks, shape }
+    }
+
+    /// Blocks in the pool.
+    pub fn num_blocks(&self) -> usize {
+        self.num_blocks
+    }
+
+    /// Bytes of a block.
+    pub fn block_bytes(&self) -> usize {
+        self.shape.block_len * size_of::<f32>()
+    }
+
+    /// The contents of `block`: `[layer][K|V][kv head][BLOCK_TOKENS][head_dim]`.
+    pub fn block(&self, block: u32) -> &[f32] {
+        &self.data[block as usize * self.shape.block_len..][..self.shape.block_len]
+    }
+
+    /// The contents of `block`, to be restored.
+    pub fn block_mut(&mut self, block: u32) -> &mut [f32] {
+        &mut self.data[block as usize * self.shape.block_len..][..self.shape.block_len]
+    }
+
+    pub(crate) fn shape(&self) -> KvShape {
+        self.shape
+    }
+
+    /// All blocks and a register's padding.
+    pub(crate) fn data(&self) -> &[f32] {
+        &self.data
+    }
+
+    /// All blocks, to be written.
+    pub(crate) fn data_mut(&mut self) -> &mut [f32] {
+        &mut self.data
+    }
+}

@@ -1,0 +1,92 @@
+//! A weight matrix times all rows of a batch, cut into work items.
+
+use std::ops::Range;
+
+use crate::model::{Dtype, Tensor};
+
+use super::buffers::{WorkerScratch, item_cols, row_block};
+use super::kernels::{Kernels, Packing, Product};
+use super::shared::SharedMut;
+use super::{Pool, TapSink};
+
+/// `x . weights^T`.
+#[derive(Clone, Copy)]
+pub(super) struct Linear<'a> {
+    pub(super) kernels: &'static Kernels,
+    /// Packed `[rows][weights.cols]`.
+    pub(super) x: &'a [f32],
+    pub(super) rows: usize,
+    /// `[out, in]`
+    pub(super) weights: &'a Tensor,
+}
+
+impl Linear<'_> {
+    /// The rows in blocks that one product takes.
+    pub(super) fn row_blocks(&self) -> impl Iterator<Item = Range<usize>> + use<> {
+        let (rows, step) = (self.rows, row_block(self.weights.cols));
+        (0..rows).step_by(step).map(move |first| first..rows.min(first + step))
+    }
+
+    /// The outputs `cols` of the rows in `block`, into `tile`: `[block][cols]`.
+    pub(super) fn product(&self, block: &Range<usize>, cols: &Range<usize>, tile: &mut [f32]) {
+        let Tensor { dtype, cols: k, .. } = *self.weights;
+        self.kernels.product(Product {
+            x: &self.x[block.start * Packing::stride(k)..],
+            rows: block.len(),
+            weights: &self.weights.bytes()[cols.start * k * dtype.bytes()..],
+            dtype,
+            cols: cols.len(),
+            k,
+            out: tile,
+        });
+    }
+
+    /// Computes all outputs in one region, and hands them piecewise to `put(row, cols, values)`.
+    pub(super) fn for_each_tile(
+        &self,
+        pool: &mut Pool,
+        scratch: &mut [WorkerScratch],
+        side: Option<&dyn TapSink>,
+        put: impl Fn(usize, Range<usize>, &[f32]) + Sync,
+    ) {
+        let step = item_cols(self.weights.rows, pool.num_workers());
+        let scratch = SharedMut::new(scratch);
+        pool.for_each(self.weights.rows.div_ceil(step), assist(side), |worker, item| {
+            // SAFETY: a worker's scratch is its own.
+            let tile = unsafe { &mut scratch.part(worker..worker + 1)[0].tile };
+            let cols = item * step..self.weights.rows.min((item + 1) * step);
+            for block in self.row_blocks() {
+                self.product(&block, &cols, tile);
+                for (row, values) in block.zip(tile.chunks_exact(cols.len())) {
+                    put(row, cols.clone(), values);
+                }
+            }
+        });
+    }
+}
+
+/// What a worker does while it waits for others.
+pub(super) fn assist(side: Option<&dyn TapSink>) -> impl Fn() -> bool + Sync {
+    move || side.is_some_and(|sink| sink.assist())
+}
+
+/// Widens stored values to f32.
+pub(super) fn widen(dtype: Dtype, bytes: &[u8], out: &mut [f32]) {
+    let halves = || bytes.as_chunks().0.iter().map(|&b| u16::from_le_bytes(b));
+    match dtype {
+        Dtype::F32 => {
+            let words = bytes.as_chunks().0.iter();
+            out.iter_mut().zip(words).for_each(|(out, &b)| *out = f32::from_le_bytes(b));
+        }
+        Dtype::F16 => {
+            out.iter_mut()
+                .zip(halves())
+                .for_each(|(out, h)| *out = half::f16::from_bits(h).to_f32());
+        }
+        Dtype::Bf16 => {
+            out.iter_mut()
+                .zip(halves())
+                .for_each(|(out, h)| *out = half::bf16::from_bits(h).to_f32());
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! The forward pass: which regions, in which order.
+
+use crate::batch::Batch;
+
+use super::regions::Regions;
+use super::{CpuBackend, Tap};
+
+impl CpuBackend {
+    /// Feeds `batch` through the model and appends its keys and values to the KV pool.
+    ///
+    /// Returns the logits of the last token of each segment that wants them, in segment order:
+    /// `[wanted][vocab]`. With `tap`, the residual stream after one block goes to its sink.
+    ///
+    /// # Panics
+    ///
+    /// If `batch` exceeds the options' sizes, names a token or block that is not there, or its
+    /// segments do not follow each other.
+    pub fn forward(&mut self, batch: &Batch, tap: Option<Tap<'_>>) -> &[f32] {
+        self.check(batch);
+        self.buffers.plan(&self.model.config, batch);
+        if batch.rows() == 0 {
+            return &[];
+        }
+        let mut regions = Regions {
+            config: &self.model.config,
+            kernels: self.kernels,
+            packing: self.packing,
+            rope: &self.rope,
+            batch,
+            pool: &mut self.pool,
+            kv: &mut self.kv,
+            buffers: &mut self.buffers,
+            scratch: &mut self.scratch,
+            side: None,
+        };
+        let weights = &self.model.weights;
+        regions.embed(&weights.embed);
+        for (index, layer) in weights.layers.iter().enumerate() {
+            regions.project_qkv(index, layer);
+            regions.attend(index);
+            regions.project_attended(&layer.o);
+            regions.gate_and_up(layer);
+            regions.down(&layer.down);
+            if let Some(tap) = tap.filter(|tap| tap.layer == index) {
+                regions.publish(tap.sink);
+            }
+        }
+        regions.logits(&weights.norm, &weights.lm_head);
+        regions.drain();
+        &self.buffers.logits[..self.buffers.wanted.len() * self.model.config.vocab_size]
+    }
+}

@@ -1,0 +1,291 @@
+//! The parallel regions of a forward pass.
+//!
+//! Each is one fork and join. An item of a region is some rows of a weight matrix with all rows of
+//! the batch, or one KV head with some rows of a request. What an item computes lands in its worker's
+//! scratch first and is then put in its place, which no other item touches.
+
+use crate::batch::Batch;
+use crate::model::{LayerWeights, ModelConfig, Tensor};
+
+use super::buffers::{Buffers, WorkerScratch, item_cols};
+use super::kernels::{Attention, Kernels, Packing};
+use super::linear::{Linear, assist, widen};
+use super::rope::RopeTable;
+use super::shared::SharedMut;
+use super::{KvPool, Pool, TapSink};
+
+/// Activations from which it pays to share a norm among the threads: a few microseconds of one's.
+const PARALLEL_NORM_FLOATS: usize = 32 * 1024;
+
+/// What the regions of one pass work on.
+pub(super) struct Regions<'a> {
+    pub(super) config: &'a ModelConfig,
+    pub(super) kernels: &'static Kernels,
+    /// Order of activations that meet the blocks' weights.
+    pub(super) packing: Packing,
+    pub(super) rope: &'a RopeTable,
+    pub(super) batch: &'a Batch,
+    pub(super) pool: &'a mut Pool,
+    pub(super) kv: &'a mut KvPool,
+    pub(super) buffers: &'a mut Buffers,
+    pub(super) scratch: &'a mut [WorkerScratch],
+    /// Side work, once there is some.
+    pub(super) side: Option<&'a dyn TapSink>,
+}
+
+impl<'a> Regions<'a> {
+    /// Token embeddings into the residual stream.
+    pub(super) fn embed(&mut self, table: &Tensor) {
+        let hidden = self.config.hidden_size;
+        for (row, &token) in self.batch.tokens.iter().enumerate() {
+            let out = &mut self.buffers.hidden[row * hidden..][..hidden];
+            widen(table.dtype, table.row_bytes(token as usize), out);
+        }
+    }
+
+    /// Hands the residual stream to `sink`, whose tasks fill the waiting from now on.
+    pub(super) fn publish(&mut self, sink: &'a dyn TapSink) {
+        sink.publish(
+            self.batch,
+            &self.buffers.hidden[..self.batch.rows() * self.config.hidden_size],
+        );
+        self.side = Some(sink);
+    }
+
+    /// Norm, q, k and v projections, rotation; keys and values go to the KV pool. An item is one head.
+    pub(super) fn project_qkv(&mut self, layer: usize, weights: &LayerWeights) {
+        self.norm(&weights.attention_norm);
+        let ModelConfig { num_heads, num_kv_heads, head_dim, .. } = *self.config;
+        let Buffers { normed, queries, slots, .. } = &mut *self.buffers;
+        let (kernels, rope, positions) = (self.kernels, self.rope, &self.batch.positions);
+        let (normed, slots, shape) = (&*normed, &*slots, self.kv.shape());
+        let queries = SharedMut::new(queries);
+        let kv = SharedMut::new(self.kv.data_mut());
+        let scratch = SharedMut::new(self.scratch);
+        let q_scale = 1.0 / (head_dim as f32).sqrt();
+        let rows = slots.len();
+        self.pool.for_each(num_heads + 2 * num_kv_heads, assist(self.side), |worker, item| {
+            // SAFETY: a worker's scratch is its own.
+            let tile = unsafe { &mut scratch.part(worker..worker + 1)[0].tile };
+            let head = Head::of_item(item, num_heads, num_kv_heads);
+            let (tensor, index) = match head {
+                Head::Query(index) => (&weights.q, index),
+                Head::Key(index) => (&weights.k, index),
+                Head::Value(index) => (&weights.v, index),
+            };
+            let cols = index * head_dim..(index + 1) * head_dim;
+            let linear = Linear { kernels, x: normed, rows, weights: tensor };
+            for block in linear.row_blocks() {
+                linear.product(&block, &cols, tile);
+                for (row, head_values) in block.zip(tile.chunks_exact(head_dim)) {
+                    let position = positions[row] as usize;
+                    let token = |plane| {
+                        let first = shape.token(slots[row] as usize, plane);
+                        first..first + head_dim
+                    };
+                    // SAFETY: this row's part of this head is written by this item alone.
+                    unsafe {
+                        match head {
+                            Head::Query(index) => {
+                                let first = (row * num_heads + index) * head_dim;
+                                let out = queries.part(first..first + head_dim);
+                                rope.rotate(head_values, position, q_scale, out);
+                            }
+                            Head::Key(index) => {
+                                let out = kv.part(token(shape.keys(layer, index)));
+                                rope.rotate(head_values, position, 1.0, out);
+                            }
+                            Head::Value(index) => {
+                                let out = kv.part(token(shape.values(layer, index)));
+                                out.copy_from_slice(head_values);
+                            }
+                        }
+                    }
+                }
+            }
+        });
+    }
+
+    /// Attention over the KV pool. An item is one KV head and some rows of a request.
+    pub(super) fn attend(&mut self, layer: usize) {
+        let ModelConfig { num_heads, num_kv_heads, head_dim, .. } = *self.config;
+        let group = num_heads / num_kv_heads;
+        let window = self.config.windows[layer].unwrap_or(usize::MAX);
+        let Buffers { queries, attended, tasks, .. } = &mut *self.buffers;
+        let (kernels, packing, batch) = (self.kernels, self.packing, self.batch);
+        let (queries, tasks) = (&*queries, &*tasks);
+        let (kv, shape) = (self.kv.data(), self.kv.shape());
+        let stride = Packing::stride(self.config.q_size());
+        let attended = SharedMut::new(attended);
+        let scratch = SharedMut::new(self.scratch);
+        self.pool.for_each(tasks.len() * num_kv_heads, assist(self.side), |worker, item| {
+            // SAFETY: a worker's scratch is its own.
+            let scratch = unsafe { &mut scratch.part(worker..worker + 1)[0].attention };
+            let (task, kv_head) = (tasks[item / num_kv_heads], item % num_kv_heads);
+            let head_stride = scratch.head_stride;
+            for q in 0..task.rows * group {
+                let head = (task.first_row + q / group) * num_heads + kv_head * group + q % group;
+                scratch.queries[q * head_stride..][..head_dim]
+                    .copy_from_slice(&queries[head * head_dim..][..head_dim]);
+            }
+            kernels.attention(Attention {
+                scratch: &mut *scratch,
+                rows: task.rows,
+                group,
+                head_dim,
+                position: task.position,
+                window,
+                kv,
+                blocks: batch.blocks(&batch.segments[task.segment]),
+                block_len: shape.block_len,
+                keys: shape.keys(layer, kv_head),
+                values: shape.values(layer, kv_head),
+            });
+            for row in 0..task.rows {
+                let first = (task.first_row + row) * stride;
+                for head in 0..group {
+                    let out = &scratch.out[(row * group + head) * head_stride..][..head_dim];
+                    // SAFETY: only this item writes these heads of this row, at distinct places.
+                    unsafe {
+                        packing.scatter(&attended, first, (kv_head * group + head) * head_dim, out);
+                    }
+                }
+            }
+        });
+    }
+
+    /// Adds attention's projection to the residual stream.
+    pub(super) fn project_attended(&mut self, weights: &Tensor) {
+        self.add_to_stream(|buffers| &buffers.attended, weights);
+    }
+
+    /// Norm, gate and up projections and their product. An item is some inner features.
+    pub(super) fn gate_and_up(&mut self, weights: &LayerWeights) {
+        self.norm(&weights.mlp_norm);
+        let features = self.config.intermediate_size;
+        let Buffers { normed, inner, .. } = &mut *self.buffers;
+        let (kernels, packing, normed, rows) =
+            (self.kernels, self.packing, &*normed, self.batch.rows());
+        let stride = Packing::stride(features);
+        let gate_linear = Linear { kernels, x: normed, rows, weights: &weights.gate };
+        let up_linear = Linear { weights: &weights.up, ..gate_linear };
+        let inner = SharedMut::new(inner);
+        let scratch = SharedMut::new(self.scratch);
+        let step = item_cols(features, self.pool.num_workers());
+        self.pool.for_each(features.div_ceil(step), assist(self.side), |worker, item| {
+            // SAFETY: a worker's scratch is its own.
+            let WorkerScratch { tile: gate, up_tile: up, .. } =
+                unsafe { &mut scratch.part(worker..worker + 1)[0] };
+            let cols = item * step..features.min((item + 1) * step);
+            for block in gate_linear.row_blocks() {
+                gate_linear.product(&block, &cols, gate);
+                up_linear.product(&block, &cols, up);
+                // Whole registers: what lies beyond the products is computed and not used.
+                let len = (block.len() * cols.len()).next_multiple_of(super::simd::MAX_LANES);
+                kernels.swiglu(&mut gate[..len], &up[..len]);
+                for (row, values) in block.zip(gate.chunks_exact(cols.len())) {
+                    // SAFETY: only this item writes these features, at distinct places.
+                    unsafe { packing.scatter(&inner, row * stride, cols.start, values) };
+                }
+            }
+        });
+    }
+
+    /// Adds the MLP's down projection to the residual stream.
+    pub(super) fn down(&mut self, weights: &Tensor) {
+        self.add_to_stream(|buffers| &buffers.inner, weights);
+    }
+
+    /// Final norm and logits of the wanted rows. An item is some tokens of the vocabulary.
+    pub(super) fn logits(&mut self, norm: &[f32], weights: &Tensor) {
+        let (hidden, vocab) = (self.config.hidden_size, self.config.vocab_size);
+        let stride = Packing::stride(hidden);
+        let packing = Packing::new(weights.dtype, self.kernels.lanes);
+        let Buffers { hidden: stream, normed, logits, wanted, .. } = &mut *self.buffers;
+        for (row, out) in wanted.iter().zip(normed.chunks_exact_mut(stride)) {
+            let x = &stream[*row as usize * hidden..][..hidden];
+            self.kernels.rms_norm(x, norm, self.config.rms_norm_eps, packing, out);
+        }
+        let logits = SharedMut::new(logits);
+        let rows = wanted.len();
+        Linear { kernels: self.kernels, x: normed, rows, weights }.for_each_tile(
+            self.pool,
+            self.scratch,
+            self.side,
+            |row, cols, values| {
+                let first = row * vocab + cols.start;
+                // SAFETY: only this item writes these tokens' logits.
+                unsafe { logits.part(first..first + cols.len()) }.copy_from_slice(values);
+            },
+        );
+    }
+
+    /// Runs what side work is left.
+    pub(super) fn drain(&mut self) {
+        if let Some(sink) = self.side {
+            self.pool.run(|_| while sink.assist() {});
+        }
+    }
+
+    /// Adds `x . weights` to the residual stream; `x` is picked from the buffers.
+    fn add_to_stream(&mut self, x: impl Fn(&Buffers) -> &[f32], weights: &Tensor) {
+        let mut stream = std::mem::take(&mut self.buffers.hidden);
+        let hidden = self.config.hidden_size;
+        let out = SharedMut::new(&mut stream);
+        let (rows, x) = (self.batch.rows(), x(self.buffers));
+        Linear { kernels: self.kernels, x, rows, weights }.for_each_tile(
+            self.pool,
+            self.scratch,
+            self.side,
+            |row, cols, values| {
+                let first = row * hidden + cols.start;
+                // SAFETY: only this item writes these places of the row.
+                let out = unsafe { out.part(first..first + cols.len()) };
+                out.iter_mut().zip(values).for_each(|(out, value)| *out += value);
+            },
+        );
+        self.buffers.hidden = stream;
+    }
+
+    /// The residual stream's RMSNorm into `normed`.
+    fn norm(&mut self, weight: &[f32]) {
+        let hidden = self.config.hidden_size;
+        let stride = Packing::stride(hidden);
+        let Buffers { hidden: stream, normed, .. } = &mut *self.buffers;
+        let (kernels, packing, eps) = (self.kernels, self.packing, self.config.rms_norm_eps);
+        let rows = self.batch.rows();
+        let stream = &*stream;
+        let normed = SharedMut::new(normed);
+        let one = |row: usize| {
+            // SAFETY: each row is normalised once.
+            let out = unsafe { normed.part(row * stride..(row + 1) * stride) };
+            kernels.rms_norm(&stream[row * hidden..][..hidden], weight, eps, packing, out);
+        };
+        if rows * hidden < PARALLEL_NORM_FLOATS {
+            (0..rows).for_each(one);
+        } else {
+            self.pool.for_each(rows, assist(self.side), |_, row| one(row));
+        }
+    }
+}
+
+/// What an item of the qkv region computes.
+#[derive(Clone, Copy)]
+enum Head {
+    Query(usize),
+    Key(usize),
+    Value(usize),
+}
+
+impl Head {
+    /// Queries first, then keys, then values.
+    fn of_item(item: usize, num_heads: usize, num_kv_heads: usize) -> Self {
+        if item < num_heads {
+            Head::Query(item)
+        } else if item < num_heads + num_kv_heads {
+            Head::Key(item - num_heads)
+        } else {
+            Head::Value(item - num_heads - num_kv_heads)
+        }
+    }
+}

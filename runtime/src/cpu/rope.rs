@@ -1,0 +1,38 @@
+//! Rotary position embedding, Hugging Face's convention: place i is paired with i + head_dim / 2.
+
+use crate::model::ModelConfig;
+
+/// Cosines and sines of every position.
+pub(crate) struct RopeTable {
+    /// `[max_context][cos | sin][half]`
+    table: Vec<f32>,
+    half: usize,
+}
+
+impl RopeTable {
+    /// The table of positions `0..max_context`.
+    pub(crate) fn new(config: &ModelConfig, max_context: usize) -> Self {
+        let half = config.head_dim / 2;
+        let frequencies = config.inverse_frequencies();
+        let mut table = Vec::with_capacity(max_context * config.head_dim);
+        for position in 0..max_context {
+            // The angle is rounded to f32 first, as the reference implementation does.
+            let angles = frequencies.iter().map(|f| (position as f32 * *f as f32) as f64);
+            table.extend(angles.clone().map(|angle| angle.cos() as f32));
+            table.extend(angles.map(|angle| angle.sin() as f32));
+        }
+        RopeTable { table, half }
+    }
+
+    /// Rotates `head` (`[head_dim]`) to `position` and multiplies it with `scale`, into `out`.
+    pub(crate) fn rotate(&self, head: &[f32], position: usize, scale: f32, out: &mut [f32]) {
+        let (cos, sin) =
+            self.table[position * 2 * self.half..][..2 * self.half].split_at(self.half);
+        let (low, high) = head.split_at(self.half);
+        let (out_low, out_high) = out.split_at_mut(self.half);
+        for i in 0..self.half {
+            out_low[i] = (low[i] * cos[i] - high[i] * sin[i]) * scale;
+            out_high[i] = (high[i] * cos[i] + low[i] * sin[i]) * scale;
+        }
+    }
+}
