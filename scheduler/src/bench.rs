@@ -16,13 +16,19 @@ const PROMPT_TOKENS: u32 = 64;
 /// Standard deviation of a prediction about what the last one, counted down, says: tokens.
 const PREDICTION_NOISE_TOKENS: f64 = 5.0;
 
+/// Mean steps between bursts of arrivals.
+const ARRIVAL_STEPS: u64 = 4;
+
 /// A scheduler with a full batch and a queue, both kept so: each finished request is replaced by a
-/// new one.
+/// new one. Replacements come a few steps later in small bursts: were each to come with the seat it
+/// is owed to, there would be nothing to preempt for.
 pub struct Load {
     scheduler: Scheduler,
     rng: Rng,
     step: u64,
     arrivals: u64,
+    /// Finished requests not replaced yet.
+    owed: usize,
     /// The step's batch, and those of it that finish.
     batch: Vec<Slot>,
     finished: Vec<Slot>,
@@ -51,6 +57,7 @@ impl Load {
             rng: Rng::new(seed),
             step: 0,
             arrivals: 0,
+            owed: 0,
             batch: Vec::with_capacity(running as usize),
             finished: Vec::with_capacity(running as usize),
         };
@@ -61,7 +68,7 @@ impl Load {
     }
 
     /// One step of the engine's calls: a prediction for every request of the last batch, `plan`,
-    /// `advance`, and a new request for each that finishes. Returns the rows planned.
+    /// `advance`, and new requests for those that finished. Returns the rows planned.
     pub fn step(&mut self) -> usize {
         self.predict();
         let plan = self.scheduler.plan(self.step, 0.0);
@@ -108,9 +115,12 @@ impl Load {
                 self.finished.push(slot);
             }
         }
-        for index in 0..self.finished.len() {
-            self.scheduler.finish(self.finished[index]);
-            self.arrive();
+        for &slot in &self.finished {
+            self.scheduler.finish(slot);
+        }
+        self.owed += self.finished.len();
+        if self.rng.below(ARRIVAL_STEPS) == 0 {
+            (0..std::mem::take(&mut self.owed)).for_each(|_| self.arrive());
         }
     }
 
@@ -138,7 +148,7 @@ mod tests {
     fn the_load_is_steady() {
         let mut load = Load::new(Box::new(Trail::default()), 32, 100, 1).unwrap();
         let rows: usize = (0..2000).map(|_| load.step()).sum();
-        assert_eq!(load.scheduler.live(), 132);
+        assert_eq!(load.scheduler.live() + load.owed, 132);
         assert!(rows > 2000 * 31, "{rows}");
     }
 }

@@ -21,7 +21,7 @@
 //! A pinned first gives way only to one pinned earlier that has just come back, and arrivals do not
 //! go back for ever.
 
-use crate::key::Ranked;
+use crate::key::{Key, Ranked};
 use crate::limits::blocks_for;
 use crate::plan::PlanRow;
 use crate::request::{Phase, Slot};
@@ -31,8 +31,6 @@ use crate::scheduler::Scheduler;
 struct Left {
     seats: u32,
     rows: u32,
-    /// Blocks that residents not looked at yet hold.
-    blocks_behind: u32,
     /// Running requests not looked at yet: `Scheduler::running[running_first..running_end]`.
     running_first: usize,
     running_end: usize,
@@ -60,7 +58,6 @@ impl Scheduler {
         let mut left = Left {
             seats: self.config.max_running,
             rows: self.config.token_budget,
-            blocks_behind: self.blocks.used(),
             running_first: 0,
             running_end: self.running.len(),
             paused: self.paused.first(),
@@ -96,7 +93,6 @@ impl Scheduler {
     fn consider(&mut self, candidate: Ranked, left: &mut Left) {
         let slot = candidate.slot;
         let held = self.blocks.held(slot);
-        left.blocks_behind -= held;
         let request = &self.requests[slot];
         let len = request.uncomputed().min(left.rows_for_next());
         if len == 0 {
@@ -107,12 +103,12 @@ impl Scheduler {
         let entering = request.phase == Phase::Waiting && !self.plan.rows.is_empty();
         let spare = if entering { self.config.watermark_blocks() } else { 0 };
         let needed = blocks_for(request.tokens()) - held;
-        if self.blocks.free() + left.blocks_behind < needed + spare {
+        if !self.can_free(needed + spare, candidate.key, left) {
             self.pass_over(slot, left);
             return;
         }
         while self.blocks.free() < needed + spare {
-            self.evict_worst(left);
+            self.evict_worst(candidate.key, left);
         }
         self.blocks.grow(slot, needed);
         self.choose(candidate, len);
@@ -156,9 +152,29 @@ impl Scheduler {
         }
     }
 
-    /// Frees the blocks of the worst resident not looked at yet: a paused one, else a running one.
-    fn evict_worst(&mut self, left: &mut Left) {
-        let victim = match self.paused.last().filter(|_| left.paused.is_some()) {
+    /// Whether `wanted` blocks are free, or would be without the residents ranked behind `key`.
+    /// Looks at no more than `wanted` of them, as each holds at least one.
+    fn can_free(&self, wanted: u32, key: Key, left: &Left) -> bool {
+        let mut missing = wanted.saturating_sub(self.blocks.free());
+        let mut paused = self.paused.last().filter(|&last| self.paused.key(last) > key);
+        while missing > 0
+            && let Some(slot) = paused
+        {
+            missing = missing.saturating_sub(self.blocks.held(slot));
+            paused = self.paused.prev(slot).filter(|&prev| self.paused.key(prev) > key);
+        }
+        for ranked in self.running[left.running_first..left.running_end].iter().rev() {
+            if missing == 0 {
+                break;
+            }
+            missing = missing.saturating_sub(self.blocks.held(ranked.slot));
+        }
+        missing == 0
+    }
+
+    /// Frees the blocks of the worst resident ranked behind `key`: a paused one, else a running one.
+    fn evict_worst(&mut self, key: Key, left: &mut Left) {
+        let victim = match self.paused.last().filter(|&last| self.paused.key(last) > key) {
             Some(paused) => {
                 // The worst paused may be the very next one.
                 left.paused = left.paused.filter(|&next| next != paused);
@@ -170,7 +186,6 @@ impl Scheduler {
                 self.running[left.running_end].slot
             }
         };
-        left.blocks_behind -= self.blocks.held(victim);
         self.blocks.release(victim);
         let request = &mut self.requests[victim];
         request.phase = Phase::Waiting;

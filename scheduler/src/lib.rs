@@ -49,6 +49,8 @@ mod requests;
 pub mod rng;
 mod scheduler;
 mod sync;
+#[cfg(test)]
+mod twin;
 pub mod workload;
 
 pub use blocks::BlockId;

@@ -64,6 +64,11 @@ impl Order {
         self.slot(self.next[slot.index()][0])
     }
 
+    /// The one ranked right before `slot`.
+    pub(crate) fn prev(&self, slot: Slot) -> Option<Slot> {
+        self.slot(self.prev[slot.index()])
+    }
+
     /// Adds `slot`, which must not be in.
     pub(crate) fn insert(&mut self, slot: Slot, key: Key) {
         let before = self.path_to(key);
@@ -157,7 +162,8 @@ mod tests {
             }
             let walk = std::iter::successors(order.first(), |&slot| order.next(slot));
             assert!(walk.eq(model.values().copied()));
-            assert_eq!(order.last(), model.values().next_back().copied());
+            let back = std::iter::successors(order.last(), |&slot| order.prev(slot));
+            assert!(back.eq(model.values().rev().copied()));
             assert_eq!(order.len(), model.len());
         }
     }

@@ -205,3 +205,77 @@ impl RequestState {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(initial_prediction: Option<f32>) -> RequestState {
+        let new = NewRequest {
+            id: RequestId(0),
+            prompt_tokens: 4,
+            max_tokens: 200,
+            arrival_s: 0.0,
+            initial_prediction,
+            true_length: None,
+        };
+        RequestState::new(Slot(0), 0, 0, &new)
+    }
+
+    fn prediction(step: u64, remaining: f32) -> Prediction {
+        Prediction { step, remaining, ..Prediction::default() }
+    }
+
+    #[test]
+    fn the_first_prediction_is_r_for_life() {
+        let mut early = request(Some(50.0));
+        assert!(early.predict(&prediction(0, 80.0)));
+        assert_eq!((early.first_prediction, early.remaining()), (Some(50.0), Some(80.0)));
+
+        // Without one from the prompt, r is the probe's remaining tokens plus those generated.
+        let mut late = request(None);
+        late.advance(10, 4, true);
+        late.advance(11, 1, true);
+        assert!(late.predict(&prediction(12, 80.0)));
+        late.advance(12, 1, true);
+        assert!(late.predict(&prediction(13, 5.0)));
+        assert_eq!((late.first_prediction, late.remaining()), (Some(82.0), Some(5.0)));
+    }
+
+    #[test]
+    fn a_late_prediction_is_counted_down_by_the_tokens_since() {
+        let mut request = request(Some(150.0));
+        request.advance(10, 4, true); // steps 11 and 12: not in the batch
+        request.advance(13, 1, true);
+        request.advance(14, 1, true);
+        assert_eq!(request.remaining(), Some(147.0));
+        assert!(request.predict(&prediction(13, 100.0)));
+        assert_eq!(request.remaining(), Some(98.0));
+        assert!(!request.predict(&prediction(10, 1.0)), "older than the last");
+        assert!(!request.predict(&prediction(13, 1.0)), "of the same age");
+        assert!(!request.predict(&prediction(14, f32::NAN)));
+        assert!(request.predict(&prediction(14, 60.0)));
+        assert_eq!(request.remaining(), Some(59.0));
+    }
+
+    #[test]
+    fn too_late_to_count_is_dropped() {
+        let mut request = request(None);
+        (0..=LATE_STEPS_MAX).for_each(|step| request.advance(step, 1, true));
+        assert_eq!(request.sampled_since(0), None);
+        assert_eq!(request.sampled_since(1), Some(64));
+        assert_eq!(request.sampled_since(64), Some(1));
+        assert_eq!(request.sampled_since(65), Some(0));
+        assert!(!request.predict(&prediction(0, 9.0)));
+    }
+
+    #[test]
+    fn remaining_stays_between_one_and_what_max_tokens_leaves() {
+        let mut request = request(Some(1.0));
+        request.advance(0, 4, true);
+        request.advance(1, 1, true);
+        assert_eq!(request.remaining(), Some(1.0));
+        assert!(request.predict(&prediction(2, 1e9)));
+        assert_eq!(request.remaining(), Some(198.0));
+    }
+}

@@ -131,7 +131,7 @@ impl Scheduler {
             request.planned = false;
             ranked.key = self.policy.key(request);
         }
-        self.running.sort_unstable();
+        self.running.sort_unstable_by_key(|ranked| ranked.key);
     }
 
     /// Moves those that left the batch to where they now belong.

@@ -31,7 +31,9 @@ fn two_producers_one_consumer() {
         values.sort();
         assert_eq!(values, [1, 2]);
         assert_eq!(inside.pop(), None);
-        producers.map(|producer| producer.join().unwrap());
+        for producer in producers {
+            producer.join().unwrap();
+        }
     });
 }
 

@@ -29,3 +29,23 @@ impl Policy for Fcfs {
         true
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Phase;
+    use crate::policies::request;
+
+    #[test]
+    fn batch_first_then_the_evicted_then_the_queue_by_arrival() {
+        let mut running = request(3, None);
+        (running.phase, running.started) = (Phase::Running, true);
+        let mut evicted = request(2, None);
+        evicted.started = true;
+        let waiting = request(0, Some(1.0));
+        let later = request(1, Some(0.0));
+        let keys = [running, evicted, waiting, later].map(|request| Fcfs.key(&request));
+        assert!(keys.is_sorted(), "{keys:?}");
+        assert!(Fcfs.strict_order());
+    }
+}

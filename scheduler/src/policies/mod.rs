@@ -24,7 +24,7 @@ pub const UNKNOWN_LENGTH_TOKENS: f32 = 256.0;
 /// In f32 on purpose: there 0.7 * 10 is 7, as the reader expects, where f64 arithmetic on the
 /// widened 0.7 gives 6.99...
 fn window(c: f32, length: f32) -> u32 {
-    (c * length).floor() as u32
+    (c * length) as u32 // truncates, and saturates at 0 where a predictor said less than nothing
 }
 
 /// r where it is known, else the assumption.

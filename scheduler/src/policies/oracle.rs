@@ -34,3 +34,34 @@ impl Policy for Oracle {
         self.c.is_none_or(|c| request.generated < window(c, true_length(request) as f32))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Phase;
+    use crate::policies::request;
+
+    #[test]
+    fn counts_true_tokens_down() {
+        let mut request = request(0, Some(3.0)); // true length 100
+        (request.phase, request.started) = (Phase::Running, true);
+        request.generated = 60;
+        let srpt = Oracle::default();
+        assert_eq!(srpt.key(&request), Key::new(Key::OPEN, 40.0, 0));
+        assert!(srpt.preemptable(&request));
+        request.true_length = None; // max_tokens 512
+        assert_eq!(srpt.key(&request), Key::new(Key::OPEN, 452.0, 0));
+    }
+
+    #[test]
+    fn c_limits_preemption_as_in_trail() {
+        let limited = Oracle { c: Some(0.5) };
+        let mut request = request(0, None);
+        (request.phase, request.started) = (Phase::Running, true);
+        request.generated = 49;
+        assert!(limited.preemptable(&request));
+        request.generated = 50;
+        assert!(!limited.preemptable(&request));
+        assert_eq!(limited.key(&request).class(), Key::PINNED);
+    }
+}
