@@ -17,7 +17,8 @@ use crate::sync::{AtomicU64, Ordering, fence};
 use crate::tracker::Estimate;
 
 /// Attempts of a reader before it gives up and the scheduler plans with what it had.
-const ATTEMPTS: usize = 4;
+/// One under loom, whose work grows exponentially with the loads; attempts are independent.
+const ATTEMPTS: usize = if cfg!(loom) { 1 } else { 4 };
 
 /// Words of the payload: step; generation and generated; remaining and p10; p50 and p90.
 const WORDS: usize = 4;
@@ -53,8 +54,9 @@ impl Cell {
     /// Publishes an estimate from `step`. For the cell's one writer: a second one at the same time could mix two
     /// estimates (nothing worse, every word being atomic).
     pub fn publish(&self, step: u64, estimate: &Estimate) {
-        let sequence = self.sequence.load(Ordering::Relaxed);
-        self.sequence.store(sequence + 1, Ordering::Relaxed);
+        // Not a load and a store: loom forgets a reader's load once the writer loads the same word,
+        // and then explores one interleaving only.
+        let sequence = self.sequence.fetch_add(1, Ordering::Relaxed);
         // Pairs with the reader's fence: whoever sees a word stored below sees the odd sequence above.
         fence(Ordering::Release);
         for (word, value) in self.words.iter().zip(pack(step, estimate)) {
