@@ -1,8 +1,8 @@
 //! The cell through which a slot's estimate reaches the scheduler: a sequence lock of atomics.
 //!
 //! ```text
-//! writer   sequence = odd;  fence(release);  words...;                     sequence = even (release)
-//! reader   before = sequence (acquire);      words...;  fence(acquire);    after = sequence
+//! writer   sequence = odd;  fence(release);  words...;          sequence = even (release)
+//! reader   before = sequence (acquire);      words...;  fence(acquire);  after = sequence
 //!          valid iff before is even and before == after
 //! ```
 //!
@@ -27,7 +27,8 @@ const WORDS: usize = 4;
 #[derive(Debug)]
 #[repr(align(64))]
 pub struct Cell {
-    /// Twice the number of writes finished, plus one while a write is under way. 0: nothing written yet.
+    /// Twice the number of writes finished, plus one while a write is under way. 0: nothing written
+    /// yet.
     sequence: AtomicU64,
     words: [AtomicU64; WORDS],
 }
@@ -51,13 +52,14 @@ impl Default for Cell {
 }
 
 impl Cell {
-    /// Publishes an estimate from `step`. For the cell's one writer: a second one at the same time could mix two
-    /// estimates (nothing worse, every word being atomic).
+    /// Publishes an estimate from `step`. For the cell's one writer: a second one at the same time
+    /// could mix two estimates (nothing worse, every word being atomic).
     pub fn publish(&self, step: u64, estimate: &Estimate) {
         // Not a load and a store: loom forgets a reader's load once the writer loads the same word,
         // and then explores one interleaving only.
         let sequence = self.sequence.fetch_add(1, Ordering::Relaxed);
-        // Pairs with the reader's fence: whoever sees a word stored below sees the odd sequence above.
+        // Pairs with the reader's fence: whoever sees a word stored below sees the odd sequence
+        // above.
         fence(Ordering::Release);
         for (word, value) in self.words.iter().zip(pack(step, estimate)) {
             word.store(value, Ordering::Relaxed);
@@ -65,7 +67,8 @@ impl Cell {
         self.sequence.store(sequence + 2, Ordering::Release);
     }
 
-    /// The latest estimate, or None if there is none yet or the writer was in the way each of a few times.
+    /// The latest estimate, or None if there is none yet or the writer was in the way each of a few
+    /// times.
     pub fn try_read(&self) -> Option<Reading> {
         (0..ATTEMPTS).find_map(|_| self.attempt())
     }
