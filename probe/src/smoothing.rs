@@ -6,9 +6,8 @@
 //! ```
 //!
 //! Distributions are column vectors and T is upper bidiagonal: `T[i][i]` = 1 - 1/b, `T[i][i+1]` =
-//! 1/b
-//! with the real-valued bin width b, and `T[0][0]` = 1, since a request in bin 0 stays there until
-//! it ends. The paper's three statements of T disagree; this is the one whose mass moves
+//! 1/b with the real-valued bin width b, and `T[0][0]` = 1, since a request in bin 0 stays there
+//! until it ends. The paper's three statements of T disagree; this is the one whose mass moves
 //! down. The formula in the paper feeds the prior back, its prose and its released code the
 //! posterior: [`Chain`].
 //!
