@@ -3,7 +3,8 @@
 /// Most bins anything in this crate handles: the logits of a row are one 64-byte line.
 pub const MAX_BINS: usize = 16;
 
-/// Equal bins over 0..=max_tokens: bin i is [w i, w (i + 1)), the last one closed, w = max_tokens / count.
+/// Equal bins over 0..=max_tokens: bin i is [w i, w (i + 1)), the last one closed, w = max_tokens /
+/// count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bins {
     /// Number of bins, 1..=[`MAX_BINS`].
@@ -36,7 +37,8 @@ impl Bins {
         (bin as usize).min(self.count - 1)
     }
 
-    /// Expected remaining tokens under `q` (`[count]`, any positive sum): the mean of the midpoints.
+    /// Expected remaining tokens under `q` (`[count]`, any positive sum): the mean of the
+    /// midpoints.
     pub fn expected(&self, q: &[f32]) -> f32 {
         let (mut mass, mut moment) = (0.0, 0.0);
         for (i, &q) in self.checked(q).iter().enumerate() {

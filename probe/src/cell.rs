@@ -1,8 +1,8 @@
 //! The cell through which a slot's estimate reaches the scheduler: a sequence lock of atomics.
 //!
 //! ```text
-//! writer   sequence = odd;  fence(release);  words...;                     sequence = even (release)
-//! reader   before = sequence (acquire);      words...;  fence(acquire);    after = sequence
+//! writer   sequence = odd;  fence(release);  words...;          sequence = even (release)
+//! reader   before = sequence (acquire);      words...;  fence(acquire);  after = sequence
 //!          valid iff before is even and before == after
 //! ```
 //!
@@ -17,7 +17,8 @@ use crate::sync::{AtomicU64, Ordering, fence};
 use crate::tracker::Estimate;
 
 /// Attempts of a reader before it gives up and the scheduler plans with what it had.
-const ATTEMPTS: usize = 4;
+/// One under loom, whose work grows exponentially with the loads; attempts are independent.
+const ATTEMPTS: usize = if cfg!(loom) { 1 } else { 4 };
 
 /// Words of the payload: step; generation and generated; remaining and p10; p50 and p90.
 const WORDS: usize = 4;
@@ -26,7 +27,8 @@ const WORDS: usize = 4;
 #[derive(Debug)]
 #[repr(align(64))]
 pub struct Cell {
-    /// Twice the number of writes finished, plus one while a write is under way. 0: nothing written yet.
+    /// Twice the number of writes finished, plus one while a write is under way. 0: nothing written
+    /// yet.
     sequence: AtomicU64,
     words: [AtomicU64; WORDS],
 }
@@ -50,12 +52,14 @@ impl Default for Cell {
 }
 
 impl Cell {
-    /// Publishes an estimate from `step`. For the cell's one writer: a second one at the same time could mix two
-    /// estimates (nothing worse, every word being atomic).
+    /// Publishes an estimate from `step`. For the cell's one writer: a second one at the same time
+    /// could mix two estimates (nothing worse, every word being atomic).
     pub fn publish(&self, step: u64, estimate: &Estimate) {
-        let sequence = self.sequence.load(Ordering::Relaxed);
-        self.sequence.store(sequence + 1, Ordering::Relaxed);
-        // Pairs with the reader's fence: whoever sees a word stored below sees the odd sequence above.
+        // Not a load and a store: loom forgets a reader's load once the writer loads the same word,
+        // and then explores one interleaving only.
+        let sequence = self.sequence.fetch_add(1, Ordering::Relaxed);
+        // Pairs with the reader's fence: whoever sees a word stored below sees the odd sequence
+        // above.
         fence(Ordering::Release);
         for (word, value) in self.words.iter().zip(pack(step, estimate)) {
             word.store(value, Ordering::Relaxed);
@@ -63,7 +67,8 @@ impl Cell {
         self.sequence.store(sequence + 2, Ordering::Release);
     }
 
-    /// The latest estimate, or None if there is none yet or the writer was in the way each of a few times.
+    /// The latest estimate, or None if there is none yet or the writer was in the way each of a few
+    /// times.
     pub fn try_read(&self) -> Option<Reading> {
         (0..ATTEMPTS).find_map(|_| self.attempt())
     }

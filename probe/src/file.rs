@@ -1,8 +1,9 @@
 //! `probe.safetensors`: the probe's weights and what they were trained for.
 //!
-//! Tensors, all `f32`, row-major `[out, in]`: `hidden.weight` `[hidden, d]`, `hidden.bias` `[hidden]`, `output.weight`
-//! `[bins, hidden]`, `output.bias` `[bins]`. Metadata, all strings: `format` = `trail-probe`, `version` = `1`,
-//! `layer` (0-based index of the block whose output is tapped), `max_tokens`, `bins`, `hidden_size` (d).
+//! Tensors, all `f32`, row-major `[out, in]`: `hidden.weight` `[hidden, d]`, `hidden.bias`
+//! `[hidden]`, `output.weight` `[bins, hidden]`, `output.bias` `[bins]`. Metadata, all strings:
+//! `format` = `trail-probe`, `version` = `1`, `layer` (0-based index of the block whose output is
+//! tapped), `max_tokens`, `bins`, `hidden_size` (d).
 //!
 //! Nothing in a file is trusted: any bytes give a probe or an [`Error`].
 

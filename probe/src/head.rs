@@ -1,7 +1,9 @@
-//! The probe's MLP, d -> hidden -> ReLU -> bins (TRAIL section 3.1; the paper's is 4096 -> 512 -> 10).
+//! The probe's MLP, d -> hidden -> ReLU -> bins (TRAIL section 3.1; the paper's is 4096 -> 512 ->
+//! 10).
 //!
-//! The forward pass is cut into independent tasks, so that idle threads of a pool the crate knows nothing
-//! of can run pieces in any order: a task is one block of [`ROW_BLOCK`] rows times one chunk of 128 hidden units.
+//! The forward pass is cut into independent tasks, so that idle threads of a pool the crate knows
+//! nothing of can run pieces in any order: a task is one block of [`ROW_BLOCK`] rows times one
+//! chunk of 128 hidden units.
 //!
 //! ```text
 //! for each K block of 256            copy its activations into a dense block
@@ -10,8 +12,8 @@
 //! logits of the chunk = hidden * W2  the same kernel, one panel wide
 //! ```
 //!
-//! [`Head::finish_rows`] then adds the chunks' logits in ascending order. No sum depends on which rows
-//! are together or on who ran what when, so neither does a single bit of the result.
+//! [`Head::finish_rows`] then adds the chunks' logits in ascending order. No sum depends on which
+//! rows are together or on who ran what when, so neither does a single bit of the result.
 
 use std::ops::Range;
 
@@ -22,7 +24,7 @@ use crate::partials::{Partials, Region};
 use crate::softmax::softmax;
 use crate::weights::Weights;
 
-/// Rows of one task: a block of activations (102 KiB) and of hidden units (48 KiB) stay in L2 together.
+/// Rows of one task: a block of activations (96 KiB) and of hidden units (48 KiB) stays in L2.
 pub const ROW_BLOCK: usize = 96;
 
 /// Inputs between two visits to the sums in memory.
@@ -49,7 +51,8 @@ pub struct Head {
 }
 
 impl Head {
-    /// Packs `weights` for the kernels of `isa`. Panics if a tensor has not the length the sizes say.
+    /// Packs `weights` for the kernels of `isa`. Panics if a tensor has not the length the sizes
+    /// say.
     pub fn new(weights: &Weights, isa: Isa) -> Head {
         weights.check();
         let panels = weights.hidden.div_ceil(LANES);
@@ -99,8 +102,9 @@ impl Head {
         rows.div_ceil(ROW_BLOCK) * self.chunks()
     }
 
-    /// Runs one task of `0..tasks(rows)` on `activations`, `[rows, d]`. Tasks may run at the same time on
-    /// different threads and in any order. Panics if `partials` has no room for so many rows.
+    /// Runs one task of `0..tasks(rows)` on `activations`, `[rows, d]`. Tasks may run at the same
+    /// time on different threads and in any order. Panics if `partials` has no room for so many
+    /// rows.
     pub fn run_task(&self, task: usize, activations: &[f32], rows: usize, partials: &Partials) {
         assert_eq!(activations.len(), rows * self.d, "activations are not [{rows}, {}]", self.d);
         let (block, chunk) = (task / self.chunks(), task % self.chunks());
@@ -111,8 +115,8 @@ impl Head {
         self.chunk_logits(chunk, last - first, &mut region);
     }
 
-    /// Turns the finished tasks' logits into the probabilities of `rows`: `out` is `[rows.len(), bins]`.
-    /// Every task of the row blocks concerned must have run in this pass.
+    /// Turns the finished tasks' logits into the probabilities of `rows`: `out` is `[rows.len(),
+    /// bins]`. Every task of the row blocks concerned must have run in this pass.
     pub fn finish_rows(&self, rows: Range<usize>, partials: &Partials, out: &mut [f32]) {
         assert_eq!(out.len(), rows.len() * self.bins, "out is not [{}, {}]", rows.len(), self.bins);
         let mut rest = out;
@@ -208,15 +212,17 @@ impl Head {
     }
 }
 
-/// Copies columns `k` of row-major `activations` (`[rows, d]`) into the dense block. Read in place, rows
-/// lie a power of two apart, and the six or twelve of a tile would fight for the same cache sets.
+/// Copies columns `k` of row-major `activations` (`[rows, d]`) into the dense block. Read in place,
+/// rows lie a power of two apart, and the six or twelve of a tile would fight for the same cache
+/// sets.
 fn copy_inputs(activations: &[f32], d: usize, k: Range<usize>, inputs: &mut [Line]) {
     for (row, to) in activations.chunks_exact(d).zip(inputs.chunks_exact_mut(ROW_LINES)) {
         floats_mut(to)[..k.len()].copy_from_slice(&row[k.clone()]);
     }
 }
 
-/// Packs `[hidden, d]` into `[chunk][K block][panel][k]` lines; units past the last have zero weights.
+/// Packs `[hidden, d]` into `[chunk][K block][panel][k]` lines; units past the last have zero
+/// weights.
 fn pack_hidden(weights: &Weights, panels: usize) -> Box<[Line]> {
     let mut packed = Vec::with_capacity(panels * weights.d);
     for chunk in (0..panels).step_by(CHUNK_PANELS) {
@@ -238,7 +244,8 @@ fn pack_hidden(weights: &Weights, panels: usize) -> Box<[Line]> {
     packed.into()
 }
 
-/// Transposes `[bins, hidden]` into one line per hidden unit; bins and units past the last are zero.
+/// Transposes `[bins, hidden]` into one line per hidden unit; bins and units past the last are
+/// zero.
 fn pack_output(weights: &Weights, panels: usize) -> Box<[Line]> {
     let mut packed = vec![ZERO; panels * LANES];
     for (bin, row) in weights.output_weight.chunks_exact(weights.hidden).enumerate() {

@@ -3,7 +3,8 @@
 /// `f32` values in one 64-byte line, and hidden columns in one packed panel.
 pub(crate) const LANES: usize = 16;
 
-/// Sixteen `f32` on one 64-byte boundary. Buffers are slices of these, so alignment is a type, not a hope.
+/// Sixteen `f32` on one 64-byte boundary. Buffers are slices of these, so alignment is a type, not
+/// a hope.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[repr(C, align(64))]
 pub(crate) struct Line(pub(crate) [f32; LANES]);

@@ -1,8 +1,8 @@
 //! Where the head's independent tasks leave their share of the logits.
 //!
-//! One region per task, each behind its own mutex. A region is locked once by the thread that runs its
-//! task and once by the thread that finishes its rows; nobody ever waits, and a lock costs some
-//! twenty nanoseconds beside a task of tens of microseconds. In return the whole interface is safe:
+//! One region per task, each behind its own mutex. A region is locked once by the thread that runs
+//! its task and once by the thread that finishes its rows; nobody ever waits, and a lock costs
+//! nanoseconds beside a task of tens of microseconds. In return the whole interface is safe:
 //! a task run twice or at once with its finish gives a stale row, never a data race.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -11,7 +11,8 @@ use crate::head::{Head, ROW_BLOCK};
 use crate::kernel::ROW_LINES;
 use crate::line::{Line, ZERO};
 
-/// The working memory of one task: a block of at most [`ROW_BLOCK`] rows times one chunk of hidden units.
+/// The working memory of one task: a block of at most [`ROW_BLOCK`] rows times one chunk of hidden
+/// units.
 pub(crate) struct Region {
     /// The current K block of the activations: `[ROW_BLOCK][ROW_LINES]` lines.
     pub(crate) inputs: Box<[Line]>,
@@ -21,13 +22,14 @@ pub(crate) struct Region {
     pub(crate) logits: Box<[Line]>,
 }
 
-/// The working memory of a forward pass of up to a fixed number of rows; allocated once, reused each step.
+/// The working memory of a forward pass of up to a fixed number of rows; allocated once, reused
+/// each step.
 pub struct Partials {
     regions: Box<[Mutex<Region>]>,
 }
 
 impl Partials {
-    /// Room for `max_rows` rows of `head` (about 160 KiB for each task of 96 rows).
+    /// Room for `max_rows` rows of `head` (about 210 KiB for each task of 96 rows).
     pub fn new(head: &Head, max_rows: usize) -> Partials {
         let rows = ROW_BLOCK.min(max_rows);
         let region = || Region {
@@ -38,7 +40,8 @@ impl Partials {
         Partials { regions: (0..head.tasks(max_rows)).map(|_| Mutex::new(region())).collect() }
     }
 
-    /// The region of `task`. A panic in another task left nothing that the next run would not overwrite.
+    /// The region of `task`. A panic in another task left nothing that the next run would not
+    /// overwrite.
     pub(crate) fn region(&self, task: usize) -> MutexGuard<'_, Region> {
         self.regions[task].lock().unwrap_or_else(PoisonError::into_inner)
     }

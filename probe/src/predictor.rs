@@ -1,10 +1,11 @@
 //! The first guess, from the prompt alone: a linear classifier over which tokens occur in it.
 //!
-//! It stands where TRAIL has a fine-tuned DistilBERT (section 3.1), at a millionth of its cost: the feature of token v
-//! is ln(1 + occurrences of v in the prompt), and only the tokens that occur are visited.
+//! It stands where TRAIL has a fine-tuned DistilBERT (section 3.1), at next to no cost: the feature
+//! of token v is ln(1 + occurrences of v in the prompt), and only the tokens that occur are
+//! visited.
 //!
-//! `predictor.safetensors`: `weight` `[bins, vocab]` and `bias` `[bins]`, `f32`; metadata `format` =
-//! `trail-prompt-predictor`, `version` = `1`, `max_tokens`, `bins`, `vocab_size`.
+//! `predictor.safetensors`: `weight` `[bins, vocab]` and `bias` `[bins]`, `f32`; metadata `format`
+//! = `trail-prompt-predictor`, `version` = `1`, `max_tokens`, `bins`, `vocab_size`.
 
 use std::path::Path;
 
@@ -75,7 +76,8 @@ impl Predictor {
         self.bins.midpoint(likeliest) as f32
     }
 
-    /// The distribution over the bins; entries past their count are zero. Ids outside the vocabulary count for nothing.
+    /// The distribution over the bins; entries past their count are zero. Ids outside the
+    /// vocabulary count for nothing.
     pub fn probabilities(&self, prompt_ids: &[u32]) -> [f32; MAX_BINS] {
         let count = self.bins.count;
         let mut ids: Vec<u32> =

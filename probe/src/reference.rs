@@ -1,4 +1,5 @@
-//! The naive twin of [`Head`](crate::head::Head): the MLP in `f64`, one loop per formula, and how far `f32` may be from it.
+//! The naive twin of [`Head`](crate::head::Head): the MLP in `f64`, one loop per formula, and how
+//! far `f32` may be from it.
 
 use crate::weights::Weights;
 
@@ -13,10 +14,11 @@ pub struct Exact {
 
 /// The MLP on one activation, `[d]`.
 ///
-/// The tolerance is the a-priori bound, not a measured slack: a sum of n products in any order is off by at most
-/// gamma(n) = n u / (1 - n u) times the sum of their magnitudes, u = 2^-24 (Higham, "Accuracy and Stability of
-/// Numerical Algorithms", section 3.1). ReLU lets errors through undiminished, the second layer weighs and adds to
-/// them, and a logit error of at most e changes a softmax by a factor of at most exp(2 e).
+/// The tolerance is the a-priori bound, not a measured slack: a sum of n products in any order is
+/// off by at most gamma(n) = n u / (1 - n u) times the sum of their magnitudes, u = 2^-24 (Higham,
+/// "Accuracy and Stability of Numerical Algorithms", section 3.1). ReLU lets errors through
+/// undiminished, the second layer weighs and adds to them, and a logit error of at most e changes a
+/// softmax by a factor of at most exp(2 e).
 pub fn forward(weights: &Weights, activation: &[f32]) -> Exact {
     let hidden: Vec<Bounded> = weights
         .hidden_weight
@@ -59,8 +61,8 @@ fn dot(row: &[f32], inputs: impl Iterator<Item = Bounded>, bias: f32) -> Bounded
         magnitude += weight.abs() * (input.value.abs() + input.error);
         error += weight.abs() * input.error;
     }
-    // A product is rounded once, then in at most n sums of its chain (fewer where the chain is split
-    // into chunks, whose own sums make up for it), then where the bias joins.
+    // A product is rounded once, then in at most n sums of its chain (fewer where the chain is
+    // split into chunks, whose own sums make up for it), then where the bias joins.
     Bounded { value, error: error + gamma(row.len() + 2) * magnitude }
 }
 

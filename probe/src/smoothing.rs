@@ -5,14 +5,15 @@
 //! q(t) proportional to prior(t) .* p(t)
 //! ```
 //!
-//! Distributions are column vectors and T is upper bidiagonal: T[i][i] = 1 - 1/b, T[i][i+1] = 1/b with the
-//! real-valued bin width b, and T[0][0] = 1, since a request in the last bin stays there until it ends. The
-//! paper's three statements of T disagree; this is the one whose mass moves down. The formula in the paper
-//! feeds the prior back, its prose and its released code the posterior: [`Chain`].
+//! Distributions are column vectors and T is upper bidiagonal: T[i][i] = 1 - 1/b, T[i][i+1] = 1/b
+//! with the real-valued bin width b, and T[0][0] = 1, since a request in bin 0 stays there until
+//! it ends. The paper's three statements of T disagree; this is the one whose mass moves
+//! down. The formula in the paper feeds the prior back, its prose and its released code the
+//! posterior: [`Chain`].
 //!
-//! Two guards the paper lacks: T never moves mass up, so a bin whose mass underflows would be lost for
-//! good; a uniform floor of [`FLOOR`] in every prior keeps each bin within reach of the evidence.
-//! And where the product has no mass to normalise, the filter starts afresh: [`Outcome`].
+//! Two guards the paper lacks: T never moves mass up, so a bin whose mass underflows would be lost
+//! for good; a uniform floor of [`FLOOR`] in every prior keeps each bin within reach of the
+//! evidence. And where the product has no mass to normalise, the filter starts afresh: [`Outcome`].
 
 use crate::bins::{Bins, MAX_BINS};
 
@@ -84,8 +85,8 @@ impl Smoother {
         (Belief { posterior: first, chained: first }, outcome)
     }
 
-    /// Moves `belief` on by `tokens` generated tokens (more than one when steps were late or missed),
-    /// then weighs in `p`, `[bins]`.
+    /// Moves `belief` on by `tokens` generated tokens (more than one when steps were late or
+    /// missed), then weighs in `p`, `[bins]`.
     pub fn observe(&self, belief: &mut Belief, tokens: u32, p: &[f32]) -> Outcome {
         let moved = self.advance(&belief.chained, tokens);
         let floor = self.uniform(FLOOR);

@@ -1,7 +1,8 @@
 //! Softmax over the bins, in place.
 
-/// Turns logits into probabilities that sum to 1. The largest logit is subtracted first, so no finite logit
-/// overflows. A logit that is not finite makes every probability NaN, which the smoother then refuses.
+/// Turns logits into probabilities that sum to 1. The largest logit is subtracted first, so no
+/// finite logit overflows. A logit that is not finite makes every probability NaN, which the
+/// smoother then refuses.
 pub(crate) fn softmax(logits: &mut [f32]) {
     let largest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let mut sum = 0.0;

@@ -1,4 +1,5 @@
-//! The atomics of this crate: the standard library's, or loom's where loom explores their interleavings.
+//! The atomics of this crate: the standard library's, or loom's where loom explores their
+//! interleavings.
 
 #[cfg(loom)]
 pub(crate) use loom::sync::atomic::{AtomicU64, Ordering, fence};

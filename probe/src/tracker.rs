@@ -54,17 +54,19 @@ impl Tracker {
         Tracker { smoother, slots: vec![empty; slots].into(), counts: OutcomeCounts::default() }
     }
 
-    /// Gives `slot` to a new request. Not called after a preemption: the belief outlives the KV cache.
+    /// Gives `slot` to a new request. Not called after a preemption: the belief outlives the KV
+    /// cache.
     pub fn begin(&mut self, slot: usize, generation: u32) {
         self.slots[slot] = Slot { generation, last: None };
     }
 
-    /// Weighs in `p` (`[bins]`), the head's output after `generated` tokens; `generated` = 0 is the prompt's mean.
+    /// Weighs in `p` (`[bins]`), the head's output after `generated` tokens; `generated` = 0 is the
+    /// prompt's mean.
     ///
-    /// The first observation, and any with `generated` = 0, starts the chain with q = p. A later one moves the
-    /// belief on by the tokens generated since the last. One that brings no new token (the prompt
-    /// computed again after a preemption) changes nothing and returns the estimate that stands.
-    /// None if the slot has been given to another generation: the result came too late.
+    /// The first observation, and any with `generated` = 0, starts the chain with q = p. A later
+    /// one moves the belief on by the tokens generated since the last. One that brings no new token
+    /// (the prompt computed again after a preemption) changes nothing and returns the estimate that
+    /// stands. None if the slot has been given to another generation: the result came too late.
     pub fn observe(
         &mut self,
         slot: usize,

@@ -1,4 +1,5 @@
-//! The MLP's weights as the file has them: row-major, unpacked. Loading, saving and training speak this form.
+//! The MLP's weights as the file has them: row-major, unpacked. Loading, saving and training speak
+//! this form.
 
 use crate::bins::MAX_BINS;
 
@@ -25,7 +26,8 @@ pub struct Weights {
 }
 
 impl Weights {
-    /// Weights drawn uniformly from ±1/sqrt(fan-in), the same for the same seed: for tests and timing.
+    /// Weights drawn uniformly from ±1/sqrt(fan-in), the same for the same seed: for tests and
+    /// timing.
     pub fn random(d: usize, hidden: usize, bins: usize, seed: u64) -> Weights {
         let mut state = seed;
         let mut draw = |len: usize, fan_in: usize| -> Vec<f32> {

@@ -1,4 +1,5 @@
-//! The two loaders on any bytes: an error of one line, or weights that answer finitely and survive a round trip.
+//! The two loaders on any bytes: an error of one line, or weights that answer finitely and survive
+//! a round trip.
 //!
 //! `cd probe && cargo +nightly fuzz run files`
 #![no_main]

@@ -8,7 +8,8 @@ use safetensors::tensor::TensorView;
 use super::read::VERSION;
 use crate::bins::Bins;
 
-/// A file of `format` with the metadata common to both formats, `metadata`, and `f32` `tensors` (name, shape, values).
+/// A file of `format` with the metadata common to both formats, `metadata`, and `f32` `tensors`
+/// (name, shape, values).
 pub(crate) fn serialize<const N: usize>(
     format: &str,
     bins: Bins,

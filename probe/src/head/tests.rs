@@ -66,7 +66,7 @@ fn agrees_with_the_naive_twin_within_the_derived_tolerance() {
                     let (p, tolerance) = (exact.probabilities[bin], exact.tolerances[bin]);
                     assert!(
                         (f64::from(found) - p).abs() <= tolerance,
-                        "{} {:?} rows {rows} row {row} bin {bin}: {found}, exactly {p} +- {tolerance}",
+                        "{} {:?} rows {rows} row {row} bin {bin}: {found}, not {p} +- {tolerance}",
                         head.isa(),
                         (head.d(), weights.hidden, head.bins()),
                     );
@@ -155,7 +155,8 @@ fn the_two_fused_paths_agree_to_the_bit() {
 #[test]
 fn a_broken_activation_breaks_its_own_row_only() {
     for_each_head(|head, weights, seed| {
-        // With one hidden unit and one bin, softmax is 1 whatever the logit, unless the unit is NaN.
+        // With one hidden unit and one bin, softmax is 1 whatever the logit, unless the unit is
+        // NaN.
         let mut activations = activations(7, head.d(), seed);
         let whole = forward(head, &activations, 7);
         activations[3 * head.d()] = f32::NAN;

@@ -1,7 +1,8 @@
 //! The one inner loop of the probe, `C += A B`, for each instruction set.
 //!
-//! `tile.rs` has the algorithm once, generic over a vector type; `portable.rs`, `avx2.rs` and `avx512.rs`
-//! choose the vector and the tile shapes. Both layers of the MLP are calls of [`multiply_add`].
+//! `tile.rs` has the algorithm once, generic over a vector type; `portable.rs`, `avx2.rs` and
+//! `avx512.rs` choose the vector and the tile shapes. Both layers of the MLP are calls of
+//! [`multiply_add`].
 //!
 //! Order of summation: every element of C is one chain of multiply-adds over k, ascending. Neither
 //! the tile it falls in nor where the K blocks end changes the chain, so a row's bits do not depend
@@ -20,9 +21,9 @@ use crate::line::{LANES, Line};
 /// Most columns of A in one product: a panel of B (16 KiB) stays in L1.
 pub(crate) const DEPTH_MAX: usize = 256;
 
-/// Lines from one row of A to the next. A constant, so that the broadcasts of a tile need no address
-/// arithmetic, whose instructions would take issue slots of the multiply-adds; and one more than
-/// the data, so that the rows of a tile do not all fall into the same cache sets.
+/// Lines from one row of A to the next. A constant, so that the broadcasts of a tile need no
+/// address arithmetic, whose instructions would take issue slots of the multiply-adds; and one more
+/// than the data, so that the rows of a tile do not all fall into the same cache sets.
 pub(crate) const ROW_LINES: usize = DEPTH_MAX / LANES + 1;
 
 /// The operands of `C[rows, 16 panels] += A[rows, depth] B[depth, 16 panels]`.
@@ -44,7 +45,8 @@ pub(crate) struct Product<'a> {
 }
 
 impl Product<'_> {
-    /// Panics unless the slices hold what the sizes promise: the kernels go by raw pointers after this.
+    /// Panics unless the slices hold what the sizes promise: the kernels go by raw pointers after
+    /// this.
     fn check(&self) {
         let last_row = self.rows.saturating_sub(1);
         assert!(self.depth <= DEPTH_MAX);
@@ -61,10 +63,12 @@ pub(crate) fn multiply_add(isa: Isa, product: Product<'_>) {
     match isa.0 {
         // SAFETY: the operands are checked; the portable vector needs no CPU feature.
         Kind::Portable => unsafe { portable::multiply_add(product) },
-        // SAFETY: the operands are checked; an `Isa` of this kind exists only on a CPU with AVX2 and FMA.
+        // SAFETY: the operands are checked; an `Isa` of this kind exists only on a CPU with AVX2
+        // and FMA.
         #[cfg(target_arch = "x86_64")]
         Kind::Avx2 => unsafe { avx2::multiply_add(product) },
-        // SAFETY: the operands are checked; an `Isa` of this kind exists only on a CPU with AVX-512F.
+        // SAFETY: the operands are checked; an `Isa` of this kind exists only on a CPU with
+        // AVX-512F.
         #[cfg(target_arch = "x86_64")]
         Kind::Avx512 => unsafe { avx512::multiply_add(product) },
     }

@@ -31,7 +31,8 @@ impl Vector for Quad {
         unsafe { to.cast::<[f32; 4]>().write(self.0) }
     }
 
-    // Two roundings, not one: a fused multiply-add is a library call where the baseline CPU lacks it.
+    // Two roundings, not one: a fused multiply-add is a library call where the baseline CPU lacks
+    // it.
     #[inline(always)]
     unsafe fn mul_add(self, b: Self, c: Self) -> Self {
         Quad(std::array::from_fn(|i| self.0[i] * b.0[i] + c.0[i]))

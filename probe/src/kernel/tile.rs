@@ -8,9 +8,9 @@
 //!         store them
 //! ```
 //!
-//! Full tiles are as tall as the registers allow. The rows left over (for a small batch: all of them)
-//! get tiles that are lower and wider instead, so that there are still enough independent chains to
-//! cover the latency of a multiply-add while B streams past.
+//! Full tiles are as tall as the registers allow. The rows left over (for a small batch: all of
+//! them) get tiles that are lower and wider instead, so that there are still enough independent
+//! chains to cover the latency of a multiply-add while B streams past.
 
 use std::ops::Range;
 
@@ -21,7 +21,8 @@ use crate::line::LANES;
 ///
 /// # Safety
 ///
-/// Every method may use the instructions of the implementor's CPU feature: call only where it is present.
+/// Every method may use the instructions of the implementor's CPU feature: call only where it is
+/// present.
 pub(super) trait Vector: Copy {
     /// `f32` values in one register; divides 16.
     const WIDTH: usize;
@@ -51,8 +52,8 @@ pub(super) trait Vector: Copy {
     unsafe fn mul_add(self, b: Self, c: Self) -> Self;
 }
 
-/// Multiplies `rows` (a multiple of R) of the product by all its panels, in tiles of R rows by W vectors;
-/// the panels left over in tiles of N vectors, which are one panel.
+/// Multiplies `rows` (a multiple of R) of the product by all its panels, in tiles of R rows by W
+/// vectors; the panels left over in tiles of N vectors, which are one panel.
 ///
 /// # Safety
 ///
@@ -68,7 +69,8 @@ pub(super) unsafe fn sweep<V: Vector, const R: usize, const W: usize, const N: u
     let wide = product.panels - product.panels % (W / N);
     for panel in (0..wide).step_by(W / N) {
         for row in rows.clone().step_by(R) {
-            // SAFETY: rows `row..row + R` and panels `panel..panel + W / N` lie within the checked operands.
+            // SAFETY: rows `row..row + R` and panels `panel..panel + W / N` lie within the checked
+            // operands.
             unsafe { tile::<V, R, W>(product, row, panel) };
         }
     }
@@ -101,9 +103,9 @@ unsafe fn tile<V: Vector, const R: usize, const W: usize>(
         let per_panel = LANES / V::WIDTH;
         w / per_panel * stride + w % per_panel * V::WIDTH
     };
-    // SAFETY: by the caller's contract the CPU has V's feature, C holds R rows of W vectors from `c`
-    // on, A holds R rows of `depth` values from `a` on, and B `depth` lines for each panel from `b` on;
-    // all offsets below stay within those.
+    // SAFETY: by the caller's contract the CPU has V's feature, C holds R rows of W vectors from
+    // `c` on, A holds R rows of `depth` values from `a` on, and B `depth` lines for each panel from
+    // `b` on; all offsets below stay within those.
     unsafe {
         let mut sums = [[V::splat(0.0); W]; R];
         for (r, sums) in sums.iter_mut().enumerate() {

@@ -95,7 +95,8 @@ fn the_product_is_bayes() {
     }
 }
 
-/// In the released code, single precision loses the upper bins after 24 confidently wrong steps, for good.
+/// In the released code, single precision loses the upper bins after 24 confidently wrong steps,
+/// for good.
 #[test]
 fn confident_errors_do_not_lock_the_filter_in() {
     let smoother = smoother();

@@ -3,6 +3,7 @@
 use crate::batch::{BLOCK_TOKENS, Batch};
 use crate::model::ModelConfig;
 
+use super::aligned::Aligned;
 use super::kernels::{AttentionScratch, Packing};
 
 /// Floats of activations that stay in a core's L2 while weights pass: 768 KiB.
@@ -44,17 +45,17 @@ pub(crate) struct AttentionRows {
 /// Activations between the regions. `packed` rows are in [`Packing`] order and stride.
 pub(crate) struct Buffers {
     /// Residual stream `[rows, hidden]`.
-    pub(crate) hidden: Vec<f32>,
+    pub(crate) hidden: Aligned,
     /// Normalised residual stream, packed `[rows][hidden]`.
-    pub(crate) normed: Vec<f32>,
+    pub(crate) normed: Aligned,
     /// Rotated, scaled queries `[rows][num_heads][head_dim]`.
-    pub(crate) queries: Vec<f32>,
+    pub(crate) queries: Aligned,
     /// Attention's result, packed `[rows][num_heads * head_dim]`.
-    pub(crate) attended: Vec<f32>,
+    pub(crate) attended: Aligned,
     /// The MLP's inner layer, packed `[rows][intermediate]`.
-    pub(crate) inner: Vec<f32>,
+    pub(crate) inner: Aligned,
     /// `[segments that want them][vocab]`
-    pub(crate) logits: Vec<f32>,
+    pub(crate) logits: Aligned,
     /// Where in the KV pool each row's token lies: block * BLOCK_TOKENS + token `[rows]`.
     pub(crate) slots: Vec<u32>,
     /// The batch's attention tasks, each to be done for every KV head.
@@ -66,14 +67,14 @@ pub(crate) struct Buffers {
 impl Buffers {
     /// Buffers for batches of `max_rows` rows in `max_segments` segments.
     pub(crate) fn new(config: &ModelConfig, max_rows: usize, max_segments: usize) -> Self {
-        let packed = |rows, len| vec![0.0; rows * Packing::stride(len)];
+        let packed = |rows, len| Aligned::zeroed(rows * Packing::stride(len));
         Buffers {
-            hidden: vec![0.0; max_rows * config.hidden_size],
+            hidden: Aligned::zeroed(max_rows * config.hidden_size),
             normed: packed(max_rows.max(max_segments), config.hidden_size),
-            queries: vec![0.0; max_rows * config.q_size()],
+            queries: Aligned::zeroed(max_rows * config.q_size()),
             attended: packed(max_rows, config.q_size()),
             inner: packed(max_rows, config.intermediate_size),
-            logits: vec![0.0; max_segments * config.vocab_size],
+            logits: Aligned::zeroed(max_segments * config.vocab_size),
             slots: Vec::with_capacity(max_rows),
             tasks: Vec::with_capacity(max_rows),
             wanted: Vec::with_capacity(max_segments),
@@ -109,9 +110,9 @@ impl Buffers {
 /// One worker's memory.
 pub(crate) struct WorkerScratch {
     /// Results of a product before they are put where they belong: `[row block][item cols]`.
-    pub(crate) tile: Vec<f32>,
+    pub(crate) tile: Aligned,
     /// A second one, for the MLP's up projection.
-    pub(crate) up_tile: Vec<f32>,
+    pub(crate) up_tile: Aligned,
     /// Attention's.
     pub(crate) attention: AttentionScratch,
 }
@@ -122,8 +123,8 @@ impl WorkerScratch {
         let group = config.num_heads / config.num_kv_heads;
         let tile = MAX_ROW_BLOCK * MAX_ITEM_COLS.max(config.head_dim);
         WorkerScratch {
-            tile: vec![0.0; tile],
-            up_tile: vec![0.0; MAX_ROW_BLOCK * MAX_ITEM_COLS],
+            tile: Aligned::zeroed(tile),
+            up_tile: Aligned::zeroed(MAX_ROW_BLOCK * MAX_ITEM_COLS),
             attention: AttentionScratch::new(attention_rows(group) * group, config.head_dim),
         }
     }

@@ -3,13 +3,14 @@
 use crate::batch::BLOCK_TOKENS;
 use crate::model::ModelConfig;
 
+use super::aligned::Aligned;
 use super::simd::MAX_LANES;
 
 /// Blocks of `[layer][K|V][kv head][BLOCK_TOKENS][head_dim]` f32, one after the other.
 ///
 /// All layers of a block lie together, so that moving a block is one copy.
 pub struct KvPool {
-    data: Vec<f32>,
+    data: Aligned,
     num_blocks: usize,
     shape: KvShape,
 }
@@ -56,7 +57,7 @@ impl KvPool {
     pub(crate) fn new(config: &ModelConfig, num_blocks: usize) -> Self {
         let shape = KvShape::new(config);
         // The last register of the last value may reach over the end.
-        let data = vec![0.0; num_blocks * shape.block_len + MAX_LANES];
+        let data = Aligned::zeroed(num_blocks * shape.block_len + MAX_LANES);
         KvPool { data, num_blocks, shape }
     }
 

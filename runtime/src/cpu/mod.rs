@@ -7,6 +7,7 @@
 //! A row's logits depend on its request's tokens and on nothing else, bit for bit: not on the
 //! batch, the chunking, decode or prefill, or the number of threads.
 
+mod aligned;
 mod backend;
 mod buffers;
 mod gate;

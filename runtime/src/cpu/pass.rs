@@ -49,4 +49,10 @@ impl CpuBackend {
         regions.drain();
         &self.buffers.logits[..self.buffers.wanted.len() * self.model.config.vocab_size]
     }
+
+    /// The last pass's logits, `[wanted][vocab]`, for a sampler that works in place.
+    pub fn logits_mut(&mut self) -> &mut [f32] {
+        let vocab = self.model.config.vocab_size;
+        &mut self.buffers.logits[..self.buffers.wanted.len() * vocab]
+    }
 }

@@ -156,7 +156,7 @@ impl<'a> Regions<'a> {
 
     /// Adds attention's projection to the residual stream.
     pub(super) fn project_attended(&mut self, weights: &Tensor) {
-        self.add_to_stream(|buffers| &buffers.attended, weights);
+        self.add_to_stream(Source::Attended, weights);
     }
 
     /// Norm, gate and up projections and their product. An item is some inner features.
@@ -193,7 +193,7 @@ impl<'a> Regions<'a> {
 
     /// Adds the MLP's down projection to the residual stream.
     pub(super) fn down(&mut self, weights: &Tensor) {
-        self.add_to_stream(|buffers| &buffers.inner, weights);
+        self.add_to_stream(Source::Inner, weights);
     }
 
     /// Final norm and logits of the wanted rows. An item is some tokens of the vocabulary.
@@ -227,12 +227,16 @@ impl<'a> Regions<'a> {
         }
     }
 
-    /// Adds `x . weights` to the residual stream; `x` is picked from the buffers.
-    fn add_to_stream(&mut self, x: impl Fn(&Buffers) -> &[f32], weights: &Tensor) {
-        let mut stream = std::mem::take(&mut self.buffers.hidden);
+    /// Adds `source . weights` to the residual stream.
+    fn add_to_stream(&mut self, source: Source, weights: &Tensor) {
         let hidden = self.config.hidden_size;
-        let out = SharedMut::new(&mut stream);
-        let (rows, x) = (self.batch.rows(), x(self.buffers));
+        let Buffers { hidden: stream, attended, inner, .. } = &mut *self.buffers;
+        let x: &[f32] = match source {
+            Source::Attended => attended,
+            Source::Inner => inner,
+        };
+        let rows = self.batch.rows();
+        let out = SharedMut::new(stream);
         Linear { kernels: self.kernels, x, rows, weights }.for_each_tile(
             self.pool,
             self.scratch,
@@ -244,7 +248,6 @@ impl<'a> Regions<'a> {
                 out.iter_mut().zip(values).for_each(|(out, value)| *out += value);
             },
         );
-        self.buffers.hidden = stream;
     }
 
     /// The residual stream's RMSNorm into `normed`.
@@ -288,4 +291,10 @@ impl Head {
             Head::Value(item - num_heads - num_kv_heads)
         }
     }
+}
+
+/// What is projected back onto the residual stream.
+enum Source {
+    Attended,
+    Inner,
 }

@@ -150,6 +150,7 @@ impl EngineBuilder {
                 max_rows: self.token_budget,
                 max_segments: self.slots,
                 num_blocks: kv_blocks,
+                max_context: config.max_context,
             },
         )
         .map_err(BuildError)?;
@@ -163,7 +164,7 @@ impl EngineBuilder {
         };
         let scheduler = Scheduler::new(scheduler_config, self.policy.build())
             .map_err(|error| BuildError(error.to_string()))?;
-        let doors = Arc::new(Doors::new(self.max_requests as u32));
+        let (doors, inbox) = Doors::new(self.max_requests as u32);
         let counters = Arc::new(Counters::default());
         let start = Instant::now();
         let max_blocks = self.slots * config.max_context.div_ceil(BLOCK_TOKENS);
@@ -177,8 +178,10 @@ impl EngineBuilder {
             slots: (0..self.max_requests).map(|_| None).collect(),
             sampled: Vec::with_capacity(self.slots),
             ended: Vec::with_capacity(self.slots),
+            vocab_size: config.vocab_size,
             eos_tokens: config.eos_tokens.clone(),
             doors: doors.clone(),
+            inbox,
             counters: counters.clone(),
             step: 0,
             start,

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use trail_scheduler::{NewRequest, Prediction, RequestId, Scheduler, Slot};
 
-use super::doors::Doors;
+use super::doors::{Doors, Inbox};
 use super::event::{Event, FinishReason};
 use super::forecast::Forecast;
 use super::sampling::{History, Sampler};
@@ -27,8 +27,10 @@ pub(super) struct Core {
     pub(super) sampled: Vec<Slot>,
     /// Requests that ended in this step.
     pub(super) ended: Vec<(Slot, FinishReason)>,
+    pub(super) vocab_size: usize,
     pub(super) eos_tokens: Vec<u32>,
     pub(super) doors: Arc<Doors>,
+    pub(super) inbox: Inbox,
     pub(super) counters: Arc<Counters>,
     pub(super) step: u64,
     pub(super) start: Instant,
@@ -65,10 +67,10 @@ impl Core {
 
     /// Takes in what came through the doors since the last step.
     fn take(&mut self) {
-        while let Some(active) = self.doors.next_submission() {
+        while let Some(active) = self.inbox.next_submission() {
             self.admit(active);
         }
-        while let Some(ticket) = self.doors.next_cancel() {
+        while let Some(ticket) = self.inbox.next_cancel() {
             if let Some(slot) = ticket.live_slot() {
                 self.end(Slot(slot), FinishReason::Cancelled);
             }
@@ -101,9 +103,10 @@ impl Core {
 
     /// Plans the step and fills the batch with it.
     fn schedule(&mut self) -> Option<()> {
+        self.step += 1;
         let now_s = self.start.elapsed().as_secs_f64();
         self.scheduler.plan(self.step, now_s);
-        let plan = self.scheduler.current_plan();
+        let plan = self.scheduler.last_plan();
         for &slot in &plan.evicted {
             tell(&self.slots, slot, Event::Preempted { evicted: true });
         }
@@ -132,7 +135,6 @@ impl Core {
     }
 
     fn forward(&mut self) {
-        self.step += 1;
         let tap = self.forecast.as_ref().map(|forecast| {
             forecast.start(self.step);
             Tap { layer: forecast.layer(), sink: forecast }
@@ -143,7 +145,7 @@ impl Core {
 
     /// Chooses a token for every row that asked for one, and sends it.
     fn sample(&mut self) {
-        let vocab = self.backend.vocab_size();
+        let vocab = self.vocab_size;
         let logits = self.backend.logits_mut();
         for (slot, logits) in self.sampled.iter().zip(logits.chunks_exact_mut(vocab)) {
             let active = self.slots[slot.0 as usize].as_mut().expect("sampled rows are live");
@@ -182,19 +184,10 @@ impl Core {
             };
             fresh += 1;
             let estimate = reading.estimate;
-            // The token just sampled is no longer to come.
-            let since = (active.generated() as u32).saturating_sub(estimate.generated) as f32;
-            let count_down = |tokens: f32| (tokens - since).max(0.0);
-            self.scheduler.predict(
-                slot,
-                Prediction {
-                    remaining: count_down(estimate.remaining),
-                    quantiles: estimate.quantiles.map(count_down),
-                    step: reading.step,
-                    generation,
-                },
-            );
             let (generated, remaining) = (estimate.generated, estimate.remaining);
+            let [p10, p50, p90] = estimate.quantiles;
+            let step = reading.step;
+            self.scheduler.predict(slot, Prediction { remaining, p10, p50, p90, step, generation });
             active.predictions.push((generated, remaining));
             active.send(Event::Prediction { generated, remaining });
         }

@@ -4,15 +4,31 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::Thread;
 
-use trail_scheduler::Door;
+use trail_scheduler::door::{CAPACITY_MIN, Consumer, Producer, door};
 
 use super::handle::Ticket;
 use super::slot::Active;
 
-/// The doors of one engine.
+/// The engine's side of its doors.
+pub(super) struct Inbox {
+    submissions: Consumer<Box<Active>>,
+    cancels: Consumer<Arc<Ticket>>,
+}
+
+impl Inbox {
+    pub(super) fn next_submission(&mut self) -> Option<Box<Active>> {
+        self.submissions.pop()
+    }
+
+    pub(super) fn next_cancel(&mut self) -> Option<Arc<Ticket>> {
+        self.cancels.pop()
+    }
+}
+
+/// The callers' side.
 pub(super) struct Doors {
-    submissions: Door<Box<Active>>,
-    cancels: Door<Arc<Ticket>>,
+    submissions: Producer<Box<Active>>,
+    cancels: Producer<Arc<Ticket>>,
     /// Requests submitted and not yet finished: bounds both doors and the scheduler's slots.
     live: AtomicU32,
     max_requests: u32,
@@ -22,16 +38,20 @@ pub(super) struct Doors {
 }
 
 impl Doors {
-    pub(super) fn new(max_requests: u32) -> Self {
-        Doors {
-            submissions: Door::new(max_requests as usize),
-            // A request is cancelled at most once, and its ticket may outlive its slot by one step.
-            cancels: Door::new(2 * max_requests as usize),
+    pub(super) fn new(max_requests: u32) -> (Arc<Doors>, Inbox) {
+        let capacity = (max_requests as usize).next_power_of_two().max(CAPACITY_MIN);
+        let (submit, submissions) = door(capacity);
+        // A request is cancelled at most once, and its ticket may outlive its slot by one step.
+        let (cancel, cancels) = door(2 * capacity);
+        let doors = Doors {
+            submissions: submit,
+            cancels: cancel,
             live: AtomicU32::new(0),
             max_requests,
             stopping: AtomicBool::new(false),
             engine: OnceLock::new(),
-        }
+        };
+        (Arc::new(doors), Inbox { submissions, cancels })
     }
 
     pub(super) fn attend(&self, engine: Thread) {
@@ -68,14 +88,6 @@ impl Doors {
     pub(super) fn cancel(&self, ticket: Arc<Ticket>) {
         let _ = self.cancels.try_push(ticket);
         self.wake();
-    }
-
-    pub(super) fn next_submission(&self) -> Option<Box<Active>> {
-        self.submissions.pop()
-    }
-
-    pub(super) fn next_cancel(&self) -> Option<Arc<Ticket>> {
-        self.cancels.pop()
     }
 
     /// A request has left the engine.

@@ -1,7 +1,13 @@
-//! Text on its way out: from tokens to pieces that are safe to send.
+//! Text to tokens and back, and conversations to text.
 
+mod calendar;
+pub mod chat;
+mod python_json;
 mod stop;
 mod stream;
+pub mod tokenizer;
 
+pub use chat::{ChatError, ChatMessage, ChatTemplate};
 pub use stop::{MAX_STOP_BYTES, MAX_STOPS, Step, StopMatcher};
 pub use stream::{Decode, TextStream};
+pub use tokenizer::{EncodeError, Tokenizer};

@@ -98,15 +98,15 @@ mod tests {
 
     use super::*;
 
-    /// A byte-level tokenizer: ids below 256 are bytes, 256 and above are [`WORDS`], the last being special.
+    /// A byte-level tokenizer: ids below 256 are bytes, 256 and above are [`WORDS`], of which [`SPECIAL`] is special.
     #[derive(Default)]
     struct Bytes {
         widest: Cell<usize>,
     }
 
     /// Tokens that split characters: they end one, or begin one, or both.
-    const WORDS: [&[u8]; 6] =
-        [b"Hello", b" \xF0\x9F", b"\x98\x80", b"\x98\x80\xF0\x9F", "é".as_bytes(), b"<eos>"];
+    const WORDS: [&[u8]; 7] =
+        [b"Hello", b" \xF0\x9F", b"\x98\x80", b"\x98\x80\xF0\x9F", "é".as_bytes(), b"<eos>", b""];
     const SPECIAL: u32 = 261;
 
     fn bytes_of(id: u32) -> Vec<u8> {
@@ -207,6 +207,12 @@ mod tests {
             pieces(Bytes::default(), &[SPECIAL, 256, SPECIAL, 257, SPECIAL, 258]),
             ["", "Hello", "", "", "", " 😀", ""]
         );
+    }
+
+    /// Were the empty token the only context, the space after it would count as leading, and be dropped.
+    #[test]
+    fn tokens_without_text_are_no_context() {
+        assert_eq!(pieces(Fallback, &[256, 262, 257, 258]), ["Hello", "", "", " 😀", ""]);
     }
 
     #[test]

@@ -8,10 +8,12 @@
 use std::ops::Range;
 
 use crate::batch::BLOCK_TOKENS;
+use crate::cpu::aligned::Aligned;
 use crate::cpu::simd::{MAX_LANES, Simd};
 
-use super::product::{StoredF32, TILE_COLS, tile};
+use super::stored::StoredF32;
 use super::swiglu::exp;
+use super::tile::{Rows, TILE_COLS, tiles};
 
 /// Queries whose values are accumulated together, and registers of a value they share.
 const VALUE_TILE: (usize, usize) = (3, 4);
@@ -47,11 +49,11 @@ pub(crate) struct AttentionScratch {
     /// Floats from one query (or output) to the next.
     pub(crate) head_stride: usize,
     /// Rotated, scaled queries `[queries][head_stride]`, zero beyond the head.
-    pub(crate) queries: Vec<f32>,
+    pub(crate) queries: Aligned,
     /// Weighted sums of values `[queries][head_stride]`.
-    pub(crate) out: Vec<f32>,
+    pub(crate) out: Aligned,
     /// Scores, then their exponentials `[queries][BLOCK_TOKENS]`, of the current block.
-    scores: Vec<f32>,
+    scores: Aligned,
     /// Largest score so far `[queries]`.
     max: Vec<f32>,
     /// Sum of exponentials so far `[queries]`.
@@ -66,9 +68,9 @@ impl AttentionScratch {
         let head_stride = head_dim.next_multiple_of(2 * MAX_LANES);
         AttentionScratch {
             head_stride,
-            queries: vec![0.0; queries * head_stride],
-            out: vec![0.0; queries * head_stride],
-            scores: vec![0.0; queries * BLOCK_TOKENS],
+            queries: Aligned::zeroed(queries * head_stride),
+            out: Aligned::zeroed(queries * head_stride),
+            scores: Aligned::zeroed(queries * BLOCK_TOKENS),
             max: vec![0.0; queries],
             sum: vec![0.0; queries],
             decay: vec![0.0; queries],
@@ -136,46 +138,18 @@ impl Attention<'_> {
     #[inline(always)]
     unsafe fn score<V: Simd>(&mut self, active: Range<usize>, keys: *const f32) {
         let stride = self.scratch.head_stride;
-        let mut q = active.start;
-        while q < active.end {
-            let rows = V::TILE_ROWS.min(active.end - q);
-            let queries = self.scratch.queries[q * stride..].as_ptr();
-            let scores = &mut self.scratch.scores[q * BLOCK_TOKENS..];
-            for token in (0..BLOCK_TOKENS).step_by(TILE_COLS) {
-                // SAFETY: the tile's keys lie within the block, its queries within the scratch.
-                unsafe {
-                    let keys =
-                        std::array::from_fn(|j| keys.add((token + j) * self.head_dim).cast());
-                    let scores = &mut scores[token..];
-                    match rows {
-                        1 => put(
-                            tile::<V, StoredF32, 1>(queries, stride, keys, self.head_dim),
-                            scores,
-                        ),
-                        2 => put(
-                            tile::<V, StoredF32, 2>(queries, stride, keys, self.head_dim),
-                            scores,
-                        ),
-                        3 => put(
-                            tile::<V, StoredF32, 3>(queries, stride, keys, self.head_dim),
-                            scores,
-                        ),
-                        4 => put(
-                            tile::<V, StoredF32, 4>(queries, stride, keys, self.head_dim),
-                            scores,
-                        ),
-                        5 => put(
-                            tile::<V, StoredF32, 5>(queries, stride, keys, self.head_dim),
-                            scores,
-                        ),
-                        _ => put(
-                            tile::<V, StoredF32, 6>(queries, stride, keys, self.head_dim),
-                            scores,
-                        ),
-                    }
-                }
+        let queries = self.scratch.queries[active.start * stride..active.end * stride].as_ptr();
+        let queries = Rows { first: queries, stride, len: active.len() };
+        for token in (0..BLOCK_TOKENS).step_by(TILE_COLS) {
+            let put = |query: usize, scores: [f32; TILE_COLS]| {
+                let at = (active.start + query) * BLOCK_TOKENS + token;
+                self.scratch.scores[at..][..TILE_COLS].copy_from_slice(&scores);
+            };
+            // SAFETY: the tile's keys lie within the block; queries are padded with zeros.
+            unsafe {
+                let keys = std::array::from_fn(|j| keys.add((token + j) * self.head_dim).cast());
+                tiles::<V, StoredF32>(queries, keys, self.head_dim, put);
             }
-            q += rows;
         }
     }
 
@@ -271,16 +245,22 @@ impl Attention<'_> {
         let exponentials = &self.scratch.scores[q * BLOCK_TOKENS..][..Q * BLOCK_TOKENS];
         // SAFETY: `out` was sliced for the tile; `values` is the caller's.
         unsafe {
-            let mut sums: [[V; R]; Q] = std::array::from_fn(|i| {
+            let mut sums = [[V::splat(0.0); R]; Q];
+            for (i, sums) in sums.iter_mut().enumerate() {
                 let decay = V::splat(self.scratch.decay[q + i]);
-                std::array::from_fn(|r| V::load(out.add(i * stride + r * V::LANES)).mul(decay))
-            });
+                for (r, sum) in sums.iter_mut().enumerate() {
+                    *sum = V::load(out.add(i * stride + r * V::LANES)).mul(decay);
+                }
+            }
             for token in reach {
                 let value = values.add(token * self.head_dim + at);
-                let value: [V; R] = std::array::from_fn(|r| V::load(value.add(r * V::LANES)));
+                let mut registers = [V::splat(0.0); R];
+                for (r, register) in registers.iter_mut().enumerate() {
+                    *register = V::load(value.add(r * V::LANES));
+                }
                 for (i, sums) in sums.iter_mut().enumerate() {
                     let e = V::splat(*exponentials.get_unchecked(i * BLOCK_TOKENS + token));
-                    for (sum, &value) in sums.iter_mut().zip(&value) {
+                    for (sum, &value) in sums.iter_mut().zip(&registers) {
                         *sum = e.mul_add(value, *sum);
                     }
                 }
@@ -291,13 +271,5 @@ impl Attention<'_> {
                 }
             }
         }
-    }
-}
-
-/// Writes a tile of scores; rows are a block apart.
-#[inline(always)]
-fn put<const ROWS: usize>(tile: [[f32; TILE_COLS]; ROWS], scores: &mut [f32]) {
-    for (m, row) in tile.iter().enumerate() {
-        scores[m * BLOCK_TOKENS..][..TILE_COLS].copy_from_slice(row);
     }
 }

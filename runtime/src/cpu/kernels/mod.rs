@@ -13,8 +13,10 @@ mod attention;
 mod norm;
 mod packing;
 mod product;
+mod stored;
 mod swiglu;
 mod table;
+mod tile;
 
 pub(crate) use attention::{Attention, AttentionScratch};
 pub(crate) use packing::Packing;

@@ -7,16 +7,25 @@
 //! Four weight rows times [`K_BLOCK`] (16 KiB of bf16) stay in L1 while all rows of activations
 //! pass, so weights come from memory once a call.
 
+use std::mem::MaybeUninit;
+
 use crate::cpu::simd::{MAX_LANES, Simd};
 use crate::model::Dtype;
 
 use super::Packing;
-
-/// Rows of weights in a tile.
-pub(crate) const TILE_COLS: usize = 4;
+use super::stored::{Stored, StoredBf16, StoredF16, StoredF32};
+use super::tile::{Rows, TILE_COLS, rest_of_row, tiles};
 
 /// Longest dot product kept in registers. The sums of longer ones' blocks are added first to last.
-const K_BLOCK: usize = 2048;
+const K_BLOCK: usize = 1024;
+
+/// Up to so many rows of activations take the weights as they are stored. For more it pays to widen a
+/// tile of weights first: the tile has then registers for more rows.
+const NARROW_ROWS: usize = 2;
+
+/// Floats between the rows of a widened tile: not a power of two, whose rows would compete for the
+/// same places in L1.
+const WIDE_STRIDE: usize = K_BLOCK + 2 * MAX_LANES;
 
 const _: () = assert!(K_BLOCK.is_multiple_of(2 * MAX_LANES));
 
@@ -62,182 +71,118 @@ impl Product<'_> {
     ///
     /// The operands must have the lengths `run` checks, and the CPU `V`'s instructions.
     #[inline(always)]
-    unsafe fn blocks<V: Simd, S: Stored>(self) {
-        let stride = Packing::stride(self.k);
+    unsafe fn blocks<V: Simd, S: Stored>(mut self) {
         let row_bytes = self.k * S::BYTES;
+        let mut wide = WideTile::new();
         for col in (0..self.cols).step_by(TILE_COLS) {
             let cols = TILE_COLS.min(self.cols - col);
             for k in (0..self.k).step_by(K_BLOCK) {
-                let k_len = K_BLOCK.min(self.k - k);
+                let block = Block { col, cols, k, k_len: K_BLOCK.min(self.k - k) };
                 // The last tile of a ragged edge repeats its last row of weights.
                 let weights = std::array::from_fn(|j| {
                     let row = col + j.min(cols - 1);
                     self.weights[row * row_bytes + k * S::BYTES..].as_ptr()
                 });
-                let mut row = 0;
-                while row < self.rows {
-                    let rows = V::TILE_ROWS.min(self.rows - row);
-                    let x = self.x[row * stride + k..].as_ptr();
-                    let out = &mut self.out[row * self.cols + col..];
-                    let place = Place { out, stride: self.cols, cols, first: k == 0 };
-                    // SAFETY: `rows` rows of `x` and TILE_COLS of weights hold `k_len` values from
-                    // `k`; `x` is padded.
-                    unsafe {
-                        match rows {
-                            1 => place.put(tile::<V, S, 1>(x, stride, weights, k_len)),
-                            2 => place.put(tile::<V, S, 2>(x, stride, weights, k_len)),
-                            3 => place.put(tile::<V, S, 3>(x, stride, weights, k_len)),
-                            4 => place.put(tile::<V, S, 4>(x, stride, weights, k_len)),
-                            5 => place.put(tile::<V, S, 5>(x, stride, weights, k_len)),
-                            _ => place.put(tile::<V, S, 6>(x, stride, weights, k_len)),
-                        }
+                // SAFETY: each of `weights` holds `k_len` values.
+                unsafe {
+                    if self.rows <= NARROW_ROWS {
+                        self.block::<V, S>(&block, weights);
+                    } else {
+                        let weights = wide.fill::<V, S>(weights, block.k_len);
+                        self.block::<V, StoredF32>(&block, weights);
                     }
-                    row += rows;
                 }
             }
         }
     }
-}
 
-/// Where a tile's sums go.
-struct Place<'a> {
-    out: &'a mut [f32],
-    stride: usize,
-    cols: usize,
-    /// The first block of `k` stores, the later ones add.
-    first: bool,
-}
-
-impl Place<'_> {
+    /// All rows of activations times one block of weights.
+    ///
+    /// # Safety
+    ///
+    /// Each of `weights` must be readable for `k_len` values of `S`, and the CPU have `V`'s
+    /// instructions.
     #[inline(always)]
-    fn put<const ROWS: usize>(self, sums: [[f32; TILE_COLS]; ROWS]) {
-        for (m, row) in sums.iter().enumerate() {
-            let out = &mut self.out[m * self.stride..][..self.cols];
-            for (out, &sum) in out.iter_mut().zip(row) {
-                *out = if self.first { sum } else { *out + sum };
+    unsafe fn block<V: Simd, S: Stored>(&mut self, block: &Block, weights: [*const u8; TILE_COLS]) {
+        let Block { col, cols, k, k_len } = *block;
+        let x =
+            Rows { first: self.x[k..].as_ptr(), stride: Packing::stride(self.k), len: self.rows };
+        let put = |row: usize, sums: [f32; TILE_COLS]| {
+            let out = &mut self.out[row * self.cols + col..][..cols];
+            for (out, &sum) in out.iter_mut().zip(&sums) {
+                *out = if k == 0 { sum } else { *out + sum };
             }
-        }
+        };
+        // SAFETY: the rows of `x` hold `k_len` values from `k`, and are padded.
+        unsafe { tiles::<V, S>(x, weights, k_len, put) };
     }
 }
 
-/// `ROWS` x [`TILE_COLS`] dot products of length `k`.
-///
-/// # Safety
-///
-/// Each of the `ROWS` rows of `x`, `x_stride` floats apart, must be readable for `k` floats rounded up
-/// to `2 * V::LANES`, and be zero (or finite) beyond `k`; each row of `weights` for `k` values of `S`.
-/// The CPU must have `V`'s instructions.
-#[inline(always)]
-pub(super) unsafe fn tile<V: Simd, S: Stored, const ROWS: usize>(
-    x: *const f32,
-    x_stride: usize,
-    weights: [*const u8; TILE_COLS],
+/// Some columns of the output, and a part of the dot products.
+struct Block {
+    col: usize,
+    cols: usize,
     k: usize,
-) -> [[f32; TILE_COLS]; ROWS] {
-    let step = 2 * V::LANES;
-    // SAFETY: whole steps lie within the rows; the ragged rest of the weights is copied to a
-    // zeroed buffer of a whole step first.
-    unsafe {
-        let mut sums = [[V::splat(0.0); TILE_COLS]; ROWS];
-        let whole = k - k % step;
-        for at in (0..whole).step_by(step) {
-            add_step::<V, S, ROWS>(
-                &mut sums,
-                x.add(at),
-                x_stride,
-                weights.map(|w| w.add(at * S::BYTES)),
-            );
-        }
-        if whole < k {
-            let mut rest = [[0_u8; 2 * MAX_LANES * 4]; TILE_COLS];
-            for (rest, row) in rest.iter_mut().zip(weights) {
-                let bytes = (k - whole) * S::BYTES;
-                row.add(whole * S::BYTES).copy_to_nonoverlapping(rest.as_mut_ptr(), bytes);
+    k_len: usize,
+}
+
+/// Weights of a block, widened once for many rows of activations.
+#[repr(align(64))]
+struct WideTile([[MaybeUninit<f32>; WIDE_STRIDE]; TILE_COLS]);
+
+impl WideTile {
+    #[inline(always)]
+    fn new() -> Self {
+        WideTile([[MaybeUninit::uninit(); WIDE_STRIDE]; TILE_COLS])
+    }
+
+    /// Widens `k_len` values of each row in the order of [`Stored`]; the rows of the result can be read
+    /// as natural f32.
+    ///
+    /// # Safety
+    ///
+    /// Each of `weights` must be readable for `k_len` values of `S`, and the CPU have `V`'s
+    /// instructions.
+    #[inline(always)]
+    unsafe fn fill<V: Simd, S: Stored>(
+        &mut self,
+        weights: [*const u8; TILE_COLS],
+        k_len: usize,
+    ) -> [*const u8; TILE_COLS] {
+        let step = 2 * V::LANES;
+        let whole = k_len - k_len % step;
+        for (row, wide) in weights.into_iter().zip(&mut self.0) {
+            let wide = wide.as_mut_ptr().cast::<f32>();
+            // SAFETY: whole steps lie within the row; K_BLOCK is whole steps, so `wide` holds the last.
+            unsafe {
+                for at in (0..whole).step_by(step) {
+                    widen_step::<V, S>(row.add(at * S::BYTES), wide.add(at));
+                }
+                if whole < k_len {
+                    let rest = rest_of_row::<S>(row, whole, k_len);
+                    widen_step::<V, S>(rest.as_ptr(), wide.add(whole));
+                }
             }
-            let rest = std::array::from_fn(|j| rest[j].as_ptr());
-            add_step::<V, S, ROWS>(&mut sums, x.add(whole), x_stride, rest);
         }
-        sums.map(V::sum4)
+        self.0.each_ref().map(|wide| wide.as_ptr().cast())
     }
 }
 
-/// Adds `2 * LANES` products to each sum: the step's first register, then its second.
+/// Widens `2 * V::LANES` values.
 ///
 /// # Safety
 ///
-/// As [`tile`], for `2 * V::LANES` values of each row.
+/// `row` must be readable for as many values of `S`, `wide` writable for as many f32; the CPU must
+/// have `V`'s instructions.
 #[inline(always)]
-unsafe fn add_step<V: Simd, S: Stored, const ROWS: usize>(
-    sums: &mut [[V; TILE_COLS]; ROWS],
-    x: *const f32,
-    x_stride: usize,
-    weights: [*const u8; TILE_COLS],
-) {
+unsafe fn widen_step<V: Simd, S: Stored>(row: *const u8, wide: *mut f32) {
     // SAFETY: the caller's.
     unsafe {
-        let first: [V; ROWS] = std::array::from_fn(|m| V::load(x.add(m * x_stride)));
-        for (j, &row) in weights.iter().enumerate() {
-            V::prefetch(row.wrapping_add(PREFETCH_BYTES));
-            let w = S::first::<V>(row);
-            for m in 0..ROWS {
-                sums[m][j] = first[m].mul_add(w, sums[m][j]);
-            }
-        }
-        let second: [V; ROWS] = std::array::from_fn(|m| V::load(x.add(m * x_stride + V::LANES)));
-        for (j, &row) in weights.iter().enumerate() {
-            let w = S::second::<V>(row);
-            for m in 0..ROWS {
-                sums[m][j] = second[m].mul_add(w, sums[m][j]);
-            }
-        }
+        V::prefetch(row.wrapping_add(PREFETCH_BYTES));
+        S::first::<V>(row).store(wide);
+        S::second::<V>(row).store(wide.add(V::LANES));
     }
 }
 
-/// How far ahead in its row a tile asks for weights.
+/// How far ahead in its row the widening asks for weights.
 const PREFETCH_BYTES: usize = 512;
-
-/// A storage type of weights: how `2 * LANES` values become two registers.
-///
-/// # Safety
-///
-/// The functions require `p` readable for `2 * V::LANES * BYTES` bytes and `V`'s instructions.
-pub(super) trait Stored {
-    /// Bytes of a value.
-    const BYTES: usize;
-    /// The register met by the first half of a step's activations.
-    unsafe fn first<V: Simd>(p: *const u8) -> V;
-    /// The register met by the second half.
-    unsafe fn second<V: Simd>(p: *const u8) -> V;
-}
-
-/// f32, natural order.
-pub(super) struct StoredF32;
-/// IEEE half precision, natural order.
-pub(super) struct StoredF16;
-/// bf16: even places, then odd ones.
-pub(super) struct StoredBf16;
-
-/// Implements [`Stored`]: the loads of the first and of the second register.
-macro_rules! stored {
-    ($name:ident, $bytes:literal, |$p:ident, $V:ident| $first:expr, $second:expr) => {
-        impl Stored for $name {
-            const BYTES: usize = $bytes;
-
-            #[inline(always)]
-            unsafe fn first<$V: Simd>($p: *const u8) -> $V {
-                // SAFETY: the caller's.
-                unsafe { $first }
-            }
-
-            #[inline(always)]
-            unsafe fn second<$V: Simd>($p: *const u8) -> $V {
-                // SAFETY: the caller's.
-                unsafe { $second }
-            }
-        }
-    };
-}
-
-stored!(StoredF32, 4, |p, V| V::load_f32(p), V::load_f32(p.add(V::LANES * 4)));
-stored!(StoredF16, 2, |p, V| V::load_f16(p), V::load_f16(p.add(V::LANES * 2)));
-stored!(StoredBf16, 2, |p, V| V::load_bf16_even(p), V::load_bf16_odd(p));

@@ -39,17 +39,19 @@ pub(super) unsafe fn exp<V: Simd>(x: V) -> V {
     const LN2_LOW: f32 = -2.121_944_4e-4;
     const COEFFICIENTS: [f32; 6] =
         [1.987_569_1e-4, 1.398_199_9e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 0.5];
-    // SAFETY: the caller's.
-    let constant = |c: f32| unsafe { V::splat(c) };
-    let x = x.max(constant(-87.0)).min(constant(88.0));
-    let biased = x.mul_add(constant(std::f32::consts::LOG2_E), constant(BIAS));
-    let n = biased.sub(constant(BIAS));
-    let r = n.mul_add(constant(-LN2_HIGH), x);
-    let r = n.mul_add(constant(-LN2_LOW), r);
-    let mut polynomial = constant(COEFFICIENTS[0]);
-    for &c in &COEFFICIENTS[1..] {
-        polynomial = polynomial.mul_add(r, constant(c));
+    // SAFETY: the caller's. (A closure would not be compiled with the caller's instructions.)
+    unsafe {
+        let bias = V::splat(BIAS);
+        let x = x.max(V::splat(-87.0)).min(V::splat(88.0));
+        let biased = x.mul_add(V::splat(std::f32::consts::LOG2_E), bias);
+        let n = biased.sub(bias);
+        let r = n.mul_add(V::splat(-LN2_HIGH), x);
+        let r = n.mul_add(V::splat(-LN2_LOW), r);
+        let mut polynomial = V::splat(COEFFICIENTS[0]);
+        for &c in &COEFFICIENTS[1..] {
+            polynomial = polynomial.mul_add(r, V::splat(c));
+        }
+        let e_r = polynomial.mul_add(r.mul(r), r.add(V::splat(1.0)));
+        e_r.mul(biased.pow2_of_biased())
     }
-    let e_r = polynomial.mul_add(r.mul(r), r.add(constant(1.0)));
-    e_r.mul(biased.pow2_of_biased())
 }

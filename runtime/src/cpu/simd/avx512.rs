@@ -105,9 +105,21 @@ impl Simd for Avx512 {
     }
 
     #[inline(always)]
-    fn sum4(registers: [Self; 4]) -> [f32; 4] {
-        // The compiler's reduction is a fixed tree.
-        registers.map(|r| avx512!(_mm512_reduce_add_ps(r.0)))
+    fn sum4([a, b, c, d]: [Self; 4]) -> [f32; 4] {
+        // Transposing 4 x 4 lanes within each quarter, then adding the quarters.
+        avx512!({
+            let (ab, cd) = (_mm512_unpacklo_ps(a.0, b.0), _mm512_unpacklo_ps(c.0, d.0));
+            let (ab_high, cd_high) = (_mm512_unpackhi_ps(a.0, b.0), _mm512_unpackhi_ps(c.0, d.0));
+            let (ab, cd) = (_mm512_add_ps(ab, ab_high), _mm512_add_ps(cd, cd_high));
+            let quarters =
+                _mm512_add_ps(_mm512_shuffle_ps::<0x44>(ab, cd), _mm512_shuffle_ps::<0xee>(ab, cd));
+            let (q0, q1) =
+                (_mm512_castps512_ps128(quarters), _mm512_extractf32x4_ps::<1>(quarters));
+            let q2 = _mm512_extractf32x4_ps::<2>(quarters);
+            let q3 = _mm512_extractf32x4_ps::<3>(quarters);
+            let sums = _mm_add_ps(_mm_add_ps(q0, q1), _mm_add_ps(q2, q3));
+            std::mem::transmute::<__m128, [f32; 4]>(sums)
+        })
     }
 
     #[inline(always)]

@@ -155,6 +155,16 @@ fn logprobs_are_the_raw_models() {
 }
 
 #[test]
+fn logprobs_ignore_penalties_at_temperature_one() {
+    let mut logits = [1.0, 2.0, 3.0];
+    let expected = naive::logprobs(&logits);
+    let params = SamplingParams { repetition_penalty: 3.0, ..Default::default() };
+    let history = History { prompt: &[2], generated: &[] };
+    let event = Sampler::new(3).sample(&mut logits, &params, history, 0);
+    assert!((f64::from(event.logprob) - expected[event.id as usize]).abs() < 1e-6);
+}
+
+#[test]
 fn a_choice_depends_on_nothing_but_its_inputs() {
     let mut random = Random { seed: 4, drawn: 0 };
     let mut used = Sampler::new(300);
@@ -233,11 +243,15 @@ fn greedy_heeds_penalties() {
 #[test]
 fn broken_logits_fall_back_to_the_best_finite_one() {
     let inf = f32::INFINITY;
-    let params = SamplingParams { top_p: 0.5, top_k: 2, top_logprobs: 3, ..Default::default() };
+    let params = SamplingParams { temperature: 50.0, top_logprobs: 3, ..Default::default() };
     let mut sampler = Sampler::new(4);
-    let mut sample = |mut logits: [f32; 4]| sampler.sample(&mut logits, &params, NO_HISTORY, 0);
-    for position in [f32::NAN, inf] {
-        let event = sample([1.0, 3.0, position, 2.0]);
+    let mut position = 0;
+    let mut sample = |mut logits: [f32; 4]| {
+        position += 1;
+        sampler.sample(&mut logits, &params, NO_HISTORY, position)
+    };
+    for (bad, best) in [(f32::NAN, 3.0), (inf, 3.5), (f32::NAN, 4.0), (inf, 4.5)] {
+        let event = sample([1.0, best, bad, 2.0]);
         assert_eq!((event.id, event.num_top), (1, 3));
         assert!(event.logprob < 0.0 && event.logprob > -1.0);
     }

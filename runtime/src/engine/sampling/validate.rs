@@ -1,6 +1,7 @@
 //! Which sampling parameters are accepted.
 
-use crate::engine::{MAX_TOP_LOGPROBS, SamplingParams};
+use super::MAX_TOP_LOGPROBS;
+use crate::engine::SamplingParams;
 
 /// Highest temperature: beyond it every model's distribution is uniform to the eye.
 const MAX_TEMPERATURE: f32 = 100.0;

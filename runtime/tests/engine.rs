@@ -1,0 +1,171 @@
+//! The engine end to end on small random models: answers, limits, cancellation, preemption, and the
+//! property that everything else rests on: an answer does not depend on what runs beside it.
+
+use std::sync::Arc;
+
+use trail_probe::Probe;
+use trail_runtime::engine::{
+    Engine, EngineBuilder, Event, FinishReason, PolicyKind, Request, RequestHandle, SamplingParams,
+    SubmitError,
+};
+use trail_runtime::model::{Dtype, Model};
+
+fn model() -> Arc<Model> {
+    Arc::new(Model::random("tiny", Dtype::Bf16, 7).expect("a known shape"))
+}
+
+fn builder(model: &Arc<Model>) -> EngineBuilder {
+    let probe = Probe::random(model.config.hidden_size, 0, 3);
+    Engine::builder().model(model.clone()).probe(Some(probe)).slots(4).threads(Some(2))
+}
+
+fn request(seed: u64, prompt_len: u32, max_tokens: u32) -> Request {
+    Request {
+        sampling: SamplingParams { seed, ..SamplingParams::default() },
+        ignore_eos: true,
+        true_length: Some(max_tokens),
+        ..Request::new((0..prompt_len).map(|i| (i * 7 + seed as u32) % 50).collect(), max_tokens)
+    }
+}
+
+/// Tokens, predictions and end of one answer.
+fn answer(handle: RequestHandle) -> (Vec<u32>, Vec<(u32, f32)>, FinishReason) {
+    let (mut tokens, mut predictions) = (Vec::new(), Vec::new());
+    for event in handle {
+        match event {
+            Event::Token { id, logprob } => {
+                assert!(logprob <= 0.0);
+                tokens.push(id);
+            }
+            Event::Prediction { generated, remaining } => predictions.push((generated, remaining)),
+            Event::Finished { reason } => return (tokens, predictions, reason),
+            Event::Alternative { .. } | Event::Preempted { .. } => {}
+        }
+    }
+    panic!("no Finished event");
+}
+
+/// 24 requests of mixed sizes, all at once, under `builder`.
+fn run(engine: &Engine) -> Vec<(Vec<u32>, Vec<(u32, f32)>)> {
+    let handles: Vec<_> = (0..24)
+        .map(|i| engine.submit(request(i, 3 + (i as u32 * 13) % 40, 5 + (i as u32 * 17) % 60)))
+        .map(|handle| handle.expect("fits"))
+        .collect();
+    let answers = handles.into_iter().map(answer);
+    answers.map(|(tokens, predictions, _)| (tokens, predictions)).collect()
+}
+
+#[test]
+fn answers_and_predictions_are_the_same_under_every_policy_and_pressure() {
+    let model = model();
+    let policies = [PolicyKind::Fcfs, PolicyKind::Trail { c: 0.8 }, PolicyKind::Oracle];
+    let alone = Engine::builder()
+        .model(model.clone())
+        .probe(Some(Probe::random(model.config.hidden_size, 0, 3)))
+        .slots(1)
+        .threads(Some(1));
+    let expected = run(&alone.build().expect("builds"));
+    assert!(expected.iter().all(|(tokens, predictions)| tokens.len() == predictions.len()));
+    for policy in policies {
+        for kv_blocks in [7, 400] {
+            for token_budget in [8, 64] {
+                let engine = builder(&model)
+                    .policy(policy)
+                    .kv_blocks(Some(kv_blocks))
+                    .token_budget(token_budget)
+                    .build()
+                    .expect("builds");
+                let got = run(&engine);
+                for (index, (got, expected)) in got.iter().zip(&expected).enumerate() {
+                    assert_eq!(got.0, expected.0, "{policy} {kv_blocks} blocks: tokens of {index}");
+                    assert_eq!(got.1, expected.1, "{policy} {kv_blocks} blocks: rows of {index}");
+                }
+                let stats = engine.stats();
+                assert_eq!((stats.finished, stats.predictions_late), (24, 0));
+                assert_eq!(stats.blocks_used, 0, "all blocks came back");
+                if policy == PolicyKind::Fcfs && kv_blocks == 7 {
+                    assert!(stats.evictions > 0, "7 blocks are too few for 4 sequences");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_cancelled_request_frees_its_slot() {
+    let engine = builder(&model()).build().expect("builds");
+    let handle = engine.submit(request(1, 5, 200)).expect("fits");
+    assert!(matches!(handle.recv(), Some(Event::Token { .. })));
+    handle.cancel();
+    let (_, _, reason) = answer(handle);
+    assert_eq!(reason, FinishReason::Cancelled);
+    drop(engine.submit(request(2, 5, 200)).expect("fits"));
+    let (tokens, _, reason) = answer(engine.submit(request(3, 5, 9)).expect("fits"));
+    assert_eq!((tokens.len(), reason), (9, FinishReason::Length));
+    while engine.live() > 0 {
+        std::thread::yield_now();
+    }
+    assert_eq!(engine.stats().blocks_used, 0);
+}
+
+#[test]
+fn what_can_never_be_served_is_refused_with_the_reason() {
+    let model = model();
+    let engine = builder(&model).kv_blocks(Some(4)).max_requests(4).build().expect("builds");
+    let reason = |request: Request| match engine.submit(request) {
+        Err(SubmitError::Invalid(why)) => why,
+        Err(other) => panic!("{other}"),
+        Ok(_) => panic!("was taken"),
+    };
+    assert!(reason(request(0, 0, 5)).contains("prompt is empty"));
+    assert!(reason(request(0, 5, 0)).contains("max_tokens is 0"));
+    assert!(reason(request(0, 5, u32::MAX)).contains("context"));
+    assert!(reason(request(0, 40, 30)).contains("needs 5 KV blocks, the cache has 4"));
+    let outside = Request::new(vec![model.config.vocab_size as u32], 1);
+    assert!(reason(outside).contains("not in the vocabulary"));
+    let hot = SamplingParams { temperature: f32::NAN, ..SamplingParams::default() };
+    assert!(reason(Request { sampling: hot, ..request(0, 5, 5) }).contains("temperature"));
+}
+
+#[test]
+fn a_full_engine_says_so_and_a_dropped_one_ends_its_requests() {
+    let engine = builder(&model()).max_requests(4).build().expect("builds");
+    let handles: Vec<_> = (0..4).map(|i| engine.submit(request(i, 5, 200)).expect("fits")).collect();
+    let full = engine.submit(request(9, 5, 5)).err();
+    assert_eq!(full, Some(SubmitError::Full { max_requests: 4 }));
+    drop(engine);
+    for handle in handles {
+        let (_, _, reason) = answer(handle);
+        assert!(matches!(reason, FinishReason::Shutdown | FinishReason::Length));
+    }
+}
+
+#[test]
+fn trail_without_a_probe_is_refused_with_what_to_do() {
+    let without = Engine::builder().model(model()).policy(PolicyKind::Trail { c: 0.8 });
+    let error = without.build().err().expect("refused").to_string();
+    assert!(error.contains("--probe"), "{error}");
+    let wrong = Engine::builder().model(model()).probe(Some(Probe::random(17, 0, 3)));
+    let error = wrong.build().err().expect("refused").to_string();
+    assert!(error.contains("another model"), "{error}");
+}
+
+#[test]
+fn alternatives_come_before_their_token_best_first() {
+    let engine = builder(&model()).build().expect("builds");
+    let sampling = SamplingParams { temperature: 0.0, top_logprobs: 3, ..SamplingParams::default() };
+    let handle = engine.submit(Request { sampling, ..request(0, 5, 4) }).expect("fits");
+    let mut alternatives = Vec::new();
+    for event in handle {
+        match event {
+            Event::Alternative { id, logprob } => alternatives.push((id, logprob)),
+            Event::Token { id, logprob } => {
+                assert_eq!(alternatives.len(), 3);
+                assert_eq!(alternatives[0], (id, logprob), "greedy takes the best");
+                assert!(alternatives.is_sorted_by(|a, b| a.1 >= b.1));
+                alternatives.clear();
+            }
+            _ => {}
+        }
+    }
+}

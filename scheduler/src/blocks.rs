@@ -1,0 +1,90 @@
+//! KV blocks: which are free, and which request holds which, in token order.
+
+use crate::limits::blocks_for;
+use crate::request::Slot;
+
+/// Index of a KV block in the cache.
+pub type BlockId = u32;
+
+/// A free list, and one table of block ids per slot in one arena.
+pub(crate) struct Blocks {
+    free: Vec<BlockId>,
+    /// `[slot][stride]`. Zeroed memory costs no page until a slot is used.
+    tables: Vec<BlockId>,
+    held: Vec<u32>,
+    /// Blocks of the longest context: a table's room.
+    stride: usize,
+    total: u32,
+}
+
+impl Blocks {
+    pub(crate) fn new(num_blocks: u32, max_requests: u32, max_context: u32) -> Blocks {
+        let stride = blocks_for(max_context).min(num_blocks) as usize;
+        Blocks {
+            free: (0..num_blocks).rev().collect(),
+            tables: vec![0; stride * max_requests as usize],
+            held: vec![0; max_requests as usize],
+            stride,
+            total: num_blocks,
+        }
+    }
+
+    pub(crate) fn free(&self) -> u32 {
+        self.free.len() as u32
+    }
+
+    pub(crate) fn used(&self) -> u32 {
+        self.total - self.free()
+    }
+
+    pub(crate) fn held(&self, slot: Slot) -> u32 {
+        self.held[slot.index()]
+    }
+
+    /// The slot's blocks, in token order.
+    pub(crate) fn table(&self, slot: Slot) -> &[BlockId] {
+        let first = slot.index() * self.stride;
+        &self.tables[first..first + self.held(slot) as usize]
+    }
+
+    /// Gives the slot `count` more blocks, which must be free.
+    pub(crate) fn grow(&mut self, slot: Slot, count: u32) {
+        let held = self.held(slot) as usize;
+        assert!(held + count as usize <= self.stride, "a request outgrew its max_tokens");
+        let first = slot.index() * self.stride + held;
+        let kept = self.free.len() - count as usize;
+        for (entry, block) in self.tables[first..].iter_mut().zip(self.free.drain(kept..).rev()) {
+            *entry = block;
+        }
+        self.held[slot.index()] += count;
+    }
+
+    /// Takes all of the slot's blocks back.
+    pub(crate) fn release(&mut self, slot: Slot) {
+        let first = slot.index() * self.stride;
+        let held = self.held(slot) as usize;
+        // Backwards, so that the next to grow gets them in the order they were held.
+        self.free.extend(self.tables[first..first + held].iter().rev());
+        self.held[slot.index()] = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_come_and_go_in_order() {
+        let mut blocks = Blocks::new(4, 2, 1024);
+        blocks.grow(Slot(1), 2);
+        blocks.grow(Slot(0), 1);
+        blocks.grow(Slot(1), 1);
+        assert_eq!(blocks.table(Slot(1)), [0, 1, 3]);
+        assert_eq!(blocks.table(Slot(0)), [2]);
+        assert_eq!((blocks.free(), blocks.used()), (0, 4));
+        blocks.release(Slot(1));
+        blocks.grow(Slot(0), 3);
+        assert_eq!(blocks.table(Slot(0)), [2, 0, 1, 3]);
+        assert_eq!(blocks.held(Slot(1)), 0);
+    }
+}

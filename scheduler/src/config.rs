@@ -1,0 +1,111 @@
+//! What one scheduler is built for: its sizes and the bounds of its patience.
+
+use std::fmt;
+
+use crate::limits::{MAX_CONTEXT, MAX_REQUESTS, MAX_RUNNING};
+
+/// Sizes are fixed at construction: everything is allocated then.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SchedulerConfig {
+    /// Most sequences in one step.
+    pub max_running: u32,
+    /// Most requests held: running, paused and waiting together.
+    pub max_requests: u32,
+    /// Most rows (tokens to compute) in one step. At least `max_running`: a decode is never short
+    /// of a row.
+    pub token_budget: u32,
+    /// KV blocks of [`crate::BLOCK_TOKENS`] tokens that the cache holds.
+    pub num_blocks: u32,
+    /// Longest prompt plus output, tokens.
+    pub max_context: u32,
+    /// Share of `num_blocks` that stays free when a request without KV is let in, so that the
+    /// running ones can grow for a while before anyone is evicted (vLLM's watermark).
+    pub watermark: f32,
+    /// Steps for which a request that finds no blocks may be passed over; after these it is a
+    /// barrier: nobody ranked behind it enters the batch.
+    pub max_passed_over: u32,
+    /// Steps for which such a barrier holds before others may pass it again.
+    pub max_blocked: u32,
+    /// Requests passed over within one step before the walk stops looking for one that fits.
+    pub max_lookahead: u32,
+}
+
+impl Default for SchedulerConfig {
+    /// vLLM 0.5's sizes (256 sequences, 512 rows, watermark 0.01); 16,384 tokens of KV.
+    fn default() -> Self {
+        SchedulerConfig {
+            max_running: 256,
+            max_requests: 4096,
+            token_budget: 512,
+            num_blocks: 1024,
+            max_context: 8192,
+            watermark: 0.01,
+            max_passed_over: 64,
+            max_blocked: 256,
+            max_lookahead: 16,
+        }
+    }
+}
+
+impl SchedulerConfig {
+    /// Says what is wrong with the sizes, if anything.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        within("max_running", self.max_running, 1, MAX_RUNNING)?;
+        within("max_requests", self.max_requests, self.max_running, MAX_REQUESTS)?;
+        within("token_budget", self.token_budget, self.max_running, u32::MAX)?;
+        within("num_blocks", self.num_blocks, 1, u32::MAX / crate::BLOCK_TOKENS)?;
+        within("max_context", self.max_context, 2, MAX_CONTEXT)?;
+        within("max_passed_over", self.max_passed_over, 0, u32::MAX / 2)?;
+        within("max_blocked", self.max_blocked, 1, u32::MAX / 2)?;
+        within("max_lookahead", self.max_lookahead, 1, MAX_REQUESTS)?;
+        if !(0.0..1.0).contains(&self.watermark) {
+            return Err(ConfigError::Watermark(self.watermark));
+        }
+        Ok(())
+    }
+
+    /// The watermark in blocks.
+    pub fn watermark_blocks(&self) -> u32 {
+        (self.watermark * self.num_blocks as f32) as u32
+    }
+}
+
+fn within(name: &'static str, value: u32, min: u32, max: u32) -> Result<(), ConfigError> {
+    if (min..=max).contains(&value) {
+        return Ok(());
+    }
+    Err(ConfigError::OutOfRange { name, value, min, max })
+}
+
+/// A configuration no scheduler can be built for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum ConfigError {
+    /// A size outside its bounds, some of which come from the other sizes.
+    OutOfRange {
+        /// Field of [`SchedulerConfig`].
+        name: &'static str,
+        /// What it was.
+        value: u32,
+        /// Least allowed.
+        min: u32,
+        /// Most allowed.
+        max: u32,
+    },
+    /// The watermark is not a share in [0, 1).
+    Watermark(f32),
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::OutOfRange { name, value, min, max } => {
+                write!(f, "{name} is {value}: choose a value from {min} to {max}")
+            }
+            Self::Watermark(share) => {
+                write!(f, "watermark is {share}: choose a share of the blocks in [0, 1)")
+            }
+        }
+    }
+}
+
+impl std::error::Error for ConfigError {}

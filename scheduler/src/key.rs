@@ -1,0 +1,83 @@
+//! A request's place in the one order over all requests.
+
+use crate::request::{Phase, RequestState, Slot};
+
+/// Class, then value, then arrival: lower goes first.
+///
+/// Packed so that one integer comparison decides: bits 96..104 class, 64..96 the value's bits made
+/// monotone, 0..64 arrival sequence. The order is total: a NaN value goes last in its class, and
+/// -0.0 equals 0.0. Two requests never share a key, as arrival sequences are unique.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Key(u128);
+
+impl Key {
+    /// Class of a resident request that may no longer be preempted.
+    pub const PINNED: u8 = 0;
+    /// Class of a request that may not be preempted, but lost its KV to memory pressure.
+    pub const EVICTED: u8 = 1;
+    /// Class of all the others: ranked by value.
+    pub const OPEN: u8 = 2;
+
+    /// The key of (`class`, `value`, `seq`).
+    pub fn new(class: u8, value: f32, seq: u64) -> Key {
+        Key((class as u128) << 96 | (monotone_bits(value) as u128) << 64 | seq as u128)
+    }
+
+    /// The key of a started request that policy says may not be preempted.
+    ///
+    /// Running ones precede paused ones, so that one which was paused for lack of blocks comes back
+    /// to a free seat, not to another pinned request's. Those evicted come next, so that
+    /// "not preemptable" never becomes "last in line".
+    pub fn pinned(request: &RequestState) -> Key {
+        let (class, value) = match request.phase {
+            Phase::Running => (Key::PINNED, 0.0),
+            Phase::Paused => (Key::PINNED, 1.0),
+            Phase::Waiting | Phase::Free => (Key::EVICTED, 0.0),
+        };
+        Key::new(class, value, request.seq)
+    }
+
+    /// The class: 0 goes first.
+    pub fn class(self) -> u8 {
+        (self.0 >> 96) as u8
+    }
+}
+
+/// Maps floats to integers of the same order.
+fn monotone_bits(value: f32) -> u32 {
+    if value.is_nan() {
+        return u32::MAX;
+    }
+    let bits = (value + 0.0).to_bits(); // -0.0 + 0.0 is 0.0
+    if bits >> 31 == 1 { !bits } else { bits | 1 << 31 }
+}
+
+/// A request at its place in the order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Ranked {
+    pub(crate) key: Key,
+    pub(crate) slot: Slot,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn class_then_value_then_arrival() {
+        let values = [f32::NEG_INFINITY, -1.5, 0.0, 1e-30, 1.0, 7.5, f32::INFINITY, f32::NAN];
+        let mut last = None;
+        for class in 0..3 {
+            for value in values {
+                for seq in [0, 1, u64::MAX] {
+                    let key = Some(Key::new(class, value, seq));
+                    assert!(last < key, "{class} {value} {seq}");
+                    last = key;
+                }
+            }
+        }
+        assert_eq!(Key::new(1, -0.0, 5), Key::new(1, 0.0, 5));
+        assert_eq!(Key::new(1, -f32::NAN, 5), Key::new(1, f32::NAN, 5));
+        assert_eq!(Key::new(2, f32::NAN, u64::MAX).class(), 2);
+    }
+}

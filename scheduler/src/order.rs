@@ -1,0 +1,170 @@
+//! The requests outside the batch, kept in rank order.
+//!
+//! A skip list (Pugh 1990) over slots: links live in arrays by slot, so nothing is allocated after
+//! construction, insertion and removal take O(log n) comparisons, and the walk from the best, or
+//! back from the worst, is one link per request. A sorted array would move half its entries per
+//! insertion; a heap would not give the best few in order without a second one.
+
+use crate::key::Key;
+use crate::limits::ORDER_LEVELS;
+use crate::request::Slot;
+
+/// "No slot" in a link.
+const NONE: u32 = u32::MAX;
+
+/// Links from one node to its successor on each level.
+type Tower = [u32; ORDER_LEVELS];
+
+pub(crate) struct Order {
+    keys: Vec<Key>,
+    /// `[slot]`, and the list's head at the end.
+    next: Vec<Tower>,
+    /// Predecessors on level 0; the head's is the last node.
+    prev: Vec<u32>,
+    len: usize,
+    /// Levels in use: the walk down starts here.
+    levels: usize,
+}
+
+impl Order {
+    pub(crate) fn new(max_requests: u32) -> Order {
+        let nodes = max_requests as usize + 1;
+        let head = max_requests;
+        let mut prev = vec![NONE; nodes];
+        prev[head as usize] = head;
+        Order {
+            keys: vec![Key::new(0, 0.0, 0); nodes],
+            next: vec![[NONE; ORDER_LEVELS]; nodes],
+            prev,
+            len: 0,
+            levels: 1,
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(crate) fn key(&self, slot: Slot) -> Key {
+        self.keys[slot.index()]
+    }
+
+    /// The best ranked.
+    pub(crate) fn first(&self) -> Option<Slot> {
+        self.slot(self.next[self.head() as usize][0])
+    }
+
+    /// The worst ranked.
+    pub(crate) fn last(&self) -> Option<Slot> {
+        self.slot(self.prev[self.head() as usize])
+    }
+
+    /// The one ranked right behind `slot`.
+    pub(crate) fn next(&self, slot: Slot) -> Option<Slot> {
+        self.slot(self.next[slot.index()][0])
+    }
+
+    /// The one ranked right before `slot`.
+    pub(crate) fn prev(&self, slot: Slot) -> Option<Slot> {
+        self.slot(self.prev[slot.index()])
+    }
+
+    /// Adds `slot`, which must not be in.
+    pub(crate) fn insert(&mut self, slot: Slot, key: Key) {
+        let before = self.path_to(key);
+        let node = slot.0;
+        let height = height(node);
+        self.levels = self.levels.max(height);
+        self.keys[slot.index()] = key;
+        for (level, &from) in before.iter().enumerate().take(height) {
+            self.next[node as usize][level] = self.next[from as usize][level];
+            self.next[from as usize][level] = node;
+        }
+        let after = self.next[node as usize][0];
+        self.prev[node as usize] = before[0];
+        self.set_prev(after, node);
+        self.len += 1;
+    }
+
+    /// Takes `slot`, which must be in, out.
+    pub(crate) fn remove(&mut self, slot: Slot) {
+        let node = slot.0;
+        let before = self.path_to(self.keys[slot.index()]);
+        let tower = self.next[node as usize];
+        debug_assert_eq!(self.next[before[0] as usize][0], node, "slot {node} is not in the order");
+        for (level, &from) in before.iter().enumerate().take(height(node)) {
+            self.next[from as usize][level] = tower[level];
+        }
+        self.set_prev(tower[0], before[0]);
+        self.len -= 1;
+    }
+
+    /// On each level, the last node ranked before `key`.
+    fn path_to(&self, key: Key) -> Tower {
+        let mut path = [self.head(); ORDER_LEVELS];
+        let mut node = self.head();
+        for level in (0..self.levels).rev() {
+            loop {
+                let after = self.next[node as usize][level];
+                if after == NONE || self.keys[after as usize] >= key {
+                    break;
+                }
+                node = after;
+            }
+            path[level] = node;
+        }
+        path
+    }
+
+    fn head(&self) -> u32 {
+        (self.keys.len() - 1) as u32
+    }
+
+    /// The head stands behind the last node.
+    fn set_prev(&mut self, node: u32, prev: u32) {
+        let node = if node == NONE { self.head() } else { node };
+        self.prev[node as usize] = prev;
+    }
+
+    fn slot(&self, node: u32) -> Option<Slot> {
+        (node != NONE && node != self.head()).then_some(Slot(node))
+    }
+}
+
+/// Levels a slot's node is on: one in four climbs each level. A hash of the slot serves as the
+/// coin, as slots and ranks have nothing to do with each other.
+fn height(slot: u32) -> usize {
+    let coin = crate::rng::mix(slot as u64);
+    (1 + coin.trailing_zeros() as usize / 2).min(ORDER_LEVELS)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::rng::Rng;
+
+    #[test]
+    fn agrees_with_a_btree_map() {
+        let mut rng = Rng::new(7);
+        let mut order = Order::new(64);
+        let mut model = BTreeMap::new();
+        for seq in 0..4000 {
+            let slot = Slot(rng.below(64) as u32);
+            if model.values().any(|&s| s == slot) {
+                model.remove(&order.key(slot));
+                order.remove(slot);
+            } else {
+                let key = Key::new(0, rng.below(20) as f32, seq);
+                model.insert(key, slot);
+                order.insert(slot, key);
+            }
+            let walk = std::iter::successors(order.first(), |&slot| order.next(slot));
+            assert!(walk.eq(model.values().copied()));
+            let back = std::iter::successors(order.last(), |&slot| order.prev(slot));
+            assert!(back.eq(model.values().rev().copied()));
+            assert_eq!(order.len(), model.len());
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! What one step is to do: a value that the engine carries out and that can be printed.
+
+use std::fmt;
+
+use crate::request::Slot;
+
+/// One request's part of a step: compute tokens `start..start + len`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PlanRow {
+    /// Whose tokens.
+    pub slot: Slot,
+    /// Position (0-based) of the first token to compute.
+    pub start: u32,
+    /// Tokens to compute, at least 1.
+    pub len: u32,
+    /// Whether the last token's logits are sampled: the row computes all that is known.
+    pub sample: bool,
+}
+
+/// One step.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Plan {
+    /// The step's number, as the caller gave it.
+    pub step: u64,
+    /// What to compute, best rank first.
+    pub rows: Vec<PlanRow>,
+    /// Were in the last plan, are not in this one, and are not finished: paused or evicted.
+    pub preempted: Vec<Slot>,
+    /// Lost their KV in this step: must compute all of it again.
+    pub evicted: Vec<Slot>,
+    /// Tokens of this step's rows that were computed before and lost.
+    pub recomputed_tokens: u32,
+}
+
+impl Plan {
+    /// An empty plan that holds `max_rows` rows and `max_evicted` victims without allocating.
+    pub(crate) fn with_capacity(max_rows: usize, max_evicted: usize) -> Plan {
+        Plan {
+            rows: Vec::with_capacity(max_rows),
+            preempted: Vec::with_capacity(max_rows),
+            evicted: Vec::with_capacity(max_evicted),
+            ..Plan::default()
+        }
+    }
+
+    pub(crate) fn clear(&mut self, step: u64) {
+        self.step = step;
+        self.rows.clear();
+        self.preempted.clear();
+        self.evicted.clear();
+        self.recomputed_tokens = 0;
+    }
+
+    /// Tokens the step computes.
+    pub fn tokens(&self) -> u32 {
+        self.rows.iter().map(|row| row.len).sum()
+    }
+}
+
+impl fmt::Display for Plan {
+    /// `step 7: 34 tokens in 2 rows, 1 preempted, 0 evicted, 0 recomputed | s4 0..33 | s1 90..91*`
+    /// (an asterisk: sampled).
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "step {}: {} tokens in {} rows, {} preempted, {} evicted, {} recomputed",
+            self.step,
+            self.tokens(),
+            self.rows.len(),
+            self.preempted.len(),
+            self.evicted.len(),
+            self.recomputed_tokens
+        )?;
+        for row in &self.rows {
+            let mark = if row.sample { "*" } else { "" };
+            write!(f, " | s{} {}..{}{mark}", row.slot.0, row.start, row.start + row.len)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plan_prints_on_one_line() {
+        let rows = vec![
+            PlanRow { slot: Slot(4), start: 0, len: 33, sample: false },
+            PlanRow { slot: Slot(1), start: 90, len: 1, sample: true },
+        ];
+        let plan = Plan { step: 7, rows, preempted: vec![Slot(2)], ..Plan::default() };
+        assert_eq!(
+            plan.to_string(),
+            "step 7: 34 tokens in 2 rows, 1 preempted, 0 evicted, 0 recomputed \
+             | s4 0..33 | s1 90..91*"
+        );
+    }
+}

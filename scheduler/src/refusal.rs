@@ -1,0 +1,54 @@
+//! Why a request is turned away at submission, and what its sender can do about it.
+
+use std::fmt;
+
+/// A request that is not taken in. Everything that is taken in finishes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// Every slot is taken.
+    Full {
+        /// Slots there are.
+        max_requests: u32,
+    },
+    /// Prompt and output together need more KV blocks than the cache has.
+    NeverFits {
+        /// Blocks the request needs at its full length.
+        needed_blocks: u32,
+        /// Blocks there are.
+        num_blocks: u32,
+    },
+    /// Prompt and output together are longer than the context.
+    ContextTooLong {
+        /// `prompt_tokens + max_tokens`.
+        needed_tokens: u64,
+        /// Tokens the context holds.
+        max_context: u32,
+    },
+    /// There is nothing to continue.
+    EmptyPrompt,
+    /// There is nothing to generate.
+    ZeroMaxTokens,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Full { max_requests } => {
+                write!(f, "all {max_requests} request slots are taken: retry later")
+            }
+            Self::NeverFits { needed_blocks, num_blocks } => write!(
+                f,
+                "needs {needed_blocks} KV blocks of {num_blocks}: lower max_tokens or shorten the prompt"
+            ),
+            Self::ContextTooLong { needed_tokens, max_context } => write!(
+                f,
+                "needs {needed_tokens} tokens of context, {max_context} are there: \
+                 lower max_tokens or shorten the prompt"
+            ),
+            Self::EmptyPrompt => write!(f, "the prompt is empty: send at least one token"),
+            Self::ZeroMaxTokens => write!(f, "max_tokens is 0: ask for at least one token"),
+        }
+    }
+}
+
+impl std::error::Error for Refusal {}

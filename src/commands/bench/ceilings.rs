@@ -1,0 +1,128 @@
+//! What the machine can do at most: the figures that the CPU benchmarks are shares of.
+//!
+//! Both ceilings are measured with the threads that run the workload, and between its repetitions: on a
+//! shared machine they drift as the workload does.
+
+use std::hint::black_box;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use trail_runtime::cpu::{Isa, Pool};
+
+/// Bytes of one work item of the read: small enough for balance, long enough for the prefetchers.
+const READ_PIECE: usize = 1 << 20;
+/// Fused multiply-adds of each accumulator in one measurement: some tens of milliseconds.
+const FMA_ROUNDS: usize = 10_000_000;
+/// Independent accumulators: enough to hide the latency of the FMA (4 cycles, two a cycle).
+const ACCUMULATORS: usize = 12;
+
+/// GB/s at which all threads together read `bytes`, once.
+pub fn read_gb_per_s(pool: &mut Pool, bytes: &[u8]) -> f64 {
+    let total = AtomicU64::new(0);
+    let start = Instant::now();
+    pool.for_each(bytes.len().div_ceil(READ_PIECE), || false, |_, item| {
+        let piece = &bytes[item * READ_PIECE..bytes.len().min((item + 1) * READ_PIECE)];
+        total.fetch_add(sum(piece), Ordering::Relaxed);
+    });
+    black_box(total);
+    bytes.len() as f64 / start.elapsed().as_secs_f64() / 1e9
+}
+
+/// GFLOP/s of all threads together in fused multiply-adds of `isa` on registers alone.
+pub fn fma_gflop_per_s(pool: &mut Pool, isa: Isa) -> f64 {
+    let (kernel, lanes) = fma_kernel(isa);
+    let start = Instant::now();
+    pool.run(|_| {
+        black_box(kernel(black_box(0.999_999)));
+    });
+    let flops = pool.num_workers() * FMA_ROUNDS * ACCUMULATORS * lanes * 2;
+    flops as f64 / start.elapsed().as_secs_f64() / 1e9
+}
+
+/// The wrapping sum of the 64-bit words of `bytes`, to have read them.
+fn sum(bytes: &[u8]) -> u64 {
+    #[cfg(target_arch = "x86_64")]
+    if Isa::Avx2.is_available() {
+        // SAFETY: the CPU has AVX2.
+        return unsafe { sum_avx2(bytes) };
+    }
+    sum_words(bytes)
+}
+
+/// # Safety
+///
+/// The CPU must have AVX2.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+unsafe fn sum_avx2(bytes: &[u8]) -> u64 {
+    sum_words(bytes)
+}
+
+#[inline(always)]
+fn sum_words(bytes: &[u8]) -> u64 {
+    let mut sums = [0_u64; 16];
+    for line in bytes.as_chunks::<128>().0 {
+        for (sum, word) in sums.iter_mut().zip(line.as_chunks::<8>().0) {
+            *sum = sum.wrapping_add(u64::from_le_bytes(*word));
+        }
+    }
+    sums.iter().fold(0, |a, &b| a.wrapping_add(b))
+}
+
+/// The multiply-add loop of `isa` and its lanes.
+fn fma_kernel(isa: Isa) -> (fn(f32) -> f32, usize) {
+    match isa {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: a backend that runs `isa` exists only where the CPU has it.
+        Isa::Avx2 => (|x| unsafe { fma_avx2(x) }, 8),
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: as above.
+        Isa::Avx512 => (|x| unsafe { fma_avx512(x) }, 16),
+        _ => (multiply_add_portable, 4),
+    }
+}
+
+/// # Safety
+///
+/// The CPU must have AVX2 and FMA.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,fma")]
+unsafe fn fma_avx2(x: f32) -> f32 {
+    use std::arch::x86_64::*;
+    let x = _mm256_set1_ps(x);
+    let mut sums = [x; ACCUMULATORS];
+    for _ in 0..FMA_ROUNDS {
+        for sum in &mut sums {
+            *sum = _mm256_fmadd_ps(*sum, x, x);
+        }
+    }
+    _mm256_cvtss_f32(sums.into_iter().reduce(|a, b| _mm256_add_ps(a, b)).unwrap_or(x))
+}
+
+/// # Safety
+///
+/// The CPU must have AVX-512F.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f")]
+unsafe fn fma_avx512(x: f32) -> f32 {
+    use std::arch::x86_64::*;
+    let x = _mm512_set1_ps(x);
+    let mut sums = [x; ACCUMULATORS];
+    for _ in 0..FMA_ROUNDS {
+        for sum in &mut sums {
+            *sum = _mm512_fmadd_ps(*sum, x, x);
+        }
+    }
+    _mm512_cvtss_f32(sums.into_iter().reduce(|a, b| _mm512_add_ps(a, b)).unwrap_or(x))
+}
+
+/// Multiply, then add: what the portable kernels do where the target has no fused instruction.
+fn multiply_add_portable(x: f32) -> f32 {
+    let mut sums = [[x; 4]; ACCUMULATORS];
+    for _ in 0..FMA_ROUNDS {
+        for sum in &mut sums {
+            *sum = sum.map(|sum| sum * x + x);
+        }
+    }
+    sums.into_iter().flatten().sum()
+}
