@@ -1,2 +1,26 @@
 //! The `trail-rt` command line.
-fn main() {}
+
+mod answer;
+mod cli;
+mod commands;
+mod error;
+mod locate;
+mod random;
+mod server;
+mod setup;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let cli = match cli::parse(std::env::args_os()) {
+        Ok(cli) => cli,
+        Err(exit) => return exit.report(),
+    };
+    match commands::run(cli) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::from(error.code())
+        }
+    }
+}

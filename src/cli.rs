@@ -1,0 +1,151 @@
+//! The command line's shape.
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::commands::generate::GenerateArgs;
+use crate::commands::serve::ServeArgs;
+use crate::error::Error;
+use crate::setup::{EngineArgs, ModelArgs};
+
+/// Serves Llama-family models and schedules requests by predicted remaining output length.
+///
+/// Without a command it serves: `trail-rt --model PATH --port 8000`.
+#[derive(Parser, Debug)]
+#[command(version, max_term_width = 100)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Option<Command>,
+    /// Options of `serve`, which needs no name.
+    #[command(flatten)]
+    serve: ServeArgs,
+    /// The model.
+    #[command(flatten)]
+    pub model: ModelArgs,
+    /// The engine.
+    #[command(flatten)]
+    pub engine: EngineArgs,
+    /// Print one JSON object on stdout
+    #[arg(long, global = true)]
+    pub json: bool,
+}
+
+/// What to do.
+#[derive(Subcommand, Debug)]
+pub enum Command {
+    /// Serve the OpenAI-compatible HTTP interface (the default)
+    Serve(ServeArgs),
+    /// Answer one prompt on stdout
+    Generate(Box<GenerateArgs>),
+    /// Say what this machine has, and what will be used
+    Doctor,
+}
+
+impl Cli {
+    /// The command that was asked for. Options of `serve` count before its name and after it;
+    /// before another command's name they are a mistake.
+    pub fn take_command(&mut self) -> Result<Command, Error> {
+        let before = std::mem::take(&mut self.serve);
+        match self.command.take() {
+            None => Ok(Command::Serve(before)),
+            Some(Command::Serve(after)) => Ok(Command::Serve(after.or(before))),
+            Some(_) if !before.is_empty() => {
+                Err(Error::usage("--host and --port are options of serve: leave them out"))
+            }
+            Some(other) => Ok(other),
+        }
+    }
+}
+
+/// Why there is nothing to run.
+pub enum Exit {
+    /// Help or the version was asked for: it goes to stdout.
+    Asked(clap::Error),
+    /// The arguments make no sense.
+    Mistaken(Error),
+}
+
+impl Exit {
+    /// Prints it; the exit code.
+    pub fn report(self) -> ExitCode {
+        match self {
+            Exit::Asked(text) => {
+                // A reader that has gone away has seen enough.
+                let _ = text.print();
+                ExitCode::SUCCESS
+            }
+            Exit::Mistaken(error) => {
+                eprintln!("error: {error}");
+                ExitCode::from(error.code())
+            }
+        }
+    }
+}
+
+/// Reads the arguments, the program's name first.
+pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Cli, Exit> {
+    Cli::try_parse_from(arguments).map_err(|error| match error.use_stderr() {
+        false => Exit::Asked(error),
+        true => Exit::Mistaken(Error::usage(one_line(&error.to_string()))),
+    })
+}
+
+/// clap's message without its usage text and its own `error:`.
+fn one_line(message: &str) -> String {
+    let text = message.strip_prefix("error: ").unwrap_or(message);
+    let told = |line: &&str| !line.starts_with("Usage:") && !line.starts_with("For more");
+    let lines = text.lines().map(str::trim).take_while(told).filter(|line| !line.is_empty());
+    let line = lines.collect::<Vec<_>>().join(" ");
+    format!("{line}; see trail-rt --help")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn command(arguments: &[&str]) -> Result<Command, String> {
+        let arguments = ["trail-rt"].iter().chain(arguments).map(OsString::from);
+        match parse(arguments) {
+            Ok(mut cli) => cli.take_command().map_err(|error| error.to_string()),
+            Err(Exit::Mistaken(error)) => Err(error.to_string()),
+            Err(Exit::Asked(_)) => Err("help".into()),
+        }
+    }
+
+    fn port(arguments: &[&str]) -> Option<u16> {
+        match command(arguments) {
+            Ok(Command::Serve(args)) => Some(args.port()),
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn serve_needs_no_name() {
+        assert_eq!(port(&[]), Some(8000));
+        assert_eq!(port(&["--model", "m", "--port", "9"]), Some(9));
+        assert_eq!(port(&["--port", "9", "serve"]), Some(9));
+        assert_eq!(port(&["--port", "9", "serve", "--port", "10", "--model", "m"]), Some(10));
+    }
+
+    #[test]
+    fn options_of_serve_are_refused_elsewhere() {
+        let error = command(&["--port", "9", "doctor"]).expect_err("refused");
+        assert!(error.starts_with("--host and --port"), "{error}");
+    }
+
+    #[test]
+    fn mistakes_are_one_line() {
+        for arguments in [&["--slots", "x"][..], &["--nothing"], &["fly"], &["--policy", "best"]] {
+            let error = command(arguments).expect_err("refused");
+            assert_eq!(error.lines().count(), 1, "{error}");
+            assert!(error.ends_with("see trail-rt --help"), "{error}");
+        }
+    }
+
+    #[test]
+    fn the_definition_is_sound() {
+        <Cli as clap::CommandFactory>::command().debug_assert();
+    }
+}

@@ -1,0 +1,100 @@
+//! `trail-rt generate`: one answer on stdout.
+
+mod args;
+mod output;
+mod record;
+
+use std::io::Read;
+
+use trail_runtime::engine::{Event, FinishReason, Request, RequestHandle};
+use trail_runtime::text::StopMatcher;
+
+use crate::answer::Answer;
+use crate::error::Error;
+use crate::setup::{EngineArgs, ModelArgs, Setup};
+pub use args::GenerateArgs;
+use output::Output;
+use record::Record;
+
+/// Generates an answer: as text while it comes, or as one JSON object at the end.
+pub fn run(
+    model: &ModelArgs,
+    engine: &EngineArgs,
+    args: &GenerateArgs,
+    json: bool,
+) -> Result<(), Error> {
+    let setup = Setup::load(model)?;
+    let request = Request { prompt: prompt(&setup, args)?, ..args.request() };
+    let stops = StopMatcher::new(args.stop.clone()).map_err(Error::usage)?;
+    let tokenizer = match args.prompt_ids {
+        // Only ids go in: without a tokenizer ids come out, and no text.
+        Some(_) if args.stop.is_empty() => setup.tokenizer().ok(),
+        _ => Some(setup.tokenizer()?),
+    };
+    let eos = &setup.model.config.eos_tokens;
+    let answer = tokenizer.map(|tokenizer| Answer::new(tokenizer, stops, &request, eos));
+    let engine = setup.engine(engine)?;
+    let mut record = Record::begin(&request.prompt);
+    let handle = engine.submit(request)?;
+    let mut output = if json { Output::silent() } else { Output::stdout() };
+    follow(handle, answer, &mut record, &mut output)?;
+    output.finish()?;
+    match json {
+        true => Output::stdout().line(&record.json(args.logprobs).to_string()),
+        false => Ok(()),
+    }
+}
+
+/// Takes the events until the answer is complete, or its reader gone.
+fn follow(
+    handle: RequestHandle,
+    mut answer: Option<Answer>,
+    record: &mut Record,
+    output: &mut Output,
+) -> Result<(), Error> {
+    for event in handle {
+        record.take(&event);
+        let step = match (&event, &mut answer) {
+            (Event::Token { id, .. }, Some(answer)) => answer.push(*id),
+            (Event::Finished { .. }, Some(answer)) => answer.finish(),
+            _ => continue,
+        };
+        record.text.push_str(&step.emit);
+        if step.stopped {
+            record.finish_reason = FinishReason::Stop.name();
+        }
+        // Leaving drops the handle, which cancels what is still to come.
+        if !output.write(&step.emit)? || step.stopped {
+            return Ok(());
+        }
+    }
+    match record.finish_reason {
+        "shutdown" | "cancelled" => Err(Error::failed("the engine stopped before the answer was complete")),
+        _ => Ok(()),
+    }
+}
+
+/// The prompt's tokens.
+fn prompt(setup: &Setup, args: &GenerateArgs) -> Result<Vec<u32>, Error> {
+    if let Some(ids) = &args.prompt_ids {
+        return Ok(ids.clone());
+    }
+    let text = match args.prompt.as_deref() {
+        Some("-") => stdin()?,
+        Some(text) => text.to_owned(),
+        None => return Err(Error::usage("give --prompt TEXT, --prompt - (stdin) or --prompt-ids")),
+    };
+    if args.raw { setup.raw_prompt(&text) } else { setup.user_prompt(&text) }
+}
+
+/// All of stdin, which must be text.
+fn stdin() -> Result<String, Error> {
+    let mut bytes = Vec::new();
+    std::io::stdin()
+        .read_to_end(&mut bytes)
+        .map_err(|error| Error::failed(format!("cannot read the prompt from stdin: {error}")))?;
+    String::from_utf8(bytes).map_err(|error| {
+        let at = error.utf8_error().valid_up_to();
+        Error::usage(format!("the prompt on stdin is not UTF-8 from byte {at} on: convert it first"))
+    })
+}

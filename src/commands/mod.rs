@@ -1,0 +1,19 @@
+//! The subcommands, one file each.
+
+pub mod doctor;
+pub mod generate;
+pub mod serve;
+
+use crate::cli::{Cli, Command};
+use crate::error::Error;
+
+/// Runs what was asked for.
+pub fn run(mut cli: Cli) -> Result<(), Error> {
+    let command = cli.take_command()?;
+    let Cli { model, engine, json, .. } = &cli;
+    match command {
+        Command::Serve(args) => serve::run(model, engine, &args, *json),
+        Command::Generate(args) => generate::run(model, engine, &args, *json),
+        Command::Doctor => doctor::run(*json),
+    }
+}

@@ -1,0 +1,60 @@
+//! `trail-rt serve`: the OpenAI-compatible server.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use clap::Args;
+
+use crate::error::Error;
+use crate::server;
+use crate::setup::{EngineArgs, ModelArgs, Setup};
+
+/// Options of `trail-rt serve`.
+#[derive(Args, Debug, Default)]
+pub struct ServeArgs {
+    /// Address to listen on [default: 127.0.0.1]
+    #[arg(long, value_name = "ADDRESS")]
+    host: Option<IpAddr>,
+    /// Port to listen on; 0 for any that is free [default: 8000]
+    #[arg(long, value_name = "PORT")]
+    port: Option<u16>,
+}
+
+impl ServeArgs {
+    /// These options, and `others` where these are silent.
+    pub fn or(self, others: ServeArgs) -> ServeArgs {
+        ServeArgs { host: self.host.or(others.host), port: self.port.or(others.port) }
+    }
+
+    /// Whether nothing was asked for.
+    pub fn is_empty(&self) -> bool {
+        self.host.is_none() && self.port.is_none()
+    }
+
+    /// The port to listen on.
+    pub fn port(&self) -> u16 {
+        self.port.unwrap_or(8000)
+    }
+
+    fn address(&self) -> SocketAddr {
+        SocketAddr::new(self.host.unwrap_or(Ipv4Addr::LOCALHOST.into()), self.port())
+    }
+}
+
+/// Serves until it is told to stop. With `json`, stdout gets one object once the server listens.
+pub fn run(
+    model: &ModelArgs,
+    engine: &EngineArgs,
+    args: &ServeArgs,
+    json: bool,
+) -> Result<(), Error> {
+    let setup = Setup::load(model)?;
+    let engine = setup.engine(engine)?;
+    server::run(setup, engine, args.address(), |at, state| {
+        let (model, policy) = (&state.name, state.engine.policy());
+        eprintln!("trail-rt serves {model} under {policy} on http://{at}");
+        if json {
+            let url = format!("http://{at}");
+            println!("{}", serde_json::json!({ "model": model, "policy": policy.name(), "url": url }));
+        }
+    })
+}

@@ -1,0 +1,121 @@
+//! Request bodies: JSON of any content type, read leniently, refused with the field's name.
+
+use axum::body::Bytes;
+use axum::extract::rejection::BytesRejection;
+use axum::extract::{FromRequest, Request};
+use axum::http::StatusCode;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::MAX_BODY_BYTES;
+use super::error::ApiError;
+
+/// Fields that would change the answer and are not served: to drop them silently would be worse than to refuse.
+const UNSUPPORTED: [&str; 9] = [
+    "audio",
+    "best_of",
+    "echo",
+    "functions",
+    "logit_bias",
+    "modalities",
+    "response_format",
+    "suffix",
+    "tools",
+];
+
+/// A JSON object. Fields that nobody knows are left alone.
+#[derive(Debug)]
+pub struct Body(Value);
+
+impl Body {
+    fn parse(bytes: &[u8]) -> Result<Self, ApiError> {
+        let value: Value = serde_json::from_slice(bytes)
+            .map_err(|error| ApiError::invalid(format!("the body is not JSON: {error}")))?;
+        let Some(fields) = value.as_object() else {
+            return Err(ApiError::invalid("the body is not a JSON object"));
+        };
+        let unsupported = |name: &&&str| fields.get(**name).is_some_and(|value| !is_neutral(value));
+        match UNSUPPORTED.iter().find(unsupported) {
+            Some(name) => {
+                let message = format!("'{name}' is not supported: leave it out");
+                Err(ApiError::invalid_field(*name, message))
+            }
+            None => Ok(Body(value)),
+        }
+    }
+
+    /// Some of its fields. Each handler takes the fields it knows in several parts: serde's own way to
+    /// share fields between structs, `flatten`, loses the name of the field at fault.
+    pub fn read<T: DeserializeOwned>(&self) -> Result<T, ApiError> {
+        serde_path_to_error::deserialize(&self.0).map_err(|error| {
+            let path = error.path().to_string();
+            match path.as_str() {
+                "." => ApiError::invalid(error.inner().to_string()),
+                _ => ApiError::invalid_field(&path, format!("'{path}': {}", error.inner())),
+            }
+        })
+    }
+}
+
+/// Whether a value asks for nothing.
+fn is_neutral(value: &Value) -> bool {
+    match value {
+        Value::Null | Value::Bool(false) => true,
+        Value::Bool(true) => false,
+        Value::Number(number) => number.as_u64() == Some(1),
+        Value::String(text) => text.is_empty(),
+        Value::Array(items) => items.iter().all(|item| item == "text"),
+        Value::Object(fields) => fields.values().all(|value| value == "text"),
+    }
+}
+
+impl<S: Send + Sync> FromRequest<S> for Body {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
+        let bytes = Bytes::from_request(request, state).await.map_err(unreadable)?;
+        Body::parse(&bytes)
+    }
+}
+
+fn unreadable(rejection: BytesRejection) -> ApiError {
+    match rejection.status() {
+        StatusCode::PAYLOAD_TOO_LARGE => {
+            ApiError::too_large(format!("the body has more than {MAX_BODY_BYTES} bytes"))
+        }
+        _ => ApiError::invalid(rejection.body_text()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(serde::Deserialize, Debug)]
+    struct Fields {
+        #[allow(dead_code)]
+        temperature: Option<f32>,
+    }
+
+    fn refused(text: &str) -> Value {
+        let fields = Body::parse(text.as_bytes()).and_then(|body| body.read::<Fields>());
+        fields.expect_err("refused").body()["error"].clone()
+    }
+
+    #[test]
+    fn the_field_at_fault_is_named() {
+        let error = refused(r#"{"temperature": "warm"}"#);
+        assert_eq!(error["param"], "temperature");
+        assert_eq!(refused("[]")["param"], Value::Null);
+        assert!(refused("{").to_string().contains("not JSON"));
+    }
+
+    #[test]
+    fn unsupported_fields_are_refused_unless_they_ask_for_nothing() {
+        assert_eq!(refused(r#"{"echo": true}"#)["param"], "echo");
+        assert_eq!(refused(r#"{"response_format": {"type": "json_object"}}"#)["param"], "response_format");
+        let neutral = r#"{"echo": false, "best_of": 1, "tools": [], "logit_bias": {}, "user": "me",
+                         "suffix": null, "response_format": {"type": "text"}, "modalities": ["text"]}"#;
+        assert!(Body::parse(neutral.as_bytes()).is_ok());
+    }
+}

@@ -1,0 +1,105 @@
+//! OpenAI's error objects.
+
+use axum::Json;
+use axum::http::{Method, StatusCode};
+use axum::response::{IntoResponse, Response};
+use serde_json::{Value, json};
+use trail_runtime::engine::SubmitError;
+
+/// A refused or failed request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ApiError {
+    status: StatusCode,
+    kind: &'static str,
+    message: String,
+    /// The field at fault.
+    param: Option<String>,
+    code: Option<&'static str>,
+}
+
+impl ApiError {
+    fn new(status: StatusCode, kind: &'static str, message: impl Into<String>) -> Self {
+        ApiError { status, kind, message: message.into(), param: None, code: None }
+    }
+
+    /// The request makes no sense.
+    pub fn invalid(message: impl Into<String>) -> Self {
+        ApiError::new(StatusCode::BAD_REQUEST, "invalid_request_error", message)
+    }
+
+    /// The field `param` makes no sense.
+    pub fn invalid_field(param: impl Into<String>, message: impl Into<String>) -> Self {
+        ApiError { param: Some(param.into()), ..ApiError::invalid(message) }
+    }
+
+    /// Prompt and answer do not fit the context together.
+    pub fn too_long(param: &str, message: impl Into<String>) -> Self {
+        ApiError { code: Some("context_length_exceeded"), ..ApiError::invalid_field(param, message) }
+    }
+
+    /// The body is larger than the server reads.
+    pub fn too_large(message: impl Into<String>) -> Self {
+        ApiError { status: StatusCode::PAYLOAD_TOO_LARGE, ..ApiError::invalid(message) }
+    }
+
+    /// Another model was asked for.
+    pub fn no_such_model(name: &str, served: &str) -> Self {
+        let message = format!("the model '{name}' does not exist: this server has '{served}'");
+        let status = StatusCode::NOT_FOUND;
+        let error = ApiError::invalid_field("model", message);
+        ApiError { status, code: Some("model_not_found"), ..error }
+    }
+
+    /// Nothing is at this path.
+    pub fn no_such_path(path: &str) -> Self {
+        let message = format!("there is nothing at {path}: see /v1/models, /v1/chat/completions and /v1/completions");
+        ApiError { status: StatusCode::NOT_FOUND, ..ApiError::invalid(message) }
+    }
+
+    /// The path takes other methods.
+    pub fn method_not_allowed(method: &Method) -> Self {
+        let message = format!("this path does not take {method} requests");
+        ApiError { status: StatusCode::METHOD_NOT_ALLOWED, ..ApiError::invalid(message) }
+    }
+
+    /// The engine stopped under the request.
+    pub fn interrupted() -> Self {
+        let message = "the engine stopped before the answer was complete";
+        ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "server_error", message)
+    }
+
+    /// The server finishes what it has and takes nothing new.
+    pub fn draining() -> Self {
+        let message = "the server is shutting down: try another one";
+        ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "server_error", message)
+    }
+
+    /// The error object.
+    pub fn body(&self) -> Value {
+        json!({ "error": {
+            "message": self.message,
+            "type": self.kind,
+            "param": self.param,
+            "code": self.code,
+        }})
+    }
+}
+
+impl From<SubmitError> for ApiError {
+    fn from(error: SubmitError) -> Self {
+        let message = error.to_string();
+        match error {
+            SubmitError::Invalid(_) => ApiError::invalid(message),
+            SubmitError::Full { .. } => ApiError {
+                code: Some("rate_limit_exceeded"),
+                ..ApiError::new(StatusCode::TOO_MANY_REQUESTS, "rate_limit_error", message)
+            },
+        }
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        (self.status, Json(self.body())).into_response()
+    }
+}

@@ -1,0 +1,80 @@
+//! The OpenAI-compatible HTTP server.
+//!
+//! A request's path, one module per stage: [`body`] (JSON) -> [`chat`] or [`completions`] (tokens) ->
+//! [`sampling`] -> [`choice`] (the engine's events as text) -> [`reply`] (one object, or a stream of them).
+//! [`state`] is what all requests share, [`metrics`] counts, [`shutdown`] ends it.
+
+mod body;
+mod chat;
+mod choice;
+mod completions;
+mod error;
+mod logprobs;
+mod metrics;
+mod models;
+mod prompt;
+mod reply;
+mod sampling;
+mod shutdown;
+mod state;
+mod wire;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::DefaultBodyLimit;
+use axum::routing::{get, post};
+use tokio::net::TcpListener;
+use trail_runtime::engine::Engine;
+
+use crate::error::Error;
+use crate::setup::Setup;
+use error::ApiError;
+use state::ServerState;
+
+/// Largest request body, bytes. A context of 128 Ki tokens is under 1 MiB as text or as ids.
+const MAX_BODY_BYTES: usize = 4 << 20;
+
+/// Serves `engine` at `address` until a signal says stop, then finishes what is running.
+/// `listening` is told the address once connections are accepted.
+pub fn run(
+    setup: Setup,
+    engine: Engine,
+    address: SocketAddr,
+    listening: impl FnOnce(SocketAddr, &ServerState),
+) -> Result<(), Error> {
+    let state = Arc::new(ServerState::new(setup, engine)?);
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .thread_name("trail-http")
+        .enable_all()
+        .build()
+        .map_err(|error| Error::failed(format!("cannot start the server's threads: {error}")))?;
+    runtime.block_on(async {
+        let unusable = |error| Error::failed(format!("cannot listen on {address}: {error}"));
+        let listener = TcpListener::bind(address).await.map_err(unusable)?;
+        let signals = shutdown::Signals::listen()?;
+        listening(listener.local_addr().map_err(unusable)?, &state);
+        let drain = shutdown::drain_on_signal(signals, state.clone());
+        axum::serve(listener, router(state))
+            .with_graceful_shutdown(drain)
+            .await
+            .map_err(|error| Error::failed(format!("the server failed: {error}")))
+    })
+}
+
+fn router(state: Arc<ServerState>) -> Router {
+    Router::new()
+        .route("/v1/chat/completions", post(chat::create))
+        .route("/v1/completions", post(completions::create))
+        .route("/v1/models", get(models::list))
+        .route("/v1/models/{*id}", get(models::retrieve))
+        .route("/health", get(state::health))
+        .route("/metrics", get(metrics::scrape))
+        .fallback(|uri: axum::http::Uri| async move { ApiError::no_such_path(uri.path()) })
+        .method_not_allowed_fallback(|method: axum::http::Method| async move {
+            ApiError::method_not_allowed(&method)
+        })
+        .layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
+        .with_state(state)
+}

@@ -1,0 +1,33 @@
+//! `GET /v1/models`: the one model.
+
+use axum::Json;
+use axum::extract::{Path, State};
+use serde_json::{Value, json};
+
+use super::error::ApiError;
+use super::state::{ServerState, Shared};
+
+fn card(state: &ServerState) -> Value {
+    json!({
+        "id": state.name,
+        "object": "model",
+        "created": state.created,
+        "owned_by": "trail-rt",
+        // vLLM's name for the longest prompt and answer together, tokens.
+        "max_model_len": state.engine.model().config.max_context,
+    })
+}
+
+/// Lists the models.
+pub async fn list(State(state): Shared) -> Json<Value> {
+    Json(json!({ "object": "list", "data": [card(&state)] }))
+}
+
+/// One model by name.
+pub async fn retrieve(
+    State(state): Shared,
+    Path(name): Path<String>,
+) -> Result<Json<Value>, ApiError> {
+    state.check_model(Some(&name))?;
+    Ok(Json(card(&state)))
+}

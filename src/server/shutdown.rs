@@ -1,0 +1,48 @@
+//! The end: the first signal drains, the second one ends at once.
+
+use std::sync::Arc;
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use super::state::ServerState;
+use crate::error::Error;
+
+/// SIGTERM and SIGINT.
+pub struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    /// Takes the signals over; from here on they no longer end the process.
+    pub fn listen() -> Result<Self, Error> {
+        let listen = |kind| {
+            signal(kind).map_err(|error| Error::failed(format!("cannot wait for signals: {error}")))
+        };
+        Ok(Signals {
+            terminate: listen(SignalKind::terminate())?,
+            interrupt: listen(SignalKind::interrupt())?,
+        })
+    }
+
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+}
+
+/// Completes when the server shall finish what it has; a further signal ends the process.
+pub async fn drain_on_signal(mut signals: Signals, state: Arc<ServerState>) {
+    signals.next().await;
+    state.drain();
+    eprintln!(
+        "trail-rt finishes {} running requests; a second signal ends it at once",
+        state.engine.live()
+    );
+    tokio::spawn(async move {
+        signals.next().await;
+        std::process::exit(1);
+    });
+}
