@@ -14,7 +14,8 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use trail_runtime::engine::PolicyKind;
-use trail_scheduler::workload::{self, Rng};
+use trail_scheduler::rng::Rng;
+use trail_scheduler::workload;
 
 use crate::error::Error;
 use crate::setup::{EngineArgs, ModelArgs, Setup};
@@ -125,7 +126,7 @@ impl Runner<'_> {
         let (outcomes, makespan_s) = drive(&engine, jobs, self.args.max_tokens, show)?;
         self.display.end();
         let summary = Summary::new(label, &outcomes, makespan_s, engine.stats());
-        let (device, slots, kv_blocks) = (engine.device(), engine.slots(), engine.kv_blocks());
+        let (device, slots, kv_blocks) = (engine.device().to_string(), engine.slots(), engine.kv_blocks());
         Ok(Run { outcomes, makespan_s, summary, device, slots, kv_blocks })
     }
 }
@@ -143,12 +144,11 @@ impl DemoArgs {
 
     /// Gives the jobs their arrival times.
     fn schedule(&self, jobs: &mut [Job], capacity: f64) {
-        let times = match self.arrivals {
-            Arrivals::Burst => workload::burst(jobs.len()),
-            Arrivals::Poisson => {
-                workload::poisson(&mut Rng::new(self.seed), self.load * capacity, jobs.len())
-            }
+        let process = match self.arrivals {
+            Arrivals::Burst => workload::Arrivals::Burst,
+            Arrivals::Poisson => workload::Arrivals::Poisson { rate: self.load * capacity },
         };
+        let times = process.seconds(jobs.len(), &mut Rng::new(self.seed));
         for (job, arrival_s) in jobs.iter_mut().zip(times) {
             job.arrival_s = arrival_s;
         }
