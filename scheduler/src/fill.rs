@@ -151,7 +151,7 @@ impl Scheduler {
         }
     }
 
-    /// Gives the candidate `needed` blocks, evicting for them if it must, so that `spare` stay free.
+    /// Gives the candidate `needed` blocks so that `spare` stay free, evicting for them if it must.
     /// False, and nothing done, if there are not so many to be had.
     fn take_blocks(&mut self, to: Ranked, needed: u32, spare: u32, left: &mut Left) -> bool {
         if !self.can_free(needed + spare, to.key, left) {
@@ -182,7 +182,7 @@ impl Scheduler {
         missing == 0
     }
 
-    /// Frees the blocks of the worst resident ranked behind `key`: a paused one, else a running one.
+    /// Frees the blocks of the worst resident ranked behind `key`: a paused one, else a running.
     fn evict_worst(&mut self, key: Key, left: &mut Left) {
         let victim = match self.paused.last().filter(|last| last.key > key) {
             Some(last) => {
