@@ -87,8 +87,11 @@ fn variants_load_as_what_they_are() {
     let (_, model) = load("ministral-f32");
     assert_eq!(model.config.windows, [Some(6), None, Some(6)]);
     let (_, model) = load("mixed");
-    let dtypes = [model.weights.layers[0].q.dtype, model.weights.layers[0].down.dtype];
-    assert_ne!(dtypes[0], dtypes[1]);
+    let layer = &model.weights.layers[0];
+    for dtype in [Dtype::F32, Dtype::F16, Dtype::Bf16] {
+        let tensors = [&model.weights.embed, &layer.q, &layer.up];
+        assert!(tensors.iter().any(|tensor| tensor.dtype == dtype), "{dtype:?}");
+    }
 }
 
 /// A model is found by its folder, by its file and by its index, sharded or not.

@@ -151,9 +151,7 @@ fn safetensors(header: &Value, data_len: usize) -> Vec<u8> {
 #[test]
 fn bad_headers_name_their_tensor() {
     let config = small_model().0;
-    let tensor = |dtype: &str, shape: Value, begin: u64, end: u64| {
-        json!({"t": {"dtype": dtype, "shape": shape, "data_offsets": [begin, end]}})
-    };
+    let tensor = |dtype: &str, shape: Value, begin: u64, end: u64| json!({"t": {"dtype": dtype, "shape": shape, "data_offsets": [begin, end]}});
     let table = [
         (tensor("F32", json!([2]), 0, 9), 9, "bytes 0..8"),
         (tensor("F32", json!([2]), 0, 8), 4, "cut short"),
@@ -208,7 +206,8 @@ fn bad_tensors_are_named() {
     assert_refused(load(&config, &integers), &[q, "BF16, F16 or F32", "I16"]);
     let untied = edited(|header| rename(header, "lm_head.weight", "head"));
     assert_refused(load(&config, &untied), &["lm_head.weight", "no such tensor"]);
-    let bias = edited(|header| rename(header, "lm_head.weight", "model.layers.0.self_attn.q_proj.bias"));
+    let bias =
+        edited(|header| rename(header, "lm_head.weight", "model.layers.0.self_attn.q_proj.bias"));
     let tied = with_key("tie_word_embeddings", &json!(true));
     assert_refused(load(&tied, &bias), &["q_proj.bias", "family"]);
     let fewer_layers = with_key("num_hidden_layers", &json!(1));
@@ -295,8 +294,18 @@ fn flipped_bits_do_not_panic() {
 /// Replaces a stretch of `bytes`, chosen by `random`, by a piece that is likely to hurt.
 fn splice(bytes: &mut Vec<u8>, random: u64) {
     const PIECES: [&[u8]; 12] = [
-        b"", b"0", b"-1", b"18446744073709551615", b"1e308", b"null", b"{}", b"[]", b"\"", b"\\u0000",
-        b"\xff\xfe", b"9223372036854775808",
+        b"",
+        b"0",
+        b"-1",
+        b"18446744073709551615",
+        b"1e308",
+        b"null",
+        b"{}",
+        b"[]",
+        b"\"",
+        b"\\u0000",
+        b"\xff\xfe",
+        b"9223372036854775808",
     ];
     let at = (random >> 8) as usize % bytes.len();
     let len = ((random >> 40) as usize % 24).min(bytes.len() - at);

@@ -34,12 +34,14 @@ fn byte_char(byte: u8) -> char {
 
 /// A byte-level tokenizer with one merge, three special tokens, and `<s>` before each text.
 fn tokenizer_json() -> Value {
-    let mut vocab = Map::new();
+    const SPECIAL: [&str; 3] = ["<s>", "</s>", "<|user|>"];
+    let mut vocab: Map<String, Value> =
+        SPECIAL.iter().zip(0..).map(|(token, id)| (token.to_string(), json!(id))).collect();
     for byte in 0..=255u8 {
         vocab.insert(byte_char(byte).to_string(), json!(FIRST_BYTE + u32::from(byte)));
     }
     vocab.insert("he".to_string(), json!(VOCAB - 1));
-    let special = ["<s>", "</s>", "<|user|>"].iter().enumerate().map(|(id, content)| {
+    let special = SPECIAL.iter().enumerate().map(|(id, content)| {
         json!({"id": id, "content": content, "single_word": false, "lstrip": false,
                "rstrip": false, "normalized": false, "special": true})
     });

@@ -174,7 +174,7 @@ fn environment(source: String) -> Result<Environment<'static>, Error> {
 }
 
 /// Truth values and nothing are written as Python spells them.
-fn write_value(out: &mut Output, state: &State, value: &Value) -> Result<(), Error> {
+fn write_value(out: &mut Output, state: &mut State, value: &Value) -> Result<(), Error> {
     match value.kind() {
         ValueKind::Bool => out.write_str(if value.is_true() { "True" } else { "False" })?,
         ValueKind::None => out.write_str("None")?,
