@@ -43,7 +43,7 @@ fn message(error: &LoadError) -> String {
 
 #[track_caller]
 fn assert_refused(result: Result<Model, LoadError>, parts: &[&str]) {
-    let message = message(&result.err().expect("a refusal"));
+    let message = message(&result.expect_err("a refusal"));
     for part in parts {
         assert!(message.contains(part), "{part:?} is not in {message:?}");
     }
@@ -93,6 +93,7 @@ fn bad_values_name_their_key() {
         ("rope_scaling.rope_type", json!("longrope"), "found \"longrope\""),
         ("rope_scaling.type", json!("linear"), "rope_scaling.factor"),
         ("rope_scaling.rope_type", json!("llama3"), "no such key"),
+        ("rope_scaling.high_freq_factor", json!(4), "rope_scaling.type"),
         ("rope_scaling.factor", json!(2), "rope_scaling.type"),
         ("rope_parameters.rope_type", json!("dynamic"), "rope_parameters.rope_type"),
         ("rope_parameters.full_attention", json!({"rope_type": "default"}), "rope_parameters.type"),
