@@ -1,15 +1,14 @@
-//! Files that must not load: each refusal is one line that names the thing, and none is a panic.
+//! Files that must not load: each refusal is one line that names the thing.
+
+#[path = "support/small.rs"]
+mod small;
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use serde_json::{Value, json};
-use trail_runtime::model::{Archive, LoadError, Model, ModelConfig};
-
-fn golden(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name)
-}
+use small::{golden, load, message, small_model};
+use trail_runtime::model::{LoadError, Model};
 
 /// An empty folder of this test run.
 fn folder(name: &str) -> PathBuf {
@@ -17,28 +16,6 @@ fn folder(name: &str) -> PathBuf {
     let _ = fs::remove_dir_all(&folder);
     fs::create_dir_all(&folder).expect("a folder");
     folder
-}
-
-/// The content of `llama2-bf16`'s config.json and weights.
-fn small_model() -> (Vec<u8>, Vec<u8>) {
-    let read = |file: &str| fs::read(golden("llama2-bf16").join(file)).expect(file);
-    (read("config.json"), read("model.safetensors"))
-}
-
-fn load(config: &[u8], weights: &[u8]) -> Result<Model, LoadError> {
-    let config = ModelConfig::from_json(Path::new("config.json"), config)?;
-    let storage = Arc::new(weights.to_vec());
-    Model::from_archive(config, Archive::from_storage(Path::new("m.safetensors"), storage)?)
-}
-
-/// The message of a refusal, checked to be one line of a sane length with all its parts.
-fn message(error: &LoadError) -> String {
-    let message = error.to_string();
-    assert!(message.lines().count() == 1 && message.len() < 1200, "{message:?}");
-    for part in [": expected ", ", found ", "; "] {
-        assert!(message.contains(part), "{part:?} in {message:?}");
-    }
-    message
 }
 
 #[track_caller]
@@ -255,75 +232,4 @@ fn bad_indexes_are_named() {
     assert_refused(Model::load(&copy), &["index.json", "x.weight", "no such tensor"]);
     fs::write(&index, "{}").unwrap();
     assert_refused(Model::load(&copy), &["weight_map", "no such key"]);
-}
-
-/// Loads damaged bytes: any outcome but a panic or a message that is not one line.
-fn survive(config: &[u8], weights: &[u8]) {
-    if let Err(error) = load(config, weights) {
-        message(&error);
-    }
-}
-
-#[test]
-fn truncated_files_are_refused() {
-    let (config, weights) = small_model();
-    for len in 0..config.len() - 2 {
-        assert!(load(&config[..len], &weights).is_err(), "config of {len} bytes");
-    }
-    let lengths = (0..3000).chain((3000..weights.len()).step_by(997));
-    for len in lengths.chain([weights.len() - 1]) {
-        assert!(load(&config, &weights[..len]).is_err(), "weights of {len} bytes");
-    }
-}
-
-#[test]
-fn flipped_bits_do_not_panic() {
-    let (mut config, mut weights) = small_model();
-    for bit in 0..config.len() * 8 {
-        config[bit / 8] ^= 1 << (bit % 8);
-        survive(&config, &weights);
-        config[bit / 8] ^= 1 << (bit % 8);
-    }
-    let header_len = 8 + u64::from_le_bytes(weights[..8].try_into().unwrap()) as usize;
-    for bit in 0..header_len * 8 {
-        weights[bit / 8] ^= 1 << (bit % 8);
-        survive(&config, &weights);
-        weights[bit / 8] ^= 1 << (bit % 8);
-    }
-}
-
-/// Replaces a stretch of `bytes`, chosen by `random`, by a piece that is likely to hurt.
-fn splice(bytes: &mut Vec<u8>, random: u64) {
-    const PIECES: [&[u8]; 12] = [
-        b"",
-        b"0",
-        b"-1",
-        b"18446744073709551615",
-        b"1e308",
-        b"null",
-        b"{}",
-        b"[]",
-        b"\"",
-        b"\\u0000",
-        b"\xff\xfe",
-        b"9223372036854775808",
-    ];
-    let at = (random >> 8) as usize % bytes.len();
-    let len = ((random >> 40) as usize % 24).min(bytes.len() - at);
-    bytes.splice(at..at + len, PIECES[random as usize % PIECES.len()].iter().copied());
-}
-
-#[test]
-fn spliced_files_do_not_panic() {
-    let (config, weights) = small_model();
-    let mut random = 0x9e37_79b9_7f4a_7c15u64;
-    for _ in 0..5_000 {
-        let (mut config, mut weights) = (config.clone(), weights[..4000].to_vec());
-        random ^= random << 13;
-        random ^= random >> 7;
-        random ^= random << 17;
-        splice(&mut config, random);
-        splice(&mut weights, random);
-        survive(&config, &weights);
-    }
 }
