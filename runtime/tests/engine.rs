@@ -130,7 +130,8 @@ fn what_can_never_be_served_is_refused_with_the_reason() {
 #[test]
 fn a_full_engine_says_so_and_a_dropped_one_ends_its_requests() {
     let engine = builder(&model()).max_requests(4).build().expect("builds");
-    let handles: Vec<_> = (0..4).map(|i| engine.submit(request(i, 5, 200)).expect("fits")).collect();
+    let handles: Vec<_> =
+        (0..4).map(|i| engine.submit(request(i, 5, 200)).expect("fits")).collect();
     let full = engine.submit(request(9, 5, 5)).err();
     assert_eq!(full, Some(SubmitError::Full { max_requests: 4 }));
     drop(engine);
@@ -153,7 +154,8 @@ fn trail_without_a_probe_is_refused_with_what_to_do() {
 #[test]
 fn alternatives_come_before_their_token_best_first() {
     let engine = builder(&model()).build().expect("builds");
-    let sampling = SamplingParams { temperature: 0.0, top_logprobs: 3, ..SamplingParams::default() };
+    let sampling =
+        SamplingParams { temperature: 0.0, top_logprobs: 3, ..SamplingParams::default() };
     let handle = engine.submit(Request { sampling, ..request(0, 5, 4) }).expect("fits");
     let mut alternatives = Vec::new();
     for event in handle {

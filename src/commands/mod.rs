@@ -2,6 +2,7 @@
 
 pub mod doctor;
 pub mod generate;
+mod output;
 pub mod serve;
 
 use crate::cli::{Cli, Command};

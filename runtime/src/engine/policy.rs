@@ -3,8 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-use trail_scheduler::policies::{Fcfs, Oracle, Sjf, Trail};
 use trail_scheduler::Policy;
+use trail_scheduler::policies::{Fcfs, Oracle, Sjf, Trail};
 
 /// TRAIL's default share of the first prediction during which a request can be preempted.
 pub const DEFAULT_C: f32 = 0.8;

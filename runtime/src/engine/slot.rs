@@ -109,7 +109,9 @@ impl Active {
         let sum = self
             .predictions
             .iter()
-            .map(|&(generated, remaining)| (f64::from(remaining) - (length - f64::from(generated))).abs())
+            .map(|&(generated, remaining)| {
+                (f64::from(remaining) - (length - f64::from(generated))).abs()
+            })
             .sum();
         (sum, self.predictions.len() as u64)
     }

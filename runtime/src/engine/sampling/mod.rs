@@ -73,12 +73,7 @@ impl Sampler {
         let Scan { max, broken } = softmax::scan(logits);
         let max = if broken { mask_broken(logits) } else { max };
         if max == f32::NEG_INFINITY {
-            return Sampled {
-                id: 0,
-                logprob: 0.0,
-                top: [(0, 0.0); MAX_TOP_LOGPROBS],
-                num_top: 0,
-            };
+            return Sampled { id: 0, logprob: 0.0, top: [(0, 0.0); MAX_TOP_LOGPROBS], num_top: 0 };
         }
         let penalised = self.penalties.apply(logits, params, history);
         let penalised_max = if penalised { softmax::scan(logits).max } else { max };
