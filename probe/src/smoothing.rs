@@ -5,9 +5,9 @@
 //! q(t) proportional to prior(t) .* p(t)
 //! ```
 //!
-//! Distributions are column vectors and T is upper bidiagonal: T[i][i] = 1 - 1/b, T[i][i+1] = 1/b
-//! with the real-valued bin width b, and T[0][0] = 1, since a request in bin 0 stays there until
-//! it ends. The paper's three statements of T disagree; this is the one whose mass moves
+//! Distributions are column vectors and T is upper bidiagonal: `T[i][i]` = 1 - 1/b, `T[i][i+1]` =
+//! 1/b with the real-valued bin width b, and `T[0][0]` = 1, since a request in bin 0 stays there
+//! until it ends. The paper's three statements of T disagree; this is the one whose mass moves
 //! down. The formula in the paper feeds the prior back, its prose and its released code the
 //! posterior: [`Chain`].
 //!

@@ -3,7 +3,8 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
-use trail_runtime::engine::{History, Sampler, SamplingParams};
+use trail_runtime::engine::SamplingParams;
+use trail_runtime::engine::sampling::{History, Sampler};
 
 /// The system's allocator, counting the calls of each thread.
 struct Counting;
