@@ -141,9 +141,7 @@ impl Setup {
         match &self.tokenizer {
             Some(tokenizer) => Ok(tokenizer.clone()),
             // Only its absence was tolerated so far: now it is an error, and this one says it.
-            None => {
-                Ok(Tokenizer::load(&self.folder, self.model.config.vocab_size).map(Arc::new)?)
-            }
+            None => Ok(Tokenizer::load(&self.folder, self.model.config.vocab_size).map(Arc::new)?),
         }
     }
 

@@ -1,7 +1,6 @@
 //! `trail-rt generate`: one answer on stdout.
 
 mod args;
-mod output;
 mod record;
 
 use std::io::Read;
@@ -9,11 +8,11 @@ use std::io::Read;
 use trail_runtime::engine::{Event, FinishReason, Request, RequestHandle};
 use trail_runtime::text::StopMatcher;
 
+use super::output::Output;
 use crate::answer::Answer;
 use crate::error::Error;
 use crate::setup::{EngineArgs, ModelArgs, Setup};
 pub use args::GenerateArgs;
-use output::Output;
 use record::Record;
 
 /// Generates an answer: as text while it comes, or as one JSON object at the end.
@@ -69,7 +68,9 @@ fn follow(
         }
     }
     match record.finish_reason {
-        "shutdown" | "cancelled" => Err(Error::failed("the engine stopped before the answer was complete")),
+        "shutdown" | "cancelled" => {
+            Err(Error::failed("the engine stopped before the answer was complete"))
+        }
         _ => Ok(()),
     }
 }
@@ -95,6 +96,8 @@ fn stdin() -> Result<String, Error> {
         .map_err(|error| Error::failed(format!("cannot read the prompt from stdin: {error}")))?;
     String::from_utf8(bytes).map_err(|error| {
         let at = error.utf8_error().valid_up_to();
-        Error::usage(format!("the prompt on stdin is not UTF-8 from byte {at} on: convert it first"))
+        Error::usage(format!(
+            "the prompt on stdin is not UTF-8 from byte {at} on: convert it first"
+        ))
     })
 }

@@ -3,6 +3,7 @@
 pub mod demo;
 pub mod doctor;
 pub mod generate;
+mod output;
 pub mod serve;
 
 use crate::cli::{Cli, Command};

@@ -54,7 +54,10 @@ pub fn run(
         eprintln!("trail-rt serves {model} under {policy} on http://{at}");
         if json {
             let url = format!("http://{at}");
-            println!("{}", serde_json::json!({ "model": model, "policy": policy.name(), "url": url }));
+            println!(
+                "{}",
+                serde_json::json!({ "model": model, "policy": policy.name(), "url": url })
+            );
         }
     })
 }

@@ -113,7 +113,10 @@ mod tests {
     #[test]
     fn unsupported_fields_are_refused_unless_they_ask_for_nothing() {
         assert_eq!(refused(r#"{"echo": true}"#)["param"], "echo");
-        assert_eq!(refused(r#"{"response_format": {"type": "json_object"}}"#)["param"], "response_format");
+        assert_eq!(
+            refused(r#"{"response_format": {"type": "json_object"}}"#)["param"],
+            "response_format"
+        );
         let neutral = r#"{"echo": false, "best_of": 1, "tools": [], "logit_bias": {}, "user": "me",
                          "suffix": null, "response_format": {"type": "text"}, "modalities": ["text"]}"#;
         assert!(Body::parse(neutral.as_bytes()).is_ok());

@@ -34,7 +34,10 @@ impl ApiError {
 
     /// Prompt and answer do not fit the context together.
     pub fn too_long(param: &str, message: impl Into<String>) -> Self {
-        ApiError { code: Some("context_length_exceeded"), ..ApiError::invalid_field(param, message) }
+        ApiError {
+            code: Some("context_length_exceeded"),
+            ..ApiError::invalid_field(param, message)
+        }
     }
 
     /// The body is larger than the server reads.
@@ -52,7 +55,9 @@ impl ApiError {
 
     /// Nothing is at this path.
     pub fn no_such_path(path: &str) -> Self {
-        let message = format!("there is nothing at {path}: see /v1/models, /v1/chat/completions and /v1/completions");
+        let message = format!(
+            "there is nothing at {path}: see /v1/models, /v1/chat/completions and /v1/completions"
+        );
         ApiError { status: StatusCode::NOT_FOUND, ..ApiError::invalid(message) }
     }
 

@@ -10,7 +10,12 @@ use crate::random;
 pub struct GenerateArgs {
     /// The prompt, `-` to read it from stdin. It becomes one user turn of the model's chat template,
     /// if the model has one
-    #[arg(long, value_name = "TEXT", required_unless_present = "prompt_ids", conflicts_with = "prompt_ids")]
+    #[arg(
+        long,
+        value_name = "TEXT",
+        required_unless_present = "prompt_ids",
+        conflicts_with = "prompt_ids"
+    )]
     pub prompt: Option<String>,
     /// The prompt as token ids, taken as they are
     #[arg(long, value_name = "IDS", value_delimiter = ',')]

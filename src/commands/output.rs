@@ -1,4 +1,4 @@
-//! Where an answer is written while it comes.
+//! Stdout, for readers that may go away.
 
 use std::io::{ErrorKind, StdoutLock, Write};
 

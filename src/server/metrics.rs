@@ -1,0 +1,240 @@
+//! `GET /metrics`: what Prometheus reads.
+
+use std::time::Instant;
+
+use axum::extract::State;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::{IntoResponse, Response};
+use prometheus::core::Collector;
+use prometheus::proto::MetricFamily;
+use prometheus::{
+    Encoder, Gauge, Histogram, HistogramOpts, IntCounter, IntCounterVec, Opts, Registry,
+    TEXT_FORMAT, TextEncoder,
+};
+use trail_runtime::engine::Stats;
+
+use super::error::ApiError;
+use super::state::Shared;
+use crate::error::Error;
+
+/// Bucket bounds of times to first token and of whole answers, seconds.
+const SECONDS: [f64; 14] =
+    [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0];
+/// Bucket bounds of the time between two tokens, seconds.
+const TOKEN_SECONDS: [f64; 11] =
+    [0.001, 0.0025, 0.005, 0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 1.0, 5.0];
+
+/// What the server measures itself; the engine's own counters are read at each scrape.
+pub struct Metrics {
+    registry: Registry,
+    first_token: Histogram,
+    latency: Histogram,
+    inter_token: Histogram,
+    requests: IntCounterVec,
+}
+
+impl Metrics {
+    /// All at zero.
+    pub fn new() -> Result<Self, Error> {
+        Metrics::registered()
+            .map_err(|error| Error::failed(format!("cannot set up metrics: {error}")))
+    }
+
+    fn registered() -> prometheus::Result<Self> {
+        let histogram = |name: &str, help: &str, bounds: &[f64]| {
+            Histogram::with_opts(HistogramOpts::new(name, help).buckets(bounds.to_vec()))
+        };
+        let metrics = Metrics {
+            registry: Registry::new(),
+            first_token: histogram(
+                "trail_time_to_first_token_seconds",
+                "Time from a request's arrival to its first token.",
+                &SECONDS,
+            )?,
+            latency: histogram(
+                "trail_request_latency_seconds",
+                "Time from a request's arrival to its last token, of complete answers.",
+                &SECONDS,
+            )?,
+            inter_token: histogram(
+                "trail_inter_token_seconds",
+                "Time between two tokens of one answer.",
+                &TOKEN_SECONDS,
+            )?,
+            requests: IntCounterVec::new(
+                Opts::new("trail_requests_total", "Requests that ended, by the reason."),
+                &["finish_reason"],
+            )?,
+        };
+        metrics.registry.register(Box::new(metrics.first_token.clone()))?;
+        metrics.registry.register(Box::new(metrics.latency.clone()))?;
+        metrics.registry.register(Box::new(metrics.inter_token.clone()))?;
+        metrics.registry.register(Box::new(metrics.requests.clone()))?;
+        Ok(metrics)
+    }
+
+    /// Starts the clock of a request that arrives now.
+    pub fn watch(&self) -> Watch {
+        Watch {
+            first_token: self.first_token.clone(),
+            latency: self.latency.clone(),
+            inter_token: self.inter_token.clone(),
+            requests: self.requests.clone(),
+            arrival: Instant::now(),
+            last_token: None,
+            ended: false,
+        }
+    }
+
+    fn text(&self, stats: &Stats) -> prometheus::Result<Vec<u8>> {
+        let mut families = self.registry.gather();
+        families.extend(engine_families(stats)?);
+        let mut text = Vec::new();
+        TextEncoder::new().encode(&families, &mut text)?;
+        Ok(text)
+    }
+}
+
+/// The clock of one request. Dropped before the end it counts as cancelled.
+pub struct Watch {
+    first_token: Histogram,
+    latency: Histogram,
+    inter_token: Histogram,
+    requests: IntCounterVec,
+    arrival: Instant,
+    last_token: Option<Instant>,
+    ended: bool,
+}
+
+impl Watch {
+    /// A token has come.
+    pub fn token(&mut self) {
+        let now = Instant::now();
+        match self.last_token.replace(now) {
+            None => self.first_token.observe((now - self.arrival).as_secs_f64()),
+            Some(last) => self.inter_token.observe((now - last).as_secs_f64()),
+        }
+    }
+
+    /// The answer is complete.
+    pub fn end(&mut self, reason: &str) {
+        self.latency.observe(self.arrival.elapsed().as_secs_f64());
+        self.count(reason);
+    }
+
+    fn count(&mut self, reason: &str) {
+        self.ended = true;
+        self.requests.with_label_values(&[reason]).inc();
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        if !self.ended {
+            self.count("cancelled");
+        }
+    }
+}
+
+/// The engine's counters as Prometheus's.
+fn engine_families(stats: &Stats) -> prometheus::Result<Vec<MetricFamily>> {
+    let gauge = |name: &str, help: &str, value: f64| {
+        let gauge = Gauge::with_opts(Opts::new(name, help))?;
+        gauge.set(value);
+        Ok(gauge.collect())
+    };
+    let counter = |name: &str, help: &str, value: u64| {
+        let counter = IntCounter::with_opts(Opts::new(name, help))?;
+        counter.inc_by(value);
+        Ok(counter.collect())
+    };
+    let kv_use = stats.blocks_used as f64 / stats.num_blocks.max(1) as f64;
+    // Before the first comparison there is no error: Prometheus's word for that is NaN.
+    let mae = stats.prediction_mae().unwrap_or(f64::NAN);
+    let families: prometheus::Result<Vec<_>> = [
+        gauge("trail_requests_running", "Requests in the last step's batch.", stats.running as f64),
+        gauge(
+            "trail_requests_waiting",
+            "Requests not in the last step's batch.",
+            stats.waiting as f64,
+        ),
+        gauge("trail_kv_blocks_used", "KV blocks in use.", stats.blocks_used as f64),
+        gauge("trail_kv_blocks", "KV blocks in all.", stats.num_blocks as f64),
+        gauge("trail_kv_use_ratio", "Share of the KV blocks in use.", kv_use),
+        gauge(
+            "trail_prediction_mae_tokens",
+            "Mean absolute error of the refined predictions.",
+            mae,
+        ),
+        counter("trail_steps_total", "Forward passes.", stats.steps),
+        counter("trail_prompt_tokens_total", "Prompt tokens taken in.", stats.prompt_tokens),
+        counter("trail_generated_tokens_total", "Tokens generated.", stats.generated_tokens),
+        counter(
+            "trail_recomputed_tokens_total",
+            "Tokens computed again after an eviction.",
+            stats.recomputed_tokens,
+        ),
+        counter(
+            "trail_preemptions_total",
+            "Times a request lost its place in the batch.",
+            stats.preemptions,
+        ),
+        counter(
+            "trail_evictions_total",
+            "Times a request's KV blocks were taken from it.",
+            stats.evictions,
+        ),
+        counter(
+            "trail_predictions_fresh_total",
+            "Predictions that were there in time.",
+            stats.predictions_fresh,
+        ),
+        counter(
+            "trail_predictions_late_total",
+            "Predictions that were not there in time.",
+            stats.predictions_late,
+        ),
+        counter(
+            "trail_prediction_errors_total",
+            "Predictions compared with the true length.",
+            stats.prediction_errors,
+        ),
+    ]
+    .into_iter()
+    .collect();
+    Ok(families?.concat())
+}
+
+/// The metrics in Prometheus's text format.
+pub async fn scrape(State(state): Shared) -> Result<Response, ApiError> {
+    let text = state.metrics.text(&state.engine.stats()).map_err(|_| ApiError::interrupted())?;
+    Ok(([(CONTENT_TYPE, TEXT_FORMAT)], text).into_response())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_is_counted_once_by_its_end() {
+        let metrics = Metrics::new().expect("metrics");
+        let mut watch = metrics.watch();
+        watch.token();
+        watch.token();
+        watch.end("stop");
+        drop(watch);
+        drop(metrics.watch());
+        let text = metrics.text(&Stats { running: 3, ..Stats::default() }).expect("text");
+        let text = String::from_utf8(text).expect("UTF-8");
+        for line in [
+            "trail_requests_total{finish_reason=\"stop\"} 1",
+            "trail_requests_total{finish_reason=\"cancelled\"} 1",
+            "trail_time_to_first_token_seconds_count 1",
+            "trail_inter_token_seconds_count 1",
+            "trail_request_latency_seconds_count 1",
+            "trail_requests_running 3",
+        ] {
+            assert!(text.contains(line), "{line} is missing in:\n{text}");
+        }
+    }
+}
