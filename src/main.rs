@@ -1,5 +1,8 @@
 //! The `trail-rt` command line.
 
+// In a program, `pub` says what a module offers to the others.
+#![allow(unreachable_pub)]
+
 mod answer;
 mod cli;
 mod commands;
