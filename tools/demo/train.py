@@ -1,0 +1,145 @@
+"""Trains the demo language model on fresh samples of corpus.py (CPU, bf16 autocast, Muon + AdamW).
+
+    python tools/demo/train.py --out assets/demo --tokens 60e6
+
+Loss on the answer's tokens only. Prompts whose hash says 'held' or 'probe' are never seen. The learning rate goes up
+over the first 2 %, stays, and falls linearly over the last 45 % (`--minutes` measures progress by the clock instead).
+"""
+import argparse
+import json
+import math
+import os
+import random
+import time
+
+import torch
+import torch.nn.functional as F
+
+import corpus
+import model as M
+import tokenizer as T
+
+LENGTHS = [64, 128, 224, 352, 576]
+
+
+def batches(tok, seed, tokens):
+    """Endless (ids, targets) of about `tokens` padded tokens; targets are -100 outside the answer."""
+    rng = random.Random(seed)
+    buckets = {n: [] for n in LENGTHS}
+    ready = []
+    while True:
+        texts = []
+        for _ in range(512):
+            _, p, _, r = corpus.sample(rng)
+            texts += [T.templated(p), r]
+        enc = tok.encode_batch(texts)
+        for i in range(0, len(enc), 2):
+            p, r = enc[i].ids, enc[i + 1].ids + [T.EOS]
+            r = r[:corpus.CUT]
+            n = len(p) + len(r) - 1
+            size = next((x for x in LENGTHS if x >= n), LENGTHS[-1])
+            ids = (p + r)[:size + 1]
+            x = ids[:-1] + [T.EOS] * (size - len(ids) + 1)
+            y = [-100] * (len(p) - 1) + ids[len(p):]
+            y += [-100] * (size - len(y))
+            b = buckets[size]
+            b.append((x, y))
+            if len(b) >= tokens // size:
+                ready.append((torch.tensor([a for a, _ in b]), torch.tensor([c for _, c in b])))
+                buckets[size] = []
+        rng.shuffle(ready)
+        while len(ready) > 8:
+            yield ready.pop()
+
+
+def orthogonalise(g):
+    """Newton-Schulz iteration of Muon on a stack of matrices."""
+    x = g.bfloat16()
+    flip = x.shape[-2] > x.shape[-1]
+    if flip:
+        x = x.mT
+    x = x / (x.norm(dim=(-2, -1), keepdim=True) + 1e-7)
+    for _ in range(5):
+        a = x @ x.mT
+        x = 3.4445 * x + (-4.7750 * a + 2.0315 * a @ a) @ x
+    return (x.mT if flip else x).float()
+
+
+class Muon:
+    def __init__(self, params, momentum=0.95):
+        self.groups = {}
+        for p in params:
+            self.groups.setdefault(tuple(p.shape), []).append(p)
+        self.buf = {s: torch.zeros(len(ps), *s) for s, ps in self.groups.items()}
+        self.momentum = momentum
+
+    @torch.no_grad()
+    def step(self, lr, decay):
+        for shape, ps in self.groups.items():
+            g = torch.stack([p.grad for p in ps])
+            buf = self.buf[shape]
+            buf.lerp_(g, 1 - self.momentum)
+            u = orthogonalise(g.lerp(buf, self.momentum)) * max(1, shape[0] / shape[1]) ** 0.5
+            for p, d in zip(ps, u):
+                p.mul_(1 - lr * decay).add_(d, alpha=-lr)
+
+
+def main():
+    ap = argparse.ArgumentParser()
+    ap.add_argument("--out", default="assets/demo")
+    ap.add_argument("--tokens", type=float, default=60e6, help="tokens to train on (padding counted)")
+    ap.add_argument("--minutes", type=float, default=0, help="measure progress by the clock instead")
+    ap.add_argument("--batch", type=int, default=12288, help="tokens per step")
+    ap.add_argument("--lr", type=float, default=0.02, help="Muon's rate; AdamW's is a quarter of it")
+    ap.add_argument("--seed", type=int, default=1)
+    ap.add_argument("--threads", type=int, default=2)
+    ap.add_argument("--compile", action="store_true")
+    ap.add_argument("--every", type=float, default=300, help="seconds between checkpoints")
+    args = ap.parse_args()
+    torch.manual_seed(args.seed)
+    torch.set_num_threads(args.threads)
+    tok = T.load(args.out)
+    net = M.Llama()
+    n_params = sum(p.numel() for p in net.parameters())
+    mats = [p for n, p in net.named_parameters() if p.ndim == 2 and "embed" not in n]
+    rest = [p for n, p in net.named_parameters() if p.ndim != 2 or "embed" in n]
+    muon, adam = Muon(mats), torch.optim.AdamW(rest, lr=1.0, betas=(0.9, 0.98), weight_decay=0.0)
+    fwd = torch.compile(net, dynamic=False) if args.compile else net
+    start, seen, step, saved, log = time.time(), 0, 0, time.time(), []
+    ema = None
+    for x, y in batches(tok, args.seed, args.batch):
+        frac = (time.time() - start) / 60 / args.minutes if args.minutes else seen / args.tokens
+        if frac >= 1:
+            break
+        lr = args.lr * min(1, frac / 0.02 + 0.02) * min(1, (1 - frac) / 0.45 + 0.01)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            logits = fwd(x)
+        keep = y.view(-1) >= 0
+        loss = F.cross_entropy(logits.view(-1, logits.shape[-1])[keep].float(), y.view(-1)[keep])
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(rest, 1.0)
+        muon.step(lr, 0.02)
+        for g in adam.param_groups:
+            g["lr"] = lr / 4
+        adam.step()
+        net.zero_grad(set_to_none=True)
+        seen += x.numel()
+        step += 1
+        ema = loss.item() if ema is None else 0.98 * ema + 0.02 * loss.item()
+        if step % 20 == 0:
+            t = time.time() - start
+            print(f"step {step} tokens {seen / 1e6:.2f}M loss {ema:.4f} lr {lr:.4f} {seen / t:.0f} tok/s {t / 60:.1f} min", flush=True)
+            log.append([seen, round(ema, 4)])
+        if time.time() - saved > args.every:
+            M.save(net, args.out)
+            saved = time.time()
+    M.save(net, args.out)
+    facts = {"parameters": n_params, "tokens": seen, "steps": step, "final_loss": round(ema, 4), "minutes": round((time.time() - start) / 60, 1),
+             "seed": args.seed, "lr": args.lr, "batch_tokens": args.batch, "threads": args.threads, "torch": torch.__version__,
+             "loss_curve": log[::max(1, len(log) // 60)]}
+    with open(os.path.join(args.out, "train.json"), "w") as f:
+        json.dump(facts, f, indent=1)
+
+
+if __name__ == "__main__":
+    main()
