@@ -9,12 +9,10 @@ import os
 import time
 
 import numpy as np
-import torch
 
 import checks
 import corpus
 import gen
-import model as M
 import tokenizer as T
 
 DECILES = [10, 25, 50, 75, 90]
@@ -52,13 +50,13 @@ def main():
     ap.add_argument("--threads", type=int, default=2)
     ap.add_argument("--show", type=int, default=0)
     args = ap.parse_args()
-    torch.set_num_threads(args.threads)
     os.makedirs(args.work, exist_ok=True)
-    tok, net = T.load(args.model), M.load(args.model)
+    tok = T.load(args.model)
     items = gen.draw_prompts("held", args.prompts, args.seed)
     ids = gen.encode_prompts(tok, items)
     t = time.time()
-    answers = gen.generate(net, ids, args.seed, report=lambda n: print(n, f"{time.time() - t:.0f} s", flush=True))
+    answers = gen.generate_on(args.threads, args.model, ids, args.seed, report=True)
+    print(f"{time.time() - t:.0f} s", flush=True)
     with open(os.path.join(args.work, "held.json"), "w") as f:
         json.dump({"items": items, "prompts": ids, "answers": answers}, f)
     per, why = judge(items, answers, tok)

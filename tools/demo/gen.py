@@ -4,11 +4,33 @@ import copy
 import torch
 
 import corpus
+import model as M
 import tokenizer as T
 
 
+def generate_on(ranks, folder, prompts, seed, **kw):
+    """`generate`, shared out over single-threaded processes."""
+    if ranks == 1:
+        return generate(M.load(folder), prompts, seed, **kw)
+    parts = [list(range(r, len(prompts), ranks)) for r in range(ranks)]
+    jobs = [(folder, [prompts[i] for i in p], seed * 100 + r, kw) for r, p in enumerate(parts)]
+    with torch.multiprocessing.get_context("spawn").Pool(ranks) as pool:
+        done = pool.map(_one, jobs)
+    out = [None] * len(prompts)
+    for p, answers in zip(parts, done):
+        for i, a in zip(p, answers):
+            out[i] = a
+    return out
+
+
+def _one(job):
+    folder, prompts, seed, kw = job
+    torch.set_num_threads(1)
+    return generate(M.load(folder), prompts, seed, **kw)
+
+
 @torch.no_grad()
-def generate(net, prompts, seed, max_tokens=corpus.MAX_TOKENS, batch=192, temperature=1.0, report=None):
+def generate(net, prompts, seed, max_tokens=corpus.MAX_TOKENS, batch=256, temperature=1.0, report=False):
     """Answers (token ids, the end mark included if it was produced) to prompts given as ids. Runs in bf16."""
     torch.manual_seed(seed)
     c = net.cfg
@@ -28,11 +50,11 @@ def generate(net, prompts, seed, max_tokens=corpus.MAX_TOKENS, batch=192, temper
         total = width + max_tokens
         caches = [[torch.zeros(len(rows), c["num_key_value_heads"], total, c["head_dim"], dtype=torch.bfloat16)
                    for _ in range(2)] for _ in net.model.layers]
-        mask = torch.arange(total)[None] < pad[:, None]
+        mask = torch.where(torch.arange(total)[None] < pad[:, None], -1e30, 0.0).to(torch.bfloat16)
         rows_t = list(rows)
         for at in range(width):
             m = mask.clone()
-            m[:, at] = False                      # a padded row looks at itself only, which nobody reads
+            m[:, at] = 0                          # a padded row looks at itself only, which nobody reads
             logits = half.step(ids[:, at], (at - pad).clamp(min=0), caches, at, m)
         alive = torch.ones(len(rows_t), dtype=torch.bool)
         for t in range(max_tokens):
@@ -55,7 +77,7 @@ def generate(net, prompts, seed, max_tokens=corpus.MAX_TOKENS, batch=192, temper
             logits = half.step(nxt, at - pad, caches, at, mask)
         done_rows += len(rows)
         if report:
-            report(done_rows)
+            print("generated", done_rows, "of", len(prompts), flush=True)
     return out
 
 

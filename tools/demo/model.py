@@ -66,15 +66,13 @@ class Attention(nn.Module):
         return self.o_proj(y.transpose(1, 2).reshape(b, t, self.h * self.hd))
 
     def step(self, x, cos, sin, cache, at, mask):
-        """One token per row; `cache` is (K, V) [b, kv, n, hd], written at column `at`."""
+        """One token per row; `cache` is (K, V) [b, kv, n, hd], written at column `at`; `mask` is added to the scores."""
         b = x.shape[0]
         q, k, v = self.qkv(x, cos, sin)
         cache[0][:, :, at], cache[1][:, :, at] = k[:, :, 0], v[:, :, 0]
         K, V = cache[0][:, :, :at + 1], cache[1][:, :, :at + 1]
-        q = q.view(b, self.kv, self.h // self.kv, self.hd)
-        w = (q @ K.transpose(-1, -2)) * self.hd ** -0.5
-        w = w.masked_fill(mask[:, None, None, :at + 1], float("-inf")).float().softmax(-1).to(V.dtype)
-        return self.o_proj((w @ V).reshape(b, 1, self.h * self.hd))
+        y = F.scaled_dot_product_attention(q, K, V, attn_mask=mask[:, None, None, :at + 1], enable_gqa=True)
+        return self.o_proj(y.reshape(b, 1, self.h * self.hd))
 
 
 class MLP(nn.Module):

@@ -63,7 +63,7 @@ class Head(nn.Module):
                 "output.weight": self.output.weight.detach().clone(), "output.bias": self.output.bias.detach().clone()}
 
 
-def fit(x, y, w, epochs, seed, lr=2e-3, batch=2048, value=0.0, log=None):
+def fit(x, y, w, epochs, seed, lr=2e-3, batch=2048, value=0.0, half=False, log=None):
     """AdamW, cosine to zero. y: remaining tokens; w: row weights. Cross-entropy on the bin, plus `value` times the
     absolute error of the expected remaining, in bins."""
     torch.manual_seed(seed)
@@ -79,7 +79,9 @@ def fit(x, y, w, epochs, seed, lr=2e-3, batch=2048, value=0.0, log=None):
             j = order[i:i + batch]
             for g in opt.param_groups:
                 g["lr"] = lr * min(1, (k + 1) / 100) * 0.5 * (1 + np.cos(np.pi * k / steps))
-            z = head(x[j].float())
+            with torch.autocast("cpu", dtype=torch.bfloat16, enabled=half):
+                z = head(x[j].float())
+            z = z.float()
             loss = F.cross_entropy(z, bin_of(y[j]), reduction="none")
             if value:
                 loss = loss + value * ((z.softmax(1) @ MID) - y[j].clamp(WIDTH / 2, MAX - WIDTH / 2)).abs() / WIDTH
@@ -95,44 +97,59 @@ def fit(x, y, w, epochs, seed, lr=2e-3, batch=2048, value=0.0, log=None):
 
 
 class Taps:
-    """Activations of answers: rows of every answer one after another (row 0 = last prompt position)."""
-    def __init__(self, net, prompts, answers, layers, stride=1, seed=0):
-        rng = np.random.default_rng(seed)
+    """Activations of answers, rows of every answer one after another (row 0 = last prompt position), f32 or, to save
+    memory while training, f16."""
+    def __init__(self, net, prompts, answers, layers, dtype=torch.float32, ranks=1):
         self.layers = layers
-        rows, means, rem, owner = [], [None] * len(prompts), [], []
-        for k, mean, act in gen.tap(net, prompts, answers, layers):
-            n = len(answers[k])
-            pick = np.arange(n + 1) if stride == 1 else np.unique(np.r_[0, np.arange(rng.integers(stride), n + 1, stride)])
-            rows.append(act[:, pick].astype(np.float32))
-            rem.append(n - pick)
-            owner.append(np.full(len(pick), k))
-            means[k] = mean
-        self.x = torch.from_numpy(np.concatenate(rows, 1))
-        self.rem = torch.from_numpy(np.concatenate(rem)).float()
-        self.owner = np.concatenate(owner)
-        self.mean = torch.from_numpy(np.stack(means, 1))
-        self.total = torch.tensor([len(a) for a in answers]).float()
+        lens = np.array([len(a) + 1 for a in answers])
+        self.start = np.concatenate([[0], np.cumsum(lens)])
+        d = net.cfg["hidden_size"]
+        self.x = torch.empty(len(layers), int(self.start[-1]), d, dtype=dtype)
+        self.mean = torch.empty(len(layers), len(answers), d)
+        parts = [range(r, len(answers), ranks) for r in range(ranks)]
+        if ranks == 1:
+            self.fill(net, prompts, answers, parts[0])
+        else:
+            self.x.share_memory_()
+            self.mean.share_memory_()
+            ctx = torch.multiprocessing.get_context("fork")     # safe: this process runs single-threaded
+            jobs = [ctx.Process(target=self.fill, args=(net, prompts, answers, p)) for p in parts]
+            for j in jobs:
+                j.start()
+            for j in jobs:
+                j.join()
+                assert j.exitcode == 0
+        assert bool(torch.isfinite(self.x[:, ::97]).all())
+        self.owner = np.repeat(np.arange(len(answers)), lens)
+        self.rem = torch.from_numpy(np.concatenate([np.arange(n - 1, -1, -1) for n in lens])).float()
+        self.total = torch.from_numpy(lens - 1).float()
 
-    def training(self, layer, keep, mean_weight=0.06):
+    def fill(self, net, prompts, answers, part):
+        part = list(part)
+        for i, mean, act in gen.tap(net, [prompts[k] for k in part], [answers[k] for k in part], self.layers):
+            k = part[i]
+            self.x[:, self.start[k]:self.start[k + 1]] = torch.from_numpy(act).to(self.x.dtype)
+            self.mean[:, k] = torch.from_numpy(mean)
+
+    def training(self, layer, keep, stride=1, mean_weight=0.05, seed=0):
+        """Rows of the kept answers (every stride-th, at random), and their prompt means with `mean_weight` of the mass."""
         i = self.layers.index(layer)
-        rows = torch.from_numpy(keep[self.owner])
-        m = torch.from_numpy(keep)
+        rows = keep[self.owner]
+        if stride > 1:
+            rows &= np.random.default_rng(seed).random(len(rows)) < 1 / stride
+        rows = torch.from_numpy(np.flatnonzero(rows))
+        m = torch.from_numpy(np.flatnonzero(keep))
         x, y = self.x[i][rows], self.rem[rows]
-        xm, ym = self.mean[i][m], self.total[m]
-        w = torch.cat([torch.ones(len(x)), torch.full((len(xm),), mean_weight * len(x) / len(xm))])
-        times = 8                                        # the few mean rows come often, so that their weight stays small
-        x, y = torch.cat([x] + [xm] * times), torch.cat([y] + [ym] * times)
-        w = torch.cat([w[:len(y) - times * len(xm)]] + [torch.full((len(xm),), float(w[-1]) / times)] * times)
-        return x, y, w
+        xm, ym = self.mean[i][m].to(x.dtype), self.total[m]
+        times = 8                                # the few means come often, so that the weight of each stays small
+        w = torch.cat([torch.ones(len(x)), torch.full((len(xm) * times,), mean_weight * len(x) / (len(xm) * times))])
+        return torch.cat([x] + [xm] * times), torch.cat([y] + [ym] * times), w
 
 
 @torch.no_grad()
 def figures(head, taps, layer, who, scale=1.0):
     """Raw and refined MAE over all decode steps of the answers in `who`, and the pieces to go on with."""
     i = taps.layers.index(layer)
-    where = {}
-    for pos, k in enumerate(taps.owner):
-        where.setdefault(k, pos)
     n_max = int(taps.total[torch.tensor(who)].max())
     p = torch.full((len(who), n_max, BINS), 1 / BINS)
     mask = torch.zeros(len(who), n_max, dtype=torch.bool)
@@ -140,8 +157,8 @@ def figures(head, taps, layer, who, scale=1.0):
     last = torch.zeros(len(who), BINS)
     for r, k in enumerate(who):
         n = int(taps.total[k])
-        a = where[k]
-        z = (head(taps.x[i, a:a + n + 1]) * scale).softmax(1)
+        a = int(taps.start[k])
+        z = (head(taps.x[i, a:a + n + 1].float()) * scale).softmax(1)
         last[r], p[r, :n], mask[r, :n] = z[0], z[1:], True
         rem[r, :n] = n - torch.arange(1, n + 1)
     p0 = (head(taps.mean[i][torch.tensor(who)]) * scale).softmax(1)
@@ -175,7 +192,7 @@ def main():
     ap.add_argument("--layer-epochs", type=int, default=6)
     ap.add_argument("--value", type=float, default=0.0)
     args = ap.parse_args()
-    torch.set_num_threads(args.threads)
+    torch.set_num_threads(1)                 # --threads are processes here
     os.makedirs(args.work, exist_ok=True)
     tok, net = T.load(args.model), M.load(args.model)
     start = time.time()
@@ -187,7 +204,8 @@ def main():
     if args.stage != "fit":
         items = gen.draw_prompts("probe", args.prompts, args.seed)
         ids = gen.encode_prompts(tok, items)
-        answers = gen.generate(net, ids, args.seed, report=lambda n: say("generated", n))
+        answers = gen.generate_on(args.threads, args.model, ids, args.seed, report=True)
+        say(sum(map(len, answers)), "tokens generated")
         with open(path, "w") as f:
             json.dump({"items": items, "prompts": ids, "answers": answers}, f)
         if args.stage == "generate":
@@ -203,36 +221,31 @@ def main():
     L = net.cfg["num_hidden_layers"]
     say(n, "answers,", sum(map(len, answers)), "tokens")
 
-    # which layer: strided training rows, full validation rows, a short training each
-    few = Taps(net, prompts, answers, list(range(L)), stride=4, seed=args.seed)
-    say("tapped", tuple(few.x.shape))
-    vt = Taps(net, [prompts[k] for k in val], [answers[k] for k in val], list(range(L)))
-    every = list(range(len(val)))
+    # which layer: a quarter of the training rows, full validation rows, a short training each
+    full = Taps(net, prompts, answers, list(range(L)), torch.float16, args.threads)
+    say("rows", tuple(full.x.shape))
     table = []
     for layer in range(L):
-        head = fit(*few.training(layer, train), epochs=args.layer_epochs, seed=args.seed, value=args.value)
-        g = figures(head, vt, layer, every)
+        head = fit(*full.training(layer, train, 4, seed=args.seed), epochs=args.layer_epochs, seed=args.seed, value=args.value, half=True)
+        g = figures(head, full, layer, val)
         table.append({"layer": layer, "raw": round(g["raw"], 2), "refined": round(g["refined"], 2), "bin_accuracy": round(g["accuracy"], 4)})
         say(table[-1])
     best = min(table, key=lambda r: r["raw"])["layer"]
-    del few
-    full = Taps(net, prompts, answers, [best])
-    say("layer", best, "rows", tuple(full.x.shape))
-    head = fit(*full.training(best, train), epochs=args.epochs, seed=args.seed, value=args.value, log=say)
+    data = full.training(best, train)
+    head = fit(*data, epochs=args.epochs, seed=args.seed, value=args.value, log=say)
     scales = [1.0, 0.8, 0.6, 0.5, 0.4, 0.3, 0.25, 0.2, 0.15, 0.1, 0.07, 0.05]
-    tried = [(s, figures(head, vt, best, every, s)) for s in scales]
+    tried = [(s, figures(head, full, best, val, s)) for s in scales]
     for s, g in tried:
         say("scale", s, "raw", round(g["raw"], 2), "refined", round(g["refined"], 2))
     scale = min(tried, key=lambda x: x[1]["refined"])[0]
     state = head.folded()
-    unscaled = {k: v.clone() for k, v in state.items()}
     state["output.weight"] = (state["output.weight"] * scale).contiguous()
     state["output.bias"] = (state["output.bias"] * scale).contiguous()
 
     with open(os.path.join(args.work, "held.json")) as f:
         h = json.load(f)
     hp, ha = h["prompts"][:args.held], h["answers"][:args.held]
-    ht = Taps(net, hp, ha, list(range(L)))
+    ht = Taps(net, hp, ha, [best], ranks=args.threads)
     who = list(range(len(hp)))
     g1, g = figures(head, ht, best, who), figures(head, ht, best, who, scale)
     np.savez(os.path.join(args.work, "held_probe.npz"), p0=g["p0"], last=g["last"], p0_unscaled=g1["p0"], last_unscaled=g1["last"],
@@ -240,7 +253,7 @@ def main():
     dead = {k: float((g["refined_values"] - g["rem"]).abs()[:, a:b][g["mask"][:, a:b]].mean())
             for k, a, b in [("steps 1-16", 0, 16), ("steps 17-64", 16, 64), ("steps 65-256", 64, 256), ("steps 257-512", 256, 512)]}
     out = {"layer": best, "layers_validation": table, "training_prompts": int(train.sum()), "validation_prompts": len(val),
-           "training_rows": int(full.x.shape[1]), "logit_scale": scale, "value_loss": args.value, "epochs": args.epochs,
+           "training_rows": int(len(data[0])), "logit_scale": scale, "value_loss": args.value, "epochs": args.epochs,
            "held_prompts": len(hp), "held_steps": int(g["mask"].sum()),
            "mae_raw": round(g["raw"], 2), "mae_raw_before_scale": round(g1["raw"], 2), "bin_accuracy": round(g["accuracy"], 4),
            "mae_refined": round(g["refined"], 2), "mae_refined_before_scale": round(g1["refined"], 2),
