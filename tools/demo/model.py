@@ -118,17 +118,21 @@ class Llama(nn.Module):
                     std *= 0.3
                 nn.init.normal_(p, 0, std)
 
-    def forward(self, ids, taps=None):
-        """Logits [b, t, vocab]. With a list `taps`, every block's output is appended to it."""
+    def forward(self, ids, taps=None, tap=None):
+        """Logits [b, t, vocab]. With a list `taps`, every block's output is appended to it; with a number `tap`, that
+        block's output is returned too."""
         t = ids.shape[1]
         cos, sin = self.cos[:t], self.sin[:t]
         x = self.model.embed_tokens(ids)
-        for blk in self.model.layers:
+        for i, blk in enumerate(self.model.layers):
             x = x + blk.self_attn(blk.input_layernorm(x), cos, sin)
             x = x + blk.mlp(blk.post_attention_layernorm(x))
             if taps is not None:
                 taps.append(x)
-        return F.linear(self.model.norm(x), self.model.embed_tokens.weight)
+            if i == tap:
+                tapped = x
+        logits = F.linear(self.model.norm(x), self.model.embed_tokens.weight)
+        return logits if tap is None else (logits, tapped)
 
     @torch.no_grad()
     def step(self, ids, pos, caches, at, mask):

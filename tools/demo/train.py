@@ -24,10 +24,11 @@ import model as M
 import tokenizer as T
 
 LENGTHS = [64, 128, 224, 352, 576]
+FINE = 32                 # bins of the auxiliary head
 BOOST = {"spell": 10, "arith": 10, "qa": 8, "sort": 10, "count": 3, "times": 3, "repeat": 2}
 
 
-def batches(tok, seed, tokens):
+def batches(tok, seed, tokens, crop):
     """Endless (ids, targets) of about `tokens` padded tokens; targets are -100 outside the answer."""
     rng = random.Random(seed)
     names = list(corpus.FAMILIES)
@@ -42,17 +43,22 @@ def batches(tok, seed, tokens):
         enc = tok.encode_batch(texts)
         for i in range(0, len(enc), 2):
             p, r = enc[i].ids, enc[i + 1].ids + [T.EOS]
+            total = min(len(r), corpus.MAX_TOKENS)
             r = r[:corpus.CUT]
+            if len(p) + len(r) > LENGTHS[3] and rng.random() < crop:
+                r = r[:LENGTHS[2] - len(p)]      # only the beginning of some long answers: more prompts per second
             n = len(p) + len(r) - 1
             size = next((x for x in LENGTHS if x >= n), LENGTHS[-1])
             ids = (p + r)[:size + 1]
             x = ids[:-1] + [T.EOS] * (size - len(ids) + 1)
             y = [-100] * (len(p) - 1) + ids[len(p):]
             y += [-100] * (size - len(y))
+            z = [-100] * (len(p) - 1) + [max(total - t, -100) if total >= t else -100 for t in range(len(x) - len(p) + 1)]
+            z = [a if i < len(p) + len(r) else -100 for i, a in enumerate(z)]
             b = buckets[size]
-            b.append((x, y))
+            b.append((x, y, z))
             if len(b) >= tokens // size:
-                ready.append((torch.tensor([a for a, _ in b]), torch.tensor([c for _, c in b])))
+                ready.append(tuple(torch.tensor([s[i] for s in b]) for i in range(3)))
                 buckets[size] = []
         rng.shuffle(ready)
         while len(ready) > 8:
@@ -108,6 +114,9 @@ def main():
     ap.add_argument("--batch", type=int, default=12288, help="tokens per step")
     ap.add_argument("--lr", type=float, default=0.02, help="Muon's rate; AdamW's is a quarter of it")
     ap.add_argument("--decay", type=float, default=0.45, help="share of the run over which the rate falls")
+    ap.add_argument("--aux", type=float, default=0.15, help="weight of the auxiliary remaining-length loss at block --tap")
+    ap.add_argument("--tap", type=int, default=3)
+    ap.add_argument("--crop", type=float, default=0.5, help="share of the long answers trained on their first 224 tokens only")
     ap.add_argument("--seed", type=int, default=1)
     ap.add_argument("--threads", type=int, default=2)
     ap.add_argument("--ranks", type=int, default=1, help="data-parallel processes")
@@ -133,11 +142,14 @@ def run(rank, args):
     n_params = sum(p.numel() for p in net.parameters())
     mats = [p for n, p in net.named_parameters() if p.ndim == 2 and "embed" not in n]
     rest = [p for n, p in net.named_parameters() if p.ndim != 2 or "embed" in n]
+    aux = torch.nn.Linear(net.cfg["hidden_size"], FINE)
+    aux.weight.data.mul_(0.1)
+    rest += list(aux.parameters())
     muon, adam = Muon(mats, rank=rank, ranks=args.ranks), torch.optim.AdamW(rest, lr=1.0, betas=(0.9, 0.98), weight_decay=0.0)
     fwd = torch.compile(net, dynamic=False) if args.compile else net
     start, seen, step, saved, log = time.time(), 0, 0, time.time(), []
     ema = None
-    for x, y in batches(tok, args.seed * 1000 + rank, args.batch // args.ranks):
+    for x, y, z in batches(tok, args.seed * 1000 + rank, args.batch // args.ranks, args.crop):
         frac = (time.time() - start) / 60 / args.minutes if args.minutes else seen / args.tokens
         if args.ranks > 1:
             f = torch.tensor([frac])
@@ -147,15 +159,19 @@ def run(rank, args):
             break
         lr = args.lr * min(1, frac / 0.02 + 0.02) * min(1, (1 - frac) / args.decay + 0.01)
         with torch.autocast("cpu", dtype=torch.bfloat16):
-            logits = fwd(x)
+            logits, mid = fwd(x, tap=args.tap)
+            guess = aux(mid)
         keep = y.view(-1) >= 0
         loss = F.cross_entropy(logits.view(-1, logits.shape[-1])[keep].float(), y.view(-1)[keep])
-        loss.backward()
+        live = z.view(-1) >= 0
+        side = F.cross_entropy(guess.view(-1, FINE)[live].float(), (z.view(-1)[live] * FINE // (corpus.MAX_TOKENS + 1)))
+        (loss + args.aux * side).backward()
         if args.ranks > 1:
-            flat = torch.cat([p.grad.view(-1) for p in net.parameters()])
+            both = list(net.parameters()) + list(aux.parameters())
+            flat = torch.cat([p.grad.view(-1) for p in both])
             dist.all_reduce(flat)
             flat /= args.ranks
-            for p, g in zip(net.parameters(), flat.split([p.numel() for p in net.parameters()])):
+            for p, g in zip(both, flat.split([p.numel() for p in both])):
                 p.grad.copy_(g.view_as(p))
         torch.nn.utils.clip_grad_norm_(rest, 1.0)
         muon.step(lr, 0.02)
@@ -163,12 +179,14 @@ def run(rank, args):
             g["lr"] = lr / 4
         adam.step()
         net.zero_grad(set_to_none=True)
+        aux.zero_grad(set_to_none=True)
         seen += x.numel() * args.ranks
         step += 1
+        ema2 = side.item() if ema is None else 0.98 * ema2 + 0.02 * side.item()
         ema = loss.item() if ema is None else 0.98 * ema + 0.02 * loss.item()
         if step % 20 == 0 and rank == 0:
             t = time.time() - start
-            print(f"step {step} tokens {seen / 1e6:.2f}M loss {ema:.4f} lr {lr:.4f} {seen / t:.0f} tok/s {t / 60:.1f} min", flush=True)
+            print(f"step {step} tokens {seen / 1e6:.2f}M loss {ema:.4f} aux {ema2:.3f} lr {lr:.4f} {seen / t:.0f} tok/s {t / 60:.1f} min", flush=True)
             log.append([seen, round(ema, 4)])
         if rank == 0 and time.time() - saved > args.every:
             M.save(net, args.out)
