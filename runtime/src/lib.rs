@@ -8,3 +8,5 @@ pub mod batch;
 pub mod cpu;
 pub mod engine;
 pub mod model;
+pub mod reference;
+pub mod text;

@@ -67,6 +67,23 @@ impl Tensor {
         let stride = self.cols * self.dtype.bytes();
         &self.bytes()[row * stride..(row + 1) * stride]
     }
+
+    /// The matrix as f32, row-major: `[rows * cols]`. Exact for every dtype.
+    pub fn to_f32(&self) -> Vec<f32> {
+        let bytes = self.bytes();
+        match self.dtype {
+            Dtype::F32 => decode(bytes, f32::from_le_bytes),
+            Dtype::F16 => decode(bytes, |b| half::f16::from_le_bytes(b).to_f32()),
+            Dtype::Bf16 => decode(bytes, |b| half::bf16::from_le_bytes(b).to_f32()),
+        }
+    }
+}
+
+/// Decodes little-endian elements of `N` bytes.
+fn decode<const N: usize>(bytes: &[u8], element: impl Fn([u8; N]) -> f32) -> Vec<f32> {
+    let (elements, rest) = bytes.as_chunks::<N>();
+    debug_assert!(rest.is_empty());
+    elements.iter().map(|&bytes| element(bytes)).collect()
 }
 
 impl std::fmt::Debug for Tensor {

@@ -77,7 +77,7 @@ impl Product<'_> {
         for col in (0..self.cols).step_by(TILE_COLS) {
             let cols = TILE_COLS.min(self.cols - col);
             for k in (0..self.k).step_by(K_BLOCK) {
-                let block = Block { col, cols, k, k_len: K_BLOCK.min(self.k - k) };
+                let mut block = Block { col, cols, k, k_len: K_BLOCK.min(self.k - k) };
                 // The last tile of a ragged edge repeats its last row of weights.
                 let weights = std::array::from_fn(|j| {
                     let row = col + j.min(cols - 1);
@@ -89,6 +89,7 @@ impl Product<'_> {
                         self.block::<V, S>(&block, weights);
                     } else {
                         let weights = wide.fill::<V, S>(weights, block.k_len);
+                        block.k_len = block.k_len.next_multiple_of(2 * V::LANES);
                         self.block::<V, StoredF32>(&block, weights);
                     }
                 }
@@ -136,8 +137,8 @@ impl WideTile {
         WideTile([[MaybeUninit::uninit(); WIDE_STRIDE]; TILE_COLS])
     }
 
-    /// Widens `k_len` values of each row in the order of [`Stored`]; the rows of the result can be read
-    /// as natural f32.
+    /// Widens `k_len` values of each row, and zeros up to a whole step. Read as f32, the rows of the
+    /// result meet the activations in the order that `S` would.
     ///
     /// # Safety
     ///

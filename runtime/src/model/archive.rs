@@ -1,0 +1,157 @@
+//! The tensors of a model by name, over one or several mapped files.
+
+use std::collections::{BTreeSet, HashMap};
+use std::path::{Component, Path, PathBuf};
+
+use super::error::LoadError;
+use super::fields::Fields;
+use super::files::{self, WeightFiles};
+use super::header::Header;
+use super::weights::{Dtype, Storage, Tensor};
+
+/// Named tensors, each to be taken once.
+pub struct Archive {
+    /// The safetensors file, or the index of several.
+    file: PathBuf,
+    tensors: HashMap<String, Entry>,
+}
+
+/// One tensor: where it lies and what its file says it is.
+struct Entry {
+    file: PathBuf,
+    dtype: safetensors::Dtype,
+    shape: Vec<usize>,
+    storage: Storage,
+    /// Byte of `storage` at which the tensor begins.
+    offset: usize,
+}
+
+impl Archive {
+    /// Maps the files and reads their headers. No tensor's bytes are touched.
+    pub fn open(files: &WeightFiles) -> Result<Self, LoadError> {
+        match files {
+            WeightFiles::Single(file) => Self::from_storage(file, files::map(file)?),
+            WeightFiles::Sharded(index) => Self::open_shards(index),
+        }
+    }
+
+    /// Reads the header of a safetensors file whose content is `storage`.
+    pub fn from_storage(file: &Path, storage: Storage) -> Result<Self, LoadError> {
+        let header = Header::read(file, (*storage).as_ref())?;
+        let entry = |(name, info): (String, safetensors::tensor::TensorInfo)| {
+            let offset = header.data_start + info.data_offsets.0;
+            let (storage, file) = (storage.clone(), file.to_path_buf());
+            (name, Entry { file, dtype: info.dtype, shape: info.shape, storage, offset })
+        };
+        let tensors = header.tensors.into_iter().map(entry).collect();
+        Ok(Archive { file: file.to_path_buf(), tensors })
+    }
+
+    fn open_shards(index: &Path) -> Result<Self, LoadError> {
+        let shard_of = read_index(index)?;
+        let folder = files::model_folder(index);
+        let mut tensors = HashMap::new();
+        for shard in shard_of.values().collect::<BTreeSet<_>>() {
+            let file = folder.join(shard);
+            let mut archive = Self::from_storage(&file, files::map(&file)?)?;
+            archive.tensors.retain(|name, _| shard_of.get(name) == Some(shard));
+            tensors.extend(archive.tensors);
+        }
+        match shard_of.iter().find(|(name, _)| !tensors.contains_key(*name)) {
+            None => Ok(Archive { file: index.to_path_buf(), tensors }),
+            Some((name, shard)) => {
+                let expected = format!("it in {shard}");
+                let remedy = "download index and shards again, from one revision";
+                Err(LoadError::new(index, name, expected, "no such tensor", remedy))
+            }
+        }
+    }
+
+    /// Whether there is a tensor `name` that was not taken yet.
+    pub fn contains(&self, name: &str) -> bool {
+        self.tensors.contains_key(name)
+    }
+
+    /// Takes the `[rows, cols]` matrix `name`; its bytes stay where they are.
+    pub fn matrix(&mut self, name: &str, rows: usize, cols: usize) -> Result<Tensor, LoadError> {
+        self.take(name, &[rows, cols], rows, cols)
+    }
+
+    /// Takes the vector `name` of `len` elements as f32.
+    pub fn vector(&mut self, name: &str, len: usize) -> Result<Vec<f32>, LoadError> {
+        Ok(self.take(name, &[len], 1, len)?.to_f32())
+    }
+
+    /// Names not taken, in order.
+    pub fn rest(&self) -> Vec<&str> {
+        let mut names: Vec<&str> = self.tensors.keys().map(String::as_str).collect();
+        names.sort_unstable();
+        names
+    }
+
+    /// The file that names the tensors: the safetensors file, or the index of several.
+    pub fn file(&self) -> &Path {
+        &self.file
+    }
+
+    /// Takes the tensor `name` of `shape` as a `[rows, cols]` matrix.
+    fn take(
+        &mut self,
+        name: &str,
+        shape: &[usize],
+        rows: usize,
+        cols: usize,
+    ) -> Result<Tensor, LoadError> {
+        let Some(entry) = self.tensors.remove(name) else {
+            let expected = format!("a tensor of shape {shape:?}");
+            let remedy = "pass the folder if the model is sharded, else download it again";
+            return Err(LoadError::new(&self.file, name, expected, "no such tensor", remedy));
+        };
+        let refuse = |expected: String, found: String, remedy: &str| {
+            LoadError::new(&entry.file, name, expected, found, remedy)
+        };
+        if entry.shape != shape {
+            let (expected, found) = (format!("shape {shape:?}"), format!("{:?}", entry.shape));
+            return Err(refuse(expected, found, "check that config.json belongs to this file"));
+        }
+        let Some(dtype) = dtype(entry.dtype) else {
+            let found = format!("{:?}", entry.dtype);
+            let remedy = "choose the unquantized checkpoint of the model";
+            return Err(refuse("BF16, F16 or F32".into(), found, remedy));
+        };
+        Tensor::new(dtype, rows, cols, entry.storage.clone(), entry.offset).ok_or_else(|| {
+            let expected = "bytes within the file".to_string();
+            refuse(expected, format!("offset {}", entry.offset), "download the file again")
+        })
+    }
+}
+
+/// The weight formats that the backends compute with.
+fn dtype(stored: safetensors::Dtype) -> Option<Dtype> {
+    match stored {
+        safetensors::Dtype::F32 => Some(Dtype::F32),
+        safetensors::Dtype::F16 => Some(Dtype::F16),
+        safetensors::Dtype::BF16 => Some(Dtype::Bf16),
+        _ => None,
+    }
+}
+
+/// The file name of each tensor's shard.
+fn read_index(index: &Path) -> Result<HashMap<String, String>, LoadError> {
+    let fields = Fields::parse(index, &files::read_json(index)?)?;
+    let remedy = "download the file again";
+    let Some(map) = fields.object("weight_map", "weight_map.")? else {
+        return Err(fields.refuse("weight_map", "an object of file names", remedy));
+    };
+    let mut shard_of = HashMap::new();
+    for name in map.keys() {
+        let shard = map.text(name)?.unwrap_or_default();
+        // A shard lies beside its index: an index must not make us read elsewhere.
+        let mut parts = Path::new(shard).components();
+        if !matches!((parts.next(), parts.next()), (Some(Component::Normal(_)), None)) {
+            return Err(map.refuse(name, "the name of a file in the same folder", remedy));
+        }
+        shard_of.insert(name.to_string(), shard.to_string());
+    }
+    Ok(shard_of)
+}

@@ -1,0 +1,187 @@
+//! Reading `config.json`: the Hugging Face spelling of a [`ModelConfig`].
+
+use std::path::Path;
+
+use serde_json::Value;
+
+use super::config::{Architecture, ModelConfig};
+use super::error::LoadError;
+use super::fields::Fields;
+use super::{files, rope_file};
+
+/// Upper bounds of the sizes: several times the largest Llama, and so small that no product of
+/// the few that are ever multiplied overflows.
+const MAX_WIDTH: usize = 1 << 20;
+const MAX_LAYERS: usize = 1 << 10;
+const MAX_HEADS: usize = 1 << 12;
+const MAX_HEAD_DIM: usize = 1 << 10;
+const MAX_VOCAB: usize = 1 << 24;
+const MAX_CONTEXT: usize = 1 << 28;
+// A weight's bytes fit in a usize; positions fit in a u32.
+const _: () = assert!((MAX_HEADS * MAX_HEAD_DIM).checked_mul(4 * MAX_WIDTH).is_some());
+const _: () = assert!(MAX_VOCAB.checked_mul(4 * MAX_WIDTH).is_some());
+const _: () = assert!(MAX_CONTEXT <= u32::MAX as usize);
+
+/// RMSNorm's epsilon where a config does not say, as in transformers.
+const DEFAULT_RMS_NORM_EPS: f64 = 1e-6;
+/// The window of a Mistral whose config does not have the key at all, as in transformers.
+const DEFAULT_MISTRAL_WINDOW: usize = 4096;
+
+impl ModelConfig {
+    /// Reads `config.json` in `folder`, and merges `generation_config.json`'s end-of-sequence
+    /// tokens where that file exists.
+    pub fn load(folder: &Path) -> Result<Self, LoadError> {
+        let file = folder.join("config.json");
+        let mut config = Self::from_json(&file, &files::read_json(&file)?)?;
+        let file = folder.join("generation_config.json");
+        if let Some(bytes) = files::read_json_if_present(&file)? {
+            config.add_eos_tokens(&Fields::parse(&file, &bytes)?)?;
+        }
+        Ok(config)
+    }
+
+    /// Reads the content of a `config.json`; `file` is its name for messages.
+    pub fn from_json(file: &Path, bytes: &[u8]) -> Result<Self, LoadError> {
+        let fields = Fields::parse(file, bytes)?;
+        let architecture = architecture(&fields)?;
+        refuse_unsupported(&fields)?;
+        let num_layers = fields.size("num_hidden_layers", MAX_LAYERS)?;
+        let vocab_size = fields.size("vocab_size", MAX_VOCAB)?;
+        let max_context = fields.size("max_position_embeddings", MAX_CONTEXT)?;
+        let hidden_size = fields.size("hidden_size", MAX_WIDTH)?;
+        let num_heads = fields.size("num_attention_heads", MAX_HEADS)?;
+        let mut config = ModelConfig {
+            architecture,
+            hidden_size,
+            intermediate_size: fields.size("intermediate_size", MAX_WIDTH)?,
+            num_layers,
+            num_heads,
+            num_kv_heads: num_kv_heads(&fields, num_heads)?,
+            head_dim: head_dim(&fields, hidden_size, num_heads)?,
+            vocab_size,
+            max_context,
+            rms_norm_eps: rms_norm_eps(&fields)?,
+            rope: rope_file::read(&fields, max_context)?,
+            windows: windows(&fields, architecture, num_layers)?,
+            tie_word_embeddings: fields.flag("tie_word_embeddings")?,
+            bos_token: fields.tokens("bos_token_id", vocab_size)?.first().copied(),
+            eos_tokens: Vec::new(),
+        };
+        config.add_eos_tokens(&fields)?;
+        Ok(config)
+    }
+
+    fn add_eos_tokens(&mut self, fields: &Fields) -> Result<(), LoadError> {
+        for token in fields.tokens("eos_token_id", self.vocab_size)? {
+            if !self.eos_tokens.contains(&token) {
+                self.eos_tokens.push(token);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The family, by `architectures`, or by `model_type` where that is absent.
+fn architecture(fields: &Fields) -> Result<Architecture, LoadError> {
+    let listed = fields.get("architectures");
+    let (key, name) = match listed {
+        Some(list) => ("architectures", list.get(0).and_then(Value::as_str)),
+        None => ("model_type", fields.text("model_type")?),
+    };
+    match name {
+        Some("LlamaForCausalLM" | "llama") => Ok(Architecture::Llama),
+        Some("MistralForCausalLM" | "mistral") => Ok(Architecture::Mistral),
+        Some("MinistralForCausalLM" | "ministral") => Ok(Architecture::Ministral),
+        _ => Err(fields.refuse(
+            key,
+            "LlamaForCausalLM (Llama 2, 3, 3.1, 3.2, Vicuna), MistralForCausalLM or MinistralForCausalLM",
+            "choose a model of one of these families",
+        )),
+    }
+}
+
+/// Refuses what would load but compute something else than the model meant.
+fn refuse_unsupported(fields: &Fields) -> Result<(), LoadError> {
+    for key in ["attention_bias", "mlp_bias"] {
+        if fields.flag(key)? {
+            return Err(fields.refuse(key, "false", "choose a model without bias vectors"));
+        }
+    }
+    if fields.get("quantization_config").is_some() {
+        let remedy = "choose the unquantized checkpoint of the model";
+        return Err(fields.refuse("quantization_config", "bf16, f16 or f32 weights", remedy));
+    }
+    if !matches!(fields.text("hidden_act")?, None | Some("silu")) {
+        return Err(fields.refuse("hidden_act", "\"silu\"", "choose a model with SwiGLU layers"));
+    }
+    Ok(())
+}
+
+fn num_kv_heads(fields: &Fields, num_heads: usize) -> Result<usize, LoadError> {
+    let key = "num_key_value_heads";
+    let num_kv_heads = fields.optional_size(key, num_heads)?.unwrap_or(num_heads);
+    if !num_heads.is_multiple_of(num_kv_heads) {
+        let expected = format!("a divisor of num_attention_heads ({num_heads})");
+        return Err(fields.refuse(key, &expected, "check that this is the model's config.json"));
+    }
+    Ok(num_kv_heads)
+}
+
+/// Rotary embedding turns pairs, hence an even width.
+fn head_dim(fields: &Fields, hidden_size: usize, num_heads: usize) -> Result<usize, LoadError> {
+    let remedy = "check that this is the model's config.json";
+    if let Some(head_dim) = fields.optional_size("head_dim", MAX_HEAD_DIM)? {
+        let odd = || fields.refuse("head_dim", "an even number", remedy);
+        return if head_dim.is_multiple_of(2) { Ok(head_dim) } else { Err(odd()) };
+    }
+    let head_dim = hidden_size / num_heads;
+    let divides = hidden_size.is_multiple_of(num_heads);
+    if !divides || !head_dim.is_multiple_of(2) || head_dim > MAX_HEAD_DIM {
+        let expected = format!(
+            "num_attention_heads ({num_heads}) times an even head_dim up to {MAX_HEAD_DIM}"
+        );
+        return Err(fields.refuse("hidden_size", &expected, "add head_dim if the model has one"));
+    }
+    Ok(head_dim)
+}
+
+fn rms_norm_eps(fields: &Fields) -> Result<f32, LoadError> {
+    let eps = fields.optional_positive("rms_norm_eps")?.unwrap_or(DEFAULT_RMS_NORM_EPS) as f32;
+    // A value that is 0 or infinite in f32 divides by zero or erases every activation.
+    if eps > 0.0 && eps < 1.0 {
+        return Ok(eps);
+    }
+    Err(fields.refuse("rms_norm_eps", "a number between 0 and 1", "correct the value"))
+}
+
+/// The sliding window of each layer: `[num_layers]`.
+fn windows(
+    fields: &Fields,
+    architecture: Architecture,
+    num_layers: usize,
+) -> Result<Vec<Option<usize>>, LoadError> {
+    let key = "sliding_window";
+    let window = match architecture {
+        Architecture::Llama => None,
+        _ if fields.keys().all(|present| present != key) => Some(DEFAULT_MISTRAL_WINDOW),
+        _ => fields.optional_size(key, MAX_CONTEXT)?,
+    };
+    let key = "layer_types";
+    let types = match fields.get(key) {
+        // Transformers' Mistral ignores the key, and so do the weights trained with it.
+        Some(types) if architecture == Architecture::Ministral => types,
+        _ => return Ok(vec![window; num_layers]),
+    };
+    let of_type = |name: &Value| match name.as_str() {
+        Some("full_attention") => Some(None),
+        Some("sliding_attention") => window.map(Some),
+        _ => None,
+    };
+    let windows = types.as_array().filter(|types| types.len() == num_layers);
+    windows.and_then(|types| types.iter().map(of_type).collect()).ok_or_else(|| {
+        let expected = format!(
+            "{num_layers} times \"full_attention\", or \"sliding_attention\" with a sliding_window"
+        );
+        fields.refuse(key, &expected, "choose a model with these attention types only")
+    })
+}

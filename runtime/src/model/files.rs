@@ -1,0 +1,121 @@
+//! Where the files of a model lie.
+
+use std::fs::{self, File};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use super::error::LoadError;
+use super::weights::Storage;
+
+/// Largest JSON file read, bytes. The index of a 400 B model is under 1 MiB.
+const MAX_JSON_BYTES: u64 = 64 << 20;
+
+/// The file(s) that hold the weights.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WeightFiles {
+    /// One safetensors file.
+    Single(PathBuf),
+    /// An index that says which of several files holds which tensor.
+    Sharded(PathBuf),
+}
+
+/// The folder of the model that `path` names: `path` itself, or where the file `path` lies.
+pub fn model_folder(path: &Path) -> PathBuf {
+    match path.parent() {
+        _ if path.is_dir() => path.to_path_buf(),
+        Some(parent) if !parent.as_os_str().is_empty() => parent.to_path_buf(),
+        _ => PathBuf::from("."),
+    }
+}
+
+/// Finds the weights of the model that `path` names: a safetensors file, or a folder of one.
+pub fn find_weights(path: &Path) -> Result<WeightFiles, LoadError> {
+    if path.is_dir() {
+        return find_in_folder(path);
+    }
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    if name.ends_with(".safetensors.index.json") {
+        return Ok(WeightFiles::Sharded(path.to_path_buf()));
+    }
+    if path.extension().is_some_and(|extension| extension == "safetensors") {
+        return Ok(WeightFiles::Single(path.to_path_buf()));
+    }
+    let found = if path.exists() { "a file of another kind" } else { "nothing" };
+    Err(LoadError::new(
+        path,
+        "model path",
+        "a .safetensors file or a folder with model.safetensors",
+        found,
+        "pass the folder a Hugging Face model was downloaded to",
+    ))
+}
+
+fn find_in_folder(folder: &Path) -> Result<WeightFiles, LoadError> {
+    let single = folder.join("model.safetensors");
+    if single.is_file() {
+        return Ok(WeightFiles::Single(single));
+    }
+    let index = folder.join("model.safetensors.index.json");
+    if index.is_file() {
+        return Ok(WeightFiles::Sharded(index));
+    }
+    Err(LoadError::new(
+        folder,
+        "weights",
+        "model.safetensors or model.safetensors.index.json",
+        "neither",
+        "pass the .safetensors file by name, or convert the weights to safetensors",
+    ))
+}
+
+/// Maps `file` into memory, read-only.
+pub(super) fn map(file: &Path) -> Result<Storage, LoadError> {
+    let opened = open(file)?;
+    // SAFETY: the map is read-only and private to this process, which never writes model files.
+    // The one hazard left is another process that shortens or rewrites the file while it is
+    // served: that is outside our control, as for every program that maps its input, and the
+    // guides say so.
+    let map = unsafe { memmap2::Mmap::map(&opened) };
+    match map {
+        Ok(map) => Ok(std::sync::Arc::new(map)),
+        Err(error) => Err(unreadable(file, error)),
+    }
+}
+
+/// Reads a JSON file whole; `None` if there is no such file.
+pub(crate) fn read_json_if_present(file: &Path) -> Result<Option<Vec<u8>>, LoadError> {
+    if fs::exists(file).unwrap_or(true) { read_json(file).map(Some) } else { Ok(None) }
+}
+
+/// Reads a JSON file whole.
+pub(crate) fn read_json(file: &Path) -> Result<Vec<u8>, LoadError> {
+    let mut bytes = Vec::new();
+    let mut limited = open(file)?.take(MAX_JSON_BYTES + 1);
+    limited.read_to_end(&mut bytes).map_err(|error| unreadable(file, error))?;
+    if bytes.len() as u64 > MAX_JSON_BYTES {
+        let expected = format!("at most {MAX_JSON_BYTES} bytes");
+        let remedy = "check that the file is what its name says";
+        return Err(LoadError::new(file, "file size", expected, "more", remedy));
+    }
+    Ok(bytes)
+}
+
+/// Opens a regular file; a pipe or a device would block or have no end.
+fn open(file: &Path) -> Result<File, LoadError> {
+    let regular = fs::metadata(file).map_err(|error| unreadable(file, error))?.is_file();
+    if !regular {
+        let remedy = "pass the file itself";
+        return Err(LoadError::new(file, "file", "a regular file", "another kind", remedy));
+    }
+    File::open(file).map_err(|error| unreadable(file, error))
+}
+
+fn unreadable(file: &Path, error: std::io::Error) -> LoadError {
+    LoadError::new(
+        file,
+        "file",
+        "a readable file",
+        error.to_string(),
+        "a model folder needs config.json, tokenizer.json and its .safetensors file(s)",
+    )
+}

@@ -1,0 +1,73 @@
+//! Loading a model: its configuration, then each weight by its Hugging Face name.
+
+use std::path::Path;
+
+use super::archive::Archive;
+use super::error::LoadError;
+use super::files;
+use super::{LayerWeights, Model, ModelConfig, Weights};
+
+impl Model {
+    /// Loads the model at `path`: a `.safetensors` file with `config.json` beside it, or a folder
+    /// (one `model.safetensors`, or shards with their index). Weights are mapped, not copied.
+    pub fn load(path: &Path) -> Result<Model, LoadError> {
+        let weight_files = files::find_weights(path)?;
+        let config = ModelConfig::load(&files::model_folder(path))?;
+        Self::from_archive(config, Archive::open(&weight_files)?)
+    }
+
+    /// Builds the model of `config` from the tensors of `archive`.
+    pub fn from_archive(config: ModelConfig, mut archive: Archive) -> Result<Model, LoadError> {
+        let (vocab, hidden) = (config.vocab_size, config.hidden_size);
+        let embed = archive.matrix("model.embed_tokens.weight", vocab, hidden)?;
+        let layers = (0..config.num_layers).map(|index| load_layer(&config, &mut archive, index));
+        let layers = layers.collect::<Result<_, _>>()?;
+        let norm = archive.vector("model.norm.weight", hidden)?;
+        // Some tied checkpoints still carry a copy of the table; the flag decides.
+        let lm_head = match config.tie_word_embeddings {
+            true => embed.clone(),
+            false => archive.matrix("lm_head.weight", vocab, hidden)?,
+        };
+        refuse_rest(&archive)?;
+        Ok(Model { config, weights: Weights { embed, layers, norm, lm_head } })
+    }
+}
+
+fn load_layer(
+    config: &ModelConfig,
+    archive: &mut Archive,
+    index: usize,
+) -> Result<LayerWeights, LoadError> {
+    let name = |part: &str| format!("model.layers.{index}.{part}.weight");
+    let (hidden, inner) = (config.hidden_size, config.intermediate_size);
+    let (q, kv) = (config.q_size(), config.kv_size());
+    Ok(LayerWeights {
+        attention_norm: archive.vector(&name("input_layernorm"), hidden)?,
+        q: archive.matrix(&name("self_attn.q_proj"), q, hidden)?,
+        k: archive.matrix(&name("self_attn.k_proj"), kv, hidden)?,
+        v: archive.matrix(&name("self_attn.v_proj"), kv, hidden)?,
+        o: archive.matrix(&name("self_attn.o_proj"), hidden, q)?,
+        mlp_norm: archive.vector(&name("post_attention_layernorm"), hidden)?,
+        gate: archive.matrix(&name("mlp.gate_proj"), inner, hidden)?,
+        up: archive.matrix(&name("mlp.up_proj"), inner, hidden)?,
+        down: archive.matrix(&name("mlp.down_proj"), hidden, inner)?,
+    })
+}
+
+/// Refuses weights of the blocks that the forward pass would leave unused: a bias, a norm of the
+/// queries or a layer too many belongs to a model that computes something else.
+fn refuse_rest(archive: &Archive) -> Result<(), LoadError> {
+    // Old checkpoints store the rotary frequencies, which the configuration determines.
+    let unused =
+        |name: &&str| name.starts_with("model.layers.") && !name.ends_with(".rotary_emb.inv_freq");
+    match archive.rest().into_iter().find(unused) {
+        None => Ok(()),
+        Some(name) => Err(LoadError::new(
+            archive.file(),
+            name,
+            "only the weights that config.json describes",
+            "this tensor as well",
+            "check that config.json belongs to this file and that the family is supported",
+        )),
+    }
+}

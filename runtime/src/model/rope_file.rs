@@ -1,0 +1,68 @@
+//! Reading the rotary embedding's part of `config.json`.
+
+use super::config::{RopeConfig, RopeScaling};
+use super::error::LoadError;
+use super::fields::Fields;
+
+/// The frequencies' base where a config does not say, as in transformers.
+const DEFAULT_THETA: f64 = 10_000.0;
+
+/// Reads the rotary embedding in its three spellings: `rope_theta` alone, with `rope_scaling`
+/// (whose kind is under `type` or `rope_type`), or all of it inside `rope_parameters`.
+pub(super) fn read(fields: &Fields, max_context: usize) -> Result<RopeConfig, LoadError> {
+    let outer_theta = fields.optional_positive("rope_theta")?;
+    refuse_partial(fields)?;
+    let inner = match fields.object("rope_scaling", "rope_scaling.")? {
+        None => fields.object("rope_parameters", "rope_parameters.")?,
+        some => some,
+    };
+    let Some(inner) = inner else {
+        let theta = outer_theta.unwrap_or(DEFAULT_THETA);
+        return Ok(RopeConfig { theta, scaling: RopeScaling::None });
+    };
+    refuse_partial(&inner)?;
+    let theta = inner.optional_positive("rope_theta")?.or(outer_theta).unwrap_or(DEFAULT_THETA);
+    let outer_original = fields.optional_positive("original_max_position_embeddings")?;
+    let original = outer_original.unwrap_or(max_context as f64);
+    Ok(RopeConfig { theta, scaling: read_scaling(&inner, original)? })
+}
+
+/// A head of which only a part is turned is another model than ours.
+fn refuse_partial(fields: &Fields) -> Result<(), LoadError> {
+    let key = "partial_rotary_factor";
+    match fields.optional_positive(key)? {
+        None | Some(1.0) => Ok(()),
+        Some(_) => Err(fields.refuse(key, "1.0 or no such key", "choose a Llama-family model")),
+    }
+}
+
+/// `original` is the trained context, tokens, where `fields` does not say.
+fn read_scaling(fields: &Fields, original: f64) -> Result<RopeScaling, LoadError> {
+    let key = if fields.get("rope_type").is_some() { "rope_type" } else { "type" };
+    match fields.text(key)? {
+        Some("default") => Ok(RopeScaling::None),
+        // Without a kind there is nothing to scale, unless other keys show that one was meant.
+        None if fields.keys().all(|key| key == "rope_theta" || fields.get(key).is_none()) => {
+            Ok(RopeScaling::None)
+        }
+        Some("linear") => Ok(RopeScaling::Linear { factor: fields.positive("factor")? }),
+        Some("llama3") => read_llama3(fields, original),
+        _ => {
+            let expected = "\"default\", \"linear\" or \"llama3\"";
+            Err(fields.refuse(key, expected, "choose a model with one of these"))
+        }
+    }
+}
+
+fn read_llama3(fields: &Fields, original: f64) -> Result<RopeScaling, LoadError> {
+    let low_freq_factor = fields.positive("low_freq_factor")?;
+    let high_freq_factor = fields.positive("high_freq_factor")?;
+    if high_freq_factor <= low_freq_factor {
+        let expected = format!("more than low_freq_factor ({low_freq_factor})");
+        return Err(fields.refuse("high_freq_factor", &expected, "correct the value"));
+    }
+    let key = "original_max_position_embeddings";
+    let original_context = fields.optional_positive(key)?.unwrap_or(original);
+    let factor = fields.positive("factor")?;
+    Ok(RopeScaling::Llama3 { factor, low_freq_factor, high_freq_factor, original_context })
+}

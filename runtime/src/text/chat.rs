@@ -1,0 +1,199 @@
+//! Conversations to text, by the model's own chat template.
+
+use std::fmt;
+use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use minijinja::syntax::SyntaxConfig;
+use minijinja::value::{Kwargs, Serde};
+use minijinja::{Environment, Error, ErrorKind, Value, context};
+use serde::{Deserialize, Serialize};
+
+use super::calendar::format_utc;
+use super::python_json;
+use super::tokenizer::{EncodeError, Tokenizer};
+use crate::model::LoadError;
+use crate::model::fields::Fields;
+use crate::model::files::{model_folder, read_json_if_present};
+
+/// The template's name within its environment.
+const NAME: &str = "chat_template";
+
+/// One turn of a conversation.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChatMessage {
+    /// Who speaks: `system`, `user` or `assistant`.
+    pub role: String,
+    /// What is said.
+    pub content: String,
+}
+
+/// Why a conversation has no text.
+#[derive(Debug)]
+pub enum ChatError {
+    /// The model was not trained on conversations, or its files do not say how.
+    NoTemplate,
+    /// The template refused the conversation, or failed.
+    Render(String),
+    /// The rendered text has no tokens.
+    Encode(EncodeError),
+}
+
+impl fmt::Display for ChatError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ChatError::NoTemplate => f.write_str(
+                "the model has no chat template: send a plain prompt to /v1/completions instead",
+            ),
+            ChatError::Render(reason) => write!(f, "the chat template failed: {reason}"),
+            ChatError::Encode(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for ChatError {}
+
+/// A model's chat template; a model without one refuses each conversation.
+pub struct ChatTemplate {
+    /// `None` where the model has no template.
+    environment: Option<Environment<'static>>,
+    /// Spelling of the beginning-of-sequence token; empty where there is none.
+    bos_token: String,
+    /// Spelling of the end-of-sequence token; empty where there is none.
+    eos_token: String,
+}
+
+impl ChatTemplate {
+    /// Loads the template of the model at `path` (the folder, or a file in it): the file
+    /// `chat_template.jinja`, else the key `chat_template` of `tokenizer_config.json`.
+    pub fn load(path: &Path) -> Result<Self, LoadError> {
+        let folder = model_folder(path);
+        let config_file = folder.join("tokenizer_config.json");
+        let config = read_json_if_present(&config_file)?.unwrap_or_else(|| b"{}".to_vec());
+        let fields = Fields::parse(&config_file, &config)?;
+        let jinja_file = folder.join("chat_template.jinja");
+        let (file, source) = match read_json_if_present(&jinja_file)? {
+            Some(bytes) => (&jinja_file, Some(String::from_utf8_lossy(&bytes).into_owned())),
+            None => (&config_file, template_of(&fields)?),
+        };
+        let (bos_token, eos_token) = (token(&fields, "bos_token")?, token(&fields, "eos_token")?);
+        Self::new(source, bos_token, eos_token).map_err(|error| {
+            let expected = "a Jinja template";
+            let remedy = "correct it, or remove it and use /v1/completions";
+            LoadError::new(file, NAME, expected, error.to_string(), remedy)
+        })
+    }
+
+    /// A template from its source; `None` refuses each conversation.
+    pub fn new(
+        source: Option<String>,
+        bos_token: String,
+        eos_token: String,
+    ) -> Result<Self, ChatError> {
+        let environment = source.map(environment).transpose().map_err(render_error)?;
+        Ok(ChatTemplate { environment, bos_token, eos_token })
+    }
+
+    /// Whether there is a template.
+    pub fn is_present(&self) -> bool {
+        self.environment.is_some()
+    }
+
+    /// The text of a conversation; `add_generation_prompt` opens the assistant's next turn.
+    pub fn render(
+        &self,
+        messages: &[ChatMessage],
+        add_generation_prompt: bool,
+    ) -> Result<String, ChatError> {
+        let environment = self.environment.as_ref().ok_or(ChatError::NoTemplate)?;
+        let template = environment.get_template(NAME).map_err(render_error)?;
+        let text = template.render(context! {
+            messages => Serde(messages),
+            add_generation_prompt,
+            bos_token => self.bos_token.as_str(),
+            eos_token => self.eos_token.as_str(),
+            tools => (),
+            documents => (),
+        });
+        text.map_err(render_error)
+    }
+
+    /// The token ids of a conversation. The template writes the beginning-of-sequence token where
+    /// the model wants one, so the tokenizer must not add a second.
+    pub fn encode(
+        &self,
+        tokenizer: &Tokenizer,
+        messages: &[ChatMessage],
+        add_generation_prompt: bool,
+    ) -> Result<Vec<u32>, ChatError> {
+        let text = self.render(messages, add_generation_prompt)?;
+        tokenizer.encode(&text, false).map_err(ChatError::Encode)
+    }
+}
+
+/// The template in `tokenizer_config.json`: a string, or a list of named ones, of which the one
+/// for conversations is `default`.
+fn template_of(fields: &Fields) -> Result<Option<String>, LoadError> {
+    let Some(value) = fields.get(NAME) else { return Ok(None) };
+    let is_default = |entry: &&serde_json::Value| {
+        entry.get("name").and_then(serde_json::Value::as_str) == Some("default")
+    };
+    let source = match value.as_array() {
+        None => Some(value),
+        Some(named) => named.iter().find(is_default).and_then(|entry| entry.get("template")),
+    };
+    let source = source.and_then(serde_json::Value::as_str);
+    source.map(|source| Some(source.to_string())).ok_or_else(|| {
+        let expected = "a template or a list of templates with one named \"default\"";
+        fields.refuse(NAME, expected, "put the template into chat_template.jinja")
+    })
+}
+
+/// The spelling of a special token: a string, or an object that has it as its `content`.
+fn token(fields: &Fields, key: &str) -> Result<String, LoadError> {
+    let Some(value) = fields.get(key) else { return Ok(String::new()) };
+    let spelling = value.get("content").unwrap_or(value).as_str();
+    spelling.map(str::to_string).ok_or_else(|| {
+        let expected = "a string or an object with the key content";
+        fields.refuse(key, expected, "download the file again")
+    })
+}
+
+/// A Jinja environment that behaves as transformers' does for chat templates.
+fn environment(source: String) -> Result<Environment<'static>, Error> {
+    let mut environment = Environment::new();
+    let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build()?;
+    environment.set_syntax(syntax);
+    environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
+    environment.add_function("raise_exception", raise_exception);
+    environment.add_function("strftime_now", strftime_now);
+    environment.add_filter("tojson", tojson);
+    environment.add_template_owned(NAME, source)?;
+    Ok(environment)
+}
+
+fn raise_exception(message: String) -> Result<Value, Error> {
+    Err(Error::new(ErrorKind::InvalidOperation, message))
+}
+
+/// The date, in UTC: a server's answers should not depend on where it stands.
+fn strftime_now(format: &str) -> String {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    format_utc(now.map_or(0, |since| since.as_secs()), format)
+}
+
+/// Without minijinja's escaping of `<`, `>` and `&`, which is for web pages.
+fn tojson(value: Value, options: Kwargs) -> Result<Value, Error> {
+    let json = python_json::dumps(&value, options.get("indent")?);
+    let json = json.map_err(|error| Error::new(ErrorKind::BadSerialization, error.to_string()))?;
+    Ok(Value::from_safe_string(json))
+}
+
+/// The template's complaint alone where it raised one, else the engine's description.
+fn render_error(error: Error) -> ChatError {
+    let reason = match (error.kind(), error.detail()) {
+        (ErrorKind::InvalidOperation, Some(detail)) => detail.to_string(),
+        _ => error.to_string(),
+    };
+    ChatError::Render(reason)
+}

@@ -1,0 +1,107 @@
+//! The model's tokenizer: text to token ids and back.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::path::Path;
+
+use crate::model::LoadError;
+use crate::model::files::model_folder;
+
+/// A tokenizer read from a Hugging Face `tokenizer.json`.
+pub struct Tokenizer {
+    inner: tokenizers::Tokenizer,
+    /// Ids of the special tokens: markers such as end-of-sequence, never part of the text.
+    special: HashSet<u32>,
+}
+
+/// A text that the tokenizer's rules have no tokens for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EncodeError(String);
+
+impl fmt::Display for EncodeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the text cannot be tokenized: {}", self.0)
+    }
+}
+
+impl std::error::Error for EncodeError {}
+
+impl Tokenizer {
+    /// Loads the `tokenizer.json` of the model at `path` (the folder, or a file in it), whose
+    /// embedding table has `vocab_size` rows.
+    pub fn load(path: &Path, vocab_size: usize) -> Result<Self, LoadError> {
+        let file = model_folder(path).join("tokenizer.json");
+        if !file.is_file() {
+            return Err(LoadError::new(
+                &file,
+                "tokenizer",
+                "a tokenizer.json beside the weights",
+                "no such file",
+                "download it with the model, convert tokenizer.model with transformers, or pass token ids",
+            ));
+        }
+        let inner = tokenizers::Tokenizer::from_file(&file).map_err(|error| {
+            let expected = "a Hugging Face fast tokenizer";
+            LoadError::new(&file, "content", expected, error.to_string(), "download it again")
+        })?;
+        let tokenizer = Self::new(inner);
+        match tokenizer.largest_id() {
+            Some(largest) if largest as usize >= vocab_size => Err(LoadError::new(
+                &file,
+                "vocab",
+                format!("ids below the model's vocab_size {vocab_size}"),
+                format!("id {largest}"),
+                "take tokenizer.json and the weights from the same model",
+            )),
+            _ => Ok(tokenizer),
+        }
+    }
+
+    fn new(mut inner: tokenizers::Tokenizer) -> Self {
+        // Left over from training; they would cut or fill every prompt.
+        inner.with_padding(None);
+        // Only a truncation that is set can be refused.
+        let _ = inner.with_truncation(None);
+        let added = inner.get_added_tokens_decoder();
+        let special = added.iter().filter(|(_, token)| token.special).map(|(&id, _)| id).collect();
+        Tokenizer { inner, special }
+    }
+
+    /// The ids of `text`. `add_special` adds what the tokenizer puts around a text by itself,
+    /// usually the beginning-of-sequence token: true for a plain prompt, false for a rendered
+    /// chat, whose template has written it already.
+    pub fn encode(&self, text: &str, add_special: bool) -> Result<Vec<u32>, EncodeError> {
+        let encoding = self.inner.encode_fast(text, add_special);
+        let encoding = encoding.map_err(|error| EncodeError(error.to_string()))?;
+        Ok(encoding.get_ids().to_vec())
+    }
+
+    /// The text of `ids`, special tokens left out if `skip_special`. Ids outside the vocabulary
+    /// have no text. A character whose bytes are only partly there decodes to U+FFFD.
+    pub fn decode(&self, ids: &[u32], skip_special: bool) -> String {
+        // A decoder fails on malformed rules only; then the tokens' own spelling is the best left.
+        self.inner.decode(ids, skip_special).unwrap_or_else(|_| {
+            let token = |&id: &u32| self.inner.id_to_token(id);
+            ids.iter().filter_map(token).collect()
+        })
+    }
+
+    /// Whether `id` is a special token.
+    pub fn is_special(&self, id: u32) -> bool {
+        self.special.contains(&id)
+    }
+
+    /// The id whose spelling in the vocabulary is exactly `token`.
+    pub fn token_id(&self, token: &str) -> Option<u32> {
+        self.inner.token_to_id(token)
+    }
+
+    /// The spelling of `id` in the vocabulary: not text, a byte-level `Ġthe` stands for ` the`.
+    pub fn token(&self, id: u32) -> Option<String> {
+        self.inner.id_to_token(id)
+    }
+
+    fn largest_id(&self) -> Option<u32> {
+        self.inner.get_vocab(true).into_values().max()
+    }
+}
