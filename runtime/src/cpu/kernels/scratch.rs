@@ -24,16 +24,16 @@ pub(crate) struct AttentionScratch {
 
 impl AttentionScratch {
     /// Memory for `queries` queries of `head_dim`.
-    pub(crate) fn new(queries: usize, head_dim: usize) -> Self {
+    pub(crate) fn new(queries: usize, head_dim: usize) -> Result<Self, String> {
         let head_stride = head_dim.next_multiple_of(2 * MAX_LANES);
-        AttentionScratch {
+        Ok(AttentionScratch {
             head_stride,
-            queries: Aligned::zeroed(queries * head_stride),
-            out: Aligned::zeroed(queries * head_stride),
-            scores: Aligned::zeroed(queries * BLOCK_TOKENS),
+            queries: Aligned::zeroed(queries * head_stride)?,
+            out: Aligned::zeroed(queries * head_stride)?,
+            scores: Aligned::zeroed(queries * BLOCK_TOKENS)?,
             max: vec![0.0; queries],
             sum: vec![0.0; queries],
             decay: vec![0.0; queries],
-        }
+        })
     }
 }

@@ -170,7 +170,7 @@ fn check_attention(kernels: &Kernels, case: Case) {
         kv[place(token, 1)..][..head_dim].copy_from_slice(&pair[head_dim..]);
     }
     let queries = numbers(7, rows * group * head_dim);
-    let mut scratch = AttentionScratch::new(rows * group, head_dim);
+    let mut scratch = AttentionScratch::new(rows * group, head_dim).unwrap();
     let stride = scratch.head_stride;
     for (query, values) in queries.chunks_exact(head_dim).enumerate() {
         scratch.queries[query * stride..][..head_dim].copy_from_slice(values);
