@@ -8,6 +8,7 @@ use clap::{Parser, Subcommand};
 use crate::commands::generate::GenerateArgs;
 use crate::commands::serve::ServeArgs;
 use crate::error::Error;
+use crate::notice::notice;
 use crate::setup::{EngineArgs, ModelArgs};
 
 /// Serves Llama-family models and schedules requests by predicted remaining output length.
@@ -77,7 +78,7 @@ impl Exit {
                 ExitCode::SUCCESS
             }
             Exit::Mistaken(error) => {
-                eprintln!("error: {error}");
+                notice(format_args!("error: {error}"));
                 ExitCode::from(error.code())
             }
         }

@@ -1,10 +1,14 @@
 //! The `trail-rt` command line.
 
+// A program has no outside: `pub` says what a module offers to the others.
+#![allow(unreachable_pub)]
+
 mod answer;
 mod cli;
 mod commands;
 mod error;
 mod locate;
+mod notice;
 mod random;
 mod server;
 mod setup;
@@ -19,7 +23,7 @@ fn main() -> ExitCode {
     match commands::run(cli) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("error: {error}");
+            notice::notice(format_args!("error: {error}"));
             ExitCode::from(error.code())
         }
     }

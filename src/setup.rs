@@ -14,6 +14,7 @@ use trail_runtime::text::{ChatMessage, ChatTemplate, Tokenizer};
 
 use crate::error::Error;
 use crate::locate;
+use crate::notice::notice;
 
 /// Which model, and what predicts for it.
 #[derive(Args, Clone, Debug, Default)]
@@ -193,8 +194,8 @@ impl Setup {
         if self.probe.is_some() {
             return PolicyKind::Trail { c: DEFAULT_C };
         }
-        eprintln!(
-            "warning: no probe beside the model: first come, first served (give one with --probe FILE)"
+        notice(
+            "warning: no probe beside the model: first come, first served (give one with --probe FILE)",
         );
         PolicyKind::Fcfs
     }

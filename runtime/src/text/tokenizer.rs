@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::fmt;
 use std::path::Path;
 
+use super::stream::Decode;
 use crate::model::LoadError;
 use crate::model::files::model_folder;
 
@@ -103,5 +104,16 @@ impl Tokenizer {
 
     fn largest_id(&self) -> Option<u32> {
         self.inner.get_vocab(true).into_values().max()
+    }
+}
+
+/// An answer's text has no special tokens.
+impl Decode for Tokenizer {
+    fn decode(&self, ids: &[u32]) -> String {
+        Tokenizer::decode(self, ids, true)
+    }
+
+    fn is_special(&self, id: u32) -> bool {
+        Tokenizer::is_special(self, id)
     }
 }
