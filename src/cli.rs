@@ -5,10 +5,12 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+use crate::commands::bench::BenchArgs;
 use crate::commands::demo::DemoArgs;
 use crate::commands::generate::GenerateArgs;
 use crate::commands::serve::ServeArgs;
 use crate::error::Error;
+use crate::notice::notice;
 use crate::setup::{EngineArgs, ModelArgs};
 
 /// Serves Llama-family models and schedules requests by predicted remaining output length.
@@ -40,6 +42,8 @@ pub enum Command {
     Serve(ServeArgs),
     /// Answer one prompt on stdout
     Generate(Box<GenerateArgs>),
+    /// Measure one part against the limit it works under
+    Bench(BenchArgs),
     /// Answer the bundled prompts under several policies, live, then compare them
     Demo(DemoArgs),
     /// Say what this machine has, and what will be used
@@ -80,7 +84,7 @@ impl Exit {
                 ExitCode::SUCCESS
             }
             Exit::Mistaken(error) => {
-                eprintln!("error: {error}");
+                notice(format_args!("error: {error}"));
                 ExitCode::from(error.code())
             }
         }

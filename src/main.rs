@@ -1,13 +1,15 @@
 //! The `trail-rt` command line.
 
-// In a program, `pub` says what a module offers to the others.
+// A program has no outside: `pub` says what a module offers to the others.
 #![allow(unreachable_pub)]
 
+mod allocations;
 mod answer;
 mod cli;
 mod commands;
 mod error;
 mod locate;
+mod notice;
 mod random;
 mod server;
 mod setup;
@@ -22,7 +24,7 @@ fn main() -> ExitCode {
     match commands::run(cli) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("error: {error}");
+            notice::notice(format_args!("error: {error}"));
             ExitCode::from(error.code())
         }
     }

@@ -14,6 +14,7 @@ use trail_runtime::text::{ChatMessage, ChatTemplate, Tokenizer};
 
 use crate::error::Error;
 use crate::locate;
+use crate::notice::notice;
 
 /// Which model, and what predicts for it.
 #[derive(Args, Clone, Debug, Default)]
@@ -90,6 +91,22 @@ fn threads(text: &str) -> Result<usize, String> {
 }
 
 impl EngineArgs {
+    /// Threads of the forward pass.
+    pub fn threads(&self) -> usize {
+        let cores = || std::thread::available_parallelism().map_or(1, usize::from);
+        self.threads.unwrap_or_else(cores)
+    }
+
+    /// The policy that was named; TRAIL if none was.
+    pub fn policy_or_trail(&self) -> PolicyKind {
+        self.with_c(self.policy.unwrap_or(PolicyKind::Trail { c: DEFAULT_C }))
+    }
+
+    /// Instruction set of the CPU kernels.
+    pub fn isa(&self) -> Isa {
+        self.isa
+    }
+
     /// `policy` with the `--c` that was asked for.
     pub fn with_c(&self, policy: PolicyKind) -> PolicyKind {
         match policy {
@@ -176,7 +193,7 @@ impl Setup {
         let (Device::Auto | Device::Cpu) = args.device;
         let engine = Engine::builder()
             .model(self.model.clone())
-            .probe(self.probe.as_ref().map(Probe::open).transpose()?)
+            .probe(self.probe()?)
             .predictor(self.predictor.as_ref().map(Predictor::open).transpose()?)
             .policy(args.with_c(policy))
             .slots(args.slots)
@@ -189,12 +206,17 @@ impl Setup {
         Ok(engine)
     }
 
+    /// The probe, where there is one.
+    pub fn probe(&self) -> Result<Option<Probe>, Error> {
+        Ok(self.probe.as_ref().map(Probe::open).transpose()?)
+    }
+
     fn default_policy(&self) -> PolicyKind {
         if self.probe.is_some() {
             return PolicyKind::Trail { c: DEFAULT_C };
         }
-        eprintln!(
-            "warning: no probe beside the model: first come, first served (give one with --probe FILE)"
+        notice(
+            "warning: no probe beside the model: first come, first served (give one with --probe FILE)",
         );
         PolicyKind::Fcfs
     }

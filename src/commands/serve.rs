@@ -3,8 +3,11 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use clap::Args;
+use serde_json::json;
 
+use super::output::Output;
 use crate::error::Error;
+use crate::notice::notice;
 use crate::server;
 use crate::setup::{EngineArgs, ModelArgs, Setup};
 
@@ -51,13 +54,12 @@ pub fn run(
     let engine = setup.engine(engine)?;
     server::run(setup, engine, args.address(), |at, state| {
         let (model, policy) = (&state.name, state.engine.policy());
-        eprintln!("trail-rt serves {model} under {policy} on http://{at}");
+        notice(format_args!("trail-rt serves {model} under {policy} on http://{at}"));
         if json {
             let url = format!("http://{at}");
-            println!(
-                "{}",
-                serde_json::json!({ "model": model, "policy": policy.name(), "url": url })
-            );
+            let object = json!({ "model": model, "policy": policy.name(), "url": url });
+            return Output::stdout().line(&object.to_string());
         }
+        Ok(())
     })
 }

@@ -77,8 +77,8 @@ impl Choice {
         request.notify = Some(Arc::new(move || notify.notify_one()));
         let eos = &state.engine.model().config.eos_tokens;
         let answer = Answer::new(state.tokenizer.clone(), stops, &request, eos);
-        let watch = state.metrics.watch();
         let handle = Some(state.engine.submit(request)?);
+        let watch = state.metrics.watch();
         let scorer = scored.then(|| Scorer::new(state.tokenizer.clone()));
         let pending = Choice::empty(index, scored);
         Ok(Choice { index, handle, wake, answer, scorer, watch, pending })

@@ -42,7 +42,7 @@ pub fn run(
     setup: Setup,
     engine: Engine,
     address: SocketAddr,
-    listening: impl FnOnce(SocketAddr, &ServerState),
+    listening: impl FnOnce(SocketAddr, &ServerState) -> Result<(), Error>,
 ) -> Result<(), Error> {
     let state = Arc::new(ServerState::new(setup, engine)?);
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -54,7 +54,7 @@ pub fn run(
         let unusable = |error| Error::failed(format!("cannot listen on {address}: {error}"));
         let listener = TcpListener::bind(address).await.map_err(unusable)?;
         let signals = shutdown::Signals::listen()?;
-        listening(listener.local_addr().map_err(unusable)?, &state);
+        listening(listener.local_addr().map_err(unusable)?, &state)?;
         let drain = shutdown::drain_on_signal(signals, state.clone());
         axum::serve(listener, router(state))
             .with_graceful_shutdown(drain)

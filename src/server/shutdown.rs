@@ -6,6 +6,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::state::ServerState;
 use crate::error::Error;
+use crate::notice::notice;
 
 /// SIGTERM and SIGINT.
 pub struct Signals {
@@ -37,10 +38,8 @@ impl Signals {
 pub async fn drain_on_signal(mut signals: Signals, state: Arc<ServerState>) {
     signals.next().await;
     state.drain();
-    eprintln!(
-        "trail-rt finishes {} running requests; a second signal ends it at once",
-        state.engine.live()
-    );
+    let live = state.engine.live();
+    notice(format_args!("trail-rt finishes {live} requests; a second signal ends it at once"));
     tokio::spawn(async move {
         signals.next().await;
         std::process::exit(1);

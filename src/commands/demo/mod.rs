@@ -63,7 +63,12 @@ pub struct DemoArgs {
 }
 
 /// Runs the demonstration.
-pub fn run(model: &ModelArgs, engine: &EngineArgs, args: &DemoArgs, json: bool) -> Result<(), Error> {
+pub fn run(
+    model: &ModelArgs,
+    engine: &EngineArgs,
+    args: &DemoArgs,
+    json: bool,
+) -> Result<(), Error> {
     args.check()?;
     let setup = Setup::load(model)?;
     let mut jobs = jobs(&setup, args)?;
@@ -126,7 +131,8 @@ impl Runner<'_> {
         let (outcomes, makespan_s) = drive(&engine, jobs, self.args.max_tokens, show)?;
         self.display.end();
         let summary = Summary::new(label, &outcomes, makespan_s, engine.stats());
-        let (device, slots, kv_blocks) = (engine.device().to_string(), engine.slots(), engine.kv_blocks());
+        let (device, slots, kv_blocks) =
+            (engine.device().to_string(), engine.slots(), engine.kv_blocks());
         Ok(Run { outcomes, makespan_s, summary, device, slots, kv_blocks })
     }
 }
@@ -221,7 +227,10 @@ fn finish(args: &DemoArgs, report: &Report, curves: &[Curves], json: bool) -> Re
     std::fs::create_dir_all(&args.out)
         .and_then(|()| std::fs::write(&figures, format!("{object:#}\n")))
         .map_err(|error| {
-            Error::failed(format!("cannot write {}: {error}; choose another --out", figures.display()))
+            Error::failed(format!(
+                "cannot write {}: {error}; choose another --out",
+                figures.display()
+            ))
         })?;
     let title = match report.conditions.load {
         Some(load) => format!("{} at {load:.2} x capacity", report.conditions.model),

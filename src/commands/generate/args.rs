@@ -27,19 +27,19 @@ pub struct GenerateArgs {
     #[arg(long, value_name = "N", default_value_t = 256)]
     max_tokens: u32,
     /// 0 takes the most likely token; higher is more varied
-    #[arg(long, value_name = "T", default_value_t = 1.0)]
+    #[arg(long, value_name = "T", default_value_t = 1.0, allow_negative_numbers = true)]
     temperature: f32,
     /// Choose among the K most likely tokens; 0 among all
     #[arg(long, value_name = "K", default_value_t = 0)]
     top_k: u32,
     /// Choose among the most likely tokens that together reach this probability
-    #[arg(long, value_name = "P", default_value_t = 1.0)]
+    #[arg(long, value_name = "P", default_value_t = 1.0, allow_negative_numbers = true)]
     top_p: f32,
     /// Leave out tokens less likely than this share of the most likely one
-    #[arg(long, value_name = "P", default_value_t = 0.0)]
+    #[arg(long, value_name = "P", default_value_t = 0.0, allow_negative_numbers = true)]
     min_p: f32,
     /// Above 1 discourages tokens that were in the prompt or the answer
-    #[arg(long, value_name = "X", default_value_t = 1.0)]
+    #[arg(long, value_name = "X", default_value_t = 1.0, allow_negative_numbers = true)]
     repetition_penalty: f32,
     /// Above 0 discourages tokens that were in the answer
     #[arg(long, value_name = "X", default_value_t = 0.0, allow_negative_numbers = true)]

@@ -1,0 +1,191 @@
+//! The command line: right answers, and one-line refusals.
+
+mod common;
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io::{Read, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use common::{PROGRAM, assert_refused, trail_rt};
+use serde_json::Value;
+
+const DEMO: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/assets/demo");
+
+/// A copy of the demo model that a test may spoil; `name` is the test's own.
+fn copy_of_demo(name: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    fs::create_dir_all(&folder).expect("a folder");
+    for file in ["config.json", "tokenizer.json", "tokenizer_config.json", "model.safetensors"] {
+        fs::copy(Path::new(DEMO).join(file), folder.join(file)).expect("a copy");
+    }
+    folder
+}
+
+fn generate(folder: &Path) -> std::process::Output {
+    trail_rt(&[
+        "--model",
+        folder.to_str().expect("UTF-8"),
+        "generate",
+        "--prompt",
+        "hi",
+        "--max-tokens",
+        "2",
+    ])
+}
+
+fn json(arguments: &[&str]) -> Value {
+    let output = trail_rt(arguments);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).expect("one JSON object")
+}
+
+#[test]
+fn json_and_text_tell_the_same() {
+    let arguments = ["generate", "--prompt", "Count to ten.", "--max-tokens", "20", "--seed", "3"];
+    let text = trail_rt(&arguments);
+    assert!(text.status.success());
+    let object = json(&[&arguments[..], &["--json", "--logprobs", "2"]].concat());
+    let said = object["text"].as_str().expect("text");
+    assert_eq!(String::from_utf8_lossy(&text.stdout).trim_end(), said.trim_end());
+    let count = |name: &str| object[name].as_array().map(Vec::len).expect("an array");
+    assert_eq!((count("logprobs"), count("top_logprobs")), (count("tokens"), count("tokens")));
+    assert!(count("prompt_tokens") > 0 && count("predictions") > 0);
+    assert!(object["predictions"][0]["remaining"].is_number());
+    assert!(["stop", "length"].contains(&object["finish_reason"].as_str().expect("a reason")));
+    assert!(object["timing"]["ttft_s"].is_number());
+}
+
+#[test]
+fn a_prompt_comes_as_text_as_ids_or_from_stdin() {
+    let options = ["--max-tokens", "8", "--seed", "3", "--json"];
+    let text = json(&[&["generate", "--prompt", "Spell house."], &options[..]].concat());
+    let ids = text["prompt_tokens"].as_array().expect("ids").iter().map(Value::to_string);
+    let ids = ids.collect::<Vec<_>>().join(",");
+    let same = json(&[&["generate", "--prompt-ids", &ids], &options[..]].concat());
+    assert_eq!(text["tokens"], same["tokens"]);
+    let raw = json(&[&["generate", "--raw", "--prompt", "Spell house."], &options[..]].concat());
+    assert_ne!(text["prompt_tokens"], raw["prompt_tokens"], "the chat template adds its tokens");
+
+    let mut child = Command::new(PROGRAM)
+        .args(["generate", "--prompt", "-"])
+        .args(options)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("the program starts");
+    child.stdin.take().expect("a pipe").write_all(b"Spell house.").expect("written");
+    let output = child.wait_with_output().expect("it ends");
+    let piped: Value = serde_json::from_slice(&output.stdout).expect("one JSON object");
+    assert_eq!(piped["tokens"], text["tokens"]);
+}
+
+#[test]
+fn a_model_without_tokenizer_still_takes_ids() {
+    let folder = copy_of_demo("no-tokenizer");
+    fs::remove_file(folder.join("tokenizer.json")).expect("removed");
+    assert_refused(&generate(&folder), 1, "tokenizer.json");
+    let path = folder.to_str().expect("UTF-8");
+    let object =
+        json(&["--model", path, "generate", "--prompt-ids", "0,40", "--max-tokens", "3", "--json"]);
+    assert_eq!(object["text"], "");
+    assert!(!object["tokens"].as_array().expect("tokens").is_empty());
+}
+
+#[test]
+fn bad_arguments_are_refused_in_one_line() {
+    let long = "word ".repeat(3000);
+    let cases: [(&[&str], &str); 17] = [
+        (&["generate"], "--prompt"),
+        (&["generate", "--prompt", "hi", "--max-tokens", "0"], "max_tokens is 0"),
+        (&["generate", "--prompt", "hi", "--max-tokens", "100000"], "context"),
+        (&["generate", "--prompt", "hi", "--max-tokens", "99999999999"], "--max-tokens"),
+        (&["generate", "--prompt", &long], "context"),
+        (&["generate", "--prompt-ids", "1,x"], "--prompt-ids"),
+        (&["generate", "--prompt-ids", "5000"], "vocabulary"),
+        (&["generate", "--prompt", "hi", "--prompt-ids", "1"], "cannot be used with"),
+        (&["generate", "--prompt", "hi", "--temperature", "-1"], "temperature must"),
+        (&["generate", "--prompt", "hi", "--top-p", "0"], "top_p"),
+        (&["generate", "--prompt", "hi", "--stop", ""], "stop"),
+        (&["generate", "--prompt", "hi", "--slots", "0"], "slots is 0"),
+        (&["generate", "--prompt", "hi", "--policy", "best"], "policy"),
+        (&["generate", "--prompt", "hi", "--c", "2"], "--c"),
+        (&["--device", "tpu", "doctor"], "--device"),
+        (&["--port", "9", "doctor"], "--port"),
+        (&["fly"], "fly"),
+    ];
+    for (arguments, says) in cases {
+        assert_refused(&trail_rt(arguments), 2, says);
+    }
+}
+
+#[test]
+fn a_prompt_that_is_no_text_is_refused() {
+    let prompt = OsStr::from_bytes(b"caf\xe9");
+    let output = Command::new(PROGRAM).args(["generate", "--prompt"]).arg(prompt).output();
+    assert_refused(&output.expect("the program starts"), 2, "UTF-8");
+}
+
+#[test]
+fn models_that_cannot_be_loaded_are_refused_in_one_line() {
+    assert_refused(&generate(Path::new("/no/such/model")), 1, "/no/such/model");
+
+    let folder = copy_of_demo("truncated");
+    let weights = fs::read(folder.join("model.safetensors")).expect("weights");
+    fs::write(folder.join("model.safetensors"), &weights[..weights.len() / 2]).expect("written");
+    assert_refused(&generate(&folder), 1, "model.safetensors");
+
+    let folder = copy_of_demo("other-shape");
+    let config = fs::read_to_string(folder.join("config.json")).expect("a configuration");
+    let spoiled = config.replace("\"intermediate_size\": 640", "\"intermediate_size\": 648");
+    fs::write(folder.join("config.json"), spoiled).expect("written");
+    assert_refused(&generate(&folder), 1, "mlp");
+
+    let folder = copy_of_demo("other-family");
+    let spoiled =
+        config.replace("LlamaForCausalLM", "MambaForCausalLM").replace("\"llama\"", "\"mamba\"");
+    fs::write(folder.join("config.json"), spoiled).expect("written");
+    assert_refused(&generate(&folder), 1, "config.json");
+}
+
+#[test]
+fn without_a_probe_trail_is_refused_and_the_default_is_fcfs() {
+    let folder = copy_of_demo("no-probe");
+    let path = folder.to_str().expect("UTF-8");
+    let arguments = ["--model", path, "generate", "--prompt", "hi", "--max-tokens", "2"];
+    let output = trail_rt(&arguments);
+    let warning = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success() && warning.starts_with("warning: no probe"), "{warning}");
+    assert_eq!(warning.lines().count(), 1, "{warning}");
+    assert_refused(
+        &trail_rt(&[&arguments[..], &["--policy", "trail"]].concat()),
+        2,
+        "--probe FILE",
+    );
+}
+
+#[test]
+fn a_reader_that_leaves_is_no_error() {
+    let mut child = Command::new(PROGRAM)
+        .args(["generate", "--prompt", "hi", "--max-tokens", "900", "--ignore-eos"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the program starts");
+    let mut reader = child.stdout.take().expect("a pipe");
+    reader.read_exact(&mut [0; 4]).expect("the answer begins");
+    drop(reader);
+    let output = child.wait_with_output().expect("it ends");
+    assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+}
+
+#[test]
+fn the_doctor_reports_in_both_forms() {
+    let report = json(&["doctor", "--json"]);
+    assert!(report["cores"].as_u64().is_some_and(|cores| cores > 0));
+    assert!(report["uses"]["isa"].is_string() && report["demo_model"].is_string());
+    let text = trail_rt(&["doctor"]);
+    assert!(String::from_utf8_lossy(&text.stdout).contains("will be used"));
+}

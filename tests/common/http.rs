@@ -1,0 +1,29 @@
+//! A client of a few lines. HTTP/1.0, so that an answer ends where the connection does.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+/// Longest wait for the next byte: a hang fails the test.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Sends a request; the answer can be read from the connection.
+pub fn send(address: SocketAddr, method: &str, path: &str, body: &str) -> TcpStream {
+    let mut connection = TcpStream::connect(address).expect("the server listens");
+    connection.set_read_timeout(Some(PATIENCE)).expect("a timeout can be set");
+    let length = body.len();
+    let head =
+        format!("{method} {path} HTTP/1.0\r\nHost: {address}\r\nContent-Length: {length}\r\n\r\n");
+    connection.write_all(head.as_bytes()).expect("the head is sent");
+    connection.write_all(body.as_bytes()).expect("the body is sent");
+    connection
+}
+
+/// Reads an answer to its end: status and body.
+pub fn receive(mut connection: TcpStream) -> (u16, String) {
+    let mut answer = String::new();
+    connection.read_to_string(&mut answer).expect("an answer in UTF-8");
+    let (head, body) = answer.split_once("\r\n\r\n").expect("a head and a body");
+    let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
+    (status.expect("a status"), body.to_owned())
+}

@@ -1,0 +1,27 @@
+//! The program under test, as a server and as a command.
+#![allow(dead_code, reason = "each test program uses its part")]
+
+mod http;
+mod server;
+
+pub use server::Server;
+
+use std::process::{Command, Output};
+
+/// The built program.
+pub const PROGRAM: &str = env!("CARGO_BIN_EXE_trail-rt");
+
+/// Runs `trail-rt` with `arguments` to its end.
+pub fn trail_rt(arguments: &[&str]) -> Output {
+    Command::new(PROGRAM).args(arguments).output().expect("the program starts")
+}
+
+/// Asserts that a command failed as every command does: `code`, one line on stderr that contains `says`,
+/// nothing on stdout.
+pub fn assert_refused(output: &Output, code: i32, says: &str) {
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(code), "{errors}");
+    assert_eq!(errors.lines().count(), 1, "{errors}");
+    assert!(errors.starts_with("error: ") && errors.contains(says), "{errors}");
+    assert!(output.stdout.is_empty(), "partial output: {:?}", output.stdout);
+}

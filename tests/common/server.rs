@@ -1,0 +1,115 @@
+//! A server of its own for a test, on a free port.
+
+use std::io::{BufRead, BufReader, Read};
+use std::net::{SocketAddr, TcpStream};
+use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use super::{PROGRAM, http};
+
+/// A running `trail-rt serve` with the demo model; killed when dropped.
+pub struct Server {
+    child: Child,
+    /// Kept open: the server may still have something to say.
+    stderr: BufReader<ChildStderr>,
+    pub address: SocketAddr,
+}
+
+impl Server {
+    /// Starts a server with further `options`; one thread, for tests run side by side.
+    pub fn start(options: &[&str]) -> Self {
+        let mut child = Command::new(PROGRAM)
+            .args(["serve", "--port", "0", "--threads", "1"])
+            .args(options)
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the program starts");
+        let mut stderr = BufReader::new(child.stderr.take().expect("stderr is piped"));
+        let mut said = String::new();
+        while !said.contains("http://") {
+            assert!(stderr.read_line(&mut said).expect("stderr is text") > 0, "no address: {said}");
+        }
+        let address = said.trim().rsplit("http://").next().and_then(|text| text.parse().ok());
+        Server { child, stderr, address: address.expect("an address") }
+    }
+
+    /// Status and body of a GET.
+    pub fn get(&self, path: &str) -> (u16, String) {
+        http::receive(http::send(self.address, "GET", path, ""))
+    }
+
+    /// Status and body of any request.
+    pub fn request(&self, method: &str, path: &str, body: &str) -> (u16, Value) {
+        let (status, body) = http::receive(http::send(self.address, method, path, body));
+        (status, serde_json::from_str(&body).unwrap_or(Value::String(body)))
+    }
+
+    /// The answer to a POST that must succeed.
+    pub fn post(&self, path: &str, body: &Value) -> Value {
+        let (status, answer) = self.request("POST", path, &body.to_string());
+        assert_eq!(status, 200, "{answer}");
+        answer
+    }
+
+    /// Sends a POST and returns without waiting for the answer.
+    pub fn begin(&self, path: &str, body: &Value) -> TcpStream {
+        http::send(self.address, "POST", path, &body.to_string())
+    }
+
+    /// The pieces of a streamed answer, which must end with `[DONE]`.
+    pub fn stream(&self, path: &str, body: &Value) -> Vec<Value> {
+        let mut body = body.clone();
+        body["stream"] = true.into();
+        let (status, text) = http::receive(self.begin(path, &body));
+        assert_eq!(status, 200, "{text}");
+        pieces(&text)
+    }
+
+    /// The value of a metric.
+    pub fn metric(&self, name: &str) -> f64 {
+        let (_, text) = self.get("/metrics");
+        let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        value.and_then(|value| value.parse().ok()).unwrap_or(0.0)
+    }
+
+    /// Waits until a metric has a value.
+    pub fn wait_for(&self, name: &str, value: f64) {
+        let start = Instant::now();
+        while self.metric(name) != value {
+            assert!(start.elapsed() < Duration::from_secs(30), "{name} is {}", self.metric(name));
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Sends SIGTERM.
+    pub fn terminate(&self) {
+        let pid = self.child.id().to_string();
+        let killed = Command::new("kill").args(["-TERM", &pid]).status().expect("kill starts");
+        assert!(killed.success());
+    }
+
+    /// Waits for the process to end; its status and what it had left to say.
+    pub fn end(&mut self) -> (ExitStatus, String) {
+        let mut said = String::new();
+        self.stderr.read_to_string(&mut said).expect("stderr is text");
+        (self.child.wait().expect("the process ends"), said)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The JSON objects of a stream of server-sent events.
+pub fn pieces(text: &str) -> Vec<Value> {
+    let data: Vec<_> = text.lines().filter_map(|line| line.strip_prefix("data: ")).collect();
+    let (last, data) = data.split_last().expect("events");
+    assert_eq!(*last, "[DONE]", "{text}");
+    data.iter().map(|data| serde_json::from_str(data).expect("JSON")).collect()
+}
