@@ -1,6 +1,9 @@
-//! A counter that threads wait on: spinning first, asleep if it takes long.
+//! The door to a parallel region: opened by one thread, entered by those that come in time.
+//!
+//! A worker that is asleep, or whose core the system has given away, is not waited for: the region
+//! closes without it when its work is done. Only who is inside must leave before the region ends.
 
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -13,76 +16,106 @@ const PAUSES: usize = 32;
 /// one that is waited for may need this very core.
 const YIELDS: usize = 8;
 
-/// A counter with waiters.
+/// The state: region number, then these two bits, then the number of threads inside.
+const OPEN: u64 = 1 << 31;
+const STOPPED: u64 = 1 << 30;
+const INSIDE: u64 = STOPPED - 1;
+/// One region.
+const REGION: u64 = 1 << 32;
+
+/// The door.
 ///
-/// No wake-up is lost: a waiter announces itself in `sleepers` before it looks at `value` for the
-/// last time, a writer changes `value` before it looks at `sleepers`, and all four are sequentially
+/// No wake-up is lost: a waiter counts itself in `sleepers` before it looks at `state` for the last
+/// time, a writer changes `state` before it looks at `sleepers`, and all of it is sequentially
 /// consistent.
 #[derive(Default)]
 #[repr(align(128))]
 pub(crate) struct Gate {
-    value: AtomicUsize,
+    state: AtomicU64,
     sleepers: AtomicUsize,
     lock: Mutex<()>,
     changed: Condvar,
 }
 
 impl Gate {
-    /// Sets the counter.
-    pub(crate) fn set(&self, value: usize) {
-        self.value.store(value, SeqCst);
+    /// Opens the next region. Nobody may be inside.
+    pub(crate) fn open(&self) {
+        let state = self.state.load(SeqCst);
+        debug_assert_eq!(state & (OPEN | INSIDE), 0);
+        self.state.store((state & !(REGION - 1)).wrapping_add(REGION) | OPEN, SeqCst);
         self.wake();
     }
 
-    /// Takes one off the counter; wakes the waiters when it reaches zero.
-    pub(crate) fn count_down(&self) {
-        if self.value.fetch_sub(1, SeqCst) == 1 {
+    /// Lets nobody in any more, and waits until those inside have left.
+    pub(crate) fn close(&self) {
+        if self.state.fetch_and(!OPEN, SeqCst) & INSIDE > 0 {
+            self.wait(|state| state & INSIDE == 0);
+        }
+    }
+
+    /// Waits for an open region other than `last`, enters and returns it; `None` once stopped.
+    pub(crate) fn enter(&self, last: u64) -> Option<u64> {
+        loop {
+            let state = self.wait(|state| {
+                state & STOPPED != 0 || (state & OPEN != 0 && state / REGION != last)
+            });
+            if state & STOPPED != 0 {
+                return None;
+            }
+            if self.state.compare_exchange(state, state + 1, SeqCst, SeqCst).is_ok() {
+                return Some(state / REGION);
+            }
+        }
+    }
+
+    /// Leaves the region entered.
+    pub(crate) fn leave(&self) {
+        if self.state.fetch_sub(1, SeqCst) & (OPEN | INSIDE) == 1 {
             self.wake();
         }
     }
 
-    /// Returns the first value seen for which `open` holds.
-    pub(crate) fn wait(&self, open: impl Fn(usize) -> bool) -> usize {
-        self.spin(&open).unwrap_or_else(|| self.sleep(&open))
+    /// Sends away all who wait to enter.
+    pub(crate) fn stop(&self) {
+        self.state.fetch_or(STOPPED, SeqCst);
+        self.wake();
     }
 
-    fn spin(&self, open: impl Fn(usize) -> bool) -> Option<usize> {
-        let look = || Some(self.value.load(SeqCst)).filter(|&value| open(value));
+    /// Returns the first state seen for which `done` holds: spins, then sleeps.
+    fn wait(&self, done: impl Fn(u64) -> bool) -> u64 {
+        let look = || Some(self.state.load(SeqCst)).filter(|&state| done(state));
         let mut start = None;
-        while start.get_or_insert_with(Instant::now).elapsed() < SPIN {
+        loop {
             for _ in 0..PAUSES {
-                if let Some(value) = look() {
-                    return Some(value);
+                if let Some(state) = look() {
+                    return state;
                 }
                 std::hint::spin_loop();
+            }
+            if start.get_or_insert_with(Instant::now).elapsed() > SPIN {
+                break;
             }
         }
         for _ in 0..YIELDS {
             std::thread::yield_now();
-            if let Some(value) = look() {
-                return Some(value);
+            if let Some(state) = look() {
+                return state;
             }
         }
-        None
-    }
-
-    fn sleep(&self, open: impl Fn(usize) -> bool) -> usize {
         let mut guard = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
-        self.sleepers.fetch_add(1, SeqCst);
-        let value = loop {
-            let value = self.value.load(SeqCst);
-            if open(value) {
-                break value;
+        loop {
+            self.sleepers.fetch_add(1, SeqCst);
+            if let Some(state) = look() {
+                return state;
             }
             guard = self.changed.wait(guard).unwrap_or_else(PoisonError::into_inner);
-        };
-        self.sleepers.fetch_sub(1, SeqCst);
-        value
+        }
     }
 
+    /// Wakes all sleepers, once: they count themselves anew if they go back to sleep.
     fn wake(&self) {
-        if self.sleepers.load(SeqCst) > 0 {
-            // A sleeper between its look and its wait holds the lock.
+        if self.sleepers.load(SeqCst) > 0 && self.sleepers.swap(0, SeqCst) > 0 {
+            // A sleeper between its last look and its wait holds the lock.
             drop(self.lock.lock().unwrap_or_else(PoisonError::into_inner));
             self.changed.notify_all();
         }

@@ -223,7 +223,8 @@ impl<'a> Regions<'a> {
     /// Runs what side work is left.
     pub(super) fn drain(&mut self) {
         if let Some(sink) = self.side {
-            self.pool.run(|_| while sink.assist() {});
+            let workers = self.pool.num_workers();
+            self.pool.for_each(workers, || false, |_, _| while sink.assist() {});
         }
     }
 

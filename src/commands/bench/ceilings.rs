@@ -11,8 +11,10 @@ use trail_runtime::cpu::{Isa, Pool};
 
 /// Bytes of one work item of the read: small enough for balance, long enough for the prefetchers.
 const READ_PIECE: usize = 1 << 18;
-/// Fused multiply-adds of each accumulator in one measurement: some tens of milliseconds.
-const FMA_ROUNDS: usize = 10_000_000;
+/// Fused multiply-adds of each accumulator in one work item: about a millisecond.
+const FMA_ROUNDS: usize = 1_000_000;
+/// Work items of a worker, for balance.
+const PIECES: usize = 8;
 /// Independent accumulators: enough to hide the latency of the FMA (4 cycles, two a cycle).
 const ACCUMULATORS: usize = 12;
 
@@ -33,15 +35,23 @@ pub fn read_gb_per_s(pool: &mut Pool, slices: &[&[u8]]) -> f64 {
     slices.iter().map(|slice| slice.len()).sum::<usize>() as f64 / seconds / 1e9
 }
 
-/// GFLOP/s of all threads together in fused multiply-adds of `isa` on registers alone.
-pub fn fma_gflop_per_s(pool: &mut Pool, isa: Isa) -> f64 {
+/// GFLOP/s of all threads together in fused multiply-adds of `isa` on registers alone, over about
+/// `seconds`: as long as what it is held against, lest the system favour one of the two.
+pub fn fma_gflop_per_s(pool: &mut Pool, isa: Isa, seconds: f64) -> f64 {
     let (kernel, lanes) = fma_kernel(isa);
-    let start = Instant::now();
-    pool.run(|_| {
-        black_box(kernel(black_box(0.999_999)));
-    });
-    let flops = pool.num_workers() * FMA_ROUNDS * ACCUMULATORS * lanes * 2;
-    flops as f64 / start.elapsed().as_secs_f64() / 1e9
+    let workers = pool.num_workers();
+    let flops = (workers * PIECES * FMA_ROUNDS * ACCUMULATORS * lanes * 2) as f64;
+    let (start, mut runs) = (Instant::now(), 0.0);
+    loop {
+        pool.for_each(workers * PIECES, || false, |_, _| {
+            black_box(kernel(black_box(0.999_999)));
+        });
+        runs += 1.0;
+        let elapsed = start.elapsed().as_secs_f64();
+        if elapsed >= seconds {
+            return runs * flops / elapsed / 1e9;
+        }
+    }
 }
 
 /// The wrapping sum of the 64-bit words of `bytes`, to have read them.

@@ -36,12 +36,14 @@ pub fn run(args: &PrefillArgs, subject: &Subject) -> Result<Value, String> {
     for &tokens in &args.tokens {
         let batch = prompt(model, tokens);
         let (mut checksum, mut times, mut shares) = (None, Vec::new(), Vec::new());
+        let mut last = 0.1;
         for repeat in 0..=subject.repeats {
-            let peak = ceilings::fma_gflop_per_s(&mut pool, backend.isa());
+            let peak = ceilings::fma_gflop_per_s(&mut pool, backend.isa(), last / 4.0);
             let start = Instant::now();
             let logits = backend.forward(&batch, None);
             let seconds = start.elapsed().as_secs_f64();
             verify(logits, &mut checksum)?;
+            last = seconds;
             // The first pass warms caches and page tables.
             if repeat > 0 {
                 times.push(seconds);

@@ -83,9 +83,10 @@ impl Product<'_> {
                     let row = col + j.min(cols - 1);
                     self.weights[row * row_bytes + first_byte..].as_ptr()
                 });
-                let last = k + K_BLOCK >= self.k;
-                let to_next =
-                    if last { TILE_COLS * row_bytes - first_byte } else { K_BLOCK * S::BYTES };
+                let to_next = match k + K_BLOCK < self.k {
+                    true => K_BLOCK * S::BYTES,
+                    false => TILE_COLS * row_bytes - first_byte,
+                };
                 let weights = Columns { rows, to_next: to_next as isize };
                 // SAFETY: each of the rows holds `k_len` values.
                 unsafe {

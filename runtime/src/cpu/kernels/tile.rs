@@ -45,9 +45,9 @@ pub(super) unsafe fn tiles<V: Simd, S: Stored>(
     /// One size of tile.
     macro_rules! put_tile {
         ($rows:literal, $row:expr) => {{
+            let first = x.first.wrapping_add($row * x.stride);
             // SAFETY: the rows are there by the loop below; the rest is the caller's.
-            let sums =
-                unsafe { tile::<V, S, $rows>(x.first.add($row * x.stride), x.stride, weights, k) };
+            let sums = unsafe { tile::<V, S, $rows>(first, x.stride, weights, k) };
             for (i, sums) in sums.into_iter().enumerate() {
                 put($row + i, sums);
             }
