@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+use crate::commands::demo::DemoArgs;
 use crate::commands::generate::GenerateArgs;
 use crate::commands::serve::ServeArgs;
 use crate::error::Error;
@@ -40,6 +41,8 @@ pub enum Command {
     Serve(ServeArgs),
     /// Answer one prompt on stdout
     Generate(Box<GenerateArgs>),
+    /// Answer the bundled prompts under several policies, live, then compare them
+    Demo(DemoArgs),
     /// Say what this machine has, and what will be used
     Doctor,
 }

@@ -1,6 +1,6 @@
 //! The `trail-rt` command line.
 
-// A program has no outside: `pub` says what a module offers to the others.
+// In a program, `pub` says what a module offers to the others.
 #![allow(unreachable_pub)]
 
 mod answer;
@@ -8,6 +8,7 @@ mod cli;
 mod commands;
 mod error;
 mod locate;
+mod machine;
 mod notice;
 mod random;
 mod server;

@@ -35,8 +35,8 @@ struct Left {
     running_first: usize,
     running_end: usize,
     /// The best paused and waiting request not looked at yet.
-    paused: Option<Slot>,
-    waiting: Option<Slot>,
+    paused: Option<Ranked>,
+    waiting: Option<Ranked>,
     /// Whether requests outside the batch may still enter it.
     open: bool,
     passed: u32,
@@ -49,6 +49,14 @@ impl Left {
     fn rows_for_next(&self) -> u32 {
         let running_behind = (self.running_end - self.running_first) as u32;
         self.rows - self.rows.min(running_behind.min(self.seats - 1))
+    }
+}
+
+/// The better ranked of the two.
+fn sooner(a: Option<Ranked>, b: Option<Ranked>) -> Option<Ranked> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(if a.key < b.key { a } else { b }),
+        _ => a.or(b),
     }
 }
 
@@ -73,14 +81,9 @@ impl Scheduler {
 
     /// The best request not looked at yet: a merge of the three sets.
     fn next_ranked(&self, left: &mut Left) -> Option<Ranked> {
-        let unseen = &self.running[left.running_first..left.running_end];
-        let running = unseen.first().copied();
-        let idle = |order: &crate::order::Order, slot: Option<Slot>| {
-            slot.filter(|_| left.open).map(|slot| Ranked { key: order.key(slot), slot })
-        };
-        let paused = idle(&self.paused, left.paused);
-        let waiting = idle(&self.waiting, left.waiting);
-        let best = [running, paused, waiting].into_iter().flatten().min()?;
+        let running = self.running[..left.running_end].get(left.running_first).copied();
+        let idle = if left.open { sooner(left.paused, left.waiting) } else { None };
+        let best = sooner(running, idle)?;
         match self.requests[best.slot].phase {
             Phase::Running => left.running_first += 1,
             Phase::Paused => left.paused = self.paused.next(best.slot),
@@ -103,14 +106,10 @@ impl Scheduler {
         let entering = request.phase == Phase::Waiting && !self.plan.rows.is_empty();
         let spare = if entering { self.config.watermark_blocks() } else { 0 };
         let needed = blocks_for(request.tokens()) - held;
-        if !self.can_free(needed + spare, candidate.key, left) {
+        if needed > 0 && !self.take_blocks(candidate, needed, spare, left) {
             self.pass_over(slot, left);
             return;
         }
-        while self.blocks.free() < needed + spare {
-            self.evict_worst(candidate.key, left);
-        }
-        self.blocks.grow(slot, needed);
         self.choose(candidate, len);
         left.seats -= 1;
         left.rows -= len;
@@ -134,7 +133,7 @@ impl Scheduler {
         self.plan.recomputed_tokens += len.min(request.computed_max.saturating_sub(start));
         self.plan.rows.push(row);
         self.chosen.push(candidate);
-        self.policy.on_scheduled(request, &row);
+        self.policy.on_scheduled(request, row);
     }
 
     /// Notes that a request found no blocks, and whether others may go ahead of it.
@@ -152,34 +151,45 @@ impl Scheduler {
         }
     }
 
+    /// Gives the candidate `needed` blocks so that `spare` stay free, evicting for them if it must.
+    /// False, and nothing done, if there are not so many to be had.
+    fn take_blocks(&mut self, to: Ranked, needed: u32, spare: u32, left: &mut Left) -> bool {
+        if !self.can_free(needed + spare, to.key, left) {
+            return false;
+        }
+        while self.blocks.free() < needed + spare {
+            self.evict_worst(to.key, left);
+        }
+        self.blocks.grow(to.slot, needed);
+        true
+    }
+
     /// Whether `wanted` blocks are free, or would be without the residents ranked behind `key`.
     /// Looks at no more than `wanted` of them, as each holds at least one.
     fn can_free(&self, wanted: u32, key: Key, left: &Left) -> bool {
         let mut missing = wanted.saturating_sub(self.blocks.free());
-        let mut paused = self.paused.last().filter(|&last| self.paused.key(last) > key);
-        while missing > 0
-            && let Some(slot) = paused
-        {
-            missing = missing.saturating_sub(self.blocks.held(slot));
-            paused = self.paused.prev(slot).filter(|&prev| self.paused.key(prev) > key);
+        let mut paused = self.paused.last();
+        while let Some(victim) = paused.filter(|victim| missing > 0 && victim.key > key) {
+            missing = missing.saturating_sub(self.blocks.held(victim.slot));
+            paused = self.paused.prev(victim.slot);
         }
-        for ranked in self.running[left.running_first..left.running_end].iter().rev() {
+        for victim in self.running[left.running_first..left.running_end].iter().rev() {
             if missing == 0 {
                 break;
             }
-            missing = missing.saturating_sub(self.blocks.held(ranked.slot));
+            missing = missing.saturating_sub(self.blocks.held(victim.slot));
         }
         missing == 0
     }
 
-    /// Frees the blocks of the worst resident ranked behind `key`: a paused one, else a running one.
+    /// Frees the blocks of the worst resident ranked behind `key`: a paused one, else a running.
     fn evict_worst(&mut self, key: Key, left: &mut Left) {
-        let victim = match self.paused.last().filter(|&last| self.paused.key(last) > key) {
-            Some(paused) => {
+        let victim = match self.paused.last().filter(|last| last.key > key) {
+            Some(last) => {
                 // The worst paused may be the very next one.
-                left.paused = left.paused.filter(|&next| next != paused);
-                self.paused.remove(paused);
-                paused
+                left.paused = left.paused.filter(|&next| next != last);
+                self.paused.remove(last.slot);
+                last.slot
             }
             None => {
                 left.running_end -= 1;

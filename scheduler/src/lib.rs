@@ -23,7 +23,8 @@
 //!     assert!(plan.rows[0].sample); // ... the forward pass runs the rows, and samples ...
 //!     scheduler.advance();
 //!     let generation = scheduler.generation(slot);
-//!     scheduler.predict(slot, Prediction { remaining: 2.0, step, generation, ..Default::default() });
+//!     let read = Prediction { remaining: 2.0, step, generation, ..Default::default() };
+//!     scheduler.predict(slot, read);
 //! }
 //! scheduler.finish(slot);
 //! # Ok::<(), Box<dyn std::error::Error>>(())

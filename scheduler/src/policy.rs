@@ -47,7 +47,7 @@ pub trait Policy: Send {
     fn on_submitted(&mut self, _request: &RequestState) {}
 
     /// A request is in this step's plan with `row`.
-    fn on_scheduled(&mut self, _request: &RequestState, _row: &PlanRow) {}
+    fn on_scheduled(&mut self, _request: &RequestState, _row: PlanRow) {}
 
     /// A request is not in this step's plan. Called only if [`Policy::ages`].
     fn on_skipped(&mut self, _request: &RequestState) {}

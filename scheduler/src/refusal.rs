@@ -38,7 +38,8 @@ impl fmt::Display for Refusal {
             }
             Self::NeverFits { needed_blocks, num_blocks } => write!(
                 f,
-                "needs {needed_blocks} KV blocks of {num_blocks}: lower max_tokens or shorten the prompt"
+                "needs {needed_blocks} KV blocks of {num_blocks}: \
+                 lower max_tokens or shorten the prompt"
             ),
             Self::ContextTooLong { needed_tokens, max_context } => write!(
                 f,

@@ -1,42 +1,45 @@
-//! Float buffers that begin at a cache line, so that no register of a kernel straddles two.
+//! Float buffers on whole pages, huge ones where the system has them.
+//!
+//! No register of a kernel straddles two cache lines, and the scattered blocks of the KV pool do not
+//! each cost a page-table walk.
 
 use std::ops::{Deref, DerefMut};
 
-use bytemuck::{Pod, Zeroable};
+use memmap2::MmapMut;
 
-/// A cache line, and the widest register.
-#[derive(Clone, Copy)]
-#[repr(C, align(64))]
-struct Line([f32; 16]);
-
-// SAFETY: an array of f32, without padding; all bits zero is a value.
-unsafe impl Zeroable for Line {}
-// SAFETY: as above; every bit pattern is a value.
-unsafe impl Pod for Line {}
-
-/// A fixed number of f32 on 64-byte alignment.
+/// A fixed number of f32.
 pub(crate) struct Aligned {
-    lines: Vec<Line>,
+    map: MmapMut,
     len: usize,
 }
 
 impl Aligned {
-    /// `len` zeros.
-    pub(crate) fn zeroed(len: usize) -> Self {
-        Aligned { lines: vec![Line([0.0; 16]); len.div_ceil(16)], len }
+    /// `len` zeros, resident: using them causes no page fault.
+    pub(crate) fn zeroed(len: usize) -> Result<Self, String> {
+        let bytes = (len * size_of::<f32>()).max(1);
+        let map = MmapMut::map_anon(bytes)
+            .map_err(|error| format!("cannot allocate {bytes} bytes: {error}"))?;
+        // Huge pages are a wish: without them all is as correct.
+        #[cfg(target_os = "linux")]
+        let _ = map.advise(memmap2::Advice::HugePage);
+        let mut buffer = Aligned { map, len };
+        buffer.fill(0.0);
+        Ok(buffer)
     }
 }
 
 impl Deref for Aligned {
     type Target = [f32];
 
+    #[inline]
     fn deref(&self) -> &[f32] {
-        &bytemuck::cast_slice(&self.lines)[..self.len]
+        bytemuck::cast_slice(&self.map[..self.len * size_of::<f32>()])
     }
 }
 
 impl DerefMut for Aligned {
+    #[inline]
     fn deref_mut(&mut self) -> &mut [f32] {
-        &mut bytemuck::cast_slice_mut(&mut self.lines)[..self.len]
+        bytemuck::cast_slice_mut(&mut self.map[..self.len * size_of::<f32>()])
     }
 }

@@ -55,10 +55,10 @@ impl CpuBackend {
             kernels,
             packing,
             pool: Pool::new(threads)?,
-            kv: KvPool::new(config, options.num_blocks),
+            kv: KvPool::new(config, options.num_blocks)?,
             rope: RopeTable::new(config, options.max_context),
-            buffers: Buffers::new(config, options.max_rows, options.max_segments),
-            scratch: (0..threads).map(|_| WorkerScratch::new(config)).collect(),
+            buffers: Buffers::new(config, options.max_rows, options.max_segments)?,
+            scratch: (0..threads).map(|_| WorkerScratch::new(config)).collect::<Result<_, _>>()?,
             options,
             model,
         })

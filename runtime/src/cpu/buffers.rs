@@ -66,19 +66,23 @@ pub(crate) struct Buffers {
 
 impl Buffers {
     /// Buffers for batches of `max_rows` rows in `max_segments` segments.
-    pub(crate) fn new(config: &ModelConfig, max_rows: usize, max_segments: usize) -> Self {
+    pub(crate) fn new(
+        config: &ModelConfig,
+        max_rows: usize,
+        max_segments: usize,
+    ) -> Result<Self, String> {
         let packed = |rows, len| Aligned::zeroed(rows * Packing::stride(len));
-        Buffers {
-            hidden: Aligned::zeroed(max_rows * config.hidden_size),
-            normed: packed(max_rows.max(max_segments), config.hidden_size),
-            queries: Aligned::zeroed(max_rows * config.q_size()),
-            attended: packed(max_rows, config.q_size()),
-            inner: packed(max_rows, config.intermediate_size),
-            logits: Aligned::zeroed(max_segments * config.vocab_size),
+        Ok(Buffers {
+            hidden: Aligned::zeroed(max_rows * config.hidden_size)?,
+            normed: packed(max_rows.max(max_segments), config.hidden_size)?,
+            queries: Aligned::zeroed(max_rows * config.q_size())?,
+            attended: packed(max_rows, config.q_size())?,
+            inner: packed(max_rows, config.intermediate_size)?,
+            logits: Aligned::zeroed(max_segments * config.vocab_size)?,
             slots: Vec::with_capacity(max_rows),
             tasks: Vec::with_capacity(max_rows),
             wanted: Vec::with_capacity(max_segments),
-        }
+        })
     }
 
     /// Derives `slots`, `tasks` and `wanted` from `batch`.
@@ -119,13 +123,13 @@ pub(crate) struct WorkerScratch {
 
 impl WorkerScratch {
     /// Scratch for a model of `config`.
-    pub(crate) fn new(config: &ModelConfig) -> Self {
+    pub(crate) fn new(config: &ModelConfig) -> Result<Self, String> {
         let group = config.num_heads / config.num_kv_heads;
         let tile = MAX_ROW_BLOCK * MAX_ITEM_COLS.max(config.head_dim);
-        WorkerScratch {
-            tile: Aligned::zeroed(tile),
-            up_tile: Aligned::zeroed(MAX_ROW_BLOCK * MAX_ITEM_COLS),
-            attention: AttentionScratch::new(attention_rows(group) * group, config.head_dim),
-        }
+        Ok(WorkerScratch {
+            tile: Aligned::zeroed(tile)?,
+            up_tile: Aligned::zeroed(MAX_ROW_BLOCK * MAX_ITEM_COLS)?,
+            attention: AttentionScratch::new(attention_rows(group) * group, config.head_dim)?,
+        })
     }
 }

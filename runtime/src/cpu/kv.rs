@@ -54,11 +54,11 @@ impl KvShape {
 
 impl KvPool {
     /// A pool of `num_blocks` zeroed blocks.
-    pub(crate) fn new(config: &ModelConfig, num_blocks: usize) -> Self {
+    pub(crate) fn new(config: &ModelConfig, num_blocks: usize) -> Result<Self, String> {
         let shape = KvShape::new(config);
         // The last register of the last value may reach over the end.
-        let data = Aligned::zeroed(num_blocks * shape.block_len + MAX_LANES);
-        KvPool { data, num_blocks, shape }
+        let data = Aligned::zeroed(num_blocks * shape.block_len + MAX_LANES)?;
+        Ok(KvPool { data, num_blocks, shape })
     }
 
     /// Blocks in the pool.

@@ -16,8 +16,7 @@ impl RopeTable {
         let frequencies = config.inverse_frequencies();
         let mut table = Vec::with_capacity(max_context * config.head_dim);
         for position in 0..max_context {
-            // The angle is rounded to f32 first, as the reference implementation does.
-            let angles = frequencies.iter().map(|f| (position as f32 * *f as f32) as f64);
+            let angles = frequencies.iter().map(|frequency| position as f64 * frequency);
             table.extend(angles.clone().map(|angle| angle.cos() as f32));
             table.extend(angles.map(|angle| angle.sin() as f32));
         }

@@ -1,1 +1,220 @@
+//! The backend against the reference pass, and against itself: a row's bits may not depend on how its
+//! request was fed.
 
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::*;
+use crate::batch::{BLOCK_TOKENS, Batch};
+use crate::model::{Dtype, Model, ModelConfig};
+use crate::reference::Reference;
+
+/// Longest context of the tests.
+const CONTEXT: usize = 64;
+
+fn config(heads: (usize, usize), head_dim: usize, hidden: usize) -> ModelConfig {
+    let tiny = Model::random("tiny", Dtype::F32, 0).unwrap().config;
+    ModelConfig {
+        hidden_size: hidden,
+        intermediate_size: hidden * 2 + 6,
+        num_layers: 3,
+        num_heads: heads.0,
+        num_kv_heads: heads.1,
+        head_dim,
+        vocab_size: 53,
+        windows: vec![None, Some(5), Some(19)],
+        tie_word_embeddings: false,
+        ..tiny
+    }
+}
+
+/// Ragged widths, every GQA shape, each dtype.
+fn models() -> Vec<Arc<Model>> {
+    [
+        (config((4, 2), 16, 64), Dtype::Bf16),
+        (config((6, 1), 10, 44), Dtype::F16),
+        (config((3, 3), 34, 50), Dtype::F32),
+        (config((8, 1), 64, 1100), Dtype::Bf16),
+    ]
+    .into_iter()
+    .zip(1..)
+    .map(|((config, dtype), seed)| Arc::new(Model::random_of(config, dtype, seed).unwrap()))
+    .collect()
+}
+
+fn instruction_sets() -> impl Iterator<Item = Isa> {
+    [Isa::Portable, Isa::Avx2, Isa::Avx512].into_iter().filter(|isa| isa.is_available())
+}
+
+fn backend(model: &Arc<Model>, isa: Isa, threads: usize) -> CpuBackend {
+    let options = CpuOptions {
+        threads,
+        isa,
+        max_rows: 3 * CONTEXT,
+        max_segments: 3 * CONTEXT,
+        num_blocks: 3 * CONTEXT / BLOCK_TOKENS,
+        max_context: CONTEXT,
+    };
+    CpuBackend::new(model.clone(), options).unwrap()
+}
+
+/// A request that is fed piece by piece into blocks of its own, scattered over the pool.
+struct Request {
+    slot: u32,
+    tokens: Vec<u32>,
+    blocks: Vec<u32>,
+    fed: usize,
+}
+
+impl Request {
+    fn new(slot: u32, len: usize) -> Self {
+        let blocks =
+            (0..(CONTEXT / BLOCK_TOKENS) as u32).rev().map(|block| block * 3 + slot).collect();
+        let tokens = (0..len as u32).map(|i| (i * i + 7 * i + 13 * (slot + 1)) % 53).collect();
+        Request { slot, tokens, blocks, fed: 0 }
+    }
+
+    /// Adds the next `len` tokens to `batch`, one segment each with logits if `each`.
+    fn feed(&mut self, batch: &mut Batch, len: usize) {
+        let end = (self.fed + len).min(self.tokens.len());
+        if self.fed < end {
+            let tokens = &self.tokens[self.fed..end];
+            batch.push(self.slot, self.fed as u32, tokens, &self.blocks, true);
+        }
+        self.fed = end;
+    }
+}
+
+/// The bits of the logits of every position, fed one token at a time.
+fn decoded_alone(backend: &mut CpuBackend, request: &mut Request) -> Vec<Vec<u32>> {
+    let mut rows = Vec::new();
+    while request.fed < request.tokens.len() {
+        let mut batch = Batch::default();
+        request.feed(&mut batch, 1);
+        rows.push(bits(backend.forward(&batch, None)));
+    }
+    rows
+}
+
+fn bits(logits: &[f32]) -> Vec<u32> {
+    logits.iter().map(|x| x.to_bits()).collect()
+}
+
+#[test]
+fn logits_match_the_reference() {
+    for model in models() {
+        let request = Request::new(0, 40);
+        let expected = Reference::new(&model).logits(&request.tokens);
+        for isa in instruction_sets() {
+            let mut backend = backend(&model, isa, 2);
+            let rows = decoded_alone(&mut backend, &mut Request::new(0, 40));
+            for (position, (row, expected)) in rows.iter().zip(&expected).enumerate() {
+                let scale = expected.iter().fold(0.0_f32, |max, x| max.max(x.abs()));
+                for (&bits, &expected) in row.iter().zip(expected) {
+                    let error = (f32::from_bits(bits) - expected).abs() / scale;
+                    // Some hundred roundings of 2^-24 on a path through three blocks.
+                    assert!(error < 3e-5, "{isa}, position {position}: off by {error:e}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn bits_do_not_depend_on_chunks_company_or_threads() {
+    let lens = [61, 37, 50];
+    for (seed, model) in models().iter().enumerate() {
+        for isa in instruction_sets() {
+            let expected: Vec<_> = (0..3)
+                .map(|slot| {
+                    let mut request = Request::new(slot, lens[slot as usize]);
+                    decoded_alone(&mut backend(model, isa, 1), &mut request)
+                })
+                .collect();
+            let mut draw = seed as u32;
+            for threads in [1, 2, 3] {
+                let mut backend = backend(model, isa, threads);
+                let mut requests: Vec<_> =
+                    (0..3).map(|slot| Request::new(slot, lens[slot as usize])).collect();
+                while requests.iter().any(|request| request.fed < request.tokens.len()) {
+                    let mut batch = Batch::default();
+                    for request in &mut requests {
+                        draw = draw.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                        // Nothing, a decode step, or a chunk of up to 30 tokens.
+                        let len = [0, 1, 1, 2, 3, 17, 30][(draw >> 24) as usize % 7];
+                        request.feed(&mut batch, len);
+                    }
+                    let logits = backend.forward(&batch, None);
+                    let rows = logits.chunks_exact(model.config.vocab_size);
+                    assert_eq!(rows.len(), batch.segments.len());
+                    for (row, segment) in rows.zip(&batch.segments) {
+                        let position = (segment.start + segment.len - 1) as usize;
+                        assert_eq!(bits(row), expected[segment.slot as usize][position]);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Keeps what is published and has a number of tasks.
+struct Recorder {
+    published: Mutex<Vec<Vec<f32>>>,
+    tasks: AtomicUsize,
+}
+
+impl TapSink for Recorder {
+    fn publish(&self, batch: &Batch, hidden: &[f32]) {
+        assert_eq!(hidden.len() % batch.rows(), 0);
+        self.published.lock().unwrap().push(hidden.to_vec());
+    }
+
+    fn assist(&self) -> bool {
+        self.tasks.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1)).is_ok()
+    }
+}
+
+#[test]
+fn the_tap_sees_each_layer_once_and_its_tasks_are_done() {
+    let model = &models()[0];
+    let request = Request::new(0, 33);
+    let expected = Reference::new(model).trace(&request.tokens);
+    for layer in 0..model.config.num_layers {
+        let recorder = Recorder { published: Mutex::default(), tasks: AtomicUsize::new(1000) };
+        let mut batch = Batch::default();
+        Request::new(0, 33).feed(&mut batch, 33);
+        let mut backend = backend(model, Isa::Auto, 2);
+        let without = bits(backend.forward(&batch, None));
+        let with = bits(backend.forward(&batch, Some(Tap { layer, sink: &recorder })));
+        assert_eq!(with, without);
+        assert_eq!(recorder.tasks.into_inner(), 0);
+        let published = recorder.published.into_inner().unwrap();
+        assert_eq!(published.len(), 1);
+        for (row, expected) in
+            published[0].chunks(model.config.hidden_size).zip(&expected.hidden[layer])
+        {
+            let scale = expected.iter().fold(0.0_f32, |max, x| max.max(x.abs()));
+            assert!(row.iter().zip(expected).all(|(a, b)| (a - b).abs() < 3e-5 * scale));
+        }
+    }
+}
+
+#[test]
+fn unfit_models_are_refused() {
+    let options = *backend(&models()[0], Isa::Auto, 1).options();
+    let refused = |change: &dyn Fn(&mut Model)| {
+        let mut model = (*models()[0]).clone();
+        change(&mut model);
+        CpuBackend::new(Arc::new(model), options).err().unwrap()
+    };
+    let other = &models()[1];
+    assert!(refused(&|model| model.config.num_kv_heads = 3).contains("heads"));
+    assert!(refused(&|model| model.config.windows = vec![]).contains("windows"));
+    assert!(refused(&|model| model.config.vocab_size = 54).contains("embedding"));
+    assert!(
+        refused(&|model| model.weights.layers[1].k = other.weights.layers[0].k.clone())
+            .contains("k of layer 1")
+    );
+    assert!(refused(&|model| model.weights.layers.truncate(2)).contains("blocks"));
+}

@@ -142,10 +142,11 @@ impl EngineBuilder {
         self.check_probe(&model)?;
         let config = &model.config;
         let kv_blocks = self.kv_blocks.unwrap_or_else(|| default_kv_blocks(&model, self.slots));
+        let threads = self.threads.unwrap_or_else(available_threads);
         let backend = CpuBackend::new(
             model.clone(),
             CpuOptions {
-                threads: self.threads.unwrap_or_else(available_threads),
+                threads,
                 isa: self.isa,
                 max_rows: self.token_budget,
                 max_segments: self.slots,
@@ -154,6 +155,7 @@ impl EngineBuilder {
             },
         )
         .map_err(BuildError)?;
+        let device = format!("cpu, {threads} threads, {}", backend.isa());
         let scheduler_config = SchedulerConfig {
             max_running: self.slots as u32,
             max_requests: self.max_requests as u32,
@@ -196,6 +198,8 @@ impl EngineBuilder {
             model,
             predictor: self.predictor,
             policy: self.policy,
+            device,
+            slots: self.slots,
             kv_blocks,
             doors,
             counters,

@@ -82,6 +82,8 @@ pub struct Engine {
     model: Arc<Model>,
     predictor: Option<Predictor>,
     policy: PolicyKind,
+    device: String,
+    slots: usize,
     kv_blocks: usize,
     doors: Arc<Doors>,
     counters: Arc<Counters>,
@@ -157,6 +159,16 @@ impl Engine {
     /// The policy that ranks.
     pub fn policy(&self) -> PolicyKind {
         self.policy
+    }
+
+    /// What runs the model, in words.
+    pub fn device(&self) -> &str {
+        &self.device
+    }
+
+    /// Sequences in one forward pass.
+    pub fn slots(&self) -> usize {
+        self.slots
     }
 
     /// KV blocks of 16 tokens in the cache.

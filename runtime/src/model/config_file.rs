@@ -147,11 +147,11 @@ fn head_dim(fields: &Fields, hidden_size: usize, num_heads: usize) -> Result<usi
 
 fn rms_norm_eps(fields: &Fields) -> Result<f32, LoadError> {
     let eps = fields.optional_positive("rms_norm_eps")?.unwrap_or(DEFAULT_RMS_NORM_EPS) as f32;
-    // A value that is 0 or infinite in f32 divides by zero or erases every activation.
-    if eps > 0.0 && eps < 1.0 {
+    // A larger one would erase the activations.
+    if eps < 1.0 {
         return Ok(eps);
     }
-    Err(fields.refuse("rms_norm_eps", "a number between 0 and 1", "correct the value"))
+    Err(fields.refuse("rms_norm_eps", "a number below 1", "correct the value"))
 }
 
 /// The sliding window of each layer: `[num_layers]`.

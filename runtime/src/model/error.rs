@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 /// Characters of a value that a message repeats; the rest is cut.
-const MAX_QUOTED: usize = 120;
+const MAX_QUOTED: usize = 160;
 
 /// A refusal to load: one line that says where, what was expected, what was found, what to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,10 +42,15 @@ impl LoadError {
 
 impl fmt::Display for LoadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (item, found) = (one_line(&self.item), one_line(&self.found));
         let file = self.file.display().to_string();
-        write!(f, "{}: {item}: expected {}, found {found}", escape(&file), self.expected)?;
-        write!(f, "; {}", self.remedy)
+        write!(
+            f,
+            "{}: {}: expected {}",
+            escape(&file),
+            one_line(&self.item),
+            one_line(&self.expected)
+        )?;
+        write!(f, ", found {}; {}", one_line(&self.found), self.remedy)
     }
 }
 

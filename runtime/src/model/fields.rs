@@ -6,6 +6,10 @@ use serde_json::{Map, Value};
 
 use super::error::LoadError;
 
+/// Range of every constant that is not a size: so wide that it holds each one in use, so narrow
+/// that no quotient or power the model takes of them leaves the range of f64.
+const POSITIVE: std::ops::RangeInclusive<f64> = 1e-12..=1e15;
+
 /// The keys of one JSON object in `file`.
 pub(crate) struct Fields<'a> {
     file: &'a Path,
@@ -55,17 +59,17 @@ impl<'a> Fields<'a> {
         self.get(key).map(|_| self.size(key, max)).transpose()
     }
 
-    /// A finite number above 0, or `None` where the key is absent.
+    /// Like [`positive`](Self::positive), or `None` where the key is absent.
     pub(crate) fn optional_positive(&self, key: &str) -> Result<Option<f64>, LoadError> {
         self.get(key).map(|_| self.positive(key)).transpose()
     }
 
-    /// A finite number above 0.
+    /// A number above 0, within [`POSITIVE`].
     pub(crate) fn positive(&self, key: &str) -> Result<f64, LoadError> {
         let number = self.get(key).and_then(Value::as_f64);
-        number.filter(|x| x.is_finite() && *x > 0.0).ok_or_else(|| {
+        number.filter(|x| POSITIVE.contains(x)).ok_or_else(|| {
             let remedy = "check that this is the config.json of the model";
-            self.refuse(key, "a number above 0", remedy)
+            self.refuse(key, "a number from 1e-12 to 1e15", remedy)
         })
     }
 

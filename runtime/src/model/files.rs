@@ -72,9 +72,9 @@ fn find_in_folder(folder: &Path) -> Result<WeightFiles, LoadError> {
 pub(super) fn map(file: &Path) -> Result<Storage, LoadError> {
     let opened = open(file)?;
     // SAFETY: the map is read-only and private to this process, which never writes model files.
-    // The one hazard left is another process that shortens or rewrites the file while it is
-    // served: that is outside our control, as for every program that maps its input, and the
-    // guides say so.
+    // The one hazard left is another process that rewrites or shortens the file while it is
+    // served, as for every program that maps its input: replace a model by renaming a new file
+    // over the old one, which leaves the mapped one as it is.
     let map = unsafe { memmap2::Mmap::map(&opened) };
     match map {
         Ok(map) => Ok(std::sync::Arc::new(map)),

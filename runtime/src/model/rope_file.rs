@@ -22,9 +22,9 @@ pub(super) fn read(fields: &Fields, max_context: usize) -> Result<RopeConfig, Lo
     };
     refuse_partial(&inner)?;
     let theta = inner.optional_positive("rope_theta")?.or(outer_theta).unwrap_or(DEFAULT_THETA);
-    let outer_original = fields.optional_positive("original_max_position_embeddings")?;
-    let original = outer_original.unwrap_or(max_context as f64);
-    Ok(RopeConfig { theta, scaling: read_scaling(&inner, original)? })
+    let original_context = original_context(fields, &inner, max_context)?;
+    let scaling = read_scaling(&inner, original_context)?;
+    Ok(RopeConfig { theta, scaling })
 }
 
 /// A head of which only a part is turned is another model than ours.
@@ -36,8 +36,18 @@ fn refuse_partial(fields: &Fields) -> Result<(), LoadError> {
     }
 }
 
-/// `original` is the trained context, tokens, where `fields` does not say.
-fn read_scaling(fields: &Fields, original: f64) -> Result<RopeScaling, LoadError> {
+/// The trained context, tokens: outside takes precedence over inside, as in transformers.
+fn original_context(outer: &Fields, inner: &Fields, max_context: usize) -> Result<f64, LoadError> {
+    let key = "original_max_position_embeddings";
+    let original = match outer.optional_positive(key)? {
+        None => inner.optional_positive(key)?,
+        some => some,
+    };
+    Ok(original.unwrap_or(max_context as f64))
+}
+
+/// How `fields` says to stretch the frequencies, a model of `original_context` tokens.
+fn read_scaling(fields: &Fields, original_context: f64) -> Result<RopeScaling, LoadError> {
     let key = if fields.get("rope_type").is_some() { "rope_type" } else { "type" };
     match fields.text(key)? {
         Some("default") => Ok(RopeScaling::None),
@@ -46,7 +56,7 @@ fn read_scaling(fields: &Fields, original: f64) -> Result<RopeScaling, LoadError
             Ok(RopeScaling::None)
         }
         Some("linear") => Ok(RopeScaling::Linear { factor: fields.positive("factor")? }),
-        Some("llama3") => read_llama3(fields, original),
+        Some("llama3") => read_llama3(fields, original_context),
         _ => {
             let expected = "\"default\", \"linear\" or \"llama3\"";
             Err(fields.refuse(key, expected, "choose a model with one of these"))
@@ -54,15 +64,18 @@ fn read_scaling(fields: &Fields, original: f64) -> Result<RopeScaling, LoadError
     }
 }
 
-fn read_llama3(fields: &Fields, original: f64) -> Result<RopeScaling, LoadError> {
+fn read_llama3(fields: &Fields, original_context: f64) -> Result<RopeScaling, LoadError> {
+    let factor = fields.positive("factor")?;
     let low_freq_factor = fields.positive("low_freq_factor")?;
     let high_freq_factor = fields.positive("high_freq_factor")?;
-    if high_freq_factor <= low_freq_factor {
-        let expected = format!("more than low_freq_factor ({low_freq_factor})");
-        return Err(fields.refuse("high_freq_factor", &expected, "correct the value"));
+    if high_freq_factor > low_freq_factor {
+        return Ok(RopeScaling::Llama3 {
+            factor,
+            low_freq_factor,
+            high_freq_factor,
+            original_context,
+        });
     }
-    let key = "original_max_position_embeddings";
-    let original_context = fields.optional_positive(key)?.unwrap_or(original);
-    let factor = fields.positive("factor")?;
-    Ok(RopeScaling::Llama3 { factor, low_freq_factor, high_freq_factor, original_context })
+    let expected = format!("more than low_freq_factor ({low_freq_factor})");
+    Err(fields.refuse("high_freq_factor", &expected, "correct the value"))
 }

@@ -5,8 +5,8 @@ use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use minijinja::syntax::SyntaxConfig;
-use minijinja::value::{Kwargs, Serde};
-use minijinja::{Environment, Error, ErrorKind, Value, context};
+use minijinja::value::{Kwargs, Serde, ValueKind};
+use minijinja::{Environment, Error, ErrorKind, Output, State, Value, context, escape_formatter};
 use serde::{Deserialize, Serialize};
 
 use super::calendar::format_utc;
@@ -165,11 +165,22 @@ fn environment(source: String) -> Result<Environment<'static>, Error> {
     let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build()?;
     environment.set_syntax(syntax);
     environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
+    environment.set_formatter(write_value);
     environment.add_function("raise_exception", raise_exception);
     environment.add_function("strftime_now", strftime_now);
     environment.add_filter("tojson", tojson);
     environment.add_template_owned(NAME, source)?;
     Ok(environment)
+}
+
+/// Truth values and nothing are written as Python spells them.
+fn write_value(out: &mut Output, state: &mut State, value: &Value) -> Result<(), Error> {
+    match value.kind() {
+        ValueKind::Bool => out.write_str(if value.is_true() { "True" } else { "False" })?,
+        ValueKind::None => out.write_str("None")?,
+        _ => escape_formatter(out, state, value)?,
+    }
+    Ok(())
 }
 
 fn raise_exception(message: String) -> Result<Value, Error> {

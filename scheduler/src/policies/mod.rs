@@ -14,7 +14,7 @@ use crate::request::RequestState;
 
 /// Output tokens assumed of a request of which nothing was predicted.
 ///
-/// In the middle on purpose, near the mean of the Alpaca trace under a cap of 512 (265). At 0, every
+/// In the middle on purpose, near the mean of the Alpaca trace under a cap of 512 (265). At 0, each
 /// arrival would be prefilled at once to learn its length and the cache would fill with paused KV;
 /// at infinity, it would never be prefilled and hence never be predicted.
 pub const UNKNOWN_LENGTH_TOKENS: f32 = 256.0;

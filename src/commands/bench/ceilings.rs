@@ -10,22 +10,23 @@ use std::time::Instant;
 use trail_runtime::cpu::{Isa, Pool};
 
 /// Bytes of one work item of the read: small enough for balance, long enough for the prefetchers.
-const READ_PIECE: usize = 1 << 20;
+const READ_PIECE: usize = 1 << 18;
 /// Fused multiply-adds of each accumulator in one measurement: some tens of milliseconds.
 const FMA_ROUNDS: usize = 10_000_000;
 /// Independent accumulators: enough to hide the latency of the FMA (4 cycles, two a cycle).
 const ACCUMULATORS: usize = 12;
 
-/// GB/s at which all threads together read `bytes`, once.
-pub fn read_gb_per_s(pool: &mut Pool, bytes: &[u8]) -> f64 {
+/// GB/s at which all threads together read `slices`, once.
+pub fn read_gb_per_s(pool: &mut Pool, slices: &[&[u8]]) -> f64 {
+    let pieces: Vec<&[u8]> = slices.iter().flat_map(|slice| slice.chunks(READ_PIECE)).collect();
     let total = AtomicU64::new(0);
     let start = Instant::now();
-    pool.for_each(bytes.len().div_ceil(READ_PIECE), || false, |_, item| {
-        let piece = &bytes[item * READ_PIECE..bytes.len().min((item + 1) * READ_PIECE)];
-        total.fetch_add(sum(piece), Ordering::Relaxed);
+    pool.for_each(pieces.len(), || false, |_, item| {
+        total.fetch_add(sum(pieces[item]), Ordering::Relaxed);
     });
+    let seconds = start.elapsed().as_secs_f64();
     black_box(total);
-    bytes.len() as f64 / start.elapsed().as_secs_f64() / 1e9
+    slices.iter().map(|slice| slice.len()).sum::<usize>() as f64 / seconds / 1e9
 }
 
 /// GFLOP/s of all threads together in fused multiply-adds of `isa` on registers alone.
@@ -118,11 +119,11 @@ unsafe fn fma_avx512(x: f32) -> f32 {
 
 /// Multiply, then add: what the portable kernels do where the target has no fused instruction.
 fn multiply_add_portable(x: f32) -> f32 {
-    let mut sums = [[x; 4]; ACCUMULATORS];
+    let mut sums = [x; 4 * ACCUMULATORS];
     for _ in 0..FMA_ROUNDS {
         for sum in &mut sums {
-            *sum = sum.map(|sum| sum * x + x);
+            *sum = *sum * x + x;
         }
     }
-    sums.into_iter().flatten().sum()
+    sums.into_iter().sum()
 }

@@ -129,7 +129,8 @@ fn collect(
             }
             Event::Finished { reason } => {
                 if !matches!(reason, FinishReason::Stop | FinishReason::Length) {
-                    let message = format!("request {} ended early: {}", flight.index, reason.name());
+                    let message =
+                        format!("request {} ended early: {}", flight.index, reason.name());
                     return Err(Error::failed(message));
                 }
                 outcome.stopped = reason == FinishReason::Stop;

@@ -14,7 +14,8 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use trail_runtime::engine::PolicyKind;
-use trail_scheduler::workload::{self, Rng};
+use trail_scheduler::rng::Rng;
+use trail_scheduler::workload;
 
 use crate::error::Error;
 use crate::setup::{EngineArgs, ModelArgs, Setup};
@@ -62,7 +63,12 @@ pub struct DemoArgs {
 }
 
 /// Runs the demonstration.
-pub fn run(model: &ModelArgs, engine: &EngineArgs, args: &DemoArgs, json: bool) -> Result<(), Error> {
+pub fn run(
+    model: &ModelArgs,
+    engine: &EngineArgs,
+    args: &DemoArgs,
+    json: bool,
+) -> Result<(), Error> {
     args.check()?;
     let setup = Setup::load(model)?;
     let mut jobs = jobs(&setup, args)?;
@@ -125,7 +131,8 @@ impl Runner<'_> {
         let (outcomes, makespan_s) = drive(&engine, jobs, self.args.max_tokens, show)?;
         self.display.end();
         let summary = Summary::new(label, &outcomes, makespan_s, engine.stats());
-        let (device, slots, kv_blocks) = (engine.device(), engine.slots(), engine.kv_blocks());
+        let (device, slots, kv_blocks) =
+            (engine.device().to_string(), engine.slots(), engine.kv_blocks());
         Ok(Run { outcomes, makespan_s, summary, device, slots, kv_blocks })
     }
 }
@@ -143,12 +150,11 @@ impl DemoArgs {
 
     /// Gives the jobs their arrival times.
     fn schedule(&self, jobs: &mut [Job], capacity: f64) {
-        let times = match self.arrivals {
-            Arrivals::Burst => workload::burst(jobs.len()),
-            Arrivals::Poisson => {
-                workload::poisson(&mut Rng::new(self.seed), self.load * capacity, jobs.len())
-            }
+        let process = match self.arrivals {
+            Arrivals::Burst => workload::Arrivals::Burst,
+            Arrivals::Poisson => workload::Arrivals::Poisson { rate: self.load * capacity },
         };
+        let times = process.seconds(jobs.len(), &mut Rng::new(self.seed));
         for (job, arrival_s) in jobs.iter_mut().zip(times) {
             job.arrival_s = arrival_s;
         }
@@ -221,7 +227,10 @@ fn finish(args: &DemoArgs, report: &Report, curves: &[Curves], json: bool) -> Re
     std::fs::create_dir_all(&args.out)
         .and_then(|()| std::fs::write(&figures, format!("{object:#}\n")))
         .map_err(|error| {
-            Error::failed(format!("cannot write {}: {error}; choose another --out", figures.display()))
+            Error::failed(format!(
+                "cannot write {}: {error}; choose another --out",
+                figures.display()
+            ))
         })?;
     let title = match report.conditions.load {
         Some(load) => format!("{} at {load:.2} x capacity", report.conditions.model),

@@ -35,16 +35,13 @@ pub fn draw(path: &Path, title: &str, curves: &[Curves]) -> Result<(), Error> {
         .map_err(|error| Error::failed(format!("cannot draw {}: {error}", path.display())))
 }
 
-fn try_draw(
-    path: &Path,
-    title: &str,
-    curves: &[Curves],
-) -> Result<(), Box<dyn std::error::Error>> {
+fn try_draw(path: &Path, title: &str, curves: &[Curves]) -> Result<(), Box<dyn std::error::Error>> {
     let root = SVGBackend::new(path, SIZE).into_drawing_area();
     root.fill(&WHITE)?;
     let root = root.titled(title, ("sans-serif", 18))?;
     let (left, right) = root.split_horizontally(SIZE.0 / 2);
-    let latency: Vec<_> = curves.iter().map(|c| (c.policy.as_str(), c.latency_s.as_slice())).collect();
+    let latency: Vec<_> =
+        curves.iter().map(|c| (c.policy.as_str(), c.latency_s.as_slice())).collect();
     let ttft: Vec<_> = curves.iter().map(|c| (c.policy.as_str(), c.ttft_s.as_slice())).collect();
     panel(&left, "latency (arrival to last token), s", &latency)?;
     panel(&right, "time to first token, s", &ttft)?;
@@ -54,8 +51,13 @@ fn try_draw(
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
 
-fn panel(area: &Area, label: &str, curves: &[(&str, &[f64])]) -> Result<(), Box<dyn std::error::Error>> {
-    let longest = curves.iter().flat_map(|(_, values)| values.iter()).fold(0.1, |a: f64, &b| a.max(b));
+fn panel(
+    area: &Area,
+    label: &str,
+    curves: &[(&str, &[f64])],
+) -> Result<(), Box<dyn std::error::Error>> {
+    let longest =
+        curves.iter().flat_map(|(_, values)| values.iter()).fold(0.1, |a: f64, &b| a.max(b));
     let mut chart = ChartBuilder::on(area)
         .margin(12)
         .x_label_area_size(42)

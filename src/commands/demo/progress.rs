@@ -34,8 +34,9 @@ impl Display {
         self.begun = Instant::now();
         self.drawn = self.begun;
         self.bar = self.all.add(ProgressBar::new(requests as u64));
-        let style = ProgressStyle::with_template("{prefix:14} {bar:24} {pos:>4}/{len} {elapsed:>4} {msg}")
-            .unwrap_or_else(|_| ProgressStyle::default_bar());
+        let style =
+            ProgressStyle::with_template("{prefix:14} {bar:24} {pos:>4}/{len} {elapsed:>4} {msg}")
+                .unwrap_or_else(|_| ProgressStyle::default_bar());
         self.bar.set_style(style);
         self.bar.set_prefix(format!("[{}/{}] {label}", self.run, self.runs));
     }

@@ -8,15 +8,17 @@
 use std::ops::Range;
 
 use crate::batch::BLOCK_TOKENS;
-use crate::cpu::aligned::Aligned;
 use crate::cpu::simd::{MAX_LANES, Simd};
 
+use super::scratch::AttentionScratch;
 use super::stored::StoredF32;
 use super::swiglu::exp;
-use super::tile::{Rows, TILE_COLS, tiles};
+use super::tile::{Columns, Rows, TILE_COLS, tiles};
 
-/// Queries whose values are accumulated together, and registers of a value they share.
-const VALUE_TILE: (usize, usize) = (3, 4);
+/// Queries whose outputs are accumulated together.
+const VALUE_QUERIES: usize = 3;
+/// Registers of a value that they share.
+const VALUE_REGISTERS: usize = 4;
 
 /// Operands of one attention task. Query `row * group + head` belongs to `row` of the run.
 pub(crate) struct Attention<'a> {
@@ -44,40 +46,6 @@ pub(crate) struct Attention<'a> {
     pub(crate) values: usize,
 }
 
-/// One worker's memory for attention, reused by every task.
-pub(crate) struct AttentionScratch {
-    /// Floats from one query (or output) to the next.
-    pub(crate) head_stride: usize,
-    /// Rotated, scaled queries `[queries][head_stride]`, zero beyond the head.
-    pub(crate) queries: Aligned,
-    /// Weighted sums of values `[queries][head_stride]`.
-    pub(crate) out: Aligned,
-    /// Scores, then their exponentials `[queries][BLOCK_TOKENS]`, of the current block.
-    scores: Aligned,
-    /// Largest score so far `[queries]`.
-    max: Vec<f32>,
-    /// Sum of exponentials so far `[queries]`.
-    sum: Vec<f32>,
-    /// What `out` is multiplied with when the maximum has moved `[queries]`.
-    decay: Vec<f32>,
-}
-
-impl AttentionScratch {
-    /// Memory for `queries` queries of `head_dim`.
-    pub(crate) fn new(queries: usize, head_dim: usize) -> Self {
-        let head_stride = head_dim.next_multiple_of(2 * MAX_LANES);
-        AttentionScratch {
-            head_stride,
-            queries: Aligned::zeroed(queries * head_stride),
-            out: Aligned::zeroed(queries * head_stride),
-            scores: Aligned::zeroed(queries * BLOCK_TOKENS),
-            max: vec![0.0; queries],
-            sum: vec![0.0; queries],
-            decay: vec![0.0; queries],
-        }
-    }
-}
-
 impl Attention<'_> {
     /// # Safety
     ///
@@ -91,18 +59,23 @@ impl Attention<'_> {
         self.scratch.sum[..queries].fill(0.0);
         self.scratch.out[..queries * self.scratch.head_stride].fill(0.0);
         let oldest = (self.position + 1).saturating_sub(self.window);
-        for block in oldest / BLOCK_TOKENS..=last / BLOCK_TOKENS {
-            let base = self.blocks[block] as usize * self.block_len;
+        let (blocks, block_len) = (self.blocks, self.block_len);
+        let base = |block: usize| blocks[block] as usize * block_len;
+        let newest = last / BLOCK_TOKENS;
+        for block in oldest / BLOCK_TOKENS..=newest {
+            let begin = base(block);
             let len = BLOCK_TOKENS * self.head_dim;
-            let keys = &self.kv[base + self.keys..][..len];
+            let keys = &self.kv[begin + self.keys..][..len];
             // Registers of the last value may reach beyond its head; the pool is padded for it.
-            let values = &self.kv[base + self.values..][..len + MAX_LANES];
+            let values = &self.kv[begin + self.values..][..len + MAX_LANES];
+            // Blocks are scattered, so the hardware cannot know the next one.
+            let to_next = base(newest.min(block + 1)) as isize - begin as isize;
             let active = self.active(block);
             // SAFETY: the slices hold a block; the instructions are the caller's.
             unsafe {
-                self.score::<V>(active.clone(), keys.as_ptr());
+                self.score::<V>(active.clone(), keys.as_ptr(), to_next);
                 self.soften::<V>(active.clone(), block);
-                self.accumulate::<V>(active, block, values.as_ptr());
+                self.accumulate::<V>(active, block, values.as_ptr(), to_next);
             }
         }
         for q in 0..queries {
@@ -136,7 +109,7 @@ impl Attention<'_> {
     ///
     /// `keys` must be readable for a block; the CPU must have `V`'s instructions.
     #[inline(always)]
-    unsafe fn score<V: Simd>(&mut self, active: Range<usize>, keys: *const f32) {
+    unsafe fn score<V: Simd>(&mut self, active: Range<usize>, keys: *const f32, to_next: isize) {
         let stride = self.scratch.head_stride;
         let queries = self.scratch.queries[active.start * stride..active.end * stride].as_ptr();
         let queries = Rows { first: queries, stride, len: active.len() };
@@ -147,7 +120,8 @@ impl Attention<'_> {
             };
             // SAFETY: the tile's keys lie within the block; queries are padded with zeros.
             unsafe {
-                let keys = std::array::from_fn(|j| keys.add((token + j) * self.head_dim).cast());
+                let rows = std::array::from_fn(|j| keys.add((token + j) * self.head_dim).cast());
+                let keys = Columns { rows, to_next: 4 * to_next };
                 tiles::<V, StoredF32>(queries, keys, self.head_dim, put);
             }
         }
@@ -174,16 +148,23 @@ impl Attention<'_> {
                     largest = largest.max(V::load(scores.as_ptr().add(at)));
                 }
                 let max = largest.max_lane();
-                let decay = exp(V::splat(scratch.max[q] - max)).max_lane();
+                let mut sum = V::splat(0.0);
                 for at in (0..BLOCK_TOKENS).step_by(V::LANES) {
                     let p = scores.as_mut_ptr().add(at);
-                    exp(V::load(p).sub(V::splat(max))).store(p);
+                    // Tokens out of reach add e^-87, nothing beside the sum, which is at least 1.
+                    let e = exp(V::load(p).sub(V::splat(max)));
+                    sum = sum.add(e);
+                    e.store(p);
                 }
+                let [sum, ..] = V::sum4([sum; 4]);
+                let decay = match max == scratch.max[q] {
+                    true => 1.0,
+                    false => exp(V::splat(scratch.max[q] - max)).max_lane(),
+                };
                 scratch.max[q] = max;
                 scratch.decay[q] = decay;
+                scratch.sum[q] = scratch.sum[q] * decay + sum;
             }
-            let added = scores[reach].iter().fold(0.0, |sum, &e| sum + e);
-            scratch.sum[q] = scratch.sum[q] * scratch.decay[q] + added;
         }
     }
 
@@ -199,51 +180,55 @@ impl Attention<'_> {
         active: Range<usize>,
         block: usize,
         values: *const f32,
+        to_next: isize,
     ) {
-        let (tile_queries, tile_registers) = VALUE_TILE;
         let registers = self.head_dim.div_ceil(V::LANES);
         let mut q = active.start;
         while q < active.end {
             let reach = self.reach(q, block);
-            let full =
-                q + tile_queries <= active.end && reach == self.reach(q + tile_queries - 1, block);
+            let mut queries = VALUE_QUERIES.min(active.end - q);
+            while reach != self.reach(q + queries - 1, block) {
+                queries -= 1;
+            }
             let mut register = 0;
             while register < registers {
-                let wide = registers - register >= tile_registers;
+                let wide = registers - register >= VALUE_REGISTERS;
                 let at = register * V::LANES;
+                let values = Values { first: values, at, reach: reach.clone(), to_next };
                 // SAFETY: the registers begin within the head; reach lies within the block.
                 unsafe {
-                    match (full, wide) {
-                        (true, true) => self.values_tile::<V, 3, 4>(q, at, reach.clone(), values),
-                        (true, false) => self.values_tile::<V, 3, 1>(q, at, reach.clone(), values),
-                        (false, true) => self.values_tile::<V, 1, 4>(q, at, reach.clone(), values),
-                        (false, false) => self.values_tile::<V, 1, 1>(q, at, reach.clone(), values),
+                    match (queries, wide) {
+                        (1, true) => self.add_values::<V, 1, VALUE_REGISTERS>(q, values),
+                        (1, false) => self.add_values::<V, 1, 1>(q, values),
+                        (2, true) => self.add_values::<V, 2, VALUE_REGISTERS>(q, values),
+                        (2, false) => self.add_values::<V, 2, 1>(q, values),
+                        (_, true) => {
+                            self.add_values::<V, VALUE_QUERIES, VALUE_REGISTERS>(q, values)
+                        }
+                        (_, false) => self.add_values::<V, VALUE_QUERIES, 1>(q, values),
                     }
                 }
-                register += if wide { tile_registers } else { 1 };
+                register += if wide { VALUE_REGISTERS } else { 1 };
             }
-            q += if full { tile_queries } else { 1 };
+            q += queries;
         }
     }
 
-    /// `accumulate` for `Q` queries from `q` with the same reach, and `R` registers from place `at`.
+    /// Adds `R` registers of the values to the outputs of `Q` queries from `q`.
     ///
     /// # Safety
     ///
-    /// As `accumulate`; `at + R * V::LANES` must not exceed the head by a register or more.
+    /// As `accumulate`; `values.at + R * V::LANES` must not exceed the head by a register or more.
     #[inline(always)]
-    unsafe fn values_tile<V: Simd, const Q: usize, const R: usize>(
+    unsafe fn add_values<V: Simd, const Q: usize, const R: usize>(
         &mut self,
         q: usize,
-        at: usize,
-        reach: Range<usize>,
-        values: *const f32,
+        values: Values,
     ) {
         let stride = self.scratch.head_stride;
-        let out =
-            self.scratch.out[q * stride + at..][..(Q - 1) * stride + R * V::LANES].as_mut_ptr();
+        let out = self.scratch.out[q * stride + values.at..].as_mut_ptr();
         let exponentials = &self.scratch.scores[q * BLOCK_TOKENS..][..Q * BLOCK_TOKENS];
-        // SAFETY: `out` was sliced for the tile; `values` is the caller's.
+        // SAFETY: the scratch has `Q` queries from `q`; the values are the caller's.
         unsafe {
             let mut sums = [[V::splat(0.0); R]; Q];
             for (i, sums) in sums.iter_mut().enumerate() {
@@ -252,11 +237,14 @@ impl Attention<'_> {
                     *sum = V::load(out.add(i * stride + r * V::LANES)).mul(decay);
                 }
             }
-            for token in reach {
-                let value = values.add(token * self.head_dim + at);
+            for token in values.reach {
+                let value = values.first.add(token * self.head_dim + values.at);
                 let mut registers = [V::splat(0.0); R];
                 for (r, register) in registers.iter_mut().enumerate() {
                     *register = V::load(value.add(r * V::LANES));
+                    V::prefetch(
+                        value.wrapping_offset(values.to_next).wrapping_add(r * V::LANES).cast(),
+                    );
                 }
                 for (i, sums) in sums.iter_mut().enumerate() {
                     let e = V::splat(*exponentials.get_unchecked(i * BLOCK_TOKENS + token));
@@ -272,4 +260,16 @@ impl Attention<'_> {
             }
         }
     }
+}
+
+/// Some places of the values of a block.
+struct Values {
+    /// The block's values.
+    first: *const f32,
+    /// First place in the head.
+    at: usize,
+    /// Tokens to take.
+    reach: Range<usize>,
+    /// Floats to the next block.
+    to_next: isize,
 }

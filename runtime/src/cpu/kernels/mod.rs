@@ -13,14 +13,16 @@ mod attention;
 mod norm;
 mod packing;
 mod product;
+mod scratch;
 mod stored;
 mod swiglu;
 mod table;
 mod tile;
 
-pub(crate) use attention::{Attention, AttentionScratch};
+pub(crate) use attention::Attention;
 pub(crate) use packing::Packing;
 pub(crate) use product::Product;
+pub(crate) use scratch::AttentionScratch;
 pub(crate) use table::Kernels;
 
 #[cfg(test)]

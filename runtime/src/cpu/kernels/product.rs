@@ -14,7 +14,7 @@ use crate::model::Dtype;
 
 use super::Packing;
 use super::stored::{Stored, StoredBf16, StoredF16, StoredF32};
-use super::tile::{Rows, TILE_COLS, rest_of_row, tiles};
+use super::tile::{Columns, Rows, TILE_COLS, rest_of_row, tiles};
 
 /// Longest dot product kept in registers. The sums of longer ones' blocks are added first to last.
 const K_BLOCK: usize = 1024;
@@ -77,18 +77,23 @@ impl Product<'_> {
         for col in (0..self.cols).step_by(TILE_COLS) {
             let cols = TILE_COLS.min(self.cols - col);
             for k in (0..self.k).step_by(K_BLOCK) {
-                let block = Block { col, cols, k, k_len: K_BLOCK.min(self.k - k) };
-                // The last tile of a ragged edge repeats its last row of weights.
-                let weights = std::array::from_fn(|j| {
+                let mut block = Block { col, cols, k, k_len: K_BLOCK.min(self.k - k) };
+                let first_byte = k * S::BYTES;
+                let rows = std::array::from_fn(|j| {
                     let row = col + j.min(cols - 1);
-                    self.weights[row * row_bytes + k * S::BYTES..].as_ptr()
+                    self.weights[row * row_bytes + first_byte..].as_ptr()
                 });
-                // SAFETY: each of `weights` holds `k_len` values.
+                let last = k + K_BLOCK >= self.k;
+                let to_next =
+                    if last { TILE_COLS * row_bytes - first_byte } else { K_BLOCK * S::BYTES };
+                let weights = Columns { rows, to_next: to_next as isize };
+                // SAFETY: each of the rows holds `k_len` values.
                 unsafe {
                     if self.rows <= NARROW_ROWS {
                         self.block::<V, S>(&block, weights);
                     } else {
                         let weights = wide.fill::<V, S>(weights, block.k_len);
+                        block.k_len = block.k_len.next_multiple_of(2 * V::LANES);
                         self.block::<V, StoredF32>(&block, weights);
                     }
                 }
@@ -100,17 +105,19 @@ impl Product<'_> {
     ///
     /// # Safety
     ///
-    /// Each of `weights` must be readable for `k_len` values of `S`, and the CPU have `V`'s
+    /// Each row of `weights` must be readable for `k_len` values of `S`, and the CPU have `V`'s
     /// instructions.
     #[inline(always)]
-    unsafe fn block<V: Simd, S: Stored>(&mut self, block: &Block, weights: [*const u8; TILE_COLS]) {
+    unsafe fn block<V: Simd, S: Stored>(&mut self, block: &Block, weights: Columns) {
         let Block { col, cols, k, k_len } = *block;
         let x =
             Rows { first: self.x[k..].as_ptr(), stride: Packing::stride(self.k), len: self.rows };
         let put = |row: usize, sums: [f32; TILE_COLS]| {
             let out = &mut self.out[row * self.cols + col..][..cols];
-            for (out, &sum) in out.iter_mut().zip(&sums) {
-                *out = if k == 0 { sum } else { *out + sum };
+            match (<&mut [f32; TILE_COLS]>::try_from(&mut *out), k) {
+                (Ok(out), 0) => *out = sums,
+                (_, 0) => out.copy_from_slice(&sums[..cols]),
+                _ => out.iter_mut().zip(&sums).for_each(|(out, sum)| *out += sum),
             }
         };
         // SAFETY: the rows of `x` hold `k_len` values from `k`, and are padded.
@@ -136,27 +143,25 @@ impl WideTile {
         WideTile([[MaybeUninit::uninit(); WIDE_STRIDE]; TILE_COLS])
     }
 
-    /// Widens `k_len` values of each row in the order of [`Stored`]; the rows of the result can be read
-    /// as natural f32.
+    /// Widens `k_len` values of each row, and zeros up to a whole step. Read as f32, the rows of the
+    /// result meet the activations in the order that `S` would.
     ///
     /// # Safety
     ///
-    /// Each of `weights` must be readable for `k_len` values of `S`, and the CPU have `V`'s
+    /// Each row of `weights` must be readable for `k_len` values of `S`, and the CPU have `V`'s
     /// instructions.
     #[inline(always)]
-    unsafe fn fill<V: Simd, S: Stored>(
-        &mut self,
-        weights: [*const u8; TILE_COLS],
-        k_len: usize,
-    ) -> [*const u8; TILE_COLS] {
+    unsafe fn fill<V: Simd, S: Stored>(&mut self, weights: Columns, k_len: usize) -> Columns {
         let step = 2 * V::LANES;
         let whole = k_len - k_len % step;
-        for (row, wide) in weights.into_iter().zip(&mut self.0) {
+        for (row, wide) in weights.rows.into_iter().zip(&mut self.0) {
             let wide = wide.as_mut_ptr().cast::<f32>();
             // SAFETY: whole steps lie within the row; K_BLOCK is whole steps, so `wide` holds the last.
             unsafe {
                 for at in (0..whole).step_by(step) {
-                    widen_step::<V, S>(row.add(at * S::BYTES), wide.add(at));
+                    let row = row.add(at * S::BYTES);
+                    V::prefetch(row.wrapping_offset(weights.to_next));
+                    widen_step::<V, S>(row, wide.add(at));
                 }
                 if whole < k_len {
                     let rest = rest_of_row::<S>(row, whole, k_len);
@@ -164,7 +169,8 @@ impl WideTile {
                 }
             }
         }
-        self.0.each_ref().map(|wide| wide.as_ptr().cast())
+        // The widened tile is in L1; what follows it has been asked for above.
+        Columns { rows: self.0.each_ref().map(|wide| wide.as_ptr().cast()), to_next: 0 }
     }
 }
 
@@ -178,11 +184,7 @@ impl WideTile {
 unsafe fn widen_step<V: Simd, S: Stored>(row: *const u8, wide: *mut f32) {
     // SAFETY: the caller's.
     unsafe {
-        V::prefetch(row.wrapping_add(PREFETCH_BYTES));
         S::first::<V>(row).store(wide);
         S::second::<V>(row).store(wide.add(V::LANES));
     }
 }
-
-/// How far ahead in its row the widening asks for weights.
-const PREFETCH_BYTES: usize = 512;

@@ -1,1 +1,207 @@
+//! Each kernel against its naive twin, on every instruction set that the CPU has.
 
+use super::*;
+use crate::cpu::Isa;
+use crate::model::Dtype;
+
+fn kernels() -> impl Iterator<Item = &'static Kernels> {
+    [Isa::Portable, Isa::Avx2, Isa::Avx512].into_iter().filter_map(|isa| Kernels::select(isa).ok())
+}
+
+/// Numbers in -1..1 without pattern.
+fn numbers(seed: u32, len: usize) -> Vec<f32> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9) | 1;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 17;
+        state ^= state << 5;
+        state as f32 / (1_u64 << 31) as f32 - 1.0
+    };
+    (0..len).map(|_| next()).collect()
+}
+
+/// Stores `values` at an odd address; returns the storage and the values as stored.
+fn stored(dtype: Dtype, values: &[f32]) -> (Vec<u8>, Vec<f32>) {
+    let mut bytes = vec![0_u8];
+    let mut widened = Vec::new();
+    for &value in values {
+        match dtype {
+            Dtype::F32 => bytes.extend(value.to_le_bytes()),
+            Dtype::F16 => bytes.extend(half::f16::from_f32(value).to_le_bytes()),
+            Dtype::Bf16 => bytes.extend(half::bf16::from_f32(value).to_le_bytes()),
+        }
+        widened.push(match dtype {
+            Dtype::F32 => value,
+            Dtype::F16 => half::f16::from_f32(value).to_f32(),
+            Dtype::Bf16 => half::bf16::from_f32(value).to_f32(),
+        });
+    }
+    (bytes, widened)
+}
+
+/// `rows` of length `k`, packed.
+fn packed(packing: Packing, rows: usize, k: usize, values: &[f32]) -> Vec<f32> {
+    let stride = Packing::stride(k);
+    let mut out = vec![0.0; rows * stride];
+    for (row, values) in values.chunks_exact(k).enumerate() {
+        for (i, &value) in values.iter().enumerate() {
+            out[row * stride + packing.index(i)] = value;
+        }
+    }
+    out
+}
+
+#[test]
+fn product_is_the_sum_of_products_and_its_bits_do_not_depend_on_the_tile() {
+    for kernels in kernels() {
+        for dtype in [Dtype::F32, Dtype::F16, Dtype::Bf16] {
+            for (rows, cols, k) in [(1, 1, 1), (2, 5, 31), (3, 4, 64), (7, 6, 97), (13, 9, 2100)] {
+                let x = numbers(1, rows * k);
+                let (bytes, w) = stored(dtype, &numbers(2, cols * k));
+                let packing = Packing::new(dtype, kernels.lanes);
+                let x_packed = packed(packing, rows, k, &x);
+                let stride = Packing::stride(k);
+                let product = |rows: std::ops::Range<usize>| {
+                    let mut out = vec![f32::NAN; rows.len() * cols];
+                    kernels.product(Product {
+                        x: &x_packed[rows.start * stride..],
+                        rows: rows.len(),
+                        weights: &bytes[1..],
+                        dtype,
+                        cols,
+                        k,
+                        out: &mut out,
+                    });
+                    out
+                };
+                let all = product(0..rows);
+                for row in 0..rows {
+                    assert_eq!(product(row..row + 1), all[row * cols..(row + 1) * cols]);
+                    for col in 0..cols {
+                        let terms = (0..k).map(|i| x[row * k + i] as f64 * w[col * k + i] as f64);
+                        let size: f64 = terms.clone().map(f64::abs).sum();
+                        let error = (all[row * cols + col] as f64 - terms.sum::<f64>()).abs();
+                        // A lane adds k / lanes terms; the bound is loose but scales.
+                        let roundings = (k as f64 / 4.0).sqrt() + 8.0;
+                        assert!(error <= size * roundings * 2_f64.powi(-24), "{dtype:?} {k}");
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn rms_norm_is_its_formula() {
+    for kernels in kernels() {
+        for dtype in [Dtype::F32, Dtype::Bf16] {
+            for len in [1, 10, 64, 333] {
+                let (x, weight) = (numbers(3, len), numbers(4, len));
+                let packing = Packing::new(dtype, kernels.lanes);
+                let mut out = vec![f32::NAN; Packing::stride(len)];
+                kernels.rms_norm(&x, &weight, 1e-5, packing, &mut out);
+                let mean = x.iter().map(|&x| (x as f64).powi(2)).sum::<f64>() / len as f64;
+                let expected: Vec<f32> = x
+                    .iter()
+                    .zip(&weight)
+                    .map(|(&x, &w)| (x as f64 / (mean + 1e-5).sqrt() * w as f64) as f32)
+                    .collect();
+                let expected = packed(packing, 1, len, &expected);
+                for (out, expected) in out.iter().zip(&expected) {
+                    assert!((out - expected).abs() <= 1e-6 * expected.abs(), "{out} {expected}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn swiglu_is_its_formula_over_the_whole_range() {
+    let gate: Vec<f32> = (-1600..1600).map(|i| i as f32 / 16.0).collect();
+    let up = numbers(5, gate.len());
+    for kernels in kernels() {
+        let mut out = gate.clone();
+        kernels.swiglu(&mut out, &up);
+        for ((&out, &gate), &up) in out.iter().zip(&gate).zip(&up) {
+            let expected = gate as f64 / (1.0 + (-gate as f64).exp()) * up as f64;
+            // Below -87 the exponential is clamped: nothing of size is left.
+            let error = (out as f64 - expected).abs();
+            assert!(error <= 4e-7 * expected.abs() + 1e-35, "{gate}: {out} {expected}");
+        }
+    }
+}
+
+/// One task's shape.
+struct Case {
+    rows: usize,
+    group: usize,
+    head_dim: usize,
+    position: usize,
+    window: usize,
+}
+
+#[test]
+fn attention_is_softmax_of_scores_times_values() {
+    let case =
+        |rows, group, head_dim, position, window| Case { rows, group, head_dim, position, window };
+    for kernels in kernels() {
+        check_attention(kernels, case(1, 1, 2, 0, usize::MAX));
+        check_attention(kernels, case(1, 4, 64, 63, usize::MAX));
+        check_attention(kernels, case(5, 3, 34, 14, usize::MAX));
+        check_attention(kernels, case(9, 2, 48, 40, 7));
+        check_attention(kernels, case(20, 1, 10, 0, 16));
+    }
+}
+
+fn check_attention(kernels: &Kernels, case: Case) {
+    let Case { rows, group, head_dim, position, window } = case;
+    const TOKENS: usize = crate::batch::BLOCK_TOKENS;
+    let blocks = [3, 0, 4, 1];
+    let plane = TOKENS * head_dim;
+    let len = 2 * plane;
+    // What lies beyond the context must not be used, whatever it is.
+    let mut kv = vec![f32::NAN; 5 * len + crate::cpu::simd::MAX_LANES];
+    let place = |token: usize, values: usize| {
+        blocks[token / TOKENS] as usize * len + values * plane + token % TOKENS * head_dim
+    };
+    let context = numbers(6, (position + rows) * 2 * head_dim);
+    for (token, pair) in context.chunks_exact(2 * head_dim).enumerate() {
+        kv[place(token, 0)..][..head_dim].copy_from_slice(&pair[..head_dim]);
+        kv[place(token, 1)..][..head_dim].copy_from_slice(&pair[head_dim..]);
+    }
+    let queries = numbers(7, rows * group * head_dim);
+    let mut scratch = AttentionScratch::new(rows * group, head_dim).unwrap();
+    let stride = scratch.head_stride;
+    for (query, values) in queries.chunks_exact(head_dim).enumerate() {
+        scratch.queries[query * stride..][..head_dim].copy_from_slice(values);
+    }
+    kernels.attention(Attention {
+        scratch: &mut scratch,
+        rows,
+        group,
+        head_dim,
+        position,
+        window,
+        kv: &kv,
+        blocks: &blocks,
+        block_len: len,
+        keys: 0,
+        values: plane,
+    });
+    for (query, values) in queries.chunks_exact(head_dim).enumerate() {
+        let last = position + query / group;
+        let first = (last + 1).saturating_sub(window);
+        let score = |token: usize| -> f64 {
+            let key = &kv[place(token, 0)..][..head_dim];
+            values.iter().zip(key).map(|(&q, &k)| q as f64 * k as f64).sum()
+        };
+        let total: f64 = (first..=last).map(|token| score(token).exp()).sum();
+        for i in 0..head_dim {
+            let expected: f64 = (first..=last)
+                .map(|token| score(token).exp() / total * kv[place(token, 1) + i] as f64)
+                .sum();
+            let error = (scratch.out[query * stride + i] as f64 - expected).abs();
+            assert!(error < 3e-6, "query {query}, place {i}: off by {error:e}");
+        }
+    }
+}

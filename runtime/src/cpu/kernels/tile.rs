@@ -18,6 +18,16 @@ pub(super) struct Rows {
     pub(super) len: usize,
 }
 
+/// Rows of weights.
+#[derive(Clone, Copy)]
+pub(super) struct Columns {
+    /// The rows; at a ragged edge the last one is repeated.
+    pub(super) rows: [*const u8; TILE_COLS],
+    /// Bytes from a weight to its counterpart in the tile after this one, which is asked for meanwhile: the
+    /// hardware's prefetchers do not see beyond a page, and a row is often shorter.
+    pub(super) to_next: isize,
+}
+
 /// The dot products of length `k` of all rows of `x` with [`TILE_COLS`] rows of weights: `put(row,
 /// sums)`.
 ///
@@ -28,7 +38,7 @@ pub(super) struct Rows {
 #[inline(always)]
 pub(super) unsafe fn tiles<V: Simd, S: Stored>(
     x: Rows,
-    weights: [*const u8; TILE_COLS],
+    weights: Columns,
     k: usize,
     mut put: impl FnMut(usize, [f32; TILE_COLS]),
 ) {
@@ -63,34 +73,31 @@ pub(super) unsafe fn tiles<V: Simd, S: Stored>(
 ///
 /// # Safety
 ///
-/// Each of the `ROWS` rows of `x`, `x_stride` floats apart, must be readable for `k` floats rounded up
-/// to `2 * V::LANES`, and be zero (or finite) beyond `k`; each row of `weights` for `k` values of `S`.
-/// The CPU must have `V`'s instructions.
+/// As [`tiles`], for `ROWS` rows from `x`.
 #[inline(always)]
 unsafe fn tile<V: Simd, S: Stored, const ROWS: usize>(
     x: *const f32,
     x_stride: usize,
-    weights: [*const u8; TILE_COLS],
+    weights: Columns,
     k: usize,
 ) -> [[f32; TILE_COLS]; ROWS] {
     let step = 2 * V::LANES;
+    let whole = k - k % step;
     // SAFETY: whole steps lie within the rows; the ragged rest of the weights is copied to a
     // zeroed buffer of a whole step first.
     unsafe {
         let mut sums = [[V::splat(0.0); TILE_COLS]; ROWS];
-        let whole = k - k % step;
         for at in (0..whole).step_by(step) {
-            add_step::<V, S, ROWS>(
-                &mut sums,
-                x.add(at),
-                x_stride,
-                weights.map(|w| w.add(at * S::BYTES)),
-            );
+            let rows = weights.rows.map(|row| row.add(at * S::BYTES));
+            for row in rows {
+                V::prefetch(row.wrapping_offset(weights.to_next));
+            }
+            add_step::<V, S, ROWS>(&mut sums, x.add(at), x_stride, rows);
         }
         if whole < k {
-            let rest = weights.map(|row| rest_of_row::<S>(row, whole, k));
-            let rest = rest.each_ref().map(|rest| rest.as_ptr());
-            add_step::<V, S, ROWS>(&mut sums, x.add(whole), x_stride, rest);
+            let rest = weights.rows.map(|row| rest_of_row::<S>(row, whole, k));
+            let rows = rest.each_ref().map(|rest| rest.as_ptr());
+            add_step::<V, S, ROWS>(&mut sums, x.add(whole), x_stride, rows);
         }
         let mut out = [[0.0; TILE_COLS]; ROWS];
         for (out, &sums) in out.iter_mut().zip(&sums) {

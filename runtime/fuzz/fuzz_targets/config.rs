@@ -1,0 +1,18 @@
+//! Any bytes as a config.json: refused in one line, or a configuration that is safe to use.
+#![no_main]
+
+use std::path::Path;
+
+use libfuzzer_sys::fuzz_target;
+use trail_runtime::model::ModelConfig;
+
+fuzz_target!(|bytes: &[u8]| {
+    match ModelConfig::from_json(Path::new("config.json"), bytes) {
+        Ok(config) => {
+            assert_eq!(config.windows.len(), config.num_layers);
+            assert_eq!(config.num_heads % config.num_kv_heads, 0);
+            assert!(config.inverse_frequencies().iter().all(|f| f.is_finite()));
+        }
+        Err(error) => assert_eq!(error.to_string().lines().count(), 1),
+    }
+});

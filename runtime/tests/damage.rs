@@ -1,0 +1,77 @@
+//! Files damaged in transit: refused or loaded, but never a panic.
+
+#[path = "support/small.rs"]
+mod small;
+
+use small::{load, message, small_model};
+
+/// Loads damaged bytes: any outcome but a panic or a message that is not one line.
+fn survive(config: &[u8], weights: &[u8]) {
+    if let Err(error) = load(config, weights) {
+        message(&error);
+    }
+}
+
+#[test]
+fn truncated_files_are_refused() {
+    let (config, weights) = small_model();
+    for len in 0..config.len() - 2 {
+        assert!(load(&config[..len], &weights).is_err(), "config of {len} bytes");
+    }
+    let lengths = (0..3000).chain((3000..weights.len()).step_by(997));
+    for len in lengths.chain([weights.len() - 1]) {
+        assert!(load(&config, &weights[..len]).is_err(), "weights of {len} bytes");
+    }
+}
+
+#[test]
+fn flipped_bits_do_not_panic() {
+    let (mut config, mut weights) = small_model();
+    for bit in 0..config.len() * 8 {
+        config[bit / 8] ^= 1 << (bit % 8);
+        survive(&config, &weights);
+        config[bit / 8] ^= 1 << (bit % 8);
+    }
+    let header_len = 8 + u64::from_le_bytes(weights[..8].try_into().unwrap()) as usize;
+    for bit in 0..header_len * 8 {
+        weights[bit / 8] ^= 1 << (bit % 8);
+        survive(&config, &weights);
+        weights[bit / 8] ^= 1 << (bit % 8);
+    }
+}
+
+/// Replaces a stretch of `bytes`, chosen by `random`, by a piece that is likely to hurt.
+fn splice(bytes: &mut Vec<u8>, random: u64) {
+    const PIECES: [&[u8]; 12] = [
+        b"",
+        b"0",
+        b"-1",
+        b"18446744073709551615",
+        b"1e308",
+        b"null",
+        b"{}",
+        b"[]",
+        b"\"",
+        b"\\u0000",
+        b"\xff\xfe",
+        b"9223372036854775808",
+    ];
+    let at = (random >> 8) as usize % bytes.len();
+    let len = ((random >> 40) as usize % 24).min(bytes.len() - at);
+    bytes.splice(at..at + len, PIECES[random as usize % PIECES.len()].iter().copied());
+}
+
+#[test]
+fn spliced_files_do_not_panic() {
+    let (config, weights) = small_model();
+    let mut random = 0x9e37_79b9_7f4a_7c15u64;
+    for _ in 0..5_000 {
+        let (mut config, mut weights) = (config.clone(), weights[..4000].to_vec());
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        splice(&mut config, random);
+        splice(&mut weights, random);
+        survive(&config, &weights);
+    }
+}

@@ -1,0 +1,110 @@
+//! The loader and the reference forward pass against transformers, for every supported variant.
+
+#[path = "support/golden.rs"]
+mod support;
+
+use std::path::{Path, PathBuf};
+
+use support::{Golden, MAX_LOGPROB_ERROR, check, log_softmax};
+use trail_runtime::model::{Dtype, Model, RopeScaling};
+use trail_runtime::reference::Reference;
+
+fn golden_folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden")
+}
+
+fn load(name: &str) -> (Golden, Model) {
+    let golden = Golden::load(&golden_folder().join(name));
+    let model = Model::load(&golden.folder).expect(name);
+    (golden, model)
+}
+
+fn last(mut logits: Vec<Vec<f32>>) -> Vec<f32> {
+    logits.pop().expect("a token")
+}
+
+#[test]
+fn reference_agrees_with_transformers() {
+    let all = Golden::all(&golden_folder());
+    assert_eq!(all.len(), 9 * 3 + 2);
+    for golden in all {
+        let model = Model::load(&golden.folder).expect("a model");
+        let reference = Reference::new(&model);
+        let error = check(&golden, |tokens| last(reference.logits(tokens)));
+        println!("{:22} log probabilities within {error:.1e}", golden.name());
+    }
+}
+
+#[test]
+fn hidden_states_agree_with_transformers() {
+    for golden in Golden::all(&golden_folder()) {
+        let model = Model::load(&golden.folder).expect("a model");
+        let trace = Reference::new(&model).trace(&golden.prompt);
+        assert_eq!(trace.hidden.len(), golden.hidden.len());
+        for (layer, (found, expected)) in trace.hidden.iter().zip(&golden.hidden).enumerate() {
+            let found = found.last().expect("a position");
+            assert_eq!(found.len(), expected.len());
+            for (x, y) in found.iter().zip(expected) {
+                let close = (x - y).abs() <= 1e-4 * (1.0 + y.abs());
+                assert!(close, "{}, layer {layer}: {x} instead of {y}", golden.name());
+            }
+        }
+    }
+}
+
+/// A golden run must fail a pass that leaves out what the variant is about.
+#[test]
+fn golden_runs_notice_what_is_left_out() {
+    let error_of = |golden: &Golden, model: &Model| {
+        let logits = last(Reference::new(model).logits(&golden.prompt));
+        (log_softmax(&logits, golden.greedy[0]) - golden.logprobs[0]).abs()
+    };
+    for name in ["mistral-f32", "ministral-f32"] {
+        let (golden, mut model) = load(name);
+        model.config.windows.fill(None);
+        assert!(error_of(&golden, &model) > 10.0 * MAX_LOGPROB_ERROR, "{name}: window");
+    }
+    for name in ["llama3.1-f32", "llama3.2-f32", "linear-f32", "rope_parameters-f32"] {
+        let (golden, mut model) = load(name);
+        model.config.rope.scaling = RopeScaling::None;
+        assert!(error_of(&golden, &model) > 10.0 * MAX_LOGPROB_ERROR, "{name}: scaling");
+    }
+    for name in ["llama3-f32", "ministral-f32"] {
+        let (golden, mut model) = load(name);
+        model.config.rope.theta = 10_000.0;
+        assert!(error_of(&golden, &model) > 10.0 * MAX_LOGPROB_ERROR, "{name}: theta");
+    }
+}
+
+#[test]
+fn variants_load_as_what_they_are() {
+    let (_, model) = load("llama3-bf16");
+    assert_eq!(model.config.eos_tokens, [2, 3]);
+    assert_eq!(model.config.windows, [None, None]);
+    let (_, model) = load("llama3.2-f16");
+    assert_eq!((model.config.head_dim, model.config.q_size()), (16, 64));
+    assert_eq!(model.weights.lm_head.bytes().as_ptr(), model.weights.embed.bytes().as_ptr());
+    let (_, model) = load("ministral-f32");
+    assert_eq!(model.config.windows, [Some(6), None, Some(6)]);
+    let (_, model) = load("mixed");
+    let layer = &model.weights.layers[0];
+    for dtype in [Dtype::F32, Dtype::F16, Dtype::Bf16] {
+        let tensors = [&model.weights.embed, &layer.q, &layer.up];
+        assert!(tensors.iter().any(|tensor| tensor.dtype == dtype), "{dtype:?}");
+    }
+}
+
+/// A model is found by its folder, by its file and by its index, sharded or not.
+#[test]
+fn every_kind_of_path_loads() {
+    let folder = golden_folder();
+    for path in [
+        "llama2-bf16",
+        "llama2-bf16/model.safetensors",
+        "sharded-bf16",
+        "sharded-bf16/model.safetensors.index.json",
+    ] {
+        let model = Model::load(&folder.join(path)).expect(path);
+        assert_eq!(model.weights.layers[1].up.dtype, Dtype::Bf16);
+    }
+}

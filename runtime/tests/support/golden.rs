@@ -1,0 +1,103 @@
+//! Golden runs: what transformers computed, and the check of a forward pass against it.
+
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+/// Largest difference of a log probability from the golden one.
+pub(crate) const MAX_LOGPROB_ERROR: f64 = 1e-3;
+/// Below this gap between the two largest logits either token is a right answer.
+pub(crate) const MIN_GAP: f64 = 2e-3;
+
+/// The content of `golden.json`, written by `tools/golden/make.py`.
+#[derive(Deserialize)]
+pub(crate) struct Golden {
+    /// Where the model's files are.
+    #[serde(skip)]
+    pub(crate) folder: PathBuf,
+    /// Tokens given.
+    pub(crate) prompt: Vec<u32>,
+    /// Tokens that follow, each the most likely one.
+    pub(crate) greedy: Vec<u32>,
+    /// Log probability of each greedy token.
+    pub(crate) logprobs: Vec<f64>,
+    /// Largest logit minus second largest, at each greedy token.
+    pub(crate) gaps: Vec<f64>,
+    /// All logits at some steps.
+    pub(crate) rows: Vec<Row>,
+    /// The residual stream after each layer at the prompt's last token: `[layers][d]`.
+    pub(crate) hidden: Vec<Vec<f32>>,
+}
+
+/// All logits that one greedy token was chosen from.
+#[derive(Deserialize)]
+pub(crate) struct Row {
+    /// Index into [`Golden::greedy`].
+    pub(crate) step: usize,
+    /// `[vocab]`
+    pub(crate) logits: Vec<f32>,
+}
+
+impl Golden {
+    /// Reads the golden run in `folder`.
+    pub(crate) fn load(folder: &Path) -> Golden {
+        let file = folder.join("golden.json");
+        let bytes = std::fs::read(&file).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
+        let golden: Golden = serde_json::from_slice(&bytes).expect("golden.json");
+        Golden { folder: folder.to_path_buf(), ..golden }
+    }
+
+    /// All golden runs below `folder`, by name.
+    pub(crate) fn all(folder: &Path) -> Vec<Golden> {
+        let entries = std::fs::read_dir(folder).expect("folder of golden runs");
+        let mut folders: Vec<PathBuf> = entries.map(|entry| entry.expect("entry").path()).collect();
+        folders.sort();
+        folders.iter().filter(|folder| folder.is_dir()).map(|folder| Golden::load(folder)).collect()
+    }
+
+    /// The variant and dtype, as the folder is called.
+    pub(crate) fn name(&self) -> String {
+        self.folder.file_name().expect("name").to_string_lossy().into_owned()
+    }
+}
+
+/// Holds a forward pass against `golden`; returns the largest difference of a log probability.
+///
+/// `logits_of` computes the logits after the last of the given tokens: `[vocab]`. It is fed the
+/// golden tokens, so that one close call does not hide what comes after.
+pub(crate) fn check(golden: &Golden, mut logits_of: impl FnMut(&[u32]) -> Vec<f32>) -> f64 {
+    let mut tokens = golden.prompt.clone();
+    let mut largest = 0.0f64;
+    for (step, &expected) in golden.greedy.iter().enumerate() {
+        let at = format!("{}, step {step}", golden.name());
+        let logits = logits_of(&tokens);
+        let error = (log_softmax(&logits, expected) - golden.logprobs[step]).abs();
+        assert!(error <= MAX_LOGPROB_ERROR, "{at}: log probability off by {error:.2e}");
+        largest = largest.max(error);
+        if golden.gaps[step] >= MIN_GAP {
+            assert_eq!(argmax(&logits), expected, "{at}: another token");
+        }
+        for row in golden.rows.iter().filter(|row| row.step == step) {
+            assert_eq!(logits.len(), row.logits.len(), "{at}: vocabulary");
+            for token in 0..logits.len() as u32 {
+                let error = (log_softmax(&logits, token) - log_softmax(&row.logits, token)).abs();
+                assert!(error <= MAX_LOGPROB_ERROR, "{at}, token {token}: off by {error:.2e}");
+            }
+        }
+        tokens.push(expected);
+    }
+    largest
+}
+
+/// The log probability of `token`.
+pub(crate) fn log_softmax(logits: &[f32], token: u32) -> f64 {
+    let max = f64::from(logits.iter().copied().fold(f32::NEG_INFINITY, f32::max));
+    let sum: f64 = logits.iter().map(|&logit| (f64::from(logit) - max).exp()).sum();
+    f64::from(logits[token as usize]) - max - sum.ln()
+}
+
+/// The most likely token.
+pub(crate) fn argmax(logits: &[f32]) -> u32 {
+    let best = logits.iter().enumerate().max_by(|a, b| a.1.total_cmp(b.1));
+    best.expect("a vocabulary").0 as u32
+}
