@@ -48,10 +48,22 @@ pub struct EngineArgs {
     #[arg(long, global = true, value_name = "NAME")]
     pub(super) policy: Option<PolicyKind>,
     /// trail: a request can be preempted during this share of its first predicted length, 0 to 1
-    #[arg(long, global = true, value_name = "SHARE", default_value_t = DEFAULT_C, value_parser = share)]
+    #[arg(
+        long,
+        global = true,
+        value_name = "SHARE",
+        default_value_t = DEFAULT_C,
+        value_parser = share,
+    )]
     c: f32,
     /// Sequences in one forward pass
-    #[arg(long, global = true, value_name = "N", default_value_t = DEFAULT_SLOTS, value_parser = count::<MAX_SLOTS>)]
+    #[arg(
+        long,
+        global = true,
+        value_name = "N",
+        default_value_t = DEFAULT_SLOTS,
+        value_parser = count::<MAX_SLOTS>,
+    )]
     pub(super) slots: usize,
     /// KV blocks of 16 tokens [default: what the slots can need and half as much again, within 4 GiB]
     #[arg(long, global = true, value_name = "N", value_parser = count::<MAX_KV_BLOCKS>)]
@@ -60,10 +72,22 @@ pub struct EngineArgs {
     #[arg(long, global = true, value_name = "N", value_parser = count::<MAX_THREADS>)]
     pub(super) threads: Option<usize>,
     /// Tokens in one forward pass, of prompts and of answers
-    #[arg(long, global = true, value_name = "N", default_value_t = DEFAULT_TOKEN_BUDGET, value_parser = count::<MAX_TOKEN_BUDGET>)]
+    #[arg(
+        long,
+        global = true,
+        value_name = "N",
+        default_value_t = DEFAULT_TOKEN_BUDGET,
+        value_parser = count::<MAX_TOKEN_BUDGET>,
+    )]
     pub(super) token_budget: usize,
     /// Requests in the engine at once, running and waiting; more are refused
-    #[arg(long, global = true, value_name = "N", default_value_t = DEFAULT_MAX_REQUESTS, value_parser = count::<MAX_REQUESTS>)]
+    #[arg(
+        long,
+        global = true,
+        value_name = "N",
+        default_value_t = DEFAULT_MAX_REQUESTS,
+        value_parser = count::<MAX_REQUESTS>,
+    )]
     pub(super) max_requests: usize,
     /// What computes
     #[arg(long, global = true, value_enum, default_value_t = Device::Auto)]
