@@ -9,6 +9,7 @@ mod cli;
 mod commands;
 mod error;
 mod locate;
+mod machine;
 mod notice;
 mod random;
 mod server;

@@ -1,120 +1,21 @@
 //! From the common options to a model and an engine that serves it.
 
+mod args;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use clap::{Args, ValueEnum};
 use trail_probe::{Predictor, Probe};
-use trail_runtime::cpu::Isa;
-use trail_runtime::engine::{
-    DEFAULT_C, DEFAULT_MAX_REQUESTS, DEFAULT_SLOTS, DEFAULT_TOKEN_BUDGET, Engine, PolicyKind,
-};
+use trail_runtime::batch::BLOCK_TOKENS;
+use trail_runtime::engine::{DEFAULT_C, Engine, PolicyKind};
 use trail_runtime::model::{Model, files};
 use trail_runtime::text::{ChatMessage, ChatTemplate, Tokenizer};
 
 use crate::error::Error;
 use crate::locate;
+use crate::machine::Memory;
 use crate::notice::notice;
-
-/// Which model, and what predicts for it.
-#[derive(Args, Clone, Debug, Default)]
-#[command(next_help_heading = "Model")]
-pub struct ModelArgs {
-    /// A safetensors file with config.json and tokenizer.json beside it, or a folder of them
-    /// [default: the bundled demo model]
-    #[arg(long, global = true, value_name = "PATH")]
-    model: Option<PathBuf>,
-    /// The remaining-length probe [default: probe.safetensors beside the model, if it is there]
-    #[arg(long, global = true, value_name = "FILE")]
-    probe: Option<PathBuf>,
-}
-
-/// What computes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum Device {
-    /// The best that this machine has and this build can use.
-    #[default]
-    Auto,
-    /// The CPU.
-    Cpu,
-}
-
-/// How the engine is put together.
-#[derive(Args, Clone, Debug)]
-#[command(next_help_heading = "Engine")]
-pub struct EngineArgs {
-    /// Which requests run first: fcfs, sjf, trail or oracle
-    /// [default: trail where there is a probe, else fcfs]
-    #[arg(long, global = true, value_name = "NAME")]
-    policy: Option<PolicyKind>,
-    /// trail: a request can be preempted during this share of its first predicted length, 0 to 1
-    #[arg(long, global = true, value_name = "SHARE", default_value_t = DEFAULT_C, value_parser = share)]
-    c: f32,
-    /// Sequences in one forward pass
-    #[arg(long, global = true, value_name = "N", default_value_t = DEFAULT_SLOTS)]
-    slots: usize,
-    /// KV blocks of 16 tokens [default: what the slots can need and half as much again, within 4 GiB]
-    #[arg(long, global = true, value_name = "N")]
-    kv_blocks: Option<usize>,
-    /// Threads of the forward pass [default: all cores]
-    #[arg(long, global = true, value_name = "N", value_parser = threads)]
-    threads: Option<usize>,
-    /// Tokens in one forward pass, of prompts and of answers
-    #[arg(long, global = true, value_name = "N", default_value_t = DEFAULT_TOKEN_BUDGET)]
-    token_budget: usize,
-    /// Requests in the engine at once, running and waiting; more are refused
-    #[arg(long, global = true, value_name = "N", default_value_t = DEFAULT_MAX_REQUESTS)]
-    max_requests: usize,
-    /// What computes
-    #[arg(long, global = true, value_enum, default_value_t = Device::Auto)]
-    device: Device,
-    /// Instruction set of the CPU kernels: auto, portable, avx2 or avx512
-    #[arg(long, global = true, value_name = "NAME", default_value_t = Isa::Auto)]
-    isa: Isa,
-}
-
-fn share(text: &str) -> Result<f32, String> {
-    match text.parse() {
-        Ok(c) if (0.0..=1.0).contains(&c) => Ok(c),
-        _ => Err("expected a number from 0 to 1".into()),
-    }
-}
-
-/// Most threads that can be asked for: far above any machine, far below what a system refuses.
-const MAX_THREADS: usize = 1024;
-
-fn threads(text: &str) -> Result<usize, String> {
-    match text.parse() {
-        Ok(n) if (1..=MAX_THREADS).contains(&n) => Ok(n),
-        _ => Err(format!("expected a number from 1 to {MAX_THREADS}")),
-    }
-}
-
-impl EngineArgs {
-    /// Threads of the forward pass.
-    pub fn threads(&self) -> usize {
-        let cores = || std::thread::available_parallelism().map_or(1, usize::from);
-        self.threads.unwrap_or_else(cores)
-    }
-
-    /// The policy that was named; TRAIL if none was.
-    pub fn policy_or_trail(&self) -> PolicyKind {
-        self.with_c(self.policy.unwrap_or(PolicyKind::Trail { c: DEFAULT_C }))
-    }
-
-    /// Instruction set of the CPU kernels.
-    pub fn isa(&self) -> Isa {
-        self.isa
-    }
-
-    /// `policy` with the `--c` that was asked for.
-    pub fn with_c(&self, policy: PolicyKind) -> PolicyKind {
-        match policy {
-            PolicyKind::Trail { .. } => PolicyKind::Trail { c: self.c },
-            other => other,
-        }
-    }
-}
+pub use args::{Device, EngineArgs, ModelArgs};
 
 /// A model with all that belongs to it.
 pub struct Setup {
@@ -179,7 +80,7 @@ impl Setup {
     /// An engine as the options say; a policy that was not named follows from what there is.
     pub fn engine(&self, args: &EngineArgs) -> Result<Engine, Error> {
         let policy = args.policy.unwrap_or_else(|| self.default_policy());
-        self.engine_with(args, policy, args.max_requests)
+        self.build(args, policy, args.max_requests)
     }
 
     /// An engine with another policy, and with room for `max_requests` at least.
@@ -189,15 +90,25 @@ impl Setup {
         policy: PolicyKind,
         max_requests: usize,
     ) -> Result<Engine, Error> {
+        self.build(args, policy, max_requests.max(args.slots))
+    }
+
+    fn build(
+        &self,
+        args: &EngineArgs,
+        policy: PolicyKind,
+        max_requests: usize,
+    ) -> Result<Engine, Error> {
         // This build has one backend, which both spellings name.
         let (Device::Auto | Device::Cpu) = args.device;
+        self.check_memory(args)?;
         let engine = Engine::builder()
             .model(self.model.clone())
             .probe(self.probe()?)
             .predictor(self.predictor.as_ref().map(Predictor::open).transpose()?)
             .policy(args.with_c(policy))
             .slots(args.slots)
-            .max_requests(max_requests.max(args.slots))
+            .max_requests(max_requests)
             .token_budget(args.token_budget)
             .kv_blocks(args.kv_blocks)
             .threads(args.threads)
@@ -209,6 +120,22 @@ impl Setup {
     /// The probe, where there is one.
     pub fn probe(&self) -> Result<Option<Probe>, Error> {
         Ok(self.probe.as_ref().map(Probe::open).transpose()?)
+    }
+
+    /// Refuses a KV cache larger than the machine: to find out by allocating it would end the process.
+    fn check_memory(&self, args: &EngineArgs) -> Result<(), Error> {
+        let (Some(blocks), Some(memory)) = (args.kv_blocks, Memory::read()) else { return Ok(()) };
+        let config = &self.model.config;
+        let row_bytes = 2 * config.num_layers * config.kv_size() * size_of::<f32>();
+        let bytes = (blocks * BLOCK_TOKENS) as u128 * row_bytes as u128;
+        if bytes > u128::from(memory.total_bytes) {
+            return Err(Error::usage(format!(
+                "{blocks} KV blocks take {} MiB, this machine has {} MiB of memory: lower --kv-blocks",
+                bytes >> 20,
+                memory.total_bytes >> 20
+            )));
+        }
+        Ok(())
     }
 
     fn default_policy(&self) -> PolicyKind {

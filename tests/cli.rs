@@ -97,7 +97,7 @@ fn a_model_without_tokenizer_still_takes_ids() {
 #[test]
 fn bad_arguments_are_refused_in_one_line() {
     let long = "word ".repeat(3000);
-    let cases: [(&[&str], &str); 17] = [
+    let cases: [(&[&str], &str); 20] = [
         (&["generate"], "--prompt"),
         (&["generate", "--prompt", "hi", "--max-tokens", "0"], "max_tokens is 0"),
         (&["generate", "--prompt", "hi", "--max-tokens", "100000"], "context"),
@@ -109,10 +109,13 @@ fn bad_arguments_are_refused_in_one_line() {
         (&["generate", "--prompt", "hi", "--temperature", "-1"], "temperature must"),
         (&["generate", "--prompt", "hi", "--top-p", "0"], "top_p"),
         (&["generate", "--prompt", "hi", "--stop", ""], "stop"),
-        (&["generate", "--prompt", "hi", "--slots", "0"], "slots is 0"),
+        (&["generate", "--prompt", "hi", "--slots", "0"], "--slots"),
         (&["generate", "--prompt", "hi", "--policy", "best"], "policy"),
         (&["generate", "--prompt", "hi", "--c", "2"], "--c"),
         (&["--device", "tpu", "doctor"], "--device"),
+        (&["generate", "--prompt", "hi", "--kv-blocks", "99999999"], "--kv-blocks"),
+        (&["generate", "--prompt", "hi", "--token-budget", "99999999999"], "--token-budget"),
+        (&["generate", "--prompt", "hi", "--slots", "8", "--max-requests", "4"], "max_requests"),
         (&["--port", "9", "doctor"], "--port"),
         (&["fly"], "fly"),
     ];

@@ -48,7 +48,7 @@ impl Scorer {
 pub fn of_chat(scored: &[Scored]) -> Value {
     let entry = |text: &str, logprob: f32| {
         // A token of part of a character has no text of its own, and its bytes are not known here.
-        let bytes = (!text.contains(char::REPLACEMENT_CHARACTER)).then(|| text.as_bytes());
+        let bytes = (!text.contains(char::REPLACEMENT_CHARACTER)).then_some(text.as_bytes());
         json!({ "token": text, "logprob": logprob, "bytes": bytes })
     };
     let content = scored.iter().map(|token| {

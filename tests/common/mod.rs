@@ -1,5 +1,6 @@
 //! The program under test, as a server and as a command.
-#![allow(dead_code, reason = "each test program uses its part")]
+#![allow(dead_code, unused_imports, reason = "each test program uses its part")]
+#![allow(unreachable_pub)]
 
 mod http;
 mod server;

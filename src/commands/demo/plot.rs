@@ -43,8 +43,8 @@ fn try_draw(path: &Path, title: &str, curves: &[Curves]) -> Result<(), Box<dyn s
     let latency: Vec<_> =
         curves.iter().map(|c| (c.policy.as_str(), c.latency_s.as_slice())).collect();
     let ttft: Vec<_> = curves.iter().map(|c| (c.policy.as_str(), c.ttft_s.as_slice())).collect();
-    panel(&left, "latency (arrival to last token), s", &latency)?;
-    panel(&right, "time to first token, s", &ttft)?;
+    panel(&left, ["latency (arrival to last token), s", "requests answered, %"], &latency)?;
+    panel(&right, ["time to first token, s", "requests begun, %"], &ttft)?;
     root.present()?;
     Ok(())
 }
@@ -53,7 +53,7 @@ type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
 
 fn panel(
     area: &Area,
-    label: &str,
+    [x, y]: [&str; 2],
     curves: &[(&str, &[f64])],
 ) -> Result<(), Box<dyn std::error::Error>> {
     let longest =
@@ -65,8 +65,8 @@ fn panel(
         .build_cartesian_2d(0.0..longest * 1.02, 0.0..100.0)?;
     chart
         .configure_mesh()
-        .x_desc(label)
-        .y_desc("requests answered, %")
+        .x_desc(x)
+        .y_desc(y)
         .label_style(("sans-serif", 13))
         .light_line_style(WHITE)
         .draw()?;
