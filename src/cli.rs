@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+use crate::commands::bench::BenchArgs;
 use crate::commands::demo::DemoArgs;
 use crate::commands::generate::GenerateArgs;
 use crate::commands::serve::ServeArgs;
@@ -41,6 +42,8 @@ pub enum Command {
     Serve(ServeArgs),
     /// Answer one prompt on stdout
     Generate(Box<GenerateArgs>),
+    /// Measure one part against the limit it works under
+    Bench(BenchArgs),
     /// Answer the bundled prompts under several policies, live, then compare them
     Demo(DemoArgs),
     /// Say what this machine has, and what will be used

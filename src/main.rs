@@ -1,8 +1,9 @@
 //! The `trail-rt` command line.
 
-// In a program, `pub` says what a module offers to the others.
+// A program has no outside: `pub` says what a module offers to the others.
 #![allow(unreachable_pub)]
 
+mod allocations;
 mod answer;
 mod cli;
 mod commands;

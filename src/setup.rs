@@ -104,7 +104,7 @@ impl Setup {
         self.check_memory(args)?;
         let engine = Engine::builder()
             .model(self.model.clone())
-            .probe(self.probe.as_ref().map(Probe::open).transpose()?)
+            .probe(self.probe()?)
             .predictor(self.predictor.as_ref().map(Predictor::open).transpose()?)
             .policy(args.with_c(policy))
             .slots(args.slots)
@@ -131,6 +131,11 @@ impl Setup {
             )));
         }
         Ok(())
+    }
+
+    /// The probe, where there is one.
+    pub fn probe(&self) -> Result<Option<Probe>, Error> {
+        Ok(self.probe.as_ref().map(Probe::open).transpose()?)
     }
 
     fn default_policy(&self) -> PolicyKind {

@@ -1,5 +1,6 @@
 //! The subcommands, one file each.
 
+pub mod bench;
 pub mod demo;
 pub mod doctor;
 pub mod generate;
@@ -16,6 +17,7 @@ pub fn run(mut cli: Cli) -> Result<(), Error> {
     match command {
         Command::Serve(args) => serve::run(model, engine, &args, *json),
         Command::Generate(args) => generate::run(model, engine, &args, *json),
+        Command::Bench(args) => bench::run(model, engine, &args, *json),
         Command::Demo(args) => demo::run(model, engine, &args, *json),
         Command::Doctor => doctor::run(*json),
     }

@@ -113,6 +113,22 @@ fn count<const MAX: usize>(text: &str) -> Result<usize, String> {
 }
 
 impl EngineArgs {
+    /// Threads of the forward pass.
+    pub fn threads(&self) -> usize {
+        let cores = || std::thread::available_parallelism().map_or(1, usize::from);
+        self.threads.unwrap_or_else(cores)
+    }
+
+    /// The policy that was named; TRAIL if none was.
+    pub fn policy_or_trail(&self) -> PolicyKind {
+        self.with_c(self.policy.unwrap_or(PolicyKind::Trail { c: DEFAULT_C }))
+    }
+
+    /// Instruction set of the CPU kernels.
+    pub fn isa(&self) -> Isa {
+        self.isa
+    }
+
     /// `policy` with the `--c` that was asked for.
     pub fn with_c(&self, policy: PolicyKind) -> PolicyKind {
         match policy {

@@ -56,7 +56,7 @@ struct Posteriors {
 }
 
 /// The probe of one engine, its posteriors, and the cells through which they are read.
-pub(super) struct Forecast {
+pub struct Forecast {
     layer: usize,
     hidden: usize,
     head: Head,
@@ -72,7 +72,7 @@ pub(super) struct Forecast {
 
 impl Forecast {
     /// A forecast over `slots` requests with at most `max_rows` predictions a step.
-    pub(super) fn new(probe: Probe, slots: usize, max_rows: usize) -> Self {
+    pub fn new(probe: Probe, slots: usize, max_rows: usize) -> Self {
         let hidden = probe.head.d();
         let bins = probe.bins;
         let stage = Stage {
@@ -101,12 +101,12 @@ impl Forecast {
     }
 
     /// The block whose output is tapped, 0-based.
-    pub(super) fn layer(&self) -> usize {
+    pub fn layer(&self) -> usize {
         self.layer
     }
 
     /// Gives `slot` to a new request.
-    pub(super) fn begin(&self, slot: u32, generation: u32, prompt_len: usize) {
+    pub fn begin(&self, slot: u32, generation: u32, prompt_len: usize) {
         let mut stage = self.stage.write().expect("no task panicked");
         stage.tenants[slot as usize] = Tenant { generation, prompt_len: prompt_len as u32 };
         let mut posteriors = self.posteriors.lock().expect("no task panicked");
@@ -114,18 +114,18 @@ impl Forecast {
     }
 
     /// Before the forward pass of `step`.
-    pub(super) fn start(&self, step: u64) {
+    pub fn start(&self, step: u64) {
         self.stage.write().expect("no task panicked").step = step;
         self.posteriors.lock().expect("no task panicked").ready = None;
     }
 
     /// The latest prediction for `slot`, if it is there.
-    pub(super) fn read(&self, slot: u32) -> Option<Reading> {
+    pub fn read(&self, slot: u32) -> Option<Reading> {
         self.cells[slot as usize].try_read()
     }
 
     /// When the step's predictions were all published; `None` if it had none or they are not.
-    pub(super) fn ready(&self) -> Option<Instant> {
+    pub fn ready(&self) -> Option<Instant> {
         self.posteriors.lock().expect("no task panicked").ready
     }
 

@@ -27,6 +27,7 @@ pub use builder::{
     BuildError, DEFAULT_MAX_REQUESTS, DEFAULT_SLOTS, DEFAULT_TOKEN_BUDGET, EngineBuilder,
 };
 pub use event::{Event, FinishReason};
+pub use forecast::Forecast;
 pub use handle::RequestHandle;
 pub use policy::{DEFAULT_C, Needs, PolicyKind};
 pub use request::{Request, SamplingParams};

@@ -62,7 +62,8 @@ impl PolicyKind {
         }
     }
 
-    pub(super) fn build(self) -> Box<dyn Policy> {
+    /// The policy itself.
+    pub fn build(self) -> Box<dyn Policy> {
         match self {
             PolicyKind::Fcfs => Box::new(Fcfs),
             PolicyKind::Sjf => Box::new(Sjf),

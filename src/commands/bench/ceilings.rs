@@ -21,9 +21,13 @@ pub fn read_gb_per_s(pool: &mut Pool, slices: &[&[u8]]) -> f64 {
     let pieces: Vec<&[u8]> = slices.iter().flat_map(|slice| slice.chunks(READ_PIECE)).collect();
     let total = AtomicU64::new(0);
     let start = Instant::now();
-    pool.for_each(pieces.len(), || false, |_, item| {
-        total.fetch_add(sum(pieces[item]), Ordering::Relaxed);
-    });
+    pool.for_each(
+        pieces.len(),
+        || false,
+        |_, item| {
+            total.fetch_add(sum(pieces[item]), Ordering::Relaxed);
+        },
+    );
     let seconds = start.elapsed().as_secs_f64();
     black_box(total);
     slices.iter().map(|slice| slice.len()).sum::<usize>() as f64 / seconds / 1e9

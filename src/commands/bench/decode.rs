@@ -16,9 +16,6 @@ use super::subject::{Subject, median, streamed, verify};
 /// Options of `bench decode`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct DecodeArgs {
-    /// What is measured.
-    #[command(flatten)]
-    pub subject: Subject,
     /// Batch sizes.
     #[arg(long, value_delimiter = ',', default_value = "1,8")]
     pub batch: Vec<usize>,
@@ -37,38 +34,39 @@ struct Row {
 }
 
 /// Measures.
-pub fn run(args: &DecodeArgs) -> Result<Value, String> {
+pub fn run(args: &DecodeArgs, subject: &Subject) -> Result<Value, String> {
     let largest = args.batch.iter().copied().max().ok_or("no batch size given")?;
     if args.context == 0 || args.batch.contains(&0) {
         return Err("context and batch sizes must be at least 1".into());
     }
-    let model = args.subject.load()?;
-    let mut backend = args.subject.backend(&model, largest, largest, args.context)?;
+    let model = &subject.model;
+    let mut backend = subject.backend(largest, largest, args.context)?;
     fill_kv(&mut backend);
-    let mut reader = Pool::new(args.subject.threads())?;
-    let mut rows: Vec<Row> = args.batch.iter().map(|&size| row(&model, size, args.context)).collect();
+    let mut reader = Pool::new(subject.threads())?;
+    let mut rows: Vec<Row> =
+        args.batch.iter().map(|&size| row(model, size, args.context)).collect();
     let mut reads = Vec::new();
-    for repeat in 0..=args.subject.repeats {
+    for repeat in 0..=subject.repeats {
         for row in &mut rows {
-            let read = read_weights(&mut reader, &model);
+            let read = read_weights(&mut reader, model);
             let start = Instant::now();
             let logits = backend.forward(&row.batch, None);
             let seconds = start.elapsed().as_secs_f64();
             verify(logits, &mut row.checksum)?;
             // The first pass warms caches and page tables.
             if repeat > 0 {
-                let bytes = step_bytes(&model, row.batch.rows(), args.context);
+                let bytes = step_bytes(model, row.batch.rows(), args.context);
                 row.seconds.push(seconds);
                 row.shares.push(bytes as f64 / seconds / 1e9 / read);
                 reads.push(read);
             }
         }
     }
-    let rows: Vec<Value> = rows.iter().map(|row| report(row, &model, args.context)).collect();
+    let rows: Vec<Value> = rows.iter().map(|row| report(row, model, args.context)).collect();
     Ok(json!({
-        "model": args.subject.model,
+        "model": subject.name,
         "dtype": format!("{:?}", model.weights.layers[0].q.dtype).to_lowercase(),
-        "threads": args.subject.threads(),
+        "threads": subject.threads(),
         "isa": backend.isa().to_string(),
         "rows": rows,
         "read_gb_per_s": median(&reads),
@@ -110,8 +108,11 @@ fn step_bytes(model: &Model, batch: usize, context: usize) -> usize {
 
 /// Bytes of one request's keys and values that all layers read.
 fn kv_bytes(config: &ModelConfig, context: usize) -> usize {
-    let tokens: usize =
-        config.windows.iter().map(|window| window.map_or(context, |window| window.min(context))).sum();
+    let tokens: usize = config
+        .windows
+        .iter()
+        .map(|window| window.map_or(context, |window| window.min(context)))
+        .sum();
     tokens * 2 * config.kv_size() * size_of::<f32>()
 }
 

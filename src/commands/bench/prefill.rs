@@ -17,29 +17,26 @@ use super::subject::{Subject, median, projections, verify};
 /// Options of `bench prefill`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct PrefillArgs {
-    /// What is measured.
-    #[command(flatten)]
-    pub subject: Subject,
     /// Prompt lengths.
     #[arg(long, value_delimiter = ',', default_value = "512")]
     pub tokens: Vec<usize>,
 }
 
 /// Measures.
-pub fn run(args: &PrefillArgs) -> Result<Value, String> {
+pub fn run(args: &PrefillArgs, subject: &Subject) -> Result<Value, String> {
     let longest = args.tokens.iter().copied().max().ok_or("no prompt length given")?;
     if args.tokens.contains(&0) {
         return Err("prompt lengths must be at least 1".into());
     }
-    let model = args.subject.load()?;
-    let mut backend = args.subject.backend(&model, longest, 1, longest)?;
-    let mut pool = Pool::new(args.subject.threads())?;
+    let model = &subject.model;
+    let mut backend = subject.backend(longest, 1, longest)?;
+    let mut pool = Pool::new(subject.threads())?;
     let mut peaks = Vec::new();
     let mut rows = Vec::new();
     for &tokens in &args.tokens {
-        let batch = prompt(&model, tokens);
+        let batch = prompt(model, tokens);
         let (mut checksum, mut times, mut shares) = (None, Vec::new(), Vec::new());
-        for repeat in 0..=args.subject.repeats {
+        for repeat in 0..=subject.repeats {
             let peak = ceilings::fma_gflop_per_s(&mut pool, backend.isa());
             let start = Instant::now();
             let logits = backend.forward(&batch, None);
@@ -48,7 +45,7 @@ pub fn run(args: &PrefillArgs) -> Result<Value, String> {
             // The first pass warms caches and page tables.
             if repeat > 0 {
                 times.push(seconds);
-                shares.push(flops(&model, tokens) / seconds / 1e9 / peak);
+                shares.push(flops(model, tokens) / seconds / 1e9 / peak);
                 peaks.push(peak);
             }
         }
@@ -57,14 +54,14 @@ pub fn run(args: &PrefillArgs) -> Result<Value, String> {
             "tokens": tokens,
             "seconds": seconds,
             "tokens_per_s": tokens as f64 / seconds,
-            "gflop_per_s": flops(&model, tokens) / seconds / 1e9,
+            "gflop_per_s": flops(model, tokens) / seconds / 1e9,
             "share_of_fma_peak": median(&shares),
         }));
     }
     Ok(json!({
-        "model": args.subject.model,
+        "model": subject.name,
         "dtype": format!("{:?}", model.weights.layers[0].q.dtype).to_lowercase(),
-        "threads": args.subject.threads(),
+        "threads": subject.threads(),
         "isa": backend.isa().to_string(),
         "rows": rows,
         "fma_peak_gflop_per_s": median(&peaks),

@@ -1,67 +1,89 @@
 //! The model that a CPU benchmark measures, and what is asked of it.
 
-use std::path::Path;
 use std::sync::Arc;
 
+use clap::Args;
+use trail_probe::Probe;
 use trail_runtime::batch::BLOCK_TOKENS;
 use trail_runtime::cpu::{CpuBackend, CpuOptions, Isa};
 use trail_runtime::model::{Dtype, LayerWeights, Model, Tensor};
 
+use crate::error::Error;
+use crate::setup::{EngineArgs, ModelArgs, Setup};
+
 /// Options common to the CPU benchmarks.
-#[derive(Clone, Debug, clap::Args)]
-pub struct Subject {
-    /// A model's file or folder, or the name of a shape to be filled with random weights.
-    #[arg(long, default_value = "llama3.2-1b")]
-    pub model: String,
-    /// Storage type of random weights: bf16, f16 or f32.
+#[derive(Args, Clone, Debug)]
+pub struct SubjectArgs {
+    /// Measure this shape with random weights, instead of --model: llama3.2-1b, llama3-8b, ...
+    #[arg(long, value_name = "SHAPE", conflicts_with = "model")]
+    random_weights: Option<String>,
+    /// Storage type of random weights: bf16, f16 or f32
     #[arg(long, default_value = "bf16", value_parser = parse_dtype)]
-    pub dtype: Dtype,
-    /// Threads; all cores where not given.
-    #[arg(long)]
-    pub threads: Option<usize>,
-    /// Instruction set of the kernels: auto, portable, avx2 or avx512.
-    #[arg(long, default_value = "auto")]
-    pub isa: Isa,
-    /// Measurements of each figure; the median is reported.
-    #[arg(long, default_value_t = 9)]
+    dtype: Dtype,
+    /// Measurements of each figure; the median is reported
+    #[arg(long, default_value_t = 9, value_parser = clap::value_parser!(u32).range(1..))]
+    repeats: u32,
+}
+
+/// A model, and how it is to be run.
+pub struct Subject {
+    /// Its name.
+    pub name: String,
+    /// The model.
+    pub model: Arc<Model>,
+    /// Measurements of each figure.
     pub repeats: usize,
+    threads: usize,
+    isa: Isa,
+    setup: Option<Setup>,
 }
 
 impl Subject {
     /// Loads the model, or makes it up.
-    pub fn load(&self) -> Result<Arc<Model>, String> {
-        let path = Path::new(&self.model);
-        let model = if path.exists() {
-            Model::load(path).map_err(|error| error.to_string())?
-        } else {
-            Model::random(&self.model, self.dtype, 1)?
-        };
-        Ok(Arc::new(model))
+    pub fn load(
+        args: &SubjectArgs,
+        model: &ModelArgs,
+        engine: &EngineArgs,
+    ) -> Result<Subject, Error> {
+        let repeats = args.repeats as usize;
+        let (threads, isa) = (engine.threads(), engine.isa());
+        if let Some(name) = args.random_weights.clone() {
+            let model = Arc::new(Model::random(&name, args.dtype, 1).map_err(Error::usage)?);
+            return Ok(Subject { name, model, repeats, threads, isa, setup: None });
+        }
+        let setup = Setup::load(model)?;
+        let (name, model) = (setup.name.clone(), setup.model.clone());
+        Ok(Subject { name, model, repeats, threads, isa, setup: Some(setup) })
     }
 
     /// A backend for `segments` requests of `context` tokens, and batches of `rows` rows.
     pub fn backend(
         &self,
-        model: &Arc<Model>,
         rows: usize,
         segments: usize,
         context: usize,
     ) -> Result<CpuBackend, String> {
         let options = CpuOptions {
-            threads: self.threads(),
+            threads: self.threads,
             isa: self.isa,
             max_rows: rows,
             max_segments: segments,
             num_blocks: segments * context.div_ceil(BLOCK_TOKENS),
             max_context: context,
         };
-        CpuBackend::new(model.clone(), options)
+        CpuBackend::new(self.model.clone(), options)
+    }
+
+    /// The model's own probe; random weights where it has none, at the middle layer.
+    pub fn probe(&self) -> Result<Probe, Error> {
+        let own = self.setup.as_ref().map(Setup::probe).transpose()?.flatten();
+        let config = &self.model.config;
+        Ok(own.unwrap_or_else(|| Probe::random(config.hidden_size, config.num_layers / 2, 1)))
     }
 
     /// Threads that the benchmark runs on.
     pub fn threads(&self) -> usize {
-        let cores = || std::thread::available_parallelism().map_or(1, usize::from);
-        self.threads.unwrap_or_else(cores)
+        self.threads
     }
 }
 

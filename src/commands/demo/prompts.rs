@@ -9,8 +9,6 @@ use crate::error::Error;
 /// One prompt of the set; the file is shuffled so that any first part of it is stratified.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Prompt {
-    /// The family of instruction.
-    pub family: String,
     /// What the user says.
     pub prompt: String,
     /// Key of the answer's randomness.

@@ -1,0 +1,54 @@
+//! The runtime inside another program: load a model, ask, print the answer as it comes.
+//!
+//! `cargo run --release --example embed -- "Tell me a story about a cat."`
+
+use std::error::Error;
+use std::io::Write;
+use std::path::Path;
+use std::sync::Arc;
+
+use trail_probe::Probe;
+use trail_runtime::engine::{Engine, Event, PolicyKind, Request};
+use trail_runtime::model::Model;
+use trail_runtime::text::{ChatMessage, ChatTemplate, TextStream, Tokenizer};
+
+/// Answers the prompt given as argument.
+pub fn main() -> Result<(), Box<dyn Error>> {
+    let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/assets/demo"));
+    let prompt = std::env::args().nth(1).filter(|argument| !argument.starts_with('-'));
+    let prompt = prompt.unwrap_or_else(|| "Tell me a story about a cat.".into());
+
+    // What the model is, and how text becomes tokens.
+    let model = Arc::new(Model::load(folder)?);
+    let tokenizer = Arc::new(Tokenizer::load(folder, model.config.vocab_size)?);
+    let turn = ChatMessage { role: "user".into(), content: prompt };
+    let tokens = ChatTemplate::load(folder)?.encode(&tokenizer, &[turn], true)?;
+
+    // An engine that ranks requests by predicted remaining length.
+    let engine = Engine::builder()
+        .model(model)
+        .probe(Some(Probe::open(folder.join("probe.safetensors"))?))
+        .policy(PolicyKind::Trail { c: 0.8 })
+        .build()?;
+
+    // One request; its events come in order, and dropping the handle would cancel it.
+    let mut text = TextStream::new(tokenizer);
+    let mut first_prediction = None;
+    let mut generated = 0;
+    for event in engine.submit(Request::new(tokens, 200))? {
+        match event {
+            Event::Token { id, .. } => {
+                generated += 1;
+                print!("{}", text.push(id));
+                std::io::stdout().flush()?;
+            }
+            Event::Prediction { remaining, .. } => {
+                first_prediction.get_or_insert(remaining);
+            }
+            Event::Finished { reason } => println!("{} [{}]", text.flush(), reason.name()),
+            Event::Alternative { .. } | Event::Preempted { .. } => {}
+        }
+    }
+    println!("{generated} tokens; {:.0} were predicted", first_prediction.unwrap_or(0.0));
+    Ok(())
+}

@@ -1,0 +1,76 @@
+//! `trail-rt bench`: one part at a time, against the limit it works under.
+
+mod ceilings;
+mod decode;
+mod overlap;
+mod prefill;
+mod scheduler;
+mod subject;
+
+use clap::{Args, Subcommand};
+use serde_json::Value;
+
+use crate::error::Error;
+use crate::setup::{EngineArgs, ModelArgs};
+use decode::DecodeArgs;
+use overlap::OverlapArgs;
+use prefill::PrefillArgs;
+use scheduler::SchedulerArgs;
+use subject::{Subject, SubjectArgs};
+
+/// Options of `trail-rt bench`.
+#[derive(Args, Debug)]
+pub struct BenchArgs {
+    #[command(subcommand)]
+    part: Part,
+}
+
+/// What is measured.
+#[derive(Subcommand, Debug)]
+enum Part {
+    /// A decode step, as a share of the machine's read bandwidth
+    Decode {
+        #[command(flatten)]
+        subject: SubjectArgs,
+        #[command(flatten)]
+        args: DecodeArgs,
+    },
+    /// Taking in a prompt, as a share of the machine's multiply-add peak
+    Prefill {
+        #[command(flatten)]
+        subject: SubjectArgs,
+        #[command(flatten)]
+        args: PrefillArgs,
+    },
+    /// What tap and probe add to a decode step
+    Overlap {
+        #[command(flatten)]
+        subject: SubjectArgs,
+        #[command(flatten)]
+        args: OverlapArgs,
+    },
+    /// A step of the scheduler alone
+    Scheduler(SchedulerArgs),
+}
+
+/// Measures one part and prints the figures.
+pub fn run(
+    model: &ModelArgs,
+    engine: &EngineArgs,
+    args: &BenchArgs,
+    json: bool,
+) -> Result<(), Error> {
+    let load = |subject| Subject::load(subject, model, engine);
+    let figures: Result<Value, String> = match &args.part {
+        Part::Decode { subject, args } => decode::run(args, &load(subject)?),
+        Part::Prefill { subject, args } => prefill::run(args, &load(subject)?),
+        Part::Overlap { subject, args } => overlap::run(args, &load(subject)?),
+        Part::Scheduler(args) => scheduler::run(args, engine),
+    };
+    let figures = figures.map_err(Error::failed)?;
+    match json {
+        true => println!("{figures}"),
+        false => println!("{figures:#}"),
+    }
+    Ok(())
+}

@@ -1,0 +1,144 @@
+//! `bench overlap`: what tap and probe add to a decode step, and how early the predictions are.
+//!
+//! Steps with and without the tap alternate, so that the machine's drift falls on both alike.
+
+use std::time::Instant;
+
+use clap::Args;
+use serde_json::{Value, json};
+use trail_runtime::batch::{BLOCK_TOKENS, Batch};
+use trail_runtime::cpu::{CpuBackend, Tap};
+use trail_runtime::engine::Forecast;
+
+use super::subject::{Subject, median, streamed};
+
+/// Steps in one measurement: a pair of measurements is long beside the clock and short beside the drift.
+const STEPS: u64 = 4;
+
+/// Options of `bench overlap`.
+#[derive(Args, Clone, Debug)]
+pub struct OverlapArgs {
+    /// Batch sizes
+    #[arg(long, value_delimiter = ',', default_value = "1,8")]
+    batch: Vec<usize>,
+    /// Tokens in each row's context when the measurement begins
+    #[arg(long, default_value_t = 128)]
+    context: usize,
+}
+
+/// Measures.
+pub fn run(args: &OverlapArgs, subject: &Subject) -> Result<Value, String> {
+    if args.context == 0 || args.batch.contains(&0) {
+        return Err("context and batch sizes must be at least 1".into());
+    }
+    let rows: Result<Vec<Value>, String> =
+        args.batch.iter().map(|&batch| row(args, subject, batch)).collect();
+    Ok(json!({
+        "model": subject.name,
+        "threads": subject.threads(),
+        "context": args.context,
+        "rows": rows?,
+    }))
+}
+
+fn row(args: &OverlapArgs, subject: &Subject, batch: usize) -> Result<Value, String> {
+    let mut bench = Bench::new(args, subject, batch)?;
+    bench.steps(false);
+    bench.steps(true);
+    let (mut off, mut on, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
+    bench.slack_us.clear();
+    (bench.fresh, bench.late) = (0, 0);
+    for repeat in 0..subject.repeats {
+        // Which goes first alternates too.
+        let first = repeat % 2 == 0;
+        let a = bench.steps(first);
+        let b = bench.steps(!first);
+        let (with, without) = if first { (a, b) } else { (b, a) };
+        on.push(with);
+        off.push(without);
+        ratios.push(with / without - 1.0);
+    }
+    bench.slack_us.sort_by(f64::total_cmp);
+    let slack = |p: f64| bench.slack_us[((bench.slack_us.len() - 1) as f64 * p) as usize];
+    Ok(json!({
+        "batch": batch,
+        "step_us_off": median(&off),
+        "step_us_on": median(&on),
+        "overhead": median(&ratios),
+        "mac_share": bench.mac_share,
+        "fresh_share": bench.fresh as f64 / (bench.fresh + bench.late) as f64,
+        "slack_us": { "p50": slack(0.5), "p1": slack(0.01) },
+    }))
+}
+
+/// A batch of requests that decode on and on.
+struct Bench {
+    backend: CpuBackend,
+    forecast: Forecast,
+    batch: Batch,
+    /// The probe's multiply-adds over the model's, for one row.
+    mac_share: f64,
+    step: u64,
+    slack_us: Vec<f64>,
+    fresh: u64,
+    late: u64,
+}
+
+impl Bench {
+    fn new(args: &OverlapArgs, subject: &Subject, batch: usize) -> Result<Bench, String> {
+        let probe = subject.probe().map_err(|error| error.to_string())?;
+        let weights = |bytes: usize| bytes as f64 / size_of::<f32>() as f64;
+        let macs: usize = streamed(&subject.model).map(|tensor| tensor.rows * tensor.cols).sum();
+        let mac_share = weights(probe.head.weight_bytes()) / macs as f64;
+        let backend = subject.backend(batch, batch, args.context)?;
+        let forecast = Forecast::new(probe, batch, 2 * batch);
+        for slot in 0..batch as u32 {
+            // A prompt of one token: all rows are output.
+            forecast.begin(slot, 1, 1);
+        }
+        let batch = decode_batch(batch as u32, args.context as u32);
+        let slack_us = Vec::new();
+        Ok(Bench { backend, forecast, batch, mac_share, step: 0, slack_us, fresh: 0, late: 0 })
+    }
+
+    /// Microseconds a step, over a few steps.
+    fn steps(&mut self, tapped: bool) -> f64 {
+        let start = Instant::now();
+        for _ in 0..STEPS {
+            self.step(tapped);
+        }
+        start.elapsed().as_secs_f64() * 1e6 / STEPS as f64
+    }
+
+    fn step(&mut self, tapped: bool) {
+        self.step += 1;
+        let tap = tapped.then(|| {
+            self.forecast.start(self.step);
+            Tap { layer: self.forecast.layer(), sink: &self.forecast }
+        });
+        self.backend.forward(&self.batch, tap);
+        if !tapped {
+            return;
+        }
+        if let Some(ready) = self.forecast.ready() {
+            self.slack_us.push(ready.elapsed().as_secs_f64() * 1e6);
+        }
+        for slot in 0..self.batch.segments.len() as u32 {
+            match self.forecast.read(slot) {
+                Some(reading) if reading.step == self.step => self.fresh += 1,
+                _ => self.late += 1,
+            }
+        }
+    }
+}
+
+/// `size` requests, each with one token at the end of its context.
+fn decode_batch(size: u32, context: u32) -> Batch {
+    let blocks_each = context.div_ceil(BLOCK_TOKENS as u32);
+    let mut batch = Batch::default();
+    for slot in 0..size {
+        let blocks: Vec<u32> = (slot * blocks_each..(slot + 1) * blocks_each).collect();
+        batch.push(slot, context - 1, &[slot + 1], &blocks, true);
+    }
+    batch
+}
