@@ -52,7 +52,7 @@ pub struct Request {
     pub sampling: SamplingParams,
     /// Tokens that end the answer, beside the model's own end-of-sequence tokens.
     pub stop_tokens: Vec<u32>,
-    /// Generate to `max_tokens`, whatever comes.
+    /// Go on past the model's end-of-sequence tokens; `stop_tokens` still count.
     pub ignore_eos: bool,
     /// The true output length in tokens, where a recorded run knows it (for the `oracle` policy).
     pub true_length: Option<u32>,

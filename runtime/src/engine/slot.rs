@@ -91,8 +91,8 @@ impl Active {
 
     /// Whether `token`, just generated, ends the answer, and why.
     pub(super) fn ends_with(&self, token: u32, eos: &[u32]) -> Option<FinishReason> {
-        let stop = !self.request.ignore_eos
-            && (eos.contains(&token) || self.request.stop_tokens.contains(&token));
+        let stop = self.request.stop_tokens.contains(&token)
+            || (!self.request.ignore_eos && eos.contains(&token));
         if stop {
             Some(FinishReason::Stop)
         } else if self.generated() >= self.request.max_tokens as usize {
