@@ -117,14 +117,6 @@ impl Setup {
         Ok(engine)
     }
 
-<<<<<<< HEAD
-    /// The probe, where there is one.
-    pub fn probe(&self) -> Result<Option<Probe>, Error> {
-        Ok(self.probe.as_ref().map(Probe::open).transpose()?)
-    }
-
-=======
->>>>>>> serve
     /// Refuses a KV cache larger than the machine: to find out by allocating it would end the process.
     fn check_memory(&self, args: &EngineArgs) -> Result<(), Error> {
         let (Some(blocks), Some(memory)) = (args.kv_blocks, Memory::read()) else { return Ok(()) };
@@ -139,14 +131,11 @@ impl Setup {
             )));
         }
         Ok(())
-<<<<<<< HEAD
-=======
     }
 
     /// The probe, where there is one.
     pub fn probe(&self) -> Result<Option<Probe>, Error> {
         Ok(self.probe.as_ref().map(Probe::open).transpose()?)
->>>>>>> serve
     }
 
     fn default_policy(&self) -> PolicyKind {

@@ -43,9 +43,13 @@ pub fn fma_gflop_per_s(pool: &mut Pool, isa: Isa, seconds: f64) -> f64 {
     let flops = (workers * PIECES * FMA_ROUNDS * ACCUMULATORS * lanes * 2) as f64;
     let (start, mut runs) = (Instant::now(), 0.0);
     loop {
-        pool.for_each(workers * PIECES, || false, |_, _| {
-            black_box(kernel(black_box(0.999_999)));
-        });
+        pool.for_each(
+            workers * PIECES,
+            || false,
+            |_, _| {
+                black_box(kernel(black_box(0.999_999)));
+            },
+        );
         runs += 1.0;
         let elapsed = start.elapsed().as_secs_f64();
         if elapsed >= seconds {
