@@ -28,8 +28,11 @@ fn request(seed: u64, prompt_len: u32, max_tokens: u32) -> Request {
     }
 }
 
+/// `(generated, remaining)`, in order.
+type Predictions = Vec<(u32, f32)>;
+
 /// Tokens, predictions and end of one answer.
-fn answer(handle: RequestHandle) -> (Vec<u32>, Vec<(u32, f32)>, FinishReason) {
+fn answer(handle: RequestHandle) -> (Vec<u32>, Predictions, FinishReason) {
     let (mut tokens, mut predictions) = (Vec::new(), Vec::new());
     for event in handle {
         match event {
@@ -46,7 +49,7 @@ fn answer(handle: RequestHandle) -> (Vec<u32>, Vec<(u32, f32)>, FinishReason) {
 }
 
 /// 24 requests of mixed sizes, all at once, under `builder`.
-fn run(engine: &Engine) -> Vec<(Vec<u32>, Vec<(u32, f32)>)> {
+fn run(engine: &Engine) -> Vec<(Vec<u32>, Predictions)> {
     let handles: Vec<_> = (0..24)
         .map(|i| engine.submit(request(i, 3 + (i as u32 * 13) % 40, 5 + (i as u32 * 17) % 60)))
         .map(|handle| handle.expect("fits"))

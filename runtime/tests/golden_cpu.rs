@@ -36,8 +36,14 @@ fn cpu_backend_agrees_with_transformers() {
     for isa in [Isa::Auto, Isa::Portable] {
         for golden in &all {
             let model = Model::load(&golden.folder).expect("a model");
-            let mut backend =
-                backend(model, isa).unwrap_or_else(|e| panic!("{}: {e}", golden.name()));
+            let made = backend(model, isa);
+            if golden.name() == "mixed" {
+                // The one thing the loader takes and this backend does not.
+                let error = made.err().expect("refused");
+                assert!(error.contains("in one dtype"), "{error}");
+                continue;
+            }
+            let mut backend = made.unwrap_or_else(|e| panic!("{}: {e}", golden.name()));
             let mut fed = 0;
             let error = check(golden, |tokens| {
                 let mut batch = Batch::default();

@@ -163,7 +163,7 @@ fn check_weights(model: &Model) -> Result<(), String> {
             if tensor.dtype != dtype {
                 // Activations are stored in the order of one dtype (see `Packing`).
                 return Err(format!(
-                    "{name} of layer {index} is {:?}, not {dtype:?}",
+                    "{name} of layer {index} is {:?}, q of layer 0 {dtype:?}: store the blocks' projections in one dtype",
                     tensor.dtype
                 ));
             }
