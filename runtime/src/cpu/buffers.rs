@@ -6,19 +6,13 @@ use crate::model::ModelConfig;
 use super::aligned::Aligned;
 use super::kernels::{AttentionScratch, Packing};
 
-/// Floats of activations that stay in a core's L2 while weights pass: 768 KiB.
-const ROW_BLOCK_FLOATS: usize = 192 * 1024;
-/// Most rows of activations in one product; a multiple of every tile's rows.
-const MAX_ROW_BLOCK: usize = 96;
+/// Rows of activations in one product, so that the part of them that meets a block of weights (4 KiB a
+/// row) stays in a core's L2; a multiple of every tile's rows.
+pub(crate) const ROW_BLOCK: usize = 192;
 /// Most weight rows in one work item.
 pub(crate) const MAX_ITEM_COLS: usize = 64;
 /// Queries of one attention task: enough to share the loads of a key, few enough for L1.
 const ATTENTION_QUERIES: usize = 24;
-
-/// Rows of activations of length `k` that one product takes.
-pub(crate) fn row_block(k: usize) -> usize {
-    (ROW_BLOCK_FLOATS / Packing::stride(k) / 6 * 6).clamp(6, MAX_ROW_BLOCK)
-}
 
 /// Weight rows of one work item: small enough that every worker has several items, for balance.
 pub(crate) fn item_cols(cols: usize, num_workers: usize) -> usize {
@@ -125,10 +119,10 @@ impl WorkerScratch {
     /// Scratch for a model of `config`.
     pub(crate) fn new(config: &ModelConfig) -> Result<Self, String> {
         let group = config.num_heads / config.num_kv_heads;
-        let tile = MAX_ROW_BLOCK * MAX_ITEM_COLS.max(config.head_dim);
+        let tile = ROW_BLOCK * MAX_ITEM_COLS.max(config.head_dim);
         Ok(WorkerScratch {
             tile: Aligned::zeroed(tile)?,
-            up_tile: Aligned::zeroed(MAX_ROW_BLOCK * MAX_ITEM_COLS)?,
+            up_tile: Aligned::zeroed(ROW_BLOCK * MAX_ITEM_COLS)?,
             attention: AttentionScratch::new(attention_rows(group) * group, config.head_dim)?,
         })
     }

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use crate::model::{Dtype, Tensor};
 
-use super::buffers::{WorkerScratch, item_cols, row_block};
+use super::buffers::{ROW_BLOCK, WorkerScratch, item_cols};
 use super::kernels::{Kernels, Packing, Product};
 use super::shared::SharedMut;
 use super::{Pool, TapSink};
@@ -23,8 +23,8 @@ pub(super) struct Linear<'a> {
 impl Linear<'_> {
     /// The rows in blocks that one product takes.
     pub(super) fn row_blocks(&self) -> impl Iterator<Item = Range<usize>> + use<> {
-        let (rows, step) = (self.rows, row_block(self.weights.cols));
-        (0..rows).step_by(step).map(move |first| first..rows.min(first + step))
+        let rows = self.rows;
+        (0..rows).step_by(ROW_BLOCK).map(move |first| first..rows.min(first + ROW_BLOCK))
     }
 
     /// The outputs `cols` of the rows in `block`, into `tile`: `[block][cols]`.

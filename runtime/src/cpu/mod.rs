@@ -11,6 +11,7 @@ mod aligned;
 mod backend;
 mod buffers;
 mod gate;
+mod heads;
 mod isa;
 mod kernels;
 mod kv;

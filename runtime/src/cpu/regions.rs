@@ -8,6 +8,7 @@ use crate::batch::Batch;
 use crate::model::{LayerWeights, ModelConfig, Tensor};
 
 use super::buffers::{Buffers, WorkerScratch, item_cols};
+use super::heads::{Head, HeadPlaces};
 use super::kernels::{Attention, Kernels, Packing};
 use super::linear::{Linear, assist, widen};
 use super::rope::RopeTable;
@@ -57,50 +58,34 @@ impl<'a> Regions<'a> {
         self.norm(&weights.attention_norm);
         let ModelConfig { num_heads, num_kv_heads, head_dim, .. } = *self.config;
         let Buffers { normed, queries, slots, .. } = &mut *self.buffers;
-        let (kernels, rope, positions) = (self.kernels, self.rope, &self.batch.positions);
-        let (normed, slots, shape) = (&*normed, &*slots, self.kv.shape());
-        let queries = SharedMut::new(queries);
-        let kv = SharedMut::new(self.kv.data_mut());
+        let (kernels, normed, rows) = (self.kernels, &*normed, slots.len());
+        let places = HeadPlaces {
+            layer,
+            config: self.config,
+            rope: self.rope,
+            positions: &self.batch.positions,
+            slots,
+            shape: self.kv.shape(),
+            queries: SharedMut::new(queries),
+            kv: SharedMut::new(self.kv.data_mut()),
+        };
         let scratch = SharedMut::new(self.scratch);
-        let q_scale = 1.0 / (head_dim as f32).sqrt();
-        let rows = slots.len();
         self.pool.for_each(num_heads + 2 * num_kv_heads, assist(self.side), |worker, item| {
             // SAFETY: a worker's scratch is its own.
             let tile = unsafe { &mut scratch.part(worker..worker + 1)[0].tile };
-            let head = Head::of_item(item, num_heads, num_kv_heads);
-            let (tensor, index) = match head {
+            let head = Head::of_item(item, self.config);
+            let (weights, index) = match head {
                 Head::Query(index) => (&weights.q, index),
                 Head::Key(index) => (&weights.k, index),
                 Head::Value(index) => (&weights.v, index),
             };
             let cols = index * head_dim..(index + 1) * head_dim;
-            let linear = Linear { kernels, x: normed, rows, weights: tensor };
+            let linear = Linear { kernels, x: normed, rows, weights };
             for block in linear.row_blocks() {
                 linear.product(&block, &cols, tile);
-                for (row, head_values) in block.zip(tile.chunks_exact(head_dim)) {
-                    let position = positions[row] as usize;
-                    let token = |plane| {
-                        let first = shape.token(slots[row] as usize, plane);
-                        first..first + head_dim
-                    };
-                    // SAFETY: this row's part of this head is written by this item alone.
-                    unsafe {
-                        match head {
-                            Head::Query(index) => {
-                                let first = (row * num_heads + index) * head_dim;
-                                let out = queries.part(first..first + head_dim);
-                                rope.rotate(head_values, position, q_scale, out);
-                            }
-                            Head::Key(index) => {
-                                let out = kv.part(token(shape.keys(layer, index)));
-                                rope.rotate(head_values, position, 1.0, out);
-                            }
-                            Head::Value(index) => {
-                                let out = kv.part(token(shape.values(layer, index)));
-                                out.copy_from_slice(head_values);
-                            }
-                        }
-                    }
+                for (row, values) in block.zip(tile.chunks_exact(head_dim)) {
+                    // SAFETY: this head of this row is put by this item alone.
+                    unsafe { places.put(head, row, values) };
                 }
             }
         });
@@ -269,27 +254,6 @@ impl<'a> Regions<'a> {
             (0..rows).for_each(one);
         } else {
             self.pool.for_each(rows, assist(self.side), |_, row| one(row));
-        }
-    }
-}
-
-/// What an item of the qkv region computes.
-#[derive(Clone, Copy)]
-enum Head {
-    Query(usize),
-    Key(usize),
-    Value(usize),
-}
-
-impl Head {
-    /// Queries first, then keys, then values.
-    fn of_item(item: usize, num_heads: usize, num_kv_heads: usize) -> Self {
-        if item < num_heads {
-            Head::Query(item)
-        } else if item < num_heads + num_kv_heads {
-            Head::Key(item - num_heads)
-        } else {
-            Head::Value(item - num_heads - num_kv_heads)
         }
     }
 }

@@ -158,6 +158,33 @@ fn bits_do_not_depend_on_chunks_company_or_threads() {
     }
 }
 
+/// Longer than one product takes at once.
+#[test]
+fn a_long_prompt_has_the_bits_of_its_chunks() {
+    let len = 2 * super::buffers::ROW_BLOCK + 5;
+    let model = &models()[0];
+    let blocks: Vec<u32> = (0..len.div_ceil(BLOCK_TOKENS) as u32).collect();
+    let options = CpuOptions {
+        threads: 2,
+        isa: Isa::Auto,
+        max_rows: len,
+        max_segments: 1,
+        num_blocks: blocks.len(),
+        max_context: len,
+    };
+    let tokens: Vec<u32> = (0..len as u32).map(|i| i * i % 53).collect();
+    let mut backend = CpuBackend::new(model.clone(), options).unwrap();
+    let mut feed = |start: usize, end: usize| {
+        let mut batch = Batch::default();
+        batch.push(0, start as u32, &tokens[start..end], &blocks, true);
+        bits(backend.forward(&batch, None))
+    };
+    let whole = feed(0, len);
+    feed(0, 11);
+    feed(11, len - 1);
+    assert_eq!(feed(len - 1, len), whole);
+}
+
 /// Keeps what is published and has a number of tasks.
 struct Recorder {
     published: Mutex<Vec<Vec<f32>>>,

@@ -122,7 +122,7 @@ impl Attention<'_> {
             unsafe {
                 let rows = std::array::from_fn(|j| keys.add((token + j) * self.head_dim).cast());
                 let keys = Columns { rows, to_next: 4 * to_next };
-                tiles::<V, StoredF32>(queries, keys, self.head_dim, put);
+                tiles::<V, StoredF32>(queries, V::TILE_ROWS, keys, self.head_dim, put);
             }
         }
     }
@@ -157,9 +157,11 @@ impl Attention<'_> {
                     e.store(p);
                 }
                 let [sum, ..] = V::sum4([sum; 4]);
-                let decay = match max == scratch.max[q] {
-                    true => 1.0,
-                    false => exp(V::splat(scratch.max[q] - max)).max_lane(),
+                // e^0 is exactly 1, and usual.
+                let decay = if max == scratch.max[q] {
+                    1.0
+                } else {
+                    exp(V::splat(scratch.max[q] - max)).max_lane()
                 };
                 scratch.max[q] = max;
                 scratch.decay[q] = decay;

@@ -1,11 +1,9 @@
 //! Activations times weights: `out[m][n] = sum over k of x[m][k] * w[n][k]`.
 //!
-//! One kernel for a single decode row and for a long prefill. A tile is [`Simd::TILE_ROWS`] rows
-//! of activations by [`TILE_COLS`] rows of weights; each of its outputs has one register of partial
-//! sums. Weights stay in their stored dtype and are widened on the way into the registers.
-//!
-//! Four weight rows times [`K_BLOCK`] (16 KiB of bf16) stay in L1 while all rows of activations
-//! pass, so weights come from memory once a call.
+//! One kernel for a single decode row and for a long prefill. A tile is some rows of activations by
+//! [`TILE_COLS`] rows of weights; each of its outputs has one register of partial sums. Weights stay in
+//! their stored dtype in memory and are widened on the way. A block of four weight rows times
+//! [`K_BLOCK`] stays in L1 while all rows of activations pass, so weights come from memory once a call.
 
 use std::mem::MaybeUninit;
 
@@ -19,9 +17,11 @@ use super::tile::{Columns, Rows, TILE_COLS, rest_of_row, tiles};
 /// Longest dot product kept in registers. The sums of longer ones' blocks are added first to last.
 const K_BLOCK: usize = 1024;
 
-/// Up to so many rows of activations take the weights as they are stored. For more it pays to widen a
-/// tile of weights first: the tile has then registers for more rows.
-const NARROW_ROWS: usize = 2;
+/// Up to so many rows of activations (decode), weights are widened in registers for each tile anew, and
+/// taken in the order in which they lie in memory. For more (prefill) it pays to widen a block of weights
+/// once, and to take the blocks of the same `k` one after the other: that part of the activations then
+/// stays in L2.
+const FEW_ROWS: usize = 12;
 
 /// Floats between the rows of a widened tile: not a power of two, whose rows would compete for the
 /// same places in L1.
@@ -73,30 +73,34 @@ impl Product<'_> {
     #[inline(always)]
     unsafe fn blocks<V: Simd, S: Stored>(mut self) {
         let row_bytes = self.k * S::BYTES;
+        let (cols, ks) = (self.cols.div_ceil(TILE_COLS), self.k.div_ceil(K_BLOCK));
+        let few_rows = self.rows <= FEW_ROWS;
+        let place = |i: usize| {
+            let (col, k) = if few_rows { (i / ks, i % ks) } else { (i % cols, i / cols) };
+            (col * TILE_COLS, k * K_BLOCK)
+        };
+        let first_byte = |(col, k): (usize, usize)| (col * row_bytes + k * S::BYTES) as isize;
         let mut wide = WideTile::new();
-        for col in (0..self.cols).step_by(TILE_COLS) {
+        for i in 0..cols * ks {
+            let (col, k) = place(i);
             let cols = TILE_COLS.min(self.cols - col);
-            for k in (0..self.k).step_by(K_BLOCK) {
-                let mut block = Block { col, cols, k, k_len: K_BLOCK.min(self.k - k) };
-                let first_byte = k * S::BYTES;
-                let rows = std::array::from_fn(|j| {
-                    let row = col + j.min(cols - 1);
-                    self.weights[row * row_bytes + first_byte..].as_ptr()
-                });
-                let to_next = match k + K_BLOCK < self.k {
-                    true => K_BLOCK * S::BYTES,
-                    false => TILE_COLS * row_bytes - first_byte,
-                };
-                let weights = Columns { rows, to_next: to_next as isize };
-                // SAFETY: each of the rows holds `k_len` values.
-                unsafe {
-                    if self.rows <= NARROW_ROWS {
-                        self.block::<V, S>(&block, weights);
-                    } else {
-                        let weights = wide.fill::<V, S>(weights, block.k_len);
-                        block.k_len = block.k_len.next_multiple_of(2 * V::LANES);
-                        self.block::<V, StoredF32>(&block, weights);
-                    }
+            let mut block = Block { col, cols, k, k_len: K_BLOCK.min(self.k - k) };
+            let rows = std::array::from_fn(|j| {
+                let row = col + j.min(cols - 1);
+                self.weights[row * row_bytes + k * S::BYTES..].as_ptr()
+            });
+            let to_next = first_byte(place(i + 1)) - first_byte((col, k));
+            let weights = Columns { rows, to_next };
+            // SAFETY: each of the rows holds `k_len` values.
+            unsafe {
+                if S::IS_WIDE {
+                    self.block::<V, S>(&block, weights, V::TILE_ROWS);
+                } else if few_rows {
+                    self.block::<V, S>(&block, weights, V::NARROW_TILE_ROWS);
+                } else {
+                    let weights = wide.fill::<V, S>(weights, block.k_len);
+                    block.k_len = block.k_len.next_multiple_of(2 * V::LANES);
+                    self.block::<V, StoredF32>(&block, weights, V::TILE_ROWS);
                 }
             }
         }
@@ -109,7 +113,12 @@ impl Product<'_> {
     /// Each row of `weights` must be readable for `k_len` values of `S`, and the CPU have `V`'s
     /// instructions.
     #[inline(always)]
-    unsafe fn block<V: Simd, S: Stored>(&mut self, block: &Block, weights: Columns) {
+    unsafe fn block<V: Simd, S: Stored>(
+        &mut self,
+        block: &Block,
+        weights: Columns,
+        tile_rows: usize,
+    ) {
         let Block { col, cols, k, k_len } = *block;
         let x =
             Rows { first: self.x[k..].as_ptr(), stride: Packing::stride(self.k), len: self.rows };
@@ -122,7 +131,7 @@ impl Product<'_> {
             }
         };
         // SAFETY: the rows of `x` hold `k_len` values from `k`, and are padded.
-        unsafe { tiles::<V, S>(x, weights, k_len, put) };
+        unsafe { tiles::<V, S>(x, tile_rows, weights, k_len, put) };
     }
 }
 

@@ -10,6 +10,8 @@ use crate::cpu::simd::Simd;
 pub(super) trait Stored {
     /// Bytes of a value.
     const BYTES: usize;
+    /// Whether it is f32 already.
+    const IS_WIDE: bool = Self::BYTES == 4;
     /// The register met by the first half of a step's activations.
     unsafe fn first<V: Simd>(p: *const u8) -> V;
     /// The register met by the second half.

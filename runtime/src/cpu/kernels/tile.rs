@@ -4,7 +4,7 @@ use crate::cpu::simd::{MAX_LANES, Simd};
 
 use super::stored::Stored;
 
-/// Rows of weights in a tile. It has [`Simd::TILE_ROWS`] rows of activations.
+/// Rows of weights in a tile. It has up to [`Simd::TILE_ROWS`] rows of activations.
 pub(super) const TILE_COLS: usize = 4;
 
 /// Rows of activations.
@@ -29,7 +29,7 @@ pub(super) struct Columns {
 }
 
 /// The dot products of length `k` of all rows of `x` with [`TILE_COLS`] rows of weights: `put(row,
-/// sums)`.
+/// sums)`, in tiles of up to `tile_rows` rows (at most `V::TILE_ROWS`).
 ///
 /// # Safety
 ///
@@ -38,6 +38,7 @@ pub(super) struct Columns {
 #[inline(always)]
 pub(super) unsafe fn tiles<V: Simd, S: Stored>(
     x: Rows,
+    tile_rows: usize,
     weights: Columns,
     k: usize,
     mut put: impl FnMut(usize, [f32; TILE_COLS]),
@@ -55,7 +56,7 @@ pub(super) unsafe fn tiles<V: Simd, S: Stored>(
     }
     let mut row = 0;
     while row < x.len {
-        let rows = V::TILE_ROWS.min(x.len - row);
+        let rows = tile_rows.min(x.len - row);
         match rows {
             1 => put_tile!(1, row),
             2 => put_tile!(2, row),

@@ -21,6 +21,7 @@ impl Simd for Avx2 {
     const LANES: usize = 8;
     // 3 x 4 accumulators + 3 activations + 1 weight = 16 registers.
     const TILE_ROWS: usize = 3;
+    const NARROW_TILE_ROWS: usize = 2;
 
     #[inline(always)]
     unsafe fn splat(x: f32) -> Self {

@@ -21,6 +21,7 @@ impl Simd for Avx512 {
     const LANES: usize = 16;
     // 6 x 4 accumulators + 6 activations + 1 weight = 31 of 32 registers.
     const TILE_ROWS: usize = 6;
+    const NARROW_TILE_ROWS: usize = 4;
 
     #[inline(always)]
     unsafe fn splat(x: f32) -> Self {

@@ -29,9 +29,11 @@ pub(crate) const MAX_LANES: usize = 16;
 pub(crate) trait Simd: Copy {
     /// f32 values in a register.
     const LANES: usize;
-    /// Rows of activations a product tile holds beside four
-    /// rows of weights: as many as the accumulators fit the architecture's registers.
+    /// Most rows of activations in a tile of f32 weights: as many as the registers hold, with a sum for each
+    /// row and each of four weights, the row, and a weight.
     const TILE_ROWS: usize;
+    /// The same where the tile widens the weights, which takes registers too.
+    const NARROW_TILE_ROWS: usize;
 
     /// `x` in all lanes.
     unsafe fn splat(x: f32) -> Self;

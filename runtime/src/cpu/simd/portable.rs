@@ -1,27 +1,40 @@
-//! 4 lanes in plain Rust, for any CPU; the compiler maps them onto SSE2, NEON and the like.
+//! 16 lanes in plain Rust, for any CPU; the compiler maps them onto SSE2, NEON and the like.
+//!
+//! Wider than those registers on purpose: of four lanes the compiler makes four scalars, of sixteen
+//! (and plain loops) it makes vectors. Measured with SSE2 on a tile of dot products: 30 GFLOP/s against
+//! 15.
 
 use super::Simd;
 
-/// Four f32.
+const LANES: usize = 16;
+
+/// Sixteen f32.
 #[derive(Clone, Copy)]
-pub(crate) struct Portable([f32; 4]);
+pub(crate) struct Portable([f32; LANES]);
 
 impl Portable {
     #[inline(always)]
-    fn zip(self, other: Self, f: impl Fn(f32, f32) -> f32) -> Self {
-        Portable(std::array::from_fn(|i| f(self.0[i], other.0[i])))
+    fn zip(mut self, other: Self, f: impl Fn(f32, f32) -> f32) -> Self {
+        for (a, b) in self.0.iter_mut().zip(other.0) {
+            *a = f(*a, b);
+        }
+        self
     }
 
-    /// Reads four little-endian words and makes an f32 of each.
+    /// Reads little-endian words and makes an f32 of each.
     ///
     /// # Safety
     ///
-    /// `p` must be readable for 16 bytes.
+    /// `p` must be readable for `4 * LANES` bytes.
     #[inline(always)]
     unsafe fn map_u32(p: *const u8, f: impl Fn(u32) -> f32) -> Self {
         // SAFETY: the caller's.
-        let words = unsafe { p.cast::<[u32; 4]>().read_unaligned() };
-        Portable(words.map(|w| f(u32::from_le(w))))
+        let words = unsafe { p.cast::<[u32; LANES]>().read_unaligned() };
+        let mut out = [0.0; LANES];
+        for (out, word) in out.iter_mut().zip(words) {
+            *out = f(u32::from_le(word));
+        }
+        Portable(out)
     }
 }
 
@@ -37,49 +50,54 @@ fn widen_f16(half: u16) -> f32 {
 }
 
 impl Simd for Portable {
-    const LANES: usize = 4;
+    const LANES: usize = LANES;
     const TILE_ROWS: usize = 3;
+    const NARROW_TILE_ROWS: usize = 3;
 
     #[inline(always)]
     unsafe fn splat(x: f32) -> Self {
-        Portable([x; 4])
+        Portable([x; LANES])
     }
 
     #[inline(always)]
     unsafe fn load(p: *const f32) -> Self {
-        // SAFETY: readable for 4 f32 by contract.
-        Portable(unsafe { p.cast::<[f32; 4]>().read_unaligned() })
+        // SAFETY: readable for LANES f32 by contract.
+        Portable(unsafe { p.cast::<[f32; LANES]>().read_unaligned() })
     }
 
     #[inline(always)]
     unsafe fn load_f32(p: *const u8) -> Self {
-        // SAFETY: readable for 16 bytes by contract.
+        // SAFETY: readable for 4 * LANES bytes by contract.
         unsafe { Self::map_u32(p, f32::from_bits) }
     }
 
     #[inline(always)]
     unsafe fn load_f16(p: *const u8) -> Self {
-        // SAFETY: readable for 8 bytes by contract.
-        let halves = unsafe { p.cast::<[u16; 4]>().read_unaligned() };
-        Portable(halves.map(|h| widen_f16(u16::from_le(h))))
+        // SAFETY: readable for 2 * LANES bytes by contract.
+        let halves = unsafe { p.cast::<[u16; LANES]>().read_unaligned() };
+        let mut out = [0.0; LANES];
+        for (out, half) in out.iter_mut().zip(halves) {
+            *out = widen_f16(u16::from_le(half));
+        }
+        Portable(out)
     }
 
     #[inline(always)]
     unsafe fn load_bf16_even(p: *const u8) -> Self {
-        // SAFETY: readable for 16 bytes by contract.
+        // SAFETY: readable for 4 * LANES bytes by contract.
         unsafe { Self::map_u32(p, |pair| f32::from_bits(pair << 16)) }
     }
 
     #[inline(always)]
     unsafe fn load_bf16_odd(p: *const u8) -> Self {
-        // SAFETY: readable for 16 bytes by contract.
+        // SAFETY: readable for 4 * LANES bytes by contract.
         unsafe { Self::map_u32(p, |pair| f32::from_bits(pair & 0xffff_0000)) }
     }
 
     #[inline(always)]
     unsafe fn store(self, p: *mut f32) {
-        // SAFETY: writable for 4 f32 by contract.
-        unsafe { p.cast::<[f32; 4]>().write_unaligned(self.0) }
+        // SAFETY: writable for LANES f32 by contract.
+        unsafe { p.cast::<[f32; LANES]>().write_unaligned(self.0) }
     }
 
     #[inline(always)]
@@ -114,22 +132,39 @@ impl Simd for Portable {
 
     #[inline(always)]
     fn mul_add(self, factor: Self, addend: Self) -> Self {
-        // Where the target has no fused instruction, `f32::mul_add` would be a library call.
-        if cfg!(any(target_feature = "fma", target_arch = "aarch64")) {
-            Portable(std::array::from_fn(|i| self.0[i].mul_add(factor.0[i], addend.0[i])))
-        } else {
-            self.mul(factor).add(addend)
+        let mut out = addend;
+        for ((out, a), b) in out.0.iter_mut().zip(self.0).zip(factor.0) {
+            // Where the target has no fused instruction, `f32::mul_add` would be a library call.
+            *out = if cfg!(any(target_feature = "fma", target_arch = "aarch64")) {
+                a.mul_add(b, *out)
+            } else {
+                a * b + *out
+            };
         }
+        out
     }
 
     #[inline(always)]
-    fn pow2_of_biased(self) -> Self {
-        Portable(self.0.map(|x| f32::from_bits(x.to_bits().wrapping_add(127) << 23)))
+    fn pow2_of_biased(mut self) -> Self {
+        for x in &mut self.0 {
+            *x = f32::from_bits(x.to_bits().wrapping_add(127) << 23);
+        }
+        self
     }
 
     #[inline(always)]
-    fn sum4(registers: [Self; 4]) -> [f32; 4] {
-        registers.map(|Portable([a, b, c, d])| (a + b) + (c + d))
+    fn sum4(mut registers: [Self; 4]) -> [f32; 4] {
+        let mut width = LANES / 2;
+        while width > 0 {
+            for register in &mut registers {
+                for lane in 0..width {
+                    register.0[lane] += register.0[lane + width];
+                }
+            }
+            width /= 2;
+        }
+        let [a, b, c, d] = registers;
+        [a.0[0], b.0[0], c.0[0], d.0[0]]
     }
 
     #[inline(always)]
