@@ -53,12 +53,10 @@ def card(r):
     lines += ["", f"Best prompt-only over refined: {q['best_prompt_only_over_refined']}x.", "",
               "| block | raw MAE | refined MAE | bin accuracy |", "|---|---|---|---|"]
     lines += [f"| {x['layer']} | {x['raw']} | {x['refined']} | {pct(x['bin_accuracy'])} |" for x in p["layers_validation"]]
-    v = p["validation"]
-    lines += ["", f"(A short training per layer, on {p['validation_prompts']} validation prompts; the chosen layer is then trained on all rows: raw {v['raw']}. "
-              f"Its output layer is then trained through the smoothing filter: raw {v['raw_after_chain']}, refined {v['refined_after_chain']}, still on validation prompts. "
-              f"On the held-out prompts the probe before that step has a raw MAE of {p['mae_raw_before_scale']}.)", "",
+    lines += ["", f"(A short training per layer, on {p['validation_prompts']} validation prompts; the chosen layer is then trained on all rows.)", "",
               "During the last part of its training the model was also asked, by an auxiliary head on the output of block 3 that was then thrown away, how much is still to come. "
-              "So it carries the signal because it was told to; `tools/README.md` has the figures without it.", "",
+              "So it carries the signal because it was told to; `tools/README.md` has the figures without it. "
+              f"Refined error by step: " + ", ".join(f"{k} {v}" for k, v in p["mae_refined_by_step"].items()) + ".", "",
               f"Training: {t['tokens'] / 1e6:.0f} M tokens (padding counted), {t['steps']} steps, {t['minutes']} minutes on {t['threads']} threads, loss {t['final_loss']} nats per answer token.", "",
               "## Limits", "",
               "It is a toy: its text is templated, arithmetic stays below about 100, and prompts unlike those of the 17 families get a plausible-looking wrong answer. "

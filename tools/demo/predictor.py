@@ -92,9 +92,7 @@ def main():
     net = mlp(x, y, args.seed)
     with torch.no_grad():
         rows = {"logistic on token counts (bundled)": p, "MLP on token counts": net(hx).softmax(1),
-                "probe on the mean of the prompt": torch.from_numpy(z["p0"]), "probe on the last prompt token": torch.from_numpy(z["last"]),
-                "probe on the mean of the prompt, before the scale": torch.from_numpy(z["p0_unscaled"]),
-                "probe on the last prompt token, before the scale": torch.from_numpy(z["last_unscaled"])}
+                "probe on the mean of the prompt": torch.from_numpy(z["p0"]), "probe on the last prompt token": torch.from_numpy(z["last"])}
     table = {}
     for name, q in rows.items():
         table[name] = {k: round(countdown_mae(v, hn), 2) for k, v in points(q).items()}

@@ -6,7 +6,6 @@ Convention: an answer has N tokens, the end mark counted as the N-th, N at most 
 token t (1..N) has the label N - t; the last prompt position and the mean over the prompt have the label N.
 """
 import argparse
-import copy
 import json
 import os
 import time
@@ -64,9 +63,8 @@ class Head(nn.Module):
                 "output.weight": self.output.weight.detach().clone(), "output.bias": self.output.bias.detach().clone()}
 
 
-def fit(x, y, w, epochs, seed, lr=2e-3, batch=2048, value=0.0, half=False, log=None):
-    """AdamW, cosine to zero. y: remaining tokens; w: row weights. Cross-entropy on the bin, plus `value` times the
-    absolute error of the expected remaining, in bins."""
+def fit(x, y, w, epochs, seed, lr=2e-3, batch=2048, half=False, log=None):
+    """AdamW, cosine to zero. y: remaining tokens; w: row weights. Cross-entropy on the bin."""
     torch.manual_seed(seed)
     n = len(x)
     sub = x[torch.randperm(n)[:50000]].float()
@@ -84,8 +82,6 @@ def fit(x, y, w, epochs, seed, lr=2e-3, batch=2048, value=0.0, half=False, log=N
                 z = head(x[j].float())
             z = z.float()
             loss = F.cross_entropy(z, bin_of(y[j]), reduction="none")
-            if value:
-                loss = loss + value * ((z.softmax(1) @ MID) - y[j].clamp(WIDTH / 2, MAX - WIDTH / 2)).abs() / WIDTH
             loss = (loss * w[j]).mean()
             opt.zero_grad()
             loss.backward()
@@ -94,51 +90,6 @@ def fit(x, y, w, epochs, seed, lr=2e-3, batch=2048, value=0.0, half=False, log=N
             k += 1
         if log:
             log(f"  epoch {e + 1}/{epochs} loss {total / (n // batch):.4f}")
-    return head
-
-
-def fit_chain(head, taps, layer, who, epochs, seed, lr=1e-3, batch=24, log=None):
-    """Trains the output layer (the hidden one stays) through the filter: the error of the refined prediction, with a
-    little cross-entropy on every p(t) and on p(0), so that p stays a prediction of its own."""
-    torch.manual_seed(seed)
-    i = taps.layers.index(layer)
-    rng = np.random.default_rng(seed)
-    order = sorted(who, key=lambda k: float(taps.total[k]))
-    groups = [order[a:a + batch] for a in range(0, len(order), batch)]
-    opt = torch.optim.AdamW(head.output.parameters(), lr=lr, weight_decay=0.0)
-    steps, n_step = epochs * len(groups), 0
-    for e in range(epochs):
-        total = count = 0.0
-        for g in rng.permutation(len(groups)):
-            ks = groups[g]
-            n_max = int(max(taps.total[k] for k in ks))
-            z = []
-            rem, mask = torch.zeros(len(ks), n_max), torch.zeros(len(ks), n_max)
-            with torch.no_grad():
-                rows = [taps.x[i, int(taps.start[k]) + 1:int(taps.start[k + 1])].float() for k in ks] + [taps.mean[i][ks].float()]
-                h = F.relu(head.hidden((torch.cat(rows) - head.mean) / head.std))
-            z = head.output(h)
-            logits, a = torch.zeros(len(ks), n_max, BINS), 0
-            parts = []
-            for r, k in enumerate(ks):
-                n = int(taps.total[k])
-                parts.append(F.pad(z[a:a + n], (0, 0, 0, n_max - n)))
-                rem[r, :n], mask[r, :n] = n - torch.arange(1, n + 1).float(), 1.0
-                a += n
-            logits, z0 = torch.stack(parts), z[a:]
-            q = smooth(z0.softmax(1), logits.softmax(2))
-            err = ((q @ MID) - rem).abs() * mask / WIDTH
-            ce = F.cross_entropy(logits.reshape(-1, BINS), bin_of(rem).view(-1), reduction="none") * mask.view(-1)
-            loss = (err.sum() + 0.05 * ce.sum()) / mask.sum() + 0.05 * F.cross_entropy(z0, bin_of(taps.total[ks]))
-            for o in opt.param_groups:
-                o["lr"] = lr * 0.5 * (1 + np.cos(np.pi * n_step / steps))
-            opt.zero_grad()
-            loss.backward()
-            torch.nn.utils.clip_grad_norm_(head.output.parameters(), 1.0)
-            opt.step()
-            total, count, n_step = total + float(err.detach().sum()) * WIDTH, count + float(mask.sum()), n_step + 1
-        if log:
-            log(f"  through the filter, epoch {e + 1}/{epochs}: refined MAE {total / count:.2f}")
     return head
 
 
@@ -234,10 +185,9 @@ def main():
     ap.add_argument("--threads", type=int, default=2)
     ap.add_argument("--stage", default="all", choices=["all", "generate", "fit"])
     ap.add_argument("--held", type=int, default=800, help="held-out prompts for the final figures (from evaluate.py)")
-    ap.add_argument("--epochs", type=int, default=12)
-    ap.add_argument("--layer-epochs", type=int, default=6)
-    ap.add_argument("--chain-epochs", type=int, default=8, help="epochs of training the output layer through the filter")
-    ap.add_argument("--value", type=float, default=0.0)
+    ap.add_argument("--epochs", type=int, default=3)
+    ap.add_argument("--layer-epochs", type=int, default=5)
+    ap.add_argument("--scale", type=float, default=1.0, help="factor on the logits, folded into output.*; 0: the best on validation")
     args = ap.parse_args()
     torch.set_num_threads(1)                 # --threads are processes here
     os.makedirs(args.work, exist_ok=True)
@@ -273,30 +223,19 @@ def main():
     say("rows", tuple(full.x.shape))
     table = []
     for layer in range(L):
-        head = fit(*full.training(layer, train, 4, seed=args.seed), epochs=args.layer_epochs, seed=args.seed, value=args.value, half=True)
+        head = fit(*full.training(layer, train, 4, seed=args.seed), epochs=args.layer_epochs, seed=args.seed, half=True)
         g = figures(head, full, layer, val)
         table.append({"layer": layer, "raw": round(g["raw"], 2), "refined": round(g["refined"], 2), "bin_accuracy": round(g["accuracy"], 4)})
         say(table[-1])
     least = min(r["raw"] for r in table)                   # the earliest layer that is nearly as good as the best:
     best = next(r["layer"] for r in table if r["raw"] <= 1.05 * least)      # the layers above hide the probe's work
     data = full.training(best, train)
-    head = fit(*data, epochs=args.epochs, seed=args.seed, value=args.value, log=say)
+    head = fit(*data, epochs=args.epochs, seed=args.seed, log=say)
     scales = [1.0, 0.8, 0.6, 0.5, 0.4, 0.3, 0.25, 0.2, 0.15, 0.1, 0.07, 0.05]
     tried = [(s, figures(head, full, best, val, s)) for s in scales]
     for s, g in tried:
         say("scale", s, "raw", round(g["raw"], 2), "refined", round(g["refined"], 2))
-    scale = min(tried, key=lambda x: x[1]["refined"])[0]
-    before = {"scale": scale, "raw": tried[0][1]["raw"], "refined": figures(head, full, best, val, scale)["refined"]}
-    plain = copy.deepcopy(head)
-    if args.chain_epochs:
-        with torch.no_grad():
-            head.output.weight *= scale
-            head.output.bias *= scale
-        fit_chain(head, full, best, [int(k) for k in np.flatnonzero(train)], args.chain_epochs, args.seed, log=say)
-        g = figures(head, full, best, val)
-        before.update(raw_after_chain=g["raw"], refined_after_chain=g["refined"])
-        say(before)
-        scale = 1.0
+    scale = args.scale or min(tried, key=lambda x: x[1]["refined"])[0]
     state = head.folded()
     state["output.weight"] = (state["output.weight"] * scale).contiguous()
     state["output.bias"] = (state["output.bias"] * scale).contiguous()
@@ -306,13 +245,13 @@ def main():
     hp, ha = h["prompts"][:args.held], h["answers"][:args.held]
     ht = Taps(net, hp, ha, [best], ranks=args.threads)
     who = list(range(len(hp)))
-    g1, g = figures(plain, ht, best, who), figures(head, ht, best, who, scale)
+    g1, g = figures(head, ht, best, who), figures(head, ht, best, who, scale)
     np.savez(os.path.join(args.work, "held_probe.npz"), p0=g["p0"], last=g["last"], p0_unscaled=g1["p0"], last_unscaled=g1["last"],
              totals=[len(a) for a in ha])
     dead = {k: float((g["refined_values"] - g["rem"]).abs()[:, a:b][g["mask"][:, a:b]].mean())
             for k, a, b in [("steps 1-16", 0, 16), ("steps 17-64", 16, 64), ("steps 65-256", 64, 256), ("steps 257-512", 256, 512)]}
     out = {"layer": best, "layers_validation": table, "training_prompts": int(train.sum()), "validation_prompts": len(val),
-           "training_rows": int(len(data[0])), "logit_scale": scale, "chain_epochs": args.chain_epochs, "validation": {k: round(v, 2) for k, v in before.items()}, "value_loss": args.value, "epochs": args.epochs,
+           "training_rows": int(len(data[0])), "logit_scale": scale, "validation_by_scale": {str(s): {"raw": round(x["raw"], 2), "refined": round(x["refined"], 2)} for s, x in tried}, "epochs": args.epochs,
            "held_prompts": len(hp), "held_steps": int(g["mask"].sum()),
            "mae_raw": round(g["raw"], 2), "mae_raw_before_scale": round(g1["raw"], 2), "bin_accuracy": round(g["accuracy"], 4),
            "mae_refined": round(g["refined"], 2), "mae_refined_before_scale": round(g1["refined"], 2),

@@ -1,6 +1,6 @@
 """Trains the demo language model on fresh samples of corpus.py (CPU, bf16 autocast, Muon + AdamW).
 
-    python tools/demo/train.py --out assets/demo --tokens 60e6
+    python tools/demo/train.py --out assets/demo --tokens 40e6
 
 Loss on the answer's tokens only. Prompts whose hash says 'held' or 'probe' are never seen. The learning rate goes up
 over the first 2 %, stays, and falls linearly over the last part (`--decay`) (`--minutes` measures progress by the clock instead).
@@ -109,7 +109,7 @@ class Muon:
 def main():
     ap = argparse.ArgumentParser()
     ap.add_argument("--out", default="assets/demo")
-    ap.add_argument("--tokens", type=float, default=60e6, help="tokens to train on (padding counted)")
+    ap.add_argument("--tokens", type=float, default=40e6, help="tokens to train on (padding counted)")
     ap.add_argument("--minutes", type=float, default=0, help="measure progress by the clock instead")
     ap.add_argument("--batch", type=int, default=12288, help="tokens per step")
     ap.add_argument("--lr", type=float, default=0.02, help="Muon's rate; AdamW's is a quarter of it")
