@@ -69,8 +69,10 @@ impl std::error::Error for SubmitError {}
 ///
 /// ```no_run
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let model = unimplemented!();
+/// use std::{path::Path, sync::Arc};
 /// use trail_runtime::engine::{Engine, Event, Request};
+/// use trail_runtime::model::Model;
+/// let model = Arc::new(Model::load(Path::new("assets/demo"))?);
 /// let engine = Engine::builder().model(model).build()?;
 /// for event in engine.submit(Request::new(vec![1, 2, 3], 16))? {
 ///     if let Event::Token { id, .. } = event {
