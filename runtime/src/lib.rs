@@ -1,4 +1,4 @@
-//! The runtime of trail-rt: models, tokenizer, paged KV cache, CPU backend and engine.
+//! The runtime of trail-rt: models, tokenizer, paged KV cache, CPU and CUDA backends, and engine.
 //!
 //! The packet's path, one module per stage:
 //! [`text`] -> [`engine`] (queue, schedule, sample) -> [`cpu`] (forward) -> [`engine`] -> [`text`].
@@ -6,6 +6,7 @@
 
 pub mod batch;
 pub mod cpu;
+pub mod cuda;
 pub mod engine;
 pub mod model;
 pub mod reference;

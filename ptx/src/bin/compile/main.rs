@@ -1,0 +1,89 @@
+//! Compiles kernels/ to PTX and cubins: `cargo run -p trail-ptx --bin compile [-- --all | --check] [NAME ...]`.
+//!
+//! Without arguments it compiles what changed. `--all` compiles everything; `--check` does so into a temporary folder and
+//! fails unless the result is byte for byte what is checked in.
+
+mod build;
+mod manifest;
+mod nvrtc;
+mod ptxas;
+mod table;
+mod wheels;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Flags of every NVRTC compilation, besides the architecture.
+const NVRTC_FLAGS: [&str; 2] = ["--std=c++17", "--device-as-default-execution-space"];
+/// Flags of every ptxas run, besides the architecture.
+const PTXAS_FLAGS: [&str; 2] = ["-v", "-O3"];
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("compile: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<(), String> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let (flags, names): (Vec<_>, Vec<_>) =
+        arguments.into_iter().partition(|argument| argument.starts_with("--"));
+    if let Some(unknown) = flags.iter().find(|flag| !["--all", "--check"].contains(&flag.as_str()))
+    {
+        return Err(format!("unknown flag {unknown}; known: --all, --check"));
+    }
+    let check = flags.iter().any(|flag| flag == "--check");
+    let all = check || flags.iter().any(|flag| flag == "--all");
+    let crate_root = Path::new(env!("CARGO_MANIFEST_DIR")).to_owned();
+    let root = crate_root.parent().ok_or("the crate has no parent folder")?.to_owned();
+    let tools = build::Tools::find()?;
+    if check {
+        let folder = std::env::temp_dir().join(format!("trail-ptx-{}", std::process::id()));
+        let outcome = build::build(&root, &folder, &tools, true, &names)
+            .and_then(|()| compare(&crate_root, &folder));
+        let _ = std::fs::remove_dir_all(&folder);
+        return outcome;
+    }
+    build::build(&root, &crate_root, &tools, all, &names)
+}
+
+/// Fails unless both folders hold the same generated files.
+fn compare(expected: &Path, built: &Path) -> Result<(), String> {
+    let (mut left, mut right) = (generated(expected)?, generated(built)?);
+    left.sort();
+    right.sort();
+    if left != right {
+        let differing = left.iter().find(|name| !right.contains(name));
+        let other = right.iter().find(|name| !left.contains(name));
+        return Err(format!("the sets of files differ: {differing:?} against {other:?}"));
+    }
+    for name in &left {
+        let same = std::fs::read(expected.join(name)).ok() == std::fs::read(built.join(name)).ok();
+        if !same {
+            return Err(format!("ptx/{} is not what the sources give", name.display()));
+        }
+    }
+    println!("{} files are what the sources give", left.len());
+    Ok(())
+}
+
+/// Paths of the generated files under a crate root.
+fn generated(root: &Path) -> Result<Vec<PathBuf>, String> {
+    let mut found = vec![PathBuf::from("manifest.json"), PathBuf::from("src/table.rs")];
+    let mut pending = vec![PathBuf::from("out")];
+    while let Some(folder) = pending.pop() {
+        let entries = std::fs::read_dir(root.join(&folder))
+            .map_err(|error| format!("{}: {error}", folder.display()))?;
+        for entry in entries {
+            let entry = entry.map_err(|error| error.to_string())?;
+            let path = folder.join(entry.file_name());
+            let is_folder = entry.file_type().map_err(|error| error.to_string())?.is_dir();
+            if is_folder { &mut pending } else { &mut found }.push(path);
+        }
+    }
+    Ok(found)
+}

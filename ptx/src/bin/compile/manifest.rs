@@ -1,0 +1,49 @@
+//! ptx/manifest.json: what was compiled, how, and what it takes.
+
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// The whole file.
+#[derive(Debug, Default, Serialize, Deserialize, PartialEq)]
+pub(crate) struct Manifest {
+    /// Tool versions.
+    pub(crate) tools: BTreeMap<String, String>,
+    /// Flags by tool.
+    pub(crate) flags: BTreeMap<String, Vec<String>>,
+    /// By module name.
+    pub(crate) modules: BTreeMap<String, Module>,
+}
+
+/// One source file.
+#[derive(Debug, Clone, Serialize, Deserialize, PartialEq)]
+pub(crate) struct Module {
+    pub(crate) source: String,
+    /// FNV-1a of the source and its includes, hexadecimal.
+    pub(crate) source_hash: String,
+    /// Targets that have a PTX text of their own.
+    pub(crate) ptx: Vec<String>,
+    /// Targets that have a cubin.
+    pub(crate) cubin: Vec<String>,
+    pub(crate) entries: BTreeMap<String, Entry>,
+}
+
+/// One kernel.
+#[derive(Debug, Clone, Serialize, Deserialize, PartialEq)]
+pub(crate) struct Entry {
+    pub(crate) params: String,
+    pub(crate) param_bytes: u32,
+    pub(crate) param_align: u32,
+    /// By target.
+    pub(crate) resources: BTreeMap<String, Resources>,
+}
+
+/// What ptxas says of a kernel on one target.
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize, PartialEq)]
+pub(crate) struct Resources {
+    pub(crate) registers: u32,
+    pub(crate) shared_bytes: u32,
+    pub(crate) stack_bytes: u32,
+    pub(crate) spill_store_bytes: u32,
+    pub(crate) spill_load_bytes: u32,
+    pub(crate) barriers: u32,
+}

@@ -1,0 +1,73 @@
+//! ptxas: PTX in, a cubin out, and what each kernel takes.
+
+use crate::manifest::Resources;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
+
+/// Assembles `ptx` for `target`. Fails on an error, on any warning, and on a register spilled to memory.
+pub(crate) fn assemble(
+    ptxas: &Path,
+    flags: &[&str],
+    target: &str,
+    ptx: &Path,
+    cubin: &Path,
+) -> Result<BTreeMap<String, Resources>, String> {
+    let output = Command::new(ptxas)
+        .args(flags)
+        .arg(format!("-arch={target}"))
+        .arg(ptx)
+        .arg("-o")
+        .arg(cubin)
+        .output()
+        .map_err(|error| format!("{}: {error}", ptxas.display()))?;
+    let log = String::from_utf8_lossy(&output.stderr).into_owned()
+        + &String::from_utf8_lossy(&output.stdout);
+    if !output.status.success() || log.to_lowercase().contains("warning") {
+        return Err(format!("ptxas for {target}:\n{log}"));
+    }
+    let resources = parse(&log)?;
+    for (entry, found) in &resources {
+        if found.spill_store_bytes + found.spill_load_bytes > 0 {
+            return Err(format!("{entry} spills registers on {target}: {found:?}"));
+        }
+    }
+    Ok(resources)
+}
+
+/// Reads the report of `ptxas -v`.
+fn parse(log: &str) -> Result<BTreeMap<String, Resources>, String> {
+    let mut all = BTreeMap::new();
+    let mut current: Option<String> = None;
+    for line in log.lines() {
+        if let Some(rest) = line.split_once("Compiling entry function '").map(|(_, rest)| rest) {
+            let name = rest.split('\'').next().unwrap_or_default().to_owned();
+            all.insert(name.clone(), Resources::default());
+            current = Some(name);
+            continue;
+        }
+        let Some(found) = current.as_ref().and_then(|name| all.get_mut(name)) else { continue };
+        for part in line.split(&[',', ':'][..]) {
+            let part = part.trim();
+            let number = |words: &str| {
+                let digits = part.trim_start_matches("Used ").trim_start_matches("used ");
+                digits.strip_suffix(words)?.trim().parse::<u32>().ok()
+            };
+            let mut store = |words: &str, place: fn(&mut Resources) -> &mut u32| {
+                if let Some(value) = number(words) {
+                    *place(found) = value;
+                }
+            };
+            store("bytes stack frame", |found| &mut found.stack_bytes);
+            store("bytes spill stores", |found| &mut found.spill_store_bytes);
+            store("bytes spill loads", |found| &mut found.spill_load_bytes);
+            store("registers", |found| &mut found.registers);
+            store("barriers", |found| &mut found.barriers);
+            store("bytes smem", |found| &mut found.shared_bytes);
+        }
+    }
+    match all.iter().find(|(_, found)| found.registers == 0) {
+        Some((name, _)) => Err(format!("ptxas did not report the registers of {name}:\n{log}")),
+        None => Ok(all),
+    }
+}

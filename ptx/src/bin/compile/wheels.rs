@@ -1,0 +1,48 @@
+//! Finding NVIDIA's wheels: NVRTC and ptxas of one CUDA version, without a CUDA toolkit.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// What to type where they are missing.
+const PIP: &str = "pip install nvidia-cuda-nvrtc-cu12==12.4.127 nvidia-cuda-runtime-cu12==12.4.127 nvidia-cuda-nvcc-cu12==12.4.131";
+
+/// Where the tools are.
+pub(crate) struct Wheels {
+    /// NVRTC's shared library.
+    pub(crate) nvrtc: PathBuf,
+    /// The assembler.
+    pub(crate) ptxas: PathBuf,
+}
+
+/// The wheels in `TRAIL_CUDA_WHEELS` (a site-packages folder), or those of the active Python.
+pub(crate) fn find() -> Result<Wheels, String> {
+    let candidates = match std::env::var_os("TRAIL_CUDA_WHEELS") {
+        Some(folder) => vec![PathBuf::from(folder)],
+        None => site_packages(),
+    };
+    let missing = || {
+        format!(
+            "NVRTC and ptxas 12.4 not found (looked in {candidates:?}): {PIP}, or name their site-packages in TRAIL_CUDA_WHEELS"
+        )
+    };
+    candidates.iter().find_map(|folder| in_folder(folder)).ok_or_else(missing)
+}
+
+fn in_folder(folder: &Path) -> Option<Wheels> {
+    let nvidia = folder.join("nvidia");
+    let wheels = Wheels {
+        nvrtc: nvidia.join("cuda_nvrtc/lib/libnvrtc.so.12"),
+        ptxas: nvidia.join("cuda_nvcc/bin/ptxas"),
+    };
+    (wheels.nvrtc.exists() && wheels.ptxas.exists()).then_some(wheels)
+}
+
+/// Folders that the active Python imports from.
+fn site_packages() -> Vec<PathBuf> {
+    let script = "import sys; print('\\n'.join(path for path in sys.path if path))";
+    let output = ["python3", "python"]
+        .iter()
+        .find_map(|python| Command::new(python).args(["-c", script]).output().ok());
+    let text = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
+    text.unwrap_or_default().lines().map(PathBuf::from).collect()
+}

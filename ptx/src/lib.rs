@@ -1,0 +1,136 @@
+//! The compiled CUDA kernels, and the table that names them.
+//!
+//! `kernels/*.cu` become PTX and cubins under `out/` by an explicit program (`cargo run -p trail-ptx --bin compile`), checked in
+//! with a manifest of what `ptxas` said of them. This library is data alone: no CUDA, no dependency. A test recomputes
+//! each source's hash, so a kernel that was edited and not compiled fails the build.
+
+pub mod hash;
+pub mod header;
+pub mod params;
+mod table;
+
+pub use table::{FLAGS, MODULES};
+
+/// A chip family that code is compiled for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Target {
+    /// Ampere, and by binary compatibility Ada (8.x).
+    Sm80,
+    /// Hopper with its own instructions; runs on 9.0 only.
+    Sm90a,
+}
+
+impl Target {
+    /// As `ptxas` names it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Target::Sm80 => "sm_80",
+            Target::Sm90a => "sm_90a",
+        }
+    }
+
+    /// The target whose cubins run on a device of compute capability `major.minor`.
+    pub const fn of_device(major: i32, minor: i32) -> Option<Target> {
+        match (major, minor) {
+            (8, _) => Some(Target::Sm80),
+            (9, 0) => Some(Target::Sm90a),
+            _ => None,
+        }
+    }
+}
+
+/// What one `.cu` file became.
+#[derive(Debug)]
+pub struct Module {
+    /// File stem, with `ladder/` before it for the rungs that teach.
+    pub name: &'static str,
+    /// Source path in the repository.
+    pub source: &'static str,
+    /// FNV-1a of the source and all it includes (see [`hash`]).
+    pub source_hash: u64,
+    /// Compiled code by target.
+    pub images: &'static [Image],
+    /// Launchable kernels.
+    pub entries: &'static [Entry],
+}
+
+/// A module's code for one target.
+#[derive(Debug)]
+pub struct Image {
+    /// What it was compiled for.
+    pub target: Target,
+    /// PTX text of this target; `None` where the cubin came from the sm_80 text.
+    pub ptx: Option<&'static str>,
+    /// Machine code.
+    pub cubin: &'static [u8],
+}
+
+/// One launchable kernel.
+#[derive(Debug)]
+pub struct Entry {
+    /// Its `extern "C"` name, unique over all modules.
+    pub name: &'static str,
+    /// Name of its one argument's struct in [`params`].
+    pub params: &'static str,
+    /// Size of that argument in the PTX, bytes.
+    pub param_bytes: u32,
+    /// Alignment of that argument in the PTX, bytes.
+    pub param_align: u32,
+    /// What `ptxas` said, by target.
+    pub resources: &'static [Resources],
+}
+
+/// What a kernel takes of a multiprocessor, by `ptxas -v`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Resources {
+    /// What it was compiled for.
+    pub target: Target,
+    /// 32-bit registers per thread.
+    pub registers: u32,
+    /// Statically allocated shared memory, bytes per block.
+    pub shared_bytes: u32,
+    /// Stack frame, bytes per thread.
+    pub stack_bytes: u32,
+    /// Registers stored to local memory, bytes per thread: zero, or the compile fails.
+    pub spill_store_bytes: u32,
+    /// Registers loaded back, bytes per thread: zero, or the compile fails.
+    pub spill_load_bytes: u32,
+    /// Hardware barriers per block.
+    pub barriers: u32,
+}
+
+/// A parameter struct of `kernels/common/params.h`, as the generated [`params`] has it.
+///
+/// # Safety
+/// `NAME` must be the struct's name in the header, and the type its exact C layout.
+pub unsafe trait Parameters: Copy + 'static {
+    /// The struct's name.
+    const NAME: &'static str;
+}
+
+impl Module {
+    /// The module's code for `target`.
+    pub fn image(&self, target: Target) -> Option<&'static Image> {
+        self.images.iter().find(|image| image.target == target)
+    }
+
+    /// The text that other chips compile for themselves: sm_80's, unless the module is Hopper's alone.
+    pub fn portable_ptx(&self) -> Option<&'static str> {
+        self.image(Target::Sm80).and_then(|image| image.ptx)
+    }
+}
+
+impl Entry {
+    /// What the kernel takes on `target`.
+    pub fn on(&self, target: Target) -> Option<&'static Resources> {
+        self.resources.iter().find(|resources| resources.target == target)
+    }
+}
+
+/// The kernel named `name`, and the module it is in.
+pub fn find(name: &str) -> Option<(&'static Module, &'static Entry)> {
+    let in_module = |module: &'static Module| {
+        module.entries.iter().find(|entry| entry.name == name).map(|entry| (module, entry))
+    };
+    MODULES.iter().find_map(in_module)
+}

@@ -1,0 +1,199 @@
+//! What is checked in belongs together: sources, headers, code, manifest, tables, parameter structs. Needs no CUDA.
+
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use trail_ptx::{MODULES, Module, Target, hash, header, params};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
+}
+
+fn read(path: &str) -> String {
+    std::fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+/// Every file under kernels/, as repository paths.
+fn kernel_files() -> Vec<String> {
+    let mut found = Vec::new();
+    let mut pending = vec!["kernels".to_owned()];
+    while let Some(folder) = pending.pop() {
+        for entry in std::fs::read_dir(root().join(&folder)).unwrap() {
+            let entry = entry.unwrap();
+            let path = format!("{folder}/{}", entry.file_name().to_string_lossy());
+            if entry.file_type().unwrap().is_dir() {
+                pending.push(path);
+            } else {
+                found.push(path);
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+#[test]
+fn every_source_is_compiled_and_unchanged_since() {
+    let sources: BTreeSet<String> =
+        kernel_files().into_iter().filter(|path| path.ends_with(".cu")).collect();
+    let compiled: BTreeSet<String> =
+        MODULES.iter().map(|module| module.source.to_owned()).collect();
+    assert_eq!(sources, compiled, "run `cargo run -p trail-ptx --bin compile`");
+    for module in MODULES {
+        let name = module.source.strip_prefix("kernels/").unwrap();
+        let now = hash::of_source(&root().join("kernels"), name).unwrap();
+        assert_eq!(
+            now, module.source_hash,
+            "{} changed since it was compiled: run `cargo run -p trail-ptx --bin compile`",
+            module.source
+        );
+    }
+}
+
+#[test]
+fn the_manifest_and_the_table_say_the_same() {
+    let manifest: Value = serde_json::from_str(&read("ptx/manifest.json")).unwrap();
+    let modules = manifest["modules"].as_object().unwrap();
+    assert_eq!(modules.len(), MODULES.len());
+    for module in MODULES {
+        let listed = &modules[module.name];
+        assert_eq!(listed["source"], module.source);
+        assert_eq!(listed["source_hash"], format!("{:016x}", module.source_hash));
+        assert_eq!(listed["entries"].as_object().unwrap().len(), module.entries.len());
+        for entry in module.entries {
+            let listed = &listed["entries"][entry.name];
+            assert_eq!(listed["params"], entry.params);
+            assert_eq!(listed["param_bytes"], entry.param_bytes);
+            for resources in entry.resources {
+                let listed = &listed["resources"][resources.target.name()];
+                assert_eq!(listed["registers"], resources.registers, "{}", entry.name);
+                assert_eq!(listed["shared_bytes"], resources.shared_bytes);
+                assert_eq!(listed["stack_bytes"], resources.stack_bytes);
+                assert_eq!(listed["spill_store_bytes"], resources.spill_store_bytes);
+                assert_eq!(listed["spill_load_bytes"], resources.spill_load_bytes);
+                assert_eq!(listed["barriers"], resources.barriers);
+            }
+        }
+    }
+}
+
+#[test]
+fn no_kernel_spills_on_any_target() {
+    for entry in MODULES.iter().flat_map(|module| module.entries) {
+        assert!(!entry.resources.is_empty(), "{} has no resources", entry.name);
+        for found in entry.resources {
+            let spilled = (found.spill_store_bytes, found.spill_load_bytes, found.stack_bytes);
+            assert_eq!(spilled, (0, 0, 0), "{} on {}", entry.name, found.target.name());
+            assert!(found.registers > 0 && found.registers <= 255);
+        }
+    }
+}
+
+#[test]
+fn every_header_is_complete_and_kept() {
+    for module in MODULES {
+        let text = read(module.source);
+        let contract =
+            header::parse(&text).unwrap_or_else(|why| panic!("{}: {why}", module.source));
+        let (path, function) = contract.twin.split_once("::").unwrap();
+        let twin = read(path);
+        assert!(
+            twin.contains(&format!("fn {function}")),
+            "{}: no twin {}",
+            module.source,
+            contract.twin
+        );
+        check_targets(module, &contract.arch);
+        assert!(module.entries.iter().all(|entry| entry.params == contract.params));
+        let declared = text.matches("extern \"C\" __global__").count();
+        assert!(declared > 0, "{}: no extern \"C\" entry", module.source);
+    }
+}
+
+/// The module has a text for each target its header names, and cubins for those; sm_80's text is a cubin for Hopper too.
+fn check_targets(module: &Module, arch: &[Target]) {
+    for target in [Target::Sm80, Target::Sm90a] {
+        let named = arch.contains(&target);
+        let expected = named || arch.contains(&Target::Sm80);
+        let image = module.image(target);
+        assert_eq!(image.is_some(), expected, "{} {}", module.source, target.name());
+        let Some(image) = image else { continue };
+        assert_eq!(image.ptx.is_some(), named, "{} {}", module.source, target.name());
+        assert_eq!(&image.cubin[..4], b"\x7fELF");
+        if let Some(ptx) = image.ptx {
+            assert!(ptx.contains(&format!(".target {}", target.name())));
+        }
+    }
+}
+
+#[test]
+fn assembly_lives_in_one_file() {
+    let holds_assembly = |path: &String| {
+        let text = read(path);
+        let code = text.lines().map(|line| line.split("//").next().unwrap_or(""));
+        code.into_iter().any(|line| {
+            line.split(|c: char| !c.is_alphanumeric() && c != '_')
+                .any(|word| matches!(word, "asm" | "__asm__" | "__asm"))
+        })
+    };
+    let found: Vec<_> = kernel_files().into_iter().filter(holds_assembly).collect();
+    assert_eq!(found, ["kernels/common/ptx.cuh"]);
+}
+
+#[test]
+fn each_argument_is_the_rust_struct_of_its_header() {
+    for module in MODULES {
+        for image in module.images {
+            let Some(ptx) = image.ptx else { continue };
+            assert_eq!(ptx.matches(".entry ").count(), module.entries.len(), "{}", module.source);
+            for piece in ptx.split(".entry ").skip(1) {
+                let (name, rest) = piece.split_once('(').unwrap();
+                let list = rest.split_once(')').unwrap().0;
+                check_argument(module, name.trim(), list);
+            }
+        }
+    }
+}
+
+fn check_argument(module: &Module, name: &str, list: &str) {
+    assert_eq!(list.matches(".param").count(), 1, "{name} takes one argument");
+    let entry = module.entries.iter().find(|entry| entry.name == name).unwrap();
+    let (_, size, align) =
+        params::STRUCTS.iter().find(|(params, ..)| *params == entry.params).unwrap_or_else(|| {
+            panic!("{}: {} is not in params.h", module.source, entry.params);
+        });
+    let words: Vec<&str> = list.split_whitespace().collect();
+    let after = |word: &str| words.iter().skip_while(|found| **found != word).nth(1).copied();
+    assert_eq!(after(".align"), Some(align.to_string().as_str()), "{name}");
+    assert!(list.contains(&format!("[{size}]")), "{name}: {list} against {size} bytes");
+    assert_eq!((entry.param_bytes as usize, entry.param_align as usize), (*size, *align));
+}
+
+#[test]
+fn the_parameter_structs_are_those_of_the_header() {
+    assert_eq!(
+        hash::of_text(&read("kernels/common/params.h")),
+        params::HEADER_HASH,
+        "run `cargo run -p trail-ptx --features params --bin params`"
+    );
+}
+
+#[test]
+fn a_header_that_lacks_something_is_refused() {
+    let whole = "// op      adds\n// params  P\n// in      x [n] bf16, 2-byte aligned\n//         more of it\n\
+                 // out     y [n] f32, 4-byte aligned\n// arch    sm_80\n// limit   bytes: n*6\n// twin    a.rs::b\n// why     c\n";
+    let parsed = header::parse(whole).unwrap();
+    assert_eq!(parsed.inputs, ["x [n] bf16, 2-byte aligned more of it"]);
+    assert_eq!(parsed.arch, [Target::Sm80]);
+    for field in ["op", "params", "in", "out", "arch", "limit", "twin", "why"] {
+        let start = format!("// {field} ");
+        let keep = |line: &&str| !line.starts_with(&start) && !line.starts_with("//    ");
+        let without: String = whole.lines().filter(keep).map(|line| format!("{line}\n")).collect();
+        let error = header::parse(&without).unwrap_err();
+        assert!(error.contains(&format!("`{field}`")), "{error}");
+    }
+    for (from, to) in [("bf16", "int7"), ("sm_80", "sm_70"), ("bytes: ", ""), ("// op ", "// ap ")]
+    {
+        assert!(header::parse(&whole.replacen(from, to, 1)).is_err(), "{to}");
+    }
+}

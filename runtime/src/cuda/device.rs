@@ -1,0 +1,236 @@
+//! The thin layer over the driver: a context, the kernels in it, and the one place where a kernel is launched.
+
+use super::error::{CudaError, LaunchCause, LaunchError};
+use super::plan::{Chip, LaunchPlan};
+use cudarc::driver::sys::{self, CUdevice_attribute as Attribute, CUresult};
+use cudarc::driver::{CudaContext, CudaStream, DriverError, result};
+use std::collections::HashMap;
+use std::ffi::{CString, c_void};
+use std::ptr;
+use std::sync::{Arc, Mutex, PoisonError};
+use trail_ptx::{Entry, Module, Parameters, Target};
+
+/// A device with its kernels. Modules load when first needed, or all at once by [`Device::load_all`].
+pub struct Device {
+    context: Arc<CudaContext>,
+    chip: Chip,
+    kernels: Mutex<Kernels>,
+}
+
+/// Functions by kernel name, and the modules they live in.
+#[derive(Default)]
+struct Kernels {
+    functions: HashMap<&'static str, Function>,
+    modules: Vec<sys::CUmodule>,
+}
+
+/// A loaded kernel.
+#[derive(Clone, Copy)]
+struct Function {
+    handle: sys::CUfunction,
+    entry: &'static Entry,
+}
+
+// SAFETY: module and function handles are plain names of driver objects, valid on every thread while the context lives;
+// the driver locks for itself.
+unsafe impl Send for Kernels {}
+
+impl Device {
+    /// Whether there is a driver library. Without one nothing else here may be called: the bindings would panic.
+    pub fn is_present() -> bool {
+        // SAFETY: looks for a library by name and loads it; the driver's initialisers have no preconditions.
+        unsafe { sys::is_culib_present() }
+    }
+
+    /// Opens the device numbered `ordinal`.
+    pub fn open(ordinal: usize) -> Result<Device, CudaError> {
+        if !Device::is_present() {
+            return Err(CudaError::Absent);
+        }
+        let context = CudaContext::new(ordinal).map_err(doing("opening the device"))?;
+        // SAFETY: this project orders its streams by events of its own; the bindings' own tracking would add
+        // events to every buffer, and calls that a graph capture refuses.
+        unsafe { context.disable_event_tracking() };
+        let chip = read_chip(&context).map_err(doing("reading the device's attributes"))?;
+        Ok(Device { context, chip, kernels: Mutex::default() })
+    }
+
+    /// The driver's context.
+    pub fn context(&self) -> &Arc<CudaContext> {
+        &self.context
+    }
+
+    /// What plans depend on.
+    pub fn chip(&self) -> &Chip {
+        &self.chip
+    }
+
+    /// Loads every module that has code for this device.
+    pub fn load_all(&self) -> Result<(), CudaError> {
+        let mut kernels = self.kernels.lock().unwrap_or_else(PoisonError::into_inner);
+        for module in trail_ptx::MODULES {
+            let loaded =
+                module.entries.iter().all(|entry| kernels.functions.contains_key(entry.name));
+            if !loaded && self.runs(module) {
+                self.load(&mut kernels, module)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether this device can run `module`: Hopper's own kernels run on Hopper alone.
+    pub fn runs(&self, module: &Module) -> bool {
+        let native = self.chip.target.and_then(|target| module.image(target));
+        native.is_some() || module.portable_ptx().is_some()
+    }
+
+    /// Launches `plan` on `stream` with `params`. Returns before the kernel has run.
+    ///
+    /// # Safety
+    /// Every pointer in `params` must be valid for what the kernel's header says it reads and writes, from now until the
+    /// launch has completed in stream order, and no other work may access it in conflict.
+    pub unsafe fn launch<P: Parameters>(
+        &self,
+        stream: &CudaStream,
+        plan: &LaunchPlan,
+        params: &P,
+    ) -> Result<(), CudaError> {
+        let failed = |cause| CudaError::from(LaunchError { plan: plan.clone(), cause });
+        let function = self.function(plan)?;
+        if function.entry.params != P::NAME || function.entry.param_bytes as usize != size_of::<P>()
+        {
+            let expected = function.entry.params;
+            return Err(failed(LaunchCause::Parameters { expected, given: P::NAME }));
+        }
+        self.context.bind_to_thread().map_err(|code| failed(LaunchCause::Driver(code)))?;
+        let mut arguments = [ptr::from_ref(params).cast_mut().cast::<c_void>()];
+        let mut attribute = programmatic_attribute();
+        let config = sys::CUlaunchConfig {
+            gridDimX: plan.grid[0],
+            gridDimY: plan.grid[1],
+            gridDimZ: plan.grid[2],
+            blockDimX: plan.block,
+            blockDimY: 1,
+            blockDimZ: 1,
+            sharedMemBytes: plan.shared_bytes,
+            hStream: stream.cu_stream(),
+            attrs: &mut attribute,
+            // Only Hopper knows of it; elsewhere the kernel begins when its predecessor has ended.
+            numAttrs: u32::from(plan.overlaps && self.chip.target == Some(Target::Sm90a)),
+        };
+        // SAFETY: the function is loaded in this context; its one argument is `params`, whose type was checked above; the
+        // driver copies it before it returns. The caller answers for the pointers inside.
+        let code = unsafe {
+            sys::cuLaunchKernelEx(&config, function.handle, arguments.as_mut_ptr(), ptr::null_mut())
+        };
+        code.result().map_err(|code| failed(LaunchCause::Driver(code)))
+    }
+
+    /// The loaded kernel that `plan` names.
+    fn function(&self, plan: &LaunchPlan) -> Result<Function, CudaError> {
+        let mut kernels = self.kernels.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(function) = kernels.functions.get(plan.kernel) {
+            return Ok(*function);
+        }
+        let (module, _) =
+            trail_ptx::find(plan.kernel).ok_or(CudaError::NoCode { module: plan.kernel })?;
+        self.load(&mut kernels, module)?;
+        kernels.functions.get(plan.kernel).copied().ok_or(CudaError::NoCode { module: plan.kernel })
+    }
+
+    /// Loads `module`: the cubin of this chip where there is one that the driver takes, the PTX otherwise.
+    fn load(&self, kernels: &mut Kernels, module: &'static Module) -> Result<(), CudaError> {
+        let fail = |code| CudaError::Driver { doing: format!("loading {}", module.name), code };
+        self.context.bind_to_thread().map_err(fail)?;
+        let image = self.chip.target.and_then(|target| module.image(target));
+        let native = image.map(|image| load_image(image.cubin.to_vec()));
+        let handle = match native {
+            Some(Ok(handle)) => handle,
+            // A driver that has no use for the machine code compiles the text.
+            Some(Err(code)) if !is_wrong_image(&code) => return Err(fail(code)),
+            _ => {
+                let own_text = image.and_then(|image| image.ptx);
+                let text = module.portable_ptx().or(own_text);
+                let text = text.ok_or(CudaError::NoCode { module: module.name })?;
+                let mut bytes = text.as_bytes().to_vec();
+                bytes.push(0);
+                load_image(bytes).map_err(fail)?
+            }
+        };
+        kernels.modules.push(handle);
+        for entry in module.entries {
+            let function = self.prepare(handle, entry).map_err(fail)?;
+            kernels.functions.insert(entry.name, function);
+        }
+        Ok(())
+    }
+
+    /// Finds `entry` in its module and opens all of the chip's shared memory to it.
+    fn prepare(
+        &self,
+        module: sys::CUmodule,
+        entry: &'static Entry,
+    ) -> Result<Function, DriverError> {
+        let name = CString::new(entry.name).unwrap_or_default();
+        // SAFETY: the module was loaded in the current context.
+        let handle = unsafe { result::module::get_function(module, name)? };
+        let fixed = entry.resources.iter().map(|found| found.shared_bytes).max().unwrap_or(0);
+        let dynamic = self.chip.shared_per_block.saturating_sub(fixed);
+        let attribute = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+        // SAFETY: the function is alive, the value within the device's limit.
+        unsafe { result::function::set_function_attribute(handle, attribute, dynamic as i32)? };
+        Ok(Function { handle, entry })
+    }
+}
+
+impl Drop for Device {
+    fn drop(&mut self) {
+        let kernels = self.kernels.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if self.context.bind_to_thread().is_err() {
+            return;
+        }
+        for module in kernels.modules.drain(..) {
+            // SAFETY: each module was loaded once and is unloaded once; its functions go with `self`. A failure means
+            // that the device is lost, and the module with it.
+            let _ = unsafe { result::module::unload(module) };
+        }
+    }
+}
+
+/// Loads machine code, or text that ends in a zero byte, into the current context.
+fn load_image(bytes: Vec<u8>) -> Result<sys::CUmodule, DriverError> {
+    // SAFETY: the image is an ELF file or a terminated text, and alive for the call.
+    unsafe { result::module::load_data(bytes.as_ptr().cast()) }
+}
+
+/// Whether the driver says that the code is not for it, rather than that something is broken.
+fn is_wrong_image(code: &DriverError) -> bool {
+    matches!(code.0, CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU | CUresult::CUDA_ERROR_INVALID_IMAGE)
+}
+
+/// Lets a kernel begin while its predecessor ends; the kernel itself waits before it reads what that one wrote.
+fn programmatic_attribute() -> sys::CUlaunchAttribute {
+    // SAFETY: the type is plain data, for which zeros are valid.
+    let mut attribute: sys::CUlaunchAttribute = unsafe { std::mem::zeroed() };
+    attribute.id = sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+    attribute.value.programmaticStreamSerializationAllowed = 1;
+    attribute
+}
+
+fn read_chip(context: &CudaContext) -> Result<Chip, DriverError> {
+    let (major, minor) = context.compute_capability()?;
+    let read = |attribute| Ok::<u32, DriverError>(context.attribute(attribute)?.max(0) as u32);
+    Ok(Chip {
+        target: Target::of_device(major, minor),
+        multiprocessors: read(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?,
+        shared_per_block: read(Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?,
+        shared_per_multiprocessor: read(
+            Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR,
+        )?,
+        l2_bytes: read(Attribute::CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE)?,
+    })
+}
+
+fn doing(what: &str) -> impl Fn(DriverError) -> CudaError {
+    move |code| CudaError::Driver { doing: what.to_owned(), code }
+}

@@ -1,0 +1,66 @@
+//! Launching the weight shuffle.
+
+use crate::cuda::plan::{self, LaunchPlan};
+use crate::cuda::{CudaError, Device};
+use crate::model::Dtype;
+use cudarc::driver::CudaStream;
+use cudarc::driver::sys::CUdeviceptr;
+use trail_ptx::params::{ShuffleParams, bf16};
+
+/// Order of a product's output features.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RowOrder {
+    /// As the sources have them, one after the other.
+    Plain,
+    /// The two places that RoPE turns together lie 8 rows apart in a tile of 16.
+    RotationPairs {
+        /// Width of a head; divides the rows of every source.
+        head_dim: usize,
+    },
+    /// Eight rows of the first source, eight of the second, and so on.
+    Alternating,
+}
+
+/// Row-major sources, stacked in this order: (device pointer, rows). Unused ones have no rows.
+pub type Sources = [(CUdeviceptr, usize); 3];
+
+/// Brings weights `width` wide from `sources` into fragment order at `destination`, bf16
+/// `[rows padded to 128, width padded to 128]`.
+///
+/// # Safety
+/// As for [`Device::launch`]: sources and destination are device memory of these extents, until the launch completes.
+pub unsafe fn shuffle(
+    device: &Device,
+    stream: &CudaStream,
+    dtype: Dtype,
+    sources: Sources,
+    width: usize,
+    order: RowOrder,
+    destination: CUdeviceptr,
+) -> Result<LaunchPlan, CudaError> {
+    let rows = sources.iter().map(|(_, rows)| rows).sum();
+    let plan = plan::shuffle::shuffle(dtype, rows, width);
+    let (order, head_dim) = match order {
+        RowOrder::Plain => (0, 0),
+        RowOrder::RotationPairs { head_dim } => (1, head_dim),
+        RowOrder::Alternating => (2, 0),
+    };
+    let [(a, rows_a), (b, rows_b), (c, rows_c)] = sources;
+    let params = ShuffleParams {
+        a: a as *const _,
+        b: b as *const _,
+        c: c as *const _,
+        w: destination as *mut bf16,
+        rows_a: rows_a as i32,
+        rows_b: rows_b as i32,
+        rows_c: rows_c as i32,
+        n: rows.next_multiple_of(plan::shuffle::FEATURES) as i32,
+        k: width as i32,
+        k_padded: width.next_multiple_of(plan::shuffle::WIDTH) as i32,
+        order,
+        head_dim: head_dim as i32,
+    };
+    // SAFETY: the caller's.
+    unsafe { device.launch(stream, &plan, &params)? };
+    Ok(plan)
+}
