@@ -187,11 +187,11 @@ __device__ void scales_of(const typename End::Params &p, int token, float *scale
     if constexpr (Scaled<End>::YES) row_scales<TOKENS, THREADS>(p.gemm, p.scale, token, scales);
 }
 
-/// Runs `End` over `rows` rows of sums [rows, stream::ROW], whole and visible to all threads.
-template <class End, int THREADS>
+/// Runs `End` over `rows` rows of sums [rows, stream::ROW], whole and visible to all threads; a warp has `BATCH` rows' inputs under way.
+template <class End, int THREADS, int BATCH>
 __device__ void finish(const typename End::Params &p, const float *sums, const float *scales, stream::Place place, int rows) {
-    constexpr int WARPS = THREADS / 32, BATCH = 4;
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    constexpr int WARPS = THREADS / 32;
+    const int thread = ptx::thread_now(), warp = thread / 32, lane = thread % 32;
     const typename End::Column column = End::column(p, place.feature, lane);
 #pragma unroll 1
     for (int first = warp; first < rows; first += WARPS * BATCH) {

@@ -24,8 +24,8 @@ __device__ __forceinline__ u32 swizzled(int row, int chunk) { return row * (DEPT
 /// A place in the block's piece of the line, moved along unit by unit.
 struct Cursor {
     int tile, unit, left;
-    __device__ Cursor(const stream::Line &line, i64 first, i64 last)
-        : tile(static_cast<int>(first / line.depth)), unit(static_cast<int>(first % line.depth)), left(static_cast<int>(last - first)) {}
+    __device__ Cursor(const stream::Line &line, int first, int last)
+        : tile(first / line.depth), unit(first % line.depth), left(last - first) {}
     /// To the next unit; true at the beginning of a tile.
     __device__ bool advance(const stream::Line &line) {
         left--;
@@ -141,9 +141,9 @@ struct Kernel {
         }
     }
 
-    /// Ends this block's part of a tile, of which it has the units up to `unit`, `count` of them.
+    /// Ends this block's part of a tile; `whole`: it has all of it. `scaled` is the token tile whose scales are there.
     __device__ __forceinline__ void end_tile(int tile, bool whole, int &scaled) {
-        const stream::Place place = stream::place_of<TOKENS>(g, tile);
+        const stream::Place place = stream::place_of<TOKENS>(g, ptx::opaque(tile));
         const int rows = min(TOKENS, g.rows - place.token);
         if (place.token != scaled) {
             epilogue::scales_of<End, TOKENS, THREADS>(p, place.token, scales);
@@ -151,7 +151,9 @@ struct Kernel {
         }
         collect();
         if (!whole && !stream::add_up<THREADS>(g, line, tile, sums, rows, TILE_FLOATS)) return;
-        epilogue::finish<End, THREADS>(p, sums, scales, place, rows);
+        // The next tile's weights keep their registers meanwhile; these are what is left.
+        constexpr int BATCH = TOKENS == 8 ? 1 : TOKENS == 64 ? 4 : 2;
+        epilogue::finish<End, THREADS, BATCH>(p, sums, scales, place, rows);
     }
 
     __device__ __forceinline__ void clear() {
@@ -166,13 +168,13 @@ struct Kernel {
     }
 
     __device__ void run() {
-        const i64 first = line.first(blockIdx.x), last = line.first(blockIdx.x + 1);
+        const int first = line.first(blockIdx.x), last = line.first(blockIdx.x + 1);
         if (first == last) return;
         // Weights depend on no other kernel: the first of them are asked for before the predecessor has ended.
         Cursor ahead(line, first, last);
         const char *from = tile_weights(ahead.tile) + ahead.unit * (DEPTH / 16 * 512);
         // Units of a tile come in pairs, so that a buffer's index is known at compile time: even units in the first, odd in the second.
-        const int parity = AHEAD == 2 ? static_cast<int>(first & 1) : 0;
+        const int parity = AHEAD == 2 ? first & 1 : 0;
 #pragma unroll
         for (int u = 0; u < 2 * AHEAD - 1; u++) {
             if (u < parity || u >= parity + AHEAD || ahead.left == 0) continue;

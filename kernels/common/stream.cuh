@@ -18,15 +18,15 @@ constexpr int ROW = FEATURES + 4;
 struct Line {
     /// Units per tile.
     int depth;
-    /// Units in all.
-    i64 total;
+    /// Units in all; the planner keeps them below 2^31.
+    int total;
     /// Blocks that share them.
     int blocks;
 
     /// First unit of block `block`; with `blocks`, the end of the line.
-    __device__ i64 first(int block) const { return total * block / blocks; }
+    __device__ int first(int block) const { return static_cast<int>(static_cast<i64>(total) * block / blocks); }
     /// The block that has `unit`.
-    __device__ int owner(i64 unit) const { return static_cast<int>(((unit + 1) * blocks - 1) / total); }
+    __device__ int owner(int unit) const { return static_cast<int>((static_cast<i64>(unit + 1) * blocks - 1) / total); }
     /// Where block `block` leaves its part of tile `tile`: its first tile or its last one, no other is shared.
     __device__ int slot(int block, int tile) const { return 2 * block + (first(block) / depth == tile ? 0 : 1); }
 };
@@ -54,7 +54,7 @@ template <int TOKENS, int DEPTH>
 __device__ Line line_of(const GemmOperands &g) {
     const int tiles = g.n / FEATURES * ((g.rows + TOKENS - 1) / TOKENS);
     const int depth = g.k_padded / DEPTH;
-    return {depth, static_cast<i64>(tiles) * depth, static_cast<int>(gridDim.x)};
+    return {depth, tiles * depth, static_cast<int>(gridDim.x)};
 }
 
 /// Sums a shared tile. `sums` [rows, ROW] f32 in shared memory holds this block's part, complete and visible to all threads. True for
@@ -63,16 +63,16 @@ template <int THREADS>
 __device__ bool add_up(const GemmOperands &g, const Line &line, int tile, float *sums, int rows, int tile_floats) {
     constexpr int QUADS = FEATURES / 4, BATCH = 4;
     __shared__ u32 arrived;
-    const int me = blockIdx.x, quads = rows * QUADS;
+    const int me = blockIdx.x, quads = rows * QUADS, thread = ptx::thread_now();
     float *mine = g.partials + static_cast<i64>(line.slot(me, tile)) * tile_floats;
 #pragma unroll 1
-    for (int i = threadIdx.x; i < quads; i += THREADS) {
+    for (int i = thread; i < quads; i += THREADS) {
         const float4 part = *reinterpret_cast<const float4 *>(sums + i / QUADS * ROW + i % QUADS * 4);
         reinterpret_cast<float4 *>(mine)[i] = part;
     }
-    const int from = line.owner(static_cast<i64>(tile) * line.depth), to = line.owner(static_cast<i64>(tile + 1) * line.depth - 1);
+    const int from = line.owner(tile * line.depth), to = line.owner((tile + 1) * line.depth - 1);
     __syncthreads();
-    if (threadIdx.x == 0) {
+    if (thread == 0) {
         // Releases the whole block's part (the barrier before it is cumulative), and acquires the others'.
         __threadfence();
         arrived = ptx::add_acq_rel(g.arrivals + tile, 1);
@@ -80,9 +80,9 @@ __device__ bool add_up(const GemmOperands &g, const Line &line, int tile, float 
     }
     __syncthreads();
     if (arrived != static_cast<u32>(to - from)) return false;
-    if (threadIdx.x == 0) g.arrivals[tile] = 0;
+    if (thread == 0) g.arrivals[tile] = 0;
 #pragma unroll 1
-    for (int base = threadIdx.x; base < quads; base += THREADS * BATCH) {
+    for (int base = thread; base < quads; base += THREADS * BATCH) {
         float4 sum[BATCH] = {};
 #pragma unroll 1
         for (int block = from; block <= to; block++) {
