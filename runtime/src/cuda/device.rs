@@ -95,7 +95,7 @@ impl Device {
         plan: &LaunchPlan,
         params: &P,
     ) -> Result<(), CudaError> {
-        let failed = |cause| CudaError::from(LaunchError { plan: plan.clone(), cause });
+        let failed = |cause| CudaError::from(LaunchError { plan: *plan, cause });
         let function = self.function(plan)?;
         if function.entry.params != P::NAME || function.entry.param_bytes as usize != size_of::<P>()
         {
