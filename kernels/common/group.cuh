@@ -88,12 +88,12 @@ struct Kernel {
     }
 
     /// Starts the products of a stage.
-    __device__ __forceinline__ void multiply(float (&sum)[128], const uint4 (&a)[STEPS], int stage, int keep) const {
+    __device__ __forceinline__ void multiply(float (&sum)[128], const uint4 (&a)[STEPS], int stage) const {
         const u64 rows = ptx::rows_descriptor(ring + stage * STAGE_BYTES + WEIGHT_BYTES);
         ptx::group_fence();
 #pragma unroll
         for (int step = 0; step < STEPS; step++)
-            ptx::group_mma_bf16(sum, a[step].x, a[step].y, a[step].z, a[step].w, rows + step * (32 >> 4), step == 0 ? keep : 1);
+            ptx::group_mma_bf16(sum, a[step].x, a[step].y, a[step].z, a[step].w, rows + step * (32 >> 4));
         ptx::group_commit();
     }
 
@@ -103,13 +103,15 @@ struct Kernel {
         const bool elected = threadIdx.x % 32 == 0;
         for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
             float sum[128];
+#pragma unroll
+            for (int i = 0; i < 128; i++) sum[i] = 0.0f;
             uint4 even[STEPS], odd[STEPS];
             int before = 0;
             // Units come in pairs (k_padded is a multiple of 256), so that registers of one are loaded while the other's are read.
             for (int unit = 0; unit < depth; unit += 2) {
                 wait(full + turn.stage * 8, turn.parity);
                 load(even, pool, turn.stage);
-                multiply(sum, even, turn.stage, unit > 0);
+                multiply(sum, even, turn.stage);
                 // All but the newest products have ended: the stage before is free.
                 ptx::group_wait<1>();
                 if (unit > 0 && elected) ptx::barrier_arrive(empty + before * 8);
@@ -118,7 +120,7 @@ struct Kernel {
 
                 wait(full + turn.stage * 8, turn.parity);
                 load(odd, pool, turn.stage);
-                multiply(sum, odd, turn.stage, 1);
+                multiply(sum, odd, turn.stage);
                 ptx::group_wait<1>();
                 if (elected) ptx::barrier_arrive(empty + before * 8);
                 before = turn.stage;

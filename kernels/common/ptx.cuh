@@ -275,11 +275,10 @@ __device__ __forceinline__ u64 rows_descriptor(u32 shared) {
     constexpr u64 SWIZZLE_128 = 1ull << 62, EIGHT_ROWS = static_cast<u64>(1024 >> 4) << 32, UNUSED = 1ull << 16;
     return SWIZZLE_128 | EIGHT_ROWS | UNUSED | ((shared & 0x3ffffu) >> 4);
 }
-/// sum[64, 256] (+)= a[64, 16] * b[16, 256], a warpgroup wide: warp w has rows 16w.., its a and each 8 columns of sum as in mma_bf16; b[k][column] lies
-/// in the column's row of shared memory. With `keep` 0 the old sum is dropped.
-__device__ __forceinline__ void group_mma_bf16(float (&sum)[128], u32 a0, u32 a1, u32 a2, u32 a3, u64 b, int keep) {
+/// sum[64, 256] += a[64, 16] * b[16, 256], a warpgroup wide: warp w has rows 16w.., its a and each 8 columns of sum as in mma_bf16; b[k][column] lies
+/// in the column's row of shared memory.
+__device__ __forceinline__ void group_mma_bf16(float (&sum)[128], u32 a0, u32 a1, u32 a2, u32 a3, u64 b) {
     asm volatile(
-        "{\n\t.reg .pred keep;\n\tsetp.ne.b32 keep, %133, 0;\n\t"
         "wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 {"
         "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
         "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
@@ -289,7 +288,7 @@ __device__ __forceinline__ void group_mma_bf16(float (&sum)[128], u32 a0, u32 a1
         "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, "
         "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, "
         "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127}, "
-        "{%128, %129, %130, %131}, %132, keep, 1, 1, 0;\n\t}"
+        "{%128, %129, %130, %131}, %132, 1, 1, 1, 0;"
         : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3]), "+f"(sum[4]), "+f"(sum[5]), "+f"(sum[6]), "+f"(sum[7]),
           "+f"(sum[8]), "+f"(sum[9]), "+f"(sum[10]), "+f"(sum[11]), "+f"(sum[12]), "+f"(sum[13]), "+f"(sum[14]), "+f"(sum[15]),
           "+f"(sum[16]), "+f"(sum[17]), "+f"(sum[18]), "+f"(sum[19]), "+f"(sum[20]), "+f"(sum[21]), "+f"(sum[22]), "+f"(sum[23]),
@@ -306,7 +305,7 @@ __device__ __forceinline__ void group_mma_bf16(float (&sum)[128], u32 a0, u32 a1
           "+f"(sum[104]), "+f"(sum[105]), "+f"(sum[106]), "+f"(sum[107]), "+f"(sum[108]), "+f"(sum[109]), "+f"(sum[110]), "+f"(sum[111]),
           "+f"(sum[112]), "+f"(sum[113]), "+f"(sum[114]), "+f"(sum[115]), "+f"(sum[116]), "+f"(sum[117]), "+f"(sum[118]), "+f"(sum[119]),
           "+f"(sum[120]), "+f"(sum[121]), "+f"(sum[122]), "+f"(sum[123]), "+f"(sum[124]), "+f"(sum[125]), "+f"(sum[126]), "+f"(sum[127])
-        : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "l"(b), "r"(keep));
+        : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "l"(b));
 }
 #endif
 
