@@ -183,3 +183,17 @@ typedef struct {
     /// All else.
     SwigluParams base;
 } GroupSwigluParams;
+
+/// What the chip can do at most.
+typedef struct {
+    /// What is read [quads, 4] u32, 16-byte aligned.
+    const unsigned int *data;
+    /// A sum for each block, or for each thread.
+    unsigned int *sums;
+    /// Pieces of 16 bytes.
+    long long quads;
+    /// Products in each chain of a warp.
+    int rounds;
+    /// Keeps the struct's size a multiple of its alignment in words.
+    int reserved;
+} CeilingParams;

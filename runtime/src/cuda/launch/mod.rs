@@ -1,7 +1,9 @@
 //! One typed function per kernel: fills the parameter struct as the plan says, and launches.
 
+mod ceiling;
 mod gemm;
 mod shuffle;
 
+pub use ceiling::{ceiling_mma, ceiling_read};
 pub use gemm::{Norm, Operands, QkvOutput, ResidualOutput, logits, qkv, residual, swiglu, turns};
 pub use shuffle::{RowOrder, Sources, shuffle};

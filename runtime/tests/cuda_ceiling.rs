@@ -1,0 +1,1 @@
+//! Proof of the ceilings: they do the work that they are timed for.
