@@ -11,6 +11,10 @@ mod table;
 
 pub use table::{FLAGS, MODULES};
 
+/// Which kernels passed their tests where, as JSON: device -> {"arch": target, "kernels": {name: hash of the code}}. Written by
+/// `cargo run -p trail-ptx --bin proofs` from what the tests launched.
+pub const PROOFS: &str = include_str!("../proofs.json");
+
 /// A chip family that code is compiled for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Target {
@@ -106,6 +110,14 @@ pub struct Resources {
 pub unsafe trait Parameters: Copy + 'static {
     /// The struct's name.
     const NAME: &'static str;
+}
+
+impl Image {
+    /// FNV-1a of the code that a device of this target gets: the machine code on Hopper; of sm_80 the text, which the
+    /// emulator runs as well.
+    pub fn code_hash(&self) -> u64 {
+        hash::fnv1a(hash::START, self.ptx.map_or(self.cubin, str::as_bytes))
+    }
 }
 
 impl Module {

@@ -3,11 +3,7 @@
 use crate::{Entry, Image, Module, Resources, Target};
 
 /// Flags the kernels were compiled with: tool, flag.
-pub const FLAGS: &[(&str, &str)] = &[
-    ("nvrtc", "--std=c++17"),
-    ("ptxas", "-v"),
-    ("ptxas", "-O3"),
-];
+pub const FLAGS: &[(&str, &str)] = &[("nvrtc", "--std=c++17"), ("ptxas", "-v"), ("ptxas", "-O3")];
 
 /// Every compiled kernel file, by name.
 #[rustfmt::skip]

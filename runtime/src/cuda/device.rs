@@ -29,6 +29,7 @@ struct Kernels {
 struct Function {
     handle: sys::CUfunction,
     entry: &'static Entry,
+    launched: bool,
 }
 
 // SAFETY: module and function handles are plain names of driver objects, valid on every thread while the context lives;
@@ -76,6 +77,13 @@ impl Device {
             }
         }
         Ok(())
+    }
+
+    /// Names of the kernels that were launched: what a test that passed has proven.
+    pub fn launched(&self) -> Vec<&'static str> {
+        let kernels = self.kernels.lock().unwrap_or_else(PoisonError::into_inner);
+        let launched = kernels.functions.iter().filter(|(_, function)| function.launched);
+        launched.map(|(name, _)| *name).collect()
     }
 
     /// Whether this device can run `module`: Hopper's own kernels run on Hopper alone.
@@ -129,13 +137,14 @@ impl Device {
     /// The loaded kernel that `plan` names.
     fn function(&self, plan: &LaunchPlan) -> Result<Function, CudaError> {
         let mut kernels = self.kernels.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(function) = kernels.functions.get(plan.kernel) {
-            return Ok(*function);
+        let missing = CudaError::NoCode { module: plan.kernel };
+        if !kernels.functions.contains_key(plan.kernel) {
+            let Some((module, _)) = trail_ptx::find(plan.kernel) else { return Err(missing) };
+            self.load(&mut kernels, module)?;
         }
-        let (module, _) =
-            trail_ptx::find(plan.kernel).ok_or(CudaError::NoCode { module: plan.kernel })?;
-        self.load(&mut kernels, module)?;
-        kernels.functions.get(plan.kernel).copied().ok_or(CudaError::NoCode { module: plan.kernel })
+        let function = kernels.functions.get_mut(plan.kernel).ok_or(missing)?;
+        function.launched = true;
+        Ok(*function)
     }
 
     /// Loads `module`: the cubin of this chip where there is one that the driver takes, the PTX otherwise.
@@ -178,7 +187,7 @@ impl Device {
         let attribute = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
         // SAFETY: the function is alive, the value within the device's limit.
         unsafe { result::function::set_function_attribute(handle, attribute, dynamic as i32)? };
-        Ok(Function { handle, entry })
+        Ok(Function { handle, entry, launched: false })
     }
 }
 

@@ -16,12 +16,18 @@ const PIECE: usize = 1 << 20;
 /// The names that [`Model::random`] knows.
 const SHAPES: [&str; 4] = ["tiny", "demo", "llama3.2-1b", "llama3-8b"];
 
+impl ModelConfig {
+    /// The configuration of a named shape, or which names there are.
+    pub fn named(shape: &str) -> Result<ModelConfig, String> {
+        named_config(shape)
+            .ok_or_else(|| format!("unknown shape {shape:?}: one of {}", SHAPES.join(", ")))
+    }
+}
+
 impl Model {
     /// A model of a named shape with random weights; the same for the same `seed`.
     pub fn random(shape: &str, dtype: Dtype, seed: u64) -> Result<Model, String> {
-        let config = named_config(shape)
-            .ok_or_else(|| format!("unknown shape {shape:?}: one of {}", SHAPES.join(", ")))?;
-        Model::random_of(config, dtype, seed)
+        Model::random_of(ModelConfig::named(shape)?, dtype, seed)
     }
 
     /// A model of `config` with random weights; the same for the same `seed`.

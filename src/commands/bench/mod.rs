@@ -2,6 +2,7 @@
 
 mod ceilings;
 mod decode;
+mod kernels;
 mod overlap;
 mod prefill;
 mod scheduler;
@@ -13,6 +14,7 @@ use serde_json::Value;
 use crate::error::Error;
 use crate::setup::{EngineArgs, ModelArgs};
 use decode::DecodeArgs;
+use kernels::KernelsArgs;
 use overlap::OverlapArgs;
 use prefill::PrefillArgs;
 use scheduler::SchedulerArgs;
@@ -49,6 +51,8 @@ enum Part {
         #[command(flatten)]
         args: OverlapArgs,
     },
+    /// CUDA kernels: which there are and where they were proven (--list), or each against its limit
+    Kernels(KernelsArgs),
     /// A step of the scheduler alone
     Scheduler(SchedulerArgs),
 }
@@ -65,6 +69,7 @@ pub fn run(
         Part::Decode { subject, args } => decode::run(args, &load(subject)?),
         Part::Prefill { subject, args } => prefill::run(args, &load(subject)?),
         Part::Overlap { subject, args } => overlap::run(args, &load(subject)?),
+        Part::Kernels(args) => kernels::run(args),
         Part::Scheduler(args) => scheduler::run(args, engine),
     };
     let figures = figures.map_err(Error::failed)?;

@@ -1,0 +1,45 @@
+//! Which kernels there are, what they take, and where their code was proven.
+
+use serde_json::{Map, Value, json};
+use trail_ptx::{Entry, MODULES, Module, Resources};
+
+/// All kernels, a row for each and each target it was compiled for.
+pub fn all() -> Result<Value, String> {
+    let proofs: Map<String, Value> =
+        serde_json::from_str(trail_ptx::PROOFS).map_err(|error| format!("proofs.json: {error}"))?;
+    let rows = MODULES.iter().flat_map(|module| {
+        let proofs = &proofs;
+        let row = move |entry: &Entry, on: &Resources| row(module, entry, on, proofs);
+        module.entries.iter().flat_map(move |entry| {
+            entry.resources.iter().map(move |resources| row(entry, resources))
+        })
+    });
+    Ok(json!({ "kernels": rows.collect::<Vec<_>>() }))
+}
+
+fn row(module: &Module, entry: &Entry, on: &Resources, proofs: &Map<String, Value>) -> Value {
+    json!({
+        "name": entry.name,
+        "arch": on.target.name(),
+        "source": module.source,
+        "registers": on.registers,
+        "shared_bytes": on.shared_bytes,
+        "spills": on.spill_store_bytes + on.spill_load_bytes,
+        "proven_on": proven_on(module, entry, on, proofs),
+    })
+}
+
+/// The devices on which this very code passed its tests: the emulator runs sm_80's text, a GPU the cubin of its own.
+fn proven_on(
+    module: &Module,
+    entry: &Entry,
+    on: &Resources,
+    proofs: &Map<String, Value>,
+) -> Vec<String> {
+    let hash = module.image(on.target).map(|image| format!("{:016x}", image.code_hash()));
+    let holds = |proof: &&Value| {
+        let found = proof["kernels"][entry.name].as_str();
+        proof["arch"] == on.target.name() && found.is_some() && found == hash.as_deref()
+    };
+    proofs.iter().filter(|(_, proof)| holds(proof)).map(|(device, _)| device.clone()).collect()
+}

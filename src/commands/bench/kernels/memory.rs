@@ -1,0 +1,86 @@
+//! Device memory for the benchmarks: random values, several copies where one would stay in L2.
+
+use std::error::Error;
+use std::sync::Arc;
+
+use bytemuck::Pod;
+use cudarc::driver::sys::CUdeviceptr;
+use cudarc::driver::{CudaSlice, CudaStream, DevicePtrMut};
+use half::bf16;
+use trail_runtime::cuda::Device;
+
+/// Values that are drawn; longer buffers repeat them.
+const DRAWN: usize = 1 << 20;
+
+/// Allocates on one device.
+pub struct Memory<'a> {
+    /// The device.
+    pub device: &'a Device,
+    /// The stream that all work is on.
+    pub stream: &'a Arc<CudaStream>,
+    /// Random bf16 in ±1/16.
+    drawn: Vec<bf16>,
+}
+
+/// A buffer, freed with its last use.
+pub struct Buffer(CudaSlice<u8>);
+
+impl<'a> Memory<'a> {
+    /// On `device` and `stream`.
+    pub fn new(device: &'a Device, stream: &'a Arc<CudaStream>) -> Memory<'a> {
+        let mut state = 1_u64;
+        let mut next = || {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            bf16::from_f32(((state >> 40) as f32 / (1 << 23) as f32 - 1.0) / 16.0)
+        };
+        Memory { device, stream, drawn: (0..DRAWN).map(|_| next()).collect() }
+    }
+
+    /// `bytes` of zeros.
+    pub fn zeros(&self, bytes: usize) -> Result<Buffer, Box<dyn Error>> {
+        Ok(Buffer(self.stream.alloc_zeros(bytes.max(16))?))
+    }
+
+    /// `values`.
+    pub fn of<T: Pod>(&self, values: &[T]) -> Result<Buffer, Box<dyn Error>> {
+        Ok(Buffer(self.stream.clone_htod(bytemuck::cast_slice::<T, u8>(values))?))
+    }
+
+    /// `count` random bf16.
+    pub fn random(&self, count: usize) -> Result<Buffer, Box<dyn Error>> {
+        let Buffer(mut slice) = self.zeros(count * 2)?;
+        let drawn: &[u8] = bytemuck::cast_slice(&self.drawn);
+        for first in (0..count * 2).step_by(drawn.len()) {
+            let len = drawn.len().min(count * 2 - first);
+            self.stream.memcpy_htod(&drawn[..len], &mut slice.slice_mut(first..first + len))?;
+        }
+        Ok(Buffer(slice))
+    }
+
+    /// Copies of a random operand of `count` bf16, together several times as large as L2.
+    pub fn rotated(&self, count: usize) -> Result<Vec<Buffer>, Box<dyn Error>> {
+        let enough = 4 * self.device.chip().l2_bytes as usize;
+        (0..enough.div_ceil(count * 2).clamp(1, 64)).map(|_| self.random(count)).collect()
+    }
+
+    /// Sets `buffer` to zeros.
+    pub fn clear(&self, buffer: &mut Buffer) -> Result<(), Box<dyn Error>> {
+        Ok(self.stream.memset_zeros(&mut buffer.0)?)
+    }
+
+    /// What is in `buffer`.
+    pub fn read<T: Pod>(&self, buffer: &Buffer) -> Result<Vec<T>, Box<dyn Error>> {
+        let bytes = self.stream.clone_dtoh(&buffer.0)?;
+        self.stream.synchronize()?;
+        Ok(bytes.chunks_exact(size_of::<T>()).map(bytemuck::pod_read_unaligned).collect())
+    }
+}
+
+impl Buffer {
+    /// Its device address.
+    pub fn at(&mut self, memory: &Memory) -> CUdeviceptr {
+        self.0.device_ptr_mut(memory.stream).0
+    }
+}

@@ -1,0 +1,131 @@
+//! `bench kernels`: which CUDA kernels there are and where they were proven, and each alone against the
+//! limit it works under: reading its bytes, or multiplying, at the rates of the same run.
+
+mod cases;
+mod list;
+mod memory;
+mod timer;
+
+use clap::Args;
+use serde_json::{Value, json};
+use trail_runtime::cuda::Device;
+use trail_runtime::cuda::plan::LaunchPlan;
+use trail_runtime::model::ModelConfig;
+
+use cases::Case;
+use memory::Memory;
+use timer::{Timer, Timing};
+
+/// Options of `bench kernels`.
+#[derive(Args, Clone, Debug)]
+pub struct KernelsArgs {
+    /// Only say which kernels there are, what they take of a multiprocessor and where they were proven
+    #[arg(long)]
+    list: bool,
+    /// Measure only kernels whose name contains this
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    kernel: String,
+    /// Layer shapes of this model: tiny, demo, llama3.2-1b or llama3-8b
+    #[arg(long, default_value = "llama3-8b")]
+    shape: String,
+    /// Rows of a step
+    #[arg(long, value_delimiter = ',', default_value = "1,8,16,32,64,128,256,2048,8192")]
+    rows: Vec<usize>,
+    /// Measurements of each figure; the median is reported
+    #[arg(long, default_value_t = 15, value_parser = clap::value_parser!(u32).range(1..))]
+    repeats: u32,
+    /// Time of one measurement, ms: each is as many launches as fill it
+    #[arg(long, default_value_t = 4.0)]
+    window_ms: f64,
+    /// Matrix rate that shares are of, TFLOP/s: what cuBLAS reached in the same run (benches/peers).
+    /// Without it: what mma.sync reaches on registers alone
+    #[arg(long, value_name = "TFLOPS")]
+    matrix_tflops: Option<f64>,
+    /// CUDA device
+    #[arg(long, default_value_t = 0)]
+    ordinal: usize,
+}
+
+/// What the chip can do at most, measured here.
+struct Ceilings {
+    read_gb_per_s: f64,
+    mma_sync_tflops: f64,
+    matrix_tflops: f64,
+}
+
+/// Lists, or measures.
+pub fn run(args: &KernelsArgs) -> Result<Value, String> {
+    if args.list {
+        return list::all();
+    }
+    let config = ModelConfig::named(&args.shape)?;
+    if args.rows.contains(&0) {
+        return Err("--rows must be at least 1".into());
+    }
+    let device = Device::open(args.ordinal)
+        .map_err(|error| format!("{error}; `bench kernels --list` needs no device"))?;
+    measure(args, &config, &device).map_err(|error| error.to_string())
+}
+
+fn measure(
+    args: &KernelsArgs,
+    config: &ModelConfig,
+    device: &Device,
+) -> Result<Value, Box<dyn std::error::Error>> {
+    let stream = device.context().new_stream()?;
+    let memory = Memory::new(device, &stream);
+    let timer = Timer::new(&stream, args.repeats, args.window_ms);
+    let ceilings = ceilings(args, &memory, &timer)?;
+    let mut rows = Vec::new();
+    for &count in &args.rows {
+        for case in cases::products(config, count, device.chip()) {
+            if case.plan().kernel.contains(&args.kernel) {
+                let timing = case.measure(&memory, &timer)?;
+                rows.push(row(&case, case.plan(), &timing, &ceilings));
+            }
+        }
+    }
+    if rows.is_empty() {
+        return Err(format!("no kernel of this shape is named like {:?}", args.kernel).into());
+    }
+    Ok(json!({
+        "device": device.context().name()?,
+        "shape": args.shape,
+        "read_gb_per_s": ceilings.read_gb_per_s,
+        "mma_sync_tflop_per_s": ceilings.mma_sync_tflops,
+        "matrix_tflop_per_s": ceilings.matrix_tflops,
+        "rows": rows,
+    }))
+}
+
+fn ceilings(
+    args: &KernelsArgs,
+    memory: &Memory,
+    timer: &Timer,
+) -> Result<Ceilings, Box<dyn std::error::Error>> {
+    let (read, read_time) = cases::ceiling_read(memory, timer)?;
+    let (mma, mma_time) = cases::ceiling_mma(memory, timer)?;
+    let mma_sync_tflops = mma.flops as f64 / mma_time.median_us / 1e6;
+    Ok(Ceilings {
+        read_gb_per_s: read.bytes as f64 / read_time.median_us / 1e3,
+        mma_sync_tflops,
+        matrix_tflops: args.matrix_tflops.unwrap_or(mma_sync_tflops),
+    })
+}
+
+fn row(case: &Case, plan: &LaunchPlan, timing: &Timing, ceilings: &Ceilings) -> Value {
+    let read_us = plan.bytes as f64 / ceilings.read_gb_per_s / 1e3;
+    let matrix_us = plan.flops as f64 / ceilings.matrix_tflops / 1e6;
+    let us = timing.median_us;
+    json!({
+        "op": case.op(),
+        "kernel": plan.kernel,
+        "extents": plan.shape.to_string(),
+        "rows": case.rows(),
+        "us": { "median": us, "best": timing.best_us },
+        "gb_per_s": plan.bytes as f64 / us / 1e3,
+        "tflop_per_s": plan.flops as f64 / us / 1e6,
+        "limit": if read_us > matrix_us { "read bandwidth" } else { "matrix rate" },
+        "share": read_us.max(matrix_us) / us,
+    })
+}
