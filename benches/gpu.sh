@@ -1,0 +1,111 @@
+#!/usr/bin/env bash
+# Everything that only a GPU can tell, in slices that each end within 8 minutes.
+#
+#   benches/gpu.sh build BIN                where there is Rust: the test programs and trail-rt into the folder BIN
+#   benches/gpu.sh run BIN OUT [SLICE...]   where there is a GPU (and neither Rust nor network): JSON into the folder OUT
+#
+# Slices, in the order in which they run when none is named:
+#   tests      every kernel against its twin on the real driver; OUT/proofs is what `trail-ptx`'s `proofs` takes in
+#   sanitizer  one case of each test program under compute-sanitizer, if it is there
+#   ceilings   cuBLAS's matrix rate and peers in PyTorch (skipped without torch)
+#   products   trail-rt bench kernels: skinny and tiled products of Llama-3-8B
+#   attention  trail-rt bench kernels: decode and prefill attention
+# The short table comes last.
+set -uo pipefail
+
+build() {
+    local bin=$1 programs
+    mkdir -p "$bin"
+    cargo build --release --locked || return
+    # Cargo says where it put each test program of the kernels' proofs.
+    programs=$(cargo test --release --locked --no-run -p trail-runtime --message-format=json 2>/dev/null |
+        grep -o '"executable":"[^"]*/cuda_[^"]*"' | cut -d'"' -f4 | sort -u)
+    for program in $programs target/release/trail-rt; do
+        local name
+        name=$(basename "$program")
+        name=${name%-????????????????}
+        cp "$program" "$bin/$name"
+        strip "$bin/$name" 2>/dev/null || true
+    done
+    ls -l "$bin"
+}
+
+# Ends the step after its seconds, keeps the rest going, and says how it ended.
+slice() {
+    local name=$1 seconds=$2 code=0
+    shift 2
+    printf '\n== %s\n' "$name"
+    timeout "$seconds" "$@" || code=$?
+    printf '{"slice":"%s","exit":%d}\n' "$name" "$code" >> "$out/slices.jsonl"
+}
+
+tests() {
+    local failed=0
+    rm -f "$out/proofs"
+    for program in "$bin"/cuda_*; do
+        TRAIL_TEST_DRIVER=real TRAIL_PROOFS=$out/proofs timeout 150 "$program" --test-threads=1 || failed=1
+    done
+    return $failed
+}
+
+sanitizer() {
+    command -v compute-sanitizer > /dev/null || { echo "no compute-sanitizer here"; return 0; }
+    local failed=0
+    for program in "$bin"/cuda_*; do
+        local first
+        first=$("$program" --list 2>/dev/null | sed -n 's/: test$//p' | head -1)
+        for tool in memcheck racecheck; do
+            TRAIL_TEST_DRIVER=real timeout 100 compute-sanitizer --tool $tool --error-exitcode 3 "$program" --exact "$first" || failed=1
+        done
+    done
+    return $failed
+}
+
+ceilings() {
+    python3 -c 'import torch' 2>/dev/null || { echo "no PyTorch here"; return 0; }
+    python3 "$here/peers/torch_kernels.py" > "$out/peers.json"
+}
+
+# cuBLAS's rate, if the slice before has measured it in this very run.
+matrix_rate() {
+    test -s "$out/peers.json" && python3 -c 'import json,sys; print("--matrix-tflops", json.load(open(sys.argv[1]))["matmul_tflop_per_s"])' "$out/peers.json"
+}
+
+kernels() {
+    # shellcheck disable=SC2046 -- two words
+    "$bin/trail-rt" bench kernels --json $(matrix_rate) "$@"
+}
+products() {
+    kernels --kernel skinny --rows 1,2,4,8,16,32,64 > "$out/skinny.json"
+    kernels --kernel tiled --rows 128,256,2048 > "$out/tiled.json"
+    kernels --kernel group --rows 2048,4096,8192 > "$out/group.json"
+}
+attention() {
+    kernels --kernel attention > "$out/attention.json"
+}
+
+table() {
+    for file in skinny tiled group attention; do
+        test -s "$out/$file.json" && python3 "$here/peers/table.py" "$out/$file.json" "$out/peers.json"
+    done
+}
+
+here=$(cd "$(dirname "$0")" && pwd)
+case ${1:-} in
+build) build "${2:?benches/gpu.sh build BIN}" ;;
+run)
+    bin=$(cd "${2:?benches/gpu.sh run BIN OUT [SLICE...]}" && pwd)
+    mkdir -p "${3:?benches/gpu.sh run BIN OUT [SLICE...]}"
+    out=$(cd "$3" && pwd)
+    shift 3
+    nvidia-smi --query-gpu=name,driver_version,clocks.sm,clocks.mem,power.limit --format=csv | tee "$out/device.csv"
+    export -f tests sanitizer ceilings kernels matrix_rate products attention
+    export bin out here
+    test $# -gt 0 || set -- tests sanitizer ceilings products attention
+    for name in "$@"; do
+        slice "$name" 480 bash -c "$name"
+    done
+    table
+    ;;
+*) sed -n '2,15p' "$0"; exit 2 ;;
+esac
