@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use clap::Args;
 use serde_json::{Value, json};
-use trail_runtime::batch::{BLOCK_TOKENS, Batch};
+use trail_runtime::batch::Batch;
 use trail_runtime::cpu::{CpuBackend, Tap};
 use trail_runtime::engine::Forecast;
 
@@ -96,7 +96,7 @@ impl Bench {
         let longest = args.context + ROUND as usize;
         let backend = subject.backend(batch, batch, longest)?;
         let forecast = Forecast::new(probe, batch, 2 * batch);
-        let token = |at: u64| decode_batch(batch as u32, args.context as u32 + at as u32, longest);
+        let token = |at: u64| subject.decode_batch(batch, args.context - 1 + at as usize, longest);
         let batches = (0..ROUND).map(token).collect();
         let slack_us = Vec::new();
         Ok(Bench { backend, forecast, batches, mac_share, step: 0, slack_us, fresh: 0, late: 0 })
@@ -138,15 +138,4 @@ impl Bench {
             }
         }
     }
-}
-
-/// `size` requests, each with one token at the end of its context, and blocks for `longest`.
-fn decode_batch(size: u32, context: u32, longest: usize) -> Batch {
-    let blocks_each = longest.div_ceil(BLOCK_TOKENS) as u32;
-    let mut batch = Batch::default();
-    for slot in 0..size {
-        let blocks: Vec<u32> = (slot * blocks_each..(slot + 1) * blocks_each).collect();
-        batch.push(slot, context - 1, &[slot + 1], &blocks, true);
-    }
-    batch
 }
