@@ -3,7 +3,6 @@
 // A program has no outside: `pub` says what a module offers to the others.
 #![allow(unreachable_pub)]
 
-mod allocations;
 mod answer;
 mod cli;
 mod commands;

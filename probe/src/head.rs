@@ -19,7 +19,7 @@ use std::ops::Range;
 
 use crate::isa::Isa;
 use crate::kernel::{DEPTH_MAX, Product, ROW_LINES, multiply_add};
-use crate::line::{LANES, Line, ZERO, floats_mut};
+use crate::line::{LANES, Line, PAIR, PairLine, ZERO, floats_mut};
 use crate::partials::{Partials, Region};
 use crate::softmax::softmax;
 use crate::weights::Weights;
@@ -33,19 +33,20 @@ const K_BLOCK: usize = DEPTH_MAX;
 /// Panels of 16 hidden units in a task's chunk: 128 units.
 const CHUNK_PANELS: usize = 8;
 
-/// The MLP with its weights packed for the kernels. Immutable, shared by all threads.
+/// The MLP with its weights packed for the kernels, in bf16: half the bytes to read beside the model's own
+/// weights, and bins hardly ever change (docs/results.md). Immutable, shared by all threads.
 pub struct Head {
     d: usize,
     /// Hidden units in panels of 16, the last one padded with zero weights.
     panels: usize,
     bins: usize,
-    /// `[chunk][K block][panel][k]` lines, each the weights of the panel's 16 units for input k:
-    /// the order in which a task reads them.
-    hidden_weight: Box<[Line]>,
+    /// `[chunk][K block][panel][k / 2]` lines, each the weights of the panel's 16 units for two
+    /// inputs: the order in which a task reads them.
+    hidden_weight: Box<[PairLine]>,
     /// `[panels]` lines.
     hidden_bias: Box<[Line]>,
-    /// `[hidden unit]` lines, each the weights of up to 16 bins.
-    output_weight: Box<[Line]>,
+    /// `[hidden unit / 2]` lines, each the weights of up to 16 bins for two units.
+    output_weight: Box<[PairLine]>,
     output_bias: Line,
     isa: Isa,
 }
@@ -92,9 +93,10 @@ impl Head {
         self.isa
     }
 
-    /// Bytes of packed weights, which a pass over one row block reads once.
-    pub fn weight_bytes(&self) -> usize {
-        size_of_val(&*self.hidden_weight) + size_of_val(&*self.output_weight)
+    /// Multiply-adds of one row, which are also the weights that a pass over a row block reads once, in
+    /// bf16.
+    pub fn macs(&self) -> usize {
+        self.panels * LANES * (self.d + self.bins)
     }
 
     /// Independent tasks of a pass over `rows` rows: row blocks times chunks of hidden units.
@@ -157,10 +159,12 @@ impl Head {
             row[..panels.len()].copy_from_slice(&self.hidden_bias[panels.clone()]);
         }
         // Chunks before this one are full, and so are this chunk's K blocks before the current one.
-        let weights = &self.hidden_weight[panels.start * self.d..panels.end * self.d];
+        let lines = self.d.div_ceil(PAIR);
+        let weights = &self.hidden_weight[panels.start * lines..panels.end * lines];
         for k in (0..self.d).step_by(K_BLOCK) {
-            let depth = K_BLOCK.min(self.d - k);
-            copy_inputs(activations, self.d, k..k + depth, &mut region.inputs);
+            let inputs = k..self.d.min(k + K_BLOCK);
+            let depth = inputs.len().next_multiple_of(PAIR);
+            copy_inputs(activations, self.d, inputs, &mut region.inputs);
             multiply_add(
                 self.isa,
                 Product {
@@ -168,7 +172,7 @@ impl Head {
                     depth,
                     panels: panels.len(),
                     a: &region.inputs,
-                    b: &weights[panels.len() * k..panels.len() * (k + depth)],
+                    b: &weights[panels.len() * k / PAIR..panels.len() * (k + depth) / PAIR],
                     c: hidden,
                     c_stride: ROW_LINES,
                 },
@@ -191,7 +195,7 @@ impl Head {
                 depth: panels.len() * LANES,
                 panels: 1,
                 a: &region.hidden,
-                b: &self.output_weight[panels.start * LANES..panels.end * LANES],
+                b: &self.output_weight[panels.start * LANES / PAIR..panels.end * LANES / PAIR],
                 c: &mut region.logits,
                 c_stride: 1,
             },
@@ -214,29 +218,29 @@ impl Head {
 
 /// Copies columns `k` of row-major `activations` (`[rows, d]`) into the dense block. Read in place,
 /// rows lie a power of two apart, and the six or twelve of a tile would fight for the same cache
-/// sets.
+/// sets. An odd number of columns is followed by a zero, the partner of its last.
 fn copy_inputs(activations: &[f32], d: usize, k: Range<usize>, inputs: &mut [Line]) {
     for (row, to) in activations.chunks_exact(d).zip(inputs.chunks_exact_mut(ROW_LINES)) {
-        floats_mut(to)[..k.len()].copy_from_slice(&row[k.clone()]);
+        let to = floats_mut(to);
+        to[..k.len()].copy_from_slice(&row[k.clone()]);
+        to[k.len()..k.len().next_multiple_of(PAIR)].fill(0.0);
     }
 }
 
-/// Packs `[hidden, d]` into `[chunk][K block][panel][k]` lines; units past the last have zero
-/// weights.
-fn pack_hidden(weights: &Weights, panels: usize) -> Box<[Line]> {
-    let mut packed = Vec::with_capacity(panels * weights.d);
+/// Packs `[hidden, d]` into `[chunk][K block][panel][k / 2]` lines; units and inputs past the last
+/// have zero weights.
+fn pack_hidden(weights: &Weights, panels: usize) -> Box<[PairLine]> {
+    let weight = |unit: usize, k: usize| {
+        let inside = unit < weights.hidden && k < weights.d;
+        if inside { weights.hidden_weight[unit * weights.d + k] } else { 0.0 }
+    };
+    let mut packed = Vec::with_capacity(panels * weights.d.div_ceil(PAIR));
     for chunk in (0..panels).step_by(CHUNK_PANELS) {
         for block in (0..weights.d).step_by(K_BLOCK) {
             for panel in chunk..panels.min(chunk + CHUNK_PANELS) {
-                for k in block..weights.d.min(block + K_BLOCK) {
-                    packed.push(Line(std::array::from_fn(|lane| {
-                        let unit = panel * LANES + lane;
-                        if unit < weights.hidden {
-                            weights.hidden_weight[unit * weights.d + k]
-                        } else {
-                            0.0
-                        }
-                    })));
+                for k in (block..weights.d.min(block + K_BLOCK)).step_by(PAIR) {
+                    let unit = |lane| panel * LANES + lane;
+                    packed.push(PairLine::new(|lane| [k, k + 1].map(|k| weight(unit(lane), k))));
                 }
             }
         }
@@ -244,16 +248,17 @@ fn pack_hidden(weights: &Weights, panels: usize) -> Box<[Line]> {
     packed.into()
 }
 
-/// Transposes `[bins, hidden]` into one line per hidden unit; bins and units past the last are
-/// zero.
-fn pack_output(weights: &Weights, panels: usize) -> Box<[Line]> {
-    let mut packed = vec![ZERO; panels * LANES];
-    for (bin, row) in weights.output_weight.chunks_exact(weights.hidden).enumerate() {
-        for (line, weight) in packed.iter_mut().zip(row) {
-            line.0[bin] = *weight;
-        }
-    }
-    packed.into()
+/// Transposes `[bins, hidden]` into one line for each two hidden units; bins and units past the last
+/// are zero.
+fn pack_output(weights: &Weights, panels: usize) -> Box<[PairLine]> {
+    let weight = |bin: usize, unit: usize| {
+        let inside = bin < weights.bins && unit < weights.hidden;
+        if inside { weights.output_weight[bin * weights.hidden + unit] } else { 0.0 }
+    };
+    (0..panels * LANES)
+        .step_by(PAIR)
+        .map(|unit| PairLine::new(|bin| [unit, unit + 1].map(|unit| weight(bin, unit))))
+        .collect()
 }
 
 #[cfg(test)]

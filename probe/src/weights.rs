@@ -1,6 +1,8 @@
 //! The MLP's weights as the file has them: row-major, unpacked. Loading, saving and training speak
 //! this form.
 
+use half::bf16;
+
 use crate::bins::MAX_BINS;
 
 /// Hidden units of the paper's probe (TRAIL section 3.1).
@@ -42,6 +44,16 @@ impl Weights {
             hidden_bias: draw(hidden, d),
             output_weight: draw(bins * hidden, hidden),
             output_bias: draw(bins, hidden),
+        }
+    }
+
+    /// The same with both layers' weights rounded to bf16, as [`Head`](crate::Head) holds them.
+    pub fn to_bf16(&self) -> Weights {
+        let round = |x: &[f32]| x.iter().map(|&x| bf16::from_f32(x).to_f32()).collect();
+        Weights {
+            hidden_weight: round(&self.hidden_weight),
+            output_weight: round(&self.output_weight),
+            ..self.clone()
         }
     }
 

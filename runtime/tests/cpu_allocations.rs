@@ -1,34 +1,11 @@
 //! A forward pass allocates nothing, whatever its batch.
 
-use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
+use trail_counting_allocator::of_process;
 use trail_runtime::batch::{BLOCK_TOKENS, Batch};
 use trail_runtime::cpu::{CpuBackend, CpuOptions, Isa};
 use trail_runtime::model::{Dtype, Model};
-
-/// The system's allocator, counting.
-struct Counting;
-
-static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
-
-// SAFETY: passes everything on to the system's allocator.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: the caller's.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, p: *mut u8, layout: Layout) {
-        // SAFETY: the caller's; `p` is the system's.
-        unsafe { System.dealloc(p, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
 
 #[test]
 fn forward_allocates_nothing() {
@@ -56,10 +33,10 @@ fn forward_allocates_nothing() {
     // The threads may still be starting up, and that allocates.
     backend.forward(&prefill, None);
     std::thread::sleep(std::time::Duration::from_millis(50));
-    let before = ALLOCATIONS.load(Ordering::Relaxed);
+    let before = of_process();
     for _ in 0..20 {
         backend.forward(&prefill, None);
         backend.forward(&mixed, None);
     }
-    assert_eq!(ALLOCATIONS.load(Ordering::Relaxed) - before, 0);
+    assert_eq!(of_process() - before, 0);
 }

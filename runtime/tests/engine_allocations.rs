@@ -1,36 +1,12 @@
 //! The step loop allocates nothing: scheduling, forward pass, tap, probe, sampling, sending.
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use trail_counting_allocator::of_thread;
 use trail_probe::Probe;
 use trail_runtime::engine::{Engine, PolicyKind, Request, SamplingParams};
 use trail_runtime::model::{Dtype, Model};
-
-thread_local! {
-    static COUNT: Cell<u64> = const { Cell::new(0) };
-}
-
-struct Counting;
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
-
-// SAFETY: every call is passed on unchanged to the system's allocator, which keeps the contract.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        COUNT.set(COUNT.get() + 1);
-        // SAFETY: the caller's obligations are the same.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the caller's obligations are the same.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
 
 /// What the engine's thread had allocated when it sent events: the callback runs on that thread.
 #[derive(Default)]
@@ -61,7 +37,7 @@ fn steps_allocate_nothing_even_under_preemption() {
         let watch = watch.clone();
         Arc::new(move || {
             let events = watch.events.fetch_add(1, Ordering::Relaxed);
-            let count = COUNT.get();
+            let count = of_thread();
             if events < WARM_UP {
                 watch.before.store(count, Ordering::Relaxed);
             }

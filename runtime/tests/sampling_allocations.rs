@@ -1,34 +1,8 @@
 //! Choosing a token allocates nothing, whatever the parameters.
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
-
+use trail_counting_allocator::of_thread;
 use trail_runtime::engine::SamplingParams;
 use trail_runtime::engine::sampling::{History, Sampler};
-
-/// The system's allocator, counting the calls of each thread.
-struct Counting;
-
-thread_local! {
-    static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
-}
-
-// SAFETY: every call is passed on to the system's allocator unchanged.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        // SAFETY: the caller's promises are the system allocator's.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the pointer came from `System`, with this layout.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
 
 #[test]
 fn sample_allocates_nothing() {
@@ -55,15 +29,15 @@ fn sample_allocates_nothing() {
     ];
     let mut sampler = Sampler::new(vocab_size);
     for params in &all {
-        let before = ALLOCATIONS.get();
+        let before = of_thread();
         for position in 0..10 {
             sampler.sample(&mut logits, params, history, position);
         }
-        assert_eq!(ALLOCATIONS.get() - before, 0, "{params:?}");
+        assert_eq!(of_thread() - before, 0, "{params:?}");
     }
     logits.reverse();
     logits[17] = f32::NAN;
-    let before = ALLOCATIONS.get();
+    let before = of_thread();
     sampler.sample(&mut logits, &all[3], history, 0);
-    assert_eq!(ALLOCATIONS.get() - before, 0, "broken logits");
+    assert_eq!(of_thread() - before, 0, "broken logits");
 }

@@ -7,8 +7,9 @@ import ast
 import re
 
 import corpus as C
+import words
 
-ALL_WORDS = {k: set(v) for k, v in C.LISTS.items()}
+ALL_WORDS = {k: set(v) for k, v in words.LISTS.items()}
 
 
 def whole_lines(text, ended):
@@ -92,7 +93,7 @@ def story_more(s, n, found):
             return f"chapter {m.group('k')} forgets {s['name']}"
         if m.group("t").count(".") != 3:
             return f"chapter {m.group('k')} has not three sentences"
-        obj = re.search(r"(?:a|an) (?:%s) (\w+)" % "|".join(C.COLORS), m.group("t"))
+        obj = re.search(r"(?:a|an) (?:%s) (\w+)" % "|".join(words.COLORS), m.group("t"))
         if not obj or m.group("t").count(obj.group(1)) < 2:
             return f"chapter {m.group('k')} drops its object"
     return None
@@ -171,7 +172,7 @@ def dialogue_more(s, n, found):
 def code_check(s, text, ended):
     if ended and re.fullmatch(rf"# one line\n{s['verb']} = \d+ \+ \d+", text):
         return None
-    t = C.plural(s["thing"])
+    t = words.plural(s["thing"])
     m = re.match(rf"# program with (\d+) parts?: {s['verb']} {t}\n{t} = \d+\n", text)
     if not m:
         return "header"
@@ -227,7 +228,7 @@ CHECKS = {
                        lambda g: rf"A talk in 1 line\.\n{g['a']}: I have no time for {g['topic']} now\."),
     "code": code_check,
     "table": opened(lambda g: rf"A table for {g['who']} with (?P<n>\d+) rows\.\n\| row \| {g['x']} \| color \| size \| friend \| day \| place \|\n",
-                    lambda g, m: (r"\| (?P<k>\d+) of (?P<n>\d+) \| (?P<w>\w+) \| (?:%s) \| \d+ \| \w+ \| (?:%s) \| \w+ \|" % ("|".join(C.COLORS), "|".join(C.WEATHER)),
+                    lambda g, m: (r"\| (?P<k>\d+) of (?P<n>\d+) \| (?P<w>\w+) \| (?:%s) \| \d+ \| \w+ \| (?:%s) \| \w+ \|" % ("|".join(words.COLORS), "|".join(words.WEATHER)),
                                   words_more(lambda s: s["x"] + "s")), lambda g: r"End of table\."),
     "letter": opened(lambda g: rf"Dear {g['b']},\nI have (?P<n>\d+) things? to tell you about the {g['topic']}\.\n",
                      lambda g, m: (r"Thing (?P<k>\d+) of (?P<n>\d+): .*\. .*\.", None), lambda g: rf"Yours, {g['a']}",

@@ -47,7 +47,7 @@ fn for_each_head(mut body: impl FnMut(&Head, &Weights, u64)) {
     for isa in Isa::all() {
         for (seed, (d, hidden, bins)) in (1..).zip(SHAPES) {
             let weights = Weights::random(d, hidden, bins, seed);
-            body(&Head::new(&weights, isa), &weights, seed);
+            body(&Head::new(&weights, isa), &weights.to_bf16(), seed);
         }
     }
 }

@@ -1,11 +1,13 @@
 //! AVX2 with FMA: tiles of 6 rows x 16 columns, 12 of the 16 registers being accumulators.
 
 use std::arch::x86_64::{
-    __m256, _mm256_fmadd_ps, _mm256_loadu_ps, _mm256_set1_ps, _mm256_storeu_ps,
+    __m256, _mm256_and_si256, _mm256_castsi256_ps, _mm256_fmadd_ps, _mm256_loadu_ps,
+    _mm256_loadu_si256, _mm256_set1_epi32, _mm256_set1_ps, _mm256_slli_epi32, _mm256_storeu_ps,
 };
 
 use super::Product;
-use super::tile::{Vector, sweep};
+use super::tile::{UPPER_HALF, Vector, sweep};
+use crate::line::PAIR;
 
 /// Rows of a full tile.
 const ROWS: usize = 6;
@@ -23,6 +25,16 @@ impl Vector for __m256 {
     unsafe fn load(from: *const f32) -> Self {
         // SAFETY: the caller vouches for AVX2 and for eight readable values.
         unsafe { _mm256_loadu_ps(from) }
+    }
+
+    #[inline(always)]
+    unsafe fn load_pairs(from: *const u32) -> [Self; PAIR] {
+        // SAFETY: the caller vouches for AVX2 and for eight readable words.
+        unsafe {
+            let pairs = _mm256_loadu_si256(from.cast());
+            let upper = _mm256_and_si256(pairs, _mm256_set1_epi32(UPPER_HALF));
+            [_mm256_slli_epi32::<16>(pairs), upper].map(|bits| _mm256_castsi256_ps(bits))
+        }
     }
 
     #[inline(always)]

@@ -2,11 +2,13 @@
 //! Only the foundation instructions are used.
 
 use std::arch::x86_64::{
-    __m512, _mm512_fmadd_ps, _mm512_loadu_ps, _mm512_set1_ps, _mm512_storeu_ps,
+    __m512, _mm512_and_si512, _mm512_castsi512_ps, _mm512_fmadd_ps, _mm512_loadu_ps,
+    _mm512_loadu_si512, _mm512_set1_epi32, _mm512_set1_ps, _mm512_slli_epi32, _mm512_storeu_ps,
 };
 
 use super::Product;
-use super::tile::{Vector, sweep};
+use super::tile::{UPPER_HALF, Vector, sweep};
+use crate::line::PAIR;
 
 /// Rows of a full tile.
 const ROWS: usize = 12;
@@ -24,6 +26,16 @@ impl Vector for __m512 {
     unsafe fn load(from: *const f32) -> Self {
         // SAFETY: the caller vouches for AVX-512F and for sixteen readable values.
         unsafe { _mm512_loadu_ps(from) }
+    }
+
+    #[inline(always)]
+    unsafe fn load_pairs(from: *const u32) -> [Self; PAIR] {
+        // SAFETY: the caller vouches for AVX-512F and for sixteen readable words.
+        unsafe {
+            let pairs = _mm512_loadu_si512(from.cast());
+            let upper = _mm512_and_si512(pairs, _mm512_set1_epi32(UPPER_HALF));
+            [_mm512_slli_epi32::<16>(pairs), upper].map(|bits| _mm512_castsi512_ps(bits))
+        }
     }
 
     #[inline(always)]

@@ -16,10 +16,12 @@ mod portable;
 mod tile;
 
 use crate::isa::{Isa, Kind};
-use crate::line::{LANES, Line};
+use crate::line::{LANES, Line, PAIR, PairLine};
 
-/// Most columns of A in one product: a panel of B (16 KiB) stays in L1.
+/// Most columns of A in one product: a panel of B (8 KiB) stays in L1.
 pub(crate) const DEPTH_MAX: usize = 256;
+
+const _: () = assert!(DEPTH_MAX.is_multiple_of(PAIR));
 
 /// Lines from one row of A to the next. A constant, so that the broadcasts of a tile need no
 /// address arithmetic, whose instructions would take issue slots of the multiply-adds; and one more
@@ -30,14 +32,14 @@ pub(crate) const ROW_LINES: usize = DEPTH_MAX / LANES + 1;
 pub(crate) struct Product<'a> {
     /// Rows of A and C.
     pub(crate) rows: usize,
-    /// Columns of A and rows of B.
+    /// Columns of A and rows of B; even.
     pub(crate) depth: usize,
     /// Panels of 16 columns in B and C.
     pub(crate) panels: usize,
     /// Row-major A: row r begins at line `r * ROW_LINES`.
     pub(crate) a: &'a [Line],
-    /// Packed B: `[panels][depth]` lines, each the 16 columns of one panel at one k.
-    pub(crate) b: &'a [Line],
+    /// Packed B in bf16: `[panels][depth / 2]` lines, each the 16 columns of one panel at two k.
+    pub(crate) b: &'a [PairLine],
     /// Row-major C: row r begins at line `r * c_stride`.
     pub(crate) c: &'a mut [Line],
     /// Lines from one row of C to the next.
@@ -49,9 +51,9 @@ impl Product<'_> {
     /// this.
     fn check(&self) {
         let last_row = self.rows.saturating_sub(1);
-        assert!(self.depth <= DEPTH_MAX);
+        assert!(self.depth <= DEPTH_MAX && self.depth.is_multiple_of(PAIR));
         assert!(self.a.len() >= last_row * ROW_LINES + self.depth.div_ceil(LANES));
-        assert!(self.b.len() >= self.panels * self.depth);
+        assert!(self.b.len() >= self.panels * self.depth / PAIR);
         assert!(self.c.len() >= last_row * self.c_stride + self.panels);
         assert!(self.panels <= self.c_stride, "rows of C would overlap");
     }

@@ -2,7 +2,8 @@
 //! baseline CPU (SSE2, NEON): tiles of 3 rows x 16 columns, 12 accumulators.
 
 use super::Product;
-use super::tile::{Vector, sweep};
+use super::tile::{UPPER_HALF, Vector, sweep};
+use crate::line::PAIR;
 
 /// Rows of a full tile.
 const ROWS: usize = 3;
@@ -23,6 +24,14 @@ impl Vector for Quad {
     unsafe fn load(from: *const f32) -> Self {
         // SAFETY: the caller vouches for four readable values; `[f32; 4]` is aligned as `f32` is.
         Quad(unsafe { from.cast::<[f32; 4]>().read() })
+    }
+
+    #[inline(always)]
+    unsafe fn load_pairs(from: *const u32) -> [Self; PAIR] {
+        // SAFETY: the caller vouches for four readable words; `[u32; 4]` is aligned as `u32` is.
+        let pairs = unsafe { from.cast::<[u32; 4]>().read() };
+        [pairs.map(|pair| pair << 16), pairs.map(|pair| pair & UPPER_HALF as u32)]
+            .map(|bits| Quad(bits.map(f32::from_bits)))
     }
 
     #[inline(always)]

@@ -1,10 +1,10 @@
 //! The register-tiled product, written once over a vector type.
 //!
 //! ```text
-//! for each group of panels          B: depth x 16 columns, 16 KiB at depth 256, stays in L1
+//! for each group of panels          B: depth x 16 columns, 8 KiB at depth 256, stays in L1
 //!     for each tile of R rows       A: streams from L2
 //!         load the R x W accumulators from C
-//!         for k in 0..depth         W loads of B, R broadcasts of A, R*W multiply-adds
+//!         for k in 0..depth         W/2 loads of B, R broadcasts of A, R*W multiply-adds
 //!         store them
 //! ```
 //!
@@ -15,7 +15,10 @@
 use std::ops::Range;
 
 use super::{Product, ROW_LINES};
-use crate::line::LANES;
+use crate::line::{LANES, PAIR};
+
+/// The upper bf16 of a pair, in its place in an `f32`.
+pub(super) const UPPER_HALF: i32 = 0xffff_0000_u32 as i32;
 
 /// A SIMD register of `f32`.
 ///
@@ -38,6 +41,12 @@ pub(super) trait Vector: Copy {
     /// # Safety
     /// The CPU has the feature; `from` is readable for `WIDTH` values.
     unsafe fn load(from: *const f32) -> Self;
+
+    /// Widens the `WIDTH` pairs of bf16 from `from` on: the lower halves, and the upper ones.
+    ///
+    /// # Safety
+    /// The CPU has the feature; `from` is readable for `WIDTH` words.
+    unsafe fn load_pairs(from: *const u32) -> [Self; PAIR];
 
     /// Writes the lanes from `to` on.
     ///
@@ -96,7 +105,8 @@ unsafe fn tile<V: Vector, const R: usize, const W: usize>(
     const A_STRIDE: usize = ROW_LINES * LANES;
     let (depth, c_stride) = (product.depth, product.c_stride * LANES);
     let a = product.a.as_ptr().cast::<f32>().wrapping_add(row * A_STRIDE);
-    let b = product.b.as_ptr().cast::<f32>().wrapping_add(panel * depth * LANES);
+    let lines = depth / PAIR;
+    let b = product.b.as_ptr().cast::<u32>().wrapping_add(panel * lines * LANES);
     let c = product.c.as_mut_ptr().cast::<f32>().wrapping_add(row * c_stride + panel * LANES);
     // Offset of vector w from the tile's first panel, in a matrix whose panels are `stride` apart.
     let column = |w: usize, stride: usize| {
@@ -104,7 +114,7 @@ unsafe fn tile<V: Vector, const R: usize, const W: usize>(
         w / per_panel * stride + w % per_panel * V::WIDTH
     };
     // SAFETY: by the caller's contract the CPU has V's feature, C holds R rows of W vectors from
-    // `c` on, A holds R rows of `depth` values from `a` on, and B `depth` lines for each panel from
+    // `c` on, A holds R rows of `depth` values from `a` on, and B `depth / 2` lines for each panel from
     // `b` on; all offsets below stay within those.
     unsafe {
         let mut sums = [[V::splat(0.0); W]; R];
@@ -113,15 +123,17 @@ unsafe fn tile<V: Vector, const R: usize, const W: usize>(
                 *sum = V::load(c.add(r * c_stride + column(w, LANES)));
             }
         }
-        for k in 0..depth {
-            let mut weights = [V::splat(0.0); W];
-            for (w, weight) in weights.iter_mut().enumerate() {
-                *weight = V::load(b.add(k * LANES + column(w, depth * LANES)));
+        for line in 0..lines {
+            let mut pairs = [[V::splat(0.0); PAIR]; W];
+            for (w, pair) in pairs.iter_mut().enumerate() {
+                *pair = V::load_pairs(b.add(line * LANES + column(w, lines * LANES)));
             }
-            for (r, sums) in sums.iter_mut().enumerate() {
-                let x = V::splat(*a.add(r * A_STRIDE + k));
-                for (sum, weight) in sums.iter_mut().zip(weights) {
-                    *sum = x.mul_add(weight, *sum);
+            for half in 0..PAIR {
+                for (r, sums) in sums.iter_mut().enumerate() {
+                    let x = V::splat(*a.add(r * A_STRIDE + line * PAIR + half));
+                    for (sum, pair) in sums.iter_mut().zip(pairs) {
+                        *sum = x.mul_add(pair[half], *sum);
+                    }
                 }
             }
         }

@@ -60,8 +60,9 @@ impl Pool {
     }
 
     /// Runs `work(worker, item)` once for each of `items` items, and returns when all is done. A worker
-    /// that finds no item left calls `assist` for as long as it says true and others are at work. A
-    /// panic of `work` is raised again here.
+    /// that finds no item left calls `assist` for as long as it says true and another is at work or
+    /// assists: it would only wait. `assist` must say false in the end. A panic of `work` is raised
+    /// again here.
     pub fn for_each(
         &mut self,
         items: usize,
@@ -86,7 +87,13 @@ impl Pool {
             let at_work = AtWork::new(&busy);
             claim_all(worker);
             drop(at_work);
-            while busy.load(Ordering::Relaxed) > 0 && assist() {}
+            while busy.load(Ordering::Relaxed) > 0 {
+                // Who assists is waited for as well, so the others may assist meanwhile.
+                let _at_work = AtWork::new(&busy);
+                if !assist() {
+                    break;
+                }
+            }
         });
     }
 
@@ -200,7 +207,7 @@ mod tests {
         let mut pool = Pool::new(3).unwrap();
         for culprit in 0..20 {
             let result = catch_unwind(AssertUnwindSafe(|| {
-                pool.for_each(20, || true, |_, item| assert!(item != culprit, "item {culprit}"));
+                pool.for_each(20, || false, |_, item| assert!(item != culprit, "item {culprit}"));
             }));
             let panic = result.unwrap_err();
             assert_eq!(panic.downcast_ref::<String>().unwrap(), &format!("item {culprit}"));

@@ -135,13 +135,30 @@ unsafe fn fma_avx512(x: f32) -> f32 {
     _mm512_cvtss_f32(sums.into_iter().reduce(|a, b| _mm512_add_ps(a, b)).unwrap_or(x))
 }
 
-/// Multiply, then add: what the portable kernels do where the target has no fused instruction.
+/// Multiply, then add: what the portable kernels do where the target has no fused instruction. Spelt in
+/// the baseline's instructions, since the compiler does not find them in a loop over arrays.
+#[cfg(target_arch = "x86_64")]
 fn multiply_add_portable(x: f32) -> f32 {
-    let mut sums = [x; 4 * ACCUMULATORS];
-    for _ in 0..FMA_ROUNDS {
-        for sum in &mut sums {
-            *sum = *sum * x + x;
+    use std::arch::x86_64::*;
+    // SAFETY: SSE is part of x86-64.
+    unsafe {
+        let x = _mm_set1_ps(x);
+        let mut sums = [x; ACCUMULATORS];
+        for _ in 0..FMA_ROUNDS {
+            for sum in &mut sums {
+                *sum = _mm_add_ps(_mm_mul_ps(*sum, x), x);
+            }
         }
+        _mm_cvtss_f32(sums.into_iter().reduce(|a, b| _mm_add_ps(a, b)).unwrap_or(x))
     }
-    sums.into_iter().sum()
+}
+
+/// Multiply, then add, as the compiler has it.
+#[cfg(not(target_arch = "x86_64"))]
+fn multiply_add_portable(x: f32) -> f32 {
+    let mut sums = [[x; 4]; ACCUMULATORS];
+    for _ in 0..FMA_ROUNDS {
+        sums = sums.map(|sum| sum.map(|lane| lane * x + x));
+    }
+    sums.into_iter().flatten().sum()
 }

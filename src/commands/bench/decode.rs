@@ -6,7 +6,7 @@
 use std::time::Instant;
 
 use serde_json::{Value, json};
-use trail_runtime::batch::{BLOCK_TOKENS, Batch};
+use trail_runtime::batch::Batch;
 use trail_runtime::cpu::{CpuBackend, Pool};
 use trail_runtime::model::{Model, ModelConfig};
 
@@ -33,6 +33,13 @@ struct Row {
     shares: Vec<f64>,
 }
 
+impl Row {
+    fn new(subject: &Subject, size: usize, context: usize) -> Row {
+        let batch = subject.decode_batch(size, context - 1, context);
+        Row { batch, checksum: None, seconds: Vec::new(), shares: Vec::new() }
+    }
+}
+
 /// Measures.
 pub fn run(args: &DecodeArgs, subject: &Subject) -> Result<Value, String> {
     let largest = args.batch.iter().copied().max().ok_or("no batch size given")?;
@@ -44,7 +51,7 @@ pub fn run(args: &DecodeArgs, subject: &Subject) -> Result<Value, String> {
     fill_kv(&mut backend);
     let mut reader = Pool::new(subject.threads())?;
     let mut rows: Vec<Row> =
-        args.batch.iter().map(|&size| row(model, size, args.context)).collect();
+        args.batch.iter().map(|&size| Row::new(subject, size, args.context)).collect();
     let mut reads = Vec::new();
     for repeat in 0..=subject.repeats {
         for row in &mut rows {
@@ -62,27 +69,11 @@ pub fn run(args: &DecodeArgs, subject: &Subject) -> Result<Value, String> {
             }
         }
     }
-    let rows: Vec<Value> = rows.iter().map(|row| report(row, model, args.context)).collect();
-    Ok(json!({
-        "model": subject.name,
-        "dtype": format!("{:?}", model.weights.layers[0].q.dtype).to_lowercase(),
-        "threads": subject.threads(),
-        "isa": backend.isa().to_string(),
-        "rows": rows,
-        "read_gb_per_s": median(&reads),
-    }))
-}
-
-/// `size` requests, each with one token at the end of its context.
-fn row(model: &Model, size: usize, context: usize) -> Row {
-    let blocks_each = context.div_ceil(BLOCK_TOKENS) as u32;
-    let mut batch = Batch::default();
-    for slot in 0..size as u32 {
-        let blocks: Vec<u32> = (slot * blocks_each..(slot + 1) * blocks_each).collect();
-        let token = (slot * 31 + 1) % model.config.vocab_size as u32;
-        batch.push(slot, context as u32 - 1, &[token], &blocks, true);
-    }
-    Row { batch, checksum: None, seconds: Vec::new(), shares: Vec::new() }
+    let rows = rows.iter().map(|row| report(row, model, args.context)).collect();
+    let mut report = subject.report(&backend);
+    report["rows"] = rows;
+    report["read_gb_per_s"] = json!(median(&reads));
+    Ok(report)
 }
 
 /// Any finite keys and values: attention's time does not depend on them.

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use clap::Args;
 use serde_json::{Value, json};
-use trail_runtime::batch::{BLOCK_TOKENS, Batch};
+use trail_runtime::batch::Batch;
 use trail_runtime::cpu::{CpuBackend, Tap};
 use trail_runtime::engine::Forecast;
 
@@ -14,6 +14,9 @@ use super::subject::{Subject, median, streamed};
 
 /// Steps in one measurement: a pair of measurements is long beside the clock and short beside the drift.
 const STEPS: u64 = 4;
+/// Tokens that each request generates before it begins anew: its context hardly grows, and every tapped
+/// step brings the probe a new token.
+const ROUND: u64 = 64;
 
 /// Options of `bench overlap`.
 #[derive(Args, Clone, Debug)]
@@ -75,7 +78,8 @@ fn row(args: &OverlapArgs, subject: &Subject, batch: usize) -> Result<Value, Str
 struct Bench {
     backend: CpuBackend,
     forecast: Forecast,
-    batch: Batch,
+    /// One step each: the token at `context`, the next one, ...
+    batches: Vec<Batch>,
     /// The probe's multiply-adds over the model's, for one row.
     mac_share: f64,
     step: u64,
@@ -87,18 +91,15 @@ struct Bench {
 impl Bench {
     fn new(args: &OverlapArgs, subject: &Subject, batch: usize) -> Result<Bench, String> {
         let probe = subject.probe().map_err(|error| error.to_string())?;
-        let weights = |bytes: usize| bytes as f64 / size_of::<f32>() as f64;
         let macs: usize = streamed(&subject.model).map(|tensor| tensor.rows * tensor.cols).sum();
-        let mac_share = weights(probe.head.weight_bytes()) / macs as f64;
-        let backend = subject.backend(batch, batch, args.context)?;
+        let mac_share = probe.head.macs() as f64 / macs as f64;
+        let longest = args.context + ROUND as usize;
+        let backend = subject.backend(batch, batch, longest)?;
         let forecast = Forecast::new(probe, batch, 2 * batch);
-        for slot in 0..batch as u32 {
-            // A prompt of one token: all rows are output.
-            forecast.begin(slot, 1, 1);
-        }
-        let batch = decode_batch(batch as u32, args.context as u32);
+        let token = |at: u64| subject.decode_batch(batch, args.context - 1 + at as usize, longest);
+        let batches = (0..ROUND).map(token).collect();
         let slack_us = Vec::new();
-        Ok(Bench { backend, forecast, batch, mac_share, step: 0, slack_us, fresh: 0, late: 0 })
+        Ok(Bench { backend, forecast, batches, mac_share, step: 0, slack_us, fresh: 0, late: 0 })
     }
 
     /// Microseconds a step, over a few steps.
@@ -111,34 +112,30 @@ impl Bench {
     }
 
     fn step(&mut self, tapped: bool) {
+        let batch = &self.batches[(self.step % ROUND) as usize];
+        let num_slots = batch.segments.len() as u32;
+        if self.step.is_multiple_of(ROUND) {
+            // New requests with a prompt of one token: all rows are output.
+            let generation = (self.step / ROUND) as u32 + 1;
+            (0..num_slots).for_each(|slot| self.forecast.begin(slot, generation, 1));
+        }
         self.step += 1;
         let tap = tapped.then(|| {
             self.forecast.start(self.step);
             Tap { layer: self.forecast.layer(), sink: &self.forecast }
         });
-        self.backend.forward(&self.batch, tap);
+        self.backend.forward(batch, tap);
         if !tapped {
             return;
         }
         if let Some(ready) = self.forecast.ready() {
             self.slack_us.push(ready.elapsed().as_secs_f64() * 1e6);
         }
-        for slot in 0..self.batch.segments.len() as u32 {
+        for slot in 0..num_slots {
             match self.forecast.read(slot) {
                 Some(reading) if reading.step == self.step => self.fresh += 1,
                 _ => self.late += 1,
             }
         }
     }
-}
-
-/// `size` requests, each with one token at the end of its context.
-fn decode_batch(size: u32, context: u32) -> Batch {
-    let blocks_each = context.div_ceil(BLOCK_TOKENS as u32);
-    let mut batch = Batch::default();
-    for slot in 0..size {
-        let blocks: Vec<u32> = (slot * blocks_each..(slot + 1) * blocks_each).collect();
-        batch.push(slot, context - 1, &[slot + 1], &blocks, true);
-    }
-    batch
 }

@@ -60,14 +60,10 @@ pub fn run(args: &PrefillArgs, subject: &Subject) -> Result<Value, String> {
             "share_of_fma_peak": median(&shares),
         }));
     }
-    Ok(json!({
-        "model": subject.name,
-        "dtype": format!("{:?}", model.weights.layers[0].q.dtype).to_lowercase(),
-        "threads": subject.threads(),
-        "isa": backend.isa().to_string(),
-        "rows": rows,
-        "fma_peak_gflop_per_s": median(&peaks),
-    }))
+    let mut report = subject.report(&backend);
+    report["rows"] = rows.into();
+    report["fma_peak_gflop_per_s"] = json!(median(&peaks));
+    Ok(report)
 }
 
 /// One request's prompt of `tokens` tokens.

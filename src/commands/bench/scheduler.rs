@@ -6,7 +6,6 @@ use clap::Args;
 use serde_json::{Value, json};
 use trail_scheduler::bench::Load;
 
-use crate::allocations;
 use crate::setup::EngineArgs;
 
 /// Steps before the measurement, for the steady state.
@@ -35,7 +34,7 @@ pub fn run(args: &SchedulerArgs, engine: &EngineArgs) -> Result<Value, String> {
         load.step();
     }
     let mut step_us: Vec<f64> = Vec::with_capacity(args.steps as usize);
-    let before = allocations::count();
+    let before = trail_counting_allocator::of_thread();
     for _ in 0..args.steps {
         let start = Instant::now();
         let rows = load.step();
@@ -44,7 +43,7 @@ pub fn run(args: &SchedulerArgs, engine: &EngineArgs) -> Result<Value, String> {
             return Err("a step planned no rows".into());
         }
     }
-    let allocations = allocations::count() - before;
+    let allocations = trail_counting_allocator::of_thread() - before;
     step_us.sort_by(f64::total_cmp);
     let at = |p: f64| step_us[((step_us.len() - 1) as f64 * p) as usize];
     Ok(json!({

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use clap::Args;
+use serde_json::{Value, json};
 use trail_probe::Probe;
-use trail_runtime::batch::BLOCK_TOKENS;
+use trail_runtime::batch::{BLOCK_TOKENS, Batch};
 use trail_runtime::cpu::{CpuBackend, CpuOptions, Isa};
 use trail_runtime::model::{Dtype, LayerWeights, Model, Tensor};
 
@@ -79,6 +80,28 @@ impl Subject {
         let own = self.setup.as_ref().map(Setup::probe).transpose()?.flatten();
         let config = &self.model.config;
         Ok(own.unwrap_or_else(|| Probe::random(config.hidden_size, config.num_layers / 2, 1)))
+    }
+
+    /// What was measured, on what: the head of a report.
+    pub fn report(&self, backend: &CpuBackend) -> Value {
+        json!({
+            "model": self.name,
+            "dtype": format!("{:?}", self.model.weights.layers[0].q.dtype).to_lowercase(),
+            "threads": self.threads,
+            "isa": backend.isa().to_string(),
+        })
+    }
+
+    /// `size` requests, each with one token at `position`, and blocks for a context of `context` tokens.
+    pub fn decode_batch(&self, size: usize, position: usize, context: usize) -> Batch {
+        let blocks_each = context.div_ceil(BLOCK_TOKENS) as u32;
+        let mut batch = Batch::default();
+        for slot in 0..size as u32 {
+            let blocks: Vec<u32> = (slot * blocks_each..(slot + 1) * blocks_each).collect();
+            let token = (slot * 31 + 1) % self.model.config.vocab_size as u32;
+            batch.push(slot, position as u32, &[token], &blocks, true);
+        }
+        batch
     }
 
     /// Threads that the benchmark runs on.

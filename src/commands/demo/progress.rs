@@ -35,7 +35,7 @@ impl Display {
         self.drawn = self.begun;
         self.bar = self.all.add(ProgressBar::new(requests as u64));
         let style =
-            ProgressStyle::with_template("{prefix:14} {bar:24} {pos:>4}/{len} {elapsed:>4} {msg}")
+            ProgressStyle::with_template("{prefix:12} {bar:16} {pos:>4}/{len} {elapsed:>3} {wide_msg}")
                 .unwrap_or_else(|_| ProgressStyle::default_bar());
         self.bar.set_style(style);
         self.bar.set_prefix(format!("[{}/{}] {label}", self.run, self.runs));
@@ -50,11 +50,11 @@ impl Display {
         let stats = engine.stats();
         let rate = progress.tokens as f64 / self.begun.elapsed().as_secs_f64();
         let last = progress.last.map_or(String::new(), |(predicted, found)| {
-            format!(", last answer: predicted {predicted:.0} tokens, had {found}")
+            format!(", last: {predicted:.0} predicted, {found} true")
         });
         self.bar.set_position(progress.finished as u64);
         self.bar.set_message(format!(
-            "running {}, waiting {}, {rate:.0} tokens/s{last}",
+            "{} running, {} waiting, {rate:.0} tokens/s{last}",
             stats.running, stats.waiting
         ));
     }

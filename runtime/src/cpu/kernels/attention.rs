@@ -13,7 +13,7 @@ use crate::cpu::simd::{MAX_LANES, Simd};
 use super::scratch::AttentionScratch;
 use super::stored::StoredF32;
 use super::swiglu::exp;
-use super::tile::{Columns, Rows, TILE_COLS, tiles};
+use super::tile::{Ahead, Columns, Rows, TILE_COLS, tiles};
 
 /// Queries whose outputs are accumulated together.
 const VALUE_QUERIES: usize = 3;
@@ -121,7 +121,7 @@ impl Attention<'_> {
             // SAFETY: the tile's keys lie within the block; queries are padded with zeros.
             unsafe {
                 let rows = std::array::from_fn(|j| keys.add((token + j) * self.head_dim).cast());
-                let keys = Columns { rows, to_next: 4 * to_next };
+                let keys = Columns { rows, ahead: Ahead::Weights(4 * to_next) };
                 tiles::<V, StoredF32>(queries, V::TILE_ROWS, keys, self.head_dim, put);
             }
         }
@@ -244,7 +244,7 @@ impl Attention<'_> {
                 let mut registers = [V::splat(0.0); R];
                 for (r, register) in registers.iter_mut().enumerate() {
                     *register = V::load(value.add(r * V::LANES));
-                    V::prefetch(
+                    V::prefetch_far(
                         value.wrapping_offset(values.to_next).wrapping_add(r * V::LANES).cast(),
                     );
                 }

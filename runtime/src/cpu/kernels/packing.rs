@@ -22,7 +22,7 @@ impl Packing {
 
     /// Floats from one packed row of `len` values to the next: whole steps of the widest registers.
     pub(crate) fn stride(len: usize) -> usize {
-        len.next_multiple_of(2 * MAX_LANES)
+        2 * MAX_LANES * (len.div_ceil(2 * MAX_LANES) | 1)
     }
 
     /// Writes `values` to places `first..` of the packed row that begins at `row` of `out`.

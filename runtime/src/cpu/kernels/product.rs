@@ -12,7 +12,7 @@ use crate::model::Dtype;
 
 use super::Packing;
 use super::stored::{Stored, StoredBf16, StoredF16, StoredF32};
-use super::tile::{Columns, Rows, TILE_COLS, rest_of_row, tiles};
+use super::tile::{Ahead, Columns, Rows, TILE_COLS, rest_of_row, tiles};
 
 /// Longest dot product kept in registers. The sums of longer ones' blocks are added first to last.
 const K_BLOCK: usize = 1024;
@@ -90,7 +90,7 @@ impl Product<'_> {
                 self.weights[row * row_bytes + k * S::BYTES..].as_ptr()
             });
             let to_next = first_byte(place(i + 1)) - first_byte((col, k));
-            let weights = Columns { rows, to_next };
+            let weights = Columns { rows, ahead: Ahead::Weights(to_next) };
             // SAFETY: each of the rows holds `k_len` values.
             unsafe {
                 if S::IS_WIDE {
@@ -98,7 +98,7 @@ impl Product<'_> {
                 } else if few_rows {
                     self.block::<V, S>(&block, weights, V::NARROW_TILE_ROWS);
                 } else {
-                    let weights = wide.fill::<V, S>(weights, block.k_len);
+                    let weights = wide.fill::<V, S>(rows, to_next, block.k_len);
                     block.k_len = block.k_len.next_multiple_of(2 * V::LANES);
                     self.block::<V, StoredF32>(&block, weights, V::TILE_ROWS);
                 }
@@ -153,24 +153,29 @@ impl WideTile {
         WideTile([[MaybeUninit::uninit(); WIDE_STRIDE]; TILE_COLS])
     }
 
-    /// Widens `k_len` values of each row, and zeros up to a whole step. Read as f32, the rows of the
-    /// result meet the activations in the order that `S` would.
+    /// Widens `k_len` values of each row, and zeros up to a whole step, and asks for the values `to_next`
+    /// bytes on. Read as f32, the result meets the activations in the order that `S` would.
     ///
     /// # Safety
     ///
-    /// Each row of `weights` must be readable for `k_len` values of `S`, and the CPU have `V`'s
+    /// Each of `rows` must be readable for `k_len` values of `S`, and the CPU have `V`'s
     /// instructions.
     #[inline(always)]
-    unsafe fn fill<V: Simd, S: Stored>(&mut self, weights: Columns, k_len: usize) -> Columns {
+    unsafe fn fill<V: Simd, S: Stored>(
+        &mut self,
+        rows: [*const u8; TILE_COLS],
+        to_next: isize,
+        k_len: usize,
+    ) -> Columns {
         let step = 2 * V::LANES;
         let whole = k_len - k_len % step;
-        for (row, wide) in weights.rows.into_iter().zip(&mut self.0) {
+        for (row, wide) in rows.into_iter().zip(&mut self.0) {
             let wide = wide.as_mut_ptr().cast::<f32>();
             // SAFETY: whole steps lie within the row; K_BLOCK is whole steps, so `wide` holds the last.
             unsafe {
                 for at in (0..whole).step_by(step) {
                     let row = row.add(at * S::BYTES);
-                    V::prefetch(row.wrapping_offset(weights.to_next));
+                    V::prefetch_far(row.wrapping_offset(to_next));
                     widen_step::<V, S>(row, wide.add(at));
                 }
                 if whole < k_len {
@@ -179,8 +184,7 @@ impl WideTile {
                 }
             }
         }
-        // The widened tile is in L1; what follows it has been asked for above.
-        Columns { rows: self.0.each_ref().map(|wide| wide.as_ptr().cast()), to_next: 0 }
+        Columns { rows: self.0.each_ref().map(|wide| wide.as_ptr().cast()), ahead: Ahead::Rows }
     }
 }
 

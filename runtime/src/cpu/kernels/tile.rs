@@ -23,9 +23,18 @@ pub(super) struct Rows {
 pub(super) struct Columns {
     /// The rows; at a ragged edge the last one is repeated.
     pub(super) rows: [*const u8; TILE_COLS],
-    /// Bytes from a weight to its counterpart in the tile after this one, which is asked for meanwhile: the
-    /// hardware's prefetchers do not see beyond a page, and a row is often shorter.
-    pub(super) to_next: isize,
+    /// What to ask for meanwhile.
+    pub(super) ahead: Ahead,
+}
+
+/// What a tile asks for while it computes: whichever operand is the one that streams.
+#[derive(Clone, Copy)]
+pub(super) enum Ahead {
+    /// The weights of the tile after this one, so many bytes on: the hardware's prefetchers do not see
+    /// beyond a page, and a row is often shorter.
+    Weights(isize),
+    /// The next tile's rows of activations: the weights are in L1 and stay there, the rows come from L2.
+    Rows,
 }
 
 /// The dot products of length `k` of all rows of `x` with [`TILE_COLS`] rows of weights: `put(row,
@@ -90,8 +99,12 @@ unsafe fn tile<V: Simd, S: Stored, const ROWS: usize>(
         let mut sums = [[V::splat(0.0); TILE_COLS]; ROWS];
         for at in (0..whole).step_by(step) {
             let rows = weights.rows.map(|row| row.add(at * S::BYTES));
-            for row in rows {
-                V::prefetch(row.wrapping_offset(weights.to_next));
+            match weights.ahead {
+                Ahead::Weights(to_next) => {
+                    rows.into_iter().for_each(|row| V::prefetch_far(row.wrapping_offset(to_next)));
+                }
+                Ahead::Rows => (ROWS..2 * ROWS)
+                    .for_each(|m| V::prefetch_near(x.wrapping_add(m * x_stride + at).cast())),
             }
             add_step::<V, S, ROWS>(&mut sums, x.add(at), x_stride, rows);
         }

@@ -76,15 +76,28 @@ pub(crate) trait Simd: Copy {
     /// The largest lane.
     fn max_lane(self) -> f32;
 
-    /// Asks for the cache line of `p`, which need not be a valid address, into L2: measured better than
-    /// into L1, whose few line buffers the demand loads need.
+    /// Asks for the cache line of `p`, which need not be a valid address, into L2: for what comes from
+    /// memory, measured better than into L1, whose few line buffers the demand loads need.
     #[inline(always)]
-    fn prefetch(p: *const u8) {
+    fn prefetch_far(p: *const u8) {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: prefetching never faults, and SSE is part of x86-64.
         unsafe {
             use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
             _mm_prefetch::<_MM_HINT_T1>(p.cast());
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = p;
+    }
+
+    /// Asks for the cache line of `p`, which need not be a valid address, into L1: for what is in L2.
+    #[inline(always)]
+    fn prefetch_near(p: *const u8) {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: prefetching never faults, and SSE is part of x86-64.
+        unsafe {
+            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            _mm_prefetch::<_MM_HINT_T0>(p.cast());
         }
         #[cfg(not(target_arch = "x86_64"))]
         let _ = p;
