@@ -14,9 +14,195 @@ pub const FLAGS: &[(&str, &str)] = &[
 #[rustfmt::skip]
 pub static MODULES: &[Module] = &[
     Module {
+        name: "attention_decode",
+        source: "kernels/attention_decode.cu",
+        source_hash: 0x523e4fff9c5be1f1,
+        images: &[
+            Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/attention_decode.ptx")), cubin: include_bytes!("../out/sm_80/attention_decode.cubin") },
+            Image { target: Target::Sm90a, ptx: Some(include_str!("../out/sm_90a/attention_decode.ptx")), cubin: include_bytes!("../out/sm_90a/attention_decode.cubin") },
+        ],
+        entries: &[
+            Entry { name: "attention_decode_hd128_heads16", params: "DecodeAttentionParams", param_bytes: 120, param_align: 8, resources: &[
+                Resources { target: Target::Sm80, registers: 160, shared_bytes: 256, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 0 },
+                Resources { target: Target::Sm90a, registers: 162, shared_bytes: 256, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 0 },
+            ] },
+            Entry { name: "attention_decode_hd128_heads8", params: "DecodeAttentionParams", param_bytes: 120, param_align: 8, resources: &[
+                Resources { target: Target::Sm80, registers: 96, shared_bytes: 256, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 0 },
+                Resources { target: Target::Sm90a, registers: 94, shared_bytes: 256, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 0 },
+            ] },
+            Entry { name: "attention_decode_hd64_heads16", params: "DecodeAttentionParams", param_bytes: 120, param_align: 8, resources: &[
+                Resources { target: Target::Sm80, registers: 96, shared_bytes: 256, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 0 },
+                Resources { target: Target::Sm90a, registers: 96, shared_bytes: 256, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 0 },
+            ] },
+            Entry { name: "attention_decode_hd64_heads8", params: "DecodeAttentionParams", param_bytes: 120, param_align: 8, resources: &[
+                Resources { target: Target::Sm80, registers: 64, shared_bytes: 256, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 0 },
+                Resources { target: Target::Sm90a, registers: 64, shared_bytes: 256, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 0 },
+            ] },
+        ],
+    },
+    Module {
+        name: "attention_prefill",
+        source: "kernels/attention_prefill.cu",
+        source_hash: 0x95f71fec6e35d002,
+        images: &[
+            Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/attention_prefill.ptx")), cubin: include_bytes!("../out/sm_80/attention_prefill.cubin") },
+            Image { target: Target::Sm90a, ptx: Some(include_str!("../out/sm_90a/attention_prefill.ptx")), cubin: include_bytes!("../out/sm_90a/attention_prefill.cubin") },
+        ],
+        entries: &[
+            Entry { name: "attention_prefill_hd128", params: "PrefillAttentionParams", param_bytes: 88, param_align: 8, resources: &[
+                Resources { target: Target::Sm80, registers: 245, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 0 },
+                Resources { target: Target::Sm90a, registers: 250, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 0 },
+            ] },
+            Entry { name: "attention_prefill_hd64", params: "PrefillAttentionParams", param_bytes: 88, param_align: 8, resources: &[
+                Resources { target: Target::Sm80, registers: 228, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 0 },
+                Resources { target: Target::Sm90a, registers: 235, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 0 },
+            ] },
+        ],
+    },
+    Module {
+        name: "embed",
+        source: "kernels/embed.cu",
+        source_hash: 0xde2e42ddc41188ef,
+        images: &[
+            Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/embed.ptx")), cubin: include_bytes!("../out/sm_80/embed.cubin") },
+            Image { target: Target::Sm90a, ptx: Some(include_str!("../out/sm_90a/embed.ptx")), cubin: include_bytes!("../out/sm_90a/embed.cubin") },
+        ],
+        entries: &[
+            Entry { name: "embed", params: "EmbedParams", param_bytes: 72, param_align: 8, resources: &[
+                Resources { target: Target::Sm80, registers: 32, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 0 },
+                Resources { target: Target::Sm90a, registers: 32, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 0 },
+            ] },
+        ],
+    },
+    Module {
+        name: "kv_pieces",
+        source: "kernels/kv_pieces.cu",
+        source_hash: 0xd0578b7afb785106,
+        images: &[
+            Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/kv_pieces.ptx")), cubin: include_bytes!("../out/sm_80/kv_pieces.cubin") },
+            Image { target: Target::Sm90a, ptx: Some(include_str!("../out/sm_90a/kv_pieces.ptx")), cubin: include_bytes!("../out/sm_90a/kv_pieces.cubin") },
+        ],
+        entries: &[
+            Entry { name: "kv_gather", params: "KvPiecesParams", param_bytes: 32, param_align: 8, resources: &[
+                Resources { target: Target::Sm80, registers: 20, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 0 },
+                Resources { target: Target::Sm90a, registers: 20, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 0 },
+            ] },
+            Entry { name: "kv_scatter", params: "KvPiecesParams", param_bytes: 32, param_align: 8, resources: &[
+                Resources { target: Target::Sm80, registers: 20, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 0 },
+                Resources { target: Target::Sm90a, registers: 20, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 0 },
+            ] },
+        ],
+    },
+    Module {
+        name: "ladder/attention_rung1",
+        source: "kernels/ladder/attention_rung1.cu",
+        source_hash: 0x56b7a10ab3519b3a,
+        images: &[
+            Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/ladder/attention_rung1.ptx")), cubin: include_bytes!("../out/sm_80/ladder/attention_rung1.cubin") },
+            Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/ladder/attention_rung1.cubin") },
+        ],
+        entries: &[
+            Entry { name: "attention_rung1_hd128", params: "DecodeAttentionParams", param_bytes: 120, param_align: 8, resources: &[
+                Resources { target: Target::Sm80, registers: 37, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 0 },
+                Resources { target: Target::Sm90a, registers: 39, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 0 },
+            ] },
+            Entry { name: "attention_rung1_hd64", params: "DecodeAttentionParams", param_bytes: 120, param_align: 8, resources: &[
+                Resources { target: Target::Sm80, registers: 39, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 0 },
+                Resources { target: Target::Sm90a, registers: 39, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 0 },
+            ] },
+        ],
+    },
+    Module {
+        name: "ladder/attention_rung2",
+        source: "kernels/ladder/attention_rung2.cu",
+        source_hash: 0x33078556f185af58,
+        images: &[
+            Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/ladder/attention_rung2.ptx")), cubin: include_bytes!("../out/sm_80/ladder/attention_rung2.cubin") },
+            Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/ladder/attention_rung2.cubin") },
+        ],
+        entries: &[
+            Entry { name: "attention_rung2_hd128", params: "DecodeAttentionParams", param_bytes: 120, param_align: 8, resources: &[
+                Resources { target: Target::Sm80, registers: 32, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 0 },
+                Resources { target: Target::Sm90a, registers: 32, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 0 },
+            ] },
+            Entry { name: "attention_rung2_hd64", params: "DecodeAttentionParams", param_bytes: 120, param_align: 8, resources: &[
+                Resources { target: Target::Sm80, registers: 31, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 0 },
+                Resources { target: Target::Sm90a, registers: 32, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 0 },
+            ] },
+        ],
+    },
+    Module {
+        name: "marks",
+        source: "kernels/marks.cu",
+        source_hash: 0xc00bdede16e5a9e9,
+        images: &[
+            Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/marks.ptx")), cubin: include_bytes!("../out/sm_80/marks.cubin") },
+            Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/marks.cubin") },
+        ],
+        entries: &[
+            Entry { name: "marks", params: "MarksParams", param_bytes: 32, param_align: 8, resources: &[
+                Resources { target: Target::Sm80, registers: 14, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 0 },
+                Resources { target: Target::Sm90a, registers: 18, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 0 },
+            ] },
+        ],
+    },
+    Module {
+        name: "probe",
+        source: "kernels/probe.cu",
+        source_hash: 0x144cb84923420ae0,
+        images: &[
+            Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/probe.ptx")), cubin: include_bytes!("../out/sm_80/probe.cubin") },
+            Image { target: Target::Sm90a, ptx: Some(include_str!("../out/sm_90a/probe.ptx")), cubin: include_bytes!("../out/sm_90a/probe.cubin") },
+        ],
+        entries: &[
+            Entry { name: "probe_bins", params: "ProbeParams", param_bytes: 72, param_align: 8, resources: &[
+                Resources { target: Target::Sm80, registers: 31, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 0 },
+                Resources { target: Target::Sm90a, registers: 31, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 0 },
+            ] },
+            Entry { name: "probe_hidden", params: "ProbeParams", param_bytes: 72, param_align: 8, resources: &[
+                Resources { target: Target::Sm80, registers: 64, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 0 },
+                Resources { target: Target::Sm90a, registers: 56, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 0 },
+            ] },
+        ],
+    },
+    Module {
+        name: "sample_choose",
+        source: "kernels/sample_choose.cu",
+        source_hash: 0x6aab8b2d6372e969,
+        images: &[
+            Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/sample_choose.ptx")), cubin: include_bytes!("../out/sm_80/sample_choose.cubin") },
+            Image { target: Target::Sm90a, ptx: Some(include_str!("../out/sm_90a/sample_choose.ptx")), cubin: include_bytes!("../out/sm_90a/sample_choose.cubin") },
+        ],
+        entries: &[
+            Entry { name: "sample_choose", params: "SampleParams", param_bytes: 104, param_align: 8, resources: &[
+                Resources { target: Target::Sm80, registers: 64, shared_bytes: 17808, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 0 },
+                Resources { target: Target::Sm90a, registers: 64, shared_bytes: 17808, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 0 },
+            ] },
+        ],
+    },
+    Module {
+        name: "sample_weigh",
+        source: "kernels/sample_weigh.cu",
+        source_hash: 0x7a85835b93f3a878,
+        images: &[
+            Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/sample_weigh.ptx")), cubin: include_bytes!("../out/sm_80/sample_weigh.cubin") },
+            Image { target: Target::Sm90a, ptx: Some(include_str!("../out/sm_90a/sample_weigh.ptx")), cubin: include_bytes!("../out/sm_90a/sample_weigh.cubin") },
+        ],
+        entries: &[
+            Entry { name: "sample_scan", params: "SampleParams", param_bytes: 104, param_align: 8, resources: &[
+                Resources { target: Target::Sm80, registers: 28, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 0 },
+                Resources { target: Target::Sm90a, registers: 30, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 0 },
+            ] },
+            Entry { name: "sample_weigh", params: "SampleParams", param_bytes: 104, param_align: 8, resources: &[
+                Resources { target: Target::Sm80, registers: 29, shared_bytes: 64, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 0 },
+                Resources { target: Target::Sm90a, registers: 34, shared_bytes: 64, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 0 },
+            ] },
+        ],
+    },
+    Module {
         name: "shuffle",
         source: "kernels/shuffle.cu",
-        source_hash: 0x6d35d05c31ba6e9a,
+        source_hash: 0xe131b832a53727a2,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/shuffle.ptx")), cubin: include_bytes!("../out/sm_80/shuffle.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/shuffle.cubin") },
@@ -32,6 +218,21 @@ pub static MODULES: &[Module] = &[
             ] },
             Entry { name: "shuffle_f32", params: "ShuffleParams", param_bytes: 64, param_align: 8, resources: &[
                 Resources { target: Target::Sm80, registers: 30, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 0 },
+                Resources { target: Target::Sm90a, registers: 32, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 0 },
+            ] },
+        ],
+    },
+    Module {
+        name: "tap_mean",
+        source: "kernels/tap_mean.cu",
+        source_hash: 0x2849bd15b55d5bc3,
+        images: &[
+            Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/tap_mean.ptx")), cubin: include_bytes!("../out/sm_80/tap_mean.cubin") },
+            Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/tap_mean.cubin") },
+        ],
+        entries: &[
+            Entry { name: "tap_mean", params: "TapMeanParams", param_bytes: 40, param_align: 8, resources: &[
+                Resources { target: Target::Sm80, registers: 32, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 0 },
                 Resources { target: Target::Sm90a, registers: 32, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 0 },
             ] },
         ],
