@@ -26,7 +26,7 @@ typedef struct {
     int n;
     /// Width of `x`, a multiple of 8.
     int k;
-    /// Width of `w`: `k` rounded up to a multiple of 128.
+    /// Width of `w`: `k` rounded up to a multiple of 256.
     int k_padded;
     /// Token tiles that are walked together before the next feature tile; at least 1.
     int raster;

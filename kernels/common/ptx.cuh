@@ -18,6 +18,19 @@ __device__ __forceinline__ u32 shared_address(const void *pointer) {
     return static_cast<u32>(__cvta_generic_to_shared(pointer));
 }
 
+/// This thread's number in its block, read anew: what is computed from it is not kept in registers since the kernel's beginning.
+__device__ __forceinline__ int thread_now() {
+    int thread;
+    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
+    return thread;
+}
+
+/// The same value, but the compiler no longer knows: what follows from it is computed here and not kept in registers from before.
+__device__ __forceinline__ int opaque(int value) {
+    asm volatile("" : "+r"(value));
+    return value;
+}
+
 // ---- bfloat16
 
 /// Two floats rounded to nearest even; `low` in bits 0..15.

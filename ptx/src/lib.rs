@@ -59,7 +59,7 @@ pub struct Module {
 pub struct Image {
     /// What it was compiled for.
     pub target: Target,
-    /// PTX text of this target; `None` where the cubin came from the sm_80 text.
+    /// PTX text, for chips that have no cubin here; `None` for sm_90a, whose text nothing but Hopper could compile.
     pub ptx: Option<&'static str>,
     /// Machine code.
     pub cubin: &'static [u8],

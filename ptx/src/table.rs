@@ -5,7 +5,6 @@ use crate::{Entry, Image, Module, Resources, Target};
 /// Flags the kernels were compiled with: tool, flag.
 pub const FLAGS: &[(&str, &str)] = &[
     ("nvrtc", "--std=c++17"),
-    ("nvrtc", "--device-as-default-execution-space"),
     ("ptxas", "-v"),
     ("ptxas", "-O3"),
 ];
@@ -16,56 +15,37 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "attention_decode",
         source: "kernels/attention_decode.cu",
-        source_hash: 0x523e4fff9c5be1f1,
+        source_hash: 0x09651810d8df2c8e,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/attention_decode.ptx")), cubin: include_bytes!("../out/sm_80/attention_decode.cubin") },
-            Image { target: Target::Sm90a, ptx: Some(include_str!("../out/sm_90a/attention_decode.ptx")), cubin: include_bytes!("../out/sm_90a/attention_decode.cubin") },
+            Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/attention_decode.cubin") },
         ],
         entries: &[
             Entry { name: "attention_decode_hd128_heads16", params: "DecodeAttentionParams", param_bytes: 120, param_align: 8, resources: &[
-                Resources { target: Target::Sm80, registers: 160, shared_bytes: 256, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 0 },
-                Resources { target: Target::Sm90a, registers: 162, shared_bytes: 256, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 0 },
+                Resources { target: Target::Sm80, registers: 160, shared_bytes: 256, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm90a, registers: 162, shared_bytes: 256, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
             ] },
             Entry { name: "attention_decode_hd128_heads8", params: "DecodeAttentionParams", param_bytes: 120, param_align: 8, resources: &[
-                Resources { target: Target::Sm80, registers: 96, shared_bytes: 256, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 0 },
-                Resources { target: Target::Sm90a, registers: 94, shared_bytes: 256, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 0 },
+                Resources { target: Target::Sm80, registers: 96, shared_bytes: 256, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm90a, registers: 94, shared_bytes: 256, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
             ] },
             Entry { name: "attention_decode_hd64_heads16", params: "DecodeAttentionParams", param_bytes: 120, param_align: 8, resources: &[
-                Resources { target: Target::Sm80, registers: 96, shared_bytes: 256, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 0 },
-                Resources { target: Target::Sm90a, registers: 96, shared_bytes: 256, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 0 },
+                Resources { target: Target::Sm80, registers: 96, shared_bytes: 256, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm90a, registers: 96, shared_bytes: 256, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
             ] },
             Entry { name: "attention_decode_hd64_heads8", params: "DecodeAttentionParams", param_bytes: 120, param_align: 8, resources: &[
-                Resources { target: Target::Sm80, registers: 64, shared_bytes: 256, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 0 },
-                Resources { target: Target::Sm90a, registers: 64, shared_bytes: 256, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 0 },
-            ] },
-        ],
-    },
-    Module {
-        name: "attention_prefill",
-        source: "kernels/attention_prefill.cu",
-        source_hash: 0x95f71fec6e35d002,
-        images: &[
-            Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/attention_prefill.ptx")), cubin: include_bytes!("../out/sm_80/attention_prefill.cubin") },
-            Image { target: Target::Sm90a, ptx: Some(include_str!("../out/sm_90a/attention_prefill.ptx")), cubin: include_bytes!("../out/sm_90a/attention_prefill.cubin") },
-        ],
-        entries: &[
-            Entry { name: "attention_prefill_hd128", params: "PrefillAttentionParams", param_bytes: 88, param_align: 8, resources: &[
-                Resources { target: Target::Sm80, registers: 245, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 0 },
-                Resources { target: Target::Sm90a, registers: 250, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 0 },
-            ] },
-            Entry { name: "attention_prefill_hd64", params: "PrefillAttentionParams", param_bytes: 88, param_align: 8, resources: &[
-                Resources { target: Target::Sm80, registers: 228, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 0 },
-                Resources { target: Target::Sm90a, registers: 235, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 0 },
+                Resources { target: Target::Sm80, registers: 64, shared_bytes: 256, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm90a, registers: 64, shared_bytes: 256, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
             ] },
         ],
     },
     Module {
         name: "embed",
         source: "kernels/embed.cu",
-        source_hash: 0xde2e42ddc41188ef,
+        source_hash: 0x566b4ad9f15d4478,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/embed.ptx")), cubin: include_bytes!("../out/sm_80/embed.cubin") },
-            Image { target: Target::Sm90a, ptx: Some(include_str!("../out/sm_90a/embed.ptx")), cubin: include_bytes!("../out/sm_90a/embed.cubin") },
+            Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/embed.cubin") },
         ],
         entries: &[
             Entry { name: "embed", params: "EmbedParams", param_bytes: 72, param_align: 8, resources: &[
@@ -77,10 +57,10 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "kv_pieces",
         source: "kernels/kv_pieces.cu",
-        source_hash: 0xd0578b7afb785106,
+        source_hash: 0x50122aa112741c5d,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/kv_pieces.ptx")), cubin: include_bytes!("../out/sm_80/kv_pieces.cubin") },
-            Image { target: Target::Sm90a, ptx: Some(include_str!("../out/sm_90a/kv_pieces.ptx")), cubin: include_bytes!("../out/sm_90a/kv_pieces.cubin") },
+            Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/kv_pieces.cubin") },
         ],
         entries: &[
             Entry { name: "kv_gather", params: "KvPiecesParams", param_bytes: 32, param_align: 8, resources: &[
@@ -96,7 +76,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "ladder/attention_rung1",
         source: "kernels/ladder/attention_rung1.cu",
-        source_hash: 0x56b7a10ab3519b3a,
+        source_hash: 0x3f6c7984d62731b1,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/ladder/attention_rung1.ptx")), cubin: include_bytes!("../out/sm_80/ladder/attention_rung1.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/ladder/attention_rung1.cubin") },
@@ -115,44 +95,44 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "ladder/attention_rung2",
         source: "kernels/ladder/attention_rung2.cu",
-        source_hash: 0x33078556f185af58,
+        source_hash: 0xd6c9f38d7337b643,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/ladder/attention_rung2.ptx")), cubin: include_bytes!("../out/sm_80/ladder/attention_rung2.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/ladder/attention_rung2.cubin") },
         ],
         entries: &[
             Entry { name: "attention_rung2_hd128", params: "DecodeAttentionParams", param_bytes: 120, param_align: 8, resources: &[
-                Resources { target: Target::Sm80, registers: 32, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 0 },
-                Resources { target: Target::Sm90a, registers: 32, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 0 },
+                Resources { target: Target::Sm80, registers: 32, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm90a, registers: 32, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
             ] },
             Entry { name: "attention_rung2_hd64", params: "DecodeAttentionParams", param_bytes: 120, param_align: 8, resources: &[
-                Resources { target: Target::Sm80, registers: 31, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 0 },
-                Resources { target: Target::Sm90a, registers: 32, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 0 },
+                Resources { target: Target::Sm80, registers: 31, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm90a, registers: 32, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
             ] },
         ],
     },
     Module {
         name: "marks",
         source: "kernels/marks.cu",
-        source_hash: 0xc00bdede16e5a9e9,
+        source_hash: 0x3035253d6f764f16,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/marks.ptx")), cubin: include_bytes!("../out/sm_80/marks.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/marks.cubin") },
         ],
         entries: &[
             Entry { name: "marks", params: "MarksParams", param_bytes: 32, param_align: 8, resources: &[
-                Resources { target: Target::Sm80, registers: 14, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 0 },
-                Resources { target: Target::Sm90a, registers: 18, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 0 },
+                Resources { target: Target::Sm80, registers: 14, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm90a, registers: 18, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
             ] },
         ],
     },
     Module {
         name: "probe",
         source: "kernels/probe.cu",
-        source_hash: 0x144cb84923420ae0,
+        source_hash: 0xb69f4e686df6235b,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/probe.ptx")), cubin: include_bytes!("../out/sm_80/probe.cubin") },
-            Image { target: Target::Sm90a, ptx: Some(include_str!("../out/sm_90a/probe.ptx")), cubin: include_bytes!("../out/sm_90a/probe.cubin") },
+            Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/probe.cubin") },
         ],
         entries: &[
             Entry { name: "probe_bins", params: "ProbeParams", param_bytes: 72, param_align: 8, resources: &[
@@ -160,33 +140,18 @@ pub static MODULES: &[Module] = &[
                 Resources { target: Target::Sm90a, registers: 31, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 0 },
             ] },
             Entry { name: "probe_hidden", params: "ProbeParams", param_bytes: 72, param_align: 8, resources: &[
-                Resources { target: Target::Sm80, registers: 64, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 0 },
-                Resources { target: Target::Sm90a, registers: 56, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 0 },
-            ] },
-        ],
-    },
-    Module {
-        name: "sample_choose",
-        source: "kernels/sample_choose.cu",
-        source_hash: 0x6aab8b2d6372e969,
-        images: &[
-            Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/sample_choose.ptx")), cubin: include_bytes!("../out/sm_80/sample_choose.cubin") },
-            Image { target: Target::Sm90a, ptx: Some(include_str!("../out/sm_90a/sample_choose.ptx")), cubin: include_bytes!("../out/sm_90a/sample_choose.cubin") },
-        ],
-        entries: &[
-            Entry { name: "sample_choose", params: "SampleParams", param_bytes: 104, param_align: 8, resources: &[
-                Resources { target: Target::Sm80, registers: 64, shared_bytes: 17808, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 0 },
-                Resources { target: Target::Sm90a, registers: 64, shared_bytes: 17808, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 0 },
+                Resources { target: Target::Sm80, registers: 64, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm90a, registers: 56, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
             ] },
         ],
     },
     Module {
         name: "sample_weigh",
         source: "kernels/sample_weigh.cu",
-        source_hash: 0x7a85835b93f3a878,
+        source_hash: 0x34cb8d47db50ca11,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/sample_weigh.ptx")), cubin: include_bytes!("../out/sm_80/sample_weigh.cubin") },
-            Image { target: Target::Sm90a, ptx: Some(include_str!("../out/sm_90a/sample_weigh.ptx")), cubin: include_bytes!("../out/sm_90a/sample_weigh.cubin") },
+            Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/sample_weigh.cubin") },
         ],
         entries: &[
             Entry { name: "sample_scan", params: "SampleParams", param_bytes: 104, param_align: 8, resources: &[
@@ -194,15 +159,15 @@ pub static MODULES: &[Module] = &[
                 Resources { target: Target::Sm90a, registers: 30, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 0 },
             ] },
             Entry { name: "sample_weigh", params: "SampleParams", param_bytes: 104, param_align: 8, resources: &[
-                Resources { target: Target::Sm80, registers: 29, shared_bytes: 64, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 0 },
-                Resources { target: Target::Sm90a, registers: 34, shared_bytes: 64, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 0 },
+                Resources { target: Target::Sm80, registers: 29, shared_bytes: 64, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm90a, registers: 34, shared_bytes: 64, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
             ] },
         ],
     },
     Module {
         name: "shuffle",
         source: "kernels/shuffle.cu",
-        source_hash: 0xe131b832a53727a2,
+        source_hash: 0x5c650bb7692f4be9,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/shuffle.ptx")), cubin: include_bytes!("../out/sm_80/shuffle.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/shuffle.cubin") },
@@ -223,9 +188,117 @@ pub static MODULES: &[Module] = &[
         ],
     },
     Module {
+        name: "skinny_logits",
+        source: "kernels/skinny_logits.cu",
+        source_hash: 0x345adaedca736ee4,
+        images: &[
+            Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/skinny_logits.ptx")), cubin: include_bytes!("../out/sm_80/skinny_logits.cubin") },
+            Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/skinny_logits.cubin") },
+        ],
+        entries: &[
+            Entry { name: "skinny_logits_16", params: "LogitsParams", param_bytes: 96, param_align: 8, resources: &[
+                Resources { target: Target::Sm80, registers: 104, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm90a, registers: 106, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+            ] },
+            Entry { name: "skinny_logits_32", params: "LogitsParams", param_bytes: 96, param_align: 8, resources: &[
+                Resources { target: Target::Sm80, registers: 125, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm90a, registers: 128, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+            ] },
+            Entry { name: "skinny_logits_64", params: "LogitsParams", param_bytes: 96, param_align: 8, resources: &[
+                Resources { target: Target::Sm80, registers: 209, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm90a, registers: 203, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+            ] },
+            Entry { name: "skinny_logits_8", params: "LogitsParams", param_bytes: 96, param_align: 8, resources: &[
+                Resources { target: Target::Sm80, registers: 104, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm90a, registers: 106, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+            ] },
+        ],
+    },
+    Module {
+        name: "skinny_qkv",
+        source: "kernels/skinny_qkv.cu",
+        source_hash: 0x71016c24aca180a0,
+        images: &[
+            Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/skinny_qkv.ptx")), cubin: include_bytes!("../out/sm_80/skinny_qkv.cubin") },
+            Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/skinny_qkv.cubin") },
+        ],
+        entries: &[
+            Entry { name: "skinny_qkv_16", params: "QkvParams", param_bytes: 168, param_align: 8, resources: &[
+                Resources { target: Target::Sm80, registers: 127, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm90a, registers: 123, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+            ] },
+            Entry { name: "skinny_qkv_32", params: "QkvParams", param_bytes: 168, param_align: 8, resources: &[
+                Resources { target: Target::Sm80, registers: 128, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm90a, registers: 125, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+            ] },
+            Entry { name: "skinny_qkv_64", params: "QkvParams", param_bytes: 168, param_align: 8, resources: &[
+                Resources { target: Target::Sm80, registers: 217, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm90a, registers: 217, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+            ] },
+            Entry { name: "skinny_qkv_8", params: "QkvParams", param_bytes: 168, param_align: 8, resources: &[
+                Resources { target: Target::Sm80, registers: 106, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm90a, registers: 108, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+            ] },
+        ],
+    },
+    Module {
+        name: "skinny_residual",
+        source: "kernels/skinny_residual.cu",
+        source_hash: 0xb2286d7f0d9d69ec,
+        images: &[
+            Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/skinny_residual.ptx")), cubin: include_bytes!("../out/sm_80/skinny_residual.cubin") },
+            Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/skinny_residual.cubin") },
+        ],
+        entries: &[
+            Entry { name: "skinny_residual_16", params: "ResidualParams", param_bytes: 120, param_align: 8, resources: &[
+                Resources { target: Target::Sm80, registers: 128, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm90a, registers: 128, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+            ] },
+            Entry { name: "skinny_residual_32", params: "ResidualParams", param_bytes: 120, param_align: 8, resources: &[
+                Resources { target: Target::Sm80, registers: 123, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm90a, registers: 126, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+            ] },
+            Entry { name: "skinny_residual_64", params: "ResidualParams", param_bytes: 120, param_align: 8, resources: &[
+                Resources { target: Target::Sm80, registers: 210, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm90a, registers: 212, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+            ] },
+            Entry { name: "skinny_residual_8", params: "ResidualParams", param_bytes: 120, param_align: 8, resources: &[
+                Resources { target: Target::Sm80, registers: 100, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm90a, registers: 102, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+            ] },
+        ],
+    },
+    Module {
+        name: "skinny_swiglu",
+        source: "kernels/skinny_swiglu.cu",
+        source_hash: 0x6d3ba2e7c1815d83,
+        images: &[
+            Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/skinny_swiglu.ptx")), cubin: include_bytes!("../out/sm_80/skinny_swiglu.cubin") },
+            Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/skinny_swiglu.cubin") },
+        ],
+        entries: &[
+            Entry { name: "skinny_swiglu_16", params: "SwigluParams", param_bytes: 104, param_align: 8, resources: &[
+                Resources { target: Target::Sm80, registers: 104, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm90a, registers: 106, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+            ] },
+            Entry { name: "skinny_swiglu_32", params: "SwigluParams", param_bytes: 104, param_align: 8, resources: &[
+                Resources { target: Target::Sm80, registers: 126, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm90a, registers: 126, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+            ] },
+            Entry { name: "skinny_swiglu_64", params: "SwigluParams", param_bytes: 104, param_align: 8, resources: &[
+                Resources { target: Target::Sm80, registers: 209, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm90a, registers: 203, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+            ] },
+            Entry { name: "skinny_swiglu_8", params: "SwigluParams", param_bytes: 104, param_align: 8, resources: &[
+                Resources { target: Target::Sm80, registers: 104, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm90a, registers: 106, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+            ] },
+        ],
+    },
+    Module {
         name: "tap_mean",
         source: "kernels/tap_mean.cu",
-        source_hash: 0x2849bd15b55d5bc3,
+        source_hash: 0x4241ddcf3435e59c,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/tap_mean.ptx")), cubin: include_bytes!("../out/sm_80/tap_mean.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/tap_mean.cubin") },
@@ -234,6 +307,82 @@ pub static MODULES: &[Module] = &[
             Entry { name: "tap_mean", params: "TapMeanParams", param_bytes: 40, param_align: 8, resources: &[
                 Resources { target: Target::Sm80, registers: 32, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 0 },
                 Resources { target: Target::Sm90a, registers: 32, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 0 },
+            ] },
+        ],
+    },
+    Module {
+        name: "tiled_logits",
+        source: "kernels/tiled_logits.cu",
+        source_hash: 0xb87bc6b4af6c7711,
+        images: &[
+            Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/tiled_logits.ptx")), cubin: include_bytes!("../out/sm_80/tiled_logits.cubin") },
+            Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/tiled_logits.cubin") },
+        ],
+        entries: &[
+            Entry { name: "tiled_logits_128", params: "LogitsParams", param_bytes: 96, param_align: 8, resources: &[
+                Resources { target: Target::Sm80, registers: 238, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm90a, registers: 236, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+            ] },
+            Entry { name: "tiled_logits_256", params: "LogitsParams", param_bytes: 96, param_align: 8, resources: &[
+                Resources { target: Target::Sm80, registers: 236, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm90a, registers: 235, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+            ] },
+        ],
+    },
+    Module {
+        name: "tiled_qkv",
+        source: "kernels/tiled_qkv.cu",
+        source_hash: 0xd659a818be843c0d,
+        images: &[
+            Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/tiled_qkv.ptx")), cubin: include_bytes!("../out/sm_80/tiled_qkv.cubin") },
+            Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/tiled_qkv.cubin") },
+        ],
+        entries: &[
+            Entry { name: "tiled_qkv_128", params: "QkvParams", param_bytes: 168, param_align: 8, resources: &[
+                Resources { target: Target::Sm80, registers: 246, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm90a, registers: 245, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+            ] },
+            Entry { name: "tiled_qkv_256", params: "QkvParams", param_bytes: 168, param_align: 8, resources: &[
+                Resources { target: Target::Sm80, registers: 242, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm90a, registers: 243, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+            ] },
+        ],
+    },
+    Module {
+        name: "tiled_residual",
+        source: "kernels/tiled_residual.cu",
+        source_hash: 0x6c883da55d640b16,
+        images: &[
+            Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/tiled_residual.ptx")), cubin: include_bytes!("../out/sm_80/tiled_residual.cubin") },
+            Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/tiled_residual.cubin") },
+        ],
+        entries: &[
+            Entry { name: "tiled_residual_128", params: "ResidualParams", param_bytes: 120, param_align: 8, resources: &[
+                Resources { target: Target::Sm80, registers: 249, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm90a, registers: 246, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+            ] },
+            Entry { name: "tiled_residual_256", params: "ResidualParams", param_bytes: 120, param_align: 8, resources: &[
+                Resources { target: Target::Sm80, registers: 243, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm90a, registers: 243, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+            ] },
+        ],
+    },
+    Module {
+        name: "tiled_swiglu",
+        source: "kernels/tiled_swiglu.cu",
+        source_hash: 0xa244af747a89276a,
+        images: &[
+            Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/tiled_swiglu.ptx")), cubin: include_bytes!("../out/sm_80/tiled_swiglu.cubin") },
+            Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/tiled_swiglu.cubin") },
+        ],
+        entries: &[
+            Entry { name: "tiled_swiglu_128", params: "SwigluParams", param_bytes: 104, param_align: 8, resources: &[
+                Resources { target: Target::Sm80, registers: 238, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm90a, registers: 236, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+            ] },
+            Entry { name: "tiled_swiglu_256", params: "SwigluParams", param_bytes: 104, param_align: 8, resources: &[
+                Resources { target: Target::Sm80, registers: 236, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm90a, registers: 235, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
             ] },
         ],
     },

@@ -95,7 +95,7 @@ impl Device {
         plan: &LaunchPlan,
         params: &P,
     ) -> Result<(), CudaError> {
-        let failed = |cause| CudaError::from(LaunchError { plan: plan.clone(), cause });
+        let failed = |cause| CudaError::from(LaunchError { plan: *plan, cause });
         let function = self.function(plan)?;
         if function.entry.params != P::NAME || function.entry.param_bytes as usize != size_of::<P>()
         {
@@ -149,8 +149,7 @@ impl Device {
             // A driver that has no use for the machine code compiles the text.
             Some(Err(code)) if !is_wrong_image(&code) => return Err(fail(code)),
             _ => {
-                let own_text = image.and_then(|image| image.ptx);
-                let text = module.portable_ptx().or(own_text);
+                let text = module.portable_ptx();
                 let text = text.ok_or(CudaError::NoCode { module: module.name })?;
                 let mut bytes = text.as_bytes().to_vec();
                 bytes.push(0);

@@ -40,6 +40,7 @@ pub(crate) fn build(
     let kernels = root.join("kernels");
     let old = read_manifest(&destination.join("manifest.json"));
     let mut manifest = Manifest { modules: BTreeMap::new(), ..described(tools) };
+    let mut failures = Vec::new();
     let same_tools = old.tools == manifest.tools && old.flags == manifest.flags;
     for source in sources(&kernels)? {
         let name = source.trim_end_matches(".cu").to_owned();
@@ -54,8 +55,13 @@ pub(crate) fn build(
             (_, None) if !wanted => continue,
             _ => {
                 println!("{source}");
-                compile(root, destination, tools, &source, hash)
-                    .map_err(|error| format!("kernels/{source}: {error}"))?
+                match compile(root, destination, tools, &source, hash) {
+                    Ok(module) => module,
+                    Err(error) => {
+                        failures.push(format!("kernels/{source}: {error}"));
+                        continue;
+                    }
+                }
             }
         };
         manifest.modules.insert(name, module);
@@ -64,7 +70,8 @@ pub(crate) fn build(
     unique_entries(&manifest)?;
     let text = serde_json::to_string_pretty(&manifest).map_err(|error| error.to_string())?;
     write(&destination.join("manifest.json"), (text + "\n").as_bytes())?;
-    write(&destination.join("src/table.rs"), table::render(&manifest).as_bytes())
+    write(&destination.join("src/table.rs"), table::render(&manifest).as_bytes())?;
+    if failures.is_empty() { Ok(()) } else { Err(failures.join("\n")) }
 }
 
 /// A manifest without modules: how this build is made.

@@ -4,6 +4,7 @@
 //! fails unless the result is byte for byte what is checked in.
 
 mod build;
+mod elf;
 mod manifest;
 mod nvrtc;
 mod ptxas;
@@ -14,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// Flags of every NVRTC compilation, besides the architecture.
-const NVRTC_FLAGS: [&str; 2] = ["--std=c++17", "--device-as-default-execution-space"];
+const NVRTC_FLAGS: [&str; 1] = ["--std=c++17"];
 /// Flags of every ptxas run, besides the architecture.
 const PTXAS_FLAGS: [&str; 2] = ["-v", "-O3"];
 

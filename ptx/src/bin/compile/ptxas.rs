@@ -1,5 +1,6 @@
 //! ptxas: PTX in, a cubin out, and what each kernel takes.
 
+use crate::elf;
 use crate::manifest::Resources;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -26,8 +27,11 @@ pub(crate) fn assemble(
     if !output.status.success() || log.to_lowercase().contains("warning") {
         return Err(format!("ptxas for {target}:\n{log}"));
     }
-    let resources = parse(&log)?;
-    for (entry, found) in &resources {
+    let mut resources = parse(&log)?;
+    let code = std::fs::read(cubin).map_err(|error| format!("{}: {error}", cubin.display()))?;
+    for (entry, found) in &mut resources {
+        found.barriers = elf::barriers(&code, entry)
+            .ok_or_else(|| format!("{entry}: not in the cubin for {target}"))?;
         if found.spill_store_bytes + found.spill_load_bytes > 0 {
             return Err(format!("{entry} spills registers on {target}: {found:?}"));
         }
@@ -62,7 +66,6 @@ fn parse(log: &str) -> Result<BTreeMap<String, Resources>, String> {
             store("bytes spill stores", |found| &mut found.spill_store_bytes);
             store("bytes spill loads", |found| &mut found.spill_load_bytes);
             store("registers", |found| &mut found.registers);
-            store("barriers", |found| &mut found.barriers);
             store("bytes smem", |found| &mut found.shared_bytes);
         }
     }

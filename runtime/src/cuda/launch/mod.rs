@@ -1,5 +1,7 @@
-//! One typed function per kernel: checks extents against the plan, fills the parameter struct, launches.
+//! One typed function per kernel: fills the parameter struct as the plan says, and launches.
 
+mod gemm;
 mod shuffle;
 
+pub use gemm::{Norm, Operands, QkvOutput, ResidualOutput, logits, qkv, residual, swiglu, turns};
 pub use shuffle::{RowOrder, Sources, shuffle};

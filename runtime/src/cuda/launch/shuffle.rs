@@ -25,7 +25,7 @@ pub enum RowOrder {
 pub type Sources = [(CUdeviceptr, usize); 3];
 
 /// Brings weights `width` wide from `sources` into fragment order at `destination`, bf16
-/// `[rows padded to 128, width padded to 128]`.
+/// `[rows padded to 128, width padded to 256]`.
 ///
 /// # Safety
 /// As for [`Device::launch`]: sources and destination are device memory of these extents, until the launch completes.

@@ -2,6 +2,7 @@
 //!
 //! Pure functions; no geometry is decided anywhere else. A plan prints as one line.
 
+pub mod gemm;
 pub mod shuffle;
 
 use std::fmt;

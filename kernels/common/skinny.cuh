@@ -1,0 +1,242 @@
+// The matrix product of few rows: weights go from global memory straight into the A registers of mma, once, as fast as memory gives them.
+//
+// Eight warps a block on a tile of 128 features: four pairs, each with 32 features; of a pair, one warp takes the first half of a unit's
+// depth and one the second. So each warp streams two tiles of 16 features with AHEAD units of loads under way, all in registers, and reads each
+// fragment of activations for two tiles. Activations come through a ring of cp.async stages, one barrier a unit.
+#pragma once
+#include "common/epilogue.cuh"
+#include "common/ptx.cuh"
+#include "common/stream.cuh"
+
+namespace skinny {
+
+constexpr int THREADS = 256;
+/// Depth of a unit, elements of k; of a warp's half, in steps of 16.
+constexpr int DEPTH = 128, STEPS = DEPTH / 2 / 16;
+/// Activation stages of the ring.
+constexpr int STAGES = 4;
+/// Feature tiles of 16 that a warp streams.
+constexpr int STRIPES = 2;
+
+/// Byte of 16-byte chunk `chunk` of row `row` in a stage [TOKENS][DEPTH]: neighbouring rows of one chunk fall on different banks.
+__device__ __forceinline__ u32 swizzled(int row, int chunk) { return row * (DEPTH * 2) + ((chunk ^ (row & 7)) * 16); }
+
+/// A place in the block's piece of the line, moved along unit by unit.
+struct Cursor {
+    int tile, unit, left;
+    __device__ Cursor(const stream::Line &line, int first, int last)
+        : tile(first / line.depth), unit(first % line.depth), left(last - first) {}
+    /// To the next unit; true at the beginning of a tile.
+    __device__ bool advance(const stream::Line &line) {
+        left--;
+        if (++unit < line.depth) return false;
+        unit = 0;
+        tile++;
+        return true;
+    }
+};
+
+template <class End, int TOKENS, int AHEAD>
+struct Kernel {
+    using Params = typename End::Params;
+    static constexpr int COLUMNS = TOKENS / 8;
+    static constexpr int STAGE_BYTES = TOKENS * DEPTH * 2;
+    static constexpr int TILE_FLOATS = TOKENS * stream::FEATURES;
+
+    const Params &p;
+    const GemmOperands &g;
+    const stream::Line line;
+    float *const sums;
+    float *const scales;
+    const u32 ring;
+    const u64 policy;
+    const int lane, pair, half;
+    /// Bytes from one feature tile of 16 to the next.
+    const int stripe;
+
+    /// Weights under way, by unit, step, feature tile.
+    uint4 weights[AHEAD][STEPS][STRIPES];
+    float sum[STRIPES][COLUMNS][4];
+
+    __device__ Kernel(const Params &params, unsigned char *shared)
+        : p(params),
+          g(params.gemm),
+          line(stream::line_of<TOKENS, DEPTH>(params.gemm)),
+          sums(reinterpret_cast<float *>(shared + STAGES * STAGE_BYTES)),
+          scales(sums + TOKENS * stream::ROW),
+          ring(ptx::shared_address(shared)),
+          policy(ptx::evict_first_policy()),
+          lane(threadIdx.x % 32),
+          pair(threadIdx.x / 32 % 4),
+          half(threadIdx.x / 128),
+          stripe(params.gemm.k_padded * 32) {}
+
+    __device__ int token_of(int tile) const { return stream::place_of<TOKENS>(g, tile).token; }
+
+    /// This warp's first weights of a tile, for this lane.
+    __device__ const char *tile_weights(int tile) const {
+        const int feature = stream::place_of<TOKENS>(g, tile).feature;
+        return reinterpret_cast<const char *>(g.w) + static_cast<i64>(feature / 16 + pair * STRIPES) * stripe + half * (STEPS * 512) + lane * 16;
+    }
+
+    __device__ __forceinline__ void load_weights(uint4 (&to)[STRIPES], const char *from, int step) {
+#pragma unroll
+        for (int s = 0; s < STRIPES; s++) to[s] = ptx::load_stream(from + s * stripe + step * 512, policy);
+    }
+
+    /// Starts the copy of a unit's activations into a stage; rows and columns beyond the matrix become zeros.
+    __device__ __forceinline__ void copy_rows(const Cursor &at, int token, int stage) {
+        constexpr int CHUNKS = DEPTH / 8;
+        const int chunk = threadIdx.x % CHUNKS, column = at.unit * DEPTH + chunk * 8;
+#pragma unroll
+        for (int first = 0; first < TOKENS; first += THREADS / CHUNKS) {
+            const int i = first + threadIdx.x / CHUNKS, row = token + i;
+            if (TOKENS < THREADS / CHUNKS && i >= TOKENS) break;
+            const bool inside = row < g.rows && column < g.k;
+            const i64 source = inside ? (g.row_list ? g.row_list[row] : row) : 0;
+            ptx::copy_async_or_zero(ring + stage * STAGE_BYTES + swizzled(i, chunk), g.x + source * g.k + (inside ? column : 0), inside ? 16 : 0);
+        }
+    }
+
+    /// One step of 16 along k: activations of all tokens from the stage, times two feature tiles.
+    __device__ __forceinline__ void multiply(const uint4 (&a)[STRIPES], u32 stage, int step) {
+        const int chunk = (half * STEPS + step) * 2;
+        u32 b[COLUMNS][2];
+        if constexpr (COLUMNS == 1) {
+            ptx::load_matrix_x2(b[0], stage + swizzled(lane % 8, chunk + lane / 8 % 2));
+        } else {
+#pragma unroll
+            for (int c = 0; c < COLUMNS; c += 2) {
+                u32 four[4];
+                ptx::load_matrix_x4(four, stage + swizzled(c * 8 + lane / 16 * 8 + lane % 8, chunk + lane / 8 % 2));
+                b[c][0] = four[0], b[c][1] = four[1], b[c + 1][0] = four[2], b[c + 1][1] = four[3];
+            }
+        }
+#pragma unroll
+        for (int s = 0; s < STRIPES; s++) {
+#pragma unroll
+            for (int c = 0; c < COLUMNS; c++) ptx::mma_bf16(sum[s][c], a[s].x, a[s].y, a[s].z, a[s].w, b[c][0], b[c][1]);
+        }
+    }
+
+    /// The two halves of the depth added in shared memory, `sums` [TOKENS, ROW], visible to all.
+    __device__ __forceinline__ void collect() {
+        float *corner = sums + lane % 4 * 2 * stream::ROW + pair * (STRIPES * 16) + lane / 4;
+#pragma unroll
+        for (int turn = 0; turn < 2; turn++) {
+            if (half == turn) {
+#pragma unroll
+                for (int s = 0; s < STRIPES; s++) {
+#pragma unroll
+                    for (int c = 0; c < COLUMNS; c++) {
+#pragma unroll
+                        for (int r = 0; r < 4; r++) {
+                            float *at = corner + (c * 8 + r % 2) * stream::ROW + s * 16 + r / 2 * 8;
+                            *at = turn == 0 ? sum[s][c][r] : *at + sum[s][c][r];
+                        }
+                    }
+                }
+            }
+            __syncthreads();
+        }
+    }
+
+    /// Ends this block's part of a tile; `whole`: it has all of it. `scaled` is the token tile whose scales are there.
+    __device__ __forceinline__ void end_tile(int tile, bool whole, int &scaled) {
+        const stream::Place place = stream::place_of<TOKENS>(g, ptx::opaque(tile));
+        const int rows = min(TOKENS, g.rows - place.token);
+        if (place.token != scaled) {
+            epilogue::scales_of<End, TOKENS, THREADS>(p, place.token, scales);
+            scaled = place.token;
+        }
+        collect();
+        if (!whole && !stream::add_up<THREADS>(g, line, tile, sums, rows, TILE_FLOATS)) return;
+        // The next tile's weights keep their registers meanwhile; these are what is left.
+        constexpr int BATCH = TOKENS == 8 ? 1 : TOKENS == 64 ? 4 : 2;
+        epilogue::finish<End, THREADS, BATCH>(p, sums, scales, place, rows);
+    }
+
+    __device__ __forceinline__ void clear() {
+#pragma unroll
+        for (int s = 0; s < STRIPES; s++) {
+#pragma unroll
+            for (int c = 0; c < COLUMNS; c++) {
+#pragma unroll
+                for (int r = 0; r < 4; r++) sum[s][c][r] = 0.0f;
+            }
+        }
+    }
+
+    __device__ void run() {
+        const int first = line.first(blockIdx.x), last = line.first(blockIdx.x + 1);
+        if (first == last) return;
+        // Weights depend on no other kernel: the first of them are asked for before the predecessor has ended.
+        Cursor ahead(line, first, last);
+        const char *from = tile_weights(ahead.tile) + ahead.unit * (DEPTH / 16 * 512);
+        // Units of a tile come in pairs, so that a buffer's index is known at compile time: even units in the first, odd in the second.
+        const int parity = AHEAD == 2 ? first & 1 : 0;
+#pragma unroll
+        for (int u = 0; u < 2 * AHEAD - 1; u++) {
+            if (u < parity || u >= parity + AHEAD || ahead.left == 0) continue;
+#pragma unroll
+            for (int step = 0; step < STEPS; step++) load_weights(weights[u % AHEAD][step], from, step);
+            from = ahead.advance(line) ? tile_weights(ahead.tile) : from + DEPTH / 16 * 512;
+        }
+        ptx::launch_successor();
+        ptx::wait_for_predecessor();
+
+        Cursor rows(line, first, last);
+        int scaled = token_of(rows.tile), stage = 0, rows_token = scaled;
+#pragma unroll
+        for (int filled = 0; filled < STAGES - 1; filled++) {
+            if (rows.left > 0) {
+                copy_rows(rows, rows_token, filled);
+                if (rows.advance(line)) rows_token = token_of(rows.tile);
+            }
+            ptx::copy_async_commit();
+        }
+        epilogue::scales_of<End, TOKENS, THREADS>(p, scaled, scales);
+        clear();
+
+        Cursor now(line, first, last);
+        int begun = now.unit;
+        while (now.left > 0) {
+            const int tile = now.tile;
+            bool ended = false;
+#pragma unroll
+            for (int phase = 0; phase < AHEAD; phase++) {
+                if (AHEAD == 2 && (now.unit % 2 != phase || now.left == 0)) continue;
+                ptx::copy_async_wait<STAGES - 2>();
+                __syncthreads();
+                if (rows.left > 0) {
+                    copy_rows(rows, rows_token, (stage + STAGES - 1) % STAGES);
+                    if (rows.advance(line)) rows_token = token_of(rows.tile);
+                }
+                ptx::copy_async_commit();
+#pragma unroll
+                for (int step = 0; step < STEPS; step++) {
+                    multiply(weights[phase][step], ring + stage * STAGE_BYTES, step);
+                    if (ahead.left > 0) load_weights(weights[phase][step], from, step);
+                }
+                if (ahead.left > 0) from = ahead.advance(line) ? tile_weights(ahead.tile) : from + DEPTH / 16 * 512;
+                stage = (stage + 1) % STAGES;
+                ended = now.advance(line);
+            }
+            if (ended || now.left == 0) {
+                end_tile(tile, ended && begun == 0, scaled);
+                clear();
+                begun = 0;
+            }
+        }
+        ptx::copy_async_wait<0>();
+    }
+};
+
+}  // namespace skinny
+
+/// One instance: `TOKENS` rows at most a tile, `AHEAD` units of weights under way, `BLOCKS` blocks a multiprocessor.
+#define SKINNY_KERNEL(NAME, END, TOKENS, AHEAD, BLOCKS)                                                                             \
+    extern "C" __global__ void __launch_bounds__(skinny::THREADS, BLOCKS) NAME(const __grid_constant__ epilogue::END::Params p) {     \
+        extern __shared__ __align__(128) unsigned char shared[];                                                                     \
+        skinny::Kernel<epilogue::END, TOKENS, AHEAD>(p, shared).run();                                                                \
+    }

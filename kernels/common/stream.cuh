@@ -1,0 +1,108 @@
+// How a matrix product's work is shared out: every block streams the same number of weight bytes, whatever the shape.
+//
+// The output is cut into tiles (128 features x TOKENS tokens), a tile's depth into units. All units stand in one line, tile after tile, and block i
+// takes the i-th equal piece of it. A tile that lies across a border is summed in parts: each block that has a part writes it to the workspace and
+// counts itself in; whoever arrives last adds the parts up in the order of the line, so that the bits do not depend on who that was.
+// With as many blocks as tiles the same formula gives each block one whole tile, and nothing is shared.
+#pragma once
+#include "common/ptx.cuh"
+
+namespace stream {
+
+/// Features of a tile.
+constexpr int FEATURES = 128;
+/// Floats from one token's row of sums to the next in shared memory; 4 more than a row, so that fragments are written without bank conflicts.
+constexpr int ROW = FEATURES + 4;
+
+/// The line of all units, as the grid shares it.
+struct Line {
+    /// Units per tile.
+    int depth;
+    /// Units in all; the planner keeps them below 2^31.
+    int total;
+    /// Blocks that share them.
+    int blocks;
+
+    /// First unit of block `block`; with `blocks`, the end of the line.
+    __device__ int first(int block) const { return static_cast<int>(static_cast<i64>(total) * block / blocks); }
+    /// The block that has `unit`.
+    __device__ int owner(int unit) const { return static_cast<int>((static_cast<i64>(unit + 1) * blocks - 1) / total); }
+    /// Where block `block` leaves its part of tile `tile`: its first tile or its last one, no other is shared.
+    __device__ int slot(int block, int tile) const { return 2 * block + (first(block) / depth == tile ? 0 : 1); }
+};
+
+/// Where a tile lies.
+struct Place {
+    /// First feature.
+    int feature;
+    /// First token.
+    int token;
+};
+
+/// Place of tile `tile`: token tiles in groups of `raster`, features within a group, tokens of the group innermost, so that blocks
+/// at work at one time share both weights and activations in L2.
+template <int TOKENS>
+__device__ Place place_of(const GemmOperands &g, int tile) {
+    const int feature_tiles = g.n / FEATURES, token_tiles = (g.rows + TOKENS - 1) / TOKENS;
+    const int group = tile / (g.raster * feature_tiles), first = group * g.raster;
+    const int in_group = min(g.raster, token_tiles - first), rest = tile - first * feature_tiles;
+    return {rest / in_group * FEATURES, (first + rest % in_group) * TOKENS};
+}
+
+/// The line of a product with token tiles of `TOKENS` and units of `DEPTH` along k.
+template <int TOKENS, int DEPTH>
+__device__ Line line_of(const GemmOperands &g) {
+    const int tiles = g.n / FEATURES * ((g.rows + TOKENS - 1) / TOKENS);
+    const int depth = g.k_padded / DEPTH;
+    return {depth, tiles * depth, static_cast<int>(gridDim.x)};
+}
+
+/// Sums a shared tile. `sums` [rows, ROW] f32 in shared memory holds this block's part, complete and visible to all threads. True for
+/// the block that arrived last: `sums` is then the whole, again visible to all.
+template <int THREADS>
+__device__ bool add_up(const GemmOperands &g, const Line &line, int tile, float *sums, int rows, int tile_floats) {
+    constexpr int QUADS = FEATURES / 4, BATCH = 4;
+    __shared__ u32 arrived;
+    const int me = blockIdx.x, quads = rows * QUADS, thread = ptx::thread_now();
+    float *mine = g.partials + static_cast<i64>(line.slot(me, tile)) * tile_floats;
+#pragma unroll 1
+    for (int i = thread; i < quads; i += THREADS) {
+        const float4 part = *reinterpret_cast<const float4 *>(sums + i / QUADS * ROW + i % QUADS * 4);
+        reinterpret_cast<float4 *>(mine)[i] = part;
+    }
+    const int from = line.owner(tile * line.depth), to = line.owner((tile + 1) * line.depth - 1);
+    __syncthreads();
+    if (thread == 0) {
+        // Releases the whole block's part (the barrier before it is cumulative), and acquires the others'.
+        __threadfence();
+        arrived = ptx::add_acq_rel(g.arrivals + tile, 1);
+        __threadfence();
+    }
+    __syncthreads();
+    if (arrived != static_cast<u32>(to - from)) return false;
+    if (thread == 0) g.arrivals[tile] = 0;
+#pragma unroll 1
+    for (int base = thread; base < quads; base += THREADS * BATCH) {
+        float4 sum[BATCH] = {};
+#pragma unroll 1
+        for (int block = from; block <= to; block++) {
+            const float *part = g.partials + static_cast<i64>(line.slot(block, tile)) * tile_floats;
+#pragma unroll
+            for (int j = 0; j < BATCH; j++) {
+                const int i = base + j * THREADS;
+                if (i >= quads) break;
+                const float4 add = ptx::load_l2(part + i * 4);
+                sum[j] = make_float4(sum[j].x + add.x, sum[j].y + add.y, sum[j].z + add.z, sum[j].w + add.w);
+            }
+        }
+#pragma unroll
+        for (int j = 0; j < BATCH; j++) {
+            const int i = base + j * THREADS;
+            if (i < quads) *reinterpret_cast<float4 *>(sums + i / QUADS * ROW + i % QUADS * 4) = sum[j];
+        }
+    }
+    __syncthreads();
+    return true;
+}
+
+}  // namespace stream

@@ -1,0 +1,17 @@
+// op      output projection of few listed rows: row scale, logits in f32
+// params  LogitsParams
+// in      x [source rows, k] bf16, row-major, 16-byte aligned
+// in      w [n/16, k_padded/16, 32, 8] bf16, fragment order, 16-byte aligned
+// in      row_list [rows] i32, 4-byte aligned
+// in      ss [source rows, parts] f32, 4-byte aligned
+// out     logits [rows, n] f32, 16-byte aligned
+// arch    sm_80, sm_90a
+// limit   bytes: n*k_padded*2 + rows*(k*2 + n*4)
+// twin    runtime/tests/cuda_gemm/twins.rs::logits
+// why     weights stream from global memory into mma registers in equal shares over all multiprocessors; see common/skinny.cuh
+#include "common/skinny.cuh"
+
+SKINNY_KERNEL(skinny_logits_8, Logits, 8, 1, 2)
+SKINNY_KERNEL(skinny_logits_16, Logits, 16, 1, 2)
+SKINNY_KERNEL(skinny_logits_32, Logits, 32, 1, 2)
+SKINNY_KERNEL(skinny_logits_64, Logits, 64, 2, 1)

@@ -1,0 +1,21 @@
+// op      query, key and value projection of few rows: row scale, RoPE, append to the paged pool
+// params  QkvParams
+// in      x [rows, k] bf16, row-major, 16-byte aligned
+// in      w [n/16, k_padded/16, 32, 8] bf16, fragment order with rotation pairs 8 rows apart, 16-byte aligned
+// in      ss [rows, parts] f32, 4-byte aligned
+// in      position [rows] i32, 4-byte aligned
+// in      slot [rows] i32, 4-byte aligned; -1 marks a row that touches nothing
+// in      block_table [slots, max_blocks] i32, 4-byte aligned
+// in      turns [head_dim/2] u64, 8-byte aligned
+// out     q [rows, heads, head_dim] bf16, 16-byte aligned
+// out     kv_pool [blocks, layers, 2, kv_heads, 16, head_dim] bf16, 16-byte aligned
+// arch    sm_80, sm_90a
+// limit   bytes: n*k_padded*2 + rows*(k + n)*2
+// twin    runtime/tests/cuda_gemm/twins.rs::qkv
+// why     weights stream from global memory into mma registers in equal shares over all multiprocessors; see common/skinny.cuh
+#include "common/skinny.cuh"
+
+SKINNY_KERNEL(skinny_qkv_8, Qkv, 8, 1, 2)
+SKINNY_KERNEL(skinny_qkv_16, Qkv, 16, 1, 2)
+SKINNY_KERNEL(skinny_qkv_32, Qkv, 32, 1, 2)
+SKINNY_KERNEL(skinny_qkv_64, Qkv, 64, 2, 1)

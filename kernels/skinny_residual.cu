@@ -1,0 +1,21 @@
+// op      O or down projection of few rows: added to the residual stream, next operand, sums of squares, tap
+// params  ResidualParams
+// in      x [rows, k] bf16, row-major, 16-byte aligned
+// in      w [n/16, k_padded/16, 32, 8] bf16, fragment order, 16-byte aligned
+// in      h [rows, d] f32, 16-byte aligned
+// in      gamma [d] bf16, 16-byte aligned
+// in      tap_row [rows] i32, 4-byte aligned; -1 for rows that are not tapped
+// out     h [rows, d] f32, 16-byte aligned
+// out     x_next [rows, d] bf16, 16-byte aligned
+// out     ss [rows, n/128] f32, 4-byte aligned
+// out     tap [stage rows, d] bf16, 16-byte aligned
+// arch    sm_80, sm_90a
+// limit   bytes: n*k_padded*2 + rows*k*2 + rows*d*10
+// twin    runtime/tests/cuda_gemm/twins.rs::residual
+// why     weights stream from global memory into mma registers in equal shares over all multiprocessors; see common/skinny.cuh
+#include "common/skinny.cuh"
+
+SKINNY_KERNEL(skinny_residual_8, Residual, 8, 1, 2)
+SKINNY_KERNEL(skinny_residual_16, Residual, 16, 1, 2)
+SKINNY_KERNEL(skinny_residual_32, Residual, 32, 1, 2)
+SKINNY_KERNEL(skinny_residual_64, Residual, 64, 2, 1)

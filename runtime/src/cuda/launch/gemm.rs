@@ -1,0 +1,222 @@
+//! Launching the matrix products, one function an end.
+
+use crate::cuda::plan::gemm::GemmPlan;
+use crate::cuda::{CudaError, Device};
+use cudarc::driver::CudaStream;
+use cudarc::driver::sys::CUdeviceptr;
+use trail_ptx::params::{
+    GemmOperands, LogitsParams, QkvParams, ResidualParams, RowScale, SwigluParams,
+};
+
+/// What every product reads, as device addresses.
+#[derive(Clone, Copy, Debug)]
+pub struct Operands {
+    /// Activations `[rows, width]` bf16.
+    pub x: CUdeviceptr,
+    /// Weights in fragment order, padded as the plan says.
+    pub w: CUdeviceptr,
+    /// Row of `x` of each row of the product `[rows]` i32; 0: the same row.
+    pub row_list: CUdeviceptr,
+    /// Room for `plan.partial_floats` f32.
+    pub partials: CUdeviceptr,
+    /// `plan.arrivals` u32, zero before the first launch; every launch leaves them zero.
+    pub arrivals: CUdeviceptr,
+}
+
+/// Where a row's scale comes from.
+#[derive(Clone, Copy, Debug)]
+pub struct Norm {
+    /// Partial sums of squares `[rows of x, parts]` f32.
+    pub ss: CUdeviceptr,
+    /// Partial sums per row.
+    pub parts: usize,
+    /// Elements of the normalised row.
+    pub width: usize,
+    /// RMSNorm's epsilon.
+    pub eps: f32,
+}
+
+/// Where queries, keys and values go.
+#[derive(Clone, Copy, Debug)]
+pub struct QkvOutput {
+    /// Queries `[rows, heads, head_dim]` bf16.
+    pub q: CUdeviceptr,
+    /// KV pool, bf16.
+    pub kv_pool: CUdeviceptr,
+    /// Absolute positions `[rows]` i32.
+    pub position: CUdeviceptr,
+    /// Rows of the block table `[rows]` i32, -1 for padding.
+    pub slot: CUdeviceptr,
+    /// Block ids `[slots, max_blocks]` i32.
+    pub block_table: CUdeviceptr,
+    /// `[head_dim / 2]` u64, see [`turns`].
+    pub turns: CUdeviceptr,
+    /// Elements from one block to the next.
+    pub block_stride: usize,
+    /// Elements from a block's start to this layer's keys.
+    pub layer_offset: usize,
+    /// Entries per row of the block table.
+    pub max_blocks: usize,
+    /// Query heads.
+    pub heads: usize,
+    /// Key/value heads.
+    pub kv_heads: usize,
+    /// Width of a head, a multiple of 16.
+    pub head_dim: usize,
+}
+
+/// Where a residual product's results go.
+#[derive(Clone, Copy, Debug)]
+pub struct ResidualOutput {
+    /// Residual stream `[rows, features]` f32, read and written.
+    pub h: CUdeviceptr,
+    /// The next norm's weight `[features]` bf16.
+    pub gamma: CUdeviceptr,
+    /// The next operand `[rows, features]` bf16.
+    pub x_next: CUdeviceptr,
+    /// Partial sums of squares `[rows, padded features / 128]` f32.
+    pub ss: CUdeviceptr,
+    /// Stage row of each row `[rows]` i32, -1 for none; 0: nothing is tapped.
+    pub tap_row: CUdeviceptr,
+    /// Stage `[stage rows, features]` bf16.
+    pub tap: CUdeviceptr,
+}
+
+/// Inverse frequencies (radians per token) as the kernels want them: turns per token, as fractions of 2^64.
+pub fn turns(inverse_frequencies: &[f64]) -> Vec<u64> {
+    let fraction = |frequency: &f64| {
+        // In two halves, because an f64 holds 53 bits: what is left is below 2^-85 turns.
+        let scaled = frequency / std::f64::consts::TAU * 2f64.powi(32);
+        let high = scaled.floor();
+        ((high as u64) << 32) + ((scaled - high) * 2f64.powi(32)) as u64
+    };
+    inverse_frequencies.iter().map(fraction).collect()
+}
+
+fn operands(plan: &GemmPlan, from: &Operands) -> GemmOperands {
+    GemmOperands {
+        x: from.x as *const _,
+        w: from.w as *const _,
+        row_list: from.row_list as *const _,
+        partials: from.partials as *mut _,
+        arrivals: from.arrivals as *mut _,
+        rows: plan.product.rows as i32,
+        n: plan.features as i32,
+        k: plan.product.width as i32,
+        k_padded: plan.width as i32,
+        raster: plan.raster as i32,
+        reserved: 0,
+    }
+}
+
+fn row_scale(norm: &Norm) -> RowScale {
+    RowScale {
+        ss: norm.ss as *const _,
+        parts: norm.parts as i32,
+        width: norm.width as i32,
+        eps: norm.eps,
+        reserved: 0,
+    }
+}
+
+/// Query, key and value projection: weights in order `RotationPairs`.
+///
+/// # Safety
+/// As for [`Device::launch`].
+pub unsafe fn qkv(
+    device: &Device,
+    stream: &CudaStream,
+    plan: &GemmPlan,
+    from: &Operands,
+    norm: &Norm,
+    to: &QkvOutput,
+) -> Result<(), CudaError> {
+    let params = QkvParams {
+        gemm: operands(plan, from),
+        scale: row_scale(norm),
+        q: to.q as *mut _,
+        kv_pool: to.kv_pool as *mut _,
+        position: to.position as *const _,
+        slot: to.slot as *const _,
+        block_table: to.block_table as *const _,
+        turns: to.turns as *const _,
+        block_stride: to.block_stride as i64,
+        layer_offset: to.layer_offset as i64,
+        max_blocks: to.max_blocks as i32,
+        heads: to.heads as i32,
+        kv_heads: to.kv_heads as i32,
+        head_dim: to.head_dim as i32,
+    };
+    // SAFETY: the caller's.
+    unsafe { device.launch(stream, &plan.launch, &params) }
+}
+
+/// O or down projection, added to the residual stream: weights in order `Plain`.
+///
+/// # Safety
+/// As for [`Device::launch`].
+pub unsafe fn residual(
+    device: &Device,
+    stream: &CudaStream,
+    plan: &GemmPlan,
+    from: &Operands,
+    to: &ResidualOutput,
+) -> Result<(), CudaError> {
+    let params = ResidualParams {
+        gemm: operands(plan, from),
+        h: to.h as *mut _,
+        gamma: to.gamma as *const _,
+        x_next: to.x_next as *mut _,
+        ss: to.ss as *mut _,
+        tap_row: to.tap_row as *const _,
+        tap: to.tap as *mut _,
+        d: plan.product.features as i32,
+        reserved: 0,
+    };
+    // SAFETY: the caller's.
+    unsafe { device.launch(stream, &plan.launch, &params) }
+}
+
+/// Gate and up projection, `out` `[rows, features / 2]` bf16: weights in order `Alternating`.
+///
+/// # Safety
+/// As for [`Device::launch`].
+pub unsafe fn swiglu(
+    device: &Device,
+    stream: &CudaStream,
+    plan: &GemmPlan,
+    from: &Operands,
+    norm: &Norm,
+    out: CUdeviceptr,
+) -> Result<(), CudaError> {
+    let params = SwigluParams {
+        gemm: operands(plan, from),
+        scale: row_scale(norm),
+        out: out as *mut _,
+        ff: (plan.product.features / 2) as i32,
+        reserved: 0,
+    };
+    // SAFETY: the caller's.
+    unsafe { device.launch(stream, &plan.launch, &params) }
+}
+
+/// Output projection of listed rows, `logits` `[rows, padded features]` f32: weights in order `Plain`.
+///
+/// # Safety
+/// As for [`Device::launch`].
+pub unsafe fn logits(
+    device: &Device,
+    stream: &CudaStream,
+    plan: &GemmPlan,
+    from: &Operands,
+    norm: &Norm,
+    logits: CUdeviceptr,
+) -> Result<(), CudaError> {
+    let params = LogitsParams {
+        gemm: operands(plan, from),
+        scale: row_scale(norm),
+        logits: logits as *mut _,
+    };
+    // SAFETY: the caller's.
+    unsafe { device.launch(stream, &plan.launch, &params) }
+}

@@ -1,0 +1,263 @@
+//! Geometry of the matrix products: which kernel, how many blocks, how the work is shared.
+//!
+//! A product of up to 64 rows streams its weights once (`skinny_*`), one of more rows goes through shared memory (`tiled_*`). Both
+//! cut the output into tiles of 128 features, and let the grid share the line of all tiles' units in equal pieces
+//! (kernels/common/stream.cuh). The grid alone decides what that means: as many blocks as tiles, and nobody shares.
+
+use super::shuffle::{FEATURES, WIDTH};
+use super::{Chip, LaunchPlan, Shape};
+
+/// What a product ends in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// Row scale, RoPE, append to the paged pool.
+    Qkv,
+    /// Residual stream, next operand, sums of squares, tap.
+    Residual,
+    /// Row scale, silu(gate) * up.
+    Swiglu,
+    /// Row scale, logits in f32.
+    Logits,
+}
+
+/// A product: `rows` x `width` activations times `features` x `width` weights.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Product {
+    /// What it ends in.
+    pub end: End,
+    /// Rows of activations, at least 1.
+    pub rows: usize,
+    /// Output features (of [`End::Swiglu`]: gate and up together).
+    pub features: usize,
+    /// Width of an activation row, a multiple of 8.
+    pub width: usize,
+}
+
+/// A planned product.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GemmPlan {
+    /// The launch.
+    pub launch: LaunchPlan,
+    /// What was planned.
+    pub product: Product,
+    /// Output features, padded.
+    pub features: usize,
+    /// Width of the weights, padded.
+    pub width: usize,
+    /// Token tiles walked together.
+    pub raster: usize,
+    /// Floats of workspace for sums of shared tiles; 0 where none is shared.
+    pub partial_floats: usize,
+    /// Counters of shared tiles, zero before the first launch.
+    pub arrivals: usize,
+}
+
+/// A compiled instance, by the constants it was compiled with.
+#[derive(Clone, Copy)]
+struct Instance {
+    /// Names by [`End`].
+    kernels: [&'static str; 4],
+    /// Tokens of a tile.
+    tokens: usize,
+    /// Threads of a block.
+    threads: u32,
+    /// Depth of a unit along k.
+    depth: usize,
+    /// Dynamic shared memory, bytes.
+    shared_bytes: u32,
+    /// Blocks a multiprocessor that its registers allow.
+    blocks: u32,
+    /// Share of the tensor cores' rate that its main loop can hope for, in percent.
+    efficiency: u64,
+}
+
+/// Bytes of one token's row of sums: 128 features, padded by 4 against bank conflicts.
+const ROW_BYTES: usize = (FEATURES + 4) * 4;
+/// Shared memory that each resident block costs beyond what it asks for: the driver's, and the kernels' own static part.
+const BLOCK_OVERHEAD_BYTES: u32 = 1024 + 128;
+
+const fn skinny(kernels: [&'static str; 4], tokens: usize, blocks: u32) -> Instance {
+    // Four stages of activations, the sums, the row scales.
+    let shared = 4 * tokens * 128 * 2 + tokens * ROW_BYTES + tokens * 4;
+    Instance {
+        kernels,
+        tokens,
+        threads: 256,
+        depth: 128,
+        shared_bytes: shared as u32,
+        blocks,
+        efficiency: 50,
+    }
+}
+
+const fn tiled(
+    kernels: [&'static str; 4],
+    tokens: usize,
+    depth: usize,
+    stages: usize,
+    blocks: u32,
+    efficiency: u64,
+) -> Instance {
+    let ring = stages * (FEATURES + tokens) * depth * 2;
+    let sums = tokens * ROW_BYTES;
+    // The sums lie over the used-up stages; beside them the row scales and the rows' sources.
+    let shared = if ring > sums { ring } else { sums } + tokens * 8;
+    Instance {
+        kernels,
+        tokens,
+        threads: tokens as u32,
+        depth,
+        shared_bytes: shared as u32,
+        blocks,
+        efficiency,
+    }
+}
+
+const SKINNY: [Instance; 4] = [
+    skinny(["skinny_qkv_8", "skinny_residual_8", "skinny_swiglu_8", "skinny_logits_8"], 8, 2),
+    skinny(["skinny_qkv_16", "skinny_residual_16", "skinny_swiglu_16", "skinny_logits_16"], 16, 2),
+    skinny(["skinny_qkv_32", "skinny_residual_32", "skinny_swiglu_32", "skinny_logits_32"], 32, 2),
+    skinny(["skinny_qkv_64", "skinny_residual_64", "skinny_swiglu_64", "skinny_logits_64"], 64, 1),
+];
+
+const TILED: [Instance; 2] = [
+    tiled(
+        ["tiled_qkv_128", "tiled_residual_128", "tiled_swiglu_128", "tiled_logits_128"],
+        128,
+        32,
+        4,
+        2,
+        85,
+    ),
+    tiled(
+        ["tiled_qkv_256", "tiled_residual_256", "tiled_swiglu_256", "tiled_logits_256"],
+        256,
+        64,
+        3,
+        1,
+        93,
+    ),
+];
+
+/// Fewest units of a block that shares a tile: below that, adding up costs more than it saves.
+const LEAST_UNITS: usize = 2;
+
+/// The plan of `product` on `chip`.
+///
+/// # Panics
+/// If a width is not a multiple of 8, an extent is 0, or the product exceeds 2^31 units of work.
+pub fn gemm(chip: &Chip, product: Product) -> GemmPlan {
+    assert!(product.rows > 0 && product.features > 0 && product.width > 0, "{product:?}");
+    assert!(product.width.is_multiple_of(8), "{product:?}: rows must begin on 16 bytes");
+    let fits = |instance: &&Instance| {
+        instance.shared_bytes + BLOCK_OVERHEAD_BYTES <= chip.shared_per_block + 1024
+    };
+    let skinny = SKINNY.iter().filter(fits).find(|instance| instance.tokens >= product.rows);
+    let sized = skinny.map(|instance| Sized::new(chip, &product, instance)).or_else(|| {
+        let all = TILED.iter().filter(fits).map(|instance| Sized::new(chip, &product, instance));
+        all.min_by_key(|sized| sized.clocks)
+    });
+    sized.expect("the smallest tile fits every chip with 99 KiB of shared memory").plan(&product)
+}
+
+/// An instance with the grid that suits a product.
+struct Sized {
+    instance: Instance,
+    features: usize,
+    width: usize,
+    tiles: usize,
+    /// Units of a tile.
+    depth: usize,
+    grid: usize,
+    raster: usize,
+    /// Estimated time, clocks; comparable between instances.
+    clocks: u64,
+}
+
+impl Sized {
+    fn new(chip: &Chip, product: &Product, instance: &Instance) -> Sized {
+        let features = product.features.next_multiple_of(FEATURES);
+        let width = product.width.next_multiple_of(WIDTH);
+        let token_tiles = product.rows.div_ceil(instance.tokens);
+        let tiles = features / FEATURES * token_tiles;
+        let depth = width / instance.depth;
+        let units = tiles * depth;
+        assert!(units < 1 << 31, "{product:?}: more than 2^31 units");
+        let resident = (chip.shared_per_multiprocessor
+            / (instance.shared_bytes + BLOCK_OVERHEAD_BYTES))
+            .clamp(1, instance.blocks) as usize;
+        let slots = chip.multiprocessors as usize * resident;
+        // Tensor cores: 1024 multiply-adds a clock; L2: 64 bytes a clock. Sharing writes two tiles a block, and reads about as much.
+        let unit_clocks = (FEATURES * instance.tokens * instance.depth / 1024) as u64 * 100
+            / instance.efficiency
+            * resident as u64;
+        let sharing_clocks = (instance.tokens * FEATURES * 4 * 4 / 64 * resident) as u64;
+        let shared = slots.min(units.div_ceil(LEAST_UNITS)).max(1);
+        let shared_clocks = (units as u64 * unit_clocks).div_ceil(shared as u64) + sharing_clocks;
+        let whole_clocks = tiles.div_ceil(slots) as u64 * depth as u64 * unit_clocks;
+        // Few rows wait for memory: there every multiprocessor streams its equal share, whatever adding up costs.
+        let streams = product.rows <= SKINNY[SKINNY.len() - 1].tokens;
+        let grid = if whole_clocks <= shared_clocks && !streams { tiles } else { shared };
+        let square = (slots * FEATURES / instance.tokens).isqrt();
+        Sized {
+            instance: *instance,
+            features,
+            width,
+            tiles,
+            depth,
+            grid,
+            raster: square.clamp(1, token_tiles),
+            clocks: whole_clocks.min(shared_clocks),
+        }
+    }
+
+    fn plan(&self, product: &Product) -> GemmPlan {
+        let Product { end, rows, features, width } = *product;
+        let splits = self.splits();
+        let weights = self.features * self.width * 2;
+        let launch = LaunchPlan {
+            kernel: self.instance.kernels[end as usize],
+            shape: Shape::new(&[("rows", rows), ("features", features), ("width", width)]),
+            grid: [self.grid as u32, 1, 1],
+            block: self.instance.threads,
+            shared_bytes: self.instance.shared_bytes,
+            splits: splits as u32,
+            overlaps: true,
+            bytes: (weights + rows * width * 2 + rows * end_bytes(end, features)) as u64,
+            flops: 2 * (rows * features * width) as u64,
+        };
+        let tile_floats = self.instance.tokens * FEATURES;
+        GemmPlan {
+            launch,
+            product: *product,
+            features: self.features,
+            width: self.width,
+            raster: self.raster,
+            partial_floats: if splits > 1 { 2 * self.grid * tile_floats } else { 0 },
+            arrivals: if splits > 1 { self.tiles } else { 0 },
+        }
+    }
+
+    /// Largest number of blocks that share one tile.
+    fn splits(&self) -> usize {
+        let units = self.tiles * self.depth;
+        let owner = |unit: usize| ((unit + 1) * self.grid - 1) / units;
+        let sharers =
+            |tile: usize| owner((tile + 1) * self.depth - 1) - owner(tile * self.depth) + 1;
+        (0..self.tiles).map(sharers).max().unwrap_or(1)
+    }
+}
+
+/// Bytes that a product's end moves for one row of `features`.
+fn end_bytes(end: End, features: usize) -> usize {
+    match end {
+        End::Qkv => features * 2,
+        // The residual stream in and out, and the next operand.
+        End::Residual => features * 10,
+        End::Swiglu => features,
+        End::Logits => features * 4,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,117 @@
+use super::*;
+
+/// Llama-3-8B's products: (end, features, width).
+const LLAMA_8B: [(End, usize, usize); 5] = [
+    (End::Qkv, 6144, 4096),
+    (End::Residual, 4096, 4096),
+    (End::Swiglu, 28672, 4096),
+    (End::Residual, 4096, 14336),
+    (End::Logits, 128_256, 4096),
+];
+
+fn plans() -> Vec<(Chip, GemmPlan)> {
+    let small = Chip {
+        multiprocessors: 28,
+        shared_per_block: 99 * 1024,
+        shared_per_multiprocessor: 100 * 1024,
+        ..Chip::A100
+    };
+    let mut plans = Vec::new();
+    for chip in [Chip::A100, Chip::H200, small] {
+        for (end, features, width) in LLAMA_8B.into_iter().chain([(End::Residual, 72, 200)]) {
+            for rows in [1, 7, 8, 9, 16, 33, 64, 65, 128, 129, 200, 256, 300, 2048, 8192] {
+                plans.push((chip, gemm(&chip, Product { end, rows, features, width })));
+            }
+        }
+    }
+    plans
+}
+
+#[test]
+fn every_plan_names_a_kernel_that_exists_and_fits() {
+    for (chip, plan) in plans() {
+        let (_, entry) = trail_ptx::find(plan.launch.kernel).unwrap();
+        assert!(plan.launch.shared_bytes <= chip.shared_per_block, "{}", plan.launch);
+        for found in entry.resources {
+            // Registers are given to warps in pieces of 256, 65536 to a multiprocessor.
+            let registers = found.registers.next_multiple_of(8) * plan.launch.block;
+            assert!(registers <= 65536, "{}", plan.launch);
+        }
+        assert!(plan.launch.kernel.starts_with("skinny") == (plan.product.rows <= 64));
+        assert!(plan.features.is_multiple_of(128) && plan.width.is_multiple_of(256));
+    }
+}
+
+#[test]
+fn the_residency_that_plans_count_on_is_what_registers_allow() {
+    for instance in SKINNY.iter().chain(&TILED) {
+        for kernel in instance.kernels {
+            let (_, entry) = trail_ptx::find(kernel).unwrap();
+            for found in entry.resources {
+                let registers = found.registers.next_multiple_of(8) * instance.threads;
+                assert!(registers * instance.blocks <= 65536, "{kernel}: {found:?}");
+                assert!(found.shared_bytes <= 128, "{kernel}: {found:?}");
+            }
+        }
+    }
+}
+
+/// Walks the line as the kernels do: every unit is done once, and shares differ by one unit at most.
+#[test]
+fn shares_are_equal_and_cover_everything() {
+    for (_, plan) in plans() {
+        let instance = SKINNY.iter().chain(&TILED);
+        let instance = instance.filter(|it| it.kernels.contains(&plan.launch.kernel));
+        let instance = *instance.last().unwrap();
+        let tiles = plan.features / 128 * plan.product.rows.div_ceil(instance.tokens);
+        let depth = plan.width / instance.depth;
+        let (units, grid) = (tiles * depth, plan.launch.grid[0] as usize);
+        let first = |block: usize| units * block / grid;
+        let shares: Vec<usize> = (0..grid).map(|block| first(block + 1) - first(block)).collect();
+        assert_eq!(shares.iter().sum::<usize>(), units);
+        assert!(shares.iter().max().unwrap() - shares.iter().min().unwrap() <= 1);
+        assert!(*shares.iter().min().unwrap() > 0, "{}", plan.launch);
+        for unit in (0..units).step_by(units / 97 + 1) {
+            let owner = ((unit + 1) * grid - 1) / units;
+            assert!((first(owner)..first(owner + 1)).contains(&unit), "{unit} of {}", plan.launch);
+        }
+        if plan.launch.splits == 1 {
+            assert!(shares.iter().all(|share| share.is_multiple_of(depth)), "{}", plan.launch);
+        } else {
+            assert!(plan.partial_floats >= 2 * grid * instance.tokens * 128);
+            assert_eq!(plan.arrivals, tiles);
+        }
+    }
+}
+
+#[test]
+fn decode_fills_the_chip_in_one_wave() {
+    for (chip, plan) in plans() {
+        if plan.launch.kernel.starts_with("skinny") && plan.product.features > 4000 {
+            let per_multiprocessor = if plan.product.rows > 32 { 1 } else { 2 };
+            let slots = chip.multiprocessors * per_multiprocessor;
+            assert!(plan.launch.grid[0] <= slots, "{}", plan.launch);
+            assert!(plan.launch.grid[0] * 100 >= slots * 97, "{}", plan.launch);
+        }
+    }
+}
+
+#[test]
+fn large_prefill_takes_the_large_tile_and_small_the_small_one() {
+    let plan =
+        |rows| gemm(&Chip::A100, Product { end: End::Swiglu, rows, features: 28672, width: 4096 });
+    assert_eq!(plan(128).launch.kernel, "tiled_swiglu_128");
+    assert_eq!(plan(256).launch.kernel, "tiled_swiglu_256");
+    assert_eq!(plan(4096).launch.kernel, "tiled_swiglu_256");
+    assert_eq!(plan(320).launch.kernel, "tiled_swiglu_128");
+}
+
+#[test]
+fn a_plan_prints_on_one_line() {
+    let product = Product { end: End::Residual, rows: 8, features: 4096, width: 4096 };
+    let line = gemm(&Chip::A100, product).launch.to_string();
+    assert_eq!(
+        line,
+        "skinny_residual_8(rows=8 features=4096 width=4096) grid 216x1x1 block 256 shared 12448 B splits 8, 33.948 MB, 0.268 GFLOP"
+    );
+}

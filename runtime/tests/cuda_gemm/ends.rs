@@ -1,0 +1,248 @@
+//! One case of one end: launched twice on poisoned outputs, the bits compared with each other and with the twin.
+
+use crate::cuda::{Address, Bench, Buffer, Chance, Output};
+use crate::product::{Case, Setup};
+use crate::twins::{self, Near};
+use half::bf16;
+use trail_runtime::batch::BLOCK_TOKENS;
+use trail_runtime::cuda::launch::{self, QkvOutput, ResidualOutput};
+use trail_runtime::cuda::plan::gemm::End;
+
+pub(crate) fn check(bench: &Bench, chance: &mut Chance, case: &Case) {
+    match case.end {
+        End::Qkv => qkv(bench, chance, case),
+        End::Residual => residual(bench, chance, case),
+        End::Swiglu => swiglu(bench, chance, case),
+        End::Logits => logits(bench, chance, case),
+    }
+}
+
+/// Fails unless every found value is near its twin's.
+fn compare(what: &str, setup: &Setup, row: usize, twin: &[Near], found: impl Iterator<Item = f64>) {
+    let mut count = 0;
+    for (i, (near, found)) in twin.iter().zip(found).enumerate() {
+        let plan = setup.plan.launch;
+        assert!(near.holds(found), "{plan}: {what}[{row}, {i}] = {found}, twin {near:?}");
+        count += 1;
+    }
+    assert_eq!(count, twin.len());
+}
+
+fn wide(values: &[bf16]) -> impl Iterator<Item = f64> + '_ {
+    values.iter().map(|value| f64::from(value.to_f32()))
+}
+
+/// Runs `launch` on fresh outputs twice: the bits must be the same.
+fn twice<T: PartialEq + std::fmt::Debug>(setup: &Setup, mut launch: impl FnMut() -> T) -> T {
+    let first = launch();
+    let second = launch();
+    assert!(first == second, "{}: not the same bits twice", setup.plan.launch);
+    first
+}
+
+fn logits(bench: &Bench, chance: &mut Chance, case: &Case) {
+    let mut setup =
+        Setup::new(bench, chance, case, |padded| twins::plain_order(case.features, padded));
+    let (operands, norm) = (setup.operands(bench), setup.norm(bench));
+    let padded = setup.plan.features;
+    let found = twice(&setup, || {
+        let mut out = bench.output(case.rows * padded * 4);
+        // SAFETY: all buffers are as large as the plan says and live until the read below.
+        unsafe {
+            let to = out.at(bench);
+            launch::logits(&bench.device, &bench.stream, &setup.plan, &operands, &norm, to)
+                .unwrap();
+        }
+        bench.read::<u32>(&out)
+    });
+    for row in 0..case.rows {
+        let twin = twins::logits(setup.row(row), &setup.w, setup.scale(row));
+        let found = found[row * padded..].iter().map(|&bits| f64::from(f32::from_bits(bits)));
+        compare("logits", &setup, row, &twin, found.take(case.features));
+    }
+    setup.check_arrivals(bench);
+}
+
+fn swiglu(bench: &Bench, chance: &mut Chance, case: &Case) {
+    let ff = case.features / 2;
+    let mut setup = Setup::new(bench, chance, case, |padded| twins::alternating_order(ff, padded));
+    let (operands, norm) = (setup.operands(bench), setup.norm(bench));
+    let found = twice(&setup, || {
+        let mut out = bench.output(case.rows * ff * 2);
+        // SAFETY: as above.
+        unsafe {
+            let to = out.at(bench);
+            launch::swiglu(&bench.device, &bench.stream, &setup.plan, &operands, &norm, to)
+                .unwrap();
+        }
+        bench.read::<u16>(&out)
+    });
+    let found: Vec<bf16> = found.into_iter().map(bf16::from_bits).collect();
+    for row in 0..case.rows {
+        let twin = twins::swiglu(setup.row(row), &setup.w, setup.scale(row));
+        compare("swiglu", &setup, row, &twin, wide(&found[row * ff..][..ff]));
+    }
+    setup.check_arrivals(bench);
+}
+
+fn residual(bench: &Bench, chance: &mut Chance, case: &Case) {
+    let (rows, d) = (case.rows, case.features);
+    let mut setup = Setup::new(bench, chance, case, |padded| twins::plain_order(d, padded));
+    let h: Vec<f32> = (0..rows * d).map(|_| chance.unit() * 3.0).collect();
+    let gamma = chance.bf16s(d, 1.5);
+    // A third of the rows is tapped, each into a stage row of its own.
+    let places = chance.permutation(rows);
+    let tapped = |row: usize| chance_third(row).then(|| places[row]);
+    let tap_row: Vec<i32> = (0..rows).map(|row| tapped(row).map_or(-1, |at| at as i32)).collect();
+    let (mut gamma_on, mut tap_row_on) = (bench.input(&gamma), bench.input(&tap_row));
+    let operands = setup.operands(bench);
+    let parts = setup.plan.features / 128;
+    let found = twice(&setup, || {
+        let mut h_on = bench.changed(&h);
+        let mut x_next = bench.output(rows * d * 2);
+        let mut ss = bench.output(rows * parts * 4);
+        let mut tap = bench.output(rows * d * 2);
+        let to = ResidualOutput {
+            h: h_on.at(bench),
+            gamma: gamma_on.at(bench),
+            x_next: x_next.at(bench),
+            ss: ss.at(bench),
+            tap_row: tap_row_on.at(bench),
+            tap: tap.at(bench),
+        };
+        // SAFETY: as above.
+        unsafe {
+            launch::residual(&bench.device, &bench.stream, &setup.plan, &operands, &to).unwrap();
+        }
+        let read = |out: &Output| bench.read::<u16>(out);
+        (read(&h_on), read(&x_next), read(&ss), read(&tap))
+    });
+    let floats = |bits: &[u16]| -> Vec<f64> {
+        bits.chunks(2)
+            .map(|two| f64::from(f32::from_bits(u32::from(two[0]) | u32::from(two[1]) << 16)))
+            .collect()
+    };
+    let (h_found, ss_found) = (floats(&found.0), floats(&found.2));
+    let halves = |bits: &[u16]| bits.iter().map(|&bits| bf16::from_bits(bits)).collect::<Vec<_>>();
+    let (x_found, tap_found) = (halves(&found.1), halves(&found.3));
+    for row in 0..rows {
+        let twin = twins::residual(setup.row(row), &setup.w, &h[row * d..][..d], &gamma);
+        compare("h", &setup, row, &twin.h, h_found[row * d..][..d].iter().copied());
+        compare("x_next", &setup, row, &twin.x_next, wide(&x_found[row * d..][..d]));
+        compare("ss", &setup, row, &twin.ss, ss_found[row * parts..][..parts].iter().copied());
+        let stage = &tap_found[places[row] * d..][..d];
+        if chance_third(row) {
+            let twin: Vec<Near> = twin.h.iter().map(|near| near.rounded()).collect();
+            compare("tap", &setup, row, &twin, wide(stage));
+        } else {
+            assert!(
+                stage.iter().all(|value| value.to_bits() == 0xffff),
+                "row {row} was not tapped"
+            );
+        }
+    }
+    setup.check_arrivals(bench);
+}
+
+/// Every third row.
+fn chance_third(row: usize) -> bool {
+    row % 3 == 1
+}
+
+/// Where the rows of a step live: block tables in random order, a few padding rows.
+struct Pages {
+    position: Vec<i32>,
+    slot: Vec<i32>,
+    table: Vec<i32>,
+    max_blocks: usize,
+    blocks: usize,
+}
+
+impl Pages {
+    fn new(chance: &mut Chance, case: &Case) -> Pages {
+        let max_blocks = case.positions.div_ceil(BLOCK_TOKENS);
+        let blocks = case.rows + 3;
+        // One block of the pool a row, all different; rows of one slot would do as well, but could collide.
+        let free = chance.permutation(blocks);
+        let mut table = vec![-7; case.rows * max_blocks];
+        let (mut position, mut slot) = (Vec::new(), Vec::new());
+        for row in 0..case.rows {
+            let at = case.positions - 1 - chance.below(case.positions.min(5000));
+            position.push(at as i32);
+            slot.push(if row % 5 == 3 { -1 } else { row as i32 });
+            table[row * max_blocks + at / BLOCK_TOKENS] = free[row] as i32;
+        }
+        Pages { position, slot, table, max_blocks, blocks }
+    }
+}
+
+fn qkv(bench: &Bench, chance: &mut Chance, case: &Case) {
+    let (head_dim, heads, kv_heads) = case.heads;
+    let mut setup = Setup::new(bench, chance, case, |padded| {
+        twins::rotation_order(case.features, head_dim, padded)
+    });
+    let half = head_dim / 2;
+    let frequencies: Vec<f64> =
+        (0..half).map(|i| 500_000f64.powf(-(i as f64) / half as f64)).collect();
+    let pages = Pages::new(chance, case);
+    // Layer 1 of 3.
+    let layer = 2 * kv_heads * BLOCK_TOKENS * head_dim;
+    let (block_stride, layer_offset) = (3 * layer, layer);
+    let (operands, norm) = (setup.operands(bench), setup.norm(bench));
+    let input = |data: &[i32]| bench.input(data);
+    let mut on: [Buffer; 3] = [input(&pages.position), input(&pages.slot), input(&pages.table)];
+    let mut turns = bench.input(&launch::turns(&frequencies));
+    let (q_found, kv_found) = twice(&setup, || {
+        let mut q = bench.output(case.rows * heads * head_dim * 2);
+        let mut kv = bench.output(pages.blocks * block_stride * 2);
+        let [position, slot, table] = &mut on;
+        let to = QkvOutput {
+            q: q.at(bench),
+            kv_pool: kv.at(bench),
+            position: position.at(bench),
+            slot: slot.at(bench),
+            block_table: table.at(bench),
+            turns: turns.at(bench),
+            block_stride,
+            layer_offset,
+            max_blocks: pages.max_blocks,
+            heads,
+            kv_heads,
+            head_dim,
+        };
+        // SAFETY: as above.
+        unsafe {
+            launch::qkv(&bench.device, &bench.stream, &setup.plan, &operands, &norm, &to).unwrap();
+        }
+        (bench.read::<u16>(&q), bench.read::<u16>(&kv))
+    });
+    let halves = |bits: &[u16]| bits.iter().map(|&bits| bf16::from_bits(bits)).collect::<Vec<_>>();
+    let (q_found, mut kv_found) = (halves(&q_found), halves(&kv_found));
+    for row in 0..case.rows {
+        let q_row = &q_found[row * heads * head_dim..][..heads * head_dim];
+        if pages.slot[row] < 0 {
+            assert!(
+                q_row.iter().all(|value| value.to_bits() == 0xffff),
+                "padding row {row}: q written"
+            );
+            continue;
+        }
+        let position = pages.position[row] as usize;
+        let shape = (heads + kv_heads, head_dim);
+        let twin =
+            twins::qkv(setup.row(row), &setup.w, setup.scale(row), shape, position, &frequencies);
+        compare("q", &setup, row, &twin[..heads * head_dim], wide(q_row));
+        let block = pages.table[row * pages.max_blocks + position / BLOCK_TOKENS] as usize;
+        for head in 0..2 * kv_heads {
+            let at = block * block_stride
+                + layer_offset
+                + (head * BLOCK_TOKENS + position % BLOCK_TOKENS) * head_dim;
+            let twin = &twin[(heads + head) * head_dim..][..head_dim];
+            let stored = &mut kv_found[at..][..head_dim];
+            compare("kv", &setup, row, twin, wide(stored));
+            stored.fill(bf16::from_bits(0xffff));
+        }
+    }
+    assert!(kv_found.iter().all(|value| value.to_bits() == 0xffff), "something else was written");
+    setup.check_arrivals(bench);
+}

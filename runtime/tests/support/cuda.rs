@@ -1,0 +1,145 @@
+//! What the kernel tests share: a device, guarded and poisoned buffers, random numbers.
+
+use cudarc::driver::sys::CUdeviceptr;
+use cudarc::driver::{CudaSlice, CudaStream, DevicePtr, DevicePtrMut};
+use half::bf16;
+use std::sync::Arc;
+use trail_runtime::cuda::Device;
+
+/// Bytes after each output that no kernel may touch.
+const GUARD: usize = 256;
+/// What outputs hold before the kernel; as bf16 and f32 it is not a number, so that what was left out is seen.
+const POISON: u8 = 0xff;
+
+/// A device and a stream of its own.
+pub(crate) struct Bench {
+    pub(crate) device: Device,
+    pub(crate) stream: Arc<CudaStream>,
+}
+
+impl Bench {
+    pub(crate) fn new() -> Bench {
+        let device = Device::open(0).expect("a device");
+        let stream = device.context().new_stream().unwrap();
+        Bench { device, stream }
+    }
+
+    /// An input, exactly as large as its data.
+    pub(crate) fn input<T: bytemuck::Pod>(&self, data: &[T]) -> Buffer {
+        let bytes: &[u8] = bytemuck::cast_slice(data);
+        // A buffer of no elements still needs an address.
+        let slice = if bytes.is_empty() { &[0u8][..] } else { bytes };
+        Buffer { slice: self.stream.clone_htod(slice).unwrap(), bytes: bytes.len() }
+    }
+
+    /// Memory nobody has written, for workspaces.
+    pub(crate) fn raw(&self, bytes: usize) -> Buffer {
+        // SAFETY: device memory has no invalid values as bytes; who reads it unwritten is what the tests are about.
+        Buffer { slice: unsafe { self.stream.alloc(bytes.max(1)).unwrap() }, bytes }
+    }
+
+    /// An output of `bytes`: poisoned, and guarded.
+    pub(crate) fn output(&self, bytes: usize) -> Output {
+        let mut host = vec![POISON; bytes];
+        host.extend((0..GUARD).map(guard));
+        Output { slice: self.stream.clone_htod(&host).unwrap(), bytes }
+    }
+
+    /// An output that begins as `data`, guarded.
+    pub(crate) fn changed<T: bytemuck::Pod>(&self, data: &[T]) -> Output {
+        let mut host = bytemuck::cast_slice::<T, u8>(data).to_vec();
+        let bytes = host.len();
+        host.extend((0..GUARD).map(guard));
+        Output { slice: self.stream.clone_htod(&host).unwrap(), bytes }
+    }
+
+    /// The contents of `output`; panics if its guard was touched.
+    pub(crate) fn read<T: bytemuck::Pod>(&self, output: &Output) -> Vec<T> {
+        let host = self.stream.clone_dtoh(&output.slice).unwrap();
+        self.stream.synchronize().unwrap();
+        let (data, tail) = host.split_at(output.bytes);
+        let touched = tail.iter().enumerate().position(|(i, &byte)| byte != guard(i));
+        assert_eq!(touched, None, "a byte after the buffer of {} bytes was written", output.bytes);
+        data.chunks_exact(size_of::<T>()).map(bytemuck::pod_read_unaligned).collect()
+    }
+
+    /// The contents of a workspace.
+    pub(crate) fn read_raw<T: bytemuck::Pod>(&self, buffer: &Buffer) -> Vec<T> {
+        let host = self.stream.clone_dtoh(&buffer.slice).unwrap();
+        self.stream.synchronize().unwrap();
+        host[..buffer.bytes]
+            .chunks_exact(size_of::<T>())
+            .map(bytemuck::pod_read_unaligned)
+            .collect()
+    }
+}
+
+fn guard(i: usize) -> u8 {
+    (i as u8).wrapping_mul(37).wrapping_add(11)
+}
+
+/// Device memory that a kernel reads, or works in.
+pub(crate) struct Buffer {
+    slice: CudaSlice<u8>,
+    bytes: usize,
+}
+
+/// Device memory that a kernel writes.
+pub(crate) struct Output {
+    slice: CudaSlice<u8>,
+    bytes: usize,
+}
+
+/// The device address of a buffer, on the bench's stream.
+pub(crate) trait Address {
+    fn at(&mut self, bench: &Bench) -> CUdeviceptr;
+}
+
+impl Address for Buffer {
+    fn at(&mut self, bench: &Bench) -> CUdeviceptr {
+        self.slice.device_ptr(&bench.stream).0
+    }
+}
+
+impl Address for Output {
+    fn at(&mut self, bench: &Bench) -> CUdeviceptr {
+        self.slice.device_ptr_mut(&bench.stream).0
+    }
+}
+
+/// SplitMix64: the tests' only source of chance.
+pub(crate) struct Chance(pub(crate) u64);
+
+impl Chance {
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// Below `end`.
+    pub(crate) fn below(&mut self, end: usize) -> usize {
+        (self.next() % end as u64) as usize
+    }
+
+    /// In [-1, 1).
+    pub(crate) fn unit(&mut self) -> f32 {
+        (self.next() >> 40) as f32 / (1u64 << 23) as f32 - 1.0
+    }
+
+    /// `count` bf16 in [-scale, scale).
+    pub(crate) fn bf16s(&mut self, count: usize, scale: f32) -> Vec<bf16> {
+        (0..count).map(|_| bf16::from_f32(self.unit() * scale)).collect()
+    }
+
+    /// `0..count` in random order.
+    pub(crate) fn permutation(&mut self, count: usize) -> Vec<usize> {
+        let mut order: Vec<usize> = (0..count).collect();
+        for i in (1..count).rev() {
+            order.swap(i, self.below(i + 1));
+        }
+        order
+    }
+}
