@@ -23,7 +23,8 @@ constexpr int THREADS = WARPS * 32;
 /// Queries of a tile, of a warp.
 constexpr int QUERIES = 128, WARP_QUERIES = QUERIES / WARPS;
 /// Tokens of a tile: as many as leave the scores in registers beside the output.
-constexpr int tokens_of(int head_dim) { return head_dim > 64 ? 32 : 64; }
+template <int HD>
+constexpr int TOKENS_OF = HD > 64 ? 32 : 64;
 constexpr int STAGES = 3;
 
 extern __shared__ __align__(256) u8 shared_bytes[];
@@ -73,8 +74,8 @@ struct TileIds {
 
 /// Starts the copy of one tile of keys and one of values behind it; other tokens than the work's become zeros.
 template <int HD>
-__device__ void copy_tile(const PrefillAttentionParams &p, const Work &work, const TileIds<tokens_of(HD)> &ids, int tile, u32 shared) {
-    constexpr int TOKENS = tokens_of(HD);
+__device__ void copy_tile(const PrefillAttentionParams &p, const Work &work, const TileIds<TOKENS_OF<HD>> &ids, int tile, u32 shared) {
+    constexpr int TOKENS = TOKENS_OF<HD>;
     const int distance = value_distance(p.kv, HD);
 #pragma unroll
     for (int i = 0; i < TOKENS * HD / 8 / THREADS; i++) {
@@ -259,7 +260,7 @@ __device__ void start(State<HD> &state) {
 
 template <int HD>
 __device__ void attend(const PrefillAttentionParams &p) {
-    constexpr int TOKENS = tokens_of(HD), TILE_BYTES = TOKENS * HD * 2, STAGE_BYTES = 2 * TILE_BYTES;
+    constexpr int TOKENS = TOKENS_OF<HD>, TILE_BYTES = TOKENS * HD * 2, STAGE_BYTES = 2 * TILE_BYTES;
     ptx::launch_successor();
     ptx::wait_for_predecessor();
     Work work;

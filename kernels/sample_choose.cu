@@ -55,7 +55,7 @@ __device__ End end_of_best(const SampleParams &p, Scratch &scratch, const float 
     u32 bar = key_of(MINUS_INFINITY) - 1;
     if (k <= p.blocks) {
         // So many blocks hold something at or above the k-th largest maximum: what is below it is not among the k best.
-        descend(scratch, missing, bar, [&](auto take) {
+        descend(scratch, missing, bar, false, [&](const Take &take) {
             for (int b = threadIdx.x; b < p.blocks; b += THREADS) {
                 if (block_max[b] > MINUS_INFINITY) take(key_of(block_max[b]), 1);
             }
@@ -63,7 +63,7 @@ __device__ End end_of_best(const SampleParams &p, Scratch &scratch, const float 
     }
     missing = k;
     const auto is_candidate = [&](int token) { return logit(token) > MINUS_INFINITY && key_of(logit(token)) <= bar; };
-    end.found = descend(scratch, missing, end.key, [&](auto take) {
+    end.found = descend(scratch, missing, end.key, false, [&](const Take &take) {
         for (int b = threadIdx.x / 32; b < p.blocks; b += WARPS) {
             if (key_of(block_max[b]) > bar) continue;
             for (int token = b * SUM_TOKENS + threadIdx.x % 32; token < min((b + 1) * SUM_TOKENS, p.vocab); token += 32) {
@@ -149,7 +149,7 @@ __device__ End end_of_nucleus(const SampleParams &p, const Row &row, Scratch &sc
     const auto in_band = [&](float weight) { return weight > low.weight && weight <= high.weight; };
     const double wanted = __dmul_rn(__dsub_rn(target, high.mass), scale);
     u64 missing = wanted > 1.0 ? __double2ull_ru(wanted) : 1;
-    const auto each = [&](auto take) {
+    const auto each = [&](const Take &take) {
         for (int b = threadIdx.x / 32; b < p.blocks; b += WARPS) {
             if (blocks.sums[b] <= low.weight) continue;
             for (int token = b * SUM_TOKENS + threadIdx.x % 32; token < min((b + 1) * SUM_TOKENS, p.vocab); token += 32) {
@@ -158,24 +158,13 @@ __device__ End end_of_nucleus(const SampleParams &p, const Row &row, Scratch &sc
             }
         }
     };
-    u64 left = missing;
-    if (!descend(scratch, left, end.key, each)) {
-        // Rounding left the whole band short of the target: its last token ends the nucleus.
-        u64 mass = 0;
-        each([&](u32, u64 of_token) { mass += of_token; });
-        for (int step = 16; step > 0; step /= 2) mass += __shfl_xor_sync(~0u, mass, step);
-        if (threadIdx.x % 32 == 0) scratch.warp_totals[threadIdx.x / 32] = mass;
-        __syncthreads();
-        left = 0;
-        for (int w = 0; w < WARPS; w++) left += scratch.warp_totals[w];
-        __syncthreads();
-        descend(scratch, left, end.key, each);
-    }
+    // Where rounding leaves the whole band short of the target, its last token ends the nucleus.
+    descend(scratch, missing, end.key, true, each);
     end.found = true;
     // Equal logits have equal weights: how many of them it takes.
     const float max = scratch.weights[0];
     const float kept = exponential(logit_of(end.key), max, row.how.tempering);
-    const u64 nth = (left + measure(kept) - 1) / measure(kept);
+    const u64 nth = (missing + measure(kept) - 1) / measure(kept);
     const u32 key = end.key;
     end.last = find_nth(p, scratch, nth, [&](int token) {
         return blocks.sums[token / SUM_TOKENS] > low.weight && in_band(row.weights[token]) && key_of(row.penalised(token)) == key;

@@ -19,8 +19,9 @@ struct Scratch {
     u32 broken;
 };
 
-/// Finds the bin of the histogram in which `missing` is reached; leaves what is missing within it. False if it is not reached.
-__device__ bool find_bin(Scratch &scratch, u64 missing) {
+/// Finds the bin of the histogram in which `missing` is reached; leaves what is missing within it. Where all bins fall short: false, or with `clamp`
+/// the last bin that holds anything.
+__device__ bool find_bin(Scratch &scratch, u64 missing, bool clamp) {
     constexpr int EACH = BINS / THREADS;
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     u64 mine = 0;
@@ -34,7 +35,12 @@ __device__ bool find_bin(Scratch &scratch, u64 missing) {
     if (lane == 31) scratch.warp_totals[warp] = up_to;
     if (threadIdx.x == 0) scratch.bin = -1;
     __syncthreads();
-    for (int w = 0; w < warp; w++) up_to += scratch.warp_totals[w];
+    u64 all = 0;
+    for (int w = 0; w < WARPS; w++) {
+        if (w == warp) up_to += all;
+        all += scratch.warp_totals[w];
+    }
+    if (clamp && missing > all) missing = all;
     u64 before = up_to - mine;
     if (before < missing && missing <= up_to) {
         int bin = threadIdx.x * EACH;
@@ -46,21 +52,31 @@ __device__ bool find_bin(Scratch &scratch, u64 missing) {
     return scratch.bin >= 0;
 }
 
-/// The key at which the measures of the better ones first reach `missing` (at least 1), and what is then missing among its equals.
+/// One step of the descent: counts those whose key begins with `prefix`, by its next digit.
+struct Take {
+    u64 *histogram;
+    u32 prefix;
+    /// Bits of the prefix; position and bits of the digit.
+    int known, shift, width;
+    __device__ void operator()(u32 key, u64 measure) const {
+        if (known > 0 && key >> (32 - known) != prefix) return;
+        atomicAdd(&histogram[key >> shift & ((1u << width) - 1)], measure);
+    }
+};
+
+/// The key at which the measures of the better ones first reach `missing` (at least 1), and what is then missing among its equals. Where they
+/// all fall short: false, or with `clamp` the last key.
 /// `each(take)` calls take(key, measure) for this thread's members of the set; all threads together cover it once.
 template <class Each>
-__device__ bool descend(Scratch &scratch, u64 &missing, u32 &key, Each each) {
+__device__ bool descend(Scratch &scratch, u64 &missing, u32 &key, bool clamp, Each each) {
     u32 prefix = 0;
     for (int shift = 32 - DIGIT_BITS; ; shift = shift > DIGIT_BITS ? shift - DIGIT_BITS : 0) {
         const int width = shift == 0 ? 32 - 2 * DIGIT_BITS : DIGIT_BITS, known = 32 - shift - width;
         for (int i = threadIdx.x; i < BINS; i += THREADS) scratch.histogram[i] = 0;
         __syncthreads();
-        each([&](u32 candidate, u64 measure) {
-            if (known > 0 && candidate >> (32 - known) != prefix) return;
-            atomicAdd(&scratch.histogram[candidate >> shift & ((1u << width) - 1)], measure);
-        });
+        each(Take{scratch.histogram, prefix, known, shift, width});
         __syncthreads();
-        if (!find_bin(scratch, missing)) return false;
+        if (!find_bin(scratch, missing, clamp)) return false;
         missing = scratch.missing;
         prefix = prefix << width | scratch.bin;
         __syncthreads();
