@@ -1,0 +1,113 @@
+//! What a test can set, by environment variables at the start and by the control functions later.
+
+use super::Code;
+
+/// When queued work runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Order {
+    /// Not before somebody waits for it.
+    Late,
+    /// As soon as its streams and events allow.
+    Early,
+    /// Some of it early, by seed.
+    Seeded,
+}
+
+/// Things that can be made to fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Target {
+    Allocation,
+    Launch,
+    Copy,
+}
+
+/// A planned failure: the `nth` from now (1 is the next) gives `code`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Failure {
+    pub(crate) target: Target,
+    pub(crate) nth: u64,
+    pub(crate) code: Code,
+}
+
+/// Settings.
+pub(crate) struct Config {
+    pub(crate) seed: u64,
+    pub(crate) order: Order,
+    pub(crate) sms: u32,
+    pub(crate) memory: u64,
+    pub(crate) failures: Vec<Failure>,
+    /// Error of every call from now on: the device is lost.
+    pub(crate) lost: Option<Code>,
+    /// Warp instructions without the end of any block.
+    pub(crate) patience: u64,
+    /// Microseconds after which queued work runs although nobody waits.
+    pub(crate) idle_us: u64,
+    pub(crate) verbose: bool,
+}
+
+impl Config {
+    /// Defaults, changed by `TRAIL_EMU_SEED`, `_ORDER` (late, early, seeded), `_SMS`, `_MEMORY` (bytes), `_PATIENCE`, `_IDLE_US`, `_VERBOSE` and
+    /// `_FAIL` (`alloc:3:2,launch:1:719,copy:2:999,lost:999`: what, which one, error code).
+    pub(crate) fn from_environment() -> Config {
+        let number = |name: &str, default: u64| variable(name).and_then(|value| value.parse().ok()).unwrap_or(default);
+        let mut config = Config {
+            seed: number("SEED", 1),
+            order: variable("ORDER").map_or(Order::Seeded, |name| Config::order(&name)),
+            sms: number("SMS", 108) as u32,
+            memory: number("MEMORY", 80 << 30),
+            failures: Vec::new(),
+            lost: None,
+            patience: number("PATIENCE", 400_000_000),
+            idle_us: number("IDLE_US", 10_000),
+            verbose: variable("VERBOSE").is_some(),
+        };
+        for plan in variable("FAIL").unwrap_or_default().split(',').filter(|plan| !plan.is_empty()) {
+            if !config.plan(plan) {
+                eprintln!("trail-cuda-emulator: TRAIL_EMU_FAIL: cannot read `{plan}`");
+            }
+        }
+        config
+    }
+
+    pub(crate) fn order(name: &str) -> Order {
+        match name {
+            "late" => Order::Late,
+            "early" => Order::Early,
+            _ => Order::Seeded,
+        }
+    }
+
+    fn plan(&mut self, plan: &str) -> bool {
+        let parts: Vec<&str> = plan.split(':').collect();
+        let target = match (parts.first(), parts.len()) {
+            (Some(&"lost"), 2) => {
+                self.lost = parts[1].parse().ok();
+                return self.lost.is_some();
+            }
+            (Some(&"alloc"), 3) => Target::Allocation,
+            (Some(&"launch"), 3) => Target::Launch,
+            (Some(&"copy"), 3) => Target::Copy,
+            _ => return false,
+        };
+        let (Ok(nth), Ok(code)) = (parts[1].parse(), parts[2].parse()) else { return false };
+        self.failures.push(Failure { target, nth, code });
+        true
+    }
+
+    /// Counts one `target`; its planned failure when it is due.
+    pub(crate) fn count(&mut self, target: Target) -> Result<(), Code> {
+        let mut due = None;
+        for failure in self.failures.iter_mut().filter(|failure| failure.target == target && failure.nth > 0) {
+            failure.nth -= 1;
+            if failure.nth == 0 {
+                due = Some(failure.code);
+            }
+        }
+        self.failures.retain(|failure| failure.nth > 0);
+        due.map_or(Ok(()), Err)
+    }
+}
+
+fn variable(name: &str) -> Option<String> {
+    std::env::var(format!("TRAIL_EMU_{name}")).ok()
+}

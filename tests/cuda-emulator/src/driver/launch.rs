@@ -1,0 +1,163 @@
+//! Launches.
+
+use std::ffi::{c_uint, c_void};
+
+use super::config::Target;
+use super::device::{SHARED_MOST, THREADS_SM};
+use super::occupancy;
+use super::queue::{Launch, Work};
+use super::state::{Handle, State, ready};
+use super::stream::queue;
+use super::{Answer, Code, api, error};
+use crate::ptx::program::Kernel;
+
+/// `CUlaunchConfig`.
+#[repr(C)]
+pub(crate) struct Config {
+    blocks: [c_uint; 3],
+    threads: [c_uint; 3],
+    shared: c_uint,
+    stream: Handle,
+    attributes: *const Attribute,
+    count: c_uint,
+}
+
+/// `CUlaunchAttribute`: an id and a union of 64 bytes.
+#[repr(C)]
+struct Attribute {
+    id: c_uint,
+    pad: c_uint,
+    value: [c_uint; 16],
+}
+
+const ATTRIBUTE_COOPERATIVE: c_uint = 2;
+const ATTRIBUTE_CLUSTER: c_uint = 4;
+
+/// Copies the arguments of a launch.
+///
+/// # Safety
+/// `params` holds a pointer to each parameter, or `extra` describes a buffer with all of them, as the API says.
+pub(crate) unsafe fn arguments(kernel: &Kernel, params: *const *const c_void, extra: *const *const c_void) -> Result<Vec<u8>, Code> {
+    let mut bytes = vec![0; kernel.param_bytes as usize];
+    if params.is_null() && !extra.is_null() {
+        // SAFETY: `extra` is a list of pairs (1: buffer, 2: size, 0: end).
+        return unsafe { packed(bytes, extra) };
+    }
+    for (index, param) in kernel.params.iter().enumerate() {
+        if params.is_null() {
+            return Err(error::INVALID_VALUE);
+        }
+        // SAFETY: there are as many pointers as parameters.
+        let from = unsafe { params.add(index).read() };
+        if from.is_null() {
+            return Err(error::INVALID_VALUE);
+        }
+        let to = &mut bytes[param.offset as usize..(param.offset + param.size) as usize];
+        // SAFETY: each pointer leads to a value of the parameter's size.
+        unsafe { std::ptr::copy_nonoverlapping(from.cast(), to.as_mut_ptr(), to.len()) };
+    }
+    Ok(bytes)
+}
+
+/// # Safety
+/// As [`arguments`].
+unsafe fn packed(mut bytes: Vec<u8>, extra: *const *const c_void) -> Result<Vec<u8>, Code> {
+    let (mut buffer, mut size) = (std::ptr::null::<u8>(), 0);
+    let mut at = 0;
+    loop {
+        // SAFETY: the list ends with 0; a key is followed by its value.
+        let key = unsafe { extra.add(at).read() } as usize;
+        if key == 0 {
+            break;
+        }
+        // SAFETY: as above.
+        let value = unsafe { extra.add(at + 1).read() };
+        match key {
+            1 => buffer = value.cast(),
+            // SAFETY: the value of key 2 points to a size.
+            2 => size = unsafe { value.cast::<usize>().read() },
+            _ => return Err(error::INVALID_VALUE),
+        }
+        at += 2;
+    }
+    if buffer.is_null() || size < bytes.len() {
+        return Err(error::INVALID_VALUE);
+    }
+    // SAFETY: the buffer has `size` bytes, at least as many as are copied.
+    unsafe { std::ptr::copy_nonoverlapping(buffer, bytes.as_mut_ptr(), bytes.len()) };
+    Ok(bytes)
+}
+
+/// The checks that a driver makes of a launch's shape.
+pub(crate) fn check(state: &State, function: Handle, launch: &Launch) -> Answer {
+    let function = state.functions.get(&function).ok_or(error::INVALID_HANDLE)?;
+    let ([bx, by, bz], [tx, ty, tz]) = (launch.blocks, launch.threads);
+    let dims = [bx, by, bz, tx, ty, tz];
+    if dims.contains(&0) || by > 65535 || bz > 65535 || bx > i32::MAX as u32 || tx > 1024 || ty > 1024 || tz > 64 {
+        return Err(error::INVALID_VALUE);
+    }
+    let threads = u64::from(tx) * u64::from(ty) * u64::from(tz);
+    if threads > u64::from(launch.kernel.max_threads.min(1024)) {
+        return Err(error::INVALID_VALUE);
+    }
+    if launch.shared > function.dynamic_most || u64::from(launch.shared) + launch.kernel.static_shared > u64::from(SHARED_MOST) {
+        return Err(error::INVALID_VALUE);
+    }
+    if launch.cooperative {
+        let resident = occupancy::blocks(&launch.kernel, threads as u32, launch.shared).max(1) * state.config.sms;
+        if u64::from(bx) * u64::from(by) * u64::from(bz) > u64::from(resident) {
+            return Err(error::COOPERATIVE_LAUNCH_TOO_LARGE);
+        }
+    }
+    debug_assert!(threads <= u64::from(THREADS_SM));
+    Ok(())
+}
+
+fn launch(
+    function: Handle,
+    (blocks, threads, shared): ([u32; 3], [u32; 3], u32),
+    stream: Handle,
+    params: *const *const c_void,
+    extra: *const *const c_void,
+    cooperative: bool,
+) -> Answer {
+    let mut state = ready()?;
+    let kernel = state.functions.get(&function).ok_or(error::INVALID_HANDLE)?.kernel.clone();
+    // SAFETY: the API's contract.
+    let params = unsafe { arguments(&kernel, params, extra)? };
+    let launch = Launch { kernel, params, blocks, threads, shared, cooperative };
+    check(&state, function, &launch)?;
+    state.config.count(Target::Launch)?;
+    queue(state, stream, Work::Launch(launch)).map(|_| ())
+}
+
+api! {
+    fn cuLaunchKernel(function: Handle, bx: c_uint, by: c_uint, bz: c_uint, tx: c_uint, ty: c_uint, tz: c_uint, shared: c_uint,
+        stream: Handle, params: *const *const c_void, extra: *const *const c_void) {
+        launch(function, ([bx, by, bz], [tx, ty, tz], shared), stream, params, extra, false)
+    }
+
+    fn cuLaunchCooperativeKernel(function: Handle, bx: c_uint, by: c_uint, bz: c_uint, tx: c_uint, ty: c_uint, tz: c_uint, shared: c_uint,
+        stream: Handle, params: *const *const c_void) {
+        launch(function, ([bx, by, bz], [tx, ty, tz], shared), stream, params, std::ptr::null(), true)
+    }
+
+    fn cuLaunchKernelEx(config: *const Config, function: Handle, params: *const *const c_void, extra: *const *const c_void) {
+        if config.is_null() {
+            return Err(error::INVALID_VALUE);
+        }
+        // SAFETY: the API's contract.
+        let config = unsafe { &*config };
+        let mut cooperative = false;
+        for at in 0..config.count as usize {
+            // SAFETY: there are `count` attributes.
+            let attribute = unsafe { &*config.attributes.add(at) };
+            match attribute.id {
+                ATTRIBUTE_COOPERATIVE => cooperative = attribute.value[0] != 0,
+                ATTRIBUTE_CLUSTER if attribute.value[..3] != [1, 1, 1] => return super::unsupported::say("cuLaunchKernelEx with clusters"),
+                _ => {}
+            }
+        }
+        launch(function, (config.blocks, config.threads, config.shared), config.stream, params, extra, cooperative)
+    }
+}

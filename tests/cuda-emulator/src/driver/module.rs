@@ -1,0 +1,273 @@
+//! Modules: PTX text to kernels, and their variables.
+
+use std::collections::HashMap;
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::sync::Arc;
+
+use super::device::{SHARED_DEFAULT, SHARED_MOST};
+use super::state::{Handle, State, ready};
+use super::{Answer, Code, api, error, put};
+use crate::memory::{Kind, State as Life};
+use crate::ptx::program::Kernel;
+use crate::ptx::{PtxError, ast, decode, parser};
+
+/// A loaded module.
+pub(crate) struct Module {
+    kernels: HashMap<String, Arc<Kernel>>,
+    /// Device address and size of each variable.
+    globals: HashMap<String, (u64, u64)>,
+    /// Function handles given out, by name.
+    handles: HashMap<String, Handle>,
+}
+
+/// A kernel as the caller holds it.
+pub(crate) struct Function {
+    pub(crate) kernel: Arc<Kernel>,
+    /// Dynamic shared memory that the caller allowed.
+    pub(crate) dynamic_most: u32,
+}
+
+/// What an image is.
+enum Image<'a> {
+    Ptx(&'a CStr),
+    /// A cubin or fat binary: code for hardware.
+    Binary,
+}
+
+/// # Safety
+/// `image` points to a cubin, a fat binary or PTX text that ends in zero.
+unsafe fn look<'a>(image: *const c_void) -> Image<'a> {
+    let bytes = image.cast::<[u8; 4]>();
+    // SAFETY: every image has four bytes: the shortest text that can be one, and both magic numbers.
+    let magic = unsafe { bytes.read_unaligned() };
+    if magic == *b"\x7FELF" || magic == [0x50, 0xED, 0x55, 0xBA] {
+        return Image::Binary;
+    }
+    // SAFETY: text ends in zero.
+    Image::Ptx(unsafe { CStr::from_ptr(image.cast()) })
+}
+
+fn load(image: *const c_void) -> Result<Handle, Code> {
+    let mut state = ready()?;
+    if image.is_null() {
+        return Err(error::INVALID_VALUE);
+    }
+    // SAFETY: the API's contract.
+    let Image::Ptx(text) = (unsafe { look(image) }) else { return Err(error::NO_BINARY_FOR_GPU) };
+    let text = text.to_string_lossy();
+    let built = parser::parse(&text).and_then(|module| build(&mut state, &module));
+    match built {
+        Ok(module) => {
+            let handle = state.handle();
+            state.modules.insert(handle, module);
+            Ok(handle)
+        }
+        Err(problem) => {
+            let line = text.lines().nth(problem.line.saturating_sub(1) as usize).unwrap_or("").trim();
+            eprintln!("trail-cuda-emulator: {problem} in `{line}`");
+            Err(error::INVALID_PTX)
+        }
+    }
+}
+
+fn build(state: &mut State, module: &ast::Module) -> Result<Module, PtxError> {
+    let mut globals = HashMap::new();
+    let on_device = || module.variables.iter().filter(|v| matches!(v.place, ast::Place::Global | ast::Place::Const));
+    for variable in on_device() {
+        let allocation = state.memory.allocate(variable.size.max(1), Kind::Module, Life::Live, &variable.name);
+        let allocation = allocation.ok_or_else(|| PtxError::at(0, "no memory for the variables"))?;
+        globals.insert(variable.name.clone(), (allocation.base, variable.size));
+    }
+    let addresses: HashMap<String, u64> = globals.iter().map(|(name, &(at, _))| (name.clone(), at)).collect();
+    for variable in on_device() {
+        initialise(state, variable, &addresses);
+    }
+    let lines = Arc::new(module.lines.clone());
+    let mut kernels = HashMap::new();
+    for entry in module.functions.iter().filter(|function| function.is_entry) {
+        kernels.insert(entry.name.clone(), Arc::new(decode::kernel(module, entry, &addresses, &lines)?));
+    }
+    Ok(Module { kernels, globals, handles: HashMap::new() })
+}
+
+/// Variables are zero where the text says nothing.
+fn initialise(state: &mut State, variable: &ast::Variable, addresses: &HashMap<String, u64>) {
+    let mut bytes = variable.init.clone();
+    bytes.resize(variable.size as usize, 0);
+    for (at, name, addend) in &variable.relocations {
+        let at = *at as usize;
+        if let (Some(address), Some(place)) = (addresses.get(name), bytes.get_mut(at..at + 8)) {
+            place.copy_from_slice(&address.wrapping_add_signed(*addend).to_le_bytes());
+        }
+    }
+    let base = addresses[&variable.name];
+    if let Some(allocation) = state.memory.at_base(base).filter(|_| !bytes.is_empty()) {
+        allocation.write(base, &bytes);
+    }
+}
+
+/// # Safety
+/// `name` is null or text that ends in zero.
+unsafe fn text<'a>(name: *const c_char) -> Result<std::borrow::Cow<'a, str>, Code> {
+    if name.is_null() {
+        return Err(error::INVALID_VALUE);
+    }
+    // SAFETY: the caller's promise.
+    Ok(unsafe { CStr::from_ptr(name) }.to_string_lossy())
+}
+
+fn function(module: Handle, name: &str) -> Result<Handle, Code> {
+    let mut state = ready()?;
+    let found = state.modules.get(&module).ok_or(error::INVALID_HANDLE)?;
+    if let Some(&handle) = found.handles.get(name) {
+        return Ok(handle);
+    }
+    let kernel = found.kernels.get(name).ok_or(error::NOT_FOUND)?.clone();
+    let handle = state.handle();
+    let dynamic_most = SHARED_DEFAULT.saturating_sub(kernel.static_shared as u32);
+    state.functions.insert(handle, Function { kernel, dynamic_most });
+    if let Some(module) = state.modules.get_mut(&module) {
+        module.handles.insert(name.to_owned(), handle);
+    }
+    Ok(handle)
+}
+
+fn attribute(function: &Function, which: c_uint) -> Result<c_int, Code> {
+    let kernel = &function.kernel;
+    Ok(match which {
+        0 => kernel.max_threads as c_int,
+        1 => kernel.static_shared as c_int,
+        2 => 0,
+        3 => kernel.local_bytes as c_int,
+        // What the interpreter needs is no measure of what ptxas would; within what the block may have.
+        4 => (kernel.narrow + 2 * kernel.wide).clamp(16, (65536 / kernel.max_threads as usize).min(255)) as c_int,
+        5 | 6 => 80,
+        7 => 0,
+        8 => function.dynamic_most as c_int,
+        9 => -1,
+        _ => return Err(error::INVALID_VALUE),
+    })
+}
+
+fn set_attribute(function: &mut Function, which: c_uint, value: c_int) -> Answer {
+    match which {
+        8 => {
+            let value = u32::try_from(value).map_err(|_| error::INVALID_VALUE)?;
+            if value + function.kernel.static_shared as u32 > SHARED_MOST {
+                return Err(error::INVALID_VALUE);
+            }
+            function.dynamic_most = value;
+            Ok(())
+        }
+        9 if (-1..=100).contains(&value) => Ok(()),
+        _ => Err(error::INVALID_VALUE),
+    }
+}
+
+api! {
+    fn cuModuleLoadData(module: *mut Handle, image: *const c_void) {
+        let handle = load(image)?;
+        // SAFETY: the API's contract.
+        unsafe { put(module, handle) }
+    }
+
+    fn cuModuleLoadDataEx(module: *mut Handle, image: *const c_void, _count: c_uint, _options: *mut c_uint, _values: *mut *mut c_void) {
+        let handle = load(image)?;
+        // SAFETY: the API's contract.
+        unsafe { put(module, handle) }
+    }
+
+    fn cuModuleLoadFatBinary(_module: *mut Handle, _image: *const c_void) {
+        ready()?;
+        Err(error::NO_BINARY_FOR_GPU)
+    }
+
+    fn cuModuleLoad(module: *mut Handle, path: *const c_char) {
+        // SAFETY: the API's contract.
+        let path = unsafe { text(path)? };
+        let mut bytes = std::fs::read(path.as_ref()).map_err(|_| error::FILE_NOT_FOUND)?;
+        bytes.push(0);
+        let handle = load(bytes.as_ptr().cast())?;
+        // SAFETY: the API's contract.
+        unsafe { put(module, handle) }
+    }
+
+    fn cuModuleUnload(module: Handle) {
+        let mut state = ready()?;
+        let module = state.modules.remove(&module).ok_or(error::INVALID_HANDLE)?;
+        for handle in module.handles.values() {
+            state.functions.remove(handle);
+        }
+        for (base, _) in module.globals.values() {
+            if let Some(allocation) = state.memory.at_base(*base).cloned() {
+                state.memory.free(&allocation);
+            }
+        }
+        Ok(())
+    }
+
+    fn cuModuleGetLoadingMode(mode: *mut c_uint) {
+        // SAFETY: the API's contract.
+        unsafe { put(mode, 1) }
+    }
+
+    fn cuModuleGetFunction(handle: *mut Handle, module: Handle, name: *const c_char) {
+        // SAFETY: the API's contract.
+        let name = unsafe { text(name)? };
+        let found = function(module, &name)?;
+        // SAFETY: the API's contract.
+        unsafe { put(handle, found) }
+    }
+
+    fn cuModuleGetGlobal_v2(at: *mut u64, bytes: *mut usize, module: Handle, name: *const c_char) {
+        // SAFETY: the API's contract.
+        let name = unsafe { text(name)? };
+        let state = ready()?;
+        let module = state.modules.get(&module).ok_or(error::INVALID_HANDLE)?;
+        let &(base, size) = module.globals.get(name.as_ref()).ok_or(error::NOT_FOUND)?;
+        if !at.is_null() {
+            // SAFETY: the API's contract.
+            unsafe { put(at, base)? };
+        }
+        // SAFETY: null, or the API's contract.
+        if bytes.is_null() { Ok(()) } else { unsafe { put(bytes, size as usize) } }
+    }
+
+    fn cuFuncGetAttribute(value: *mut c_int, which: c_uint, function: Handle) {
+        let state = ready()?;
+        let answer = attribute(state.functions.get(&function).ok_or(error::INVALID_HANDLE)?, which)?;
+        // SAFETY: the API's contract.
+        unsafe { put(value, answer) }
+    }
+
+    fn cuFuncSetAttribute(function: Handle, which: c_uint, value: c_int) {
+        set_attribute(ready()?.functions.get_mut(&function).ok_or(error::INVALID_HANDLE)?, which, value)
+    }
+
+    fn cuFuncSetCacheConfig(function: Handle, _config: c_uint) {
+        ready()?.functions.get(&function).map(|_| ()).ok_or(error::INVALID_HANDLE)
+    }
+
+    fn cuFuncSetSharedMemConfig(function: Handle, _config: c_uint) {
+        ready()?.functions.get(&function).map(|_| ()).ok_or(error::INVALID_HANDLE)
+    }
+
+    fn cuFuncGetModule(module: *mut Handle, function: Handle) {
+        let state = ready()?;
+        let owner = state.modules.iter().find(|(_, module)| module.handles.values().any(|&h| h == function));
+        let (&handle, _) = owner.ok_or(error::INVALID_HANDLE)?;
+        // SAFETY: the API's contract.
+        unsafe { put(module, handle) }
+    }
+
+    fn cuFuncGetParamInfo(function: Handle, index: usize, offset: *mut usize, size: *mut usize) {
+        let state = ready()?;
+        let function = state.functions.get(&function).ok_or(error::INVALID_HANDLE)?;
+        let param = function.kernel.params.get(index).ok_or(error::INVALID_VALUE)?;
+        // SAFETY: the API's contract; the size may be null.
+        unsafe {
+            put(offset, param.offset as usize)?;
+            if size.is_null() { Ok(()) } else { put(size, param.size as usize) }
+        }
+    }
+}

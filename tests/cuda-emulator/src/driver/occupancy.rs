@@ -1,0 +1,65 @@
+//! How many blocks fit on a multiprocessor, by threads, shared memory and block count. Registers are not counted: the interpreter does
+//! not know what ptxas would use.
+
+use std::ffi::{c_int, c_uint, c_void};
+
+use super::device::{BLOCKS_SM, SHARED_SM, THREADS_SM};
+use super::state::{Handle, ready};
+use super::{Code, api, error, put};
+use crate::ptx::program::Kernel;
+
+/// Shared memory that the system takes of every block.
+const RESERVED: u32 = 1024;
+
+/// Blocks of one multiprocessor.
+pub(crate) fn blocks(kernel: &Kernel, threads: u32, shared: u32) -> u32 {
+    let by_threads = THREADS_SM / threads.max(1).next_multiple_of(32);
+    let by_shared = SHARED_SM / (kernel.static_shared as u32 + shared + RESERVED);
+    by_threads.min(by_shared).min(BLOCKS_SM)
+}
+
+fn active(function: Handle, threads: c_int, shared: usize) -> Result<c_int, Code> {
+    let state = ready()?;
+    let function = state.functions.get(&function).ok_or(error::INVALID_HANDLE)?;
+    let threads = u32::try_from(threads).map_err(|_| error::INVALID_VALUE)?;
+    Ok(blocks(&function.kernel, threads, shared as u32) as c_int)
+}
+
+fn potential(function: Handle, shared: usize, limit: c_int) -> Result<(c_int, c_int), Code> {
+    let state = ready()?;
+    let sms = state.config.sms as c_int;
+    let kernel = state.functions.get(&function).ok_or(error::INVALID_HANDLE)?.kernel.clone();
+    let most = if limit > 0 { limit.min(kernel.max_threads as c_int) } else { kernel.max_threads as c_int };
+    let best = (32..=most).step_by(32).max_by_key(|&threads| (blocks(&kernel, threads as u32, shared as u32) as c_int * threads, threads));
+    let threads = best.unwrap_or(32);
+    Ok((blocks(&kernel, threads as u32, shared as u32) as c_int * sms, threads))
+}
+
+api! {
+    fn cuOccupancyMaxActiveBlocksPerMultiprocessor(count: *mut c_int, function: Handle, threads: c_int, shared: usize) {
+        let value = active(function, threads, shared)?;
+        // SAFETY: the API's contract.
+        unsafe { put(count, value) }
+    }
+
+    fn cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(count: *mut c_int, function: Handle, threads: c_int, shared: usize, _flags: c_uint) {
+        let value = active(function, threads, shared)?;
+        // SAFETY: the API's contract.
+        unsafe { put(count, value) }
+    }
+
+    fn cuOccupancyMaxPotentialBlockSize(grid: *mut c_int, block: *mut c_int, function: Handle, _of: *const c_void, shared: usize, limit: c_int) {
+        let (blocks, threads) = potential(function, shared, limit)?;
+        // SAFETY: the API's contract.
+        unsafe { put(grid, blocks).and(put(block, threads)) }
+    }
+
+    fn cuOccupancyAvailableDynamicSMemPerBlock(bytes: *mut usize, function: Handle, count: c_int, _threads: c_int) {
+        let state = ready()?;
+        let function = state.functions.get(&function).ok_or(error::INVALID_HANDLE)?;
+        let each = SHARED_SM / u32::try_from(count).map_err(|_| error::INVALID_VALUE)?.max(1);
+        let left = each.saturating_sub(RESERVED + function.kernel.static_shared as u32).min(function.dynamic_most);
+        // SAFETY: the API's contract.
+        unsafe { put(bytes, left as usize) }
+    }
+}

@@ -1,0 +1,234 @@
+//! One block: its warps, run in turn, and its barriers.
+
+use super::Cx;
+use super::grid::Grid;
+use super::lanes::LANES;
+use super::shared::{Shared, WARPS};
+use super::special;
+use super::warp::{self, Path, Stop, Wait, Warp};
+use crate::ptx::program::{NEVER, Reduce};
+use crate::report::{Finding, Kind};
+
+/// What a turn came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Progress {
+    More,
+    Done,
+    Fault,
+}
+
+/// Arrivals at one barrier.
+#[derive(Clone, Default)]
+struct Barrier {
+    /// Warps that wait.
+    waiting: u32,
+    /// Arrivals in warps, those that do not wait included.
+    arrived: u32,
+    expected: u32,
+    /// What the arrivals know of one another's clocks, merged.
+    clocks: [u32; WARPS],
+    /// Every thread's bit was set, some thread's bit was set, how many were.
+    all: bool,
+    any: bool,
+    ones: u32,
+}
+
+/// A block on a host thread; reused for the next one.
+pub(crate) struct Block {
+    index: [u32; 3],
+    shared: Shared,
+    warps: Vec<Warp>,
+    count: usize,
+    barriers: Vec<Barrier>,
+    done: u32,
+    finding: Option<Finding>,
+    random: u64,
+}
+
+/// Warp instructions before the next warp gets its turn.
+const TURN: u32 = 50_000;
+
+impl Block {
+    pub(crate) fn new() -> Block {
+        Block {
+            index: [0; 3],
+            shared: Shared::new(),
+            warps: Vec::new(),
+            count: 0,
+            barriers: vec![Barrier::default(); 16],
+            done: 0,
+            finding: None,
+            random: 1,
+        }
+    }
+
+    /// Sets up block number `flat`.
+    pub(crate) fn start(&mut self, grid: &Grid, index: [u32; 3], flat: u64) {
+        let kernel = &grid.kernel;
+        let threads = grid.block_threads() as usize;
+        self.index = index;
+        self.count = threads.div_ceil(LANES);
+        self.done = 0;
+        self.finding = None;
+        self.random = (grid.seed ^ flat.wrapping_mul(0x9E37_79B9_7F4A_7C15)) | 1;
+        self.barriers.fill(Barrier::default());
+        let bytes = kernel.static_shared + u64::from(grid.dynamic_shared);
+        self.shared.reset(bytes as usize, kernel.grain);
+        while self.warps.len() < self.count {
+            self.warps.push(Warp::new());
+        }
+        for (number, warp) in self.warps[..self.count].iter_mut().enumerate() {
+            let lanes = (threads - number * LANES).min(LANES);
+            warp.number = number;
+            warp.live = u32::MAX >> (LANES - lanes);
+            warp.paths.clear();
+            warp.paths.push(Path { pc: 0, join: NEVER, mask: warp.live });
+            warp.registers.resize(kernel.narrow, kernel.wide, kernel.preds);
+            warp.local.reset(kernel.local_bytes);
+            warp.pending.clear();
+            warp.fault = None;
+            warp.waiting = None;
+            warp.executed = 0;
+            warp.synchronised = false;
+            special::preset(warp, grid, index, flat);
+        }
+    }
+
+    pub(crate) fn take_executed(&mut self) -> u64 {
+        self.warps[..self.count].iter_mut().map(|warp| std::mem::take(&mut warp.executed)).sum()
+    }
+
+    pub(crate) fn take_finding(&mut self) -> Option<Finding> {
+        self.finding.take()
+    }
+
+    /// Runs warps in turn, from a seeded start, for about `budget` warp instructions.
+    pub(crate) fn run(&mut self, grid: &Grid, budget: u32) -> Progress {
+        let mut left = i64::from(budget);
+        while left > 0 {
+            let mut ran = false;
+            let first = (self.next_random() % self.count as u64) as usize;
+            for step in 0..self.count {
+                let number = (first + step) % self.count;
+                if self.done >> number & 1 == 1 || self.warps[number].waiting.is_some() {
+                    continue;
+                }
+                ran = true;
+                left -= 64;
+                if self.turn(grid, number, &mut left).is_err() {
+                    return Progress::Fault;
+                }
+                if self.done.count_ones() as usize == self.count {
+                    return Progress::Done;
+                }
+            }
+            if !ran {
+                self.finding = Some(self.deadlock(grid));
+                return Progress::Fault;
+            }
+            if grid.stop.load(std::sync::atomic::Ordering::Relaxed) {
+                return Progress::More;
+            }
+        }
+        Progress::More
+    }
+
+    /// Runs one warp until it stops.
+    fn turn(&mut self, grid: &Grid, number: usize, left: &mut i64) -> Result<(), ()> {
+        let warp = &mut self.warps[number];
+        let before = warp.executed;
+        let mut cx = Cx { warp, shared: &mut self.shared, grid, block: self.index };
+        let stop = warp::run(&mut cx, TURN);
+        *left -= ((self.warps[number].executed - before) / LANES as u64) as i64;
+        match stop {
+            Stop::Budget => {}
+            Stop::Done => {
+                self.done |= 1 << number;
+                for barrier in 0..self.barriers.len() {
+                    self.try_release(barrier);
+                }
+            }
+            Stop::Fault => {
+                self.finding = self.warps[number].fault.take().map(|fault| *fault);
+                return Err(());
+            }
+            Stop::Barrier { barrier, expected, waits, bits } => self.arrive(number, barrier as usize, expected, waits, bits),
+        }
+        Ok(())
+    }
+
+    fn arrive(&mut self, warp: usize, number: usize, expected: u32, waits: bool, bits: u32) {
+        self.shared.tick(warp);
+        let known = self.shared.clocks[warp];
+        let live = self.warps[warp].live;
+        let barrier = &mut self.barriers[number];
+        if barrier.arrived == 0 {
+            *barrier = Barrier { all: true, expected, ..Barrier::default() };
+        }
+        barrier.arrived += 1;
+        barrier.waiting |= u32::from(waits) << warp;
+        barrier.clocks.iter_mut().zip(known).for_each(|(clock, more)| *clock = (*clock).max(more));
+        barrier.ones += bits.count_ones();
+        barrier.all &= bits == live;
+        barrier.any |= bits != 0;
+        self.try_release(number);
+    }
+
+    /// Opens a barrier at which everybody has arrived.
+    fn try_release(&mut self, number: usize) {
+        let barrier = &self.barriers[number];
+        let everybody = self.count as u32 - self.done.count_ones();
+        let needed = if barrier.expected == 0 { everybody } else { barrier.expected / LANES as u32 };
+        if barrier.arrived == 0 || barrier.arrived < needed {
+            return;
+        }
+        let barrier = std::mem::take(&mut self.barriers[number]);
+        for warp in (0..self.count).filter(|&warp| barrier.waiting >> warp & 1 == 1) {
+            let known = &mut self.shared.clocks[warp];
+            known.iter_mut().zip(barrier.clocks).for_each(|(clock, more)| *clock = (*clock).max(more));
+            let Some(Wait { reduce, .. }) = self.warps[warp].waiting.take() else { continue };
+            let live = self.warps[warp].live;
+            let registers = &mut self.warps[warp].registers;
+            match reduce {
+                None => {}
+                Some((Reduce::Popc, slot)) => registers.narrow[slot.index()] = [barrier.ones; LANES],
+                Some((Reduce::And, slot)) => registers.set_pred(slot, if barrier.all { u32::MAX } else { 0 }, live),
+                Some((Reduce::Or, slot)) => registers.set_pred(slot, if barrier.any { u32::MAX } else { 0 }, live),
+            }
+        }
+    }
+
+    fn next_random(&mut self) -> u64 {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        self.random
+    }
+
+    fn place(&self, grid: &Grid, number: usize) -> (u32, String) {
+        let pc = self.warps[number].paths.last().map_or(0, |path| path.pc.saturating_sub(1));
+        let line = grid.kernel.code.get(pc as usize).map_or(0, |inst| inst.line);
+        (line, grid.kernel.text(line).to_owned())
+    }
+
+    fn found(&self, grid: &Grid, kind: Kind, number: usize, detail: String) -> Finding {
+        let (line, instruction) = self.place(grid, number);
+        let kernel = grid.kernel.name.clone();
+        Finding { kind, kernel, line, instruction, block: self.index, thread: grid.thread(number, 0), detail }
+    }
+
+    fn deadlock(&self, grid: &Grid) -> Finding {
+        let waits = |number: &usize| self.warps[*number].waiting;
+        let list: Vec<String> = (0..self.count)
+            .filter_map(|number| waits(&number).map(|wait| format!("warp {number} at barrier {} (line {})", wait.barrier, self.place(grid, number).0)))
+            .collect();
+        let number = (0..self.count).find(|number| waits(number).is_some()).unwrap_or(0);
+        self.found(grid, Kind::BarrierDivergence, number, format!("no barrier can open: {}", list.join(", ")))
+    }
+
+    /// The finding for a block that makes no progress.
+    pub(crate) fn hang(&self, grid: &Grid) -> Finding {
+        let number = (0..self.count).find(|&number| self.done >> number & 1 == 0).unwrap_or(0);
+        self.found(grid, Kind::Hang, number, format!("no block of the launch ended within {} warp instructions", grid.patience))
+    }
+}

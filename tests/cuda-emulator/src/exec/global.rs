@@ -1,0 +1,135 @@
+//! Global memory: finding the allocation, and moving a warp's data.
+
+use super::Cx;
+use super::lanes::{FULL, LANES, lanes};
+use super::memory::Buffer;
+use crate::memory::{Allocation, State};
+use crate::ptx::program::Inst;
+use crate::report::Kind;
+
+/// What an access does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Intent {
+    Read,
+    Write,
+    /// Reads and writes at once.
+    Update,
+}
+
+impl Cx<'_> {
+    /// Host address of `bytes` at a device address, after all checks. `line` picks the memory of where the last access went.
+    #[inline]
+    pub(crate) fn global(&mut self, line: u32, address: u64, bytes: u64, align: u64, intent: Intent) -> Result<*mut u8, (Kind, String)> {
+        if address % align != 0 {
+            return Err((Kind::Misaligned, format!("global address {address:#x} is not a multiple of {align}")));
+        }
+        let table = &self.grid.table.sorted;
+        let nearest = &mut self.warp.nearest[line as usize % 16];
+        let mut allocation = table.get(*nearest as usize);
+        if !allocation.is_some_and(|allocation| allocation.contains(address, bytes)) {
+            let found = self.grid.table.index(address);
+            *nearest = found.unwrap_or(0) as u32;
+            allocation = found.map(|at| &table[at]).filter(|allocation| allocation.contains(address, bytes));
+        }
+        let Some(allocation) = allocation else { return Err(self.nowhere(address, bytes)) };
+        if allocation.state() != State::Live {
+            return Err((Kind::UseAfterFree, format!("{bytes} bytes at {address:#x} in {allocation}")));
+        }
+        let offset = address - allocation.base;
+        match intent {
+            Intent::Write => allocation.written.mark(offset, bytes),
+            Intent::Read | Intent::Update => {
+                if !allocation.written.is(offset, bytes) {
+                    return Err(unwritten(allocation, offset, bytes));
+                }
+            }
+        }
+        Ok(allocation.host(address))
+    }
+
+    #[cold]
+    fn nowhere(&self, address: u64, bytes: u64) -> (Kind, String) {
+        let table = &self.grid.table;
+        let inside = table.index(address).map(|at| &table.sorted[at]).filter(|a| a.contains(address, 1));
+        let detail = match inside {
+            Some(allocation) => format!("{bytes} bytes at {address:#x} pass the end of {allocation}"),
+            None => format!("{bytes} bytes at {address:#x}, in no allocation{}", table.near(address)),
+        };
+        (Kind::OutOfBounds, detail)
+    }
+
+    pub(crate) fn global_gather(&mut self, i: &Inst, mask: u32, addresses: &[u64; LANES], size: usize, data: &mut Buffer) {
+        if i.access.strong {
+            self.warp.synchronised = true;
+        }
+        if mask == FULL && contiguous(addresses, size as u64) {
+            let total = size * LANES;
+            if let Ok(from) = self.global(i.line, addresses[0], total as u64, size as u64, Intent::Read) {
+                // SAFETY: `global` found `total` bytes there, and the buffer holds WIDEST * LANES >= total. Other blocks may write
+                // them at this moment only if the kernel races with itself; then the bytes are anybody's, as on the device.
+                unsafe { std::ptr::copy_nonoverlapping(from, data.0.as_mut_ptr(), total) };
+                return;
+            }
+            // The lane at fault is found below.
+        }
+        for lane in lanes(mask) {
+            match self.global(i.line, addresses[lane], size as u64, size as u64, Intent::Read) {
+                // SAFETY: `global` found `size` bytes there; the lane's part of the buffer has `size` bytes.
+                Ok(from) => unsafe { copy(from, data.lane(lane, size).as_mut_ptr(), size) },
+                Err((kind, detail)) => return self.fault(kind, lane, detail),
+            }
+        }
+    }
+
+    pub(crate) fn global_scatter(&mut self, i: &Inst, mask: u32, addresses: &[u64; LANES], size: usize, data: &mut Buffer) {
+        if mask == FULL && contiguous(addresses, size as u64) {
+            let total = size * LANES;
+            if let Ok(to) = self.global(i.line, addresses[0], total as u64, size as u64, Intent::Write) {
+                // SAFETY: as in `global_gather`, the other way.
+                unsafe { std::ptr::copy_nonoverlapping(data.0.as_ptr(), to, total) };
+                return;
+            }
+        }
+        for lane in lanes(mask) {
+            match self.global(i.line, addresses[lane], size as u64, size as u64, Intent::Write) {
+                // SAFETY: as in `global_gather`, the other way.
+                Ok(to) => unsafe { copy(data.lane(lane, size).as_ptr(), to, size) },
+                Err((kind, detail)) => return self.fault(kind, lane, detail),
+            }
+        }
+    }
+}
+
+#[inline(always)]
+fn contiguous(addresses: &[u64; LANES], size: u64) -> bool {
+    let mut differences = 0;
+    for lane in 0..LANES {
+        differences |= addresses[lane] ^ addresses[0].wrapping_add(lane as u64 * size);
+    }
+    differences == 0
+}
+
+/// Moves `size` bytes, 4 and 8 in one piece, as strong accesses of other blocks expect.
+///
+/// # Safety
+/// Both sides have `size` bytes.
+#[inline(always)]
+unsafe fn copy(from: *const u8, to: *mut u8, size: usize) {
+    // SAFETY: the caller's promise; unaligned reads and writes, so alignment does not matter.
+    unsafe {
+        match size {
+            2 => to.cast::<u16>().write_unaligned(from.cast::<u16>().read_unaligned()),
+            4 => to.cast::<u32>().write_unaligned(from.cast::<u32>().read_unaligned()),
+            8 => to.cast::<u64>().write_unaligned(from.cast::<u64>().read_unaligned()),
+            16 => to.cast::<u128>().write_unaligned(from.cast::<u128>().read_unaligned()),
+            _ => std::ptr::copy_nonoverlapping(from, to, size),
+        }
+    }
+}
+
+#[cold]
+fn unwritten(allocation: &Allocation, offset: u64, bytes: u64) -> (Kind, String) {
+    let gap = allocation.written.gap(offset, bytes).unwrap_or(offset);
+    let address = allocation.base + offset;
+    (Kind::Unwritten, format!("{bytes} bytes at {address:#x}: byte {gap} of {allocation}"))
+}

@@ -1,0 +1,151 @@
+//! A launch: what all its blocks share, and the host threads that run them.
+
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use super::block::{Block, Progress};
+use crate::memory::Table;
+use crate::ptx::program::Kernel;
+use crate::report::Finding;
+
+/// A launch.
+pub(crate) struct Grid {
+    pub(crate) kernel: Arc<Kernel>,
+    pub(crate) params: Vec<u8>,
+    pub(crate) blocks: [u32; 3],
+    pub(crate) threads: [u32; 3],
+    pub(crate) dynamic_shared: u32,
+    pub(crate) table: Arc<Table>,
+    pub(crate) seed: u64,
+    pub(crate) number: u64,
+    pub(crate) sms: u32,
+    /// All blocks are resident, so that they may wait for one another.
+    pub(crate) cooperative: bool,
+    /// `cp.async` data arrives when it is waited for, not at once.
+    pub(crate) late_copies: bool,
+    /// Warp instructions after which a launch without progress is given up.
+    pub(crate) patience: u64,
+    pub(crate) stop: AtomicBool,
+}
+
+/// What a launch came to.
+#[derive(Debug, Default)]
+pub(crate) struct Outcome {
+    pub(crate) findings: Vec<Finding>,
+    pub(crate) executed: u64,
+}
+
+/// Warp instructions a block runs before another resident block gets its turn.
+const TURN: u32 = 2_000_000;
+/// The same in a cooperative launch, whose blocks wait for one another.
+const COOPERATIVE_TURN: u32 = 20_000;
+/// Findings kept of one launch.
+const KEPT: usize = 16;
+
+impl Grid {
+    /// Threads of a block.
+    pub(crate) fn block_threads(&self) -> u32 {
+        self.threads.iter().product()
+    }
+
+    fn block_count(&self) -> u64 {
+        self.blocks.iter().map(|&n| u64::from(n)).product()
+    }
+
+    /// `threadIdx` of a lane.
+    pub(crate) fn thread(&self, warp: usize, lane: usize) -> [u32; 3] {
+        let flat = (warp * super::lanes::LANES + lane) as u32;
+        let [x, y, _] = self.threads;
+        [flat % x, flat / x % y, flat / (x * y)]
+    }
+
+    fn block_index(&self, flat: u64) -> [u32; 3] {
+        let [x, y] = [u64::from(self.blocks[0]), u64::from(self.blocks[1])];
+        [(flat % x) as u32, (flat / x % y) as u32, (flat / (x * y)) as u32]
+    }
+
+    /// Runs the launch to its end.
+    pub(crate) fn run(&self) -> Outcome {
+        let count = self.block_count();
+        let workers = std::thread::available_parallelism().map_or(1, |n| n.get() as u64).min(count).max(1);
+        let next = AtomicU64::new(0);
+        let total = Mutex::new(Outcome::default());
+        let work = || {
+            let outcome = self.work(&next, count, workers);
+            let mut total = total.lock().unwrap_or_else(|broken| broken.into_inner());
+            total.executed += outcome.executed;
+            total.findings.extend(outcome.findings);
+        };
+        if workers == 1 {
+            work();
+        } else {
+            std::thread::scope(|scope| {
+                for _ in 1..workers {
+                    scope.spawn(work);
+                }
+                work();
+            });
+        }
+        let mut total = total.into_inner().unwrap_or_else(|broken| broken.into_inner());
+        total.findings.sort_by_key(|finding| (finding.line, finding.block, finding.thread));
+        total.findings.truncate(KEPT);
+        total
+    }
+
+    /// One host thread: takes blocks and runs them in turns.
+    fn work(&self, next: &AtomicU64, count: u64, workers: u64) -> Outcome {
+        let mut outcome = Outcome::default();
+        let mut resident: Vec<Block> = Vec::new();
+        let mut spare: Vec<Block> = Vec::new();
+        let most = if self.cooperative { count.div_ceil(workers) as usize } else { 1 };
+        let turn = if self.cooperative { COOPERATIVE_TURN } else { TURN };
+        // A block that does not end lets one more in, since it may wait for it.
+        let mut extra = 0;
+        let mut spent = 0;
+        loop {
+            while resident.len() < most + extra && !self.stop.load(Ordering::Relaxed) {
+                let flat = next.fetch_add(1, Ordering::Relaxed);
+                if flat >= count {
+                    break;
+                }
+                let mut block = spare.pop().unwrap_or_else(Block::new);
+                block.start(self, self.block_index(flat), flat);
+                resident.push(block);
+            }
+            if resident.is_empty() || self.stop.load(Ordering::Relaxed) {
+                break;
+            }
+            let mut at = 0;
+            let mut ended = false;
+            while at < resident.len() {
+                let progress = resident[at].run(self, turn);
+                match progress {
+                    Progress::More => at += 1,
+                    Progress::Done | Progress::Fault => {
+                        let mut block = resident.swap_remove(at);
+                        outcome.executed += block.take_executed();
+                        outcome.findings.extend(block.take_finding());
+                        ended = true;
+                        if progress == Progress::Fault {
+                            self.stop.store(true, Ordering::Relaxed);
+                        }
+                        spare.push(block);
+                    }
+                }
+            }
+            spent = if ended { 0 } else { spent + u64::from(turn) * resident.len() as u64 };
+            if !ended {
+                extra += 1;
+            }
+            if spent > self.patience {
+                outcome.findings.extend(resident.first().map(|block| block.hang(self)));
+                self.stop.store(true, Ordering::Relaxed);
+            }
+        }
+        for block in &mut resident {
+            outcome.executed += block.take_executed();
+        }
+        outcome
+    }
+}

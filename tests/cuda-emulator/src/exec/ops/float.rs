@@ -1,0 +1,209 @@
+//! f32 and f64 arithmetic. What PTX calls approximate is computed with the host's functions and is closer to the true value than a
+//! device's; `.ftz` flushes operands and result.
+
+use super::rounding::{Mode, flush, saturate, to_f32, two_sum};
+use super::{Opcode, Shape, h1, h2, h3};
+use crate::exec::Cx;
+use crate::exec::lanes::{LANES, Lane, map3};
+use crate::ptx::program::{Handler, Inst};
+use crate::ptx::types::Ty;
+
+pub(super) fn select(opcode: &mut Opcode) -> Option<Shape> {
+    match (opcode.types.as_slice(), opcode.name.as_str()) {
+        (&[Ty::F64], "rcp" | "sqrt" | "rsqrt") => double_special(opcode),
+        (&[Ty::F64], _) => double(opcode),
+        (&[Ty::F32], "ex2" | "lg2" | "sin" | "cos" | "tanh" | "rsqrt" | "rcp" | "sqrt") => special(opcode),
+        (&[Ty::F32], _) => single(opcode),
+        _ => None,
+    }
+}
+
+/// The handlers for all four choices of flushing and saturation.
+macro_rules! variants {
+    ($h:ident, $flush:expr, $saturate:expr, ($($x:ident),+), ($($ty:ty),+), $f:expr) => {
+        match ($flush, $saturate) {
+            (false, false) => $h!($($ty),+ => f32, |$($x),+| $f($($x),+)),
+            (true, false) => $h!($($ty),+ => f32, |$($x),+| flush($f($(flush($x)),+))),
+            (false, true) => $h!($($ty),+ => f32, |$($x),+| saturate($f($($x),+))),
+            (true, true) => $h!($($ty),+ => f32, |$($x),+| saturate(flush($f($(flush($x)),+)))),
+        }
+    };
+}
+
+/// Picks `$f::<mode>`: a function of operands and mode, per rounding mode.
+macro_rules! rounded {
+    ($h:ident, $mode:expr, $flush:expr, $saturate:expr, ($($x:ident),+), ($($ty:ty),+), $nearest:expr, $f:expr) => {
+        match $mode {
+            Mode::Nearest => variants!($h, $flush, $saturate, ($($x),+), ($($ty),+), $nearest),
+            Mode::Zero => variants!($h, $flush, $saturate, ($($x),+), ($($ty),+), |$($x: f32),+| $f($($x),+, Mode::Zero)),
+            Mode::Down => variants!($h, $flush, $saturate, ($($x),+), ($($ty),+), |$($x: f32),+| $f($($x),+, Mode::Down)),
+            Mode::Up => variants!($h, $flush, $saturate, ($($x),+), ($($ty),+), |$($x: f32),+| $f($($x),+, Mode::Up)),
+        }
+    };
+}
+
+fn single(opcode: &mut Opcode) -> Option<Shape> {
+    let name = opcode.name.clone();
+    if !matches!(name.as_str(), "add" | "sub" | "mul" | "fma" | "mad" | "div" | "min" | "max" | "abs" | "neg" | "copysign" | "testp") {
+        return None;
+    }
+    if name == "testp" {
+        return testp(opcode);
+    }
+    let mode = Mode::parse(opcode.take_any(&["rn", "rz", "rm", "rp"]).unwrap_or("rn"));
+    let (ftz, sat) = (opcode.take("ftz"), opcode.take("sat"));
+    let nan = opcode.take("NaN");
+    let run = match name.as_str() {
+        "add" => rounded!(h2, mode, ftz, sat, (a, b), (f32, f32), |a: f32, b: f32| a + b, sum),
+        "sub" => rounded!(h2, mode, ftz, sat, (a, b), (f32, f32), |a: f32, b: f32| a - b, |a: f32, b: f32, mode| sum(a, -b, mode)),
+        "mul" => rounded!(h2, mode, ftz, sat, (a, b), (f32, f32), |a: f32, b: f32| a * b, product),
+        "fma" | "mad" if mode == Mode::Nearest && !ftz && !sat => return Some(Shape::uniform(fused(), Ty::F32, 3)),
+        "fma" | "mad" => {
+            rounded!(h3, mode, ftz, sat, (a, b, c), (f32, f32, f32), |a: f32, b: f32, c: f32| a.mul_add(b, c), fused_mode)
+        }
+        "div" => {
+            opcode.take_any(&["full", "approx"]);
+            variants!(h2, ftz, sat, (a, b), (f32, f32), |a: f32, b: f32| a / b)
+        }
+        "min" if nan => variants!(h2, ftz, sat, (a, b), (f32, f32), |a: f32, b: f32| if a.is_nan() || b.is_nan() { f32::NAN } else { least(a, b) }),
+        "max" if nan => variants!(h2, ftz, sat, (a, b), (f32, f32), |a: f32, b: f32| if a.is_nan() || b.is_nan() { f32::NAN } else { most(a, b) }),
+        "min" => variants!(h2, ftz, sat, (a, b), (f32, f32), least),
+        "max" => variants!(h2, ftz, sat, (a, b), (f32, f32), most),
+        "abs" => return Some(Shape::uniform(variants!(h1, ftz, sat, (a), (f32), |a: f32| a.abs()), Ty::F32, 1)),
+        "neg" => return Some(Shape::uniform(variants!(h1, ftz, sat, (a), (f32), |a: f32| -a), Ty::F32, 1)),
+        // The sign comes from the first operand.
+        "copysign" => h2!(f32, f32 => f32, |a, b| b.copysign(a)),
+        _ => return None,
+    };
+    let sources = if matches!(name.as_str(), "fma" | "mad") { 3 } else { 2 };
+    Some(Shape::uniform(run, Ty::F32, sources))
+}
+
+#[inline(always)]
+fn sum(a: f32, b: f32, mode: Mode) -> f32 {
+    let (sum, error) = two_sum(f64::from(a), f64::from(b));
+    to_f32(sum, error, mode)
+}
+
+#[inline(always)]
+fn product(a: f32, b: f32, mode: Mode) -> f32 {
+    to_f32(f64::from(a) * f64::from(b), 0.0, mode)
+}
+
+#[inline(always)]
+fn fused_mode(a: f32, b: f32, c: f32, mode: Mode) -> f32 {
+    let (sum, error) = two_sum(f64::from(a) * f64::from(b), f64::from(c));
+    to_f32(sum, error, mode)
+}
+
+/// The lesser; the other when one is NaN; -0 is less than +0.
+#[inline(always)]
+fn least(a: f32, b: f32) -> f32 {
+    if a < b || b.is_nan() {
+        a
+    } else if a == b {
+        f32::from_bits(a.to_bits() | b.to_bits())
+    } else {
+        b
+    }
+}
+
+#[inline(always)]
+fn most(a: f32, b: f32) -> f32 {
+    if a > b || b.is_nan() {
+        a
+    } else if a == b {
+        f32::from_bits(a.to_bits() & b.to_bits())
+    } else {
+        b
+    }
+}
+
+/// `fma.rn.f32`: by the host's instruction where it has one.
+fn fused() -> Handler {
+    #[cfg(target_arch = "x86_64")]
+    if is_x86_feature_detected!("fma") && is_x86_feature_detected!("avx2") {
+        // SAFETY: the features are there.
+        return |cx, i, mask| unsafe { fused_avx2(cx, i, mask) };
+    }
+    h3!(f32, f32, f32 => f32, |a, b, c| a.mul_add(b, c))
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,fma")]
+fn fused_avx2(cx: &mut Cx<'_>, i: &Inst, mask: u32) {
+    map3::<f32, f32, f32, f32>(cx, i, mask, |a, b, c| a.mul_add(b, c));
+}
+
+fn special(opcode: &mut Opcode) -> Option<Shape> {
+    let ftz_given = opcode.take("ftz");
+    let approximate = opcode.take("approx");
+    let mode = opcode.take_any(&["rn", "rz", "rm", "rp"]);
+    if mode.is_some_and(|mode| mode != "rn") || !approximate && mode.is_none() {
+        opcode.modifiers.extend(mode.map(str::to_owned));
+        return None;
+    }
+    let run = match opcode.name.as_str() {
+        "ex2" => variants!(h1, ftz_given, false, (a), (f32), |a: f32| a.exp2()),
+        "lg2" => variants!(h1, ftz_given, false, (a), (f32), |a: f32| a.log2()),
+        "sin" => variants!(h1, ftz_given, false, (a), (f32), |a: f32| a.sin()),
+        "cos" => variants!(h1, ftz_given, false, (a), (f32), |a: f32| a.cos()),
+        "tanh" => variants!(h1, ftz_given, false, (a), (f32), |a: f32| a.tanh()),
+        "rsqrt" => variants!(h1, ftz_given, false, (a), (f32), |a: f32| (1.0 / f64::from(a).sqrt()) as f32),
+        "rcp" => variants!(h1, ftz_given, false, (a), (f32), |a: f32| 1.0 / a),
+        "sqrt" => variants!(h1, ftz_given, false, (a), (f32), |a: f32| a.sqrt()),
+        _ => return None,
+    };
+    Some(Shape::uniform(run, Ty::F32, 1))
+}
+
+fn double_special(opcode: &mut Opcode) -> Option<Shape> {
+    opcode.take_any(&["rn", "approx"])?;
+    opcode.take("ftz");
+    let run = match opcode.name.as_str() {
+        "rcp" => h1!(f64 => f64, |a| 1.0 / a),
+        "sqrt" => h1!(f64 => f64, |a| a.sqrt()),
+        _ => h1!(f64 => f64, |a| 1.0 / a.sqrt()),
+    };
+    Some(Shape::uniform(run, Ty::F64, 1))
+}
+
+/// f64, to nearest only.
+fn double(opcode: &mut Opcode) -> Option<Shape> {
+    opcode.take("rn");
+    let two = |run| Some(Shape::uniform(run, Ty::F64, 2));
+    match opcode.name.as_str() {
+        "add" => two(h2!(f64, f64 => f64, |a, b| a + b)),
+        "sub" => two(h2!(f64, f64 => f64, |a, b| a - b)),
+        "mul" => two(h2!(f64, f64 => f64, |a, b| a * b)),
+        "div" => two(h2!(f64, f64 => f64, |a, b| a / b)),
+        "min" => two(h2!(f64, f64 => f64, |a, b| if a < b || b.is_nan() { a } else { b })),
+        "max" => two(h2!(f64, f64 => f64, |a, b| if a > b || b.is_nan() { a } else { b })),
+        "copysign" => two(h2!(f64, f64 => f64, |a, b| b.copysign(a))),
+        "abs" => Some(Shape::uniform(h1!(f64 => f64, |a| a.abs()), Ty::F64, 1)),
+        "neg" => Some(Shape::uniform(h1!(f64 => f64, |a| -a), Ty::F64, 1)),
+        "fma" | "mad" => Some(Shape::uniform(h3!(f64, f64, f64 => f64, |a, b, c| a.mul_add(b, c)), Ty::F64, 3)),
+        _ => None,
+    }
+}
+
+fn testp(opcode: &mut Opcode) -> Option<Shape> {
+    macro_rules! test {
+        ($f:expr) => {
+            (|cx: &mut Cx<'_>, i: &Inst, mask: u32| {
+                let a = f32::read(&cx.warp.registers, i.s[0]);
+                let bits = (0..LANES).fold(0, |bits, lane| bits | u32::from($f(a[lane])) << lane);
+                cx.warp.registers.set_pred(i.d[0], bits, mask);
+            }) as Handler
+        };
+    }
+    let run = match opcode.take_any(&["finite", "infinite", "number", "notanumber", "normal", "subnormal"])? {
+        "finite" => test!(|a: f32| a.is_finite()),
+        "infinite" => test!(|a: f32| a.is_infinite()),
+        "number" => test!(|a: f32| !a.is_nan()),
+        "notanumber" => test!(|a: f32| a.is_nan()),
+        "normal" => test!(|a: f32| a.is_normal()),
+        _ => test!(|a: f32| a.is_subnormal()),
+    };
+    Some(Shape::new(run, Ty::Pred, &[Ty::F32]))
+}

@@ -1,0 +1,10 @@
+//! A stand-in for the CUDA driver library that runs kernels on the CPU, and checks what they do. See README.md.
+
+pub(crate) mod driver;
+pub(crate) mod exec;
+pub mod harness;
+pub(crate) mod memory;
+pub(crate) mod ptx;
+pub(crate) mod report;
+
+pub use harness::{Emulator, Failing, Order, Session, session};
