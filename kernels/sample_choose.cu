@@ -267,9 +267,9 @@ __device__ void report_top(const SampleParams &p, const Row &row, Scratch &scrat
     }
     int rank = 0;
     for (int other = 0; other < count; other++) rank += scratch.top[other] < scratch.top[i];
-    const int token = static_cast<int>(scratch.top[i] & 0xffffffffu);
-    out.top_token[rank] = token;
-    out.top_logit[rank] = row.raw(token);
+    const u32 token = scratch.top[i] & 0xffffffffu;
+    out.top_token[rank] = static_cast<int>(token);
+    out.top_logit[rank] = clean(row.logits[token]);
 }
 
 /// The largest of `values`, in every thread.
@@ -289,7 +289,11 @@ __device__ float max_of(Scratch &scratch, const float *values, int count) {
 /// The row's arrays by block into shared memory, and the sums over them.
 __device__ Blocks load_blocks(const SampleParams &p, const Row &row, Scratch &scratch) {
     const Blocks blocks{block_arrays, block_arrays + p.blocks, block_arrays + 2 * p.blocks, block_arrays + 3 * p.blocks};
-    if (threadIdx.x == 0) scratch.broken = 0;
+    if (threadIdx.x == 0) {
+        scratch.broken = 0;
+        // Stays where nothing is finite.
+        scratch.raw_total = 1.0;
+    }
     __syncthreads();
     for (int b = threadIdx.x; b < p.blocks; b += THREADS) {
         blocks.max[b] = p.block_max[row.blocks + b];
@@ -338,7 +342,7 @@ __device__ void choose(const SampleParams &p, const Row &row, Scratch &scratch, 
     out.token = token;
     out.max = raw_max;
     out.logit = raw_max > MINUS_INFINITY ? row.raw(token) : MINUS_INFINITY;
-    out.sum = raw_max > MINUS_INFINITY ? scratch.raw_total : 1.0;
+    out.sum = scratch.raw_total;
     if (p.token) p.token[blockIdx.x] = token;
     if (row.marks) row.marks[token] += 1;
 }

@@ -167,7 +167,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "sample_choose",
         source: "kernels/sample_choose.cu",
-        source_hash: 0x8b49b4d41d9c5141,
+        source_hash: 0x42a8baadb73e1dec,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/sample_choose.ptx")), cubin: include_bytes!("../out/sm_80/sample_choose.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/sample_choose.cubin") },
