@@ -33,7 +33,10 @@ __device__ bool find_bin(Scratch &scratch, u64 missing, bool clamp) {
         if (lane >= step) up_to += below;
     }
     if (lane == 31) scratch.warp_totals[warp] = up_to;
-    if (threadIdx.x == 0) scratch.bin = -1;
+    if (threadIdx.x == 0) {
+        scratch.bin = -1;
+        scratch.missing = 0;
+    }
     __syncthreads();
     u64 all = 0;
     for (int w = 0; w < WARPS; w++) {
@@ -76,10 +79,14 @@ __device__ bool descend(Scratch &scratch, u64 &missing, u32 &key, bool clamp, Ea
         __syncthreads();
         each(Take{scratch.histogram, prefix, known, shift, width});
         __syncthreads();
-        if (!find_bin(scratch, missing, clamp)) return false;
-        missing = scratch.missing;
-        prefix = prefix << width | scratch.bin;
+        const bool found = find_bin(scratch, missing, clamp);
+        if (found) {
+            missing = scratch.missing;
+            prefix = prefix << width | scratch.bin;
+        }
+        // Everybody has read what the next step, or whoever comes next, writes over.
         __syncthreads();
+        if (!found) return false;
         if (shift == 0) break;
     }
     key = prefix;
