@@ -87,9 +87,16 @@ impl Cache {
     }
 
     /// Keys (0) or values (1) of the tokens that a row at `position` attends to, oldest first.
-    pub(crate) fn attended(&self, slot: usize, position: usize, kind: usize, kv_head: usize) -> Vec<&[bf16]> {
+    pub(crate) fn attended(
+        &self,
+        slot: usize,
+        position: usize,
+        kind: usize,
+        kv_head: usize,
+    ) -> Vec<&[bf16]> {
         let oldest = self.window.map_or(0, |window| (position + 1).saturating_sub(window));
-        let row = |token| &self.pool[self.place(slot, token, kind, kv_head)..][..self.heads.head_dim];
+        let row =
+            |token| &self.pool[self.place(slot, token, kind, kv_head)..][..self.heads.head_dim];
         (oldest..=position).map(row).collect()
     }
 

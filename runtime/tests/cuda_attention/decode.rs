@@ -61,26 +61,49 @@ pub(crate) fn check(bench: &Bench, chance: &mut Chance, case: &Case, kernel: Ker
     let queries = chance.bf16s(rows.len() * heads.row(), 2.0);
     let slot: Vec<i32> =
         rows.iter().zip(&order).map(|(length, &slot)| length.map_or(-1, |_| slot as i32)).collect();
-    let position: Vec<i32> = rows.iter().map(|length| length.map_or(0x0fff_ffff, |length| length as i32 - 1)).collect();
+    let position: Vec<i32> =
+        rows.iter().map(|length| length.map_or(0x0fff_ffff, |length| length as i32 - 1)).collect();
     let context = lengths.iter().max().copied().unwrap_or(1).max(1);
     let plan = attention::decode_with_splits(rows.len(), heads, context, splits);
-    let runs: Vec<Vec<bf16>> = (0..2).map(|_| launch(bench, &cache, &plan, kernel, &queries, &slot, &position)).collect();
+    let runs: Vec<Vec<bf16>> =
+        (0..2).map(|_| launch(bench, &cache, &plan, kernel, &queries, &slot, &position)).collect();
     let same = |a: &bf16, b: &bf16| a.to_bits() == b.to_bits();
-    assert!(runs[0].iter().zip(&runs[1]).all(|(a, b)| same(a, b)), "two runs differ: {}", plan.launch);
+    assert!(
+        runs[0].iter().zip(&runs[1]).all(|(a, b)| same(a, b)),
+        "two runs differ: {}",
+        plan.launch
+    );
     for (row, length) in rows.iter().enumerate() {
         let out = &runs[0][row * heads.row()..][..heads.row()];
         match length {
-            None => assert!(out.iter().all(|value| value.to_bits() == 0xffff), "a padding row was written"),
+            None => assert!(
+                out.iter().all(|value| value.to_bits() == 0xffff),
+                "a padding row was written"
+            ),
             Some(length) => {
                 let query = &queries[row * heads.row()..][..heads.row()];
-                compare(&cache, order[row], length - 1, query, out, &format!("row {row} of {}", plan.launch));
+                compare(
+                    &cache,
+                    order[row],
+                    length - 1,
+                    query,
+                    out,
+                    &format!("row {row} of {}", plan.launch),
+                );
             }
         }
     }
 }
 
 /// Holds one row's answer against the twin.
-pub(crate) fn compare(cache: &Cache, slot: usize, position: usize, queries: &[bf16], out: &[bf16], what: &str) {
+pub(crate) fn compare(
+    cache: &Cache,
+    slot: usize,
+    position: usize,
+    queries: &[bf16],
+    out: &[bf16],
+    what: &str,
+) {
     let Heads { kv_heads, group, head_dim } = cache.heads;
     for kv_head in 0..kv_heads {
         let keys = cache.attended(slot, position, 0, kv_head);
@@ -110,9 +133,11 @@ fn launch(
     position: &[i32],
 ) -> Vec<bf16> {
     let mut device = cache.upload(bench);
-    let (mut q, mut slot, mut position) = (bench.input(queries), bench.input(slot), bench.input(position));
+    let (mut q, mut slot, mut position) =
+        (bench.input(queries), bench.input(slot), bench.input(position));
     let mut out = bench.output(queries.len() * 2);
-    let (mut partial_out, mut partial_sums) = (bench.output(plan.partial_out * 4), bench.output(plan.partial_sums * 4));
+    let (mut partial_out, mut partial_sums) =
+        (bench.output(plan.partial_out * 4), bench.output(plan.partial_sums * 4));
     let mut arrivals = bench.changed(&vec![0u32; plan.arrivals]);
     let view = device.view(bench);
     let rows = DecodeRows {
@@ -136,7 +161,10 @@ fn launch(
         }
     };
     launched.unwrap();
-    assert!(bench.read::<u32>(&arrivals).iter().all(|&count| count == 0), "a counter was not reset");
+    assert!(
+        bench.read::<u32>(&arrivals).iter().all(|&count| count == 0),
+        "a counter was not reset"
+    );
     bench.read::<f32>(&partial_out);
     bench.read::<f32>(&partial_sums);
     bench.read(&out)

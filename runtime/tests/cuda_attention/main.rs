@@ -36,11 +36,13 @@ fn decode_at_every_edge() {
     for (head_dim, group, splits) in [(128, 4, 1), (64, 1, 2), (128, 16, 3), (64, 32, 2)] {
         let lengths = [1, 15, 16, 17, 31, 64, 65, 255, 256, 257, 511, 512, 513, 1023, 1025];
         let rows = lengths.iter().map(|&length| Some(length)).collect();
-        let case = Case { heads: Heads { kv_heads: 1, group, head_dim }, window: None, rows, splits };
+        let case =
+            Case { heads: Heads { kv_heads: 1, group, head_dim }, window: None, rows, splits };
         decode::check(&bench, &mut chance, &case, Kernel::Fast);
     }
     for window in [1, 16, 17, 100, 4096] {
-        let rows = [1, 16, 17, 99, 100, 101, 300, 1030].iter().map(|&length| Some(length)).collect();
+        let rows =
+            [1, 16, 17, 99, 100, 101, 300, 1030].iter().map(|&length| Some(length)).collect();
         let case = Case { heads: LLAMA, window: Some(window), rows, splits: 4 };
         decode::check(&bench, &mut chance, &case, Kernel::Fast);
     }
@@ -85,8 +87,12 @@ fn prefill_is_its_twin() {
         };
         let window = (chance.below(3) == 0).then(|| 1 + chance.below(200));
         let chunk = |chance: &mut Chance| {
-            let context = [0, chance.below(40), 16 * chance.below(30), chance.below(900)][chance.below(4)];
-            (1 + chance.below(if heads.group > 8 { 24 } else { 90 }), (chance.below(6) > 0).then_some(context))
+            let context =
+                [0, chance.below(40), 16 * chance.below(30), chance.below(900)][chance.below(4)];
+            (
+                1 + chance.below(if heads.group > 8 { 24 } else { 90 }),
+                (chance.below(6) > 0).then_some(context),
+            )
         };
         let chunks: Vec<_> = (0..1 + chance.below(3)).map(|_| chunk(&mut chance)).collect();
         prefill::check(&bench, &mut chance, heads, window, &chunks);
@@ -101,7 +107,11 @@ fn prefill_at_every_edge() {
     let mut chance = Chance(16);
     for (head_dim, window) in [(128, None), (64, None), (128, Some(40)), (64, Some(65))] {
         let heads = Heads { kv_heads: 1, group: 2, head_dim };
-        for chunks in [[(64, Some(0)), (1, Some(0))], [(65, Some(63)), (16, Some(16))], [(130, Some(33)), (3, Some(1021))]] {
+        for chunks in [
+            [(64, Some(0)), (1, Some(0))],
+            [(65, Some(63)), (16, Some(16))],
+            [(130, Some(33)), (3, Some(1021))],
+        ] {
             prefill::check(&bench, &mut chance, heads, window, &chunks);
         }
     }

@@ -24,9 +24,15 @@ pub(crate) fn check(
     for (&(rows, context), &slot) in chunks.iter().zip(&order) {
         if let Some(context) = context {
             lengths[slot] = context + rows;
-            forgotten[slot] = window.map_or(0, |window| (context + 1).saturating_sub(window) / BLOCK_TOKENS);
+            forgotten[slot] =
+                window.map_or(0, |window| (context + 1).saturating_sub(window) / BLOCK_TOKENS);
         }
-        runs.push(Run { first_row: row, rows, slot: context.map(|_| slot), context: context.unwrap_or(0) });
+        runs.push(Run {
+            first_row: row,
+            rows,
+            slot: context.map(|_| slot),
+            context: context.unwrap_or(0),
+        });
         row += rows + 1;
     }
     let cache = Cache::new(chance, heads, window, &lengths, &forgotten);
@@ -38,12 +44,22 @@ pub(crate) fn check(
         let out = &first[row * heads.row()..][..heads.row()];
         let run = runs.iter().find(|run| (run.first_row..run.first_row + run.rows).contains(&row));
         let Some((run, slot)) = run.and_then(|run| Some((run, run.slot?))) else {
-            assert!(out.iter().all(|value| value.to_bits() == 0xffff), "row {row} is in no run and was written");
+            assert!(
+                out.iter().all(|value| value.to_bits() == 0xffff),
+                "row {row} is in no run and was written"
+            );
             continue;
         };
         let position = run.context + row - run.first_row;
         let query = &queries[row * heads.row()..][..heads.row()];
-        compare(&cache, slot, position, query, out, &format!("row {row} of {run:?}, {heads:?}, window {window:?}"));
+        compare(
+            &cache,
+            slot,
+            position,
+            query,
+            out,
+            &format!("row {row} of {run:?}, {heads:?}, window {window:?}"),
+        );
     }
 }
 
@@ -57,10 +73,17 @@ fn launch(bench: &Bench, cache: &Cache, runs: &[Run], queries: &[bf16]) -> Vec<b
     let plan = attention::prefill(cache.heads, tiles.len(), rows, rows);
     let mut device = cache.upload(bench);
     let (mut q, mut out) = (bench.input(queries), bench.output(queries.len() * 2));
-    let (mut runs, mut tiles) = (bench.input(encoded.as_flattened()), bench.input(tiles.as_flattened()));
+    let (mut runs, mut tiles) =
+        (bench.input(encoded.as_flattened()), bench.input(tiles.as_flattened()));
     let view = device.view(bench);
-    let buffers = PrefillRows { q: q.at(bench), runs: runs.at(bench), tiles: tiles.at(bench), out: out.at(bench) };
+    let buffers = PrefillRows {
+        q: q.at(bench),
+        runs: runs.at(bench),
+        tiles: tiles.at(bench),
+        out: out.at(bench),
+    };
     // SAFETY: all buffers are as large as the runs say, and alive until the read below has waited for the stream.
-    unsafe { attention_prefill(&bench.device, &bench.stream, &plan, cache.heads, &view, &buffers) }.unwrap();
+    unsafe { attention_prefill(&bench.device, &bench.stream, &plan, cache.heads, &view, &buffers) }
+        .unwrap();
     bench.read(&out)
 }

@@ -24,7 +24,8 @@ pub(crate) fn attention(query: &[bf16], keys: &[&[bf16]], values: &[&[bf16]]) ->
     let scores: Vec<(f64, f64)> = keys.iter().map(|key| dot(query, key)).collect();
     let scale = 1.0 / (width as f64).sqrt();
     let largest = scores.iter().map(|(score, _)| score * scale).fold(f64::NEG_INFINITY, f64::max);
-    let weights: Vec<f64> = scores.iter().map(|(score, _)| (score * scale - largest).exp()).collect();
+    let weights: Vec<f64> =
+        scores.iter().map(|(score, _)| (score * scale - largest).exp()).collect();
     let sum: f64 = weights.iter().sum();
     let mut answer = Answer {
         out: vec![0.0; width],
@@ -55,6 +56,8 @@ impl Answer {
         let d = (width + 4.0) * ulp * score + 4.0 * ulp;
         let sums = (self.tokens as f64 + self.tokens as f64 / 16.0 * 4.0) * ulp;
         let half_bf16 = 2f64.powi(-8);
-        self.magnitude[place] * (half_bf16 + 2.0 * d + 2.0 * sums) * 1.01 + self.out[place].abs() * half_bf16 * 1.01 + 1e-30
+        self.magnitude[place] * (half_bf16 + 2.0 * d + 2.0 * sums) * 1.01
+            + self.out[place].abs() * half_bf16 * 1.01
+            + 1e-30
     }
 }

@@ -63,7 +63,11 @@ fn logits(chance: &mut Chance, kind: Kind, vocab: usize) -> Vec<f32> {
                 Kind::Tied => (unit * 4.0).round(),
                 Kind::Equal => -3.25,
                 Kind::Masked => {
-                    if chance.below(20) == 0 { unit * 5.0 } else { f32::NEG_INFINITY }
+                    if chance.below(20) == 0 {
+                        unit * 5.0
+                    } else {
+                        f32::NEG_INFINITY
+                    }
                 }
                 Kind::AllMasked => f32::NEG_INFINITY,
                 Kind::Extreme => [f32::MAX, f32::MIN, 0.0, -0.0, 1e-40][chance.below(5)],
@@ -80,10 +84,13 @@ fn logits(chance: &mut Chance, kind: Kind, vocab: usize) -> Vec<f32> {
 fn params(chance: &mut Chance, vocab: usize) -> SamplingParams {
     let pick = |chance: &mut Chance, values: &[f32]| values[chance.below(values.len())];
     let penalised = chance.below(3) == 0;
-    let maybe = |chance: &mut Chance, off: f32, values: &[f32]| if penalised { pick(chance, values) } else { off };
+    let maybe = |chance: &mut Chance, off: f32, values: &[f32]| {
+        if penalised { pick(chance, values) } else { off }
+    };
     SamplingParams {
         temperature: pick(chance, &[0.0, 1e-6, 0.3, 0.8, 1.0, 1.0, 1.7, 100.0]),
-        top_k: [0, 0, 1, 5, 50, 700, vocab as u32 - 1, vocab as u32, vocab as u32 + 5][chance.below(9)],
+        top_k: [0, 0, 1, 5, 50, 700, vocab as u32 - 1, vocab as u32, vocab as u32 + 5]
+            [chance.below(9)],
         top_p: pick(chance, &[1.0, 1.0, 0.95, 0.9, 0.5, 0.999, 1e-9]),
         min_p: pick(chance, &[0.0, 0.0, 0.05, 1.0]),
         repetition_penalty: maybe(chance, 1.0, &[1.0, 1.3, 0.7, 100.0]),
@@ -102,7 +109,13 @@ fn case(chance: &mut Chance, kind: Kind, vocab: usize) -> Case {
     };
     let (prompt, generated) = (tokens(60), tokens(40));
     let position = chance.below(1 << 20) as u32;
-    Case { logits: Some(logits(chance, kind, vocab)), params: params(chance, vocab), prompt, generated, position }
+    Case {
+        logits: Some(logits(chance, kind, vocab)),
+        params: params(chance, vocab),
+        prompt,
+        generated,
+        position,
+    }
 }
 
 /// What came back of one run.
@@ -129,13 +142,19 @@ fn launch(bench: &Bench, vocab: usize, stride: usize, cases: &[Case]) -> Answer 
             position: case.position,
         };
         row_samplings.push(row_sampling(&case.params, place));
-        jobs.extend([row as i32, tokens.len() as i32, case.prompt.len() as i32, case.generated.len() as i32]);
+        jobs.extend([
+            row as i32,
+            tokens.len() as i32,
+            case.prompt.len() as i32,
+            case.generated.len() as i32,
+        ]);
         tokens.extend(case.prompt.iter().chain(&case.generated).map(|&token| token as i32));
     }
     jobs.extend([-1, 0, 0, 0]);
     let plan = plan::sampling::sampling(rows, vocab);
     let marks_plan = plan::sampling::marks(rows + 1, tokens.len(), vocab);
-    let (mut logits, mut how) = (bench.input(&logits), bench.input(row_sampling_bytes(&row_samplings)));
+    let (mut logits, mut how) =
+        (bench.input(&logits), bench.input(row_sampling_bytes(&row_samplings)));
     let (mut tokens, mut jobs) = (bench.input(&tokens), bench.input(&jobs));
     let (mut marks, mut weights) = (bench.output(rows * vocab * 4), bench.raw(plan.weights * 4));
     let (mut sums, mut sampled) = (bench.raw(5 * plan.sums * 4), bench.output(rows * 184));
@@ -153,7 +172,16 @@ fn launch(bench: &Bench, vocab: usize, stride: usize, cases: &[Case]) -> Answer 
     let (marks_at, tokens_at, jobs_at) = (marks.at(bench), tokens.at(bench), jobs.at(bench));
     // SAFETY: all buffers are as large as the plans say, and alive until the reads below have waited for the stream.
     unsafe {
-        launch::marks(&bench.device, &bench.stream, &marks_plan, vocab, marks_at, tokens_at, jobs_at).unwrap();
+        launch::marks(
+            &bench.device,
+            &bench.stream,
+            &marks_plan,
+            vocab,
+            marks_at,
+            tokens_at,
+            jobs_at,
+        )
+        .unwrap();
         launch::sample(&bench.device, &bench.stream, &plan, &buffers).unwrap();
     }
     Answer { sampled: bench.read(&sampled), token: bench.read(&token), marks: bench.read(&marks) }
@@ -168,7 +196,8 @@ fn check(bench: &Bench, vocab: usize, cases: &[Case]) {
     for (index, case) in cases.iter().enumerate() {
         let mut marks = twins::marks(vocab, &case.prompt, &case.generated);
         if let Some(logits) = &case.logits {
-            let wanted = twins::sample(logits, &case.params, &case.prompt, &case.generated, case.position);
+            let wanted =
+                twins::sample(logits, &case.params, &case.prompt, &case.generated, case.position);
             let got = launch::sampled(&rows[index]);
             assert!(same(&got, &wanted), "{:?} of {vocab}: {got:?}, not {wanted:?}", case.params);
             assert_eq!(answer.token[index], wanted.id as i32);
@@ -183,8 +212,11 @@ fn check(bench: &Bench, vocab: usize, cases: &[Case]) {
 
 /// Equal to the bit, also where a log-probability is not a number.
 fn same(a: &Sampled, b: &Sampled) -> bool {
-    let bits = |top: &[(u32, f32)]| top.iter().map(|&(id, logprob)| (id, logprob.to_bits())).collect::<Vec<_>>();
-    (a.id, a.logprob.to_bits(), a.num_top) == (b.id, b.logprob.to_bits(), b.num_top) && bits(&a.top) == bits(&b.top)
+    let bits = |top: &[(u32, f32)]| {
+        top.iter().map(|&(id, logprob)| (id, logprob.to_bits())).collect::<Vec<_>>()
+    };
+    (a.id, a.logprob.to_bits(), a.num_top) == (b.id, b.logprob.to_bits(), b.num_top)
+        && bits(&a.top) == bits(&b.top)
 }
 
 /// Every kind of logits with every kind of parameters, in batches with padding rows.
@@ -194,7 +226,8 @@ fn the_device_chooses_what_the_cpu_does() {
     let bench = Bench::new();
     let mut chance = Chance(21);
     for vocab in [2, 7, 255, 256, 257, 1000, 1024, 4097] {
-        let mut cases: Vec<Case> = (0..24).map(|i| case(&mut chance, KINDS[i % KINDS.len()], vocab)).collect();
+        let mut cases: Vec<Case> =
+            (0..24).map(|i| case(&mut chance, KINDS[i % KINDS.len()], vocab)).collect();
         cases[3].logits = None;
         check(&bench, vocab, &cases);
     }
@@ -206,8 +239,13 @@ fn large_vocabularies() {
     let _session = trail_cuda_emulator::session();
     let bench = Bench::new();
     let mut chance = Chance(22);
-    for (vocab, kinds) in [(32_000, [Kind::Flat, Kind::Peaked]), (128_256, [Kind::Flat, Kind::Tied]), (151_936, [Kind::Equal, Kind::Peaked])] {
-        let mut cases: Vec<Case> = kinds.iter().map(|&kind| case(&mut chance, kind, vocab)).collect();
+    for (vocab, kinds) in [
+        (32_000, [Kind::Flat, Kind::Peaked]),
+        (128_256, [Kind::Flat, Kind::Tied]),
+        (151_936, [Kind::Equal, Kind::Peaked]),
+    ] {
+        let mut cases: Vec<Case> =
+            kinds.iter().map(|&kind| case(&mut chance, kind, vocab)).collect();
         for (case, top_p) in cases.iter_mut().zip([0.9, 0.6]) {
             case.params.temperature = 1.0;
             case.params.top_p = top_p;
@@ -226,7 +264,12 @@ fn positions_are_the_randomness() {
     let bench = Bench::new();
     let mut chance = Chance(23);
     let logits = logits(&mut chance, Kind::Flat, 700);
-    let params = SamplingParams { top_p: 0.97, top_k: 400, seed: 0x1234_5678_9abc_def0, ..SamplingParams::default() };
+    let params = SamplingParams {
+        top_p: 0.97,
+        top_k: 400,
+        seed: 0x1234_5678_9abc_def0,
+        ..SamplingParams::default()
+    };
     let cases: Vec<Case> = (0..64)
         .map(|position| Case {
             logits: Some(logits.clone()),

@@ -6,7 +6,8 @@ use half::bf16;
 pub(crate) fn embed(row: &[bf16], gamma: &[bf16]) -> (Vec<f32>, Vec<bf16>, Vec<f64>) {
     let h: Vec<f32> = row.iter().map(|value| value.to_f32()).collect();
     let x = h.iter().zip(gamma).map(|(h, gamma)| bf16::from_f32(h * gamma.to_f32())).collect();
-    let squares = |part: &[f32]| part.iter().map(|&value| f64::from(value) * f64::from(value)).sum();
+    let squares =
+        |part: &[f32]| part.iter().map(|&value| f64::from(value) * f64::from(value)).sum();
     let ss = h.chunks(128).map(squares).collect();
     (h, x, ss)
 }
@@ -29,8 +30,12 @@ pub(crate) fn probe(x: &[bf16], layers: &Layers) -> (Vec<f64>, Vec<f64>) {
     let (d, ulp) = (x.len(), 2f64.powi(-23));
     let mut hidden = Vec::new();
     for (weights, &bias) in layers.hidden_weight.chunks(d).zip(&layers.hidden_bias) {
-        let products = x.iter().zip(weights).map(|(x, w)| f64::from(x.to_f32()) * f64::from(w.to_f32()));
-        let (sum, size) = products.fold((f64::from(bias), f64::from(bias.abs())), |(sum, size), p| (sum + p, size + p.abs()));
+        let products =
+            x.iter().zip(weights).map(|(x, w)| f64::from(x.to_f32()) * f64::from(w.to_f32()));
+        let (sum, size) = products
+            .fold((f64::from(bias), f64::from(bias.abs())), |(sum, size), p| {
+                (sum + p, size + p.abs())
+            });
         hidden.push((sum.max(0.0), (d as f64 + 2.0) * ulp * size));
     }
     let mut logits = Vec::new();

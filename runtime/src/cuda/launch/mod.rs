@@ -11,9 +11,8 @@ pub use attention::{
 };
 pub use gemm::{Norm, Operands, QkvOutput, ResidualOutput, logits, qkv, residual, swiglu, turns};
 pub use sampling::{
-    RowPlace, SamplerBuffers, marks, read_sampled, row_sampling, row_sampling_bytes, sample, sampled,
+    RowPlace, SamplerBuffers, marks, read_sampled, row_sampling, row_sampling_bytes, sample,
+    sampled,
 };
 pub use shuffle::{RowOrder, Sources, shuffle};
-pub use step::{
-    EmbedBuffers, ProbeBuffers, TapRun, embed, kv_pieces, probe, tap_mean,
-};
+pub use step::{EmbedBuffers, ProbeBuffers, TapRun, embed, kv_pieces, probe, tap_mean};

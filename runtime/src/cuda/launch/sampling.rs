@@ -71,7 +71,9 @@ pub fn sampled(row: &RowSampled) -> Sampled {
     }
     let log_sum = f64::from(row.max) + row.sum.ln();
     let logprob = |logit: f32| (f64::from(logit) - log_sum) as f32;
-    for (entry, (&token, &logit)) in top.iter_mut().zip(row.top_token.iter().zip(&row.top_logit)).take(row.num_top as usize) {
+    for (entry, (&token, &logit)) in
+        top.iter_mut().zip(row.top_token.iter().zip(&row.top_logit)).take(row.num_top as usize)
+    {
         *entry = (token as u32, logprob(logit));
     }
     Sampled { id: row.token as u32, logprob: logprob(row.logit), top, num_top: row.num_top as u8 }

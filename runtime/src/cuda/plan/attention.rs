@@ -131,7 +131,9 @@ fn ring_bytes(head_dim: usize) -> u32 {
 fn choose_splits(chip: &Chip, rows: usize, heads: Heads, context: usize) -> usize {
     let (kernel, tile) = decode_kernel(heads);
     let units = rows * heads.kv_heads * heads.group.div_ceil(tile);
-    let places = (chip.multiprocessors * blocks_per_multiprocessor(chip, kernel, ring_bytes(heads.head_dim))) as usize;
+    let places = (chip.multiprocessors
+        * blocks_per_multiprocessor(chip, kernel, ring_bytes(heads.head_dim)))
+        as usize;
     let most = (context / (SPLIT_BLOCKS * BLOCK_TOKENS)).clamp(1, MOST_SPLITS);
     let cost = |splits: &usize| {
         let waves = (units * splits).div_ceil(places);
@@ -146,9 +148,8 @@ fn blocks_per_multiprocessor(chip: &Chip, kernel: &str, shared_bytes: u32) -> u3
     let target = chip.target.unwrap_or(Target::Sm80);
     let found = trail_ptx::find(kernel)
         .and_then(|(_, entry)| entry.resources.iter().find(|found| found.target == target));
-    let by_registers = found.map_or(by_shared, |found| {
-        REGISTERS / (found.registers.next_multiple_of(8) * BLOCK)
-    });
+    let by_registers =
+        found.map_or(by_shared, |found| REGISTERS / (found.registers.next_multiple_of(8) * BLOCK));
     by_shared.min(by_registers).max(1)
 }
 
@@ -204,7 +205,8 @@ pub fn prefill(heads: Heads, tiles: usize, rows: usize, tokens: usize) -> Launch
         width => panic!("no attention kernel for heads {width} wide"),
     };
     let tile_tokens = if heads.head_dim == 64 { 64 } else { 32 };
-    let elements = TILE_QUERIES * heads.head_dim + PREFILL_STAGES * 2 * tile_tokens * heads.head_dim;
+    let elements =
+        TILE_QUERIES * heads.head_dim + PREFILL_STAGES * 2 * tile_tokens * heads.head_dim;
     LaunchPlan {
         kernel,
         shape: shape(rows, heads, tokens / rows.max(1)),
@@ -269,7 +271,10 @@ mod tests {
                 let prefill = prefill(Heads { head_dim, ..LLAMA }, 1, 32, 32);
                 // Two blocks of prefill share a multiprocessor: the kernel's header says so.
                 assert!(2 * (prefill.shared_bytes + 1024) <= chip.shared_per_multiprocessor);
-                assert_eq!(blocks_per_multiprocessor(&chip, prefill.kernel, prefill.shared_bytes), 2);
+                assert_eq!(
+                    blocks_per_multiprocessor(&chip, prefill.kernel, prefill.shared_bytes),
+                    2
+                );
             }
         }
     }
@@ -281,10 +286,12 @@ mod tests {
         let mut tiles = Vec::new();
         prefill_tiles(&runs, 7, &mut tiles);
         assert_eq!(tiles[0], [1, 0]);
-        let tokens: Vec<_> = tiles.iter().map(|t| runs[t[0] as usize].context + t[1] as usize / 7).collect();
+        let tokens: Vec<_> =
+            tiles.iter().map(|t| runs[t[0] as usize].context + t[1] as usize / 7).collect();
         assert!(tokens.windows(2).all(|pair| pair[0] >= pair[1]));
         for (index, run) in runs.iter().enumerate() {
-            let mut firsts: Vec<_> = tiles.iter().filter(|t| t[0] == index as i32).map(|t| t[1] as usize).collect();
+            let mut firsts: Vec<_> =
+                tiles.iter().filter(|t| t[0] == index as i32).map(|t| t[1] as usize).collect();
             firsts.sort_unstable();
             let expected: Vec<_> = (0..run.rows * 7).step_by(TILE_QUERIES).collect();
             assert_eq!(firsts, expected);
@@ -294,6 +301,9 @@ mod tests {
     #[test]
     fn a_plan_prints() {
         let text = decode(&Chip::H200, 32, LLAMA, 4096).launch.to_string();
-        assert!(text.starts_with("attention_decode_hd128_heads8(rows=32 kv_heads=8 group=4"), "{text}");
+        assert!(
+            text.starts_with("attention_decode_hd128_heads8(rows=32 kv_heads=8 group=4"),
+            "{text}"
+        );
     }
 }

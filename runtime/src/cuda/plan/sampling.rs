@@ -52,7 +52,13 @@ pub fn sampling(rows: usize, vocab: usize) -> SamplingPlan {
         launches: [
             launch("sample_scan", pass, PASS_BLOCK, 0, row_bytes),
             launch("sample_weigh", pass, PASS_BLOCK, 0, 2 * row_bytes),
-            launch("sample_choose", [rows as u32, 1, 1], CHOOSE_BLOCK, shared, (rows * blocks * 20) as u64),
+            launch(
+                "sample_choose",
+                [rows as u32, 1, 1],
+                CHOOSE_BLOCK,
+                shared,
+                (rows * blocks * 20) as u64,
+            ),
         ],
         rows,
         vocab,

@@ -56,8 +56,14 @@ pub fn tap_mean(runs: usize, rows: usize, width: usize) -> LaunchPlan {
 
 /// The probe's two layers over `rows` rows: `d` inputs (a multiple of 64), `hidden` units (a multiple of 32), `bins` bins (at most 32).
 pub fn probe(rows: usize, d: usize, hidden: usize, bins: usize) -> [LaunchPlan; 2] {
-    assert!(d.is_multiple_of(PROBE_DEPTH), "the probe's kernel wants a multiple of {PROBE_DEPTH} inputs, not {d}");
-    assert!(hidden.is_multiple_of(PROBE_UNITS), "the probe's kernel wants a multiple of {PROBE_UNITS} units, not {hidden}");
+    assert!(
+        d.is_multiple_of(PROBE_DEPTH),
+        "the probe's kernel wants a multiple of {PROBE_DEPTH} inputs, not {d}"
+    );
+    assert!(
+        hidden.is_multiple_of(PROBE_UNITS),
+        "the probe's kernel wants a multiple of {PROBE_UNITS} units, not {hidden}"
+    );
     assert!(bins <= 32, "the probe's kernel has at most 32 bins, not {bins}");
     let stage = (PROBE_ROWS + PROBE_UNITS) * PROBE_DEPTH * 2;
     let first = LaunchPlan {
