@@ -11,6 +11,8 @@ use cuda::Chance;
 use product::Case;
 use trail_runtime::cuda::plan::gemm::End;
 
+trail_cuda_emulator::on_emulator!();
+
 const ENDS: [End; 4] = [End::Qkv, End::Residual, End::Swiglu, End::Logits];
 
 /// Few rows: every token tile, edges of tiles, widths that fill no unit, shares from one multiprocessor to many.

@@ -19,9 +19,19 @@ pub(crate) enum Intent {
 impl Cx<'_> {
     /// Host address of `bytes` at a device address, after all checks. `line` picks the memory of where the last access went.
     #[inline]
-    pub(crate) fn global(&mut self, line: u32, address: u64, bytes: u64, align: u64, intent: Intent) -> Result<*mut u8, (Kind, String)> {
+    pub(crate) fn global(
+        &mut self,
+        line: u32,
+        address: u64,
+        bytes: u64,
+        align: u64,
+        intent: Intent,
+    ) -> Result<*mut u8, (Kind, String)> {
         if address % align != 0 {
-            return Err((Kind::Misaligned, format!("global address {address:#x} is not a multiple of {align}")));
+            return Err((
+                Kind::Misaligned,
+                format!("global address {address:#x} is not a multiple of {align}"),
+            ));
         }
         let table = &self.grid.table.sorted;
         let nearest = &mut self.warp.nearest[line as usize % 16];
@@ -29,11 +39,15 @@ impl Cx<'_> {
         if !allocation.is_some_and(|allocation| allocation.contains(address, bytes)) {
             let found = self.grid.table.index(address);
             *nearest = found.unwrap_or(0) as u32;
-            allocation = found.map(|at| &table[at]).filter(|allocation| allocation.contains(address, bytes));
+            allocation =
+                found.map(|at| &table[at]).filter(|allocation| allocation.contains(address, bytes));
         }
         let Some(allocation) = allocation else { return Err(self.nowhere(address, bytes)) };
         if allocation.state() != State::Live {
-            return Err((Kind::UseAfterFree, format!("{bytes} bytes at {address:#x} in {allocation}")));
+            return Err((
+                Kind::UseAfterFree,
+                format!("{bytes} bytes at {address:#x} in {allocation}"),
+            ));
         }
         let offset = address - allocation.base;
         match intent {
@@ -50,21 +64,35 @@ impl Cx<'_> {
     #[cold]
     fn nowhere(&self, address: u64, bytes: u64) -> (Kind, String) {
         let table = &self.grid.table;
-        let inside = table.index(address).map(|at| &table.sorted[at]).filter(|a| a.contains(address, 1));
+        let inside =
+            table.index(address).map(|at| &table.sorted[at]).filter(|a| a.contains(address, 1));
         let detail = match inside {
-            Some(allocation) => format!("{bytes} bytes at {address:#x} pass the end of {allocation}"),
-            None => format!("{bytes} bytes at {address:#x}, in no allocation{}", table.near(address)),
+            Some(allocation) => {
+                format!("{bytes} bytes at {address:#x} pass the end of {allocation}")
+            }
+            None => {
+                format!("{bytes} bytes at {address:#x}, in no allocation{}", table.near(address))
+            }
         };
         (Kind::OutOfBounds, detail)
     }
 
-    pub(crate) fn global_gather(&mut self, i: &Inst, mask: u32, addresses: &[u64; LANES], size: usize, data: &mut Buffer) {
+    pub(crate) fn global_gather(
+        &mut self,
+        i: &Inst,
+        mask: u32,
+        addresses: &[u64; LANES],
+        size: usize,
+        data: &mut Buffer,
+    ) {
         if i.access.strong {
             self.warp.synchronised = true;
         }
         if mask == FULL && contiguous(addresses, size as u64) {
             let total = size * LANES;
-            if let Ok(from) = self.global(i.line, addresses[0], total as u64, size as u64, Intent::Read) {
+            if let Ok(from) =
+                self.global(i.line, addresses[0], total as u64, size as u64, Intent::Read)
+            {
                 // SAFETY: `global` found `total` bytes there, and the buffer holds WIDEST * LANES >= total. Other blocks may write
                 // them at this moment only if the kernel races with itself; then the bytes are anybody's, as on the device.
                 unsafe { std::ptr::copy_nonoverlapping(from, data.0.as_mut_ptr(), total) };
@@ -81,10 +109,19 @@ impl Cx<'_> {
         }
     }
 
-    pub(crate) fn global_scatter(&mut self, i: &Inst, mask: u32, addresses: &[u64; LANES], size: usize, data: &mut Buffer) {
+    pub(crate) fn global_scatter(
+        &mut self,
+        i: &Inst,
+        mask: u32,
+        addresses: &[u64; LANES],
+        size: usize,
+        data: &mut Buffer,
+    ) {
         if mask == FULL && contiguous(addresses, size as u64) {
             let total = size * LANES;
-            if let Ok(to) = self.global(i.line, addresses[0], total as u64, size as u64, Intent::Write) {
+            if let Ok(to) =
+                self.global(i.line, addresses[0], total as u64, size as u64, Intent::Write)
+            {
                 // SAFETY: as in `global_gather`, the other way.
                 unsafe { std::ptr::copy_nonoverlapping(data.0.as_ptr(), to, total) };
                 return;

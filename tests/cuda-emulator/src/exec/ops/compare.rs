@@ -10,7 +10,8 @@ use crate::ptx::types::Ty;
 
 /// Comparison names; `lo` and its like are the unsigned ones of bit types.
 const COMPARISONS: [&str; 18] = [
-    "eq", "ne", "lt", "le", "gt", "ge", "lo", "ls", "hi", "hs", "equ", "neu", "ltu", "leu", "gtu", "geu", "num", "nan",
+    "eq", "ne", "lt", "le", "gt", "ge", "lo", "ls", "hi", "hs", "equ", "neu", "ltu", "leu", "gtu",
+    "geu", "num", "nan",
 ];
 
 /// How `setp` combines its result with a predicate: `Inst::imm`.
@@ -26,7 +27,9 @@ pub(super) fn select(opcode: &mut Opcode) -> Option<Shape> {
     let combine = opcode.take_any(&COMBINE);
     opcode.take("ftz");
     let bits = comparator(comparison, ty)?;
-    let constant = combine.and_then(|name| COMBINE.iter().position(|&c| c == name)).map_or(0, |at| at as i64 + 1);
+    let constant = combine
+        .and_then(|name| COMBINE.iter().position(|&c| c == name))
+        .map_or(0, |at| at as i64 + 1);
     if is_set {
         let result = opcode.ty(0)?;
         let run = match (result, constant) {
@@ -67,7 +70,8 @@ fn predicates(cx: &mut Cx<'_>, i: &Inst, mask: u32, bits: u32) {
 }
 
 fn spread(cx: &mut Cx<'_>, i: &Inst, mask: u32, bits: u32, yes: u32) {
-    let values: [u32; LANES] = std::array::from_fn(|lane| if bits >> lane & 1 == 1 { yes } else { 0 });
+    let values: [u32; LANES] =
+        std::array::from_fn(|lane| if bits >> lane & 1 == 1 { yes } else { 0 });
     u32::write(&mut cx.warp.registers, i.d[0], &values, mask);
 }
 

@@ -24,8 +24,12 @@ pub(super) fn select(opcode: &mut Opcode) -> Option<Shape> {
     }
     if relu {
         let run = match (to, mode) {
-            (Ty::BF16, Mode::Nearest) => h1!(f32 => u16, |a| bf16_nearest(if a < 0.0 { 0.0 } else { a }) as u16),
-            (Ty::F16, Mode::Nearest) => h1!(f32 => u16, |a| f16_nearest(if a < 0.0 { 0.0 } else { a }) as u16),
+            (Ty::BF16, Mode::Nearest) => {
+                h1!(f32 => u16, |a| bf16_nearest(if a < 0.0 { 0.0 } else { a }) as u16)
+            }
+            (Ty::F16, Mode::Nearest) => {
+                h1!(f32 => u16, |a| f16_nearest(if a < 0.0 { 0.0 } else { a }) as u16)
+            }
             _ => return None,
         };
         return (from == Ty::F32).then(|| one(run)).flatten();
@@ -52,8 +56,12 @@ fn to_tf32(value: f32) -> u32 {
 /// `cvt.rn.bf16x2.f32 d, high, low`
 fn packed(to: Ty, mode: Mode, relu: bool) -> Option<Shape> {
     let run = match (to, mode, relu) {
-        (Ty::BF16x2, Mode::Nearest, false) => h2!(f32, f32 => u32, |a, b| bf16_nearest(a) << 16 | bf16_nearest(b)),
-        (Ty::F16x2, Mode::Nearest, false) => h2!(f32, f32 => u32, |a, b| f16_nearest(a) << 16 | f16_nearest(b)),
+        (Ty::BF16x2, Mode::Nearest, false) => {
+            h2!(f32, f32 => u32, |a, b| bf16_nearest(a) << 16 | bf16_nearest(b))
+        }
+        (Ty::F16x2, Mode::Nearest, false) => {
+            h2!(f32, f32 => u32, |a, b| f16_nearest(a) << 16 | f16_nearest(b))
+        }
         (Ty::BF16x2, Mode::Nearest, true) => {
             h2!(f32, f32 => u32, |a, b| bf16_nearest(if a < 0.0 { 0.0 } else { a }) << 16 | bf16_nearest(if b < 0.0 { 0.0 } else { b }))
         }
@@ -194,7 +202,14 @@ fn from_integer(to: Ty, from: Ty, mode: Mode) -> Option<Handler> {
     })
 }
 
-fn floats(to: Ty, from: Ty, mode: Mode, integral_value: bool, ftz: bool, sat: bool) -> Option<Handler> {
+fn floats(
+    to: Ty,
+    from: Ty,
+    mode: Mode,
+    integral_value: bool,
+    ftz: bool,
+    sat: bool,
+) -> Option<Handler> {
     if integral_value {
         return rounded_to_integral(to, from, mode, ftz, sat);
     }

@@ -12,7 +12,9 @@ pub(super) fn select(opcode: &mut Opcode) -> Option<Shape> {
     match (opcode.types.as_slice(), opcode.name.as_str()) {
         (&[Ty::F64], "rcp" | "sqrt" | "rsqrt") => double_special(opcode),
         (&[Ty::F64], _) => double(opcode),
-        (&[Ty::F32], "ex2" | "lg2" | "sin" | "cos" | "tanh" | "rsqrt" | "rcp" | "sqrt") => special(opcode),
+        (&[Ty::F32], "ex2" | "lg2" | "sin" | "cos" | "tanh" | "rsqrt" | "rcp" | "sqrt") => {
+            special(opcode)
+        }
         (&[Ty::F32], _) => single(opcode),
         _ => None,
     }
@@ -44,7 +46,21 @@ macro_rules! rounded {
 
 fn single(opcode: &mut Opcode) -> Option<Shape> {
     let name = opcode.name.clone();
-    if !matches!(name.as_str(), "add" | "sub" | "mul" | "fma" | "mad" | "div" | "min" | "max" | "abs" | "neg" | "copysign" | "testp") {
+    if !matches!(
+        name.as_str(),
+        "add"
+            | "sub"
+            | "mul"
+            | "fma"
+            | "mad"
+            | "div"
+            | "min"
+            | "max"
+            | "abs"
+            | "neg"
+            | "copysign"
+            | "testp"
+    ) {
         return None;
     }
     if name == "testp" {
@@ -55,22 +71,66 @@ fn single(opcode: &mut Opcode) -> Option<Shape> {
     let nan = opcode.take("NaN");
     let run = match name.as_str() {
         "add" => rounded!(h2, mode, ftz, sat, (a, b), (f32, f32), |a: f32, b: f32| a + b, sum),
-        "sub" => rounded!(h2, mode, ftz, sat, (a, b), (f32, f32), |a: f32, b: f32| a - b, |a: f32, b: f32, mode| sum(a, -b, mode)),
+        "sub" => rounded!(
+            h2,
+            mode,
+            ftz,
+            sat,
+            (a, b),
+            (f32, f32),
+            |a: f32, b: f32| a - b,
+            |a: f32, b: f32, mode| sum(a, -b, mode)
+        ),
         "mul" => rounded!(h2, mode, ftz, sat, (a, b), (f32, f32), |a: f32, b: f32| a * b, product),
-        "fma" | "mad" if mode == Mode::Nearest && !ftz && !sat => return Some(Shape::uniform(fused(), Ty::F32, 3)),
+        "fma" | "mad" if mode == Mode::Nearest && !ftz && !sat => {
+            return Some(Shape::uniform(fused(), Ty::F32, 3));
+        }
         "fma" | "mad" => {
-            rounded!(h3, mode, ftz, sat, (a, b, c), (f32, f32, f32), |a: f32, b: f32, c: f32| a.mul_add(b, c), fused_mode)
+            rounded!(
+                h3,
+                mode,
+                ftz,
+                sat,
+                (a, b, c),
+                (f32, f32, f32),
+                |a: f32, b: f32, c: f32| a.mul_add(b, c),
+                fused_mode
+            )
         }
         "div" => {
             opcode.take_any(&["full", "approx"]);
             variants!(h2, ftz, sat, (a, b), (f32, f32), |a: f32, b: f32| a / b)
         }
-        "min" if nan => variants!(h2, ftz, sat, (a, b), (f32, f32), |a: f32, b: f32| if a.is_nan() || b.is_nan() { f32::NAN } else { least(a, b) }),
-        "max" if nan => variants!(h2, ftz, sat, (a, b), (f32, f32), |a: f32, b: f32| if a.is_nan() || b.is_nan() { f32::NAN } else { most(a, b) }),
+        "min" if nan => variants!(h2, ftz, sat, (a, b), (f32, f32), |a: f32, b: f32| if a.is_nan()
+            || b.is_nan()
+        {
+            f32::NAN
+        } else {
+            least(a, b)
+        }),
+        "max" if nan => variants!(h2, ftz, sat, (a, b), (f32, f32), |a: f32, b: f32| if a.is_nan()
+            || b.is_nan()
+        {
+            f32::NAN
+        } else {
+            most(a, b)
+        }),
         "min" => variants!(h2, ftz, sat, (a, b), (f32, f32), least),
         "max" => variants!(h2, ftz, sat, (a, b), (f32, f32), most),
-        "abs" => return Some(Shape::uniform(variants!(h1, ftz, sat, (a), (f32), |a: f32| a.abs()), Ty::F32, 1)),
-        "neg" => return Some(Shape::uniform(variants!(h1, ftz, sat, (a), (f32), |a: f32| -a), Ty::F32, 1)),
+        "abs" => {
+            return Some(Shape::uniform(
+                variants!(h1, ftz, sat, (a), (f32), |a: f32| a.abs()),
+                Ty::F32,
+                1,
+            ));
+        }
+        "neg" => {
+            return Some(Shape::uniform(
+                variants!(h1, ftz, sat, (a), (f32), |a: f32| -a),
+                Ty::F32,
+                1,
+            ));
+        }
         // The sign comes from the first operand.
         "copysign" => h2!(f32, f32 => f32, |a, b| b.copysign(a)),
         _ => return None,
@@ -149,7 +209,9 @@ fn special(opcode: &mut Opcode) -> Option<Shape> {
         "sin" => variants!(h1, ftz_given, false, (a), (f32), |a: f32| a.sin()),
         "cos" => variants!(h1, ftz_given, false, (a), (f32), |a: f32| a.cos()),
         "tanh" => variants!(h1, ftz_given, false, (a), (f32), |a: f32| a.tanh()),
-        "rsqrt" => variants!(h1, ftz_given, false, (a), (f32), |a: f32| (1.0 / f64::from(a).sqrt()) as f32),
+        "rsqrt" => {
+            variants!(h1, ftz_given, false, (a), (f32), |a: f32| (1.0 / f64::from(a).sqrt()) as f32)
+        }
         "rcp" => variants!(h1, ftz_given, false, (a), (f32), |a: f32| 1.0 / a),
         "sqrt" => variants!(h1, ftz_given, false, (a), (f32), |a: f32| a.sqrt()),
         _ => return None,
@@ -182,7 +244,9 @@ fn double(opcode: &mut Opcode) -> Option<Shape> {
         "copysign" => two(h2!(f64, f64 => f64, |a, b| b.copysign(a))),
         "abs" => Some(Shape::uniform(h1!(f64 => f64, |a| a.abs()), Ty::F64, 1)),
         "neg" => Some(Shape::uniform(h1!(f64 => f64, |a| -a), Ty::F64, 1)),
-        "fma" | "mad" => Some(Shape::uniform(h3!(f64, f64, f64 => f64, |a, b, c| a.mul_add(b, c)), Ty::F64, 3)),
+        "fma" | "mad" => {
+            Some(Shape::uniform(h3!(f64, f64, f64 => f64, |a, b, c| a.mul_add(b, c)), Ty::F64, 3))
+        }
         _ => None,
     }
 }
@@ -197,7 +261,14 @@ fn testp(opcode: &mut Opcode) -> Option<Shape> {
             }) as Handler
         };
     }
-    let run = match opcode.take_any(&["finite", "infinite", "number", "notanumber", "normal", "subnormal"])? {
+    let run = match opcode.take_any(&[
+        "finite",
+        "infinite",
+        "number",
+        "notanumber",
+        "normal",
+        "subnormal",
+    ])? {
         "finite" => test!(|a: f32| a.is_finite()),
         "infinite" => test!(|a: f32| a.is_infinite()),
         "number" => test!(|a: f32| !a.is_nan()),

@@ -21,7 +21,11 @@ pub(crate) struct Opcode {
 
 impl Opcode {
     pub(crate) fn parse(parts: &[String]) -> Opcode {
-        let mut opcode = Opcode { name: parts.first().cloned().unwrap_or_default(), modifiers: Vec::new(), types: Vec::new() };
+        let mut opcode = Opcode {
+            name: parts.first().cloned().unwrap_or_default(),
+            modifiers: Vec::new(),
+            types: Vec::new(),
+        };
         for part in parts.iter().skip(1) {
             match Ty::parse(part) {
                 Some(ty) => opcode.types.push(ty),
@@ -81,8 +85,9 @@ pub(crate) fn select(opcode: &mut Opcode) -> Option<Shape> {
 /// A handler of one source.
 macro_rules! h1 {
     ($a:ty => $r:ty, $f:expr) => {
-        (|cx: &mut $crate::exec::Cx<'_>, i: &$crate::ptx::program::Inst, mask: u32| $crate::exec::lanes::map1::<$a, $r>(cx, i, mask, $f))
-            as $crate::ptx::program::Handler
+        (|cx: &mut $crate::exec::Cx<'_>, i: &$crate::ptx::program::Inst, mask: u32| {
+            $crate::exec::lanes::map1::<$a, $r>(cx, i, mask, $f)
+        }) as $crate::ptx::program::Handler
     };
 }
 
