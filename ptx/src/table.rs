@@ -48,6 +48,51 @@ pub static MODULES: &[Module] = &[
         ],
     },
     Module {
+        name: "ladder/gemm_1_naive",
+        source: "kernels/ladder/gemm_1_naive.cu",
+        source_hash: 0x63d52e7053ef59bc,
+        images: &[
+            Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/ladder/gemm_1_naive.ptx")), cubin: include_bytes!("../out/sm_80/ladder/gemm_1_naive.cubin") },
+            Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/ladder/gemm_1_naive.cubin") },
+        ],
+        entries: &[
+            Entry { name: "gemm_naive", params: "LogitsParams", param_bytes: 96, param_align: 8, resources: &[
+                Resources { target: Target::Sm80, registers: 31, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 0 },
+                Resources { target: Target::Sm90a, registers: 31, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 0 },
+            ] },
+        ],
+    },
+    Module {
+        name: "ladder/gemm_2_mma",
+        source: "kernels/ladder/gemm_2_mma.cu",
+        source_hash: 0x0c44e626aaba14dd,
+        images: &[
+            Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/ladder/gemm_2_mma.ptx")), cubin: include_bytes!("../out/sm_80/ladder/gemm_2_mma.cubin") },
+            Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/ladder/gemm_2_mma.cubin") },
+        ],
+        entries: &[
+            Entry { name: "gemm_mma", params: "LogitsParams", param_bytes: 96, param_align: 8, resources: &[
+                Resources { target: Target::Sm80, registers: 36, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 0 },
+                Resources { target: Target::Sm90a, registers: 38, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 0 },
+            ] },
+        ],
+    },
+    Module {
+        name: "ladder/gemm_3_ring",
+        source: "kernels/ladder/gemm_3_ring.cu",
+        source_hash: 0xa59520ab82861cc7,
+        images: &[
+            Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/ladder/gemm_3_ring.ptx")), cubin: include_bytes!("../out/sm_80/ladder/gemm_3_ring.cubin") },
+            Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/ladder/gemm_3_ring.cubin") },
+        ],
+        entries: &[
+            Entry { name: "gemm_ring", params: "LogitsParams", param_bytes: 96, param_align: 8, resources: &[
+                Resources { target: Target::Sm80, registers: 58, shared_bytes: 8352, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm90a, registers: 58, shared_bytes: 8352, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+            ] },
+        ],
+    },
+    Module {
         name: "shuffle",
         source: "kernels/shuffle.cu",
         source_hash: 0xb968dc5790f3edce,
