@@ -300,8 +300,9 @@ impl Lower<'_> {
         for (operand, &ty) in sources.iter().zip(&shape.sources) {
             slots.push(self.source(operand, ty)?);
         }
-        let mut inst = Inst::new(Flow::Plain(shape.run), self.line);
-        inst.imm = shape.constant;
+        let (run, scalar) = shape.body.parts();
+        let mut inst = Inst::new(Flow::Plain(run), self.line);
+        (inst.imm, inst.scalar) = (shape.constant, scalar);
         slots.into_iter().for_each(|slot| inst.push_source(slot));
         let class = shape.targets[0].class();
         let (first, second) = match target {

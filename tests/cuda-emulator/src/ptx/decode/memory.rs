@@ -160,12 +160,12 @@ impl Lower<'_> {
         // Bit operations are written with any type of the width.
         let bits = if ty.bytes() == 8 { Ty::B64 } else { Ty::B32 };
         let run = atomics::select(operation, ty).or_else(|| atomics::select(operation, bits));
-        let Some(run) = run else { return self.fail("unsupported operation or type") };
+        let Some((run, scalar)) = run else { return self.fail("unsupported operation or type") };
         self.grain(ty.bytes());
         let wanted = if operation == "cas" { 2 } else { 1 };
         let mut inst = Inst::new(Flow::Checked(run), self.line);
         inst.access = Access { space, bytes: ty.bytes() as u8, count: 1, signed: false, strong: true };
-        inst.imm = offset;
+        (inst.imm, inst.scalar) = (offset, scalar);
         inst.push_source(base);
         for operand in rest.iter().take(wanted) {
             let slot = self.source(operand, ty)?;
