@@ -145,7 +145,7 @@ fn one<W: Word>(cx: &mut Cx<'_>, i: &Inst, space: Space, lane: usize, address: u
             Ok(old)
         }
         Space::Global => {
-            cx.warp.synchronised = true;
+            cx.shared.synchronised = true;
             let at = cx.global(i.line, address, W::BYTES, W::BYTES, Intent::Update)?;
             // SAFETY: `global` found the word, live and aligned: allocations are aligned to 256 bytes on both sides.
             Ok(unsafe { W::update(at, f) })

@@ -225,6 +225,8 @@ pub(crate) struct Kernel {
     pub(crate) max_threads: u32,
     /// log2 of the smallest shared-memory access: the grain of the race detector.
     pub(crate) grain: u32,
+    /// The same of global memory.
+    pub(crate) global_grain: u32,
     /// The PTX, line by line.
     pub(crate) lines: std::sync::Arc<Vec<String>>,
 }
