@@ -23,9 +23,7 @@ fn a_kernel_with_everything_common() {
     let n = 1000;
     let b: Vec<f32> = (0..1024).map(|i| (i % 37) as f32 * 0.125).collect();
     let (b_at, a_at) = (gpu.upload(&b), gpu.upload(&vec![0f32; 1024]));
-    module
-        .launch("axpy", 8, 128, 512, vec![Parameters { a: a_at, b: b_at, n, s: 2.0 }.into()])
-        .unwrap();
+    module.launch("axpy", 8, 128, 512, vec![Parameters { a: a_at, b: b_at, n, s: 2.0 }.into()]).unwrap();
     let a: Vec<f32> = gpu.download(a_at, 1024).unwrap();
     for i in (8..n as usize).filter(|i| i / 32 != n as usize / 32) {
         let warp: f32 = (i / 32 * 32..i / 32 * 32 + 32).map(|j| b[j]).sum();

@@ -50,6 +50,12 @@ pub(crate) extern "C" fn trail_emu_memory(bytes: u64) {
     lock().config.memory = bytes;
 }
 
+/// Sets the warp instructions after which a launch in which no block ends is given up.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn trail_emu_patience(instructions: u64) {
+    lock().config.patience = instructions;
+}
+
 /// Makes the `nth` allocation (0), launch (1) or copy (2) from now fail with `code`; 1 is the next. Unknown targets are refused.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn trail_emu_fail(target: u32, nth: u64, code: Code) -> Code {
@@ -80,14 +86,8 @@ pub(crate) extern "C" fn trail_emu_finding_count() -> u64 {
 /// # Safety
 /// `text` has `room` bytes.
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn trail_emu_finding(
-    index: u64,
-    text: *mut c_char,
-    room: usize,
-) -> usize {
-    let Some(message) = lock().findings.get(index as usize).map(ToString::to_string) else {
-        return 0;
-    };
+pub(crate) unsafe extern "C" fn trail_emu_finding(index: u64, text: *mut c_char, room: usize) -> usize {
+    let Some(message) = lock().findings.get(index as usize).map(ToString::to_string) else { return 0 };
     let bytes = message.len().min(room.saturating_sub(1));
     if room > 0 && !text.is_null() {
         // SAFETY: the caller's promise: `bytes` + 1 are at most `room`.

@@ -43,9 +43,7 @@ fn to_device(to: u64, from: *const c_void, bytes: usize, stream: Handle, wait: b
     } else {
         // Pageable memory is taken at once, as a driver does through its staging buffer.
         // SAFETY: the caller promised `bytes` bytes there.
-        HostBytes::Taken(Arc::new(
-            unsafe { std::slice::from_raw_parts(from.cast::<u8>(), bytes) }.to_vec(),
-        ))
+        HostBytes::Taken(Arc::new(unsafe { std::slice::from_raw_parts(from.cast::<u8>(), bytes) }.to_vec()))
     };
     let work = Work::ToDevice { from, to, bytes };
     if wait { queue_and_wait(state, stream, work) } else { queue(state, stream, work).map(|_| ()) }

@@ -7,7 +7,6 @@ use super::Code;
 pub(crate) const INVALID_VALUE: Code = 1;
 pub(crate) const OUT_OF_MEMORY: Code = 2;
 pub(crate) const NOT_INITIALIZED: Code = 3;
-pub(crate) const DEINITIALIZED: Code = 4;
 pub(crate) const INVALID_DEVICE: Code = 101;
 pub(crate) const INVALID_CONTEXT: Code = 201;
 pub(crate) const NO_BINARY_FOR_GPU: Code = 209;
@@ -18,7 +17,6 @@ pub(crate) const ILLEGAL_STATE: Code = 401;
 pub(crate) const NOT_FOUND: Code = 500;
 pub(crate) const NOT_READY: Code = 600;
 pub(crate) const ILLEGAL_ADDRESS: Code = 700;
-pub(crate) const LAUNCH_OUT_OF_RESOURCES: Code = 701;
 pub(crate) const LAUNCH_TIMEOUT: Code = 702;
 pub(crate) const HOST_MEMORY_ALREADY_REGISTERED: Code = 712;
 pub(crate) const HOST_MEMORY_NOT_REGISTERED: Code = 713;
@@ -150,8 +148,5 @@ const NAMES: &[(Code, &CStr)] = &[
 
 /// Name of a code; null for an unknown one.
 pub(crate) fn name(code: Code) -> *const c_char {
-    NAMES
-        .iter()
-        .find(|(known, _)| *known == code)
-        .map_or(std::ptr::null(), |(_, name)| name.as_ptr())
+    NAMES.iter().find(|(known, _)| *known == code).map_or(std::ptr::null(), |(_, name)| name.as_ptr())
 }

@@ -9,12 +9,12 @@ use super::global::Intent;
 use super::lanes::{LANES, Lane, lanes};
 use super::memory::{addresses, in_space};
 use super::shared::Manner;
-use crate::ptx::program::{Handler, Inst, Space};
+use crate::ptx::program::{Handler, Inst, Scalar, Space};
 use crate::ptx::types::Ty;
 use crate::report::Kind;
 
 /// A word that memory can update in one piece.
-trait Word: Lane + PartialEq {
+trait Word: Lane + Into<u64> {
     const BYTES: u64;
     /// Replaces the word at `at` by `f` of it; gives the old one.
     ///
@@ -23,6 +23,7 @@ trait Word: Lane + PartialEq {
     unsafe fn update(at: *mut u8, f: impl Fn(Self) -> Self) -> Self;
     fn from_bytes(bytes: &[u8]) -> Self;
     fn put(self, bytes: &mut [u8]);
+    fn cut(bits: u64) -> Self;
 }
 
 macro_rules! word {
@@ -33,8 +34,7 @@ macro_rules! word {
             unsafe fn update(at: *mut u8, f: impl Fn(Self) -> Self) -> Self {
                 // SAFETY: the caller's promise; every access of several blocks to this word at once goes through here or is the kernel's race.
                 let word = unsafe { <$atomic>::from_ptr(at.cast()) };
-                let update =
-                    word.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |old| Some(f(old)));
+                let update = word.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |old| Some(f(old)));
                 update.unwrap_or_default()
             }
 
@@ -45,6 +45,10 @@ macro_rules! word {
             fn put(self, bytes: &mut [u8]) {
                 bytes.copy_from_slice(&self.to_le_bytes());
             }
+
+            fn cut(bits: u64) -> Self {
+                bits as $ty
+            }
         }
     };
 }
@@ -54,33 +58,26 @@ word!(u32, AtomicU32);
 word!(u64, AtomicU64);
 
 /// The handler of an operation; `None` when the pair does not exist.
-pub(crate) fn select(operation: &str, ty: Ty) -> Option<Handler> {
+pub(crate) fn select(operation: &str, ty: Ty) -> Option<(Handler, Scalar)> {
+    /// The function as an instruction keeps it: of the old word and two operands, all as 64 bits.
     macro_rules! on {
-        ($word:ty, $f:expr) => {
-            (|cx: &mut Cx<'_>, i: &Inst, mask: u32| atomic::<$word>(cx, i, mask, $f)) as Handler
-        };
+        ($word:ty, $f:expr) => {{
+            let f: fn(u64, u64, u64) -> u64 = |old, b, c| {
+                let f: fn($word, $word, $word) -> $word = $f;
+                u64::from(f(old as $word, b as $word, c as $word))
+            };
+            (atomic::<$word> as Handler, Scalar::Three(f))
+        }};
     }
     Some(match (operation, ty) {
         ("add", Ty::U32 | Ty::S32) => on!(u32, |old, b, _| old.wrapping_add(b)),
         ("add", Ty::U64 | Ty::S64) => on!(u64, |old, b, _| old.wrapping_add(b)),
-        ("add", Ty::F32) => {
-            on!(u32, |old, b, _| (f32::from_bits(old) + f32::from_bits(b)).to_bits())
-        }
-        ("add", Ty::F64) => {
-            on!(u64, |old, b, _| (f64::from_bits(old) + f64::from_bits(b)).to_bits())
-        }
-        ("add", Ty::F16) => {
-            on!(u16, |old, b, _| (f16::from_bits(old) + f16::from_bits(b)).to_bits())
-        }
-        ("add", Ty::BF16) => {
-            on!(u16, |old, b, _| (bf16::from_bits(old) + bf16::from_bits(b)).to_bits())
-        }
-        ("add", Ty::F16x2) => on!(u32, |old, b, _| halves(old, b, |x, y| (f16::from_bits(x)
-            + f16::from_bits(y))
-        .to_bits())),
-        ("add", Ty::BF16x2) => on!(u32, |old, b, _| halves(old, b, |x, y| (bf16::from_bits(x)
-            + bf16::from_bits(y))
-        .to_bits())),
+        ("add", Ty::F32) => on!(u32, |old, b, _| (f32::from_bits(old) + f32::from_bits(b)).to_bits()),
+        ("add", Ty::F64) => on!(u64, |old, b, _| (f64::from_bits(old) + f64::from_bits(b)).to_bits()),
+        ("add", Ty::F16) => on!(u16, |old, b, _| (f16::from_bits(old) + f16::from_bits(b)).to_bits()),
+        ("add", Ty::BF16) => on!(u16, |old, b, _| (bf16::from_bits(old) + bf16::from_bits(b)).to_bits()),
+        ("add", Ty::F16x2) => on!(u32, |old, b, _| halves(old, b, |x, y| (f16::from_bits(x) + f16::from_bits(y)).to_bits())),
+        ("add", Ty::BF16x2) => on!(u32, |old, b, _| halves(old, b, |x, y| (bf16::from_bits(x) + bf16::from_bits(y)).to_bits())),
         ("min", Ty::U32) => on!(u32, |old, b, _| old.min(b)),
         ("max", Ty::U32) => on!(u32, |old, b, _| old.max(b)),
         ("min", Ty::S32) => on!(u32, |old, b, _| (old as i32).min(b as i32) as u32),
@@ -112,14 +109,16 @@ pub(crate) fn halves(a: u32, b: u32, f: impl Fn(u16, u16) -> u16) -> u32 {
     u32::from(f(a as u16, b as u16)) | u32::from(f((a >> 16) as u16, (b >> 16) as u16)) << 16
 }
 
-fn atomic<W: Word>(cx: &mut Cx<'_>, i: &Inst, mask: u32, f: impl Fn(W, W, W) -> W) {
+fn atomic<W: Word>(cx: &mut Cx<'_>, i: &Inst, mask: u32) {
+    let Scalar::Three(f) = i.scalar else { return };
     let addresses = addresses(cx, i.s[0], i.imm);
     let b = W::read(&cx.warp.registers, i.s[1]);
     let c = if i.sources > 2 { W::read(&cx.warp.registers, i.s[2]) } else { b };
     let mut old = [W::default(); LANES];
     in_space(cx, i.access.space, mask, &addresses, |cx, space, mask, addresses| {
         for lane in lanes(mask) {
-            match one(cx, i, space, lane, addresses[lane], |word| f(word, b[lane], c[lane])) {
+            let update = |word: W| W::cut(f(word.into(), b[lane].into(), c[lane].into()));
+            match one(cx, i, space, lane, addresses[lane], update) {
                 Ok(word) => old[lane] = word,
                 Err((kind, detail)) => return cx.fault(kind, lane, detail),
             }
@@ -130,14 +129,7 @@ fn atomic<W: Word>(cx: &mut Cx<'_>, i: &Inst, mask: u32, f: impl Fn(W, W, W) -> 
     }
 }
 
-fn one<W: Word>(
-    cx: &mut Cx<'_>,
-    i: &Inst,
-    space: Space,
-    lane: usize,
-    address: u64,
-    f: impl Fn(W) -> W,
-) -> Result<W, (Kind, String)> {
+fn one<W: Word>(cx: &mut Cx<'_>, i: &Inst, space: Space, lane: usize, address: u64, f: impl Fn(W) -> W) -> Result<W, (Kind, String)> {
     match space {
         Space::Shared => {
             cx.shared.check(cx.warp.number, lane, address, W::BYTES, Manner::Atomic)?;
@@ -153,7 +145,7 @@ fn one<W: Word>(
             Ok(old)
         }
         Space::Global => {
-            cx.warp.synchronised = true;
+            cx.shared.synchronised = true;
             let at = cx.global(i.line, address, W::BYTES, W::BYTES, Intent::Update)?;
             // SAFETY: `global` found the word, live and aligned: allocations are aligned to 256 bytes on both sides.
             Ok(unsafe { W::update(at, f) })

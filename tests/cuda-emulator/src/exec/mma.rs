@@ -16,9 +16,7 @@ const N: usize = 8;
 /// The handler of `m16n8kK` with A and B of `ty` and an f32 accumulator; with its number of A registers.
 pub(crate) fn select(k: usize, ty: Ty) -> Option<(Handler, usize)> {
     Some(match (k, ty) {
-        (16, Ty::BF16) => {
-            (|cx, i, mask| multiply::<16, 2>(cx, i, mask, |word| pair(word, bf16)), 4)
-        }
+        (16, Ty::BF16) => (|cx, i, mask| multiply::<16, 2>(cx, i, mask, |word| pair(word, bf16)), 4),
         (8, Ty::BF16) => (|cx, i, mask| multiply::<8, 2>(cx, i, mask, |word| pair(word, bf16)), 2),
         (16, Ty::F16) => (|cx, i, mask| multiply::<16, 2>(cx, i, mask, |word| pair(word, half)), 4),
         (8, Ty::F16) => (|cx, i, mask| multiply::<8, 2>(cx, i, mask, |word| pair(word, half)), 2),
@@ -51,12 +49,7 @@ fn tf32(word: u32) -> f32 {
 
 /// `K` columns of A; a register word holds `PER` elements.
 #[inline(always)]
-fn multiply<const K: usize, const PER: usize>(
-    cx: &mut Cx<'_>,
-    i: &Inst,
-    mask: u32,
-    unpack: impl Fn(u32) -> [f32; 2] + Copy,
-) {
+fn multiply<const K: usize, const PER: usize>(cx: &mut Cx<'_>, i: &Inst, mask: u32, unpack: impl Fn(u32) -> [f32; 2] + Copy) {
     if !whole(cx, mask) {
         return;
     }

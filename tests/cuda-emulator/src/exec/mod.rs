@@ -25,6 +25,8 @@ pub(crate) struct Cx<'a> {
     pub(crate) shared: &'a mut shared::Shared,
     pub(crate) grid: &'a grid::Grid,
     pub(crate) block: [u32; 3],
+    /// The block's number in the grid.
+    pub(crate) flat: u64,
 }
 
 impl Cx<'_> {
@@ -35,15 +37,7 @@ impl Cx<'_> {
             let thread = self.grid.thread(self.warp.number, lane);
             let kernel = self.grid.kernel.name.clone();
             let (line, instruction) = (0, String::new());
-            self.warp.fault = Some(Box::new(Finding {
-                kind,
-                kernel,
-                line,
-                instruction,
-                block: self.block,
-                thread,
-                detail,
-            }));
+            self.warp.fault = Some(Box::new(Finding { kind, kernel, line, instruction, block: self.block, thread, detail }));
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::alloc::Layout;
 use std::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
 
-use super::{POISON, Written};
+use super::{Owners, POISON, Written};
 
 /// Where an allocation came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,6 +47,7 @@ pub(crate) struct Allocation {
     pub(crate) kind: Kind,
     pub(crate) name: String,
     pub(crate) written: Written,
+    pub(crate) owners: Owners,
     host: AtomicPtr<u8>,
     state: AtomicU8,
 }
@@ -56,13 +57,7 @@ const ALIGN: usize = 256;
 impl Allocation {
     /// Fresh memory at device address `base`, or, for `None`, at the host's own address; zero bytes underneath, none of them
     /// written. `None` when the host has no memory.
-    pub(crate) fn new(
-        number: u64,
-        base: Option<u64>,
-        bytes: u64,
-        kind: Kind,
-        state: State,
-    ) -> Option<Allocation> {
+    pub(crate) fn new(number: u64, base: Option<u64>, bytes: u64, kind: Kind, state: State) -> Option<Allocation> {
         let layout = Layout::from_size_align(usize::try_from(bytes).ok()?.max(1), ALIGN).ok()?;
         // SAFETY: the layout has a size of at least 1.
         let host = unsafe { std::alloc::alloc_zeroed(layout) };
@@ -77,6 +72,7 @@ impl Allocation {
             kind,
             name: String::new(),
             written,
+            owners: Owners::new(bytes),
             host: AtomicPtr::new(host),
             state: AtomicU8::new(state as u8),
         })
@@ -91,6 +87,7 @@ impl Allocation {
             kind: Kind::Registered,
             name: String::new(),
             written: Written::all(),
+            owners: Owners::new(bytes),
             host: AtomicPtr::new(host),
             state: AtomicU8::new(State::Live as u8),
         }

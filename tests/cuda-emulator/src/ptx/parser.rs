@@ -13,8 +13,7 @@ type Result<T> = std::result::Result<T, PtxError>;
 /// Parses a module.
 pub(crate) fn parse(text: &str) -> Result<Module> {
     let mut parser = Parser { tokens: lexer::tokens(text)?, at: 0 };
-    let mut module =
-        Module { lines: text.lines().map(str::to_owned).collect(), ..Module::default() };
+    let mut module = Module { lines: text.lines().map(str::to_owned).collect(), ..Module::default() };
     while !parser.at_end() {
         parser.top_level(&mut module)?;
     }
@@ -39,9 +38,7 @@ impl Parser {
     }
 
     fn line(&self) -> u32 {
-        self.tokens
-            .get(self.at.min(self.tokens.len().saturating_sub(1)))
-            .map_or(0, |token| token.line)
+        self.tokens.get(self.at.min(self.tokens.len().saturating_sub(1))).map_or(0, |token| token.line)
     }
 
     fn fail<T>(&self, reason: impl Into<String>) -> Result<T> {
@@ -70,17 +67,7 @@ impl Parser {
     }
 
     fn expect_mark(&mut self, mark: char) -> Result<()> {
-        if self.take_mark(mark) {
-            Ok(())
-        } else {
-            self.fail(format!("expected `{mark}`, found {:?}", self.peek()))
-        }
-    }
-
-    fn take_word(&mut self, word: &str) -> bool {
-        let found = self.peek_word() == Some(word);
-        self.at += usize::from(found);
-        found
+        if self.take_mark(mark) { Ok(()) } else { self.fail(format!("expected `{mark}`, found {:?}", self.peek())) }
     }
 
     fn word(&mut self) -> Result<String> {
@@ -106,9 +93,7 @@ impl Parser {
     }
 
     fn top_level(&mut self, module: &mut Module) -> Result<()> {
-        let Some(word) = self.peek_word() else {
-            return self.fail(format!("unexpected {:?}", self.peek()));
-        };
+        let Some(word) = self.peek_word() else { return self.fail(format!("unexpected {:?}", self.peek())) };
         match word {
             ".visible" | ".extern" | ".weak" | ".common" => self.at += 1,
             ".entry" | ".func" => {
@@ -349,8 +334,7 @@ impl Parser {
             }
             _ => {}
         }
-        let is_label =
-            matches!(self.tokens.get(self.at + 1), Some(token) if token.kind == Kind::Mark(':'));
+        let is_label = matches!(self.tokens.get(self.at + 1), Some(token) if token.kind == Kind::Mark(':'));
         if is_label && self.peek_word().is_some() {
             return self.label(body);
         }
@@ -444,9 +428,7 @@ impl Parser {
             Some(Kind::Float { bits64, bits32 }) => Ok(Operand::Float { bits64, bits32 }),
             Some(Kind::Mark('-')) => match self.simple(body)? {
                 Operand::Int(value) => Ok(Operand::Int(value.wrapping_neg())),
-                Operand::Float { bits64, bits32 } => {
-                    Ok(Operand::Float { bits64: bits64 ^ (1 << 63), bits32: bits32 ^ (1 << 31) })
-                }
+                Operand::Float { bits64, bits32 } => Ok(Operand::Float { bits64: bits64 ^ (1 << 63), bits32: bits32 ^ (1 << 31) }),
                 other => self.fail(format!("cannot negate {other:?}")),
             },
             Some(Kind::Mark('!')) => match self.simple(body)? {
@@ -461,9 +443,7 @@ impl Parser {
                 }
                 self.expect_mark(']')?;
                 Ok(match *base {
-                    Operand::Symbol(name, offset) => {
-                        Operand::Memory(Box::new(Operand::Symbol(name, 0)), offset + bytes)
-                    }
+                    Operand::Symbol(name, offset) => Operand::Memory(Box::new(Operand::Symbol(name, 0)), offset + bytes),
                     _ => Operand::Memory(base, bytes),
                 })
             }
@@ -481,8 +461,7 @@ impl Parser {
                 Some(register) => Operand::Register(register),
                 None if name.starts_with('%') || name == "WARP_SZ" => Operand::Special(name),
                 None => {
-                    let plus = self.is_mark('+')
-                        && matches!(self.tokens.get(self.at + 1), Some(t) if matches!(t.kind, Kind::Int(_)));
+                    let plus = self.is_mark('+') && matches!(self.tokens.get(self.at + 1), Some(t) if matches!(t.kind, Kind::Int(_)));
                     let offset = if plus {
                         self.at += 1;
                         self.int()? as i64
@@ -571,12 +550,7 @@ impl Body {
     }
 
     fn resolve(&self, name: &str) -> String {
-        self.scopes
-            .iter()
-            .rev()
-            .find_map(|scope| scope.renamed.get(name))
-            .cloned()
-            .unwrap_or_else(|| name.to_owned())
+        self.scopes.iter().rev().find_map(|scope| scope.renamed.get(name)).cloned().unwrap_or_else(|| name.to_owned())
     }
 }
 
@@ -599,8 +573,7 @@ mod tests {
 
     #[test]
     fn variables_with_initialisers() {
-        let text =
-            ".global .align 8 .u64 p = generic(t); .const .align 4 .b8 t[4] = {1, 2, 0, 255};
+        let text = ".global .align 8 .u64 p = generic(t); .const .align 4 .b8 t[4] = {1, 2, 0, 255};
             .extern .shared .align 16 .b8 sm[]; .global .align 4 .f32 f = 0f3F800000;";
         let module = parse(text).unwrap();
         assert_eq!(module.variables[0].relocations, [(0, "t".to_owned(), 0)]);

@@ -6,6 +6,15 @@ use crate::exec::Cx;
 /// Runs one instruction for the lanes of a mask.
 pub(crate) type Handler = fn(&mut Cx<'_>, &Inst, u32);
 
+/// A function of one lane's values, for instructions that have no loop of their own.
+#[derive(Clone, Copy)]
+pub(crate) enum Scalar {
+    None,
+    One(fn(u64) -> u64),
+    Two(fn(u64, u64) -> u64),
+    Three(fn(u64, u64, u64) -> u64),
+}
+
 /// A register of one of three files: class in the two top bits, index below.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Slot(pub(crate) u32);
@@ -43,24 +52,13 @@ pub(crate) enum Flow {
     /// May find a fault.
     Checked(Handler),
     /// To `target`; lanes meet again at `join` (the immediate post-dominator, or [`NEVER`]).
-    Branch {
-        target: u32,
-        join: u32,
-    },
+    Branch { target: u32, join: u32 },
     /// Through table `table` by the index in `s[0]`.
-    Indexed {
-        table: u32,
-        join: u32,
-    },
+    Indexed { table: u32, join: u32 },
     Exit,
     Trap,
     /// Waits for (or, without `waits`, only arrives at) barrier `s[0]`; `s[1]` is the number of threads when `counted`.
-    Barrier {
-        waits: bool,
-        counted: bool,
-        aligned: bool,
-        reduce: Option<Reduce>,
-    },
+    Barrier { waits: bool, counted: bool, aligned: bool, reduce: Option<Reduce> },
     /// Lets other warps and blocks run: spin loops pass here.
     Yield,
 }
@@ -127,14 +125,14 @@ pub(crate) struct Inst {
     /// Byte offset of an address, or another constant of the instruction.
     pub(crate) imm: i64,
     pub(crate) access: Access,
+    pub(crate) scalar: Scalar,
     /// Line of the PTX text.
     pub(crate) line: u32,
 }
 
 impl Inst {
     pub(crate) fn new(flow: Flow, line: u32) -> Inst {
-        let access =
-            Access { space: Space::Generic, bytes: 4, count: 1, signed: false, strong: false };
+        let access = Access { space: Space::Generic, bytes: 4, count: 1, signed: false, strong: false };
         Inst {
             flow,
             guard: None,
@@ -145,6 +143,7 @@ impl Inst {
             s: [Slot(0); 10],
             imm: 0,
             access,
+            scalar: Scalar::None,
             line,
         }
     }
@@ -226,6 +225,8 @@ pub(crate) struct Kernel {
     pub(crate) max_threads: u32,
     /// log2 of the smallest shared-memory access: the grain of the race detector.
     pub(crate) grain: u32,
+    /// The same of global memory.
+    pub(crate) global_grain: u32,
     /// The PTX, line by line.
     pub(crate) lines: std::sync::Arc<Vec<String>>,
 }
