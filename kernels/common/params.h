@@ -154,6 +154,36 @@ typedef struct {
     int head_dim;
 } ShuffleParams;
 
+/// How the copy engine reads a tensor: the driver's CUtensorMap, which only it can read.
+typedef struct {
+    /// Opaque.
+    __attribute__((aligned(64))) unsigned long long words[16];
+} TensorMap;
+
+/// Qkv of many rows on Hopper.
+typedef struct {
+    /// The rows of `base.gemm.x`, in boxes of 64 elements by 256 rows, swizzled by 128 bytes.
+    TensorMap x;
+    /// All else.
+    QkvParams base;
+} GroupQkvParams;
+
+/// Residual of many rows on Hopper.
+typedef struct {
+    /// The rows of `base.gemm.x`, as above.
+    TensorMap x;
+    /// All else.
+    ResidualParams base;
+} GroupResidualParams;
+
+/// SwiGLU of many rows on Hopper.
+typedef struct {
+    /// The rows of `base.gemm.x`, as above.
+    TensorMap x;
+    /// All else.
+    SwigluParams base;
+} GroupSwigluParams;
+
 // ---- attention, embedding, sampling, tap, probe, swap
 
 /// Where the keys and values of a layer lie: [block][layer][K|V][kv head][16 tokens][hd] bf16, block-major over all layers.

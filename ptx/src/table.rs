@@ -15,7 +15,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "attention_decode",
         source: "kernels/attention_decode.cu",
-        source_hash: 0x09651810d8df2c8e,
+        source_hash: 0x47d0b0fbca37f731,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/attention_decode.ptx")), cubin: include_bytes!("../out/sm_80/attention_decode.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/attention_decode.cubin") },
@@ -42,7 +42,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "attention_prefill",
         source: "kernels/attention_prefill.cu",
-        source_hash: 0x733d16d73e3b5168,
+        source_hash: 0xdc242c58bc51c13f,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/attention_prefill.ptx")), cubin: include_bytes!("../out/sm_80/attention_prefill.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/attention_prefill.cubin") },
@@ -61,7 +61,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "embed",
         source: "kernels/embed.cu",
-        source_hash: 0x566b4ad9f15d4478,
+        source_hash: 0xd7e9f159234f562f,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/embed.ptx")), cubin: include_bytes!("../out/sm_80/embed.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/embed.cubin") },
@@ -74,9 +74,48 @@ pub static MODULES: &[Module] = &[
         ],
     },
     Module {
+        name: "group_qkv",
+        source: "kernels/group_qkv.cu",
+        source_hash: 0xe0f6a16018b23cd5,
+        images: &[
+            Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/group_qkv.cubin") },
+        ],
+        entries: &[
+            Entry { name: "group_qkv", params: "GroupQkvParams", param_bytes: 320, param_align: 64, resources: &[
+                Resources { target: Target::Sm90a, registers: 168, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
+            ] },
+        ],
+    },
+    Module {
+        name: "group_residual",
+        source: "kernels/group_residual.cu",
+        source_hash: 0x9ef09d56a4e6791a,
+        images: &[
+            Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/group_residual.cubin") },
+        ],
+        entries: &[
+            Entry { name: "group_residual", params: "GroupResidualParams", param_bytes: 256, param_align: 64, resources: &[
+                Resources { target: Target::Sm90a, registers: 168, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
+            ] },
+        ],
+    },
+    Module {
+        name: "group_swiglu",
+        source: "kernels/group_swiglu.cu",
+        source_hash: 0xc54b2526bb04460e,
+        images: &[
+            Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/group_swiglu.cubin") },
+        ],
+        entries: &[
+            Entry { name: "group_swiglu", params: "GroupSwigluParams", param_bytes: 256, param_align: 64, resources: &[
+                Resources { target: Target::Sm90a, registers: 168, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
+            ] },
+        ],
+    },
+    Module {
         name: "kv_pieces",
         source: "kernels/kv_pieces.cu",
-        source_hash: 0x50122aa112741c5d,
+        source_hash: 0xc5062e40f1ffab06,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/kv_pieces.ptx")), cubin: include_bytes!("../out/sm_80/kv_pieces.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/kv_pieces.cubin") },
@@ -95,7 +134,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "ladder/attention_rung1",
         source: "kernels/ladder/attention_rung1.cu",
-        source_hash: 0x3f6c7984d62731b1,
+        source_hash: 0xa7b4acd72b4ab22a,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/ladder/attention_rung1.ptx")), cubin: include_bytes!("../out/sm_80/ladder/attention_rung1.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/ladder/attention_rung1.cubin") },
@@ -114,7 +153,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "ladder/attention_rung2",
         source: "kernels/ladder/attention_rung2.cu",
-        source_hash: 0xd6c9f38d7337b643,
+        source_hash: 0x3615e544240a51c8,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/ladder/attention_rung2.ptx")), cubin: include_bytes!("../out/sm_80/ladder/attention_rung2.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/ladder/attention_rung2.cubin") },
@@ -131,9 +170,54 @@ pub static MODULES: &[Module] = &[
         ],
     },
     Module {
+        name: "ladder/gemm_1_naive",
+        source: "kernels/ladder/gemm_1_naive.cu",
+        source_hash: 0x739aa35410c61620,
+        images: &[
+            Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/ladder/gemm_1_naive.ptx")), cubin: include_bytes!("../out/sm_80/ladder/gemm_1_naive.cubin") },
+            Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/ladder/gemm_1_naive.cubin") },
+        ],
+        entries: &[
+            Entry { name: "gemm_naive", params: "LogitsParams", param_bytes: 96, param_align: 8, resources: &[
+                Resources { target: Target::Sm80, registers: 31, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 0 },
+                Resources { target: Target::Sm90a, registers: 31, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 0 },
+            ] },
+        ],
+    },
+    Module {
+        name: "ladder/gemm_2_mma",
+        source: "kernels/ladder/gemm_2_mma.cu",
+        source_hash: 0x7921464c27e0f2df,
+        images: &[
+            Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/ladder/gemm_2_mma.ptx")), cubin: include_bytes!("../out/sm_80/ladder/gemm_2_mma.cubin") },
+            Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/ladder/gemm_2_mma.cubin") },
+        ],
+        entries: &[
+            Entry { name: "gemm_mma", params: "LogitsParams", param_bytes: 96, param_align: 8, resources: &[
+                Resources { target: Target::Sm80, registers: 36, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 0 },
+                Resources { target: Target::Sm90a, registers: 38, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 0 },
+            ] },
+        ],
+    },
+    Module {
+        name: "ladder/gemm_3_ring",
+        source: "kernels/ladder/gemm_3_ring.cu",
+        source_hash: 0xbb75c468ece048e3,
+        images: &[
+            Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/ladder/gemm_3_ring.ptx")), cubin: include_bytes!("../out/sm_80/ladder/gemm_3_ring.cubin") },
+            Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/ladder/gemm_3_ring.cubin") },
+        ],
+        entries: &[
+            Entry { name: "gemm_ring", params: "LogitsParams", param_bytes: 96, param_align: 8, resources: &[
+                Resources { target: Target::Sm80, registers: 58, shared_bytes: 8352, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm90a, registers: 58, shared_bytes: 8352, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+            ] },
+        ],
+    },
+    Module {
         name: "marks",
         source: "kernels/marks.cu",
-        source_hash: 0x3035253d6f764f16,
+        source_hash: 0x4915288782f57569,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/marks.ptx")), cubin: include_bytes!("../out/sm_80/marks.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/marks.cubin") },
@@ -148,7 +232,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "probe",
         source: "kernels/probe.cu",
-        source_hash: 0xb69f4e686df6235b,
+        source_hash: 0x26d239f7824fb030,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/probe.ptx")), cubin: include_bytes!("../out/sm_80/probe.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/probe.cubin") },
@@ -167,7 +251,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "sample_choose",
         source: "kernels/sample_choose.cu",
-        source_hash: 0xc0957835c2395d35,
+        source_hash: 0x6980680eccb77d30,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/sample_choose.ptx")), cubin: include_bytes!("../out/sm_80/sample_choose.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/sample_choose.cubin") },
@@ -182,7 +266,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "sample_weigh",
         source: "kernels/sample_weigh.cu",
-        source_hash: 0x34cb8d47db50ca11,
+        source_hash: 0xa8a8eed54cf6b9e8,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/sample_weigh.ptx")), cubin: include_bytes!("../out/sm_80/sample_weigh.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/sample_weigh.cubin") },
@@ -201,7 +285,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "shuffle",
         source: "kernels/shuffle.cu",
-        source_hash: 0x5c650bb7692f4be9,
+        source_hash: 0x96e933a3fa265552,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/shuffle.ptx")), cubin: include_bytes!("../out/sm_80/shuffle.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/shuffle.cubin") },
@@ -224,7 +308,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "skinny_logits",
         source: "kernels/skinny_logits.cu",
-        source_hash: 0x345adaedca736ee4,
+        source_hash: 0x357c6c781929f08f,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/skinny_logits.ptx")), cubin: include_bytes!("../out/sm_80/skinny_logits.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/skinny_logits.cubin") },
@@ -251,7 +335,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "skinny_qkv",
         source: "kernels/skinny_qkv.cu",
-        source_hash: 0x71016c24aca180a0,
+        source_hash: 0xc37afec7f4305a1b,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/skinny_qkv.ptx")), cubin: include_bytes!("../out/sm_80/skinny_qkv.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/skinny_qkv.cubin") },
@@ -278,7 +362,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "skinny_residual",
         source: "kernels/skinny_residual.cu",
-        source_hash: 0xb2286d7f0d9d69ec,
+        source_hash: 0x3402bd657805fc67,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/skinny_residual.ptx")), cubin: include_bytes!("../out/sm_80/skinny_residual.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/skinny_residual.cubin") },
@@ -305,7 +389,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "skinny_swiglu",
         source: "kernels/skinny_swiglu.cu",
-        source_hash: 0x6d3ba2e7c1815d83,
+        source_hash: 0xdfa03620d487d124,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/skinny_swiglu.ptx")), cubin: include_bytes!("../out/sm_80/skinny_swiglu.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/skinny_swiglu.cubin") },
@@ -332,7 +416,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "tap_mean",
         source: "kernels/tap_mean.cu",
-        source_hash: 0x4241ddcf3435e59c,
+        source_hash: 0x26650b2fc6f78093,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/tap_mean.ptx")), cubin: include_bytes!("../out/sm_80/tap_mean.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/tap_mean.cubin") },
@@ -347,7 +431,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "tiled_logits",
         source: "kernels/tiled_logits.cu",
-        source_hash: 0xb87bc6b4af6c7711,
+        source_hash: 0x5cc8b8a04ae928ac,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/tiled_logits.ptx")), cubin: include_bytes!("../out/sm_80/tiled_logits.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/tiled_logits.cubin") },
@@ -366,7 +450,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "tiled_qkv",
         source: "kernels/tiled_qkv.cu",
-        source_hash: 0xd659a818be843c0d,
+        source_hash: 0x76283b583e412288,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/tiled_qkv.ptx")), cubin: include_bytes!("../out/sm_80/tiled_qkv.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/tiled_qkv.cubin") },
@@ -385,7 +469,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "tiled_residual",
         source: "kernels/tiled_residual.cu",
-        source_hash: 0x6c883da55d640b16,
+        source_hash: 0x14d07d3ae04397fb,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/tiled_residual.ptx")), cubin: include_bytes!("../out/sm_80/tiled_residual.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/tiled_residual.cubin") },
@@ -404,7 +488,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "tiled_swiglu",
         source: "kernels/tiled_swiglu.cu",
-        source_hash: 0xa244af747a89276a,
+        source_hash: 0x7e1394c3caf80eef,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/tiled_swiglu.ptx")), cubin: include_bytes!("../out/sm_80/tiled_swiglu.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/tiled_swiglu.cubin") },

@@ -2,6 +2,7 @@
 
 mod attention;
 mod gemm;
+mod group;
 mod sampling;
 mod shuffle;
 mod step;
@@ -10,6 +11,7 @@ pub use attention::{
     DecodeRows, KvView, PrefillRows, attention_decode, attention_prefill, attention_rung,
 };
 pub use gemm::{Norm, Operands, QkvOutput, ResidualOutput, logits, qkv, residual, swiglu, turns};
+pub use group::{ActivationMap, group_qkv, group_residual, group_swiglu};
 pub use sampling::{
     RowPlace, SamplerBuffers, marks, read_sampled, row_sampling, row_sampling_bytes, sample,
     sampled,

@@ -12,8 +12,12 @@ use crate::report::Kind;
 pub(crate) enum Intent {
     Read,
     Write,
-    /// Reads and writes at once.
+    /// Reads and writes at once: an atomic.
     Update,
+    /// A volatile, relaxed or acquiring read: part of synchronisation.
+    Strong,
+    /// A volatile, relaxed or releasing write.
+    StrongWrite,
 }
 
 impl Cx<'_> {
@@ -36,13 +40,29 @@ impl Cx<'_> {
             return Err((Kind::UseAfterFree, format!("{bytes} bytes at {address:#x} in {allocation}")));
         }
         let offset = address - allocation.base;
+        let alone = !self.shared.synchronised;
+        let (launch, grain) = (self.grid.number, self.grid.kernel.global_grain);
         match intent {
-            Intent::Write => allocation.written.mark(offset, bytes),
-            Intent::Read | Intent::Update => {
+            Intent::Write => {
+                allocation.written.mark(offset, bytes);
+                if !alone {
+                    allocation.owners.take(launch, self.flat, grain, offset, bytes);
+                } else if let Some(block) = allocation.owners.write(launch, self.flat, grain, offset, bytes) {
+                    return Err(raced(allocation, offset, bytes, block));
+                }
+            }
+            Intent::Read | Intent::Update | Intent::Strong => {
                 if !allocation.written.is(offset, bytes) {
                     return Err(unwritten(allocation, offset, bytes));
                 }
+                if alone
+                    && intent == Intent::Read
+                    && let Some(block) = allocation.owners.read(launch, self.flat, grain, offset, bytes)
+                {
+                    return Err(raced(allocation, offset, bytes, block));
+                }
             }
+            Intent::StrongWrite => allocation.written.mark(offset, bytes),
         }
         Ok(allocation.host(address))
     }
@@ -59,12 +79,11 @@ impl Cx<'_> {
     }
 
     pub(crate) fn global_gather(&mut self, i: &Inst, mask: u32, addresses: &[u64; LANES], size: usize, data: &mut Buffer) {
-        if i.access.strong {
-            self.warp.synchronised = true;
-        }
+        let intent = if i.access.strong { Intent::Strong } else { Intent::Read };
+        self.shared.synchronised |= i.access.strong;
         if mask == FULL && contiguous(addresses, size as u64) {
             let total = size * LANES;
-            if let Ok(from) = self.global(i.line, addresses[0], total as u64, size as u64, Intent::Read) {
+            if let Ok(from) = self.global(i.line, addresses[0], total as u64, size as u64, intent) {
                 // SAFETY: `global` found `total` bytes there, and the buffer holds WIDEST * LANES >= total. Other blocks may write
                 // them at this moment only if the kernel races with itself; then the bytes are anybody's, as on the device.
                 unsafe { std::ptr::copy_nonoverlapping(from, data.0.as_mut_ptr(), total) };
@@ -73,7 +92,7 @@ impl Cx<'_> {
             // The lane at fault is found below.
         }
         for lane in lanes(mask) {
-            match self.global(i.line, addresses[lane], size as u64, size as u64, Intent::Read) {
+            match self.global(i.line, addresses[lane], size as u64, size as u64, intent) {
                 // SAFETY: `global` found `size` bytes there; the lane's part of the buffer has `size` bytes.
                 Ok(from) => unsafe { copy(from, data.lane(lane, size).as_mut_ptr(), size) },
                 Err((kind, detail)) => return self.fault(kind, lane, detail),
@@ -82,16 +101,17 @@ impl Cx<'_> {
     }
 
     pub(crate) fn global_scatter(&mut self, i: &Inst, mask: u32, addresses: &[u64; LANES], size: usize, data: &mut Buffer) {
+        let intent = if i.access.strong { Intent::StrongWrite } else { Intent::Write };
         if mask == FULL && contiguous(addresses, size as u64) {
             let total = size * LANES;
-            if let Ok(to) = self.global(i.line, addresses[0], total as u64, size as u64, Intent::Write) {
+            if let Ok(to) = self.global(i.line, addresses[0], total as u64, size as u64, intent) {
                 // SAFETY: as in `global_gather`, the other way.
                 unsafe { std::ptr::copy_nonoverlapping(data.0.as_ptr(), to, total) };
                 return;
             }
         }
         for lane in lanes(mask) {
-            match self.global(i.line, addresses[lane], size as u64, size as u64, Intent::Write) {
+            match self.global(i.line, addresses[lane], size as u64, size as u64, intent) {
                 // SAFETY: as in `global_gather`, the other way.
                 Ok(to) => unsafe { copy(data.lane(lane, size).as_ptr(), to, size) },
                 Err((kind, detail)) => return self.fault(kind, lane, detail),
@@ -132,4 +152,11 @@ fn unwritten(allocation: &Allocation, offset: u64, bytes: u64) -> (Kind, String)
     let gap = allocation.written.gap(offset, bytes).unwrap_or(offset);
     let address = allocation.base + offset;
     (Kind::Unwritten, format!("{bytes} bytes at {address:#x}: byte {gap} of {allocation}"))
+}
+
+#[cold]
+fn raced(allocation: &Allocation, offset: u64, bytes: u64, block: u32) -> (Kind, String) {
+    let address = allocation.base + offset;
+    let detail = format!("{bytes} bytes at {address:#x} in {allocation}, written by block number {block} of the same launch, with no synchronisation");
+    (Kind::GlobalRace, detail)
 }

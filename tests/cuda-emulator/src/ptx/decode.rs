@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::ast::{Function, Module, Operand, Place, Statement, Variable};
 use super::operands::{Slots, Symbol};
-use super::program::{Flow, Inst, Kernel, NEVER, Param, Preset, Reduce, Slot};
+use super::program::{Flow, Inst, Kernel, NEVER, Param, Preset, Reduce, Slot, Space};
 use super::types::{Class, Ty};
 use super::{PtxError, cfg, inline, registers};
 use crate::exec::ops::{self, Opcode};
@@ -22,10 +22,10 @@ pub(crate) fn kernel(module: &Module, entry: &Function, globals: &HashMap<String
     let mut slots = Slots::default();
     slots.of_register = function.registers.iter().map(|ty| slots.fresh(ty.class())).collect();
     let mut lower =
-        Lower { function: &function, symbols: layout.symbols, slots, code: Vec::new(), line: 0, grain: 4, tables: Vec::new() };
+        Lower { function: &function, symbols: layout.symbols, slots, code: Vec::new(), line: 0, grain: 4, global_grain: 4, tables: Vec::new() };
     let starts = lower.statements()?;
     lower.resolve(&starts)?;
-    let Lower { mut code, slots, grain, tables, .. } = lower;
+    let Lower { mut code, slots, grain, global_grain, tables, .. } = lower;
     let blocks = cfg::blocks(&code, &tables);
     let joins = blocks.joins();
     for (at, inst) in code.iter_mut().enumerate() {
@@ -51,6 +51,7 @@ pub(crate) fn kernel(module: &Module, entry: &Function, globals: &HashMap<String
         local_bytes: layout.local,
         max_threads: function.max_threads.unwrap_or(1024),
         grain,
+        global_grain,
         lines: lines.clone(),
     })
 }
@@ -131,6 +132,8 @@ pub(super) struct Lower<'a> {
     pub(super) line: u32,
     /// log2 of the smallest shared access so far.
     grain: u32,
+    /// The same of global memory.
+    global_grain: u32,
     tables: Vec<Vec<u32>>,
 }
 
@@ -298,10 +301,11 @@ impl Lower<'_> {
         }
         let mut slots = Vec::new();
         for (operand, &ty) in sources.iter().zip(&shape.sources) {
-            slots.push(self.source(operand, ty)?);
+            slots.push(if opcode.name == "cvt" { self.low_part(operand, ty)? } else { self.source(operand, ty)? });
         }
-        let mut inst = Inst::new(Flow::Plain(shape.run), self.line);
-        inst.imm = shape.constant;
+        let (run, scalar) = shape.body.parts();
+        let mut inst = Inst::new(Flow::Plain(run), self.line);
+        (inst.imm, inst.scalar) = (shape.constant, scalar);
         slots.into_iter().for_each(|slot| inst.push_source(slot));
         let class = shape.targets[0].class();
         let (first, second) = match target {
@@ -393,8 +397,14 @@ impl Lower<'_> {
         Ok(())
     }
 
-    /// Notes a shared access of `bytes`.
-    pub(super) fn grain(&mut self, bytes: u64) {
-        self.grain = self.grain.min(bytes.max(1).ilog2());
+    /// Notes an access of `bytes`.
+    pub(super) fn grain(&mut self, space: Space, bytes: u64) {
+        let log = bytes.max(1).ilog2();
+        if matches!(space, Space::Shared | Space::Generic) {
+            self.grain = self.grain.min(log);
+        }
+        if matches!(space, Space::Global | Space::Generic) {
+            self.global_grain = self.global_grain.min(log);
+        }
     }
 }

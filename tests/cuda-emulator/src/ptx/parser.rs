@@ -70,12 +70,6 @@ impl Parser {
         if self.take_mark(mark) { Ok(()) } else { self.fail(format!("expected `{mark}`, found {:?}", self.peek())) }
     }
 
-    fn take_word(&mut self, word: &str) -> bool {
-        let found = self.peek_word() == Some(word);
-        self.at += usize::from(found);
-        found
-    }
-
     fn word(&mut self) -> Result<String> {
         match self.peek() {
             Some(Kind::Word(word)) => {

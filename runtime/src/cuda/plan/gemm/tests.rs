@@ -60,9 +60,8 @@ fn the_residency_that_plans_count_on_is_what_registers_allow() {
 #[test]
 fn shares_are_equal_and_cover_everything() {
     for (_, plan) in plans() {
-        let instance = SKINNY.iter().chain(&TILED);
-        let instance = instance.filter(|it| it.kernels.contains(&plan.launch.kernel));
-        let instance = *instance.last().unwrap();
+        let mut instances = SKINNY.iter().chain(&TILED);
+        let instance = instances.find(|it| it.kernels.contains(&plan.launch.kernel)).unwrap();
         let tiles = plan.features / 128 * plan.product.rows.div_ceil(instance.tokens);
         let depth = plan.width / instance.depth;
         let (units, grid) = (tiles * depth, plan.launch.grid[0] as usize);

@@ -104,9 +104,7 @@ impl Lower<'_> {
     fn describe(&mut self, opcode: &mut Opcode, symbol: Option<Symbol>) -> Result<Access> {
         let (space, strong) = self.access(opcode, symbol)?;
         let (ty, count) = self.vector(opcode)?;
-        if matches!(space, Space::Shared | Space::Generic) {
-            self.grain(ty.bytes() * u64::from(count));
-        }
+        self.grain(space, ty.bytes() * u64::from(count));
         Ok(Access { space, bytes: ty.bytes() as u8, count, signed: ty.is_signed(), strong })
     }
 
@@ -160,12 +158,12 @@ impl Lower<'_> {
         // Bit operations are written with any type of the width.
         let bits = if ty.bytes() == 8 { Ty::B64 } else { Ty::B32 };
         let run = atomics::select(operation, ty).or_else(|| atomics::select(operation, bits));
-        let Some(run) = run else { return self.fail("unsupported operation or type") };
-        self.grain(ty.bytes());
+        let Some((run, scalar)) = run else { return self.fail("unsupported operation or type") };
+        self.grain(space, ty.bytes());
         let wanted = if operation == "cas" { 2 } else { 1 };
         let mut inst = Inst::new(Flow::Checked(run), self.line);
         inst.access = Access { space, bytes: ty.bytes() as u8, count: 1, signed: false, strong: true };
-        inst.imm = offset;
+        (inst.imm, inst.scalar) = (offset, scalar);
         inst.push_source(base);
         for operand in rest.iter().take(wanted) {
             let slot = self.source(operand, ty)?;
@@ -210,7 +208,7 @@ impl Lower<'_> {
         if !matches!(bytes, 4 | 8 | 16) {
             return self.fail("copies of 4, 8 or 16 bytes only");
         }
-        self.grain(*bytes);
+        self.grain(Space::Shared, *bytes);
         let (to, from) = (self.folded(to)?, self.folded(from)?);
         let mut inst = Inst::new(Flow::Checked(copies::copy), self.line);
         inst.access.bytes = *bytes as u8;
