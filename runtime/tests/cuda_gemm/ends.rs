@@ -72,8 +72,12 @@ fn swiglu(bench: &Bench, chance: &mut Chance, case: &Case) {
         // SAFETY: as above.
         unsafe {
             let to = out.at(bench);
-            launch::swiglu(&bench.device, &bench.stream, &setup.plan, &operands, &norm, to)
-                .unwrap();
+            let (device, stream, plan) = (&bench.device, &bench.stream, &setup.plan);
+            match &setup.device.map {
+                None => launch::swiglu(device, stream, plan, &operands, &norm, to),
+                Some(map) => launch::group_swiglu(device, stream, plan, map, &operands, &norm, to),
+            }
+            .unwrap();
         }
         bench.read::<u16>(&out)
     });
@@ -112,7 +116,12 @@ fn residual(bench: &Bench, chance: &mut Chance, case: &Case) {
         };
         // SAFETY: as above.
         unsafe {
-            launch::residual(&bench.device, &bench.stream, &setup.plan, &operands, &to).unwrap();
+            let (device, stream, plan) = (&bench.device, &bench.stream, &setup.plan);
+            match &setup.device.map {
+                None => launch::residual(device, stream, plan, &operands, &to),
+                Some(map) => launch::group_residual(device, stream, plan, map, &operands, &to),
+            }
+            .unwrap();
         }
         let read = |out: &Output| bench.read::<u16>(out);
         (read(&h_on), read(&x_next), read(&ss), read(&tap))
@@ -212,7 +221,12 @@ fn qkv(bench: &Bench, chance: &mut Chance, case: &Case) {
         };
         // SAFETY: as above.
         unsafe {
-            launch::qkv(&bench.device, &bench.stream, &setup.plan, &operands, &norm, &to).unwrap();
+            let (device, stream, plan) = (&bench.device, &bench.stream, &setup.plan);
+            match &setup.device.map {
+                None => launch::qkv(device, stream, plan, &operands, &norm, &to),
+                Some(map) => launch::group_qkv(device, stream, plan, map, &operands, &norm, &to),
+            }
+            .unwrap();
         }
         (bench.read::<u16>(&q), bench.read::<u16>(&kv))
     });

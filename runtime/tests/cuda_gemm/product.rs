@@ -3,9 +3,10 @@
 use crate::cuda::{Address, Bench, Buffer, Chance};
 use crate::twins::{self, Matrix};
 use half::bf16;
-use trail_runtime::cuda::launch::{Norm, Operands};
+use trail_runtime::cuda::launch::{ActivationMap, Norm, Operands};
 use trail_runtime::cuda::plan::Chip;
-use trail_runtime::cuda::plan::gemm::{End, GemmPlan, Product, gemm};
+use trail_runtime::cuda::plan::gemm::ladder::Rung;
+use trail_runtime::cuda::plan::gemm::{End, GemmPlan, Product, gemm, group, ladder};
 
 /// What a test asks for.
 #[derive(Clone, Copy, Debug)]
@@ -20,12 +21,24 @@ pub(crate) struct Case {
     pub(crate) heads: (usize, usize, usize),
     /// Positions are below this.
     pub(crate) positions: usize,
+    pub(crate) family: Family,
+}
+
+/// Which kernels compute a case.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Family {
+    /// What the planner chooses.
+    Planned,
+    /// A rung of the ladder; logits only.
+    Ladder(Rung),
+    /// Hopper's; not logits.
+    Group,
 }
 
 impl Case {
     pub(crate) fn new(end: End, rows: usize, features: usize, width: usize) -> Case {
-        let heads = (64, 1, 1);
-        Case { end, rows, features, width, multiprocessors: 4, heads, positions: 4096 }
+        let (heads, family) = ((64, 1, 1), Family::Planned);
+        Case { end, rows, features, width, multiprocessors: 4, heads, positions: 4096, family }
     }
 
     pub(crate) fn heads(rows: usize, head_dim: usize, heads: usize, kv_heads: usize) -> Case {
@@ -73,6 +86,8 @@ pub(crate) struct DeviceSide {
     partials: Buffer,
     pub(crate) arrivals: Buffer,
     ss: Buffer,
+    /// Of `x`, for Hopper's kernels.
+    pub(crate) map: Option<ActivationMap>,
 }
 
 pub(crate) const EPS: f32 = 1e-5;
@@ -87,7 +102,12 @@ impl Setup {
     ) -> Setup {
         let Case { end, rows, features, width, multiprocessors, .. } = *case;
         let chip = Chip { multiprocessors, ..*bench.device.chip() };
-        let plan = gemm(&chip, Product { end, rows, features, width });
+        let product = Product { end, rows, features, width };
+        let plan = match case.family {
+            Family::Planned => gemm(&chip, product),
+            Family::Ladder(rung) => ladder::gemm(rung, rows, features, width),
+            Family::Group => group::gemm(&chip, product).unwrap(),
+        };
         // Logits gather their rows from more than there are.
         let source_rows = if end == End::Logits { rows + 5 } else { rows };
         let x = Matrix { data: chance.bf16s(source_rows * width, 2.0), rows: source_rows, width };
@@ -103,13 +123,17 @@ impl Setup {
             (0..source_rows * parts).map(|_| (chance.unit() + 1.1) * width as f32).collect();
         let list: Vec<i32> = source.iter().map(|&row| row as i32).collect();
         let fragments = twins::fragment_order(&w, &order(plan.features), plan.width);
+        let mut x_on = bench.input(&x.data);
+        let map = (case.family == Family::Group)
+            .then(|| ActivationMap::new(x_on.at(bench), rows, width).unwrap());
         let device = DeviceSide {
-            x: bench.input(&x.data),
+            x: x_on,
             w: bench.input(&fragments),
             row_list: (end == End::Logits).then(|| bench.input(&list)),
             partials: bench.raw(plan.partial_floats * 4),
             arrivals: bench.input(&vec![0u32; plan.arrivals]),
             ss: bench.input(&ss),
+            map,
         };
         Setup { plan, x, w, source, ss, parts, device }
     }

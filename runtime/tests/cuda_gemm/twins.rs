@@ -9,8 +9,8 @@ pub(crate) struct Near {
     pub(crate) error: f64,
 }
 
-/// Relative error of rounding to bf16 (8 bits of precision).
-const BF16: f64 = 1.0 / 256.0 / 2.0;
+/// Relative error of rounding to bf16: half of the last of 8 bits.
+const BF16: f64 = 1.0 / 256.0;
 /// Relative error of a handful of f32 operations and of the approximate functions (2 ulp each).
 const F32: f64 = 8.0 / 8_388_608.0;
 /// Absolute error of a rotation: angle within 2^-22, approximate sine and cosine within 2^-20.9.

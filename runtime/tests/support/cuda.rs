@@ -4,6 +4,7 @@ use cudarc::driver::sys::CUdeviceptr;
 use cudarc::driver::{CudaSlice, CudaStream, DevicePtr, DevicePtrMut};
 use half::bf16;
 use std::sync::Arc;
+use trail_cuda_emulator::harness::Session;
 use trail_runtime::cuda::Device;
 
 /// Bytes after each output that no kernel may touch.
@@ -15,13 +16,16 @@ const POISON: u8 = 0xff;
 pub(crate) struct Bench {
     pub(crate) device: Device,
     pub(crate) stream: Arc<CudaStream>,
+    // Dropped last: it fails the test for whatever the stand-in found, leaks included.
+    _session: Session,
 }
 
 impl Bench {
     pub(crate) fn new() -> Bench {
+        let session = trail_cuda_emulator::session();
         let device = Device::open(0).expect("a device");
         let stream = device.context().new_stream().unwrap();
-        Bench { device, stream }
+        Bench { device, stream, _session: session }
     }
 
     /// An input, exactly as large as its data.

@@ -184,6 +184,11 @@ impl Emulator {
         self.set(c"trail_emu_memory", bytes);
     }
 
+    /// Sets the warp instructions after which a launch in which no block ends is given up.
+    pub fn patience(&self, instructions: u64) {
+        self.set(c"trail_emu_patience", instructions);
+    }
+
     /// Makes the `nth` `what` from now (1 is the next) fail with a driver error code.
     pub fn fail(&self, what: Failing, nth: u64, code: u32) {
         // SAFETY: the signature of `trail_emu_fail`.

@@ -93,7 +93,7 @@ pub fn turns(inverse_frequencies: &[f64]) -> Vec<u64> {
     inverse_frequencies.iter().map(fraction).collect()
 }
 
-fn operands(plan: &GemmPlan, from: &Operands) -> GemmOperands {
+pub(super) fn operands(plan: &GemmPlan, from: &Operands) -> GemmOperands {
     GemmOperands {
         x: from.x as *const _,
         w: from.w as *const _,
@@ -119,19 +119,13 @@ fn row_scale(norm: &Norm) -> RowScale {
     }
 }
 
-/// Query, key and value projection: weights in order `RotationPairs`.
-///
-/// # Safety
-/// As for [`Device::launch`].
-pub unsafe fn qkv(
-    device: &Device,
-    stream: &CudaStream,
+pub(super) fn qkv_params(
     plan: &GemmPlan,
     from: &Operands,
     norm: &Norm,
     to: &QkvOutput,
-) -> Result<(), CudaError> {
-    let params = QkvParams {
+) -> QkvParams {
+    QkvParams {
         gemm: operands(plan, from),
         scale: row_scale(norm),
         q: to.q as *mut _,
@@ -146,7 +140,55 @@ pub unsafe fn qkv(
         heads: to.heads as i32,
         kv_heads: to.kv_heads as i32,
         head_dim: to.head_dim as i32,
-    };
+    }
+}
+
+pub(super) fn residual_params(
+    plan: &GemmPlan,
+    from: &Operands,
+    to: &ResidualOutput,
+) -> ResidualParams {
+    ResidualParams {
+        gemm: operands(plan, from),
+        h: to.h as *mut _,
+        gamma: to.gamma as *const _,
+        x_next: to.x_next as *mut _,
+        ss: to.ss as *mut _,
+        tap_row: to.tap_row as *const _,
+        tap: to.tap as *mut _,
+        d: plan.product.features as i32,
+        reserved: 0,
+    }
+}
+
+pub(super) fn swiglu_params(
+    plan: &GemmPlan,
+    from: &Operands,
+    norm: &Norm,
+    out: CUdeviceptr,
+) -> SwigluParams {
+    SwigluParams {
+        gemm: operands(plan, from),
+        scale: row_scale(norm),
+        out: out as *mut _,
+        ff: (plan.product.features / 2) as i32,
+        reserved: 0,
+    }
+}
+
+/// Query, key and value projection: weights in order `RotationPairs`.
+///
+/// # Safety
+/// As for [`Device::launch`].
+pub unsafe fn qkv(
+    device: &Device,
+    stream: &CudaStream,
+    plan: &GemmPlan,
+    from: &Operands,
+    norm: &Norm,
+    to: &QkvOutput,
+) -> Result<(), CudaError> {
+    let params = qkv_params(plan, from, norm, to);
     // SAFETY: the caller's.
     unsafe { device.launch(stream, &plan.launch, &params) }
 }
@@ -162,17 +204,7 @@ pub unsafe fn residual(
     from: &Operands,
     to: &ResidualOutput,
 ) -> Result<(), CudaError> {
-    let params = ResidualParams {
-        gemm: operands(plan, from),
-        h: to.h as *mut _,
-        gamma: to.gamma as *const _,
-        x_next: to.x_next as *mut _,
-        ss: to.ss as *mut _,
-        tap_row: to.tap_row as *const _,
-        tap: to.tap as *mut _,
-        d: plan.product.features as i32,
-        reserved: 0,
-    };
+    let params = residual_params(plan, from, to);
     // SAFETY: the caller's.
     unsafe { device.launch(stream, &plan.launch, &params) }
 }
@@ -189,13 +221,7 @@ pub unsafe fn swiglu(
     norm: &Norm,
     out: CUdeviceptr,
 ) -> Result<(), CudaError> {
-    let params = SwigluParams {
-        gemm: operands(plan, from),
-        scale: row_scale(norm),
-        out: out as *mut _,
-        ff: (plan.product.features / 2) as i32,
-        reserved: 0,
-    };
+    let params = swiglu_params(plan, from, norm, out);
     // SAFETY: the caller's.
     unsafe { device.launch(stream, &plan.launch, &params) }
 }

@@ -4,6 +4,9 @@
 //! cut the output into tiles of 128 features, and let the grid share the line of all tiles' units in equal pieces
 //! (kernels/common/stream.cuh). The grid alone decides what that means: as many blocks as tiles, and nobody shares.
 
+pub mod group;
+pub mod ladder;
+
 use super::shuffle::{FEATURES, WIDTH};
 use super::{Chip, LaunchPlan, Shape};
 

@@ -115,7 +115,7 @@ api! {
     }
 
     fn cuCtxGetDevice(device: *mut c_int) {
-        ready()?;
+        drop(ready()?);
         // SAFETY: the API's contract.
         unsafe { put(device, 0) }
     }
@@ -133,7 +133,7 @@ api! {
     }
 
     fn cuCtxGetFlags(flags: *mut c_uint) {
-        ready()?;
+        drop(ready()?);
         // SAFETY: the API's contract.
         unsafe { put(flags, 0) }
     }
@@ -144,7 +144,7 @@ api! {
     }
 
     fn cuCtxGetLimit(value: *mut usize, _limit: c_uint) {
-        ready()?;
+        drop(ready()?);
         // SAFETY: the API's contract.
         unsafe { put(value, 0) }
     }
@@ -154,7 +154,7 @@ api! {
     }
 
     fn cuCtxGetCacheConfig(config: *mut c_uint) {
-        ready()?;
+        drop(ready()?);
         // SAFETY: the API's contract.
         unsafe { put(config, 0) }
     }
@@ -164,7 +164,7 @@ api! {
     }
 
     fn cuCtxGetStreamPriorityRange(least: *mut c_int, greatest: *mut c_int) {
-        ready()?;
+        drop(ready()?);
         // SAFETY: the API's contract.
         unsafe { put(least, 0).and(put(greatest, -5)) }
     }

@@ -50,6 +50,12 @@ pub(crate) extern "C" fn trail_emu_memory(bytes: u64) {
     lock().config.memory = bytes;
 }
 
+/// Sets the warp instructions after which a launch in which no block ends is given up.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn trail_emu_patience(instructions: u64) {
+    lock().config.patience = instructions;
+}
+
 /// Makes the `nth` allocation (0), launch (1) or copy (2) from now fail with `code`; 1 is the next. Unknown targets are refused.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn trail_emu_fail(target: u32, nth: u64, code: Code) -> Code {

@@ -62,7 +62,7 @@ api! {
     fn cuMemAllocAsync(at: *mut u64, bytes: usize, stream: Handle) {
         let mut state = ready()?;
         let allocation = allocate(&mut state, bytes, Kind::Device, Life::Pending)?;
-        queue(state, stream, Work::Born(allocation.clone()))?;
+        drop(queue(state, stream, Work::Born(allocation.clone()))?);
         // SAFETY: the API's contract.
         unsafe { put(at, allocation.base) }
     }
@@ -70,7 +70,7 @@ api! {
     fn cuMemAllocFromPoolAsync(at: *mut u64, bytes: usize, _pool: Handle, stream: Handle) {
         let mut state = ready()?;
         let allocation = allocate(&mut state, bytes, Kind::Device, Life::Pending)?;
-        queue(state, stream, Work::Born(allocation.clone()))?;
+        drop(queue(state, stream, Work::Born(allocation.clone()))?);
         // SAFETY: the API's contract.
         unsafe { put(at, allocation.base) }
     }

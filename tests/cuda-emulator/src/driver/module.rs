@@ -191,7 +191,7 @@ api! {
     }
 
     fn cuModuleLoadFatBinary(_module: *mut Handle, _image: *const c_void) {
-        ready()?;
+        drop(ready()?);
         Err(error::NO_BINARY_FOR_GPU)
     }
 

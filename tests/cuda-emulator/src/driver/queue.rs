@@ -163,9 +163,4 @@ impl Queue {
     pub(crate) fn abandon(&mut self) {
         self.waiting.clear();
     }
-
-    /// The last operations of all streams.
-    pub(crate) fn ends(&self) -> Vec<Id> {
-        self.last.values().copied().filter(|&id| !self.is_done(id)).collect()
-    }
 }

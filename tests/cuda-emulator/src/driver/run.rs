@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use super::config::Order;
-use super::error;
 use super::queue::{HostBytes, Id, Launch, Work};
 use super::state::{QUEUED, State, lock};
 use crate::exec::grid::Grid;

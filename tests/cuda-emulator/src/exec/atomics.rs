@@ -9,12 +9,12 @@ use super::global::Intent;
 use super::lanes::{LANES, Lane, lanes};
 use super::memory::{addresses, in_space};
 use super::shared::Manner;
-use crate::ptx::program::{Handler, Inst, Space};
+use crate::ptx::program::{Handler, Inst, Scalar, Space};
 use crate::ptx::types::Ty;
 use crate::report::Kind;
 
 /// A word that memory can update in one piece.
-trait Word: Lane + PartialEq {
+trait Word: Lane + Into<u64> {
     const BYTES: u64;
     /// Replaces the word at `at` by `f` of it; gives the old one.
     ///
@@ -23,6 +23,7 @@ trait Word: Lane + PartialEq {
     unsafe fn update(at: *mut u8, f: impl Fn(Self) -> Self) -> Self;
     fn from_bytes(bytes: &[u8]) -> Self;
     fn put(self, bytes: &mut [u8]);
+    fn cut(bits: u64) -> Self;
 }
 
 macro_rules! word {
@@ -45,6 +46,10 @@ macro_rules! word {
             fn put(self, bytes: &mut [u8]) {
                 bytes.copy_from_slice(&self.to_le_bytes());
             }
+
+            fn cut(bits: u64) -> Self {
+                bits as $ty
+            }
         }
     };
 }
@@ -54,11 +59,16 @@ word!(u32, AtomicU32);
 word!(u64, AtomicU64);
 
 /// The handler of an operation; `None` when the pair does not exist.
-pub(crate) fn select(operation: &str, ty: Ty) -> Option<Handler> {
+pub(crate) fn select(operation: &str, ty: Ty) -> Option<(Handler, Scalar)> {
+    /// The function as an instruction keeps it: of the old word and two operands, all as 64 bits.
     macro_rules! on {
-        ($word:ty, $f:expr) => {
-            (|cx: &mut Cx<'_>, i: &Inst, mask: u32| atomic::<$word>(cx, i, mask, $f)) as Handler
-        };
+        ($word:ty, $f:expr) => {{
+            let f: fn(u64, u64, u64) -> u64 = |old, b, c| {
+                let f: fn($word, $word, $word) -> $word = $f;
+                u64::from(f(old as $word, b as $word, c as $word))
+            };
+            (atomic::<$word> as Handler, Scalar::Three(f))
+        }};
     }
     Some(match (operation, ty) {
         ("add", Ty::U32 | Ty::S32) => on!(u32, |old, b, _| old.wrapping_add(b)),
@@ -112,14 +122,16 @@ pub(crate) fn halves(a: u32, b: u32, f: impl Fn(u16, u16) -> u16) -> u32 {
     u32::from(f(a as u16, b as u16)) | u32::from(f((a >> 16) as u16, (b >> 16) as u16)) << 16
 }
 
-fn atomic<W: Word>(cx: &mut Cx<'_>, i: &Inst, mask: u32, f: impl Fn(W, W, W) -> W) {
+fn atomic<W: Word>(cx: &mut Cx<'_>, i: &Inst, mask: u32) {
+    let Scalar::Three(f) = i.scalar else { return };
     let addresses = addresses(cx, i.s[0], i.imm);
     let b = W::read(&cx.warp.registers, i.s[1]);
     let c = if i.sources > 2 { W::read(&cx.warp.registers, i.s[2]) } else { b };
     let mut old = [W::default(); LANES];
     in_space(cx, i.access.space, mask, &addresses, |cx, space, mask, addresses| {
         for lane in lanes(mask) {
-            match one(cx, i, space, lane, addresses[lane], |word| f(word, b[lane], c[lane])) {
+            let update = |word: W| W::cut(f(word.into(), b[lane].into(), c[lane].into()));
+            match one(cx, i, space, lane, addresses[lane], update) {
                 Ok(word) => old[lane] = word,
                 Err((kind, detail)) => return cx.fault(kind, lane, detail),
             }
@@ -153,7 +165,7 @@ fn one<W: Word>(
             Ok(old)
         }
         Space::Global => {
-            cx.warp.synchronised = true;
+            cx.shared.synchronised = true;
             let at = cx.global(i.line, address, W::BYTES, W::BYTES, Intent::Update)?;
             // SAFETY: `global` found the word, live and aligned: allocations are aligned to 256 bytes on both sides.
             Ok(unsafe { W::update(at, f) })

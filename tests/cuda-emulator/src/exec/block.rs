@@ -36,6 +36,7 @@ struct Barrier {
 /// A block on a host thread; reused for the next one.
 pub(crate) struct Block {
     index: [u32; 3],
+    flat: u64,
     shared: Shared,
     warps: Vec<Warp>,
     count: usize,
@@ -52,6 +53,7 @@ impl Block {
     pub(crate) fn new() -> Block {
         Block {
             index: [0; 3],
+            flat: 0,
             shared: Shared::new(),
             warps: Vec::new(),
             count: 0,
@@ -67,6 +69,7 @@ impl Block {
         let kernel = &grid.kernel;
         let threads = grid.block_threads() as usize;
         self.index = index;
+        self.flat = flat;
         self.count = threads.div_ceil(LANES);
         self.done = 0;
         self.finding = None;
@@ -89,7 +92,6 @@ impl Block {
             warp.fault = None;
             warp.waiting = None;
             warp.executed = 0;
-            warp.synchronised = false;
             special::preset(warp, grid, index, flat);
         }
     }
@@ -137,7 +139,7 @@ impl Block {
     fn turn(&mut self, grid: &Grid, number: usize, left: &mut i64) -> Result<(), ()> {
         let warp = &mut self.warps[number];
         let before = warp.executed;
-        let mut cx = Cx { warp, shared: &mut self.shared, grid, block: self.index };
+        let mut cx = Cx { warp, shared: &mut self.shared, grid, block: self.index, flat: self.flat };
         let stop = warp::run(&mut cx, TURN);
         *left -= ((self.warps[number].executed - before) / LANES as u64) as i64;
         match stop {

@@ -12,26 +12,20 @@ use crate::report::Kind;
 pub(crate) enum Intent {
     Read,
     Write,
-    /// Reads and writes at once.
+    /// Reads and writes at once: an atomic.
     Update,
+    /// A volatile, relaxed or acquiring read: part of synchronisation.
+    Strong,
+    /// A volatile, relaxed or releasing write.
+    StrongWrite,
 }
 
 impl Cx<'_> {
     /// Host address of `bytes` at a device address, after all checks. `line` picks the memory of where the last access went.
     #[inline]
-    pub(crate) fn global(
-        &mut self,
-        line: u32,
-        address: u64,
-        bytes: u64,
-        align: u64,
-        intent: Intent,
-    ) -> Result<*mut u8, (Kind, String)> {
+    pub(crate) fn global(&mut self, line: u32, address: u64, bytes: u64, align: u64, intent: Intent) -> Result<*mut u8, (Kind, String)> {
         if address % align != 0 {
-            return Err((
-                Kind::Misaligned,
-                format!("global address {address:#x} is not a multiple of {align}"),
-            ));
+            return Err((Kind::Misaligned, format!("global address {address:#x} is not a multiple of {align}")));
         }
         let table = &self.grid.table.sorted;
         let nearest = &mut self.warp.nearest[line as usize % 16];
@@ -39,24 +33,36 @@ impl Cx<'_> {
         if !allocation.is_some_and(|allocation| allocation.contains(address, bytes)) {
             let found = self.grid.table.index(address);
             *nearest = found.unwrap_or(0) as u32;
-            allocation =
-                found.map(|at| &table[at]).filter(|allocation| allocation.contains(address, bytes));
+            allocation = found.map(|at| &table[at]).filter(|allocation| allocation.contains(address, bytes));
         }
         let Some(allocation) = allocation else { return Err(self.nowhere(address, bytes)) };
         if allocation.state() != State::Live {
-            return Err((
-                Kind::UseAfterFree,
-                format!("{bytes} bytes at {address:#x} in {allocation}"),
-            ));
+            return Err((Kind::UseAfterFree, format!("{bytes} bytes at {address:#x} in {allocation}")));
         }
         let offset = address - allocation.base;
+        let alone = !self.shared.synchronised;
+        let (launch, grain) = (self.grid.number, self.grid.kernel.global_grain);
         match intent {
-            Intent::Write => allocation.written.mark(offset, bytes),
-            Intent::Read | Intent::Update => {
+            Intent::Write => {
+                allocation.written.mark(offset, bytes);
+                if !alone {
+                    allocation.owners.take(launch, self.flat, grain, offset, bytes);
+                } else if let Some(block) = allocation.owners.write(launch, self.flat, grain, offset, bytes) {
+                    return Err(raced(allocation, offset, bytes, block));
+                }
+            }
+            Intent::Read | Intent::Update | Intent::Strong => {
                 if !allocation.written.is(offset, bytes) {
                     return Err(unwritten(allocation, offset, bytes));
                 }
+                if alone
+                    && intent == Intent::Read
+                    && let Some(block) = allocation.owners.read(launch, self.flat, grain, offset, bytes)
+                {
+                    return Err(raced(allocation, offset, bytes, block));
+                }
             }
+            Intent::StrongWrite => allocation.written.mark(offset, bytes),
         }
         Ok(allocation.host(address))
     }
@@ -64,35 +70,20 @@ impl Cx<'_> {
     #[cold]
     fn nowhere(&self, address: u64, bytes: u64) -> (Kind, String) {
         let table = &self.grid.table;
-        let inside =
-            table.index(address).map(|at| &table.sorted[at]).filter(|a| a.contains(address, 1));
+        let inside = table.index(address).map(|at| &table.sorted[at]).filter(|a| a.contains(address, 1));
         let detail = match inside {
-            Some(allocation) => {
-                format!("{bytes} bytes at {address:#x} pass the end of {allocation}")
-            }
-            None => {
-                format!("{bytes} bytes at {address:#x}, in no allocation{}", table.near(address))
-            }
+            Some(allocation) => format!("{bytes} bytes at {address:#x} pass the end of {allocation}"),
+            None => format!("{bytes} bytes at {address:#x}, in no allocation{}", table.near(address)),
         };
         (Kind::OutOfBounds, detail)
     }
 
-    pub(crate) fn global_gather(
-        &mut self,
-        i: &Inst,
-        mask: u32,
-        addresses: &[u64; LANES],
-        size: usize,
-        data: &mut Buffer,
-    ) {
-        if i.access.strong {
-            self.warp.synchronised = true;
-        }
+    pub(crate) fn global_gather(&mut self, i: &Inst, mask: u32, addresses: &[u64; LANES], size: usize, data: &mut Buffer) {
+        let intent = if i.access.strong { Intent::Strong } else { Intent::Read };
+        self.shared.synchronised |= i.access.strong;
         if mask == FULL && contiguous(addresses, size as u64) {
             let total = size * LANES;
-            if let Ok(from) =
-                self.global(i.line, addresses[0], total as u64, size as u64, Intent::Read)
-            {
+            if let Ok(from) = self.global(i.line, addresses[0], total as u64, size as u64, intent) {
                 // SAFETY: `global` found `total` bytes there, and the buffer holds WIDEST * LANES >= total. Other blocks may write
                 // them at this moment only if the kernel races with itself; then the bytes are anybody's, as on the device.
                 unsafe { std::ptr::copy_nonoverlapping(from, data.0.as_mut_ptr(), total) };
@@ -101,7 +92,7 @@ impl Cx<'_> {
             // The lane at fault is found below.
         }
         for lane in lanes(mask) {
-            match self.global(i.line, addresses[lane], size as u64, size as u64, Intent::Read) {
+            match self.global(i.line, addresses[lane], size as u64, size as u64, intent) {
                 // SAFETY: `global` found `size` bytes there; the lane's part of the buffer has `size` bytes.
                 Ok(from) => unsafe { copy(from, data.lane(lane, size).as_mut_ptr(), size) },
                 Err((kind, detail)) => return self.fault(kind, lane, detail),
@@ -109,26 +100,18 @@ impl Cx<'_> {
         }
     }
 
-    pub(crate) fn global_scatter(
-        &mut self,
-        i: &Inst,
-        mask: u32,
-        addresses: &[u64; LANES],
-        size: usize,
-        data: &mut Buffer,
-    ) {
+    pub(crate) fn global_scatter(&mut self, i: &Inst, mask: u32, addresses: &[u64; LANES], size: usize, data: &mut Buffer) {
+        let intent = if i.access.strong { Intent::StrongWrite } else { Intent::Write };
         if mask == FULL && contiguous(addresses, size as u64) {
             let total = size * LANES;
-            if let Ok(to) =
-                self.global(i.line, addresses[0], total as u64, size as u64, Intent::Write)
-            {
+            if let Ok(to) = self.global(i.line, addresses[0], total as u64, size as u64, intent) {
                 // SAFETY: as in `global_gather`, the other way.
                 unsafe { std::ptr::copy_nonoverlapping(data.0.as_ptr(), to, total) };
                 return;
             }
         }
         for lane in lanes(mask) {
-            match self.global(i.line, addresses[lane], size as u64, size as u64, Intent::Write) {
+            match self.global(i.line, addresses[lane], size as u64, size as u64, intent) {
                 // SAFETY: as in `global_gather`, the other way.
                 Ok(to) => unsafe { copy(data.lane(lane, size).as_ptr(), to, size) },
                 Err((kind, detail)) => return self.fault(kind, lane, detail),
@@ -169,4 +152,11 @@ fn unwritten(allocation: &Allocation, offset: u64, bytes: u64) -> (Kind, String)
     let gap = allocation.written.gap(offset, bytes).unwrap_or(offset);
     let address = allocation.base + offset;
     (Kind::Unwritten, format!("{bytes} bytes at {address:#x}: byte {gap} of {allocation}"))
+}
+
+#[cold]
+fn raced(allocation: &Allocation, offset: u64, bytes: u64, block: u32) -> (Kind, String) {
+    let address = allocation.base + offset;
+    let detail = format!("{bytes} bytes at {address:#x} in {allocation}, written by block number {block} of the same launch, with no synchronisation");
+    (Kind::GlobalRace, detail)
 }

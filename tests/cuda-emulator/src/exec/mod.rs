@@ -25,6 +25,8 @@ pub(crate) struct Cx<'a> {
     pub(crate) shared: &'a mut shared::Shared,
     pub(crate) grid: &'a grid::Grid,
     pub(crate) block: [u32; 3],
+    /// The block's number in the grid.
+    pub(crate) flat: u64,
 }
 
 impl Cx<'_> {

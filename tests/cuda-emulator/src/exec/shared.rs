@@ -55,6 +55,8 @@ pub(crate) struct Shared {
     /// `clocks[w][v]`: what warp w knows of warp v's clock; `clocks[w][w]` is its own.
     pub(crate) clocks: [[u32; WARPS]; WARPS],
     now: u32,
+    /// The block has taken part in synchronisation with other blocks: an atomic or a strong access.
+    pub(crate) synchronised: bool,
 }
 
 /// What an access found.
@@ -69,6 +71,7 @@ impl Shared {
             grain: 2,
             clocks: [[0; WARPS]; WARPS],
             now: 0,
+            synchronised: false,
         }
     }
 
@@ -82,6 +85,7 @@ impl Shared {
         self.grains.resize((bytes >> grain) + 1, UNTOUCHED);
         self.clocks = [[0; WARPS]; WARPS];
         self.now = 1;
+        self.synchronised = false;
         for warp in 0..WARPS {
             self.clocks[warp][warp] = 1;
         }

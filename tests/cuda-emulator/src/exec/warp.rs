@@ -30,8 +30,6 @@ pub(crate) struct Warp {
     /// Thread-instructions executed.
     pub(crate) executed: u64,
     pub(crate) waiting: Option<Wait>,
-    /// The warp has taken part in synchronisation with other blocks (an atomic or a strong load).
-    pub(crate) synchronised: bool,
 }
 
 /// What a warp waits for.
@@ -71,7 +69,6 @@ impl Warp {
             nearest: [0; 16],
             executed: 0,
             waiting: None,
-            synchronised: false,
         }
     }
 

@@ -3,7 +3,7 @@
 use std::alloc::Layout;
 use std::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
 
-use super::{POISON, Written};
+use super::{Owners, POISON, Written};
 
 /// Where an allocation came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,6 +47,7 @@ pub(crate) struct Allocation {
     pub(crate) kind: Kind,
     pub(crate) name: String,
     pub(crate) written: Written,
+    pub(crate) owners: Owners,
     host: AtomicPtr<u8>,
     state: AtomicU8,
 }
@@ -77,6 +78,7 @@ impl Allocation {
             kind,
             name: String::new(),
             written,
+            owners: Owners::new(bytes),
             host: AtomicPtr::new(host),
             state: AtomicU8::new(state as u8),
         })
@@ -91,6 +93,7 @@ impl Allocation {
             kind: Kind::Registered,
             name: String::new(),
             written: Written::all(),
+            owners: Owners::new(bytes),
             host: AtomicPtr::new(host),
             state: AtomicU8::new(State::Live as u8),
         }

@@ -1,10 +1,12 @@
 //! Device memory: allocations in an address space of their own, and what is known about every byte.
 
 mod allocation;
+mod owners;
 mod shadow;
 mod table;
 
 pub(crate) use allocation::{Allocation, Kind, State};
+pub(crate) use owners::Owners;
 pub(crate) use shadow::Written;
 pub(crate) use table::{Memory, Table};
 

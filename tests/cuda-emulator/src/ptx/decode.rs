@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::ast::{Function, Module, Operand, Place, Statement, Variable};
 use super::operands::{Slots, Symbol};
-use super::program::{Flow, Inst, Kernel, NEVER, Param, Preset, Reduce, Slot};
+use super::program::{Flow, Inst, Kernel, NEVER, Param, Preset, Reduce, Slot, Space};
 use super::types::{Class, Ty};
 use super::{PtxError, cfg, inline, registers};
 use crate::exec::ops::{self, Opcode};
@@ -16,28 +16,16 @@ use crate::exec::ops::{self, Opcode};
 type Result<T> = std::result::Result<T, PtxError>;
 
 /// Decodes entry `entry`; `globals` are the device addresses of the module's variables.
-pub(crate) fn kernel(
-    module: &Module,
-    entry: &Function,
-    globals: &HashMap<String, u64>,
-    lines: &Arc<Vec<String>>,
-) -> Result<Kernel> {
+pub(crate) fn kernel(module: &Module, entry: &Function, globals: &HashMap<String, u64>, lines: &Arc<Vec<String>>) -> Result<Kernel> {
     let function = inline::without_calls(module, entry)?;
     let layout = Layout::of(module, &function, globals);
     let mut slots = Slots::default();
     slots.of_register = function.registers.iter().map(|ty| slots.fresh(ty.class())).collect();
-    let mut lower = Lower {
-        function: &function,
-        symbols: layout.symbols,
-        slots,
-        code: Vec::new(),
-        line: 0,
-        grain: 4,
-        tables: Vec::new(),
-    };
+    let mut lower =
+        Lower { function: &function, symbols: layout.symbols, slots, code: Vec::new(), line: 0, grain: 4, global_grain: 4, tables: Vec::new() };
     let starts = lower.statements()?;
     lower.resolve(&starts)?;
-    let Lower { mut code, slots, grain, tables, .. } = lower;
+    let Lower { mut code, slots, grain, global_grain, tables, .. } = lower;
     let blocks = cfg::blocks(&code, &tables);
     let joins = blocks.joins();
     for (at, inst) in code.iter_mut().enumerate() {
@@ -45,8 +33,7 @@ pub(crate) fn kernel(
             *join = joins[blocks.of[at]];
         }
     }
-    let mut fixed: Vec<(Slot, Preset)> =
-        slots.presets.into_iter().map(|((_, preset), slot)| (slot, preset)).collect();
+    let mut fixed: Vec<(Slot, Preset)> = slots.presets.into_iter().map(|((_, preset), slot)| (slot, preset)).collect();
     fixed.sort_unstable_by_key(|(slot, _)| slot.0);
     let mut places: Vec<Slot> = fixed.iter().map(|&(slot, _)| slot).collect();
     let [narrow, wide, preds] = registers::allocate(&mut code, &blocks, &mut places);
@@ -64,6 +51,7 @@ pub(crate) fn kernel(
         local_bytes: layout.local,
         max_threads: function.max_threads.unwrap_or(1024),
         grain,
+        global_grain,
         lines: lines.clone(),
     })
 }
@@ -79,34 +67,20 @@ struct Layout {
 
 impl Layout {
     fn of(module: &Module, function: &Function, globals: &HashMap<String, u64>) -> Layout {
-        let mut layout = Layout {
-            symbols: HashMap::new(),
-            params: Vec::new(),
-            param_bytes: 0,
-            shared: 0,
-            local: 0,
-        };
+        let mut layout = Layout { symbols: HashMap::new(), params: Vec::new(), param_bytes: 0, shared: 0, local: 0 };
         for variable in &function.params {
             let offset = layout.param_bytes.next_multiple_of(variable.align);
             layout.params.push(Param { offset, size: variable.size });
             layout.param_bytes = offset + variable.size;
-            layout
-                .symbols
-                .insert(variable.name.clone(), Symbol { place: Place::Param, address: offset });
+            layout.symbols.insert(variable.name.clone(), Symbol { place: Place::Param, address: offset });
         }
         let used = used_names(function);
         let mut dynamic: Vec<&Variable> = Vec::new();
-        for variable in function
-            .variables
-            .iter()
-            .chain(module.variables.iter().filter(|v| used.contains(v.name.as_str())))
-        {
+        for variable in function.variables.iter().chain(module.variables.iter().filter(|v| used.contains(v.name.as_str()))) {
             let (place, end) = match variable.place {
                 Place::Global | Place::Const => {
                     let address = globals.get(&variable.name).copied().unwrap_or(0);
-                    layout
-                        .symbols
-                        .insert(variable.name.clone(), Symbol { place: variable.place, address });
+                    layout.symbols.insert(variable.name.clone(), Symbol { place: variable.place, address });
                     continue;
                 }
                 Place::Shared if variable.size == 0 => {
@@ -127,10 +101,7 @@ impl Layout {
             layout.shared = layout.shared.next_multiple_of(align.max(16));
         }
         for variable in dynamic {
-            layout.symbols.insert(
-                variable.name.clone(),
-                Symbol { place: Place::Shared, address: layout.shared },
-            );
+            layout.symbols.insert(variable.name.clone(), Symbol { place: Place::Shared, address: layout.shared });
         }
         layout
     }
@@ -148,11 +119,7 @@ fn used_names(function: &Function) -> HashSet<&str> {
         }
     }
     let mut names = HashSet::new();
-    function
-        .body
-        .iter()
-        .flat_map(|statement| &statement.operands)
-        .for_each(|operand| visit(operand, &mut names));
+    function.body.iter().flat_map(|statement| &statement.operands).for_each(|operand| visit(operand, &mut names));
     names
 }
 
@@ -165,6 +132,8 @@ pub(super) struct Lower<'a> {
     pub(super) line: u32,
     /// log2 of the smallest shared access so far.
     grain: u32,
+    /// The same of global memory.
+    global_grain: u32,
     tables: Vec<Vec<u32>>,
 }
 
@@ -253,18 +222,11 @@ impl Lower<'_> {
                     return self.fail("unsupported form");
                 }
                 let index = self.source(&operands[0], Ty::U32)?;
-                let Operand::Symbol(name, _) = &operands[1] else {
-                    return self.fail("expected a table");
-                };
-                let Some(targets) = self.function.tables.get(name) else {
-                    return self.fail(format!("unknown table `{name}`"));
-                };
-                let targets = targets
-                    .iter()
-                    .map(|target| self.label(Some(&Operand::Symbol(target.clone(), 0))));
+                let Operand::Symbol(name, _) = &operands[1] else { return self.fail("expected a table") };
+                let Some(targets) = self.function.tables.get(name) else { return self.fail(format!("unknown table `{name}`")) };
+                let targets = targets.iter().map(|target| self.label(Some(&Operand::Symbol(target.clone(), 0))));
                 let targets = targets.collect::<Result<Vec<u32>>>()?;
-                let mut inst =
-                    Inst::new(Flow::Indexed { table: self.tables.len() as u32, join: NEVER }, line);
+                let mut inst = Inst::new(Flow::Indexed { table: self.tables.len() as u32, join: NEVER }, line);
                 self.tables.push(targets);
                 inst.push_source(index);
                 self.push(inst);
@@ -299,8 +261,7 @@ impl Lower<'_> {
             None => return self.fail("unsupported form"),
         };
         let counted = operands.len() > 1;
-        let mut inst =
-            Inst::new(Flow::Barrier { waits, counted, aligned, reduce: None }, self.line);
+        let mut inst = Inst::new(Flow::Barrier { waits, counted, aligned, reduce: None }, self.line);
         for operand in operands {
             let slot = self.source(operand, Ty::U32)?;
             inst.push_source(slot);
@@ -310,12 +271,7 @@ impl Lower<'_> {
     }
 
     /// `bar.red.popc.u32 d, a{, b}, {!}c`
-    fn reduction(
-        &mut self,
-        opcode: &mut Opcode,
-        operands: &[Operand],
-        aligned: bool,
-    ) -> Result<()> {
+    fn reduction(&mut self, opcode: &mut Opcode, operands: &[Operand], aligned: bool) -> Result<()> {
         let reduce = match opcode.take_any(&["popc", "and", "or"]) {
             Some("popc") => Reduce::Popc,
             Some("and") => Reduce::And,
@@ -323,19 +279,13 @@ impl Lower<'_> {
             None => return self.fail("unsupported reduction"),
         };
         let counted = operands.len() > 3;
-        let target = self.target(
-            &operands[0],
-            if reduce == Reduce::Popc { Class::Narrow } else { Class::Pred },
-        )?;
+        let target = self.target(&operands[0], if reduce == Reduce::Popc { Class::Narrow } else { Class::Pred })?;
         let mut sources = Vec::new();
         for (at, operand) in operands.iter().enumerate().skip(1) {
             let ty = if at + 1 == operands.len() { Ty::Pred } else { Ty::U32 };
             sources.push(self.source(operand, ty)?);
         }
-        let mut inst = Inst::new(
-            Flow::Barrier { waits: true, counted, aligned, reduce: Some(reduce) },
-            self.line,
-        );
+        let mut inst = Inst::new(Flow::Barrier { waits: true, counted, aligned, reduce: Some(reduce) }, self.line);
         inst.push_target(target);
         sources.into_iter().for_each(|slot| inst.push_source(slot));
         self.push(inst);
@@ -345,22 +295,17 @@ impl Lower<'_> {
     /// Register-to-register instructions with a [`ops::Shape`].
     fn plain(&mut self, opcode: &mut Opcode, operands: &[Operand]) -> Result<bool> {
         let Some(shape) = ops::select(opcode) else { return Ok(false) };
-        let Some((target, sources)) = operands.split_first() else {
-            return self.fail("no operands");
-        };
+        let Some((target, sources)) = operands.split_first() else { return self.fail("no operands") };
         if sources.len() != shape.sources.len() {
-            return self.fail(format!(
-                "{} sources, expected {}",
-                sources.len(),
-                shape.sources.len()
-            ));
+            return self.fail(format!("{} sources, expected {}", sources.len(), shape.sources.len()));
         }
         let mut slots = Vec::new();
         for (operand, &ty) in sources.iter().zip(&shape.sources) {
-            slots.push(self.source(operand, ty)?);
+            slots.push(if opcode.name == "cvt" { self.low_part(operand, ty)? } else { self.source(operand, ty)? });
         }
-        let mut inst = Inst::new(Flow::Plain(shape.run), self.line);
-        inst.imm = shape.constant;
+        let (run, scalar) = shape.body.parts();
+        let mut inst = Inst::new(Flow::Plain(run), self.line);
+        (inst.imm, inst.scalar) = (shape.constant, scalar);
         slots.into_iter().for_each(|slot| inst.push_source(slot));
         let class = shape.targets[0].class();
         let (first, second) = match target {
@@ -432,14 +377,7 @@ impl Lower<'_> {
     /// `cvta{.to}.space`: adds or takes off the window of the space.
     fn convert_address(&mut self, opcode: &mut Opcode, to: &Operand, from: &Operand) -> Result<()> {
         let back = opcode.take("to");
-        let window = match opcode.take_any(&[
-            "global",
-            "const",
-            "shared",
-            "shared::cta",
-            "local",
-            "param",
-        ]) {
+        let window = match opcode.take_any(&["global", "const", "shared", "shared::cta", "local", "param"]) {
             Some("global" | "const") => 0,
             Some("shared" | "shared::cta") => crate::memory::SHARED_WINDOW,
             Some("local") => crate::memory::LOCAL_WINDOW,
@@ -459,8 +397,14 @@ impl Lower<'_> {
         Ok(())
     }
 
-    /// Notes a shared access of `bytes`.
-    pub(super) fn grain(&mut self, bytes: u64) {
-        self.grain = self.grain.min(bytes.max(1).ilog2());
+    /// Notes an access of `bytes`.
+    pub(super) fn grain(&mut self, space: Space, bytes: u64) {
+        let log = bytes.max(1).ilog2();
+        if matches!(space, Space::Shared | Space::Generic) {
+            self.grain = self.grain.min(log);
+        }
+        if matches!(space, Space::Global | Space::Generic) {
+            self.global_grain = self.global_grain.min(log);
+        }
     }
 }

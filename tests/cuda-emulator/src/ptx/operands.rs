@@ -95,6 +95,22 @@ impl Lower<'_> {
         }
     }
 
+    /// A source that may stand in a register wider than its type (`cvt` allows it): its low bits.
+    pub(super) fn low_part(&mut self, operand: &Operand, ty: Ty) -> Result<Slot> {
+        let Operand::Register(register) = operand else { return self.source(operand, ty) };
+        let wide = self.slots.of_register[*register as usize];
+        if wide.class() != Class::Wide || ty.class() != Class::Narrow {
+            return self.source(operand, ty);
+        }
+        let mut inst = Inst::new(Flow::Plain(crate::exec::special::unpack), self.line);
+        let low = self.slots.fresh(Class::Narrow);
+        inst.imm = 32;
+        inst.push_source(wide);
+        inst.push_target(low);
+        self.code.push(inst);
+        Ok(low)
+    }
+
     /// A destination; `_` goes to a register that nobody reads.
     pub(super) fn target(&mut self, operand: &Operand, class: Class) -> Result<Slot> {
         match operand {

@@ -77,12 +77,6 @@ impl Parser {
         }
     }
 
-    fn take_word(&mut self, word: &str) -> bool {
-        let found = self.peek_word() == Some(word);
-        self.at += usize::from(found);
-        found
-    }
-
     fn word(&mut self) -> Result<String> {
         match self.peek() {
             Some(Kind::Word(word)) => {

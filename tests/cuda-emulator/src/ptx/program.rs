@@ -6,6 +6,15 @@ use crate::exec::Cx;
 /// Runs one instruction for the lanes of a mask.
 pub(crate) type Handler = fn(&mut Cx<'_>, &Inst, u32);
 
+/// A function of one lane's values, for instructions that have no loop of their own.
+#[derive(Clone, Copy)]
+pub(crate) enum Scalar {
+    None,
+    One(fn(u64) -> u64),
+    Two(fn(u64, u64) -> u64),
+    Three(fn(u64, u64, u64) -> u64),
+}
+
 /// A register of one of three files: class in the two top bits, index below.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Slot(pub(crate) u32);
@@ -127,6 +136,7 @@ pub(crate) struct Inst {
     /// Byte offset of an address, or another constant of the instruction.
     pub(crate) imm: i64,
     pub(crate) access: Access,
+    pub(crate) scalar: Scalar,
     /// Line of the PTX text.
     pub(crate) line: u32,
 }
@@ -145,6 +155,7 @@ impl Inst {
             s: [Slot(0); 10],
             imm: 0,
             access,
+            scalar: Scalar::None,
             line,
         }
     }
@@ -226,6 +237,8 @@ pub(crate) struct Kernel {
     pub(crate) max_threads: u32,
     /// log2 of the smallest shared-memory access: the grain of the race detector.
     pub(crate) grain: u32,
+    /// The same of global memory.
+    pub(crate) global_grain: u32,
     /// The PTX, line by line.
     pub(crate) lines: std::sync::Arc<Vec<String>>,
 }

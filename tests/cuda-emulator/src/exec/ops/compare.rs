@@ -1,17 +1,16 @@
 //! `setp` and `set`.
 
-use half::f16;
+use half::{bf16, f16};
 
-use super::{Opcode, Shape};
+use super::{Body, Opcode, Shape, lane};
 use crate::exec::Cx;
 use crate::exec::lanes::{LANES, Lane, bits2};
-use crate::ptx::program::{Handler, Inst};
-use crate::ptx::types::Ty;
+use crate::ptx::program::{Handler, Inst, Scalar, Slot};
+use crate::ptx::types::{Class, Ty};
 
 /// Comparison names; `lo` and its like are the unsigned ones of bit types.
 const COMPARISONS: [&str; 18] = [
-    "eq", "ne", "lt", "le", "gt", "ge", "lo", "ls", "hi", "hs", "equ", "neu", "ltu", "leu", "gtu",
-    "geu", "num", "nan",
+    "eq", "ne", "lt", "le", "gt", "ge", "lo", "ls", "hi", "hs", "equ", "neu", "ltu", "leu", "gtu", "geu", "num", "nan",
 ];
 
 /// How `setp` combines its result with a predicate: `Inst::imm`.
@@ -26,35 +25,29 @@ pub(super) fn select(opcode: &mut Opcode) -> Option<Shape> {
     let comparison = opcode.take_any(&COMPARISONS)?;
     let combine = opcode.take_any(&COMBINE);
     opcode.take("ftz");
-    let bits = comparator(comparison, ty)?;
-    let constant = combine
-        .and_then(|name| COMBINE.iter().position(|&c| c == name))
-        .map_or(0, |at| at as i64 + 1);
+    let constant = combine.and_then(|name| COMBINE.iter().position(|&c| c == name)).map_or(0, |at| at as i64 + 1);
     if is_set {
         let result = opcode.ty(0)?;
-        let run = match (result, constant) {
-            (Ty::U32 | Ty::S32, 0) => bits.mask,
-            (Ty::F32, 0) => bits.one,
+        let yes = match result {
+            Ty::U32 | Ty::S32 if constant == 0 => i64::from(u32::MAX),
+            Ty::F32 if constant == 0 => i64::from(1f32.to_bits()),
             _ => return None,
         };
-        return Some(Shape::new(run, result, &[ty, ty]));
+        let body = Body::Set(function(comparison, ty)?);
+        return Some(Shape { body, targets: vec![result], sources: vec![ty, ty], constant: yes });
     }
     let mut sources = vec![ty, ty];
     if combine.is_some() {
         sources.push(Ty::Pred);
     }
-    Some(Shape { run: bits.pred, targets: vec![Ty::Pred], sources, constant })
+    let body = match frequent(comparison, ty) {
+        Some(run) => Body::Lanes(run),
+        None => Body::Compare(function(comparison, ty)?),
+    };
+    Some(Shape { body, targets: vec![Ty::Pred], sources, constant })
 }
 
-/// The three things that can be done with a comparison's bits.
-struct Handlers {
-    pred: Handler,
-    /// All ones or zero.
-    mask: Handler,
-    /// 1.0 or 0.0.
-    one: Handler,
-}
-
+/// `setp`'s result from the comparison's bits: combined with source 2, and its opposite for a second destination.
 fn predicates(cx: &mut Cx<'_>, i: &Inst, mask: u32, bits: u32) {
     let with = |bits: u32| match i.imm {
         0 => bits,
@@ -69,40 +62,72 @@ fn predicates(cx: &mut Cx<'_>, i: &Inst, mask: u32, bits: u32) {
     }
 }
 
-fn spread(cx: &mut Cx<'_>, i: &Inst, mask: u32, bits: u32, yes: u32) {
-    let values: [u32; LANES] =
-        std::array::from_fn(|lane| if bits >> lane & 1 == 1 { yes } else { 0 });
+fn bits(cx: &Cx<'_>, i: &Inst) -> u32 {
+    let read = |slot: Slot| match slot.class() {
+        Class::Wide => cx.warp.registers.wide[slot.index()],
+        _ => cx.warp.registers.narrow[slot.index()].map(u64::from),
+    };
+    let (a, b) = (read(i.s[0]), read(i.s[1]));
+    let Scalar::Two(f) = i.scalar else { return 0 };
+    (0..LANES).fold(0, |bits, lane| bits | u32::from(f(a[lane], b[lane]) != 0) << lane)
+}
+
+/// `setp` by the instruction's scalar function.
+pub(super) fn scalar_predicates(cx: &mut Cx<'_>, i: &Inst, mask: u32) {
+    let bits = bits(cx, i);
+    predicates(cx, i, mask, bits);
+}
+
+/// `set`: `imm` where the comparison holds, else 0.
+pub(super) fn scalar_set(cx: &mut Cx<'_>, i: &Inst, mask: u32) {
+    let (bits, yes) = (bits(cx, i), i.imm as u32);
+    let values: [u32; LANES] = std::array::from_fn(|lane| if bits >> lane & 1 == 1 { yes } else { 0 });
     u32::write(&mut cx.warp.registers, i.d[0], &values, mask);
 }
 
-macro_rules! handlers {
-    ($ty:ty, $f:expr) => {
-        Handlers {
-            pred: |cx, i, mask| {
+/// Loops for the comparisons that loops and masks are made of.
+fn frequent(comparison: &str, ty: Ty) -> Option<Handler> {
+    macro_rules! compare {
+        ($ty:ty, $f:expr) => {
+            Some(|cx: &mut Cx<'_>, i: &Inst, mask: u32| {
                 let bits = bits2::<$ty, $ty>(cx, i, $f);
                 predicates(cx, i, mask, bits);
-            },
-            mask: |cx, i, mask| {
-                let bits = bits2::<$ty, $ty>(cx, i, $f);
-                spread(cx, i, mask, bits, u32::MAX);
-            },
-            one: |cx, i, mask| {
-                let bits = bits2::<$ty, $ty>(cx, i, $f);
-                spread(cx, i, mask, bits, 1f32.to_bits());
-            },
-        }
-    };
+            })
+        };
+    }
+    match (comparison, ty) {
+        ("eq", Ty::S32 | Ty::U32 | Ty::B32) => compare!(u32, |a, b| a == b),
+        ("ne", Ty::S32 | Ty::U32 | Ty::B32) => compare!(u32, |a, b| a != b),
+        ("lt", Ty::S32) => compare!(i32, |a, b| a < b),
+        ("le", Ty::S32) => compare!(i32, |a, b| a <= b),
+        ("gt", Ty::S32) => compare!(i32, |a, b| a > b),
+        ("ge", Ty::S32) => compare!(i32, |a, b| a >= b),
+        ("lt", Ty::U32) => compare!(u32, |a, b| a < b),
+        ("le", Ty::U32) => compare!(u32, |a, b| a <= b),
+        ("gt", Ty::U32) => compare!(u32, |a, b| a > b),
+        ("ge", Ty::U32) => compare!(u32, |a, b| a >= b),
+        ("eq", Ty::S64 | Ty::U64) => compare!(u64, |a, b| a == b),
+        ("ne", Ty::S64 | Ty::U64) => compare!(u64, |a, b| a != b),
+        ("lt", Ty::U64) => compare!(u64, |a, b| a < b),
+        ("lt", Ty::S64) => compare!(i64, |a, b| a < b),
+        ("ge", Ty::S64) => compare!(i64, |a, b| a >= b),
+        ("lt", Ty::F32) => compare!(f32, |a, b| a < b),
+        ("le", Ty::F32) => compare!(f32, |a, b| a <= b),
+        ("gt", Ty::F32) => compare!(f32, |a, b| a > b),
+        ("ge", Ty::F32) => compare!(f32, |a, b| a >= b),
+        _ => None,
+    }
 }
 
 macro_rules! ordered {
     ($comparison:expr, $ty:ty) => {
         match $comparison {
-            "eq" => handlers!($ty, |a, b| a == b),
-            "ne" => handlers!($ty, |a, b| a != b),
-            "lt" | "lo" => handlers!($ty, |a, b| a < b),
-            "le" | "ls" => handlers!($ty, |a, b| a <= b),
-            "gt" | "hi" => handlers!($ty, |a, b| a > b),
-            "ge" | "hs" => handlers!($ty, |a, b| a >= b),
+            "eq" => lane!($ty, $ty => bool, |a: $ty, b: $ty| a == b),
+            "ne" => lane!($ty, $ty => bool, |a: $ty, b: $ty| a != b),
+            "lt" | "lo" => lane!($ty, $ty => bool, |a: $ty, b: $ty| a < b),
+            "le" | "ls" => lane!($ty, $ty => bool, |a: $ty, b: $ty| a <= b),
+            "gt" | "hi" => lane!($ty, $ty => bool, |a: $ty, b: $ty| a > b),
+            "ge" | "hs" => lane!($ty, $ty => bool, |a: $ty, b: $ty| a >= b),
             _ => return None,
         }
     };
@@ -111,29 +136,29 @@ macro_rules! ordered {
 macro_rules! floating {
     ($comparison:expr, $ty:ty) => {
         match $comparison {
-            "eq" => handlers!($ty, |a, b| a == b),
+            "eq" => lane!($ty, $ty => bool, |a: $ty, b: $ty| a == b),
             // Ordered: false when either is NaN.
-            "ne" => handlers!($ty, |a, b| a < b || a > b),
-            "lt" => handlers!($ty, |a, b| a < b),
-            "le" => handlers!($ty, |a, b| a <= b),
-            "gt" => handlers!($ty, |a, b| a > b),
-            "ge" => handlers!($ty, |a, b| a >= b),
-            "equ" => handlers!($ty, |a, b| !(a < b || a > b)),
-            "neu" => handlers!($ty, |a, b| a != b),
-            "ltu" => handlers!($ty, |a, b| !(a >= b)),
-            "leu" => handlers!($ty, |a, b| !(a > b)),
-            "gtu" => handlers!($ty, |a, b| !(a <= b)),
-            "geu" => handlers!($ty, |a, b| !(a < b)),
-            "num" => handlers!($ty, |a, b| a == a && b == b),
-            "nan" => handlers!($ty, |a, b| a != a || b != b),
+            "ne" => lane!($ty, $ty => bool, |a: $ty, b: $ty| a < b || a > b),
+            "lt" => lane!($ty, $ty => bool, |a: $ty, b: $ty| a < b),
+            "le" => lane!($ty, $ty => bool, |a: $ty, b: $ty| a <= b),
+            "gt" => lane!($ty, $ty => bool, |a: $ty, b: $ty| a > b),
+            "ge" => lane!($ty, $ty => bool, |a: $ty, b: $ty| a >= b),
+            "equ" => lane!($ty, $ty => bool, |a: $ty, b: $ty| !(a < b || a > b)),
+            "neu" => lane!($ty, $ty => bool, |a: $ty, b: $ty| a != b),
+            "ltu" => lane!($ty, $ty => bool, |a: $ty, b: $ty| !(a >= b)),
+            "leu" => lane!($ty, $ty => bool, |a: $ty, b: $ty| !(a > b)),
+            "gtu" => lane!($ty, $ty => bool, |a: $ty, b: $ty| !(a <= b)),
+            "geu" => lane!($ty, $ty => bool, |a: $ty, b: $ty| !(a < b)),
+            "num" => lane!($ty, $ty => bool, |a: $ty, b: $ty| !a.is_nan() && !b.is_nan()),
+            "nan" => lane!($ty, $ty => bool, |a: $ty, b: $ty| a.is_nan() || b.is_nan()),
             _ => return None,
         }
     };
 }
 
-#[allow(clippy::neg_cmp_op_on_partial_ord, clippy::nonminimal_bool, clippy::eq_op)]
-fn comparator(comparison: &str, ty: Ty) -> Option<Handlers> {
-    Some(match ty {
+#[allow(clippy::neg_cmp_op_on_partial_ord, clippy::nonminimal_bool)]
+fn function(comparison: &str, ty: Ty) -> Option<Scalar> {
+    let body = match ty {
         Ty::U16 | Ty::B16 => ordered!(comparison, u16),
         Ty::U32 | Ty::B32 => ordered!(comparison, u32),
         Ty::U64 | Ty::B64 => ordered!(comparison, u64),
@@ -143,7 +168,8 @@ fn comparator(comparison: &str, ty: Ty) -> Option<Handlers> {
         Ty::F32 => floating!(comparison, f32),
         Ty::F64 => floating!(comparison, f64),
         Ty::F16 => floating!(comparison, f16),
-        Ty::BF16 => floating!(comparison, half::bf16),
+        Ty::BF16 => floating!(comparison, bf16),
         _ => return None,
-    })
+    };
+    Some(body.parts().1)
 }

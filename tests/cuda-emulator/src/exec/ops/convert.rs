@@ -3,8 +3,7 @@
 use half::{bf16, f16};
 
 use super::rounding::{Mode, bf16_nearest, f16_nearest, flush, saturate, to_bf16, to_f16, to_f32};
-use super::{Opcode, Shape, h1, h2};
-use crate::ptx::program::Handler;
+use super::{Body, Opcode, Shape, lane, many};
 use crate::ptx::types::Ty;
 
 pub(super) fn select(opcode: &mut Opcode) -> Option<Shape> {
@@ -15,24 +14,23 @@ pub(super) fn select(opcode: &mut Opcode) -> Option<Shape> {
     let rounding = opcode.take_any(&["rni", "rzi", "rmi", "rpi", "rna", "rn", "rz", "rm", "rp"]);
     let (ftz, sat, relu) = (opcode.take("ftz"), opcode.take("sat"), opcode.take("relu"));
     let mode = Mode::parse(rounding.unwrap_or("rn"));
-    let one = |run: Handler| Some(Shape::new(run, to, &[from]));
+    let one = |run: Body| Some(Shape::new(run, to, &[from]));
     if matches!(to, Ty::BF16x2 | Ty::F16x2) {
         return (from == Ty::F32 && !sat).then(|| packed(to, mode, relu)).flatten();
     }
     if to == Ty::TF32 {
-        return if rounding == Some("rna") { one(h1!(f32 => u32, to_tf32)) } else { None };
+        return if rounding == Some("rna") { one(lane!(f32 => u32, to_tf32)) } else { None };
     }
     if relu {
         let run = match (to, mode) {
-            (Ty::BF16, Mode::Nearest) => {
-                h1!(f32 => u16, |a| bf16_nearest(if a < 0.0 { 0.0 } else { a }) as u16)
-            }
-            (Ty::F16, Mode::Nearest) => {
-                h1!(f32 => u16, |a| f16_nearest(if a < 0.0 { 0.0 } else { a }) as u16)
-            }
+            (Ty::BF16, Mode::Nearest) => lane!(f32 => u16, |a| bf16_nearest(if a < 0.0 { 0.0 } else { a }) as u16),
+            (Ty::F16, Mode::Nearest) => lane!(f32 => u16, |a| f16_nearest(if a < 0.0 { 0.0 } else { a }) as u16),
             _ => return None,
         };
         return (from == Ty::F32).then(|| one(run)).flatten();
+    }
+    if let Some(body) = frequent(to, from, rounding, sat || ftz) {
+        return one(body);
     }
     let integral = rounding.is_some_and(|rounding| rounding.len() == 3);
     match (is_float(to), is_float(from)) {
@@ -41,6 +39,23 @@ pub(super) fn select(opcode: &mut Opcode) -> Option<Shape> {
         (true, false) => one(from_integer(to, from, mode)?),
         (true, true) => one(floats(to, from, mode, integral, ftz, sat)?),
     }
+}
+
+/// The conversions that address and tile arithmetic is full of.
+fn frequent(to: Ty, from: Ty, rounding: Option<&str>, changed: bool) -> Option<Body> {
+    Some(match (to, from, rounding) {
+        _ if changed => return None,
+        (Ty::U64 | Ty::S64, Ty::U32, None) => many!(u32 => u64, |a| u64::from(a)),
+        (Ty::U64 | Ty::S64, Ty::S32, None) => many!(i32 => i64, |a| i64::from(a)),
+        (Ty::U32 | Ty::S32, Ty::U64 | Ty::S64, None) => many!(u64 => u32, |a| a as u32),
+        (Ty::U32 | Ty::S32, Ty::U16, None) => many!(u16 => u32, |a| u32::from(a)),
+        (Ty::U16 | Ty::S16, Ty::U32 | Ty::S32, None) => many!(u16 => u16, |a| a),
+        (Ty::F32, Ty::S32, Some("rn")) => many!(i32 => f32, |a| a as f32),
+        (Ty::F32, Ty::U32, Some("rn")) => many!(u32 => f32, |a| a as f32),
+        (Ty::S32, Ty::F32, Some("rzi")) => many!(f32 => i32, |a| a as i32),
+        (Ty::F32, Ty::F32, None) => many!(f32 => f32, |a| a),
+        _ => return None,
+    })
 }
 
 fn is_float(ty: Ty) -> bool {
@@ -56,23 +71,19 @@ fn to_tf32(value: f32) -> u32 {
 /// `cvt.rn.bf16x2.f32 d, high, low`
 fn packed(to: Ty, mode: Mode, relu: bool) -> Option<Shape> {
     let run = match (to, mode, relu) {
-        (Ty::BF16x2, Mode::Nearest, false) => {
-            h2!(f32, f32 => u32, |a, b| bf16_nearest(a) << 16 | bf16_nearest(b))
-        }
-        (Ty::F16x2, Mode::Nearest, false) => {
-            h2!(f32, f32 => u32, |a, b| f16_nearest(a) << 16 | f16_nearest(b))
-        }
+        (Ty::BF16x2, Mode::Nearest, false) => many!(f32, f32 => u32, |a, b| bf16_nearest(a) << 16 | bf16_nearest(b)),
+        (Ty::F16x2, Mode::Nearest, false) => lane!(f32, f32 => u32, |a, b| f16_nearest(a) << 16 | f16_nearest(b)),
         (Ty::BF16x2, Mode::Nearest, true) => {
-            h2!(f32, f32 => u32, |a, b| bf16_nearest(if a < 0.0 { 0.0 } else { a }) << 16 | bf16_nearest(if b < 0.0 { 0.0 } else { b }))
+            lane!(f32, f32 => u32, |a, b| bf16_nearest(if a < 0.0 { 0.0 } else { a }) << 16 | bf16_nearest(if b < 0.0 { 0.0 } else { b }))
         }
         (Ty::F16x2, Mode::Nearest, true) => {
-            h2!(f32, f32 => u32, |a, b| f16_nearest(if a < 0.0 { 0.0 } else { a }) << 16 | f16_nearest(if b < 0.0 { 0.0 } else { b }))
+            lane!(f32, f32 => u32, |a, b| f16_nearest(if a < 0.0 { 0.0 } else { a }) << 16 | f16_nearest(if b < 0.0 { 0.0 } else { b }))
         }
-        (Ty::BF16x2, Mode::Zero, false) => h2!(f32, f32 => u32, |a, b| {
+        (Ty::BF16x2, Mode::Zero, false) => lane!(f32, f32 => u32, |a, b| {
             let one = |x: f32| u32::from(to_bf16(f64::from(x), Mode::Zero).to_bits());
             one(a) << 16 | one(b)
         }),
-        (Ty::F16x2, Mode::Zero, false) => h2!(f32, f32 => u32, |a, b| {
+        (Ty::F16x2, Mode::Zero, false) => lane!(f32, f32 => u32, |a, b| {
             let one = |x: f32| u32::from(to_f16(f64::from(x), Mode::Zero).to_bits());
             one(a) << 16 | one(b)
         }),
@@ -82,13 +93,13 @@ fn packed(to: Ty, mode: Mode, relu: bool) -> Option<Shape> {
 }
 
 /// Between integers: by way of i128, which holds all of them.
-fn integers(to: Ty, from: Ty, sat: bool) -> Option<Handler> {
+fn integers(to: Ty, from: Ty, sat: bool) -> Option<Body> {
     macro_rules! from {
         ($to:ty, $from:ty) => {
             if sat {
-                h1!($from => $to, |a| i128::from(a).clamp(i128::from(<$to>::MIN), i128::from(<$to>::MAX)) as $to)
+                lane!($from => $to, |a| i128::from(a).clamp(i128::from(<$to>::MIN), i128::from(<$to>::MAX)) as $to)
             } else {
-                h1!($from => $to, |a| a as $to)
+                lane!($from => $to, |a| a as $to)
             }
         };
     }
@@ -131,14 +142,14 @@ fn integral(value: f64, mode: Mode) -> f64 {
 }
 
 /// Out of range gives the nearest bound, NaN zero.
-fn to_integer(to: Ty, from: Ty, mode: Mode, ftz: bool) -> Option<Handler> {
+fn to_integer(to: Ty, from: Ty, mode: Mode, ftz: bool) -> Option<Body> {
     macro_rules! mode {
         ($to:ty, $from:ty, $wide:expr) => {
             match mode {
-                Mode::Nearest => h1!($from => $to, |a| integral($wide(a), Mode::Nearest) as $to),
-                Mode::Zero => h1!($from => $to, |a| $wide(a) as $to),
-                Mode::Down => h1!($from => $to, |a| integral($wide(a), Mode::Down) as $to),
-                Mode::Up => h1!($from => $to, |a| integral($wide(a), Mode::Up) as $to),
+                Mode::Nearest => lane!($from => $to, |a| integral($wide(a), Mode::Nearest) as $to),
+                Mode::Zero => lane!($from => $to, |a| $wide(a) as $to),
+                Mode::Down => lane!($from => $to, |a| integral($wide(a), Mode::Down) as $to),
+                Mode::Up => lane!($from => $to, |a| integral($wide(a), Mode::Up) as $to),
             }
         };
     }
@@ -174,17 +185,17 @@ fn split(value: i128) -> (f64, f64) {
     (near, (value - near as i128) as f64)
 }
 
-fn from_integer(to: Ty, from: Ty, mode: Mode) -> Option<Handler> {
+fn from_integer(to: Ty, from: Ty, mode: Mode) -> Option<Body> {
     macro_rules! to {
         ($from:ty) => {
             match (to, mode) {
-                (Ty::F32, Mode::Nearest) => h1!($from => f32, |a| a as f32),
-                (Ty::F32, Mode::Zero) => h1!($from => f32, |a| { let (s, e) = split(i128::from(a)); to_f32(s, e, Mode::Zero) }),
-                (Ty::F32, Mode::Down) => h1!($from => f32, |a| { let (s, e) = split(i128::from(a)); to_f32(s, e, Mode::Down) }),
-                (Ty::F32, Mode::Up) => h1!($from => f32, |a| { let (s, e) = split(i128::from(a)); to_f32(s, e, Mode::Up) }),
-                (Ty::F64, Mode::Nearest) => h1!($from => f64, |a| a as f64),
-                (Ty::F16, Mode::Nearest) => h1!($from => f16, |a| { let (s, e) = split(i128::from(a)); to_f16(super::rounding::odd(s, e), Mode::Nearest) }),
-                (Ty::BF16, Mode::Nearest) => h1!($from => bf16, |a| { let (s, e) = split(i128::from(a)); to_bf16(super::rounding::odd(s, e), Mode::Nearest) }),
+                (Ty::F32, Mode::Nearest) => lane!($from => f32, |a| a as f32),
+                (Ty::F32, Mode::Zero) => lane!($from => f32, |a| { let (s, e) = split(i128::from(a)); to_f32(s, e, Mode::Zero) }),
+                (Ty::F32, Mode::Down) => lane!($from => f32, |a| { let (s, e) = split(i128::from(a)); to_f32(s, e, Mode::Down) }),
+                (Ty::F32, Mode::Up) => lane!($from => f32, |a| { let (s, e) = split(i128::from(a)); to_f32(s, e, Mode::Up) }),
+                (Ty::F64, Mode::Nearest) => lane!($from => f64, |a| a as f64),
+                (Ty::F16, Mode::Nearest) => lane!($from => f16, |a| { let (s, e) = split(i128::from(a)); to_f16(super::rounding::odd(s, e), Mode::Nearest) }),
+                (Ty::BF16, Mode::Nearest) => lane!($from => bf16, |a| { let (s, e) = split(i128::from(a)); to_bf16(super::rounding::odd(s, e), Mode::Nearest) }),
                 _ => return None,
             }
         };
@@ -202,57 +213,50 @@ fn from_integer(to: Ty, from: Ty, mode: Mode) -> Option<Handler> {
     })
 }
 
-fn floats(
-    to: Ty,
-    from: Ty,
-    mode: Mode,
-    integral_value: bool,
-    ftz: bool,
-    sat: bool,
-) -> Option<Handler> {
+fn floats(to: Ty, from: Ty, mode: Mode, integral_value: bool, ftz: bool, sat: bool) -> Option<Body> {
     if integral_value {
         return rounded_to_integral(to, from, mode, ftz, sat);
     }
     Some(match (to, from, mode) {
         (Ty::F32, Ty::F32, _) => match (ftz, sat) {
-            (false, false) => h1!(f32 => f32, |a| a),
-            (true, false) => h1!(f32 => f32, flush),
-            (false, true) => h1!(f32 => f32, saturate),
-            (true, true) => h1!(f32 => f32, |a| saturate(flush(a))),
+            (false, false) => lane!(f32 => f32, |a| a),
+            (true, false) => lane!(f32 => f32, flush),
+            (false, true) => lane!(f32 => f32, saturate),
+            (true, true) => lane!(f32 => f32, |a| saturate(flush(a))),
         },
         _ if sat => return None,
-        (Ty::F32, Ty::F64, Mode::Nearest) => h1!(f64 => f32, |a| a as f32),
-        (Ty::F32, Ty::F64, Mode::Zero) => h1!(f64 => f32, |a| to_f32(a, 0.0, Mode::Zero)),
-        (Ty::F32, Ty::F64, Mode::Down) => h1!(f64 => f32, |a| to_f32(a, 0.0, Mode::Down)),
-        (Ty::F32, Ty::F64, Mode::Up) => h1!(f64 => f32, |a| to_f32(a, 0.0, Mode::Up)),
-        (Ty::F64, Ty::F32, _) => h1!(f32 => f64, f64::from),
-        (Ty::F32, Ty::F16, _) => h1!(f16 => f32, |a| a.to_f32()),
-        (Ty::F32, Ty::BF16, _) => h1!(u16 => u32, |a| u32::from(a) << 16),
-        (Ty::F64, Ty::F16, _) => h1!(f16 => f64, |a| a.to_f64()),
-        (Ty::F16, Ty::F32, Mode::Nearest) => h1!(f32 => u16, |a| f16_nearest(a) as u16),
-        (Ty::F16, Ty::F32, Mode::Zero) => h1!(f32 => f16, |a| to_f16(f64::from(a), Mode::Zero)),
-        (Ty::F16, Ty::F32, Mode::Down) => h1!(f32 => f16, |a| to_f16(f64::from(a), Mode::Down)),
-        (Ty::F16, Ty::F32, Mode::Up) => h1!(f32 => f16, |a| to_f16(f64::from(a), Mode::Up)),
-        (Ty::BF16, Ty::F32, Mode::Nearest) => h1!(f32 => u16, |a| bf16_nearest(a) as u16),
-        (Ty::BF16, Ty::F32, Mode::Zero) => h1!(f32 => bf16, |a| to_bf16(f64::from(a), Mode::Zero)),
-        (Ty::F16, Ty::F64, Mode::Nearest) => h1!(f64 => f16, |a| to_f16(a, Mode::Nearest)),
-        (Ty::BF16, Ty::F64, Mode::Nearest) => h1!(f64 => bf16, |a| to_bf16(a, Mode::Nearest)),
-        (Ty::F16, Ty::F16, _) | (Ty::BF16, Ty::BF16, _) => h1!(u16 => u16, |a| a),
+        (Ty::F32, Ty::F64, Mode::Nearest) => lane!(f64 => f32, |a| a as f32),
+        (Ty::F32, Ty::F64, Mode::Zero) => lane!(f64 => f32, |a| to_f32(a, 0.0, Mode::Zero)),
+        (Ty::F32, Ty::F64, Mode::Down) => lane!(f64 => f32, |a| to_f32(a, 0.0, Mode::Down)),
+        (Ty::F32, Ty::F64, Mode::Up) => lane!(f64 => f32, |a| to_f32(a, 0.0, Mode::Up)),
+        (Ty::F64, Ty::F32, _) => lane!(f32 => f64, f64::from),
+        (Ty::F32, Ty::F16, _) => many!(f16 => f32, |a| a.to_f32()),
+        (Ty::F32, Ty::BF16, _) => many!(u16 => u32, |a| u32::from(a) << 16),
+        (Ty::F64, Ty::F16, _) => lane!(f16 => f64, |a| a.to_f64()),
+        (Ty::F16, Ty::F32, Mode::Nearest) => lane!(f32 => u16, |a| f16_nearest(a) as u16),
+        (Ty::F16, Ty::F32, Mode::Zero) => lane!(f32 => f16, |a| to_f16(f64::from(a), Mode::Zero)),
+        (Ty::F16, Ty::F32, Mode::Down) => lane!(f32 => f16, |a| to_f16(f64::from(a), Mode::Down)),
+        (Ty::F16, Ty::F32, Mode::Up) => lane!(f32 => f16, |a| to_f16(f64::from(a), Mode::Up)),
+        (Ty::BF16, Ty::F32, Mode::Nearest) => lane!(f32 => u16, |a| bf16_nearest(a) as u16),
+        (Ty::BF16, Ty::F32, Mode::Zero) => lane!(f32 => bf16, |a| to_bf16(f64::from(a), Mode::Zero)),
+        (Ty::F16, Ty::F64, Mode::Nearest) => lane!(f64 => f16, |a| to_f16(a, Mode::Nearest)),
+        (Ty::BF16, Ty::F64, Mode::Nearest) => lane!(f64 => bf16, |a| to_bf16(a, Mode::Nearest)),
+        (Ty::F16, Ty::F16, _) | (Ty::BF16, Ty::BF16, _) => lane!(u16 => u16, |a| a),
         _ => return None,
     })
 }
 
-fn rounded_to_integral(to: Ty, from: Ty, mode: Mode, ftz: bool, sat: bool) -> Option<Handler> {
+fn rounded_to_integral(to: Ty, from: Ty, mode: Mode, ftz: bool, sat: bool) -> Option<Body> {
     if sat {
         return None;
     }
     macro_rules! mode {
         ($ty:ty, $wide:expr, $narrow:expr) => {
             match mode {
-                Mode::Nearest => h1!($ty => $ty, |a| $narrow(integral($wide(a), Mode::Nearest))),
-                Mode::Zero => h1!($ty => $ty, |a| $narrow(integral($wide(a), Mode::Zero))),
-                Mode::Down => h1!($ty => $ty, |a| $narrow(integral($wide(a), Mode::Down))),
-                Mode::Up => h1!($ty => $ty, |a| $narrow(integral($wide(a), Mode::Up))),
+                Mode::Nearest => lane!($ty => $ty, |a| $narrow(integral($wide(a), Mode::Nearest))),
+                Mode::Zero => lane!($ty => $ty, |a| $narrow(integral($wide(a), Mode::Zero))),
+                Mode::Down => lane!($ty => $ty, |a| $narrow(integral($wide(a), Mode::Down))),
+                Mode::Up => lane!($ty => $ty, |a| $narrow(integral($wide(a), Mode::Up))),
             }
         };
     }

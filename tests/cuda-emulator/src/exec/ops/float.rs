@@ -2,65 +2,49 @@
 //! device's; `.ftz` flushes operands and result.
 
 use super::rounding::{Mode, flush, saturate, to_f32, two_sum};
-use super::{Opcode, Shape, h1, h2, h3};
+use super::{Body, Opcode, Shape, lane, many};
 use crate::exec::Cx;
-use crate::exec::lanes::{LANES, Lane, map3};
-use crate::ptx::program::{Handler, Inst};
+use crate::exec::lanes::map3;
+use crate::ptx::program::Inst;
 use crate::ptx::types::Ty;
 
 pub(super) fn select(opcode: &mut Opcode) -> Option<Shape> {
     match (opcode.types.as_slice(), opcode.name.as_str()) {
         (&[Ty::F64], "rcp" | "sqrt" | "rsqrt") => double_special(opcode),
         (&[Ty::F64], _) => double(opcode),
-        (&[Ty::F32], "ex2" | "lg2" | "sin" | "cos" | "tanh" | "rsqrt" | "rcp" | "sqrt") => {
-            special(opcode)
-        }
+        (&[Ty::F32], "ex2" | "lg2" | "sin" | "cos" | "tanh" | "rsqrt" | "rcp" | "sqrt") => special(opcode),
         (&[Ty::F32], _) => single(opcode),
         _ => None,
     }
 }
 
-/// The handlers for all four choices of flushing and saturation.
+/// The bodies for all choices of flushing and saturation; `$fast` picks the kind of body where neither is asked for.
 macro_rules! variants {
-    ($h:ident, $flush:expr, $saturate:expr, ($($x:ident),+), ($($ty:ty),+), $f:expr) => {
+    ($fast:ident, $flush:expr, $saturate:expr, ($($x:ident),+), ($($ty:ty),+), $f:expr) => {
         match ($flush, $saturate) {
-            (false, false) => $h!($($ty),+ => f32, |$($x),+| $f($($x),+)),
-            (true, false) => $h!($($ty),+ => f32, |$($x),+| flush($f($(flush($x)),+))),
-            (false, true) => $h!($($ty),+ => f32, |$($x),+| saturate($f($($x),+))),
-            (true, true) => $h!($($ty),+ => f32, |$($x),+| saturate(flush($f($(flush($x)),+)))),
+            (false, false) => $fast!($($ty),+ => f32, |$($x),+| $f($($x),+)),
+            (true, false) => $fast!($($ty),+ => f32, |$($x),+| flush($f($(flush($x)),+))),
+            (false, true) => lane!($($ty),+ => f32, |$($x),+| saturate($f($($x),+))),
+            (true, true) => lane!($($ty),+ => f32, |$($x),+| saturate(flush($f($(flush($x)),+)))),
         }
     };
 }
 
-/// Picks `$f::<mode>`: a function of operands and mode, per rounding mode.
+/// The same for every rounding mode; `$f` takes the mode after its operands.
 macro_rules! rounded {
-    ($h:ident, $mode:expr, $flush:expr, $saturate:expr, ($($x:ident),+), ($($ty:ty),+), $nearest:expr, $f:expr) => {
+    ($mode:expr, $flush:expr, $saturate:expr, ($($x:ident),+), ($($ty:ty),+), $nearest:expr, $f:expr) => {
         match $mode {
-            Mode::Nearest => variants!($h, $flush, $saturate, ($($x),+), ($($ty),+), $nearest),
-            Mode::Zero => variants!($h, $flush, $saturate, ($($x),+), ($($ty),+), |$($x: f32),+| $f($($x),+, Mode::Zero)),
-            Mode::Down => variants!($h, $flush, $saturate, ($($x),+), ($($ty),+), |$($x: f32),+| $f($($x),+, Mode::Down)),
-            Mode::Up => variants!($h, $flush, $saturate, ($($x),+), ($($ty),+), |$($x: f32),+| $f($($x),+, Mode::Up)),
+            Mode::Nearest => variants!(many, $flush, $saturate, ($($x),+), ($($ty),+), $nearest),
+            Mode::Zero => variants!(lane, $flush, $saturate, ($($x),+), ($($ty),+), |$($x: f32),+| $f($($x),+, Mode::Zero)),
+            Mode::Down => variants!(lane, $flush, $saturate, ($($x),+), ($($ty),+), |$($x: f32),+| $f($($x),+, Mode::Down)),
+            Mode::Up => variants!(lane, $flush, $saturate, ($($x),+), ($($ty),+), |$($x: f32),+| $f($($x),+, Mode::Up)),
         }
     };
 }
 
 fn single(opcode: &mut Opcode) -> Option<Shape> {
     let name = opcode.name.clone();
-    if !matches!(
-        name.as_str(),
-        "add"
-            | "sub"
-            | "mul"
-            | "fma"
-            | "mad"
-            | "div"
-            | "min"
-            | "max"
-            | "abs"
-            | "neg"
-            | "copysign"
-            | "testp"
-    ) {
+    if !matches!(name.as_str(), "add" | "sub" | "mul" | "fma" | "mad" | "div" | "min" | "max" | "abs" | "neg" | "copysign" | "testp") {
         return None;
     }
     if name == "testp" {
@@ -70,69 +54,25 @@ fn single(opcode: &mut Opcode) -> Option<Shape> {
     let (ftz, sat) = (opcode.take("ftz"), opcode.take("sat"));
     let nan = opcode.take("NaN");
     let run = match name.as_str() {
-        "add" => rounded!(h2, mode, ftz, sat, (a, b), (f32, f32), |a: f32, b: f32| a + b, sum),
-        "sub" => rounded!(
-            h2,
-            mode,
-            ftz,
-            sat,
-            (a, b),
-            (f32, f32),
-            |a: f32, b: f32| a - b,
-            |a: f32, b: f32, mode| sum(a, -b, mode)
-        ),
-        "mul" => rounded!(h2, mode, ftz, sat, (a, b), (f32, f32), |a: f32, b: f32| a * b, product),
-        "fma" | "mad" if mode == Mode::Nearest && !ftz && !sat => {
-            return Some(Shape::uniform(fused(), Ty::F32, 3));
-        }
+        "add" => rounded!(mode, ftz, sat, (a, b), (f32, f32), |a: f32, b: f32| a + b, sum),
+        "sub" => rounded!(mode, ftz, sat, (a, b), (f32, f32), |a: f32, b: f32| a - b, |a: f32, b: f32, mode| sum(a, -b, mode)),
+        "mul" => rounded!(mode, ftz, sat, (a, b), (f32, f32), |a: f32, b: f32| a * b, product),
+        "fma" | "mad" if mode == Mode::Nearest && !ftz && !sat => return Some(Shape::uniform(fused(), Ty::F32, 3)),
         "fma" | "mad" => {
-            rounded!(
-                h3,
-                mode,
-                ftz,
-                sat,
-                (a, b, c),
-                (f32, f32, f32),
-                |a: f32, b: f32, c: f32| a.mul_add(b, c),
-                fused_mode
-            )
+            rounded!(mode, ftz, sat, (a, b, c), (f32, f32, f32), |a: f32, b: f32, c: f32| a.mul_add(b, c), fused_mode)
         }
         "div" => {
             opcode.take_any(&["full", "approx"]);
-            variants!(h2, ftz, sat, (a, b), (f32, f32), |a: f32, b: f32| a / b)
+            variants!(many, ftz, sat, (a, b), (f32, f32), |a: f32, b: f32| a / b)
         }
-        "min" if nan => variants!(h2, ftz, sat, (a, b), (f32, f32), |a: f32, b: f32| if a.is_nan()
-            || b.is_nan()
-        {
-            f32::NAN
-        } else {
-            least(a, b)
-        }),
-        "max" if nan => variants!(h2, ftz, sat, (a, b), (f32, f32), |a: f32, b: f32| if a.is_nan()
-            || b.is_nan()
-        {
-            f32::NAN
-        } else {
-            most(a, b)
-        }),
-        "min" => variants!(h2, ftz, sat, (a, b), (f32, f32), least),
-        "max" => variants!(h2, ftz, sat, (a, b), (f32, f32), most),
-        "abs" => {
-            return Some(Shape::uniform(
-                variants!(h1, ftz, sat, (a), (f32), |a: f32| a.abs()),
-                Ty::F32,
-                1,
-            ));
-        }
-        "neg" => {
-            return Some(Shape::uniform(
-                variants!(h1, ftz, sat, (a), (f32), |a: f32| -a),
-                Ty::F32,
-                1,
-            ));
-        }
+        "min" if nan => variants!(many, ftz, sat, (a, b), (f32, f32), |a: f32, b: f32| if a.is_nan() || b.is_nan() { f32::NAN } else { least(a, b) }),
+        "max" if nan => variants!(many, ftz, sat, (a, b), (f32, f32), |a: f32, b: f32| if a.is_nan() || b.is_nan() { f32::NAN } else { most(a, b) }),
+        "min" => variants!(many, ftz, sat, (a, b), (f32, f32), least),
+        "max" => variants!(many, ftz, sat, (a, b), (f32, f32), most),
+        "abs" => return Some(Shape::uniform(variants!(many, ftz, sat, (a), (f32), |a: f32| a.abs()), Ty::F32, 1)),
+        "neg" => return Some(Shape::uniform(variants!(many, ftz, sat, (a), (f32), |a: f32| -a), Ty::F32, 1)),
         // The sign comes from the first operand.
-        "copysign" => h2!(f32, f32 => f32, |a, b| b.copysign(a)),
+        "copysign" => lane!(f32, f32 => f32, |a, b| b.copysign(a)),
         _ => return None,
     };
     let sources = if matches!(name.as_str(), "fma" | "mad") { 3 } else { 2 };
@@ -180,13 +120,13 @@ fn most(a: f32, b: f32) -> f32 {
 }
 
 /// `fma.rn.f32`: by the host's instruction where it has one.
-fn fused() -> Handler {
+fn fused() -> Body {
     #[cfg(target_arch = "x86_64")]
     if is_x86_feature_detected!("fma") && is_x86_feature_detected!("avx2") {
         // SAFETY: the features are there.
-        return |cx, i, mask| unsafe { fused_avx2(cx, i, mask) };
+        return Body::Lanes(|cx, i, mask| unsafe { fused_avx2(cx, i, mask) });
     }
-    h3!(f32, f32, f32 => f32, |a, b, c| a.mul_add(b, c))
+    lane!(f32, f32, f32 => f32, |a, b, c| a.mul_add(b, c))
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -204,16 +144,14 @@ fn special(opcode: &mut Opcode) -> Option<Shape> {
         return None;
     }
     let run = match opcode.name.as_str() {
-        "ex2" => variants!(h1, ftz_given, false, (a), (f32), |a: f32| a.exp2()),
-        "lg2" => variants!(h1, ftz_given, false, (a), (f32), |a: f32| a.log2()),
-        "sin" => variants!(h1, ftz_given, false, (a), (f32), |a: f32| a.sin()),
-        "cos" => variants!(h1, ftz_given, false, (a), (f32), |a: f32| a.cos()),
-        "tanh" => variants!(h1, ftz_given, false, (a), (f32), |a: f32| a.tanh()),
-        "rsqrt" => {
-            variants!(h1, ftz_given, false, (a), (f32), |a: f32| (1.0 / f64::from(a).sqrt()) as f32)
-        }
-        "rcp" => variants!(h1, ftz_given, false, (a), (f32), |a: f32| 1.0 / a),
-        "sqrt" => variants!(h1, ftz_given, false, (a), (f32), |a: f32| a.sqrt()),
+        "ex2" => variants!(lane, ftz_given, false, (a), (f32), |a: f32| a.exp2()),
+        "lg2" => variants!(lane, ftz_given, false, (a), (f32), |a: f32| a.log2()),
+        "sin" => variants!(lane, ftz_given, false, (a), (f32), |a: f32| a.sin()),
+        "cos" => variants!(lane, ftz_given, false, (a), (f32), |a: f32| a.cos()),
+        "tanh" => variants!(lane, ftz_given, false, (a), (f32), |a: f32| a.tanh()),
+        "rsqrt" => variants!(lane, ftz_given, false, (a), (f32), |a: f32| (1.0 / f64::from(a).sqrt()) as f32),
+        "rcp" => variants!(lane, ftz_given, false, (a), (f32), |a: f32| 1.0 / a),
+        "sqrt" => variants!(lane, ftz_given, false, (a), (f32), |a: f32| a.sqrt()),
         _ => return None,
     };
     Some(Shape::uniform(run, Ty::F32, 1))
@@ -223,9 +161,9 @@ fn double_special(opcode: &mut Opcode) -> Option<Shape> {
     opcode.take_any(&["rn", "approx"])?;
     opcode.take("ftz");
     let run = match opcode.name.as_str() {
-        "rcp" => h1!(f64 => f64, |a| 1.0 / a),
-        "sqrt" => h1!(f64 => f64, |a| a.sqrt()),
-        _ => h1!(f64 => f64, |a| 1.0 / a.sqrt()),
+        "rcp" => lane!(f64 => f64, |a| 1.0 / a),
+        "sqrt" => lane!(f64 => f64, |a| a.sqrt()),
+        _ => lane!(f64 => f64, |a| 1.0 / a.sqrt()),
     };
     Some(Shape::uniform(run, Ty::F64, 1))
 }
@@ -235,46 +173,28 @@ fn double(opcode: &mut Opcode) -> Option<Shape> {
     opcode.take("rn");
     let two = |run| Some(Shape::uniform(run, Ty::F64, 2));
     match opcode.name.as_str() {
-        "add" => two(h2!(f64, f64 => f64, |a, b| a + b)),
-        "sub" => two(h2!(f64, f64 => f64, |a, b| a - b)),
-        "mul" => two(h2!(f64, f64 => f64, |a, b| a * b)),
-        "div" => two(h2!(f64, f64 => f64, |a, b| a / b)),
-        "min" => two(h2!(f64, f64 => f64, |a, b| if a < b || b.is_nan() { a } else { b })),
-        "max" => two(h2!(f64, f64 => f64, |a, b| if a > b || b.is_nan() { a } else { b })),
-        "copysign" => two(h2!(f64, f64 => f64, |a, b| b.copysign(a))),
-        "abs" => Some(Shape::uniform(h1!(f64 => f64, |a| a.abs()), Ty::F64, 1)),
-        "neg" => Some(Shape::uniform(h1!(f64 => f64, |a| -a), Ty::F64, 1)),
-        "fma" | "mad" => {
-            Some(Shape::uniform(h3!(f64, f64, f64 => f64, |a, b, c| a.mul_add(b, c)), Ty::F64, 3))
-        }
+        "add" => two(lane!(f64, f64 => f64, |a, b| a + b)),
+        "sub" => two(lane!(f64, f64 => f64, |a, b| a - b)),
+        "mul" => two(lane!(f64, f64 => f64, |a, b| a * b)),
+        "div" => two(lane!(f64, f64 => f64, |a, b| a / b)),
+        "min" => two(lane!(f64, f64 => f64, |a, b| if a < b || b.is_nan() { a } else { b })),
+        "max" => two(lane!(f64, f64 => f64, |a, b| if a > b || b.is_nan() { a } else { b })),
+        "copysign" => two(lane!(f64, f64 => f64, |a, b| b.copysign(a))),
+        "abs" => Some(Shape::uniform(lane!(f64 => f64, |a| a.abs()), Ty::F64, 1)),
+        "neg" => Some(Shape::uniform(lane!(f64 => f64, |a| -a), Ty::F64, 1)),
+        "fma" | "mad" => Some(Shape::uniform(lane!(f64, f64, f64 => f64, |a, b, c| a.mul_add(b, c)), Ty::F64, 3)),
         _ => None,
     }
 }
 
 fn testp(opcode: &mut Opcode) -> Option<Shape> {
-    macro_rules! test {
-        ($f:expr) => {
-            (|cx: &mut Cx<'_>, i: &Inst, mask: u32| {
-                let a = f32::read(&cx.warp.registers, i.s[0]);
-                let bits = (0..LANES).fold(0, |bits, lane| bits | u32::from($f(a[lane])) << lane);
-                cx.warp.registers.set_pred(i.d[0], bits, mask);
-            }) as Handler
-        };
-    }
-    let run = match opcode.take_any(&[
-        "finite",
-        "infinite",
-        "number",
-        "notanumber",
-        "normal",
-        "subnormal",
-    ])? {
-        "finite" => test!(|a: f32| a.is_finite()),
-        "infinite" => test!(|a: f32| a.is_infinite()),
-        "number" => test!(|a: f32| !a.is_nan()),
-        "notanumber" => test!(|a: f32| a.is_nan()),
-        "normal" => test!(|a: f32| a.is_normal()),
-        _ => test!(|a: f32| a.is_subnormal()),
+    let body = match opcode.take_any(&["finite", "infinite", "number", "notanumber", "normal", "subnormal"])? {
+        "finite" => lane!(f32 => bool, |a: f32| a.is_finite()),
+        "infinite" => lane!(f32 => bool, |a: f32| a.is_infinite()),
+        "number" => lane!(f32 => bool, |a: f32| !a.is_nan()),
+        "notanumber" => lane!(f32 => bool, |a: f32| a.is_nan()),
+        "normal" => lane!(f32 => bool, |a: f32| a.is_normal()),
+        _ => lane!(f32 => bool, |a: f32| a.is_subnormal()),
     };
-    Some(Shape::new(run, Ty::Pred, &[Ty::F32]))
+    Some(Shape::new(body, Ty::Pred, &[Ty::F32]))
 }

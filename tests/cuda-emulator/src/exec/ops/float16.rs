@@ -4,9 +4,8 @@
 use half::f16;
 
 use super::rounding::{Mode, odd, to_bf16, to_f16, two_sum};
-use super::{Opcode, Shape, h1, h2, h3};
+use super::{Body, Opcode, Shape, lane};
 use crate::exec::atomics::halves;
-use crate::ptx::program::Handler;
 use crate::ptx::types::Ty;
 
 pub(super) fn select(opcode: &mut Opcode) -> Option<Shape> {
@@ -24,19 +23,17 @@ pub(super) fn select(opcode: &mut Opcode) -> Option<Shape> {
         "ex2" | "tanh" => Some(Shape::uniform(function(&name, ty)?, ty, 1)),
         "fma" => Some(Shape::uniform(fused(ty, relu), ty, 3)),
         "min" | "max" if nan => None,
-        "add" | "sub" | "mul" | "min" | "max" if !relu => {
-            Some(Shape::uniform(two(&name, ty)?, ty, 2))
-        }
+        "add" | "sub" | "mul" | "min" | "max" if !relu => Some(Shape::uniform(two(&name, ty)?, ty, 2)),
         _ => None,
     }
 }
 
-fn sign(ty: Ty, negate: bool) -> Handler {
+fn sign(ty: Ty, negate: bool) -> Body {
     match (ty, negate) {
-        (Ty::F16 | Ty::BF16, true) => h1!(u16 => u16, |a| a ^ 0x8000),
-        (Ty::F16 | Ty::BF16, false) => h1!(u16 => u16, |a| a & 0x7FFF),
-        (_, true) => h1!(u32 => u32, |a| a ^ 0x8000_8000),
-        (_, false) => h1!(u32 => u32, |a| a & 0x7FFF_7FFF),
+        (Ty::F16 | Ty::BF16, true) => lane!(u16 => u16, |a| a ^ 0x8000),
+        (Ty::F16 | Ty::BF16, false) => lane!(u16 => u16, |a| a & 0x7FFF),
+        (_, true) => lane!(u32 => u32, |a| a ^ 0x8000_8000),
+        (_, false) => lane!(u32 => u32, |a| a & 0x7FFF_7FFF),
     }
 }
 
@@ -60,24 +57,16 @@ fn narrow_bf16(value: f64) -> u16 {
     to_bf16(value, Mode::Nearest).to_bits()
 }
 
-fn function(name: &str, ty: Ty) -> Option<Handler> {
+fn function(name: &str, ty: Ty) -> Option<Body> {
     Some(match (name, ty) {
-        ("ex2", Ty::F16) => h1!(u16 => u16, |a| narrow_f16(wide_f16(a).exp2())),
-        ("ex2", Ty::BF16) => h1!(u16 => u16, |a| narrow_bf16(wide_bf16(a).exp2())),
-        ("ex2", Ty::F16x2) => {
-            h1!(u32 => u32, |a| halves(a, a, |x, _| narrow_f16(wide_f16(x).exp2())))
-        }
-        ("ex2", Ty::BF16x2) => {
-            h1!(u32 => u32, |a| halves(a, a, |x, _| narrow_bf16(wide_bf16(x).exp2())))
-        }
-        ("tanh", Ty::F16) => h1!(u16 => u16, |a| narrow_f16(wide_f16(a).tanh())),
-        ("tanh", Ty::BF16) => h1!(u16 => u16, |a| narrow_bf16(wide_bf16(a).tanh())),
-        ("tanh", Ty::F16x2) => {
-            h1!(u32 => u32, |a| halves(a, a, |x, _| narrow_f16(wide_f16(x).tanh())))
-        }
-        ("tanh", Ty::BF16x2) => {
-            h1!(u32 => u32, |a| halves(a, a, |x, _| narrow_bf16(wide_bf16(x).tanh())))
-        }
+        ("ex2", Ty::F16) => lane!(u16 => u16, |a| narrow_f16(wide_f16(a).exp2())),
+        ("ex2", Ty::BF16) => lane!(u16 => u16, |a| narrow_bf16(wide_bf16(a).exp2())),
+        ("ex2", Ty::F16x2) => lane!(u32 => u32, |a| halves(a, a, |x, _| narrow_f16(wide_f16(x).exp2()))),
+        ("ex2", Ty::BF16x2) => lane!(u32 => u32, |a| halves(a, a, |x, _| narrow_bf16(wide_bf16(x).exp2()))),
+        ("tanh", Ty::F16) => lane!(u16 => u16, |a| narrow_f16(wide_f16(a).tanh())),
+        ("tanh", Ty::BF16) => lane!(u16 => u16, |a| narrow_bf16(wide_bf16(a).tanh())),
+        ("tanh", Ty::F16x2) => lane!(u32 => u32, |a| halves(a, a, |x, _| narrow_f16(wide_f16(x).tanh()))),
+        ("tanh", Ty::BF16x2) => lane!(u32 => u32, |a| halves(a, a, |x, _| narrow_bf16(wide_bf16(x).tanh()))),
         _ => return None,
     })
 }
@@ -86,36 +75,22 @@ fn function(name: &str, ty: Ty) -> Option<Handler> {
 macro_rules! of_type {
     ($ty:expr, $f:expr) => {
         match $ty {
-            Ty::F16 => h2!(u16, u16 => u16, |a, b| narrow_f16($f(wide_f16(a), wide_f16(b)))),
-            Ty::BF16 => h2!(u16, u16 => u16, |a, b| narrow_bf16($f(wide_bf16(a), wide_bf16(b)))),
-            Ty::F16x2 => h2!(u32, u32 => u32, |a, b| halves(a, b, |x, y| narrow_f16($f(wide_f16(x), wide_f16(y))))),
-            _ => h2!(u32, u32 => u32, |a, b| halves(a, b, |x, y| narrow_bf16($f(wide_bf16(x), wide_bf16(y))))),
+            Ty::F16 => lane!(u16, u16 => u16, |a, b| narrow_f16($f(wide_f16(a), wide_f16(b)))),
+            Ty::BF16 => lane!(u16, u16 => u16, |a, b| narrow_bf16($f(wide_bf16(a), wide_bf16(b)))),
+            Ty::F16x2 => lane!(u32, u32 => u32, |a, b| halves(a, b, |x, y| narrow_f16($f(wide_f16(x), wide_f16(y))))),
+            _ => lane!(u32, u32 => u32, |a, b| halves(a, b, |x, y| narrow_bf16($f(wide_bf16(x), wide_bf16(y))))),
         }
     };
 }
 
-fn two(name: &str, ty: Ty) -> Option<Handler> {
+fn two(name: &str, ty: Ty) -> Option<Body> {
     Some(match name {
         "add" => of_type!(ty, exact_sum),
         "sub" => of_type!(ty, |a: f64, b: f64| exact_sum(a, -b)),
         // At most 22 bits: exact in f64.
         "mul" => of_type!(ty, |a: f64, b: f64| a * b),
-        "min" => of_type!(ty, |a: f64, b: f64| if a < b
-            || b.is_nan()
-            || a == b && a.is_sign_negative()
-        {
-            a
-        } else {
-            b
-        }),
-        "max" => of_type!(ty, |a: f64, b: f64| if a > b
-            || b.is_nan()
-            || a == b && a.is_sign_positive()
-        {
-            a
-        } else {
-            b
-        }),
+        "min" => of_type!(ty, |a: f64, b: f64| if a < b || b.is_nan() || a == b && a.is_sign_negative() { a } else { b }),
+        "max" => of_type!(ty, |a: f64, b: f64| if a > b || b.is_nan() || a == b && a.is_sign_positive() { a } else { b }),
         _ => return None,
     })
 }
@@ -126,19 +101,19 @@ fn exact_sum(a: f64, b: f64) -> f64 {
     odd(sum, error)
 }
 
-fn fused(ty: Ty, relu: bool) -> Handler {
+fn fused(ty: Ty, relu: bool) -> Body {
     macro_rules! of_type {
         ($f:expr) => {
             match ty {
-                Ty::F16 => h3!(u16, u16, u16 => u16, |a, b, c| narrow_f16($f(wide_f16(a), wide_f16(b), wide_f16(c)))),
-                Ty::BF16 => h3!(u16, u16, u16 => u16, |a, b, c| narrow_bf16($f(wide_bf16(a), wide_bf16(b), wide_bf16(c)))),
-                Ty::F16x2 => h3!(u32, u32, u32 => u32, |a, b, c| {
+                Ty::F16 => lane!(u16, u16, u16 => u16, |a, b, c| narrow_f16($f(wide_f16(a), wide_f16(b), wide_f16(c)))),
+                Ty::BF16 => lane!(u16, u16, u16 => u16, |a, b, c| narrow_bf16($f(wide_bf16(a), wide_bf16(b), wide_bf16(c)))),
+                Ty::F16x2 => lane!(u32, u32, u32 => u32, |a, b, c| {
                     let one = |shift: u32| {
                         u32::from(narrow_f16($f(wide_f16((a >> shift) as u16), wide_f16((b >> shift) as u16), wide_f16((c >> shift) as u16))))
                     };
                     one(0) | one(16) << 16
                 }),
-                _ => h3!(u32, u32, u32 => u32, |a, b, c| {
+                _ => lane!(u32, u32, u32 => u32, |a, b, c| {
                     let one = |shift: u32| {
                         u32::from(narrow_bf16($f(wide_bf16((a >> shift) as u16), wide_bf16((b >> shift) as u16), wide_bf16((c >> shift) as u16))))
                     };

@@ -1,9 +1,8 @@
 //! Bitwise logic, moves, selects, permutes, and the same on predicates.
 
-use super::{Opcode, Shape, h1, h2, h3};
+use super::{Body, Opcode, Shape, lane, many};
 use crate::exec::lanes::{LANES, Lane};
 use crate::exec::memory::blend;
-use crate::ptx::program::Handler;
 use crate::ptx::types::{Class, Ty};
 
 pub(super) fn select(opcode: &mut Opcode) -> Option<Shape> {
@@ -13,18 +12,12 @@ pub(super) fn select(opcode: &mut Opcode) -> Option<Shape> {
     }
     let name = opcode.name.clone();
     if let Some(run) = predicates(&name, ty) {
-        return Some(Shape::uniform(
-            run,
-            ty,
-            if matches!(name.as_str(), "not" | "mov") { 1 } else { 2 },
-        ));
+        return Some(Shape::uniform(run, ty, if matches!(name.as_str(), "not" | "mov") { 1 } else { 2 }));
     }
     match name.as_str() {
         "mov" => Some(Shape::uniform(mov(ty), ty, 1)),
         "not" => one(ty).map(|run| Shape::uniform(run, ty, 1)),
-        "cnot" => {
-            (ty == Ty::B32).then(|| Shape::uniform(h1!(u32 => u32, |a| u32::from(a == 0)), ty, 1))
-        }
+        "cnot" => (ty == Ty::B32).then(|| Shape::uniform(lane!(u32 => u32, |a| u32::from(a == 0)), ty, 1)),
         "and" | "or" | "xor" => two(&name, ty).map(|run| Shape::uniform(run, ty, 2)),
         "selp" => Some(Shape::new(selp(ty), ty, &[ty, ty, Ty::Pred])),
         "prmt" => prmt(opcode),
@@ -34,113 +27,87 @@ pub(super) fn select(opcode: &mut Opcode) -> Option<Shape> {
     }
 }
 
-fn predicates(name: &str, ty: Ty) -> Option<Handler> {
+fn predicates(name: &str, ty: Ty) -> Option<Body> {
     if ty != Ty::Pred {
         return None;
     }
     Some(match name {
-        "mov" => {
-            |cx, i, mask| cx.warp.registers.set_pred(i.d[0], cx.warp.registers.pred(i.s[0]), mask)
-        }
-        "not" => {
-            |cx, i, mask| cx.warp.registers.set_pred(i.d[0], !cx.warp.registers.pred(i.s[0]), mask)
-        }
-        "and" => |cx, i, mask| {
-            cx.warp.registers.set_pred(
-                i.d[0],
-                cx.warp.registers.pred(i.s[0]) & cx.warp.registers.pred(i.s[1]),
-                mask,
-            )
-        },
-        "or" => |cx, i, mask| {
-            cx.warp.registers.set_pred(
-                i.d[0],
-                cx.warp.registers.pred(i.s[0]) | cx.warp.registers.pred(i.s[1]),
-                mask,
-            )
-        },
-        "xor" => |cx, i, mask| {
-            cx.warp.registers.set_pred(
-                i.d[0],
-                cx.warp.registers.pred(i.s[0]) ^ cx.warp.registers.pred(i.s[1]),
-                mask,
-            )
-        },
+        "mov" => Body::Lanes(|cx, i, mask| cx.warp.registers.set_pred(i.d[0], cx.warp.registers.pred(i.s[0]), mask)),
+        "not" => Body::Lanes(|cx, i, mask| cx.warp.registers.set_pred(i.d[0], !cx.warp.registers.pred(i.s[0]), mask)),
+        "and" => Body::Lanes(|cx, i, mask| cx.warp.registers.set_pred(i.d[0], cx.warp.registers.pred(i.s[0]) & cx.warp.registers.pred(i.s[1]), mask)),
+        "or" => Body::Lanes(|cx, i, mask| cx.warp.registers.set_pred(i.d[0], cx.warp.registers.pred(i.s[0]) | cx.warp.registers.pred(i.s[1]), mask)),
+        "xor" => Body::Lanes(|cx, i, mask| cx.warp.registers.set_pred(i.d[0], cx.warp.registers.pred(i.s[0]) ^ cx.warp.registers.pred(i.s[1]), mask)),
         _ => return None,
     })
 }
 
 /// The handler of a move between registers of `ty`.
-pub(crate) fn mov(ty: Ty) -> Handler {
+pub(crate) fn mov(ty: Ty) -> Body {
     match ty.class() {
-        Class::Wide => h1!(u64 => u64, |a| a),
+        Class::Wide => many!(u64 => u64, |a| a),
         _ => match ty.bytes() {
-            1 => h1!(u8 => u8, |a| a),
-            2 => h1!(u16 => u16, |a| a),
-            _ => h1!(u32 => u32, |a| a),
+            1 => lane!(u8 => u8, |a| a),
+            2 => lane!(u16 => u16, |a| a),
+            _ => many!(u32 => u32, |a| a),
         },
     }
 }
 
-fn one(ty: Ty) -> Option<Handler> {
+fn one(ty: Ty) -> Option<Body> {
     Some(match ty {
-        Ty::B16 => h1!(u16 => u16, |a| !a),
-        Ty::B32 => h1!(u32 => u32, |a| !a),
-        Ty::B64 => h1!(u64 => u64, |a| !a),
+        Ty::B16 => lane!(u16 => u16, |a| !a),
+        Ty::B32 => many!(u32 => u32, |a| !a),
+        Ty::B64 => many!(u64 => u64, |a| !a),
         _ => return None,
     })
 }
 
-fn two(name: &str, ty: Ty) -> Option<Handler> {
+fn two(name: &str, ty: Ty) -> Option<Body> {
     Some(match (name, ty) {
-        ("and", Ty::B16) => h2!(u16, u16 => u16, |a, b| a & b),
-        ("and", Ty::B32) => h2!(u32, u32 => u32, |a, b| a & b),
-        ("and", Ty::B64) => h2!(u64, u64 => u64, |a, b| a & b),
-        ("or", Ty::B16) => h2!(u16, u16 => u16, |a, b| a | b),
-        ("or", Ty::B32) => h2!(u32, u32 => u32, |a, b| a | b),
-        ("or", Ty::B64) => h2!(u64, u64 => u64, |a, b| a | b),
-        ("xor", Ty::B16) => h2!(u16, u16 => u16, |a, b| a ^ b),
-        ("xor", Ty::B32) => h2!(u32, u32 => u32, |a, b| a ^ b),
-        ("xor", Ty::B64) => h2!(u64, u64 => u64, |a, b| a ^ b),
+        ("and", Ty::B16) => lane!(u16, u16 => u16, |a, b| a & b),
+        ("and", Ty::B32) => many!(u32, u32 => u32, |a, b| a & b),
+        ("and", Ty::B64) => many!(u64, u64 => u64, |a, b| a & b),
+        ("or", Ty::B16) => lane!(u16, u16 => u16, |a, b| a | b),
+        ("or", Ty::B32) => many!(u32, u32 => u32, |a, b| a | b),
+        ("or", Ty::B64) => many!(u64, u64 => u64, |a, b| a | b),
+        ("xor", Ty::B16) => lane!(u16, u16 => u16, |a, b| a ^ b),
+        ("xor", Ty::B32) => many!(u32, u32 => u32, |a, b| a ^ b),
+        ("xor", Ty::B64) => many!(u64, u64 => u64, |a, b| a ^ b),
         _ => return None,
     })
 }
 
-fn selp(ty: Ty) -> Handler {
+fn selp(ty: Ty) -> Body {
     match ty.class() {
-        Class::Wide => |cx, i, mask| {
-            let (a, b) =
-                (u64::read(&cx.warp.registers, i.s[0]), u64::read(&cx.warp.registers, i.s[1]));
+        Class::Wide => Body::Lanes(|cx, i, mask| {
+            let (a, b) = (u64::read(&cx.warp.registers, i.s[0]), u64::read(&cx.warp.registers, i.s[1]));
             let pred = cx.warp.registers.pred(i.s[2]);
-            let values =
-                std::array::from_fn(|lane| if pred >> lane & 1 == 1 { a[lane] } else { b[lane] });
+            let values = std::array::from_fn(|lane| if pred >> lane & 1 == 1 { a[lane] } else { b[lane] });
             blend(&mut cx.warp.registers.wide[i.d[0].index()], &values, mask);
-        },
-        _ => |cx, i, mask| {
-            let (a, b) =
-                (u32::read(&cx.warp.registers, i.s[0]), u32::read(&cx.warp.registers, i.s[1]));
+        }),
+        _ => Body::Lanes(|cx, i, mask| {
+            let (a, b) = (u32::read(&cx.warp.registers, i.s[0]), u32::read(&cx.warp.registers, i.s[1]));
             let pred = cx.warp.registers.pred(i.s[2]);
-            let values =
-                std::array::from_fn(|lane| if pred >> lane & 1 == 1 { a[lane] } else { b[lane] });
+            let values = std::array::from_fn(|lane| if pred >> lane & 1 == 1 { a[lane] } else { b[lane] });
             blend(&mut cx.warp.registers.narrow[i.d[0].index()], &values, mask);
-        },
+        }),
     }
 }
 
 fn slct(opcode: &mut Opcode) -> Option<Shape> {
     let (ty, by) = (opcode.ty(0)?, opcode.ty(1)?);
     let run = match (ty.bytes(), by) {
-        (4, Ty::S32) => h3!(u32, u32, i32 => u32, |a, b, c| if c >= 0 { a } else { b }),
-        (4, Ty::F32) => h3!(u32, u32, f32 => u32, |a, b, c| if c >= 0.0 { a } else { b }),
-        (8, Ty::S32) => h3!(u64, u64, i32 => u64, |a, b, c| if c >= 0 { a } else { b }),
-        (8, Ty::F32) => h3!(u64, u64, f32 => u64, |a, b, c| if c >= 0.0 { a } else { b }),
+        (4, Ty::S32) => lane!(u32, u32, i32 => u32, |a, b, c| if c >= 0 { a } else { b }),
+        (4, Ty::F32) => lane!(u32, u32, f32 => u32, |a, b, c| if c >= 0.0 { a } else { b }),
+        (8, Ty::S32) => lane!(u64, u64, i32 => u64, |a, b, c| if c >= 0 { a } else { b }),
+        (8, Ty::F32) => lane!(u64, u64, f32 => u64, |a, b, c| if c >= 0.0 { a } else { b }),
         _ => return None,
     };
     Some(Shape::new(run, ty, &[ty, ty, by]))
 }
 
-fn lop3() -> Handler {
-    |cx, i, mask| {
+fn lop3() -> Body {
+    Body::Lanes(|cx, i, mask| {
         let read = |at: usize| cx.warp.registers.narrow[i.s[at].index()];
         let (a, b, c, table) = (read(0), read(1), read(2), read(3)[0]);
         let mut values = [0; LANES];
@@ -153,41 +120,26 @@ fn lop3() -> Handler {
             }
         }
         blend(&mut cx.warp.registers.narrow[i.d[0].index()], &values, mask);
-    }
+    })
 }
 
 fn shf(opcode: &mut Opcode) -> Option<Shape> {
-    let (left, wrap) =
-        (opcode.take_any(&["l", "r"])? == "l", opcode.take_any(&["wrap", "clamp"])? == "wrap");
+    let (left, wrap) = (opcode.take_any(&["l", "r"])? == "l", opcode.take_any(&["wrap", "clamp"])? == "wrap");
     let run = match (left, wrap) {
-        (true, true) => {
-            h3!(u32, u32, u32 => u32, |a, b, c| ((u64::from(b) << 32 | u64::from(a)) << (c & 31) >> 32) as u32)
-        }
-        (true, false) => {
-            h3!(u32, u32, u32 => u32, |a, b, c| ((u64::from(b) << 32 | u64::from(a)) << c.min(32) >> 32) as u32)
-        }
-        (false, true) => {
-            h3!(u32, u32, u32 => u32, |a, b, c| ((u64::from(b) << 32 | u64::from(a)) >> (c & 31)) as u32)
-        }
-        (false, false) => {
-            h3!(u32, u32, u32 => u32, |a, b, c| ((u64::from(b) << 32 | u64::from(a)) >> c.min(32)) as u32)
-        }
+        (true, true) => many!(u32, u32, u32 => u32, |a, b, c| ((u64::from(b) << 32 | u64::from(a)) << (c & 31) >> 32) as u32),
+        (true, false) => many!(u32, u32, u32 => u32, |a, b, c| ((u64::from(b) << 32 | u64::from(a)) << c.min(32) >> 32) as u32),
+        (false, true) => many!(u32, u32, u32 => u32, |a, b, c| ((u64::from(b) << 32 | u64::from(a)) >> (c & 31)) as u32),
+        (false, false) => many!(u32, u32, u32 => u32, |a, b, c| ((u64::from(b) << 32 | u64::from(a)) >> c.min(32)) as u32),
     };
     (opcode.ty(0) == Some(Ty::B32)).then(|| Shape::uniform(run, Ty::B32, 3))
 }
 
 fn prmt(opcode: &mut Opcode) -> Option<Shape> {
     let run = match opcode.take_any(&["f4e", "b4e", "rc8", "ecl", "ecr", "rc16"]) {
-        None => h3!(u32, u32, u32 => u32, permute),
-        Some("f4e") => {
-            h3!(u32, u32, u32 => u32, |a, b, c| ((u64::from(b) << 32 | u64::from(a)) >> (8 * (c & 3))) as u32)
-        }
-        Some("rc8") => {
-            h3!(u32, u32, u32 => u32, |a, _, c| (a >> (8 * (c & 3)) & 0xFF) * 0x0101_0101)
-        }
-        Some("rc16") => {
-            h3!(u32, u32, u32 => u32, |a, _, c| (a >> (16 * (c & 1)) & 0xFFFF) * 0x0001_0001)
-        }
+        None => many!(u32, u32, u32 => u32, permute),
+        Some("f4e") => lane!(u32, u32, u32 => u32, |a, b, c| ((u64::from(b) << 32 | u64::from(a)) >> (8 * (c & 3))) as u32),
+        Some("rc8") => lane!(u32, u32, u32 => u32, |a, _, c| (a >> (8 * (c & 3)) & 0xFF) * 0x0101_0101),
+        Some("rc16") => lane!(u32, u32, u32 => u32, |a, _, c| (a >> (16 * (c & 1)) & 0xFFFF) * 0x0001_0001),
         Some(_) => return None,
     };
     (opcode.ty(0) == Some(Ty::B32)).then(|| Shape::uniform(run, Ty::B32, 3))

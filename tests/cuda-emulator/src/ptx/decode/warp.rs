@@ -3,7 +3,7 @@
 use super::{Flow, Inst, Lower, Operand, Result, Ty};
 use crate::exec::ops::Opcode;
 use crate::exec::{matrix, mma, sync};
-use crate::ptx::program::Handler;
+use crate::ptx::program::{Handler, Space};
 use crate::ptx::types::Class;
 
 impl Lower<'_> {
@@ -120,7 +120,7 @@ impl Lower<'_> {
             let slot = self.target(part, Class::Narrow)?;
             inst.push_target(slot);
         }
-        self.grain(16);
+        self.grain(Space::Shared, 16);
         self.push(inst);
         Ok(true)
     }

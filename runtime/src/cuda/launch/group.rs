@@ -1,0 +1,100 @@
+//! Launching Hopper's products of many rows. Their activations come by the copy engine, which reads them through a map made beforehand.
+
+use super::gemm::{
+    Norm, Operands, QkvOutput, ResidualOutput, qkv_params, residual_params, swiglu_params,
+};
+use crate::cuda::plan::gemm::{GemmPlan, group};
+use crate::cuda::{CudaError, Device};
+use cudarc::driver::CudaStream;
+use cudarc::driver::sys::{self, CUdeviceptr};
+use std::ffi::c_void;
+use trail_ptx::params::{GroupQkvParams, GroupResidualParams, GroupSwigluParams, TensorMap};
+
+/// How the copy engine reads the activations of one buffer: made once for a buffer and a number of rows, used by every launch.
+#[derive(Clone, Copy)]
+pub struct ActivationMap(TensorMap);
+
+impl ActivationMap {
+    /// The map of `x` `[rows, width]` bf16; `width` is a multiple of 8, `x` aligned to 16 bytes.
+    pub fn new(x: CUdeviceptr, rows: usize, width: usize) -> Result<ActivationMap, CudaError> {
+        // SAFETY: plain data, for which zeros are valid.
+        let mut map: sys::CUtensorMap = unsafe { std::mem::zeroed() };
+        let extents = [width as u64, rows as u64];
+        let row_bytes = [width as u64 * 2];
+        let the_box = [group::DEPTH as u32, group::TOKENS as u32];
+        let steps = [1u32, 1];
+        // SAFETY: all arrays have the lengths that a rank of 2 asks for, and the map is a place for one.
+        let code = unsafe {
+            sys::cuTensorMapEncodeTiled(
+                &mut map,
+                sys::CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+                2,
+                x as *mut c_void,
+                extents.as_ptr(),
+                row_bytes.as_ptr(),
+                the_box.as_ptr(),
+                steps.as_ptr(),
+                sys::CUtensorMapInterleave::CU_TENSOR_MAP_INTERLEAVE_NONE,
+                sys::CUtensorMapSwizzle::CU_TENSOR_MAP_SWIZZLE_128B,
+                sys::CUtensorMapL2promotion::CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                sys::CUtensorMapFloatOOBfill::CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
+            )
+        };
+        let doing = || format!("describing activations of {rows} x {width} to the copy engine");
+        code.result().map_err(|code| CudaError::Driver { doing: doing(), code })?;
+        Ok(ActivationMap(TensorMap { words: map.opaque }))
+    }
+}
+
+/// As [`super::qkv`], on Hopper.
+///
+/// # Safety
+/// As for [`Device::launch`]; `map` is of `from.x` as it is now.
+pub unsafe fn group_qkv(
+    device: &Device,
+    stream: &CudaStream,
+    plan: &GemmPlan,
+    map: &ActivationMap,
+    from: &Operands,
+    norm: &Norm,
+    to: &QkvOutput,
+) -> Result<(), CudaError> {
+    let params = GroupQkvParams { x: map.0, base: qkv_params(plan, from, norm, to) };
+    // SAFETY: the caller's.
+    unsafe { device.launch(stream, &plan.launch, &params) }
+}
+
+/// As [`super::residual`], on Hopper.
+///
+/// # Safety
+/// As for [`group_qkv`].
+pub unsafe fn group_residual(
+    device: &Device,
+    stream: &CudaStream,
+    plan: &GemmPlan,
+    map: &ActivationMap,
+    from: &Operands,
+    to: &ResidualOutput,
+) -> Result<(), CudaError> {
+    let params = GroupResidualParams { x: map.0, base: residual_params(plan, from, to) };
+    // SAFETY: the caller's.
+    unsafe { device.launch(stream, &plan.launch, &params) }
+}
+
+/// As [`super::swiglu`], on Hopper.
+///
+/// # Safety
+/// As for [`group_qkv`].
+pub unsafe fn group_swiglu(
+    device: &Device,
+    stream: &CudaStream,
+    plan: &GemmPlan,
+    map: &ActivationMap,
+    from: &Operands,
+    norm: &Norm,
+    out: CUdeviceptr,
+) -> Result<(), CudaError> {
+    let params = GroupSwigluParams { x: map.0, base: swiglu_params(plan, from, norm, out) };
+    // SAFETY: the caller's.
+    unsafe { device.launch(stream, &plan.launch, &params) }
+}
