@@ -3,6 +3,7 @@
 use crate::{Entry, Image, Module, Resources, Target};
 
 /// Flags the kernels were compiled with: tool, flag.
+#[rustfmt::skip]
 pub const FLAGS: &[(&str, &str)] = &[
     ("nvrtc", "--std=c++17"),
     ("ptxas", "-v"),
