@@ -3,6 +3,7 @@
 use crate::{Entry, Image, Module, Resources, Target};
 
 /// Flags the kernels were compiled with: tool, flag.
+#[rustfmt::skip]
 pub const FLAGS: &[(&str, &str)] = &[
     ("nvrtc", "--std=c++17"),
     ("ptxas", "-v"),
@@ -13,70 +14,9 @@ pub const FLAGS: &[(&str, &str)] = &[
 #[rustfmt::skip]
 pub static MODULES: &[Module] = &[
     Module {
-        name: "attention_decode",
-        source: "kernels/attention_decode.cu",
-        source_hash: 0x47d0b0fbca37f731,
-        images: &[
-            Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/attention_decode.ptx")), cubin: include_bytes!("../out/sm_80/attention_decode.cubin") },
-            Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/attention_decode.cubin") },
-        ],
-        entries: &[
-            Entry { name: "attention_decode_hd128_heads16", params: "DecodeAttentionParams", param_bytes: 120, param_align: 8, resources: &[
-                Resources { target: Target::Sm80, registers: 160, shared_bytes: 256, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
-                Resources { target: Target::Sm90a, registers: 162, shared_bytes: 256, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
-            ] },
-            Entry { name: "attention_decode_hd128_heads8", params: "DecodeAttentionParams", param_bytes: 120, param_align: 8, resources: &[
-                Resources { target: Target::Sm80, registers: 96, shared_bytes: 256, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
-                Resources { target: Target::Sm90a, registers: 94, shared_bytes: 256, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
-            ] },
-            Entry { name: "attention_decode_hd64_heads16", params: "DecodeAttentionParams", param_bytes: 120, param_align: 8, resources: &[
-                Resources { target: Target::Sm80, registers: 96, shared_bytes: 256, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
-                Resources { target: Target::Sm90a, registers: 96, shared_bytes: 256, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
-            ] },
-            Entry { name: "attention_decode_hd64_heads8", params: "DecodeAttentionParams", param_bytes: 120, param_align: 8, resources: &[
-                Resources { target: Target::Sm80, registers: 64, shared_bytes: 256, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
-                Resources { target: Target::Sm90a, registers: 64, shared_bytes: 256, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
-            ] },
-        ],
-    },
-    Module {
-        name: "attention_prefill",
-        source: "kernels/attention_prefill.cu",
-        source_hash: 0xdc242c58bc51c13f,
-        images: &[
-            Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/attention_prefill.ptx")), cubin: include_bytes!("../out/sm_80/attention_prefill.cubin") },
-            Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/attention_prefill.cubin") },
-        ],
-        entries: &[
-            Entry { name: "attention_prefill_hd128", params: "PrefillAttentionParams", param_bytes: 88, param_align: 8, resources: &[
-                Resources { target: Target::Sm80, registers: 245, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
-                Resources { target: Target::Sm90a, registers: 250, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
-            ] },
-            Entry { name: "attention_prefill_hd64", params: "PrefillAttentionParams", param_bytes: 88, param_align: 8, resources: &[
-                Resources { target: Target::Sm80, registers: 228, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
-                Resources { target: Target::Sm90a, registers: 235, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
-            ] },
-        ],
-    },
-    Module {
-        name: "embed",
-        source: "kernels/embed.cu",
-        source_hash: 0xd7e9f159234f562f,
-        images: &[
-            Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/embed.ptx")), cubin: include_bytes!("../out/sm_80/embed.cubin") },
-            Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/embed.cubin") },
-        ],
-        entries: &[
-            Entry { name: "embed", params: "EmbedParams", param_bytes: 72, param_align: 8, resources: &[
-                Resources { target: Target::Sm80, registers: 32, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 0 },
-                Resources { target: Target::Sm90a, registers: 32, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 0 },
-            ] },
-        ],
-    },
-    Module {
         name: "group_qkv",
         source: "kernels/group_qkv.cu",
-        source_hash: 0xe0f6a16018b23cd5,
+        source_hash: 0xefe9b377f86f5590,
         images: &[
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/group_qkv.cubin") },
         ],
@@ -89,7 +29,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "group_residual",
         source: "kernels/group_residual.cu",
-        source_hash: 0x9ef09d56a4e6791a,
+        source_hash: 0xf812a99d7eaf46fd,
         images: &[
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/group_residual.cubin") },
         ],
@@ -102,7 +42,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "group_swiglu",
         source: "kernels/group_swiglu.cu",
-        source_hash: 0xc54b2526bb04460e,
+        source_hash: 0xec6a4938de910c19,
         images: &[
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/group_swiglu.cubin") },
         ],
@@ -113,66 +53,9 @@ pub static MODULES: &[Module] = &[
         ],
     },
     Module {
-        name: "kv_pieces",
-        source: "kernels/kv_pieces.cu",
-        source_hash: 0xc5062e40f1ffab06,
-        images: &[
-            Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/kv_pieces.ptx")), cubin: include_bytes!("../out/sm_80/kv_pieces.cubin") },
-            Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/kv_pieces.cubin") },
-        ],
-        entries: &[
-            Entry { name: "kv_gather", params: "KvPiecesParams", param_bytes: 32, param_align: 8, resources: &[
-                Resources { target: Target::Sm80, registers: 20, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 0 },
-                Resources { target: Target::Sm90a, registers: 20, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 0 },
-            ] },
-            Entry { name: "kv_scatter", params: "KvPiecesParams", param_bytes: 32, param_align: 8, resources: &[
-                Resources { target: Target::Sm80, registers: 20, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 0 },
-                Resources { target: Target::Sm90a, registers: 20, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 0 },
-            ] },
-        ],
-    },
-    Module {
-        name: "ladder/attention_rung1",
-        source: "kernels/ladder/attention_rung1.cu",
-        source_hash: 0xa7b4acd72b4ab22a,
-        images: &[
-            Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/ladder/attention_rung1.ptx")), cubin: include_bytes!("../out/sm_80/ladder/attention_rung1.cubin") },
-            Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/ladder/attention_rung1.cubin") },
-        ],
-        entries: &[
-            Entry { name: "attention_rung1_hd128", params: "DecodeAttentionParams", param_bytes: 120, param_align: 8, resources: &[
-                Resources { target: Target::Sm80, registers: 37, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 0 },
-                Resources { target: Target::Sm90a, registers: 39, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 0 },
-            ] },
-            Entry { name: "attention_rung1_hd64", params: "DecodeAttentionParams", param_bytes: 120, param_align: 8, resources: &[
-                Resources { target: Target::Sm80, registers: 39, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 0 },
-                Resources { target: Target::Sm90a, registers: 39, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 0 },
-            ] },
-        ],
-    },
-    Module {
-        name: "ladder/attention_rung2",
-        source: "kernels/ladder/attention_rung2.cu",
-        source_hash: 0x3615e544240a51c8,
-        images: &[
-            Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/ladder/attention_rung2.ptx")), cubin: include_bytes!("../out/sm_80/ladder/attention_rung2.cubin") },
-            Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/ladder/attention_rung2.cubin") },
-        ],
-        entries: &[
-            Entry { name: "attention_rung2_hd128", params: "DecodeAttentionParams", param_bytes: 120, param_align: 8, resources: &[
-                Resources { target: Target::Sm80, registers: 32, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
-                Resources { target: Target::Sm90a, registers: 32, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
-            ] },
-            Entry { name: "attention_rung2_hd64", params: "DecodeAttentionParams", param_bytes: 120, param_align: 8, resources: &[
-                Resources { target: Target::Sm80, registers: 31, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
-                Resources { target: Target::Sm90a, registers: 32, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
-            ] },
-        ],
-    },
-    Module {
         name: "ladder/gemm_1_naive",
         source: "kernels/ladder/gemm_1_naive.cu",
-        source_hash: 0x739aa35410c61620,
+        source_hash: 0x51684eb1248dcb7a,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/ladder/gemm_1_naive.ptx")), cubin: include_bytes!("../out/sm_80/ladder/gemm_1_naive.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/ladder/gemm_1_naive.cubin") },
@@ -187,7 +70,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "ladder/gemm_2_mma",
         source: "kernels/ladder/gemm_2_mma.cu",
-        source_hash: 0x7921464c27e0f2df,
+        source_hash: 0xb427b9e2267ef4a9,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/ladder/gemm_2_mma.ptx")), cubin: include_bytes!("../out/sm_80/ladder/gemm_2_mma.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/ladder/gemm_2_mma.cubin") },
@@ -202,7 +85,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "ladder/gemm_3_ring",
         source: "kernels/ladder/gemm_3_ring.cu",
-        source_hash: 0xbb75c468ece048e3,
+        source_hash: 0x1a5689653866cc6a,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/ladder/gemm_3_ring.ptx")), cubin: include_bytes!("../out/sm_80/ladder/gemm_3_ring.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/ladder/gemm_3_ring.cubin") },
@@ -215,77 +98,9 @@ pub static MODULES: &[Module] = &[
         ],
     },
     Module {
-        name: "marks",
-        source: "kernels/marks.cu",
-        source_hash: 0x4915288782f57569,
-        images: &[
-            Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/marks.ptx")), cubin: include_bytes!("../out/sm_80/marks.cubin") },
-            Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/marks.cubin") },
-        ],
-        entries: &[
-            Entry { name: "marks", params: "MarksParams", param_bytes: 32, param_align: 8, resources: &[
-                Resources { target: Target::Sm80, registers: 14, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
-                Resources { target: Target::Sm90a, registers: 18, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
-            ] },
-        ],
-    },
-    Module {
-        name: "probe",
-        source: "kernels/probe.cu",
-        source_hash: 0x26d239f7824fb030,
-        images: &[
-            Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/probe.ptx")), cubin: include_bytes!("../out/sm_80/probe.cubin") },
-            Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/probe.cubin") },
-        ],
-        entries: &[
-            Entry { name: "probe_bins", params: "ProbeParams", param_bytes: 72, param_align: 8, resources: &[
-                Resources { target: Target::Sm80, registers: 31, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 0 },
-                Resources { target: Target::Sm90a, registers: 31, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 0 },
-            ] },
-            Entry { name: "probe_hidden", params: "ProbeParams", param_bytes: 72, param_align: 8, resources: &[
-                Resources { target: Target::Sm80, registers: 64, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
-                Resources { target: Target::Sm90a, registers: 56, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
-            ] },
-        ],
-    },
-    Module {
-        name: "sample_choose",
-        source: "kernels/sample_choose.cu",
-        source_hash: 0x6980680eccb77d30,
-        images: &[
-            Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/sample_choose.ptx")), cubin: include_bytes!("../out/sm_80/sample_choose.cubin") },
-            Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/sample_choose.cubin") },
-        ],
-        entries: &[
-            Entry { name: "sample_choose", params: "SampleParams", param_bytes: 104, param_align: 8, resources: &[
-                Resources { target: Target::Sm80, registers: 64, shared_bytes: 17808, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
-                Resources { target: Target::Sm90a, registers: 64, shared_bytes: 17808, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
-            ] },
-        ],
-    },
-    Module {
-        name: "sample_weigh",
-        source: "kernels/sample_weigh.cu",
-        source_hash: 0xa8a8eed54cf6b9e8,
-        images: &[
-            Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/sample_weigh.ptx")), cubin: include_bytes!("../out/sm_80/sample_weigh.cubin") },
-            Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/sample_weigh.cubin") },
-        ],
-        entries: &[
-            Entry { name: "sample_scan", params: "SampleParams", param_bytes: 104, param_align: 8, resources: &[
-                Resources { target: Target::Sm80, registers: 28, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 0 },
-                Resources { target: Target::Sm90a, registers: 30, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 0 },
-            ] },
-            Entry { name: "sample_weigh", params: "SampleParams", param_bytes: 104, param_align: 8, resources: &[
-                Resources { target: Target::Sm80, registers: 29, shared_bytes: 64, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
-                Resources { target: Target::Sm90a, registers: 34, shared_bytes: 64, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
-            ] },
-        ],
-    },
-    Module {
         name: "shuffle",
         source: "kernels/shuffle.cu",
-        source_hash: 0x96e933a3fa265552,
+        source_hash: 0x08ba9626f461927c,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/shuffle.ptx")), cubin: include_bytes!("../out/sm_80/shuffle.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/shuffle.cubin") },
@@ -308,130 +123,115 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "skinny_logits",
         source: "kernels/skinny_logits.cu",
-        source_hash: 0x357c6c781929f08f,
+        source_hash: 0x491af7e08f28fd35,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/skinny_logits.ptx")), cubin: include_bytes!("../out/sm_80/skinny_logits.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/skinny_logits.cubin") },
         ],
         entries: &[
             Entry { name: "skinny_logits_16", params: "LogitsParams", param_bytes: 96, param_align: 8, resources: &[
-                Resources { target: Target::Sm80, registers: 104, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
-                Resources { target: Target::Sm90a, registers: 106, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm80, registers: 116, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm90a, registers: 118, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
             ] },
             Entry { name: "skinny_logits_32", params: "LogitsParams", param_bytes: 96, param_align: 8, resources: &[
-                Resources { target: Target::Sm80, registers: 125, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
-                Resources { target: Target::Sm90a, registers: 128, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm80, registers: 126, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm90a, registers: 126, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
             ] },
             Entry { name: "skinny_logits_64", params: "LogitsParams", param_bytes: 96, param_align: 8, resources: &[
-                Resources { target: Target::Sm80, registers: 209, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
-                Resources { target: Target::Sm90a, registers: 203, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm80, registers: 210, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm90a, registers: 208, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
             ] },
             Entry { name: "skinny_logits_8", params: "LogitsParams", param_bytes: 96, param_align: 8, resources: &[
-                Resources { target: Target::Sm80, registers: 104, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
-                Resources { target: Target::Sm90a, registers: 106, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm80, registers: 118, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm90a, registers: 122, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
             ] },
         ],
     },
     Module {
         name: "skinny_qkv",
         source: "kernels/skinny_qkv.cu",
-        source_hash: 0xc37afec7f4305a1b,
+        source_hash: 0xe1620ee43f4f3e09,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/skinny_qkv.ptx")), cubin: include_bytes!("../out/sm_80/skinny_qkv.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/skinny_qkv.cubin") },
         ],
         entries: &[
             Entry { name: "skinny_qkv_16", params: "QkvParams", param_bytes: 168, param_align: 8, resources: &[
-                Resources { target: Target::Sm80, registers: 127, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
-                Resources { target: Target::Sm90a, registers: 123, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm80, registers: 128, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm90a, registers: 128, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
             ] },
             Entry { name: "skinny_qkv_32", params: "QkvParams", param_bytes: 168, param_align: 8, resources: &[
                 Resources { target: Target::Sm80, registers: 128, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
-                Resources { target: Target::Sm90a, registers: 125, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm90a, registers: 128, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
             ] },
             Entry { name: "skinny_qkv_64", params: "QkvParams", param_bytes: 168, param_align: 8, resources: &[
-                Resources { target: Target::Sm80, registers: 217, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
-                Resources { target: Target::Sm90a, registers: 217, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm80, registers: 216, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm90a, registers: 216, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
             ] },
             Entry { name: "skinny_qkv_8", params: "QkvParams", param_bytes: 168, param_align: 8, resources: &[
-                Resources { target: Target::Sm80, registers: 106, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
-                Resources { target: Target::Sm90a, registers: 108, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm80, registers: 122, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm90a, registers: 120, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
             ] },
         ],
     },
     Module {
         name: "skinny_residual",
         source: "kernels/skinny_residual.cu",
-        source_hash: 0x3402bd657805fc67,
+        source_hash: 0x11ce272ee2b1d98d,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/skinny_residual.ptx")), cubin: include_bytes!("../out/sm_80/skinny_residual.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/skinny_residual.cubin") },
         ],
         entries: &[
             Entry { name: "skinny_residual_16", params: "ResidualParams", param_bytes: 120, param_align: 8, resources: &[
-                Resources { target: Target::Sm80, registers: 128, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
-                Resources { target: Target::Sm90a, registers: 128, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
-            ] },
-            Entry { name: "skinny_residual_32", params: "ResidualParams", param_bytes: 120, param_align: 8, resources: &[
-                Resources { target: Target::Sm80, registers: 123, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm80, registers: 126, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
                 Resources { target: Target::Sm90a, registers: 126, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
             ] },
+            Entry { name: "skinny_residual_32", params: "ResidualParams", param_bytes: 120, param_align: 8, resources: &[
+                Resources { target: Target::Sm80, registers: 127, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm90a, registers: 128, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+            ] },
             Entry { name: "skinny_residual_64", params: "ResidualParams", param_bytes: 120, param_align: 8, resources: &[
-                Resources { target: Target::Sm80, registers: 210, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
-                Resources { target: Target::Sm90a, registers: 212, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm80, registers: 229, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm90a, registers: 240, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
             ] },
             Entry { name: "skinny_residual_8", params: "ResidualParams", param_bytes: 120, param_align: 8, resources: &[
-                Resources { target: Target::Sm80, registers: 100, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
-                Resources { target: Target::Sm90a, registers: 102, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm80, registers: 114, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm90a, registers: 113, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
             ] },
         ],
     },
     Module {
         name: "skinny_swiglu",
         source: "kernels/skinny_swiglu.cu",
-        source_hash: 0xdfa03620d487d124,
+        source_hash: 0x911779a7c1116d4a,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/skinny_swiglu.ptx")), cubin: include_bytes!("../out/sm_80/skinny_swiglu.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/skinny_swiglu.cubin") },
         ],
         entries: &[
             Entry { name: "skinny_swiglu_16", params: "SwigluParams", param_bytes: 104, param_align: 8, resources: &[
-                Resources { target: Target::Sm80, registers: 104, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
-                Resources { target: Target::Sm90a, registers: 106, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm80, registers: 116, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm90a, registers: 118, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
             ] },
             Entry { name: "skinny_swiglu_32", params: "SwigluParams", param_bytes: 104, param_align: 8, resources: &[
                 Resources { target: Target::Sm80, registers: 126, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
-                Resources { target: Target::Sm90a, registers: 126, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm90a, registers: 128, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
             ] },
             Entry { name: "skinny_swiglu_64", params: "SwigluParams", param_bytes: 104, param_align: 8, resources: &[
-                Resources { target: Target::Sm80, registers: 209, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
-                Resources { target: Target::Sm90a, registers: 203, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm80, registers: 210, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm90a, registers: 208, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
             ] },
             Entry { name: "skinny_swiglu_8", params: "SwigluParams", param_bytes: 104, param_align: 8, resources: &[
-                Resources { target: Target::Sm80, registers: 104, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
-                Resources { target: Target::Sm90a, registers: 106, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
-            ] },
-        ],
-    },
-    Module {
-        name: "tap_mean",
-        source: "kernels/tap_mean.cu",
-        source_hash: 0x26650b2fc6f78093,
-        images: &[
-            Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/tap_mean.ptx")), cubin: include_bytes!("../out/sm_80/tap_mean.cubin") },
-            Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/tap_mean.cubin") },
-        ],
-        entries: &[
-            Entry { name: "tap_mean", params: "TapMeanParams", param_bytes: 40, param_align: 8, resources: &[
-                Resources { target: Target::Sm80, registers: 32, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 0 },
-                Resources { target: Target::Sm90a, registers: 32, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 0 },
+                Resources { target: Target::Sm80, registers: 118, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm90a, registers: 118, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
             ] },
         ],
     },
     Module {
         name: "tiled_logits",
         source: "kernels/tiled_logits.cu",
-        source_hash: 0x5cc8b8a04ae928ac,
+        source_hash: 0x9eb600a756641cd2,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/tiled_logits.ptx")), cubin: include_bytes!("../out/sm_80/tiled_logits.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/tiled_logits.cubin") },
@@ -439,56 +239,56 @@ pub static MODULES: &[Module] = &[
         entries: &[
             Entry { name: "tiled_logits_128", params: "LogitsParams", param_bytes: 96, param_align: 8, resources: &[
                 Resources { target: Target::Sm80, registers: 238, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
-                Resources { target: Target::Sm90a, registers: 236, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm90a, registers: 239, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
             ] },
             Entry { name: "tiled_logits_256", params: "LogitsParams", param_bytes: 96, param_align: 8, resources: &[
-                Resources { target: Target::Sm80, registers: 236, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
-                Resources { target: Target::Sm90a, registers: 235, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm80, registers: 232, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm90a, registers: 237, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
             ] },
         ],
     },
     Module {
         name: "tiled_qkv",
         source: "kernels/tiled_qkv.cu",
-        source_hash: 0x76283b583e412288,
+        source_hash: 0x8a2169bd1318388e,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/tiled_qkv.ptx")), cubin: include_bytes!("../out/sm_80/tiled_qkv.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/tiled_qkv.cubin") },
         ],
         entries: &[
             Entry { name: "tiled_qkv_128", params: "QkvParams", param_bytes: 168, param_align: 8, resources: &[
-                Resources { target: Target::Sm80, registers: 246, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
-                Resources { target: Target::Sm90a, registers: 245, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm80, registers: 242, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm90a, registers: 244, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
             ] },
             Entry { name: "tiled_qkv_256", params: "QkvParams", param_bytes: 168, param_align: 8, resources: &[
-                Resources { target: Target::Sm80, registers: 242, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
-                Resources { target: Target::Sm90a, registers: 243, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm80, registers: 230, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm90a, registers: 229, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
             ] },
         ],
     },
     Module {
         name: "tiled_residual",
         source: "kernels/tiled_residual.cu",
-        source_hash: 0x14d07d3ae04397fb,
+        source_hash: 0x4fa1f0867d28a2e3,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/tiled_residual.ptx")), cubin: include_bytes!("../out/sm_80/tiled_residual.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/tiled_residual.cubin") },
         ],
         entries: &[
             Entry { name: "tiled_residual_128", params: "ResidualParams", param_bytes: 120, param_align: 8, resources: &[
-                Resources { target: Target::Sm80, registers: 249, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
-                Resources { target: Target::Sm90a, registers: 246, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm80, registers: 246, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm90a, registers: 243, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
             ] },
             Entry { name: "tiled_residual_256", params: "ResidualParams", param_bytes: 120, param_align: 8, resources: &[
-                Resources { target: Target::Sm80, registers: 243, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
-                Resources { target: Target::Sm90a, registers: 243, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm80, registers: 232, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm90a, registers: 231, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
             ] },
         ],
     },
     Module {
         name: "tiled_swiglu",
         source: "kernels/tiled_swiglu.cu",
-        source_hash: 0x7e1394c3caf80eef,
+        source_hash: 0x50960915df7dd1f7,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/tiled_swiglu.ptx")), cubin: include_bytes!("../out/sm_80/tiled_swiglu.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/tiled_swiglu.cubin") },
@@ -496,11 +296,11 @@ pub static MODULES: &[Module] = &[
         entries: &[
             Entry { name: "tiled_swiglu_128", params: "SwigluParams", param_bytes: 104, param_align: 8, resources: &[
                 Resources { target: Target::Sm80, registers: 238, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
-                Resources { target: Target::Sm90a, registers: 236, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm90a, registers: 239, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
             ] },
             Entry { name: "tiled_swiglu_256", params: "SwigluParams", param_bytes: 104, param_align: 8, resources: &[
-                Resources { target: Target::Sm80, registers: 236, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
-                Resources { target: Target::Sm90a, registers: 235, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm80, registers: 229, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm90a, registers: 232, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
             ] },
         ],
     },
