@@ -173,7 +173,7 @@ __global__ void busy_memory(float *out, const float4 *in, int rounds) {
     out[blockIdx.x * blockDim.x + threadIdx.x] = sum;
 }
 __global__ void busy_matrix(float *out, int rounds) {
-    unsigned a = threadIdx.x * 0x00010001u, b = 0x3f803f80u;
+    unsigned a = 0x3f803f80u + threadIdx.x, b = 0x3f803f80u;
     float c[4] = {0.f, 0.f, 0.f, 0.f};
     for (int i = 0; i < rounds; i++)
         asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%4,%4,%4}, {%5,%5}, {%0,%1,%2,%3};"
