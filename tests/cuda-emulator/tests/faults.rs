@@ -15,7 +15,11 @@ const SEMANTICS: &str = include_str!("ptx/semantics.ptx");
 fn the_nth_allocation_fails() {
     let session = trail_cuda_emulator::session();
     let gpu = Gpu::new();
-    session.emulator().unwrap().fail(Failing::Allocation, 2, CUresult::CUDA_ERROR_OUT_OF_MEMORY as u32);
+    session.emulator().unwrap().fail(
+        Failing::Allocation,
+        2,
+        CUresult::CUDA_ERROR_OUT_OF_MEMORY as u32,
+    );
     let first = gpu.alloc(16);
     // SAFETY: freed below, if it were allocated.
     let second = unsafe { result::malloc_sync(16) };
@@ -34,7 +38,10 @@ fn a_small_device_runs_out_of_memory() {
     assert_eq!(total, 600 << 20);
     // SAFETY: freed below.
     unsafe {
-        assert_eq!(result::malloc_sync(free + 1).unwrap_err().0, CUresult::CUDA_ERROR_OUT_OF_MEMORY);
+        assert_eq!(
+            result::malloc_sync(free + 1).unwrap_err().0,
+            CUresult::CUDA_ERROR_OUT_OF_MEMORY
+        );
         let at = result::malloc_sync(free).unwrap();
         gpu.free(at);
     }
@@ -80,7 +87,9 @@ fn launches_that_no_device_takes_are_refused() {
     let gpu = Gpu::new();
     let module = gpu.load(SEMANTICS).unwrap();
     let at = gpu.upload(&[0i32; 16]);
-    let add = |blocks, threads, shared| module.launch("add", blocks, threads, shared, vec![at.into(), 16i32.into(), 1i32.into()]);
+    let add = |blocks, threads, shared| {
+        module.launch("add", blocks, threads, shared, vec![at.into(), 16i32.into(), 1i32.into()])
+    };
     for (blocks, threads, shared) in [(0, 32, 0), (1, 0, 0), (1, 2000, 0), (1, 32, 60 << 10)] {
         assert_eq!(add(blocks, threads, shared).unwrap_err().0, CUresult::CUDA_ERROR_INVALID_VALUE);
     }

@@ -33,7 +33,15 @@ fn a_kernel_with_everything_common() {
         let b: Vec<f32> = (0..1024).map(|i| (i % 37) as f32 * 0.125).collect();
         let (b_at, a_at, count) = (gpu.upload(&b), gpu.upload(&[0f32; 1024]), gpu.alloc(4));
         for launch in 0..2 {
-            module.launch("common", 8, 128, 512, vec![Parameters { a: a_at, b: b_at, n: n as i32, s: 2.0 }.into()]).unwrap();
+            module
+                .launch(
+                    "common",
+                    8,
+                    128,
+                    512,
+                    vec![Parameters { a: a_at, b: b_at, n: n as i32, s: 2.0 }.into()],
+                )
+                .unwrap();
             module.launch("read_launches", 1, 1, 0, vec![count.into()]).unwrap();
             assert_eq!(gpu.download::<i32>(count, 1).unwrap()[0], 3 + 8 * (launch + 1));
         }
@@ -41,7 +49,11 @@ fn a_kernel_with_everything_common() {
         for i in 0..n {
             let warp: f32 = (i / 32 * 32..i / 32 * 32 + 32).filter(|&j| j < n).map(|j| b[j]).sum();
             let wanted = 2.0 * warp + b[i].exp() * [1.0, 2.0, 3.0, 4.0][i & 3] / (1.0 + b[i]);
-            assert!((a[i] - wanted).abs() <= 1e-5 * wanted.abs(), "{i}: {} instead of {wanted}", a[i]);
+            assert!(
+                (a[i] - wanted).abs() <= 1e-5 * wanted.abs(),
+                "{i}: {} instead of {wanted}",
+                a[i]
+            );
         }
         [b_at, a_at, count].into_iter().for_each(|at| gpu.free(at));
     });
@@ -61,7 +73,11 @@ fn control_twin(i: i32, n: i32, other: i32, old: i32) -> i32 {
         }
         let mut k = j;
         while k > 0 {
-            if k & 1 == 1 { sum += k } else { sum ^= k }
+            if k & 1 == 1 {
+                sum += k
+            } else {
+                sum ^= k
+            }
             k >>= 1 + (i & 1);
         }
     }
@@ -113,7 +129,9 @@ fn votes_shuffles_and_reductions() {
         let got: Vec<u32> = gpu.download(at, 12 * 64).unwrap();
         for i in 0..64u32 {
             let (lane, base) = (i % 32, i / 32 * 32);
-            let ballot = |f: &dyn Fn(u32) -> bool| (0..32).fold(0u32, |bits, l| bits | u32::from(f(base + l)) << l);
+            let ballot = |f: &dyn Fn(u32) -> bool| {
+                (0..32).fold(0u32, |bits, l| bits | u32::from(f(base + l)) << l)
+            };
             let wanted = [
                 ballot(&|t| t % 3 == 0),
                 u32::from(base == 32),
@@ -138,7 +156,20 @@ fn votes_shuffles_and_reductions() {
 
 /// Values with a bit of everything: small, huge, subnormal, infinite, NaN.
 fn inputs() -> Vec<u32> {
-    let special = [0, 1, 0x8000_0000, 0x3F80_0000, 0xBF80_0000, 0x7F80_0000, 0x7FC0_0000, 0x0080_0000, 0x0000_1234, 0x4B00_0001, 0x4F7F_FFFF, 0xFFFF_FFFF];
+    let special = [
+        0,
+        1,
+        0x8000_0000,
+        0x3F80_0000,
+        0xBF80_0000,
+        0x7F80_0000,
+        0x7FC0_0000,
+        0x0080_0000,
+        0x0000_1234,
+        0x4B00_0001,
+        0x4F7F_FFFF,
+        0xFFFF_FFFF,
+    ];
     let mut random = 0x1234_5678u32;
     let mut values: Vec<u32> = (0..192)
         .map(|_| {
@@ -160,11 +191,19 @@ fn arithmetic_twin(a: u32, b: u32, c: u32) -> Vec<u32> {
     let (x, y, z) = (f32::from_bits(a), f32::from_bits(b), f32::from_bits(c));
     let joined = u64::from(b) << 32 | u64::from(a);
     let d = f64::from(x) * f64::from(y) + f64::from(z);
-    let d = if (f64::from(x) * f64::from(y)).is_finite() { f64::from(x).mul_add(f64::from(y), f64::from(z)) } else { d };
-    let perm = (0..4).fold(0u32, |r, k| r | ((joined >> (8 * (c >> (4 * k) & 7))) as u32 & 0xFF) << (8 * k));
+    let d = if (f64::from(x) * f64::from(y)).is_finite() {
+        f64::from(x).mul_add(f64::from(y), f64::from(z))
+    } else {
+        d
+    };
+    let perm = (0..4)
+        .fold(0u32, |r, k| r | ((joined >> (8 * (c >> (4 * k) & 7))) as u32 & 0xFF) << (8 * k));
     let f32_of_half = f16::from_bits(c as u16).to_f32();
     // The exact values, for the directed roundings.
-    let up = |exact: f64| { let near = exact as f32; if f64::from(near) < exact { near.next_up() } else { near } };
+    let up = |exact: f64| {
+        let near = exact as f32;
+        if f64::from(near) < exact { near.next_up() } else { near }
+    };
     // A sum of two f32 may have more bits than f64: its error decides where f64 sees none.
     let down_sum = |x: f64, y: f64| {
         let sum = x + y;
@@ -175,8 +214,8 @@ fn arithmetic_twin(a: u32, b: u32, c: u32) -> Vec<u32> {
     };
     let product = f64::from(x) * f64::from(y);
     vec![
-        (u64::from(a) * u64::from(b) >> 32) as u32,
-        (i64::from(a as i32) * i64::from(b as i32) >> 32) as u32,
+        ((u64::from(a) * u64::from(b)) >> 32) as u32,
+        ((i64::from(a as i32) * i64::from(b as i32)) >> 32) as u32,
         a / (b | 1),
         (a as i32).wrapping_rem((b | 1) as i32) as u32,
         a.count_ones(),
@@ -188,7 +227,7 @@ fn arithmetic_twin(a: u32, b: u32, c: u32) -> Vec<u32> {
         (joined >> c.min(32)) as u32,
         (a & b) | (!a & c),
         (u64::from(a).wrapping_mul(u64::from(b)).wrapping_add(u64::from(c)) >> 17) as u32,
-        (i64::from(a as i32) * i64::from(b as i32) >> 40) as u32,
+        ((i64::from(a as i32) * i64::from(b as i32)) >> 40) as u32,
         x.mul_add(y, z).to_bits(),
         (x / y).to_bits(),
         x.sqrt().to_bits(),
@@ -210,7 +249,7 @@ fn arithmetic_twin(a: u32, b: u32, c: u32) -> Vec<u32> {
         x.floor().to_bits(),
         y.round_ties_even().to_bits(),
         u32::from(x < y),
-        u32::from(!(x >= y)),
+        u32::from(x < y || x.is_nan() || y.is_nan()),
         if x > 0.0 { x.min(1.0) } else { 0.0 }.to_bits(),
         (d.to_bits() >> 32) as u32,
         d.to_bits() as u32,
@@ -244,25 +283,44 @@ fn arithmetic_agrees_with_the_host() {
             for (k, wanted) in arithmetic_twin(a, b, c).into_iter().enumerate() {
                 let got = got[k * 64 + i];
                 let exact = f64::from(x) * f64::from(y) + f64::from(z);
-                let says = || format!("result {k} of {a:#x} {b:#x} {c:#x}: {got:#x} instead of {wanted:#x}");
+                let says = || {
+                    format!("result {k} of {a:#x} {b:#x} {c:#x}: {got:#x} instead of {wanted:#x}")
+                };
                 match k {
                     // The lesser and the greater: the other where one is NaN.
                     17 | 18 => {
                         let wanted = if k == 17 { x.min(y) } else { x.max(y) };
-                        assert!(f32::from_bits(got) == wanted || wanted.is_nan() && is_nan(k, got), "{}", says());
+                        assert!(
+                            f32::from_bits(got) == wanted || wanted.is_nan() && is_nan(k, got),
+                            "{}",
+                            says()
+                        );
                     }
                     // Towards zero: never beyond the exact value, and within one step of it.
                     19 if exact.is_finite() && exact.abs() < f64::from(f32::MAX) => {
                         let got = f32::from_bits(got);
                         let next = if exact > 0.0 { got.next_up() } else { got.next_down() };
                         let slack = exact.abs() * 1e-15;
-                        assert!(f64::from(got).abs() <= exact.abs() + slack && f64::from(next).abs() >= exact.abs() - slack, "{}", says());
+                        assert!(
+                            f64::from(got).abs() <= exact.abs() + slack
+                                && f64::from(next).abs() >= exact.abs() - slack,
+                            "{}",
+                            says()
+                        );
                     }
                     30 => {
-                        let [p, q, r] = [a, b, c].map(|v| f64::from(bf16::from_bits(v as u16).to_f32()));
+                        let [p, q, r] =
+                            [a, b, c].map(|v| f64::from(bf16::from_bits(v as u16).to_f32()));
                         let wanted = p * q + r;
                         let got = f64::from(bf16::from_bits(got as u16).to_f32());
-                        assert!(got == wanted || got.is_nan() && wanted.is_nan() || (got - wanted).abs() <= wanted.abs() / 256.0 + 1e-40 || got.is_infinite(), "{}", says());
+                        assert!(
+                            got == wanted
+                                || got.is_nan() && wanted.is_nan()
+                                || (got - wanted).abs() <= wanted.abs() / 256.0 + 1e-40
+                                || got.is_infinite(),
+                            "{}",
+                            says()
+                        );
                     }
                     19 => {}
                     // NaN has no certain bits; f64's lower half is then free too.
@@ -301,24 +359,45 @@ fn atomics() {
 #[test]
 fn matrix_product_through_shared_memory() {
     with(|gpu, module| {
-        let a: Vec<bf16> = (0..256).map(|i| bf16::from_f32(((i * 37 % 101) as f32 - 50.0) / 16.0)).collect();
-        let b: Vec<bf16> = (0..128).map(|i| bf16::from_f32(((i * 53 % 89) as f32 - 44.0) / 8.0)).collect();
-        let (a_at, b_at, d_at, moved_at) = (gpu.upload(&a), gpu.upload(&b), gpu.alloc(512), gpu.alloc(256));
-        module.launch("matrix", 1, 32, 0, vec![d_at.into(), a_at.into(), b_at.into(), moved_at.into()]).unwrap();
+        let a: Vec<bf16> =
+            (0..256).map(|i| bf16::from_f32(((i * 37 % 101) as f32 - 50.0) / 16.0)).collect();
+        let b: Vec<bf16> =
+            (0..128).map(|i| bf16::from_f32(((i * 53 % 89) as f32 - 44.0) / 8.0)).collect();
+        let (a_at, b_at, d_at, moved_at) =
+            (gpu.upload(&a), gpu.upload(&b), gpu.alloc(512), gpu.alloc(256));
+        module
+            .launch(
+                "matrix",
+                1,
+                32,
+                0,
+                vec![d_at.into(), a_at.into(), b_at.into(), moved_at.into()],
+            )
+            .unwrap();
         let d: Vec<f32> = gpu.download(d_at, 128).unwrap();
         for (row, column) in (0..16).flat_map(|row| (0..8).map(move |column| (row, column))) {
             // The last four elements of B were filled with zero by the copy.
-            let term = |k: usize| if column * 16 + k < 124 { a[row * 16 + k].to_f64() * b[column * 16 + k].to_f64() } else { 0.0 };
+            let term = |k: usize| {
+                if column * 16 + k < 124 {
+                    a[row * 16 + k].to_f64() * b[column * 16 + k].to_f64()
+                } else {
+                    0.0
+                }
+            };
             let start = f64::from([[1.0, 2.0], [3.0, 4.0]][row / 8][column % 2] as f32);
             let wanted = start + (0..16).map(term).sum::<f64>();
             let size = start + (0..16).map(|k| term(k).abs()).sum::<f64>();
             // Sixteen roundings of sums no larger than `size`.
-            assert!((f64::from(d[row * 8 + column]) - wanted).abs() <= 16.0 * size * f64::from(f32::EPSILON) / 2.0);
+            assert!(
+                (f64::from(d[row * 8 + column]) - wanted).abs()
+                    <= 16.0 * size * f64::from(f32::EPSILON) / 2.0
+            );
         }
         let moved: Vec<u32> = gpu.download(moved_at, 64).unwrap();
         for lane in 0..32 {
             let (row, column) = (lane / 4, lane % 4 * 2);
-            let wanted = u32::from(a[column * 16 + row].to_bits()) | u32::from(a[(column + 1) * 16 + row].to_bits()) << 16;
+            let wanted = u32::from(a[column * 16 + row].to_bits())
+                | u32::from(a[(column + 1) * 16 + row].to_bits()) << 16;
             assert_eq!((moved[lane], moved[32 + lane]), (wanted, wanted), "lane {lane}");
         }
         [a_at, b_at, d_at, moved_at].into_iter().for_each(|at| gpu.free(at));
@@ -330,17 +409,32 @@ fn blocks_of_a_cooperative_launch_wait_for_one_another() {
     with(|gpu, module| {
         let (blocks, rounds) = (24u32, 3i32);
         let at = gpu.upload(&vec![0i32; (blocks * (rounds as u32 + 1)) as usize]);
-        let mut pointers = [std::ptr::from_ref(&at).cast_mut().cast(), std::ptr::from_ref(&rounds).cast_mut().cast()];
+        let mut pointers = [
+            std::ptr::from_ref(&at).cast_mut().cast(),
+            std::ptr::from_ref(&rounds).cast_mut().cast(),
+        ];
         let function = module.function("grid_barrier");
         // SAFETY: the kernel's two arguments.
         unsafe {
-            cudarc::driver::result::launch_cooperative_kernel(function, (blocks, 1, 1), (64, 1, 1), 0, std::ptr::null_mut(), &mut pointers)
+            cudarc::driver::result::launch_cooperative_kernel(
+                function,
+                (blocks, 1, 1),
+                (64, 1, 1),
+                0,
+                std::ptr::null_mut(),
+                &mut pointers,
+            )
         }
         .unwrap();
         let got: Vec<i32> = gpu.download(at, (blocks * (rounds as u32 + 1)) as usize).unwrap();
-        let sum: i32 = (0..rounds).map(|round| (0..blocks as i32).map(|block| block + round).sum::<i32>()).sum();
+        let sum: i32 = (0..rounds)
+            .map(|round| (0..blocks as i32).map(|block| block + round).sum::<i32>())
+            .sum();
         // Each of the two warps' threads computed it; thread 0 wrote it.
-        assert!(got[(blocks * rounds as u32) as usize..].iter().all(|&value| value == sum), "{got:?}");
+        assert!(
+            got[(blocks * rounds as u32) as usize..].iter().all(|&value| value == sum),
+            "{got:?}"
+        );
         gpu.free(at);
     });
 }
@@ -351,9 +445,14 @@ fn an_unsupported_instruction_is_refused_by_name() {
     let gpu = Gpu::new();
     let text = ".version 8.4\n.target sm_80\n.address_size 64\n.visible .entry k() {\n.reg .f32 %f<3>;\nsubmarine.rn.f32 %f1, %f2;\nret;\n}\n";
     assert!(gpu.load(text).is_err());
-    assert!(gpu.load(&text.replace("submarine.rn", "add.rn.sideways").replace("%f2;", "%f2, %f2;")).is_err());
+    assert!(
+        gpu.load(&text.replace("submarine.rn", "add.rn.sideways").replace("%f2;", "%f2, %f2;"))
+            .is_err()
+    );
     assert!(gpu.load(&text.replace("submarine.rn", "add.rn").replace("%f2;", "%f2, %f2;")).is_ok());
     // A cubin: the caller falls back to PTX.
+    let cubin = c"\x7FELF";
     // SAFETY: four bytes are enough to tell.
-    assert!(unsafe { cudarc::driver::result::module::load_data(b"\x7FELF\0".as_ptr().cast()) }.is_err());
+    let refused = unsafe { cudarc::driver::result::module::load_data(cubin.as_ptr().cast()) };
+    assert!(refused.is_err());
 }

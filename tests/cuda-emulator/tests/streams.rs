@@ -31,11 +31,15 @@ fn in_every_order(body: impl Fn(&Gpu, &Module, Emulator)) {
 }
 
 fn add(module: &Module, on: CUstream, at: u64, value: i32) {
-    module.launch_on(on, "add", 8, 128, 0, vec![at.into(), (COUNT as i32).into(), value.into()]).unwrap();
+    module
+        .launch_on(on, "add", 8, 128, 0, vec![at.into(), (COUNT as i32).into(), value.into()])
+        .unwrap();
 }
 
 fn sum(module: &Module, on: CUstream, to: u64, a: u64, b: u64) {
-    module.launch_on(on, "sum", 8, 128, 0, vec![to.into(), a.into(), b.into(), (COUNT as i32).into()]).unwrap();
+    module
+        .launch_on(on, "sum", 8, 128, 0, vec![to.into(), a.into(), b.into(), (COUNT as i32).into()])
+        .unwrap();
 }
 
 fn new_stream() -> CUstream {
@@ -235,7 +239,10 @@ fn events_are_ready_when_their_work_has_run() {
         add(&module, s, at, 1);
         event::record(end, s).unwrap();
         let mut milliseconds = 0.0;
-        assert_eq!(sys::cuEventElapsedTime(&mut milliseconds, begin, end), CUresult::CUDA_ERROR_NOT_READY);
+        assert_eq!(
+            sys::cuEventElapsedTime(&mut milliseconds, begin, end),
+            CUresult::CUDA_ERROR_NOT_READY
+        );
         assert_eq!(sys::cuEventQuery(end), CUresult::CUDA_ERROR_NOT_READY);
         event::synchronize(end).unwrap();
         assert_eq!(sys::cuEventQuery(end), CUresult::CUDA_SUCCESS);
@@ -303,7 +310,8 @@ fn a_host_function_runs_in_its_turn() {
         add(module, s, at, 1);
         to_host(s, &back, at);
         // SAFETY: `double` may be called with this pointer.
-        unsafe { cudarc::driver::result::stream::launch_host_function(s, double, back.0.cast()) }.unwrap();
+        unsafe { cudarc::driver::result::stream::launch_host_function(s, double, back.0.cast()) }
+            .unwrap();
         finish(s);
         assert_eq!((back.get(0), back.get(1)), (10, 5));
         gpu.free(at);
@@ -395,7 +403,10 @@ fn a_capture_that_does_not_join_is_refused() {
         // Neither waiting nor allocating belongs into a capture.
         assert_eq!(sys::cuStreamSynchronize(s), CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
         let mut graph = null_mut();
-        assert_eq!(sys::cuStreamEndCapture(s, &mut graph), CUresult::CUDA_ERROR_STREAM_CAPTURE_UNJOINED);
+        assert_eq!(
+            sys::cuStreamEndCapture(s, &mut graph),
+            CUresult::CUDA_ERROR_STREAM_CAPTURE_UNJOINED
+        );
         event::destroy(e).unwrap();
     }
     gpu.free(at);

@@ -80,7 +80,10 @@ pub(crate) fn select(k: usize, ty: Ty) -> Option<(Handler, usize)> {
 /// The fastest form that this host can run.
 fn handler<const K: usize, E: Element>() -> Handler {
     #[cfg(target_arch = "x86_64")]
-    if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") && is_x86_feature_detected!("f16c") {
+    if is_x86_feature_detected!("avx2")
+        && is_x86_feature_detected!("fma")
+        && is_x86_feature_detected!("f16c")
+    {
         // SAFETY: the features are there.
         return |cx, i, mask| unsafe { multiply_avx2::<K, E>(cx, i, mask) };
     }
@@ -142,7 +145,8 @@ fn multiply<const K: usize, E: Element>(cx: &mut Cx<'_>, i: &Inst, mask: u32) {
         sums.copy_from_slice(&four);
     }
     for r in 0..4 {
-        let out: [f32; LANES] = std::array::from_fn(|lane| d[lane / 4 + r / 2 * 8][lane % 4 * 2 + r % 2]);
+        let out: [f32; LANES] =
+            std::array::from_fn(|lane| d[lane / 4 + r / 2 * 8][lane % 4 * 2 + r % 2]);
         f32::write(&mut cx.warp.registers, i.d[r], &out, FULL);
     }
 }
