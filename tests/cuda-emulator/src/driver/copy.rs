@@ -81,7 +81,7 @@ fn within(to: u64, from: u64, bytes: usize, stream: Handle, wait: bool) -> Answe
 
 fn fill(to: u64, pattern: &[u8], count: usize, stream: Handle) -> Answer {
     let Some(mut state) = begin(count)? else { return Ok(()) };
-    if to % pattern.len() as u64 != 0 {
+    if !to.is_multiple_of(pattern.len() as u64) {
         return Err(error::INVALID_VALUE);
     }
     range(&mut state, to, count * pattern.len())?;

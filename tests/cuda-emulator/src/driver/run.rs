@@ -27,7 +27,7 @@ pub(crate) fn some(mut state: Guard) -> Guard {
         let go = match state.config.order {
             Order::Late => false,
             Order::Early => true,
-            Order::Seeded => state.next_random() % 3 == 0,
+            Order::Seeded => state.next_random().is_multiple_of(3),
         };
         if !go {
             return state;

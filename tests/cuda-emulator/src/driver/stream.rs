@@ -215,7 +215,7 @@ fn create(flags: c_uint, priority: i32) -> Result<Handle, Code> {
 
 fn word(state: &State, at: u64, wide: bool) -> Answer {
     let bytes = if wide { 8 } else { 4 };
-    let valid = at % bytes == 0
+    let valid = at.is_multiple_of(bytes)
         && state.memory.find(at).is_some_and(|allocation| allocation.contains(at, bytes));
     if valid { Ok(()) } else { Err(error::INVALID_VALUE) }
 }

@@ -139,7 +139,8 @@ impl Block {
     fn turn(&mut self, grid: &Grid, number: usize, left: &mut i64) -> Result<(), ()> {
         let warp = &mut self.warps[number];
         let before = warp.executed;
-        let mut cx = Cx { warp, shared: &mut self.shared, grid, block: self.index, flat: self.flat };
+        let mut cx =
+            Cx { warp, shared: &mut self.shared, grid, block: self.index, flat: self.flat };
         let stop = warp::run(&mut cx, TURN);
         *left -= ((self.warps[number].executed - before) / LANES as u64) as i64;
         match stop {

@@ -32,7 +32,7 @@ impl Local {
         bytes: u64,
         write: bool,
     ) -> Result<&mut [u8], (Kind, String)> {
-        if address % bytes != 0 {
+        if !address.is_multiple_of(bytes) {
             return Err((
                 Kind::Misaligned,
                 format!("local address {address:#x} is not a multiple of {bytes}"),

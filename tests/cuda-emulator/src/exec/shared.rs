@@ -107,7 +107,7 @@ impl Shared {
         bytes: u64,
         manner: Manner,
     ) -> Result<(), Trouble> {
-        if address % bytes != 0 {
+        if !address.is_multiple_of(bytes) {
             return Err((
                 Kind::Misaligned,
                 format!("shared address {address:#x} is not a multiple of {bytes}"),
