@@ -34,9 +34,10 @@ impl Display {
         self.begun = Instant::now();
         self.drawn = self.begun;
         self.bar = self.all.add(ProgressBar::new(requests as u64));
-        let style =
-            ProgressStyle::with_template("{prefix:12} {bar:16} {pos:>4}/{len} {elapsed:>3} {wide_msg}")
-                .unwrap_or_else(|_| ProgressStyle::default_bar());
+        let style = ProgressStyle::with_template(
+            "{prefix:12} {bar:16} {pos:>4}/{len} {elapsed:>3} {wide_msg}",
+        )
+        .unwrap_or_else(|_| ProgressStyle::default_bar());
         self.bar.set_style(style);
         self.bar.set_prefix(format!("[{}/{}] {label}", self.run, self.runs));
     }

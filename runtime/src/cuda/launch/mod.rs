@@ -1,17 +1,17 @@
 //! One typed function per kernel: fills the parameter struct as the plan says, and launches.
 
-mod ceiling;
 mod attention;
+mod ceiling;
 mod gemm;
 mod group;
 mod sampling;
 mod shuffle;
 mod step;
 
-pub use ceiling::{ceiling_mma, ceiling_read};
 pub use attention::{
     DecodeRows, KvView, PrefillRows, attention_decode, attention_prefill, attention_rung,
 };
+pub use ceiling::{ceiling_mma, ceiling_read};
 pub use gemm::{Norm, Operands, QkvOutput, ResidualOutput, logits, qkv, residual, swiglu, turns};
 pub use group::{ActivationMap, group_qkv, group_residual, group_swiglu};
 pub use sampling::{

@@ -2,8 +2,8 @@
 //!
 //! Pure functions; no geometry is decided anywhere else. A plan prints as one line.
 
-pub mod ceiling;
 pub mod attention;
+pub mod ceiling;
 pub mod gemm;
 pub mod sampling;
 pub mod shuffle;
