@@ -197,3 +197,20 @@ fn a_header_that_lacks_something_is_refused() {
         assert!(header::parse(&whole.replacen(from, to, 1)).is_err(), "{to}");
     }
 }
+
+/// That the tests do prove them is `proofs --check`'s to say, in .ci/run.
+#[test]
+fn every_portable_kernel_is_proven_as_it_is_now() {
+    let proofs: Value = serde_json::from_str(trail_ptx::PROOFS).unwrap();
+    for module in MODULES {
+        let Some(image) = module.image(Target::Sm80) else { continue };
+        for entry in module.entries {
+            assert_eq!(
+                proofs["emulator"]["kernels"][entry.name],
+                format!("{:016x}", image.code_hash()),
+                "{}: run the kernels' tests, then `cargo run -p trail-ptx --bin proofs` (its head says how)",
+                entry.name
+            );
+        }
+    }
+}

@@ -3,6 +3,8 @@
 use cudarc::driver::sys::CUdeviceptr;
 use cudarc::driver::{CudaSlice, CudaStream, DevicePtr, DevicePtrMut};
 use half::bf16;
+use std::fs::OpenOptions;
+use std::io::Write;
 use std::sync::Arc;
 use trail_cuda_emulator::harness::Session;
 use trail_runtime::cuda::Device;
@@ -17,7 +19,7 @@ pub(crate) struct Bench {
     pub(crate) device: Device,
     pub(crate) stream: Arc<CudaStream>,
     // Dropped last: it fails the test for whatever the stand-in found, leaks included.
-    _session: Session,
+    session: Session,
 }
 
 impl Bench {
@@ -25,7 +27,7 @@ impl Bench {
         let session = trail_cuda_emulator::session();
         let device = Device::open(0).expect("a device");
         let stream = device.context().new_stream().unwrap();
-        Bench { device, stream, _session: session }
+        Bench { device, stream, session: session }
     }
 
     /// An input, exactly as large as its data.
@@ -75,6 +77,29 @@ impl Bench {
             .chunks_exact(size_of::<T>())
             .map(bytemuck::pod_read_unaligned)
             .collect()
+    }
+}
+
+impl Drop for Bench {
+    /// Where `TRAIL_PROOFS` names a file: adds what this test has proven, for trail-ptx's `proofs`.
+    fn drop(&mut self) {
+        let Some(ledger) = std::env::var_os("TRAIL_PROOFS") else { return };
+        if std::thread::panicking() {
+            return;
+        }
+        let name = match self.session.emulator() {
+            Some(_) => "emulator".to_owned(),
+            None => self.device.context().name().unwrap(),
+        };
+        let target = self.device.chip().target.expect("a device that kernels are compiled for");
+        let lines: String = self
+            .device
+            .launched()
+            .iter()
+            .map(|kernel| format!("{name}\t{}\t{kernel}\n", target.name()))
+            .collect();
+        let mut file = OpenOptions::new().create(true).append(true).open(ledger).unwrap();
+        file.write_all(lines.as_bytes()).unwrap();
     }
 }
 
