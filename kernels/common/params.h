@@ -183,3 +183,249 @@ typedef struct {
     /// All else.
     SwigluParams base;
 } GroupSwigluParams;
+
+// ---- attention, embedding, sampling, tap, probe, swap
+
+/// Where the keys and values of a layer lie: [block][layer][K|V][kv head][16 tokens][hd] bf16, block-major over all layers.
+typedef struct {
+    /// The pool, 16-byte aligned.
+    const bf16 *pool;
+    /// Block ids [slots, max_blocks] i32.
+    const int *block_table;
+    /// Elements from one block to the next.
+    long long block_stride;
+    /// Elements from a block's start to this layer's keys.
+    long long layer_offset;
+    /// Entries per row of the block table.
+    int max_blocks;
+    /// Key/value heads.
+    int kv_heads;
+    /// Query heads that share a key/value head.
+    int group;
+    /// Tokens that a row attends to, itself included; 0: all before it.
+    int window;
+} PagedKv;
+
+/// Attention of rows that stand alone: each attends to its request's cached tokens up to its own position.
+typedef struct {
+    /// Keys and values, the row's own included.
+    PagedKv kv;
+    /// Queries after RoPE [T, heads, hd] bf16, 16-byte aligned.
+    const bf16 *q;
+    /// Absolute position of each row [T] i32, tokens.
+    const int *position;
+    /// Block table row of each row [T] i32; -1: a padding row, which touches nothing.
+    const int *slot;
+    /// Attended values [T, heads, hd] bf16, 16-byte aligned.
+    bf16 *out;
+    /// Unnormalised outputs of splits [T, kv_heads, head tiles, splits, heads of a tile, hd] f32, 16-byte aligned; unused with one split.
+    float *partial_out;
+    /// Largest score (times log2 e) and sum of exponentials of splits [T, kv_heads, head tiles, splits, heads of a tile, 2] f32, 8-byte aligned.
+    float *partial_sums;
+    /// Splits that have arrived [T, kv_heads, head tiles] u32; zero before the launch, zero after it.
+    unsigned int *arrivals;
+    /// Multiplies scores: log2(e) / sqrt(hd).
+    float scale;
+    /// Most splits of one row: the grid's width.
+    int splits;
+    /// Blocks of 16 tokens under which a split is not worth a block of threads; at least 1.
+    int split_blocks;
+    /// Keeps the struct's size a multiple of its alignment in words.
+    int reserved;
+} DecodeAttentionParams;
+
+/// Attention of runs of rows of a request: causal among themselves, and over all the request's earlier tokens.
+typedef struct {
+    /// Keys and values, the rows' own included.
+    PagedKv kv;
+    /// Queries after RoPE [T, heads, hd] bf16, 16-byte aligned.
+    const bf16 *q;
+    /// Runs [runs, 4] i32, 16-byte aligned: first row, rows, slot, context (tokens before the run). Slot -1: touches nothing.
+    const int *runs;
+    /// Tiles [tiles, 2] i32, 8-byte aligned: run, first query of the tile (a query is a row and a head of the group). Run -1: nothing to do.
+    const int *tiles;
+    /// Attended values [T, heads, hd] bf16, 16-byte aligned.
+    bf16 *out;
+    /// Multiplies scores: log2(e) / sqrt(hd).
+    float scale;
+    /// Keeps the struct's size a multiple of its alignment in words.
+    int reserved;
+} PrefillAttentionParams;
+
+/// Token embeddings into the residual stream.
+typedef struct {
+    /// Embeddings [vocab, d] bf16, 16-byte aligned.
+    const bf16 *table;
+    /// Token of each row [T] i32.
+    const int *token;
+    /// Block table row of each row [T] i32; -1: a padding row, which touches nothing.
+    const int *slot;
+    /// The first norm's weight [d] bf16, 16-byte aligned.
+    const bf16 *gamma;
+    /// Residual stream [T, d] f32, 16-byte aligned.
+    float *h;
+    /// The first product's operand [T, d] bf16: h * gamma, 16-byte aligned.
+    bf16 *x;
+    /// Partial sums of squares of h over 128 columns each [T, parts] f32.
+    float *ss;
+    /// Rows.
+    int rows;
+    /// Model width, a multiple of 8.
+    int d;
+    /// d / 128, rounded up.
+    int parts;
+    /// Keeps the struct's size a multiple of its alignment in words.
+    int reserved;
+} EmbedParams;
+
+/// How one row's token is chosen.
+typedef struct {
+    /// Key of the request's randomness.
+    unsigned long long seed;
+    /// log2(e) / temperature, rounded once; 0: greedy.
+    float tempering;
+    /// Keep this much of the probability; 1 keeps all.
+    float top_p;
+    /// Drop what is less likely than this times the most likely.
+    float min_p;
+    /// Divides positive and multiplies negative logits of seen tokens; 1 is off.
+    float repetition;
+    /// Subtracted once from the logit of a generated token.
+    float presence;
+    /// Subtracted per occurrence from the logit of a generated token.
+    float frequency;
+    /// Keep this many of the most likely tokens; 0 keeps all.
+    int top_k;
+    /// Row of the marks that holds what the request has seen; -1: no penalties.
+    int marks_row;
+    /// Absolute position of the token that is chosen: the draw's counter.
+    unsigned int position;
+    /// Most likely tokens to report beside the chosen one, at most 20.
+    int top_logprobs;
+    /// Row of `logits`; -1: a padding row, which touches nothing.
+    int row;
+    /// Keeps the struct's size a multiple of its alignment in words.
+    int reserved;
+} RowSampling;
+
+/// What was chosen for one row. A token's log-probability is logit - max - ln(sum).
+typedef struct {
+    /// Sum of exp(logit - max) over the raw logits.
+    double sum;
+    /// The token.
+    int token;
+    /// Its raw logit.
+    float logit;
+    /// Largest raw logit; minus infinity if the row had nothing finite, and then the token is 0.
+    float max;
+    /// Valid entries of `top_token`.
+    int num_top;
+    /// The most likely tokens, best first.
+    int top_token[20];
+    /// Their raw logits.
+    float top_logit[20];
+} RowSampled;
+
+/// Tokens from logits.
+typedef struct {
+    /// Logits [rows, stride] f32, 16-byte aligned; never written.
+    const float *logits;
+    /// How to choose [rows], 8-byte aligned.
+    const RowSampling *row_sampling;
+    /// What requests have seen [mark rows, vocab] u32: bit 31 in the prompt, the rest counts occurrences in the output. Null: no row has penalties.
+    unsigned int *marks;
+    /// Unnormalised probabilities [rows, vocab rounded up to 256] f32, 16-byte aligned: between the kernels.
+    float *weights;
+    /// Largest logit after penalties of every 256 tokens [rows, blocks] f32.
+    float *block_max;
+    /// Largest raw logit of every 256 tokens [rows, blocks] f32.
+    float *block_raw_max;
+    /// Sums of `weights` over every 256 tokens [rows, blocks] f32.
+    float *block_sums;
+    /// Sums of exp(logit - max) of the raw logits over every 256 tokens [rows, blocks] f32.
+    float *block_raw_sums;
+    /// Whether every 256 tokens hold a NaN or plus infinity [rows, blocks] u32.
+    unsigned int *block_broken;
+    /// Choices [rows], 8-byte aligned.
+    RowSampled *sampled;
+    /// The chosen tokens again [rows] i32, where the next step's embedding reads them; null: nowhere.
+    int *token;
+    /// Rows.
+    int rows;
+    /// Tokens of the vocabulary.
+    int vocab;
+    /// Elements from one row of logits to the next, a multiple of 4.
+    int stride;
+    /// vocab / 256, rounded up.
+    int blocks;
+} SampleParams;
+
+/// What a request has seen, written anew into its row of marks.
+typedef struct {
+    /// Marks [mark rows, vocab] u32: see the sampler.
+    unsigned int *marks;
+    /// Prompts and outputs of all jobs, one after the other [tokens] i32; ids outside the vocabulary are ignored.
+    const int *tokens;
+    /// Jobs [jobs, 4] i32, 16-byte aligned: mark row, first token, prompt tokens, output tokens. Mark row -1: touches nothing.
+    const int *jobs;
+    /// Tokens of the vocabulary.
+    int vocab;
+    /// Keeps the struct's size a multiple of its alignment in words.
+    int reserved;
+} MarksParams;
+
+/// Running mean of the tapped layer over each prompt.
+typedef struct {
+    /// Residual stream after the tapped layer [T, d] f32.
+    const float *h;
+    /// Runs of prompt rows [runs, 6] i32: first row, rows, slot, first position, prompt tokens, stage row (-1: the prompt goes on). Slot -1: touches nothing.
+    const int *runs;
+    /// Sums over each request's prompt rows so far [slots, d] f32; begun anew by a run at position 0.
+    float *sums;
+    /// Staging rows [stage rows, d] bf16.
+    bf16 *stage;
+    /// Model width.
+    int d;
+    /// Keeps the struct's size a multiple of its alignment in words.
+    int reserved;
+} TapMeanParams;
+
+/// The probe's MLP: d -> hidden, ReLU -> bins, softmax.
+typedef struct {
+    /// Staged activations [rows, d] bf16, 16-byte aligned.
+    const bf16 *x;
+    /// Hidden weights [hidden, d] bf16, row-major, 16-byte aligned.
+    const bf16 *hidden_weight;
+    /// Hidden biases [hidden] f32.
+    const float *hidden_bias;
+    /// Output weights [bins, hidden] f32.
+    const float *output_weight;
+    /// Output biases [bins] f32.
+    const float *output_bias;
+    /// Hidden units after ReLU [rows, hidden] f32, 8-byte aligned: between the kernels.
+    float *hidden_out;
+    /// Probabilities [rows, bins] f32.
+    float *probabilities;
+    /// Rows.
+    int rows;
+    /// Width of an activation, a multiple of 64.
+    int d;
+    /// Hidden units, a multiple of 32.
+    int hidden;
+    /// Bins, at most 32.
+    int bins;
+} ProbeParams;
+
+/// Pieces of KV blocks, scattered on one side and one after the other on the other.
+typedef struct {
+    /// The KV pool, 16-byte aligned; written by the scatter alone.
+    bf16 *pool;
+    /// The packed side [pieces, piece] bf16, 16-byte aligned; written by the gather alone.
+    bf16 *packed;
+    /// Where in the pool each piece begins, in elements, a multiple of 8 [pieces] i64; negative: a padding piece, which touches nothing.
+    const long long *offsets;
+    /// Elements of a piece, a multiple of 8.
+    int piece;
+    /// Pieces.
+    int pieces;
+} KvPiecesParams;

@@ -14,9 +14,70 @@ pub const FLAGS: &[(&str, &str)] = &[
 #[rustfmt::skip]
 pub static MODULES: &[Module] = &[
     Module {
+        name: "attention_decode",
+        source: "kernels/attention_decode.cu",
+        source_hash: 0xa2923d7d0f3e744b,
+        images: &[
+            Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/attention_decode.ptx")), cubin: include_bytes!("../out/sm_80/attention_decode.cubin") },
+            Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/attention_decode.cubin") },
+        ],
+        entries: &[
+            Entry { name: "attention_decode_hd128_heads16", params: "DecodeAttentionParams", param_bytes: 120, param_align: 8, resources: &[
+                Resources { target: Target::Sm80, registers: 160, shared_bytes: 256, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm90a, registers: 162, shared_bytes: 256, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+            ] },
+            Entry { name: "attention_decode_hd128_heads8", params: "DecodeAttentionParams", param_bytes: 120, param_align: 8, resources: &[
+                Resources { target: Target::Sm80, registers: 96, shared_bytes: 256, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm90a, registers: 94, shared_bytes: 256, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+            ] },
+            Entry { name: "attention_decode_hd64_heads16", params: "DecodeAttentionParams", param_bytes: 120, param_align: 8, resources: &[
+                Resources { target: Target::Sm80, registers: 96, shared_bytes: 256, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm90a, registers: 96, shared_bytes: 256, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+            ] },
+            Entry { name: "attention_decode_hd64_heads8", params: "DecodeAttentionParams", param_bytes: 120, param_align: 8, resources: &[
+                Resources { target: Target::Sm80, registers: 64, shared_bytes: 256, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm90a, registers: 64, shared_bytes: 256, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+            ] },
+        ],
+    },
+    Module {
+        name: "attention_prefill",
+        source: "kernels/attention_prefill.cu",
+        source_hash: 0xb80ca535abe962b9,
+        images: &[
+            Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/attention_prefill.ptx")), cubin: include_bytes!("../out/sm_80/attention_prefill.cubin") },
+            Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/attention_prefill.cubin") },
+        ],
+        entries: &[
+            Entry { name: "attention_prefill_hd128", params: "PrefillAttentionParams", param_bytes: 88, param_align: 8, resources: &[
+                Resources { target: Target::Sm80, registers: 245, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm90a, registers: 250, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+            ] },
+            Entry { name: "attention_prefill_hd64", params: "PrefillAttentionParams", param_bytes: 88, param_align: 8, resources: &[
+                Resources { target: Target::Sm80, registers: 228, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm90a, registers: 235, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+            ] },
+        ],
+    },
+    Module {
+        name: "embed",
+        source: "kernels/embed.cu",
+        source_hash: 0xd7b29a603eac38c9,
+        images: &[
+            Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/embed.ptx")), cubin: include_bytes!("../out/sm_80/embed.cubin") },
+            Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/embed.cubin") },
+        ],
+        entries: &[
+            Entry { name: "embed", params: "EmbedParams", param_bytes: 72, param_align: 8, resources: &[
+                Resources { target: Target::Sm80, registers: 32, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 0 },
+                Resources { target: Target::Sm90a, registers: 32, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 0 },
+            ] },
+        ],
+    },
+    Module {
         name: "group_qkv",
         source: "kernels/group_qkv.cu",
-        source_hash: 0xefe9b377f86f5590,
+        source_hash: 0xacca1e080c73b882,
         images: &[
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/group_qkv.cubin") },
         ],
@@ -29,7 +90,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "group_residual",
         source: "kernels/group_residual.cu",
-        source_hash: 0xf812a99d7eaf46fd,
+        source_hash: 0xefd297e6009a667d,
         images: &[
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/group_residual.cubin") },
         ],
@@ -42,7 +103,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "group_swiglu",
         source: "kernels/group_swiglu.cu",
-        source_hash: 0xec6a4938de910c19,
+        source_hash: 0xdac66a8469a17941,
         images: &[
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/group_swiglu.cubin") },
         ],
@@ -53,9 +114,66 @@ pub static MODULES: &[Module] = &[
         ],
     },
     Module {
+        name: "kv_pieces",
+        source: "kernels/kv_pieces.cu",
+        source_hash: 0x697aec2658b85e7a,
+        images: &[
+            Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/kv_pieces.ptx")), cubin: include_bytes!("../out/sm_80/kv_pieces.cubin") },
+            Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/kv_pieces.cubin") },
+        ],
+        entries: &[
+            Entry { name: "kv_gather", params: "KvPiecesParams", param_bytes: 32, param_align: 8, resources: &[
+                Resources { target: Target::Sm80, registers: 20, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 0 },
+                Resources { target: Target::Sm90a, registers: 20, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 0 },
+            ] },
+            Entry { name: "kv_scatter", params: "KvPiecesParams", param_bytes: 32, param_align: 8, resources: &[
+                Resources { target: Target::Sm80, registers: 20, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 0 },
+                Resources { target: Target::Sm90a, registers: 20, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 0 },
+            ] },
+        ],
+    },
+    Module {
+        name: "ladder/attention_rung1",
+        source: "kernels/ladder/attention_rung1.cu",
+        source_hash: 0x7594d659a65dd29e,
+        images: &[
+            Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/ladder/attention_rung1.ptx")), cubin: include_bytes!("../out/sm_80/ladder/attention_rung1.cubin") },
+            Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/ladder/attention_rung1.cubin") },
+        ],
+        entries: &[
+            Entry { name: "attention_rung1_hd128", params: "DecodeAttentionParams", param_bytes: 120, param_align: 8, resources: &[
+                Resources { target: Target::Sm80, registers: 37, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 0 },
+                Resources { target: Target::Sm90a, registers: 39, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 0 },
+            ] },
+            Entry { name: "attention_rung1_hd64", params: "DecodeAttentionParams", param_bytes: 120, param_align: 8, resources: &[
+                Resources { target: Target::Sm80, registers: 39, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 0 },
+                Resources { target: Target::Sm90a, registers: 39, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 0 },
+            ] },
+        ],
+    },
+    Module {
+        name: "ladder/attention_rung2",
+        source: "kernels/ladder/attention_rung2.cu",
+        source_hash: 0xff0c294d4aa3f95c,
+        images: &[
+            Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/ladder/attention_rung2.ptx")), cubin: include_bytes!("../out/sm_80/ladder/attention_rung2.cubin") },
+            Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/ladder/attention_rung2.cubin") },
+        ],
+        entries: &[
+            Entry { name: "attention_rung2_hd128", params: "DecodeAttentionParams", param_bytes: 120, param_align: 8, resources: &[
+                Resources { target: Target::Sm80, registers: 32, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm90a, registers: 32, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+            ] },
+            Entry { name: "attention_rung2_hd64", params: "DecodeAttentionParams", param_bytes: 120, param_align: 8, resources: &[
+                Resources { target: Target::Sm80, registers: 31, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm90a, registers: 32, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+            ] },
+        ],
+    },
+    Module {
         name: "ladder/gemm_1_naive",
         source: "kernels/ladder/gemm_1_naive.cu",
-        source_hash: 0x51684eb1248dcb7a,
+        source_hash: 0xc390113e08bd3384,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/ladder/gemm_1_naive.ptx")), cubin: include_bytes!("../out/sm_80/ladder/gemm_1_naive.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/ladder/gemm_1_naive.cubin") },
@@ -70,7 +188,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "ladder/gemm_2_mma",
         source: "kernels/ladder/gemm_2_mma.cu",
-        source_hash: 0xb427b9e2267ef4a9,
+        source_hash: 0x3db2a6c033c9b919,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/ladder/gemm_2_mma.ptx")), cubin: include_bytes!("../out/sm_80/ladder/gemm_2_mma.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/ladder/gemm_2_mma.cubin") },
@@ -85,7 +203,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "ladder/gemm_3_ring",
         source: "kernels/ladder/gemm_3_ring.cu",
-        source_hash: 0x1a5689653866cc6a,
+        source_hash: 0x200ba56ee67d17e4,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/ladder/gemm_3_ring.ptx")), cubin: include_bytes!("../out/sm_80/ladder/gemm_3_ring.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/ladder/gemm_3_ring.cubin") },
@@ -98,9 +216,77 @@ pub static MODULES: &[Module] = &[
         ],
     },
     Module {
+        name: "marks",
+        source: "kernels/marks.cu",
+        source_hash: 0x118df2a3ab2bb393,
+        images: &[
+            Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/marks.ptx")), cubin: include_bytes!("../out/sm_80/marks.cubin") },
+            Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/marks.cubin") },
+        ],
+        entries: &[
+            Entry { name: "marks", params: "MarksParams", param_bytes: 32, param_align: 8, resources: &[
+                Resources { target: Target::Sm80, registers: 14, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm90a, registers: 18, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+            ] },
+        ],
+    },
+    Module {
+        name: "probe",
+        source: "kernels/probe.cu",
+        source_hash: 0x047774026fd1c874,
+        images: &[
+            Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/probe.ptx")), cubin: include_bytes!("../out/sm_80/probe.cubin") },
+            Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/probe.cubin") },
+        ],
+        entries: &[
+            Entry { name: "probe_bins", params: "ProbeParams", param_bytes: 72, param_align: 8, resources: &[
+                Resources { target: Target::Sm80, registers: 31, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 0 },
+                Resources { target: Target::Sm90a, registers: 31, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 0 },
+            ] },
+            Entry { name: "probe_hidden", params: "ProbeParams", param_bytes: 72, param_align: 8, resources: &[
+                Resources { target: Target::Sm80, registers: 64, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm90a, registers: 56, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+            ] },
+        ],
+    },
+    Module {
+        name: "sample_choose",
+        source: "kernels/sample_choose.cu",
+        source_hash: 0x0c9041cd1fe5f6c4,
+        images: &[
+            Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/sample_choose.ptx")), cubin: include_bytes!("../out/sm_80/sample_choose.cubin") },
+            Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/sample_choose.cubin") },
+        ],
+        entries: &[
+            Entry { name: "sample_choose", params: "SampleParams", param_bytes: 104, param_align: 8, resources: &[
+                Resources { target: Target::Sm80, registers: 64, shared_bytes: 17808, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm90a, registers: 64, shared_bytes: 17808, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+            ] },
+        ],
+    },
+    Module {
+        name: "sample_weigh",
+        source: "kernels/sample_weigh.cu",
+        source_hash: 0xcaa74ac165abd7cc,
+        images: &[
+            Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/sample_weigh.ptx")), cubin: include_bytes!("../out/sm_80/sample_weigh.cubin") },
+            Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/sample_weigh.cubin") },
+        ],
+        entries: &[
+            Entry { name: "sample_scan", params: "SampleParams", param_bytes: 104, param_align: 8, resources: &[
+                Resources { target: Target::Sm80, registers: 28, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 0 },
+                Resources { target: Target::Sm90a, registers: 30, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 0 },
+            ] },
+            Entry { name: "sample_weigh", params: "SampleParams", param_bytes: 104, param_align: 8, resources: &[
+                Resources { target: Target::Sm80, registers: 29, shared_bytes: 64, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm90a, registers: 34, shared_bytes: 64, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+            ] },
+        ],
+    },
+    Module {
         name: "shuffle",
         source: "kernels/shuffle.cu",
-        source_hash: 0x08ba9626f461927c,
+        source_hash: 0x330c8f7a376e2cd6,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/shuffle.ptx")), cubin: include_bytes!("../out/sm_80/shuffle.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/shuffle.cubin") },
@@ -123,7 +309,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "skinny_logits",
         source: "kernels/skinny_logits.cu",
-        source_hash: 0x491af7e08f28fd35,
+        source_hash: 0x3623c1b1b87db9e5,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/skinny_logits.ptx")), cubin: include_bytes!("../out/sm_80/skinny_logits.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/skinny_logits.cubin") },
@@ -150,7 +336,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "skinny_qkv",
         source: "kernels/skinny_qkv.cu",
-        source_hash: 0xe1620ee43f4f3e09,
+        source_hash: 0xb5d2c787c2e997c1,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/skinny_qkv.ptx")), cubin: include_bytes!("../out/sm_80/skinny_qkv.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/skinny_qkv.cubin") },
@@ -177,7 +363,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "skinny_residual",
         source: "kernels/skinny_residual.cu",
-        source_hash: 0x11ce272ee2b1d98d,
+        source_hash: 0x873b5efb3fbe3bcd,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/skinny_residual.ptx")), cubin: include_bytes!("../out/sm_80/skinny_residual.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/skinny_residual.cubin") },
@@ -204,7 +390,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "skinny_swiglu",
         source: "kernels/skinny_swiglu.cu",
-        source_hash: 0x911779a7c1116d4a,
+        source_hash: 0xd2c6cf9110272f60,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/skinny_swiglu.ptx")), cubin: include_bytes!("../out/sm_80/skinny_swiglu.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/skinny_swiglu.cubin") },
@@ -229,9 +415,24 @@ pub static MODULES: &[Module] = &[
         ],
     },
     Module {
+        name: "tap_mean",
+        source: "kernels/tap_mean.cu",
+        source_hash: 0xee39df05b2e1a61d,
+        images: &[
+            Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/tap_mean.ptx")), cubin: include_bytes!("../out/sm_80/tap_mean.cubin") },
+            Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/tap_mean.cubin") },
+        ],
+        entries: &[
+            Entry { name: "tap_mean", params: "TapMeanParams", param_bytes: 40, param_align: 8, resources: &[
+                Resources { target: Target::Sm80, registers: 32, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 0 },
+                Resources { target: Target::Sm90a, registers: 32, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 0 },
+            ] },
+        ],
+    },
+    Module {
         name: "tiled_logits",
         source: "kernels/tiled_logits.cu",
-        source_hash: 0x9eb600a756641cd2,
+        source_hash: 0xfa396f18daff2020,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/tiled_logits.ptx")), cubin: include_bytes!("../out/sm_80/tiled_logits.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/tiled_logits.cubin") },
@@ -250,7 +451,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "tiled_qkv",
         source: "kernels/tiled_qkv.cu",
-        source_hash: 0x8a2169bd1318388e,
+        source_hash: 0x24f213c2b0ff51a4,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/tiled_qkv.ptx")), cubin: include_bytes!("../out/sm_80/tiled_qkv.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/tiled_qkv.cubin") },
@@ -269,7 +470,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "tiled_residual",
         source: "kernels/tiled_residual.cu",
-        source_hash: 0x4fa1f0867d28a2e3,
+        source_hash: 0x68a39863c839210b,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/tiled_residual.ptx")), cubin: include_bytes!("../out/sm_80/tiled_residual.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/tiled_residual.cubin") },
@@ -288,7 +489,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "tiled_swiglu",
         source: "kernels/tiled_swiglu.cu",
-        source_hash: 0x50960915df7dd1f7,
+        source_hash: 0x75e5e9644a434ca7,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/tiled_swiglu.ptx")), cubin: include_bytes!("../out/sm_80/tiled_swiglu.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/tiled_swiglu.cubin") },

@@ -2,8 +2,11 @@
 //!
 //! Pure functions; no geometry is decided anywhere else. A plan prints as one line.
 
+pub mod attention;
 pub mod gemm;
+pub mod sampling;
 pub mod shuffle;
+pub mod step;
 
 use std::fmt;
 use trail_ptx::Target;

@@ -26,7 +26,7 @@ use softmax::{BLOCK, Scan, Tempering};
 use truncate::Key;
 
 /// Temperatures below this are greedy (vLLM's bound): dividing by them would overflow.
-const MIN_TEMPERATURE: f32 = 1e-5;
+pub(crate) const MIN_TEMPERATURE: f32 = 1e-5;
 
 /// Chooses tokens; holds the scratch for one vocabulary, so that choosing allocates nothing.
 pub struct Sampler {

@@ -1,0 +1,60 @@
+// op      token embeddings into the residual stream, the first product's operand, and its partial sums of squares
+// params  EmbedParams
+// in      table [vocab, d] bf16, row-major, 16-byte aligned
+// in      token [T] i32, 4-byte aligned
+// in      slot [T] i32, -1 for padding, 4-byte aligned
+// in      gamma [d] bf16, 16-byte aligned
+// out     h [T, d] f32, row-major, 16-byte aligned
+// out     x [T, d] bf16, row-major, 16-byte aligned
+// out     ss [T, parts] f32, row-major, 4-byte aligned
+// arch    sm_80, sm_90a
+// limit   bytes: T*d*(2+4+2) + d*2
+// twin    runtime/tests/cuda_step/twins.rs::embed
+// why     Half a warp per 128 columns, 16 bytes a lane: the columns of one partial sum, in the shape in which the residual epilogues leave theirs, so
+//         the first norm is no special case. h is exact (bf16 widened); the sum has one fixed order.
+#include "common/ptx.cuh"
+
+namespace {
+
+/// Columns of one partial sum, and lanes that share them.
+constexpr int PART = 128, LANES = PART / 8;
+
+__device__ void embed_part(const EmbedParams &p, int row, int part) {
+    const int column = part * PART + threadIdx.x % LANES * 8;
+    float sum = 0.0f;
+    if (column < p.d) {
+        const i64 at = static_cast<i64>(row) * p.d + column;
+        const uint4 values = *reinterpret_cast<const uint4 *>(p.table + static_cast<i64>(p.token[row]) * p.d + column);
+        const uint4 gammas = *reinterpret_cast<const uint4 *>(p.gamma + column);
+        const u32 value[4] = {values.x, values.y, values.z, values.w}, gamma[4] = {gammas.x, gammas.y, gammas.z, gammas.w};
+        float h[8];
+        u32 x[4];
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            h[2 * i] = ptx::low_bf16(value[i]);
+            h[2 * i + 1] = ptx::high_bf16(value[i]);
+            x[i] = ptx::pack_bf16(h[2 * i] * ptx::low_bf16(gamma[i]), h[2 * i + 1] * ptx::high_bf16(gamma[i]));
+            sum += h[2 * i] * h[2 * i] + h[2 * i + 1] * h[2 * i + 1];
+        }
+        float4 *h_out = reinterpret_cast<float4 *>(p.h + at);
+        h_out[0] = make_float4(h[0], h[1], h[2], h[3]);
+        h_out[1] = make_float4(h[4], h[5], h[6], h[7]);
+        *reinterpret_cast<uint4 *>(p.x + at) = make_uint4(x[0], x[1], x[2], x[3]);
+    }
+#pragma unroll
+    for (int step = LANES / 2; step > 0; step /= 2) sum += __shfl_xor_sync(~0u, sum, step);
+    if (threadIdx.x % LANES == 0) p.ss[static_cast<i64>(row) * p.parts + part] = sum;
+}
+
+}  // namespace
+
+/// Grid: parts in pieces of a block's half-warps, rows.
+extern "C" __global__ void __launch_bounds__(256) embed(const __grid_constant__ EmbedParams p) {
+    ptx::launch_successor();
+    ptx::wait_for_predecessor();
+    const int row = blockIdx.y, parts_here = blockDim.x / LANES;
+    if (p.slot[row] < 0) return;
+    const int part = blockIdx.x * parts_here + threadIdx.x / LANES;
+    // Both halves of a warp take part in the shuffles: one beyond the last part does the last one's work again, with the same bits.
+    embed_part(p, row, min(part, p.parts - 1));
+}

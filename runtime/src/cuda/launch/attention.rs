@@ -1,0 +1,149 @@
+//! Launching attention.
+
+use crate::cuda::plan::LaunchPlan;
+use crate::cuda::plan::attention::{DecodePlan, Heads};
+use crate::cuda::{CudaError, Device};
+use cudarc::driver::CudaStream;
+use cudarc::driver::sys::CUdeviceptr;
+use std::f32::consts::LOG2_E;
+use trail_ptx::params::{DecodeAttentionParams, PagedKv, PrefillAttentionParams};
+
+/// One layer of the KV pool, and who is where in it.
+#[derive(Clone, Copy, Debug)]
+pub struct KvView {
+    /// The pool `[block][layer][K|V][kv head][16][head_dim]` bf16.
+    pub pool: CUdeviceptr,
+    /// Block ids `[slots, max_blocks]` i32.
+    pub block_table: CUdeviceptr,
+    /// Elements from one block to the next.
+    pub block_stride: usize,
+    /// Elements from a block's start to this layer's keys.
+    pub layer_offset: usize,
+    /// Entries per row of the block table.
+    pub max_blocks: usize,
+    /// Tokens that a row attends to, itself included; `None`: all before it.
+    pub window: Option<usize>,
+}
+
+/// Rows that stand alone, and where their answers go.
+#[derive(Clone, Copy, Debug)]
+pub struct DecodeRows {
+    /// Queries `[rows, heads, head_dim]` bf16.
+    pub q: CUdeviceptr,
+    /// Absolute positions `[rows]` i32.
+    pub position: CUdeviceptr,
+    /// Rows of the block table `[rows]` i32, -1 for padding.
+    pub slot: CUdeviceptr,
+    /// Attended values `[rows, heads, head_dim]` bf16.
+    pub out: CUdeviceptr,
+    /// Room for `plan.partial_out` f32.
+    pub partial_out: CUdeviceptr,
+    /// Room for `plan.partial_sums` f32.
+    pub partial_sums: CUdeviceptr,
+    /// `plan.arrivals` u32, zero before the first launch; every launch leaves them zero.
+    pub arrivals: CUdeviceptr,
+}
+
+/// Runs of prompt rows, and where their answers go.
+#[derive(Clone, Copy, Debug)]
+pub struct PrefillRows {
+    /// Queries `[T, heads, head_dim]` bf16.
+    pub q: CUdeviceptr,
+    /// Runs `[runs, 4]` i32: [`crate::cuda::plan::attention::Run::encode`].
+    pub runs: CUdeviceptr,
+    /// Tiles `[tiles, 2]` i32: [`crate::cuda::plan::attention::prefill_tiles`].
+    pub tiles: CUdeviceptr,
+    /// Attended values `[T, heads, head_dim]` bf16.
+    pub out: CUdeviceptr,
+}
+
+/// What scores are multiplied by: the exponentials are powers of two.
+fn scale(head_dim: usize) -> f32 {
+    LOG2_E / (head_dim as f32).sqrt()
+}
+
+fn paged(kv: &KvView, heads: Heads) -> PagedKv {
+    PagedKv {
+        pool: kv.pool as *const _,
+        block_table: kv.block_table as *const _,
+        block_stride: kv.block_stride as i64,
+        layer_offset: kv.layer_offset as i64,
+        max_blocks: kv.max_blocks as i32,
+        kv_heads: heads.kv_heads as i32,
+        group: heads.group as i32,
+        window: kv.window.map_or(0, |window| i32::try_from(window).unwrap_or(i32::MAX)),
+    }
+}
+
+fn decode_params(plan: &DecodePlan, kv: &KvView, rows: &DecodeRows) -> DecodeAttentionParams {
+    DecodeAttentionParams {
+        kv: paged(kv, plan.heads),
+        q: rows.q as *const _,
+        position: rows.position as *const _,
+        slot: rows.slot as *const _,
+        out: rows.out as *mut _,
+        partial_out: rows.partial_out as *mut _,
+        partial_sums: rows.partial_sums as *mut _,
+        arrivals: rows.arrivals as *mut _,
+        scale: scale(plan.heads.head_dim),
+        splits: plan.launch.splits as i32,
+        split_blocks: plan.split_blocks as i32,
+        reserved: 0,
+    }
+}
+
+/// Attention of rows that stand alone.
+///
+/// # Safety
+/// As for [`Device::launch`].
+pub unsafe fn attention_decode(
+    device: &Device,
+    stream: &CudaStream,
+    plan: &DecodePlan,
+    kv: &KvView,
+    rows: &DecodeRows,
+) -> Result<(), CudaError> {
+    // SAFETY: the caller's.
+    unsafe { device.launch(stream, &plan.launch, &decode_params(plan, kv, rows)) }
+}
+
+/// The same by a rung of the ladder; of `rows` the workspaces are not used.
+///
+/// # Safety
+/// As for [`Device::launch`].
+pub unsafe fn attention_rung(
+    device: &Device,
+    stream: &CudaStream,
+    rung: &LaunchPlan,
+    plan: &DecodePlan,
+    kv: &KvView,
+    rows: &DecodeRows,
+) -> Result<(), CudaError> {
+    // SAFETY: the caller's.
+    unsafe { device.launch(stream, rung, &decode_params(plan, kv, rows)) }
+}
+
+/// Attention of runs of prompt rows.
+///
+/// # Safety
+/// As for [`Device::launch`].
+pub unsafe fn attention_prefill(
+    device: &Device,
+    stream: &CudaStream,
+    plan: &LaunchPlan,
+    heads: Heads,
+    kv: &KvView,
+    rows: &PrefillRows,
+) -> Result<(), CudaError> {
+    let params = PrefillAttentionParams {
+        kv: paged(kv, heads),
+        q: rows.q as *const _,
+        runs: rows.runs as *const _,
+        tiles: rows.tiles as *const _,
+        out: rows.out as *mut _,
+        scale: scale(heads.head_dim),
+        reserved: 0,
+    };
+    // SAFETY: the caller's.
+    unsafe { device.launch(stream, plan, &params) }
+}

@@ -1,0 +1,158 @@
+//! Launching the sampler, and its answers in the engine's terms.
+
+use crate::cuda::plan::LaunchPlan;
+use crate::cuda::plan::sampling::SamplingPlan;
+use crate::cuda::{CudaError, Device};
+use crate::engine::SamplingParams;
+use crate::engine::sampling::{MAX_TOP_LOGPROBS, MIN_TEMPERATURE, Sampled};
+use cudarc::driver::CudaStream;
+use cudarc::driver::sys::CUdeviceptr;
+use std::f32::consts::LOG2_E;
+use trail_ptx::params::{MarksParams, RowSampled, RowSampling, SampleParams};
+
+/// What the sampler reads and writes, as device addresses.
+#[derive(Clone, Copy, Debug)]
+pub struct SamplerBuffers {
+    /// Logits `[rows, stride]` f32.
+    pub logits: CUdeviceptr,
+    /// Elements from one row of logits to the next, a multiple of 4.
+    pub stride: usize,
+    /// `[rows]` [`RowSampling`].
+    pub row_sampling: CUdeviceptr,
+    /// What requests have seen `[mark rows, vocab]` u32; 0: no row has penalties.
+    pub marks: CUdeviceptr,
+    /// Room for `plan.weights` f32.
+    pub weights: CUdeviceptr,
+    /// Room for five times `plan.sums` words.
+    pub sums: CUdeviceptr,
+    /// `[rows]` [`RowSampled`].
+    pub sampled: CUdeviceptr,
+    /// The tokens again `[rows]` i32; 0: nowhere.
+    pub token: CUdeviceptr,
+}
+
+/// Where a row's logits and marks are, and which position it chooses for.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RowPlace {
+    /// Row of the logits; `None`: a padding row, which touches nothing.
+    pub row: Option<usize>,
+    /// Row of the marks; `None`: the request has no penalties.
+    pub marks_row: Option<usize>,
+    /// Absolute position of the token that is chosen.
+    pub position: u32,
+}
+
+/// How the kernels are to choose for one row.
+pub fn row_sampling(params: &SamplingParams, place: RowPlace) -> RowSampling {
+    let greedy = params.temperature < MIN_TEMPERATURE;
+    let index = |row: Option<usize>| row.map_or(-1, |row| row as i32);
+    RowSampling {
+        seed: params.seed,
+        tempering: if greedy { 0.0 } else { LOG2_E / params.temperature },
+        top_p: params.top_p,
+        min_p: params.min_p,
+        repetition: params.repetition_penalty,
+        presence: params.presence_penalty,
+        frequency: params.frequency_penalty,
+        top_k: i32::try_from(params.top_k).unwrap_or(i32::MAX),
+        marks_row: index(place.marks_row),
+        position: place.position,
+        top_logprobs: i32::from(params.top_logprobs),
+        row: index(place.row),
+        reserved: 0,
+    }
+}
+
+/// What the kernels chose, as the CPU sampler says it. The logarithm is taken here: it is the CPU's, to the bit.
+pub fn sampled(row: &RowSampled) -> Sampled {
+    let mut top = [(0, 0.0); MAX_TOP_LOGPROBS];
+    if row.max == f32::NEG_INFINITY {
+        return Sampled { id: 0, logprob: 0.0, top, num_top: 0 };
+    }
+    let log_sum = f64::from(row.max) + row.sum.ln();
+    let logprob = |logit: f32| (f64::from(logit) - log_sum) as f32;
+    for (entry, (&token, &logit)) in
+        top.iter_mut().zip(row.top_token.iter().zip(&row.top_logit)).take(row.num_top as usize)
+    {
+        *entry = (token as u32, logprob(logit));
+    }
+    Sampled { id: row.token as u32, logprob: logprob(row.logit), top, num_top: row.num_top as u8 }
+}
+
+/// The bytes of `rows`, to be copied to the device.
+pub fn row_sampling_bytes(rows: &[RowSampling]) -> &[u8] {
+    const { assert!(size_of::<RowSampling>() == 8 + 6 * 4 + 6 * 4, "no padding") };
+    // SAFETY: the struct is plain numbers without padding (asserted above), so all its bytes are initialised.
+    unsafe { std::slice::from_raw_parts(rows.as_ptr().cast(), size_of_val(rows)) }
+}
+
+/// Reads what the device wrote.
+///
+/// # Panics
+/// If `bytes` are not whole [`RowSampled`].
+pub fn read_sampled(bytes: &[u8]) -> Vec<RowSampled> {
+    let size = size_of::<RowSampled>();
+    assert!(bytes.len().is_multiple_of(size), "{} bytes are not whole rows", bytes.len());
+    // SAFETY: the struct is plain numbers, for which any bytes are valid; the read is unaligned and within the chunk.
+    let read = |chunk: &[u8]| unsafe { chunk.as_ptr().cast::<RowSampled>().read_unaligned() };
+    bytes.chunks_exact(size).map(read).collect()
+}
+
+/// Chooses a token for each row.
+///
+/// # Safety
+/// As for [`Device::launch`].
+pub unsafe fn sample(
+    device: &Device,
+    stream: &CudaStream,
+    plan: &SamplingPlan,
+    buffers: &SamplerBuffers,
+) -> Result<(), CudaError> {
+    let sums = |index: usize| buffers.sums + (index * plan.sums * 4) as u64;
+    let params = SampleParams {
+        logits: buffers.logits as *const _,
+        row_sampling: buffers.row_sampling as *const _,
+        marks: buffers.marks as *mut _,
+        weights: buffers.weights as *mut _,
+        block_max: sums(0) as *mut _,
+        block_raw_max: sums(1) as *mut _,
+        block_sums: sums(2) as *mut _,
+        block_raw_sums: sums(3) as *mut _,
+        block_broken: sums(4) as *mut _,
+        sampled: buffers.sampled as *mut _,
+        token: buffers.token as *mut _,
+        rows: plan.rows as i32,
+        vocab: plan.vocab as i32,
+        stride: buffers.stride as i32,
+        blocks: plan.blocks as i32,
+    };
+    for launch in &plan.launches {
+        // SAFETY: the caller's.
+        unsafe { device.launch(stream, launch, &params)? };
+    }
+    Ok(())
+}
+
+/// Writes requests' marks anew: `jobs` `[jobs, 4]` i32 (mark row or -1, first token, prompt tokens, output tokens) over `tokens` i32.
+///
+/// # Safety
+/// As for [`Device::launch`].
+pub unsafe fn marks(
+    device: &Device,
+    stream: &CudaStream,
+    plan: &LaunchPlan,
+    vocab: usize,
+    marks: CUdeviceptr,
+    tokens: CUdeviceptr,
+    jobs: CUdeviceptr,
+) -> Result<(), CudaError> {
+    let params = MarksParams {
+        marks: marks as *mut _,
+        tokens: tokens as *const _,
+        jobs: jobs as *const _,
+        vocab: vocab as i32,
+        reserved: 0,
+    };
+    // SAFETY: the caller's.
+    unsafe { device.launch(stream, plan, &params) }
+}

@@ -1,0 +1,177 @@
+//! Launching the small kernels around a step.
+
+use crate::cuda::plan::LaunchPlan;
+use crate::cuda::{CudaError, Device};
+use cudarc::driver::CudaStream;
+use cudarc::driver::sys::CUdeviceptr;
+use trail_ptx::params::{EmbedParams, KvPiecesParams, ProbeParams, TapMeanParams};
+
+/// What embedding reads and writes, as device addresses.
+#[derive(Clone, Copy, Debug)]
+pub struct EmbedBuffers {
+    /// Embeddings `[vocab, d]` bf16.
+    pub table: CUdeviceptr,
+    /// Tokens `[rows]` i32.
+    pub token: CUdeviceptr,
+    /// Rows of the block table `[rows]` i32, -1 for padding.
+    pub slot: CUdeviceptr,
+    /// The first norm's weight `[d]` bf16.
+    pub gamma: CUdeviceptr,
+    /// Residual stream `[rows, d]` f32.
+    pub h: CUdeviceptr,
+    /// The first operand `[rows, d]` bf16.
+    pub x: CUdeviceptr,
+    /// Partial sums of squares `[rows, d / 128 rounded up]` f32.
+    pub ss: CUdeviceptr,
+}
+
+/// Token embeddings of `rows` rows, `width` wide.
+///
+/// # Safety
+/// As for [`Device::launch`].
+pub unsafe fn embed(
+    device: &Device,
+    stream: &CudaStream,
+    plan: &LaunchPlan,
+    rows: usize,
+    width: usize,
+    buffers: &EmbedBuffers,
+) -> Result<(), CudaError> {
+    let params = EmbedParams {
+        table: buffers.table as *const _,
+        token: buffers.token as *const _,
+        slot: buffers.slot as *const _,
+        gamma: buffers.gamma as *const _,
+        h: buffers.h as *mut _,
+        x: buffers.x as *mut _,
+        ss: buffers.ss as *mut _,
+        rows: rows as i32,
+        d: width as i32,
+        parts: crate::cuda::plan::step::parts(width) as i32,
+        reserved: 0,
+    };
+    // SAFETY: the caller's.
+    unsafe { device.launch(stream, plan, &params) }
+}
+
+/// A run of prompt rows whose tapped activations are summed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TapRun {
+    /// First row in the step.
+    pub first_row: usize,
+    /// Rows that belong to the prompt, at least 1.
+    pub rows: usize,
+    /// The request's slot; `None`: padding, which touches nothing.
+    pub slot: Option<usize>,
+    /// Position of the first row; 0 begins the sum anew.
+    pub first_position: usize,
+    /// Tokens of the whole prompt.
+    pub prompt: usize,
+    /// Staging row of the mean, where this run completes the prompt.
+    pub stage_row: Option<usize>,
+}
+
+impl TapRun {
+    /// As the kernel reads it.
+    pub fn encode(&self) -> [i32; 6] {
+        let index = |value: Option<usize>| value.map_or(-1, |value| value as i32);
+        let [first_row, rows] = [self.first_row as i32, self.rows as i32];
+        let [first_position, prompt] = [self.first_position as i32, self.prompt as i32];
+        [first_row, rows, index(self.slot), first_position, prompt, index(self.stage_row)]
+    }
+}
+
+/// Adds runs `[runs, 6]` i32 of `h` `[T, d]` f32 to `sums` `[slots, d]` f32; finished means go to `stage` `[stage rows, d]` bf16.
+///
+/// # Safety
+/// As for [`Device::launch`]; no two runs may have the same slot.
+pub unsafe fn tap_mean(
+    device: &Device,
+    stream: &CudaStream,
+    plan: &LaunchPlan,
+    width: usize,
+    [h, runs, sums, stage]: [CUdeviceptr; 4],
+) -> Result<(), CudaError> {
+    let params = TapMeanParams {
+        h: h as *const _,
+        runs: runs as *const _,
+        sums: sums as *mut _,
+        stage: stage as *mut _,
+        d: width as i32,
+        reserved: 0,
+    };
+    // SAFETY: the caller's.
+    unsafe { device.launch(stream, plan, &params) }
+}
+
+/// What the probe reads and writes, as device addresses.
+#[derive(Clone, Copy, Debug)]
+pub struct ProbeBuffers {
+    /// Activations `[rows, d]` bf16.
+    pub x: CUdeviceptr,
+    /// `[hidden, d]` bf16.
+    pub hidden_weight: CUdeviceptr,
+    /// `[hidden]` f32.
+    pub hidden_bias: CUdeviceptr,
+    /// `[bins, hidden]` f32.
+    pub output_weight: CUdeviceptr,
+    /// `[bins]` f32.
+    pub output_bias: CUdeviceptr,
+    /// Room for `[rows, hidden]` f32.
+    pub hidden_out: CUdeviceptr,
+    /// `[rows, bins]` f32.
+    pub probabilities: CUdeviceptr,
+}
+
+/// The probe's two layers.
+///
+/// # Safety
+/// As for [`Device::launch`].
+pub unsafe fn probe(
+    device: &Device,
+    stream: &CudaStream,
+    plans: &[LaunchPlan; 2],
+    [rows, d, hidden, bins]: [usize; 4],
+    buffers: &ProbeBuffers,
+) -> Result<(), CudaError> {
+    let params = ProbeParams {
+        x: buffers.x as *const _,
+        hidden_weight: buffers.hidden_weight as *const _,
+        hidden_bias: buffers.hidden_bias as *const _,
+        output_weight: buffers.output_weight as *const _,
+        output_bias: buffers.output_bias as *const _,
+        hidden_out: buffers.hidden_out as *mut _,
+        probabilities: buffers.probabilities as *mut _,
+        rows: rows as i32,
+        d: d as i32,
+        hidden: hidden as i32,
+        bins: bins as i32,
+    };
+    for plan in plans {
+        // SAFETY: the caller's.
+        unsafe { device.launch(stream, plan, &params)? };
+    }
+    Ok(())
+}
+
+/// Copies pieces of KV blocks: `offsets` `[pieces]` i64 into the pool, `packed` `[pieces, elements]` bf16.
+///
+/// # Safety
+/// As for [`Device::launch`]; pieces that are scattered do not overlap.
+pub unsafe fn kv_pieces(
+    device: &Device,
+    stream: &CudaStream,
+    plan: &LaunchPlan,
+    [pieces, elements]: [usize; 2],
+    [pool, packed, offsets]: [CUdeviceptr; 3],
+) -> Result<(), CudaError> {
+    let params = KvPiecesParams {
+        pool: pool as *mut _,
+        packed: packed as *mut _,
+        offsets: offsets as *const _,
+        piece: elements as i32,
+        pieces: pieces as i32,
+    };
+    // SAFETY: the caller's.
+    unsafe { device.launch(stream, plan, &params) }
+}

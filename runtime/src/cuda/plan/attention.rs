@@ -1,0 +1,309 @@
+//! Geometry of attention: splits that fill the chip, tiles of prefill rows.
+
+use super::{Chip, LaunchPlan, Shape};
+use trail_ptx::Target;
+
+/// Threads of a block, in both kernels.
+const BLOCK: u32 = 128;
+/// Warps of a decode block, stages of each warp's ring, tokens of a stage: what attention_decode.cu was compiled with.
+const WARPS: usize = 4;
+const STAGES: usize = 3;
+const BLOCK_TOKENS: usize = 16;
+/// Queries of a prefill tile, and stages of its ring.
+pub const TILE_QUERIES: usize = 128;
+const PREFILL_STAGES: usize = 3;
+
+/// Most pieces that one context is cut into; bounds the workspace and the merge.
+pub const MOST_SPLITS: usize = 64;
+/// A split of fewer blocks of 16 tokens costs more than it carries: four rounds of its four warps.
+const SPLIT_BLOCKS: usize = 16;
+/// What beginning and ending a block of threads costs, in tokens that it could have streamed: about 1.5 us at half a multiprocessor's share of
+/// 4 TB/s, and 512 bytes a token.
+const BLOCK_COST_TOKENS: usize = 128;
+/// What each further split adds to the merge, in the same tokens.
+const MERGE_COST_TOKENS: usize = 2;
+/// Shared memory that each resident block costs beyond what it asks for: the driver's, and the kernel's own static part.
+const BLOCK_OVERHEAD_BYTES: u32 = 1024 + 256;
+/// Registers of a multiprocessor.
+const REGISTERS: u32 = 65_536;
+
+/// Heads of the model as attention sees them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Heads {
+    /// Key/value heads.
+    pub kv_heads: usize,
+    /// Query heads of each.
+    pub group: usize,
+    /// Width of a head: 64 or 128.
+    pub head_dim: usize,
+}
+
+impl Heads {
+    /// Elements of all query heads of a row.
+    pub fn row(&self) -> usize {
+        self.kv_heads * self.group * self.head_dim
+    }
+
+    /// Bytes of a token's keys and values.
+    fn token_bytes(&self) -> usize {
+        self.kv_heads * self.head_dim * 4
+    }
+}
+
+/// A planned decode attention.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DecodePlan {
+    /// The launch; `splits` is the grid's width, which a short context does not use up.
+    pub launch: LaunchPlan,
+    /// The model's heads.
+    pub heads: Heads,
+    /// Blocks of 16 tokens below which a split is not made.
+    pub split_blocks: usize,
+    /// Floats of workspace for the splits' outputs.
+    pub partial_out: usize,
+    /// Floats of workspace for their maxima and sums.
+    pub partial_sums: usize,
+    /// Counters, zero before the first launch.
+    pub arrivals: usize,
+}
+
+/// Whether there are kernels for heads of this width.
+pub fn supports(head_dim: usize) -> bool {
+    matches!(head_dim, 64 | 128)
+}
+
+/// Attention of `rows` single rows. `context` is what a row usually attends to, in tokens: it weighs the cost of a split against its use, and
+/// the plan holds for rows of any length.
+///
+/// # Panics
+/// If there is no kernel for the width of the heads, or nothing to do.
+pub fn decode(chip: &Chip, rows: usize, heads: Heads, context: usize) -> DecodePlan {
+    let splits = choose_splits(chip, rows, heads, context);
+    decode_with_splits(rows, heads, context, splits)
+}
+
+/// The same with a given number of splits, 1 to [`MOST_SPLITS`]; for tests and benchmarks.
+pub fn decode_with_splits(rows: usize, heads: Heads, context: usize, splits: usize) -> DecodePlan {
+    assert!(rows > 0 && heads.group > 0 && heads.kv_heads > 0, "no rows or no heads");
+    assert!((1..=MOST_SPLITS).contains(&splits), "{splits} splits");
+    let (kernel, tile) = decode_kernel(heads);
+    let units = rows * heads.kv_heads * heads.group.div_ceil(tile);
+    let launch = LaunchPlan {
+        kernel,
+        shape: shape(rows, heads, context),
+        grid: [splits as u32, (units / rows) as u32, rows as u32],
+        block: BLOCK,
+        shared_bytes: ring_bytes(heads.head_dim),
+        splits: splits as u32,
+        overlaps: true,
+        bytes: (rows * (context * heads.token_bytes() + heads.row() * 4)) as u64,
+        flops: (rows * context * heads.row() * 4) as u64,
+    };
+    let partials = if splits > 1 { units * splits * tile } else { 0 };
+    DecodePlan {
+        launch,
+        heads,
+        split_blocks: SPLIT_BLOCKS,
+        partial_out: partials * heads.head_dim,
+        partial_sums: partials * 2,
+        arrivals: units,
+    }
+}
+
+/// The instance for these heads, and the query heads of its tile.
+fn decode_kernel(heads: Heads) -> (&'static str, usize) {
+    match (heads.head_dim, heads.group) {
+        (64, ..=8) => ("attention_decode_hd64_heads8", 8),
+        (64, _) => ("attention_decode_hd64_heads16", 16),
+        (128, ..=8) => ("attention_decode_hd128_heads8", 8),
+        (128, _) => ("attention_decode_hd128_heads16", 16),
+        (width, _) => panic!("no attention kernel for heads {width} wide"),
+    }
+}
+
+/// Shared memory of a decode block: each warp's ring of keys and values. The merge of the warps takes less, in the same place.
+fn ring_bytes(head_dim: usize) -> u32 {
+    (WARPS * STAGES * 2 * BLOCK_TOKENS * head_dim * 2) as u32
+}
+
+/// How many splits end soonest: waves of blocks over the chip, times what each block streams. Filling the multiprocessors decides; a long context
+/// alone never does.
+fn choose_splits(chip: &Chip, rows: usize, heads: Heads, context: usize) -> usize {
+    let (kernel, tile) = decode_kernel(heads);
+    let units = rows * heads.kv_heads * heads.group.div_ceil(tile);
+    let places = (chip.multiprocessors
+        * blocks_per_multiprocessor(chip, kernel, ring_bytes(heads.head_dim)))
+        as usize;
+    let most = (context / (SPLIT_BLOCKS * BLOCK_TOKENS)).clamp(1, MOST_SPLITS);
+    let cost = |splits: &usize| {
+        let waves = (units * splits).div_ceil(places);
+        waves * (context.div_ceil(*splits) + BLOCK_COST_TOKENS) + (splits - 1) * MERGE_COST_TOKENS
+    };
+    (1..=most).min_by_key(cost).unwrap_or(1)
+}
+
+/// Resident blocks of a kernel of this module's size, by shared memory and registers.
+fn blocks_per_multiprocessor(chip: &Chip, kernel: &str, shared_bytes: u32) -> u32 {
+    let by_shared = chip.shared_per_multiprocessor / (shared_bytes + BLOCK_OVERHEAD_BYTES);
+    let target = chip.target.unwrap_or(Target::Sm80);
+    let found = trail_ptx::find(kernel)
+        .and_then(|(_, entry)| entry.resources.iter().find(|found| found.target == target));
+    let by_registers =
+        found.map_or(by_shared, |found| REGISTERS / (found.registers.next_multiple_of(8) * BLOCK));
+    by_shared.min(by_registers).max(1)
+}
+
+fn shape(rows: usize, heads: Heads, context: usize) -> Shape {
+    Shape::new(&[
+        ("rows", rows),
+        ("kv_heads", heads.kv_heads),
+        ("group", heads.group),
+        ("head_dim", heads.head_dim),
+        ("context", context),
+    ])
+}
+
+/// A run of consecutive prompt rows of one request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// Its first row in the step.
+    pub first_row: usize,
+    /// Rows.
+    pub rows: usize,
+    /// Row of the block table; `None`: padding, which touches nothing.
+    pub slot: Option<usize>,
+    /// Tokens of the request before the run.
+    pub context: usize,
+}
+
+impl Run {
+    /// As the kernel reads it.
+    pub fn encode(&self) -> [i32; 4] {
+        let slot = self.slot.map_or(-1, |slot| slot as i32);
+        [self.first_row as i32, self.rows as i32, slot, self.context as i32]
+    }
+}
+
+/// Fills `tiles` with the prefill tiles of `runs`, as the kernel reads them: (run, first query), those that attend to most tokens first, so that the
+/// longest are not the last to begin.
+pub fn prefill_tiles(runs: &[Run], group: usize, tiles: &mut Vec<[i32; 2]>) {
+    tiles.clear();
+    for (index, run) in runs.iter().enumerate() {
+        let firsts = (0..run.rows * group).step_by(TILE_QUERIES);
+        tiles.extend(firsts.map(|first| [index as i32, first as i32]));
+    }
+    let tokens = |tile: &[i32; 2]| runs[tile[0] as usize].context + tile[1] as usize / group;
+    tiles.sort_unstable_by_key(|tile| (std::cmp::Reverse(tokens(tile)), *tile));
+}
+
+/// Attention of `tiles` tiles (as [`prefill_tiles`] counts them, or more: those named -1 do nothing) that hold `rows` rows over `tokens` pairs of a
+/// row and a token.
+pub fn prefill(heads: Heads, tiles: usize, rows: usize, tokens: usize) -> LaunchPlan {
+    let kernel = match heads.head_dim {
+        64 => "attention_prefill_hd64",
+        128 => "attention_prefill_hd128",
+        width => panic!("no attention kernel for heads {width} wide"),
+    };
+    let tile_tokens = if heads.head_dim == 64 { 64 } else { 32 };
+    let elements =
+        TILE_QUERIES * heads.head_dim + PREFILL_STAGES * 2 * tile_tokens * heads.head_dim;
+    LaunchPlan {
+        kernel,
+        shape: shape(rows, heads, tokens / rows.max(1)),
+        grid: [tiles as u32, heads.kv_heads as u32, 1],
+        block: BLOCK,
+        shared_bytes: (elements * 2) as u32,
+        splits: 1,
+        overlaps: true,
+        bytes: (rows * heads.row() * 4) as u64,
+        flops: (tokens * heads.row() * 4) as u64,
+    }
+}
+
+/// A rung of the ladder (1 or 2), which computes what [`decode`] does.
+pub fn rung(number: usize, rows: usize, heads: Heads, context: usize) -> LaunchPlan {
+    let (kernel, grid, block, shared_bytes) = match (number, heads.head_dim) {
+        (1, 64) => ("attention_rung1_hd64", heads.kv_heads * heads.group, 32, 0),
+        (1, 128) => ("attention_rung1_hd128", heads.kv_heads * heads.group, 32, 0),
+        (2, 64) => ("attention_rung2_hd64", heads.kv_heads, 32 * heads.group, 4 * 16 * 64),
+        (2, 128) => ("attention_rung2_hd128", heads.kv_heads, 32 * heads.group, 4 * 16 * 128),
+        (number, width) => panic!("no rung {number} for heads {width} wide"),
+    };
+    LaunchPlan {
+        kernel,
+        grid: [grid as u32, rows as u32, 1],
+        block: block as u32,
+        shared_bytes: shared_bytes as u32,
+        splits: 1,
+        overlaps: false,
+        ..decode_with_splits(rows, heads, context, 1).launch
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LLAMA: Heads = Heads { kv_heads: 8, group: 4, head_dim: 128 };
+
+    #[test]
+    fn splits_fill_the_chip_and_no_more() {
+        // 256 blocks for 264 places: one wave, and cutting only adds merges.
+        assert_eq!(decode(&Chip::H200, 32, LLAMA, 4096).launch.splits, 1);
+        assert_eq!(decode(&Chip::H200, 256, LLAMA, 1024).launch.splits, 1);
+        // Eight blocks would leave the chip empty.
+        let alone = decode(&Chip::H200, 1, LLAMA, 32_768).launch.splits;
+        assert!((30..=33).contains(&alone), "{alone}");
+        // The same context, and the same request, with company.
+        assert!(decode(&Chip::H200, 33, LLAMA, 32_768).launch.splits < alone);
+        // One block at a time on an A100: 256 blocks for 108 places would end in a wave that is a third full.
+        assert!(decode(&Chip::A100, 32, LLAMA, 4096).launch.splits > 1);
+        // Too short to cut, however empty the chip.
+        assert_eq!(decode(&Chip::H200, 1, LLAMA, 200).launch.splits, 1);
+    }
+
+    #[test]
+    fn blocks_fit_the_multiprocessor() {
+        for chip in [Chip::A100, Chip::H200] {
+            for head_dim in [64, 128] {
+                let plan = decode(&chip, 1, Heads { head_dim, ..LLAMA }, 4096).launch;
+                assert!(plan.shared_bytes <= chip.shared_per_block);
+                let prefill = prefill(Heads { head_dim, ..LLAMA }, 1, 32, 32);
+                // Two blocks of prefill share a multiprocessor: the kernel's header says so.
+                assert!(2 * (prefill.shared_bytes + 1024) <= chip.shared_per_multiprocessor);
+                assert_eq!(
+                    blocks_per_multiprocessor(&chip, prefill.kernel, prefill.shared_bytes),
+                    2
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn tiles_cover_each_query_once_longest_first() {
+        let run = |first_row, rows, context| Run { first_row, rows, slot: Some(0), context };
+        let runs = [run(0, 40, 0), run(40, 1, 4000), run(41, 100, 100)];
+        let mut tiles = Vec::new();
+        prefill_tiles(&runs, 7, &mut tiles);
+        assert_eq!(tiles[0], [1, 0]);
+        let tokens: Vec<_> =
+            tiles.iter().map(|t| runs[t[0] as usize].context + t[1] as usize / 7).collect();
+        assert!(tokens.windows(2).all(|pair| pair[0] >= pair[1]));
+        for (index, run) in runs.iter().enumerate() {
+            let mut firsts: Vec<_> =
+                tiles.iter().filter(|t| t[0] == index as i32).map(|t| t[1] as usize).collect();
+            firsts.sort_unstable();
+            let expected: Vec<_> = (0..run.rows * 7).step_by(TILE_QUERIES).collect();
+            assert_eq!(firsts, expected);
+        }
+    }
+
+    #[test]
+    fn a_plan_prints() {
+        let text = decode(&Chip::H200, 32, LLAMA, 4096).launch.to_string();
+        assert!(
+            text.starts_with("attention_decode_hd128_heads8(rows=32 kv_heads=8 group=4"),
+            "{text}"
+        );
+    }
+}

@@ -1,0 +1,129 @@
+//! Geometry of the small kernels around a step: embedding, tap, probe, pieces of KV blocks.
+
+use super::{LaunchPlan, Shape};
+
+/// Threads of an embedding block; sixteen share the 128 columns of a partial sum.
+const EMBED_BLOCK: u32 = 256;
+const EMBED_PARTS: usize = 16;
+/// Columns of a partial sum of squares: what the residual epilogues leave.
+const PART: usize = 128;
+/// Columns of a tap-mean block: small, so that even a narrow model takes several multiprocessors.
+const TAP_BLOCK: u32 = 64;
+/// Threads of a block of the probe, of which the second layer gives each warp a row.
+const PROBE_BLOCK: u32 = 128;
+const PROBE_ROWS: usize = 64;
+const PROBE_UNITS: usize = 32;
+const PROBE_DEPTH: usize = 64;
+const PROBE_STAGES: usize = 4;
+/// Threads that copy a piece, 16 bytes each at a time.
+const PIECE_BLOCK: u32 = 256;
+
+/// Embedding of `rows` rows, `width` wide.
+pub fn embed(rows: usize, width: usize) -> LaunchPlan {
+    let parts = width.div_ceil(PART);
+    LaunchPlan {
+        kernel: "embed",
+        shape: Shape::new(&[("rows", rows), ("d", width)]),
+        grid: [parts.div_ceil(EMBED_PARTS) as u32, rows as u32, 1],
+        block: EMBED_BLOCK,
+        shared_bytes: 0,
+        splits: 1,
+        overlaps: true,
+        bytes: (rows * width * 8 + width * 2) as u64,
+        flops: 0,
+    }
+}
+
+/// Partial sums of squares of a row `width` wide.
+pub fn parts(width: usize) -> usize {
+    width.div_ceil(PART)
+}
+
+/// The tap's mean over `runs` runs with `rows` prompt rows together.
+pub fn tap_mean(runs: usize, rows: usize, width: usize) -> LaunchPlan {
+    LaunchPlan {
+        kernel: "tap_mean",
+        shape: Shape::new(&[("runs", runs), ("rows", rows), ("d", width)]),
+        grid: [width.div_ceil(TAP_BLOCK as usize) as u32, runs as u32, 1],
+        block: TAP_BLOCK,
+        shared_bytes: 0,
+        splits: 1,
+        overlaps: false,
+        bytes: (rows * width * 4) as u64,
+        flops: (rows * width) as u64,
+    }
+}
+
+/// The probe's two layers over `rows` rows: `d` inputs (a multiple of 64), `hidden` units (a multiple of 32), `bins` bins (at most 32).
+pub fn probe(rows: usize, d: usize, hidden: usize, bins: usize) -> [LaunchPlan; 2] {
+    assert!(
+        d.is_multiple_of(PROBE_DEPTH),
+        "the probe's kernel wants a multiple of {PROBE_DEPTH} inputs, not {d}"
+    );
+    assert!(
+        hidden.is_multiple_of(PROBE_UNITS),
+        "the probe's kernel wants a multiple of {PROBE_UNITS} units, not {hidden}"
+    );
+    assert!(bins <= 32, "the probe's kernel has at most 32 bins, not {bins}");
+    let stage = (PROBE_ROWS + PROBE_UNITS) * PROBE_DEPTH * 2;
+    let first = LaunchPlan {
+        kernel: "probe_hidden",
+        shape: Shape::new(&[("rows", rows), ("d", d), ("hidden", hidden), ("bins", bins)]),
+        grid: [(hidden / PROBE_UNITS) as u32, rows.div_ceil(PROBE_ROWS) as u32, 1],
+        block: PROBE_BLOCK,
+        shared_bytes: (PROBE_STAGES * stage) as u32,
+        splits: 1,
+        overlaps: true,
+        bytes: ((rows + hidden) * d * 2) as u64,
+        flops: (rows * hidden * d * 2) as u64,
+    };
+    let second = LaunchPlan {
+        kernel: "probe_bins",
+        grid: [rows.div_ceil(PROBE_BLOCK as usize / 32) as u32, 1, 1],
+        shared_bytes: 0,
+        bytes: (rows * hidden * 4 + bins * hidden * 4) as u64,
+        flops: (rows * hidden * bins * 2) as u64,
+        ..first
+    };
+    [first, second]
+}
+
+/// Which way pieces of KV blocks go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// From the pool into the packed run.
+    Gather,
+    /// From the packed run into the pool.
+    Scatter,
+}
+
+/// `pieces` pieces of `elements` bf16 each.
+pub fn kv_pieces(direction: Direction, pieces: usize, elements: usize) -> LaunchPlan {
+    LaunchPlan {
+        kernel: if direction == Direction::Gather { "kv_gather" } else { "kv_scatter" },
+        shape: Shape::new(&[("pieces", pieces), ("elements", elements)]),
+        grid: [pieces as u32, 1, 1],
+        block: PIECE_BLOCK,
+        shared_bytes: 0,
+        splits: 1,
+        overlaps: false,
+        bytes: (pieces * elements * 4) as u64,
+        flops: 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn grids_cover_their_outputs() {
+        for width in [8, 128, 256, 2056, 4096] {
+            let plan = embed(5, width);
+            assert!(plan.grid[0] as usize * EMBED_PARTS >= parts(width));
+            assert!(tap_mean(2, 9, width).grid[0] * TAP_BLOCK >= width as u32);
+        }
+        let [first, second] = probe(65, 256, 512, 10);
+        assert_eq!((first.grid, second.grid), ([16, 2, 1], [17, 1, 1]));
+    }
+}

@@ -1,0 +1,119 @@
+//! Proof of the attention kernels: each against its naive twin, over random shapes, on whatever driver there is.
+
+mod cache;
+#[path = "../support/cuda.rs"]
+mod cuda;
+mod decode;
+mod prefill;
+mod twins;
+
+use cuda::Chance;
+use decode::{Case, Kernel};
+use trail_runtime::cuda::plan::attention::Heads;
+
+trail_cuda_emulator::on_emulator!();
+
+const LLAMA: Heads = Heads { kv_heads: 2, group: 4, head_dim: 128 };
+
+/// Ragged batches, block tables in random order, groups of any size, windows, padding rows, any number of splits.
+#[test]
+fn decode_is_its_twin() {
+    let _session = trail_cuda_emulator::session();
+    let bench = cuda::Bench::new();
+    let mut chance = Chance(11);
+    for _ in 0..24 {
+        let case = Case::random(&mut chance, 4096);
+        decode::check(&bench, &mut chance, &case, Kernel::Fast);
+    }
+}
+
+/// Lengths at the edges of blocks, of the warps' turns and of the splits.
+#[test]
+fn decode_at_every_edge() {
+    let _session = trail_cuda_emulator::session();
+    let bench = cuda::Bench::new();
+    let mut chance = Chance(12);
+    for (head_dim, group, splits) in [(128, 4, 1), (64, 1, 2), (128, 16, 3), (64, 32, 2)] {
+        let lengths = [1, 15, 16, 17, 31, 64, 65, 255, 256, 257, 511, 512, 513, 1023, 1025];
+        let rows = lengths.iter().map(|&length| Some(length)).collect();
+        let case =
+            Case { heads: Heads { kv_heads: 1, group, head_dim }, window: None, rows, splits };
+        decode::check(&bench, &mut chance, &case, Kernel::Fast);
+    }
+    for window in [1, 16, 17, 100, 4096] {
+        let rows =
+            [1, 16, 17, 99, 100, 101, 300, 1030].iter().map(|&length| Some(length)).collect();
+        let case = Case { heads: LLAMA, window: Some(window), rows, splits: 4 };
+        decode::check(&bench, &mut chance, &case, Kernel::Fast);
+    }
+}
+
+/// As many splits as there can be, of a long context.
+#[test]
+fn decode_of_one_long_context() {
+    let _session = trail_cuda_emulator::session();
+    let bench = cuda::Bench::new();
+    let mut chance = Chance(13);
+    for splits in [13, 64] {
+        let case = Case { heads: LLAMA, window: None, rows: vec![Some(4096), None], splits };
+        decode::check(&bench, &mut chance, &case, Kernel::Fast);
+    }
+}
+
+#[test]
+fn rungs_of_the_ladder_are_their_twin() {
+    let _session = trail_cuda_emulator::session();
+    let bench = cuda::Bench::new();
+    let mut chance = Chance(14);
+    for rung in [1, 2] {
+        for _ in 0..6 {
+            let case = Case::random(&mut chance, 700);
+            decode::check(&bench, &mut chance, &case, Kernel::Rung(rung));
+        }
+    }
+}
+
+/// Chunks that fill no tile, over contexts of any length, in any company.
+#[test]
+fn prefill_is_its_twin() {
+    let _session = trail_cuda_emulator::session();
+    let bench = cuda::Bench::new();
+    let mut chance = Chance(15);
+    for round in 0..10 {
+        let heads = Heads {
+            kv_heads: 1 + chance.below(2),
+            group: [1, 4, 7, 3, 16, 32, 5][round % 7],
+            head_dim: [64, 128][round % 2],
+        };
+        let window = (chance.below(3) == 0).then(|| 1 + chance.below(200));
+        let chunk = |chance: &mut Chance| {
+            let context =
+                [0, chance.below(40), 16 * chance.below(30), chance.below(900)][chance.below(4)];
+            (
+                1 + chance.below(if heads.group > 8 { 24 } else { 90 }),
+                (chance.below(6) > 0).then_some(context),
+            )
+        };
+        let chunks: Vec<_> = (0..1 + chance.below(3)).map(|_| chunk(&mut chance)).collect();
+        prefill::check(&bench, &mut chance, heads, window, &chunks);
+    }
+}
+
+/// Whole prompts and edges of tiles, with and without a window.
+#[test]
+fn prefill_at_every_edge() {
+    let _session = trail_cuda_emulator::session();
+    let bench = cuda::Bench::new();
+    let mut chance = Chance(16);
+    for (head_dim, window) in [(128, None), (64, None), (128, Some(40)), (64, Some(65))] {
+        let heads = Heads { kv_heads: 1, group: 2, head_dim };
+        for chunks in [
+            [(64, Some(0)), (1, Some(0))],
+            [(65, Some(63)), (16, Some(16))],
+            [(130, Some(33)), (3, Some(1021))],
+        ] {
+            prefill::check(&bench, &mut chance, heads, window, &chunks);
+        }
+    }
+    prefill::check(&bench, &mut chance, LLAMA, None, &[(20, Some(4076))]);
+}

@@ -1,0 +1,283 @@
+//! Proof of the sampling kernels: the CPU sampler's tokens and log-probabilities, bit for bit, on whatever driver there is.
+
+#[allow(dead_code, reason = "each test binary uses its part")]
+#[path = "../support/cuda.rs"]
+mod cuda;
+mod twins;
+
+use cuda::{Address, Bench, Chance};
+use trail_runtime::cuda::launch::{
+    self, RowPlace, SamplerBuffers, read_sampled, row_sampling, row_sampling_bytes,
+};
+use trail_runtime::cuda::plan;
+use trail_runtime::engine::SamplingParams;
+use trail_runtime::engine::sampling::Sampled;
+
+trail_cuda_emulator::on_emulator!();
+
+/// One row of a test; `logits` of `None` is a padding row.
+struct Case {
+    logits: Option<Vec<f32>>,
+    params: SamplingParams,
+    prompt: Vec<u32>,
+    generated: Vec<u32>,
+    position: u32,
+}
+
+/// Shapes of logits that models, masks and accidents make.
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    /// Sharp, as at most positions.
+    Peaked,
+    /// Thousands of tokens in the nucleus.
+    Flat,
+    /// Few distinct values: ties everywhere.
+    Tied,
+    Equal,
+    /// Most tokens at minus infinity.
+    Masked,
+    /// A NaN or plus infinity among them.
+    Broken,
+    AllMasked,
+    Extreme,
+}
+
+const KINDS: [Kind; 8] = [
+    Kind::Peaked,
+    Kind::Flat,
+    Kind::Tied,
+    Kind::Equal,
+    Kind::Masked,
+    Kind::Broken,
+    Kind::AllMasked,
+    Kind::Extreme,
+];
+
+fn logits(chance: &mut Chance, kind: Kind, vocab: usize) -> Vec<f32> {
+    let mut made: Vec<f32> = (0..vocab)
+        .map(|_| {
+            let unit = chance.unit();
+            match kind {
+                Kind::Peaked | Kind::Broken => unit * unit * unit * 18.0,
+                Kind::Flat => unit * 2.0,
+                Kind::Tied => (unit * 4.0).round(),
+                Kind::Equal => -3.25,
+                Kind::Masked => {
+                    if chance.below(20) == 0 {
+                        unit * 5.0
+                    } else {
+                        f32::NEG_INFINITY
+                    }
+                }
+                Kind::AllMasked => f32::NEG_INFINITY,
+                Kind::Extreme => [f32::MAX, f32::MIN, 0.0, -0.0, 1e-40][chance.below(5)],
+            }
+        })
+        .collect();
+    if matches!(kind, Kind::Broken) {
+        let at = chance.below(vocab);
+        made[at] = if chance.below(2) == 0 { f32::NAN } else { f32::INFINITY };
+    }
+    made
+}
+
+fn params(chance: &mut Chance, vocab: usize) -> SamplingParams {
+    let pick = |chance: &mut Chance, values: &[f32]| values[chance.below(values.len())];
+    let penalised = chance.below(3) == 0;
+    let maybe = |chance: &mut Chance, off: f32, values: &[f32]| {
+        if penalised { pick(chance, values) } else { off }
+    };
+    SamplingParams {
+        temperature: pick(chance, &[0.0, 1e-6, 0.3, 0.8, 1.0, 1.0, 1.7, 100.0]),
+        top_k: [0, 0, 1, 5, 50, 700, vocab as u32 - 1, vocab as u32, vocab as u32 + 5]
+            [chance.below(9)],
+        top_p: pick(chance, &[1.0, 1.0, 0.95, 0.9, 0.5, 0.999, 1e-9]),
+        min_p: pick(chance, &[0.0, 0.0, 0.05, 1.0]),
+        repetition_penalty: maybe(chance, 1.0, &[1.0, 1.3, 0.7, 100.0]),
+        presence_penalty: maybe(chance, 0.0, &[0.0, 0.6, -0.5]),
+        frequency_penalty: maybe(chance, 0.0, &[0.0, 0.4, -0.1]),
+        seed: chance.next(),
+        top_logprobs: [0, 0, 1, 5, 20][chance.below(5)],
+    }
+}
+
+fn case(chance: &mut Chance, kind: Kind, vocab: usize) -> Case {
+    // Some ids lie outside the vocabulary: those are ignored.
+    let mut tokens = |most: usize| -> Vec<u32> {
+        let count = chance.below(most);
+        (0..count).map(|_| chance.below(vocab + 2) as u32).collect()
+    };
+    let (prompt, generated) = (tokens(60), tokens(40));
+    let position = chance.below(1 << 20) as u32;
+    Case {
+        logits: Some(logits(chance, kind, vocab)),
+        params: params(chance, vocab),
+        prompt,
+        generated,
+        position,
+    }
+}
+
+/// What came back of one run.
+struct Answer {
+    sampled: Vec<u8>,
+    token: Vec<i32>,
+    marks: Vec<u32>,
+}
+
+fn launch(bench: &Bench, vocab: usize, stride: usize, cases: &[Case]) -> Answer {
+    let rows = cases.len();
+    let mut logits = vec![f32::NAN; rows * stride];
+    let mut row_samplings = Vec::new();
+    let (mut tokens, mut jobs) = (Vec::new(), Vec::new());
+    for (row, case) in cases.iter().enumerate() {
+        // Logits lie in the opposite order of the rows.
+        let logits_row = rows - 1 - row;
+        if let Some(given) = &case.logits {
+            logits[logits_row * stride..][..vocab].copy_from_slice(given);
+        }
+        let place = RowPlace {
+            row: case.logits.as_ref().map(|_| logits_row),
+            marks_row: Some(row),
+            position: case.position,
+        };
+        row_samplings.push(row_sampling(&case.params, place));
+        jobs.extend([
+            row as i32,
+            tokens.len() as i32,
+            case.prompt.len() as i32,
+            case.generated.len() as i32,
+        ]);
+        tokens.extend(case.prompt.iter().chain(&case.generated).map(|&token| token as i32));
+    }
+    jobs.extend([-1, 0, 0, 0]);
+    let plan = plan::sampling::sampling(rows, vocab);
+    let marks_plan = plan::sampling::marks(rows + 1, tokens.len(), vocab);
+    let (mut logits, mut how) =
+        (bench.input(&logits), bench.input(row_sampling_bytes(&row_samplings)));
+    let (mut tokens, mut jobs) = (bench.input(&tokens), bench.input(&jobs));
+    let (mut marks, mut weights) = (bench.output(rows * vocab * 4), bench.raw(plan.weights * 4));
+    let (mut sums, mut sampled) = (bench.raw(5 * plan.sums * 4), bench.output(rows * 184));
+    let mut token = bench.output(rows * 4);
+    let buffers = SamplerBuffers {
+        logits: logits.at(bench),
+        stride,
+        row_sampling: how.at(bench),
+        marks: marks.at(bench),
+        weights: weights.at(bench),
+        sums: sums.at(bench),
+        sampled: sampled.at(bench),
+        token: token.at(bench),
+    };
+    let (marks_at, tokens_at, jobs_at) = (marks.at(bench), tokens.at(bench), jobs.at(bench));
+    // SAFETY: all buffers are as large as the plans say, and alive until the reads below have waited for the stream.
+    unsafe {
+        launch::marks(
+            &bench.device,
+            &bench.stream,
+            &marks_plan,
+            vocab,
+            marks_at,
+            tokens_at,
+            jobs_at,
+        )
+        .unwrap();
+        launch::sample(&bench.device, &bench.stream, &plan, &buffers).unwrap();
+    }
+    Answer { sampled: bench.read(&sampled), token: bench.read(&token), marks: bench.read(&marks) }
+}
+
+fn check(bench: &Bench, vocab: usize, cases: &[Case]) {
+    let stride = vocab.next_multiple_of(128);
+    let answer = launch(bench, vocab, stride, cases);
+    let again = launch(bench, vocab, stride, cases);
+    assert_eq!(answer.sampled, again.sampled, "two runs differ");
+    let rows = read_sampled(&answer.sampled);
+    for (index, case) in cases.iter().enumerate() {
+        let mut marks = twins::marks(vocab, &case.prompt, &case.generated);
+        if let Some(logits) = &case.logits {
+            let wanted =
+                twins::sample(logits, &case.params, &case.prompt, &case.generated, case.position);
+            let got = launch::sampled(&rows[index]);
+            assert!(same(&got, &wanted), "{:?} of {vocab}: {got:?}, not {wanted:?}", case.params);
+            assert_eq!(answer.token[index], wanted.id as i32);
+            marks[wanted.id as usize] += 1;
+        } else {
+            assert!(answer.sampled[index * 184..][..184].iter().all(|&byte| byte == 0xff));
+            assert_eq!(answer.token[index], -1, "a padding row was written");
+        }
+        assert!(answer.marks[index * vocab..][..vocab] == marks, "marks of row {index}");
+    }
+}
+
+/// Equal to the bit, also where a log-probability is not a number.
+fn same(a: &Sampled, b: &Sampled) -> bool {
+    let bits = |top: &[(u32, f32)]| {
+        top.iter().map(|&(id, logprob)| (id, logprob.to_bits())).collect::<Vec<_>>()
+    };
+    (a.id, a.logprob.to_bits(), a.num_top) == (b.id, b.logprob.to_bits(), b.num_top)
+        && bits(&a.top) == bits(&b.top)
+}
+
+/// Every kind of logits with every kind of parameters, in batches with padding rows.
+#[test]
+fn the_device_chooses_what_the_cpu_does() {
+    let _session = trail_cuda_emulator::session();
+    let bench = Bench::new();
+    let mut chance = Chance(21);
+    for vocab in [2, 7, 255, 256, 257, 1000, 1024, 4097] {
+        let mut cases: Vec<Case> =
+            (0..24).map(|i| case(&mut chance, KINDS[i % KINDS.len()], vocab)).collect();
+        cases[3].logits = None;
+        check(&bench, vocab, &cases);
+    }
+}
+
+/// Vocabularies of real models; nuclei that must be narrowed, and ties that cannot be.
+#[test]
+fn large_vocabularies() {
+    let _session = trail_cuda_emulator::session();
+    let bench = Bench::new();
+    let mut chance = Chance(22);
+    for (vocab, kinds) in [
+        (32_000, [Kind::Flat, Kind::Peaked]),
+        (128_256, [Kind::Flat, Kind::Tied]),
+        (151_936, [Kind::Equal, Kind::Peaked]),
+    ] {
+        let mut cases: Vec<Case> =
+            kinds.iter().map(|&kind| case(&mut chance, kind, vocab)).collect();
+        for (case, top_p) in cases.iter_mut().zip([0.9, 0.6]) {
+            case.params.temperature = 1.0;
+            case.params.top_p = top_p;
+            case.params.min_p = 0.0;
+            case.params.top_k = 0;
+        }
+        cases[1].params.top_k = 60_000;
+        check(&bench, vocab, &cases);
+    }
+}
+
+/// Many draws of one distribution: the tokens of the CPU's stream of positions.
+#[test]
+fn positions_are_the_randomness() {
+    let _session = trail_cuda_emulator::session();
+    let bench = Bench::new();
+    let mut chance = Chance(23);
+    let logits = logits(&mut chance, Kind::Flat, 700);
+    let params = SamplingParams {
+        top_p: 0.97,
+        top_k: 400,
+        seed: 0x1234_5678_9abc_def0,
+        ..SamplingParams::default()
+    };
+    let cases: Vec<Case> = (0..64)
+        .map(|position| Case {
+            logits: Some(logits.clone()),
+            params: params.clone(),
+            prompt: vec![],
+            generated: vec![],
+            position,
+        })
+        .collect();
+    check(&bench, 700, &cases);
+}

@@ -1,0 +1,263 @@
+//! Proof of the small kernels around a step: each against its naive twin, on whatever driver there is.
+
+#[allow(dead_code, reason = "each test binary uses its part")]
+#[path = "../support/cuda.rs"]
+mod cuda;
+mod twins;
+
+use cuda::{Address, Bench, Chance};
+use half::bf16;
+use trail_runtime::cuda::launch::{self, EmbedBuffers, ProbeBuffers, TapRun};
+use trail_runtime::cuda::plan::step::{self, Direction};
+use twins::Layers;
+
+trail_cuda_emulator::on_emulator!();
+
+/// Bit patterns that nothing wrote.
+fn is_poison<T: bytemuck::Pod>(values: &[T]) -> bool {
+    bytemuck::cast_slice::<T, u8>(values).iter().all(|&byte| byte == 0xff)
+}
+
+#[test]
+fn embed_is_its_twin() {
+    let _session = trail_cuda_emulator::session();
+    let bench = Bench::new();
+    let mut chance = Chance(31);
+    for (rows, width, vocab) in
+        [(1, 8, 3), (5, 128, 10), (17, 256, 7), (3, 1000, 50), (9, 2056, 20), (2, 4096, 5)]
+    {
+        let table = chance.bf16s(vocab * width, 3.0);
+        let gamma = chance.bf16s(width, 2.0);
+        let token: Vec<i32> = (0..rows).map(|_| chance.below(vocab) as i32).collect();
+        let slot: Vec<i32> =
+            (0..rows).map(|row| if row % 4 == 3 { -1 } else { row as i32 }).collect();
+        let first = embed(&bench, &table, &gamma, &token, &slot);
+        assert_eq!(first, embed(&bench, &table, &gamma, &token, &slot), "two runs differ");
+        let (h, x, ss) = first;
+        for row in 0..rows {
+            let at = row * width..(row + 1) * width;
+            let parts = row * step::parts(width)..(row + 1) * step::parts(width);
+            if slot[row] < 0 {
+                assert!(
+                    is_poison(&h[at.clone()]) && is_poison(&x[at]) && is_poison(&ss[parts]),
+                    "padding row {row}"
+                );
+                continue;
+            }
+            let embedding = &table[token[row] as usize * width..][..width];
+            let wanted = twins::embed(embedding, &gamma);
+            assert_eq!(h[at.clone()], wanted.0.iter().map(|h| h.to_bits()).collect::<Vec<_>>());
+            assert_eq!(x[at], wanted.1.iter().map(|x| x.to_bits()).collect::<Vec<_>>());
+            for (&got, wanted) in ss[parts].iter().zip(wanted.2) {
+                // 128 squares and 128 sums, each rounded; all of one sign.
+                let tolerance = 129.0 * 2f64.powi(-24) * wanted;
+                assert!((f64::from(f32::from_bits(got)) - wanted).abs() <= tolerance, "{wanted}");
+            }
+        }
+    }
+}
+
+type Embedded = (Vec<u32>, Vec<u16>, Vec<u32>);
+
+fn embed(bench: &Bench, table: &[bf16], gamma: &[bf16], token: &[i32], slot: &[i32]) -> Embedded {
+    let (rows, width) = (token.len(), gamma.len());
+    let (mut table, mut gamma) = (bench.input(table), bench.input(gamma));
+    let (mut token, mut slot) = (bench.input(token), bench.input(slot));
+    let (mut h, mut x) = (bench.output(rows * width * 4), bench.output(rows * width * 2));
+    let mut ss = bench.output(rows * step::parts(width) * 4);
+    let buffers = EmbedBuffers {
+        table: table.at(bench),
+        token: token.at(bench),
+        slot: slot.at(bench),
+        gamma: gamma.at(bench),
+        h: h.at(bench),
+        x: x.at(bench),
+        ss: ss.at(bench),
+    };
+    let plan = step::embed(rows, width);
+    // SAFETY: all buffers have these extents, and live until the reads below have waited for the stream.
+    unsafe { launch::embed(&bench.device, &bench.stream, &plan, rows, width, &buffers) }.unwrap();
+    (bench.read(&h), bench.read(&x), bench.read(&ss))
+}
+
+/// Prompts cut into chunks in any way, in any company, give the sums that one long loop gives.
+#[test]
+fn tap_mean_does_not_depend_on_the_chunks() {
+    let _session = trail_cuda_emulator::session();
+    let bench = Bench::new();
+    let mut chance = Chance(32);
+    for (width, prompts) in [(64, [70, 1, 33]), (200, [5, 129, 64]), (8, [300, 2, 31])] {
+        let slots = [2usize, 0, 4];
+        let mut sums = bench.output(5 * width * 4);
+        let mut stage = bench.output(4 * width * 2);
+        let mut twin = vec![vec![0.0f32; width]; 3];
+        let mut done = [0usize; 3];
+        while (0..3).any(|i| done[i] < prompts[i]) {
+            let mut runs = vec![TapRun {
+                first_row: 0,
+                rows: 1,
+                slot: None,
+                first_position: 0,
+                prompt: 1,
+                stage_row: Some(3),
+            }];
+            let mut rows = 1;
+            for i in 0..3 {
+                let take = (1 + chance.below(prompts[i])).min(prompts[i] - done[i]);
+                if take == 0 {
+                    continue;
+                }
+                let finished = done[i] + take == prompts[i];
+                runs.push(TapRun {
+                    first_row: rows,
+                    rows: take,
+                    slot: Some(slots[i]),
+                    first_position: done[i],
+                    prompt: prompts[i],
+                    stage_row: finished.then_some(i),
+                });
+                // Decode rows lie between the runs.
+                rows += take + 1;
+            }
+            let h: Vec<f32> = (0..rows * width).map(|_| chance.unit() * 3.0).collect();
+            for run in &runs[1..] {
+                let i = slots.iter().position(|slot| Some(*slot) == run.slot).unwrap();
+                let of_run: Vec<&[f32]> =
+                    (0..run.rows).map(|row| &h[(run.first_row + row) * width..][..width]).collect();
+                twins::tap_mean(&mut twin[i], &of_run);
+                done[i] += run.rows;
+            }
+            let encoded: Vec<[i32; 6]> = runs.iter().map(TapRun::encode).collect();
+            let (mut h, mut on_device) = (bench.input(&h), bench.input(encoded.as_flattened()));
+            let plan = step::tap_mean(runs.len(), rows, width);
+            let addresses = [h.at(&bench), on_device.at(&bench), sums.at(&bench), stage.at(&bench)];
+            // SAFETY: all buffers have these extents; the two inputs are freed in stream order.
+            unsafe { launch::tap_mean(&bench.device, &bench.stream, &plan, width, addresses) }
+                .unwrap();
+        }
+        let (sums, stage) = (bench.read::<u32>(&sums), bench.read::<u16>(&stage));
+        for (i, twin) in twin.iter().enumerate() {
+            let scale = 1.0 / prompts[i] as f32;
+            let wanted: Vec<u16> =
+                twin.iter().map(|sum| bf16::from_f32(sum * scale).to_bits()).collect();
+            assert_eq!(
+                sums[slots[i] * width..][..width],
+                twin.iter().map(|sum| sum.to_bits()).collect::<Vec<_>>()
+            );
+            assert_eq!(stage[i * width..][..width], wanted, "prompt {i}");
+        }
+        assert!(
+            is_poison(&sums[width..2 * width]) && is_poison(&stage[3 * width..]),
+            "padding was written"
+        );
+    }
+}
+
+#[test]
+fn probe_is_its_twin() {
+    let _session = trail_cuda_emulator::session();
+    let bench = Bench::new();
+    let mut chance = Chance(33);
+    for [rows, d, hidden, bins] in [
+        [1, 64, 32, 10],
+        [63, 128, 64, 1],
+        [65, 256, 512, 10],
+        [130, 192, 96, 32],
+        [16, 4096, 512, 10],
+    ] {
+        let x = chance.bf16s(rows * d, 2.0);
+        let scale = 2.0 / (d as f32).sqrt();
+        let floats = |chance: &mut Chance, count: usize, scale: f32| -> Vec<f32> {
+            (0..count).map(|_| chance.unit() * scale).collect()
+        };
+        let layers = Layers {
+            hidden_weight: chance.bf16s(hidden * d, scale),
+            hidden_bias: floats(&mut chance, hidden, 0.5),
+            output_weight: floats(&mut chance, bins * hidden, 0.3),
+            output_bias: floats(&mut chance, bins, 1.0),
+        };
+        let first = probe(&bench, [rows, d, hidden, bins], &x, &layers);
+        assert_eq!(first, probe(&bench, [rows, d, hidden, bins], &x, &layers), "two runs differ");
+        for (row, got) in first.chunks(bins).enumerate() {
+            let (wanted, tolerance) = twins::probe(&x[row * d..][..d], &layers);
+            for bin in 0..bins {
+                let got = f64::from(f32::from_bits(got[bin]));
+                assert!(
+                    (got - wanted[bin]).abs() <= tolerance[bin],
+                    "row {row} bin {bin}: {got}, not {} within {:e}",
+                    wanted[bin],
+                    tolerance[bin]
+                );
+            }
+        }
+    }
+}
+
+fn probe(bench: &Bench, extents: [usize; 4], x: &[bf16], layers: &Layers) -> Vec<u32> {
+    let [rows, d, hidden, bins] = extents;
+    let plans = step::probe(rows, d, hidden, bins);
+    let (mut x, mut hidden_weight) = (bench.input(x), bench.input(&layers.hidden_weight));
+    let (mut hidden_bias, mut output_weight) =
+        (bench.input(&layers.hidden_bias), bench.input(&layers.output_weight));
+    let (mut output_bias, mut hidden_out) =
+        (bench.input(&layers.output_bias), bench.output(rows * hidden * 4));
+    let mut probabilities = bench.output(rows * bins * 4);
+    let buffers = ProbeBuffers {
+        x: x.at(bench),
+        hidden_weight: hidden_weight.at(bench),
+        hidden_bias: hidden_bias.at(bench),
+        output_weight: output_weight.at(bench),
+        output_bias: output_bias.at(bench),
+        hidden_out: hidden_out.at(bench),
+        probabilities: probabilities.at(bench),
+    };
+    // SAFETY: all buffers have these extents, and live until the reads below have waited for the stream.
+    unsafe { launch::probe(&bench.device, &bench.stream, &plans, extents, &buffers) }.unwrap();
+    bench.read::<u32>(&hidden_out);
+    bench.read(&probabilities)
+}
+
+#[test]
+fn pieces_of_blocks_are_copied_and_nothing_else() {
+    let _session = trail_cuda_emulator::session();
+    let bench = Bench::new();
+    let mut chance = Chance(34);
+    for (places, elements) in [(5, 8), (9, 1024), (3, 2056), (40, 256)] {
+        let pool: Vec<u16> = (0..places * elements).map(|_| chance.next() as u16).collect();
+        let mut offsets: Vec<i64> = chance
+            .permutation(places)
+            .iter()
+            .take(places - 1)
+            .map(|&place| (place * elements) as i64)
+            .collect();
+        offsets[0] = -1;
+        let mut wanted = vec![0xffffu16; offsets.len() * elements];
+        twins::kv_gather(&pool, &offsets, elements, &mut wanted);
+        let extents = [offsets.len(), elements];
+        let mut on_device = bench.input(&offsets);
+        let mut packed = bench.output(wanted.len() * 2);
+        let mut source = bench.input(&pool);
+        let addresses = [source.at(&bench), packed.at(&bench), on_device.at(&bench)];
+        let plan = step::kv_pieces(Direction::Gather, extents[0], elements);
+        // SAFETY: all buffers have these extents, and live until the reads below have waited for the stream.
+        unsafe { launch::kv_pieces(&bench.device, &bench.stream, &plan, extents, addresses) }
+            .unwrap();
+        assert_eq!(bench.read::<u16>(&packed), wanted);
+        // Back into an empty pool: what was gathered is there, and nothing else.
+        let mut target = bench.output(pool.len() * 2);
+        let addresses = [target.at(&bench), packed.at(&bench), on_device.at(&bench)];
+        let plan = step::kv_pieces(Direction::Scatter, extents[0], elements);
+        // SAFETY: as above; the pieces are apart.
+        unsafe { launch::kv_pieces(&bench.device, &bench.stream, &plan, extents, addresses) }
+            .unwrap();
+        let returned = bench.read::<u16>(&target);
+        for place in 0..places {
+            let piece = &returned[place * elements..][..elements];
+            if offsets.contains(&((place * elements) as i64)) {
+                assert_eq!(piece, &pool[place * elements..][..elements]);
+            } else {
+                assert!(is_poison(piece), "place {place} was written");
+            }
+        }
+    }
+}
