@@ -1,6 +1,5 @@
 //! Proof of the sampling kernels: the CPU sampler's tokens and log-probabilities, bit for bit, on whatever driver there is.
 
-#[allow(dead_code, reason = "each test binary uses its part")]
 #[path = "../support/cuda.rs"]
 mod cuda;
 mod twins;

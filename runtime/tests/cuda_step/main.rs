@@ -1,6 +1,5 @@
 //! Proof of the small kernels around a step: each against its naive twin, on whatever driver there is.
 
-#[allow(dead_code, reason = "each test binary uses its part")]
 #[path = "../support/cuda.rs"]
 mod cuda;
 mod twins;

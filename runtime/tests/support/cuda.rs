@@ -1,4 +1,5 @@
 //! What the kernel tests share: a device, guarded and poisoned buffers, random numbers.
+#![allow(dead_code, reason = "each test file uses a part")]
 
 use cudarc::driver::sys::CUdeviceptr;
 use cudarc::driver::{CudaSlice, CudaStream, DevicePtr, DevicePtrMut};
@@ -27,7 +28,7 @@ impl Bench {
         let session = trail_cuda_emulator::session();
         let device = Device::open(0).expect("a device");
         let stream = device.context().new_stream().unwrap();
-        Bench { device, stream, session: session }
+        Bench { device, stream, session }
     }
 
     /// An input, exactly as large as its data.
