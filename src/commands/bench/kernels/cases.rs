@@ -14,10 +14,6 @@ use trail_runtime::model::ModelConfig;
 use super::memory::{Buffer, Memory};
 use super::timer::{Timer, Timing};
 
-/// Bytes that the read ceiling reads: far beyond L2.
-const READ_BYTES: usize = 1 << 31;
-/// Products in each chain of the mma ceiling: about a millisecond.
-const MMA_ROUNDS: usize = 20_000;
 /// Most rows whose logits anyone wants in one step.
 const MOST_LOGIT_ROWS: usize = 256;
 
@@ -218,13 +214,13 @@ fn block_elements(kv_heads: usize, head_dim: usize) -> usize {
     2 * kv_heads * BLOCK_TOKENS * head_dim
 }
 
-/// Reads memory that no cache holds; the sums are checked against the words.
+/// Reads `mib` MiB, more than any cache holds; the sums are checked against the words.
 pub fn ceiling_read(
     memory: &Memory,
     timer: &Timer,
+    mib: usize,
 ) -> Result<(LaunchPlan, Timing), Box<dyn Error>> {
-    let small = memory.device.chip().multiprocessors < 16;
-    let words = if small { 1 << 18 } else { READ_BYTES / 4 };
+    let words = mib << 18;
     let mut data = memory.random(words * 2)?;
     let plan = ceiling::read(memory.device.chip(), words / 4);
     let mut sums = memory.zeros(plan.grid[0] as usize * 4)?;
@@ -241,10 +237,12 @@ pub fn ceiling_read(
     Ok((plan, timing))
 }
 
-/// Multiplies registers; each sum is checked.
-pub fn ceiling_mma(memory: &Memory, timer: &Timer) -> Result<(LaunchPlan, Timing), Box<dyn Error>> {
-    let small = memory.device.chip().multiprocessors < 16;
-    let rounds = if small { 10 } else { MMA_ROUNDS };
+/// Multiplies registers, `rounds` times; each sum is checked.
+pub fn ceiling_mma(
+    memory: &Memory,
+    timer: &Timer,
+    rounds: usize,
+) -> Result<(LaunchPlan, Timing), Box<dyn Error>> {
     let plan = ceiling::mma(memory.device.chip(), rounds);
     let mut sums = memory.zeros((plan.grid[0] * plan.block) as usize * 4)?;
     let timing = timer.time(|_| {

@@ -37,6 +37,12 @@ pub struct KernelsArgs {
     /// Time of one measurement, ms: each is as many launches as fill it
     #[arg(long, default_value_t = 4.0)]
     window_ms: f64,
+    /// MiB that the read ceiling reads: far beyond L2
+    #[arg(long, default_value_t = 2048, value_parser = clap::value_parser!(u32).range(1..))]
+    read_mib: u32,
+    /// Rounds of the mma ceiling's loop
+    #[arg(long, default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(1..=500_000))]
+    mma_rounds: u32,
     /// Matrix rate that shares are of, TFLOP/s: what cuBLAS reached in the same run (benches/peers).
     /// Without it: what mma.sync reaches on registers alone
     #[arg(long, value_name = "TFLOPS")]
@@ -103,8 +109,8 @@ fn ceilings(
     memory: &Memory,
     timer: &Timer,
 ) -> Result<Ceilings, Box<dyn std::error::Error>> {
-    let (read, read_time) = cases::ceiling_read(memory, timer)?;
-    let (mma, mma_time) = cases::ceiling_mma(memory, timer)?;
+    let (read, read_time) = cases::ceiling_read(memory, timer, args.read_mib as usize)?;
+    let (mma, mma_time) = cases::ceiling_mma(memory, timer, args.mma_rounds as usize)?;
     let mma_sync_tflops = mma.flops as f64 / mma_time.median_us / 1e6;
     Ok(Ceilings {
         read_gb_per_s: read.bytes as f64 / read_time.median_us / 1e3,

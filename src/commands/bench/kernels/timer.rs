@@ -44,7 +44,8 @@ impl<'a> Timer<'a> {
         launch(0)?;
         self.stream.synchronize()?;
         let guess_us = self.replay(FIRST_LAUNCHES, 2, &mut launch)?.median_us;
-        let launches = (self.window_ms * 1e3 / guess_us) as usize;
+        // A clock too coarse for them says 0.
+        let launches = (self.window_ms * 1e3 / guess_us.max(0.1)) as usize;
         self.replay(launches.clamp(FIRST_LAUNCHES, MOST_LAUNCHES), self.repeats, &mut launch)
     }
 
