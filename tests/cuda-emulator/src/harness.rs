@@ -37,7 +37,8 @@ macro_rules! on_emulator {
     () => {
         #[used]
         #[cfg_attr(target_os = "linux", unsafe(link_section = ".init_array"))]
-        static TRAIL_ENTER: extern "C" fn(i32, *const *const ::std::ffi::c_char) = $crate::harness::enter;
+        static TRAIL_ENTER: extern "C" fn(i32, *const *const ::std::ffi::c_char) =
+            $crate::harness::enter;
     };
 }
 
@@ -57,7 +58,8 @@ fn wants_real() -> bool {
 }
 
 fn enter_anew(arguments: *const *const c_char) -> Result<(), String> {
-    let program = std::env::current_exe().map_err(|error| format!("no path of this program: {error}"))?;
+    let program =
+        std::env::current_exe().map_err(|error| format!("no path of this program: {error}"))?;
     let folder = loader_folder(&program)?;
     let mut path = folder.into_os_string();
     if let Some(old) = std::env::var_os("LD_LIBRARY_PATH").filter(|old| !old.is_empty()) {
@@ -69,7 +71,8 @@ fn enter_anew(arguments: *const *const c_char) -> Result<(), String> {
         std::env::set_var("LD_LIBRARY_PATH", path);
         std::env::set_var(ENTERED, "1");
     }
-    let program = CString::new(program.as_os_str().as_bytes()).map_err(|error| error.to_string())?;
+    let program =
+        CString::new(program.as_os_str().as_bytes()).map_err(|error| error.to_string())?;
     // SAFETY: the loader gave `arguments`: texts, then null. `execv` returns only when it fails.
     unsafe { execv(program.as_ptr(), arguments) };
     Err(format!("cannot start anew: {}", std::io::Error::last_os_error()))
@@ -91,7 +94,8 @@ fn loader_folder(program: &Path) -> Result<PathBuf, String> {
         }
         // Made aside and renamed: another test binary may be starting at this moment.
         let aside = folder.join(format!("{driver}.{}", std::process::id()));
-        let made = std::os::unix::fs::symlink(&library, &aside).and_then(|()| std::fs::rename(&aside, &link));
+        let made = std::os::unix::fs::symlink(&library, &aside)
+            .and_then(|()| std::fs::rename(&aside, &link));
         made.map_err(|error| format!("{}: {error}", link.display()))?;
     }
     Ok(folder)
@@ -131,7 +135,8 @@ impl Emulator {
         // SAFETY: a name that ends in zero; RTLD_NOW.
         let library = unsafe { dlopen(c"libcuda.so.1".as_ptr(), 2) };
         // SAFETY: a library that was opened, a name that ends in zero.
-        let is_ours = !library.is_null() && !unsafe { dlsym(library, c"trail_emu_reset".as_ptr()) }.is_null();
+        let is_ours =
+            !library.is_null() && !unsafe { dlsym(library, c"trail_emu_reset".as_ptr()) }.is_null();
         is_ours.then_some(Emulator { library })
     }
 
@@ -187,7 +192,8 @@ impl Emulator {
     /// Makes the `nth` `what` from now (1 is the next) fail with a driver error code.
     pub fn fail(&self, what: Failing, nth: u64, code: u32) {
         // SAFETY: the signature of `trail_emu_fail`.
-        let function: extern "C" fn(u32, u64, u32) -> u32 = unsafe { std::mem::transmute(self.symbol(c"trail_emu_fail")) };
+        let function: extern "C" fn(u32, u64, u32) -> u32 =
+            unsafe { std::mem::transmute(self.symbol(c"trail_emu_fail")) };
         assert_eq!(function(what as u32, nth, code), 0);
     }
 
@@ -259,10 +265,13 @@ pub fn session() -> Session {
 }
 
 fn seed() -> u64 {
-    let given: u64 = std::env::var("TRAIL_EMU_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1);
+    let given: u64 =
+        std::env::var("TRAIL_EMU_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1);
     let thread = std::thread::current();
     let name = thread.name().unwrap_or("");
-    name.bytes().fold(given ^ 0xCBF2_9CE4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01B3))
+    name.bytes().fold(given ^ 0xCBF2_9CE4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01B3)
+    })
 }
 
 impl Session {

@@ -73,7 +73,15 @@ impl Finding {
     /// A fault of the host's.
     pub(crate) fn host(kind: Kind, detail: impl Into<String>) -> Finding {
         let (kernel, instruction) = Default::default();
-        Finding { kind, kernel, line: 0, instruction, block: [0; 3], thread: [0; 3], detail: detail.into() }
+        Finding {
+            kind,
+            kernel,
+            line: 0,
+            instruction,
+            block: [0; 3],
+            thread: [0; 3],
+            detail: detail.into(),
+        }
     }
 
     /// The driver error that a launch with this finding ends in.

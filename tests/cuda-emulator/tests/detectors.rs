@@ -32,7 +32,15 @@ fn run(session: &Session, case: Case, which: &str) -> (CUresult, Vec<String>) {
     let input = gpu.upload(&input);
     let output = gpu.upload(&[0f32; 1024]);
     let name = format!("{}_{which}", case.name);
-    module.launch(&name, case.blocks, case.threads, case.shared, vec![output.into(), input.into(), case.n.into()]).unwrap();
+    module
+        .launch(
+            &name,
+            case.blocks,
+            case.threads,
+            case.shared,
+            vec![output.into(), input.into(), case.n.into()],
+        )
+        .unwrap();
     let code = gpu.sync_code();
     if code == CUresult::CUDA_SUCCESS {
         gpu.free(input);
@@ -41,7 +49,11 @@ fn run(session: &Session, case: Case, which: &str) -> (CUresult, Vec<String>) {
     drop(module);
     drop(gpu);
     // What a broken context leaves behind is a leak, found with the rest.
-    let findings = session.take_findings().into_iter().filter(|finding| !finding.starts_with("leak")).collect();
+    let findings = session
+        .take_findings()
+        .into_iter()
+        .filter(|finding| !finding.starts_with("leak"))
+        .collect();
     (code, findings)
 }
 
@@ -58,13 +70,20 @@ fn check(case: Case, code: CUresult, words: &[&str]) {
         assert_eq!(got, code, "{} {findings:?}", case.name);
         let first = findings.first().expect("a finding");
         let kernel = format!("kernel {}_bug", case.name);
-        for word in words.iter().copied().chain([kernel.as_str(), "PTX line", "block (", "thread ("]) {
+        for word in
+            words.iter().copied().chain([kernel.as_str(), "PTX line", "block (", "thread ("])
+        {
             assert!(first.contains(word), "`{word}` is not in: {first}");
         }
         emulator.reset();
         emulator.seed(seed);
         let (got, findings) = run(&session, case, "ok");
-        assert_eq!((got, findings.len()), (CUresult::CUDA_SUCCESS, 0), "{} {findings:?}", case.name);
+        assert_eq!(
+            (got, findings.len()),
+            (CUresult::CUDA_SUCCESS, 0),
+            "{} {findings:?}",
+            case.name
+        );
     }
 }
 
@@ -73,12 +92,20 @@ const ILLEGAL: CUresult = CUresult::CUDA_ERROR_ILLEGAL_ADDRESS;
 #[test]
 fn global_out_of_bounds() {
     let beyond = Case { threads: 512, n: 256, ..case("bounds") };
-    check(beyond, ILLEGAL, &["out-of-bounds access", "ld.global.f32", "bytes past the end of allocation 2"]);
+    check(
+        beyond,
+        ILLEGAL,
+        &["out-of-bounds access", "ld.global.f32", "bytes past the end of allocation 2"],
+    );
 }
 
 #[test]
 fn global_misaligned() {
-    check(case("align"), CUresult::CUDA_ERROR_MISALIGNED_ADDRESS, &["misaligned access", "ld.global.v2.f32", "not a multiple of 8"]);
+    check(
+        case("align"),
+        CUresult::CUDA_ERROR_MISALIGNED_ADDRESS,
+        &["misaligned access", "ld.global.v2.f32", "not a multiple of 8"],
+    );
 }
 
 #[test]
@@ -89,7 +116,11 @@ fn shared_out_of_bounds() {
 
 #[test]
 fn shared_unwritten() {
-    check(case("shared_unwritten"), ILLEGAL, &["read of memory nobody wrote", "thread (5,0,0)", "shared address 0x14"]);
+    check(
+        case("shared_unwritten"),
+        ILLEGAL,
+        &["read of memory nobody wrote", "thread (5,0,0)", "shared address 0x14"],
+    );
 }
 
 #[test]
@@ -145,23 +176,39 @@ fn asynchronous_copy_without_barrier() {
 
 #[test]
 fn barrier_divergence_in_a_warp() {
-    check(case("divergence"), CUresult::CUDA_ERROR_LAUNCH_FAILED, &["barrier divergence", "bar.sync", "lanes 16, 17"]);
+    check(
+        case("divergence"),
+        CUresult::CUDA_ERROR_LAUNCH_FAILED,
+        &["barrier divergence", "bar.sync", "lanes 16, 17"],
+    );
 }
 
 #[test]
 fn barrier_deadlock_of_warps() {
-    check(case("deadlock"), CUresult::CUDA_ERROR_LAUNCH_FAILED, &["barrier divergence", "no barrier can open", "warp 1 at barrier 1"]);
+    check(
+        case("deadlock"),
+        CUresult::CUDA_ERROR_LAUNCH_FAILED,
+        &["barrier divergence", "no barrier can open", "warp 1 at barrier 1"],
+    );
 }
 
 #[test]
 fn shuffle_names_absent_lanes() {
     let half = Case { n: 16, ..case("shuffle") };
-    check(half, CUresult::CUDA_ERROR_LAUNCH_FAILED, &["barrier divergence", "shfl.sync", "names lanes 0xffff0000"]);
+    check(
+        half,
+        CUresult::CUDA_ERROR_LAUNCH_FAILED,
+        &["barrier divergence", "shfl.sync", "names lanes 0xffff0000"],
+    );
 }
 
 #[test]
 fn local_out_of_bounds() {
-    check(Case { n: 4, ..case("local") }, ILLEGAL, &["out-of-bounds access", "local address", "the thread has 32"]);
+    check(
+        Case { n: 4, ..case("local") },
+        ILLEGAL,
+        &["out-of-bounds access", "local address", "the thread has 32"],
+    );
 }
 
 #[test]
@@ -171,7 +218,11 @@ fn trap() {
 
 #[test]
 fn blocks_write_one_place() {
-    check(Case { blocks: 4, ..case("blocks_write") }, ILLEGAL, &["global-memory race", "of the same launch"]);
+    check(
+        Case { blocks: 4, ..case("blocks_write") },
+        ILLEGAL,
+        &["global-memory race", "of the same launch"],
+    );
 }
 
 #[test]
@@ -189,7 +240,11 @@ fn a_launch_that_hangs_is_given_up() {
     let session = trail_cuda_emulator::session();
     session.emulator().unwrap().patience(1_000_000);
     let (code, findings) = run(&session, case("hang"), "bug");
-    assert_eq!((code, findings[0].contains("no progress")), (CUresult::CUDA_ERROR_LAUNCH_TIMEOUT, true), "{findings:?}");
+    assert_eq!(
+        (code, findings[0].contains("no progress")),
+        (CUresult::CUDA_ERROR_LAUNCH_TIMEOUT, true),
+        "{findings:?}"
+    );
     session.emulator().unwrap().reset();
     assert_eq!(run(&session, case("hang"), "ok"), (CUresult::CUDA_SUCCESS, Vec::new()));
 }
@@ -210,7 +265,11 @@ fn global_unwritten() {
     copy(&gpu, &module, to, from, 256);
     assert_eq!(gpu.sync_code(), ILLEGAL);
     let findings = session.take_findings();
-    assert!(findings[0].contains("read of memory nobody wrote") && findings[0].contains("byte 1000 of allocation"), "{findings:?}");
+    assert!(
+        findings[0].contains("read of memory nobody wrote")
+            && findings[0].contains("byte 1000 of allocation"),
+        "{findings:?}"
+    );
     // The error stays: as with a real driver, the context is broken.
     assert_eq!(gpu.sync_code(), ILLEGAL);
     drop((module, gpu));
@@ -240,7 +299,10 @@ fn memory_freed_before_its_kernel_ran() {
     gpu.free(from);
     assert_eq!(gpu.sync_code(), ILLEGAL);
     let findings = session.take_findings();
-    assert!(findings[0].contains("use after free") && findings[0].contains(", freed)"), "{findings:?}");
+    assert!(
+        findings[0].contains("use after free") && findings[0].contains(", freed)"),
+        "{findings:?}"
+    );
     drop((module, gpu));
     let _ = session.take_findings();
     session.emulator().unwrap().reset();
@@ -266,7 +328,10 @@ fn leaks_are_named() {
     drop(gpu);
     let findings = session.take_findings();
     assert_eq!(findings.len(), 1);
-    assert!(findings[0].contains("leak") && findings[0].contains(&format!("{kept:#x}, 4096 bytes")), "{findings:?}");
+    assert!(
+        findings[0].contains("leak") && findings[0].contains(&format!("{kept:#x}, 4096 bytes")),
+        "{findings:?}"
+    );
 }
 
 #[test]
@@ -281,5 +346,8 @@ fn the_hosts_faults_are_refused_and_named() {
     // SAFETY: freed twice, which must be refused.
     assert!(unsafe { cudarc::driver::result::free_sync(at) }.is_err());
     let findings = session.take_findings();
-    assert!(findings[0].contains("pass the end") && findings[1].contains("free of"), "{findings:?}");
+    assert!(
+        findings[0].contains("pass the end") && findings[1].contains("free of"),
+        "{findings:?}"
+    );
 }

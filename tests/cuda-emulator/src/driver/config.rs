@@ -49,7 +49,9 @@ impl Config {
     /// Defaults, changed by `TRAIL_EMU_SEED`, `_ORDER` (late, early, seeded), `_SMS`, `_MEMORY` (bytes), `_PATIENCE`, `_IDLE_US`, `_VERBOSE` and
     /// `_FAIL` (`alloc:3:2,launch:1:719,copy:2:999,lost:999`: what, which one, error code).
     pub(crate) fn from_environment() -> Config {
-        let number = |name: &str, default: u64| variable(name).and_then(|value| value.parse().ok()).unwrap_or(default);
+        let number = |name: &str, default: u64| {
+            variable(name).and_then(|value| value.parse().ok()).unwrap_or(default)
+        };
         let mut config = Config {
             seed: number("SEED", 1),
             order: variable("ORDER").map_or(Order::Seeded, |name| Config::order(&name)),
@@ -61,7 +63,8 @@ impl Config {
             idle_us: number("IDLE_US", 10_000),
             verbose: variable("VERBOSE").is_some(),
         };
-        for plan in variable("FAIL").unwrap_or_default().split(',').filter(|plan| !plan.is_empty()) {
+        for plan in variable("FAIL").unwrap_or_default().split(',').filter(|plan| !plan.is_empty())
+        {
             if !config.plan(plan) {
                 eprintln!("trail-cuda-emulator: TRAIL_EMU_FAIL: cannot read `{plan}`");
             }
@@ -97,7 +100,9 @@ impl Config {
     /// Counts one `target`; its planned failure when it is due.
     pub(crate) fn count(&mut self, target: Target) -> Result<(), Code> {
         let mut due = None;
-        for failure in self.failures.iter_mut().filter(|failure| failure.target == target && failure.nth > 0) {
+        for failure in
+            self.failures.iter_mut().filter(|failure| failure.target == target && failure.nth > 0)
+        {
             failure.nth -= 1;
             if failure.nth == 0 {
                 due = Some(failure.code);

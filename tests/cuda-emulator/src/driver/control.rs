@@ -86,8 +86,14 @@ pub(crate) extern "C" fn trail_emu_finding_count() -> u64 {
 /// # Safety
 /// `text` has `room` bytes.
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn trail_emu_finding(index: u64, text: *mut c_char, room: usize) -> usize {
-    let Some(message) = lock().findings.get(index as usize).map(ToString::to_string) else { return 0 };
+pub(crate) unsafe extern "C" fn trail_emu_finding(
+    index: u64,
+    text: *mut c_char,
+    room: usize,
+) -> usize {
+    let Some(message) = lock().findings.get(index as usize).map(ToString::to_string) else {
+        return 0;
+    };
     let bytes = message.len().min(room.saturating_sub(1));
     if room > 0 && !text.is_null() {
         // SAFETY: the caller's promise: `bytes` + 1 are at most `room`.

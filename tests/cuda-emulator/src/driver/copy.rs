@@ -43,7 +43,9 @@ fn to_device(to: u64, from: *const c_void, bytes: usize, stream: Handle, wait: b
     } else {
         // Pageable memory is taken at once, as a driver does through its staging buffer.
         // SAFETY: the caller promised `bytes` bytes there.
-        HostBytes::Taken(Arc::new(unsafe { std::slice::from_raw_parts(from.cast::<u8>(), bytes) }.to_vec()))
+        HostBytes::Taken(Arc::new(
+            unsafe { std::slice::from_raw_parts(from.cast::<u8>(), bytes) }.to_vec(),
+        ))
     };
     let work = Work::ToDevice { from, to, bytes };
     if wait { queue_and_wait(state, stream, work) } else { queue(state, stream, work).map(|_| ()) }
@@ -79,7 +81,7 @@ fn within(to: u64, from: u64, bytes: usize, stream: Handle, wait: bool) -> Answe
 
 fn fill(to: u64, pattern: &[u8], count: usize, stream: Handle) -> Answer {
     let Some(mut state) = begin(count)? else { return Ok(()) };
-    if to % pattern.len() as u64 != 0 {
+    if !to.is_multiple_of(pattern.len() as u64) {
         return Err(error::INVALID_VALUE);
     }
     range(&mut state, to, count * pattern.len())?;

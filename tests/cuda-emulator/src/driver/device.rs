@@ -23,7 +23,7 @@ const NAME: &[u8] = b"trail CUDA emulator (sm_80)";
 fn attribute(which: u32, sms: u32) -> i32 {
     match which {
         // Threads of a block; block and grid dimensions.
-        1 | 2 | 3 => 1024,
+        1..=3 => 1024,
         4 => 64,
         5 => i32::MAX,
         6 | 7 => 65535,

@@ -148,5 +148,8 @@ const NAMES: &[(Code, &CStr)] = &[
 
 /// Name of a code; null for an unknown one.
 pub(crate) fn name(code: Code) -> *const c_char {
-    NAMES.iter().find(|(known, _)| *known == code).map_or(std::ptr::null(), |(_, name)| name.as_ptr())
+    NAMES
+        .iter()
+        .find(|(known, _)| *known == code)
+        .map_or(std::ptr::null(), |(_, name)| name.as_ptr())
 }

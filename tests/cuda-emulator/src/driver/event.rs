@@ -114,7 +114,12 @@ fn record(event: Handle, stream: Handle) -> Answer {
         return Err(error::INVALID_HANDLE);
     }
     if let Some(capture) = state.streams.get(&canonical).and_then(|stream| stream.capture) {
-        let ends = state.captures.get(&capture).and_then(|capture| capture.ends.get(&canonical)).cloned().unwrap_or_default();
+        let ends = state
+            .captures
+            .get(&capture)
+            .and_then(|capture| capture.ends.get(&canonical))
+            .cloned()
+            .unwrap_or_default();
         if let Some(event) = state.events.get_mut(&event) {
             event.captured = Some((capture, ends));
         }
@@ -146,5 +151,9 @@ fn elapsed(start: Handle, end: Handle) -> Result<f32, u32> {
     };
     let (start, end) = (when(start)?, when(end)?);
     // Like a device's, the result may be negative.
-    Ok(if end >= start { (end - start).as_secs_f32() * 1e3 } else { -(start - end).as_secs_f32() * 1e3 })
+    Ok(if end >= start {
+        (end - start).as_secs_f32() * 1e3
+    } else {
+        -(start - end).as_secs_f32() * 1e3
+    })
 }

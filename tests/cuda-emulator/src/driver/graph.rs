@@ -57,8 +57,12 @@ impl State {
 
     /// `stream` waits for an event recorded in a capture, and so takes part in it.
     pub(crate) fn join_capture(&mut self, capture: u64, stream: Handle, nodes: &[usize]) -> Answer {
-        let Some(found) = self.captures.get_mut(&capture) else { return Err(error::CAPTURED_EVENT) };
-        let Some(joining) = self.streams.get_mut(&stream) else { return Err(error::STREAM_CAPTURE_IMPLICIT) };
+        let Some(found) = self.captures.get_mut(&capture) else {
+            return Err(error::CAPTURED_EVENT);
+        };
+        let Some(joining) = self.streams.get_mut(&stream) else {
+            return Err(error::STREAM_CAPTURE_IMPLICIT);
+        };
         if joining.capture.is_some_and(|other| other != capture) {
             return Err(error::STREAM_CAPTURE_MERGE);
         }
@@ -87,7 +91,9 @@ fn begin(stream: Handle) -> Answer {
     let mut state = ready()?;
     let stream = canonical(&state, stream)?;
     let number = state.handle();
-    let Some(found) = state.streams.get_mut(&stream) else { return Err(error::STREAM_CAPTURE_UNSUPPORTED) };
+    let Some(found) = state.streams.get_mut(&stream) else {
+        return Err(error::STREAM_CAPTURE_UNSUPPORTED);
+    };
     if found.capture.is_some() {
         return Err(error::ILLEGAL_STATE);
     }
@@ -101,12 +107,17 @@ fn begin(stream: Handle) -> Answer {
 fn end(stream: Handle) -> Result<Handle, Code> {
     let mut state = ready()?;
     let stream = canonical(&state, stream)?;
-    let number = state.streams.get(&stream).and_then(|stream| stream.capture).ok_or(error::ILLEGAL_STATE)?;
+    let number =
+        state.streams.get(&stream).and_then(|stream| stream.capture).ok_or(error::ILLEGAL_STATE)?;
     if state.captures.get(&number).is_none_or(|capture| capture.origin != stream) {
         return Err(error::STREAM_CAPTURE_UNMATCHED);
     }
     let capture = state.captures.remove(&number).ok_or(error::ILLEGAL_STATE)?;
-    state.streams.values_mut().filter(|stream| stream.capture == Some(number)).for_each(|stream| stream.capture = None);
+    state
+        .streams
+        .values_mut()
+        .filter(|stream| stream.capture == Some(number))
+        .for_each(|stream| stream.capture = None);
     if capture.invalid {
         return Err(error::STREAM_CAPTURE_INVALIDATED);
     }
@@ -141,7 +152,11 @@ fn run_graph(executable: Handle, stream: Handle) -> Answer {
         if matches!(node.work, Work::Launch(_)) {
             state.config.count(super::config::Target::Launch)?;
         }
-        let after = if node.after.is_empty() { before.clone() } else { node.after.iter().map(|&at| ids[at]).collect() };
+        let after = if node.after.is_empty() {
+            before.clone()
+        } else {
+            node.after.iter().map(|&at| ids[at]).collect()
+        };
         let id = state.queue.push(node.work.clone(), after);
         ids.push(id);
     }

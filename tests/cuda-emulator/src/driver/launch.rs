@@ -37,7 +37,11 @@ const ATTRIBUTE_CLUSTER: c_uint = 4;
 ///
 /// # Safety
 /// `params` holds a pointer to each parameter, or `extra` describes a buffer with all of them, as the API says.
-pub(crate) unsafe fn arguments(kernel: &Kernel, params: *const *const c_void, extra: *const *const c_void) -> Result<Vec<u8>, Code> {
+pub(crate) unsafe fn arguments(
+    kernel: &Kernel,
+    params: *const *const c_void,
+    extra: *const *const c_void,
+) -> Result<Vec<u8>, Code> {
     let mut bytes = vec![0; kernel.param_bytes as usize];
     if params.is_null() && !extra.is_null() {
         // SAFETY: `extra` is a list of pairs (1: buffer, 2: size, 0: end).
@@ -93,18 +97,28 @@ pub(crate) fn check(state: &State, function: Handle, launch: &Launch) -> Answer 
     let function = state.functions.get(&function).ok_or(error::INVALID_HANDLE)?;
     let ([bx, by, bz], [tx, ty, tz]) = (launch.blocks, launch.threads);
     let dims = [bx, by, bz, tx, ty, tz];
-    if dims.contains(&0) || by > 65535 || bz > 65535 || bx > i32::MAX as u32 || tx > 1024 || ty > 1024 || tz > 64 {
+    if dims.contains(&0)
+        || by > 65535
+        || bz > 65535
+        || bx > i32::MAX as u32
+        || tx > 1024
+        || ty > 1024
+        || tz > 64
+    {
         return Err(error::INVALID_VALUE);
     }
     let threads = u64::from(tx) * u64::from(ty) * u64::from(tz);
     if threads > u64::from(launch.kernel.max_threads.min(1024)) {
         return Err(error::INVALID_VALUE);
     }
-    if launch.shared > function.dynamic_most || u64::from(launch.shared) + launch.kernel.static_shared > u64::from(SHARED_MOST) {
+    if launch.shared > function.dynamic_most
+        || u64::from(launch.shared) + launch.kernel.static_shared > u64::from(SHARED_MOST)
+    {
         return Err(error::INVALID_VALUE);
     }
     if launch.cooperative {
-        let resident = occupancy::blocks(&launch.kernel, threads as u32, launch.shared).max(1) * state.config.sms;
+        let resident = occupancy::blocks(&launch.kernel, threads as u32, launch.shared).max(1)
+            * state.config.sms;
         if u64::from(bx) * u64::from(by) * u64::from(bz) > u64::from(resident) {
             return Err(error::COOPERATIVE_LAUNCH_TOO_LARGE);
         }

@@ -14,7 +14,12 @@ use crate::report::{Finding, Kind as Fault};
 /// What a context costs before the first allocation.
 const RESERVED: u64 = 512 << 20;
 
-fn allocate(state: &mut State, bytes: usize, kind: Kind, life: Life) -> Result<Arc<Allocation>, Code> {
+fn allocate(
+    state: &mut State,
+    bytes: usize,
+    kind: Kind,
+    life: Life,
+) -> Result<Arc<Allocation>, Code> {
     if bytes == 0 {
         return Err(error::INVALID_VALUE);
     }
@@ -33,7 +38,10 @@ fn owned(state: &mut State, at: u64, kind: &[Kind]) -> Result<Arc<Allocation>, C
     match state.memory.at_base(at).filter(|allocation| kind.contains(&allocation.kind)).cloned() {
         Some(allocation) => Ok(allocation),
         None => {
-            let what = state.memory.find(at).map_or_else(|| "in no allocation".to_owned(), |a| format!("in {a}"));
+            let what = state
+                .memory
+                .find(at)
+                .map_or_else(|| "in no allocation".to_owned(), |a| format!("in {a}"));
             state.report(Finding::host(Fault::Host, format!("free of {at:#x}, which is {what}")));
             Err(error::INVALID_VALUE)
         }

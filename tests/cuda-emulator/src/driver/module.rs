@@ -63,7 +63,8 @@ fn load(image: *const c_void) -> Result<Handle, Code> {
             Ok(handle)
         }
         Err(problem) => {
-            let line = text.lines().nth(problem.line.saturating_sub(1) as usize).unwrap_or("").trim();
+            let line =
+                text.lines().nth(problem.line.saturating_sub(1) as usize).unwrap_or("").trim();
             eprintln!("trail-cuda-emulator: {problem} in `{line}`");
             Err(error::INVALID_PTX)
         }
@@ -72,20 +73,31 @@ fn load(image: *const c_void) -> Result<Handle, Code> {
 
 fn build(state: &mut State, module: &ast::Module) -> Result<Module, PtxError> {
     let mut globals = HashMap::new();
-    let on_device = || module.variables.iter().filter(|v| matches!(v.place, ast::Place::Global | ast::Place::Const));
+    let on_device = || {
+        module
+            .variables
+            .iter()
+            .filter(|v| matches!(v.place, ast::Place::Global | ast::Place::Const))
+    };
     for variable in on_device() {
-        let allocation = state.memory.allocate(variable.size.max(1), Kind::Module, Life::Live, &variable.name);
-        let allocation = allocation.ok_or_else(|| PtxError::at(0, "no memory for the variables"))?;
+        let allocation =
+            state.memory.allocate(variable.size.max(1), Kind::Module, Life::Live, &variable.name);
+        let allocation =
+            allocation.ok_or_else(|| PtxError::at(0, "no memory for the variables"))?;
         globals.insert(variable.name.clone(), (allocation.base, variable.size));
     }
-    let addresses: HashMap<String, u64> = globals.iter().map(|(name, &(at, _))| (name.clone(), at)).collect();
+    let addresses: HashMap<String, u64> =
+        globals.iter().map(|(name, &(at, _))| (name.clone(), at)).collect();
     for variable in on_device() {
         initialise(state, variable, &addresses);
     }
     let lines = Arc::new(module.lines.clone());
     let mut kernels = HashMap::new();
     for entry in module.functions.iter().filter(|function| function.is_entry) {
-        kernels.insert(entry.name.clone(), Arc::new(decode::kernel(module, entry, &addresses, &lines)?));
+        kernels.insert(
+            entry.name.clone(),
+            Arc::new(decode::kernel(module, entry, &addresses, &lines)?),
+        );
     }
     Ok(Module { kernels, globals, handles: HashMap::new() })
 }
@@ -140,7 +152,8 @@ fn attribute(function: &Function, which: c_uint) -> Result<c_int, Code> {
         2 => 0,
         3 => kernel.local_bytes as c_int,
         // What the interpreter needs is no measure of what ptxas would; within what the block may have.
-        4 => (kernel.narrow + 2 * kernel.wide).clamp(16, (65536 / kernel.max_threads as usize).min(255)) as c_int,
+        4 => (kernel.narrow + 2 * kernel.wide)
+            .clamp(16, (65536 / kernel.max_threads as usize).min(255)) as c_int,
         5 | 6 => 80,
         7 => 0,
         8 => function.dynamic_most as c_int,

@@ -29,8 +29,14 @@ fn potential(function: Handle, shared: usize, limit: c_int) -> Result<(c_int, c_
     let state = ready()?;
     let sms = state.config.sms as c_int;
     let kernel = state.functions.get(&function).ok_or(error::INVALID_HANDLE)?.kernel.clone();
-    let most = if limit > 0 { limit.min(kernel.max_threads as c_int) } else { kernel.max_threads as c_int };
-    let best = (32..=most).step_by(32).max_by_key(|&threads| (blocks(&kernel, threads as u32, shared as u32) as c_int * threads, threads));
+    let most = if limit > 0 {
+        limit.min(kernel.max_threads as c_int)
+    } else {
+        kernel.max_threads as c_int
+    };
+    let best = (32..=most).step_by(32).max_by_key(|&threads| {
+        (blocks(&kernel, threads as u32, shared as u32) as c_int * threads, threads)
+    });
     let threads = best.unwrap_or(32);
     Ok((blocks(&kernel, threads as u32, shared as u32) as c_int * sms, threads))
 }

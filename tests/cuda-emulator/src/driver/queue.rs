@@ -34,18 +34,49 @@ pub(crate) enum HostBytes {
 #[derive(Clone)]
 pub(crate) enum Work {
     Launch(Launch),
-    ToDevice { from: HostBytes, to: u64, bytes: usize },
-    ToHost { from: u64, to: usize, bytes: usize },
-    Within { from: u64, to: u64, bytes: usize },
+    ToDevice {
+        from: HostBytes,
+        to: u64,
+        bytes: usize,
+    },
+    ToHost {
+        from: u64,
+        to: usize,
+        bytes: usize,
+    },
+    Within {
+        from: u64,
+        to: u64,
+        bytes: usize,
+    },
     /// `pattern` is 1, 2 or 4 bytes.
-    Fill { to: u64, pattern: Vec<u8>, count: usize },
-    Record { event: Handle, instance: u64 },
+    Fill {
+        to: u64,
+        pattern: Vec<u8>,
+        count: usize,
+    },
+    Record {
+        event: Handle,
+        instance: u64,
+    },
     Born(Arc<Allocation>),
     Free(Arc<Allocation>),
     /// Waits until the word at an address meets the condition of `flags`.
-    Wait { at: u64, value: u64, flags: u32, wide: bool },
-    Store { at: u64, value: u64, wide: bool },
-    Call { function: usize, argument: usize },
+    Wait {
+        at: u64,
+        value: u64,
+        flags: u32,
+        wide: bool,
+    },
+    Store {
+        at: u64,
+        value: u64,
+        wide: bool,
+    },
+    Call {
+        function: usize,
+        argument: usize,
+    },
     /// A meeting point of several others.
     Join,
 }
@@ -88,7 +119,11 @@ impl Queue {
 
     /// Operations whose predecessors are done.
     pub(crate) fn ready(&self) -> Vec<Id> {
-        self.waiting.iter().filter(|(_, operation)| self.may_run(operation)).map(|(&id, _)| id).collect()
+        self.waiting
+            .iter()
+            .filter(|(_, operation)| self.may_run(operation))
+            .map(|(&id, _)| id)
+            .collect()
     }
 
     /// Of those that `goal` needs, itself included, the ones whose predecessors are done.
@@ -97,7 +132,9 @@ impl Queue {
         let mut stack = vec![goal];
         let mut ready = Vec::new();
         while let Some(id) = stack.pop() {
-            let Some(operation) = self.waiting.get(&id).filter(|_| seen.insert(id)) else { continue };
+            let Some(operation) = self.waiting.get(&id).filter(|_| seen.insert(id)) else {
+                continue;
+            };
             if self.may_run(operation) {
                 ready.push(id);
             }

@@ -27,7 +27,7 @@ pub(crate) fn some(mut state: Guard) -> Guard {
         let go = match state.config.order {
             Order::Late => false,
             Order::Early => true,
-            Order::Seeded => state.next_random() % 3 == 0,
+            Order::Seeded => state.next_random().is_multiple_of(3),
         };
         if !go {
             return state;
@@ -76,7 +76,13 @@ fn met(state: &State, at: u64, value: u64, flags: u32, wide: bool) -> bool {
     };
     let difference = now.wrapping_sub(value);
     match flags & 3 {
-        0 => if wide { difference as i64 >= 0 } else { difference as u32 as i32 >= 0 },
+        0 => {
+            if wide {
+                difference as i64 >= 0
+            } else {
+                difference as u32 as i32 >= 0
+            }
+        }
         1 => now == value,
         2 => now & value != 0,
         _ => !(now | value) & if wide { u64::MAX } else { u64::from(u32::MAX) } != 0,
@@ -149,10 +155,19 @@ fn execute(mut state: Guard, id: Id) -> Guard {
     state
 }
 
-fn at(state: &State, address: u64, bytes: usize, what: &str) -> Result<std::sync::Arc<crate::memory::Allocation>, Finding> {
+fn at(
+    state: &State,
+    address: u64,
+    bytes: usize,
+    what: &str,
+) -> Result<std::sync::Arc<crate::memory::Allocation>, Finding> {
     state.memory.check(address, bytes as u64).map_err(|why| {
-        let freed = state.memory.find(address).is_some_and(|a| a.state() != crate::memory::State::Live);
-        Finding::host(if freed { Kind::UseAfterFree } else { Kind::OutOfBounds }, format!("{what}: {why}"))
+        let freed =
+            state.memory.find(address).is_some_and(|a| a.state() != crate::memory::State::Live);
+        Finding::host(
+            if freed { Kind::UseAfterFree } else { Kind::OutOfBounds },
+            format!("{what}: {why}"),
+        )
     })
 }
 
@@ -164,7 +179,8 @@ fn perform(state: &mut State, work: Work) -> Result<(), Finding> {
             match from {
                 HostBytes::Taken(taken) => allocation.write(to, &taken),
                 // SAFETY: the caller of the copy promised `bytes` bytes there until the copy has run.
-                HostBytes::At(host) => allocation.write(to, unsafe { std::slice::from_raw_parts(host as *const u8, bytes) }),
+                HostBytes::At(host) => allocation
+                    .write(to, unsafe { std::slice::from_raw_parts(host as *const u8, bytes) }),
             }
         }
         Work::ToHost { from, to, bytes } => {
@@ -173,10 +189,18 @@ fn perform(state: &mut State, work: Work) -> Result<(), Finding> {
             allocation.read(from, unsafe { std::slice::from_raw_parts_mut(to as *mut u8, bytes) });
         }
         Work::Within { from, to, bytes } => {
-            let (source, target) = (at(state, from, bytes, "copy on the device, source")?, at(state, to, bytes, "copy on the device, target")?);
+            let (source, target) = (
+                at(state, from, bytes, "copy on the device, source")?,
+                at(state, to, bytes, "copy on the device, target")?,
+            );
             // SAFETY: both ranges were found; `copy` allows them to overlap.
             unsafe { std::ptr::copy(source.host(from), target.host(to), bytes) };
-            target.written.copy(to - target.base, &source.written, from - source.base, bytes as u64);
+            target.written.copy(
+                to - target.base,
+                &source.written,
+                from - source.base,
+                bytes as u64,
+            );
         }
         Work::Fill { to, pattern, count } => {
             let allocation = at(state, to, count * pattern.len(), "memset")?;
@@ -240,7 +264,10 @@ fn run(state: &mut State, launch: Launch) -> Result<(), Finding> {
     if state.config.verbose {
         let (name, seconds) = (&grid.kernel.name, begin.elapsed().as_secs_f64());
         let rate = outcome.executed as f64 / seconds / 1e6;
-        eprintln!("trail-cuda-emulator: {name} {:?}x{:?}: {} instructions, {seconds:.4} s, {rate:.0} M/s", grid.blocks, grid.threads, outcome.executed);
+        eprintln!(
+            "trail-cuda-emulator: {name} {:?}x{:?}: {} instructions, {seconds:.4} s, {rate:.0} M/s",
+            grid.blocks, grid.threads, outcome.executed
+        );
     }
     let mut findings = outcome.findings.into_iter();
     let first = findings.next();

@@ -50,7 +50,10 @@ pub(crate) static QUEUED: Condvar = Condvar::new();
 
 /// Locks the state.
 pub(crate) fn lock() -> MutexGuard<'static, State> {
-    STATE.get_or_init(|| Mutex::new(State::new())).lock().unwrap_or_else(|broken| broken.into_inner())
+    STATE
+        .get_or_init(|| Mutex::new(State::new()))
+        .lock()
+        .unwrap_or_else(|broken| broken.into_inner())
 }
 
 /// Locks the state for a call that needs a current, healthy context.
@@ -143,7 +146,10 @@ impl State {
 
     fn report_leaks(&mut self) {
         for allocation in self.memory.leaks() {
-            self.report(Finding::host(crate::report::Kind::Leak, format!("{allocation} was not freed before its context went")));
+            self.report(Finding::host(
+                crate::report::Kind::Leak,
+                format!("{allocation} was not freed before its context went"),
+            ));
         }
     }
 }

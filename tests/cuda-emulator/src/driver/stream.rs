@@ -37,14 +37,24 @@ fn predecessors(state: &State, stream: Handle) -> Vec<Id> {
     let apart = |handle: &Handle| state.streams.get(handle).is_some_and(|stream| stream.apart);
     if stream == 0 {
         // The legacy stream waits for all that do not stand apart.
-        return state.queue.last.iter().filter(|(handle, _)| !apart(handle)).map(|(_, &id)| id).collect();
+        return state
+            .queue
+            .last
+            .iter()
+            .filter(|(handle, _)| !apart(handle))
+            .map(|(_, &id)| id)
+            .collect();
     }
     let legacy = if apart(&stream) { None } else { last(&0) };
     last(&stream).into_iter().chain(legacy).collect()
 }
 
 /// Queues work on a stream, or records it when the stream is being captured. Gives the operation that was queued.
-pub(crate) fn queue(mut state: MutexGuard<'static, State>, stream: Handle, work: Work) -> Result<(MutexGuard<'static, State>, Option<Id>), Code> {
+pub(crate) fn queue(
+    mut state: MutexGuard<'static, State>,
+    stream: Handle,
+    work: Work,
+) -> Result<(MutexGuard<'static, State>, Option<Id>), Code> {
     let stream = canonical(&state, stream)?;
     if let Some(capture) = state.streams.get(&stream).and_then(|stream| stream.capture) {
         state.capture(capture, stream, work)?;
@@ -76,7 +86,11 @@ pub(crate) fn ends(state: &State, stream: Handle) -> Vec<Id> {
 }
 
 /// Queues work and waits for it.
-pub(crate) fn queue_and_wait(state: MutexGuard<'static, State>, stream: Handle, work: Work) -> Answer {
+pub(crate) fn queue_and_wait(
+    state: MutexGuard<'static, State>,
+    stream: Handle,
+    work: Work,
+) -> Answer {
     match queue(state, stream, work)? {
         (state, Some(id)) => run::until(state, id).health(),
         (_, None) => Err(error::STREAM_CAPTURE_UNSUPPORTED),
@@ -201,7 +215,8 @@ fn create(flags: c_uint, priority: i32) -> Result<Handle, Code> {
 
 fn word(state: &State, at: u64, wide: bool) -> Answer {
     let bytes = if wide { 8 } else { 4 };
-    let valid = at % bytes == 0 && state.memory.find(at).is_some_and(|allocation| allocation.contains(at, bytes));
+    let valid = at.is_multiple_of(bytes)
+        && state.memory.find(at).is_some_and(|allocation| allocation.contains(at, bytes));
     if valid { Ok(()) } else { Err(error::INVALID_VALUE) }
 }
 

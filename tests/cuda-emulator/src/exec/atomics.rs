@@ -34,7 +34,8 @@ macro_rules! word {
             unsafe fn update(at: *mut u8, f: impl Fn(Self) -> Self) -> Self {
                 // SAFETY: the caller's promise; every access of several blocks to this word at once goes through here or is the kernel's race.
                 let word = unsafe { <$atomic>::from_ptr(at.cast()) };
-                let update = word.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |old| Some(f(old)));
+                let update =
+                    word.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |old| Some(f(old)));
                 update.unwrap_or_default()
             }
 
@@ -72,12 +73,24 @@ pub(crate) fn select(operation: &str, ty: Ty) -> Option<(Handler, Scalar)> {
     Some(match (operation, ty) {
         ("add", Ty::U32 | Ty::S32) => on!(u32, |old, b, _| old.wrapping_add(b)),
         ("add", Ty::U64 | Ty::S64) => on!(u64, |old, b, _| old.wrapping_add(b)),
-        ("add", Ty::F32) => on!(u32, |old, b, _| (f32::from_bits(old) + f32::from_bits(b)).to_bits()),
-        ("add", Ty::F64) => on!(u64, |old, b, _| (f64::from_bits(old) + f64::from_bits(b)).to_bits()),
-        ("add", Ty::F16) => on!(u16, |old, b, _| (f16::from_bits(old) + f16::from_bits(b)).to_bits()),
-        ("add", Ty::BF16) => on!(u16, |old, b, _| (bf16::from_bits(old) + bf16::from_bits(b)).to_bits()),
-        ("add", Ty::F16x2) => on!(u32, |old, b, _| halves(old, b, |x, y| (f16::from_bits(x) + f16::from_bits(y)).to_bits())),
-        ("add", Ty::BF16x2) => on!(u32, |old, b, _| halves(old, b, |x, y| (bf16::from_bits(x) + bf16::from_bits(y)).to_bits())),
+        ("add", Ty::F32) => {
+            on!(u32, |old, b, _| (f32::from_bits(old) + f32::from_bits(b)).to_bits())
+        }
+        ("add", Ty::F64) => {
+            on!(u64, |old, b, _| (f64::from_bits(old) + f64::from_bits(b)).to_bits())
+        }
+        ("add", Ty::F16) => {
+            on!(u16, |old, b, _| (f16::from_bits(old) + f16::from_bits(b)).to_bits())
+        }
+        ("add", Ty::BF16) => {
+            on!(u16, |old, b, _| (bf16::from_bits(old) + bf16::from_bits(b)).to_bits())
+        }
+        ("add", Ty::F16x2) => on!(u32, |old, b, _| halves(old, b, |x, y| (f16::from_bits(x)
+            + f16::from_bits(y))
+        .to_bits())),
+        ("add", Ty::BF16x2) => on!(u32, |old, b, _| halves(old, b, |x, y| (bf16::from_bits(x)
+            + bf16::from_bits(y))
+        .to_bits())),
         ("min", Ty::U32) => on!(u32, |old, b, _| old.min(b)),
         ("max", Ty::U32) => on!(u32, |old, b, _| old.max(b)),
         ("min", Ty::S32) => on!(u32, |old, b, _| (old as i32).min(b as i32) as u32),
@@ -129,7 +142,14 @@ fn atomic<W: Word>(cx: &mut Cx<'_>, i: &Inst, mask: u32) {
     }
 }
 
-fn one<W: Word>(cx: &mut Cx<'_>, i: &Inst, space: Space, lane: usize, address: u64, f: impl Fn(W) -> W) -> Result<W, (Kind, String)> {
+fn one<W: Word>(
+    cx: &mut Cx<'_>,
+    i: &Inst,
+    space: Space,
+    lane: usize,
+    address: u64,
+    f: impl Fn(W) -> W,
+) -> Result<W, (Kind, String)> {
     match space {
         Space::Shared => {
             cx.shared.check(cx.warp.number, lane, address, W::BYTES, Manner::Atomic)?;

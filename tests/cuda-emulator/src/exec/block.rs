@@ -139,7 +139,8 @@ impl Block {
     fn turn(&mut self, grid: &Grid, number: usize, left: &mut i64) -> Result<(), ()> {
         let warp = &mut self.warps[number];
         let before = warp.executed;
-        let mut cx = Cx { warp, shared: &mut self.shared, grid, block: self.index, flat: self.flat };
+        let mut cx =
+            Cx { warp, shared: &mut self.shared, grid, block: self.index, flat: self.flat };
         let stop = warp::run(&mut cx, TURN);
         *left -= ((self.warps[number].executed - before) / LANES as u64) as i64;
         match stop {
@@ -154,7 +155,9 @@ impl Block {
                 self.finding = self.warps[number].fault.take().map(|fault| *fault);
                 return Err(());
             }
-            Stop::Barrier { barrier, expected, waits, bits } => self.arrive(number, barrier as usize, expected, waits, bits),
+            Stop::Barrier { barrier, expected, waits, bits } => {
+                self.arrive(number, barrier as usize, expected, waits, bits)
+            }
         }
         Ok(())
     }
@@ -180,22 +183,32 @@ impl Block {
     fn try_release(&mut self, number: usize) {
         let barrier = &self.barriers[number];
         let everybody = self.count as u32 - self.done.count_ones();
-        let needed = if barrier.expected == 0 { everybody } else { barrier.expected / LANES as u32 };
+        let needed =
+            if barrier.expected == 0 { everybody } else { barrier.expected / LANES as u32 };
         if barrier.arrived == 0 || barrier.arrived < needed {
             return;
         }
         let barrier = std::mem::take(&mut self.barriers[number]);
         for warp in (0..self.count).filter(|&warp| barrier.waiting >> warp & 1 == 1) {
             let known = &mut self.shared.clocks[warp];
-            known.iter_mut().zip(barrier.clocks).for_each(|(clock, more)| *clock = (*clock).max(more));
+            known
+                .iter_mut()
+                .zip(barrier.clocks)
+                .for_each(|(clock, more)| *clock = (*clock).max(more));
             let Some(Wait { reduce, .. }) = self.warps[warp].waiting.take() else { continue };
             let live = self.warps[warp].live;
             let registers = &mut self.warps[warp].registers;
             match reduce {
                 None => {}
-                Some((Reduce::Popc, slot)) => registers.narrow[slot.index()] = [barrier.ones; LANES],
-                Some((Reduce::And, slot)) => registers.set_pred(slot, if barrier.all { u32::MAX } else { 0 }, live),
-                Some((Reduce::Or, slot)) => registers.set_pred(slot, if barrier.any { u32::MAX } else { 0 }, live),
+                Some((Reduce::Popc, slot)) => {
+                    registers.narrow[slot.index()] = [barrier.ones; LANES]
+                }
+                Some((Reduce::And, slot)) => {
+                    registers.set_pred(slot, if barrier.all { u32::MAX } else { 0 }, live)
+                }
+                Some((Reduce::Or, slot)) => {
+                    registers.set_pred(slot, if barrier.any { u32::MAX } else { 0 }, live)
+                }
             }
         }
     }
@@ -216,21 +229,47 @@ impl Block {
     fn found(&self, grid: &Grid, kind: Kind, number: usize, detail: String) -> Finding {
         let (line, instruction) = self.place(grid, number);
         let kernel = grid.kernel.name.clone();
-        Finding { kind, kernel, line, instruction, block: self.index, thread: grid.thread(number, 0), detail }
+        Finding {
+            kind,
+            kernel,
+            line,
+            instruction,
+            block: self.index,
+            thread: grid.thread(number, 0),
+            detail,
+        }
     }
 
     fn deadlock(&self, grid: &Grid) -> Finding {
         let waits = |number: &usize| self.warps[*number].waiting;
         let list: Vec<String> = (0..self.count)
-            .filter_map(|number| waits(&number).map(|wait| format!("warp {number} at barrier {} (line {})", wait.barrier, self.place(grid, number).0)))
+            .filter_map(|number| {
+                waits(&number).map(|wait| {
+                    format!(
+                        "warp {number} at barrier {} (line {})",
+                        wait.barrier,
+                        self.place(grid, number).0
+                    )
+                })
+            })
             .collect();
         let number = (0..self.count).find(|number| waits(number).is_some()).unwrap_or(0);
-        self.found(grid, Kind::BarrierDivergence, number, format!("no barrier can open: {}", list.join(", ")))
+        self.found(
+            grid,
+            Kind::BarrierDivergence,
+            number,
+            format!("no barrier can open: {}", list.join(", ")),
+        )
     }
 
     /// The finding for a block that makes no progress.
     pub(crate) fn hang(&self, grid: &Grid) -> Finding {
         let number = (0..self.count).find(|&number| self.done >> number & 1 == 0).unwrap_or(0);
-        self.found(grid, Kind::Hang, number, format!("no block of the launch ended within {} warp instructions", grid.patience))
+        self.found(
+            grid,
+            Kind::Hang,
+            number,
+            format!("no block of the launch ended within {} warp instructions", grid.patience),
+        )
     }
 }

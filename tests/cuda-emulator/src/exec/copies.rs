@@ -41,7 +41,11 @@ pub(crate) fn copy(cx: &mut Cx<'_>, i: &Inst, mask: u32) {
     let to = addresses(cx, i.s[0], 0);
     let from = addresses(cx, i.s[1], 0);
     let bytes = i.access.bytes;
-    let real = if i.sources > 2 { cx.warp.registers.narrow[i.s[2].index()] } else { [u32::from(bytes); LANES] };
+    let real = if i.sources > 2 {
+        cx.warp.registers.narrow[i.s[2].index()]
+    } else {
+        [u32::from(bytes); LANES]
+    };
     // With an ignore-src predicate nothing is read.
     let ignored = if i.sources > 3 { cx.warp.registers.pred(i.s[3]) } else { 0 };
     for lane in lanes(mask) {
@@ -49,15 +53,27 @@ pub(crate) fn copy(cx: &mut Cx<'_>, i: &Inst, mask: u32) {
             Some(inside) if i.s[0].class() == Class::Wide => inside,
             _ => to[lane],
         };
-        if let Err((kind, detail)) = cx.shared.launch_copy(cx.warp.number, lane, to, u64::from(bytes)) {
+        if let Err((kind, detail)) =
+            cx.shared.launch_copy(cx.warp.number, lane, to, u64::from(bytes))
+        {
             return cx.fault(kind, lane, detail);
         }
-        let real = if ignored >> lane & 1 == 1 { 0 } else { real[lane].min(u32::from(bytes)) as u8 };
+        let real =
+            if ignored >> lane & 1 == 1 { 0 } else { real[lane].min(u32::from(bytes)) as u8 };
         let group = cx.warp.pending.committed[lane];
-        let copy = Copy { lane: lane as u8, bytes, real, group, to: to as u32, from: from[lane], line: i.line };
+        let copy = Copy {
+            lane: lane as u8,
+            bytes,
+            real,
+            group,
+            to: to as u32,
+            from: from[lane],
+            line: i.line,
+        };
         // The source is checked now, whenever the bytes move.
         if real > 0
-            && let Err((kind, detail)) = cx.global(i.line, copy.from, u64::from(real), u64::from(bytes), Intent::Read)
+            && let Err((kind, detail)) =
+                cx.global(i.line, copy.from, u64::from(real), u64::from(bytes), Intent::Read)
         {
             return cx.fault(kind, lane, detail);
         }
@@ -78,7 +94,9 @@ fn arrive(cx: &mut Cx<'_>, copy: &Copy) {
             Err((kind, detail)) => return cx.fault(kind, usize::from(copy.lane), detail),
         };
         // SAFETY: `global` found `real` bytes there; the slice has as many.
-        unsafe { std::ptr::copy_nonoverlapping(from, cx.shared.bytes[to..to + real].as_mut_ptr(), real) };
+        unsafe {
+            std::ptr::copy_nonoverlapping(from, cx.shared.bytes[to..to + real].as_mut_ptr(), real)
+        };
     }
     cx.shared.bytes[to + real..to + bytes].fill(0);
 }

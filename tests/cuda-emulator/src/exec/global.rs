@@ -23,9 +23,19 @@ pub(crate) enum Intent {
 impl Cx<'_> {
     /// Host address of `bytes` at a device address, after all checks. `line` picks the memory of where the last access went.
     #[inline]
-    pub(crate) fn global(&mut self, line: u32, address: u64, bytes: u64, align: u64, intent: Intent) -> Result<*mut u8, (Kind, String)> {
-        if address % align != 0 {
-            return Err((Kind::Misaligned, format!("global address {address:#x} is not a multiple of {align}")));
+    pub(crate) fn global(
+        &mut self,
+        line: u32,
+        address: u64,
+        bytes: u64,
+        align: u64,
+        intent: Intent,
+    ) -> Result<*mut u8, (Kind, String)> {
+        if !address.is_multiple_of(align) {
+            return Err((
+                Kind::Misaligned,
+                format!("global address {address:#x} is not a multiple of {align}"),
+            ));
         }
         let table = &self.grid.table.sorted;
         let nearest = &mut self.warp.nearest[line as usize % 16];
@@ -33,11 +43,15 @@ impl Cx<'_> {
         if !allocation.is_some_and(|allocation| allocation.contains(address, bytes)) {
             let found = self.grid.table.index(address);
             *nearest = found.unwrap_or(0) as u32;
-            allocation = found.map(|at| &table[at]).filter(|allocation| allocation.contains(address, bytes));
+            allocation =
+                found.map(|at| &table[at]).filter(|allocation| allocation.contains(address, bytes));
         }
         let Some(allocation) = allocation else { return Err(self.nowhere(address, bytes)) };
         if allocation.state() != State::Live {
-            return Err((Kind::UseAfterFree, format!("{bytes} bytes at {address:#x} in {allocation}")));
+            return Err((
+                Kind::UseAfterFree,
+                format!("{bytes} bytes at {address:#x} in {allocation}"),
+            ));
         }
         let offset = address - allocation.base;
         let alone = !self.shared.synchronised;
@@ -47,7 +61,9 @@ impl Cx<'_> {
                 allocation.written.mark(offset, bytes);
                 if !alone {
                     allocation.owners.take(launch, self.flat, grain, offset, bytes);
-                } else if let Some(block) = allocation.owners.write(launch, self.flat, grain, offset, bytes) {
+                } else if let Some(block) =
+                    allocation.owners.write(launch, self.flat, grain, offset, bytes)
+                {
                     return Err(raced(allocation, offset, bytes, block));
                 }
             }
@@ -57,7 +73,8 @@ impl Cx<'_> {
                 }
                 if alone
                     && intent == Intent::Read
-                    && let Some(block) = allocation.owners.read(launch, self.flat, grain, offset, bytes)
+                    && let Some(block) =
+                        allocation.owners.read(launch, self.flat, grain, offset, bytes)
                 {
                     return Err(raced(allocation, offset, bytes, block));
                 }
@@ -70,15 +87,27 @@ impl Cx<'_> {
     #[cold]
     fn nowhere(&self, address: u64, bytes: u64) -> (Kind, String) {
         let table = &self.grid.table;
-        let inside = table.index(address).map(|at| &table.sorted[at]).filter(|a| a.contains(address, 1));
+        let inside =
+            table.index(address).map(|at| &table.sorted[at]).filter(|a| a.contains(address, 1));
         let detail = match inside {
-            Some(allocation) => format!("{bytes} bytes at {address:#x} pass the end of {allocation}"),
-            None => format!("{bytes} bytes at {address:#x}, in no allocation{}", table.near(address)),
+            Some(allocation) => {
+                format!("{bytes} bytes at {address:#x} pass the end of {allocation}")
+            }
+            None => {
+                format!("{bytes} bytes at {address:#x}, in no allocation{}", table.near(address))
+            }
         };
         (Kind::OutOfBounds, detail)
     }
 
-    pub(crate) fn global_gather(&mut self, i: &Inst, mask: u32, addresses: &[u64; LANES], size: usize, data: &mut Buffer) {
+    pub(crate) fn global_gather(
+        &mut self,
+        i: &Inst,
+        mask: u32,
+        addresses: &[u64; LANES],
+        size: usize,
+        data: &mut Buffer,
+    ) {
         let intent = if i.access.strong { Intent::Strong } else { Intent::Read };
         self.shared.synchronised |= i.access.strong;
         if mask == FULL && contiguous(addresses, size as u64) {
@@ -100,7 +129,14 @@ impl Cx<'_> {
         }
     }
 
-    pub(crate) fn global_scatter(&mut self, i: &Inst, mask: u32, addresses: &[u64; LANES], size: usize, data: &mut Buffer) {
+    pub(crate) fn global_scatter(
+        &mut self,
+        i: &Inst,
+        mask: u32,
+        addresses: &[u64; LANES],
+        size: usize,
+        data: &mut Buffer,
+    ) {
         let intent = if i.access.strong { Intent::StrongWrite } else { Intent::Write };
         if mask == FULL && contiguous(addresses, size as u64) {
             let total = size * LANES;
@@ -157,6 +193,8 @@ fn unwritten(allocation: &Allocation, offset: u64, bytes: u64) -> (Kind, String)
 #[cold]
 fn raced(allocation: &Allocation, offset: u64, bytes: u64, block: u32) -> (Kind, String) {
     let address = allocation.base + offset;
-    let detail = format!("{bytes} bytes at {address:#x} in {allocation}, written by block number {block} of the same launch, with no synchronisation");
+    let detail = format!(
+        "{bytes} bytes at {address:#x} in {allocation}, written by block number {block} of the same launch, with no synchronisation"
+    );
     (Kind::GlobalRace, detail)
 }

@@ -68,7 +68,8 @@ impl Grid {
     /// Runs the launch to its end.
     pub(crate) fn run(&self) -> Outcome {
         let count = self.block_count();
-        let workers = std::thread::available_parallelism().map_or(1, |n| n.get() as u64).min(count).max(1);
+        let workers =
+            std::thread::available_parallelism().map_or(1, |n| n.get() as u64).min(count).max(1);
         let next = AtomicU64::new(0);
         let total = Mutex::new(Outcome::default());
         let work = || {

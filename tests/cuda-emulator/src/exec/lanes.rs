@@ -103,7 +103,12 @@ pub(crate) fn map1<A: Lane, R: Lane>(cx: &mut Cx<'_>, i: &Inst, mask: u32, f: im
 
 /// `d = f(a, b)`
 #[inline(always)]
-pub(crate) fn map2<A: Lane, B: Lane, R: Lane>(cx: &mut Cx<'_>, i: &Inst, mask: u32, f: impl Fn(A, B) -> R) {
+pub(crate) fn map2<A: Lane, B: Lane, R: Lane>(
+    cx: &mut Cx<'_>,
+    i: &Inst,
+    mask: u32,
+    f: impl Fn(A, B) -> R,
+) {
     let a = A::read(&cx.warp.registers, i.s[0]);
     let b = B::read(&cx.warp.registers, i.s[1]);
     let mut r = [R::default(); LANES];
@@ -115,7 +120,12 @@ pub(crate) fn map2<A: Lane, B: Lane, R: Lane>(cx: &mut Cx<'_>, i: &Inst, mask: u
 
 /// `d = f(a, b, c)`
 #[inline(always)]
-pub(crate) fn map3<A: Lane, B: Lane, C: Lane, R: Lane>(cx: &mut Cx<'_>, i: &Inst, mask: u32, f: impl Fn(A, B, C) -> R) {
+pub(crate) fn map3<A: Lane, B: Lane, C: Lane, R: Lane>(
+    cx: &mut Cx<'_>,
+    i: &Inst,
+    mask: u32,
+    f: impl Fn(A, B, C) -> R,
+) {
     let a = A::read(&cx.warp.registers, i.s[0]);
     let b = B::read(&cx.warp.registers, i.s[1]);
     let c = C::read(&cx.warp.registers, i.s[2]);

@@ -25,12 +25,27 @@ impl Local {
     }
 
     /// The bytes of a lane's access, after the checks.
-    pub(crate) fn access(&mut self, lane: usize, address: u64, bytes: u64, write: bool) -> Result<&mut [u8], (Kind, String)> {
-        if address % bytes != 0 {
-            return Err((Kind::Misaligned, format!("local address {address:#x} is not a multiple of {bytes}")));
+    pub(crate) fn access(
+        &mut self,
+        lane: usize,
+        address: u64,
+        bytes: u64,
+        write: bool,
+    ) -> Result<&mut [u8], (Kind, String)> {
+        if !address.is_multiple_of(bytes) {
+            return Err((
+                Kind::Misaligned,
+                format!("local address {address:#x} is not a multiple of {bytes}"),
+            ));
         }
         if address >= self.each || self.each - address < bytes {
-            return Err((Kind::OutOfBounds, format!("{bytes} bytes at local address {address:#x}; the thread has {}", self.each)));
+            return Err((
+                Kind::OutOfBounds,
+                format!(
+                    "{bytes} bytes at local address {address:#x}; the thread has {}",
+                    self.each
+                ),
+            ));
         }
         let start = lane as u64 * self.each + address;
         if write {

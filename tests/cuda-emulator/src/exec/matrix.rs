@@ -61,7 +61,8 @@ fn line<'a>(cx: &'a mut Cx<'_>, lane: usize, address: u64, manner: Manner) -> Op
 }
 
 fn transpose(words: &[u32; LANES]) -> [u32; LANES] {
-    let element = |row: usize, column: usize| words[row * 4 + column / 2] >> (16 * (column % 2)) & 0xFFFF;
+    let element =
+        |row: usize, column: usize| words[row * 4 + column / 2] >> (16 * (column % 2)) & 0xFFFF;
     std::array::from_fn(|lane| {
         let (row, column) = (lane / 4, lane % 4 * 2);
         element(column, row) | element(column + 1, row) << 16

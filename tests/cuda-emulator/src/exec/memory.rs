@@ -37,7 +37,8 @@ pub(crate) fn addresses(cx: &Cx<'_>, base: Slot, offset: i64) -> [u64; LANES] {
             addresses.iter_mut().for_each(|address| *address = address.wrapping_add(offset as u64));
             addresses
         }
-        _ => cx.warp.registers.narrow[base.index()].map(|base| u64::from(base.wrapping_add(offset as u32))),
+        _ => cx.warp.registers.narrow[base.index()]
+            .map(|base| u64::from(base.wrapping_add(offset as u32))),
     }
 }
 
@@ -45,9 +46,15 @@ pub(crate) fn addresses(cx: &Cx<'_>, base: Slot, offset: i64) -> [u64; LANES] {
 #[inline(always)]
 pub(crate) fn classify(address: u64) -> (Space, u64) {
     match address {
-        SHARED_WINDOW..LOCAL_WINDOW if address - SHARED_WINDOW < WINDOW_BYTES => (Space::Shared, address - SHARED_WINDOW),
-        LOCAL_WINDOW..PARAM_WINDOW if address - LOCAL_WINDOW < WINDOW_BYTES => (Space::Local, address - LOCAL_WINDOW),
-        _ if address >= PARAM_WINDOW && address - PARAM_WINDOW < WINDOW_BYTES => (Space::Param, address - PARAM_WINDOW),
+        SHARED_WINDOW..LOCAL_WINDOW if address - SHARED_WINDOW < WINDOW_BYTES => {
+            (Space::Shared, address - SHARED_WINDOW)
+        }
+        LOCAL_WINDOW..PARAM_WINDOW if address - LOCAL_WINDOW < WINDOW_BYTES => {
+            (Space::Local, address - LOCAL_WINDOW)
+        }
+        _ if address >= PARAM_WINDOW && address - PARAM_WINDOW < WINDOW_BYTES => {
+            (Space::Param, address - PARAM_WINDOW)
+        }
         _ => (Space::Global, address),
     }
 }
@@ -105,7 +112,15 @@ pub(crate) fn in_space(
     }
 }
 
-fn gather(cx: &mut Cx<'_>, i: &Inst, space: Space, mask: u32, addresses: &[u64; LANES], size: usize, data: &mut Buffer) {
+fn gather(
+    cx: &mut Cx<'_>,
+    i: &Inst,
+    space: Space,
+    mask: u32,
+    addresses: &[u64; LANES],
+    size: usize,
+    data: &mut Buffer,
+) {
     match space {
         Space::Shared => shared_lanes(cx, mask, addresses, size, Manner::Read, data),
         Space::Local => local_lanes(cx, mask, addresses, size, false, data),
@@ -114,18 +129,37 @@ fn gather(cx: &mut Cx<'_>, i: &Inst, space: Space, mask: u32, addresses: &[u64; 
     }
 }
 
-fn scatter(cx: &mut Cx<'_>, i: &Inst, space: Space, mask: u32, addresses: &[u64; LANES], size: usize, data: &mut Buffer) {
+fn scatter(
+    cx: &mut Cx<'_>,
+    i: &Inst,
+    space: Space,
+    mask: u32,
+    addresses: &[u64; LANES],
+    size: usize,
+    data: &mut Buffer,
+) {
     match space {
         Space::Shared => shared_lanes(cx, mask, addresses, size, Manner::Write, data),
         Space::Local => local_lanes(cx, mask, addresses, size, true, data),
         Space::Param | Space::Const => {
-            cx.fault(Kind::OutOfBounds, mask.trailing_zeros() as usize, format!("a store to {space} memory"));
+            cx.fault(
+                Kind::OutOfBounds,
+                mask.trailing_zeros() as usize,
+                format!("a store to {space} memory"),
+            );
         }
         _ => cx.global_scatter(i, mask, addresses, size, data),
     }
 }
 
-fn shared_lanes(cx: &mut Cx<'_>, mask: u32, addresses: &[u64; LANES], size: usize, manner: Manner, data: &mut Buffer) {
+fn shared_lanes(
+    cx: &mut Cx<'_>,
+    mask: u32,
+    addresses: &[u64; LANES],
+    size: usize,
+    manner: Manner,
+    data: &mut Buffer,
+) {
     let warp = cx.warp.number;
     for lane in lanes(mask) {
         let address = addresses[lane];
@@ -153,7 +187,14 @@ fn copy_small(to: &mut [u8], from: &[u8]) {
     }
 }
 
-fn local_lanes(cx: &mut Cx<'_>, mask: u32, addresses: &[u64; LANES], size: usize, write: bool, data: &mut Buffer) {
+fn local_lanes(
+    cx: &mut Cx<'_>,
+    mask: u32,
+    addresses: &[u64; LANES],
+    size: usize,
+    write: bool,
+    data: &mut Buffer,
+) {
     for lane in lanes(mask) {
         match cx.warp.local.access(lane, addresses[lane], size as u64, write) {
             Ok(bytes) if write => bytes.copy_from_slice(data.lane(lane, size)),
@@ -170,7 +211,10 @@ fn params(cx: &mut Cx<'_>, mask: u32, addresses: &[u64; LANES], size: usize, dat
         match grid.params.get(start..start.wrapping_add(size)) {
             Some(bytes) => data.lane(lane, size).copy_from_slice(bytes),
             None => {
-                let detail = format!("{size} bytes at parameter address {start:#x}; there are {}", grid.params.len());
+                let detail = format!(
+                    "{size} bytes at parameter address {start:#x}; there are {}",
+                    grid.params.len()
+                );
                 return cx.fault(Kind::OutOfBounds, lane, detail);
             }
         }
@@ -195,7 +239,9 @@ fn deal(cx: &mut Cx<'_>, i: &Inst, mask: u32, data: &Buffer) {
                 for (lane, value) in values.iter_mut().enumerate() {
                     *value = match bytes {
                         4 => word4(&data.0, (lane * count + k) * 4),
-                        _ => word(&data.0, (lane * count + k) * bytes, bytes, i.access.signed) as u32,
+                        _ => {
+                            word(&data.0, (lane * count + k) * bytes, bytes, i.access.signed) as u32
+                        }
                     };
                 }
                 blend(&mut cx.warp.registers.narrow[slot.index()], &values, mask);

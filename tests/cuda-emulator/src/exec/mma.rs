@@ -7,97 +7,146 @@ use half::f16;
 use super::Cx;
 use super::lanes::{FULL, LANES, Lane};
 use super::matrix::whole;
-use crate::ptx::program::{Handler, Inst, Slot};
+use crate::ptx::program::{Handler, Inst};
 use crate::ptx::types::Ty;
 
 const M: usize = 16;
 const N: usize = 8;
 
+/// What an instruction's operands are made of.
+trait Element {
+    /// Elements of a register.
+    const PER: usize;
+    /// A register of a warp as 32 * PER values, row after row.
+    fn unpack(words: &[u32; LANES], values: &mut [f32; 64]);
+}
+
+struct Brain;
+struct Half;
+struct Tensor;
+
+/// Two halves a register, the lower one first.
+#[inline(always)]
+fn halves(words: &[u32; LANES], values: &mut [f32; 64], value: impl Fn(u16) -> f32) {
+    for (two, &word) in values.chunks_exact_mut(2).zip(words) {
+        two[0] = value(word as u16);
+        two[1] = value((word >> 16) as u16);
+    }
+}
+
+impl Element for Brain {
+    const PER: usize = 2;
+
+    #[inline(always)]
+    fn unpack(words: &[u32; LANES], values: &mut [f32; 64]) {
+        halves(words, values, |bits| f32::from_bits(u32::from(bits) << 16));
+    }
+}
+
+impl Element for Half {
+    const PER: usize = 2;
+
+    #[inline(always)]
+    fn unpack(words: &[u32; LANES], values: &mut [f32; 64]) {
+        halves(words, values, |bits| f16::from_bits(bits).to_f32());
+    }
+}
+
+impl Element for Tensor {
+    const PER: usize = 1;
+
+    /// The tensor core reads the upper 19 bits.
+    #[inline(always)]
+    fn unpack(words: &[u32; LANES], values: &mut [f32; 64]) {
+        for (value, &word) in values.iter_mut().zip(words) {
+            *value = f32::from_bits(word & !0x1FFF);
+        }
+    }
+}
+
 /// The handler of `m16n8kK` with A and B of `ty` and an f32 accumulator; with its number of A registers.
 pub(crate) fn select(k: usize, ty: Ty) -> Option<(Handler, usize)> {
     Some(match (k, ty) {
-        (16, Ty::BF16) => (|cx, i, mask| multiply::<16, 2>(cx, i, mask, |word| pair(word, bf16)), 4),
-        (8, Ty::BF16) => (|cx, i, mask| multiply::<8, 2>(cx, i, mask, |word| pair(word, bf16)), 2),
-        (16, Ty::F16) => (|cx, i, mask| multiply::<16, 2>(cx, i, mask, |word| pair(word, half)), 4),
-        (8, Ty::F16) => (|cx, i, mask| multiply::<8, 2>(cx, i, mask, |word| pair(word, half)), 2),
-        (8, Ty::TF32) => (|cx, i, mask| multiply::<8, 1>(cx, i, mask, |word| [tf32(word), 0.0]), 4),
-        (4, Ty::TF32) => (|cx, i, mask| multiply::<4, 1>(cx, i, mask, |word| [tf32(word), 0.0]), 2),
+        (16, Ty::BF16) => (handler::<16, Brain>(), 4),
+        (8, Ty::BF16) => (handler::<8, Brain>(), 2),
+        (16, Ty::F16) => (handler::<16, Half>(), 4),
+        (8, Ty::F16) => (handler::<8, Half>(), 2),
+        (8, Ty::TF32) => (handler::<8, Tensor>(), 4),
+        (4, Ty::TF32) => (handler::<4, Tensor>(), 2),
         _ => return None,
     })
 }
 
-#[inline(always)]
-fn bf16(bits: u32) -> f32 {
-    f32::from_bits(bits << 16)
+/// The fastest form that this host can run.
+fn handler<const K: usize, E: Element>() -> Handler {
+    #[cfg(target_arch = "x86_64")]
+    if is_x86_feature_detected!("avx2")
+        && is_x86_feature_detected!("fma")
+        && is_x86_feature_detected!("f16c")
+    {
+        // SAFETY: the features are there.
+        return |cx, i, mask| unsafe { multiply_avx2::<K, E>(cx, i, mask) };
+    }
+    multiply::<K, E>
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn multiply_avx2<const K: usize, E: Element>(cx: &mut Cx<'_>, i: &Inst, mask: u32) {
+    multiply::<K, E>(cx, i, mask);
 }
 
 #[inline(always)]
-fn half(bits: u32) -> f32 {
-    f16::from_bits(bits as u16).to_f32()
-}
-
-#[inline(always)]
-fn pair(word: u32, f: impl Fn(u32) -> f32) -> [f32; 2] {
-    [f(word & 0xFFFF), f(word >> 16)]
-}
-
-/// The tensor core reads the upper 19 bits.
-#[inline(always)]
-fn tf32(word: u32) -> f32 {
-    f32::from_bits(word & !0x1FFF)
-}
-
-/// `K` columns of A; a register word holds `PER` elements.
-#[inline(always)]
-fn multiply<const K: usize, const PER: usize>(cx: &mut Cx<'_>, i: &Inst, mask: u32, unpack: impl Fn(u32) -> [f32; 2] + Copy) {
+fn multiply<const K: usize, E: Element>(cx: &mut Cx<'_>, i: &Inst, mask: u32) {
     if !whole(cx, mask) {
         return;
     }
     // Columns that one register covers: 4 lanes of a row, PER elements each.
-    let span = 4 * PER;
-    let column_tiles = K / span;
-    let registers = &cx.warp.registers;
-    let mut a = [[0f32; 16]; M];
-    for tile in 0..2 * column_tiles {
-        let words = &registers.narrow[i.s[tile].index()];
-        let (row0, column0) = (tile % 2 * 8, tile / 2 * span);
-        for (lane, &word) in words.iter().enumerate() {
-            let values = unpack(word);
-            let at = column0 + lane % 4 * PER;
-            a[row0 + lane / 4][at..at + PER].copy_from_slice(&values[..PER]);
+    let span = 4 * E::PER;
+    let tiles = K / span;
+    let registers = &cx.warp.registers.narrow;
+    let mut values = [0f32; 64];
+    let mut a = [[0f32; K]; M];
+    for tile in 0..2 * tiles {
+        E::unpack(&registers[i.s[tile].index()], &mut values);
+        let (row, column) = (tile % 2 * 8, tile / 2 * span);
+        for (row, values) in a[row..row + 8].iter_mut().zip(values.chunks_exact(span)) {
+            row[column..column + span].copy_from_slice(values);
         }
     }
     let mut b = [[0f32; N]; K];
-    for tile in 0..column_tiles {
-        let words = &registers.narrow[i.s[2 * column_tiles + tile].index()];
-        for (lane, &word) in words.iter().enumerate() {
-            let values = unpack(word);
-            for (part, &value) in values[..PER].iter().enumerate() {
-                b[tile * span + lane % 4 * PER + part][lane / 4] = value;
+    for tile in 0..tiles {
+        E::unpack(&registers[i.s[2 * tiles + tile].index()], &mut values);
+        for k in 0..span {
+            for n in 0..N {
+                b[tile * span + k][n] = values[n * span + k];
             }
         }
     }
-    let first = 3 * column_tiles;
-    let c: [&[u32; LANES]; 4] = std::array::from_fn(|r| &registers.narrow[i.s[first + r].index()]);
+    let c: [&[u32; LANES]; 4] = std::array::from_fn(|r| &registers[i.s[3 * tiles + r].index()]);
     let mut d = [[0f32; N]; M];
-    for lane in 0..LANES {
-        for (r, words) in c.iter().enumerate() {
-            d[lane / 4 + r / 2 * 8][lane % 4 * 2 + r % 2] = f32::from_bits(words[lane]);
+    for (row, sums) in d.iter_mut().enumerate() {
+        let (even, odd) = (c[row / 8 * 2], c[row / 8 * 2 + 1]);
+        for t in 0..4 {
+            sums[2 * t] = f32::from_bits(even[row % 8 * 4 + t]);
+            sums[2 * t + 1] = f32::from_bits(odd[row % 8 * 4 + t]);
         }
     }
-    for (row, sums) in a.iter().zip(&mut d) {
-        for (&left, right) in row.iter().zip(&b) {
-            for (sum, &value) in sums.iter_mut().zip(right) {
-                *sum += left * value;
+    // Four rows at a time: their sums stay in registers.
+    for (rows, sums) in a.chunks_exact(4).zip(d.chunks_exact_mut(4)) {
+        let mut four: [[f32; N]; 4] = [sums[0], sums[1], sums[2], sums[3]];
+        for k in 0..K {
+            for (row, sum) in rows.iter().zip(&mut four) {
+                for n in 0..N {
+                    sum[n] += row[k] * b[k][n];
+                }
             }
         }
+        sums.copy_from_slice(&four);
     }
     for r in 0..4 {
-        let mut out = [0f32; LANES];
-        for (lane, value) in out.iter_mut().enumerate() {
-            *value = d[lane / 4 + r / 2 * 8][lane % 4 * 2 + r % 2];
-        }
-        let slot: Slot = i.d[r];
-        f32::write(&mut cx.warp.registers, slot, &out, FULL);
+        let out: [f32; LANES] =
+            std::array::from_fn(|lane| d[lane / 4 + r / 2 * 8][lane % 4 * 2 + r % 2]);
+        f32::write(&mut cx.warp.registers, i.d[r], &out, FULL);
     }
 }

@@ -37,7 +37,15 @@ impl Cx<'_> {
             let thread = self.grid.thread(self.warp.number, lane);
             let kernel = self.grid.kernel.name.clone();
             let (line, instruction) = (0, String::new());
-            self.warp.fault = Some(Box::new(Finding { kind, kernel, line, instruction, block: self.block, thread, detail }));
+            self.warp.fault = Some(Box::new(Finding {
+                kind,
+                kernel,
+                line,
+                instruction,
+                block: self.block,
+                thread,
+                detail,
+            }));
         }
     }
 }

@@ -27,7 +27,8 @@ struct Grain {
     flags: u8,
 }
 
-const UNTOUCHED: Grain = Grain { write_clock: 0, read_clock: 0, readers: 0, writer: NOBODY, read_lane: MANY, flags: 0 };
+const UNTOUCHED: Grain =
+    Grain { write_clock: 0, read_clock: 0, readers: 0, writer: NOBODY, read_lane: MANY, flags: 0 };
 /// The last write was an atomic.
 const ATOMIC: u8 = 1;
 /// A `cp.async` to it has not been waited for.
@@ -98,9 +99,19 @@ impl Shared {
 
     /// Bounds, alignment, written, races. `lane` does `manner` to `address..address + bytes`.
     #[inline]
-    pub(crate) fn check(&mut self, warp: usize, lane: usize, address: u64, bytes: u64, manner: Manner) -> Result<(), Trouble> {
-        if address % bytes != 0 {
-            return Err((Kind::Misaligned, format!("shared address {address:#x} is not a multiple of {bytes}")));
+    pub(crate) fn check(
+        &mut self,
+        warp: usize,
+        lane: usize,
+        address: u64,
+        bytes: u64,
+        manner: Manner,
+    ) -> Result<(), Trouble> {
+        if !address.is_multiple_of(bytes) {
+            return Err((
+                Kind::Misaligned,
+                format!("shared address {address:#x} is not a multiple of {bytes}"),
+            ));
         }
         if address >= self.bytes.len() as u64 || self.bytes.len() as u64 - address < bytes {
             return Err(self.outside(address, bytes));
@@ -110,19 +121,38 @@ impl Shared {
             self.written.mark(address, bytes);
         } else if !self.written.is(address, bytes) {
             let gap = self.written.gap(address, bytes).unwrap_or(address);
-            return Err((Kind::Unwritten, format!("{bytes} bytes at shared address {address:#x}, of which {gap:#x} was never written")));
+            return Err((
+                Kind::Unwritten,
+                format!(
+                    "{bytes} bytes at shared address {address:#x}, of which {gap:#x} was never written"
+                ),
+            ));
         }
         Ok(())
     }
 
     #[cold]
     fn outside(&self, address: u64, bytes: u64) -> Trouble {
-        (Kind::OutOfBounds, format!("{bytes} bytes at shared address {address:#x}; the block has {}", self.bytes.len()))
+        (
+            Kind::OutOfBounds,
+            format!(
+                "{bytes} bytes at shared address {address:#x}; the block has {}",
+                self.bytes.len()
+            ),
+        )
     }
 
     #[inline]
-    fn race(&mut self, warp: usize, lane: usize, address: u64, bytes: u64, manner: Manner) -> Result<(), Trouble> {
-        let (first, last) = ((address >> self.grain) as usize, ((address + bytes - 1) >> self.grain) as usize);
+    fn race(
+        &mut self,
+        warp: usize,
+        lane: usize,
+        address: u64,
+        bytes: u64,
+        manner: Manner,
+    ) -> Result<(), Trouble> {
+        let (first, last) =
+            ((address >> self.grain) as usize, ((address + bytes - 1) >> self.grain) as usize);
         let known = &self.clocks[warp];
         let clock = known[warp];
         let me = (warp << 5 | lane) as u16;
@@ -131,14 +161,21 @@ impl Shared {
                 return Err(in_flight(grain.writer, address));
             }
             let atomics = manner == Manner::Atomic && grain.flags & ATOMIC != 0;
-            if grain.writer != NOBODY && grain.writer != me && !atomics && known[usize::from(grain.writer >> 5) & 31] <= grain.write_clock {
+            if grain.writer != NOBODY
+                && grain.writer != me
+                && !atomics
+                && known[usize::from(grain.writer >> 5) & 31] <= grain.write_clock
+            {
                 return Err(raced(address, "write", grain.writer));
             }
             match manner {
                 Manner::Read | Manner::ReadTogether => {
                     let lane = if manner == Manner::Read { lane as u8 } else { MANY - 1 };
                     let bit = 1 << warp;
-                    if grain.readers & !bit != 0 && grain.readers & bit == 0 && grain.readers.count_ones() == 1 {
+                    if grain.readers & !bit != 0
+                        && grain.readers & bit == 0
+                        && grain.readers.count_ones() == 1
+                    {
                         // An older reader that this warp has met at a barrier is covered by this one.
                         if known[grain.readers.trailing_zeros() as usize] > grain.read_clock {
                             (grain.readers, grain.read_lane) = (0, lane);
@@ -164,16 +201,24 @@ impl Shared {
     }
 
     /// Marks the target of a `cp.async` as in flight, after the checks of a write.
-    pub(crate) fn launch_copy(&mut self, warp: usize, lane: usize, address: u64, bytes: u64) -> Result<(), Trouble> {
+    pub(crate) fn launch_copy(
+        &mut self,
+        warp: usize,
+        lane: usize,
+        address: u64,
+        bytes: u64,
+    ) -> Result<(), Trouble> {
         self.check(warp, lane, address, bytes, Manner::Write)?;
-        let (first, last) = ((address >> self.grain) as usize, ((address + bytes - 1) >> self.grain) as usize);
+        let (first, last) =
+            ((address >> self.grain) as usize, ((address + bytes - 1) >> self.grain) as usize);
         self.grains[first..=last].iter_mut().for_each(|grain| grain.flags |= IN_FLIGHT);
         Ok(())
     }
 
     /// The copy is waited for: from here on it is a write of this warp.
     pub(crate) fn land_copy(&mut self, warp: usize, address: u64, bytes: u64) {
-        let (first, last) = ((address >> self.grain) as usize, ((address + bytes - 1) >> self.grain) as usize);
+        let (first, last) =
+            ((address >> self.grain) as usize, ((address + bytes - 1) >> self.grain) as usize);
         let clock = self.clocks[warp][warp];
         for grain in &mut self.grains[first..=last] {
             grain.flags &= !IN_FLIGHT;
@@ -193,7 +238,8 @@ fn unordered_reader(grain: &Grain, known: &[u32; WARPS], warp: usize, lane: usiz
             continue;
         }
         // ReadTogether (MANY - 1) and the lane itself are no hazard within the warp.
-        let harmless = reader == warp && (grain.read_lane == MANY - 1 || usize::from(grain.read_lane) == lane);
+        let harmless =
+            reader == warp && (grain.read_lane == MANY - 1 || usize::from(grain.read_lane) == lane);
         if !harmless {
             let lane = if grain.read_lane < 32 { u16::from(grain.read_lane) } else { 0 };
             return Some((reader as u16) << 5 | lane);
@@ -205,11 +251,21 @@ fn unordered_reader(grain: &Grain, known: &[u32; WARPS], warp: usize, lane: usiz
 #[cold]
 fn raced(address: u64, what: &str, who: u16) -> Trouble {
     let (warp, lane) = (who >> 5, who & 31);
-    (Kind::SharedRace, format!("shared address {address:#x} with a {what} by warp {warp}, lane {lane}, no barrier between them"))
+    (
+        Kind::SharedRace,
+        format!(
+            "shared address {address:#x} with a {what} by warp {warp}, lane {lane}, no barrier between them"
+        ),
+    )
 }
 
 #[cold]
 fn in_flight(who: u16, address: u64) -> Trouble {
     let (warp, lane) = (who >> 5, who & 31);
-    (Kind::AsyncInFlight, format!("shared address {address:#x}; warp {warp}, lane {lane} has not waited for its cp.async to it"))
+    (
+        Kind::AsyncInFlight,
+        format!(
+            "shared address {address:#x}; warp {warp}, lane {lane} has not waited for its cp.async to it"
+        ),
+    )
 }

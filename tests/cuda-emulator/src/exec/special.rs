@@ -10,11 +10,19 @@ use crate::ptx::types::Class;
 pub(crate) fn preset(warp: &mut Warp, grid: &Grid, block: [u32; 3], flat: u64) {
     for &(slot, preset) in &grid.kernel.presets {
         match (slot.class(), preset) {
-            (Class::Pred, Preset::Value(value)) => warp.registers.preds[slot.index()] = if value == 0 { 0 } else { u32::MAX },
-            (Class::Wide, Preset::Value(value)) => warp.registers.wide[slot.index()] = [value; LANES],
-            (_, Preset::Value(value)) => warp.registers.narrow[slot.index()] = [value as u32; LANES],
+            (Class::Pred, Preset::Value(value)) => {
+                warp.registers.preds[slot.index()] = if value == 0 { 0 } else { u32::MAX }
+            }
+            (Class::Wide, Preset::Value(value)) => {
+                warp.registers.wide[slot.index()] = [value; LANES]
+            }
+            (_, Preset::Value(value)) => {
+                warp.registers.narrow[slot.index()] = [value as u32; LANES]
+            }
             (class, Preset::Special(special)) => {
-                let values: [u32; LANES] = std::array::from_fn(|lane| value(special, warp.number, lane, grid, block, flat));
+                let values: [u32; LANES] = std::array::from_fn(|lane| {
+                    value(special, warp.number, lane, grid, block, flat)
+                });
                 match class {
                     Class::Wide => warp.registers.wide[slot.index()] = values.map(u64::from),
                     _ => warp.registers.narrow[slot.index()] = values,
@@ -24,7 +32,14 @@ pub(crate) fn preset(warp: &mut Warp, grid: &Grid, block: [u32; 3], flat: u64) {
     }
 }
 
-fn value(special: Special, warp: usize, lane: usize, grid: &Grid, block: [u32; 3], flat: u64) -> u32 {
+fn value(
+    special: Special,
+    warp: usize,
+    lane: usize,
+    grid: &Grid,
+    block: [u32; 3],
+    flat: u64,
+) -> u32 {
     match special {
         Special::Tid(axis) => grid.thread(warp, lane)[usize::from(axis)],
         Special::Ntid(axis) => grid.threads[usize::from(axis)],
@@ -37,7 +52,9 @@ fn value(special: Special, warp: usize, lane: usize, grid: &Grid, block: [u32; 3
         Special::LaneMask(LaneMask::Le) => u32::MAX >> (31 - lane),
         Special::LaneMask(LaneMask::Lt) => (1 << lane) - 1,
         Special::LaneMask(LaneMask::Ge) => u32::MAX << lane,
-        Special::LaneMask(LaneMask::Gt) => (u32::MAX << lane) << 1 & if lane == 31 { 0 } else { u32::MAX },
+        Special::LaneMask(LaneMask::Gt) => {
+            (u32::MAX << lane) << 1 & if lane == 31 { 0 } else { u32::MAX }
+        }
         Special::Sm => (flat % u64::from(grid.sms.max(1))) as u32,
         Special::SmCount => grid.sms,
         Special::GridId => grid.number as u32,
@@ -48,10 +65,19 @@ fn value(special: Special, warp: usize, lane: usize, grid: &Grid, block: [u32; 3
 
 /// `%clock`, `%globaltimer`: nanoseconds of the host, shifted right by `imm`.
 pub(crate) fn clock(cx: &mut super::Cx<'_>, i: &crate::ptx::program::Inst, mask: u32) {
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |time| time.as_nanos() as u64) >> i.imm;
+    let now = std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .map_or(0, |time| time.as_nanos() as u64)
+        >> i.imm;
     match i.d[0].class() {
-        Class::Wide => super::memory::blend(&mut cx.warp.registers.wide[i.d[0].index()], &[now; LANES], mask),
-        _ => super::memory::blend(&mut cx.warp.registers.narrow[i.d[0].index()], &[now as u32; LANES], mask),
+        Class::Wide => {
+            super::memory::blend(&mut cx.warp.registers.wide[i.d[0].index()], &[now; LANES], mask)
+        }
+        _ => super::memory::blend(
+            &mut cx.warp.registers.narrow[i.d[0].index()],
+            &[now as u32; LANES],
+            mask,
+        ),
     }
 }
 
@@ -91,7 +117,11 @@ pub(crate) fn pack(cx: &mut super::Cx<'_>, i: &crate::ptx::program::Inst, mask: 
     }
     match i.d[0].class() {
         Class::Wide => super::memory::blend(&mut registers.wide[i.d[0].index()], &whole, mask),
-        _ => super::memory::blend(&mut registers.narrow[i.d[0].index()], &whole.map(|word| word as u32), mask),
+        _ => super::memory::blend(
+            &mut registers.narrow[i.d[0].index()],
+            &whole.map(|word| word as u32),
+            mask,
+        ),
     }
 }
 

@@ -14,12 +14,16 @@ fn members(cx: &mut Cx<'_>, i: &Inst, at: usize, mask: u32) -> bool {
     for lane in lanes(mask) {
         let missing = named[lane] & cx.warp.live & !mask;
         if named[lane] >> lane & 1 == 0 {
-            let detail = format!("the member mask {:#010x} does not name the lane itself", named[lane]);
+            let detail =
+                format!("the member mask {:#010x} does not name the lane itself", named[lane]);
             cx.fault(Kind::BarrierDivergence, lane, detail);
             return false;
         }
         if missing != 0 {
-            let detail = format!("the member mask {:#010x} names lanes {missing:#010x}, which are elsewhere", named[lane]);
+            let detail = format!(
+                "the member mask {:#010x} names lanes {missing:#010x}, which are elsewhere",
+                named[lane]
+            );
             cx.fault(Kind::BarrierDivergence, first, detail);
             return false;
         }
@@ -38,9 +42,15 @@ pub(crate) fn warp_sync(cx: &mut Cx<'_>, i: &Inst, mask: u32) {
 pub(crate) fn shuffle(mode: &str) -> Option<Handler> {
     // From a lane, `b`, the segment's lowest lane, the bound and the segment mask: the lane to read, if it is inside.
     Some(match mode {
-        "up" => |cx, i, mask| shuffled(cx, i, mask, |at| inside(at.lane - at.b, at.lane - at.b >= at.bound)),
-        "down" => |cx, i, mask| shuffled(cx, i, mask, |at| inside(at.lane + at.b, at.lane + at.b <= at.bound)),
-        "bfly" => |cx, i, mask| shuffled(cx, i, mask, |at| inside(at.lane ^ at.b, at.lane ^ at.b <= at.bound)),
+        "up" => |cx, i, mask| {
+            shuffled(cx, i, mask, |at| inside(at.lane - at.b, at.lane - at.b >= at.bound))
+        },
+        "down" => |cx, i, mask| {
+            shuffled(cx, i, mask, |at| inside(at.lane + at.b, at.lane + at.b <= at.bound))
+        },
+        "bfly" => |cx, i, mask| {
+            shuffled(cx, i, mask, |at| inside(at.lane ^ at.b, at.lane ^ at.b <= at.bound))
+        },
         "idx" => |cx, i, mask| {
             shuffled(cx, i, mask, |at| {
                 let source = at.low | at.b & !at.segment;
@@ -79,10 +89,18 @@ fn shuffled(cx: &mut Cx<'_>, i: &Inst, mask: u32, source: impl Fn(Shuffle) -> Op
         let segment = (c[lane] >> 8 & 31) as i32;
         let low = lane as i32 & segment;
         let bound = low | (c[lane] & 31) as i32 & !segment;
-        let Some(from) = source(Shuffle { lane: lane as i32, b: (b[lane] & 31) as i32, segment, low, bound }) else { continue };
+        let Some(from) =
+            source(Shuffle { lane: lane as i32, b: (b[lane] & 31) as i32, segment, low, bound })
+        else {
+            continue;
+        };
         ok |= 1 << lane;
         if mask >> from & 1 == 0 {
-            return cx.fault(Kind::BarrierDivergence, lane, format!("reads lane {from}, which does not take part"));
+            return cx.fault(
+                Kind::BarrierDivergence,
+                lane,
+                format!("reads lane {from}, which does not take part"),
+            );
         }
         values[lane] = a[from];
     }
@@ -99,9 +117,17 @@ pub(crate) fn vote(mode: &str) -> Option<Handler> {
             let Some(bits) = voted(cx, i, mask) else { return };
             u32::write(&mut cx.warp.registers, i.d[0], &[bits; LANES], mask);
         },
-        "all" => |cx, i, mask| voted(cx, i, mask).into_iter().for_each(|bits| decide(cx, i, mask, bits == mask)),
-        "any" => |cx, i, mask| voted(cx, i, mask).into_iter().for_each(|bits| decide(cx, i, mask, bits != 0)),
-        "uni" => |cx, i, mask| voted(cx, i, mask).into_iter().for_each(|bits| decide(cx, i, mask, bits == 0 || bits == mask)),
+        "all" => |cx, i, mask| {
+            voted(cx, i, mask).into_iter().for_each(|bits| decide(cx, i, mask, bits == mask))
+        },
+        "any" => |cx, i, mask| {
+            voted(cx, i, mask).into_iter().for_each(|bits| decide(cx, i, mask, bits != 0))
+        },
+        "uni" => |cx, i, mask| {
+            voted(cx, i, mask)
+                .into_iter()
+                .for_each(|bits| decide(cx, i, mask, bits == 0 || bits == mask))
+        },
         _ => return None,
     })
 }
@@ -144,7 +170,11 @@ pub(crate) fn matches(mode: &str, ty: Ty) -> Option<Handler> {
 fn match_any<T: Lane + PartialEq>(cx: &mut Cx<'_>, i: &Inst, mask: u32) {
     if members(cx, i, 1, mask) {
         let a = T::read(&cx.warp.registers, i.s[0]);
-        let same = |lane: usize| lanes(mask).filter(|&other| a[other] == a[lane]).fold(0, |bits, other| bits | 1 << other);
+        let same = |lane: usize| {
+            lanes(mask)
+                .filter(|&other| a[other] == a[lane])
+                .fold(0, |bits, other| bits | 1 << other)
+        };
         let values: [u32; LANES] = std::array::from_fn(same);
         u32::write(&mut cx.warp.registers, i.d[0], &values, mask);
     }

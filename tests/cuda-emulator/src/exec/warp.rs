@@ -46,7 +46,12 @@ pub(crate) enum Stop {
     /// Its share of time is used up, or it spins.
     Budget,
     /// It arrived at a barrier: number, threads expected (0: all), waits, bits of a reduction.
-    Barrier { barrier: u32, expected: u32, waits: bool, bits: u32 },
+    Barrier {
+        barrier: u32,
+        expected: u32,
+        waits: bool,
+        bits: u32,
+    },
     Done,
     Fault,
 }
@@ -188,7 +193,11 @@ fn transfer(cx: &mut Cx<'_>, inst: &Inst, active: u32) -> Option<Stop> {
         }
         Flow::Trap => {
             if active != 0 {
-                cx.fault(Kind::Trap, active.trailing_zeros() as usize, "the kernel stopped itself".to_owned());
+                cx.fault(
+                    Kind::Trap,
+                    active.trailing_zeros() as usize,
+                    "the kernel stopped itself".to_owned(),
+                );
                 blame(cx, inst);
                 return Some(Stop::Fault);
             }
@@ -216,7 +225,8 @@ fn indexed(cx: &mut Cx<'_>, inst: &Inst, active: u32, table: u32, join: u32) {
     // Peels off one target after another; the last one takes the path itself.
     while left != 0 {
         let first = index[left.trailing_zeros() as usize];
-        let same = lanes(left).filter(|&lane| index[lane] == first).fold(0, |bits, lane| bits | 1 << lane);
+        let same =
+            lanes(left).filter(|&lane| index[lane] == first).fold(0, |bits, lane| bits | 1 << lane);
         let target = targets.get(first as usize).copied().unwrap_or(0);
         left &= !same;
         let Some(&Path { mask, .. }) = cx.warp.paths.last() else { return };
@@ -241,13 +251,30 @@ fn indexed(cx: &mut Cx<'_>, inst: &Inst, active: u32, table: u32, join: u32) {
     }
 }
 
-fn barrier(cx: &mut Cx<'_>, inst: &Inst, active: u32, how: (bool, bool, bool), reduce: Option<Reduce>) -> Stop {
+fn barrier(
+    cx: &mut Cx<'_>,
+    inst: &Inst,
+    active: u32,
+    how: (bool, bool, bool),
+    reduce: Option<Reduce>,
+) -> Stop {
     let (waits, counted, aligned) = how;
     let lane = active.trailing_zeros() as usize;
     if active != cx.warp.live {
-        let missing = lanes(cx.warp.live & !active).map(|lane| lane.to_string()).collect::<Vec<_>>().join(", ");
-        let aligned = if aligned { "" } else { " (threads of one warp apart at a barrier are not supported)" };
-        cx.fault(Kind::BarrierDivergence, lane, format!("lanes {missing} of the warp are elsewhere{aligned}"));
+        let missing = lanes(cx.warp.live & !active)
+            .map(|lane| lane.to_string())
+            .collect::<Vec<_>>()
+            .join(", ");
+        let aligned = if aligned {
+            ""
+        } else {
+            " (threads of one warp apart at a barrier are not supported)"
+        };
+        cx.fault(
+            Kind::BarrierDivergence,
+            lane,
+            format!("lanes {missing} of the warp are elsewhere{aligned}"),
+        );
         blame(cx, inst);
         return Stop::Fault;
     }
@@ -265,7 +292,13 @@ fn barrier(cx: &mut Cx<'_>, inst: &Inst, active: u32, how: (bool, bool, bool), r
         cx.warp.waiting = Some(Wait { barrier, reduce: result });
     }
     if expected % LANES as u32 != 0 || barrier > 15 {
-        cx.fault(Kind::BarrierDivergence, lane, format!("barrier {barrier} with {expected} threads: not a multiple of 32, or not 0..15"));
+        cx.fault(
+            Kind::BarrierDivergence,
+            lane,
+            format!(
+                "barrier {barrier} with {expected} threads: not a multiple of 32, or not 0..15"
+            ),
+        );
         blame(cx, inst);
         return Stop::Fault;
     }

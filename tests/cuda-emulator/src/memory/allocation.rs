@@ -57,7 +57,13 @@ const ALIGN: usize = 256;
 impl Allocation {
     /// Fresh memory at device address `base`, or, for `None`, at the host's own address; zero bytes underneath, none of them
     /// written. `None` when the host has no memory.
-    pub(crate) fn new(number: u64, base: Option<u64>, bytes: u64, kind: Kind, state: State) -> Option<Allocation> {
+    pub(crate) fn new(
+        number: u64,
+        base: Option<u64>,
+        bytes: u64,
+        kind: Kind,
+        state: State,
+    ) -> Option<Allocation> {
         let layout = Layout::from_size_align(usize::try_from(bytes).ok()?.max(1), ALIGN).ok()?;
         // SAFETY: the layout has a size of at least 1.
         let host = unsafe { std::alloc::alloc_zeroed(layout) };

@@ -26,7 +26,8 @@ unsafe impl Sync for Entries {}
 impl Entries {
     fn layout(count: usize) -> std::alloc::Layout {
         // A count of bytes of an allocation that exists: four times it fits in the address space.
-        std::alloc::Layout::array::<AtomicU32>(count.max(1)).unwrap_or(std::alloc::Layout::new::<AtomicU32>())
+        std::alloc::Layout::array::<AtomicU32>(count.max(1))
+            .unwrap_or(std::alloc::Layout::new::<AtomicU32>())
     }
 
     fn new(count: usize) -> Entries {
@@ -56,7 +57,7 @@ impl Drop for Entries {
 const BLOCK_BITS: u32 = 20;
 
 fn entry(launch: u64, block: u64) -> u32 {
-    ((launch & 0xFFF) as u32) << BLOCK_BITS | (block % ((1 << BLOCK_BITS) - 1)) as u32 + 1
+    (((launch & 0xFFF) as u32) << BLOCK_BITS) | ((block % ((1 << BLOCK_BITS) - 1)) as u32 + 1)
 }
 
 impl Owners {
@@ -66,7 +67,14 @@ impl Owners {
 
     /// Notes a write; gives the block of another owner, if there is one.
     #[inline]
-    pub(crate) fn write(&self, launch: u64, block: u64, grain: u32, offset: u64, bytes: u64) -> Option<u32> {
+    pub(crate) fn write(
+        &self,
+        launch: u64,
+        block: u64,
+        grain: u32,
+        offset: u64,
+        bytes: u64,
+    ) -> Option<u32> {
         self.launch.store(launch, Relaxed);
         let entries = self.entries.get_or_init(|| Entries::new(self.bytes as usize));
         let mine = entry(launch, block);
@@ -98,7 +106,14 @@ impl Owners {
 
     /// The block that wrote any of a range in this launch, if it is another.
     #[inline]
-    pub(crate) fn read(&self, launch: u64, block: u64, grain: u32, offset: u64, bytes: u64) -> Option<u32> {
+    pub(crate) fn read(
+        &self,
+        launch: u64,
+        block: u64,
+        grain: u32,
+        offset: u64,
+        bytes: u64,
+    ) -> Option<u32> {
         if self.launch.load(Relaxed) != launch {
             return None;
         }

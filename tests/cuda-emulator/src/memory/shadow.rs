@@ -44,7 +44,8 @@ impl Written {
     /// Are all of `offset..offset + length` written?
     #[inline]
     pub(crate) fn is(&self, offset: u64, length: u64) -> bool {
-        self.all.load(Relaxed) || for_words(offset, length, |word, bits| self.words[word].load(Relaxed) & bits == bits)
+        self.all.load(Relaxed)
+            || for_words(offset, length, |word, bits| self.words[word].load(Relaxed) & bits == bits)
     }
 
     /// First unwritten byte of a range.

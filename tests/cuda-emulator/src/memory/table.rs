@@ -22,7 +22,13 @@ pub(crate) struct Memory {
 
 impl Memory {
     /// Allocates device memory. Addresses are never given twice: a use after free is always seen.
-    pub(crate) fn allocate(&mut self, bytes: u64, kind: Kind, state: State, name: &str) -> Option<Arc<Allocation>> {
+    pub(crate) fn allocate(
+        &mut self,
+        bytes: u64,
+        kind: Kind,
+        state: State,
+        name: &str,
+    ) -> Option<Arc<Allocation>> {
         let base = if kind == Kind::Host { None } else { Some(DEVICE_BASE + self.next) };
         self.number += 1;
         let mut allocation = Allocation::new(self.number, base, bytes, kind, state)?;
@@ -74,7 +80,9 @@ impl Memory {
     pub(crate) fn check(&self, address: u64, bytes: u64) -> Result<Arc<Allocation>, String> {
         match self.find(address) {
             None => Err(format!("{address:#x} is in no allocation{}", self.near(address))),
-            Some(allocation) if allocation.state() != State::Live => Err(format!("{address:#x} is in {allocation}")),
+            Some(allocation) if allocation.state() != State::Live => {
+                Err(format!("{address:#x} is in {allocation}"))
+            }
             Some(allocation) if !allocation.contains(address, bytes) => {
                 Err(format!("{bytes} bytes at {address:#x} pass the end of {allocation}"))
             }
@@ -93,7 +101,9 @@ impl Memory {
     /// What a kernel sees: nothing is allocated or freed while it runs.
     pub(crate) fn table(&mut self) -> Arc<Table> {
         let by_base = &self.by_base;
-        self.snapshot.get_or_insert_with(|| Arc::new(Table { sorted: by_base.values().cloned().collect() })).clone()
+        self.snapshot
+            .get_or_insert_with(|| Arc::new(Table { sorted: by_base.values().cloned().collect() }))
+            .clone()
     }
 
     /// Bytes of live device memory.
@@ -103,7 +113,9 @@ impl Memory {
 
     /// Allocations that nobody freed; a module's variables go with it.
     pub(crate) fn leaks(&self) -> Vec<Arc<Allocation>> {
-        let leaked = |a: &&Arc<Allocation>| a.state() != State::Freed && matches!(a.kind, Kind::Device | Kind::Host);
+        let leaked = |a: &&Arc<Allocation>| {
+            a.state() != State::Freed && matches!(a.kind, Kind::Device | Kind::Host)
+        };
         self.by_base.values().filter(leaked).cloned().collect()
     }
 }

@@ -74,7 +74,10 @@ pub(crate) enum Operand {
     /// `%p1|%p2`: destination with its second result.
     Pair(Box<Operand>, Box<Operand>),
     Int(u64),
-    Float { bits64: u64, bits32: u32 },
+    Float {
+        bits64: u64,
+        bits32: u32,
+    },
     /// `%tid.x` and its like.
     Special(String),
     /// A variable, label or function, plus bytes.

@@ -44,11 +44,19 @@ pub(crate) fn blocks(code: &[Inst], tables: &[Vec<u32>]) -> Blocks {
     Blocks { ranges, successors, of }
 }
 
-fn following(code: &[Inst], tables: &[Vec<u32>], of: &[usize], last: usize, exit: usize) -> Vec<usize> {
+fn following(
+    code: &[Inst],
+    tables: &[Vec<u32>],
+    of: &[usize],
+    last: usize,
+    exit: usize,
+) -> Vec<usize> {
     let inst = &code[last];
     let mut next = match inst.flow {
         Flow::Branch { target, .. } => vec![of[target as usize]],
-        Flow::Indexed { table, .. } => tables[table as usize].iter().map(|&target| of[target as usize]).collect(),
+        Flow::Indexed { table, .. } => {
+            tables[table as usize].iter().map(|&target| of[target as usize]).collect()
+        }
         Flow::Exit | Flow::Trap => vec![exit],
         _ => vec![of[last + 1]],
     };
@@ -79,7 +87,8 @@ impl Blocks {
             for &block in &order[1..] {
                 let mut meet = usize::MAX;
                 for &next in self.successors[block].iter().filter(|&&next| up[next] != usize::MAX) {
-                    meet = if meet == usize::MAX { next } else { intersect(&up, &rank, meet, next) };
+                    meet =
+                        if meet == usize::MAX { next } else { intersect(&up, &rank, meet, next) };
                 }
                 changed |= up[block] != meet;
                 up[block] = meet;
@@ -93,7 +102,9 @@ impl Blocks {
         let exit = self.ranges.len() - 1;
         let up = self.immediate();
         // A block that never reaches the exit (an endless loop) has no post-dominator.
-        up.iter().map(|&b| if b == usize::MAX || b == exit { NEVER } else { self.ranges[b].0 as u32 }).collect()
+        up.iter()
+            .map(|&b| if b == usize::MAX || b == exit { NEVER } else { self.ranges[b].0 as u32 })
+            .collect()
     }
 }
 

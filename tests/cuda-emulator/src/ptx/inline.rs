@@ -89,7 +89,11 @@ fn copy_body(
             line: statement.line,
             guard: statement.guard.map(|(register, negated)| (register + names.registers, negated)),
             opcode: statement.opcode.clone(),
-            operands: statement.operands.iter().map(|operand| names.operand(operand, from)).collect(),
+            operands: statement
+                .operands
+                .iter()
+                .map(|operand| names.operand(operand, from))
+                .collect(),
         };
         let name = copy.opcode[0].as_str();
         if name == "call" {
@@ -107,7 +111,13 @@ fn copy_body(
 }
 
 /// `call.uni (result), function, (arguments);`
-fn call(module: &Module, statement: &Statement, into: &mut Function, copies: &mut usize, depth: usize) -> Result<(), PtxError> {
+fn call(
+    module: &Module,
+    statement: &Statement,
+    into: &mut Function,
+    copies: &mut usize,
+    depth: usize,
+) -> Result<(), PtxError> {
     let error = |reason: String| PtxError::at(statement.line, reason);
     let mut vectors = Vec::new();
     let mut callee = None;
@@ -123,28 +133,54 @@ fn call(module: &Module, statement: &Statement, into: &mut Function, copies: &mu
         return Err(error("a guarded call is not supported".into()));
     }
     if matches!(name.as_str(), "__assertfail" | "__trap") {
-        into.body.push(Statement { line: statement.line, guard: None, opcode: vec!["trap".into()], operands: Vec::new() });
+        into.body.push(Statement {
+            line: statement.line,
+            guard: None,
+            opcode: vec!["trap".into()],
+            operands: Vec::new(),
+        });
         return Ok(());
     }
-    let function = module.functions.iter().find(|function| function.name == *name && !function.is_entry);
-    let Some(function) = function else { return Err(error(format!("call of `{name}`, which is not in the module, is not supported"))) };
+    let function =
+        module.functions.iter().find(|function| function.name == *name && !function.is_entry);
+    let Some(function) = function else {
+        return Err(error(format!(
+            "call of `{name}`, which is not in the module, is not supported"
+        )));
+    };
     *copies += 1;
     if depth > 32 || *copies > MOST {
-        return Err(error(format!("call of `{name}`: recursion, or too many calls, is not supported")));
+        return Err(error(format!(
+            "call of `{name}`: recursion, or too many calls, is not supported"
+        )));
     }
     let actual: Vec<String> = vectors
         .iter()
         .flat_map(|parts| parts.iter())
-        .filter_map(|part| if let Operand::Symbol(name, _) = part { Some(name.clone()) } else { None })
+        .filter_map(
+            |part| if let Operand::Symbol(name, _) = part { Some(name.clone()) } else { None },
+        )
         .collect();
     // A `.func (result) name (parameters)` keeps its results first among its variables.
     let result_count = if results > 0 { vectors[0].len() } else { 0 };
-    let formal: Vec<String> = function.variables[..result_count].iter().chain(&function.params).map(|v| v.name.clone()).collect();
+    let formal: Vec<String> = function.variables[..result_count]
+        .iter()
+        .chain(&function.params)
+        .map(|v| v.name.clone())
+        .collect();
     if formal.len() != actual.len() {
-        return Err(error(format!("call of `{name}` with {} arguments, it takes {}", actual.len(), formal.len())));
+        return Err(error(format!(
+            "call of `{name}` with {} arguments, it takes {}",
+            actual.len(),
+            formal.len()
+        )));
     }
     let suffix = format!("@{copies}");
-    let names = Names { registers: into.registers.len() as u32, suffix, formals: formal.into_iter().zip(actual).collect() };
+    let names = Names {
+        registers: into.registers.len() as u32,
+        suffix,
+        formals: formal.into_iter().zip(actual).collect(),
+    };
     into.registers.extend(&function.registers);
     for variable in &function.variables[result_count..] {
         let mut variable = variable.clone();

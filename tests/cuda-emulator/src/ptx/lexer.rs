@@ -53,12 +53,17 @@ impl Lexer<'_> {
                 b'"' => self.text()?,
                 b'0'..=b'9' => self.number()?,
                 _ if is_start(byte) => self.word(),
-                b',' | b';' | b':' | b'[' | b']' | b'{' | b'}' | b'(' | b')' | b'<' | b'>' | b'+' | b'-' | b'!' | b'|'
-                | b'@' | b'=' | b'*' => {
+                b',' | b';' | b':' | b'[' | b']' | b'{' | b'}' | b'(' | b')' | b'<' | b'>'
+                | b'+' | b'-' | b'!' | b'|' | b'@' | b'=' | b'*' => {
                     self.push(Kind::Mark(byte as char));
                     self.at += 1;
                 }
-                _ => return Err(PtxError::at(self.line, format!("unexpected character {:?}", byte as char))),
+                _ => {
+                    return Err(PtxError::at(
+                        self.line,
+                        format!("unexpected character {:?}", byte as char),
+                    ));
+                }
             }
         }
         Ok(self.out)
@@ -141,7 +146,8 @@ impl Lexer<'_> {
             }
         }
         let digits = std::str::from_utf8(&self.bytes[start..self.at]).unwrap_or("");
-        let kind = number(digits).ok_or_else(|| PtxError::at(self.line, format!("bad number `{digits}`")))?;
+        let kind = number(digits)
+            .ok_or_else(|| PtxError::at(self.line, format!("bad number `{digits}`")))?;
         self.push(kind);
         Ok(())
     }
@@ -204,11 +210,14 @@ mod tests {
                 Kind::Mark(';'),
             ]
         );
-        assert_eq!(kinds("0x8000U 017 0f3F800000"), [
-            Kind::Int(0x8000),
-            Kind::Int(15),
-            Kind::Float { bits64: 1f64.to_bits(), bits32: 1f32.to_bits() }
-        ]);
+        assert_eq!(
+            kinds("0x8000U 017 0f3F800000"),
+            [
+                Kind::Int(0x8000),
+                Kind::Int(15),
+                Kind::Float { bits64: 1f64.to_bits(), bits32: 1f32.to_bits() }
+            ]
+        );
     }
 
     #[test]

@@ -72,7 +72,9 @@ impl Lower<'_> {
                 let from = self.slots.of_register[*register as usize];
                 let to = self.slots.fresh(Class::Pred);
                 let mut inst = Inst::new(
-                    Flow::Plain(|cx, i, mask| cx.warp.registers.set_pred(i.d[0], !cx.warp.registers.pred(i.s[0]), mask)),
+                    Flow::Plain(|cx, i, mask| {
+                        cx.warp.registers.set_pred(i.d[0], !cx.warp.registers.pred(i.s[0]), mask)
+                    }),
                     self.line,
                 );
                 inst.push_target(to);
@@ -81,7 +83,9 @@ impl Lower<'_> {
                 Ok(to)
             }
             Operand::Int(value) => Ok(self.slots.value(ty, *value)),
-            Operand::Float { bits64, bits32 } => Ok(self.slots.value(ty, if ty.bytes() == 8 { *bits64 } else { u64::from(*bits32) })),
+            Operand::Float { bits64, bits32 } => {
+                Ok(self.slots.value(ty, if ty.bytes() == 8 { *bits64 } else { u64::from(*bits32) }))
+            }
             Operand::Special(name) => self.special(name, ty),
             Operand::Symbol(name, offset) => {
                 let symbol = self.symbol(name)?;
@@ -118,11 +122,17 @@ impl Lower<'_> {
 
     /// `[base+bytes]`: base slot, bytes, and the symbol if it is one.
     pub(super) fn memory(&mut self, operand: &Operand) -> Result<(Slot, i64, Option<Symbol>)> {
-        let Operand::Memory(base, offset) = operand else { return self.fail("expected an address in brackets") };
+        let Operand::Memory(base, offset) = operand else {
+            return self.fail("expected an address in brackets");
+        };
         match base.as_ref() {
             Operand::Register(register) => {
                 let slot = self.slots.of_register[*register as usize];
-                if slot.class() == Class::Pred { self.fail("a predicate as address") } else { Ok((slot, *offset, None)) }
+                if slot.class() == Class::Pred {
+                    self.fail("a predicate as address")
+                } else {
+                    Ok((slot, *offset, None))
+                }
             }
             Operand::Symbol(name, _) => {
                 let symbol = self.symbol(name)?;
@@ -146,14 +156,23 @@ impl Lower<'_> {
         }
         let value = match name {
             "WARP_SZ" => Some(32),
-            "%clusterid.x" | "%clusterid.y" | "%clusterid.z" | "%cluster_ctarank" | "%cluster_ctaid.x" => Some(0),
+            "%clusterid.x" | "%clusterid.y" | "%clusterid.z" | "%cluster_ctarank"
+            | "%cluster_ctaid.x" => Some(0),
             "%nclusterid.x" | "%cluster_nctarank" | "%cluster_nctaid.x" => Some(1),
             _ => None,
         };
         if let Some(value) = value {
             return Ok(self.slots.value(ty, value));
         }
-        if !matches!(name, "%clock" | "%clock64" | "%clock_hi" | "%globaltimer" | "%globaltimer_lo" | "%globaltimer_hi") {
+        if !matches!(
+            name,
+            "%clock"
+                | "%clock64"
+                | "%clock_hi"
+                | "%globaltimer"
+                | "%globaltimer_lo"
+                | "%globaltimer_hi"
+        ) {
             return self.fail(format!("unsupported special register `{name}`"));
         }
         let to = self.slots.fresh(ty.class());

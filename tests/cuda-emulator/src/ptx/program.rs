@@ -52,13 +52,24 @@ pub(crate) enum Flow {
     /// May find a fault.
     Checked(Handler),
     /// To `target`; lanes meet again at `join` (the immediate post-dominator, or [`NEVER`]).
-    Branch { target: u32, join: u32 },
+    Branch {
+        target: u32,
+        join: u32,
+    },
     /// Through table `table` by the index in `s[0]`.
-    Indexed { table: u32, join: u32 },
+    Indexed {
+        table: u32,
+        join: u32,
+    },
     Exit,
     Trap,
     /// Waits for (or, without `waits`, only arrives at) barrier `s[0]`; `s[1]` is the number of threads when `counted`.
-    Barrier { waits: bool, counted: bool, aligned: bool, reduce: Option<Reduce> },
+    Barrier {
+        waits: bool,
+        counted: bool,
+        aligned: bool,
+        reduce: Option<Reduce>,
+    },
     /// Lets other warps and blocks run: spin loops pass here.
     Yield,
 }
@@ -132,7 +143,8 @@ pub(crate) struct Inst {
 
 impl Inst {
     pub(crate) fn new(flow: Flow, line: u32) -> Inst {
-        let access = Access { space: Space::Generic, bytes: 4, count: 1, signed: false, strong: false };
+        let access =
+            Access { space: Space::Generic, bytes: 4, count: 1, signed: false, strong: false };
         Inst {
             flow,
             guard: None,

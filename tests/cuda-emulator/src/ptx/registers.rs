@@ -11,7 +11,8 @@ pub(crate) fn allocate(code: &mut [Inst], blocks: &Blocks, fixed: &mut [Slot]) -
     let mut place = Vec::with_capacity(lifetimes.len());
     let mut sizes = [0; 3];
     for (class, ranges) in [Class::Narrow, Class::Wide, Class::Pred].into_iter().zip(&lifetimes) {
-        let pinned: Vec<usize> = fixed.iter().filter(|slot| slot.class() == class).map(|slot| slot.index()).collect();
+        let pinned: Vec<usize> =
+            fixed.iter().filter(|slot| slot.class() == class).map(|slot| slot.index()).collect();
         let (mapping, size) = scan(ranges, &pinned);
         sizes[class_index(class)] = size;
         place.push(mapping);
@@ -52,7 +53,11 @@ fn lifetimes(code: &[Inst], blocks: &Blocks) -> [Ranges; 3] {
         *range = (range.0.min(at), range.1.max(at));
     };
     for (at, inst) in code.iter().enumerate() {
-        inst.targets().iter().chain(inst.sources()).chain(&inst.guard).for_each(|&slot| touch(slot, at));
+        inst.targets()
+            .iter()
+            .chain(inst.sources())
+            .chain(&inst.guard)
+            .for_each(|&slot| touch(slot, at));
     }
     for class in [Class::Narrow, Class::Wide, Class::Pred] {
         for (block, live) in live_in(code, blocks, class).iter().enumerate() {
@@ -83,7 +88,9 @@ fn live_in(code: &[Inst], blocks: &Blocks, class: Class) -> Vec<Bits> {
     for &(start, end) in &blocks.ranges {
         let (mut used, mut killed) = (Bits::new(count), Bits::new(count));
         for inst in &code[start..end] {
-            for slot in inst.sources().iter().chain(&inst.guard).filter(|slot| slot.class() == class) {
+            for slot in
+                inst.sources().iter().chain(&inst.guard).filter(|slot| slot.class() == class)
+            {
                 if !killed.get(slot.index()) {
                     used.set(slot.index());
                 }
@@ -124,10 +131,12 @@ fn scan(ranges: &Ranges, pinned: &[usize]) -> (Vec<u32>, usize) {
         place[register] = size;
         size += 1;
     }
-    let mut order: Vec<usize> = (0..ranges.len()).filter(|r| ranges[*r].is_some() && !pinned.contains(r)).collect();
+    let mut order: Vec<usize> =
+        (0..ranges.len()).filter(|r| ranges[*r].is_some() && !pinned.contains(r)).collect();
     order.sort_unstable_by_key(|&register| ranges[register].map(|range| range.0));
     let mut free: Vec<u32> = Vec::new();
-    let mut busy: std::collections::BinaryHeap<std::cmp::Reverse<(usize, u32)>> = Default::default();
+    let mut busy: std::collections::BinaryHeap<std::cmp::Reverse<(usize, u32)>> =
+        Default::default();
     for register in order {
         let Some((first, last)) = ranges[register] else { continue };
         while busy.peek().is_some_and(|top| top.0.0 < first) {
@@ -173,6 +182,8 @@ impl Bits {
     }
 
     fn iter(&self) -> impl Iterator<Item = usize> + '_ {
-        self.0.iter().enumerate().flat_map(|(at, &word)| (0..64).filter(move |bit| word >> bit & 1 == 1).map(move |bit| at * 64 + bit))
+        self.0.iter().enumerate().flat_map(|(at, &word)| {
+            (0..64).filter(move |bit| word >> bit & 1 == 1).map(move |bit| at * 64 + bit)
+        })
     }
 }

@@ -52,7 +52,11 @@ impl Gpu {
         at
     }
 
-    pub(crate) fn download<T: Copy + Default>(&self, at: u64, count: usize) -> Result<Vec<T>, DriverError> {
+    pub(crate) fn download<T: Copy + Default>(
+        &self,
+        at: u64,
+        count: usize,
+    ) -> Result<Vec<T>, DriverError> {
         let mut values = vec![T::default(); count];
         // SAFETY: the caller asks for what is there.
         unsafe { result::memcpy_dtoh_sync(&mut values, at) }?;
@@ -77,7 +81,14 @@ impl Module {
         unsafe { result::module::get_function(self.0, CString::new(name).unwrap()) }.unwrap()
     }
 
-    pub(crate) fn launch(&self, name: &str, blocks: u32, threads: u32, shared: u32, arguments: Vec<Argument>) -> Result<(), DriverError> {
+    pub(crate) fn launch(
+        &self,
+        name: &str,
+        blocks: u32,
+        threads: u32,
+        shared: u32,
+        arguments: Vec<Argument>,
+    ) -> Result<(), DriverError> {
         self.launch_on(std::ptr::null_mut(), name, blocks, threads, shared, arguments)
     }
 
@@ -90,10 +101,20 @@ impl Module {
         shared: u32,
         mut arguments: Vec<Argument>,
     ) -> Result<(), DriverError> {
-        let mut pointers: Vec<*mut c_void> = arguments.iter_mut().map(|a| a.0.as_mut_ptr().cast()).collect();
+        let mut pointers: Vec<*mut c_void> =
+            arguments.iter_mut().map(|a| a.0.as_mut_ptr().cast()).collect();
         let function = self.function(name);
         // SAFETY: the arguments are the kernel's, in number and size.
-        unsafe { result::launch_kernel(function, (blocks, 1, 1), (threads, 1, 1), shared, stream, &mut pointers) }
+        unsafe {
+            result::launch_kernel(
+                function,
+                (blocks, 1, 1),
+                (threads, 1, 1),
+                shared,
+                stream,
+                &mut pointers,
+            )
+        }
     }
 }
 

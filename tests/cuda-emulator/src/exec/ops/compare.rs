@@ -10,7 +10,8 @@ use crate::ptx::types::{Class, Ty};
 
 /// Comparison names; `lo` and its like are the unsigned ones of bit types.
 const COMPARISONS: [&str; 18] = [
-    "eq", "ne", "lt", "le", "gt", "ge", "lo", "ls", "hi", "hs", "equ", "neu", "ltu", "leu", "gtu", "geu", "num", "nan",
+    "eq", "ne", "lt", "le", "gt", "ge", "lo", "ls", "hi", "hs", "equ", "neu", "ltu", "leu", "gtu",
+    "geu", "num", "nan",
 ];
 
 /// How `setp` combines its result with a predicate: `Inst::imm`.
@@ -25,7 +26,9 @@ pub(super) fn select(opcode: &mut Opcode) -> Option<Shape> {
     let comparison = opcode.take_any(&COMPARISONS)?;
     let combine = opcode.take_any(&COMBINE);
     opcode.take("ftz");
-    let constant = combine.and_then(|name| COMBINE.iter().position(|&c| c == name)).map_or(0, |at| at as i64 + 1);
+    let constant = combine
+        .and_then(|name| COMBINE.iter().position(|&c| c == name))
+        .map_or(0, |at| at as i64 + 1);
     if is_set {
         let result = opcode.ty(0)?;
         let yes = match result {
@@ -81,7 +84,8 @@ pub(super) fn scalar_predicates(cx: &mut Cx<'_>, i: &Inst, mask: u32) {
 /// `set`: `imm` where the comparison holds, else 0.
 pub(super) fn scalar_set(cx: &mut Cx<'_>, i: &Inst, mask: u32) {
     let (bits, yes) = (bits(cx, i), i.imm as u32);
-    let values: [u32; LANES] = std::array::from_fn(|lane| if bits >> lane & 1 == 1 { yes } else { 0 });
+    let values: [u32; LANES] =
+        std::array::from_fn(|lane| if bits >> lane & 1 == 1 { yes } else { 0 });
     u32::write(&mut cx.warp.registers, i.d[0], &values, mask);
 }
 
@@ -156,7 +160,8 @@ macro_rules! floating {
     };
 }
 
-#[allow(clippy::neg_cmp_op_on_partial_ord, clippy::nonminimal_bool)]
+// What clippy would simplify differs for NaN.
+#[allow(clippy::neg_cmp_op_on_partial_ord, clippy::nonminimal_bool, clippy::double_comparisons)]
 fn function(comparison: &str, ty: Ty) -> Option<Scalar> {
     let body = match ty {
         Ty::U16 | Ty::B16 => ordered!(comparison, u16),

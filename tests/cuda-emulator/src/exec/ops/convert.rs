@@ -23,8 +23,12 @@ pub(super) fn select(opcode: &mut Opcode) -> Option<Shape> {
     }
     if relu {
         let run = match (to, mode) {
-            (Ty::BF16, Mode::Nearest) => lane!(f32 => u16, |a| bf16_nearest(if a < 0.0 { 0.0 } else { a }) as u16),
-            (Ty::F16, Mode::Nearest) => lane!(f32 => u16, |a| f16_nearest(if a < 0.0 { 0.0 } else { a }) as u16),
+            (Ty::BF16, Mode::Nearest) => {
+                lane!(f32 => u16, |a| bf16_nearest(if a < 0.0 { 0.0 } else { a }) as u16)
+            }
+            (Ty::F16, Mode::Nearest) => {
+                lane!(f32 => u16, |a| f16_nearest(if a < 0.0 { 0.0 } else { a }) as u16)
+            }
             _ => return None,
         };
         return (from == Ty::F32).then(|| one(run)).flatten();
@@ -45,10 +49,10 @@ pub(super) fn select(opcode: &mut Opcode) -> Option<Shape> {
 fn frequent(to: Ty, from: Ty, rounding: Option<&str>, changed: bool) -> Option<Body> {
     Some(match (to, from, rounding) {
         _ if changed => return None,
-        (Ty::U64 | Ty::S64, Ty::U32, None) => many!(u32 => u64, |a| u64::from(a)),
-        (Ty::U64 | Ty::S64, Ty::S32, None) => many!(i32 => i64, |a| i64::from(a)),
+        (Ty::U64 | Ty::S64, Ty::U32, None) => many!(u32 => u64, u64::from),
+        (Ty::U64 | Ty::S64, Ty::S32, None) => many!(i32 => i64, i64::from),
         (Ty::U32 | Ty::S32, Ty::U64 | Ty::S64, None) => many!(u64 => u32, |a| a as u32),
-        (Ty::U32 | Ty::S32, Ty::U16, None) => many!(u16 => u32, |a| u32::from(a)),
+        (Ty::U32 | Ty::S32, Ty::U16, None) => many!(u16 => u32, u32::from),
         (Ty::U16 | Ty::S16, Ty::U32 | Ty::S32, None) => many!(u16 => u16, |a| a),
         (Ty::F32, Ty::S32, Some("rn")) => many!(i32 => f32, |a| a as f32),
         (Ty::F32, Ty::U32, Some("rn")) => many!(u32 => f32, |a| a as f32),
@@ -71,8 +75,12 @@ fn to_tf32(value: f32) -> u32 {
 /// `cvt.rn.bf16x2.f32 d, high, low`
 fn packed(to: Ty, mode: Mode, relu: bool) -> Option<Shape> {
     let run = match (to, mode, relu) {
-        (Ty::BF16x2, Mode::Nearest, false) => many!(f32, f32 => u32, |a, b| bf16_nearest(a) << 16 | bf16_nearest(b)),
-        (Ty::F16x2, Mode::Nearest, false) => lane!(f32, f32 => u32, |a, b| f16_nearest(a) << 16 | f16_nearest(b)),
+        (Ty::BF16x2, Mode::Nearest, false) => {
+            many!(f32, f32 => u32, |a, b| bf16_nearest(a) << 16 | bf16_nearest(b))
+        }
+        (Ty::F16x2, Mode::Nearest, false) => {
+            lane!(f32, f32 => u32, |a, b| f16_nearest(a) << 16 | f16_nearest(b))
+        }
         (Ty::BF16x2, Mode::Nearest, true) => {
             lane!(f32, f32 => u32, |a, b| bf16_nearest(if a < 0.0 { 0.0 } else { a }) << 16 | bf16_nearest(if b < 0.0 { 0.0 } else { b }))
         }
@@ -213,7 +221,14 @@ fn from_integer(to: Ty, from: Ty, mode: Mode) -> Option<Body> {
     })
 }
 
-fn floats(to: Ty, from: Ty, mode: Mode, integral_value: bool, ftz: bool, sat: bool) -> Option<Body> {
+fn floats(
+    to: Ty,
+    from: Ty,
+    mode: Mode,
+    integral_value: bool,
+    ftz: bool,
+    sat: bool,
+) -> Option<Body> {
     if integral_value {
         return rounded_to_integral(to, from, mode, ftz, sat);
     }
@@ -238,7 +253,9 @@ fn floats(to: Ty, from: Ty, mode: Mode, integral_value: bool, ftz: bool, sat: bo
         (Ty::F16, Ty::F32, Mode::Down) => lane!(f32 => f16, |a| to_f16(f64::from(a), Mode::Down)),
         (Ty::F16, Ty::F32, Mode::Up) => lane!(f32 => f16, |a| to_f16(f64::from(a), Mode::Up)),
         (Ty::BF16, Ty::F32, Mode::Nearest) => lane!(f32 => u16, |a| bf16_nearest(a) as u16),
-        (Ty::BF16, Ty::F32, Mode::Zero) => lane!(f32 => bf16, |a| to_bf16(f64::from(a), Mode::Zero)),
+        (Ty::BF16, Ty::F32, Mode::Zero) => {
+            lane!(f32 => bf16, |a| to_bf16(f64::from(a), Mode::Zero))
+        }
         (Ty::F16, Ty::F64, Mode::Nearest) => lane!(f64 => f16, |a| to_f16(a, Mode::Nearest)),
         (Ty::BF16, Ty::F64, Mode::Nearest) => lane!(f64 => bf16, |a| to_bf16(a, Mode::Nearest)),
         (Ty::F16, Ty::F16, _) | (Ty::BF16, Ty::BF16, _) => lane!(u16 => u16, |a| a),

@@ -12,7 +12,9 @@ pub(super) fn select(opcode: &mut Opcode) -> Option<Shape> {
     match (opcode.types.as_slice(), opcode.name.as_str()) {
         (&[Ty::F64], "rcp" | "sqrt" | "rsqrt") => double_special(opcode),
         (&[Ty::F64], _) => double(opcode),
-        (&[Ty::F32], "ex2" | "lg2" | "sin" | "cos" | "tanh" | "rsqrt" | "rcp" | "sqrt") => special(opcode),
+        (&[Ty::F32], "ex2" | "lg2" | "sin" | "cos" | "tanh" | "rsqrt" | "rcp" | "sqrt") => {
+            special(opcode)
+        }
         (&[Ty::F32], _) => single(opcode),
         _ => None,
     }
@@ -44,7 +46,21 @@ macro_rules! rounded {
 
 fn single(opcode: &mut Opcode) -> Option<Shape> {
     let name = opcode.name.clone();
-    if !matches!(name.as_str(), "add" | "sub" | "mul" | "fma" | "mad" | "div" | "min" | "max" | "abs" | "neg" | "copysign" | "testp") {
+    if !matches!(
+        name.as_str(),
+        "add"
+            | "sub"
+            | "mul"
+            | "fma"
+            | "mad"
+            | "div"
+            | "min"
+            | "max"
+            | "abs"
+            | "neg"
+            | "copysign"
+            | "testp"
+    ) {
         return None;
     }
     if name == "testp" {
@@ -53,28 +69,73 @@ fn single(opcode: &mut Opcode) -> Option<Shape> {
     let mode = Mode::parse(opcode.take_any(&["rn", "rz", "rm", "rp"]).unwrap_or("rn"));
     let (ftz, sat) = (opcode.take("ftz"), opcode.take("sat"));
     let nan = opcode.take("NaN");
-    let run = match name.as_str() {
-        "add" => rounded!(mode, ftz, sat, (a, b), (f32, f32), |a: f32, b: f32| a + b, sum),
-        "sub" => rounded!(mode, ftz, sat, (a, b), (f32, f32), |a: f32, b: f32| a - b, |a: f32, b: f32, mode| sum(a, -b, mode)),
-        "mul" => rounded!(mode, ftz, sat, (a, b), (f32, f32), |a: f32, b: f32| a * b, product),
-        "fma" | "mad" if mode == Mode::Nearest && !ftz && !sat => return Some(Shape::uniform(fused(), Ty::F32, 3)),
-        "fma" | "mad" => {
-            rounded!(mode, ftz, sat, (a, b, c), (f32, f32, f32), |a: f32, b: f32, c: f32| a.mul_add(b, c), fused_mode)
-        }
-        "div" => {
-            opcode.take_any(&["full", "approx"]);
-            variants!(many, ftz, sat, (a, b), (f32, f32), |a: f32, b: f32| a / b)
-        }
-        "min" if nan => variants!(many, ftz, sat, (a, b), (f32, f32), |a: f32, b: f32| if a.is_nan() || b.is_nan() { f32::NAN } else { least(a, b) }),
-        "max" if nan => variants!(many, ftz, sat, (a, b), (f32, f32), |a: f32, b: f32| if a.is_nan() || b.is_nan() { f32::NAN } else { most(a, b) }),
-        "min" => variants!(many, ftz, sat, (a, b), (f32, f32), least),
-        "max" => variants!(many, ftz, sat, (a, b), (f32, f32), most),
-        "abs" => return Some(Shape::uniform(variants!(many, ftz, sat, (a), (f32), |a: f32| a.abs()), Ty::F32, 1)),
-        "neg" => return Some(Shape::uniform(variants!(many, ftz, sat, (a), (f32), |a: f32| -a), Ty::F32, 1)),
-        // The sign comes from the first operand.
-        "copysign" => lane!(f32, f32 => f32, |a, b| b.copysign(a)),
-        _ => return None,
-    };
+    let run =
+        match name.as_str() {
+            "add" => rounded!(mode, ftz, sat, (a, b), (f32, f32), |a: f32, b: f32| a + b, sum),
+            "sub" => rounded!(
+                mode,
+                ftz,
+                sat,
+                (a, b),
+                (f32, f32),
+                |a: f32, b: f32| a - b,
+                |a: f32, b: f32, mode| sum(a, -b, mode)
+            ),
+            "mul" => rounded!(mode, ftz, sat, (a, b), (f32, f32), |a: f32, b: f32| a * b, product),
+            "fma" | "mad" if mode == Mode::Nearest && !ftz && !sat => {
+                return Some(Shape::uniform(fused(), Ty::F32, 3));
+            }
+            "fma" | "mad" => {
+                rounded!(
+                    mode,
+                    ftz,
+                    sat,
+                    (a, b, c),
+                    (f32, f32, f32),
+                    |a: f32, b: f32, c: f32| a.mul_add(b, c),
+                    fused_mode
+                )
+            }
+            "div" => {
+                opcode.take_any(&["full", "approx"]);
+                variants!(many, ftz, sat, (a, b), (f32, f32), |a: f32, b: f32| a / b)
+            }
+            "min" if nan => variants!(many, ftz, sat, (a, b), (f32, f32), |a: f32, b: f32| if a
+                .is_nan()
+                || b.is_nan()
+            {
+                f32::NAN
+            } else {
+                least(a, b)
+            }),
+            "max" if nan => variants!(many, ftz, sat, (a, b), (f32, f32), |a: f32, b: f32| if a
+                .is_nan()
+                || b.is_nan()
+            {
+                f32::NAN
+            } else {
+                most(a, b)
+            }),
+            "min" => variants!(many, ftz, sat, (a, b), (f32, f32), least),
+            "max" => variants!(many, ftz, sat, (a, b), (f32, f32), most),
+            "abs" => {
+                return Some(Shape::uniform(
+                    variants!(many, ftz, sat, (a), (f32), |a: f32| a.abs()),
+                    Ty::F32,
+                    1,
+                ));
+            }
+            "neg" => {
+                return Some(Shape::uniform(
+                    variants!(many, ftz, sat, (a), (f32), |a: f32| -a),
+                    Ty::F32,
+                    1,
+                ));
+            }
+            // The sign comes from the first operand.
+            "copysign" => lane!(f32, f32 => f32, |a, b| b.copysign(a)),
+            _ => return None,
+        };
     let sources = if matches!(name.as_str(), "fma" | "mad") { 3 } else { 2 };
     Some(Shape::uniform(run, Ty::F32, sources))
 }
@@ -149,7 +210,9 @@ fn special(opcode: &mut Opcode) -> Option<Shape> {
         "sin" => variants!(lane, ftz_given, false, (a), (f32), |a: f32| a.sin()),
         "cos" => variants!(lane, ftz_given, false, (a), (f32), |a: f32| a.cos()),
         "tanh" => variants!(lane, ftz_given, false, (a), (f32), |a: f32| a.tanh()),
-        "rsqrt" => variants!(lane, ftz_given, false, (a), (f32), |a: f32| (1.0 / f64::from(a).sqrt()) as f32),
+        "rsqrt" => variants!(lane, ftz_given, false, (a), (f32), |a: f32| (1.0
+            / f64::from(a).sqrt())
+            as f32),
         "rcp" => variants!(lane, ftz_given, false, (a), (f32), |a: f32| 1.0 / a),
         "sqrt" => variants!(lane, ftz_given, false, (a), (f32), |a: f32| a.sqrt()),
         _ => return None,
@@ -182,13 +245,22 @@ fn double(opcode: &mut Opcode) -> Option<Shape> {
         "copysign" => two(lane!(f64, f64 => f64, |a, b| b.copysign(a))),
         "abs" => Some(Shape::uniform(lane!(f64 => f64, |a| a.abs()), Ty::F64, 1)),
         "neg" => Some(Shape::uniform(lane!(f64 => f64, |a| -a), Ty::F64, 1)),
-        "fma" | "mad" => Some(Shape::uniform(lane!(f64, f64, f64 => f64, |a, b, c| a.mul_add(b, c)), Ty::F64, 3)),
+        "fma" | "mad" => {
+            Some(Shape::uniform(lane!(f64, f64, f64 => f64, |a, b, c| a.mul_add(b, c)), Ty::F64, 3))
+        }
         _ => None,
     }
 }
 
 fn testp(opcode: &mut Opcode) -> Option<Shape> {
-    let body = match opcode.take_any(&["finite", "infinite", "number", "notanumber", "normal", "subnormal"])? {
+    let body = match opcode.take_any(&[
+        "finite",
+        "infinite",
+        "number",
+        "notanumber",
+        "normal",
+        "subnormal",
+    ])? {
         "finite" => lane!(f32 => bool, |a: f32| a.is_finite()),
         "infinite" => lane!(f32 => bool, |a: f32| a.is_infinite()),
         "number" => lane!(f32 => bool, |a: f32| !a.is_nan()),

@@ -23,7 +23,9 @@ pub(super) fn select(opcode: &mut Opcode) -> Option<Shape> {
         "ex2" | "tanh" => Some(Shape::uniform(function(&name, ty)?, ty, 1)),
         "fma" => Some(Shape::uniform(fused(ty, relu), ty, 3)),
         "min" | "max" if nan => None,
-        "add" | "sub" | "mul" | "min" | "max" if !relu => Some(Shape::uniform(two(&name, ty)?, ty, 2)),
+        "add" | "sub" | "mul" | "min" | "max" if !relu => {
+            Some(Shape::uniform(two(&name, ty)?, ty, 2))
+        }
         _ => None,
     }
 }
@@ -61,12 +63,20 @@ fn function(name: &str, ty: Ty) -> Option<Body> {
     Some(match (name, ty) {
         ("ex2", Ty::F16) => lane!(u16 => u16, |a| narrow_f16(wide_f16(a).exp2())),
         ("ex2", Ty::BF16) => lane!(u16 => u16, |a| narrow_bf16(wide_bf16(a).exp2())),
-        ("ex2", Ty::F16x2) => lane!(u32 => u32, |a| halves(a, a, |x, _| narrow_f16(wide_f16(x).exp2()))),
-        ("ex2", Ty::BF16x2) => lane!(u32 => u32, |a| halves(a, a, |x, _| narrow_bf16(wide_bf16(x).exp2()))),
+        ("ex2", Ty::F16x2) => {
+            lane!(u32 => u32, |a| halves(a, a, |x, _| narrow_f16(wide_f16(x).exp2())))
+        }
+        ("ex2", Ty::BF16x2) => {
+            lane!(u32 => u32, |a| halves(a, a, |x, _| narrow_bf16(wide_bf16(x).exp2())))
+        }
         ("tanh", Ty::F16) => lane!(u16 => u16, |a| narrow_f16(wide_f16(a).tanh())),
         ("tanh", Ty::BF16) => lane!(u16 => u16, |a| narrow_bf16(wide_bf16(a).tanh())),
-        ("tanh", Ty::F16x2) => lane!(u32 => u32, |a| halves(a, a, |x, _| narrow_f16(wide_f16(x).tanh()))),
-        ("tanh", Ty::BF16x2) => lane!(u32 => u32, |a| halves(a, a, |x, _| narrow_bf16(wide_bf16(x).tanh()))),
+        ("tanh", Ty::F16x2) => {
+            lane!(u32 => u32, |a| halves(a, a, |x, _| narrow_f16(wide_f16(x).tanh())))
+        }
+        ("tanh", Ty::BF16x2) => {
+            lane!(u32 => u32, |a| halves(a, a, |x, _| narrow_bf16(wide_bf16(x).tanh())))
+        }
         _ => return None,
     })
 }
@@ -89,8 +99,22 @@ fn two(name: &str, ty: Ty) -> Option<Body> {
         "sub" => of_type!(ty, |a: f64, b: f64| exact_sum(a, -b)),
         // At most 22 bits: exact in f64.
         "mul" => of_type!(ty, |a: f64, b: f64| a * b),
-        "min" => of_type!(ty, |a: f64, b: f64| if a < b || b.is_nan() || a == b && a.is_sign_negative() { a } else { b }),
-        "max" => of_type!(ty, |a: f64, b: f64| if a > b || b.is_nan() || a == b && a.is_sign_positive() { a } else { b }),
+        "min" => of_type!(ty, |a: f64, b: f64| if a < b
+            || b.is_nan()
+            || a == b && a.is_sign_negative()
+        {
+            a
+        } else {
+            b
+        }),
+        "max" => of_type!(ty, |a: f64, b: f64| if a > b
+            || b.is_nan()
+            || a == b && a.is_sign_positive()
+        {
+            a
+        } else {
+            b
+        }),
         _ => return None,
     })
 }

@@ -12,12 +12,18 @@ pub(super) fn select(opcode: &mut Opcode) -> Option<Shape> {
     }
     let name = opcode.name.clone();
     if let Some(run) = predicates(&name, ty) {
-        return Some(Shape::uniform(run, ty, if matches!(name.as_str(), "not" | "mov") { 1 } else { 2 }));
+        return Some(Shape::uniform(
+            run,
+            ty,
+            if matches!(name.as_str(), "not" | "mov") { 1 } else { 2 },
+        ));
     }
     match name.as_str() {
         "mov" => Some(Shape::uniform(mov(ty), ty, 1)),
         "not" => one(ty).map(|run| Shape::uniform(run, ty, 1)),
-        "cnot" => (ty == Ty::B32).then(|| Shape::uniform(lane!(u32 => u32, |a| u32::from(a == 0)), ty, 1)),
+        "cnot" => {
+            (ty == Ty::B32).then(|| Shape::uniform(lane!(u32 => u32, |a| u32::from(a == 0)), ty, 1))
+        }
         "and" | "or" | "xor" => two(&name, ty).map(|run| Shape::uniform(run, ty, 2)),
         "selp" => Some(Shape::new(selp(ty), ty, &[ty, ty, Ty::Pred])),
         "prmt" => prmt(opcode),
@@ -32,11 +38,33 @@ fn predicates(name: &str, ty: Ty) -> Option<Body> {
         return None;
     }
     Some(match name {
-        "mov" => Body::Lanes(|cx, i, mask| cx.warp.registers.set_pred(i.d[0], cx.warp.registers.pred(i.s[0]), mask)),
-        "not" => Body::Lanes(|cx, i, mask| cx.warp.registers.set_pred(i.d[0], !cx.warp.registers.pred(i.s[0]), mask)),
-        "and" => Body::Lanes(|cx, i, mask| cx.warp.registers.set_pred(i.d[0], cx.warp.registers.pred(i.s[0]) & cx.warp.registers.pred(i.s[1]), mask)),
-        "or" => Body::Lanes(|cx, i, mask| cx.warp.registers.set_pred(i.d[0], cx.warp.registers.pred(i.s[0]) | cx.warp.registers.pred(i.s[1]), mask)),
-        "xor" => Body::Lanes(|cx, i, mask| cx.warp.registers.set_pred(i.d[0], cx.warp.registers.pred(i.s[0]) ^ cx.warp.registers.pred(i.s[1]), mask)),
+        "mov" => Body::Lanes(|cx, i, mask| {
+            cx.warp.registers.set_pred(i.d[0], cx.warp.registers.pred(i.s[0]), mask)
+        }),
+        "not" => Body::Lanes(|cx, i, mask| {
+            cx.warp.registers.set_pred(i.d[0], !cx.warp.registers.pred(i.s[0]), mask)
+        }),
+        "and" => Body::Lanes(|cx, i, mask| {
+            cx.warp.registers.set_pred(
+                i.d[0],
+                cx.warp.registers.pred(i.s[0]) & cx.warp.registers.pred(i.s[1]),
+                mask,
+            )
+        }),
+        "or" => Body::Lanes(|cx, i, mask| {
+            cx.warp.registers.set_pred(
+                i.d[0],
+                cx.warp.registers.pred(i.s[0]) | cx.warp.registers.pred(i.s[1]),
+                mask,
+            )
+        }),
+        "xor" => Body::Lanes(|cx, i, mask| {
+            cx.warp.registers.set_pred(
+                i.d[0],
+                cx.warp.registers.pred(i.s[0]) ^ cx.warp.registers.pred(i.s[1]),
+                mask,
+            )
+        }),
         _ => return None,
     })
 }
@@ -80,15 +108,19 @@ fn two(name: &str, ty: Ty) -> Option<Body> {
 fn selp(ty: Ty) -> Body {
     match ty.class() {
         Class::Wide => Body::Lanes(|cx, i, mask| {
-            let (a, b) = (u64::read(&cx.warp.registers, i.s[0]), u64::read(&cx.warp.registers, i.s[1]));
+            let (a, b) =
+                (u64::read(&cx.warp.registers, i.s[0]), u64::read(&cx.warp.registers, i.s[1]));
             let pred = cx.warp.registers.pred(i.s[2]);
-            let values = std::array::from_fn(|lane| if pred >> lane & 1 == 1 { a[lane] } else { b[lane] });
+            let values =
+                std::array::from_fn(|lane| if pred >> lane & 1 == 1 { a[lane] } else { b[lane] });
             blend(&mut cx.warp.registers.wide[i.d[0].index()], &values, mask);
         }),
         _ => Body::Lanes(|cx, i, mask| {
-            let (a, b) = (u32::read(&cx.warp.registers, i.s[0]), u32::read(&cx.warp.registers, i.s[1]));
+            let (a, b) =
+                (u32::read(&cx.warp.registers, i.s[0]), u32::read(&cx.warp.registers, i.s[1]));
             let pred = cx.warp.registers.pred(i.s[2]);
-            let values = std::array::from_fn(|lane| if pred >> lane & 1 == 1 { a[lane] } else { b[lane] });
+            let values =
+                std::array::from_fn(|lane| if pred >> lane & 1 == 1 { a[lane] } else { b[lane] });
             blend(&mut cx.warp.registers.narrow[i.d[0].index()], &values, mask);
         }),
     }
@@ -124,12 +156,21 @@ fn lop3() -> Body {
 }
 
 fn shf(opcode: &mut Opcode) -> Option<Shape> {
-    let (left, wrap) = (opcode.take_any(&["l", "r"])? == "l", opcode.take_any(&["wrap", "clamp"])? == "wrap");
+    let (left, wrap) =
+        (opcode.take_any(&["l", "r"])? == "l", opcode.take_any(&["wrap", "clamp"])? == "wrap");
     let run = match (left, wrap) {
-        (true, true) => many!(u32, u32, u32 => u32, |a, b, c| ((u64::from(b) << 32 | u64::from(a)) << (c & 31) >> 32) as u32),
-        (true, false) => many!(u32, u32, u32 => u32, |a, b, c| ((u64::from(b) << 32 | u64::from(a)) << c.min(32) >> 32) as u32),
-        (false, true) => many!(u32, u32, u32 => u32, |a, b, c| ((u64::from(b) << 32 | u64::from(a)) >> (c & 31)) as u32),
-        (false, false) => many!(u32, u32, u32 => u32, |a, b, c| ((u64::from(b) << 32 | u64::from(a)) >> c.min(32)) as u32),
+        (true, true) => {
+            many!(u32, u32, u32 => u32, |a, b, c| ((u64::from(b) << 32 | u64::from(a)) << (c & 31) >> 32) as u32)
+        }
+        (true, false) => {
+            many!(u32, u32, u32 => u32, |a, b, c| ((u64::from(b) << 32 | u64::from(a)) << c.min(32) >> 32) as u32)
+        }
+        (false, true) => {
+            many!(u32, u32, u32 => u32, |a, b, c| ((u64::from(b) << 32 | u64::from(a)) >> (c & 31)) as u32)
+        }
+        (false, false) => {
+            many!(u32, u32, u32 => u32, |a, b, c| ((u64::from(b) << 32 | u64::from(a)) >> c.min(32)) as u32)
+        }
     };
     (opcode.ty(0) == Some(Ty::B32)).then(|| Shape::uniform(run, Ty::B32, 3))
 }
@@ -137,9 +178,15 @@ fn shf(opcode: &mut Opcode) -> Option<Shape> {
 fn prmt(opcode: &mut Opcode) -> Option<Shape> {
     let run = match opcode.take_any(&["f4e", "b4e", "rc8", "ecl", "ecr", "rc16"]) {
         None => many!(u32, u32, u32 => u32, permute),
-        Some("f4e") => lane!(u32, u32, u32 => u32, |a, b, c| ((u64::from(b) << 32 | u64::from(a)) >> (8 * (c & 3))) as u32),
-        Some("rc8") => lane!(u32, u32, u32 => u32, |a, _, c| (a >> (8 * (c & 3)) & 0xFF) * 0x0101_0101),
-        Some("rc16") => lane!(u32, u32, u32 => u32, |a, _, c| (a >> (16 * (c & 1)) & 0xFFFF) * 0x0001_0001),
+        Some("f4e") => {
+            lane!(u32, u32, u32 => u32, |a, b, c| ((u64::from(b) << 32 | u64::from(a)) >> (8 * (c & 3))) as u32)
+        }
+        Some("rc8") => {
+            lane!(u32, u32, u32 => u32, |a, _, c| (a >> (8 * (c & 3)) & 0xFF) * 0x0101_0101)
+        }
+        Some("rc16") => {
+            lane!(u32, u32, u32 => u32, |a, _, c| (a >> (16 * (c & 1)) & 0xFFFF) * 0x0001_0001)
+        }
         Some(_) => return None,
     };
     (opcode.ty(0) == Some(Ty::B32)).then(|| Shape::uniform(run, Ty::B32, 3))

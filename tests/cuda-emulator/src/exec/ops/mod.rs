@@ -26,7 +26,11 @@ pub(crate) struct Opcode {
 
 impl Opcode {
     pub(crate) fn parse(parts: &[String]) -> Opcode {
-        let mut opcode = Opcode { name: parts.first().cloned().unwrap_or_default(), modifiers: Vec::new(), types: Vec::new() };
+        let mut opcode = Opcode {
+            name: parts.first().cloned().unwrap_or_default(),
+            modifiers: Vec::new(),
+            types: Vec::new(),
+        };
         for part in parts.iter().skip(1) {
             match Ty::parse(part) {
                 Some(ty) => opcode.types.push(ty),
@@ -100,11 +104,16 @@ fn each_lane(cx: &mut Cx<'_>, i: &Inst, mask: u32) {
     }
     match i.d[0].class() {
         Class::Pred => {
-            let bits = lanes(mask).fold(0, |bits, lane| bits | u32::from(values[lane] != 0) << lane);
+            let bits =
+                lanes(mask).fold(0, |bits, lane| bits | u32::from(values[lane] != 0) << lane);
             cx.warp.registers.set_pred(i.d[0], bits, mask);
         }
         Class::Wide => blend(&mut cx.warp.registers.wide[i.d[0].index()], &values, mask),
-        Class::Narrow => blend(&mut cx.warp.registers.narrow[i.d[0].index()], &values.map(|value| value as u32), mask),
+        Class::Narrow => blend(
+            &mut cx.warp.registers.narrow[i.d[0].index()],
+            &values.map(|value| value as u32),
+            mask,
+        ),
     }
 }
 
@@ -143,7 +152,7 @@ bits! {
     f64: f64::from_bits, f64::to_bits;
     f16: |b| f16::from_bits(b as u16), |v: f16| u64::from(v.to_bits());
     bf16: |b| bf16::from_bits(b as u16), |v: bf16| u64::from(v.to_bits());
-    bool: |b| b != 0, |v| u64::from(v);
+    bool: |b| b != 0, u64::from;
 }
 
 /// A body and the types of the operands it expects.
@@ -179,13 +188,19 @@ pub(crate) fn select(opcode: &mut Opcode) -> Option<Shape> {
 /// A body that is a loop: one, two or three sources.
 macro_rules! many {
     ($a:ty => $r:ty, $f:expr) => {
-        $crate::exec::ops::Body::Lanes(|cx, i, mask| $crate::exec::lanes::map1::<$a, $r>(cx, i, mask, $f))
+        $crate::exec::ops::Body::Lanes(|cx, i, mask| {
+            $crate::exec::lanes::map1::<$a, $r>(cx, i, mask, $f)
+        })
     };
     ($a:ty, $b:ty => $r:ty, $f:expr) => {
-        $crate::exec::ops::Body::Lanes(|cx, i, mask| $crate::exec::lanes::map2::<$a, $b, $r>(cx, i, mask, $f))
+        $crate::exec::ops::Body::Lanes(|cx, i, mask| {
+            $crate::exec::lanes::map2::<$a, $b, $r>(cx, i, mask, $f)
+        })
     };
     ($a:ty, $b:ty, $c:ty => $r:ty, $f:expr) => {
-        $crate::exec::ops::Body::Lanes(|cx, i, mask| $crate::exec::lanes::map3::<$a, $b, $c, $r>(cx, i, mask, $f))
+        $crate::exec::ops::Body::Lanes(|cx, i, mask| {
+            $crate::exec::lanes::map3::<$a, $b, $c, $r>(cx, i, mask, $f)
+        })
     };
 }
 
@@ -201,17 +216,26 @@ fn call2<A: Bits, B: Bits, R: Bits>(a: u64, b: u64, f: impl Fn(A, B) -> R) -> u6
 }
 
 #[inline(always)]
-fn call3<A: Bits, B: Bits, C: Bits, R: Bits>(a: u64, b: u64, c: u64, f: impl Fn(A, B, C) -> R) -> u64 {
+fn call3<A: Bits, B: Bits, C: Bits, R: Bits>(
+    a: u64,
+    b: u64,
+    c: u64,
+    f: impl Fn(A, B, C) -> R,
+) -> u64 {
     f(A::of_bits(a), B::of_bits(b), C::of_bits(c)).to_word()
 }
 
 /// A body that is a function of one lane.
 macro_rules! lane {
     ($a:ty => $r:ty, $f:expr) => {
-        $crate::exec::ops::Body::Lane($crate::ptx::program::Scalar::One(|a| $crate::exec::ops::call1::<$a, $r>(a, $f)))
+        $crate::exec::ops::Body::Lane($crate::ptx::program::Scalar::One(|a| {
+            $crate::exec::ops::call1::<$a, $r>(a, $f)
+        }))
     };
     ($a:ty, $b:ty => $r:ty, $f:expr) => {
-        $crate::exec::ops::Body::Lane($crate::ptx::program::Scalar::Two(|a, b| $crate::exec::ops::call2::<$a, $b, $r>(a, b, $f)))
+        $crate::exec::ops::Body::Lane($crate::ptx::program::Scalar::Two(|a, b| {
+            $crate::exec::ops::call2::<$a, $b, $r>(a, b, $f)
+        }))
     };
     ($a:ty, $b:ty, $c:ty => $r:ty, $f:expr) => {
         $crate::exec::ops::Body::Lane($crate::ptx::program::Scalar::Three(|a, b, c| {

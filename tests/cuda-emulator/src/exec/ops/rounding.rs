@@ -45,7 +45,9 @@ pub(crate) fn to_f32(sum: f64, error: f64, mode: Mode) -> f32 {
     let above = f64::from(near) - sum;
     let (is_above, is_below) = (above > error, above < error);
     match mode {
-        Mode::Down | Mode::Zero if is_above && (mode == Mode::Down || sum > 0.0) => near.next_down(),
+        Mode::Down | Mode::Zero if is_above && (mode == Mode::Down || sum > 0.0) => {
+            near.next_down()
+        }
         Mode::Up | Mode::Zero if is_below && (mode == Mode::Up || sum < 0.0) => near.next_up(),
         _ => near,
     }
@@ -58,7 +60,11 @@ pub(crate) fn odd(sum: f64, error: f64) -> f64 {
         return sum;
     }
     // The exact value lies between `sum` and a neighbour; one of the two is odd, and it is not `sum`.
-    if (error > 0.0) == (sum > 0.0) { f64::from_bits(sum.to_bits() | 1) } else { f64::from_bits(sum.to_bits() - 1) }
+    if (error > 0.0) == (sum > 0.0) {
+        f64::from_bits(sum.to_bits() | 1)
+    } else {
+        f64::from_bits(sum.to_bits() - 1)
+    }
 }
 
 /// A binary floating-point format: precision with the leading bit, exponents of the normal numbers.
@@ -99,12 +105,20 @@ fn narrow(value: f64, format: &Format, mode: Mode) -> f64 {
 
 /// Rounds once to f16.
 pub(crate) fn to_f16(value: f64, mode: Mode) -> f16 {
-    if value.is_nan() { f16::from_bits(0x7FFF) } else { f16::from_f32(narrow(value, &F16, mode) as f32) }
+    if value.is_nan() {
+        f16::from_bits(0x7FFF)
+    } else {
+        f16::from_f32(narrow(value, &F16, mode) as f32)
+    }
 }
 
 /// Rounds once to bf16.
 pub(crate) fn to_bf16(value: f64, mode: Mode) -> bf16 {
-    if value.is_nan() { bf16::from_bits(0x7FFF) } else { bf16::from_f32(narrow(value, &BF16, mode) as f32) }
+    if value.is_nan() {
+        bf16::from_bits(0x7FFF)
+    } else {
+        bf16::from_f32(narrow(value, &BF16, mode) as f32)
+    }
 }
 
 /// f32 to bf16, to nearest; NaN becomes the device's.
@@ -157,8 +171,16 @@ mod tests {
             if value.is_nan() {
                 continue;
             }
-            assert_eq!(to_f16(f64::from(value), Mode::Nearest).to_bits(), f16::from_f32(value).to_bits(), "{value:e}");
-            assert_eq!(to_bf16(f64::from(value), Mode::Nearest).to_bits(), bf16::from_f32(value).to_bits(), "{value:e}");
+            assert_eq!(
+                to_f16(f64::from(value), Mode::Nearest).to_bits(),
+                f16::from_f32(value).to_bits(),
+                "{value:e}"
+            );
+            assert_eq!(
+                to_bf16(f64::from(value), Mode::Nearest).to_bits(),
+                bf16::from_f32(value).to_bits(),
+                "{value:e}"
+            );
             assert_eq!(bf16_nearest(value) as u16, bf16::from_f32(value).to_bits(), "{value:e}");
         }
         assert_eq!(to_f16(70000.0, Mode::Zero).to_f32(), 65504.0);

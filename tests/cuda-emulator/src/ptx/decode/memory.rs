@@ -34,18 +34,28 @@ const HINTS: [&str; 22] = [
 ];
 
 impl Lower<'_> {
-    pub(super) fn memory_access(&mut self, opcode: &mut Opcode, operands: &[Operand]) -> Result<bool> {
+    pub(super) fn memory_access(
+        &mut self,
+        opcode: &mut Opcode,
+        operands: &[Operand],
+    ) -> Result<bool> {
         match (opcode.name.as_str(), operands) {
             ("ld" | "ldu", [to, from, ..]) => self.load(opcode, to, from)?,
             ("st", [to, from, ..]) => self.store(opcode, to, from)?,
             ("atom", [to, at, rest @ ..]) => self.atomic(opcode, Some(to), at, rest)?,
-            ("red", [at, rest @ ..]) if !opcode.modifiers.iter().any(|m| m == "async") => self.atomic(opcode, None, at, rest)?,
+            ("red", [at, rest @ ..]) if !opcode.modifiers.iter().any(|m| m == "async") => {
+                self.atomic(opcode, None, at, rest)?
+            }
             ("cp", _) => self.copy(opcode, operands)?,
             ("membar" | "fence", _) => {
                 opcode.modifiers.clear();
                 self.push(Inst::new(Flow::Plain(special::fence), self.line));
             }
-            ("prefetch" | "prefetchu" | "applypriority" | "discard" | "griddepcontrol" | "setmaxnreg", _) => {
+            (
+                "prefetch" | "prefetchu" | "applypriority" | "discard" | "griddepcontrol"
+                | "setmaxnreg",
+                _,
+            ) => {
                 opcode.modifiers.clear();
                 self.push(Inst::new(Flow::Plain(special::nothing), self.line));
             }
@@ -67,9 +77,20 @@ impl Lower<'_> {
     fn access(&self, opcode: &mut Opcode, symbol: Option<Symbol>) -> Result<(Space, bool)> {
         while opcode.take_any(&HINTS).is_some() {}
         opcode.take("L2::cache_hint");
-        let strong = opcode.take_any(&["volatile", "relaxed", "acquire", "release", "acq_rel", "mmio"]).is_some();
+        let strong = opcode
+            .take_any(&["volatile", "relaxed", "acquire", "release", "acq_rel", "mmio"])
+            .is_some();
         opcode.take_any(&["cta", "cluster", "gpu", "sys"]);
-        let named = opcode.take_any(&["global", "const", "shared", "shared::cta", "local", "param", "param::entry", "param::func"]);
+        let named = opcode.take_any(&[
+            "global",
+            "const",
+            "shared",
+            "shared::cta",
+            "local",
+            "param",
+            "param::entry",
+            "param::func",
+        ]);
         let space = match named {
             None => Space::Generic,
             Some("global") => Space::Global,
@@ -96,7 +117,9 @@ impl Lower<'_> {
             None => 1,
         };
         match opcode.types.as_slice() {
-            &[ty] if (1..=8).contains(&ty.bytes()) && ty.bytes() * u64::from(count) <= 16 => Ok((ty, count)),
+            &[ty] if (1..=8).contains(&ty.bytes()) && ty.bytes() * u64::from(count) <= 16 => {
+                Ok((ty, count))
+            }
             _ => self.fail("unsupported type or vector"),
         }
     }
@@ -113,7 +136,11 @@ impl Lower<'_> {
             Operand::Vector(parts) => parts.as_slice(),
             other => std::slice::from_ref(other),
         };
-        if parts.len() == usize::from(access.count) { Ok(parts) } else { self.fail("a vector of another length than the type's") }
+        if parts.len() == usize::from(access.count) {
+            Ok(parts)
+        } else {
+            self.fail("a vector of another length than the type's")
+        }
     }
 
     fn load(&mut self, opcode: &mut Opcode, to: &Operand, from: &Operand) -> Result<()> {
@@ -123,7 +150,8 @@ impl Lower<'_> {
         (inst.access, inst.imm) = (access, offset);
         inst.push_source(base);
         for part in self.parts(to, access)? {
-            let slot = self.target(part, if access.bytes == 8 { Class::Wide } else { Class::Narrow })?;
+            let slot =
+                self.target(part, if access.bytes == 8 { Class::Wide } else { Class::Narrow })?;
             inst.push_target(slot);
         }
         self.push(inst);
@@ -149,11 +177,19 @@ impl Lower<'_> {
         Ok(())
     }
 
-    fn atomic(&mut self, opcode: &mut Opcode, to: Option<&Operand>, at: &Operand, rest: &[Operand]) -> Result<()> {
+    fn atomic(
+        &mut self,
+        opcode: &mut Opcode,
+        to: Option<&Operand>,
+        at: &Operand,
+        rest: &[Operand],
+    ) -> Result<()> {
         let (base, offset, symbol) = self.memory(at)?;
         let (space, _) = self.access(opcode, symbol)?;
         let operations = ["add", "min", "max", "and", "or", "xor", "exch", "cas", "inc", "dec"];
-        let Some(operation) = opcode.take_any(&operations) else { return self.fail("unsupported operation") };
+        let Some(operation) = opcode.take_any(&operations) else {
+            return self.fail("unsupported operation");
+        };
         let &[ty] = opcode.types.as_slice() else { return self.fail("unsupported types") };
         // Bit operations are written with any type of the width.
         let bits = if ty.bytes() == 8 { Ty::B64 } else { Ty::B32 };
@@ -162,7 +198,8 @@ impl Lower<'_> {
         self.grain(space, ty.bytes());
         let wanted = if operation == "cas" { 2 } else { 1 };
         let mut inst = Inst::new(Flow::Checked(run), self.line);
-        inst.access = Access { space, bytes: ty.bytes() as u8, count: 1, signed: false, strong: true };
+        inst.access =
+            Access { space, bytes: ty.bytes() as u8, count: 1, signed: false, strong: true };
         (inst.imm, inst.scalar) = (offset, scalar);
         inst.push_source(base);
         for operand in rest.iter().take(wanted) {
@@ -197,7 +234,9 @@ impl Lower<'_> {
             self.push(inst);
             return Ok(());
         }
-        let (Some(to), Some(from), Some(Operand::Int(bytes))) = (operands.first(), operands.get(1), operands.get(2)) else {
+        let (Some(to), Some(from), Some(Operand::Int(bytes))) =
+            (operands.first(), operands.get(1), operands.get(2))
+        else {
             return self.fail("unsupported copy");
         };
         opcode.take_any(&["ca", "cg"]);
@@ -218,7 +257,9 @@ impl Lower<'_> {
         match extra {
             [] => {}
             [Operand::Not(_)] => return self.fail("unsupported ignore-src operand"),
-            [Operand::Register(register)] if self.slots.of_register[*register as usize].class() == Class::Pred => {
+            [Operand::Register(register)]
+                if self.slots.of_register[*register as usize].class() == Class::Pred =>
+            {
                 let all = self.slots.value(Ty::U32, *bytes);
                 inst.push_source(all);
                 inst.push_source(self.slots.of_register[*register as usize]);
@@ -249,7 +290,14 @@ impl Lower<'_> {
     }
 
     fn is_space(&mut self, opcode: &mut Opcode, to: &Operand, from: &Operand) -> Result<()> {
-        let space = match opcode.take_any(&["global", "const", "shared", "shared::cta", "local", "param"]) {
+        let space = match opcode.take_any(&[
+            "global",
+            "const",
+            "shared",
+            "shared::cta",
+            "local",
+            "param",
+        ]) {
             Some("shared" | "shared::cta") => Space::Shared,
             Some("local") => Space::Local,
             Some("param") => Space::Param,

@@ -25,16 +25,23 @@ impl Lower<'_> {
             ("match", [to, a, members]) if synced => {
                 let mode = opcode.take_any(&["any", "all"]).unwrap_or_default();
                 let ty = opcode.ty(0).unwrap_or(Ty::B32);
-                let Some(run) = sync::matches(mode, ty) else { return self.fail("unsupported mode") };
+                let Some(run) = sync::matches(mode, ty) else {
+                    return self.fail("unsupported mode");
+                };
                 self.checked(run, to, Class::Narrow, &[(a, ty), (members, Ty::B32)])?
             }
             ("redux", [to, a, members]) if synced => {
-                let operation = opcode.take_any(&["add", "min", "max", "and", "or", "xor"]).unwrap_or_default();
-                let Some(run) = sync::redux(operation, opcode.ty(0).unwrap_or(Ty::B32)) else { return self.fail("unsupported operation") };
+                let operation =
+                    opcode.take_any(&["add", "min", "max", "and", "or", "xor"]).unwrap_or_default();
+                let Some(run) = sync::redux(operation, opcode.ty(0).unwrap_or(Ty::B32)) else {
+                    return self.fail("unsupported operation");
+                };
                 self.checked(run, to, Class::Narrow, &[(a, Ty::B32), (members, Ty::B32)])?
             }
             ("activemask", [to]) => self.checked(sync::active_mask, to, Class::Narrow, &[])?,
-            ("elect", [to, members]) if synced => self.checked(sync::elect, to, Class::Narrow, &[(members, Ty::B32)])?,
+            ("elect", [to, members]) if synced => {
+                self.checked(sync::elect, to, Class::Narrow, &[(members, Ty::B32)])?
+            }
             ("movmatrix", [to, from]) if synced => {
                 if !(opcode.take("aligned") && opcode.take("m8n8") && opcode.take("trans")) {
                     return self.fail("unsupported form");
@@ -54,7 +61,13 @@ impl Lower<'_> {
     }
 
     /// An instruction with register sources that may find a fault.
-    fn checked(&mut self, run: Handler, to: &Operand, class: Class, sources: &[(&Operand, Ty)]) -> Result<bool> {
+    fn checked(
+        &mut self,
+        run: Handler,
+        to: &Operand,
+        class: Class,
+        sources: &[(&Operand, Ty)],
+    ) -> Result<bool> {
         let mut slots = Vec::new();
         for &(operand, ty) in sources {
             slots.push(self.source(operand, ty)?);
@@ -63,7 +76,8 @@ impl Lower<'_> {
         slots.into_iter().for_each(|slot| inst.push_source(slot));
         match to {
             Operand::Pair(first, second) => {
-                let (first, second) = (self.target(first, class)?, self.target(second, Class::Pred)?);
+                let (first, second) =
+                    (self.target(first, class)?, self.target(second, Class::Pred)?);
                 inst.push_target(first);
                 inst.push_target(second);
             }
@@ -77,7 +91,9 @@ impl Lower<'_> {
     }
 
     fn load_matrix(&mut self, opcode: &mut Opcode, to: &Operand, from: &Operand) -> Result<bool> {
-        let shape = opcode.take("aligned") && opcode.take("m8n8") && opcode.take_any(&["shared", "shared::cta"]).is_some();
+        let shape = opcode.take("aligned")
+            && opcode.take("m8n8")
+            && opcode.take_any(&["shared", "shared::cta"]).is_some();
         if !shape || opcode.ty(0) != Some(Ty::B16) {
             return self.fail("unsupported form");
         }
@@ -118,12 +134,16 @@ impl Lower<'_> {
             Some(_) => 4,
             None => return self.fail("unsupported shape"),
         };
-        let &[Ty::F32, a, b, Ty::F32] = opcode.types.as_slice() else { return self.fail("unsupported types") };
+        let &[Ty::F32, a, b, Ty::F32] = opcode.types.as_slice() else {
+            return self.fail("unsupported types");
+        };
         let selected = mma::select(k, a).filter(|_| layout && a == b);
         let Some((run, a_registers)) = selected else { return self.fail("unsupported form") };
         let mut inst = Inst::new(Flow::Checked(run), self.line);
         let [d, a, b, c] = operands;
-        for (operand, count, ty) in [(a, a_registers, Ty::B32), (b, a_registers / 2, Ty::B32), (c, 4, Ty::F32)] {
+        for (operand, count, ty) in
+            [(a, a_registers, Ty::B32), (b, a_registers / 2, Ty::B32), (c, 4, Ty::F32)]
+        {
             let parts = match operand {
                 Operand::Vector(parts) => parts.as_slice(),
                 other => std::slice::from_ref(other),
