@@ -60,7 +60,6 @@ struct Kernel {
 
     /// One thread: keeps the ring full, tile after tile.
     __device__ __forceinline__ void produce() const {
-        const u64 policy = ptx::evict_first_policy();
         ptx::prefetch_map(&all.x);
         Turn turn;
         for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
@@ -73,7 +72,7 @@ struct Kernel {
                 ptx::barrier_arrive_expect(barrier, STAGE_BYTES);
 #pragma unroll
                 for (int run = 0; run < stream::FEATURES / 16; run++)
-                    ptx::copy_bulk(stage + run * RUN_BYTES, weights + static_cast<i64>(run) * g.k_padded * 32, RUN_BYTES, barrier, policy);
+                    ptx::copy_bulk(stage + run * RUN_BYTES, weights + static_cast<i64>(run) * g.k_padded * 32, RUN_BYTES, barrier);
                 ptx::copy_box(stage + WEIGHT_BYTES, &all.x, unit * DEPTH, place.token, barrier);
                 turn.advance();
             }

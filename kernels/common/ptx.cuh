@@ -232,11 +232,9 @@ __device__ __forceinline__ bool barrier_try_wait(u32 barrier, u32 parity) {
         : "memory");
     return ended != 0;
 }
-/// Starts a copy of `bytes` contiguous bytes to shared memory under an L2 policy; they count towards `barrier`.
-__device__ __forceinline__ void copy_bulk(u32 shared, const void *global, u32 bytes, u32 barrier, u64 policy) {
-    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::"r"(shared), "l"(global),
-                 "r"(bytes), "r"(barrier), "l"(policy)
-                 : "memory");
+/// Starts a copy of `bytes` contiguous bytes to shared memory; they count towards `barrier`.
+__device__ __forceinline__ void copy_bulk(u32 shared, const void *global, u32 bytes, u32 barrier) {
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(shared), "l"(global), "r"(bytes), "r"(barrier) : "memory");
 }
 /// Starts a copy of a box of a 2-dimensional tensor from element (`inner`, `outer`) on; what lies outside is zero, and counts all the same.
 __device__ __forceinline__ void copy_box(u32 shared, const void *map, int inner, int outer, u32 barrier) {

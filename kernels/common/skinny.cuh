@@ -41,7 +41,6 @@ struct Kernel {
     using Params = typename End::Params;
     static constexpr int COLUMNS = TOKENS / 8;
     static constexpr int STAGE_BYTES = TOKENS * DEPTH * 2;
-    static constexpr int TILE_FLOATS = TOKENS * stream::FEATURES;
 
     const Params &p;
     const GemmOperands &g;
@@ -150,9 +149,10 @@ struct Kernel {
             scaled = place.token;
         }
         collect();
-        if (!whole && !stream::add_up<THREADS>(g, line, tile, sums, rows, TILE_FLOATS)) return;
         // The next tile's weights keep their registers meanwhile; these are what is left.
-        constexpr int BATCH = TOKENS == 8 ? 1 : TOKENS == 64 ? 4 : 2;
+        constexpr int FLIGHT = TOKENS == 64 ? 16 : TOKENS == 32 ? 4 : 8;
+        if (!whole && !stream::add_up<THREADS, TOKENS, FLIGHT>(g, line, tile, sums, rows)) return;
+        constexpr int BATCH = TOKENS == 64 ? 4 : TOKENS == 8 || (TOKENS == 32 && sizeof(typename End::Column) > 16) ? 1 : 2;
         epilogue::finish<End, THREADS, BATCH>(p, sums, scales, place, rows);
     }
 

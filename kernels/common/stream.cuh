@@ -27,8 +27,6 @@ struct Line {
     __device__ int first(int block) const { return static_cast<int>(static_cast<i64>(total) * block / blocks); }
     /// The block that has `unit`.
     __device__ int owner(int unit) const { return static_cast<int>((static_cast<i64>(unit + 1) * blocks - 1) / total); }
-    /// Where block `block` leaves its part of tile `tile`: its first tile or its last one, no other is shared.
-    __device__ int slot(int block, int tile) const { return 2 * block + (first(block) / depth == tile ? 0 : 1); }
 };
 
 /// Where a tile lies.
@@ -57,20 +55,22 @@ __device__ Line line_of(const GemmOperands &g) {
     return {depth, tiles * depth, static_cast<int>(gridDim.x)};
 }
 
-/// Sums a shared tile. `sums` [rows, ROW] f32 in shared memory holds this block's part, complete and visible to all threads. True for
-/// the block that arrived last: `sums` is then the whole, again visible to all.
-template <int THREADS>
-__device__ bool add_up(const GemmOperands &g, const Line &line, int tile, float *sums, int rows, int tile_floats) {
-    constexpr int QUADS = FEATURES / 4, BATCH = 4;
+/// Sums a shared tile of `TOKENS` tokens, of which `rows` are there. `sums` [rows, ROW] f32 in shared memory holds this block's part, complete and visible
+/// to all threads. True for the block that arrived last: `sums` is then the whole, again visible to all. A thread has `FLIGHT` loads under way: the parts lie
+/// in L2, far away, and whoever adds them up is alone by then.
+template <int THREADS, int TOKENS, int FLIGHT>
+__device__ bool add_up(const GemmOperands &g, const Line &line, int tile, float *sums, int rows) {
+    constexpr int ROW_QUADS = FEATURES / 4, EACH = TOKENS * ROW_QUADS / THREADS, BATCH = EACH < FLIGHT ? EACH : FLIGHT, GROUP = FLIGHT / BATCH;
+    constexpr i64 PART_FLOATS = TOKENS * FEATURES;
     __shared__ u32 arrived;
-    const int me = blockIdx.x, quads = rows * QUADS, thread = ptx::thread_now();
-    float *mine = g.partials + static_cast<i64>(line.slot(me, tile)) * tile_floats;
+    const int me = blockIdx.x, quads = rows * ROW_QUADS, thread = ptx::thread_now(), begin = tile * line.depth;
+    const int from = line.owner(begin), to = line.owner(begin + line.depth - 1);
+    // A block shares its first tile and its last, and has room for two parts. Only `from` can have begun with an earlier tile.
+    const int second = line.first(from) < begin ? from : -1;
+    const auto part_of = [&](int block) { return g.partials + (2 * block + (block == second ? 1 : 0)) * PART_FLOATS; };
+    const auto sum_of = [&](int i) { return reinterpret_cast<float4 *>(sums + i / ROW_QUADS * ROW + i % ROW_QUADS * 4); };
 #pragma unroll 1
-    for (int i = thread; i < quads; i += THREADS) {
-        const float4 part = *reinterpret_cast<const float4 *>(sums + i / QUADS * ROW + i % QUADS * 4);
-        reinterpret_cast<float4 *>(mine)[i] = part;
-    }
-    const int from = line.owner(tile * line.depth), to = line.owner((tile + 1) * line.depth - 1);
+    for (int i = thread; i < quads; i += THREADS) reinterpret_cast<float4 *>(part_of(me))[i] = *sum_of(i);
     __syncthreads();
     if (thread == 0) {
         // Releases the whole block's part (the barrier before it is cumulative), and acquires the others'.
@@ -85,20 +85,29 @@ __device__ bool add_up(const GemmOperands &g, const Line &line, int tile, float 
     for (int base = thread; base < quads; base += THREADS * BATCH) {
         float4 sum[BATCH] = {};
 #pragma unroll 1
-        for (int block = from; block <= to; block++) {
-            const float *part = g.partials + static_cast<i64>(line.slot(block, tile)) * tile_floats;
+        for (int block = from; block <= to; block += GROUP) {
+            float4 part[GROUP][BATCH] = {};
 #pragma unroll
-            for (int j = 0; j < BATCH; j++) {
-                const int i = base + j * THREADS;
-                if (i >= quads) break;
-                const float4 add = ptx::load_l2(part + i * 4);
-                sum[j] = make_float4(sum[j].x + add.x, sum[j].y + add.y, sum[j].z + add.z, sum[j].w + add.w);
+            for (int b = 0; b < GROUP; b++) {
+#pragma unroll
+                for (int j = 0; j < BATCH; j++) {
+                    const int i = base + j * THREADS;
+                    if (block + b <= to && i < quads) part[b][j] = ptx::load_l2(part_of(block + b) + i * 4);
+                }
+            }
+#pragma unroll
+            for (int b = 0; b < GROUP; b++) {
+#pragma unroll
+                for (int j = 0; j < BATCH; j++) {
+                    sum[j].x += part[b][j].x, sum[j].y += part[b][j].y;
+                    sum[j].z += part[b][j].z, sum[j].w += part[b][j].w;
+                }
             }
         }
 #pragma unroll
         for (int j = 0; j < BATCH; j++) {
             const int i = base + j * THREADS;
-            if (i < quads) *reinterpret_cast<float4 *>(sums + i / QUADS * ROW + i % QUADS * 4) = sum[j];
+            if (i < quads) *sum_of(i) = sum[j];
         }
     }
     __syncthreads();

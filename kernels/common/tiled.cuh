@@ -191,7 +191,7 @@ struct Kernel {
         collect(sums);
         const stream::Place place = stream::place_of<TOKENS>(g, tile);
         const int rows = min(TOKENS, g.rows - place.token);
-        if (!whole && !stream::add_up<THREADS>(g, line, tile, sums, rows, TOKENS * stream::FEATURES)) return;
+        if (!whole && !stream::add_up<THREADS, TOKENS, 8>(g, line, tile, sums, rows)) return;
         epilogue::finish<End, THREADS, 2>(p, sums, scales, place, rows);
     }
 };

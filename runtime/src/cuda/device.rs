@@ -233,3 +233,16 @@ fn read_chip(context: &CudaContext) -> Result<Chip, DriverError> {
 fn doing(what: &str) -> impl Fn(DriverError) -> CudaError {
     move |code| CudaError::Driver { doing: what.to_owned(), code }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_machine_without_a_driver_is_told_so() {
+        if !Device::is_present() {
+            let error = Device::open(0).err().expect("no driver, no device");
+            assert_eq!(error.to_string(), "no CUDA driver on this machine (libcuda was not found)");
+        }
+    }
+}

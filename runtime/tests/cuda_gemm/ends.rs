@@ -8,7 +8,8 @@ use trail_runtime::batch::BLOCK_TOKENS;
 use trail_runtime::cuda::launch::{self, QkvOutput, ResidualOutput};
 use trail_runtime::cuda::plan::gemm::End;
 
-pub(crate) fn check(bench: &Bench, chance: &mut Chance, case: &Case) {
+/// The name of the kernel that was checked.
+pub(crate) fn check(bench: &Bench, chance: &mut Chance, case: &Case) -> &'static str {
     match case.end {
         End::Qkv => qkv(bench, chance, case),
         End::Residual => residual(bench, chance, case),
@@ -40,7 +41,7 @@ fn twice<T: PartialEq + std::fmt::Debug>(setup: &Setup, mut launch: impl FnMut()
     first
 }
 
-fn logits(bench: &Bench, chance: &mut Chance, case: &Case) {
+fn logits(bench: &Bench, chance: &mut Chance, case: &Case) -> &'static str {
     let mut setup =
         Setup::new(bench, chance, case, |padded| twins::plain_order(case.features, padded));
     let (operands, norm) = (setup.operands(bench), setup.norm(bench));
@@ -61,9 +62,10 @@ fn logits(bench: &Bench, chance: &mut Chance, case: &Case) {
         compare("logits", &setup, row, &twin, found.take(case.features));
     }
     setup.check_arrivals(bench);
+    setup.plan.launch.kernel
 }
 
-fn swiglu(bench: &Bench, chance: &mut Chance, case: &Case) {
+fn swiglu(bench: &Bench, chance: &mut Chance, case: &Case) -> &'static str {
     let ff = case.features / 2;
     let mut setup = Setup::new(bench, chance, case, |padded| twins::alternating_order(ff, padded));
     let (operands, norm) = (setup.operands(bench), setup.norm(bench));
@@ -87,9 +89,10 @@ fn swiglu(bench: &Bench, chance: &mut Chance, case: &Case) {
         compare("swiglu", &setup, row, &twin, wide(&found[row * ff..][..ff]));
     }
     setup.check_arrivals(bench);
+    setup.plan.launch.kernel
 }
 
-fn residual(bench: &Bench, chance: &mut Chance, case: &Case) {
+fn residual(bench: &Bench, chance: &mut Chance, case: &Case) -> &'static str {
     let (rows, d) = (case.rows, case.features);
     let mut setup = Setup::new(bench, chance, case, |padded| twins::plain_order(d, padded));
     let h: Vec<f32> = (0..rows * d).map(|_| chance.unit() * 3.0).collect();
@@ -151,6 +154,7 @@ fn residual(bench: &Bench, chance: &mut Chance, case: &Case) {
         }
     }
     setup.check_arrivals(bench);
+    setup.plan.launch.kernel
 }
 
 /// Every third row.
@@ -185,7 +189,7 @@ impl Pages {
     }
 }
 
-fn qkv(bench: &Bench, chance: &mut Chance, case: &Case) {
+fn qkv(bench: &Bench, chance: &mut Chance, case: &Case) -> &'static str {
     let (head_dim, heads, kv_heads) = case.heads;
     let mut setup = Setup::new(bench, chance, case, |padded| {
         twins::rotation_order(case.features, head_dim, padded)
@@ -259,4 +263,5 @@ fn qkv(bench: &Bench, chance: &mut Chance, case: &Case) {
     }
     assert!(kv_found.iter().all(|value| value.to_bits() == 0xffff), "something else was written");
     setup.check_arrivals(bench);
+    setup.plan.launch.kernel
 }

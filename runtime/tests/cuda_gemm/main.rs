@@ -9,26 +9,36 @@ mod twins;
 
 use cuda::Chance;
 use product::{Case, Family};
-use trail_runtime::cuda::plan::gemm::End;
+use std::collections::BTreeSet;
 use trail_runtime::cuda::plan::gemm::ladder::Rung;
+use trail_runtime::cuda::plan::gemm::{End, Product};
+use trail_runtime::cuda::{launch, plan};
 
 trail_cuda_emulator::on_emulator!();
 
 const ENDS: [End; 4] = [End::Qkv, End::Residual, End::Swiglu, End::Logits];
+
+/// All compiled kernels whose names begin with `prefix`.
+fn kernels(prefix: &str) -> BTreeSet<&'static str> {
+    let entries = trail_ptx::MODULES.iter().flat_map(|module| module.entries);
+    entries.map(|entry| entry.name).filter(|name| name.starts_with(prefix)).collect()
+}
 
 /// Few rows: every token tile, edges of tiles, widths that fill no unit, shares from one multiprocessor to many.
 #[test]
 fn skinny_products_are_their_twins() {
     let mut chance = Chance(1);
     let bench = cuda::Bench::new();
+    let mut checked = BTreeSet::new();
     for end in ENDS {
         for rows in [1, 2, 3, 7, 8, 9, 15, 16, 17, 31, 32, 33, 48, 63, 64] {
             for _ in 0..2 {
                 let case = Case::random(&mut chance, end, rows);
-                ends::check(&bench, &mut chance, &case);
+                checked.insert(ends::check(&bench, &mut chance, &case));
             }
         }
     }
+    assert_eq!(checked, kernels("skinny_"));
 }
 
 /// Many rows: both tiles, and edges of them.
@@ -36,12 +46,14 @@ fn skinny_products_are_their_twins() {
 fn tiled_products_are_their_twins() {
     let mut chance = Chance(2);
     let bench = cuda::Bench::new();
+    let mut checked = BTreeSet::new();
     for end in ENDS {
         for rows in [65, 127, 128, 129, 200, 255, 256, 257, 300, 520] {
             let case = Case::random(&mut chance, end, rows);
-            ends::check(&bench, &mut chance, &case);
+            checked.insert(ends::check(&bench, &mut chance, &case));
         }
     }
+    assert_eq!(checked, kernels("tiled_"));
 }
 
 /// Llama's head width, groups of any size, positions to the end of a long context.
@@ -117,15 +129,17 @@ fn the_models_own_shapes() {
 fn every_rung_is_the_same_product() {
     let mut chance = Chance(6);
     let bench = cuda::Bench::new();
+    let mut checked = BTreeSet::new();
     for rung in [Rung::Naive, Rung::Mma, Rung::Ring] {
         for rows in [1, 8, 13] {
             let case = Case {
                 family: Family::Ladder(rung),
                 ..Case::random(&mut chance, End::Logits, rows)
             };
-            ends::check(&bench, &mut chance, &case);
+            checked.insert(ends::check(&bench, &mut chance, &case));
         }
     }
+    assert_eq!(checked, kernels("gemm_"));
 }
 
 /// Hopper's kernels, where there is a Hopper.
@@ -144,4 +158,35 @@ fn group_products_are_their_twins() {
             ends::check(&bench, &mut chance, &case);
         }
     }
+}
+
+/// Every module that is for this device loads, by its cubin or by its text.
+#[test]
+fn all_modules_load() {
+    let bench = cuda::Bench::new();
+    bench.device.load_all().unwrap();
+}
+
+/// An error says which kernel, on which shapes, and the driver's code.
+#[test]
+fn errors_name_kernel_shapes_and_code() {
+    let bench = cuda::Bench::new();
+    let product = Product { end: End::Logits, rows: 3, features: 128, width: 256 };
+    let plan = plan::gemm::gemm(bench.device.chip(), product);
+    let nowhere = launch::Operands { x: 0, w: 0, row_list: 0, partials: 0, arrivals: 0 };
+    let norm = launch::Norm { ss: 0, parts: 1, width: 256, eps: 1e-5 };
+    let (device, stream) = (&bench.device, &bench.stream);
+
+    let impossible = plan::LaunchPlan { block: 2048, ..plan.launch };
+    let refused = plan::gemm::GemmPlan { launch: impossible, ..plan };
+    // SAFETY: no device takes blocks of 2048 threads: nothing runs.
+    let error = unsafe { launch::logits(device, stream, &refused, &nowhere, &norm, 0) };
+    let text = error.unwrap_err().to_string();
+    assert!(text.contains("skinny_logits_8(rows=3 features=128 width=256)"), "{text}");
+    assert!(text.contains("CUDA_ERROR_INVALID_VALUE (1)"), "{text}");
+
+    // SAFETY: the struct is not the kernel's: nothing runs.
+    let error = unsafe { launch::swiglu(device, stream, &plan, &nowhere, &norm, 0) };
+    let text = error.unwrap_err().to_string();
+    assert!(text.ends_with("takes LogitsParams, was given SwigluParams"), "{text}");
 }
