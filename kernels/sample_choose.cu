@@ -267,9 +267,9 @@ __device__ void report_top(const SampleParams &p, const Row &row, Scratch &scrat
     }
     int rank = 0;
     for (int other = 0; other < count; other++) rank += scratch.top[other] < scratch.top[i];
-    const u32 token = scratch.top[i] & 0xffffffffu;
-    out.top_token[rank] = static_cast<int>(token);
-    out.top_logit[rank] = clean(row.logits[token]);
+    out.top_token[rank] = static_cast<int>(scratch.top[i] & 0xffffffffu);
+    // As on the CPU, the key's logit: a negative zero has become zero.
+    out.top_logit[rank] = logit_of(static_cast<u32>(scratch.top[i] >> 32));
 }
 
 /// The largest of `values`, in every thread.
