@@ -417,7 +417,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "tap_mean",
         source: "kernels/tap_mean.cu",
-        source_hash: 0xee39df05b2e1a61d,
+        source_hash: 0x80adec12c89239e0,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/tap_mean.ptx")), cubin: include_bytes!("../out/sm_80/tap_mean.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/tap_mean.cubin") },
