@@ -16,7 +16,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "attention_decode",
         source: "kernels/attention_decode.cu",
-        source_hash: 0xa2923d7d0f3e744b,
+        source_hash: 0x61db0a310695d6c4,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/attention_decode.ptx")), cubin: include_bytes!("../out/sm_80/attention_decode.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/attention_decode.cubin") },
