@@ -16,7 +16,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "attention_decode",
         source: "kernels/attention_decode.cu",
-        source_hash: 0x3afcce5ad0497221,
+        source_hash: 0x61db0a310695d6c4,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/attention_decode.ptx")), cubin: include_bytes!("../out/sm_80/attention_decode.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/attention_decode.cubin") },
@@ -43,7 +43,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "attention_prefill",
         source: "kernels/attention_prefill.cu",
-        source_hash: 0x41c22222593b1f7f,
+        source_hash: 0xb80ca535abe962b9,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/attention_prefill.ptx")), cubin: include_bytes!("../out/sm_80/attention_prefill.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/attention_prefill.cubin") },
@@ -60,28 +60,9 @@ pub static MODULES: &[Module] = &[
         ],
     },
     Module {
-        name: "ceiling",
-        source: "kernels/ceiling.cu",
-        source_hash: 0xa97c72af79340301,
-        images: &[
-            Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/ceiling.ptx")), cubin: include_bytes!("../out/sm_80/ceiling.cubin") },
-            Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/ceiling.cubin") },
-        ],
-        entries: &[
-            Entry { name: "ceiling_mma", params: "CeilingParams", param_bytes: 32, param_align: 8, resources: &[
-                Resources { target: Target::Sm80, registers: 42, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 0 },
-                Resources { target: Target::Sm90a, registers: 42, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 0 },
-            ] },
-            Entry { name: "ceiling_read", params: "CeilingParams", param_bytes: 32, param_align: 8, resources: &[
-                Resources { target: Target::Sm80, registers: 32, shared_bytes: 32, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
-                Resources { target: Target::Sm90a, registers: 32, shared_bytes: 32, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
-            ] },
-        ],
-    },
-    Module {
         name: "embed",
         source: "kernels/embed.cu",
-        source_hash: 0x4a70e1aafb8fe86f,
+        source_hash: 0xd7b29a603eac38c9,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/embed.ptx")), cubin: include_bytes!("../out/sm_80/embed.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/embed.cubin") },
@@ -96,7 +77,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "group_qkv",
         source: "kernels/group_qkv.cu",
-        source_hash: 0x6a5554ee1193d884,
+        source_hash: 0xacca1e080c73b882,
         images: &[
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/group_qkv.cubin") },
         ],
@@ -109,7 +90,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "group_residual",
         source: "kernels/group_residual.cu",
-        source_hash: 0xac5cfe57d64431cb,
+        source_hash: 0xefd297e6009a667d,
         images: &[
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/group_residual.cubin") },
         ],
@@ -122,7 +103,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "group_swiglu",
         source: "kernels/group_swiglu.cu",
-        source_hash: 0xec5ca82a65c4561f,
+        source_hash: 0xdac66a8469a17941,
         images: &[
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/group_swiglu.cubin") },
         ],
@@ -135,7 +116,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "kv_pieces",
         source: "kernels/kv_pieces.cu",
-        source_hash: 0xdb92e85340160dd4,
+        source_hash: 0x697aec2658b85e7a,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/kv_pieces.ptx")), cubin: include_bytes!("../out/sm_80/kv_pieces.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/kv_pieces.cubin") },
@@ -154,7 +135,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "ladder/attention_rung1",
         source: "kernels/ladder/attention_rung1.cu",
-        source_hash: 0x139e0b30261570a8,
+        source_hash: 0x7594d659a65dd29e,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/ladder/attention_rung1.ptx")), cubin: include_bytes!("../out/sm_80/ladder/attention_rung1.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/ladder/attention_rung1.cubin") },
@@ -173,7 +154,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "ladder/attention_rung2",
         source: "kernels/ladder/attention_rung2.cu",
-        source_hash: 0x254cdbfb12456626,
+        source_hash: 0xff0c294d4aa3f95c,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/ladder/attention_rung2.ptx")), cubin: include_bytes!("../out/sm_80/ladder/attention_rung2.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/ladder/attention_rung2.cubin") },
@@ -192,7 +173,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "ladder/gemm_1_naive",
         source: "kernels/ladder/gemm_1_naive.cu",
-        source_hash: 0x1c99027487466dee,
+        source_hash: 0xc390113e08bd3384,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/ladder/gemm_1_naive.ptx")), cubin: include_bytes!("../out/sm_80/ladder/gemm_1_naive.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/ladder/gemm_1_naive.cubin") },
@@ -207,7 +188,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "ladder/gemm_2_mma",
         source: "kernels/ladder/gemm_2_mma.cu",
-        source_hash: 0xba6d8a754f1a555f,
+        source_hash: 0x3db2a6c033c9b919,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/ladder/gemm_2_mma.ptx")), cubin: include_bytes!("../out/sm_80/ladder/gemm_2_mma.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/ladder/gemm_2_mma.cubin") },
@@ -222,7 +203,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "ladder/gemm_3_ring",
         source: "kernels/ladder/gemm_3_ring.cu",
-        source_hash: 0x9fb2397ecaad5386,
+        source_hash: 0x200ba56ee67d17e4,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/ladder/gemm_3_ring.ptx")), cubin: include_bytes!("../out/sm_80/ladder/gemm_3_ring.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/ladder/gemm_3_ring.cubin") },
@@ -237,7 +218,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "marks",
         source: "kernels/marks.cu",
-        source_hash: 0x57591fd774fd0829,
+        source_hash: 0x118df2a3ab2bb393,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/marks.ptx")), cubin: include_bytes!("../out/sm_80/marks.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/marks.cubin") },
@@ -252,7 +233,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "probe",
         source: "kernels/probe.cu",
-        source_hash: 0xa1ed1a074f414b7e,
+        source_hash: 0x047774026fd1c874,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/probe.ptx")), cubin: include_bytes!("../out/sm_80/probe.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/probe.cubin") },
@@ -271,22 +252,22 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "sample_choose",
         source: "kernels/sample_choose.cu",
-        source_hash: 0x8eb4fcc8a41d903e,
+        source_hash: 0x5e90d9a585c598a5,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/sample_choose.ptx")), cubin: include_bytes!("../out/sm_80/sample_choose.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/sample_choose.cubin") },
         ],
         entries: &[
             Entry { name: "sample_choose", params: "SampleParams", param_bytes: 104, param_align: 8, resources: &[
-                Resources { target: Target::Sm80, registers: 64, shared_bytes: 17808, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
-                Resources { target: Target::Sm90a, registers: 64, shared_bytes: 17808, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm80, registers: 92, shared_bytes: 17808, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm90a, registers: 96, shared_bytes: 17808, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
             ] },
         ],
     },
     Module {
         name: "sample_weigh",
         source: "kernels/sample_weigh.cu",
-        source_hash: 0x8725377becc73eda,
+        source_hash: 0x3dc28f3fd325345f,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/sample_weigh.ptx")), cubin: include_bytes!("../out/sm_80/sample_weigh.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/sample_weigh.cubin") },
@@ -297,15 +278,15 @@ pub static MODULES: &[Module] = &[
                 Resources { target: Target::Sm90a, registers: 30, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 0 },
             ] },
             Entry { name: "sample_weigh", params: "SampleParams", param_bytes: 104, param_align: 8, resources: &[
-                Resources { target: Target::Sm80, registers: 29, shared_bytes: 64, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
-                Resources { target: Target::Sm90a, registers: 34, shared_bytes: 64, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm80, registers: 34, shared_bytes: 64, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm90a, registers: 32, shared_bytes: 64, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
             ] },
         ],
     },
     Module {
         name: "shuffle",
         source: "kernels/shuffle.cu",
-        source_hash: 0x22a39d556381bae0,
+        source_hash: 0x330c8f7a376e2cd6,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/shuffle.ptx")), cubin: include_bytes!("../out/sm_80/shuffle.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/shuffle.cubin") },
@@ -328,7 +309,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "skinny_logits",
         source: "kernels/skinny_logits.cu",
-        source_hash: 0x2612b0a2ec852aef,
+        source_hash: 0x3623c1b1b87db9e5,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/skinny_logits.ptx")), cubin: include_bytes!("../out/sm_80/skinny_logits.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/skinny_logits.cubin") },
@@ -355,7 +336,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "skinny_qkv",
         source: "kernels/skinny_qkv.cu",
-        source_hash: 0x79bd4fd50a354a5b,
+        source_hash: 0xb5d2c787c2e997c1,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/skinny_qkv.ptx")), cubin: include_bytes!("../out/sm_80/skinny_qkv.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/skinny_qkv.cubin") },
@@ -382,7 +363,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "skinny_residual",
         source: "kernels/skinny_residual.cu",
-        source_hash: 0xd5c76e4b719613d7,
+        source_hash: 0x873b5efb3fbe3bcd,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/skinny_residual.ptx")), cubin: include_bytes!("../out/sm_80/skinny_residual.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/skinny_residual.cubin") },
@@ -409,7 +390,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "skinny_swiglu",
         source: "kernels/skinny_swiglu.cu",
-        source_hash: 0xf3071a8b14dda26e,
+        source_hash: 0xd2c6cf9110272f60,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/skinny_swiglu.ptx")), cubin: include_bytes!("../out/sm_80/skinny_swiglu.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/skinny_swiglu.cubin") },
@@ -436,7 +417,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "tap_mean",
         source: "kernels/tap_mean.cu",
-        source_hash: 0xfc265f5a8f477543,
+        source_hash: 0x80adec12c89239e0,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/tap_mean.ptx")), cubin: include_bytes!("../out/sm_80/tap_mean.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/tap_mean.cubin") },
@@ -451,7 +432,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "tiled_logits",
         source: "kernels/tiled_logits.cu",
-        source_hash: 0xfc25efff1ad5e97e,
+        source_hash: 0xfa396f18daff2020,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/tiled_logits.ptx")), cubin: include_bytes!("../out/sm_80/tiled_logits.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/tiled_logits.cubin") },
@@ -470,7 +451,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "tiled_qkv",
         source: "kernels/tiled_qkv.cu",
-        source_hash: 0x192ac8c2cdb2b512,
+        source_hash: 0x24f213c2b0ff51a4,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/tiled_qkv.ptx")), cubin: include_bytes!("../out/sm_80/tiled_qkv.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/tiled_qkv.cubin") },
@@ -489,7 +470,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "tiled_residual",
         source: "kernels/tiled_residual.cu",
-        source_hash: 0x970a4f8f6334e8a5,
+        source_hash: 0x68a39863c839210b,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/tiled_residual.ptx")), cubin: include_bytes!("../out/sm_80/tiled_residual.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/tiled_residual.cubin") },
@@ -508,7 +489,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "tiled_swiglu",
         source: "kernels/tiled_swiglu.cu",
-        source_hash: 0xf4fb7d22b8b8ebd1,
+        source_hash: 0x75e5e9644a434ca7,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/tiled_swiglu.ptx")), cubin: include_bytes!("../out/sm_80/tiled_swiglu.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/tiled_swiglu.cubin") },
