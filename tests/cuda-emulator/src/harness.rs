@@ -238,6 +238,11 @@ impl Emulator {
 
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
+thread_local! {
+    /// This thread has a session open: a second one would wait for the first for ever.
+    static OPEN: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+}
+
 /// A test's hold of the device: one test of a binary runs at a time, since findings and a broken context are the process's.
 pub struct Session {
     emulator: Option<Emulator>,
@@ -248,9 +253,10 @@ pub struct Session {
 /// `TRAIL_EMU_SEED`.
 ///
 /// # Panics
-/// When there is neither the stand-in nor a real driver.
+/// When there is neither the stand-in nor a real driver, or when this thread has a session open already.
 #[must_use]
 pub fn session() -> Session {
+    assert!(!OPEN.get(), "this test has a session open already");
     let alone = ONE_AT_A_TIME.lock().unwrap_or_else(|broken| broken.into_inner());
     let emulator = Emulator::find();
     assert!(
@@ -261,6 +267,7 @@ pub fn session() -> Session {
         emulator.reset();
         emulator.seed(seed());
     }
+    OPEN.set(true);
     Session { emulator, _alone: alone }
 }
 
@@ -290,6 +297,7 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
+        OPEN.set(false);
         let Some(emulator) = self.emulator else { return };
         let live = emulator.live_allocations();
         let findings = emulator.take_findings();

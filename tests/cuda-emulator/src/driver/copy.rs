@@ -28,8 +28,10 @@ fn begin(bytes: usize) -> Result<Option<MutexGuard<'static, State>>, Code> {
     Ok((bytes > 0).then_some(state))
 }
 
-fn pinned(state: &State, host: usize, bytes: usize) -> bool {
-    state.memory.check(host as u64, bytes as u64).is_ok()
+/// Does a copy from or to this host memory wait for its turn? Pinned memory does; in a capture all memory does.
+fn waits_its_turn(state: &State, host: usize, bytes: usize, stream: Handle) -> bool {
+    let captured = state.streams.get(&stream).is_some_and(|stream| stream.capture.is_some());
+    captured || state.memory.check(host as u64, bytes as u64).is_ok()
 }
 
 fn to_device(to: u64, from: *const c_void, bytes: usize, stream: Handle, wait: bool) -> Answer {
@@ -38,7 +40,7 @@ fn to_device(to: u64, from: *const c_void, bytes: usize, stream: Handle, wait: b
     if from.is_null() {
         return Err(error::INVALID_VALUE);
     }
-    let from = if wait || pinned(&state, from as usize, bytes) {
+    let from = if wait || waits_its_turn(&state, from as usize, bytes, stream) {
         HostBytes::At(from as usize)
     } else {
         // Pageable memory is taken at once, as a driver does through its staging buffer.
@@ -59,8 +61,8 @@ fn to_host(to: *mut c_void, from: u64, bytes: usize, stream: Handle, wait: bool)
     }
     let work = Work::ToHost { from, to: to as usize, bytes };
     // Into pageable memory a driver copies before it returns.
-    let is_pinned = pinned(&state, to as usize, bytes);
-    if wait || !is_pinned {
+    let waits = waits_its_turn(&state, to as usize, bytes, stream);
+    if wait || !waits {
         return queue_and_wait(state, stream, work);
     }
     // What is there until the copy has run is nobody's: the host that reads it too soon must not find the right bytes of the last time.
