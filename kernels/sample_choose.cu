@@ -189,6 +189,7 @@ __device__ void keep_through(const SampleParams &p, const Row &row, Scratch &scr
 
 /// The token at `missing` of the cumulative weights, in order of id. One thread walks the sums, then the weights of a block.
 __device__ int draw(const SampleParams &p, const Row &row, Scratch &scratch, const Blocks &blocks, double missing) {
+    const float max = scratch.weights[0];
     if (threadIdx.x == 0) {
         int block = 0;
         for (int b = 0; b < p.blocks; b++) {
@@ -202,7 +203,11 @@ __device__ int draw(const SampleParams &p, const Row &row, Scratch &scratch, con
     }
     __syncthreads();
     const int first = scratch.bin * SUM_TOKENS;
-    for (int i = threadIdx.x; i < SUM_TOKENS; i += THREADS) scratch.weights[i] = first + i < p.vocab ? row.weights[first + i] : 0.0f;
+    for (int i = threadIdx.x; i < SUM_TOKENS; i += THREADS) {
+        const int token = first + i;
+        // Nobody has written the weights of a row that is not truncated: all but these few were needed once.
+        scratch.weights[i] = token >= p.vocab ? 0.0f : row.truncates() ? row.weights[token] : row.weight(token, max);
+    }
     __syncthreads();
     if (threadIdx.x == 0) {
         int token = first;
@@ -267,9 +272,9 @@ __device__ void report_top(const SampleParams &p, const Row &row, Scratch &scrat
     }
     int rank = 0;
     for (int other = 0; other < count; other++) rank += scratch.top[other] < scratch.top[i];
-    const u32 token = scratch.top[i] & 0xffffffffu;
-    out.top_token[rank] = static_cast<int>(token);
-    out.top_logit[rank] = clean(row.logits[token]);
+    out.top_token[rank] = static_cast<int>(scratch.top[i] & 0xffffffffu);
+    // As on the CPU, the key's logit: a negative zero has become zero.
+    out.top_logit[rank] = logit_of(static_cast<u32>(scratch.top[i] >> 32));
 }
 
 /// The largest of `values`, in every thread.
@@ -350,7 +355,7 @@ __device__ void choose(const SampleParams &p, const Row &row, Scratch &scratch, 
 }  // namespace
 
 /// Grid: rows.
-extern "C" __global__ void __launch_bounds__(THREADS) sample_choose(const __grid_constant__ SampleParams p) {
+extern "C" __global__ void __launch_bounds__(THREADS, 1) sample_choose(const __grid_constant__ SampleParams p) {
     __shared__ Scratch scratch;
     ptx::launch_successor();
     ptx::wait_for_predecessor();

@@ -3,14 +3,14 @@
 // in      logits [rows, stride] f32, row-major, 16-byte aligned
 // in      row_sampling [rows] bytes: RowSampling, 8-byte aligned
 // in      marks [mark_rows, vocab] u32, row-major, 4-byte aligned
-// out     weights [rows, blocks*256] f32, row-major, 16-byte aligned
+// out     weights [rows, blocks*256] f32, row-major, of rows with top-k or top-p, 16-byte aligned
 // out     block_max [rows, blocks] f32, after penalties, 4-byte aligned
 // out     block_raw_max [rows, blocks] f32, 4-byte aligned
 // out     block_sums [rows, blocks] f32, 4-byte aligned
 // out     block_raw_sums [rows, blocks] f32, 4-byte aligned
 // out     block_broken [rows, blocks] u32, 4-byte aligned
 // arch    sm_80, sm_90a
-// limit   bytes: rows*vocab*(4+4+4)
+// limit   bytes: rows*vocab*(4+4), and rows*vocab*4 of rows with top-k or top-p
 // twin    runtime/tests/cuda_sampling/twins.rs::sample
 // why     All multiprocessors share each row: blocks of 256 tokens are the CPU sampler's partial sums, a half-warp each with its 16 lanes and its tree, so
 //         sums have the CPU's bits. What follows (sample_choose) then looks at 600 sums, and at few blocks of the row itself.
@@ -71,10 +71,9 @@ __device__ void weigh(const SampleParams &p, const Row &row, int block, float ma
         if (block >= p.blocks || token >= p.vocab) continue;
         raw_sum = __fadd_rn(raw_sum, exponential(row.raw(token), raw_max, 1.44269504f));
         if (!tempered) continue;
-        const float weight = exponential(row.penalised(token), max, row.how.tempering);
-        const float kept = weight >= row.how.min_p ? weight : 0.0f;
-        row.weights[token] = kept;
-        sum = __fadd_rn(sum, kept);
+        const float weight = row.weight(token, max);
+        if (row.truncates()) row.weights[token] = weight;
+        sum = __fadd_rn(sum, weight);
     }
     sum = sum_lanes(sum);
     raw_sum = sum_lanes(raw_sum);

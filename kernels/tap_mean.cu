@@ -7,13 +7,14 @@
 // arch    sm_80
 // limit   bytes: prompt_rows*d*4
 // twin    runtime/tests/cuda_step/twins.rs::tap_mean
-// why     A thread owns a column and adds rows in order of position, 32 loads in flight: the sum is then the CPU backend's, bit for bit, however a
-//         prompt is cut into chunks. A tree over rows would be faster and would depend on the cuts; this runs beside the upper layers.
+// why     A thread owns a column and adds rows in order of position, its loads 32 rows to a loop so that they run ahead: the sum is then the CPU
+//         backend's, bit for bit, however a prompt is cut into chunks. A tree over rows would be faster and would depend on the cuts; this
+//         runs beside the upper layers.
 #include "common/ptx.cuh"
 
 namespace {
 
-/// Rows whose loads are under way together.
+/// Rows of one turn of the loop: their loads do not wait for their additions.
 constexpr int AHEAD = 32;
 
 __device__ float add_rows(const float *column, int rows, i64 stride, float sum) {

@@ -93,6 +93,13 @@ struct Row {
 
     __device__ float raw(int token) const { return clean(logits[token]); }
     __device__ float penalised(int token) const { return marks ? penalise(raw(token), marks[token], how) : raw(token); }
+    /// Whether some tokens may be cut off: then weights are looked at more than once, and kept in memory.
+    __device__ bool truncates() const { return how.top_p < 1.0f || (how.top_k > 0 && how.top_k < vocab); }
+    /// The unnormalised probability of a token before truncation; `max` is the largest logit after penalties.
+    __device__ float weight(int token, float max) const {
+        const float weight = exponential(penalised(token), max, how.tempering);
+        return weight >= how.min_p ? weight : 0.0f;
+    }
 };
 
 /// Row `index` of the launch; false for a padding row.

@@ -65,8 +65,15 @@ pub(crate) fn check(bench: &Bench, chance: &mut Chance, case: &Case, kernel: Ker
         rows.iter().map(|length| length.map_or(0x0fff_ffff, |length| length as i32 - 1)).collect();
     let context = lengths.iter().max().copied().unwrap_or(1).max(1);
     let plan = attention::decode_with_splits(rows.len(), heads, context, splits);
-    let runs: Vec<Vec<bf16>> =
-        (0..2).map(|_| launch(bench, &cache, &plan, kernel, &queries, &slot, &position)).collect();
+    let step = Step {
+        cache: &cache,
+        plan: &plan,
+        kernel,
+        queries: &queries,
+        slot: &slot,
+        position: &position,
+    };
+    let runs: Vec<Vec<bf16>> = [true, false].map(|guarded| launch(bench, &step, guarded)).to_vec();
     let same = |a: &bf16, b: &bf16| a.to_bits() == b.to_bits();
     assert!(
         runs[0].iter().zip(&runs[1]).all(|(a, b)| same(a, b)),
@@ -123,21 +130,32 @@ pub(crate) fn compare(
     }
 }
 
-fn launch(
-    bench: &Bench,
-    cache: &Cache,
-    plan: &DecodePlan,
+/// The inputs of a launch.
+struct Step<'a> {
+    cache: &'a Cache,
+    plan: &'a DecodePlan,
     kernel: Kernel,
-    queries: &[bf16],
-    slot: &[i32],
-    position: &[i32],
-) -> Vec<bf16> {
+    queries: &'a [bf16],
+    slot: &'a [i32],
+    position: &'a [i32],
+}
+
+fn launch(bench: &Bench, step: &Step, guarded: bool) -> Vec<bf16> {
+    let Step { cache, plan, kernel, queries, slot, position } = *step;
     let mut device = cache.upload(bench);
     let (mut q, mut slot, mut position) =
         (bench.input(queries), bench.input(slot), bench.input(position));
     let mut out = bench.output(queries.len() * 2);
-    let (mut partial_out, mut partial_sums) =
+    // Once guarded and poisoned, once as memory nobody has written: a stray write is found here, a stray read there.
+    let (mut guarded_out, mut guarded_sums) =
         (bench.output(plan.partial_out * 4), bench.output(plan.partial_sums * 4));
+    let (mut raw_out, mut raw_sums) =
+        (bench.raw(plan.partial_out * 4), bench.raw(plan.partial_sums * 4));
+    let (partial_out, partial_sums) = if guarded {
+        (guarded_out.at(bench), guarded_sums.at(bench))
+    } else {
+        (raw_out.at(bench), raw_sums.at(bench))
+    };
     let mut arrivals = bench.changed(&vec![0u32; plan.arrivals]);
     let view = device.view(bench);
     let rows = DecodeRows {
@@ -145,8 +163,8 @@ fn launch(
         position: position.at(bench),
         slot: slot.at(bench),
         out: out.at(bench),
-        partial_out: partial_out.at(bench),
-        partial_sums: partial_sums.at(bench),
+        partial_out,
+        partial_sums,
         arrivals: arrivals.at(bench),
     };
     // SAFETY: all buffers are as large as the plan says, and alive until the reads below have waited for the stream.
@@ -165,7 +183,7 @@ fn launch(
         bench.read::<u32>(&arrivals).iter().all(|&count| count == 0),
         "a counter was not reset"
     );
-    bench.read::<f32>(&partial_out);
-    bench.read::<f32>(&partial_sums);
+    bench.read::<f32>(&guarded_out);
+    bench.read::<f32>(&guarded_sums);
     bench.read(&out)
 }

@@ -222,7 +222,6 @@ fn same(a: &Sampled, b: &Sampled) -> bool {
 /// Every kind of logits with every kind of parameters, in batches with padding rows.
 #[test]
 fn the_device_chooses_what_the_cpu_does() {
-    let _session = trail_cuda_emulator::session();
     let bench = Bench::new();
     let mut chance = Chance(21);
     for vocab in [2, 7, 255, 256, 257, 1000, 1024, 4097] {
@@ -236,7 +235,6 @@ fn the_device_chooses_what_the_cpu_does() {
 /// Vocabularies of real models; nuclei that must be narrowed, and ties that cannot be.
 #[test]
 fn large_vocabularies() {
-    let _session = trail_cuda_emulator::session();
     let bench = Bench::new();
     let mut chance = Chance(22);
     for (vocab, kinds) in [
@@ -260,7 +258,6 @@ fn large_vocabularies() {
 /// Many draws of one distribution: the tokens of the CPU's stream of positions.
 #[test]
 fn positions_are_the_randomness() {
-    let _session = trail_cuda_emulator::session();
     let bench = Bench::new();
     let mut chance = Chance(23);
     let logits = logits(&mut chance, Kind::Flat, 700);

@@ -20,7 +20,6 @@ fn is_poison<T: bytemuck::Pod>(values: &[T]) -> bool {
 
 #[test]
 fn embed_is_its_twin() {
-    let _session = trail_cuda_emulator::session();
     let bench = Bench::new();
     let mut chance = Chance(31);
     for (rows, width, vocab) in
@@ -83,7 +82,6 @@ fn embed(bench: &Bench, table: &[bf16], gamma: &[bf16], token: &[i32], slot: &[i
 /// Prompts cut into chunks in any way, in any company, give the sums that one long loop gives.
 #[test]
 fn tap_mean_does_not_depend_on_the_chunks() {
-    let _session = trail_cuda_emulator::session();
     let bench = Bench::new();
     let mut chance = Chance(32);
     for (width, prompts) in [(64, [70, 1, 33]), (200, [5, 129, 64]), (8, [300, 2, 31])] {
@@ -155,7 +153,6 @@ fn tap_mean_does_not_depend_on_the_chunks() {
 
 #[test]
 fn probe_is_its_twin() {
-    let _session = trail_cuda_emulator::session();
     let bench = Bench::new();
     let mut chance = Chance(33);
     for [rows, d, hidden, bins] in [
@@ -219,7 +216,6 @@ fn probe(bench: &Bench, extents: [usize; 4], x: &[bf16], layers: &Layers) -> Vec
 
 #[test]
 fn pieces_of_blocks_are_copied_and_nothing_else() {
-    let _session = trail_cuda_emulator::session();
     let bench = Bench::new();
     let mut chance = Chance(34);
     for (places, elements) in [(5, 8), (9, 1024), (3, 2056), (40, 256)] {
