@@ -189,15 +189,19 @@ impl Sized {
         let resident = (chip.shared_per_multiprocessor
             / (instance.shared_bytes + BLOCK_OVERHEAD_BYTES))
             .clamp(1, instance.blocks) as usize;
-        let slots = chip.multiprocessors as usize * resident;
+        let multiprocessors = chip.multiprocessors as usize;
+        let slots = multiprocessors * resident;
+        // Blocks that share one multiprocessor's rates, of a grid of so many.
+        let sharers = |grid: usize| grid.div_ceil(multiprocessors).min(resident) as u64;
         // Tensor cores: 1024 multiply-adds a clock; L2: 64 bytes a clock. Sharing writes two tiles a block, and reads about as much.
-        let unit_clocks = (FEATURES * instance.tokens * instance.depth / 1024) as u64 * 100
-            / instance.efficiency
-            * resident as u64;
-        let sharing_clocks = (instance.tokens * FEATURES * 4 * 4 / 64 * resident) as u64;
+        let unit_clocks =
+            (FEATURES * instance.tokens * instance.depth / 1024) as u64 * 100 / instance.efficiency;
+        let sharing_clocks = (instance.tokens * FEATURES * 4 * 4 / 64) as u64;
         let shared = slots.min(units.div_ceil(LEAST_UNITS)).max(1);
-        let shared_clocks = (units as u64 * unit_clocks).div_ceil(shared as u64) + sharing_clocks;
-        let whole_clocks = tiles.div_ceil(slots) as u64 * depth as u64 * unit_clocks;
+        let shared_clocks = sharers(shared)
+            * ((units as u64 * unit_clocks).div_ceil(shared as u64) + sharing_clocks);
+        let whole_clocks =
+            sharers(tiles) * tiles.div_ceil(slots) as u64 * depth as u64 * unit_clocks;
         // Few rows wait for memory: there every multiprocessor streams its equal share, whatever adding up costs.
         let streams = product.rows <= SKINNY[SKINNY.len() - 1].tokens;
         let grid = if whole_clocks <= shared_clocks && !streams { tiles } else { shared };

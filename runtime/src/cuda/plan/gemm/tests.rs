@@ -114,3 +114,14 @@ fn a_plan_prints_on_one_line() {
         "skinny_residual_8(rows=8 features=4096 width=4096) grid 216x1x1 block 256 shared 12448 B splits 8, 33.948 MB, 0.268 GFLOP"
     );
 }
+
+/// Just more rows than the skinny kernels take: the smaller tile wastes less, unless the larger one fills the chip as well.
+#[test]
+fn few_tokens_take_the_small_tile() {
+    for (end, features, width) in LLAMA_8B {
+        let plan = gemm(&Chip::H200, Product { end, rows: 100, features, width });
+        assert!(plan.launch.kernel.ends_with("_128"), "{}", plan.launch);
+    }
+    let tiny = Product { end: End::Qkv, rows: 70, features: 128, width: 64 };
+    assert!(gemm(&Chip::A100, tiny).launch.kernel.ends_with("_128"));
+}
