@@ -1,7 +1,7 @@
 //! A step on the device, every kernel of it by the planner's plan.
 
 use crate::cuda::{Address, Bench, Buffer, Output};
-use crate::steps::{Pages, Step};
+use crate::steps::{Pages, Rows, Step};
 use crate::weights::{Gemm, Weights};
 use cudarc::driver::sys::CUdeviceptr;
 use trail_runtime::batch::BLOCK_TOKENS;
@@ -10,7 +10,7 @@ use trail_runtime::cuda::launch::{
     RowPlace, SamplerBuffers, row_sampling, row_sampling_bytes,
 };
 use trail_runtime::cuda::params::RowSampled;
-use trail_runtime::cuda::plan::attention::{self, Heads, Run};
+use trail_runtime::cuda::plan::attention::{self, Heads};
 use trail_runtime::cuda::plan::gemm::End;
 use trail_runtime::cuda::plan::{sampling, step as small};
 use trail_runtime::engine::SamplingParams;
@@ -40,24 +40,6 @@ pub(crate) struct Forward<'a> {
     table: Buffer,
     /// The layer after which rows are tapped.
     tapped: usize,
-}
-
-/// The arrays of a step.
-struct Rows {
-    position: Buffer,
-    slot: Buffer,
-    tap_row: Buffer,
-    runs: Buffer,
-    tiles: Buffer,
-    /// Tiles in `tiles`.
-    count: usize,
-    h: Output,
-    x: Output,
-    ss: Output,
-    q: Output,
-    attended: Output,
-    inner: Output,
-    stage: Output,
 }
 
 impl<'a> Forward<'a> {
@@ -98,29 +80,6 @@ impl<'a> Forward<'a> {
         }
     }
 
-    fn rows(&self, step: &Step) -> Rows {
-        let (bench, count, d) = (self.bench, step.rows.len(), self.config.hidden_size);
-        let encoded: Vec<[i32; 4]> = step.runs.iter().map(Run::encode).collect();
-        let mut tiles = Vec::new();
-        attention::prefill_tiles(&step.runs, self.heads().group, &mut tiles);
-        Rows {
-            position: bench.input(&step.position),
-            slot: bench.input(&step.slot),
-            tap_row: bench.input(&step.tap_row),
-            runs: bench.input(encoded.as_flattened()),
-            tiles: bench.input(tiles.as_flattened()),
-            count: tiles.len(),
-            h: bench.output(count * d * 4),
-            x: bench.output(count * d * 2),
-            ss: bench.output(count * small::parts(d) * 4),
-            q: bench.output(count * self.config.q_size() * 2),
-            attended: bench.output(count * self.config.q_size() * 2),
-            inner: bench.output(count * self.config.intermediate_size * 2),
-            // A stage row more than are tapped.
-            stage: bench.output((step.alone + 1) * d * 2),
-        }
-    }
-
     /// Where the rows' scales come from: what embedding or a residual product left.
     fn norm(&self, rows: &mut Rows) -> Norm {
         let d = self.config.hidden_size;
@@ -137,7 +96,7 @@ impl<'a> Forward<'a> {
         let mut o = product(End::Residual, d, q);
         let mut gate_up = product(End::Swiglu, 2 * config.intermediate_size, d);
         let mut down = product(End::Residual, d, config.intermediate_size);
-        let mut rows = self.rows(step);
+        let mut rows = Rows::new(bench, config, step);
         self.embed(step, &mut rows);
         let mut h = vec![bench.read(&rows.h)];
         for layer in 0..config.num_layers {
@@ -230,7 +189,7 @@ impl<'a> Forward<'a> {
             let (runs, tiles) = (rows.runs.at(bench), rows.tiles.at(bench));
             let count = step.runs.iter().map(|run| run.rows).sum();
             let pairs = step.runs.iter().map(|run| run.rows * (run.context + run.rows)).sum();
-            let plan = attention::prefill(heads, rows.count, count, pairs);
+            let plan = attention::prefill(heads, rows.tile_count, count, pairs);
             let prompts = PrefillRows { q, runs, tiles, out };
             // SAFETY: as in `step`.
             unsafe { launch::attention_prefill(device, stream, &plan, heads, &kv, &prompts) }

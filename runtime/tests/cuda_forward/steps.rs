@@ -1,9 +1,11 @@
-//! Steps as plain values: which rows of which requests are computed together, and where their keys and values lie.
+//! Steps: which rows of which requests are computed together, and where their keys and values lie; and a step's arrays on the device.
 
-use crate::cuda::Chance;
+use crate::cuda::{Bench, Buffer, Chance, Output};
 use std::ops::Range;
 use trail_runtime::batch::BLOCK_TOKENS;
-use trail_runtime::cuda::plan::attention::Run;
+use trail_runtime::cuda::plan;
+use trail_runtime::cuda::plan::attention::{self, Run};
+use trail_runtime::model::ModelConfig;
 
 /// A block id that no kernel may follow.
 const NO_BLOCK: i32 = 0x0fff_ffff;
@@ -102,6 +104,53 @@ impl Step {
             rows,
             runs,
             logits,
+        }
+    }
+}
+
+/// The arrays of a step on the device.
+pub(crate) struct Rows {
+    pub(crate) position: Buffer,
+    pub(crate) slot: Buffer,
+    pub(crate) tap_row: Buffer,
+    pub(crate) runs: Buffer,
+    pub(crate) tiles: Buffer,
+    /// Tiles in `tiles`.
+    pub(crate) tile_count: usize,
+    /// The residual stream `[T, d]` f32, the next operand `[T, d]` bf16, and partial sums of squares `[T, parts]` f32.
+    pub(crate) h: Output,
+    pub(crate) x: Output,
+    pub(crate) ss: Output,
+    /// Queries, and what they attend to `[T, heads, head_dim]` bf16.
+    pub(crate) q: Output,
+    pub(crate) attended: Output,
+    /// The MLP's inner values `[T, ff]` bf16.
+    pub(crate) inner: Output,
+    /// Stage of the tap, with a row more than are tapped `[stage rows, d]` bf16.
+    pub(crate) stage: Output,
+}
+
+impl Rows {
+    pub(crate) fn new(bench: &Bench, config: &ModelConfig, step: &Step) -> Rows {
+        let (count, d) = (step.rows.len(), config.hidden_size);
+        let encoded: Vec<[i32; 4]> = step.runs.iter().map(Run::encode).collect();
+        let mut tiles = Vec::new();
+        let group = config.num_heads / config.num_kv_heads;
+        attention::prefill_tiles(&step.runs, group, &mut tiles);
+        Rows {
+            position: bench.input(&step.position),
+            slot: bench.input(&step.slot),
+            tap_row: bench.input(&step.tap_row),
+            runs: bench.input(encoded.as_flattened()),
+            tiles: bench.input(tiles.as_flattened()),
+            tile_count: tiles.len(),
+            h: bench.output(count * d * 4),
+            x: bench.output(count * d * 2),
+            ss: bench.output(count * plan::step::parts(d) * 4),
+            q: bench.output(count * config.q_size() * 2),
+            attended: bench.output(count * config.q_size() * 2),
+            inner: bench.output(count * config.intermediate_size * 2),
+            stage: bench.output((step.alone + 1) * d * 2),
         }
     }
 }
