@@ -1,7 +1,6 @@
 //! Proof of the attention kernels: each against its naive twin, over random shapes, on whatever driver there is.
 
 mod cache;
-#[allow(dead_code, reason = "each test binary uses its part")]
 #[path = "../support/cuda.rs"]
 mod cuda;
 mod decode;

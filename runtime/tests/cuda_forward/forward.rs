@@ -119,6 +119,10 @@ impl<'a> Forward<'a> {
             h.push(bench.read(&rows.h));
         }
         let (logits, token) = self.choose(step, &mut rows);
+        // Reading checks the guards.
+        for output in [&rows.x, &rows.ss, &rows.q, &rows.attended, &rows.inner] {
+            bench.read::<u8>(output);
+        }
         Computed { h, stage: bench.read(&rows.stage), logits, token }
     }
 
