@@ -12,7 +12,7 @@ use super::cases::{Case, Most, Prepared};
 use super::memory::{Buffer, Draw, Memory};
 
 const ROWS: [usize; 3] = [1, 64, 256];
-/// Height of the peaks in the logits: the nucleus of 0.9 is then some hundreds of 128256 tokens.
+/// Height of the peaks in the logits: the nucleus of 0.9 is then about 3000 of 128256 tokens.
 const PEAK: f32 = 18.0;
 
 /// Greedy and top-p sampling, of no more rows than `most` has.
