@@ -8,8 +8,9 @@
 #   tests      every kernel against its twin on the real driver; OUT/proofs is what `trail-ptx`'s `proofs` takes in
 #   sanitizer  one case of each test program under compute-sanitizer, if it is there
 #   ceilings   cuBLAS's matrix rate and peers in PyTorch (skipped without torch)
-#   products   trail-rt bench kernels: skinny and tiled products of Llama-3-8B
+#   products   trail-rt bench kernels: skinny and tiled products of Llama-3-8B, on Hopper its own as well
 #   attention  trail-rt bench kernels: decode and prefill attention
+#   small      trail-rt bench kernels: sampling, embedding, tap, probe, pieces of KV blocks
 # The short table comes last.
 set -uo pipefail
 
@@ -75,17 +76,30 @@ kernels() {
     # shellcheck disable=SC2046 -- two words
     "$bin/trail-rt" bench kernels --json $(matrix_rate) "$@"
 }
+# Each figure that fails leaves the others be; an empty file would look like a result.
+measure() {
+    local name=$1
+    shift
+    kernels "$@" > "$out/$name.json" || { rm -f "$out/$name.json"; return 1; }
+}
 products() {
-    kernels --kernel skinny --rows 1,2,4,8,16,32,64 > "$out/skinny.json"
-    kernels --kernel tiled --rows 128,256,2048 > "$out/tiled.json"
-    kernels --kernel group --rows 2048,4096,8192 > "$out/group.json"
+    local failed=0
+    measure skinny --part products --kernel skinny --rows 1,2,4,8,16,32,64 || failed=1
+    measure tiled --part products --kernel tiled --rows 128,256,2048 || failed=1
+    if nvidia-smi --query-gpu=compute_cap --format=csv,noheader | grep -q '^9\.0'; then
+        measure group --part products --kernel group --rows 2048,4096,8192 || failed=1
+    fi
+    return $failed
 }
 attention() {
-    kernels --kernel attention > "$out/attention.json"
+    measure attention --part attention
+}
+small() {
+    measure small --part small
 }
 
 table() {
-    for file in skinny tiled group attention; do
+    for file in skinny tiled group attention small; do
         test -s "$out/$file.json" && python3 "$here/peers/table.py" "$out/$file.json" "$out/peers.json"
     done
 }
@@ -99,13 +113,13 @@ run)
     out=$(cd "$3" && pwd)
     shift 3
     nvidia-smi --query-gpu=name,driver_version,clocks.sm,clocks.mem,power.limit --format=csv | tee "$out/device.csv"
-    export -f tests sanitizer ceilings kernels matrix_rate products attention
+    export -f tests sanitizer ceilings kernels matrix_rate measure products attention small
     export bin out here
-    test $# -gt 0 || set -- tests sanitizer ceilings products attention
+    test $# -gt 0 || set -- tests sanitizer ceilings products attention small
     for name in "$@"; do
         slice "$name" 480 bash -c "$name"
     done
     table
     ;;
-*) sed -n '2,15p' "$0"; exit 2 ;;
+*) sed -n '2,16p' "$0"; exit 2 ;;
 esac

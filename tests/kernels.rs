@@ -9,11 +9,9 @@ use serde_json::Value;
 trail_cuda_emulator::on_emulator!();
 
 /// The smallest run: nothing here is about time.
-const SMALL: [&str; 12] = [
+const SMALL: [&str; 10] = [
     "bench",
     "kernels",
-    "--shape",
-    "tiny",
     "--repeats",
     "1",
     "--window-ms",
@@ -45,22 +43,59 @@ fn every_portable_kernel_is_listed_as_proven_and_none_spills() {
     }
 }
 
+/// The row of the report that `wanted` finds, with figures that can be.
+fn row<'a>(report: &'a Value, name: &str, wanted: impl Fn(&Value) -> bool) -> &'a Value {
+    let rows = report["rows"].as_array().expect("an array");
+    let row = rows.iter().find(|row| wanted(row));
+    let row = row.unwrap_or_else(|| panic!("{name} in {report}"));
+    assert!(row["us"]["median"].as_f64().is_some_and(|us| us > 0.0), "{row}");
+    assert!(row["share"].as_f64().is_some_and(|share| share.is_finite() && share > 0.0), "{row}");
+    row
+}
+
 #[test]
 fn products_are_measured_and_their_results_checked() {
-    let report = json(&[&SMALL[..], &["--rows", "3,70", "--json"]].concat());
-    let rows = report["rows"].as_array().expect("an array");
+    let options = ["--shape", "tiny", "--part", "products", "--rows", "3,70", "--json"];
+    let report = json(&[&SMALL[..], &options].concat());
     for (op, kernel) in [("qkv", "skinny_qkv_8"), ("o", "tiled_residual_")] {
-        let row = rows.iter().find(|row| {
-            row["op"] == op && row["kernel"].as_str().is_some_and(|name| name.starts_with(kernel))
-        });
-        let row = row.unwrap_or_else(|| panic!("{op} by {kernel} in {report}"));
-        assert!(row["us"]["median"].as_f64().is_some_and(|us| us > 0.0), "{row}");
-        assert!(row["share"].as_f64().is_some_and(f64::is_finite), "{row}");
+        let named =
+            |row: &Value| row["kernel"].as_str().is_some_and(|name| name.starts_with(kernel));
+        row(&report, kernel, |row| row["op"] == op && named(row));
+    }
+}
+
+/// The tiny model's heads are narrower than any attention kernel's; the demo model's are not.
+#[test]
+fn attention_is_measured_over_contexts_that_shrink() {
+    let options = ["--shape", "demo", "--part", "attention", "--json"];
+    let shrunk = ["--most-rows", "20", "--most-context", "40"];
+    let report = json(&[&SMALL[..], &options, &shrunk].concat());
+    for (op, rows, context) in [
+        ("attention_decode", 1, 40),
+        ("attention_decode", 20, 40),
+        ("attention_prefill", 20, 0),
+        ("attention_prefill", 20, 20),
+    ] {
+        let extents = |row: &Value| row["rows"] == rows && row["context"] == context;
+        let found = row(&report, op, |row| row["op"] == op && extents(row));
+        assert!(found["kernel"].as_str().is_some_and(|name| name.contains("hd64")), "{found}");
+    }
+}
+
+#[test]
+fn small_kernels_are_measured() {
+    let options = ["--shape", "tiny", "--part", "small", "--most-rows", "20", "--json"];
+    let report = json(&[&SMALL[..], &options].concat());
+    let ops = ["sample_greedy", "sample_top_p", "embed", "tap_mean", "probe", "kv_gather"];
+    for op in ops.into_iter().chain(["kv_scatter"]) {
+        let found = row(&report, op, |row| row["op"] == op);
+        assert_eq!(found["context"], Value::Null, "{found}");
     }
 }
 
 #[test]
 fn a_name_that_no_kernel_has_is_refused() {
-    let output = trail_rt(&[&SMALL[..], &["--rows", "1", "--kernel", "foo"]].concat());
+    let options = ["--shape", "tiny", "--rows", "1", "--kernel", "foo"];
+    let output = trail_rt(&[&SMALL[..], &options].concat());
     common::assert_refused(&output, 1, "no kernel of this shape is named like \"foo\"");
 }

@@ -11,6 +11,8 @@ use trail_runtime::cuda::Device;
 
 /// Values that are drawn; longer buffers repeat them.
 const DRAWN: usize = 1 << 20;
+/// Most copies of one operand. What is so small that they stay in L2 all together is not bound by reading.
+const MOST_COPIES: usize = 64;
 
 /// Allocates on one device.
 pub struct Memory<'a> {
@@ -28,14 +30,9 @@ pub struct Buffer(CudaSlice<u8>);
 impl<'a> Memory<'a> {
     /// On `device` and `stream`.
     pub fn new(device: &'a Device, stream: &'a Arc<CudaStream>) -> Memory<'a> {
-        let mut state = 1_u64;
-        let mut next = || {
-            state = state
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1_442_695_040_888_963_407);
-            bf16::from_f32(((state >> 40) as f32 / (1 << 23) as f32 - 1.0) / 16.0)
-        };
-        Memory { device, stream, drawn: (0..DRAWN).map(|_| next()).collect() }
+        let mut draw = Draw::new();
+        let drawn = (0..DRAWN).map(|_| bf16::from_f32(draw.float() / 16.0)).collect();
+        Memory { device, stream, drawn }
     }
 
     /// `bytes` of zeros.
@@ -61,8 +58,13 @@ impl<'a> Memory<'a> {
 
     /// Copies of a random operand of `count` bf16, together several times as large as L2.
     pub fn rotated(&self, count: usize) -> Result<Vec<Buffer>, Box<dyn Error>> {
+        (0..self.copies(count * 2)).map(|_| self.random(count)).collect()
+    }
+
+    /// How many operands of so many bytes are together several times as large as L2.
+    pub fn copies(&self, bytes: usize) -> usize {
         let enough = 4 * self.device.chip().l2_bytes as usize;
-        (0..enough.div_ceil(count * 2).clamp(1, 64)).map(|_| self.random(count)).collect()
+        enough.div_ceil(bytes).clamp(1, MOST_COPIES)
     }
 
     /// Sets `buffer` to zeros.
@@ -76,11 +78,52 @@ impl<'a> Memory<'a> {
         self.stream.synchronize()?;
         Ok(bytes.chunks_exact(size_of::<T>()).map(bytemuck::pod_read_unaligned).collect())
     }
+
+    /// The bf16 values in `buffer`, each widened to the bits of an f32.
+    pub fn read_bf16(&self, buffer: &Buffer) -> Result<Vec<u32>, Box<dyn Error>> {
+        let pairs = self.read::<u32>(buffer)?;
+        Ok(pairs.iter().flat_map(|&pair| [pair << 16, pair & 0xffff_0000]).collect())
+    }
 }
 
 impl Buffer {
     /// Its device address.
     pub fn at(&mut self, memory: &Memory) -> CUdeviceptr {
         self.0.device_ptr_mut(memory.stream).0
+    }
+}
+
+/// Numbers that are the same in every run.
+pub struct Draw(u64);
+
+impl Draw {
+    /// From the beginning.
+    pub fn new() -> Draw {
+        Draw(1)
+    }
+
+    /// In [-1, 1).
+    pub fn float(&mut self) -> f32 {
+        (self.next() >> 40) as f32 / (1 << 23) as f32 - 1.0
+    }
+
+    /// Below `end`.
+    pub fn below(&mut self, end: usize) -> usize {
+        (self.next() >> 33) as usize % end
+    }
+
+    /// 0 to `count` in random order.
+    pub fn permutation(&mut self, count: usize) -> Vec<i32> {
+        let mut order: Vec<i32> = (0..count as i32).collect();
+        for last in (1..count).rev() {
+            order.swap(last, self.below(last + 1));
+        }
+        order
+    }
+
+    fn next(&mut self) -> u64 {
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0
     }
 }

@@ -1,20 +1,36 @@
 //! `bench kernels`: which CUDA kernels there are and where they were proven, and each alone against the
 //! limit it works under: reading its bytes, or multiplying, at the rates of the same run.
 
+mod attention;
 mod cases;
+mod ceilings;
 mod list;
 mod memory;
+mod products;
+mod sampling;
+mod step;
 mod timer;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 use trail_runtime::cuda::Device;
-use trail_runtime::cuda::plan::LaunchPlan;
+use trail_runtime::cuda::plan::Chip;
 use trail_runtime::model::ModelConfig;
 
-use cases::Case;
+use cases::{Case, Most};
 use memory::Memory;
 use timer::{Timer, Timing};
+
+/// Parts of a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Part {
+    /// Matrix products
+    Products,
+    /// Attention, of single rows and of chunks
+    Attention,
+    /// Sampling, embedding, tap, probe, pieces of KV blocks
+    Small,
+}
 
 /// Options of `bench kernels`.
 #[derive(Args, Clone, Debug)]
@@ -25,12 +41,21 @@ pub struct KernelsArgs {
     /// Measure only kernels whose name contains this
     #[arg(long, value_name = "TEXT", default_value = "")]
     kernel: String,
+    /// Parts of a step to measure
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "products,attention,small")]
+    part: Vec<Part>,
     /// Layer shapes of this model: tiny, demo, llama3.2-1b or llama3-8b
     #[arg(long, default_value = "llama3-8b")]
     shape: String,
-    /// Rows of a step
-    #[arg(long, value_delimiter = ',', default_value = "1,8,16,32,64,128,256,2048,8192")]
+    /// Rows of the products
+    #[arg(long, value_delimiter = ',', default_value = "1,8,16,32,64,128,256,2048,4096,8192")]
     rows: Vec<usize>,
+    /// Most rows of attention and of the small kernels: larger shapes shrink to it
+    #[arg(long, default_value_t = 8192, value_parser = clap::value_parser!(u32).range(1..))]
+    most_rows: u32,
+    /// Most tokens of a request, for attention
+    #[arg(long, default_value_t = 32_768, value_parser = clap::value_parser!(u32).range(1..))]
+    most_context: u32,
     /// Measurements of each figure; the median is reported
     #[arg(long, default_value_t = 15, value_parser = clap::value_parser!(u32).range(1..))]
     repeats: u32,
@@ -83,12 +108,10 @@ fn measure(
     let timer = Timer::new(&stream, args.repeats, args.window_ms);
     let ceilings = ceilings(args, &memory, &timer)?;
     let mut rows = Vec::new();
-    for &count in &args.rows {
-        for case in cases::products(config, count, device.chip()) {
-            if case.plan().kernel.contains(&args.kernel) {
-                let timing = case.measure(&memory, &timer)?;
-                rows.push(row(&case, case.plan(), &timing, &ceilings));
-            }
+    for case in cases(args, config, device.chip()) {
+        if case.launches().iter().any(|plan| plan.kernel.contains(&args.kernel)) {
+            let timing = cases::measure(&*case, &memory, &timer)?;
+            rows.push(row(&*case, &timing, &ceilings));
         }
     }
     if rows.is_empty() {
@@ -104,13 +127,33 @@ fn measure(
     }))
 }
 
+/// What there is to measure, in the order of the options.
+fn cases(args: &KernelsArgs, config: &ModelConfig, chip: &Chip) -> Vec<Box<dyn Case>> {
+    let most = Most { rows: args.most_rows as usize, context: args.most_context as usize };
+    let mut cases = Vec::new();
+    for part in &args.part {
+        match part {
+            Part::Products => {
+                let rows = args.rows.iter();
+                cases.extend(rows.flat_map(|&rows| products::products(config, rows, chip)));
+            }
+            Part::Attention => cases.extend(attention::attention(config, chip, most)),
+            Part::Small => {
+                cases.extend(sampling::sampling(config, most));
+                cases.extend(step::small(config, most));
+            }
+        }
+    }
+    cases
+}
+
 fn ceilings(
     args: &KernelsArgs,
     memory: &Memory,
     timer: &Timer,
 ) -> Result<Ceilings, Box<dyn std::error::Error>> {
-    let (read, read_time) = cases::ceiling_read(memory, timer, args.read_mib as usize)?;
-    let (mma, mma_time) = cases::ceiling_mma(memory, timer, args.mma_rounds as usize)?;
+    let (read, read_time) = ceilings::ceiling_read(memory, timer, args.read_mib as usize)?;
+    let (mma, mma_time) = ceilings::ceiling_mma(memory, timer, args.mma_rounds as usize)?;
     let mma_sync_tflops = mma.flops as f64 / mma_time.median_us / 1e6;
     Ok(Ceilings {
         read_gb_per_s: read.bytes as f64 / read_time.median_us / 1e3,
@@ -119,18 +162,23 @@ fn ceilings(
     })
 }
 
-fn row(case: &Case, plan: &LaunchPlan, timing: &Timing, ceilings: &Ceilings) -> Value {
-    let read_us = plan.bytes as f64 / ceilings.read_gb_per_s / 1e3;
-    let matrix_us = plan.flops as f64 / ceilings.matrix_tflops / 1e6;
+fn row(case: &dyn Case, timing: &Timing, ceilings: &Ceilings) -> Value {
+    let plans = case.launches();
+    let kernels: Vec<&str> = plans.iter().map(|plan| plan.kernel).collect();
+    let bytes = plans.iter().map(|plan| plan.bytes).sum::<u64>() as f64;
+    let flops = plans.iter().map(|plan| plan.flops).sum::<u64>() as f64;
+    let read_us = bytes / ceilings.read_gb_per_s / 1e3;
+    let matrix_us = flops / ceilings.matrix_tflops / 1e6;
     let us = timing.median_us;
     json!({
         "op": case.op(),
-        "kernel": plan.kernel,
-        "extents": plan.shape.to_string(),
+        "kernel": kernels.join(" + "),
+        "extents": plans[0].shape.to_string(),
         "rows": case.rows(),
+        "context": case.context(),
         "us": { "median": us, "best": timing.best_us },
-        "gb_per_s": plan.bytes as f64 / us / 1e3,
-        "tflop_per_s": plan.flops as f64 / us / 1e6,
+        "gb_per_s": bytes / us / 1e3,
+        "tflop_per_s": flops / us / 1e6,
         "limit": if read_us > matrix_us { "read bandwidth" } else { "matrix rate" },
         "share": read_us.max(matrix_us) / us,
     })

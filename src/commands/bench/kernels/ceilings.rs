@@ -1,0 +1,52 @@
+//! What the device can do at most: reading memory, and multiplying registers.
+
+use std::error::Error;
+
+use trail_runtime::cuda::launch::{ceiling_mma as launch_mma, ceiling_read as launch_read};
+use trail_runtime::cuda::plan::{LaunchPlan, ceiling};
+
+use super::memory::Memory;
+use super::timer::{Timer, Timing};
+
+/// Reads `mib` MiB, more than any cache holds; the sums are checked against the words.
+pub fn ceiling_read(
+    memory: &Memory,
+    timer: &Timer,
+    mib: usize,
+) -> Result<(LaunchPlan, Timing), Box<dyn Error>> {
+    let words = mib << 18;
+    let mut data = memory.random(words * 2)?;
+    let plan = ceiling::read(memory.device.chip(), words / 4);
+    let mut sums = memory.zeros(plan.grid[0] as usize * 4)?;
+    let timing = timer.time(|_| {
+        let (at, to) = (data.at(memory), sums.at(memory));
+        // SAFETY: `data` has so many pieces, `sums` a word for each block; both outlive the work.
+        unsafe { launch_read(memory.device, memory.stream, at, words / 4, to)? };
+        Ok(())
+    })?;
+    let sum = |words: &[u32]| words.iter().fold(0, |sum: u32, &word| sum.wrapping_add(word));
+    if sum(&memory.read::<u32>(&sums)?) != sum(&memory.read::<u32>(&data)?) {
+        return Err("the read ceiling did not read everything".into());
+    }
+    Ok((plan, timing))
+}
+
+/// Multiplies registers, `rounds` times; each sum is checked.
+pub fn ceiling_mma(
+    memory: &Memory,
+    timer: &Timer,
+    rounds: usize,
+) -> Result<(LaunchPlan, Timing), Box<dyn Error>> {
+    let plan = ceiling::mma(memory.device.chip(), rounds);
+    let mut sums = memory.zeros((plan.grid[0] * plan.block) as usize * 4)?;
+    let timing = timer.time(|_| {
+        let to = sums.at(memory);
+        // SAFETY: `sums` has a word for each thread, and outlives the work.
+        unsafe { launch_mma(memory.device, memory.stream, rounds, to)? };
+        Ok(())
+    })?;
+    if memory.read::<f32>(&sums)?.iter().any(|&sum| sum != 32.0 * rounds as f32) {
+        return Err("the matrix ceiling's sums are wrong".into());
+    }
+    Ok((plan, timing))
+}
