@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Everything that only a GPU can tell, in slices that each end within 8 minutes.
 #
-#   benches/gpu.sh build BIN                where there is Rust: the test programs and trail-rt into the folder BIN
-#   benches/gpu.sh run BIN OUT [SLICE...]   where there is a GPU (and neither Rust nor network): JSON into the folder OUT
+#   benches/gpu.sh build BIN                where there is Rust: the test programs and trail-rt into the folder BIN, and packed into BIN.tar.gz
+#   benches/gpu.sh run BIN OUT [SLICE...]   where there is a GPU (and neither Rust nor network): JSON into the folder OUT; BIN or BIN.tar.gz
 #
 # Slices, in the order in which they run when none is named:
 #   tests      every kernel against its twin on the real driver; OUT/proofs is what `trail-ptx`'s `proofs` takes in
@@ -28,7 +28,8 @@ build() {
         cp "$program" "$bin/$name"
         strip "$bin/$name" 2>/dev/null || true
     done
-    ls -l "$bin"
+    tar -czf "$bin.tar.gz" -C "$bin" .
+    ls -l "$bin" "$bin.tar.gz"
 }
 
 # Ends the step after its seconds, keeps the rest going, and says how it ended.
@@ -108,7 +109,13 @@ here=$(cd "$(dirname "$0")" && pwd)
 case ${1:-} in
 build) build "${2:?benches/gpu.sh build BIN}" ;;
 run)
-    bin=$(cd "${2:?benches/gpu.sh run BIN OUT [SLICE...]}" && pwd)
+    bin=${2:?benches/gpu.sh run BIN OUT [SLICE...]}
+    if [[ $bin == *.tar.gz ]]; then
+        unpacked=$(mktemp -d)
+        tar -xzf "$bin" -C "$unpacked" || exit
+        bin=$unpacked
+    fi
+    bin=$(cd "$bin" && pwd) || exit
     mkdir -p "${3:?benches/gpu.sh run BIN OUT [SLICE...]}"
     out=$(cd "$3" && pwd)
     shift 3
