@@ -29,7 +29,27 @@ struct Kernels {
 struct Function {
     handle: sys::CUfunction,
     entry: &'static Entry,
+    code: Code,
     launched: bool,
+}
+
+/// What the driver was given of a kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Code {
+    /// The machine code for the device's target.
+    Cubin(Target),
+    /// sm_80's text, which the driver compiled: there is no machine code for the device, or it did not take it.
+    Ptx,
+}
+
+impl Code {
+    /// The target that the code was compiled for here.
+    pub fn target(self) -> Target {
+        match self {
+            Code::Cubin(target) => target,
+            Code::Ptx => Target::Sm80,
+        }
+    }
 }
 
 // SAFETY: module and function handles are plain names of driver objects, valid on every thread while the context lives;
@@ -79,11 +99,12 @@ impl Device {
         Ok(())
     }
 
-    /// Names of the kernels that were launched: what a test that passed has proven.
-    pub fn launched(&self) -> Vec<&'static str> {
+    /// The kernels that were launched, and the code that ran: what a test that passed has proven, and what a
+    /// benchmark has timed.
+    pub fn launched(&self) -> Vec<(&'static str, Code)> {
         let kernels = self.kernels.lock().unwrap_or_else(PoisonError::into_inner);
         let launched = kernels.functions.iter().filter(|(_, function)| function.launched);
-        launched.map(|(name, _)| *name).collect()
+        launched.map(|(name, function)| (*name, function.code)).collect()
     }
 
     /// Whether this device can run `module`: Hopper's own kernels run on Hopper alone.
@@ -152,22 +173,22 @@ impl Device {
         let fail = |code| CudaError::Driver { doing: format!("loading {}", module.name), code };
         self.context.bind_to_thread().map_err(fail)?;
         let image = self.chip.target.and_then(|target| module.image(target));
-        let native = image.map(|image| load_image(image.cubin.to_vec()));
-        let handle = match native {
-            Some(Ok(handle)) => handle,
+        let native = image.map(|image| (image.target, load_image(image.cubin.to_vec())));
+        let (handle, code) = match native {
+            Some((target, Ok(handle))) => (handle, Code::Cubin(target)),
             // A driver that has no use for the machine code compiles the text.
-            Some(Err(code)) if !is_wrong_image(&code) => return Err(fail(code)),
+            Some((_, Err(code))) if !is_wrong_image(&code) => return Err(fail(code)),
             _ => {
                 let text = module.portable_ptx();
                 let text = text.ok_or(CudaError::NoCode { module: module.name })?;
                 let mut bytes = text.as_bytes().to_vec();
                 bytes.push(0);
-                load_image(bytes).map_err(fail)?
+                (load_image(bytes).map_err(fail)?, Code::Ptx)
             }
         };
         kernels.modules.push(handle);
         for entry in module.entries {
-            let function = self.prepare(handle, entry).map_err(fail)?;
+            let function = self.prepare(handle, entry, code).map_err(fail)?;
             kernels.functions.insert(entry.name, function);
         }
         Ok(())
@@ -178,6 +199,7 @@ impl Device {
         &self,
         module: sys::CUmodule,
         entry: &'static Entry,
+        code: Code,
     ) -> Result<Function, DriverError> {
         let name = CString::new(entry.name).unwrap_or_default();
         // SAFETY: the module was loaded in the current context.
@@ -187,7 +209,7 @@ impl Device {
         let attribute = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
         // SAFETY: the function is alive, the value within the device's limit.
         unsafe { result::function::set_function_attribute(handle, attribute, dynamic as i32)? };
-        Ok(Function { handle, entry, launched: false })
+        Ok(Function { handle, entry, code, launched: false })
     }
 }
 

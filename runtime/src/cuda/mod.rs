@@ -9,6 +9,6 @@ mod error;
 pub mod launch;
 pub mod plan;
 
-pub use device::Device;
+pub use device::{Code, Device};
 pub use error::{CudaError, LaunchError};
 pub use trail_ptx::params;

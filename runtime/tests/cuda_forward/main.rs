@@ -220,7 +220,10 @@ fn the_demo_is_the_reference_layer_by_layer() {
         "attention_decode",
         "attention_prefill",
     ] {
-        assert!(launched.iter().any(|name| name.starts_with(prefix)), "no {prefix}: {launched:?}");
+        assert!(
+            launched.iter().any(|(name, _)| name.starts_with(prefix)),
+            "no {prefix}: {launched:?}"
+        );
     }
 }
 

@@ -142,16 +142,12 @@ fn every_rung_is_the_same_product() {
     assert_eq!(checked, kernels("gemm_"));
 }
 
-/// Hopper's kernels, where there is a Hopper.
+/// Hopper's kernels, which the stand-in does not run: `--include-ignored` on a Hopper.
 #[test]
+#[ignore = "needs a Hopper GPU"]
 fn group_products_are_their_twins() {
     let mut chance = Chance(7);
     let bench = cuda::Bench::new();
-    let (module, _) = trail_ptx::find("group_qkv").unwrap();
-    if !bench.device.runs(module) {
-        eprintln!("this device runs no sm_90a code: the group kernels were not tested");
-        return;
-    }
     for end in [End::Qkv, End::Residual, End::Swiglu] {
         for rows in [65, 255, 256, 300, 1000] {
             let case = Case { family: Family::Group, ..Case::random(&mut chance, end, rows) };

@@ -92,12 +92,9 @@ impl Drop for Bench {
             Some(_) => "emulator".to_owned(),
             None => self.device.context().name().unwrap(),
         };
-        let target = self.device.chip().target.expect("a device that kernels are compiled for");
-        let lines: String = self
-            .device
-            .launched()
-            .iter()
-            .map(|kernel| format!("{name}\t{}\t{kernel}\n", target.name()))
+        let launched = self.device.launched().into_iter();
+        let lines: String = launched
+            .map(|(kernel, code)| format!("{name}\t{}\t{kernel}\n", code.target().name()))
             .collect();
         let mut file = OpenOptions::new().create(true).append(true).open(ledger).unwrap();
         file.write_all(lines.as_bytes()).unwrap();

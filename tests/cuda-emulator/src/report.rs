@@ -29,6 +29,8 @@ pub(crate) enum Kind {
     Leak,
     /// The host's fault: a copy outside an allocation, a double free.
     Host,
+    /// PTX that is wrong, or that the stand-in does not know.
+    Refused,
 }
 
 impl fmt::Display for Kind {
@@ -46,6 +48,7 @@ impl fmt::Display for Kind {
             Kind::Hang => "no progress",
             Kind::Leak => "leak",
             Kind::Host => "host error",
+            Kind::Refused => "refused PTX",
         })
     }
 }

@@ -2,14 +2,12 @@
 
 mod common;
 
-use common::Gpu;
+use common::{Gpu, SEMANTICS};
 use cudarc::driver::result;
 use cudarc::driver::sys::{self, CUresult};
 use trail_cuda_emulator::Failing;
 
 trail_cuda_emulator::on_emulator!();
-
-const SEMANTICS: &str = include_str!("ptx/semantics.ptx");
 
 #[test]
 fn the_nth_allocation_fails() {

@@ -13,8 +13,8 @@ mod timer;
 
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
-use trail_runtime::cuda::Device;
 use trail_runtime::cuda::plan::Chip;
+use trail_runtime::cuda::{Code, Device};
 use trail_runtime::model::ModelConfig;
 
 use cases::{Case, Most};
@@ -111,7 +111,7 @@ fn measure(
     for case in cases(args, config, device.chip()) {
         if case.launches().iter().any(|plan| plan.kernel.contains(&args.kernel)) {
             let timing = cases::measure(&*case, &memory, &timer)?;
-            rows.push(row(&*case, &timing, &ceilings));
+            rows.push(row(&*case, &timing, &ceilings, device));
         }
     }
     if rows.is_empty() {
@@ -162,7 +162,7 @@ fn ceilings(
     })
 }
 
-fn row(case: &dyn Case, timing: &Timing, ceilings: &Ceilings) -> Value {
+fn row(case: &dyn Case, timing: &Timing, ceilings: &Ceilings, device: &Device) -> Value {
     let plans = case.launches();
     let kernels: Vec<&str> = plans.iter().map(|plan| plan.kernel).collect();
     let bytes = plans.iter().map(|plan| plan.bytes).sum::<u64>() as f64;
@@ -173,6 +173,7 @@ fn row(case: &dyn Case, timing: &Timing, ceilings: &Ceilings) -> Value {
     json!({
         "op": case.op(),
         "kernel": kernels.join(" + "),
+        "code": code(device, kernels[0]),
         "extents": plans[0].shape.to_string(),
         "rows": case.rows(),
         "context": case.context(),
@@ -181,5 +182,14 @@ fn row(case: &dyn Case, timing: &Timing, ceilings: &Ceilings) -> Value {
         "tflop_per_s": flops / us / 1e6,
         "limit": if read_us > matrix_us { "read bandwidth" } else { "matrix rate" },
         "share": read_us.max(matrix_us) / us,
+    })
+}
+
+/// Which code of `kernel` the device ran: text that the driver compiled is not what the figures are about.
+fn code(device: &Device, kernel: &str) -> Option<String> {
+    let launched = device.launched().into_iter().find(|(name, _)| *name == kernel);
+    launched.map(|(_, code)| match code {
+        Code::Cubin(target) => format!("{} cubin", target.name()),
+        Code::Ptx => "sm_80 PTX, compiled by the driver".into(),
     })
 }

@@ -10,6 +10,7 @@ use super::{Answer, Code, api, error, put};
 use crate::memory::{Kind, State as Life};
 use crate::ptx::program::Kernel;
 use crate::ptx::{PtxError, ast, decode, parser};
+use crate::report::{Finding, Kind as Fault};
 
 /// A loaded module.
 pub(crate) struct Module {
@@ -65,7 +66,7 @@ fn load(image: *const c_void) -> Result<Handle, Code> {
         Err(problem) => {
             let line =
                 text.lines().nth(problem.line.saturating_sub(1) as usize).unwrap_or("").trim();
-            eprintln!("trail-cuda-emulator: {problem} in `{line}`");
+            state.report(Finding::host(Fault::Refused, format!("{problem} in `{line}`")));
             Err(error::INVALID_PTX)
         }
     }

@@ -1,11 +1,24 @@
 //! Modules from text and launches with plain values, for the stand-in's own tests.
 #![allow(dead_code, missing_docs)]
 
+pub(crate) mod queue;
+
 use std::ffi::{CString, c_void};
 use std::sync::Arc;
 
 use cudarc::driver::sys::{self, CUresult};
 use cudarc::driver::{CudaContext, DriverError, result};
+
+/// The kernels of ptx/semantics.cu.
+pub(crate) const SEMANTICS: &str = include_str!("../ptx/semantics.ptx");
+
+/// Runs `body` with a context and those kernels.
+pub(crate) fn with(body: impl FnOnce(&Gpu, &Module)) {
+    let _session = trail_cuda_emulator::session();
+    let gpu = Gpu::new();
+    let module = gpu.load(SEMANTICS).unwrap();
+    body(&gpu, &module);
+}
 
 pub(crate) struct Gpu {
     pub(crate) context: Arc<CudaContext>,
