@@ -3,6 +3,7 @@
 //! One thread owns everything that a step touches ([`core`]); callers reach it through lock-free
 //! doors and hear back through a channel per request. No async runtime: it links into any program.
 
+mod backend;
 mod builder;
 mod core;
 mod doors;
@@ -14,6 +15,7 @@ mod request;
 pub mod sampling;
 mod slot;
 mod stats;
+mod tap;
 
 use std::fmt;
 use std::sync::Arc;
@@ -23,6 +25,7 @@ use std::time::Instant;
 
 use trail_probe::Predictor;
 
+pub use backend::{Backend, Choice, Choices, Fault, PENDING, Step, Transfers};
 pub use builder::{
     BuildError, DEFAULT_MAX_REQUESTS, DEFAULT_SLOTS, DEFAULT_TOKEN_BUDGET, EngineBuilder,
 };
@@ -32,6 +35,7 @@ pub use handle::RequestHandle;
 pub use policy::{DEFAULT_C, Needs, PolicyKind};
 pub use request::{Request, SamplingParams};
 pub use stats::{SLACK_BOUNDS_US, Stats};
+pub use tap::{MeanRun, TapPlan, TapReceiver, TapRow, Tenant};
 
 use crate::batch::BLOCK_TOKENS;
 use crate::model::Model;
