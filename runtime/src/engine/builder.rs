@@ -9,12 +9,16 @@ use trail_probe::{Predictor, Probe};
 use trail_scheduler::{Scheduler, SchedulerConfig};
 
 use super::Engine;
+use super::backend::Backend;
 use super::core::Core;
 use super::doors::Doors;
+use super::flight::Flight;
 use super::forecast::Forecast;
+use super::host::Host;
+use super::pace::Pace;
 use super::policy::{Needs, PolicyKind};
-use super::sampling::Sampler;
 use super::stats::Counters;
+use super::tap::TapPlan;
 use crate::batch::{BLOCK_TOKENS, Batch};
 use crate::cpu::{CpuBackend, CpuOptions, Isa};
 use crate::model::Model;
@@ -42,12 +46,20 @@ fn refuse<T>(why: impl Into<String>) -> Result<T, BuildError> {
     Err(BuildError(why.into()))
 }
 
+/// A backend, and what the engine must know of it.
+struct Built {
+    backend: Box<dyn Backend>,
+    kv_blocks: usize,
+    device: String,
+}
+
 /// Collects what an engine is made of. Every number has a default that suits the model.
 pub struct EngineBuilder {
     model: Option<Arc<Model>>,
     probe: Option<Probe>,
     predictor: Option<Predictor>,
     policy: PolicyKind,
+    replays: bool,
     slots: usize,
     max_requests: usize,
     token_budget: usize,
@@ -63,6 +75,7 @@ impl Default for EngineBuilder {
             probe: None,
             predictor: None,
             policy: PolicyKind::Fcfs,
+            replays: false,
             slots: DEFAULT_SLOTS,
             max_requests: DEFAULT_MAX_REQUESTS,
             token_budget: DEFAULT_TOKEN_BUDGET,
@@ -95,6 +108,13 @@ impl EngineBuilder {
     /// The policy; default `fcfs`.
     pub fn policy(mut self, policy: PolicyKind) -> Self {
         self.policy = policy;
+        self
+    }
+
+    /// Whether requests bring their predictions along ([`super::Request::predictions`]), so that a policy needs no probe and no
+    /// predictor; default no. For experiments.
+    pub fn replays(mut self, replays: bool) -> Self {
+        self.replays = replays;
         self
     }
 
@@ -136,77 +156,86 @@ impl EngineBuilder {
     }
 
     /// Allocates everything and starts the engine's thread.
-    pub fn build(self) -> Result<Engine, BuildError> {
+    pub fn build(mut self) -> Result<Engine, BuildError> {
         self.check()?;
         let model = self.model.clone().ok_or_else(|| BuildError("no model was given".into()))?;
         self.check_probe(&model)?;
-        let config = &model.config;
-        let kv_blocks = self.kv_blocks.unwrap_or_else(|| default_kv_blocks(&model, self.slots));
-        let threads = self.threads.unwrap_or_else(available_threads);
-        let backend = CpuBackend::new(
-            model.clone(),
-            CpuOptions {
-                threads,
-                isa: self.isa,
-                max_rows: self.token_budget,
-                max_segments: self.slots,
-                num_blocks: kv_blocks,
-                max_context: config.max_context,
-            },
-        )
-        .map_err(BuildError)?;
-        let device = format!("cpu, {threads} threads, {}", backend.isa());
-        let scheduler_config = SchedulerConfig {
-            max_running: self.slots as u32,
-            max_requests: self.max_requests as u32,
-            token_budget: self.token_budget as u32,
-            num_blocks: kv_blocks as u32,
-            max_context: config.max_context as u32,
-            ..SchedulerConfig::default()
-        };
-        let scheduler = Scheduler::new(scheduler_config, self.policy.build())
-            .map_err(|error| BuildError(error.to_string()))?;
+        // A run can bring two rows: the prompt's mean, and the last row of a recompute.
+        let forecast = |probe| Arc::new(Forecast::new(probe, self.max_requests, 2 * self.slots));
+        let forecast = self.probe.take().map(forecast);
+        let built = self.host(&model, forecast.clone())?;
         let (doors, inbox) = Doors::new(self.max_requests as u32);
         let counters = Arc::new(Counters::default());
         let start = Instant::now();
-        let max_blocks = self.slots * config.max_context.div_ceil(BLOCK_TOKENS);
+        let max_blocks = self.slots * model.config.max_context.div_ceil(BLOCK_TOKENS);
         let core = Core {
-            sampler: Sampler::new(config.vocab_size),
-            // A run can bring two rows: the prompt's mean, and the last row of a recompute.
-            forecast: self
-                .probe
-                .map(|probe| Forecast::new(probe, self.max_requests, 2 * self.slots)),
+            scheduler: self.scheduler(&model, built.kv_blocks)?,
+            forecast,
             batch: Batch::with_capacity(self.token_budget, self.slots, max_blocks),
+            tap: TapPlan::with_capacity(self.slots),
             slots: (0..self.max_requests).map(|_| None).collect(),
+            flights: [Flight::with_capacity(self.slots), Flight::with_capacity(self.slots)],
+            under_way: false,
+            pace: Pace::default(),
             sampled: Vec::with_capacity(self.slots),
             ended: Vec::with_capacity(self.slots),
-            vocab_size: config.vocab_size,
-            eos_tokens: config.eos_tokens.clone(),
+            eos_tokens: model.config.eos_tokens.clone(),
             doors: doors.clone(),
             inbox,
             counters: counters.clone(),
             step: 0,
             start,
-            backend,
-            scheduler,
         };
         let thread = std::thread::Builder::new()
             .name("trail-engine".into())
-            .spawn(move || core.run())
+            .spawn(move || core.run(built.backend))
             .map_err(|error| BuildError(format!("cannot start the engine's thread: {error}")))?;
         Ok(Engine {
             model,
             predictor: self.predictor,
             policy: self.policy,
-            device,
+            device: built.device,
             slots: self.slots,
-            kv_blocks,
+            kv_blocks: built.kv_blocks,
             doors,
             counters,
             start,
             next_id: AtomicU64::new(0),
             thread: Some(thread),
         })
+    }
+
+    /// The CPU backend.
+    fn host(
+        &self,
+        model: &Arc<Model>,
+        forecast: Option<Arc<Forecast>>,
+    ) -> Result<Built, BuildError> {
+        let kv_blocks = self.kv_blocks.unwrap_or_else(|| default_kv_blocks(model, self.slots));
+        let threads = self.threads.unwrap_or_else(available_threads);
+        let options = CpuOptions {
+            threads,
+            isa: self.isa,
+            max_rows: self.token_budget,
+            max_segments: self.slots,
+            num_blocks: kv_blocks,
+            max_context: model.config.max_context,
+        };
+        let backend = CpuBackend::new(model.clone(), options).map_err(BuildError)?;
+        let device = format!("cpu, {threads} threads, {}", backend.isa());
+        Ok(Built { backend: Box::new(Host::new(backend, forecast)), kv_blocks, device })
+    }
+
+    fn scheduler(&self, model: &Model, kv_blocks: usize) -> Result<Scheduler, BuildError> {
+        let config = SchedulerConfig {
+            max_running: self.slots as u32,
+            max_requests: self.max_requests as u32,
+            token_budget: self.token_budget as u32,
+            num_blocks: kv_blocks as u32,
+            max_context: model.config.max_context as u32,
+            ..SchedulerConfig::default()
+        };
+        Scheduler::new(config, self.policy.build()).map_err(|error| BuildError(error.to_string()))
     }
 
     fn check(&self) -> Result<(), BuildError> {
@@ -226,6 +255,7 @@ impl EngineBuilder {
             ));
         }
         match self.policy.needs() {
+            _ if self.replays => Ok(()),
             Needs::Probe if self.probe.is_none() => refuse(
                 "policy trail needs a probe: give one with --probe FILE, put probe.safetensors beside the model, or choose --policy fcfs",
             ),
