@@ -47,10 +47,10 @@ fn refuse<T>(why: impl Into<String>) -> Result<T, BuildError> {
 }
 
 /// A backend, and what the engine must know of it.
-struct Built {
-    backend: Box<dyn Backend>,
-    kv_blocks: usize,
-    device: String,
+pub(super) struct Built {
+    pub(super) backend: Box<dyn Backend>,
+    pub(super) kv_blocks: usize,
+    pub(super) device: String,
 }
 
 /// Collects what an engine is made of. Every number has a default that suits the model.
@@ -156,14 +156,22 @@ impl EngineBuilder {
     }
 
     /// Allocates everything and starts the engine's thread.
-    pub fn build(mut self) -> Result<Engine, BuildError> {
+    pub fn build(self) -> Result<Engine, BuildError> {
+        self.assemble(EngineBuilder::host)
+    }
+
+    /// The same with the backend that `make` makes.
+    pub(super) fn assemble(
+        mut self,
+        make: impl FnOnce(&Self, &Arc<Model>, Option<Arc<Forecast>>) -> Result<Built, BuildError>,
+    ) -> Result<Engine, BuildError> {
         self.check()?;
         let model = self.model.clone().ok_or_else(|| BuildError("no model was given".into()))?;
         self.check_probe(&model)?;
         // A run can bring two rows: the prompt's mean, and the last row of a recompute.
         let forecast = |probe| Arc::new(Forecast::new(probe, self.max_requests, 2 * self.slots));
         let forecast = self.probe.take().map(forecast);
-        let built = self.host(&model, forecast.clone())?;
+        let built = make(&self, &model, forecast.clone())?;
         let (doors, inbox) = Doors::new(self.max_requests as u32);
         let counters = Arc::new(Counters::default());
         let start = Instant::now();
@@ -206,7 +214,7 @@ impl EngineBuilder {
     }
 
     /// The CPU backend.
-    fn host(
+    pub(super) fn host(
         &self,
         model: &Arc<Model>,
         forecast: Option<Arc<Forecast>>,

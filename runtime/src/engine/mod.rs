@@ -19,6 +19,8 @@ pub mod sampling;
 mod slot;
 mod stats;
 mod tap;
+#[cfg(test)]
+mod tests;
 
 use std::fmt;
 use std::sync::Arc;
