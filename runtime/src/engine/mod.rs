@@ -3,9 +3,11 @@
 //! One thread owns everything that a step touches ([`core`]); callers reach it through lock-free
 //! doors and hear back through a channel per request. No async runtime: it links into any program.
 
+mod assemble;
 mod backend;
 mod builder;
 mod core;
+mod device;
 mod doors;
 mod event;
 mod flight;
@@ -31,9 +33,8 @@ use std::time::Instant;
 use trail_probe::Predictor;
 
 pub use backend::{Backend, Choice, Choices, Fault, Step, Transfers};
-pub use builder::{
-    BuildError, DEFAULT_MAX_REQUESTS, DEFAULT_SLOTS, DEFAULT_TOKEN_BUDGET, EngineBuilder,
-};
+pub use builder::{BuildError, DEFAULT_MAX_REQUESTS, EngineBuilder};
+pub use device::{ComputeDevice, CudaSettings, ProbeDevice};
 pub use event::{Event, FinishReason};
 pub use forecast::{Forecast, HostTap};
 pub use handle::RequestHandle;

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use trail_probe::Probe;
 
+use super::assemble::Built;
 use super::backend::{Backend, Fault, Step};
-use super::builder::Built;
 use super::sampling::Sampled;
 use super::{Engine, EngineBuilder, Event, FinishReason, PolicyKind, Request, RequestHandle};
 use crate::batch::{Batch, PENDING};
