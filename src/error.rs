@@ -67,7 +67,7 @@ impl From<SubmitError> for Error {
     fn from(error: SubmitError) -> Self {
         match error {
             SubmitError::Invalid(_) => Error::usage(error.to_string()),
-            SubmitError::Full { .. } => Error::failed(error.to_string()),
+            SubmitError::Full { .. } | SubmitError::Failed(_) => Error::failed(error.to_string()),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The thin layer over the driver: a context, the kernels in it, and the one place where a kernel is launched.
 
-use super::error::{CudaError, LaunchCause, LaunchError};
+use super::context::Context;
+use super::error::{CudaError, LaunchCause, LaunchError, doing};
 use super::plan::{Chip, LaunchPlan};
 use cudarc::driver::sys::{self, CUdevice_attribute as Attribute, CUresult};
 use cudarc::driver::{CudaContext, CudaStream, DriverError, result};
@@ -12,7 +13,7 @@ use trail_ptx::{Entry, Module, Parameters, Target};
 
 /// A device with its kernels. Modules load when first needed, or all at once by [`Device::load_all`].
 pub struct Device {
-    context: Arc<CudaContext>,
+    context: Arc<Context>,
     chip: Chip,
     kernels: Mutex<Kernels>,
 }
@@ -63,6 +64,12 @@ impl Device {
         unsafe { sys::is_culib_present() }
     }
 
+    /// Devices that the driver has; 0 without a driver, or with one that does not work.
+    pub fn count() -> usize {
+        let count = || CudaContext::device_count().map_or(0, |count| count.max(0) as usize);
+        if Device::is_present() { count() } else { 0 }
+    }
+
     /// Opens the device numbered `ordinal`.
     pub fn open(ordinal: usize) -> Result<Device, CudaError> {
         if !Device::is_present() {
@@ -73,11 +80,17 @@ impl Device {
         // events to every buffer, and calls that a graph capture refuses.
         unsafe { context.disable_event_tracking() };
         let chip = read_chip(&context).map_err(doing("reading the device's attributes"))?;
+        let context = Arc::new(Context::new(context));
         Ok(Device { context, chip, kernels: Mutex::default() })
     }
 
     /// The driver's context.
     pub fn context(&self) -> &Arc<CudaContext> {
+        self.context.driver()
+    }
+
+    /// What memory of this device holds on to.
+    pub(super) fn shared(&self) -> &Arc<Context> {
         &self.context
     }
 
@@ -131,7 +144,7 @@ impl Device {
             let expected = function.entry.params;
             return Err(failed(LaunchCause::Parameters { expected, given: P::NAME }));
         }
-        self.context.bind_to_thread().map_err(|code| failed(LaunchCause::Driver(code)))?;
+        self.context.bind()?;
         let mut arguments = [ptr::from_ref(params).cast_mut().cast::<c_void>()];
         let mut attribute = programmatic_attribute();
         let config = sys::CUlaunchConfig {
@@ -171,7 +184,7 @@ impl Device {
     /// Loads `module`: the cubin of this chip where there is one that the driver takes, the PTX otherwise.
     fn load(&self, kernels: &mut Kernels, module: &'static Module) -> Result<(), CudaError> {
         let fail = |code| CudaError::Driver { doing: format!("loading {}", module.name), code };
-        self.context.bind_to_thread().map_err(fail)?;
+        self.context.bind()?;
         let image = self.chip.target.and_then(|target| module.image(target));
         let native = image.map(|image| (image.target, load_image(image.cubin.to_vec())));
         let (handle, code) = match native {
@@ -216,13 +229,9 @@ impl Device {
 impl Drop for Device {
     fn drop(&mut self) {
         let kernels = self.kernels.get_mut().unwrap_or_else(PoisonError::into_inner);
-        if self.context.bind_to_thread().is_err() {
-            return;
-        }
         for module in kernels.modules.drain(..) {
-            // SAFETY: each module was loaded once and is unloaded once; its functions go with `self`. A failure means
-            // that the device is lost, and the module with it.
-            let _ = unsafe { result::module::unload(module) };
+            // SAFETY: each module was loaded once and is unloaded once; its functions go with `self`.
+            self.context.release("a module", || unsafe { result::module::unload(module) });
         }
     }
 }
@@ -259,10 +268,6 @@ fn read_chip(context: &CudaContext) -> Result<Chip, DriverError> {
         )?,
         l2_bytes: read(Attribute::CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE)?,
     })
-}
-
-fn doing(what: &str) -> impl Fn(DriverError) -> CudaError {
-    move |code| CudaError::Driver { doing: what.to_owned(), code }
 }
 
 #[cfg(test)]

@@ -1,7 +1,9 @@
 //! What can go wrong on the way to a kernel.
 
 use super::plan::LaunchPlan;
+use crate::engine::Fault;
 use cudarc::driver::DriverError;
+use cudarc::driver::sys::CUresult;
 use std::error::Error;
 use std::fmt;
 
@@ -22,8 +24,40 @@ pub enum CudaError {
         /// The driver's code.
         code: DriverError,
     },
+    /// There is too little memory.
+    OutOfMemory(OutOfMemory),
+    /// The kernels cannot run this model.
+    Unsupported {
+        /// What of it.
+        what: String,
+        /// What they can.
+        supported: String,
+    },
     /// A kernel could not be launched.
     Launch(Box<LaunchError>),
+}
+
+/// An allocation for which there was no room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OutOfMemory {
+    /// What it was for.
+    pub what: &'static str,
+    /// Its bytes.
+    pub needed: usize,
+    /// Bytes that the device has free; `None` for memory of the host.
+    pub free: Option<usize>,
+    /// What helps.
+    pub help: &'static str,
+}
+
+impl CudaError {
+    /// The same error; if it is about memory, `help` is what helps.
+    pub fn or_try(self, help: &'static str) -> CudaError {
+        match self {
+            CudaError::OutOfMemory(found) => CudaError::OutOfMemory(OutOfMemory { help, ..found }),
+            other => other,
+        }
+    }
 }
 
 /// A launch that failed: which kernel, on which shapes, and what the driver said.
@@ -59,8 +93,25 @@ impl fmt::Display for CudaError {
                 write!(f, "no code of {module} that this device can run")
             }
             CudaError::Driver { doing, code } => write!(f, "{doing}: {}", describe(code)),
+            CudaError::OutOfMemory(error) => error.fmt(f),
+            CudaError::Unsupported { what, supported } => {
+                write!(f, "{what}: the CUDA kernels take {supported}; --device cpu runs it")
+            }
             CudaError::Launch(error) => error.fmt(f),
         }
+    }
+}
+
+impl fmt::Display for OutOfMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let OutOfMemory { what, needed, free, help } = self;
+        match free {
+            Some(free) => {
+                write!(f, "out of device memory for {what}: {needed} bytes needed, {free} free")?;
+            }
+            None => write!(f, "out of pinned host memory for {what}: {needed} bytes needed")?,
+        }
+        write!(f, "; {help}")
     }
 }
 
@@ -82,6 +133,22 @@ impl From<LaunchError> for CudaError {
     fn from(error: LaunchError) -> Self {
         CudaError::Launch(Box::new(error))
     }
+}
+
+impl From<CudaError> for Fault {
+    fn from(error: CudaError) -> Self {
+        Fault(error.to_string())
+    }
+}
+
+/// An error of the driver's while `what` was being done.
+pub(crate) fn doing(what: impl Into<String>) -> impl FnOnce(DriverError) -> CudaError {
+    move |code| CudaError::Driver { doing: what.into(), code }
+}
+
+/// Whether the driver says that there is too little memory.
+pub(super) fn is_out_of_memory(code: &DriverError) -> bool {
+    code.0 == CUresult::CUDA_ERROR_OUT_OF_MEMORY
 }
 
 /// The driver's name of a code, without asking the driver, which may be lost.

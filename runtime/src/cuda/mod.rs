@@ -1,14 +1,30 @@
 //! The CUDA side: hand-written kernels, planned as values and launched through the driver API.
 //!
 //! [`plan`] decides every geometry and is pure: it runs, and is tested, without a device. [`launch`] has one typed function a
-//! kernel. [`Device`] is the thin layer over the driver, which is loaded at run time: a machine without CUDA builds and
-//! starts all the same, and [`Device::is_present`] says whether there is a driver to ask.
+//! kernel. [`memory`] is what is owned on the device. [`Device`] is the thin layer over the driver, which is loaded at run time: a
+//! machine without CUDA builds and starts all the same, and [`Device::is_present`] says whether there is a driver to ask.
 
+mod context;
 mod device;
 mod error;
 pub mod launch;
+pub mod memory;
 pub mod plan;
 
 pub use device::{Code, Device};
-pub use error::{CudaError, LaunchError};
+pub use error::{CudaError, LaunchError, OutOfMemory};
+pub use memory::{DeviceBuffer, PinnedBuffer, Priority};
 pub use trail_ptx::params;
+
+use error::is_out_of_memory;
+
+/// How far a start has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// What is being made ready.
+    pub what: &'static str,
+    /// How much of it is: bytes, or pieces.
+    pub done: u64,
+    /// Of how much.
+    pub total: u64,
+}

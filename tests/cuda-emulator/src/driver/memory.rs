@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::config::Target;
 use super::queue::Work;
-use super::state::{Handle, State, ready};
+use super::state::{Handle, State, lock, ready};
 use super::stream::queue;
 use super::{Code, api, error, put};
 use crate::memory::{Allocation, Kind, State as Life};
@@ -48,6 +48,17 @@ fn owned(state: &mut State, at: u64, kind: &[Kind]) -> Result<Arc<Allocation>, C
     }
 }
 
+/// Frees what starts at `at` though the device is lost or its context broken, where every call fails: who tried has not leaked it.
+fn freed_in_vain(at: u64, code: Code) -> Code {
+    let mut state = lock();
+    if state.health().is_err()
+        && let Some(allocation) = state.memory.at_base(at).cloned()
+    {
+        state.memory.free(&allocation);
+    }
+    code
+}
+
 api! {
     fn cuMemAlloc_v2(at: *mut u64, bytes: usize) {
         let allocation = allocate(&mut *ready()?, bytes, Kind::Device, Life::Live)?;
@@ -77,7 +88,7 @@ api! {
 
     // Does not wait for queued work: the API does not promise it, and work that still uses the memory is then found out.
     fn cuMemFree_v2(at: u64) {
-        let mut state = ready()?;
+        let mut state = ready().map_err(|code| freed_in_vain(at, code))?;
         if at == 0 {
             return Ok(());
         }
@@ -90,7 +101,7 @@ api! {
     }
 
     fn cuMemFreeAsync(at: u64, stream: Handle) {
-        let mut state = ready()?;
+        let mut state = ready().map_err(|code| freed_in_vain(at, code))?;
         let allocation = owned(&mut state, at, &[Kind::Device])?;
         queue(state, stream, Work::Free(allocation)).map(|_| ())
     }
@@ -127,7 +138,7 @@ api! {
     }
 
     fn cuMemFreeHost(host: *mut c_void) {
-        let mut state = ready()?;
+        let mut state = ready().map_err(|code| freed_in_vain(host as u64, code))?;
         let allocation = owned(&mut state, host as u64, &[Kind::Host])?;
         state.memory.free(&allocation);
         Ok(())

@@ -1,0 +1,60 @@
+//! The driver's context, and the errors that nobody could be told at the time.
+
+use super::error::{CudaError, doing};
+use cudarc::driver::{CudaContext, DriverError, result};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// What everything that the driver handed out holds on to: it goes last.
+pub(super) struct Context {
+    driver: Arc<CudaContext>,
+    /// The first error of a `Drop` that was not reported yet: what follows one is rarely another cause.
+    parked: Mutex<Option<CudaError>>,
+    /// Whether there is one, for the path that must not lock.
+    is_parked: AtomicBool,
+}
+
+impl Context {
+    pub(super) fn new(driver: Arc<CudaContext>) -> Context {
+        Context { driver, parked: Mutex::new(None), is_parked: AtomicBool::new(false) }
+    }
+
+    /// The bindings' context.
+    pub(super) fn driver(&self) -> &Arc<CudaContext> {
+        &self.driver
+    }
+
+    /// Makes the context the calling thread's; first reports what is parked.
+    pub(super) fn bind(&self) -> Result<(), CudaError> {
+        match self.take_parked() {
+            Some(error) => Err(error),
+            None => self.driver.bind_to_thread().map_err(doing("binding the context")),
+        }
+    }
+
+    /// Gives something back to the driver, from a `Drop`: an error is parked.
+    pub(super) fn release(&self, what: &str, release: impl FnOnce() -> Result<(), DriverError>) {
+        // Not `bind_to_thread`: that would report an older error instead of binding.
+        // SAFETY: the context lives as long as `self`.
+        let bound = unsafe { result::ctx::set_current(self.driver.cu_ctx()) };
+        // A failed binding does not excuse the attempt: the context may be current all the same.
+        if let Err(code) = bound.and(release()) {
+            let mut parked = self.parked.lock().unwrap_or_else(PoisonError::into_inner);
+            parked.get_or_insert_with(|| doing(format!("freeing {what}"))(code));
+            self.is_parked.store(true, Ordering::Release);
+        }
+    }
+
+    /// The parked error, if there is one; it counts as reported then.
+    pub(super) fn take_parked(&self) -> Option<CudaError> {
+        let bindings = || {
+            let code = self.driver.check_err().err()?;
+            Some(doing("giving a stream, an event or a graph back")(code))
+        };
+        if !self.is_parked.swap(false, Ordering::Acquire) {
+            return bindings();
+        }
+        let own = self.parked.lock().unwrap_or_else(PoisonError::into_inner).take();
+        own.or_else(bindings)
+    }
+}

@@ -1,0 +1,183 @@
+//! Memory that is owned: on the device, and on the host where the device reaches it.
+//!
+//! Streams and events are the bindings' own, made by [`Device::stream`] and [`Device::event`]. All of it holds the context, and may be
+//! dropped on any thread; what the driver says against it then is parked, and reported by the device's next call or by
+//! [`Device::parked`]. Freeing waits for nothing: who drops memory has seen the work that uses it end.
+
+use super::context::Context;
+use super::error::{CudaError, OutOfMemory, doing};
+use super::{Device, is_out_of_memory};
+use cudarc::driver::sys::{self, CUdeviceptr};
+use cudarc::driver::{CudaEvent, CudaStream, DriverError, result};
+use std::ffi::c_void;
+use std::sync::Arc;
+
+/// What usually helps against too little memory of the device; a caller that knows better says so by [`CudaError::or_try`].
+const DEVICE_HELP: &str = "free the device of other programs, lower --token-budget or --slots";
+/// And of pinned memory, which the system limits.
+const HOST_HELP: &str = "lower --host-kv-bytes, or raise the limit of locked memory (ulimit -l)";
+
+/// Memory of the device. What is in it at first is anything.
+pub struct DeviceBuffer {
+    at: CUdeviceptr,
+    bytes: usize,
+    what: &'static str,
+    context: Arc<Context>,
+}
+
+/// Pinned memory of the host, which the device reads and writes by itself. What is in it at first is anything.
+pub struct PinnedBuffer {
+    host: *mut u8,
+    at: CUdeviceptr,
+    bytes: usize,
+    what: &'static str,
+    context: Arc<Context>,
+}
+
+// SAFETY: the pointer names memory that this alone owns and that stays where it is; the driver frees it on any thread.
+// It is read and written through `as_ptr` alone, by unsafe code, which answers for races.
+unsafe impl Send for PinnedBuffer {}
+// SAFETY: as above: a shared reference hands out no more than the address.
+unsafe impl Sync for PinnedBuffer {}
+
+/// How urgent a stream's kernels are, where several wait for a multiprocessor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Priority {
+    /// Before others.
+    High,
+    /// After others.
+    Low,
+}
+
+impl Device {
+    /// Allocates `bytes` of the device's memory, aligned to 256. `what` is what the message says when there is too little.
+    pub fn alloc(&self, bytes: usize, what: &'static str) -> Result<DeviceBuffer, CudaError> {
+        let context = self.shared();
+        context.bind()?;
+        // SAFETY: the memory is freed once, by `Drop`; what nobody wrote, nobody may read.
+        let at = unsafe { result::malloc_sync(bytes.max(1)) };
+        let at = at.map_err(|code| refused(code, bytes, what, true))?;
+        Ok(DeviceBuffer { at, bytes, what, context: context.clone() })
+    }
+
+    /// As [`Device::alloc`], with zeros, written when it returns.
+    pub fn alloc_zeros(&self, bytes: usize, what: &'static str) -> Result<DeviceBuffer, CudaError> {
+        let buffer = self.alloc(bytes, what)?;
+        // SAFETY: a fill of the whole of a new buffer.
+        let filled = unsafe { result::memset_d8_sync(buffer.at, 0, buffer.bytes) };
+        // A fill of device memory may return before it has run, and the streams of this project do not wait for it.
+        filled.and_then(|()| result::ctx::synchronize()).map_err(doing(what))?;
+        Ok(buffer)
+    }
+
+    /// Allocates `bytes` of pinned memory of the host, mapped for every context.
+    pub fn alloc_pinned(
+        &self,
+        bytes: usize,
+        what: &'static str,
+    ) -> Result<PinnedBuffer, CudaError> {
+        let context = self.shared();
+        context.bind()?;
+        let flags = sys::CU_MEMHOSTALLOC_PORTABLE | sys::CU_MEMHOSTALLOC_DEVICEMAP;
+        // SAFETY: the memory is freed once, by `Drop`; it is bytes, of which none is invalid.
+        let host = unsafe { result::malloc_host(bytes.max(1), flags) };
+        let host = host.map_err(|code| refused(code, bytes, what, false))?;
+        let mut buffer =
+            PinnedBuffer { host: host.cast(), at: 0, bytes, what, context: context.clone() };
+        // SAFETY: asks for the device's address of memory allocated above as mapped.
+        let code = unsafe { sys::cuMemHostGetDevicePointer_v2(&mut buffer.at, host, 0) };
+        code.result().map_err(doing(what))?;
+        Ok(buffer)
+    }
+
+    /// A stream that waits for no other.
+    pub fn stream(&self, priority: Priority) -> Result<Arc<CudaStream>, CudaError> {
+        self.shared().bind()?;
+        let create = || {
+            let (least, greatest) = result::stream::get_priority_range()?;
+            self.context().new_stream_with_priority(match priority {
+                Priority::High => greatest,
+                Priority::Low => least,
+            })
+        };
+        create().map_err(doing("making a stream"))
+    }
+
+    /// An event without a time.
+    pub fn event(&self) -> Result<CudaEvent, CudaError> {
+        self.shared().bind()?;
+        self.context().new_event(None).map_err(doing("making an event"))
+    }
+
+    /// Free bytes of the device's memory.
+    pub fn free_bytes(&self) -> Result<usize, CudaError> {
+        self.shared().bind()?;
+        let (free, _) = result::mem_get_info().map_err(doing("asking for free memory"))?;
+        Ok(free)
+    }
+
+    /// Waits for all work of all streams.
+    pub fn synchronize(&self) -> Result<(), CudaError> {
+        self.shared().bind()?;
+        result::ctx::synchronize().map_err(doing("waiting for the device"))
+    }
+
+    /// The first error that a `Drop` could not tell, if it was not reported yet.
+    pub fn parked(&self) -> Option<CudaError> {
+        self.shared().take_parked()
+    }
+}
+
+impl DeviceBuffer {
+    /// Its address.
+    pub fn at(&self) -> CUdeviceptr {
+        self.at
+    }
+
+    /// Its size.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+impl PinnedBuffer {
+    /// The address by which the device knows it.
+    pub fn at(&self) -> CUdeviceptr {
+        self.at
+    }
+
+    /// The address by which the host knows it, aligned to a page.
+    pub fn as_ptr(&self) -> *mut u8 {
+        self.host
+    }
+
+    /// Its size.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+impl Drop for DeviceBuffer {
+    fn drop(&mut self) {
+        // SAFETY: allocated by `Device::alloc`, and freed here alone.
+        self.context.release(self.what, || unsafe { result::free_sync(self.at) });
+    }
+}
+
+impl Drop for PinnedBuffer {
+    fn drop(&mut self) {
+        let host = self.host.cast::<c_void>();
+        // SAFETY: allocated by `Device::alloc_pinned`, and freed here alone.
+        self.context.release(self.what, || unsafe { result::free_host(host) });
+    }
+}
+
+/// What an allocation's failure says; asks how much memory is free, in the current context.
+fn refused(code: DriverError, needed: usize, what: &'static str, on_device: bool) -> CudaError {
+    if !is_out_of_memory(&code) {
+        return doing(format!("allocating {needed} bytes for {what}"))(code);
+    }
+    let free = on_device.then(|| result::mem_get_info().map_or(0, |(free, _)| free));
+    let help = if on_device { DEVICE_HELP } else { HOST_HELP };
+    CudaError::OutOfMemory(OutOfMemory { what, needed, free, help })
+}
