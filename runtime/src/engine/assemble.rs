@@ -40,7 +40,8 @@ impl EngineBuilder {
         make: impl FnOnce(&Self, &Arc<Model>, Option<Arc<Forecast>>) -> Result<Built, BuildError>,
     ) -> Result<Engine, BuildError> {
         self.check()?;
-        let model = self.model.clone().ok_or_else(|| BuildError::Refused("no model was given".into()))?;
+        let model =
+            self.model.clone().ok_or_else(|| BuildError::Refused("no model was given".into()))?;
         self.check_probe(&model)?;
         // A run can bring two rows: the prompt's mean, and the last row of a recompute.
         let (slots, rows) = (self.num_slots(), self.max_rows());
@@ -74,7 +75,9 @@ impl EngineBuilder {
         let thread = std::thread::Builder::new()
             .name("trail-engine".into())
             .spawn(move || core.run(built.backend))
-            .map_err(|error| BuildError::Failed(format!("cannot start the engine's thread: {error}")))?;
+            .map_err(|error| {
+                BuildError::Failed(format!("cannot start the engine's thread: {error}"))
+            })?;
         Ok(Engine {
             model,
             predictor: self.predictor,
@@ -138,7 +141,8 @@ impl EngineBuilder {
             max_context: model.config.max_context as u32,
             ..SchedulerConfig::default()
         };
-        Scheduler::new(config, self.policy.build()).map_err(|error| BuildError::Refused(error.to_string()))
+        Scheduler::new(config, self.policy.build())
+            .map_err(|error| BuildError::Refused(error.to_string()))
     }
 }
 
