@@ -56,6 +56,10 @@ pub struct Request {
     pub ignore_eos: bool,
     /// The true output length in tokens, where a recorded run knows it (for the `oracle` policy).
     pub true_length: Option<u32>,
+    /// Predictions to replay instead of the probe's: expected remaining tokens by tokens generated (for experiments).
+    pub predictions: Option<Arc<[f32]>>,
+    /// The prompt-only prediction of the output's tokens to replay instead of the predictor's.
+    pub initial_prediction: Option<f32>,
     /// Called after every event, from the engine's thread: must not block.
     pub notify: Option<Arc<dyn Fn() + Send + Sync>>,
 }
@@ -70,6 +74,8 @@ impl Request {
             stop_tokens: Vec::new(),
             ignore_eos: false,
             true_length: None,
+            predictions: None,
+            initial_prediction: None,
             notify: None,
         }
     }
