@@ -169,7 +169,7 @@ impl Device {
     }
 
     /// Loads the module of the kernel that `plan` names, so that its first launch need not.
-    pub fn prepare(&self, plan: &LaunchPlan) -> Result<(), CudaError> {
+    pub fn ready(&self, plan: &LaunchPlan) -> Result<(), CudaError> {
         let mut kernels = self.kernels.lock().unwrap_or_else(PoisonError::into_inner);
         if kernels.functions.contains_key(plan.kernel) {
             return Ok(());
