@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use serde_json::Value;
 use trail_probe::Probe;
 use trail_runtime::engine::{
     BuildError, ComputeDevice, CudaSettings, Engine, EngineBuilder, Event, FinishReason,
@@ -10,6 +11,7 @@ use trail_runtime::engine::{
 };
 use trail_runtime::model::{Dtype, Model, ModelConfig};
 use trail_runtime::reference::Reference;
+use trail_runtime::text::{ChatMessage, ChatTemplate, Tokenizer};
 
 use crate::tolerance::Tolerance;
 
@@ -60,9 +62,21 @@ impl Subject {
     pub(crate) fn demo(requests: u32, tokens: u32) -> Subject {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../assets/demo");
         let model = Arc::new(Model::load(&folder).expect("the bundled model"));
-        let probe = move || Probe::open(&folder.join("probe.safetensors")).expect("its probe");
-        let prompt = |i: u32| (0..9 + 5 * i).map(|at| 2 + (at * 37 + i * 11) % 1000).collect();
-        let asked = (0..requests).map(|i| (prompt(i), tokens + i)).collect();
+        let file = folder.join("probe.safetensors");
+        let probe = move || Probe::open(&file).expect("its probe");
+        // What it was trained for: of other prompts it is as unsure as a device's rounding is large.
+        let prompts = std::fs::read_to_string(folder.join("prompts.jsonl")).expect("its prompts");
+        let template = ChatTemplate::load(&folder).expect("its template");
+        let vocab = model.config.vocab_size;
+        let tokenizer = Tokenizer::load(&folder, vocab).expect("its tokenizer");
+        let turn = |line: &str| {
+            let prompt: Value = serde_json::from_str(line).expect("JSON");
+            let content = prompt["prompt"].as_str().expect("a prompt").to_owned();
+            let turn = ChatMessage { role: "user".into(), content };
+            template.encode(&tokenizer, &[turn], true).expect("tokens")
+        };
+        let asked = prompts.lines().take(requests as usize).map(turn);
+        let asked = asked.zip(tokens..).collect();
         Subject::new(model, Box::new(probe), asked)
     }
 
@@ -92,6 +106,7 @@ impl Subject {
             .slots(4)
             .token_budget(48)
             .max_requests(32)
+            .kv_blocks(Some(80))
             .threads(Some(1))
     }
 
@@ -123,6 +138,7 @@ impl Subject {
             told += self.agree(index, &tokens, what);
         }
         let all: usize = self.expected.iter().map(Vec::len).sum();
+        println!("{what}: {told} of {all} tokens told apart");
         assert!(3 * told > all, "{what}: only {told} of {all} tokens could be told apart");
         assert_eq!(engine.live(), 0, "{what}");
     }
