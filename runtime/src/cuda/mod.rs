@@ -16,7 +16,6 @@ pub mod plan;
 mod ring;
 mod step;
 mod tap;
-mod weights;
 
 pub use backend::{CudaBackend, CudaOptions};
 pub use device::{Code, Device};
