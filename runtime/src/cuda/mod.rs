@@ -10,11 +10,13 @@ mod error;
 pub mod launch;
 pub mod memory;
 pub mod plan;
+pub mod weights;
 
 pub use device::{Code, Device};
 pub use error::{CudaError, LaunchError, OutOfMemory};
 pub use memory::{DeviceBuffer, PinnedBuffer, Priority};
 pub use trail_ptx::params;
+pub use weights::DeviceWeights;
 
 use error::is_out_of_memory;
 
