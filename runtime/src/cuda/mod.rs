@@ -7,14 +7,18 @@
 mod context;
 mod device;
 mod error;
+pub mod kv;
 pub mod launch;
 pub mod memory;
 pub mod plan;
+pub mod swap;
 pub mod weights;
 
 pub use device::{Code, Device};
 pub use error::{CudaError, LaunchError, OutOfMemory};
+pub use kv::KvPool;
 pub use memory::{DeviceBuffer, PinnedBuffer, Priority};
+pub use swap::{Swap, SwapOptions};
 pub use trail_ptx::params;
 pub use weights::DeviceWeights;
 
