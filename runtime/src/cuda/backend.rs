@@ -4,7 +4,7 @@ use super::error::doing;
 use super::step::{Executor, Limits, Part, Parts};
 use super::tap::{TapMode, Threads, consume};
 use super::weights::DeviceWeights;
-use super::{CudaError, Device, Progress, launch};
+use super::{CudaError, Device, Progress, Swap, SwapOptions, launch};
 use crate::engine::sampling::Sampled;
 use crate::engine::{Backend, Fault, Step, TapReceiver, Transfers};
 use crate::model::Model;
@@ -18,6 +18,8 @@ use trail_probe::Weights;
 const QUERY_EVERY: Duration = Duration::from_micros(100);
 /// Looks at memory without a pause, before the thread yields between looks.
 const SPINS: u32 = 1000;
+/// Blocks are counted in 32 bits.
+const MOST_BLOCKS: usize = i32::MAX as usize;
 /// Steps that may be under way.
 const STEPS: usize = 2;
 
@@ -67,6 +69,8 @@ pub struct CudaBackend {
     threads: Option<Threads>,
     receiver: Option<Arc<dyn TapReceiver>>,
     mode: TapMode,
+    // Before the pool that it copies.
+    swap: Option<Swap>,
     executor: Executor,
     /// By parity of the step's number.
     pending: [Pending; STEPS],
@@ -79,14 +83,14 @@ pub struct CudaBackend {
 impl CudaBackend {
     /// Opens the device, brings `model` to it, allocates everything that steps need, and captures their graphs.
     pub fn new(
-        model: &Model,
-        options: &CudaOptions,
+        model: Arc<Model>,
+        options: CudaOptions,
         receiver: Option<Arc<dyn TapReceiver>>,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<CudaBackend, CudaError> {
         let device = Arc::new(Device::open(options.ordinal)?);
         let name = device.context().name().map_err(doing("asking for the device's name"))?;
-        let weights = DeviceWeights::upload(&device, model, progress)?;
+        let weights = DeviceWeights::upload(&device, &model, progress)?;
         let tap = options.tap_layer.filter(|_| options.tap != TapMode::Off && receiver.is_some());
         let mode = if tap.is_some() { options.tap } else { TapMode::Off };
         let mut executor = Executor::new(Parts {
@@ -104,6 +108,16 @@ impl CudaBackend {
             probe: options.probe.as_deref(),
         })?;
         executor.prepare(options.graphs, mode == TapMode::Blocking, progress)?;
+        let swap = match (options.host_kv_bytes / executor.kv.block_bytes()).min(MOST_BLOCKS) {
+            0 => None,
+            host_blocks => {
+                let (max_requests, checksums) = (options.max_requests, options.checksums);
+                let how = SwapOptions { host_blocks: host_blocks as u32, max_requests, checksums };
+                let mut swap = Swap::new(&executor.device, &executor.compute, &executor.kv, how)?;
+                swap.set_token_s(executor.measure_token_s()?);
+                Some(swap)
+            }
+        };
         let threads = match (executor.ring(), &receiver) {
             (Some((ring, ready_made)), Some(receiver)) if mode != TapMode::Blocking => {
                 let (ring, receiver) = (ring.clone(), receiver.clone());
@@ -117,12 +131,22 @@ impl CudaBackend {
         };
         let pending = [pending()?, pending()?];
         let (launched, collected) = (0, 0);
-        Ok(CudaBackend { threads, receiver, mode, executor, pending, launched, collected, name })
+        Ok(CudaBackend {
+            threads,
+            receiver,
+            mode,
+            swap,
+            executor,
+            pending,
+            launched,
+            collected,
+            name,
+        })
     }
 
     /// Blocks of the KV pool.
     pub fn kv_blocks(&self) -> usize {
-        self.executor.kv.blocks
+        self.executor.kv.blocks() as usize
     }
 
     /// What the driver calls the device.
@@ -235,7 +259,7 @@ impl Backend for CudaBackend {
     }
 
     fn transfers(&mut self) -> Option<&mut dyn Transfers> {
-        None
+        self.swap.as_mut().map(|swap| swap as &mut dyn Transfers)
     }
 }
 

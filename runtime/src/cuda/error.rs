@@ -38,6 +38,11 @@ pub enum CudaError {
         /// The step's number.
         step: u64,
     },
+    /// The caller broke a promise, or memory broke under it.
+    Contract {
+        /// What was found.
+        what: String,
+    },
     /// A kernel could not be launched.
     Launch(Box<LaunchError>),
 }
@@ -99,6 +104,7 @@ impl fmt::Display for CudaError {
             }
             CudaError::Driver { doing, code } => write!(f, "{doing}: {}", describe(code)),
             CudaError::OutOfMemory(error) => error.fmt(f),
+            CudaError::Contract { what } => f.write_str(what),
             CudaError::Unsupported { what, supported } => {
                 write!(f, "{what}: the CUDA kernels take {supported}; --device cpu runs it")
             }

@@ -10,22 +10,27 @@ mod device;
 mod error;
 mod graphs;
 pub mod inventory;
+pub mod kv;
 pub mod launch;
 pub mod memory;
 pub mod mirror;
 pub mod plan;
 mod ring;
 mod step;
+pub mod swap;
 mod tap;
-mod weights;
+pub mod weights;
 
 pub use backend::{CudaBackend, CudaOptions};
 pub use device::{Code, Device};
 pub use error::{CudaError, LaunchError, OutOfMemory};
+pub use kv::KvPool;
 pub use memory::{DeviceBuffer, PinnedBuffer, Priority};
 pub use step::Limits;
+pub use swap::{Swap, SwapOptions};
 pub use tap::TapMode;
 pub use trail_ptx::params;
+pub use weights::DeviceWeights;
 
 use error::is_out_of_memory;
 

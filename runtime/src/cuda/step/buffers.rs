@@ -7,7 +7,6 @@ use crate::cuda::plan::step;
 use crate::cuda::{CudaError, Device, DeviceBuffer};
 use crate::model::ModelConfig;
 use cudarc::driver::result;
-use cudarc::driver::sys::CUdeviceptr;
 
 use crate::cuda::error::doing;
 
@@ -106,9 +105,4 @@ pub(in crate::cuda) fn upload<T: Copy>(
     let copied = unsafe { result::memcpy_htod_sync(buffer.at(), values) };
     copied.and_then(|()| result::ctx::synchronize()).map_err(doing(what))?;
     Ok(buffer)
-}
-
-/// The address `elements` elements of `bytes` bytes after the start of `buffer`.
-pub(in crate::cuda) fn within(buffer: &DeviceBuffer, elements: usize, bytes: usize) -> CUdeviceptr {
-    buffer.at() + (elements * bytes) as u64
 }

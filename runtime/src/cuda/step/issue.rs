@@ -2,6 +2,7 @@
 
 use super::fill::Shape;
 use super::{Executor, TapWork};
+use crate::batch::BLOCK_TOKENS;
 use crate::cuda::CudaError;
 use crate::cuda::launch::{
     self, DecodeRows, EmbedBuffers, KvView, Norm, Operands, PrefillRows, QkvOutput, ResidualOutput,
@@ -249,9 +250,9 @@ impl Executor {
 
     /// The layer's part of the pool.
     fn kv(&self, layer: usize) -> KvView {
-        let layer_stride = self.kv.layer_stride;
+        let layer_stride = 2 * self.config.kv_size() * BLOCK_TOKENS;
         KvView {
-            pool: self.kv.pool.at(),
+            pool: self.kv.at(),
             block_table: self.word(self.layout().table),
             block_stride: self.config.num_layers * layer_stride,
             layer_offset: layer * layer_stride,

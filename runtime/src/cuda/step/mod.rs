@@ -6,9 +6,9 @@ mod buffers;
 mod fill;
 mod how;
 mod issue;
-mod kv;
 mod layout;
 mod marks;
+mod measure;
 mod plans;
 mod seats;
 mod sizes;
@@ -16,11 +16,11 @@ mod staged;
 mod tap;
 
 pub(in crate::cuda) use issue::Part;
-pub(in crate::cuda) use kv::KvPool;
 pub use layout::Limits;
 
 use super::error::doing;
 use super::graphs::Graphs;
+use super::kv::KvPool;
 use super::mirror::Mirror;
 use super::ring::Results;
 use super::tap::{Ring, TapMode};
@@ -29,7 +29,7 @@ use super::{CudaError, Device, Priority, Progress};
 use crate::engine::{Step, TapRow};
 use crate::model::ModelConfig;
 use buffers::Buffers;
-use cudarc::driver::CudaStream;
+use cudarc::driver::{CudaStream, result};
 use fill::{Filler, Shape};
 use layout::Layout;
 use marks::Marks;
@@ -39,6 +39,9 @@ use tap::TapWork;
 use trail_probe::Weights;
 
 /// Words beyond those of rows that a step's list of differences has room for: new blocks.
+/// Left free for graphs and for the driver when the KV pool takes the rest, bytes; on a small device a sixteenth.
+const RESERVE: usize = 512 << 20;
+
 const MORE_DIFFS: usize = 16 << 10;
 
 /// A model on a device, and all that its steps need.
@@ -47,6 +50,7 @@ pub(in crate::cuda) struct Executor {
     graphs: Graphs,
     pub(in crate::cuda) device: Arc<Device>,
     config: ModelConfig,
+    limits: Limits,
     weights: DeviceWeights,
     plans: Plans,
     filler: Filler,
@@ -98,9 +102,10 @@ impl Executor {
             results: Results::new(&device, plans.choices.last())?,
             compute: device.stream(Priority::Low)?,
             // Last, for it may take all that is left.
-            kv: KvPool::new(&device, &config, kv_blocks)?,
+            kv: pool(&device, &config, kv_blocks)?,
             device,
             config,
+            limits,
             weights,
             plans,
             filler,
@@ -207,6 +212,17 @@ impl Executor {
     fn layout(&self) -> &Layout {
         &self.filler.layout
     }
+}
+
+/// The KV pool, all zeros: what a block's last tokens hold before they are written is read, and weighed with zero, so it must be finite.
+fn pool(device: &Device, config: &ModelConfig, blocks: Option<usize>) -> Result<KvPool, CudaError> {
+    let reserve = RESERVE.min(device.free_bytes()? / 16);
+    let pool = KvPool::new(device, config, blocks, reserve)?;
+    let bytes = pool.blocks() as usize * pool.block_bytes();
+    // SAFETY: a fill of the whole of a new pool, waited for.
+    let filled = unsafe { result::memset_d8_sync(pool.at(), 0, bytes) };
+    filled.and_then(|()| result::ctx::synchronize()).map_err(doing("clearing the KV cache"))?;
+    Ok(pool)
 }
 
 impl Drop for Executor {
