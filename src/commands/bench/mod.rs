@@ -2,6 +2,7 @@
 
 mod ceilings;
 mod decode;
+mod gpu;
 mod kernels;
 mod overlap;
 mod prefill;
@@ -66,9 +67,15 @@ pub fn run(
 ) -> Result<(), Error> {
     let load = |subject| Subject::load(subject, model, engine);
     let figures: Result<Value, String> = match &args.part {
-        Part::Decode { subject, args } => decode::run(args, &load(subject)?),
-        Part::Prefill { subject, args } => prefill::run(args, &load(subject)?),
-        Part::Overlap { subject, args } => overlap::run(args, &load(subject)?),
+        Part::Decode { subject, args } => {
+            load(subject)?.on(|s| decode::run(args, s), |s| gpu::decode(args, s))
+        }
+        Part::Prefill { subject, args } => {
+            load(subject)?.on(|s| prefill::run(args, s), |s| gpu::prefill(args, s))
+        }
+        Part::Overlap { subject, args } => {
+            load(subject)?.on(|s| overlap::run(args, s), |s| gpu::overlap(args, s))
+        }
         Part::Kernels(args) => kernels::run(args),
         Part::Scheduler(args) => scheduler::run(args, engine),
     };
