@@ -12,8 +12,8 @@ use trail_runtime::engine::{
     BuildError, ComputeDevice, DEFAULT_C, Engine, EngineBuilder, PolicyKind,
 };
 use trail_runtime::model::{Model, files};
-use trail_scheduler::Preemption;
 use trail_runtime::text::{ChatMessage, ChatTemplate, Tokenizer};
+use trail_scheduler::Preemption;
 
 use crate::error::Error;
 use crate::locate;
@@ -94,7 +94,11 @@ impl Setup {
         policy: PolicyKind,
         max_requests: usize,
     ) -> Result<Engine, Error> {
-        self.build(args, policy, max_requests.max(args.slots.unwrap_or(args.device.resolve().default_slots())))
+        self.build(
+            args,
+            policy,
+            max_requests.max(args.slots.unwrap_or(args.device.resolve().default_slots())),
+        )
     }
 
     fn build(

@@ -22,11 +22,14 @@ pub fn reporter() -> impl FnMut(Progress) {
 
 fn new(what: &'static str, total: u64) -> ProgressBar {
     let template = match what {
-        "weights" => "{msg:8} [{bar:32}] {binary_bytes} of {binary_total_bytes}, {binary_bytes_per_sec}",
+        "weights" => {
+            "{msg:8} [{bar:32}] {binary_bytes} of {binary_total_bytes}, {binary_bytes_per_sec}"
+        }
         _ => "{msg:8} [{bar:32}] {pos} of {len}",
     };
     // The templates are constants, seen to be valid by the test below.
-    let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
+    let style =
+        ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
     ProgressBar::new(total).with_style(style).with_message(what)
 }
 

@@ -147,9 +147,7 @@ impl Mirror {
 
     fn list(&self) -> *mut u32 {
         // SAFETY: within the allocation.
-        unsafe {
-            self.lists.as_ptr().cast::<u32>().add(self.parity * (HEAD + 2 * self.capacity))
-        }
+        unsafe { self.lists.as_ptr().cast::<u32>().add(self.parity * (HEAD + 2 * self.capacity)) }
     }
 
     fn pair(&self, place: usize) -> *mut [u32; 2] {

@@ -9,6 +9,7 @@ mod context;
 mod device;
 mod error;
 mod graphs;
+pub mod inventory;
 pub mod kv;
 pub mod launch;
 pub mod memory;

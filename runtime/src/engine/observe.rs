@@ -83,4 +83,3 @@ fn replay(
     let (p10, p50, p90) = (remaining, remaining, remaining);
     Some((generated, Prediction { remaining, p10, p50, p90, step, generation }))
 }
-

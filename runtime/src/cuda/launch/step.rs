@@ -4,7 +4,9 @@ use crate::cuda::plan::LaunchPlan;
 use crate::cuda::{CudaError, Device};
 use cudarc::driver::CudaStream;
 use cudarc::driver::sys::CUdeviceptr;
-use trail_ptx::params::{ApplyDiffsParams, EmbedParams, KvPiecesParams, ProbeParams, TapMeanParams};
+use trail_ptx::params::{
+    ApplyDiffsParams, EmbedParams, KvPiecesParams, ProbeParams, TapMeanParams,
+};
 
 /// What embedding reads and writes, as device addresses.
 #[derive(Clone, Copy, Debug)]

@@ -53,7 +53,12 @@ impl Executor {
             self.residual(shape, layer, From::Attended, 0)?;
             self.swiglu(shape, layer)?;
             let tap = self.tap.as_ref().filter(|tap| tap.layer == layer && shape.staged > 0);
-            self.residual(shape, layer, From::Inner, tap.map_or(0, |_| self.word(self.layout().tap_row)))?;
+            self.residual(
+                shape,
+                layer,
+                From::Inner,
+                tap.map_or(0, |_| self.word(self.layout().tap_row)),
+            )?;
             if let Some(tap) = self.tap.as_ref().filter(|tap| tap.layer == layer) {
                 self.tap(shape, tap, part)?;
             }
@@ -223,8 +228,7 @@ impl Executor {
     fn choose(&self, shape: &Shape) -> Result<(), CudaError> {
         let Some(choices) = shape.choices else { return Ok(()) };
         let (layout, buffers, plans) = (self.layout(), &self.buffers, &self.plans.choice[choices]);
-        let from =
-            self.operands(self.weights.lm_head, &From::X, self.word(layout.logits_row));
+        let from = self.operands(self.weights.lm_head, &From::X, self.word(layout.logits_row));
         let to = SamplerBuffers {
             logits: buffers.logits.at(),
             stride: plans.logits.features,

@@ -51,8 +51,7 @@ impl Ring {
         let memory = device.alloc_pinned(bytes, "tapped rows")?;
         // SAFETY: the memory is that large, and nobody else knows it.
         unsafe { memory.as_ptr().write_bytes(0, bytes) };
-        let slot =
-            || Mutex::new(Slot { step: 0, is_taken: true, rows: Vec::with_capacity(rows) });
+        let slot = || Mutex::new(Slot { step: 0, is_taken: true, rows: Vec::with_capacity(rows) });
         let zero = AtomicU64::default;
         let slots = [slot(), slot()];
         let (launched, announced, finished, late) = (zero(), zero(), zero(), zero());
