@@ -12,9 +12,10 @@ mod tolerance;
 mod twins;
 
 use cuda::Chance;
-use play::{BLOCKS, CONTEXT, How, ROWS, Request, SEGMENTS, SLOTS, play};
+use play::{BLOCKS, CONTEXT, How, Played, ROWS, Request, SEGMENTS, SLOTS, play};
 use std::sync::Arc;
 use tolerance::Tolerance;
+use trail_runtime::cuda::mirror::Mirror;
 use trail_runtime::cuda::{CudaBackend, CudaOptions, TapMode};
 use trail_runtime::engine::sampling::{History, Sampled, Sampler};
 use trail_runtime::engine::{SamplingParams, TapReceiver};
@@ -42,6 +43,11 @@ fn options() -> CudaOptions {
     }
 }
 
+/// With a tap.
+fn taps_options() -> CudaOptions {
+    CudaOptions { tap_layer: Some(0), tap: TapMode::Cpu, ..options() }
+}
+
 fn backend(model: &Arc<Model>, options: &CudaOptions) -> CudaBackend {
     CudaBackend::new(model, options, None, &mut |_| ()).unwrap()
 }
@@ -64,9 +70,9 @@ fn requests(vocab: usize) -> Vec<Request> {
         Request::greedy(prompt, answer, slot)
     };
     vec![
-        request(33, 6, 0),
+        Request { surprises: true, ..request(33, 6, 0) },
         Request { pause_every: 2, ..request(5, 9, 1) },
-        Request { chunk: 16, ..request(17, 5, 2) },
+        Request { chunk: 16, surprises: true, ..request(17, 5, 2) },
         Request { from: 3, ..request(1, 12, 3) },
         Request { chunk: 7, ..request(20, 4, 4) },
         request(2, 7, 5),
@@ -140,24 +146,23 @@ fn plays(model: Model) {
     let _session = trail_cuda_emulator::session();
     let model = Arc::new(model);
     let requests = requests(model.config.vocab_size);
-    let mut first = backend(&model, &options());
-    let answers = play(&mut first, &requests, AHEAD, &mut |_, _| ()).unwrap();
-    drop(first);
+    let answers = answers(&model, &options(), &requests, AHEAD);
     check(&model, &requests, &answers);
-    // Kernel by kernel, and with every token known to the host: the same bits.
-    let mut eager = backend(&model, &CudaOptions { graphs: false, ..options() });
-    let again = play(&mut eager, &requests, AHEAD, &mut |_, _| ()).unwrap();
-    assert!(same(&answers, &again), "graphs give other bits");
-    drop(eager);
-    let mut slow = backend(&model, &options());
-    let given = play(&mut slow, &requests, How { ahead: false, ..AHEAD }, &mut |_, _| ()).unwrap();
-    for (answer, given) in answers.iter().zip(&given) {
-        assert_eq!(ids(answer), ids(given), "tokens of the device's and of the host's");
-    }
+    // Kernel by kernel: the same bits.
+    let eager = CudaOptions { graphs: false, ..options() };
+    assert!(same(&answers, &self::answers(&model, &eager, &requests, AHEAD)), "graphs");
 }
 
-fn ids(answer: &[Sampled]) -> Vec<u32> {
-    answer.iter().map(|sampled| sampled.id).collect()
+/// What a new backend answers.
+fn answers(
+    model: &Arc<Model>,
+    options: &CudaOptions,
+    requests: &[Request],
+    how: How,
+) -> Vec<Vec<Sampled>> {
+    let mut backend = backend(model, options);
+    let Played { answers, .. } = play(&mut backend, requests, how, &mut |_, _| ()).unwrap();
+    answers
 }
 
 #[test]
@@ -173,4 +178,111 @@ fn cuda_windows_and_odd_sizes() {
 #[test]
 fn cuda_stretched_rotation() {
     plays(models::stretched());
+}
+
+/// Tokens that the device keeps are the ones the host would have given: the same steps, each row known.
+#[test]
+fn cuda_tokens_stay_on_the_device() {
+    let _session = trail_cuda_emulator::session();
+    let model = Arc::new(models::grouped());
+    // Nobody pauses, ends or comes later, so that both ways make the same steps.
+    let mut chance = Chance(12);
+    let mut request = |length: usize, slot: u32| {
+        let prompt = (0..length).map(|_| chance.below(256) as u32).collect();
+        let sampling = SamplingParams { seed: u64::from(slot), ..SamplingParams::default() };
+        Request { sampling, ..Request::greedy(prompt, 6, slot) }
+    };
+    let requests: Vec<Request> = (0..4).map(|slot| request(3 + slot as usize, slot)).collect();
+    let ahead = answers(&model, &options(), &requests, AHEAD);
+    let behind = answers(&model, &options(), &requests, How { ahead: false, ..AHEAD });
+    assert!(same(&ahead, &behind));
+    // Another order of segments is another order of rows in no kernel's eyes.
+    assert!(same(&ahead, &answers(&model, &options(), &requests, How { seed: 6, ..AHEAD })));
+}
+
+/// Penalties, truncation and seeds: the CPU sampler's tokens from the CPU's logits, but where a draw falls near the edge of a token.
+#[test]
+fn cuda_sampling_is_the_cpus() {
+    let _session = trail_cuda_emulator::session();
+    let model = Arc::new(models::grouped());
+    let mut requests = requests(model.config.vocab_size);
+    for (index, request) in requests.iter_mut().enumerate() {
+        let penalised = index % 3 != 0;
+        request.sampling = SamplingParams {
+            temperature: [0.9, 0.0, 1.3][index % 3],
+            top_p: [1.0, 1.0, 0.8][index % 3],
+            top_k: [0, 0, 40][index % 3],
+            repetition_penalty: if penalised { 1.4 } else { 1.0 },
+            presence_penalty: if penalised { 0.2 } else { 0.0 },
+            frequency_penalty: if penalised { 0.3 } else { 0.0 },
+            seed: 77 + index as u64,
+            top_logprobs: 3,
+            min_p: 0.0,
+        };
+    }
+    let answers = answers(&model, &options(), &requests, AHEAD);
+    let eager = CudaOptions { graphs: false, ..options() };
+    assert!(same(&answers, &self::answers(&model, &eager, &requests, AHEAD)), "graphs");
+    let (mut cpu, mut sampler) = (cpu(&model), Sampler::new(model.config.vocab_size));
+    let (mut equal, mut total) = (0, 0);
+    for (request, answer) in requests.iter().zip(&answers) {
+        let sequence = fed(request, answer);
+        let mut twin = twin(&mut cpu, &sequence, 0);
+        for (index, sampled) in answer.iter().enumerate() {
+            let position = request.prompt.len() + index;
+            let history =
+                History { prompt: &request.prompt, generated: &sequence[request.prompt.len()..position] };
+            let logits = &mut twin.logits[position - 1];
+            let wanted = sampler.sample(logits, &request.sampling, history, position as u32);
+            assert_eq!(sampled.num_top, 3);
+            equal += usize::from(sampled.id == wanted.id);
+            total += 1;
+        }
+    }
+    println!("{equal} of {total} tokens are the CPU's");
+    assert!(100 * equal >= 93 * total, "{equal} of {total} tokens are the CPU's");
+}
+
+/// The bundled model, with its own vocabulary and depth.
+#[test]
+fn cuda_the_demo_model() {
+    let _session = trail_cuda_emulator::session();
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../assets/demo");
+    let model = Arc::new(Model::load(&folder).unwrap());
+    let mut chance = Chance(13);
+    let mut request = |length: usize, slot: u32| {
+        let prompt = (0..length).map(|_| chance.below(1024) as u32).collect();
+        Request::greedy(prompt, 4, slot)
+    };
+    let requests = [request(20, 0), request(6, 1)];
+    let eager = CudaOptions { graphs: false, ..options() };
+    check(&model, &requests, &answers(&model, &eager, &requests, AHEAD));
+}
+
+/// Lists of differences that do not fit are carried over in pieces; the words on the device are the host's.
+#[test]
+fn cuda_mirrors_are_the_same_however_short_their_lists() {
+    let bench = cuda::Bench::new();
+    for (words, capacity) in [(1, 1), (100, 7), (100, 100), (5000, 64)] {
+        let mut mirror = Mirror::new(&bench.device, words, capacity).unwrap();
+        let mut chance = Chance(14);
+        let mut wanted = vec![0; words];
+        for step in 1..=5u64 {
+            mirror.begin(step);
+            let changed = chance.below(words + 1);
+            for index in chance.permutation(words).into_iter().take(changed) {
+                // Some are what they were.
+                wanted[index] = if chance.below(3) == 0 { wanted[index] } else { chance.next() as u32 };
+                mirror.set(index, wanted[index]);
+            }
+            mirror.spill(&bench.device, &bench.stream).unwrap();
+            assert!(mirror.pending() <= capacity);
+            mirror.apply(&bench.device, &bench.stream, (step % 2) as usize).unwrap();
+            let mut found = vec![0u32; words];
+            bench.stream.synchronize().unwrap();
+            // SAFETY: the mirror has that many words, and the stream has ended.
+            unsafe { cudarc::driver::result::memcpy_dtoh_sync(&mut found, mirror.at(0)) }.unwrap();
+            assert!(found == wanted, "{words} words, {capacity} pairs, step {step}");
+        }
+    }
 }
