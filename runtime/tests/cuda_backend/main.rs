@@ -15,10 +15,11 @@ use cuda::Chance;
 use play::{BLOCKS, CONTEXT, How, Played, ROWS, Request, SEGMENTS, SLOTS, play};
 use std::sync::Arc;
 use tolerance::Tolerance;
+use trail_runtime::batch::{BLOCK_TOKENS, Batch, PENDING};
 use trail_runtime::cuda::mirror::Mirror;
 use trail_runtime::cuda::{CudaBackend, CudaOptions, TapMode};
 use trail_runtime::engine::sampling::{History, Sampled, Sampler};
-use trail_runtime::engine::{SamplingParams, TapReceiver};
+use trail_runtime::engine::{Backend, Choice, Choices, SamplingParams, Step, TapReceiver};
 use trail_runtime::model::Model;
 use trail_runtime::reference::Reference;
 use twins::{best, cpu, twin};
@@ -125,7 +126,11 @@ fn check(model: &Arc<Model>, requests: &[Request], answers: &[Vec<Sampled>]) {
             let logits = &twin.logits[request.prompt.len() - 1 + index];
             let (token, gap) = best(logits);
             let short = f64::from(logits[token as usize] - logits[sampled.id as usize]);
-            assert!(short <= 2.0 * tolerance, "token {index} of slot {}: not {token}", request.slot);
+            assert!(
+                short <= 2.0 * tolerance,
+                "token {index} of slot {}: not {token}",
+                request.slot
+            );
             let off = f64::from(sampled.logprob) - logprob(logits, sampled.id);
             assert!(off.abs() <= 2.0 * tolerance, "a log-probability off by {off}");
             compared += usize::from(gap > 2.0 * tolerance);
@@ -230,8 +235,10 @@ fn cuda_sampling_is_the_cpus() {
         let mut twin = twin(&mut cpu, &sequence, 0);
         for (index, sampled) in answer.iter().enumerate() {
             let position = request.prompt.len() + index;
-            let history =
-                History { prompt: &request.prompt, generated: &sequence[request.prompt.len()..position] };
+            let history = History {
+                prompt: &request.prompt,
+                generated: &sequence[request.prompt.len()..position],
+            };
             let logits = &mut twin.logits[position - 1];
             let wanted = sampler.sample(logits, &request.sampling, history, position as u32);
             assert_eq!(sampled.num_top, 3);
@@ -272,7 +279,8 @@ fn cuda_mirrors_are_the_same_however_short_their_lists() {
             let changed = chance.below(words + 1);
             for index in chance.permutation(words).into_iter().take(changed) {
                 // Some are what they were.
-                wanted[index] = if chance.below(3) == 0 { wanted[index] } else { chance.next() as u32 };
+                wanted[index] =
+                    if chance.below(3) == 0 { wanted[index] } else { chance.next() as u32 };
                 mirror.set(index, wanted[index]);
             }
             mirror.spill(&bench.device, &bench.stream).unwrap();
@@ -284,5 +292,83 @@ fn cuda_mirrors_are_the_same_however_short_their_lists() {
             unsafe { cudarc::driver::result::memcpy_dtoh_sync(&mut found, mirror.at(0)) }.unwrap();
             assert!(found == wanted, "{words} words, {capacity} pairs, step {step}");
         }
+    }
+}
+
+/// Rows of padding touch nothing: the pool holds the keys and values of what was fed, in the blocks it was given, and zeros.
+#[test]
+fn cuda_padding_touches_nothing() {
+    let _session = trail_cuda_emulator::session();
+    let model = Arc::new(models::windowed());
+    let mut chance = Chance(15);
+    let mut request = |length: usize, answer: usize, slot: u32| {
+        let prompt = (0..length).map(|_| chance.below(261) as u32).collect();
+        Request::greedy(prompt, answer, slot)
+    };
+    // Three rows are padded to four, five to six; blocks are given once.
+    let requests: Vec<Request> = [(3, 9), (20, 4), (7, 9), (1, 3), (33, 5)]
+        .into_iter()
+        .zip(0..)
+        .map(|((length, answer), slot)| request(length, answer, slot))
+        .collect();
+    let mut backend = backend(&model, &options());
+    let answers = play(&mut backend, &requests, AHEAD, &mut |_, _| ()).unwrap().answers;
+    let kv = backend.kv();
+    let mut pool = vec![0u16; kv.blocks() as usize * kv.block_bytes() / 2];
+    // SAFETY: the pool is that large, and all steps have ended.
+    unsafe { cudarc::driver::result::memcpy_dtoh_sync(&mut pool, kv.at()) }.unwrap();
+    let fed: usize =
+        requests.iter().zip(&answers).map(|(request, answer)| fed(request, answer).len()).sum();
+    let config = &model.config;
+    let written = pool.iter().filter(|&&bits| bits != 0).count();
+    assert_eq!(written, fed * config.num_layers * 2 * config.kv_size());
+}
+
+/// The host's side of a decode step of 256 rows: `cargo test --release -- --ignored --nocapture cuda_host_time`.
+#[test]
+#[ignore = "a timing, not a proof"]
+fn cuda_host_time() {
+    const COUNT: usize = 256;
+    let _session = trail_cuda_emulator::session();
+    let model = models::grouped();
+    let options = CudaOptions {
+        max_rows: COUNT,
+        max_segments: COUNT,
+        max_requests: COUNT,
+        max_context: 1024,
+        kv_blocks: Some(2 * COUNT),
+        ..options()
+    };
+    let mut backend = backend(&Arc::new(model), &options);
+    let sampling = SamplingParams::default();
+    let mut times = Vec::new();
+    let (mut batch, mut sampled) = (Batch::default(), Vec::new());
+    for number in 1..=20u64 {
+        batch.clear();
+        let position = number as u32 - 1;
+        for slot in 0..COUNT as u32 {
+            let blocks = [2 * slot, 2 * slot + 1];
+            let used = position as usize / BLOCK_TOKENS + 1;
+            let token = if position == 0 { 1 } else { PENDING };
+            batch.push(slot, position, &[token], &blocks[..used], true);
+        }
+        let choices = Same(&sampling, position + 1);
+        backend.launch(&Step { number, batch: &batch, choices: &choices, tap: None }).unwrap();
+        times.push(backend.host_time());
+        if number > 1 {
+            backend.collect(&mut sampled).unwrap();
+        }
+    }
+    backend.collect(&mut sampled).unwrap();
+    times.sort_unstable();
+    println!("{COUNT} rows: p50 {:?}, most {:?}", times[times.len() / 2], times[times.len() - 1]);
+}
+
+/// All choose alike.
+struct Same<'a>(&'a SamplingParams, u32);
+
+impl Choices for Same<'_> {
+    fn choice(&self, _slot: u32) -> Choice<'_> {
+        Choice { sampling: self.0, prompt: &[], generated: &[], position: self.1 }
     }
 }

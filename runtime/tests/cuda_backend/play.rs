@@ -38,7 +38,16 @@ pub(crate) struct Request {
 impl Request {
     pub(crate) fn greedy(prompt: Vec<u32>, answer: usize, slot: u32) -> Request {
         let sampling = SamplingParams { temperature: 0.0, ..SamplingParams::default() };
-        Request { prompt, answer, sampling, from: 0, chunk: 17, surprises: false, pause_every: 0, slot }
+        Request {
+            prompt,
+            answer,
+            sampling,
+            from: 0,
+            chunk: 17,
+            surprises: false,
+            pause_every: 0,
+            slot,
+        }
     }
 }
 
@@ -191,12 +200,7 @@ pub(crate) fn play(
         };
         tap.fill(&batch, tenant);
         let table = Table(&lives, &tenants);
-        let step = Step {
-            number,
-            batch: &batch,
-            choices: &table,
-            tap: how.taps.then_some(&tap),
-        };
+        let step = Step { number, batch: &batch, choices: &table, tap: how.taps.then_some(&tap) };
         backend.launch(&step)?;
         let rows = if how.taps { tap.rows.len() } else { 0 };
         played.tapped.push((number, rows));

@@ -78,8 +78,11 @@ fn by_request(played: &Played, arrived: &[Arrived]) -> Rows {
 
 /// Every row is the CPU's activation, or the mean over the prompt's.
 fn check_rows(model: &Arc<Model>, requests: &[Request], played: &Played, rows: &Rows) {
-    let sequences: Vec<_> =
-        requests.iter().zip(&played.answers).map(|(request, answer)| fed(request, answer)).collect();
+    let sequences: Vec<_> = requests
+        .iter()
+        .zip(&played.answers)
+        .map(|(request, answer)| fed(request, answer))
+        .collect();
     let allowed = tolerance(model, &sequences).h[LAYER];
     let (mut cpu, mut seen) = (cpu(model), 0);
     for (index, sequence) in sequences.iter().enumerate() {
@@ -96,7 +99,10 @@ fn check_rows(model: &Arc<Model>, requests: &[Request], played: &Played, rows: &
             let found = rows.get(&(index, generated));
             let found = found.unwrap_or_else(|| panic!("no row {generated} of request {index}"));
             let off = relative(&floats(found), wanted);
-            assert!(off <= allowed, "request {index}, row {generated}: {off:.2e}, not {allowed:.2e}");
+            assert!(
+                off <= allowed,
+                "request {index}, row {generated}: {off:.2e}, not {allowed:.2e}"
+            );
             seen += 1;
         }
     }
@@ -114,7 +120,9 @@ fn cuda_tapped_rows_are_the_cpus() {
     // The same bits by any order of the streams, without graphs, and when the device waits for the host.
     let eager = CudaOptions { graphs: false, ..tapping(TapMode::Cpu) };
     let blocking = tapping(TapMode::Blocking);
-    for (order, options) in [(Order::Late, &eager), (Order::Early, &tapping(TapMode::Cpu)), (Order::Seeded, &blocking)] {
+    for (order, options) in
+        [(Order::Late, &eager), (Order::Early, &tapping(TapMode::Cpu)), (Order::Seeded, &blocking)]
+    {
         if let Some(emulator) = session.emulator() {
             emulator.order(order);
         }
@@ -133,8 +141,7 @@ fn cuda_probabilities_of_the_device_are_the_probes() {
     let (played, arrived) = patiently(&model, &tapping(TapMode::Cpu), requests);
     let rows = by_request(&played, &arrived);
     let weights = Weights::random(model.config.hidden_size, 32, 10, 3);
-    let on_device =
-        CudaOptions { probe: Some(Arc::new(weights.clone())), ..tapping(TapMode::Gpu) };
+    let on_device = CudaOptions { probe: Some(Arc::new(weights.clone())), ..tapping(TapMode::Gpu) };
     let (again, arrived) = patiently(&model, &on_device, requests);
     assert!(same(&played.answers, &again.answers));
     let probabilities = by_request(&again, &arrived);

@@ -35,7 +35,8 @@ impl Executor {
         let choices = Nobody(SamplingParams::default());
         let mut best = f64::INFINITY;
         for number in FIRST_STEP..FIRST_STEP + RUNS {
-            let filled = self.fill(&Step { number, batch: &batch, choices: &choices, tap: None })?;
+            let filled =
+                self.fill(&Step { number, batch: &batch, choices: &choices, tap: None })?;
             let begin = Instant::now();
             self.launch(&filled, Part::Whole)?;
             self.compute.synchronize().map_err(doing("timing a prompt"))?;

@@ -215,11 +215,7 @@ impl Executor {
 }
 
 /// The KV pool, all zeros: what a block's last tokens hold before they are written is read, and weighed with zero, so it must be finite.
-fn pool(
-    device: &Device,
-    config: &ModelConfig,
-    blocks: Option<usize>,
-) -> Result<KvPool, CudaError> {
+fn pool(device: &Device, config: &ModelConfig, blocks: Option<usize>) -> Result<KvPool, CudaError> {
     let reserve = RESERVE.min(device.free_bytes()? / 16);
     let pool = KvPool::new(device, config, blocks, reserve)?;
     let bytes = pool.blocks() as usize * pool.block_bytes();
