@@ -4,7 +4,7 @@ use super::error::doing;
 use super::step::{Executor, Limits, Part, Parts};
 use super::tap::{TapMode, Threads, consume};
 use super::weights::DeviceWeights;
-use super::{CudaError, Device, Progress, Swap, SwapOptions, launch};
+use super::{CudaError, Device, KvPool, Progress, Swap, SwapOptions, launch};
 use crate::engine::sampling::Sampled;
 use crate::engine::{Backend, Fault, Step, TapReceiver, Transfers};
 use crate::model::Model;
@@ -77,20 +77,22 @@ pub struct CudaBackend {
     /// The last step that was launched, and that was collected.
     launched: u64,
     collected: u64,
+    /// From a step's plan to its launch.
+    host: Duration,
     name: String,
 }
 
 impl CudaBackend {
     /// Opens the device, brings `model` to it, allocates everything that steps need, and captures their graphs.
     pub fn new(
-        model: Arc<Model>,
-        options: CudaOptions,
+        model: &Model,
+        options: &CudaOptions,
         receiver: Option<Arc<dyn TapReceiver>>,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<CudaBackend, CudaError> {
         let device = Arc::new(Device::open(options.ordinal)?);
         let name = device.context().name().map_err(doing("asking for the device's name"))?;
-        let weights = DeviceWeights::upload(&device, &model, progress)?;
+        let weights = DeviceWeights::upload(&device, model, progress)?;
         let tap = options.tap_layer.filter(|_| options.tap != TapMode::Off && receiver.is_some());
         let mode = if tap.is_some() { options.tap } else { TapMode::Off };
         let mut executor = Executor::new(Parts {
@@ -140,6 +142,7 @@ impl CudaBackend {
             pending,
             launched,
             collected,
+            host: Duration::ZERO,
             name,
         })
     }
@@ -147,6 +150,16 @@ impl CudaBackend {
     /// Blocks of the KV pool.
     pub fn kv_blocks(&self) -> usize {
         self.executor.kv.blocks() as usize
+    }
+
+    /// The KV pool.
+    pub fn kv(&self) -> &KvPool {
+        &self.executor.kv
+    }
+
+    /// What the last step cost the host, from the plan until all was ready to be launched.
+    pub fn host_time(&self) -> Duration {
+        self.host
     }
 
     /// What the driver calls the device.
@@ -165,7 +178,9 @@ impl CudaBackend {
     }
 
     fn launch_step(&mut self, step: &Step<'_>) -> Result<(), CudaError> {
+        let begin = Instant::now();
         let filled = self.executor.fill(step)?;
+        self.host = begin.elapsed();
         let ring = self.executor.ring().map(|(ring, _)| ring.clone());
         let staged = ring.as_ref().is_some_and(|ring| {
             // Before the device may write: the threads must know that the step two before is over.

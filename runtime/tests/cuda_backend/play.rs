@@ -1,6 +1,7 @@
 //! A few requests through a backend, step by step: what the engine does, with nothing of its own to decide.
 
 use crate::cuda::Chance;
+use std::collections::HashMap;
 use trail_runtime::batch::{BLOCK_TOKENS, Batch, PENDING};
 use trail_runtime::engine::sampling::Sampled;
 use trail_runtime::engine::{
@@ -26,6 +27,8 @@ pub(crate) struct Request {
     pub(crate) from: u64,
     /// Prompt tokens in a step.
     pub(crate) chunk: usize,
+    /// The host learns that the answer has ended only when the next step is under way: a row more is computed, and dropped.
+    pub(crate) surprises: bool,
     /// Steps that leave it out: every so many, when it has answered this many tokens; it keeps its blocks.
     pub(crate) pause_every: usize,
     /// The slot of the engine; of several with the same, one begins when the other has ended.
@@ -35,7 +38,16 @@ pub(crate) struct Request {
 impl Request {
     pub(crate) fn greedy(prompt: Vec<u32>, answer: usize, slot: u32) -> Request {
         let sampling = SamplingParams { temperature: 0.0, ..SamplingParams::default() };
-        Request { prompt, answer, sampling, from: 0, chunk: 17, pause_every: 0, slot }
+        Request {
+            prompt,
+            answer,
+            sampling,
+            from: 0,
+            chunk: 17,
+            surprises: false,
+            pause_every: 0,
+            slot,
+        }
     }
 }
 
@@ -67,7 +79,8 @@ impl Live {
     /// The tokens of the next step, if it takes part in it.
     fn next(&mut self, step: u64) -> Option<(Vec<u32>, bool)> {
         let prompt = self.request.prompt.len();
-        if step < self.request.from || self.planned == self.request.answer {
+        let most = self.request.answer + usize::from(self.request.surprises);
+        if step < self.request.from || self.planned >= most {
             return None;
         }
         if self.fed < prompt {
@@ -94,13 +107,25 @@ impl Choices for Table<'_> {
     }
 }
 
-/// What `requests` answer; `watch` sees each batch that was launched.
+/// What came of it.
+#[derive(Default)]
+pub(crate) struct Played {
+    /// By request.
+    pub(crate) answers: Vec<Vec<Sampled>>,
+    /// Which request a slot and a generation of it were.
+    pub(crate) tenants: HashMap<(u32, u32), usize>,
+    /// Steps that were launched, and their tapped rows.
+    pub(crate) tapped: Vec<(u64, usize)>,
+}
+
+/// What `requests` answer; `watch` is called after each launch, with the step's number and how many rows it taps.
 pub(crate) fn play(
     backend: &mut dyn Backend,
     requests: &[Request],
     how: How,
-    watch: &mut dyn FnMut(u64, &Batch),
-) -> Result<Vec<Vec<Sampled>>, Fault> {
+    watch: &mut dyn FnMut(u64, usize),
+) -> Result<Played, Fault> {
+    let mut played = Played::default();
     let mut chance = Chance(how.seed);
     let mut free: Vec<u32> =
         chance.permutation(BLOCKS).into_iter().map(|block| block as u32).collect();
@@ -144,6 +169,7 @@ pub(crate) fn play(
             if tenants[slot].is_none() {
                 tenants[slot] = Some(index);
                 generations[slot] += 1;
+                played.tenants.insert((slot as u32, generations[slot]), index);
             }
             let end = live.fed + tokens.len();
             while live.blocks.len() * BLOCK_TOKENS < end {
@@ -176,7 +202,9 @@ pub(crate) fn play(
         let table = Table(&lives, &tenants);
         let step = Step { number, batch: &batch, choices: &table, tap: how.taps.then_some(&tap) };
         backend.launch(&step)?;
-        watch(number, &batch);
+        let rows = if how.taps { tap.rows.len() } else { 0 };
+        played.tapped.push((number, rows));
+        watch(number, rows);
         under_way.insert(0, choosing);
         if under_way.len() > usize::from(how.ahead) {
             let choosing = under_way.pop().expect("a step");
@@ -186,7 +214,8 @@ pub(crate) fn play(
     while let Some(choosing) = under_way.pop() {
         collect(backend, &choosing, &mut lives, &mut tenants, &mut free)?;
     }
-    Ok(lives.into_iter().map(|live| live.sampled).collect())
+    played.answers = lives.into_iter().map(|live| live.sampled).collect();
+    Ok(played)
 }
 
 /// Takes a step's tokens in, and lets those go that have answered.
@@ -202,6 +231,9 @@ fn collect(
     assert_eq!(sampled.len(), choosing.len(), "a token for each segment that wants one");
     for (&index, sampled) in choosing.iter().zip(sampled) {
         let live = &mut lives[index];
+        if live.ended {
+            continue;
+        }
         live.tokens.push(sampled.id);
         live.sampled.push(sampled);
         if live.sampled.len() == live.request.answer {

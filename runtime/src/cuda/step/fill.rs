@@ -128,6 +128,7 @@ impl Filler {
     fn write_tables(&mut self, batch: &Batch, mirror: &mut Mirror) {
         for (segment, taken) in batch.segments.iter().zip(&self.taken) {
             let blocks = batch.blocks(segment);
+            assert!(blocks.len() <= self.layout.max_blocks, "more blocks than the longest context");
             let seat = self.seats.get_mut(taken.seat);
             let first = self.layout.table + taken.seat as usize * self.layout.max_blocks;
             let written = (seat.blocks as usize).min(blocks.len());

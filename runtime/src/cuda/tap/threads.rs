@@ -11,9 +11,10 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// How long a thread looks without a pause, and how long it does so yielding, before it sleeps.
+/// How long a thread looks without a pause, and how long it does so yielding, before it sleeps: about a step, so that it sleeps only while
+/// there are none.
 const SPINS: u32 = 2000;
-const YIELDING: Duration = Duration::from_millis(2);
+const YIELDING: Duration = Duration::from_millis(20);
 /// How long it sleeps between looks at something that does not come, and that nobody will wake it for.
 const NAP: Duration = Duration::from_micros(100);
 
