@@ -45,7 +45,7 @@ impl Device {
     pub fn resolve(self) -> ComputeDevice {
         match self {
             Device::Named(device) => device,
-            Device::Auto if cuda::Device::count() > 0 => ComputeDevice::Cuda { ordinal: 0 },
+            Device::Auto if cuda::inventory::count() > 0 => ComputeDevice::Cuda { ordinal: 0 },
             Device::Auto => ComputeDevice::Cpu,
         }
     }

@@ -64,12 +64,6 @@ impl Device {
         unsafe { sys::is_culib_present() }
     }
 
-    /// Devices that the driver has; 0 without a driver, or with one that does not work.
-    pub fn count() -> usize {
-        let count = || CudaContext::device_count().map_or(0, |count| count.max(0) as usize);
-        if Device::is_present() { count() } else { 0 }
-    }
-
     /// Opens the device numbered `ordinal`.
     pub fn open(ordinal: usize) -> Result<Device, CudaError> {
         if !Device::is_present() {

@@ -15,7 +15,7 @@ use std::sync::Arc;
 /// What usually helps against too little memory of the device; a caller that knows better says so by [`CudaError::or_try`].
 const DEVICE_HELP: &str = "free the device of other programs, lower --token-budget or --slots";
 /// And of pinned memory, which the system limits.
-const HOST_HELP: &str = "lower --host-kv-bytes, or raise the limit of locked memory (ulimit -l)";
+const HOST_HELP: &str = "lower --host-kv-gib, or raise the limit of locked memory (ulimit -l)";
 
 /// Memory of the device. What is in it at first is anything.
 pub struct DeviceBuffer {

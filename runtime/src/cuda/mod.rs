@@ -7,6 +7,7 @@
 mod context;
 mod device;
 mod error;
+pub mod inventory;
 pub mod launch;
 pub mod memory;
 pub mod plan;

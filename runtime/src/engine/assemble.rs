@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Instant;
 
-use trail_scheduler::{Scheduler, SchedulerConfig};
+use trail_scheduler::{Preemption, Scheduler, SchedulerConfig};
 
 use super::Engine;
-use super::backend::Backend;
+use super::backend::{Backend, Transfers};
 use super::builder::{BuildError, EngineBuilder};
 use super::core::Core;
 use super::doors::Doors;
@@ -40,19 +40,20 @@ impl EngineBuilder {
         make: impl FnOnce(&Self, &Arc<Model>, Option<Arc<Forecast>>) -> Result<Built, BuildError>,
     ) -> Result<Engine, BuildError> {
         self.check()?;
-        let model = self.model.clone().ok_or_else(|| BuildError("no model was given".into()))?;
+        let model =
+            self.model.clone().ok_or_else(|| BuildError::Refused("no model was given".into()))?;
         self.check_probe(&model)?;
         // A run can bring two rows: the prompt's mean, and the last row of a recompute.
         let (slots, rows) = (self.num_slots(), self.max_rows());
         let forecast = |probe| Arc::new(Forecast::new(probe, self.max_requests, 2 * slots));
         let forecast = self.probe.take().map(forecast);
-        let built = make(&self, &model, forecast.clone())?;
+        let mut built = make(&self, &model, forecast.clone())?;
         let (doors, inbox) = Doors::new(self.max_requests as u32);
         let counters = Arc::new(Counters::default());
         let start = Instant::now();
         let max_blocks = slots * model.config.max_context.div_ceil(BLOCK_TOKENS);
         let core = Core {
-            scheduler: self.scheduler(&model, built.kv_blocks)?,
+            scheduler: self.scheduler(&model, &mut built)?,
             forecast,
             batch: Batch::with_capacity(rows, slots, max_blocks),
             tap: TapPlan::with_capacity(slots),
@@ -61,6 +62,8 @@ impl EngineBuilder {
             under_way: false,
             pace: Pace::default(),
             sampled: Vec::with_capacity(slots),
+            arrived: Vec::with_capacity(self.max_requests),
+            forgotten: Vec::with_capacity(self.max_requests),
             ended: Vec::with_capacity(slots),
             eos_tokens: model.config.eos_tokens.clone(),
             doors: doors.clone(),
@@ -72,7 +75,9 @@ impl EngineBuilder {
         let thread = std::thread::Builder::new()
             .name("trail-engine".into())
             .spawn(move || core.run(built.backend))
-            .map_err(|error| BuildError(format!("cannot start the engine's thread: {error}")))?;
+            .map_err(|error| {
+                BuildError::Failed(format!("cannot start the engine's thread: {error}"))
+            })?;
         Ok(Engine {
             model,
             predictor: self.predictor,
@@ -88,38 +93,56 @@ impl EngineBuilder {
         })
     }
 
-    /// The CPU backend.
-    pub(super) fn host(
+    /// The CPU as a backend.
+    fn host(
         &self,
         model: &Arc<Model>,
         forecast: Option<Arc<Forecast>>,
     ) -> Result<Built, BuildError> {
-        let kv_blocks =
-            self.kv_blocks.unwrap_or_else(|| default_kv_blocks(model, self.num_slots()));
-        let threads = self.threads.unwrap_or_else(available_threads);
-        let options = CpuOptions {
-            threads,
-            isa: self.isa,
-            max_rows: self.max_rows(),
-            max_segments: self.num_slots(),
-            num_blocks: kv_blocks,
-            max_context: model.config.max_context,
-        };
-        let backend = CpuBackend::new(model.clone(), options).map_err(BuildError)?;
-        let device = format!("cpu, {threads} threads, {}", backend.isa());
+        let (backend, kv_blocks) = self.cpu(model)?;
+        let device = format!("cpu, {} threads, {}", backend.options().threads, backend.isa());
         Ok(Built { backend: Box::new(Host::new(backend, forecast)), kv_blocks, device })
     }
 
-    fn scheduler(&self, model: &Model, kv_blocks: usize) -> Result<Scheduler, BuildError> {
+    /// The CPU's forward pass, and its KV blocks.
+    pub(super) fn cpu(&self, model: &Arc<Model>) -> Result<(CpuBackend, usize), BuildError> {
+        let wanted = || default_kv_blocks(model, self.num_slots());
+        let num_blocks = self.kv_blocks.unwrap_or_else(wanted);
+        let options = CpuOptions {
+            threads: self.threads.unwrap_or_else(available_threads),
+            isa: self.isa,
+            max_rows: self.max_rows(),
+            max_segments: self.num_slots(),
+            num_blocks,
+            max_context: model.config.max_context,
+        };
+        let backend = CpuBackend::new(model.clone(), options).map_err(BuildError::Refused)?;
+        Ok((backend, num_blocks))
+    }
+
+    fn scheduler(&self, model: &Model, built: &mut Built) -> Result<Scheduler, BuildError> {
+        let transfers = built.backend.transfers();
+        if self.preemption == Preemption::Swap && transfers.is_none() {
+            return Err(BuildError::Refused(
+                "preemption by swap needs a GPU and room for its KV at the host: choose recompute or auto, or raise --host-kv-gib".into(),
+            ));
+        }
+        let costs = |t: &mut dyn Transfers| (t.host_blocks(), t.block_s(), t.token_s());
+        let (host_blocks, block_s, token_s) = transfers.map_or((0, 0.0, 0.0), costs);
         let config = SchedulerConfig {
+            preemption: self.preemption,
+            host_blocks,
+            block_s,
+            token_s,
             max_running: self.num_slots() as u32,
             max_requests: self.max_requests as u32,
             token_budget: self.max_rows() as u32,
-            num_blocks: kv_blocks as u32,
+            num_blocks: built.kv_blocks as u32,
             max_context: model.config.max_context as u32,
             ..SchedulerConfig::default()
         };
-        Scheduler::new(config, self.policy.build()).map_err(|error| BuildError(error.to_string()))
+        Scheduler::new(config, self.policy.build())
+            .map_err(|error| BuildError::Refused(error.to_string()))
     }
 }
 

@@ -4,30 +4,44 @@ use std::fmt;
 use std::sync::Arc;
 
 use trail_probe::{Predictor, Probe};
+use trail_scheduler::Preemption;
 
-use super::device::ComputeDevice;
+use super::device::{ComputeDevice, CudaSettings};
 use super::policy::{Needs, PolicyKind};
 use crate::cpu::Isa;
+use crate::cuda::Progress;
 use crate::model::Model;
 
 /// Requests in the engine at once, running and waiting, unless said otherwise.
 pub const DEFAULT_MAX_REQUESTS: usize = 4096;
 
-/// Why an engine could not be built.
+/// Why an engine could not be built: one line.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BuildError(pub String);
+pub enum BuildError {
+    /// What was asked for does not fit together, or not this machine.
+    Refused(String),
+    /// The device cannot run this model, whatever is asked for; another one may.
+    Unsupported(String),
+    /// Something on this machine did not work.
+    Failed(String),
+}
 
 impl fmt::Display for BuildError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        let (BuildError::Refused(why) | BuildError::Unsupported(why) | BuildError::Failed(why)) =
+            self;
+        f.write_str(why)
     }
 }
 
 impl std::error::Error for BuildError {}
 
 fn refuse<T>(why: impl Into<String>) -> Result<T, BuildError> {
-    Err(BuildError(why.into()))
+    Err(BuildError::Refused(why.into()))
 }
+
+/// Is told how far a start has come.
+pub(super) type Reporter = Box<dyn FnMut(Progress)>;
 
 /// Collects what an engine is made of. Every number has a default that suits the model.
 pub struct EngineBuilder {
@@ -36,6 +50,9 @@ pub struct EngineBuilder {
     pub(super) predictor: Option<Predictor>,
     pub(super) policy: PolicyKind,
     pub(super) replays: bool,
+    pub(super) preemption: Preemption,
+    pub(super) cuda: CudaSettings,
+    pub(super) progress: Option<Reporter>,
     pub(super) device: ComputeDevice,
     pub(super) slots: Option<usize>,
     pub(super) max_requests: usize,
@@ -53,6 +70,9 @@ impl Default for EngineBuilder {
             predictor: None,
             policy: PolicyKind::Fcfs,
             replays: false,
+            preemption: Preemption::Recompute,
+            cuda: CudaSettings::default(),
+            progress: None,
             device: ComputeDevice::Cpu,
             slots: None,
             max_requests: DEFAULT_MAX_REQUESTS,
@@ -99,6 +119,25 @@ impl EngineBuilder {
     /// What computes; default the CPU.
     pub fn device(mut self, device: ComputeDevice) -> Self {
         self.device = device;
+        self
+    }
+
+    /// What becomes of a request that must give its KV blocks up; default: its KV is computed anew. [`Preemption::Swap`] needs a
+    /// device with memory of its own.
+    pub fn preemption(mut self, preemption: Preemption) -> Self {
+        self.preemption = preemption;
+        self
+    }
+
+    /// How a CUDA device is used.
+    pub fn cuda(mut self, settings: CudaSettings) -> Self {
+        self.cuda = settings;
+        self
+    }
+
+    /// Is told how far a device's start has come.
+    pub fn progress(mut self, report: impl FnMut(Progress) + 'static) -> Self {
+        self.progress = Some(Box::new(report));
         self
     }
 

@@ -14,8 +14,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use trail_probe::Reading;
-use trail_scheduler::{NewRequest, Prediction, RequestId, RequestState, Scheduler, Slot};
+use trail_scheduler::{Finished, NewRequest, RequestId, Scheduler, Slot};
 
 use super::backend::{Backend, Choice, Choices, Fault, Step};
 use super::doors::{Doors, Inbox};
@@ -29,8 +28,8 @@ use super::stats::{Counters, add, set};
 use super::tap::{TapPlan, Tenant};
 use crate::batch::Batch;
 
-/// How long a wait spins before it lets others run.
-const SPIN: Duration = Duration::from_micros(50);
+/// How often to look after KV on its way, when there is nothing else to do.
+const TRANSFER_LOOK: Duration = Duration::from_micros(50);
 
 /// What the engine's thread owns, beside the backend.
 pub(super) struct Core {
@@ -47,6 +46,10 @@ pub(super) struct Core {
     pub(super) pace: Pace,
     /// What a step chose.
     pub(super) sampled: Vec<Sampled>,
+    /// Slots whose transfer has ended.
+    pub(super) arrived: Vec<u32>,
+    /// Slots whose copy at the host nobody needs any more.
+    pub(super) forgotten: Vec<u32>,
     /// Requests that ended in the step that landed.
     pub(super) ended: Vec<(Slot, FinishReason)>,
     pub(super) eos_tokens: Vec<u32>,
@@ -83,9 +86,13 @@ impl Core {
     /// Steps while there is work, sleeps while there is none.
     fn serve(&mut self, backend: &mut dyn Backend) -> Result<(), Fault> {
         while !self.doors.is_stopping() {
-            if !self.step(backend)? {
+            if self.step(backend)? {
+                continue;
+            }
+            match self.scheduler.moving() {
                 // A push between the last look and here leaves a wake-up token behind: no sleep.
-                std::thread::park();
+                0 => std::thread::park(),
+                _ => std::thread::park_timeout(TRANSFER_LOOK),
             }
         }
         Ok(())
@@ -99,7 +106,9 @@ impl Core {
         }
         self.take();
         self.retire();
+        self.settle(backend)?;
         self.schedule();
+        self.transfer(backend)?;
         let launched = !self.batch.segments.is_empty();
         if launched {
             self.launch(backend)?;
@@ -198,10 +207,13 @@ impl Core {
         let counters = &self.counters;
         add(&counters.preemptions, plan.preempted.len() as u64);
         add(&counters.evictions, plan.evicted.len() as u64);
+        add(&counters.swaps_out, plan.swap_out.len() as u64);
+        add(&counters.swaps_in, plan.swap_in.len() as u64);
         add(&counters.recomputed_tokens, u64::from(plan.recomputed_tokens));
         set(&counters.running, plan.rows.len() as u64);
         set(&counters.waiting, u64::from(self.doors.live()).saturating_sub(plan.rows.len() as u64));
         set(&counters.blocks_used, u64::from(self.scheduler.blocks_used()));
+        set(&counters.host_blocks_used, u64::from(self.scheduler.host_blocks_used()));
     }
 
     /// Hands the batch to the backend.
@@ -232,27 +244,6 @@ impl Core {
         }
         scheduler.advance();
         Ok(())
-    }
-
-    /// Waits for the predictions of the step under way, or until the next one must be planned; then takes in what is there.
-    fn foresee(&mut self) {
-        let step = self.step;
-        let flight = &self.flights[(step % 2) as usize];
-        if let Some(forecast) = self.forecast.as_ref().filter(|_| flight.predicts) {
-            let until = flight.begin + self.pace.cut_off(flight.rows);
-            while !forecast.is_done(step) {
-                let now = Instant::now();
-                if now >= until {
-                    break;
-                }
-                if now > flight.begin + SPIN {
-                    std::thread::yield_now()
-                } else {
-                    std::hint::spin_loop()
-                }
-            }
-        }
-        self.observe(step);
     }
 
     /// Waits for the tokens of `step`, sends them, and ends those that are complete.
@@ -301,35 +292,6 @@ impl Core {
         add(&self.counters.generated_tokens, generated);
     }
 
-    /// Hands the predictions that are there to the scheduler and to the callers; waits for none. A late one, of a step before
-    /// `step`, is handed on too: the scheduler counts it down.
-    fn observe(&mut self, step: u64) {
-        let forecast = self.forecast.as_ref();
-        let (mut fresh, mut late) = (0, 0);
-        for &(slot, id) in &self.flights[(step % 2) as usize].sampled {
-            let active = self.slots[slot.index()].as_mut().filter(|active| active.id == id);
-            let Some(active) = active else { continue };
-            let generation = self.scheduler.generation(slot);
-            let reading = match (&active.request.predictions, forecast) {
-                (Some(replayed), _) => {
-                    replay(replayed, self.scheduler.state(slot), step, generation)
-                }
-                (None, Some(forecast)) => forecast.read(slot.0).map(predicted),
-                (None, None) => continue,
-            };
-            let known = active.predicted_step;
-            let reading = reading.filter(|(_, p)| p.generation == generation && p.step > known);
-            let on_time = reading.as_ref().is_some_and(|(_, p)| p.step == step);
-            (fresh, late) = (fresh + u64::from(on_time), late + u64::from(!on_time));
-            if let Some((generated, prediction)) = reading {
-                active.predict(generated, prediction.remaining, prediction.step);
-                self.scheduler.predict(slot, prediction);
-            }
-        }
-        add(&self.counters.predictions_fresh, fresh);
-        add(&self.counters.predictions_late, late);
-    }
-
     /// Ends the requests whose last token the step brought.
     fn dismiss(&mut self) {
         while let Some((slot, reason)) = self.ended.pop() {
@@ -339,7 +301,7 @@ impl Core {
 
     fn end(&mut self, slot: Slot, reason: FinishReason) {
         let Some(active) = self.slots[slot.index()].take() else { return };
-        self.scheduler.finish(slot);
+        let finished = self.scheduler.finish(slot);
         if matches!(reason, FinishReason::Stop | FinishReason::Length) {
             let (sum, count) = active.prediction_error();
             add(&self.counters.prediction_error_millitokens, (sum * 1e3) as u64);
@@ -347,7 +309,15 @@ impl Core {
         }
         add(&self.counters.finished, 1);
         active.finish(reason);
-        self.doors.leave();
+        match finished {
+            Finished::Now => self.doors.leave(),
+            Finished::Forget => {
+                self.forgotten.push(slot.0);
+                self.doors.leave();
+            }
+            // Its slot is not free yet: see `settle`.
+            Finished::AfterTransfer => {}
+        }
         set(&self.counters.waiting, u64::from(self.doors.live()));
         set(&self.counters.running, 0);
         set(&self.counters.blocks_used, u64::from(self.scheduler.blocks_used()));
@@ -374,27 +344,6 @@ impl Choices for Table<'_> {
         let position = self.scheduler.state(Slot(slot)).tokens();
         Choice { sampling: &active.request.sampling, prompt, generated, position }
     }
-}
-
-/// The probe's reading in the scheduler's terms, and how many tokens were generated then.
-fn predicted(reading: Reading) -> (u32, Prediction) {
-    let Reading { step, estimate } = reading;
-    let [p10, p50, p90] = estimate.quantiles;
-    let (remaining, generation) = (estimate.remaining, estimate.generation);
-    (estimate.generated, Prediction { remaining, p10, p50, p90, step, generation })
-}
-
-/// The replayed prediction of a request in `step`, whose token is counted in `state` already where the step was advanced over.
-fn replay(
-    replayed: &[f32],
-    state: &RequestState,
-    step: u64,
-    generation: u32,
-) -> Option<(u32, Prediction)> {
-    let generated = state.generated.saturating_sub(1);
-    let &remaining = replayed.get(generated as usize)?;
-    let (p10, p50, p90) = (remaining, remaining, remaining);
-    Some((generated, Prediction { remaining, p10, p50, p90, step, generation }))
 }
 
 fn tell(slots: &[Option<Box<Active>>], slot: Slot, event: Event) {

@@ -22,6 +22,12 @@ impl Host {
         let sampled = Vec::with_capacity(backend.options().max_segments);
         Host { backend, sampler, forecast, sampled }
     }
+
+    /// For tests that move its KV.
+    #[cfg(test)]
+    pub(super) fn backend_mut(&mut self) -> &mut CpuBackend {
+        &mut self.backend
+    }
 }
 
 impl Backend for Host {

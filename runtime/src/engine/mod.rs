@@ -14,6 +14,8 @@ mod flight;
 mod forecast;
 mod handle;
 mod host;
+mod moves;
+mod observe;
 mod pace;
 mod policy;
 mod request;

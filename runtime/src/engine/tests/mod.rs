@@ -1,60 +1,18 @@
 //! The loop over a backend that works ahead, and over one that breaks: the CPU's, which keeps its answers back.
 
-use std::collections::VecDeque;
+mod ahead;
+
 use std::sync::Arc;
 
 use trail_probe::Probe;
+use trail_scheduler::Preemption;
 
 use super::assemble::Built;
-use super::backend::{Backend, Fault, Step};
-use super::sampling::Sampled;
+
 use super::{Engine, EngineBuilder, Event, FinishReason, PolicyKind, Request, RequestHandle};
-use crate::batch::{Batch, PENDING};
 use crate::engine::SubmitError;
 use crate::model::{Dtype, Model};
-
-/// Answers a step after the next one was launched, as a device does, and knows tokens before its caller.
-struct Ahead {
-    inner: Box<dyn Backend>,
-    /// By slot: what it sampled last.
-    last: Vec<u32>,
-    answers: VecDeque<Vec<Sampled>>,
-    /// Breaks at this step.
-    breaks: Option<u64>,
-}
-
-impl Backend for Ahead {
-    fn ahead(&self) -> usize {
-        1
-    }
-
-    fn launch(&mut self, step: &Step<'_>) -> Result<(), Fault> {
-        assert!(self.answers.len() <= 1, "two steps under way at most");
-        if self.breaks == Some(step.number) {
-            return Err(Fault("the planned breakdown".into()));
-        }
-        let mut batch: Batch = step.batch.clone();
-        for segment in &batch.segments {
-            let token = &mut batch.tokens[segment.first_row as usize];
-            if *token == PENDING {
-                assert_eq!(segment.len, 1);
-                *token = self.last[segment.slot as usize];
-            }
-        }
-        self.inner.launch(&Step { batch: &batch, ..*step })?;
-        let mut sampled = Vec::new();
-        self.inner.collect(&mut sampled)?;
-        let wanted = batch.segments.iter().filter(|segment| segment.logits);
-        wanted.zip(&sampled).for_each(|(of, chosen)| self.last[of.slot as usize] = chosen.id);
-        self.answers.push_back(sampled);
-        Ok(())
-    }
-
-    fn collect(&mut self, sampled: &mut Vec<Sampled>) -> Result<(), Fault> {
-        sampled.extend(self.answers.pop_front().expect("a step is under way"));
-        Ok(())
-    }
-}
+use ahead::Ahead;
 
 fn model() -> Arc<Model> {
     Arc::new(Model::random("tiny", Dtype::Bf16, 7).expect("a known shape"))
@@ -69,10 +27,9 @@ fn builder(model: &Arc<Model>, policy: PolicyKind) -> EngineBuilder {
 
 fn ahead(builder: EngineBuilder, breaks: Option<u64>) -> Engine {
     let engine = builder.assemble(|builder, model, forecast| {
-        let built = builder.host(model, forecast)?;
-        let (last, answers) = (vec![PENDING; 64], VecDeque::new());
-        let backend = Box::new(Ahead { inner: built.backend, last, answers, breaks });
-        Ok(Built { backend, ..built })
+        let (backend, kv_blocks) = builder.cpu(model)?;
+        let backend = Box::new(Ahead::new(backend, forecast, breaks));
+        Ok(Built { backend, kv_blocks, device: "a stand-in".into() })
     });
     engine.expect("an engine")
 }
@@ -123,6 +80,48 @@ fn answers_are_the_same_with_a_step_under_way() {
         let tokens: usize = expected.iter().map(|(tokens, _)| tokens.len()).sum();
         assert_eq!(stats.generated_tokens, tokens as u64, "a token too many was counted");
         assert!(stats.predictions_fresh > 0);
+    }
+}
+
+#[test]
+fn answers_are_the_same_with_kv_at_the_host() {
+    let model = model();
+    for policy in [PolicyKind::Fcfs, PolicyKind::Trail { c: 1.0 }] {
+        let expected = answers(&builder(&model, policy).build().unwrap());
+        for preemption in [Preemption::Swap, Preemption::Auto] {
+            let engine = ahead(builder(&model, policy).preemption(preemption), None);
+            assert_eq!(answers(&engine), expected, "{policy} {preemption:?}");
+            let stats = engine.stats();
+            assert!(stats.swaps_out > 0 && stats.swaps_in > 0, "{policy}: nobody was swapped");
+            assert_eq!((stats.blocks_used, stats.host_blocks_used, engine.live()), (0, 0, 0));
+        }
+    }
+}
+
+#[test]
+fn the_cancelled_leave_from_wherever_they_are() {
+    let model = model();
+    let policy = PolicyKind::Trail { c: 1.0 };
+    let expected = answers(&builder(&model, policy).build().unwrap());
+    for round in 0..20 {
+        let engine = ahead(builder(&model, policy).preemption(Preemption::Swap), None);
+        let handles: Vec<_> = requests().map(|r| engine.submit(r).expect("fits")).collect();
+        // Cancelled at another moment each round: running, paused, on their way, at the host.
+        for (i, handle) in handles.into_iter().enumerate() {
+            if i % 3 == round % 3 {
+                assert_eq!(answer(handle), expected[i], "request {i}");
+            } else {
+                (0..round).for_each(|_| {
+                    handle.try_recv();
+                });
+                drop(handle);
+            }
+        }
+        while engine.live() > 0 {
+            std::thread::yield_now();
+        }
+        let stats = engine.stats();
+        assert_eq!((stats.blocks_used, stats.host_blocks_used), (0, 0), "round {round}");
     }
 }
 
