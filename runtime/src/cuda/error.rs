@@ -33,6 +33,16 @@ pub enum CudaError {
         /// What they can.
         supported: String,
     },
+    /// The device has done all its work, and a step's tokens are not there.
+    Silent {
+        /// The step's number.
+        step: u64,
+    },
+    /// The caller broke a promise, or memory broke under it.
+    Contract {
+        /// What was found.
+        what: String,
+    },
     /// A kernel could not be launched.
     Launch(Box<LaunchError>),
 }
@@ -94,8 +104,12 @@ impl fmt::Display for CudaError {
             }
             CudaError::Driver { doing, code } => write!(f, "{doing}: {}", describe(code)),
             CudaError::OutOfMemory(error) => error.fmt(f),
+            CudaError::Contract { what } => f.write_str(what),
             CudaError::Unsupported { what, supported } => {
                 write!(f, "{what}: the CUDA kernels take {supported}; --device cpu runs it")
+            }
+            CudaError::Silent { step } => {
+                write!(f, "the device ended step {step} without its results")
             }
             CudaError::Launch(error) => error.fmt(f),
         }

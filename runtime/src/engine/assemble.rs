@@ -4,21 +4,24 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Instant;
 
+use trail_probe::Weights;
 use trail_scheduler::{Preemption, Scheduler, SchedulerConfig};
 
 use super::Engine;
 use super::backend::{Backend, Transfers};
 use super::builder::{BuildError, EngineBuilder};
 use super::core::Core;
+use super::device::{ComputeDevice, ProbeDevice};
 use super::doors::Doors;
 use super::flight::Flight;
 use super::forecast::Forecast;
 use super::host::Host;
 use super::pace::Pace;
 use super::stats::Counters;
-use super::tap::TapPlan;
+use super::tap::{TapPlan, TapReceiver};
 use crate::batch::{BLOCK_TOKENS, Batch};
 use crate::cpu::{CpuBackend, CpuOptions};
+use crate::cuda::{CudaBackend, CudaError, CudaOptions, Progress, TapMode};
 use crate::model::Model;
 
 /// A backend, and what the engine must know of it.
@@ -28,16 +31,24 @@ pub(super) struct Built {
     pub(super) device: String,
 }
 
+/// What predicts: on the CPU, and its weights for a device.
+pub(super) type Predicts = (Arc<Forecast>, Arc<Weights>);
+
 impl EngineBuilder {
     /// Allocates everything and starts the engine's thread.
     pub fn build(self) -> Result<Engine, BuildError> {
-        self.assemble(EngineBuilder::host)
+        match self.device {
+            ComputeDevice::Cpu => self.assemble(EngineBuilder::host),
+            ComputeDevice::Cuda { ordinal } => {
+                self.assemble(|builder, model, probe| builder.cuda_device(ordinal, model, probe))
+            }
+        }
     }
 
     /// The same with the backend that `make` makes.
     pub(super) fn assemble(
         mut self,
-        make: impl FnOnce(&Self, &Arc<Model>, Option<Arc<Forecast>>) -> Result<Built, BuildError>,
+        make: impl FnOnce(&mut Self, &Arc<Model>, Option<Predicts>) -> Result<Built, BuildError>,
     ) -> Result<Engine, BuildError> {
         self.check()?;
         let model =
@@ -45,9 +56,12 @@ impl EngineBuilder {
         self.check_probe(&model)?;
         // A run can bring two rows: the prompt's mean, and the last row of a recompute.
         let (slots, rows) = (self.num_slots(), self.max_rows());
-        let forecast = |probe| Arc::new(Forecast::new(probe, self.max_requests, 2 * slots));
-        let forecast = self.probe.take().map(forecast);
-        let mut built = make(&self, &model, forecast.clone())?;
+        let predicts = self.probe.take().map(|probe| {
+            let weights = probe.weights.clone();
+            (Arc::new(Forecast::new(probe, self.max_requests, 2 * slots)), weights)
+        });
+        let forecast = predicts.as_ref().map(|(forecast, _)| forecast.clone());
+        let mut built = make(&mut self, &model, predicts)?;
         let (doors, inbox) = Doors::new(self.max_requests as u32);
         let counters = Arc::new(Counters::default());
         let start = Instant::now();
@@ -95,13 +109,55 @@ impl EngineBuilder {
 
     /// The CPU as a backend.
     fn host(
-        &self,
+        &mut self,
         model: &Arc<Model>,
-        forecast: Option<Arc<Forecast>>,
+        predicts: Option<Predicts>,
     ) -> Result<Built, BuildError> {
+        let forecast = predicts.map(|(forecast, _)| forecast);
         let (backend, kv_blocks) = self.cpu(model)?;
         let device = format!("cpu, {} threads, {}", backend.options().threads, backend.isa());
         Ok(Built { backend: Box::new(Host::new(backend, forecast)), kv_blocks, device })
+    }
+
+    /// A CUDA device as a backend.
+    fn cuda_device(
+        &mut self,
+        ordinal: usize,
+        model: &Arc<Model>,
+        predicts: Option<Predicts>,
+    ) -> Result<Built, BuildError> {
+        let settings = self.cuda;
+        let swaps = self.preemption != Preemption::Recompute;
+        let options = CudaOptions {
+            ordinal,
+            max_rows: self.max_rows(),
+            max_segments: self.num_slots(),
+            max_requests: self.max_requests,
+            max_context: model.config.max_context,
+            kv_blocks: self.kv_blocks,
+            host_kv_bytes: if swaps { settings.host_kv_bytes } else { 0 },
+            graphs: settings.graphs,
+            tap_layer: predicts.as_ref().map(|(forecast, _)| forecast.layer()),
+            tap: match (&predicts, settings.probe) {
+                (None, _) => TapMode::Off,
+                (Some(_), ProbeDevice::Cpu) => TapMode::Cpu,
+                (Some(_), ProbeDevice::Gpu) => TapMode::Gpu,
+            },
+            probe: predicts.as_ref().map(|(_, weights)| weights.clone()),
+            probe_threads: settings.probe_threads,
+            checksums: settings.checksums,
+        };
+        let receiver = predicts.map(|(forecast, _)| forecast as Arc<dyn TapReceiver>);
+        let mut nobody = |_| {};
+        let progress: &mut dyn FnMut(Progress) = match &mut self.progress {
+            Some(report) => report,
+            None => &mut nobody,
+        };
+        let backend =
+            CudaBackend::new(model.clone(), options, receiver, progress).map_err(refused)?;
+        let (kv_blocks, name) = (backend.kv_blocks(), backend.device_name());
+        let device = format!("cuda:{ordinal}, {name}");
+        Ok(Built { backend: Box::new(backend), kv_blocks, device })
     }
 
     /// The CPU's forward pass, and its KV blocks.
@@ -143,6 +199,14 @@ impl EngineBuilder {
         };
         Scheduler::new(config, self.policy.build())
             .map_err(|error| BuildError::Refused(error.to_string()))
+    }
+}
+
+fn refused(error: CudaError) -> BuildError {
+    let why = error.to_string();
+    match error {
+        CudaError::Unsupported { .. } => BuildError::Unsupported(why),
+        _ => BuildError::Failed(why),
     }
 }
 

@@ -26,7 +26,8 @@ fn builder(model: &Arc<Model>, policy: PolicyKind) -> EngineBuilder {
 }
 
 fn ahead(builder: EngineBuilder, breaks: Option<u64>) -> Engine {
-    let engine = builder.assemble(|builder, model, forecast| {
+    let engine = builder.assemble(|builder, model, predicts| {
+        let forecast = predicts.map(|(forecast, _)| forecast);
         let (backend, kv_blocks) = builder.cpu(model)?;
         let backend = Box::new(Ahead::new(backend, forecast, breaks));
         Ok(Built { backend, kv_blocks, device: "a stand-in".into() })

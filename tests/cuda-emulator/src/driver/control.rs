@@ -72,7 +72,12 @@ pub(crate) extern "C" fn trail_emu_fail(target: u32, nth: u64, code: Code) -> Co
 /// Loses the device: every call gives `code` from now on; 0 brings it back.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn trail_emu_lose_device(code: Code) {
-    lock().config.lost = (code != 0).then_some(code);
+    let mut state = lock();
+    state.config.lost = (code != 0).then_some(code);
+    if code != 0 {
+        // A lost device runs nothing more, also not when it is found again.
+        state.queue.abandon();
+    }
 }
 
 /// Number of findings.

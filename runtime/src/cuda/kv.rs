@@ -1,0 +1,75 @@
+//! The paged KV cache on the device: one allocation, block-major, so that a block is one run of bytes.
+
+use super::error::OutOfMemory;
+use super::{CudaError, Device, DeviceBuffer};
+use crate::batch::BLOCK_TOKENS;
+use crate::model::{Dtype, ModelConfig};
+use cudarc::driver::sys::CUdeviceptr;
+
+/// What helps when the cache finds no room.
+const HELP: &str = "fewer --kv-blocks, a lower --token-budget, or a smaller model";
+/// Kernels count blocks in signed 32-bit numbers.
+const MOST_BLOCKS: usize = i32::MAX as usize;
+
+/// `[blocks][layer][K|V][kv head][16 tokens][head dim]` bf16. What is in it at first is anything.
+pub struct KvPool {
+    memory: DeviceBuffer,
+    block_bytes: usize,
+    blocks: u32,
+}
+
+impl KvPool {
+    /// A pool of `blocks`; by default as many as fit into what the device has free, less `reserve` bytes. Allocate everything else first.
+    pub fn new(
+        device: &Device,
+        config: &ModelConfig,
+        blocks: Option<usize>,
+        reserve: usize,
+    ) -> Result<KvPool, CudaError> {
+        let block_bytes = block_bytes(config);
+        let blocks = match blocks {
+            Some(blocks) => blocks.clamp(1, MOST_BLOCKS),
+            None => {
+                let free = device.free_bytes()?;
+                match (free.saturating_sub(reserve) / block_bytes).min(MOST_BLOCKS) {
+                    0 => {
+                        let needed = reserve + block_bytes;
+                        let what = "one block of the KV cache and the reserve";
+                        let refusal = OutOfMemory { what, needed, free: Some(free), help: HELP };
+                        return Err(CudaError::OutOfMemory(refusal));
+                    }
+                    blocks => blocks,
+                }
+            }
+        };
+        let memory = device.alloc(blocks * block_bytes, "the KV cache");
+        let memory = memory.map_err(|error| error.or_try(HELP))?;
+        Ok(KvPool { memory, block_bytes, blocks: blocks as u32 })
+    }
+
+    /// Where it begins.
+    pub fn at(&self) -> CUdeviceptr {
+        self.memory.at()
+    }
+
+    /// Where `block` begins.
+    pub fn block_at(&self, block: u32) -> CUdeviceptr {
+        debug_assert!(block < self.blocks, "block {block} of {}", self.blocks);
+        self.at() + u64::from(block) * self.block_bytes as u64
+    }
+
+    /// Bytes of a block.
+    pub fn block_bytes(&self) -> usize {
+        self.block_bytes
+    }
+
+    /// Blocks that it holds.
+    pub fn blocks(&self) -> u32 {
+        self.blocks
+    }
+}
+
+/// Bytes of a block of the cache.
+pub fn block_bytes(config: &ModelConfig) -> usize {
+    config.num_layers * 2 * config.kv_size() * BLOCK_TOKENS * Dtype::Bf16.bytes()
+}

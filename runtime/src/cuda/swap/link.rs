@@ -1,0 +1,23 @@
+//! What the link between host and device carries, measured.
+
+use crate::cuda::CudaError;
+use crate::cuda::error::doing;
+use cudarc::driver::CudaStream;
+use cudarc::driver::sys::CUevent_flags;
+
+/// Most blocks that are copied to measure one.
+pub(super) const MEASURED: u32 = 16;
+
+/// Seconds that what `queue` puts on `stream` takes there.
+pub(super) fn seconds(
+    stream: &CudaStream,
+    queue: impl FnOnce() -> Result<(), CudaError>,
+) -> Result<f64, CudaError> {
+    let timed = Some(CUevent_flags::CU_EVENT_DEFAULT);
+    let mark = || stream.record_event(timed).map_err(doing("recording an event"));
+    let begin = mark()?;
+    queue()?;
+    let end = mark()?;
+    let ms = begin.elapsed_ms(&end).map_err(doing("timing copies"))?;
+    Ok(f64::from(ms) / 1e3)
+}

@@ -1,0 +1,300 @@
+//! KV blocks to pinned memory of the host and back, by the copy engines, beside the steps.
+//!
+//! Out and in have a stream each. A transfer waits for the steps launched before it, by an event; nothing on the compute stream ever
+//! waits for a transfer: whoever is named by [`Transfers::finished`] was seen to have ended by the host. A run of blocks that are
+//! adjacent on both sides is one copy.
+
+mod host;
+mod link;
+mod run;
+
+use super::error::doing;
+use super::kv::KvPool;
+use super::{CudaError, Device, PinnedBuffer, Priority};
+use crate::engine::{Fault, Transfers};
+use cudarc::driver::sys::CUdeviceptr;
+use cudarc::driver::{CudaEvent, CudaStream, result};
+use host::HostBlocks;
+use run::{Run, each_run};
+use std::collections::VecDeque;
+use std::slice;
+use std::sync::Arc;
+
+/// Seed and factor of the checksum; any odd factor with bits everywhere does.
+const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// What a swap is made of.
+#[derive(Clone, Copy, Debug)]
+pub struct SwapOptions {
+    /// Blocks of the host's pool, at least 1.
+    pub host_blocks: u32,
+    /// Slots that may be named: all are below this.
+    pub max_requests: usize,
+    /// Whether each block's bytes are summed when they arrive and compared when they leave.
+    pub checksums: bool,
+}
+
+/// Moves the blocks of one KV pool. Drop it before the pool.
+pub struct Swap {
+    device: Arc<Device>,
+    /// The stream that steps run on.
+    compute: Arc<CudaStream>,
+    pool: PoolView,
+    memory: PinnedBuffer,
+    blocks: HostBlocks,
+    out: Lane,
+    back: Lane,
+    /// Marks the end of the steps launched so far.
+    steps: CudaEvent,
+    /// Events that no transfer uses.
+    events: Vec<CudaEvent>,
+    /// Sums of the host's blocks, where they are wanted: `[host blocks]`.
+    sums: Option<Vec<u64>>,
+    block_s: f64,
+    token_s: f64,
+}
+
+/// The device's side of a copy.
+#[derive(Clone, Copy)]
+struct PoolView {
+    at: CUdeviceptr,
+    block_bytes: usize,
+}
+
+/// One direction.
+struct Lane {
+    stream: Arc<CudaStream>,
+    /// Slot and end of each transfer under way, in the order of the stream.
+    under_way: VecDeque<(u32, CudaEvent)>,
+}
+
+impl Swap {
+    /// A host pool for `pool`, whose blocks steps on `compute` read and write. Measures what a copy costs, with the pool's blocks as
+    /// they are; what a token costs comes by [`Swap::set_token_s`].
+    pub fn new(
+        device: &Arc<Device>,
+        compute: &Arc<CudaStream>,
+        pool: &KvPool,
+        options: SwapOptions,
+    ) -> Result<Swap, CudaError> {
+        let SwapOptions { host_blocks, max_requests, checksums } = options;
+        let view = PoolView { at: pool.at(), block_bytes: pool.block_bytes() };
+        let bytes = host_blocks.max(1) as usize * view.block_bytes;
+        let memory = device.alloc_pinned(bytes, "the host's KV blocks")?;
+        let lane = || {
+            let under_way = VecDeque::with_capacity(max_requests);
+            Ok::<_, CudaError>(Lane { stream: device.stream(Priority::Low)?, under_way })
+        };
+        let events = (0..max_requests).map(|_| device.event()).collect::<Result<_, _>>()?;
+        let mut swap = Swap {
+            device: device.clone(),
+            compute: compute.clone(),
+            pool: view,
+            memory,
+            blocks: HostBlocks::new(host_blocks.max(1), max_requests),
+            out: lane()?,
+            back: lane()?,
+            steps: device.event()?,
+            events,
+            sums: checksums.then(|| vec![0; host_blocks.max(1) as usize]),
+            block_s: 0.0,
+            token_s: 0.0,
+        };
+        swap.block_s = swap.measure(pool.blocks().min(host_blocks))?;
+        Ok(swap)
+    }
+
+    /// Says what computing one prompt token anew costs, seconds, once that is measured.
+    pub fn set_token_s(&mut self, token_s: f64) {
+        self.token_s = token_s;
+    }
+
+    /// The host's blocks, one after the other, for tests that plant what a checksum must find.
+    pub fn host_memory(&self) -> *mut u8 {
+        self.memory.as_ptr()
+    }
+
+    /// Seconds of a block's copy: the mean of both directions, over `blocks` of them one by one.
+    fn measure(&self, blocks: u32) -> Result<f64, CudaError> {
+        let blocks = blocks.clamp(1, link::MEASURED);
+        let copy_all = |stream: &CudaStream, is_out| {
+            let copies = || (0..blocks).map(|i| Run { device: i, host: i, blocks: 1 });
+            // Once to warm up.
+            for run in copies() {
+                // SAFETY: both pools have these blocks, and nothing else uses them yet.
+                unsafe { self.copy(stream, run, is_out)? };
+            }
+            link::seconds(stream, || {
+                // SAFETY: as above.
+                copies().try_for_each(|run| unsafe { self.copy(stream, run, is_out) })
+            })
+        };
+        let both = copy_all(&self.out.stream, true)? + copy_all(&self.back.stream, false)?;
+        Ok((both / f64::from(2 * blocks)).max(f64::MIN_POSITIVE))
+    }
+
+    /// Queues the copy of a run.
+    ///
+    /// # Safety
+    /// Nothing else writes the source or touches the destination until the stream has run.
+    unsafe fn copy(&self, stream: &CudaStream, run: Run, is_out: bool) -> Result<(), CudaError> {
+        let PoolView { at, block_bytes } = self.pool;
+        let bytes = run.blocks as usize * block_bytes;
+        let device = at + u64::from(run.device) * block_bytes as u64;
+        // SAFETY: the run lies within the host's memory.
+        let host = unsafe {
+            let begin = self.memory.as_ptr().add(run.host as usize * block_bytes);
+            slice::from_raw_parts_mut(begin, bytes)
+        };
+        // SAFETY: both sides have the bytes; the caller answers for who else uses them.
+        let copied = unsafe {
+            match is_out {
+                true => result::memcpy_dtoh_async(host, device, stream.cu_stream()),
+                false => result::memcpy_htod_async(device, host, stream.cu_stream()),
+            }
+        };
+        copied.map_err(|code| {
+            let direction = if is_out { "out" } else { "in" };
+            let Run { device, blocks, .. } = run;
+            doing(format!("swapping {blocks} KV blocks {direction}, from block {device} on"))(code)
+        })
+    }
+
+    /// Queues the transfer of `slot`'s blocks, which have their places on the host.
+    fn begin(&mut self, slot: u32, blocks: &[u32], is_out: bool) -> Result<(), CudaError> {
+        self.device.shared().bind()?;
+        let lane = if is_out { &self.out } else { &self.back };
+        let ordered = self.steps.record(&self.compute).and_then(|()| lane.stream.wait(&self.steps));
+        ordered.map_err(doing("ordering a swap behind the steps"))?;
+        let places = blocks.iter().copied().zip(self.blocks.of(slot));
+        // SAFETY: the stream waits for all steps that use the blocks, and the caller launches no other with them until the slot is
+        // named as finished; the host's places are the slot's own.
+        each_run(places, |run| unsafe { self.copy(&lane.stream, run, is_out) })?;
+        let end = self.events.pop().ok_or_else(|| CudaError::Contract {
+            what: format!("slot {slot} is swapped while its last swap is under way"),
+        })?;
+        let lane = if is_out { &mut self.out } else { &mut self.back };
+        let recorded = end.record(&lane.stream).map_err(doing("recording the end of a swap"));
+        lane.under_way.push_back((slot, end));
+        recorded
+    }
+
+    /// The next transfer of a lane that has ended.
+    fn next_ended(&mut self, is_out: bool) -> Result<Option<u32>, CudaError> {
+        let lane = if is_out { &mut self.out } else { &mut self.back };
+        let Some((_, end)) = lane.under_way.front() else { return Ok(None) };
+        if !end.try_is_complete().map_err(doing("swapping KV blocks"))? {
+            return Ok(None);
+        }
+        let Some((slot, end)) = lane.under_way.pop_front() else { return Ok(None) };
+        self.events.push(end);
+        Ok(Some(slot))
+    }
+
+    /// Sums the blocks of `slot`, which have arrived.
+    fn note_sums(&mut self, slot: u32) {
+        let Some(mut sums) = self.sums.take() else { return };
+        for block in self.blocks.of(slot) {
+            sums[block as usize] = self.sum(block);
+        }
+        self.sums = Some(sums);
+    }
+
+    /// Refuses blocks of `slot` that are no longer what arrived.
+    fn check_sums(&self, slot: u32) -> Result<(), CudaError> {
+        let Some(sums) = &self.sums else { return Ok(()) };
+        let wrong = |&(_, block): &(usize, u32)| sums[block as usize] != self.sum(block);
+        match self.blocks.of(slot).enumerate().find(wrong) {
+            None => Ok(()),
+            Some((index, block)) => Err(CudaError::Contract {
+                what: format!(
+                    "block {index} of the KV of slot {slot} changed while it was on the host (there in block {block})"
+                ),
+            }),
+        }
+    }
+
+    /// The checksum of a block of the host's, on which no copy is under way.
+    fn sum(&self, block: u32) -> u64 {
+        let bytes = self.pool.block_bytes;
+        // SAFETY: the block lies within the pinned memory; a copy has written all of it and has ended.
+        let block = unsafe {
+            slice::from_raw_parts(self.memory.as_ptr().add(block as usize * bytes), bytes)
+        };
+        checksum(block)
+    }
+}
+
+/// A sum that a changed, moved or missing word changes.
+fn checksum(bytes: &[u8]) -> u64 {
+    let (words, rest) = bytes.as_chunks::<8>();
+    let mix = |sum: u64, word: u64| (sum.rotate_left(23) ^ word).wrapping_mul(FACTOR);
+    let sum = words.iter().fold(FACTOR, |sum, &word| mix(sum, u64::from_le_bytes(word)));
+    rest.iter().fold(sum, |sum, &byte| mix(sum, u64::from(byte)))
+}
+
+impl Transfers for Swap {
+    fn swap_out(&mut self, slot: u32, blocks: &[u32]) -> Result<(), Fault> {
+        if !self.blocks.take(slot, blocks.len() as u32) {
+            let (free, all) = (self.blocks.num_free(), self.blocks.len());
+            let what = format!(
+                "no room on the host for the {} KV blocks of slot {slot}: {free} of {all} free",
+                blocks.len()
+            );
+            return Err(CudaError::Contract { what }.into());
+        }
+        Ok(self.begin(slot, blocks, true)?)
+    }
+
+    fn swap_in(&mut self, slot: u32, blocks: &[u32]) -> Result<(), Fault> {
+        let there = self.blocks.of(slot).count();
+        if there != blocks.len() {
+            let wanted = blocks.len();
+            let what = format!("{there} KV blocks of slot {slot} are on the host, not {wanted}");
+            return Err(CudaError::Contract { what }.into());
+        }
+        Ok(self.begin(slot, blocks, false)?)
+    }
+
+    fn finished(&mut self, slots: &mut Vec<u32>) -> Result<(), Fault> {
+        if self.out.under_way.is_empty() && self.back.under_way.is_empty() {
+            return Ok(());
+        }
+        self.device.shared().bind()?;
+        while let Some(slot) = self.next_ended(true)? {
+            self.note_sums(slot);
+            slots.push(slot);
+        }
+        while let Some(slot) = self.next_ended(false)? {
+            self.check_sums(slot)?;
+            self.blocks.give_back(slot);
+            slots.push(slot);
+        }
+        Ok(())
+    }
+
+    fn forget(&mut self, slot: u32) {
+        self.blocks.give_back(slot);
+    }
+
+    fn host_blocks(&self) -> u32 {
+        self.blocks.len()
+    }
+
+    fn block_s(&self) -> f64 {
+        self.block_s
+    }
+
+    fn token_s(&self) -> f64 {
+        self.token_s
+    }
+}
+
+impl Drop for Swap {
+    /// Lets the copies end before their memory goes. A failure means that the device is lost, and no copy runs.
+    fn drop(&mut self) {
+        for lane in [&self.out, &self.back] {
+            let _ = lane.stream.synchronize();
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! The model's weights on the device: read from their mapped files by a team of threads, brought into the kernels' order on the device.
+//!
+//! [`layout`] says where everything goes in one allocation, [`pieces`] cuts the way there into pieces that fit a slot, and [`team`]
+//! carries them: pinned slot, copy, shuffle. Whatever the file holds, what arrives is bf16, rounded to nearest even: matrices (a bf16
+//! file loses nothing), the embedding table, and the norms' weights.
+
+mod layout;
+mod pieces;
+mod supported;
+mod team;
+
+use super::launch::{self, RowOrder};
+use super::{CudaError, Device, DeviceBuffer, Priority, Progress};
+use crate::model::{Dtype, Model};
+use cudarc::driver::sys::CUdeviceptr;
+use layout::Layout;
+use std::sync::Arc;
+
+pub use supported::check_supported;
+pub use team::Team;
+
+/// Weights in device memory, each where the kernels want it; freed with this.
+pub struct DeviceWeights {
+    /// Token embeddings `[vocab, d]` bf16, row-major.
+    pub embed: CUdeviceptr,
+    /// `[2 * layers + 1]` norms, `[d]` bf16 each: attention's and the MLP's of each layer, then the last.
+    pub norms: Vec<CUdeviceptr>,
+    /// The blocks, bottom up.
+    pub layers: Vec<LayerAddresses>,
+    /// Output projection `[vocab, d]`, in fragment order; its own copy where the file has none.
+    pub lm_head: CUdeviceptr,
+    /// Bytes of device memory that all of it takes.
+    pub bytes: usize,
+    _memory: DeviceBuffer,
+}
+
+/// One block's matrices, bf16 in fragment order `[rows padded to 128, width padded to 256]`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LayerAddresses {
+    /// Queries, keys and values stacked, in rotation pairs: `[q + 2 kv, d]`.
+    pub qkv: CUdeviceptr,
+    /// Output projection of attention: `[d, q]`.
+    pub o: CUdeviceptr,
+    /// Gate and up, eight rows of each in turn: `[2 ff, d]`.
+    pub gate_up: CUdeviceptr,
+    /// Down projection: `[d, ff]`.
+    pub down: CUdeviceptr,
+}
+
+impl DeviceWeights {
+    /// Brings `model` to `device`; `progress` hears of the bytes that are under way.
+    pub fn upload(
+        device: &Arc<Device>,
+        model: &Model,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<DeviceWeights, CudaError> {
+        DeviceWeights::upload_by(device, model, Team::default(), progress)
+    }
+
+    /// The same by a team of the caller's choice.
+    pub fn upload_by(
+        device: &Arc<Device>,
+        model: &Model,
+        team: Team,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<DeviceWeights, CudaError> {
+        check_supported(&model.config)?;
+        let layout = Layout::of(&model.config);
+        let memory = device.alloc(layout.bytes, "the weights").map_err(|error| {
+            error.or_try("run a smaller model, free the device of other programs, or --device cpu")
+        })?;
+        let weights = DeviceWeights::placed(&layout, memory);
+        let pieces = pieces::cut(model, &weights, team.slot_bytes);
+        team::carry(device, &pieces, team, progress)?;
+        if model.config.tie_word_embeddings {
+            weights.shuffle_embedding(device, model)?;
+        }
+        Ok(weights)
+    }
+
+    /// The addresses of `layout` in `memory`.
+    fn placed(layout: &Layout, memory: DeviceBuffer) -> DeviceWeights {
+        let at = |offset: &usize| memory.at() + *offset as u64;
+        let layer = |[qkv, o, gate_up, down]: &[usize; 4]| LayerAddresses {
+            qkv: at(qkv),
+            o: at(o),
+            gate_up: at(gate_up),
+            down: at(down),
+        };
+        DeviceWeights {
+            embed: at(&layout.embed),
+            norms: layout.norms.iter().map(at).collect(),
+            layers: layout.layers.iter().map(layer).collect(),
+            lm_head: at(&layout.lm_head),
+            bytes: layout.bytes,
+            _memory: memory,
+        }
+    }
+
+    /// The output projection of a model that shares it with the embedding: shuffled on the device, from what arrived there.
+    fn shuffle_embedding(&self, device: &Device, model: &Model) -> Result<(), CudaError> {
+        let (vocab, d) = (model.config.vocab_size, model.config.hidden_size);
+        let stream = device.stream(Priority::Low)?;
+        let sources = [(self.embed, vocab), (0, 0), (0, 0)];
+        // SAFETY: the layout has room for both, padding included; both live beyond the wait below.
+        let launched = unsafe {
+            launch::shuffle(device, &stream, Dtype::Bf16, sources, d, RowOrder::Plain, self.lm_head)
+        };
+        launched.and(device.synchronize())
+    }
+}

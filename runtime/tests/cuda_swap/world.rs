@@ -1,0 +1,264 @@
+//! A pool, steps that write it, requests that come and go, and what each block should hold.
+
+use cudarc::driver::{CudaStream, result};
+use std::sync::Arc;
+use trail_runtime::cuda::kv::block_bytes;
+use trail_runtime::cuda::{Device, KvPool, Priority, Swap, SwapOptions};
+use trail_runtime::engine::Transfers;
+use trail_runtime::model::ModelConfig;
+
+const SLOTS: usize = 6;
+
+/// Where a request's KV is. Blocks have versions, which say what they hold.
+#[derive(Clone, Debug)]
+enum Slot {
+    Nobody,
+    Resident { blocks: Vec<u32> },
+    Leaving { blocks: Vec<u32>, versions: Vec<u64> },
+    Away { versions: Vec<u64> },
+    Returning { blocks: Vec<u32> },
+}
+
+// Fields are dropped in this order: the swap before the pool.
+pub(crate) struct World {
+    pub(crate) swap: Swap,
+    pool: KvPool,
+    compute: Arc<CudaStream>,
+    _device: Arc<Device>,
+    slots: Vec<Slot>,
+    free: Vec<u32>,
+    /// What each block holds, or will when all that is queued has run.
+    versions: Vec<u64>,
+    last_version: u64,
+    state: u64,
+    /// Steps, out, in, forgotten, ended.
+    pub(crate) counts: [usize; 5],
+}
+
+/// What a block of some version holds.
+pub(crate) fn content(version: u64) -> Vec<u8> {
+    let mut state = version;
+    (0..block_bytes(&config()) / 8).flat_map(|_| next(&mut state).to_le_bytes()).collect()
+}
+
+fn config() -> ModelConfig {
+    ModelConfig::named("tiny").unwrap()
+}
+
+fn next(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let z = (*state ^ (*state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+impl World {
+    pub(crate) fn new(blocks: usize, host_blocks: u32, checksums: bool, seed: u64) -> World {
+        let device = Arc::new(Device::open(0).unwrap());
+        let compute = device.stream(Priority::High).unwrap();
+        let pool = KvPool::new(&device, &config(), Some(blocks), 0).unwrap();
+        let options = SwapOptions { host_blocks, max_requests: SLOTS, checksums };
+        let swap = Swap::new(&device, &compute, &pool, options).unwrap();
+        World {
+            swap,
+            pool,
+            compute,
+            _device: device,
+            slots: vec![Slot::Nobody; SLOTS],
+            free: (0..blocks as u32).collect(),
+            versions: vec![0; blocks],
+            last_version: 0,
+            state: seed,
+            counts: [0; 5],
+        }
+    }
+
+    fn below(&mut self, end: usize) -> usize {
+        (next(&mut self.state) % end as u64) as usize
+    }
+
+    pub(crate) fn version_of(&self, block: u32) -> u64 {
+        self.versions[block as usize]
+    }
+
+    /// Launches a step that writes `blocks` anew.
+    pub(crate) fn write(&mut self, blocks: &[u32]) {
+        for &block in blocks {
+            self.last_version += 1;
+            let bytes = content(self.last_version);
+            // SAFETY: the block is as long; pageable memory is taken before the call returns.
+            let at = self.pool.block_at(block);
+            unsafe { result::memcpy_htod_async(at, &bytes, self.compute.cu_stream()).unwrap() };
+            self.versions[block as usize] = self.last_version;
+        }
+    }
+
+    /// One of the things that happen in an engine.
+    pub(crate) fn act(&mut self) {
+        let slot = self.below(SLOTS);
+        match (self.slots[slot].clone(), self.below(8)) {
+            (Slot::Nobody, 0..4) => self.come(slot),
+            (Slot::Resident { blocks }, 0..3) => self.step(&blocks),
+            (Slot::Resident { blocks }, 3..6) => self.leave(slot, blocks),
+            (Slot::Resident { blocks }, 6) => self.end(slot, blocks),
+            (Slot::Away { versions }, 0..6) => self.come_back(slot, versions.len()),
+            (Slot::Away { .. }, 6) => {
+                self.swap.forget(slot as u32);
+                self.slots[slot] = Slot::Nobody;
+                self.counts[3] += 1;
+            }
+            _ => self.poll(),
+        }
+    }
+
+    fn take_free(&mut self, count: usize) -> Option<Vec<u32>> {
+        if self.free.len() < count {
+            return None;
+        }
+        let mut taken = Vec::new();
+        // Often in ascending order, as a fresh pool hands them out.
+        if self.below(2) == 0 {
+            self.free.sort_unstable_by(|a, b| b.cmp(a));
+        }
+        for _ in 0..count {
+            taken.extend(self.free.pop());
+        }
+        Some(taken)
+    }
+
+    fn come(&mut self, slot: usize) {
+        let count = 1 + self.below(6);
+        let Some(blocks) = self.take_free(count) else { return };
+        self.write(&blocks);
+        self.slots[slot] = Slot::Resident { blocks };
+    }
+
+    fn step(&mut self, blocks: &[u32]) {
+        let block = blocks[self.below(blocks.len())];
+        self.write(&[block]);
+        self.counts[0] += 1;
+    }
+
+    fn leave(&mut self, slot: usize, blocks: Vec<u32>) {
+        let on_host = |slot: &Slot| match slot {
+            Slot::Leaving { blocks, .. } | Slot::Returning { blocks } => blocks.len(),
+            Slot::Away { versions } => versions.len(),
+            Slot::Nobody | Slot::Resident { .. } => 0,
+        };
+        let used: usize = self.slots.iter().map(on_host).sum();
+        if used + blocks.len() > self.swap.host_blocks() as usize {
+            return;
+        }
+        self.step(&blocks);
+        self.swap.swap_out(slot as u32, &blocks).unwrap();
+        let versions = blocks.iter().map(|&block| self.version_of(block)).collect();
+        self.slots[slot] = Slot::Leaving { blocks, versions };
+        self.counts[1] += 1;
+    }
+
+    /// The request ends; a step that is launched already writes its blocks once more, as one behind its end of sequence does.
+    fn end(&mut self, slot: usize, blocks: Vec<u32>) {
+        self.write(&blocks);
+        self.free.extend(blocks);
+        self.slots[slot] = Slot::Nobody;
+        self.counts[4] += 1;
+    }
+
+    fn come_back(&mut self, slot: usize, count: usize) {
+        let Some(blocks) = self.take_free(count) else { return };
+        let Slot::Away { versions } = self.slots[slot].clone() else { return };
+        self.swap.swap_in(slot as u32, &blocks).unwrap();
+        for (&block, version) in blocks.iter().zip(versions) {
+            self.versions[block as usize] = version;
+        }
+        self.slots[slot] = Slot::Returning { blocks };
+        self.counts[2] += 1;
+    }
+
+    fn poll(&mut self) {
+        let mut ended = Vec::new();
+        self.swap.finished(&mut ended).unwrap();
+        for slot in ended {
+            let slot = &mut self.slots[slot as usize];
+            *slot = match std::mem::replace(slot, Slot::Nobody) {
+                Slot::Leaving { blocks, versions } => {
+                    self.free.extend(blocks);
+                    Slot::Away { versions }
+                }
+                Slot::Returning { blocks } => Slot::Resident { blocks },
+                other => panic!("a transfer ended of {other:?}"),
+            };
+        }
+    }
+
+    /// Brings everybody back, and looks at what all blocks in use hold.
+    pub(crate) fn settle(&mut self) {
+        loop {
+            self.poll();
+            let away = |slot: &Slot| matches!(slot, Slot::Away { .. });
+            let moving =
+                |slot: &Slot| matches!(slot, Slot::Leaving { .. } | Slot::Returning { .. });
+            match self.slots.iter().position(away) {
+                Some(slot) => {
+                    let Slot::Away { versions } = self.slots[slot].clone() else { unreachable!() };
+                    if self.free.len() < versions.len() {
+                        self.make_room();
+                    }
+                    self.come_back(slot, versions.len());
+                }
+                None if self.slots.iter().any(moving) => {}
+                None => break,
+            }
+        }
+        self.check();
+    }
+
+    /// Looks at a resident's blocks and ends it.
+    fn make_room(&mut self) {
+        let resident = |slot: &Slot| matches!(slot, Slot::Resident { .. });
+        let Some(slot) = self.slots.iter().position(resident) else { return };
+        self.check();
+        let Slot::Resident { blocks } = self.slots[slot].clone() else { unreachable!() };
+        self.end(slot, blocks);
+    }
+
+    fn check(&self) {
+        self.compute.synchronize().unwrap();
+        for (index, slot) in self.slots.iter().enumerate() {
+            let Slot::Resident { blocks } = slot else { continue };
+            for &block in blocks {
+                let mut found = vec![0u8; self.pool.block_bytes()];
+                let at = self.pool.block_at(block);
+                // SAFETY: as long as a block; all that writes it has run.
+                unsafe { result::memcpy_dtoh_sync(&mut found, at).unwrap() };
+                assert!(found == content(self.version_of(block)), "block {block} of slot {index}");
+            }
+        }
+    }
+
+    /// Polls until `slot` is named.
+    pub(crate) fn wait(&mut self, slot: u32) {
+        let mut ended = Vec::new();
+        while !ended.contains(&slot) {
+            self.swap.finished(&mut ended).unwrap();
+        }
+    }
+
+    /// Polls until a fault.
+    pub(crate) fn wait_for_fault(&mut self) -> String {
+        let mut ended = Vec::new();
+        loop {
+            match self.swap.finished(&mut ended) {
+                Ok(()) => assert!(ended.is_empty(), "named as finished: {ended:?}"),
+                Err(fault) => return fault.to_string(),
+            }
+        }
+    }
+}
+
+impl Drop for World {
+    /// Lets the steps end before the pool goes.
+    fn drop(&mut self) {
+        let _ = self.compute.synchronize();
+    }
+}
