@@ -7,6 +7,7 @@ mod kernels;
 mod overlap;
 mod prefill;
 mod scheduler;
+mod serve;
 mod subject;
 
 use clap::{Args, Subcommand};
@@ -19,6 +20,7 @@ use kernels::KernelsArgs;
 use overlap::OverlapArgs;
 use prefill::PrefillArgs;
 use scheduler::SchedulerArgs;
+use serve::ServeArgs;
 use subject::{Subject, SubjectArgs};
 
 /// Options of `trail-rt bench`.
@@ -56,6 +58,8 @@ enum Part {
     Kernels(KernelsArgs),
     /// A step of the scheduler alone
     Scheduler(SchedulerArgs),
+    /// Policies against each other under load: forced output lengths, replayed predictions
+    Serve(ServeArgs),
 }
 
 /// Measures one part and prints the figures.
@@ -65,6 +69,9 @@ pub fn run(
     args: &BenchArgs,
     json: bool,
 ) -> Result<(), Error> {
+    if let Part::Serve(args) = &args.part {
+        return serve::run(args, model, engine, json);
+    }
     let load = |subject| Subject::load(subject, model, engine);
     let figures: Result<Value, String> = match &args.part {
         Part::Decode { subject, args } => {
@@ -78,6 +85,7 @@ pub fn run(
         }
         Part::Kernels(args) => kernels::run(args),
         Part::Scheduler(args) => scheduler::run(args, engine),
+        Part::Serve(_) => unreachable!("has its own report"),
     };
     let figures = figures.map_err(Error::failed)?;
     match json {

@@ -137,7 +137,8 @@ impl Subject {
     }
 }
 
-fn parse_dtype(name: &str) -> Result<Dtype, String> {
+/// A storage type by name.
+pub fn parse_dtype(name: &str) -> Result<Dtype, String> {
     match name {
         "bf16" => Ok(Dtype::Bf16),
         "f16" => Ok(Dtype::F16),
