@@ -1,4 +1,5 @@
-//! `bench serve` on a tiny random model: every policy runs, the figures are there and make sense.
+//! `bench serve` on a tiny random model: every policy runs, the figures are there and make sense. Which
+//! policy is faster is not asserted: these runs last a fifth of a second, on a machine with other work.
 
 mod common;
 
@@ -52,8 +53,6 @@ fn a_burst_under_every_policy_is_verified_and_memory_binds() {
         assert_eq!(number(run, "/swaps_out"), 0.0, "the CPU recomputes");
     }
     assert!(runs.iter().any(|run| number(run, "/recomputes") > 0.0), "{report}");
-    // What holds whatever the machine's speed: shortest first brings first tokens sooner on average.
-    assert!(number(&runs[6], "/ttft_s/mean") < number(&runs[0], "/ttft_s/mean"), "{report}");
     for truth in ["random_weights", "forced_lengths", "replayed_predictions"] {
         assert_eq!(report[truth], true);
     }
