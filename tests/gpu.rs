@@ -68,8 +68,15 @@ fn what_cannot_be_is_said_in_one_line() {
     };
     refused(&["--device", "cuda:7"], &[], 1, "opening the device");
     refused(&["--device", "gpu"], &[], 2, "choose cpu, cuda");
-    let little = [("TRAIL_EMU_MEMORY", "33554432")];
-    refused(&["--device", "cuda", "--kv-blocks", "4000"], &little, 1, "lower --kv-blocks");
+    let little = [("TRAIL_EMU_MEMORY", "1073741824")];
+    refused(&["--device", "cuda", "--kv-blocks", "65536"], &little, 1, "kv-blocks");
+    let less = [("TRAIL_EMU_MEMORY", "1048576")];
+    refused(
+        &["--device", "cuda", "--kv-blocks", "9"],
+        &less,
+        1,
+        "out of device memory for the weights",
+    );
     refused(&["--device", "cpu", "--preemption", "swap"], &[], 2, "choose recompute or auto");
     // The tokens before it are an answer's beginning: they are on stdout, or not, but the end is told.
     let lost = trail_rt(

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use trail_runtime::batch::{BLOCK_TOKENS, Batch};
+use trail_runtime::batch::{BLOCK_TOKENS, Batch, Segment};
 use trail_runtime::cuda::{CudaBackend, CudaOptions, TapMode};
 use trail_runtime::engine::sampling::Sampled;
 use trail_runtime::engine::{
@@ -73,11 +73,16 @@ pub struct Runner {
 }
 
 /// Everyone chooses the most likely token.
-struct Greedy(SamplingParams);
+struct Greedy {
+    sampling: SamplingParams,
+    /// Of the token that is chosen: all rows are in step.
+    position: u32,
+}
 
 impl Choices for Greedy {
     fn choice(&self, _: u32) -> Choice<'_> {
-        Choice { sampling: &self.0, prompt: &[], generated: &[], position: 0 }
+        let Greedy { sampling, position } = self;
+        Choice { sampling, prompt: &[], generated: &[], position: *position }
     }
 }
 
@@ -214,7 +219,10 @@ impl Runner {
         self.step += 1;
         let tenant = Tenant { generation: self.generation, prompt_len };
         self.tap.fill(&self.batch, |_| tenant);
-        let greedy = Greedy(SamplingParams { temperature: 0.0, ..SamplingParams::default() });
+        let sampling = SamplingParams { temperature: 0.0, ..SamplingParams::default() };
+        let end = |last: &Segment| last.start + last.len;
+        let position = self.batch.segments.last().map_or(0, end);
+        let greedy = Greedy { sampling, position };
         let step = Step {
             number: self.step,
             batch: &self.batch,
