@@ -17,8 +17,9 @@ fn stride(sample: usize) -> usize {
     if std::env::var("TRAIL_SWEEP").is_ok_and(|all| all == "all") { 1 } else { sample }
 }
 
-fn open(model: &Model, options: &CudaOptions) -> Result<CudaBackend, CudaError> {
-    CudaBackend::new(model, options, Some(Arc::new(Keeper::default())), &mut |_| ())
+fn open(model: &Arc<Model>, options: &CudaOptions) -> Result<CudaBackend, CudaError> {
+    let receiver = Some(Arc::new(Keeper::default()) as _);
+    CudaBackend::new(model.clone(), options.clone(), receiver, &mut |_| ())
 }
 
 /// One clear line.
@@ -27,8 +28,8 @@ fn check_line(error: &str) {
 }
 
 /// A small device, few requests.
-fn small() -> (Model, Vec<Request>) {
-    let model = models::grouped();
+fn small() -> (Arc<Model>, Vec<Request>) {
+    let model = Arc::new(models::grouped());
     let requests = requests(model.config.vocab_size)[..3].to_vec();
     (model, requests)
 }

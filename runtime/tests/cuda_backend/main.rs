@@ -50,7 +50,7 @@ fn taps_options() -> CudaOptions {
 }
 
 fn backend(model: &Arc<Model>, options: &CudaOptions) -> CudaBackend {
-    CudaBackend::new(model, options, None, &mut |_| ()).unwrap()
+    CudaBackend::new(model.clone(), options.clone(), None, &mut |_| ()).unwrap()
 }
 
 fn backend_with(
@@ -58,7 +58,7 @@ fn backend_with(
     options: &CudaOptions,
     receiver: Arc<dyn TapReceiver>,
 ) -> CudaBackend {
-    CudaBackend::new(model, options, Some(receiver), &mut |_| ()).unwrap()
+    CudaBackend::new(model.clone(), options.clone(), Some(receiver), &mut |_| ()).unwrap()
 }
 
 const AHEAD: How = How { ahead: true, taps: false, seed: 5 };

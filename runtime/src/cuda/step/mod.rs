@@ -20,7 +20,7 @@ pub use layout::Limits;
 
 use super::error::doing;
 use super::graphs::Graphs;
-use super::kv::KvPool;
+use super::kv::{self, KvPool};
 use super::mirror::Mirror;
 use super::ring::Results;
 use super::tap::{Ring, TapMode};
@@ -102,7 +102,7 @@ impl Executor {
             results: Results::new(&device, plans.choices.last())?,
             compute: device.stream(Priority::Low)?,
             // Last, for it may take all that is left.
-            kv: pool(&device, &config, kv_blocks)?,
+            kv: pool(&device, &config, kv_blocks, &limits)?,
             device,
             config,
             limits,
@@ -215,8 +215,18 @@ impl Executor {
 }
 
 /// The KV pool, all zeros: what a block's last tokens hold before they are written is read, and weighed with zero, so it must be finite.
-fn pool(device: &Device, config: &ModelConfig, blocks: Option<usize>) -> Result<KvPool, CudaError> {
-    let reserve = RESERVE.min(device.free_bytes()? / 16);
+fn pool(
+    device: &Device,
+    config: &ModelConfig,
+    blocks: Option<usize>,
+    limits: &Limits,
+) -> Result<KvPool, CudaError> {
+    let free = device.free_bytes()?;
+    let reserve = RESERVE.min(free / 16);
+    // More than all requests can fill would be of no use.
+    let most = limits.requests * limits.blocks();
+    let fit = free.saturating_sub(reserve) / kv::block_bytes(config);
+    let blocks = blocks.or_else(|| (fit > most).then_some(most));
     let pool = KvPool::new(device, config, blocks, reserve)?;
     let bytes = pool.blocks() as usize * pool.block_bytes();
     // SAFETY: a fill of the whole of a new pool, waited for.
@@ -227,8 +237,10 @@ fn pool(device: &Device, config: &ModelConfig, blocks: Option<usize>) -> Result<
 
 impl Drop for Executor {
     fn drop(&mut self) {
-        // Nothing may be freed that a kernel uses. A device that is lost has stopped; the error was told, or is the next call's.
-        let _ = self.device.synchronize();
-        let _ = self.compute.synchronize().map_err(doing("waiting for the last step"));
+        // Nothing may be freed that a kernel uses. An older error must not keep this from waiting, so it is the driver that is asked; a device
+        // that is lost has stopped, and the error was told.
+        // SAFETY: the context lives as long as the device that this holds.
+        let _ = unsafe { result::ctx::set_current(self.device.context().cu_ctx()) };
+        let _ = result::ctx::synchronize();
     }
 }

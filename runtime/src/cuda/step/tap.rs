@@ -148,7 +148,7 @@ impl ProbeWork {
                 "a probe made for the model",
             );
         }
-        if d % 64 != 0 || hidden % 32 != 0 || bins > 32 {
+        if !d.is_multiple_of(64) || !hidden.is_multiple_of(32) || bins > 32 {
             return unsupported(
                 format!("a probe of {d} inputs, {hidden} units and {bins} bins on the device"),
                 "inputs in 64s, units in 32s, and at most 32 bins",
