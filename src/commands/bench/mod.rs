@@ -3,10 +3,13 @@
 mod ceilings;
 mod decode;
 mod kernels;
+mod link;
+mod load;
 mod overlap;
 mod prefill;
 mod scheduler;
 mod subject;
+mod swap;
 
 use clap::{Args, Subcommand};
 use serde_json::Value;
@@ -15,10 +18,12 @@ use crate::error::Error;
 use crate::setup::{EngineArgs, ModelArgs};
 use decode::DecodeArgs;
 use kernels::KernelsArgs;
+use load::LoadArgs;
 use overlap::OverlapArgs;
 use prefill::PrefillArgs;
 use scheduler::SchedulerArgs;
 use subject::{Subject, SubjectArgs};
+use swap::SwapArgs;
 
 /// Options of `trail-rt bench`.
 #[derive(Args, Debug)]
@@ -53,6 +58,15 @@ enum Part {
     },
     /// CUDA kernels: which there are and where they were proven (--list), or each against its limit
     Kernels(KernelsArgs),
+    /// The weights' way to a GPU, as a share of what the link carries
+    Load {
+        #[command(flatten)]
+        subject: SubjectArgs,
+        #[command(flatten)]
+        args: LoadArgs,
+    },
+    /// KV blocks to the host and back, as a share of what the link carries
+    Swap(SwapArgs),
     /// A step of the scheduler alone
     Scheduler(SchedulerArgs),
 }
@@ -69,6 +83,8 @@ pub fn run(
         Part::Decode { subject, args } => decode::run(args, &load(subject)?),
         Part::Prefill { subject, args } => prefill::run(args, &load(subject)?),
         Part::Overlap { subject, args } => overlap::run(args, &load(subject)?),
+        Part::Load { subject, args } => load::run(args, &load(subject)?),
+        Part::Swap(args) => swap::run(args),
         Part::Kernels(args) => kernels::run(args),
         Part::Scheduler(args) => scheduler::run(args, engine),
     };
