@@ -2,6 +2,7 @@
 // params  EmbedParams
 // in      table [vocab, d] bf16, row-major, 16-byte aligned
 // in      token [T] i32, 4-byte aligned
+// in      last [seats] i32, 4-byte aligned
 // in      slot [T] i32, -1 for padding, 4-byte aligned
 // in      gamma [d] bf16, 16-byte aligned
 // out     h [T, d] f32, row-major, 16-byte aligned
@@ -19,12 +20,12 @@ namespace {
 /// Columns of one partial sum, and lanes that share them.
 constexpr int PART = 128, LANES = PART / 8;
 
-__device__ void embed_part(const EmbedParams &p, int row, int part) {
+__device__ void embed_part(const EmbedParams &p, int row, int token, int part) {
     const int column = part * PART + threadIdx.x % LANES * 8;
     float sum = 0.0f;
     if (column < p.d) {
         const i64 at = static_cast<i64>(row) * p.d + column;
-        const uint4 values = *reinterpret_cast<const uint4 *>(p.table + static_cast<i64>(p.token[row]) * p.d + column);
+        const uint4 values = *reinterpret_cast<const uint4 *>(p.table + static_cast<i64>(token) * p.d + column);
         const uint4 gammas = *reinterpret_cast<const uint4 *>(p.gamma + column);
         const u32 value[4] = {values.x, values.y, values.z, values.w}, gamma[4] = {gammas.x, gammas.y, gammas.z, gammas.w};
         float h[8];
@@ -53,8 +54,11 @@ extern "C" __global__ void __launch_bounds__(256) embed(const __grid_constant__ 
     ptx::launch_successor();
     ptx::wait_for_predecessor();
     const int row = blockIdx.y, parts_here = blockDim.x / LANES;
-    if (p.slot[row] < 0) return;
+    const int slot = p.slot[row];
+    if (slot < 0) return;
+    int token = p.token[row];
+    if (token < 0) token = p.last[slot];
     const int part = blockIdx.x * parts_here + threadIdx.x / LANES;
     // Both halves of a warp take part in the shuffles: one beyond the last part does the last one's work again, with the same bits.
-    embed_part(p, row, min(part, p.parts - 1));
+    embed_part(p, row, token, min(part, p.parts - 1));
 }

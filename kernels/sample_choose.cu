@@ -7,10 +7,11 @@
 // in      block_sums [rows, blocks] f32, 4-byte aligned
 // in      block_raw_sums [rows, blocks] f32, 4-byte aligned
 // in      block_broken [rows, blocks] u32, 4-byte aligned
+// in      stamp [1] u32, 4-byte aligned
 // out     weights [rows, blocks*256] f32, row-major, truncated in place, 16-byte aligned
 // out     marks [mark_rows, vocab] u32, row-major, the chosen token counted, 4-byte aligned
 // out     sampled [rows] bytes: RowSampled, 8-byte aligned
-// out     token [rows] i32, 4-byte aligned
+// out     last [seats] i32, 4-byte aligned
 // arch    sm_80, sm_90a
 // limit   bytes: rows*blocks*20
 // twin    runtime/tests/cuda_sampling/twins.rs::sample
@@ -343,13 +344,16 @@ __device__ void choose(const SampleParams &p, const Row &row, Scratch &scratch, 
         out.top_logit[threadIdx.x] = 0.0f;
         if (threadIdx.x == 0) out.num_top = 0;
     }
+    // What the other threads reported comes before the stamp.
+    __syncthreads();
     if (threadIdx.x != 0) return;
     out.token = token;
     out.max = raw_max;
     out.logit = raw_max > MINUS_INFINITY ? row.raw(token) : MINUS_INFINITY;
     out.sum = scratch.raw_total;
-    if (p.token) p.token[blockIdx.x] = token;
+    if (p.last) p.last[row.how.seat] = token;
     if (row.marks) row.marks[token] += 1;
+    ptx::store_release_system(&out.stamp, *p.stamp);
 }
 
 }  // namespace

@@ -58,8 +58,10 @@ impl From<trail_probe::Error> for Error {
 
 impl From<BuildError> for Error {
     fn from(error: BuildError) -> Self {
-        // An engine that cannot be put together was asked for with numbers that do not fit.
-        Error::usage(error.to_string())
+        match error {
+            BuildError::Refused(why) => Error::usage(why),
+            BuildError::Unsupported(why) | BuildError::Failed(why) => Error::failed(why),
+        }
     }
 }
 
@@ -67,7 +69,7 @@ impl From<SubmitError> for Error {
     fn from(error: SubmitError) -> Self {
         match error {
             SubmitError::Invalid(_) => Error::usage(error.to_string()),
-            SubmitError::Full { .. } => Error::failed(error.to_string()),
+            SubmitError::Full { .. } | SubmitError::Failed(_) => Error::failed(error.to_string()),
         }
     }
 }

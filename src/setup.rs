@@ -1,15 +1,19 @@
 //! From the common options to a model and an engine that serves it.
 
 mod args;
+mod progress;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use trail_probe::{Predictor, Probe};
 use trail_runtime::batch::BLOCK_TOKENS;
-use trail_runtime::engine::{DEFAULT_C, Engine, PolicyKind};
-use trail_runtime::model::{Model, files};
+use trail_runtime::engine::{
+    BuildError, ComputeDevice, DEFAULT_C, Engine, EngineBuilder, PolicyKind,
+};
+use trail_runtime::model::{Dtype, Model, files};
 use trail_runtime::text::{ChatMessage, ChatTemplate, Tokenizer};
+use trail_scheduler::Preemption;
 
 use crate::error::Error;
 use crate::locate;
@@ -31,6 +35,8 @@ pub struct Setup {
     tokenizer: Option<Arc<Tokenizer>>,
     probe: Option<PathBuf>,
     predictor: Option<PathBuf>,
+    /// Whether requests bring their predictions along.
+    replays: bool,
 }
 
 impl Setup {
@@ -48,10 +54,31 @@ impl Setup {
             template: ChatTemplate::load(&folder)?,
             probe: args.probe.clone().or_else(|| present("probe.safetensors")),
             predictor: present("predictor.safetensors"),
+            replays: false,
             tokenizer,
             model,
             folder,
         })
+    }
+
+    /// The model of a named shape with random weights.
+    pub fn random(shape: &str, dtype: Dtype) -> Result<Setup, Error> {
+        let model = Model::random(shape, dtype, 1).map_err(Error::usage)?;
+        Ok(Setup {
+            model: Arc::new(model),
+            name: shape.into(),
+            folder: PathBuf::new(),
+            template: ChatTemplate::absent(),
+            tokenizer: None,
+            probe: None,
+            predictor: None,
+            replays: false,
+        })
+    }
+
+    /// The same for requests that bring their predictions along: nothing else predicts.
+    pub fn replaying(self) -> Setup {
+        Setup { probe: None, predictor: None, replays: true, ..self }
     }
 
     /// The tokenizer, or why there is none.
@@ -80,7 +107,7 @@ impl Setup {
     /// An engine as the options say; a policy that was not named follows from what there is.
     pub fn engine(&self, args: &EngineArgs) -> Result<Engine, Error> {
         let policy = args.policy.unwrap_or_else(|| self.default_policy());
-        self.build(args, policy, args.max_requests)
+        self.build(args, args.with_c(policy), args.max_requests)
     }
 
     /// An engine with another policy, and with room for `max_requests` at least.
@@ -90,7 +117,11 @@ impl Setup {
         policy: PolicyKind,
         max_requests: usize,
     ) -> Result<Engine, Error> {
-        self.build(args, policy, max_requests.max(args.slots))
+        self.build(
+            args,
+            policy,
+            max_requests.max(args.slots.unwrap_or(args.device.resolve().default_slots())),
+        )
     }
 
     fn build(
@@ -99,22 +130,52 @@ impl Setup {
         policy: PolicyKind,
         max_requests: usize,
     ) -> Result<Engine, Error> {
-        // This build has one backend, which both spellings name.
-        let (Device::Auto | Device::Cpu) = args.device;
-        self.check_memory(args)?;
-        let engine = Engine::builder()
+        let device = args.device.resolve();
+        match self.build_on(device, args, policy, max_requests)?.build() {
+            // The GPU was not asked for by name.
+            Err(BuildError::Unsupported(why))
+                if args.device == Device::Auto && device != ComputeDevice::Cpu =>
+            {
+                notice(format_args!("warning: {why}; the CPU runs it"));
+                let builder = self.build_on(ComputeDevice::Cpu, args, policy, max_requests)?;
+                Ok(builder.build()?)
+            }
+            built => Ok(built?),
+        }
+    }
+
+    fn build_on(
+        &self,
+        device: ComputeDevice,
+        args: &EngineArgs,
+        policy: PolicyKind,
+        max_requests: usize,
+    ) -> Result<EngineBuilder, Error> {
+        let cpu = device == ComputeDevice::Cpu;
+        if cpu {
+            self.check_memory(args)?;
+        }
+        let preemption = match args.preemption {
+            // Its KV lies in the host's memory already.
+            Preemption::Auto if cpu => Preemption::Recompute,
+            asked => asked,
+        };
+        let builder = Engine::builder()
             .model(self.model.clone())
             .probe(self.probe()?)
             .predictor(self.predictor.as_ref().map(Predictor::open).transpose()?)
-            .policy(args.with_c(policy))
-            .slots(args.slots)
+            .policy(policy)
+            .replays(self.replays)
+            .device(device)
+            .cuda(args.cuda())
+            .progress(progress::reporter())
+            .preemption(preemption)
             .max_requests(max_requests)
-            .token_budget(args.token_budget)
             .kv_blocks(args.kv_blocks)
             .threads(args.threads)
-            .isa(args.isa)
-            .build()?;
-        Ok(engine)
+            .isa(args.isa);
+        let builder = args.slots.into_iter().fold(builder, EngineBuilder::slots);
+        Ok(args.token_budget.into_iter().fold(builder, EngineBuilder::token_budget))
     }
 
     /// Refuses a KV cache larger than the machine: to find out by allocating it would end the process.

@@ -270,8 +270,10 @@ typedef struct {
 typedef struct {
     /// Embeddings [vocab, d] bf16, 16-byte aligned.
     const bf16 *table;
-    /// Token of each row [T] i32.
+    /// Token of each row [T] i32; -1: the row's request chose it in an earlier step, and `last` has it.
     const int *token;
+    /// Token that each request chose last [seats] i32; null: no token is -1.
+    const int *last;
     /// Block table row of each row [T] i32; -1: a padding row, which touches nothing.
     const int *slot;
     /// The first norm's weight [d] bf16, 16-byte aligned.
@@ -318,8 +320,8 @@ typedef struct {
     int top_logprobs;
     /// Row of `logits`; -1: a padding row, which touches nothing.
     int row;
-    /// Keeps the struct's size a multiple of its alignment in words.
-    int reserved;
+    /// The request's row of the block table, which is its place in `last`.
+    int seat;
 } RowSampling;
 
 /// What was chosen for one row. A token's log-probability is logit - max - ln(sum).
@@ -338,6 +340,10 @@ typedef struct {
     int top_token[20];
     /// Their raw logits.
     float top_logit[20];
+    /// The step's number, stored behind all else: who finds it here finds the rest.
+    unsigned int stamp;
+    /// Keeps the struct's size a multiple of its alignment in words.
+    unsigned int reserved;
 } RowSampled;
 
 /// Tokens from logits.
@@ -362,8 +368,10 @@ typedef struct {
     unsigned int *block_broken;
     /// Choices [rows], 8-byte aligned.
     RowSampled *sampled;
-    /// The chosen tokens again [rows] i32, where the next step's embedding reads them; null: nowhere.
-    int *token;
+    /// The chosen tokens again [seats] i32, by seat, where the next step's embedding reads them; null: nowhere.
+    int *last;
+    /// What to stamp choices with: the step's number, modulo 2^32.
+    const unsigned int *stamp;
     /// Rows.
     int rows;
     /// Tokens of the vocabulary.
@@ -373,6 +381,16 @@ typedef struct {
     /// vocab / 256, rounded up.
     int blocks;
 } SampleParams;
+
+/// Words of the device's copy that differ from what the host now has.
+typedef struct {
+    /// The copy [words] u32.
+    unsigned int *words;
+    /// How many differ, and a word that is not used, 8-byte aligned; in memory that the host writes.
+    const unsigned int *count;
+    /// Which, and what they are now [count, 2] u32, 8-byte aligned; in memory that the host writes.
+    const unsigned int *diffs;
+} ApplyDiffsParams;
 
 /// What a request has seen, written anew into its row of marks.
 typedef struct {

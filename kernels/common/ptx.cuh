@@ -129,6 +129,18 @@ __device__ __forceinline__ u32 add_acq_rel(u32 *counter, u32 value) {
     return old;
 }
 
+/// Two words that the host wrote, read where they are.
+__device__ __forceinline__ uint2 load_host(const u32 *pointer) {
+    uint2 value;
+    asm volatile("ld.volatile.global.v2.u32 {%0, %1}, [%2];" : "=r"(value.x), "=r"(value.y) : "l"(pointer) : "memory");
+    return value;
+}
+
+/// Stores a word behind all that this thread and those it has met at a barrier wrote before, for whoever acquires it; the host, too.
+__device__ __forceinline__ void store_release_system(u32 *pointer, u32 value) {
+    asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(pointer), "r"(value) : "memory");
+}
+
 // ---- asynchronous copies to shared memory
 
 /// Starts a copy of 16 bytes, past L1.

@@ -11,6 +11,7 @@ mod read;
 mod write;
 
 use std::path::Path;
+use std::sync::Arc;
 
 use crate::bins::Bins;
 use crate::error::Error;
@@ -32,6 +33,8 @@ pub struct Probe {
     pub bins: Bins,
     /// The MLP.
     pub head: Head,
+    /// Its weights, as a device takes them.
+    pub weights: Arc<Weights>,
 }
 
 impl Probe {
@@ -44,14 +47,18 @@ impl Probe {
     /// The probe in `bytes`, the contents of a file; `name` is what errors call it.
     pub fn from_bytes(bytes: &[u8], name: &str) -> Result<Probe, Error> {
         let (weights, bins, layer) = read_weights(bytes, name)?;
-        Ok(Probe { layer, bins, head: Head::new(&weights, Isa::detect()) })
+        Ok(Probe::new(weights, bins, layer))
     }
 
     /// An untrained probe of the paper's shape, the same for the same seed: for tests and timing.
     pub fn random(d: usize, layer: usize, seed: u64) -> Probe {
         let bins = Bins::default();
-        let weights = Weights::random(d, HIDDEN, bins.count, seed);
-        Probe { layer, bins, head: Head::new(&weights, Isa::detect()) }
+        Probe::new(Weights::random(d, HIDDEN, bins.count, seed), bins, layer)
+    }
+
+    fn new(weights: Weights, bins: Bins, layer: usize) -> Probe {
+        let head = Head::new(&weights, Isa::detect());
+        Probe { layer, bins, head, weights: Arc::new(weights) }
     }
 }
 

@@ -5,6 +5,10 @@
 /// Tokens per KV block.
 pub const BLOCK_TOKENS: usize = 16;
 
+/// In [`Batch::tokens`]: the token that the row's slot sampled in the step before, which is still under way. Only a backend that
+/// works ahead of the host meets it.
+pub const PENDING: u32 = u32::MAX;
+
 /// One contiguous run of new tokens of one request: a prefill chunk, or a single decode token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {
@@ -74,6 +78,11 @@ impl Batch {
         self.tokens.extend_from_slice(tokens);
         self.positions.extend(start..start + tokens.len() as u32);
         self.block_tables.extend_from_slice(blocks);
+    }
+
+    /// Appends a run of one token, which only the device knows yet, and whose logits are wanted.
+    pub fn push_pending(&mut self, slot: u32, position: u32, blocks: &[u32]) {
+        self.push(slot, position, &[PENDING], blocks, true);
     }
 
     /// The block table of `segment`.

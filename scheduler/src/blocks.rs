@@ -61,11 +61,16 @@ impl Blocks {
 
     /// Takes all of the slot's blocks back.
     pub(crate) fn release(&mut self, slot: Slot) {
+        self.truncate(slot, 0);
+    }
+
+    /// Takes back all but the slot's first `kept` blocks, of which it has no fewer.
+    pub(crate) fn truncate(&mut self, slot: Slot, kept: u32) {
         let first = slot.index() * self.stride;
-        let held = self.held(slot) as usize;
+        let (kept, held) = (kept as usize, self.held(slot) as usize);
         // Backwards, so that the next to grow gets them in the order they were held.
-        self.free.extend(self.tables[first..first + held].iter().rev());
-        self.held[slot.index()] = 0;
+        self.free.extend(self.tables[first + kept..first + held].iter().rev());
+        self.held[slot.index()] = kept as u32;
     }
 }
 
@@ -86,5 +91,7 @@ mod tests {
         blocks.grow(Slot(0), 3);
         assert_eq!(blocks.table(Slot(0)), [2, 0, 1, 3]);
         assert_eq!(blocks.held(Slot(1)), 0);
+        blocks.truncate(Slot(0), 2);
+        assert_eq!((blocks.table(Slot(0)), blocks.free()), (&[2, 0][..], 2));
     }
 }

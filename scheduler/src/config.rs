@@ -28,6 +28,30 @@ pub struct SchedulerConfig {
     pub max_blocked: u32,
     /// Requests passed over within one step before the walk stops looking for one that fits.
     pub max_lookahead: u32,
+    /// What becomes of the KV of a request that must give its blocks up.
+    pub preemption: Preemption,
+    /// Blocks that the host's pool holds. A victim that finds no room there is recomputed, so with
+    /// 0 all are, whatever [`SchedulerConfig::preemption`] says.
+    pub host_blocks: u32,
+    /// Seconds to copy one block one way: for [`Preemption::Auto`].
+    pub block_s: f64,
+    /// Seconds to compute one prompt token anew: for [`Preemption::Auto`].
+    pub token_s: f64,
+    /// Steps for which the running requests' growth is provided for by swapping paused ones out
+    /// ahead of need.
+    pub reclaim_steps: u32,
+}
+
+/// How a request gives up its KV.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Preemption {
+    /// It is discarded, and computed again from the tokens.
+    #[default]
+    Recompute,
+    /// It is copied to the host, and back; recomputed only where the host has no room.
+    Swap,
+    /// Whichever takes less time: copying there and back, or computing again.
+    Auto,
 }
 
 impl Default for SchedulerConfig {
@@ -43,6 +67,11 @@ impl Default for SchedulerConfig {
             max_passed_over: 64,
             max_blocked: 256,
             max_lookahead: 16,
+            preemption: Preemption::Recompute,
+            host_blocks: 0,
+            block_s: 0.0,
+            token_s: 0.0,
+            reclaim_steps: 8,
         }
     }
 }
@@ -58,8 +87,15 @@ impl SchedulerConfig {
         within("max_passed_over", self.max_passed_over, 0, u32::MAX / 2)?;
         within("max_blocked", self.max_blocked, 1, u32::MAX / 2)?;
         within("max_lookahead", self.max_lookahead, 1, MAX_REQUESTS)?;
+        within("host_blocks", self.host_blocks, 0, u32::MAX / crate::BLOCK_TOKENS)?;
+        within("reclaim_steps", self.reclaim_steps, 0, MAX_CONTEXT)?;
         if !(0.0..1.0).contains(&self.watermark) {
             return Err(ConfigError::Watermark(self.watermark));
+        }
+        for (name, seconds) in [("block_s", self.block_s), ("token_s", self.token_s)] {
+            if !(0.0..f64::INFINITY).contains(&seconds) {
+                return Err(ConfigError::Cost { name, seconds });
+            }
         }
         Ok(())
     }
@@ -93,6 +129,13 @@ pub enum ConfigError {
     },
     /// The watermark is not a share in [0, 1).
     Watermark(f32),
+    /// A cost that is not a time.
+    Cost {
+        /// Field of [`SchedulerConfig`].
+        name: &'static str,
+        /// What it was.
+        seconds: f64,
+    },
 }
 
 impl fmt::Display for ConfigError {
@@ -103,6 +146,9 @@ impl fmt::Display for ConfigError {
             }
             Self::Watermark(share) => {
                 write!(f, "watermark is {share}: choose a share of the blocks in [0, 1)")
+            }
+            Self::Cost { name, seconds } => {
+                write!(f, "{name} is {seconds}: give the measured seconds, 0 or more")
             }
         }
     }

@@ -12,14 +12,26 @@
 //!   serves a worse request. Nobody is evicted unless that is enough.
 //! * **Passing over.** A request that finds no blocks even so is passed over, and those behind it
 //!   may fill in; `max_passed_over`, `max_blocked` and `max_lookahead` bound that from both sides.
+//! * **Swapping.** A victim may leave for the host (`swap`), and its blocks are free only when it has
+//!   left. Whoever they were taken for is passed over until then, and *reserves* what it needs: those
+//!   behind it get only what is free beyond that, so what comes free reaches it. Likewise where blocks
+//!   behind it that are being filled would be enough, as these are to be had when they are full. A
+//!   swapped request comes back, at its rank, into blocks for all its tokens that leave the low-water
+//!   mark free; it takes no row, but a seat is kept for it.
 //!
-//! Why every request finishes once arrivals cease. The first in the order always gets a seat, a row
-//! and, as all others are behind it and it fits alone, its blocks. So the first gets on by a token
-//! per step, and an endless run in which none finishes would have to change the first for ever.
-//! But an unpinned key changes only by a token generated or a prediction accepted; there are
-//! finitely many of the former, and at most one of the latter for each (`RequestState::predict`).
-//! A pinned first gives way only to one pinned earlier that has just come back, and arrivals do not
-//! go back for ever.
+//! Why every request finishes once arrivals cease. Take the first in the order of those not on their
+//! way. It always has a seat and a row to take, and whatever it lacks in blocks, as all others are
+//! behind it and it fits alone, is free, leaving, being filled, or to be taken. In the last three
+//! cases it has reserved all that is free, so until it has its blocks nobody gets any, and nobody
+//! begins to return. Each transfer ends. So after finitely many steps nothing is being filled, what
+//! it may take is leaving or free, then free, and it takes it; swapped, it returns by a transfer that
+//! ends, with blocks that hold its tokens. (Its seat: one is kept for each that is returning, and
+//! those end as well.) None but one ranked before it takes its blocks on the way: `reclaim` spares
+//! whoever ranks before a row of the plan. So the first gets on by a token in finitely many steps,
+//! and an endless run in which none finishes would have to change the first for ever. But an
+//! unpinned key changes only by a token generated or a prediction accepted; there are finitely many
+//! of the former, and at most one of the latter for each (`RequestState::predict`). A pinned first
+//! gives way only to one pinned earlier that has just come back, and arrivals do not go back for ever.
 
 use crate::key::{Key, Ranked};
 use crate::limits::blocks_for;
@@ -40,6 +52,8 @@ struct Left {
     /// Whether requests outside the batch may still enter it.
     open: bool,
     passed: u32,
+    /// Blocks, free or coming free, that are spoken for by requests passed over.
+    reserved: u32,
 }
 
 impl Left {
@@ -61,8 +75,8 @@ fn sooner(a: Option<Ranked>, b: Option<Ranked>) -> Option<Ranked> {
 }
 
 impl Scheduler {
-    /// Fills the cleared plan from the three ordered sets.
-    pub(crate) fn fill(&mut self) {
+    /// Fills the cleared plan from the three ordered sets. Returns the blocks that are spoken for.
+    pub(crate) fn fill(&mut self) -> u32 {
         let mut left = Left {
             seats: self.config.max_running,
             rows: self.config.token_budget,
@@ -72,11 +86,13 @@ impl Scheduler {
             waiting: self.waiting.first(),
             open: true,
             passed: 0,
+            reserved: 0,
         };
         while left.seats > 0 {
             let Some(candidate) = self.next_ranked(&mut left) else { break };
             self.consider(candidate, &mut left);
         }
+        left.reserved
     }
 
     /// The best request not looked at yet: a merge of the three sets.
@@ -87,12 +103,12 @@ impl Scheduler {
         match self.requests[best.slot].phase {
             Phase::Running => left.running_first += 1,
             Phase::Paused => left.paused = self.paused.next(best.slot),
-            Phase::Waiting | Phase::Free => left.waiting = self.waiting.next(best.slot),
+            _ => left.waiting = self.waiting.next(best.slot),
         }
         Some(best)
     }
 
-    /// Gives the candidate a row if it fits.
+    /// Gives the candidate a row if it fits; or lets it come back, if it is swapped.
     fn consider(&mut self, candidate: Ranked, left: &mut Left) {
         let slot = candidate.slot;
         let held = self.blocks.held(slot);
@@ -102,17 +118,38 @@ impl Scheduler {
             left.open = false;
             return;
         }
-        // Waived for the first row: a request as large as the cache must get in when alone.
-        let entering = request.phase == Phase::Waiting && !self.plan.rows.is_empty();
-        let spare = if entering { self.config.watermark_blocks() } else { 0 };
+        let swapped = request.phase == Phase::Swapped;
+        if swapped && left.seats as usize <= self.transit.returning().len() {
+            return;
+        }
         let needed = blocks_for(request.tokens()) - held;
+        let spare = self.spare(request.phase);
         if needed > 0 && !self.take_blocks(candidate, needed, spare, left) {
             self.pass_over(slot, left);
+            return;
+        }
+        if swapped {
+            self.waiting.remove(slot);
+            self.come_back(slot);
             return;
         }
         self.choose(candidate, len);
         left.seats -= 1;
         left.rows -= len;
+    }
+
+    /// Blocks that stay free when a request of this phase takes some. One that comes back leaves as
+    /// much as keeps others from leaving: or two would change places at every step.
+    fn spare(&self, phase: Phase) -> u32 {
+        // Waived for the first: a request as large as the cache must get in when alone.
+        if self.plan.rows.is_empty() && self.plan.swap_in.is_empty() {
+            return 0;
+        }
+        match phase {
+            Phase::Waiting => self.config.watermark_blocks(),
+            Phase::Swapped => self.low_water(self.running.len()),
+            _ => 0,
+        }
     }
 
     /// Puts the candidate into the plan with its next `len` tokens.
@@ -121,7 +158,7 @@ impl Scheduler {
         match self.requests[slot].phase {
             Phase::Paused => self.paused.remove(slot),
             Phase::Waiting => self.waiting.remove(slot),
-            Phase::Running | Phase::Free => {}
+            _ => {}
         }
         let request = &mut self.requests[slot];
         let start = request.computed;
@@ -151,23 +188,33 @@ impl Scheduler {
         }
     }
 
-    /// Gives the candidate `needed` blocks so that `spare` stay free, evicting for them if it must.
-    /// False, and nothing done, if there are not so many to be had.
+    /// Gives the candidate `needed` blocks so that `spare` stay free, dislodging others for them if
+    /// it must. False if there are not so many to be had at all, or not yet; then they are reserved.
     fn take_blocks(&mut self, to: Ranked, needed: u32, spare: u32, left: &mut Left) -> bool {
-        if !self.can_free(needed + spare, to.key, left) {
+        let wanted = needed + spare + left.reserved;
+        let missing = self.cannot_free(wanted, to.key, left);
+        if missing > 0 {
+            if missing <= self.returning_behind(to.key) {
+                left.reserved += needed + spare;
+            }
             return false;
         }
-        while self.blocks.free() < needed + spare {
-            self.evict_worst(to.key, left);
+        while self.blocks_to_come() < wanted {
+            self.dislodge_worst(to.key, left);
+        }
+        if self.blocks.free() < wanted {
+            left.reserved += needed + spare;
+            return false;
         }
         self.blocks.grow(to.slot, needed);
         true
     }
 
-    /// Whether `wanted` blocks are free, or would be without the residents ranked behind `key`.
-    /// Looks at no more than `wanted` of them, as each holds at least one.
-    fn can_free(&self, wanted: u32, key: Key, left: &Left) -> bool {
-        let mut missing = wanted.saturating_sub(self.blocks.free());
+    /// How many of `wanted` blocks are neither free, nor about to be, nor would be without the
+    /// residents ranked behind `key`. Looks at no more than `wanted` of them, as each holds at
+    /// least one.
+    fn cannot_free(&self, wanted: u32, key: Key, left: &Left) -> u32 {
+        let mut missing = wanted.saturating_sub(self.blocks_to_come());
         let mut paused = self.paused.last();
         while let Some(victim) = paused.filter(|victim| missing > 0 && victim.key > key) {
             missing = missing.saturating_sub(self.blocks.held(victim.slot));
@@ -179,11 +226,22 @@ impl Scheduler {
             }
             missing = missing.saturating_sub(self.blocks.held(victim.slot));
         }
-        missing == 0
+        missing
     }
 
-    /// Frees the blocks of the worst resident ranked behind `key`: a paused one, else a running.
-    fn evict_worst(&mut self, key: Key, left: &mut Left) {
+    /// Blocks being filled for requests ranked behind `key`, or for finished ones.
+    fn returning_behind(&self, key: Key) -> u32 {
+        let returning = self.transit.returning().iter().copied();
+        let behind = returning.filter(|&slot| {
+            let request = &self.requests[slot];
+            request.ended || self.policy.key(request) > key
+        });
+        behind.map(|slot| self.blocks.held(slot)).sum()
+    }
+
+    /// Takes the blocks of the worst resident ranked behind `key`, a paused one, else a running:
+    /// they are free when it has left, or at once if it is to be computed again.
+    fn dislodge_worst(&mut self, key: Key, left: &mut Left) {
         let victim = match self.paused.last().filter(|last| last.key > key) {
             Some(last) => {
                 // The worst paused may be the very next one.
@@ -196,6 +254,9 @@ impl Scheduler {
                 self.running[left.running_end].slot
             }
         };
+        if self.leave(victim) {
+            return;
+        }
         self.blocks.release(victim);
         let request = &mut self.requests[victim];
         request.phase = Phase::Waiting;

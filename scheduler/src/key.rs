@@ -31,8 +31,8 @@ impl Key {
     pub fn pinned(request: &RequestState) -> Key {
         let (class, value) = match request.phase {
             Phase::Running => (Key::PINNED, 0.0),
-            Phase::Paused => (Key::PINNED, 1.0),
-            Phase::Waiting | Phase::Free => (Key::EVICTED, 0.0),
+            Phase::Paused | Phase::Returning => (Key::PINNED, 1.0),
+            Phase::Waiting | Phase::Leaving | Phase::Swapped | Phase::Free => (Key::EVICTED, 0.0),
         };
         Key::new(class, value, request.seq)
     }

@@ -31,7 +31,7 @@
 //! ```
 //!
 //! The files, in the order a request meets them: [`door`] (in from any thread), [`request`],
-//! [`policy`] and [`policies`] (rank), `order` and `fill` (choose), `blocks` (KV), [`plan`] (out).
+//! [`policy`] and [`policies`] (rank), `order` and `fill` (choose), `blocks` (KV), `swap` (KV aside and back), [`plan`] (out).
 
 pub mod bench;
 mod blocks;
@@ -40,6 +40,7 @@ pub mod door;
 mod fill;
 mod key;
 pub mod limits;
+pub mod noise;
 mod order;
 pub mod plan;
 pub mod policies;
@@ -49,13 +50,15 @@ pub mod request;
 mod requests;
 pub mod rng;
 mod scheduler;
+mod swap;
 mod sync;
+mod transit;
 #[cfg(test)]
 mod twin;
 pub mod workload;
 
 pub use blocks::BlockId;
-pub use config::{ConfigError, SchedulerConfig};
+pub use config::{ConfigError, Preemption, SchedulerConfig};
 pub use key::Key;
 pub use limits::BLOCK_TOKENS;
 pub use plan::{Plan, PlanRow};
@@ -63,3 +66,4 @@ pub use policy::Policy;
 pub use refusal::Refusal;
 pub use request::{NewRequest, Phase, Prediction, RequestId, RequestState, Slot};
 pub use scheduler::Scheduler;
+pub use swap::{Finished, Transferred};

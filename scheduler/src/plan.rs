@@ -28,17 +28,24 @@ pub struct Plan {
     pub preempted: Vec<Slot>,
     /// Lost their KV in this step: must compute all of it again.
     pub evicted: Vec<Slot>,
+    /// Begin to leave for the host in this step. The caller starts to copy their blocks
+    /// ([`crate::Scheduler::blocks`]), behind the steps launched so far.
+    pub swap_out: Vec<Slot>,
+    /// Begin to come back from the host in this step, into their blocks. They have no row yet.
+    pub swap_in: Vec<Slot>,
     /// Tokens of this step's rows that were computed before and lost.
     pub recomputed_tokens: u32,
 }
 
 impl Plan {
-    /// An empty plan that holds `max_rows` rows and `max_evicted` victims without allocating.
-    pub(crate) fn with_capacity(max_rows: usize, max_evicted: usize) -> Plan {
+    /// An empty plan that holds `max_rows` rows and `max_victims` victims without allocating.
+    pub(crate) fn with_capacity(max_rows: usize, max_victims: usize) -> Plan {
         Plan {
             rows: Vec::with_capacity(max_rows),
             preempted: Vec::with_capacity(max_rows),
-            evicted: Vec::with_capacity(max_evicted),
+            evicted: Vec::with_capacity(max_victims),
+            swap_out: Vec::with_capacity(max_victims),
+            swap_in: Vec::with_capacity(max_rows),
             ..Plan::default()
         }
     }
@@ -48,6 +55,8 @@ impl Plan {
         self.rows.clear();
         self.preempted.clear();
         self.evicted.clear();
+        self.swap_out.clear();
+        self.swap_in.clear();
         self.recomputed_tokens = 0;
     }
 
@@ -59,7 +68,7 @@ impl Plan {
 
 impl fmt::Display for Plan {
     /// `step 7: 34 tokens in 2 rows, 1 preempted, 0 evicted, 0 recomputed | s4 0..33 | s1 90..91*`
-    /// (an asterisk: sampled).
+    /// (an asterisk: sampled). Before the rows `, 1 out, 2 in` where KV is swapped.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
@@ -71,6 +80,9 @@ impl fmt::Display for Plan {
             self.evicted.len(),
             self.recomputed_tokens
         )?;
+        if !(self.swap_out.is_empty() && self.swap_in.is_empty()) {
+            write!(f, ", {} out, {} in", self.swap_out.len(), self.swap_in.len())?;
+        }
         for row in &self.rows {
             let mark = if row.sample { "*" } else { "" };
             write!(f, " | s{} {}..{}{mark}", row.slot.0, row.start, row.start + row.len)?;
@@ -95,5 +107,8 @@ mod tests {
             "step 7: 34 tokens in 2 rows, 1 preempted, 0 evicted, 0 recomputed \
              | s4 0..33 | s1 90..91*"
         );
+        let plan = Plan { rows: Vec::new(), swap_in: vec![Slot(3)], ..plan };
+        let want = "step 7: 0 tokens in 0 rows, 1 preempted, 0 evicted, 0 recomputed, 0 out, 1 in";
+        assert_eq!(plan.to_string(), want);
     }
 }

@@ -63,6 +63,12 @@ pub enum Phase {
     Running,
     /// Preempted, but still holding its KV.
     Paused,
+    /// Its KV is being copied to the host; until that ends it holds its blocks.
+    Leaving,
+    /// Its KV is with the host; it holds no block.
+    Swapped,
+    /// Its KV is being copied back into blocks it holds.
+    Returning,
 }
 
 /// Everything a policy may rank by. Tests of policies build one with [`RequestState::new`].
@@ -104,10 +110,14 @@ pub struct RequestState {
     pub preemptions: u32,
     /// Times it lost its KV.
     pub evictions: u32,
+    /// Times its KV left for the host.
+    pub swaps: u32,
     /// Steps it found no blocks and others went ahead, or were held up by it.
     pub passed_over: u32,
     /// In the plan that was not yet advanced over.
     pub(crate) planned: bool,
+    /// Finished while a transfer was under way: of the request nothing is left but the slot.
+    pub(crate) ended: bool,
     /// The expectation, counted down by one per token since it was made.
     countdown: Option<f32>,
     /// `generated` at the step of the last accepted prediction.
@@ -147,9 +157,14 @@ impl RequestState {
         self.tokens() - self.computed
     }
 
-    /// Whether it holds KV, or is about to.
+    /// Whether it holds KV that a step can use, or is about to.
     pub fn resident(&self) -> bool {
         matches!(self.phase, Phase::Running | Phase::Paused)
+    }
+
+    /// Whether its KV is on its way to the host or back.
+    pub fn moving(&self) -> bool {
+        matches!(self.phase, Phase::Leaving | Phase::Returning)
     }
 
     /// Output tokens still expected, if anything was ever predicted. An unfinished request has at

@@ -8,6 +8,8 @@ use crate::request::{NewRequest, Phase, RequestState, Slot};
 pub(crate) struct Requests {
     states: Vec<RequestState>,
     free: Vec<Slot>,
+    /// Slots whose request is finished, but whose transfer is not.
+    ending: usize,
     arrivals: u64,
 }
 
@@ -16,6 +18,7 @@ impl Requests {
         Requests {
             states: vec![RequestState::default(); max_requests as usize],
             free: (0..max_requests).rev().map(Slot).collect(),
+            ending: 0,
             arrivals: 0,
         }
     }
@@ -29,18 +32,27 @@ impl Requests {
         Some(slot)
     }
 
-    /// Frees the slot: whoever still speaks of this generation is out of date.
+    /// The slot's request is no more: whoever still speaks of this generation is out of date. The
+    /// slot stays taken until it is released.
+    pub(crate) fn end(&mut self, slot: Slot) {
+        let state = &mut self[slot];
+        state.planned = false;
+        state.ended = true;
+        state.generation = state.generation.wrapping_add(1);
+        self.ending += 1;
+    }
+
+    /// Frees the slot of a request that has ended.
     pub(crate) fn release(&mut self, slot: Slot) {
         let state = &mut self[slot];
-        debug_assert_ne!(state.phase, Phase::Free);
+        debug_assert!(state.ended && state.phase != Phase::Free);
         state.phase = Phase::Free;
-        state.planned = false;
-        state.generation = state.generation.wrapping_add(1);
+        self.ending -= 1;
         self.free.push(slot);
     }
 
     pub(crate) fn live(&self) -> usize {
-        self.states.len() - self.free.len()
+        self.states.len() - self.free.len() - self.ending
     }
 
     pub(crate) fn slots(&self) -> impl Iterator<Item = Slot> + use<> {

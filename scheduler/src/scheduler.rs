@@ -10,12 +10,16 @@ use crate::policy::Policy;
 use crate::refusal::Refusal;
 use crate::request::{NewRequest, Phase, Prediction, RequestState, Slot};
 use crate::requests::Requests;
+use crate::swap::Finished;
+use crate::transit::Transit;
 
 /// All requests from submission to finish. Each is in exactly one of three ordered sets, by its
-/// [`Phase`]: running, paused (out of the batch, with KV) or waiting (without KV).
+/// [`Phase`]: running, paused (out of the batch, with KV) or waiting (without KV, or with KV at the
+/// host alone); or in none of them while its KV is on its way.
 ///
-/// The order of calls in one step: any of `submit`, `predict`, `finish`; `plan`; the forward pass;
-/// `advance`. `predict` and `finish` may also come between `plan` and `advance`.
+/// The order of calls in one step: any of `submit`, `predict`, `transferred`, `finish`; `plan`; the
+/// transfers and the forward pass; `advance`. `predict`, `transferred` and `finish` may also come
+/// between `plan` and `advance`.
 pub struct Scheduler {
     pub(crate) config: SchedulerConfig,
     pub(crate) policy: Box<dyn Policy>,
@@ -27,6 +31,7 @@ pub struct Scheduler {
     pub(crate) chosen: Vec<Ranked>,
     pub(crate) paused: Order,
     pub(crate) waiting: Order,
+    pub(crate) transit: Transit,
     pub(crate) plan: Plan,
 }
 
@@ -48,6 +53,7 @@ impl Scheduler {
             chosen: Vec::with_capacity(max_running),
             paused: Order::new(config.max_requests),
             waiting: Order::new(config.max_requests),
+            transit: Transit::new(config.host_blocks, config.max_requests, config.max_running),
             plan: Plan::with_capacity(max_running, max_residents),
             config,
         })
@@ -100,9 +106,10 @@ impl Scheduler {
     fn rekey(&mut self, slot: Slot) {
         let request = &self.requests[slot];
         let order = match request.phase {
-            Phase::Waiting => &mut self.waiting,
+            Phase::Waiting | Phase::Swapped => &mut self.waiting,
             Phase::Paused => &mut self.paused,
-            Phase::Running | Phase::Free => return,
+            // On its way: its key is asked for when it arrives.
+            Phase::Running | Phase::Leaving | Phase::Returning | Phase::Free => return,
         };
         let key = self.policy.key(request);
         if key != order.key(slot) {
@@ -111,14 +118,15 @@ impl Scheduler {
         }
     }
 
-    /// Chooses the rows of step `step`, allocates their blocks, and evicts whom it must. Reads the
+    /// Chooses the rows of step `step`, allocates their blocks, and evicts or swaps whom it must. Reads the
     /// predictions that are there; waits for none. Time in seconds on the caller's clock.
     pub fn plan(&mut self, step: u64, now_s: f64) -> &Plan {
         self.policy.on_step(step, now_s);
         self.plan.clear(step);
         self.rank_running();
-        self.fill();
+        let reserved = self.fill();
         self.settle();
+        self.reclaim(reserved);
         if self.policy.ages() {
             self.age();
         }
@@ -159,7 +167,8 @@ impl Scheduler {
     /// For policies whose keys change by waiting alone.
     fn age(&mut self) {
         for slot in self.requests.slots() {
-            if matches!(self.requests[slot].phase, Phase::Waiting | Phase::Paused) {
+            let request = &self.requests[slot];
+            if !matches!(request.phase, Phase::Running | Phase::Free) && !request.ended {
                 self.policy.on_skipped(&self.requests[slot]);
                 self.rekey(slot);
             }
@@ -182,17 +191,26 @@ impl Scheduler {
         }
     }
 
-    /// Lets a request go, in whatever state: done, or cancelled. Its blocks and its slot are free,
-    /// and the slot's generation moves on. Harmless on a slot that is free already.
-    pub fn finish(&mut self, slot: Slot) {
-        match self.requests[slot].phase {
-            Phase::Free => return,
-            Phase::Waiting => self.waiting.remove(slot),
+    /// Lets a request go, in whatever state: done, or cancelled. The slot's generation moves on; its
+    /// blocks and the slot are free, unless a transfer is under way. Harmless when done twice.
+    pub fn finish(&mut self, slot: Slot) -> Finished {
+        let phase = self.requests[slot].phase;
+        match phase {
+            Phase::Free => return Finished::Now,
+            Phase::Waiting | Phase::Swapped => self.waiting.remove(slot),
             Phase::Paused => self.paused.remove(slot),
             Phase::Running => self.running.retain(|ranked| ranked.slot != slot),
+            Phase::Leaving | Phase::Returning if self.requests[slot].ended => {
+                return Finished::AfterTransfer;
+            }
+            Phase::Leaving | Phase::Returning => {
+                self.requests.end(slot);
+                return Finished::AfterTransfer;
+            }
         }
-        self.blocks.release(slot);
-        self.requests.release(slot);
+        self.requests.end(slot);
+        self.discard(slot);
+        if phase == Phase::Swapped { Finished::Forget } else { Finished::Now }
     }
 
     /// The last plan.
@@ -201,9 +219,12 @@ impl Scheduler {
     }
 
     /// The request's KV blocks in token order. A request in the plan has all it needs this step; a
-    /// prefill holds those of its whole prompt from its first chunk on.
+    /// prefill holds those of its whole prompt from its first chunk on. Of a request that leaves or
+    /// returns: those that are copied.
     pub fn blocks(&self, slot: Slot) -> &[BlockId] {
-        self.blocks.table(slot)
+        let table = self.blocks.table(slot);
+        let moving = self.requests[slot].moving();
+        if moving { &table[..self.transit.copies(slot) as usize] } else { table }
     }
 
     /// How many requests had the slot before the present one.
@@ -236,9 +257,9 @@ impl Scheduler {
         self.running.len()
     }
 
-    /// Requests without KV: never started, or evicted.
+    /// Requests without KV anywhere: never started, or evicted.
     pub fn waiting(&self) -> usize {
-        self.waiting.len()
+        self.waiting.len() - self.swapped()
     }
 
     /// Preempted requests that still hold their KV.
@@ -246,7 +267,7 @@ impl Scheduler {
         self.paused.len()
     }
 
-    /// KV blocks that requests hold.
+    /// KV blocks that requests hold; those of a finished one too, until its transfer has ended.
     pub fn blocks_used(&self) -> u32 {
         self.blocks.used()
     }

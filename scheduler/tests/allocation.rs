@@ -1,9 +1,11 @@
 //! After construction nothing allocates: the counting allocator watches 1,000 steps.
 
 use trail_counting_allocator::of_process;
-use trail_scheduler::Policy;
 use trail_scheduler::bench::Load;
 use trail_scheduler::policies::{Fcfs, Oracle, Sjf, Trail};
+use trail_scheduler::{
+    NewRequest, Policy, Preemption, RequestId, Scheduler, SchedulerConfig, Slot,
+};
 
 // One test in this file: another one's thread would be counted as well.
 #[test]
@@ -17,4 +19,57 @@ fn a_step_allocates_nothing() {
         (0..1000).for_each(|_| assert!(load.step() > 0));
         assert_eq!(of_process(), before, "{name}");
     }
+    let mut scheduler = crowded();
+    let before = of_process();
+    let swaps: u32 = (0..1000).map(|step| swapping_step(&mut scheduler, step)).sum();
+    assert!(swaps > 50, "{swaps}");
+    assert_eq!(of_process(), before, "swapping");
+}
+
+/// Twelve requests whose KV does not fit by far.
+fn crowded() -> Scheduler {
+    let config = SchedulerConfig {
+        max_running: 4,
+        max_requests: 12,
+        num_blocks: 12,
+        preemption: Preemption::Swap,
+        host_blocks: 40,
+        ..SchedulerConfig::default()
+    };
+    let mut scheduler = Scheduler::new(config, Box::new(Trail { c: 1.0 })).unwrap();
+    (0..12).for_each(|seq| submit(&mut scheduler, seq));
+    scheduler
+}
+
+fn submit(scheduler: &mut Scheduler, seq: u64) {
+    let length = 4 + (seq * 37 % 100) as u32;
+    let request = NewRequest {
+        id: RequestId(seq),
+        prompt_tokens: 30,
+        max_tokens: length,
+        arrival_s: 0.0,
+        initial_prediction: Some(length as f32),
+        true_length: None,
+    };
+    scheduler.submit(request).unwrap();
+}
+
+/// A step with swaps, whose transfers end right before the next; who finishes is replaced.
+fn swapping_step(scheduler: &mut Scheduler, step: u64) -> u32 {
+    for slot in (0..12).map(Slot) {
+        if scheduler.state(slot).moving() {
+            scheduler.transferred(slot);
+        }
+    }
+    let swaps = scheduler.plan(step, 0.0).swap_out.len() as u32;
+    scheduler.advance();
+    for slot in (0..12).map(Slot) {
+        let request = scheduler.state(slot);
+        if request.generated == request.max_tokens {
+            scheduler.finish(slot);
+            // A newcomer is shorter than most that run.
+            submit(scheduler, step);
+        }
+    }
+    swaps
 }

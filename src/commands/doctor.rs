@@ -1,12 +1,16 @@
 //! `trail-rt doctor`: what this machine has, and what will be used.
 
 use serde_json::{Value, json};
+use trail_ptx::Target;
 use trail_runtime::cpu::Isa;
+use trail_runtime::cuda::inventory::{self, Found};
+use trail_runtime::engine::ComputeDevice;
 
 use crate::commands::output::Output;
 use crate::error::Error;
 use crate::locate;
 use crate::machine::{self, Memory};
+use crate::setup::Device;
 
 /// Prints the report.
 pub fn run(json: bool) -> Result<(), Error> {
@@ -25,6 +29,10 @@ struct Report {
     numa_nodes: Option<usize>,
     memory: Option<Memory>,
     simd: Vec<&'static str>,
+    /// GPUs, or why there are none.
+    gpus: Result<Vec<Found>, String>,
+    /// What `--device auto` means here.
+    device: ComputeDevice,
     /// What `--isa auto` means here.
     isa: Isa,
     demo_model: Option<String>,
@@ -37,6 +45,8 @@ impl Report {
             numa_nodes: machine::numa_nodes(),
             memory: Memory::read(),
             simd: machine::simd(),
+            gpus: inventory::devices().map_err(|error| error.to_string()),
+            device: Device::Auto.resolve(),
             isa: if Isa::Avx2.is_available() { Isa::Avx2 } else { Isa::Portable },
             demo_model: locate::demo_model().ok().map(|folder| folder.display().to_string()),
         }
@@ -49,8 +59,10 @@ impl Report {
             "memory_bytes": self.memory.map(|memory| memory.total_bytes),
             "available_bytes": self.memory.map(|memory| memory.available_bytes),
             "simd": self.simd,
+            "gpus": self.gpus.iter().flatten().map(gpu_json).collect::<Vec<_>>(),
+            "gpu_error": self.gpus.as_ref().err(),
             "demo_model": self.demo_model,
-            "uses": { "device": "cpu", "isa": self.isa.to_string(), "threads": self.cores },
+            "uses": { "device": self.device.to_string(), "isa": self.isa.to_string(), "threads": self.cores },
         })
     }
 
@@ -60,13 +72,55 @@ impl Report {
             format!("{}, available {}", gib(memory.total_bytes), gib(memory.available_bytes))
         });
         let nodes = self.numa_nodes.map_or("unknown".into(), |nodes| nodes.to_string());
+        let gpus = match &self.gpus {
+            Err(why) => vec![format!("none: {why}")],
+            Ok(gpus) if gpus.is_empty() => vec!["none".into()],
+            Ok(gpus) => gpus.iter().map(|gpu| gpu_line(gpu, gib)).collect(),
+        };
+        let uses = match self.device {
+            ComputeDevice::Cpu => format!("cpu, {} kernels, {} threads", self.isa, self.cores),
+            gpu => format!("{gpu} (--device cpu: {} kernels, {} threads)", self.isa, self.cores),
+        };
         let missing = "not found: give a model with --model PATH";
-        vec![
+        let head = [
             format!("cores        {}, NUMA nodes {nodes}", self.cores),
             format!("memory       {memory}"),
             format!("SIMD         {}", self.simd.join(" ")),
+        ];
+        let tail = [
             format!("demo model   {}", self.demo_model.as_deref().unwrap_or(missing)),
-            format!("will be used cpu, {} kernels, {} threads", self.isa, self.cores),
-        ]
+            format!("will be used {uses}"),
+        ];
+        let gpus = gpus.into_iter().map(|gpu| format!("GPU          {gpu}"));
+        head.into_iter().chain(gpus).chain(tail).collect()
     }
+}
+
+/// The code that a GPU will run.
+fn code(gpu: &Found) -> &'static str {
+    gpu.target().map_or("PTX, compiled by the driver", Target::name)
+}
+
+fn gpu_json(gpu: &Found) -> Value {
+    json!({
+        "ordinal": gpu.ordinal,
+        "name": gpu.name,
+        "memory_bytes": gpu.memory_bytes,
+        "compute": format!("{}.{}", gpu.compute.0, gpu.compute.1),
+        "multiprocessors": gpu.multiprocessors,
+        "code": code(gpu),
+    })
+}
+
+fn gpu_line(gpu: &Found, gib: impl Fn(u64) -> String) -> String {
+    format!(
+        "cuda:{} {}, {}, {} multiprocessors, compute {}.{}, code: {}",
+        gpu.ordinal,
+        gpu.name,
+        gib(gpu.memory_bytes as u64),
+        gpu.multiprocessors,
+        gpu.compute.0,
+        gpu.compute.1,
+        code(gpu)
+    )
 }

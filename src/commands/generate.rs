@@ -68,7 +68,7 @@ fn follow(
         }
     }
     match record.finish_reason {
-        "shutdown" | "cancelled" => {
+        "shutdown" | "cancelled" | "failed" => {
             Err(Error::failed("the engine stopped before the answer was complete"))
         }
         _ => Ok(()),

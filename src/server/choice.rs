@@ -153,7 +153,7 @@ impl Choice {
     }
 
     fn take_end(&mut self, reason: FinishReason) -> Result<(), ApiError> {
-        if matches!(reason, FinishReason::Cancelled | FinishReason::Shutdown) {
+        if !matches!(reason, FinishReason::Stop | FinishReason::Length) {
             return Err(ApiError::interrupted());
         }
         let step = self.answer.finish();

@@ -4,7 +4,7 @@ use axum::Json;
 use axum::http::{Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
-use trail_runtime::engine::SubmitError;
+use trail_runtime::engine::{Fault, SubmitError};
 
 /// A refused or failed request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -73,6 +73,12 @@ impl ApiError {
         ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "server_error", message)
     }
 
+    /// The engine broke down: `fault` says why.
+    pub fn broken(fault: &Fault) -> Self {
+        let message = format!("the engine broke down: {fault}");
+        ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "server_error", message)
+    }
+
     /// The server finishes what it has and takes nothing new.
     pub fn draining() -> Self {
         let message = "the server is shutting down: try another one";
@@ -95,6 +101,7 @@ impl From<SubmitError> for ApiError {
         let message = error.to_string();
         match error {
             SubmitError::Invalid(_) => ApiError::invalid(message),
+            SubmitError::Failed(fault) => ApiError::broken(&fault),
             SubmitError::Full { .. } => ApiError {
                 code: Some("rate_limit_exceeded"),
                 ..ApiError::new(StatusCode::TOO_MANY_REQUESTS, "rate_limit_error", message)

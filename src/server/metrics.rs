@@ -185,6 +185,17 @@ fn engine_families(stats: &Stats) -> prometheus::Result<Vec<MetricFamily>> {
             stats.evictions,
         ),
         counter(
+            "trail_swaps_out_total",
+            "Times a request's KV blocks left for the host.",
+            stats.swaps_out,
+        ),
+        counter("trail_swaps_in_total", "Times they came back.", stats.swaps_in),
+        gauge(
+            "trail_host_kv_blocks_used",
+            "KV blocks in use at the host.",
+            stats.host_blocks_used as f64,
+        ),
+        counter(
             "trail_predictions_fresh_total",
             "Predictions that were there in time.",
             stats.predictions_fresh,

@@ -56,10 +56,14 @@ pub fn run(
         let signals = shutdown::Signals::listen()?;
         listening(listener.local_addr().map_err(unusable)?, &state)?;
         let drain = shutdown::drain_on_signal(signals, state.clone());
-        axum::serve(listener, router(state))
+        axum::serve(listener, router(state.clone()))
             .with_graceful_shutdown(drain)
             .await
-            .map_err(|error| Error::failed(format!("the server failed: {error}")))
+            .map_err(|error| Error::failed(format!("the server failed: {error}")))?;
+        match state.engine.fault() {
+            Some(fault) => Err(Error::failed(format!("the engine broke down: {fault}"))),
+            None => Ok(()),
+        }
     })
 }
 

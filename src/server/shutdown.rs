@@ -1,6 +1,7 @@
-//! The end: the first signal drains, the second one ends at once.
+//! The end: the first signal drains, the second one ends at once; an engine that broke down ends the server too.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -34,9 +35,23 @@ impl Signals {
     }
 }
 
+/// How often to look whether the engine still works.
+const LOOK: Duration = Duration::from_millis(250);
+
+/// Completes once the engine has broken down.
+async fn breakdown(state: &ServerState) {
+    while state.engine.fault().is_none() {
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
 /// Completes when the server shall finish what it has; a further signal ends the process.
 pub async fn drain_on_signal(mut signals: Signals, state: Arc<ServerState>) {
-    signals.next().await;
+    tokio::select! {
+        _ = signals.next() => {}
+        // Every request has been told, or is being told. Whoever supervises the process starts it anew.
+        _ = breakdown(&state) => return,
+    }
     state.drain();
     let live = state.engine.live();
     notice(format_args!("trail-rt finishes {live} requests; a second signal ends it at once"));

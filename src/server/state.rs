@@ -54,9 +54,10 @@ impl ServerState {
 
     /// Refuses while the server drains.
     pub fn check_open(&self) -> Result<(), ApiError> {
-        match self.draining.load(Ordering::Acquire) {
-            true => Err(ApiError::draining()),
-            false => Ok(()),
+        match self.engine.fault() {
+            Some(fault) => Err(ApiError::broken(fault)),
+            None if self.draining.load(Ordering::Acquire) => Err(ApiError::draining()),
+            None => Ok(()),
         }
     }
 
@@ -75,7 +76,7 @@ pub fn unix_time() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
-/// `GET /health`: 200 while requests are taken, 503 while the server drains.
+/// `GET /health`: 200 while requests are taken, 503 while the server drains, or once the engine broke down.
 pub async fn health(State(state): Shared) -> Result<&'static str, ApiError> {
     state.check_open()?;
     Ok("ok\n")

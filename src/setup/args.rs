@@ -1,12 +1,14 @@
 //! The options that several commands share.
 
 use std::path::PathBuf;
+use std::str::FromStr;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use trail_runtime::cpu::Isa;
-use trail_runtime::engine::{
-    DEFAULT_C, DEFAULT_MAX_REQUESTS, DEFAULT_SLOTS, DEFAULT_TOKEN_BUDGET, PolicyKind,
-};
+use trail_runtime::cuda;
+use trail_runtime::engine::{ComputeDevice, DEFAULT_C, DEFAULT_MAX_REQUESTS, PolicyKind};
+use trail_runtime::engine::{CudaSettings, ProbeDevice};
+use trail_scheduler::Preemption;
 
 // Bounds of what can be asked for: above what any machine can use, below what memory cannot hold or
 // a system refuses. That KV blocks fit this machine is checked once the model is known.
@@ -29,14 +31,35 @@ pub struct ModelArgs {
     pub(super) probe: Option<PathBuf>,
 }
 
-/// What computes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+/// What is to compute.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Device {
-    /// The best that this machine has and this build can use.
-    #[default]
+    /// The first GPU where there is one, else the CPU.
     Auto,
-    /// The CPU.
-    Cpu,
+    /// This and nothing else.
+    Named(ComputeDevice),
+}
+
+impl Device {
+    /// What computes on this machine.
+    pub fn resolve(self) -> ComputeDevice {
+        match self {
+            Device::Named(device) => device,
+            Device::Auto if cuda::inventory::count() > 0 => ComputeDevice::Cuda { ordinal: 0 },
+            Device::Auto => ComputeDevice::Cpu,
+        }
+    }
+}
+
+impl FromStr for Device {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        match name {
+            "auto" => Ok(Device::Auto),
+            name => name.parse().map(Device::Named),
+        }
+    }
 }
 
 /// How the engine is put together.
@@ -56,30 +79,19 @@ pub struct EngineArgs {
         value_parser = share,
     )]
     c: f32,
-    /// Sequences in one forward pass
-    #[arg(
-        long,
-        global = true,
-        value_name = "N",
-        default_value_t = DEFAULT_SLOTS,
-        value_parser = count::<MAX_SLOTS>,
-    )]
-    pub(super) slots: usize,
-    /// KV blocks of 16 tokens [default: what the slots can need and half as much again, within 4 GiB]
+    /// Sequences in one forward pass [default: 8 on the CPU, 256 on a GPU]
+    #[arg(long, global = true, value_name = "N", value_parser = count::<MAX_SLOTS>)]
+    pub(super) slots: Option<usize>,
+    /// KV blocks of 16 tokens [default: on the CPU what the slots can need and half as much again,
+    /// within 4 GiB; on a GPU what its memory holds]
     #[arg(long, global = true, value_name = "N", value_parser = count::<MAX_KV_BLOCKS>)]
     pub(super) kv_blocks: Option<usize>,
     /// Threads of the forward pass [default: all cores]
     #[arg(long, global = true, value_name = "N", value_parser = count::<MAX_THREADS>)]
     pub(super) threads: Option<usize>,
-    /// Tokens in one forward pass, of prompts and of answers
-    #[arg(
-        long,
-        global = true,
-        value_name = "N",
-        default_value_t = DEFAULT_TOKEN_BUDGET,
-        value_parser = count::<MAX_TOKEN_BUDGET>,
-    )]
-    pub(super) token_budget: usize,
+    /// Tokens in one forward pass, of prompts and of answers [default: 512 on the CPU, 2048 on a GPU]
+    #[arg(long, global = true, value_name = "N", value_parser = count::<MAX_TOKEN_BUDGET>)]
+    pub(super) token_budget: Option<usize>,
     /// Requests in the engine at once, running and waiting; more are refused
     #[arg(
         long,
@@ -89,12 +101,34 @@ pub struct EngineArgs {
         value_parser = count::<MAX_REQUESTS>,
     )]
     pub(super) max_requests: usize,
-    /// What computes
-    #[arg(long, global = true, value_enum, default_value_t = Device::Auto)]
+    /// What computes: cpu, cuda, cuda:NUMBER or auto (the first GPU where there is one)
+    #[arg(long, global = true, value_name = "NAME", default_value = "auto")]
     pub(super) device: Device,
+    /// Who must give way to better ranked requests: recompute (its KV is dropped), swap (its KV is
+    /// moved to the host) or auto (what costs less; on the CPU always recompute)
+    #[arg(long, global = true, value_name = "NAME", default_value = "auto", value_parser = preemption)]
+    pub(super) preemption: Preemption,
+    /// GPU: most host memory for swapped KV blocks, GiB; 0 for none
+    #[arg(long, global = true, value_name = "GIB", default_value_t = 4)]
+    host_kv_gib: usize,
+    /// GPU: launch decode steps kernel by kernel instead of replaying graphs
+    #[arg(long, global = true)]
+    no_graphs: bool,
+    /// GPU: where the probe runs, cpu (while the GPU works on the upper layers) or gpu (beside them)
+    #[arg(long, global = true, value_name = "NAME", default_value = "cpu")]
+    probe_device: ProbeDevice,
     /// Instruction set of the CPU kernels: auto, portable, avx2 or avx512
     #[arg(long, global = true, value_name = "NAME", default_value_t = Isa::Auto)]
     pub(super) isa: Isa,
+}
+
+fn preemption(name: &str) -> Result<Preemption, String> {
+    match name {
+        "auto" => Ok(Preemption::Auto),
+        "swap" => Ok(Preemption::Swap),
+        "recompute" => Ok(Preemption::Recompute),
+        _ => Err("choose auto, swap or recompute".into()),
+    }
 }
 
 fn share(text: &str) -> Result<f32, String> {
@@ -122,6 +156,21 @@ impl EngineArgs {
     /// The policy that was named; TRAIL if none was.
     pub fn policy_or_trail(&self) -> PolicyKind {
         self.with_c(self.policy.unwrap_or(PolicyKind::Trail { c: DEFAULT_C }))
+    }
+
+    /// What computes on this machine.
+    pub fn device(&self) -> ComputeDevice {
+        self.device.resolve()
+    }
+
+    /// How a GPU is used.
+    pub fn cuda(&self) -> CudaSettings {
+        CudaSettings {
+            graphs: !self.no_graphs,
+            probe: self.probe_device,
+            host_kv_bytes: self.host_kv_gib << 30,
+            ..CudaSettings::default()
+        }
     }
 
     /// Instruction set of the CPU kernels.

@@ -162,6 +162,17 @@ impl Device {
         code.result().map_err(|code| failed(LaunchCause::Driver(code)))
     }
 
+    /// Loads the module of the kernel that `plan` names, so that its first launch need not.
+    pub fn ready(&self, plan: &LaunchPlan) -> Result<(), CudaError> {
+        let mut kernels = self.kernels.lock().unwrap_or_else(PoisonError::into_inner);
+        if kernels.functions.contains_key(plan.kernel) {
+            return Ok(());
+        }
+        let found = trail_ptx::find(plan.kernel);
+        let (module, _) = found.ok_or(CudaError::NoCode { module: plan.kernel })?;
+        self.load(&mut kernels, module)
+    }
+
     /// The loaded kernel that `plan` names.
     fn function(&self, plan: &LaunchPlan) -> Result<Function, CudaError> {
         let mut kernels = self.kernels.lock().unwrap_or_else(PoisonError::into_inner);

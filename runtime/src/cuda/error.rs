@@ -33,6 +33,11 @@ pub enum CudaError {
         /// What they can.
         supported: String,
     },
+    /// The device has done all its work, and a step's tokens are not there.
+    Silent {
+        /// The step's number.
+        step: u64,
+    },
     /// The caller broke a promise, or memory broke under it.
     Contract {
         /// What was found.
@@ -102,6 +107,9 @@ impl fmt::Display for CudaError {
             CudaError::Contract { what } => f.write_str(what),
             CudaError::Unsupported { what, supported } => {
                 write!(f, "{what}: the CUDA kernels take {supported}; --device cpu runs it")
+            }
+            CudaError::Silent { step } => {
+                write!(f, "the device ended step {step} without its results")
             }
             CudaError::Launch(error) => error.fmt(f),
         }

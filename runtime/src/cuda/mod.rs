@@ -4,21 +4,31 @@
 //! kernel. [`memory`] is what is owned on the device. [`Device`] is the thin layer over the driver, which is loaded at run time: a
 //! machine without CUDA builds and starts all the same, and [`Device::is_present`] says whether there is a driver to ask.
 
+mod backend;
 mod context;
 mod device;
 mod error;
+mod graphs;
+pub mod inventory;
 pub mod kv;
 pub mod launch;
 pub mod memory;
+pub mod mirror;
 pub mod plan;
+mod ring;
+mod step;
 pub mod swap;
+mod tap;
 pub mod weights;
 
+pub use backend::{CudaBackend, CudaOptions};
 pub use device::{Code, Device};
 pub use error::{CudaError, LaunchError, OutOfMemory};
 pub use kv::KvPool;
 pub use memory::{DeviceBuffer, PinnedBuffer, Priority};
+pub use step::Limits;
 pub use swap::{Swap, SwapOptions};
+pub use tap::TapMode;
 pub use trail_ptx::params;
 pub use weights::DeviceWeights;
 

@@ -8,10 +8,6 @@ use super::sampling::Sampled;
 use super::tap::TapPlan;
 use crate::batch::Batch;
 
-/// In [`Batch::tokens`]: the token that the row's slot sampled in the step before, which is still under way. Only a backend
-/// with [`Backend::ahead`] of 1 meets it.
-pub const PENDING: u32 = u32::MAX;
-
 /// How the token after a row is chosen.
 #[derive(Clone, Copy, Debug)]
 pub struct Choice<'a> {
@@ -36,7 +32,7 @@ pub trait Choices {
 pub struct Step<'a> {
     /// The step's number: 1, 2, 3, ... without gaps.
     pub number: u64,
-    /// The rows. Slots are below the engine's `max_requests`, tokens may be [`PENDING`].
+    /// The rows. Slots are below the engine's `max_requests`, tokens may be [`crate::batch::PENDING`] where the backend works ahead.
     pub batch: &'a Batch,
     /// How the rows that want logits choose.
     pub choices: &'a dyn Choices,

@@ -2,58 +2,64 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
-use std::time::Instant;
 
 use trail_probe::{Predictor, Probe};
-use trail_scheduler::{Scheduler, SchedulerConfig};
+use trail_scheduler::Preemption;
 
-use super::Engine;
-use super::core::Core;
-use super::doors::Doors;
-use super::forecast::Forecast;
+use super::device::{ComputeDevice, CudaSettings};
 use super::policy::{Needs, PolicyKind};
-use super::sampling::Sampler;
-use super::stats::Counters;
-use crate::batch::{BLOCK_TOKENS, Batch};
-use crate::cpu::{CpuBackend, CpuOptions, Isa};
+use crate::cpu::Isa;
+use crate::cuda::Progress;
 use crate::model::Model;
 
-/// Rows of one forward pass, unless said otherwise.
-pub const DEFAULT_TOKEN_BUDGET: usize = 512;
-/// Sequences in one forward pass, unless said otherwise.
-pub const DEFAULT_SLOTS: usize = 8;
 /// Requests in the engine at once, running and waiting, unless said otherwise.
 pub const DEFAULT_MAX_REQUESTS: usize = 4096;
 
-/// Why an engine could not be built.
+/// Why an engine could not be built: one line.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BuildError(pub String);
+pub enum BuildError {
+    /// What was asked for does not fit together, or not this machine.
+    Refused(String),
+    /// The device cannot run this model, whatever is asked for; another one may.
+    Unsupported(String),
+    /// Something on this machine did not work.
+    Failed(String),
+}
 
 impl fmt::Display for BuildError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        let (BuildError::Refused(why) | BuildError::Unsupported(why) | BuildError::Failed(why)) =
+            self;
+        f.write_str(why)
     }
 }
 
 impl std::error::Error for BuildError {}
 
 fn refuse<T>(why: impl Into<String>) -> Result<T, BuildError> {
-    Err(BuildError(why.into()))
+    Err(BuildError::Refused(why.into()))
 }
+
+/// Is told how far a start has come.
+pub(super) type Reporter = Box<dyn FnMut(Progress)>;
 
 /// Collects what an engine is made of. Every number has a default that suits the model.
 pub struct EngineBuilder {
-    model: Option<Arc<Model>>,
-    probe: Option<Probe>,
-    predictor: Option<Predictor>,
-    policy: PolicyKind,
-    slots: usize,
-    max_requests: usize,
-    token_budget: usize,
-    kv_blocks: Option<usize>,
-    threads: Option<usize>,
-    isa: Isa,
+    pub(super) model: Option<Arc<Model>>,
+    pub(super) probe: Option<Probe>,
+    pub(super) predictor: Option<Predictor>,
+    pub(super) policy: PolicyKind,
+    pub(super) replays: bool,
+    pub(super) preemption: Preemption,
+    pub(super) cuda: CudaSettings,
+    pub(super) progress: Option<Reporter>,
+    pub(super) device: ComputeDevice,
+    pub(super) slots: Option<usize>,
+    pub(super) max_requests: usize,
+    pub(super) token_budget: Option<usize>,
+    pub(super) kv_blocks: Option<usize>,
+    pub(super) threads: Option<usize>,
+    pub(super) isa: Isa,
 }
 
 impl Default for EngineBuilder {
@@ -63,9 +69,14 @@ impl Default for EngineBuilder {
             probe: None,
             predictor: None,
             policy: PolicyKind::Fcfs,
-            slots: DEFAULT_SLOTS,
+            replays: false,
+            preemption: Preemption::Recompute,
+            cuda: CudaSettings::default(),
+            progress: None,
+            device: ComputeDevice::Cpu,
+            slots: None,
             max_requests: DEFAULT_MAX_REQUESTS,
-            token_budget: DEFAULT_TOKEN_BUDGET,
+            token_budget: None,
             kv_blocks: None,
             threads: None,
             isa: Isa::Auto,
@@ -98,9 +109,41 @@ impl EngineBuilder {
         self
     }
 
-    /// Sequences in one forward pass; default [`DEFAULT_SLOTS`].
+    /// Whether requests bring their predictions along ([`super::Request::predictions`]), so that a policy needs no probe and no
+    /// predictor; default no. For experiments.
+    pub fn replays(mut self, replays: bool) -> Self {
+        self.replays = replays;
+        self
+    }
+
+    /// What computes; default the CPU.
+    pub fn device(mut self, device: ComputeDevice) -> Self {
+        self.device = device;
+        self
+    }
+
+    /// What becomes of a request that must give its KV blocks up; default: its KV is computed anew. [`Preemption::Swap`] needs a
+    /// device with memory of its own.
+    pub fn preemption(mut self, preemption: Preemption) -> Self {
+        self.preemption = preemption;
+        self
+    }
+
+    /// How a CUDA device is used.
+    pub fn cuda(mut self, settings: CudaSettings) -> Self {
+        self.cuda = settings;
+        self
+    }
+
+    /// Is told how far a device's start has come.
+    pub fn progress(mut self, report: impl FnMut(Progress) + 'static) -> Self {
+        self.progress = Some(Box::new(report));
+        self
+    }
+
+    /// Sequences in one forward pass; default [`ComputeDevice::default_slots`].
     pub fn slots(mut self, slots: usize) -> Self {
-        self.slots = slots;
+        self.slots = Some(slots);
         self
     }
 
@@ -110,9 +153,9 @@ impl EngineBuilder {
         self
     }
 
-    /// Rows (tokens) in one forward pass; default [`DEFAULT_TOKEN_BUDGET`].
+    /// Rows (tokens) in one forward pass; default [`ComputeDevice::default_token_budget`].
     pub fn token_budget(mut self, rows: usize) -> Self {
-        self.token_budget = rows;
+        self.token_budget = Some(rows);
         self
     }
 
@@ -135,97 +178,35 @@ impl EngineBuilder {
         self
     }
 
-    /// Allocates everything and starts the engine's thread.
-    pub fn build(self) -> Result<Engine, BuildError> {
-        self.check()?;
-        let model = self.model.clone().ok_or_else(|| BuildError("no model was given".into()))?;
-        self.check_probe(&model)?;
-        let config = &model.config;
-        let kv_blocks = self.kv_blocks.unwrap_or_else(|| default_kv_blocks(&model, self.slots));
-        let threads = self.threads.unwrap_or_else(available_threads);
-        let backend = CpuBackend::new(
-            model.clone(),
-            CpuOptions {
-                threads,
-                isa: self.isa,
-                max_rows: self.token_budget,
-                max_segments: self.slots,
-                num_blocks: kv_blocks,
-                max_context: config.max_context,
-            },
-        )
-        .map_err(BuildError)?;
-        let device = format!("cpu, {threads} threads, {}", backend.isa());
-        let scheduler_config = SchedulerConfig {
-            max_running: self.slots as u32,
-            max_requests: self.max_requests as u32,
-            token_budget: self.token_budget as u32,
-            num_blocks: kv_blocks as u32,
-            max_context: config.max_context as u32,
-            ..SchedulerConfig::default()
-        };
-        let scheduler = Scheduler::new(scheduler_config, self.policy.build())
-            .map_err(|error| BuildError(error.to_string()))?;
-        let (doors, inbox) = Doors::new(self.max_requests as u32);
-        let counters = Arc::new(Counters::default());
-        let start = Instant::now();
-        let max_blocks = self.slots * config.max_context.div_ceil(BLOCK_TOKENS);
-        let core = Core {
-            sampler: Sampler::new(config.vocab_size),
-            // A run can bring two rows: the prompt's mean, and the last row of a recompute.
-            forecast: self
-                .probe
-                .map(|probe| Forecast::new(probe, self.max_requests, 2 * self.slots)),
-            batch: Batch::with_capacity(self.token_budget, self.slots, max_blocks),
-            slots: (0..self.max_requests).map(|_| None).collect(),
-            sampled: Vec::with_capacity(self.slots),
-            ended: Vec::with_capacity(self.slots),
-            vocab_size: config.vocab_size,
-            eos_tokens: config.eos_tokens.clone(),
-            doors: doors.clone(),
-            inbox,
-            counters: counters.clone(),
-            step: 0,
-            start,
-            backend,
-            scheduler,
-        };
-        let thread = std::thread::Builder::new()
-            .name("trail-engine".into())
-            .spawn(move || core.run())
-            .map_err(|error| BuildError(format!("cannot start the engine's thread: {error}")))?;
-        Ok(Engine {
-            model,
-            predictor: self.predictor,
-            policy: self.policy,
-            device,
-            slots: self.slots,
-            kv_blocks,
-            doors,
-            counters,
-            start,
-            next_id: AtomicU64::new(0),
-            thread: Some(thread),
-        })
+    /// Sequences in one forward pass.
+    pub(super) fn num_slots(&self) -> usize {
+        self.slots.unwrap_or_else(|| self.device.default_slots())
     }
 
-    fn check(&self) -> Result<(), BuildError> {
-        if self.slots == 0 {
+    /// Rows of one forward pass.
+    pub(super) fn max_rows(&self) -> usize {
+        self.token_budget.unwrap_or_else(|| self.device.default_token_budget())
+    }
+
+    pub(super) fn check(&self) -> Result<(), BuildError> {
+        let (slots, rows) = (self.num_slots(), self.max_rows());
+        if slots == 0 {
             return refuse("slots is 0: at least one sequence must run");
         }
-        if self.max_requests < self.slots {
+        if self.max_requests < slots {
             return refuse(format!(
                 "max_requests is {}, slots {}: every running sequence is a request, so raise max_requests",
-                self.max_requests, self.slots
+                self.max_requests, slots
             ));
         }
-        if self.token_budget < self.slots {
+        if rows < slots {
             return refuse(format!(
                 "token_budget is {}, slots {}: every running sequence needs one row, so raise token_budget",
-                self.token_budget, self.slots
+                rows, slots
             ));
         }
         match self.policy.needs() {
+            _ if self.replays => Ok(()),
             Needs::Probe if self.probe.is_none() => refuse(
                 "policy trail needs a probe: give one with --probe FILE, put probe.safetensors beside the model, or choose --policy fcfs",
             ),
@@ -236,7 +217,7 @@ impl EngineBuilder {
         }
     }
 
-    fn check_probe(&self, model: &Model) -> Result<(), BuildError> {
+    pub(super) fn check_probe(&self, model: &Model) -> Result<(), BuildError> {
         let Some(probe) = &self.probe else { return Ok(()) };
         if probe.head.d() != model.config.hidden_size {
             return refuse(format!(
@@ -254,20 +235,4 @@ impl EngineBuilder {
         }
         Ok(())
     }
-}
-
-/// Cores this process may use.
-fn available_threads() -> usize {
-    std::thread::available_parallelism().map_or(1, |n| n.get())
-}
-
-/// Most bytes that the default cache takes.
-const DEFAULT_KV_BYTES: usize = 4 << 30;
-
-fn default_kv_blocks(model: &Model, slots: usize) -> usize {
-    let config = &model.config;
-    let per_sequence = config.max_context.div_ceil(BLOCK_TOKENS);
-    let block_bytes = BLOCK_TOKENS * config.num_layers * 2 * config.kv_size() * size_of::<f32>();
-    let wanted = per_sequence * slots * 3 / 2;
-    wanted.min((DEFAULT_KV_BYTES / block_bytes).max(1))
 }

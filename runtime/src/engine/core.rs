@@ -1,33 +1,57 @@
-//! The step loop: the one thread that owns model, cache and scheduler.
+//! The step loop: the one thread that owns scheduler, batch and backend.
+//!
+//! Where the backend works by itself, one step is under way while the next is planned:
+//!
+//! ```text
+//! device   ..|  step n                        |  step n+1                       |
+//! probe             predictions of n
+//! engine        .. await them | take, plan n+1, launch it | await n's tokens, send them | await ..
+//! ```
+//!
+//! So the plan of n+1 knows the predictions of n and not its tokens. Who turns out to have ended in n has a row too many in n+1:
+//! what that samples is dropped. Its blocks may be given away at once, as whoever gets them writes behind it in stream order.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use trail_scheduler::{NewRequest, Prediction, RequestId, Scheduler, Slot};
+use trail_scheduler::{Finished, NewRequest, RequestId, Scheduler, Slot};
 
+use super::backend::{Backend, Choice, Choices, Fault, Step};
 use super::doors::{Doors, Inbox};
 use super::event::{Event, FinishReason};
+use super::flight::Flight;
 use super::forecast::Forecast;
-use super::sampling::{History, Sampler};
+use super::pace::Pace;
+use super::sampling::Sampled;
 use super::slot::Active;
 use super::stats::{Counters, add, set};
+use super::tap::{TapPlan, Tenant};
 use crate::batch::Batch;
-use crate::cpu::{CpuBackend, Tap};
 
-/// Everything the engine's thread owns.
+/// How often to look after KV on its way, when there is nothing else to do.
+const TRANSFER_LOOK: Duration = Duration::from_micros(50);
+
+/// What the engine's thread owns, beside the backend.
 pub(super) struct Core {
-    pub(super) backend: CpuBackend,
     pub(super) scheduler: Scheduler,
-    pub(super) sampler: Sampler,
-    pub(super) forecast: Option<Forecast>,
+    pub(super) forecast: Option<Arc<Forecast>>,
     pub(super) batch: Batch,
+    pub(super) tap: TapPlan,
     /// By scheduler slot: `[max_requests]`.
     pub(super) slots: Box<[Option<Box<Active>>]>,
-    /// Requests of this step's plan that sample a token, in order of their logits.
-    pub(super) sampled: Vec<Slot>,
-    /// Requests that ended in this step.
+    /// The steps that are launched and not collected, by parity of their number.
+    pub(super) flights: [Flight; 2],
+    /// Whether the last step is among them.
+    pub(super) under_way: bool,
+    pub(super) pace: Pace,
+    /// What a step chose.
+    pub(super) sampled: Vec<Sampled>,
+    /// Slots whose transfer has ended.
+    pub(super) arrived: Vec<u32>,
+    /// Slots whose copy at the host nobody needs any more.
+    pub(super) forgotten: Vec<u32>,
+    /// Requests that ended in the step that landed.
     pub(super) ended: Vec<(Slot, FinishReason)>,
-    pub(super) vocab_size: usize,
     pub(super) eos_tokens: Vec<u32>,
     pub(super) doors: Arc<Doors>,
     pub(super) inbox: Inbox,
@@ -37,35 +61,76 @@ pub(super) struct Core {
 }
 
 impl Core {
-    /// Steps while there is work, sleeps while there is none, until told to stop.
-    pub(super) fn run(mut self) {
+    /// Serves until told to stop. A backend that breaks down fails every request, and all that come after.
+    pub(super) fn run(mut self, mut backend: Box<dyn Backend>) {
         self.doors.attend(std::thread::current());
-        while !self.doors.is_stopping() {
+        let outcome = self.serve(&mut *backend);
+        drop(backend);
+        let reason = match outcome {
+            Ok(()) => FinishReason::Shutdown,
+            Err(fault) => {
+                self.doors.fail(fault);
+                FinishReason::Failed
+            }
+        };
+        loop {
             self.take();
-            if self.step().is_none() {
+            self.abandon(reason);
+            if self.doors.is_stopping() {
+                break;
+            }
+            std::thread::park();
+        }
+    }
+
+    /// Steps while there is work, sleeps while there is none.
+    fn serve(&mut self, backend: &mut dyn Backend) -> Result<(), Fault> {
+        while !self.doors.is_stopping() {
+            if self.step(backend)? {
+                continue;
+            }
+            match self.scheduler.moving() {
                 // A push between the last look and here leaves a wake-up token behind: no sleep.
-                std::thread::park();
+                0 => std::thread::park(),
+                _ => std::thread::park_timeout(TRANSFER_LOOK),
             }
         }
+        Ok(())
+    }
+
+    /// One iteration: take the predictions in, then what came through the doors, plan, launch, and land the step before (a step
+    /// that is done when launched lands itself). False if there was nothing to do.
+    fn step(&mut self, backend: &mut dyn Backend) -> Result<bool, Fault> {
+        if self.under_way {
+            self.foresee();
+        }
         self.take();
-        self.abandon();
+        self.retire();
+        self.settle(backend)?;
+        self.schedule();
+        self.transfer(backend)?;
+        let launched = !self.batch.segments.is_empty();
+        if launched {
+            self.launch(backend)?;
+        }
+        if backend.ahead() == 0 {
+            if launched {
+                self.land(backend, self.step)?;
+            }
+            return Ok(launched);
+        }
+        let landing = std::mem::replace(&mut self.under_way, launched);
+        if landing {
+            self.land(backend, self.step - u64::from(launched))?;
+        }
+        Ok(launched || landing)
     }
 
-    /// One iteration: schedule, fill, forward (tap and probe run beside it), sample, observe, send.
-    /// `None` if there was nothing to run.
-    fn step(&mut self) -> Option<()> {
-        let begin = Instant::now();
-        self.schedule()?;
-        self.forward();
-        self.sample();
-        self.observe();
-        self.dismiss();
-        add(&self.counters.steps, 1);
-        add(&self.counters.step_ns, begin.elapsed().as_nanos() as u64);
-        Some(())
+    fn flight(&mut self, step: u64) -> &mut Flight {
+        &mut self.flights[(step % 2) as usize]
     }
 
-    /// Takes in what came through the doors since the last step.
+    /// Takes in what came through the doors.
     fn take(&mut self) {
         while let Some(active) = self.inbox.next_submission() {
             self.admit(active);
@@ -95,17 +160,32 @@ impl Core {
         let slot = self.scheduler.submit(request).expect("submit() lets only fitting requests in");
         active.ticket.admit(slot.0);
         if let Some(forecast) = &self.forecast {
-            forecast.begin(slot.0, self.scheduler.generation(slot), active.prompt_len);
+            forecast.begin(slot.0, self.scheduler.generation(slot));
         }
         add(&self.counters.prompt_tokens, active.prompt_len as u64);
         self.slots[slot.0 as usize] = Some(active);
     }
 
-    /// Plans the step and fills the batch with it.
-    fn schedule(&mut self) -> Option<()> {
-        self.step += 1;
+    /// Lets the scheduler forget those whose last token the step under way brings: they must not be planned again. Their slots stay
+    /// theirs until it lands, as nobody is admitted before.
+    fn retire(&mut self) {
+        if !self.under_way {
+            return;
+        }
+        let Core { scheduler, flights, slots, step, .. } = self;
+        for &(slot, id) in &flights[(*step % 2) as usize].sampled {
+            let live = slots[slot.index()].as_ref().is_some_and(|active| active.id == id);
+            let state = scheduler.state(slot);
+            if live && state.generated >= state.max_tokens {
+                scheduler.finish(slot);
+            }
+        }
+    }
+
+    /// Plans a step and fills the batch with it; an empty one if there is nothing to run.
+    fn schedule(&mut self) {
         let now_s = self.start.elapsed().as_secs_f64();
-        self.scheduler.plan(self.step, now_s);
+        self.scheduler.plan(self.step + 1, now_s);
         let plan = self.scheduler.last_plan();
         for &slot in &plan.evicted {
             tell(&self.slots, slot, Event::Preempted { evicted: true });
@@ -114,88 +194,105 @@ impl Core {
             tell(&self.slots, slot, Event::Preempted { evicted: false });
         }
         self.batch.clear();
-        self.sampled.clear();
         for row in &plan.rows {
-            let active = self.slots[row.slot.0 as usize].as_ref().expect("planned rows are live");
+            let active = self.slots[row.slot.index()].as_ref().expect("planned rows are live");
             let (first, last) = (row.start as usize, (row.start + row.len) as usize);
             let blocks = self.scheduler.blocks(row.slot);
-            self.batch.push(row.slot.0, row.start, &active.tokens[first..last], blocks, row.sample);
-            if row.sample {
-                self.sampled.push(row.slot);
+            match active.tokens.get(first..last) {
+                Some(tokens) => self.batch.push(row.slot.0, row.start, tokens, blocks, row.sample),
+                // Known to the device alone, until the step under way lands.
+                None => self.batch.push_pending(row.slot.0, row.start, blocks),
             }
         }
         let counters = &self.counters;
         add(&counters.preemptions, plan.preempted.len() as u64);
         add(&counters.evictions, plan.evicted.len() as u64);
+        add(&counters.swaps_out, plan.swap_out.len() as u64);
+        add(&counters.swaps_in, plan.swap_in.len() as u64);
         add(&counters.recomputed_tokens, u64::from(plan.recomputed_tokens));
         set(&counters.running, plan.rows.len() as u64);
         set(&counters.waiting, u64::from(self.doors.live()).saturating_sub(plan.rows.len() as u64));
         set(&counters.blocks_used, u64::from(self.scheduler.blocks_used()));
-        (!plan.rows.is_empty()).then_some(())
+        set(&counters.host_blocks_used, u64::from(self.scheduler.host_blocks_used()));
     }
 
-    fn forward(&mut self) {
-        let tap = self.forecast.as_ref().map(|forecast| {
-            forecast.start(self.step);
-            Tap { layer: forecast.layer(), sink: forecast }
-        });
-        self.backend.forward(&self.batch, tap);
-        self.scheduler.advance();
+    /// Hands the batch to the backend.
+    fn launch(&mut self, backend: &mut dyn Backend) -> Result<(), Fault> {
+        self.step += 1;
+        let Core { scheduler, slots, batch, tap, forecast, .. } = self;
+        if forecast.is_some() {
+            tap.fill(batch, |slot| Tenant {
+                generation: scheduler.generation(Slot(slot)),
+                prompt_len: scheduler.state(Slot(slot)).prompt_tokens,
+            });
+        }
+        let begin = Instant::now();
+        backend.launch(&Step {
+            number: self.step,
+            batch,
+            choices: &Table { slots, scheduler },
+            tap: forecast.is_some().then_some(&*tap),
+        })?;
+        let flight = &mut self.flights[(self.step % 2) as usize];
+        flight.begin = begin;
+        flight.rows = batch.rows();
+        flight.predicts = forecast.is_some() && !tap.rows.is_empty();
+        flight.sampled.clear();
+        for segment in batch.segments.iter().filter(|segment| segment.logits) {
+            let active = slots[segment.slot as usize].as_ref().expect("planned rows are live");
+            flight.sampled.push((Slot(segment.slot), active.id));
+        }
+        scheduler.advance();
+        Ok(())
     }
 
-    /// Chooses a token for every row that asked for one, and sends it.
-    fn sample(&mut self) {
-        let vocab = self.vocab_size;
-        let logits = self.backend.logits_mut();
-        for (slot, logits) in self.sampled.iter().zip(logits.chunks_exact_mut(vocab)) {
-            let active = self.slots[slot.0 as usize].as_mut().expect("sampled rows are live");
-            let (prompt, generated) = active.tokens.split_at(active.prompt_len);
-            let history = History { prompt, generated };
-            let position = active.tokens.len() as u32;
-            let sampling = &active.request.sampling;
-            let chosen = self.sampler.sample(logits, sampling, history, position);
+    /// Waits for the tokens of `step`, sends them, and ends those that are complete.
+    fn land(&mut self, backend: &mut dyn Backend, step: u64) -> Result<(), Fault> {
+        self.sampled.clear();
+        backend.collect(&mut self.sampled)?;
+        let now = Instant::now();
+        let flight = std::mem::take(self.flight(step));
+        self.send(&flight);
+        if let Some(ready) = self.forecast.as_ref().and_then(|forecast| forecast.ready(step)) {
+            self.counters.count_slack(now.saturating_duration_since(ready).as_micros() as u32);
+        }
+        *self.flight(step) = flight;
+        if backend.ahead() == 0 {
+            self.observe(step);
+        }
+        self.dismiss();
+        let took = now - self.flight(step).begin;
+        let rows = self.flight(step).rows;
+        self.pace.learn(rows, took);
+        // The step behind it, if there is one, begins now.
+        let behind = self.flight(step + 1);
+        behind.begin = behind.begin.max(now);
+        add(&self.counters.steps, 1);
+        add(&self.counters.step_ns, took.as_nanos() as u64);
+        Ok(())
+    }
+
+    /// Sends the tokens of a step. Whoever has ended since it was launched gets none.
+    fn send(&mut self, flight: &Flight) {
+        let mut generated = 0;
+        for (&(slot, id), chosen) in flight.sampled.iter().zip(&self.sampled) {
+            let active = self.slots[slot.index()].as_mut().filter(|active| active.id == id);
+            let Some(active) = active else { continue };
             for &(id, logprob) in &chosen.top[..usize::from(chosen.num_top)] {
                 active.send(Event::Alternative { id, logprob });
             }
             active.tokens.push(chosen.id);
             active.send(Event::Token { id: chosen.id, logprob: chosen.logprob });
+            generated += 1;
             let cancelled = active.ticket.is_cancelled().then_some(FinishReason::Cancelled);
             if let Some(reason) = active.ends_with(chosen.id, &self.eos_tokens).or(cancelled) {
-                self.ended.push((*slot, reason));
+                self.ended.push((slot, reason));
             }
         }
-        add(&self.counters.generated_tokens, self.sampled.len() as u64);
+        add(&self.counters.generated_tokens, generated);
     }
 
-    /// Hands the predictions that are there to the scheduler and to the callers; waits for none.
-    fn observe(&mut self) {
-        let Some(forecast) = &self.forecast else { return };
-        if let Some(ready) = forecast.ready() {
-            self.counters.count_slack(ready.elapsed().as_micros() as u32);
-        }
-        let (mut fresh, mut late) = (0, 0);
-        for &slot in &self.sampled {
-            let active = self.slots[slot.0 as usize].as_mut().expect("sampled rows are live");
-            let generation = self.scheduler.generation(slot);
-            let reading = forecast.read(slot.0).filter(|r| r.estimate.generation == generation);
-            let Some(reading) = reading.filter(|r| r.step == self.step) else {
-                late += 1;
-                continue;
-            };
-            fresh += 1;
-            let estimate = reading.estimate;
-            let (generated, remaining) = (estimate.generated, estimate.remaining);
-            let [p10, p50, p90] = estimate.quantiles;
-            let step = reading.step;
-            self.scheduler.predict(slot, Prediction { remaining, p10, p50, p90, step, generation });
-            active.predictions.push((generated, remaining));
-            active.send(Event::Prediction { generated, remaining });
-        }
-        add(&self.counters.predictions_fresh, fresh);
-        add(&self.counters.predictions_late, late);
-    }
-
-    /// Ends the requests whose last token this step brought.
+    /// Ends the requests whose last token the step brought.
     fn dismiss(&mut self) {
         while let Some((slot, reason)) = self.ended.pop() {
             self.end(slot, reason);
@@ -203,8 +300,8 @@ impl Core {
     }
 
     fn end(&mut self, slot: Slot, reason: FinishReason) {
-        let Some(active) = self.slots[slot.0 as usize].take() else { return };
-        self.scheduler.finish(slot);
+        let Some(active) = self.slots[slot.index()].take() else { return };
+        let finished = self.scheduler.finish(slot);
         if matches!(reason, FinishReason::Stop | FinishReason::Length) {
             let (sum, count) = active.prediction_error();
             add(&self.counters.prediction_error_millitokens, (sum * 1e3) as u64);
@@ -212,22 +309,45 @@ impl Core {
         }
         add(&self.counters.finished, 1);
         active.finish(reason);
-        self.doors.leave();
+        match finished {
+            Finished::Now => self.doors.leave(),
+            Finished::Forget => {
+                self.forgotten.push(slot.0);
+                self.doors.leave();
+            }
+            // Its slot is not free yet: see `settle`.
+            Finished::AfterTransfer => {}
+        }
         set(&self.counters.waiting, u64::from(self.doors.live()));
         set(&self.counters.running, 0);
         set(&self.counters.blocks_used, u64::from(self.scheduler.blocks_used()));
     }
 
-    /// Ends everything that is left, at shutdown.
-    fn abandon(&mut self) {
+    /// Ends everything that is left.
+    fn abandon(&mut self, reason: FinishReason) {
         for slot in 0..self.slots.len() {
-            self.end(Slot(slot as u32), FinishReason::Shutdown);
+            self.end(Slot(slot as u32), reason);
         }
     }
 }
 
+/// The requests, as a backend looks them up.
+struct Table<'a> {
+    slots: &'a [Option<Box<Active>>],
+    scheduler: &'a Scheduler,
+}
+
+impl Choices for Table<'_> {
+    fn choice(&self, slot: u32) -> Choice<'_> {
+        let active = self.slots[slot as usize].as_ref().expect("planned rows are live");
+        let (prompt, generated) = active.tokens.split_at(active.prompt_len);
+        let position = self.scheduler.state(Slot(slot)).tokens();
+        Choice { sampling: &active.request.sampling, prompt, generated, position }
+    }
+}
+
 fn tell(slots: &[Option<Box<Active>>], slot: Slot, event: Event) {
-    if let Some(active) = &slots[slot.0 as usize] {
+    if let Some(active) = &slots[slot.index()] {
         active.send(event);
     }
 }

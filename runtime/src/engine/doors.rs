@@ -6,6 +6,7 @@ use std::thread::Thread;
 
 use trail_scheduler::door::{CAPACITY_MIN, Consumer, Producer, door};
 
+use super::backend::Fault;
 use super::handle::Ticket;
 use super::slot::Active;
 
@@ -33,6 +34,8 @@ pub(super) struct Doors {
     live: AtomicU32,
     max_requests: u32,
     stopping: AtomicBool,
+    /// What broke the engine.
+    fault: OnceLock<Fault>,
     /// Whom to wake after a push.
     engine: OnceLock<Thread>,
 }
@@ -49,6 +52,7 @@ impl Doors {
             live: AtomicU32::new(0),
             max_requests,
             stopping: AtomicBool::new(false),
+            fault: OnceLock::new(),
             engine: OnceLock::new(),
         };
         (Arc::new(doors), Inbox { submissions, cancels })
@@ -102,6 +106,16 @@ impl Doors {
 
     pub(super) fn max_requests(&self) -> u32 {
         self.max_requests
+    }
+
+    /// The engine broke down: whoever submits from now on is told so.
+    pub(super) fn fail(&self, fault: Fault) {
+        // There is one engine, and it breaks down once.
+        let _ = self.fault.set(fault);
+    }
+
+    pub(super) fn fault(&self) -> Option<&Fault> {
+        self.fault.get()
     }
 
     pub(super) fn stop(&self) {

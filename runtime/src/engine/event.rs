@@ -11,16 +11,19 @@ pub enum FinishReason {
     Cancelled,
     /// The engine stopped before the answer was complete.
     Shutdown,
+    /// The engine broke down before the answer was complete: [`crate::engine::Engine::fault`] says why.
+    Failed,
 }
 
 impl FinishReason {
-    /// The name used in JSON (`stop`, `length`, `cancelled`, `shutdown`).
+    /// The name used in JSON (`stop`, `length`, `cancelled`, `shutdown`, `failed`).
     pub fn name(self) -> &'static str {
         match self {
             FinishReason::Stop => "stop",
             FinishReason::Length => "length",
             FinishReason::Cancelled => "cancelled",
             FinishReason::Shutdown => "shutdown",
+            FinishReason::Failed => "failed",
         }
     }
 }

@@ -1,13 +1,12 @@
 //! Predictions beside the forward pass: the consumer of the layer-k tap.
 //!
-//! Protocol (the design's "overlap", on the CPU backend with a ring of one, since a step's tasks are
-//! drained before its forward pass returns):
+//! One protocol for both backends:
 //!
-//! 1. after layer k the forward pass calls [`TapSink::publish`] on the engine's thread: the rows
-//!    worth a prediction are copied to the stage, and the head's tasks become claimable;
-//! 2. pool threads that would otherwise wait at a barrier call [`TapSink::assist`]: one claim, one
-//!    task; who finishes the last task smooths and publishes every row to its slot's [`Cell`];
-//! 3. between steps the engine reads the cells, and never waits for one.
+//! 1. after layer k the rows worth a prediction ([`TapPlan`]) are copied to the stage, and the head's tasks become claimable. On the
+//!    CPU backend that is [`TapSink::publish`], on the engine's thread; a device's rows come through [`TapReceiver`];
+//! 2. threads that have time take tasks: pool threads that would otherwise wait at a barrier, or the device backend's own. Who
+//!    finishes the last task smooths and publishes every row to its slot's [`Cell`];
+//! 3. the engine reads the cells when it plans, and never waits for one.
 //!
 //! Source: TRAIL, sections 3.1 (probe, smoothing) and 3.2 (layers above run meanwhile).
 
@@ -15,35 +14,20 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, RwLock};
 use std::time::Instant;
 
+use half::bf16;
 use trail_probe::{Cell, Chain, Head, Partials, Probe, Reading, Smoother, Tracker};
 
-use crate::batch::{Batch, Segment};
+use super::tap::{MeanRun, TapPlan, TapReceiver, TapRow};
+use crate::batch::Batch;
 use crate::cpu::TapSink;
-
-/// What the stage must know about the request in a slot.
-#[derive(Clone, Copy, Debug, Default)]
-struct Tenant {
-    generation: u32,
-    prompt_len: u32,
-}
-
-/// Which request a staged row is about.
-#[derive(Clone, Copy, Debug)]
-struct StagedRow {
-    slot: u32,
-    generation: u32,
-    /// Output tokens fed so far; 0 for the prompt's mean.
-    generated: u32,
-}
 
 /// The rows of one step, copied out of the residual stream.
 struct Stage {
     step: u64,
-    rows: Vec<StagedRow>,
+    rows: Vec<TapRow>,
     /// `[rows, hidden]`.
     activations: Vec<f32>,
-    tenants: Vec<Tenant>,
-    /// Running sums over each slot's prompt rows: `[slots, hidden]`.
+    /// Running sums over each slot's prompt rows: `[slots, hidden]`. A device keeps its own; unused memory here costs no page.
     prompt_sums: Vec<f32>,
 }
 
@@ -52,7 +36,8 @@ struct Posteriors {
     tracker: Tracker,
     /// `[max rows, bins]`.
     probabilities: Vec<f32>,
-    ready: Option<Instant>,
+    /// The last step whose predictions were all published, and when.
+    ready: Option<(u64, Instant)>,
 }
 
 /// The probe of one engine, its posteriors, and the cells through which they are read.
@@ -61,12 +46,14 @@ pub struct Forecast {
     hidden: usize,
     head: Head,
     partials: Partials,
-    /// Written by `publish` alone, while no task is claimable; read by the tasks.
+    /// Written while no task is claimable; read by the tasks.
     stage: RwLock<Stage>,
     posteriors: Mutex<Posteriors>,
     /// The next task to claim, and how many there are: `tasks << 32 | next`.
     claims: AtomicU64,
     unfinished: AtomicUsize,
+    /// The last step whose predictions were all published.
+    done: AtomicU64,
     cells: Box<[Cell]>,
 }
 
@@ -79,7 +66,6 @@ impl Forecast {
             step: 0,
             rows: Vec::with_capacity(max_rows),
             activations: Vec::with_capacity(max_rows * hidden),
-            tenants: vec![Tenant::default(); slots],
             prompt_sums: vec![0.0; slots * hidden],
         };
         let posteriors = Posteriors {
@@ -96,6 +82,7 @@ impl Forecast {
             posteriors: Mutex::new(posteriors),
             claims: AtomicU64::new(0),
             unfinished: AtomicUsize::new(0),
+            done: AtomicU64::new(0),
             cells: (0..slots).map(|_| Cell::default()).collect(),
         }
     }
@@ -106,17 +93,14 @@ impl Forecast {
     }
 
     /// Gives `slot` to a new request.
-    pub fn begin(&self, slot: u32, generation: u32, prompt_len: usize) {
-        let mut stage = self.stage.write().expect("no task panicked");
-        stage.tenants[slot as usize] = Tenant { generation, prompt_len: prompt_len as u32 };
+    pub fn begin(&self, slot: u32, generation: u32) {
         let mut posteriors = self.posteriors.lock().expect("no task panicked");
         posteriors.tracker.begin(slot as usize, generation);
     }
 
-    /// Before the forward pass of `step`.
-    pub fn start(&self, step: u64) {
-        self.stage.write().expect("no task panicked").step = step;
-        self.posteriors.lock().expect("no task panicked").ready = None;
+    /// What the CPU backend's pass of `step` publishes to.
+    pub fn tap<'a>(&'a self, step: u64, plan: &'a TapPlan) -> HostTap<'a> {
+        HostTap { forecast: self, step, plan }
     }
 
     /// The latest prediction for `slot`, if it is there.
@@ -124,9 +108,22 @@ impl Forecast {
         self.cells[slot as usize].try_read()
     }
 
-    /// When the step's predictions were all published; `None` if it had none or they are not.
-    pub fn ready(&self) -> Option<Instant> {
-        self.posteriors.lock().expect("no task panicked").ready
+    /// Whether the predictions of `step` are all published.
+    pub fn is_done(&self, step: u64) -> bool {
+        self.done.load(Ordering::Acquire) >= step
+    }
+
+    /// When the predictions of `step` were all published; `None` if it had none, or they are not, or later ones are.
+    pub fn ready(&self, step: u64) -> Option<Instant> {
+        let ready = self.posteriors.lock().expect("no task panicked").ready;
+        ready.filter(|(of, _)| *of == step).map(|(_, at)| at)
+    }
+
+    /// Makes the tasks of `rows` staged rows claimable.
+    fn offer(&self, rows: usize) {
+        let tasks = self.head.tasks(rows);
+        self.unfinished.store(tasks, Ordering::Relaxed);
+        self.claims.store((tasks as u64) << 32, Ordering::Release);
     }
 
     /// Claims a task of the present step.
@@ -140,96 +137,133 @@ impl Forecast {
         claimable(word).then_some((word & 0xffff_ffff) as usize)
     }
 
-    /// Smooths and publishes every row of the step.
-    fn finish(&self, stage: &Stage) {
-        let rows = stage.rows.len();
-        let bins = self.head.bins();
-        let mut guard = self.posteriors.lock().expect("no task panicked");
-        let Posteriors { tracker, probabilities, ready } = &mut *guard;
-        let probabilities = &mut probabilities[..rows * bins];
-        self.head.finish_rows(0..rows, &self.partials, probabilities);
-        for (row, p) in stage.rows.iter().zip(probabilities.chunks_exact(bins)) {
-            let slot = row.slot as usize;
-            if let Some(estimate) = tracker.observe(slot, row.generation, row.generated, p) {
-                self.cells[slot].publish(stage.step, &estimate);
-            }
-        }
-        *ready = Some(Instant::now());
-    }
-}
-
-impl TapSink for Forecast {
-    fn publish(&self, batch: &Batch, hidden: &[f32]) {
-        let rows = {
-            let mut stage = self.stage.write().expect("no task panicked");
-            stage.rows.clear();
-            stage.activations.clear();
-            for segment in &batch.segments {
-                stage.take(segment, hidden, self.hidden);
-            }
-            stage.rows.len()
-        };
-        if rows == 0 {
-            return;
-        }
-        let tasks = self.head.tasks(rows);
-        self.unfinished.store(tasks, Ordering::Relaxed);
-        self.claims.store((tasks as u64) << 32, Ordering::Release);
-    }
-
-    fn assist(&self) -> bool {
+    fn run_task(&self) -> bool {
         let Some(task) = self.claim() else { return false };
         let stage = self.stage.read().expect("no task panicked");
         self.head.run_task(task, &stage.activations, stage.rows.len(), &self.partials);
         if self.unfinished.fetch_sub(1, Ordering::AcqRel) == 1 {
-            self.finish(&stage);
+            let mut posteriors = self.posteriors.lock().expect("no task panicked");
+            let rows = stage.rows.len();
+            let probabilities = &mut posteriors.probabilities[..rows * self.head.bins()];
+            self.head.finish_rows(0..rows, &self.partials, probabilities);
+            self.publish(&mut posteriors, stage.step, &stage.rows, None);
         }
         true
+    }
+
+    /// Smooths and publishes the rows of a step, from `given` probabilities or from those in `posteriors`.
+    fn publish(
+        &self,
+        posteriors: &mut Posteriors,
+        step: u64,
+        rows: &[TapRow],
+        given: Option<&[f32]>,
+    ) {
+        let Posteriors { tracker, probabilities, ready } = posteriors;
+        let probabilities = given.unwrap_or(&probabilities[..]);
+        for (row, p) in rows.iter().zip(probabilities.chunks_exact(self.head.bins())) {
+            let slot = row.slot as usize;
+            if let Some(estimate) = tracker.observe(slot, row.generation, row.generated, p) {
+                self.cells[slot].publish(step, &estimate);
+            }
+        }
+        *ready = Some((step, Instant::now()));
+        self.done.store(step, Ordering::Release);
+    }
+}
+
+/// A step of the CPU backend, as it meets the forecast.
+#[derive(Clone, Copy)]
+pub struct HostTap<'a> {
+    forecast: &'a Forecast,
+    step: u64,
+    plan: &'a TapPlan,
+}
+
+impl TapSink for HostTap<'_> {
+    fn publish(&self, _: &Batch, hidden: &[f32]) {
+        if self.plan.rows.is_empty() && self.plan.means.is_empty() {
+            return;
+        }
+        let mut stage = self.forecast.stage.write().expect("no task panicked");
+        stage.take(self.step, self.plan, hidden, self.forecast.hidden);
+        drop(stage);
+        if !self.plan.rows.is_empty() {
+            self.forecast.offer(self.plan.rows.len());
+        }
+    }
+
+    fn assist(&self) -> bool {
+        self.forecast.run_task()
+    }
+}
+
+impl TapReceiver for Forecast {
+    fn stage(&self, step: u64, rows: &[TapRow], activations: &[bf16]) {
+        let mut stage = self.stage.write().expect("no task panicked");
+        stage.step = step;
+        stage.rows.clear();
+        stage.rows.extend_from_slice(rows);
+        stage.activations.clear();
+        stage.activations.extend(activations.iter().map(|value| value.to_f32()));
+    }
+
+    fn open(&self) {
+        let rows = self.stage.read().expect("no task panicked").rows.len();
+        if rows == 0 {
+            return;
+        }
+        self.offer(rows);
+        while self.run_task() || self.unfinished.load(Ordering::Acquire) > 0 {
+            std::hint::spin_loop();
+        }
+    }
+
+    fn assist(&self) -> bool {
+        self.run_task()
+    }
+
+    fn publish_probabilities(&self, step: u64, rows: &[TapRow], probabilities: &[f32]) {
+        let mut posteriors = self.posteriors.lock().expect("no task panicked");
+        self.publish(&mut posteriors, step, rows, Some(probabilities));
     }
 }
 
 impl Stage {
-    /// Stages what is worth a prediction in one run: the prompt's mean where the run completes the
-    /// prompt, and its last row where that is an output token's.
-    fn take(&mut self, segment: &Segment, hidden: &[f32], width: usize) {
-        let Tenant { generation, prompt_len } = self.tenants[segment.slot as usize];
-        let first = segment.first_row as usize;
-        let end = segment.start + segment.len;
-        if segment.start < prompt_len {
-            let prompt_rows = (end.min(prompt_len) - segment.start) as usize;
-            let rows = &hidden[first * width..(first + prompt_rows) * width];
-            self.add_prompt_rows(segment, rows, width);
-            if end >= prompt_len {
-                self.stage_prompt_mean(segment.slot, generation, prompt_len, width);
-            }
+    /// Copies what `plan` names out of `hidden` `[rows of the batch, width]`.
+    fn take(&mut self, step: u64, plan: &TapPlan, hidden: &[f32], width: usize) {
+        self.step = step;
+        self.rows.clear();
+        self.rows.extend_from_slice(&plan.rows);
+        self.activations.clear();
+        self.activations.resize(plan.rows.len() * width, 0.0);
+        for run in &plan.means {
+            self.add_prompt_rows(run, hidden, width);
         }
-        if end > prompt_len && segment.logits {
-            let last = first + segment.len as usize - 1;
-            let generated = end - prompt_len;
-            self.rows.push(StagedRow { slot: segment.slot, generation, generated });
-            self.activations.extend_from_slice(&hidden[last * width..(last + 1) * width]);
+        for &(row, staged) in &plan.singles {
+            let (row, staged) = (row as usize * width, staged as usize * width);
+            self.activations[staged..staged + width].copy_from_slice(&hidden[row..row + width]);
         }
     }
 
-    /// Adds `rows` to the slot's running sum; a run that begins at position 0 begins the sum anew.
-    fn add_prompt_rows(&mut self, segment: &Segment, rows: &[f32], width: usize) {
-        let slot = segment.slot as usize;
+    /// Adds a run's rows to its slot's sum, and stages the mean where the prompt is complete.
+    fn add_prompt_rows(&mut self, run: &MeanRun, hidden: &[f32], width: usize) {
+        let slot = run.slot as usize;
         let sum = &mut self.prompt_sums[slot * width..(slot + 1) * width];
-        if segment.start == 0 {
+        if run.first_position == 0 {
             sum.fill(0.0);
         }
-        for row in rows.chunks_exact(width) {
+        let first = run.first_row as usize;
+        for row in hidden[first * width..(first + run.rows as usize) * width].chunks_exact(width) {
             for (sum, value) in sum.iter_mut().zip(row) {
                 *sum += value;
             }
         }
-    }
-
-    fn stage_prompt_mean(&mut self, slot: u32, generation: u32, prompt_len: u32, width: usize) {
-        let first = slot as usize * width;
-        let scale = 1.0 / prompt_len as f32;
-        self.rows.push(StagedRow { slot, generation, generated: 0 });
-        let sum = &self.prompt_sums[first..first + width];
-        self.activations.extend(sum.iter().map(|value| value * scale));
+        let Some(staged) = run.stage_row else { return };
+        let scale = 1.0 / run.prompt_len as f32;
+        let mean = &mut self.activations[staged as usize * width..][..width];
+        for (mean, sum) in mean.iter_mut().zip(sum) {
+            *mean = *sum * scale;
+        }
     }
 }

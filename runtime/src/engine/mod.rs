@@ -3,19 +3,28 @@
 //! One thread owns everything that a step touches ([`core`]); callers reach it through lock-free
 //! doors and hear back through a channel per request. No async runtime: it links into any program.
 
+mod assemble;
 mod backend;
 mod builder;
 mod core;
+mod device;
 mod doors;
 mod event;
+mod flight;
 mod forecast;
 mod handle;
+mod host;
+mod moves;
+mod observe;
+mod pace;
 mod policy;
 mod request;
 pub mod sampling;
 mod slot;
 mod stats;
 mod tap;
+#[cfg(test)]
+mod tests;
 
 use std::fmt;
 use std::sync::Arc;
@@ -25,12 +34,11 @@ use std::time::Instant;
 
 use trail_probe::Predictor;
 
-pub use backend::{Backend, Choice, Choices, Fault, PENDING, Step, Transfers};
-pub use builder::{
-    BuildError, DEFAULT_MAX_REQUESTS, DEFAULT_SLOTS, DEFAULT_TOKEN_BUDGET, EngineBuilder,
-};
+pub use backend::{Backend, Choice, Choices, Fault, Step, Transfers};
+pub use builder::{BuildError, DEFAULT_MAX_REQUESTS, EngineBuilder};
+pub use device::{ComputeDevice, CudaSettings, ProbeDevice};
 pub use event::{Event, FinishReason};
-pub use forecast::Forecast;
+pub use forecast::{Forecast, HostTap};
 pub use handle::RequestHandle;
 pub use policy::{DEFAULT_C, Needs, PolicyKind};
 pub use request::{Request, SamplingParams};
@@ -54,12 +62,15 @@ pub enum SubmitError {
         /// Requests that fit in the engine at once.
         max_requests: u32,
     },
+    /// The engine broke down: what went wrong. It must be built anew.
+    Failed(Fault),
 }
 
 impl fmt::Display for SubmitError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             SubmitError::Invalid(why) => f.write_str(why),
+            SubmitError::Failed(fault) => write!(f, "the engine broke down: {fault}"),
             SubmitError::Full { max_requests } => {
                 write!(f, "{max_requests} requests are waiting or running already: try again later")
             }
@@ -108,10 +119,13 @@ impl Engine {
     /// Hands a request in. Refused at once: what can never be served, and what finds the engine full.
     pub fn submit(&self, request: Request) -> Result<RequestHandle, SubmitError> {
         self.check(&request).map_err(SubmitError::Invalid)?;
-        let initial = self.predictor.as_ref().map(|p| {
-            // An answer is cut at max_tokens, whatever the predictor thinks.
-            p.predict(&request.prompt).clamp(1.0, request.max_tokens as f32)
-        });
+        if let Some(fault) = self.fault() {
+            return Err(SubmitError::Failed(fault.clone()));
+        }
+        let predict = || Some(self.predictor.as_ref()?.predict(&request.prompt));
+        let initial = request.initial_prediction.or_else(predict);
+        // An answer is cut at max_tokens, whatever the predictor thinks.
+        let initial = initial.map(|tokens| tokens.clamp(1.0, request.max_tokens as f32));
         let (sender, events) = crossbeam_channel::bounded(Active::event_capacity(&request));
         let ticket = Arc::new(Ticket::new());
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
@@ -132,6 +146,14 @@ impl Engine {
         }
         if request.max_tokens == 0 {
             return Err("max_tokens is 0: ask for at least one token".into());
+        }
+        if let Some(length) =
+            request.forced_length.filter(|n| !(1..=request.max_tokens).contains(n))
+        {
+            return Err(format!(
+                "forced_length is {length}: ask for 1 to max_tokens ({})",
+                request.max_tokens
+            ));
         }
         if let Some(id) = request.prompt.iter().find(|&&id| id as usize >= config.vocab_size) {
             return Err(format!(
@@ -186,6 +208,11 @@ impl Engine {
     /// What the engine has counted so far.
     pub fn stats(&self) -> Stats {
         self.counters.snapshot(self.kv_blocks as u64)
+    }
+
+    /// What broke the engine, if something did: every request then ended, or ends, with [`FinishReason::Failed`].
+    pub fn fault(&self) -> Option<&Fault> {
+        self.doors.fault()
     }
 
     /// Requests submitted and not finished.

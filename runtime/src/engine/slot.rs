@@ -22,6 +22,8 @@ pub(super) struct Active {
     pub(super) initial_prediction: Option<f32>,
     /// Refined predictions, `(generated, remaining)` at most one per token.
     pub(super) predictions: Vec<(u32, f32)>,
+    /// The step of the last of them.
+    pub(super) predicted_step: u64,
     /// When it was submitted, seconds since the engine's start.
     pub(super) arrival_s: f64,
     pub(super) ticket: Arc<Ticket>,
@@ -56,6 +58,7 @@ impl Active {
             tokens,
             initial_prediction,
             predictions: Vec::with_capacity(max_tokens + 1),
+            predicted_step: 0,
             arrival_s,
             ticket,
             events,
@@ -83,6 +86,15 @@ impl Active {
         }
     }
 
+    /// Notes a prediction from `step`, newer than all before, and tells the caller.
+    pub(super) fn predict(&mut self, generated: u32, remaining: f32, step: u64) {
+        self.predicted_step = step;
+        if self.predictions.len() < self.predictions.capacity() {
+            self.predictions.push((generated, remaining));
+        }
+        self.send(Event::Prediction { generated, remaining });
+    }
+
     /// Tells the caller that this was all.
     pub(super) fn finish(&self, reason: FinishReason) {
         self.ticket.finish();
@@ -91,6 +103,9 @@ impl Active {
 
     /// Whether `token`, just generated, ends the answer, and why.
     pub(super) fn ends_with(&self, token: u32, eos: &[u32]) -> Option<FinishReason> {
+        if let Some(length) = self.request.forced_length {
+            return (self.generated() >= length as usize).then_some(FinishReason::Length);
+        }
         let stop = self.request.stop_tokens.contains(&token)
             || (!self.request.ignore_eos && eos.contains(&token));
         if stop {

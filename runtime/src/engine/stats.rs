@@ -18,6 +18,9 @@ pub(super) struct Counters {
     pub(super) recomputed_tokens: AtomicU64,
     pub(super) preemptions: AtomicU64,
     pub(super) evictions: AtomicU64,
+    pub(super) swaps_out: AtomicU64,
+    pub(super) swaps_in: AtomicU64,
+    pub(super) host_blocks_used: AtomicU64,
     pub(super) finished: AtomicU64,
     pub(super) predictions_fresh: AtomicU64,
     pub(super) predictions_late: AtomicU64,
@@ -61,6 +64,9 @@ impl Counters {
             recomputed_tokens: get(&self.recomputed_tokens),
             preemptions: get(&self.preemptions),
             evictions: get(&self.evictions),
+            swaps_out: get(&self.swaps_out),
+            swaps_in: get(&self.swaps_in),
+            host_blocks_used: get(&self.host_blocks_used),
             finished: get(&self.finished),
             predictions_fresh: get(&self.predictions_fresh),
             predictions_late: get(&self.predictions_late),
@@ -96,6 +102,12 @@ pub struct Stats {
     pub preemptions: u64,
     /// Times a request's KV blocks were taken from it.
     pub evictions: u64,
+    /// Times a request's KV blocks began to leave for the host.
+    pub swaps_out: u64,
+    /// Times they began to come back.
+    pub swaps_in: u64,
+    /// KV blocks in use at the host.
+    pub host_blocks_used: u64,
     /// Requests that ended, for whatever reason.
     pub finished: u64,
     /// Rows whose prediction was there when the next step was planned.

@@ -132,6 +132,7 @@ impl<'a> Forward<'a> {
         let buffers = EmbedBuffers {
             table: self.weights.embed.at(bench),
             token: token.at(bench),
+            last: 0,
             slot: rows.slot.at(bench),
             gamma: self.weights.norms[0].at(bench),
             h: rows.h.at(bench),
@@ -240,7 +241,7 @@ impl<'a> Forward<'a> {
         let greedy = SamplingParams { temperature: 0.0, ..SamplingParams::default() };
         let how = |(row, &of): (usize, &i32)| {
             let position = step.position[of as usize] as u32 + 1;
-            row_sampling(&greedy, RowPlace { row: Some(row), marks_row: None, position })
+            row_sampling(&greedy, RowPlace { row: Some(row), marks_row: None, seat: row, position })
         };
         let how: Vec<_> = step.logits.iter().enumerate().map(how).collect();
         let plan = sampling::sampling(count, vocab);
@@ -248,6 +249,7 @@ impl<'a> Forward<'a> {
         let (mut weights, mut sums) = (bench.raw(plan.weights * 4), bench.raw(5 * plan.sums * 4));
         let mut sampled = bench.output(count * size_of::<RowSampled>());
         let mut token = bench.output(count * 4);
+        let mut stamp = bench.input(&[1u32]);
         let buffers = SamplerBuffers {
             logits: logits.at(bench),
             stride,
@@ -256,7 +258,8 @@ impl<'a> Forward<'a> {
             weights: weights.at(bench),
             sums: sums.at(bench),
             sampled: sampled.at(bench),
-            token: token.at(bench),
+            last: token.at(bench),
+            stamp: stamp.at(bench),
         };
         let (device, stream) = (&bench.device, &bench.stream);
         // SAFETY: as in `step`.

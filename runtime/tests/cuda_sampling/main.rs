@@ -8,11 +8,16 @@ use cuda::{Address, Bench, Chance};
 use trail_runtime::cuda::launch::{
     self, RowPlace, SamplerBuffers, read_sampled, row_sampling, row_sampling_bytes,
 };
+use trail_runtime::cuda::params::RowSampled;
 use trail_runtime::cuda::plan;
 use trail_runtime::engine::SamplingParams;
 use trail_runtime::engine::sampling::Sampled;
 
 trail_cuda_emulator::on_emulator!();
+
+/// Bytes of a row's choice, and what they are stamped with.
+const SAMPLED: usize = size_of::<RowSampled>();
+const STAMP: u32 = 0x89ab_cdef;
 
 /// One row of a test; `logits` of `None` is a padding row.
 struct Case {
@@ -120,7 +125,7 @@ fn case(chance: &mut Chance, kind: Kind, vocab: usize) -> Case {
 /// What came back of one run.
 struct Answer {
     sampled: Vec<u8>,
-    token: Vec<i32>,
+    last: Vec<i32>,
     marks: Vec<u32>,
 }
 
@@ -138,6 +143,7 @@ fn launch(bench: &Bench, vocab: usize, stride: usize, cases: &[Case]) -> Answer 
         let place = RowPlace {
             row: case.logits.as_ref().map(|_| logits_row),
             marks_row: Some(row),
+            seat: rows + 1 - row,
             position: case.position,
         };
         row_samplings.push(row_sampling(&case.params, place));
@@ -156,8 +162,9 @@ fn launch(bench: &Bench, vocab: usize, stride: usize, cases: &[Case]) -> Answer 
         (bench.input(&logits), bench.input(row_sampling_bytes(&row_samplings)));
     let (mut tokens, mut jobs) = (bench.input(&tokens), bench.input(&jobs));
     let (mut marks, mut weights) = (bench.output(rows * vocab * 4), bench.raw(plan.weights * 4));
-    let (mut sums, mut sampled) = (bench.raw(5 * plan.sums * 4), bench.output(rows * 184));
-    let mut token = bench.output(rows * 4);
+    let (mut sums, mut sampled) = (bench.raw(5 * plan.sums * 4), bench.output(rows * SAMPLED));
+    // Seats are another order than rows, and two are nobody's.
+    let (mut last, mut stamp) = (bench.output((rows + 2) * 4), bench.input(&[STAMP]));
     let buffers = SamplerBuffers {
         logits: logits.at(bench),
         stride,
@@ -166,7 +173,8 @@ fn launch(bench: &Bench, vocab: usize, stride: usize, cases: &[Case]) -> Answer 
         weights: weights.at(bench),
         sums: sums.at(bench),
         sampled: sampled.at(bench),
-        token: token.at(bench),
+        last: last.at(bench),
+        stamp: stamp.at(bench),
     };
     let (marks_at, tokens_at, jobs_at) = (marks.at(bench), tokens.at(bench), jobs.at(bench));
     // SAFETY: all buffers are as large as the plans say, and alive until the reads below have waited for the stream.
@@ -183,7 +191,7 @@ fn launch(bench: &Bench, vocab: usize, stride: usize, cases: &[Case]) -> Answer 
         .unwrap();
         launch::sample(&bench.device, &bench.stream, &plan, &buffers).unwrap();
     }
-    Answer { sampled: bench.read(&sampled), token: bench.read(&token), marks: bench.read(&marks) }
+    Answer { sampled: bench.read(&sampled), last: bench.read(&last), marks: bench.read(&marks) }
 }
 
 fn check(bench: &Bench, vocab: usize, cases: &[Case]) {
@@ -192,6 +200,7 @@ fn check(bench: &Bench, vocab: usize, cases: &[Case]) {
     let again = launch(bench, vocab, stride, cases);
     assert_eq!(answer.sampled, again.sampled, "two runs differ");
     let rows = read_sampled(&answer.sampled);
+    assert_eq!(answer.last[..2], [-1, -1], "nobody's seat was written");
     for (index, case) in cases.iter().enumerate() {
         let mut marks = twins::marks(vocab, &case.prompt, &case.generated);
         if let Some(logits) = &case.logits {
@@ -199,11 +208,13 @@ fn check(bench: &Bench, vocab: usize, cases: &[Case]) {
                 twins::sample(logits, &case.params, &case.prompt, &case.generated, case.position);
             let got = launch::sampled(&rows[index]);
             assert!(same(&got, &wanted), "{:?} of {vocab}: {got:?}, not {wanted:?}", case.params);
-            assert_eq!(answer.token[index], wanted.id as i32);
+            assert_eq!(rows[index].stamp, STAMP);
+            assert_eq!(answer.last[cases.len() + 1 - index], wanted.id as i32);
             marks[wanted.id as usize] += 1;
         } else {
-            assert!(answer.sampled[index * 184..][..184].iter().all(|&byte| byte == 0xff));
-            assert_eq!(answer.token[index], -1, "a padding row was written");
+            let row = &answer.sampled[index * SAMPLED..][..SAMPLED];
+            assert!(row.iter().all(|&byte| byte == 0xff), "a padding row was written");
+            assert_eq!(answer.last[cases.len() + 1 - index], -1, "a padding row was written");
         }
         assert!(answer.marks[index * vocab..][..vocab] == marks, "marks of row {index}");
     }

@@ -27,10 +27,15 @@ fn embed_is_its_twin() {
         let table = chance.bf16s(vocab * width, 3.0);
         let gamma = chance.bf16s(width, 2.0);
         let token: Vec<i32> = (0..rows).map(|_| chance.below(vocab) as i32).collect();
+        // Seats are another order than rows; some rows leave their token to what their seat chose last.
         let slot: Vec<i32> =
-            (0..rows).map(|row| if row % 4 == 3 { -1 } else { row as i32 }).collect();
-        let first = embed(&bench, &table, &gamma, &token, &slot);
-        assert_eq!(first, embed(&bench, &table, &gamma, &token, &slot), "two runs differ");
+            (0..rows).map(|row| if row % 4 == 3 { -1 } else { (rows - row) as i32 }).collect();
+        let (mut given, mut last) = (token.clone(), vec![i32::MAX; rows + 1]);
+        for row in (0..rows).filter(|row| row % 3 != 0) {
+            last[rows - row] = std::mem::replace(&mut given[row], -1);
+        }
+        let first = embed(&bench, &table, &gamma, [&given, &last, &slot]);
+        assert_eq!(first, embed(&bench, &table, &gamma, [&given, &last, &slot]), "two runs differ");
         let (h, x, ss) = first;
         for row in 0..rows {
             let at = row * width..(row + 1) * width;
@@ -55,17 +60,48 @@ fn embed_is_its_twin() {
     }
 }
 
+/// Lists of any length up to the room for them, whole copies, and none at all.
+#[test]
+fn diffs_are_applied_and_nothing_else() {
+    let bench = Bench::new();
+    let mut chance = Chance(35);
+    for (words, count) in [(1, 1), (40, 0), (1000, 999), (3000, 3000), (9000, 17)] {
+        let mut wanted: Vec<u32> = (0..words).map(|_| chance.next() as u32).collect();
+        let mut on_device = bench.changed(&wanted);
+        let order = chance.permutation(words);
+        let diffs: Vec<[u32; 2]> =
+            order[..count].iter().map(|&at| [at as u32, chance.next() as u32]).collect();
+        // Beyond the count is what an earlier list left.
+        let stale = [[words as u32, 7], [u32::MAX, 7]];
+        let listed: Vec<u32> = diffs.iter().chain(&stale).flatten().copied().collect();
+        let (mut counted, mut listed) = (bench.input(&[count as u32, 9]), bench.input(&listed));
+        twins::apply_diffs(&mut wanted, &diffs);
+        let addresses = [on_device.at(&bench), counted.at(&bench), listed.at(&bench)];
+        let plan = step::apply_diffs(words);
+        // SAFETY: all buffers have these extents, and the indices lie within; the inputs are freed in stream order.
+        unsafe { launch::apply_diffs(&bench.device, &bench.stream, &plan, addresses) }.unwrap();
+        assert!(bench.read::<u32>(&on_device) == wanted, "{count} of {words}");
+    }
+}
+
 type Embedded = (Vec<u32>, Vec<u16>, Vec<u32>);
 
-fn embed(bench: &Bench, table: &[bf16], gamma: &[bf16], token: &[i32], slot: &[i32]) -> Embedded {
+fn embed(
+    bench: &Bench,
+    table: &[bf16],
+    gamma: &[bf16],
+    [token, last, slot]: [&[i32]; 3],
+) -> Embedded {
     let (rows, width) = (token.len(), gamma.len());
     let (mut table, mut gamma) = (bench.input(table), bench.input(gamma));
-    let (mut token, mut slot) = (bench.input(token), bench.input(slot));
+    let (mut token, mut last, mut slot) =
+        (bench.input(token), bench.input(last), bench.input(slot));
     let (mut h, mut x) = (bench.output(rows * width * 4), bench.output(rows * width * 2));
     let mut ss = bench.output(rows * step::parts(width) * 4);
     let buffers = EmbedBuffers {
         table: table.at(bench),
         token: token.at(bench),
+        last: last.at(bench),
         slot: slot.at(bench),
         gamma: gamma.at(bench),
         h: h.at(bench),

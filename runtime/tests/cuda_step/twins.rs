@@ -12,6 +12,13 @@ pub(crate) fn embed(row: &[bf16], gamma: &[bf16]) -> (Vec<f32>, Vec<bf16>, Vec<f
     (h, x, ss)
 }
 
+/// What the list says goes where it says.
+pub(crate) fn apply_diffs(words: &mut [u32], diffs: &[[u32; 2]]) {
+    for &[index, value] in diffs {
+        words[index as usize] = value;
+    }
+}
+
 /// The sum of `rows` in their order, going on from `sum`: the CPU backend's arithmetic, so equal to the bit.
 pub(crate) fn tap_mean(sum: &mut [f32], rows: &[&[f32]]) {
     for row in rows {

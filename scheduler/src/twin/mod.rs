@@ -3,19 +3,24 @@
 //! It shares with the fast one only what a request is and what a policy says of it. `world` drives
 //! both through the same events and compares.
 
+mod swap;
 mod world;
 
 use std::collections::BTreeMap;
 
 use crate::limits::blocks_for;
-use crate::{Key, Phase, Plan, PlanRow, Policy, RequestState, SchedulerConfig, Slot};
+use crate::{BLOCK_TOKENS, Key, Phase, Plan, PlanRow, Policy, RequestState, SchedulerConfig, Slot};
 
 struct Twin {
     config: SchedulerConfig,
     policy: Box<dyn Policy>,
     requests: BTreeMap<Slot, RequestState>,
+    /// Finished, but their transfers have not ended.
+    ending: BTreeMap<Slot, RequestState>,
     /// Blocks held, by slot; none for those without KV.
     held: BTreeMap<Slot, u32>,
+    /// Blocks that the host holds, is sent or sends back.
+    copies: BTreeMap<Slot, u32>,
     plan: Plan,
 }
 
@@ -36,11 +41,16 @@ impl Twin {
             .map(|request| (self.policy.key(request), request.slot, request.phase))
             .collect();
         order.sort_by_key(|entry| entry.0);
+        let ran = order.iter().filter(|entry| entry.2 == Phase::Running).count() as u32;
         let (mut rows, mut open, mut passed) = (self.config.token_budget, true, 0);
+        let mut reserved = 0;
         for (rank, &(_, slot, phase)) in order.iter().enumerate() {
             let seats = self.config.max_running - self.plan.rows.len() as u32;
             let running = phase == Phase::Running;
-            if seats == 0 || self.plan.evicted.contains(&slot) || !(running || open) {
+            let gone =
+                |slot| self.plan.evicted.contains(&slot) || self.plan.swap_out.contains(&slot);
+            let moving = matches!(phase, Phase::Leaving | Phase::Returning);
+            if seats == 0 || gone(slot) || moving || !(running || open) {
                 continue;
             }
             // Victims, first to go first: paused from the worst up, then running from the worst up.
@@ -48,7 +58,7 @@ impl Twin {
                 let worst_up = order[rank + 1..].iter().rev();
                 worst_up.filter(move |entry| entry.2 == phase).map(|entry| entry.1)
             };
-            let there = |slot: &Slot| !self.plan.evicted.contains(slot);
+            let there = |slot: &Slot| !gone(*slot);
             let running_behind = behind(Phase::Running).filter(there).count() as u32;
             let victims: Vec<Slot> =
                 behind(Phase::Paused).chain(behind(Phase::Running)).filter(there).collect();
@@ -60,26 +70,49 @@ impl Twin {
                 open = false;
                 continue;
             }
-            let entering = phase == Phase::Waiting && !self.plan.rows.is_empty();
-            let spare = if entering { self.config.watermark_blocks() } else { 0 };
+            if phase == Phase::Swapped && seats <= self.returning().count() as u32 {
+                continue;
+            }
+            let first = self.plan.rows.is_empty() && self.plan.swap_in.is_empty();
+            let spare = match phase {
+                Phase::Waiting if !first => self.config.watermark_blocks(),
+                Phase::Swapped if !first => self.low_water(ran),
+                _ => 0,
+            };
             let needed = blocks_for(request.tokens()) - self.held(slot);
+            let wanted = needed + spare + reserved;
             let reclaimable: u32 = victims.iter().map(|&victim| self.held(victim)).sum();
-            if self.free() + reclaimable < needed + spare {
+            let enough = needed == 0 || self.free() + self.leaving() + reclaimable >= wanted;
+            // Those on their way back: to be had when they are there, if ranked behind or finished.
+            let back = order[rank + 1..].iter().filter(|entry| entry.2 == Phase::Returning);
+            let filling: u32 = back.map(|entry| self.held(entry.1)).sum();
+            let finished = self.ending.values().filter(|request| request.phase == Phase::Returning);
+            let filling = filling + finished.map(|request| self.held(request.slot)).sum::<u32>();
+            let later = self.free() + self.leaving() + reclaimable + filling >= wanted;
+            for victim in victims {
+                if enough && needed > 0 && self.free() + self.leaving() < wanted {
+                    self.dislodge(victim);
+                }
+            }
+            if needed > 0 && self.free() < wanted {
                 passed += 1;
                 let barrier = self.pass_over(slot);
                 open &= !barrier && passed < self.config.max_lookahead;
+                if enough || later {
+                    reserved += needed + spare;
+                }
                 continue;
             }
-            for victim in victims {
-                if self.free() < needed + spare {
-                    self.evict(victim);
-                }
-            }
             *self.held.entry(slot).or_default() += needed;
+            if phase == Phase::Swapped {
+                self.come_back(slot);
+                continue;
+            }
             self.choose(slot, len);
             rows -= len;
         }
         self.settle(&order);
+        self.reclaim(&order, reserved);
     }
 
     fn pass_over(&mut self, slot: Slot) -> bool {
@@ -92,7 +125,10 @@ impl Twin {
         barrier || self.policy.strict_order()
     }
 
-    fn evict(&mut self, slot: Slot) {
+    fn dislodge(&mut self, slot: Slot) {
+        if self.leave(slot) {
+            return;
+        }
         self.held.remove(&slot);
         let request = self.requests.get_mut(&slot).unwrap();
         (request.phase, request.computed) = (Phase::Waiting, 0);

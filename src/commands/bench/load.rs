@@ -27,14 +27,11 @@ pub struct LoadArgs {
     /// MiB of the copy that measures the link
     #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..))]
     link_mib: u32,
-    /// CUDA device
-    #[arg(long, default_value_t = 0)]
-    ordinal: usize,
 }
 
 /// Measures.
 pub fn run(args: &LoadArgs, subject: &Subject) -> Result<Value, String> {
-    let device = Device::open(args.ordinal).map_err(|error| error.to_string())?;
+    let device = Device::open(subject.ordinal()).map_err(|error| error.to_string())?;
     measure(args, subject, &Arc::new(device)).map_err(|error| error.to_string())
 }
 

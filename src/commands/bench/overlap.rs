@@ -8,7 +8,7 @@ use clap::Args;
 use serde_json::{Value, json};
 use trail_runtime::batch::Batch;
 use trail_runtime::cpu::{CpuBackend, Tap};
-use trail_runtime::engine::Forecast;
+use trail_runtime::engine::{Forecast, TapPlan, Tenant};
 
 use super::subject::{Subject, median, streamed};
 
@@ -23,10 +23,10 @@ const ROUND: u64 = 64;
 pub struct OverlapArgs {
     /// Batch sizes
     #[arg(long, value_delimiter = ',', default_value = "1,8")]
-    batch: Vec<usize>,
+    pub batch: Vec<usize>,
     /// Tokens in each row's context when the measurement begins
     #[arg(long, default_value_t = 128)]
-    context: usize,
+    pub context: usize,
 }
 
 /// Measures.
@@ -78,6 +78,7 @@ fn row(args: &OverlapArgs, subject: &Subject, batch: usize) -> Result<Value, Str
 struct Bench {
     backend: CpuBackend,
     forecast: Forecast,
+    tap: TapPlan,
     /// One step each: the token at `context`, the next one, ...
     batches: Vec<Batch>,
     /// The probe's multiply-adds over the model's, for one row.
@@ -98,8 +99,9 @@ impl Bench {
         let forecast = Forecast::new(probe, batch, 2 * batch);
         let token = |at: u64| subject.decode_batch(batch, args.context - 1 + at as usize, longest);
         let batches = (0..ROUND).map(token).collect();
-        let slack_us = Vec::new();
-        Ok(Bench { backend, forecast, batches, mac_share, step: 0, slack_us, fresh: 0, late: 0 })
+        let (tap, slack_us) = (TapPlan::with_capacity(batch), Vec::new());
+        let (step, fresh, late) = (0, 0, 0);
+        Ok(Bench { backend, forecast, tap, batches, mac_share, step, slack_us, fresh, late })
     }
 
     /// Microseconds a step, over a few steps.
@@ -114,21 +116,21 @@ impl Bench {
     fn step(&mut self, tapped: bool) {
         let batch = &self.batches[(self.step % ROUND) as usize];
         let num_slots = batch.segments.len() as u32;
+        let generation = (self.step / ROUND) as u32 + 1;
         if self.step.is_multiple_of(ROUND) {
-            // New requests with a prompt of one token: all rows are output.
-            let generation = (self.step / ROUND) as u32 + 1;
-            (0..num_slots).for_each(|slot| self.forecast.begin(slot, generation, 1));
+            (0..num_slots).for_each(|slot| self.forecast.begin(slot, generation));
         }
         self.step += 1;
-        let tap = tapped.then(|| {
-            self.forecast.start(self.step);
-            Tap { layer: self.forecast.layer(), sink: &self.forecast }
-        });
-        self.backend.forward(batch, tap);
+        // Requests with a prompt of one token: all rows are output.
+        let tenant = Tenant { generation, prompt_len: 1 };
+        self.tap.fill(batch, |_| tenant);
+        let sink = self.forecast.tap(self.step, &self.tap);
+        let tap = Tap { layer: self.forecast.layer(), sink: &sink };
+        self.backend.forward(batch, tapped.then_some(tap));
         if !tapped {
             return;
         }
-        if let Some(ready) = self.forecast.ready() {
+        if let Some(ready) = self.forecast.ready(self.step) {
             self.slack_us.push(ready.elapsed().as_secs_f64() * 1e6);
         }
         for slot in 0..num_slots {

@@ -107,6 +107,11 @@ pub struct Emulator {
     library: *mut c_void,
 }
 
+// SAFETY: the pointer names a loaded library, which is never unloaded; its control functions lock for themselves.
+unsafe impl Send for Emulator {}
+// SAFETY: as above.
+unsafe impl Sync for Emulator {}
+
 /// Things that can be made to fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failing {

@@ -19,4 +19,6 @@ pub use sampling::{
     sampled,
 };
 pub use shuffle::{RowOrder, Sources, shuffle};
-pub use step::{EmbedBuffers, ProbeBuffers, TapRun, embed, kv_pieces, probe, tap_mean};
+pub use step::{
+    EmbedBuffers, ProbeBuffers, TapRun, apply_diffs, embed, kv_pieces, probe, tap_mean,
+};

@@ -27,8 +27,10 @@ pub struct SamplerBuffers {
     pub sums: CUdeviceptr,
     /// `[rows]` [`RowSampled`].
     pub sampled: CUdeviceptr,
-    /// The tokens again `[rows]` i32; 0: nowhere.
-    pub token: CUdeviceptr,
+    /// The tokens again `[seats]` i32, by seat; 0: nowhere.
+    pub last: CUdeviceptr,
+    /// What choices are stamped with `[1]` u32.
+    pub stamp: CUdeviceptr,
 }
 
 /// Where a row's logits and marks are, and which position it chooses for.
@@ -38,6 +40,8 @@ pub struct RowPlace {
     pub row: Option<usize>,
     /// Row of the marks; `None`: the request has no penalties.
     pub marks_row: Option<usize>,
+    /// Row of the block table, which is the token's place in `last`.
+    pub seat: usize,
     /// Absolute position of the token that is chosen.
     pub position: u32,
 }
@@ -59,7 +63,7 @@ pub fn row_sampling(params: &SamplingParams, place: RowPlace) -> RowSampling {
         position: place.position,
         top_logprobs: i32::from(params.top_logprobs),
         row: index(place.row),
-        reserved: 0,
+        seat: place.seat as i32,
     }
 }
 
@@ -120,7 +124,8 @@ pub unsafe fn sample(
         block_raw_sums: sums(3) as *mut _,
         block_broken: sums(4) as *mut _,
         sampled: buffers.sampled as *mut _,
-        token: buffers.token as *mut _,
+        last: buffers.last as *mut _,
+        stamp: buffers.stamp as *const _,
         rows: plan.rows as i32,
         vocab: plan.vocab as i32,
         stride: buffers.stride as i32,

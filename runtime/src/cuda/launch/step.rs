@@ -4,15 +4,19 @@ use crate::cuda::plan::LaunchPlan;
 use crate::cuda::{CudaError, Device};
 use cudarc::driver::CudaStream;
 use cudarc::driver::sys::CUdeviceptr;
-use trail_ptx::params::{EmbedParams, KvPiecesParams, ProbeParams, TapMeanParams};
+use trail_ptx::params::{
+    ApplyDiffsParams, EmbedParams, KvPiecesParams, ProbeParams, TapMeanParams,
+};
 
 /// What embedding reads and writes, as device addresses.
 #[derive(Clone, Copy, Debug)]
 pub struct EmbedBuffers {
     /// Embeddings `[vocab, d]` bf16.
     pub table: CUdeviceptr,
-    /// Tokens `[rows]` i32.
+    /// Tokens `[rows]` i32; -1: the one in `last`.
     pub token: CUdeviceptr,
+    /// What each request chose last `[seats]` i32; 0: no token is -1.
+    pub last: CUdeviceptr,
     /// Rows of the block table `[rows]` i32, -1 for padding.
     pub slot: CUdeviceptr,
     /// The first norm's weight `[d]` bf16.
@@ -23,6 +27,25 @@ pub struct EmbedBuffers {
     pub x: CUdeviceptr,
     /// Partial sums of squares `[rows, d / 128 rounded up]` f32.
     pub ss: CUdeviceptr,
+}
+
+/// Writes what the host has changed into `words` `[words]` u32: `count` `[2]` u32, `diffs` `[count, 2]` u32, both in memory of the host.
+///
+/// # Safety
+/// As for [`Device::launch`]; no index is named twice.
+pub unsafe fn apply_diffs(
+    device: &Device,
+    stream: &CudaStream,
+    plan: &LaunchPlan,
+    [words, count, diffs]: [CUdeviceptr; 3],
+) -> Result<(), CudaError> {
+    let params = ApplyDiffsParams {
+        words: words as *mut _,
+        count: count as *const _,
+        diffs: diffs as *const _,
+    };
+    // SAFETY: the caller's.
+    unsafe { device.launch(stream, plan, &params) }
 }
 
 /// Token embeddings of `rows` rows, `width` wide.
@@ -40,6 +63,7 @@ pub unsafe fn embed(
     let params = EmbedParams {
         table: buffers.table as *const _,
         token: buffers.token as *const _,
+        last: buffers.last as *const _,
         slot: buffers.slot as *const _,
         gamma: buffers.gamma as *const _,
         h: buffers.h as *mut _,

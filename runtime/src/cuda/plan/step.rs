@@ -2,6 +2,9 @@
 
 use super::{LaunchPlan, Shape};
 
+/// Threads and blocks of the head of a step: a word each for what a step of decode rows usually changes.
+const DIFF_BLOCK: u32 = 256;
+const DIFF_BLOCKS: u32 = 8;
 /// Threads of an embedding block; sixteen share the 128 columns of a partial sum.
 const EMBED_BLOCK: u32 = 256;
 const EMBED_PARTS: usize = 16;
@@ -17,6 +20,21 @@ const PROBE_DEPTH: usize = 64;
 const PROBE_STAGES: usize = 4;
 /// Threads that copy a piece, 16 bytes each at a time.
 const PIECE_BLOCK: u32 = 256;
+
+/// The head of a step: up to `most` words that differ. What there are stands in memory; a step of decode rows has a word or two a row.
+pub fn apply_diffs(most: usize) -> LaunchPlan {
+    LaunchPlan {
+        kernel: "apply_diffs",
+        shape: Shape::new(&[("most", most)]),
+        grid: [DIFF_BLOCKS, 1, 1],
+        block: DIFF_BLOCK,
+        shared_bytes: 0,
+        splits: 1,
+        overlaps: false,
+        bytes: (most * 12) as u64,
+        flops: 0,
+    }
+}
 
 /// Embedding of `rows` rows, `width` wide.
 pub fn embed(rows: usize, width: usize) -> LaunchPlan {

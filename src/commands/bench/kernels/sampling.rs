@@ -59,7 +59,8 @@ impl Case for Choice {
         let copies = memory.copies(rows * stride * 4);
         let row_sampling: Vec<_> = (0..rows)
             .map(|row| {
-                let place = RowPlace { row: Some(row), marks_row: None, position: row as u32 };
+                let place =
+                    RowPlace { row: Some(row), marks_row: None, seat: row, position: row as u32 };
                 launch::row_sampling(&self.params, place)
             })
             .collect();
@@ -71,6 +72,7 @@ impl Case for Choice {
             weights: memory.zeros(self.plan.weights * 4)?,
             sums: memory.zeros(5 * self.plan.sums * 4)?,
             sampled: memory.zeros(rows * size_of::<trail_ptx::params::RowSampled>())?,
+            stamp: memory.zeros(4)?,
         }))
     }
 }
@@ -84,6 +86,7 @@ struct Buffers<'a> {
     weights: Buffer,
     sums: Buffer,
     sampled: Buffer,
+    stamp: Buffer,
 }
 
 impl Prepared for Buffers<'_> {
@@ -97,7 +100,8 @@ impl Prepared for Buffers<'_> {
             weights: self.weights.at(memory),
             sums: self.sums.at(memory),
             sampled: self.sampled.at(memory),
-            token: 0,
+            last: 0,
+            stamp: self.stamp.at(memory),
         };
         // SAFETY: `prepare` made every buffer as the plan says; all live as long as `self`, and all work is on one stream.
         unsafe { launch::sample(memory.device, memory.stream, self.plan, &buffers)? };

@@ -200,7 +200,7 @@ impl Prepared for Buffers<'_> {
             match self.case.op {
                 Op::Embed { .. } => {
                     let [table, token, slot, gamma, h, x, ss] = self.addresses(memory, i);
-                    let buffers = EmbedBuffers { table, token, slot, gamma, h, x, ss };
+                    let buffers = EmbedBuffers { table, token, last: 0, slot, gamma, h, x, ss };
                     launch::embed(device, stream, &plans[0], rows, width, &buffers)?;
                 }
                 Op::TapMean { .. } => {

@@ -4,19 +4,19 @@
 //! if it touches what another block wrote, that is a race for certain. After synchronisation nothing is claimed.
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Owners of an allocation's grains; made when a kernel first writes to it.
 pub(crate) struct Owners {
     bytes: u64,
-    /// One entry a byte is room for the finest grain; a coarser one uses the first of them. Launch in the upper 12 bits, block
-    /// plus one in the lower 20. The pages that nobody touches cost nothing.
+    /// One entry a byte is room for the finest grain; a coarser one uses the first of them. Launch in the upper 40 bits, which
+    /// no test wears out, block plus one in the lower 24. The pages that nobody touches cost nothing.
     entries: OnceLock<Entries>,
     /// The last launch that wrote here.
     launch: AtomicU64,
 }
 
-struct Entries(*mut AtomicU32, usize);
+struct Entries(*mut AtomicU64, usize);
 
 // SAFETY: the pointer is to atomics, shared freely; it is freed once, when the last owner goes.
 unsafe impl Send for Entries {}
@@ -25,9 +25,9 @@ unsafe impl Sync for Entries {}
 
 impl Entries {
     fn layout(count: usize) -> std::alloc::Layout {
-        // A count of bytes of an allocation that exists: four times it fits in the address space.
-        std::alloc::Layout::array::<AtomicU32>(count.max(1))
-            .unwrap_or(std::alloc::Layout::new::<AtomicU32>())
+        // A count of bytes of an allocation that exists: eight times it fits in the address space.
+        std::alloc::Layout::array::<AtomicU64>(count.max(1))
+            .unwrap_or(std::alloc::Layout::new::<AtomicU64>())
     }
 
     fn new(count: usize) -> Entries {
@@ -36,7 +36,7 @@ impl Entries {
         Entries(at.cast(), if at.is_null() { 0 } else { count })
     }
 
-    fn all(&self) -> &[AtomicU32] {
+    fn all(&self) -> &[AtomicU64] {
         if self.1 == 0 {
             return &[];
         }
@@ -54,10 +54,15 @@ impl Drop for Entries {
     }
 }
 
-const BLOCK_BITS: u32 = 20;
+const BLOCK_BITS: u32 = 24;
 
-fn entry(launch: u64, block: u64) -> u32 {
-    (((launch & 0xFFF) as u32) << BLOCK_BITS) | ((block % ((1 << BLOCK_BITS) - 1)) as u32 + 1)
+/// Never 0, which is an entry that nobody wrote.
+fn entry(launch: u64, block: u64) -> u64 {
+    (launch << BLOCK_BITS) | (block % ((1 << BLOCK_BITS) - 1) + 1)
+}
+
+fn block_of(entry: u64) -> u32 {
+    (entry as u32 & ((1 << BLOCK_BITS) - 1)) - 1
 }
 
 impl Owners {
@@ -83,7 +88,7 @@ impl Owners {
         for owner in entries.all().get(range).unwrap_or(&[]) {
             let old = owner.load(Relaxed);
             if old != mine {
-                if old >> BLOCK_BITS == mine >> BLOCK_BITS {
+                if old != 0 && old >> BLOCK_BITS == mine >> BLOCK_BITS {
                     // The entry stays, so that the lane at fault is found when lanes are looked at one by one.
                     other = Some(old);
                 } else {
@@ -91,7 +96,7 @@ impl Owners {
                 }
             }
         }
-        other.map(|entry| (entry & ((1 << BLOCK_BITS) - 1)) - 1)
+        other.map(block_of)
     }
 
     /// Notes a write of a block that may rightly write here.
@@ -123,7 +128,7 @@ impl Owners {
         for owner in entries.all().get(range).unwrap_or(&[]) {
             let old = owner.load(Relaxed);
             if old != mine && old >> BLOCK_BITS == mine >> BLOCK_BITS && old != 0 {
-                return Some((old & ((1 << BLOCK_BITS) - 1)) - 1);
+                return Some(block_of(old));
             }
         }
         None
@@ -145,6 +150,10 @@ mod tests {
         assert_eq!(owners.write(1, 0, 2, 12, 4), Some(7));
         assert_eq!(owners.read(2, 3, 2, 0, 64), None);
         assert_eq!(owners.write(2, 3, 2, 0, 64), None);
+        // Launches far apart are not each other's, whatever of their numbers is alike.
+        assert_eq!(owners.write(4096, 1, 2, 32, 8), None);
+        assert_eq!(owners.write(8192, 2, 2, 32, 8), None);
+        assert_eq!(owners.read(8192, 2, 2, 0, 64), None);
         owners.take(2, 5, 2, 0, 4);
         assert_eq!(owners.read(2, 5, 2, 0, 4), None);
         assert_eq!(owners.read(2, 5, 2, 4, 4), Some(3));

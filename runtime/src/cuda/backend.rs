@@ -1,0 +1,283 @@
+//! The CUDA backend: the engine's interface over the step executor, the result ring and the tap's threads.
+
+use super::error::doing;
+use super::step::{Executor, Limits, Part, Parts};
+use super::tap::{TapMode, Threads, consume};
+use super::weights::DeviceWeights;
+use super::{CudaError, Device, KvPool, Progress, Swap, SwapOptions, launch};
+use crate::engine::sampling::Sampled;
+use crate::engine::{Backend, Fault, Step, TapReceiver, Transfers};
+use crate::model::Model;
+use cudarc::driver::CudaEvent;
+use cudarc::driver::sys::{self, CUresult};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use trail_probe::Weights;
+
+/// How often a host that polls memory asks the driver whether the device is still there.
+const QUERY_EVERY: Duration = Duration::from_micros(100);
+/// Looks at memory without a pause, before the thread yields between looks.
+const SPINS: u32 = 1000;
+/// Blocks are counted in 32 bits.
+const MOST_BLOCKS: usize = i32::MAX as usize;
+/// Steps that may be under way.
+const STEPS: usize = 2;
+
+/// What a backend is to be like.
+#[derive(Clone)]
+pub struct CudaOptions {
+    /// The device's number.
+    pub ordinal: usize,
+    /// Most rows (tokens) of a batch.
+    pub max_rows: usize,
+    /// Most segments of a batch.
+    pub max_segments: usize,
+    /// Most requests in the engine: slots are below it.
+    pub max_requests: usize,
+    /// Longest context, tokens.
+    pub max_context: usize,
+    /// KV blocks; `None`: as many as there is room for.
+    pub kv_blocks: Option<usize>,
+    /// Pinned host memory for swapped KV blocks, bytes; 0: none.
+    pub host_kv_bytes: usize,
+    /// Replay captured graphs for decode steps.
+    pub graphs: bool,
+    /// The layer (0-based) behind which rows are tapped; `None`: nothing is.
+    pub tap_layer: Option<usize>,
+    /// What becomes of tapped rows.
+    pub tap: TapMode,
+    /// The probe's weights, for [`TapMode::Gpu`].
+    pub probe: Option<Arc<Weights>>,
+    /// Threads that wait for tapped rows and predict from them.
+    pub probe_threads: usize,
+    /// Compare each swapped block's checksum when it comes back.
+    pub checksums: bool,
+}
+
+/// A step that was launched and not collected.
+struct Pending {
+    number: u64,
+    /// Rows of the results, in order of segments.
+    chosen: Vec<u32>,
+    /// Recorded behind a step that chooses nothing.
+    end: CudaEvent,
+}
+
+/// Runs a model on a CUDA device.
+pub struct CudaBackend {
+    // Dropped first: the threads look at what the executor owns.
+    threads: Option<Threads>,
+    receiver: Option<Arc<dyn TapReceiver>>,
+    mode: TapMode,
+    // Before the pool that it copies.
+    swap: Option<Swap>,
+    executor: Executor,
+    /// By parity of the step's number.
+    pending: [Pending; STEPS],
+    /// The last step that was launched, and that was collected.
+    launched: u64,
+    collected: u64,
+    /// From a step's plan to its launch.
+    host: Duration,
+    name: String,
+}
+
+impl CudaBackend {
+    /// Opens the device, brings `model` to it, allocates everything that steps need, and captures their graphs.
+    pub fn new(
+        model: &Model,
+        options: &CudaOptions,
+        receiver: Option<Arc<dyn TapReceiver>>,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<CudaBackend, CudaError> {
+        let device = Arc::new(Device::open(options.ordinal)?);
+        let name = device.context().name().map_err(doing("asking for the device's name"))?;
+        let weights = DeviceWeights::upload(&device, model, progress)?;
+        let tap = options.tap_layer.filter(|_| options.tap != TapMode::Off && receiver.is_some());
+        let mode = if tap.is_some() { options.tap } else { TapMode::Off };
+        let mut executor = Executor::new(Parts {
+            device,
+            config: model.config.clone(),
+            weights,
+            limits: Limits {
+                rows: options.max_rows,
+                segments: options.max_segments,
+                requests: options.max_requests,
+                context: options.max_context,
+            },
+            kv_blocks: options.kv_blocks,
+            tap: tap.map(|layer| (mode, layer)),
+            probe: options.probe.as_deref(),
+        })?;
+        executor.prepare(options.graphs, mode == TapMode::Blocking, progress)?;
+        let swap = match (options.host_kv_bytes / executor.kv.block_bytes()).min(MOST_BLOCKS) {
+            0 => None,
+            host_blocks => {
+                let (max_requests, checksums) = (options.max_requests, options.checksums);
+                let how = SwapOptions { host_blocks: host_blocks as u32, max_requests, checksums };
+                let mut swap = Swap::new(&executor.device, &executor.compute, &executor.kv, how)?;
+                swap.set_token_s(executor.measure_token_s()?);
+                Some(swap)
+            }
+        };
+        let threads = match (executor.ring(), &receiver) {
+            (Some((ring, ready_made)), Some(receiver)) if mode != TapMode::Blocking => {
+                let (ring, receiver) = (ring.clone(), receiver.clone());
+                Some(Threads::start(ring, receiver, ready_made, options.probe_threads)?)
+            }
+            _ => None,
+        };
+        let pending = || {
+            let chosen = Vec::with_capacity(options.max_segments);
+            Ok::<_, CudaError>(Pending { number: 0, chosen, end: executor.device.event()? })
+        };
+        let pending = [pending()?, pending()?];
+        let (launched, collected) = (0, 0);
+        Ok(CudaBackend {
+            threads,
+            receiver,
+            mode,
+            swap,
+            executor,
+            pending,
+            launched,
+            collected,
+            host: Duration::ZERO,
+            name,
+        })
+    }
+
+    /// Blocks of the KV pool.
+    pub fn kv_blocks(&self) -> usize {
+        self.executor.kv.blocks() as usize
+    }
+
+    /// The KV pool.
+    pub fn kv(&self) -> &KvPool {
+        &self.executor.kv
+    }
+
+    /// What the last step cost the host, from the plan until all was ready to be launched.
+    pub fn host_time(&self) -> Duration {
+        self.host
+    }
+
+    /// What the driver calls the device.
+    pub fn device_name(&self) -> &str {
+        &self.name
+    }
+
+    /// The device.
+    pub fn device(&self) -> &Arc<Device> {
+        &self.executor.device
+    }
+
+    /// Steps whose tapped rows were overwritten before anybody had predicted from them.
+    pub fn late_steps(&self) -> u64 {
+        self.executor.ring().map_or(0, |(ring, _)| ring.late())
+    }
+
+    fn launch_step(&mut self, step: &Step<'_>) -> Result<(), CudaError> {
+        let begin = Instant::now();
+        let filled = self.executor.fill(step)?;
+        self.host = begin.elapsed();
+        let ring = self.executor.ring().map(|(ring, _)| ring.clone());
+        let staged = ring.as_ref().is_some_and(|ring| {
+            // Before the device may write: the threads must know that the step two before is over.
+            ring.announce(step.number, self.executor.staged())
+        });
+        if self.mode == TapMode::Blocking {
+            self.executor.launch(&filled, Part::Lower)?;
+            if let (Some(ring), Some(receiver), true) = (&ring, &self.receiver, staged) {
+                self.wait(step.number, || ring.is_there(step.number).then_some(()))?;
+                consume(ring, &**receiver, step.number, self.executor.staged());
+                ring.finish(step.number);
+            }
+            self.executor.launch(&filled, Part::Upper)?;
+        } else {
+            self.executor.launch(&filled, Part::Whole)?;
+            if let (Some(threads), true) = (&self.threads, staged) {
+                threads.wake();
+            }
+        }
+        let pending = &mut self.pending[(step.number % STEPS as u64) as usize];
+        pending.number = step.number;
+        pending.chosen.clear();
+        pending.chosen.extend_from_slice(self.executor.chosen());
+        if pending.chosen.is_empty() {
+            let recorded = pending.end.record(&self.executor.compute);
+            recorded.map_err(doing("recording the end of a step"))?;
+        }
+        self.launched = step.number;
+        Ok(())
+    }
+
+    fn collect_step(&mut self, sampled: &mut Vec<Sampled>) -> Result<(), CudaError> {
+        let number = self.collected + 1;
+        let pending = &self.pending[(number % STEPS as u64) as usize];
+        assert!(number <= self.launched && pending.number == number, "no step to collect");
+        if pending.chosen.is_empty() {
+            let waiting = |code| at_step(number, code);
+            while !pending.end.try_is_complete().map_err(waiting)? {
+                std::thread::yield_now();
+            }
+        }
+        for &row in &pending.chosen {
+            let chosen = self.wait(number, || self.executor.results.take(number, row as usize))?;
+            sampled.push(launch::sampled(&chosen));
+        }
+        self.collected = number;
+        Ok(())
+    }
+
+    /// Polls `look` until it finds something. A device that has stopped, or that has ended its work without bringing it, is an error.
+    fn wait<T>(&self, number: u64, look: impl Fn() -> Option<T>) -> Result<T, CudaError> {
+        let mut queried: Option<Instant> = None;
+        let mut spins = 0;
+        loop {
+            if let Some(found) = look() {
+                return Ok(found);
+            }
+            if spins < SPINS {
+                spins += 1;
+                std::hint::spin_loop();
+                continue;
+            }
+            std::thread::yield_now();
+            if queried.is_some_and(|at| at.elapsed() < QUERY_EVERY) {
+                continue;
+            }
+            queried = Some(Instant::now());
+            // SAFETY: the stream is the executor's, and alive.
+            let state = unsafe { sys::cuStreamQuery(self.executor.compute.cu_stream()) }.result();
+            match state {
+                // What ended between the look and the question is there now.
+                Ok(()) => return look().ok_or(CudaError::Silent { step: number }),
+                Err(code) if code.0 == CUresult::CUDA_ERROR_NOT_READY => {}
+                Err(code) => return Err(at_step(number, code)),
+            }
+        }
+    }
+}
+
+impl Backend for CudaBackend {
+    fn ahead(&self) -> usize {
+        STEPS - 1
+    }
+
+    fn launch(&mut self, step: &Step<'_>) -> Result<(), Fault> {
+        Ok(self.launch_step(step)?)
+    }
+
+    fn collect(&mut self, sampled: &mut Vec<Sampled>) -> Result<(), Fault> {
+        Ok(self.collect_step(sampled)?)
+    }
+
+    fn transfers(&mut self) -> Option<&mut dyn Transfers> {
+        self.swap.as_mut().map(|swap| swap as &mut dyn Transfers)
+    }
+}
+
+fn at_step(number: u64, code: cudarc::driver::DriverError) -> CudaError {
+    CudaError::Driver { doing: format!("waiting for step {number}"), code }
+}

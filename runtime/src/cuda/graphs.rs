@@ -1,0 +1,107 @@
+//! Steps that were recorded, to be launched by one call.
+
+use super::context::Context;
+use super::error::doing;
+use super::step::Part;
+use super::{CudaError, Device};
+use cudarc::driver::sys::{self, CUgraphInstantiate_flags, CUstreamCaptureMode};
+use cudarc::driver::{CudaStream, result};
+use std::sync::Arc;
+
+/// A recorded list of launches. Its kernels' parameters, and so all addresses, are fixed.
+pub(super) struct Graph {
+    executable: sys::CUgraphExec,
+    context: Arc<Context>,
+}
+
+// SAFETY: a handle; the driver asks only that no two threads use it at once, and it is launched through the backend alone.
+unsafe impl Send for Graph {}
+
+impl Graph {
+    /// Records what `issue` launches on `stream`.
+    fn record(
+        device: &Device,
+        stream: &CudaStream,
+        issue: impl FnOnce() -> Result<(), CudaError>,
+    ) -> Result<Graph, CudaError> {
+        const WHAT: &str = "recording a graph";
+        device.shared().bind()?;
+        // Other threads may meanwhile do what a capture forbids: it concerns this thread alone.
+        let mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
+        stream.begin_capture(mode).map_err(doing(WHAT))?;
+        let issued = issue();
+        // Ended in any case: a stream that records runs nothing.
+        // SAFETY: the capture was begun above, on this thread.
+        let graph = unsafe { result::stream::end_capture(stream.cu_stream()) };
+        issued?;
+        let graph = graph.map_err(doing(WHAT))?;
+        // SAFETY: the graph was made by the capture, and is destroyed once; the executable does not need it.
+        let executable = unsafe { result::graph::instantiate(graph, CUgraphInstantiate_flags(0)) };
+        let context = device.shared().clone();
+        // SAFETY: as above.
+        context.release("a graph", || unsafe { result::graph::destroy(graph) });
+        Ok(Graph { executable: executable.map_err(doing("making a graph ready"))?, context })
+    }
+
+    /// Launches it, behind what `stream` has.
+    pub(super) fn launch(&self, device: &Device, stream: &CudaStream) -> Result<(), CudaError> {
+        device.shared().bind()?;
+        // SAFETY: the executable lives as long as `self`; what its kernels use lives until the stream was waited for.
+        let launched = unsafe { result::graph::launch(self.executable, stream.cu_stream()) };
+        launched.map_err(doing("launching a step's graph"))
+    }
+}
+
+impl Drop for Graph {
+    fn drop(&mut self) {
+        // SAFETY: made by `record`, and destroyed here alone.
+        self.context.release("a graph", || unsafe { result::graph::exec_destroy(self.executable) });
+    }
+}
+
+/// Graphs by size, parity and part.
+#[derive(Default)]
+pub(super) struct Graphs {
+    /// Parts that a step is recorded in; 0: nothing is.
+    parts: usize,
+    /// `[size][parity][part]`
+    graphs: Vec<Option<Graph>>,
+    count: usize,
+}
+
+impl Graphs {
+    pub(super) fn with_parts(parts: usize) -> Graphs {
+        Graphs { parts, ..Graphs::default() }
+    }
+
+    pub(super) fn capture(
+        &mut self,
+        device: &Device,
+        stream: &CudaStream,
+        key: [usize; 2],
+        part: Part,
+        issue: impl FnOnce() -> Result<(), CudaError>,
+    ) -> Result<(), CudaError> {
+        let graph = Graph::record(device, stream, issue)?;
+        let index = self.index(key, part);
+        if self.graphs.len() <= index {
+            self.graphs.resize_with(index + 1, || None);
+        }
+        self.graphs[index] = Some(graph);
+        self.count += 1;
+        Ok(())
+    }
+
+    /// Graphs there are.
+    pub(super) fn count(&self) -> usize {
+        self.count
+    }
+
+    pub(super) fn get(&self, key: [usize; 2], part: Part) -> Option<&Graph> {
+        self.graphs.get(self.index(key, part))?.as_ref()
+    }
+
+    fn index(&self, [size, parity]: [usize; 2], part: Part) -> usize {
+        (2 * size + parity) * self.parts + usize::from(part == Part::Upper)
+    }
+}

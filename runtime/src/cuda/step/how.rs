@@ -1,0 +1,101 @@
+//! How tokens are chosen, row by row of the logits: written when a request gets the row, and but for the position left alone after that.
+
+use super::layout::{HOW_WORDS, Layout, NONE};
+use crate::batch::Segment;
+use crate::cuda::launch::{RowPlace, row_sampling};
+use crate::cuda::mirror::Mirror;
+use crate::engine::{Choices, SamplingParams};
+use std::mem::offset_of;
+use trail_ptx::params::RowSampling;
+
+const POSITION: usize = offset_of!(RowSampling, position) / 4;
+const ROW: usize = offset_of!(RowSampling, row) / 4;
+
+/// A seat and its count of tenants.
+type Tenant = (u32, u32);
+
+/// Rows of the logits, and who chooses by them.
+pub(super) struct Hows {
+    layout: Layout,
+    /// By row of the logits: whose parameters the mirror has there.
+    written: Box<[Option<Tenant>]>,
+    /// Rows of this step that choose, in order of segments.
+    chosen: Vec<u32>,
+}
+
+/// Whether choosing by `sampling` needs to know what the request has seen.
+pub(super) fn is_penalised(sampling: &SamplingParams) -> bool {
+    sampling.repetition_penalty != 1.0
+        || sampling.presence_penalty != 0.0
+        || sampling.frequency_penalty != 0.0
+}
+
+impl Hows {
+    pub(super) fn new(layout: Layout, rows: usize, segments: usize) -> Hows {
+        let written = vec![None; rows].into();
+        Hows { layout, written, chosen: Vec::with_capacity(segments) }
+    }
+
+    pub(super) fn begin(&mut self) {
+        self.chosen.clear();
+    }
+
+    /// Rows of the logits that choose, in order of segments.
+    pub(super) fn chosen(&self) -> &[u32] {
+        &self.chosen
+    }
+
+    /// Row `index` of the logits is that of device row `row`, the last of `segment`.
+    pub(super) fn write(
+        &mut self,
+        index: usize,
+        row: usize,
+        segment: &Segment,
+        tenant: Tenant,
+        choices: &dyn Choices,
+        mirror: &mut Mirror,
+    ) {
+        self.chosen.push(index as u32);
+        mirror.set(self.layout.logits_row + index, row as u32);
+        let first = self.layout.how + index * HOW_WORDS;
+        let position = segment.start + segment.len;
+        if self.written[index] == Some(tenant) {
+            mirror.set(first + POSITION, position);
+            mirror.set(first + ROW, index as u32);
+            return;
+        }
+        let choice = choices.choice(segment.slot);
+        debug_assert_eq!(choice.position, position);
+        let (seat, penalised) = (tenant.0 as usize, is_penalised(choice.sampling));
+        let place =
+            RowPlace { row: Some(index), marks_row: penalised.then_some(seat), seat, position };
+        mirror.set_all(first, &words(&row_sampling(choice.sampling, place)));
+        self.written[index] = Some(tenant);
+    }
+
+    /// Row `index` of the logits chooses nothing.
+    pub(super) fn skip(&mut self, index: usize, mirror: &mut Mirror) {
+        mirror.set(self.layout.how + index * HOW_WORDS + ROW, NONE);
+    }
+}
+
+/// As words of the mirror.
+fn words(how: &RowSampling) -> [u32; HOW_WORDS] {
+    const { assert!(size_of::<RowSampling>() == 8 + 6 * 4 + 6 * 4, "no padding") };
+    // SAFETY: plain numbers without padding (asserted above), of the same size; the words ask for less alignment.
+    unsafe { std::ptr::from_ref(how).cast::<[u32; HOW_WORDS]>().read() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_where_the_kernel_looks() {
+        let sampling = SamplingParams { seed: 0x1122_3344_5566_7788, ..SamplingParams::default() };
+        let place = RowPlace { row: Some(3), marks_row: Some(5), seat: 5, position: 99 };
+        let words = words(&row_sampling(&sampling, place));
+        assert_eq!(words[..2], [0x5566_7788, 0x1122_3344]);
+        assert_eq!((words[POSITION], words[ROW], words[HOW_WORDS - 1]), (99, 3, 5));
+    }
+}

@@ -1,0 +1,123 @@
+//! Where each array of a step's metadata begins in the mirror, in words.
+
+use crate::batch::BLOCK_TOKENS;
+use trail_ptx::params::RowSampling;
+
+/// Words of one row's [`RowSampling`].
+pub(super) const HOW_WORDS: usize = size_of::<RowSampling>() / 4;
+/// Words of a run of prompt rows, of a tile of queries, of a run for the tap's mean.
+pub(super) const RUN_WORDS: usize = 4;
+pub(super) const TILE_WORDS: usize = 2;
+pub(super) const MEAN_WORDS: usize = 6;
+/// Of a row that nobody's request has.
+pub(super) const NONE: u32 = u32::MAX;
+
+/// The most that a step may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Rows (tokens) of a batch.
+    pub rows: usize,
+    /// Segments of a batch, and so seats.
+    pub segments: usize,
+    /// Requests in the engine, and so slots.
+    pub requests: usize,
+    /// Tokens of a request.
+    pub context: usize,
+}
+
+impl Limits {
+    /// Blocks of a request.
+    pub(super) fn blocks(&self) -> usize {
+        self.context.div_ceil(BLOCK_TOKENS)
+    }
+}
+
+/// First words of the arrays; those of several words an element begin at a multiple of 16 bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Layout {
+    /// The step's number, modulo 2^32 `[1]`.
+    pub(super) number: usize,
+    /// `[rows]`, padding rows included.
+    pub(super) token: usize,
+    pub(super) position: usize,
+    pub(super) seat: usize,
+    pub(super) tap_row: usize,
+    /// Row of each row of logits `[logits]`.
+    pub(super) logits_row: usize,
+    /// `[logits, HOW_WORDS]`
+    pub(super) how: usize,
+    /// `[segments, RUN_WORDS]`
+    pub(super) runs: usize,
+    /// `[tiles, TILE_WORDS]`
+    pub(super) tiles: usize,
+    /// `[segments, MEAN_WORDS]`
+    pub(super) means: usize,
+    /// `[seats, max_blocks]`
+    pub(super) table: usize,
+    pub(super) max_blocks: usize,
+    /// Words of all.
+    pub(super) words: usize,
+    /// Words that a step can change, block tables aside.
+    pub(super) usual: usize,
+}
+
+impl Layout {
+    /// Of steps within `limits`, with up to `rows` rows and `logits` rows of logits, padding included, and `tiles` tiles.
+    pub(super) fn new(limits: &Limits, rows: usize, logits: usize, tiles: usize) -> Layout {
+        let mut words = 0;
+        let mut array = |length: usize| {
+            let first = words;
+            words += length.next_multiple_of(4);
+            first
+        };
+        let max_blocks = limits.blocks();
+        let mut layout = Layout {
+            number: array(1),
+            token: array(rows),
+            position: array(rows),
+            seat: array(rows),
+            tap_row: array(rows),
+            logits_row: array(logits),
+            how: array(logits * HOW_WORDS),
+            runs: array(limits.segments * RUN_WORDS),
+            tiles: array(tiles * TILE_WORDS),
+            means: array(limits.segments * MEAN_WORDS),
+            table: array(limits.segments * max_blocks),
+            max_blocks,
+            words: 0,
+            usual: 0,
+        };
+        layout.words = words;
+        layout.usual = layout.table;
+        layout
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arrays_follow_each_other_aligned() {
+        let limits = Limits { rows: 37, segments: 5, requests: 9, context: 100 };
+        let layout = Layout::new(&limits, 64, 8, 11);
+        let firsts = [
+            layout.number,
+            layout.token,
+            layout.position,
+            layout.seat,
+            layout.tap_row,
+            layout.logits_row,
+            layout.how,
+            layout.runs,
+            layout.tiles,
+            layout.means,
+            layout.table,
+        ];
+        assert!(firsts.is_sorted() && firsts.iter().all(|first| first % 4 == 0));
+        assert_eq!(layout.how - layout.logits_row, 8);
+        assert_eq!(layout.runs - layout.how, 8 * 14);
+        assert_eq!(layout.max_blocks, 7);
+        assert_eq!(layout.words, layout.table + 36);
+    }
+}

@@ -1,0 +1,229 @@
+//! Steps on the device: what they work in, what they are told, and their launches.
+//!
+//! [`fill`] brings a batch into the mirror, [`issue`] is the list of launches. Everything is allocated and planned at start.
+
+mod buffers;
+mod fill;
+mod how;
+mod issue;
+mod layout;
+mod marks;
+mod measure;
+mod plans;
+mod seats;
+mod sizes;
+mod staged;
+mod tap;
+
+pub(in crate::cuda) use issue::Part;
+pub use layout::Limits;
+
+use super::error::doing;
+use super::graphs::Graphs;
+use super::kv::KvPool;
+use super::mirror::Mirror;
+use super::ring::Results;
+use super::tap::{Ring, TapMode};
+use super::weights::DeviceWeights;
+use super::{CudaError, Device, Priority, Progress};
+use crate::engine::{Step, TapRow};
+use crate::model::ModelConfig;
+use buffers::Buffers;
+use cudarc::driver::CudaStream;
+use fill::{Filler, Shape};
+use layout::Layout;
+use marks::Marks;
+use plans::Plans;
+use std::sync::Arc;
+use tap::TapWork;
+use trail_probe::Weights;
+
+/// Words beyond those of rows that a step's list of differences has room for: new blocks.
+/// Left free for graphs and for the driver when the KV pool takes the rest, bytes; on a small device a sixteenth.
+const RESERVE: usize = 512 << 20;
+
+const MORE_DIFFS: usize = 16 << 10;
+
+/// A model on a device, and all that its steps need.
+pub(in crate::cuda) struct Executor {
+    // Dropped first.
+    graphs: Graphs,
+    pub(in crate::cuda) device: Arc<Device>,
+    config: ModelConfig,
+    limits: Limits,
+    weights: DeviceWeights,
+    plans: Plans,
+    filler: Filler,
+    mirror: Mirror,
+    buffers: Buffers,
+    marks: Marks,
+    pub(in crate::cuda) results: Results,
+    tap: Option<TapWork>,
+    pub(in crate::cuda) kv: KvPool,
+    /// Where steps run.
+    pub(in crate::cuda) compute: Arc<CudaStream>,
+}
+
+/// What an executor is made of.
+pub(in crate::cuda) struct Parts<'a> {
+    pub(in crate::cuda) device: Arc<Device>,
+    pub(in crate::cuda) config: ModelConfig,
+    pub(in crate::cuda) weights: DeviceWeights,
+    pub(in crate::cuda) limits: Limits,
+    /// Blocks of the KV pool; `None`: as many as fit.
+    pub(in crate::cuda) kv_blocks: Option<usize>,
+    /// The tapped layer, and what becomes of it.
+    pub(in crate::cuda) tap: Option<(TapMode, usize)>,
+    /// The probe's weights, for the device.
+    pub(in crate::cuda) probe: Option<&'a Weights>,
+}
+
+/// What a launched step will answer.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::cuda) struct Filled {
+    shape: Shape,
+}
+
+impl Executor {
+    pub(in crate::cuda) fn new(parts: Parts<'_>) -> Result<Executor, CudaError> {
+        let Parts { device, config, weights, limits, kv_blocks, tap, probe } = parts;
+        let plans = Plans::new(device.chip(), &config, &limits);
+        let filler = Filler::new(&limits, &plans, tap.is_some());
+        let layout = filler.layout;
+        let mirror = Mirror::new(&device, layout.words, layout.usual + MORE_DIFFS)?;
+        let tap = match tap {
+            Some(tap) => Some(TapWork::new(&device, &config, &limits, &plans, tap, probe)?),
+            None => None,
+        };
+        Ok(Executor {
+            graphs: Graphs::default(),
+            buffers: Buffers::new(&device, &config, &limits, &plans)?,
+            marks: Marks::new(&device, config.vocab_size, &limits)?,
+            results: Results::new(&device, plans.choices.last())?,
+            compute: device.stream(Priority::Low)?,
+            // Last, for it may take all that is left.
+            kv: pool(&device, &config, kv_blocks)?,
+            device,
+            config,
+            limits,
+            weights,
+            plans,
+            filler,
+            mirror,
+            tap,
+        })
+    }
+
+    /// Loads the kernels of every step, and where `graphs` says so captures the steps of single rows.
+    pub(in crate::cuda) fn prepare(
+        &mut self,
+        graphs: bool,
+        halves: bool,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<(), CudaError> {
+        self.device.ready(self.mirror.plan())?;
+        self.device.ready(&self.marks.plan(1, 1))?;
+        self.plans.kernels().try_for_each(|plan| self.device.ready(&plan))?;
+        if let Some(tap) = &self.tap {
+            tap.prepare(&self.device, self.config.hidden_size)?;
+        }
+        if graphs { self.capture(halves, progress) } else { Ok(()) }
+    }
+
+    /// A graph for each size, parity and part.
+    fn capture(
+        &mut self,
+        halves: bool,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<(), CudaError> {
+        let parts: &[Part] = if halves { &[Part::Lower, Part::Upper] } else { &[Part::Whole] };
+        let sizes = self.plans.alone.iter().len();
+        let total = (2 * sizes * parts.len()) as u64;
+        let mut graphs = Graphs::with_parts(parts.len());
+        // The largest first: what the driver allocates for one, smaller ones can use.
+        for size in (0..sizes).rev() {
+            for parity in 0..2 {
+                let shape = self.plain_shape(size, parity);
+                for &part in parts {
+                    let issue = || self.issue(&shape, part);
+                    graphs.capture(&self.device, &self.compute, [size, parity], part, issue)?;
+                    progress(Progress { what: "graphs", done: graphs.count() as u64, total });
+                }
+            }
+        }
+        self.graphs = graphs;
+        Ok(())
+    }
+
+    /// The shape of a step of nothing but single rows, padded to size `size`.
+    fn plain_shape(&self, size: usize, parity: usize) -> Shape {
+        let rows = self.plans.alone.at(size);
+        Shape {
+            parity,
+            rows: self.plans.rows.index(rows),
+            alone: Some(size),
+            choices: Some(size),
+            staged: if self.tap.is_some() { rows } else { 0 },
+            is_plain: true,
+            ..Shape::default()
+        }
+    }
+
+    /// Tells the device what `step` is, but for what waits in the list of differences.
+    pub(in crate::cuda) fn fill(&mut self, step: &Step<'_>) -> Result<Filled, CudaError> {
+        let shape = self.filler.fill(step, &self.plans, &mut self.mirror);
+        self.marks.begin(shape.parity);
+        for (slot, seat) in self.filler.fresh(step.batch) {
+            let choice = step.choices.choice(slot);
+            self.marks.add(&self.device, &self.compute, seat, &choice)?;
+        }
+        Ok(Filled { shape })
+    }
+
+    /// Hands `part` of what was filled to the device.
+    pub(in crate::cuda) fn launch(&mut self, filled: &Filled, part: Part) -> Result<(), CudaError> {
+        let shape = &filled.shape;
+        if part != Part::Upper {
+            self.marks.launch(&self.device, &self.compute)?;
+            self.mirror.spill(&self.device, &self.compute)?;
+        }
+        let size = shape.alone.filter(|_| shape.is_plain);
+        match size.and_then(|size| self.graphs.get([size, shape.parity], part)) {
+            Some(graph) => graph.launch(&self.device, &self.compute),
+            None => self.issue(shape, part),
+        }
+    }
+
+    /// Rows of the results that the step which was filled last chooses, in order of segments.
+    pub(in crate::cuda) fn chosen(&self) -> &[u32] {
+        self.filler.hows.chosen()
+    }
+
+    /// Who the step which was filled last stages.
+    pub(in crate::cuda) fn staged(&self) -> &[TapRow] {
+        self.filler.staged.rows()
+    }
+
+    /// The tap's ring, and whether probabilities come through it.
+    pub(in crate::cuda) fn ring(&self) -> Option<(&Arc<Ring>, bool)> {
+        self.tap.as_ref().map(|tap| (&tap.ring, tap.is_ready_made()))
+    }
+
+    fn layout(&self) -> &Layout {
+        &self.filler.layout
+    }
+}
+
+/// The KV pool; the default leaves something free.
+fn pool(device: &Device, config: &ModelConfig, blocks: Option<usize>) -> Result<KvPool, CudaError> {
+    let reserve = RESERVE.min(device.free_bytes()? / 16);
+    KvPool::new(device, config, blocks, reserve)
+}
+
+impl Drop for Executor {
+    fn drop(&mut self) {
+        // Nothing may be freed that a kernel uses. A device that is lost has stopped; the error was told, or is the next call's.
+        let _ = self.device.synchronize();
+        let _ = self.compute.synchronize().map_err(doing("waiting for the last step"));
+    }
+}

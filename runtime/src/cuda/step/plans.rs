@@ -1,0 +1,177 @@
+//! Every plan that a step may need, made at start, and the workspaces that the largest of them needs.
+
+use super::layout::Limits;
+use super::sizes::Sizes;
+use crate::cuda::plan::attention::{self, DecodePlan, Heads, TILE_QUERIES};
+use crate::cuda::plan::gemm::{End, GemmPlan, Product, gemm, group};
+use crate::cuda::plan::sampling::{SamplingPlan, sampling};
+use crate::cuda::plan::{Chip, LaunchPlan, step};
+use crate::model::ModelConfig;
+use trail_ptx::Target;
+
+/// The products of a layer, for one number of rows.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LayerPlans {
+    pub(super) embed: LaunchPlan,
+    pub(super) qkv: GemmPlan,
+    pub(super) o: GemmPlan,
+    pub(super) gate_up: GemmPlan,
+    pub(super) down: GemmPlan,
+}
+
+/// Logits and choice, for one number of rows.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ChoicePlans {
+    pub(super) logits: GemmPlan,
+    pub(super) sampling: SamplingPlan,
+}
+
+/// Plans by index of the sizes.
+pub(super) struct Plans {
+    /// Numbers of all rows of a step.
+    pub(super) rows: Sizes,
+    pub(super) layer: Box<[LayerPlans]>,
+    /// Numbers of rows that stand alone.
+    pub(super) alone: Sizes,
+    pub(super) decode: Box<[DecodePlan]>,
+    /// Numbers of rows of logits.
+    pub(super) choices: Sizes,
+    pub(super) choice: Box<[ChoicePlans]>,
+    pub(super) heads: Heads,
+}
+
+/// What the largest plans need.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Workspaces {
+    /// Of the products: floats and counters.
+    pub(super) partials: usize,
+    pub(super) arrivals: usize,
+    /// Of decode attention.
+    pub(super) partial_out: usize,
+    pub(super) partial_sums: usize,
+    pub(super) attention_arrivals: usize,
+    /// Of the sampler: floats, and words of five arrays.
+    pub(super) weights: usize,
+    pub(super) sums: usize,
+}
+
+impl Plans {
+    pub(super) fn new(chip: &Chip, config: &ModelConfig, limits: &Limits) -> Plans {
+        let heads = Heads {
+            kv_heads: config.num_kv_heads,
+            group: config.num_heads / config.num_kv_heads,
+            head_dim: config.head_dim,
+        };
+        let alone = Sizes::up_to(limits.segments);
+        // Rows that stand alone are padded by themselves, so that runs of prompt rows come behind their padding.
+        let rows = Sizes::up_to(limits.rows.max(limits.segments) + alone.most_padding());
+        let layer = rows.iter().map(|rows| LayerPlans::new(chip, config, rows)).collect();
+        let decode =
+            alone.iter().map(|rows| attention::decode(chip, rows, heads, limits.context)).collect();
+        let choices = alone.clone();
+        let choice = choices.iter().map(|rows| ChoicePlans::new(chip, config, rows)).collect();
+        Plans { rows, layer, alone, decode, choices, choice, heads }
+    }
+
+    /// Most tiles of prompt rows: each run has one more than its queries fill, and no run is shorter than 2 rows.
+    pub(super) fn most_tiles(&self, limits: &Limits) -> usize {
+        let runs = limits.segments.min(limits.rows / 2);
+        (limits.rows * self.heads.group).div_ceil(TILE_QUERIES) + runs
+    }
+
+    pub(super) fn workspaces(&self) -> Workspaces {
+        let mut needed = Workspaces::default();
+        let layer = self.layer.iter().flat_map(|of| [of.qkv, of.o, of.gate_up, of.down]);
+        for product in layer.chain(self.choice.iter().map(|of| of.logits)) {
+            needed.partials = needed.partials.max(product.partial_floats);
+            needed.arrivals = needed.arrivals.max(product.arrivals);
+        }
+        for decode in &self.decode {
+            needed.partial_out = needed.partial_out.max(decode.partial_out);
+            needed.partial_sums = needed.partial_sums.max(decode.partial_sums);
+            needed.attention_arrivals = needed.attention_arrivals.max(decode.arrivals);
+        }
+        for choice in &self.choice {
+            needed.weights = needed.weights.max(choice.sampling.weights);
+            needed.sums = needed.sums.max(choice.sampling.sums);
+        }
+        needed
+    }
+
+    /// Every kernel of a step, so that none is loaded while steps run, or are captured.
+    pub(super) fn kernels(&self) -> impl Iterator<Item = LaunchPlan> + '_ {
+        let layer = self.layer.iter().flat_map(|of| {
+            [of.embed, of.qkv.launch, of.o.launch, of.gate_up.launch, of.down.launch]
+        });
+        let decode = self.decode.iter().map(|of| of.launch);
+        let choice = self.choice.iter().flat_map(|of| {
+            let [scan, weigh, choose] = of.sampling.launches;
+            [of.logits.launch, scan, weigh, choose]
+        });
+        let prefill = attention::prefill(self.heads, 1, 2, 2);
+        layer.chain(decode).chain(choice).chain([prefill])
+    }
+}
+
+impl LayerPlans {
+    fn new(chip: &Chip, config: &ModelConfig, rows: usize) -> LayerPlans {
+        let (d, q) = (config.hidden_size, config.q_size());
+        let product = |end, features, width| {
+            let product = Product { end, rows, features, width };
+            best(chip, product)
+        };
+        LayerPlans {
+            embed: step::embed(rows, d),
+            qkv: product(End::Qkv, q + 2 * config.kv_size(), d),
+            o: product(End::Residual, d, q),
+            gate_up: product(End::Swiglu, 2 * config.intermediate_size, d),
+            down: product(End::Residual, d, config.intermediate_size),
+        }
+    }
+}
+
+impl ChoicePlans {
+    fn new(chip: &Chip, config: &ModelConfig, rows: usize) -> ChoicePlans {
+        let (features, width) = (config.vocab_size, config.hidden_size);
+        ChoicePlans {
+            logits: gemm(chip, Product { end: End::Logits, rows, features, width }),
+            sampling: sampling(rows, features),
+        }
+    }
+}
+
+/// Hopper's own product where it has at least a whole tile of rows; the portable one otherwise.
+fn best(chip: &Chip, product: Product) -> GemmPlan {
+    let grouped = chip.target == Some(Target::Sm90a) && product.rows >= group::TOKENS;
+    let plan = if grouped { group::gemm(chip, product) } else { None };
+    plan.unwrap_or_else(|| gemm(chip, product))
+}
+
+/// Whether `plan` is Hopper's, which reads its rows through a map.
+pub(super) fn is_grouped(plan: &GemmPlan) -> bool {
+    plan.launch.kernel.starts_with("group_")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_largest_step_has_plans_and_tiles() {
+        let config = ModelConfig::named("llama3-8b").unwrap();
+        let limits = Limits { rows: 2048, segments: 200, requests: 1000, context: 8192 };
+        for chip in [Chip::A100, Chip::H200] {
+            let plans = Plans::new(&chip, &config, &limits);
+            assert_eq!(plans.alone.last(), 200);
+            let worst = plans.alone.at(plans.alone.index(193)) + limits.rows - 193;
+            assert!(worst <= plans.rows.last());
+            assert_eq!(plans.layer.len(), plans.rows.iter().len());
+            assert_eq!(is_grouped(&plans.layer[plans.layer.len() - 1].o), chip == Chip::H200);
+            assert!(!is_grouped(&plans.layer[0].o));
+        }
+        // 200 runs of a row more than fills a tile.
+        let plans = Plans::new(&Chip::A100, &config, &limits);
+        let tiles = 62 * (33 * 4usize).div_ceil(TILE_QUERIES);
+        assert!(tiles <= plans.most_tiles(&limits));
+    }
+}

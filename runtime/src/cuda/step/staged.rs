@@ -1,0 +1,79 @@
+//! Which rows of a step are staged for the probe, and in which order.
+
+use super::fill::Shape;
+use super::layout::{Layout, MEAN_WORDS, NONE};
+use crate::cuda::launch::TapRun;
+use crate::cuda::mirror::Mirror;
+use crate::engine::{TapPlan, TapRow};
+
+/// The stage of one step.
+pub(super) struct Staged {
+    layout: Layout,
+    /// By device row: its row of the stage.
+    tap_row: Box<[u32]>,
+    /// Who is staged, in order of the stage's rows.
+    rows: Vec<TapRow>,
+}
+
+impl Staged {
+    pub(super) fn new(layout: Layout, rows: usize, most: usize) -> Staged {
+        Staged { layout, tap_row: vec![NONE; rows].into(), rows: Vec::with_capacity(most) }
+    }
+
+    /// Who is staged, in order of the stage's rows.
+    pub(super) fn rows(&self) -> &[TapRow] {
+        &self.rows
+    }
+
+    /// Writes `tap` over `rows` device rows, of which the first `alone` stand alone; `shape` gets what the launches need to know.
+    pub(super) fn write(
+        &mut self,
+        tap: Option<&TapPlan>,
+        device_row: &[u32],
+        rows: usize,
+        alone: usize,
+        shape: &mut Shape,
+        mirror: &mut Mirror,
+    ) {
+        self.rows.clear();
+        self.tap_row[..rows].fill(NONE);
+        if let Some(tap) = tap.filter(|tap| !tap.rows.is_empty() || !tap.means.is_empty()) {
+            self.rows.extend_from_slice(&tap.rows);
+            // A step of nothing but staged single rows stages them in their own order, which stays.
+            let in_order = shape.is_plain && tap.means.is_empty() && tap.singles.len() == alone;
+            for &(row, stage) in &tap.singles {
+                let row = device_row[row as usize];
+                let place = if in_order { row } else { stage };
+                self.tap_row[row as usize] = place;
+                self.rows[place as usize] = tap.rows[stage as usize];
+            }
+            shape.is_plain &= in_order;
+            shape.staged = self.rows.len();
+            self.write_means(tap, device_row, shape, mirror);
+        }
+        mirror.set_all(self.layout.tap_row, &self.tap_row[..rows]);
+    }
+
+    fn write_means(
+        &self,
+        tap: &TapPlan,
+        device_row: &[u32],
+        shape: &mut Shape,
+        mirror: &mut Mirror,
+    ) {
+        for (index, mean) in tap.means.iter().enumerate() {
+            let run = TapRun {
+                first_row: device_row[mean.first_row as usize] as usize,
+                rows: mean.rows as usize,
+                slot: Some(mean.slot as usize),
+                first_position: mean.first_position as usize,
+                prompt: mean.prompt_len as usize,
+                stage_row: mean.stage_row.map(|row| row as usize),
+            };
+            shape.mean_rows += run.rows;
+            let words = run.encode().map(|word| word as u32);
+            mirror.set_all(self.layout.means + index * MEAN_WORDS, &words);
+        }
+        shape.means = tap.means.len();
+    }
+}

@@ -1,0 +1,208 @@
+//! The device's side of the tap: stage, running sums, the side stream, and the probe where it runs there.
+
+use super::buffers::upload;
+use super::fill::Shape;
+use super::layout::Limits;
+use super::plans::Plans;
+use crate::cuda::error::doing;
+use crate::cuda::launch::{self, ProbeBuffers};
+use crate::cuda::plan::step;
+use crate::cuda::tap::{Ring, Row, TapMode};
+use crate::cuda::{CudaError, Device, DeviceBuffer, Priority};
+use crate::model::ModelConfig;
+use cudarc::driver::sys::{self, CUdeviceptr};
+use cudarc::driver::{CudaEvent, CudaStream};
+use half::bf16;
+use std::sync::Arc;
+use trail_probe::Weights;
+
+/// What the tap works with.
+pub(super) struct TapWork {
+    /// The layer whose output is tapped.
+    pub(super) layer: usize,
+    /// Beside the upper layers.
+    pub(super) side: Arc<CudaStream>,
+    /// The rows are there; the copies are done.
+    pub(super) begin: CudaEvent,
+    pub(super) end: CudaEvent,
+    /// `[stage rows, d]` bf16.
+    pub(super) stage: DeviceBuffer,
+    /// Sums over each request's prompt rows so far, by slot `[requests, d]` f32.
+    pub(super) sums: DeviceBuffer,
+    pub(super) ring: Arc<Ring>,
+    probe: Option<ProbeWork>,
+}
+
+/// The probe on the device.
+struct ProbeWork {
+    hidden: usize,
+    bins: usize,
+    hidden_weight: DeviceBuffer,
+    hidden_bias: DeviceBuffer,
+    output_weight: DeviceBuffer,
+    output_bias: DeviceBuffer,
+    /// `[stage rows, hidden]` f32.
+    hidden_out: DeviceBuffer,
+    /// `[stage rows, bins]` f32.
+    probabilities: DeviceBuffer,
+}
+
+impl TapWork {
+    pub(super) fn new(
+        device: &Device,
+        config: &ModelConfig,
+        limits: &Limits,
+        plans: &Plans,
+        (mode, layer): (TapMode, usize),
+        probe: Option<&Weights>,
+    ) -> Result<TapWork, CudaError> {
+        let d = config.hidden_size;
+        if layer >= config.num_layers {
+            return Err(CudaError::Unsupported {
+                what: format!("a tap behind layer {layer}"),
+                supported: format!("the layers of the model, 0 to {}", config.num_layers - 1),
+            });
+        }
+        // A segment can bring two rows: the prompt's mean, and its last row.
+        let rows = (2 * limits.segments).max(plans.alone.last());
+        let probe = match (mode, probe) {
+            (TapMode::Gpu, Some(weights)) => Some(ProbeWork::new(device, weights, rows, d)?),
+            (TapMode::Gpu, None) => {
+                return Err(CudaError::Unsupported {
+                    what: "a probe on the device without its weights".to_owned(),
+                    supported: "a probe that is given".to_owned(),
+                });
+            }
+            _ => None,
+        };
+        let row = match &probe {
+            Some(probe) => Row { width: probe.bins, element: 4 },
+            None => Row { width: d, element: 2 },
+        };
+        Ok(TapWork {
+            layer,
+            side: device.stream(Priority::High)?,
+            begin: device.event()?,
+            end: device.event()?,
+            stage: device.alloc_zeros(rows * d * 2, "tapped rows")?,
+            sums: device.alloc_zeros(limits.requests * d * 4, "sums over tapped prompts")?,
+            ring: Arc::new(Ring::new(device, rows, row)?),
+            probe,
+        })
+    }
+
+    /// Whether probabilities come back, and not activations.
+    pub(super) fn is_ready_made(&self) -> bool {
+        self.probe.is_some()
+    }
+
+    /// Every kernel that [`TapWork::carry`] launches.
+    pub(super) fn prepare(&self, device: &Device, d: usize) -> Result<(), CudaError> {
+        device.ready(&step::tap_mean(1, 1, d))?;
+        let Some(probe) = &self.probe else { return Ok(()) };
+        let plans = step::probe(1, d, probe.hidden, probe.bins);
+        plans.iter().try_for_each(|plan| device.ready(plan))
+    }
+
+    /// Carries the staged rows, or what the probe makes of them, to the ring, and then the word at `number`.
+    pub(super) fn carry(
+        &self,
+        device: &Device,
+        stream: &CudaStream,
+        shape: &Shape,
+        number: CUdeviceptr,
+        d: usize,
+    ) -> Result<(), CudaError> {
+        let (rows, ring) = (shape.staged, &self.ring);
+        let from = match &self.probe {
+            None => self.stage.at(),
+            Some(probe) => {
+                probe.launch(device, stream, self.stage.at(), rows, d)?;
+                probe.probabilities.at()
+            }
+        };
+        // SAFETY: the stage and the ring's slot have room for these rows; both live until the streams were waited for. The slot is
+        // read by threads that know that it may change.
+        let copied = unsafe {
+            to_host(ring.rows_at(shape.parity), from, ring.bytes(rows), stream)
+                .and_then(|()| to_host(ring.flag_at(shape.parity), number, 4, stream))
+        };
+        copied.map_err(doing("copying tapped rows to the host"))
+    }
+}
+
+impl ProbeWork {
+    fn new(
+        device: &Device,
+        weights: &Weights,
+        rows: usize,
+        d: usize,
+    ) -> Result<ProbeWork, CudaError> {
+        let Weights { hidden, bins, .. } = *weights;
+        let unsupported = |what: String, supported: &str| {
+            Err(CudaError::Unsupported { what, supported: supported.to_owned() })
+        };
+        if weights.d != d {
+            return unsupported(
+                format!("a probe of {} inputs on rows of {d}", weights.d),
+                "a probe made for the model",
+            );
+        }
+        if d % 64 != 0 || hidden % 32 != 0 || bins > 32 {
+            return unsupported(
+                format!("a probe of {d} inputs, {hidden} units and {bins} bins on the device"),
+                "inputs in 64s, units in 32s, and at most 32 bins",
+            );
+        }
+        const WHAT: &str = "the probe";
+        let narrow: Vec<bf16> =
+            weights.hidden_weight.iter().map(|&value| bf16::from_f32(value)).collect();
+        Ok(ProbeWork {
+            hidden,
+            bins,
+            hidden_weight: upload(device, &narrow, WHAT)?,
+            hidden_bias: upload(device, &weights.hidden_bias, WHAT)?,
+            output_weight: upload(device, &weights.output_weight, WHAT)?,
+            output_bias: upload(device, &weights.output_bias, WHAT)?,
+            hidden_out: device.alloc_zeros(rows * hidden * 4, WHAT)?,
+            probabilities: device.alloc_zeros(rows * bins * 4, WHAT)?,
+        })
+    }
+
+    fn launch(
+        &self,
+        device: &Device,
+        stream: &CudaStream,
+        x: CUdeviceptr,
+        rows: usize,
+        d: usize,
+    ) -> Result<(), CudaError> {
+        let plans = step::probe(rows, d, self.hidden, self.bins);
+        let buffers = ProbeBuffers {
+            x,
+            hidden_weight: self.hidden_weight.at(),
+            hidden_bias: self.hidden_bias.at(),
+            output_weight: self.output_weight.at(),
+            output_bias: self.output_bias.at(),
+            hidden_out: self.hidden_out.at(),
+            probabilities: self.probabilities.at(),
+        };
+        let extents = [rows, d, self.hidden, self.bins];
+        // SAFETY: all have room for as many rows as the stage has, and live as long as it.
+        unsafe { launch::probe(device, stream, &plans, extents, &buffers) }
+    }
+}
+
+/// Starts a copy of `bytes` bytes to pinned memory.
+///
+/// # Safety
+/// Both places are that large, and live until the copy has ended.
+unsafe fn to_host(
+    to: *mut u8,
+    from: CUdeviceptr,
+    bytes: usize,
+    stream: &CudaStream,
+) -> Result<(), cudarc::driver::DriverError> {
+    // SAFETY: the caller's.
+    unsafe { sys::cuMemcpyDtoHAsync_v2(to.cast(), from, bytes, stream.cu_stream()) }.result()
+}

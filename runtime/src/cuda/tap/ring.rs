@@ -1,0 +1,175 @@
+//! The two slots, and who has them.
+
+use crate::cuda::{CudaError, Device, PinnedBuffer};
+use crate::engine::TapRow;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+const SLOTS: usize = 2;
+/// Bytes between flags: a line each.
+const FLAG_BYTES: usize = 128;
+
+/// What a slot's rows are made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::cuda) struct Row {
+    /// Elements of a row.
+    pub(in crate::cuda) width: usize,
+    /// Bytes of an element: bf16 activations, or f32 probabilities.
+    pub(in crate::cuda) element: usize,
+}
+
+/// Who is in a slot.
+struct Slot {
+    /// The step, or 0.
+    step: u64,
+    /// A consumer has copied `rows`.
+    is_taken: bool,
+    rows: Vec<TapRow>,
+}
+
+/// Pinned memory that the side stream writes, and what the engine's thread says of it.
+pub(in crate::cuda) struct Ring {
+    /// `[SLOTS][rows, width]`, then `[SLOTS]` flags.
+    memory: PinnedBuffer,
+    row: Row,
+    /// Bytes of a slot.
+    slot_bytes: usize,
+    slots: [Mutex<Slot>; SLOTS],
+    /// The last step that was given to the device.
+    launched: AtomicU64,
+    /// The last step with rows that was given to the device, and the last that a consumer has done with.
+    announced: AtomicU64,
+    finished: AtomicU64,
+    late: AtomicU64,
+}
+
+impl Ring {
+    /// Slots of up to `rows` rows.
+    pub(in crate::cuda) fn new(device: &Device, rows: usize, row: Row) -> Result<Ring, CudaError> {
+        let slot_bytes = (rows * row.width * row.element).next_multiple_of(FLAG_BYTES);
+        let bytes = SLOTS * (slot_bytes + FLAG_BYTES);
+        let memory = device.alloc_pinned(bytes, "tapped rows")?;
+        // SAFETY: the memory is that large, and nobody else knows it.
+        unsafe { memory.as_ptr().write_bytes(0, bytes) };
+        let slot = || Mutex::new(Slot { step: 0, is_taken: true, rows: Vec::with_capacity(rows) });
+        let zero = AtomicU64::default;
+        let slots = [slot(), slot()];
+        let (launched, announced, finished, late) = (zero(), zero(), zero(), zero());
+        Ok(Ring { memory, row, slot_bytes, slots, launched, announced, finished, late })
+    }
+
+    /// Where the rows of a step of `parity` go.
+    pub(in crate::cuda) fn rows_at(&self, parity: usize) -> *mut u8 {
+        // SAFETY: within the memory.
+        unsafe { self.memory.as_ptr().add(parity * self.slot_bytes) }
+    }
+
+    /// Bytes of `rows` rows.
+    pub(in crate::cuda) fn bytes(&self, rows: usize) -> usize {
+        rows * self.row.width * self.row.element
+    }
+
+    /// Where the flag goes.
+    pub(in crate::cuda) fn flag_at(&self, parity: usize) -> *mut u8 {
+        // SAFETY: within the memory.
+        unsafe { self.memory.as_ptr().add(SLOTS * self.slot_bytes + parity * FLAG_BYTES) }
+    }
+
+    /// Says that `step` is about to be given to the device, with `rows`; before it is. True if there is something to wait for.
+    pub(in crate::cuda) fn announce(&self, step: u64, rows: &[TapRow]) -> bool {
+        self.launched.store(step, Ordering::SeqCst);
+        let mut slot = self.slot(step);
+        if !slot.is_taken {
+            self.late.fetch_add(1, Ordering::Relaxed);
+        }
+        slot.step = step;
+        slot.is_taken = rows.is_empty();
+        slot.rows.clear();
+        slot.rows.extend_from_slice(rows);
+        drop(slot);
+        if !rows.is_empty() {
+            self.announced.store(step, Ordering::SeqCst);
+        }
+        !rows.is_empty()
+    }
+
+    /// The oldest step that waits to be consumed, and whose rows it has: they are copied to `rows`.
+    pub(super) fn next(&self, rows: &mut Vec<TapRow>) -> Option<u64> {
+        let announced = self.announced.load(Ordering::SeqCst);
+        let finished = self.finished.load(Ordering::Relaxed);
+        for step in [announced.saturating_sub(1), announced] {
+            if step <= finished || step == 0 {
+                continue;
+            }
+            let slot = self.slot(step);
+            if slot.step == step && !slot.is_taken {
+                rows.clear();
+                rows.extend_from_slice(&slot.rows);
+                return Some(step);
+            }
+        }
+        None
+    }
+
+    /// Whether what was read of the rows of `step` until now is whole; then they count as consumed. Otherwise the engine's thread counts
+    /// them as late.
+    pub(in crate::cuda) fn claim(&self, step: u64) -> bool {
+        let mut slot = self.slot(step);
+        // Pairs with the device's writes: what it wrote after `launched` was raised is not read before `launched` is.
+        fence(Ordering::SeqCst);
+        let is_whole = slot.step == step && !self.is_overwritten(step);
+        if is_whole {
+            slot.is_taken = true;
+        }
+        is_whole
+    }
+
+    /// Nobody works on the rows of `step` any more.
+    pub(in crate::cuda) fn finish(&self, step: u64) {
+        self.finished.fetch_max(step, Ordering::SeqCst);
+    }
+
+    /// Whether the rows of `step` are there.
+    pub(in crate::cuda) fn is_there(&self, step: u64) -> bool {
+        let flag = self.flag_at(slot_of(step)).cast::<u32>();
+        // SAFETY: a word of memory that outlives this call, which the device writes whole.
+        let flag = unsafe { AtomicU32::from_ptr(flag) };
+        flag.load(Ordering::Acquire) == step as u32
+    }
+
+    /// Whether the device may have begun to overwrite the rows of `step`: then what was read of them is worth nothing.
+    pub(super) fn is_overwritten(&self, step: u64) -> bool {
+        self.launched.load(Ordering::SeqCst) >= step + SLOTS as u64
+    }
+
+    /// Steps whose rows nobody predicted from in time.
+    pub(in crate::cuda) fn late(&self) -> u64 {
+        self.late.load(Ordering::Relaxed)
+    }
+
+    /// Whether a step's rows are awaited or worked on.
+    pub(super) fn is_busy(&self) -> bool {
+        self.announced.load(Ordering::SeqCst) > self.finished.load(Ordering::SeqCst)
+    }
+
+    /// The rows of `step` as elements.
+    ///
+    /// # Safety
+    /// `T` is what the rows are made of. The device may overwrite them: who reads them asks [`Ring::claim`] afterwards, and until
+    /// then makes nothing of the values, of which none is invalid.
+    pub(super) unsafe fn rows<T>(&self, step: u64, rows: usize) -> &[T] {
+        debug_assert_eq!(size_of::<T>(), self.row.element);
+        // SAFETY: within the slot, which is aligned to 128 bytes; the rest is the caller's.
+        unsafe {
+            std::slice::from_raw_parts(self.rows_at(slot_of(step)).cast(), rows * self.row.width)
+        }
+    }
+
+    fn slot(&self, step: u64) -> MutexGuard<'_, Slot> {
+        self.slots[slot_of(step)].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn slot_of(step: u64) -> usize {
+    (step % SLOTS as u64) as usize
+}

@@ -1,0 +1,201 @@
+//! The threads that wait for tapped rows: the first stages and opens, all work.
+//!
+//! A thread that finds nothing spins, then yields, then sleeps until the engine's thread announces the next rows.
+
+use super::ring::Ring;
+use crate::cuda::CudaError;
+use crate::engine::{TapReceiver, TapRow};
+use half::bf16;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+/// How long a thread looks without a pause, and how long it does so yielding, before it sleeps: about a step, so that it sleeps only while
+/// there are none.
+const SPINS: u32 = 2000;
+const YIELDING: Duration = Duration::from_millis(20);
+/// How long it sleeps between looks at something that does not come, and that nobody will wake it for.
+const NAP: Duration = Duration::from_micros(100);
+
+/// What the threads share.
+struct Shared {
+    ring: Arc<Ring>,
+    receiver: Arc<dyn TapReceiver>,
+    /// Probabilities come from the device; otherwise activations.
+    ready_made: bool,
+    stopping: AtomicBool,
+    asleep: AtomicUsize,
+}
+
+/// The threads; they end when this is dropped.
+pub(in crate::cuda) struct Threads {
+    shared: Arc<Shared>,
+    handles: Vec<JoinHandle<()>>,
+}
+
+impl Threads {
+    /// `count` threads, at least one, that feed `receiver` from `ring`.
+    pub(in crate::cuda) fn start(
+        ring: Arc<Ring>,
+        receiver: Arc<dyn TapReceiver>,
+        ready_made: bool,
+        count: usize,
+    ) -> Result<Threads, CudaError> {
+        let (stopping, asleep) = (AtomicBool::new(false), AtomicUsize::new(0));
+        let shared = Arc::new(Shared { ring, receiver, ready_made, stopping, asleep });
+        let mut threads = Threads { shared, handles: Vec::new() };
+        // Probabilities leave nothing to assist with.
+        for index in 0..if ready_made { 1 } else { count.max(1) } {
+            let shared = threads.shared.clone();
+            let run = move || if index == 0 { shared.lead() } else { shared.follow() };
+            let spawned = thread::Builder::new().name(format!("trail-tap-{index}")).spawn(run);
+            threads.handles.push(spawned.map_err(|error| CudaError::Unsupported {
+                what: format!("a thread for tapped rows: {error}"),
+                supported: "a machine with threads to spare".to_owned(),
+            })?);
+        }
+        Ok(threads)
+    }
+
+    /// Wakes whoever sleeps.
+    pub(in crate::cuda) fn wake(&self) {
+        if self.shared.asleep.load(Ordering::SeqCst) > 0 {
+            self.handles.iter().for_each(|handle| handle.thread().unpark());
+        }
+    }
+}
+
+impl Drop for Threads {
+    fn drop(&mut self) {
+        self.shared.stopping.store(true, Ordering::SeqCst);
+        for handle in self.handles.drain(..) {
+            handle.thread().unpark();
+            // A receiver that panicked has said so itself.
+            let _ = handle.join();
+        }
+    }
+}
+
+impl Shared {
+    /// The first thread's work.
+    fn lead(&self) {
+        let (mut rows, mut probabilities) = (Vec::new(), Vec::new());
+        while self.wait_for_work() {
+            let Some(step) = self.ring.next(&mut rows) else {
+                // What was announced last is overwritten already, or consumed.
+                thread::yield_now();
+                continue;
+            };
+            if self.wait_for_rows(step) {
+                self.consume(step, &rows, &mut probabilities);
+            }
+            self.ring.finish(step);
+        }
+    }
+
+    /// The others'.
+    fn follow(&self) {
+        let mut patience = Patience::new();
+        while self.wait_for_work() {
+            if self.receiver.assist() {
+                patience = Patience::new();
+            } else {
+                patience.pause();
+            }
+        }
+    }
+
+    /// Until there is something announced; false when it is time to end.
+    fn wait_for_work(&self) -> bool {
+        let mut patience = Patience::new();
+        loop {
+            if self.stopping.load(Ordering::SeqCst) {
+                return false;
+            }
+            if self.ring.is_busy() {
+                return true;
+            }
+            if !patience.is_over() {
+                patience.pause();
+                continue;
+            }
+            self.asleep.fetch_add(1, Ordering::SeqCst);
+            // Whoever announces after this look sees a sleeper.
+            if !self.ring.is_busy() && !self.stopping.load(Ordering::SeqCst) {
+                thread::park();
+            }
+            self.asleep.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+
+    /// Until the rows of `step` are there; false if they never will be.
+    fn wait_for_rows(&self, step: u64) -> bool {
+        let mut patience = Patience::new();
+        while !self.ring.is_there(step) {
+            if self.stopping.load(Ordering::SeqCst) {
+                return false;
+            }
+            // Overwritten, which the engine's thread has counted.
+            if self.ring.is_overwritten(step) {
+                return false;
+            }
+            patience.pause();
+        }
+        true
+    }
+
+    fn consume(&self, step: u64, rows: &[TapRow], probabilities: &mut Vec<f32>) {
+        if self.ready_made {
+            probabilities.clear();
+            // SAFETY: f32 probabilities, copied, and not looked at before `claim`.
+            probabilities.extend_from_slice(unsafe { self.ring.rows::<f32>(step, rows.len()) });
+            if self.ring.claim(step) {
+                self.receiver.publish_probabilities(step, rows, probabilities);
+            }
+            return;
+        }
+        consume(&self.ring, &*self.receiver, step, rows);
+    }
+}
+
+/// Hands the activations of `step` over, and has them predicted from, unless they were overwritten meanwhile.
+pub(in crate::cuda) fn consume(
+    ring: &Ring,
+    receiver: &dyn TapReceiver,
+    step: u64,
+    rows: &[TapRow],
+) {
+    // SAFETY: bf16 activations; `stage` copies them and makes nothing of them before `open`.
+    let activations = unsafe { ring.rows::<bf16>(step, rows.len()) };
+    receiver.stage(step, rows, activations);
+    if ring.claim(step) {
+        receiver.open();
+    }
+}
+
+/// Spins first, then yields, then naps.
+struct Patience {
+    spins: u32,
+    since: Option<Instant>,
+}
+
+impl Patience {
+    fn new() -> Patience {
+        Patience { spins: 0, since: None }
+    }
+
+    fn is_over(&self) -> bool {
+        self.since.is_some_and(|since| since.elapsed() > YIELDING)
+    }
+
+    fn pause(&mut self) {
+        if self.spins < SPINS {
+            self.spins += 1;
+            std::hint::spin_loop();
+            return;
+        }
+        self.since.get_or_insert_with(Instant::now);
+        if self.is_over() { thread::sleep(NAP) } else { thread::yield_now() }
+    }
+}

@@ -1,0 +1,138 @@
+//! What computes, by name, and what suits it.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// What computes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ComputeDevice {
+    /// The CPU.
+    #[default]
+    Cpu,
+    /// A CUDA device.
+    Cuda {
+        /// Its number, as the driver counts.
+        ordinal: usize,
+    },
+}
+
+impl ComputeDevice {
+    /// Sequences in one forward pass, unless said otherwise.
+    pub fn default_slots(self) -> usize {
+        match self {
+            ComputeDevice::Cpu => 8,
+            ComputeDevice::Cuda { .. } => 256,
+        }
+    }
+
+    /// Rows (tokens) of one forward pass, unless said otherwise. On a GPU as many as make its matrix units the limit, and not so
+    /// many that the decodes beside a prompt wait for long.
+    pub fn default_token_budget(self) -> usize {
+        match self {
+            ComputeDevice::Cpu => 512,
+            ComputeDevice::Cuda { .. } => 2048,
+        }
+    }
+}
+
+impl fmt::Display for ComputeDevice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ComputeDevice::Cpu => f.write_str("cpu"),
+            ComputeDevice::Cuda { ordinal } => write!(f, "cuda:{ordinal}"),
+        }
+    }
+}
+
+impl FromStr for ComputeDevice {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        let ordinal = match name {
+            "cpu" => return Ok(ComputeDevice::Cpu),
+            "cuda" => Some(0),
+            other => other.strip_prefix("cuda:").and_then(|ordinal| ordinal.parse().ok()),
+        };
+        let device = ordinal.map(|ordinal| ComputeDevice::Cuda { ordinal });
+        device.ok_or_else(|| format!("unknown device '{name}': choose cpu, cuda or cuda:NUMBER"))
+    }
+}
+
+/// Where the probe's predictions are computed, when a CUDA device runs the model.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ProbeDevice {
+    /// On the CPU, while the device works on the upper layers (TRAIL's way).
+    #[default]
+    Cpu,
+    /// On the device, beside the upper layers.
+    Gpu,
+}
+
+impl fmt::Display for ProbeDevice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            ProbeDevice::Cpu => "cpu",
+            ProbeDevice::Gpu => "gpu",
+        })
+    }
+}
+
+impl FromStr for ProbeDevice {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        match name {
+            "cpu" => Ok(ProbeDevice::Cpu),
+            "gpu" => Ok(ProbeDevice::Gpu),
+            other => Err(format!("unknown probe device '{other}': choose cpu or gpu")),
+        }
+    }
+}
+
+/// How a CUDA device is used; nothing of it matters to the CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CudaSettings {
+    /// Replay captured graphs for decode steps; otherwise launch kernel by kernel, with the same results.
+    pub graphs: bool,
+    /// Where the probe runs.
+    pub probe: ProbeDevice,
+    /// Threads that poll for tapped rows and run the probe.
+    pub probe_threads: usize,
+    /// Most pinned host memory for swapped KV blocks, bytes; 0: no swapping.
+    pub host_kv_bytes: usize,
+    /// Compare each swapped block's checksum when it comes back.
+    pub checksums: bool,
+}
+
+impl Default for CudaSettings {
+    fn default() -> Self {
+        CudaSettings {
+            graphs: true,
+            probe: ProbeDevice::Cpu,
+            probe_threads: 2,
+            host_kv_bytes: 4 << 30,
+            checksums: cfg!(debug_assertions),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_back() {
+        for name in ["cpu", "cuda:0", "cuda:7"] {
+            assert_eq!(name.parse::<ComputeDevice>().unwrap().to_string(), name);
+        }
+        assert_eq!("cuda".parse(), Ok(ComputeDevice::Cuda { ordinal: 0 }));
+        for name in ["gpu", "cuda:", "cuda:-1", "cuda1", ""] {
+            let error = name.parse::<ComputeDevice>().unwrap_err();
+            assert!(error.contains("choose cpu, cuda"), "{error}");
+        }
+        for name in ["cpu", "gpu"] {
+            assert_eq!(name.parse::<ProbeDevice>().unwrap().to_string(), name);
+        }
+        assert!("npu".parse::<ProbeDevice>().is_err());
+    }
+}

@@ -1,0 +1,172 @@
+//! The loop over a backend that works ahead, and over one that breaks: the CPU's, which keeps its answers back.
+
+mod ahead;
+
+use std::sync::Arc;
+
+use trail_probe::Probe;
+use trail_scheduler::Preemption;
+
+use super::assemble::Built;
+
+use super::{Engine, EngineBuilder, Event, FinishReason, PolicyKind, Request, RequestHandle};
+use crate::engine::SubmitError;
+use crate::model::{Dtype, Model};
+use ahead::Ahead;
+
+fn model() -> Arc<Model> {
+    Arc::new(Model::random("tiny", Dtype::Bf16, 7).expect("a known shape"))
+}
+
+fn builder(model: &Arc<Model>, policy: PolicyKind) -> EngineBuilder {
+    let probe = Probe::random(model.config.hidden_size, 0, 3);
+    let builder = Engine::builder().model(model.clone()).probe(Some(probe)).policy(policy);
+    // So few blocks that requests are evicted.
+    builder.slots(4).threads(Some(1)).max_requests(64).kv_blocks(Some(14))
+}
+
+fn ahead(builder: EngineBuilder, breaks: Option<u64>) -> Engine {
+    let engine = builder.assemble(|builder, model, predicts| {
+        let forecast = predicts.map(|(forecast, _)| forecast);
+        let (backend, kv_blocks) = builder.cpu(model)?;
+        let backend = Box::new(Ahead::new(backend, forecast, breaks));
+        Ok(Built { backend, kv_blocks, device: "a stand-in".into() })
+    });
+    engine.expect("an engine")
+}
+
+/// Requests of mixed sizes; some end by a stop token, which is known a step too late.
+fn requests() -> impl Iterator<Item = Request> {
+    (0..24u32).map(|i| {
+        let prompt = (0..3 + (i * 13) % 40).map(|at| (at * 7 + i) % 50).collect();
+        let mut request = Request::new(prompt, 5 + (i * 17) % 60);
+        request.sampling.seed = u64::from(i);
+        request.ignore_eos = true;
+        request.true_length = Some(request.max_tokens);
+        request.stop_tokens = if i % 3 == 0 { (0..40).collect() } else { Vec::new() };
+        request
+    })
+}
+
+fn answer(handle: RequestHandle) -> (Vec<u32>, FinishReason) {
+    let mut tokens = Vec::new();
+    for event in handle {
+        match event {
+            Event::Token { id, .. } => tokens.push(id),
+            Event::Finished { reason } => return (tokens, reason),
+            _ => {}
+        }
+    }
+    panic!("no Finished event");
+}
+
+fn answers(engine: &Engine) -> Vec<(Vec<u32>, FinishReason)> {
+    let handles: Vec<_> = requests().map(|r| engine.submit(r).expect("fits")).collect();
+    handles.into_iter().map(answer).collect()
+}
+
+#[test]
+fn answers_are_the_same_with_a_step_under_way() {
+    let model = model();
+    for policy in [PolicyKind::Fcfs, PolicyKind::Trail { c: 0.8 }, PolicyKind::Oracle] {
+        let expected = answers(&builder(&model, policy).build().unwrap());
+        let stopped = expected.iter().filter(|(_, reason)| *reason == FinishReason::Stop).count();
+        assert!(stopped > 3, "{stopped} answers end by a stop token");
+        let engine = ahead(builder(&model, policy), None);
+        assert_eq!(answers(&engine), expected, "{policy}");
+        let stats = engine.stats();
+        assert_eq!((stats.finished, stats.blocks_used, engine.live()), (24, 0, 0));
+        // All are there at once, and the oracle begins with the shortest: it never has to take a block back.
+        assert_eq!(stats.evictions > 0, policy != PolicyKind::Oracle, "{policy}: evictions");
+        let tokens: usize = expected.iter().map(|(tokens, _)| tokens.len()).sum();
+        assert_eq!(stats.generated_tokens, tokens as u64, "a token too many was counted");
+        assert!(stats.predictions_fresh > 0);
+    }
+}
+
+#[test]
+fn answers_are_the_same_with_kv_at_the_host() {
+    let model = model();
+    for policy in [PolicyKind::Fcfs, PolicyKind::Trail { c: 1.0 }] {
+        let expected = answers(&builder(&model, policy).build().unwrap());
+        for preemption in [Preemption::Swap, Preemption::Auto] {
+            let engine = ahead(builder(&model, policy).preemption(preemption), None);
+            assert_eq!(answers(&engine), expected, "{policy} {preemption:?}");
+            let stats = engine.stats();
+            assert!(stats.swaps_out > 0 && stats.swaps_in > 0, "{policy}: nobody was swapped");
+            assert_eq!((stats.blocks_used, stats.host_blocks_used, engine.live()), (0, 0, 0));
+        }
+    }
+}
+
+#[test]
+fn the_cancelled_leave_from_wherever_they_are() {
+    let model = model();
+    let policy = PolicyKind::Trail { c: 1.0 };
+    let expected = answers(&builder(&model, policy).build().unwrap());
+    for round in 0..20 {
+        let engine = ahead(builder(&model, policy).preemption(Preemption::Swap), None);
+        let handles: Vec<_> = requests().map(|r| engine.submit(r).expect("fits")).collect();
+        // Cancelled at another moment each round: running, paused, on their way, at the host.
+        for (i, handle) in handles.into_iter().enumerate() {
+            if i % 3 == round % 3 {
+                assert_eq!(answer(handle), expected[i], "request {i}");
+            } else {
+                (0..round).for_each(|_| {
+                    handle.try_recv();
+                });
+                drop(handle);
+            }
+        }
+        while engine.live() > 0 {
+            std::thread::yield_now();
+        }
+        let stats = engine.stats();
+        assert_eq!((stats.blocks_used, stats.host_blocks_used), (0, 0), "round {round}");
+    }
+}
+
+#[test]
+fn the_cancelled_leave_while_a_step_is_under_way() {
+    let model = model();
+    let expected = answers(&builder(&model, PolicyKind::Fcfs).build().unwrap());
+    let engine = ahead(builder(&model, PolicyKind::Fcfs), None);
+    let handles: Vec<_> = requests().map(|r| engine.submit(r).expect("fits")).collect();
+    let (mut kept, mut dropped) = (Vec::new(), Vec::new());
+    for (i, handle) in handles.into_iter().enumerate() {
+        if i % 2 == 0 { kept.push((i, handle)) } else { dropped.push(handle) }
+    }
+    dropped.iter().for_each(RequestHandle::cancel);
+    for (i, handle) in kept {
+        assert_eq!(answer(handle), expected[i], "request {i}");
+    }
+    for handle in dropped {
+        answer(handle);
+    }
+    assert_eq!((engine.live(), engine.stats().blocks_used), (0, 0));
+}
+
+#[test]
+fn a_breakdown_fails_every_request_and_sends_no_wrong_token() {
+    let model = model();
+    let expected = answers(&builder(&model, PolicyKind::Fcfs).build().unwrap());
+    for step in [1, 2, 5, 30] {
+        let engine = ahead(builder(&model, PolicyKind::Fcfs), Some(step));
+        let mut failed = 0;
+        let handles: Vec<_> = requests().map(|request| engine.submit(request)).collect();
+        for (handle, (tokens, _)) in handles.into_iter().zip(&expected) {
+            match handle {
+                Ok(handle) => {
+                    let (got, reason) = answer(handle);
+                    assert!(tokens.starts_with(&got), "step {step}: {got:?} of {tokens:?}");
+                    failed += usize::from(reason == FinishReason::Failed);
+                }
+                Err(error) => assert!(matches!(error, SubmitError::Failed(_)), "{error}"),
+            }
+        }
+        assert!(failed > 0, "step {step}");
+        let error = engine.submit(Request::new(vec![1], 1)).err().expect("it is broken");
+        assert_eq!(error.to_string(), "the engine broke down: the planned breakdown");
+        assert_eq!(engine.live(), 0);
+    }
+}

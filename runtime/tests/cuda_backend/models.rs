@@ -1,0 +1,59 @@
+//! Small models with random weights, each with something of its own.
+
+use trail_runtime::model::{Dtype, Model, ModelConfig, RopeConfig, RopeScaling};
+
+/// Sizes that kernels and emulator are quick with: two layers, a vocabulary of a few blocks of the sampler's.
+fn config() -> ModelConfig {
+    ModelConfig {
+        hidden_size: 64,
+        intermediate_size: 96,
+        num_layers: 2,
+        num_heads: 4,
+        num_kv_heads: 1,
+        head_dim: 64,
+        vocab_size: 256,
+        max_context: 256,
+        windows: vec![None; 2],
+        tie_word_embeddings: false,
+        eos_tokens: Vec::new(),
+        ..ModelConfig::named("demo").unwrap()
+    }
+}
+
+/// Four query heads share a key head.
+pub(crate) fn grouped() -> Model {
+    Model::random_of(config(), Dtype::Bf16, 1).unwrap()
+}
+
+/// Wide heads that share nothing, a vocabulary and widths that need padding, one layer with a window, f16 in the file.
+pub(crate) fn windowed() -> Model {
+    let config = ModelConfig {
+        hidden_size: 72,
+        intermediate_size: 104,
+        num_heads: 2,
+        num_kv_heads: 2,
+        head_dim: 128,
+        vocab_size: 261,
+        windows: vec![Some(7), None],
+        ..config()
+    };
+    Model::random_of(config, Dtype::F16, 2).unwrap()
+}
+
+/// Llama 3's stretched rotation, two heads of each kind, an output projection that is the embedding, f32 in the file.
+pub(crate) fn stretched() -> Model {
+    let scaling = RopeScaling::Llama3 {
+        factor: 8.0,
+        low_freq_factor: 1.0,
+        high_freq_factor: 4.0,
+        original_context: 32.0,
+    };
+    let config = ModelConfig {
+        num_kv_heads: 2,
+        vocab_size: 300,
+        tie_word_embeddings: true,
+        rope: RopeConfig { theta: 500_000.0, scaling },
+        ..config()
+    };
+    Model::random_of(config, Dtype::F32, 3).unwrap()
+}

@@ -1,0 +1,209 @@
+//! What becomes of KV that is swapped, told by small examples through the public interface.
+
+use trail_scheduler::policies::{Fcfs, Trail};
+use trail_scheduler::{
+    Finished, NewRequest, Phase, Policy, Preemption, Refusal, RequestId, Scheduler,
+    SchedulerConfig, Slot, Transferred,
+};
+
+fn config() -> SchedulerConfig {
+    SchedulerConfig {
+        max_running: 2,
+        max_requests: 8,
+        token_budget: 64,
+        num_blocks: 4,
+        max_context: 512,
+        watermark: 0.0,
+        preemption: Preemption::Swap,
+        host_blocks: 64,
+        reclaim_steps: 0,
+        ..SchedulerConfig::default()
+    }
+}
+
+fn scheduler(config: SchedulerConfig, policy: impl Policy + 'static) -> Scheduler {
+    Scheduler::new(config, Box::new(policy)).unwrap()
+}
+
+fn request(prompt_tokens: u32, length: u32) -> NewRequest {
+    NewRequest {
+        id: RequestId(0),
+        prompt_tokens,
+        max_tokens: length,
+        arrival_s: 0.0,
+        initial_prediction: Some(length as f32),
+        true_length: Some(length),
+    }
+}
+
+/// Rows as (slot, start, len), and who began to leave and to return.
+type Ran = (Vec<(u32, u32, u32)>, Vec<u32>, Vec<u32>);
+
+/// Plans and carries out `step`.
+fn run(scheduler: &mut Scheduler, step: u64) -> Ran {
+    let plan = scheduler.plan(step, 0.0);
+    let rows = plan.rows.iter().map(|row| (row.slot.0, row.start, row.len)).collect();
+    let slots = |slots: &[Slot]| slots.iter().map(|slot| slot.0).collect();
+    let ways = (slots(&plan.swap_out), slots(&plan.swap_in));
+    scheduler.advance();
+    (rows, ways.0, ways.1)
+}
+
+/// Two requests of two blocks each fill the cache; in step 2 the first needs a third.
+fn short_of_a_block(config: SchedulerConfig) -> Scheduler {
+    let mut scheduler = scheduler(config, Fcfs);
+    for _ in 0..2 {
+        scheduler.submit(request(31, 30)).unwrap();
+    }
+    assert_eq!(run(&mut scheduler, 0).0, [(0, 0, 31), (1, 0, 31)]);
+    assert_eq!(run(&mut scheduler, 1).0, [(0, 31, 1), (1, 31, 1)]);
+    scheduler
+}
+
+#[test]
+fn a_victim_leaves_its_blocks_come_free_later_and_it_returns_with_its_kv() {
+    let mut scheduler = short_of_a_block(config());
+    // The first waits for the second to leave; no step can use either's blocks meanwhile.
+    assert_eq!(run(&mut scheduler, 2), (vec![], vec![1], vec![]));
+    assert_eq!(scheduler.state(Slot(1)).phase, Phase::Leaving);
+    assert_eq!((scheduler.blocks(Slot(1)).len(), scheduler.blocks_used()), (2, 4));
+    assert_eq!(run(&mut scheduler, 3), (vec![], vec![], vec![]), "nobody else is asked");
+    assert_eq!(scheduler.moving(), 1);
+    assert_eq!(scheduler.transferred(Slot(1)), Transferred::Swapped);
+    assert_eq!((scheduler.blocks_used(), scheduler.host_blocks_used()), (2, 2));
+    assert_eq!(run(&mut scheduler, 4).0, [(0, 32, 1)]);
+    assert_eq!((scheduler.swapped(), scheduler.waiting()), (1, 0));
+    // Both fit no more until the first has finished: the swapped one needs three blocks.
+    assert_eq!(run(&mut scheduler, 5), (vec![(0, 33, 1)], vec![], vec![]));
+    assert_eq!(scheduler.finish(Slot(0)), Finished::Now);
+    assert_eq!(run(&mut scheduler, 6), (vec![], vec![], vec![1]));
+    assert_eq!(scheduler.blocks(Slot(1)).len(), 2, "as many as were copied");
+    assert_eq!(scheduler.blocks_used(), 3, "and one for the token that is not computed");
+    assert_eq!(scheduler.transferred(Slot(1)), Transferred::Returned);
+    assert_eq!(scheduler.host_blocks_used(), 0);
+    assert_eq!(run(&mut scheduler, 7).0, [(1, 32, 1)], "nothing is computed twice");
+    assert_eq!((scheduler.state(Slot(1)).swaps, scheduler.state(Slot(1)).evictions), (1, 0));
+}
+
+#[test]
+fn the_cheaper_way_is_taken_and_the_host_must_have_room() {
+    // The victim has 32 tokens in 2 blocks: both ways are 4 copies, or 32 tokens anew.
+    let auto = SchedulerConfig { preemption: Preemption::Auto, token_s: 1.0, ..config() };
+    for (config, swaps) in [
+        (config(), true),
+        (SchedulerConfig { host_blocks: 2, ..config() }, true),
+        (SchedulerConfig { host_blocks: 1, ..config() }, false),
+        (SchedulerConfig { host_blocks: 0, ..config() }, false),
+        (SchedulerConfig { preemption: Preemption::Recompute, ..config() }, false),
+        (SchedulerConfig { block_s: 7.9, ..auto }, true),
+        (SchedulerConfig { block_s: 8.0, ..auto }, false),
+    ] {
+        let mut scheduler = short_of_a_block(config);
+        let plan = scheduler.plan(2, 0.0);
+        let (out, evicted) = (plan.swap_out.len(), plan.evicted.len());
+        assert_eq!((out, evicted), (swaps as usize, !swaps as usize), "{config:?}");
+        assert!(plan.preempted.contains(&Slot(1)));
+    }
+}
+
+#[test]
+fn the_worst_paused_leave_ahead_of_need() {
+    let roomy = SchedulerConfig { max_running: 1, num_blocks: 12, watermark: 0.5, ..config() };
+    let mut scheduler = scheduler(roomy, Trail { c: 1.0 });
+    // Each arrival is shorter than those before and takes the one seat: they pause, with 2 blocks.
+    for (step, length) in [(0, 40), (1, 30), (2, 20)] {
+        scheduler.submit(request(20, length)).unwrap();
+        assert_eq!(run(&mut scheduler, step).1, [], "six blocks are free");
+    }
+    // The fourth leaves 4 free, two below the mark: the longest leaves, that is enough.
+    scheduler.submit(request(20, 10)).unwrap();
+    let (rows, out, _) = run(&mut scheduler, 3);
+    assert_eq!((rows.len(), out), (1, vec![0]));
+    assert_eq!(run(&mut scheduler, 4).1, [], "what is on its way counts");
+    scheduler.transferred(Slot(0));
+    assert_eq!((scheduler.paused(), scheduler.swapped()), (2, 1));
+}
+
+#[test]
+fn what_comes_free_reaches_whom_it_was_taken_for() {
+    let five = SchedulerConfig { max_running: 3, num_blocks: 5, ..config() };
+    let mut scheduler = scheduler(five, Trail { c: 1.0 });
+    for (prompt, length) in [(20, 55), (31, 30)] {
+        scheduler.submit(request(prompt, length)).unwrap();
+    }
+    run(&mut scheduler, 0);
+    run(&mut scheduler, 1);
+    // The shortest wants 3 blocks, 1 is free, the longest gives 2. The second wants one as well, and
+    // must not have the free one.
+    scheduler.submit(request(40, 5)).unwrap();
+    assert_eq!(run(&mut scheduler, 2), (vec![], vec![0], vec![]));
+    assert_eq!(run(&mut scheduler, 3), (vec![], vec![], vec![]));
+    scheduler.transferred(Slot(0));
+    assert_eq!(run(&mut scheduler, 4), (vec![(2, 0, 40)], vec![], vec![]));
+    assert_eq!(scheduler.state(Slot(1)).phase, Phase::Paused);
+}
+
+#[test]
+fn finish_on_the_way_keeps_slot_and_blocks_until_the_transfer_has_ended() {
+    let mut scheduler = short_of_a_block(SchedulerConfig { max_requests: 2, ..config() });
+    run(&mut scheduler, 2);
+    let generation = scheduler.generation(Slot(1));
+    assert_eq!(scheduler.finish(Slot(1)), Finished::AfterTransfer);
+    assert_eq!(scheduler.finish(Slot(1)), Finished::AfterTransfer, "twice is once");
+    assert_eq!((scheduler.live(), scheduler.blocks_used()), (1, 4));
+    assert_eq!(scheduler.generation(Slot(1)), generation + 1);
+    assert_eq!(scheduler.submit(request(1, 1)), Err(Refusal::Full { max_requests: 2 }));
+    assert_eq!(scheduler.transferred(Slot(1)), Transferred::Finished { forget: true });
+    assert_eq!((scheduler.blocks_used(), scheduler.host_blocks_used()), (2, 0));
+    assert_eq!(scheduler.submit(request(1, 1)), Ok(Slot(1)));
+    assert_eq!(scheduler.generation(Slot(1)), generation + 1);
+}
+
+#[test]
+fn finish_with_the_kv_at_the_host_or_coming_back() {
+    for coming_back in [false, true] {
+        let mut scheduler = short_of_a_block(config());
+        run(&mut scheduler, 2);
+        scheduler.transferred(Slot(1));
+        if coming_back {
+            scheduler.finish(Slot(0));
+            run(&mut scheduler, 3);
+            assert_eq!(scheduler.finish(Slot(1)), Finished::AfterTransfer);
+            assert_eq!(scheduler.blocks_used(), 3);
+            assert_eq!(scheduler.transferred(Slot(1)), Transferred::Finished { forget: false });
+        } else {
+            assert_eq!(scheduler.finish(Slot(1)), Finished::Forget);
+            scheduler.finish(Slot(0));
+        }
+        assert_eq!((scheduler.blocks_used(), scheduler.host_blocks_used()), (0, 0));
+        assert_eq!((scheduler.live(), scheduler.moving(), scheduler.swapped()), (0, 0, 0));
+    }
+}
+
+#[test]
+fn a_half_done_prompt_leaves_what_is_computed_of_it() {
+    let chunked = SchedulerConfig { token_budget: 20, num_blocks: 6, ..config() };
+    let mut scheduler = scheduler(chunked, Trail { c: 1.0 });
+    scheduler.submit(request(90, 6)).unwrap();
+    run(&mut scheduler, 0);
+    assert_eq!(scheduler.blocks(Slot(0)).len(), 6);
+    // A shorter one needs a block: 4 of the 6 hold nothing yet and are free at once.
+    scheduler.submit(request(16, 1)).unwrap();
+    let (rows, out, _) = run(&mut scheduler, 1);
+    assert_eq!((rows, out), (vec![(1, 0, 16)], vec![0]));
+    assert_eq!(scheduler.blocks(Slot(0)).len(), 2);
+    assert_eq!(scheduler.host_blocks_used(), 2);
+}
+
+#[test]
+#[should_panic(expected = "no transfer of slot 0")]
+fn a_transfer_that_is_not_under_way_cannot_end() {
+    scheduler(config(), Fcfs).transferred(Slot(0));
+}
+
+#[test]
+fn costs_that_are_no_times_are_refused_by_name() {
+    let wrong = SchedulerConfig { token_s: f64::NAN, ..config() };
+    let message = wrong.validate().unwrap_err().to_string();
+    assert!(message.contains("token_s is NaN"), "{message}");
+}
