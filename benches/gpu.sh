@@ -11,6 +11,7 @@
 #   products   trail-rt bench kernels: skinny and tiled products of Llama-3-8B, on Hopper its own as well
 #   attention  trail-rt bench kernels: decode and prefill attention
 #   small      trail-rt bench kernels: sampling, embedding, tap, probe, pieces of KV blocks
+#   transfers  trail-rt bench load and swap: weights of Llama-3-8B's shape, its KV blocks
 #   loads      trail-rt bench serve: policies on Llama-3-8B's shape at shares of capacity, KV capped (only when named)
 #   burst      the same, 2,000 requests at once (only when named)
 # The short table comes last, and after it the slices that failed, if any; then the exit status is 1.
@@ -108,6 +109,13 @@ small() {
     measure small --part small
 }
 
+transfers() {
+    local failed=0
+    "$bin/trail-rt" bench swap --json > "$out/swap.json" || { rm -f "$out/swap.json"; failed=1; }
+    "$bin/trail-rt" bench load --random-weights llama3-8b --json > "$out/load.json" || { rm -f "$out/load.json"; failed=1; }
+    return $failed
+}
+
 # Random weights, forced lengths, replayed predictions; so few KV blocks that 256 sequences do not fit.
 serving() {
     local name=$1
@@ -143,10 +151,10 @@ run)
     out=$(cd "$3" && pwd)
     shift 3
     nvidia-smi --query-gpu=name,driver_version,clocks.sm,clocks.mem,power.limit --format=csv | tee "$out/device.csv"
-    export -f is_hopper tests sanitizer memcheck racecheck ceilings kernels matrix_rate measure products attention small serving loads burst
+    export -f is_hopper tests sanitizer memcheck racecheck ceilings kernels matrix_rate measure products attention small transfers serving loads burst
     export bin out here
     rm -f "$out/slices.jsonl"
-    test $# -gt 0 || set -- tests memcheck racecheck ceilings products attention small
+    test $# -gt 0 || set -- tests memcheck racecheck ceilings products attention small transfers
     for name in "$@"; do
         slice "$name" 480 bash -c "$name"
     done
