@@ -1,8 +1,8 @@
 //! Modules: PTX text to kernels, and their variables.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use super::device::{SHARED_DEFAULT, SHARED_MOST};
 use super::state::{Handle, State, ready};
@@ -14,7 +14,7 @@ use crate::report::{Finding, Kind as Fault};
 
 /// A loaded module.
 pub(crate) struct Module {
-    kernels: HashMap<String, Arc<Kernel>>,
+    kernels: Kernels,
     /// Device address and size of each variable.
     globals: HashMap<String, (u64, u64)>,
     /// Function handles given out, by name.
@@ -56,7 +56,7 @@ fn load(image: *const c_void) -> Result<Handle, Code> {
     // SAFETY: the API's contract.
     let Image::Ptx(text) = (unsafe { look(image) }) else { return Err(error::NO_BINARY_FOR_GPU) };
     let text = text.to_string_lossy();
-    let built = parser::parse(&text).and_then(|module| build(&mut state, &module));
+    let built = parser::parse(&text).and_then(|module| build(&mut state, &text, &module));
     match built {
         Ok(module) => {
             let handle = state.handle();
@@ -72,7 +72,35 @@ fn load(image: *const c_void) -> Result<Handle, Code> {
     }
 }
 
-fn build(state: &mut State, module: &ast::Module) -> Result<Module, PtxError> {
+type Kernels = HashMap<String, Arc<Kernel>>;
+
+/// Kernels of modules whose code names none of their variables, by text: they are the same in every context, and a test opens many.
+static DECODED: Mutex<BTreeMap<String, Kernels>> = Mutex::new(BTreeMap::new());
+
+/// Decodes a module's kernels, or takes those that were decoded before.
+fn kernels(
+    text: &str,
+    module: &ast::Module,
+    addresses: &HashMap<String, u64>,
+) -> Result<Kernels, PtxError> {
+    let mut decoded = DECODED.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(kernels) = decoded.get(text) {
+        return Ok(kernels.clone());
+    }
+    let lines = Arc::new(module.lines.clone());
+    let mut kernels = HashMap::new();
+    for entry in module.functions.iter().filter(|function| function.is_entry) {
+        let kernel = decode::kernel(module, entry, addresses, &lines)?;
+        kernels.insert(entry.name.clone(), Arc::new(kernel));
+    }
+    // Named once: where it is declared.
+    if addresses.keys().all(|name| text.matches(name.as_str()).count() == 1) {
+        decoded.insert(text.to_owned(), kernels.clone());
+    }
+    Ok(kernels)
+}
+
+fn build(state: &mut State, text: &str, module: &ast::Module) -> Result<Module, PtxError> {
     let mut globals = HashMap::new();
     let on_device = || {
         module
@@ -92,14 +120,7 @@ fn build(state: &mut State, module: &ast::Module) -> Result<Module, PtxError> {
     for variable in on_device() {
         initialise(state, variable, &addresses);
     }
-    let lines = Arc::new(module.lines.clone());
-    let mut kernels = HashMap::new();
-    for entry in module.functions.iter().filter(|function| function.is_entry) {
-        kernels.insert(
-            entry.name.clone(),
-            Arc::new(decode::kernel(module, entry, &addresses, &lines)?),
-        );
-    }
+    let kernels = kernels(text, module, &addresses)?;
     Ok(Module { kernels, globals, handles: HashMap::new() })
 }
 
