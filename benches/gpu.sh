@@ -11,6 +11,8 @@
 #   products   trail-rt bench kernels: skinny and tiled products of Llama-3-8B, on Hopper its own as well
 #   attention  trail-rt bench kernels: decode and prefill attention
 #   small      trail-rt bench kernels: sampling, embedding, tap, probe, pieces of KV blocks
+#   loads      trail-rt bench serve: policies on Llama-3-8B's shape at shares of capacity, KV capped (only when named)
+#   burst      the same, 2,000 requests at once (only when named)
 # The short table comes last, and after it the slices that failed, if any; then the exit status is 1.
 set -uo pipefail
 
@@ -106,6 +108,20 @@ small() {
     measure small --part small
 }
 
+# Random weights, forced lengths, replayed predictions; so few KV blocks that 256 sequences do not fit.
+serving() {
+    local name=$1
+    shift
+    "$bin/trail-rt" bench serve --random-weights llama3-8b --device cuda --kv-blocks 4096 --json "$@" > "$out/$name.json" ||
+        { rm -f "$out/$name.json"; return 1; }
+}
+loads() {
+    serving loads --requests 1000 --loads 0.8,1.0
+}
+burst() {
+    serving burst --burst 2000
+}
+
 table() {
     for file in skinny tiled group attention small; do
         test -s "$out/$file.json" && python3 "$here/peers/table.py" "$out/$file.json" "$out/peers.json"
@@ -127,7 +143,7 @@ run)
     out=$(cd "$3" && pwd)
     shift 3
     nvidia-smi --query-gpu=name,driver_version,clocks.sm,clocks.mem,power.limit --format=csv | tee "$out/device.csv"
-    export -f is_hopper tests sanitizer memcheck racecheck ceilings kernels matrix_rate measure products attention small
+    export -f is_hopper tests sanitizer memcheck racecheck ceilings kernels matrix_rate measure products attention small serving loads burst
     export bin out here
     rm -f "$out/slices.jsonl"
     test $# -gt 0 || set -- tests memcheck racecheck ceilings products attention small
@@ -137,5 +153,5 @@ run)
     table
     ! grep -v '"exit":0' "$out/slices.jsonl"
     ;;
-*) sed -n '2,16p' "$0"; exit 2 ;;
+*) sed -n '2,18p' "$0"; exit 2 ;;
 esac

@@ -11,7 +11,7 @@ use trail_runtime::batch::BLOCK_TOKENS;
 use trail_runtime::engine::{
     BuildError, ComputeDevice, DEFAULT_C, Engine, EngineBuilder, PolicyKind,
 };
-use trail_runtime::model::{Model, files};
+use trail_runtime::model::{Dtype, Model, files};
 use trail_runtime::text::{ChatMessage, ChatTemplate, Tokenizer};
 use trail_scheduler::Preemption;
 
@@ -35,6 +35,8 @@ pub struct Setup {
     tokenizer: Option<Arc<Tokenizer>>,
     probe: Option<PathBuf>,
     predictor: Option<PathBuf>,
+    /// Whether requests bring their predictions along.
+    replays: bool,
 }
 
 impl Setup {
@@ -52,10 +54,31 @@ impl Setup {
             template: ChatTemplate::load(&folder)?,
             probe: args.probe.clone().or_else(|| present("probe.safetensors")),
             predictor: present("predictor.safetensors"),
+            replays: false,
             tokenizer,
             model,
             folder,
         })
+    }
+
+    /// The model of a named shape with random weights.
+    pub fn random(shape: &str, dtype: Dtype) -> Result<Setup, Error> {
+        let model = Model::random(shape, dtype, 1).map_err(Error::usage)?;
+        Ok(Setup {
+            model: Arc::new(model),
+            name: shape.into(),
+            folder: PathBuf::new(),
+            template: ChatTemplate::absent(),
+            tokenizer: None,
+            probe: None,
+            predictor: None,
+            replays: false,
+        })
+    }
+
+    /// The same for requests that bring their predictions along: nothing else predicts.
+    pub fn replaying(self) -> Setup {
+        Setup { probe: None, predictor: None, replays: true, ..self }
     }
 
     /// The tokenizer, or why there is none.
@@ -84,7 +107,7 @@ impl Setup {
     /// An engine as the options say; a policy that was not named follows from what there is.
     pub fn engine(&self, args: &EngineArgs) -> Result<Engine, Error> {
         let policy = args.policy.unwrap_or_else(|| self.default_policy());
-        self.build(args, policy, args.max_requests)
+        self.build(args, args.with_c(policy), args.max_requests)
     }
 
     /// An engine with another policy, and with room for `max_requests` at least.
@@ -141,7 +164,8 @@ impl Setup {
             .model(self.model.clone())
             .probe(self.probe()?)
             .predictor(self.predictor.as_ref().map(Predictor::open).transpose()?)
-            .policy(args.with_c(policy))
+            .policy(policy)
+            .replays(self.replays)
             .device(device)
             .cuda(args.cuda())
             .progress(progress::reporter())

@@ -95,6 +95,24 @@ fn answers_and_predictions_are_the_same_under_every_policy_and_pressure() {
 }
 
 #[test]
+fn a_forced_length_ends_an_answer_and_no_policy_sees_it() {
+    // Predicted at 100 tokens, forced to 7 of at most 200: the reported prediction is not cut to 7.
+    let engine = builder(&model()).probe(None).replays(true).build().expect("builds");
+    let predictions: Option<Arc<[f32]>> = Some(vec![100.0; 200].into());
+    let forced = Request { forced_length: Some(7), predictions, ..request(1, 5, 200) };
+    let (tokens, predictions, reason) = answer(engine.submit(forced.clone()).expect("fits"));
+    assert_eq!((tokens.len(), reason), (7, FinishReason::Length));
+    assert_eq!(predictions, (0..7).map(|generated| (generated, 100.0)).collect::<Vec<_>>());
+    // Its own stop tokens and the model's do not end it sooner.
+    let stopping = Request { stop_tokens: tokens, ignore_eos: false, ..forced.clone() };
+    assert_eq!(answer(engine.submit(stopping).expect("fits")).0.len(), 7);
+    for wrong in [0, 201] {
+        let error = engine.submit(Request { forced_length: Some(wrong), ..forced.clone() }).err();
+        assert!(matches!(error, Some(SubmitError::Invalid(why)) if why.contains("forced_length")));
+    }
+}
+
+#[test]
 fn a_cancelled_request_frees_its_slot() {
     let engine = builder(&model()).build().expect("builds");
     let handle = engine.submit(request(1, 5, 200)).expect("fits");

@@ -40,6 +40,7 @@ pub mod door;
 mod fill;
 mod key;
 pub mod limits;
+pub mod noise;
 mod order;
 pub mod plan;
 pub mod policies;

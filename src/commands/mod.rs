@@ -3,9 +3,11 @@
 pub mod bench;
 pub mod demo;
 pub mod doctor;
+mod drive;
 pub mod generate;
 mod output;
 pub mod serve;
+mod spread;
 
 use crate::cli::{Cli, Command};
 use crate::error::Error;

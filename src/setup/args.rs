@@ -158,8 +158,13 @@ impl EngineArgs {
         self.with_c(self.policy.unwrap_or(PolicyKind::Trail { c: DEFAULT_C }))
     }
 
+    /// What computes on this machine.
+    pub fn device(&self) -> ComputeDevice {
+        self.device.resolve()
+    }
+
     /// How a GPU is used.
-    pub(super) fn cuda(&self) -> CudaSettings {
+    pub fn cuda(&self) -> CudaSettings {
         CudaSettings {
             graphs: !self.no_graphs,
             probe: self.probe_device,

@@ -147,6 +147,14 @@ impl Engine {
         if request.max_tokens == 0 {
             return Err("max_tokens is 0: ask for at least one token".into());
         }
+        if let Some(length) =
+            request.forced_length.filter(|n| !(1..=request.max_tokens).contains(n))
+        {
+            return Err(format!(
+                "forced_length is {length}: ask for 1 to max_tokens ({})",
+                request.max_tokens
+            ));
+        }
         if let Some(id) = request.prompt.iter().find(|&&id| id as usize >= config.vocab_size) {
             return Err(format!(
                 "prompt token {id} is not in the vocabulary of {} tokens",

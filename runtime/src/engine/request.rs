@@ -54,6 +54,9 @@ pub struct Request {
     pub stop_tokens: Vec<u32>,
     /// Go on past the model's end-of-sequence tokens; `stop_tokens` still count.
     pub ignore_eos: bool,
+    /// End after exactly this many tokens, whatever they are; at most `max_tokens`. Unlike that, the policies do not know of it
+    /// (for experiments).
+    pub forced_length: Option<u32>,
     /// The true output length in tokens, where a recorded run knows it (for the `oracle` policy).
     pub true_length: Option<u32>,
     /// Predictions to replay instead of the probe's: expected remaining tokens by tokens generated (for experiments).
@@ -73,6 +76,7 @@ impl Request {
             sampling: SamplingParams::default(),
             stop_tokens: Vec::new(),
             ignore_eos: false,
+            forced_length: None,
             true_length: None,
             predictions: None,
             initial_prediction: None,

@@ -103,6 +103,9 @@ impl Active {
 
     /// Whether `token`, just generated, ends the answer, and why.
     pub(super) fn ends_with(&self, token: u32, eos: &[u32]) -> Option<FinishReason> {
+        if let Some(length) = self.request.forced_length {
+            return (self.generated() >= length as usize).then_some(FinishReason::Length);
+        }
         let stop = self.request.stop_tokens.contains(&token)
             || (!self.request.ignore_eos && eos.contains(&token));
         if stop {

@@ -94,6 +94,11 @@ impl ChatTemplate {
         Ok(ChatTemplate { environment, bos_token, eos_token })
     }
 
+    /// No template: refuses each conversation.
+    pub fn absent() -> Self {
+        ChatTemplate { environment: None, bos_token: String::new(), eos_token: String::new() }
+    }
+
     /// Whether there is a template.
     pub fn is_present(&self) -> bool {
         self.environment.is_some()

@@ -11,6 +11,7 @@ use trail_runtime::cpu::{CpuBackend, Pool};
 use trail_runtime::model::{Model, ModelConfig};
 
 use super::ceilings;
+use super::gpu::LimitArgs;
 use super::subject::{Subject, median, streamed, verify};
 
 /// Options of `bench decode`.
@@ -22,6 +23,9 @@ pub struct DecodeArgs {
     /// Tokens in each row's context, the new one included.
     #[arg(long, default_value_t = 128)]
     pub context: usize,
+    /// What a GPU is held against
+    #[command(flatten)]
+    pub limits: LimitArgs,
 }
 
 /// Measurements of one batch size.

@@ -2,10 +2,12 @@
 
 mod ceilings;
 mod decode;
+mod gpu;
 mod kernels;
 mod overlap;
 mod prefill;
 mod scheduler;
+mod serve;
 mod subject;
 
 use clap::{Args, Subcommand};
@@ -18,6 +20,7 @@ use kernels::KernelsArgs;
 use overlap::OverlapArgs;
 use prefill::PrefillArgs;
 use scheduler::SchedulerArgs;
+use serve::ServeArgs;
 use subject::{Subject, SubjectArgs};
 
 /// Options of `trail-rt bench`.
@@ -55,6 +58,8 @@ enum Part {
     Kernels(KernelsArgs),
     /// A step of the scheduler alone
     Scheduler(SchedulerArgs),
+    /// Policies against each other under load: forced output lengths, replayed predictions
+    Serve(ServeArgs),
 }
 
 /// Measures one part and prints the figures.
@@ -64,13 +69,23 @@ pub fn run(
     args: &BenchArgs,
     json: bool,
 ) -> Result<(), Error> {
+    if let Part::Serve(args) = &args.part {
+        return serve::run(args, model, engine, json);
+    }
     let load = |subject| Subject::load(subject, model, engine);
     let figures: Result<Value, String> = match &args.part {
-        Part::Decode { subject, args } => decode::run(args, &load(subject)?),
-        Part::Prefill { subject, args } => prefill::run(args, &load(subject)?),
-        Part::Overlap { subject, args } => overlap::run(args, &load(subject)?),
+        Part::Decode { subject, args } => {
+            load(subject)?.on(|s| decode::run(args, s), |s| gpu::decode(args, s))
+        }
+        Part::Prefill { subject, args } => {
+            load(subject)?.on(|s| prefill::run(args, s), |s| gpu::prefill(args, s))
+        }
+        Part::Overlap { subject, args } => {
+            load(subject)?.on(|s| overlap::run(args, s), |s| gpu::overlap(args, s))
+        }
         Part::Kernels(args) => kernels::run(args),
         Part::Scheduler(args) => scheduler::run(args, engine),
+        Part::Serve(_) => unreachable!("has its own report"),
     };
     let figures = figures.map_err(Error::failed)?;
     match json {

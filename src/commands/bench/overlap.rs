@@ -23,10 +23,10 @@ const ROUND: u64 = 64;
 pub struct OverlapArgs {
     /// Batch sizes
     #[arg(long, value_delimiter = ',', default_value = "1,8")]
-    batch: Vec<usize>,
+    pub batch: Vec<usize>,
     /// Tokens in each row's context when the measurement begins
     #[arg(long, default_value_t = 128)]
-    context: usize,
+    pub context: usize,
 }
 
 /// Measures.

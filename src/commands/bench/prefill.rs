@@ -12,6 +12,7 @@ use trail_runtime::cpu::Pool;
 use trail_runtime::model::{Model, Tensor};
 
 use super::ceilings;
+use super::gpu::{LimitArgs, at_least_one};
 use super::subject::{Subject, median, projections, verify};
 
 /// Options of `bench prefill`.
@@ -20,6 +21,12 @@ pub struct PrefillArgs {
     /// Prompt lengths.
     #[arg(long, value_delimiter = ',', default_value = "512")]
     pub tokens: Vec<usize>,
+    /// GPU: rows of a step, so that longer prompts are taken in by several [default: the longest prompt]
+    #[arg(long, value_parser = at_least_one)]
+    pub rows: Option<usize>,
+    /// What a GPU is held against
+    #[command(flatten)]
+    pub limits: LimitArgs,
 }
 
 /// Measures.

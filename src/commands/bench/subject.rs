@@ -1,4 +1,4 @@
-//! The model that a CPU benchmark measures, and what is asked of it.
+//! The model that a benchmark measures, and what is asked of it.
 
 use std::sync::Arc;
 
@@ -7,12 +7,13 @@ use serde_json::{Value, json};
 use trail_probe::Probe;
 use trail_runtime::batch::{BLOCK_TOKENS, Batch};
 use trail_runtime::cpu::{CpuBackend, CpuOptions, Isa};
+use trail_runtime::engine::{ComputeDevice, CudaSettings};
 use trail_runtime::model::{Dtype, LayerWeights, Model, Tensor};
 
 use crate::error::Error;
 use crate::setup::{EngineArgs, ModelArgs, Setup};
 
-/// Options common to the CPU benchmarks.
+/// Options common to the benchmarks of a model.
 #[derive(Args, Clone, Debug)]
 pub struct SubjectArgs {
     /// Measure this shape with random weights, instead of --model: llama3.2-1b, llama3-8b, ...
@@ -36,6 +37,8 @@ pub struct Subject {
     pub repeats: usize,
     threads: usize,
     isa: Isa,
+    device: ComputeDevice,
+    settings: CudaSettings,
     setup: Option<Setup>,
 }
 
@@ -48,13 +51,37 @@ impl Subject {
     ) -> Result<Subject, Error> {
         let repeats = args.repeats as usize;
         let (threads, isa) = (engine.threads(), engine.isa());
+        let (device, settings) = (engine.device(), engine.cuda());
         if let Some(name) = args.random_weights.clone() {
             let model = Arc::new(Model::random(&name, args.dtype, 1).map_err(Error::usage)?);
-            return Ok(Subject { name, model, repeats, threads, isa, setup: None });
+            let setup = None;
+            return Ok(Subject { name, model, repeats, threads, isa, device, settings, setup });
         }
         let setup = Setup::load(model)?;
         let (name, model) = (setup.name.clone(), setup.model.clone());
-        Ok(Subject { name, model, repeats, threads, isa, setup: Some(setup) })
+        let setup = Some(setup);
+        Ok(Subject { name, model, repeats, threads, isa, device, settings, setup })
+    }
+
+    /// Measures on the device that was asked for: by `cpu`, or by `gpu`.
+    pub fn on<T>(&self, cpu: impl FnOnce(&Subject) -> T, gpu: impl FnOnce(&Subject) -> T) -> T {
+        match self.device {
+            ComputeDevice::Cpu => cpu(self),
+            ComputeDevice::Cuda { .. } => gpu(self),
+        }
+    }
+
+    /// The CUDA device's number; the first where the CPU was asked for.
+    pub fn ordinal(&self) -> usize {
+        match self.device {
+            ComputeDevice::Cpu => 0,
+            ComputeDevice::Cuda { ordinal } => ordinal,
+        }
+    }
+
+    /// How a CUDA device is used.
+    pub fn settings(&self) -> CudaSettings {
+        self.settings
     }
 
     /// A backend for `segments` requests of `context` tokens, and batches of `rows` rows.
@@ -110,7 +137,8 @@ impl Subject {
     }
 }
 
-fn parse_dtype(name: &str) -> Result<Dtype, String> {
+/// A storage type by name.
+pub fn parse_dtype(name: &str) -> Result<Dtype, String> {
     match name {
         "bf16" => Ok(Dtype::Bf16),
         "f16" => Ok(Dtype::F16),

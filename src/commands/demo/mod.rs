@@ -4,24 +4,21 @@
 //! loads are multiples of, gives the true lengths to `oracle`, and its answers are what every policy's
 //! answers must equal, token for token.
 
-mod drive;
 mod plot;
-mod progress;
 mod prompts;
 mod report;
 
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use trail_runtime::engine::PolicyKind;
+use trail_runtime::engine::{PolicyKind, Request, SamplingParams};
 use trail_scheduler::rng::Rng;
 use trail_scheduler::workload;
 
+use crate::commands::drive::{self, Display, Job, Outcome, drive};
 use crate::error::Error;
 use crate::setup::{EngineArgs, ModelArgs, Setup};
-use drive::{Job, Outcome, drive};
 use plot::Curves;
-use progress::Display;
 use report::{Conditions, Report, Summary};
 
 /// How requests arrive.
@@ -73,12 +70,12 @@ pub fn run(
     let setup = Setup::load(model)?;
     let mut jobs = jobs(&setup, args)?;
     let display = Display::new(args.policies.len() + 1);
-    let mut runner = Runner { setup: &setup, engine, args, display };
+    let mut runner = Runner { setup: &setup, engine, display };
 
     let recorded = runner.run(PolicyKind::Fcfs, "record", &jobs)?;
     let capacity = jobs.len() as f64 / recorded.makespan_s;
     for (job, outcome) in jobs.iter_mut().zip(&recorded.outcomes) {
-        job.true_length = Some(outcome.tokens.len() as u32);
+        job.request.true_length = Some(outcome.tokens.len() as u32);
     }
     args.schedule(&mut jobs, capacity);
 
@@ -118,7 +115,6 @@ impl Run {
 struct Runner<'a> {
     setup: &'a Setup,
     engine: &'a EngineArgs,
-    args: &'a DemoArgs,
     display: Display,
 }
 
@@ -128,7 +124,7 @@ impl Runner<'_> {
         self.display.begin(label, jobs.len());
         let display = &mut self.display;
         let show = |progress: &drive::Progress| display.show(progress, &engine);
-        let (outcomes, makespan_s) = drive(&engine, jobs, self.args.max_tokens, show)?;
+        let (outcomes, makespan_s) = drive(&engine, jobs, show)?;
         self.display.end();
         let summary = Summary::new(label, &outcomes, makespan_s, engine.stats());
         let (device, slots, kv_blocks) =
@@ -196,12 +192,10 @@ fn jobs(setup: &Setup, args: &DemoArgs) -> Result<Vec<Job>, Error> {
     prompts
         .iter()
         .map(|prompt| {
-            Ok(Job {
-                prompt: setup.user_prompt(&prompt.prompt)?,
-                seed: prompt.seed,
-                arrival_s: 0.0,
-                true_length: None,
-            })
+            let sampling = SamplingParams { seed: prompt.seed, ..SamplingParams::default() };
+            let tokens = setup.user_prompt(&prompt.prompt)?;
+            let request = Request { sampling, ..Request::new(tokens, args.max_tokens) };
+            Ok(Job { request, arrival_s: 0.0 })
         })
         .collect()
 }

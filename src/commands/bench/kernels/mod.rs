@@ -21,6 +21,10 @@ use cases::{Case, Most};
 use memory::Memory;
 use timer::{Timer, Timing};
 
+/// Measurements of a ceiling for others, and their length.
+const REPEATS: u32 = 7;
+const WINDOW_MS: f64 = 4.0;
+
 /// Parts of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Part {
@@ -145,6 +149,24 @@ fn cases(args: &KernelsArgs, config: &ModelConfig, chip: &Chip) -> Vec<Box<dyn C
         }
     }
     cases
+}
+
+/// GB/s of reading, and TFLOP/s of mma.sync, that `device` reaches.
+pub fn ceilings_of(
+    device: &Device,
+    read_mib: usize,
+    mma_rounds: usize,
+) -> Result<(f64, f64), String> {
+    let measure = || {
+        let stream = device.context().new_stream()?;
+        let (memory, timer) =
+            (Memory::new(device, &stream), Timer::new(&stream, REPEATS, WINDOW_MS));
+        let (read, read_time) = ceilings::ceiling_read(&memory, &timer, read_mib)?;
+        let (mma, mma_time) = ceilings::ceiling_mma(&memory, &timer, mma_rounds)?;
+        let read_gb_per_s = read.bytes as f64 / read_time.median_us / 1e3;
+        Ok((read_gb_per_s, mma.flops as f64 / mma_time.median_us / 1e6))
+    };
+    measure().map_err(|error: Box<dyn std::error::Error>| error.to_string())
 }
 
 fn ceilings(

@@ -1,26 +1,25 @@
-//! Drives one engine through one recorded workload: submits at the arrival times, collects the events.
+//! Drives one engine through one workload: submits at the arrival times, collects the events.
+
+mod progress;
 
 use std::time::{Duration, Instant};
 
-use trail_runtime::engine::{Engine, Event, FinishReason, Request, RequestHandle, SamplingParams};
+use trail_runtime::engine::{Engine, Event, FinishReason, Request, RequestHandle};
 
 use crate::error::Error;
+pub use progress::Display;
 
 /// How often arrivals and events are looked at. Bounds the error of every latency; short beside the seconds
 /// that are measured, long beside the work of looking.
 const TICK: Duration = Duration::from_millis(2);
 
 /// One request of the workload.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Job {
-    /// Prompt token ids.
-    pub prompt: Vec<u32>,
-    /// Key of the answer's randomness.
-    pub seed: u64,
+    /// What is asked.
+    pub request: Request,
     /// When it arrives, seconds after the start.
     pub arrival_s: f64,
-    /// Output tokens of the recorded run, where there was one.
-    pub true_length: Option<u32>,
 }
 
 /// What became of one request.
@@ -64,7 +63,6 @@ struct Flight {
 pub fn drive(
     engine: &Engine,
     jobs: &[Job],
-    max_tokens: u32,
     mut show: impl FnMut(&Progress),
 ) -> Result<(Vec<Outcome>, f64), Error> {
     let mut outcomes = vec![Outcome::default(); jobs.len()];
@@ -76,8 +74,8 @@ pub fn drive(
         let now_s = start.elapsed().as_secs_f64();
         while next < jobs.len() && jobs[next].arrival_s <= now_s {
             let handle = engine
-                .submit(request(&jobs[next], max_tokens))
-                .map_err(|error| Error::failed(format!("prompt {next} was refused: {error}")))?;
+                .submit(jobs[next].request.clone())
+                .map_err(|error| Error::failed(format!("request {next} was refused: {error}")))?;
             let arrival = start + Duration::from_secs_f64(jobs[next].arrival_s);
             flights.push(Flight { index: next, arrival, handle });
             next += 1;
@@ -98,14 +96,6 @@ pub fn drive(
     }
     let first = jobs.first().map_or(0.0, |job| job.arrival_s);
     Ok((outcomes, start.elapsed().as_secs_f64() - first))
-}
-
-fn request(job: &Job, max_tokens: u32) -> Request {
-    Request {
-        sampling: SamplingParams { seed: job.seed, ..SamplingParams::default() },
-        true_length: job.true_length,
-        ..Request::new(job.prompt.clone(), max_tokens)
-    }
 }
 
 /// Takes the events that are there; true once the request is answered.

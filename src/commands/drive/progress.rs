@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use trail_runtime::engine::Engine;
 
-use super::drive::Progress;
+use super::Progress;
 
 /// How often the line is redrawn.
 const PERIOD: Duration = Duration::from_millis(200);

@@ -1,0 +1,121 @@
+//! What the bundled probe takes for what: the refined predictions of held-out prompts, counted. The
+//! counts are checked in beside the scheduler's noise model; this makes them, and says whether they hold.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+use trail_probe::{Predictor, Probe};
+use trail_runtime::engine::{Engine, Event, PolicyKind, Request, SamplingParams};
+use trail_runtime::model::Model;
+use trail_runtime::text::{ChatMessage, ChatTemplate, Tokenizer};
+use trail_scheduler::noise::{EARLY_TOKENS, bin_of};
+
+/// What was predicted of one answer.
+struct Trace {
+    /// Its length by the prompt-only predictor, tokens.
+    length: f32,
+    /// Remaining tokens by tokens generated; as many as the answer has tokens.
+    refined: Vec<f32>,
+}
+
+/// The first `count` held-out prompts, answered.
+fn traces(count: usize) -> Vec<Trace> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../assets/demo");
+    let model = Arc::new(Model::load(&folder).expect("the bundled model"));
+    let tokenizer = Tokenizer::load(&folder, model.config.vocab_size).expect("its tokenizer");
+    let template = ChatTemplate::load(&folder).expect("its template");
+    let probe = Probe::open(folder.join("probe.safetensors")).expect("its probe");
+    let predictor = Predictor::open(folder.join("predictor.safetensors")).expect("its predictor");
+    let engine = Engine::builder().model(model).probe(Some(probe)).policy(PolicyKind::Fcfs).build();
+    let engine = engine.expect("an engine");
+    let prompts = fs::read_to_string(folder.join("prompts.jsonl")).expect("its prompts");
+    let handles: Vec<_> = prompts
+        .lines()
+        .take(count)
+        .map(|line| {
+            let prompt: serde_json::Value = serde_json::from_str(line).expect("JSON");
+            let content = prompt["prompt"].as_str().expect("a prompt").to_string();
+            let turn = ChatMessage { role: "user".into(), content };
+            let prompt_tokens = template.encode(&tokenizer, &[turn], true).expect("tokens");
+            let seed = prompt["seed"].as_u64().expect("a seed");
+            let sampling = SamplingParams { seed, ..SamplingParams::default() };
+            let length = predictor.predict(&prompt_tokens);
+            let request = Request { sampling, ..Request::new(prompt_tokens, 512) };
+            (length, engine.submit(request).expect("fits"))
+        })
+        .collect();
+    handles
+        .into_iter()
+        .map(|(length, handle)| {
+            let (mut tokens, mut refined) = (0, Vec::new());
+            for event in handle {
+                match event {
+                    Event::Token { .. } => tokens += 1,
+                    Event::Prediction { generated, remaining } => {
+                        assert_eq!(generated as usize, refined.len(), "a step without prediction");
+                        refined.push(remaining);
+                    }
+                    _ => {}
+                }
+            }
+            assert_eq!(refined.len(), tokens);
+            Trace { length, refined }
+        })
+        .collect()
+}
+
+/// The counts as the noise model reads them.
+fn counts(traces: &[Trace]) -> String {
+    let mut rows: BTreeMap<String, BTreeMap<usize, u32>> = BTreeMap::new();
+    let mut count =
+        |state: String, said: usize| *rows.entry(state).or_default().entry(said).or_default() += 1;
+    let (mut error, mut steps) = (0.0, 0);
+    for Trace { length, refined } in traces {
+        let total = refined.len() as u32;
+        count(format!("length {}", bin_of(total)), bin_of(*length as u32));
+        let mut before = None;
+        for (generated, &remaining) in (0..total).zip(refined) {
+            error += f64::from(remaining - (total - generated) as f32).abs();
+            steps += 1;
+            let (bin, said) = (bin_of(total - generated), bin_of(remaining as u32));
+            let state = match before {
+                None => format!("prompt {bin}"),
+                Some(before) if generated <= EARLY_TOKENS => format!("early {bin} {before}"),
+                Some(before) => format!("late {bin} {before}"),
+            };
+            count(state, said);
+            before = Some(said);
+        }
+    }
+    let lengths: Vec<String> = traces.iter().map(|t| t.refined.len().to_string()).collect();
+    let mut text = format!("mae {:.2}\nlengths {}\n", error / f64::from(steps), lengths.join(" "));
+    for (state, row) in rows {
+        text += &state;
+        row.iter().for_each(|(bin, count)| write!(text, " {bin}:{count}").expect("a string"));
+        text += "\n";
+    }
+    text
+}
+
+#[test]
+#[ignore = "answers 400 prompts: a minute"]
+fn the_checked_in_confusion_is_the_bundled_probes() {
+    let text = format!("{HEAD}{}", counts(&traces(400)));
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../scheduler/src/noise/demo.txt");
+    if fs::read_to_string(&file).is_ok_and(|checked_in| checked_in == text) {
+        return;
+    }
+    let new = std::env::temp_dir().join("confusion.txt");
+    fs::write(&new, text).expect("the temporary folder takes a file");
+    panic!("{} is out of date: {} has what was measured now", file.display(), new.display());
+}
+
+const HEAD: &str = "\
+# What the bundled demo probe and predictor took for what, on the first 400 bundled held-out prompts.
+# Made by: cargo test -p trail-runtime --test confusion -- --ignored (on AVX2; others may differ a little)
+# length, prompt: true bin of the output's length; early (up to 16 tokens), late: true bin of what remains,
+# bin said a token before; then bin:count. Bins of 51.2 tokens.
+";

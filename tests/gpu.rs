@@ -1,0 +1,136 @@
+//! The program on a CUDA device: the stand-in for the driver, which it finds as it would find the real one.
+
+mod common;
+
+use std::process::{Command, Output};
+
+use common::{PROGRAM, assert_refused};
+use serde_json::Value;
+
+// The program inherits the library path with the stand-in in front.
+trail_cuda_emulator::on_emulator!();
+
+/// A small KV pool: the stand-in's memory is this machine's.
+const KV: [&str; 2] = ["--kv-blocks", "64"];
+
+fn trail_rt(arguments: &[&str], environment: &[(&str, &str)]) -> Output {
+    let mut command = Command::new(PROGRAM);
+    command.args(arguments).envs(environment.iter().copied());
+    command.output().expect("the program starts")
+}
+
+fn json(arguments: &[&str]) -> Value {
+    let output = trail_rt(arguments, &[]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).expect("JSON")
+}
+
+const PROMPT: [&str; 9] = [
+    "generate",
+    "--prompt",
+    "Show the table of 9 from 1 to 16.",
+    "--max-tokens",
+    "24",
+    "--temperature",
+    "0",
+    "--slots",
+    "4",
+];
+
+#[test]
+fn the_answer_is_the_cpus() {
+    let answer = |device: &str| {
+        let object = json(&[&PROMPT[..], &KV, &["--device", device, "--json"]].concat());
+        object["text"].as_str().expect("text").to_owned()
+    };
+    let expected = answer("cpu");
+    assert!(expected.contains('9'), "{expected}");
+    assert_eq!(answer("cuda"), expected);
+    // With a GPU in the machine, `auto` is that GPU.
+    assert_eq!(answer("auto"), expected);
+}
+
+#[test]
+fn the_doctor_names_the_device() {
+    let report = json(&["doctor", "--json"]);
+    let gpu = &report["gpus"][0];
+    assert!(gpu["name"].as_str().is_some_and(|name| !name.is_empty()), "{report}");
+    assert!(gpu["memory_bytes"].as_u64().is_some_and(|bytes| bytes > 0), "{report}");
+    assert_eq!(report["uses"]["device"], "cuda:0");
+    assert_eq!(report["gpu_error"], Value::Null);
+}
+
+#[test]
+fn what_cannot_be_is_said_in_one_line() {
+    let refused = |arguments: &[&str], environment: &[(&str, &str)], code: i32, says: &str| {
+        let arguments = [&PROMPT[..], arguments].concat();
+        assert_refused(&trail_rt(&arguments, environment), code, says);
+    };
+    refused(&["--device", "cuda:7"], &[], 1, "opening the device");
+    refused(&["--device", "gpu"], &[], 2, "choose cpu, cuda");
+    let little = [("TRAIL_EMU_MEMORY", "1073741824")];
+    refused(&["--device", "cuda", "--kv-blocks", "65536"], &little, 1, "kv-blocks");
+    let less = [("TRAIL_EMU_MEMORY", "1048576")];
+    refused(
+        &["--device", "cuda", "--kv-blocks", "9"],
+        &less,
+        1,
+        "out of device memory for the weights",
+    );
+    refused(&["--device", "cpu", "--preemption", "swap"], &[], 2, "choose recompute or auto");
+    // The tokens before it are an answer's beginning: they are on stdout, or not, but the end is told.
+    let lost = trail_rt(
+        &[&PROMPT[..], &KV, &["--device", "cuda"]].concat(),
+        &[("TRAIL_EMU_FAIL", "launch:900:719")],
+    );
+    assert_eq!(lost.status.code(), Some(1));
+    let errors = String::from_utf8_lossy(&lost.stderr);
+    assert!(errors.starts_with("error: ") && errors.lines().count() == 1, "{errors}");
+}
+
+/// The smallest benchmarks: nothing here is about time.
+const SMALL: [&str; 10] = [
+    "--device",
+    "cuda",
+    "--random-weights",
+    "demo",
+    "--repeats",
+    "1",
+    "--context",
+    "17",
+    "--batch",
+    "1,3",
+];
+const LIMITS: [&str; 4] = ["--read-mib", "1", "--mma-rounds", "1"];
+
+#[test]
+fn decode_and_prefill_are_measured_against_their_limits() {
+    let report = json(&[&["bench", "decode"][..], &SMALL, &LIMITS, &["--json"]].concat());
+    for (row, batch) in report["rows"].as_array().expect("rows").iter().zip([1, 3]) {
+        assert_eq!(row["batch"], batch);
+        let share = row["share_of_floor"].as_f64().expect("a share");
+        assert!(share > 0.0 && share.is_finite(), "{row}");
+        assert!(row["launch_us"]["p50"].as_f64().is_some_and(|us| us > 0.0), "{row}");
+    }
+    let prompt =
+        ["bench", "prefill", "--device", "cuda", "--random-weights", "demo", "--repeats", "1"];
+    let report =
+        json(&[&prompt[..], &LIMITS, &["--tokens", "40", "--rows", "32", "--json"]].concat());
+    let share = report["rows"][0]["share_of_matrix_rate"].as_f64().expect("a share");
+    assert!(share > 0.0 && share.is_finite(), "{report}");
+}
+
+#[test]
+fn four_ways_to_predict_are_compared() {
+    let report = json(&[&["bench", "overlap"][..], &SMALL, &["--json"]].concat());
+    let rows = report["rows"].as_array().expect("rows");
+    let ways: Vec<&str> = rows.iter().filter_map(|row| row["probe"].as_str()).collect();
+    assert_eq!(ways, ["off", "cpu", "gpu", "blocking", "off", "cpu", "gpu", "blocking"]);
+    for row in rows {
+        assert!(row["step_us"]["median"].as_f64().is_some_and(|us| us > 0.0), "{row}");
+        // What is blocking is always there in time.
+        if row["probe"] == "blocking" {
+            assert_eq!(row["fresh_share"], 1.0, "{row}");
+        }
+    }
+}
