@@ -19,7 +19,7 @@ fn stride(sample: usize) -> usize {
 
 fn open(model: &Arc<Model>, options: &CudaOptions) -> Result<CudaBackend, CudaError> {
     let receiver = Some(Arc::new(Keeper::default()) as _);
-    CudaBackend::new(model.clone(), options.clone(), receiver, &mut |_| ())
+    CudaBackend::new(model, options, receiver, &mut |_| ())
 }
 
 /// One clear line.
