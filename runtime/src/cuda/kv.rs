@@ -11,7 +11,8 @@ const HELP: &str = "fewer --kv-blocks, a lower --token-budget, or a smaller mode
 /// Kernels count blocks in signed 32-bit numbers.
 const MOST_BLOCKS: usize = i32::MAX as usize;
 
-/// `[blocks][layer][K|V][kv head][16 tokens][head dim]` bf16. What is in it at first is anything.
+/// `[blocks][layer][K|V][kv head][16 tokens][head dim]` bf16, zeros at first: what a block's last tokens hold before they
+/// are written is read and weighed with zero, so it must be finite.
 pub struct KvPool {
     memory: DeviceBuffer,
     block_bytes: usize,
@@ -42,7 +43,7 @@ impl KvPool {
                 }
             }
         };
-        let memory = device.alloc(blocks * block_bytes, "the KV cache");
+        let memory = device.alloc_zeros(blocks * block_bytes, "the KV cache");
         let memory = memory.map_err(|error| error.or_try(HELP))?;
         Ok(KvPool { memory, block_bytes, blocks: blocks as u32 })
     }

@@ -86,8 +86,8 @@ impl World {
         for &block in blocks {
             self.last_version += 1;
             let bytes = content(self.last_version);
-            // SAFETY: the block is as long; pageable memory is taken before the call returns.
             let at = self.pool.block_at(block);
+            // SAFETY: the block is as long; pageable memory is taken before the call returns.
             unsafe { result::memcpy_htod_async(at, &bytes, self.compute.cu_stream()).unwrap() };
             self.versions[block as usize] = self.last_version;
         }

@@ -4,11 +4,14 @@ mod ceilings;
 mod decode;
 mod gpu;
 mod kernels;
+mod link;
+mod load;
 mod overlap;
 mod prefill;
 mod scheduler;
 mod serve;
 mod subject;
+mod swap;
 
 use clap::{Args, Subcommand};
 use serde_json::Value;
@@ -17,11 +20,13 @@ use crate::error::Error;
 use crate::setup::{EngineArgs, ModelArgs};
 use decode::DecodeArgs;
 use kernels::KernelsArgs;
+use load::LoadArgs;
 use overlap::OverlapArgs;
 use prefill::PrefillArgs;
 use scheduler::SchedulerArgs;
 use serve::ServeArgs;
 use subject::{Subject, SubjectArgs};
+use swap::SwapArgs;
 
 /// Options of `trail-rt bench`.
 #[derive(Args, Debug)]
@@ -56,6 +61,15 @@ enum Part {
     },
     /// CUDA kernels: which there are and where they were proven (--list), or each against its limit
     Kernels(KernelsArgs),
+    /// The weights' way to a GPU, as a share of what the link carries
+    Load {
+        #[command(flatten)]
+        subject: SubjectArgs,
+        #[command(flatten)]
+        args: LoadArgs,
+    },
+    /// KV blocks to the host and back, as a share of what the link carries
+    Swap(SwapArgs),
     /// A step of the scheduler alone
     Scheduler(SchedulerArgs),
     /// Policies against each other under load: forced output lengths, replayed predictions
@@ -83,6 +97,8 @@ pub fn run(
         Part::Overlap { subject, args } => {
             load(subject)?.on(|s| overlap::run(args, s), |s| gpu::overlap(args, s))
         }
+        Part::Load { subject, args } => load::run(args, &load(subject)?),
+        Part::Swap(args) => swap::run(args),
         Part::Kernels(args) => kernels::run(args),
         Part::Scheduler(args) => scheduler::run(args, engine),
         Part::Serve(_) => unreachable!("has its own report"),

@@ -18,7 +18,6 @@ mod tap;
 pub(in crate::cuda) use issue::Part;
 pub use layout::Limits;
 
-use super::error::doing;
 use super::graphs::Graphs;
 use super::kv::{self, KvPool};
 use super::mirror::Mirror;
@@ -214,7 +213,7 @@ impl Executor {
     }
 }
 
-/// The KV pool, all zeros: what a block's last tokens hold before they are written is read, and weighed with zero, so it must be finite.
+/// The KV pool; the default leaves something free, and is no larger than all requests can fill.
 fn pool(
     device: &Device,
     config: &ModelConfig,
@@ -223,16 +222,10 @@ fn pool(
 ) -> Result<KvPool, CudaError> {
     let free = device.free_bytes()?;
     let reserve = RESERVE.min(free / 16);
-    // More than all requests can fill would be of no use.
     let most = limits.requests * limits.blocks();
     let fit = free.saturating_sub(reserve) / kv::block_bytes(config);
     let blocks = blocks.or_else(|| (fit > most).then_some(most));
-    let pool = KvPool::new(device, config, blocks, reserve)?;
-    let bytes = pool.blocks() as usize * pool.block_bytes();
-    // SAFETY: a fill of the whole of a new pool, waited for.
-    let filled = unsafe { result::memset_d8_sync(pool.at(), 0, bytes) };
-    filled.and_then(|()| result::ctx::synchronize()).map_err(doing("clearing the KV cache"))?;
-    Ok(pool)
+    KvPool::new(device, config, blocks, reserve)
 }
 
 impl Drop for Executor {

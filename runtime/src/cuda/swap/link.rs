@@ -8,8 +8,8 @@ use cudarc::driver::sys::CUevent_flags;
 /// Most blocks that are copied to measure one.
 pub(super) const MEASURED: u32 = 16;
 
-/// Seconds that what `queue` puts on `stream` takes there.
-pub(super) fn seconds(
+/// Seconds that what `queue` puts on `stream` takes there; waits for it.
+pub fn seconds(
     stream: &CudaStream,
     queue: impl FnOnce() -> Result<(), CudaError>,
 ) -> Result<f64, CudaError> {

@@ -20,6 +20,8 @@ use std::collections::VecDeque;
 use std::slice;
 use std::sync::Arc;
 
+pub use link::seconds;
+
 /// Seed and factor of the checksum; any odd factor with bits everywhere does.
 const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
 

@@ -18,6 +18,7 @@ use trail_runtime::cuda::{Code, Device};
 use trail_runtime::model::ModelConfig;
 
 use cases::{Case, Most};
+pub use memory::Draw;
 use memory::Memory;
 use timer::{Timer, Timing};
 
