@@ -85,14 +85,14 @@ pub struct CudaBackend {
 impl CudaBackend {
     /// Opens the device, brings `model` to it, allocates everything that steps need, and captures their graphs.
     pub fn new(
-        model: Arc<Model>,
-        options: CudaOptions,
+        model: &Model,
+        options: &CudaOptions,
         receiver: Option<Arc<dyn TapReceiver>>,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<CudaBackend, CudaError> {
         let device = Arc::new(Device::open(options.ordinal)?);
         let name = device.context().name().map_err(doing("asking for the device's name"))?;
-        let weights = DeviceWeights::upload(&device, &model, progress)?;
+        let weights = DeviceWeights::upload(&device, model, progress)?;
         let tap = options.tap_layer.filter(|_| options.tap != TapMode::Off && receiver.is_some());
         let mode = if tap.is_some() { options.tap } else { TapMode::Off };
         let mut executor = Executor::new(Parts {

@@ -153,8 +153,7 @@ impl EngineBuilder {
             Some(report) => report,
             None => &mut nobody,
         };
-        let backend =
-            CudaBackend::new(model.clone(), options, receiver, progress).map_err(refused)?;
+        let backend = CudaBackend::new(model, &options, receiver, progress).map_err(refused)?;
         let (kv_blocks, name) = (backend.kv_blocks(), backend.device_name());
         let device = format!("cuda:{ordinal}, {name}");
         Ok(Built { backend: Box::new(backend), kv_blocks, device })

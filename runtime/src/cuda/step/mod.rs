@@ -213,7 +213,7 @@ impl Executor {
     }
 }
 
-/// The KV pool; the default leaves something free, and is no larger than all requests together can fill.
+/// The KV pool; the default leaves something free, and is no larger than all requests can fill.
 fn pool(
     device: &Device,
     config: &ModelConfig,
@@ -224,7 +224,8 @@ fn pool(
     let reserve = RESERVE.min(free / 16);
     let most = limits.requests * limits.blocks();
     let fit = free.saturating_sub(reserve) / kv::block_bytes(config);
-    KvPool::new(device, config, blocks.or_else(|| (fit > most).then_some(most)), reserve)
+    let blocks = blocks.or_else(|| (fit > most).then_some(most));
+    KvPool::new(device, config, blocks, reserve)
 }
 
 impl Drop for Executor {

@@ -113,7 +113,7 @@ impl Runner {
         let forecast =
             probe.map(|probe| Arc::new(Forecast::new(probe, sizes.requests, 2 * sizes.requests)));
         let receiver = forecast.clone().map(|forecast| forecast as Arc<dyn TapReceiver>);
-        let backend = CudaBackend::new(subject.model.clone(), options, receiver, &mut |_| {})
+        let backend = CudaBackend::new(&subject.model, &options, receiver, &mut |_| {})
             .map_err(|error| error.to_string())?;
         let blocks = sizes.requests * blocks_each;
         Ok(Runner {
