@@ -158,7 +158,7 @@ serving() {
     report "$name" bench serve --random-weights llama3-8b --device cuda --kv-blocks 4096 "$@"
 }
 loads() {
-    serving loads --requests 1000 --loads 0.8,1.0
+    serving loads --requests 600 --loads 0.8,1.0
 }
 burst() {
     serving burst --burst 2000

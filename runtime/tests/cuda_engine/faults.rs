@@ -68,7 +68,7 @@ fn cuda_a_failed_launch_at_every_launch_in_turn() {
 
 #[test]
 fn cuda_a_failed_copy_at_every_copy_in_turn() {
-    let broken = sweep(Failing::Copy, CUresult::CUDA_ERROR_UNKNOWN, 61);
+    let broken = sweep(Failing::Copy, CUresult::CUDA_ERROR_UNKNOWN, 17);
     assert!(broken > 2, "{broken} copies failed");
 }
 
