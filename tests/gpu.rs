@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 // The program inherits the library path with the stand-in in front.
 trail_cuda_emulator::on_emulator!();
 
-/// A small KV pool: the stand-in's memory is this machine's.
-const KV: [&str; 2] = ["--kv-blocks", "64"];
+/// A small KV pool: the stand-in's memory is this machine's. Small steps: at start one is timed.
+const KV: [&str; 4] = ["--kv-blocks", "64", "--token-budget", "48"];
 
 fn trail_rt(arguments: &[&str], environment: &[(&str, &str)]) -> Output {
     let mut command = Command::new(PROGRAM);
@@ -92,7 +92,7 @@ fn what_cannot_be_is_said_in_one_line() {
 fn a_server_whose_gpu_fails_says_so_and_ends() {
     // Late enough that it has answered before.
     let fails = [("TRAIL_EMU_FAIL", "launch:3000:719")];
-    let options = ["--device", "cuda", "--slots", "4", "--kv-blocks", "64"];
+    let options = [&["--device", "cuda", "--slots", "4"][..], &KV].concat();
     let mut server = Server::start_in(&options, &fails);
     let body = json!({ "prompt": "Count from 1 to 9.", "max_tokens": 40, "temperature": 0 });
     let ask = || server.request("POST", "/v1/completions", &body.to_string());
