@@ -135,6 +135,10 @@ prefill() {
     local failed=0
     # shellcheck disable=SC2046 -- two words
     report prefill bench prefill --device cuda --random-weights llama3-8b --tokens 2048,4096,8192 $(matrix_rate) || failed=1
+    if is_hopper; then
+        # shellcheck disable=SC2046 -- two words
+        report prefill_hopper bench prefill --device cuda --hopper-products --random-weights llama3-8b --tokens 2048,4096,8192 $(matrix_rate) || failed=1
+    fi
     peer peer_prefill prefill --tokens 2048,4096,8192 || failed=1
     return $failed
 }

@@ -42,6 +42,8 @@ pub struct CudaOptions {
     pub host_kv_bytes: usize,
     /// Replay captured graphs for decode steps.
     pub graphs: bool,
+    /// On Hopper: large products by its own kernels (TMA, wgmma), which were never executed so far.
+    pub hopper_products: bool,
     /// The layer (0-based) behind which rows are tapped; `None`: nothing is.
     pub tap_layer: Option<usize>,
     /// What becomes of tapped rows.
@@ -106,6 +108,7 @@ impl CudaBackend {
                 context: options.max_context,
             },
             kv_blocks: options.kv_blocks,
+            hopper_products: options.hopper_products,
             tap: tap.map(|layer| (mode, layer)),
             probe: options.probe.as_deref(),
         })?;

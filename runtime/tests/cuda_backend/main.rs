@@ -37,6 +37,7 @@ fn options() -> CudaOptions {
         kv_blocks: Some(BLOCKS),
         host_kv_bytes: 0,
         graphs: true,
+        hopper_products: true,
         tap_layer: None,
         tap: TapMode::Off,
         probe: None,

@@ -73,6 +73,8 @@ pub(in crate::cuda) struct Parts<'a> {
     pub(in crate::cuda) kv_blocks: Option<usize>,
     /// The tapped layer, and what becomes of it.
     pub(in crate::cuda) tap: Option<(TapMode, usize)>,
+    /// Large products by Hopper's own kernels.
+    pub(in crate::cuda) hopper_products: bool,
     /// The probe's weights, for the device.
     pub(in crate::cuda) probe: Option<&'a Weights>,
 }
@@ -85,8 +87,9 @@ pub(in crate::cuda) struct Filled {
 
 impl Executor {
     pub(in crate::cuda) fn new(parts: Parts<'_>) -> Result<Executor, CudaError> {
-        let Parts { device, config, weights, limits, kv_blocks, tap, probe } = parts;
-        let plans = Plans::new(device.chip(), &config, &limits);
+        let Parts { device, config, weights, limits, kv_blocks, tap, probe, hopper_products } =
+            parts;
+        let plans = Plans::new(device.chip(), &config, &limits, hopper_products);
         let filler = Filler::new(&limits, &plans, tap.is_some());
         let layout = filler.layout;
         let mirror = Mirror::new(&device, layout.words, layout.usual + MORE_DIFFS)?;
