@@ -15,6 +15,7 @@
 #   prefill    trail-rt bench prefill
 #   overlap    trail-rt bench overlap: no probe, the CPU's, the GPU's, a blocking copy
 #   transfers  trail-rt bench load and swap: weights of Llama-3-8B's shape, its KV blocks
+#   serve      trail-rt --model llama3-8b.safetensors on a random file of the exact shape: ready after, and one answer over HTTP
 #   loads      trail-rt bench serve: policies on Llama-3-8B's shape at shares of capacity, KV capped (only when named)
 #   burst      the same, 2,000 requests at once (only when named)
 # The short table comes last, and after it the slices that failed, if any; then the exit status is 1.
@@ -155,6 +156,26 @@ transfers() {
     return $failed
 }
 
+# The one command, on a file as users have it (16 GB, written first; its answers are noise).
+serve() {
+    local folder started ready
+    folder=$(mktemp -d)
+    python3 "$here/../tools/random_checkpoint.py" llama3-8b "$folder" || return
+    started=$(date +%s%N)
+    "$bin/trail-rt" --model "$folder/llama3-8b.safetensors" --device cuda --port 8123 --json > "$out/serve.json" &
+    server=$!
+    until test -s "$out/serve.json" || ! kill -0 $server 2>/dev/null; do sleep 0.05; done
+    ready=$(date +%s%N)
+    echo "ready after $(((ready - started) / 1000000)) ms"
+    curl -s http://127.0.0.1:8123/v1/completions -H 'content-type: application/json' \
+        -d '{"prompt": "a", "max_tokens": 32, "ignore_eos": true}' | tee "$out/serve_answer.json"
+    kill $server
+    wait $server
+    local code=$?
+    rm -r "$folder"
+    grep -q '"completion_tokens":32' "$out/serve_answer.json" && return $code
+}
+
 # Random weights, forced lengths, replayed predictions; so few KV blocks that 256 sequences do not fit.
 serving() {
     local name=$1
@@ -189,15 +210,15 @@ run)
     out=$(cd "$3" && pwd)
     shift 3
     nvidia-smi --query-gpu=name,driver_version,clocks.sm,clocks.mem,power.limit --format=csv | tee "$out/device.csv"
-    export -f is_hopper tests sanitizer memcheck racecheck ceilings kernels matrix_rate measure products attention small report peer decode prefill overlap transfers serving loads burst
+    export -f is_hopper tests sanitizer memcheck racecheck ceilings kernels matrix_rate measure products attention small report peer decode prefill overlap transfers serve serving loads burst
     export bin out here
     rm -f "$out/slices.jsonl"
-    test $# -gt 0 || set -- tests memcheck racecheck ceilings products attention small decode prefill overlap transfers
+    test $# -gt 0 || set -- tests memcheck racecheck ceilings products attention small decode prefill overlap transfers serve
     for name in "$@"; do
         slice "$name" 480 bash -c "$name"
     done
     table
     ! grep -v '"exit":0' "$out/slices.jsonl"
     ;;
-*) sed -n '2,21p' "$0"; exit 2 ;;
+*) sed -n '2,22p' "$0"; exit 2 ;;
 esac
