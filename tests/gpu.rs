@@ -4,6 +4,7 @@ mod common;
 
 use std::process::{Command, Output};
 
+use common::timeline::{Written, prefix};
 use common::{PROGRAM, assert_refused};
 use serde_json::Value;
 
@@ -133,4 +134,46 @@ fn four_ways_to_predict_are_compared() {
             assert_eq!(row["fresh_share"], 1.0, "{row}");
         }
     }
+}
+
+#[test]
+fn a_step_is_drawn_and_traced() {
+    for (probe, threads) in [("cpu", 2), ("gpu", 1)] {
+        let prefix = prefix(&format!("timeline-{probe}-probe"));
+        let prefix = prefix.to_str().expect("UTF-8");
+        let some =
+            ["--random-weights", "tiny", "--repeats", "1", "--context", "17", "--batch", "3"];
+        let more = ["--probe-device", probe, "--timeline", prefix, "--json"];
+        let report = json(&[&["bench", "overlap", "--device", "cuda"][..], &some, &more].concat());
+        assert_eq!(report["timeline"]["batch"], 3);
+        assert!(report["timeline"]["clock_error_us"].as_f64().is_some_and(|us| us > 0.0));
+        let written = Written::read(prefix);
+        let waiters = ["probe, thread 0", "probe, thread 1"];
+        let lanes = [&["compute stream", "side stream"], &waiters[..threads], &["engine thread"]];
+        assert_eq!(written.lanes(), lanes.concat());
+        written.check_order();
+        let copy = written.only("tap copy", 0);
+        let published = written.only("smooth, publish", 0);
+        let off_by = written.clock_error_us;
+        assert!(published.begin >= copy.end - off_by, "{published:?} behind {copy:?}");
+        match probe {
+            "gpu" => assert!(written.only("probe kernels", 0).end <= copy.begin + 1e-3),
+            _ => {
+                let staged = written.only("stage, convert", 0);
+                assert!(staged.begin >= copy.end - off_by, "{staged:?} behind {copy:?}");
+                let tasks = written.all("head tasks", 0);
+                assert!(!tasks.is_empty() && tasks.iter().all(|task| task.begin >= staged.end));
+                assert!(tasks.iter().all(|task| task.begin <= published.begin));
+            }
+        }
+        // The step's tokens are collected behind its end, and the next was launched before that.
+        let collected = written.only("collect", 0);
+        assert!(collected.end >= written.only("upper layers, logits", 0).end - off_by);
+        assert!(written.only("fill, launch", 1).end <= collected.begin + 1e-3);
+    }
+    let nowhere = prefix("no-such-folder").join("step");
+    let nowhere = nowhere.to_str().expect("UTF-8");
+    let refused =
+        trail_rt(&[&["bench", "overlap"][..], &SMALL, &["--timeline", nowhere]].concat(), &[]);
+    assert_refused(&refused, 1, "no-such-folder/step.svg");
 }

@@ -55,16 +55,12 @@ pub fn arrange(recording: Recording, scene: Scene) -> Result<Timeline, String> {
         zoom("from the tapped layer to the predictions", tapped, published.map(|p| at(p.2))),
         zoom("the next step's plan and launch", planned, launched),
     ];
-    Ok(Timeline {
-        scene,
-        step,
-        recorded,
-        step_us: end,
-        begins,
-        lanes,
-        range: [-NEIGHBOUR * end, (1.0 + NEIGHBOUR) * end],
-        zooms: zooms.into_iter().flatten().collect(),
-    })
+    let zooms: Vec<Zoom> = zooms.into_iter().flatten().collect();
+    let mut range = [-NEIGHBOUR * end, (1.0 + NEIGHBOUR) * end];
+    for zoom in &zooms {
+        range = [range[0].min(zoom.range[0]), range[1].max(zoom.range[1])];
+    }
+    Ok(Timeline { scene, step, recorded, step_us: end, begins, lanes, range, zooms })
 }
 
 /// Steps that were recorded with both neighbours, their predictions and the next plan; and when they began.

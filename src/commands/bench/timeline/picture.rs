@@ -65,7 +65,7 @@ pub fn draw(timeline: &Timeline) -> String {
     let mut bottom = whole.draw(&mut svg, timeline, true);
     let zooms = &timeline.zooms;
     let width = (RIGHT - LEFT - GUTTER) / 2.0;
-    let top = bottom + 30.0;
+    let top = bottom + 12.0;
     for (index, zoom) in zooms.iter().enumerate() {
         let left = LEFT + index as f64 * (width + GUTTER);
         let panel = Panel { left, right: left + width, top, range: zoom.range };

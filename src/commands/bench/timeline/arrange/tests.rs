@@ -34,16 +34,17 @@ fn recording() -> Recording {
             })
             .collect()
     };
-    let engine = stamps(&[
+    let mut engine = stamps(&[
         (Kind::Lower, 0, 40),
         (Kind::Copy, 41, 45),
         (Kind::Upper, 40, 90),
         (Kind::Sampling, 90, 98),
         (Kind::Await, 20, 62),
-        (Kind::Plan, 63, 65),
-        (Kind::Launch, 66, 70),
         (Kind::Collect, 71, 99),
     ]);
+    // The next step's.
+    let next = stamps(&[(Kind::Plan, 63, 65), (Kind::Launch, 66, 70)]);
+    engine.extend(next.into_iter().map(|stamp| Stamp { step: stamp.step + 1, ..stamp }));
     let lead = stamps(&[(Kind::Stage, 46, 48), (Kind::Head, 49, 60)]);
     let smoothed = (1..=4).map(|step| (step, when(step, 57), when(step, 59))).collect();
     let threads = vec![
@@ -62,7 +63,7 @@ fn times(lane: &Lane, step: u64) -> Vec<(Kind, i64, i64)> {
 #[test]
 fn a_step_with_both_neighbours_is_shown_from_its_own_begin() {
     let timeline = example();
-    assert_eq!((timeline.step, timeline.recorded), (3, 2));
+    assert_eq!((timeline.step, timeline.recorded), (3, 1));
     assert_eq!(timeline.step_us.round(), 98.0);
     let begins: Vec<(u64, i64)> =
         timeline.begins.iter().map(|&(step, us)| (step, us.round() as i64)).collect();
