@@ -43,7 +43,7 @@ fn a_step_is_drawn_and_traced() {
     assert!(written.only("upper layers, logits", 0).begin >= copy.end - 1e-3);
     let tasks = written.all("head tasks", 0);
     let published = written.only("smooth, publish", 0);
-    assert!(!tasks.is_empty() && tasks.iter().all(|task| task.begin >= copy.begin));
+    assert!(!tasks.is_empty() && tasks.iter().all(|task| task.end >= copy.begin));
     // The pass ends with what is left of the probe's tasks: so before the tokens are chosen.
     assert!(published.end <= written.only("sampling", 0).begin + 1e-3);
     assert!(tasks.iter().all(|task| task.begin <= published.begin));

@@ -1,5 +1,6 @@
 //! One decode step on a CUDA device, in time: its own clock for what its streams do, the host's for the threads.
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -47,7 +48,8 @@ pub fn run(args: &OverlapArgs, subject: &Subject, batch: usize) -> Result<Timeli
         .map_err(|error| error.to_string())?;
     let config = &subject.model.config;
     let mut line = Line::new(sizes, config.vocab_size, forecast, recorder.clone())?;
-    let clock = std::cell::Cell::new(None);
+    let clock = Cell::new(None);
+    let last_s = Cell::new(0.0);
     let ready = |backend: &mut CudaBackend| {
         clock.set(Some(backend.trace().map_err(|error| error.to_string())?));
         Ok(())
@@ -56,16 +58,19 @@ pub fn run(args: &OverlapArgs, subject: &Subject, batch: usize) -> Result<Timeli
         let times = backend.step_times().map_err(|error| error.to_string())?;
         if let (Some(clock), Some((step, times))) = (clock.get(), times) {
             stamp(&recorder, &clock, step, &times);
+            last_s.set(times.end_s);
         }
         Ok(())
     };
     line.record(&mut backend, ready, landed)?;
-    let error_us = clock.get().map_or(0.0, |clock: Anchor| clock.error.as_secs_f64() * 1e6);
+    let anchored_s = clock.get().map_or(0.0, |clock: Anchor| clock.error.as_secs_f64());
+    // The driver says how long after the anchor an event was in milliseconds, as f32.
+    let error_us = (anchored_s + f64::from(f32::EPSILON) * last_s.get()) * 1e6;
     let device = backend.device_name().to_owned();
     // Its threads stamp until they end.
     drop(backend);
     let scene = Scene {
-        model: subject.name.clone(),
+        model: subject.title(),
         device: format!("{device}, probe on the {}", match settings.probe {
             ProbeDevice::Cpu => "CPU",
             ProbeDevice::Gpu => "GPU",

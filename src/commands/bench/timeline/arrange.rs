@@ -9,6 +9,8 @@ use super::{Kind, Lane, Place, Scene, Span, Timeline, Zoom};
 const NEIGHBOUR: f64 = 0.35;
 /// Share of a closer look's range that is left free on each side.
 const MARGIN: f64 = 0.12;
+/// Of a launch as many times its plan's length are looked at closely.
+const LAUNCH: f64 = 2.0;
 /// Threads that are the device backend's own are called so.
 const WAITERS: &str = "trail-tap-";
 
@@ -44,8 +46,11 @@ pub fn arrange(recording: Recording, scene: Scene) -> Result<Timeline, String> {
     let begin_of = |kind, step| of(kind, step).map(|stamp| at(stamp.begin));
     let tapped = begin_of(Kind::Probe, step).or(begin_of(Kind::Copy, step));
     let published = recording.smoothed.iter().find(|(of, ..)| *of == step);
-    let planned = begin_of(Kind::Plan, step + 1);
-    let launched = of(Kind::Launch, step + 1).map(|stamp| at(stamp.end));
+    let planned = of(Kind::Plan, step + 1).map(|stamp| [at(stamp.begin), at(stamp.end)]);
+    // Kernel by kernel a launch takes so long that its plan would be too narrow to see.
+    let launched = of(Kind::Launch, step + 1)
+        .zip(planned)
+        .map(|(stamp, [begin, end])| at(stamp.end).min(end + LAUNCH * (end - begin)));
     let zoom = |title, from: Option<f64>, to: Option<f64>| {
         let (from, to) = (from?, to?);
         let margin = MARGIN * (to - from);
@@ -53,7 +58,7 @@ pub fn arrange(recording: Recording, scene: Scene) -> Result<Timeline, String> {
     };
     let zooms = [
         zoom("from the tapped layer to the predictions", tapped, published.map(|p| at(p.2))),
-        zoom("the next step's plan and launch", planned, launched),
+        zoom("the next step's plan and launch", planned.map(|[begin, _]| begin), launched),
     ];
     let zooms: Vec<Zoom> = zooms.into_iter().flatten().collect();
     let mut range = [-NEIGHBOUR * end, (1.0 + NEIGHBOUR) * end];

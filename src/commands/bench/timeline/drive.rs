@@ -14,8 +14,9 @@ use trail_scheduler::{NewRequest, Prediction, RequestId, Scheduler, SchedulerCon
 use super::Kind;
 use super::recorder::Recorder;
 
-/// Steps that are recorded, and as many that are not, before them.
-const STEPS: usize = 24;
+/// Steps that are recorded, and those before them that are not.
+const STEPS: usize = 16;
+const WARM_UP: usize = 8;
 /// Share of a step after which the next one is planned, whatever is predicted by then.
 const CUT_OFF: f64 = 0.9;
 /// Weight of the newest step in what the next one is expected to take.
@@ -62,7 +63,7 @@ impl Sizes {
 
     /// Longest context, tokens.
     pub fn longest(&self) -> usize {
-        self.context + self.prefills() + 2 * STEPS + 2
+        self.context + self.prefills() + WARM_UP + STEPS + 2
     }
 
     /// KV blocks.
@@ -159,7 +160,7 @@ impl Line {
         for _ in 0..self.sizes.prefills() {
             self.step(backend, &mut |_| Ok(()))?;
         }
-        for _ in 0..STEPS {
+        for _ in 0..WARM_UP {
             self.step(backend, &mut |_| Ok(()))?;
             if self.tap.singles.len() != self.sizes.batch {
                 return Err("a step was to decode all requests, and did not".into());

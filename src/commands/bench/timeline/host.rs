@@ -35,7 +35,7 @@ pub fn run(args: &OverlapArgs, subject: &Subject, batch: usize) -> Result<Timeli
     let mut line = Line::new(sizes, vocab, forecast, recorder.clone())?;
     line.record(&mut host, |_| Ok(()), |_| Ok(()))?;
     let scene = Scene {
-        model: subject.name.clone(),
+        model: subject.title(),
         device: format!("CPU, {} threads, {isa}", subject.threads()),
         batch,
         waiting: sizes.waiting(),

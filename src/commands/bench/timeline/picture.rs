@@ -4,7 +4,7 @@ mod panel;
 mod svg;
 
 use panel::Panel;
-use svg::{Anchor, Svg};
+use svg::{Anchor, Svg, width_of};
 
 use super::{Kind, Timeline};
 
@@ -51,7 +51,7 @@ pub fn draw(timeline: &Timeline) -> String {
         "One decode step of {}: {} requests, {} more waiting, prompts of {} tokens",
         scene.model, scene.batch, scene.waiting, scene.context
     );
-    svg.text([MARGIN, 28.0], Anchor::Start, 17.0, INK, &title);
+    svg.text([MARGIN, 28.0], Anchor::Start, fitting(17.0, &title), INK, &title);
     let subtitle = format!(
         "{}; step {}, {} \u{b5}s, the median of {} recorded steps",
         scene.device,
@@ -59,7 +59,7 @@ pub fn draw(timeline: &Timeline) -> String {
         microseconds(timeline.step_us),
         timeline.recorded
     );
-    svg.text([MARGIN, 48.0], Anchor::Start, 13.0, FAINT, &subtitle);
+    svg.text([MARGIN, 48.0], Anchor::Start, fitting(13.0, &subtitle), FAINT, &subtitle);
     let whole = Panel { left: LEFT, right: RIGHT, top: 66.0, range: timeline.range };
     whole.headings(&mut svg, timeline);
     let mut bottom = whole.draw(&mut svg, timeline, true);
@@ -75,7 +75,7 @@ pub fn draw(timeline: &Timeline) -> String {
     bottom = legend(&mut svg, timeline, bottom + 28.0);
     for note in notes(timeline) {
         bottom += NOTE;
-        svg.text([MARGIN, bottom], Anchor::Start, 12.0, FAINT, &note);
+        svg.text([MARGIN, bottom], Anchor::Start, fitting(12.0, &note), FAINT, &note);
     }
     svg.finish(WIDTH, bottom + MARGIN)
 }
@@ -102,6 +102,11 @@ fn legend(svg: &mut Svg, timeline: &Timeline, top: f64) -> f64 {
         svg.text([x + 24.0, y], Anchor::Start, 13.0, INK, &text);
     }
     top + (lines.max(1) - 1) as f64 * LEGEND + 12.0
+}
+
+/// The size of letters, at most `size`, in which `text` fits in a line.
+fn fitting(size: f64, text: &str) -> f64 {
+    size.min(size * (WIDTH - 2.0 * MARGIN) / width_of(text, size))
 }
 
 fn notes(timeline: &Timeline) -> Vec<String> {

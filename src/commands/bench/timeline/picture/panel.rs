@@ -91,6 +91,10 @@ impl Panel {
         for &(us, _) in &ticks {
             svg.line([self.x(us), top], [self.x(us), bottom], GRID, false);
         }
+        // Under the bars, whose names they would strike through.
+        for &(_, begin) in timeline.begins.iter().filter(|(_, begin)| self.holds(*begin)) {
+            svg.line([self.x(begin), top - 4.0], [self.x(begin), bottom + 3.0], STEP, true);
+        }
         for (index, lane) in timeline.lanes.iter().enumerate() {
             let y = top + index as f64 * LANE;
             if named {
@@ -99,9 +103,6 @@ impl Panel {
             }
             svg.line([self.left, y], [self.right, y], GRID, false);
             self.lane(svg, lane, y + (LANE - BAR) / 2.0);
-        }
-        for &(_, begin) in timeline.begins.iter().filter(|(_, begin)| self.holds(*begin)) {
-            svg.line([self.x(begin), top - 4.0], [self.x(begin), bottom + 3.0], STEP, true);
         }
         svg.line([self.left, bottom], [self.right, bottom], BORDER, false);
         for (us, label) in &ticks {
