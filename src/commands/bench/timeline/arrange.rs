@@ -60,7 +60,8 @@ pub fn arrange(recording: Recording, scene: Scene) -> Result<Timeline, String> {
         zoom("from the tapped layer to the predictions", tapped, published.map(|p| at(p.2))),
         zoom("the next step's plan and launch", planned.map(|[begin, _]| begin), launched),
     ];
-    let zooms: Vec<Zoom> = zooms.into_iter().flatten().collect();
+    let mut zooms: Vec<Zoom> = zooms.into_iter().flatten().collect();
+    zooms.sort_by(|a, b| a.range[0].total_cmp(&b.range[0]));
     let mut range = [-NEIGHBOUR * end, (1.0 + NEIGHBOUR) * end];
     for zoom in &zooms {
         range = [range[0].min(zoom.range[0]), range[1].max(zoom.range[1])];
