@@ -5,14 +5,14 @@ mod common;
 use std::process::{Command, Output};
 
 use common::timeline::{Written, prefix};
-use common::{PROGRAM, assert_refused};
-use serde_json::Value;
+use common::{PROGRAM, Server, assert_refused};
+use serde_json::{Value, json};
 
 // The program inherits the library path with the stand-in in front.
 trail_cuda_emulator::on_emulator!();
 
-/// A small KV pool: the stand-in's memory is this machine's.
-const KV: [&str; 2] = ["--kv-blocks", "64"];
+/// A small KV pool: the stand-in's memory is this machine's. Small steps: at start one is timed.
+const KV: [&str; 4] = ["--kv-blocks", "64", "--token-budget", "48"];
 
 fn trail_rt(arguments: &[&str], environment: &[(&str, &str)]) -> Output {
     let mut command = Command::new(PROGRAM);
@@ -87,6 +87,31 @@ fn what_cannot_be_is_said_in_one_line() {
     assert_eq!(lost.status.code(), Some(1));
     let errors = String::from_utf8_lossy(&lost.stderr);
     assert!(errors.starts_with("error: ") && errors.lines().count() == 1, "{errors}");
+}
+
+#[test]
+fn a_server_whose_gpu_fails_says_so_and_ends() {
+    // Late enough that it has answered before.
+    let fails = [("TRAIL_EMU_FAIL", "launch:3000:719")];
+    let options = [&["--device", "cuda", "--slots", "4"][..], &KV].concat();
+    let mut server = Server::start_in(&options, &fails);
+    let body = json!({ "prompt": "Count from 1 to 9.", "max_tokens": 40, "temperature": 0 });
+    let ask = || server.request("POST", "/v1/completions", &body.to_string());
+    let (status, first) = ask();
+    assert_eq!(status, 200, "{first}");
+    let text = |answer: &Value| answer["choices"][0]["text"].clone();
+    // No wrong answer on the way there.
+    let failure = (0..60).map(|_| ask()).find(|(status, answer)| {
+        assert!(*status != 200 || text(answer) == text(&first), "{answer}");
+        *status != 200
+    });
+    let (status, answer) = failure.expect("the launch fails");
+    assert!(status == 500 || status == 503, "{status}");
+    assert!(answer["error"]["message"].as_str().is_some_and(|why| why.contains("engine")));
+    let (status, said) = server.end();
+    assert_eq!(status.code(), Some(1));
+    let last = said.lines().last().unwrap_or_default();
+    assert!(last.starts_with("error: the engine broke down: "), "{said}");
 }
 
 /// The smallest benchmarks: nothing here is about time.

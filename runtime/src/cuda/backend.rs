@@ -42,6 +42,8 @@ pub struct CudaOptions {
     pub host_kv_bytes: usize,
     /// Replay captured graphs for decode steps.
     pub graphs: bool,
+    /// On Hopper: large products by its own kernels (TMA, wgmma), which were never executed so far.
+    pub hopper_products: bool,
     /// The layer (0-based) behind which rows are tapped; `None`: nothing is.
     pub tap_layer: Option<usize>,
     /// What becomes of tapped rows.
@@ -85,14 +87,14 @@ pub struct CudaBackend {
 impl CudaBackend {
     /// Opens the device, brings `model` to it, allocates everything that steps need, and captures their graphs.
     pub fn new(
-        model: Arc<Model>,
-        options: CudaOptions,
+        model: &Model,
+        options: &CudaOptions,
         receiver: Option<Arc<dyn TapReceiver>>,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<CudaBackend, CudaError> {
         let device = Arc::new(Device::open(options.ordinal)?);
         let name = device.context().name().map_err(doing("asking for the device's name"))?;
-        let weights = DeviceWeights::upload(&device, &model, progress)?;
+        let weights = DeviceWeights::upload(&device, model, progress)?;
         let tap = options.tap_layer.filter(|_| options.tap != TapMode::Off && receiver.is_some());
         let mode = if tap.is_some() { options.tap } else { TapMode::Off };
         let mut executor = Executor::new(Parts {
@@ -106,6 +108,7 @@ impl CudaBackend {
                 context: options.max_context,
             },
             kv_blocks: options.kv_blocks,
+            hopper_products: options.hopper_products,
             tap: tap.map(|layer| (mode, layer)),
             probe: options.probe.as_deref(),
         })?;

@@ -94,6 +94,8 @@ impl FromStr for ProbeDevice {
 pub struct CudaSettings {
     /// Replay captured graphs for decode steps; otherwise launch kernel by kernel, with the same results.
     pub graphs: bool,
+    /// On Hopper: large products by its own kernels (TMA, wgmma), which were never executed so far.
+    pub hopper_products: bool,
     /// Where the probe runs.
     pub probe: ProbeDevice,
     /// Threads that poll for tapped rows and run the probe.
@@ -108,6 +110,7 @@ impl Default for CudaSettings {
     fn default() -> Self {
         CudaSettings {
             graphs: true,
+            hopper_products: false,
             probe: ProbeDevice::Cpu,
             probe_threads: 2,
             host_kv_bytes: 4 << 30,

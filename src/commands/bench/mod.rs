@@ -101,7 +101,7 @@ pub fn run(
             overlap::with_timeline(args, &subject, figures)
         }
         Part::Load { subject, args } => load::run(args, &load(subject)?),
-        Part::Swap(args) => swap::run(args),
+        Part::Swap(args) => swap::run(args, engine),
         Part::Kernels(args) => kernels::run(args),
         Part::Scheduler(args) => scheduler::run(args, engine),
         Part::Serve(_) => unreachable!("has its own report"),

@@ -76,6 +76,8 @@ pub(in crate::cuda) struct Parts<'a> {
     pub(in crate::cuda) kv_blocks: Option<usize>,
     /// The tapped layer, and what becomes of it.
     pub(in crate::cuda) tap: Option<(TapMode, usize)>,
+    /// Large products by Hopper's own kernels.
+    pub(in crate::cuda) hopper_products: bool,
     /// The probe's weights, for the device.
     pub(in crate::cuda) probe: Option<&'a Weights>,
 }
@@ -88,8 +90,9 @@ pub(in crate::cuda) struct Filled {
 
 impl Executor {
     pub(in crate::cuda) fn new(parts: Parts<'_>) -> Result<Executor, CudaError> {
-        let Parts { device, config, weights, limits, kv_blocks, tap, probe } = parts;
-        let plans = Plans::new(device.chip(), &config, &limits);
+        let Parts { device, config, weights, limits, kv_blocks, tap, probe, hopper_products } =
+            parts;
+        let plans = Plans::new(device.chip(), &config, &limits, hopper_products);
         let filler = Filler::new(&limits, &plans, tap.is_some());
         let layout = filler.layout;
         let mirror = Mirror::new(&device, layout.words, layout.usual + MORE_DIFFS)?;
@@ -234,7 +237,7 @@ impl Executor {
     }
 }
 
-/// The KV pool; the default leaves something free, and is no larger than all requests together can fill.
+/// The KV pool; the default leaves something free, and is no larger than all requests can fill.
 fn pool(
     device: &Device,
     config: &ModelConfig,
@@ -245,7 +248,8 @@ fn pool(
     let reserve = RESERVE.min(free / 16);
     let most = limits.requests * limits.blocks();
     let fit = free.saturating_sub(reserve) / kv::block_bytes(config);
-    KvPool::new(device, config, blocks.or_else(|| (fit > most).then_some(most)), reserve)
+    let blocks = blocks.or_else(|| (fit > most).then_some(most));
+    KvPool::new(device, config, blocks, reserve)
 }
 
 impl Drop for Executor {

@@ -56,7 +56,7 @@ pub(super) struct Workspaces {
 }
 
 impl Plans {
-    pub(super) fn new(chip: &Chip, config: &ModelConfig, limits: &Limits) -> Plans {
+    pub(super) fn new(chip: &Chip, config: &ModelConfig, limits: &Limits, hopper: bool) -> Plans {
         let heads = Heads {
             kv_heads: config.num_kv_heads,
             group: config.num_heads / config.num_kv_heads,
@@ -65,7 +65,7 @@ impl Plans {
         let alone = Sizes::up_to(limits.segments);
         // Rows that stand alone are padded by themselves, so that runs of prompt rows come behind their padding.
         let rows = Sizes::up_to(limits.rows.max(limits.segments) + alone.most_padding());
-        let layer = rows.iter().map(|rows| LayerPlans::new(chip, config, rows)).collect();
+        let layer = rows.iter().map(|rows| LayerPlans::new(chip, config, hopper, rows)).collect();
         let decode =
             alone.iter().map(|rows| attention::decode(chip, rows, heads, limits.context)).collect();
         let choices = alone.clone();
@@ -114,11 +114,11 @@ impl Plans {
 }
 
 impl LayerPlans {
-    fn new(chip: &Chip, config: &ModelConfig, rows: usize) -> LayerPlans {
+    fn new(chip: &Chip, config: &ModelConfig, hopper: bool, rows: usize) -> LayerPlans {
         let (d, q) = (config.hidden_size, config.q_size());
         let product = |end, features, width| {
             let product = Product { end, rows, features, width };
-            best(chip, product)
+            best(chip, hopper, product)
         };
         LayerPlans {
             embed: step::embed(rows, d),
@@ -140,9 +140,9 @@ impl ChoicePlans {
     }
 }
 
-/// Hopper's own product where it has at least a whole tile of rows; the portable one otherwise.
-fn best(chip: &Chip, product: Product) -> GemmPlan {
-    let grouped = chip.target == Some(Target::Sm90a) && product.rows >= group::TOKENS;
+/// Hopper's own product where it is wanted and has at least a whole tile of rows; the portable one otherwise.
+fn best(chip: &Chip, hopper: bool, product: Product) -> GemmPlan {
+    let grouped = hopper && chip.target == Some(Target::Sm90a) && product.rows >= group::TOKENS;
     let plan = if grouped { group::gemm(chip, product) } else { None };
     plan.unwrap_or_else(|| gemm(chip, product))
 }
@@ -161,16 +161,18 @@ mod tests {
         let config = ModelConfig::named("llama3-8b").unwrap();
         let limits = Limits { rows: 2048, segments: 200, requests: 1000, context: 8192 };
         for chip in [Chip::A100, Chip::H200] {
-            let plans = Plans::new(&chip, &config, &limits);
+            let plans = Plans::new(&chip, &config, &limits, true);
             assert_eq!(plans.alone.last(), 200);
             let worst = plans.alone.at(plans.alone.index(193)) + limits.rows - 193;
             assert!(worst <= plans.rows.last());
             assert_eq!(plans.layer.len(), plans.rows.iter().len());
             assert_eq!(is_grouped(&plans.layer[plans.layer.len() - 1].o), chip == Chip::H200);
             assert!(!is_grouped(&plans.layer[0].o));
+            let portable = Plans::new(&chip, &config, &limits, false);
+            assert!(portable.layer.iter().all(|of| !is_grouped(&of.o)));
         }
         // 200 runs of a row more than fills a tile.
-        let plans = Plans::new(&Chip::A100, &config, &limits);
+        let plans = Plans::new(&Chip::A100, &config, &limits, true);
         let tiles = 62 * (33 * 4usize).div_ceil(TILE_QUERIES);
         assert!(tiles <= plans.most_tiles(&limits));
     }

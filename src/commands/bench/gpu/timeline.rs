@@ -10,9 +10,10 @@ use trail_runtime::engine::{Forecast, ProbeDevice, TapReceiver};
 use super::super::overlap::OverlapArgs;
 use super::super::subject::Subject;
 use super::super::timeline::arrange::{Recording, arrange};
-use super::super::timeline::drive::{Line, Sizes};
+use super::super::timeline::drive::Line;
 use super::super::timeline::receiver::Traced;
 use super::super::timeline::recorder::{Recorder, Stamp};
+use super::super::timeline::sizes::Sizes;
 use super::super::timeline::{Kind, Scene, Timeline};
 
 /// Records decode steps of `batch` requests.
@@ -31,6 +32,7 @@ pub fn run(args: &OverlapArgs, subject: &Subject, batch: usize) -> Result<Timeli
         host_kv_bytes: 0,
         // A graph's kernels cannot be told apart.
         graphs: false,
+        hopper_products: settings.hopper_products,
         tap_layer: Some(layer),
         tap: match settings.probe {
             ProbeDevice::Cpu => TapMode::Cpu,
@@ -44,7 +46,7 @@ pub fn run(args: &OverlapArgs, subject: &Subject, batch: usize) -> Result<Timeli
     // The engine's thread stamps as well.
     let recorder = Arc::new(Recorder::new(settings.probe_threads.max(1) + 1));
     let receiver: Arc<dyn TapReceiver> = Arc::new(Traced::new(forecast.clone(), recorder.clone()));
-    let mut backend = CudaBackend::new(subject.model.clone(), options, Some(receiver), &mut |_| {})
+    let mut backend = CudaBackend::new(&subject.model, &options, Some(receiver), &mut |_| {})
         .map_err(|error| error.to_string())?;
     let config = &subject.model.config;
     let mut line = Line::new(sizes, config.vocab_size, forecast, recorder.clone())?;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use trail_runtime::batch::{BLOCK_TOKENS, Batch};
+use trail_runtime::batch::Batch;
 use trail_runtime::engine::sampling::Sampled;
 use trail_runtime::engine::{
     Backend, Choice, Choices, Forecast, SamplingParams, Step, TapPlan, Tenant,
@@ -13,10 +13,8 @@ use trail_scheduler::{NewRequest, Prediction, RequestId, Scheduler, SchedulerCon
 
 use super::Kind;
 use super::recorder::Recorder;
+use super::sizes::{STEPS, Sizes, WARM_UP};
 
-/// Steps that are recorded, and those before them that are not.
-const STEPS: usize = 16;
-const WARM_UP: usize = 8;
 /// Share of a step after which the next one is planned, whatever is predicted by then.
 const CUT_OFF: f64 = 0.9;
 /// Weight of the newest step in what the next one is expected to take.
@@ -24,54 +22,6 @@ const NEWEST: f64 = 0.2;
 /// Output tokens that the running requests are first thought to have, and the waiting ones: these stay behind.
 const RUNNING_TOKENS: f32 = 250.0;
 const WAITING_TOKENS: f32 = 4096.0;
-/// Requests that wait for each that runs.
-const WAITING: usize = 2;
-/// Rows of a step beyond two for each request, so that prompts get on.
-const MORE_ROWS: usize = 256;
-
-/// How much there is to do.
-#[derive(Clone, Copy, Debug)]
-pub struct Sizes {
-    /// Requests that decode.
-    pub batch: usize,
-    /// Tokens of each prompt.
-    pub context: usize,
-    /// Most rows of a step.
-    pub rows: usize,
-}
-
-impl Sizes {
-    /// For `batch` requests with prompts of `context` tokens.
-    pub fn new(batch: usize, context: usize) -> Sizes {
-        Sizes { batch, context, rows: 2 * batch + MORE_ROWS }
-    }
-
-    /// Requests that wait.
-    pub fn waiting(&self) -> usize {
-        WAITING * self.batch
-    }
-
-    /// All of them.
-    pub fn requests(&self) -> usize {
-        self.batch + self.waiting()
-    }
-
-    /// Most steps until all prompts are in: each takes in what the decodes leave of the rows.
-    fn prefills(&self) -> usize {
-        (self.batch * self.context).div_ceil(self.rows - self.batch) + 1
-    }
-
-    /// Longest context, tokens.
-    pub fn longest(&self) -> usize {
-        self.context + self.prefills() + WARM_UP + STEPS + 2
-    }
-
-    /// KV blocks.
-    pub fn blocks(&self) -> usize {
-        self.batch * self.longest().div_ceil(BLOCK_TOKENS)
-    }
-}
-
 /// The engine's thread, as far as a timeline needs it.
 pub struct Line {
     sizes: Sizes,

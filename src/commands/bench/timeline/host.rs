@@ -11,8 +11,9 @@ use trail_runtime::engine::{Backend, Fault, Forecast, HostTap, Step};
 use super::super::overlap::OverlapArgs;
 use super::super::subject::Subject;
 use super::arrange::{Recording, arrange};
-use super::drive::{Line, Sizes};
+use super::drive::Line;
 use super::recorder::{Recorder, Stamp};
+use super::sizes::Sizes;
 use super::{Kind, Scene, Timeline};
 
 /// Records decode steps of `batch` requests.

@@ -10,6 +10,7 @@ mod host;
 mod picture;
 pub mod receiver;
 pub mod recorder;
+pub mod sizes;
 
 use std::fs::File;
 use std::io::Write;
