@@ -4,6 +4,7 @@ mod common;
 
 use std::process::{Command, Output};
 
+use common::timeline::{Written, prefix};
 use common::{PROGRAM, Server, assert_refused};
 use serde_json::{Value, json};
 
@@ -146,8 +147,11 @@ fn decode_and_prefill_are_measured_against_their_limits() {
 }
 
 #[test]
-fn four_ways_to_predict_are_compared() {
-    let report = json(&[&["bench", "overlap"][..], &SMALL, &["--json"]].concat());
+fn four_ways_to_predict_are_compared_and_a_step_is_drawn() {
+    let prefix = prefix("timeline-cuda");
+    let prefix = prefix.to_str().expect("UTF-8");
+    let more = ["--timeline", prefix, "--json"];
+    let report = json(&[&["bench", "overlap"][..], &SMALL, &more].concat());
     let rows = report["rows"].as_array().expect("rows");
     let ways: Vec<&str> = rows.iter().filter_map(|row| row["probe"].as_str()).collect();
     assert_eq!(ways, ["off", "cpu", "gpu", "blocking", "off", "cpu", "gpu", "blocking"]);
@@ -158,4 +162,37 @@ fn four_ways_to_predict_are_compared() {
             assert_eq!(row["fresh_share"], 1.0, "{row}");
         }
     }
+    assert_eq!(report["timeline"]["batch"], 3);
+    assert!(report["timeline"]["clock_error_us"].as_f64().is_some_and(|us| us > 0.0));
+    check_step(&Written::read(prefix));
+}
+
+/// Two clocks agree as well as the program says, and in each order of things that the tap is made for.
+fn check_step(written: &Written) {
+    let waiters = ["probe, thread 0", "probe, thread 1"];
+    let lanes = [&["compute stream", "side stream"], &waiters[..], &["engine thread"]].concat();
+    assert_eq!(written.lanes(), lanes);
+    written.check_order();
+    let copy = written.only("tap copy", 0);
+    let staged = written.only("stage, convert", 0);
+    let published = written.only("smooth, publish", 0);
+    let off_by = written.clock_error_us;
+    assert!(staged.begin >= copy.end - off_by, "{staged:?} behind {copy:?}");
+    let tasks = written.all("head tasks", 0);
+    assert!(!tasks.is_empty() && tasks.iter().all(|task| task.end >= staged.end), "{tasks:?}");
+    assert!(tasks.iter().all(|task| task.begin <= published.begin), "{published:?}");
+    assert!(!written.all("waiting for rows", 0).is_empty());
+    // The step's tokens are there behind its logits; the next step was launched before they were asked for.
+    let collected = written.only("collect", 0);
+    assert!(collected.end >= written.only("upper layers, logits", 0).end - off_by);
+    assert!(written.only("fill, launch", 1).end <= collected.begin + 1e-3);
+}
+
+#[test]
+fn a_timeline_that_cannot_be_written_is_refused() {
+    let nowhere = prefix("no-such-folder").join("step");
+    let nowhere = nowhere.to_str().expect("UTF-8");
+    let refused =
+        trail_rt(&[&["bench", "overlap"][..], &SMALL, &["--timeline", nowhere]].concat(), &[]);
+    assert_refused(&refused, 1, "no-such-folder/step.svg");
 }

@@ -4,7 +4,7 @@ use super::error::doing;
 use super::step::{Executor, Limits, Part, Parts};
 use super::tap::{TapMode, Threads, consume};
 use super::weights::DeviceWeights;
-use super::{CudaError, Device, KvPool, Progress, Swap, SwapOptions, launch};
+use super::{Anchor, CudaError, Device, KvPool, Progress, StepTimes, Swap, SwapOptions, launch};
 use crate::engine::sampling::Sampled;
 use crate::engine::{Backend, Fault, Step, TapReceiver, Transfers};
 use crate::model::Model;
@@ -178,6 +178,19 @@ impl CudaBackend {
     /// Steps whose tapped rows were overwritten before anybody had predicted from them.
     pub fn late_steps(&self) -> u64 {
         self.executor.ring().map_or(0, |(ring, _)| ring.late())
+    }
+
+    /// From here on steps are launched kernel by kernel, with events that [`CudaBackend::step_times`] reads. No step may be under way.
+    pub fn trace(&mut self) -> Result<Anchor, CudaError> {
+        assert_eq!(self.launched, self.collected, "a step is under way");
+        self.executor.start_trace()
+    }
+
+    /// The step collected last, and when its parts ran; `None` where steps are not traced. To be asked before two more are launched.
+    pub fn step_times(&self) -> Result<Option<(u64, StepTimes)>, CudaError> {
+        let number = self.collected;
+        let times = self.executor.times((number % STEPS as u64) as usize)?;
+        Ok(times.map(|times| (number, times)))
     }
 
     fn launch_step(&mut self, step: &Step<'_>) -> Result<(), CudaError> {

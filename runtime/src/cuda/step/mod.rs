@@ -23,6 +23,7 @@ use super::kv::{self, KvPool};
 use super::mirror::Mirror;
 use super::ring::Results;
 use super::tap::{Ring, TapMode};
+use super::trace::{Anchor, StepTimes, Trace};
 use super::weights::DeviceWeights;
 use super::{CudaError, Device, Priority, Progress};
 use crate::engine::{Step, TapRow};
@@ -37,10 +38,10 @@ use std::sync::Arc;
 use tap::TapWork;
 use trail_probe::Weights;
 
-/// Words beyond those of rows that a step's list of differences has room for: new blocks.
 /// Left free for graphs and for the driver when the KV pool takes the rest, bytes; on a small device a sixteenth.
 const RESERVE: usize = 512 << 20;
 
+/// Words beyond those of rows that a step's list of differences has room for: new blocks.
 const MORE_DIFFS: usize = 16 << 10;
 
 /// A model on a device, and all that its steps need.
@@ -58,6 +59,8 @@ pub(in crate::cuda) struct Executor {
     marks: Marks,
     pub(in crate::cuda) results: Results,
     tap: Option<TapWork>,
+    /// Set while steps are traced.
+    trace: Option<Box<Trace>>,
     pub(in crate::cuda) kv: KvPool,
     /// Where steps run.
     pub(in crate::cuda) compute: Arc<CudaStream>,
@@ -113,6 +116,7 @@ impl Executor {
             filler,
             mirror,
             tap,
+            trace: None,
         })
     }
 
@@ -189,11 +193,28 @@ impl Executor {
             self.marks.launch(&self.device, &self.compute)?;
             self.mirror.spill(&self.device, &self.compute)?;
         }
-        let size = shape.alone.filter(|_| shape.is_plain);
+        if let Some(trace) = &mut self.trace {
+            trace.begin(shape.parity, shape.staged > 0);
+        }
+        // A graph's kernels are not marked.
+        let size = shape.alone.filter(|_| shape.is_plain && self.trace.is_none());
         match size.and_then(|size| self.graphs.get([size, shape.parity], part)) {
             Some(graph) => graph.launch(&self.device, &self.compute),
             None => self.issue(shape, part),
         }
+    }
+
+    /// Traces the steps that follow; see [`Trace`].
+    pub(in crate::cuda) fn start_trace(&mut self) -> Result<Anchor, CudaError> {
+        let has_probe = self.tap.as_ref().is_some_and(TapWork::is_ready_made);
+        let (trace, anchor) = Trace::new(&self.device, &self.compute, has_probe)?;
+        self.trace = Some(Box::new(trace));
+        Ok(anchor)
+    }
+
+    /// Times of the last step of `parity`, where steps are traced.
+    pub(in crate::cuda) fn times(&self, parity: usize) -> Result<Option<StepTimes>, CudaError> {
+        self.trace.as_ref().map(|trace| trace.times(parity)).transpose()
     }
 
     /// Rows of the results that the step which was filled last chooses, in order of segments.
