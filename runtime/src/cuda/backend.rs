@@ -290,7 +290,47 @@ impl Backend for CudaBackend {
     }
 
     fn transfers(&mut self) -> Option<&mut dyn Transfers> {
-        self.swap.as_mut().map(|swap| swap as &mut dyn Transfers)
+        self.swap.is_some().then_some(self)
+    }
+}
+
+impl CudaBackend {
+    /// There is one wherever `transfers` gave the caller this.
+    fn swap(&mut self) -> Result<&mut Swap, Fault> {
+        self.swap.as_mut().ok_or_else(|| Fault("this backend was built without a host pool".into()))
+    }
+}
+
+impl Transfers for CudaBackend {
+    fn swap_out(&mut self, slot: u32, blocks: &[u32]) -> Result<(), Fault> {
+        self.executor.stand_up(slot);
+        self.swap()?.swap_out(slot, blocks)
+    }
+
+    fn swap_in(&mut self, slot: u32, blocks: &[u32]) -> Result<(), Fault> {
+        self.swap()?.swap_in(slot, blocks)
+    }
+
+    fn finished(&mut self, slots: &mut Vec<u32>) -> Result<(), Fault> {
+        self.swap()?.finished(slots)
+    }
+
+    fn forget(&mut self, slot: u32) {
+        if let Some(swap) = &mut self.swap {
+            swap.forget(slot);
+        }
+    }
+
+    fn host_blocks(&self) -> u32 {
+        self.swap.as_ref().map_or(0, Transfers::host_blocks)
+    }
+
+    fn block_s(&self) -> f64 {
+        self.swap.as_ref().map_or(0.0, Transfers::block_s)
+    }
+
+    fn token_s(&self) -> f64 {
+        self.swap.as_ref().map_or(0.0, Transfers::token_s)
     }
 }
 

@@ -74,6 +74,7 @@ impl EngineBuilder {
             slots: (0..self.max_requests).map(|_| None).collect(),
             flights: [Flight::with_capacity(slots), Flight::with_capacity(slots)],
             under_way: false,
+            waits: false,
             pace: Pace::default(),
             sampled: Vec::with_capacity(slots),
             arrived: Vec::with_capacity(self.max_requests),

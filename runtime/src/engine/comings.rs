@@ -8,16 +8,20 @@ use super::slot::Active;
 use super::stats::{add, set};
 
 impl Core {
-    /// Takes in what came through the doors.
-    pub(super) fn take(&mut self) {
+    /// Takes in what came through the doors. Whether anything did.
+    pub(super) fn take(&mut self) -> bool {
+        let mut any = false;
         while let Some(active) = self.inbox.next_submission() {
+            any = true;
             self.admit(active);
         }
         while let Some(ticket) = self.inbox.next_cancel() {
             if let Some(slot) = ticket.live_slot() {
+                any = true;
                 self.end(Slot(slot), FinishReason::Cancelled);
             }
         }
+        any
     }
 
     fn admit(&mut self, active: Box<Active>) {
@@ -70,8 +74,9 @@ impl Core {
             // Its slot is not free yet: see `settle`.
             Finished::AfterTransfer => {}
         }
-        set(&self.counters.waiting, u64::from(self.doors.live()));
-        set(&self.counters.running, 0);
+        let running = self.scheduler.running() as u64;
+        set(&self.counters.waiting, u64::from(self.doors.live()).saturating_sub(running));
+        set(&self.counters.running, running);
         set(&self.counters.blocks_used, u64::from(self.scheduler.blocks_used()));
     }
 

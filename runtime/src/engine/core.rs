@@ -11,6 +11,7 @@
 //! So the plan of n+1 knows the predictions of n and not its tokens. Who turns out to have ended in n has a row too many in n+1:
 //! what that samples is dropped. Its blocks may be given away at once, as whoever gets them writes behind it in stream order.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -43,6 +44,8 @@ pub(super) struct Core {
     pub(super) flights: [Flight; 2],
     /// Whether the last step is among them.
     pub(super) under_way: bool,
+    /// Whether there was nothing to do but to wait for a transfer, when last looked.
+    pub(super) waits: bool,
     pub(super) pace: Pace,
     /// What a step chose.
     pub(super) sampled: Vec<Sampled>,
@@ -64,7 +67,10 @@ impl Core {
     /// Serves until told to stop. A backend that breaks down fails every request, and all that come after.
     pub(super) fn run(mut self, mut backend: Box<dyn Backend>) {
         self.doors.attend(std::thread::current());
-        let outcome = self.serve(&mut *backend);
+        // A panic is a mistake of this project's; the callers must hear of it all the same.
+        let served = catch_unwind(AssertUnwindSafe(|| self.serve(&mut *backend)));
+        let panicked = |_| Err(Fault("the engine's thread panicked: see its message".into()));
+        let outcome = served.unwrap_or_else(panicked);
         drop(backend);
         let reason = match outcome {
             Ok(()) => FinishReason::Shutdown,
@@ -104,12 +110,17 @@ impl Core {
         if self.under_way {
             self.foresee();
         }
-        self.take();
+        let taken = self.take();
         self.retire();
-        self.settle(backend)?;
+        let arrived = self.settle(backend)?;
+        // Everybody waits for a transfer: planning again would tell the same, and count as a step that somebody was passed over.
+        if self.waits && !(taken || arrived) {
+            return Ok(false);
+        }
         self.schedule();
         self.transfer(backend)?;
         let launched = !self.batch.segments.is_empty();
+        self.waits = !launched && !self.under_way && self.scheduler.moving() > 0;
         if launched {
             self.launch(backend)?;
         }

@@ -10,7 +10,7 @@
 //!
 //! Source: TRAIL, sections 3.1 (probe, smoothing) and 3.2 (layers above run meanwhile).
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, RwLock};
 use std::time::Instant;
 
@@ -52,6 +52,8 @@ pub struct Forecast {
     /// The next task to claim, and how many there are: `tasks << 32 | next`.
     claims: AtomicU64,
     unfinished: AtomicUsize,
+    /// A task panicked: its predictions will not come.
+    broken: AtomicBool,
     /// The last step whose predictions were all published.
     done: AtomicU64,
     cells: Box<[Cell]>,
@@ -82,6 +84,7 @@ impl Forecast {
             posteriors: Mutex::new(posteriors),
             claims: AtomicU64::new(0),
             unfinished: AtomicUsize::new(0),
+            broken: AtomicBool::new(false),
             done: AtomicU64::new(0),
             cells: (0..slots).map(|_| Cell::default()).collect(),
         }
@@ -144,6 +147,7 @@ impl Forecast {
 
     fn run_task(&self) -> bool {
         let Some(task) = self.claim() else { return false };
+        let _mourner = Mourner(&self.broken);
         let stage = self.stage.read().expect("no task panicked");
         self.head.run_task(task, &stage.activations, stage.rows.len(), &self.partials);
         if self.unfinished.fetch_sub(1, Ordering::AcqRel) == 1 {
@@ -176,6 +180,17 @@ impl Forecast {
         }
         *ready = Some((step, begun, Instant::now()));
         self.done.store(step, Ordering::Release);
+    }
+}
+
+/// Says that a task panicked, if it does.
+struct Mourner<'a>(&'a AtomicBool);
+
+impl Drop for Mourner<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.store(true, Ordering::Relaxed);
+        }
     }
 }
 
@@ -216,12 +231,16 @@ impl TapReceiver for Forecast {
     }
 
     fn open(&self) {
-        let rows = self.stage.read().expect("no task panicked").rows.len();
+        let (step, rows) = {
+            let stage = self.stage.read().expect("no task panicked");
+            (stage.step, stage.rows.len())
+        };
         if rows == 0 {
             return;
         }
         self.offer(rows);
-        while self.run_task() || self.unfinished.load(Ordering::Acquire) > 0 {
+        // Until whoever had the last task has published; for ever, if he never will.
+        while self.run_task() || !(self.is_done(step) || self.broken.load(Ordering::Relaxed)) {
             std::hint::spin_loop();
         }
     }

@@ -6,9 +6,9 @@ use super::backend::{Backend, Fault};
 use super::core::Core;
 
 impl Core {
-    /// Takes in which transfers have ended, and lets go of copies that nobody needs any more.
-    pub(super) fn settle(&mut self, backend: &mut dyn Backend) -> Result<(), Fault> {
-        let Some(transfers) = backend.transfers() else { return Ok(()) };
+    /// Takes in which transfers have ended, and lets go of copies that nobody needs any more. Whether any has ended.
+    pub(super) fn settle(&mut self, backend: &mut dyn Backend) -> Result<bool, Fault> {
+        let Some(transfers) = backend.transfers() else { return Ok(false) };
         self.forgotten.drain(..).for_each(|slot| transfers.forget(slot));
         self.arrived.clear();
         transfers.finished(&mut self.arrived)?;
@@ -20,7 +20,7 @@ impl Core {
                 self.doors.leave();
             }
         }
-        Ok(())
+        Ok(!self.arrived.is_empty())
     }
 
     /// Begins the transfers of the last plan.

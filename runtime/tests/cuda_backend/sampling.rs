@@ -1,7 +1,7 @@
 //! Tokens that are drawn, and penalties.
 
 use crate::twins::{cpu, twin};
-use crate::{AHEAD, answers, fed, models, options, requests, same};
+use crate::{AHEAD, Request, answers, fed, models, options, requests, same};
 use std::sync::Arc;
 use trail_runtime::cuda::CudaOptions;
 use trail_runtime::engine::SamplingParams;
@@ -50,4 +50,21 @@ fn cuda_sampling_is_the_cpus() {
     }
     println!("{equal} of {total} tokens are the CPU's");
     assert!(100 * equal >= 93 * total, "{equal} of {total} tokens are the CPU's");
+}
+
+/// One seat, so that its feed of marks holds one context and a token: an odd number of words before the next step's jobs.
+#[test]
+fn cuda_penalties_of_one_seat_in_either_parity() {
+    let _session = trail_cuda_emulator::session();
+    let model = Arc::new(models::grouped());
+    let alone = CudaOptions { max_segments: 1, ..options() };
+    let mut request = requests(model.config.vocab_size).swap_remove(5);
+    request.sampling.presence_penalty = 0.2;
+    // It sits down in the first step, then in the second.
+    for from in [0, 1] {
+        let request = Request { from, ..request.clone() };
+        let wanted = request.answer;
+        let answers = answers(&model, &alone, &[request], AHEAD);
+        assert_eq!(answers[0].len(), wanted);
+    }
 }

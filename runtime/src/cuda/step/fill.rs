@@ -59,6 +59,11 @@ pub(super) struct Filler {
 }
 
 impl Filler {
+    /// The request in `slot` has lost its blocks.
+    pub(super) fn stand_up(&mut self, slot: u32) {
+        self.seats.stand_up(slot);
+    }
+
     pub(super) fn new(limits: &Limits, plans: &Plans, taps: bool) -> Filler {
         let (rows, choices) = (plans.rows.last(), plans.choices.last());
         let tiles = plans.most_tiles(limits);

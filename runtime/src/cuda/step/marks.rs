@@ -34,6 +34,8 @@ impl Marks {
         let seats = limits.segments;
         // A request's own last token may be beyond its context.
         let capacity = (limits.context + 1).max(USUAL_TOKENS.min(seats * limits.context));
+        // Jobs lie behind the tokens of the other parity, and are read 16 bytes at a time.
+        let capacity = capacity.next_multiple_of(JOB_WORDS);
         let bytes = PARITIES * (seats * JOB_WORDS + capacity) * 4;
         Ok(Marks {
             marks: device.alloc_zeros(seats * vocab * 4, "marks of seen tokens")?,

@@ -34,11 +34,18 @@ use fill::{Filler, Shape};
 use layout::Layout;
 use marks::Marks;
 use plans::Plans;
+use sizes::Sizes;
 use std::sync::Arc;
 use tap::TapWork;
 use trail_probe::Weights;
 
-/// Left free for graphs and for the driver when the KV pool takes the rest, bytes; on a small device a sixteenth.
+/// Graphs of each size.
+const PARITIES: usize = 2;
+/// Rows of a step: a grid's second extent.
+const MOST_ROWS: usize = 65_535;
+/// What a recorded graph may take of the device, bytes.
+const GRAPH_BYTES: usize = 256 << 10;
+/// Left free for the driver, beside the graphs, when the KV pool takes the rest, bytes; on a small device a sixteenth.
 const RESERVE: usize = 512 << 20;
 
 /// Words beyond those of rows that a step's list of differences has room for: new blocks.
@@ -93,6 +100,12 @@ impl Executor {
         let Parts { device, config, weights, limits, kv_blocks, tap, probe, hopper_products } =
             parts;
         let plans = Plans::new(device.chip(), &config, &limits, hopper_products);
+        if plans.rows.last() > MOST_ROWS {
+            return Err(CudaError::Unsupported {
+                what: format!("--token-budget of {} rows", limits.rows),
+                supported: format!("{MOST_ROWS} rows of a step, their padding included"),
+            });
+        }
         let filler = Filler::new(&limits, &plans, tap.is_some());
         let layout = filler.layout;
         let mirror = Mirror::new(&device, layout.words, layout.usual + MORE_DIFFS)?;
@@ -232,6 +245,11 @@ impl Executor {
         self.tap.as_ref().map(|tap| (&tap.ring, tap.is_ready_made()))
     }
 
+    /// The request in `slot` has lost its blocks.
+    pub(in crate::cuda) fn stand_up(&mut self, slot: u32) {
+        self.filler.stand_up(slot);
+    }
+
     fn layout(&self) -> &Layout {
         &self.filler.layout
     }
@@ -245,7 +263,8 @@ fn pool(
     limits: &Limits,
 ) -> Result<KvPool, CudaError> {
     let free = device.free_bytes()?;
-    let reserve = RESERVE.min(free / 16);
+    let graphs = PARITIES * Sizes::up_to(limits.segments).iter().count();
+    let reserve = (RESERVE + graphs * GRAPH_BYTES).min(free / 16);
     let most = limits.requests * limits.blocks();
     let fit = free.saturating_sub(reserve) / kv::block_bytes(config);
     let blocks = blocks.or_else(|| (fit > most).then_some(most));

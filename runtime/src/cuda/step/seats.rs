@@ -88,6 +88,13 @@ impl Seats {
         }
     }
 
+    /// The request in `slot` has lost its blocks: should it come back before a step was launched without it, it sits down anew.
+    pub(super) fn stand_up(&mut self, slot: u32) {
+        if let Some(seat) = self.seats.get_mut(self.of_slot[slot as usize] as usize) {
+            seat.end = NONE;
+        }
+    }
+
     /// Frees the seats of those that `step` does not have.
     fn leave(&mut self, step: u64) {
         let Seats { of_slot, seats, occupied, free } = self;
@@ -136,5 +143,17 @@ mod tests {
         // 3 comes back when 8 has left.
         seats.take(4, &[segment(3, 3, 1)], &mut taken);
         assert!(taken[0].is_new);
+    }
+
+    #[test]
+    fn who_lost_its_blocks_sits_down_anew_though_no_step_went_without_it() {
+        let mut seats = Seats::new(2, 9);
+        let mut taken = Vec::new();
+        seats.take(1, &[segment(7, 0, 5), segment(3, 0, 2)], &mut taken);
+        seats.stand_up(7);
+        // Not seated: nothing to forget.
+        seats.stand_up(8);
+        seats.take(2, &[segment(7, 5, 1), segment(3, 2, 1)], &mut taken);
+        assert_eq!([taken[0].is_new, taken[1].is_new], [true, false]);
     }
 }

@@ -93,7 +93,8 @@ impl Ring {
         !rows.is_empty()
     }
 
-    /// The oldest step that waits to be consumed, and whose rows it has: they are copied to `rows`.
+    /// The oldest step that waits to be consumed, and whose rows it has: they are copied to `rows`. None: whatever was announced until
+    /// now is overwritten, or consumed, and counts as finished.
     pub(super) fn next(&self, rows: &mut Vec<TapRow>) -> Option<u64> {
         let announced = self.announced.load(Ordering::SeqCst);
         let finished = self.finished.load(Ordering::Relaxed);
@@ -108,6 +109,7 @@ impl Ring {
                 return Some(step);
             }
         }
+        self.finish(announced);
         None
     }
 

@@ -84,7 +84,6 @@ impl Shared {
         while self.wait_for_work() {
             let Some(step) = self.ring.next(&mut rows) else {
                 // What was announced last is overwritten already, or consumed.
-                thread::yield_now();
                 continue;
             };
             if self.wait_for_rows(step) {
