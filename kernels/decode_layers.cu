@@ -11,7 +11,7 @@
 // out     barrier [1] u32, 4-byte aligned; generations of barriers so far in its upper half, its lower half zero before and after
 // arch    sm_80, sm_90a
 // limit   bytes: layers * (weights + rows*(d*20 + ff*4 + heads*hd*8) + sum(min(context, window)) * kv_heads * hd * 4)
-// twin    runtime/tests/cuda_persistent/main.rs::five_kernels
+// twin    runtime/tests/cuda_backend/persistent.rs::five_kernels
 // why     With a row or two the time between kernels is what is left to save: a barrier costs less, and while a block waits at one its first weights of
 //         the next product are on their way to registers (32 KiB a block, 64 KiB a multiprocessor); before attention, where most blocks have nothing to
 //         do, O's next ones are asked into L2, too. Each stage is the kernel's own code on the same shares of the work, whatever the grid: a block of

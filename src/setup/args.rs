@@ -114,6 +114,9 @@ pub struct EngineArgs {
     /// GPU: launch decode steps kernel by kernel instead of replaying graphs
     #[arg(long, global = true)]
     no_graphs: bool,
+    /// GPU: run all layers of a decode step of up to 4 requests in one launch (not yet measured)
+    #[arg(long, global = true)]
+    persistent: bool,
     /// GPU: where the probe runs, cpu (while the GPU works on the upper layers) or gpu (beside them)
     #[arg(long, global = true, value_name = "NAME", default_value = "cpu")]
     probe_device: ProbeDevice,
@@ -167,6 +170,7 @@ impl EngineArgs {
     pub fn cuda(&self) -> CudaSettings {
         CudaSettings {
             graphs: !self.no_graphs,
+            persistent: self.persistent,
             probe: self.probe_device,
             host_kv_bytes: self.host_kv_gib << 30,
             ..CudaSettings::default()

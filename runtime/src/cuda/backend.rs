@@ -9,7 +9,7 @@ use crate::engine::sampling::Sampled;
 use crate::engine::{Backend, Fault, Step, TapReceiver, Transfers};
 use crate::model::Model;
 use cudarc::driver::CudaEvent;
-use cudarc::driver::sys::{self, CUresult};
+use cudarc::driver::sys::{self, CUdeviceptr, CUresult};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use trail_probe::Weights;
@@ -42,6 +42,8 @@ pub struct CudaOptions {
     pub host_kv_bytes: usize,
     /// Replay captured graphs for decode steps.
     pub graphs: bool,
+    /// Run all layers of a step of up to 4 single rows in one launch, with the same bits.
+    pub persistent: bool,
     /// The layer (0-based) behind which rows are tapped; `None`: nothing is.
     pub tap_layer: Option<usize>,
     /// What becomes of tapped rows.
@@ -108,6 +110,7 @@ impl CudaBackend {
             kv_blocks: options.kv_blocks,
             tap: tap.map(|layer| (mode, layer)),
             probe: options.probe.as_deref(),
+            persistent: options.persistent,
         })?;
         executor.prepare(options.graphs, mode == TapMode::Blocking, progress)?;
         let swap = match (options.host_kv_bytes / executor.kv.block_bytes()).min(MOST_BLOCKS) {
@@ -155,6 +158,12 @@ impl CudaBackend {
     /// The KV pool.
     pub fn kv(&self) -> &KvPool {
         &self.executor.kv
+    }
+
+    /// The word that blocks of [`CudaOptions::persistent`] launches meet at: generations in the upper half, zero in the lower between launches; `None` where
+    /// no step is launched so. For tests, and for whoever looks at a device that hangs.
+    pub fn barrier(&self) -> Option<CUdeviceptr> {
+        self.executor.barrier()
     }
 
     /// What the last step cost the host, from the plan until all was ready to be launched.

@@ -94,6 +94,8 @@ impl FromStr for ProbeDevice {
 pub struct CudaSettings {
     /// Replay captured graphs for decode steps; otherwise launch kernel by kernel, with the same results.
     pub graphs: bool,
+    /// Run all layers of a decode step of up to 4 requests in one launch, with the same results.
+    pub persistent: bool,
     /// Where the probe runs.
     pub probe: ProbeDevice,
     /// Threads that poll for tapped rows and run the probe.
@@ -108,6 +110,7 @@ impl Default for CudaSettings {
     fn default() -> Self {
         CudaSettings {
             graphs: true,
+            persistent: false,
             probe: ProbeDevice::Cpu,
             probe_threads: 2,
             host_kv_bytes: 4 << 30,

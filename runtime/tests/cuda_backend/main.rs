@@ -4,6 +4,7 @@
 mod cuda;
 mod faults;
 mod models;
+mod persistent;
 mod play;
 mod receivers;
 mod taps;
@@ -36,6 +37,7 @@ fn options() -> CudaOptions {
         kv_blocks: Some(BLOCKS),
         host_kv_bytes: 0,
         graphs: true,
+        persistent: false,
         tap_layer: None,
         tap: TapMode::Off,
         probe: None,

@@ -13,6 +13,7 @@ mod plans;
 mod seats;
 mod sizes;
 mod staged;
+mod stages;
 mod tap;
 
 pub(in crate::cuda) use issue::Part;
@@ -28,11 +29,13 @@ use super::{CudaError, Device, Priority, Progress};
 use crate::engine::{Step, TapRow};
 use crate::model::ModelConfig;
 use buffers::Buffers;
+use cudarc::driver::sys::CUdeviceptr;
 use cudarc::driver::{CudaStream, result};
 use fill::{Filler, Shape};
 use layout::Layout;
 use marks::Marks;
 use plans::Plans;
+use stages::Persistent;
 use std::sync::Arc;
 use tap::TapWork;
 use trail_probe::Weights;
@@ -52,6 +55,7 @@ pub(in crate::cuda) struct Executor {
     limits: Limits,
     weights: DeviceWeights,
     plans: Plans,
+    persistent: Option<Persistent>,
     filler: Filler,
     mirror: Mirror,
     buffers: Buffers,
@@ -75,6 +79,8 @@ pub(in crate::cuda) struct Parts<'a> {
     pub(in crate::cuda) tap: Option<(TapMode, usize)>,
     /// The probe's weights, for the device.
     pub(in crate::cuda) probe: Option<&'a Weights>,
+    /// All layers of a step of few rows in one launch.
+    pub(in crate::cuda) persistent: bool,
 }
 
 /// What a launched step will answer.
@@ -85,8 +91,12 @@ pub(in crate::cuda) struct Filled {
 
 impl Executor {
     pub(in crate::cuda) fn new(parts: Parts<'_>) -> Result<Executor, CudaError> {
-        let Parts { device, config, weights, limits, kv_blocks, tap, probe } = parts;
-        let plans = Plans::new(device.chip(), &config, &limits);
+        let Parts { device, config, weights, limits, kv_blocks, tap, probe, persistent } = parts;
+        let plans = Plans::new(device.chip(), &config, &limits, persistent);
+        let persistent = match plans.persistent.iter().any(Option::is_some) {
+            true => Some(Persistent::new(&device, &config, &weights)?),
+            false => None,
+        };
         let filler = Filler::new(&limits, &plans, tap.is_some());
         let layout = filler.layout;
         let mirror = Mirror::new(&device, layout.words, layout.usual + MORE_DIFFS)?;
@@ -107,6 +117,7 @@ impl Executor {
             limits,
             weights,
             plans,
+            persistent,
             filler,
             mirror,
             tap,
@@ -206,6 +217,11 @@ impl Executor {
     /// The tap's ring, and whether probabilities come through it.
     pub(in crate::cuda) fn ring(&self) -> Option<(&Arc<Ring>, bool)> {
         self.tap.as_ref().map(|tap| (&tap.ring, tap.is_ready_made()))
+    }
+
+    /// The barrier of the launches of all layers at once, a word of device memory.
+    pub(in crate::cuda) fn barrier(&self) -> Option<CUdeviceptr> {
+        self.persistent.as_ref().map(|persistent| persistent.barrier.at())
     }
 
     fn layout(&self) -> &Layout {
