@@ -96,7 +96,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "decode_layers",
         source: "kernels/decode_layers.cu",
-        source_hash: 0xe650b02e647c78df,
+        source_hash: 0x49a5854abc2d68dc,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/decode_layers.ptx")), cubin: include_bytes!("../out/sm_80/decode_layers.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/decode_layers.cubin") },

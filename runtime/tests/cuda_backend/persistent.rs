@@ -7,6 +7,10 @@ use cuda::Chance;
 use cudarc::driver::result;
 use std::sync::Arc;
 use trail_cuda_emulator::harness::Session;
+use trail_runtime::cuda::params::DecodeLayersParams;
+use trail_runtime::cuda::plan::attention::{Heads, decode};
+use trail_runtime::cuda::plan::gemm::{End, Product, gemm};
+use trail_runtime::cuda::plan::layers::{Products, decode_layers};
 use trail_runtime::cuda::{CudaBackend, CudaOptions, TapMode};
 use trail_runtime::model::{Dtype, Model, ModelConfig};
 
@@ -176,4 +180,28 @@ fn cuda_persistent_barrier_outlives_launches() {
     let again = play(&mut backend, &requests, how, &mut |_, _| ()).unwrap();
     assert_eq!(word(&backend), (generations - 2) << 16);
     assert!(same(&first.answers, &again.answers));
+}
+
+/// Blocks that wait for one another must all be resident: a launch of more is refused, where without the attribute it would hang on a device.
+#[test]
+fn cuda_persistent_grids_are_resident() {
+    let bench = cuda::Bench::new();
+    let chip = *bench.device.chip();
+    let product = |end, features, width| gemm(&chip, Product { end, rows: 1, features, width });
+    let products = Products {
+        qkv: product(End::Qkv, 384, 64),
+        o: product(End::Residual, 64, 256),
+        gate_up: product(End::Swiglu, 192, 64),
+        down: product(End::Residual, 64, 96),
+    };
+    let heads = Heads { kv_heads: 1, group: 4, head_dim: 64 };
+    let mut plan = decode_layers(&chip, &products, &decode(&chip, 1, heads, 64)).unwrap();
+    plan.launch.grid[0] = 1 << 15;
+    // SAFETY: parameters of nothing but zeros, for a launch that the driver refuses.
+    let refused = unsafe {
+        let params: DecodeLayersParams = std::mem::zeroed();
+        bench.device.launch(&bench.stream, &plan.launch, &params)
+    };
+    let message = refused.unwrap_err().to_string();
+    assert!(message.contains("COOPERATIVE_LAUNCH_TOO_LARGE"), "{message}");
 }
