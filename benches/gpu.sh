@@ -11,6 +11,11 @@
 #   products   trail-rt bench kernels: skinny and tiled products of Llama-3-8B, on Hopper its own as well
 #   attention  trail-rt bench kernels: decode and prefill attention
 #   small      trail-rt bench kernels: sampling, embedding, tap, probe, pieces of KV blocks
+#   decode     trail-rt bench decode: whole steps of Llama-3-8B's shape, with peers in PyTorch if it is there
+#   prefill    trail-rt bench prefill
+#   overlap    trail-rt bench overlap: no probe, the CPU's, the GPU's, a blocking copy
+#   transfers  trail-rt bench load and swap: weights of Llama-3-8B's shape, its KV blocks
+#   serve      trail-rt --model llama3-8b.safetensors on a random file of the exact shape: ready after, and one answer over HTTP
 #   loads      trail-rt bench serve: policies on Llama-3-8B's shape at shares of capacity, KV capped (only when named)
 #   burst      the same, 2,000 requests at once (only when named)
 # The short table comes last, and after it the slices that failed, if any; then the exit status is 1.
@@ -108,15 +113,77 @@ small() {
     measure small --part small
 }
 
+# A program's report into a file; an empty file would look like a result.
+report() {
+    local name=$1
+    shift
+    "$bin/trail-rt" "$@" --json > "$out/$name.json" || { rm -f "$out/$name.json"; return 1; }
+}
+peer() {
+    local name=$1
+    python3 -c 'import torch' 2>/dev/null || { echo "no PyTorch here"; return 0; }
+    shift
+    python3 "$here/peers/torch_step.py" "$@" > "$out/$name.json" || { rm -f "$out/$name.json"; return 1; }
+}
+decode() {
+    local failed=0
+    # shellcheck disable=SC2046 -- two words
+    report decode bench decode --device cuda --random-weights llama3-8b --context 1024 --batch 1,16,32,64,128,256 $(matrix_rate) || failed=1
+    peer peer_decode decode --context 1024 --batch 1,16,32,64,128,256 || failed=1
+    return $failed
+}
+prefill() {
+    local failed=0
+    # shellcheck disable=SC2046 -- two words
+    report prefill bench prefill --device cuda --random-weights llama3-8b --tokens 2048,4096,8192 $(matrix_rate) || failed=1
+    if is_hopper; then
+        # shellcheck disable=SC2046 -- two words
+        report prefill_hopper bench prefill --device cuda --hopper-products --random-weights llama3-8b --tokens 2048,4096,8192 $(matrix_rate) || failed=1
+    fi
+    peer peer_prefill prefill --tokens 2048,4096,8192 || failed=1
+    return $failed
+}
+# Four backends side by side: a short context leaves room for them.
+overlap() {
+    report overlap bench overlap --device cuda --random-weights llama3-8b --context 128 --batch 1,8,64,256
+}
+
+transfers() {
+    local failed=0
+    peer peer_transfers transfers || failed=1
+    report swap bench swap || failed=1
+    report load bench load --random-weights llama3-8b || failed=1
+    return $failed
+}
+
+# The one command, on a file as users have it (16 GB, written first; its answers are noise).
+serve() {
+    local folder started ready
+    folder=$(mktemp -d)
+    python3 "$here/../tools/random_checkpoint.py" llama3-8b "$folder" || return
+    started=$(date +%s%N)
+    "$bin/trail-rt" --model "$folder/llama3-8b.safetensors" --device cuda --port 8123 --json > "$out/serve.json" &
+    server=$!
+    until test -s "$out/serve.json" || ! kill -0 $server 2>/dev/null; do sleep 0.05; done
+    ready=$(date +%s%N)
+    echo "ready after $(((ready - started) / 1000000)) ms"
+    curl -s http://127.0.0.1:8123/v1/completions -H 'content-type: application/json' \
+        -d '{"prompt": "a", "max_tokens": 32, "ignore_eos": true}' | tee "$out/serve_answer.json"
+    kill $server
+    wait $server
+    local code=$?
+    rm -r "$folder"
+    grep -q '"completion_tokens":32' "$out/serve_answer.json" && return $code
+}
+
 # Random weights, forced lengths, replayed predictions; so few KV blocks that 256 sequences do not fit.
 serving() {
     local name=$1
     shift
-    "$bin/trail-rt" bench serve --random-weights llama3-8b --device cuda --kv-blocks 4096 --json "$@" > "$out/$name.json" ||
-        { rm -f "$out/$name.json"; return 1; }
+    report "$name" bench serve --random-weights llama3-8b --device cuda --kv-blocks 4096 "$@"
 }
 loads() {
-    serving loads --requests 1000 --loads 0.8,1.0
+    serving loads --requests 600 --loads 0.8,1.0
 }
 burst() {
     serving burst --burst 2000
@@ -143,15 +210,15 @@ run)
     out=$(cd "$3" && pwd)
     shift 3
     nvidia-smi --query-gpu=name,driver_version,clocks.sm,clocks.mem,power.limit --format=csv | tee "$out/device.csv"
-    export -f is_hopper tests sanitizer memcheck racecheck ceilings kernels matrix_rate measure products attention small serving loads burst
+    export -f is_hopper tests sanitizer memcheck racecheck ceilings kernels matrix_rate measure products attention small report peer decode prefill overlap transfers serve serving loads burst
     export bin out here
     rm -f "$out/slices.jsonl"
-    test $# -gt 0 || set -- tests memcheck racecheck ceilings products attention small
+    test $# -gt 0 || set -- tests memcheck racecheck ceilings products attention small decode prefill overlap transfers serve
     for name in "$@"; do
         slice "$name" 480 bash -c "$name"
     done
     table
     ! grep -v '"exit":0' "$out/slices.jsonl"
     ;;
-*) sed -n '2,18p' "$0"; exit 2 ;;
+*) sed -n '2,22p' "$0"; exit 2 ;;
 esac

@@ -4,14 +4,15 @@ mod common;
 
 use std::process::{Command, Output};
 
-use common::{PROGRAM, assert_refused};
-use serde_json::Value;
+use common::timeline::{Written, prefix};
+use common::{PROGRAM, Server, assert_refused};
+use serde_json::{Value, json};
 
 // The program inherits the library path with the stand-in in front.
 trail_cuda_emulator::on_emulator!();
 
-/// A small KV pool: the stand-in's memory is this machine's.
-const KV: [&str; 2] = ["--kv-blocks", "64"];
+/// A small KV pool: the stand-in's memory is this machine's. Small steps: at start one is timed.
+const KV: [&str; 4] = ["--kv-blocks", "64", "--token-budget", "48"];
 
 fn trail_rt(arguments: &[&str], environment: &[(&str, &str)]) -> Output {
     let mut command = Command::new(PROGRAM);
@@ -88,6 +89,31 @@ fn what_cannot_be_is_said_in_one_line() {
     assert!(errors.starts_with("error: ") && errors.lines().count() == 1, "{errors}");
 }
 
+#[test]
+fn a_server_whose_gpu_fails_says_so_and_ends() {
+    // Late enough that it has answered before.
+    let fails = [("TRAIL_EMU_FAIL", "launch:3000:719")];
+    let options = [&["--device", "cuda", "--slots", "4"][..], &KV].concat();
+    let mut server = Server::start_in(&options, &fails);
+    let body = json!({ "prompt": "Count from 1 to 9.", "max_tokens": 40, "temperature": 0 });
+    let ask = || server.request("POST", "/v1/completions", &body.to_string());
+    let (status, first) = ask();
+    assert_eq!(status, 200, "{first}");
+    let text = |answer: &Value| answer["choices"][0]["text"].clone();
+    // No wrong answer on the way there.
+    let failure = (0..60).map(|_| ask()).find(|(status, answer)| {
+        assert!(*status != 200 || text(answer) == text(&first), "{answer}");
+        *status != 200
+    });
+    let (status, answer) = failure.expect("the launch fails");
+    assert!(status == 500 || status == 503, "{status}");
+    assert!(answer["error"]["message"].as_str().is_some_and(|why| why.contains("engine")));
+    let (status, said) = server.end();
+    assert_eq!(status.code(), Some(1));
+    let last = said.lines().last().unwrap_or_default();
+    assert!(last.starts_with("error: the engine broke down: "), "{said}");
+}
+
 /// The smallest benchmarks: nothing here is about time.
 const SMALL: [&str; 10] = [
     "--device",
@@ -121,8 +147,11 @@ fn decode_and_prefill_are_measured_against_their_limits() {
 }
 
 #[test]
-fn four_ways_to_predict_are_compared() {
-    let report = json(&[&["bench", "overlap"][..], &SMALL, &["--json"]].concat());
+fn four_ways_to_predict_are_compared_and_a_step_is_drawn() {
+    let prefix = prefix("timeline-cuda");
+    let prefix = prefix.to_str().expect("UTF-8");
+    let more = ["--timeline", prefix, "--json"];
+    let report = json(&[&["bench", "overlap"][..], &SMALL, &more].concat());
     let rows = report["rows"].as_array().expect("rows");
     let ways: Vec<&str> = rows.iter().filter_map(|row| row["probe"].as_str()).collect();
     assert_eq!(ways, ["off", "cpu", "gpu", "blocking", "off", "cpu", "gpu", "blocking"]);
@@ -133,4 +162,37 @@ fn four_ways_to_predict_are_compared() {
             assert_eq!(row["fresh_share"], 1.0, "{row}");
         }
     }
+    assert_eq!(report["timeline"]["batch"], 3);
+    assert!(report["timeline"]["clock_error_us"].as_f64().is_some_and(|us| us > 0.0));
+    check_step(&Written::read(prefix));
+}
+
+/// Two clocks agree as well as the program says, and in each order of things that the tap is made for.
+fn check_step(written: &Written) {
+    let waiters = ["probe, thread 0", "probe, thread 1"];
+    let lanes = [&["compute stream", "side stream"], &waiters[..], &["engine thread"]].concat();
+    assert_eq!(written.lanes(), lanes);
+    written.check_order();
+    let copy = written.only("tap copy", 0);
+    let staged = written.only("stage, convert", 0);
+    let published = written.only("smooth, publish", 0);
+    let off_by = written.clock_error_us;
+    assert!(staged.begin >= copy.end - off_by, "{staged:?} behind {copy:?}");
+    let tasks = written.all("head tasks", 0);
+    assert!(!tasks.is_empty() && tasks.iter().all(|task| task.end >= staged.end), "{tasks:?}");
+    assert!(tasks.iter().all(|task| task.begin <= published.begin), "{published:?}");
+    assert!(!written.all("waiting for rows", 0).is_empty());
+    // The step's tokens are there behind its logits; the next step was launched before they were asked for.
+    let collected = written.only("collect", 0);
+    assert!(collected.end >= written.only("upper layers, logits", 0).end - off_by);
+    assert!(written.only("fill, launch", 1).end <= collected.begin + 1e-3);
+}
+
+#[test]
+fn a_timeline_that_cannot_be_written_is_refused() {
+    let nowhere = prefix("no-such-folder").join("step");
+    let nowhere = nowhere.to_str().expect("UTF-8");
+    let refused =
+        trail_rt(&[&["bench", "overlap"][..], &SMALL, &["--timeline", nowhere]].concat(), &[]);
+    assert_refused(&refused, 1, "no-such-folder/step.svg");
 }

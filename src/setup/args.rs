@@ -117,6 +117,9 @@ pub struct EngineArgs {
     /// GPU: run all layers of a decode step of up to 4 requests in one launch (not yet measured)
     #[arg(long, global = true)]
     persistent: bool,
+    /// Hopper: large products by its own kernels (TMA, wgmma), which no test has executed yet
+    #[arg(long, global = true)]
+    hopper_products: bool,
     /// GPU: where the probe runs, cpu (while the GPU works on the upper layers) or gpu (beside them)
     #[arg(long, global = true, value_name = "NAME", default_value = "cpu")]
     probe_device: ProbeDevice,
@@ -171,6 +174,7 @@ impl EngineArgs {
         CudaSettings {
             graphs: !self.no_graphs,
             persistent: self.persistent,
+            hopper_products: self.hopper_products,
             probe: self.probe_device,
             host_kv_bytes: self.host_kv_gib << 30,
             ..CudaSettings::default()

@@ -4,6 +4,7 @@
 
 mod http;
 mod server;
+pub mod timeline;
 
 pub use server::Server;
 

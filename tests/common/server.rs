@@ -20,9 +20,15 @@ pub struct Server {
 impl Server {
     /// Starts a server with further `options`; one thread, for tests run side by side.
     pub fn start(options: &[&str]) -> Self {
+        Server::start_in(options, &[])
+    }
+
+    /// The same with more in its environment.
+    pub fn start_in(options: &[&str], environment: &[(&str, &str)]) -> Self {
         let mut child = Command::new(PROGRAM)
             .args(["serve", "--port", "0", "--threads", "1"])
             .args(options)
+            .envs(environment.iter().copied())
             .stderr(Stdio::piped())
             .spawn()
             .expect("the program starts");

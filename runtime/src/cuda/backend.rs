@@ -1,10 +1,10 @@
 //! The CUDA backend: the engine's interface over the step executor, the result ring and the tap's threads.
 
 use super::error::doing;
-use super::step::{Executor, Limits, Part, Parts};
+use super::step::{Executor, Limits, Part, Parts, Wanted};
 use super::tap::{TapMode, Threads, consume};
 use super::weights::DeviceWeights;
-use super::{CudaError, Device, KvPool, Progress, Swap, SwapOptions, launch};
+use super::{Anchor, CudaError, Device, KvPool, Progress, StepTimes, Swap, SwapOptions, launch};
 use crate::engine::sampling::Sampled;
 use crate::engine::{Backend, Fault, Step, TapReceiver, Transfers};
 use crate::model::Model;
@@ -44,6 +44,8 @@ pub struct CudaOptions {
     pub graphs: bool,
     /// Run all layers of a step of up to 4 single rows in one launch, with the same bits.
     pub persistent: bool,
+    /// On Hopper: large products by its own kernels (TMA, wgmma), which were never executed so far.
+    pub hopper_products: bool,
     /// The layer (0-based) behind which rows are tapped; `None`: nothing is.
     pub tap_layer: Option<usize>,
     /// What becomes of tapped rows.
@@ -87,14 +89,14 @@ pub struct CudaBackend {
 impl CudaBackend {
     /// Opens the device, brings `model` to it, allocates everything that steps need, and captures their graphs.
     pub fn new(
-        model: Arc<Model>,
-        options: CudaOptions,
+        model: &Model,
+        options: &CudaOptions,
         receiver: Option<Arc<dyn TapReceiver>>,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<CudaBackend, CudaError> {
         let device = Arc::new(Device::open(options.ordinal)?);
         let name = device.context().name().map_err(doing("asking for the device's name"))?;
-        let weights = DeviceWeights::upload(&device, &model, progress)?;
+        let weights = DeviceWeights::upload(&device, model, progress)?;
         let tap = options.tap_layer.filter(|_| options.tap != TapMode::Off && receiver.is_some());
         let mode = if tap.is_some() { options.tap } else { TapMode::Off };
         let mut executor = Executor::new(Parts {
@@ -110,7 +112,10 @@ impl CudaBackend {
             kv_blocks: options.kv_blocks,
             tap: tap.map(|layer| (mode, layer)),
             probe: options.probe.as_deref(),
-            persistent: options.persistent,
+            wanted: Wanted {
+                hopper_products: options.hopper_products,
+                persistent: options.persistent,
+            },
         })?;
         executor.prepare(options.graphs, mode == TapMode::Blocking, progress)?;
         let swap = match (options.host_kv_bytes / executor.kv.block_bytes()).min(MOST_BLOCKS) {
@@ -184,6 +189,19 @@ impl CudaBackend {
     /// Steps whose tapped rows were overwritten before anybody had predicted from them.
     pub fn late_steps(&self) -> u64 {
         self.executor.ring().map_or(0, |(ring, _)| ring.late())
+    }
+
+    /// From here on steps are launched kernel by kernel, with events that [`CudaBackend::step_times`] reads. No step may be under way.
+    pub fn trace(&mut self) -> Result<Anchor, CudaError> {
+        assert_eq!(self.launched, self.collected, "a step is under way");
+        self.executor.start_trace()
+    }
+
+    /// The step collected last, and when its parts ran; `None` where steps are not traced. To be asked before two more are launched.
+    pub fn step_times(&self) -> Result<Option<(u64, StepTimes)>, CudaError> {
+        let number = self.collected;
+        let times = self.executor.times((number % STEPS as u64) as usize)?;
+        Ok(times.map(|times| (number, times)))
     }
 
     fn launch_step(&mut self, step: &Step<'_>) -> Result<(), CudaError> {

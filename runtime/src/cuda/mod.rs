@@ -19,6 +19,7 @@ mod ring;
 mod step;
 pub mod swap;
 mod tap;
+mod trace;
 pub mod weights;
 
 pub use backend::{CudaBackend, CudaOptions};
@@ -29,6 +30,7 @@ pub use memory::{DeviceBuffer, PinnedBuffer, Priority};
 pub use step::Limits;
 pub use swap::{Swap, SwapOptions};
 pub use tap::TapMode;
+pub use trace::{Anchor, StepTimes, TapTimes};
 pub use trail_ptx::params;
 pub use weights::DeviceWeights;
 

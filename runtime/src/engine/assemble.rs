@@ -138,6 +138,7 @@ impl EngineBuilder {
             host_kv_bytes: if swaps { settings.host_kv_bytes } else { 0 },
             graphs: settings.graphs,
             persistent: settings.persistent,
+            hopper_products: settings.hopper_products,
             tap_layer: predicts.as_ref().map(|(forecast, _)| forecast.layer()),
             tap: match (&predicts, settings.probe) {
                 (None, _) => TapMode::Off,
@@ -154,8 +155,7 @@ impl EngineBuilder {
             Some(report) => report,
             None => &mut nobody,
         };
-        let backend =
-            CudaBackend::new(model.clone(), options, receiver, progress).map_err(refused)?;
+        let backend = CudaBackend::new(model, &options, receiver, progress).map_err(refused)?;
         let (kv_blocks, name) = (backend.kv_blocks(), backend.device_name());
         let device = format!("cuda:{ordinal}, {name}");
         Ok(Built { backend: Box::new(backend), kv_blocks, device })

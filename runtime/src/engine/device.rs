@@ -96,6 +96,8 @@ pub struct CudaSettings {
     pub graphs: bool,
     /// Run all layers of a decode step of up to 4 requests in one launch, with the same results.
     pub persistent: bool,
+    /// On Hopper: large products by its own kernels (TMA, wgmma), which were never executed so far.
+    pub hopper_products: bool,
     /// Where the probe runs.
     pub probe: ProbeDevice,
     /// Threads that poll for tapped rows and run the probe.
@@ -111,6 +113,7 @@ impl Default for CudaSettings {
         CudaSettings {
             graphs: true,
             persistent: false,
+            hopper_products: false,
             probe: ProbeDevice::Cpu,
             probe_threads: 2,
             host_kv_bytes: 4 << 30,

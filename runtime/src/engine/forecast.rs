@@ -36,8 +36,8 @@ struct Posteriors {
     tracker: Tracker,
     /// `[max rows, bins]`.
     probabilities: Vec<f32>,
-    /// The last step whose predictions were all published, and when.
-    ready: Option<(u64, Instant)>,
+    /// The last step whose predictions were all published, since when they were smoothed, and when they were published.
+    ready: Option<(u64, Instant, Instant)>,
 }
 
 /// The probe of one engine, its posteriors, and the cells through which they are read.
@@ -115,8 +115,13 @@ impl Forecast {
 
     /// When the predictions of `step` were all published; `None` if it had none, or they are not, or later ones are.
     pub fn ready(&self, step: u64) -> Option<Instant> {
+        self.smoothed(step).map(|(_, published)| published)
+    }
+
+    /// Since when the predictions of `step` were smoothed, and when they were published; `None` as for [`Forecast::ready`].
+    pub fn smoothed(&self, step: u64) -> Option<(Instant, Instant)> {
         let ready = self.posteriors.lock().expect("no task panicked").ready;
-        ready.filter(|(of, _)| *of == step).map(|(_, at)| at)
+        ready.filter(|(of, ..)| *of == step).map(|(_, begun, published)| (begun, published))
     }
 
     /// Makes the tasks of `rows` staged rows claimable.
@@ -142,11 +147,12 @@ impl Forecast {
         let stage = self.stage.read().expect("no task panicked");
         self.head.run_task(task, &stage.activations, stage.rows.len(), &self.partials);
         if self.unfinished.fetch_sub(1, Ordering::AcqRel) == 1 {
+            let begun = Instant::now();
             let mut posteriors = self.posteriors.lock().expect("no task panicked");
             let rows = stage.rows.len();
             let probabilities = &mut posteriors.probabilities[..rows * self.head.bins()];
             self.head.finish_rows(0..rows, &self.partials, probabilities);
-            self.publish(&mut posteriors, stage.step, &stage.rows, None);
+            self.publish(&mut posteriors, begun, stage.step, &stage.rows, None);
         }
         true
     }
@@ -155,6 +161,7 @@ impl Forecast {
     fn publish(
         &self,
         posteriors: &mut Posteriors,
+        begun: Instant,
         step: u64,
         rows: &[TapRow],
         given: Option<&[f32]>,
@@ -167,7 +174,7 @@ impl Forecast {
                 self.cells[slot].publish(step, &estimate);
             }
         }
-        *ready = Some((step, Instant::now()));
+        *ready = Some((step, begun, Instant::now()));
         self.done.store(step, Ordering::Release);
     }
 }
@@ -224,8 +231,9 @@ impl TapReceiver for Forecast {
     }
 
     fn publish_probabilities(&self, step: u64, rows: &[TapRow], probabilities: &[f32]) {
+        let begun = Instant::now();
         let mut posteriors = self.posteriors.lock().expect("no task panicked");
-        self.publish(&mut posteriors, step, rows, Some(probabilities));
+        self.publish(&mut posteriors, begun, step, rows, Some(probabilities));
     }
 }
 

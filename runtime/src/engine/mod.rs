@@ -6,6 +6,7 @@
 mod assemble;
 mod backend;
 mod builder;
+mod comings;
 mod core;
 mod device;
 mod doors;

@@ -7,7 +7,9 @@ mod models;
 mod persistent;
 mod play;
 mod receivers;
+mod sampling;
 mod taps;
+mod timing;
 #[path = "../cuda_forward/tolerance.rs"]
 mod tolerance;
 mod twins;
@@ -16,11 +18,10 @@ use cuda::Chance;
 use play::{BLOCKS, CONTEXT, How, Played, ROWS, Request, SEGMENTS, SLOTS, play};
 use std::sync::Arc;
 use tolerance::Tolerance;
-use trail_runtime::batch::{BLOCK_TOKENS, Batch, PENDING};
 use trail_runtime::cuda::mirror::Mirror;
 use trail_runtime::cuda::{CudaBackend, CudaOptions, TapMode};
-use trail_runtime::engine::sampling::{History, Sampled, Sampler};
-use trail_runtime::engine::{Backend, Choice, Choices, SamplingParams, Step, TapReceiver};
+use trail_runtime::engine::sampling::Sampled;
+use trail_runtime::engine::{SamplingParams, TapReceiver};
 use trail_runtime::model::Model;
 use trail_runtime::reference::Reference;
 use twins::{best, cpu, twin};
@@ -38,6 +39,7 @@ fn options() -> CudaOptions {
         host_kv_bytes: 0,
         graphs: true,
         persistent: false,
+        hopper_products: true,
         tap_layer: None,
         tap: TapMode::Off,
         probe: None,
@@ -52,7 +54,7 @@ fn taps_options() -> CudaOptions {
 }
 
 fn backend(model: &Arc<Model>, options: &CudaOptions) -> CudaBackend {
-    CudaBackend::new(model.clone(), options.clone(), None, &mut |_| ()).unwrap()
+    CudaBackend::new(model, options, None, &mut |_| ()).unwrap()
 }
 
 fn backend_with(
@@ -60,7 +62,7 @@ fn backend_with(
     options: &CudaOptions,
     receiver: Arc<dyn TapReceiver>,
 ) -> CudaBackend {
-    CudaBackend::new(model.clone(), options.clone(), Some(receiver), &mut |_| ()).unwrap()
+    CudaBackend::new(model, options, Some(receiver), &mut |_| ()).unwrap()
 }
 
 const AHEAD: How = How { ahead: true, taps: false, seed: 5 };
@@ -207,51 +209,6 @@ fn cuda_tokens_stay_on_the_device() {
     assert!(same(&ahead, &answers(&model, &options(), &requests, How { seed: 6, ..AHEAD })));
 }
 
-/// Penalties, truncation and seeds: the CPU sampler's tokens from the CPU's logits, but where a draw falls near the edge of a token.
-#[test]
-fn cuda_sampling_is_the_cpus() {
-    let _session = trail_cuda_emulator::session();
-    let model = Arc::new(models::grouped());
-    let mut requests = requests(model.config.vocab_size);
-    for (index, request) in requests.iter_mut().enumerate() {
-        let penalised = index % 3 != 0;
-        request.sampling = SamplingParams {
-            temperature: [0.9, 0.0, 1.3][index % 3],
-            top_p: [1.0, 1.0, 0.8][index % 3],
-            top_k: [0, 0, 40][index % 3],
-            repetition_penalty: if penalised { 1.4 } else { 1.0 },
-            presence_penalty: if penalised { 0.2 } else { 0.0 },
-            frequency_penalty: if penalised { 0.3 } else { 0.0 },
-            seed: 77 + index as u64,
-            top_logprobs: 3,
-            min_p: 0.0,
-        };
-    }
-    let answers = answers(&model, &options(), &requests, AHEAD);
-    let eager = CudaOptions { graphs: false, ..options() };
-    assert!(same(&answers, &self::answers(&model, &eager, &requests, AHEAD)), "graphs");
-    let (mut cpu, mut sampler) = (cpu(&model), Sampler::new(model.config.vocab_size));
-    let (mut equal, mut total) = (0, 0);
-    for (request, answer) in requests.iter().zip(&answers) {
-        let sequence = fed(request, answer);
-        let mut twin = twin(&mut cpu, &sequence, 0);
-        for (index, sampled) in answer.iter().enumerate() {
-            let position = request.prompt.len() + index;
-            let history = History {
-                prompt: &request.prompt,
-                generated: &sequence[request.prompt.len()..position],
-            };
-            let logits = &mut twin.logits[position - 1];
-            let wanted = sampler.sample(logits, &request.sampling, history, position as u32);
-            assert_eq!(sampled.num_top, 3);
-            equal += usize::from(sampled.id == wanted.id);
-            total += 1;
-        }
-    }
-    println!("{equal} of {total} tokens are the CPU's");
-    assert!(100 * equal >= 93 * total, "{equal} of {total} tokens are the CPU's");
-}
-
 /// The bundled model, with its own vocabulary and depth.
 #[test]
 fn cuda_the_demo_model() {
@@ -324,53 +281,4 @@ fn cuda_padding_touches_nothing() {
     let config = &model.config;
     let written = pool.iter().filter(|&&bits| bits != 0).count();
     assert_eq!(written, fed * config.num_layers * 2 * config.kv_size());
-}
-
-/// The host's side of a decode step of 256 rows: `cargo test --release -- --ignored --nocapture cuda_host_time`.
-#[test]
-#[ignore = "a timing, not a proof"]
-fn cuda_host_time() {
-    const COUNT: usize = 256;
-    let _session = trail_cuda_emulator::session();
-    let model = models::grouped();
-    let options = CudaOptions {
-        max_rows: COUNT,
-        max_segments: COUNT,
-        max_requests: COUNT,
-        max_context: 1024,
-        kv_blocks: Some(2 * COUNT),
-        ..options()
-    };
-    let mut backend = backend(&Arc::new(model), &options);
-    let sampling = SamplingParams::default();
-    let mut times = Vec::new();
-    let (mut batch, mut sampled) = (Batch::default(), Vec::new());
-    for number in 1..=20u64 {
-        batch.clear();
-        let position = number as u32 - 1;
-        for slot in 0..COUNT as u32 {
-            let blocks = [2 * slot, 2 * slot + 1];
-            let used = position as usize / BLOCK_TOKENS + 1;
-            let token = if position == 0 { 1 } else { PENDING };
-            batch.push(slot, position, &[token], &blocks[..used], true);
-        }
-        let choices = Same(&sampling, position + 1);
-        backend.launch(&Step { number, batch: &batch, choices: &choices, tap: None }).unwrap();
-        times.push(backend.host_time());
-        if number > 1 {
-            backend.collect(&mut sampled).unwrap();
-        }
-    }
-    backend.collect(&mut sampled).unwrap();
-    times.sort_unstable();
-    println!("{COUNT} rows: p50 {:?}, most {:?}", times[times.len() / 2], times[times.len() - 1]);
-}
-
-/// All choose alike.
-struct Same<'a>(&'a SamplingParams, u32);
-
-impl Choices for Same<'_> {
-    fn choice(&self, _slot: u32) -> Choice<'_> {
-        Choice { sampling: self.0, prompt: &[], generated: &[], position: self.1 }
-    }
 }

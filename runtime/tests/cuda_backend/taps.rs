@@ -12,7 +12,9 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use trail_cuda_emulator::Order;
 use trail_probe::Weights;
-use trail_runtime::cuda::{CudaOptions, TapMode};
+use trail_runtime::cuda::{CudaBackend, CudaOptions, StepTimes, TapMode};
+use trail_runtime::engine::sampling::Sampled;
+use trail_runtime::engine::{Backend, Fault, Step};
 use trail_runtime::model::Model;
 
 /// The lower layer: the residual stream goes on changing behind it.
@@ -198,5 +200,63 @@ fn cuda_a_slow_receiver_is_late_and_in_nobodys_way() {
         for (key, values) in by_request(&again, &arrived) {
             assert!(rows[&key] == values, "{key:?} is of another step");
         }
+    }
+}
+
+/// A backend that is asked when each step's parts ran.
+struct Timed {
+    backend: CudaBackend,
+    times: Vec<(u64, StepTimes)>,
+}
+
+impl Backend for Timed {
+    fn ahead(&self) -> usize {
+        self.backend.ahead()
+    }
+
+    fn launch(&mut self, step: &Step<'_>) -> Result<(), Fault> {
+        self.backend.launch(step)
+    }
+
+    fn collect(&mut self, sampled: &mut Vec<Sampled>) -> Result<(), Fault> {
+        self.backend.collect(sampled)?;
+        self.times.push(self.backend.step_times().unwrap().expect("traced"));
+        Ok(())
+    }
+}
+
+/// A traced step's parts, on the device's own clock, are in order whatever the order of the streams, and its tokens are the same.
+#[test]
+fn cuda_a_traced_steps_parts_follow_each_other() {
+    let session = trail_cuda_emulator::session();
+    let model = Arc::new(models::grouped());
+    let requests = &requests(model.config.vocab_size)[..4];
+    let untraced = crate::answers(&model, &options(), requests, AHEAD);
+    let weights = Arc::new(Weights::random(model.config.hidden_size, 32, 10, 3));
+    for (mode, order) in [(TapMode::Cpu, Order::Early), (TapMode::Gpu, Order::Late)] {
+        if let Some(emulator) = session.emulator() {
+            emulator.order(order);
+        }
+        let options = CudaOptions { probe: Some(weights.clone()), ..tapping(mode) };
+        let mut backend = backend_with(&model, &options, Arc::new(Keeper::default()));
+        assert!(backend.step_times().unwrap().is_none(), "nothing is traced yet");
+        let anchor = backend.trace().unwrap();
+        let mut timed = Timed { backend, times: Vec::new() };
+        let played = play(&mut timed, requests, TAPPING, &mut |_, _| ()).unwrap();
+        assert!(same(&played.answers, &untraced), "tracing changes tokens");
+        let (mut last_s, until) = (0.0, anchor.at.elapsed() + anchor.error);
+        assert_eq!(timed.times.len(), played.tapped.len());
+        for ((number, times), &(step, rows)) in timed.times.iter().zip(&played.tapped) {
+            assert_eq!((*number, times.tap.is_some()), (step, rows > 0), "{times:?}");
+            let parts = [last_s, times.begin_s, times.logits_s, times.end_s];
+            assert!(parts.is_sorted(), "step {step} behind {last_s}: {times:?}");
+            last_s = times.end_s;
+            let Some(tap) = times.tap else { continue };
+            assert_eq!(tap.has_probe, mode == TapMode::Gpu);
+            assert!([times.begin_s, tap.tapped_s, times.logits_s].is_sorted(), "{times:?}");
+            let side = [tap.tapped_s, tap.forked_s, tap.probed_s, tap.copied_s];
+            assert!(side.is_sorted(), "step {step}: {times:?}");
+        }
+        assert!(last_s <= until.as_secs_f64(), "{last_s} s, on the host {until:?}");
     }
 }

@@ -62,13 +62,13 @@ fn cuda_out_of_memory_at_every_allocation_in_turn() {
 
 #[test]
 fn cuda_a_failed_launch_at_every_launch_in_turn() {
-    let broken = sweep(Failing::Launch, CUresult::CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES, 61);
+    let broken = sweep(Failing::Launch, CUresult::CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES, 337);
     assert!(broken > 2, "{broken} launches failed");
 }
 
 #[test]
 fn cuda_a_failed_copy_at_every_copy_in_turn() {
-    let broken = sweep(Failing::Copy, CUresult::CUDA_ERROR_UNKNOWN, 61);
+    let broken = sweep(Failing::Copy, CUresult::CUDA_ERROR_UNKNOWN, 17);
     assert!(broken > 2, "{broken} copies failed");
 }
 

@@ -3,7 +3,6 @@
 
 mod answers;
 #[path = "../support/cuda.rs"]
-#[allow(dead_code, reason = "for its random numbers")]
 mod cuda;
 mod faults;
 mod subject;

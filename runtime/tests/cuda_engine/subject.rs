@@ -49,10 +49,10 @@ impl Subject {
         let model = Model::random_of(config, Dtype::Bf16, 11).expect("a small model");
         let hidden = model.config.hidden_size;
         let probe = move || Probe::random(hidden, 0, 3);
-        let asked = (0..12u32)
+        let asked = (0..9u32)
             .map(|i| {
                 let prompt = (0..3 + (i * 13) % 40).map(|at| (at * 7 + i * 3) % 250).collect();
-                (prompt, 6 + (i * 17) % 30)
+                (prompt, 5 + (i * 17) % 23)
             })
             .collect();
         Subject::new(Arc::new(model), Box::new(probe), asked)

@@ -12,6 +12,7 @@ mod scheduler;
 mod serve;
 mod subject;
 mod swap;
+mod timeline;
 
 use clap::{Args, Subcommand};
 use serde_json::Value;
@@ -95,10 +96,12 @@ pub fn run(
             load(subject)?.on(|s| prefill::run(args, s), |s| gpu::prefill(args, s))
         }
         Part::Overlap { subject, args } => {
-            load(subject)?.on(|s| overlap::run(args, s), |s| gpu::overlap(args, s))
+            let subject = load(subject)?;
+            let figures = |s: &Subject| s.on(|s| overlap::run(args, s), |s| gpu::overlap(args, s));
+            overlap::with_timeline(args, &subject, figures)
         }
         Part::Load { subject, args } => load::run(args, &load(subject)?),
-        Part::Swap(args) => swap::run(args),
+        Part::Swap(args) => swap::run(args, engine),
         Part::Kernels(args) => kernels::run(args),
         Part::Scheduler(args) => scheduler::run(args, engine),
         Part::Serve(_) => unreachable!("has its own report"),

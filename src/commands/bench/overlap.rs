@@ -10,7 +10,9 @@ use trail_runtime::batch::Batch;
 use trail_runtime::cpu::{CpuBackend, Tap};
 use trail_runtime::engine::{Forecast, TapPlan, Tenant};
 
+use super::gpu;
 use super::subject::{Subject, median, streamed};
+use super::timeline::{self, Files};
 
 /// Steps in one measurement: a pair of measurements is long beside the clock and short beside the drift.
 const STEPS: u64 = 4;
@@ -27,6 +29,27 @@ pub struct OverlapArgs {
     /// Tokens in each row's context when the measurement begins
     #[arg(long, default_value_t = 128)]
     pub context: usize,
+    /// Record steps of the largest batch as well, and draw one with its neighbours: PREFIX.svg, and PREFIX.json for
+    /// chrome://tracing or Perfetto
+    #[arg(long, value_name = "PREFIX")]
+    timeline: Option<String>,
+}
+
+/// Measures by `figures`, and records what `--timeline` asks for.
+pub fn with_timeline(
+    args: &OverlapArgs,
+    subject: &Subject,
+    figures: impl FnOnce(&Subject) -> Result<Value, String>,
+) -> Result<Value, String> {
+    // What cannot be written is said before anything is measured.
+    let files = args.timeline.as_deref().map(Files::create).transpose()?;
+    let mut figures = figures(subject)?;
+    if let (Some(files), Some(&batch)) = (files, args.batch.iter().max()) {
+        let timeline =
+            subject.on(|s| timeline::on_cpu(args, s, batch), |s| gpu::timeline(args, s, batch))?;
+        figures["timeline"] = files.write(&timeline)?;
+    }
+    Ok(figures)
 }
 
 /// Measures.

@@ -63,6 +63,14 @@ impl Subject {
         Ok(Subject { name, model, repeats, threads, isa, device, settings, setup })
     }
 
+    /// Its name, and whether its weights mean anything.
+    pub fn title(&self) -> String {
+        match self.setup {
+            Some(_) => self.name.clone(),
+            None => format!("{} (random weights)", self.name),
+        }
+    }
+
     /// Measures on the device that was asked for: by `cpu`, or by `gpu`.
     pub fn on<T>(&self, cpu: impl FnOnce(&Subject) -> T, gpu: impl FnOnce(&Subject) -> T) -> T {
         match self.device {

@@ -8,12 +8,14 @@ use clap::Args;
 use cudarc::driver::{CudaStream, result};
 use serde_json::{Value, json};
 use trail_runtime::cuda::{Device, KvPool, Priority, Swap, SwapOptions};
+use trail_runtime::engine::ComputeDevice;
 use trail_runtime::engine::Transfers;
 use trail_runtime::model::ModelConfig;
 
 use super::kernels::Draw;
 use super::link::{Direction, Link};
 use super::subject::median;
+use crate::setup::EngineArgs;
 
 /// The request whose blocks they are.
 const SLOT: u32 = 0;
@@ -33,18 +35,20 @@ pub struct SwapArgs {
     /// Measurements of each figure; the median is reported
     #[arg(long, default_value_t = 9, value_parser = clap::value_parser!(u32).range(1..))]
     repeats: u32,
-    /// CUDA device
-    #[arg(long, default_value_t = 0)]
-    ordinal: usize,
 }
 
 /// Measures.
-pub fn run(args: &SwapArgs) -> Result<Value, String> {
+pub fn run(args: &SwapArgs, engine: &EngineArgs) -> Result<Value, String> {
     let config = ModelConfig::named(&args.shape)?;
     if args.pool_blocks / 2 < args.blocks {
         return Err("--pool-blocks must be at least twice --blocks".into());
     }
-    let device = Device::open(args.ordinal).map_err(|error| error.to_string())?;
+    let ordinal = match engine.device() {
+        ComputeDevice::Cuda { ordinal } => ordinal,
+        // Nothing is swapped on the CPU; if there is no GPU, this says so.
+        ComputeDevice::Cpu => 0,
+    };
+    let device = Device::open(ordinal).map_err(|error| error.to_string())?;
     measure(args, &config, &Arc::new(device)).map_err(|error| error.to_string())
 }
 

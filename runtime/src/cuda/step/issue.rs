@@ -1,11 +1,12 @@
 //! A step as a straight list of launches. Whether it runs at once or is recorded into a graph is the stream's affair.
 
+use super::Executor;
 use super::fill::Shape;
-use super::{Executor, TapWork};
 use crate::cuda::CudaError;
 use crate::cuda::error::doing;
 use crate::cuda::launch::{self, EmbedBuffers, Operands, SamplerBuffers};
-use crate::cuda::plan::step;
+use crate::cuda::trace::Mark;
+use cudarc::driver::CudaStream;
 
 /// Which launches of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +29,7 @@ impl Executor {
             _ => (0, layers),
         };
         if part != Part::Upper {
+            self.mark(shape, Mark::Begin, &self.compute)?;
             self.mirror.apply(&self.device, &self.compute, shape.parity)?;
             self.embed(shape)?;
         }
@@ -42,6 +44,7 @@ impl Executor {
         self.layers(shape, layers, 0)?;
         if part != Part::Lower {
             self.choose(shape)?;
+            self.mark(shape, Mark::End, &self.compute)?;
             if let (Some(tap), Part::Whole) = (&self.tap, part)
                 && shape.staged > 0
             {
@@ -72,34 +75,21 @@ impl Executor {
         unsafe { launch::embed(&self.device, &self.compute, plan, rows, d, &to) }
     }
 
-    /// The tapped rows, on their way to whoever predicts.
-    fn tap(&self, shape: &Shape, tap: &TapWork, part: Part) -> Result<(), CudaError> {
-        let d = self.config.hidden_size;
-        if shape.means > 0 {
-            let plan = step::tap_mean(shape.means, shape.mean_rows, d);
-            let addresses = [
-                self.buffers.h.at(),
-                self.word(self.layout().means),
-                tap.sums.at(),
-                tap.stage.at(),
-            ];
-            // SAFETY: as in `embed`; each request is in one segment.
-            unsafe { launch::tap_mean(&self.device, &self.compute, &plan, d, addresses)? };
-        }
-        if shape.staged == 0 {
-            return Ok(());
-        }
-        let number = self.word(self.layout().number);
-        if part == Part::Lower {
-            return tap.carry(&self.device, &self.compute, shape, number, d);
-        }
-        let forked = tap.begin.record(&self.compute).and_then(|()| tap.side.wait(&tap.begin));
-        forked.map_err(doing("forking the tap's stream"))?;
-        tap.carry(&self.device, &tap.side, shape, number, d)
+    /// An event at this place of the step, where steps are traced.
+    pub(super) fn mark(
+        &self,
+        shape: &Shape,
+        mark: Mark,
+        stream: &CudaStream,
+    ) -> Result<(), CudaError> {
+        let Some(trace) = &self.trace else { return Ok(()) };
+        trace.record(shape.parity, mark, stream)
     }
 
     fn choose(&self, shape: &Shape) -> Result<(), CudaError> {
-        let Some(choices) = shape.choices else { return Ok(()) };
+        let Some(choices) = shape.choices else {
+            return self.mark(shape, Mark::Logits, &self.compute);
+        };
         let (layout, buffers, plans) = (self.layout(), &self.buffers, &self.plans.choice[choices]);
         let from = Operands {
             x: buffers.x.at(),
@@ -123,7 +113,9 @@ impl Executor {
         // SAFETY: as in `embed`.
         unsafe {
             launch::logits(device, stream, &plans.logits, &from, &norm, to.logits)?;
-            launch::sample(device, stream, &plans.sampling, &to)
         }
+        self.mark(shape, Mark::Logits, stream)?;
+        // SAFETY: as in `embed`.
+        unsafe { launch::sample(device, stream, &plans.sampling, &to) }
     }
 }

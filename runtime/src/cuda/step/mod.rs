@@ -24,6 +24,7 @@ use super::kv::{self, KvPool};
 use super::mirror::Mirror;
 use super::ring::Results;
 use super::tap::{Ring, TapMode};
+use super::trace::{Anchor, StepTimes, Trace};
 use super::weights::DeviceWeights;
 use super::{CudaError, Device, Priority, Progress};
 use crate::engine::{Step, TapRow};
@@ -35,15 +36,16 @@ use fill::{Filler, Shape};
 use layout::Layout;
 use marks::Marks;
 use plans::Plans;
+pub(in crate::cuda) use plans::Wanted;
 use stages::Persistent;
 use std::sync::Arc;
 use tap::TapWork;
 use trail_probe::Weights;
 
-/// Words beyond those of rows that a step's list of differences has room for: new blocks.
 /// Left free for graphs and for the driver when the KV pool takes the rest, bytes; on a small device a sixteenth.
 const RESERVE: usize = 512 << 20;
 
+/// Words beyond those of rows that a step's list of differences has room for: new blocks.
 const MORE_DIFFS: usize = 16 << 10;
 
 /// A model on a device, and all that its steps need.
@@ -62,6 +64,8 @@ pub(in crate::cuda) struct Executor {
     marks: Marks,
     pub(in crate::cuda) results: Results,
     tap: Option<TapWork>,
+    /// Set while steps are traced.
+    trace: Option<Box<Trace>>,
     pub(in crate::cuda) kv: KvPool,
     /// Where steps run.
     pub(in crate::cuda) compute: Arc<CudaStream>,
@@ -79,8 +83,8 @@ pub(in crate::cuda) struct Parts<'a> {
     pub(in crate::cuda) tap: Option<(TapMode, usize)>,
     /// The probe's weights, for the device.
     pub(in crate::cuda) probe: Option<&'a Weights>,
-    /// All layers of a step of few rows in one launch.
-    pub(in crate::cuda) persistent: bool,
+    /// The kernels that are to be used.
+    pub(in crate::cuda) wanted: Wanted,
 }
 
 /// What a launched step will answer.
@@ -91,8 +95,8 @@ pub(in crate::cuda) struct Filled {
 
 impl Executor {
     pub(in crate::cuda) fn new(parts: Parts<'_>) -> Result<Executor, CudaError> {
-        let Parts { device, config, weights, limits, kv_blocks, tap, probe, persistent } = parts;
-        let plans = Plans::new(device.chip(), &config, &limits, persistent);
+        let Parts { device, config, weights, limits, kv_blocks, tap, probe, wanted } = parts;
+        let plans = Plans::new(device.chip(), &config, &limits, wanted);
         let persistent = match plans.persistent.iter().any(Option::is_some) {
             true => Some(Persistent::new(&device, &config, &weights)?),
             false => None,
@@ -121,6 +125,7 @@ impl Executor {
             filler,
             mirror,
             tap,
+            trace: None,
         })
     }
 
@@ -197,11 +202,28 @@ impl Executor {
             self.marks.launch(&self.device, &self.compute)?;
             self.mirror.spill(&self.device, &self.compute)?;
         }
-        let size = shape.alone.filter(|_| shape.is_plain);
+        if let Some(trace) = &mut self.trace {
+            trace.begin(shape.parity, shape.staged > 0);
+        }
+        // A graph's kernels are not marked.
+        let size = shape.alone.filter(|_| shape.is_plain && self.trace.is_none());
         match size.and_then(|size| self.graphs.get([size, shape.parity], part)) {
             Some(graph) => graph.launch(&self.device, &self.compute),
             None => self.issue(shape, part),
         }
+    }
+
+    /// Traces the steps that follow; see [`Trace`].
+    pub(in crate::cuda) fn start_trace(&mut self) -> Result<Anchor, CudaError> {
+        let has_probe = self.tap.as_ref().is_some_and(TapWork::is_ready_made);
+        let (trace, anchor) = Trace::new(&self.device, &self.compute, has_probe)?;
+        self.trace = Some(Box::new(trace));
+        Ok(anchor)
+    }
+
+    /// Times of the last step of `parity`, where steps are traced.
+    pub(in crate::cuda) fn times(&self, parity: usize) -> Result<Option<StepTimes>, CudaError> {
+        self.trace.as_ref().map(|trace| trace.times(parity)).transpose()
     }
 
     /// Rows of the results that the step which was filled last chooses, in order of segments.
@@ -229,7 +251,7 @@ impl Executor {
     }
 }
 
-/// The KV pool; the default leaves something free, and is no larger than all requests together can fill.
+/// The KV pool; the default leaves something free, and is no larger than all requests can fill.
 fn pool(
     device: &Device,
     config: &ModelConfig,
@@ -240,7 +262,8 @@ fn pool(
     let reserve = RESERVE.min(free / 16);
     let most = limits.requests * limits.blocks();
     let fit = free.saturating_sub(reserve) / kv::block_bytes(config);
-    KvPool::new(device, config, blocks.or_else(|| (fit > most).then_some(most)), reserve)
+    let blocks = blocks.or_else(|| (fit > most).then_some(most));
+    KvPool::new(device, config, blocks, reserve)
 }
 
 impl Drop for Executor {

@@ -10,6 +10,15 @@ use crate::cuda::plan::{Chip, LaunchPlan, step};
 use crate::model::ModelConfig;
 use trail_ptx::Target;
 
+/// Kernels that are used only where they are asked for.
+#[derive(Clone, Copy, Debug, Default)]
+pub(in crate::cuda) struct Wanted {
+    /// Large products by Hopper's own kernels.
+    pub(in crate::cuda) hopper_products: bool,
+    /// All layers of a step of few rows in one launch.
+    pub(in crate::cuda) persistent: bool,
+}
+
 /// The products of a layer, for one number of rows.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LayerPlans {
@@ -56,13 +65,8 @@ pub(super) struct Workspaces {
 }
 
 impl Plans {
-    /// Plans for steps within `limits`; `persistent`: for all layers at once, where few rows stand alone.
-    pub(super) fn new(
-        chip: &Chip,
-        config: &ModelConfig,
-        limits: &Limits,
-        persistent: bool,
-    ) -> Plans {
+    /// Plans for steps within `limits`, with the kernels that are `wanted`.
+    pub(super) fn new(chip: &Chip, config: &ModelConfig, limits: &Limits, wanted: Wanted) -> Plans {
         let heads = Heads {
             kv_heads: config.num_kv_heads,
             group: config.num_heads / config.num_kv_heads,
@@ -71,13 +75,15 @@ impl Plans {
         let alone = Sizes::up_to(limits.segments);
         // Rows that stand alone are padded by themselves, so that runs of prompt rows come behind their padding.
         let rows = Sizes::up_to(limits.rows.max(limits.segments) + alone.most_padding());
-        let layer: Box<[LayerPlans]> =
-            rows.iter().map(|rows| LayerPlans::new(chip, config, rows)).collect();
+        let layer: Box<[LayerPlans]> = rows
+            .iter()
+            .map(|rows| LayerPlans::new(chip, config, wanted.hopper_products, rows))
+            .collect();
         let decode: Box<[DecodePlan]> =
             alone.iter().map(|rows| attention::decode(chip, rows, heads, limits.context)).collect();
         let all_at_once = |(count, decode): (usize, &DecodePlan)| {
             let products = &layer[rows.index(count)].products;
-            layers::decode_layers(chip, products, decode).filter(|_| persistent)
+            layers::decode_layers(chip, products, decode).filter(|_| wanted.persistent)
         };
         let persistent = alone.iter().zip(&decode).map(all_at_once).collect();
         let choices = alone.clone();
@@ -128,11 +134,11 @@ impl Plans {
 }
 
 impl LayerPlans {
-    fn new(chip: &Chip, config: &ModelConfig, rows: usize) -> LayerPlans {
+    fn new(chip: &Chip, config: &ModelConfig, hopper: bool, rows: usize) -> LayerPlans {
         let (d, q) = (config.hidden_size, config.q_size());
         let product = |end, features, width| {
             let product = Product { end, rows, features, width };
-            best(chip, product)
+            best(chip, hopper, product)
         };
         LayerPlans {
             embed: step::embed(rows, d),
@@ -156,9 +162,9 @@ impl ChoicePlans {
     }
 }
 
-/// Hopper's own product where it has at least a whole tile of rows; the portable one otherwise.
-fn best(chip: &Chip, product: Product) -> GemmPlan {
-    let grouped = chip.target == Some(Target::Sm90a) && product.rows >= group::TOKENS;
+/// Hopper's own product where it is wanted and has at least a whole tile of rows; the portable one otherwise.
+fn best(chip: &Chip, hopper: bool, product: Product) -> GemmPlan {
+    let grouped = hopper && chip.target == Some(Target::Sm90a) && product.rows >= group::TOKENS;
     let plan = if grouped { group::gemm(chip, product) } else { None };
     plan.unwrap_or_else(|| gemm(chip, product))
 }
@@ -176,8 +182,9 @@ mod tests {
     fn the_largest_step_has_plans_and_tiles() {
         let config = ModelConfig::named("llama3-8b").unwrap();
         let limits = Limits { rows: 2048, segments: 200, requests: 1000, context: 8192 };
+        let all = Wanted { hopper_products: true, persistent: true };
         for chip in [Chip::A100, Chip::H200] {
-            let plans = Plans::new(&chip, &config, &limits, true);
+            let plans = Plans::new(&chip, &config, &limits, all);
             assert_eq!(plans.alone.last(), 200);
             let worst = plans.alone.at(plans.alone.index(193)) + limits.rows - 193;
             assert!(worst <= plans.rows.last());
@@ -188,10 +195,12 @@ mod tests {
             // Sizes 1, 2 and 4.
             assert_eq!(plans.persistent.iter().flatten().count(), 3);
             assert!(plans.persistent[..3].iter().all(Option::is_some));
+            let plain = Plans::new(&chip, &config, &limits, Wanted::default());
+            assert!(plain.layer.iter().all(|of| !is_grouped(&of.products.o)));
+            assert!(plain.persistent.iter().all(Option::is_none));
         }
         // 200 runs of a row more than fills a tile.
-        let plans = Plans::new(&Chip::A100, &config, &limits, false);
-        assert!(plans.persistent.iter().all(Option::is_none));
+        let plans = Plans::new(&Chip::A100, &config, &limits, all);
         let tiles = 62 * (33 * 4usize).div_ceil(TILE_QUERIES);
         assert!(tiles <= plans.most_tiles(&limits));
     }

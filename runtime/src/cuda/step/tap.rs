@@ -1,13 +1,16 @@
 //! The device's side of the tap: stage, running sums, the side stream, and the probe where it runs there.
 
+use super::Executor;
 use super::buffers::upload;
 use super::fill::Shape;
+use super::issue::Part;
 use super::layout::Limits;
 use super::plans::Plans;
 use crate::cuda::error::doing;
 use crate::cuda::launch::{self, ProbeBuffers};
 use crate::cuda::plan::step;
 use crate::cuda::tap::{Ring, Row, TapMode};
+use crate::cuda::trace::Mark;
 use crate::cuda::{CudaError, Device, DeviceBuffer, Priority};
 use crate::model::ModelConfig;
 use cudarc::driver::sys::{self, CUdeviceptr};
@@ -96,7 +99,7 @@ impl TapWork {
         self.probe.is_some()
     }
 
-    /// Every kernel that [`TapWork::carry`] launches.
+    /// Every kernel that [`TapWork::probe`] launches.
     pub(super) fn prepare(&self, device: &Device, d: usize) -> Result<(), CudaError> {
         device.ready(&step::tap_mean(1, 1, d))?;
         let Some(probe) = &self.probe else { return Ok(()) };
@@ -104,30 +107,84 @@ impl TapWork {
         plans.iter().try_for_each(|plan| device.ready(plan))
     }
 
-    /// Carries the staged rows, or what the probe makes of them, to the ring, and then the word at `number`.
-    pub(super) fn carry(
+    /// Runs the probe on the staged rows, where it runs on the device.
+    pub(super) fn probe(
         &self,
         device: &Device,
         stream: &CudaStream,
         shape: &Shape,
-        number: CUdeviceptr,
         d: usize,
     ) -> Result<(), CudaError> {
+        let Some(probe) = &self.probe else { return Ok(()) };
+        probe.launch(device, stream, self.stage.at(), shape.staged, d)
+    }
+
+    /// Copies the staged rows, or what the probe made of them, to the ring.
+    pub(super) fn copy(&self, stream: &CudaStream, shape: &Shape) -> Result<(), CudaError> {
         let (rows, ring) = (shape.staged, &self.ring);
-        let from = match &self.probe {
-            None => self.stage.at(),
-            Some(probe) => {
-                probe.launch(device, stream, self.stage.at(), rows, d)?;
-                probe.probabilities.at()
-            }
-        };
+        let from = self.probe.as_ref().map_or(self.stage.at(), |probe| probe.probabilities.at());
         // SAFETY: the stage and the ring's slot have room for these rows; both live until the streams were waited for. The slot is
         // read by threads that know that it may change.
-        let copied = unsafe {
-            to_host(ring.rows_at(shape.parity), from, ring.bytes(rows), stream)
-                .and_then(|()| to_host(ring.flag_at(shape.parity), number, 4, stream))
-        };
+        let copied = unsafe { to_host(ring.rows_at(shape.parity), from, ring.bytes(rows), stream) };
         copied.map_err(doing("copying tapped rows to the host"))
+    }
+
+    /// Copies the word at `number` to the ring: the rows are there.
+    pub(super) fn flag(
+        &self,
+        stream: &CudaStream,
+        shape: &Shape,
+        number: CUdeviceptr,
+    ) -> Result<(), CudaError> {
+        // SAFETY: a word each; the ring's is read by threads that know that it may change.
+        let copied = unsafe { to_host(self.ring.flag_at(shape.parity), number, 4, stream) };
+        copied.map_err(doing("copying the tapped rows' flag to the host"))
+    }
+}
+
+impl Executor {
+    /// The tapped rows, on their way to whoever predicts.
+    pub(super) fn tap(&self, shape: &Shape, tap: &TapWork, part: Part) -> Result<(), CudaError> {
+        let d = self.config.hidden_size;
+        if shape.means > 0 {
+            let plan = step::tap_mean(shape.means, shape.mean_rows, d);
+            let addresses = [
+                self.buffers.h.at(),
+                self.word(self.layout().means),
+                tap.sums.at(),
+                tap.stage.at(),
+            ];
+            // SAFETY: as in `embed`; each request is in one segment.
+            unsafe { launch::tap_mean(&self.device, &self.compute, &plan, d, addresses)? };
+        }
+        if shape.staged == 0 {
+            return Ok(());
+        }
+        self.mark(shape, Mark::Tapped, &self.compute)?;
+        let number = self.word(self.layout().number);
+        if part == Part::Lower {
+            return self.carry(shape, tap, &self.compute, number);
+        }
+        let forked = tap.begin.record(&self.compute).and_then(|()| tap.side.wait(&tap.begin));
+        forked.map_err(doing("forking the tap's stream"))?;
+        self.carry(shape, tap, &tap.side, number)
+    }
+
+    /// The staged rows, or what the probe makes of them, to the host.
+    fn carry(
+        &self,
+        shape: &Shape,
+        tap: &TapWork,
+        stream: &CudaStream,
+        number: CUdeviceptr,
+    ) -> Result<(), CudaError> {
+        self.mark(shape, Mark::Forked, stream)?;
+        tap.probe(&self.device, stream, shape, self.config.hidden_size)?;
+        self.mark(shape, Mark::Probed, stream)?;
+        tap.copy(stream, shape)?;
+        // Before the flag: whoever sees it reads a later time than this.
+        self.mark(shape, Mark::Copied, stream)?;
+        tap.flag(stream, shape, number)
     }
 }
 

@@ -105,6 +105,7 @@ impl Runner {
             host_kv_bytes: 0,
             graphs: settings.graphs,
             persistent: settings.persistent,
+            hopper_products: settings.hopper_products,
             tap_layer: probe.as_ref().map(|probe| probe.layer),
             tap: mode,
             probe: probe.as_ref().map(|probe| probe.weights.clone()),
@@ -114,7 +115,7 @@ impl Runner {
         let forecast =
             probe.map(|probe| Arc::new(Forecast::new(probe, sizes.requests, 2 * sizes.requests)));
         let receiver = forecast.clone().map(|forecast| forecast as Arc<dyn TapReceiver>);
-        let backend = CudaBackend::new(subject.model.clone(), options, receiver, &mut |_| {})
+        let backend = CudaBackend::new(&subject.model, &options, receiver, &mut |_| {})
             .map_err(|error| error.to_string())?;
         let blocks = sizes.requests * blocks_each;
         Ok(Runner {

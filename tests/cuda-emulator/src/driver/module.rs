@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use super::device::{SHARED_DEFAULT, SHARED_MOST};
 use super::state::{Handle, State, ready};
@@ -13,6 +13,7 @@ use crate::ptx::{PtxError, ast, decode, parser};
 use crate::report::{Finding, Kind as Fault};
 
 /// A loaded module.
+#[derive(Default)]
 pub(crate) struct Module {
     kernels: HashMap<String, Arc<Kernel>>,
     /// Device address and size of each variable.
@@ -26,6 +27,18 @@ pub(crate) struct Function {
     pub(crate) kernel: Arc<Kernel>,
     /// Dynamic shared memory that the caller allowed.
     pub(crate) dynamic_most: u32,
+}
+
+/// Kernels by their module's text, for the next context that loads it: tests open many.
+type Known = HashMap<String, HashMap<String, Arc<Kernel>>>;
+
+fn known() -> &'static Mutex<Known> {
+    static KNOWN: OnceLock<Mutex<Known>> = OnceLock::new();
+    KNOWN.get_or_init(Mutex::default)
+}
+
+fn lock(known: &Mutex<Known>) -> MutexGuard<'_, Known> {
+    known.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// What an image is.
@@ -56,9 +69,17 @@ fn load(image: *const c_void) -> Result<Handle, Code> {
     // SAFETY: the API's contract.
     let Image::Ptx(text) = (unsafe { look(image) }) else { return Err(error::NO_BINARY_FOR_GPU) };
     let text = text.to_string_lossy();
-    let built = parser::parse(&text).and_then(|module| build(&mut state, &module));
+    let seen = lock(known()).get(&*text).cloned();
+    let built = match seen {
+        Some(kernels) => Ok(Module { kernels, ..Module::default() }),
+        None => parser::parse(&text).and_then(|module| build(&mut state, &module)),
+    };
     match built {
         Ok(module) => {
+            // Kernels with variables know where those lie, which is another place each time.
+            if module.globals.is_empty() {
+                lock(known()).insert(text.into_owned(), module.kernels.clone());
+            }
             let handle = state.handle();
             state.modules.insert(handle, module);
             Ok(handle)

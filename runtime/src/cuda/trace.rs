@@ -1,0 +1,157 @@
+//! When a step's parts ran, as the device's own clock has it: timing events on the compute and the side stream. For pictures of a step;
+//! steps that are traced are launched kernel by kernel, and are slower for it.
+
+use super::error::doing;
+use super::{CudaError, Device};
+use cudarc::driver::sys::CUevent_flags;
+use cudarc::driver::{CudaEvent, CudaStream};
+use std::time::{Duration, Instant};
+
+/// Looks at both clocks, of which the quickest counts.
+const LOOKS: usize = 16;
+/// Steps whose events are kept.
+const STEPS: usize = 2;
+const MARKS: usize = 7;
+
+/// Places in a step that an event marks. The first four are on the compute stream, the others on the side stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mark {
+    /// Before the first kernel.
+    Begin,
+    /// Behind the tapped layer.
+    Tapped,
+    /// Behind the logits.
+    Logits,
+    /// Behind the last kernel.
+    End,
+    /// The side stream begins.
+    Forked,
+    /// The probe has run, where it runs on the device.
+    Probed,
+    /// The rows, or what the probe made of them, are with the host.
+    Copied,
+}
+
+/// The device's clock against the host's: an event that was recorded between two looks at the host's clock.
+#[derive(Clone, Copy, Debug)]
+pub struct Anchor {
+    /// The device's time 0, give or take [`Anchor::error`].
+    pub at: Instant,
+    /// How far off it can be.
+    pub error: Duration,
+}
+
+/// When the parts of a step began and ended: seconds from the [`Anchor`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct StepTimes {
+    /// The first kernel begins.
+    pub begin_s: f64,
+    /// The tapped rows.
+    pub tap: Option<TapTimes>,
+    /// The logits are there, and sampling begins.
+    pub logits_s: f64,
+    /// The last kernel has ended.
+    pub end_s: f64,
+}
+
+/// What became of a step's tapped rows: seconds from the [`Anchor`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct TapTimes {
+    /// The layers up to the tapped one have ended.
+    pub tapped_s: f64,
+    /// The side stream begins.
+    pub forked_s: f64,
+    /// Whether the probe runs on the device.
+    pub has_probe: bool,
+    /// The probe has run, where it runs on the device, and copying begins.
+    pub probed_s: f64,
+    /// All is with the host.
+    pub copied_s: f64,
+}
+
+/// The events of the steps under way.
+pub(super) struct Trace {
+    zero: CudaEvent,
+    /// By parity, and by [`Mark`].
+    events: [[CudaEvent; MARKS]; STEPS],
+    /// Whether the step tapped anything.
+    tapped: [bool; STEPS],
+    /// Whether the probe runs on the device.
+    has_probe: bool,
+}
+
+impl Trace {
+    /// Events for two steps, and where `stream`'s clock stands against the host's. Waits for what is on `stream`.
+    pub(super) fn new(
+        device: &Device,
+        stream: &CudaStream,
+        has_probe: bool,
+    ) -> Result<(Trace, Anchor), CudaError> {
+        let (zero, anchor) = anchor(device, stream)?;
+        let timed = || timing_event(device);
+        let step = || -> Result<[CudaEvent; MARKS], CudaError> {
+            Ok([timed()?, timed()?, timed()?, timed()?, timed()?, timed()?, timed()?])
+        };
+        let (events, tapped) = ([step()?, step()?], [false; STEPS]);
+        Ok((Trace { zero, events, tapped, has_probe }, anchor))
+    }
+
+    /// A step of `parity` is about to be launched.
+    pub(super) fn begin(&mut self, parity: usize, tapped: bool) {
+        self.tapped[parity] = tapped;
+    }
+
+    /// Marks where `stream` is.
+    pub(super) fn record(
+        &self,
+        parity: usize,
+        mark: Mark,
+        stream: &CudaStream,
+    ) -> Result<(), CudaError> {
+        let event = &self.events[parity][mark as usize];
+        event.record(stream).map_err(doing("recording a timing event"))
+    }
+
+    /// Times of the last step of `parity`; waits for its end.
+    pub(super) fn times(&self, parity: usize) -> Result<StepTimes, CudaError> {
+        let at = |mark: Mark| {
+            let ms = self.zero.elapsed_ms(&self.events[parity][mark as usize]);
+            Ok::<_, CudaError>(f64::from(ms.map_err(doing("reading a timing event"))?) / 1e3)
+        };
+        let tap = match self.tapped[parity] {
+            false => None,
+            true => Some(TapTimes {
+                tapped_s: at(Mark::Tapped)?,
+                forked_s: at(Mark::Forked)?,
+                has_probe: self.has_probe,
+                probed_s: at(Mark::Probed)?,
+                copied_s: at(Mark::Copied)?,
+            }),
+        };
+        let (begin_s, logits_s, end_s) = (at(Mark::Begin)?, at(Mark::Logits)?, at(Mark::End)?);
+        Ok(StepTimes { begin_s, tap, logits_s, end_s })
+    }
+}
+
+/// An event on an idle stream, and when the host saw it: the narrowest of a few looks.
+fn anchor(device: &Device, stream: &CudaStream) -> Result<(CudaEvent, Anchor), CudaError> {
+    const WHAT: &str = "reading the device's clock";
+    let mut best: Option<(CudaEvent, Anchor)> = None;
+    for _ in 0..LOOKS {
+        let event = timing_event(device)?;
+        stream.synchronize().map_err(doing(WHAT))?;
+        let before = Instant::now();
+        event.record(stream).and_then(|()| event.synchronize()).map_err(doing(WHAT))?;
+        let error = before.elapsed() / 2;
+        if best.as_ref().is_none_or(|(_, best)| error < best.error) {
+            best = Some((event, Anchor { at: before + error, error }));
+        }
+    }
+    Ok(best.expect("looked at least once"))
+}
+
+fn timing_event(device: &Device) -> Result<CudaEvent, CudaError> {
+    device.shared().bind()?;
+    let event = device.context().new_event(Some(CUevent_flags::CU_EVENT_DEFAULT));
+    event.map_err(doing("making a timing event"))
+}
