@@ -140,7 +140,9 @@ mod tests {
 
     #[test]
     fn llamas_layers_fill_the_chip_and_share_as_the_five_kernels_do() {
-        for (chip, blocks, shared) in [(Chip::A100, 216, 65_536), (Chip::H200, 264, 98_304)] {
+        for (chip, blocks, shared, units) in
+            [(Chip::A100, 216, 65_536, 2), (Chip::H200, 264, 98_304, 3)]
+        {
             for rows in 1..=MOST_ROWS {
                 let plan = plan(&chip, rows, LLAMA, [4096, 14336]).unwrap();
                 let launch = plan.launch;
@@ -148,7 +150,7 @@ mod tests {
                 assert_eq!(launch.shared_bytes, shared);
                 assert!(plan.products.all().iter().all(|of| of.launch.grid[0] == blocks));
                 assert!(launch.cooperative && !launch.overlaps);
-                assert_eq!(plan.o_units, 2);
+                assert_eq!(plan.o_units, units);
                 assert_eq!(plan.barriers(&(0..32)), 159);
             }
             assert_eq!(plan(&chip, MOST_ROWS + 1, LLAMA, [4096, 14336]), None);
