@@ -17,271 +17,27 @@
 //         64 KiB are in flight per block of threads, 128 KiB per H200 multiprocessor with two. Tokens are the 16 rows of mma.m16n8k16 and
 //         heads its 8 columns: half the instructions, and half the accumulators, of the other way round at groups up to 8; the exponentials turn
 //         by movmatrix. Block ids come 32 at a time, a batch ahead. Splits merge in the last block to arrive, in split order: same bits every time.
-#include "common/columns.cuh"
+#include "common/decode.cuh"
 
 namespace {
 
-constexpr int WARPS = 4;
 constexpr int STAGES = 3;
 
 extern __shared__ __align__(256) u8 shared_bytes[];
 
-/// What a block of threads works on: tokens `first_token..length` of a request, of which its warps take blocks `begin..end`.
-struct Work {
-    int row, slot, kv_head, head_tile, split, active_splits;
-    int first_token, length, begin, end;
-};
-
-/// The ring of one warp.
-template <int HD>
-struct Ring {
-    static constexpr int TILE_BYTES = BLOCK_TOKENS * HD * 2;
-    static constexpr int STAGE_BYTES = 2 * TILE_BYTES;
-    u32 base;
-    __device__ u32 keys(int stage) const { return base + stage * STAGE_BYTES; }
-    __device__ u32 values(int stage) const { return base + stage * STAGE_BYTES + TILE_BYTES; }
-};
-
-/// The ids of a warp's blocks, 32 at a time, one batch ahead.
-struct BlockIds {
-    const int *table;
-    int first, count;
-    int now, next;
-
-    __device__ int fetch(int batch) const {
-        const int index = batch * 32 + threadIdx.x % 32;
-        return index < count ? table[first + index * WARPS] : 0;
-    }
-    __device__ void start() {
-        now = fetch(0);
-        next = fetch(1);
-    }
-    /// The id of the warp's block `index`; indices must be asked for in order.
-    __device__ int at(int index) {
-        if (index % 32 == 0 && index > 0) {
-            now = next;
-            next = fetch(index / 32 + 1);
-        }
-        return __shfl_sync(~0u, now, index % 32);
-    }
-};
-
-/// Starts the copy of one block's keys and values; tokens from `valid` on are not read and become zeros.
-template <int HD>
-__device__ void copy_block(const PagedKv &kv, const Ring<HD> &ring, int stage, int id, int kv_head, int valid) {
-    const int lane = threadIdx.x % 32;
-    const bf16 *keys = keys_of(kv, id, kv_head, HD);
-    const bf16 *values = keys + value_distance(kv, HD);
-#pragma unroll
-    for (int i = 0; i < HD / 16; i++) {
-        const int chunk = i * 32 + lane, token = chunk / (HD / 8);
-        const u32 at = chunk_at<HD>(token, chunk % (HD / 8)), bytes = token < valid ? 16 : 0;
-        ptx::copy_async_or_zero(ring.keys(stage) + at, keys + chunk * 8, bytes);
-        ptx::copy_async_or_zero(ring.values(stage) + at, values + chunk * 8, bytes);
-    }
-}
-
-/// The queries as mma's second operand: heads are its columns.
-template <int HD, int TILES>
-__device__ void load_queries(const DecodeAttentionParams &p, const Work &work, u32 (&queries)[TILES][HD / 16][2]) {
-    const int g = threadIdx.x % 32 / 4, q = threadIdx.x % 4;
-    const int heads = p.kv.kv_heads * p.kv.group;
-#pragma unroll
-    for (int t = 0; t < TILES; t++) {
-        const int head = (work.head_tile * TILES + t) * 8 + g;
-        const i64 first = (static_cast<i64>(work.row) * heads + work.kv_head * p.kv.group + head) * HD;
-        const u32 *pairs = reinterpret_cast<const u32 *>(p.q + first);
-#pragma unroll
-        for (int k = 0; k < HD / 16; k++) {
-            queries[t][k][0] = head < p.kv.group ? pairs[k * 8 + q] : 0;
-            queries[t][k][1] = head < p.kv.group ? pairs[k * 8 + 4 + q] : 0;
-        }
-    }
-}
-
-/// Masks what `block` holds outside `work`'s tokens. Of each block at least one token is inside.
-template <int TILES>
-__device__ void mask(const Work &work, int block, float (&scores)[TILES][4]) {
-    const int token = block * BLOCK_TOKENS + threadIdx.x % 32 / 4;
-#pragma unroll
-    for (int half = 0; half < 2; half++) {
-        const int at = token + half * 8;
-        if (at >= work.first_token && at < work.length) continue;
-#pragma unroll
-        for (int t = 0; t < TILES; t++) scores[t][half * 2] = scores[t][half * 2 + 1] = NO_SCORE;
-    }
-}
-
-/// One warp's walk over its blocks.
-template <int HD, int TILES>
-__device__ void walk(const DecodeAttentionParams &p, const Work &work, Softmax<HD, TILES> &state) {
-    const int warp = threadIdx.x / 32;
-    const int first = work.begin + warp, count = max(work.end - first + WARPS - 1, 0) / WARPS;
-    const Ring<HD> ring{ptx::shared_address(shared_bytes) + warp * STAGES * Ring<HD>::STAGE_BYTES};
-    BlockIds ids{p.kv.block_table + static_cast<i64>(work.slot) * p.kv.max_blocks, first, count, 0, 0};
-    ids.start();
-    const auto start_copy = [&](int index) {
-        if (index < count) {
-            const int block = first + index * WARPS;
-            copy_block<HD>(p.kv, ring, index % STAGES, ids.at(index), work.kv_head, work.length - block * BLOCK_TOKENS);
-        }
-        // An empty group keeps the count of groups that the wait relies on.
-        ptx::copy_async_commit();
-    };
-#pragma unroll
-    for (int stage = 0; stage < STAGES - 1; stage++) start_copy(stage);
-    u32 queries[TILES][HD / 16][2];
-    load_queries<HD, TILES>(p, work, queries);
-    for (int index = 0; index < count; index++) {
-        ptx::copy_async_wait<STAGES - 2>();
-        // All lanes' copies have landed, and all lanes have read the stage that is filled next.
-        __syncwarp();
-        start_copy(index + STAGES - 1);
-        float scores[TILES][4];
-        score<HD, TILES>(ring.keys(index % STAGES), queries, scores);
-        const int block = first + index * WARPS;
-        if (block * BLOCK_TOKENS < work.first_token || (block + 1) * BLOCK_TOKENS > work.length) mask<TILES>(work, block, scores);
-        soften<HD, TILES>(p.scale, scores, state);
-        accumulate<HD, TILES>(ring.values(index % STAGES), scores, state);
-    }
-    ptx::copy_async_wait<0>();
-}
-
-/// The warps' results side by side in shared memory, where the rings were.
-template <int HD, int TILES>
-struct Exchange {
-    static constexpr int HEADS = 8 * TILES;
-    /// Four floats more than a row, so that the lanes of a store lie in different banks.
-    static constexpr int STRIDE = HD + 4;
-    float out[WARPS][HEADS][STRIDE];
-    float largest[WARPS][HEADS];
-    float sum[WARPS][HEADS];
-};
-
-template <int HD, int TILES>
-__device__ void put(Exchange<HD, TILES> &exchange, Softmax<HD, TILES> &state) {
-    const int warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4, q = threadIdx.x % 4;
-#pragma unroll
-    for (int t = 0; t < TILES; t++) {
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            const int head = t * 8 + q * 2 + h;
-            float sum = state.sum[t][h];
-#pragma unroll
-            for (int step = 4; step < 32; step *= 2) sum += __shfl_xor_sync(~0u, sum, step);
-            if (g == 0) {
-                exchange.largest[warp][head] = state.largest[t][h];
-                exchange.sum[warp][head] = sum;
-            }
-#pragma unroll
-            for (int j = 0; j < HD / 16; j++) {
-                exchange.out[warp][head][j * 16 + g] = state.out[t][j][h];
-                exchange.out[warp][head][j * 16 + 8 + g] = state.out[t][j][h + 2];
-            }
-        }
-    }
-}
-
-template <int HD, int TILES>
-__device__ Merged merge_warps(const Exchange<HD, TILES> &exchange, int head, int place) {
-    Merged merged{make_float4(0.0f, 0.0f, 0.0f, 0.0f), NO_SCORE, 0.0f};
-#pragma unroll
-    for (int w = 0; w < WARPS; w++) merged.largest = fmaxf(merged.largest, exchange.largest[w][head]);
-#pragma unroll
-    for (int w = 0; w < WARPS; w++) {
-        const float factor = ptx::exp2_approx(exchange.largest[w][head] - merged.largest);
-        add_scaled(merged, *reinterpret_cast<const float4 *>(&exchange.out[w][head][place]), exchange.sum[w][head], factor);
-    }
-    return merged;
-}
-
-/// Merges the block's warps; with one split that is the answer, with more the last block to arrive merges the splits.
-template <int HD, int TILES>
-__device__ void finish(const DecodeAttentionParams &p, const Work &work) {
-    constexpr int HEADS = 8 * TILES;
-    __shared__ bool is_last;
-    const auto &exchange = *reinterpret_cast<const Exchange<HD, TILES> *>(shared_bytes);
-    const int head_tiles = (p.kv.group + HEADS - 1) / HEADS;
-    const int first_head = work.head_tile * HEADS, heads_here = min(HEADS, p.kv.group - first_head);
-    const i64 first_row = static_cast<i64>(work.row) * p.kv.kv_heads * p.kv.group + work.kv_head * p.kv.group + first_head;
-    bf16 *out = p.out + first_row * HD;
-    const i64 unit = (static_cast<i64>(work.row) * p.kv.kv_heads + work.kv_head) * head_tiles + work.head_tile;
-    float *partial_out = p.partial_out + unit * p.splits * HEADS * HD;
-    float *partial_sums = p.partial_sums + unit * p.splits * HEADS * 2;
-    for (int i = threadIdx.x; i < heads_here * (HD / 4); i += WARPS * 32) {
-        const int head = i / (HD / 4), place = i % (HD / 4) * 4;
-        const Merged merged = merge_warps<HD, TILES>(exchange, head, place);
-        if (work.active_splits == 1) {
-            store_normalised(out + head * HD + place, merged);
-            continue;
-        }
-        *reinterpret_cast<float4 *>(partial_out + (work.split * HEADS + head) * HD + place) = merged.out;
-        if (place == 0) *reinterpret_cast<float2 *>(partial_sums + (work.split * HEADS + head) * 2) = make_float2(merged.largest, merged.sum);
-    }
-    if (work.active_splits == 1) return;
-    __syncthreads();
-    if (threadIdx.x == 0) {
-        is_last = ptx::add_acq_rel(p.arrivals + unit, 1) + 1 == work.active_splits;
-        if (is_last) p.arrivals[unit] = 0;
-    }
-    __syncthreads();
-    if (!is_last) return;
-    for (int i = threadIdx.x; i < heads_here * (HD / 4); i += WARPS * 32) {
-        const int head = i / (HD / 4), place = i % (HD / 4) * 4;
-        const float *of_head = partial_out + head * HD + place;
-        store_normalised(out + head * HD + place, merge_splits(of_head, HEADS * HD, partial_sums + head * 2, HEADS * 2, work.active_splits));
-    }
-}
-
-/// Grid: splits, key/value heads times head tiles, rows. What a block of threads is to do; false: nothing.
-template <int TILES>
-__device__ bool take(const DecodeAttentionParams &p, Work &work) {
-    const int head_tiles = (p.kv.group + 8 * TILES - 1) / (8 * TILES);
-    work.row = blockIdx.z;
-    work.split = blockIdx.x;
-    work.kv_head = blockIdx.y / head_tiles;
-    work.head_tile = blockIdx.y % head_tiles;
-    work.slot = p.slot[work.row];
-    if (work.slot < 0) return false;
-    const int position = p.position[work.row];
-    work.length = position + 1;
-    work.first_token = oldest_token(p.kv, position);
-    const int first = work.first_token / BLOCK_TOKENS, blocks = position / BLOCK_TOKENS + 1 - first;
-    // A short context is not cut into pieces that cost more than they carry.
-    work.active_splits = max(min(blocks / p.split_blocks, p.splits), 1);
-    work.begin = first + blocks * work.split / work.active_splits;
-    work.end = first + blocks * (work.split + 1) / work.active_splits;
-    return work.split < work.active_splits;
-}
-
+/// Grid: splits, key/value heads times head tiles, rows.
 template <int HD, int TILES>
 __device__ void attend(const DecodeAttentionParams &p) {
     ptx::launch_successor();
     ptx::wait_for_predecessor();
-    Work work;
-    if (!take<TILES>(p, work)) return;
-    Softmax<HD, TILES> state;
-#pragma unroll
-    for (int t = 0; t < TILES; t++) {
-#pragma unroll
-        for (int j = 0; j < HD / 16; j++) state.out[t][j][0] = state.out[t][j][1] = state.out[t][j][2] = state.out[t][j][3] = 0.0f;
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            state.largest[t][h] = NO_SCORE;
-            state.sum[t][h] = 0.0f;
-        }
-    }
-    walk<HD, TILES>(p, work, state);
-    __syncthreads();
-    put<HD, TILES>(*reinterpret_cast<Exchange<HD, TILES> *>(shared_bytes), state);
-    __syncthreads();
-    finish<HD, TILES>(p, work);
+    const decode::Piece piece = {static_cast<int>(blockIdx.x), static_cast<int>(blockIdx.y), static_cast<int>(blockIdx.z)};
+    decode::attend<HD, TILES, STAGES, 0>(p, piece, shared_bytes);
 }
 
 }  // namespace
 
 #define DECODE(NAME, HD, TILES) \
-    extern "C" __global__ void __launch_bounds__(WARPS * 32) NAME(const __grid_constant__ DecodeAttentionParams p) { attend<HD, TILES>(p); }
+    extern "C" __global__ void __launch_bounds__(decode::THREADS) NAME(const __grid_constant__ DecodeAttentionParams p) { attend<HD, TILES>(p); }
 DECODE(attention_decode_hd64_heads8, 64, 1)
 DECODE(attention_decode_hd64_heads16, 64, 2)
 DECODE(attention_decode_hd128_heads8, 128, 1)

@@ -248,6 +248,66 @@ typedef struct {
     int reserved;
 } DecodeAttentionParams;
 
+/// What differs between layers in DecodeLayersParams.
+typedef struct {
+    /// Weights of the four products, as their own kernels take them.
+    const bf16 *qkv;
+    /// Output projection.
+    const bf16 *o;
+    /// Gate and up projection.
+    const bf16 *gate_up;
+    /// Down projection.
+    const bf16 *down;
+    /// Weight of the norm behind O [d] bf16, 16-byte aligned.
+    const bf16 *o_gamma;
+    /// Weight of the norm behind down [d] bf16, 16-byte aligned: the next layer's first, or the model's last.
+    const bf16 *down_gamma;
+    /// Elements from a KV block's start to this layer's keys.
+    long long layer_offset;
+    /// Tokens that a row attends to, itself included; 0: all before it.
+    int window;
+    /// Keeps the struct's size a multiple of its alignment in words.
+    int reserved;
+} DecodeLayer;
+
+/// Consecutive layers of a step of up to 8 single rows. Of the products' and attention's parameters, what DecodeLayer has is not used.
+typedef struct {
+    /// All layers of the model, 8-byte aligned.
+    const DecodeLayer *layers;
+    /// Query, key and value projection.
+    QkvParams qkv;
+    /// Attention.
+    DecodeAttentionParams attention;
+    /// Output projection; nothing is tapped here.
+    ResidualParams o;
+    /// Gate and up projection.
+    SwigluParams gate_up;
+    /// Down projection; the tap is the last layer's.
+    ResidualParams down;
+    /// Barrier of the grid [1] u32; zero before the first launch, and afterwards as launches leave it.
+    unsigned int *barrier;
+    /// First layer.
+    int first_layer;
+    /// Layer behind the last; more than `first_layer`.
+    int end_layer;
+    /// Blocks that share each product: as many as its own kernel would be launched with.
+    int qkv_blocks;
+    /// Of the output projection.
+    int o_blocks;
+    /// Of the gate and up projection.
+    int gate_up_blocks;
+    /// Of the down projection.
+    int down_blocks;
+    /// Key/value heads times head tiles.
+    int attention_columns;
+    /// Rows times columns times splits.
+    int attention_pieces;
+    /// Units of 32 KiB of its share of O's weights that a block asks into L2 before attention.
+    int o_units;
+    /// Keeps the struct's size a multiple of its alignment in words.
+    int reserved;
+} DecodeLayersParams;
+
 /// Attention of runs of rows of a request: causal among themselves, and over all the request's earlier tokens.
 typedef struct {
     /// Keys and values, the rows' own included.

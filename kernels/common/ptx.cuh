@@ -141,6 +141,28 @@ __device__ __forceinline__ void store_release_system(u32 *pointer, u32 value) {
     asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(pointer), "r"(value) : "memory");
 }
 
+/// Adds to a counter behind all that this thread and those it has met at a barrier wrote before; the old value.
+__device__ __forceinline__ u32 add_release(u32 *counter, u32 value) {
+    u32 old;
+    asm volatile("atom.global.release.gpu.add.u32 %0, [%1], %2;" : "=r"(old) : "l"(counter), "r"(value) : "memory");
+    return old;
+}
+
+/// A word that other blocks change; what they wrote before is visible after it.
+__device__ __forceinline__ u32 load_acquire(const u32 *pointer) {
+    u32 value;
+    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(pointer) : "memory");
+    return value;
+}
+
+// ---- barriers
+
+/// Waits at named barrier `ID` for `THREADS` threads.
+template <int ID, int THREADS>
+__device__ __forceinline__ void barrier_named() {
+    asm volatile("barrier.sync.aligned %0, %1;" ::"n"(ID), "n"(THREADS) : "memory");
+}
+
 // ---- asynchronous copies to shared memory
 
 /// Starts a copy of 16 bytes, past L1.
@@ -256,11 +278,6 @@ __device__ __forceinline__ void copy_box(u32 shared, const void *map, int inner,
 }
 /// Fetches a tensor map ahead of its first use.
 __device__ __forceinline__ void prefetch_map(const void *map) { asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory"); }
-/// Waits at named barrier `ID` for `THREADS` threads.
-template <int ID, int THREADS>
-__device__ __forceinline__ void barrier_named() {
-    asm volatile("barrier.sync.aligned %0, %1;" ::"n"(ID), "n"(THREADS) : "memory");
-}
 /// Gives registers of this warpgroup back, down to `COUNT` a thread.
 template <int COUNT>
 __device__ __forceinline__ void registers_give() {

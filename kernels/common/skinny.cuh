@@ -57,10 +57,11 @@ struct Kernel {
     uint4 weights[AHEAD][STEPS][STRIPES];
     float sum[STRIPES][COLUMNS][4];
 
-    __device__ Kernel(const Params &params, unsigned char *shared)
+    /// As block `me` of `blocks`.
+    __device__ Kernel(const Params &params, unsigned char *shared, int me, int blocks)
         : p(params),
           g(params.gemm),
-          line(stream::line_of<TOKENS, DEPTH>(params.gemm)),
+          line(stream::line_of<TOKENS, DEPTH>(params.gemm, me, blocks)),
           sums(reinterpret_cast<float *>(shared + STAGES * STAGE_BYTES)),
           scales(sums + TOKENS * stream::ROW),
           ring(ptx::shared_address(shared)),
@@ -167,23 +168,25 @@ struct Kernel {
         }
     }
 
-    __device__ void run() {
-        const int first = line.first(blockIdx.x), last = line.first(blockIdx.x + 1);
+    /// The block's piece of the product; `wait` returns when what the product reads, weights aside, is there. A block without a piece does not wait.
+    template <class Wait>
+    __device__ __forceinline__ void run(const Wait &wait) {
+        const int first = line.first(line.me), last = line.first(line.me + 1);
         if (first == last) return;
-        // Weights depend on no other kernel: the first of them are asked for before the predecessor has ended.
+        // Weights depend on nobody: the first of them are asked for before what comes before has ended.
         Cursor ahead(line, first, last);
         const char *from = tile_weights(ahead.tile) + ahead.unit * (DEPTH / 16 * 512);
         // Units of a tile come in pairs, so that a buffer's index is known at compile time: even units in the first, odd in the second.
         const int parity = AHEAD == 2 ? first & 1 : 0;
 #pragma unroll
         for (int u = 0; u < 2 * AHEAD - 1; u++) {
-            if (u < parity || u >= parity + AHEAD || ahead.left == 0) continue;
+            // With one unit ahead there is always one; who could leave it out would keep the registers from whatever runs before.
+            if (u < parity || u >= parity + AHEAD || (AHEAD > 1 && ahead.left == 0)) continue;
 #pragma unroll
             for (int step = 0; step < STEPS; step++) load_weights(weights[u % AHEAD][step], from, step);
             from = ahead.advance(line) ? tile_weights(ahead.tile) : from + DEPTH / 16 * 512;
         }
-        ptx::launch_successor();
-        ptx::wait_for_predecessor();
+        wait();
 
         Cursor rows(line, first, last);
         int scaled = token_of(rows.tile), stage = 0, rows_token = scaled;
@@ -232,11 +235,26 @@ struct Kernel {
     }
 };
 
+/// Asks L2 for the first `units` units of weights that block `me` of `blocks` will stream, a line of 128 bytes a thread.
+__device__ __forceinline__ void prefetch(const GemmOperands &g, int me, int blocks, int units) {
+    const stream::Line line = stream::line_of<8, DEPTH>(g, me, blocks);
+    const int first = line.first(me), last = min(line.first(me + 1), first + units);
+    const char *weights = reinterpret_cast<const char *>(g.w) + static_cast<i64>(threadIdx.x / 32) * g.k_padded * 32 + threadIdx.x % 32 * 128;
+#pragma unroll 1
+    for (int unit = first; unit < last; unit++) {
+        const i64 stripe = static_cast<i64>(unit / line.depth) * (stream::FEATURES / 16);
+        ptx::prefetch_l2(weights + stripe * g.k_padded * 32 + unit % line.depth * (DEPTH / 16 * 512));
+    }
+}
+
 }  // namespace skinny
 
 /// One instance: `TOKENS` rows at most a tile, `AHEAD` units of weights under way, `BLOCKS` blocks a multiprocessor.
 #define SKINNY_KERNEL(NAME, END, TOKENS, AHEAD, BLOCKS)                                                                             \
     extern "C" __global__ void __launch_bounds__(skinny::THREADS, BLOCKS) NAME(const __grid_constant__ epilogue::END::Params p) {     \
         extern __shared__ __align__(128) unsigned char shared[];                                                                     \
-        skinny::Kernel<epilogue::END, TOKENS, AHEAD>(p, shared).run();                                                                \
+        skinny::Kernel<epilogue::END, TOKENS, AHEAD>(p, shared, blockIdx.x, gridDim.x).run([] {                                      \
+            ptx::launch_successor();                                                                                                 \
+            ptx::wait_for_predecessor();                                                                                             \
+        });                                                                                                                          \
     }

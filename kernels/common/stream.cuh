@@ -22,6 +22,8 @@ struct Line {
     int total;
     /// Blocks that share them.
     int blocks;
+    /// The one of them that asks: the grid's block, or one of several that a block of threads is in turn.
+    int me;
 
     /// First unit of block `block`; with `blocks`, the end of the line.
     __device__ int first(int block) const { return static_cast<int>(static_cast<i64>(total) * block / blocks); }
@@ -47,12 +49,12 @@ __device__ Place place_of(const GemmOperands &g, int tile) {
     return {rest / in_group * FEATURES, (first + rest % in_group) * TOKENS};
 }
 
-/// The line of a product with token tiles of `TOKENS` and units of `DEPTH` along k.
+/// The line of a product with token tiles of `TOKENS` and units of `DEPTH` along k, as block `me` of `blocks` sees it.
 template <int TOKENS, int DEPTH>
-__device__ Line line_of(const GemmOperands &g) {
+__device__ Line line_of(const GemmOperands &g, int me, int blocks) {
     const int tiles = g.n / FEATURES * ((g.rows + TOKENS - 1) / TOKENS);
     const int depth = g.k_padded / DEPTH;
-    return {depth, tiles * depth, static_cast<int>(gridDim.x)};
+    return {depth, tiles * depth, blocks, me};
 }
 
 /// Sums a shared tile of `TOKENS` tokens, of which `rows` are there. `sums` [rows, ROW] f32 in shared memory holds this block's part, complete and visible
@@ -63,7 +65,7 @@ __device__ bool add_up(const GemmOperands &g, const Line &line, int tile, float 
     constexpr int ROW_QUADS = FEATURES / 4, EACH = TOKENS * ROW_QUADS / THREADS, BATCH = EACH < FLIGHT ? EACH : FLIGHT, GROUP = FLIGHT / BATCH;
     constexpr i64 PART_FLOATS = TOKENS * FEATURES;
     __shared__ u32 arrived;
-    const int me = blockIdx.x, quads = rows * ROW_QUADS, thread = ptx::thread_now(), begin = tile * line.depth;
+    const int me = line.me, quads = rows * ROW_QUADS, thread = ptx::thread_now(), begin = tile * line.depth;
     const int from = line.owner(begin), to = line.owner(begin + line.depth - 1);
     // A block shares its first tile and its last, and has room for two parts. Only `from` can have begun with an earlier tile.
     const int second = line.first(from) < begin ? from : -1;

@@ -44,7 +44,7 @@ struct Kernel {
     __device__ Kernel(const Params &params, unsigned char *shared)
         : p(params),
           g(params.gemm),
-          line(stream::line_of<TOKENS, DEPTH>(params.gemm)),
+          line(stream::line_of<TOKENS, DEPTH>(params.gemm, blockIdx.x, gridDim.x)),
           pool(shared),
           scales(reinterpret_cast<float *>(shared + POOL_BYTES)),
           sources(reinterpret_cast<int *>(shared + POOL_BYTES) + TOKENS),
@@ -168,9 +168,9 @@ struct Kernel {
     __device__ void run() {
         ptx::launch_successor();
         ptx::wait_for_predecessor();
-        const int last = line.first(blockIdx.x + 1);
+        const int last = line.first(line.me + 1);
 #pragma unroll 1
-        for (int unit = line.first(blockIdx.x); unit < last;) {
+        for (int unit = line.first(line.me); unit < last;) {
             const int tile = unit / line.depth, from = unit % line.depth, to = min(line.depth, from + last - unit);
             const stream::Place place = stream::place_of<TOKENS>(g, tile);
             for (int i = threadIdx.x; i < TOKENS; i += THREADS) {

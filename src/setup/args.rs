@@ -114,6 +114,9 @@ pub struct EngineArgs {
     /// GPU: launch decode steps kernel by kernel instead of replaying graphs
     #[arg(long, global = true)]
     no_graphs: bool,
+    /// GPU: run all layers of a decode step of up to 4 requests in one launch (not yet measured)
+    #[arg(long, global = true)]
+    persistent: bool,
     /// Hopper: large products by its own kernels (TMA, wgmma), which no test has executed yet
     #[arg(long, global = true)]
     hopper_products: bool,
@@ -170,6 +173,7 @@ impl EngineArgs {
     pub fn cuda(&self) -> CudaSettings {
         CudaSettings {
             graphs: !self.no_graphs,
+            persistent: self.persistent,
             hopper_products: self.hopper_products,
             probe: self.probe_device,
             host_kv_bytes: self.host_kv_gib << 30,

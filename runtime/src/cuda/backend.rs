@@ -1,7 +1,7 @@
 //! The CUDA backend: the engine's interface over the step executor, the result ring and the tap's threads.
 
 use super::error::doing;
-use super::step::{Executor, Limits, Part, Parts};
+use super::step::{Executor, Limits, Part, Parts, Wanted};
 use super::tap::{TapMode, Threads, consume};
 use super::weights::DeviceWeights;
 use super::{Anchor, CudaError, Device, KvPool, Progress, StepTimes, Swap, SwapOptions, launch};
@@ -9,7 +9,7 @@ use crate::engine::sampling::Sampled;
 use crate::engine::{Backend, Fault, Step, TapReceiver, Transfers};
 use crate::model::Model;
 use cudarc::driver::CudaEvent;
-use cudarc::driver::sys::{self, CUresult};
+use cudarc::driver::sys::{self, CUdeviceptr, CUresult};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use trail_probe::Weights;
@@ -42,6 +42,8 @@ pub struct CudaOptions {
     pub host_kv_bytes: usize,
     /// Replay captured graphs for decode steps.
     pub graphs: bool,
+    /// Run all layers of a step of up to 4 single rows in one launch, with the same bits.
+    pub persistent: bool,
     /// On Hopper: large products by its own kernels (TMA, wgmma), which were never executed so far.
     pub hopper_products: bool,
     /// The layer (0-based) behind which rows are tapped; `None`: nothing is.
@@ -108,9 +110,12 @@ impl CudaBackend {
                 context: options.max_context,
             },
             kv_blocks: options.kv_blocks,
-            hopper_products: options.hopper_products,
             tap: tap.map(|layer| (mode, layer)),
             probe: options.probe.as_deref(),
+            wanted: Wanted {
+                hopper_products: options.hopper_products,
+                persistent: options.persistent,
+            },
         })?;
         executor.prepare(options.graphs, mode == TapMode::Blocking, progress)?;
         let swap = match (options.host_kv_bytes / executor.kv.block_bytes()).min(MOST_BLOCKS) {
@@ -158,6 +163,12 @@ impl CudaBackend {
     /// The KV pool.
     pub fn kv(&self) -> &KvPool {
         &self.executor.kv
+    }
+
+    /// The word that blocks of [`CudaOptions::persistent`] launches meet at: generations in the upper half, zero in the lower between launches; `None` where
+    /// no step is launched so. For tests, and for whoever looks at a device that hangs.
+    pub fn barrier(&self) -> Option<CUdeviceptr> {
+        self.executor.barrier()
     }
 
     /// What the last step cost the host, from the plan until all was ready to be launched.

@@ -140,7 +140,7 @@ impl Device {
         }
         self.context.bind()?;
         let mut arguments = [ptr::from_ref(params).cast_mut().cast::<c_void>()];
-        let mut attribute = programmatic_attribute();
+        let mut attribute = self.attribute(plan);
         let config = sys::CUlaunchConfig {
             gridDimX: plan.grid[0],
             gridDimY: plan.grid[1],
@@ -150,9 +150,8 @@ impl Device {
             blockDimZ: 1,
             sharedMemBytes: plan.shared_bytes,
             hStream: stream.cu_stream(),
-            attrs: &mut attribute,
-            // Only Hopper knows of it; elsewhere the kernel begins when its predecessor has ended.
-            numAttrs: u32::from(plan.overlaps && self.chip.target == Some(Target::Sm90a)),
+            attrs: attribute.as_mut().map_or(ptr::null_mut(), ptr::from_mut),
+            numAttrs: u32::from(attribute.is_some()),
         };
         // SAFETY: the function is loaded in this context; its one argument is `params`, whose type was checked above; the
         // driver copies it before it returns. The caller answers for the pointers inside.
@@ -160,6 +159,24 @@ impl Device {
             sys::cuLaunchKernelEx(&config, function.handle, arguments.as_mut_ptr(), ptr::null_mut())
         };
         code.result().map_err(|code| failed(LaunchCause::Driver(code)))
+    }
+
+    /// What the driver is told of a launch beside its geometry: that all blocks must be resident, or that the kernel may begin while its predecessor ends and
+    /// itself waits before it reads what that one wrote. Of the latter only Hopper knows; elsewhere the kernel begins when its predecessor has ended.
+    fn attribute(&self, plan: &LaunchPlan) -> Option<sys::CUlaunchAttribute> {
+        // SAFETY: the type is plain data, for which zeros are valid.
+        let mut attribute: sys::CUlaunchAttribute = unsafe { std::mem::zeroed() };
+        if plan.cooperative {
+            attribute.id = sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_COOPERATIVE;
+            attribute.value.cooperative = 1;
+        } else if plan.overlaps && self.chip.target == Some(Target::Sm90a) {
+            attribute.id =
+                sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+            attribute.value.programmaticStreamSerializationAllowed = 1;
+        } else {
+            return None;
+        }
+        Some(attribute)
     }
 
     /// Loads the module of the kernel that `plan` names, so that its first launch need not.
@@ -250,15 +267,6 @@ fn load_image(bytes: Vec<u8>) -> Result<sys::CUmodule, DriverError> {
 /// Whether the driver says that the code is not for it, rather than that something is broken.
 fn is_wrong_image(code: &DriverError) -> bool {
     matches!(code.0, CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU | CUresult::CUDA_ERROR_INVALID_IMAGE)
-}
-
-/// Lets a kernel begin while its predecessor ends; the kernel itself waits before it reads what that one wrote.
-fn programmatic_attribute() -> sys::CUlaunchAttribute {
-    // SAFETY: the type is plain data, for which zeros are valid.
-    let mut attribute: sys::CUlaunchAttribute = unsafe { std::mem::zeroed() };
-    attribute.id = sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
-    attribute.value.programmaticStreamSerializationAllowed = 1;
-    attribute
 }
 
 fn read_chip(context: &CudaContext) -> Result<Chip, DriverError> {

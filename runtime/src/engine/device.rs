@@ -94,6 +94,8 @@ impl FromStr for ProbeDevice {
 pub struct CudaSettings {
     /// Replay captured graphs for decode steps; otherwise launch kernel by kernel, with the same results.
     pub graphs: bool,
+    /// Run all layers of a decode step of up to 4 requests in one launch, with the same results.
+    pub persistent: bool,
     /// On Hopper: large products by its own kernels (TMA, wgmma), which were never executed so far.
     pub hopper_products: bool,
     /// Where the probe runs.
@@ -110,6 +112,7 @@ impl Default for CudaSettings {
     fn default() -> Self {
         CudaSettings {
             graphs: true,
+            persistent: false,
             hopper_products: false,
             probe: ProbeDevice::Cpu,
             probe_threads: 2,

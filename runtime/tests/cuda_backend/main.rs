@@ -4,6 +4,7 @@
 mod cuda;
 mod faults;
 mod models;
+mod persistent;
 mod play;
 mod receivers;
 mod sampling;
@@ -37,6 +38,7 @@ fn options() -> CudaOptions {
         kv_blocks: Some(BLOCKS),
         host_kv_bytes: 0,
         graphs: true,
+        persistent: false,
         hopper_products: true,
         tap_layer: None,
         tap: TapMode::Off,

@@ -3,7 +3,7 @@
 use trail_runtime::model::{Dtype, Model, ModelConfig, RopeConfig, RopeScaling};
 
 /// Sizes that kernels and emulator are quick with: two layers, a vocabulary of a few blocks of the sampler's.
-fn config() -> ModelConfig {
+pub(crate) fn config() -> ModelConfig {
     ModelConfig {
         hidden_size: 64,
         intermediate_size: 96,

@@ -21,12 +21,12 @@ use trail_runtime::model::Model;
 const LAYER: usize = 0;
 const TAPPING: How = How { taps: true, ..AHEAD };
 
-fn tapping(mode: TapMode) -> CudaOptions {
+pub(crate) fn tapping(mode: TapMode) -> CudaOptions {
     CudaOptions { tap_layer: Some(LAYER), tap: mode, probe_threads: 2, ..options() }
 }
 
 /// Plays `requests` so that no row is late: a step is launched when the rows of the step two before have arrived.
-fn patiently(
+pub(crate) fn patiently(
     model: &Arc<Model>,
     options: &CudaOptions,
     requests: &[Request],
@@ -63,9 +63,9 @@ fn patiently(
 }
 
 /// By request and number of answered tokens: the row's values.
-type Rows = HashMap<(usize, u32), Vec<u32>>;
+pub(crate) type Rows = HashMap<(usize, u32), Vec<u32>>;
 
-fn by_request(played: &Played, arrived: &[Arrived]) -> Rows {
+pub(crate) fn by_request(played: &Played, arrived: &[Arrived]) -> Rows {
     let mut rows = Rows::new();
     for step in arrived {
         let width = step.values.len() / step.rows.len();

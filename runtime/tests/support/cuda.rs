@@ -82,23 +82,26 @@ impl Bench {
 }
 
 impl Drop for Bench {
-    /// Where `TRAIL_PROOFS` names a file: adds what this test has proven, for trail-ptx's `proofs`.
     fn drop(&mut self) {
-        let Some(ledger) = std::env::var_os("TRAIL_PROOFS") else { return };
-        if std::thread::panicking() {
-            return;
+        if !std::thread::panicking() {
+            note_proofs(&self.device, &self.session);
         }
-        let name = match self.session.emulator() {
-            Some(_) => "emulator".to_owned(),
-            None => self.device.context().name().unwrap(),
-        };
-        let launched = self.device.launched().into_iter();
-        let lines: String = launched
-            .map(|(kernel, code)| format!("{name}\t{}\t{kernel}\n", code.target().name()))
-            .collect();
-        let mut file = OpenOptions::new().create(true).append(true).open(ledger).unwrap();
-        file.write_all(lines.as_bytes()).unwrap();
     }
+}
+
+/// Where `TRAIL_PROOFS` names a file: adds what a test has proven, for trail-ptx's `proofs`.
+pub(crate) fn note_proofs(device: &Device, session: &Session) {
+    let Some(ledger) = std::env::var_os("TRAIL_PROOFS") else { return };
+    let name = match session.emulator() {
+        Some(_) => "emulator".to_owned(),
+        None => device.context().name().unwrap(),
+    };
+    let launched = device.launched().into_iter();
+    let lines: String = launched
+        .map(|(kernel, code)| format!("{name}\t{}\t{kernel}\n", code.target().name()))
+        .collect();
+    let mut file = OpenOptions::new().create(true).append(true).open(ledger).unwrap();
+    file.write_all(lines.as_bytes()).unwrap();
 }
 
 fn guard(i: usize) -> u8 {

@@ -62,6 +62,11 @@ fn scale(head_dim: usize) -> f32 {
     LOG2_E / (head_dim as f32).sqrt()
 }
 
+/// As the kernels read it: 0 for all tokens.
+pub(super) fn window(tokens: Option<usize>) -> i32 {
+    tokens.map_or(0, |tokens| i32::try_from(tokens).unwrap_or(i32::MAX))
+}
+
 fn paged(kv: &KvView, heads: Heads) -> PagedKv {
     PagedKv {
         pool: kv.pool as *const _,
@@ -71,11 +76,15 @@ fn paged(kv: &KvView, heads: Heads) -> PagedKv {
         max_blocks: kv.max_blocks as i32,
         kv_heads: heads.kv_heads as i32,
         group: heads.group as i32,
-        window: kv.window.map_or(0, |window| i32::try_from(window).unwrap_or(i32::MAX)),
+        window: window(kv.window),
     }
 }
 
-fn decode_params(plan: &DecodePlan, kv: &KvView, rows: &DecodeRows) -> DecodeAttentionParams {
+pub(super) fn decode_params(
+    plan: &DecodePlan,
+    kv: &KvView,
+    rows: &DecodeRows,
+) -> DecodeAttentionParams {
     DecodeAttentionParams {
         kv: paged(kv, plan.heads),
         q: rows.q as *const _,

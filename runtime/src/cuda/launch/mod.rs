@@ -4,6 +4,7 @@ mod attention;
 mod ceiling;
 mod gemm;
 mod group;
+mod layers;
 mod sampling;
 mod shuffle;
 mod step;
@@ -14,6 +15,7 @@ pub use attention::{
 pub use ceiling::{ceiling_mma, ceiling_read};
 pub use gemm::{Norm, Operands, QkvOutput, ResidualOutput, logits, qkv, residual, swiglu, turns};
 pub use group::{ActivationMap, group_qkv, group_residual, group_swiglu};
+pub use layers::{Layers, decode_layer, decode_layers};
 pub use sampling::{
     RowPlace, SamplerBuffers, marks, read_sampled, row_sampling, row_sampling_bytes, sample,
     sampled,

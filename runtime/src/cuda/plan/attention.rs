@@ -1,7 +1,6 @@
 //! Geometry of attention: splits that fill the chip, tiles of prefill rows.
 
-use super::{Chip, LaunchPlan, Shape};
-use trail_ptx::Target;
+use super::{Chip, LaunchPlan, Shape, resident};
 
 /// Threads of a block, in both kernels.
 const BLOCK: u32 = 128;
@@ -22,11 +21,6 @@ const SPLIT_BLOCKS: usize = 16;
 const BLOCK_COST_TOKENS: usize = 128;
 /// What each further split adds to the merge, in the same tokens.
 const MERGE_COST_TOKENS: usize = 2;
-/// Shared memory that each resident block costs beyond what it asks for: the driver's, and the kernel's own static part.
-const BLOCK_OVERHEAD_BYTES: u32 = 1024 + 256;
-/// Registers of a multiprocessor.
-const REGISTERS: u32 = 65_536;
-
 /// Heads of the model as attention sees them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Heads {
@@ -96,6 +90,7 @@ pub fn decode_with_splits(rows: usize, heads: Heads, context: usize, splits: usi
         shared_bytes: ring_bytes(heads.head_dim),
         splits: splits as u32,
         overlaps: true,
+        cooperative: false,
         bytes: (rows * (context * heads.token_bytes() + heads.row() * 4)) as u64,
         flops: (rows * context * heads.row() * 4) as u64,
     };
@@ -131,26 +126,14 @@ fn ring_bytes(head_dim: usize) -> u32 {
 fn choose_splits(chip: &Chip, rows: usize, heads: Heads, context: usize) -> usize {
     let (kernel, tile) = decode_kernel(heads);
     let units = rows * heads.kv_heads * heads.group.div_ceil(tile);
-    let places = (chip.multiprocessors
-        * blocks_per_multiprocessor(chip, kernel, ring_bytes(heads.head_dim)))
-        as usize;
+    let each = resident(chip, kernel, BLOCK, ring_bytes(heads.head_dim)).unwrap_or(1);
+    let places = (chip.multiprocessors * each) as usize;
     let most = (context / (SPLIT_BLOCKS * BLOCK_TOKENS)).clamp(1, MOST_SPLITS);
     let cost = |splits: &usize| {
         let waves = (units * splits).div_ceil(places);
         waves * (context.div_ceil(*splits) + BLOCK_COST_TOKENS) + (splits - 1) * MERGE_COST_TOKENS
     };
     (1..=most).min_by_key(cost).unwrap_or(1)
-}
-
-/// Resident blocks of a kernel of this module's size, by shared memory and registers.
-fn blocks_per_multiprocessor(chip: &Chip, kernel: &str, shared_bytes: u32) -> u32 {
-    let by_shared = chip.shared_per_multiprocessor / (shared_bytes + BLOCK_OVERHEAD_BYTES);
-    let target = chip.target.unwrap_or(Target::Sm80);
-    let found = trail_ptx::find(kernel)
-        .and_then(|(_, entry)| entry.resources.iter().find(|found| found.target == target));
-    let by_registers =
-        found.map_or(by_shared, |found| REGISTERS / (found.registers.next_multiple_of(8) * BLOCK));
-    by_shared.min(by_registers).max(1)
 }
 
 fn shape(rows: usize, heads: Heads, context: usize) -> Shape {
@@ -215,6 +198,7 @@ pub fn prefill(heads: Heads, tiles: usize, rows: usize, tokens: usize) -> Launch
         shared_bytes: (elements * 2) as u32,
         splits: 1,
         overlaps: true,
+        cooperative: false,
         bytes: (rows * heads.row() * 4) as u64,
         flops: (tokens * heads.row() * 4) as u64,
     }
@@ -236,6 +220,7 @@ pub fn rung(number: usize, rows: usize, heads: Heads, context: usize) -> LaunchP
         shared_bytes: shared_bytes as u32,
         splits: 1,
         overlaps: false,
+        cooperative: false,
         ..decode_with_splits(rows, heads, context, 1).launch
     }
 }
@@ -271,10 +256,7 @@ mod tests {
                 let prefill = prefill(Heads { head_dim, ..LLAMA }, 1, 32, 32);
                 // Two blocks of prefill share a multiprocessor: the kernel's header says so.
                 assert!(2 * (prefill.shared_bytes + 1024) <= chip.shared_per_multiprocessor);
-                assert_eq!(
-                    blocks_per_multiprocessor(&chip, prefill.kernel, prefill.shared_bytes),
-                    2
-                );
+                assert_eq!(resident(&chip, prefill.kernel, BLOCK, prefill.shared_bytes), Some(2));
             }
         }
     }

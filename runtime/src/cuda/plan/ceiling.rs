@@ -23,6 +23,7 @@ pub fn read(chip: &Chip, quads: usize) -> LaunchPlan {
         shared_bytes: 0,
         splits: 1,
         overlaps: false,
+        cooperative: false,
         bytes: quads as u64 * 16,
         flops: 0,
     }
@@ -39,6 +40,7 @@ pub fn mma(chip: &Chip, rounds: usize) -> LaunchPlan {
         shared_bytes: 0,
         splits: 1,
         overlaps: false,
+        cooperative: false,
         bytes: 0,
         flops: u64::from(blocks * BLOCK / 32) * rounds as u64 * CHAINS * MMA_FLOPS,
     }

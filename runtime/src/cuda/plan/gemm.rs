@@ -230,6 +230,7 @@ impl Sized {
             shared_bytes: self.instance.shared_bytes,
             splits: splits as u32,
             overlaps: true,
+            cooperative: false,
             bytes: (weights + rows * width * 2 + rows * end_bytes(end, features)) as u64,
             flops: 2 * (rows * features * width) as u64,
         };

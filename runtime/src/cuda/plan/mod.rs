@@ -5,6 +5,7 @@
 pub mod attention;
 pub mod ceiling;
 pub mod gemm;
+pub mod layers;
 pub mod sampling;
 pub mod shuffle;
 pub mod step;
@@ -63,10 +64,31 @@ pub struct LaunchPlan {
     pub splits: u32,
     /// Whether the kernel may begin while its predecessor in the stream ends (Hopper); it then waits for it by itself.
     pub overlaps: bool,
+    /// Whether its blocks wait for one another, so that all must be resident.
+    pub cooperative: bool,
     /// Bytes that must move to or from device memory.
     pub bytes: u64,
     /// Floating-point operations of the result's definition.
     pub flops: u64,
+}
+
+/// Registers of a multiprocessor, and threads that the smallest of them takes.
+const REGISTERS: u32 = 65_536;
+const THREADS: u32 = 1536;
+/// Shared memory that the driver takes of every resident block.
+const DRIVER_BYTES: u32 = 1024;
+
+/// Blocks of `block` threads of a kernel that are resident on one multiprocessor, by shared memory, registers and threads; `None`: there is no such kernel, or
+/// none fits.
+fn resident(chip: &Chip, kernel: &str, block: u32, shared_bytes: u32) -> Option<u32> {
+    let target = chip.target.unwrap_or(Target::Sm80);
+    let (_, entry) = trail_ptx::find(kernel)?;
+    let found = entry.resources.iter().find(|found| found.target == target)?;
+    let bytes = shared_bytes + found.shared_bytes;
+    let by_shared = chip.shared_per_multiprocessor / (bytes + DRIVER_BYTES);
+    let by_registers = REGISTERS / (found.registers.next_multiple_of(8) * block);
+    let blocks = by_shared.min(by_registers).min(THREADS / block);
+    (blocks > 0 && bytes <= chip.shared_per_block).then_some(blocks)
 }
 
 /// Named extents, for messages. Small and fixed, so that a plan is a plain value.

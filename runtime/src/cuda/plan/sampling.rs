@@ -43,6 +43,7 @@ pub fn sampling(rows: usize, vocab: usize) -> SamplingPlan {
         shared_bytes,
         splits: 1,
         overlaps: true,
+        cooperative: false,
         bytes,
         flops: 0,
     };
@@ -78,6 +79,7 @@ pub fn marks(jobs: usize, tokens: usize, vocab: usize) -> LaunchPlan {
         shared_bytes: 0,
         splits: 1,
         overlaps: false,
+        cooperative: false,
         bytes: (jobs * vocab * 4 + tokens * 4) as u64,
         flops: 0,
     }

@@ -30,6 +30,7 @@ pub fn shuffle(dtype: Dtype, rows: usize, width: usize) -> LaunchPlan {
         shared_bytes: 0,
         splits: 1,
         overlaps: false,
+        cooperative: false,
         bytes: (rows * width * source_bytes + elements * 2) as u64,
         flops: 0,
     }

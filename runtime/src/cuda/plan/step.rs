@@ -31,6 +31,7 @@ pub fn apply_diffs(most: usize) -> LaunchPlan {
         shared_bytes: 0,
         splits: 1,
         overlaps: false,
+        cooperative: false,
         bytes: (most * 12) as u64,
         flops: 0,
     }
@@ -47,6 +48,7 @@ pub fn embed(rows: usize, width: usize) -> LaunchPlan {
         shared_bytes: 0,
         splits: 1,
         overlaps: true,
+        cooperative: false,
         bytes: (rows * width * 8 + width * 2) as u64,
         flops: 0,
     }
@@ -67,6 +69,7 @@ pub fn tap_mean(runs: usize, rows: usize, width: usize) -> LaunchPlan {
         shared_bytes: 0,
         splits: 1,
         overlaps: false,
+        cooperative: false,
         bytes: (rows * width * 4) as u64,
         flops: (rows * width) as u64,
     }
@@ -93,6 +96,7 @@ pub fn probe(rows: usize, d: usize, hidden: usize, bins: usize) -> [LaunchPlan; 
         splits: 1,
         // Its predecessor is in another branch of a recorded step.
         overlaps: false,
+        cooperative: false,
         bytes: ((rows + hidden) * d * 2) as u64,
         flops: (rows * hidden * d * 2) as u64,
     };
@@ -127,6 +131,7 @@ pub fn kv_pieces(direction: Direction, pieces: usize, elements: usize) -> Launch
         shared_bytes: 0,
         splits: 1,
         overlaps: false,
+        cooperative: false,
         bytes: (pieces * elements * 4) as u64,
         flops: 0,
     }

@@ -81,7 +81,7 @@ impl Buffers {
             sums: zeros(5 * needed.sums * 4, WORK)?,
             maps: None,
         };
-        if plans.layer.iter().any(|of| is_grouped(&of.qkv)) {
+        if plans.layer.iter().any(|of| is_grouped(&of.products.qkv)) {
             let map = |buffer: &DeviceBuffer, width| ActivationMap::new(buffer.at(), rows, width);
             buffers.maps = Some(Maps {
                 x: map(&buffers.x, d)?,

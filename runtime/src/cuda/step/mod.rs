@@ -13,6 +13,7 @@ mod plans;
 mod seats;
 mod sizes;
 mod staged;
+mod stages;
 mod tap;
 
 pub(in crate::cuda) use issue::Part;
@@ -29,12 +30,15 @@ use super::{CudaError, Device, Priority, Progress};
 use crate::engine::{Step, TapRow};
 use crate::model::ModelConfig;
 use buffers::Buffers;
+use cudarc::driver::sys::CUdeviceptr;
 use cudarc::driver::{CudaStream, result};
 use fill::{Filler, Shape};
 use layout::Layout;
 use marks::Marks;
 use plans::Plans;
+pub(in crate::cuda) use plans::Wanted;
 use sizes::Sizes;
+use stages::Persistent;
 use std::sync::Arc;
 use tap::TapWork;
 use trail_probe::Weights;
@@ -60,6 +64,7 @@ pub(in crate::cuda) struct Executor {
     limits: Limits,
     weights: DeviceWeights,
     plans: Plans,
+    persistent: Option<Persistent>,
     filler: Filler,
     mirror: Mirror,
     buffers: Buffers,
@@ -83,10 +88,10 @@ pub(in crate::cuda) struct Parts<'a> {
     pub(in crate::cuda) kv_blocks: Option<usize>,
     /// The tapped layer, and what becomes of it.
     pub(in crate::cuda) tap: Option<(TapMode, usize)>,
-    /// Large products by Hopper's own kernels.
-    pub(in crate::cuda) hopper_products: bool,
     /// The probe's weights, for the device.
     pub(in crate::cuda) probe: Option<&'a Weights>,
+    /// The kernels that are to be used.
+    pub(in crate::cuda) wanted: Wanted,
 }
 
 /// What a launched step will answer.
@@ -97,15 +102,18 @@ pub(in crate::cuda) struct Filled {
 
 impl Executor {
     pub(in crate::cuda) fn new(parts: Parts<'_>) -> Result<Executor, CudaError> {
-        let Parts { device, config, weights, limits, kv_blocks, tap, probe, hopper_products } =
-            parts;
-        let plans = Plans::new(device.chip(), &config, &limits, hopper_products);
+        let Parts { device, config, weights, limits, kv_blocks, tap, probe, wanted } = parts;
+        let plans = Plans::new(device.chip(), &config, &limits, wanted);
         if plans.rows.last() > MOST_ROWS {
             return Err(CudaError::Unsupported {
                 what: format!("--token-budget of {} rows", limits.rows),
                 supported: format!("{MOST_ROWS} rows of a step, their padding included"),
             });
         }
+        let persistent = match plans.persistent.iter().any(Option::is_some) {
+            true => Some(Persistent::new(&device, &config, &weights)?),
+            false => None,
+        };
         let filler = Filler::new(&limits, &plans, tap.is_some());
         let layout = filler.layout;
         let mirror = Mirror::new(&device, layout.words, layout.usual + MORE_DIFFS)?;
@@ -126,6 +134,7 @@ impl Executor {
             limits,
             weights,
             plans,
+            persistent,
             filler,
             mirror,
             tap,
@@ -248,6 +257,11 @@ impl Executor {
     /// The request in `slot` has lost its blocks.
     pub(in crate::cuda) fn stand_up(&mut self, slot: u32) {
         self.filler.stand_up(slot);
+    }
+
+    /// The barrier of the launches of all layers at once, a word of device memory.
+    pub(in crate::cuda) fn barrier(&self) -> Option<CUdeviceptr> {
+        self.persistent.as_ref().map(|persistent| persistent.barrier.at())
     }
 
     fn layout(&self) -> &Layout {

@@ -4,19 +4,26 @@ use super::layout::Limits;
 use super::sizes::Sizes;
 use crate::cuda::plan::attention::{self, DecodePlan, Heads, TILE_QUERIES};
 use crate::cuda::plan::gemm::{End, GemmPlan, Product, gemm, group};
+use crate::cuda::plan::layers::{self, LayersPlan, Products};
 use crate::cuda::plan::sampling::{SamplingPlan, sampling};
 use crate::cuda::plan::{Chip, LaunchPlan, step};
 use crate::model::ModelConfig;
 use trail_ptx::Target;
 
+/// Kernels that are used only where they are asked for.
+#[derive(Clone, Copy, Debug, Default)]
+pub(in crate::cuda) struct Wanted {
+    /// Large products by Hopper's own kernels.
+    pub(in crate::cuda) hopper_products: bool,
+    /// All layers of a step of few rows in one launch.
+    pub(in crate::cuda) persistent: bool,
+}
+
 /// The products of a layer, for one number of rows.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LayerPlans {
     pub(super) embed: LaunchPlan,
-    pub(super) qkv: GemmPlan,
-    pub(super) o: GemmPlan,
-    pub(super) gate_up: GemmPlan,
-    pub(super) down: GemmPlan,
+    pub(super) products: Products,
 }
 
 /// Logits and choice, for one number of rows.
@@ -34,6 +41,8 @@ pub(super) struct Plans {
     /// Numbers of rows that stand alone.
     pub(super) alone: Sizes,
     pub(super) decode: Box<[DecodePlan]>,
+    /// All layers at once, where that is wanted and planned for: by numbers of rows that stand alone.
+    pub(super) persistent: Box<[Option<LayersPlan>]>,
     /// Numbers of rows of logits.
     pub(super) choices: Sizes,
     pub(super) choice: Box<[ChoicePlans]>,
@@ -56,7 +65,8 @@ pub(super) struct Workspaces {
 }
 
 impl Plans {
-    pub(super) fn new(chip: &Chip, config: &ModelConfig, limits: &Limits, hopper: bool) -> Plans {
+    /// Plans for steps within `limits`, with the kernels that are `wanted`.
+    pub(super) fn new(chip: &Chip, config: &ModelConfig, limits: &Limits, wanted: Wanted) -> Plans {
         let heads = Heads {
             kv_heads: config.num_kv_heads,
             group: config.num_heads / config.num_kv_heads,
@@ -65,12 +75,20 @@ impl Plans {
         let alone = Sizes::up_to(limits.segments);
         // Rows that stand alone are padded by themselves, so that runs of prompt rows come behind their padding.
         let rows = Sizes::up_to(limits.rows.max(limits.segments) + alone.most_padding());
-        let layer = rows.iter().map(|rows| LayerPlans::new(chip, config, hopper, rows)).collect();
-        let decode =
+        let layer: Box<[LayerPlans]> = rows
+            .iter()
+            .map(|rows| LayerPlans::new(chip, config, wanted.hopper_products, rows))
+            .collect();
+        let decode: Box<[DecodePlan]> =
             alone.iter().map(|rows| attention::decode(chip, rows, heads, limits.context)).collect();
+        let all_at_once = |(count, decode): (usize, &DecodePlan)| {
+            let products = &layer[rows.index(count)].products;
+            layers::decode_layers(chip, products, decode).filter(|_| wanted.persistent)
+        };
+        let persistent = alone.iter().zip(&decode).map(all_at_once).collect();
         let choices = alone.clone();
         let choice = choices.iter().map(|rows| ChoicePlans::new(chip, config, rows)).collect();
-        Plans { rows, layer, alone, decode, choices, choice, heads }
+        Plans { rows, layer, alone, decode, persistent, choices, choice, heads }
     }
 
     /// Most tiles of prompt rows: each run has one more than its queries fill, and no run is shorter than 2 rows.
@@ -81,7 +99,7 @@ impl Plans {
 
     pub(super) fn workspaces(&self) -> Workspaces {
         let mut needed = Workspaces::default();
-        let layer = self.layer.iter().flat_map(|of| [of.qkv, of.o, of.gate_up, of.down]);
+        let layer = self.layer.iter().flat_map(|of| of.products.all().map(|plan| *plan));
         for product in layer.chain(self.choice.iter().map(|of| of.logits)) {
             needed.partials = needed.partials.max(product.partial_floats);
             needed.arrivals = needed.arrivals.max(product.arrivals);
@@ -101,9 +119,11 @@ impl Plans {
     /// Every kernel of a step, so that none is loaded while steps run, or are captured.
     pub(super) fn kernels(&self) -> impl Iterator<Item = LaunchPlan> + '_ {
         let layer = self.layer.iter().flat_map(|of| {
-            [of.embed, of.qkv.launch, of.o.launch, of.gate_up.launch, of.down.launch]
+            let [qkv, o, gate_up, down] = of.products.all().map(|plan| plan.launch);
+            [of.embed, qkv, o, gate_up, down]
         });
         let decode = self.decode.iter().map(|of| of.launch);
+        let decode = decode.chain(self.persistent.iter().flatten().map(|of| of.launch));
         let choice = self.choice.iter().flat_map(|of| {
             let [scan, weigh, choose] = of.sampling.launches;
             [of.logits.launch, scan, weigh, choose]
@@ -122,10 +142,12 @@ impl LayerPlans {
         };
         LayerPlans {
             embed: step::embed(rows, d),
-            qkv: product(End::Qkv, q + 2 * config.kv_size(), d),
-            o: product(End::Residual, d, q),
-            gate_up: product(End::Swiglu, 2 * config.intermediate_size, d),
-            down: product(End::Residual, d, config.intermediate_size),
+            products: Products {
+                qkv: product(End::Qkv, q + 2 * config.kv_size(), d),
+                o: product(End::Residual, d, q),
+                gate_up: product(End::Swiglu, 2 * config.intermediate_size, d),
+                down: product(End::Residual, d, config.intermediate_size),
+            },
         }
     }
 }
@@ -160,19 +182,25 @@ mod tests {
     fn the_largest_step_has_plans_and_tiles() {
         let config = ModelConfig::named("llama3-8b").unwrap();
         let limits = Limits { rows: 2048, segments: 200, requests: 1000, context: 8192 };
+        let all = Wanted { hopper_products: true, persistent: true };
         for chip in [Chip::A100, Chip::H200] {
-            let plans = Plans::new(&chip, &config, &limits, true);
+            let plans = Plans::new(&chip, &config, &limits, all);
             assert_eq!(plans.alone.last(), 200);
             let worst = plans.alone.at(plans.alone.index(193)) + limits.rows - 193;
             assert!(worst <= plans.rows.last());
             assert_eq!(plans.layer.len(), plans.rows.iter().len());
-            assert_eq!(is_grouped(&plans.layer[plans.layer.len() - 1].o), chip == Chip::H200);
-            assert!(!is_grouped(&plans.layer[0].o));
-            let portable = Plans::new(&chip, &config, &limits, false);
-            assert!(portable.layer.iter().all(|of| !is_grouped(&of.o)));
+            let largest = &plans.layer[plans.layer.len() - 1].products;
+            assert_eq!(is_grouped(&largest.o), chip == Chip::H200);
+            assert!(!is_grouped(&plans.layer[0].products.o));
+            // Sizes 1, 2 and 4.
+            assert_eq!(plans.persistent.iter().flatten().count(), 3);
+            assert!(plans.persistent[..3].iter().all(Option::is_some));
+            let plain = Plans::new(&chip, &config, &limits, Wanted::default());
+            assert!(plain.layer.iter().all(|of| !is_grouped(&of.products.o)));
+            assert!(plain.persistent.iter().all(Option::is_none));
         }
         // 200 runs of a row more than fills a tile.
-        let plans = Plans::new(&Chip::A100, &config, &limits, true);
+        let plans = Plans::new(&Chip::A100, &config, &limits, all);
         let tiles = 62 * (33 * 4usize).div_ceil(TILE_QUERIES);
         assert!(tiles <= plans.most_tiles(&limits));
     }

@@ -117,7 +117,7 @@ impl Block {
                 }
                 ran = true;
                 left -= 64;
-                if self.turn(grid, number, &mut left).is_err() {
+                if self.turn(grid, number, budget.min(TURN), &mut left).is_err() {
                     return Progress::Fault;
                 }
                 if self.done.count_ones() as usize == self.count {
@@ -135,13 +135,13 @@ impl Block {
         Progress::More
     }
 
-    /// Runs one warp until it stops.
-    fn turn(&mut self, grid: &Grid, number: usize, left: &mut i64) -> Result<(), ()> {
+    /// Runs one warp until it stops, for `most` instructions at most.
+    fn turn(&mut self, grid: &Grid, number: usize, most: u32, left: &mut i64) -> Result<(), ()> {
         let warp = &mut self.warps[number];
         let before = warp.executed;
         let mut cx =
             Cx { warp, shared: &mut self.shared, grid, block: self.index, flat: self.flat };
-        let stop = warp::run(&mut cx, TURN);
+        let stop = warp::run(&mut cx, most);
         *left -= ((self.warps[number].executed - before) / LANES as u64) as i64;
         match stop {
             Stop::Budget => {}

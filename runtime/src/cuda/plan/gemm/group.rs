@@ -37,6 +37,7 @@ pub fn gemm(chip: &Chip, product: Product) -> Option<GemmPlan> {
         shared_bytes: shared as u32,
         splits: 1,
         overlaps: true,
+        cooperative: false,
         bytes: (n * k * 2 + rows * width * 2 + rows * end_bytes(end, features)) as u64,
         flops: 2 * (rows * features * width) as u64,
     };

@@ -32,6 +32,7 @@ pub fn gemm(rung: Rung, rows: usize, features: usize, width: usize) -> GemmPlan 
         shared_bytes: 0,
         splits: 1,
         overlaps: false,
+        cooperative: false,
         bytes: (row_blocks * n * k * 2 + rows * (width * 2 + features * 4)) as u64,
         flops: 2 * (rows * features * width) as u64,
     };

@@ -1,0 +1,270 @@
+//! The layers of a step: five launches each, or all in one where the plans have it.
+
+use super::Executor;
+use super::buffers::upload;
+use super::fill::Shape;
+use crate::batch::BLOCK_TOKENS;
+use crate::cuda::launch::{
+    self, DecodeRows, KvView, Layers, Norm, Operands, PrefillRows, QkvOutput, ResidualOutput,
+};
+use crate::cuda::plan::gemm::GemmPlan;
+use crate::cuda::plan::layers::LayersPlan;
+use crate::cuda::plan::{attention, step};
+use crate::cuda::weights::DeviceWeights;
+use crate::cuda::{CudaError, Device, DeviceBuffer};
+use crate::model::ModelConfig;
+use cudarc::driver::sys::CUdeviceptr;
+use std::ops::Range;
+
+/// What a product reads.
+enum From {
+    X,
+    Attended,
+    Inner,
+}
+
+/// What the launch of all layers reads beside the buffers of a step.
+pub(super) struct Persistent {
+    /// `[layers]` of [`launch::decode_layer`].
+    layers: DeviceBuffer,
+    /// The word that its blocks meet at.
+    pub(super) barrier: DeviceBuffer,
+}
+
+impl Persistent {
+    pub(super) fn new(
+        device: &Device,
+        config: &ModelConfig,
+        weights: &DeviceWeights,
+    ) -> Result<Persistent, CudaError> {
+        const WHAT: &str = "addresses of layers";
+        let layer = |(index, of)| {
+            let norms = [weights.norms[2 * index + 1], weights.norms[2 * index + 2]];
+            launch::decode_layer(of, norms, index * layer_stride(config), config.windows[index])
+        };
+        let layers: Vec<_> = weights.layers.iter().enumerate().map(layer).collect();
+        Ok(Persistent {
+            layers: upload(device, &layers, WHAT)?,
+            barrier: device.alloc_zeros(4, WHAT)?,
+        })
+    }
+}
+
+/// Elements of a layer in a KV block.
+fn layer_stride(config: &ModelConfig) -> usize {
+    2 * config.kv_size() * BLOCK_TOKENS
+}
+
+impl Executor {
+    /// Layers `range`; `tap_row` says which rows of the last of them are staged, 0: none.
+    pub(super) fn layers(
+        &self,
+        shape: &Shape,
+        range: Range<usize>,
+        tap_row: CUdeviceptr,
+    ) -> Result<(), CudaError> {
+        if let Some((plan, with)) = self.all_at_once(shape).filter(|_| !range.is_empty()) {
+            return self.persistent_layers(plan, with, range, tap_row);
+        }
+        for layer in range.clone() {
+            self.qkv(shape, layer)?;
+            self.attend(shape, layer)?;
+            // A sum over devices that share a layer goes behind this product, and behind the one below.
+            self.residual(shape, layer, From::Attended, 0)?;
+            self.swiglu(shape, layer)?;
+            let tap_row = if layer + 1 == range.end { tap_row } else { 0 };
+            self.residual(shape, layer, From::Inner, tap_row)?;
+        }
+        Ok(())
+    }
+
+    /// How a step of `shape` runs its layers in one launch, if it does: all its rows stand alone, and are few.
+    fn all_at_once(&self, shape: &Shape) -> Option<(&LayersPlan, &Persistent)> {
+        let alone = shape.alone.filter(|_| shape.tiles == 0)?;
+        self.plans.persistent[alone].as_ref().zip(self.persistent.as_ref())
+    }
+
+    fn persistent_layers(
+        &self,
+        plan: &LayersPlan,
+        with: &Persistent,
+        range: Range<usize>,
+        tap_row: CUdeviceptr,
+    ) -> Result<(), CudaError> {
+        // Weights, norms, places in the pool and windows come from the layers' own list.
+        let kv = self.kv(range.start);
+        let of = Layers {
+            layers: with.layers.at(),
+            barrier: with.barrier.at(),
+            norm: self.norm(),
+            qkv: (self.operands(0, &From::X), self.qkv_output(&kv)),
+            attention: (kv, self.decode_rows()),
+            o: (self.operands(0, &From::Attended), self.residual_output(0, 0)),
+            gate_up: (self.operands(0, &From::X), self.buffers.inner.at()),
+            down: (self.operands(0, &From::Inner), self.residual_output(0, tap_row)),
+        };
+        // SAFETY: as in `embed`; the list has all layers, with weights that live as long as this.
+        unsafe { launch::decode_layers(&self.device, &self.compute, plan, &range, &of) }
+    }
+
+    fn qkv(&self, shape: &Shape, layer: usize) -> Result<(), CudaError> {
+        let plan = &self.plans.layer[shape.rows].products.qkv;
+        let from = self.operands(self.weights.layers[layer].qkv, &From::X);
+        let to = self.qkv_output(&self.kv(layer));
+        let (device, stream, norm) = (&self.device, &self.compute, self.norm());
+        // SAFETY: as in `embed`; the map is of the operand.
+        unsafe {
+            match self.map(plan, &From::X) {
+                Some(map) => launch::group_qkv(device, stream, plan, map, &from, &norm, &to),
+                None => launch::qkv(device, stream, plan, &from, &norm, &to),
+            }
+        }
+    }
+
+    fn attend(&self, shape: &Shape, layer: usize) -> Result<(), CudaError> {
+        let (kv, heads) = (self.kv(layer), self.plans.heads);
+        let (device, stream) = (&self.device, &self.compute);
+        let rows = self.decode_rows();
+        if let Some(alone) = shape.alone {
+            // SAFETY: as in `embed`.
+            unsafe {
+                launch::attention_decode(device, stream, &self.plans.decode[alone], &kv, &rows)?;
+            }
+        }
+        if shape.tiles > 0 {
+            let (runs, tiles) = (self.word(self.layout().runs), self.word(self.layout().tiles));
+            let plan =
+                attention::prefill(heads, shape.tiles, shape.prompt_rows, shape.prompt_pairs);
+            let rows = PrefillRows { q: rows.q, runs, tiles, out: rows.out };
+            // SAFETY: as in `embed`.
+            unsafe { launch::attention_prefill(device, stream, &plan, heads, &kv, &rows)? };
+        }
+        Ok(())
+    }
+
+    /// Adds O's product, or the MLP's, to the residual stream; `tap_row` says which rows are staged, 0: none.
+    fn residual(
+        &self,
+        shape: &Shape,
+        layer: usize,
+        from: From,
+        tap_row: CUdeviceptr,
+    ) -> Result<(), CudaError> {
+        let plans = &self.plans.layer[shape.rows].products;
+        let weights = &self.weights.layers[layer];
+        let (plan, w, norm) = match from {
+            From::Attended => (&plans.o, weights.o, 2 * layer + 1),
+            _ => (&plans.down, weights.down, 2 * layer + 2),
+        };
+        let operands = self.operands(w, &from);
+        let to = self.residual_output(self.weights.norms[norm], tap_row);
+        let (device, stream) = (&self.device, &self.compute);
+        // SAFETY: as in `qkv`.
+        unsafe {
+            match self.map(plan, &from) {
+                Some(map) => launch::group_residual(device, stream, plan, map, &operands, &to),
+                None => launch::residual(device, stream, plan, &operands, &to),
+            }
+        }
+    }
+
+    fn swiglu(&self, shape: &Shape, layer: usize) -> Result<(), CudaError> {
+        let plan = &self.plans.layer[shape.rows].products.gate_up;
+        let from = self.operands(self.weights.layers[layer].gate_up, &From::X);
+        let (device, stream) = (&self.device, &self.compute);
+        let (norm, out) = (self.norm(), self.buffers.inner.at());
+        // SAFETY: as in `qkv`.
+        unsafe {
+            match self.map(plan, &From::X) {
+                Some(map) => launch::group_swiglu(device, stream, plan, map, &from, &norm, out),
+                None => launch::swiglu(device, stream, plan, &from, &norm, out),
+            }
+        }
+    }
+
+    fn qkv_output(&self, kv: &KvView) -> QkvOutput {
+        let heads = self.plans.heads;
+        QkvOutput {
+            q: self.buffers.q.at(),
+            kv_pool: kv.pool,
+            position: self.word(self.layout().position),
+            slot: self.word(self.layout().seat),
+            block_table: kv.block_table,
+            turns: self.buffers.turns.at(),
+            block_stride: kv.block_stride,
+            layer_offset: kv.layer_offset,
+            max_blocks: kv.max_blocks,
+            heads: heads.kv_heads * heads.group,
+            kv_heads: heads.kv_heads,
+            head_dim: heads.head_dim,
+        }
+    }
+
+    fn decode_rows(&self) -> DecodeRows {
+        let buffers = &self.buffers;
+        DecodeRows {
+            q: buffers.q.at(),
+            position: self.word(self.layout().position),
+            slot: self.word(self.layout().seat),
+            out: buffers.attended.at(),
+            partial_out: buffers.partial_out.at(),
+            partial_sums: buffers.partial_sums.at(),
+            arrivals: buffers.attention_arrivals.at(),
+        }
+    }
+
+    fn residual_output(&self, gamma: CUdeviceptr, tap_row: CUdeviceptr) -> ResidualOutput {
+        ResidualOutput {
+            h: self.buffers.h.at(),
+            gamma,
+            x_next: self.buffers.x.at(),
+            ss: self.buffers.ss.at(),
+            tap_row,
+            tap: self.tap.as_ref().map_or(0, |tap| tap.stage.at()),
+        }
+    }
+
+    /// The layer's part of the pool.
+    fn kv(&self, layer: usize) -> KvView {
+        let layer_stride = layer_stride(&self.config);
+        KvView {
+            pool: self.kv.at(),
+            block_table: self.word(self.layout().table),
+            block_stride: self.config.num_layers * layer_stride,
+            layer_offset: layer * layer_stride,
+            max_blocks: self.layout().max_blocks,
+            window: self.config.windows[layer],
+        }
+    }
+
+    pub(super) fn norm(&self) -> Norm {
+        let width = self.config.hidden_size;
+        let eps = self.config.rms_norm_eps;
+        Norm { ss: self.buffers.ss.at(), parts: step::parts(width), width, eps }
+    }
+
+    fn operands(&self, w: CUdeviceptr, from: &From) -> Operands {
+        let buffers = &self.buffers;
+        let x = match from {
+            From::X => &buffers.x,
+            From::Attended => &buffers.attended,
+            From::Inner => &buffers.inner,
+        };
+        let (partials, arrivals) = (buffers.partials.at(), buffers.arrivals.at());
+        Operands { x: x.at(), w, row_list: 0, partials, arrivals }
+    }
+
+    /// How Hopper's product reads its operand; `None` for the others.
+    fn map(&self, plan: &GemmPlan, from: &From) -> Option<&launch::ActivationMap> {
+        let maps = self.buffers.maps.as_ref().filter(|_| super::plans::is_grouped(plan))?;
+        Some(match from {
+            From::X => &maps.x,
+            From::Attended => &maps.attended,
+            From::Inner => &maps.inner,
+        })
+    }
+
+    pub(super) fn word(&self, index: usize) -> CUdeviceptr {
+        self.mirror.at(index)
+    }
+}
