@@ -12,6 +12,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, RwLock};
+use std::thread::{self, ThreadId};
 use std::time::Instant;
 
 use half::bf16;
@@ -31,13 +32,24 @@ struct Stage {
     prompt_sums: Vec<f32>,
 }
 
+/// The end of a step's predictions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Smoothed {
+    /// Who smoothed and published them.
+    pub thread: ThreadId,
+    /// Since when.
+    pub begun: Instant,
+    /// When all were published.
+    pub published: Instant,
+}
+
 /// What the last finisher of a step writes to.
 struct Posteriors {
     tracker: Tracker,
     /// `[max rows, bins]`.
     probabilities: Vec<f32>,
-    /// The last step whose predictions were all published, since when they were smoothed, and when they were published.
-    ready: Option<(u64, Instant, Instant)>,
+    /// The last step whose predictions were all published, and how.
+    ready: Option<(u64, Smoothed)>,
 }
 
 /// The probe of one engine, its posteriors, and the cells through which they are read.
@@ -118,13 +130,13 @@ impl Forecast {
 
     /// When the predictions of `step` were all published; `None` if it had none, or they are not, or later ones are.
     pub fn ready(&self, step: u64) -> Option<Instant> {
-        self.smoothed(step).map(|(_, published)| published)
+        self.smoothed(step).map(|smoothed| smoothed.published)
     }
 
-    /// Since when the predictions of `step` were smoothed, and when they were published; `None` as for [`Forecast::ready`].
-    pub fn smoothed(&self, step: u64) -> Option<(Instant, Instant)> {
+    /// Who smoothed the predictions of `step`, and when; `None` as for [`Forecast::ready`].
+    pub fn smoothed(&self, step: u64) -> Option<Smoothed> {
         let ready = self.posteriors.lock().expect("no task panicked").ready;
-        ready.filter(|(of, ..)| *of == step).map(|(_, begun, published)| (begun, published))
+        ready.filter(|(of, _)| *of == step).map(|(_, smoothed)| smoothed)
     }
 
     /// Makes the tasks of `rows` staged rows claimable.
@@ -178,7 +190,8 @@ impl Forecast {
                 self.cells[slot].publish(step, &estimate);
             }
         }
-        *ready = Some((step, begun, Instant::now()));
+        let thread = thread::current().id();
+        *ready = Some((step, Smoothed { thread, begun, published: Instant::now() }));
         self.done.store(step, Ordering::Release);
     }
 }

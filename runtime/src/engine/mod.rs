@@ -39,7 +39,7 @@ pub use backend::{Backend, Choice, Choices, Fault, Step, Transfers};
 pub use builder::{BuildError, DEFAULT_MAX_REQUESTS, EngineBuilder};
 pub use device::{ComputeDevice, CudaSettings, ProbeDevice};
 pub use event::{Event, FinishReason};
-pub use forecast::{Forecast, HostTap};
+pub use forecast::{Forecast, HostTap, Smoothed};
 pub use handle::RequestHandle;
 pub use policy::{DEFAULT_C, Needs, PolicyKind};
 pub use request::{Request, SamplingParams};

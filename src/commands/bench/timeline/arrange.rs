@@ -2,7 +2,9 @@
 
 use std::time::Instant;
 
-use super::recorder::Stamp;
+use trail_runtime::engine::Smoothed;
+
+use super::recorder::{Stamp, Track};
 use super::{Kind, Lane, Place, Scene, Span, Timeline, Zoom};
 
 /// Share of a step that is shown of each neighbour.
@@ -16,10 +18,10 @@ const WAITERS: &str = "trail-tap-";
 
 /// What was stamped.
 pub struct Recording {
-    /// By the thread's name.
-    pub threads: Vec<(String, Vec<Stamp>)>,
-    /// By step: since when its predictions were smoothed, and when they were published.
-    pub smoothed: Vec<(u64, Instant, Instant)>,
+    /// In order of the threads' names.
+    pub threads: Vec<Track>,
+    /// By step: who smoothed its predictions, and when.
+    pub smoothed: Vec<(u64, Smoothed)>,
     /// A device computes the model.
     pub on_device: bool,
 }
@@ -33,7 +35,7 @@ pub fn arrange(recording: Recording, scene: Scene) -> Result<Timeline, String> {
         Some(after) => after.as_secs_f64() * 1e6,
         None => -origin.duration_since(when).as_secs_f64() * 1e6,
     };
-    let stamps = || recording.threads.iter().flat_map(|(_, stamps)| stamps);
+    let stamps = || recording.threads.iter().flat_map(|track| &track.stamps);
     let of = |kind, step| stamps().find(move |s| s.kind == kind && s.step == step);
     let begins: Vec<(u64, f64)> = [step - 1, step, step + 1]
         .into_iter()
@@ -45,7 +47,7 @@ pub fn arrange(recording: Recording, scene: Scene) -> Result<Timeline, String> {
     let lanes = lanes(&recording, shown, at);
     let begin_of = |kind, step| of(kind, step).map(|stamp| at(stamp.begin));
     let tapped = begin_of(Kind::Probe, step).or(begin_of(Kind::Copy, step));
-    let published = recording.smoothed.iter().find(|(of, ..)| *of == step);
+    let published = recording.smoothed.iter().find(|(of, _)| *of == step);
     let planned = of(Kind::Plan, step + 1).map(|stamp| [at(stamp.begin), at(stamp.end)]);
     // Kernel by kernel a launch takes so long that its plan would be too narrow to see.
     let launched = of(Kind::Launch, step + 1)
@@ -57,7 +59,11 @@ pub fn arrange(recording: Recording, scene: Scene) -> Result<Timeline, String> {
         Some(Zoom { title, range: [from - margin, to + margin] })
     };
     let zooms = [
-        zoom("from the tapped layer to the predictions", tapped, published.map(|p| at(p.2))),
+        zoom(
+            "from the tapped layer to the predictions",
+            tapped,
+            published.map(|(_, smoothed)| at(smoothed.published)),
+        ),
         zoom("the next step's plan and launch", planned.map(|[begin, _]| begin), launched),
     ];
     let mut zooms: Vec<Zoom> = zooms.into_iter().flatten().collect();
@@ -71,7 +77,7 @@ pub fn arrange(recording: Recording, scene: Scene) -> Result<Timeline, String> {
 
 /// Steps that were recorded with both neighbours, their predictions and the next plan; and when they began.
 fn whole_steps(recording: &Recording) -> Vec<(u64, Instant, f64)> {
-    let stamps = || recording.threads.iter().flat_map(|(_, stamps)| stamps);
+    let stamps = || recording.threads.iter().flat_map(|track| &track.stamps);
     let has = |kind, step| stamps().any(|stamp| stamp.kind == kind && stamp.step == step);
     let whole = stamps().filter(|stamp| stamp.kind == Kind::Lower).filter_map(|stamp| {
         let step = stamp.step;
@@ -79,7 +85,7 @@ fn whole_steps(recording: &Recording) -> Vec<(u64, Instant, f64)> {
             && has(Kind::Plan, step - 1)
             && has(Kind::Sampling, step + 1)
             && has(Kind::Launch, step + 1)
-            && recording.smoothed.iter().any(|(of, ..)| *of == step);
+            && recording.smoothed.iter().any(|(of, _)| *of == step);
         let end = stamps().find(|s| s.kind == Kind::Sampling && s.step == step)?.end;
         is_whole.then(|| (step, stamp.begin, end.duration_since(stamp.begin).as_secs_f64()))
     });
@@ -108,7 +114,7 @@ fn lanes(recording: &Recording, shown: [f64; 2], at: impl Fn(Instant) -> f64) ->
         Lane { name: name.to_owned(), on_device, spans }
     };
     let placed = |place| -> Vec<Span> {
-        let stamps = recording.threads.iter().flat_map(|(_, stamps)| stamps);
+        let stamps = recording.threads.iter().flat_map(|track| &track.stamps);
         stamps.filter(|stamp| stamp.kind.place() == place).map(span).collect()
     };
     let on_device = recording.on_device;
@@ -120,11 +126,18 @@ fn lanes(recording: &Recording, shown: [f64; 2], at: impl Fn(Instant) -> f64) ->
         lane(compute, on_device, placed(Place::Compute)),
         lane(side, on_device, placed(Place::Side)),
     ];
-    let smoothed: Vec<_> =
-        recording.smoothed.iter().map(|&(step, begin, end)| (step, at(begin), at(end))).collect();
-    for (thread, stamps) in &recording.threads {
-        let is_waiter = thread.starts_with(WAITERS);
-        let spans = stamps.iter().filter(|stamp| stamp.kind.place() == Place::Thread).map(span);
+    for track in &recording.threads {
+        let is_waiter = track.name.starts_with(WAITERS);
+        // By who did it: another's last task may seem to hold it too, where the thread was put aside before it stamped.
+        let own = recording.smoothed.iter().filter(|(_, by)| Some(by.thread) == track.thread);
+        let smoothed: Vec<Span> = own
+            .map(|(step, by)| {
+                let (begin, end) = (at(by.begun), at(by.published));
+                Span { kind: Kind::Smooth, step: *step, begin, end }
+            })
+            .collect();
+        let spans =
+            track.stamps.iter().filter(|stamp| stamp.kind.place() == Place::Thread).map(span);
         let mut spans: Vec<Span> = spans.flat_map(|span| divide(span, &smoothed)).collect();
         if is_waiter {
             fill_gaps(&mut spans, shown);
@@ -132,7 +145,7 @@ fn lanes(recording: &Recording, shown: [f64; 2], at: impl Fn(Instant) -> f64) ->
             // The engine's thread runs no tasks here.
             continue;
         }
-        lanes.push(lane(&thread_name(thread), false, spans));
+        lanes.push(lane(&thread_name(&track.name), false, spans));
     }
     lanes.push(lane("engine thread", false, placed(Place::Engine)));
     lanes
@@ -148,12 +161,10 @@ fn thread_name(thread: &str) -> String {
 }
 
 /// A span of tasks, the last of which smoothed: into tasks and that.
-fn divide(span: Span, smoothed: &[(u64, f64, f64)]) -> Vec<Span> {
-    let inside = |&&(_, begin, end): &&(u64, f64, f64)| span.begin <= begin && end <= span.end;
+fn divide(span: Span, smoothed: &[Span]) -> Vec<Span> {
+    let inside = |smooth: &&Span| span.begin <= smooth.begin && smooth.end <= span.end;
     match smoothed.iter().find(inside).filter(|_| span.kind == Kind::Head) {
-        Some(&(step, begin, end)) => {
-            vec![Span { end: begin, ..span }, Span { kind: Kind::Smooth, step, begin, end }]
-        }
+        Some(&smooth) => vec![Span { end: smooth.begin, ..span }, smooth],
         None => vec![span],
     }
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use trail_runtime::batch::Batch;
 use trail_runtime::engine::sampling::Sampled;
 use trail_runtime::engine::{
-    Backend, Choice, Choices, Forecast, SamplingParams, Step, TapPlan, Tenant,
+    Backend, Choice, Choices, Forecast, SamplingParams, Smoothed, Step, TapPlan, Tenant,
 };
 use trail_scheduler::policies::Trail;
 use trail_scheduler::{NewRequest, Prediction, RequestId, Scheduler, SchedulerConfig, Slot};
@@ -40,7 +40,7 @@ pub struct Line {
     under_way: bool,
     expected_s: f64,
     landed: Instant,
-    smoothed: Vec<(u64, Instant, Instant)>,
+    smoothed: Vec<(u64, Smoothed)>,
 }
 
 impl Line {
@@ -128,8 +128,8 @@ impl Line {
         Ok(())
     }
 
-    /// Since when each recorded step's predictions were smoothed, and when they were published.
-    pub fn smoothed(&self) -> Vec<(u64, Instant, Instant)> {
+    /// Who smoothed each recorded step's predictions, and when.
+    pub fn smoothed(&self) -> Vec<(u64, Smoothed)> {
         self.smoothed.clone()
     }
 
@@ -178,9 +178,9 @@ impl Line {
     }
 
     fn note_smoothed(&mut self, step: u64) {
-        let Some((begin, end)) = self.forecast.smoothed(step) else { return };
-        if self.smoothed.last().is_none_or(|(last, ..)| *last < step) {
-            self.smoothed.push((step, begin, end));
+        let Some(smoothed) = self.forecast.smoothed(step) else { return };
+        if self.smoothed.last().is_none_or(|(last, _)| *last < step) {
+            self.smoothed.push((step, smoothed));
         }
     }
 

@@ -12,7 +12,7 @@ use super::super::overlap::OverlapArgs;
 use super::super::subject::Subject;
 use super::arrange::{Recording, arrange};
 use super::drive::Line;
-use super::recorder::{Recorder, Stamp};
+use super::recorder::{Recorder, Stamp, Track};
 use super::sizes::Sizes;
 use super::{Kind, Scene, Timeline};
 
@@ -48,10 +48,20 @@ pub fn run(args: &OverlapArgs, subject: &Subject, batch: usize) -> Result<Timeli
         ],
         clock_error_us: None,
     };
-    arrange(
-        Recording { threads: recorder.take(), smoothed: line.smoothed(), on_device: false },
-        scene,
-    )
+    let threads = with_idle(recorder.take(), subject.threads());
+    arrange(Recording { threads, smoothed: line.smoothed(), on_device: false }, scene)
+}
+
+/// All of the pool's threads by name: one that never waited for others was never asked for side work, and has no lane yet.
+fn with_idle(mut threads: Vec<Track>, count: usize) -> Vec<Track> {
+    for worker in 1..count {
+        let name = format!("trail-cpu-{worker}");
+        if threads.iter().all(|track| track.name != name) {
+            threads.push(Track { thread: None, name, stamps: Vec::new() });
+        }
+    }
+    threads.sort_by(|a, b| a.name.cmp(&b.name));
+    threads
 }
 
 /// The engine's CPU backend, stamped.

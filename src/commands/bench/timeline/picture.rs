@@ -163,7 +163,7 @@ mod tests {
         for lane in &timeline.lanes {
             assert!(picture.contains(&format!(">{}</text>", lane.name)), "{}", lane.name);
         }
-        for says in ["device &lt;0&gt;", "3 requests", "step 3", "head tasks: 8.00", "A note."] {
+        for says in ["device &lt;0&gt;", "3 requests", "step 3", "head tasks: 19.0", "A note."] {
             assert!(picture.contains(says), "{says} in {picture}");
         }
         // Every element is closed, and within the width.

@@ -24,6 +24,17 @@ pub struct Stamp {
 }
 
 /// A thread, and what it stamped.
+#[derive(Clone, Debug)]
+pub struct Track {
+    /// Which; `None` if it stamped nothing, and is known by name alone.
+    pub thread: Option<ThreadId>,
+    /// Its name.
+    pub name: String,
+    /// What it stamped, in order of time.
+    pub stamps: Vec<Stamp>,
+}
+
+/// A thread's place in the recorder.
 #[derive(Debug, Default)]
 struct Lane {
     thread: OnceLock<(ThreadId, String)>,
@@ -75,15 +86,15 @@ impl Recorder {
         }
     }
 
-    /// What was stamped, by the thread's name.
-    pub fn take(&self) -> Vec<(String, Vec<Stamp>)> {
+    /// What was stamped, in order of the threads' names.
+    pub fn take(&self) -> Vec<Track> {
         let named = |lane: &Lane| {
-            let (_, name) = lane.thread.get()?;
+            let (id, name) = lane.thread.get()?;
             let stamps = std::mem::take(&mut *lane.stamps.lock().ok()?);
-            Some((name.clone(), stamps))
+            Some(Track { thread: Some(*id), name: name.clone(), stamps })
         };
-        let mut threads: Vec<_> = self.lanes.iter().filter_map(named).collect();
-        threads.sort_by(|(a, _), (b, _)| a.cmp(b));
+        let mut threads: Vec<Track> = self.lanes.iter().filter_map(named).collect();
+        threads.sort_by(|a, b| a.name.cmp(&b.name));
         threads
     }
 
@@ -119,12 +130,13 @@ mod tests {
         recorder.stop();
         recorder.stamp(Kind::Plan, 2, begin);
         let taken = recorder.take();
-        let of = |name: &str| &taken.iter().find(|(of, _)| of == name).expect("a lane").1;
+        let of =
+            |name: &str| &taken.iter().find(|track| track.name == name).expect("a lane").stamps;
         for name in ["a", "b"] {
             let steps: Vec<u64> = of(name).iter().map(|stamp| stamp.step).collect();
             assert_eq!(steps, [0, 1, 2, 3, 4]);
         }
         assert_eq!(taken.len(), 3);
-        assert_eq!(taken.iter().map(|(_, stamps)| stamps.len()).sum::<usize>(), 10);
+        assert_eq!(taken.iter().map(|track| track.stamps.len()).sum::<usize>(), 10);
     }
 }

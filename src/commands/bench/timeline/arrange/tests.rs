@@ -1,3 +1,4 @@
+use std::thread;
 use std::time::Duration;
 
 use super::*;
@@ -46,11 +47,17 @@ fn recording() -> Recording {
     let next = stamps(&[(Kind::Plan, 63, 65), (Kind::Launch, 66, 70)]);
     engine.extend(next.into_iter().map(|stamp| Stamp { step: stamp.step + 1, ..stamp }));
     let lead = stamps(&[(Kind::Stage, 46, 48), (Kind::Head, 49, 60)]);
-    let smoothed = (1..=4).map(|step| (step, when(step, 57), when(step, 59))).collect();
+    // Put aside before it stamped the end of its last task.
+    let late = stamps(&[(Kind::Head, 50, 61)]);
+    let me = thread::current().id();
+    let by = |step| Smoothed { thread: me, begun: when(step, 57), published: when(step, 59) };
+    let smoothed = (1..=4).map(|step| (step, by(step))).collect();
+    let track = |thread, name: &str, stamps| Track { thread, name: name.to_owned(), stamps };
     let threads = vec![
-        ("main".to_owned(), engine),
-        ("trail-tap-0".to_owned(), lead),
-        ("trail-tap-1".to_owned(), Vec::new()),
+        track(None, "main", engine),
+        track(Some(me), "trail-tap-0", lead),
+        track(None, "trail-tap-1", Vec::new()),
+        track(None, "trail-tap-2", late),
     ];
     Recording { threads, smoothed, on_device: true }
 }
@@ -69,7 +76,7 @@ fn a_step_with_both_neighbours_is_shown_from_its_own_begin() {
         timeline.begins.iter().map(|&(step, us)| (step, us.round() as i64)).collect();
     assert_eq!(begins, [(2, -100), (3, 0), (4, 100)]);
     let names: Vec<&str> = timeline.lanes.iter().map(|lane| lane.name.as_str()).collect();
-    let threads = ["probe, thread 0", "probe, thread 1"];
+    let threads = ["probe, thread 0", "probe, thread 1", "probe, thread 2"];
     assert_eq!(
         names,
         [&["compute stream", "side stream"], &threads[..], &["engine thread"]].concat()
@@ -90,6 +97,8 @@ fn whoever_smooths_is_told_from_its_tasks_and_the_rest_is_waiting() {
         (Kind::Smooth, 57, 59),
     ];
     assert_eq!(lead, expected);
+    let late: Vec<_> = times(&timeline.lanes[4], 3);
+    assert_eq!(late, [(Kind::Wait, -39, 50), (Kind::Head, 50, 61)]);
     // A thread that got no task waited all along.
     assert!(timeline.lanes[3].spans.iter().all(|span| span.kind == Kind::Wait));
     assert_eq!(timeline.lanes[3].spans.len(), 1);
