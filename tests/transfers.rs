@@ -61,6 +61,6 @@ fn what_cannot_be_measured_is_refused_in_one_line() {
         1,
         "head_dim = 16: the CUDA kernels take heads of 64",
     );
-    let device = ["bench", "swap", "--shape", "demo", "--ordinal", "7"];
+    let device = ["bench", "swap", "--shape", "demo", "--device", "cuda:7"];
     common::assert_refused(&trail_rt(&device), 1, "opening the device: CUDA_ERROR_INVALID_DEVICE");
 }
