@@ -80,10 +80,21 @@ impl Core {
         set(&self.counters.blocks_used, u64::from(self.scheduler.blocks_used()));
     }
 
-    /// Ends everything that is left.
+    /// Ends everything that was admitted.
     pub(super) fn abandon(&mut self, reason: FinishReason) {
-        for slot in 0..self.slots.len() {
-            self.end(Slot(slot as u32), reason);
+        for active in self.slots.iter_mut().filter_map(Option::take) {
+            active.finish(reason);
+            self.doors.leave();
+            add(&self.counters.finished, 1);
+        }
+        [&self.counters.running, &self.counters.waiting].map(|gauge| set(gauge, 0));
+    }
+
+    /// Ends what comes through the doors without admitting it.
+    pub(super) fn refuse(&mut self, reason: FinishReason) {
+        while let Some(active) = self.inbox.next_submission() {
+            active.finish(reason);
+            self.doors.leave();
         }
     }
 }

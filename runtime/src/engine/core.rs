@@ -79,9 +79,10 @@ impl Core {
                 FinishReason::Failed
             }
         };
+        // What a panic left behind is not to be worked with: nobody is admitted any more.
+        self.abandon(reason);
         loop {
-            self.take();
-            self.abandon(reason);
+            self.refuse(reason);
             if self.doors.is_stopping() {
                 break;
             }

@@ -15,14 +15,20 @@ const LOOKS: usize = 3;
 /// Blocks of the host's pool.
 pub(super) const HOST_BLOCKS: u32 = 10;
 
+/// How it breaks, and at which step.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Breaks {
+    Fails(u64),
+    Panics(u64),
+}
+
 /// Answers a step after the next one was launched, and knows tokens before its caller.
 pub(super) struct Ahead {
     inner: Host,
     /// By slot: what it sampled last.
     last: Vec<u32>,
     answers: VecDeque<Vec<Sampled>>,
-    /// Breaks at this step.
-    breaks: Option<u64>,
+    breaks: Option<Breaks>,
     /// Blocks at the host, by slot.
     host: HashMap<u32, Vec<Vec<f32>>>,
     /// Slot, blocks, whether they leave, and how often it was looked at.
@@ -33,7 +39,7 @@ impl Ahead {
     pub(super) fn new(
         backend: CpuBackend,
         forecast: Option<Arc<Forecast>>,
-        breaks: Option<u64>,
+        breaks: Option<Breaks>,
     ) -> Ahead {
         let inner = Host::new(backend, forecast);
         let (last, answers) = (vec![PENDING; 64], VecDeque::new());
@@ -62,8 +68,12 @@ impl Backend for Ahead {
 
     fn launch(&mut self, step: &Step<'_>) -> Result<(), Fault> {
         assert!(self.answers.len() <= 1, "two steps under way at most");
-        if self.breaks == Some(step.number) {
-            return Err(Fault("the planned breakdown".into()));
+        match self.breaks {
+            Some(Breaks::Fails(at)) if at == step.number => {
+                return Err(Fault("the planned breakdown".into()));
+            }
+            Some(Breaks::Panics(at)) if at == step.number => panic!("the planned panic"),
+            _ => {}
         }
         let mut batch: Batch = step.batch.clone();
         for segment in &batch.segments {

@@ -12,7 +12,7 @@ use super::assemble::Built;
 use super::{Engine, EngineBuilder, Event, FinishReason, PolicyKind, Request, RequestHandle};
 use crate::engine::SubmitError;
 use crate::model::{Dtype, Model};
-use ahead::Ahead;
+use ahead::{Ahead, Breaks};
 
 fn model() -> Arc<Model> {
     Arc::new(Model::random("tiny", Dtype::Bf16, 7).expect("a known shape"))
@@ -25,7 +25,7 @@ fn builder(model: &Arc<Model>, policy: PolicyKind) -> EngineBuilder {
     builder.slots(4).threads(Some(1)).max_requests(64).kv_blocks(Some(14))
 }
 
-fn ahead(builder: EngineBuilder, breaks: Option<u64>) -> Engine {
+fn ahead(builder: EngineBuilder, breaks: Option<Breaks>) -> Engine {
     let engine = builder.assemble(|builder, model, predicts| {
         let forecast = predicts.map(|(forecast, _)| forecast);
         let (backend, kv_blocks) = builder.cpu(model)?;
@@ -150,23 +150,28 @@ fn the_cancelled_leave_while_a_step_is_under_way() {
 fn a_breakdown_fails_every_request_and_sends_no_wrong_token() {
     let model = model();
     let expected = answers(&builder(&model, PolicyKind::Fcfs).build().unwrap());
-    for step in [1, 2, 5, 30] {
-        let engine = ahead(builder(&model, PolicyKind::Fcfs), Some(step));
+    let fails = [1, 2, 5, 30].map(Breaks::Fails);
+    for breaks in fails.into_iter().chain([1, 7].map(Breaks::Panics)) {
+        let engine = ahead(builder(&model, PolicyKind::Fcfs), Some(breaks));
         let mut failed = 0;
         let handles: Vec<_> = requests().map(|request| engine.submit(request)).collect();
         for (handle, (tokens, _)) in handles.into_iter().zip(&expected) {
             match handle {
                 Ok(handle) => {
                     let (got, reason) = answer(handle);
-                    assert!(tokens.starts_with(&got), "step {step}: {got:?} of {tokens:?}");
+                    assert!(tokens.starts_with(&got), "{breaks:?}: {got:?} of {tokens:?}");
                     failed += usize::from(reason == FinishReason::Failed);
                 }
                 Err(error) => assert!(matches!(error, SubmitError::Failed(_)), "{error}"),
             }
         }
-        assert!(failed > 0, "step {step}");
+        assert!(failed > 0, "{breaks:?}");
         let error = engine.submit(Request::new(vec![1], 1)).err().expect("it is broken");
-        assert_eq!(error.to_string(), "the engine broke down: the planned breakdown");
+        let why = match breaks {
+            Breaks::Fails(_) => "the planned breakdown",
+            Breaks::Panics(_) => "the engine's thread panicked: see its message",
+        };
+        assert_eq!(error.to_string(), format!("the engine broke down: {why}"));
         assert_eq!(engine.live(), 0);
     }
 }
