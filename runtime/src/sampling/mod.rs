@@ -4,11 +4,10 @@
 //! The draw is a function of (seed, position) and inverts the cumulative distribution in order of token id.
 
 mod exp2;
-#[cfg(test)]
-mod naive;
 mod penalty;
 mod philox;
-mod sampled;
+#[cfg(test)]
+mod reference;
 mod softmax;
 #[cfg(test)]
 mod tests;
@@ -17,10 +16,9 @@ mod validate;
 mod widest;
 
 pub use penalty::History;
-pub use sampled::{MAX_TOP_LOGPROBS, Sampled};
 pub use validate::validate;
 
-use super::SamplingParams;
+use crate::backend::{MAX_TOP_LOGPROBS, SampledToken, SamplingParams};
 use penalty::Penalties;
 use softmax::{BLOCK, Scan, Tempering};
 use truncate::Key;
@@ -68,12 +66,17 @@ impl Sampler {
         params: &SamplingParams,
         history: History<'_>,
         position: u32,
-    ) -> Sampled {
+    ) -> SampledToken {
         assert_eq!(logits.len(), self.weights.len(), "logits of a different vocabulary");
         let Scan { max, broken } = softmax::scan(logits);
         let max = if broken { mask_broken(logits) } else { max };
         if max == f32::NEG_INFINITY {
-            return Sampled { id: 0, logprob: 0.0, top: [(0, 0.0); MAX_TOP_LOGPROBS], num_top: 0 };
+            return SampledToken {
+                id: 0,
+                logprob: 0.0,
+                top: [(0, 0.0); MAX_TOP_LOGPROBS],
+                num_top: 0,
+            };
         }
         let penalised = self.penalties.apply(logits, params, history);
         let penalised_max = if penalised { softmax::scan(logits).max } else { max };
@@ -126,7 +129,7 @@ impl Sampler {
     }
 
     /// The event for token `id`, given raw logits and the natural log of the sum of their exponentials.
-    fn report(&mut self, id: u32, logits: &[f32], log_sum: f64, num_top: u8) -> Sampled {
+    fn report(&mut self, id: u32, logits: &[f32], log_sum: f64, num_top: u8) -> SampledToken {
         let logprob = |logit: f32| (f64::from(logit) - log_sum) as f32;
         let mut top = [(0, 0.0); MAX_TOP_LOGPROBS];
         truncate::select_best(
@@ -139,7 +142,7 @@ impl Sampler {
             let (id, logit) = truncate::unpack(key);
             *entry = (id, logprob(logit));
         }
-        Sampled {
+        SampledToken {
             id,
             logprob: logprob(logits[id as usize]),
             top,

@@ -1,14 +1,16 @@
-//! Predictions beside the forward pass: the consumer of the layer-k tap.
+//! The length probe as the engine runs it: the consumer of the layer-k tap.
 //!
 //! One protocol for both backends:
 //!
-//! 1. after layer k the rows worth a prediction ([`TapPlan`]) are copied to the stage, and the head's tasks become claimable. On the
-//!    CPU backend that is [`TapSink::publish`], on the engine's thread; a device's rows come through [`TapReceiver`];
-//! 2. threads that have time take tasks: pool threads that would otherwise wait at a barrier, or the device backend's own. Who
-//!    finishes the last task smooths and publishes every row to its slot's [`Cell`];
-//! 3. the engine reads the cells when it plans, and never waits for one.
+//! 1. After layer k the rows with a prediction ([`TapPlan`]) are copied to the stage, and the tasks of
+//!    the probe's MLP become claimable: by [`TapReceiver::publish_hidden`] on the engine's thread of
+//!    the CPU backend, by [`TapReceiver::stage`] and [`TapReceiver::predict`] for a device.
+//! 2. Threads with spare time claim tasks: pool threads that would otherwise wait at a barrier, or
+//!    the device backend's own. The thread that finishes the last task smooths every row and
+//!    publishes it to its request's [`Cell`].
+//! 3. The engine reads the cells when it plans, and never waits for one.
 //!
-//! Source: TRAIL, sections 3.1 (probe, smoothing) and 3.2 (layers above run meanwhile).
+//! Source: TRAIL, sections 3.1 (probe, smoothing) and 3.2 (upper layers run meanwhile).
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, RwLock};
@@ -18,9 +20,7 @@ use std::time::Instant;
 use half::bf16;
 use trail_probe::{Cell, Chain, Head, Partials, Probe, Reading, Smoother, Tracker};
 
-use super::tap::{MeanRun, TapPlan, TapReceiver, TapRow};
-use crate::batch::Batch;
-use crate::cpu::TapSink;
+use crate::backend::{PromptRun, TapPlan, TapReceiver, TapRow};
 
 /// The rows of one step, copied out of the residual stream.
 struct Stage {
@@ -28,40 +28,41 @@ struct Stage {
     rows: Vec<TapRow>,
     /// `[rows, hidden]`.
     activations: Vec<f32>,
-    /// Running sums over each slot's prompt rows: `[slots, hidden]`. A device keeps its own; unused memory here costs no page.
+    /// Running sums over each request's prompt rows: `[requests, hidden]`. A device keeps its own;
+    /// memory that is never written takes no page.
     prompt_sums: Vec<f32>,
 }
 
-/// The end of a step's predictions.
+/// Publication of a step's predictions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Smoothed {
-    /// Who smoothed and published them.
+    /// The thread that smoothed and published them.
     pub thread: ThreadId,
-    /// Since when.
+    /// Start of smoothing.
     pub begun: Instant,
-    /// When all were published.
+    /// Time at which all were published.
     pub published: Instant,
 }
 
-/// What the last finisher of a step writes to.
+/// State of the thread that finishes the last task of a step.
 struct Posteriors {
     tracker: Tracker,
     /// `[max rows, bins]`.
     probabilities: Vec<f32>,
-    /// The last step whose predictions were all published, and how.
+    /// The last step whose predictions were all published.
     ready: Option<(u64, Smoothed)>,
 }
 
-/// The probe of one engine, its posteriors, and the cells through which they are read.
-pub struct Forecast {
+/// The probe of one engine, its posteriors, and the cells from which the engine reads estimates.
+pub struct LengthProbe {
     layer: usize,
     hidden: usize,
     head: Head,
     partials: Partials,
-    /// Written while no task is claimable; read by the tasks.
+    /// Written while no task is claimable; read by tasks.
     stage: RwLock<Stage>,
     posteriors: Mutex<Posteriors>,
-    /// The next task to claim, and how many there are: `tasks << 32 | next`.
+    /// Number of tasks, and the next one to claim: `tasks << 32 | next`.
     claims: AtomicU64,
     unfinished: AtomicUsize,
     /// A task panicked: its predictions will not come.
@@ -71,23 +72,23 @@ pub struct Forecast {
     cells: Box<[Cell]>,
 }
 
-impl Forecast {
-    /// A forecast over `slots` requests with at most `max_rows` predictions a step.
-    pub fn new(probe: Probe, slots: usize, max_rows: usize) -> Self {
+impl LengthProbe {
+    /// A probe for `requests` request indices and at most `max_rows` predictions per step.
+    pub fn new(probe: Probe, requests: usize, max_rows: usize) -> Self {
         let hidden = probe.head.d();
         let bins = probe.bins;
         let stage = Stage {
             step: 0,
             rows: Vec::with_capacity(max_rows),
             activations: Vec::with_capacity(max_rows * hidden),
-            prompt_sums: vec![0.0; slots * hidden],
+            prompt_sums: vec![0.0; requests * hidden],
         };
         let posteriors = Posteriors {
-            tracker: Tracker::new(Smoother::new(bins, Chain::Posterior), slots),
+            tracker: Tracker::new(Smoother::new(bins, Chain::Posterior), requests),
             probabilities: vec![0.0; max_rows * bins.count],
             ready: None,
         };
-        Forecast {
+        LengthProbe {
             layer: probe.layer,
             hidden,
             partials: Partials::new(&probe.head, max_rows),
@@ -98,42 +99,43 @@ impl Forecast {
             unfinished: AtomicUsize::new(0),
             broken: AtomicBool::new(false),
             done: AtomicU64::new(0),
-            cells: (0..slots).map(|_| Cell::default()).collect(),
+            cells: (0..requests).map(|_| Cell::default()).collect(),
         }
     }
 
-    /// The block whose output is tapped, 0-based.
+    /// The layer whose output is tapped, 0-based.
     pub fn layer(&self) -> usize {
         self.layer
     }
 
-    /// Gives `slot` to a new request.
+    /// Starts the posterior of a new request at index `slot`.
     pub fn begin(&self, slot: u32, generation: u32) {
         let mut posteriors = self.posteriors.lock().expect("no task panicked");
         posteriors.tracker.begin(slot as usize, generation);
     }
 
-    /// What the CPU backend's pass of `step` publishes to.
-    pub fn tap<'a>(&'a self, step: u64, plan: &'a TapPlan) -> HostTap<'a> {
-        HostTap { forecast: self, step, plan }
-    }
-
-    /// The latest prediction for `slot`, if it is there.
+    /// The latest estimate for the request at index `slot`, if there is one.
     pub fn read(&self, slot: u32) -> Option<Reading> {
         self.cells[slot as usize].try_read()
     }
 
-    /// Whether the predictions of `step` are all published.
+    /// Whether all predictions of `step` are published.
     pub fn is_done(&self, step: u64) -> bool {
         self.done.load(Ordering::Acquire) >= step
     }
 
-    /// When the predictions of `step` were all published; `None` if it had none, or they are not, or later ones are.
+    /// Whether a task panicked: the predictions of its step will not come.
+    pub fn is_broken(&self) -> bool {
+        self.broken.load(Ordering::Relaxed)
+    }
+
+    /// Time at which all predictions of `step` were published; `None` if it has none, if they are not
+    /// all there, or if those of a later step are.
     pub fn ready(&self, step: u64) -> Option<Instant> {
         self.smoothed(step).map(|smoothed| smoothed.published)
     }
 
-    /// Who smoothed the predictions of `step`, and when; `None` as for [`Forecast::ready`].
+    /// Publication of the predictions of `step`; `None` as for [`LengthProbe::ready`].
     pub fn smoothed(&self, step: u64) -> Option<Smoothed> {
         let ready = self.posteriors.lock().expect("no task panicked").ready;
         ready.filter(|(of, _)| *of == step).map(|(_, smoothed)| smoothed)
@@ -146,7 +148,7 @@ impl Forecast {
         self.claims.store((tasks as u64) << 32, Ordering::Release);
     }
 
-    /// Claims a task of the present step.
+    /// Claims a task of the current step.
     fn claim(&self) -> Option<usize> {
         // Checked first, so that idle threads do not drive the counter on.
         let claimable = |word: u64| (word & 0xffff_ffff) < word >> 32;
@@ -159,7 +161,7 @@ impl Forecast {
 
     fn run_task(&self) -> bool {
         let Some(task) = self.claim() else { return false };
-        let _mourner = Mourner(&self.broken);
+        let _guard = PanicGuard(&self.broken);
         let stage = self.stage.read().expect("no task panicked");
         self.head.run_task(task, &stage.activations, stage.rows.len(), &self.partials);
         if self.unfinished.fetch_sub(1, Ordering::AcqRel) == 1 {
@@ -173,7 +175,8 @@ impl Forecast {
         true
     }
 
-    /// Smooths and publishes the rows of a step, from `given` probabilities or from those in `posteriors`.
+    /// Smooths and publishes the rows of a step, from `given` probabilities or from those in
+    /// `posteriors`.
     fn publish(
         &self,
         posteriors: &mut Posteriors,
@@ -196,10 +199,10 @@ impl Forecast {
     }
 }
 
-/// Says that a task panicked, if it does.
-struct Mourner<'a>(&'a AtomicBool);
+/// Sets its flag if dropped by a panic.
+struct PanicGuard<'a>(&'a AtomicBool);
 
-impl Drop for Mourner<'_> {
+impl Drop for PanicGuard<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             self.0.store(true, Ordering::Relaxed);
@@ -207,33 +210,17 @@ impl Drop for Mourner<'_> {
     }
 }
 
-/// A step of the CPU backend, as it meets the forecast.
-#[derive(Clone, Copy)]
-pub struct HostTap<'a> {
-    forecast: &'a Forecast,
-    step: u64,
-    plan: &'a TapPlan,
-}
-
-impl TapSink for HostTap<'_> {
-    fn publish(&self, _: &Batch, hidden: &[f32]) {
-        if self.plan.rows.is_empty() && self.plan.means.is_empty() {
+impl TapReceiver for LengthProbe {
+    fn publish_hidden(&self, step: u64, plan: &TapPlan, hidden: &[f32]) {
+        if plan.is_empty() {
             return;
         }
-        let mut stage = self.forecast.stage.write().expect("no task panicked");
-        stage.take(self.step, self.plan, hidden, self.forecast.hidden);
-        drop(stage);
-        if !self.plan.rows.is_empty() {
-            self.forecast.offer(self.plan.rows.len());
+        self.stage.write().expect("no task panicked").take(step, plan, hidden, self.hidden);
+        if !plan.rows.is_empty() {
+            self.offer(plan.rows.len());
         }
     }
 
-    fn assist(&self) -> bool {
-        self.forecast.run_task()
-    }
-}
-
-impl TapReceiver for Forecast {
     fn stage(&self, step: u64, rows: &[TapRow], activations: &[bf16]) {
         let mut stage = self.stage.write().expect("no task panicked");
         stage.step = step;
@@ -243,7 +230,7 @@ impl TapReceiver for Forecast {
         stage.activations.extend(activations.iter().map(|value| value.to_f32()));
     }
 
-    fn open(&self) {
+    fn predict(&self) {
         let (step, rows) = {
             let stage = self.stage.read().expect("no task panicked");
             (stage.step, stage.rows.len())
@@ -252,8 +239,8 @@ impl TapReceiver for Forecast {
             return;
         }
         self.offer(rows);
-        // Until whoever had the last task has published; for ever, if he never will.
-        while self.run_task() || !(self.is_done(step) || self.broken.load(Ordering::Relaxed)) {
+        // Until the thread with the last task has published; never, if that thread panicked.
+        while self.run_task() || !(self.is_done(step) || self.is_broken()) {
             std::hint::spin_loop();
         }
     }
@@ -270,7 +257,7 @@ impl TapReceiver for Forecast {
 }
 
 impl Stage {
-    /// Copies what `plan` names out of `hidden` `[rows of the batch, width]`.
+    /// Copies the rows of `plan` out of `hidden` `[rows of the batch, width]`.
     fn take(&mut self, step: u64, plan: &TapPlan, hidden: &[f32], width: usize) {
         self.step = step;
         self.rows.clear();
@@ -286,8 +273,8 @@ impl Stage {
         }
     }
 
-    /// Adds a run's rows to its slot's sum, and stages the mean where the prompt is complete.
-    fn add_prompt_rows(&mut self, run: &MeanRun, hidden: &[f32], width: usize) {
+    /// Adds a run's rows to its request's sum, and stages the mean where the prompt is complete.
+    fn add_prompt_rows(&mut self, run: &PromptRun, hidden: &[f32], width: usize) {
         let slot = run.slot as usize;
         let sum = &mut self.prompt_sums[slot * width..(slot + 1) * width];
         if run.first_position == 0 {

@@ -1,6 +1,6 @@
 //! Penalties for tokens that have been seen, and taking them back.
 
-use crate::engine::SamplingParams;
+use crate::backend::SamplingParams;
 
 /// What a request has seen so far, in token ids. Ids outside the vocabulary are ignored.
 #[derive(Clone, Copy, Debug, Default)]
@@ -36,10 +36,10 @@ impl Penalties {
         params: &SamplingParams,
         history: History<'_>,
     ) -> bool {
-        let repetition = params.repetition_penalty != 1.0;
-        if !repetition && params.presence_penalty == 0.0 && params.frequency_penalty == 0.0 {
+        if !params.has_penalties() {
             return false;
         }
+        let repetition = params.repetition_penalty != 1.0;
         let prompt = if repetition { history.prompt } else { &[] };
         self.mark(prompt, history.generated);
         for &id in prompt.iter().chain(history.generated) {

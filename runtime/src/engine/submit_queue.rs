@@ -1,4 +1,4 @@
-//! The ways into the engine from other threads: lock-free, bounded, checked once a step.
+//! Submissions and cancellations from other threads: lock-free, bounded, drained once per step.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -6,18 +6,18 @@ use std::thread::Thread;
 
 use trail_scheduler::door::{CAPACITY_MIN, Consumer, Producer, door};
 
-use super::backend::Fault;
+use super::active::ActiveRequest;
 use super::handle::Ticket;
-use super::slot::Active;
+use crate::backend::Fault;
 
-/// The engine's side of its doors.
-pub(super) struct Inbox {
-    submissions: Consumer<Box<Active>>,
+/// The engine's end of the queues.
+pub(super) struct EngineInbox {
+    submissions: Consumer<Box<ActiveRequest>>,
     cancels: Consumer<Arc<Ticket>>,
 }
 
-impl Inbox {
-    pub(super) fn next_submission(&mut self) -> Option<Box<Active>> {
+impl EngineInbox {
+    pub(super) fn next_submission(&mut self) -> Option<Box<ActiveRequest>> {
         self.submissions.pop()
     }
 
@@ -26,27 +26,27 @@ impl Inbox {
     }
 }
 
-/// The callers' side.
-pub(super) struct Doors {
-    submissions: Producer<Box<Active>>,
+/// The callers' end of the queues, and the state of the engine that they see.
+pub(super) struct SubmitQueue {
+    submissions: Producer<Box<ActiveRequest>>,
     cancels: Producer<Arc<Ticket>>,
-    /// Requests submitted and not yet finished: bounds both doors and the scheduler's slots.
+    /// Requests submitted and not yet finished. Bounds both queues and the scheduler's requests.
     live: AtomicU32,
     max_requests: u32,
     stopping: AtomicBool,
-    /// What broke the engine.
+    /// Cause of the breakdown, once there is one.
     fault: OnceLock<Fault>,
-    /// Whom to wake after a push.
+    /// The thread to wake after a push; none where the caller steps the engine.
     engine: OnceLock<Thread>,
 }
 
-impl Doors {
-    pub(super) fn new(max_requests: u32) -> (Arc<Doors>, Inbox) {
+impl SubmitQueue {
+    pub(super) fn new(max_requests: u32) -> (Arc<SubmitQueue>, EngineInbox) {
         let capacity = (max_requests as usize).next_power_of_two().max(CAPACITY_MIN);
         let (submit, submissions) = door(capacity);
         // A request is cancelled at most once, and its ticket may outlive its slot by one step.
         let (cancel, cancels) = door(2 * capacity);
-        let doors = Doors {
+        let queue = SubmitQueue {
             submissions: submit,
             cancels: cancel,
             live: AtomicU32::new(0),
@@ -55,11 +55,13 @@ impl Doors {
             fault: OnceLock::new(),
             engine: OnceLock::new(),
         };
-        (Arc::new(doors), Inbox { submissions, cancels })
+        (Arc::new(queue), EngineInbox { submissions, cancels })
     }
 
-    pub(super) fn attend(&self, engine: Thread) {
-        // A second call would be a second engine on the same doors; the first one stays.
+    /// Names the engine's thread, to be woken by pushes. Called before the first submission: a push
+    /// that finds no thread to wake would be lost on a sleeping engine.
+    pub(super) fn set_thread(&self, engine: Thread) {
+        // Called once; a second thread on the same queue would be a defect, and the first one stays.
         let _ = self.engine.set(engine);
     }
 
@@ -69,8 +71,8 @@ impl Doors {
         }
     }
 
-    /// Hands a request in; gives it back if the engine has its fill.
-    pub(super) fn submit(&self, request: Box<Active>) -> Result<(), Box<Active>> {
+    /// Pushes a request; returns it if `max_requests` are live.
+    pub(super) fn submit(&self, request: Box<ActiveRequest>) -> Result<(), Box<ActiveRequest>> {
         if self.live.fetch_add(1, Ordering::AcqRel) >= self.max_requests {
             self.live.fetch_sub(1, Ordering::AcqRel);
             return Err(request);
@@ -88,13 +90,14 @@ impl Doors {
         }
     }
 
-    /// A full door loses nothing: the ticket's flag is also looked at after every token.
+    /// Pushes a cancellation. A full queue loses nothing: the ticket's flag is also checked after
+    /// every token.
     pub(super) fn cancel(&self, ticket: Arc<Ticket>) {
         let _ = self.cancels.try_push(ticket);
         self.wake();
     }
 
-    /// A request has left the engine.
+    /// Counts a finished request.
     pub(super) fn leave(&self) {
         self.live.fetch_sub(1, Ordering::AcqRel);
     }
@@ -108,9 +111,9 @@ impl Doors {
         self.max_requests
     }
 
-    /// The engine broke down: whoever submits from now on is told so.
+    /// Records the breakdown: submissions are refused with `fault` from now on.
     pub(super) fn fail(&self, fault: Fault) {
-        // There is one engine, and it breaks down once.
+        // An engine breaks down once.
         let _ = self.fault.set(fault);
     }
 

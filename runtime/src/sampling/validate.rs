@@ -1,7 +1,6 @@
 //! Which sampling parameters are accepted.
 
-use super::MAX_TOP_LOGPROBS;
-use crate::engine::SamplingParams;
+use crate::backend::{MAX_TOP_LOGPROBS, SamplingParams};
 
 /// Highest temperature: beyond it every model's distribution is uniform to the eye.
 const MAX_TEMPERATURE: f32 = 100.0;

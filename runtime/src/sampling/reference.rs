@@ -1,7 +1,7 @@
-//! The sampler's naive twin: f64, full sorts, one vector per stage.
+//! Reference of the sampler: f64, full sorts, one vector per stage.
 
 use super::History;
-use crate::engine::SamplingParams;
+use crate::backend::SamplingParams;
 
 /// The natural-log probabilities of the raw logits.
 pub(super) fn logprobs(logits: &[f32]) -> Vec<f64> {

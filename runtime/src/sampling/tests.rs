@@ -1,7 +1,7 @@
-//! The sampler against its naive twin, and against what every caller relies on.
+//! The sampler against its reference, and the properties that callers rely on.
 
-use super::{History, Sampler, naive, philox};
-use crate::engine::SamplingParams;
+use super::{History, Sampler, philox, reference};
+use crate::backend::SamplingParams;
 
 const NO_HISTORY: History<'static> = History { prompt: &[], generated: &[] };
 
@@ -62,7 +62,7 @@ fn frequencies_match_the_naive_distribution() {
         let params = random.params(12);
         let (prompt, generated) = (random.tokens(4, 12), random.tokens(6, 12));
         let history = History { prompt: &prompt, generated: &generated };
-        let expected = naive::distribution(&logits, &params, history);
+        let expected = reference::distribution(&logits, &params, history);
         let mut sampler = Sampler::new(12);
         let mut counts = [0.0f64; 12];
         for position in 0..draws {
@@ -101,7 +101,7 @@ fn kept_sets_and_weights_match_the_naive_ones() {
                     min_p: params.min_p * nudge,
                     ..params.clone()
                 };
-                naive::distribution(&logits, &nudged, history)
+                reference::distribution(&logits, &nudged, history)
             });
             let count = |probabilities: &[f64]| probabilities.iter().filter(|p| **p > 0.0).count();
             cases += 1;
@@ -136,7 +136,7 @@ fn logprobs_are_the_raw_models() {
         let mut logits = random.logits(500, 8.0);
         let params = random.params(500);
         let generated = random.tokens(20, 500);
-        let expected = naive::logprobs(&logits);
+        let expected = reference::logprobs(&logits);
         let mut ranked: Vec<usize> = (0..500).collect();
         ranked.sort_by(|&a, &b| expected[b].total_cmp(&expected[a]).then(a.cmp(&b)));
         let event = sampler.sample(
@@ -157,7 +157,7 @@ fn logprobs_are_the_raw_models() {
 #[test]
 fn logprobs_ignore_penalties_at_temperature_one() {
     let mut logits = [1.0, 2.0, 3.0];
-    let expected = naive::logprobs(&logits);
+    let expected = reference::logprobs(&logits);
     let params = SamplingParams { repetition_penalty: 3.0, ..Default::default() };
     let history = History { prompt: &[2], generated: &[] };
     let event = Sampler::new(3).sample(&mut logits, &params, history, 0);

@@ -1,14 +1,14 @@
-//! What the sampler chose.
+//! One sampled token.
 
-/// Most alternatives that can be reported beside a chosen token (OpenAI's limit).
+/// Most alternatives that can be reported beside a sampled token (OpenAI's limit).
 pub const MAX_TOP_LOGPROBS: usize = 20;
 
-/// One chosen token.
+/// One sampled token with its log-probabilities.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Sampled {
-    /// The token.
+pub struct SampledToken {
+    /// Token id.
     pub id: u32,
-    /// Natural-log probability of the token under the model (before penalties, temperature and truncation).
+    /// Natural-log probability under the model: before penalties, temperature and truncation.
     pub logprob: f32,
     /// The most likely tokens and their log-probabilities, best first; the first `num_top` are valid.
     pub top: [(u32, f32); MAX_TOP_LOGPROBS],

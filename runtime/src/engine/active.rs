@@ -1,41 +1,42 @@
-//! One request inside the engine.
+//! One admitted or waiting request inside the engine.
 
 use std::sync::Arc;
 
 use crossbeam_channel::Sender;
+use trail_scheduler::NewRequest;
 
 use super::event::{Event, FinishReason};
 use super::handle::Ticket;
 use super::request::Request;
 
-/// A request under way: its tokens, and the line back to its caller.
+/// A submitted request: its tokens, and the channel to its caller.
 ///
-/// Built on the caller's thread with everything it will ever need, so that the step loop does not
-/// allocate for it.
-pub(super) struct Active {
+/// Built on the caller's thread with all memory it will need, so that the step loop does not allocate
+/// for it.
+pub(super) struct ActiveRequest {
     pub(super) id: u64,
     pub(super) request: Request,
-    /// Prompt, then output: capacity for all of it.
+    /// Prompt, then output; capacity for all of both.
     pub(super) tokens: Vec<u32>,
     pub(super) prompt_len: usize,
     /// Prompt-only prediction of the output length, tokens.
     pub(super) initial_prediction: Option<f32>,
-    /// Refined predictions, `(generated, remaining)` at most one per token.
+    /// Refined predictions `(generated, remaining)`, at most one per token.
     pub(super) predictions: Vec<(u32, f32)>,
-    /// The step of the last of them.
+    /// Step of the newest prediction.
     pub(super) predicted_step: u64,
-    /// When it was submitted, seconds since the engine's start.
+    /// Time of submission, seconds on the engine's clock.
     pub(super) arrival_s: f64,
     pub(super) ticket: Arc<Ticket>,
     events: Sender<Event>,
 }
 
-/// Events a request can cause beside its tokens, predictions and alternatives: preemptions above this
-/// many are not told, `Finished` always is.
+/// Events of a request beside its tokens, predictions and alternatives. Preemptions beyond this number
+/// are not reported; `Finished` always is.
 const SPARE_EVENTS: usize = 64;
 
-impl Active {
-    /// The most events that must reach the caller of `request`.
+impl ActiveRequest {
+    /// Capacity of the event channel of `request`.
     pub(super) fn event_capacity(request: &Request) -> usize {
         let per_token = 2 + usize::from(request.sampling.top_logprobs);
         (request.max_tokens as usize + 1) * per_token + SPARE_EVENTS
@@ -52,7 +53,7 @@ impl Active {
         let max_tokens = request.max_tokens as usize;
         let mut tokens = Vec::with_capacity(request.prompt.len() + max_tokens);
         tokens.extend_from_slice(&request.prompt);
-        Active {
+        ActiveRequest {
             id,
             prompt_len: request.prompt.len(),
             tokens,
@@ -66,13 +67,18 @@ impl Active {
         }
     }
 
+    /// The request in the scheduler's terms.
+    pub(super) fn to_scheduler(&self) -> NewRequest {
+        self.request.to_scheduler(self.id, self.arrival_s, self.initial_prediction)
+    }
+
     /// Output tokens so far.
     pub(super) fn generated(&self) -> usize {
         self.tokens.len() - self.prompt_len
     }
 
-    /// Tells the caller. The channel holds every event that must arrive; a caller that is gone
-    /// cancels through its ticket.
+    /// Sends an event to the caller. The channel has room for every event that must arrive; a caller
+    /// that has dropped its handle cancels through the ticket.
     pub(super) fn send(&self, event: Event) {
         let room = SPARE_EVENTS / 2;
         let optional = matches!(event, Event::Preempted { .. });
@@ -86,7 +92,7 @@ impl Active {
         }
     }
 
-    /// Notes a prediction from `step`, newer than all before, and tells the caller.
+    /// Records a prediction from `step`, newer than all before, and sends it to the caller.
     pub(super) fn predict(&mut self, generated: u32, remaining: f32, step: u64) {
         self.predicted_step = step;
         if self.predictions.len() < self.predictions.capacity() {
@@ -95,13 +101,13 @@ impl Active {
         self.send(Event::Prediction { generated, remaining });
     }
 
-    /// Tells the caller that this was all.
+    /// Sends the last event.
     pub(super) fn finish(&self, reason: FinishReason) {
         self.ticket.finish();
         self.send(Event::Finished { reason });
     }
 
-    /// Whether `token`, just generated, ends the answer, and why.
+    /// The reason for which `token`, just generated, ends the answer; `None` if it does not.
     pub(super) fn ends_with(&self, token: u32, eos: &[u32]) -> Option<FinishReason> {
         if let Some(length) = self.request.forced_length {
             return (self.generated() >= length as usize).then_some(FinishReason::Length);
@@ -117,8 +123,8 @@ impl Active {
         }
     }
 
-    /// Sum of |predicted - true| remaining tokens over the refined predictions, and their number,
-    /// now that the true length is known.
+    /// Sum of |predicted - true| remaining tokens over the refined predictions, and their number. For
+    /// a request with a complete answer.
     pub(super) fn prediction_error(&self) -> (f64, u64) {
         let length = self.generated() as f64;
         let sum = self

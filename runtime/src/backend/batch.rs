@@ -1,48 +1,48 @@
-//! What one step feeds to a backend: token runs of several requests, mixed freely.
+//! The rows of one step: new tokens of several requests, prefill and decode mixed freely.
 //!
 //! A [`Batch`] is a plain value. The engine fills one, preallocated, every step; a backend reads it.
 
-/// Tokens per KV block.
-pub const BLOCK_TOKENS: usize = 16;
+/// Tokens per KV block: the scheduler's block accounting and every kernel agree on it.
+pub const BLOCK_TOKENS: usize = trail_scheduler::BLOCK_TOKENS as usize;
 
-/// In [`Batch::tokens`]: the token that the row's slot sampled in the step before, which is still under way. Only a backend that
-/// works ahead of the host meets it.
+/// In [`Batch::tokens`]: the token that the request sampled in the previous step, which is still in
+/// flight. Occurs only where [`super::Backend::ahead`] is 1; the device substitutes the token.
 pub const PENDING: u32 = u32::MAX;
 
-/// One contiguous run of new tokens of one request: a prefill chunk, or a single decode token.
+/// Consecutive new tokens of one request: a prefill chunk, or a single decode token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {
-    /// The request's stable slot in the engine.
+    /// Index of the request, fixed for its life in the engine.
     pub slot: u32,
-    /// Absolute position (0-based) of the first token of the run.
+    /// Absolute position (0-based) of the first token.
     pub start: u32,
-    /// Tokens in the run, at least 1.
+    /// Tokens in the segment, at least 1.
     pub len: u32,
-    /// Index of the run's first token in [`Batch::tokens`].
+    /// Index of the first token in [`Batch::tokens`].
     pub first_row: u32,
     /// Index of the request's first block id in [`Batch::block_tables`].
     pub first_block: u32,
     /// Block ids of the request in [`Batch::block_tables`]: covers positions `0..start + len`.
     pub num_blocks: u32,
-    /// Whether the logits of the run's last token are wanted.
+    /// Whether the logits of the last token are computed and sampled.
     pub logits: bool,
 }
 
 /// The input of one forward pass.
 #[derive(Clone, Debug, Default)]
 pub struct Batch {
-    /// Token ids, all runs one after the other: `[rows]`.
+    /// Token ids of all segments, concatenated: `[rows]`.
     pub tokens: Vec<u32>,
     /// Absolute position of each row: `[rows]`.
     pub positions: Vec<u32>,
-    /// The runs, in row order.
+    /// The segments, in row order.
     pub segments: Vec<Segment>,
-    /// Block ids of all runs, one after the other.
+    /// Block ids of all segments, concatenated.
     pub block_tables: Vec<u32>,
 }
 
 impl Batch {
-    /// An empty batch that can hold `rows` tokens in `segments` runs over `blocks` table entries
+    /// An empty batch that can hold `rows` tokens in `segments` segments over `blocks` table entries
     /// without allocating again.
     pub fn with_capacity(rows: usize, segments: usize, blocks: usize) -> Self {
         Batch {
@@ -53,7 +53,7 @@ impl Batch {
         }
     }
 
-    /// Forgets the contents, keeps the memory.
+    /// Removes the contents and keeps the memory.
     pub fn clear(&mut self) {
         self.tokens.clear();
         self.positions.clear();
@@ -61,7 +61,7 @@ impl Batch {
         self.block_tables.clear();
     }
 
-    /// Appends a run of `tokens` of the request in `slot`, beginning at position `start`.
+    /// Appends `tokens` of the request with index `slot`, starting at position `start`.
     /// `blocks` must cover positions `0..start + tokens.len()`.
     pub fn push(&mut self, slot: u32, start: u32, tokens: &[u32], blocks: &[u32], logits: bool) {
         debug_assert!(!tokens.is_empty());
@@ -80,7 +80,7 @@ impl Batch {
         self.block_tables.extend_from_slice(blocks);
     }
 
-    /// Appends a run of one token, which only the device knows yet, and whose logits are wanted.
+    /// Appends a decode token whose id is known only to the device so far ([`PENDING`]).
     pub fn push_pending(&mut self, slot: u32, position: u32, blocks: &[u32]) {
         self.push(slot, position, &[PENDING], blocks, true);
     }
