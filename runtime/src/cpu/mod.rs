@@ -12,7 +12,6 @@ mod backend;
 mod buffers;
 mod gate;
 mod heads;
-mod isa;
 mod kernels;
 mod kv;
 mod linear;
@@ -25,10 +24,10 @@ mod simd;
 mod tap;
 
 pub use backend::{CpuBackend, CpuOptions};
-pub use isa::Isa;
 pub use kv::KvPool;
 pub use pool::Pool;
 pub use tap::{Tap, TapSink};
+pub use trail_base::Isa;
 
 #[cfg(test)]
 mod tests;

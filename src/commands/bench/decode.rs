@@ -6,13 +6,14 @@
 use std::time::Instant;
 
 use serde_json::{Value, json};
+use trail_base::stats::median;
 use trail_runtime::batch::Batch;
 use trail_runtime::cpu::{CpuBackend, Pool};
 use trail_runtime::model::{Model, ModelConfig};
 
 use super::ceilings;
 use super::gpu::LimitArgs;
-use super::subject::{Subject, median, streamed, verify};
+use super::subject::{Subject, streamed, verify};
 
 /// Options of `bench decode`.
 #[derive(Clone, Debug, clap::Args)]

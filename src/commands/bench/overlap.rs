@@ -6,12 +6,13 @@ use std::time::Instant;
 
 use clap::Args;
 use serde_json::{Value, json};
+use trail_base::stats::{median, quantile};
 use trail_runtime::batch::Batch;
 use trail_runtime::cpu::{CpuBackend, Tap};
 use trail_runtime::engine::{Forecast, TapPlan, Tenant};
 
 use super::gpu;
-use super::subject::{Subject, median, streamed};
+use super::subject::{Subject, streamed};
 use super::timeline::{self, Files};
 
 /// Steps in one measurement: a pair of measurements is long beside the clock and short beside the drift.
@@ -84,8 +85,6 @@ fn row(args: &OverlapArgs, subject: &Subject, batch: usize) -> Result<Value, Str
         off.push(without);
         ratios.push(with / without - 1.0);
     }
-    bench.slack_us.sort_by(f64::total_cmp);
-    let slack = |p: f64| bench.slack_us[((bench.slack_us.len() - 1) as f64 * p) as usize];
     Ok(json!({
         "batch": batch,
         "step_us_off": median(&off),
@@ -93,7 +92,10 @@ fn row(args: &OverlapArgs, subject: &Subject, batch: usize) -> Result<Value, Str
         "overhead": median(&ratios),
         "mac_share": bench.mac_share,
         "fresh_share": bench.fresh as f64 / (bench.fresh + bench.late) as f64,
-        "slack_us": { "p50": slack(0.5), "p1": slack(0.01) },
+        "slack_us": {
+            "p50": quantile(&bench.slack_us, 0.5),
+            "p1": quantile(&bench.slack_us, 0.01),
+        },
     }))
 }
 

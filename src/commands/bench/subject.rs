@@ -177,10 +177,3 @@ pub fn verify(logits: &[f32], checksum: &mut Option<u64>) -> Result<(), String> 
     }
     Ok(())
 }
-
-/// The middle of `values`, which must not be empty.
-pub fn median(values: &[f64]) -> f64 {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    sorted[sorted.len() / 2]
-}

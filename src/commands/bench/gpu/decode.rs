@@ -1,10 +1,11 @@
 //! A decode step of so many requests, against the time that its bytes and products take at the rates of the same run.
 
 use serde_json::{Value, json};
+use trail_base::stats::{median, quantile};
 use trail_runtime::cuda::TapMode;
 
 use super::super::decode::DecodeArgs;
-use super::super::subject::{Subject, median};
+use super::super::subject::Subject;
 use super::limits::Limits;
 use super::runner::{Figures, Runner, Sizes};
 
@@ -68,11 +69,4 @@ fn row(
             "p99": quantile(&figures.launch_us, 0.99),
         },
     })
-}
-
-/// The value that a share of `p` of `values` does not exceed.
-pub(super) fn quantile(values: &[f64], p: f64) -> f64 {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    sorted.get(((sorted.len().max(1) - 1) as f64 * p) as usize).copied().unwrap_or(f64::NAN)
 }

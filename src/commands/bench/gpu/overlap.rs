@@ -2,11 +2,11 @@
 //! waits for. One backend each, measured in turn, so that the machine's drift falls on all alike.
 
 use serde_json::{Value, json};
+use trail_base::stats::{median, quantile};
 use trail_runtime::cuda::TapMode;
 
 use super::super::overlap::OverlapArgs;
-use super::super::subject::{Subject, median};
-use super::decode::quantile;
+use super::super::subject::Subject;
 use super::runner::{Figures, Runner, Sizes};
 
 /// Steps of one measurement.

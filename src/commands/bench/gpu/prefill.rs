@@ -1,10 +1,11 @@
 //! Taking in a prompt, against the time that its multiplications take at the rate of the same run.
 
 use serde_json::{Value, json};
+use trail_base::stats::median;
 use trail_runtime::cuda::TapMode;
 
 use super::super::prefill::PrefillArgs;
-use super::super::subject::{Subject, median};
+use super::super::subject::Subject;
 use super::limits::{Limits, prefill_flops};
 use super::runner::{Runner, Sizes};
 
