@@ -6,13 +6,14 @@
 use std::time::Instant;
 
 use serde_json::{Value, json};
-use trail_runtime::batch::Batch;
-use trail_runtime::cpu::{CpuBackend, Pool};
+use trail_base::stats::median;
+use trail_runtime::backend::Batch;
+use trail_runtime::cpu::{CpuForward, Pool};
 use trail_runtime::model::{Model, ModelConfig};
 
 use super::ceilings;
 use super::gpu::LimitArgs;
-use super::subject::{Subject, median, streamed, verify};
+use super::subject::{Subject, streamed, verify};
 
 /// Options of `bench decode`.
 #[derive(Clone, Debug, clap::Args)]
@@ -81,7 +82,7 @@ pub fn run(args: &DecodeArgs, subject: &Subject) -> Result<Value, String> {
 }
 
 /// Any finite keys and values: attention's time does not depend on them.
-fn fill_kv(backend: &mut CpuBackend) {
+fn fill_kv(backend: &mut CpuForward) {
     for block in 0..backend.kv().num_blocks() as u32 {
         let values = backend.kv_mut().block_mut(block).iter_mut();
         values.enumerate().for_each(|(i, value)| *value = (i % 61) as f32 / 61.0 - 0.5);

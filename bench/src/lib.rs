@@ -5,6 +5,7 @@
 
 mod ceilings;
 mod decode;
+mod decoding;
 mod gpu;
 mod kernels;
 mod link;
@@ -99,8 +100,7 @@ pub fn run(
         }
         Part::Overlap { subject, args } => {
             let subject = load(subject)?;
-            let figures = |s: &Subject| s.on(|s| overlap::run(args, s), |s| gpu::overlap(args, s));
-            overlap::with_timeline(args, &subject, figures)
+            overlap::with_timeline(args, &subject, |subject| overlap::run(args, subject))
         }
         Part::Load { subject, args } => load::run(args, &load(subject)?),
         Part::Swap(args) => swap::run(args, engine),

@@ -7,13 +7,14 @@
 use std::time::Instant;
 
 use serde_json::{Value, json};
-use trail_runtime::batch::{BLOCK_TOKENS, Batch};
+use trail_base::stats::median;
+use trail_runtime::backend::{BLOCK_TOKENS, Batch};
 use trail_runtime::cpu::Pool;
 use trail_runtime::model::{Model, Tensor};
 
 use super::ceilings;
 use super::gpu::{LimitArgs, at_least_one};
-use super::subject::{Subject, median, projections, verify};
+use super::subject::{Subject, projections, verify};
 
 /// Options of `bench prefill`.
 #[derive(Clone, Debug, clap::Args)]

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use clap::Args;
 use serde_json::{Value, json};
 use trail_probe::Probe;
-use trail_runtime::batch::{BLOCK_TOKENS, Batch};
-use trail_runtime::cpu::{CpuBackend, CpuOptions, Isa};
-use trail_runtime::engine::{ComputeDevice, CudaSettings};
+use trail_runtime::backend::{BLOCK_TOKENS, Batch};
+use trail_runtime::cpu::{CpuForward, CpuOptions, Isa};
+use trail_runtime::engine::{ComputeDevice, CudaSettings, Engine, EngineBuilder};
 use trail_runtime::model::{Dtype, LayerWeights, Model, Tensor};
 use trail_setup::{EngineArgs, Error, ModelArgs, Setup};
 
@@ -90,13 +90,23 @@ impl Subject {
         self.settings
     }
 
-    /// A backend for `segments` requests of `context` tokens, and batches of `rows` rows.
+    /// Settings of an engine that runs the model as the options say.
+    pub fn builder(&self) -> EngineBuilder {
+        Engine::builder()
+            .model(self.model.clone())
+            .threads(Some(self.threads))
+            .isa(self.isa)
+            .device(self.device)
+            .cuda(self.settings)
+    }
+
+    /// A forward pass for `segments` requests of `context` tokens, and batches of `rows` rows.
     pub fn backend(
         &self,
         rows: usize,
         segments: usize,
         context: usize,
-    ) -> Result<CpuBackend, String> {
+    ) -> Result<CpuForward, String> {
         let options = CpuOptions {
             threads: self.threads,
             isa: self.isa,
@@ -105,7 +115,7 @@ impl Subject {
             num_blocks: segments * context.div_ceil(BLOCK_TOKENS),
             max_context: context,
         };
-        CpuBackend::new(self.model.clone(), options)
+        CpuForward::new(self.model.clone(), options)
     }
 
     /// The model's own probe; random weights where it has none, at the middle layer.
@@ -116,7 +126,7 @@ impl Subject {
     }
 
     /// What was measured, on what: the head of a report.
-    pub fn report(&self, backend: &CpuBackend) -> Value {
+    pub fn report(&self, backend: &CpuForward) -> Value {
         json!({
             "model": self.name,
             "dtype": format!("{:?}", self.model.weights.layers[0].q.dtype).to_lowercase(),
@@ -174,11 +184,4 @@ pub fn verify(logits: &[f32], checksum: &mut Option<u64>) -> Result<(), String> 
         return Err("logits differ between repetitions".into());
     }
     Ok(())
-}
-
-/// The middle of `values`, which must not be empty.
-pub fn median(values: &[f64]) -> f64 {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    sorted[sorted.len() / 2]
 }

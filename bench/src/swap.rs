@@ -7,15 +7,15 @@ use std::time::Instant;
 use clap::Args;
 use cudarc::driver::{CudaStream, result};
 use serde_json::{Value, json};
+use trail_base::rng::Lcg;
+use trail_base::stats::median;
+use trail_runtime::backend::Transfers;
 use trail_runtime::cuda::{Device, KvPool, Priority, Swap, SwapOptions};
 use trail_runtime::engine::ComputeDevice;
-use trail_runtime::engine::Transfers;
 use trail_runtime::model::ModelConfig;
 use trail_setup::EngineArgs;
 
-use super::kernels::Draw;
 use super::link::{Direction, Link};
-use super::subject::median;
 
 /// The request whose blocks they are.
 const SLOT: u32 = 0;
@@ -84,7 +84,7 @@ struct Bench {
     swap: Swap,
     pool: KvPool,
     compute: Arc<CudaStream>,
-    draw: Draw,
+    draw: Lcg,
 }
 
 fn measure(
@@ -98,7 +98,7 @@ fn measure(
     let compute = device.stream(Priority::High)?;
     let options = SwapOptions { host_blocks: args.blocks, max_requests: 1, checksums: false };
     let swap = Swap::new(device, &compute, &pool, options)?;
-    let mut bench = Bench { swap, pool, compute, draw: Draw::new() };
+    let mut bench = Bench { swap, pool, compute, draw: Lcg::new(1) };
     let (mut out, mut back) = (Figures::default(), Figures::default());
     // The first round warms up.
     for repeat in 0..=args.repeats {
@@ -136,7 +136,7 @@ impl Bench {
     /// Seconds from the order to the news that it is done.
     fn transfer(
         &mut self,
-        begin: impl FnOnce(&mut Swap) -> Result<(), trail_runtime::engine::Fault>,
+        begin: impl FnOnce(&mut Swap) -> Result<(), trail_runtime::backend::Fault>,
     ) -> Result<f64, Box<dyn Error>> {
         self.compute.synchronize()?;
         let mut ended = Vec::with_capacity(1);

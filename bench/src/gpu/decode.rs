@@ -1,12 +1,12 @@
 //! A decode step of so many requests, against the time that its bytes and products take at the rates of the same run.
 
 use serde_json::{Value, json};
-use trail_runtime::cuda::TapMode;
+use trail_base::stats::{median, quantile};
 
 use super::limits::Limits;
 use super::runner::{Figures, Runner, Sizes};
 use crate::decode::DecodeArgs;
-use crate::subject::{Subject, median};
+use crate::subject::Subject;
 
 /// Steps of one measurement.
 const STEPS: usize = 16;
@@ -20,7 +20,7 @@ pub fn run(args: &DecodeArgs, subject: &Subject) -> Result<Value, String> {
         return Err("context and batch sizes must be at least 1".into());
     }
     let sizes = Sizes { requests: most, rows: PREFILL_ROWS, context: args.context + STEPS };
-    let mut runner = Runner::new(subject, sizes, TapMode::Off)?;
+    let mut runner = Runner::new(subject, sizes)?;
     let limits = Limits::measure(runner.backend().device(), &args.limits)?;
     for slot in 0..most as u32 {
         runner.prefill(slot, args.context, PREFILL_ROWS)?;
@@ -68,11 +68,4 @@ fn row(
             "p99": quantile(&figures.launch_us, 0.99),
         },
     })
-}
-
-/// The value that a share of `p` of `values` does not exceed.
-pub(super) fn quantile(values: &[f64], p: f64) -> f64 {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    sorted.get(((sorted.len().max(1) - 1) as f64 * p) as usize).copied().unwrap_or(f64::NAN)
 }

@@ -1,20 +1,24 @@
-//! What predictions cost a decode step: none, the CPU's beside the upper layers, the device's beside them, and a copy that everybody
-//! waits for. One backend each, measured in turn, so that the machine's drift falls on all alike.
+//! Predictions beside a decode step on a CUDA device: none, on the CPU beside the upper layers, on the
+//! device beside them, and on the CPU with a copy that the step waits for. One engine each, measured
+//! in turn, so that drift falls on all alike.
+
+use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
-use trail_runtime::cuda::TapMode;
+use trail_base::stats::{median, quantile};
+use trail_runtime::backend::TapReceiver;
+use trail_runtime::cuda::{CudaBackend, TapMode};
+use trail_runtime::engine::BuiltBackend;
 
-use super::decode::quantile;
-use super::runner::{Figures, Runner, Sizes};
+use super::late::{CountsLate, LateSteps};
+use crate::decoding::{Decoding, Shape, StepStats};
 use crate::overlap::OverlapArgs;
-use crate::subject::{Subject, median};
+use crate::subject::Subject;
 
 /// Steps of one measurement.
-const STEPS: usize = 16;
-/// Rows of a step that takes a prompt in.
-const PREFILL_ROWS: usize = 2048;
+const STEPS: u32 = 16;
 
-/// The ways, the first of which is what the others are compared with.
+/// The ways, the first of which the others are compared with.
 const MODES: [(TapMode, &str); 4] = [
     (TapMode::Off, "off"),
     (TapMode::Cpu, "cpu"),
@@ -24,60 +28,80 @@ const MODES: [(TapMode, &str); 4] = [
 
 /// Measures.
 pub fn run(args: &OverlapArgs, subject: &Subject) -> Result<Value, String> {
-    let most = args.batch.iter().copied().max().ok_or("no batch size given")?;
-    let sizes = Sizes { requests: most, rows: PREFILL_ROWS, context: args.context + STEPS };
-    let mut runners = Vec::new();
-    for (mode, _) in MODES {
-        let mut runner = Runner::new(subject, sizes, mode)?;
-        for slot in 0..most as u32 {
-            runner.prefill(slot, args.context, PREFILL_ROWS)?;
-        }
-        runners.push(runner);
-    }
     let mut rows = Vec::new();
+    let mut device = String::new();
     for &batch in &args.batch {
-        rows.extend(measure(args, subject, &mut runners, batch)?);
+        let mut engines = Vec::new();
+        for (mode, _) in MODES {
+            engines.push(engine(Shape { batch, context: args.context }, subject, mode)?);
+        }
+        device = engines[0].0.engine().device().to_owned();
+        rows.extend(measure(subject, &mut engines, batch)?);
     }
     Ok(json!({
-        "device": runners[0].backend().device_name(),
+        "device": device,
         "model": subject.name,
         "context": args.context,
         "rows": rows,
     }))
 }
 
+/// An engine whose backend taps by `mode`.
+fn engine(shape: Shape, subject: &Subject, mode: TapMode) -> Result<(Decoding, LateSteps), String> {
+    let probe = match mode {
+        TapMode::Off => None,
+        _ => Some(subject.probe().map_err(|error| error.to_string())?),
+    };
+    let late: LateSteps = Arc::new(Mutex::new(0));
+    let counted = late.clone();
+    let builder = shape.builder(subject).probe(probe);
+    let vocab = subject.model.config.vocab_size;
+    let decoding = Decoding::new(shape, builder, vocab, |builder| {
+        let built = builder.build_stepped_with(|builder, model, probe| {
+            let mut options = builder.cuda_options(subject.ordinal(), model, probe.as_ref());
+            options.tap = mode;
+            let receiver = probe.map(|parts| parts.probe as Arc<dyn TapReceiver>);
+            let backend = CudaBackend::new(model, &options, receiver, &mut |_| {})?;
+            let (kv_blocks, device) = (backend.kv_blocks(), backend.device_name().to_owned());
+            let backend = Box::new(CountsLate { inner: backend, late: counted });
+            Ok(BuiltBackend { backend, kv_blocks, device })
+        });
+        built.map_err(|error| error.to_string())
+    })?;
+    Ok((decoding, late))
+}
+
 fn measure(
-    args: &OverlapArgs,
     subject: &Subject,
-    runners: &mut [Runner],
+    engines: &mut [(Decoding, LateSteps)],
     batch: usize,
 ) -> Result<Vec<Value>, String> {
-    let mut expected = None;
-    for runner in runners.iter_mut() {
-        let chosen = runner.decode(batch, args.context, STEPS)?;
-        runner.figures = Figures::default();
-        // Whatever is tapped, the tokens are the same, to the bit.
-        if *expected.get_or_insert_with(|| chosen.clone()) != chosen {
+    for (decoding, _) in engines.iter_mut() {
+        decoding.steps(STEPS)?;
+        decoding.take_stats();
+    }
+    // Of each repetition: the median step of every mode.
+    let mut medians = vec![Vec::new(); engines.len()];
+    let mut all = vec![StepStats::default(); engines.len()];
+    for repeat in 0..subject.repeats {
+        for index in 0..engines.len() {
+            // The first one alternates.
+            let index = (index + repeat) % engines.len();
+            engines[index].0.steps(STEPS)?;
+            let stats = engines[index].0.take_stats();
+            medians[index].push(median(&stats.step_us));
+            all[index].extend(stats);
+        }
+        // Whatever is tapped, the tokens are the same.
+        if engines.iter().any(|(decoding, _)| decoding.tokens() != engines[0].0.tokens()) {
             return Err(format!("batch {batch}: the tap changed the tokens"));
         }
     }
-    // Of each repetition: the median step of every mode.
-    let mut medians = vec![Vec::new(); runners.len()];
-    let mut all = vec![Figures::default(); runners.len()];
-    for repeat in 0..subject.repeats {
-        for index in 0..runners.len() {
-            // Who goes first alternates.
-            let index = (index + repeat) % runners.len();
-            runners[index].decode(batch, args.context, STEPS)?;
-            let figures = std::mem::take(&mut runners[index].figures);
-            medians[index].push(median(&figures.step_us));
-            all[index].add(figures);
-        }
-    }
-    let rows = MODES.iter().zip(&all).zip(&medians).zip(runners);
+    let rows = MODES.iter().zip(&all).zip(&medians).zip(engines);
     Ok(rows
-        .map(|((((_, mode), figures), steps), runner)| {
-            row(mode, batch, figures, steps, &medians[0], runner.backend().late_steps())
+        .map(|((((_, mode), stats), steps), (_, late))| {
+            let late = late.lock().map_or(0, |late| *late);
+            row(mode, batch, stats, steps, &medians[0], late)
         })
         .collect())
 }
@@ -85,26 +109,26 @@ fn measure(
 fn row(
     mode: &str,
     batch: usize,
-    figures: &Figures,
+    stats: &StepStats,
     steps: &[f64],
     without: &[f64],
     overwritten: u64,
 ) -> Value {
     let added: Vec<f64> = steps.iter().zip(without).map(|(a, b)| a / b - 1.0).collect();
-    let predicted = figures.fresh + figures.late;
+    let predicted = stats.fresh + stats.late;
     json!({
         "batch": batch,
         "probe": mode,
         "step_us": {
             "median": median(steps),
-            "p10": quantile(&figures.step_us, 0.1),
-            "p90": quantile(&figures.step_us, 0.9),
+            "p10": quantile(&stats.step_us, 0.1),
+            "p90": quantile(&stats.step_us, 0.9),
         },
         "added": { "median": median(&added), "p10": quantile(&added, 0.1), "p90": quantile(&added, 0.9) },
-        "fresh_share": (predicted > 0).then(|| figures.fresh as f64 / predicted as f64),
-        "slack_us": (!figures.slack_us.is_empty()).then(|| json!({
-            "p50": quantile(&figures.slack_us, 0.5),
-            "p1": quantile(&figures.slack_us, 0.01),
+        "fresh_share": (predicted > 0).then(|| stats.fresh as f64 / predicted as f64),
+        "slack_us": (!stats.slack_us.is_empty()).then(|| json!({
+            "p50": quantile(&stats.slack_us, 0.5),
+            "p1": quantile(&stats.slack_us, 0.01),
         })),
         "overwritten_steps": overwritten,
     })

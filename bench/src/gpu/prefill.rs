@@ -1,12 +1,12 @@
 //! Taking in a prompt, against the time that its multiplications take at the rate of the same run.
 
 use serde_json::{Value, json};
-use trail_runtime::cuda::TapMode;
+use trail_base::stats::median;
 
 use super::limits::{Limits, prefill_flops};
 use super::runner::{Runner, Sizes};
 use crate::prefill::PrefillArgs;
-use crate::subject::{Subject, median};
+use crate::subject::Subject;
 
 /// Measures.
 pub fn run(args: &PrefillArgs, subject: &Subject) -> Result<Value, String> {
@@ -16,16 +16,16 @@ pub fn run(args: &PrefillArgs, subject: &Subject) -> Result<Value, String> {
     }
     let rows_of_a_step = args.rows.unwrap_or(longest);
     let sizes = Sizes { requests: 1, rows: rows_of_a_step, context: longest };
-    let mut runner = Runner::new(subject, sizes, TapMode::Off)?;
+    let mut runner = Runner::new(subject, sizes)?;
     let limits = Limits::measure(runner.backend().device(), &args.limits)?;
     let mut rows = Vec::new();
     for &tokens in &args.tokens {
         runner.prefill(0, tokens, rows_of_a_step)?;
-        let expected = runner.chosen();
+        let expected = runner.sampled_ids();
         let mut times = Vec::new();
         for _ in 0..subject.repeats {
             times.push(runner.prefill(0, tokens, rows_of_a_step)?);
-            if runner.chosen() != expected {
+            if runner.sampled_ids() != expected {
                 return Err(format!("{tokens} tokens: repetitions chose different tokens"));
             }
         }

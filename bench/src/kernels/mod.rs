@@ -18,7 +18,6 @@ use trail_runtime::cuda::{Code, Device};
 use trail_runtime::model::ModelConfig;
 
 use cases::{Case, Most};
-pub use memory::Draw;
 use memory::Memory;
 use timer::{Timer, Timing};
 

@@ -1,23 +1,24 @@
 //! `bench overlap --timeline`: one decode step and its neighbours as a picture and as a Chrome trace. All that is in them was measured.
 //!
-//! [`drive`] runs requests through the scheduler and a backend as the engine does, [`recorder`] keeps what was stamped meanwhile,
-//! [`arrange`] makes a [`Timeline`] of it, [`picture`] and [`chrome`] write that down.
+//! [`record`] steps an engine whose phases, tap and backend are stamped, [`recorder`] keeps the
+//! stamps, [`arrange`] makes a [`Timeline`] of it, [`picture`] and [`chrome`] write that down.
 
-pub mod arrange;
+mod arrange;
 mod chrome;
-pub mod drive;
-mod host;
+mod cpu;
+mod gpu;
 mod picture;
-pub mod receiver;
-pub mod recorder;
-pub mod sizes;
+mod record;
+mod recorder;
+mod sizes;
 
 use std::fs::File;
 use std::io::Write;
 
 use serde_json::{Value, json};
 
-pub use host::run as on_cpu;
+pub use cpu::run as on_cpu;
+pub use gpu::run as on_gpu;
 
 /// What is done in a span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -48,8 +49,10 @@ pub enum Kind {
     Launch,
     /// The engine's thread computes, being one of the backend's.
     Share,
-    /// The step's tokens.
+    /// Waiting for the step's tokens.
     Collect,
+    /// Tokens to their requests.
+    Send,
 }
 
 /// Where spans of a kind are shown.
@@ -83,6 +86,7 @@ impl Kind {
             Kind::Launch => "fill, launch",
             Kind::Share => "its share of the step",
             Kind::Collect => "collect",
+            Kind::Send => "send tokens",
         }
     }
 
@@ -92,7 +96,9 @@ impl Kind {
             Kind::Lower | Kind::Upper | Kind::Sampling => Place::Compute,
             Kind::Probe | Kind::Copy => Place::Side,
             Kind::Wait | Kind::Stage | Kind::Head | Kind::Smooth => Place::Thread,
-            Kind::Await | Kind::Plan | Kind::Launch | Kind::Share | Kind::Collect => Place::Engine,
+            Kind::Await | Kind::Plan | Kind::Launch | Kind::Share | Kind::Collect | Kind::Send => {
+                Place::Engine
+            }
         }
     }
 }

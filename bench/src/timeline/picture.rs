@@ -40,6 +40,7 @@ fn colour(kind: Kind) -> &'static str {
         Kind::Launch => "#c9a46a",
         Kind::Share => "#d8e8d0",
         Kind::Collect => "#b8c4cc",
+        Kind::Send => "#cdb8a4",
     }
 }
 

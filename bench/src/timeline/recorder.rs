@@ -68,6 +68,11 @@ impl Recorder {
         self.recording.store(false, Ordering::Release);
     }
 
+    /// Whether stamps count.
+    pub fn is_recording(&self) -> bool {
+        self.recording.load(Ordering::Acquire)
+    }
+
     /// Gives the calling thread a lane, stamps or not.
     pub fn attend(&self) {
         self.lane();

@@ -1,17 +1,19 @@
-//! How much a timeline's requests are, and for how long they decode.
+//! Sizes of a timeline's workload.
 
-use trail_runtime::batch::BLOCK_TOKENS;
+use trail_runtime::backend::BLOCK_TOKENS;
 
-/// Steps that are recorded.
+use crate::decoding::Shape;
+
+/// Recorded steps.
 pub const STEPS: usize = 16;
-/// Steps of nothing but decodes before these.
+/// Decode-only steps before the recorded ones.
 pub const WARM_UP: usize = 8;
-/// Requests that wait for each that runs.
+/// Waiting requests for each running one.
 const WAITING: usize = 2;
-/// Rows of a step beyond two for each request, so that prompts get on.
+/// Rows of a step beyond two per request, for prompts.
 const MORE_ROWS: usize = 256;
 
-/// How much there is to do.
+/// Sizes of the engine and of its requests.
 #[derive(Clone, Copy, Debug)]
 pub struct Sizes {
     /// Requests that decode.
@@ -23,8 +25,8 @@ pub struct Sizes {
 }
 
 impl Sizes {
-    /// For `batch` requests with prompts of `context` tokens.
-    pub fn new(batch: usize, context: usize) -> Sizes {
+    /// For requests of `shape`.
+    pub fn new(Shape { batch, context }: Shape) -> Sizes {
         Sizes { batch, context, rows: 2 * batch + MORE_ROWS }
     }
 
@@ -33,19 +35,19 @@ impl Sizes {
         WAITING * self.batch
     }
 
-    /// All of them.
+    /// Requests in all.
     pub fn requests(&self) -> usize {
         self.batch + self.waiting()
     }
 
-    /// Most steps until all prompts are in: each takes in what the decodes leave of the rows.
+    /// Upper bound of the steps until all prompts are prefilled: decodes leave the other rows.
     pub fn prefills(&self) -> usize {
         (self.batch * self.context).div_ceil(self.rows - self.batch) + 1
     }
 
     /// Longest context, tokens.
     pub fn longest(&self) -> usize {
-        self.context + self.prefills() + WARM_UP + STEPS + 2
+        self.context + self.prefills() + WARM_UP + STEPS + 4
     }
 
     /// KV blocks.

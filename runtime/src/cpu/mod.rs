@@ -13,7 +13,6 @@ mod buffers;
 mod forward;
 mod gate;
 mod heads;
-mod isa;
 mod kernels;
 mod kv;
 mod linear;
@@ -27,10 +26,10 @@ mod tap;
 
 pub use backend::CpuBackend;
 pub use forward::{CpuForward, CpuOptions};
-pub use isa::Isa;
 pub use kv::KvPool;
 pub use pool::Pool;
 pub use tap::Tap;
+pub use trail_base::Isa;
 
 #[cfg(test)]
 mod tests;

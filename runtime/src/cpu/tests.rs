@@ -6,6 +6,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use half::bf16;
+use trail_base::Rng;
 
 use super::*;
 use crate::backend::{BLOCK_TOKENS, Batch, TapPlan, TapReceiver, TapRow};
@@ -46,7 +47,7 @@ fn models() -> Vec<Arc<Model>> {
 }
 
 fn instruction_sets() -> impl Iterator<Item = Isa> {
-    [Isa::Portable, Isa::Avx2, Isa::Avx512].into_iter().filter(|isa| isa.is_available())
+    Isa::available()
 }
 
 fn backend(model: &Arc<Model>, isa: Isa, threads: usize) -> CpuForward {
@@ -134,7 +135,7 @@ fn bits_do_not_depend_on_chunks_company_or_threads() {
                     decoded_alone(&mut backend(model, isa, 1), &mut request)
                 })
                 .collect();
-            let mut draw = seed as u32;
+            let mut rng = Rng::new(seed as u64);
             for threads in [1, 2, 3] {
                 let mut backend = backend(model, isa, threads);
                 let mut requests: Vec<_> =
@@ -142,9 +143,8 @@ fn bits_do_not_depend_on_chunks_company_or_threads() {
                 while requests.iter().any(|request| request.fed < request.tokens.len()) {
                     let mut batch = Batch::default();
                     for request in &mut requests {
-                        draw = draw.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
                         // Nothing, a decode step, or a chunk of up to 30 tokens.
-                        let len = [0, 1, 1, 2, 3, 17, 30][(draw >> 24) as usize % 7];
+                        let len = [0, 1, 1, 2, 3, 17, 30][rng.below(7) as usize];
                         request.feed(&mut batch, len);
                     }
                     let logits = backend.forward(&batch, None);

@@ -180,7 +180,7 @@ impl EngineBuilder {
             Some(report) => report,
             None => &mut ignore,
         };
-        let backend = CudaBackend::new(model, &options, receiver, progress).map_err(refused)?;
+        let backend = CudaBackend::new(model, &options, receiver, progress)?;
         let (kv_blocks, name) = (backend.kv_blocks(), backend.device_name());
         let device = format!("cuda:{ordinal}, {name}");
         Ok(BuiltBackend { backend: Box::new(backend), kv_blocks, device })
@@ -270,11 +270,13 @@ impl EngineBuilder {
     }
 }
 
-fn refused(error: CudaError) -> BuildError {
-    let why = error.to_string();
-    match error {
-        CudaError::Unsupported { .. } => BuildError::Unsupported(why),
-        _ => BuildError::Failed(why),
+impl From<CudaError> for BuildError {
+    fn from(error: CudaError) -> Self {
+        let why = error.to_string();
+        match error {
+            CudaError::Unsupported { .. } => BuildError::Unsupported(why),
+            _ => BuildError::Failed(why),
+        }
     }
 }
 

@@ -129,13 +129,8 @@ impl LengthProbe {
         self.broken.load(Ordering::Relaxed)
     }
 
-    /// Time at which all predictions of `step` were published; `None` if it has none, if they are not
-    /// all there, or if those of a later step are.
-    pub fn ready(&self, step: u64) -> Option<Instant> {
-        self.smoothed(step).map(|smoothed| smoothed.published)
-    }
-
-    /// Publication of the predictions of `step`; `None` as for [`LengthProbe::ready`].
+    /// Publication of the predictions of `step`; `None` if it has none, if they are not all there, or
+    /// if those of a later step are.
     pub fn smoothed(&self, step: u64) -> Option<Smoothed> {
         let ready = self.posteriors.lock().expect("no task panicked").ready;
         ready.filter(|(of, _)| *of == step).map(|(_, smoothed)| smoothed)

@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use super::length_probe::Smoothed;
 use super::step_cost::StepWork;
 
 /// A phase of [`super::step_loop::StepLoop::step`] on the engine's thread.
@@ -29,8 +30,8 @@ pub struct CollectedStep {
     pub work: StepWork,
     /// Time at which its tokens were there.
     pub end: Instant,
-    /// Time at which all its predictions were published; `None` if it has none, or they were late.
-    pub predicted: Option<Instant>,
+    /// Publication of its predictions; `None` if it has none, or they were late.
+    pub predicted: Option<Smoothed>,
 }
 
 /// Receives the phases of each step. All methods are called from the thread that steps the engine.

@@ -204,9 +204,9 @@ impl StepLoop {
         self.clock.complete_step(&self.in_flight[index].work);
         let now_ns = self.clock.now_ns();
         self.lifecycle.send_tokens(&self.in_flight[index], &self.sampled);
-        let predicted = self.predictions.probe().and_then(|probe| probe.ready(step));
+        let predicted = self.predictions.probe().and_then(|probe| probe.smoothed(step));
         if let Some(predicted) = predicted {
-            let slack = now.saturating_duration_since(predicted);
+            let slack = now.saturating_duration_since(predicted.published);
             self.counters.count_slack(slack.as_micros() as u32);
         }
         if self.backend.ahead() == 0 {

@@ -15,8 +15,8 @@ macro_rules! widest {
                 fn avx2($($arg: $type),*) -> $result {
                     portable($($arg),*)
                 }
-                if std::arch::is_x86_feature_detected!("avx2") {
-                    // SAFETY: `avx2` asks for nothing but the CPU feature, which was detected just now.
+                if trail_base::Isa::Avx2.is_available() {
+                    // SAFETY: `avx2` needs only the CPU feature, whose presence was just checked.
                     return unsafe { avx2($($arg),*) };
                 }
             }

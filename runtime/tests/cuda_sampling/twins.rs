@@ -1,5 +1,6 @@
 //! What the device's sampler must say: the CPU sampler, which has an f64 twin of its own in its unit tests.
 
+use trail_runtime::backend::SampledToken;
 use trail_runtime::engine::SamplingParams;
 use trail_runtime::sampling::{History, Sampler};
 
