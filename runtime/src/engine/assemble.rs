@@ -56,7 +56,8 @@ impl EngineBuilder {
         self.check_probe(&model)?;
         // A run can bring two rows: the prompt's mean, and the last row of a recompute.
         let (slots, rows) = (self.num_slots(), self.max_rows());
-        let predicts = self.probe.take().map(|probe| {
+        let probe = self.probe.take().map(|probe| probe.with_isa(self.isa)).transpose();
+        let predicts = probe.map_err(BuildError::Refused)?.map(|probe| {
             let weights = probe.weights.clone();
             (Arc::new(Forecast::new(probe, self.max_requests, 2 * slots)), weights)
         });
