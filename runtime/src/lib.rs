@@ -9,5 +9,9 @@ pub mod cpu;
 pub mod cuda;
 pub mod engine;
 pub mod model;
+/// Public for its loom test only.
+#[doc(hidden)]
+pub mod mpsc_ring;
 pub mod reference;
+mod sync;
 pub mod text;

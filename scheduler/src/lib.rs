@@ -30,13 +30,12 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! The files, in the order a request meets them: [`door`] (in from any thread), [`request`],
-//! [`policy`] and [`policies`] (rank), `order` and `fill` (choose), `blocks` (KV), `swap` (KV aside and back), [`plan`] (out).
+//! The files, in the order a request meets them: [`request`], [`policy`] and [`policies`] (rank),
+//! `order` and `fill` (choose), `blocks` (KV), `swap` (KV to the host and back), [`plan`] (out).
 
 pub mod bench;
 mod blocks;
 mod config;
-pub mod door;
 mod fill;
 mod key;
 pub mod limits;
@@ -50,7 +49,6 @@ pub mod request;
 mod requests;
 mod scheduler;
 mod swap;
-mod sync;
 mod transit;
 #[cfg(test)]
 mod twin;
