@@ -1,6 +1,6 @@
 //! A request's place in the one order over all requests.
 
-use crate::request::{Phase, RequestState, Slot};
+use crate::request::{Phase, RequestIdx, RequestState};
 
 /// Class, then value, then arrival: lower goes first.
 ///
@@ -31,8 +31,10 @@ impl Key {
     pub fn pinned(request: &RequestState) -> Key {
         let (class, value) = match request.phase {
             Phase::Running => (Key::PINNED, 0.0),
-            Phase::Paused | Phase::Returning => (Key::PINNED, 1.0),
-            Phase::Waiting | Phase::Leaving | Phase::Swapped | Phase::Free => (Key::EVICTED, 0.0),
+            Phase::Paused | Phase::SwappingIn => (Key::PINNED, 1.0),
+            Phase::Waiting | Phase::SwappingOut | Phase::Swapped | Phase::Free => {
+                (Key::EVICTED, 0.0)
+            }
         };
         Key::new(class, value, request.seq)
     }
@@ -56,7 +58,7 @@ fn monotone_bits(value: f32) -> u32 {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Ranked {
     pub(crate) key: Key,
-    pub(crate) slot: Slot,
+    pub(crate) idx: RequestIdx,
 }
 
 #[cfg(test)]

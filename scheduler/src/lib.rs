@@ -10,7 +10,7 @@
 //! use trail_scheduler::policies::Trail;
 //!
 //! let mut scheduler = Scheduler::new(SchedulerConfig::default(), Box::new(Trail::default()))?;
-//! let slot = scheduler.submit(NewRequest {
+//! let idx = scheduler.submit(NewRequest {
 //!     id: RequestId(1),
 //!     prompt_tokens: 20,
 //!     max_tokens: 3,
@@ -22,11 +22,11 @@
 //!     let plan = scheduler.plan(step, 0.0);
 //!     assert!(plan.rows[0].sample); // ... the forward pass runs the rows, and samples ...
 //!     scheduler.advance();
-//!     let generation = scheduler.generation(slot);
+//!     let generation = scheduler.generation(idx);
 //!     let read = Prediction { remaining: 2.0, step, generation, ..Default::default() };
-//!     scheduler.predict(slot, read);
+//!     scheduler.predict(idx, read);
 //! }
-//! scheduler.finish(slot);
+//! scheduler.finish(idx);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
@@ -44,14 +44,14 @@ mod order;
 pub mod plan;
 pub mod policies;
 pub mod policy;
+#[cfg(test)]
+mod reference;
 mod refusal;
 pub mod request;
 mod requests;
 mod scheduler;
 mod swap;
-mod transit;
-#[cfg(test)]
-mod twin;
+mod swap_state;
 pub mod workload;
 
 pub use trail_base::rng;
@@ -63,6 +63,7 @@ pub use limits::BLOCK_TOKENS;
 pub use plan::{Plan, PlanRow};
 pub use policy::Policy;
 pub use refusal::Refusal;
-pub use request::{NewRequest, Phase, Prediction, RequestId, RequestState, Slot};
+pub use request::RequestIdx as Slot;
+pub use request::{NewRequest, Phase, Prediction, RequestId, RequestIdx, RequestState};
 pub use scheduler::Scheduler;
 pub use swap::{Finished, Transferred};

@@ -14,7 +14,7 @@ use crate::request::RequestState;
 /// A started request that is not [`Policy::preemptable`] must have the key [`Key::pinned`], or one
 /// that likewise precedes all keys outside the batch: the order alone decides who runs.
 ///
-/// A policy that keeps something per request keeps it in a `Vec` by slot, sized in
+/// A policy that keeps something per request keeps it in a `Vec` by index, sized in
 /// [`Policy::reserve`] and reset in [`Policy::on_submitted`].
 pub trait Policy: Send {
     /// The policy's name on the command line and in reports.
@@ -37,13 +37,13 @@ pub trait Policy: Send {
         false
     }
 
-    /// Called once, before all else: make room for this many slots.
+    /// Called once, before all else: make room for this many indices.
     fn reserve(&mut self, _max_requests: u32) {}
 
     /// A step begins; time in seconds on the caller's clock.
     fn on_step(&mut self, _step: u64, _now_s: f64) {}
 
-    /// A request was taken in. Its slot may have had another before.
+    /// A request was taken in. Its index may have had another before.
     fn on_submitted(&mut self, _request: &RequestState) {}
 
     /// A request is in this step's plan with `row`.

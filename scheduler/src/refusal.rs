@@ -5,7 +5,7 @@ use std::fmt;
 /// A request that is not taken in. Everything that is taken in finishes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// Every slot is taken.
+    /// Every index is taken.
     Full {
         /// Slots there are.
         max_requests: u32,

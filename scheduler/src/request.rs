@@ -8,10 +8,10 @@ pub struct RequestId(pub u64);
 
 /// A request's stable place in the scheduler from submission to finish; then it is used again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Slot(pub u32);
+pub struct RequestIdx(pub u32);
 
-impl Slot {
-    /// For indexing arrays with one entry per slot.
+impl RequestIdx {
+    /// For indexing arrays with one entry per index.
     pub fn index(self) -> usize {
         self.0 as usize
     }
@@ -47,14 +47,14 @@ pub struct Prediction {
     pub p90: f32,
     /// The step whose activation was read.
     pub step: u64,
-    /// The slot's generation at that step: a finished request's prediction is not its successor's.
+    /// The index's generation at that step: a finished request's prediction is not its successor's.
     pub generation: u32,
 }
 
 /// Where a request is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Phase {
-    /// Nowhere: the slot is unused.
+    /// Nowhere: the index is unused.
     #[default]
     Free,
     /// In the queue without KV: never started, or evicted.
@@ -64,11 +64,11 @@ pub enum Phase {
     /// Preempted, but still holding its KV.
     Paused,
     /// Its KV is being copied to the host; until that ends it holds its blocks.
-    Leaving,
+    SwappingOut,
     /// Its KV is with the host; it holds no block.
     Swapped,
     /// Its KV is being copied back into blocks it holds.
-    Returning,
+    SwappingIn,
 }
 
 /// Everything a policy may rank by. Tests of policies build one with [`RequestState::new`].
@@ -77,8 +77,8 @@ pub struct RequestState {
     /// The caller's name for it.
     pub id: RequestId,
     /// Its place.
-    pub slot: Slot,
-    /// How many requests had the slot before.
+    pub idx: RequestIdx,
+    /// How many requests had the index before.
     pub generation: u32,
     /// Order of arrival: unique and increasing over the scheduler's life.
     pub seq: u64,
@@ -116,7 +116,7 @@ pub struct RequestState {
     pub passed_over: u32,
     /// In the plan that was not yet advanced over.
     pub(crate) planned: bool,
-    /// Finished while a transfer was under way: of the request nothing is left but the slot.
+    /// Finished while a transfer was under way: of the request nothing is left but the index.
     pub(crate) ended: bool,
     /// The expectation, counted down by one per token since it was made.
     countdown: Option<f32>,
@@ -129,11 +129,11 @@ pub struct RequestState {
 
 impl RequestState {
     /// A request that just arrived: waiting, never started.
-    pub fn new(slot: Slot, generation: u32, seq: u64, request: &NewRequest) -> RequestState {
+    pub fn new(idx: RequestIdx, generation: u32, seq: u64, request: &NewRequest) -> RequestState {
         let initial = request.initial_prediction.filter(|tokens| tokens.is_finite());
         RequestState {
             id: request.id,
-            slot,
+            idx,
             generation,
             seq,
             arrival_s: request.arrival_s,
@@ -164,7 +164,7 @@ impl RequestState {
 
     /// Whether its KV is on its way to the host or back.
     pub fn moving(&self) -> bool {
-        matches!(self.phase, Phase::Leaving | Phase::Returning)
+        matches!(self.phase, Phase::SwappingOut | Phase::SwappingIn)
     }
 
     /// Output tokens still expected, if anything was ever predicted. An unfinished request has at
@@ -234,7 +234,7 @@ mod tests {
             initial_prediction,
             true_length: None,
         };
-        RequestState::new(Slot(0), 0, 0, &new)
+        RequestState::new(RequestIdx(0), 0, 0, &new)
     }
 
     fn prediction(step: u64, remaining: f32) -> Prediction {

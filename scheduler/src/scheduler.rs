@@ -2,16 +2,17 @@
 
 use crate::blocks::{BlockId, Blocks};
 use crate::config::{ConfigError, SchedulerConfig};
+use crate::fill::Fill;
 use crate::key::Ranked;
 use crate::limits::blocks_for;
 use crate::order::Order;
 use crate::plan::Plan;
 use crate::policy::Policy;
 use crate::refusal::Refusal;
-use crate::request::{NewRequest, Phase, Prediction, RequestState, Slot};
+use crate::request::{NewRequest, Phase, Prediction, RequestIdx, RequestState};
 use crate::requests::Requests;
 use crate::swap::Finished;
-use crate::transit::Transit;
+use crate::swap_state::SwapState;
 
 /// All requests from submission to finish. Each is in exactly one of three ordered sets, by its
 /// [`Phase`]: running, paused (out of the batch, with KV) or waiting (without KV, or with KV at the
@@ -31,7 +32,7 @@ pub struct Scheduler {
     pub(crate) chosen: Vec<Ranked>,
     pub(crate) paused: Order,
     pub(crate) waiting: Order,
-    pub(crate) transit: Transit,
+    pub(crate) swap_state: SwapState,
     pub(crate) plan: Plan,
 }
 
@@ -53,20 +54,20 @@ impl Scheduler {
             chosen: Vec::with_capacity(max_running),
             paused: Order::new(config.max_requests),
             waiting: Order::new(config.max_requests),
-            transit: Transit::new(config.host_blocks, config.max_requests, config.max_running),
+            swap_state: SwapState::new(config.host_blocks, config.max_requests, config.max_running),
             plan: Plan::with_capacity(max_running, max_residents),
             config,
         })
     }
 
     /// Takes a request into the queue, or says why not.
-    pub fn submit(&mut self, request: NewRequest) -> Result<Slot, Refusal> {
+    pub fn submit(&mut self, request: NewRequest) -> Result<RequestIdx, Refusal> {
         self.admissible(&request)?;
         let max_requests = self.config.max_requests;
-        let slot = self.requests.take(&request).ok_or(Refusal::Full { max_requests })?;
-        self.policy.on_submitted(&self.requests[slot]);
-        self.waiting.insert(slot, self.policy.key(&self.requests[slot]));
-        Ok(slot)
+        let idx = self.requests.take(&request).ok_or(Refusal::Full { max_requests })?;
+        self.policy.on_submitted(&self.requests[idx]);
+        self.waiting.insert(idx, self.policy.key(&self.requests[idx]));
+        Ok(idx)
     }
 
     /// Everything let through here can finish even with no other request's help: it fits alone.
@@ -89,32 +90,32 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Tells the rank what the probe read. Ignored if the slot has another request by now, if a
+    /// Tells the rank what the probe read. Ignored if the index has another request by now, if a
     /// prediction of the same or a later age was there first, or if it is not a number.
-    pub fn predict(&mut self, slot: Slot, prediction: Prediction) {
-        let request = &mut self.requests[slot];
+    pub fn predict(&mut self, idx: RequestIdx, prediction: Prediction) {
+        let request = &mut self.requests[idx];
         if request.generation != prediction.generation || request.phase == Phase::Free {
             return;
         }
         if request.predict(&prediction) {
-            self.rekey(slot);
+            self.rekey(idx);
         }
     }
 
     /// Moves a request outside the batch to where its key now says. Running ones are sorted by
     /// every `plan` anyway.
-    fn rekey(&mut self, slot: Slot) {
-        let request = &self.requests[slot];
+    fn rekey(&mut self, idx: RequestIdx) {
+        let request = &self.requests[idx];
         let order = match request.phase {
             Phase::Waiting | Phase::Swapped => &mut self.waiting,
             Phase::Paused => &mut self.paused,
             // On its way: its key is asked for when it arrives.
-            Phase::Running | Phase::Leaving | Phase::Returning | Phase::Free => return,
+            Phase::Running | Phase::SwappingOut | Phase::SwappingIn | Phase::Free => return,
         };
         let key = self.policy.key(request);
-        if key != order.key(slot) {
-            order.remove(slot);
-            order.insert(slot, key);
+        if key != order.key(idx) {
+            order.remove(idx);
+            order.insert(idx, key);
         }
     }
 
@@ -124,8 +125,8 @@ impl Scheduler {
         self.policy.on_step(step, now_s);
         self.plan.clear(step);
         self.rank_running();
-        let reserved = self.fill();
-        self.settle();
+        let reserved = Fill::new(self).run();
+        self.requeue_preempted();
         self.reclaim(reserved);
         if self.policy.ages() {
             self.age();
@@ -135,7 +136,7 @@ impl Scheduler {
 
     fn rank_running(&mut self) {
         for ranked in &mut self.running {
-            let request = &mut self.requests[ranked.slot];
+            let request = &mut self.requests[ranked.idx];
             request.planned = false;
             ranked.key = self.policy.key(request);
         }
@@ -143,22 +144,22 @@ impl Scheduler {
     }
 
     /// Moves those that left the batch to where they now belong.
-    fn settle(&mut self) {
-        for &Ranked { slot, .. } in &self.running {
-            let request = &mut self.requests[slot];
+    fn requeue_preempted(&mut self) {
+        for &Ranked { idx, .. } in &self.running {
+            let request = &mut self.requests[idx];
             if request.planned {
                 continue;
             }
-            self.plan.preempted.push(slot);
+            self.plan.preempted.push(idx);
             request.preemptions += 1;
             request.slice_tokens = 0;
             if request.phase == Phase::Running {
                 request.phase = Phase::Paused;
-                self.paused.insert(slot, self.policy.key(request));
+                self.paused.insert(idx, self.policy.key(request));
             }
         }
-        for &slot in &self.plan.evicted {
-            self.waiting.insert(slot, self.policy.key(&self.requests[slot]));
+        for &idx in &self.plan.evicted {
+            self.waiting.insert(idx, self.policy.key(&self.requests[idx]));
         }
         std::mem::swap(&mut self.running, &mut self.chosen);
         self.chosen.clear();
@@ -166,11 +167,11 @@ impl Scheduler {
 
     /// For policies whose keys change by waiting alone.
     fn age(&mut self) {
-        for slot in self.requests.slots() {
-            let request = &self.requests[slot];
+        for idx in self.requests.indices() {
+            let request = &self.requests[idx];
             if !matches!(request.phase, Phase::Running | Phase::Free) && !request.ended {
-                self.policy.on_skipped(&self.requests[slot]);
-                self.rekey(slot);
+                self.policy.on_skipped(&self.requests[idx]);
+                self.rekey(idx);
             }
         }
     }
@@ -181,7 +182,7 @@ impl Scheduler {
     pub fn advance(&mut self) {
         for row in &self.plan.rows {
             let request = &mut self.requests[row.slot];
-            // A request finished since the plan, whose slot may have been given away.
+            // A request finished since the plan, whose index may have been given away.
             if !request.planned {
                 continue;
             }
@@ -191,25 +192,25 @@ impl Scheduler {
         }
     }
 
-    /// Lets a request go, in whatever state: done, or cancelled. The slot's generation moves on; its
-    /// blocks and the slot are free, unless a transfer is under way. Harmless when done twice.
-    pub fn finish(&mut self, slot: Slot) -> Finished {
-        let phase = self.requests[slot].phase;
+    /// Lets a request go, in whatever state: done, or cancelled. The index's generation moves on; its
+    /// blocks and the index are free, unless a transfer is under way. Harmless when done twice.
+    pub fn finish(&mut self, idx: RequestIdx) -> Finished {
+        let phase = self.requests[idx].phase;
         match phase {
             Phase::Free => return Finished::Now,
-            Phase::Waiting | Phase::Swapped => self.waiting.remove(slot),
-            Phase::Paused => self.paused.remove(slot),
-            Phase::Running => self.running.retain(|ranked| ranked.slot != slot),
-            Phase::Leaving | Phase::Returning if self.requests[slot].ended => {
+            Phase::Waiting | Phase::Swapped => self.waiting.remove(idx),
+            Phase::Paused => self.paused.remove(idx),
+            Phase::Running => self.running.retain(|ranked| ranked.idx != idx),
+            Phase::SwappingOut | Phase::SwappingIn if self.requests[idx].ended => {
                 return Finished::AfterTransfer;
             }
-            Phase::Leaving | Phase::Returning => {
-                self.requests.end(slot);
+            Phase::SwappingOut | Phase::SwappingIn => {
+                self.requests.end(idx);
                 return Finished::AfterTransfer;
             }
         }
-        self.requests.end(slot);
-        self.discard(slot);
+        self.requests.end(idx);
+        self.free(idx);
         if phase == Phase::Swapped { Finished::Forget } else { Finished::Now }
     }
 
@@ -221,20 +222,20 @@ impl Scheduler {
     /// The request's KV blocks in token order. A request in the plan has all it needs this step; a
     /// prefill holds those of its whole prompt from its first chunk on. Of a request that leaves or
     /// returns: those that are copied.
-    pub fn blocks(&self, slot: Slot) -> &[BlockId] {
-        let table = self.blocks.table(slot);
-        let moving = self.requests[slot].moving();
-        if moving { &table[..self.transit.copies(slot) as usize] } else { table }
+    pub fn blocks(&self, idx: RequestIdx) -> &[BlockId] {
+        let table = self.blocks.table(idx);
+        let moving = self.requests[idx].moving();
+        if moving { &table[..self.swap_state.copies(idx) as usize] } else { table }
     }
 
-    /// How many requests had the slot before the present one.
-    pub fn generation(&self, slot: Slot) -> u32 {
-        self.requests[slot].generation
+    /// How many requests had the index before the present one.
+    pub fn generation(&self, idx: RequestIdx) -> u32 {
+        self.requests[idx].generation
     }
 
-    /// All that is known of the request in `slot`.
-    pub fn state(&self, slot: Slot) -> &RequestState {
-        &self.requests[slot]
+    /// All that is known of the request in `index`.
+    pub fn state(&self, idx: RequestIdx) -> &RequestState {
+        &self.requests[idx]
     }
 
     /// The policy that ranks.

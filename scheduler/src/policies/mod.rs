@@ -42,5 +42,5 @@ pub(crate) fn request(seq: u64, initial_prediction: Option<f32>) -> RequestState
         initial_prediction,
         true_length: Some(100),
     };
-    RequestState::new(crate::Slot(seq as u32), 0, seq, &new)
+    RequestState::new(crate::RequestIdx(seq as u32), 0, seq, &new)
 }

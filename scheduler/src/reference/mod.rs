@@ -9,24 +9,26 @@ mod world;
 use std::collections::BTreeMap;
 
 use crate::limits::blocks_for;
-use crate::{BLOCK_TOKENS, Key, Phase, Plan, PlanRow, Policy, RequestState, SchedulerConfig, Slot};
+use crate::{
+    BLOCK_TOKENS, Key, Phase, Plan, PlanRow, Policy, RequestIdx, RequestState, SchedulerConfig,
+};
 
-struct Twin {
+struct Reference {
     config: SchedulerConfig,
     policy: Box<dyn Policy>,
-    requests: BTreeMap<Slot, RequestState>,
+    requests: BTreeMap<RequestIdx, RequestState>,
     /// Finished, but their transfers have not ended.
-    ending: BTreeMap<Slot, RequestState>,
-    /// Blocks held, by slot; none for those without KV.
-    held: BTreeMap<Slot, u32>,
+    ending: BTreeMap<RequestIdx, RequestState>,
+    /// Blocks held, by index; none for those without KV.
+    held: BTreeMap<RequestIdx, u32>,
     /// Blocks that the host holds, is sent or sends back.
-    copies: BTreeMap<Slot, u32>,
+    copies: BTreeMap<RequestIdx, u32>,
     plan: Plan,
 }
 
-impl Twin {
-    fn held(&self, slot: Slot) -> u32 {
-        self.held.get(&slot).copied().unwrap_or(0)
+impl Reference {
+    fn held(&self, idx: RequestIdx) -> u32 {
+        self.held.get(&idx).copied().unwrap_or(0)
     }
 
     fn free(&self) -> u32 {
@@ -35,22 +37,21 @@ impl Twin {
 
     fn plan(&mut self, step: u64) {
         self.plan = Plan { step, ..Plan::default() };
-        let mut order: Vec<(Key, Slot, Phase)> = self
+        let mut order: Vec<(Key, RequestIdx, Phase)> = self
             .requests
             .values()
-            .map(|request| (self.policy.key(request), request.slot, request.phase))
+            .map(|request| (self.policy.key(request), request.idx, request.phase))
             .collect();
         order.sort_by_key(|entry| entry.0);
         let ran = order.iter().filter(|entry| entry.2 == Phase::Running).count() as u32;
         let (mut rows, mut open, mut passed) = (self.config.token_budget, true, 0);
         let mut reserved = 0;
-        for (rank, &(_, slot, phase)) in order.iter().enumerate() {
+        for (rank, &(_, idx, phase)) in order.iter().enumerate() {
             let seats = self.config.max_running - self.plan.rows.len() as u32;
             let running = phase == Phase::Running;
-            let gone =
-                |slot| self.plan.evicted.contains(&slot) || self.plan.swap_out.contains(&slot);
-            let moving = matches!(phase, Phase::Leaving | Phase::Returning);
-            if seats == 0 || gone(slot) || moving || !(running || open) {
+            let gone = |idx| self.plan.evicted.contains(&idx) || self.plan.swap_out.contains(&idx);
+            let moving = matches!(phase, Phase::SwappingOut | Phase::SwappingIn);
+            if seats == 0 || gone(idx) || moving || !(running || open) {
                 continue;
             }
             // Victims, first to go first: paused from the worst up, then running from the worst up.
@@ -58,19 +59,19 @@ impl Twin {
                 let worst_up = order[rank + 1..].iter().rev();
                 worst_up.filter(move |entry| entry.2 == phase).map(|entry| entry.1)
             };
-            let there = |slot: &Slot| !gone(*slot);
+            let there = |idx: &RequestIdx| !gone(*idx);
             let running_behind = behind(Phase::Running).filter(there).count() as u32;
-            let victims: Vec<Slot> =
+            let victims: Vec<RequestIdx> =
                 behind(Phase::Paused).chain(behind(Phase::Running)).filter(there).collect();
 
-            let request = &self.requests[&slot];
+            let request = &self.requests[&idx];
             let len = request.uncomputed().min(rows - rows.min(running_behind.min(seats - 1)));
             if len == 0 {
                 assert!(!running, "a running request is never short of a row");
                 open = false;
                 continue;
             }
-            if phase == Phase::Swapped && seats <= self.returning().count() as u32 {
+            if phase == Phase::Swapped && seats <= self.swapping_in().count() as u32 {
                 continue;
             }
             let first = self.plan.rows.is_empty() && self.plan.swap_in.is_empty();
@@ -79,44 +80,45 @@ impl Twin {
                 Phase::Swapped if !first => self.low_water(ran),
                 _ => 0,
             };
-            let needed = blocks_for(request.tokens()) - self.held(slot);
+            let needed = blocks_for(request.tokens()) - self.held(idx);
             let wanted = needed + spare + reserved;
             let reclaimable: u32 = victims.iter().map(|&victim| self.held(victim)).sum();
-            let enough = needed == 0 || self.free() + self.leaving() + reclaimable >= wanted;
+            let enough = needed == 0 || self.free() + self.swapping_out() + reclaimable >= wanted;
             // Those on their way back: to be had when they are there, if ranked behind or finished.
-            let back = order[rank + 1..].iter().filter(|entry| entry.2 == Phase::Returning);
+            let back = order[rank + 1..].iter().filter(|entry| entry.2 == Phase::SwappingIn);
             let filling: u32 = back.map(|entry| self.held(entry.1)).sum();
-            let finished = self.ending.values().filter(|request| request.phase == Phase::Returning);
-            let filling = filling + finished.map(|request| self.held(request.slot)).sum::<u32>();
-            let later = self.free() + self.leaving() + reclaimable + filling >= wanted;
+            let finished =
+                self.ending.values().filter(|request| request.phase == Phase::SwappingIn);
+            let filling = filling + finished.map(|request| self.held(request.idx)).sum::<u32>();
+            let later = self.free() + self.swapping_out() + reclaimable + filling >= wanted;
             for victim in victims {
-                if enough && needed > 0 && self.free() + self.leaving() < wanted {
-                    self.dislodge(victim);
+                if enough && needed > 0 && self.free() + self.swapping_out() < wanted {
+                    self.evict(victim);
                 }
             }
             if needed > 0 && self.free() < wanted {
                 passed += 1;
-                let barrier = self.pass_over(slot);
+                let barrier = self.skip(idx);
                 open &= !barrier && passed < self.config.max_lookahead;
                 if enough || later {
                     reserved += needed + spare;
                 }
                 continue;
             }
-            *self.held.entry(slot).or_default() += needed;
+            *self.held.entry(idx).or_default() += needed;
             if phase == Phase::Swapped {
-                self.come_back(slot);
+                self.swap_in(idx);
                 continue;
             }
-            self.choose(slot, len);
+            self.choose(idx, len);
             rows -= len;
         }
-        self.settle(&order);
+        self.requeue_preempted(&order);
         self.reclaim(&order, reserved);
     }
 
-    fn pass_over(&mut self, slot: Slot) -> bool {
-        let request = self.requests.get_mut(&slot).unwrap();
+    fn skip(&mut self, idx: RequestIdx) -> bool {
+        let request = self.requests.get_mut(&idx).unwrap();
         request.passed_over += 1;
         let barrier = request.passed_over > self.config.max_passed_over;
         if request.passed_over >= self.config.max_passed_over + self.config.max_blocked {
@@ -125,30 +127,30 @@ impl Twin {
         barrier || self.policy.strict_order()
     }
 
-    fn dislodge(&mut self, slot: Slot) {
-        if self.leave(slot) {
+    fn evict(&mut self, idx: RequestIdx) {
+        if self.swap_out(idx) {
             return;
         }
-        self.held.remove(&slot);
-        let request = self.requests.get_mut(&slot).unwrap();
+        self.held.remove(&idx);
+        let request = self.requests.get_mut(&idx).unwrap();
         (request.phase, request.computed) = (Phase::Waiting, 0);
-        self.plan.evicted.push(slot);
+        self.plan.evicted.push(idx);
     }
 
-    fn choose(&mut self, slot: Slot, len: u32) {
-        let request = self.requests.get_mut(&slot).unwrap();
+    fn choose(&mut self, idx: RequestIdx, len: u32) {
+        let request = self.requests.get_mut(&idx).unwrap();
         let (start, sample) = (request.computed, request.computed + len == request.tokens());
         (request.phase, request.started, request.passed_over) = (Phase::Running, true, 0);
         let again = (start..start + len).filter(|&token| token < request.computed_max).count();
         self.plan.recomputed_tokens += again as u32;
-        self.plan.rows.push(PlanRow { slot, start, len, sample });
+        self.plan.rows.push(PlanRow { slot: idx, start, len, sample });
     }
 
-    fn settle(&mut self, order: &[(Key, Slot, Phase)]) {
-        for &(_, slot, phase) in order {
-            if phase == Phase::Running && self.plan.rows.iter().all(|row| row.slot != slot) {
-                self.plan.preempted.push(slot);
-                let request = self.requests.get_mut(&slot).unwrap();
+    fn requeue_preempted(&mut self, order: &[(Key, RequestIdx, Phase)]) {
+        for &(_, idx, phase) in order {
+            if phase == Phase::Running && self.plan.rows.iter().all(|row| row.slot != idx) {
+                self.plan.preempted.push(idx);
+                let request = self.requests.get_mut(&idx).unwrap();
                 if request.phase == Phase::Running {
                     request.phase = Phase::Paused;
                 }
