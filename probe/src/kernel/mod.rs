@@ -1,7 +1,7 @@
 //! The one inner loop of the probe, `C += A B`, for each instruction set.
 //!
-//! `tile.rs` has the algorithm once, generic over a vector type; `portable.rs`, `avx2.rs` and
-//! `avx512.rs` choose the vector and the tile shapes. Both layers of the MLP are calls of
+//! `tile.rs` has the algorithm once, generic over `trail_base::simd::Simd`; `portable.rs`, `avx2.rs`
+//! and `avx512.rs` choose the register and the tile shapes. Both layers of the MLP are calls of
 //! [`Kernel::multiply_add`].
 //!
 //! Order of summation: every element of C is one chain of multiply-adds over k, ascending. Neither
@@ -48,8 +48,7 @@ pub(crate) struct Product<'a> {
 }
 
 impl Product<'_> {
-    /// Panics unless the slices hold what the sizes promise: the kernels go by raw pointers after
-    /// this.
+    /// Panics unless the slices are as long as the sizes require: the kernels use raw pointers.
     fn check(&self) {
         let last_row = self.rows.saturating_sub(1);
         assert!(self.depth <= DEPTH_MAX && self.depth.is_multiple_of(PAIR));

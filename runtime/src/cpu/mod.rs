@@ -20,7 +20,6 @@ mod pool;
 mod regions;
 mod rope;
 mod shared;
-mod simd;
 mod tap;
 
 pub use backend::{CpuBackend, CpuOptions};
@@ -28,6 +27,7 @@ pub use kv::KvPool;
 pub use pool::Pool;
 pub use tap::{Tap, TapSink};
 pub use trail_base::Isa;
+use trail_base::simd;
 
 #[cfg(test)]
 mod tests;
