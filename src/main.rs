@@ -2,17 +2,13 @@
 
 // A program has no outside: `pub` says what a module offers to the others.
 #![allow(unreachable_pub)]
+#![forbid(unsafe_code)]
 
 mod answer;
 mod cli;
 mod commands;
-mod error;
-mod locate;
-mod machine;
-mod notice;
 mod random;
 mod server;
-mod setup;
 
 use std::process::ExitCode;
 
@@ -24,7 +20,7 @@ fn main() -> ExitCode {
     match commands::run(cli) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            notice::notice(format_args!("error: {error}"));
+            trail_setup::notice(format_args!("error: {error}"));
             ExitCode::from(error.code())
         }
     }

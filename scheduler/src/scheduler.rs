@@ -4,7 +4,6 @@ use crate::blocks::{BlockId, Blocks};
 use crate::config::{ConfigError, SchedulerConfig};
 use crate::fill::Fill;
 use crate::key::Ranked;
-use crate::limits::blocks_for;
 use crate::order::Order;
 use crate::plan::Plan;
 use crate::policy::Policy;
@@ -60,9 +59,9 @@ impl Scheduler {
         })
     }
 
-    /// Takes a request into the queue, or says why not.
+    /// Takes a request into the queue if [`SchedulerConfig::admit`] accepts it.
     pub fn submit(&mut self, request: NewRequest) -> Result<RequestIdx, Refusal> {
-        self.admissible(&request)?;
+        self.config.admit(&request)?;
         let max_requests = self.config.max_requests;
         let idx = self.requests.take(&request).ok_or(Refusal::Full { max_requests })?;
         self.policy.on_submitted(&self.requests[idx]);
@@ -70,28 +69,9 @@ impl Scheduler {
         Ok(idx)
     }
 
-    /// Everything let through here can finish even with no other request's help: it fits alone.
-    fn admissible(&self, request: &NewRequest) -> Result<(), Refusal> {
-        let (max_context, num_blocks) = (self.config.max_context, self.config.num_blocks);
-        if request.prompt_tokens == 0 {
-            return Err(Refusal::EmptyPrompt);
-        }
-        if request.max_tokens == 0 {
-            return Err(Refusal::ZeroMaxTokens);
-        }
-        let needed_tokens = request.prompt_tokens as u64 + request.max_tokens as u64;
-        if needed_tokens > max_context as u64 {
-            return Err(Refusal::ContextTooLong { needed_tokens, max_context });
-        }
-        let needed_blocks = blocks_for(needed_tokens as u32);
-        if needed_blocks > num_blocks {
-            return Err(Refusal::NeverFits { needed_blocks, num_blocks });
-        }
-        Ok(())
-    }
-
-    /// Tells the rank what the probe read. Ignored if the index has another request by now, if a
-    /// prediction of the same or a later age was there first, or if it is not a number.
+    /// Records a prediction of the probe and updates the request's rank. Ignored if the index has
+    /// been given to another request, if a prediction of the same or a later age was accepted
+    /// before, or if it is not a number.
     pub fn predict(&mut self, idx: RequestIdx, prediction: Prediction) {
         let request = &mut self.requests[idx];
         if request.generation != prediction.generation || request.phase == Phase::Free {

@@ -4,10 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use trail_setup::{Error, notice};
 
 use super::state::ServerState;
-use crate::error::Error;
-use crate::notice::notice;
 
 /// SIGTERM and SIGINT.
 pub struct Signals {

@@ -1,6 +1,6 @@
 //! The CPU backend: one forward pass of a Llama-family model over a mixed batch.
 //!
-//! [`CpuBackend::forward`] is a sequence of parallel regions (`pass`) on a pool of threads ([`Pool`]),
+//! [`CpuForward::forward`] is a sequence of parallel regions (`pass`) on a pool of threads ([`Pool`]),
 //! each of which is some kernels (`kernels`) on pieces of a few buffers and of the paged KV pool
 //! ([`KvPool`]). Weights are read in their stored dtype where they lie; all else is f32.
 //!
@@ -10,6 +10,7 @@
 mod aligned;
 mod backend;
 mod buffers;
+mod forward;
 mod gate;
 mod heads;
 mod kernels;
@@ -22,10 +23,11 @@ mod rope;
 mod shared;
 mod tap;
 
-pub use backend::{CpuBackend, CpuOptions};
+pub use backend::CpuBackend;
+pub use forward::{CpuForward, CpuOptions};
 pub use kv::KvPool;
 pub use pool::Pool;
-pub use tap::{Tap, TapSink};
+pub use tap::Tap;
 pub use trail_base::Isa;
 use trail_base::simd;
 

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use half::bf16;
 use trail_base::Rng;
 
 use super::*;
-use crate::batch::{BLOCK_TOKENS, Batch};
+use crate::backend::{BLOCK_TOKENS, Batch, TapPlan, TapReceiver, TapRow};
 use crate::model::{Dtype, Model, ModelConfig};
 use crate::reference::Reference;
 
@@ -49,7 +50,7 @@ fn instruction_sets() -> impl Iterator<Item = Isa> {
     Isa::available()
 }
 
-fn backend(model: &Arc<Model>, isa: Isa, threads: usize) -> CpuBackend {
+fn backend(model: &Arc<Model>, isa: Isa, threads: usize) -> CpuForward {
     let options = CpuOptions {
         threads,
         isa,
@@ -58,7 +59,7 @@ fn backend(model: &Arc<Model>, isa: Isa, threads: usize) -> CpuBackend {
         num_blocks: 3 * CONTEXT / BLOCK_TOKENS,
         max_context: CONTEXT,
     };
-    CpuBackend::new(model.clone(), options).unwrap()
+    CpuForward::new(model.clone(), options).unwrap()
 }
 
 /// A request that is fed piece by piece into blocks of its own, scattered over the pool.
@@ -89,7 +90,7 @@ impl Request {
 }
 
 /// The bits of the logits of every position, fed one token at a time.
-fn decoded_alone(backend: &mut CpuBackend, request: &mut Request) -> Vec<Vec<u32>> {
+fn decoded_alone(backend: &mut CpuForward, request: &mut Request) -> Vec<Vec<u32>> {
     let mut rows = Vec::new();
     while request.fed < request.tokens.len() {
         let mut batch = Batch::default();
@@ -174,7 +175,7 @@ fn a_long_prompt_has_the_bits_of_its_chunks() {
         max_context: len,
     };
     let tokens: Vec<u32> = (0..len as u32).map(|i| i * i % 53).collect();
-    let mut backend = CpuBackend::new(model.clone(), options).unwrap();
+    let mut backend = CpuForward::new(model.clone(), options).unwrap();
     let mut feed = |start: usize, end: usize| {
         let mut batch = Batch::default();
         batch.push(0, start as u32, &tokens[start..end], &blocks, true);
@@ -192,10 +193,21 @@ struct Recorder {
     tasks: AtomicUsize,
 }
 
-impl TapSink for Recorder {
-    fn publish(&self, batch: &Batch, hidden: &[f32]) {
-        assert_eq!(hidden.len() % batch.rows(), 0);
+impl TapReceiver for Recorder {
+    fn publish_hidden(&self, _step: u64, _plan: &TapPlan, hidden: &[f32]) {
         self.published.lock().unwrap().push(hidden.to_vec());
+    }
+
+    fn stage(&self, _step: u64, _rows: &[TapRow], _activations: &[bf16]) {
+        unreachable!("a device's call")
+    }
+
+    fn predict(&self) {
+        unreachable!("a device's call")
+    }
+
+    fn publish_probabilities(&self, _step: u64, _rows: &[TapRow], _probabilities: &[f32]) {
+        unreachable!("a device's call")
     }
 
     fn assist(&self) -> bool {
@@ -213,8 +225,11 @@ fn the_tap_sees_each_layer_once_and_its_tasks_are_done() {
         let mut batch = Batch::default();
         Request::new(0, 33).feed(&mut batch, 33);
         let mut backend = backend(model, Isa::Auto, 2);
+        let plan = TapPlan::default();
         let without = bits(backend.forward(&batch, None));
-        let with = bits(backend.forward(&batch, Some(Tap { layer, sink: &recorder })));
+        let with = bits(
+            backend.forward(&batch, Some(Tap { layer, step: 1, plan: &plan, receiver: &recorder })),
+        );
         assert_eq!(with, without);
         assert_eq!(recorder.tasks.into_inner(), 0);
         let published = recorder.published.into_inner().unwrap();
@@ -234,7 +249,7 @@ fn unfit_models_are_refused() {
     let refused = |change: &dyn Fn(&mut Model)| {
         let mut model = (*models()[0]).clone();
         change(&mut model);
-        CpuBackend::new(Arc::new(model), options).err().unwrap()
+        CpuForward::new(Arc::new(model), options).err().unwrap()
     };
     let other = &models()[1];
     assert!(refused(&|model| model.config.num_kv_heads = 3).contains("heads"));

@@ -3,9 +3,9 @@
 use cudarc::driver::{CudaStream, result};
 use std::sync::Arc;
 use trail_base::rng::splitmix64;
+use trail_runtime::backend::Transfers;
 use trail_runtime::cuda::kv::block_bytes;
 use trail_runtime::cuda::{Device, KvPool, Priority, Swap, SwapOptions};
-use trail_runtime::engine::Transfers;
 use trail_runtime::model::ModelConfig;
 
 const SLOTS: usize = 6;

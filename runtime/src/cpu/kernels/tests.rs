@@ -151,7 +151,7 @@ fn attention_is_softmax_of_scores_times_values() {
 
 fn check_attention(kernels: &Kernels, case: Case) {
     let Case { rows, group, head_dim, position, window } = case;
-    const TOKENS: usize = crate::batch::BLOCK_TOKENS;
+    const TOKENS: usize = crate::backend::BLOCK_TOKENS;
     let blocks = [3, 0, 4, 1];
     let plane = TOKENS * head_dim;
     let len = 2 * plane;
