@@ -1,4 +1,4 @@
-//! KV blocks: which are free, and which request holds which, in token order.
+//! KV blocks: the free list, and the block table of each request in token order.
 
 use crate::limits::blocks_for;
 use crate::request::RequestIdx;
@@ -9,10 +9,10 @@ pub type BlockId = u32;
 /// A free list, and one table of block ids per index in one arena.
 pub(crate) struct Blocks {
     free: Vec<BlockId>,
-    /// `[index][stride]`. Zeroed memory costs no page until a index is used.
+    /// `[request][stride]`. Zeroed memory costs no page until an index is used.
     tables: Vec<BlockId>,
     held: Vec<u32>,
-    /// Blocks of the longest context: a table's room.
+    /// Capacity of one table: blocks of the longest context.
     stride: usize,
     total: u32,
 }
@@ -41,13 +41,13 @@ impl Blocks {
         self.held[idx.index()]
     }
 
-    /// The index's blocks, in token order.
+    /// The request's blocks, in token order.
     pub(crate) fn table(&self, idx: RequestIdx) -> &[BlockId] {
         let first = idx.index() * self.stride;
         &self.tables[first..first + self.held(idx) as usize]
     }
 
-    /// Gives the index `count` more blocks, which must be free.
+    /// Appends `count` free blocks to the request's table.
     pub(crate) fn grow(&mut self, idx: RequestIdx, count: u32) {
         let held = self.held(idx) as usize;
         assert!(held + count as usize <= self.stride, "a request outgrew its max_tokens");
@@ -59,12 +59,12 @@ impl Blocks {
         self.held[idx.index()] += count;
     }
 
-    /// Takes all of the index's blocks back.
+    /// Frees all blocks of the request.
     pub(crate) fn release(&mut self, idx: RequestIdx) {
         self.truncate(idx, 0);
     }
 
-    /// Takes back all but the index's first `kept` blocks, of which it has no fewer.
+    /// Frees all but the request's first `kept` blocks. It holds at least that many.
     pub(crate) fn truncate(&mut self, idx: RequestIdx, kept: u32) {
         let first = idx.index() * self.stride;
         let (kept, held) = (kept as usize, self.held(idx) as usize);

@@ -9,7 +9,7 @@ use crate::key::{Key, Ranked};
 use crate::limits::ORDER_LEVELS;
 use crate::request::RequestIdx;
 
-/// "No index" in a link.
+/// Marks the end of a list: no request.
 const NONE: u32 = u32::MAX;
 
 /// Links from one node to its successor on each level.
@@ -59,17 +59,17 @@ impl Order {
         self.ranked(self.prev[self.head() as usize])
     }
 
-    /// The one ranked right behind `index`.
+    /// The request ranked directly behind `idx`.
     pub(crate) fn next(&self, idx: RequestIdx) -> Option<Ranked> {
         self.ranked(self.next[idx.index()][0])
     }
 
-    /// The one ranked right before `index`.
+    /// The request ranked directly before `idx`.
     pub(crate) fn prev(&self, idx: RequestIdx) -> Option<Ranked> {
         self.ranked(self.prev[idx.index()])
     }
 
-    /// Adds `index`, which must not be in.
+    /// Inserts `idx`, which must not be in the order.
     pub(crate) fn insert(&mut self, idx: RequestIdx, key: Key) {
         let before = self.path_to(key);
         let node = idx.0;
@@ -86,7 +86,7 @@ impl Order {
         self.len += 1;
     }
 
-    /// Takes `index`, which must be in, out.
+    /// Removes `idx`, which must be in the order.
     pub(crate) fn remove(&mut self, idx: RequestIdx) {
         let node = idx.0;
         let before = self.path_to(self.keys[idx.index()]);
@@ -120,7 +120,7 @@ impl Order {
         (self.keys.len() - 1) as u32
     }
 
-    /// The head stands behind the last node.
+    /// The head is the successor of the last node.
     fn set_prev(&mut self, node: u32, prev: u32) {
         let node = if node == NONE { self.head() } else { node };
         self.prev[node as usize] = prev;
@@ -134,8 +134,8 @@ impl Order {
     }
 }
 
-/// Levels a index's node is on: one in four climbs each level. A hash of the index serves as the
-/// coin, as indices and ranks have nothing to do with each other.
+/// Number of levels of an index's node: one node in four reaches each next level. Decided by a hash
+/// of the index, which is independent of the rank.
 fn height(idx: u32) -> usize {
     let coin = trail_base::rng::mix(idx as u64);
     (1 + coin.trailing_zeros() as usize / 2).min(ORDER_LEVELS)

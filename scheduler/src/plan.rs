@@ -1,4 +1,4 @@
-//! What one step is to do: a value that the engine carries out and that can be printed.
+//! The plan of one step: a value that the engine executes and that can be printed.
 
 use std::fmt;
 
@@ -7,33 +7,34 @@ use crate::request::RequestIdx;
 /// One request's part of a step: compute tokens `start..start + len`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PlanRow {
-    /// Whose tokens.
+    /// Index of the request.
     pub slot: RequestIdx,
     /// Position (0-based) of the first token to compute.
     pub start: u32,
     /// Tokens to compute, at least 1.
     pub len: u32,
-    /// Whether the last token's logits are sampled: the row computes all that is known.
+    /// True if the last token's logits are sampled, because the row computes all known tokens.
     pub sample: bool,
 }
 
-/// One step.
+/// The plan of one step.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
-    /// The step's number, as the caller gave it.
+    /// Number of the step, as passed by the caller.
     pub step: u64,
-    /// What to compute, best rank first.
+    /// The tokens to compute, best rank first.
     pub rows: Vec<PlanRow>,
-    /// Were in the last plan, are not in this one, and are not finished: paused or evicted.
+    /// Unfinished requests that were in the last plan and are not in this one: paused, evicted or
+    /// swapped out.
     pub preempted: Vec<RequestIdx>,
-    /// Lost their KV in this step: must compute all of it again.
+    /// Requests that lost their KV in this step, and are recomputed later.
     pub evicted: Vec<RequestIdx>,
-    /// Begin to leave for the host in this step. The caller starts to copy their blocks
-    /// ([`crate::Scheduler::blocks`]), behind the steps launched so far.
+    /// Requests whose swap-out begins in this step. The caller starts to copy their blocks
+    /// ([`crate::Scheduler::blocks`]) after the steps launched so far.
     pub swap_out: Vec<RequestIdx>,
-    /// Begin to come back from the host in this step, into their blocks. They have no row yet.
+    /// Requests whose swap-in begins in this step, into their blocks. They have no row yet.
     pub swap_in: Vec<RequestIdx>,
-    /// Tokens of this step's rows that were computed before and lost.
+    /// Tokens of this step's rows that are recomputed after an eviction.
     pub recomputed_tokens: u32,
 }
 

@@ -1,14 +1,14 @@
-//! The indices: which are taken, by whom, and how often each was used.
+//! The table of requests: which indices are taken, and the generation of each.
 
 use std::ops::{Index, IndexMut};
 
 use crate::request::{NewRequest, Phase, RequestIdx, RequestState};
 
-/// All requests there are, by index.
+/// All requests, by index.
 pub(crate) struct Requests {
     states: Vec<RequestState>,
     free: Vec<RequestIdx>,
-    /// Slots whose request is finished, but whose transfer is not.
+    /// Indices whose request has finished while its transfer has not.
     ending: usize,
     arrivals: u64,
 }
@@ -23,7 +23,7 @@ impl Requests {
         }
     }
 
-    /// Puts a request into a free index, if there is one.
+    /// Stores a request at a free index, if there is one.
     pub(crate) fn take(&mut self, request: &NewRequest) -> Option<RequestIdx> {
         let idx = self.free.pop()?;
         let generation = self[idx].generation;
@@ -32,8 +32,8 @@ impl Requests {
         Some(idx)
     }
 
-    /// The index's request is no more: whoever still speaks of this generation is out of date. The
-    /// index stays taken until it is released.
+    /// Ends the request at `idx`: results that carry its generation are stale from now on. The index
+    /// stays taken until it is released.
     pub(crate) fn end(&mut self, idx: RequestIdx) {
         let state = &mut self[idx];
         state.planned = false;

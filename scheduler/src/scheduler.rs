@@ -1,4 +1,4 @@
-//! The scheduler: takes requests in, ranks them, plans steps, keeps count.
+//! The scheduler: admits requests, ranks them, plans steps and accounts for their blocks.
 
 use crate::blocks::{BlockId, Blocks};
 use crate::config::{ConfigError, SchedulerConfig};
@@ -14,8 +14,8 @@ use crate::swap::Finished;
 use crate::swap_state::SwapState;
 
 /// All requests from submission to finish. Each is in exactly one of three ordered sets, by its
-/// [`Phase`]: running, paused (out of the batch, with KV) or waiting (without KV, or with KV at the
-/// host alone); or in none of them while its KV is on its way.
+/// [`Phase`]: running, paused (out of the batch, with KV) or waiting (without KV, or with KV on the
+/// host only); or in none while its KV is in transfer.
 ///
 /// The order of calls in one step: any of `submit`, `predict`, `transferred`, `finish`; `plan`; the
 /// transfers and the forward pass; `advance`. `predict`, `transferred` and `finish` may also come
@@ -36,7 +36,7 @@ pub struct Scheduler {
 }
 
 impl Scheduler {
-    /// Allocates everything that will ever be needed.
+    /// Creates a scheduler and allocates everything that it will need.
     pub fn new(
         config: SchedulerConfig,
         mut policy: Box<dyn Policy>,
@@ -82,14 +82,14 @@ impl Scheduler {
         }
     }
 
-    /// Moves a request outside the batch to where its key now says. Running ones are sorted by
-    /// every `plan` anyway.
+    /// Moves a request outside the batch to its new place in the order. Running requests are sorted by
+    /// every `plan`.
     fn rekey(&mut self, idx: RequestIdx) {
         let request = &self.requests[idx];
         let order = match request.phase {
             Phase::Waiting | Phase::Swapped => &mut self.waiting,
             Phase::Paused => &mut self.paused,
-            // On its way: its key is asked for when it arrives.
+            // In transfer: its key is computed when the transfer ends.
             Phase::Running | Phase::SwappingOut | Phase::SwappingIn | Phase::Free => return,
         };
         let key = self.policy.key(request);
@@ -99,8 +99,9 @@ impl Scheduler {
         }
     }
 
-    /// Chooses the rows of step `step`, allocates their blocks, and evicts or swaps whom it must. Reads the
-    /// predictions that are there; waits for none. Time in seconds on the caller's clock.
+    /// Chooses the rows of step `step`, allocates their blocks, and evicts or swaps out the victims
+    /// that this requires. Uses the predictions that have arrived and waits for none. `now_s` is the
+    /// time in seconds on the caller's clock.
     pub fn plan(&mut self, step: u64, now_s: f64) -> &Plan {
         self.policy.on_step(step, now_s);
         self.plan.clear(step);
@@ -123,7 +124,7 @@ impl Scheduler {
         self.running.sort_unstable_by_key(|ranked| ranked.key);
     }
 
-    /// Moves those that left the batch to where they now belong.
+    /// Moves requests that left the batch to the paused or the waiting ones.
     fn requeue_preempted(&mut self) {
         for &Ranked { idx, .. } in &self.running {
             let request = &mut self.requests[idx];
@@ -145,7 +146,8 @@ impl Scheduler {
         self.chosen.clear();
     }
 
-    /// For policies whose keys change by waiting alone.
+    /// Recomputes the keys of all requests outside the batch, for policies whose keys change while
+    /// requests wait. Visits all `max_requests` indices.
     fn age(&mut self) {
         for idx in self.requests.indices() {
             let request = &self.requests[idx];
@@ -156,13 +158,13 @@ impl Scheduler {
         }
     }
 
-    /// The plan's rows were carried out: their tokens are computed, one more is sampled where the
-    /// row said so, and each expectation counts down by one per token until the next prediction.
-    /// The engine finishes a request at its `max_tokens`.
+    /// Records that the plan's rows were executed: their tokens are computed, one more is sampled in
+    /// each row with `sample`, and each expectation counts down by one per token until the next
+    /// prediction. The engine finishes a request at its `max_tokens`.
     pub fn advance(&mut self) {
         for row in &self.plan.rows {
             let request = &mut self.requests[row.slot];
-            // A request finished since the plan, whose index may have been given away.
+            // A request finished since the plan; its index may belong to another by now.
             if !request.planned {
                 continue;
             }
@@ -172,8 +174,8 @@ impl Scheduler {
         }
     }
 
-    /// Lets a request go, in whatever state: done, or cancelled. The index's generation moves on; its
-    /// blocks and the index are free, unless a transfer is under way. Harmless when done twice.
+    /// Removes a request in any phase, completed or cancelled. Increments the index's generation and
+    /// frees the index and its blocks, unless a transfer is in flight. A second call has no effect.
     pub fn finish(&mut self, idx: RequestIdx) -> Finished {
         let phase = self.requests[idx].phase;
         match phase {
@@ -200,25 +202,25 @@ impl Scheduler {
     }
 
     /// The request's KV blocks in token order. A request in the plan has all it needs this step; a
-    /// prefill holds those of its whole prompt from its first chunk on. Of a request that leaves or
-    /// returns: those that are copied.
+    /// prefill holds those of its whole prompt from its first chunk on. For a request in transfer:
+    /// the blocks that are copied.
     pub fn blocks(&self, idx: RequestIdx) -> &[BlockId] {
         let table = self.blocks.table(idx);
         let moving = self.requests[idx].moving();
         if moving { &table[..self.swap_state.copies(idx) as usize] } else { table }
     }
 
-    /// How many requests had the index before the present one.
+    /// Number of requests that had the index before the present one.
     pub fn generation(&self, idx: RequestIdx) -> u32 {
         self.requests[idx].generation
     }
 
-    /// All that is known of the request in `index`.
+    /// The state of the request at `idx`.
     pub fn state(&self, idx: RequestIdx) -> &RequestState {
         &self.requests[idx]
     }
 
-    /// The policy that ranks.
+    /// The policy that ranks the requests.
     pub fn policy(&self) -> &dyn Policy {
         &*self.policy
     }
@@ -228,27 +230,28 @@ impl Scheduler {
         &self.config
     }
 
-    /// Requests taken in and not finished.
+    /// Number of requests admitted and not finished.
     pub fn live(&self) -> usize {
         self.requests.live()
     }
 
-    /// Requests in the last plan that are not finished.
+    /// Number of requests in the last plan that are not finished.
     pub fn running(&self) -> usize {
         self.running.len()
     }
 
-    /// Requests without KV anywhere: never started, or evicted.
+    /// Number of requests without KV: never started, or evicted.
     pub fn waiting(&self) -> usize {
         self.waiting.len() - self.swapped()
     }
 
-    /// Preempted requests that still hold their KV.
+    /// Number of preempted requests that still hold their KV.
     pub fn paused(&self) -> usize {
         self.paused.len()
     }
 
-    /// KV blocks that requests hold; those of a finished one too, until its transfer has ended.
+    /// KV blocks that requests hold, including those of a finished request whose transfer has not
+    /// ended.
     pub fn blocks_used(&self) -> u32 {
         self.blocks.used()
     }

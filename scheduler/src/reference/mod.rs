@@ -1,7 +1,7 @@
-//! The naive twin of [`crate::Scheduler`]: sorts everything at every step, counts everything anew.
+//! Reference of [`crate::Scheduler`]: sorts all requests at every step, recounts all blocks.
 //!
-//! It shares with the fast one only what a request is and what a policy says of it. `world` drives
-//! both through the same events and compares.
+//! It shares with the scheduler only the request's state and the policies. `world` drives both
+//! through the same events and compares their plans.
 
 mod swap;
 mod world;
@@ -17,11 +17,11 @@ struct Reference {
     config: SchedulerConfig,
     policy: Box<dyn Policy>,
     requests: BTreeMap<RequestIdx, RequestState>,
-    /// Finished, but their transfers have not ended.
+    /// Finished requests whose transfers have not ended.
     ending: BTreeMap<RequestIdx, RequestState>,
-    /// Blocks held, by index; none for those without KV.
+    /// Blocks held by each request with KV.
     held: BTreeMap<RequestIdx, u32>,
-    /// Blocks that the host holds, is sent or sends back.
+    /// Blocks of each request that the host holds, receives or sends back.
     copies: BTreeMap<RequestIdx, u32>,
     plan: Plan,
 }
@@ -47,14 +47,14 @@ impl Reference {
         let (mut rows, mut open, mut passed) = (self.config.token_budget, true, 0);
         let mut reserved = 0;
         for (rank, &(_, idx, phase)) in order.iter().enumerate() {
-            let seats = self.config.max_running - self.plan.rows.len() as u32;
+            let places = self.config.max_running - self.plan.rows.len() as u32;
             let running = phase == Phase::Running;
             let gone = |idx| self.plan.evicted.contains(&idx) || self.plan.swap_out.contains(&idx);
             let moving = matches!(phase, Phase::SwappingOut | Phase::SwappingIn);
-            if seats == 0 || gone(idx) || moving || !(running || open) {
+            if places == 0 || gone(idx) || moving || !(running || open) {
                 continue;
             }
-            // Victims, first to go first: paused from the worst up, then running from the worst up.
+            // Victims in the order of eviction: paused from the worst up, then running likewise.
             let behind = |phase| {
                 let worst_up = order[rank + 1..].iter().rev();
                 worst_up.filter(move |entry| entry.2 == phase).map(|entry| entry.1)
@@ -65,13 +65,13 @@ impl Reference {
                 behind(Phase::Paused).chain(behind(Phase::Running)).filter(there).collect();
 
             let request = &self.requests[&idx];
-            let len = request.uncomputed().min(rows - rows.min(running_behind.min(seats - 1)));
+            let len = request.uncomputed().min(rows - rows.min(running_behind.min(places - 1)));
             if len == 0 {
                 assert!(!running, "a running request is never short of a row");
                 open = false;
                 continue;
             }
-            if phase == Phase::Swapped && seats <= self.swapping_in().count() as u32 {
+            if phase == Phase::Swapped && places <= self.swapping_in().count() as u32 {
                 continue;
             }
             let first = self.plan.rows.is_empty() && self.plan.swap_in.is_empty();
@@ -84,7 +84,7 @@ impl Reference {
             let wanted = needed + spare + reserved;
             let reclaimable: u32 = victims.iter().map(|&victim| self.held(victim)).sum();
             let enough = needed == 0 || self.free() + self.swapping_out() + reclaimable >= wanted;
-            // Those on their way back: to be had when they are there, if ranked behind or finished.
+            // Blocks being filled: they can be taken later from requests behind or finished ones.
             let back = order[rank + 1..].iter().filter(|entry| entry.2 == Phase::SwappingIn);
             let filling: u32 = back.map(|entry| self.held(entry.1)).sum();
             let finished =

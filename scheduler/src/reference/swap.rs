@@ -1,10 +1,10 @@
-//! The naive twin's swapping.
+//! Swapping in the reference.
 
 use super::*;
 use crate::{Preemption, Transferred};
 
 impl Reference {
-    /// Requests in transit in `phase`, finished ones too.
+    /// Requests in `phase`, a transfer; finished ones too.
     fn moving(&self, phase: Phase) -> impl Iterator<Item = &RequestState> {
         let all = self.requests.values().chain(self.ending.values());
         all.filter(move |request| request.phase == phase)
@@ -14,7 +14,7 @@ impl Reference {
         self.moving(Phase::SwappingIn)
     }
 
-    /// Blocks of those that leave.
+    /// Blocks of requests that are swapping out.
     pub(super) fn swapping_out(&self) -> u32 {
         self.moving(Phase::SwappingOut).map(|request| self.held(request.idx)).sum()
     }
@@ -24,7 +24,7 @@ impl Reference {
         self.config.watermark_blocks() + growth
     }
 
-    /// Whether the victim leaves for the host.
+    /// Begins to swap the victim out. Returns false if it is recomputed instead.
     pub(super) fn swap_out(&mut self, idx: RequestIdx) -> bool {
         let request = self.requests.get_mut(&idx).unwrap();
         let copies = blocks_for(request.computed);
@@ -53,11 +53,11 @@ impl Reference {
         self.plan.swap_in.push(idx);
     }
 
-    /// The worst paused leave while blocks are low, if they rank behind all rows.
+    /// Swaps the worst paused requests out while blocks are low, if they rank behind all rows.
     pub(super) fn reclaim(&mut self, order: &[(Key, RequestIdx, Phase)], reserved: u32) {
         let Some(worst) = self.plan.rows.last().map(|row| row.slot) else { return };
         let rank = order.iter().position(|entry| entry.1 == worst).unwrap();
-        // Those paused only now stand where their present key puts them.
+        // Requests paused by this plan rank by their present key.
         let mut paused: Vec<(Key, RequestIdx)> = self
             .requests
             .values()

@@ -1,7 +1,7 @@
-//! Goal: the fast scheduler makes the plans of its naive twin, keeps the invariants, and starves
-//! nobody. Method: both take the same random events (seeded), with policies, sizes and predictions
-//! chosen to be nasty; after each step the plans must be equal and the invariants hold; at the end
-//! arrivals cease, and everyone must finish.
+//! Goal: the scheduler makes the plans of its reference, keeps the invariants, and starves no
+//! request. Method: both receive the same random events (seeded), with adversarial policies, sizes
+//! and predictions; after each step the plans must be equal and the invariants hold; at the end
+//! arrivals cease, and every request must finish.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +13,7 @@ use crate::{
 };
 use trail_base::rng::Rng;
 
-/// The scheduler, its twin, and the world around them.
+/// The scheduler, its reference, and the source of events for both.
 struct World {
     rng: Rng,
     fast: Scheduler,
@@ -23,7 +23,7 @@ struct World {
     seen: Seen,
 }
 
-/// How eventful the worlds were.
+/// Number of events of each kind, as evidence that the random worlds cover them.
 #[derive(Default)]
 struct Seen {
     preemptions: usize,
@@ -31,7 +31,7 @@ struct Seen {
     swaps: usize,
     returns: usize,
     finished_on_the_way: usize,
-    /// Plans without rows, for want of a transfer's end.
+    /// Plans without rows, because all requests need a transfer to end.
     waits: usize,
 }
 
@@ -110,7 +110,7 @@ impl World {
         self.reference.finish(idx);
     }
 
-    /// Some of the transfers under way end, in any order: each with a chance of 1 in `mean`.
+    /// Ends some of the transfers in flight, in any order: each with a probability of 1 in `mean`.
     fn end_transfers(&mut self, mean: u64) {
         let all = self.reference.requests.values().chain(self.reference.ending.values());
         let mut moving: Vec<RequestIdx> =
@@ -160,7 +160,7 @@ impl World {
             (0..self.rng.below(3)).for_each(|_| self.submit());
         }
         (0..self.rng.below(8)).for_each(|_| self.predict());
-        // From at once to many steps; or as late as can be: only when there is nothing to compute.
+        // From one step to many; or as late as possible: only when no plan has rows.
         let stuck = self.reference.plan.rows.is_empty();
         let mean = match self.reference.config.host_blocks % 4 {
             0 if stuck => 2,
@@ -192,7 +192,7 @@ impl World {
         self.step += 1;
     }
 
-    /// What must hold of every plan, whatever the policy.
+    /// Invariants of every plan, for any policy.
     fn check(&mut self) {
         let (fast, plan) = (&self.fast, self.fast.last_plan());
         assert!(plan.rows.len() <= fast.config().max_running as usize);
@@ -207,7 +207,7 @@ impl World {
             assert_eq!(blocks.len() as u32, copied);
             assert_eq!(request.resident() || request.moving(), !blocks.is_empty());
             assert_eq!(request.moving() || request.phase == Phase::Swapped, copies.is_some());
-            // Also the blocks behind those that are being filled are its own.
+            // The blocks after those that are being filled also belong to the request.
             let blocks = fast.blocks.table(request.idx);
             assert_eq!(blocks.len() as u32, held);
             assert!(blocks.iter().all(|&block| block < fast.config().num_blocks));
@@ -229,14 +229,14 @@ impl World {
             let request = fast.state(idx);
             let lost = plan.evicted.contains(&idx) || plan.swap_out.contains(&idx);
             let for_memory = lost || request.passed_over > 0;
-            // Or passed over and forgiven within this very plan.
+            // Or skipped, with the counter reset within the same plan.
             let barred = fast.config().max_passed_over + fast.config().max_blocked == 1;
             assert!(fast.policy().preemptable(request) || for_memory || barred, "{request:?}");
         }
         let moving = fast.moving() - self.reference.ending.len();
         let at_rest = fast.running() + fast.waiting() + fast.paused() + fast.swapped();
         assert_eq!(at_rest + moving, fast.live());
-        // Nothing to compute only where something is under way.
+        // An empty plan only while a transfer is in flight.
         assert!(!plan.rows.is_empty() || fast.live() == 0 || fast.moving() > 0, "{plan}");
         self.seen.waits += (plan.rows.is_empty() && fast.live() > 0) as usize;
         self.seen.preemptions += plan.preempted.len();
@@ -247,7 +247,7 @@ impl World {
 }
 
 #[test]
-fn plans_equal_the_naive_twins_and_everyone_finishes() {
+fn plans_equal_the_references_and_every_request_finishes() {
     let mut all = Seen::default();
     let worlds = if cfg!(miri) { 5 } else { 800 };
     for seed in 0..worlds {
@@ -270,7 +270,7 @@ fn plans_equal_the_naive_twins_and_everyone_finishes() {
         all.finished_on_the_way += seen.finished_on_the_way;
         all.waits += seen.waits;
     }
-    // The test is worth nothing if the worlds are quiet.
+    // Quiet worlds would prove nothing.
     let Seen { preemptions, evictions, swaps, returns, finished_on_the_way, waits } = all;
     if !cfg!(miri) {
         assert!(preemptions > 4000 && evictions > 2000, "{preemptions} {evictions}");
