@@ -1,8 +1,9 @@
 //! A scheduler under steady load, for programs that time it: this crate has no clock.
 
+use crate::Slot;
 use crate::config::{ConfigError, SchedulerConfig};
 use crate::policy::Policy;
-use crate::request::{NewRequest, Prediction, RequestId, Slot};
+use crate::request::{NewRequest, Prediction, RequestId};
 use crate::scheduler::Scheduler;
 use crate::workload::{ALPACA_CAP_TOKENS, Lengths};
 use trail_base::rng::Rng;

@@ -21,7 +21,6 @@ mod pool;
 mod regions;
 mod rope;
 mod shared;
-mod simd;
 mod tap;
 
 pub use backend::CpuBackend;
@@ -30,6 +29,7 @@ pub use kv::KvPool;
 pub use pool::Pool;
 pub use tap::Tap;
 pub use trail_base::Isa;
+use trail_base::simd;
 
 #[cfg(test)]
 mod tests;

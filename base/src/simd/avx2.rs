@@ -6,7 +6,7 @@ use super::Simd;
 
 /// Eight f32 in a YMM register.
 #[derive(Clone, Copy)]
-pub(crate) struct Avx2(__m256);
+pub struct Avx2(__m256);
 
 /// Runs AVX2 intrinsics on registers.
 macro_rules! avx2 {

@@ -7,7 +7,7 @@ macro_rules! registers {
     ($($name:ident: $V:ty, $isa:ident;)*) => {$(
         #[test]
         fn $name() {
-            if crate::cpu::Isa::$isa.is_available() {
+            if crate::Isa::$isa.is_available() {
                 // SAFETY: the CPU has it.
                 unsafe { check::<$V>() }
             }

@@ -6,7 +6,7 @@ use super::Simd;
 
 /// Sixteen f32 in a ZMM register.
 #[derive(Clone, Copy)]
-pub(crate) struct Avx512(__m512);
+pub struct Avx512(__m512);
 
 /// Runs AVX-512F intrinsics on registers.
 macro_rules! avx512 {

@@ -10,7 +10,7 @@ const LANES: usize = 16;
 
 /// Sixteen f32.
 #[derive(Clone, Copy)]
-pub(crate) struct Portable([f32; LANES]);
+pub struct Portable([f32; LANES]);
 
 impl Portable {
     #[inline(always)]
