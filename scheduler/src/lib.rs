@@ -33,7 +33,6 @@
 //! The files, in the order a request meets them: [`door`] (in from any thread), [`request`],
 //! [`policy`] and [`policies`] (rank), `order` and `fill` (choose), `blocks` (KV), `swap` (KV aside and back), [`plan`] (out).
 
-pub mod bench;
 mod blocks;
 mod config;
 pub mod door;

@@ -1,14 +1,7 @@
-//! `bench decode`, `prefill` and `overlap` on a CUDA device, through the backend that the engine drives.
+//! Step benchmarks on a CUDA device: requests that decode, and the rates that limit them.
 
-mod decode;
-mod limits;
-mod overlap;
-mod prefill;
-mod runner;
-mod timeline;
+pub mod limits;
+pub mod runner;
+pub mod stats;
 
-pub use decode::run as decode;
 pub use limits::{LimitArgs, at_least_one};
-pub use overlap::run as overlap;
-pub use prefill::run as prefill;
-pub use timeline::run as timeline;

@@ -10,7 +10,8 @@ use trail_runtime::engine::{
     Backend, Choice, Choices, Forecast, SamplingParams, Step, TapPlan, TapReceiver, Tenant,
 };
 
-use crate::subject::Subject;
+use super::stats::StepStats;
+use crate::model::BenchModel;
 
 /// Share of a step after which the next one is launched, whatever is predicted by then.
 const CUT_OFF: f64 = 0.9;
@@ -28,32 +29,6 @@ pub struct Sizes {
     pub context: usize,
 }
 
-/// Figures of the steps since they were last taken.
-#[derive(Clone, Debug, Default)]
-pub struct Figures {
-    /// From the end of one step to the end of the next, microseconds.
-    pub step_us: Vec<f64>,
-    /// Host time from a step's plan to its launch, microseconds.
-    pub launch_us: Vec<f64>,
-    /// From a step's last prediction to its end, microseconds.
-    pub slack_us: Vec<f64>,
-    /// Steps whose predictions were there when the next was launched, and others.
-    pub fresh: u64,
-    /// Those whose predictions were not.
-    pub late: u64,
-}
-
-impl Figures {
-    /// Adds those of `more`.
-    pub fn add(&mut self, more: Figures) {
-        self.step_us.extend(more.step_us);
-        self.launch_us.extend(more.launch_us);
-        self.slack_us.extend(more.slack_us);
-        self.fresh += more.fresh;
-        self.late += more.late;
-    }
-}
-
 /// One backend, and the requests it works on.
 pub struct Runner {
     backend: CudaBackend,
@@ -69,7 +44,7 @@ pub struct Runner {
     generation: u32,
     expected_s: f64,
     /// Since they were last taken.
-    pub figures: Figures,
+    pub stats: StepStats,
 }
 
 /// Everyone chooses the most likely token.
@@ -88,15 +63,15 @@ impl Choices for Greedy {
 
 impl Runner {
     /// A backend of `sizes`, tapped by `mode`.
-    pub fn new(subject: &Subject, sizes: Sizes, mode: TapMode) -> Result<Runner, String> {
-        let settings = subject.settings();
+    pub fn new(bench: &BenchModel, sizes: Sizes, mode: TapMode) -> Result<Runner, String> {
+        let settings = bench.settings();
         let blocks_each = sizes.context.div_ceil(BLOCK_TOKENS);
         let probe = match mode {
             TapMode::Off => None,
-            _ => Some(subject.probe().map_err(|error| error.to_string())?),
+            _ => Some(bench.probe().map_err(|error| error.to_string())?),
         };
         let options = CudaOptions {
-            ordinal: subject.ordinal(),
+            ordinal: bench.ordinal(),
             max_rows: sizes.rows.max(sizes.requests),
             max_segments: sizes.requests,
             max_requests: sizes.requests,
@@ -115,7 +90,7 @@ impl Runner {
         let forecast =
             probe.map(|probe| Arc::new(Forecast::new(probe, sizes.requests, 2 * sizes.requests)));
         let receiver = forecast.clone().map(|forecast| forecast as Arc<dyn TapReceiver>);
-        let backend = CudaBackend::new(&subject.model, &options, receiver, &mut |_| {})
+        let backend = CudaBackend::new(&bench.model, &options, receiver, &mut |_| {})
             .map_err(|error| error.to_string())?;
         let blocks = sizes.requests * blocks_each;
         Ok(Runner {
@@ -126,11 +101,11 @@ impl Runner {
             sampled: Vec::with_capacity(sizes.requests),
             blocks: (0..blocks as u32).collect(),
             blocks_each,
-            vocab: subject.model.config.vocab_size as u32,
+            vocab: bench.model.config.vocab_size as u32,
             step: 0,
             generation: 0,
             expected_s: 0.0,
-            figures: Figures::default(),
+            stats: StepStats::default(),
         })
     }
 
@@ -181,7 +156,7 @@ impl Runner {
                 let begin = Instant::now();
                 self.fill(count, position + at, at > 0);
                 self.launch(position as u32)?;
-                self.figures.launch_us.push(begin.elapsed().as_secs_f64() * 1e6);
+                self.stats.launch_us.push(begin.elapsed().as_secs_f64() * 1e6);
             }
             if at > 0 {
                 self.collect_behind(u64::from(at < steps))?;
@@ -189,7 +164,7 @@ impl Runner {
                 // The first has none before it.
                 if at > 1 {
                     let step_s = (now - ended).as_secs_f64();
-                    self.figures.step_us.push(step_s * 1e6);
+                    self.stats.step_us.push(step_s * 1e6);
                     self.expected_s += NEWEST * (step_s - self.expected_s);
                 }
                 ended = now;
@@ -245,7 +220,7 @@ impl Runner {
         let step = self.step - behind;
         let ready = self.forecast.as_ref().and_then(|forecast| forecast.ready(step));
         if let Some(ready) = ready {
-            self.figures.slack_us.push(ready.elapsed().as_secs_f64() * 1e6);
+            self.stats.slack_us.push(ready.elapsed().as_secs_f64() * 1e6);
         }
         Ok(())
     }
@@ -260,8 +235,8 @@ impl Runner {
             std::hint::spin_loop();
         }
         match forecast.is_done(self.step) {
-            true => self.figures.fresh += 1,
-            false => self.figures.late += 1,
+            true => self.stats.fresh += 1,
+            false => self.stats.late += 1,
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The forecast as a device's threads meet it, with their stamps.
+//! The forecast's side of the tap on a device, with stamps.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,50 +7,48 @@ use std::time::Instant;
 use half::bf16;
 use trail_runtime::engine::{Forecast, TapReceiver, TapRow};
 
-use super::Kind;
+use super::SpanKind;
 use super::recorder::Recorder;
 
-/// Passes everything on, and stamps it.
-pub struct Traced {
-    /// Who predicts.
-    pub forecast: Arc<Forecast>,
-    /// Who keeps the stamps.
-    pub recorder: Arc<Recorder>,
+/// Forwards each call to the forecast and stamps its duration.
+pub struct TracedReceiver {
+    forecast: Arc<Forecast>,
+    recorder: Arc<Recorder>,
+    /// The step staged last.
     step: AtomicU64,
 }
 
-impl Traced {
-    /// Around `forecast`.
-    pub fn new(forecast: Arc<Forecast>, recorder: Arc<Recorder>) -> Traced {
-        Traced { forecast, recorder, step: AtomicU64::new(0) }
+impl TracedReceiver {
+    /// A receiver that forwards to `forecast` and stamps into `recorder`.
+    pub fn new(forecast: Arc<Forecast>, recorder: Arc<Recorder>) -> TracedReceiver {
+        TracedReceiver { forecast, recorder, step: AtomicU64::new(0) }
     }
 
-    /// The step that was staged last.
     fn step(&self) -> u64 {
         self.step.load(Ordering::Relaxed)
     }
 }
 
-impl TapReceiver for Traced {
+impl TapReceiver for TracedReceiver {
     fn stage(&self, step: u64, rows: &[TapRow], activations: &[bf16]) {
         let begin = Instant::now();
         self.step.store(step, Ordering::Relaxed);
         self.forecast.stage(step, rows, activations);
-        self.recorder.stamp(Kind::Stage, step, begin);
+        self.recorder.stamp(SpanKind::Stage, step, begin);
     }
 
     fn open(&self) {
         let begin = Instant::now();
         self.forecast.open();
-        self.recorder.stamp(Kind::Head, self.step(), begin);
+        self.recorder.stamp(SpanKind::Head, self.step(), begin);
     }
 
     fn assist(&self) -> bool {
-        self.recorder.attend();
+        self.recorder.register_thread();
         let begin = Instant::now();
         let assisted = self.forecast.assist();
         if assisted {
-            self.recorder.stamp(Kind::Head, self.step(), begin);
+            self.recorder.stamp(SpanKind::Head, self.step(), begin);
         }
         assisted
     }
@@ -58,6 +56,6 @@ impl TapReceiver for Traced {
     fn publish_probabilities(&self, step: u64, rows: &[TapRow], probabilities: &[f32]) {
         let begin = Instant::now();
         self.forecast.publish_probabilities(step, rows, probabilities);
-        self.recorder.stamp(Kind::Smooth, step, begin);
+        self.recorder.stamp(SpanKind::Smooth, step, begin);
     }
 }

@@ -1,17 +1,17 @@
-//! How much a timeline's requests are, and for how long they decode.
+//! Sizes of a timeline's workload.
 
 use trail_runtime::batch::BLOCK_TOKENS;
 
-/// Steps that are recorded.
+/// Recorded steps.
 pub const STEPS: usize = 16;
-/// Steps of nothing but decodes before these.
+/// Decode steps before the recording.
 pub const WARM_UP: usize = 8;
-/// Requests that wait for each that runs.
+/// Waiting requests for each running one.
 const WAITING: usize = 2;
-/// Rows of a step beyond two for each request, so that prompts get on.
+/// Rows of a step beyond two for each request: room for prefill chunks.
 const MORE_ROWS: usize = 256;
 
-/// How much there is to do.
+/// Requests, prompt lengths and step sizes of the workload.
 #[derive(Clone, Copy, Debug)]
 pub struct Sizes {
     /// Requests that decode.
@@ -23,22 +23,22 @@ pub struct Sizes {
 }
 
 impl Sizes {
-    /// For `batch` requests with prompts of `context` tokens.
+    /// The sizes for `batch` requests with prompts of `context` tokens.
     pub fn new(batch: usize, context: usize) -> Sizes {
         Sizes { batch, context, rows: 2 * batch + MORE_ROWS }
     }
 
-    /// Requests that wait.
+    /// Number of waiting requests.
     pub fn waiting(&self) -> usize {
         WAITING * self.batch
     }
 
-    /// All of them.
+    /// Number of requests, running and waiting.
     pub fn requests(&self) -> usize {
         self.batch + self.waiting()
     }
 
-    /// Most steps until all prompts are in: each takes in what the decodes leave of the rows.
+    /// Steps until all prompts are prefilled, at most: each prefills the rows that decodes leave.
     pub fn prefills(&self) -> usize {
         (self.batch * self.context).div_ceil(self.rows - self.batch) + 1
     }
@@ -48,7 +48,7 @@ impl Sizes {
         self.context + self.prefills() + WARM_UP + STEPS + 2
     }
 
-    /// KV blocks.
+    /// KV blocks of the running requests at their longest.
     pub fn blocks(&self) -> usize {
         self.batch * self.longest().div_ceil(BLOCK_TOKENS)
     }

@@ -3,8 +3,8 @@
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use trail_runtime::engine::Stats;
-use trail_setup::Spread;
 use trail_setup::drive::Outcome;
+use trail_setup::{Spread, Table};
 
 /// One policy's figures.
 #[derive(Clone, Debug)]
@@ -121,7 +121,7 @@ impl Report {
             Some(load) => format!("Poisson arrivals at {load:.2} x capacity"),
             None => "a burst: all at once".into(),
         };
-        let mut text = format!(
+        let text = format!(
             "{} requests, {load} ({:.2} requests/s), {} slots, {} KV blocks, max_tokens {}, on {}\n\n",
             self.summaries.first().map_or(0, |s| s.requests),
             c.capacity_requests_per_s,
@@ -130,39 +130,39 @@ impl Report {
             c.max_tokens,
             c.device
         );
-        text += "         |         latency, s          |      TTFT, s         | tokens |         | recomp. | predict |  fresh | FCFS / policy\n";
-        text += "policy   |  mean    p50    p90    p99  |  mean    p50    p99  |   /s   | preempt | tokens  |   MAE   |    %   | lat.   TTFT\n";
-        text += "---------+-----------------------------+----------------------+--------+---------+---------+---------+--------+--------------\n";
-        for summary in &self.summaries {
-            text += &self.row(summary);
-        }
-        text
+        let mut table = Table::default()
+            .group("", &["policy"])
+            .group("latency, s", &["mean", "p50", "p90", "p99"])
+            .group("TTFT, s", &["mean", "p50", "p99"])
+            .group("tokens", &["/s"])
+            .group("", &["preempt"])
+            .group("recomp.", &["tokens"])
+            .group("predict", &["MAE"])
+            .group("fresh", &["%"])
+            .group("FCFS / policy", &["lat.", "TTFT"]);
+        self.summaries.iter().for_each(|summary| table.row(self.cells(summary)));
+        text + &table.to_string()
     }
 
-    fn row(&self, s: &Summary) -> String {
+    fn cells(&self, s: &Summary) -> Vec<String> {
         let (l, t) = (s.latency_s, s.ttft_s);
         let optional = |value: Option<f64>, digits: usize| {
             value.map_or("-".into(), |value| format!("{value:.digits$}"))
         };
-        let ratio = self.fcfs().map_or("-".into(), |fcfs| {
-            format!("{:4.2}x {:5.2}x", fcfs.latency_s.mean / l.mean, fcfs.ttft_s.mean / t.mean)
-        });
-        format!(
-            "{:<8} | {:6.2} {:6.2} {:6.2} {:6.2} | {:6.2} {:6.2} {:6.2} | {:6.0} | {:7} | {:7} | {:>7} | {:>6} | {ratio}\n",
-            s.policy,
-            l.mean,
-            l.p50,
-            l.p90,
-            l.p99,
-            t.mean,
-            t.p50,
-            t.p99,
-            s.tokens_per_s,
-            s.stats.preemptions,
-            s.stats.recomputed_tokens,
-            optional(s.stats.prediction_mae(), 1),
-            optional(s.stats.fresh_share().map(|share| 100.0 * share), 2),
-        )
+        let ratio = |of: fn(&Summary) -> f64| {
+            self.fcfs().map_or("-".into(), |fcfs| format!("{:.2}x", of(fcfs) / of(s)))
+        };
+        let mut cells = vec![s.policy.clone()];
+        let seconds = [l.mean, l.p50, l.p90, l.p99, t.mean, t.p50, t.p99];
+        cells.extend(seconds.map(|seconds| format!("{seconds:.2}")));
+        cells.push(format!("{:.0}", s.tokens_per_s));
+        cells.extend(
+            [s.stats.preemptions, s.stats.recomputed_tokens].map(|count| count.to_string()),
+        );
+        cells.push(optional(s.stats.prediction_mae(), 1));
+        cells.push(optional(s.stats.fresh_share().map(|share| 100.0 * share), 2));
+        cells.extend([ratio(|s| s.latency_s.mean), ratio(|s| s.ttft_s.mean)]);
+        cells
     }
 }
 

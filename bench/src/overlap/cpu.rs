@@ -1,18 +1,16 @@
-//! `bench overlap`: what tap and probe add to a decode step, and how early the predictions are.
+//! The overlap on the CPU: decode steps with and without the tap.
 //!
 //! Steps with and without the tap alternate, so that the machine's drift falls on both alike.
 
 use std::time::Instant;
 
-use clap::Args;
 use serde_json::{Value, json};
 use trail_runtime::batch::Batch;
 use trail_runtime::cpu::{CpuBackend, Tap};
 use trail_runtime::engine::{Forecast, TapPlan, Tenant};
 
-use super::gpu;
-use super::subject::{Subject, median, streamed};
-use super::timeline::{self, Files};
+use super::OverlapArgs;
+use crate::model::{BenchModel, median, streamed};
 
 /// Steps in one measurement: a pair of measurements is long beside the clock and short beside the drift.
 const STEPS: u64 = 4;
@@ -20,61 +18,26 @@ const STEPS: u64 = 4;
 /// step brings the probe a new token.
 const ROUND: u64 = 64;
 
-/// Options of `bench overlap`.
-#[derive(Args, Clone, Debug)]
-pub struct OverlapArgs {
-    /// Batch sizes
-    #[arg(long, value_delimiter = ',', default_value = "1,8")]
-    pub batch: Vec<usize>,
-    /// Tokens in each row's context when the measurement begins
-    #[arg(long, default_value_t = 128)]
-    pub context: usize,
-    /// Record steps of the largest batch as well, and draw one with its neighbours: PREFIX.svg, and PREFIX.json for
-    /// chrome://tracing or Perfetto
-    #[arg(long, value_name = "PREFIX")]
-    timeline: Option<String>,
-}
-
-/// Measures by `figures`, and records what `--timeline` asks for.
-pub fn with_timeline(
-    args: &OverlapArgs,
-    subject: &Subject,
-    figures: impl FnOnce(&Subject) -> Result<Value, String>,
-) -> Result<Value, String> {
-    // What cannot be written is said before anything is measured.
-    let files = args.timeline.as_deref().map(Files::create).transpose()?;
-    let mut figures = figures(subject)?;
-    if let (Some(files), Some(&batch)) = (files, args.batch.iter().max()) {
-        let timeline =
-            subject.on(|s| timeline::on_cpu(args, s, batch), |s| gpu::timeline(args, s, batch))?;
-        figures["timeline"] = files.write(&timeline)?;
-    }
-    Ok(figures)
-}
-
 /// Measures.
-pub fn run(args: &OverlapArgs, subject: &Subject) -> Result<Value, String> {
-    if args.context == 0 || args.batch.contains(&0) {
-        return Err("context and batch sizes must be at least 1".into());
-    }
+pub fn run(args: &OverlapArgs, model: &BenchModel) -> Result<Value, String> {
     let rows: Result<Vec<Value>, String> =
-        args.batch.iter().map(|&batch| row(args, subject, batch)).collect();
+        args.batch.iter().map(|&batch| row(args, model, batch)).collect();
     Ok(json!({
-        "model": subject.name,
-        "threads": subject.threads(),
+        "model": model.name,
+        "threads": model.threads(),
         "context": args.context,
         "rows": rows?,
     }))
 }
 
-fn row(args: &OverlapArgs, subject: &Subject, batch: usize) -> Result<Value, String> {
-    let mut bench = Bench::new(args, subject, batch)?;
+fn row(args: &OverlapArgs, model: &BenchModel, batch: usize) -> Result<Value, String> {
+    let mut bench = Bench::new(args, model, batch)?;
     bench.steps(false);
     bench.steps(true);
     let (mut off, mut on, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
     bench.slack_us.clear();
     (bench.fresh, bench.late) = (0, 0);
-    for repeat in 0..subject.repeats {
+    for repeat in 0..model.repeats {
         // Which goes first alternates too.
         let first = repeat % 2 == 0;
         let a = bench.steps(first);
@@ -113,14 +76,14 @@ struct Bench {
 }
 
 impl Bench {
-    fn new(args: &OverlapArgs, subject: &Subject, batch: usize) -> Result<Bench, String> {
-        let probe = subject.probe().map_err(|error| error.to_string())?;
-        let macs: usize = streamed(&subject.model).map(|tensor| tensor.rows * tensor.cols).sum();
+    fn new(args: &OverlapArgs, model: &BenchModel, batch: usize) -> Result<Bench, String> {
+        let probe = model.probe().map_err(|error| error.to_string())?;
+        let macs: usize = streamed(&model.model).map(|tensor| tensor.rows * tensor.cols).sum();
         let mac_share = probe.head.macs() as f64 / macs as f64;
         let longest = args.context + ROUND as usize;
-        let backend = subject.backend(batch, batch, longest)?;
+        let backend = model.backend(batch, batch, longest)?;
         let forecast = Forecast::new(probe, batch, 2 * batch);
-        let token = |at: u64| subject.decode_batch(batch, args.context - 1 + at as usize, longest);
+        let token = |at: u64| model.decode_batch(batch, args.context - 1 + at as usize, longest);
         let batches = (0..ROUND).map(token).collect();
         let (tap, slack_us) = (TapPlan::with_capacity(batch), Vec::new());
         let (step, fresh, late) = (0, 0, 0);

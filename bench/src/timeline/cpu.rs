@@ -1,4 +1,5 @@
-//! The CPU backend, with stamps: where the tap divides its pass, who runs the probe's tasks, and when.
+//! Records decode steps on the CPU backend: the forward pass below and above the tap, and the probe's
+//! tasks by thread.
 
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
@@ -12,47 +13,48 @@ use super::arrange::{Recording, arrange};
 use super::drive::Line;
 use super::recorder::{Recorder, Stamp, Track};
 use super::sizes::Sizes;
-use super::{Kind, Scene, Timeline};
-use crate::overlap::OverlapArgs;
-use crate::subject::Subject;
+use super::{RunInfo, SpanKind, Timeline};
+use crate::model::BenchModel;
 
-/// Records decode steps of `batch` requests.
-pub fn run(args: &OverlapArgs, subject: &Subject, batch: usize) -> Result<Timeline, String> {
-    let probe = subject.probe().map_err(|error| error.to_string())?;
-    let sizes = Sizes::new(batch, args.context);
+/// Records decode steps of `batch` requests with prompts of `context` tokens.
+pub fn record(bench: &BenchModel, batch: usize, context: usize) -> Result<Timeline, String> {
+    let probe = bench.probe().map_err(|error| error.to_string())?;
+    let sizes = Sizes::new(batch, context);
     let layer = probe.layer;
     let forecast = Arc::new(Forecast::new(probe, sizes.requests(), 2 * batch));
-    let recorder = Arc::new(Recorder::new(subject.threads()));
-    let backend = subject.backend(sizes.rows, batch, sizes.longest())?;
+    let recorder = Arc::new(Recorder::new(bench.threads()));
+    let backend = bench.backend(sizes.rows, batch, sizes.longest())?;
     let isa = backend.isa();
-    let mut host = Host {
-        sampler: Sampler::new(subject.model.config.vocab_size),
+    let mut traced = TracedBackend {
+        sampler: Sampler::new(bench.model.config.vocab_size),
         backend,
         forecast: forecast.clone(),
         recorder: recorder.clone(),
         sampled: Vec::with_capacity(batch),
     };
-    let vocab = subject.model.config.vocab_size;
+    let vocab = bench.model.config.vocab_size;
     let mut line = Line::new(sizes, vocab, forecast, recorder.clone())?;
-    line.record(&mut host, |_| Ok(()), |_| Ok(()))?;
-    let scene = Scene {
-        model: subject.title(),
-        device: format!("CPU, {} threads, {isa}", subject.threads()),
+    line.record(&mut traced, |_| Ok(()), |_| Ok(()))?;
+    let run = RunInfo {
+        model: bench.title(),
+        device: format!("CPU, {} threads, {isa}", bench.threads()),
         batch,
         waiting: sizes.waiting(),
-        context: args.context,
+        context,
         notes: vec![
-            format!("Tapped behind layer {layer} (of 0 to {}).", subject.model.config.num_layers - 1),
-            "The threads that run head tasks are the forward pass's own: where nothing is drawn they compute layers, or wait for others that do."
+            format!("Tapped after layer {layer} (of 0 to {}).", bench.model.config.num_layers - 1),
+            "Head tasks run on the threads of the forward pass: where nothing is drawn they compute \
+             layers, or wait for other threads."
                 .to_owned(),
         ],
         clock_error_us: None,
     };
-    let threads = with_idle(recorder.take(), subject.threads());
-    arrange(Recording { threads, smoothed: line.smoothed(), on_device: false }, scene)
+    let threads = with_idle(recorder.take(), bench.threads());
+    arrange(Recording { threads, smoothed: line.smoothed(), on_device: false }, run)
 }
 
-/// All of the pool's threads by name: one that never waited for others was never asked for side work, and has no lane yet.
+/// Adds the pool's threads that never called [`TapSink::assist`], which therefore have no track yet;
+/// sorted by name.
 fn with_idle(mut threads: Vec<Track>, count: usize) -> Vec<Track> {
     for worker in 1..count {
         let name = format!("trail-cpu-{worker}");
@@ -64,8 +66,8 @@ fn with_idle(mut threads: Vec<Track>, count: usize) -> Vec<Track> {
     threads
 }
 
-/// The engine's CPU backend, stamped.
-struct Host {
+/// The CPU backend with stamps.
+struct TracedBackend {
     backend: CpuBackend,
     sampler: Sampler,
     forecast: Arc<Forecast>,
@@ -73,16 +75,16 @@ struct Host {
     sampled: Vec<Sampled>,
 }
 
-/// The tap of one step.
-struct Traced<'a> {
+/// The tap of one step, with stamps.
+struct TracedSink<'a> {
     inner: HostTap<'a>,
     recorder: &'a Recorder,
     step: u64,
-    /// When the rows began to be copied, and when they had been.
+    /// Start and end of the copy of the tapped rows.
     copied: Mutex<Option<(Instant, Instant)>>,
 }
 
-impl TapSink for Traced<'_> {
+impl TapSink for TracedSink<'_> {
     fn publish(&self, batch: &Batch, hidden: &[f32]) {
         let begin = Instant::now();
         self.inner.publish(batch, hidden);
@@ -90,25 +92,25 @@ impl TapSink for Traced<'_> {
     }
 
     fn assist(&self) -> bool {
-        self.recorder.attend();
+        self.recorder.register_thread();
         let begin = Instant::now();
         let assisted = self.inner.assist();
         if assisted {
-            self.recorder.stamp(Kind::Head, self.step, begin);
+            self.recorder.stamp(SpanKind::Head, self.step, begin);
         }
         assisted
     }
 }
 
-impl Backend for Host {
+impl Backend for TracedBackend {
     fn ahead(&self) -> usize {
         0
     }
 
     fn launch(&mut self, step: &Step<'_>) -> Result<(), Fault> {
-        let Host { backend, sampler, forecast, recorder, sampled } = self;
+        let TracedBackend { backend, sampler, forecast, recorder, sampled } = self;
         let plan = step.tap.ok_or_else(|| Fault("nothing is tapped".to_owned()))?;
-        let sink = Traced {
+        let sink = TracedSink {
             inner: forecast.tap(step.number, plan),
             recorder,
             step: step.number,
@@ -128,11 +130,11 @@ impl Backend for Host {
         let copied = sink.copied.into_inner().expect("one thread publishes");
         let (copy, above) = copied.ok_or_else(|| Fault("no layer was tapped".to_owned()))?;
         let push = |kind, begin, end| recorder.push(Stamp { kind, step: step.number, begin, end });
-        push(Kind::Lower, begin, copy);
-        push(Kind::Copy, copy, above);
-        push(Kind::Upper, above, computed);
-        push(Kind::Sampling, computed, end);
-        push(Kind::Share, begin, end);
+        push(SpanKind::Lower, begin, copy);
+        push(SpanKind::Copy, copy, above);
+        push(SpanKind::Upper, above, computed);
+        push(SpanKind::Sampling, computed, end);
+        push(SpanKind::Share, begin, end);
         Ok(())
     }
 

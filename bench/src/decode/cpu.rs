@@ -1,7 +1,8 @@
-//! `bench decode`: time of a decode step, and its share of the machine's read bandwidth.
+//! Decode steps on the CPU, as a share of its read bandwidth.
 //!
-//! A step reads each weight once for all rows, and the keys and values of each row's context; those
-//! bytes over the step's time are held against a plain read of the same weights, taken between the steps.
+//! A step reads each weight once for all rows, and the keys and values of each row's context. Those
+//! bytes over the step's time are compared with a plain read of the same weights, measured between
+//! the steps.
 
 use std::time::Instant;
 
@@ -10,23 +11,9 @@ use trail_runtime::batch::Batch;
 use trail_runtime::cpu::{CpuBackend, Pool};
 use trail_runtime::model::{Model, ModelConfig};
 
-use super::ceilings;
-use super::gpu::LimitArgs;
-use super::subject::{Subject, median, streamed, verify};
-
-/// Options of `bench decode`.
-#[derive(Clone, Debug, clap::Args)]
-pub struct DecodeArgs {
-    /// Batch sizes.
-    #[arg(long, value_delimiter = ',', default_value = "1,8")]
-    pub batch: Vec<usize>,
-    /// Tokens in each row's context, the new one included.
-    #[arg(long, default_value_t = 128)]
-    pub context: usize,
-    /// What a GPU is held against
-    #[command(flatten)]
-    pub limits: LimitArgs,
-}
+use super::DecodeArgs;
+use crate::ceilings;
+use crate::model::{BenchModel, median, streamed, verify};
 
 /// Measurements of one batch size.
 struct Row {
@@ -38,26 +25,22 @@ struct Row {
 }
 
 impl Row {
-    fn new(subject: &Subject, size: usize, context: usize) -> Row {
-        let batch = subject.decode_batch(size, context - 1, context);
+    fn new(bench: &BenchModel, size: usize, context: usize) -> Row {
+        let batch = bench.decode_batch(size, context - 1, context);
         Row { batch, checksum: None, seconds: Vec::new(), shares: Vec::new() }
     }
 }
 
-/// Measures.
-pub fn run(args: &DecodeArgs, subject: &Subject) -> Result<Value, String> {
-    let largest = args.batch.iter().copied().max().ok_or("no batch size given")?;
-    if args.context == 0 || args.batch.contains(&0) {
-        return Err("context and batch sizes must be at least 1".into());
-    }
-    let model = &subject.model;
-    let mut backend = subject.backend(largest, largest, args.context)?;
+/// Measures each batch size of `args`, at most `largest` rows.
+pub fn run(args: &DecodeArgs, bench: &BenchModel, largest: usize) -> Result<Value, String> {
+    let model = &bench.model;
+    let mut backend = bench.backend(largest, largest, args.context)?;
     fill_kv(&mut backend);
-    let mut reader = Pool::new(subject.threads())?;
+    let mut reader = Pool::new(bench.threads())?;
     let mut rows: Vec<Row> =
-        args.batch.iter().map(|&size| Row::new(subject, size, args.context)).collect();
+        args.batch.iter().map(|&size| Row::new(bench, size, args.context)).collect();
     let mut reads = Vec::new();
-    for repeat in 0..=subject.repeats {
+    for repeat in 0..=bench.repeats {
         for row in &mut rows {
             let read = read_weights(&mut reader, model);
             let start = Instant::now();
@@ -74,7 +57,7 @@ pub fn run(args: &DecodeArgs, subject: &Subject) -> Result<Value, String> {
         }
     }
     let rows = rows.iter().map(|row| report(row, model, args.context)).collect();
-    let mut report = subject.report(&backend);
+    let mut report = bench.report(&backend);
     report["rows"] = rows;
     report["read_gb_per_s"] = json!(median(&reads));
     Ok(report)
