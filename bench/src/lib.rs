@@ -5,6 +5,7 @@
 
 mod ceilings;
 mod decode;
+mod decoding;
 mod gpu;
 mod kernels;
 mod link;

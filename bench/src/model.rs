@@ -5,9 +5,9 @@ use std::sync::Arc;
 use clap::Args;
 use serde_json::{Value, json};
 use trail_probe::Probe;
-use trail_runtime::batch::{BLOCK_TOKENS, Batch};
-use trail_runtime::cpu::{CpuBackend, CpuOptions, Isa};
-use trail_runtime::engine::{ComputeDevice, CudaSettings};
+use trail_runtime::backend::{BLOCK_TOKENS, Batch};
+use trail_runtime::cpu::{CpuForward, CpuOptions, Isa};
+use trail_runtime::engine::{ComputeDevice, CudaSettings, Engine, EngineBuilder};
 use trail_runtime::model::{Dtype, LayerWeights, Model, Tensor};
 use trail_setup::{EngineArgs, Error, ModelArgs, Setup};
 
@@ -87,13 +87,23 @@ impl BenchModel {
         self.settings
     }
 
-    /// A CPU backend for `segments` requests of `context` tokens, and batches of `rows` rows.
-    pub fn backend(
+    /// Settings of an engine that runs the model as the options say.
+    pub fn builder(&self) -> EngineBuilder {
+        Engine::builder()
+            .model(self.model.clone())
+            .threads(Some(self.threads))
+            .isa(self.isa)
+            .device(self.device)
+            .cuda(self.settings)
+    }
+
+    /// A CPU forward pass for `segments` requests of `context` tokens, and batches of `rows` rows.
+    pub fn forward(
         &self,
         rows: usize,
         segments: usize,
         context: usize,
-    ) -> Result<CpuBackend, String> {
+    ) -> Result<CpuForward, String> {
         let options = CpuOptions {
             threads: self.threads,
             isa: self.isa,
@@ -102,7 +112,7 @@ impl BenchModel {
             num_blocks: segments * context.div_ceil(BLOCK_TOKENS),
             max_context: context,
         };
-        CpuBackend::new(self.model.clone(), options)
+        CpuForward::new(self.model.clone(), options)
     }
 
     /// The model's own probe, or one with random weights at the middle layer.
@@ -113,7 +123,7 @@ impl BenchModel {
     }
 
     /// Model, storage type, threads and instruction set: the head of a CPU report.
-    pub fn report(&self, backend: &CpuBackend) -> Value {
+    pub fn report(&self, backend: &CpuForward) -> Value {
         json!({
             "model": self.name,
             "dtype": format!("{:?}", self.model.weights.layers[0].q.dtype).to_lowercase(),
@@ -171,11 +181,4 @@ pub fn verify(logits: &[f32], checksum: &mut Option<u64>) -> Result<(), String> 
         return Err("logits differ between repetitions".into());
     }
     Ok(())
-}
-
-/// The middle of `values`, which must not be empty.
-pub fn median(values: &[f64]) -> f64 {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    sorted[sorted.len() / 2]
 }

@@ -8,14 +8,15 @@ use std::time::Instant;
 use clap::Args;
 use cudarc::driver::{CudaStream, result};
 use serde_json::{Value, json};
+use trail_base::rng::Lcg;
+use trail_base::stats::median;
+use trail_runtime::backend::{Fault, Transfers};
 use trail_runtime::cuda::{Device, KvPool, Priority, Swap, SwapOptions};
-use trail_runtime::engine::{ComputeDevice, Fault, Transfers};
+use trail_runtime::engine::ComputeDevice;
 use trail_runtime::model::ModelConfig;
 use trail_setup::EngineArgs;
 
-use crate::kernels::Draw;
 use crate::link::{Direction, Link};
-use crate::model::median;
 
 /// The request that owns the blocks.
 const SLOT: u32 = 0;
@@ -87,7 +88,7 @@ struct Bench {
     swap: Swap,
     pool: KvPool,
     compute: Arc<CudaStream>,
-    draw: Draw,
+    draw: Lcg,
 }
 
 fn measure(
@@ -101,7 +102,7 @@ fn measure(
     let compute = device.stream(Priority::High)?;
     let options = SwapOptions { host_blocks: args.blocks, max_requests: 1, checksums: false };
     let swap = Swap::new(device, &compute, &pool, options)?;
-    let mut bench = Bench { swap, pool, compute, draw: Draw::new() };
+    let mut bench = Bench { swap, pool, compute, draw: Lcg::new(1) };
     let (mut out, mut back) = (TransferStats::default(), TransferStats::default());
     // The first round warms up.
     for repeat in 0..=args.repeats {

@@ -67,9 +67,9 @@ impl From<BuildError> for Error {
 
 impl From<SubmitError> for Error {
     fn from(error: SubmitError) -> Self {
-        match error {
-            SubmitError::Invalid(_) => Error::usage(error.to_string()),
-            SubmitError::Full { .. } | SubmitError::Failed(_) => Error::failed(error.to_string()),
+        match error.is_invalid() {
+            true => Error::usage(error.to_string()),
+            false => Error::failed(error.to_string()),
         }
     }
 }

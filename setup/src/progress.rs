@@ -1,7 +1,7 @@
 //! How far a device's start has come, on the terminal.
 
 use indicatif::{ProgressBar, ProgressStyle};
-use trail_runtime::cuda::Progress;
+use trail_runtime::backend::Progress;
 
 /// Shows a bar for each thing that is made ready: bytes with their rate for the weights, pieces for the rest. Only where stderr is a
 /// terminal.

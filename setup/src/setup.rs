@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use trail_probe::{Predictor, Probe};
-use trail_runtime::batch::BLOCK_TOKENS;
+use trail_runtime::backend::BLOCK_TOKENS;
 use trail_runtime::engine::{
     BuildError, ComputeDevice, DEFAULT_C, Engine, EngineBuilder, PolicyKind,
 };

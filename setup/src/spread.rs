@@ -1,6 +1,7 @@
 //! Mean and percentiles.
 
 use serde::Serialize;
+use trail_base::stats::Sorted;
 
 /// Mean and percentiles of a set of seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -20,14 +21,9 @@ pub struct Spread {
 impl Spread {
     /// The spread of `values`; zeros for none. Percentiles are nearest-rank.
     pub fn of(values: impl Iterator<Item = f64>) -> Spread {
-        let mut sorted: Vec<f64> = values.collect();
-        sorted.sort_by(f64::total_cmp);
-        let at = |p: f64| {
-            let rank = (p * sorted.len() as f64).ceil() as usize;
-            sorted.get(rank.saturating_sub(1)).copied().unwrap_or(0.0)
-        };
-        let mean = sorted.iter().sum::<f64>() / sorted.len().max(1) as f64;
-        Spread { mean, p50: at(0.5), p90: at(0.9), p95: at(0.95), p99: at(0.99) }
+        let sorted = Sorted::of(values);
+        let at = |p| sorted.nearest_rank(p);
+        Spread { mean: sorted.mean(), p50: at(0.5), p90: at(0.9), p95: at(0.95), p99: at(0.99) }
     }
 }
 

@@ -43,8 +43,8 @@ impl Report {
             simd: machine::simd(),
             gpus: inventory::devices().map_err(|error| error.to_string()),
             device: Device::Auto.resolve(),
-            isa: if Isa::Avx2.is_available() { Isa::Avx2 } else { Isa::Portable },
             demo_model: trail_setup::demo_model().ok().map(|folder| folder.display().to_string()),
+            isa: Isa::detect(),
         }
     }
 

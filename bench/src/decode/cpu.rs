@@ -7,13 +7,14 @@
 use std::time::Instant;
 
 use serde_json::{Value, json};
-use trail_runtime::batch::Batch;
-use trail_runtime::cpu::{CpuBackend, Pool};
+use trail_base::stats::median;
+use trail_runtime::backend::Batch;
+use trail_runtime::cpu::{CpuForward, Pool};
 use trail_runtime::model::{Model, ModelConfig};
 
 use super::DecodeArgs;
 use crate::ceilings;
-use crate::model::{BenchModel, median, streamed, verify};
+use crate::model::{BenchModel, streamed, verify};
 
 /// Measurements of one batch size.
 struct Row {
@@ -34,8 +35,8 @@ impl Row {
 /// Measures each batch size of `args`, at most `largest` rows.
 pub fn run(args: &DecodeArgs, bench: &BenchModel, largest: usize) -> Result<Value, String> {
     let model = &bench.model;
-    let mut backend = bench.backend(largest, largest, args.context)?;
-    fill_kv(&mut backend);
+    let mut forward = bench.forward(largest, largest, args.context)?;
+    fill_kv(&mut forward);
     let mut reader = Pool::new(bench.threads())?;
     let mut rows: Vec<Row> =
         args.batch.iter().map(|&size| Row::new(bench, size, args.context)).collect();
@@ -44,7 +45,7 @@ pub fn run(args: &DecodeArgs, bench: &BenchModel, largest: usize) -> Result<Valu
         for row in &mut rows {
             let read = read_weights(&mut reader, model);
             let start = Instant::now();
-            let logits = backend.forward(&row.batch, None);
+            let logits = forward.forward(&row.batch, None);
             let seconds = start.elapsed().as_secs_f64();
             verify(logits, &mut row.checksum)?;
             // The first pass warms caches and page tables.
@@ -57,16 +58,16 @@ pub fn run(args: &DecodeArgs, bench: &BenchModel, largest: usize) -> Result<Valu
         }
     }
     let rows = rows.iter().map(|row| report(row, model, args.context)).collect();
-    let mut report = bench.report(&backend);
+    let mut report = bench.report(&forward);
     report["rows"] = rows;
     report["read_gb_per_s"] = json!(median(&reads));
     Ok(report)
 }
 
 /// Any finite keys and values: attention's time does not depend on them.
-fn fill_kv(backend: &mut CpuBackend) {
-    for block in 0..backend.kv().num_blocks() as u32 {
-        let values = backend.kv_mut().block_mut(block).iter_mut();
+fn fill_kv(forward: &mut CpuForward) {
+    for block in 0..forward.kv().num_blocks() as u32 {
+        let values = forward.kv_mut().block_mut(block).iter_mut();
         values.enumerate().for_each(|(i, value)| *value = (i % 61) as f32 / 61.0 - 0.5);
     }
 }

@@ -2,13 +2,12 @@
 //! in the same run.
 
 use serde_json::{Value, json};
-use trail_runtime::cuda::TapMode;
+use trail_base::stats::{median, quantile};
 
 use super::DecodeArgs;
 use crate::gpu::limits::Limits;
-use crate::gpu::runner::{Runner, Sizes};
-use crate::gpu::stats::{StepStats, quantile};
-use crate::model::{BenchModel, median};
+use crate::gpu::runner::{Runner, RunnerStats, Sizes};
+use crate::model::BenchModel;
 
 /// Steps of one measurement.
 const STEPS: usize = 16;
@@ -18,7 +17,7 @@ const PREFILL_ROWS: usize = 2048;
 /// Measures each batch size of `args`, at most `largest` rows.
 pub fn run(args: &DecodeArgs, bench: &BenchModel, largest: usize) -> Result<Value, String> {
     let sizes = Sizes { requests: largest, rows: PREFILL_ROWS, context: args.context + STEPS };
-    let mut runner = Runner::new(bench, sizes, TapMode::Off)?;
+    let mut runner = Runner::new(bench, sizes)?;
     let limits = Limits::measure(runner.backend().device(), &args.limits)?;
     for slot in 0..largest as u32 {
         runner.prefill(slot, args.context, PREFILL_ROWS)?;
@@ -27,7 +26,7 @@ pub fn run(args: &DecodeArgs, bench: &BenchModel, largest: usize) -> Result<Valu
     for &batch in &args.batch {
         // The first measurement warms up; its tokens are the ones that the others must choose.
         let expected = runner.decode(batch, args.context, STEPS)?;
-        runner.stats = StepStats::default();
+        runner.stats = RunnerStats::default();
         for _ in 0..bench.repeats {
             if runner.decode(batch, args.context, STEPS)? != expected {
                 return Err(format!("batch {batch}: repetitions chose different tokens"));
@@ -50,7 +49,7 @@ fn row(
     limits: &Limits,
     batch: usize,
     context: usize,
-    stats: &StepStats,
+    stats: &RunnerStats,
 ) -> Value {
     let step_us = median(&stats.step_us);
     let best = stats.step_us.iter().copied().fold(f64::INFINITY, f64::min);

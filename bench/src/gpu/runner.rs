@@ -1,24 +1,13 @@
-//! Requests that decode on and on, driven as the engine drives them: the next step is launched while one runs.
+//! Prompts and decode steps launched on a CUDA backend directly, with one step in flight.
 
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use trail_runtime::batch::{BLOCK_TOKENS, Batch, Segment};
+use trail_runtime::backend::{BLOCK_TOKENS, Backend, Batch, SampledToken, SamplingParams, Step};
 use trail_runtime::cuda::{CudaBackend, CudaOptions, TapMode};
-use trail_runtime::engine::sampling::Sampled;
-use trail_runtime::engine::{
-    Backend, Choice, Choices, Forecast, SamplingParams, Step, TapPlan, TapReceiver, Tenant,
-};
 
-use super::stats::StepStats;
 use crate::model::BenchModel;
 
-/// Share of a step after which the next one is launched, whatever is predicted by then.
-const CUT_OFF: f64 = 0.9;
-/// Weight of the newest step in what the next one is expected to take.
-const NEWEST: f64 = 0.2;
-
-/// What a runner is for.
+/// Sizes of the backend.
 #[derive(Clone, Copy, Debug)]
 pub struct Sizes {
     /// Most requests at once.
@@ -29,47 +18,34 @@ pub struct Sizes {
     pub context: usize,
 }
 
+/// Measurements of decode steps.
+#[derive(Clone, Debug, Default)]
+pub struct RunnerStats {
+    /// From the end of one step to the end of the next, microseconds.
+    pub step_us: Vec<f64>,
+    /// Host time to build and launch a step, microseconds.
+    pub launch_us: Vec<f64>,
+}
+
 /// One backend, and the requests it works on.
 pub struct Runner {
     backend: CudaBackend,
-    forecast: Option<Arc<Forecast>>,
     batch: Batch,
-    tap: TapPlan,
-    sampled: Vec<Sampled>,
-    /// Of all requests, one after the other.
+    sampled: Vec<SampledToken>,
+    /// Block ids of all requests, concatenated.
     blocks: Vec<u32>,
     blocks_each: usize,
     vocab: u32,
     step: u64,
-    generation: u32,
-    expected_s: f64,
-    /// Since they were last taken.
-    pub stats: StepStats,
-}
-
-/// Everyone chooses the most likely token.
-struct Greedy {
-    sampling: SamplingParams,
-    /// Of the token that is chosen: all rows are in step.
-    position: u32,
-}
-
-impl Choices for Greedy {
-    fn choice(&self, _: u32) -> Choice<'_> {
-        let Greedy { sampling, position } = self;
-        Choice { sampling, prompt: &[], generated: &[], position: *position }
-    }
+    /// Measurements since the caller last took them.
+    pub stats: RunnerStats,
 }
 
 impl Runner {
-    /// A backend of `sizes`, tapped by `mode`.
-    pub fn new(bench: &BenchModel, sizes: Sizes, mode: TapMode) -> Result<Runner, String> {
+    /// A backend of `sizes` without a tap.
+    pub fn new(bench: &BenchModel, sizes: Sizes) -> Result<Runner, String> {
         let settings = bench.settings();
         let blocks_each = sizes.context.div_ceil(BLOCK_TOKENS);
-        let probe = match mode {
-            TapMode::Off => None,
-            _ => Some(bench.probe().map_err(|error| error.to_string())?),
-        };
         let options = CudaOptions {
             ordinal: bench.ordinal(),
             max_rows: sizes.rows.max(sizes.requests),
@@ -81,31 +57,24 @@ impl Runner {
             graphs: settings.graphs,
             persistent: settings.persistent,
             hopper_products: settings.hopper_products,
-            tap_layer: probe.as_ref().map(|probe| probe.layer),
-            tap: mode,
-            probe: probe.as_ref().map(|probe| probe.weights.clone()),
+            tap_layer: None,
+            tap: TapMode::Off,
+            probe: None,
             probe_threads: settings.probe_threads,
             checksums: false,
         };
-        let forecast =
-            probe.map(|probe| Arc::new(Forecast::new(probe, sizes.requests, 2 * sizes.requests)));
-        let receiver = forecast.clone().map(|forecast| forecast as Arc<dyn TapReceiver>);
-        let backend = CudaBackend::new(&bench.model, &options, receiver, &mut |_| {})
+        let backend = CudaBackend::new(&bench.model, &options, None, &mut |_| {})
             .map_err(|error| error.to_string())?;
         let blocks = sizes.requests * blocks_each;
         Ok(Runner {
             backend,
-            forecast,
             batch: Batch::with_capacity(sizes.rows.max(sizes.requests), sizes.requests, blocks),
-            tap: TapPlan::with_capacity(sizes.requests),
             sampled: Vec::with_capacity(sizes.requests),
             blocks: (0..blocks as u32).collect(),
             blocks_each,
             vocab: bench.model.config.vocab_size as u32,
             step: 0,
-            generation: 0,
-            expected_s: 0.0,
-            stats: StepStats::default(),
+            stats: RunnerStats::default(),
         })
     }
 
@@ -114,71 +83,58 @@ impl Runner {
         &self.backend
     }
 
-    /// Takes in a prompt of `tokens` tokens for the request in `slot`, in steps of at most `rows` rows; its seconds.
+    /// Prefills a prompt of `tokens` tokens for request `slot`, in steps of at most `rows` rows.
+    /// Returns its seconds.
     pub fn prefill(&mut self, slot: u32, tokens: usize, rows: usize) -> Result<f64, String> {
         let vocab = self.vocab;
         let ids: Vec<u32> = (0..tokens as u32).map(|at| (at * 7 + slot * 13 + 1) % vocab).collect();
-        self.begin(slot + 1);
         let start = Instant::now();
         for (index, chunk) in ids.chunks(rows).enumerate() {
             let (first, last) = (index * rows, index * rows + chunk.len() == tokens);
             let blocks = &self.blocks[slot as usize * self.blocks_each..][..self.blocks_each];
             self.batch.clear();
             self.batch.push(slot, first as u32, chunk, blocks, last);
-            self.launch(tokens as u32)?;
+            self.launch()?;
             self.collect()?;
         }
         Ok(start.elapsed().as_secs_f64())
     }
 
-    /// New tenants for the first `count` slots.
-    fn begin(&mut self, count: u32) {
-        self.generation += 1;
-        if let Some(forecast) = &self.forecast {
-            (0..count).for_each(|slot| forecast.begin(slot, self.generation));
-        }
-    }
-
-    /// `steps` decode steps of the first `count` requests, the first at `position`; what the last one chose.
+    /// Runs `steps` decode steps of the first `count` requests, from `position` on. Returns the
+    /// tokens of the last one.
     pub fn decode(
         &mut self,
         count: usize,
         position: usize,
         steps: usize,
     ) -> Result<Vec<u32>, String> {
-        self.begin(count as u32);
         let mut ended = Instant::now();
         for at in 0..=steps {
-            if at > 0 {
-                self.await_predictions(ended);
-            }
             if at < steps {
                 let begin = Instant::now();
                 self.fill(count, position + at, at > 0);
-                self.launch(position as u32)?;
+                self.launch()?;
                 self.stats.launch_us.push(begin.elapsed().as_secs_f64() * 1e6);
             }
             if at > 0 {
-                self.collect_behind(u64::from(at < steps))?;
+                self.collect()?;
                 let now = Instant::now();
-                // The first has none before it.
+                // The first has no predecessor.
                 if at > 1 {
-                    let step_s = (now - ended).as_secs_f64();
-                    self.stats.step_us.push(step_s * 1e6);
-                    self.expected_s += NEWEST * (step_s - self.expected_s);
+                    self.stats.step_us.push((now - ended).as_secs_f64() * 1e6);
                 }
                 ended = now;
             }
         }
-        Ok(self.chosen())
+        Ok(self.sampled_ids())
     }
 
-    /// What the last step chose.
-    pub fn chosen(&self) -> Vec<u32> {
-        self.sampled.iter().map(|chosen| chosen.id).collect()
+    /// Tokens of the last collected step.
+    pub fn sampled_ids(&self) -> Vec<u32> {
+        self.sampled.iter().map(|token| token.id).collect()
     }
 
-    /// One token each of the first `count` requests; a step under way may have chosen it.
+    /// One token of each of the first `count` requests; `pending` if a step in flight samples it.
     fn fill(&mut self, count: usize, position: usize, pending: bool) {
         self.batch.clear();
         for (slot, blocks) in self.blocks.chunks_exact(self.blocks_each).take(count).enumerate() {
@@ -192,51 +148,15 @@ impl Runner {
         }
     }
 
-    fn launch(&mut self, prompt_len: u32) -> Result<(), String> {
+    fn launch(&mut self) -> Result<(), String> {
         self.step += 1;
-        let tenant = Tenant { generation: self.generation, prompt_len };
-        self.tap.fill(&self.batch, |_| tenant);
-        let sampling = SamplingParams { temperature: 0.0, ..SamplingParams::default() };
-        let end = |last: &Segment| last.start + last.len;
-        let position = self.batch.segments.last().map_or(0, end);
-        let greedy = Greedy { sampling, position };
-        let step = Step {
-            number: self.step,
-            batch: &self.batch,
-            choices: &greedy,
-            tap: self.forecast.is_some().then_some(&self.tap),
-        };
+        let greedy = SamplingParams { temperature: 0.0, ..SamplingParams::default() };
+        let step = Step { number: self.step, batch: &self.batch, sampling: &greedy, tap: None };
         self.backend.launch(&step).map_err(|fault| fault.0)
     }
 
     fn collect(&mut self) -> Result<(), String> {
         self.sampled.clear();
         self.backend.collect(&mut self.sampled).map_err(|fault| fault.0)
-    }
-
-    /// Collects a step with `behind` steps launched behind it.
-    fn collect_behind(&mut self, behind: u64) -> Result<(), String> {
-        self.collect()?;
-        let step = self.step - behind;
-        let ready = self.forecast.as_ref().and_then(|forecast| forecast.ready(step));
-        if let Some(ready) = ready {
-            self.stats.slack_us.push(ready.elapsed().as_secs_f64() * 1e6);
-        }
-        Ok(())
-    }
-
-    /// Until the predictions of the last step are there, or it is time to launch the next.
-    fn await_predictions(&mut self, began: Instant) {
-        let Some(forecast) = self.forecast.as_ref().filter(|_| !self.tap.rows.is_empty()) else {
-            return;
-        };
-        let until = began + Duration::from_secs_f64(CUT_OFF * self.expected_s);
-        while !forecast.is_done(self.step) && Instant::now() < until {
-            std::hint::spin_loop();
-        }
-        match forecast.is_done(self.step) {
-            true => self.stats.fresh += 1,
-            false => self.stats.late += 1,
-        }
     }
 }

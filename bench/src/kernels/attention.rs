@@ -2,14 +2,15 @@
 
 use std::error::Error;
 
-use trail_runtime::batch::BLOCK_TOKENS;
+use trail_base::rng::Lcg;
+use trail_runtime::backend::BLOCK_TOKENS;
 use trail_runtime::cuda::launch::{self, DecodeRows, KvView, PrefillRows};
 use trail_runtime::cuda::plan::attention::{self, DecodePlan, Heads, Run};
 use trail_runtime::cuda::plan::{Chip, LaunchPlan};
 use trail_runtime::model::ModelConfig;
 
 use super::cases::{Case, Most, Prepared};
-use super::memory::{Buffer, Draw, Memory};
+use super::memory::{Buffer, Memory};
 
 /// Requests of a step, and tokens of each.
 const DECODES: [(usize, usize); 6] =
@@ -229,7 +230,7 @@ impl Paged {
         let blocks = slots * max_blocks;
         let layers = memory.copies(blocks * layer * 2);
         let pool = memory.random(blocks * layers * layer)?;
-        let block_table = memory.of(&Draw::new().permutation(blocks))?;
+        let block_table = memory.of(&Lcg::new(1).permutation(blocks))?;
         Ok(Paged { pool, block_table, max_blocks, layers, layer })
     }
 

@@ -7,6 +7,7 @@ use bytemuck::Pod;
 use cudarc::driver::sys::CUdeviceptr;
 use cudarc::driver::{CudaSlice, CudaStream, DevicePtrMut};
 use half::bf16;
+use trail_base::rng::Lcg;
 use trail_runtime::cuda::Device;
 
 /// Values that are drawn; longer buffers repeat them.
@@ -30,8 +31,8 @@ pub struct Buffer(CudaSlice<u8>);
 impl<'a> Memory<'a> {
     /// On `device` and `stream`.
     pub fn new(device: &'a Device, stream: &'a Arc<CudaStream>) -> Memory<'a> {
-        let mut draw = Draw::new();
-        let drawn = (0..DRAWN).map(|_| bf16::from_f32(draw.float() / 16.0)).collect();
+        let mut draw = Lcg::new(1);
+        let drawn = (0..DRAWN).map(|_| bf16::from_f32(draw.signed() / 16.0)).collect();
         Memory { device, stream, drawn }
     }
 
@@ -90,40 +91,5 @@ impl Buffer {
     /// Its device address.
     pub fn at(&mut self, memory: &Memory) -> CUdeviceptr {
         self.0.device_ptr_mut(memory.stream).0
-    }
-}
-
-/// Numbers that are the same in every run.
-pub struct Draw(u64);
-
-impl Draw {
-    /// From the beginning.
-    pub fn new() -> Draw {
-        Draw(1)
-    }
-
-    /// In [-1, 1).
-    pub fn float(&mut self) -> f32 {
-        (self.next() >> 40) as f32 / (1 << 23) as f32 - 1.0
-    }
-
-    /// Below `end`.
-    pub fn below(&mut self, end: usize) -> usize {
-        (self.next() >> 33) as usize % end
-    }
-
-    /// 0 to `count` in random order.
-    pub fn permutation(&mut self, count: usize) -> Vec<i32> {
-        let mut order: Vec<i32> = (0..count as i32).collect();
-        for last in (1..count).rev() {
-            order.swap(last, self.below(last + 1));
-        }
-        order
-    }
-
-    fn next(&mut self) -> u64 {
-        self.0 =
-            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        self.0
     }
 }

@@ -19,7 +19,6 @@ use trail_runtime::model::ModelConfig;
 
 use crate::report::{Column, Group};
 use cases::{Case, Most};
-pub use memory::Draw;
 use memory::Memory;
 use timer::{Timer, Timing};
 

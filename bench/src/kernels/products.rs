@@ -3,7 +3,7 @@
 use std::error::Error;
 
 use trail_ptx::Target;
-use trail_runtime::batch::BLOCK_TOKENS;
+use trail_runtime::backend::BLOCK_TOKENS;
 use trail_runtime::cuda::launch::{self, ActivationMap, Norm, Operands, QkvOutput, ResidualOutput};
 use trail_runtime::cuda::plan::gemm::{End, GemmPlan, Product, gemm, group};
 use trail_runtime::cuda::plan::{Chip, LaunchPlan};

@@ -2,6 +2,7 @@
 
 use std::error::Error;
 
+use trail_base::rng::Lcg;
 use trail_runtime::cuda::launch::{self, RowPlace, SamplerBuffers};
 use trail_runtime::cuda::plan::LaunchPlan;
 use trail_runtime::cuda::plan::sampling::{self, SamplingPlan};
@@ -9,7 +10,7 @@ use trail_runtime::engine::SamplingParams;
 use trail_runtime::model::ModelConfig;
 
 use super::cases::{Case, Most, Prepared};
-use super::memory::{Buffer, Draw, Memory};
+use super::memory::{Buffer, Memory};
 
 const ROWS: [usize; 3] = [1, 64, 256];
 /// Height of the peaks in the logits: the nucleus of 0.9 is then about 3000 of 128256 tokens.
@@ -54,8 +55,8 @@ impl Case for Choice {
     fn prepare(&self, memory: &Memory) -> Result<Box<dyn Prepared + '_>, Box<dyn Error>> {
         let SamplingPlan { rows, vocab, .. } = self.plan;
         let stride = vocab.next_multiple_of(4);
-        let mut draw = Draw::new();
-        let logits: Vec<f32> = (0..rows * stride).map(|_| draw.float().powi(3) * PEAK).collect();
+        let mut draw = Lcg::new(1);
+        let logits: Vec<f32> = (0..rows * stride).map(|_| draw.signed().powi(3) * PEAK).collect();
         let copies = memory.copies(rows * stride * 4);
         let row_sampling: Vec<_> = (0..rows)
             .map(|row| {

@@ -3,14 +3,15 @@
 use std::error::Error;
 
 use cudarc::driver::sys::CUdeviceptr;
-use trail_runtime::batch::BLOCK_TOKENS;
+use trail_base::rng::Lcg;
+use trail_runtime::backend::BLOCK_TOKENS;
 use trail_runtime::cuda::launch::{self, EmbedBuffers, ProbeBuffers, TapRun};
 use trail_runtime::cuda::plan::LaunchPlan;
 use trail_runtime::cuda::plan::step::{self, Direction};
 use trail_runtime::model::ModelConfig;
 
 use super::cases::{Case, Most, Prepared};
-use super::memory::{Buffer, Draw, Memory};
+use super::memory::{Buffer, Memory};
 
 /// Rows of the step around which these are.
 const ROWS: usize = 512;
@@ -106,7 +107,7 @@ type Operands = Result<Vec<Vec<Buffer>>, Box<dyn Error>>;
 impl Small {
     fn embed(&self, memory: &Memory, vocab: usize) -> Operands {
         let Small { rows, width, .. } = *self;
-        let mut draw = Draw::new();
+        let mut draw = Lcg::new(1);
         let mut tokens = || (0..rows).map(|_| draw.below(vocab) as i32).collect::<Vec<_>>();
         let copies = memory.copies(rows * width * 2);
         Ok(vec![
@@ -142,9 +143,9 @@ impl Small {
 
     fn probe(&self, memory: &Memory) -> Operands {
         let Small { rows, width, .. } = *self;
-        let mut draw = Draw::new();
+        let mut draw = Lcg::new(1);
         let mut floats = |count| {
-            let drawn: Vec<f32> = (0..count).map(|_| draw.float()).collect();
+            let drawn: Vec<f32> = (0..count).map(|_| draw.signed()).collect();
             memory.of(&drawn)
         };
         Ok(vec![
@@ -159,7 +160,7 @@ impl Small {
     }
 
     fn pieces(&self, memory: &Memory, elements: usize) -> Operands {
-        let places = Draw::new().permutation(self.rows);
+        let places = Lcg::new(1).permutation(self.rows);
         let offsets: Vec<i64> =
             places.iter().map(|&place| i64::from(place) * elements as i64).collect();
         Ok(vec![

@@ -7,6 +7,7 @@ use cudarc::driver::CudaStream;
 use cudarc::driver::sys::{
     CUevent_flags, CUgraphInstantiate_flags_enum as Instantiate, CUstreamCaptureMode,
 };
+use trail_base::stats::Sorted;
 
 /// Most launches in one graph.
 const MOST_LAUNCHES: usize = 2000;
@@ -70,7 +71,7 @@ impl<'a> Timer<'a> {
             let end = self.stream.record_event(timed)?;
             times.push(f64::from(begin.elapsed_ms(&end)?) * 1e3 / launches as f64);
         }
-        times.sort_by(f64::total_cmp);
-        Ok(Timing { median_us: times[times.len() / 2], best_us: times[0] })
+        let times = Sorted::of(times);
+        Ok(Timing { median_us: times.median(), best_us: times.values()[0] })
     }
 }

@@ -8,12 +8,13 @@ use std::time::Instant;
 
 use clap::Args;
 use serde_json::{Value, json};
+use trail_base::stats::median;
 use trail_runtime::cuda::weights::Team;
 use trail_runtime::cuda::{Device, DeviceWeights};
 use trail_runtime::model::Model;
 
 use crate::link::{Direction, Link};
-use crate::model::{BenchModel, median};
+use crate::model::BenchModel;
 
 /// Options of `bench load`.
 #[derive(Args, Clone, Debug)]

@@ -5,11 +5,10 @@ use std::error::Error;
 use cudarc::driver::result;
 use cudarc::driver::sys::CUdeviceptr;
 use half::{bf16, f16};
+use trail_base::rng::Lcg;
 use trail_runtime::cuda::DeviceWeights;
 use trail_runtime::cuda::plan::shuffle::WIDTH;
 use trail_runtime::model::{Dtype, Model, Tensor};
-
-use crate::kernels::Draw;
 
 /// Weights compared in each matrix.
 const SAMPLES: usize = 16;
@@ -27,7 +26,7 @@ pub fn check(model: &Model, weights: &DeviceWeights) -> Result<usize, Box<dyn Er
         row / head * head + within / 8 * 16 + half * 8 + within % 8
     };
     let gate = |row: usize| row / 8 * 16 + row % 8;
-    let mut sample = Sample { draw: Draw::new(), checked: 0 };
+    let mut sample = Sample { draw: Lcg::new(1), checked: 0 };
     sample.rows(&model.weights.embed, weights.embed)?;
     sample.fragments(&model.weights.lm_head, weights.lm_head, &|row| row)?;
     for (layer, at) in model.weights.layers.iter().zip(&weights.layers) {
@@ -48,7 +47,7 @@ pub fn check(model: &Model, weights: &DeviceWeights) -> Result<usize, Box<dyn Er
 }
 
 struct Sample {
-    draw: Draw,
+    draw: Lcg,
     checked: usize,
 }
 

@@ -1,19 +1,22 @@
 //! The overlap on a GPU: decode steps without the probe, with the probe on the CPU or on the GPU
-//! beside the upper layers, and with a blocking copy. One backend each, measured in turn, so that the
-//! machine's drift affects all modes alike.
+//! beside the upper layers, and on the CPU after a blocking copy. One engine each, measured in turn,
+//! so that the machine's drift affects all modes alike.
+
+use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
-use trail_runtime::cuda::TapMode;
+use trail_base::stats::{median, quantile};
+use trail_runtime::backend::TapReceiver;
+use trail_runtime::cuda::{CudaBackend, TapMode};
+use trail_runtime::engine::BuiltBackend;
 
 use super::OverlapArgs;
-use crate::gpu::runner::{Runner, Sizes};
-use crate::gpu::stats::{StepStats, quantile};
-use crate::model::{BenchModel, median};
+use super::late::{CountsLate, LateSteps};
+use crate::decoding::{Decoding, Shape, StepStats};
+use crate::model::BenchModel;
 
 /// Steps of one measurement.
-const STEPS: usize = 16;
-/// Rows of a prefill step.
-const PREFILL_ROWS: usize = 2048;
+const STEPS: u32 = 16;
 
 /// The modes with their names; the first is the baseline of the others.
 const MODES: [(TapMode, &str); 4] = [
@@ -23,61 +26,86 @@ const MODES: [(TapMode, &str); 4] = [
     (TapMode::Blocking, "blocking"),
 ];
 
-/// Measures each batch size of `args`, at most `largest` rows.
-pub fn run(args: &OverlapArgs, bench: &BenchModel, largest: usize) -> Result<Value, String> {
-    let sizes = Sizes { requests: largest, rows: PREFILL_ROWS, context: args.context + STEPS };
-    let mut runners = Vec::new();
-    for (mode, _) in MODES {
-        let mut runner = Runner::new(bench, sizes, mode)?;
-        for slot in 0..largest as u32 {
-            runner.prefill(slot, args.context, PREFILL_ROWS)?;
-        }
-        runners.push(runner);
-    }
+/// Measures each batch size of `args`.
+pub fn run(args: &OverlapArgs, bench: &BenchModel) -> Result<Value, String> {
     let mut rows = Vec::new();
+    let mut device = String::new();
     for &batch in &args.batch {
-        rows.extend(measure(args, bench, &mut runners, batch)?);
+        let mut engines = Vec::new();
+        for (mode, _) in MODES {
+            engines.push(engine(Shape { batch, context: args.context }, bench, mode)?);
+        }
+        device = engines[0].0.engine().device().to_owned();
+        rows.extend(measure(bench, &mut engines, batch)?);
     }
     Ok(json!({
-        "device": runners[0].backend().device_name(),
+        "device": device,
         "model": bench.name,
         "context": args.context,
         "rows": rows,
     }))
 }
 
-fn measure(
-    args: &OverlapArgs,
+/// An engine whose backend taps by `mode`.
+fn engine(
+    shape: Shape,
     bench: &BenchModel,
-    runners: &mut [Runner],
+    mode: TapMode,
+) -> Result<(Decoding, LateSteps), String> {
+    let probe = match mode {
+        TapMode::Off => None,
+        _ => Some(bench.probe().map_err(|error| error.to_string())?),
+    };
+    let late: LateSteps = Arc::new(Mutex::new(0));
+    let counted = late.clone();
+    let builder = shape.builder(bench).probe(probe);
+    let vocab = bench.model.config.vocab_size;
+    let decoding = Decoding::new(shape, builder, vocab, |builder| {
+        let built = builder.build_stepped_with(|builder, model, probe| {
+            let mut options = builder.cuda_options(bench.ordinal(), model, probe.as_ref());
+            options.tap = mode;
+            let receiver = probe.map(|parts| parts.probe as Arc<dyn TapReceiver>);
+            let backend = CudaBackend::new(model, &options, receiver, &mut |_| {})?;
+            let (kv_blocks, device) = (backend.kv_blocks(), backend.device_name().to_owned());
+            let backend = Box::new(CountsLate { inner: backend, late: counted });
+            Ok(BuiltBackend { backend, kv_blocks, device })
+        });
+        built.map_err(|error| error.to_string())
+    })?;
+    Ok((decoding, late))
+}
+
+fn measure(
+    bench: &BenchModel,
+    engines: &mut [(Decoding, LateSteps)],
     batch: usize,
 ) -> Result<Vec<Value>, String> {
-    let mut expected = None;
-    for runner in runners.iter_mut() {
-        let chosen = runner.decode(batch, args.context, STEPS)?;
-        runner.stats = StepStats::default();
+    for (decoding, _) in engines.iter_mut() {
+        decoding.steps(STEPS)?;
+        decoding.take_stats();
+    }
+    // The median step of each mode and repetition, microseconds.
+    let mut medians = vec![Vec::new(); engines.len()];
+    let mut all = vec![StepStats::default(); engines.len()];
+    for repeat in 0..bench.repeats {
+        for index in 0..engines.len() {
+            // The order rotates.
+            let index = (index + repeat) % engines.len();
+            engines[index].0.steps(STEPS)?;
+            let stats = engines[index].0.take_stats();
+            medians[index].push(median(&stats.step_us));
+            all[index].extend(stats);
+        }
         // The tap must not change any token.
-        if *expected.get_or_insert_with(|| chosen.clone()) != chosen {
+        if engines.iter().any(|(decoding, _)| decoding.tokens() != engines[0].0.tokens()) {
             return Err(format!("batch {batch}: the tap changed the tokens"));
         }
     }
-    // The median step of each mode and repetition, microseconds.
-    let mut medians = vec![Vec::new(); runners.len()];
-    let mut all = vec![StepStats::default(); runners.len()];
-    for repeat in 0..bench.repeats {
-        for index in 0..runners.len() {
-            // The order rotates.
-            let index = (index + repeat) % runners.len();
-            runners[index].decode(batch, args.context, STEPS)?;
-            let stats = std::mem::take(&mut runners[index].stats);
-            medians[index].push(median(&stats.step_us));
-            all[index].add(stats);
-        }
-    }
-    let rows = MODES.iter().zip(&all).zip(&medians).zip(runners);
+    let rows = MODES.iter().zip(&all).zip(&medians).zip(engines);
     Ok(rows
-        .map(|((((_, mode), stats), steps), runner)| {
-            row(mode, batch, stats, steps, &medians[0], runner.backend().late_steps())
+        .map(|((((_, mode), stats), steps), (_, late))| {
+            let late = late.lock().map_or(0, |late| *late);
+            row(mode, batch, stats, steps, &medians[0], late)
         })
         .collect())
 }

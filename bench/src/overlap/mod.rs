@@ -1,12 +1,15 @@
-//! `bench overlap`: what tap and probe add to a decode step, and how early the predictions are.
+//! `bench overlap`: the time that tap and probe add to a decode step, and the slack of predictions.
+//! It measures the engine that serves, stepped by the benchmark.
 
 mod cpu;
 mod gpu;
+mod late;
 
 use clap::Args;
 use serde_json::Value;
 use trail_runtime::engine::ComputeDevice;
 
+use crate::decoding::Shape;
 use crate::model::BenchModel;
 use crate::report::{Column, Group};
 use crate::timeline;
@@ -17,7 +20,7 @@ pub struct OverlapArgs {
     /// Batch sizes
     #[arg(long, value_delimiter = ',', default_value = "1,8")]
     pub batch: Vec<usize>,
-    /// Tokens in each row's context when the measurement begins
+    /// Prompt tokens of each request
     #[arg(long, default_value_t = 128)]
     pub context: usize,
     /// Record steps of the largest batch as well, and draw one with its neighbours: PREFIX.svg, and
@@ -64,10 +67,10 @@ pub fn run(args: &OverlapArgs, bench: &BenchModel) -> Result<Value, String> {
     let files = args.timeline.as_deref().map(timeline::Files::create).transpose()?;
     let mut report = match bench.device() {
         ComputeDevice::Cpu => cpu::run(args, bench)?,
-        ComputeDevice::Cuda { .. } => gpu::run(args, bench, largest)?,
+        ComputeDevice::Cuda { .. } => gpu::run(args, bench)?,
     };
     if let Some(files) = files {
-        let timeline = timeline::record(bench, largest, args.context)?;
+        let timeline = timeline::record(Shape { batch: largest, context: args.context }, bench)?;
         report["timeline"] = files.write(&timeline)?;
     }
     Ok(report)

@@ -7,18 +7,19 @@
 use std::time::Instant;
 
 use serde_json::{Value, json};
-use trail_runtime::batch::{BLOCK_TOKENS, Batch};
+use trail_base::stats::median;
+use trail_runtime::backend::{BLOCK_TOKENS, Batch};
 use trail_runtime::cpu::Pool;
 use trail_runtime::model::{Model, Tensor};
 
 use super::PrefillArgs;
 use crate::ceilings;
-use crate::model::{BenchModel, median, projections, verify};
+use crate::model::{BenchModel, projections, verify};
 
 /// Measures each prompt length of `args`, at most `longest` tokens.
 pub fn run(args: &PrefillArgs, bench: &BenchModel, longest: usize) -> Result<Value, String> {
     let model = &bench.model;
-    let mut backend = bench.backend(longest, 1, longest)?;
+    let mut forward = bench.forward(longest, 1, longest)?;
     let mut pool = Pool::new(bench.threads())?;
     let mut peaks = Vec::new();
     let mut rows = Vec::new();
@@ -27,9 +28,9 @@ pub fn run(args: &PrefillArgs, bench: &BenchModel, longest: usize) -> Result<Val
         let (mut checksum, mut times, mut shares) = (None, Vec::new(), Vec::new());
         let mut last = 0.1;
         for repeat in 0..=bench.repeats {
-            let peak = ceilings::fma_gflop_per_s(&mut pool, backend.isa(), last / 4.0);
+            let peak = ceilings::fma_gflop_per_s(&mut pool, forward.isa(), last / 4.0);
             let start = Instant::now();
-            let logits = backend.forward(&batch, None);
+            let logits = forward.forward(&batch, None);
             let seconds = start.elapsed().as_secs_f64();
             verify(logits, &mut checksum)?;
             last = seconds;
@@ -49,7 +50,7 @@ pub fn run(args: &PrefillArgs, bench: &BenchModel, longest: usize) -> Result<Val
             "share_of_fma_peak": median(&shares),
         }));
     }
-    let mut report = bench.report(&backend);
+    let mut report = bench.report(&forward);
     report["rows"] = rows.into();
     report["fma_peak_gflop_per_s"] = json!(median(&peaks));
     Ok(report)

@@ -1,7 +1,7 @@
 //! A scheduler under steady load.
 
+use trail_base::rng::Rng;
 use trail_scheduler::limits::blocks_for;
-use trail_scheduler::rng::Rng;
 use trail_scheduler::workload::{ALPACA_CAP_TOKENS, Lengths};
 use trail_scheduler::{
     ConfigError, NewRequest, Policy, Prediction, RequestId, Scheduler, SchedulerConfig, Slot,

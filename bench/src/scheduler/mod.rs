@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use clap::Args;
 use serde_json::{Value, json};
+use trail_base::stats::Sorted;
 use trail_setup::EngineArgs;
 
 use load::SteadyLoad;
@@ -47,8 +48,8 @@ pub fn run(args: &SchedulerArgs, engine: &EngineArgs) -> Result<Value, String> {
         }
     }
     let allocations = trail_counting_allocator::of_thread() - before;
-    step_us.sort_by(f64::total_cmp);
-    let at = |p: f64| step_us[((step_us.len() - 1) as f64 * p) as usize];
+    let step_us = Sorted::of(step_us);
+    let at = |p: f64| step_us.quantile(p);
     Ok(json!({
         "policy": kind.name(),
         "running": args.running,

@@ -1,78 +1,50 @@
 //! Records decode steps on a CUDA device: the device clock for its streams, the host clock for
 //! threads.
 
-use std::cell::Cell;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use trail_runtime::cuda::{Anchor, CudaBackend, CudaOptions, StepTimes, TapMode};
-use trail_runtime::engine::{Forecast, ProbeDevice, TapReceiver};
+use trail_runtime::backend::{Backend, Fault, SampledToken, Step, TapReceiver};
+use trail_runtime::cuda::{Anchor, CudaBackend, StepTimes};
+use trail_runtime::engine::{BuildError, BuiltBackend, ProbeDevice};
 
 use super::arrange::{Recording, arrange};
-use super::drive::Line;
-use super::receiver::TracedReceiver;
+use super::record::{TracedTap, builder, record_steps};
 use super::recorder::{Recorder, Stamp};
 use super::sizes::Sizes;
 use super::{RunInfo, SpanKind, Timeline};
+use crate::decoding::Shape;
 use crate::model::BenchModel;
 
-/// Records decode steps of `batch` requests with prompts of `context` tokens.
-pub fn record(bench: &BenchModel, batch: usize, context: usize) -> Result<Timeline, String> {
-    let settings = bench.settings();
-    let probe = bench.probe().map_err(|error| error.to_string())?;
-    let sizes = Sizes::new(batch, context);
-    let layer = probe.layer;
-    let options = CudaOptions {
-        ordinal: bench.ordinal(),
-        max_rows: sizes.rows,
-        max_segments: batch,
-        max_requests: sizes.requests(),
-        max_context: sizes.longest(),
-        kv_blocks: Some(sizes.blocks()),
-        host_kv_bytes: 0,
-        // Kernels inside a graph cannot be timed one by one.
-        graphs: false,
-        persistent: settings.persistent,
-        hopper_products: settings.hopper_products,
-        tap_layer: Some(layer),
-        tap: match settings.probe {
-            ProbeDevice::Cpu => TapMode::Cpu,
-            ProbeDevice::Gpu => TapMode::Gpu,
-        },
-        probe: Some(probe.weights.clone()),
-        probe_threads: settings.probe_threads,
-        checksums: false,
-    };
-    let forecast = Arc::new(Forecast::new(probe, sizes.requests(), 2 * batch));
-    // One lane more than probe threads: the engine's thread.
+/// Records decode steps of `shape`.
+pub fn record(shape: Shape, bench: &BenchModel) -> Result<Timeline, String> {
+    let mut settings = bench.settings();
+    // Kernels inside a graph cannot be timed one by one.
+    settings.graphs = false;
+    let sizes = Sizes::new(shape);
+    // One track more than probe threads: the engine's thread.
     let recorder = Arc::new(Recorder::new(settings.probe_threads.max(1) + 1));
-    let receiver: Arc<dyn TapReceiver> =
-        Arc::new(TracedReceiver::new(forecast.clone(), recorder.clone()));
-    let mut backend = CudaBackend::new(&bench.model, &options, Some(receiver), &mut |_| {})
-        .map_err(|error| error.to_string())?;
-    let config = &bench.model.config;
-    let mut line = Line::new(sizes, config.vocab_size, forecast, recorder.clone())?;
-    let clock = Cell::new(None);
-    let last_s = Cell::new(0.0);
-    let ready = |backend: &mut CudaBackend| {
-        clock.set(Some(backend.trace().map_err(|error| error.to_string())?));
-        Ok(())
-    };
-    let landed = |backend: &CudaBackend| {
-        let times = backend.step_times().map_err(|error| error.to_string())?;
-        if let (Some(clock), Some((step, times))) = (clock.get(), times) {
-            stamp(&recorder, &clock, step, &times);
-            last_s.set(times.end_s);
-        }
-        Ok(())
-    };
-    line.record(&mut backend, ready, landed)?;
-    let anchored_s = clock.get().map_or(0.0, |clock: Anchor| clock.error.as_secs_f64());
-    // The driver returns the time between anchor and event in milliseconds, as f32.
-    let error_us = (anchored_s + f64::from(f32::EPSILON) * last_s.get()) * 1e6;
-    let device = backend.device_name().to_owned();
-    // The backend's threads stamp until they end.
-    drop(backend);
+    let builder = builder(&sizes, bench)?.cuda(settings);
+    let (vocab, layers) = (bench.model.config.vocab_size, bench.model.config.num_layers);
+    let (mut layer, mut device) = (0, String::new());
+    let error_s = Arc::new(Mutex::new(0.0));
+    let (traced, traced_error_s) = (recorder.clone(), error_s.clone());
+    let smoothed = record_steps(sizes, vocab, &recorder, builder, |builder| {
+        let built = builder.build_stepped_with(|builder, model, probe| {
+            let parts = probe.ok_or_else(|| BuildError::Refused("no probe".into()))?;
+            layer = parts.probe.layer();
+            let options = builder.cuda_options(bench.ordinal(), model, Some(&parts));
+            let tap = Arc::new(TracedTap::new(parts.probe, traced.clone()));
+            let receiver = Some(tap as Arc<dyn TapReceiver>);
+            let mut inner = CudaBackend::new(model, &options, receiver, &mut |_| {})?;
+            device = inner.device_name().to_owned();
+            let (kv_blocks, clock) = (inner.kv_blocks(), inner.trace()?);
+            let backend = TracedBackend { inner, clock, recorder: traced, error_s: traced_error_s };
+            Ok(BuiltBackend { backend: Box::new(backend), kv_blocks, device: device.clone() })
+        });
+        built.map_err(|error| error.to_string())
+    })?;
+    let error_us = *error_s.lock().unwrap_or_else(PoisonError::into_inner) * 1e6;
     let probe_on = match settings.probe {
         ProbeDevice::Cpu => "CPU",
         ProbeDevice::Gpu => "GPU",
@@ -80,14 +52,13 @@ pub fn record(bench: &BenchModel, batch: usize, context: usize) -> Result<Timeli
     let run = RunInfo {
         model: bench.title(),
         device: format!("{device}, probe on the {probe_on}"),
-        batch,
+        batch: shape.batch,
         waiting: sizes.waiting(),
-        context,
-        notes: notes(layer, config.num_layers, error_us),
+        context: shape.context,
+        notes: notes(layer, layers, error_us),
         clock_error_us: Some(error_us),
     };
-    let threads = recorder.take();
-    arrange(Recording { threads, smoothed: line.smoothed(), on_device: true }, run)
+    arrange(Recording { threads: recorder.take(), smoothed, on_device: true }, run)
 }
 
 /// The notes below the picture.
@@ -95,8 +66,8 @@ fn notes(layer: usize, layers: usize, error_us: f64) -> Vec<String> {
     vec![
         format!("Tapped after layer {layer} (of 0 to {}).", layers - 1),
         format!(
-            "Streams: timing events on the device clock, mapped to the host clock by an event pair \
-             around an idle device, to within \u{b1} {error_us:.1} \u{b5}s."
+            "Streams: timing events on the device clock, mapped to the host clock by one event pair \
+             around an idle device, accurate to \u{b1} {error_us:.1} \u{b5}s."
         ),
         "The recorded steps are launched kernel by kernel, which the events need: slower than the \
          graphs that serving replays."
@@ -104,7 +75,38 @@ fn notes(layer: usize, layers: usize, error_us: f64) -> Vec<String> {
     ]
 }
 
-/// Stamps the work of the streams for `step`, on the host clock.
+/// The CUDA backend, with stamps of its streams.
+struct TracedBackend {
+    inner: CudaBackend,
+    clock: Anchor,
+    recorder: Arc<Recorder>,
+    /// Error of the mapping from the device's clock to the host's, seconds.
+    error_s: Arc<Mutex<f64>>,
+}
+
+impl Backend for TracedBackend {
+    fn ahead(&self) -> usize {
+        self.inner.ahead()
+    }
+
+    fn launch(&mut self, step: &Step<'_>) -> Result<(), Fault> {
+        self.inner.launch(step)
+    }
+
+    fn collect(&mut self, sampled: &mut Vec<SampledToken>) -> Result<(), Fault> {
+        self.inner.collect(sampled)?;
+        if let Some((step, times)) = self.inner.step_times()? {
+            stamp(&self.recorder, &self.clock, step, &times);
+            // The driver gives the time since the anchor in milliseconds, as f32.
+            let rounding_s = f64::from(f32::EPSILON) * times.end_s;
+            let mut error_s = self.error_s.lock().unwrap_or_else(PoisonError::into_inner);
+            *error_s = self.clock.error.as_secs_f64() + rounding_s;
+        }
+        Ok(())
+    }
+}
+
+/// Stamps the parts of `step` on the streams, on the host's clock.
 fn stamp(recorder: &Recorder, clock: &Anchor, step: u64, times: &StepTimes) {
     let at = |seconds: f64| -> Instant { clock.at + Duration::from_secs_f64(seconds.max(0.0)) };
     let push = |kind, begin, end| {

@@ -1,16 +1,15 @@
 //! `bench overlap --timeline`: one decode step and its neighbours, as an SVG picture and as a Chrome
 //! trace. Every span in them was measured.
 //!
-//! [`drive`] runs requests through the scheduler and a backend, [`recorder`] keeps the stamps of the
-//! threads, [`arrange`] makes a [`Timeline`] of them, [`picture`] and [`chrome`] write that to files.
+//! [`record`] steps an engine with stamped phases, tap and backend, [`recorder`] keeps the stamps,
+//! [`arrange`] makes a [`Timeline`] of them, [`picture`] and [`chrome`] write that to files.
 
 mod arrange;
 mod chrome;
 mod cpu;
-mod drive;
 mod gpu;
 mod picture;
-mod receiver;
+mod record;
 mod recorder;
 mod sizes;
 
@@ -20,14 +19,14 @@ use std::io::Write;
 use serde_json::{Value, json};
 use trail_runtime::engine::ComputeDevice;
 
+use crate::decoding::Shape;
 use crate::model::BenchModel;
 
-/// Records decode steps of `batch` requests with prompts of `context` tokens, on the device of
-/// `bench`.
-pub fn record(bench: &BenchModel, batch: usize, context: usize) -> Result<Timeline, String> {
+/// Records decode steps of `shape` on the device of `bench`.
+pub fn record(shape: Shape, bench: &BenchModel) -> Result<Timeline, String> {
     match bench.device() {
-        ComputeDevice::Cpu => cpu::record(bench, batch, context),
-        ComputeDevice::Cuda { .. } => gpu::record(bench, batch, context),
+        ComputeDevice::Cpu => cpu::record(shape, bench),
+        ComputeDevice::Cuda { .. } => gpu::record(shape, bench),
     }
 }
 
@@ -60,8 +59,10 @@ enum SpanKind {
     Launch,
     /// The engine's thread computes its share of the step (CPU backend).
     Share,
-    /// Collecting the step's tokens.
+    /// Waiting for the step's tokens.
     Collect,
+    /// Sending tokens to their requests.
+    Send,
 }
 
 /// The kind of lane that shows a span.
@@ -95,6 +96,7 @@ impl SpanKind {
             SpanKind::Launch => "fill, launch",
             SpanKind::Share => "its share of the step",
             SpanKind::Collect => "collect",
+            SpanKind::Send => "send tokens",
         }
     }
 
@@ -110,7 +112,8 @@ impl SpanKind {
             | SpanKind::Plan
             | SpanKind::Launch
             | SpanKind::Share
-            | SpanKind::Collect => LaneKind::Engine,
+            | SpanKind::Collect
+            | SpanKind::Send => LaneKind::Engine,
         }
     }
 }

@@ -69,6 +69,11 @@ impl Recorder {
         self.recording.store(false, Ordering::Release);
     }
 
+    /// True while stamps are kept.
+    pub fn is_recording(&self) -> bool {
+        self.recording.load(Ordering::Acquire)
+    }
+
     /// Registers the calling thread, so that it has a track even without stamps.
     pub fn register_thread(&self) {
         self.own();
@@ -82,7 +87,7 @@ impl Recorder {
     /// Records `stamp` in the calling thread's list, also for work of another thread or stream.
     pub fn push(&self, stamp: Stamp) {
         let own = self.own();
-        if self.recording.load(Ordering::Acquire) {
+        if self.is_recording() {
             own.stamps.lock().unwrap_or_else(PoisonError::into_inner).push(stamp);
         }
     }

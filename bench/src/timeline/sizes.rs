@@ -1,17 +1,19 @@
 //! Sizes of a timeline's workload.
 
-use trail_runtime::batch::BLOCK_TOKENS;
+use trail_runtime::backend::BLOCK_TOKENS;
+
+use crate::decoding::Shape;
 
 /// Recorded steps.
 pub const STEPS: usize = 16;
-/// Decode steps before the recording.
+/// Decode-only steps before the recorded ones.
 pub const WARM_UP: usize = 8;
 /// Waiting requests for each running one.
 const WAITING: usize = 2;
-/// Rows of a step beyond two for each request: room for prefill chunks.
+/// Rows of a step beyond two per request, for prompts.
 const MORE_ROWS: usize = 256;
 
-/// Requests, prompt lengths and step sizes of the workload.
+/// Sizes of the engine and of its requests.
 #[derive(Clone, Copy, Debug)]
 pub struct Sizes {
     /// Requests that decode.
@@ -23,8 +25,8 @@ pub struct Sizes {
 }
 
 impl Sizes {
-    /// The sizes for `batch` requests with prompts of `context` tokens.
-    pub fn new(batch: usize, context: usize) -> Sizes {
+    /// The sizes for requests of `shape`.
+    pub fn new(Shape { batch, context }: Shape) -> Sizes {
         Sizes { batch, context, rows: 2 * batch + MORE_ROWS }
     }
 
@@ -38,14 +40,14 @@ impl Sizes {
         self.batch + self.waiting()
     }
 
-    /// Steps until all prompts are prefilled, at most: each prefills the rows that decodes leave.
+    /// Upper bound of the steps until all prompts are prefilled: decodes leave the other rows.
     pub fn prefills(&self) -> usize {
         (self.batch * self.context).div_ceil(self.rows - self.batch) + 1
     }
 
     /// Longest context, tokens.
     pub fn longest(&self) -> usize {
-        self.context + self.prefills() + WARM_UP + STEPS + 2
+        self.context + self.prefills() + WARM_UP + STEPS + 4
     }
 
     /// KV blocks of the running requests at their longest.

@@ -1,6 +1,6 @@
 //! The CPU backend: one forward pass of a Llama-family model over a mixed batch.
 //!
-//! [`CpuBackend::forward`] is a sequence of parallel regions (`pass`) on a pool of threads ([`Pool`]),
+//! [`CpuForward::forward`] is a sequence of parallel regions (`pass`) on a pool of threads ([`Pool`]),
 //! each of which is some kernels (`kernels`) on pieces of a few buffers and of the paged KV pool
 //! ([`KvPool`]). Weights are read in their stored dtype where they lie; all else is f32.
 //!
@@ -10,9 +10,9 @@
 mod aligned;
 mod backend;
 mod buffers;
+mod forward;
 mod gate;
 mod heads;
-mod isa;
 mod kernels;
 mod kv;
 mod linear;
@@ -24,11 +24,12 @@ mod shared;
 mod simd;
 mod tap;
 
-pub use backend::{CpuBackend, CpuOptions};
-pub use isa::Isa;
+pub use backend::CpuBackend;
+pub use forward::{CpuForward, CpuOptions};
 pub use kv::KvPool;
 pub use pool::Pool;
-pub use tap::{Tap, TapSink};
+pub use tap::Tap;
+pub use trail_base::Isa;
 
 #[cfg(test)]
 mod tests;

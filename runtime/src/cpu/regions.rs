@@ -4,7 +4,7 @@
 //! the batch, or one KV head with some rows of a request. What an item computes lands in its worker's
 //! scratch first and is then put in its place, which no other item touches.
 
-use crate::batch::Batch;
+use crate::backend::{Batch, TapReceiver};
 use crate::model::{LayerWeights, ModelConfig, Tensor};
 
 use super::buffers::{Buffers, WorkerScratch, item_cols};
@@ -13,7 +13,7 @@ use super::kernels::{Attention, Kernels, Packing};
 use super::linear::{Linear, assist, widen};
 use super::rope::RopeTable;
 use super::shared::SharedMut;
-use super::{KvPool, Pool, TapSink};
+use super::{KvPool, Pool, Tap};
 
 /// Activations from which it pays to share a norm among the threads: a few microseconds of one's.
 const PARALLEL_NORM_FLOATS: usize = 32 * 1024;
@@ -31,7 +31,7 @@ pub(super) struct Regions<'a> {
     pub(super) buffers: &'a mut Buffers,
     pub(super) scratch: &'a mut [WorkerScratch],
     /// Side work, once there is some.
-    pub(super) side: Option<&'a dyn TapSink>,
+    pub(super) side: Option<&'a dyn TapReceiver>,
 }
 
 impl<'a> Regions<'a> {
@@ -44,13 +44,12 @@ impl<'a> Regions<'a> {
         }
     }
 
-    /// Hands the residual stream to `sink`, whose tasks fill the waiting from now on.
-    pub(super) fn publish(&mut self, sink: &'a dyn TapSink) {
-        sink.publish(
-            self.batch,
-            &self.buffers.hidden[..self.batch.rows() * self.config.hidden_size],
-        );
-        self.side = Some(sink);
+    /// Hands the residual stream to the tap's receiver. From now on threads that would wait for
+    /// others run its tasks.
+    pub(super) fn publish(&mut self, tap: Tap<'a>) {
+        let hidden = &self.buffers.hidden[..self.batch.rows() * self.config.hidden_size];
+        tap.receiver.publish_hidden(tap.step, tap.plan, hidden);
+        self.side = Some(tap.receiver);
     }
 
     /// Norm, q, k and v projections, rotation; keys and values go to the KV pool. An item is one head.

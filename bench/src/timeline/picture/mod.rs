@@ -40,6 +40,7 @@ fn colour(kind: SpanKind) -> &'static str {
         SpanKind::Launch => "#c9a46a",
         SpanKind::Share => "#d8e8d0",
         SpanKind::Collect => "#b8c4cc",
+        SpanKind::Send => "#cdb8a4",
     }
 }
 

@@ -1,6 +1,6 @@
 //! What attention keeps between the blocks of a task.
 
-use crate::batch::BLOCK_TOKENS;
+use crate::backend::BLOCK_TOKENS;
 use crate::cpu::aligned::Aligned;
 use crate::cpu::simd::MAX_LANES;
 

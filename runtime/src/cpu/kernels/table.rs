@@ -59,20 +59,15 @@ kernels!(AVX2, Isa::Avx2, Avx2, "avx2,fma,f16c");
 kernels!(AVX512, Isa::Avx512, Avx512, "avx512f");
 
 impl Kernels {
-    /// The kernels of `isa`, or why this CPU cannot run them.
-    ///
-    /// `Auto` never chooses AVX-512: on many CPUs it lowers the clock of the whole core.
+    /// The kernels of `isa`; an error if this CPU cannot run them.
     pub(crate) fn select(isa: Isa) -> Result<&'static Kernels, String> {
-        match isa {
-            Isa::Auto if Isa::Avx2.is_available() => Self::select(Isa::Avx2),
-            Isa::Auto => Ok(&PORTABLE),
-            isa if !isa.is_available() => Err(format!("this CPU has no {isa}")),
+        Ok(match isa.resolve()? {
             #[cfg(target_arch = "x86_64")]
-            Isa::Avx2 => Ok(&AVX2),
+            Isa::Avx2 => &AVX2,
             #[cfg(target_arch = "x86_64")]
-            Isa::Avx512 => Ok(&AVX512),
-            _ => Ok(&PORTABLE),
-        }
+            Isa::Avx512 => &AVX512,
+            _ => &PORTABLE,
+        })
     }
 
     /// See [`Product`].
