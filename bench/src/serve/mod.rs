@@ -1,8 +1,9 @@
 //! `bench serve`: scheduling policies against each other on the real engine, under load.
 //!
-//! With random weights there is nothing to predict, and a length that follows from the text would differ
-//! between devices. So each request is told when to end, which the policies do not see, and brings along
-//! predictions that are as wrong as a probe's were measured to be. All runs have the same requests.
+//! With random weights there is nothing to predict, and output lengths that depend on the generated
+//! text would differ between devices. So each request has a forced length, which the policies do not
+//! see, and replayed predictions with the error measured for the demo model's probe. All runs have
+//! the same requests.
 
 mod report;
 mod workload;
@@ -18,8 +19,9 @@ use trail_scheduler::workload::Arrivals;
 use trail_setup::drive::{self, Display, Job};
 use trail_setup::{EngineArgs, Error, ModelArgs, Setup};
 
-use super::subject::parse_dtype;
-use report::{Conditions, Peak, Report, Run};
+use crate::model::parse_dtype;
+use crate::report::Report;
+use report::{Comparison, Conditions, Peak, Run};
 
 /// Options of `bench serve`.
 #[derive(Args, Clone, Debug)]
@@ -36,7 +38,7 @@ pub struct ServeArgs {
     /// Arrival rates, as shares of the capacity measured first
     #[arg(long, value_delimiter = ',', default_value = "0.6,0.8,1.0,1.2", value_parser = load)]
     loads: Vec<f64>,
-    /// Instead: so many requests, all at once
+    /// Instead of loads: a burst of N requests, all at once
     #[arg(long, value_name = "N", conflicts_with_all = ["requests", "loads"],
         value_parser = clap::value_parser!(u32).range(1..))]
     burst: Option<u32>,
@@ -58,10 +60,10 @@ pub struct ServeArgs {
     seed: u64,
 }
 
-/// A policy of the comparison.
+/// A policy to compare.
 #[derive(Clone, Copy, Debug)]
 enum Contender {
-    /// As the common options say.
+    /// The policy with the common options.
     Named(PolicyKind),
     /// TRAIL with a share of its own.
     Trail(f32),
@@ -89,12 +91,7 @@ fn load(text: &str) -> Result<f64, String> {
 }
 
 /// Measures, and prints the table or the JSON object.
-pub fn run(
-    args: &ServeArgs,
-    model: &ModelArgs,
-    engine: &EngineArgs,
-    json: bool,
-) -> Result<(), Error> {
+pub fn run(args: &ServeArgs, model: &ModelArgs, engine: &EngineArgs) -> Result<Report, Error> {
     let setup = match &args.random_weights {
         Some(shape) => Setup::random(shape, args.dtype)?,
         None => Setup::load(model)?,
@@ -121,12 +118,8 @@ pub fn run(
         }
     }
     bench.display.finish();
-    let report = Report { conditions, runs };
-    match json {
-        true => println!("{}", report.json()),
-        false => println!("{}", report.table()),
-    }
-    Ok(())
+    let comparison = Comparison { conditions, runs };
+    Ok(Report { json: comparison.json(), text: comparison.text() })
 }
 
 /// Runs the workload, each time on an engine of its own.
@@ -180,7 +173,7 @@ impl Bench<'_> {
         self.setup.engine_with(self.options, policy, self.jobs.len())
     }
 
-    /// Gives the jobs their arrival times: at every load the same gaps, scaled.
+    /// Sets the arrival times of the jobs: the same gaps at every load, scaled.
     fn schedule(&mut self, rate: Option<f64>) {
         let process = rate.map_or(Arrivals::Burst, |rate| Arrivals::Poisson { rate });
         let times = process.seconds(self.jobs.len(), &mut Rng::new(self.args.seed));
@@ -199,7 +192,7 @@ impl Bench<'_> {
         self.display.begin(&label, self.jobs.len());
         let (display, mut peak) = (&mut self.display, Peak::default());
         let driven = drive::on_wall(engine, &self.jobs, |progress| {
-            peak.see(&engine.stats());
+            peak.sample(&engine.stats());
             display.show(progress, engine);
         })?;
         self.display.end();
@@ -210,7 +203,7 @@ impl Bench<'_> {
     }
 }
 
-/// Every request must have had exactly the tokens that were asked for.
+/// Fails if a request has not exactly its forced number of tokens.
 fn verify(jobs: &[Job], outcomes: &[drive::Outcome]) -> Result<(), Error> {
     for (index, (job, outcome)) in jobs.iter().zip(outcomes).enumerate() {
         let (want, got) = (job.request.forced_length.unwrap_or(0), outcome.tokens.len());

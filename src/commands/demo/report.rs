@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 use trail_base::stats::Sorted;
 use trail_runtime::engine::{Stats, StepCost};
-use trail_setup::Spread;
+use trail_setup::{Spread, Table};
 
 use super::args::{ClockKind, Load};
 use super::runner::Completed;
@@ -327,16 +327,23 @@ impl Report {
                 );
             }
         }
-        text += "\n";
-        text += HEAD;
+        let mut table = Table::default()
+            .group("", &["load", "policy"])
+            .group("latency, s", &["mean", "p50", "p99"])
+            .group("TTFT, s", &["mean", "p99"])
+            .group("p99, s", &["gap", "wait"])
+            .group("", &["tokens/s"])
+            .group("", &["preempt", "evict", "recomp."])
+            .group("", &["MAE"])
+            .group("FCFS / policy", &["latency", "TTFT"]);
         for load in self.loads() {
             let cells: Vec<&Cell> = self.cells.iter().filter(|cell| cell.load == load).collect();
-            let policies = cells[0].policies();
-            for (index, policy) in policies.iter().enumerate() {
-                text += &self.row(load, policy, index, &cells);
+            for (index, policy) in cells[0].policies().iter().enumerate() {
+                table.row(self.row(load, policy, index, &cells));
             }
         }
-        text
+        format!("{text}\n{table}\ngap: longest time between two tokens of a request; wait: the \
+                 larger of gap and TTFT; recomp.: tokens recomputed after evictions.\n")
     }
 
     /// The loads, in order, once each.
@@ -352,49 +359,44 @@ impl Report {
 
     /// One policy at one load: means over seeds; the median ratio, and its range over seeds and
     /// rounds.
-    fn row(&self, load: Load, policy: &str, index: usize, cells: &[&Cell]) -> String {
+    fn row(&self, load: Load, policy: &str, index: usize, cells: &[&Cell]) -> Vec<String> {
         let factor = self.factor();
         let summaries: Vec<&Summary> = cells.iter().map(|cell| cell.summaries()[index]).collect();
-        let mean = |field: &dyn Fn(&Summary) -> f64| {
+        let mean = |field: fn(&Summary) -> f64| {
             summaries.iter().map(|summary| field(summary)).sum::<f64>() / summaries.len() as f64
         };
-        let s = |field: &dyn Fn(&Summary) -> f64| mean(field) * factor;
+        let seconds = |field: fn(&Summary) -> f64| format!("{:.2}", mean(field) * factor);
+        let count = |field: fn(&Summary) -> f64| format!("{:.0}", mean(field));
         let ratios: Vec<Ratios> = cells.iter().flat_map(|cell| cell.ratios(policy)).collect();
-        let ratio = median(&ratios).map_or("-".to_owned(), |median| {
+        let [latency, ttft] = median(&ratios).map_or(["-".to_owned(), "-".to_owned()], |median| {
             let [least, most] = spread(&ratios);
             let range = match ratios.len() {
                 1 => String::new(),
                 _ => format!(" ({least:.2}-{most:.2})"),
             };
-            format!("{:.2}x{range} {:.2}x", median.latency_mean, median.ttft_mean)
+            [format!("{:.2}x{range}", median.latency_mean), format!("{:.2}x", median.ttft_mean)]
         });
         let mae = summaries[0].stats.prediction_mae();
-        format!(
-            "{:<5} {policy:<7} |{:7.2}{:7.2}{:7.2} |{:7.2}{:7.2} |{:7.2}{:7.2} |{:7.0} |{:6.0}{:6.0}\
-             {:7.0} |{:>6} | {ratio}\n",
+        vec![
             load.to_string(),
-            s(&|s| s.latency_s.mean),
-            s(&|s| s.latency_s.p50),
-            s(&|s| s.latency_s.p99),
-            s(&|s| s.ttft_s.mean),
-            s(&|s| s.ttft_s.p99),
-            s(&|s| s.longest_gap_s.p99),
-            s(&|s| s.max_wait_s.p99),
-            mean(&|s| s.tokens_per_s) / factor,
-            mean(&|s| s.stats.preemptions as f64),
-            mean(&|s| s.stats.evictions as f64),
-            mean(&|s| s.stats.recomputed_tokens as f64),
+            policy.to_owned(),
+            seconds(|s| s.latency_s.mean),
+            seconds(|s| s.latency_s.p50),
+            seconds(|s| s.latency_s.p99),
+            seconds(|s| s.ttft_s.mean),
+            seconds(|s| s.ttft_s.p99),
+            seconds(|s| s.longest_gap_s.p99),
+            seconds(|s| s.max_wait_s.p99),
+            format!("{:.0}", mean(|s| s.tokens_per_s) / factor),
+            count(|s| s.stats.preemptions as f64),
+            count(|s| s.stats.evictions as f64),
+            count(|s| s.stats.recomputed_tokens as f64),
             mae.map_or("-".into(), |mae| format!("{mae:.1}")),
-        )
+            latency,
+            ttft,
+        ]
     }
 }
-
-/// Head of the table.
-const HEAD: &str = "\
-              |     latency, s       |   TTFT, s     | gap    wait   | tokens | pre-  evic-  recomp |pred. | FCFS / policy
-load  policy  |   mean    p50    p99 |   mean    p99 |  p99, s   p99 |   /s   | empt  tions  tokens |  MAE | latency  TTFT
---------------+----------------------+---------------+---------------+--------+---------------------+------+--------------
-";
 
 fn object(value: Value) -> Map<String, Value> {
     match value {
