@@ -1,0 +1,131 @@
+//! House rules that a compiler does not check, over every source and document of the repository:
+//! words, line width, function and file length, `unsafe`, links, direction of imports.
+//!
+//! Each rule is a function of one file's path and text, and has a test with a planted violation.
+
+use std::path::Path;
+
+mod functions;
+mod imports;
+mod lengths;
+mod links;
+mod source;
+mod tree;
+mod unsafe_fence;
+mod width;
+mod words;
+
+use tree::File;
+
+/// Path prefixes that the rules about words, width and `unsafe` skip until they are converted.
+const PENDING: &[&str] = &[
+    ".ci/",
+    "ARCHITECTURE.md",
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "README.md",
+    "Cargo.toml",
+    "benches/",
+    "cuda-emulator/",
+    "docs/",
+    "examples/",
+    "kernels/",
+    "probe/",
+    "ptx/",
+    "runtime/fuzz/",
+    "runtime/src/batch.rs",
+    "runtime/src/cuda/",
+    "runtime/src/cpu/",
+    "runtime/src/engine/",
+    "runtime/src/lib.rs",
+    "runtime/src/model/",
+    "runtime/src/reference.rs",
+    "runtime/src/text/",
+    "runtime/tests/",
+    "scheduler/",
+    "src/",
+    "tests/",
+    "tools/",
+];
+
+/// One place where a rule is broken.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// Path from the repository's root.
+    pub path: String,
+    /// Line, counted from 1.
+    pub line: usize,
+    /// The rule and what to write instead.
+    pub message: String,
+}
+
+impl Violation {
+    fn new(path: &str, line: usize, message: impl Into<String>) -> Violation {
+        Violation { path: path.to_owned(), line, message: message.into() }
+    }
+}
+
+/// Files of the repository; a ratchet below needs all of them at once.
+fn repository() -> Vec<File> {
+    let files = tree::files(Path::new(env!("CARGO_MANIFEST_DIR")));
+    assert!(files.len() > 300, "only {} files found: the walk is broken", files.len());
+    files
+}
+
+fn is_pending(path: &str) -> bool {
+    PENDING.iter().any(|prefix| path.starts_with(prefix))
+}
+
+/// Applies `rule` to every converted file, and fails with the list of violations.
+fn enforce(rule: impl Fn(&str, &str) -> Vec<Violation>) {
+    let files = repository();
+    let converted = files.iter().filter(|file| !is_pending(&file.path));
+    report(converted.flat_map(|file| rule(&file.path, &file.text)).collect());
+}
+
+fn report(violations: Vec<Violation>) {
+    let lines: Vec<String> = violations
+        .iter()
+        .map(|found| format!("{}:{}: {}", found.path, found.line, found.message))
+        .collect();
+    assert!(lines.is_empty(), "{} violations:\n{}", lines.len(), lines.join("\n"));
+}
+
+#[test]
+fn words_are_those_of_the_field() {
+    enforce(words::check);
+}
+
+#[test]
+fn lines_fit_100_columns() {
+    enforce(width::check);
+}
+
+#[test]
+fn functions_fit_a_screen() {
+    let files = repository();
+    report(lengths::ratchet(&functions::over_long(&files), functions::LIMIT, functions::RATCHET));
+}
+
+#[test]
+fn files_fit_400_lines() {
+    let files = repository();
+    report(lengths::ratchet(&lengths::over_long(&files), lengths::LIMIT, lengths::RATCHET));
+}
+
+#[test]
+fn unsafe_code_is_in_listed_files() {
+    let mut found = unsafe_fence::check(&repository());
+    found.retain(|found| !(found.path.starts_with("src/") && is_pending(&found.path)));
+    report(found);
+}
+
+#[test]
+fn links_lead_somewhere() {
+    report(links::check(&repository()));
+}
+
+#[test]
+fn backends_do_not_import_the_engine() {
+    enforce(imports::check);
+}
