@@ -1,4 +1,4 @@
-//! The command line's shape.
+//! Command line: options and subcommands.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -21,13 +21,13 @@ use crate::setup::{EngineArgs, ModelArgs};
 pub struct Cli {
     #[command(subcommand)]
     command: Option<Command>,
-    /// Options of `serve`, which needs no name.
+    /// Options of `serve`, the default command.
     #[command(flatten)]
     serve: ServeArgs,
-    /// The model.
+    /// Model options.
     #[command(flatten)]
     pub model: ModelArgs,
-    /// The engine.
+    /// Engine options.
     #[command(flatten)]
     pub engine: EngineArgs,
     /// Print one JSON object on stdout
@@ -35,7 +35,7 @@ pub struct Cli {
     pub json: bool,
 }
 
-/// What to do.
+/// Subcommand; none means `serve`.
 #[derive(Subcommand, Debug)]
 pub enum Command {
     /// Serve the OpenAI-compatible HTTP interface (the default)
@@ -51,8 +51,8 @@ pub enum Command {
 }
 
 impl Cli {
-    /// The command that was asked for. Options of `serve` count before its name and after it;
-    /// before another command's name they are a mistake.
+    /// Returns the requested command. Options of `serve` are accepted before and after its name;
+    /// before another command's name they are an error.
     pub fn take_command(&mut self) -> Result<Command, Error> {
         let before = std::mem::take(&mut self.serve);
         match self.command.take() {
@@ -66,20 +66,20 @@ impl Cli {
     }
 }
 
-/// Why there is nothing to run.
+/// Reasons to exit without running a command.
 pub enum Exit {
-    /// Help or the version was asked for: it goes to stdout.
+    /// Help or version text, for stdout.
     Asked(clap::Error),
-    /// The arguments make no sense.
+    /// Invalid arguments.
     Mistaken(Error),
 }
 
 impl Exit {
-    /// Prints it; the exit code.
+    /// Prints the text or the error, and returns the exit code.
     pub fn report(self) -> ExitCode {
         match self {
             Exit::Asked(text) => {
-                // A reader that has gone away has seen enough.
+                // A closed pipe is no error: the reader has what it wanted.
                 let _ = text.print();
                 ExitCode::SUCCESS
             }
@@ -91,7 +91,7 @@ impl Exit {
     }
 }
 
-/// Reads the arguments, the program's name first.
+/// Parses the arguments; the first is the program's name.
 pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Cli, Exit> {
     Cli::try_parse_from(arguments).map_err(|error| match error.use_stderr() {
         false => Exit::Asked(error),
@@ -99,7 +99,7 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Cli, Exit>
     })
 }
 
-/// clap's message without its usage text and its own `error:`.
+/// Returns clap's message without usage text and `error:` prefix.
 fn one_line(message: &str) -> String {
     let text = message.strip_prefix("error: ").unwrap_or(message);
     let told = |line: &&str| !line.starts_with("Usage:") && !line.starts_with("For more");

@@ -1,11 +1,11 @@
 //! The `trail-rt` command line.
 
-// A program has no outside: `pub` says what a module offers to the others.
+// Binary crate: `pub` only marks a module's interface to its siblings.
 #![allow(unreachable_pub)]
 
-mod answer;
 mod cli;
 mod commands;
+mod detokenizer;
 mod error;
 mod locate;
 mod machine;

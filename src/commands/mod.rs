@@ -12,7 +12,7 @@ mod spread;
 use crate::cli::{Cli, Command};
 use crate::error::Error;
 
-/// Runs what was asked for.
+/// Runs the requested command.
 pub fn run(mut cli: Cli) -> Result<(), Error> {
     let command = cli.take_command()?;
     let Cli { model, engine, json, .. } = &cli;

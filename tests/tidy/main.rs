@@ -3,6 +3,9 @@
 //!
 //! Each rule is a function of one file's path and text, and has a test with a planted violation.
 
+// Test binary: `pub` only marks a module's interface to its siblings.
+#![allow(unreachable_pub)]
+
 use std::path::Path;
 
 mod functions;

@@ -1,6 +1,6 @@
-//! The instruction sets that the kernels exist in.
+//! Instruction sets of the CPU kernels.
 
-/// An instruction set of the kernels.
+/// An instruction set that the kernels are compiled for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Isa {
     /// AVX2 where the CPU has it, else plain Rust.
@@ -10,12 +10,12 @@ pub enum Isa {
     Portable,
     /// AVX2, FMA and F16C: 8 lanes.
     Avx2,
-    /// AVX-512F: 16 lanes. Only when asked for.
+    /// AVX-512F: 16 lanes. Never chosen by `Auto`.
     Avx512,
 }
 
 impl Isa {
-    /// Whether this CPU can run it.
+    /// Returns true if this CPU supports the instruction set.
     pub fn is_available(self) -> bool {
         match self {
             Isa::Auto | Isa::Portable => true,

@@ -1,8 +1,8 @@
-//! The register the kernels are written over: one trait, one file per instruction set.
+//! SIMD register type of the kernels: one trait, one file per instruction set.
 //!
-//! Every kernel is written once, generic over [`Simd`]; an instruction set says only what a
-//! register is. A value of a `Simd` type can only be made by an `unsafe` constructor whose caller
-//! vouches that the CPU has the instructions, so *holding* one proves it and the arithmetic is safe.
+//! Every kernel is written once, generic over [`Simd`]; an instruction set only defines a register.
+//! A value of a `Simd` type is made by an `unsafe` constructor whose caller guarantees the
+//! instructions, so *having* one proves them, and the arithmetic is safe.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
@@ -27,12 +27,12 @@ pub(crate) const MAX_LANES: usize = 16;
 /// instructions. Those that take a pointer require it to be readable (or writable) for the stated
 /// number of elements; no alignment is required.
 pub(crate) trait Simd: Copy {
-    /// f32 values in a register.
+    /// Number of f32 values in a register.
     const LANES: usize;
-    /// Most rows of activations in a tile of f32 weights: as many as the registers hold, with a sum for each
-    /// row and each of four weights, the row, and a weight.
+    /// Maximum rows of activations in a tile of f32 weights. Limited by registers: four sums and
+    /// the activation of each row, and one weight.
     const TILE_ROWS: usize;
-    /// The same where the tile widens the weights, which takes registers too.
+    /// Maximum rows where the tile converts the weights, which takes registers too.
     const NARROW_TILE_ROWS: usize;
 
     /// `x` in all lanes.
@@ -41,14 +41,14 @@ pub(crate) trait Simd: Copy {
     unsafe fn load(p: *const f32) -> Self;
     /// Reads `LANES` f32 from a pointer of any alignment.
     unsafe fn load_f32(p: *const u8) -> Self;
-    /// Reads and widens `LANES` IEEE half-precision values.
+    /// Reads `LANES` IEEE half-precision values as f32.
     unsafe fn load_f16(p: *const u8) -> Self;
-    /// Reads `2 * LANES` bf16 and widens those at even places.
+    /// Reads `2 * LANES` bf16 and converts those at even indices.
     ///
     /// Splitting by parity needs one shift (or one mask) and no shuffle, because a bf16 is the
     /// upper half of an f32; the activations are stored in the same order instead (`Packing`).
     unsafe fn load_bf16_even(p: *const u8) -> Self;
-    /// Reads `2 * LANES` bf16 and widens those at odd places.
+    /// Reads `2 * LANES` bf16 and converts those at odd indices.
     unsafe fn load_bf16_odd(p: *const u8) -> Self;
     /// Writes `LANES` f32.
     unsafe fn store(self, p: *mut f32);
@@ -67,17 +67,17 @@ pub(crate) trait Simd: Copy {
     fn min(self, other: Self) -> Self;
     /// `self * factor + addend`, rounded once where the CPU can.
     fn mul_add(self, factor: Self, addend: Self) -> Self;
-    /// `2^n` where `self = n + 1.5 * 2^23`, n an integer in -126..=127: the bits of such a sum hold
-    /// n in their lowest places.
+    /// `2^n` where `self = n + 1.5 * 2^23` and n is an integer in -126..=127: the lowest bits of
+    /// such a sum are n.
     fn pow2_of_biased(self) -> Self;
-    /// The sum of the lanes of each of four registers. The four trees are the same, so a sum does
-    /// not depend on which of the four places its register has.
+    /// Sums of the lanes of four registers. The four reduction trees are the same, so a sum does
+    /// not depend on the index of its register.
     fn sum4(registers: [Self; 4]) -> [f32; 4];
-    /// The largest lane.
+    /// Maximum over the lanes.
     fn max_lane(self) -> f32;
 
-    /// Asks for the cache line of `p`, which need not be a valid address, into L2: for what comes from
-    /// memory, measured better than into L1, whose few line buffers the demand loads need.
+    /// Prefetches the cache line of `p`, which need not be a valid address, into L2. For data from
+    /// memory this was measured better than L1, whose few line fill buffers the demand loads need.
     #[inline(always)]
     fn prefetch_far(p: *const u8) {
         #[cfg(target_arch = "x86_64")]
@@ -90,7 +90,8 @@ pub(crate) trait Simd: Copy {
         let _ = p;
     }
 
-    /// Asks for the cache line of `p`, which need not be a valid address, into L1: for what is in L2.
+    /// Prefetches the cache line of `p`, which need not be a valid address, into L1: for data in
+    /// L2.
     #[inline(always)]
     fn prefetch_near(p: *const u8) {
         #[cfg(target_arch = "x86_64")]
