@@ -130,7 +130,7 @@ fn resolve(path: &str, target: &str) -> String {
     parts.join("/")
 }
 
-/// Whether a code span can be a path: no blanks, patterns, options or absolute paths.
+/// Returns true if a code span can be a path: no blanks, patterns, options or absolute paths.
 fn is_path(span: &str) -> bool {
     !span.is_empty()
         && !span.starts_with(['/', '-', '.', '*'])

@@ -68,7 +68,7 @@ impl Violation {
     }
 }
 
-/// Files of the repository; a ratchet below needs all of them at once.
+/// Files of the repository; the ratchets need all at once.
 fn repository() -> Vec<File> {
     let files = tree::files(Path::new(env!("CARGO_MANIFEST_DIR")));
     assert!(files.len() > 300, "only {} files found: the walk is broken", files.len());

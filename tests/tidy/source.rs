@@ -9,11 +9,11 @@ pub struct Line {
     pub code: String,
     /// Comment with its marker (`//`, `///`, `#`), or a line of a Python docstring.
     pub comment: String,
-    /// Whether the line begins inside a string literal that is no docstring.
+    /// True if the line begins inside a string literal that is no docstring.
     pub in_string: bool,
 }
 
-/// Lexical rules of one language, as far as comments and strings go.
+/// Lexical rules of one language, for comments and strings only.
 #[derive(Clone, Copy)]
 struct Syntax {
     comment: &'static str,

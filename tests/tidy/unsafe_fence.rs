@@ -4,7 +4,7 @@ use crate::Violation;
 use crate::source;
 use crate::tree::{self, File};
 
-/// Where `unsafe` needs no list: tests, and the crates that exist for tests and measurements.
+/// Prefixes that need no list: tests, and crates for tests and measurements.
 const FREE: &[&str] = &["bench/", "cuda-emulator/", "tests/"];
 
 /// Length of [`LISTED`]; it may only shrink.

@@ -7,7 +7,7 @@ use crate::{Violation, tree};
 /// A banned word or phrase, in lower case.
 struct Banned {
     word: &'static str,
-    /// What to write instead.
+    /// Replacement, as the message names it.
     instead: &'static str,
     place: Place,
     /// Path prefixes where the word is legitimate.
@@ -71,7 +71,7 @@ const EXEMPT: [&str; 2] = ["CHANGELOG.md", "docs/decisions.md"];
 struct Word {
     text: String,
     line: usize,
-    /// Whether punctuation follows, which ends a phrase.
+    /// True if punctuation follows, which ends a phrase.
     ends: bool,
 }
 
@@ -160,7 +160,7 @@ impl Banned {
     }
 }
 
-/// Whether `words` begins with `phrase`, with no punctuation inside.
+/// Returns true if `words` begins with `phrase`, with no punctuation inside.
 fn starts_with(words: &[Word], phrase: &str) -> bool {
     let mut at = 0;
     for part in phrase.split(' ') {
@@ -191,7 +191,7 @@ fn prose<'a>(lines: impl Iterator<Item = (usize, &'a str)>) -> Vec<Word> {
     words
 }
 
-/// `BatchSeats`, `batch_seats` and `BATCH_SEATS` are "batch" and "seats".
+/// Splits a name into lower-case words: `BlockTable`, `block_table` and `BLOCK_TABLE` alike.
 fn name_words(name: &str) -> impl Iterator<Item = String> {
     let mut words = vec![String::new()];
     let mut after_lower = false;
