@@ -4,14 +4,12 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use trail_bench::BenchArgs;
+use trail_setup::{EngineArgs, Error, ModelArgs, notice};
 
-use crate::commands::bench::BenchArgs;
 use crate::commands::demo::DemoArgs;
 use crate::commands::generate::GenerateArgs;
 use crate::commands::serve::ServeArgs;
-use crate::error::Error;
-use crate::notice::notice;
-use crate::setup::{EngineArgs, ModelArgs};
 
 /// Serves Llama-family models and schedules requests by predicted remaining output length.
 ///

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use trail_counting_allocator::of_process;
-use trail_runtime::batch::{BLOCK_TOKENS, Batch};
-use trail_runtime::cpu::{CpuBackend, CpuOptions, Isa};
+use trail_runtime::backend::{BLOCK_TOKENS, Batch};
+use trail_runtime::cpu::{CpuForward, CpuOptions, Isa};
 use trail_runtime::model::{Dtype, Model};
 
 #[test]
@@ -19,7 +19,7 @@ fn forward_allocates_nothing() {
         max_context: blocks_each * BLOCK_TOKENS,
     };
     let model = Arc::new(Model::random("tiny", Dtype::Bf16, 3).unwrap());
-    let mut backend = CpuBackend::new(model, options).unwrap();
+    let mut backend = CpuForward::new(model, options).unwrap();
     let tokens: Vec<u32> = (0..rows as u32).collect();
     let blocks: Vec<u32> = (0..(segments * blocks_each) as u32).collect();
     let tables: Vec<&[u32]> = blocks.chunks(blocks_each).collect();

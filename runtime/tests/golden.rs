@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use support::{Golden, MAX_LOGPROB_ERROR, check, log_softmax};
-use trail_runtime::batch::{BLOCK_TOKENS, Batch};
-use trail_runtime::cpu::{CpuBackend, CpuOptions, Isa};
+use trail_runtime::backend::{BLOCK_TOKENS, Batch};
+use trail_runtime::cpu::{CpuForward, CpuOptions, Isa};
 use trail_runtime::model::{Dtype, Model, RopeScaling};
 use trail_runtime::reference::Reference;
 
@@ -115,7 +115,7 @@ fn every_kind_of_path_loads() {
 
 const CONTEXT: usize = 64;
 
-fn backend(model: Model, isa: Isa) -> Result<CpuBackend, String> {
+fn backend(model: Model, isa: Isa) -> Result<CpuForward, String> {
     let options = CpuOptions {
         threads: 2,
         isa,
@@ -124,7 +124,7 @@ fn backend(model: Model, isa: Isa) -> Result<CpuBackend, String> {
         num_blocks: CONTEXT / BLOCK_TOKENS,
         max_context: CONTEXT,
     };
-    CpuBackend::new(Arc::new(model), options)
+    CpuForward::new(Arc::new(model), options)
 }
 
 /// Runs the prompt as one prefill and each further token as a decode step.

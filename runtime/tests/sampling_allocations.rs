@@ -2,7 +2,7 @@
 
 use trail_counting_allocator::of_thread;
 use trail_runtime::engine::SamplingParams;
-use trail_runtime::engine::sampling::{History, Sampler};
+use trail_runtime::sampling::{History, Sampler};
 
 #[test]
 fn sample_allocates_nothing() {

@@ -3,9 +3,9 @@
 use crate::config::{ConfigError, SchedulerConfig};
 use crate::policy::Policy;
 use crate::request::{NewRequest, Prediction, RequestId, Slot};
-use crate::rng::Rng;
 use crate::scheduler::Scheduler;
 use crate::workload::{ALPACA_CAP_TOKENS, Lengths};
+use trail_base::rng::Rng;
 
 /// Mean output length: one token in so many is a request's last.
 const MEAN_OUTPUT_TOKENS: u64 = 250;

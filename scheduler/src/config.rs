@@ -2,7 +2,9 @@
 
 use std::fmt;
 
-use crate::limits::{MAX_CONTEXT, MAX_REQUESTS, MAX_RUNNING};
+use crate::limits::{MAX_CONTEXT, MAX_REQUESTS, MAX_RUNNING, blocks_for};
+use crate::refusal::Refusal;
+use crate::request::NewRequest;
 
 /// Sizes are fixed at construction: everything is allocated then.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -96,6 +98,26 @@ impl SchedulerConfig {
             if !(0.0..f64::INFINITY).contains(&seconds) {
                 return Err(ConfigError::Cost { name, seconds });
             }
+        }
+        Ok(())
+    }
+
+    /// Checks that `request` fits alone: then it can finish without the help of any other request.
+    pub fn admit(&self, request: &NewRequest) -> Result<(), Refusal> {
+        let (max_context, num_blocks) = (self.max_context, self.num_blocks);
+        if request.prompt_tokens == 0 {
+            return Err(Refusal::EmptyPrompt);
+        }
+        if request.max_tokens == 0 {
+            return Err(Refusal::ZeroMaxTokens);
+        }
+        let needed_tokens = u64::from(request.prompt_tokens) + u64::from(request.max_tokens);
+        if needed_tokens > u64::from(max_context) {
+            return Err(Refusal::ContextTooLong { needed_tokens, max_context });
+        }
+        let needed_blocks = blocks_for(needed_tokens as u32);
+        if needed_blocks > num_blocks {
+            return Err(Refusal::NeverFits { needed_blocks, num_blocks });
         }
         Ok(())
     }

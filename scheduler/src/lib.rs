@@ -48,7 +48,6 @@ pub mod policy;
 mod refusal;
 pub mod request;
 mod requests;
-pub mod rng;
 mod scheduler;
 mod swap;
 mod sync;
@@ -56,6 +55,8 @@ mod transit;
 #[cfg(test)]
 mod twin;
 pub mod workload;
+
+pub use trail_base::rng;
 
 pub use blocks::BlockId;
 pub use config::{ConfigError, Preemption, SchedulerConfig};

@@ -137,7 +137,7 @@ impl Order {
 /// Levels a slot's node is on: one in four climbs each level. A hash of the slot serves as the
 /// coin, as slots and ranks have nothing to do with each other.
 fn height(slot: u32) -> usize {
-    let coin = crate::rng::mix(slot as u64);
+    let coin = trail_base::rng::mix(slot as u64);
     (1 + coin.trailing_zeros() as usize / 2).min(ORDER_LEVELS)
 }
 
@@ -146,7 +146,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::rng::Rng;
+    use trail_base::rng::Rng;
 
     #[test]
     fn agrees_with_a_btree_map() {

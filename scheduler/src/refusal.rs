@@ -38,13 +38,13 @@ impl fmt::Display for Refusal {
             }
             Self::NeverFits { needed_blocks, num_blocks } => write!(
                 f,
-                "needs {needed_blocks} KV blocks of {num_blocks}: \
-                 lower max_tokens or shorten the prompt"
+                "the request needs {needed_blocks} KV blocks, the cache has {num_blocks}: \
+                 lower max_tokens, shorten the prompt, or enlarge the cache"
             ),
             Self::ContextTooLong { needed_tokens, max_context } => write!(
                 f,
-                "needs {needed_tokens} tokens of context, {max_context} are there: \
-                 lower max_tokens or shorten the prompt"
+                "prompt plus max_tokens is {needed_tokens} tokens, the context holds {max_context}: \
+                 shorten the prompt or lower max_tokens"
             ),
             Self::EmptyPrompt => write!(f, "the prompt is empty: send at least one token"),
             Self::ZeroMaxTokens => write!(f, "max_tokens is 0: ask for at least one token"),

@@ -3,7 +3,6 @@
 use crate::blocks::{BlockId, Blocks};
 use crate::config::{ConfigError, SchedulerConfig};
 use crate::key::Ranked;
-use crate::limits::blocks_for;
 use crate::order::Order;
 use crate::plan::Plan;
 use crate::policy::Policy;
@@ -59,34 +58,14 @@ impl Scheduler {
         })
     }
 
-    /// Takes a request into the queue, or says why not.
+    /// Takes a request into the queue if [`SchedulerConfig::admit`] accepts it.
     pub fn submit(&mut self, request: NewRequest) -> Result<Slot, Refusal> {
-        self.admissible(&request)?;
+        self.config.admit(&request)?;
         let max_requests = self.config.max_requests;
         let slot = self.requests.take(&request).ok_or(Refusal::Full { max_requests })?;
         self.policy.on_submitted(&self.requests[slot]);
         self.waiting.insert(slot, self.policy.key(&self.requests[slot]));
         Ok(slot)
-    }
-
-    /// Everything let through here can finish even with no other request's help: it fits alone.
-    fn admissible(&self, request: &NewRequest) -> Result<(), Refusal> {
-        let (max_context, num_blocks) = (self.config.max_context, self.config.num_blocks);
-        if request.prompt_tokens == 0 {
-            return Err(Refusal::EmptyPrompt);
-        }
-        if request.max_tokens == 0 {
-            return Err(Refusal::ZeroMaxTokens);
-        }
-        let needed_tokens = request.prompt_tokens as u64 + request.max_tokens as u64;
-        if needed_tokens > max_context as u64 {
-            return Err(Refusal::ContextTooLong { needed_tokens, max_context });
-        }
-        let needed_blocks = blocks_for(needed_tokens as u32);
-        if needed_blocks > num_blocks {
-            return Err(Refusal::NeverFits { needed_blocks, num_blocks });
-        }
-        Ok(())
     }
 
     /// Tells the rank what the probe read. Ignored if the slot has another request by now, if a

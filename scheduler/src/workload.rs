@@ -1,6 +1,6 @@
 //! Seeded workloads: when requests arrive and how long their outputs are.
 
-use crate::rng::Rng;
+use trail_base::rng::Rng;
 
 /// A process of arrivals.
 #[derive(Clone, Copy, Debug, PartialEq)]

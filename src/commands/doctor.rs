@@ -5,12 +5,8 @@ use trail_ptx::Target;
 use trail_runtime::cpu::Isa;
 use trail_runtime::cuda::inventory::{self, Found};
 use trail_runtime::engine::ComputeDevice;
-
-use crate::commands::output::Output;
-use crate::error::Error;
-use crate::locate;
-use crate::machine::{self, Memory};
-use crate::setup::Device;
+use trail_setup::machine::{self, Memory};
+use trail_setup::{Device, Error, Output};
 
 /// Prints the report.
 pub fn run(json: bool) -> Result<(), Error> {
@@ -47,8 +43,8 @@ impl Report {
             simd: machine::simd(),
             gpus: inventory::devices().map_err(|error| error.to_string()),
             device: Device::Auto.resolve(),
-            isa: if Isa::Avx2.is_available() { Isa::Avx2 } else { Isa::Portable },
-            demo_model: locate::demo_model().ok().map(|folder| folder.display().to_string()),
+            demo_model: trail_setup::demo_model().ok().map(|folder| folder.display().to_string()),
+            isa: Isa::detect(),
         }
     }
 

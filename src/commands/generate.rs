@@ -7,11 +7,9 @@ use std::io::Read;
 
 use trail_runtime::engine::{Event, FinishReason, Request, RequestHandle};
 use trail_runtime::text::StopMatcher;
+use trail_setup::{EngineArgs, Error, ModelArgs, Output, Setup};
 
-use super::output::Output;
 use crate::detokenizer::Detokenizer;
-use crate::error::Error;
-use crate::setup::{EngineArgs, ModelArgs, Setup};
 pub use args::GenerateArgs;
 use record::Record;
 

@@ -1,16 +1,13 @@
 //! The subcommands, one file each.
 
-pub mod bench;
 pub mod demo;
 pub mod doctor;
-mod drive;
 pub mod generate;
-mod output;
 pub mod serve;
-mod spread;
+
+use trail_setup::Error;
 
 use crate::cli::{Cli, Command};
-use crate::error::Error;
 
 /// Runs the requested command.
 pub fn run(mut cli: Cli) -> Result<(), Error> {
@@ -19,7 +16,7 @@ pub fn run(mut cli: Cli) -> Result<(), Error> {
     match command {
         Command::Serve(args) => serve::run(model, engine, &args, *json),
         Command::Generate(args) => generate::run(model, engine, &args, *json),
-        Command::Bench(args) => bench::run(model, engine, &args, *json),
+        Command::Bench(args) => trail_bench::run(model, engine, &args, *json),
         Command::Demo(args) => demo::run(model, engine, &args, *json),
         Command::Doctor => doctor::run(*json),
     }

@@ -4,12 +4,9 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use clap::Args;
 use serde_json::json;
+use trail_setup::{EngineArgs, Error, ModelArgs, Output, Setup, notice};
 
-use super::output::Output;
-use crate::error::Error;
-use crate::notice::notice;
 use crate::server;
-use crate::setup::{EngineArgs, ModelArgs, Setup};
 
 /// Options of `trail-rt serve`.
 #[derive(Args, Debug, Default)]

@@ -100,12 +100,12 @@ impl From<SubmitError> for ApiError {
     fn from(error: SubmitError) -> Self {
         let message = error.to_string();
         match error {
-            SubmitError::Invalid(_) => ApiError::invalid(message),
             SubmitError::Failed(fault) => ApiError::broken(&fault),
             SubmitError::Full { .. } => ApiError {
                 code: Some("rate_limit_exceeded"),
                 ..ApiError::new(StatusCode::TOO_MANY_REQUESTS, "rate_limit_error", message)
             },
+            _ => ApiError::invalid(message),
         }
     }
 }

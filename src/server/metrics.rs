@@ -12,10 +12,10 @@ use prometheus::{
     TEXT_FORMAT, TextEncoder,
 };
 use trail_runtime::engine::Stats;
+use trail_setup::Error;
 
 use super::error::ApiError;
 use super::state::Shared;
-use crate::error::Error;
 
 /// Bucket bounds of times to first token and of whole answers, seconds.
 const SECONDS: [f64; 14] =

@@ -27,9 +27,8 @@ use axum::extract::DefaultBodyLimit;
 use axum::routing::{get, post};
 use tokio::net::TcpListener;
 use trail_runtime::engine::Engine;
+use trail_setup::{Error, Setup};
 
-use crate::error::Error;
-use crate::setup::Setup;
 use error::ApiError;
 use state::ServerState;
 

@@ -1,7 +1,7 @@
 //! Request fields that both endpoints share.
 
 use serde::Deserialize;
-use trail_runtime::batch::BLOCK_TOKENS;
+use trail_runtime::backend::BLOCK_TOKENS;
 use trail_runtime::engine::{Request, SamplingParams};
 use trail_runtime::text::StopMatcher;
 

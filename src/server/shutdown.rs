@@ -5,10 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use trail_setup::{Error, notice};
 
 use super::state::ServerState;
-use crate::error::Error;
-use crate::notice::notice;
 
 /// Handlers of SIGTERM and SIGINT.
 pub struct Signals {

@@ -7,11 +7,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use axum::extract::State;
 use trail_runtime::engine::Engine;
 use trail_runtime::text::{ChatTemplate, Tokenizer};
+use trail_setup::{Error, Setup};
 
 use super::error::ApiError;
 use super::metrics::Metrics;
-use crate::error::Error;
-use crate::setup::Setup;
 
 /// The served model, its engine, and the server's own records.
 pub struct ServerState {

@@ -16,7 +16,6 @@ pub const RATCHET: &[(&str, usize)] = &[
     ("runtime/tests/cuda_backend/play.rs::play", 98),
     ("runtime/tests/cuda_gemm/ends.rs::qkv", 76),
     ("scheduler/src/twin/mod.rs::plan", 81),
-    ("src/commands/bench/gpu/timeline.rs::run", 76),
     ("src/server/metrics.rs::engine_families", 78),
 ];
 

@@ -20,35 +20,36 @@ mod words;
 
 use tree::File;
 
-/// Path prefixes that the rules about words, width and `unsafe` skip until they are converted.
+/// Path prefixes that the rules about words, width, links and imports skip until they are
+/// converted.
 const PENDING: &[&str] = &[
     ".ci/",
     "ARCHITECTURE.md",
     "CHANGELOG.md",
     "CONTRIBUTING.md",
-    "README.md",
     "Cargo.toml",
-    "benches/",
+    "README.md",
+    "base/",
+    "bench/",
+    "benches/gpu.sh",
+    "benches/loads.sh",
+    "counting-allocator/",
     "cuda-emulator/",
     "docs/",
-    "examples/",
     "kernels/",
     "probe/",
     "ptx/",
+    "runtime/Cargo.toml",
     "runtime/fuzz/",
-    "runtime/src/batch.rs",
+    "runtime/src/backend/",
     "runtime/src/cuda/",
-    "runtime/src/cpu/",
     "runtime/src/engine/",
-    "runtime/src/lib.rs",
-    "runtime/src/model/",
-    "runtime/src/reference.rs",
-    "runtime/src/text/",
-    "runtime/tests/",
+    "runtime/src/sampling/",
+    "runtime/tests/cuda_",
+    "runtime/tests/support/",
     "scheduler/",
-    "src/",
-    "tests/",
-    "tools/",
+    "setup/",
+    "src/commands/demo/",
 ];
 
 /// One place where a rule is broken.
@@ -118,14 +119,14 @@ fn files_fit_400_lines() {
 
 #[test]
 fn unsafe_code_is_in_listed_files() {
-    let mut found = unsafe_fence::check(&repository());
-    found.retain(|found| !(found.path.starts_with("src/") && is_pending(&found.path)));
-    report(found);
+    report(unsafe_fence::check(&repository()));
 }
 
 #[test]
 fn links_lead_somewhere() {
-    report(links::check(&repository()));
+    let mut found = links::check(&repository());
+    found.retain(|found| !is_pending(&found.path));
+    report(found);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::reference;
-use crate::weights::uniform;
+use trail_base::Rng;
 
 /// (d, hidden, bins): the small paper's shape, and ragged ones on either side of every block size.
 const SHAPES: [(usize, usize, usize); 8] = [
@@ -20,8 +20,8 @@ const SHAPES: [(usize, usize, usize); 8] = [
 const ROWS: [usize; 14] = [1, 2, 3, 4, 5, 6, 7, 11, 12, 13, 64, 95, 97, 200];
 
 fn activations(rows: usize, d: usize, seed: u64) -> Vec<f32> {
-    let mut state = seed;
-    (0..rows * d).map(|_| 2.0 * uniform(&mut state)).collect()
+    let mut rng = Rng::from_state(seed);
+    (0..rows * d).map(|_| 2.0 * rng.signed()).collect()
 }
 
 /// Working memory in which everything that was not written is NaN.
@@ -101,12 +101,12 @@ fn a_row_has_the_same_bits_in_every_batch() {
 #[test]
 fn the_order_of_tasks_and_the_split_of_rows_leave_no_trace() {
     for_each_head(|head, _, seed| {
-        let (rows, mut state) = (200, seed);
+        let (rows, mut rng) = (200, Rng::from_state(seed));
         let activations = activations(rows, head.d(), seed);
         let all = forward(head, &activations, rows);
         let partials = poisoned(head, rows);
         let mut order: Vec<usize> = (0..head.tasks(rows)).collect();
-        order.sort_by_cached_key(|_| uniform(&mut state).to_bits());
+        order.sort_by_cached_key(|_| rng.signed().to_bits());
         for task in order {
             head.run_task(task, &activations, rows, &partials);
         }

@@ -1,6 +1,6 @@
 //! Buffers of a forward pass, allocated once.
 
-use crate::batch::{BLOCK_TOKENS, Batch};
+use crate::backend::{BLOCK_TOKENS, Batch};
 use crate::model::ModelConfig;
 
 use super::aligned::Aligned;

@@ -1,6 +1,6 @@
 //! Paged KV pool: keys and values of all layers in blocks of [`BLOCK_TOKENS`] tokens.
 
-use crate::batch::BLOCK_TOKENS;
+use crate::backend::BLOCK_TOKENS;
 use crate::model::ModelConfig;
 
 use super::aligned::Aligned;

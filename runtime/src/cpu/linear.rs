@@ -4,10 +4,11 @@ use std::ops::Range;
 
 use crate::model::{Dtype, Tensor};
 
+use super::Pool;
 use super::buffers::{ROW_BLOCK, WorkerScratch, item_cols};
 use super::kernels::{Kernels, Packing, Product};
 use super::shared::SharedMut;
-use super::{Pool, TapSink};
+use crate::backend::TapReceiver;
 
 /// `x . weights^T`.
 #[derive(Clone, Copy)]
@@ -46,7 +47,7 @@ impl Linear<'_> {
         &self,
         pool: &mut Pool,
         scratch: &mut [WorkerScratch],
-        side: Option<&dyn TapSink>,
+        side: Option<&dyn TapReceiver>,
         put: impl Fn(usize, Range<usize>, &[f32]) + Sync,
     ) {
         let step = item_cols(self.weights.rows, pool.num_workers());
@@ -66,8 +67,8 @@ impl Linear<'_> {
 }
 
 /// Returns the work of a worker that has no item left: one side task per call.
-pub(super) fn assist(side: Option<&dyn TapSink>) -> impl Fn() -> bool + Sync {
-    move || side.is_some_and(|sink| sink.assist())
+pub(super) fn assist(side: Option<&dyn TapReceiver>) -> impl Fn() -> bool + Sync {
+    move || side.is_some_and(|receiver| receiver.assist())
 }
 
 /// Converts stored values to f32.

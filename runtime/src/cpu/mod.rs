@@ -1,6 +1,6 @@
 //! The CPU backend: one forward pass of a Llama-family model over a mixed batch.
 //!
-//! [`CpuBackend::forward`] is a sequence of parallel regions (`pass`) on a thread pool ([`Pool`]).
+//! [`CpuForward::forward`] is a sequence of parallel regions (`pass`) on a thread pool ([`Pool`]).
 //! Each region runs kernels (`kernels`) on parts of a few buffers and of the paged KV pool
 //! ([`KvPool`]). Weights are read in their stored dtype from the memory map; everything else is
 //! f32.
@@ -12,8 +12,8 @@ mod aligned;
 mod backend;
 mod buffers;
 mod fork_join_latch;
+mod forward;
 mod heads;
-mod isa;
 mod kernels;
 mod kv;
 mod linear;
@@ -25,11 +25,12 @@ mod shared;
 mod simd;
 mod tap;
 
-pub use backend::{CpuBackend, CpuOptions};
-pub use isa::Isa;
+pub use backend::CpuBackend;
+pub use forward::{CpuForward, CpuOptions};
 pub use kv::KvPool;
 pub use pool::Pool;
-pub use tap::{Tap, TapSink};
+pub use tap::Tap;
+pub use trail_base::Isa;
 
 #[cfg(test)]
 mod tests;

@@ -1,15 +1,16 @@
 //! The forward pass: a sequence of parallel regions.
 
-use crate::batch::Batch;
+use crate::backend::Batch;
 
 use super::regions::Regions;
-use super::{CpuBackend, Tap};
+use super::{CpuForward, Tap};
 
-impl CpuBackend {
+impl CpuForward {
     /// Feeds `batch` through the model and appends its keys and values to the KV pool.
     ///
     /// Returns the logits of the last token of each segment that requests them, in segment order:
-    /// `[wanted][vocab]`. With `tap`, the residual stream after one layer is published to its sink.
+    /// `[wanted][vocab]`. With `tap`, the residual stream after one layer is published to its
+    /// receiver.
     ///
     /// # Panics
     ///
@@ -42,7 +43,7 @@ impl CpuBackend {
             regions.gate_and_up(layer);
             regions.down(&layer.down);
             if let Some(tap) = tap.filter(|tap| tap.layer == index) {
-                regions.publish(tap.sink);
+                regions.publish(tap);
             }
         }
         regions.logits(&weights.norm, &weights.lm_head);

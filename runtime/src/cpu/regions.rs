@@ -4,7 +4,7 @@
 //! the batch, or one KV head with some rows of a request. An item computes into its worker's
 //! scratch, then copies the result to its destination, which no other item writes.
 
-use crate::batch::Batch;
+use crate::backend::{Batch, TapReceiver};
 use crate::model::{LayerWeights, ModelConfig, Tensor};
 
 use super::buffers::{Buffers, WorkerScratch, item_cols};
@@ -13,7 +13,7 @@ use super::kernels::{Attention, Kernels, Packing};
 use super::linear::{Linear, assist, widen};
 use super::rope::RopeTable;
 use super::shared::SharedMut;
-use super::{KvPool, Pool, TapSink};
+use super::{KvPool, Pool, Tap};
 
 /// Number of activations above which the norm is split over the threads: it takes one thread longer
 /// than a fork and join, a few microseconds.
@@ -32,7 +32,7 @@ pub(super) struct Regions<'a> {
     pub(super) buffers: &'a mut Buffers,
     pub(super) scratch: &'a mut [WorkerScratch],
     /// Receiver of the tap, after it was published: its side tasks run in idle time.
-    pub(super) side: Option<&'a dyn TapSink>,
+    pub(super) side: Option<&'a dyn TapReceiver>,
 }
 
 impl<'a> Regions<'a> {
@@ -45,13 +45,12 @@ impl<'a> Regions<'a> {
         }
     }
 
-    /// Publishes the residual stream to `sink`, whose side tasks run in idle time from now on.
-    pub(super) fn publish(&mut self, sink: &'a dyn TapSink) {
-        sink.publish(
-            self.batch,
-            &self.buffers.hidden[..self.batch.rows() * self.config.hidden_size],
-        );
-        self.side = Some(sink);
+    /// Publishes the residual stream to the tap's receiver, whose side tasks run in idle time from
+    /// now on.
+    pub(super) fn publish(&mut self, tap: Tap<'a>) {
+        let hidden = &self.buffers.hidden[..self.batch.rows() * self.config.hidden_size];
+        tap.receiver.publish_hidden(tap.step, tap.plan, hidden);
+        self.side = Some(tap.receiver);
     }
 
     /// Norm, q, k and v projections, RoPE, append to the KV pool. A work item is one head.

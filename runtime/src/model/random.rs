@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use memmap2::MmapMut;
+use trail_base::Rng;
 
 use super::{
     Architecture, Dtype, LayerWeights, Model, ModelConfig, RopeConfig, RopeScaling, Storage,
@@ -43,8 +44,9 @@ impl Model {
             offset += tensor.bytes().len();
             Some(tensor)
         };
-        let mut norms = Draws::new(seed ^ 0x6e6f_726d); // Apart from the pieces' seeds.
-        let mut norm = || (0..config.hidden_size).map(|_| 1.0 + 0.1 * norms.normal()).collect();
+        let mut norms = Rng::new(seed ^ 0x6e6f_726d); // Apart from the pieces' seeds.
+        let mut norm =
+            || (0..config.hidden_size).map(|_| 1.0 + 0.1 * norms.fast_normal()).collect();
         let weights = (|| {
             let embed = next()?;
             let mut layers = Vec::with_capacity(config.num_layers);
@@ -105,7 +107,7 @@ fn random_storage(len: usize, dtype: Dtype, seed: u64) -> Result<Storage, String
         for _ in 0..threads {
             scope.spawn(|| {
                 while let Some((index, piece)) = next() {
-                    fill(piece, dtype, &mut Draws::new(seed.wrapping_add(index as u64)));
+                    fill(piece, dtype, &mut Rng::new(seed.wrapping_add(index as u64)));
                 }
             });
         }
@@ -114,8 +116,8 @@ fn random_storage(len: usize, dtype: Dtype, seed: u64) -> Result<Storage, String
 }
 
 /// Fills `bytes` with values of `dtype`.
-fn fill(bytes: &mut [u8], dtype: Dtype, draws: &mut Draws) {
-    let mut draw = || DEVIATION * draws.normal();
+fn fill(bytes: &mut [u8], dtype: Dtype, rng: &mut Rng) {
+    let mut draw = || DEVIATION * rng.fast_normal();
     match dtype {
         Dtype::F32 => bytes.as_chunks_mut().0.iter_mut().for_each(|b| *b = draw().to_le_bytes()),
         Dtype::F16 => {
@@ -126,35 +128,6 @@ fn fill(bytes: &mut [u8], dtype: Dtype, draws: &mut Draws) {
             let halves = bytes.as_chunks_mut().0.iter_mut();
             halves.for_each(|b| *b = half::bf16::from_f32(draw()).to_le_bytes());
         }
-    }
-}
-
-/// A stream of approximately normal numbers.
-struct Draws {
-    state: u64,
-}
-
-impl Draws {
-    fn new(seed: u64) -> Self {
-        // Consecutive seeds must not give overlapping streams, so the state is the mixed seed.
-        let mut mixer = Draws { state: seed };
-        Draws { state: mixer.bits() }
-    }
-
-    /// SplitMix64.
-    fn bits(&mut self) -> u64 {
-        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.state ^ (self.state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    /// Mean 0, variance 1: the sum of four uniform 16-bit numbers, close enough to normal here.
-    fn normal(&mut self) -> f32 {
-        let bits = self.bits();
-        let sum: u32 = (0..4).map(|i| (bits >> (16 * i)) as u16 as u32).sum();
-        // Four uniforms of width 2^16 have a variance of 4 * 2^32 / 12.
-        (sum as f32 - 131_070.0) * (1.0 / 37_837.23)
     }
 }
 

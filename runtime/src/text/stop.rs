@@ -89,6 +89,8 @@ impl StopMatcher {
 
 #[cfg(test)]
 mod tests {
+    use trail_base::rng::Lcg;
+
     use super::*;
 
     fn matcher(stops: &[&str]) -> StopMatcher {
@@ -115,20 +117,12 @@ mod tests {
         (text.to_owned(), false)
     }
 
-    fn random(state: &mut u64) -> usize {
-        *state =
-            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (*state >> 33) as usize
-    }
-
     #[test]
     fn random_texts_in_random_pieces_match_the_reference() {
-        let mut state = 5;
+        let mut rng = Lcg::new(5);
         let alphabet = ["a", "b", "é", "😀"];
         let mut word = |longest: usize, letters: usize| -> Vec<&str> {
-            (0..1 + random(&mut state) % longest)
-                .map(|_| alphabet[random(&mut state) % letters])
-                .collect()
+            (0..1 + rng.below(longest)).map(|_| alphabet[rng.below(letters)]).collect()
         };
         for case in 0..4000 {
             let letters = 2 + case % 3;

@@ -101,6 +101,8 @@ impl<D: Decode> TextStream<D> {
 mod tests {
     use std::cell::Cell;
 
+    use trail_base::rng::Lcg;
+
     use super::*;
 
     /// A byte-level tokenizer: ids below 256 are bytes, others [`WORDS`]; [`SPECIAL`] is special.
@@ -157,22 +159,16 @@ mod tests {
         pieces
     }
 
-    fn random(state: &mut u64) -> u64 {
-        *state =
-            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        *state >> 33
-    }
-
     #[test]
     fn pieces_of_random_bytes_concatenate_to_the_whole() {
-        let mut state = 1;
+        let mut rng = Lcg::new(1);
         for case in 0..3000 {
-            let ids: Vec<u32> = (0..random(&mut state) % 60)
-                .flat_map(|_| match random(&mut state) % 4 {
-                    0 => vec![random(&mut state) as u32 % 256],
+            let ids: Vec<u32> = (0..rng.below(60))
+                .flat_map(|_| match rng.below(4) {
+                    0 => vec![rng.below(256) as u32],
                     1 => "😀".bytes().map(u32::from).collect(),
                     2 => "a→".bytes().map(u32::from).collect(),
-                    _ => vec![256 + random(&mut state) as u32 % 6],
+                    _ => vec![256 + rng.below(6) as u32],
                 })
                 .collect();
             let decoder = Bytes::default();
@@ -234,8 +230,8 @@ mod tests {
             );
             pieces(Fallback, &ids);
         }
-        let mut state = 2;
-        let ids: Vec<u32> = (0..5000).map(|_| random(&mut state) as u32 % 261).collect();
+        let mut rng = Lcg::new(2);
+        let ids: Vec<u32> = (0..5000).map(|_| rng.below(261) as u32).collect();
         pieces(Fallback, &ids);
     }
 

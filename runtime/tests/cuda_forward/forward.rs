@@ -4,7 +4,7 @@ use crate::cuda::{Address, Bench, Buffer, Output};
 use crate::steps::{Pages, Rows, Step};
 use crate::weights::{Gemm, Weights};
 use cudarc::driver::sys::CUdeviceptr;
-use trail_runtime::batch::BLOCK_TOKENS;
+use trail_runtime::backend::BLOCK_TOKENS;
 use trail_runtime::cuda::launch::{
     self, DecodeRows, EmbedBuffers, KvView, Norm, Operands, PrefillRows, QkvOutput, ResidualOutput,
     RowPlace, SamplerBuffers, row_sampling, row_sampling_bytes,

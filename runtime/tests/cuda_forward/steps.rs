@@ -2,7 +2,7 @@
 
 use crate::cuda::{Bench, Buffer, Chance, Output};
 use std::ops::Range;
-use trail_runtime::batch::BLOCK_TOKENS;
+use trail_runtime::backend::BLOCK_TOKENS;
 use trail_runtime::cuda::plan;
 use trail_runtime::cuda::plan::attention::{self, Run};
 use trail_runtime::model::ModelConfig;

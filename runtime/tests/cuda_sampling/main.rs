@@ -5,13 +5,13 @@ mod cuda;
 mod twins;
 
 use cuda::{Address, Bench, Chance};
+use trail_runtime::backend::SampledToken;
 use trail_runtime::cuda::launch::{
     self, RowPlace, SamplerBuffers, read_sampled, row_sampling, row_sampling_bytes,
 };
 use trail_runtime::cuda::params::RowSampled;
 use trail_runtime::cuda::plan;
 use trail_runtime::engine::SamplingParams;
-use trail_runtime::engine::sampling::Sampled;
 
 trail_cuda_emulator::on_emulator!();
 
@@ -221,7 +221,7 @@ fn check(bench: &Bench, vocab: usize, cases: &[Case]) {
 }
 
 /// Equal to the bit, also where a log-probability is not a number.
-fn same(a: &Sampled, b: &Sampled) -> bool {
+fn same(a: &SampledToken, b: &SampledToken) -> bool {
     let bits = |top: &[(u32, f32)]| {
         top.iter().map(|&(id, logprob)| (id, logprob.to_bits())).collect::<Vec<_>>()
     };

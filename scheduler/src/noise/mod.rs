@@ -14,7 +14,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use crate::rng::Rng;
+use trail_base::rng::Rng;
 
 /// Bins of remaining tokens.
 pub const BINS: usize = 10;

@@ -7,11 +7,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::Twin;
 use crate::policies::{Fcfs, Oracle, Sjf, Trail};
-use crate::rng::Rng;
 use crate::{
     BLOCK_TOKENS, Finished, NewRequest, Phase, Plan, Policy, Prediction, Preemption, RequestId,
     RequestState, Scheduler, SchedulerConfig, Slot,
 };
+use trail_base::rng::Rng;
 
 /// The scheduler, its twin, and the world around them.
 struct World {

@@ -14,10 +14,9 @@ use clap::{Args, ValueEnum};
 use trail_runtime::engine::{PolicyKind, Request, SamplingParams};
 use trail_scheduler::rng::Rng;
 use trail_scheduler::workload;
+use trail_setup::drive::{self, Display, Job, Outcome, drive};
+use trail_setup::{EngineArgs, Error, ModelArgs, Setup};
 
-use crate::commands::drive::{self, Display, Job, Outcome, drive};
-use crate::error::Error;
-use crate::setup::{EngineArgs, ModelArgs, Setup};
 use plot::Curves;
 use report::{Conditions, Report, Summary};
 

@@ -3,8 +3,7 @@
 use std::path::Path;
 
 use plotters::prelude::*;
-
-use crate::error::Error;
+use trail_setup::Error;
 
 /// Width and height of the picture, pixels.
 const SIZE: (u32, u32) = (1100, 480);

@@ -3,8 +3,7 @@
 use std::path::Path;
 
 use serde::Deserialize;
-
-use crate::error::Error;
+use trail_setup::Error;
 
 /// One prompt of the set; the file is shuffled so that any first part of it is stratified.
 #[derive(Clone, Debug, Deserialize)]

@@ -3,9 +3,8 @@
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use trail_runtime::engine::Stats;
-
-use crate::commands::drive::Outcome;
-use crate::commands::spread::Spread;
+use trail_setup::Spread;
+use trail_setup::drive::Outcome;
 
 /// One policy's figures.
 #[derive(Clone, Debug)]

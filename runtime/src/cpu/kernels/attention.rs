@@ -7,7 +7,7 @@
 
 use std::ops::Range;
 
-use crate::batch::BLOCK_TOKENS;
+use crate::backend::BLOCK_TOKENS;
 use crate::cpu::simd::{MAX_LANES, Simd};
 
 use super::scratch::AttentionScratch;

@@ -1,6 +1,6 @@
 //! State of online softmax between the KV blocks of a task.
 
-use crate::batch::BLOCK_TOKENS;
+use crate::backend::BLOCK_TOKENS;
 use crate::cpu::aligned::Aligned;
 use crate::cpu::simd::MAX_LANES;
 

@@ -60,19 +60,14 @@ kernels!(AVX512, Isa::Avx512, Avx512, "avx512f");
 
 impl Kernels {
     /// Returns the kernels of `isa`, or an error if this CPU does not have it.
-    ///
-    /// `Auto` never chooses AVX-512: on many CPUs it lowers the clock of the whole core.
     pub(crate) fn select(isa: Isa) -> Result<&'static Kernels, String> {
-        match isa {
-            Isa::Auto if Isa::Avx2.is_available() => Self::select(Isa::Avx2),
-            Isa::Auto => Ok(&PORTABLE),
-            isa if !isa.is_available() => Err(format!("this CPU has no {isa}")),
+        Ok(match isa.resolve()? {
             #[cfg(target_arch = "x86_64")]
-            Isa::Avx2 => Ok(&AVX2),
+            Isa::Avx2 => &AVX2,
             #[cfg(target_arch = "x86_64")]
-            Isa::Avx512 => Ok(&AVX512),
-            _ => Ok(&PORTABLE),
-        }
+            Isa::Avx512 => &AVX512,
+            _ => &PORTABLE,
+        })
     }
 
     /// See [`Product`].

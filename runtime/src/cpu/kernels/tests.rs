@@ -1,23 +1,19 @@
 //! Each kernel against its reference, on every instruction set that the CPU has.
 
+use trail_base::Rng;
+
 use super::*;
 use crate::cpu::Isa;
 use crate::model::Dtype;
 
 fn kernels() -> impl Iterator<Item = &'static Kernels> {
-    [Isa::Portable, Isa::Avx2, Isa::Avx512].into_iter().filter_map(|isa| Kernels::select(isa).ok())
+    Isa::available().map(|isa| Kernels::select(isa).unwrap())
 }
 
 /// Pseudo-random numbers in -1..1.
 fn numbers(seed: u32, len: usize) -> Vec<f32> {
-    let mut state = seed.wrapping_mul(0x9e37_79b9) | 1;
-    let mut next = || {
-        state ^= state << 13;
-        state ^= state >> 17;
-        state ^= state << 5;
-        state as f32 / (1_u64 << 31) as f32 - 1.0
-    };
-    (0..len).map(|_| next()).collect()
+    let mut rng = Rng::new(seed.into());
+    (0..len).map(|_| rng.signed()).collect()
 }
 
 /// Stores `values` as `dtype` at an odd address; returns the bytes and the rounded values.
@@ -155,7 +151,7 @@ fn attention_is_softmax_of_scores_times_values() {
 
 fn check_attention(kernels: &Kernels, case: Case) {
     let Case { rows, group, head_dim, position, window } = case;
-    const TOKENS: usize = crate::batch::BLOCK_TOKENS;
+    const TOKENS: usize = crate::backend::BLOCK_TOKENS;
     let blocks = [3, 0, 4, 1];
     let plane = TOKENS * head_dim;
     let len = 2 * plane;

@@ -8,10 +8,10 @@ use super::layout::{Layout, Limits, NONE, RUN_WORDS, TILE_WORDS};
 use super::plans::Plans;
 use super::seats::{Seats, Taken};
 use super::staged::Staged;
-use crate::batch::{Batch, Segment};
+use crate::backend::Step;
+use crate::backend::{Batch, Segment};
 use crate::cuda::mirror::Mirror;
 use crate::cuda::plan::attention::{Run, prefill_tiles};
-use crate::engine::Step;
 
 /// What of a step the launches depend on. Sizes are indices into [`Plans`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -242,7 +242,7 @@ impl Filler {
             if segment.logits {
                 next += usize::from(segment.len > 1);
                 let tenancy = self.seats.get_mut(taken.seat).tenancy;
-                self.hows.write(index, row, segment, (taken.seat, tenancy), step.choices, mirror);
+                self.hows.write(index, row, segment, (taken.seat, tenancy), step.sampling, mirror);
             } else if segment.len == 1 {
                 self.hows.skip(index, mirror);
             }

@@ -2,12 +2,11 @@
 //!
 //! After that the sampler counts what it chooses by itself. The tokens travel in pinned memory, as the lists of differences do.
 
-use super::how::is_penalised;
 use super::layout::Limits;
+use crate::backend::SamplingInput;
 use crate::cuda::error::doing;
 use crate::cuda::plan::sampling;
 use crate::cuda::{CudaError, Device, DeviceBuffer, PinnedBuffer, launch};
-use crate::engine::Choice;
 use cudarc::driver::CudaStream;
 use cudarc::driver::sys::CUdeviceptr;
 
@@ -63,18 +62,18 @@ impl Marks {
         (self.parity, self.jobs, self.tokens) = (parity, 0, 0);
     }
 
-    /// The request in `seat` will choose by `choice`, from what it has seen so far.
+    /// The request in `seat` will sample by `input`, from what it has seen so far.
     pub(super) fn add(
         &mut self,
         device: &Device,
         stream: &CudaStream,
         seat: u32,
-        choice: &Choice<'_>,
+        input: &SamplingInput<'_>,
     ) -> Result<(), CudaError> {
-        if !is_penalised(choice.sampling) {
+        if !input.params.has_penalties() {
             return Ok(());
         }
-        let count = choice.prompt.len() + choice.generated.len();
+        let count = input.prompt.len() + input.generated.len();
         if self.jobs == self.seats || self.tokens + count > self.capacity {
             self.launch(device, stream)?;
             stream.synchronize().map_err(doing("waiting for marks"))?;
@@ -82,15 +81,15 @@ impl Marks {
         }
         // The tokens beyond any context cannot be there; were they, they would be left out rather than written past the end.
         let room = self.capacity - self.tokens;
-        let seen = choice.prompt.iter().chain(choice.generated).take(room);
+        let seen = input.prompt.iter().chain(input.generated).take(room);
         let first = self.words() + self.seats * JOB_WORDS + self.tokens;
         let base = self.feed.as_ptr().cast::<u32>();
         for (offset, &token) in seen.enumerate() {
             // SAFETY: `offset` is below the room that is left; no kernel reads this parity's tokens now.
             unsafe { base.add(first + offset).write(token) };
         }
-        let generated = choice.generated.len().min(room - choice.prompt.len().min(room));
-        let [prompt, generated] = [choice.prompt.len().min(room), generated].map(|n| n as u32);
+        let generated = input.generated.len().min(room - input.prompt.len().min(room));
+        let [prompt, generated] = [input.prompt.len().min(room), generated].map(|n| n as u32);
         let job = [seat, self.tokens as u32, prompt, generated];
         // SAFETY: there are fewer jobs than seats.
         unsafe { base.add(self.words() + self.jobs * JOB_WORDS).cast::<[u32; 4]>().write(job) };

@@ -26,8 +26,9 @@ use super::ring::Results;
 use super::tap::{Ring, TapMode};
 use super::trace::{Anchor, StepTimes, Trace};
 use super::weights::DeviceWeights;
-use super::{CudaError, Device, Priority, Progress};
-use crate::engine::{Step, TapRow};
+use super::{CudaError, Device, Priority};
+use crate::backend::Progress;
+use crate::backend::{Step, TapRow};
 use crate::model::ModelConfig;
 use buffers::Buffers;
 use cudarc::driver::sys::CUdeviceptr;
@@ -202,8 +203,8 @@ impl Executor {
         let shape = self.filler.fill(step, &self.plans, &mut self.mirror);
         self.marks.begin(shape.parity);
         for (slot, seat) in self.filler.fresh(step.batch) {
-            let choice = step.choices.choice(slot);
-            self.marks.add(&self.device, &self.compute, seat, &choice)?;
+            let input = step.sampling.of(slot);
+            self.marks.add(&self.device, &self.compute, seat, &input)?;
         }
         Ok(Filled { shape })
     }

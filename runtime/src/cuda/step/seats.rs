@@ -4,7 +4,7 @@
 //! the device keeps of a seated request (block table, last token, marks) is by seat.
 
 use super::layout::NONE;
-use crate::batch::Segment;
+use crate::backend::Segment;
 
 /// A seat, and what was said of its tenant.
 #[derive(Clone, Copy, Debug)]

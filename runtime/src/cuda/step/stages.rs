@@ -3,7 +3,7 @@
 use super::Executor;
 use super::buffers::upload;
 use super::fill::Shape;
-use crate::batch::BLOCK_TOKENS;
+use crate::backend::BLOCK_TOKENS;
 use crate::cuda::launch::{
     self, DecodeRows, KvView, Layers, Norm, Operands, PrefillRows, QkvOutput, ResidualOutput,
 };

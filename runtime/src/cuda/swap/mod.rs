@@ -11,7 +11,7 @@ mod run;
 use super::error::doing;
 use super::kv::KvPool;
 use super::{CudaError, Device, PinnedBuffer, Priority};
-use crate::engine::{Fault, Transfers};
+use crate::backend::{Fault, Transfers};
 use cudarc::driver::sys::CUdeviceptr;
 use cudarc::driver::{CudaEvent, CudaStream, result};
 use host::HostBlocks;
@@ -281,6 +281,10 @@ impl Transfers for Swap {
 
     fn host_blocks(&self) -> u32 {
         self.blocks.len()
+    }
+
+    fn block_bytes(&self) -> u64 {
+        self.pool.block_bytes as u64
     }
 
     fn block_s(&self) -> f64 {

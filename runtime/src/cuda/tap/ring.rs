@@ -1,7 +1,7 @@
 //! The two slots, and who has them.
 
+use crate::backend::TapRow;
 use crate::cuda::{CudaError, Device, PinnedBuffer};
-use crate::engine::TapRow;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

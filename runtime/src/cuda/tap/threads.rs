@@ -3,8 +3,8 @@
 //! A thread that finds nothing spins, then yields, then sleeps until the engine's thread announces the next rows.
 
 use super::ring::Ring;
+use crate::backend::{TapReceiver, TapRow};
 use crate::cuda::CudaError;
-use crate::engine::{TapReceiver, TapRow};
 use half::bf16;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -169,7 +169,7 @@ pub(in crate::cuda) fn consume(
     let activations = unsafe { ring.rows::<bf16>(step, rows.len()) };
     receiver.stage(step, rows, activations);
     if ring.claim(step) {
-        receiver.open();
+        receiver.predict();
     }
 }
 

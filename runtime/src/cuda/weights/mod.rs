@@ -10,7 +10,8 @@ mod supported;
 mod team;
 
 use super::launch::{self, RowOrder};
-use super::{CudaError, Device, DeviceBuffer, Priority, Progress};
+use super::{CudaError, Device, DeviceBuffer, Priority};
+use crate::backend::Progress;
 use crate::model::{Dtype, Model};
 use cudarc::driver::sys::CUdeviceptr;
 use layout::Layout;

@@ -4,9 +4,10 @@
 //! thread fills the other, and the copies and shuffles of all threads mix on the device.
 
 use super::pieces::{Making, Part, Piece};
+use crate::backend::Progress;
 use crate::cuda::error::doing;
 use crate::cuda::launch::{self, Sources};
-use crate::cuda::{CudaError, Device, DeviceBuffer, PinnedBuffer, Priority, Progress};
+use crate::cuda::{CudaError, Device, DeviceBuffer, PinnedBuffer, Priority};
 use crate::model::Dtype;
 use cudarc::driver::{CudaEvent, CudaStream, result};
 use half::{bf16, f16};

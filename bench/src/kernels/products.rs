@@ -1,0 +1,219 @@
+//! The matrix products of a layer.
+
+use std::error::Error;
+
+use trail_ptx::Target;
+use trail_runtime::backend::BLOCK_TOKENS;
+use trail_runtime::cuda::launch::{self, ActivationMap, Norm, Operands, QkvOutput, ResidualOutput};
+use trail_runtime::cuda::plan::gemm::{End, GemmPlan, Product, gemm, group};
+use trail_runtime::cuda::plan::{Chip, LaunchPlan};
+use trail_runtime::model::ModelConfig;
+
+use super::cases::{Case, Prepared};
+use super::memory::{Buffer, Memory};
+
+/// Most rows whose logits anyone wants in one step.
+const MOST_LOGIT_ROWS: usize = 256;
+
+/// One product of one layer, for some rows.
+struct Projection {
+    op: &'static str,
+    plan: GemmPlan,
+    /// Whether the plan is of Hopper's own kernels.
+    grouped: bool,
+    heads: Heads,
+}
+
+/// What the query, key and value projection must know.
+#[derive(Clone, Copy)]
+struct Heads {
+    heads: usize,
+    kv_heads: usize,
+    head_dim: usize,
+}
+
+/// The products of a model's step with some rows, in the order of the step; on Hopper, those of many rows by its own kernels too.
+pub fn products(config: &ModelConfig, rows: usize, chip: &Chip) -> Vec<Box<dyn Case>> {
+    let (d, hd) = (config.hidden_size, config.head_dim);
+    let heads = Heads { heads: config.num_heads, kv_heads: config.num_kv_heads, head_dim: hd };
+    let products = [
+        ("qkv", End::Qkv, (heads.heads + 2 * heads.kv_heads) * hd, d),
+        ("o", End::Residual, d, heads.heads * hd),
+        ("gate_up", End::Swiglu, 2 * config.intermediate_size, d),
+        ("down", End::Residual, d, config.intermediate_size),
+        ("lm_head", End::Logits, config.vocab_size, d),
+    ];
+    let hopper = chip.target == Some(Target::Sm90a) && rows >= group::TOKENS;
+    let mut cases: Vec<Box<dyn Case>> = Vec::new();
+    for (op, end, features, width) in products {
+        if end == End::Logits && rows > MOST_LOGIT_ROWS {
+            continue;
+        }
+        let product = Product { end, rows, features, width };
+        let mut add = |plan, grouped| cases.push(Box::new(Projection { op, plan, grouped, heads }));
+        add(gemm(chip, product), false);
+        if let Some(plan) = group::gemm(chip, product).filter(|_| hopper) {
+            add(plan, true);
+        }
+    }
+    cases
+}
+
+impl Case for Projection {
+    fn op(&self) -> &'static str {
+        self.op
+    }
+
+    fn launches(&self) -> Vec<LaunchPlan> {
+        vec![self.plan.launch]
+    }
+
+    fn rows(&self) -> usize {
+        self.plan.product.rows
+    }
+
+    fn prepare(&self, memory: &Memory) -> Result<Box<dyn Prepared + '_>, Box<dyn Error>> {
+        Ok(Box::new(Buffers::new(self, memory)?))
+    }
+}
+
+/// The memory of one case.
+struct Buffers<'a> {
+    case: &'a Projection,
+    x: Buffer,
+    /// How Hopper's copy engine reads `x`.
+    map: Option<ActivationMap>,
+    w: Vec<Buffer>,
+    partials: Buffer,
+    arrivals: Buffer,
+    /// Partial sums of squares of the rows: of the input, or of the output.
+    ss: Buffer,
+    /// Queries, next operand, inner activations (bf16), or logits (f32).
+    out: Buffer,
+    /// Residual stream f32.
+    h: Buffer,
+    gamma: Buffer,
+    kv_pool: Buffer,
+    position: Buffer,
+    slot: Buffer,
+    block_table: Buffer,
+    turns: Buffer,
+}
+
+impl<'a> Buffers<'a> {
+    fn new(case: &'a Projection, memory: &Memory) -> Result<Buffers<'a>, Box<dyn Error>> {
+        let GemmPlan { product, features, width, .. } = case.plan;
+        let Product { rows, end, .. } = product;
+        let Heads { kv_heads, head_dim, .. } = case.heads;
+        let parts = product.width.max(product.features).div_ceil(128);
+        let residual = if end == End::Residual { rows * product.features } else { 0 };
+        let blocks = rows.div_ceil(BLOCK_TOKENS);
+        let pool = if end == End::Qkv { blocks * block_elements(kv_heads, head_dim) } else { 0 };
+        let frequencies: Vec<f64> =
+            (0..head_dim / 2).map(|i| 1e4_f64.powf(-2.0 * i as f64 / head_dim as f64)).collect();
+        let mut x = memory.random(rows * product.width)?;
+        let map = case.grouped.then(|| ActivationMap::new(x.at(memory), rows, product.width));
+        Ok(Buffers {
+            case,
+            x,
+            map: map.transpose()?,
+            w: memory.rotated(features * width)?,
+            partials: memory.zeros(case.plan.partial_floats * 4)?,
+            arrivals: memory.zeros(case.plan.arrivals * 4)?,
+            ss: memory.of(&vec![1.0_f32; rows * parts])?,
+            out: memory.zeros(rows * features * if end == End::Logits { 4 } else { 2 })?,
+            h: memory.zeros(residual * 4)?,
+            gamma: memory.random(product.features)?,
+            kv_pool: memory.zeros(pool * 2)?,
+            position: memory.of(&(0..rows as i32).collect::<Vec<_>>())?,
+            slot: memory.of(&vec![0_i32; rows])?,
+            block_table: memory.of(&(0..blocks as i32).collect::<Vec<_>>())?,
+            turns: memory.of(&launch::turns(&frequencies))?,
+        })
+    }
+
+    fn qkv(&mut self, memory: &Memory) -> QkvOutput {
+        let Heads { heads, kv_heads, head_dim } = self.case.heads;
+        QkvOutput {
+            q: self.out.at(memory),
+            kv_pool: self.kv_pool.at(memory),
+            position: self.position.at(memory),
+            slot: self.slot.at(memory),
+            block_table: self.block_table.at(memory),
+            turns: self.turns.at(memory),
+            block_stride: block_elements(kv_heads, head_dim),
+            layer_offset: 0,
+            max_blocks: self.case.rows().div_ceil(BLOCK_TOKENS),
+            heads,
+            kv_heads,
+            head_dim,
+        }
+    }
+
+    fn residual(&mut self, memory: &Memory) -> ResidualOutput {
+        ResidualOutput {
+            h: self.h.at(memory),
+            gamma: self.gamma.at(memory),
+            x_next: self.out.at(memory),
+            ss: self.ss.at(memory),
+            tap_row: 0,
+            tap: 0,
+        }
+    }
+}
+
+impl Prepared for Buffers<'_> {
+    fn launch(&mut self, memory: &Memory, i: usize) -> Result<(), Box<dyn Error>> {
+        let plan = &self.case.plan;
+        let copies = self.w.len();
+        let from = Operands {
+            x: self.x.at(memory),
+            w: self.w[i % copies].at(memory),
+            row_list: 0,
+            partials: self.partials.at(memory),
+            arrivals: self.arrivals.at(memory),
+        };
+        let Product { end, width, .. } = plan.product;
+        let parts = width.div_ceil(128);
+        let norm = Norm { ss: self.ss.at(memory), parts, width, eps: 1e-5 };
+        let Memory { device, stream, .. } = *memory;
+        let out = self.out.at(memory);
+        let (qkv, residual) = (self.qkv(memory), self.residual(memory));
+        // SAFETY: every buffer has the extents that the plan asks for (`new`), lives as long as `self`, which outlives the
+        // stream's work on it, and all work is on one stream. The map is of `x`.
+        unsafe {
+            match (end, &self.map) {
+                (End::Qkv, None) => launch::qkv(device, stream, plan, &from, &norm, &qkv)?,
+                (End::Residual, None) => launch::residual(device, stream, plan, &from, &residual)?,
+                (End::Swiglu, None) => launch::swiglu(device, stream, plan, &from, &norm, out)?,
+                (End::Logits, _) => launch::logits(device, stream, plan, &from, &norm, out)?,
+                (End::Qkv, Some(map)) => {
+                    launch::group_qkv(device, stream, plan, map, &from, &norm, &qkv)?;
+                }
+                (End::Residual, Some(map)) => {
+                    launch::group_residual(device, stream, plan, map, &from, &residual)?;
+                }
+                (End::Swiglu, Some(map)) => {
+                    launch::group_swiglu(device, stream, plan, map, &from, &norm, out)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// From a residual stream of zeros.
+    fn result(&mut self, memory: &Memory) -> Result<Vec<u32>, Box<dyn Error>> {
+        memory.clear(&mut self.h)?;
+        memory.clear(&mut self.out)?;
+        self.launch(memory, 0)?;
+        match self.case.plan.product.end {
+            End::Logits => memory.read(&self.out),
+            _ => memory.read_bf16(&self.out),
+        }
+    }
+}
+
+/// Elements of one KV block of one layer.
+fn block_elements(kv_heads: usize, head_dim: usize) -> usize {
+    2 * kv_heads * BLOCK_TOKENS * head_dim
+}
