@@ -220,8 +220,8 @@ impl Fill<'_> {
         true
     }
 
-    /// How many of `wanted` blocks are neither free nor soon free, nor held by residents ranked
-    /// behind `key`. Visits at most `wanted` residents, as each holds at least one block.
+    /// Blocks of `wanted` that are neither free, nor free after the transfers in flight, nor held by
+    /// residents ranked behind `key`. Visits at most `wanted` residents: each holds at least one.
     fn cannot_free(&self, wanted: u32, key: Key) -> u32 {
         let scheduler = &*self.scheduler;
         let mut missing = wanted.saturating_sub(scheduler.free_after_transfers());

@@ -17,7 +17,7 @@ use crate::limits::{BLOCK_TOKENS, blocks_for};
 use crate::request::{Phase, RequestIdx};
 use crate::scheduler::Scheduler;
 
-/// What remains of a request after [`Scheduler::finish`].
+/// The resources that a request still holds after [`Scheduler::finish`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Finished {
     /// Nothing: its index and its blocks are free.
