@@ -51,8 +51,8 @@ impl Default for Cell {
 }
 
 impl Cell {
-    /// Publishes an estimate from `step`. For the cell's single writer: two concurrent writers could
-    /// mix their estimates, without a data race, as every word is atomic.
+    /// Publishes an estimate from `step`. For the cell's single writer: two concurrent writers
+    /// could mix their estimates, without a data race, as every word is atomic.
     pub fn publish(&self, step: u64, estimate: &Estimate) {
         // Not a load and a store: loom forgets a reader's load once the writer loads the same word,
         // and then explores one interleaving only.

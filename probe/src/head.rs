@@ -35,8 +35,8 @@ const K_BLOCK: usize = DEPTH_MAX;
 const CHUNK_PANELS: usize = 8;
 
 /// The MLP with its weights packed for the kernels, in bf16: half the bytes to read beside the
-/// model's own weights, and predicted bins rarely change (docs/results.md). Immutable, shared by all
-/// threads.
+/// model's own weights, and predicted bins rarely change (docs/results.md). Immutable, shared by
+/// all threads.
 pub struct Head {
     d: usize,
     /// Hidden units in panels of 16, the last one padded with zero weights.
@@ -96,7 +96,8 @@ impl Head {
         self.kernel.isa()
     }
 
-    /// Multiply-adds of one row; also the number of bf16 weights that a pass over a row block reads.
+    /// Multiply-adds of one row; also the number of bf16 weights that a pass over a row block
+    /// reads.
     pub fn macs(&self) -> usize {
         self.panels * LANES * (self.d + self.bins)
     }
@@ -244,8 +245,8 @@ fn pack_hidden(weights: &Weights, panels: usize) -> Box<[PairLine]> {
     packed.into()
 }
 
-/// Transposes `[bins, hidden]` into one line for each two hidden units; bins and units past the last
-/// are zero.
+/// Transposes `[bins, hidden]` into one line for each two hidden units; bins and units past the
+/// last are zero.
 fn pack_output(weights: &Weights, panels: usize) -> Box<[PairLine]> {
     let weight = |bin: usize, unit: usize| {
         let inside = bin < weights.bins && unit < weights.hidden;

@@ -1,8 +1,8 @@
 //! The remaining-length probe of TRAIL: bins, MLP head, Bayesian smoothing, and the
 //! lock-free cell through which its predictions reach the scheduler.
 //!
-//! The path of an activation, one module per stage: activations -> [`head`] (SIMD MLP) -> [`tracker`]
-//! ([`smoothing`], [`bins`]) -> [`cell`] -> scheduler. [`mod@file`] reads the weights,
+//! The path of an activation, one module per stage: activations -> [`head`] (SIMD MLP) ->
+//! [`tracker`] ([`smoothing`], [`bins`]) -> [`cell`] -> scheduler. [`mod@file`] reads the weights,
 //! [`predictor`] predicts from the prompt alone, and [`reference`](mod@reference) is the `f64` MLP
 //! that the tests compare the kernels with.
 //!

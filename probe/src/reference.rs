@@ -1,5 +1,5 @@
-//! Reference of [`Head`](crate::head::Head): the MLP in `f64`, one loop per formula, with a bound on
-//! the deviation of an `f32` result.
+//! Reference of [`Head`](crate::head::Head): the MLP in `f64`, one loop per formula, with a bound
+//! on the deviation of an `f32` result.
 
 use crate::weights::Weights;
 
@@ -16,9 +16,9 @@ pub struct Exact {
 ///
 /// The tolerance is the a-priori bound, not a measured slack: a sum of n products in any order is
 /// off by at most gamma(n) = n u / (1 - n u) times the sum of their magnitudes, u = 2^-24 (Higham,
-/// "Accuracy and Stability of Numerical Algorithms", section 3.1). ReLU does not
-/// reduce errors, the second layer weighs them and adds its own, and a logit error of at most e changes a
-/// softmax by a factor of at most exp(2 e).
+/// "Accuracy and Stability of Numerical Algorithms", section 3.1). ReLU does not reduce errors, the
+/// second layer weighs them and adds its own, and a logit error of at most e changes a softmax by a
+/// factor of at most exp(2 e).
 pub fn forward(weights: &Weights, activation: &[f32]) -> Exact {
     let hidden: Vec<Bounded> = weights
         .hidden_weight

@@ -12,8 +12,8 @@
 //! posterior: [`Chain`].
 //!
 //! Two guards that the paper lacks. T never moves mass up, so a bin whose mass underflows would be
-//! lost permanently: every prior contains a uniform floor of [`FLOOR`]. And where the product has no
-//! mass to normalise, the filter restarts from p: [`Outcome::Reset`].
+//! lost permanently: every prior contains a uniform floor of [`FLOOR`]. And where the product has
+//! no mass to normalise, the filter restarts from p: [`Outcome::Reset`].
 
 use crate::bins::{Bins, MAX_BINS};
 
@@ -86,8 +86,8 @@ impl Smoother {
         (Belief { posterior: first, chained: first }, outcome)
     }
 
-    /// Advances `belief` by `tokens` generated tokens (more than one when steps were late or missed),
-    /// then multiplies by the evidence `p`, `[bins]`.
+    /// Advances `belief` by `tokens` generated tokens (more than one when steps were late or
+    /// missed), then multiplies by the evidence `p`, `[bins]`.
     pub fn observe(&self, belief: &mut Belief, tokens: u32, p: &[f32]) -> Outcome {
         let moved = self.advance(&belief.chained, tokens);
         let floor = self.uniform(FLOOR);

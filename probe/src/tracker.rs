@@ -68,9 +68,9 @@ impl Tracker {
     /// `generated` = 0 is the prompt's mean.
     ///
     /// The first observation, and any with `generated` = 0, starts the chain with q = p. A later
-    /// one advances the posterior by the tokens generated since the last. One without new tokens (the
-    /// prompt recomputed after a preemption) changes nothing and returns the current estimate. None
-    /// if the index has another generation by now: the result is stale.
+    /// one advances the posterior by the tokens generated since the last. One without new tokens
+    /// (the prompt recomputed after a preemption) changes nothing and returns the current estimate.
+    /// None if the index has another generation by now: the result is stale.
     pub fn observe(
         &mut self,
         idx: usize,

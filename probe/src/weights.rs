@@ -1,4 +1,5 @@
-//! The MLP's weights in the file's form: row-major, unpacked. Used for loading, saving and training.
+//! The MLP's weights in the file's form: row-major, unpacked. Used for loading, saving and
+//! training.
 
 use half::bf16;
 use trail_base::Rng;

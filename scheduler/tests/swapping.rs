@@ -136,8 +136,8 @@ fn what_comes_free_reaches_whom_it_was_taken_for() {
     }
     run(&mut scheduler, 0);
     run(&mut scheduler, 1);
-    // The shortest needs 3 blocks: 1 is free, 2 come from the longest. The second needs one as well,
-    // and must not get the free one.
+    // The shortest needs 3 blocks: 1 is free, 2 come from the longest. The second needs one as
+    // well, and must not get the free one.
     scheduler.submit(request(40, 5)).unwrap();
     assert_eq!(run(&mut scheduler, 2), (vec![], vec![0], vec![]));
     assert_eq!(run(&mut scheduler, 3), (vec![], vec![], vec![]));

@@ -1,8 +1,8 @@
 //! 16 lanes in plain Rust, for any CPU; the compiler maps them onto SSE2, NEON and the like.
 //!
 //! Wider than those registers on purpose: of four lanes the compiler makes four scalars, of sixteen
-//! (and plain loops) it makes vectors. Measured with SSE2 on a tile of dot products: 30 GFLOP/s against
-//! 15.
+//! (and plain loops) it makes vectors. Measured with SSE2 on a tile of dot products: 30 GFLOP/s
+//! against 15.
 
 use super::Simd;
 
@@ -28,7 +28,7 @@ impl Portable {
     /// `p` must be readable for `4 * LANES` bytes.
     #[inline(always)]
     unsafe fn map_u32(p: *const u8, f: impl Fn(u32) -> f32) -> Self {
-        // SAFETY: the caller's.
+        // SAFETY: `p` is readable for 4 * LANES bytes, this function's contract.
         let words = unsafe { p.cast::<[u32; LANES]>().read_unaligned() };
         let mut out = [0.0; LANES];
         for (out, word) in out.iter_mut().zip(words) {

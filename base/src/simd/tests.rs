@@ -30,7 +30,7 @@ registers! {
 unsafe fn check<V: Simd>() {
     let a: Vec<f32> = (0..V::LANES).map(|i| 1.5 * i as f32 - 3.0).collect();
     let b: Vec<f32> = (0..V::LANES).map(|i| 7.0 - i as f32).collect();
-    // SAFETY: the vectors have LANES floats; the CPU is the caller's.
+    // SAFETY: the vectors have LANES floats; the CPU has V's instructions, this function's contract.
     let (ra, rb) = unsafe { (V::load(a.as_ptr()), V::load(b.as_ptr())) };
     let lanes = |r: V| {
         let mut out = vec![0.0; V::LANES];
@@ -50,7 +50,7 @@ unsafe fn check<V: Simd>() {
     let (sum_a, sum_b) = (a.iter().sum::<f32>(), b.iter().sum::<f32>());
     assert_eq!(V::sum4([ra, rb, rb, ra]), [sum_a, sum_b, sum_b, sum_a]);
     for n in [-126.0, -1.0, 0.0, 5.0, 127.0_f32] {
-        // SAFETY: the CPU is the caller's.
+        // SAFETY: the CPU has V's instructions, this function's contract.
         let biased = unsafe { V::splat(n + 12_582_912.0) };
         assert_eq!(lanes(biased.pow2_of_biased()), vec![n.exp2(); V::LANES]);
     }
