@@ -33,7 +33,6 @@
 //! The files, in the order a request meets them: [`request`], [`policy`] and [`policies`] (rank),
 //! `order` and `fill` (choose), `blocks` (KV), `swap` (KV to the host and back), [`plan`] (out).
 
-pub mod bench;
 mod blocks;
 mod config;
 mod fill;

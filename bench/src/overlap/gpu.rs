@@ -1,6 +1,6 @@
-//! Predictions beside a decode step on a CUDA device: none, on the CPU beside the upper layers, on the
-//! device beside them, and on the CPU with a copy that the step waits for. One engine each, measured
-//! in turn, so that drift falls on all alike.
+//! The overlap on a GPU: decode steps without the probe, with the probe on the CPU or on the GPU
+//! beside the upper layers, and on the CPU after a blocking copy. One engine each, measured in turn,
+//! so that the machine's drift affects all modes alike.
 
 use std::sync::{Arc, Mutex};
 
@@ -10,15 +10,15 @@ use trail_runtime::backend::TapReceiver;
 use trail_runtime::cuda::{CudaBackend, TapMode};
 use trail_runtime::engine::BuiltBackend;
 
+use super::OverlapArgs;
 use super::late::{CountsLate, LateSteps};
 use crate::decoding::{Decoding, Shape, StepStats};
-use crate::overlap::OverlapArgs;
-use crate::subject::Subject;
+use crate::model::BenchModel;
 
 /// Steps of one measurement.
 const STEPS: u32 = 16;
 
-/// The ways, the first of which the others are compared with.
+/// The modes with their names; the first is the baseline of the others.
 const MODES: [(TapMode, &str); 4] = [
     (TapMode::Off, "off"),
     (TapMode::Cpu, "cpu"),
@@ -26,39 +26,43 @@ const MODES: [(TapMode, &str); 4] = [
     (TapMode::Blocking, "blocking"),
 ];
 
-/// Measures.
-pub fn run(args: &OverlapArgs, subject: &Subject) -> Result<Value, String> {
+/// Measures each batch size of `args`.
+pub fn run(args: &OverlapArgs, bench: &BenchModel) -> Result<Value, String> {
     let mut rows = Vec::new();
     let mut device = String::new();
     for &batch in &args.batch {
         let mut engines = Vec::new();
         for (mode, _) in MODES {
-            engines.push(engine(Shape { batch, context: args.context }, subject, mode)?);
+            engines.push(engine(Shape { batch, context: args.context }, bench, mode)?);
         }
         device = engines[0].0.engine().device().to_owned();
-        rows.extend(measure(subject, &mut engines, batch)?);
+        rows.extend(measure(bench, &mut engines, batch)?);
     }
     Ok(json!({
         "device": device,
-        "model": subject.name,
+        "model": bench.name,
         "context": args.context,
         "rows": rows,
     }))
 }
 
 /// An engine whose backend taps by `mode`.
-fn engine(shape: Shape, subject: &Subject, mode: TapMode) -> Result<(Decoding, LateSteps), String> {
+fn engine(
+    shape: Shape,
+    bench: &BenchModel,
+    mode: TapMode,
+) -> Result<(Decoding, LateSteps), String> {
     let probe = match mode {
         TapMode::Off => None,
-        _ => Some(subject.probe().map_err(|error| error.to_string())?),
+        _ => Some(bench.probe().map_err(|error| error.to_string())?),
     };
     let late: LateSteps = Arc::new(Mutex::new(0));
     let counted = late.clone();
-    let builder = shape.builder(subject).probe(probe);
-    let vocab = subject.model.config.vocab_size;
+    let builder = shape.builder(bench).probe(probe);
+    let vocab = bench.model.config.vocab_size;
     let decoding = Decoding::new(shape, builder, vocab, |builder| {
         let built = builder.build_stepped_with(|builder, model, probe| {
-            let mut options = builder.cuda_options(subject.ordinal(), model, probe.as_ref());
+            let mut options = builder.cuda_options(bench.ordinal(), model, probe.as_ref());
             options.tap = mode;
             let receiver = probe.map(|parts| parts.probe as Arc<dyn TapReceiver>);
             let backend = CudaBackend::new(model, &options, receiver, &mut |_| {})?;
@@ -72,7 +76,7 @@ fn engine(shape: Shape, subject: &Subject, mode: TapMode) -> Result<(Decoding, L
 }
 
 fn measure(
-    subject: &Subject,
+    bench: &BenchModel,
     engines: &mut [(Decoding, LateSteps)],
     batch: usize,
 ) -> Result<Vec<Value>, String> {
@@ -80,19 +84,19 @@ fn measure(
         decoding.steps(STEPS)?;
         decoding.take_stats();
     }
-    // Of each repetition: the median step of every mode.
+    // The median step of each mode and repetition, microseconds.
     let mut medians = vec![Vec::new(); engines.len()];
     let mut all = vec![StepStats::default(); engines.len()];
-    for repeat in 0..subject.repeats {
+    for repeat in 0..bench.repeats {
         for index in 0..engines.len() {
-            // The first one alternates.
+            // The order rotates.
             let index = (index + repeat) % engines.len();
             engines[index].0.steps(STEPS)?;
             let stats = engines[index].0.take_stats();
             medians[index].push(median(&stats.step_us));
             all[index].extend(stats);
         }
-        // Whatever is tapped, the tokens are the same.
+        // The tap must not change any token.
         if engines.iter().any(|(decoding, _)| decoding.tokens() != engines[0].0.tokens()) {
             return Err(format!("batch {batch}: the tap changed the tokens"));
         }

@@ -1,64 +1,64 @@
-//! A scheduler under steady load, for programs that time it: this crate has no clock.
+//! A scheduler under steady load.
 
-use crate::Slot;
-use crate::config::{ConfigError, SchedulerConfig};
-use crate::policy::Policy;
-use crate::request::{NewRequest, Prediction, RequestId};
-use crate::scheduler::Scheduler;
-use crate::workload::{ALPACA_CAP_TOKENS, Lengths};
 use trail_base::rng::Rng;
+use trail_scheduler::limits::blocks_for;
+use trail_scheduler::workload::{ALPACA_CAP_TOKENS, Lengths};
+use trail_scheduler::{
+    ConfigError, NewRequest, Policy, Prediction, RequestId, Scheduler, SchedulerConfig, Slot,
+};
 
-/// Mean output length: one token in so many is a request's last.
+/// Mean output tokens of a request: each token is its last with probability one over this.
 const MEAN_OUTPUT_TOKENS: u64 = 250;
 
-/// Tokens of each prompt: short, as decoding is what is under load.
+/// Tokens of each prompt: short, since the load is decoding.
 const PROMPT_TOKENS: u32 = 64;
 
-/// Standard deviation of a prediction about what the last one, counted down, says: tokens.
+/// Standard deviation of a prediction around the previous one less one token; tokens.
 const PREDICTION_NOISE_TOKENS: f64 = 5.0;
 
 /// Mean steps between bursts of arrivals.
 const ARRIVAL_STEPS: u64 = 4;
 
-/// A scheduler with a full batch and a queue, both kept so: each finished request is replaced by a
-/// new one. Replacements come a few steps later in small bursts: were each to come with the seat it
-/// is owed to, there would be nothing to preempt for.
-pub struct Load {
+/// A scheduler whose batch and queue stay full: each finished request is replaced by a new one.
+/// Replacements arrive a few steps later in small bursts: a replacement in the very step that frees
+/// a place would never find a reason to preempt.
+pub struct SteadyLoad {
     scheduler: Scheduler,
     rng: Rng,
     step: u64,
     arrivals: u64,
-    /// Finished requests not replaced yet.
-    owed: usize,
-    /// The step's batch, and those of it that finish.
+    /// Finished requests not yet replaced.
+    missing: usize,
+    /// Requests of the current batch.
     batch: Vec<Slot>,
+    /// Requests of the current batch that finish with it.
     finished: Vec<Slot>,
 }
 
-impl Load {
-    /// `running` requests decode and `waiting` wait (paused ones included), under `policy`.
+impl SteadyLoad {
+    /// A load of `running` decoding and `waiting` waiting (or paused) requests under `policy`.
     pub fn new(
         policy: Box<dyn Policy>,
         running: u32,
         waiting: u32,
         seed: u64,
-    ) -> Result<Load, ConfigError> {
+    ) -> Result<SteadyLoad, ConfigError> {
         let max_context = PROMPT_TOKENS + ALPACA_CAP_TOKENS;
         let config = SchedulerConfig {
             max_running: running,
             max_requests: running + waiting,
             token_budget: 2 * running + PROMPT_TOKENS,
-            // Room for half as many again as run: the preempted stay for a while, not for ever.
-            num_blocks: (running + running / 2 + 1) * crate::limits::blocks_for(max_context),
+            // Blocks for 1.5 times the running requests: preempted ones keep theirs for a while.
+            num_blocks: (running + running / 2 + 1) * blocks_for(max_context),
             max_context,
             ..SchedulerConfig::default()
         };
-        let mut load = Load {
+        let mut load = SteadyLoad {
             scheduler: Scheduler::new(config, policy)?,
             rng: Rng::new(seed),
             step: 0,
             arrivals: 0,
-            owed: 0,
+            missing: 0,
             batch: Vec::with_capacity(running as usize),
             finished: Vec::with_capacity(running as usize),
         };
@@ -68,8 +68,8 @@ impl Load {
         Ok(load)
     }
 
-    /// One step of the engine's calls: a prediction for every request of the last batch, `plan`,
-    /// `advance`, and new requests for those that finished. Returns the rows planned.
+    /// Makes the calls of one engine step: a prediction for each request of the last batch, `plan`,
+    /// `advance`, and new requests in place of finished ones. Returns the number of rows planned.
     pub fn step(&mut self) -> usize {
         self.predict();
         let plan = self.scheduler.plan(self.step, 0.0);
@@ -85,16 +85,11 @@ impl Load {
         rows
     }
 
-    /// The scheduler under load.
-    pub fn scheduler(&self) -> &Scheduler {
-        &self.scheduler
-    }
-
     fn predict(&mut self) {
         for &slot in &self.batch {
             let request = self.scheduler.state(slot);
             let noise = PREDICTION_NOISE_TOKENS * (2.0 * self.rng.uniform() - 1.0) * 3f64.sqrt();
-            // As of the last step's beginning: the token it sampled is still ahead.
+            // At the start of the last step: the token that it sampled still counts.
             let remaining = request.remaining().unwrap_or(1.0) + 1.0 + noise as f32;
             let prediction = Prediction {
                 remaining,
@@ -119,9 +114,9 @@ impl Load {
         for &slot in &self.finished {
             self.scheduler.finish(slot);
         }
-        self.owed += self.finished.len();
+        self.missing += self.finished.len();
         if self.rng.below(ARRIVAL_STEPS) == 0 {
-            (0..std::mem::take(&mut self.owed)).for_each(|_| self.arrive());
+            (0..std::mem::take(&mut self.missing)).for_each(|_| self.arrive());
         }
     }
 
@@ -142,14 +137,32 @@ impl Load {
 
 #[cfg(test)]
 mod tests {
+    use trail_scheduler::policies::{Fcfs, Oracle, Sjf, Trail};
+
     use super::*;
-    use crate::policies::Trail;
 
     #[test]
     fn the_load_is_steady() {
-        let mut load = Load::new(Box::new(Trail::default()), 32, 100, 1).unwrap();
+        let mut load = SteadyLoad::new(Box::new(Trail::default()), 32, 100, 1).unwrap();
         let rows: usize = (0..2000).map(|_| load.step()).sum();
-        assert_eq!(load.scheduler.live() + load.owed, 132);
+        assert_eq!(load.scheduler.live() + load.missing, 132);
         assert!(rows > 2000 * 31, "{rows}");
+    }
+
+    #[test]
+    fn a_step_allocates_nothing() {
+        let policies: [Box<dyn Policy>; 4] = [
+            Box::new(Fcfs),
+            Box::new(Sjf),
+            Box::new(Trail::default()),
+            Box::new(Oracle::default()),
+        ];
+        for policy in policies {
+            let name = policy.name();
+            let mut load = SteadyLoad::new(policy, 64, 512, 3).unwrap();
+            let before = trail_counting_allocator::of_thread();
+            (0..1000).for_each(|_| assert!(load.step() > 0));
+            assert_eq!(trail_counting_allocator::of_thread(), before, "{name}");
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! The model that a benchmark measures, and what is asked of it.
+//! The model that a benchmark runs, and its device settings.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use trail_setup::{EngineArgs, Error, ModelArgs, Setup};
 
 /// Options common to the benchmarks of a model.
 #[derive(Args, Clone, Debug)]
-pub struct SubjectArgs {
+pub struct BenchModelArgs {
     /// Measure this shape with random weights, instead of --model: llama3.2-1b, llama3-8b, ...
     #[arg(long, value_name = "SHAPE", conflicts_with = "model")]
     random_weights: Option<String>,
@@ -25,13 +25,13 @@ pub struct SubjectArgs {
     repeats: u32,
 }
 
-/// A model, and how it is to be run.
-pub struct Subject {
-    /// Its name.
+/// A model and the settings it runs with.
+pub struct BenchModel {
+    /// Name of the model or of its shape.
     pub name: String,
     /// The model.
     pub model: Arc<Model>,
-    /// Measurements of each figure.
+    /// Measurements of each figure; the median is reported.
     pub repeats: usize,
     threads: usize,
     isa: Isa,
@@ -40,28 +40,28 @@ pub struct Subject {
     setup: Option<Setup>,
 }
 
-impl Subject {
-    /// Loads the model, or makes it up.
+impl BenchModel {
+    /// Loads the model, or makes one of the named shape with random weights.
     pub fn load(
-        args: &SubjectArgs,
+        args: &BenchModelArgs,
         model: &ModelArgs,
         engine: &EngineArgs,
-    ) -> Result<Subject, Error> {
+    ) -> Result<BenchModel, Error> {
         let repeats = args.repeats as usize;
         let (threads, isa) = (engine.threads(), engine.isa());
         let (device, settings) = (engine.device(), engine.cuda());
         if let Some(name) = args.random_weights.clone() {
             let model = Arc::new(Model::random(&name, args.dtype, 1).map_err(Error::usage)?);
             let setup = None;
-            return Ok(Subject { name, model, repeats, threads, isa, device, settings, setup });
+            return Ok(BenchModel { name, model, repeats, threads, isa, device, settings, setup });
         }
         let setup = Setup::load(model)?;
         let (name, model) = (setup.name.clone(), setup.model.clone());
         let setup = Some(setup);
-        Ok(Subject { name, model, repeats, threads, isa, device, settings, setup })
+        Ok(BenchModel { name, model, repeats, threads, isa, device, settings, setup })
     }
 
-    /// Its name, and whether its weights mean anything.
+    /// The name for titles; says so where the weights are random.
     pub fn title(&self) -> String {
         match self.setup {
             Some(_) => self.name.clone(),
@@ -69,15 +69,12 @@ impl Subject {
         }
     }
 
-    /// Measures on the device that was asked for: by `cpu`, or by `gpu`.
-    pub fn on<T>(&self, cpu: impl FnOnce(&Subject) -> T, gpu: impl FnOnce(&Subject) -> T) -> T {
-        match self.device {
-            ComputeDevice::Cpu => cpu(self),
-            ComputeDevice::Cuda { .. } => gpu(self),
-        }
+    /// The device to measure on.
+    pub fn device(&self) -> ComputeDevice {
+        self.device
     }
 
-    /// The CUDA device's number; the first where the CPU was asked for.
+    /// The CUDA device's ordinal; 0 if the CPU is to compute.
     pub fn ordinal(&self) -> usize {
         match self.device {
             ComputeDevice::Cpu => 0,
@@ -85,7 +82,7 @@ impl Subject {
         }
     }
 
-    /// How a CUDA device is used.
+    /// CUDA settings from the command line.
     pub fn settings(&self) -> CudaSettings {
         self.settings
     }
@@ -100,8 +97,8 @@ impl Subject {
             .cuda(self.settings)
     }
 
-    /// A forward pass for `segments` requests of `context` tokens, and batches of `rows` rows.
-    pub fn backend(
+    /// A CPU forward pass for `segments` requests of `context` tokens, and batches of `rows` rows.
+    pub fn forward(
         &self,
         rows: usize,
         segments: usize,
@@ -118,14 +115,14 @@ impl Subject {
         CpuForward::new(self.model.clone(), options)
     }
 
-    /// The model's own probe; random weights where it has none, at the middle layer.
+    /// The model's own probe, or one with random weights at the middle layer.
     pub fn probe(&self) -> Result<Probe, Error> {
         let own = self.setup.as_ref().map(Setup::probe).transpose()?.flatten();
         let config = &self.model.config;
         Ok(own.unwrap_or_else(|| Probe::random(config.hidden_size, config.num_layers / 2, 1)))
     }
 
-    /// What was measured, on what: the head of a report.
+    /// Model, storage type, threads and instruction set: the head of a CPU report.
     pub fn report(&self, backend: &CpuForward) -> Value {
         json!({
             "model": self.name,
@@ -135,7 +132,7 @@ impl Subject {
         })
     }
 
-    /// `size` requests, each with one token at `position`, and blocks for a context of `context` tokens.
+    /// A batch of `size` requests with one token each at `position`, and blocks for `context` tokens.
     pub fn decode_batch(&self, size: usize, position: usize, context: usize) -> Batch {
         let blocks_each = context.div_ceil(BLOCK_TOKENS) as u32;
         let mut batch = Batch::default();
@@ -147,13 +144,13 @@ impl Subject {
         batch
     }
 
-    /// Threads that the benchmark runs on.
+    /// Threads of the CPU backend.
     pub fn threads(&self) -> usize {
         self.threads
     }
 }
 
-/// A storage type by name.
+/// Parses a storage type's name.
 pub fn parse_dtype(name: &str) -> Result<Dtype, String> {
     match name {
         "bf16" => Ok(Dtype::Bf16),
@@ -163,18 +160,18 @@ pub fn parse_dtype(name: &str) -> Result<Dtype, String> {
     }
 }
 
-/// The matrices that every decode step reads: all blocks and the output projection, not the
-/// embedding table.
+/// The matrices that every decode step reads in whole: all layers and the output projection, not
+/// the embedding table.
 pub fn streamed(model: &Model) -> impl Iterator<Item = &Tensor> {
     model.weights.layers.iter().flat_map(projections).chain([&model.weights.lm_head])
 }
 
-/// The matrices of one block.
+/// The matrices of one layer.
 pub fn projections(layer: &LayerWeights) -> [&Tensor; 7] {
     [&layer.q, &layer.k, &layer.v, &layer.o, &layer.gate, &layer.up, &layer.down]
 }
 
-/// Refuses logits that are not finite or whose bits differ from those of the pass before.
+/// Fails if logits are not finite, or if their bits differ from the previous pass's.
 pub fn verify(logits: &[f32], checksum: &mut Option<u64>) -> Result<(), String> {
     if !logits.iter().all(|x| x.is_finite()) {
         return Err("logits are not finite".into());

@@ -8,9 +8,11 @@ use trail_runtime::cuda::CudaBackend;
 /// Steps whose tapped rows were overwritten before they were predicted from.
 pub type LateSteps = Arc<Mutex<u64>>;
 
-/// The backend, and the count after each step.
+/// A CUDA backend that publishes its count of late steps after each step.
 pub struct CountsLate {
+    /// The wrapped backend.
     pub inner: CudaBackend,
+    /// The count that the benchmark reads.
     pub late: LateSteps,
 }
 

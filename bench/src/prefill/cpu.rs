@@ -1,8 +1,8 @@
-//! `bench prefill`: time to take in a prompt, and its share of the machine's multiply-add peak.
+//! Prefill on the CPU, as a share of its multiply-add peak.
 //!
-//! Counted are the multiply-adds of the matrices: all blocks for every token, the output projection for the
-//! last one. Attention and the rest are not counted, so the share is what the matrices alone would
-//! need.
+//! The count is the multiply-adds of the matrices: all layers for every token, the output projection
+//! for the last one. Attention and the rest are not counted, so the share is that of the matrices
+//! alone.
 
 use std::time::Instant;
 
@@ -12,43 +12,25 @@ use trail_runtime::backend::{BLOCK_TOKENS, Batch};
 use trail_runtime::cpu::Pool;
 use trail_runtime::model::{Model, Tensor};
 
-use super::ceilings;
-use super::gpu::{LimitArgs, at_least_one};
-use super::subject::{Subject, projections, verify};
+use super::PrefillArgs;
+use crate::ceilings;
+use crate::model::{BenchModel, projections, verify};
 
-/// Options of `bench prefill`.
-#[derive(Clone, Debug, clap::Args)]
-pub struct PrefillArgs {
-    /// Prompt lengths.
-    #[arg(long, value_delimiter = ',', default_value = "512")]
-    pub tokens: Vec<usize>,
-    /// GPU: rows of a step, so that longer prompts are taken in by several [default: the longest prompt]
-    #[arg(long, value_parser = at_least_one)]
-    pub rows: Option<usize>,
-    /// What a GPU is held against
-    #[command(flatten)]
-    pub limits: LimitArgs,
-}
-
-/// Measures.
-pub fn run(args: &PrefillArgs, subject: &Subject) -> Result<Value, String> {
-    let longest = args.tokens.iter().copied().max().ok_or("no prompt length given")?;
-    if args.tokens.contains(&0) {
-        return Err("prompt lengths must be at least 1".into());
-    }
-    let model = &subject.model;
-    let mut backend = subject.backend(longest, 1, longest)?;
-    let mut pool = Pool::new(subject.threads())?;
+/// Measures each prompt length of `args`, at most `longest` tokens.
+pub fn run(args: &PrefillArgs, bench: &BenchModel, longest: usize) -> Result<Value, String> {
+    let model = &bench.model;
+    let mut forward = bench.forward(longest, 1, longest)?;
+    let mut pool = Pool::new(bench.threads())?;
     let mut peaks = Vec::new();
     let mut rows = Vec::new();
     for &tokens in &args.tokens {
         let batch = prompt(model, tokens);
         let (mut checksum, mut times, mut shares) = (None, Vec::new(), Vec::new());
         let mut last = 0.1;
-        for repeat in 0..=subject.repeats {
-            let peak = ceilings::fma_gflop_per_s(&mut pool, backend.isa(), last / 4.0);
+        for repeat in 0..=bench.repeats {
+            let peak = ceilings::fma_gflop_per_s(&mut pool, forward.isa(), last / 4.0);
             let start = Instant::now();
-            let logits = backend.forward(&batch, None);
+            let logits = forward.forward(&batch, None);
             let seconds = start.elapsed().as_secs_f64();
             verify(logits, &mut checksum)?;
             last = seconds;
@@ -68,7 +50,7 @@ pub fn run(args: &PrefillArgs, subject: &Subject) -> Result<Value, String> {
             "share_of_fma_peak": median(&shares),
         }));
     }
-    let mut report = subject.report(&backend);
+    let mut report = bench.report(&forward);
     report["rows"] = rows.into();
     report["fma_peak_gflop_per_s"] = json!(median(&peaks));
     Ok(report)

@@ -1,4 +1,4 @@
-//! `bench load`: the weights' way to the device, as a share of what the link carries.
+//! `bench load`: upload of the weights to the device, as a share of the link's rate.
 
 mod sample;
 
@@ -13,16 +13,16 @@ use trail_runtime::cuda::weights::Team;
 use trail_runtime::cuda::{Device, DeviceWeights};
 use trail_runtime::model::Model;
 
-use super::link::{Direction, Link};
-use super::subject::Subject;
+use crate::link::{Direction, Link};
+use crate::model::BenchModel;
 
 /// Options of `bench load`.
 #[derive(Args, Clone, Debug)]
 pub struct LoadArgs {
-    /// Threads that bring pieces of the weights on their way [default: 8, or as many as there are cores]
+    /// Uploading threads [default: 8, or as many as there are cores]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     load_threads: Option<u16>,
-    /// KiB of one piece
+    /// KiB of one chunk of the weights
     #[arg(long, default_value_t = 8192, value_parser = clap::value_parser!(u32).range(1..))]
     piece_kib: u32,
     /// MiB of the copy that measures the link
@@ -30,26 +30,26 @@ pub struct LoadArgs {
     link_mib: u32,
 }
 
-/// Measures.
-pub fn run(args: &LoadArgs, subject: &Subject) -> Result<Value, String> {
-    let device = Device::open(subject.ordinal()).map_err(|error| error.to_string())?;
-    measure(args, subject, &Arc::new(device)).map_err(|error| error.to_string())
+/// Measures the upload.
+pub fn run(args: &LoadArgs, bench: &BenchModel) -> Result<Value, String> {
+    let device = Device::open(bench.ordinal()).map_err(|error| error.to_string())?;
+    measure(args, bench, &Arc::new(device)).map_err(|error| error.to_string())
 }
 
 fn measure(
     args: &LoadArgs,
-    subject: &Subject,
+    bench: &BenchModel,
     device: &Arc<Device>,
 ) -> Result<Value, Box<dyn Error>> {
-    let model: &Model = &subject.model;
+    let model: &Model = &bench.model;
     let threads = args.load_threads.map_or(Team::default().threads, usize::from);
     let team = Team { threads, slot_bytes: (args.piece_kib as usize) << 10 };
     let mut link = Link::new(device, (args.link_mib as usize) << 20)?;
-    // What a start pays once is not the load's.
+    // Loading the kernels happens once per start and is not part of the upload.
     device.load_all()?;
     let (mut times, mut links, mut shares) = (Vec::new(), Vec::new(), Vec::new());
     let (mut bytes, mut resident, mut checked) = (0, 0, 0);
-    for repeat in 0..=subject.repeats {
+    for repeat in 0..=bench.repeats {
         let link_rate = link.gb_per_s(Direction::In)?;
         let start = Instant::now();
         let weights = DeviceWeights::upload_by(device, model, team, &mut |progress| {
@@ -62,14 +62,14 @@ fn measure(
             links.push(link_rate);
             shares.push(bytes as f64 / took / 1e9 / link_rate);
         }
-        if repeat == subject.repeats {
+        if repeat == bench.repeats {
             (checked, resident) = (sample::check(model, &weights)?, weights.bytes);
         }
     }
     let (seconds, best) = (median(&times), times.iter().copied().fold(f64::INFINITY, f64::min));
     Ok(json!({
         "device": device.context().name()?,
-        "model": subject.name,
+        "model": bench.name,
         "dtype": format!("{:?}", model.weights.layers[0].q.dtype).to_lowercase(),
         "bytes": bytes,
         "device_bytes": resident,

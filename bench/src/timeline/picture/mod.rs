@@ -6,7 +6,7 @@ mod svg;
 use panel::Panel;
 use svg::{Anchor, Svg, width_of};
 
-use super::{Kind, Timeline};
+use super::{SpanKind, Timeline};
 
 /// Width of the picture, and where lanes begin and end, pixels.
 const WIDTH: f64 = 1000.0;
@@ -24,38 +24,38 @@ const INK: &str = "#222222";
 const FAINT: &str = "#666666";
 
 /// Light enough for dark text, and told apart by colour-blind readers (after Okabe and Ito's palette).
-fn colour(kind: Kind) -> &'static str {
+fn colour(kind: SpanKind) -> &'static str {
     match kind {
-        Kind::Lower => "#8fc3e8",
-        Kind::Upper => "#5fa8d8",
-        Kind::Sampling => "#b9a6d9",
-        Kind::Probe => "#f2b8d2",
-        Kind::Copy => "#e69f00",
-        Kind::Wait => "#ececec",
-        Kind::Stage => "#f0e07a",
-        Kind::Head => "#6cc5a8",
-        Kind::Smooth => "#e08a5b",
-        Kind::Await => "#dfe6ee",
-        Kind::Plan => "#e0684a",
-        Kind::Launch => "#c9a46a",
-        Kind::Share => "#d8e8d0",
-        Kind::Collect => "#b8c4cc",
-        Kind::Send => "#cdb8a4",
+        SpanKind::Lower => "#8fc3e8",
+        SpanKind::Upper => "#5fa8d8",
+        SpanKind::Sampling => "#b9a6d9",
+        SpanKind::Probe => "#f2b8d2",
+        SpanKind::Copy => "#e69f00",
+        SpanKind::Wait => "#ececec",
+        SpanKind::Stage => "#f0e07a",
+        SpanKind::Head => "#6cc5a8",
+        SpanKind::Smooth => "#e08a5b",
+        SpanKind::Await => "#dfe6ee",
+        SpanKind::Plan => "#e0684a",
+        SpanKind::Launch => "#c9a46a",
+        SpanKind::Share => "#d8e8d0",
+        SpanKind::Collect => "#b8c4cc",
+        SpanKind::Send => "#cdb8a4",
     }
 }
 
 /// Draws it.
 pub fn draw(timeline: &Timeline) -> String {
     let mut svg = Svg::default();
-    let scene = &timeline.scene;
+    let run = &timeline.run;
     let title = format!(
         "One decode step of {}: {} requests, {} more waiting, prompts of {} tokens",
-        scene.model, scene.batch, scene.waiting, scene.context
+        run.model, run.batch, run.waiting, run.context
     );
     svg.text([MARGIN, 28.0], Anchor::Start, fitting(17.0, &title), INK, &title);
     let subtitle = format!(
         "{}; step {}, {} \u{b5}s, the median of {} recorded steps",
-        scene.device,
+        run.device,
         timeline.step,
         microseconds(timeline.step_us),
         timeline.recorded
@@ -84,7 +84,7 @@ pub fn draw(timeline: &Timeline) -> String {
 /// What each colour is, and how long it took in the step; returns where it ends.
 fn legend(svg: &mut Svg, timeline: &Timeline, top: f64) -> f64 {
     let spans = || timeline.lanes.iter().flat_map(|lane| &lane.spans);
-    let mut kinds: Vec<Kind> = spans().map(|span| span.kind).collect();
+    let mut kinds: Vec<SpanKind> = spans().map(|span| span.kind).collect();
     kinds.sort();
     kinds.dedup();
     let width = (RIGHT - MARGIN) / LEGEND_COLUMNS as f64;
@@ -97,7 +97,7 @@ fn legend(svg: &mut Svg, timeline: &Timeline, top: f64) -> f64 {
         let total: f64 = of_step.map(|span| span.end - span.begin).sum();
         let text = match kind {
             // Not the step's: it lasts from one step's work to the next one's.
-            Kind::Wait => kind.name().to_owned(),
+            SpanKind::Wait => kind.name().to_owned(),
             _ => format!("{}: {} \u{b5}s", kind.name(), microseconds(total)),
         };
         svg.text([x + 24.0, y], Anchor::Start, 13.0, INK, &text);
@@ -115,7 +115,7 @@ fn notes(timeline: &Timeline) -> Vec<String> {
         "Times are step {}'s, of all threads together. What is shorter than a pixel is drawn as wide as one.",
         timeline.step
     )];
-    notes.extend(timeline.scene.notes.iter().cloned());
+    notes.extend(timeline.run.notes.iter().cloned());
     notes
 }
 

@@ -5,7 +5,7 @@ use std::time::Instant;
 use trail_runtime::engine::Smoothed;
 
 use super::recorder::{Stamp, Track};
-use super::{Kind, Lane, Place, Scene, Span, Timeline, Zoom};
+use super::{Lane, LaneKind, RunInfo, Span, SpanKind, Timeline, Zoom};
 
 /// Share of a step that is shown of each neighbour.
 const NEIGHBOUR: f64 = 0.35;
@@ -27,7 +27,7 @@ pub struct Recording {
 }
 
 /// The recorded step of median length, with its neighbours.
-pub fn arrange(recording: Recording, scene: Scene) -> Result<Timeline, String> {
+pub fn arrange(recording: Recording, run: RunInfo) -> Result<Timeline, String> {
     let whole = whole_steps(&recording);
     let recorded = whole.len();
     let (step, origin) = middle(&whole).ok_or("no recorded step was predicted from in time")?;
@@ -39,18 +39,18 @@ pub fn arrange(recording: Recording, scene: Scene) -> Result<Timeline, String> {
     let of = |kind, step| stamps().find(move |s| s.kind == kind && s.step == step);
     let begins: Vec<(u64, f64)> = [step - 1, step, step + 1]
         .into_iter()
-        .filter_map(|step| Some((step, at(of(Kind::Lower, step)?.begin))))
+        .filter_map(|step| Some((step, at(of(SpanKind::Lower, step)?.begin))))
         .collect();
-    let end = of(Kind::Sampling, step).map_or(0.0, |stamp| at(stamp.end));
-    let last = of(Kind::Sampling, step + 1).map_or(end, |stamp| at(stamp.end));
+    let end = of(SpanKind::Sampling, step).map_or(0.0, |stamp| at(stamp.end));
+    let last = of(SpanKind::Sampling, step + 1).map_or(end, |stamp| at(stamp.end));
     let shown = [begins.first().map_or(0.0, |&(_, begin)| begin), last];
     let lanes = lanes(&recording, shown, at);
     let begin_of = |kind, step| of(kind, step).map(|stamp| at(stamp.begin));
-    let tapped = begin_of(Kind::Probe, step).or(begin_of(Kind::Copy, step));
+    let tapped = begin_of(SpanKind::Probe, step).or(begin_of(SpanKind::Copy, step));
     let published = recording.smoothed.iter().find(|(of, _)| *of == step);
-    let planned = of(Kind::Plan, step + 1).map(|stamp| [at(stamp.begin), at(stamp.end)]);
+    let planned = of(SpanKind::Plan, step + 1).map(|stamp| [at(stamp.begin), at(stamp.end)]);
     // Kernel by kernel a launch takes so long that its plan would be too narrow to see.
-    let launched = of(Kind::Launch, step + 1)
+    let launched = of(SpanKind::Launch, step + 1)
         .zip(planned)
         .map(|(stamp, [begin, end])| at(stamp.end).min(end + LAUNCH * (end - begin)));
     let zoom = |title, from: Option<f64>, to: Option<f64>| {
@@ -72,21 +72,21 @@ pub fn arrange(recording: Recording, scene: Scene) -> Result<Timeline, String> {
     for zoom in &zooms {
         range = [range[0].min(zoom.range[0]), range[1].max(zoom.range[1])];
     }
-    Ok(Timeline { scene, step, recorded, step_us: end, begins, lanes, range, zooms })
+    Ok(Timeline { run, step, recorded, step_us: end, begins, lanes, range, zooms })
 }
 
 /// Steps that were recorded with both neighbours, their predictions and the next plan; and when they began.
 fn whole_steps(recording: &Recording) -> Vec<(u64, Instant, f64)> {
     let stamps = || recording.threads.iter().flat_map(|track| &track.stamps);
     let has = |kind, step| stamps().any(|stamp| stamp.kind == kind && stamp.step == step);
-    let whole = stamps().filter(|stamp| stamp.kind == Kind::Lower).filter_map(|stamp| {
+    let whole = stamps().filter(|stamp| stamp.kind == SpanKind::Lower).filter_map(|stamp| {
         let step = stamp.step;
-        let is_whole = has(Kind::Lower, step - 1)
-            && has(Kind::Plan, step - 1)
-            && has(Kind::Sampling, step + 1)
-            && has(Kind::Launch, step + 1)
+        let is_whole = has(SpanKind::Lower, step - 1)
+            && has(SpanKind::Plan, step - 1)
+            && has(SpanKind::Sampling, step + 1)
+            && has(SpanKind::Launch, step + 1)
             && recording.smoothed.iter().any(|(of, _)| *of == step);
-        let end = stamps().find(|s| s.kind == Kind::Sampling && s.step == step)?.end;
+        let end = stamps().find(|s| s.kind == SpanKind::Sampling && s.step == step)?.end;
         is_whole.then(|| (step, stamp.begin, end.duration_since(stamp.begin).as_secs_f64()))
     });
     whole.collect()
@@ -115,7 +115,7 @@ fn lanes(recording: &Recording, shown: [f64; 2], at: impl Fn(Instant) -> f64) ->
     };
     let placed = |place| -> Vec<Span> {
         let stamps = recording.threads.iter().flat_map(|track| &track.stamps);
-        stamps.filter(|stamp| stamp.kind.place() == place).map(span).collect()
+        stamps.filter(|stamp| stamp.kind.lane() == place).map(span).collect()
     };
     let on_device = recording.on_device;
     let [compute, side] = match on_device {
@@ -123,8 +123,8 @@ fn lanes(recording: &Recording, shown: [f64; 2], at: impl Fn(Instant) -> f64) ->
         false => ["forward pass", "tap"],
     };
     let mut lanes = vec![
-        lane(compute, on_device, placed(Place::Compute)),
-        lane(side, on_device, placed(Place::Side)),
+        lane(compute, on_device, placed(LaneKind::Compute)),
+        lane(side, on_device, placed(LaneKind::Side)),
     ];
     for track in &recording.threads {
         let is_waiter = track.name.starts_with(WAITERS);
@@ -133,11 +133,11 @@ fn lanes(recording: &Recording, shown: [f64; 2], at: impl Fn(Instant) -> f64) ->
         let smoothed: Vec<Span> = own
             .map(|(step, by)| {
                 let (begin, end) = (at(by.begun), at(by.published));
-                Span { kind: Kind::Smooth, step: *step, begin, end }
+                Span { kind: SpanKind::Smooth, step: *step, begin, end }
             })
             .collect();
         let spans =
-            track.stamps.iter().filter(|stamp| stamp.kind.place() == Place::Thread).map(span);
+            track.stamps.iter().filter(|stamp| stamp.kind.lane() == LaneKind::Thread).map(span);
         let mut spans: Vec<Span> = spans.flat_map(|span| divide(span, &smoothed)).collect();
         if is_waiter {
             fill_gaps(&mut spans, shown);
@@ -147,7 +147,7 @@ fn lanes(recording: &Recording, shown: [f64; 2], at: impl Fn(Instant) -> f64) ->
         }
         lanes.push(lane(&thread_name(&track.name), false, spans));
     }
-    lanes.push(lane("engine thread", false, placed(Place::Engine)));
+    lanes.push(lane("engine thread", false, placed(LaneKind::Engine)));
     lanes
 }
 
@@ -163,7 +163,7 @@ fn thread_name(thread: &str) -> String {
 /// A span of tasks, the last of which smoothed: into tasks and that.
 fn divide(span: Span, smoothed: &[Span]) -> Vec<Span> {
     let inside = |smooth: &&Span| span.begin <= smooth.begin && smooth.end <= span.end;
-    match smoothed.iter().find(inside).filter(|_| span.kind == Kind::Head) {
+    match smoothed.iter().find(inside).filter(|_| span.kind == SpanKind::Head) {
         Some(&smooth) => vec![Span { end: smooth.begin, ..span }, smooth],
         None => vec![span],
     }
@@ -179,7 +179,7 @@ fn fill_gaps(spans: &mut Vec<Span>, shown: [f64; 2]) {
     let waits: Vec<Span> = since
         .zip(until)
         .filter(|(begin, (end, _))| begin < end)
-        .map(|(begin, (end, step))| Span { kind: Kind::Wait, step, begin, end })
+        .map(|(begin, (end, step))| Span { kind: SpanKind::Wait, step, begin, end })
         .collect();
     spans.extend(waits);
 }

@@ -1,14 +1,18 @@
-//! `bench scheduler`: predict, plan, advance and replace, in steady state, with nothing else.
+//! `bench scheduler`: predictions, plan, advance and replacement of finished requests, in steady
+//! state and without a model.
+
+mod load;
 
 use std::time::Instant;
 
 use clap::Args;
 use serde_json::{Value, json};
 use trail_base::stats::Sorted;
-use trail_scheduler::bench::Load;
 use trail_setup::EngineArgs;
 
-/// Steps before the measurement, for the steady state.
+use load::SteadyLoad;
+
+/// Steps before the measurement, until the load is steady.
 const WARM_UP: usize = 1000;
 
 /// Options of `bench scheduler`.
@@ -25,10 +29,10 @@ pub struct SchedulerArgs {
     steps: u32,
 }
 
-/// Measures.
+/// Measures the time and the allocations of a step.
 pub fn run(args: &SchedulerArgs, engine: &EngineArgs) -> Result<Value, String> {
     let kind = engine.policy_or_trail();
-    let mut load = Load::new(kind.build(), args.running, args.waiting, 1)
+    let mut load = SteadyLoad::new(kind.build(), args.running, args.waiting, 1)
         .map_err(|error| error.to_string())?;
     for _ in 0..WARM_UP {
         load.step();

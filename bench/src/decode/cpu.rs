@@ -1,7 +1,8 @@
-//! `bench decode`: time of a decode step, and its share of the machine's read bandwidth.
+//! Decode steps on the CPU, as a share of its read bandwidth.
 //!
-//! A step reads each weight once for all rows, and the keys and values of each row's context; those
-//! bytes over the step's time are held against a plain read of the same weights, taken between the steps.
+//! A step reads each weight once for all rows, and the keys and values of each row's context. Those
+//! bytes over the step's time are compared with a plain read of the same weights, measured between
+//! the steps.
 
 use std::time::Instant;
 
@@ -11,23 +12,9 @@ use trail_runtime::backend::Batch;
 use trail_runtime::cpu::{CpuForward, Pool};
 use trail_runtime::model::{Model, ModelConfig};
 
-use super::ceilings;
-use super::gpu::LimitArgs;
-use super::subject::{Subject, streamed, verify};
-
-/// Options of `bench decode`.
-#[derive(Clone, Debug, clap::Args)]
-pub struct DecodeArgs {
-    /// Batch sizes.
-    #[arg(long, value_delimiter = ',', default_value = "1,8")]
-    pub batch: Vec<usize>,
-    /// Tokens in each row's context, the new one included.
-    #[arg(long, default_value_t = 128)]
-    pub context: usize,
-    /// What a GPU is held against
-    #[command(flatten)]
-    pub limits: LimitArgs,
-}
+use super::DecodeArgs;
+use crate::ceilings;
+use crate::model::{BenchModel, streamed, verify};
 
 /// Measurements of one batch size.
 struct Row {
@@ -39,30 +26,26 @@ struct Row {
 }
 
 impl Row {
-    fn new(subject: &Subject, size: usize, context: usize) -> Row {
-        let batch = subject.decode_batch(size, context - 1, context);
+    fn new(bench: &BenchModel, size: usize, context: usize) -> Row {
+        let batch = bench.decode_batch(size, context - 1, context);
         Row { batch, checksum: None, seconds: Vec::new(), shares: Vec::new() }
     }
 }
 
-/// Measures.
-pub fn run(args: &DecodeArgs, subject: &Subject) -> Result<Value, String> {
-    let largest = args.batch.iter().copied().max().ok_or("no batch size given")?;
-    if args.context == 0 || args.batch.contains(&0) {
-        return Err("context and batch sizes must be at least 1".into());
-    }
-    let model = &subject.model;
-    let mut backend = subject.backend(largest, largest, args.context)?;
-    fill_kv(&mut backend);
-    let mut reader = Pool::new(subject.threads())?;
+/// Measures each batch size of `args`, at most `largest` rows.
+pub fn run(args: &DecodeArgs, bench: &BenchModel, largest: usize) -> Result<Value, String> {
+    let model = &bench.model;
+    let mut forward = bench.forward(largest, largest, args.context)?;
+    fill_kv(&mut forward);
+    let mut reader = Pool::new(bench.threads())?;
     let mut rows: Vec<Row> =
-        args.batch.iter().map(|&size| Row::new(subject, size, args.context)).collect();
+        args.batch.iter().map(|&size| Row::new(bench, size, args.context)).collect();
     let mut reads = Vec::new();
-    for repeat in 0..=subject.repeats {
+    for repeat in 0..=bench.repeats {
         for row in &mut rows {
             let read = read_weights(&mut reader, model);
             let start = Instant::now();
-            let logits = backend.forward(&row.batch, None);
+            let logits = forward.forward(&row.batch, None);
             let seconds = start.elapsed().as_secs_f64();
             verify(logits, &mut row.checksum)?;
             // The first pass warms caches and page tables.
@@ -75,16 +58,16 @@ pub fn run(args: &DecodeArgs, subject: &Subject) -> Result<Value, String> {
         }
     }
     let rows = rows.iter().map(|row| report(row, model, args.context)).collect();
-    let mut report = subject.report(&backend);
+    let mut report = bench.report(&forward);
     report["rows"] = rows;
     report["read_gb_per_s"] = json!(median(&reads));
     Ok(report)
 }
 
 /// Any finite keys and values: attention's time does not depend on them.
-fn fill_kv(backend: &mut CpuForward) {
-    for block in 0..backend.kv().num_blocks() as u32 {
-        let values = backend.kv_mut().block_mut(block).iter_mut();
+fn fill_kv(forward: &mut CpuForward) {
+    for block in 0..forward.kv().num_blocks() as u32 {
+        let values = forward.kv_mut().block_mut(block).iter_mut();
         values.enumerate().for_each(|(i, value)| *value = (i % 61) as f32 / 61.0 - 0.5);
     }
 }
