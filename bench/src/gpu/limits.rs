@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 use trail_runtime::cuda::Device;
-use trail_runtime::model::{Model, ModelConfig, Tensor};
+use trail_runtime::model::{Dtype, Model, Tensor};
 
 use crate::kernels;
 use crate::model::{projections, streamed};
@@ -55,7 +55,7 @@ impl Limits {
         let weights: f64 = streamed(model).map(elements).sum();
         let read_s = 2.0 * weights / self.read_gb_per_s / 1e9;
         let multiply_s = 2.0 * weights * rows as f64 / self.matrix_tflops / 1e12;
-        let kv_bytes = rows as f64 * kv_bytes(&model.config, context);
+        let kv_bytes = rows as f64 * model.config.kv_read_bytes(context, Dtype::Bf16) as f64;
         read_s.max(multiply_s) + kv_bytes / self.read_gb_per_s / 1e9
     }
 
@@ -67,13 +67,6 @@ impl Limits {
 
 fn elements(tensor: &Tensor) -> f64 {
     (tensor.rows * tensor.cols) as f64
-}
-
-/// Bytes of one request's keys and values, in bf16, that all layers read.
-fn kv_bytes(config: &ModelConfig, context: usize) -> f64 {
-    let seen = |window: &Option<usize>| window.map_or(context, |window| window.min(context));
-    let tokens: usize = config.windows.iter().map(seen).sum();
-    (tokens * 2 * config.kv_size() * 2) as f64
 }
 
 /// Floating-point operations of a prefill: the layers' products for every token, the output
@@ -93,7 +86,6 @@ pub fn prefill_flops(model: &Model, tokens: usize) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use trail_runtime::model::Dtype;
 
     #[test]
     fn the_floor_of_a_small_model_by_hand() {
