@@ -20,13 +20,13 @@ use crate::commands::serve::ServeArgs;
 pub struct Cli {
     #[command(subcommand)]
     command: Option<Command>,
-    /// Options of `serve`, which needs no name.
+    /// Options of `serve`, the default command.
     #[command(flatten)]
     serve: ServeArgs,
-    /// The model.
+    /// Model options.
     #[command(flatten)]
     pub model: ModelArgs,
-    /// The engine.
+    /// Engine options.
     #[command(flatten)]
     pub engine: EngineArgs,
     /// Print one JSON object on stdout
@@ -34,7 +34,7 @@ pub struct Cli {
     pub json: bool,
 }
 
-/// What to do.
+/// Subcommand; none means `serve`.
 #[derive(Subcommand, Debug)]
 pub enum Command {
     /// Serve the OpenAI-compatible HTTP interface (the default)
@@ -50,8 +50,8 @@ pub enum Command {
 }
 
 impl Cli {
-    /// The command that was asked for. Options of `serve` count before its name and after it;
-    /// before another command's name they are a mistake.
+    /// Returns the requested command. Options of `serve` are accepted before and after its name;
+    /// before another command's name they are an error.
     pub fn take_command(&mut self) -> Result<Command, Error> {
         let before = std::mem::take(&mut self.serve);
         match self.command.take() {

@@ -1,12 +1,12 @@
 //! The `trail-rt` command line.
 
-// A program has no outside: `pub` says what a module offers to the others.
+// Binary crate: `pub` only marks a module's interface to its siblings.
 #![allow(unreachable_pub)]
 #![forbid(unsafe_code)]
 
-mod answer;
 mod cli;
 mod commands;
+mod detokenizer;
 mod random;
 mod server;
 

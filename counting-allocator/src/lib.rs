@@ -1,12 +1,12 @@
-//! The system's allocator, counting its calls: the tests' proof that a step allocates nothing, and the
-//! figure `trail-rt bench scheduler` prints. Whoever links this crate has it as global allocator.
+//! The system's allocator with counted calls: for tests that a step does not allocate, and for the
+//! figure that `trail-rt bench scheduler` prints. Linking this crate makes it the global allocator.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 thread_local! {
-    // Const, without a destructor: reading it allocates nothing, at any time of a thread's life.
+    // Const and without destructor, so that reading it never allocates, even while a thread ends.
     static OF_THREAD: Cell<u64> = const { Cell::new(0) };
 }
 
@@ -34,28 +34,28 @@ impl Counting {
     }
 }
 
-// SAFETY: every call is passed on unchanged to the system's allocator, which keeps the contract.
+// SAFETY: every call is forwarded unchanged to the system's allocator, which fulfils the contract.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         self.count();
-        // SAFETY: the caller's obligations are the same.
+        // SAFETY: `System` has the same obligations, which the caller fulfils.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         self.count();
-        // SAFETY: the caller's obligations are the same.
+        // SAFETY: `System` has the same obligations, which the caller fulfils.
         unsafe { System.alloc_zeroed(layout) }
     }
 
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         self.count();
-        // SAFETY: the caller's obligations are the same.
+        // SAFETY: `System` has the same obligations, which the caller fulfils.
         unsafe { System.realloc(pointer, layout, size) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the caller's obligations are the same.
+        // SAFETY: `System` has the same obligations, which the caller fulfils.
         unsafe { System.dealloc(pointer, layout) }
     }
 }

@@ -1,4 +1,4 @@
-//! A forward pass allocates nothing, whatever its batch.
+//! A forward pass does not allocate, whatever its batch.
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ fn forward_allocates_nothing() {
     mixed.push(1, 0, &tokens[..97], tables[1], false);
     mixed.push(2, 0, &[9], tables[2], true);
     mixed.push(3, 0, &[9], tables[3], true);
-    // The threads may still be starting up, and that allocates.
+    // Starting threads allocates, and may not be complete yet.
     backend.forward(&prefill, None);
     std::thread::sleep(std::time::Duration::from_millis(50));
     let before = of_process();

@@ -56,7 +56,7 @@ fn hidden_states_agree_with_transformers() {
     }
 }
 
-/// A golden run must fail a pass that leaves out what the variant is about.
+/// A golden run must fail a pass that lacks the variant's feature.
 #[test]
 fn golden_runs_notice_what_is_left_out() {
     let error_of = |golden: &Golden, model: &Model| {
@@ -127,10 +127,10 @@ fn backend(model: Model, isa: Isa) -> Result<CpuForward, String> {
     CpuForward::new(Arc::new(model), options)
 }
 
-/// The prompt as a prefill, each further token as a decode step on the cache.
+/// Runs the prompt as one prefill and each further token as a decode step.
 #[test]
 fn cpu_backend_agrees_with_transformers() {
-    // Out of order on purpose: the block table is what says where a token lies.
+    // Not sorted on purpose: tokens must be located through the block table.
     let blocks = [2, 0, 3, 1];
     let all = Golden::all(&golden_folder());
     assert!(!all.is_empty());
@@ -139,7 +139,7 @@ fn cpu_backend_agrees_with_transformers() {
             let model = Model::load(&golden.folder).expect("a model");
             let made = backend(model, isa);
             if golden.name() == "mixed" {
-                // The one thing the loader takes and this backend does not.
+                // The loader accepts mixed dtypes, this backend does not.
                 let error = made.err().expect("refused");
                 assert!(error.contains("in one dtype"), "{error}");
                 continue;

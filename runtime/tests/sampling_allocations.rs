@@ -1,4 +1,4 @@
-//! Choosing a token allocates nothing, whatever the parameters.
+//! Sampling does not allocate, whatever the parameters.
 
 use trail_counting_allocator::of_thread;
 use trail_runtime::engine::SamplingParams;

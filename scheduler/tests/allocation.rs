@@ -3,7 +3,7 @@
 use trail_counting_allocator::of_process;
 use trail_scheduler::policies::{Fcfs, Oracle, Sjf, Trail};
 use trail_scheduler::{
-    NewRequest, Policy, Preemption, RequestId, Scheduler, SchedulerConfig, Slot,
+    NewRequest, Policy, Preemption, RequestId, RequestIdx, Scheduler, SchedulerConfig,
 };
 
 // One test in this file: another one's thread would be counted as well.
@@ -51,17 +51,17 @@ fn submit(scheduler: &mut Scheduler, seq: u64) {
 
 /// A step with swaps, whose transfers end right before the next; who finishes is replaced.
 fn swapping_step(scheduler: &mut Scheduler, step: u64) -> u32 {
-    for slot in (0..12).map(Slot) {
-        if scheduler.state(slot).moving() {
-            scheduler.transferred(slot);
+    for idx in (0..12).map(RequestIdx) {
+        if scheduler.state(idx).moving() {
+            scheduler.transferred(idx);
         }
     }
     let swaps = scheduler.plan(step, 0.0).swap_out.len() as u32;
     scheduler.advance();
-    for slot in (0..12).map(Slot) {
-        let request = scheduler.state(slot);
+    for idx in (0..12).map(RequestIdx) {
+        let request = scheduler.state(idx);
         if request.generated == request.max_tokens {
-            scheduler.finish(slot);
+            scheduler.finish(idx);
             // A newcomer is shorter than most that run.
             submit(scheduler, step);
         }

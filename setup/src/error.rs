@@ -1,4 +1,4 @@
-//! Why a command failed, in one line, with the exit code that goes with it.
+//! A command's error: one line of text and an exit code.
 
 use std::fmt;
 
@@ -15,12 +15,12 @@ pub struct Error {
 }
 
 impl Error {
-    /// The arguments cannot be served as they are: exit code 2.
+    /// An error in the arguments: exit code 2.
     pub fn usage(message: impl Into<String>) -> Self {
         Error { code: 2, message: message.into() }
     }
 
-    /// Something went wrong with good arguments: exit code 1.
+    /// A failure with valid arguments: exit code 1.
     pub fn failed(message: impl Into<String>) -> Self {
         Error { code: 1, message: message.into() }
     }
@@ -33,7 +33,7 @@ impl Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // What a message quotes (paths, system errors) may break lines; the error is one line.
+        // Quoted paths and system errors may contain line breaks; the message must be one line.
         for (index, line) in self.message.lines().enumerate() {
             let separator = if index == 0 { "" } else { " " };
             write!(f, "{separator}{}", line.trim())?;

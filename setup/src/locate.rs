@@ -1,4 +1,4 @@
-//! Where the bundled demo model lies.
+//! Location of the bundled demo model.
 
 use std::path::{Path, PathBuf};
 
@@ -17,7 +17,7 @@ pub fn demo_model() -> Result<PathBuf, Error> {
     })
 }
 
-/// Where it may lie: in the sources that the program was built from, beside the program, or here.
+/// Candidate locations: the source tree of the build, the program's folder, the working directory.
 fn candidates() -> Vec<PathBuf> {
     // The workspace: the folder above this crate.
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).parent();

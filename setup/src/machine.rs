@@ -1,23 +1,23 @@
-//! What the machine has.
+//! Memory, NUMA nodes and instruction sets of the machine.
 
 use std::fs;
 
 /// The machine's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Memory {
-    /// All of it.
+    /// Installed memory, bytes.
     pub total_bytes: u64,
-    /// What could be allocated now without swapping.
+    /// Memory that can be allocated now without swapping, bytes.
     pub available_bytes: u64,
 }
 
 impl Memory {
-    /// What the system says; `None` where it does not.
+    /// Reads /proc/meminfo; `None` where there is none.
     pub fn read() -> Option<Memory> {
         Memory::parse(&fs::read_to_string("/proc/meminfo").ok()?)
     }
 
-    /// From the lines of /proc/meminfo, which counts in KiB.
+    /// Parses the lines of /proc/meminfo, which counts in KiB.
     fn parse(text: &str) -> Option<Memory> {
         let bytes = |name: &str| {
             let line = text.lines().find_map(|line| line.strip_prefix(name))?;
@@ -28,7 +28,7 @@ impl Memory {
     }
 }
 
-/// NUMA nodes; `None` where the system does not tell.
+/// Number of NUMA nodes; `None` where sysfs does not list nodes.
 pub fn numa_nodes() -> Option<usize> {
     let entries = fs::read_dir("/sys/devices/system/node").ok()?;
     let is_node = |name: &str| {
@@ -39,7 +39,7 @@ pub fn numa_nodes() -> Option<usize> {
     Some(names.filter(|name| name.to_str().is_some_and(is_node)).count())
 }
 
-/// The instruction sets that matter here, of those the CPU has.
+/// Detected instruction sets, out of those that the kernels use.
 #[cfg(target_arch = "x86_64")]
 pub fn simd() -> Vec<&'static str> {
     let sets = [
@@ -52,7 +52,7 @@ pub fn simd() -> Vec<&'static str> {
     sets.into_iter().filter(|(_, present)| *present).map(|(name, _)| name).collect()
 }
 
-/// The instruction sets that matter here: none has kernels of its own on this architecture.
+/// Detected instruction sets: empty, as this architecture has only the portable kernels.
 #[cfg(not(target_arch = "x86_64"))]
 pub fn simd() -> Vec<&'static str> {
     Vec::new()

@@ -1,28 +1,28 @@
-//! Stdout, for readers that may go away.
+//! Stdout that tolerates a closed pipe.
 
 use std::io::{ErrorKind, StdoutLock, Write};
 
 use crate::error::Error;
 
-/// Stdout, or nothing where a JSON object will follow.
+/// Stdout, or a sink where a JSON object is printed at the end.
 pub struct Output {
     stdout: Option<StdoutLock<'static>>,
-    /// Whether the text so far ends inside a line.
+    /// True if the last piece did not end in a line break.
     open_line: bool,
 }
 
 impl Output {
-    /// Writes to stdout, each piece at once.
+    /// An output to stdout, flushed after each piece.
     pub fn stdout() -> Self {
         Output { stdout: Some(std::io::stdout().lock()), open_line: false }
     }
 
-    /// Writes nothing.
+    /// An output that discards everything.
     pub fn silent() -> Self {
         Output { stdout: None, open_line: false }
     }
 
-    /// Writes a piece; false once the reader has gone away, which is no error.
+    /// Writes a piece. Returns false once the reader has closed the pipe, which is no error.
     pub fn write(&mut self, piece: &str) -> Result<bool, Error> {
         let Some(stdout) = &mut self.stdout else { return Ok(true) };
         if !piece.is_empty() {

@@ -1,4 +1,4 @@
-//! `trail-rt doctor`: what this machine has, and what will be used.
+//! `trail-rt doctor`: hardware of this machine, and the defaults chosen for it.
 
 use serde_json::{Value, json};
 use trail_ptx::Target;
@@ -18,18 +18,18 @@ pub fn run(json: bool) -> Result<(), Error> {
     }
 }
 
-/// What was found.
+/// Hardware found and defaults chosen.
 struct Report {
     cores: usize,
-    /// NUMA nodes; `None` where the system does not tell.
+    /// Number of NUMA nodes; `None` where the system does not list nodes.
     numa_nodes: Option<usize>,
     memory: Option<Memory>,
     simd: Vec<&'static str>,
-    /// GPUs, or why there are none.
+    /// GPUs, or the reason why there are none.
     gpus: Result<Vec<Found>, String>,
-    /// What `--device auto` means here.
+    /// Device chosen by `--device auto`.
     device: ComputeDevice,
-    /// What `--isa auto` means here.
+    /// Instruction set chosen by `--isa auto`.
     isa: Isa,
     demo_model: Option<String>,
 }
@@ -92,7 +92,7 @@ impl Report {
     }
 }
 
-/// The code that a GPU will run.
+/// Kind of code that `gpu` runs: cubin or PTX.
 fn code(gpu: &Found) -> &'static str {
     gpu.target().map_or("PTX, compiled by the driver", Target::name)
 }

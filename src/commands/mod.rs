@@ -9,7 +9,7 @@ use trail_setup::Error;
 
 use crate::cli::{Cli, Command};
 
-/// Runs what was asked for.
+/// Runs the requested command.
 pub fn run(mut cli: Cli) -> Result<(), Error> {
     let command = cli.take_command()?;
     let Cli { model, engine, json, .. } = &cli;

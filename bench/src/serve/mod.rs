@@ -16,7 +16,7 @@ use trail_runtime::model::Dtype;
 use trail_scheduler::noise::Confusion;
 use trail_scheduler::rng::Rng;
 use trail_scheduler::workload::Arrivals;
-use trail_setup::drive::{Display, Job, Outcome, drive};
+use trail_setup::drive::{self, Display, Job};
 use trail_setup::{EngineArgs, Error, ModelArgs, Setup};
 
 use crate::model::parse_dtype;
@@ -132,13 +132,14 @@ struct Bench<'a> {
 }
 
 impl Bench<'_> {
-    /// Measures the capacity: requests per second with all requests at once, first come first served.
+    /// All requests at once, first come first served: tokens per second while requests wait, over the
+    /// mean length.
     fn capacity(&mut self, confusion: &Confusion) -> Result<(f64, Conditions), Error> {
         self.schedule(None);
         let engine = self.engine(PolicyKind::Fcfs)?;
-        let (run, outcomes) = self.drive(&engine, "capacity", None)?;
-        let capacity = outcomes.len() as f64 / run.makespan_s;
-        let tokens: u64 = outcomes.iter().map(|outcome| outcome.tokens.len() as u64).sum();
+        let (_, run) = self.drive(&engine, "capacity", None)?;
+        let tokens: u64 = run.outcomes.iter().map(|outcome| outcome.tokens.len() as u64).sum();
+        let capacity = run.saturated_tokens_per_s * run.outcomes.len() as f64 / tokens as f64;
         let conditions = Conditions {
             device: engine.device().into(),
             model: self.setup.name.clone(),
@@ -146,7 +147,7 @@ impl Bench<'_> {
             requests: self.jobs.len(),
             output_tokens: tokens,
             capacity_requests_per_s: capacity,
-            capacity_tokens_per_s: run.tokens_per_s,
+            capacity_tokens_per_s: run.saturated_tokens_per_s,
             slots: engine.slots(),
             kv_blocks: engine.kv_blocks(),
             max_tokens: self.args.max_tokens,
@@ -186,23 +187,24 @@ impl Bench<'_> {
         engine: &Engine,
         policy: &str,
         load: Option<f64>,
-    ) -> Result<(Run, Vec<Outcome>), Error> {
+    ) -> Result<(Run, drive::Run), Error> {
         let label = load.map_or(policy.into(), |load| format!("{policy} {load:.2}"));
         self.display.begin(&label, self.jobs.len());
         let (display, mut peak) = (&mut self.display, Peak::default());
-        let (outcomes, makespan_s) = drive(engine, &self.jobs, |progress| {
+        let driven = drive::on_wall(engine, &self.jobs, |progress| {
             peak.sample(&engine.stats());
             display.show(progress, engine);
         })?;
         self.display.end();
-        verify(&self.jobs, &outcomes)?;
-        let run = Run::new(policy, load, &outcomes, makespan_s, engine.stats(), peak);
-        Ok((run, outcomes))
+        verify(&self.jobs, &driven.outcomes)?;
+        let (outcomes, makespan_s) = (&driven.outcomes, driven.makespan_s);
+        let run = Run::new(policy, load, outcomes, makespan_s, engine.stats(), peak);
+        Ok((run, driven))
     }
 }
 
 /// Fails if a request has not exactly its forced number of tokens.
-fn verify(jobs: &[Job], outcomes: &[Outcome]) -> Result<(), Error> {
+fn verify(jobs: &[Job], outcomes: &[drive::Outcome]) -> Result<(), Error> {
     for (index, (job, outcome)) in jobs.iter().zip(outcomes).enumerate() {
         let (want, got) = (job.request.forced_length.unwrap_or(0), outcome.tokens.len());
         if got as u64 != u64::from(want) {

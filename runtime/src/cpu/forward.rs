@@ -1,4 +1,4 @@
-//! Parts of the forward pass, and the checks of model and batch.
+//! The forward pass: construction, and validation of models and batches.
 
 use std::sync::Arc;
 
@@ -10,20 +10,20 @@ use super::kernels::{Kernels, Packing};
 use super::rope::RopeTable;
 use super::{Isa, KvPool, Pool};
 
-/// Sizes and instruction set, fixed for the life of a [`CpuForward`].
+/// Configuration of a [`CpuForward`], fixed at construction.
 #[derive(Clone, Copy, Debug)]
 pub struct CpuOptions {
-    /// Threads, the caller of `forward` included; at least 1.
+    /// Number of threads, including the caller of `forward`; at least 1.
     pub threads: usize,
     /// Instruction set of the kernels.
     pub isa: Isa,
-    /// Most rows (tokens) in a batch.
+    /// Maximum number of rows (tokens) in a batch.
     pub max_rows: usize,
-    /// Most segments in a batch.
+    /// Maximum number of segments in a batch.
     pub max_segments: usize,
-    /// KV blocks of [`BLOCK_TOKENS`] tokens.
+    /// Number of KV blocks, of [`BLOCK_TOKENS`] tokens each.
     pub num_blocks: usize,
-    /// Longest context, tokens.
+    /// Maximum context length, tokens.
     pub max_context: usize,
 }
 
@@ -32,18 +32,18 @@ pub struct CpuForward {
     pub(super) model: Arc<Model>,
     pub(super) options: CpuOptions,
     pub(super) kernels: &'static Kernels,
-    /// Order of activations that meet the blocks' weights.
+    /// Storage order of activations that are multiplied with the layers' weights.
     pub(super) packing: Packing,
     pub(super) pool: Pool,
     pub(super) kv: KvPool,
     pub(super) rope: RopeTable,
     pub(super) buffers: Buffers,
-    /// `[workers]`
+    /// Scratch memory of each worker `[workers]`.
     pub(super) scratch: Vec<WorkerScratch>,
 }
 
 impl CpuForward {
-    /// Checks the model, starts the threads and allocates everything that `forward` needs.
+    /// Validates the model, starts the threads and allocates all memory that `forward` uses.
     pub fn new(model: Arc<Model>, options: CpuOptions) -> Result<Self, String> {
         let config = &model.config;
         check_config(config)?;
@@ -69,7 +69,7 @@ impl CpuForward {
         self.kernels.isa
     }
 
-    /// The threads.
+    /// The thread pool.
     pub fn pool(&self) -> &Pool {
         &self.pool
     }
@@ -79,7 +79,7 @@ impl CpuForward {
         &self.kv
     }
 
-    /// The KV pool, to restore blocks.
+    /// The KV pool, writable: for blocks that are swapped in.
     pub fn kv_mut(&mut self) -> &mut KvPool {
         &mut self.kv
     }
@@ -89,12 +89,12 @@ impl CpuForward {
         &self.model
     }
 
-    /// The options it was made with.
+    /// The configuration given to [`CpuForward::new`].
     pub fn options(&self) -> &CpuOptions {
         &self.options
     }
 
-    /// Panics if `batch` is not what the regions rely on.
+    /// Panics if `batch` violates an assumption of the parallel regions.
     pub(super) fn check(&self, batch: &Batch) {
         let options = &self.options;
         assert!(batch.rows() <= options.max_rows, "batch of {} rows", batch.rows());
@@ -131,7 +131,7 @@ fn check_config(config: &ModelConfig) -> Result<(), String> {
     Ok(())
 }
 
-/// The kernels index by the config's shapes, so the tensors must have them.
+/// Checks the shape of every tensor against the config, by which the kernels index.
 fn check_weights(model: &Model) -> Result<(), String> {
     let config = &model.config;
     let weights = &model.weights;
@@ -161,7 +161,7 @@ fn check_weights(model: &Model) -> Result<(), String> {
         for (name, tensor, rows, cols) in projections {
             shape(&format!("{name} of layer {index}"), tensor, rows, cols)?;
             if tensor.dtype != dtype {
-                // Activations are stored in the order of one dtype (see `Packing`).
+                // Activations are packed in the order of one dtype (see `Packing`).
                 return Err(format!(
                     "{name} of layer {index} is {:?}, q of layer 0 {dtype:?}: store the blocks' projections in one dtype",
                     tensor.dtype

@@ -1,4 +1,4 @@
-//! The forward pass: which regions, in which order.
+//! The forward pass: a sequence of parallel regions.
 
 use crate::backend::Batch;
 
@@ -8,13 +8,14 @@ use super::{CpuForward, Tap};
 impl CpuForward {
     /// Feeds `batch` through the model and appends its keys and values to the KV pool.
     ///
-    /// Returns the logits of the last token of each segment that wants them, in segment order:
-    /// `[wanted][vocab]`. With `tap`, the residual stream after one layer goes to its receiver.
+    /// Returns the logits of the last token of each segment that requests them, in segment order:
+    /// `[wanted][vocab]`. With `tap`, the residual stream after one layer is published to its
+    /// receiver.
     ///
     /// # Panics
     ///
-    /// If `batch` exceeds the options' sizes, names a token or block that is not there, or its
-    /// segments do not follow each other.
+    /// If `batch` exceeds the configured sizes, has a token id or block id out of range, or
+    /// segments that are not contiguous.
     pub fn forward(&mut self, batch: &Batch, tap: Option<Tap<'_>>) -> &[f32] {
         self.check(batch);
         self.buffers.plan(&self.model.config, batch);
@@ -50,7 +51,7 @@ impl CpuForward {
         &self.buffers.logits[..self.buffers.wanted.len() * self.model.config.vocab_size]
     }
 
-    /// The last pass's logits, `[wanted][vocab]`, for a sampler that works in place.
+    /// Logits of the last pass `[wanted][vocab]`, for in-place sampling.
     pub fn logits_mut(&mut self) -> &mut [f32] {
         let vocab = self.model.config.vocab_size;
         &mut self.buffers.logits[..self.buffers.wanted.len() * vocab]

@@ -2,10 +2,10 @@
 
 use crate::backend::{TapPlan, TapReceiver};
 
-/// Taps the residual stream after one transformer layer.
+/// A tap of the residual stream after one transformer layer.
 #[derive(Clone, Copy)]
 pub struct Tap<'a> {
-    /// The layer (0-based) after which the stream is published.
+    /// Index (0-based) of the layer after which the stream is published.
     pub layer: usize,
     /// Number of the step.
     pub step: u64,

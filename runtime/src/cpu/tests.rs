@@ -1,5 +1,5 @@
-//! The backend against the reference pass, and against itself: a row's bits may not depend on how its
-//! request was fed.
+//! The backend against the reference pass, and batch invariance: a row's bits must not depend on
+//! the chunking of its request.
 
 use std::sync::Arc;
 use std::sync::Mutex;
@@ -62,7 +62,7 @@ fn backend(model: &Arc<Model>, isa: Isa, threads: usize) -> CpuForward {
     CpuForward::new(model.clone(), options).unwrap()
 }
 
-/// A request that is fed piece by piece into blocks of its own, scattered over the pool.
+/// A request that is fed in chunks, with its blocks scattered over the pool.
 struct Request {
     slot: u32,
     tokens: Vec<u32>,
@@ -78,7 +78,7 @@ impl Request {
         Request { slot, tokens, blocks, fed: 0 }
     }
 
-    /// Adds the next `len` tokens to `batch`, one segment each with logits if `each`.
+    /// Adds the next `len` tokens to `batch`; with `each`, as segments of one token with logits.
     fn feed(&mut self, batch: &mut Batch, len: usize) {
         let end = (self.fed + len).min(self.tokens.len());
         if self.fed < end {
@@ -89,7 +89,7 @@ impl Request {
     }
 }
 
-/// The bits of the logits of every position, fed one token at a time.
+/// Bits of the logits of every position, fed one token at a time.
 fn decoded_alone(backend: &mut CpuForward, request: &mut Request) -> Vec<Vec<u32>> {
     let mut rows = Vec::new();
     while request.fed < request.tokens.len() {
@@ -116,7 +116,7 @@ fn logits_match_the_reference() {
                 let scale = expected.iter().fold(0.0_f32, |max, x| max.max(x.abs()));
                 for (&bits, &expected) in row.iter().zip(expected) {
                     let error = (f32::from_bits(bits) - expected).abs() / scale;
-                    // Some hundred roundings of 2^-24 on a path through three blocks.
+                    // A path through three layers has some hundred roundings of 2^-24.
                     assert!(error < 3e-5, "{isa}, position {position}: off by {error:e}");
                 }
             }
@@ -160,7 +160,7 @@ fn bits_do_not_depend_on_chunks_company_or_threads() {
     }
 }
 
-/// Longer than one product takes at once.
+/// A prompt longer than the row block of one product.
 #[test]
 fn a_long_prompt_has_the_bits_of_its_chunks() {
     let len = 2 * super::buffers::ROW_BLOCK + 5;
@@ -187,7 +187,7 @@ fn a_long_prompt_has_the_bits_of_its_chunks() {
     assert_eq!(feed(len - 1, len), whole);
 }
 
-/// Keeps what is published and has a number of tasks.
+/// Records the published stream and offers a number of side tasks.
 struct Recorder {
     published: Mutex<Vec<Vec<f32>>>,
     tasks: AtomicUsize,

@@ -1,13 +1,13 @@
-//! Each register against plain Rust.
+//! Register operations of each instruction set against plain Rust.
 
 use super::*;
 
-/// Stamps the same tests on every implementation; they pass where the CPU lacks it.
+/// Instantiates the tests for an implementation; they pass where the CPU lacks it.
 macro_rules! registers {
     ($($name:ident: $V:ty, $isa:ident;)*) => {$(
         #[test]
         fn $name() {
-            if crate::cpu::Isa::$isa.is_available() {
+            if crate::Isa::$isa.is_available() {
                 // SAFETY: the CPU has it.
                 unsafe { check::<$V>() }
             }
@@ -30,7 +30,7 @@ registers! {
 unsafe fn check<V: Simd>() {
     let a: Vec<f32> = (0..V::LANES).map(|i| 1.5 * i as f32 - 3.0).collect();
     let b: Vec<f32> = (0..V::LANES).map(|i| 7.0 - i as f32).collect();
-    // SAFETY: the vectors have LANES floats; the CPU is the caller's.
+    // SAFETY: the vectors have LANES floats; the caller guarantees `V`'s instructions.
     let (ra, rb) = unsafe { (V::load(a.as_ptr()), V::load(b.as_ptr())) };
     let lanes = |r: V| {
         let mut out = vec![0.0; V::LANES];
@@ -50,7 +50,7 @@ unsafe fn check<V: Simd>() {
     let (sum_a, sum_b) = (a.iter().sum::<f32>(), b.iter().sum::<f32>());
     assert_eq!(V::sum4([ra, rb, rb, ra]), [sum_a, sum_b, sum_b, sum_a]);
     for n in [-126.0, -1.0, 0.0, 5.0, 127.0_f32] {
-        // SAFETY: the CPU is the caller's.
+        // SAFETY: the caller guarantees `V`'s instructions.
         let biased = unsafe { V::splat(n + 12_582_912.0) };
         assert_eq!(lanes(biased.pow2_of_biased()), vec![n.exp2(); V::LANES]);
     }
@@ -58,7 +58,7 @@ unsafe fn check<V: Simd>() {
     unsafe { check_loads::<V>() };
 }
 
-/// Every stored value, at odd addresses.
+/// Checks every load at odd addresses.
 ///
 /// # Safety
 ///

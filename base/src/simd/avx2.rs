@@ -6,13 +6,13 @@ use super::Simd;
 
 /// Eight f32 in a YMM register.
 #[derive(Clone, Copy)]
-pub(crate) struct Avx2(__m256);
+pub struct Avx2(__m256);
 
 /// Runs AVX2 intrinsics on registers.
 macro_rules! avx2 {
     ($e:expr) => {
-        // SAFETY: an `Avx2` exists, or the caller of the constructor vouches, hence the CPU has
-        // AVX2, FMA and F16C; a constructor's pointer is readable by its contract.
+        // SAFETY: an `Avx2` exists, or the caller of the constructor guarantees it: the CPU has
+        // AVX2, FMA and F16C. A constructor's pointer is readable by its contract.
         unsafe { $e }
     };
 }

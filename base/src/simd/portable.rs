@@ -1,8 +1,8 @@
-//! 16 lanes in plain Rust, for any CPU; the compiler maps them onto SSE2, NEON and the like.
+//! 16 lanes in plain Rust, for any CPU; the compiler maps them to SSE2, NEON and others.
 //!
-//! Wider than those registers on purpose: of four lanes the compiler makes four scalars, of sixteen
-//! (and plain loops) it makes vectors. Measured with SSE2 on a tile of dot products: 30 GFLOP/s against
-//! 15.
+//! Wider than those registers on purpose: the compiler turns four lanes into four scalars, but
+//! sixteen (in plain loops) into vectors. Measured with SSE2 on a tile of dot products: 30 instead
+//! of 15 GFLOP/s.
 
 use super::Simd;
 
@@ -10,7 +10,7 @@ const LANES: usize = 16;
 
 /// Sixteen f32.
 #[derive(Clone, Copy)]
-pub(crate) struct Portable([f32; LANES]);
+pub struct Portable([f32; LANES]);
 
 impl Portable {
     #[inline(always)]
@@ -21,14 +21,14 @@ impl Portable {
         self
     }
 
-    /// Reads little-endian words and makes an f32 of each.
+    /// Reads little-endian words and converts each to f32.
     ///
     /// # Safety
     ///
     /// `p` must be readable for `4 * LANES` bytes.
     #[inline(always)]
     unsafe fn map_u32(p: *const u8, f: impl Fn(u32) -> f32) -> Self {
-        // SAFETY: the caller's.
+        // SAFETY: the caller guarantees `4 * LANES` readable bytes.
         let words = unsafe { p.cast::<[u32; LANES]>().read_unaligned() };
         let mut out = [0.0; LANES];
         for (out, word) in out.iter_mut().zip(words) {
@@ -38,7 +38,7 @@ impl Portable {
     }
 }
 
-/// Widens a half-precision value: exact, without branches, so that it vectorises.
+/// Converts a half-precision value: exact, and without branches, so that it vectorizes.
 #[inline(always)]
 fn widen_f16(half: u16) -> f32 {
     let magnitude = u32::from(half & 0x7fff) << 13;

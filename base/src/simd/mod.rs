@@ -1,8 +1,8 @@
-//! The register the kernels are written over: one trait, one file per instruction set.
+//! Vector registers of f32: one trait, one file per instruction set.
 //!
-//! Every kernel is written once, generic over [`Simd`]; an instruction set says only what a
-//! register is. A value of a `Simd` type can only be made by an `unsafe` constructor whose caller
-//! vouches that the CPU has the instructions, so *holding* one proves it and the arithmetic is safe.
+//! Every CPU kernel is written once, generic over [`Simd`]; an instruction set only defines the
+//! register. A `Simd` value is made by `unsafe` constructors alone, whose caller guarantees that the
+//! CPU has the instructions. So *holding* one is the proof, and the arithmetic is safe.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
@@ -11,46 +11,71 @@ mod avx512;
 mod portable;
 
 #[cfg(target_arch = "x86_64")]
-pub(crate) use avx2::Avx2;
+pub use avx2::Avx2;
 #[cfg(target_arch = "x86_64")]
-pub(crate) use avx512::Avx512;
-pub(crate) use portable::Portable;
+pub use avx512::Avx512;
+pub use portable::Portable;
 
 /// Lanes of the widest register: buffers shared by all instruction sets are padded to it.
-pub(crate) const MAX_LANES: usize = 16;
+pub const MAX_LANES: usize = 16;
 
 /// A register of [`Simd::LANES`] f32.
 ///
-/// # Safety
-///
 /// Every constructor (the `unsafe` functions) requires that the CPU has the implementor's
-/// instructions. Those that take a pointer require it to be readable (or writable) for the stated
-/// number of elements; no alignment is required.
-pub(crate) trait Simd: Copy {
+/// instructions. Pointers need no alignment.
+pub trait Simd: Copy {
     /// f32 values in a register.
     const LANES: usize;
-    /// Most rows of activations in a tile of f32 weights: as many as the registers hold, with a sum for each
-    /// row and each of four weights, the row, and a weight.
+    /// Rows of activations in a tile of the model's products with f32 weights: as many as the
+    /// registers hold, with one sum per row and each of four weights, the row, and a weight.
     const TILE_ROWS: usize;
     /// The same where the tile widens the weights, which takes registers too.
     const NARROW_TILE_ROWS: usize;
 
     /// `x` in all lanes.
+    ///
+    /// # Safety
+    ///
+    /// The CPU has the instructions.
     unsafe fn splat(x: f32) -> Self;
     /// Reads `LANES` f32.
+    ///
+    /// # Safety
+    ///
+    /// The CPU has the instructions; `p` is readable for `LANES` f32.
     unsafe fn load(p: *const f32) -> Self;
     /// Reads `LANES` f32 from a pointer of any alignment.
+    ///
+    /// # Safety
+    ///
+    /// The CPU has the instructions; `p` is readable for `4 * LANES` bytes.
     unsafe fn load_f32(p: *const u8) -> Self;
     /// Reads and widens `LANES` IEEE half-precision values.
+    ///
+    /// # Safety
+    ///
+    /// The CPU has the instructions; `p` is readable for `2 * LANES` bytes.
     unsafe fn load_f16(p: *const u8) -> Self;
     /// Reads `2 * LANES` bf16 and widens those at even places.
     ///
     /// Splitting by parity needs one shift (or one mask) and no shuffle, because a bf16 is the
     /// upper half of an f32; the activations are stored in the same order instead (`Packing`).
+    ///
+    /// # Safety
+    ///
+    /// The CPU has the instructions; `p` is readable for `4 * LANES` bytes.
     unsafe fn load_bf16_even(p: *const u8) -> Self;
     /// Reads `2 * LANES` bf16 and widens those at odd places.
+    ///
+    /// # Safety
+    ///
+    /// The CPU has the instructions; `p` is readable for `4 * LANES` bytes.
     unsafe fn load_bf16_odd(p: *const u8) -> Self;
     /// Writes `LANES` f32.
+    ///
+    /// # Safety
+    ///
+    /// `p` is writable for `LANES` f32.
     unsafe fn store(self, p: *mut f32);
 
     /// `self + other`
@@ -76,8 +101,8 @@ pub(crate) trait Simd: Copy {
     /// The largest lane.
     fn max_lane(self) -> f32;
 
-    /// Asks for the cache line of `p`, which need not be a valid address, into L2: for what comes from
-    /// memory, measured better than into L1, whose few line buffers the demand loads need.
+    /// Prefetches the cache line of `p`, which need not be a valid address, into L2: for data in
+    /// memory. Measured faster than into L1, whose few line buffers the demand loads need.
     #[inline(always)]
     fn prefetch_far(p: *const u8) {
         #[cfg(target_arch = "x86_64")]
@@ -90,7 +115,7 @@ pub(crate) trait Simd: Copy {
         let _ = p;
     }
 
-    /// Asks for the cache line of `p`, which need not be a valid address, into L1: for what is in L2.
+    /// Prefetches the cache line of `p`, which need not be a valid address, into L1: for data in L2.
     #[inline(always)]
     fn prefetch_near(p: *const u8) {
         #[cfg(target_arch = "x86_64")]

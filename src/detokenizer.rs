@@ -1,21 +1,21 @@
-//! An answer's text, from its tokens.
+//! Incremental detokenization of one answer, up to its stop strings.
 
 use std::sync::Arc;
 
 use trail_runtime::engine::Request;
 use trail_runtime::text::{Step, StopMatcher, TextStream, Tokenizer};
 
-/// Assembles text from tokens: characters are never split, stop strings and what follows are cut off,
-/// and tokens that end the answer say nothing.
-pub struct Answer {
+/// Assembles text from tokens: never splits a character, cuts the answer before a stop string, and
+/// emits no text for tokens that end the answer.
+pub struct Detokenizer {
     stream: TextStream<Arc<Tokenizer>>,
     stops: StopMatcher,
-    /// Tokens that end the answer; ordinary ones may be among them.
+    /// Tokens that end the answer: stop tokens of the request and EOS tokens of the model.
     ends: Vec<u32>,
 }
 
-impl Answer {
-    /// The answer to `request`, which ends at any of `stops` or at the model's `eos_tokens`.
+impl Detokenizer {
+    /// An answer to `request`, which ends at any of `stops` or at the model's `eos_tokens`.
     pub fn new(
         tokenizer: Arc<Tokenizer>,
         stops: StopMatcher,
@@ -26,15 +26,16 @@ impl Answer {
             true => Vec::new(),
             false => [&request.stop_tokens, eos_tokens].concat(),
         };
-        Answer { stream: TextStream::new(tokenizer), stops, ends }
+        Detokenizer { stream: TextStream::new(tokenizer), stops, ends }
     }
 
-    /// Whether `id` ends the answer.
+    /// Returns true if `id` ends the answer.
     pub fn is_end(&self, id: u32) -> bool {
         self.ends.contains(&id)
     }
 
-    /// Takes the next token; the text that can be sent now, and whether a stop string came up.
+    /// Appends the next token. Returns the text that can be sent now, and whether a stop string was
+    /// found.
     pub fn push(&mut self, id: u32) -> Step {
         if self.is_end(id) {
             return Step::default();
@@ -43,7 +44,7 @@ impl Answer {
         self.stops.push(&piece)
     }
 
-    /// The text held back, at the end.
+    /// Returns the text that was held back for a possible stop string or an incomplete character.
     pub fn finish(&mut self) -> Step {
         let piece = self.stream.flush();
         let mut step = self.stops.push(&piece);

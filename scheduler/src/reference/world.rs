@@ -1,29 +1,29 @@
-//! Goal: the fast scheduler makes the plans of its naive twin, keeps the invariants, and starves
-//! nobody. Method: both take the same random events (seeded), with policies, sizes and predictions
-//! chosen to be nasty; after each step the plans must be equal and the invariants hold; at the end
-//! arrivals cease, and everyone must finish.
+//! Goal: the scheduler makes the plans of its reference, keeps the invariants, and starves no
+//! request. Method: both receive the same random events (seeded), with adversarial policies, sizes
+//! and predictions; after each step the plans must be equal and the invariants hold; at the end
+//! arrivals cease, and every request must finish.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::Twin;
+use super::Reference;
 use crate::policies::{Fcfs, Oracle, Sjf, Trail};
 use crate::{
     BLOCK_TOKENS, Finished, NewRequest, Phase, Plan, Policy, Prediction, Preemption, RequestId,
-    RequestState, Scheduler, SchedulerConfig, Slot,
+    RequestIdx, RequestState, Scheduler, SchedulerConfig,
 };
 use trail_base::rng::Rng;
 
-/// The scheduler, its twin, and the world around them.
+/// The scheduler, its reference, and the source of events for both.
 struct World {
     rng: Rng,
     fast: Scheduler,
-    twin: Twin,
+    reference: Reference,
     step: u64,
     arrivals: u64,
     seen: Seen,
 }
 
-/// How eventful the worlds were.
+/// Number of events of each kind, as evidence that the random worlds cover them.
 #[derive(Default)]
 struct Seen {
     preemptions: usize,
@@ -31,7 +31,7 @@ struct Seen {
     swaps: usize,
     returns: usize,
     finished_on_the_way: usize,
-    /// Plans without rows, for want of a transfer's end.
+    /// Plans without rows, because all requests need a transfer to end.
     waits: usize,
 }
 
@@ -68,7 +68,7 @@ impl World {
             ]
         };
         let policy = || policies().into_iter().nth(seed as usize % 5).unwrap();
-        let twin = Twin {
+        let reference = Reference {
             config,
             policy: policy(),
             requests: BTreeMap::new(),
@@ -78,7 +78,7 @@ impl World {
             plan: Plan::default(),
         };
         let fast = Scheduler::new(config, policy()).unwrap();
-        World { rng, fast, twin, step: 0, arrivals: 0, seen: Seen::default() }
+        World { rng, fast, reference, step: 0, arrivals: 0, seen: Seen::default() }
     }
 
     fn submit(&mut self) {
@@ -92,41 +92,41 @@ impl World {
             true_length: (self.rng.below(4) > 0)
                 .then(|| 1 + self.rng.below(max_tokens as u64) as u32),
         };
-        let Ok(slot) = self.fast.submit(request) else { return };
-        let generation = self.fast.generation(slot);
-        let state = RequestState::new(slot, generation, self.arrivals, &request);
-        self.twin.requests.insert(slot, state);
+        let Ok(idx) = self.fast.submit(request) else { return };
+        let generation = self.fast.generation(idx);
+        let state = RequestState::new(idx, generation, self.arrivals, &request);
+        self.reference.requests.insert(idx, state);
         self.arrivals += 1;
     }
 
-    fn finish(&mut self, slot: Slot) {
-        let want = match self.fast.state(slot).phase {
-            Phase::Leaving | Phase::Returning => Finished::AfterTransfer,
+    fn finish(&mut self, idx: RequestIdx) {
+        let want = match self.fast.state(idx).phase {
+            Phase::SwappingOut | Phase::SwappingIn => Finished::AfterTransfer,
             Phase::Swapped => Finished::Forget,
             _ => Finished::Now,
         };
-        assert_eq!(self.fast.finish(slot), want);
+        assert_eq!(self.fast.finish(idx), want);
         self.seen.finished_on_the_way += (want == Finished::AfterTransfer) as usize;
-        self.twin.finish(slot);
+        self.reference.finish(idx);
     }
 
-    /// Some of the transfers under way end, in any order: each with a chance of 1 in `mean`.
+    /// Ends some of the transfers in flight, in any order: each with a probability of 1 in `mean`.
     fn end_transfers(&mut self, mean: u64) {
-        let all = self.twin.requests.values().chain(self.twin.ending.values());
-        let mut moving: Vec<Slot> =
-            all.filter(|request| request.moving()).map(|request| request.slot).collect();
+        let all = self.reference.requests.values().chain(self.reference.ending.values());
+        let mut moving: Vec<RequestIdx> =
+            all.filter(|request| request.moving()).map(|request| request.idx).collect();
         assert_eq!(moving.len(), self.fast.moving());
         while !moving.is_empty() {
-            let slot = moving.swap_remove(self.rng.below(moving.len() as u64) as usize);
+            let idx = moving.swap_remove(self.rng.below(moving.len() as u64) as usize);
             if self.rng.below(mean) == 0 {
-                assert_eq!(self.fast.transferred(slot), self.twin.transferred(slot));
+                assert_eq!(self.fast.transferred(idx), self.reference.transferred(idx));
             }
         }
     }
 
-    /// A prediction for a random slot: fresh, late, stale, or absurd.
+    /// A prediction for a random index: fresh, late, stale, or absurd.
     fn predict(&mut self) {
-        let slot = Slot(self.rng.below(self.fast.config().max_requests as u64) as u32);
+        let idx = RequestIdx(self.rng.below(self.fast.config().max_requests as u64) as u32);
         let absurd = [f32::NAN, f32::INFINITY, -1e9, 1e9, 0.0];
         let remaining = match self.rng.below(20) {
             n @ 0..5 => absurd[n as usize],
@@ -137,20 +137,21 @@ impl World {
         let prediction = Prediction {
             remaining,
             step: self.step.saturating_sub(late),
-            generation: self.fast.generation(slot).wrapping_sub(stale),
+            generation: self.fast.generation(idx).wrapping_sub(stale),
             ..Prediction::default()
         };
-        self.fast.predict(slot, prediction);
-        if let Some(request) = self.twin.requests.get_mut(&slot)
+        self.fast.predict(idx, prediction);
+        if let Some(request) = self.reference.requests.get_mut(&idx)
             && stale == 0
         {
             request.predict(&prediction);
         }
     }
 
-    fn some_slot(&mut self) -> Option<Slot> {
-        let live = self.twin.requests.len() as u64;
-        (live > 0).then(|| *self.twin.requests.keys().nth(self.rng.below(live) as usize).unwrap())
+    fn some_slot(&mut self) -> Option<RequestIdx> {
+        let live = self.reference.requests.len() as u64;
+        (live > 0)
+            .then(|| *self.reference.requests.keys().nth(self.rng.below(live) as usize).unwrap())
     }
 
     /// One step. `busy`: requests arrive and are cancelled.
@@ -159,30 +160,30 @@ impl World {
             (0..self.rng.below(3)).for_each(|_| self.submit());
         }
         (0..self.rng.below(8)).for_each(|_| self.predict());
-        // From at once to many steps; or as late as can be: only when there is nothing to compute.
-        let stuck = self.twin.plan.rows.is_empty();
-        let mean = match self.twin.config.host_blocks % 4 {
+        // From one step to many; or as late as possible: only when no plan has rows.
+        let stuck = self.reference.plan.rows.is_empty();
+        let mean = match self.reference.config.host_blocks % 4 {
             0 if stuck => 2,
             0 => u64::MAX / 8,
             n => [1, 2, 20][n as usize - 1],
         };
         self.end_transfers(mean);
         self.fast.plan(self.step, 0.0);
-        self.twin.plan(self.step);
-        assert_eq!(self.fast.last_plan(), &self.twin.plan);
+        self.reference.plan(self.step);
+        assert_eq!(self.fast.last_plan(), &self.reference.plan);
         self.check();
         if busy && self.rng.below(30) == 0 {
-            // A cancel between plan and advance, whose slot may be taken again at once.
-            if let Some(slot) = self.some_slot() {
-                self.finish(slot);
+            // A cancel between plan and advance, whose index may be taken again at once.
+            if let Some(idx) = self.some_slot() {
+                self.finish(idx);
             }
         }
         self.predict();
         self.end_transfers(4 * mean);
         self.fast.advance();
-        self.twin.advance();
-        for row in self.twin.plan.rows.clone() {
-            let Some(request) = self.twin.requests.get(&row.slot) else { continue };
+        self.reference.advance();
+        for row in self.reference.plan.rows.clone() {
+            let Some(request) = self.reference.requests.get(&row.slot) else { continue };
             let length = request.true_length.unwrap_or(request.max_tokens);
             if request.generated >= length {
                 self.finish(row.slot);
@@ -191,51 +192,51 @@ impl World {
         self.step += 1;
     }
 
-    /// What must hold of every plan, whatever the policy.
+    /// Invariants of every plan, for any policy.
     fn check(&mut self) {
         let (fast, plan) = (&self.fast, self.fast.last_plan());
         assert!(plan.rows.len() <= fast.config().max_running as usize);
         assert!(plan.tokens() <= fast.config().token_budget);
         let mut seen = BTreeSet::new();
-        for request in self.twin.requests.values() {
-            let blocks = fast.blocks(request.slot);
+        for request in self.reference.requests.values() {
+            let blocks = fast.blocks(request.idx);
             let (held, copies) =
-                (self.twin.held(request.slot), self.twin.copies.get(&request.slot));
-            let returning = request.phase == Phase::Returning;
-            let copied = if returning { *copies.unwrap() } else { held };
+                (self.reference.held(request.idx), self.reference.copies.get(&request.idx));
+            let swapping_in = request.phase == Phase::SwappingIn;
+            let copied = if swapping_in { *copies.unwrap() } else { held };
             assert_eq!(blocks.len() as u32, copied);
             assert_eq!(request.resident() || request.moving(), !blocks.is_empty());
             assert_eq!(request.moving() || request.phase == Phase::Swapped, copies.is_some());
-            // Also the blocks behind those that are being filled are its own.
-            let blocks = fast.blocks.table(request.slot);
+            // The blocks after those that are being filled also belong to the request.
+            let blocks = fast.blocks.table(request.idx);
             assert_eq!(blocks.len() as u32, held);
             assert!(blocks.iter().all(|&block| block < fast.config().num_blocks));
             assert!(blocks.iter().all(|&block| seen.insert(block)), "a block is held twice");
         }
-        for &slot in self.twin.ending.keys() {
-            let blocks = fast.blocks.table(slot);
+        for &idx in self.reference.ending.keys() {
+            let blocks = fast.blocks.table(idx);
             assert!(blocks.iter().all(|&block| seen.insert(block)), "a block is held twice");
         }
         assert_eq!(seen.len() as u32, fast.blocks_used());
-        assert_eq!(fast.host_blocks_used(), self.twin.copies.values().sum::<u32>());
+        assert_eq!(fast.host_blocks_used(), self.reference.copies.values().sum::<u32>());
         assert!(fast.host_blocks_used() <= fast.config().host_blocks);
         for row in &plan.rows {
             assert!(row.len > 0);
             assert_eq!(fast.state(row.slot).phase, Phase::Running);
             assert!(fast.blocks(row.slot).len() as u32 * BLOCK_TOKENS >= row.start + row.len);
         }
-        for &slot in &plan.preempted {
-            let request = fast.state(slot);
-            let lost = plan.evicted.contains(&slot) || plan.swap_out.contains(&slot);
+        for &idx in &plan.preempted {
+            let request = fast.state(idx);
+            let lost = plan.evicted.contains(&idx) || plan.swap_out.contains(&idx);
             let for_memory = lost || request.passed_over > 0;
-            // Or passed over and forgiven within this very plan.
+            // Or skipped, with the counter reset within the same plan.
             let barred = fast.config().max_passed_over + fast.config().max_blocked == 1;
             assert!(fast.policy().preemptable(request) || for_memory || barred, "{request:?}");
         }
-        let moving = fast.moving() - self.twin.ending.len();
+        let moving = fast.moving() - self.reference.ending.len();
         let at_rest = fast.running() + fast.waiting() + fast.paused() + fast.swapped();
         assert_eq!(at_rest + moving, fast.live());
-        // Nothing to compute only where something is under way.
+        // An empty plan only while a transfer is in flight.
         assert!(!plan.rows.is_empty() || fast.live() == 0 || fast.moving() > 0, "{plan}");
         self.seen.waits += (plan.rows.is_empty() && fast.live() > 0) as usize;
         self.seen.preemptions += plan.preempted.len();
@@ -246,7 +247,7 @@ impl World {
 }
 
 #[test]
-fn plans_equal_the_naive_twins_and_everyone_finishes() {
+fn plans_equal_the_references_and_every_request_finishes() {
     let mut all = Seen::default();
     let worlds = if cfg!(miri) { 5 } else { 800 };
     for seed in 0..worlds {
@@ -269,7 +270,7 @@ fn plans_equal_the_naive_twins_and_everyone_finishes() {
         all.finished_on_the_way += seen.finished_on_the_way;
         all.waits += seen.waits;
     }
-    // The test is worth nothing if the worlds are quiet.
+    // Quiet worlds would prove nothing.
     let Seen { preemptions, evictions, swaps, returns, finished_on_the_way, waits } = all;
     if !cfg!(miri) {
         assert!(preemptions > 4000 && evictions > 2000, "{preemptions} {evictions}");

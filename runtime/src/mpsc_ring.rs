@@ -1,29 +1,30 @@
-//! The bounded door between many threads and the engine: submissions and cancels come in by it.
+//! A bounded queue with many producers and one consumer: submissions and cancels reach the engine's
+//! thread through two of these.
 //!
 //! A ring with one stamp per cell (Vyukov, "Bounded MPMC queue", 1024cores.net), with one consumer.
-//! Positions count pushes for ever and wrap with `usize`; position p uses cell p mod capacity.
-//! A cell's stamp says whose turn it is:
+//! Positions count pushes, are never reset and wrap with `usize`; position p uses cell p mod
+//! capacity. A cell's stamp says which side may access it next:
 //!
 //! | stamp        | state                                   | next to act                          |
 //! |--------------|-----------------------------------------|--------------------------------------|
-//! | p            | empty, waits for the push of position p | the producer that moves `tail` p→p+1 |
+//! | p            | empty, ready for the push of position p | the producer that moves `tail` p→p+1 |
 //! | p + 1        | holds the value of position p           | the consumer, when its head is p     |
-//! | p + capacity | empty again, one lap on                 | as the first line                    |
+//! | p + capacity | empty again, one lap later              | as in the first line                 |
 //!
 //! A producer claims position p by moving `tail` from p to p + 1, writes the value, then publishes
 //! it by storing stamp p + 1 (release). The consumer loads the stamp (acquire), takes the value,
-//! and hands the cell back by storing p + capacity (release), which the producer of the next lap
-//! loads (acquire). So the value itself is never accessed by two threads at once.
+//! and frees the cell by storing p + capacity (release), which the producer of the next lap
+//! loads (acquire). The value itself is never accessed by two threads at once.
 //!
-//! Lock-free for producers as a group; a producer that stalls between claim and publication holds
-//! up the consumer at that cell, not the other producers until the ring is full. Nothing allocates
-//! after construction.
+//! Lock-free for producers as a group; a producer that stalls between claim and publication
+//! blocks the consumer at that cell, and the other producers only when the ring is full. Nothing
+//! allocates after construction.
 
 use std::mem::MaybeUninit;
 
 use crate::sync::{Arc, AtomicUsize, Ordering, UnsafeCell};
 
-/// Least capacity: with one cell, "holds position p" and "waits for p + 1" are the same stamp.
+/// Smallest capacity: with one cell, "holds position p" and "ready for p + 1" are the same stamp.
 pub const CAPACITY_MIN: usize = 2;
 
 struct Cell<T> {
@@ -39,7 +40,7 @@ struct OwnLine<T>(T);
 struct Ring<T> {
     /// The next position to claim.
     tail: OwnLine<AtomicUsize>,
-    /// A power of two of them.
+    /// The length is a power of two.
     cells: Box<[Cell<T>]>,
 }
 
@@ -54,7 +55,7 @@ impl<T> Ring<T> {
 }
 
 impl<T> Drop for Ring<T> {
-    /// Drops what was pushed and never popped.
+    /// Drops the values that were pushed and not popped.
     fn drop(&mut self) {
         let mask = self.cells.len() - 1;
         for (index, cell) in self.cells.iter().enumerate() {
@@ -62,14 +63,14 @@ impl<T> Drop for Ring<T> {
             if cell.stamp.load(Ordering::Acquire) & mask == index {
                 continue;
             }
-            // SAFETY: `&mut self`: no producer or consumer is left. The stamp says that a value was
-            // published here and not taken.
+            // SAFETY: `&mut self` excludes every producer and consumer. The stamp shows that a
+            // value was published here and not taken.
             cell.value.with_mut(|value| unsafe { (*value).assume_init_drop() });
         }
     }
 }
 
-/// The outside of a door: clone one for each thread that pushes.
+/// The pushing side; one clone for each thread that pushes.
 pub struct Producer<T> {
     ring: Arc<Ring<T>>,
 }
@@ -80,19 +81,19 @@ impl<T> Clone for Producer<T> {
     }
 }
 
-/// The inside of a door: there is one, and popping needs it exclusively.
+/// The popping side. There is one, and popping requires exclusive access.
 pub struct Consumer<T> {
     ring: Arc<Ring<T>>,
     /// The next position to take.
     head: usize,
 }
 
-/// A door for `capacity` values: a power of two, at least [`CAPACITY_MIN`].
+/// Creates a queue for `capacity` values, a power of two and at least [`CAPACITY_MIN`].
 ///
 /// # Panics
 ///
 /// On any other capacity.
-pub fn door<T>(capacity: usize) -> (Producer<T>, Consumer<T>) {
+pub fn mpsc_ring<T>(capacity: usize) -> (Producer<T>, Consumer<T>) {
     assert!(capacity.is_power_of_two() && capacity >= CAPACITY_MIN, "capacity {capacity}");
     let cell = |position| Cell {
         stamp: AtomicUsize::new(position),
@@ -104,7 +105,7 @@ pub fn door<T>(capacity: usize) -> (Producer<T>, Consumer<T>) {
 }
 
 impl<T> Producer<T> {
-    /// Puts `value` in, or gives it back if the door is full.
+    /// Pushes `value`; returns it if the queue is full.
     pub fn try_push(&self, value: T) -> Result<(), T> {
         let tail = &self.ring.tail.0;
         let mut position = tail.load(Ordering::Relaxed);
@@ -130,8 +131,8 @@ impl<T> Producer<T> {
                 continue;
             }
             // SAFETY: the stamp was `position`: the cell is empty and the consumer is done with it.
-            // The claim made this thread the only producer of `position`, and the consumer does
-            // not look before the stamp below.
+            // The claim made this thread the only producer of `position`, and the consumer reads
+            // only after the stamp stored below.
             cell.value.with_mut(|slot| unsafe { (*slot).write(value) });
             cell.stamp.store(position.wrapping_add(1), Ordering::Release);
             return Ok(());
@@ -140,14 +141,14 @@ impl<T> Producer<T> {
 }
 
 impl<T> Consumer<T> {
-    /// Takes the oldest value, if its producer has published it.
+    /// Pops the oldest value, if its producer has published it.
     pub fn pop(&mut self) -> Option<T> {
         let cell = self.ring.cell(self.head);
         if cell.stamp.load(Ordering::Acquire) != self.head.wrapping_add(1) {
             return None;
         }
-        // SAFETY: the stamp says that the value of `head` is published; its producer is done, the
-        // next one waits for the stamp below, and `&mut self` is the only consumer.
+        // SAFETY: the stamp shows that the value of `head` is published: its producer is done, the
+        // next one needs the stamp stored below, and `&mut self` is the only consumer.
         let value = cell.value.with_mut(|slot| unsafe { (*slot).assume_init_read() });
         cell.stamp.store(self.head.wrapping_add(self.ring.cells.len()), Ordering::Release);
         self.head = self.head.wrapping_add(1);
@@ -163,32 +164,32 @@ mod tests {
 
     #[test]
     fn first_in_first_out_and_full() {
-        let (outside, mut inside) = door(4);
-        assert_eq!(inside.pop(), None);
+        let (producer, mut consumer) = mpsc_ring(4);
+        assert_eq!(consumer.pop(), None);
         for lap in 0..3 {
             for i in 0..4 {
-                assert_eq!(outside.try_push(lap * 4 + i), Ok(()));
+                assert_eq!(producer.try_push(lap * 4 + i), Ok(()));
             }
-            assert_eq!(outside.try_push(99), Err(99));
+            assert_eq!(producer.try_push(99), Err(99));
             for i in 0..4 {
-                assert_eq!(inside.pop(), Some(lap * 4 + i));
+                assert_eq!(consumer.pop(), Some(lap * 4 + i));
             }
-            assert_eq!(inside.pop(), None);
+            assert_eq!(consumer.pop(), None);
         }
     }
 
     #[test]
-    fn what_is_left_inside_is_dropped_once() {
+    fn values_left_in_the_queue_are_dropped_once() {
         let witness = Arc::new(());
-        let (outside, mut inside) = door(4);
+        let (producer, mut consumer) = mpsc_ring(4);
         for _ in 0..4 {
-            outside.try_push(Arc::clone(&witness)).unwrap();
+            producer.try_push(Arc::clone(&witness)).unwrap();
         }
-        drop(inside.pop());
-        assert!(outside.try_push(Arc::clone(&witness)).is_ok());
-        drop(inside);
+        drop(consumer.pop());
+        assert!(producer.try_push(Arc::clone(&witness)).is_ok());
+        drop(consumer);
         assert_eq!(Arc::strong_count(&witness), 5);
-        drop(outside);
+        drop(producer);
         assert_eq!(Arc::strong_count(&witness), 1);
     }
 
@@ -196,28 +197,28 @@ mod tests {
     fn many_producers_lose_nothing_and_keep_their_order() {
         const PRODUCERS: usize = 4;
         const EACH: usize = if cfg!(miri) { 40 } else { 20_000 };
-        let (outside, mut inside) = door(8);
+        let (producer, mut consumer) = mpsc_ring(8);
         let mut next = [0; PRODUCERS];
         std::thread::scope(|scope| {
-            for producer in 0..PRODUCERS {
-                let outside = outside.clone();
+            for id in 0..PRODUCERS {
+                let producer = producer.clone();
                 scope.spawn(move || {
                     for i in 0..EACH {
-                        while outside.try_push((producer, i)).is_err() {
+                        while producer.try_push((id, i)).is_err() {
                             std::thread::yield_now();
                         }
                     }
                 });
             }
             while next.iter().sum::<usize>() < PRODUCERS * EACH {
-                let Some((producer, i)) = inside.pop() else {
+                let Some((id, i)) = consumer.pop() else {
                     std::thread::yield_now();
                     continue;
                 };
-                assert_eq!(i, next[producer]);
-                next[producer] += 1;
+                assert_eq!(i, next[id]);
+                next[id] += 1;
             }
         });
-        assert_eq!(inside.pop(), None);
+        assert_eq!(consumer.pop(), None);
     }
 }

@@ -1,4 +1,4 @@
-//! The atomics and cells of [`crate::door`]: std's, or loom's under `--cfg loom`, which then runs
+//! The atomics and cells of [`crate::mpsc_ring`]: std's, or loom's under `--cfg loom`, which then runs
 //! every interleaving.
 
 #[cfg(loom)]
@@ -25,7 +25,7 @@ impl<T> UnsafeCell<T> {
         UnsafeCell(std::cell::UnsafeCell::new(value))
     }
 
-    /// Calls `access` with the pointer to the value; dereferencing it is the caller's duty.
+    /// Calls `access` with the pointer to the value; the caller ensures exclusive access.
     pub(crate) fn with_mut<R>(&self, access: impl FnOnce(*mut T) -> R) -> R {
         access(self.0.get())
     }

@@ -6,13 +6,13 @@ use super::Simd;
 
 /// Sixteen f32 in a ZMM register.
 #[derive(Clone, Copy)]
-pub(crate) struct Avx512(__m512);
+pub struct Avx512(__m512);
 
 /// Runs AVX-512F intrinsics on registers.
 macro_rules! avx512 {
     ($e:expr) => {
-        // SAFETY: an `Avx512` exists, or the caller of the constructor vouches, hence the CPU has
-        // AVX-512F; a constructor's pointer is readable by its contract.
+        // SAFETY: an `Avx512` exists, or the caller of the constructor guarantees it: the CPU has
+        // AVX-512F. A constructor's pointer is readable by its contract.
         unsafe { $e }
     };
 }
@@ -107,7 +107,7 @@ impl Simd for Avx512 {
 
     #[inline(always)]
     fn sum4([a, b, c, d]: [Self; 4]) -> [f32; 4] {
-        // Transposing 4 x 4 lanes within each quarter, then adding the quarters.
+        // Transposes 4 x 4 lanes within each quarter, then adds the quarters.
         avx512!({
             let (ab, cd) = (_mm512_unpacklo_ps(a.0, b.0), _mm512_unpacklo_ps(c.0, d.0));
             let (ab_high, cd_high) = (_mm512_unpackhi_ps(a.0, b.0), _mm512_unpackhi_ps(c.0, d.0));
