@@ -1,7 +1,7 @@
 //! Read bandwidth and multiply-add peak of the CPU: the references of the CPU benchmarks.
 //!
-//! Both are measured with the threads that run the workload, and between its repetitions: on a shared
-//! machine they drift as the workload does.
+//! Both are measured with the threads that run the workload, and between its repetitions: on a
+//! shared machine they drift as the workload does.
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicU64, Ordering};

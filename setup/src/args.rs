@@ -22,7 +22,7 @@ const MAX_KV_BLOCKS: usize = 1 << 27;
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Model")]
 pub struct ModelArgs {
-    /// A safetensors file with config.json and tokenizer.json beside it, or a folder of them
+    /// A safetensors file with config.json and tokenizer.json beside it, or their folder
     /// [default: the bundled demo model]
     #[arg(long, global = true, value_name = "PATH")]
     pub(crate) model: Option<PathBuf>,
@@ -82,8 +82,8 @@ pub struct EngineArgs {
     /// Sequences in one forward pass [default: 8 on the CPU, 256 on a GPU]
     #[arg(long, global = true, value_name = "N", value_parser = count::<MAX_SLOTS>)]
     pub(crate) slots: Option<usize>,
-    /// KV blocks of 16 tokens [default: on the CPU 1.5 times the need of all slots, at most 4 GiB; on
-    /// a GPU all that fit into its memory]
+    /// KV blocks of 16 tokens [default: on the CPU 1.5 times the need of all slots, at most 4 GiB;
+    /// on a GPU all that fit into its memory]
     #[arg(long, global = true, value_name = "N", value_parser = count::<MAX_KV_BLOCKS>)]
     pub(crate) kv_blocks: Option<usize>,
     /// Threads of the forward pass [default: all cores]
@@ -104,8 +104,8 @@ pub struct EngineArgs {
     /// Device: cpu, cuda, cuda:NUMBER or auto (the first GPU if there is one)
     #[arg(long, global = true, value_name = "NAME", default_value = "auto")]
     pub(crate) device: Device,
-    /// KV of evicted requests: recompute (dropped and recomputed), swap (moved to host memory and back)
-    /// or auto (the cheaper of the two; on the CPU always recompute)
+    /// KV of evicted requests: recompute (dropped and recomputed), swap (moved to host memory and
+    /// back) or auto (the cheaper of the two; on the CPU always recompute)
     #[arg(long, global = true, value_name = "NAME", default_value = "auto", value_parser = preemption)]
     pub(crate) preemption: Preemption,
     /// GPU: most host memory for swapped KV blocks, GiB; 0 for none

@@ -3,8 +3,8 @@
 use indicatif::{ProgressBar, ProgressStyle};
 use trail_runtime::backend::Progress;
 
-/// Returns a callback that shows one bar per stage: bytes and their rate for the weights, counts for
-/// the others. Nothing is shown if stderr is not a terminal.
+/// Returns a callback that shows one bar per stage: bytes and their rate for the weights, counts
+/// for the others. Nothing is shown if stderr is not a terminal.
 pub(crate) fn reporter() -> impl FnMut(Progress) {
     let mut bar: Option<(&'static str, ProgressBar)> = None;
     move |Progress { what, done, total }| {

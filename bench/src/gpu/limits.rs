@@ -1,5 +1,5 @@
-//! Lower bounds of a step's time on the device: reading its bytes and multiplying, at rates measured
-//! in the same run.
+//! Lower bounds of a step's time on the device: reading its bytes and multiplying, at rates
+//! measured in the same run.
 
 use serde_json::{Value, json};
 use trail_runtime::cuda::Device;
@@ -49,8 +49,8 @@ impl Limits {
         Ok(Limits { read_gb_per_s, matrix_tflops: args.matrix_tflops.unwrap_or(mma) })
     }
 
-    /// Lower bound of a decode step's time, seconds: the products, bound by reading the weights or by
-    /// multiplying, plus reading the keys and values.
+    /// Lower bound of a decode step's time, seconds: the products, bound by reading the weights or
+    /// by multiplying, plus reading the keys and values.
     pub fn decode_s(&self, model: &Model, rows: usize, context: usize) -> f64 {
         let weights: f64 = streamed(model).map(elements).sum();
         let read_s = 2.0 * weights / self.read_gb_per_s / 1e9;

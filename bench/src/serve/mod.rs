@@ -1,9 +1,9 @@
 //! `bench serve`: scheduling policies compared on the engine that serves, under load.
 //!
 //! With random weights there is nothing to predict, and output lengths that depend on the generated
-//! text would differ between devices. So each request has a forced length, which the policies do not
-//! see, and replayed predictions with the error measured for the demo model's probe. All runs have
-//! the same requests.
+//! text would differ between devices. So each request has a forced length, which the policies do
+//! not see, and replayed predictions with the error measured for the demo model's probe. All runs
+//! have the same requests.
 
 mod report;
 mod workload;
@@ -132,8 +132,8 @@ struct Bench<'a> {
 }
 
 impl Bench<'_> {
-    /// All requests at once, first come first served: tokens per second while requests wait, over the
-    /// mean length.
+    /// All requests at once, first come first served: tokens per second while requests wait, over
+    /// the mean length.
     fn capacity(&mut self, confusion: &Confusion) -> Result<(f64, Conditions), Error> {
         self.schedule(None);
         let engine = self.engine(PolicyKind::Fcfs)?;

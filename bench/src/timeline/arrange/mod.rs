@@ -76,7 +76,8 @@ pub fn arrange(recording: Recording, run: RunInfo) -> Result<Timeline, String> {
     Ok(Timeline { run, step, recorded, step_us: end, begins, lanes, range, zooms })
 }
 
-/// Steps recorded with both neighbours, their predictions and the next plan: number, start, seconds.
+/// Steps recorded with both neighbours, their predictions and the next plan: number, start,
+/// seconds.
 fn whole_steps(recording: &Recording) -> Vec<(u64, Instant, f64)> {
     let stamps = || recording.threads.iter().flat_map(|track| &track.stamps);
     let has = |kind, step| stamps().any(|stamp| stamp.kind == kind && stamp.step == step);
@@ -129,8 +130,8 @@ fn lanes(recording: &Recording, shown: [f64; 2], at: impl Fn(Instant) -> f64) ->
     ];
     for track in &recording.threads {
         let is_waiter = track.name.starts_with(WAITERS);
-        // Selected by thread: a thread that was descheduled before its stamp may seem to contain the
-        // smoothing of another.
+        // Selected by thread: a thread that was descheduled before its stamp may seem to contain
+        // the smoothing of another.
         let own = recording.smoothed.iter().filter(|(_, by)| Some(by.thread) == track.thread);
         let smoothed: Vec<Span> = own
             .map(|(step, by)| {

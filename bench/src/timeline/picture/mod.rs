@@ -24,8 +24,8 @@ const MARGIN: f64 = 16.0;
 const INK: &str = "#222222";
 const FAINT: &str = "#666666";
 
-/// Colour of a kind of span: light enough for dark text, and distinguishable by colour-blind readers
-/// (after the palette of Okabe and Ito).
+/// Colour of a kind of span: light enough for dark text, and distinguishable by colour-blind
+/// readers (after the palette of Okabe and Ito).
 fn colour(kind: SpanKind) -> &'static str {
     match kind {
         SpanKind::Lower => "#8fc3e8",
