@@ -27,13 +27,10 @@ const PENDING: &[&str] = &[
     "ARCHITECTURE.md",
     "CHANGELOG.md",
     "CONTRIBUTING.md",
-    "Cargo.toml",
     "README.md",
     "base/",
-    "bench/",
     "benches/gpu.sh",
     "benches/loads.sh",
-    "counting-allocator/",
     "cuda-emulator/",
     "docs/",
     "kernels/",
@@ -48,7 +45,6 @@ const PENDING: &[&str] = &[
     "runtime/tests/cuda_",
     "runtime/tests/support/",
     "scheduler/",
-    "setup/",
     "src/commands/demo/",
 ];
 
