@@ -1,9 +1,10 @@
-//! Command line: options and subcommands.
+//! Definition of the command line.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::error::ErrorKind;
+use clap::{CommandFactory, Parser, Subcommand};
 use trail_bench::BenchArgs;
 use trail_setup::{EngineArgs, Error, ModelArgs, notice};
 
@@ -64,24 +65,27 @@ impl Cli {
     }
 }
 
-/// Reasons to exit without running a command.
+/// Outcomes of parsing that run no command.
 pub enum Exit {
-    /// Help or version text, for stdout.
-    Asked(clap::Error),
-    /// Invalid arguments.
-    Mistaken(Error),
+    /// Help or the version was requested: printed on stdout, exit code 0.
+    Requested(clap::Error),
+    /// A command without its subcommand: help on stderr, exit code 2.
+    Incomplete(clap::Error),
+    /// Bad arguments.
+    Invalid(Error),
 }
 
 impl Exit {
-    /// Prints the text or the error, and returns the exit code.
+    /// Prints the outcome and returns the exit code.
     pub fn report(self) -> ExitCode {
         match self {
-            Exit::Asked(text) => {
-                // A closed pipe is no error: the reader has what it wanted.
+            Exit::Requested(text) | Exit::Incomplete(text) => {
+                let code = text.exit_code();
+                // A closed stdout or stderr is no error: nothing is left to print.
                 let _ = text.print();
-                ExitCode::SUCCESS
+                ExitCode::from(code as u8)
             }
-            Exit::Mistaken(error) => {
+            Exit::Invalid(error) => {
                 notice(format_args!("error: {error}"));
                 ExitCode::from(error.code())
             }
@@ -89,21 +93,38 @@ impl Exit {
     }
 }
 
-/// Parses the arguments; the first is the program's name.
+/// Parses the arguments, of which the first is the program's name.
 pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Cli, Exit> {
-    Cli::try_parse_from(arguments).map_err(|error| match error.use_stderr() {
-        false => Exit::Asked(error),
-        true => Exit::Mistaken(Error::usage(one_line(&error.to_string()))),
+    let arguments: Vec<OsString> = arguments.into_iter().collect();
+    Cli::try_parse_from(&arguments).map_err(|error| match error.kind() {
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => Exit::Incomplete(error),
+        _ if !error.use_stderr() => Exit::Requested(error),
+        _ => {
+            let message = one_line(&error.to_string());
+            Exit::Invalid(Error::usage(format!("{message}; see {} --help", command(&arguments))))
+        }
     })
 }
 
-/// Returns clap's message without usage text and `error:` prefix.
+/// Returns clap's message without its usage text and its own `error:`.
 fn one_line(message: &str) -> String {
     let text = message.strip_prefix("error: ").unwrap_or(message);
-    let told = |line: &&str| !line.starts_with("Usage:") && !line.starts_with("For more");
-    let lines = text.lines().map(str::trim).take_while(told).filter(|line| !line.is_empty());
-    let line = lines.collect::<Vec<_>>().join(" ");
-    format!("{line}; see trail-rt --help")
+    let is_message = |line: &&str| !line.starts_with("Usage:") && !line.starts_with("For more");
+    let lines = text.lines().map(str::trim).take_while(is_message).filter(|line| !line.is_empty());
+    lines.collect::<Vec<_>>().join(" ")
+}
+
+/// Returns the program with the subcommands named in `arguments`, such as `trail-rt bench decode`.
+fn command(arguments: &[OsString]) -> String {
+    let mut command = &Cli::command();
+    let mut path = vec![command.get_name()];
+    for argument in arguments.iter().skip(1).filter_map(|argument| argument.to_str()) {
+        if let Some(subcommand) = command.find_subcommand(argument) {
+            path.push(subcommand.get_name());
+            command = subcommand;
+        }
+    }
+    path.join(" ")
 }
 
 #[cfg(test)]
@@ -114,8 +135,8 @@ mod tests {
         let arguments = ["trail-rt"].iter().chain(arguments).map(OsString::from);
         match parse(arguments) {
             Ok(mut cli) => cli.take_command().map_err(|error| error.to_string()),
-            Err(Exit::Mistaken(error)) => Err(error.to_string()),
-            Err(Exit::Asked(_)) => Err("help".into()),
+            Err(Exit::Invalid(error)) => Err(error.to_string()),
+            Err(Exit::Requested(_) | Exit::Incomplete(_)) => Err("help".into()),
         }
     }
 
@@ -150,7 +171,26 @@ mod tests {
     }
 
     #[test]
+    fn mistakes_point_at_the_help_of_the_subcommand() {
+        let error = command(&["--slots", "8", "bench", "decode", "--batch", "x"]);
+        let error = error.expect_err("refused");
+        assert!(error.ends_with("see trail-rt bench decode --help"), "{error}");
+    }
+
+    #[test]
+    fn bench_without_a_part_lists_the_parts() {
+        let Err(Exit::Incomplete(help)) = parse(["trail-rt", "bench"].map(OsString::from)) else {
+            panic!("help");
+        };
+        assert_eq!(help.exit_code(), 2);
+        let help = help.to_string();
+        for part in ["decode", "prefill", "overlap", "kernels", "load", "swap", "scheduler"] {
+            assert!(help.contains(&format!("  {part} ")), "{part} in {help}");
+        }
+    }
+
+    #[test]
     fn the_definition_is_sound() {
-        <Cli as clap::CommandFactory>::command().debug_assert();
+        Cli::command().debug_assert();
     }
 }

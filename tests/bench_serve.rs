@@ -65,8 +65,8 @@ fn loads_are_shares_of_the_measured_capacity_and_the_table_says_what_was_forced(
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let table = String::from_utf8(output.stdout).expect("UTF-8");
     for said in [
-        " 2.00 fcfs",
-        " 8.00 trail(c=0.8)",
+        "2.00  fcfs",
+        "8.00  trail(c=0.8)",
         "Random weights, ",
         "forced output lengths",
         "replayed predictions",

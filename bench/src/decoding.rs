@@ -10,16 +10,16 @@ use trail_runtime::engine::{
     StepObserver, StepOutcome, SteppedEngine,
 };
 
-use crate::subject::Subject;
+use crate::model::BenchModel;
 
 /// Output tokens of a request before it is replaced by a new one: its context hardly grows.
 const ROUND: u32 = 64;
 /// Decode steps of new requests before any is measured.
 const WARM_UP: u32 = 4;
-/// Rows of a step that takes prompts in.
+/// Rows of a prefill step.
 const PREFILL_ROWS: usize = 2048;
 
-/// Figures of steps, from the engine's observer.
+/// Measurements of decode steps, from the engine's observer.
 #[derive(Clone, Debug, Default)]
 pub struct StepStats {
     /// From the end of one step to the end of the next, microseconds.
@@ -85,10 +85,10 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// Settings of an engine for this workload on `subject`.
-    pub fn builder(&self, subject: &Subject) -> EngineBuilder {
+    /// Settings of an engine for this workload on `bench`.
+    pub fn builder(&self, bench: &BenchModel) -> EngineBuilder {
         let blocks_each = (self.context + ROUND as usize + 1).div_ceil(BLOCK_TOKENS);
-        subject
+        bench
             .builder()
             // Requests carry what the policy needs where there is no probe.
             .replays(true)
@@ -114,7 +114,7 @@ pub struct Decoding {
 }
 
 impl Decoding {
-    /// Builds the engine with `build` and takes the first prompts in.
+    /// Builds the engine with `build` and prefills the first prompts.
     pub fn new(
         shape: Shape,
         builder: EngineBuilder,
@@ -171,8 +171,8 @@ impl Decoding {
         self.engine.step().map_err(|fault| fault.0)
     }
 
-    /// Ends the current requests and takes new prompts in until all decode. Its steps are not in the
-    /// statistics.
+    /// Ends the current requests and prefills new prompts until all decode. These steps are not in
+    /// the statistics.
     fn begin_round(&mut self) -> Result<(), String> {
         let stats = self.take_stats();
         self.handles.clear();

@@ -1,6 +1,6 @@
 //! `trail-rt bench`: one part at a time, against the limit it works under.
 
-// One function is this crate's interface: elsewhere `pub` marks a module's interface to the others.
+// Two items are this crate's interface: elsewhere `pub` marks a module's interface to the others.
 #![allow(unreachable_pub)]
 
 mod ceilings;
@@ -10,26 +10,27 @@ mod gpu;
 mod kernels;
 mod link;
 mod load;
+mod model;
 mod overlap;
 mod prefill;
+mod report;
 mod scheduler;
 mod serve;
-mod subject;
 mod swap;
 mod timeline;
 
 use clap::{Args, Subcommand};
-use serde_json::Value;
-use trail_setup::{EngineArgs, Error, ModelArgs};
+use trail_setup::{EngineArgs, Error, ModelArgs, Output};
 
 use decode::DecodeArgs;
 use kernels::KernelsArgs;
 use load::LoadArgs;
+use model::{BenchModel, BenchModelArgs};
 use overlap::OverlapArgs;
 use prefill::PrefillArgs;
+use report::Report;
 use scheduler::SchedulerArgs;
 use serve::ServeArgs;
-use subject::{Subject, SubjectArgs};
 use swap::SwapArgs;
 
 /// Options of `trail-rt bench`.
@@ -39,40 +40,40 @@ pub struct BenchArgs {
     part: Part,
 }
 
-/// What is measured.
+/// The part to measure.
 #[derive(Subcommand, Debug)]
 enum Part {
     /// A decode step, as a share of the machine's read bandwidth
     Decode {
         #[command(flatten)]
-        subject: SubjectArgs,
+        model: BenchModelArgs,
         #[command(flatten)]
         args: DecodeArgs,
     },
-    /// Taking in a prompt, as a share of the machine's multiply-add peak
+    /// Prefill of a prompt, as a share of the machine's multiply-add peak
     Prefill {
         #[command(flatten)]
-        subject: SubjectArgs,
+        model: BenchModelArgs,
         #[command(flatten)]
         args: PrefillArgs,
     },
     /// What tap and probe add to a decode step
     Overlap {
         #[command(flatten)]
-        subject: SubjectArgs,
+        model: BenchModelArgs,
         #[command(flatten)]
         args: OverlapArgs,
     },
-    /// CUDA kernels: which there are and where they were proven (--list), or each against its limit
+    /// CUDA kernels: a list of them and where they were proven (--list), or each against its limit
     Kernels(KernelsArgs),
-    /// The weights' way to a GPU, as a share of what the link carries
+    /// Upload of the weights to a GPU, as a share of the link's rate
     Load {
         #[command(flatten)]
-        subject: SubjectArgs,
+        model: BenchModelArgs,
         #[command(flatten)]
         args: LoadArgs,
     },
-    /// KV blocks to the host and back, as a share of what the link carries
+    /// Swap of KV blocks to the host and back, as a share of the link's rate
     Swap(SwapArgs),
     /// A step of the scheduler alone
     Scheduler(SchedulerArgs),
@@ -80,38 +81,33 @@ enum Part {
     Serve(ServeArgs),
 }
 
-/// Measures one part and prints the figures.
+/// Measures one part and prints its report, as one JSON object if `json`.
 pub fn run(
     model: &ModelArgs,
     engine: &EngineArgs,
     args: &BenchArgs,
     json: bool,
 ) -> Result<(), Error> {
-    if let Part::Serve(args) = &args.part {
-        return serve::run(args, model, engine, json);
-    }
-    let load = |subject| Subject::load(subject, model, engine);
-    let figures: Result<Value, String> = match &args.part {
-        Part::Decode { subject, args } => {
-            load(subject)?.on(|s| decode::run(args, s), |s| gpu::decode(args, s))
-        }
-        Part::Prefill { subject, args } => {
-            load(subject)?.on(|s| prefill::run(args, s), |s| gpu::prefill(args, s))
-        }
-        Part::Overlap { subject, args } => {
-            let subject = load(subject)?;
-            overlap::with_timeline(args, &subject, |subject| overlap::run(args, subject))
-        }
-        Part::Load { subject, args } => load::run(args, &load(subject)?),
-        Part::Swap(args) => swap::run(args, engine),
-        Part::Kernels(args) => kernels::run(args),
-        Part::Scheduler(args) => scheduler::run(args, engine),
-        Part::Serve(_) => unreachable!("has its own report"),
-    };
-    let figures = figures.map_err(Error::failed)?;
+    let Report { json: object, text } = args.part.measure(model, engine)?;
     match json {
-        true => println!("{figures}"),
-        false => println!("{figures:#}"),
+        true => Output::stdout().line(&object.to_string()),
+        false => Output::stdout().line(&text),
     }
-    Ok(())
+}
+
+impl Part {
+    fn measure(&self, model: &ModelArgs, engine: &EngineArgs) -> Result<Report, Error> {
+        let load = |args| BenchModel::load(args, model, engine);
+        let (report, columns) = match self {
+            Part::Decode { model, args } => (decode::run(args, &load(model)?), decode::COLUMNS),
+            Part::Prefill { model, args } => (prefill::run(args, &load(model)?), prefill::COLUMNS),
+            Part::Overlap { model, args } => (overlap::run(args, &load(model)?), overlap::COLUMNS),
+            Part::Kernels(args) => (kernels::run(args), kernels::COLUMNS),
+            Part::Load { model, args } => (load::run(args, &load(model)?), &[][..]),
+            Part::Swap(args) => (swap::run(args, engine), &[][..]),
+            Part::Scheduler(args) => (scheduler::run(args, engine), &[][..]),
+            Part::Serve(args) => return serve::run(args, model, engine),
+        };
+        Ok(Report::new(report.map_err(Error::failed)?, columns))
+    }
 }

@@ -1,4 +1,4 @@
-//! What the link between host and device carries at most: the figure that loading and swapping are shares of.
+//! Rate of the link between host and device: the reference of `bench load` and `bench swap`.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -14,26 +14,26 @@ pub struct Link {
     memory: DeviceBuffer,
 }
 
-/// A copy's direction.
+/// Direction of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
-    /// From the host.
+    /// From host to device.
     In,
-    /// To the host.
+    /// From device to host.
     Out,
 }
 
 impl Link {
-    /// Copies of `bytes`.
+    /// Buffers for copies of `bytes` bytes.
     pub fn new(device: &Device, bytes: usize) -> Result<Link, Box<dyn Error>> {
         let pinned = device.alloc_pinned(bytes, "the link's measurement")?;
-        // SAFETY: the buffer has the bytes, and nobody else knows of it.
+        // SAFETY: the buffer has `bytes` bytes, and nothing else refers to it yet.
         unsafe { pinned.as_ptr().write_bytes(1, bytes) };
         let memory = device.alloc_zeros(bytes, "the link's measurement")?;
         Ok(Link { stream: device.stream(Priority::Low)?, pinned, memory })
     }
 
-    /// GB/s of one copy.
+    /// Measures one copy, GB/s.
     pub fn gb_per_s(&mut self, direction: Direction) -> Result<f64, Box<dyn Error>> {
         let Link { stream, pinned, memory } = self;
         let bytes = pinned.bytes();

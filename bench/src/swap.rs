@@ -1,4 +1,5 @@
-//! `bench swap`: KV blocks in random places to the host and back, as a share of the largest copy's rate.
+//! `bench swap`: KV blocks at random places of the pool to the host and back, as a share of the
+//! largest copy's rate.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -9,15 +10,15 @@ use cudarc::driver::{CudaStream, result};
 use serde_json::{Value, json};
 use trail_base::rng::Lcg;
 use trail_base::stats::median;
-use trail_runtime::backend::Transfers;
+use trail_runtime::backend::{Fault, Transfers};
 use trail_runtime::cuda::{Device, KvPool, Priority, Swap, SwapOptions};
 use trail_runtime::engine::ComputeDevice;
 use trail_runtime::model::ModelConfig;
 use trail_setup::EngineArgs;
 
-use super::link::{Direction, Link};
+use crate::link::{Direction, Link};
 
-/// The request whose blocks they are.
+/// The request that owns the blocks.
 const SLOT: u32 = 0;
 
 /// Options of `bench swap`.
@@ -26,10 +27,10 @@ pub struct SwapArgs {
     /// KV blocks of this model: tiny, demo, llama3.2-1b or llama3-8b
     #[arg(long, default_value = "llama3-8b")]
     shape: String,
-    /// Blocks that are swapped at once
+    /// Blocks of one transfer
     #[arg(long, default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..))]
     blocks: u32,
-    /// Blocks of the pool among which they lie, at least twice as many
+    /// Blocks of the pool, at least twice as many
     #[arg(long, default_value_t = 4096)]
     pool_blocks: u32,
     /// Measurements of each figure; the median is reported
@@ -37,7 +38,7 @@ pub struct SwapArgs {
     repeats: u32,
 }
 
-/// Measures.
+/// Measures both directions.
 pub fn run(args: &SwapArgs, engine: &EngineArgs) -> Result<Value, String> {
     let config = ModelConfig::named(&args.shape)?;
     if args.pool_blocks / 2 < args.blocks {
@@ -45,23 +46,26 @@ pub fn run(args: &SwapArgs, engine: &EngineArgs) -> Result<Value, String> {
     }
     let ordinal = match engine.device() {
         ComputeDevice::Cuda { ordinal } => ordinal,
-        // Nothing is swapped on the CPU; if there is no GPU, this says so.
+        // The CPU backend does not swap; without a GPU, opening the device fails.
         ComputeDevice::Cpu => 0,
     };
     let device = Device::open(ordinal).map_err(|error| error.to_string())?;
     measure(args, &config, &Arc::new(device)).map_err(|error| error.to_string())
 }
 
-/// Seconds of each measurement, and its share of the largest copy's rate.
+/// Measurements of one direction.
 #[derive(Default)]
-struct Figures {
+struct TransferStats {
+    /// Time of each transfer, seconds.
     seconds: Vec<f64>,
+    /// Rate of the largest copy just before, GB/s.
     link: Vec<f64>,
+    /// Rate of the transfer over that of the largest copy.
     shares: Vec<f64>,
 }
 
-impl Figures {
-    fn note(&mut self, bytes: usize, seconds: f64, link_gb_per_s: f64) {
+impl TransferStats {
+    fn push(&mut self, bytes: usize, seconds: f64, link_gb_per_s: f64) {
         self.seconds.push(seconds);
         self.link.push(link_gb_per_s);
         self.shares.push(bytes as f64 / seconds / 1e9 / link_gb_per_s);
@@ -78,7 +82,7 @@ impl Figures {
     }
 }
 
-/// The pool, and what is in its blocks.
+/// A KV pool and the transfers of its blocks.
 struct Bench {
     // Dropped in this order.
     swap: Swap,
@@ -99,7 +103,7 @@ fn measure(
     let options = SwapOptions { host_blocks: args.blocks, max_requests: 1, checksums: false };
     let swap = Swap::new(device, &compute, &pool, options)?;
     let mut bench = Bench { swap, pool, compute, draw: Lcg::new(1) };
-    let (mut out, mut back) = (Figures::default(), Figures::default());
+    let (mut out, mut back) = (TransferStats::default(), TransferStats::default());
     // The first round warms up.
     for repeat in 0..=args.repeats {
         let places = bench.draw.permutation(args.pool_blocks as usize);
@@ -110,13 +114,13 @@ fn measure(
         bench.write(from, Some(seed))?;
         let rates = [link.gb_per_s(Direction::Out)?, link.gb_per_s(Direction::In)?];
         let seconds_out = bench.transfer(|swap| swap.swap_out(SLOT, from))?;
-        // What is read afterwards came from the host.
+        // Zeros: what the check reads afterwards must come from the host.
         bench.write(from, None)?;
         let seconds_back = bench.transfer(|swap| swap.swap_in(SLOT, to))?;
         bench.check(to, seed)?;
         if repeat > 0 {
-            out.note(bytes, seconds_out, rates[0]);
-            back.note(bytes, seconds_back, rates[1]);
+            out.push(bytes, seconds_out, rates[0]);
+            back.push(bytes, seconds_back, rates[1]);
         }
     }
     Ok(json!({
@@ -133,10 +137,10 @@ fn measure(
 }
 
 impl Bench {
-    /// Seconds from the order to the news that it is done.
+    /// Seconds from the request of a transfer to the report that it has completed.
     fn transfer(
         &mut self,
-        begin: impl FnOnce(&mut Swap) -> Result<(), trail_runtime::backend::Fault>,
+        begin: impl FnOnce(&mut Swap) -> Result<(), Fault>,
     ) -> Result<f64, Box<dyn Error>> {
         self.compute.synchronize()?;
         let mut ended = Vec::with_capacity(1);
@@ -148,7 +152,7 @@ impl Bench {
         Ok(start.elapsed().as_secs_f64())
     }
 
-    /// Writes `blocks`: each with words of its own, or with zeros.
+    /// Fills each block with its own words, derived from `seed`, or with zeros.
     fn write(&self, blocks: &[u32], seed: Option<u64>) -> Result<(), Box<dyn Error>> {
         for (index, &block) in blocks.iter().enumerate() {
             let content = match seed {
@@ -161,7 +165,7 @@ impl Bench {
         Ok(())
     }
 
-    /// Refuses blocks that do not hold what was written to those that left.
+    /// Fails if a block does not hold the words written before the swap.
     fn check(&self, blocks: &[u32], seed: u64) -> Result<(), Box<dyn Error>> {
         let mut found = vec![0_u64; self.pool.block_bytes() / 8];
         for (index, &block) in blocks.iter().enumerate() {
@@ -175,7 +179,7 @@ impl Bench {
     }
 }
 
-/// Words that no other block holds.
+/// The words of one block, different for each seed.
 fn content(seed: u64, bytes: usize) -> Vec<u64> {
     let first = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (0..bytes as u64 / 8)

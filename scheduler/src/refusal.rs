@@ -1,20 +1,20 @@
-//! Why a request is turned away at submission, and what its sender can do about it.
+//! Reasons for refusing a request at submission, with advice for its sender.
 
 use std::fmt;
 
-/// A request that is not taken in. Everything that is taken in finishes.
+/// Reason for refusing a request. Every request that is admitted finishes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// Every slot is taken.
+    /// Every index is taken.
     Full {
-        /// Slots there are.
+        /// Number of indices.
         max_requests: u32,
     },
     /// Prompt and output together need more KV blocks than the cache has.
     NeverFits {
         /// Blocks the request needs at its full length.
         needed_blocks: u32,
-        /// Blocks there are.
+        /// Blocks of the cache.
         num_blocks: u32,
     },
     /// Prompt and output together are longer than the context.
@@ -24,9 +24,9 @@ pub enum Refusal {
         /// Tokens the context holds.
         max_context: u32,
     },
-    /// There is nothing to continue.
+    /// The prompt has no tokens.
     EmptyPrompt,
-    /// There is nothing to generate.
+    /// `max_tokens` is 0.
     ZeroMaxTokens,
 }
 

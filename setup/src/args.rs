@@ -153,6 +153,11 @@ fn count<const MAX: usize>(text: &str) -> Result<usize, String> {
 }
 
 impl EngineArgs {
+    /// `max_requests`, or the number of sequences in a step if that is larger.
+    pub(crate) fn room_for(&self, max_requests: usize) -> usize {
+        max_requests.max(self.slots.unwrap_or(self.device.resolve().default_slots()))
+    }
+
     /// Threads of the forward pass.
     pub fn threads(&self) -> usize {
         let cores = || std::thread::available_parallelism().map_or(1, usize::from);

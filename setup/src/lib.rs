@@ -13,6 +13,7 @@ mod output;
 mod progress;
 mod setup;
 mod spread;
+mod table;
 
 pub use args::{Device, EngineArgs, ModelArgs};
 pub use error::Error;
@@ -21,3 +22,4 @@ pub use notice::notice;
 pub use output::Output;
 pub use setup::Setup;
 pub use spread::Spread;
+pub use table::Table;

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use trail_probe::{Predictor, Probe};
 use trail_runtime::backend::BLOCK_TOKENS;
 use trail_runtime::engine::{
-    BuildError, ComputeDevice, DEFAULT_C, Engine, EngineBuilder, PolicyKind,
+    BuildError, Clock, ComputeDevice, DEFAULT_C, Engine, EngineBuilder, PolicyKind, StepCost,
+    SteppedEngine,
 };
 use trail_runtime::model::{Dtype, Model, files};
 use trail_runtime::text::{ChatMessage, ChatTemplate, Tokenizer};
@@ -101,10 +102,10 @@ impl Setup {
         Ok(self.tokenizer()?.encode(text, true)?)
     }
 
-    /// An engine as the options say; a policy that was not named follows from what there is.
+    /// An engine for these options. A policy that was not named follows from the model's files.
     pub fn engine(&self, args: &EngineArgs) -> Result<Engine, Error> {
         let policy = args.policy.unwrap_or_else(|| self.default_policy());
-        self.build(args, args.with_c(policy), args.max_requests)
+        self.build(args, args.with_c(policy), args.max_requests, EngineBuilder::build)
     }
 
     /// An engine with another policy, and with room for `max_requests` at least.
@@ -114,31 +115,56 @@ impl Setup {
         policy: PolicyKind,
         max_requests: usize,
     ) -> Result<Engine, Error> {
-        self.build(
-            args,
-            policy,
-            max_requests.max(args.slots.unwrap_or(args.device.resolve().default_slots())),
-        )
+        self.build(args, policy, args.room_for(max_requests), EngineBuilder::build)
     }
 
-    fn build(
+    /// The same by simulated time, stepped by its caller.
+    pub fn stepped_engine_with(
         &self,
         args: &EngineArgs,
         policy: PolicyKind,
         max_requests: usize,
-    ) -> Result<Engine, Error> {
+        clock: Arc<dyn Clock>,
+    ) -> Result<SteppedEngine, Error> {
+        let build = |builder: EngineBuilder| builder.clock(clock.clone()).build_stepped();
+        self.build(args, policy, args.room_for(max_requests), build)
+    }
+
+    fn build<E>(
+        &self,
+        args: &EngineArgs,
+        policy: PolicyKind,
+        max_requests: usize,
+        build: impl Fn(EngineBuilder) -> Result<E, BuildError>,
+    ) -> Result<E, Error> {
         let device = args.device.resolve();
-        match self.build_on(device, args, policy, max_requests)?.build() {
-            // The GPU was not asked for by name.
+        match build(self.build_on(device, args, policy, max_requests)?) {
+            // The GPU was not named by the user.
             Err(BuildError::Unsupported(why))
                 if args.device == Device::Auto && device != ComputeDevice::Cpu =>
             {
                 notice(format_args!("warning: {why}; the CPU runs it"));
-                let builder = self.build_on(ComputeDevice::Cpu, args, policy, max_requests)?;
-                Ok(builder.build()?)
+                Ok(build(self.build_on(ComputeDevice::Cpu, args, policy, max_requests)?)?)
             }
             built => Ok(built?),
         }
+    }
+
+    /// The step costs in `file`, or in step_cost.json beside the model.
+    pub fn step_cost(&self, file: Option<&Path>) -> Result<StepCost, Error> {
+        let beside = self.folder.join("step_cost.json");
+        let path = match file {
+            Some(file) => file,
+            None if beside.is_file() => &beside,
+            None => {
+                return Err(Error::usage(format!(
+                    "there are no step costs for {}: measure them with trail-rt bench steps \
+                     --out FILE and give --step-cost FILE, or choose --clock wall",
+                    self.name
+                )));
+            }
+        };
+        StepCost::load(path).map_err(Error::usage)
     }
 
     fn build_on(

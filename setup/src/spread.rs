@@ -25,6 +25,13 @@ impl Spread {
         let at = |p| sorted.nearest_rank(p);
         Spread { mean: sorted.mean(), p50: at(0.5), p90: at(0.9), p95: at(0.95), p99: at(0.99) }
     }
+
+    /// Multiplied by `factor`.
+    pub fn scaled(&self, factor: f64) -> Spread {
+        let Spread { mean, p50, p90, p95, p99 } = *self;
+        let [mean, p50, p90, p95, p99] = [mean, p50, p90, p95, p99].map(|s| s * factor);
+        Spread { mean, p50, p90, p95, p99 }
+    }
 }
 
 #[cfg(test)]

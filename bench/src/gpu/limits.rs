@@ -1,21 +1,23 @@
-//! What a step on the device is held against: reading its bytes and multiplying, at the rates of the same run.
+//! Lower bounds of a step's time on the device: reading its bytes and multiplying, at rates measured
+//! in the same run.
 
 use serde_json::{Value, json};
 use trail_runtime::cuda::Device;
 use trail_runtime::model::{Model, ModelConfig, Tensor};
 
 use crate::kernels;
-use crate::subject::{projections, streamed};
+use crate::model::{projections, streamed};
 
-/// MiB of the read ceiling, and rounds of the matrix ceiling, unless said otherwise.
+/// Default MiB of the read ceiling.
 const READ_MIB: usize = 2048;
+/// Default rounds of the matrix ceiling.
 const MMA_ROUNDS: usize = 20_000;
 
-/// How the ceilings are measured.
+/// Options of the ceilings' measurement.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub struct LimitArgs {
-    /// GPU: matrix rate that shares are of, TFLOP/s: what cuBLAS reached in the same run (benches/peers).
-    /// Without it: what mma.sync reaches on registers alone
+    /// GPU: matrix rate that shares refer to, TFLOP/s: cuBLAS's in the same run (benches/peers)
+    /// [default: the rate of mma.sync on registers alone]
     #[arg(long, value_name = "TFLOPS")]
     matrix_tflops: Option<f64>,
     /// GPU: MiB that the read ceiling reads: far beyond L2
@@ -26,29 +28,29 @@ pub struct LimitArgs {
     mma_rounds: usize,
 }
 
-/// A count.
+/// Parses a count of at least 1.
 pub fn at_least_one(text: &str) -> Result<usize, String> {
     text.parse().ok().filter(|&n| n > 0).ok_or_else(|| "expected a number from 1 on".into())
 }
 
-/// The rates of one run.
+/// Rates measured in one run.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Bytes read, GB/s.
+    /// Read bandwidth, GB/s.
     pub read_gb_per_s: f64,
-    /// Products, TFLOP/s.
+    /// Matrix rate, TFLOP/s.
     pub matrix_tflops: f64,
 }
 
 impl Limits {
-    /// Measures.
+    /// Measures the rates of `device`.
     pub fn measure(device: &Device, args: &LimitArgs) -> Result<Limits, String> {
         let (read_gb_per_s, mma) = kernels::ceilings_of(device, args.read_mib, args.mma_rounds)?;
         Ok(Limits { read_gb_per_s, matrix_tflops: args.matrix_tflops.unwrap_or(mma) })
     }
 
-    /// The least time of a decode step, seconds: the products, bound by reading the weights or by multiplying, and behind them the
-    /// keys and values.
+    /// Lower bound of a decode step's time, seconds: the products, bound by reading the weights or by
+    /// multiplying, plus reading the keys and values.
     pub fn decode_s(&self, model: &Model, rows: usize, context: usize) -> f64 {
         let weights: f64 = streamed(model).map(elements).sum();
         let read_s = 2.0 * weights / self.read_gb_per_s / 1e9;
@@ -57,7 +59,7 @@ impl Limits {
         read_s.max(multiply_s) + kv_bytes / self.read_gb_per_s / 1e9
     }
 
-    /// As a report says it.
+    /// The entry of a report.
     pub fn report(&self) -> Value {
         json!({ "read_gb_per_s": self.read_gb_per_s, "matrix_tflops": self.matrix_tflops })
     }
@@ -74,13 +76,13 @@ fn kv_bytes(config: &ModelConfig, context: usize) -> f64 {
     (tokens * 2 * config.kv_size() * 2) as f64
 }
 
-/// Floating-point operations of taking in a prompt: the blocks' products for every token, the output projection for the last one,
-/// and causal attention.
+/// Floating-point operations of a prefill: the layers' products for every token, the output
+/// projection for the last one, and causal attention.
 pub fn prefill_flops(model: &Model, tokens: usize) -> f64 {
     let blocks: f64 = model.weights.layers.iter().flat_map(projections).map(elements).sum();
     let pairs = |window: &Option<usize>| {
         let window = window.map_or(tokens, |window| window.min(tokens));
-        // Rows before the window is full see one token more each.
+        // Until the window is full, each row attends to one token more than the row before.
         (window * (window + 1) / 2 + (tokens - window) * window) as f64
     };
     let pairs: f64 = model.config.windows.iter().map(pairs).sum();

@@ -1,11 +1,11 @@
-//! A CUDA backend alone: prompts and decode steps launched directly, with one step in flight.
+//! Prompts and decode steps launched on a CUDA backend directly, with one step in flight.
 
 use std::time::Instant;
 
 use trail_runtime::backend::{BLOCK_TOKENS, Backend, Batch, SampledToken, SamplingParams, Step};
 use trail_runtime::cuda::{CudaBackend, CudaOptions, TapMode};
 
-use crate::subject::Subject;
+use crate::model::BenchModel;
 
 /// Sizes of the backend.
 #[derive(Clone, Copy, Debug)]
@@ -18,9 +18,9 @@ pub struct Sizes {
     pub context: usize,
 }
 
-/// Figures of the steps since they were last taken.
+/// Measurements of decode steps.
 #[derive(Clone, Debug, Default)]
-pub struct Figures {
+pub struct RunnerStats {
     /// From the end of one step to the end of the next, microseconds.
     pub step_us: Vec<f64>,
     /// Host time to build and launch a step, microseconds.
@@ -37,17 +37,17 @@ pub struct Runner {
     blocks_each: usize,
     vocab: u32,
     step: u64,
-    /// Since they were last taken.
-    pub figures: Figures,
+    /// Measurements since the caller last took them.
+    pub stats: RunnerStats,
 }
 
 impl Runner {
     /// A backend of `sizes` without a tap.
-    pub fn new(subject: &Subject, sizes: Sizes) -> Result<Runner, String> {
-        let settings = subject.settings();
+    pub fn new(bench: &BenchModel, sizes: Sizes) -> Result<Runner, String> {
+        let settings = bench.settings();
         let blocks_each = sizes.context.div_ceil(BLOCK_TOKENS);
         let options = CudaOptions {
-            ordinal: subject.ordinal(),
+            ordinal: bench.ordinal(),
             max_rows: sizes.rows.max(sizes.requests),
             max_segments: sizes.requests,
             max_requests: sizes.requests,
@@ -63,7 +63,7 @@ impl Runner {
             probe_threads: settings.probe_threads,
             checksums: false,
         };
-        let backend = CudaBackend::new(&subject.model, &options, None, &mut |_| {})
+        let backend = CudaBackend::new(&bench.model, &options, None, &mut |_| {})
             .map_err(|error| error.to_string())?;
         let blocks = sizes.requests * blocks_each;
         Ok(Runner {
@@ -72,9 +72,9 @@ impl Runner {
             sampled: Vec::with_capacity(sizes.requests),
             blocks: (0..blocks as u32).collect(),
             blocks_each,
-            vocab: subject.model.config.vocab_size as u32,
+            vocab: bench.model.config.vocab_size as u32,
             step: 0,
-            figures: Figures::default(),
+            stats: RunnerStats::default(),
         })
     }
 
@@ -114,14 +114,14 @@ impl Runner {
                 let begin = Instant::now();
                 self.fill(count, position + at, at > 0);
                 self.launch()?;
-                self.figures.launch_us.push(begin.elapsed().as_secs_f64() * 1e6);
+                self.stats.launch_us.push(begin.elapsed().as_secs_f64() * 1e6);
             }
             if at > 0 {
                 self.collect()?;
                 let now = Instant::now();
                 // The first has no predecessor.
                 if at > 1 {
-                    self.figures.step_us.push((now - ended).as_secs_f64() * 1e6);
+                    self.stats.step_us.push((now - ended).as_secs_f64() * 1e6);
                 }
                 ended = now;
             }

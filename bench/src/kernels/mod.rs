@@ -17,6 +17,7 @@ use trail_runtime::cuda::plan::Chip;
 use trail_runtime::cuda::{Code, Device};
 use trail_runtime::model::ModelConfig;
 
+use crate::report::{Column, Group};
 use cases::{Case, Most};
 use memory::Memory;
 use timer::{Timer, Timing};
@@ -35,6 +36,18 @@ enum Part {
     /// Sampling, embedding, tap, probe, pieces of KV blocks
     Small,
 }
+
+/// Columns of the printed table, measured or listed.
+pub const COLUMNS: &[Group] = &[
+    Group("", &[Column("op", "/op", 0), Column("kernel", "/kernel", 0)]),
+    Group("", &[Column("extents", "/extents", 0), Column("context", "/context", 0)]),
+    Group("time, us", &[Column("median", "/us/median", 2), Column("best", "/us/best", 2)]),
+    Group("", &[Column("GB/s", "/gb_per_s", 1), Column("TFLOP/s", "/tflop_per_s", 2)]),
+    Group("", &[Column("limit", "/limit", 0), Column("share", "/share", 3)]),
+    Group("", &[Column("kernel", "/name", 0), Column("arch", "/arch", 0)]),
+    Group("", &[Column("registers", "/registers", 0), Column("shared bytes", "/shared_bytes", 0)]),
+    Group("", &[Column("spills", "/spills", 0), Column("proven on", "/proven_on", 0)]),
+];
 
 /// Options of `bench kernels`.
 #[derive(Args, Clone, Debug)]

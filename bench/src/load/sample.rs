@@ -1,4 +1,4 @@
-//! A sample of what arrived on the device, against the file.
+//! Compares a sample of the weights on the device with the file.
 
 use std::error::Error;
 
@@ -10,17 +10,17 @@ use trail_runtime::cuda::DeviceWeights;
 use trail_runtime::cuda::plan::shuffle::WIDTH;
 use trail_runtime::model::{Dtype, Model, Tensor};
 
-/// Weights that are looked at in each matrix.
+/// Weights compared in each matrix.
 const SAMPLES: usize = 16;
 
-/// Where row `row` of a source lies among the rows of its product.
+/// Maps a row of a source matrix to a row of the product that contains it.
 type Place<'a> = &'a dyn Fn(usize) -> usize;
 
-/// Compares weights of every matrix, drawn at random; how many were compared.
+/// Compares randomly drawn weights of every matrix. Returns how many were compared.
 pub fn check(model: &Model, weights: &DeviceWeights) -> Result<usize, Box<dyn Error>> {
     let config = &model.config;
     let (head, q, kv) = (config.head_dim, config.q_size(), config.kv_size());
-    // The halves of a head that rotate together lie eight rows apart.
+    // RoPE pairs of a head are stored eight rows apart.
     let paired = |row: usize| {
         let (within, half) = (row % head % (head / 2), row % head / (head / 2));
         row / head * head + within / 8 * 16 + half * 8 + within % 8
@@ -52,12 +52,12 @@ struct Sample {
 }
 
 impl Sample {
-    /// Weights of a matrix that lies there row by row.
+    /// Compares weights of a row-major matrix.
     fn rows(&mut self, tensor: &Tensor, at: CUdeviceptr) -> Result<(), Box<dyn Error>> {
         self.compare(tensor, at, |row, column| row * tensor.cols + column)
     }
 
-    /// Weights of a matrix in fragment order.
+    /// Compares weights of a matrix in mma fragment order.
     fn fragments(
         &mut self,
         tensor: &Tensor,
@@ -73,7 +73,7 @@ impl Sample {
         })
     }
 
-    /// `index` says where an element of the file is on the device, in elements.
+    /// Compares elements with the device's; `index` maps (row, column) to an offset in elements.
     fn compare(
         &mut self,
         tensor: &Tensor,
@@ -99,7 +99,7 @@ impl Sample {
     }
 }
 
-/// One weight, rounded as it is on its way.
+/// One weight of the file, rounded to bf16 as the upload does.
 fn element(tensor: &Tensor, row: usize, column: usize) -> bf16 {
     let bytes = &tensor.row_bytes(row)[column * tensor.dtype.bytes()..];
     match tensor.dtype {

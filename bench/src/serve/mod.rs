@@ -1,8 +1,9 @@
 //! `bench serve`: scheduling policies against each other on the real engine, under load.
 //!
-//! With random weights there is nothing to predict, and a length that follows from the text would differ
-//! between devices. So each request is told when to end, which the policies do not see, and brings along
-//! predictions that are as wrong as a probe's were measured to be. All runs have the same requests.
+//! With random weights there is nothing to predict, and output lengths that depend on the generated
+//! text would differ between devices. So each request has a forced length, which the policies do not
+//! see, and replayed predictions with the error measured for the demo model's probe. All runs have
+//! the same requests.
 
 mod report;
 mod workload;
@@ -15,11 +16,12 @@ use trail_runtime::model::Dtype;
 use trail_scheduler::noise::Confusion;
 use trail_scheduler::rng::Rng;
 use trail_scheduler::workload::Arrivals;
-use trail_setup::drive::{Display, Job, Outcome, drive};
+use trail_setup::drive::{self, Display, Job};
 use trail_setup::{EngineArgs, Error, ModelArgs, Setup};
 
-use super::subject::parse_dtype;
-use report::{Conditions, Peak, Report, Run};
+use crate::model::parse_dtype;
+use crate::report::Report;
+use report::{Comparison, Conditions, Peak, Run};
 
 /// Options of `bench serve`.
 #[derive(Args, Clone, Debug)]
@@ -36,7 +38,7 @@ pub struct ServeArgs {
     /// Arrival rates, as shares of the capacity measured first
     #[arg(long, value_delimiter = ',', default_value = "0.6,0.8,1.0,1.2", value_parser = load)]
     loads: Vec<f64>,
-    /// Instead: so many requests, all at once
+    /// Instead of loads: a burst of N requests, all at once
     #[arg(long, value_name = "N", conflicts_with_all = ["requests", "loads"],
         value_parser = clap::value_parser!(u32).range(1..))]
     burst: Option<u32>,
@@ -58,10 +60,10 @@ pub struct ServeArgs {
     seed: u64,
 }
 
-/// A policy of the comparison.
+/// A policy to compare.
 #[derive(Clone, Copy, Debug)]
 enum Contender {
-    /// As the common options say.
+    /// The policy with the common options.
     Named(PolicyKind),
     /// TRAIL with a share of its own.
     Trail(f32),
@@ -89,12 +91,7 @@ fn load(text: &str) -> Result<f64, String> {
 }
 
 /// Measures, and prints the table or the JSON object.
-pub fn run(
-    args: &ServeArgs,
-    model: &ModelArgs,
-    engine: &EngineArgs,
-    json: bool,
-) -> Result<(), Error> {
+pub fn run(args: &ServeArgs, model: &ModelArgs, engine: &EngineArgs) -> Result<Report, Error> {
     let setup = match &args.random_weights {
         Some(shape) => Setup::random(shape, args.dtype)?,
         None => Setup::load(model)?,
@@ -121,12 +118,8 @@ pub fn run(
         }
     }
     bench.display.finish();
-    let report = Report { conditions, runs };
-    match json {
-        true => println!("{}", report.json()),
-        false => println!("{}", report.table()),
-    }
-    Ok(())
+    let comparison = Comparison { conditions, runs };
+    Ok(Report { json: comparison.json(), text: comparison.text() })
 }
 
 /// Runs the workload, each time on an engine of its own.
@@ -139,13 +132,14 @@ struct Bench<'a> {
 }
 
 impl Bench<'_> {
-    /// All requests at once, first come first served: how many a second the engine finishes.
+    /// All requests at once, first come first served: tokens per second while requests wait, over the
+    /// mean length.
     fn capacity(&mut self, confusion: &Confusion) -> Result<(f64, Conditions), Error> {
         self.schedule(None);
         let engine = self.engine(PolicyKind::Fcfs)?;
-        let (run, outcomes) = self.drive(&engine, "capacity", None)?;
-        let capacity = outcomes.len() as f64 / run.makespan_s;
-        let tokens: u64 = outcomes.iter().map(|outcome| outcome.tokens.len() as u64).sum();
+        let (_, run) = self.drive(&engine, "capacity", None)?;
+        let tokens: u64 = run.outcomes.iter().map(|outcome| outcome.tokens.len() as u64).sum();
+        let capacity = run.saturated_tokens_per_s * run.outcomes.len() as f64 / tokens as f64;
         let conditions = Conditions {
             device: engine.device().into(),
             model: self.setup.name.clone(),
@@ -153,7 +147,7 @@ impl Bench<'_> {
             requests: self.jobs.len(),
             output_tokens: tokens,
             capacity_requests_per_s: capacity,
-            capacity_tokens_per_s: run.tokens_per_s,
+            capacity_tokens_per_s: run.saturated_tokens_per_s,
             slots: engine.slots(),
             kv_blocks: engine.kv_blocks(),
             max_tokens: self.args.max_tokens,
@@ -179,7 +173,7 @@ impl Bench<'_> {
         self.setup.engine_with(self.options, policy, self.jobs.len())
     }
 
-    /// Gives the jobs their arrival times: at every load the same gaps, scaled.
+    /// Sets the arrival times of the jobs: the same gaps at every load, scaled.
     fn schedule(&mut self, rate: Option<f64>) {
         let process = rate.map_or(Arrivals::Burst, |rate| Arrivals::Poisson { rate });
         let times = process.seconds(self.jobs.len(), &mut Rng::new(self.args.seed));
@@ -193,23 +187,24 @@ impl Bench<'_> {
         engine: &Engine,
         policy: &str,
         load: Option<f64>,
-    ) -> Result<(Run, Vec<Outcome>), Error> {
+    ) -> Result<(Run, drive::Run), Error> {
         let label = load.map_or(policy.into(), |load| format!("{policy} {load:.2}"));
         self.display.begin(&label, self.jobs.len());
         let (display, mut peak) = (&mut self.display, Peak::default());
-        let (outcomes, makespan_s) = drive(engine, &self.jobs, |progress| {
-            peak.see(&engine.stats());
+        let driven = drive::on_wall(engine, &self.jobs, |progress| {
+            peak.sample(&engine.stats());
             display.show(progress, engine);
         })?;
         self.display.end();
-        verify(&self.jobs, &outcomes)?;
-        let run = Run::new(policy, load, &outcomes, makespan_s, engine.stats(), peak);
-        Ok((run, outcomes))
+        verify(&self.jobs, &driven.outcomes)?;
+        let (outcomes, makespan_s) = (&driven.outcomes, driven.makespan_s);
+        let run = Run::new(policy, load, outcomes, makespan_s, engine.stats(), peak);
+        Ok((run, driven))
     }
 }
 
-/// Every request must have had exactly the tokens that were asked for.
-fn verify(jobs: &[Job], outcomes: &[Outcome]) -> Result<(), Error> {
+/// Fails if a request has not exactly its forced number of tokens.
+fn verify(jobs: &[Job], outcomes: &[drive::Outcome]) -> Result<(), Error> {
     for (index, (job, outcome)) in jobs.iter().zip(outcomes).enumerate() {
         let (want, got) = (job.request.forced_length.unwrap_or(0), outcome.tokens.len());
         if got as u64 != u64::from(want) {

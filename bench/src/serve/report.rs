@@ -1,19 +1,19 @@
-//! What `bench serve` found: one line, or one JSON object, a run.
+//! The report of `bench serve`: one line, or one JSON object, per run.
 
 use serde::Serialize;
 use serde_json::{Value, json};
 use trail_runtime::engine::Stats;
-use trail_setup::Spread;
 use trail_setup::drive::Outcome;
+use trail_setup::{Spread, Table};
 
-/// Under which conditions the policies were compared.
+/// Conditions of the comparison.
 #[derive(Clone, Debug, Serialize)]
 pub struct Conditions {
-    /// What ran the model.
+    /// Device that ran the model.
     pub device: String,
-    /// The model's name.
+    /// Name of the model.
     pub model: String,
-    /// Whether its weights are random.
+    /// True if the weights are random.
     pub random_weights: bool,
     /// Requests of each run.
     pub requests: usize,
@@ -21,7 +21,7 @@ pub struct Conditions {
     pub output_tokens: u64,
     /// Measured capacity: all requests at once, first come first served.
     pub capacity_requests_per_s: f64,
-    /// The same in output tokens.
+    /// The same capacity in output tokens per second.
     pub capacity_tokens_per_s: f64,
     /// Sequences in one step.
     pub slots: usize,
@@ -31,31 +31,31 @@ pub struct Conditions {
     pub max_tokens: u32,
     /// Seed of everything random.
     pub seed: u64,
-    /// Mean absolute error that was measured of the predictions that are replayed, tokens.
+    /// Mean absolute error of the replayed predictions, tokens.
     pub replayed_mae: f64,
 }
 
-/// The most KV in use, as seen every few milliseconds.
+/// Largest KV use, sampled every few milliseconds.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct Peak {
     /// Blocks on the device.
     pub kv_blocks: u64,
-    /// Blocks at the host.
+    /// Blocks in host memory.
     pub host_blocks: u64,
 }
 
 impl Peak {
-    /// Looks again.
-    pub fn see(&mut self, stats: &Stats) {
+    /// Takes a sample.
+    pub fn sample(&mut self, stats: &Stats) {
         self.kv_blocks = self.kv_blocks.max(stats.blocks_used);
         self.host_blocks = self.host_blocks.max(stats.host_blocks_used);
     }
 }
 
-/// One policy's figures at one load.
+/// Results of one policy at one load.
 #[derive(Clone, Debug, Serialize)]
 pub struct Run {
-    /// The policy, with its share c.
+    /// Name of the policy, with its share c.
     pub policy: String,
     /// Arrival rate over capacity; null for a burst.
     pub load: Option<f64>,
@@ -63,32 +63,32 @@ pub struct Run {
     pub latency_s: Spread,
     /// Seconds from arrival to first token.
     pub ttft_s: Spread,
-    /// Seconds from one token to the next, a request's mean; of those with more than one.
+    /// A request's mean seconds between tokens; requests with several tokens only.
     pub tpot_s: Spread,
     /// Output tokens a second over the whole run.
     pub tokens_per_s: f64,
     /// Seconds from first arrival to last token.
     pub makespan_s: f64,
-    /// Times a running request lost its place.
+    /// Preemptions of running requests.
     pub preemptions: u64,
-    /// Times a request lost its KV and was computed again.
+    /// Evictions: the KV of a request was dropped, to be recomputed.
     pub recomputes: u64,
-    /// Tokens that were.
+    /// Recomputed tokens.
     pub recomputed_tokens: u64,
-    /// Times a request's KV left for the host.
+    /// Swaps of a request's KV to the host.
     pub swaps_out: u64,
-    /// Times it came back.
+    /// Swaps of a request's KV back to the device.
     pub swaps_in: u64,
-    /// Most KV in use.
+    /// Largest KV use.
     pub peak: Peak,
     /// Mean absolute error of the predictions as replayed, tokens.
     pub prediction_mae: Option<f64>,
-    /// Every request had exactly the tokens that were forced; a run that is not so is no result.
+    /// Every request had exactly its forced number of tokens; other runs are errors, not results.
     pub verified: bool,
 }
 
 impl Run {
-    /// Sums a verified run up.
+    /// Results of a verified run.
     pub fn new(
         policy: &str,
         load: Option<f64>,
@@ -119,47 +119,39 @@ impl Run {
         }
     }
 
-    fn row(&self) -> String {
-        let Run { latency_s: l, ttft_s: t, tpot_s: p, .. } = self;
-        format!(
-            "{:>5} {:<12}| {:7.2} {:7.2} {:7.2} {:7.2} | {:7.2} {:7.2} {:7.2} {:7.2} | {:6.1} {:6.1} {:6.1} | {:7.0} | {:7} {:7} {:7} | {:7}\n",
-            self.load.map_or("burst".into(), |load| format!("{load:.2}")),
-            self.policy,
-            l.mean,
-            l.p50,
-            l.p95,
-            l.p99,
-            t.mean,
-            t.p50,
-            t.p95,
-            t.p99,
-            p.mean * 1e3,
-            p.p95 * 1e3,
-            p.p99 * 1e3,
-            self.tokens_per_s,
-            self.preemptions,
-            self.swaps_out,
-            self.recomputes,
-            self.peak.kv_blocks,
-        )
+    /// The cells of the run's row.
+    fn cells(&self) -> Vec<String> {
+        let seconds = |spread: Spread| [spread.mean, spread.p50, spread.p95, spread.p99];
+        let load = self.load.map_or("burst".into(), |load| format!("{load:.2}"));
+        let mut cells = vec![load, self.policy.clone()];
+        for spread in [self.latency_s, self.ttft_s] {
+            cells.extend(seconds(spread).map(|seconds| format!("{seconds:.2}")));
+        }
+        let Spread { mean, p95, p99, .. } = self.tpot_s;
+        cells.extend([mean, p95, p99].map(|seconds| format!("{:.1}", seconds * 1e3)));
+        cells.push(format!("{:.0}", self.tokens_per_s));
+        let counts = [self.preemptions, self.swaps_out, self.recomputes, self.peak.kv_blocks];
+        cells.extend(counts.map(|count| count.to_string()));
+        cells
     }
 }
 
 /// All runs, in the order they were made.
 #[derive(Clone, Debug)]
-pub struct Report {
-    /// Under which conditions.
+pub struct Comparison {
+    /// Conditions of all runs.
     pub conditions: Conditions,
-    /// The runs.
+    /// Results of each run.
     pub runs: Vec<Run>,
 }
 
-impl Report {
-    /// What must be said beside every figure.
+impl Comparison {
+    /// The caveat that belongs to every figure.
     fn caveat(&self) -> String {
         let weights = if self.conditions.random_weights { "Random weights" } else { "Own weights" };
         format!(
-            "{weights}, random prompts, forced output lengths, replayed predictions: as wrong as the demo probe's (mean error {:.1} tokens), not this model's.",
+            "{weights}, random prompts, forced output lengths, replayed predictions: as wrong as the \
+             demo probe's (mean error {:.1} tokens), not this model's.",
             self.conditions.replayed_mae
         )
     }
@@ -174,11 +166,23 @@ impl Report {
         object
     }
 
-    /// The table, one line a run, with the conditions above it.
-    pub fn table(&self) -> String {
+    /// The conditions, and a table with one line per run.
+    pub fn text(&self) -> String {
         let c = &self.conditions;
-        let mut text = format!(
-            "{} requests, {} output tokens, {} on {}, {} slots, {} KV blocks\ncapacity {:.2} requests/s, {:.0} tokens/s (all at once, fcfs)\n\n",
+        let mut table = Table::default()
+            .group("", &["load", "policy"])
+            .group("latency, s", &["mean", "p50", "p95", "p99"])
+            .group("TTFT, s", &["mean", "p50", "p95", "p99"])
+            .group("TPOT, ms", &["mean", "p95", "p99"])
+            .group("", &["tokens/s"])
+            .group("", &["preempt", "swaps", "recomputes"])
+            .group("peak KV", &["blocks"]);
+        self.runs.iter().for_each(|run| table.row(run.cells()));
+        format!(
+            "{} requests, {} output tokens, {} on {}, {} slots, {} KV blocks\n\
+             capacity {:.2} requests/s, {:.0} tokens/s (all at once, fcfs)\n\n\
+             {table}\n\
+             Every request had exactly its forced length in every run.\n{}",
             c.requests,
             c.output_tokens,
             c.model,
@@ -186,13 +190,8 @@ impl Report {
             c.slots,
             c.kv_blocks,
             c.capacity_requests_per_s,
-            c.capacity_tokens_per_s
-        );
-        text += "                  |           latency, s            |             TTFT, s             |      TPOT, ms        | tokens  |                 recom-  | peak KV\n";
-        text += " load policy      |    mean     p50     p95     p99 |    mean     p50     p95     p99 |   mean    p95    p99 |   /s    | preempt   swaps  putes  | blocks\n";
-        text += "------------------+---------------------------------+---------------------------------+----------------------+---------+-------------------------+--------\n";
-        self.runs.iter().for_each(|run| text += &run.row());
-        text += "\nEvery request had exactly its forced length in every run.\n";
-        text + &self.caveat()
+            c.capacity_tokens_per_s,
+            self.caveat()
+        )
     }
 }

@@ -13,7 +13,7 @@ pub fn trace(timeline: &Timeline) -> Value {
     let spans = || timeline.lanes.iter().flat_map(|lane| &lane.spans);
     let first = spans().map(|span| span.begin).fold(0.0, f64::min);
     let mut events = Vec::new();
-    for (pid, name) in [(DEVICE, timeline.scene.device.as_str()), (HOST, "host")] {
+    for (pid, name) in [(DEVICE, timeline.run.device.as_str()), (HOST, "host")] {
         if timeline.lanes.iter().any(|lane| process(lane) == pid) {
             events.push(metadata("process_name", pid, 0, json!({ "name": name })));
             events.push(metadata("process_sort_index", pid, 0, json!({ "sort_index": pid })));
@@ -36,20 +36,20 @@ pub fn trace(timeline: &Timeline) -> Value {
             })
         }));
     }
-    let scene = &timeline.scene;
+    let run = &timeline.run;
     json!({
         "displayTimeUnit": "ns",
         "traceEvents": events,
         "otherData": {
-            "model": scene.model,
-            "device": scene.device,
-            "batch": scene.batch,
-            "waiting": scene.waiting,
-            "context": scene.context,
+            "model": run.model,
+            "device": run.device,
+            "batch": run.batch,
+            "waiting": run.waiting,
+            "context": run.context,
             "step": timeline.step,
             "step_us": timeline.step_us,
-            "clock_error_us": scene.clock_error_us,
-            "notes": scene.notes,
+            "clock_error_us": run.clock_error_us,
+            "notes": run.notes,
         },
     })
 }

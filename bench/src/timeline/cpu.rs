@@ -1,4 +1,5 @@
-//! A timeline of the CPU backend: where the tap divides its pass, and the probe's tasks by thread.
+//! Records decode steps on the CPU backend: the forward pass below and above the tap, and the
+//! probe's tasks by thread.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -8,22 +9,22 @@ use trail_runtime::cpu::CpuBackend;
 use trail_runtime::engine::{BuildError, BuiltBackend};
 
 use super::arrange::{Recording, arrange};
-use super::record::{TracedTap, builder, record};
+use super::record::{TracedTap, builder, record_steps};
 use super::recorder::{Recorder, Stamp, Track};
 use super::sizes::Sizes;
-use super::{Kind, Scene, Timeline};
+use super::{RunInfo, SpanKind, Timeline};
 use crate::decoding::Shape;
-use crate::subject::Subject;
+use crate::model::BenchModel;
 
 /// Records decode steps of `shape`.
-pub fn run(shape: Shape, subject: &Subject) -> Result<Timeline, String> {
+pub fn record(shape: Shape, bench: &BenchModel) -> Result<Timeline, String> {
     let sizes = Sizes::new(shape);
-    let recorder = Arc::new(Recorder::new(subject.threads()));
-    let builder = builder(&sizes, subject)?;
-    let (vocab, layers) = (subject.model.config.vocab_size, subject.model.config.num_layers);
+    let recorder = Arc::new(Recorder::new(bench.threads()));
+    let builder = builder(&sizes, bench)?;
+    let (vocab, layers) = (bench.model.config.vocab_size, bench.model.config.num_layers);
     let (mut layer, mut isa) = (0, String::new());
     let traced = recorder.clone();
-    let smoothed = record(sizes, vocab, &recorder, builder, |builder| {
+    let smoothed = record_steps(sizes, vocab, &recorder, builder, |builder| {
         let built = builder.build_stepped_with(|builder, model, probe| {
             let probe = probe.ok_or_else(|| BuildError::Refused("no probe".into()))?.probe;
             layer = probe.layer();
@@ -38,42 +39,41 @@ pub fn run(shape: Shape, subject: &Subject) -> Result<Timeline, String> {
         });
         built.map_err(|error| error.to_string())
     })?;
-    let scene = Scene {
-        model: subject.title(),
-        device: format!("CPU, {} threads, {isa}", subject.threads()),
+    let run = RunInfo {
+        model: bench.title(),
+        device: format!("CPU, {} threads, {isa}", bench.threads()),
         batch: shape.batch,
         waiting: sizes.waiting(),
         context: shape.context,
         notes: vec![
             format!("Tapped after layer {layer} (of 0 to {}).", layers - 1),
-            "The threads that run head tasks are the forward pass's own: where nothing is drawn they \
-             compute layers, or wait for others that do."
+            "Head tasks run on the threads of the forward pass: where nothing is drawn they compute \
+             layers, or wait for other threads."
                 .to_owned(),
         ],
         clock_error_us: None,
     };
-    let threads = with_idle(recorder.take(), subject.threads());
-    arrange(Recording { threads, smoothed, on_device: false }, scene)
+    let threads = complete(recorder.take(), bench.threads());
+    arrange(Recording { threads, smoothed, on_device: false }, run)
 }
 
-/// All threads of the pool by name: one that never waited for others has run no side task, and has no
-/// lane yet.
-fn with_idle(mut threads: Vec<Track>, count: usize) -> Vec<Track> {
+/// Completes the tracks: adds threads of the pool that never called [`TapReceiver::assist`], and ends
+/// the engine's launch where its share of the forward pass begins. Sorted by name.
+fn complete(mut threads: Vec<Track>, count: usize) -> Vec<Track> {
     for worker in 1..count {
         let name = format!("trail-cpu-{worker}");
         if threads.iter().all(|track| track.name != name) {
             threads.push(Track { thread: None, name, stamps: Vec::new() });
         }
     }
-    // The engine's launch ends where its share of the forward pass begins.
     for track in &mut threads {
         let begins: Vec<(u64, Instant)> = track
             .stamps
             .iter()
-            .filter(|stamp| stamp.kind == Kind::Share)
+            .filter(|stamp| stamp.kind == SpanKind::Share)
             .map(|stamp| (stamp.step, stamp.begin))
             .collect();
-        for stamp in track.stamps.iter_mut().filter(|stamp| stamp.kind == Kind::Launch) {
+        for stamp in track.stamps.iter_mut().filter(|stamp| stamp.kind == SpanKind::Launch) {
             if let Some((_, begin)) = begins.iter().find(|(step, _)| *step == stamp.step) {
                 stamp.end = *begin;
             }
@@ -104,11 +104,11 @@ impl Backend for TracedBackend {
         let push = |kind, begin, end| {
             self.recorder.push(Stamp { kind, step: step.number, begin, end });
         };
-        push(Kind::Lower, begin, copy);
-        push(Kind::Copy, copy, above);
-        push(Kind::Upper, above, computed);
-        push(Kind::Sampling, computed, end);
-        push(Kind::Share, begin, end);
+        push(SpanKind::Lower, begin, copy);
+        push(SpanKind::Copy, copy, above);
+        push(SpanKind::Upper, above, computed);
+        push(SpanKind::Sampling, computed, end);
+        push(SpanKind::Share, begin, end);
         Ok(())
     }
 

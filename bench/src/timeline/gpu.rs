@@ -1,4 +1,5 @@
-//! A timeline of a CUDA device: its own clock for its streams, the host's for the threads.
+//! Records decode steps on a CUDA device: the device clock for its streams, the host clock for
+//! threads.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -8,31 +9,31 @@ use trail_runtime::cuda::{Anchor, CudaBackend, StepTimes};
 use trail_runtime::engine::{BuildError, BuiltBackend, ProbeDevice};
 
 use super::arrange::{Recording, arrange};
-use super::record::{TracedTap, builder, record};
+use super::record::{TracedTap, builder, record_steps};
 use super::recorder::{Recorder, Stamp};
 use super::sizes::Sizes;
-use super::{Kind, Scene, Timeline};
+use super::{RunInfo, SpanKind, Timeline};
 use crate::decoding::Shape;
-use crate::subject::Subject;
+use crate::model::BenchModel;
 
 /// Records decode steps of `shape`.
-pub fn run(shape: Shape, subject: &Subject) -> Result<Timeline, String> {
-    let mut settings = subject.settings();
-    // The kernels of a graph cannot be told apart.
+pub fn record(shape: Shape, bench: &BenchModel) -> Result<Timeline, String> {
+    let mut settings = bench.settings();
+    // Kernels inside a graph cannot be timed one by one.
     settings.graphs = false;
     let sizes = Sizes::new(shape);
-    // The engine's thread stamps as well.
+    // One track more than probe threads: the engine's thread.
     let recorder = Arc::new(Recorder::new(settings.probe_threads.max(1) + 1));
-    let builder = builder(&sizes, subject)?.cuda(settings);
-    let (vocab, layers) = (subject.model.config.vocab_size, subject.model.config.num_layers);
+    let builder = builder(&sizes, bench)?.cuda(settings);
+    let (vocab, layers) = (bench.model.config.vocab_size, bench.model.config.num_layers);
     let (mut layer, mut device) = (0, String::new());
     let error_s = Arc::new(Mutex::new(0.0));
     let (traced, traced_error_s) = (recorder.clone(), error_s.clone());
-    let smoothed = record(sizes, vocab, &recorder, builder, |builder| {
+    let smoothed = record_steps(sizes, vocab, &recorder, builder, |builder| {
         let built = builder.build_stepped_with(|builder, model, probe| {
             let parts = probe.ok_or_else(|| BuildError::Refused("no probe".into()))?;
             layer = parts.probe.layer();
-            let options = builder.cuda_options(subject.ordinal(), model, Some(&parts));
+            let options = builder.cuda_options(bench.ordinal(), model, Some(&parts));
             let tap = Arc::new(TracedTap::new(parts.probe, traced.clone()));
             let receiver = Some(tap as Arc<dyn TapReceiver>);
             let mut inner = CudaBackend::new(model, &options, receiver, &mut |_| {})?;
@@ -44,28 +45,34 @@ pub fn run(shape: Shape, subject: &Subject) -> Result<Timeline, String> {
         built.map_err(|error| error.to_string())
     })?;
     let error_us = *error_s.lock().unwrap_or_else(PoisonError::into_inner) * 1e6;
-    let scene = Scene {
-        model: subject.title(),
-        device: format!("{device}, probe on the {}", match settings.probe {
-            ProbeDevice::Cpu => "CPU",
-            ProbeDevice::Gpu => "GPU",
-        }),
+    let probe_on = match settings.probe {
+        ProbeDevice::Cpu => "CPU",
+        ProbeDevice::Gpu => "GPU",
+    };
+    let run = RunInfo {
+        model: bench.title(),
+        device: format!("{device}, probe on the {probe_on}"),
         batch: shape.batch,
         waiting: sizes.waiting(),
         context: shape.context,
-        notes: vec![
-            format!("Tapped after layer {layer} (of 0 to {}).", layers - 1),
-            format!(
-                "Streams: timing events on the device's clock, mapped to the host's by one event \
-                 pair around an idle device, accurate to \u{b1} {error_us:.1} \u{b5}s."
-            ),
-            "The recorded steps are launched kernel by kernel, for the events' sake: slower than the \
-             graphs that serving replays."
-                .to_owned(),
-        ],
+        notes: notes(layer, layers, error_us),
         clock_error_us: Some(error_us),
     };
-    arrange(Recording { threads: recorder.take(), smoothed, on_device: true }, scene)
+    arrange(Recording { threads: recorder.take(), smoothed, on_device: true }, run)
+}
+
+/// The notes below the picture.
+fn notes(layer: usize, layers: usize, error_us: f64) -> Vec<String> {
+    vec![
+        format!("Tapped after layer {layer} (of 0 to {}).", layers - 1),
+        format!(
+            "Streams: timing events on the device clock, mapped to the host clock by one event pair \
+             around an idle device, accurate to \u{b1} {error_us:.1} \u{b5}s."
+        ),
+        "The recorded steps are launched kernel by kernel, which the events need: slower than the \
+         graphs that serving replays."
+            .to_owned(),
+    ]
 }
 
 /// The CUDA backend, with stamps of its streams.
@@ -106,13 +113,13 @@ fn stamp(recorder: &Recorder, clock: &Anchor, step: u64, times: &StepTimes) {
         recorder.push(Stamp { kind, step, begin: at(begin), end: at(end) });
     };
     let Some(tap) = &times.tap else { return };
-    push(Kind::Lower, times.begin_s, tap.tapped_s);
-    push(Kind::Upper, tap.tapped_s, times.logits_s);
-    push(Kind::Sampling, times.logits_s, times.end_s);
+    push(SpanKind::Lower, times.begin_s, tap.tapped_s);
+    push(SpanKind::Upper, tap.tapped_s, times.logits_s);
+    push(SpanKind::Sampling, times.logits_s, times.end_s);
     if tap.has_probe {
-        push(Kind::Probe, tap.forked_s, tap.probed_s);
-        push(Kind::Copy, tap.probed_s, tap.copied_s);
+        push(SpanKind::Probe, tap.forked_s, tap.probed_s);
+        push(SpanKind::Copy, tap.probed_s, tap.copied_s);
     } else {
-        push(Kind::Copy, tap.forked_s, tap.copied_s);
+        push(SpanKind::Copy, tap.forked_s, tap.copied_s);
     }
 }

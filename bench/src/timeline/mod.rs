@@ -1,7 +1,8 @@
-//! `bench overlap --timeline`: one decode step and its neighbours as a picture and as a Chrome trace. All that is in them was measured.
+//! `bench overlap --timeline`: one decode step and its neighbours, as an SVG picture and as a Chrome
+//! trace. Every span in them was measured.
 //!
-//! [`record`] steps an engine whose phases, tap and backend are stamped, [`recorder`] keeps the
-//! stamps, [`arrange`] makes a [`Timeline`] of it, [`picture`] and [`chrome`] write that down.
+//! [`record`] steps an engine with stamped phases, tap and backend, [`recorder`] keeps the stamps,
+//! [`arrange`] makes a [`Timeline`] of them, [`picture`] and [`chrome`] write that to files.
 
 mod arrange;
 mod chrome;
@@ -16,167 +17,182 @@ use std::fs::File;
 use std::io::Write;
 
 use serde_json::{Value, json};
+use trail_runtime::engine::ComputeDevice;
 
-pub use cpu::run as on_cpu;
-pub use gpu::run as on_gpu;
+use crate::decoding::Shape;
+use crate::model::BenchModel;
 
-/// What is done in a span.
+/// Records decode steps of `shape` on the device of `bench`.
+pub fn record(shape: Shape, bench: &BenchModel) -> Result<Timeline, String> {
+    match bench.device() {
+        ComputeDevice::Cpu => cpu::record(shape, bench),
+        ComputeDevice::Cuda { .. } => gpu::record(shape, bench),
+    }
+}
+
+/// The work done in a span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kind {
+enum SpanKind {
     /// The layers up to the tapped one.
     Lower,
-    /// Those above, and the logits.
+    /// The layers above it, and the logits.
     Upper,
     /// Choosing tokens.
     Sampling,
-    /// The probe on the device.
+    /// The probe's kernels on the device.
     Probe,
-    /// The tapped rows on their way.
+    /// The copy of the tapped rows.
     Copy,
-    /// A probe thread has nothing to do.
+    /// A probe thread waits for rows.
     Wait,
-    /// A probe thread takes the rows over.
+    /// A probe thread takes the rows over and converts them.
     Stage,
-    /// Pieces of the probe's product.
+    /// Tasks of the probe's matrix product.
     Head,
-    /// The posterior, and its publication.
+    /// Smoothing the posterior and publishing the predictions.
     Smooth,
     /// The engine's thread waits for predictions.
     Await,
-    /// Predictions into ranks, and the plan.
+    /// Ranking by the predictions, and the plan.
     Plan,
-    /// The plan into a batch, and the batch to the backend.
+    /// Filling the batch from the plan, and the backend's launch.
     Launch,
-    /// The engine's thread computes, being one of the backend's.
+    /// The engine's thread computes its share of the step (CPU backend).
     Share,
     /// Waiting for the step's tokens.
     Collect,
-    /// Tokens to their requests.
+    /// Sending tokens to their requests.
     Send,
 }
 
-/// Where spans of a kind are shown.
+/// The kind of lane that shows a span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
-    /// What computes the model.
+enum LaneKind {
+    /// The compute stream, or the forward pass.
     Compute,
-    /// What is beside it.
+    /// The side stream, or the tap.
     Side,
-    /// The thread that did it.
+    /// The probe thread that did the work.
     Thread,
     /// The engine's thread.
     Engine,
 }
 
-impl Kind {
-    /// What a reader calls it.
-    pub fn name(self) -> &'static str {
+impl SpanKind {
+    /// The name shown in pictures and traces.
+    fn name(self) -> &'static str {
         match self {
-            Kind::Lower => "lower layers",
-            Kind::Upper => "upper layers, logits",
-            Kind::Sampling => "sampling",
-            Kind::Probe => "probe kernels",
-            Kind::Copy => "tap copy",
-            Kind::Wait => "waiting for rows",
-            Kind::Stage => "stage, convert",
-            Kind::Head => "head tasks",
-            Kind::Smooth => "smooth, publish",
-            Kind::Await => "await predictions",
-            Kind::Plan => "plan",
-            Kind::Launch => "fill, launch",
-            Kind::Share => "its share of the step",
-            Kind::Collect => "collect",
-            Kind::Send => "send tokens",
+            SpanKind::Lower => "lower layers",
+            SpanKind::Upper => "upper layers, logits",
+            SpanKind::Sampling => "sampling",
+            SpanKind::Probe => "probe kernels",
+            SpanKind::Copy => "tap copy",
+            SpanKind::Wait => "waiting for rows",
+            SpanKind::Stage => "stage, convert",
+            SpanKind::Head => "head tasks",
+            SpanKind::Smooth => "smooth, publish",
+            SpanKind::Await => "await predictions",
+            SpanKind::Plan => "plan",
+            SpanKind::Launch => "fill, launch",
+            SpanKind::Share => "its share of the step",
+            SpanKind::Collect => "collect",
+            SpanKind::Send => "send tokens",
         }
     }
 
-    /// Where it is shown.
-    pub fn place(self) -> Place {
+    /// The lane that shows spans of this kind.
+    fn lane(self) -> LaneKind {
         match self {
-            Kind::Lower | Kind::Upper | Kind::Sampling => Place::Compute,
-            Kind::Probe | Kind::Copy => Place::Side,
-            Kind::Wait | Kind::Stage | Kind::Head | Kind::Smooth => Place::Thread,
-            Kind::Await | Kind::Plan | Kind::Launch | Kind::Share | Kind::Collect | Kind::Send => {
-                Place::Engine
+            SpanKind::Lower | SpanKind::Upper | SpanKind::Sampling => LaneKind::Compute,
+            SpanKind::Probe | SpanKind::Copy => LaneKind::Side,
+            SpanKind::Wait | SpanKind::Stage | SpanKind::Head | SpanKind::Smooth => {
+                LaneKind::Thread
             }
+            SpanKind::Await
+            | SpanKind::Plan
+            | SpanKind::Launch
+            | SpanKind::Share
+            | SpanKind::Collect
+            | SpanKind::Send => LaneKind::Engine,
         }
     }
 }
 
-/// A kind's time, microseconds from the begin of the step that is shown.
+/// An interval of work, in microseconds from the start of the step that is shown.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Span {
-    /// What.
-    pub kind: Kind,
-    /// For which step.
-    pub step: u64,
-    /// Since when.
-    pub begin: f64,
-    /// Until when.
-    pub end: f64,
+struct Span {
+    /// The work done.
+    kind: SpanKind,
+    /// Number of the step that the work belongs to.
+    step: u64,
+    /// Start, microseconds.
+    begin: f64,
+    /// End, microseconds.
+    end: f64,
 }
 
-/// What one thread or stream did, in order of time.
+/// The spans of one thread or stream, in order of time.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Lane {
-    /// Who.
-    pub name: String,
-    /// Of the device, and not of the host.
-    pub on_device: bool,
-    /// What.
-    pub spans: Vec<Span>,
+struct Lane {
+    /// Name of the thread or stream.
+    name: String,
+    /// True for a device's stream, false for a host thread.
+    on_device: bool,
+    /// Spans by start.
+    spans: Vec<Span>,
 }
 
-/// A stretch of time that is worth a closer look.
+/// A magnified interval.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Zoom {
-    /// What there is to see.
-    pub title: &'static str,
-    /// From when to when, microseconds.
-    pub range: [f64; 2],
+struct Zoom {
+    /// Caption of the magnified part.
+    title: &'static str,
+    /// Start and end, microseconds.
+    range: [f64; 2],
 }
 
-/// What was measured on what.
+/// Model, device and load of a recording.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Scene {
-    /// The model's name.
-    pub model: String,
-    /// What computes, and with how many threads.
-    pub device: String,
+struct RunInfo {
+    /// Name of the model.
+    model: String,
+    /// Device and its number of threads.
+    device: String,
     /// Requests that decode.
-    pub batch: usize,
+    batch: usize,
     /// Requests that wait.
-    pub waiting: usize,
+    waiting: usize,
     /// Tokens of each prompt.
-    pub context: usize,
-    /// How to read it, one line each.
-    pub notes: Vec<String>,
-    /// How far apart the clocks of host and device can be, microseconds; `None` where there is one.
-    pub clock_error_us: Option<f64>,
+    context: usize,
+    /// Notes below the picture, one line each.
+    notes: Vec<String>,
+    /// Largest difference between host and device clock, microseconds; `None` with one clock.
+    clock_error_us: Option<f64>,
 }
 
 /// One step and its neighbours.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Timeline {
-    /// What was measured.
-    pub scene: Scene,
-    /// The step's number, and how many were recorded.
-    pub step: u64,
-    /// Of how many recorded steps it is the middle one by length.
-    pub recorded: usize,
-    /// From its begin to its end, microseconds.
-    pub step_us: f64,
-    /// When the steps that are shown begin: microseconds, with their numbers.
-    pub begins: Vec<(u64, f64)>,
-    /// The lanes, from the top.
-    pub lanes: Vec<Lane>,
-    /// What the picture's first part shows, microseconds.
-    pub range: [f64; 2],
-    /// And the others.
-    pub zooms: Vec<Zoom>,
+    /// Model, device and load.
+    run: RunInfo,
+    /// Number of the step.
+    step: u64,
+    /// Number of recorded steps, of which this one has the median length.
+    recorded: usize,
+    /// Length of the step, microseconds.
+    step_us: f64,
+    /// Number and start (microseconds) of each step that is shown.
+    begins: Vec<(u64, f64)>,
+    /// Lanes from top to bottom.
+    lanes: Vec<Lane>,
+    /// Interval of the picture's first part, microseconds.
+    range: [f64; 2],
+    /// Magnified intervals, by start.
+    zooms: Vec<Zoom>,
 }
 
-/// The two files, opened before anything is measured.
+/// The picture and the trace, created before the measurement: a path that cannot be written fails
+/// early.
 pub struct Files {
     prefix: String,
     picture: File,
@@ -184,7 +200,7 @@ pub struct Files {
 }
 
 impl Files {
-    /// PREFIX.svg and PREFIX.json.
+    /// Creates PREFIX.svg and PREFIX.json.
     pub fn create(prefix: &str) -> Result<Files, String> {
         let create = |end: &str| {
             let path = format!("{prefix}.{end}");
@@ -193,7 +209,7 @@ impl Files {
         Ok(Files { picture: create("svg")?, trace: create("json")?, prefix: prefix.to_owned() })
     }
 
-    /// Writes both; what the report says of them.
+    /// Writes both files; returns the entry of the report.
     pub fn write(mut self, timeline: &Timeline) -> Result<Value, String> {
         let prefix = &self.prefix;
         let failed = |end: &str, error| format!("cannot write {prefix}.{end}: {error}");
@@ -204,9 +220,9 @@ impl Files {
         Ok(json!({
             "picture": format!("{prefix}.svg"),
             "trace": format!("{prefix}.json"),
-            "batch": timeline.scene.batch,
+            "batch": timeline.run.batch,
             "step_us": timeline.step_us,
-            "clock_error_us": timeline.scene.clock_error_us,
+            "clock_error_us": timeline.run.clock_error_us,
         }))
     }
 }

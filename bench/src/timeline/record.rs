@@ -1,4 +1,4 @@
-//! Requests that decode in a stepped engine while others wait, with every phase stamped.
+//! Requests that decode in a stepped engine while others wait, with stamps of every phase.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
@@ -7,13 +7,13 @@ use half::bf16;
 use trail_runtime::backend::{TapPlan, TapReceiver, TapRow};
 use trail_runtime::engine::{
     CollectedStep, EngineBuilder, Event, LengthProbe, LoopPhase, PolicyKind, Request,
-    SamplingParams, Smoothed, StepObserver, SteppedEngine,
+    RequestHandle, SamplingParams, Smoothed, StepObserver, SteppedEngine,
 };
 
-use super::Kind;
-use super::recorder::Recorder;
+use super::SpanKind;
+use super::recorder::{Recorder, Stamp};
 use super::sizes::{STEPS, Sizes, WARM_UP};
-use crate::subject::Subject;
+use crate::model::BenchModel;
 
 /// Predicted output lengths, tokens: the running requests rank before the waiting ones.
 const RUNNING_TOKENS: f32 = 250.0;
@@ -31,13 +31,13 @@ struct Phases {
 impl StepObserver for Phases {
     fn phase(&mut self, phase: LoopPhase, step: u64, begin: Instant, end: Instant) {
         let kind = match phase {
-            LoopPhase::AwaitPredictions => Kind::Await,
-            LoopPhase::Plan => Kind::Plan,
-            LoopPhase::Launch => Kind::Launch,
-            LoopPhase::Collect => Kind::Collect,
-            LoopPhase::Send => Kind::Send,
+            LoopPhase::AwaitPredictions => SpanKind::Await,
+            LoopPhase::Plan => SpanKind::Plan,
+            LoopPhase::Launch => SpanKind::Launch,
+            LoopPhase::Collect => SpanKind::Collect,
+            LoopPhase::Send => SpanKind::Send,
         };
-        self.recorder.push(super::recorder::Stamp { kind, step, begin, end });
+        self.recorder.push(Stamp { kind, step, begin, end });
     }
 
     fn collected(&mut self, step: &CollectedStep) {
@@ -49,9 +49,9 @@ impl StepObserver for Phases {
 }
 
 /// Settings of the engine for `sizes`.
-pub fn builder(sizes: &Sizes, subject: &Subject) -> Result<EngineBuilder, String> {
-    let probe = subject.probe().map_err(|error| error.to_string())?;
-    Ok(subject
+pub fn builder(sizes: &Sizes, bench: &BenchModel) -> Result<EngineBuilder, String> {
+    let probe = bench.probe().map_err(|error| error.to_string())?;
+    Ok(bench
         .builder()
         .probe(Some(probe))
         .policy(PolicyKind::Trail { c: 0.8 })
@@ -63,7 +63,7 @@ pub fn builder(sizes: &Sizes, subject: &Subject) -> Result<EngineBuilder, String
 
 /// Prefills, decodes for a while, and records further steps. Returns the publications of their
 /// predictions.
-pub fn record(
+pub fn record_steps(
     sizes: Sizes,
     vocab: usize,
     recorder: &Arc<Recorder>,
@@ -91,7 +91,7 @@ pub fn record(
         (0..count).try_for_each(|_| engine.step().map(|_| ()).map_err(|fault| fault.0))
     };
     steps(sizes.prefills() + WARM_UP)?;
-    let tokens = |handle: &trail_runtime::engine::RequestHandle| {
+    let tokens = |handle: &RequestHandle| {
         std::iter::from_fn(|| handle.try_recv())
             .filter(|e| matches!(e, Event::Token { .. }))
             .count()
@@ -111,12 +111,12 @@ pub fn record(
 pub struct TracedTap {
     probe: Arc<LengthProbe>,
     recorder: Arc<Recorder>,
-    /// The step that was staged last, and start and end of its copy on the CPU.
+    /// The step staged last, with start and end of its copy on the CPU backend.
     staged: Mutex<(u64, Option<(Instant, Instant)>)>,
 }
 
 impl TracedTap {
-    /// Around `probe`.
+    /// A receiver that forwards to `probe` and stamps into `recorder`.
     pub fn new(probe: Arc<LengthProbe>, recorder: Arc<Recorder>) -> TracedTap {
         TracedTap { probe, recorder, staged: Mutex::new((0, None)) }
     }
@@ -125,7 +125,7 @@ impl TracedTap {
         self.staged.lock().unwrap_or_else(PoisonError::into_inner).0
     }
 
-    /// Start and end of the copy of `step`'s rows on the CPU.
+    /// Start and end of the copy of `step`'s rows on the CPU backend.
     pub fn copied(&self, step: u64) -> Option<(Instant, Instant)> {
         let staged = self.staged.lock().unwrap_or_else(PoisonError::into_inner);
         staged.1.filter(|_| staged.0 == step)
@@ -148,21 +148,21 @@ impl TapReceiver for TracedTap {
         let begin = Instant::now();
         self.set(step, None);
         self.probe.stage(step, rows, activations);
-        self.recorder.stamp(Kind::Stage, step, begin);
+        self.recorder.stamp(SpanKind::Stage, step, begin);
     }
 
     fn predict(&self) {
         let begin = Instant::now();
         self.probe.predict();
-        self.recorder.stamp(Kind::Head, self.step(), begin);
+        self.recorder.stamp(SpanKind::Head, self.step(), begin);
     }
 
     fn assist(&self) -> bool {
-        self.recorder.attend();
+        self.recorder.register_thread();
         let begin = Instant::now();
         let assisted = self.probe.assist();
         if assisted {
-            self.recorder.stamp(Kind::Head, self.step(), begin);
+            self.recorder.stamp(SpanKind::Head, self.step(), begin);
         }
         assisted
     }
@@ -170,6 +170,6 @@ impl TapReceiver for TracedTap {
     fn publish_probabilities(&self, step: u64, rows: &[TapRow], probabilities: &[f32]) {
         let begin = Instant::now();
         self.probe.publish_probabilities(step, rows, probabilities);
-        self.recorder.stamp(Kind::Smooth, step, begin);
+        self.recorder.stamp(SpanKind::Smooth, step, begin);
     }
 }

@@ -1,118 +1,119 @@
-//! Who did what, and when: stamps by thread, taken while a benchmark runs.
+//! Stamps (start and end of a piece of work) by thread, taken while a benchmark runs.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::thread::{self, ThreadId};
 use std::time::Instant;
 
-use super::Kind;
+use super::SpanKind;
 
-/// Stamps that a thread can take before its list grows.
+/// Stamps per thread before its list reallocates.
 const STAMPS: usize = 1 << 14;
 
-/// Something that a thread or a stream did.
+/// A piece of work of a thread or stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp {
-    /// What.
-    pub kind: Kind,
-    /// For which step.
+    /// The work done.
+    pub kind: SpanKind,
+    /// Number of the step that the work belongs to.
     pub step: u64,
-    /// Since when.
+    /// Start.
     pub begin: Instant,
-    /// Until when.
+    /// End.
     pub end: Instant,
 }
 
-/// A thread, and what it stamped.
+/// A thread and its stamps.
 #[derive(Clone, Debug)]
 pub struct Track {
-    /// Which; `None` if it stamped nothing, and is known by name alone.
+    /// Id of the thread; `None` if it took no stamp and only its name is known.
     pub thread: Option<ThreadId>,
-    /// Its name.
+    /// Name of the thread.
     pub name: String,
-    /// What it stamped, in order of time.
+    /// Stamps in order of time.
     pub stamps: Vec<Stamp>,
 }
 
-/// A thread's place in the recorder.
+/// The stamps of one thread.
 #[derive(Debug, Default)]
-struct Lane {
+struct ThreadStamps {
     thread: OnceLock<(ThreadId, String)>,
-    // Locked by its thread alone while stamps are taken.
+    // While recording only the thread itself locks it.
     stamps: Mutex<Vec<Stamp>>,
 }
 
-/// Takes stamps from any thread; none waits for another.
+/// Takes stamps from any thread; threads never wait for one another.
 #[derive(Debug)]
 pub struct Recorder {
     recording: AtomicBool,
-    lanes: Box<[Lane]>,
+    threads: Box<[ThreadStamps]>,
 }
 
 impl Recorder {
-    /// For up to `threads` threads; others' stamps would have nowhere to go.
+    /// A recorder for at most `threads` threads; a further thread's first stamp panics.
     pub fn new(threads: usize) -> Recorder {
-        let lane =
-            || Lane { thread: OnceLock::new(), stamps: Mutex::new(Vec::with_capacity(STAMPS)) };
-        let lanes = (0..threads).map(|_| lane()).collect();
-        Recorder { recording: AtomicBool::new(false), lanes }
+        let new = |_| ThreadStamps {
+            thread: OnceLock::new(),
+            stamps: Mutex::new(Vec::with_capacity(STAMPS)),
+        };
+        Recorder { recording: AtomicBool::new(false), threads: (0..threads).map(new).collect() }
     }
 
-    /// From here on stamps count.
+    /// Starts recording: stamps taken before are not kept.
     pub fn start(&self) {
         self.recording.store(true, Ordering::Release);
     }
 
-    /// From here on they do not.
+    /// Stops recording.
     pub fn stop(&self) {
         self.recording.store(false, Ordering::Release);
     }
 
-    /// Whether stamps count.
+    /// True while stamps are kept.
     pub fn is_recording(&self) -> bool {
         self.recording.load(Ordering::Acquire)
     }
 
-    /// Gives the calling thread a lane, stamps or not.
-    pub fn attend(&self) {
-        self.lane();
+    /// Registers the calling thread, so that it has a track even without stamps.
+    pub fn register_thread(&self) {
+        self.own();
     }
 
-    /// The calling thread did `kind` from `begin` until now.
-    pub fn stamp(&self, kind: Kind, step: u64, begin: Instant) {
+    /// Records work of `kind` from `begin` until now.
+    pub fn stamp(&self, kind: SpanKind, step: u64, begin: Instant) {
         self.push(Stamp { kind, step, begin, end: Instant::now() });
     }
 
-    /// As it is; the calling thread keeps it, whoever did it.
+    /// Records `stamp` in the calling thread's list, also for work of another thread or stream.
     pub fn push(&self, stamp: Stamp) {
-        let lane = self.lane();
-        if self.recording.load(Ordering::Acquire) {
-            lane.stamps.lock().unwrap_or_else(PoisonError::into_inner).push(stamp);
+        let own = self.own();
+        if self.is_recording() {
+            own.stamps.lock().unwrap_or_else(PoisonError::into_inner).push(stamp);
         }
     }
 
-    /// What was stamped, in order of the threads' names.
+    /// Takes the stamps of all threads, sorted by the threads' names.
     pub fn take(&self) -> Vec<Track> {
-        let named = |lane: &Lane| {
-            let (id, name) = lane.thread.get()?;
-            let stamps = std::mem::take(&mut *lane.stamps.lock().ok()?);
+        let track = |of: &ThreadStamps| {
+            let (id, name) = of.thread.get()?;
+            let stamps = std::mem::take(&mut *of.stamps.lock().ok()?);
             Some(Track { thread: Some(*id), name: name.clone(), stamps })
         };
-        let mut threads: Vec<Track> = self.lanes.iter().filter_map(named).collect();
-        threads.sort_by(|a, b| a.name.cmp(&b.name));
-        threads
+        let mut tracks: Vec<Track> = self.threads.iter().filter_map(track).collect();
+        tracks.sort_by(|a, b| a.name.cmp(&b.name));
+        tracks
     }
 
-    fn lane(&self) -> &Lane {
+    fn own(&self) -> &ThreadStamps {
         let me = thread::current();
-        let mine = |lane: &&Lane| {
-            let (id, _) = lane.thread.get_or_init(|| {
+        let mine = |of: &&ThreadStamps| {
+            let (id, _) = of.thread.get_or_init(|| {
                 let name = me.name().unwrap_or("unnamed");
                 (me.id(), name.to_owned())
             });
             *id == me.id()
         };
-        self.lanes.iter().find(mine).expect("a lane for each of the benchmark's threads")
+        self.threads.iter().find(mine).expect("no more threads than the recorder was made for")
     }
 }
 
@@ -121,22 +122,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_thread_has_its_lane_and_what_was_stamped_before_the_start_does_not_count() {
+    fn each_thread_has_its_track_and_stamps_before_the_start_are_not_kept() {
         let recorder = Recorder::new(3);
         let begin = Instant::now();
-        recorder.stamp(Kind::Plan, 1, begin);
+        recorder.stamp(SpanKind::Plan, 1, begin);
         recorder.start();
         thread::scope(|scope| {
             for name in ["b", "a"] {
-                let stamp = || (0..5).for_each(|step| recorder.stamp(Kind::Head, step, begin));
+                let stamp = || (0..5).for_each(|step| recorder.stamp(SpanKind::Head, step, begin));
                 thread::Builder::new().name(name.to_owned()).spawn_scoped(scope, stamp).unwrap();
             }
         });
         recorder.stop();
-        recorder.stamp(Kind::Plan, 2, begin);
+        recorder.stamp(SpanKind::Plan, 2, begin);
         let taken = recorder.take();
         let of =
-            |name: &str| &taken.iter().find(|track| track.name == name).expect("a lane").stamps;
+            |name: &str| &taken.iter().find(|track| track.name == name).expect("a track").stamps;
         for name in ["a", "b"] {
             let steps: Vec<u64> = of(name).iter().map(|stamp| stamp.step).collect();
             assert_eq!(steps, [0, 1, 2, 3, 4]);

@@ -25,17 +25,17 @@ pub struct Sizes {
 }
 
 impl Sizes {
-    /// For requests of `shape`.
+    /// The sizes for requests of `shape`.
     pub fn new(Shape { batch, context }: Shape) -> Sizes {
         Sizes { batch, context, rows: 2 * batch + MORE_ROWS }
     }
 
-    /// Requests that wait.
+    /// Number of waiting requests.
     pub fn waiting(&self) -> usize {
         WAITING * self.batch
     }
 
-    /// Requests in all.
+    /// Number of requests, running and waiting.
     pub fn requests(&self) -> usize {
         self.batch + self.waiting()
     }
@@ -50,7 +50,7 @@ impl Sizes {
         self.context + self.prefills() + WARM_UP + STEPS + 4
     }
 
-    /// KV blocks.
+    /// KV blocks of the running requests at their longest.
     pub fn blocks(&self) -> usize {
         self.batch * self.longest().div_ceil(BLOCK_TOKENS)
     }

@@ -96,3 +96,12 @@ fn no_splice_panics() {
         let _ = Probe::from_bytes(&bytes, "f");
     }
 }
+
+#[test]
+fn a_probe_runs_on_the_requested_instruction_set() {
+    let isa = |requested| Probe::random(5, 0, 1).with_isa(requested).map(|probe| probe.head.isa());
+    assert_eq!((isa(Isa::Portable), isa(Isa::Auto)), (Ok(Isa::Portable), Ok(Isa::detect())));
+    for requested in [Isa::Avx2, Isa::Avx512] {
+        assert_eq!(isa(requested).is_ok(), requested.is_available());
+    }
+}

@@ -22,7 +22,6 @@ mod pool;
 mod regions;
 mod rope;
 mod shared;
-mod simd;
 mod tap;
 
 pub use backend::CpuBackend;
@@ -31,6 +30,7 @@ pub use kv::KvPool;
 pub use pool::Pool;
 pub use tap::Tap;
 pub use trail_base::Isa;
+use trail_base::simd;
 
 #[cfg(test)]
 mod tests;

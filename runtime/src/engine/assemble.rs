@@ -84,7 +84,8 @@ impl EngineBuilder {
             self.model.clone().ok_or_else(|| BuildError::Refused("no model was given".into()))?;
         self.check_probe(&model)?;
         let (segments, rows) = (self.max_running(), self.max_rows());
-        let probe = self.probe.take().map(|probe| {
+        let probe = self.probe.take().map(|probe| probe.with_isa(self.isa)).transpose();
+        let probe = probe.map_err(BuildError::Refused)?.map(|probe| {
             let weights = probe.weights.clone();
             // A segment can tap two rows: the mean over the prompt, and the last row of a recompute.
             let probe = Arc::new(LengthProbe::new(probe, self.max_requests, 2 * segments));

@@ -119,7 +119,7 @@ mod tests {
         clock.advance_to(120);
         assert_eq!(clock.now_ns(), 138);
         clock.advance_to(1_000);
-        assert_eq!((clock.now_ns(), clock.now_s()), (1_000, 1e-6));
+        assert_eq!(clock.now_ns(), 1_000);
         assert_eq!(clock.transfer(25_000), Duration::from_micros(1));
     }
 }

@@ -4,11 +4,10 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::Thread;
 
-use trail_scheduler::door::{CAPACITY_MIN, Consumer, Producer, door};
-
 use super::active::ActiveRequest;
 use super::handle::Ticket;
 use crate::backend::Fault;
+use crate::mpsc_ring::{CAPACITY_MIN, Consumer, Producer, mpsc_ring};
 
 /// The engine's end of the queues.
 pub(super) struct EngineInbox {
@@ -43,9 +42,9 @@ pub(super) struct SubmitQueue {
 impl SubmitQueue {
     pub(super) fn new(max_requests: u32) -> (Arc<SubmitQueue>, EngineInbox) {
         let capacity = (max_requests as usize).next_power_of_two().max(CAPACITY_MIN);
-        let (submit, submissions) = door(capacity);
+        let (submit, submissions) = mpsc_ring(capacity);
         // A request is cancelled at most once, and its ticket may outlive its slot by one step.
-        let (cancel, cancels) = door(2 * capacity);
+        let (cancel, cancels) = mpsc_ring(2 * capacity);
         let queue = SubmitQueue {
             submissions: submit,
             cancels: cancel,

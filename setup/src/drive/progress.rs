@@ -5,9 +5,20 @@ use std::time::{Duration, Instant};
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use trail_runtime::engine::Engine;
 
-use super::Progress;
+/// State of a run, for the live display.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Progress {
+    /// Requests that have arrived.
+    pub arrived: usize,
+    /// Requests answered.
+    pub finished: usize,
+    /// Tokens generated.
+    pub tokens: u64,
+    /// Total output length of the last answered request, tokens: as first predicted, and true.
+    pub last: Option<(f32, u32)>,
+}
 
-/// How often the line is redrawn.
+/// Interval at which the line is redrawn.
 const PERIOD: Duration = Duration::from_millis(200);
 
 /// One progress bar a run, the finished ones staying above.

@@ -5,11 +5,11 @@ use super::*;
 
 /// Four steps of 100 us on a device; the lanes' times from a step's begin are those below.
 pub(crate) fn example() -> Timeline {
-    arrange(recording(), scene()).expect("whole steps")
+    arrange(recording(), run()).expect("whole steps")
 }
 
-fn scene() -> Scene {
-    Scene {
+fn run() -> RunInfo {
+    RunInfo {
         model: "example".into(),
         device: "device <0>".into(),
         batch: 3,
@@ -23,7 +23,7 @@ fn scene() -> Scene {
 fn recording() -> Recording {
     let start = Instant::now();
     let when = |step: u64, us: u64| start + Duration::from_micros(step * 100 + us);
-    let stamps = |spans: &[(Kind, u64, u64)]| -> Vec<Stamp> {
+    let stamps = |spans: &[(SpanKind, u64, u64)]| -> Vec<Stamp> {
         (1..=4)
             .flat_map(|step| {
                 spans.iter().map(move |&(kind, begin, end)| Stamp {
@@ -36,19 +36,19 @@ fn recording() -> Recording {
             .collect()
     };
     let mut engine = stamps(&[
-        (Kind::Lower, 0, 40),
-        (Kind::Copy, 41, 45),
-        (Kind::Upper, 40, 90),
-        (Kind::Sampling, 90, 98),
-        (Kind::Await, 20, 62),
-        (Kind::Collect, 71, 99),
+        (SpanKind::Lower, 0, 40),
+        (SpanKind::Copy, 41, 45),
+        (SpanKind::Upper, 40, 90),
+        (SpanKind::Sampling, 90, 98),
+        (SpanKind::Await, 20, 62),
+        (SpanKind::Collect, 71, 99),
     ]);
     // The next step's.
-    let next = stamps(&[(Kind::Plan, 63, 65), (Kind::Launch, 66, 70)]);
+    let next = stamps(&[(SpanKind::Plan, 63, 65), (SpanKind::Launch, 66, 70)]);
     engine.extend(next.into_iter().map(|stamp| Stamp { step: stamp.step + 1, ..stamp }));
-    let lead = stamps(&[(Kind::Stage, 46, 48), (Kind::Head, 49, 60)]);
+    let lead = stamps(&[(SpanKind::Stage, 46, 48), (SpanKind::Head, 49, 60)]);
     // Put aside before it stamped the end of its last task.
-    let late = stamps(&[(Kind::Head, 50, 61)]);
+    let late = stamps(&[(SpanKind::Head, 50, 61)]);
     let me = thread::current().id();
     let by = |step| Smoothed { thread: me, begun: when(step, 57), published: when(step, 59) };
     let smoothed = (1..=4).map(|step| (step, by(step))).collect();
@@ -62,7 +62,7 @@ fn recording() -> Recording {
     Recording { threads, smoothed, on_device: true }
 }
 
-fn times(lane: &Lane, step: u64) -> Vec<(Kind, i64, i64)> {
+fn times(lane: &Lane, step: u64) -> Vec<(SpanKind, i64, i64)> {
     let of = lane.spans.iter().filter(|span| span.step == step);
     of.map(|span| (span.kind, span.begin.round() as i64, span.end.round() as i64)).collect()
 }
@@ -90,22 +90,22 @@ fn whoever_smooths_is_told_from_its_tasks_and_the_rest_is_waiting() {
     let timeline = example();
     let lead = times(&timeline.lanes[2], 3);
     let expected = [
-        (Kind::Wait, -41, 46),
-        (Kind::Stage, 46, 48),
-        (Kind::Wait, 48, 49),
-        (Kind::Head, 49, 57),
-        (Kind::Smooth, 57, 59),
+        (SpanKind::Wait, -41, 46),
+        (SpanKind::Stage, 46, 48),
+        (SpanKind::Wait, 48, 49),
+        (SpanKind::Head, 49, 57),
+        (SpanKind::Smooth, 57, 59),
     ];
     assert_eq!(lead, expected);
     let late: Vec<_> = times(&timeline.lanes[4], 3);
-    assert_eq!(late, [(Kind::Wait, -39, 50), (Kind::Head, 50, 61)]);
+    assert_eq!(late, [(SpanKind::Wait, -39, 50), (SpanKind::Head, 50, 61)]);
     // A thread that got no task waited all along.
-    assert!(timeline.lanes[3].spans.iter().all(|span| span.kind == Kind::Wait));
+    assert!(timeline.lanes[3].spans.iter().all(|span| span.kind == SpanKind::Wait));
     assert_eq!(timeline.lanes[3].spans.len(), 1);
 }
 
 #[test]
 fn without_predictions_there_is_nothing_to_show() {
     let recording = Recording { smoothed: Vec::new(), ..recording() };
-    assert!(arrange(recording, scene()).is_err());
+    assert!(arrange(recording, run()).is_err());
 }
