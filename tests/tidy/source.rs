@@ -68,8 +68,8 @@ pub fn lines(path: &str, text: &str) -> Vec<Line> {
 
 /// Splits one line; `state` carries over what is open at its end.
 fn split(text: &str, state: &mut State, syntax: Syntax) -> Line {
-    let mut line = Line::default();
-    line.in_string = matches!(state, State::Text { docstring: false, .. });
+    let in_string = matches!(state, State::Text { docstring: false, .. });
+    let mut line = Line { in_string, ..Line::default() };
     let mut rest = text;
     while let Some(first) = rest.chars().next() {
         let mut used = first.len_utf8();

@@ -342,8 +342,10 @@ impl Report {
                 table.row(self.row(load, policy, index, &cells));
             }
         }
-        format!("{text}\n{table}\ngap: longest time between two tokens of a request; wait: the \
-                 larger of gap and TTFT; recomp.: tokens recomputed after evictions.\n")
+        format!(
+            "{text}\n{table}\ngap: longest time between two tokens of a request; wait: the \
+                 larger of gap and TTFT; recomp.: tokens recomputed after evictions.\n"
+        )
     }
 
     /// The loads, in order, once each.
