@@ -16,6 +16,7 @@ mod prefill;
 mod report;
 mod scheduler;
 mod serve;
+mod steps;
 mod swap;
 mod timeline;
 
@@ -31,6 +32,7 @@ use prefill::PrefillArgs;
 use report::Report;
 use scheduler::SchedulerArgs;
 use serve::ServeArgs;
+use steps::StepsArgs;
 use swap::SwapArgs;
 
 /// Options of `trail-rt bench`.
@@ -63,6 +65,13 @@ enum Part {
         model: BenchModelArgs,
         #[command(flatten)]
         args: OverlapArgs,
+    },
+    /// The cost of steps by their work, for the simulated clock of the demo
+    Steps {
+        #[command(flatten)]
+        model: BenchModelArgs,
+        #[command(flatten)]
+        args: StepsArgs,
     },
     /// CUDA kernels: a list of them and where they were proven (--list), or each against its limit
     Kernels(KernelsArgs),
@@ -102,6 +111,7 @@ impl Part {
             Part::Decode { model, args } => (decode::run(args, &load(model)?), decode::COLUMNS),
             Part::Prefill { model, args } => (prefill::run(args, &load(model)?), prefill::COLUMNS),
             Part::Overlap { model, args } => (overlap::run(args, &load(model)?), overlap::COLUMNS),
+            Part::Steps { model, args } => (steps::run(args, &load(model)?), steps::COLUMNS),
             Part::Kernels(args) => (kernels::run(args), kernels::COLUMNS),
             Part::Load { model, args } => (load::run(args, &load(model)?), &[][..]),
             Part::Swap(args) => (swap::run(args, engine), &[][..]),
