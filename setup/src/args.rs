@@ -18,12 +18,12 @@ const MAX_REQUESTS: usize = 1 << 20;
 const MAX_THREADS: usize = 1024;
 const MAX_KV_BLOCKS: usize = 1 << 27;
 
-/// Which model, and what predicts for it.
+/// Options for the model and its probe.
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Model")]
 pub struct ModelArgs {
-    /// A safetensors file with config.json and tokenizer.json beside it, or a folder of them
-    /// [default: the bundled demo model]
+    /// A safetensors file with config.json and tokenizer.json beside it, or a folder with these
+    /// files [default: the bundled demo model]
     #[arg(long, global = true, value_name = "PATH")]
     pub(crate) model: Option<PathBuf>,
     /// The remaining-length probe [default: probe.safetensors beside the model, if it is there]
@@ -31,17 +31,17 @@ pub struct ModelArgs {
     pub(crate) probe: Option<PathBuf>,
 }
 
-/// What is to compute.
+/// Compute device, as given on the command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Device {
     /// The first GPU where there is one, else the CPU.
     Auto,
-    /// This and nothing else.
+    /// A named device.
     Named(ComputeDevice),
 }
 
 impl Device {
-    /// What computes on this machine.
+    /// Returns the device to use on this machine.
     pub fn resolve(self) -> ComputeDevice {
         match self {
             Device::Named(device) => device,
@@ -89,7 +89,8 @@ pub struct EngineArgs {
     /// Threads of the forward pass [default: all cores]
     #[arg(long, global = true, value_name = "N", value_parser = count::<MAX_THREADS>)]
     pub(crate) threads: Option<usize>,
-    /// Tokens in one forward pass, of prompts and of answers [default: 512 on the CPU, 2048 on a GPU]
+    /// Tokens in one forward pass, of prompts and of answers [default: 512 on the CPU, 2048 on a
+    /// GPU]
     #[arg(long, global = true, value_name = "N", value_parser = count::<MAX_TOKEN_BUDGET>)]
     pub(crate) token_budget: Option<usize>,
     /// Requests in the engine at once, running and waiting; more are refused
@@ -101,11 +102,11 @@ pub struct EngineArgs {
         value_parser = count::<MAX_REQUESTS>,
     )]
     pub(crate) max_requests: usize,
-    /// What computes: cpu, cuda, cuda:NUMBER or auto (the first GPU where there is one)
+    /// Compute device: cpu, cuda, cuda:NUMBER or auto (the first GPU, if there is one)
     #[arg(long, global = true, value_name = "NAME", default_value = "auto")]
     pub(crate) device: Device,
-    /// Who must give way to better ranked requests: recompute (its KV is dropped), swap (its KV is
-    /// moved to the host) or auto (what costs less; on the CPU always recompute)
+    /// KV of evicted requests: recompute (dropped, prefilled again), swap (moved to host memory) or
+    /// auto (whichever costs less; on the CPU always recompute)
     #[arg(long, global = true, value_name = "NAME", default_value = "auto", value_parser = preemption)]
     pub(crate) preemption: Preemption,
     /// GPU: most host memory for swapped KV blocks, GiB; 0 for none
@@ -120,7 +121,8 @@ pub struct EngineArgs {
     /// Hopper: large products by its own kernels (TMA, wgmma), which no test has executed yet
     #[arg(long, global = true)]
     hopper_products: bool,
-    /// GPU: where the probe runs, cpu (while the GPU works on the upper layers) or gpu (beside them)
+    /// GPU: where the probe runs, cpu (while the GPU works on the upper layers) or gpu (beside
+    /// them)
     #[arg(long, global = true, value_name = "NAME", default_value = "cpu")]
     probe_device: ProbeDevice,
     /// Instruction set of the CPU kernels: auto, portable, avx2 or avx512
@@ -164,12 +166,12 @@ impl EngineArgs {
         self.threads.unwrap_or_else(cores)
     }
 
-    /// The policy that was named; TRAIL if none was.
+    /// Returns the named policy; TRAIL if none was named.
     pub fn policy_or_trail(&self) -> PolicyKind {
         self.with_c(self.policy.unwrap_or(PolicyKind::Trail { c: DEFAULT_C }))
     }
 
-    /// What computes on this machine.
+    /// Returns the device to use on this machine.
     pub fn device(&self) -> ComputeDevice {
         self.device.resolve()
     }

@@ -3,8 +3,8 @@
 use indicatif::{ProgressBar, ProgressStyle};
 use trail_runtime::backend::Progress;
 
-/// Shows a bar for each thing that is made ready: bytes with their rate for the weights, pieces for the rest. Only where stderr is a
-/// terminal.
+/// Shows a bar for each thing that is made ready: bytes with their rate for the weights, pieces for
+/// the rest. Only where stderr is a terminal.
 pub(crate) fn reporter() -> impl FnMut(Progress) {
     let mut bar: Option<(&'static str, ProgressBar)> = None;
     move |Progress { what, done, total }| {

@@ -19,21 +19,21 @@ use crate::machine::Memory;
 use crate::notice::notice;
 use crate::{locate, progress};
 
-/// A model with all that belongs to it.
+/// A model with its tokenizer, chat template, probe and predictor.
 pub struct Setup {
     /// The model.
     pub model: Arc<Model>,
-    /// What the model is called: its folder's or file's name.
+    /// Name of the model: that of its folder or file.
     pub name: String,
-    /// The folder the model lies in.
+    /// Folder of the model's files.
     pub folder: PathBuf,
-    /// Renders conversations.
+    /// Chat template.
     pub template: ChatTemplate,
     /// `None` where the model has no tokenizer: token ids can still be served.
     tokenizer: Option<Arc<Tokenizer>>,
     probe: Option<PathBuf>,
     predictor: Option<PathBuf>,
-    /// Whether requests bring their predictions along.
+    /// True if requests carry recorded predictions, which the engine replays.
     replays: bool,
 }
 
@@ -201,7 +201,8 @@ impl Setup {
         Ok(args.token_budget.into_iter().fold(builder, EngineBuilder::token_budget))
     }
 
-    /// Refuses a KV cache larger than the machine: to find out by allocating it would end the process.
+    /// Refuses a KV cache larger than the machine: to find out by allocating it would end the
+    /// process.
     fn check_memory(&self, args: &EngineArgs) -> Result<(), Error> {
         let (Some(blocks), Some(memory)) = (args.kv_blocks, Memory::read()) else { return Ok(()) };
         let config = &self.model.config;
@@ -233,7 +234,8 @@ impl Setup {
     }
 }
 
-/// What the model at `path` is called. `model.safetensors` is every model's name, so its folder's counts.
+/// Name of the model at `path`: of its folder where the file has the generic name
+/// `model.safetensors`, else of the file.
 fn name_of(path: &Path) -> String {
     let resolved = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
     let named = match resolved.file_name().and_then(|name| name.to_str()) {

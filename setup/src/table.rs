@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-/// A table of text cells under two lines of headings: titles of groups of columns, then the columns.
+/// A table of text cells under two lines of headings: titles of groups of columns, then the
+/// columns.
 ///
 /// Columns whose cells are all numbers are aligned right, the others left.
 #[derive(Clone, Debug, Default)]

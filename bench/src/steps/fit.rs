@@ -71,8 +71,8 @@ fn solve(observations: &[Observation], used: [bool; TERMS]) -> Option<[f64; TERM
         }
     }
     for pivot in 0..TERMS {
-        let best =
-            (pivot..TERMS).max_by(|&a, &b| rows[a][pivot].abs().total_cmp(&rows[b][pivot].abs()))?;
+        let best = (pivot..TERMS)
+            .max_by(|&a, &b| rows[a][pivot].abs().total_cmp(&rows[b][pivot].abs()))?;
         rows.swap(pivot, best);
         if rows[pivot][pivot].abs() < 1e-9 {
             return None;
