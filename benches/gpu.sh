@@ -10,7 +10,7 @@
 #   ceilings   cuBLAS's matrix rate and peers in PyTorch (skipped without torch)
 #   products   trail-rt bench kernels: skinny and tiled products of Llama-3-8B, on Hopper its own as well
 #   attention  trail-rt bench kernels: decode and prefill attention
-#   small      trail-rt bench kernels: sampling, embedding, tap, probe, pieces of KV blocks
+#   small      trail-rt bench kernels: sampling, embedding, tap, probe
 #   decode     trail-rt bench decode: whole steps of Llama-3-8B's shape, with peers in PyTorch if it is there
 #   prefill    trail-rt bench prefill
 #   overlap    trail-rt bench overlap: no probe, the CPU's, the GPU's, a blocking copy

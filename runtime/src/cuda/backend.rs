@@ -9,7 +9,7 @@ use crate::engine::sampling::Sampled;
 use crate::engine::{Backend, Fault, Step, TapReceiver, Transfers};
 use crate::model::Model;
 use cudarc::driver::CudaEvent;
-use cudarc::driver::sys::{self, CUdeviceptr, CUresult};
+use cudarc::driver::sys::CUdeviceptr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use trail_probe::Weights;
@@ -123,7 +123,8 @@ impl CudaBackend {
             host_blocks => {
                 let (max_requests, checksums) = (options.max_requests, options.checksums);
                 let how = SwapOptions { host_blocks: host_blocks as u32, max_requests, checksums };
-                let mut swap = Swap::new(&executor.device, &executor.compute, &executor.kv, how)?;
+                let mut swap =
+                    Swap::new(&executor.device, executor.compute.stream(), &executor.kv, how)?;
                 swap.set_token_s(executor.measure_token_s()?);
                 Some(swap)
             }
@@ -232,7 +233,7 @@ impl CudaBackend {
         pending.chosen.clear();
         pending.chosen.extend_from_slice(self.executor.chosen());
         if pending.chosen.is_empty() {
-            let recorded = pending.end.record(&self.executor.compute);
+            let recorded = pending.end.record(self.executor.compute.stream());
             recorded.map_err(doing("recording the end of a step"))?;
         }
         self.launched = step.number;
@@ -275,13 +276,9 @@ impl CudaBackend {
                 continue;
             }
             queried = Some(Instant::now());
-            // SAFETY: the stream is the executor's, and alive.
-            let state = unsafe { sys::cuStreamQuery(self.executor.compute.cu_stream()) }.result();
-            match state {
+            if self.executor.compute.is_idle().map_err(|code| at_step(number, code))? {
                 // What ended between the look and the question is there now.
-                Ok(()) => return look().ok_or(CudaError::Silent { step: number }),
-                Err(code) if code.0 == CUresult::CUDA_ERROR_NOT_READY => {}
-                Err(code) => return Err(at_step(number, code)),
+                return look().ok_or(CudaError::Silent { step: number });
             }
         }
     }

@@ -1,11 +1,12 @@
 //! Steps that were recorded, to be launched by one call.
 
+use super::CudaError;
 use super::context::Context;
 use super::error::doing;
+use super::queue::Queue;
 use super::step::Part;
-use super::{CudaError, Device};
+use cudarc::driver::result;
 use cudarc::driver::sys::{self, CUgraphInstantiate_flags, CUstreamCaptureMode};
-use cudarc::driver::{CudaStream, result};
 use std::sync::Arc;
 
 /// A recorded list of launches. Its kernels' parameters, and so all addresses, are fixed.
@@ -18,13 +19,13 @@ pub(super) struct Graph {
 unsafe impl Send for Graph {}
 
 impl Graph {
-    /// Records what `issue` launches on `stream`.
+    /// Records what `issue` launches on `queue`.
     fn record(
-        device: &Device,
-        stream: &CudaStream,
+        queue: &Queue,
         issue: impl FnOnce() -> Result<(), CudaError>,
     ) -> Result<Graph, CudaError> {
         const WHAT: &str = "recording a graph";
+        let (device, stream) = (queue.device(), queue.stream());
         device.shared().bind()?;
         // Other threads may meanwhile do what a capture forbids: it concerns this thread alone.
         let mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
@@ -43,11 +44,12 @@ impl Graph {
         Ok(Graph { executable: executable.map_err(doing("making a graph ready"))?, context })
     }
 
-    /// Launches it, behind what `stream` has.
-    pub(super) fn launch(&self, device: &Device, stream: &CudaStream) -> Result<(), CudaError> {
-        device.shared().bind()?;
+    /// Launches it after what `queue` has.
+    pub(super) fn launch(&self, queue: &Queue) -> Result<(), CudaError> {
+        queue.device().shared().bind()?;
         // SAFETY: the executable lives as long as `self`; what its kernels use lives until the stream was waited for.
-        let launched = unsafe { result::graph::launch(self.executable, stream.cu_stream()) };
+        let launched =
+            unsafe { result::graph::launch(self.executable, queue.stream().cu_stream()) };
         launched.map_err(doing("launching a step's graph"))
     }
 }
@@ -76,13 +78,12 @@ impl Graphs {
 
     pub(super) fn capture(
         &mut self,
-        device: &Device,
-        stream: &CudaStream,
+        queue: &Queue,
         key: [usize; 2],
         part: Part,
         issue: impl FnOnce() -> Result<(), CudaError>,
     ) -> Result<(), CudaError> {
-        let graph = Graph::record(device, stream, issue)?;
+        let graph = Graph::record(queue, issue)?;
         let index = self.index(key, part);
         if self.graphs.len() <= index {
             self.graphs.resize_with(index + 1, || None);

@@ -5,11 +5,9 @@
 //! ordinary memory, and is carried over in pieces before the step ([`Mirror::spill`]).
 
 use super::plan::{LaunchPlan, step};
+use super::queue::Queue;
 use super::{CudaError, Device, DeviceBuffer, PinnedBuffer, launch};
-use cudarc::driver::CudaStream;
 use cudarc::driver::sys::CUdeviceptr;
-
-use super::error::doing;
 
 /// Steps that may be under way, and so lists.
 const PARITIES: usize = 2;
@@ -38,9 +36,7 @@ impl Mirror {
     pub fn new(device: &Device, words: usize, capacity: usize) -> Result<Mirror, CudaError> {
         let capacity = capacity.clamp(1, words.max(1));
         let bytes = PARITIES * (HEAD + 2 * capacity) * 4;
-        let lists = device.alloc_pinned(bytes, "the lists of differences")?;
-        // SAFETY: the memory is `bytes` long and not yet known to anybody else.
-        unsafe { lists.as_ptr().write_bytes(0, bytes) };
+        let lists = device.alloc_pinned_zeros(bytes, "the lists of differences")?;
         Ok(Mirror {
             device: device.alloc_zeros(words * 4, "the metadata of a step")?,
             host: vec![0; words].into(),
@@ -80,8 +76,7 @@ impl Mirror {
         }
         *word = value;
         if self.count < self.capacity {
-            // SAFETY: the pair lies within the list of this parity, which no kernel reads now: see `begin`.
-            unsafe { self.pair(self.count).write([index as u32, value]) };
+            self.write_pair(self.count, [index as u32, value]);
             self.count += 1;
         } else {
             self.spilled.push([index as u32, value]);
@@ -98,8 +93,8 @@ impl Mirror {
 
     /// Ends the list; from now on [`Mirror::apply`] may be launched.
     pub fn end(&mut self) {
-        // SAFETY: the head of this parity's list, which no kernel reads now.
-        unsafe { self.list().write(self.count as u32) };
+        let at = 4 * self.list(self.parity);
+        self.lists.write(at, &[self.count as u32]);
     }
 
     /// Pairs in the list that is being filled, and beyond it.
@@ -108,16 +103,16 @@ impl Mirror {
     }
 
     /// Carries what did not fit into the list over, and waits for it: rare, and slow.
-    pub fn spill(&mut self, device: &Device, stream: &CudaStream) -> Result<(), CudaError> {
+    pub fn spill(&mut self, queue: &Queue) -> Result<(), CudaError> {
         while !self.spilled.is_empty() {
             self.end();
-            self.apply(device, stream, self.parity)?;
-            stream.synchronize().map_err(doing("waiting for a list of differences"))?;
+            self.apply(queue, self.parity)?;
+            queue.synchronize("waiting for a list of differences")?;
             let take = self.spilled.len().min(self.capacity);
             let rest = self.spilled.len() - take;
-            for (place, pair) in self.spilled[rest..].iter().enumerate() {
-                // SAFETY: as in `set`; the kernel that read the list has ended.
-                unsafe { self.pair(place).write(*pair) };
+            for place in 0..take {
+                // The kernel that read the list has ended.
+                self.write_pair(place, self.spilled[rest + place]);
             }
             self.spilled.truncate(rest);
             self.count = take;
@@ -127,17 +122,12 @@ impl Mirror {
     }
 
     /// Launches the kernel that applies the list of `parity`.
-    pub fn apply(
-        &self,
-        device: &Device,
-        stream: &CudaStream,
-        parity: usize,
-    ) -> Result<(), CudaError> {
-        let count = self.lists.at() + (parity * (HEAD + 2 * self.capacity) * 4) as u64;
+    pub fn apply(&self, queue: &Queue, parity: usize) -> Result<(), CudaError> {
+        let count = self.lists.at() + (4 * self.list(parity)) as u64;
         let addresses = [self.device.at(), count, count + (HEAD * 4) as u64];
-        // SAFETY: the list and the words are as large as the kernel reads and writes: `set` checked every index. Both live until the
-        // stream was waited for, which the owner of the mirror answers for.
-        unsafe { launch::apply_diffs(device, stream, &self.plan, addresses) }
+        // The list and the words are as large as the kernel reads and writes: `set` checked every
+        // index.
+        queue.launch(&launch::apply_diffs(&self.plan, addresses))
     }
 
     /// The kernel that [`Mirror::apply`] launches.
@@ -145,13 +135,14 @@ impl Mirror {
         &self.plan
     }
 
-    fn list(&self) -> *mut u32 {
-        // SAFETY: within the allocation.
-        unsafe { self.lists.as_ptr().cast::<u32>().add(self.parity * (HEAD + 2 * self.capacity)) }
+    /// The first word of the list of `parity`.
+    fn list(&self, parity: usize) -> usize {
+        parity * (HEAD + 2 * self.capacity)
     }
 
-    fn pair(&self, place: usize) -> *mut [u32; 2] {
-        // SAFETY: within the list, since `place` is below the capacity.
-        unsafe { self.list().add(HEAD + 2 * place).cast() }
+    /// Writes a pair into the list of this parity, which no kernel reads now: see `begin`.
+    fn write_pair(&mut self, place: usize, pair: [u32; 2]) {
+        let at = 4 * (self.list(self.parity) + HEAD + 2 * place);
+        self.lists.write(at, &pair);
     }
 }

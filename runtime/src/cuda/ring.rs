@@ -6,7 +6,6 @@
 use super::{CudaError, Device, PinnedBuffer};
 use cudarc::driver::sys::CUdeviceptr;
 use std::mem::offset_of;
-use std::sync::atomic::{AtomicU32, Ordering};
 use trail_ptx::params::RowSampled;
 
 const PARITIES: usize = 2;
@@ -20,9 +19,8 @@ pub(super) struct Results {
 impl Results {
     pub(super) fn new(device: &Device, rows: usize) -> Result<Results, CudaError> {
         let bytes = PARITIES * rows * size_of::<RowSampled>();
-        let memory = device.alloc_pinned(bytes, "sampled tokens")?;
-        // SAFETY: the memory is that large, and nobody else knows it. No step has number 0.
-        unsafe { memory.as_ptr().write_bytes(0, bytes) };
+        // No step has number 0.
+        let memory = device.alloc_pinned_zeros(bytes, "sampled tokens")?;
         Ok(Results { memory, rows })
     }
 
@@ -35,14 +33,10 @@ impl Results {
     pub(super) fn take(&self, number: u64, row: usize) -> Option<RowSampled> {
         assert!(row < self.rows);
         let parity = (number % PARITIES as u64) as usize;
-        let first = self.memory.as_ptr().cast::<RowSampled>();
-        // SAFETY: within the memory, which is aligned to a page.
-        let row = unsafe { first.add(parity * self.rows + row) };
-        // SAFETY: the stamp is a word in memory that outlives this call; the device writes it whole.
-        let stamp =
-            unsafe { AtomicU32::from_ptr(row.byte_add(offset_of!(RowSampled, stamp)).cast()) };
-        let is_there = stamp.load(Ordering::Acquire) == number as u32;
-        // SAFETY: the device stored the stamp behind the rest, and writes the row again only after the host has taken this one.
-        is_there.then(|| unsafe { row.read() })
+        let at = (parity * self.rows + row) * size_of::<RowSampled>();
+        let stamp = self.memory.load(at + offset_of!(RowSampled, stamp));
+        // The device stored the stamp after the rest, and writes the row again only after the host
+        // has taken this one.
+        (stamp == number as u32).then(|| self.memory.read(at))
     }
 }

@@ -167,18 +167,16 @@ fn launch(bench: &Bench, step: &Step, guarded: bool) -> Vec<bf16> {
         partial_sums,
         arrivals: arrivals.at(bench),
     };
-    // SAFETY: all buffers are as large as the plan says, and alive until the reads below have waited for the stream.
-    let launched = unsafe {
-        match kernel {
-            Kernel::Fast => attention_decode(&bench.device, &bench.stream, plan, &view, &rows),
-            Kernel::Rung(number) => {
-                let [.., z] = plan.launch.grid;
-                let rung = attention::rung(number, z as usize, plan.heads, 1);
-                attention_rung(&bench.device, &bench.stream, &rung, plan, &view, &rows)
-            }
+    let launch = match kernel {
+        Kernel::Fast => attention_decode(plan, &view, &rows),
+        Kernel::Rung(number) => {
+            let [.., z] = plan.launch.grid;
+            let rung = attention::rung(number, z as usize, plan.heads, 1);
+            attention_rung(&rung, plan, &view, &rows)
         }
     };
-    launched.unwrap();
+    // SAFETY: all buffers are as large as the plan says, and live until the reads below have waited.
+    unsafe { bench.device.launch(&bench.stream, &launch) }.unwrap();
     assert!(
         bench.read::<u32>(&arrivals).iter().all(|&count| count == 0),
         "a counter was not reset"

@@ -1,14 +1,15 @@
 //! Proof of the attention kernels: each against its naive twin, over random shapes, on whatever driver there is.
 
 mod cache;
-#[path = "../support/cuda.rs"]
-mod cuda;
 mod decode;
 mod prefill;
+#[path = "../support/mod.rs"]
+mod support;
 mod twins;
 
-use cuda::Chance;
 use decode::{Case, Kernel};
+use support::cuda;
+use support::cuda::Chance;
 use trail_runtime::cuda::plan::attention::{self, Heads};
 
 trail_cuda_emulator::on_emulator!();

@@ -82,8 +82,8 @@ fn launch(bench: &Bench, cache: &Cache, runs: &[Run], queries: &[bf16]) -> Vec<b
         tiles: tiles.at(bench),
         out: out.at(bench),
     };
-    // SAFETY: all buffers are as large as the runs say, and alive until the read below has waited for the stream.
-    unsafe { attention_prefill(&bench.device, &bench.stream, &plan, cache.heads, &view, &buffers) }
-        .unwrap();
+    let launch = attention_prefill(&plan, cache.heads, &view, &buffers);
+    // SAFETY: all buffers are as large as the runs say, and live until the read below has waited.
+    unsafe { bench.device.launch(&bench.stream, &launch) }.unwrap();
     bench.read(&out)
 }

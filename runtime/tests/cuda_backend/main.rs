@@ -1,24 +1,25 @@
 //! Proof of the CUDA backend, driven through the engine's interface: the CPU backend's answers, by graphs and without, whatever the company.
 
-#[path = "../support/cuda.rs"]
-mod cuda;
 mod faults;
+mod layers;
 mod models;
 mod persistent;
 mod play;
 mod receivers;
 mod sampling;
+#[path = "../support/mod.rs"]
+mod support;
 mod taps;
 mod timing;
-#[path = "../cuda_forward/tolerance.rs"]
-mod tolerance;
 mod twins;
 
-use cuda::Chance;
-use play::{BLOCKS, CONTEXT, How, Played, ROWS, Request, SEGMENTS, SLOTS, play};
+use play::{BLOCKS, CONTEXT, Played, ROWS, Request, SEGMENTS, SLOTS, Schedule, play};
 use std::sync::Arc;
-use tolerance::Tolerance;
+use support::cuda::Chance;
+use support::tolerance::Tolerance;
+use support::{cuda, tolerance};
 use trail_runtime::cuda::mirror::Mirror;
+use trail_runtime::cuda::queue::Queue;
 use trail_runtime::cuda::{CudaBackend, CudaOptions, TapMode};
 use trail_runtime::engine::sampling::Sampled;
 use trail_runtime::engine::{SamplingParams, TapReceiver};
@@ -65,7 +66,7 @@ fn backend_with(
     CudaBackend::new(model, options, Some(receiver), &mut |_| ()).unwrap()
 }
 
-const AHEAD: How = How { ahead: true, taps: false, seed: 5 };
+const AHEAD: Schedule = Schedule { ahead: true, taps: false, seed: 5, rows: ROWS };
 
 /// Prompts of all kinds of lengths; more requests than segments, slots that are used twice, pauses, chunks.
 fn requests(vocab: usize) -> Vec<Request> {
@@ -167,10 +168,10 @@ fn answers(
     model: &Arc<Model>,
     options: &CudaOptions,
     requests: &[Request],
-    how: How,
+    schedule: Schedule,
 ) -> Vec<Vec<Sampled>> {
     let mut backend = backend(model, options);
-    let Played { answers, .. } = play(&mut backend, requests, how, &mut |_, _| ()).unwrap();
+    let Played { answers, .. } = play(&mut backend, requests, schedule, &mut |_, _| ()).unwrap();
     answers
 }
 
@@ -203,10 +204,10 @@ fn cuda_tokens_stay_on_the_device() {
     };
     let requests: Vec<Request> = (0..4).map(|slot| request(3 + slot as usize, slot)).collect();
     let ahead = answers(&model, &options(), &requests, AHEAD);
-    let behind = answers(&model, &options(), &requests, How { ahead: false, ..AHEAD });
+    let behind = answers(&model, &options(), &requests, Schedule { ahead: false, ..AHEAD });
     assert!(same(&ahead, &behind));
     // Another order of segments is another order of rows in no kernel's eyes.
-    assert!(same(&ahead, &answers(&model, &options(), &requests, How { seed: 6, ..AHEAD })));
+    assert!(same(&ahead, &answers(&model, &options(), &requests, Schedule { seed: 6, ..AHEAD })));
 }
 
 /// The bundled model, with its own vocabulary and depth.
@@ -229,6 +230,8 @@ fn cuda_the_demo_model() {
 #[test]
 fn cuda_mirrors_are_the_same_however_short_their_lists() {
     let bench = cuda::Bench::new();
+    // SAFETY: each mirror outlives the wait for the copies and launches that it puts on the queue.
+    let queue = unsafe { Queue::new(bench.device.clone(), bench.stream.clone()) };
     for (words, capacity) in [(1, 1), (100, 7), (100, 100), (5000, 64)] {
         let mut mirror = Mirror::new(&bench.device, words, capacity).unwrap();
         let mut chance = Chance(14);
@@ -242,9 +245,9 @@ fn cuda_mirrors_are_the_same_however_short_their_lists() {
                     if chance.below(3) == 0 { wanted[index] } else { chance.next() as u32 };
                 mirror.set(index, wanted[index]);
             }
-            mirror.spill(&bench.device, &bench.stream).unwrap();
+            mirror.spill(&queue).unwrap();
             assert!(mirror.pending() <= capacity);
-            mirror.apply(&bench.device, &bench.stream, (step % 2) as usize).unwrap();
+            mirror.apply(&queue, (step % 2) as usize).unwrap();
             let mut found = vec![0u32; words];
             bench.stream.synchronize().unwrap();
             // SAFETY: the mirror has that many words, and the stream has ended.

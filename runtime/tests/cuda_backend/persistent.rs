@@ -1,12 +1,13 @@
 //! All layers of a step in one launch: to the bit what five kernels a layer give, whatever grid is resident, and a barrier that stays right.
 
-use crate::play::{How, Played, Request, play};
+use crate::play::{Played, Request, Schedule, play};
 use crate::taps::{by_request, patiently, tapping};
 use crate::{AHEAD, backend, check, cuda, models, options, same};
 use cuda::Chance;
 use cudarc::driver::result;
 use std::sync::Arc;
 use trail_cuda_emulator::harness::Session;
+use trail_runtime::cuda::launch::Launch;
 use trail_runtime::cuda::params::DecodeLayersParams;
 use trail_runtime::cuda::plan::attention::{Heads, decode};
 use trail_runtime::cuda::plan::gemm::{End, Product, gemm};
@@ -164,11 +165,11 @@ fn cuda_persistent_barrier_outlives_launches() {
     let model = Arc::new(models::windowed());
     let mut chance = Chance(23);
     let prompt: Vec<u32> = (0..5).map(|_| chance.below(261) as u32).collect();
-    let (answer, how) = (20, How { ahead: false, ..AHEAD });
+    let (answer, schedule) = (20, Schedule { ahead: false, ..AHEAD });
     let requests = [Request::greedy(prompt, answer, 0)];
     let mut backend = backend(&model, &persistent());
     assert_eq!(word(&backend), 0);
-    let first = play(&mut backend, &requests, how, &mut |_, _| ()).unwrap();
+    let first = play(&mut backend, &requests, schedule, &mut |_, _| ()).unwrap();
     // The prompt's step chooses the first token.
     let generations = BARRIERS * (answer as u32 - 1);
     assert_eq!(word(&backend), generations << 16);
@@ -177,7 +178,7 @@ fn cuda_persistent_barrier_outlives_launches() {
     let mut backend = crate::backend(&model, &persistent());
     // SAFETY: the barrier is a word, and nothing runs.
     unsafe { result::memcpy_htod_sync(backend.barrier().unwrap(), &[0xfffe_0000u32]) }.unwrap();
-    let again = play(&mut backend, &requests, how, &mut |_, _| ()).unwrap();
+    let again = play(&mut backend, &requests, schedule, &mut |_, _| ()).unwrap();
     assert_eq!(word(&backend), (generations - 2) << 16);
     assert!(same(&first.answers, &again.answers));
 }
@@ -200,7 +201,7 @@ fn cuda_persistent_grids_are_resident() {
     // SAFETY: parameters of nothing but zeros, for a launch that the driver refuses.
     let refused = unsafe {
         let params: DecodeLayersParams = std::mem::zeroed();
-        bench.device.launch(&bench.stream, &plan.launch, &params)
+        bench.device.launch(&bench.stream, &Launch { plan: plan.launch, params })
     };
     let message = refused.unwrap_err().to_string();
     assert!(message.contains("COOPERATIVE_LAUNCH_TOO_LARGE"), "{message}");

@@ -1,6 +1,6 @@
 //! Tapped rows: the CPU's activations, whatever the order of the streams; and a receiver that is too slow for them.
 
-use crate::play::{How, Played, Request, play};
+use crate::play::{Played, Request, Schedule, play};
 use crate::receivers::{Arrived, Keeper};
 use crate::tolerance::relative;
 use crate::twins::{cpu, twin};
@@ -19,18 +19,20 @@ use trail_runtime::model::Model;
 
 /// The lower layer: the residual stream goes on changing behind it.
 const LAYER: usize = 0;
-const TAPPING: How = How { taps: true, ..AHEAD };
+const TAPPING: Schedule = Schedule { taps: true, ..AHEAD };
 
 pub(crate) fn tapping(mode: TapMode) -> CudaOptions {
     CudaOptions { tap_layer: Some(LAYER), tap: mode, probe_threads: 2, ..options() }
 }
 
-/// Plays `requests` so that no row is late: a step is launched when the rows of the step two before have arrived.
+/// Plays `requests` so that no row is late: a step is launched when the rows of the step two before
+/// have arrived.
 pub(crate) fn patiently(
     model: &Arc<Model>,
     options: &CudaOptions,
     requests: &[Request],
 ) -> (Played, Vec<Arrived>) {
+    let schedule = Schedule { rows: options.max_rows, ..TAPPING };
     let keeper = Arc::new(Keeper::default());
     let mut backend = backend_with(model, options, keeper.clone());
     let mut expected = Vec::new();
@@ -41,7 +43,7 @@ pub(crate) fn patiently(
             std::thread::sleep(Duration::from_micros(200));
         }
     };
-    let played = play(&mut backend, requests, TAPPING, &mut |step, rows| {
+    let played = play(&mut backend, requests, schedule, &mut |step, rows| {
         if rows > 0 {
             expected.push(step);
         }

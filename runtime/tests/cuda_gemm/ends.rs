@@ -48,12 +48,9 @@ fn logits(bench: &Bench, chance: &mut Chance, case: &Case) -> &'static str {
     let padded = setup.plan.features;
     let found = twice(&setup, || {
         let mut out = bench.output(case.rows * padded * 4);
+        let launch = launch::logits(&setup.plan, &operands, &norm, out.at(bench));
         // SAFETY: all buffers are as large as the plan says and live until the read below.
-        unsafe {
-            let to = out.at(bench);
-            launch::logits(&bench.device, &bench.stream, &setup.plan, &operands, &norm, to)
-                .unwrap();
-        }
+        unsafe { bench.device.launch(&bench.stream, &launch) }.unwrap();
         bench.read::<u32>(&out)
     });
     for row in 0..case.rows {
@@ -76,8 +73,10 @@ fn swiglu(bench: &Bench, chance: &mut Chance, case: &Case) -> &'static str {
             let to = out.at(bench);
             let (device, stream, plan) = (&bench.device, &bench.stream, &setup.plan);
             match &setup.device.map {
-                None => launch::swiglu(device, stream, plan, &operands, &norm, to),
-                Some(map) => launch::group_swiglu(device, stream, plan, map, &operands, &norm, to),
+                None => device.launch(stream, &launch::swiglu(plan, &operands, &norm, to)),
+                Some(map) => {
+                    device.launch(stream, &launch::group_swiglu(plan, map, &operands, &norm, to))
+                }
             }
             .unwrap();
         }
@@ -121,8 +120,10 @@ fn residual(bench: &Bench, chance: &mut Chance, case: &Case) -> &'static str {
         unsafe {
             let (device, stream, plan) = (&bench.device, &bench.stream, &setup.plan);
             match &setup.device.map {
-                None => launch::residual(device, stream, plan, &operands, &to),
-                Some(map) => launch::group_residual(device, stream, plan, map, &operands, &to),
+                None => device.launch(stream, &launch::residual(plan, &operands, &to)),
+                Some(map) => {
+                    device.launch(stream, &launch::group_residual(plan, map, &operands, &to))
+                }
             }
             .unwrap();
         }
@@ -227,8 +228,10 @@ fn qkv(bench: &Bench, chance: &mut Chance, case: &Case) -> &'static str {
         unsafe {
             let (device, stream, plan) = (&bench.device, &bench.stream, &setup.plan);
             match &setup.device.map {
-                None => launch::qkv(device, stream, plan, &operands, &norm, &to),
-                Some(map) => launch::group_qkv(device, stream, plan, map, &operands, &norm, &to),
+                None => device.launch(stream, &launch::qkv(plan, &operands, &norm, &to)),
+                Some(map) => {
+                    device.launch(stream, &launch::group_qkv(plan, map, &operands, &norm, &to))
+                }
             }
             .unwrap();
         }

@@ -1,15 +1,16 @@
 //! Proof of the matrix kernels: each against its naive twin, over random shapes, on whatever driver there is.
 
-#[path = "../support/cuda.rs"]
-mod cuda;
 mod ends;
 mod product;
 mod shuffle;
+#[path = "../support/mod.rs"]
+mod support;
 mod twins;
 
-use cuda::Chance;
 use product::{Case, Family};
 use std::collections::BTreeSet;
+use support::cuda;
+use support::cuda::Chance;
 use trail_runtime::cuda::plan::gemm::ladder::Rung;
 use trail_runtime::cuda::plan::gemm::{End, Product};
 use trail_runtime::cuda::{launch, plan};
@@ -176,13 +177,13 @@ fn errors_name_kernel_shapes_and_code() {
     let impossible = plan::LaunchPlan { block: 2048, ..plan.launch };
     let refused = plan::gemm::GemmPlan { launch: impossible, ..plan };
     // SAFETY: no device takes blocks of 2048 threads: nothing runs.
-    let error = unsafe { launch::logits(device, stream, &refused, &nowhere, &norm, 0) };
+    let error = unsafe { device.launch(stream, &launch::logits(&refused, &nowhere, &norm, 0)) };
     let text = error.unwrap_err().to_string();
     assert!(text.contains("skinny_logits_8(rows=3 features=128 width=256)"), "{text}");
     assert!(text.contains("CUDA_ERROR_INVALID_VALUE (1)"), "{text}");
 
     // SAFETY: the struct is not the kernel's: nothing runs.
-    let error = unsafe { launch::swiglu(device, stream, &plan, &nowhere, &norm, 0) };
+    let error = unsafe { device.launch(stream, &launch::swiglu(&plan, &nowhere, &norm, 0)) };
     let text = error.unwrap_err().to_string();
     assert!(text.ends_with("takes LogitsParams, was given SwigluParams"), "{text}");
 }

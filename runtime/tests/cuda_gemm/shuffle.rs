@@ -43,10 +43,9 @@ fn check(dtype: Dtype, rows: &[usize], width: usize, order: RowOrder) {
     }
     let mut out = bench.output(padded * padded_width * 2);
     let to = out.at(&bench);
+    let launch = launch::shuffle(dtype, sources, width, order, to);
     // SAFETY: the buffers have the extents given, and live until the read below.
-    unsafe {
-        launch::shuffle(&bench.device, &bench.stream, dtype, sources, width, order, to).unwrap();
-    }
+    unsafe { bench.device.launch(&bench.stream, &launch) }.unwrap();
     let found: Vec<u16> = bench.read(&out);
     let expected: Vec<u16> = twin.iter().map(|value| value.to_bits()).collect();
     assert!(found == expected, "{dtype:?} {rows:?} x {width} {order:?}");

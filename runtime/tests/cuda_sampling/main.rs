@@ -1,15 +1,13 @@
 //! Proof of the sampling kernels: the CPU sampler's tokens and log-probabilities, bit for bit, on whatever driver there is.
 
-#[path = "../support/cuda.rs"]
-mod cuda;
+#[path = "../support/mod.rs"]
+mod support;
 mod twins;
 
-use cuda::{Address, Bench, Chance};
-use trail_runtime::cuda::launch::{
-    self, RowPlace, SamplerBuffers, read_sampled, row_sampling, row_sampling_bytes,
-};
+use support::cuda::{Address, Bench, Chance};
+use trail_runtime::cuda::launch::{self, RowPlace, SamplerBuffers, row_sampling};
 use trail_runtime::cuda::params::RowSampled;
-use trail_runtime::cuda::plan;
+use trail_runtime::cuda::{plain, plan};
 use trail_runtime::engine::SamplingParams;
 use trail_runtime::engine::sampling::Sampled;
 
@@ -159,7 +157,7 @@ fn launch(bench: &Bench, vocab: usize, stride: usize, cases: &[Case]) -> Answer 
     let plan = plan::sampling::sampling(rows, vocab);
     let marks_plan = plan::sampling::marks(rows + 1, tokens.len(), vocab);
     let (mut logits, mut how) =
-        (bench.input(&logits), bench.input(row_sampling_bytes(&row_samplings)));
+        (bench.input(&logits), bench.input(plain::bytes_of(&row_samplings)));
     let (mut tokens, mut jobs) = (bench.input(&tokens), bench.input(&jobs));
     let (mut marks, mut weights) = (bench.output(rows * vocab * 4), bench.raw(plan.weights * 4));
     let (mut sums, mut sampled) = (bench.raw(5 * plan.sums * 4), bench.output(rows * SAMPLED));
@@ -179,17 +177,11 @@ fn launch(bench: &Bench, vocab: usize, stride: usize, cases: &[Case]) -> Answer 
     let (marks_at, tokens_at, jobs_at) = (marks.at(bench), tokens.at(bench), jobs.at(bench));
     // SAFETY: all buffers are as large as the plans say, and alive until the reads below have waited for the stream.
     unsafe {
-        launch::marks(
-            &bench.device,
-            &bench.stream,
-            &marks_plan,
-            vocab,
-            marks_at,
-            tokens_at,
-            jobs_at,
-        )
-        .unwrap();
-        launch::sample(&bench.device, &bench.stream, &plan, &buffers).unwrap();
+        let marks = launch::marks(&marks_plan, vocab, marks_at, tokens_at, jobs_at);
+        bench.device.launch(&bench.stream, &marks).unwrap();
+        for launch in launch::sample(&plan, &buffers) {
+            bench.device.launch(&bench.stream, &launch).unwrap();
+        }
     }
     Answer { sampled: bench.read(&sampled), last: bench.read(&last), marks: bench.read(&marks) }
 }
@@ -199,7 +191,7 @@ fn check(bench: &Bench, vocab: usize, cases: &[Case]) {
     let answer = launch(bench, vocab, stride, cases);
     let again = launch(bench, vocab, stride, cases);
     assert_eq!(answer.sampled, again.sampled, "two runs differ");
-    let rows = read_sampled(&answer.sampled);
+    let rows = plain::read_all::<RowSampled>(&answer.sampled);
     assert_eq!(answer.last[..2], [-1, -1], "nobody's seat was written");
     for (index, case) in cases.iter().enumerate() {
         let mut marks = twins::marks(vocab, &case.prompt, &case.generated);

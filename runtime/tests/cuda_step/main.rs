@@ -1,13 +1,13 @@
 //! Proof of the small kernels around a step: each against its naive twin, on whatever driver there is.
 
-#[path = "../support/cuda.rs"]
-mod cuda;
+#[path = "../support/mod.rs"]
+mod support;
 mod twins;
 
-use cuda::{Address, Bench, Chance};
 use half::bf16;
+use support::cuda::{Address, Bench, Chance};
 use trail_runtime::cuda::launch::{self, EmbedBuffers, ProbeBuffers, TapRun};
-use trail_runtime::cuda::plan::step::{self, Direction};
+use trail_runtime::cuda::plan::step;
 use twins::Layers;
 
 trail_cuda_emulator::on_emulator!();
@@ -79,7 +79,8 @@ fn diffs_are_applied_and_nothing_else() {
         let addresses = [on_device.at(&bench), counted.at(&bench), listed.at(&bench)];
         let plan = step::apply_diffs(words);
         // SAFETY: all buffers have these extents, and the indices lie within; the inputs are freed in stream order.
-        unsafe { launch::apply_diffs(&bench.device, &bench.stream, &plan, addresses) }.unwrap();
+        unsafe { bench.device.launch(&bench.stream, &launch::apply_diffs(&plan, addresses)) }
+            .unwrap();
         assert!(bench.read::<u32>(&on_device) == wanted, "{count} of {words}");
     }
 }
@@ -110,7 +111,8 @@ fn embed(
     };
     let plan = step::embed(rows, width);
     // SAFETY: all buffers have these extents, and live until the reads below have waited for the stream.
-    unsafe { launch::embed(&bench.device, &bench.stream, &plan, rows, width, &buffers) }.unwrap();
+    unsafe { bench.device.launch(&bench.stream, &launch::embed(&plan, rows, width, &buffers)) }
+        .unwrap();
     (bench.read(&h), bench.read(&x), bench.read(&ss))
 }
 
@@ -165,8 +167,10 @@ fn tap_mean_does_not_depend_on_the_chunks() {
             let plan = step::tap_mean(runs.len(), rows, width);
             let addresses = [h.at(&bench), on_device.at(&bench), sums.at(&bench), stage.at(&bench)];
             // SAFETY: all buffers have these extents; the two inputs are freed in stream order.
-            unsafe { launch::tap_mean(&bench.device, &bench.stream, &plan, width, addresses) }
-                .unwrap();
+            unsafe {
+                bench.device.launch(&bench.stream, &launch::tap_mean(&plan, width, addresses))
+            }
+            .unwrap();
         }
         let (sums, stage) = (bench.read::<u32>(&sums), bench.read::<u16>(&stage));
         for (i, twin) in twin.iter().enumerate() {
@@ -243,52 +247,10 @@ fn probe(bench: &Bench, extents: [usize; 4], x: &[bf16], layers: &Layers) -> Vec
         hidden_out: hidden_out.at(bench),
         probabilities: probabilities.at(bench),
     };
-    // SAFETY: all buffers have these extents, and live until the reads below have waited for the stream.
-    unsafe { launch::probe(&bench.device, &bench.stream, &plans, extents, &buffers) }.unwrap();
+    for launch in launch::probe(&plans, extents, &buffers) {
+        // SAFETY: all buffers have these extents, and live until the reads below have waited.
+        unsafe { bench.device.launch(&bench.stream, &launch) }.unwrap();
+    }
     bench.read::<u32>(&hidden_out);
     bench.read(&probabilities)
-}
-
-#[test]
-fn pieces_of_blocks_are_copied_and_nothing_else() {
-    let bench = Bench::new();
-    let mut chance = Chance(34);
-    for (places, elements) in [(5, 8), (9, 1024), (3, 2056), (40, 256)] {
-        let pool: Vec<u16> = (0..places * elements).map(|_| chance.next() as u16).collect();
-        let mut offsets: Vec<i64> = chance
-            .permutation(places)
-            .iter()
-            .take(places - 1)
-            .map(|&place| (place * elements) as i64)
-            .collect();
-        offsets[0] = -1;
-        let mut wanted = vec![0xffffu16; offsets.len() * elements];
-        twins::kv_gather(&pool, &offsets, elements, &mut wanted);
-        let extents = [offsets.len(), elements];
-        let mut on_device = bench.input(&offsets);
-        let mut packed = bench.output(wanted.len() * 2);
-        let mut source = bench.input(&pool);
-        let addresses = [source.at(&bench), packed.at(&bench), on_device.at(&bench)];
-        let plan = step::kv_pieces(Direction::Gather, extents[0], elements);
-        // SAFETY: all buffers have these extents, and live until the reads below have waited for the stream.
-        unsafe { launch::kv_pieces(&bench.device, &bench.stream, &plan, extents, addresses) }
-            .unwrap();
-        assert_eq!(bench.read::<u16>(&packed), wanted);
-        // Back into an empty pool: what was gathered is there, and nothing else.
-        let mut target = bench.output(pool.len() * 2);
-        let addresses = [target.at(&bench), packed.at(&bench), on_device.at(&bench)];
-        let plan = step::kv_pieces(Direction::Scatter, extents[0], elements);
-        // SAFETY: as above; the pieces are apart.
-        unsafe { launch::kv_pieces(&bench.device, &bench.stream, &plan, extents, addresses) }
-            .unwrap();
-        let returned = bench.read::<u16>(&target);
-        for place in 0..places {
-            let piece = &returned[place * elements..][..elements];
-            if offsets.contains(&((place * elements) as i64)) {
-                assert_eq!(piece, &pool[place * elements..][..elements]);
-            } else {
-                assert!(is_poison(piece), "place {place} was written");
-            }
-        }
-    }
 }

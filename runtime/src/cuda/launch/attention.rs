@@ -1,9 +1,8 @@
-//! Launching attention.
+//! Launches of attention.
 
+use super::Launch;
 use crate::cuda::plan::LaunchPlan;
 use crate::cuda::plan::attention::{DecodePlan, Heads};
-use crate::cuda::{CudaError, Device};
-use cudarc::driver::CudaStream;
 use cudarc::driver::sys::CUdeviceptr;
 use std::f32::consts::LOG2_E;
 use trail_ptx::params::{DecodeAttentionParams, PagedKv, PrefillAttentionParams};
@@ -102,48 +101,31 @@ pub(super) fn decode_params(
 }
 
 /// Attention of rows that stand alone.
-///
-/// # Safety
-/// As for [`Device::launch`].
-pub unsafe fn attention_decode(
-    device: &Device,
-    stream: &CudaStream,
+pub fn attention_decode(
     plan: &DecodePlan,
     kv: &KvView,
     rows: &DecodeRows,
-) -> Result<(), CudaError> {
-    // SAFETY: the caller's.
-    unsafe { device.launch(stream, &plan.launch, &decode_params(plan, kv, rows)) }
+) -> Launch<DecodeAttentionParams> {
+    Launch { plan: plan.launch, params: decode_params(plan, kv, rows) }
 }
 
 /// The same by a rung of the ladder; of `rows` the workspaces are not used.
-///
-/// # Safety
-/// As for [`Device::launch`].
-pub unsafe fn attention_rung(
-    device: &Device,
-    stream: &CudaStream,
+pub fn attention_rung(
     rung: &LaunchPlan,
     plan: &DecodePlan,
     kv: &KvView,
     rows: &DecodeRows,
-) -> Result<(), CudaError> {
-    // SAFETY: the caller's.
-    unsafe { device.launch(stream, rung, &decode_params(plan, kv, rows)) }
+) -> Launch<DecodeAttentionParams> {
+    Launch { plan: *rung, params: decode_params(plan, kv, rows) }
 }
 
 /// Attention of runs of prompt rows.
-///
-/// # Safety
-/// As for [`Device::launch`].
-pub unsafe fn attention_prefill(
-    device: &Device,
-    stream: &CudaStream,
+pub fn attention_prefill(
     plan: &LaunchPlan,
     heads: Heads,
     kv: &KvView,
     rows: &PrefillRows,
-) -> Result<(), CudaError> {
+) -> Launch<PrefillAttentionParams> {
     let params = PrefillAttentionParams {
         kv: paged(kv, heads),
         q: rows.q as *const _,
@@ -153,6 +135,5 @@ pub unsafe fn attention_prefill(
         scale: scale(heads.head_dim),
         reserved: 0,
     };
-    // SAFETY: the caller's.
-    unsafe { device.launch(stream, plan, &params) }
+    Launch { plan: *plan, params }
 }

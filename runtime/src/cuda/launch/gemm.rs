@@ -1,8 +1,7 @@
-//! Launching the matrix products, one function an end.
+//! Launches of the matrix products, one function an epilogue.
 
+use super::Launch;
 use crate::cuda::plan::gemm::GemmPlan;
-use crate::cuda::{CudaError, Device};
-use cudarc::driver::CudaStream;
 use cudarc::driver::sys::CUdeviceptr;
 use trail_ptx::params::{
     GemmOperands, LogitsParams, QkvParams, ResidualParams, RowScale, SwigluParams,
@@ -177,72 +176,37 @@ pub(super) fn swiglu_params(
 }
 
 /// Query, key and value projection: weights in order `RotationPairs`.
-///
-/// # Safety
-/// As for [`Device::launch`].
-pub unsafe fn qkv(
-    device: &Device,
-    stream: &CudaStream,
-    plan: &GemmPlan,
-    from: &Operands,
-    norm: &Norm,
-    to: &QkvOutput,
-) -> Result<(), CudaError> {
-    let params = qkv_params(plan, from, norm, to);
-    // SAFETY: the caller's.
-    unsafe { device.launch(stream, &plan.launch, &params) }
+pub fn qkv(plan: &GemmPlan, from: &Operands, norm: &Norm, to: &QkvOutput) -> Launch<QkvParams> {
+    Launch { plan: plan.launch, params: qkv_params(plan, from, norm, to) }
 }
 
 /// O or down projection, added to the residual stream: weights in order `Plain`.
-///
-/// # Safety
-/// As for [`Device::launch`].
-pub unsafe fn residual(
-    device: &Device,
-    stream: &CudaStream,
-    plan: &GemmPlan,
-    from: &Operands,
-    to: &ResidualOutput,
-) -> Result<(), CudaError> {
-    let params = residual_params(plan, from, to);
-    // SAFETY: the caller's.
-    unsafe { device.launch(stream, &plan.launch, &params) }
+pub fn residual(plan: &GemmPlan, from: &Operands, to: &ResidualOutput) -> Launch<ResidualParams> {
+    Launch { plan: plan.launch, params: residual_params(plan, from, to) }
 }
 
 /// Gate and up projection, `out` `[rows, features / 2]` bf16: weights in order `Alternating`.
-///
-/// # Safety
-/// As for [`Device::launch`].
-pub unsafe fn swiglu(
-    device: &Device,
-    stream: &CudaStream,
+pub fn swiglu(
     plan: &GemmPlan,
     from: &Operands,
     norm: &Norm,
     out: CUdeviceptr,
-) -> Result<(), CudaError> {
-    let params = swiglu_params(plan, from, norm, out);
-    // SAFETY: the caller's.
-    unsafe { device.launch(stream, &plan.launch, &params) }
+) -> Launch<SwigluParams> {
+    Launch { plan: plan.launch, params: swiglu_params(plan, from, norm, out) }
 }
 
-/// Output projection of listed rows, `logits` `[rows, padded features]` f32: weights in order `Plain`.
-///
-/// # Safety
-/// As for [`Device::launch`].
-pub unsafe fn logits(
-    device: &Device,
-    stream: &CudaStream,
+/// Output projection of listed rows, `logits` `[rows, padded features]` f32: weights in order
+/// `Plain`.
+pub fn logits(
     plan: &GemmPlan,
     from: &Operands,
     norm: &Norm,
     logits: CUdeviceptr,
-) -> Result<(), CudaError> {
+) -> Launch<LogitsParams> {
     let params = LogitsParams {
         gemm: operands(plan, from),
         scale: row_scale(norm),
         logits: logits as *mut _,
     };
-    // SAFETY: the caller's.
-    unsafe { device.launch(stream, &plan.launch, &params) }
+    Launch { plan: plan.launch, params }
 }

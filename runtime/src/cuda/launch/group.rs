@@ -1,11 +1,11 @@
 //! Launching Hopper's products of many rows. Their activations come by the copy engine, which reads them through a map made beforehand.
 
+use super::Launch;
 use super::gemm::{
     Norm, Operands, QkvOutput, ResidualOutput, qkv_params, residual_params, swiglu_params,
 };
+use crate::cuda::CudaError;
 use crate::cuda::plan::gemm::{GemmPlan, group};
-use crate::cuda::{CudaError, Device};
-use cudarc::driver::CudaStream;
 use cudarc::driver::sys::{self, CUdeviceptr};
 use std::ffi::c_void;
 use trail_ptx::params::{GroupQkvParams, GroupResidualParams, GroupSwigluParams, TensorMap};
@@ -46,55 +46,37 @@ impl ActivationMap {
     }
 }
 
-/// As [`super::qkv`], on Hopper.
-///
-/// # Safety
-/// As for [`Device::launch`]; `map` is of `from.x` as it is now.
-pub unsafe fn group_qkv(
-    device: &Device,
-    stream: &CudaStream,
+/// As [`super::qkv`], on Hopper; `map` is of `from.x` as it is at the launch.
+pub fn group_qkv(
     plan: &GemmPlan,
     map: &ActivationMap,
     from: &Operands,
     norm: &Norm,
     to: &QkvOutput,
-) -> Result<(), CudaError> {
+) -> Launch<GroupQkvParams> {
     let params = GroupQkvParams { x: map.0, base: qkv_params(plan, from, norm, to) };
-    // SAFETY: the caller's.
-    unsafe { device.launch(stream, &plan.launch, &params) }
+    Launch { plan: plan.launch, params }
 }
 
-/// As [`super::residual`], on Hopper.
-///
-/// # Safety
-/// As for [`group_qkv`].
-pub unsafe fn group_residual(
-    device: &Device,
-    stream: &CudaStream,
+/// As [`super::residual`], on Hopper; `map` as for [`group_qkv`].
+pub fn group_residual(
     plan: &GemmPlan,
     map: &ActivationMap,
     from: &Operands,
     to: &ResidualOutput,
-) -> Result<(), CudaError> {
+) -> Launch<GroupResidualParams> {
     let params = GroupResidualParams { x: map.0, base: residual_params(plan, from, to) };
-    // SAFETY: the caller's.
-    unsafe { device.launch(stream, &plan.launch, &params) }
+    Launch { plan: plan.launch, params }
 }
 
-/// As [`super::swiglu`], on Hopper.
-///
-/// # Safety
-/// As for [`group_qkv`].
-pub unsafe fn group_swiglu(
-    device: &Device,
-    stream: &CudaStream,
+/// As [`super::swiglu`], on Hopper; `map` as for [`group_qkv`].
+pub fn group_swiglu(
     plan: &GemmPlan,
     map: &ActivationMap,
     from: &Operands,
     norm: &Norm,
     out: CUdeviceptr,
-) -> Result<(), CudaError> {
+) -> Launch<GroupSwigluParams> {
     let params = GroupSwigluParams { x: map.0, base: swiglu_params(plan, from, norm, out) };
-    // SAFETY: the caller's.
-    unsafe { device.launch(stream, &plan.launch, &params) }
+    Launch { plan: plan.launch, params }
 }

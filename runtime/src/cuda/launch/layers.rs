@@ -2,11 +2,9 @@
 
 use super::attention::{decode_params, window};
 use super::gemm::{qkv_params, residual_params, swiglu_params};
-use super::{DecodeRows, KvView, Norm, Operands, QkvOutput, ResidualOutput};
+use super::{DecodeRows, KvView, Launch, Norm, Operands, QkvOutput, ResidualOutput};
 use crate::cuda::plan::layers::LayersPlan;
 use crate::cuda::weights::LayerAddresses;
-use crate::cuda::{CudaError, Device};
-use cudarc::driver::CudaStream;
 use cudarc::driver::sys::CUdeviceptr;
 use std::ops::Range;
 use trail_ptx::params::{DecodeLayer, DecodeLayersParams};
@@ -53,16 +51,11 @@ pub fn decode_layer(
 }
 
 /// Layers `range` of a decode step.
-///
-/// # Safety
-/// As for [`Device::launch`].
-pub unsafe fn decode_layers(
-    device: &Device,
-    stream: &CudaStream,
+pub fn decode_layers(
     plan: &LayersPlan,
     range: &Range<usize>,
     of: &Layers,
-) -> Result<(), CudaError> {
+) -> Launch<DecodeLayersParams> {
     let products = &plan.products;
     let [splits, columns, rows] = plan.attention.launch.grid;
     let params = DecodeLayersParams {
@@ -84,6 +77,5 @@ pub unsafe fn decode_layers(
         o_units: plan.o_units as i32,
         reserved: 0,
     };
-    // SAFETY: the caller's.
-    unsafe { device.launch(stream, &plan.launch, &params) }
+    Launch { plan: plan.launch, params }
 }

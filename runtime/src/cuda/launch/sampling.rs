@@ -1,11 +1,10 @@
-//! Launching the sampler, and its answers in the engine's terms.
+//! Launches of the sampler, and its answers in the engine's terms.
 
+use super::Launch;
 use crate::cuda::plan::LaunchPlan;
 use crate::cuda::plan::sampling::SamplingPlan;
-use crate::cuda::{CudaError, Device};
 use crate::engine::SamplingParams;
 use crate::engine::sampling::{MAX_TOP_LOGPROBS, MIN_TEMPERATURE, Sampled};
-use cudarc::driver::CudaStream;
 use cudarc::driver::sys::CUdeviceptr;
 use std::f32::consts::LOG2_E;
 use trail_ptx::params::{MarksParams, RowSampled, RowSampling, SampleParams};
@@ -83,35 +82,8 @@ pub fn sampled(row: &RowSampled) -> Sampled {
     Sampled { id: row.token as u32, logprob: logprob(row.logit), top, num_top: row.num_top as u8 }
 }
 
-/// The bytes of `rows`, to be copied to the device.
-pub fn row_sampling_bytes(rows: &[RowSampling]) -> &[u8] {
-    const { assert!(size_of::<RowSampling>() == 8 + 6 * 4 + 6 * 4, "no padding") };
-    // SAFETY: the struct is plain numbers without padding (asserted above), so all its bytes are initialised.
-    unsafe { std::slice::from_raw_parts(rows.as_ptr().cast(), size_of_val(rows)) }
-}
-
-/// Reads what the device wrote.
-///
-/// # Panics
-/// If `bytes` are not whole [`RowSampled`].
-pub fn read_sampled(bytes: &[u8]) -> Vec<RowSampled> {
-    let size = size_of::<RowSampled>();
-    assert!(bytes.len().is_multiple_of(size), "{} bytes are not whole rows", bytes.len());
-    // SAFETY: the struct is plain numbers, for which any bytes are valid; the read is unaligned and within the chunk.
-    let read = |chunk: &[u8]| unsafe { chunk.as_ptr().cast::<RowSampled>().read_unaligned() };
-    bytes.chunks_exact(size).map(read).collect()
-}
-
-/// Chooses a token for each row.
-///
-/// # Safety
-/// As for [`Device::launch`].
-pub unsafe fn sample(
-    device: &Device,
-    stream: &CudaStream,
-    plan: &SamplingPlan,
-    buffers: &SamplerBuffers,
-) -> Result<(), CudaError> {
+/// Chooses a token for each row: the three kernels of `plan`, in order.
+pub fn sample(plan: &SamplingPlan, buffers: &SamplerBuffers) -> [Launch<SampleParams>; 3] {
     let sums = |index: usize| buffers.sums + (index * plan.sums * 4) as u64;
     let params = SampleParams {
         logits: buffers.logits as *const _,
@@ -131,26 +103,18 @@ pub unsafe fn sample(
         stride: buffers.stride as i32,
         blocks: plan.blocks as i32,
     };
-    for launch in &plan.launches {
-        // SAFETY: the caller's.
-        unsafe { device.launch(stream, launch, &params)? };
-    }
-    Ok(())
+    plan.launches.map(|plan| Launch { plan, params })
 }
 
-/// Writes requests' marks anew: `jobs` `[jobs, 4]` i32 (mark row or -1, first token, prompt tokens, output tokens) over `tokens` i32.
-///
-/// # Safety
-/// As for [`Device::launch`].
-pub unsafe fn marks(
-    device: &Device,
-    stream: &CudaStream,
+/// Writes requests' marks anew: `jobs` `[jobs, 4]` i32 (mark row or -1, first token, prompt tokens,
+/// output tokens) over `tokens` i32.
+pub fn marks(
     plan: &LaunchPlan,
     vocab: usize,
     marks: CUdeviceptr,
     tokens: CUdeviceptr,
     jobs: CUdeviceptr,
-) -> Result<(), CudaError> {
+) -> Launch<MarksParams> {
     let params = MarksParams {
         marks: marks as *mut _,
         tokens: tokens as *const _,
@@ -158,6 +122,5 @@ pub unsafe fn marks(
         vocab: vocab as i32,
         reserved: 0,
     };
-    // SAFETY: the caller's.
-    unsafe { device.launch(stream, plan, &params) }
+    Launch { plan: *plan, params }
 }

@@ -6,9 +6,6 @@ use crate::cuda::launch::{ActivationMap, turns};
 use crate::cuda::plan::step;
 use crate::cuda::{CudaError, Device, DeviceBuffer};
 use crate::model::ModelConfig;
-use cudarc::driver::result;
-
-use crate::cuda::error::doing;
 
 /// Activations and workspaces. All is zero at first: rows of padding are read before anybody wrote them.
 pub(super) struct Buffers {
@@ -70,7 +67,7 @@ impl Buffers {
             attended: zeros(rows * q * 2, ROWS)?,
             inner: zeros(rows * inner * 2, ROWS)?,
             logits: zeros(plans.choices.last() * stride * 4, "logits")?,
-            turns: upload(device, &turns(&config.inverse_frequencies()), "rotations")?,
+            turns: device.upload(&turns(&config.inverse_frequencies()), "rotations")?,
             last: zeros(limits.segments * 4, WORK)?,
             partials: zeros(needed.partials * 4, WORK)?,
             arrivals: zeros(needed.arrivals * 4, WORK)?,
@@ -91,18 +88,4 @@ impl Buffers {
         }
         Ok(buffers)
     }
-}
-
-/// `values` in new device memory.
-pub(in crate::cuda) fn upload<T: Copy>(
-    device: &Device,
-    values: &[T],
-    what: &'static str,
-) -> Result<DeviceBuffer, CudaError> {
-    let buffer = device.alloc(size_of_val(values), what)?;
-    // SAFETY: the buffer is as large as the slice. The copy of pageable memory has read it when it returns; the wait that every start
-    // ends with sees it arrive.
-    let copied = unsafe { result::memcpy_htod_sync(buffer.at(), values) };
-    copied.and_then(|()| result::ctx::synchronize()).map_err(doing(what))?;
-    Ok(buffer)
 }

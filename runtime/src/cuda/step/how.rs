@@ -4,6 +4,7 @@ use super::layout::{HOW_WORDS, Layout, NONE};
 use crate::batch::Segment;
 use crate::cuda::launch::{RowPlace, row_sampling};
 use crate::cuda::mirror::Mirror;
+use crate::cuda::plain;
 use crate::engine::{Choices, SamplingParams};
 use std::mem::offset_of;
 use trail_ptx::params::RowSampling;
@@ -81,9 +82,7 @@ impl Hows {
 
 /// As words of the mirror.
 fn words(how: &RowSampling) -> [u32; HOW_WORDS] {
-    const { assert!(size_of::<RowSampling>() == 8 + 6 * 4 + 6 * 4, "no padding") };
-    // SAFETY: plain numbers without padding (asserted above), of the same size; the words ask for less alignment.
-    unsafe { std::ptr::from_ref(how).cast::<[u32; HOW_WORDS]>().read() }
+    plain::read(plain::bytes_of(std::slice::from_ref(how)))
 }
 
 #[cfg(test)]

@@ -29,8 +29,8 @@ impl Executor {
             _ => (0, layers),
         };
         if part != Part::Upper {
-            self.mark(shape, Mark::Begin, &self.compute)?;
-            self.mirror.apply(&self.device, &self.compute, shape.parity)?;
+            self.mark(shape, Mark::Begin, self.compute.stream())?;
+            self.mirror.apply(&self.compute, shape.parity)?;
             self.embed(shape)?;
         }
         let mut layers = first..last;
@@ -44,12 +44,15 @@ impl Executor {
         self.layers(shape, layers, 0)?;
         if part != Part::Lower {
             self.choose(shape)?;
-            self.mark(shape, Mark::End, &self.compute)?;
+            self.mark(shape, Mark::End, self.compute.stream())?;
             if let (Some(tap), Part::Whole) = (&self.tap, part)
                 && shape.staged > 0
             {
                 // The next step must not overwrite the stage, nor its own number, before they are copied.
-                let joined = tap.end.record(&tap.side).and_then(|()| self.compute.wait(&tap.end));
+                let joined = tap
+                    .end
+                    .record(tap.side.stream())
+                    .and_then(|()| self.compute.stream().wait(&tap.end));
                 joined.map_err(doing("joining the tap's stream"))?;
             }
         }
@@ -70,9 +73,7 @@ impl Executor {
             ss: buffers.ss.at(),
         };
         let plan = &self.plans.layer[shape.rows].embed;
-        // SAFETY: every buffer is as large as the largest step needs, and lives until the streams were waited for: `Executor` does so when
-        // dropped. Indices in the mirror are within what the layout and the limits say. So it is below.
-        unsafe { launch::embed(&self.device, &self.compute, plan, rows, d, &to) }
+        self.compute.launch(&launch::embed(plan, rows, d, &to))
     }
 
     /// An event at this place of the step, where steps are traced.
@@ -88,7 +89,7 @@ impl Executor {
 
     fn choose(&self, shape: &Shape) -> Result<(), CudaError> {
         let Some(choices) = shape.choices else {
-            return self.mark(shape, Mark::Logits, &self.compute);
+            return self.mark(shape, Mark::Logits, self.compute.stream());
         };
         let (layout, buffers, plans) = (self.layout(), &self.buffers, &self.plans.choice[choices]);
         let from = Operands {
@@ -109,13 +110,9 @@ impl Executor {
             last: buffers.last.at(),
             stamp: self.word(layout.number),
         };
-        let (device, stream, norm) = (&self.device, &self.compute, self.norm());
-        // SAFETY: as in `embed`.
-        unsafe {
-            launch::logits(device, stream, &plans.logits, &from, &norm, to.logits)?;
-        }
-        self.mark(shape, Mark::Logits, stream)?;
-        // SAFETY: as in `embed`.
-        unsafe { launch::sample(device, stream, &plans.sampling, &to) }
+        self.compute.launch(&launch::logits(&plans.logits, &from, &self.norm(), to.logits))?;
+        self.mark(shape, Mark::Logits, self.compute.stream())?;
+        let launches = launch::sample(&plans.sampling, &to);
+        launches.iter().try_for_each(|launch| self.compute.launch(launch))
     }
 }

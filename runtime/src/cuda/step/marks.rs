@@ -4,11 +4,10 @@
 
 use super::how::is_penalised;
 use super::layout::Limits;
-use crate::cuda::error::doing;
 use crate::cuda::plan::sampling;
+use crate::cuda::queue::Queue;
 use crate::cuda::{CudaError, Device, DeviceBuffer, PinnedBuffer, launch};
 use crate::engine::Choice;
-use cudarc::driver::CudaStream;
 use cudarc::driver::sys::CUdeviceptr;
 
 const PARITIES: usize = 2;
@@ -66,8 +65,7 @@ impl Marks {
     /// The request in `seat` will choose by `choice`, from what it has seen so far.
     pub(super) fn add(
         &mut self,
-        device: &Device,
-        stream: &CudaStream,
+        queue: &Queue,
         seat: u32,
         choice: &Choice<'_>,
     ) -> Result<(), CudaError> {
@@ -76,39 +74,37 @@ impl Marks {
         }
         let count = choice.prompt.len() + choice.generated.len();
         if self.jobs == self.seats || self.tokens + count > self.capacity {
-            self.launch(device, stream)?;
-            stream.synchronize().map_err(doing("waiting for marks"))?;
+            self.launch(queue)?;
+            queue.synchronize("waiting for marks")?;
             self.begin(self.parity);
         }
-        // The tokens beyond any context cannot be there; were they, they would be left out rather than written past the end.
+        // The tokens beyond any context cannot be there; were they, they would be left out rather
+        // than written past the end.
         let room = self.capacity - self.tokens;
-        let seen = choice.prompt.iter().chain(choice.generated).take(room);
+        let prompt = &choice.prompt[..choice.prompt.len().min(room)];
+        let generated = &choice.generated[..choice.generated.len().min(room - prompt.len())];
         let first = self.words() + self.seats * JOB_WORDS + self.tokens;
-        let base = self.feed.as_ptr().cast::<u32>();
-        for (offset, &token) in seen.enumerate() {
-            // SAFETY: `offset` is below the room that is left; no kernel reads this parity's tokens now.
-            unsafe { base.add(first + offset).write(token) };
-        }
-        let generated = choice.generated.len().min(room - choice.prompt.len().min(room));
-        let [prompt, generated] = [choice.prompt.len().min(room), generated].map(|n| n as u32);
-        let job = [seat, self.tokens as u32, prompt, generated];
-        // SAFETY: there are fewer jobs than seats.
-        unsafe { base.add(self.words() + self.jobs * JOB_WORDS).cast::<[u32; 4]>().write(job) };
+        // No kernel reads this parity's jobs and tokens now.
+        self.feed.write(4 * first, prompt);
+        self.feed.write(4 * (first + prompt.len()), generated);
+        let job = [seat, self.tokens as u32, prompt.len() as u32, generated.len() as u32];
+        self.feed.write(4 * (self.words() + self.jobs * JOB_WORDS), &job);
         self.jobs += 1;
-        self.tokens += count.min(room);
+        self.tokens += prompt.len() + generated.len();
         Ok(())
     }
 
     /// Launches the jobs there are, behind the steps launched so far.
-    pub(super) fn launch(&self, device: &Device, stream: &CudaStream) -> Result<(), CudaError> {
+    pub(super) fn launch(&self, queue: &Queue) -> Result<(), CudaError> {
         if self.jobs == 0 {
             return Ok(());
         }
         let jobs = self.feed.at() + (self.words() * 4) as u64;
         let tokens = jobs + (self.seats * JOB_WORDS * 4) as u64;
         let plan = self.plan(self.jobs, self.tokens);
-        // SAFETY: the feed holds the jobs and their tokens; it is written again two steps later. Marks have a row for each seat.
-        unsafe { launch::marks(device, stream, &plan, self.vocab, self.at(), tokens, jobs) }
+        // The feed holds the jobs and their tokens, and is written again two steps later. Marks have
+        // a row for each seat.
+        queue.launch(&launch::marks(&plan, self.vocab, self.at(), tokens, jobs))
     }
 
     /// Words of the feed before this parity's.

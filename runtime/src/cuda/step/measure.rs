@@ -3,7 +3,6 @@
 use super::{Executor, Part};
 use crate::batch::{BLOCK_TOKENS, Batch};
 use crate::cuda::CudaError;
-use crate::cuda::error::doing;
 use crate::engine::{Choice, Choices, SamplingParams, Step};
 use std::time::Instant;
 
@@ -39,7 +38,7 @@ impl Executor {
                 self.fill(&Step { number, batch: &batch, choices: &choices, tap: None })?;
             let begin = Instant::now();
             self.launch(&filled, Part::Whole)?;
-            self.compute.synchronize().map_err(doing("timing a prompt"))?;
+            self.compute.synchronize("timing a prompt")?;
             best = best.min(begin.elapsed().as_secs_f64() / tokens as f64);
         }
         Ok(best.max(f64::MIN_POSITIVE))

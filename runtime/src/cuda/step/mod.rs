@@ -22,6 +22,7 @@ pub use layout::Limits;
 use super::graphs::Graphs;
 use super::kv::{self, KvPool};
 use super::mirror::Mirror;
+use super::queue::Queue;
 use super::ring::Results;
 use super::tap::{Ring, TapMode};
 use super::trace::{Anchor, StepTimes, Trace};
@@ -31,7 +32,6 @@ use crate::engine::{Step, TapRow};
 use crate::model::ModelConfig;
 use buffers::Buffers;
 use cudarc::driver::sys::CUdeviceptr;
-use cudarc::driver::{CudaStream, result};
 use fill::{Filler, Shape};
 use layout::Layout;
 use marks::Marks;
@@ -75,7 +75,7 @@ pub(in crate::cuda) struct Executor {
     trace: Option<Box<Trace>>,
     pub(in crate::cuda) kv: KvPool,
     /// Where steps run.
-    pub(in crate::cuda) compute: Arc<CudaStream>,
+    pub(in crate::cuda) compute: Queue,
 }
 
 /// What an executor is made of.
@@ -117,8 +117,20 @@ impl Executor {
         let filler = Filler::new(&limits, &plans, tap.is_some());
         let layout = filler.layout;
         let mirror = Mirror::new(&device, layout.words, layout.usual + MORE_DIFFS)?;
+        let queue = |priority| {
+            let stream = device.stream(priority)?;
+            // SAFETY: all launches and copies of this module name memory of the executor: buffers as
+            // large as the largest step needs (`Buffers::new`, `Layout::new`), weights, the KV pool,
+            // and pinned memory. It lives until `Drop` has waited for the device. Indices in the
+            // metadata are within the layout and the limits, which `Filler` asserts. The two streams
+            // are ordered by the tap's events.
+            Ok::<_, CudaError>(unsafe { Queue::new(device.clone(), stream) })
+        };
         let tap = match tap {
-            Some(tap) => Some(TapWork::new(&device, &config, &limits, &plans, tap, probe)?),
+            Some(tap) => {
+                let side = queue(Priority::High)?;
+                Some(TapWork::new(&device, side, &config, &limits, &plans, tap, probe)?)
+            }
             None => None,
         };
         Ok(Executor {
@@ -126,7 +138,7 @@ impl Executor {
             buffers: Buffers::new(&device, &config, &limits, &plans)?,
             marks: Marks::new(&device, config.vocab_size, &limits)?,
             results: Results::new(&device, plans.choices.last())?,
-            compute: device.stream(Priority::Low)?,
+            compute: queue(Priority::Low)?,
             // Last, for it may take all that is left.
             kv: pool(&device, &config, kv_blocks, &limits)?,
             device,
@@ -174,7 +186,7 @@ impl Executor {
                 let shape = self.plain_shape(size, parity);
                 for &part in parts {
                     let issue = || self.issue(&shape, part);
-                    graphs.capture(&self.device, &self.compute, [size, parity], part, issue)?;
+                    graphs.capture(&self.compute, [size, parity], part, issue)?;
                     progress(Progress { what: "graphs", done: graphs.count() as u64, total });
                 }
             }
@@ -203,7 +215,7 @@ impl Executor {
         self.marks.begin(shape.parity);
         for (slot, seat) in self.filler.fresh(step.batch) {
             let choice = step.choices.choice(slot);
-            self.marks.add(&self.device, &self.compute, seat, &choice)?;
+            self.marks.add(&self.compute, seat, &choice)?;
         }
         Ok(Filled { shape })
     }
@@ -212,8 +224,8 @@ impl Executor {
     pub(in crate::cuda) fn launch(&mut self, filled: &Filled, part: Part) -> Result<(), CudaError> {
         let shape = &filled.shape;
         if part != Part::Upper {
-            self.marks.launch(&self.device, &self.compute)?;
-            self.mirror.spill(&self.device, &self.compute)?;
+            self.marks.launch(&self.compute)?;
+            self.mirror.spill(&self.compute)?;
         }
         if let Some(trace) = &mut self.trace {
             trace.begin(shape.parity, shape.staged > 0);
@@ -221,7 +233,7 @@ impl Executor {
         // A graph's kernels are not marked.
         let size = shape.alone.filter(|_| shape.is_plain && self.trace.is_none());
         match size.and_then(|size| self.graphs.get([size, shape.parity], part)) {
-            Some(graph) => graph.launch(&self.device, &self.compute),
+            Some(graph) => graph.launch(&self.compute),
             None => self.issue(shape, part),
         }
     }
@@ -229,7 +241,7 @@ impl Executor {
     /// Traces the steps that follow; see [`Trace`].
     pub(in crate::cuda) fn start_trace(&mut self) -> Result<Anchor, CudaError> {
         let has_probe = self.tap.as_ref().is_some_and(TapWork::is_ready_made);
-        let (trace, anchor) = Trace::new(&self.device, &self.compute, has_probe)?;
+        let (trace, anchor) = Trace::new(&self.device, self.compute.stream(), has_probe)?;
         self.trace = Some(Box::new(trace));
         Ok(anchor)
     }
@@ -287,10 +299,7 @@ fn pool(
 
 impl Drop for Executor {
     fn drop(&mut self) {
-        // Nothing may be freed that a kernel uses. An older error must not keep this from waiting, so it is the driver that is asked; a device
-        // that is lost has stopped, and the error was told.
-        // SAFETY: the context lives as long as the device that this holds.
-        let _ = unsafe { result::ctx::set_current(self.device.context().cu_ctx()) };
-        let _ = result::ctx::synchronize();
+        // Nothing may be freed that a kernel uses.
+        self.device.shared().wait_regardless();
     }
 }

@@ -1,7 +1,6 @@
 //! The layers of a step: five launches each, or all in one where the plans have it.
 
 use super::Executor;
-use super::buffers::upload;
 use super::fill::Shape;
 use crate::batch::BLOCK_TOKENS;
 use crate::cuda::launch::{
@@ -44,7 +43,7 @@ impl Persistent {
         };
         let layers: Vec<_> = weights.layers.iter().enumerate().map(layer).collect();
         Ok(Persistent {
-            layers: upload(device, &layers, WHAT)?,
+            layers: device.upload(&layers, WHAT)?,
             barrier: device.alloc_zeros(4, WHAT)?,
         })
     }
@@ -103,41 +102,33 @@ impl Executor {
             gate_up: (self.operands(0, &From::X), self.buffers.inner.at()),
             down: (self.operands(0, &From::Inner), self.residual_output(0, tap_row)),
         };
-        // SAFETY: as in `embed`; the list has all layers, with weights that live as long as this.
-        unsafe { launch::decode_layers(&self.device, &self.compute, plan, &range, &of) }
+        self.compute.launch(&launch::decode_layers(plan, &range, &of))
     }
 
     fn qkv(&self, shape: &Shape, layer: usize) -> Result<(), CudaError> {
         let plan = &self.plans.layer[shape.rows].products.qkv;
         let from = self.operands(self.weights.layers[layer].qkv, &From::X);
         let to = self.qkv_output(&self.kv(layer));
-        let (device, stream, norm) = (&self.device, &self.compute, self.norm());
-        // SAFETY: as in `embed`; the map is of the operand.
-        unsafe {
-            match self.map(plan, &From::X) {
-                Some(map) => launch::group_qkv(device, stream, plan, map, &from, &norm, &to),
-                None => launch::qkv(device, stream, plan, &from, &norm, &to),
-            }
+        let (queue, norm) = (&self.compute, self.norm());
+        match self.map(plan, &From::X) {
+            Some(map) => queue.launch(&launch::group_qkv(plan, map, &from, &norm, &to)),
+            None => queue.launch(&launch::qkv(plan, &from, &norm, &to)),
         }
     }
 
     fn attend(&self, shape: &Shape, layer: usize) -> Result<(), CudaError> {
         let (kv, heads) = (self.kv(layer), self.plans.heads);
-        let (device, stream) = (&self.device, &self.compute);
         let rows = self.decode_rows();
         if let Some(alone) = shape.alone {
-            // SAFETY: as in `embed`.
-            unsafe {
-                launch::attention_decode(device, stream, &self.plans.decode[alone], &kv, &rows)?;
-            }
+            let plan = &self.plans.decode[alone];
+            self.compute.launch(&launch::attention_decode(plan, &kv, &rows))?;
         }
         if shape.tiles > 0 {
             let (runs, tiles) = (self.word(self.layout().runs), self.word(self.layout().tiles));
             let plan =
                 attention::prefill(heads, shape.tiles, shape.prompt_rows, shape.prompt_pairs);
             let rows = PrefillRows { q: rows.q, runs, tiles, out: rows.out };
-            // SAFETY: as in `embed`.
-            unsafe { launch::attention_prefill(device, stream, &plan, heads, &kv, &rows)? };
+            self.compute.launch(&launch::attention_prefill(&plan, heads, &kv, &rows))?;
         }
         Ok(())
     }
@@ -158,27 +149,19 @@ impl Executor {
         };
         let operands = self.operands(w, &from);
         let to = self.residual_output(self.weights.norms[norm], tap_row);
-        let (device, stream) = (&self.device, &self.compute);
-        // SAFETY: as in `qkv`.
-        unsafe {
-            match self.map(plan, &from) {
-                Some(map) => launch::group_residual(device, stream, plan, map, &operands, &to),
-                None => launch::residual(device, stream, plan, &operands, &to),
-            }
+        match self.map(plan, &from) {
+            Some(map) => self.compute.launch(&launch::group_residual(plan, map, &operands, &to)),
+            None => self.compute.launch(&launch::residual(plan, &operands, &to)),
         }
     }
 
     fn swiglu(&self, shape: &Shape, layer: usize) -> Result<(), CudaError> {
         let plan = &self.plans.layer[shape.rows].products.gate_up;
         let from = self.operands(self.weights.layers[layer].gate_up, &From::X);
-        let (device, stream) = (&self.device, &self.compute);
         let (norm, out) = (self.norm(), self.buffers.inner.at());
-        // SAFETY: as in `qkv`.
-        unsafe {
-            match self.map(plan, &From::X) {
-                Some(map) => launch::group_swiglu(device, stream, plan, map, &from, &norm, out),
-                None => launch::swiglu(device, stream, plan, &from, &norm, out),
-            }
+        match self.map(plan, &From::X) {
+            Some(map) => self.compute.launch(&launch::group_swiglu(plan, map, &from, &norm, out)),
+            None => self.compute.launch(&launch::swiglu(plan, &from, &norm, out)),
         }
     }
 

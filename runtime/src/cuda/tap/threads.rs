@@ -5,7 +5,6 @@
 use super::ring::Ring;
 use crate::cuda::CudaError;
 use crate::engine::{TapReceiver, TapRow};
-use half::bf16;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
@@ -147,8 +146,8 @@ impl Shared {
     fn consume(&self, step: u64, rows: &[TapRow], probabilities: &mut Vec<f32>) {
         if self.ready_made {
             probabilities.clear();
-            // SAFETY: f32 probabilities, copied, and not looked at before `claim`.
-            probabilities.extend_from_slice(unsafe { self.ring.rows::<f32>(step, rows.len()) });
+            // Copied, and not looked at before `claim`.
+            probabilities.extend_from_slice(self.ring.probabilities(step, rows.len()));
             if self.ring.claim(step) {
                 self.receiver.publish_probabilities(step, rows, probabilities);
             }
@@ -165,9 +164,8 @@ pub(in crate::cuda) fn consume(
     step: u64,
     rows: &[TapRow],
 ) {
-    // SAFETY: bf16 activations; `stage` copies them and makes nothing of them before `open`.
-    let activations = unsafe { ring.rows::<bf16>(step, rows.len()) };
-    receiver.stage(step, rows, activations);
+    // `stage` copies them, and does not use them before `open`.
+    receiver.stage(step, rows, ring.activations(step, rows.len()));
     if ring.claim(step) {
         receiver.open();
     }

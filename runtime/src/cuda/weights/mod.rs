@@ -10,7 +10,7 @@ mod supported;
 mod team;
 
 use super::launch::{self, RowOrder};
-use super::{CudaError, Device, DeviceBuffer, Priority, Progress};
+use super::{CudaError, Device, DeviceBuffer, Progress};
 use crate::model::{Dtype, Model};
 use cudarc::driver::sys::CUdeviceptr;
 use layout::Layout;
@@ -98,14 +98,11 @@ impl DeviceWeights {
     }
 
     /// The output projection of a model that shares it with the embedding: shuffled on the device, from what arrived there.
-    fn shuffle_embedding(&self, device: &Device, model: &Model) -> Result<(), CudaError> {
+    fn shuffle_embedding(&self, device: &Arc<Device>, model: &Model) -> Result<(), CudaError> {
         let (vocab, d) = (model.config.vocab_size, model.config.hidden_size);
-        let stream = device.stream(Priority::Low)?;
+        let queue = team::queue(device)?;
         let sources = [(self.embed, vocab), (0, 0), (0, 0)];
-        // SAFETY: the layout has room for both, padding included; both live beyond the wait below.
-        let launched = unsafe {
-            launch::shuffle(device, &stream, Dtype::Bf16, sources, d, RowOrder::Plain, self.lm_head)
-        };
-        launched.and(device.synchronize())
+        let launch = launch::shuffle(Dtype::Bf16, sources, d, RowOrder::Plain, self.lm_head);
+        queue.launch(&launch).and(device.synchronize())
     }
 }

@@ -6,14 +6,15 @@
 use super::pieces::{Making, Part, Piece};
 use crate::cuda::error::doing;
 use crate::cuda::launch::{self, Sources};
+use crate::cuda::queue::Queue;
 use crate::cuda::{CudaError, Device, DeviceBuffer, PinnedBuffer, Priority, Progress};
 use crate::model::Dtype;
-use cudarc::driver::{CudaEvent, CudaStream, result};
+use cudarc::driver::CudaEvent;
 use half::{bf16, f16};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Sender, channel};
-use std::{ptr, slice, thread};
+use std::thread;
 
 /// Slots of a thread: one fills, one empties.
 const SLOTS: usize = 2;
@@ -37,7 +38,7 @@ impl Default for Team {
 
 /// What one thread works with.
 struct Carrier {
-    stream: Arc<CudaStream>,
+    queue: Queue,
     slots: Vec<Slot>,
 }
 
@@ -62,7 +63,7 @@ struct Load<'a> {
 
 /// Carries all `pieces`; they are in place when it returns.
 pub(super) fn carry(
-    device: &Device,
+    device: &Arc<Device>,
     pieces: &[Piece<'_>],
     team: Team,
     progress: &mut dyn FnMut(Progress),
@@ -95,7 +96,7 @@ pub(super) fn carry(
 }
 
 impl Carrier {
-    fn new(device: &Device, slot_bytes: usize) -> Result<Carrier, CudaError> {
+    fn new(device: &Arc<Device>, slot_bytes: usize) -> Result<Carrier, CudaError> {
         let slot = |_| {
             Ok(Slot {
                 pinned: device.alloc_pinned(slot_bytes, "a slot of the weights' way")?,
@@ -104,7 +105,7 @@ impl Carrier {
             })
         };
         let slots = (0..SLOTS).map(slot).collect::<Result<_, CudaError>>()?;
-        Ok(Carrier { stream: device.stream(Priority::Low)?, slots })
+        Ok(Carrier { queue: queue(device)?, slots })
     }
 }
 
@@ -115,7 +116,7 @@ impl Load<'_> {
         if carried.is_err() {
             self.is_over.store(true, Ordering::Relaxed);
         }
-        let rested = carrier.stream.synchronize().map_err(doing("waiting for the weights"));
+        let rested = carrier.queue.synchronize("waiting for the weights");
         carried.and(rested)
     }
 
@@ -126,57 +127,49 @@ impl Load<'_> {
             let Some(piece) = piece.filter(|_| !self.is_over.load(Ordering::Relaxed)) else {
                 break;
             };
-            let slot = &carrier.slots[turn % SLOTS];
+            let slot = &mut carrier.slots[turn % SLOTS];
+            // After this nothing on the device uses the slot any more.
             slot.free.synchronize().map_err(doing("waiting for a slot of the weights"))?;
-            // SAFETY: the event says that nothing on the device uses the slot any more.
-            unsafe { self.send(piece, slot, &carrier.stream)? };
-            slot.free.record(&carrier.stream).map_err(doing("recording an event"))?;
+            self.send(piece, slot, &carrier.queue)?;
+            slot.free.record(carrier.queue.stream()).map_err(doing("recording an event"))?;
             // Nobody listens only while another's error is on its way.
             let _ = tell.send(piece.source_bytes());
         }
         Ok(())
     }
 
-    /// Fills the slot with `piece` and queues what brings it into place.
-    ///
-    /// # Safety
-    /// Nothing on the device uses the slot, and nobody does until the stream has run.
-    unsafe fn send(
-        &self,
-        piece: &Piece<'_>,
-        slot: &Slot,
-        stream: &CudaStream,
-    ) -> Result<(), CudaError> {
-        let host = slot.pinned.as_ptr();
+    /// Fills the slot with `piece` and queues what brings it into place. Nothing on the device uses
+    /// the slot, and nothing may until the queue has run.
+    fn send(&self, piece: &Piece<'_>, slot: &mut Slot, queue: &Queue) -> Result<(), CudaError> {
         for part in &piece.parts {
-            // SAFETY: the slot holds the largest piece, and each part lies within its own.
-            unsafe { stage(part, piece.staged, host.add(part.offset)) };
+            stage(part, piece.staged, &mut slot.pinned.bytes_mut()[part.offset..]);
         }
-        // SAFETY: `stage` wrote all parts; the gaps between them are memory that the driver gave, of which no value is invalid.
-        let staged = unsafe { slice::from_raw_parts(host, piece.staged_bytes) };
         let copy = |to, bytes| {
-            // SAFETY: source and destination are as long, and stay until the stream has run: the slot by the caller's word, the
-            // weights until the team is done.
-            unsafe { result::memcpy_htod_async(to, &staged[..bytes], stream.cu_stream()) }
-                .map_err(doing("copying weights to the device"))
+            let copied = queue.copy_to_device(to, &slot.pinned, 0..bytes);
+            copied.map_err(doing("copying weights to the device"))
         };
         match piece.making {
-            Making::Rows => {
-                let part = &piece.parts[0];
-                copy(piece.to, bf16_bytes(part))
-            }
+            Making::Rows => copy(piece.to, bf16_bytes(&piece.parts[0])),
             Making::Fragments { order, width } => {
                 copy(slot.staging.at(), piece.staged_bytes)?;
                 let source = |part: &Part| (slot.staging.at() + part.offset as u64, part.rows);
                 let sources: Sources = piece.parts.each_ref().map(source);
-                let (dtype, to) = (piece.staged, piece.to);
-                // SAFETY: the copy above brought the sources, in the same stream; the destination has the rows, padded, and no other
-                // piece writes there.
-                unsafe { launch::shuffle(self.device, stream, dtype, sources, width, order, to) }
-                    .map(|_| ())
+                // The copy above brings the sources, in the same stream; the destination has the
+                // rows, padded, and no other piece writes there.
+                queue.launch(&launch::shuffle(piece.staged, sources, width, order, piece.to))
             }
         }
     }
+}
+
+/// A queue for copies and shuffles of weights.
+pub(super) fn queue(device: &Arc<Device>) -> Result<Queue, CudaError> {
+    let stream = device.stream(Priority::Low)?;
+    // SAFETY: this module and its parent put on it copies from a slot and shuffles into the weights'
+    // allocation, within the bounds of `Layout` and of the slot. Both wait for the stream before
+    // they return, so that slots and weights live as long; no two pieces have the same destination,
+    // and a slot is filled again only after its event.
+    Ok(unsafe { Queue::new(device.clone(), stream) })
 }
 
 /// Bytes of `part` as bf16.
@@ -185,39 +178,28 @@ fn bf16_bytes(part: &Part<'_>) -> usize {
     part.bytes.len() / from * size_of::<bf16>()
 }
 
-/// Writes `part` as `staged` to `to`: as it is, or rounded to bf16.
-///
-/// # Safety
-/// `to` is valid for writes of so many bytes, aligned to 16, and nobody else's.
-unsafe fn stage(part: &Part<'_>, staged: Dtype, to: *mut u8) {
+/// Writes `part` as `staged` to the beginning of `to`: as it is, or rounded to bf16.
+fn stage(part: &Part<'_>, staged: Dtype, to: &mut [u8]) {
     match part.dtype {
         None => {}
-        Some(dtype) if dtype == staged => {
-            // SAFETY: the caller's; the file's mapping and pinned memory are different memory.
-            unsafe { ptr::copy_nonoverlapping(part.bytes.as_ptr(), to, part.bytes.len()) };
-        }
+        Some(dtype) if dtype == staged => to[..part.bytes.len()].copy_from_slice(part.bytes),
         // The pieces say bf16 wherever a source is not staged as it is.
         Some(Dtype::Bf16) => unreachable!("bf16 is never widened"),
         Some(Dtype::F16) => {
             let halves = part.bytes.as_chunks().0.iter();
-            // SAFETY: the caller's.
-            unsafe { narrow(halves.map(|&bytes| f16::from_le_bytes(bytes).to_f32()), to) };
+            narrow(halves.map(|&bytes| f16::from_le_bytes(bytes).to_f32()), to);
         }
         Some(Dtype::F32) => {
             let floats = part.bytes.as_chunks().0.iter();
-            // SAFETY: the caller's.
-            unsafe { narrow(floats.map(|&bytes| f32::from_le_bytes(bytes)), to) };
+            narrow(floats.map(|&bytes| f32::from_le_bytes(bytes)), to);
         }
     }
 }
 
-/// Rounds `values` to bf16, one after the other from `to` on.
-///
-/// # Safety
-/// `to` is valid for writes of so many bf16, aligned for them, and nobody else's.
-unsafe fn narrow(values: impl Iterator<Item = f32>, to: *mut u8) {
-    for (i, value) in values.enumerate() {
-        // SAFETY: the caller's.
-        unsafe { to.cast::<bf16>().add(i).write(bf16::from_f32(value)) };
+/// Rounds `values` to bf16, one after the other from the beginning of `to` on.
+fn narrow(values: impl ExactSizeIterator<Item = f32>, to: &mut [u8]) {
+    let places = &mut to.as_chunks_mut::<2>().0[..values.len()];
+    for (place, value) in places.iter_mut().zip(values) {
+        *place = bf16::from_f32(value).to_le_bytes();
     }
 }

@@ -112,8 +112,9 @@ impl Prepared for DecodeBuffers<'_> {
             partial_sums: self.partial_sums.at(memory),
             arrivals: self.arrivals.at(memory),
         };
+        let launch = launch::attention_decode(self.plan, &kv, &rows);
         // SAFETY: `prepare` made every buffer as the plan says; all live as long as `self`, and all work is on one stream.
-        unsafe { launch::attention_decode(memory.device, memory.stream, self.plan, &kv, &rows)? };
+        unsafe { memory.device.launch(memory.stream, &launch)? };
         Ok(())
     }
 
@@ -194,8 +195,9 @@ impl Prepared for PrefillBuffers<'_> {
         };
         let Prefill { plan, heads, .. } = self.case;
         let Memory { device, stream, .. } = *memory;
+        let launch = launch::attention_prefill(plan, *heads, &kv, &rows);
         // SAFETY: `prepare` made every buffer as the plan says; all live as long as `self`, and all work is on one stream.
-        unsafe { launch::attention_prefill(device, stream, plan, *heads, &kv, &rows)? };
+        unsafe { device.launch(stream, &launch)? };
         Ok(())
     }
 

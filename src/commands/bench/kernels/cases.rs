@@ -15,7 +15,7 @@ pub trait Case {
     /// Its launches, in order.
     fn launches(&self) -> Vec<LaunchPlan>;
 
-    /// Rows of the step, or pieces.
+    /// Rows of the step.
     fn rows(&self) -> usize;
 
     /// Tokens that attention finds in the cache before the rows of a chunk, or with the row that stands alone.
@@ -39,7 +39,7 @@ pub trait Prepared {
 /// Most of what shapes may have; larger ones shrink to it.
 #[derive(Clone, Copy)]
 pub struct Most {
-    /// Rows of a step, or pieces.
+    /// Rows of a step.
     pub rows: usize,
     /// Tokens of a request.
     pub context: usize,

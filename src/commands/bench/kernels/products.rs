@@ -183,18 +183,26 @@ impl Prepared for Buffers<'_> {
         // stream's work on it, and all work is on one stream. The map is of `x`.
         unsafe {
             match (end, &self.map) {
-                (End::Qkv, None) => launch::qkv(device, stream, plan, &from, &norm, &qkv)?,
-                (End::Residual, None) => launch::residual(device, stream, plan, &from, &residual)?,
-                (End::Swiglu, None) => launch::swiglu(device, stream, plan, &from, &norm, out)?,
-                (End::Logits, _) => launch::logits(device, stream, plan, &from, &norm, out)?,
+                (End::Qkv, None) => {
+                    device.launch(stream, &launch::qkv(plan, &from, &norm, &qkv))?;
+                }
+                (End::Residual, None) => {
+                    device.launch(stream, &launch::residual(plan, &from, &residual))?;
+                }
+                (End::Swiglu, None) => {
+                    device.launch(stream, &launch::swiglu(plan, &from, &norm, out))?;
+                }
+                (End::Logits, _) => {
+                    device.launch(stream, &launch::logits(plan, &from, &norm, out))?;
+                }
                 (End::Qkv, Some(map)) => {
-                    launch::group_qkv(device, stream, plan, map, &from, &norm, &qkv)?;
+                    device.launch(stream, &launch::group_qkv(plan, map, &from, &norm, &qkv))?;
                 }
                 (End::Residual, Some(map)) => {
-                    launch::group_residual(device, stream, plan, map, &from, &residual)?;
+                    device.launch(stream, &launch::group_residual(plan, map, &from, &residual))?;
                 }
                 (End::Swiglu, Some(map)) => {
-                    launch::group_swiglu(device, stream, plan, map, &from, &norm, out)?;
+                    device.launch(stream, &launch::group_swiglu(plan, map, &from, &norm, out))?;
                 }
             }
         }

@@ -3,6 +3,8 @@
 use std::error::Error;
 
 use trail_runtime::cuda::launch::{self, RowPlace, SamplerBuffers};
+use trail_runtime::cuda::params::RowSampled;
+use trail_runtime::cuda::plain;
 use trail_runtime::cuda::plan::LaunchPlan;
 use trail_runtime::cuda::plan::sampling::{self, SamplingPlan};
 use trail_runtime::engine::SamplingParams;
@@ -68,7 +70,7 @@ impl Case for Choice {
             plan: &self.plan,
             stride,
             logits: (0..copies).map(|_| memory.of(&logits)).collect::<Result<_, _>>()?,
-            row_sampling: memory.of(launch::row_sampling_bytes(&row_sampling))?,
+            row_sampling: memory.of(plain::bytes_of(&row_sampling))?,
             weights: memory.zeros(self.plan.weights * 4)?,
             sums: memory.zeros(5 * self.plan.sums * 4)?,
             sampled: memory.zeros(rows * size_of::<trail_ptx::params::RowSampled>())?,
@@ -103,8 +105,10 @@ impl Prepared for Buffers<'_> {
             last: 0,
             stamp: self.stamp.at(memory),
         };
-        // SAFETY: `prepare` made every buffer as the plan says; all live as long as `self`, and all work is on one stream.
-        unsafe { launch::sample(memory.device, memory.stream, self.plan, &buffers)? };
+        for launch in launch::sample(self.plan, &buffers) {
+            // SAFETY: `prepare` made every buffer as the plan says; all live as long as `self`, and all work is on one stream.
+            unsafe { memory.device.launch(memory.stream, &launch)? };
+        }
         Ok(())
     }
 
@@ -112,7 +116,7 @@ impl Prepared for Buffers<'_> {
     fn result(&mut self, memory: &Memory) -> Result<Vec<u32>, Box<dyn Error>> {
         memory.clear(&mut self.sampled)?;
         self.launch(memory, 0)?;
-        let rows = launch::read_sampled(&memory.read::<u8>(&self.sampled)?);
+        let rows = plain::read_all::<RowSampled>(&memory.read::<u8>(&self.sampled)?);
         let figures =
             rows.iter().flat_map(|row| [row.token as f32, row.logit, row.max, row.sum as f32]);
         Ok(figures.map(f32::to_bits).collect())

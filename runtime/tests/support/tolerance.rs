@@ -6,7 +6,7 @@
 //! has four of the eight, at 1.9 times their variance: as much noise as the device's, led through the very layers that
 //! amplify it there. How much they do is the model's affair, and no formula in the number of layers knows it.
 
-use crate::cuda::Chance;
+use super::cuda::Chance;
 use std::sync::Arc;
 use trail_runtime::model::{Dtype, Model, Tensor};
 use trail_runtime::reference::{Reference, Trace};
