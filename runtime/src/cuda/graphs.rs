@@ -4,7 +4,7 @@ use super::CudaError;
 use super::context::Context;
 use super::error::doing;
 use super::queue::Queue;
-use super::step::Part;
+use super::step::StepPhase;
 use cudarc::driver::result;
 use cudarc::driver::sys::{self, CUgraphInstantiate_flags, CUstreamCaptureMode};
 use std::sync::Arc;
@@ -61,12 +61,12 @@ impl Drop for Graph {
     }
 }
 
-/// Graphs by size, parity and part.
+/// Graphs by size, parity and phase.
 #[derive(Default)]
 pub(super) struct Graphs {
-    /// Parts that a step is recorded in; 0: nothing is.
+    /// ExecutorConfig that a step is recorded in; 0: nothing is.
     parts: usize,
-    /// `[size][parity][part]`
+    /// `[size][parity][phase]`
     graphs: Vec<Option<Graph>>,
     count: usize,
 }
@@ -80,11 +80,11 @@ impl Graphs {
         &mut self,
         queue: &Queue,
         key: [usize; 2],
-        part: Part,
+        phase: StepPhase,
         issue: impl FnOnce() -> Result<(), CudaError>,
     ) -> Result<(), CudaError> {
         let graph = Graph::record(queue, issue)?;
-        let index = self.index(key, part);
+        let index = self.index(key, phase);
         if self.graphs.len() <= index {
             self.graphs.resize_with(index + 1, || None);
         }
@@ -98,11 +98,11 @@ impl Graphs {
         self.count
     }
 
-    pub(super) fn get(&self, key: [usize; 2], part: Part) -> Option<&Graph> {
-        self.graphs.get(self.index(key, part))?.as_ref()
+    pub(super) fn get(&self, key: [usize; 2], phase: StepPhase) -> Option<&Graph> {
+        self.graphs.get(self.index(key, phase))?.as_ref()
     }
 
-    fn index(&self, [size, parity]: [usize; 2], part: Part) -> usize {
-        (2 * size + parity) * self.parts + usize::from(part == Part::Upper)
+    fn index(&self, [size, parity]: [usize; 2], phase: StepPhase) -> usize {
+        (2 * size + parity) * self.parts + usize::from(phase == StepPhase::Upper)
     }
 }

@@ -5,7 +5,7 @@ use crate::cuda::{Address, Bench, Chance};
 use crate::decode::compare;
 use half::bf16;
 use trail_runtime::cuda::launch::{PrefillRows, attention_prefill};
-use trail_runtime::cuda::plan::attention::{self, Heads, Run};
+use trail_runtime::cuda::plan::attention::{self, Heads, PrefillSegment};
 
 /// Runs chunks of `(rows, context)` (rows alone: a padding run) and holds them against the twin.
 pub(crate) fn check(
@@ -27,7 +27,7 @@ pub(crate) fn check(
             forgotten[slot] =
                 window.map_or(0, |window| (context + 1).saturating_sub(window) / BLOCK_TOKENS);
         }
-        runs.push(Run {
+        runs.push(PrefillSegment {
             first_row: row,
             rows,
             slot: context.map(|_| slot),
@@ -63,12 +63,12 @@ pub(crate) fn check(
     }
 }
 
-fn launch(bench: &Bench, cache: &Cache, runs: &[Run], queries: &[bf16]) -> Vec<bf16> {
+fn launch(bench: &Bench, cache: &Cache, runs: &[PrefillSegment], queries: &[bf16]) -> Vec<bf16> {
     let mut tiles = Vec::new();
     attention::prefill_tiles(runs, cache.heads.group, &mut tiles);
     // A captured graph has room for more tiles than a step needs.
     tiles.push([-1, 0]);
-    let encoded: Vec<[i32; 4]> = runs.iter().map(Run::encode).collect();
+    let encoded: Vec<[i32; 4]> = runs.iter().map(PrefillSegment::encode).collect();
     let rows = runs.iter().map(|run| run.rows).sum();
     let plan = attention::prefill(cache.heads, tiles.len(), rows, rows);
     let mut device = cache.upload(bench);

@@ -42,7 +42,7 @@ fn cuda_each_allocation_in_turn_finds_no_room() {
         let session = trail_cuda_emulator::session();
         let Some(emulator) = session.emulator() else { return };
         emulator.fail(Failing::Allocation, nth, CUresult::CUDA_ERROR_OUT_OF_MEMORY as u32);
-        let options = CudaOptions { host_kv_bytes: 1 << 20, persistent: true, ..taps_options() };
+        let options = CudaOptions { host_kv_bytes: 1 << 20, megakernel: true, ..taps_options() };
         let Err(error) = open(&model, &options) else { break };
         let line = error.to_string();
         check_line(&line);

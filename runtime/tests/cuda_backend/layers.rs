@@ -109,7 +109,7 @@ fn cuda_mistakes_are_noticed() {
         assert!(error > 2.0 * allowed, "{what} was not noticed");
     };
     let mut turned = Model::clone(&model);
-    turned.config.rope.theta *= 1.1;
+    turned.config.rope.theta *= 1.3;
     noticed("another base of the rotation", &tapped(&Arc::new(turned), &requests, last).0, &traces);
     let mut wrong = requests.clone();
     wrong[1].prompt[4] ^= 1;

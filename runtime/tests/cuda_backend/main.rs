@@ -2,8 +2,8 @@
 
 mod faults;
 mod layers;
+mod megakernel;
 mod models;
-mod persistent;
 mod play;
 mod receivers;
 mod sampling;
@@ -18,8 +18,8 @@ use std::sync::Arc;
 use support::cuda::Chance;
 use support::tolerance::Tolerance;
 use support::{cuda, tolerance};
-use trail_runtime::cuda::mirror::Mirror;
 use trail_runtime::cuda::queue::Queue;
+use trail_runtime::cuda::step_metadata::StepMetadata;
 use trail_runtime::cuda::{CudaBackend, CudaOptions, TapMode};
 use trail_runtime::engine::sampling::Sampled;
 use trail_runtime::engine::{SamplingParams, TapReceiver};
@@ -39,7 +39,7 @@ fn options() -> CudaOptions {
         kv_blocks: Some(BLOCKS),
         host_kv_bytes: 0,
         graphs: true,
-        persistent: false,
+        megakernel: false,
         hopper_products: true,
         tap_layer: None,
         tap: TapMode::Off,
@@ -228,30 +228,31 @@ fn cuda_the_demo_model() {
 
 /// Lists of differences that do not fit are carried over in pieces; the words on the device are the host's.
 #[test]
-fn cuda_mirrors_are_the_same_however_short_their_lists() {
+fn cuda_metadata_is_the_same_however_short_their_lists() {
     let bench = cuda::Bench::new();
-    // SAFETY: each mirror outlives the wait for the copies and launches that it puts on the queue.
+    // SAFETY: each metadata outlives the wait for the copies and launches that it puts on the queue.
     let queue = unsafe { Queue::new(bench.device.clone(), bench.stream.clone()) };
     for (words, capacity) in [(1, 1), (100, 7), (100, 100), (5000, 64)] {
-        let mut mirror = Mirror::new(&bench.device, words, capacity).unwrap();
+        let mut metadata = StepMetadata::new(&bench.device, words, capacity).unwrap();
         let mut chance = Chance(14);
         let mut wanted = vec![0; words];
         for step in 1..=5u64 {
-            mirror.begin(step);
+            metadata.begin(step);
             let changed = chance.below(words + 1);
             for index in chance.permutation(words).into_iter().take(changed) {
                 // Some are what they were.
                 wanted[index] =
                     if chance.below(3) == 0 { wanted[index] } else { chance.next() as u32 };
-                mirror.set(index, wanted[index]);
+                metadata.set(index, wanted[index]);
             }
-            mirror.spill(&queue).unwrap();
-            assert!(mirror.pending() <= capacity);
-            mirror.apply(&queue, (step % 2) as usize).unwrap();
+            metadata.spill(&queue).unwrap();
+            assert!(metadata.pending() <= capacity);
+            metadata.apply(&queue, (step % 2) as usize).unwrap();
             let mut found = vec![0u32; words];
             bench.stream.synchronize().unwrap();
-            // SAFETY: the mirror has that many words, and the stream has ended.
-            unsafe { cudarc::driver::result::memcpy_dtoh_sync(&mut found, mirror.at(0)) }.unwrap();
+            // SAFETY: the metadata has that many words, and the stream has ended.
+            unsafe { cudarc::driver::result::memcpy_dtoh_sync(&mut found, metadata.at(0)) }
+                .unwrap();
             assert!(found == wanted, "{words} words, {capacity} pairs, step {step}");
         }
     }

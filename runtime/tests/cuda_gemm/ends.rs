@@ -6,15 +6,15 @@ use crate::twins::{self, Near};
 use half::bf16;
 use trail_runtime::batch::BLOCK_TOKENS;
 use trail_runtime::cuda::launch::{self, QkvOutput, ResidualOutput};
-use trail_runtime::cuda::plan::gemm::End;
+use trail_runtime::cuda::plan::gemm::Epilogue;
 
 /// The name of the kernel that was checked.
 pub(crate) fn check(bench: &Bench, chance: &mut Chance, case: &Case) -> &'static str {
     match case.end {
-        End::Qkv => qkv(bench, chance, case),
-        End::Residual => residual(bench, chance, case),
-        End::Swiglu => swiglu(bench, chance, case),
-        End::Logits => logits(bench, chance, case),
+        Epilogue::Qkv => qkv(bench, chance, case),
+        Epilogue::Residual => residual(bench, chance, case),
+        Epilogue::Swiglu => swiglu(bench, chance, case),
+        Epilogue::Logits => logits(bench, chance, case),
     }
 }
 

@@ -6,12 +6,12 @@ use half::bf16;
 use trail_runtime::cuda::launch::{ActivationMap, Norm, Operands};
 use trail_runtime::cuda::plan::Chip;
 use trail_runtime::cuda::plan::gemm::ladder::Rung;
-use trail_runtime::cuda::plan::gemm::{End, GemmPlan, Product, gemm, group, ladder};
+use trail_runtime::cuda::plan::gemm::{Epilogue, GemmPlan, Product, gemm, group, ladder};
 
 /// What a test asks for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Case {
-    pub(crate) end: End,
+    pub(crate) epilogue: Epilogue,
     pub(crate) rows: usize,
     pub(crate) features: usize,
     pub(crate) width: usize,
@@ -36,27 +36,27 @@ pub(crate) enum Family {
 }
 
 impl Case {
-    pub(crate) fn new(end: End, rows: usize, features: usize, width: usize) -> Case {
+    pub(crate) fn new(epilogue: Epilogue, rows: usize, features: usize, width: usize) -> Case {
         let (heads, family) = ((64, 1, 1), Family::Planned);
         Case { end, rows, features, width, multiprocessors: 4, heads, positions: 4096, family }
     }
 
     pub(crate) fn heads(rows: usize, head_dim: usize, heads: usize, kv_heads: usize) -> Case {
         let features = (heads + 2 * kv_heads) * head_dim;
-        Case { heads: (head_dim, heads, kv_heads), ..Case::new(End::Qkv, rows, features, 264) }
+        Case { heads: (head_dim, heads, kv_heads), ..Case::new(Epilogue::Qkv, rows, features, 264) }
     }
 
     /// A shape that fills neither tiles nor units, planned for a chip of any size.
-    pub(crate) fn random(chance: &mut Chance, end: End, rows: usize) -> Case {
+    pub(crate) fn random(chance: &mut Chance, epilogue: Epilogue, rows: usize) -> Case {
         let width = 8 * (1 + chance.below(80));
         let multiprocessors = 1 + chance.below(6) as u32;
         let base = match end {
-            End::Qkv => {
+            Epilogue::Qkv => {
                 let head_dim = [64, 128][chance.below(2)];
                 let kv_heads = 1 + chance.below(2);
                 Case::heads(rows, head_dim, kv_heads * (1 + chance.below(3)), kv_heads)
             }
-            End::Swiglu => Case::new(end, rows, 16 * (1 + chance.below(20)), width),
+            Epilogue::Swiglu => Case::new(end, rows, 16 * (1 + chance.below(20)), width),
             _ => Case::new(end, rows, 8 * (1 + chance.below(40)), width),
         };
         Case { width, multiprocessors, ..base }
@@ -102,18 +102,18 @@ impl Setup {
     ) -> Setup {
         let Case { end, rows, features, width, multiprocessors, .. } = *case;
         let chip = Chip { multiprocessors, ..*bench.device.chip() };
-        let product = Product { end, rows, features, width };
+        let product = Product { epilogue, rows, features, width };
         let plan = match case.family {
             Family::Planned => gemm(&chip, product),
             Family::Ladder(rung) => ladder::gemm(rung, rows, features, width),
             Family::Group => group::gemm(&chip, product).unwrap(),
         };
         // Logits gather their rows from more than there are.
-        let source_rows = if end == End::Logits { rows + 5 } else { rows };
+        let source_rows = if end == Epilogue::Logits { rows + 5 } else { rows };
         let x = Matrix { data: chance.bf16s(source_rows * width, 2.0), rows: source_rows, width };
         let scale = 1.0 / (width as f32).sqrt();
         let w = Matrix { data: chance.bf16s(features * width, scale), rows: features, width };
-        let source: Vec<usize> = if end == End::Logits {
+        let source: Vec<usize> = if end == Epilogue::Logits {
             (0..rows).map(|_| chance.below(source_rows)).collect()
         } else {
             (0..rows).collect()
@@ -129,7 +129,7 @@ impl Setup {
         let device = DeviceSide {
             x: x_on,
             w: bench.input(&fragments),
-            row_list: (end == End::Logits).then(|| bench.input(&list)),
+            row_list: (end == Epilogue::Logits).then(|| bench.input(&list)),
             partials: bench.raw(plan.partial_floats * 4),
             arrivals: bench.input(&vec![0u32; plan.arrivals]),
             ss: bench.input(&ss),

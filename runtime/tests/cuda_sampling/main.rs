@@ -141,7 +141,7 @@ fn launch(bench: &Bench, vocab: usize, stride: usize, cases: &[Case]) -> Answer 
         let place = RowPlace {
             row: case.logits.as_ref().map(|_| logits_row),
             marks_row: Some(row),
-            seat: rows + 1 - row,
+            batch_idx: rows + 1 - row,
             position: case.position,
         };
         row_samplings.push(row_sampling(&case.params, place));
@@ -192,7 +192,7 @@ fn check(bench: &Bench, vocab: usize, cases: &[Case]) {
     let again = launch(bench, vocab, stride, cases);
     assert_eq!(answer.sampled, again.sampled, "two runs differ");
     let rows = plain::read_all::<RowSampled>(&answer.sampled);
-    assert_eq!(answer.last[..2], [-1, -1], "nobody's seat was written");
+    assert_eq!(answer.last[..2], [-1, -1], "a slot without a row was written");
     for (index, case) in cases.iter().enumerate() {
         let mut marks = twins::marks(vocab, &case.prompt, &case.generated);
         if let Some(logits) = &case.logits {

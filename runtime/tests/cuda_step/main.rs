@@ -6,7 +6,7 @@ mod twins;
 
 use half::bf16;
 use support::cuda::{Address, Bench, Chance};
-use trail_runtime::cuda::launch::{self, EmbedBuffers, ProbeBuffers, TapRun};
+use trail_runtime::cuda::launch::{self, EmbedBuffers, ProbeBuffers, TapSegment};
 use trail_runtime::cuda::plan::step;
 use twins::Layers;
 
@@ -27,7 +27,8 @@ fn embed_is_its_twin() {
         let table = chance.bf16s(vocab * width, 3.0);
         let gamma = chance.bf16s(width, 2.0);
         let token: Vec<i32> = (0..rows).map(|_| chance.below(vocab) as i32).collect();
-        // Seats are another order than rows; some rows leave their token to what their seat chose last.
+        // Batch slots are in another order than rows; some rows take the token that their slot chose
+        // last.
         let slot: Vec<i32> =
             (0..rows).map(|row| if row % 4 == 3 { -1 } else { (rows - row) as i32 }).collect();
         let (mut given, mut last) = (token.clone(), vec![i32::MAX; rows + 1]);
@@ -128,7 +129,7 @@ fn tap_mean_does_not_depend_on_the_chunks() {
         let mut twin = vec![vec![0.0f32; width]; 3];
         let mut done = [0usize; 3];
         while (0..3).any(|i| done[i] < prompts[i]) {
-            let mut runs = vec![TapRun {
+            let mut runs = vec![TapSegment {
                 first_row: 0,
                 rows: 1,
                 slot: None,
@@ -143,7 +144,7 @@ fn tap_mean_does_not_depend_on_the_chunks() {
                     continue;
                 }
                 let finished = done[i] + take == prompts[i];
-                runs.push(TapRun {
+                runs.push(TapSegment {
                     first_row: rows,
                     rows: take,
                     slot: Some(slots[i]),
@@ -162,7 +163,7 @@ fn tap_mean_does_not_depend_on_the_chunks() {
                 twins::tap_mean(&mut twin[i], &of_run);
                 done[i] += run.rows;
             }
-            let encoded: Vec<[i32; 6]> = runs.iter().map(TapRun::encode).collect();
+            let encoded: Vec<[i32; 6]> = runs.iter().map(TapSegment::encode).collect();
             let (mut h, mut on_device) = (bench.input(&h), bench.input(encoded.as_flattened()));
             let plan = step::tap_mean(runs.len(), rows, width);
             let addresses = [h.at(&bench), on_device.at(&bench), sums.at(&bench), stage.at(&bench)];

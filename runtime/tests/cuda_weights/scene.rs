@@ -5,7 +5,7 @@ use cudarc::driver::result;
 use cudarc::driver::sys::CUdeviceptr;
 use half::bf16;
 use std::sync::Arc;
-use trail_runtime::cuda::weights::Team;
+use trail_runtime::cuda::weights::UploadPool;
 use trail_runtime::cuda::{CudaError, Device, DeviceWeights};
 use trail_runtime::model::{Dtype, LayerWeights, Model, ModelConfig, Tensor};
 
@@ -63,7 +63,7 @@ pub(crate) fn tensors(layer: &LayerWeights) -> [&Tensor; 7] {
 pub(crate) fn upload(
     device: &Arc<Device>,
     model: &Model,
-    team: Team,
+    team: UploadPool,
 ) -> Result<DeviceWeights, CudaError> {
     DeviceWeights::upload_by(device, model, team, &mut |_| {})
 }

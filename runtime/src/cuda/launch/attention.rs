@@ -48,7 +48,7 @@ pub struct DecodeRows {
 pub struct PrefillRows {
     /// Queries `[T, heads, head_dim]` bf16.
     pub q: CUdeviceptr,
-    /// Runs `[runs, 4]` i32: [`crate::cuda::plan::attention::Run::encode`].
+    /// Runs `[runs, 4]` i32: [`crate::cuda::plan::attention::PrefillSegment::encode`].
     pub runs: CUdeviceptr,
     /// Tiles `[tiles, 2]` i32: [`crate::cuda::plan::attention::prefill_tiles`].
     pub tiles: CUdeviceptr,

@@ -8,7 +8,7 @@ mod attention;
 mod ceiling;
 mod gemm;
 mod group;
-mod layers;
+mod megakernel;
 mod sampling;
 mod shuffle;
 mod step;
@@ -19,10 +19,10 @@ pub use attention::{
 pub use ceiling::{ceiling_mma, ceiling_read};
 pub use gemm::{Norm, Operands, QkvOutput, ResidualOutput, logits, qkv, residual, swiglu, turns};
 pub use group::{ActivationMap, group_qkv, group_residual, group_swiglu};
-pub use layers::{Layers, decode_layer, decode_layers};
+pub use megakernel::{MegakernelBuffers, megakernel, megakernel_layer};
 pub use sampling::{RowPlace, SamplerBuffers, marks, row_sampling, sample, sampled};
 pub use shuffle::{RowOrder, Sources, shuffle};
-pub use step::{EmbedBuffers, ProbeBuffers, TapRun, apply_diffs, embed, probe, tap_mean};
+pub use step::{EmbedBuffers, ProbeBuffers, TapSegment, apply_diffs, embed, probe, tap_mean};
 
 use super::plan::LaunchPlan;
 use trail_ptx::Parameters;

@@ -40,7 +40,7 @@ pub struct RowPlace {
     /// Row of the marks; `None`: the request has no penalties.
     pub marks_row: Option<usize>,
     /// Row of the block table, which is the token's place in `last`.
-    pub seat: usize,
+    pub batch_idx: usize,
     /// Absolute position of the token that is chosen.
     pub position: u32,
 }
@@ -62,7 +62,7 @@ pub fn row_sampling(params: &SamplingParams, place: RowPlace) -> RowSampling {
         position: place.position,
         top_logprobs: i32::from(params.top_logprobs),
         row: index(place.row),
-        seat: place.seat as i32,
+        seat: place.batch_idx as i32,
     }
 }
 

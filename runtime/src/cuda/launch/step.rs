@@ -66,7 +66,7 @@ pub fn embed(
 
 /// A run of prompt rows whose tapped activations are summed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TapRun {
+pub struct TapSegment {
     /// First row in the step.
     pub first_row: usize,
     /// Rows that belong to the prompt, at least 1.
@@ -81,7 +81,7 @@ pub struct TapRun {
     pub stage_row: Option<usize>,
 }
 
-impl TapRun {
+impl TapSegment {
     /// As the kernel reads it.
     pub fn encode(&self) -> [i32; 6] {
         let index = |value: Option<usize>| value.map_or(-1, |value| value as i32);

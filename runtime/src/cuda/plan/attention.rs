@@ -148,7 +148,7 @@ fn shape(rows: usize, heads: Heads, context: usize) -> Shape {
 
 /// A run of consecutive prompt rows of one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Run {
+pub struct PrefillSegment {
     /// Its first row in the step.
     pub first_row: usize,
     /// Rows.
@@ -159,7 +159,7 @@ pub struct Run {
     pub context: usize,
 }
 
-impl Run {
+impl PrefillSegment {
     /// As the kernel reads it.
     pub fn encode(&self) -> [i32; 4] {
         let slot = self.slot.map_or(-1, |slot| slot as i32);
@@ -169,7 +169,7 @@ impl Run {
 
 /// Fills `tiles` with the prefill tiles of `runs`, as the kernel reads them: (run, first query), those that attend to most tokens first, so that the
 /// longest are not the last to begin.
-pub fn prefill_tiles(runs: &[Run], group: usize, tiles: &mut Vec<[i32; 2]>) {
+pub fn prefill_tiles(runs: &[PrefillSegment], group: usize, tiles: &mut Vec<[i32; 2]>) {
     tiles.clear();
     for (index, run) in runs.iter().enumerate() {
         let firsts = (0..run.rows * group).step_by(TILE_QUERIES);
@@ -237,10 +237,10 @@ mod tests {
         assert_eq!(decode(&Chip::H200, 32, LLAMA, 4096).launch.splits, 1);
         assert_eq!(decode(&Chip::H200, 256, LLAMA, 1024).launch.splits, 1);
         // Eight blocks would leave the chip empty.
-        let alone = decode(&Chip::H200, 1, LLAMA, 32_768).launch.splits;
-        assert!((30..=33).contains(&alone), "{alone}");
+        let single = decode(&Chip::H200, 1, LLAMA, 32_768).launch.splits;
+        assert!((30..=33).contains(&single), "{single}");
         // The same context, and the same request, with company.
-        assert!(decode(&Chip::H200, 33, LLAMA, 32_768).launch.splits < alone);
+        assert!(decode(&Chip::H200, 33, LLAMA, 32_768).launch.splits < single);
         // One block at a time on an A100: 256 blocks for 108 places would end in a wave that is a third full.
         assert!(decode(&Chip::A100, 32, LLAMA, 4096).launch.splits > 1);
         // Too short to cut, however empty the chip.
@@ -263,7 +263,8 @@ mod tests {
 
     #[test]
     fn tiles_cover_each_query_once_longest_first() {
-        let run = |first_row, rows, context| Run { first_row, rows, slot: Some(0), context };
+        let run =
+            |first_row, rows, context| PrefillSegment { first_row, rows, slot: Some(0), context };
         let runs = [run(0, 40, 0), run(40, 1, 4000), run(41, 100, 100)];
         let mut tiles = Vec::new();
         prefill_tiles(&runs, 7, &mut tiles);

@@ -1,6 +1,6 @@
 //! The memory that steps work in: allocated at start, for the largest step there may be.
 
-use super::layout::Limits;
+use super::layout::StepLimits;
 use super::plans::{Plans, is_grouped};
 use crate::cuda::launch::{ActivationMap, turns};
 use crate::cuda::plan::step;
@@ -23,7 +23,7 @@ pub(super) struct Buffers {
     pub(super) logits: DeviceBuffer,
     /// Turns per token of each rotation `[head_dim / 2]` u64.
     pub(super) turns: DeviceBuffer,
-    /// The token that each seat's request chose last `[seats]` i32.
+    /// The token that each batch_idx's request chose last `[seats]` i32.
     pub(super) last: DeviceBuffer,
     /// Of the products, of decode attention, of the sampler: see [`super::plans::Workspaces`].
     pub(super) partials: DeviceBuffer,
@@ -51,7 +51,7 @@ impl Buffers {
     pub(super) fn new(
         device: &Device,
         config: &ModelConfig,
-        limits: &Limits,
+        limits: &StepLimits,
         plans: &Plans,
     ) -> Result<Buffers, CudaError> {
         let (rows, d, q) = (plans.rows.last(), config.hidden_size, config.q_size());

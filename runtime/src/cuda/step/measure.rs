@@ -1,6 +1,6 @@
 //! What a prompt token costs: one chunk of a prompt, timed at start.
 
-use super::{Executor, Part};
+use super::{Executor, StepPhase};
 use crate::batch::{BLOCK_TOKENS, Batch};
 use crate::cuda::CudaError;
 use crate::engine::{Choice, Choices, SamplingParams, Step};
@@ -37,7 +37,7 @@ impl Executor {
             let filled =
                 self.fill(&Step { number, batch: &batch, choices: &choices, tap: None })?;
             let begin = Instant::now();
-            self.launch(&filled, Part::Whole)?;
+            self.launch(&filled, StepPhase::Whole)?;
             self.compute.synchronize("timing a prompt")?;
             best = best.min(begin.elapsed().as_secs_f64() / tokens as f64);
         }

@@ -2,15 +2,15 @@
 
 use super::Executor;
 use super::fill::Shape;
-use super::issue::Part;
-use super::layout::Limits;
+use super::issue::StepPhase;
+use super::layout::StepLimits;
 use super::plans::Plans;
 use crate::cuda::error::doing;
 use crate::cuda::launch::{self, Launch, ProbeBuffers};
 use crate::cuda::plan::step;
 use crate::cuda::queue::Queue;
 use crate::cuda::tap::{Ring, Row, TapMode};
-use crate::cuda::trace::Mark;
+use crate::cuda::trace::TracePoint;
 use crate::cuda::{CudaError, Device, DeviceBuffer};
 use crate::model::ModelConfig;
 use cudarc::driver::CudaEvent;
@@ -56,7 +56,7 @@ impl TapWork {
         device: &Device,
         side: Queue,
         config: &ModelConfig,
-        limits: &Limits,
+        limits: &StepLimits,
         plans: &Plans,
         (mode, layer): (TapMode, usize),
         probe: Option<&Weights>,
@@ -69,7 +69,7 @@ impl TapWork {
             });
         }
         // A segment can bring two rows: the prompt's mean, and its last row.
-        let rows = (2 * limits.segments).max(plans.alone.last());
+        let rows = (2 * limits.segments).max(plans.decode_sizes.last());
         let probe = match (mode, probe) {
             (TapMode::Gpu, Some(weights)) => Some(ProbeWork::new(device, weights, rows, d)?),
             (TapMode::Gpu, None) => {
@@ -97,7 +97,7 @@ impl TapWork {
     }
 
     /// Whether probabilities come back, and not activations.
-    pub(super) fn is_ready_made(&self) -> bool {
+    pub(super) fn is_on_device(&self) -> bool {
         self.probe.is_some()
     }
 
@@ -137,7 +137,12 @@ impl TapWork {
 
 impl Executor {
     /// The tapped rows, on their way to whoever predicts.
-    pub(super) fn tap(&self, shape: &Shape, tap: &TapWork, part: Part) -> Result<(), CudaError> {
+    pub(super) fn tap(
+        &self,
+        shape: &Shape,
+        tap: &TapWork,
+        phase: StepPhase,
+    ) -> Result<(), CudaError> {
         let d = self.config.hidden_size;
         if shape.means > 0 {
             let plan = step::tap_mean(shape.means, shape.mean_rows, d);
@@ -153,9 +158,9 @@ impl Executor {
         if shape.staged == 0 {
             return Ok(());
         }
-        self.mark(shape, Mark::Tapped, self.compute.stream())?;
+        self.record_event(shape, TracePoint::Tapped, self.compute.stream())?;
         let number = self.word(self.layout().number);
-        if part == Part::Lower {
+        if phase == StepPhase::Lower {
             return self.carry(shape, tap, &self.compute, number);
         }
         let record = tap.begin.record(self.compute.stream());
@@ -172,12 +177,12 @@ impl Executor {
         queue: &Queue,
         number: CUdeviceptr,
     ) -> Result<(), CudaError> {
-        self.mark(shape, Mark::Forked, queue.stream())?;
+        self.record_event(shape, TracePoint::Forked, queue.stream())?;
         tap.probe(queue, shape, self.config.hidden_size)?;
-        self.mark(shape, Mark::Probed, queue.stream())?;
+        self.record_event(shape, TracePoint::Probed, queue.stream())?;
         tap.copy(queue, shape)?;
         // Before the flag: whoever sees it reads a later time than this.
-        self.mark(shape, Mark::Copied, queue.stream())?;
+        self.record_event(shape, TracePoint::Copied, queue.stream())?;
         tap.flag(queue, shape, number)
     }
 }

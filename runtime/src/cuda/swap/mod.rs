@@ -4,19 +4,19 @@
 //! waits for a transfer: whoever is named by [`Transfers::finished`] was seen to have ended by the host. A run of blocks that are
 //! adjacent on both sides is one copy.
 
-mod host;
+mod block_range;
+mod host_blocks;
 mod link;
-mod run;
 
 use super::error::doing;
 use super::kv::KvPool;
 use super::queue::Queue;
 use super::{CudaError, Device, PinnedBuffer, Priority};
 use crate::engine::{Fault, Transfers};
+use block_range::{BlockRange, each_range};
 use cudarc::driver::sys::CUdeviceptr;
 use cudarc::driver::{CudaEvent, CudaStream};
-use host::HostBlocks;
-use run::{Run, each_run};
+use host_blocks::HostBlocks;
 use std::collections::VecDeque;
 use std::slice;
 use std::sync::Arc;
@@ -127,12 +127,12 @@ impl Swap {
     fn measure(&self, blocks: u32) -> Result<f64, CudaError> {
         let blocks = blocks.clamp(1, link::MEASURED);
         let copy_all = |queue: &Queue, is_out| {
-            let copies = || (0..blocks).map(|i| Run { device: i, host: i, blocks: 1 });
+            let copies = || (0..blocks).map(|i| BlockRange { device: i, host: i, blocks: 1 });
             // Once to warm up.
-            for run in copies() {
-                self.copy(queue, run, is_out)?;
+            for range in copies() {
+                self.copy(queue, range, is_out)?;
             }
-            let copy_each = || copies().try_for_each(|run| self.copy(queue, run, is_out));
+            let copy_each = || copies().try_for_each(|range| self.copy(queue, range, is_out));
             link::seconds(queue.stream(), copy_each)
         };
         let both = copy_all(&self.out.queue, true)? + copy_all(&self.back.queue, false)?;
@@ -140,18 +140,18 @@ impl Swap {
     }
 
     /// Queues the copy of a run.
-    fn copy(&self, queue: &Queue, run: Run, is_out: bool) -> Result<(), CudaError> {
+    fn copy(&self, queue: &Queue, range: BlockRange, is_out: bool) -> Result<(), CudaError> {
         let PoolView { at, block_bytes } = self.pool;
-        let bytes = run.blocks as usize * block_bytes;
-        let device = at + u64::from(run.device) * block_bytes as u64;
-        let first = run.host as usize * block_bytes;
+        let bytes = range.blocks as usize * block_bytes;
+        let device = at + u64::from(range.device) * block_bytes as u64;
+        let first = range.host as usize * block_bytes;
         let copied = match is_out {
             true => queue.copy_to_host(&self.memory, first..first + bytes, device),
             false => queue.copy_to_device(device, &self.memory, first..first + bytes),
         };
         copied.map_err(|code| {
             let direction = if is_out { "out" } else { "in" };
-            let Run { device, blocks, .. } = run;
+            let BlockRange { device, blocks, .. } = range;
             doing(format!("swapping {blocks} KV blocks {direction}, from block {device} on"))(code)
         })
     }
@@ -164,7 +164,7 @@ impl Swap {
         let ordered = recorded.and_then(|()| lane.queue.stream().wait(&self.steps));
         ordered.map_err(doing("ordering a swap behind the steps"))?;
         let places = blocks.iter().copied().zip(self.blocks.of(slot));
-        each_run(places, |run| self.copy(&lane.queue, run, is_out))?;
+        each_range(places, |range| self.copy(&lane.queue, range, is_out))?;
         let end = self.events.pop().ok_or_else(|| CudaError::Contract {
             what: format!("slot {slot} is swapped while its last swap is under way"),
         })?;

@@ -32,7 +32,7 @@ pub fn run(args: &OverlapArgs, subject: &Subject, batch: usize) -> Result<Timeli
         host_kv_bytes: 0,
         // A graph's kernels cannot be told apart.
         graphs: false,
-        persistent: settings.persistent,
+        megakernel: settings.persistent,
         hopper_products: settings.hopper_products,
         tap_layer: Some(layer),
         tap: match settings.probe {

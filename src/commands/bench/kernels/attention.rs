@@ -4,7 +4,7 @@ use std::error::Error;
 
 use trail_runtime::batch::BLOCK_TOKENS;
 use trail_runtime::cuda::launch::{self, DecodeRows, KvView, PrefillRows};
-use trail_runtime::cuda::plan::attention::{self, DecodePlan, Heads, Run};
+use trail_runtime::cuda::plan::attention::{self, DecodePlan, Heads, PrefillSegment};
 use trail_runtime::cuda::plan::{Chip, LaunchPlan};
 use trail_runtime::model::ModelConfig;
 
@@ -129,13 +129,13 @@ impl Prepared for DecodeBuffers<'_> {
 struct Prefill {
     plan: LaunchPlan,
     heads: Heads,
-    run: Run,
+    run: PrefillSegment,
     tiles: Vec<[i32; 2]>,
 }
 
 impl Prefill {
     fn new(heads: Heads, rows: usize, context: usize) -> Prefill {
-        let run = Run { first_row: 0, rows, slot: Some(0), context };
+        let run = PrefillSegment { first_row: 0, rows, slot: Some(0), context };
         let mut tiles = Vec::new();
         attention::prefill_tiles(&[run], heads.group, &mut tiles);
         // Each row attends to the context, the chunk's rows before it, and itself.
@@ -162,7 +162,7 @@ impl Case for Prefill {
     }
 
     fn prepare(&self, memory: &Memory) -> Result<Box<dyn Prepared + '_>, Box<dyn Error>> {
-        let Run { rows, context, .. } = self.run;
+        let PrefillSegment { rows, context, .. } = self.run;
         Ok(Box::new(PrefillBuffers {
             case: self,
             kv: Paged::new(memory, self.heads, 1, context + rows)?,

@@ -61,8 +61,12 @@ impl Case for Choice {
         let copies = memory.copies(rows * stride * 4);
         let row_sampling: Vec<_> = (0..rows)
             .map(|row| {
-                let place =
-                    RowPlace { row: Some(row), marks_row: None, seat: row, position: row as u32 };
+                let place = RowPlace {
+                    row: Some(row),
+                    marks_row: None,
+                    batch_idx: row,
+                    position: row as u32,
+                };
                 launch::row_sampling(&self.params, place)
             })
             .collect();

@@ -3,7 +3,7 @@
 use std::error::Error;
 
 use cudarc::driver::sys::CUdeviceptr;
-use trail_runtime::cuda::launch::{self, EmbedBuffers, ProbeBuffers, TapRun};
+use trail_runtime::cuda::launch::{self, EmbedBuffers, ProbeBuffers, TapSegment};
 use trail_runtime::cuda::plan::LaunchPlan;
 use trail_runtime::cuda::plan::step;
 use trail_runtime::model::ModelConfig;
@@ -101,7 +101,7 @@ impl Small {
 
     fn tap_mean(&self, memory: &Memory, runs: usize) -> Operands {
         let Small { rows, width, .. } = *self;
-        let run = |index| TapRun {
+        let run = |index| TapSegment {
             first_row: index * rows,
             rows,
             slot: Some(index),

@@ -1,6 +1,6 @@
 //! Geometry of Hopper's product of many rows (kernels/group_*): whole tiles of 128 x 256, every block every gridDim-th one.
 
-use super::{End, GemmPlan, Product, ROW_BYTES, end_bytes};
+use super::{Epilogue, GemmPlan, Product, ROW_BYTES, epilogue_bytes};
 use crate::cuda::plan::shuffle::{FEATURES, WIDTH};
 use crate::cuda::plan::{Chip, LaunchPlan, Shape};
 
@@ -15,12 +15,12 @@ const THREADS: u32 = 384;
 
 /// The plan of `product` on a Hopper chip; `None` for logits, whose rows are listed and not neighbours.
 pub fn gemm(chip: &Chip, product: Product) -> Option<GemmPlan> {
-    let Product { end, rows, features, width } = product;
-    let kernel = match end {
-        End::Qkv => "group_qkv",
-        End::Residual => "group_residual",
-        End::Swiglu => "group_swiglu",
-        End::Logits => return None,
+    let Product { epilogue, rows, features, width } = product;
+    let kernel = match epilogue {
+        Epilogue::Qkv => "group_qkv",
+        Epilogue::Residual => "group_residual",
+        Epilogue::Swiglu => "group_swiglu",
+        Epilogue::Logits => return None,
     };
     let (n, k) = (features.next_multiple_of(FEATURES), width.next_multiple_of(WIDTH));
     let token_tiles = rows.div_ceil(TOKENS);
@@ -38,7 +38,7 @@ pub fn gemm(chip: &Chip, product: Product) -> Option<GemmPlan> {
         splits: 1,
         overlaps: true,
         cooperative: false,
-        bytes: (n * k * 2 + rows * width * 2 + rows * end_bytes(end, features)) as u64,
+        bytes: (n * k * 2 + rows * width * 2 + rows * epilogue_bytes(epilogue, features)) as u64,
         flops: 2 * (rows * features * width) as u64,
     };
     let raster = (multiprocessors * FEATURES / TOKENS).isqrt().clamp(1, token_tiles);

@@ -39,7 +39,7 @@ impl Products {
 
 /// Planned layers of a decode step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LayersPlan {
+pub struct MegakernelPlan {
     /// The launch; bytes and flops are one layer's.
     pub launch: LaunchPlan,
     /// What it does of the products: their grids are how each is shared out, whatever the launch's grid.
@@ -50,7 +50,7 @@ pub struct LayersPlan {
     pub o_units: usize,
 }
 
-impl LayersPlan {
+impl MegakernelPlan {
     /// Barriers of the grid in a launch over `layers`.
     pub fn barriers(&self, layers: &Range<usize>) -> usize {
         (STAGES * layers.len()).saturating_sub(1)
@@ -58,11 +58,11 @@ impl LayersPlan {
 }
 
 /// The plan for layers of `products` and `attention`, all of the same few rows; `None` where there are more rows, or the chip has no room for a block.
-pub fn decode_layers(
+pub fn megakernel(
     chip: &Chip,
     products: &Products,
     attention: &DecodePlan,
-) -> Option<LayersPlan> {
+) -> Option<MegakernelPlan> {
     let rows = products.qkv.product.rows;
     let is_skinny = |plan: &GemmPlan| {
         let kernel = plan.launch.kernel;
@@ -111,7 +111,7 @@ pub fn decode_layers(
         bytes: sum(|launch| launch.bytes),
         flops: sum(|launch| launch.flops),
     };
-    Some(LayersPlan {
+    Some(MegakernelPlan {
         launch,
         products: *products,
         attention: *attention,
@@ -122,18 +122,19 @@ pub fn decode_layers(
 #[cfg(test)]
 mod tests {
     use super::super::attention::{Heads, decode};
-    use super::super::gemm::{End, Product, gemm};
+    use super::super::gemm::{Epilogue, Product, gemm};
     use super::*;
 
-    fn plan(chip: &Chip, rows: usize, heads: Heads, [d, ff]: [usize; 2]) -> Option<LayersPlan> {
-        let product = |end, features, width| gemm(chip, Product { end, rows, features, width });
+    fn plan(chip: &Chip, rows: usize, heads: Heads, [d, ff]: [usize; 2]) -> Option<MegakernelPlan> {
+        let product =
+            |epilogue, features, width| gemm(chip, Product { epilogue, rows, features, width });
         let products = Products {
-            qkv: product(End::Qkv, heads.row() + 2 * heads.kv_heads * heads.head_dim, d),
-            o: product(End::Residual, d, heads.row()),
-            gate_up: product(End::Swiglu, 2 * ff, d),
-            down: product(End::Residual, d, ff),
+            qkv: product(Epilogue::Qkv, heads.row() + 2 * heads.kv_heads * heads.head_dim, d),
+            o: product(Epilogue::Residual, d, heads.row()),
+            gate_up: product(Epilogue::Swiglu, 2 * ff, d),
+            down: product(Epilogue::Residual, d, ff),
         };
-        decode_layers(chip, &products, &decode(chip, rows, heads, 1024))
+        megakernel(chip, &products, &decode(chip, rows, heads, 1024))
     }
 
     const LLAMA: Heads = Heads { kv_heads: 8, group: 4, head_dim: 128 };

@@ -1,9 +1,9 @@
-//! What requests with penalties have seen: a row of marks each, written anew when such a request gets a seat.
+//! What requests with penalties have seen: a row of marks each, written anew when such a request gets a batch_idx.
 //!
 //! After that the sampler counts what it chooses by itself. The tokens travel in pinned memory, as the lists of differences do.
 
-use super::how::is_penalised;
-use super::layout::Limits;
+use super::layout::StepLimits;
+use super::sampling_params::is_penalised;
 use crate::cuda::plan::sampling;
 use crate::cuda::queue::Queue;
 use crate::cuda::{CudaError, Device, DeviceBuffer, PinnedBuffer, launch};
@@ -12,35 +12,39 @@ use cudarc::driver::sys::CUdeviceptr;
 
 const PARITIES: usize = 2;
 const JOB_WORDS: usize = 4;
-/// Tokens for which there is room in a step, unless one context is longer. A step that seats more is held up.
+/// Tokens for which there is room in a step, unless one context is longer. A step that slots more is held up.
 const USUAL_TOKENS: usize = 1 << 16;
 
-/// Marks `[seats, vocab]`, and the way there.
-pub(super) struct Marks {
+/// TokenCounts `[slots, vocab]`, and the way there.
+pub(super) struct TokenCounts {
     marks: DeviceBuffer,
     vocab: usize,
-    /// `[PARITIES]` of jobs `[seats, JOB_WORDS]`, then tokens `[capacity]`, i32.
+    /// `[PARITIES]` of jobs `[slots, JOB_WORDS]`, then tokens `[capacity]`, i32.
     feed: PinnedBuffer,
-    seats: usize,
+    slots: usize,
     capacity: usize,
     parity: usize,
     jobs: usize,
     tokens: usize,
 }
 
-impl Marks {
-    pub(super) fn new(device: &Device, vocab: usize, limits: &Limits) -> Result<Marks, CudaError> {
-        let seats = limits.segments;
+impl TokenCounts {
+    pub(super) fn new(
+        device: &Device,
+        vocab: usize,
+        limits: &StepLimits,
+    ) -> Result<TokenCounts, CudaError> {
+        let slots = limits.segments;
         // A request's own last token may be beyond its context.
-        let capacity = (limits.context + 1).max(USUAL_TOKENS.min(seats * limits.context));
+        let capacity = (limits.context + 1).max(USUAL_TOKENS.min(slots * limits.context));
         // Jobs lie behind the tokens of the other parity, and are read 16 bytes at a time.
         let capacity = capacity.next_multiple_of(JOB_WORDS);
-        let bytes = PARITIES * (seats * JOB_WORDS + capacity) * 4;
-        Ok(Marks {
-            marks: device.alloc_zeros(seats * vocab * 4, "marks of seen tokens")?,
+        let bytes = PARITIES * (slots * JOB_WORDS + capacity) * 4;
+        Ok(TokenCounts {
+            marks: device.alloc_zeros(slots * vocab * 4, "marks of seen tokens")?,
             vocab,
             feed: device.alloc_pinned(bytes, "tokens of requests with penalties")?,
-            seats,
+            slots,
             capacity,
             parity: 0,
             jobs: 0,
@@ -62,18 +66,18 @@ impl Marks {
         (self.parity, self.jobs, self.tokens) = (parity, 0, 0);
     }
 
-    /// The request in `seat` will choose by `choice`, from what it has seen so far.
+    /// The request in `batch_idx` will choose by `choice`, from what it has seen so far.
     pub(super) fn add(
         &mut self,
         queue: &Queue,
-        seat: u32,
+        batch_idx: u32,
         choice: &Choice<'_>,
     ) -> Result<(), CudaError> {
         if !is_penalised(choice.sampling) {
             return Ok(());
         }
         let count = choice.prompt.len() + choice.generated.len();
-        if self.jobs == self.seats || self.tokens + count > self.capacity {
+        if self.jobs == self.slots || self.tokens + count > self.capacity {
             self.launch(queue)?;
             queue.synchronize("waiting for marks")?;
             self.begin(self.parity);
@@ -83,11 +87,11 @@ impl Marks {
         let room = self.capacity - self.tokens;
         let prompt = &choice.prompt[..choice.prompt.len().min(room)];
         let generated = &choice.generated[..choice.generated.len().min(room - prompt.len())];
-        let first = self.words() + self.seats * JOB_WORDS + self.tokens;
+        let first = self.words() + self.slots * JOB_WORDS + self.tokens;
         // No kernel reads this parity's jobs and tokens now.
         self.feed.write(4 * first, prompt);
         self.feed.write(4 * (first + prompt.len()), generated);
-        let job = [seat, self.tokens as u32, prompt.len() as u32, generated.len() as u32];
+        let job = [batch_idx, self.tokens as u32, prompt.len() as u32, generated.len() as u32];
         self.feed.write(4 * (self.words() + self.jobs * JOB_WORDS), &job);
         self.jobs += 1;
         self.tokens += prompt.len() + generated.len();
@@ -100,15 +104,15 @@ impl Marks {
             return Ok(());
         }
         let jobs = self.feed.at() + (self.words() * 4) as u64;
-        let tokens = jobs + (self.seats * JOB_WORDS * 4) as u64;
+        let tokens = jobs + (self.slots * JOB_WORDS * 4) as u64;
         let plan = self.plan(self.jobs, self.tokens);
-        // The feed holds the jobs and their tokens, and is written again two steps later. Marks have
-        // a row for each seat.
+        // The feed holds the jobs and their tokens, and is written again two steps later. TokenCounts have
+        // a row for each batch_idx.
         queue.launch(&launch::marks(&plan, self.vocab, self.at(), tokens, jobs))
     }
 
     /// Words of the feed before this parity's.
     fn words(&self) -> usize {
-        self.parity * (self.seats * JOB_WORDS + self.capacity)
+        self.parity * (self.slots * JOB_WORDS + self.capacity)
     }
 }

@@ -1,4 +1,4 @@
-//! The weights cut into pieces that a slot can hold: which bytes of the file, and what is to be made of them on the device.
+//! The weights cut into chunks that a buffer can hold: which bytes of the file, and what is to be made of them on the device.
 
 use super::DeviceWeights;
 use crate::cuda::launch::RowOrder;
@@ -7,7 +7,7 @@ use crate::model::{Dtype, Model, Tensor};
 use cudarc::driver::sys::CUdeviceptr;
 use std::ops::Range;
 
-/// Parts of a slot begin at multiples of this.
+/// Parts of a buffer begin at multiples of this.
 const PART_ALIGNMENT: usize = 16;
 
 /// Rows of one tensor.
@@ -19,34 +19,34 @@ pub(super) struct Part<'a> {
     pub(super) rows: usize,
     /// `None` for a part that is not there.
     pub(super) dtype: Option<Dtype>,
-    /// Where the part begins in the slot, bytes.
+    /// Where the part begins in the buffer, bytes.
     pub(super) offset: usize,
 }
 
-/// What fits one slot.
-pub(super) struct Piece<'a> {
+/// What fits one buffer.
+pub(super) struct Chunk<'a> {
     /// Up to three sources, in order.
     pub(super) parts: [Part<'a>; 3],
-    /// The type that the slot holds: the sources', or bf16 where they differ or are only copied.
+    /// The type that the buffer holds: the sources', or bf16 where they differ or are only copied.
     pub(super) staged: Dtype,
-    /// Bytes of the slot.
+    /// Bytes of the buffer.
     pub(super) staged_bytes: usize,
     /// What becomes of it.
-    pub(super) making: Making,
+    pub(super) arrangement: Arrangement,
     /// Where that goes.
     pub(super) to: CUdeviceptr,
 }
 
-/// What becomes of a piece on the device.
+/// What becomes of a chunk on the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Making {
+pub(super) enum Arrangement {
     /// It is there as it is.
     Rows,
     /// A run of whole tiles in fragment order.
     Fragments { order: RowOrder, width: usize },
 }
 
-impl Piece<'_> {
+impl Chunk<'_> {
     /// Bytes of the file that it brings.
     pub(super) fn source_bytes(&self) -> usize {
         self.parts.iter().map(|part| part.bytes.len()).sum()
@@ -56,7 +56,7 @@ impl Piece<'_> {
 /// Sources of one matrix, and where it goes.
 struct Matrix<'a> {
     sources: Vec<Source<'a>>,
-    making: Making,
+    arrangement: Arrangement,
     to: CUdeviceptr,
 }
 
@@ -75,19 +75,19 @@ impl<'a> From<&'a Tensor> for Source<'a> {
     }
 }
 
-/// All pieces of `model` on their way to `weights`, each of at most `slot_bytes` where a tile's rows are not more. A tied output
+/// All chunks of `model` on their way to `weights`, each of at most `buffer_bytes` where a tile's rows are not more. A tied output
 /// projection is not among them: it is made of the embedding, on the device.
 pub(super) fn cut<'a>(
     model: &'a Model,
     weights: &DeviceWeights,
-    slot_bytes: usize,
-) -> Vec<Piece<'a>> {
-    matrices(model, weights).iter().flat_map(|matrix| matrix.pieces(slot_bytes)).collect()
+    buffer_bytes: usize,
+) -> Vec<Chunk<'a>> {
+    matrices(model, weights).iter().flat_map(|matrix| matrix.chunks(buffer_bytes)).collect()
 }
 
 fn matrices<'a>(model: &'a Model, weights: &DeviceWeights) -> Vec<Matrix<'a>> {
     let source = &model.weights;
-    let rows = |sources, to| Matrix { sources, making: Making::Rows, to };
+    let rows = |sources, to| Matrix { sources, arrangement: Arrangement::Rows, to };
     let mut all = vec![rows(vec![Source::from(&source.embed)], weights.embed)];
     let norms = source.layers.iter().flat_map(|layer| [&layer.attention_norm, &layer.mlp_norm]);
     for (norm, &to) in norms.chain([&source.norm]).zip(&weights.norms) {
@@ -95,7 +95,7 @@ fn matrices<'a>(model: &'a Model, weights: &DeviceWeights) -> Vec<Matrix<'a>> {
     }
     let shuffled = |tensors: &[&'a Tensor], order, to| Matrix {
         sources: tensors.iter().map(|&tensor| Source::from(tensor)).collect(),
-        making: Making::Fragments { order, width: tensors[0].cols },
+        arrangement: Arrangement::Fragments { order, width: tensors[0].cols },
         to,
     };
     let pairs = RowOrder::RotationPairs { head_dim: model.config.head_dim };
@@ -121,33 +121,33 @@ impl<'a> Matrix<'a> {
     fn staged(&self) -> Dtype {
         let first = self.sources[0].dtype;
         let same = self.sources.iter().all(|source| source.dtype == first);
-        if same && self.making != Making::Rows { first } else { Dtype::Bf16 }
+        if same && self.arrangement != Arrangement::Rows { first } else { Dtype::Bf16 }
     }
 
-    /// Source rows of all pieces, in turn, and the destination's row at which each begins.
-    fn pieces(&self, slot_bytes: usize) -> Vec<Piece<'a>> {
+    /// Source rows of all chunks, in turn, and the destination's row at which each begins.
+    fn chunks(&self, buffer_bytes: usize) -> Vec<Chunk<'a>> {
         let staged = self.staged();
         let row_bytes = self.sources[0].cols * staged.bytes();
         let alternating =
-            matches!(self.making, Making::Fragments { order: RowOrder::Alternating, .. });
+            matches!(self.arrangement, Arrangement::Fragments { order: RowOrder::Alternating, .. });
         // Alternating sources are cut alike; others are one matrix, whose rows are counted through.
         let (total, row_bytes) = match alternating {
             true => (self.sources[0].rows, row_bytes * self.sources.len()),
             false => (self.sources.iter().map(|source| source.rows).sum(), row_bytes),
         };
-        let unit = match self.making {
-            Making::Rows => 1,
-            Making::Fragments { .. } if alternating => FEATURES / self.sources.len(),
-            Making::Fragments { .. } => FEATURES,
+        let unit = match self.arrangement {
+            Arrangement::Rows => 1,
+            Arrangement::Fragments { .. } if alternating => FEATURES / self.sources.len(),
+            Arrangement::Fragments { .. } => FEATURES,
         };
-        let step = (slot_bytes / row_bytes / unit * unit).max(unit);
+        let step = (buffer_bytes / row_bytes / unit * unit).max(unit);
         let ranges = (0..total).step_by(step).map(|first| first..(first + step).min(total));
-        let piece = |rows: Range<usize>| {
+        let chunk = |rows: Range<usize>| {
             let to_row = if alternating { rows.start * self.sources.len() } else { rows.start };
             let parts = if alternating { self.alike(&rows) } else { self.through(&rows) };
-            self.piece(parts, staged, to_row)
+            self.chunk(parts, staged, to_row)
         };
-        ranges.map(piece).collect()
+        ranges.map(chunk).collect()
     }
 
     /// The same `rows` of every source.
@@ -171,20 +171,20 @@ impl<'a> Matrix<'a> {
         parts
     }
 
-    /// The piece of `parts` whose rows begin at the destination's `to_row`.
-    fn piece(&self, mut parts: [Part<'a>; 3], staged: Dtype, to_row: usize) -> Piece<'a> {
+    /// The chunk of `parts` whose rows begin at the destination's `to_row`.
+    fn chunk(&self, mut parts: [Part<'a>; 3], staged: Dtype, to_row: usize) -> Chunk<'a> {
         let cols = self.sources[0].cols;
         let mut end = 0;
         for part in &mut parts {
             part.offset = end;
             end += (part.rows * cols * staged.bytes()).next_multiple_of(PART_ALIGNMENT);
         }
-        let width = match self.making {
-            Making::Rows => cols,
-            Making::Fragments { width, .. } => width.next_multiple_of(WIDTH),
+        let width = match self.arrangement {
+            Arrangement::Rows => cols,
+            Arrangement::Fragments { width, .. } => width.next_multiple_of(WIDTH),
         };
         let to = self.to + (to_row * width * Dtype::Bf16.bytes()) as u64;
-        Piece { parts, staged, staged_bytes: end, making: self.making, to }
+        Chunk { parts, staged, staged_bytes: end, arrangement: self.arrangement, to }
     }
 }
 

@@ -3,7 +3,7 @@
 use super::attention::{decode_params, window};
 use super::gemm::{qkv_params, residual_params, swiglu_params};
 use super::{DecodeRows, KvView, Launch, Norm, Operands, QkvOutput, ResidualOutput};
-use crate::cuda::plan::layers::LayersPlan;
+use crate::cuda::plan::megakernel::MegakernelPlan;
 use crate::cuda::weights::LayerAddresses;
 use cudarc::driver::sys::CUdeviceptr;
 use std::ops::Range;
@@ -11,8 +11,8 @@ use trail_ptx::params::{DecodeLayer, DecodeLayersParams};
 
 /// What the stages of every layer read and write. What differs between layers comes from `layers`, and is not looked at here.
 #[derive(Clone, Copy, Debug)]
-pub struct Layers {
-    /// `[model layers]` of [`decode_layer`].
+pub struct MegakernelBuffers {
+    /// `[model layers]` of [`megakernel_layer`].
     pub layers: CUdeviceptr,
     /// Barrier of the grid, a word; zero before the first launch.
     pub barrier: CUdeviceptr,
@@ -31,7 +31,7 @@ pub struct Layers {
 }
 
 /// One layer as the kernel reads it: its weights, the norms behind O and behind down, where its keys begin in a KV block, and its window.
-pub fn decode_layer(
+pub fn megakernel_layer(
     weights: &LayerAddresses,
     [o_norm, down_norm]: [CUdeviceptr; 2],
     layer_offset: usize,
@@ -51,10 +51,10 @@ pub fn decode_layer(
 }
 
 /// Layers `range` of a decode step.
-pub fn decode_layers(
-    plan: &LayersPlan,
+pub fn megakernel(
+    plan: &MegakernelPlan,
     range: &Range<usize>,
-    of: &Layers,
+    of: &MegakernelBuffers,
 ) -> Launch<DecodeLayersParams> {
     let products = &plan.products;
     let [splits, columns, rows] = plan.attention.launch.grid;

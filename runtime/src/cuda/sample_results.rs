@@ -11,17 +11,17 @@ use trail_ptx::params::RowSampled;
 const PARITIES: usize = 2;
 
 /// `[2 parities][rows]` choices.
-pub(super) struct Results {
+pub(super) struct SampleResults {
     memory: PinnedBuffer,
     rows: usize,
 }
 
-impl Results {
-    pub(super) fn new(device: &Device, rows: usize) -> Result<Results, CudaError> {
+impl SampleResults {
+    pub(super) fn new(device: &Device, rows: usize) -> Result<SampleResults, CudaError> {
         let bytes = PARITIES * rows * size_of::<RowSampled>();
         // No step has number 0.
         let memory = device.alloc_pinned_zeros(bytes, "sampled tokens")?;
-        Ok(Results { memory, rows })
+        Ok(SampleResults { memory, rows })
     }
 
     /// Where the steps of `parity` write.

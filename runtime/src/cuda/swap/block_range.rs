@@ -4,26 +4,28 @@ use crate::cuda::CudaError;
 
 /// Blocks side by side on both sides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Run {
+pub(super) struct BlockRange {
     pub(super) device: u32,
     pub(super) host: u32,
     pub(super) blocks: u32,
 }
 
 /// Calls `copy` with each run of adjacent (device, host) blocks.
-pub(super) fn each_run(
+pub(super) fn each_range(
     places: impl Iterator<Item = (u32, u32)>,
-    mut copy: impl FnMut(Run) -> Result<(), CudaError>,
+    mut copy: impl FnMut(BlockRange) -> Result<(), CudaError>,
 ) -> Result<(), CudaError> {
-    let mut open: Option<Run> = None;
+    let mut open: Option<BlockRange> = None;
     for (device, host) in places {
         match &mut open {
-            Some(run) if (run.device + run.blocks, run.host + run.blocks) == (device, host) => {
-                run.blocks += 1;
+            Some(range)
+                if (range.device + range.blocks, range.host + range.blocks) == (device, host) =>
+            {
+                range.blocks += 1;
             }
             _ => {
-                if let Some(run) = open.replace(Run { device, host, blocks: 1 }) {
-                    copy(run)?;
+                if let Some(range) = open.replace(BlockRange { device, host, blocks: 1 }) {
+                    copy(range)?;
                 }
             }
         }
@@ -39,8 +41,8 @@ mod tests {
     fn only_what_is_adjacent_on_both_sides_is_one_run() {
         let runs = |places: &[(u32, u32)]| {
             let mut runs = Vec::new();
-            each_run(places.iter().copied(), |run| {
-                runs.push((run.device, run.host, run.blocks));
+            each_range(places.iter().copied(), |range| {
+                runs.push((range.device, range.host, range.blocks));
                 Ok(())
             })
             .unwrap();

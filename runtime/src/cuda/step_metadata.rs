@@ -1,8 +1,8 @@
 //! The metadata of a step, on the device, and the host's copy of it: only what differs crosses the link.
 //!
-//! A word that is [`Mirror::set`] to what it already is costs a comparison. Others go as (index, value) into a list in pinned memory,
+//! A word that is [`StepMetadata::set`] to what it already is costs a comparison. Others go as (index, value) into a list in pinned memory,
 //! one for steps of even numbers and one for odd ones, which the kernel at the head of the step applies. A list that is full goes on in
-//! ordinary memory, and is carried over in pieces before the step ([`Mirror::spill`]).
+//! ordinary memory, and is carried over in pieces before the step ([`StepMetadata::spill`]).
 
 use super::plan::{LaunchPlan, step};
 use super::queue::Queue;
@@ -15,7 +15,7 @@ const PARITIES: usize = 2;
 const HEAD: usize = 2;
 
 /// Words on the device, and what the host wants them to be.
-pub struct Mirror {
+pub struct StepMetadata {
     /// `[words]` u32, zeros at first.
     device: DeviceBuffer,
     host: Box<[u32]>,
@@ -31,13 +31,13 @@ pub struct Mirror {
     spilled: Vec<[u32; 2]>,
 }
 
-impl Mirror {
-    /// A mirror of `words` words, of which a step usually changes no more than `capacity`.
-    pub fn new(device: &Device, words: usize, capacity: usize) -> Result<Mirror, CudaError> {
+impl StepMetadata {
+    /// A metadata of `words` words, of which a step usually changes no more than `capacity`.
+    pub fn new(device: &Device, words: usize, capacity: usize) -> Result<StepMetadata, CudaError> {
         let capacity = capacity.clamp(1, words.max(1));
         let bytes = PARITIES * (HEAD + 2 * capacity) * 4;
         let lists = device.alloc_pinned_zeros(bytes, "the lists of differences")?;
-        Ok(Mirror {
+        Ok(StepMetadata {
             device: device.alloc_zeros(words * 4, "the metadata of a step")?,
             host: vec![0; words].into(),
             lists,
@@ -91,7 +91,7 @@ impl Mirror {
         }
     }
 
-    /// Ends the list; from now on [`Mirror::apply`] may be launched.
+    /// Ends the list; from now on [`StepMetadata::apply`] may be launched.
     pub fn end(&mut self) {
         let at = 4 * self.list(self.parity);
         self.lists.write(at, &[self.count as u32]);
@@ -130,7 +130,7 @@ impl Mirror {
         queue.launch(&launch::apply_diffs(&self.plan, addresses))
     }
 
-    /// The kernel that [`Mirror::apply`] launches.
+    /// The kernel that [`StepMetadata::apply`] launches.
     pub fn plan(&self) -> &LaunchPlan {
         &self.plan
     }

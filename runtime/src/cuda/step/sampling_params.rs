@@ -1,10 +1,10 @@
 //! How tokens are chosen, row by row of the logits: written when a request gets the row, and but for the position left alone after that.
 
-use super::layout::{HOW_WORDS, Layout, NONE};
+use super::layout::{Layout, NONE, SAMPLING_WORDS};
 use crate::batch::Segment;
 use crate::cuda::launch::{RowPlace, row_sampling};
-use crate::cuda::mirror::Mirror;
 use crate::cuda::plain;
+use crate::cuda::step_metadata::StepMetadata;
 use crate::engine::{Choices, SamplingParams};
 use std::mem::offset_of;
 use trail_ptx::params::RowSampling;
@@ -12,13 +12,13 @@ use trail_ptx::params::RowSampling;
 const POSITION: usize = offset_of!(RowSampling, position) / 4;
 const ROW: usize = offset_of!(RowSampling, row) / 4;
 
-/// A seat and its count of tenants.
+/// A batch_idx and its count of tenants.
 type Tenant = (u32, u32);
 
 /// Rows of the logits, and who chooses by them.
-pub(super) struct Hows {
+pub(super) struct RowSamplings {
     layout: Layout,
-    /// By row of the logits: whose parameters the mirror has there.
+    /// By row of the logits: whose parameters the metadata has there.
     written: Box<[Option<Tenant>]>,
     /// Rows of this step that choose, in order of segments.
     chosen: Vec<u32>,
@@ -31,10 +31,10 @@ pub(super) fn is_penalised(sampling: &SamplingParams) -> bool {
         || sampling.frequency_penalty != 0.0
 }
 
-impl Hows {
-    pub(super) fn new(layout: Layout, rows: usize, segments: usize) -> Hows {
+impl RowSamplings {
+    pub(super) fn new(layout: Layout, rows: usize, segments: usize) -> RowSamplings {
         let written = vec![None; rows].into();
-        Hows { layout, written, chosen: Vec::with_capacity(segments) }
+        RowSamplings { layout, written, chosen: Vec::with_capacity(segments) }
     }
 
     pub(super) fn begin(&mut self) {
@@ -54,34 +54,38 @@ impl Hows {
         segment: &Segment,
         tenant: Tenant,
         choices: &dyn Choices,
-        mirror: &mut Mirror,
+        metadata: &mut StepMetadata,
     ) {
         self.chosen.push(index as u32);
-        mirror.set(self.layout.logits_row + index, row as u32);
-        let first = self.layout.how + index * HOW_WORDS;
+        metadata.set(self.layout.logits_row + index, row as u32);
+        let first = self.layout.sampling + index * SAMPLING_WORDS;
         let position = segment.start + segment.len;
         if self.written[index] == Some(tenant) {
-            mirror.set(first + POSITION, position);
-            mirror.set(first + ROW, index as u32);
+            metadata.set(first + POSITION, position);
+            metadata.set(first + ROW, index as u32);
             return;
         }
         let choice = choices.choice(segment.slot);
         debug_assert_eq!(choice.position, position);
-        let (seat, penalised) = (tenant.0 as usize, is_penalised(choice.sampling));
-        let place =
-            RowPlace { row: Some(index), marks_row: penalised.then_some(seat), seat, position };
-        mirror.set_all(first, &words(&row_sampling(choice.sampling, place)));
+        let (batch_idx, penalised) = (tenant.0 as usize, is_penalised(choice.sampling));
+        let place = RowPlace {
+            row: Some(index),
+            marks_row: penalised.then_some(batch_idx),
+            batch_idx,
+            position,
+        };
+        metadata.set_all(first, &words(&row_sampling(choice.sampling, place)));
         self.written[index] = Some(tenant);
     }
 
     /// Row `index` of the logits chooses nothing.
-    pub(super) fn skip(&mut self, index: usize, mirror: &mut Mirror) {
-        mirror.set(self.layout.how + index * HOW_WORDS + ROW, NONE);
+    pub(super) fn skip(&mut self, index: usize, metadata: &mut StepMetadata) {
+        metadata.set(self.layout.sampling + index * SAMPLING_WORDS + ROW, NONE);
     }
 }
 
-/// As words of the mirror.
-fn words(how: &RowSampling) -> [u32; HOW_WORDS] {
+/// As words of the metadata.
+fn words(how: &RowSampling) -> [u32; SAMPLING_WORDS] {
     plain::read(plain::bytes_of(std::slice::from_ref(how)))
 }
 
@@ -92,9 +96,9 @@ mod tests {
     #[test]
     fn words_are_where_the_kernel_looks() {
         let sampling = SamplingParams { seed: 0x1122_3344_5566_7788, ..SamplingParams::default() };
-        let place = RowPlace { row: Some(3), marks_row: Some(5), seat: 5, position: 99 };
+        let place = RowPlace { row: Some(3), marks_row: Some(5), batch_idx: 5, position: 99 };
         let words = words(&row_sampling(&sampling, place));
         assert_eq!(words[..2], [0x5566_7788, 0x1122_3344]);
-        assert_eq!((words[POSITION], words[ROW], words[HOW_WORDS - 1]), (99, 3, 5));
+        assert_eq!((words[POSITION], words[ROW], words[SAMPLING_WORDS - 1]), (99, 3, 5));
     }
 }
