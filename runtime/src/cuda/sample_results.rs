@@ -34,9 +34,9 @@ impl SampleResults {
         assert!(row < self.rows);
         let parity = (number % PARITIES as u64) as usize;
         let at = (parity * self.rows + row) * size_of::<RowSampled>();
-        let stamp = self.memory.load(at + offset_of!(RowSampled, stamp));
-        // The device stored the stamp after the rest, and writes the row again only after the host
+        let step_seq = self.memory.load(at + offset_of!(RowSampled, step_seq));
+        // The device stored the step_seq after the rest, and writes the row again only after the host
         // has taken this one.
-        (stamp == number as u32).then(|| self.memory.read(at))
+        (step_seq == number as u32).then(|| self.memory.read(at))
     }
 }

@@ -1,4 +1,4 @@
-//! A random prefill step on the device, held against its twin.
+//! A random prefill step on the device, held against its reference.
 
 use crate::cache::{BLOCK_TOKENS, Cache};
 use crate::cuda::{Address, Bench, Chance};
@@ -7,7 +7,7 @@ use half::bf16;
 use trail_runtime::cuda::launch::{PrefillRows, attention_prefill};
 use trail_runtime::cuda::plan::attention::{self, Heads, PrefillSegment};
 
-/// Runs chunks of `(rows, context)` (rows alone: a padding run) and holds them against the twin.
+/// Runs chunks of `(rows, context)` (rows alone: a padding run) and holds them against the reference.
 pub(crate) fn check(
     bench: &Bench,
     chance: &mut Chance,
@@ -30,7 +30,7 @@ pub(crate) fn check(
         runs.push(PrefillSegment {
             first_row: row,
             rows,
-            slot: context.map(|_| slot),
+            batch_idx: context.map(|_| slot),
             context: context.unwrap_or(0),
         });
         row += rows + 1;
@@ -43,7 +43,7 @@ pub(crate) fn check(
     for row in 0..row {
         let out = &first[row * heads.row()..][..heads.row()];
         let run = runs.iter().find(|run| (run.first_row..run.first_row + run.rows).contains(&row));
-        let Some((run, slot)) = run.and_then(|run| Some((run, run.slot?))) else {
+        let Some((run, slot)) = run.and_then(|run| Some((run, run.batch_idx?))) else {
             assert!(
                 out.iter().all(|value| value.to_bits() == 0xffff),
                 "row {row} is in no run and was written"
@@ -78,7 +78,7 @@ fn launch(bench: &Bench, cache: &Cache, runs: &[PrefillSegment], queries: &[bf16
     let view = device.view(bench);
     let buffers = PrefillRows {
         q: q.at(bench),
-        runs: runs.at(bench),
+        segments: runs.at(bench),
         tiles: tiles.at(bench),
         out: out.at(bench),
     };

@@ -1,5 +1,6 @@
 //! Proof of the CUDA backend, driven through the engine's interface: the CPU backend's answers, by graphs and without, whatever the company.
 
+mod cpu_reference;
 mod faults;
 mod layers;
 mod megakernel;
@@ -11,8 +12,8 @@ mod sampling;
 mod support;
 mod taps;
 mod timing;
-mod twins;
 
+use cpu_reference::{best, cpu, run_cpu};
 use play::{BLOCKS, CONTEXT, Played, ROWS, Request, SEGMENTS, SLOTS, Schedule, play};
 use std::sync::Arc;
 use support::cuda::Chance;
@@ -25,7 +26,6 @@ use trail_runtime::engine::sampling::Sampled;
 use trail_runtime::engine::{SamplingParams, TapReceiver};
 use trail_runtime::model::Model;
 use trail_runtime::reference::Reference;
-use twins::{best, cpu, twin};
 
 trail_cuda_emulator::on_emulator!();
 
@@ -126,9 +126,9 @@ fn check(model: &Arc<Model>, requests: &[Request], answers: &[Vec<Sampled>]) {
     for ((request, answer), sequence) in requests.iter().zip(answers).zip(&sequences) {
         assert_eq!(answer.len(), request.answer);
         total += answer.len();
-        let twin = twin(&mut cpu, sequence, 0);
+        let expected = run_cpu(&mut cpu, sequence, 0);
         for (index, sampled) in answer.iter().enumerate() {
-            let logits = &twin.logits[request.prompt.len() - 1 + index];
+            let logits = &expected.logits[request.prompt.len() - 1 + index];
             let (token, gap) = best(logits);
             let short = f64::from(logits[token as usize] - logits[sampled.id as usize]);
             assert!(

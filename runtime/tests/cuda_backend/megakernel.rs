@@ -8,7 +8,7 @@ use cudarc::driver::result;
 use std::sync::Arc;
 use trail_cuda_emulator::harness::Session;
 use trail_runtime::cuda::launch::Launch;
-use trail_runtime::cuda::params::DecodeLayersParams;
+use trail_runtime::cuda::params::MegakernelParams;
 use trail_runtime::cuda::plan::attention::{Heads, decode};
 use trail_runtime::cuda::plan::gemm::{Epilogue, Product, gemm};
 use trail_runtime::cuda::plan::megakernel::{Products, megakernel};
@@ -58,7 +58,7 @@ fn five_kernels(session: &Session, model: &Arc<Model>, requests: &[Request]) -> 
 }
 
 fn ran(backend: &CudaBackend) -> bool {
-    backend.device().launched().iter().any(|(kernel, _)| kernel.starts_with("decode_layers_"))
+    backend.device().launched().iter().any(|(kernel, _)| kernel.starts_with("decode_megakernel_"))
 }
 
 /// The barrier's word, when all steps have ended.
@@ -201,7 +201,7 @@ fn cuda_megakernel_grids_are_resident() {
     plan.launch.grid[0] = 1 << 15;
     // SAFETY: parameters of nothing but zeros, for a launch that the driver refuses.
     let refused = unsafe {
-        let params: DecodeLayersParams = std::mem::zeroed();
+        let params: MegakernelParams = std::mem::zeroed();
         bench.device.launch(&bench.stream, &Launch { plan: plan.launch, params })
     };
     let message = refused.unwrap_err().to_string();

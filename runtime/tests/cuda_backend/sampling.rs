@@ -1,6 +1,6 @@
 //! Tokens that are drawn, and penalties.
 
-use crate::twins::{cpu, twin};
+use crate::cpu_reference::{cpu, run_cpu};
 use crate::{AHEAD, Request, answers, fed, models, options, requests, same};
 use std::sync::Arc;
 use trail_runtime::cuda::CudaOptions;
@@ -34,14 +34,14 @@ fn cuda_sampling_is_the_cpus() {
     let (mut equal, mut total) = (0, 0);
     for (request, answer) in requests.iter().zip(&answers) {
         let sequence = fed(request, answer);
-        let mut twin = twin(&mut cpu, &sequence, 0);
+        let mut expected = run_cpu(&mut cpu, &sequence, 0);
         for (index, sampled) in answer.iter().enumerate() {
             let position = request.prompt.len() + index;
             let history = History {
                 prompt: &request.prompt,
                 generated: &sequence[request.prompt.len()..position],
             };
-            let logits = &mut twin.logits[position - 1];
+            let logits = &mut expected.logits[position - 1];
             let wanted = sampler.sample(logits, &request.sampling, history, position as u32);
             assert_eq!(sampled.num_top, 3);
             equal += usize::from(sampled.id == wanted.id);

@@ -1,11 +1,10 @@
-//! Proof of the matrix kernels: each against its naive twin, over random shapes, on whatever driver there is.
+//! Proof of the matrix kernels: each against its naive expected, over random shapes, on whatever driver there is.
 
 mod ends;
 mod product;
 mod shuffle;
 #[path = "../support/mod.rs"]
 mod support;
-mod twins;
 
 use product::{Case, Family};
 use std::collections::BTreeSet;
@@ -17,7 +16,7 @@ use trail_runtime::cuda::{launch, plan};
 
 trail_cuda_emulator::on_emulator!();
 
-const ENDS: [End; 4] = [Epilogue::Qkv, Epilogue::Residual, Epilogue::Swiglu, Epilogue::Logits];
+const ENDS: [Epilogue; 4] = [Epilogue::Qkv, Epilogue::Residual, Epilogue::Swiglu, Epilogue::Logits];
 
 /// All compiled kernels whose names begin with `prefix`.
 fn kernels(prefix: &str) -> BTreeSet<&'static str> {
@@ -82,7 +81,7 @@ fn shares_do_not_change_the_result() {
     let mut chance = Chance(4);
     let bench = cuda::Bench::new();
     for multiprocessors in [1, 2, 3, 5, 17, 40] {
-        for (end, rows) in [
+        for (epilogue, rows) in [
             (Epilogue::Residual, 7),
             (Epilogue::Logits, 40),
             (Epilogue::Swiglu, 20),
@@ -90,7 +89,7 @@ fn shares_do_not_change_the_result() {
             (Epilogue::Logits, 10),
             (Epilogue::Swiglu, 256),
         ] {
-            let case = Case { multiprocessors, ..Case::new(end, rows, 384, 1536) };
+            let case = Case { multiprocessors, ..Case::new(epilogue, rows, 384, 1536) };
             ends::check(&bench, &mut chance, &case);
         }
     }
@@ -170,7 +169,7 @@ fn errors_name_kernel_shapes_and_code() {
     let bench = cuda::Bench::new();
     let product = Product { epilogue: Epilogue::Logits, rows: 3, features: 128, width: 256 };
     let plan = plan::gemm::gemm(bench.device.chip(), product);
-    let nowhere = launch::Operands { x: 0, w: 0, row_list: 0, partials: 0, arrivals: 0 };
+    let nowhere = launch::Operands { x: 0, w: 0, row_list: 0, partials: 0, tile_counters: 0 };
     let norm = launch::Norm { ss: 0, parts: 1, width: 256, eps: 1e-5 };
     let (device, stream) = (&bench.device, &bench.stream);
 

@@ -1,14 +1,14 @@
-//! Proof of the small kernels around a step: each against its naive twin, on whatever driver there is.
+//! Proof of the small kernels around a step: each against its naive reference, on whatever driver there is.
 
+mod reference;
 #[path = "../support/mod.rs"]
 mod support;
-mod twins;
 
 use half::bf16;
+use reference::Layers;
 use support::cuda::{Address, Bench, Chance};
 use trail_runtime::cuda::launch::{self, EmbedBuffers, ProbeBuffers, TapSegment};
 use trail_runtime::cuda::plan::step;
-use twins::Layers;
 
 trail_cuda_emulator::on_emulator!();
 
@@ -18,7 +18,7 @@ fn is_poison<T: bytemuck::Pod>(values: &[T]) -> bool {
 }
 
 #[test]
-fn embed_is_its_twin() {
+fn embed_is_its_reference() {
     let bench = Bench::new();
     let mut chance = Chance(31);
     for (rows, width, vocab) in
@@ -49,7 +49,7 @@ fn embed_is_its_twin() {
                 continue;
             }
             let embedding = &table[token[row] as usize * width..][..width];
-            let wanted = twins::embed(embedding, &gamma);
+            let wanted = reference::embed(embedding, &gamma);
             assert_eq!(h[at.clone()], wanted.0.iter().map(|h| h.to_bits()).collect::<Vec<_>>());
             assert_eq!(x[at], wanted.1.iter().map(|x| x.to_bits()).collect::<Vec<_>>());
             for (&got, wanted) in ss[parts].iter().zip(wanted.2) {
@@ -76,7 +76,7 @@ fn diffs_are_applied_and_nothing_else() {
         let stale = [[words as u32, 7], [u32::MAX, 7]];
         let listed: Vec<u32> = diffs.iter().chain(&stale).flatten().copied().collect();
         let (mut counted, mut listed) = (bench.input(&[count as u32, 9]), bench.input(&listed));
-        twins::apply_diffs(&mut wanted, &diffs);
+        reference::apply_diffs(&mut wanted, &diffs);
         let addresses = [on_device.at(&bench), counted.at(&bench), listed.at(&bench)];
         let plan = step::apply_diffs(words);
         // SAFETY: all buffers have these extents, and the indices lie within; the inputs are freed in stream order.
@@ -104,7 +104,7 @@ fn embed(
         table: table.at(bench),
         token: token.at(bench),
         last: last.at(bench),
-        slot: slot.at(bench),
+        batch_idx: slot.at(bench),
         gamma: gamma.at(bench),
         h: h.at(bench),
         x: x.at(bench),
@@ -126,7 +126,7 @@ fn tap_mean_does_not_depend_on_the_chunks() {
         let slots = [2usize, 0, 4];
         let mut sums = bench.output(5 * width * 4);
         let mut stage = bench.output(4 * width * 2);
-        let mut twin = vec![vec![0.0f32; width]; 3];
+        let mut reference = vec![vec![0.0f32; width]; 3];
         let mut done = [0usize; 3];
         while (0..3).any(|i| done[i] < prompts[i]) {
             let mut runs = vec![TapSegment {
@@ -160,7 +160,7 @@ fn tap_mean_does_not_depend_on_the_chunks() {
                 let i = slots.iter().position(|slot| Some(*slot) == run.slot).unwrap();
                 let of_run: Vec<&[f32]> =
                     (0..run.rows).map(|row| &h[(run.first_row + row) * width..][..width]).collect();
-                twins::tap_mean(&mut twin[i], &of_run);
+                reference::tap_mean(&mut reference[i], &of_run);
                 done[i] += run.rows;
             }
             let encoded: Vec<[i32; 6]> = runs.iter().map(TapSegment::encode).collect();
@@ -174,13 +174,13 @@ fn tap_mean_does_not_depend_on_the_chunks() {
             .unwrap();
         }
         let (sums, stage) = (bench.read::<u32>(&sums), bench.read::<u16>(&stage));
-        for (i, twin) in twin.iter().enumerate() {
+        for (i, reference) in reference.iter().enumerate() {
             let scale = 1.0 / prompts[i] as f32;
             let wanted: Vec<u16> =
-                twin.iter().map(|sum| bf16::from_f32(sum * scale).to_bits()).collect();
+                reference.iter().map(|sum| bf16::from_f32(sum * scale).to_bits()).collect();
             assert_eq!(
                 sums[slots[i] * width..][..width],
-                twin.iter().map(|sum| sum.to_bits()).collect::<Vec<_>>()
+                reference.iter().map(|sum| sum.to_bits()).collect::<Vec<_>>()
             );
             assert_eq!(stage[i * width..][..width], wanted, "prompt {i}");
         }
@@ -192,7 +192,7 @@ fn tap_mean_does_not_depend_on_the_chunks() {
 }
 
 #[test]
-fn probe_is_its_twin() {
+fn probe_is_its_reference() {
     let bench = Bench::new();
     let mut chance = Chance(33);
     for [rows, d, hidden, bins] in [
@@ -216,7 +216,7 @@ fn probe_is_its_twin() {
         let first = probe(&bench, [rows, d, hidden, bins], &x, &layers);
         assert_eq!(first, probe(&bench, [rows, d, hidden, bins], &x, &layers), "two runs differ");
         for (row, got) in first.chunks(bins).enumerate() {
-            let (wanted, tolerance) = twins::probe(&x[row * d..][..d], &layers);
+            let (wanted, tolerance) = reference::probe(&x[row * d..][..d], &layers);
             for bin in 0..bins {
                 let got = f64::from(f32::from_bits(got[bin]));
                 assert!(

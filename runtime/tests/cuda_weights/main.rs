@@ -1,10 +1,9 @@
-//! Proof of the weights' way to the device: what arrives is, bit for bit, the file's values rounded to bf16 in the order of the twin,
+//! Proof of the weights' way to the device: what arrives is, bit for bit, the file's values rounded to bf16 in the order of the expected,
 //! whatever the file holds and however the way is cut; and what fails on the way is said and leaves nothing behind.
 
 mod scene;
-#[path = "../cuda_gemm/twins.rs"]
-#[allow(dead_code)]
-mod twins;
+#[path = "../support/mod.rs"]
+mod support;
 
 use cudarc::driver::sys::CUresult;
 use scene::{Arrived, Shape, TINY_SLOT, mixed, model, odd, upload};

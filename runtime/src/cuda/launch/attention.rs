@@ -32,15 +32,15 @@ pub struct DecodeRows {
     /// Absolute positions `[rows]` i32.
     pub position: CUdeviceptr,
     /// Rows of the block table `[rows]` i32, -1 for padding.
-    pub slot: CUdeviceptr,
+    pub batch_idx: CUdeviceptr,
     /// Attended values `[rows, heads, head_dim]` bf16.
     pub out: CUdeviceptr,
     /// Room for `plan.partial_out` f32.
     pub partial_out: CUdeviceptr,
     /// Room for `plan.partial_sums` f32.
     pub partial_sums: CUdeviceptr,
-    /// `plan.arrivals` u32, zero before the first launch; every launch leaves them zero.
-    pub arrivals: CUdeviceptr,
+    /// `plan.tile_counters` u32, zero before the first launch; every launch leaves them zero.
+    pub tile_counters: CUdeviceptr,
 }
 
 /// Runs of prompt rows, and where their answers go.
@@ -49,7 +49,7 @@ pub struct PrefillRows {
     /// Queries `[T, heads, head_dim]` bf16.
     pub q: CUdeviceptr,
     /// Runs `[runs, 4]` i32: [`crate::cuda::plan::attention::PrefillSegment::encode`].
-    pub runs: CUdeviceptr,
+    pub segments: CUdeviceptr,
     /// Tiles `[tiles, 2]` i32: [`crate::cuda::plan::attention::prefill_tiles`].
     pub tiles: CUdeviceptr,
     /// Attended values `[T, heads, head_dim]` bf16.
@@ -88,11 +88,11 @@ pub(super) fn decode_params(
         kv: paged(kv, plan.heads),
         q: rows.q as *const _,
         position: rows.position as *const _,
-        slot: rows.slot as *const _,
+        batch_idx: rows.batch_idx as *const _,
         out: rows.out as *mut _,
         partial_out: rows.partial_out as *mut _,
         partial_sums: rows.partial_sums as *mut _,
-        arrivals: rows.arrivals as *mut _,
+        tile_counters: rows.tile_counters as *mut _,
         scale: scale(plan.heads.head_dim),
         splits: plan.launch.splits as i32,
         split_blocks: plan.split_blocks as i32,
@@ -129,7 +129,7 @@ pub fn attention_prefill(
     let params = PrefillAttentionParams {
         kv: paged(kv, heads),
         q: rows.q as *const _,
-        runs: rows.runs as *const _,
+        segments: rows.segments as *const _,
         tiles: rows.tiles as *const _,
         out: rows.out as *mut _,
         scale: scale(heads.head_dim),

@@ -18,8 +18,8 @@ pub struct Operands {
     pub row_list: CUdeviceptr,
     /// Room for `plan.partial_floats` f32.
     pub partials: CUdeviceptr,
-    /// `plan.arrivals` u32, zero before the first launch; every launch leaves them zero.
-    pub arrivals: CUdeviceptr,
+    /// `plan.tile_counters` u32, zero before the first launch; every launch leaves them zero.
+    pub tile_counters: CUdeviceptr,
 }
 
 /// Where a row's scale comes from.
@@ -45,11 +45,11 @@ pub struct QkvOutput {
     /// Absolute positions `[rows]` i32.
     pub position: CUdeviceptr,
     /// Rows of the block table `[rows]` i32, -1 for padding.
-    pub slot: CUdeviceptr,
+    pub batch_idx: CUdeviceptr,
     /// Block ids `[slots, max_blocks]` i32.
     pub block_table: CUdeviceptr,
-    /// `[head_dim / 2]` u64, see [`turns`].
-    pub turns: CUdeviceptr,
+    /// `[head_dim / 2]` u64, see [`rope_freqs`].
+    pub rope_freqs: CUdeviceptr,
     /// Elements from one block to the next.
     pub block_stride: usize,
     /// Elements from a block's start to this layer's keys.
@@ -82,7 +82,7 @@ pub struct ResidualOutput {
 }
 
 /// Inverse frequencies (radians per token) as the kernels want them: turns per token, as fractions of 2^64.
-pub fn turns(inverse_frequencies: &[f64]) -> Vec<u64> {
+pub fn rope_freqs(inverse_frequencies: &[f64]) -> Vec<u64> {
     let fraction = |frequency: &f64| {
         // In two halves, because an f64 holds 53 bits: what is left is below 2^-85 turns.
         let scaled = frequency / std::f64::consts::TAU * 2f64.powi(32);
@@ -98,12 +98,12 @@ pub(super) fn operands(plan: &GemmPlan, from: &Operands) -> GemmOperands {
         w: from.w as *const _,
         row_list: from.row_list as *const _,
         partials: from.partials as *mut _,
-        arrivals: from.arrivals as *mut _,
+        tile_counters: from.tile_counters as *mut _,
         rows: plan.product.rows as i32,
         n: plan.features as i32,
         k: plan.product.width as i32,
         k_padded: plan.width as i32,
-        raster: plan.raster as i32,
+        tile_swizzle: plan.tile_swizzle as i32,
         reserved: 0,
     }
 }
@@ -130,9 +130,9 @@ pub(super) fn qkv_params(
         q: to.q as *mut _,
         kv_pool: to.kv_pool as *mut _,
         position: to.position as *const _,
-        slot: to.slot as *const _,
+        batch_idx: to.batch_idx as *const _,
         block_table: to.block_table as *const _,
-        turns: to.turns as *const _,
+        rope_freqs: to.rope_freqs as *const _,
         block_stride: to.block_stride as i64,
         layer_offset: to.layer_offset as i64,
         max_blocks: to.max_blocks as i32,

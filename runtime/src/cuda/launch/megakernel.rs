@@ -7,7 +7,7 @@ use crate::cuda::plan::megakernel::MegakernelPlan;
 use crate::cuda::weights::LayerAddresses;
 use cudarc::driver::sys::CUdeviceptr;
 use std::ops::Range;
-use trail_ptx::params::{DecodeLayer, DecodeLayersParams};
+use trail_ptx::params::{MegakernelLayer, MegakernelParams};
 
 /// What the stages of every layer read and write. What differs between layers comes from `layers`, and is not looked at here.
 #[derive(Clone, Copy, Debug)]
@@ -36,8 +36,8 @@ pub fn megakernel_layer(
     [o_norm, down_norm]: [CUdeviceptr; 2],
     layer_offset: usize,
     tokens: Option<usize>,
-) -> DecodeLayer {
-    DecodeLayer {
+) -> MegakernelLayer {
+    MegakernelLayer {
         qkv: weights.qkv as *const _,
         o: weights.o as *const _,
         gate_up: weights.gate_up as *const _,
@@ -55,10 +55,10 @@ pub fn megakernel(
     plan: &MegakernelPlan,
     range: &Range<usize>,
     of: &MegakernelBuffers,
-) -> Launch<DecodeLayersParams> {
+) -> Launch<MegakernelParams> {
     let products = &plan.products;
     let [splits, columns, rows] = plan.attention.launch.grid;
-    let params = DecodeLayersParams {
+    let params = MegakernelParams {
         layers: of.layers as *const _,
         qkv: qkv_params(&products.qkv, &of.qkv.0, &of.norm, &of.qkv.1),
         attention: decode_params(&plan.attention, &of.attention.0, &of.attention.1),

@@ -7,22 +7,24 @@
 mod attention;
 mod ceiling;
 mod gemm;
-mod group;
 mod megakernel;
 mod sampling;
 mod shuffle;
 mod step;
+mod wgmma;
 
 pub use attention::{
     DecodeRows, KvView, PrefillRows, attention_decode, attention_prefill, attention_rung,
 };
 pub use ceiling::{ceiling_mma, ceiling_read};
-pub use gemm::{Norm, Operands, QkvOutput, ResidualOutput, logits, qkv, residual, swiglu, turns};
-pub use group::{ActivationMap, group_qkv, group_residual, group_swiglu};
+pub use gemm::{
+    Norm, Operands, QkvOutput, ResidualOutput, logits, qkv, residual, rope_freqs, swiglu,
+};
 pub use megakernel::{MegakernelBuffers, megakernel, megakernel_layer};
-pub use sampling::{RowPlace, SamplerBuffers, marks, row_sampling, sample, sampled};
+pub use sampling::{RowPlace, SamplerBuffers, row_sampling, sample, sampled, token_counts};
 pub use shuffle::{RowOrder, Sources, shuffle};
 pub use step::{EmbedBuffers, ProbeBuffers, TapSegment, apply_diffs, embed, probe, tap_mean};
+pub use wgmma::{ActivationMap, wgmma_qkv, wgmma_residual, wgmma_swiglu};
 
 use super::plan::LaunchPlan;
 use trail_ptx::Parameters;

@@ -7,7 +7,7 @@ use crate::engine::SamplingParams;
 use crate::engine::sampling::{MAX_TOP_LOGPROBS, MIN_TEMPERATURE, Sampled};
 use cudarc::driver::sys::CUdeviceptr;
 use std::f32::consts::LOG2_E;
-use trail_ptx::params::{MarksParams, RowSampled, RowSampling, SampleParams};
+use trail_ptx::params::{RowSampled, RowSampling, SampleParams, TokenCountsParams};
 
 /// What the sampler reads and writes, as device addresses.
 #[derive(Clone, Copy, Debug)]
@@ -19,7 +19,7 @@ pub struct SamplerBuffers {
     /// `[rows]` [`RowSampling`].
     pub row_sampling: CUdeviceptr,
     /// What requests have seen `[mark rows, vocab]` u32; 0: no row has penalties.
-    pub marks: CUdeviceptr,
+    pub token_counts: CUdeviceptr,
     /// Room for `plan.weights` f32.
     pub weights: CUdeviceptr,
     /// Room for five times `plan.sums` words.
@@ -29,7 +29,7 @@ pub struct SamplerBuffers {
     /// The tokens again `[seats]` i32, by seat; 0: nowhere.
     pub last: CUdeviceptr,
     /// What choices are stamped with `[1]` u32.
-    pub stamp: CUdeviceptr,
+    pub step_seq: CUdeviceptr,
 }
 
 /// Where a row's logits and marks are, and which position it chooses for.
@@ -38,7 +38,7 @@ pub struct RowPlace {
     /// Row of the logits; `None`: a padding row, which touches nothing.
     pub row: Option<usize>,
     /// Row of the marks; `None`: the request has no penalties.
-    pub marks_row: Option<usize>,
+    pub token_counts_row: Option<usize>,
     /// Row of the block table, which is the token's place in `last`.
     pub batch_idx: usize,
     /// Absolute position of the token that is chosen.
@@ -58,11 +58,11 @@ pub fn row_sampling(params: &SamplingParams, place: RowPlace) -> RowSampling {
         presence: params.presence_penalty,
         frequency: params.frequency_penalty,
         top_k: i32::try_from(params.top_k).unwrap_or(i32::MAX),
-        marks_row: index(place.marks_row),
+        token_counts_row: index(place.token_counts_row),
         position: place.position,
         top_logprobs: i32::from(params.top_logprobs),
         row: index(place.row),
-        seat: place.batch_idx as i32,
+        batch_idx: place.batch_idx as i32,
     }
 }
 
@@ -88,7 +88,7 @@ pub fn sample(plan: &SamplingPlan, buffers: &SamplerBuffers) -> [Launch<SamplePa
     let params = SampleParams {
         logits: buffers.logits as *const _,
         row_sampling: buffers.row_sampling as *const _,
-        marks: buffers.marks as *mut _,
+        token_counts: buffers.token_counts as *mut _,
         weights: buffers.weights as *mut _,
         block_max: sums(0) as *mut _,
         block_raw_max: sums(1) as *mut _,
@@ -97,7 +97,7 @@ pub fn sample(plan: &SamplingPlan, buffers: &SamplerBuffers) -> [Launch<SamplePa
         block_broken: sums(4) as *mut _,
         sampled: buffers.sampled as *mut _,
         last: buffers.last as *mut _,
-        stamp: buffers.stamp as *const _,
+        step_seq: buffers.step_seq as *const _,
         rows: plan.rows as i32,
         vocab: plan.vocab as i32,
         stride: buffers.stride as i32,
@@ -108,15 +108,15 @@ pub fn sample(plan: &SamplingPlan, buffers: &SamplerBuffers) -> [Launch<SamplePa
 
 /// Writes requests' marks anew: `jobs` `[jobs, 4]` i32 (mark row or -1, first token, prompt tokens,
 /// output tokens) over `tokens` i32.
-pub fn marks(
+pub fn token_counts(
     plan: &LaunchPlan,
     vocab: usize,
-    marks: CUdeviceptr,
+    counts: CUdeviceptr,
     tokens: CUdeviceptr,
     jobs: CUdeviceptr,
-) -> Launch<MarksParams> {
-    let params = MarksParams {
-        marks: marks as *mut _,
+) -> Launch<TokenCountsParams> {
+    let params = TokenCountsParams {
+        token_counts: counts as *mut _,
         tokens: tokens as *const _,
         jobs: jobs as *const _,
         vocab: vocab as i32,

@@ -15,7 +15,7 @@ pub struct EmbedBuffers {
     /// What each request chose last `[seats]` i32; 0: no token is -1.
     pub last: CUdeviceptr,
     /// Rows of the block table `[rows]` i32, -1 for padding.
-    pub slot: CUdeviceptr,
+    pub batch_idx: CUdeviceptr,
     /// The first norm's weight `[d]` bf16.
     pub gamma: CUdeviceptr,
     /// Residual stream `[rows, d]` f32.
@@ -51,7 +51,7 @@ pub fn embed(
         table: buffers.table as *const _,
         token: buffers.token as *const _,
         last: buffers.last as *const _,
-        slot: buffers.slot as *const _,
+        batch_idx: buffers.batch_idx as *const _,
         gamma: buffers.gamma as *const _,
         h: buffers.h as *mut _,
         x: buffers.x as *mut _,
@@ -96,11 +96,11 @@ impl TapSegment {
 pub fn tap_mean(
     plan: &LaunchPlan,
     width: usize,
-    [h, runs, sums, stage]: [CUdeviceptr; 4],
+    [h, segments, sums, stage]: [CUdeviceptr; 4],
 ) -> Launch<TapMeanParams> {
     let params = TapMeanParams {
         h: h as *const _,
-        runs: runs as *const _,
+        segments: segments as *const _,
         sums: sums as *mut _,
         stage: stage as *mut _,
         d: width as i32,

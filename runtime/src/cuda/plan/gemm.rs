@@ -4,8 +4,8 @@
 //! cut the output into tiles of 128 features, and let the grid share the line of all tiles' units in equal pieces
 //! (kernels/common/stream.cuh). The grid alone decides what that means: as many blocks as tiles, and nobody shares.
 
-pub mod group;
 pub mod ladder;
+pub mod wgmma;
 
 use super::shuffle::{FEATURES, WIDTH};
 use super::{Chip, LaunchPlan, Shape};
@@ -48,11 +48,11 @@ pub struct GemmPlan {
     /// Width of the weights, padded.
     pub width: usize,
     /// Token tiles walked together.
-    pub raster: usize,
+    pub tile_swizzle: usize,
     /// Floats of workspace for sums of shared tiles; 0 where none is shared.
     pub partial_floats: usize,
     /// Counters of shared tiles, zero before the first launch.
-    pub arrivals: usize,
+    pub tile_counters: usize,
 }
 
 /// A compiled instance, by the constants it was compiled with.
@@ -172,7 +172,7 @@ struct Sized {
     /// Units of a tile.
     depth: usize,
     grid: usize,
-    raster: usize,
+    tile_swizzle: usize,
     /// Estimated time, clocks; comparable between instances.
     clocks: u64,
 }
@@ -213,7 +213,7 @@ impl Sized {
             tiles,
             depth,
             grid,
-            raster: square.clamp(1, token_tiles),
+            tile_swizzle: square.clamp(1, token_tiles),
             clocks: whole_clocks.min(shared_clocks),
         }
     }
@@ -240,9 +240,9 @@ impl Sized {
             product: *product,
             features: self.features,
             width: self.width,
-            raster: self.raster,
+            tile_swizzle: self.tile_swizzle,
             partial_floats: if splits > 1 { 2 * self.grid * tile_floats } else { 0 },
-            arrivals: if splits > 1 { self.tiles } else { 0 },
+            tile_counters: if splits > 1 { self.tiles } else { 0 },
         }
     }
 

@@ -72,7 +72,7 @@ pub fn megakernel(
         return None;
     }
     let heads = attention.launch.kernel.strip_prefix("attention_decode_")?;
-    let (_, entry) = trail_ptx::find(&format!("decode_layers_{heads}"))?;
+    let (_, entry) = trail_ptx::find(&format!("decode_megakernel_{heads}"))?;
     let stages = match chip.target {
         Some(Target::Sm90a) => RING_STAGES_HOPPER,
         _ => RING_STAGES,

@@ -1,8 +1,8 @@
 //! The memory that steps work in: allocated at start, for the largest step there may be.
 
 use super::layout::StepLimits;
-use super::plans::{Plans, is_grouped};
-use crate::cuda::launch::{ActivationMap, turns};
+use super::plans::{Plans, is_wgmma};
+use crate::cuda::launch::{ActivationMap, rope_freqs};
 use crate::cuda::plan::step;
 use crate::cuda::{CudaError, Device, DeviceBuffer};
 use crate::model::ModelConfig;
@@ -22,15 +22,15 @@ pub(super) struct Buffers {
     /// `[logits, stride]` f32.
     pub(super) logits: DeviceBuffer,
     /// Turns per token of each rotation `[head_dim / 2]` u64.
-    pub(super) turns: DeviceBuffer,
+    pub(super) rope_freqs: DeviceBuffer,
     /// The token that each batch_idx's request chose last `[seats]` i32.
     pub(super) last: DeviceBuffer,
     /// Of the products, of decode attention, of the sampler: see [`super::plans::Workspaces`].
     pub(super) partials: DeviceBuffer,
-    pub(super) arrivals: DeviceBuffer,
+    pub(super) tile_counters: DeviceBuffer,
     pub(super) partial_out: DeviceBuffer,
     pub(super) partial_sums: DeviceBuffer,
-    pub(super) attention_arrivals: DeviceBuffer,
+    pub(super) attention_counters: DeviceBuffer,
     pub(super) weights: DeviceBuffer,
     pub(super) sums: DeviceBuffer,
     /// How Hopper's copy engine reads `x`, `attended` and `inner`; `None` where no plan asks.
@@ -67,18 +67,18 @@ impl Buffers {
             attended: zeros(rows * q * 2, ROWS)?,
             inner: zeros(rows * inner * 2, ROWS)?,
             logits: zeros(plans.choices.last() * stride * 4, "logits")?,
-            turns: device.upload(&turns(&config.inverse_frequencies()), "rotations")?,
+            rope_freqs: device.upload(&rope_freqs(&config.inverse_frequencies()), "rotations")?,
             last: zeros(limits.segments * 4, WORK)?,
             partials: zeros(needed.partials * 4, WORK)?,
-            arrivals: zeros(needed.arrivals * 4, WORK)?,
+            tile_counters: zeros(needed.tile_counters * 4, WORK)?,
             partial_out: zeros(needed.partial_out * 4, WORK)?,
             partial_sums: zeros(needed.partial_sums * 4, WORK)?,
-            attention_arrivals: zeros(needed.attention_arrivals * 4, WORK)?,
+            attention_counters: zeros(needed.attention_counters * 4, WORK)?,
             weights: zeros(needed.weights * 4, WORK)?,
             sums: zeros(5 * needed.sums * 4, WORK)?,
             maps: None,
         };
-        if plans.layer.iter().any(|of| is_grouped(&of.products.qkv)) {
+        if plans.layer.iter().any(|of| is_wgmma(&of.products.qkv)) {
             let map = |buffer: &DeviceBuffer, width| ActivationMap::new(buffer.at(), rows, width);
             buffers.maps = Some(Maps {
                 x: map(&buffers.x, d)?,

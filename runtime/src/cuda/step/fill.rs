@@ -4,7 +4,7 @@
 //! whatever order the scheduler has them in, so that little changes. Behind them come the runs of prompt rows, then padding.
 
 use super::batch_slots::{Assignment, BatchSlots};
-use super::layout::{Layout, NONE, RUN_WORDS, StepLimits, TILE_WORDS};
+use super::layout::{Layout, NONE, SEGMENT_WORDS, StepLimits, TILE_WORDS};
 use super::plans::Plans;
 use super::sampling_params::RowSamplings;
 use super::staged::Staged;
@@ -52,7 +52,7 @@ pub(super) struct Filler {
     claimed: Box<[u64]>,
     /// Segments that stand alone, and have no row yet.
     unplaced: Vec<u32>,
-    runs: Vec<PrefillSegment>,
+    prefill: Vec<PrefillSegment>,
     tiles: Vec<[i32; 2]>,
     pub(super) samplings: RowSamplings,
     pub(super) staged: Staged,
@@ -77,7 +77,7 @@ impl Filler {
             device_row: vec![NONE; limits.rows.max(limits.segments)].into(),
             claimed: vec![0; rows].into(),
             unplaced: Vec::with_capacity(limits.segments),
-            runs: Vec::with_capacity(limits.segments),
+            prefill: Vec::with_capacity(limits.segments),
             tiles: Vec::with_capacity(tiles),
             samplings: RowSamplings::new(layout, choices, limits.segments),
             staged: Staged::new(layout, rows, 2 * limits.segments),
@@ -107,7 +107,7 @@ impl Filler {
         let decode = (count > 0).then(|| plans.decode_sizes.index(count));
         let padded = decode.map_or(0, |index| plans.decode_sizes.at(index));
         self.write_decode(batch, metadata);
-        let end = self.write_runs(batch, padded, metadata);
+        let end = self.write_prefill(batch, padded, metadata);
         let rows = plans.rows.index(end);
         for row in (count..padded).chain(end..plans.rows.at(rows)) {
             metadata.set(self.layout.batch_idx + row, NONE);
@@ -119,9 +119,10 @@ impl Filler {
             decode,
             choices,
             tiles: self.tiles.len(),
-            prompt_rows: self.runs.iter().map(|run| run.rows).sum(),
-            prompt_pairs: self.runs.iter().map(|run| run.rows * (run.context + run.rows)).sum(),
-            is_plain: self.runs.is_empty() && self.samplings.chosen().len() == batch.segments.len(),
+            prompt_rows: self.prefill.iter().map(|run| run.rows).sum(),
+            prompt_pairs: self.prefill.iter().map(|run| run.rows * (run.context + run.rows)).sum(),
+            is_plain: self.prefill.is_empty()
+                && self.samplings.chosen().len() == batch.segments.len(),
             ..Shape::default()
         };
         if self.taps {
@@ -195,10 +196,10 @@ impl Filler {
     }
 
     /// Rows of the runs from row `first` on; where they end.
-    fn write_runs(&mut self, batch: &Batch, first: usize, metadata: &mut StepMetadata) -> usize {
+    fn write_prefill(&mut self, batch: &Batch, first: usize, metadata: &mut StepMetadata) -> usize {
         let layout = self.layout;
         let mut next = first;
-        self.runs.clear();
+        self.prefill.clear();
         self.tiles.clear();
         for (segment, assigned) in batch.segments.iter().zip(&self.assigned) {
             if segment.len == 1 {
@@ -211,20 +212,20 @@ impl Filler {
                 metadata.set(layout.batch_idx + next + row, assigned.batch_idx);
                 self.device_row[from + row] = (next + row) as u32;
             }
-            self.runs.push(PrefillSegment {
+            self.prefill.push(PrefillSegment {
                 first_row: next,
                 rows,
-                slot: Some(assigned.batch_idx as usize),
+                batch_idx: Some(assigned.batch_idx as usize),
                 context: segment.start as usize,
             });
             next += rows;
         }
-        for (index, run) in self.runs.iter().enumerate() {
+        for (index, run) in self.prefill.iter().enumerate() {
             let words = run.encode().map(|word| word as u32);
-            metadata.set_all(layout.runs + index * RUN_WORDS, &words);
+            metadata.set_all(layout.segments + index * SEGMENT_WORDS, &words);
         }
-        if !self.runs.is_empty() {
-            prefill_tiles(&self.runs, self.group, &mut self.tiles);
+        if !self.prefill.is_empty() {
+            prefill_tiles(&self.prefill, self.group, &mut self.tiles);
         }
         for (index, tile) in self.tiles.iter().enumerate() {
             metadata.set_all(layout.tiles + index * TILE_WORDS, &tile.map(|word| word as u32));

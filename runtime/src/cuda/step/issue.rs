@@ -66,7 +66,7 @@ impl Executor {
             table: self.weights.embed,
             token: self.word(layout.token),
             last: buffers.last.at(),
-            slot: self.word(layout.batch_idx),
+            batch_idx: self.word(layout.batch_idx),
             gamma: self.weights.norms[0],
             h: buffers.h.at(),
             x: buffers.x.at(),
@@ -97,18 +97,18 @@ impl Executor {
             w: self.weights.lm_head,
             row_list: self.word(layout.logits_row),
             partials: buffers.partials.at(),
-            arrivals: buffers.arrivals.at(),
+            tile_counters: buffers.tile_counters.at(),
         };
         let to = SamplerBuffers {
             logits: buffers.logits.at(),
             stride: plans.logits.features,
             row_sampling: self.word(layout.sampling),
-            marks: self.marks.at(),
+            token_counts: self.token_counts.at(),
             weights: buffers.weights.at(),
             sums: buffers.sums.at(),
             sampled: self.results.at(shape.parity),
             last: buffers.last.at(),
-            stamp: self.word(layout.number),
+            step_seq: self.word(layout.number),
         };
         self.compute.launch(&launch::logits(&plans.logits, &from, &self.norm(), to.logits))?;
         self.record_event(shape, TracePoint::Logits, self.compute.stream())?;

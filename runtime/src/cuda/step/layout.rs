@@ -6,7 +6,7 @@ use trail_ptx::params::RowSampling;
 /// Words of one row's [`RowSampling`].
 pub(super) const SAMPLING_WORDS: usize = size_of::<RowSampling>() / 4;
 /// Words of a run of prompt rows, of a tile of queries, of a run for the tap's mean.
-pub(super) const RUN_WORDS: usize = 4;
+pub(super) const SEGMENT_WORDS: usize = 4;
 pub(super) const TILE_WORDS: usize = 2;
 pub(super) const MEAN_WORDS: usize = 6;
 /// Of a row that nobody's request has.
@@ -46,8 +46,8 @@ pub(super) struct Layout {
     pub(super) logits_row: usize,
     /// `[logits, SAMPLING_WORDS]`
     pub(super) sampling: usize,
-    /// `[segments, RUN_WORDS]`
-    pub(super) runs: usize,
+    /// `[segments, SEGMENT_WORDS]`
+    pub(super) segments: usize,
     /// `[tiles, TILE_WORDS]`
     pub(super) tiles: usize,
     /// `[segments, MEAN_WORDS]`
@@ -79,7 +79,7 @@ impl Layout {
             tap_row: array(rows),
             logits_row: array(logits),
             sampling: array(logits * SAMPLING_WORDS),
-            runs: array(limits.segments * RUN_WORDS),
+            segments: array(limits.segments * SEGMENT_WORDS),
             tiles: array(tiles * TILE_WORDS),
             means: array(limits.segments * MEAN_WORDS),
             table: array(limits.segments * max_blocks),
@@ -109,14 +109,14 @@ mod tests {
             layout.tap_row,
             layout.logits_row,
             layout.sampling,
-            layout.runs,
+            layout.segments,
             layout.tiles,
             layout.means,
             layout.table,
         ];
         assert!(firsts.is_sorted() && firsts.iter().all(|first| first % 4 == 0));
         assert_eq!(layout.sampling - layout.logits_row, 8);
-        assert_eq!(layout.runs - layout.sampling, 8 * 14);
+        assert_eq!(layout.segments - layout.sampling, 8 * 14);
         assert_eq!(layout.max_blocks, 7);
         assert_eq!(layout.words, layout.table + 36);
     }

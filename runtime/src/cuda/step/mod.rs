@@ -68,7 +68,7 @@ pub(in crate::cuda) struct Executor {
     filler: Filler,
     metadata: StepMetadata,
     buffers: Buffers,
-    marks: TokenCounts,
+    token_counts: TokenCounts,
     pub(in crate::cuda) results: SampleResults,
     tap: Option<TapWork>,
     /// Set while steps are traced.
@@ -137,7 +137,7 @@ impl Executor {
         Ok(Executor {
             graphs: Graphs::default(),
             buffers: Buffers::new(&device, &config, &limits, &plans)?,
-            marks: TokenCounts::new(&device, config.vocab_size, &limits)?,
+            token_counts: TokenCounts::new(&device, config.vocab_size, &limits)?,
             results: SampleResults::new(&device, plans.choices.last())?,
             compute: queue(Priority::Low)?,
             // Last, for it may take all that is left.
@@ -163,7 +163,7 @@ impl Executor {
         progress: &mut dyn FnMut(Progress),
     ) -> Result<(), CudaError> {
         self.device.ready(self.metadata.plan())?;
-        self.device.ready(&self.marks.plan(1, 1))?;
+        self.device.ready(&self.token_counts.plan(1, 1))?;
         self.plans.kernels().try_for_each(|plan| self.device.ready(&plan))?;
         if let Some(tap) = &self.tap {
             tap.prepare(&self.device, self.config.hidden_size)?;
@@ -214,10 +214,10 @@ impl Executor {
     /// Tells the device what `step` is, but for what waits in the list of differences.
     pub(in crate::cuda) fn fill(&mut self, step: &Step<'_>) -> Result<Filled, CudaError> {
         let shape = self.filler.fill(step, &self.plans, &mut self.metadata);
-        self.marks.begin(shape.parity);
+        self.token_counts.begin(shape.parity);
         for (slot, batch_idx) in self.filler.fresh(step.batch) {
             let choice = step.choices.choice(slot);
-            self.marks.add(&self.compute, batch_idx, &choice)?;
+            self.token_counts.add(&self.compute, batch_idx, &choice)?;
         }
         Ok(Filled { shape })
     }
@@ -230,7 +230,7 @@ impl Executor {
     ) -> Result<(), CudaError> {
         let shape = &filled.shape;
         if phase != StepPhase::Upper {
-            self.marks.launch(&self.compute)?;
+            self.token_counts.launch(&self.compute)?;
             self.metadata.spill(&self.compute)?;
         }
         if let Some(trace) = &mut self.trace {

@@ -3,7 +3,7 @@
 use super::layout::StepLimits;
 use super::sizes::Sizes;
 use crate::cuda::plan::attention::{self, DecodePlan, Heads, TILE_QUERIES};
-use crate::cuda::plan::gemm::{Epilogue, GemmPlan, Product, gemm, group};
+use crate::cuda::plan::gemm::{Epilogue, GemmPlan, Product, gemm, wgmma};
 use crate::cuda::plan::megakernel::{MegakernelPlan, Products, megakernel};
 use crate::cuda::plan::sampling::{SamplingPlan, sampling};
 use crate::cuda::plan::{Chip, LaunchPlan, step};
@@ -54,11 +54,11 @@ pub(super) struct Plans {
 pub(super) struct Workspaces {
     /// Of the products: floats and counters.
     pub(super) partials: usize,
-    pub(super) arrivals: usize,
+    pub(super) tile_counters: usize,
     /// Of decode attention.
     pub(super) partial_out: usize,
     pub(super) partial_sums: usize,
-    pub(super) attention_arrivals: usize,
+    pub(super) attention_counters: usize,
     /// Of the sampler: floats, and words of five arrays.
     pub(super) weights: usize,
     pub(super) sums: usize,
@@ -109,12 +109,12 @@ impl Plans {
         let layer = self.layer.iter().flat_map(|of| of.products.all().map(|plan| *plan));
         for product in layer.chain(self.choice.iter().map(|of| of.logits)) {
             needed.partials = needed.partials.max(product.partial_floats);
-            needed.arrivals = needed.arrivals.max(product.arrivals);
+            needed.tile_counters = needed.tile_counters.max(product.tile_counters);
         }
         for decode in &self.decode {
             needed.partial_out = needed.partial_out.max(decode.partial_out);
             needed.partial_sums = needed.partial_sums.max(decode.partial_sums);
-            needed.attention_arrivals = needed.attention_arrivals.max(decode.arrivals);
+            needed.attention_counters = needed.attention_counters.max(decode.tile_counters);
         }
         for choice in &self.choice {
             needed.weights = needed.weights.max(choice.sampling.weights);
@@ -171,14 +171,14 @@ impl ChoicePlans {
 
 /// Hopper's own product where it is wanted and has at least a whole tile of rows; the portable one otherwise.
 fn best(chip: &Chip, hopper: bool, product: Product) -> GemmPlan {
-    let grouped = hopper && chip.target == Some(Target::Sm90a) && product.rows >= group::TOKENS;
-    let plan = if grouped { group::gemm(chip, product) } else { None };
+    let grouped = hopper && chip.target == Some(Target::Sm90a) && product.rows >= wgmma::TOKENS;
+    let plan = if grouped { wgmma::gemm(chip, product) } else { None };
     plan.unwrap_or_else(|| gemm(chip, product))
 }
 
 /// Whether `plan` is Hopper's, which reads its rows through a map.
-pub(super) fn is_grouped(plan: &GemmPlan) -> bool {
-    plan.launch.kernel.starts_with("group_")
+pub(super) fn is_wgmma(plan: &GemmPlan) -> bool {
+    plan.launch.kernel.starts_with("wgmma_")
 }
 
 #[cfg(test)]
@@ -197,13 +197,13 @@ mod tests {
             assert!(worst <= plans.rows.last());
             assert_eq!(plans.layer.len(), plans.rows.iter().len());
             let largest = &plans.layer[plans.layer.len() - 1].products;
-            assert_eq!(is_grouped(&largest.o), chip == Chip::H200);
-            assert!(!is_grouped(&plans.layer[0].products.o));
+            assert_eq!(is_wgmma(&largest.o), chip == Chip::H200);
+            assert!(!is_wgmma(&plans.layer[0].products.o));
             // Sizes 1, 2 and 4.
             assert_eq!(plans.megakernel.iter().flatten().count(), 3);
             assert!(plans.megakernel[..3].iter().all(Option::is_some));
             let plain = Plans::new(&chip, &config, &limits, KernelOptions::default());
-            assert!(plain.layer.iter().all(|of| !is_grouped(&of.products.o)));
+            assert!(plain.layer.iter().all(|of| !is_wgmma(&of.products.o)));
             assert!(plain.megakernel.iter().all(Option::is_none));
         }
         // 200 runs of a row more than fills a tile.

@@ -70,7 +70,7 @@ impl RowSamplings {
         let (batch_idx, penalised) = (tenant.0 as usize, is_penalised(choice.sampling));
         let place = RowPlace {
             row: Some(index),
-            marks_row: penalised.then_some(batch_idx),
+            token_counts_row: penalised.then_some(batch_idx),
             batch_idx,
             position,
         };
@@ -96,7 +96,8 @@ mod tests {
     #[test]
     fn words_are_where_the_kernel_looks() {
         let sampling = SamplingParams { seed: 0x1122_3344_5566_7788, ..SamplingParams::default() };
-        let place = RowPlace { row: Some(3), marks_row: Some(5), batch_idx: 5, position: 99 };
+        let place =
+            RowPlace { row: Some(3), token_counts_row: Some(5), batch_idx: 5, position: 99 };
         let words = words(&row_sampling(&sampling, place));
         assert_eq!(words[..2], [0x5566_7788, 0x1122_3344]);
         assert_eq!((words[POSITION], words[ROW], words[SAMPLING_WORDS - 1]), (99, 3, 5));

@@ -112,7 +112,7 @@ impl Executor {
         let to = self.qkv_output(&self.kv(layer));
         let (queue, norm) = (&self.compute, self.norm());
         match self.map(plan, &GemmInput::Normed) {
-            Some(map) => queue.launch(&launch::group_qkv(plan, map, &from, &norm, &to)),
+            Some(map) => queue.launch(&launch::wgmma_qkv(plan, map, &from, &norm, &to)),
             None => queue.launch(&launch::qkv(plan, &from, &norm, &to)),
         }
     }
@@ -125,10 +125,11 @@ impl Executor {
             self.compute.launch(&launch::attention_decode(plan, &kv, &rows))?;
         }
         if shape.tiles > 0 {
-            let (runs, tiles) = (self.word(self.layout().runs), self.word(self.layout().tiles));
+            let (segments, tiles) =
+                (self.word(self.layout().segments), self.word(self.layout().tiles));
             let plan =
                 attention::prefill(heads, shape.tiles, shape.prompt_rows, shape.prompt_pairs);
-            let rows = PrefillRows { q: rows.q, runs, tiles, out: rows.out };
+            let rows = PrefillRows { q: rows.q, segments, tiles, out: rows.out };
             self.compute.launch(&launch::attention_prefill(&plan, heads, &kv, &rows))?;
         }
         Ok(())
@@ -151,7 +152,7 @@ impl Executor {
         let operands = self.operands(w, &from);
         let to = self.residual_output(self.weights.norms[norm], tap_row);
         match self.map(plan, &from) {
-            Some(map) => self.compute.launch(&launch::group_residual(plan, map, &operands, &to)),
+            Some(map) => self.compute.launch(&launch::wgmma_residual(plan, map, &operands, &to)),
             None => self.compute.launch(&launch::residual(plan, &operands, &to)),
         }
     }
@@ -161,7 +162,7 @@ impl Executor {
         let from = self.operands(self.weights.layers[layer].gate_up, &GemmInput::Normed);
         let (norm, out) = (self.norm(), self.buffers.inner.at());
         match self.map(plan, &GemmInput::Normed) {
-            Some(map) => self.compute.launch(&launch::group_swiglu(plan, map, &from, &norm, out)),
+            Some(map) => self.compute.launch(&launch::wgmma_swiglu(plan, map, &from, &norm, out)),
             None => self.compute.launch(&launch::swiglu(plan, &from, &norm, out)),
         }
     }
@@ -172,9 +173,9 @@ impl Executor {
             q: self.buffers.q.at(),
             kv_pool: kv.pool,
             position: self.word(self.layout().position),
-            slot: self.word(self.layout().batch_idx),
+            batch_idx: self.word(self.layout().batch_idx),
             block_table: kv.block_table,
-            turns: self.buffers.turns.at(),
+            rope_freqs: self.buffers.rope_freqs.at(),
             block_stride: kv.block_stride,
             layer_offset: kv.layer_offset,
             max_blocks: kv.max_blocks,
@@ -189,11 +190,11 @@ impl Executor {
         DecodeRows {
             q: buffers.q.at(),
             position: self.word(self.layout().position),
-            slot: self.word(self.layout().batch_idx),
+            batch_idx: self.word(self.layout().batch_idx),
             out: buffers.attended.at(),
             partial_out: buffers.partial_out.at(),
             partial_sums: buffers.partial_sums.at(),
-            arrivals: buffers.attention_arrivals.at(),
+            tile_counters: buffers.attention_counters.at(),
         }
     }
 
@@ -234,13 +235,13 @@ impl Executor {
             GemmInput::AttnOut => &buffers.attended,
             GemmInput::MlpInner => &buffers.inner,
         };
-        let (partials, arrivals) = (buffers.partials.at(), buffers.arrivals.at());
-        Operands { x: x.at(), w, row_list: 0, partials, arrivals }
+        let (partials, tile_counters) = (buffers.partials.at(), buffers.tile_counters.at());
+        Operands { x: x.at(), w, row_list: 0, partials, tile_counters }
     }
 
     /// How Hopper's product reads its operand; `None` for the others.
     fn map(&self, plan: &GemmPlan, from: &GemmInput) -> Option<&launch::ActivationMap> {
-        let maps = self.buffers.maps.as_ref().filter(|_| super::plans::is_grouped(plan))?;
+        let maps = self.buffers.maps.as_ref().filter(|_| super::plans::is_wgmma(plan))?;
         Some(match from {
             GemmInput::Normed => &maps.x,
             GemmInput::AttnOut => &maps.attended,

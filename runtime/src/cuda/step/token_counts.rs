@@ -17,7 +17,7 @@ const USUAL_TOKENS: usize = 1 << 16;
 
 /// TokenCounts `[slots, vocab]`, and the way there.
 pub(super) struct TokenCounts {
-    marks: DeviceBuffer,
+    counts: DeviceBuffer,
     vocab: usize,
     /// `[PARITIES]` of jobs `[slots, JOB_WORDS]`, then tokens `[capacity]`, i32.
     feed: PinnedBuffer,
@@ -41,7 +41,7 @@ impl TokenCounts {
         let capacity = capacity.next_multiple_of(JOB_WORDS);
         let bytes = PARITIES * (slots * JOB_WORDS + capacity) * 4;
         Ok(TokenCounts {
-            marks: device.alloc_zeros(slots * vocab * 4, "marks of seen tokens")?,
+            counts: device.alloc_zeros(slots * vocab * 4, "marks of seen tokens")?,
             vocab,
             feed: device.alloc_pinned(bytes, "tokens of requests with penalties")?,
             slots,
@@ -53,12 +53,12 @@ impl TokenCounts {
     }
 
     pub(super) fn at(&self) -> CUdeviceptr {
-        self.marks.at()
+        self.counts.at()
     }
 
     /// The kernel that is launched.
     pub(super) fn plan(&self, jobs: usize, tokens: usize) -> crate::cuda::plan::LaunchPlan {
-        sampling::marks(jobs, tokens, self.vocab)
+        sampling::token_counts(jobs, tokens, self.vocab)
     }
 
     /// Begins a step's jobs. The step two before it has ended.
@@ -108,7 +108,7 @@ impl TokenCounts {
         let plan = self.plan(self.jobs, self.tokens);
         // The feed holds the jobs and their tokens, and is written again two steps later. TokenCounts have
         // a row for each batch_idx.
-        queue.launch(&launch::marks(&plan, self.vocab, self.at(), tokens, jobs))
+        queue.launch(&launch::token_counts(&plan, self.vocab, self.at(), tokens, jobs))
     }
 
     /// Words of the feed before this parity's.

@@ -60,7 +60,7 @@ pub fn run(args: &OverlapArgs, subject: &Subject, batch: usize) -> Result<Timeli
     let landed = |backend: &CudaBackend| {
         let times = backend.step_times().map_err(|error| error.to_string())?;
         if let (Some(clock), Some((step, times))) = (clock.get(), times) {
-            stamp(&recorder, &clock, step, &times);
+            step_seq(&recorder, &clock, step, &times);
             last_s.set(times.end_s);
         }
         Ok(())
@@ -70,7 +70,7 @@ pub fn run(args: &OverlapArgs, subject: &Subject, batch: usize) -> Result<Timeli
     // The driver says how long after the anchor an event was in milliseconds, as f32.
     let error_us = (anchored_s + f64::from(f32::EPSILON) * last_s.get()) * 1e6;
     let device = backend.device_name().to_owned();
-    // Its threads stamp until they end.
+    // Its threads step_seq until they end.
     drop(backend);
     let scene = Scene {
         model: subject.title(),
@@ -95,7 +95,7 @@ pub fn run(args: &OverlapArgs, subject: &Subject, batch: usize) -> Result<Timeli
 }
 
 /// What the streams did for `step`, on the host's clock.
-fn stamp(recorder: &Recorder, clock: &Anchor, step: u64, times: &StepTimes) {
+fn step_seq(recorder: &Recorder, clock: &Anchor, step: u64, times: &StepTimes) {
     let at = |seconds: f64| -> Instant { clock.at + Duration::from_secs_f64(seconds.max(0.0)) };
     let push = |kind, begin, end| {
         recorder.push(Stamp { kind, step, begin: at(begin), end: at(end) });

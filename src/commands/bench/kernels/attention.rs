@@ -82,7 +82,7 @@ impl Case for Decode {
             out: memory.zeros(rows * plan.heads.row() * 2)?,
             partial_out: memory.zeros(plan.partial_out * 4)?,
             partial_sums: memory.zeros(plan.partial_sums * 4)?,
-            arrivals: memory.zeros(plan.arrivals * 4)?,
+            tile_counters: memory.zeros(plan.tile_counters * 4)?,
         }))
     }
 }
@@ -97,7 +97,7 @@ struct DecodeBuffers<'a> {
     out: Buffer,
     partial_out: Buffer,
     partial_sums: Buffer,
-    arrivals: Buffer,
+    tile_counters: Buffer,
 }
 
 impl Prepared for DecodeBuffers<'_> {
@@ -110,7 +110,7 @@ impl Prepared for DecodeBuffers<'_> {
             out: self.out.at(memory),
             partial_out: self.partial_out.at(memory),
             partial_sums: self.partial_sums.at(memory),
-            arrivals: self.arrivals.at(memory),
+            tile_counters: self.tile_counters.at(memory),
         };
         let launch = launch::attention_decode(self.plan, &kv, &rows);
         // SAFETY: `prepare` made every buffer as the plan says; all live as long as `self`, and all work is on one stream.

@@ -5,7 +5,7 @@ use std::error::Error;
 use trail_ptx::Target;
 use trail_runtime::batch::BLOCK_TOKENS;
 use trail_runtime::cuda::launch::{self, ActivationMap, Norm, Operands, QkvOutput, ResidualOutput};
-use trail_runtime::cuda::plan::gemm::{Epilogue, GemmPlan, Product, gemm, group};
+use trail_runtime::cuda::plan::gemm::{Epilogue, GemmPlan, Product, gemm, wgmma};
 use trail_runtime::cuda::plan::{Chip, LaunchPlan};
 use trail_runtime::model::ModelConfig;
 
@@ -43,7 +43,7 @@ pub fn products(config: &ModelConfig, rows: usize, chip: &Chip) -> Vec<Box<dyn C
         ("down", Epilogue::Residual, d, config.intermediate_size),
         ("lm_head", Epilogue::Logits, config.vocab_size, d),
     ];
-    let hopper = chip.target == Some(Target::Sm90a) && rows >= group::TOKENS;
+    let hopper = chip.target == Some(Target::Sm90a) && rows >= wgmma::TOKENS;
     let mut cases: Vec<Box<dyn Case>> = Vec::new();
     for (op, epilogue, features, width) in products {
         if epilogue == Epilogue::Logits && rows > MOST_LOGIT_ROWS {
@@ -52,7 +52,7 @@ pub fn products(config: &ModelConfig, rows: usize, chip: &Chip) -> Vec<Box<dyn C
         let product = Product { epilogue, rows, features, width };
         let mut add = |plan, grouped| cases.push(Box::new(Projection { op, plan, grouped, heads }));
         add(gemm(chip, product), false);
-        if let Some(plan) = group::gemm(chip, product).filter(|_| hopper) {
+        if let Some(plan) = wgmma::gemm(chip, product).filter(|_| hopper) {
             add(plan, true);
         }
     }
@@ -85,7 +85,7 @@ struct Buffers<'a> {
     map: Option<ActivationMap>,
     w: Vec<Buffer>,
     partials: Buffer,
-    arrivals: Buffer,
+    tile_counters: Buffer,
     /// Partial sums of squares of the rows: of the input, or of the output.
     ss: Buffer,
     /// Queries, next operand, inner activations (bf16), or logits (f32).
@@ -97,7 +97,7 @@ struct Buffers<'a> {
     position: Buffer,
     slot: Buffer,
     block_table: Buffer,
-    turns: Buffer,
+    rope_freqs: Buffer,
 }
 
 impl<'a> Buffers<'a> {
@@ -120,7 +120,7 @@ impl<'a> Buffers<'a> {
             map: map.transpose()?,
             w: memory.rotated(features * width)?,
             partials: memory.zeros(case.plan.partial_floats * 4)?,
-            arrivals: memory.zeros(case.plan.arrivals * 4)?,
+            tile_counters: memory.zeros(case.plan.tile_counters * 4)?,
             ss: memory.of(&vec![1.0_f32; rows * parts])?,
             out: memory
                 .zeros(rows * features * if epilogue == Epilogue::Logits { 4 } else { 2 })?,
@@ -130,7 +130,7 @@ impl<'a> Buffers<'a> {
             position: memory.of(&(0..rows as i32).collect::<Vec<_>>())?,
             slot: memory.of(&vec![0_i32; rows])?,
             block_table: memory.of(&(0..blocks as i32).collect::<Vec<_>>())?,
-            turns: memory.of(&launch::turns(&frequencies))?,
+            rope_freqs: memory.of(&launch::rope_freqs(&frequencies))?,
         })
     }
 
@@ -142,7 +142,7 @@ impl<'a> Buffers<'a> {
             position: self.position.at(memory),
             slot: self.slot.at(memory),
             block_table: self.block_table.at(memory),
-            turns: self.turns.at(memory),
+            rope_freqs: self.rope_freqs.at(memory),
             block_stride: block_elements(kv_heads, head_dim),
             layer_offset: 0,
             max_blocks: self.case.rows().div_ceil(BLOCK_TOKENS),
@@ -173,7 +173,7 @@ impl Prepared for Buffers<'_> {
             w: self.w[i % copies].at(memory),
             row_list: 0,
             partials: self.partials.at(memory),
-            arrivals: self.arrivals.at(memory),
+            tile_counters: self.tile_counters.at(memory),
         };
         let Product { epilogue, width, .. } = plan.product;
         let parts = width.div_ceil(128);
@@ -198,13 +198,13 @@ impl Prepared for Buffers<'_> {
                     device.launch(stream, &launch::logits(plan, &from, &norm, out))?;
                 }
                 (Epilogue::Qkv, Some(map)) => {
-                    device.launch(stream, &launch::group_qkv(plan, map, &from, &norm, &qkv))?;
+                    device.launch(stream, &launch::wgmma_qkv(plan, map, &from, &norm, &qkv))?;
                 }
                 (Epilogue::Residual, Some(map)) => {
-                    device.launch(stream, &launch::group_residual(plan, map, &from, &residual))?;
+                    device.launch(stream, &launch::wgmma_residual(plan, map, &from, &residual))?;
                 }
                 (Epilogue::Swiglu, Some(map)) => {
-                    device.launch(stream, &launch::group_swiglu(plan, map, &from, &norm, out))?;
+                    device.launch(stream, &launch::wgmma_swiglu(plan, map, &from, &norm, out))?;
                 }
             }
         }

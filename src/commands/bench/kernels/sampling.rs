@@ -63,7 +63,7 @@ impl Case for Choice {
             .map(|row| {
                 let place = RowPlace {
                     row: Some(row),
-                    marks_row: None,
+                    token_counts_row: None,
                     batch_idx: row,
                     position: row as u32,
                 };
@@ -78,7 +78,7 @@ impl Case for Choice {
             weights: memory.zeros(self.plan.weights * 4)?,
             sums: memory.zeros(5 * self.plan.sums * 4)?,
             sampled: memory.zeros(rows * size_of::<trail_ptx::params::RowSampled>())?,
-            stamp: memory.zeros(4)?,
+            step_seq: memory.zeros(4)?,
         }))
     }
 }
@@ -92,7 +92,7 @@ struct Buffers<'a> {
     weights: Buffer,
     sums: Buffer,
     sampled: Buffer,
-    stamp: Buffer,
+    step_seq: Buffer,
 }
 
 impl Prepared for Buffers<'_> {
@@ -102,12 +102,12 @@ impl Prepared for Buffers<'_> {
             logits: self.logits[i % copies].at(memory),
             stride: self.stride,
             row_sampling: self.row_sampling.at(memory),
-            marks: 0,
+            token_counts: 0,
             weights: self.weights.at(memory),
             sums: self.sums.at(memory),
             sampled: self.sampled.at(memory),
             last: 0,
-            stamp: self.stamp.at(memory),
+            step_seq: self.step_seq.at(memory),
         };
         for launch in launch::sample(self.plan, &buffers) {
             // SAFETY: `prepare` made every buffer as the plan says; all live as long as `self`, and all work is on one stream.

@@ -54,7 +54,7 @@ pub struct ServeArgs {
     /// Most output tokens: lengths have the shape of Alpaca's answers, cut here
     #[arg(long, default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..=65_536))]
     max_tokens: u32,
-    /// Seed of lengths, prompts, predictions and arrivals
+    /// Seed of lengths, prompts, predictions and tile_counters
     #[arg(long, default_value_t = 1)]
     seed: u64,
 }
@@ -164,7 +164,7 @@ impl Bench<'_> {
         Ok((capacity, conditions))
     }
 
-    /// One policy under `rate` arrivals a second, or a burst.
+    /// One policy under `rate` tile_counters a second, or a burst.
     fn run(
         &mut self,
         policy: PolicyKind,

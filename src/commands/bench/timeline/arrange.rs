@@ -41,18 +41,18 @@ pub fn arrange(recording: Recording, scene: Scene) -> Result<Timeline, String> {
         .into_iter()
         .filter_map(|step| Some((step, at(of(Kind::Lower, step)?.begin))))
         .collect();
-    let end = of(Kind::Sampling, step).map_or(0.0, |stamp| at(stamp.end));
-    let last = of(Kind::Sampling, step + 1).map_or(end, |stamp| at(stamp.end));
+    let end = of(Kind::Sampling, step).map_or(0.0, |step_seq| at(step_seq.end));
+    let last = of(Kind::Sampling, step + 1).map_or(end, |step_seq| at(step_seq.end));
     let shown = [begins.first().map_or(0.0, |&(_, begin)| begin), last];
     let lanes = lanes(&recording, shown, at);
-    let begin_of = |kind, step| of(kind, step).map(|stamp| at(stamp.begin));
+    let begin_of = |kind, step| of(kind, step).map(|step_seq| at(step_seq.begin));
     let tapped = begin_of(Kind::Probe, step).or(begin_of(Kind::Copy, step));
     let published = recording.smoothed.iter().find(|(of, _)| *of == step);
-    let planned = of(Kind::Plan, step + 1).map(|stamp| [at(stamp.begin), at(stamp.end)]);
+    let planned = of(Kind::Plan, step + 1).map(|step_seq| [at(step_seq.begin), at(step_seq.end)]);
     // Kernel by kernel a launch takes so long that its plan would be too narrow to see.
     let launched = of(Kind::Launch, step + 1)
         .zip(planned)
-        .map(|(stamp, [begin, end])| at(stamp.end).min(end + LAUNCH * (end - begin)));
+        .map(|(step_seq, [begin, end])| at(step_seq.end).min(end + LAUNCH * (end - begin)));
     let zoom = |title, from: Option<f64>, to: Option<f64>| {
         let (from, to) = (from?, to?);
         let margin = MARGIN * (to - from);
@@ -78,16 +78,16 @@ pub fn arrange(recording: Recording, scene: Scene) -> Result<Timeline, String> {
 /// Steps that were recorded with both neighbours, their predictions and the next plan; and when they began.
 fn whole_steps(recording: &Recording) -> Vec<(u64, Instant, f64)> {
     let stamps = || recording.threads.iter().flat_map(|track| &track.stamps);
-    let has = |kind, step| stamps().any(|stamp| stamp.kind == kind && stamp.step == step);
-    let whole = stamps().filter(|stamp| stamp.kind == Kind::Lower).filter_map(|stamp| {
-        let step = stamp.step;
+    let has = |kind, step| stamps().any(|step_seq| step_seq.kind == kind && step_seq.step == step);
+    let whole = stamps().filter(|step_seq| step_seq.kind == Kind::Lower).filter_map(|step_seq| {
+        let step = step_seq.step;
         let is_whole = has(Kind::Lower, step - 1)
             && has(Kind::Plan, step - 1)
             && has(Kind::Sampling, step + 1)
             && has(Kind::Launch, step + 1)
             && recording.smoothed.iter().any(|(of, _)| *of == step);
         let end = stamps().find(|s| s.kind == Kind::Sampling && s.step == step)?.end;
-        is_whole.then(|| (step, stamp.begin, end.duration_since(stamp.begin).as_secs_f64()))
+        is_whole.then(|| (step, step_seq.begin, end.duration_since(step_seq.begin).as_secs_f64()))
     });
     whole.collect()
 }
@@ -101,11 +101,11 @@ fn middle(whole: &[(u64, Instant, f64)]) -> Option<(u64, Instant)> {
 
 /// All lanes, with what of them meets `shown`.
 fn lanes(recording: &Recording, shown: [f64; 2], at: impl Fn(Instant) -> f64) -> Vec<Lane> {
-    let span = |stamp: &Stamp| Span {
-        kind: stamp.kind,
-        step: stamp.step,
-        begin: at(stamp.begin),
-        end: at(stamp.end),
+    let span = |step_seq: &Stamp| Span {
+        kind: step_seq.kind,
+        step: step_seq.step,
+        begin: at(step_seq.begin),
+        end: at(step_seq.end),
     };
     let meets = |span: &Span| span.end > shown[0] && span.begin < shown[1];
     let lane = |name: &str, on_device, mut spans: Vec<Span>| {
@@ -115,7 +115,7 @@ fn lanes(recording: &Recording, shown: [f64; 2], at: impl Fn(Instant) -> f64) ->
     };
     let placed = |place| -> Vec<Span> {
         let stamps = recording.threads.iter().flat_map(|track| &track.stamps);
-        stamps.filter(|stamp| stamp.kind.place() == place).map(span).collect()
+        stamps.filter(|step_seq| step_seq.kind.place() == place).map(span).collect()
     };
     let on_device = recording.on_device;
     let [compute, side] = match on_device {
@@ -137,7 +137,7 @@ fn lanes(recording: &Recording, shown: [f64; 2], at: impl Fn(Instant) -> f64) ->
             })
             .collect();
         let spans =
-            track.stamps.iter().filter(|stamp| stamp.kind.place() == Place::Thread).map(span);
+            track.stamps.iter().filter(|step_seq| step_seq.kind.place() == Place::Thread).map(span);
         let mut spans: Vec<Span> = spans.flat_map(|span| divide(span, &smoothed)).collect();
         if is_waiter {
             fill_gaps(&mut spans, shown);

@@ -173,7 +173,7 @@ impl Line {
         while predicts && !self.forecast.is_done(self.step) && Instant::now() < until {
             std::hint::spin_loop();
         }
-        self.recorder.stamp(Kind::Await, self.step, begin);
+        self.recorder.step_seq(Kind::Await, self.step, begin);
         self.note_smoothed(self.step);
     }
 
@@ -197,7 +197,7 @@ impl Line {
             scheduler.predict(Slot(segment.slot), prediction);
         }
         scheduler.plan(self.step + 1, 0.0);
-        self.recorder.stamp(Kind::Plan, self.step + 1, begin);
+        self.recorder.step_seq(Kind::Plan, self.step + 1, begin);
     }
 
     /// The plan into the batch, and to the backend. One that does not work ahead has computed it then, which it stamps itself.
@@ -223,11 +223,11 @@ impl Line {
         let greedy = Greedy { sampling, tokens, scheduler, prompt: sizes.context };
         let step = Step { number: self.step, batch, choices: &greedy, tap: Some(tap) };
         if backend.ahead() == 0 {
-            self.recorder.stamp(Kind::Launch, self.step, begin);
+            self.recorder.step_seq(Kind::Launch, self.step, begin);
             backend.launch(&step).map_err(|fault| fault.0)?;
         } else {
             backend.launch(&step).map_err(|fault| fault.0)?;
-            self.recorder.stamp(Kind::Launch, self.step, begin);
+            self.recorder.step_seq(Kind::Launch, self.step, begin);
         }
         self.scheduler.advance();
         Ok(())
@@ -238,7 +238,7 @@ impl Line {
         let begin = Instant::now();
         self.sampled.clear();
         backend.collect(&mut self.sampled).map_err(|fault| fault.0)?;
-        self.recorder.stamp(Kind::Collect, step, begin);
+        self.recorder.step_seq(Kind::Collect, step, begin);
         let now = Instant::now();
         self.expected_s += NEWEST * ((now - self.landed).as_secs_f64() - self.expected_s);
         self.landed = now;

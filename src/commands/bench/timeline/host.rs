@@ -94,7 +94,7 @@ impl TapSink for Traced<'_> {
         let begin = Instant::now();
         let assisted = self.inner.assist();
         if assisted {
-            self.recorder.stamp(Kind::Head, self.step, begin);
+            self.recorder.step_seq(Kind::Head, self.step, begin);
         }
         assisted
     }

@@ -36,13 +36,13 @@ impl TapReceiver for Traced {
         let begin = Instant::now();
         self.step.store(step, Ordering::Relaxed);
         self.forecast.stage(step, rows, activations);
-        self.recorder.stamp(Kind::Stage, step, begin);
+        self.recorder.step_seq(Kind::Stage, step, begin);
     }
 
     fn open(&self) {
         let begin = Instant::now();
         self.forecast.open();
-        self.recorder.stamp(Kind::Head, self.step(), begin);
+        self.recorder.step_seq(Kind::Head, self.step(), begin);
     }
 
     fn assist(&self) -> bool {
@@ -50,7 +50,7 @@ impl TapReceiver for Traced {
         let begin = Instant::now();
         let assisted = self.forecast.assist();
         if assisted {
-            self.recorder.stamp(Kind::Head, self.step(), begin);
+            self.recorder.step_seq(Kind::Head, self.step(), begin);
         }
         assisted
     }
@@ -58,6 +58,6 @@ impl TapReceiver for Traced {
     fn publish_probabilities(&self, step: u64, rows: &[TapRow], probabilities: &[f32]) {
         let begin = Instant::now();
         self.forecast.publish_probabilities(step, rows, probabilities);
-        self.recorder.stamp(Kind::Smooth, step, begin);
+        self.recorder.step_seq(Kind::Smooth, step, begin);
     }
 }

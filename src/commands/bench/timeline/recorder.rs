@@ -74,15 +74,15 @@ impl Recorder {
     }
 
     /// The calling thread did `kind` from `begin` until now.
-    pub fn stamp(&self, kind: Kind, step: u64, begin: Instant) {
+    pub fn step_seq(&self, kind: Kind, step: u64, begin: Instant) {
         self.push(Stamp { kind, step, begin, end: Instant::now() });
     }
 
     /// As it is; the calling thread keeps it, whoever did it.
-    pub fn push(&self, stamp: Stamp) {
+    pub fn push(&self, step_seq: Stamp) {
         let lane = self.lane();
         if self.recording.load(Ordering::Acquire) {
-            lane.stamps.lock().unwrap_or_else(PoisonError::into_inner).push(stamp);
+            lane.stamps.lock().unwrap_or_else(PoisonError::into_inner).push(step_seq);
         }
     }
 
@@ -119,21 +119,22 @@ mod tests {
     fn each_thread_has_its_lane_and_what_was_stamped_before_the_start_does_not_count() {
         let recorder = Recorder::new(3);
         let begin = Instant::now();
-        recorder.stamp(Kind::Plan, 1, begin);
+        recorder.step_seq(Kind::Plan, 1, begin);
         recorder.start();
         thread::scope(|scope| {
             for name in ["b", "a"] {
-                let stamp = || (0..5).for_each(|step| recorder.stamp(Kind::Head, step, begin));
-                thread::Builder::new().name(name.to_owned()).spawn_scoped(scope, stamp).unwrap();
+                let step_seq =
+                    || (0..5).for_each(|step| recorder.step_seq(Kind::Head, step, begin));
+                thread::Builder::new().name(name.to_owned()).spawn_scoped(scope, step_seq).unwrap();
             }
         });
         recorder.stop();
-        recorder.stamp(Kind::Plan, 2, begin);
+        recorder.step_seq(Kind::Plan, 2, begin);
         let taken = recorder.take();
         let of =
             |name: &str| &taken.iter().find(|track| track.name == name).expect("a lane").stamps;
         for name in ["a", "b"] {
-            let steps: Vec<u64> = of(name).iter().map(|stamp| stamp.step).collect();
+            let steps: Vec<u64> = of(name).iter().map(|step_seq| step_seq.step).collect();
             assert_eq!(steps, [0, 1, 2, 3, 4]);
         }
         assert_eq!(taken.len(), 3);

@@ -37,5 +37,13 @@ pub fn gemm(rung: Rung, rows: usize, features: usize, width: usize) -> GemmPlan 
         flops: 2 * (rows * features * width) as u64,
     };
     let product = Product { epilogue: Epilogue::Logits, rows, features, width };
-    GemmPlan { launch, product, features: n, width: k, raster: 1, partial_floats: 0, arrivals: 0 }
+    GemmPlan {
+        launch,
+        product,
+        features: n,
+        width: k,
+        tile_swizzle: 1,
+        partial_floats: 0,
+        tile_counters: 0,
+    }
 }

@@ -80,7 +80,7 @@ fn shares_are_equal_and_cover_everything() {
             assert!(shares.iter().all(|share| share.is_multiple_of(depth)), "{}", plan.launch);
         } else {
             assert!(plan.partial_floats >= 2 * grid * instance.tokens * 128);
-            assert_eq!(plan.arrivals, tiles);
+            assert_eq!(plan.tile_counters, tiles);
         }
     }
 }

@@ -45,7 +45,7 @@ fn recording() -> Recording {
     ]);
     // The next step's.
     let next = stamps(&[(Kind::Plan, 63, 65), (Kind::Launch, 66, 70)]);
-    engine.extend(next.into_iter().map(|stamp| Stamp { step: stamp.step + 1, ..stamp }));
+    engine.extend(next.into_iter().map(|step_seq| Stamp { step: step_seq.step + 1, ..step_seq }));
     let lead = stamps(&[(Kind::Stage, 46, 48), (Kind::Head, 49, 60)]);
     // Put aside before it stamped the end of its last task.
     let late = stamps(&[(Kind::Head, 50, 61)]);

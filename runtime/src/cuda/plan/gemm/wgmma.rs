@@ -17,9 +17,9 @@ const THREADS: u32 = 384;
 pub fn gemm(chip: &Chip, product: Product) -> Option<GemmPlan> {
     let Product { epilogue, rows, features, width } = product;
     let kernel = match epilogue {
-        Epilogue::Qkv => "group_qkv",
-        Epilogue::Residual => "group_residual",
-        Epilogue::Swiglu => "group_swiglu",
+        Epilogue::Qkv => "wgmma_qkv",
+        Epilogue::Residual => "wgmma_residual",
+        Epilogue::Swiglu => "wgmma_swiglu",
         Epilogue::Logits => return None,
     };
     let (n, k) = (features.next_multiple_of(FEATURES), width.next_multiple_of(WIDTH));
@@ -41,8 +41,15 @@ pub fn gemm(chip: &Chip, product: Product) -> Option<GemmPlan> {
         bytes: (n * k * 2 + rows * width * 2 + rows * epilogue_bytes(epilogue, features)) as u64,
         flops: 2 * (rows * features * width) as u64,
     };
-    let raster = (multiprocessors * FEATURES / TOKENS).isqrt().clamp(1, token_tiles);
-    let plan =
-        GemmPlan { launch, product, features: n, width: k, raster, partial_floats: 0, arrivals: 0 };
+    let tile_swizzle = (multiprocessors * FEATURES / TOKENS).isqrt().clamp(1, token_tiles);
+    let plan = GemmPlan {
+        launch,
+        product,
+        features: n,
+        width: k,
+        tile_swizzle,
+        partial_floats: 0,
+        tile_counters: 0,
+    };
     Some(plan)
 }

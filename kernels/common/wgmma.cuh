@@ -1,27 +1,31 @@
-// The matrix product of many rows on Hopper: copy engine, barriers in shared memory, products a warpgroup wide. Compiled here, not yet run anywhere.
+// The matrix product of many rows on Hopper: a warp-specialised kernel with TMA copies, mbarriers
+// and wgmma. Compiled, never executed yet.
 //
-// Three warpgroups a block, one block a multiprocessor, tiles of 128 features x 256 tokens, each block every gridDim-th tile. One thread of the last
-// warpgroup keeps the ring full: eight contiguous runs of weights and one box of activations a stage. The other two warpgroups have 64 features each:
-// weights from the ring to registers (the fragment order of all our products is what the A operand wants), activations straight from the ring. While
-// they end a tile, through a buffer of its own, the ring already fills for the next.
+// Three warpgroups a block, one block a multiprocessor, tiles of 128 features x 256 tokens, each
+// block every gridDim-th tile. One thread of the last warpgroup keeps the ring full: eight
+// contiguous runs of weights and one box of activations a stage. The other two warpgroups have 64
+// features each: weights from the ring to registers (the fragment order of all our products is what
+// the A operand wants), activations straight from the ring. While they end a tile, through a buffer
+// of its own, the ring already fills for the next.
 #pragma once
 #include "common/epilogue.cuh"
 #include "common/ptx.cuh"
 #include "common/stream.cuh"
 
-namespace group {
+namespace wgmma {
 
 constexpr int TOKENS = 256, DEPTH = 64, STEPS = DEPTH / 16, STAGES = 4;
 /// Threads that multiply, and all.
 constexpr int CONSUMERS = 256, THREADS = 384;
-constexpr int WEIGHT_BYTES = stream::FEATURES * DEPTH * 2, STAGE_BYTES = WEIGHT_BYTES + TOKENS * DEPTH * 2;
+constexpr int WEIGHT_BYTES = stream::FEATURES * DEPTH * 2,
+              STAGE_BYTES = WEIGHT_BYTES + TOKENS * DEPTH * 2;
 /// Bytes of a stage that belong to one tile of 16 features: contiguous in global memory too.
 constexpr int RUN_BYTES = STEPS * 512;
 /// Tokens whose sums are ended at a time.
 constexpr int PASS = 64;
 
-/// A place in the ring, and whether it goes round for an even or an odd time.
-struct Turn {
+/// A stage of the ring, and the parity of the pass over the ring (CUTLASS: PipelineState).
+struct PipelineState {
     int stage = 0;
     u32 parity = 0;
     __device__ void advance() {
@@ -34,10 +38,10 @@ __device__ __forceinline__ void wait(u32 barrier, u32 parity) {
     }
 }
 
-template <class End, class Params>
+template <class Epilogue, class Params>
 struct Kernel {
     const Params &all;
-    const typename End::Params &p;
+    const typename Epilogue::Params &p;
     const GemmOperands &g;
     const int tiles, depth;
     const u32 ring;
@@ -50,7 +54,8 @@ struct Kernel {
         : all(params),
           p(params.base),
           g(params.base.gemm),
-          tiles(params.base.gemm.n / stream::FEATURES * ((params.base.gemm.rows + TOKENS - 1) / TOKENS)),
+          tiles(params.base.gemm.n / stream::FEATURES *
+                ((params.base.gemm.rows + TOKENS - 1) / TOKENS)),
           depth(params.base.gemm.k_padded / DEPTH),
           ring(ptx::shared_address(shared)),
           sums(reinterpret_cast<float *>(shared + STAGES * STAGE_BYTES)),
@@ -58,47 +63,57 @@ struct Kernel {
           full(ptx::shared_address(scales + TOKENS)),
           empty(full + STAGES * 8) {}
 
-    /// One thread: keeps the ring full, tile after tile.
+    /// The producer, one thread: keeps the ring full, tile after tile.
     __device__ __forceinline__ void produce() const {
         ptx::prefetch_map(&all.x);
-        Turn turn;
+        PipelineState state;
         for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
             const stream::Place place = stream::place_of<TOKENS>(g, tile);
-            const char *weights = reinterpret_cast<const char *>(g.w) + static_cast<i64>(place.feature) * g.k_padded * 2;
+            const char *weights = reinterpret_cast<const char *>(g.w) +
+                                  static_cast<i64>(place.feature) * g.k_padded * 2;
             for (int unit = 0; unit < depth; unit++, weights += RUN_BYTES) {
-                // The first time round every stage is free: a barrier that was never used has ended the phase before its first.
-                wait(empty + turn.stage * 8, turn.parity ^ 1);
-                const u32 barrier = full + turn.stage * 8, stage = ring + turn.stage * STAGE_BYTES;
+                // The first time round every stage is free: a barrier that was never used has ended
+                // the phase before its first.
+                wait(empty + state.stage * 8, state.parity ^ 1);
+                const u32 barrier = full + state.stage * 8,
+                          stage = ring + state.stage * STAGE_BYTES;
                 ptx::barrier_arrive_expect(barrier, STAGE_BYTES);
 #pragma unroll
                 for (int run = 0; run < stream::FEATURES / 16; run++)
-                    ptx::copy_bulk(stage + run * RUN_BYTES, weights + static_cast<i64>(run) * g.k_padded * 32, RUN_BYTES, barrier);
+                    ptx::copy_bulk(stage + run * RUN_BYTES,
+                                   weights + static_cast<i64>(run) * g.k_padded * 32, RUN_BYTES,
+                                   barrier);
                 ptx::copy_box(stage + WEIGHT_BYTES, &all.x, unit * DEPTH, place.token, barrier);
-                turn.advance();
+                state.advance();
             }
         }
     }
 
     /// This warp's weights of a stage, for its lane: registers of STEPS products.
-    __device__ __forceinline__ void load(uint4 (&a)[STEPS], const unsigned char *pool, int stage) const {
-        const unsigned char *from = pool + stage * STAGE_BYTES + threadIdx.x / 32 * RUN_BYTES + threadIdx.x % 32 * 16;
+    __device__ __forceinline__ void load(uint4 (&a)[STEPS], const unsigned char *pool,
+                                         int stage) const {
+        const unsigned char *from =
+            pool + stage * STAGE_BYTES + threadIdx.x / 32 * RUN_BYTES + threadIdx.x % 32 * 16;
 #pragma unroll
-        for (int step = 0; step < STEPS; step++) a[step] = *reinterpret_cast<const uint4 *>(from + step * 512);
+        for (int step = 0; step < STEPS; step++)
+            a[step] = *reinterpret_cast<const uint4 *>(from + step * 512);
     }
 
     /// Starts the products of a stage.
-    __device__ __forceinline__ void multiply(float (&sum)[128], const uint4 (&a)[STEPS], int stage) const {
+    __device__ __forceinline__ void multiply(float (&sum)[128], const uint4 (&a)[STEPS],
+                                             int stage) const {
         const u64 rows = ptx::rows_descriptor(ring + stage * STAGE_BYTES + WEIGHT_BYTES);
-        ptx::group_fence();
+        ptx::wgmma_fence();
 #pragma unroll
         for (int step = 0; step < STEPS; step++)
-            ptx::group_mma_bf16(sum, a[step].x, a[step].y, a[step].z, a[step].w, rows + step * (32 >> 4));
-        ptx::group_commit();
+            ptx::wgmma_mma_bf16(sum, a[step].x, a[step].y, a[step].z, a[step].w,
+                                rows + step * (32 >> 4));
+        ptx::wgmma_commit();
     }
 
-    /// Two warpgroups: products, then the tile's end.
+    /// The consumers, two warpgroups: products, then the tile's epilogue.
     __device__ __forceinline__ void consume(const unsigned char *pool) const {
-        Turn turn;
+        PipelineState state;
         const bool elected = threadIdx.x % 32 == 0;
         for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
             float sum[128];
@@ -106,26 +121,27 @@ struct Kernel {
             for (int i = 0; i < 128; i++) sum[i] = 0.0f;
             uint4 even[STEPS], odd[STEPS];
             int before = 0;
-            // Units come in pairs (k_padded is a multiple of 256), so that registers of one are loaded while the other's are read.
+            // Units come in pairs (k_padded is a multiple of 256), so that registers of one are
+            // loaded while the other's are read.
             for (int unit = 0; unit < depth; unit += 2) {
-                wait(full + turn.stage * 8, turn.parity);
-                load(even, pool, turn.stage);
-                multiply(sum, even, turn.stage);
+                wait(full + state.stage * 8, state.parity);
+                load(even, pool, state.stage);
+                multiply(sum, even, state.stage);
                 // All but the newest products have ended: the stage before is free.
-                ptx::group_wait<1>();
+                ptx::wgmma_wait<1>();
                 if (unit > 0 && elected) ptx::barrier_arrive(empty + before * 8);
-                before = turn.stage;
-                turn.advance();
+                before = state.stage;
+                state.advance();
 
-                wait(full + turn.stage * 8, turn.parity);
-                load(odd, pool, turn.stage);
-                multiply(sum, odd, turn.stage);
-                ptx::group_wait<1>();
+                wait(full + state.stage * 8, state.parity);
+                load(odd, pool, state.stage);
+                multiply(sum, odd, state.stage);
+                ptx::wgmma_wait<1>();
                 if (elected) ptx::barrier_arrive(empty + before * 8);
-                before = turn.stage;
-                turn.advance();
+                before = state.stage;
+                state.advance();
             }
-            ptx::group_wait<0>();
+            ptx::wgmma_wait<0>();
             if (elected) ptx::barrier_arrive(empty + before * 8);
             end_tile(sum, tile);
         }
@@ -134,7 +150,7 @@ struct Kernel {
     /// The tile's end, 64 tokens at a time through `sums`.
     __device__ __forceinline__ void end_tile(const float (&sum)[128], int tile) const {
         const stream::Place place = stream::place_of<TOKENS>(g, ptx::opaque(tile));
-        epilogue::scales_of<End, TOKENS, CONSUMERS>(p, place.token, scales);
+        epilogue::scales_of<Epilogue, TOKENS, CONSUMERS>(p, place.token, scales);
         const int thread = ptx::thread_now(), lane = thread % 32;
         float *corner = sums + lane % 4 * 2 * stream::ROW + thread / 32 * 16 + lane / 4;
 #pragma unroll
@@ -142,11 +158,14 @@ struct Kernel {
 #pragma unroll
             for (int c = 0; c < PASS / 8; c++) {
 #pragma unroll
-                for (int r = 0; r < 4; r++) corner[(c * 8 + r % 2) * stream::ROW + r / 2 * 8] = sum[(pass * (PASS / 8) + c) * 4 + r];
+                for (int r = 0; r < 4; r++)
+                    corner[(c * 8 + r % 2) * stream::ROW + r / 2 * 8] =
+                        sum[(pass * (PASS / 8) + c) * 4 + r];
             }
             ptx::barrier_named<1, CONSUMERS>();
             const stream::Place part = {place.feature, place.token + pass * PASS};
-            epilogue::finish<End, CONSUMERS, 4>(p, sums, scales + pass * PASS, part, min(PASS, g.rows - part.token));
+            epilogue::finish<Epilogue, CONSUMERS, 4>(p, sums, scales + pass * PASS, part,
+                                                     min(PASS, g.rows - part.token));
             ptx::barrier_named<1, CONSUMERS>();
         }
     }
@@ -172,11 +191,12 @@ struct Kernel {
     }
 };
 
-}  // namespace group
+}  // namespace wgmma
 
 /// One instance.
-#define GROUP_KERNEL(NAME, END)                                                                                          \
-    extern "C" __global__ void __launch_bounds__(group::THREADS, 1) NAME(const __grid_constant__ Group##END##Params p) {  \
-        extern __shared__ __align__(1024) unsigned char shared[];                                                        \
-        group::Kernel<epilogue::END, Group##END##Params>(p, shared).run(shared);                                          \
+#define WGMMA_KERNEL(NAME, EPILOGUE)                                                       \
+    extern "C" __global__ void __launch_bounds__(wgmma::THREADS, 1)                        \
+        NAME(const __grid_constant__ Wgmma##EPILOGUE##Params p) {                          \
+        extern __shared__ __align__(1024) unsigned char shared[];                          \
+        wgmma::Kernel<epilogue::EPILOGUE, Wgmma##EPILOGUE##Params>(p, shared).run(shared); \
     }

@@ -5,10 +5,10 @@ use super::gemm::{
     Norm, Operands, QkvOutput, ResidualOutput, qkv_params, residual_params, swiglu_params,
 };
 use crate::cuda::CudaError;
-use crate::cuda::plan::gemm::{GemmPlan, group};
+use crate::cuda::plan::gemm::{GemmPlan, wgmma};
 use cudarc::driver::sys::{self, CUdeviceptr};
 use std::ffi::c_void;
-use trail_ptx::params::{GroupQkvParams, GroupResidualParams, GroupSwigluParams, TensorMap};
+use trail_ptx::params::{TensorMap, WgmmaQkvParams, WgmmaResidualParams, WgmmaSwigluParams};
 
 /// How the copy engine reads the activations of one buffer: made once for a buffer and a number of rows, used by every launch.
 #[derive(Clone, Copy)]
@@ -21,7 +21,7 @@ impl ActivationMap {
         let mut map: sys::CUtensorMap = unsafe { std::mem::zeroed() };
         let extents = [width as u64, rows as u64];
         let row_bytes = [width as u64 * 2];
-        let the_box = [group::DEPTH as u32, group::TOKENS as u32];
+        let the_box = [wgmma::DEPTH as u32, wgmma::TOKENS as u32];
         let steps = [1u32, 1];
         // SAFETY: all arrays have the lengths that a rank of 2 asks for, and the map is a place for one.
         let code = unsafe {
@@ -47,36 +47,36 @@ impl ActivationMap {
 }
 
 /// As [`super::qkv`], on Hopper; `map` is of `from.x` as it is at the launch.
-pub fn group_qkv(
+pub fn wgmma_qkv(
     plan: &GemmPlan,
     map: &ActivationMap,
     from: &Operands,
     norm: &Norm,
     to: &QkvOutput,
-) -> Launch<GroupQkvParams> {
-    let params = GroupQkvParams { x: map.0, base: qkv_params(plan, from, norm, to) };
+) -> Launch<WgmmaQkvParams> {
+    let params = WgmmaQkvParams { x: map.0, base: qkv_params(plan, from, norm, to) };
     Launch { plan: plan.launch, params }
 }
 
-/// As [`super::residual`], on Hopper; `map` as for [`group_qkv`].
-pub fn group_residual(
+/// As [`super::residual`], on Hopper; `map` as for [`wgmma_qkv`].
+pub fn wgmma_residual(
     plan: &GemmPlan,
     map: &ActivationMap,
     from: &Operands,
     to: &ResidualOutput,
-) -> Launch<GroupResidualParams> {
-    let params = GroupResidualParams { x: map.0, base: residual_params(plan, from, to) };
+) -> Launch<WgmmaResidualParams> {
+    let params = WgmmaResidualParams { x: map.0, base: residual_params(plan, from, to) };
     Launch { plan: plan.launch, params }
 }
 
-/// As [`super::swiglu`], on Hopper; `map` as for [`group_qkv`].
-pub fn group_swiglu(
+/// As [`super::swiglu`], on Hopper; `map` as for [`wgmma_qkv`].
+pub fn wgmma_swiglu(
     plan: &GemmPlan,
     map: &ActivationMap,
     from: &Operands,
     norm: &Norm,
     out: CUdeviceptr,
-) -> Launch<GroupSwigluParams> {
-    let params = GroupSwigluParams { x: map.0, base: swiglu_params(plan, from, norm, out) };
+) -> Launch<WgmmaSwigluParams> {
+    let params = WgmmaSwigluParams { x: map.0, base: swiglu_params(plan, from, norm, out) };
     Launch { plan: plan.launch, params }
 }

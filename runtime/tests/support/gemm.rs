@@ -1,4 +1,4 @@
-//! Naive twins of the matrix kernels, in f64, each value with the error that the kernel is allowed.
+//! Naive references of the matrix kernels, in f64, each value with the error that the kernel is allowed.
 
 use half::bf16;
 

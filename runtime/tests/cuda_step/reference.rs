@@ -76,13 +76,3 @@ pub(crate) struct Layers {
     pub(crate) output_weight: Vec<f32>,
     pub(crate) output_bias: Vec<f32>,
 }
-
-#[allow(dead_code, reason = "named by the header of a kernel that goes")]
-/// Pieces of `pool` at `offsets`, one after the other; nothing of a padding piece.
-pub(crate) fn kv_gather(pool: &[u16], offsets: &[i64], elements: usize, packed: &mut [u16]) {
-    for (&offset, piece) in offsets.iter().zip(packed.chunks_mut(elements)) {
-        if let Ok(offset) = usize::try_from(offset) {
-            piece.copy_from_slice(&pool[offset..offset + elements]);
-        }
-    }
-}

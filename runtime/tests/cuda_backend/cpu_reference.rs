@@ -7,7 +7,7 @@ use trail_runtime::cpu::{CpuBackend, CpuOptions, Isa, Tap, TapSink};
 use trail_runtime::model::Model;
 
 /// What the CPU computes of a sequence, by position.
-pub(crate) struct Twin {
+pub(crate) struct Expected {
     /// `[position][vocab]`
     pub(crate) logits: Vec<Vec<f32>>,
     /// The residual stream behind the tapped layer `[position][d]`.
@@ -41,7 +41,7 @@ pub(crate) fn cpu(model: &Arc<Model>) -> CpuBackend {
 }
 
 /// Feeds `tokens` to `cpu`, which forgets what it had.
-pub(crate) fn twin(cpu: &mut CpuBackend, tokens: &[u32], layer: usize) -> Twin {
+pub(crate) fn run_cpu(cpu: &mut CpuBackend, tokens: &[u32], layer: usize) -> Expected {
     let sink = Sink::default();
     let blocks: Vec<u32> = (0..tokens.len().div_ceil(BLOCK_TOKENS) as u32).collect();
     let mut logits = Vec::new();
@@ -51,7 +51,7 @@ pub(crate) fn twin(cpu: &mut CpuBackend, tokens: &[u32], layer: usize) -> Twin {
         batch.push(0, position as u32, &[*token], &blocks, true);
         logits.push(cpu.forward(&batch, Some(Tap { layer, sink: &sink })).to_vec());
     }
-    Twin { logits, hidden: sink.0.into_inner().unwrap() }
+    Expected { logits, hidden: sink.0.into_inner().unwrap() }
 }
 
 /// The most likely token, and by how much.
