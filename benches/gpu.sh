@@ -1,32 +1,38 @@
 #!/usr/bin/env bash
-# Everything that only a GPU can tell, in slices that each end within 8 minutes.
+# All measurements and tests that need a GPU, in slices of at most 8 minutes.
 #
-#   benches/gpu.sh build BIN                where there is Rust: the test programs and trail-rt into the folder BIN, and packed into BIN.tar.gz
-#   benches/gpu.sh run BIN OUT [SLICE...]   where there is a GPU (and neither Rust nor network): JSON into the folder OUT; BIN or BIN.tar.gz
+#   benches/gpu.sh build BIN
+#       on a machine with Rust: the test programs and trail-rt, into folder BIN and BIN.tar.gz
+#   benches/gpu.sh run BIN OUT [SLICE...]
+#       on a machine with a GPU (without Rust or network): JSON into folder OUT; BIN or BIN.tar.gz
 #
 # Slices, in the order in which they run when none is named:
-#   tests      every kernel against its twin on the real driver; OUT/proofs is what `trail-ptx`'s `proofs` takes in
-#   memcheck, racecheck   the first test of each program under compute-sanitizer, if it is there
+#   tests      every kernel against its reference on the real driver; OUT/proofs is the input of
+#              `trail-ptx`'s `proofs`
+#   memcheck, racecheck   the first test of each program under compute-sanitizer, if installed
 #   ceilings   cuBLAS's matrix rate and peers in PyTorch (skipped without torch)
-#   products   trail-rt bench kernels: skinny and tiled products of Llama-3-8B, on Hopper its own as well
+#   products   trail-rt bench kernels: skinny and tiled products of Llama-3-8B; Hopper's on Hopper
 #   attention  trail-rt bench kernels: decode and prefill attention
 #   small      trail-rt bench kernels: sampling, embedding, tap, probe
-#   decode     trail-rt bench decode: whole steps of Llama-3-8B's shape, with peers in PyTorch if it is there
+#   decode     trail-rt bench decode: whole steps of Llama-3-8B's shape, with PyTorch peers
 #   prefill    trail-rt bench prefill
-#   overlap    trail-rt bench overlap: no probe, the CPU's, the GPU's, a blocking copy
+#   overlap    trail-rt bench overlap: no probe, probe on the CPU, on the GPU, a blocking copy
 #   transfers  trail-rt bench load and swap: weights of Llama-3-8B's shape, its KV blocks
-#   serve      trail-rt --model llama3-8b.safetensors on a random file of the exact shape: ready after, and one answer over HTTP
-#   loads      trail-rt bench serve: policies on Llama-3-8B's shape at shares of capacity, KV capped (only when named)
+#   serve      trail-rt --model llama3-8b.safetensors on a random file of the exact shape: time
+#              until ready, and one answer over HTTP
+#   loads      trail-rt bench serve: policies on Llama-3-8B's shape at shares of capacity, KV
+#              capped (only when named)
 #   burst      the same, 2,000 requests at once (only when named)
-# The short table comes last, and after it the slices that failed, if any; then the exit status is 1.
+# The table of kernels is printed last, then the failed slices, if any; the exit status is then 1.
 set -uo pipefail
 
 build() {
     local bin=$1 programs
     mkdir -p "$bin"
     cargo build --release --locked || return
-    # Cargo says where it put each test program of the kernels' proofs.
-    programs=$(cargo test --release --locked --no-run -p trail-runtime --message-format=json 2>/dev/null |
+    # Cargo's messages name the executable of each test program.
+    programs=$(cargo test --release --locked --no-run -p trail-runtime --message-format=json \
+        2>/dev/null |
         grep -o '"executable":"[^"]*/cuda_[^"]*"' | cut -d'"' -f4 | sort -u)
     for program in $programs target/release/trail-rt; do
         local name
@@ -39,7 +45,7 @@ build() {
     ls -l "$bin" "$bin.tar.gz"
 }
 
-# Ends the step after its seconds, keeps the rest going, and says how it ended.
+# Runs a slice with a time limit, and records its exit status.
 slice() {
     local name=$1 seconds=$2 code=0
     shift 2
@@ -57,12 +63,13 @@ tests() {
     is_hopper && ignored=(--include-ignored)
     rm -f "$out/proofs"
     for program in "$bin"/cuda_*; do
-        TRAIL_TEST_DRIVER=real TRAIL_PROOFS=$out/proofs timeout 75 "$program" --test-threads=1 "${ignored[@]}" || failed=1
+        TRAIL_TEST_DRIVER=real TRAIL_PROOFS=$out/proofs timeout 75 "$program" --test-threads=1 \
+            "${ignored[@]}" || failed=1
     done
     return $failed
 }
 
-# The first test of each program under one of the sanitizer's tools.
+# Runs the first test of each program under a tool of the sanitizer.
 sanitizer() {
     command -v compute-sanitizer > /dev/null || { echo "no compute-sanitizer here"; return 0; }
     local failed=0 first
@@ -70,7 +77,8 @@ sanitizer() {
     for program in "$bin"/cuda_*; do
         first=$("$program" --list | sed -n 's/: test$//p' | head -1)
         test -n "$first" || { echo "$program lists no tests"; failed=1; continue; }
-        timeout 65 compute-sanitizer --tool "$1" --error-exitcode 3 "$program" --exact "$first" || failed=1
+        timeout 65 compute-sanitizer --tool "$1" --error-exitcode 3 "$program" --exact "$first" ||
+            failed=1
     done
     return $failed
 }
@@ -82,16 +90,18 @@ ceilings() {
     python3 "$here/peers/torch_kernels.py" > "$out/peers.json"
 }
 
-# cuBLAS's rate, if the slice before has measured it in this very run.
+# Option with cuBLAS's rate, if slice `ceilings` has measured it in this run.
 matrix_rate() {
-    test -s "$out/peers.json" && python3 -c 'import json,sys; print("--matrix-tflops", json.load(open(sys.argv[1]))["matmul_tflop_per_s"])' "$out/peers.json"
+    test -s "$out/peers.json" && python3 -c '
+import json, sys
+print("--matrix-tflops", json.load(open(sys.argv[1]))["matmul_tflop_per_s"])' "$out/peers.json"
 }
 
 kernels() {
     # shellcheck disable=SC2046 -- two words
     "$bin/trail-rt" bench kernels --json $(matrix_rate) "$@"
 }
-# Each figure that fails leaves the others be; an empty file would look like a result.
+# A failed figure does not stop the others; its empty file is removed, as it is no result.
 measure() {
     local name=$1
     shift
@@ -113,7 +123,7 @@ small() {
     measure small --part small
 }
 
-# A program's report into a file; an empty file would look like a result.
+# Writes a report to a file, which is removed after a failure.
 report() {
     local name=$1
     shift
@@ -123,31 +133,37 @@ peer() {
     local name=$1
     python3 -c 'import torch' 2>/dev/null || { echo "no PyTorch here"; return 0; }
     shift
-    python3 "$here/peers/torch_step.py" "$@" > "$out/$name.json" || { rm -f "$out/$name.json"; return 1; }
+    python3 "$here/peers/torch_step.py" "$@" > "$out/$name.json" ||
+        { rm -f "$out/$name.json"; return 1; }
 }
 decode() {
     local failed=0
     # shellcheck disable=SC2046 -- two words
-    report decode bench decode --device cuda --random-weights llama3-8b --context 1024 --batch 1,16,32,64,128,256 $(matrix_rate) || failed=1
+    report decode bench decode --device cuda --random-weights llama3-8b --context 1024 \
+        --batch 1,16,32,64,128,256 $(matrix_rate) || failed=1
     # shellcheck disable=SC2046 -- two words
-    report decode_persistent bench decode --device cuda --persistent --random-weights llama3-8b --context 1024 --batch 1,2,4 $(matrix_rate) || failed=1
+    report decode_persistent bench decode --device cuda --persistent \
+        --random-weights llama3-8b --context 1024 --batch 1,2,4 $(matrix_rate) || failed=1
     peer peer_decode decode --context 1024 --batch 1,16,32,64,128,256 || failed=1
     return $failed
 }
 prefill() {
     local failed=0
     # shellcheck disable=SC2046 -- two words
-    report prefill bench prefill --device cuda --random-weights llama3-8b --tokens 2048,4096,8192 $(matrix_rate) || failed=1
+    report prefill bench prefill --device cuda --random-weights llama3-8b \
+        --tokens 2048,4096,8192 $(matrix_rate) || failed=1
     if is_hopper; then
         # shellcheck disable=SC2046 -- two words
-        report prefill_hopper bench prefill --device cuda --hopper-products --random-weights llama3-8b --tokens 2048,4096,8192 $(matrix_rate) || failed=1
+        report prefill_hopper bench prefill --device cuda --hopper-products \
+            --random-weights llama3-8b --tokens 2048,4096,8192 $(matrix_rate) || failed=1
     fi
     peer peer_prefill prefill --tokens 2048,4096,8192 || failed=1
     return $failed
 }
-# Four backends side by side: a short context leaves room for them.
+# Four backends at once: the short context leaves memory for all.
 overlap() {
-    report overlap bench overlap --device cuda --random-weights llama3-8b --context 128 --batch 1,8,64,256
+    report overlap bench overlap --device cuda --random-weights llama3-8b --context 128 \
+        --batch 1,8,64,256
 }
 
 transfers() {
@@ -158,13 +174,14 @@ transfers() {
     return $failed
 }
 
-# The one command, on a file as users have it (16 GB, written first; its answers are noise).
+# Serves a checkpoint file of 16 GB with random weights, written first; its answers are noise.
 serve() {
     local folder started ready
     folder=$(mktemp -d)
     python3 "$here/../tools/random_checkpoint.py" llama3-8b "$folder" || return
     started=$(date +%s%N)
-    "$bin/trail-rt" --model "$folder/llama3-8b.safetensors" --device cuda --port 8123 --json > "$out/serve.json" &
+    "$bin/trail-rt" --model "$folder/llama3-8b.safetensors" --device cuda --port 8123 --json \
+        > "$out/serve.json" &
     server=$!
     until test -s "$out/serve.json" || ! kill -0 $server 2>/dev/null; do sleep 0.05; done
     ready=$(date +%s%N)
@@ -178,7 +195,7 @@ serve() {
     grep -q '"completion_tokens":32' "$out/serve_answer.json" && return $code
 }
 
-# Random weights, forced lengths, replayed predictions; so few KV blocks that 256 sequences do not fit.
+# Random weights, forced lengths, replayed predictions, and too few KV blocks for 256 sequences.
 serving() {
     local name=$1
     shift
@@ -193,7 +210,8 @@ burst() {
 
 table() {
     for file in skinny tiled group attention small; do
-        test -s "$out/$file.json" && python3 "$here/peers/table.py" "$out/$file.json" "$out/peers.json"
+        test -s "$out/$file.json" &&
+            python3 "$here/peers/table.py" "$out/$file.json" "$out/peers.json"
     done
 }
 
@@ -211,16 +229,20 @@ run)
     mkdir -p "${3:?benches/gpu.sh run BIN OUT [SLICE...]}"
     out=$(cd "$3" && pwd)
     shift 3
-    nvidia-smi --query-gpu=name,driver_version,clocks.sm,clocks.mem,power.limit --format=csv | tee "$out/device.csv"
-    export -f is_hopper tests sanitizer memcheck racecheck ceilings kernels matrix_rate measure products attention small report peer decode prefill overlap transfers serve serving loads burst
+    nvidia-smi --query-gpu=name,driver_version,clocks.sm,clocks.mem,power.limit --format=csv |
+        tee "$out/device.csv"
+    export -f is_hopper tests sanitizer memcheck racecheck ceilings kernels matrix_rate measure
+    export -f products attention small report peer decode prefill overlap transfers
+    export -f serve serving loads burst
     export bin out here
     rm -f "$out/slices.jsonl"
-    test $# -gt 0 || set -- tests memcheck racecheck ceilings products attention small decode prefill overlap transfers serve
+    test $# -gt 0 || set -- tests memcheck racecheck ceilings products attention small \
+        decode prefill overlap transfers serve
     for name in "$@"; do
         slice "$name" 480 bash -c "$name"
     done
     table
     ! grep -v '"exit":0' "$out/slices.jsonl"
     ;;
-*) sed -n '2,22p' "$0"; exit 2 ;;
+*) sed -n '2,26p' "$0"; exit 2 ;;
 esac

@@ -1,4 +1,4 @@
-//! The runtime inside another program: load a model, ask, print the answer as it comes.
+//! Embeds the runtime in a program: loads a model, submits a request, streams the answer.
 //!
 //! `cargo run --release --example embed -- "Tell me a story about a cat."`
 
@@ -12,13 +12,13 @@ use trail_runtime::engine::{Engine, Event, PolicyKind, Request};
 use trail_runtime::model::Model;
 use trail_runtime::text::{ChatMessage, ChatTemplate, TextStream, Tokenizer};
 
-/// Answers the prompt given as argument.
+/// Answers the prompt given as an argument.
 pub fn main() -> Result<(), Box<dyn Error>> {
     let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/assets/demo"));
     let prompt = std::env::args().nth(1).filter(|argument| !argument.starts_with('-'));
     let prompt = prompt.unwrap_or_else(|| "Tell me a story about a cat.".into());
 
-    // What the model is, and how text becomes tokens.
+    // Configuration, weights and tokenizer.
     let model = Arc::new(Model::load(folder)?);
     let tokenizer = Arc::new(Tokenizer::load(folder, model.config.vocab_size)?);
     let turn = ChatMessage { role: "user".into(), content: prompt };
@@ -31,7 +31,7 @@ pub fn main() -> Result<(), Box<dyn Error>> {
         .policy(PolicyKind::Trail { c: 0.8 })
         .build()?;
 
-    // One request; its events come in order, and dropping the handle would cancel it.
+    // One request. Its events arrive in order; dropping the handle would cancel it.
     let mut text = TextStream::new(tokenizer);
     let mut first_prediction = None;
     let mut generated = 0;

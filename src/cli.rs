@@ -1,17 +1,16 @@
-//! The command line's shape.
+//! Definition of the command line.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::error::ErrorKind;
+use clap::{CommandFactory, Parser, Subcommand};
+use trail_bench::BenchArgs;
+use trail_setup::{EngineArgs, Error, ModelArgs, notice};
 
-use crate::commands::bench::BenchArgs;
 use crate::commands::demo::DemoArgs;
 use crate::commands::generate::GenerateArgs;
 use crate::commands::serve::ServeArgs;
-use crate::error::Error;
-use crate::notice::notice;
-use crate::setup::{EngineArgs, ModelArgs};
 
 /// Serves Llama-family models and schedules requests by predicted remaining output length.
 ///
@@ -21,13 +20,13 @@ use crate::setup::{EngineArgs, ModelArgs};
 pub struct Cli {
     #[command(subcommand)]
     command: Option<Command>,
-    /// Options of `serve`, which needs no name.
+    /// Options of `serve`, the default command.
     #[command(flatten)]
     serve: ServeArgs,
-    /// The model.
+    /// Model options.
     #[command(flatten)]
     pub model: ModelArgs,
-    /// The engine.
+    /// Engine options.
     #[command(flatten)]
     pub engine: EngineArgs,
     /// Print one JSON object on stdout
@@ -35,7 +34,7 @@ pub struct Cli {
     pub json: bool,
 }
 
-/// What to do.
+/// Subcommand; none means `serve`.
 #[derive(Subcommand, Debug)]
 pub enum Command {
     /// Serve the OpenAI-compatible HTTP interface (the default)
@@ -51,8 +50,8 @@ pub enum Command {
 }
 
 impl Cli {
-    /// The command that was asked for. Options of `serve` count before its name and after it;
-    /// before another command's name they are a mistake.
+    /// Returns the requested command. Options of `serve` are accepted before and after its name;
+    /// before another command's name they are an error.
     pub fn take_command(&mut self) -> Result<Command, Error> {
         let before = std::mem::take(&mut self.serve);
         match self.command.take() {
@@ -66,24 +65,27 @@ impl Cli {
     }
 }
 
-/// Why there is nothing to run.
+/// Outcomes of parsing that run no command.
 pub enum Exit {
-    /// Help or the version was asked for: it goes to stdout.
-    Asked(clap::Error),
-    /// The arguments make no sense.
-    Mistaken(Error),
+    /// Help or the version was requested: printed on stdout, exit code 0.
+    Requested(clap::Error),
+    /// A command without its subcommand: help on stderr, exit code 2.
+    Incomplete(clap::Error),
+    /// Bad arguments.
+    Invalid(Error),
 }
 
 impl Exit {
-    /// Prints it; the exit code.
+    /// Prints the outcome and returns the exit code.
     pub fn report(self) -> ExitCode {
         match self {
-            Exit::Asked(text) => {
-                // A reader that has gone away has seen enough.
+            Exit::Requested(text) | Exit::Incomplete(text) => {
+                let code = text.exit_code();
+                // A closed stdout or stderr is no error: nothing is left to print.
                 let _ = text.print();
-                ExitCode::SUCCESS
+                ExitCode::from(code as u8)
             }
-            Exit::Mistaken(error) => {
+            Exit::Invalid(error) => {
                 notice(format_args!("error: {error}"));
                 ExitCode::from(error.code())
             }
@@ -91,21 +93,38 @@ impl Exit {
     }
 }
 
-/// Reads the arguments, the program's name first.
+/// Parses the arguments, of which the first is the program's name.
 pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Cli, Exit> {
-    Cli::try_parse_from(arguments).map_err(|error| match error.use_stderr() {
-        false => Exit::Asked(error),
-        true => Exit::Mistaken(Error::usage(one_line(&error.to_string()))),
+    let arguments: Vec<OsString> = arguments.into_iter().collect();
+    Cli::try_parse_from(&arguments).map_err(|error| match error.kind() {
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => Exit::Incomplete(error),
+        _ if !error.use_stderr() => Exit::Requested(error),
+        _ => {
+            let message = one_line(&error.to_string());
+            Exit::Invalid(Error::usage(format!("{message}; see {} --help", command(&arguments))))
+        }
     })
 }
 
-/// clap's message without its usage text and its own `error:`.
+/// Returns clap's message without its usage text and its own `error:`.
 fn one_line(message: &str) -> String {
     let text = message.strip_prefix("error: ").unwrap_or(message);
-    let told = |line: &&str| !line.starts_with("Usage:") && !line.starts_with("For more");
-    let lines = text.lines().map(str::trim).take_while(told).filter(|line| !line.is_empty());
-    let line = lines.collect::<Vec<_>>().join(" ");
-    format!("{line}; see trail-rt --help")
+    let is_message = |line: &&str| !line.starts_with("Usage:") && !line.starts_with("For more");
+    let lines = text.lines().map(str::trim).take_while(is_message).filter(|line| !line.is_empty());
+    lines.collect::<Vec<_>>().join(" ")
+}
+
+/// Returns the program with the subcommands named in `arguments`, such as `trail-rt bench decode`.
+fn command(arguments: &[OsString]) -> String {
+    let mut command = &Cli::command();
+    let mut path = vec![command.get_name()];
+    for argument in arguments.iter().skip(1).filter_map(|argument| argument.to_str()) {
+        if let Some(subcommand) = command.find_subcommand(argument) {
+            path.push(subcommand.get_name());
+            command = subcommand;
+        }
+    }
+    path.join(" ")
 }
 
 #[cfg(test)]
@@ -116,8 +135,8 @@ mod tests {
         let arguments = ["trail-rt"].iter().chain(arguments).map(OsString::from);
         match parse(arguments) {
             Ok(mut cli) => cli.take_command().map_err(|error| error.to_string()),
-            Err(Exit::Mistaken(error)) => Err(error.to_string()),
-            Err(Exit::Asked(_)) => Err("help".into()),
+            Err(Exit::Invalid(error)) => Err(error.to_string()),
+            Err(Exit::Requested(_) | Exit::Incomplete(_)) => Err("help".into()),
         }
     }
 
@@ -152,7 +171,26 @@ mod tests {
     }
 
     #[test]
+    fn mistakes_point_at_the_help_of_the_subcommand() {
+        let error = command(&["--slots", "8", "bench", "decode", "--batch", "x"]);
+        let error = error.expect_err("refused");
+        assert!(error.ends_with("see trail-rt bench decode --help"), "{error}");
+    }
+
+    #[test]
+    fn bench_without_a_part_lists_the_parts() {
+        let Err(Exit::Incomplete(help)) = parse(["trail-rt", "bench"].map(OsString::from)) else {
+            panic!("help");
+        };
+        assert_eq!(help.exit_code(), 2);
+        let help = help.to_string();
+        for part in ["decode", "prefill", "overlap", "kernels", "load", "swap", "scheduler"] {
+            assert!(help.contains(&format!("  {part} ")), "{part} in {help}");
+        }
+    }
+
+    #[test]
     fn the_definition_is_sound() {
-        <Cli as clap::CommandFactory>::command().debug_assert();
+        Cli::command().debug_assert();
     }
 }

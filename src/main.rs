@@ -1,18 +1,14 @@
 //! The `trail-rt` command line.
 
-// A program has no outside: `pub` says what a module offers to the others.
+// Binary crate: `pub` only marks a module's interface to its siblings.
 #![allow(unreachable_pub)]
+#![forbid(unsafe_code)]
 
-mod answer;
 mod cli;
 mod commands;
-mod error;
-mod locate;
-mod machine;
-mod notice;
+mod detokenizer;
 mod random;
 mod server;
-mod setup;
 
 use std::process::ExitCode;
 
@@ -24,7 +20,7 @@ fn main() -> ExitCode {
     match commands::run(cli) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            notice::notice(format_args!("error: {error}"));
+            trail_setup::notice(format_args!("error: {error}"));
             ExitCode::from(error.code())
         }
     }

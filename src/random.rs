@@ -1,15 +1,15 @@
-//! Numbers that nobody can foresee, for seeds and names.
+//! Non-deterministic random numbers for seeds and ids.
 
 use std::hash::{BuildHasher, RandomState};
 
 /// A random number.
 pub fn number() -> u64 {
-    // The standard library keys each `RandomState` anew from the system's randomness: enough to be
-    // different every time, and no further crate.
+    // The standard library keys every `RandomState` from the system's randomness: different at each
+    // call, without another crate.
     RandomState::new().hash_one(0)
 }
 
-/// A random name of 32 hexadecimal digits.
+/// A random id of 32 hexadecimal digits.
 pub fn name() -> String {
     format!("{:016x}{:016x}", number(), number())
 }

@@ -1,12 +1,12 @@
-//! `bench serve` on a tiny random model: every policy runs, the figures are there and make sense. Which
-//! policy is faster is not asserted: these runs last a fifth of a second, on a machine with other work.
+//! `bench serve` on a tiny random model: every policy runs, and the figures are present and
+//! plausible. Relative speed is not asserted: a run takes a fifth of a second, on a shared machine.
 
 mod common;
 
 use common::{assert_refused, trail_rt};
 use serde_json::Value;
 
-/// Small, and with a cache that holds two of the six sequences that may run at their longest.
+/// A small workload; the KV cache holds two of the six possible sequences at their maximum length.
 const SMALL: [&str; 16] = [
     "bench",
     "serve",
@@ -65,8 +65,8 @@ fn loads_are_shares_of_the_measured_capacity_and_the_table_says_what_was_forced(
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let table = String::from_utf8(output.stdout).expect("UTF-8");
     for said in [
-        " 2.00 fcfs",
-        " 8.00 trail(c=0.8)",
+        "2.00  fcfs",
+        "8.00  trail(c=0.8)",
         "Random weights, ",
         "forced output lengths",
         "replayed predictions",
@@ -76,7 +76,7 @@ fn loads_are_shares_of_the_measured_capacity_and_the_table_says_what_was_forced(
     }
     let report = bench(&some);
     assert_eq!(report["runs"].as_array().map(Vec::len), Some(4));
-    // The replay is in use: its error is that of some prediction, and of the measured size's order.
+    // Predictions are replayed, with an error of the order that was measured.
     let error = number(&report, "/runs/1/prediction_mae");
     assert!((2.0..200.0).contains(&error), "{error}");
 }

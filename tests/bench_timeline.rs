@@ -1,4 +1,5 @@
-//! `bench overlap --timeline` on the CPU: a picture and a trace of one step. How long anything takes is not asserted.
+//! `bench overlap --timeline` on the CPU: a picture and a trace of one step. Durations are not
+//! asserted.
 
 mod common;
 
@@ -30,7 +31,7 @@ fn a_step_is_drawn_and_traced() {
     let output = trail_rt(&[&SMALL[..], &[prefix, "--json"]].concat());
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
-    // The figures are there as without it; the largest batch is shown.
+    // The report is the same as without a timeline; the largest batch is shown.
     assert_eq!(report["rows"].as_array().map(Vec::len), Some(2));
     assert_eq!(report["timeline"]["batch"], 3);
     assert!(report["timeline"]["step_us"].as_f64().is_some_and(|us| us > 0.0), "{report}");
@@ -44,10 +45,10 @@ fn a_step_is_drawn_and_traced() {
     let tasks = written.all("head tasks", 0);
     let published = written.only("smooth, publish", 0);
     assert!(!tasks.is_empty() && tasks.iter().all(|task| task.end >= copy.begin));
-    // The pass ends with what is left of the probe's tasks: so before the tokens are chosen.
+    // The pass ends with the remaining probe tasks, so before sampling.
     assert!(published.end <= written.only("sampling", 0).begin + 1e-3);
     assert!(tasks.iter().all(|task| task.begin <= published.begin));
-    // The next plan knows them.
+    // The next plan uses the predictions.
     assert!(written.only("plan", 1).begin >= published.end - 1e-3);
 }
 

@@ -1,4 +1,4 @@
-//! The command line: right answers, and one-line refusals.
+//! The command line: answers, and one-line errors.
 
 mod common;
 
@@ -14,7 +14,7 @@ use serde_json::Value;
 
 const DEMO: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/assets/demo");
 
-/// A copy of the demo model that a test may spoil; `name` is the test's own.
+/// Copies the demo model to a folder `name`, for tests that damage it.
 fn copy_of_demo(name: &str) -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     fs::create_dir_all(&folder).expect("a folder");

@@ -1,4 +1,4 @@
-//! The example of the library's use, run as a test.
+//! Runs the embedding example as a test.
 
 #[path = "../examples/embed.rs"]
 #[allow(unreachable_pub)]

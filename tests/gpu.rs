@@ -1,4 +1,4 @@
-//! The program on a CUDA device: the stand-in for the driver, which it finds as it would find the real one.
+//! The program on a CUDA device: the emulator, which it loads as it would load the real driver.
 
 mod common;
 
@@ -8,10 +8,10 @@ use common::timeline::{Written, prefix};
 use common::{PROGRAM, Server, assert_refused};
 use serde_json::{Value, json};
 
-// The program inherits the library path with the stand-in in front.
+// The program inherits the library path, which begins with the emulator's folder.
 trail_cuda_emulator::on_emulator!();
 
-/// A small KV pool: the stand-in's memory is this machine's. Small steps: at start one is timed.
+/// A small KV pool, as the emulator uses host memory, and small steps, as one is timed at start.
 const KV: [&str; 4] = ["--kv-blocks", "64", "--token-budget", "48"];
 
 fn trail_rt(arguments: &[&str], environment: &[(&str, &str)]) -> Output {
@@ -47,7 +47,7 @@ fn the_answer_is_the_cpus() {
     let expected = answer("cpu");
     assert!(expected.contains('9'), "{expected}");
     assert_eq!(answer("cuda"), expected);
-    // With a GPU in the machine, `auto` is that GPU.
+    // With a GPU in the machine, `auto` selects it.
     assert_eq!(answer("auto"), expected);
 }
 
@@ -79,7 +79,7 @@ fn what_cannot_be_is_said_in_one_line() {
         "out of device memory for the weights",
     );
     refused(&["--device", "cpu", "--preemption", "swap"], &[], 2, "choose recompute or auto");
-    // The tokens before it are an answer's beginning: they are on stdout, or not, but the end is told.
+    // Tokens before the failure may or may not be on stdout; the failure must be reported.
     let lost = trail_rt(
         &[&PROMPT[..], &KV, &["--device", "cuda"]].concat(),
         &[("TRAIL_EMU_FAIL", "launch:900:719")],
@@ -91,7 +91,7 @@ fn what_cannot_be_is_said_in_one_line() {
 
 #[test]
 fn a_server_whose_gpu_fails_says_so_and_ends() {
-    // Late enough that it has answered before.
+    // Late enough that requests have been answered before.
     let fails = [("TRAIL_EMU_FAIL", "launch:3000:719")];
     let options = [&["--device", "cuda", "--slots", "4"][..], &KV].concat();
     let mut server = Server::start_in(&options, &fails);
@@ -100,7 +100,7 @@ fn a_server_whose_gpu_fails_says_so_and_ends() {
     let (status, first) = ask();
     assert_eq!(status, 200, "{first}");
     let text = |answer: &Value| answer["choices"][0]["text"].clone();
-    // No wrong answer on the way there.
+    // Every answer before the failure must be correct.
     let failure = (0..60).map(|_| ask()).find(|(status, answer)| {
         assert!(*status != 200 || text(answer) == text(&first), "{answer}");
         *status != 200
@@ -114,7 +114,7 @@ fn a_server_whose_gpu_fails_says_so_and_ends() {
     assert!(last.starts_with("error: the engine broke down: "), "{said}");
 }
 
-/// The smallest benchmarks: nothing here is about time.
+/// The smallest benchmarks: durations are not asserted.
 const SMALL: [&str; 10] = [
     "--device",
     "cuda",
@@ -157,7 +157,7 @@ fn four_ways_to_predict_are_compared_and_a_step_is_drawn() {
     assert_eq!(ways, ["off", "cpu", "gpu", "blocking", "off", "cpu", "gpu", "blocking"]);
     for row in rows {
         assert!(row["step_us"]["median"].as_f64().is_some_and(|us| us > 0.0), "{row}");
-        // What is blocking is always there in time.
+        // A blocking probe is never late.
         if row["probe"] == "blocking" {
             assert_eq!(row["fresh_share"], 1.0, "{row}");
         }
@@ -167,7 +167,7 @@ fn four_ways_to_predict_are_compared_and_a_step_is_drawn() {
     check_step(&Written::read(prefix));
 }
 
-/// Two clocks agree as well as the program says, and in each order of things that the tap is made for.
+/// Checks the order of events of the tap, within the stated error between the two clocks.
 fn check_step(written: &Written) {
     let waiters = ["probe, thread 0", "probe, thread 1"];
     let lanes = [&["compute stream", "side stream"], &waiters[..], &["engine thread"]].concat();
@@ -182,7 +182,7 @@ fn check_step(written: &Written) {
     assert!(!tasks.is_empty() && tasks.iter().all(|task| task.end >= staged.end), "{tasks:?}");
     assert!(tasks.iter().all(|task| task.begin <= published.begin), "{published:?}");
     assert!(!written.all("waiting for rows", 0).is_empty());
-    // The step's tokens are there behind its logits; the next step was launched before they were asked for.
+    // The tokens are collected after the logits; the next step was launched before.
     let collected = written.only("collect", 0);
     assert!(collected.end >= written.only("upper layers, logits", 0).end - off_by);
     assert!(written.only("fill, launch", 1).end <= collected.begin + 1e-3);

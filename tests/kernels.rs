@@ -1,14 +1,14 @@
-//! `trail-rt bench kernels`, on the stand-in for the driver: the program itself, with nothing left out.
+//! `trail-rt bench kernels` on the emulator: the complete program.
 
 mod common;
 
 use common::trail_rt;
 use serde_json::Value;
 
-// The program inherits the library path with the stand-in in front.
+// The program inherits the library path, which begins with the emulator's folder.
 trail_cuda_emulator::on_emulator!();
 
-/// The smallest run: nothing here is about time.
+/// The smallest run: durations are not asserted.
 const SMALL: [&str; 10] = [
     "bench",
     "kernels",
@@ -43,7 +43,7 @@ fn every_portable_kernel_is_listed_as_proven_and_none_spills() {
     }
 }
 
-/// The row of the report that `wanted` finds, with figures that can be.
+/// Returns the first row that satisfies `wanted`, and checks that its figures are plausible.
 fn row<'a>(report: &'a Value, name: &str, wanted: impl Fn(&Value) -> bool) -> &'a Value {
     let rows = report["rows"].as_array().expect("an array");
     let row = rows.iter().find(|row| wanted(row));
@@ -64,7 +64,8 @@ fn products_are_measured_and_their_results_checked() {
     }
 }
 
-/// The tiny model's heads are narrower than any attention kernel's; the demo model's are not.
+/// The tiny model's heads are narrower than those of any attention kernel; the demo model's are
+/// not.
 #[test]
 fn attention_is_measured_over_contexts_that_shrink() {
     let options = ["--shape", "demo", "--part", "attention", "--json"];

@@ -16,7 +16,7 @@ fn completion(prompt: impl Into<Value>) -> Value {
     json!({ "model": "demo", "prompt": prompt.into(), "seed": 7, "max_tokens": 24, "ignore_eos": true })
 }
 
-/// `fields` added to `body`.
+/// Returns `body` with `fields` added.
 fn with(mut body: Value, fields: Value) -> Value {
     for (name, value) in fields.as_object().expect("fields") {
         body[name] = value.clone();
@@ -145,7 +145,7 @@ fn log_probabilities_come_in_both_spellings() {
 fn every_metric_is_there() {
     let server = Server::start(&[]);
     server.post(CHAT, &with(chat("Count to ten."), json!({ "ignore_eos": true })));
-    // The engine sends the last event before it counts the request out.
+    // The engine sends the last event before it decrements the gauge.
     server.wait_for("trail_requests_running", 0.0);
     server.wait_for("trail_kv_blocks_used", 0.0);
     let (_, text) = server.get("/metrics");

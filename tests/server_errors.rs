@@ -1,4 +1,4 @@
-//! Requests that the server refuses, each with OpenAI's error object.
+//! Requests that the server rejects, each with OpenAI's error object.
 
 mod common;
 
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 const CHAT: &str = "/v1/chat/completions";
 const COMPLETIONS: &str = "/v1/completions";
 
-/// The error of a request that must be refused.
+/// Sends a request that must be rejected; returns status and error.
 fn refused(server: &Server, method: &str, path: &str, body: &str) -> (u16, Value) {
     let (status, answer) = server.request(method, path, body);
     let error = answer["error"].clone();

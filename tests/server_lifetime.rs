@@ -1,4 +1,4 @@
-//! Clients that leave, and the server's own end.
+//! Disconnecting clients, and shutdown of the server.
 
 mod common;
 
@@ -52,7 +52,7 @@ fn a_signal_lets_running_requests_finish() {
 #[test]
 fn a_second_signal_ends_it_at_once() {
     let mut server = Server::start(&[]);
-    // A request that never comes keeps its connection open.
+    // A connection without a request stays open.
     let mut connection = server.begin(COMPLETIONS, &long(true));
     let mut half = TcpStream::connect(server.address).expect("the server listens");
     half.write_all(b"POST /v1/completions HTTP/1.1\r\nContent-Length: 9\r\n\r\n").expect("sent");

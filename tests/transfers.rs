@@ -1,11 +1,11 @@
-//! `trail-rt bench load` and `bench swap`, on the stand-in for the driver: the program itself, with nothing left out.
+//! `trail-rt bench load` and `bench swap` on the emulator: the complete program.
 
 mod common;
 
 use common::trail_rt;
 use serde_json::Value;
 
-// The program inherits the library path with the stand-in in front.
+// The program inherits the library path, which begins with the emulator's folder.
 trail_cuda_emulator::on_emulator!();
 
 fn json(arguments: &[&str]) -> Value {
@@ -20,7 +20,8 @@ fn figure(report: &Value, name: &str) -> f64 {
     figure
 }
 
-/// A model from its file and one made up, of another type; what arrived is compared with it by the program.
+/// A model from a file and a random one of another dtype; the program compares the uploaded weights
+/// with the source.
 #[test]
 fn loading_is_measured_against_the_link_and_checked() {
     let small = ["load", "--link-mib", "1", "--load-threads", "2", "--piece-kib", "64"];
@@ -33,7 +34,7 @@ fn loading_is_measured_against_the_link_and_checked() {
             figure(report, name);
         }
         figure(&report["seconds"], "median");
-        // Embedding, output projection, and seven matrices of each of six layers.
+        // Embedding, output projection, and seven matrices in each of six layers.
         assert_eq!(report["checked_weights"], 16 * (2 + 6 * 7), "{report}");
     }
     assert!(figure(&made_up, "bytes") > figure(&report, "bytes"));

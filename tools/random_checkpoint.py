@@ -1,9 +1,13 @@
-"""A checkpoint of a real model's exact shape with random weights, to show and measure what needs a file: loading, serving.
+"""Writes a checkpoint with random weights and a real model's exact shape, to measure loading and
+serving from a file.
 
-    python tools/random_checkpoint.py llama3-8b FOLDER      # FOLDER/llama3-8b.safetensors (16 GB), config.json, tokenizer.json
+    python tools/random_checkpoint.py llama3-8b FOLDER
 
-The tokenizer is the demo model's: a stand-in, with ids that the model has. The answers are noise. Needs PyTorch, which draws on the GPU where there is one.
+writes FOLDER/llama3-8b.safetensors (16 GB), config.json and tokenizer.json. The tokenizer is the
+demo model's, whose ids are within the vocabulary; the answers are noise. Needs PyTorch, and uses
+the GPU if there is one.
 """
+
 import json
 import pathlib
 import shutil
@@ -13,7 +17,9 @@ import sys
 import torch
 
 SHAPES = {
-    "llama3-8b": dict(layers=32, d=4096, ff=14336, heads=32, kv_heads=8, vocab=128256, context=8192),
+    "llama3-8b": dict(
+        layers=32, d=4096, ff=14336, heads=32, kv_heads=8, vocab=128256, context=8192
+    ),
     "small": dict(layers=2, d=256, ff=352, heads=4, kv_heads=2, vocab=1024, context=512),
 }
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -38,10 +44,24 @@ def tensors(s):
 
 def config(s):
     return {
-        "architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": s["vocab"], "hidden_size": s["d"], "intermediate_size": s["ff"],
-        "num_hidden_layers": s["layers"], "num_attention_heads": s["heads"], "num_key_value_heads": s["kv_heads"], "hidden_act": "silu",
-        "max_position_embeddings": s["context"], "rms_norm_eps": 1e-5, "rope_theta": 500000.0, "tie_word_embeddings": False, "attention_bias": False,
-        "mlp_bias": False, "bos_token_id": 0, "eos_token_id": 1, "torch_dtype": "bfloat16",
+        "architectures": ["LlamaForCausalLM"],
+        "model_type": "llama",
+        "vocab_size": s["vocab"],
+        "hidden_size": s["d"],
+        "intermediate_size": s["ff"],
+        "num_hidden_layers": s["layers"],
+        "num_attention_heads": s["heads"],
+        "num_key_value_heads": s["kv_heads"],
+        "hidden_act": "silu",
+        "max_position_embeddings": s["context"],
+        "rms_norm_eps": 1e-5,
+        "rope_theta": 500000.0,
+        "tie_word_embeddings": False,
+        "attention_bias": False,
+        "mlp_bias": False,
+        "bos_token_id": 0,
+        "eos_token_id": 1,
+        "torch_dtype": "bfloat16",
     }
 
 
@@ -61,7 +81,9 @@ def main():
     with open(folder / f"{name}.safetensors", "wb") as file:
         file.write(struct.pack("<Q", len(text)) + text)
         for tensor, shape in tensors(s):
-            values = torch.randn(shape, device=DEVICE, dtype=torch.float32) * 0.02 + (1.0 if len(shape) == 1 else 0.0)
+            values = torch.randn(shape, device=DEVICE, dtype=torch.float32) * 0.02 + (
+                1.0 if len(shape) == 1 else 0.0
+            )
             file.write(values.to(torch.bfloat16).view(torch.uint16).cpu().numpy().tobytes())
     (folder / "config.json").write_text(json.dumps(config(s), indent=2))
     shutil.copy(pathlib.Path(__file__).parent.parent / "assets/demo/tokenizer.json", folder)

@@ -25,16 +25,22 @@ def main():
     with open(sys.argv[1]) as f:
         result = json.load(f)
     peers = peer_times(sys.argv[2]) if len(sys.argv) > 2 and os.path.exists(sys.argv[2]) else {}
-    print(f"\n{result['device']}: reads {result['read_gb_per_s']:.0f} GB/s, mma.sync {result['mma_sync_tflop_per_s']:.0f}, "
-          f"matrix rate {result['matrix_tflop_per_s']:.0f} TFLOP/s")
-    print("| op | rows | context | kernel | us | GB/s | TFLOP/s | share of the limit | peer / ours |")
+    print(
+        f"\n{result['device']}: reads {result['read_gb_per_s']:.0f} GB/s, mma.sync {result['mma_sync_tflop_per_s']:.0f}, "
+        f"matrix rate {result['matrix_tflop_per_s']:.0f} TFLOP/s"
+    )
+    print(
+        "| op | rows | context | kernel | us | GB/s | TFLOP/s | share of the limit | peer / ours |"
+    )
     print("|---|---|---|---|---|---|---|---|---|")
     for row in result["rows"]:
         us, context = row["us"]["median"], row.get("context")
         peer = peers.get((row["op"], row["rows"], context))
         ratio = f"{peer / us:.2f}x" if peer else ""
-        print(f"| {row['op']} | {row['rows']} | {'' if context is None else context} | {row['kernel']} | {us:.1f} | {row['gb_per_s']:.0f} | "
-              f"{row['tflop_per_s']:.1f} | {row['share']:.2f} | {ratio} |")
+        print(
+            f"| {row['op']} | {row['rows']} | {'' if context is None else context} | {row['kernel']} | {us:.1f} | {row['gb_per_s']:.0f} | "
+            f"{row['tflop_per_s']:.1f} | {row['share']:.2f} | {ratio} |"
+        )
 
 
 if __name__ == "__main__":

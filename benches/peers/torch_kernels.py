@@ -1,8 +1,10 @@
-"""What PyTorch's kernels reach on this GPU: cuBLAS products and scaled-dot-product attention, in the shapes of `bench kernels`.
+"""Speed of PyTorch's kernels on this GPU: cuBLAS products and scaled-dot-product attention, in the
+shapes of `bench kernels`.
 
     python benches/peers/torch_kernels.py > peers.json
 
-Times are medians over CUDA-graph replays, operands rotated beyond L2. FlashInfer's paged decode is measured beside it where it is installed.
+Times are medians over CUDA-graph replays, operands rotated beyond L2. FlashInfer's paged decode is
+measured beside it where it is installed.
 """
 import json
 import statistics
@@ -11,12 +13,19 @@ import sys
 import torch
 
 D, FF, HEADS, KV_HEADS, HD, VOCAB = 4096, 14336, 32, 8, 128, 128256
-PRODUCTS = {"qkv": ((HEADS + 2 * KV_HEADS) * HD, D), "o": (D, HEADS * HD), "gate_up": (2 * FF, D), "down": (D, FF), "lm_head": (VOCAB, D)}
+PRODUCTS = {
+    "qkv": ((HEADS + 2 * KV_HEADS) * HD, D),
+    "o": (D, HEADS * HD),
+    "gate_up": (2 * FF, D),
+    "down": (D, FF),
+    "lm_head": (VOCAB, D),
+}
 L2 = 64 << 20
 
 
 def microseconds(launches, repeats=15):
-    """Median and best time of one launch; `launches` are called one after the other in one graph."""
+    """Median and best time of one launch; `launches` are called one after the other in one
+    graph."""
     stream = torch.cuda.Stream()
     with torch.cuda.stream(stream):
         for launch in launches:
@@ -57,7 +66,10 @@ def products():
             if op == "lm_head" and m > 256:
                 continue
             x, out = random(m, width), torch.empty(m, features, device="cuda", dtype=torch.bfloat16)
-            launches = [lambda w=weights[i % copies]: torch.mm(x, w.t(), out=out) for i in range(max(copies, 8))]
+            launches = [
+                lambda w=weights[i % copies]: torch.mm(x, w.t(), out=out)
+                for i in range(max(copies, 8))
+            ]
             rows.append({"op": op, "rows": m, "us": microseconds(launches)})
         del weights
     return rows
@@ -69,12 +81,25 @@ def prefill():
     rows = []
     for n in [1024, 4096, 8192]:
         q, k, v = random(1, HEADS, n, HD), random(1, KV_HEADS, n, HD), random(1, KV_HEADS, n, HD)
-        for backend in [SDPBackend.FLASH_ATTENTION, SDPBackend.CUDNN_ATTENTION, SDPBackend.EFFICIENT_ATTENTION]:
+        for backend in [
+            SDPBackend.FLASH_ATTENTION,
+            SDPBackend.CUDNN_ATTENTION,
+            SDPBackend.EFFICIENT_ATTENTION,
+        ]:
             def launch():
                 with sdpa_kernel(backend):
-                    torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+                    torch.nn.functional.scaled_dot_product_attention(
+                        q, k, v, is_causal=True, enable_gqa=True
+                    )
             try:
-                rows.append({"op": "attention_prefill", "tokens": n, "backend": backend.name, "us": microseconds([launch] * 4)})
+                rows.append(
+                    {
+                        "op": "attention_prefill",
+                        "tokens": n,
+                        "backend": backend.name,
+                        "us": microseconds([launch] * 4),
+                    }
+                )
             except RuntimeError as error:
                 print(f"{backend.name} at {n}: {str(error).splitlines()[0]}", file=sys.stderr)
     return rows
@@ -95,19 +120,49 @@ def decode():
         wrapper = flashinfer.BatchDecodeWithPagedKVCacheWrapper(
             torch.empty(256 << 20, dtype=torch.uint8, device="cuda"), "NHD", use_tensor_cores=True)
         steps = torch.arange(batch + 1, dtype=torch.int32) * (context // 16)
-        wrapper.plan(steps.cuda(), torch.randperm(pages, dtype=torch.int32).cuda(), torch.full((batch,), 16, dtype=torch.int32).cuda(),
-                     HEADS, KV_HEADS, HD, 16, q_data_type=torch.bfloat16)
+        wrapper.plan(
+            steps.cuda(),
+            torch.randperm(pages, dtype=torch.int32).cuda(),
+            torch.full((batch,), 16, dtype=torch.int32).cuda(),
+            HEADS,
+            KV_HEADS,
+            HD,
+            16,
+            q_data_type=torch.bfloat16,
+        )
         out = torch.empty_like(q)
-        rows.append({"op": "attention_decode", "batch": batch, "context": context, "peer": f"flashinfer {flashinfer.__version__}",
-                     "us": microseconds([lambda cache=caches[i % copies]: wrapper.run(q, cache, out=out) for i in range(max(copies, 4))])})
+        rows.append(
+            {
+                "op": "attention_decode",
+                "batch": batch,
+                "context": context,
+                "peer": f"flashinfer {flashinfer.__version__}",
+                "us": microseconds(
+                    [
+                        lambda cache=caches[i % copies]: wrapper.run(q, cache, out=out)
+                        for i in range(max(copies, 4))
+                    ]
+                ),
+            }
+        )
         del caches
     return rows
 
 
 def main():
     torch.manual_seed(1)
-    print(json.dumps({"device": torch.cuda.get_device_name(), "torch": torch.__version__, "matmul_tflop_per_s": matmul_rate(),
-                      "products": products(), "prefill": prefill(), "decode": decode()}))
+    print(
+        json.dumps(
+            {
+                "device": torch.cuda.get_device_name(),
+                "torch": torch.__version__,
+                "matmul_tflop_per_s": matmul_rate(),
+                "products": products(),
+                "prefill": prefill(),
+                "decode": decode(),
+            }
+        )
+    )
 
 
 if __name__ == "__main__":

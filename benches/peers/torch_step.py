@@ -1,12 +1,15 @@
-"""Whole steps of Llama-3-8B's shape in PyTorch, random weights: what `bench decode`, `prefill`, `load` and `swap` are held against.
+"""Whole steps of Llama-3-8B's shape in PyTorch, random weights: what `bench decode`, `prefill`,
+`load` and `swap` are held against.
 
     python benches/peers/torch_step.py decode --context 1024 --batch 1,16 > peer_decode.json
     python benches/peers/torch_step.py prefill --tokens 2048,8192
     python benches/peers/torch_step.py transfers
 
-decode: cuBLAS products, scaled-dot-product attention over a static cache (grouped heads), the rest compiled by torch.compile where it works; one CUDA
-graph a step. That is the device's half of an engine, without any host cost. transfers: safetensors' load_file to the device, and KV blocks gathered
-layer by layer with index_select and taken to the host with .cpu(). `--tiny` runs a small shape, on the CPU too, to see that the script itself works.
+decode: cuBLAS products, scaled-dot-product attention over a static cache (grouped heads), the rest
+compiled by torch.compile where it works; one CUDA graph a step. That is the device's half of an
+engine, without any host cost. transfers: safetensors' load_file to the device, and KV blocks
+gathered layer by layer with index_select and taken to the host with .cpu(). `--tiny` runs a small
+shape, on the CPU too, to see that the script itself works.
 """
 import argparse
 import json
@@ -36,8 +39,14 @@ class Model:
         q, kv = s["heads"] * s["hd"], s["kv_heads"] * s["hd"]
         self.embed, self.lm_head = draw(s["vocab"], s["d"]), draw(s["vocab"], s["d"])
         self.layers = [
-            dict(qkv=draw(q + 2 * kv, s["d"]), o=draw(s["d"], q), gate_up=draw(2 * s["ff"], s["d"]), down=draw(s["d"], s["ff"]),
-                 norm1=1 + draw(s["d"]), norm2=1 + draw(s["d"]))
+            dict(
+                qkv=draw(q + 2 * kv, s["d"]),
+                o=draw(s["d"], q),
+                gate_up=draw(2 * s["ff"], s["d"]),
+                down=draw(s["d"], s["ff"]),
+                norm1=1 + draw(s["d"]),
+                norm2=1 + draw(s["d"]),
+            )
             for _ in range(s["layers"])
         ]
         self.norm = 1 + draw(s["d"])
@@ -52,19 +61,27 @@ class Model:
         return (x * self.cos[positions] + turned * self.sin[positions]).to(x.dtype)
 
     def block(self, layer, x, cache, positions):
-        """x [batch, tokens, d]; cache (k, v), each [batch, kv heads, context, hd], written at positions [tokens]."""
+        """x [batch, tokens, d]; cache (k, v), each [batch, kv heads, context, hd], written at
+        positions [tokens]."""
         s, (batch, tokens, _) = self.s, x.shape
         q_size, kv_size = s["heads"] * s["hd"], s["kv_heads"] * s["hd"]
         qkv = F.rms_norm(x, (s["d"],), layer["norm1"], 1e-5) @ layer["qkv"].t()
-        q, k, v = (part.view(batch, tokens, -1, s["hd"]).transpose(1, 2) for part in qkv.split([q_size, kv_size, kv_size], -1))
+        q, k, v = (
+            part.view(batch, tokens, -1, s["hd"]).transpose(1, 2)
+            for part in qkv.split([q_size, kv_size, kv_size], -1)
+        )
         q, k = self.rotate(q, positions), self.rotate(k, positions)
         keys, values = cache
         keys.index_copy_(2, positions, k)
         values.index_copy_(2, positions, v)
         # A decode step attends to the whole static cache; a prompt to itself.
-        attended = F.scaled_dot_product_attention(q, keys, values, is_causal=tokens > 1, enable_gqa=True)
+        attended = F.scaled_dot_product_attention(
+            q, keys, values, is_causal=tokens > 1, enable_gqa=True
+        )
         x = x + attended.transpose(1, 2).reshape(batch, tokens, q_size) @ layer["o"].t()
-        gate, up = (F.rms_norm(x, (s["d"],), layer["norm2"], 1e-5) @ layer["gate_up"].t()).chunk(2, -1)
+        gate, up = (F.rms_norm(x, (s["d"],), layer["norm2"], 1e-5) @ layer["gate_up"].t()).chunk(
+            2, -1
+        )
         return x + (F.silu(gate) * up) @ layer["down"].t()
 
     def step(self, tokens, caches, positions):
@@ -113,10 +130,15 @@ def decode(args, model):
         caches = model.caches(batch, args.context)
         tokens = torch.zeros(batch, 1, dtype=torch.long, device=DEVICE)
         positions = torch.tensor([args.context - 1], device=DEVICE)
-        row = {"batch": batch, "graph_ms": replayed(lambda: model.step(tokens, caches, positions), args.repeats)}
+        row = {
+            "batch": batch,
+            "graph_ms": replayed(lambda: model.step(tokens, caches, positions), args.repeats),
+        }
         if ON_GPU and batch in args.compiled:
             compiled = torch.compile(model.step, mode="max-autotune-no-cudagraphs", dynamic=False)
-            row["compiled_graph_ms"] = replayed(lambda: compiled(tokens, caches, positions), args.repeats)
+            row["compiled_graph_ms"] = replayed(
+                lambda: compiled(tokens, caches, positions), args.repeats
+            )
         rows.append(row)
     return {"context": args.context, "rows": rows}
 
@@ -128,7 +150,12 @@ def prefill(args, model):
         caches = model.caches(1, count)
         tokens = torch.zeros(1, count, dtype=torch.long, device=DEVICE)
         positions = torch.arange(count, device=DEVICE)
-        rows.append({"tokens": count, "graph_ms": replayed(lambda: model.step(tokens, caches, positions), args.repeats)})
+        rows.append(
+            {
+                "tokens": count,
+                "graph_ms": replayed(lambda: model.step(tokens, caches, positions), args.repeats),
+            }
+        )
     return {"rows": rows}
 
 
@@ -146,7 +173,11 @@ def seconds(run):
 def transfers(args, model):
     from safetensors.torch import load_file, save_file
 
-    tensors = {f"layer{i}.{name}": value.cpu() for i, layer in enumerate(model.layers) for name, value in layer.items()}
+    tensors = {
+        f"layer{i}.{name}": value.cpu()
+        for i, layer in enumerate(model.layers)
+        for name, value in layer.items()
+    }
     total = sum(tensor.numel() * 2 for tensor in tensors.values())
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "model.safetensors")
@@ -155,9 +186,17 @@ def transfers(args, model):
     s = model.s
     pool = [draw(args.pool_blocks, 2, s["kv_heads"], 16, s["hd"]) for _ in range(s["layers"])]
     chosen = torch.randperm(args.pool_blocks, device=DEVICE)[: args.blocks]
-    swap = statistics.median(seconds(lambda: [layer.index_select(0, chosen).cpu() for layer in pool]) for _ in range(args.repeats))
+    swap = statistics.median(
+        seconds(lambda: [layer.index_select(0, chosen).cpu() for layer in pool])
+        for _ in range(args.repeats)
+    )
     moved = args.blocks * pool[0][0].numel() * 2 * s["layers"]
-    return {"load_file_gb_per_s": total / load / 1e9, "load_bytes": total, "index_select_cpu_gb_per_s": moved / swap / 1e9, "swap_bytes": moved}
+    return {
+        "load_file_gb_per_s": total / load / 1e9,
+        "load_bytes": total,
+        "index_select_cpu_gb_per_s": moved / swap / 1e9,
+        "swap_bytes": moved,
+    }
 
 
 def main():
@@ -167,7 +206,12 @@ def main():
     parser.add_argument("--tiny", action="store_true")
     parser.add_argument("--context", type=int, default=1024)
     parser.add_argument("--batch", type=numbers, default=[1, 16, 32, 64, 128, 256])
-    parser.add_argument("--compiled", type=numbers, default=[1], help="batch sizes that torch.compile takes part in: it takes minutes each")
+    parser.add_argument(
+        "--compiled",
+        type=numbers,
+        default=[1],
+        help="batch sizes that torch.compile takes part in: it takes minutes each",
+    )
     parser.add_argument("--tokens", type=numbers, default=[2048, 4096, 8192])
     parser.add_argument("--blocks", type=int, default=512)
     parser.add_argument("--pool-blocks", type=int, default=4096)
@@ -175,7 +219,9 @@ def main():
     args = parser.parse_args()
     torch.manual_seed(1)
     shape = "tiny" if args.tiny else "llama3-8b"
-    found = {"decode": decode, "prefill": prefill, "transfers": transfers}[args.what](args, Model(shape))
+    found = {"decode": decode, "prefill": prefill, "transfers": transfers}[args.what](
+        args, Model(shape)
+    )
     device = torch.cuda.get_device_name() if ON_GPU else "cpu: figures mean nothing"
     print(json.dumps({"device": device, "torch": torch.__version__, "shape": shape, **found}))
 

@@ -13,10 +13,11 @@ mod write;
 use std::path::Path;
 use std::sync::Arc;
 
+use trail_base::Isa;
+
 use crate::bins::Bins;
 use crate::error::Error;
 use crate::head::Head;
-use crate::isa::Isa;
 use crate::weights::{HIDDEN, Weights};
 
 pub(crate) use read::{Reader, read_file};
@@ -38,7 +39,7 @@ pub struct Probe {
 }
 
 impl Probe {
-    /// Reads `path`, for the best instruction set of this CPU ([`Isa::detect`]).
+    /// Reads `path`. The head uses the kernels of [`Isa::detect`]; see [`Probe::with_isa`].
     pub fn open(path: impl AsRef<Path>) -> Result<Probe, Error> {
         let (bytes, name) = read_file(path.as_ref())?;
         Probe::from_bytes(&bytes, &name)
@@ -56,8 +57,13 @@ impl Probe {
         Probe::new(Weights::random(d, HIDDEN, bins.count, seed), bins, layer)
     }
 
+    /// The same probe with the head on the kernels of `isa`; an error if this CPU cannot run them.
+    pub fn with_isa(self, isa: Isa) -> Result<Probe, String> {
+        Ok(Probe { head: self.head.with_isa(isa)?, ..self })
+    }
+
     fn new(weights: Weights, bins: Bins, layer: usize) -> Probe {
-        let head = Head::new(&weights, Isa::detect());
+        let head = Head::new(&weights);
         Probe { layer, bins, head, weights: Arc::new(weights) }
     }
 }

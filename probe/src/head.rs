@@ -17,8 +17,9 @@
 
 use std::ops::Range;
 
-use crate::isa::Isa;
-use crate::kernel::{DEPTH_MAX, Product, ROW_LINES, multiply_add};
+use trail_base::Isa;
+
+use crate::kernel::{DEPTH_MAX, Kernel, Product, ROW_LINES};
 use crate::line::{LANES, Line, PAIR, PairLine, ZERO, floats_mut};
 use crate::partials::{Partials, Region};
 use crate::softmax::softmax;
@@ -48,13 +49,13 @@ pub struct Head {
     /// `[hidden unit / 2]` lines, each the weights of up to 16 bins for two units.
     output_weight: Box<[PairLine]>,
     output_bias: Line,
-    isa: Isa,
+    kernel: Kernel,
 }
 
 impl Head {
-    /// Packs `weights` for the kernels of `isa`. Panics if a tensor has not the length the sizes
-    /// say.
-    pub fn new(weights: &Weights, isa: Isa) -> Head {
+    /// Packs `weights`, for the kernels of [`Isa::detect`]. Panics if the length of a tensor
+    /// contradicts the sizes.
+    pub fn new(weights: &Weights) -> Head {
         weights.check();
         let panels = weights.hidden.div_ceil(LANES);
         let mut output_bias = ZERO;
@@ -69,13 +70,14 @@ impl Head {
             hidden_bias: hidden_bias.into(),
             output_weight: pack_output(weights, panels),
             output_bias,
-            isa,
+            kernel: Kernel::select(Isa::Auto).expect("every CPU runs what was detected"),
         }
     }
 
-    /// The same head on the kernels of `isa`; the packing is common to all.
-    pub fn with_isa(self, isa: Isa) -> Head {
-        Head { isa, ..self }
+    /// The same head on the kernels of `isa`; an error if this CPU cannot run them. The packing is
+    /// common to all.
+    pub fn with_isa(self, isa: Isa) -> Result<Head, String> {
+        Ok(Head { kernel: Kernel::select(isa)?, ..self })
     }
 
     /// Width of an activation.
@@ -88,9 +90,9 @@ impl Head {
         self.bins
     }
 
-    /// The instruction set in use.
+    /// The instruction set in use; never [`Isa::Auto`].
     pub fn isa(&self) -> Isa {
-        self.isa
+        self.kernel.isa()
     }
 
     /// Multiply-adds of one row, which are also the weights that a pass over a row block reads once, in
@@ -165,18 +167,15 @@ impl Head {
             let inputs = k..self.d.min(k + K_BLOCK);
             let depth = inputs.len().next_multiple_of(PAIR);
             copy_inputs(activations, self.d, inputs, &mut region.inputs);
-            multiply_add(
-                self.isa,
-                Product {
-                    rows,
-                    depth,
-                    panels: panels.len(),
-                    a: &region.inputs,
-                    b: &weights[panels.len() * k / PAIR..panels.len() * (k + depth) / PAIR],
-                    c: hidden,
-                    c_stride: ROW_LINES,
-                },
-            );
+            self.kernel.multiply_add(Product {
+                rows,
+                depth,
+                panels: panels.len(),
+                a: &region.inputs,
+                b: &weights[panels.len() * k / PAIR..panels.len() * (k + depth) / PAIR],
+                c: hidden,
+                c_stride: ROW_LINES,
+            });
         }
         for line in hidden.chunks_exact_mut(ROW_LINES).flat_map(|row| &mut row[..CHUNK_PANELS]) {
             // Not f32::max, which would turn NaN into 0 and hide a broken activation.
@@ -188,18 +187,15 @@ impl Head {
     fn chunk_logits(&self, chunk: usize, rows: usize, region: &mut Region) {
         let panels = self.chunk_panels(chunk);
         region.logits[..rows].fill(ZERO);
-        multiply_add(
-            self.isa,
-            Product {
-                rows,
-                depth: panels.len() * LANES,
-                panels: 1,
-                a: &region.hidden,
-                b: &self.output_weight[panels.start * LANES / PAIR..panels.end * LANES / PAIR],
-                c: &mut region.logits,
-                c_stride: 1,
-            },
-        );
+        self.kernel.multiply_add(Product {
+            rows,
+            depth: panels.len() * LANES,
+            panels: 1,
+            a: &region.hidden,
+            b: &self.output_weight[panels.start * LANES / PAIR..panels.end * LANES / PAIR],
+            c: &mut region.logits,
+            c_stride: 1,
+        });
     }
 
     /// Probabilities of the rows of `block` from `first` on: `out` is `[rows, bins]`.

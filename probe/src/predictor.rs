@@ -1,8 +1,7 @@
-//! The first guess, from the prompt alone: a linear classifier over which tokens occur in it.
+//! Output length from the prompt alone: a linear classifier over the tokens that occur in it.
 //!
-//! It stands where TRAIL has a fine-tuned DistilBERT (section 3.1), at next to no cost: the feature
-//! of token v is ln(1 + occurrences of v in the prompt), and only the tokens that occur are
-//! visited.
+//! It replaces TRAIL's fine-tuned DistilBERT (section 3.1) at a fraction of the cost: the feature of
+//! token v is ln(1 + occurrences of v in the prompt), and only the tokens that occur are visited.
 //!
 //! `predictor.safetensors`: `weight` `[bins, vocab]` and `bias` `[bins]`, `f32`; metadata `format`
 //! = `trail-prompt-predictor`, `version` = `1`, `max_tokens`, `bins`, `vocab_size`.
@@ -21,7 +20,7 @@ const FORMAT: &str = "trail-prompt-predictor";
 pub struct Predictor {
     bins: Bins,
     vocab: usize,
-    /// `[vocab, bins]`: the weights of one token lie together.
+    /// `[vocab, bins]`: the weights of one token are contiguous.
     weight: Vec<f32>,
     bias: Vec<f32>,
 }
@@ -35,13 +34,13 @@ impl Predictor {
         Predictor { bins, vocab, weight: by_token.collect(), bias: bias.to_vec() }
     }
 
-    /// Reads `path`.
+    /// Reads the predictor file at `path`.
     pub fn open(path: impl AsRef<Path>) -> Result<Predictor, Error> {
         let (bytes, name) = read_file(path.as_ref())?;
         Predictor::from_bytes(&bytes, &name)
     }
 
-    /// The predictor in `bytes`, the contents of a file; `name` is what errors call it.
+    /// Parses `bytes`, the contents of a predictor file; errors name the file `name`.
     pub fn from_bytes(bytes: &[u8], name: &str) -> Result<Predictor, Error> {
         let reader = Reader::new(bytes, name, FORMAT)?;
         let bins = reader.bins()?;
@@ -63,12 +62,14 @@ impl Predictor {
         self.bins
     }
 
-    /// Expected total output tokens of a prompt.
+    /// Expected total output tokens of a prompt: the mean of the distribution. The engine ranks by
+    /// this one, as the code released with TRAIL does.
     pub fn predict(&self, prompt_ids: &[u32]) -> f32 {
         self.bins.expected(&self.probabilities(prompt_ids)[..self.bins.count])
     }
 
-    /// Midpoint, in tokens, of the likeliest bin: the paper's r.
+    /// Midpoint of the most probable bin, in tokens: r as TRAIL section 3.3 defines it. Unused by the
+    /// engine; for comparisons with the paper.
     pub fn predict_midpoint(&self, prompt_ids: &[u32]) -> f32 {
         let q = self.probabilities(prompt_ids);
         let likeliest =
@@ -77,7 +78,7 @@ impl Predictor {
     }
 
     /// The distribution over the bins; entries past their count are zero. Ids outside the
-    /// vocabulary count for nothing.
+    /// vocabulary are ignored.
     pub fn probabilities(&self, prompt_ids: &[u32]) -> [f32; MAX_BINS] {
         let count = self.bins.count;
         let mut ids: Vec<u32> =

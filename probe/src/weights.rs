@@ -2,6 +2,7 @@
 //! this form.
 
 use half::bf16;
+use trail_base::Rng;
 
 use crate::bins::MAX_BINS;
 
@@ -31,10 +32,10 @@ impl Weights {
     /// Weights drawn uniformly from ±1/sqrt(fan-in), the same for the same seed: for tests and
     /// timing.
     pub fn random(d: usize, hidden: usize, bins: usize, seed: u64) -> Weights {
-        let mut state = seed;
+        let mut rng = Rng::from_state(seed);
         let mut draw = |len: usize, fan_in: usize| -> Vec<f32> {
             let scale = 1.0 / (fan_in as f32).sqrt();
-            (0..len).map(|_| scale * uniform(&mut state)).collect()
+            (0..len).map(|_| scale * rng.signed()).collect()
         };
         Weights {
             d,
@@ -66,14 +67,4 @@ impl Weights {
         assert_eq!(self.output_weight.len(), self.bins * self.hidden);
         assert_eq!(self.output_bias.len(), self.bins);
     }
-}
-
-/// The next value in [-1, 1) of the splitmix64 sequence at `state` (Steele, Lea, Flood 2014).
-pub(crate) fn uniform(state: &mut u64) -> f32 {
-    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let mut z = *state;
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^= z >> 31;
-    (z >> 40) as f32 / (1 << 23) as f32 - 1.0
 }

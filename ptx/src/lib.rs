@@ -6,6 +6,8 @@
 
 pub mod hash;
 pub mod header;
+// The generated comments give shapes as `[rows, d]`, which rustdoc takes for links.
+#[allow(rustdoc::broken_intra_doc_links)]
 pub mod params;
 mod table;
 

@@ -4,10 +4,15 @@
 //! [`text`] -> [`engine`] (queue, schedule, sample) -> [`cpu`] (forward) -> [`engine`] -> [`text`].
 //! [`model`] is what a model *is*; it knows nothing of how it is run.
 
-pub mod batch;
+pub mod backend;
 pub mod cpu;
 pub mod cuda;
 pub mod engine;
 pub mod model;
+/// Public for its loom test only.
+#[doc(hidden)]
+pub mod mpsc_ring;
 pub mod reference;
+pub mod sampling;
+mod sync;
 pub mod text;

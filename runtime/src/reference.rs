@@ -1,15 +1,16 @@
-//! The whole forward pass in plain loops: read this to learn the model.
+//! Reference forward pass in plain loops: the test oracle of every backend, and the shortest
+//! description of the model.
 //!
-//! Every fast backend is held against this one. It keeps no cache, computes every position of the
-//! sequence in every layer, stores activations as f32 and sums in f64. Notation as in the papers:
-//! d is the residual width, h the head width, T the tokens of the sequence.
+//! It has no KV cache, computes every position of the sequence in every layer, stores activations
+//! as f32 and sums in f64. Notation: d is the residual width, h the head dimension, T the number of
+//! tokens.
 
 use crate::model::{LayerWeights, Model, ModelConfig, Tensor};
 
-/// A model with its weights widened to f32.
+/// A model with its weights converted to f32.
 pub struct Reference {
     config: ModelConfig,
-    /// Rotary frequencies: `[h / 2]`, radians per token.
+    /// Rotary inverse frequencies `[h / 2]`, radians per token.
     frequencies: Vec<f64>,
     /// `[vocab, d]`
     embed: Matrix,
@@ -20,7 +21,7 @@ pub struct Reference {
     lm_head: Matrix,
 }
 
-/// What one pass computed.
+/// Results of one pass.
 pub struct Trace {
     /// The residual stream after each layer: `[num_layers][T][d]`.
     pub hidden: Vec<Vec<Vec<f32>>>,
@@ -55,7 +56,7 @@ impl Matrix {
         &self.data[row * self.cols..(row + 1) * self.cols]
     }
 
-    /// The product with the column `x`: `[cols] -> [rows]`.
+    /// Multiplies the matrix by the column `x`: `[cols] -> [rows]`.
     fn apply(&self, x: &[f32]) -> Vec<f32> {
         self.data.chunks_exact(self.cols).map(|row| dot(row, x) as f32).collect()
     }
@@ -78,7 +79,7 @@ impl Layer {
 }
 
 impl Reference {
-    /// Widens the weights of `model`; takes four bytes per parameter.
+    /// Converts the weights of `model` to f32; takes four bytes per parameter.
     pub fn new(model: &Model) -> Self {
         let weights = &model.weights;
         Reference {
@@ -91,12 +92,12 @@ impl Reference {
         }
     }
 
-    /// The logits after each of `tokens`: `[T][vocab]`.
+    /// Returns the logits after each of `tokens`: `[T][vocab]`.
     pub fn logits(&self, tokens: &[u32]) -> Vec<Vec<f32>> {
         self.trace(tokens).logits
     }
 
-    /// One pass over `tokens`, each below the vocabulary's size, from position 0.
+    /// Runs `tokens`, each below the vocabulary size, from position 0.
     pub fn trace(&self, tokens: &[u32]) -> Trace {
         let mut x: Vec<Vec<f32>> =
             tokens.iter().map(|&token| self.embed.row(token as usize).to_vec()).collect();
@@ -120,15 +121,15 @@ impl Reference {
             v.push(layer.v.apply(&normed));
         }
         for (position, x) in x.iter_mut().enumerate() {
-            // A token sees itself and what came before, at most `window` tokens in all.
+            // A token attends to itself and the tokens before it, at most `window` tokens in all.
             let first = window.map_or(0, |window| (position + 1).saturating_sub(window));
             let (k, v) = (&k[first..=position], &v[first..=position]);
             add(x, &layer.o.apply(&self.attend(&q[position], k, v)));
         }
     }
 
-    /// What each head of `q` (`[heads * h]`) reads from the keys and values it sees
-    /// (`[seen][kv_heads * h]`): `[heads * h]`.
+    /// Softmax attention of each head of `q` (`[heads * h]`) over the visible keys and values
+    /// (`[visible][kv_heads * h]`): `[heads * h]`.
     fn attend(&self, q: &[f32], k: &[Vec<f32>], v: &[Vec<f32>]) -> Vec<f32> {
         let width = self.config.head_dim;
         let heads_per_kv_head = self.config.num_heads / self.config.num_kv_heads;
@@ -147,7 +148,7 @@ impl Reference {
         out
     }
 
-    /// x += Down(silu(Gate norm(x)) * Up norm(x)), each position by itself. `x`: `[T][d]`.
+    /// x += Down(silu(Gate norm(x)) * Up norm(x)), for each position. `x`: `[T][d]`.
     fn mlp(&self, layer: &Layer, x: &mut [Vec<f32>]) {
         for x in x {
             let normed = self.rms_norm(x, &layer.mlp_norm);
@@ -157,15 +158,15 @@ impl Reference {
         }
     }
 
-    /// x over its root mean square, times `weight`: `[d] -> [d]`.
+    /// x divided by its root mean square, times `weight`: `[d] -> [d]`.
     fn rms_norm(&self, x: &[f32], weight: &[f32]) -> Vec<f32> {
         let mean_square = dot(x, x) / x.len() as f64;
         let scale = 1.0 / (mean_square + f64::from(self.config.rms_norm_eps)).sqrt();
         x.iter().zip(weight).map(|(&x, &w)| (f64::from(x) * scale) as f32 * w).collect()
     }
 
-    /// Turns each head of `x` (`[any heads * h]`) by its position. Element i of a head is paired
-    /// with element i + h/2, as Hugging Face's checkpoints are laid out.
+    /// Rotates each head of `x` (`[any heads * h]`) by its position. Element i of a head is paired
+    /// with element i + h/2, the layout of Hugging Face's checkpoints.
     fn rope(&self, mut x: Vec<f32>, position: usize) -> Vec<f32> {
         let half = self.config.head_dim / 2;
         for head in x.chunks_exact_mut(2 * half) {

@@ -1,4 +1,4 @@
-//! The spellings of a config.json that mean the same model.
+//! Different forms of config.json for the same model.
 
 use std::path::Path;
 

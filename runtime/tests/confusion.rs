@@ -1,5 +1,6 @@
-//! What the bundled probe takes for what: the refined predictions of held-out prompts, counted. The
-//! counts are checked in beside the scheduler's noise model; this makes them, and says whether they hold.
+//! Confusion counts of the bundled probe: refined predictions of held-out prompts by true length.
+//! The counts are checked in beside the scheduler's noise model; this program computes and compares
+//! them.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -13,15 +14,15 @@ use trail_runtime::model::Model;
 use trail_runtime::text::{ChatMessage, ChatTemplate, Tokenizer};
 use trail_scheduler::noise::{EARLY_TOKENS, bin_of};
 
-/// What was predicted of one answer.
+/// Predictions for one answer.
 struct Trace {
-    /// Its length by the prompt-only predictor, tokens.
+    /// Length predicted from the prompt alone, tokens.
     length: f32,
-    /// Remaining tokens by tokens generated; as many as the answer has tokens.
+    /// Predicted remaining tokens, by number of tokens generated `[length of the answer]`.
     refined: Vec<f32>,
 }
 
-/// The first `count` held-out prompts, answered.
+/// Answers the first `count` held-out prompts.
 fn traces(count: usize) -> Vec<Trace> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../assets/demo");
     let model = Arc::new(Model::load(&folder).expect("the bundled model"));
@@ -67,7 +68,7 @@ fn traces(count: usize) -> Vec<Trace> {
         .collect()
 }
 
-/// The counts as the noise model reads them.
+/// Formats the counts as the noise model reads them.
 fn counts(traces: &[Trace]) -> String {
     let mut rows: BTreeMap<String, BTreeMap<usize, u32>> = BTreeMap::new();
     let mut count =

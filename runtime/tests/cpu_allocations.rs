@@ -1,10 +1,10 @@
-//! A forward pass allocates nothing, whatever its batch.
+//! A forward pass does not allocate, whatever its batch.
 
 use std::sync::Arc;
 
 use trail_counting_allocator::of_process;
-use trail_runtime::batch::{BLOCK_TOKENS, Batch};
-use trail_runtime::cpu::{CpuBackend, CpuOptions, Isa};
+use trail_runtime::backend::{BLOCK_TOKENS, Batch};
+use trail_runtime::cpu::{CpuForward, CpuOptions, Isa};
 use trail_runtime::model::{Dtype, Model};
 
 #[test]
@@ -19,7 +19,7 @@ fn forward_allocates_nothing() {
         max_context: blocks_each * BLOCK_TOKENS,
     };
     let model = Arc::new(Model::random("tiny", Dtype::Bf16, 3).unwrap());
-    let mut backend = CpuBackend::new(model, options).unwrap();
+    let mut backend = CpuForward::new(model, options).unwrap();
     let tokens: Vec<u32> = (0..rows as u32).collect();
     let blocks: Vec<u32> = (0..(segments * blocks_each) as u32).collect();
     let tables: Vec<&[u32]> = blocks.chunks(blocks_each).collect();
@@ -30,7 +30,7 @@ fn forward_allocates_nothing() {
     mixed.push(1, 0, &tokens[..97], tables[1], false);
     mixed.push(2, 0, &[9], tables[2], true);
     mixed.push(3, 0, &[9], tables[3], true);
-    // The threads may still be starting up, and that allocates.
+    // Starting threads allocates, and may not be complete yet.
     backend.forward(&prefill, None);
     std::thread::sleep(std::time::Duration::from_millis(50));
     let before = of_process();

@@ -1,11 +1,11 @@
-//! Files damaged in transit: refused or loaded, but never a panic.
+//! Damaged files: rejected or loaded, but never a panic.
 
 #[path = "support/small.rs"]
 mod small;
 
 use small::{load, message, small_model};
 
-/// Loads damaged bytes: any outcome but a panic or a message that is not one line.
+/// Loads damaged bytes, and checks that an error has one line.
 fn survive(config: &[u8], weights: &[u8]) {
     if let Err(error) = load(config, weights) {
         message(&error);
@@ -40,7 +40,7 @@ fn flipped_bits_do_not_panic() {
     }
 }
 
-/// Replaces a stretch of `bytes`, chosen by `random`, by a piece that is likely to hurt.
+/// Replaces a range of `bytes`, chosen by `random`, by text that is likely to break a parser.
 fn splice(bytes: &mut Vec<u8>, random: u64) {
     const PIECES: [&[u8]; 12] = [
         b"",

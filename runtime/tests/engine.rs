@@ -1,5 +1,5 @@
-//! The engine end to end on small random models: answers, limits, cancellation, preemption, and the
-//! property that everything else rests on: an answer does not depend on what runs beside it.
+//! The engine end to end on small random models: answers, limits, cancellation, preemption, and
+//! batch invariance: an answer does not depend on the other requests.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ fn request(seed: u64, prompt_len: u32, max_tokens: u32) -> Request {
 /// `(generated, remaining)`, in order.
 type Predictions = Vec<(u32, f32)>;
 
-/// Tokens, predictions and end of one answer.
+/// Receives one answer: tokens, predictions and finish reason.
 fn answer(handle: RequestHandle) -> (Vec<u32>, Predictions, FinishReason) {
     let (mut tokens, mut predictions) = (Vec::new(), Vec::new());
     for event in handle {
@@ -48,7 +48,7 @@ fn answer(handle: RequestHandle) -> (Vec<u32>, Predictions, FinishReason) {
     panic!("no Finished event");
 }
 
-/// 24 requests of mixed sizes, all at once, under `builder`.
+/// Runs 24 requests of mixed sizes at once.
 fn run(engine: &Engine) -> Vec<(Vec<u32>, Predictions)> {
     let handles: Vec<_> = (0..24)
         .map(|i| engine.submit(request(i, 3 + (i as u32 * 13) % 40, 5 + (i as u32 * 17) % 60)))
@@ -96,19 +96,20 @@ fn answers_and_predictions_are_the_same_under_every_policy_and_pressure() {
 
 #[test]
 fn a_forced_length_ends_an_answer_and_no_policy_sees_it() {
-    // Predicted at 100 tokens, forced to 7 of at most 200: the reported prediction is not cut to 7.
+    // Predicted length 100, forced length 7 of at most 200: the reported prediction is not cut
+    // to 7.
     let engine = builder(&model()).probe(None).replays(true).build().expect("builds");
     let predictions: Option<Arc<[f32]>> = Some(vec![100.0; 200].into());
     let forced = Request { forced_length: Some(7), predictions, ..request(1, 5, 200) };
     let (tokens, predictions, reason) = answer(engine.submit(forced.clone()).expect("fits"));
     assert_eq!((tokens.len(), reason), (7, FinishReason::Length));
     assert_eq!(predictions, (0..7).map(|generated| (generated, 100.0)).collect::<Vec<_>>());
-    // Its own stop tokens and the model's do not end it sooner.
+    // Stop tokens of the request and of the model do not end it sooner.
     let stopping = Request { stop_tokens: tokens, ignore_eos: false, ..forced.clone() };
     assert_eq!(answer(engine.submit(stopping).expect("fits")).0.len(), 7);
     for wrong in [0, 201] {
         let error = engine.submit(Request { forced_length: Some(wrong), ..forced.clone() }).err();
-        assert!(matches!(error, Some(SubmitError::Invalid(why)) if why.contains("forced_length")));
+        assert!(matches!(error, Some(SubmitError::ForcedLength { .. })));
     }
 }
 
@@ -134,7 +135,7 @@ fn what_can_never_be_served_is_refused_with_the_reason() {
     let model = model();
     let engine = builder(&model).kv_blocks(Some(4)).max_requests(4).build().expect("builds");
     let reason = |request: Request| match engine.submit(request) {
-        Err(SubmitError::Invalid(why)) => why,
+        Err(error) if error.is_invalid() => error.to_string(),
         Err(other) => panic!("{other}"),
         Ok(_) => panic!("was taken"),
     };

@@ -1,4 +1,4 @@
-//! The step loop allocates nothing: scheduling, forward pass, tap, probe, sampling, sending.
+//! The step loop does not allocate: scheduling, forward pass, tap, probe, sampling, sending.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,7 +8,7 @@ use trail_probe::Probe;
 use trail_runtime::engine::{Engine, PolicyKind, Request, SamplingParams};
 use trail_runtime::model::{Dtype, Model};
 
-/// What the engine's thread had allocated when it sent events: the callback runs on that thread.
+/// Allocations of the engine's thread when it sends events: the callback runs on that thread.
 #[derive(Default)]
 struct Watch {
     events: AtomicU64,
@@ -17,7 +17,7 @@ struct Watch {
     last: AtomicU64,
 }
 
-/// Events before the count begins: thread-locals and the first step's lazy parts are behind by then.
+/// Events before the count begins: by then thread-locals and lazy parts are initialised.
 const WARM_UP: u64 = 50;
 
 #[test]

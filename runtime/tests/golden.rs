@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use support::{Golden, MAX_LOGPROB_ERROR, check, log_softmax};
-use trail_runtime::batch::{BLOCK_TOKENS, Batch};
-use trail_runtime::cpu::{CpuBackend, CpuOptions, Isa};
+use trail_runtime::backend::{BLOCK_TOKENS, Batch};
+use trail_runtime::cpu::{CpuForward, CpuOptions, Isa};
 use trail_runtime::model::{Dtype, Model, RopeScaling};
 use trail_runtime::reference::Reference;
 
@@ -56,7 +56,7 @@ fn hidden_states_agree_with_transformers() {
     }
 }
 
-/// A golden run must fail a pass that leaves out what the variant is about.
+/// A golden run must fail a pass that lacks the variant's feature.
 #[test]
 fn golden_runs_notice_what_is_left_out() {
     let error_of = |golden: &Golden, model: &Model| {
@@ -115,7 +115,7 @@ fn every_kind_of_path_loads() {
 
 const CONTEXT: usize = 64;
 
-fn backend(model: Model, isa: Isa) -> Result<CpuBackend, String> {
+fn backend(model: Model, isa: Isa) -> Result<CpuForward, String> {
     let options = CpuOptions {
         threads: 2,
         isa,
@@ -124,13 +124,13 @@ fn backend(model: Model, isa: Isa) -> Result<CpuBackend, String> {
         num_blocks: CONTEXT / BLOCK_TOKENS,
         max_context: CONTEXT,
     };
-    CpuBackend::new(Arc::new(model), options)
+    CpuForward::new(Arc::new(model), options)
 }
 
-/// The prompt as a prefill, each further token as a decode step on the cache.
+/// Runs the prompt as one prefill and each further token as a decode step.
 #[test]
 fn cpu_backend_agrees_with_transformers() {
-    // Out of order on purpose: the block table is what says where a token lies.
+    // Not sorted on purpose: tokens must be located through the block table.
     let blocks = [2, 0, 3, 1];
     let all = Golden::all(&golden_folder());
     assert!(!all.is_empty());
@@ -139,7 +139,7 @@ fn cpu_backend_agrees_with_transformers() {
             let model = Model::load(&golden.folder).expect("a model");
             let made = backend(model, isa);
             if golden.name() == "mixed" {
-                // The one thing the loader takes and this backend does not.
+                // The loader accepts mixed dtypes, this backend does not.
                 let error = made.err().expect("refused");
                 assert!(error.contains("in one dtype"), "{error}");
                 continue;

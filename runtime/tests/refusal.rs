@@ -1,4 +1,4 @@
-//! Files that must not load: each refusal is one line that names the thing.
+//! Files that must not load: each error is one line that names the file and the item at fault.
 
 #[path = "support/small.rs"]
 mod small;
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use small::{golden, load, message, small_model};
 use trail_runtime::model::{LoadError, Model};
 
-/// An empty folder of this test run.
+/// Creates an empty folder for this test run.
 fn folder(name: &str) -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("refusal").join(name);
     let _ = fs::remove_dir_all(&folder);
@@ -26,7 +26,7 @@ fn assert_refused(result: Result<Model, LoadError>, parts: &[&str]) {
     }
 }
 
-/// Sets `key` of the small model's config; a dot reaches into an object that is made.
+/// Sets `key` in the small model's config; a dot addresses a nested object, which is created.
 fn with_key(key: &str, value: &Value) -> Vec<u8> {
     let mut config: Value = serde_json::from_slice(&small_model().0).expect("config");
     match key.split_once('.') {
@@ -117,7 +117,7 @@ fn other_documents_are_refused() {
     assert_refused(load(deep.as_bytes(), &weights), &["recursion limit"]);
 }
 
-/// A safetensors file of `header` and `data_len` zero bytes.
+/// Builds a safetensors file of `header` and `data_len` zero bytes.
 fn safetensors(header: &Value, data_len: usize) -> Vec<u8> {
     let header = header.to_string();
     let mut file = (header.len() as u64).to_le_bytes().to_vec();
@@ -129,7 +129,10 @@ fn safetensors(header: &Value, data_len: usize) -> Vec<u8> {
 #[test]
 fn bad_headers_name_their_tensor() {
     let config = small_model().0;
-    let tensor = |dtype: &str, shape: Value, begin: u64, end: u64| json!({"t": {"dtype": dtype, "shape": shape, "data_offsets": [begin, end]}});
+    let tensor = |dtype: &str, shape: Value, begin: u64, end: u64| {
+        let offsets = [begin, end];
+        json!({"t": {"dtype": dtype, "shape": shape, "data_offsets": offsets}})
+    };
     let table = [
         (tensor("F32", json!([2]), 0, 9), 9, "bytes 0..8"),
         (tensor("F32", json!([2]), 0, 8), 4, "cut short"),
@@ -157,7 +160,7 @@ fn bad_headers_name_their_tensor() {
     }
 }
 
-/// The small model's file with its header changed by `edit`.
+/// Returns the small model's file with its header changed by `edit`.
 fn edited(edit: impl FnOnce(&mut Value)) -> Vec<u8> {
     let file = small_model().1;
     let header_len = u64::from_le_bytes(file[..8].try_into().unwrap()) as usize;

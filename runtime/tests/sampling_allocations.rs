@@ -1,8 +1,8 @@
-//! Choosing a token allocates nothing, whatever the parameters.
+//! Sampling does not allocate, whatever the parameters.
 
 use trail_counting_allocator::of_thread;
 use trail_runtime::engine::SamplingParams;
-use trail_runtime::engine::sampling::{History, Sampler};
+use trail_runtime::sampling::{History, Sampler};
 
 #[test]
 fn sample_allocates_nothing() {

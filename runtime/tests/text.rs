@@ -1,4 +1,4 @@
-//! Tokenizer and chat templates: against transformers, and at their edges.
+//! Tokenizer and chat templates: against transformers, and edge cases.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ const USER: u32 = 2;
 const FIRST_BYTE: u32 = 3;
 const VOCAB: usize = 3 + 256 + 1;
 
-/// An empty folder of this test run.
+/// Creates an empty folder for this test run.
 fn folder(name: &str) -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("text").join(name);
     let _ = fs::remove_dir_all(&folder);
@@ -22,7 +22,7 @@ fn folder(name: &str) -> PathBuf {
     folder
 }
 
-/// The printable character that byte-level BPE writes for `byte`, as GPT-2 chose them.
+/// Printable character that GPT-2's byte-level BPE uses for `byte`.
 fn byte_char(byte: u8) -> char {
     let printable = |b: &u8| matches!(b, b'!'..=b'~' | 0xa1..=0xac | 0xae..=0xff);
     if printable(&byte) {
@@ -32,7 +32,7 @@ fn byte_char(byte: u8) -> char {
     char::from_u32(256 + rank).expect("a character")
 }
 
-/// A byte-level tokenizer with one merge, three special tokens, and `<s>` before each text.
+/// Builds a byte-level tokenizer with one merge, three special tokens, and `<s>` before each text.
 fn tokenizer_json() -> Value {
     const SPECIAL: [&str; 3] = ["<s>", "</s>", "<|user|>"];
     let mut vocab: Map<String, Value> =

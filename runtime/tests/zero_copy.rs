@@ -1,4 +1,4 @@
-//! Weights stay where the file was mapped.
+//! Weights are used in place, in the mapped file.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ fn matrices_point_into_the_storage() {
     }
 }
 
-/// The kernel says which file each address of the process is mapped from.
+/// /proc/self/maps names the file of each mapped address.
 #[cfg(target_os = "linux")]
 #[test]
 fn matrices_point_into_the_mapped_file() {

@@ -1,18 +1,18 @@
-//! KV blocks: which are free, and which request holds which, in token order.
+//! KV blocks: the free list, and the block table of each request in token order.
 
 use crate::limits::blocks_for;
-use crate::request::Slot;
+use crate::request::RequestIdx;
 
 /// Index of a KV block in the cache.
 pub type BlockId = u32;
 
-/// A free list, and one table of block ids per slot in one arena.
+/// A free list, and one table of block ids per index in one arena.
 pub(crate) struct Blocks {
     free: Vec<BlockId>,
-    /// `[slot][stride]`. Zeroed memory costs no page until a slot is used.
+    /// `[request][stride]`. Zeroed memory costs no page until an index is used.
     tables: Vec<BlockId>,
     held: Vec<u32>,
-    /// Blocks of the longest context: a table's room.
+    /// Capacity of one table: blocks of the longest context.
     stride: usize,
     total: u32,
 }
@@ -37,40 +37,40 @@ impl Blocks {
         self.total - self.free()
     }
 
-    pub(crate) fn held(&self, slot: Slot) -> u32 {
-        self.held[slot.index()]
+    pub(crate) fn held(&self, idx: RequestIdx) -> u32 {
+        self.held[idx.index()]
     }
 
-    /// The slot's blocks, in token order.
-    pub(crate) fn table(&self, slot: Slot) -> &[BlockId] {
-        let first = slot.index() * self.stride;
-        &self.tables[first..first + self.held(slot) as usize]
+    /// The request's blocks, in token order.
+    pub(crate) fn table(&self, idx: RequestIdx) -> &[BlockId] {
+        let first = idx.index() * self.stride;
+        &self.tables[first..first + self.held(idx) as usize]
     }
 
-    /// Gives the slot `count` more blocks, which must be free.
-    pub(crate) fn grow(&mut self, slot: Slot, count: u32) {
-        let held = self.held(slot) as usize;
+    /// Appends `count` free blocks to the request's table.
+    pub(crate) fn grow(&mut self, idx: RequestIdx, count: u32) {
+        let held = self.held(idx) as usize;
         assert!(held + count as usize <= self.stride, "a request outgrew its max_tokens");
-        let first = slot.index() * self.stride + held;
+        let first = idx.index() * self.stride + held;
         let kept = self.free.len() - count as usize;
         for (entry, block) in self.tables[first..].iter_mut().zip(self.free.drain(kept..).rev()) {
             *entry = block;
         }
-        self.held[slot.index()] += count;
+        self.held[idx.index()] += count;
     }
 
-    /// Takes all of the slot's blocks back.
-    pub(crate) fn release(&mut self, slot: Slot) {
-        self.truncate(slot, 0);
+    /// Frees all blocks of the request.
+    pub(crate) fn release(&mut self, idx: RequestIdx) {
+        self.truncate(idx, 0);
     }
 
-    /// Takes back all but the slot's first `kept` blocks, of which it has no fewer.
-    pub(crate) fn truncate(&mut self, slot: Slot, kept: u32) {
-        let first = slot.index() * self.stride;
-        let (kept, held) = (kept as usize, self.held(slot) as usize);
+    /// Frees all but the request's first `kept` blocks. It holds at least that many.
+    pub(crate) fn truncate(&mut self, idx: RequestIdx, kept: u32) {
+        let first = idx.index() * self.stride;
+        let (kept, held) = (kept as usize, self.held(idx) as usize);
         // Backwards, so that the next to grow gets them in the order they were held.
         self.free.extend(self.tables[first + kept..first + held].iter().rev());
-        self.held[slot.index()] = kept as u32;
+        self.held[idx.index()] = kept as u32;
     }
 }
 
@@ -81,17 +81,17 @@ mod tests {
     #[test]
     fn blocks_come_and_go_in_order() {
         let mut blocks = Blocks::new(4, 2, 1024);
-        blocks.grow(Slot(1), 2);
-        blocks.grow(Slot(0), 1);
-        blocks.grow(Slot(1), 1);
-        assert_eq!(blocks.table(Slot(1)), [0, 1, 3]);
-        assert_eq!(blocks.table(Slot(0)), [2]);
+        blocks.grow(RequestIdx(1), 2);
+        blocks.grow(RequestIdx(0), 1);
+        blocks.grow(RequestIdx(1), 1);
+        assert_eq!(blocks.table(RequestIdx(1)), [0, 1, 3]);
+        assert_eq!(blocks.table(RequestIdx(0)), [2]);
         assert_eq!((blocks.free(), blocks.used()), (0, 4));
-        blocks.release(Slot(1));
-        blocks.grow(Slot(0), 3);
-        assert_eq!(blocks.table(Slot(0)), [2, 0, 1, 3]);
-        assert_eq!(blocks.held(Slot(1)), 0);
-        blocks.truncate(Slot(0), 2);
-        assert_eq!((blocks.table(Slot(0)), blocks.free()), (&[2, 0][..], 2));
+        blocks.release(RequestIdx(1));
+        blocks.grow(RequestIdx(0), 3);
+        assert_eq!(blocks.table(RequestIdx(0)), [2, 0, 1, 3]);
+        assert_eq!(blocks.held(RequestIdx(1)), 0);
+        blocks.truncate(RequestIdx(0), 2);
+        assert_eq!((blocks.table(RequestIdx(0)), blocks.free()), (&[2, 0][..], 2));
     }
 }

@@ -1,8 +1,10 @@
-//! What one scheduler is built for: its sizes and the bounds of its patience.
+//! Configuration of a scheduler: its sizes, and the bounds on skipping and blocking.
 
 use std::fmt;
 
-use crate::limits::{MAX_CONTEXT, MAX_REQUESTS, MAX_RUNNING};
+use crate::limits::{MAX_CONTEXT, MAX_REQUESTS, MAX_RUNNING, blocks_for};
+use crate::refusal::Refusal;
+use crate::request::NewRequest;
 
 /// Sizes are fixed at construction: everything is allocated then.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -18,39 +20,42 @@ pub struct SchedulerConfig {
     pub num_blocks: u32,
     /// Longest prompt plus output, tokens.
     pub max_context: u32,
-    /// Share of `num_blocks` that stays free when a request without KV is let in, so that the
-    /// running ones can grow for a while before anyone is evicted (vLLM's watermark).
+    /// Share of `num_blocks` that stays free when a request without KV enters the batch, so that the
+    /// running requests can grow for some steps before an eviction (vLLM's watermark). In [0, 1).
+    /// Higher: fewer evictions, smaller batches.
     pub watermark: f32,
-    /// Steps for which a request that finds no blocks may be passed over; after these it is a
-    /// barrier: nobody ranked behind it enters the batch.
+    /// Steps in which a request that finds no blocks may be skipped. After these it is a barrier: no
+    /// request ranked behind it enters the batch. 0: a barrier at once, as in vLLM.
     pub max_passed_over: u32,
-    /// Steps for which such a barrier holds before others may pass it again.
+    /// Steps for which such a barrier holds before requests behind it may enter again, at least 1.
+    /// Higher: sooner admission of large requests, more idle blocks.
     pub max_blocked: u32,
-    /// Requests passed over within one step before the walk stops looking for one that fits.
+    /// Requests skipped within one step before the walk stops searching for one that fits, at least
+    /// 1; also the most paused requests that `reclaim` visits in a step. Bounds the time of a plan.
     pub max_lookahead: u32,
-    /// What becomes of the KV of a request that must give its blocks up.
+    /// Treatment of a victim's KV when its blocks are taken.
     pub preemption: Preemption,
-    /// Blocks that the host's pool holds. A victim that finds no room there is recomputed, so with
-    /// 0 all are, whatever [`SchedulerConfig::preemption`] says.
+    /// Capacity of the host's pool in blocks. A victim that finds no room there is recomputed; with
+    /// 0 every victim is, regardless of [`SchedulerConfig::preemption`].
     pub host_blocks: u32,
     /// Seconds to copy one block one way: for [`Preemption::Auto`].
     pub block_s: f64,
-    /// Seconds to compute one prompt token anew: for [`Preemption::Auto`].
+    /// Seconds to recompute one prompt token: for [`Preemption::Auto`].
     pub token_s: f64,
-    /// Steps for which the running requests' growth is provided for by swapping paused ones out
-    /// ahead of need.
+    /// Steps of growth of the running requests for which blocks are freed ahead of need, by swapping
+    /// paused requests out. 0: only the watermark is kept free.
     pub reclaim_steps: u32,
 }
 
-/// How a request gives up its KV.
+/// Treatment of a victim's KV.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Preemption {
-    /// It is discarded, and computed again from the tokens.
+    /// Discarded, and recomputed from the tokens.
     #[default]
     Recompute,
-    /// It is copied to the host, and back; recomputed only where the host has no room.
+    /// Copied to the host and back; recomputed only if the host has no room.
     Swap,
-    /// Whichever takes less time: copying there and back, or computing again.
+    /// The faster of the two: copying to the host and back, or recomputing.
     Auto,
 }
 
@@ -77,7 +82,7 @@ impl Default for SchedulerConfig {
 }
 
 impl SchedulerConfig {
-    /// Says what is wrong with the sizes, if anything.
+    /// Checks the sizes, and the relations between them.
     pub fn validate(&self) -> Result<(), ConfigError> {
         within("max_running", self.max_running, 1, MAX_RUNNING)?;
         within("max_requests", self.max_requests, self.max_running, MAX_REQUESTS)?;
@@ -100,6 +105,26 @@ impl SchedulerConfig {
         Ok(())
     }
 
+    /// Checks that `request` fits alone: then it can finish without the help of any other request.
+    pub fn admit(&self, request: &NewRequest) -> Result<(), Refusal> {
+        let (max_context, num_blocks) = (self.max_context, self.num_blocks);
+        if request.prompt_tokens == 0 {
+            return Err(Refusal::EmptyPrompt);
+        }
+        if request.max_tokens == 0 {
+            return Err(Refusal::ZeroMaxTokens);
+        }
+        let needed_tokens = u64::from(request.prompt_tokens) + u64::from(request.max_tokens);
+        if needed_tokens > u64::from(max_context) {
+            return Err(Refusal::ContextTooLong { needed_tokens, max_context });
+        }
+        let needed_blocks = blocks_for(needed_tokens as u32);
+        if needed_blocks > num_blocks {
+            return Err(Refusal::NeverFits { needed_blocks, num_blocks });
+        }
+        Ok(())
+    }
+
     /// The watermark in blocks.
     pub fn watermark_blocks(&self) -> u32 {
         (self.watermark * self.num_blocks as f32) as u32
@@ -113,14 +138,14 @@ fn within(name: &'static str, value: u32, min: u32, max: u32) -> Result<(), Conf
     Err(ConfigError::OutOfRange { name, value, min, max })
 }
 
-/// A configuration no scheduler can be built for.
+/// An invalid configuration.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum ConfigError {
     /// A size outside its bounds, some of which come from the other sizes.
     OutOfRange {
         /// Field of [`SchedulerConfig`].
         name: &'static str,
-        /// What it was.
+        /// The value given.
         value: u32,
         /// Least allowed.
         min: u32,
@@ -133,7 +158,7 @@ pub enum ConfigError {
     Cost {
         /// Field of [`SchedulerConfig`].
         name: &'static str,
-        /// What it was.
+        /// The value given.
         seconds: f64,
     },
 }

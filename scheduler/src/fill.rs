@@ -1,267 +1,270 @@
 //! Filling a plan: one walk over all requests in rank order.
 //!
-//! Each request in turn takes a seat (of `max_running`), rows (of `token_budget`) and KV blocks:
+//! Each request in turn takes a place (of `max_running`), rows (of `token_budget`) and KV blocks:
 //!
 //! * **Rows.** A decode takes one, a prefill as many as are left, except one for each running
 //!   request behind it. So a long prompt, however well it ranks, does not stall the decodes (in a
-//!   memory-bound step they cost next to nothing), and no running request leaves for want of a row.
-//! * **Blocks.** A request entering without KV takes the blocks of all its present tokens at once,
-//!   so that two half-done prefills cannot deadlock, and leaves the watermark free. Who is short of
-//!   blocks takes them from residents ranked *behind* it: from the paused first, worst first; then
-//!   from the running, worst first. Those ahead of it keep theirs: in rank order an eviction never
-//!   serves a worse request. Nobody is evicted unless that is enough.
-//! * **Passing over.** A request that finds no blocks even so is passed over, and those behind it
-//!   may fill in; `max_passed_over`, `max_blocked` and `max_lookahead` bound that from both sides.
-//! * **Swapping.** A victim may leave for the host (`swap`), and its blocks are free only when it has
-//!   left. Whoever they were taken for is passed over until then, and *reserves* what it needs: those
-//!   behind it get only what is free beyond that, so what comes free reaches it. Likewise where blocks
-//!   behind it that are being filled would be enough, as these are to be had when they are full. A
-//!   swapped request comes back, at its rank, into blocks for all its tokens that leave the low-water
-//!   mark free; it takes no row, but a seat is kept for it.
+//!   memory-bound step they cost next to nothing), and no running request is preempted for lack of
+//!   a row.
+//! * **Blocks.** A request that enters without KV takes the blocks of all its present tokens at
+//!   once, so that two half-done prefills cannot deadlock, and leaves the watermark free. A request
+//!   short of blocks takes them from residents ranked *behind* it: from the paused first, worst
+//!   first; then from the running, worst first. Residents ranked before it keep theirs: an eviction
+//!   never serves a worse request. Nothing is evicted unless that frees enough.
+//! * **Skipping.** A request that finds no blocks even so is skipped, and those behind it may enter;
+//!   `max_passed_over`, `max_blocked` and `max_lookahead` bound that from both sides.
+//! * **Swapping.** A victim may be swapped out to the host (`swap`); its blocks are free only when
+//!   its transfer has ended. The request that needs them is skipped until then, and *reserves* what
+//!   it needs: those behind it get only what is free beyond the reserve. The same holds where blocks
+//!   that are being filled for requests behind it would be enough, as they can be taken once they
+//!   are full. A swapped request is swapped in, at its rank, into blocks for all its tokens, if the
+//!   low-water mark stays free; it takes no row, but a place is kept for it.
 //!
-//! Why every request finishes once arrivals cease. Take the first in the order of those not on their
-//! way. It always has a seat and a row to take, and whatever it lacks in blocks, as all others are
-//! behind it and it fits alone, is free, leaving, being filled, or to be taken. In the last three
-//! cases it has reserved all that is free, so until it has its blocks nobody gets any, and nobody
-//! begins to return. Each transfer ends. So after finitely many steps nothing is being filled, what
-//! it may take is leaving or free, then free, and it takes it; swapped, it returns by a transfer that
-//! ends, with blocks that hold its tokens. (Its seat: one is kept for each that is returning, and
-//! those end as well.) None but one ranked before it takes its blocks on the way: `reclaim` spares
-//! whoever ranks before a row of the plan. So the first gets on by a token in finitely many steps,
-//! and an endless run in which none finishes would have to change the first for ever. But an
-//! unpinned key changes only by a token generated or a prediction accepted; there are finitely many
-//! of the former, and at most one of the latter for each (`RequestState::predict`). A pinned first
-//! gives way only to one pinned earlier that has just come back, and arrivals do not go back for ever.
+//! Why every request finishes once arrivals cease. Consider the first in the order of the requests
+//! that are in no transfer. There is always a place and a row for it. All others are behind it and
+//! it fits alone, so every block it lacks is free, held by a request that is swapping out, being
+//! filled by one that is swapping in, or held by a resident it may evict. In the last three cases it
+//! has reserved all free blocks: until it has its blocks, no other request gets any, and none begins
+//! to swap in. Each transfer ends. So after finitely many steps nothing is being filled, what it may
+//! take is swapping out or free, then free, and it takes it; if it is swapped, it returns by a
+//! transfer that ends, with blocks that hold its tokens. (One place is kept for each request that is
+//! swapping in, and those transfers end as well.) Only a request ranked before it takes its blocks
+//! in between: `reclaim` spares every request that ranks before a row of the plan. So the first
+//! generates a token in finitely many steps, and in an endless run in which no request finishes the
+//! first would have to change infinitely often. But an unpinned key changes only by a token
+//! generated or a prediction accepted; the former are finitely many, the latter at most one for each
+//! of the former (`RequestState::predict`). A pinned first is replaced only by one that was pinned
+//! earlier and has just returned, and each request has finitely many earlier arrivals.
 
 use crate::key::{Key, Ranked};
 use crate::limits::blocks_for;
 use crate::plan::PlanRow;
-use crate::request::{Phase, Slot};
+use crate::request::{Phase, RequestIdx};
 use crate::scheduler::Scheduler;
 
-/// What is left to hand out, and who was not looked at yet.
-struct Left {
-    seats: u32,
+/// One walk: the resources left in the step, and the part of each ordered set not visited yet.
+pub(crate) struct Fill<'a> {
+    scheduler: &'a mut Scheduler,
+    /// Places left of `max_running`.
+    places: u32,
+    /// Rows left of `token_budget`.
     rows: u32,
-    /// Running requests not looked at yet: `Scheduler::running[running_first..running_end]`.
+    /// Running requests not visited yet: `scheduler.running[running_first..running_end]`. The end
+    /// moves down when the worst of the running is evicted.
     running_first: usize,
     running_end: usize,
-    /// The best paused and waiting request not looked at yet.
+    /// The best paused request not visited yet.
     paused: Option<Ranked>,
+    /// The best waiting request not visited yet.
     waiting: Option<Ranked>,
-    /// Whether requests outside the batch may still enter it.
+    /// True while requests outside the batch may enter it.
     open: bool,
-    passed: u32,
-    /// Blocks, free or coming free, that are spoken for by requests passed over.
+    /// Requests skipped in this walk.
+    skipped: u32,
+    /// Blocks, free or soon free, that are promised to skipped requests.
     reserved: u32,
 }
 
-impl Left {
-    /// Rows the next request may take: one stays for each running request behind it that can still
-    /// find a seat. Kept by induction: `rows >= min(running behind, seats)`, as the configuration
-    /// has `token_budget >= max_running`; so a running request always finds its row.
-    fn rows_for_next(&self) -> u32 {
-        let running_behind = (self.running_end - self.running_first) as u32;
-        self.rows - self.rows.min(running_behind.min(self.seats - 1))
-    }
-}
-
-/// The better ranked of the two.
-fn sooner(a: Option<Ranked>, b: Option<Ranked>) -> Option<Ranked> {
-    match (a, b) {
-        (Some(a), Some(b)) => Some(if a.key < b.key { a } else { b }),
-        _ => a.or(b),
-    }
-}
-
-impl Scheduler {
-    /// Fills the cleared plan from the three ordered sets. Returns the blocks that are spoken for.
-    pub(crate) fn fill(&mut self) -> u32 {
-        let mut left = Left {
-            seats: self.config.max_running,
-            rows: self.config.token_budget,
+impl Fill<'_> {
+    /// A walk over the three ordered sets of `scheduler`, whose plan is cleared.
+    pub(crate) fn new(scheduler: &mut Scheduler) -> Fill<'_> {
+        Fill {
+            places: scheduler.config.max_running,
+            rows: scheduler.config.token_budget,
             running_first: 0,
-            running_end: self.running.len(),
-            paused: self.paused.first(),
-            waiting: self.waiting.first(),
+            running_end: scheduler.running.len(),
+            paused: scheduler.paused.first(),
+            waiting: scheduler.waiting.first(),
             open: true,
-            passed: 0,
+            skipped: 0,
             reserved: 0,
-        };
-        while left.seats > 0 {
-            let Some(candidate) = self.next_ranked(&mut left) else { break };
-            self.consider(candidate, &mut left);
+            scheduler,
         }
-        left.reserved
     }
 
-    /// The best request not looked at yet: a merge of the three sets.
-    fn next_ranked(&self, left: &mut Left) -> Option<Ranked> {
-        let running = self.running[..left.running_end].get(left.running_first).copied();
-        let idle = if left.open { sooner(left.paused, left.waiting) } else { None };
-        let best = sooner(running, idle)?;
-        match self.requests[best.slot].phase {
-            Phase::Running => left.running_first += 1,
-            Phase::Paused => left.paused = self.paused.next(best.slot),
-            _ => left.waiting = self.waiting.next(best.slot),
+    /// Fills the plan. Returns the number of reserved blocks.
+    pub(crate) fn run(mut self) -> u32 {
+        while self.places > 0 {
+            let Some(candidate) = self.next_ranked() else { break };
+            self.consider(candidate);
+        }
+        self.reserved
+    }
+
+    /// The best request not visited yet: a merge of the three sets.
+    fn next_ranked(&mut self) -> Option<Ranked> {
+        let scheduler = &*self.scheduler;
+        let running = scheduler.running[..self.running_end].get(self.running_first).copied();
+        let idle = if self.open { better(self.paused, self.waiting) } else { None };
+        let best = better(running, idle)?;
+        match scheduler.requests[best.idx].phase {
+            Phase::Running => self.running_first += 1,
+            Phase::Paused => self.paused = scheduler.paused.next(best.idx),
+            _ => self.waiting = scheduler.waiting.next(best.idx),
         }
         Some(best)
     }
 
-    /// Gives the candidate a row if it fits; or lets it come back, if it is swapped.
-    fn consider(&mut self, candidate: Ranked, left: &mut Left) {
-        let slot = candidate.slot;
-        let held = self.blocks.held(slot);
-        let request = &self.requests[slot];
-        let len = request.uncomputed().min(left.rows_for_next());
+    /// Adds a row of the candidate to the plan if it fits; a swapped candidate is swapped in
+    /// instead.
+    fn consider(&mut self, candidate: Ranked) {
+        let idx = candidate.idx;
+        let request = &self.scheduler.requests[idx];
+        let len = request.uncomputed().min(self.rows_for_next());
         if len == 0 {
-            left.open = false;
+            self.open = false;
             return;
         }
         let swapped = request.phase == Phase::Swapped;
-        if swapped && left.seats as usize <= self.transit.returning().len() {
+        if swapped && self.places as usize <= self.scheduler.swap_state.swapping_in().len() {
             return;
         }
-        let needed = blocks_for(request.tokens()) - held;
+        let needed = blocks_for(request.tokens()) - self.scheduler.blocks.held(idx);
         let spare = self.spare(request.phase);
-        if needed > 0 && !self.take_blocks(candidate, needed, spare, left) {
-            self.pass_over(slot, left);
+        if needed > 0 && !self.take_blocks(candidate, needed, spare) {
+            self.skip(idx);
             return;
         }
         if swapped {
-            self.waiting.remove(slot);
-            self.come_back(slot);
+            self.scheduler.waiting.remove(idx);
+            self.scheduler.swap_in(idx);
             return;
         }
         self.choose(candidate, len);
-        left.seats -= 1;
-        left.rows -= len;
     }
 
-    /// Blocks that stay free when a request of this phase takes some. One that comes back leaves as
-    /// much as keeps others from leaving: or two would change places at every step.
+    /// Rows the next request may take: one stays for each running request behind it that can still
+    /// find a place. Kept by induction: `rows >= min(running behind, places)`, as the configuration
+    /// has `token_budget >= max_running`; so a running request always finds its row.
+    fn rows_for_next(&self) -> u32 {
+        let running_behind = (self.running_end - self.running_first) as u32;
+        self.rows - self.rows.min(running_behind.min(self.places - 1))
+    }
+
+    /// Blocks that stay free when a request of this phase takes some. A request that is swapped in
+    /// leaves the low-water mark free, below which others are swapped out: otherwise two requests
+    /// could replace each other at every step.
     fn spare(&self, phase: Phase) -> u32 {
+        let scheduler = &*self.scheduler;
         // Waived for the first: a request as large as the cache must get in when alone.
-        if self.plan.rows.is_empty() && self.plan.swap_in.is_empty() {
+        if scheduler.plan.rows.is_empty() && scheduler.plan.swap_in.is_empty() {
             return 0;
         }
         match phase {
-            Phase::Waiting => self.config.watermark_blocks(),
-            Phase::Swapped => self.low_water(self.running.len()),
+            Phase::Waiting => scheduler.config.watermark_blocks(),
+            Phase::Swapped => scheduler.low_water(scheduler.running.len()),
             _ => 0,
         }
     }
 
     /// Puts the candidate into the plan with its next `len` tokens.
     fn choose(&mut self, candidate: Ranked, len: u32) {
-        let slot = candidate.slot;
-        match self.requests[slot].phase {
-            Phase::Paused => self.paused.remove(slot),
-            Phase::Waiting => self.waiting.remove(slot),
+        let scheduler = &mut *self.scheduler;
+        let idx = candidate.idx;
+        match scheduler.requests[idx].phase {
+            Phase::Paused => scheduler.paused.remove(idx),
+            Phase::Waiting => scheduler.waiting.remove(idx),
             _ => {}
         }
-        let request = &mut self.requests[slot];
+        let request = &mut scheduler.requests[idx];
         let start = request.computed;
-        let row = PlanRow { slot, start, len, sample: len == request.uncomputed() };
+        let row = PlanRow { slot: idx, start, len, sample: len == request.uncomputed() };
         request.phase = Phase::Running;
         request.started = true;
         request.planned = true;
         request.passed_over = 0;
-        self.plan.recomputed_tokens += len.min(request.computed_max.saturating_sub(start));
-        self.plan.rows.push(row);
-        self.chosen.push(candidate);
-        self.policy.on_scheduled(request, row);
+        scheduler.plan.recomputed_tokens += len.min(request.computed_max.saturating_sub(start));
+        scheduler.plan.rows.push(row);
+        scheduler.chosen.push(candidate);
+        scheduler.policy.on_scheduled(request, row);
+        self.places -= 1;
+        self.rows -= len;
     }
 
-    /// Notes that a request found no blocks, and whether others may go ahead of it.
-    fn pass_over(&mut self, slot: Slot, left: &mut Left) {
-        let (patience, hold) = (self.config.max_passed_over, self.config.max_blocked);
-        let request = &mut self.requests[slot];
+    /// Counts a request that found no blocks, and decides whether others may enter before it.
+    fn skip(&mut self, idx: RequestIdx) {
+        let config = &self.scheduler.config;
+        let request = &mut self.scheduler.requests[idx];
         request.passed_over += 1;
-        let barrier = request.passed_over > patience;
-        if request.passed_over >= patience + hold {
+        let barrier = request.passed_over > config.max_passed_over;
+        if request.passed_over >= config.max_passed_over + config.max_blocked {
             request.passed_over = 0;
         }
-        left.passed += 1;
-        if barrier || self.policy.strict_order() || left.passed >= self.config.max_lookahead {
-            left.open = false;
+        self.skipped += 1;
+        let strict = self.scheduler.policy.strict_order();
+        if barrier || strict || self.skipped >= config.max_lookahead {
+            self.open = false;
         }
     }
 
-    /// Gives the candidate `needed` blocks so that `spare` stay free, dislodging others for them if
-    /// it must. False if there are not so many to be had at all, or not yet; then they are reserved.
-    fn take_blocks(&mut self, to: Ranked, needed: u32, spare: u32, left: &mut Left) -> bool {
-        let wanted = needed + spare + left.reserved;
-        let missing = self.cannot_free(wanted, to.key, left);
+    /// Gives the candidate `needed` blocks so that `spare` stay free, and evicts others for them if
+    /// it must. Returns false if there are not enough, even after evictions, or not yet; in the
+    /// latter case they are reserved.
+    fn take_blocks(&mut self, to: Ranked, needed: u32, spare: u32) -> bool {
+        let wanted = needed + spare + self.reserved;
+        let missing = self.cannot_free(wanted, to.key);
         if missing > 0 {
-            if missing <= self.returning_behind(to.key) {
-                left.reserved += needed + spare;
+            if missing <= self.scheduler.swapping_in_behind(to.key) {
+                self.reserved += needed + spare;
             }
             return false;
         }
-        while self.blocks_to_come() < wanted {
-            self.dislodge_worst(to.key, left);
+        while self.scheduler.free_after_transfers() < wanted {
+            self.evict_worst(to.key);
         }
-        if self.blocks.free() < wanted {
-            left.reserved += needed + spare;
+        if self.scheduler.blocks.free() < wanted {
+            self.reserved += needed + spare;
             return false;
         }
-        self.blocks.grow(to.slot, needed);
+        self.scheduler.blocks.grow(to.idx, needed);
         true
     }
 
-    /// How many of `wanted` blocks are neither free, nor about to be, nor would be without the
-    /// residents ranked behind `key`. Looks at no more than `wanted` of them, as each holds at
-    /// least one.
-    fn cannot_free(&self, wanted: u32, key: Key, left: &Left) -> u32 {
-        let mut missing = wanted.saturating_sub(self.blocks_to_come());
-        let mut paused = self.paused.last();
+    /// How many of `wanted` blocks are neither free nor soon free, nor held by residents ranked
+    /// behind `key`. Visits at most `wanted` residents, as each holds at least one block.
+    fn cannot_free(&self, wanted: u32, key: Key) -> u32 {
+        let scheduler = &*self.scheduler;
+        let mut missing = wanted.saturating_sub(scheduler.free_after_transfers());
+        let mut paused = scheduler.paused.last();
         while let Some(victim) = paused.filter(|victim| missing > 0 && victim.key > key) {
-            missing = missing.saturating_sub(self.blocks.held(victim.slot));
-            paused = self.paused.prev(victim.slot);
+            missing = missing.saturating_sub(scheduler.blocks.held(victim.idx));
+            paused = scheduler.paused.prev(victim.idx);
         }
-        for victim in self.running[left.running_first..left.running_end].iter().rev() {
+        for victim in scheduler.running[self.running_first..self.running_end].iter().rev() {
             if missing == 0 {
                 break;
             }
-            missing = missing.saturating_sub(self.blocks.held(victim.slot));
+            missing = missing.saturating_sub(scheduler.blocks.held(victim.idx));
         }
         missing
     }
 
-    /// Blocks being filled for requests ranked behind `key`, or for finished ones.
-    fn returning_behind(&self, key: Key) -> u32 {
-        let returning = self.transit.returning().iter().copied();
-        let behind = returning.filter(|&slot| {
-            let request = &self.requests[slot];
-            request.ended || self.policy.key(request) > key
-        });
-        behind.map(|slot| self.blocks.held(slot)).sum()
-    }
-
-    /// Takes the blocks of the worst resident ranked behind `key`, a paused one, else a running:
-    /// they are free when it has left, or at once if it is to be computed again.
-    fn dislodge_worst(&mut self, key: Key, left: &mut Left) {
-        let victim = match self.paused.last().filter(|last| last.key > key) {
+    /// Takes the blocks of the worst resident ranked behind `key`: of a paused one, else of a
+    /// running one. They are free at once if the victim is recomputed later, or at the end of its
+    /// transfer if it is swapped out.
+    fn evict_worst(&mut self, key: Key) {
+        let victim = match self.scheduler.paused.last().filter(|last| last.key > key) {
             Some(last) => {
-                // The worst paused may be the very next one.
-                left.paused = left.paused.filter(|&next| next != last);
-                self.paused.remove(last.slot);
-                last.slot
+                // The worst paused request may be the next one of the walk.
+                self.paused = self.paused.filter(|&next| next != last);
+                self.scheduler.paused.remove(last.idx);
+                last.idx
             }
             None => {
-                left.running_end -= 1;
-                self.running[left.running_end].slot
+                self.running_end -= 1;
+                self.scheduler.running[self.running_end].idx
             }
         };
-        if self.leave(victim) {
-            return;
+        if !self.scheduler.swap_out(victim) {
+            self.scheduler.discard_kv(victim);
         }
-        self.blocks.release(victim);
-        let request = &mut self.requests[victim];
-        request.phase = Phase::Waiting;
-        request.computed = 0;
-        request.evictions += 1;
-        self.plan.evicted.push(victim);
+    }
+}
+
+/// The better ranked of two.
+fn better(a: Option<Ranked>, b: Option<Ranked>) -> Option<Ranked> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(if a.key < b.key { a } else { b }),
+        _ => a.or(b),
     }
 }

@@ -1,8 +1,8 @@
-//! A request's place in the one order over all requests.
+//! Rank of a request in the order over all requests.
 
-use crate::request::{Phase, RequestState, Slot};
+use crate::request::{Phase, RequestIdx, RequestState};
 
-/// Class, then value, then arrival: lower goes first.
+/// Sort key of a request: class, then value, then arrival; lower goes first.
 ///
 /// Packed so that one integer comparison decides: bits 96..104 class, 64..96 the value's bits made
 /// monotone, 0..64 arrival sequence. The order is total: a NaN value goes last in its class, and
@@ -15,7 +15,7 @@ impl Key {
     pub const PINNED: u8 = 0;
     /// Class of a request that may not be preempted, but lost its KV to memory pressure.
     pub const EVICTED: u8 = 1;
-    /// Class of all the others: ranked by value.
+    /// Class of all other requests: ranked by value.
     pub const OPEN: u8 = 2;
 
     /// The key of (`class`, `value`, `seq`).
@@ -23,16 +23,18 @@ impl Key {
         Key((class as u128) << 96 | (monotone_bits(value) as u128) << 64 | seq as u128)
     }
 
-    /// The key of a started request that policy says may not be preempted.
+    /// The key of a started request that the policy does not allow to be preempted.
     ///
-    /// Running ones precede paused ones, so that one which was paused for lack of blocks comes back
-    /// to a free seat, not to another pinned request's. Those evicted come next, so that
-    /// "not preemptable" never becomes "last in line".
+    /// Running requests precede paused ones, so that one which was paused for lack of blocks takes a
+    /// free place in the batch, not that of another pinned request. Evicted ones come next, before
+    /// all others: a request past its window is never ranked last.
     pub fn pinned(request: &RequestState) -> Key {
         let (class, value) = match request.phase {
             Phase::Running => (Key::PINNED, 0.0),
-            Phase::Paused | Phase::Returning => (Key::PINNED, 1.0),
-            Phase::Waiting | Phase::Leaving | Phase::Swapped | Phase::Free => (Key::EVICTED, 0.0),
+            Phase::Paused | Phase::SwappingIn => (Key::PINNED, 1.0),
+            Phase::Waiting | Phase::SwappingOut | Phase::Swapped | Phase::Free => {
+                (Key::EVICTED, 0.0)
+            }
         };
         Key::new(class, value, request.seq)
     }
@@ -52,11 +54,11 @@ fn monotone_bits(value: f32) -> u32 {
     if bits >> 31 == 1 { !bits } else { bits | 1 << 31 }
 }
 
-/// A request at its place in the order.
+/// A request and its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Ranked {
     pub(crate) key: Key,
-    pub(crate) slot: Slot,
+    pub(crate) idx: RequestIdx,
 }
 
 #[cfg(test)]

@@ -26,7 +26,7 @@ pub const fn blocks_for(tokens: u32) -> u32 {
 const _: () = {
     assert!(BLOCK_TOKENS.is_power_of_two());
     assert!(MAX_RUNNING <= MAX_REQUESTS);
-    // u32::MAX is the skip list's "no slot".
+    // u32::MAX is the skip list's end of list.
     assert!(MAX_REQUESTS < u32::MAX);
     // One node in four climbs a level, so the top level holds one node when the list is full.
     assert!(1 << (2 * ORDER_LEVELS) >= MAX_REQUESTS as u64);

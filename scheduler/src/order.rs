@@ -1,15 +1,15 @@
 //! The requests outside the batch, kept in rank order.
 //!
-//! A skip list (Pugh 1990) over slots: links live in arrays by slot, so nothing is allocated after
+//! A skip list (Pugh 1990) over indices: links live in arrays by index, so nothing is allocated after
 //! construction, insertion and removal take O(log n) comparisons, and the walk from the best, or
 //! back from the worst, is one link per request. A sorted array would move half its entries per
 //! insertion; a heap would not give the best few in order without a second one.
 
 use crate::key::{Key, Ranked};
 use crate::limits::ORDER_LEVELS;
-use crate::request::Slot;
+use crate::request::RequestIdx;
 
-/// "No slot" in a link.
+/// Marks the end of a list: no request.
 const NONE: u32 = u32::MAX;
 
 /// Links from one node to its successor on each level.
@@ -17,7 +17,7 @@ type Tower = [u32; ORDER_LEVELS];
 
 pub(crate) struct Order {
     keys: Vec<Key>,
-    /// `[slot]`, and the list's head at the end.
+    /// `[index]`, and the list's head at the end.
     next: Vec<Tower>,
     /// Predecessors on level 0; the head's is the last node.
     prev: Vec<u32>,
@@ -45,8 +45,8 @@ impl Order {
         self.len
     }
 
-    pub(crate) fn key(&self, slot: Slot) -> Key {
-        self.keys[slot.index()]
+    pub(crate) fn key(&self, idx: RequestIdx) -> Key {
+        self.keys[idx.index()]
     }
 
     /// The best ranked.
@@ -59,23 +59,23 @@ impl Order {
         self.ranked(self.prev[self.head() as usize])
     }
 
-    /// The one ranked right behind `slot`.
-    pub(crate) fn next(&self, slot: Slot) -> Option<Ranked> {
-        self.ranked(self.next[slot.index()][0])
+    /// The request ranked directly behind `idx`.
+    pub(crate) fn next(&self, idx: RequestIdx) -> Option<Ranked> {
+        self.ranked(self.next[idx.index()][0])
     }
 
-    /// The one ranked right before `slot`.
-    pub(crate) fn prev(&self, slot: Slot) -> Option<Ranked> {
-        self.ranked(self.prev[slot.index()])
+    /// The request ranked directly before `idx`.
+    pub(crate) fn prev(&self, idx: RequestIdx) -> Option<Ranked> {
+        self.ranked(self.prev[idx.index()])
     }
 
-    /// Adds `slot`, which must not be in.
-    pub(crate) fn insert(&mut self, slot: Slot, key: Key) {
+    /// Inserts `idx`, which must not be in the order.
+    pub(crate) fn insert(&mut self, idx: RequestIdx, key: Key) {
         let before = self.path_to(key);
-        let node = slot.0;
+        let node = idx.0;
         let height = height(node);
         self.levels = self.levels.max(height);
-        self.keys[slot.index()] = key;
+        self.keys[idx.index()] = key;
         for (level, &from) in before.iter().enumerate().take(height) {
             self.next[node as usize][level] = self.next[from as usize][level];
             self.next[from as usize][level] = node;
@@ -86,12 +86,12 @@ impl Order {
         self.len += 1;
     }
 
-    /// Takes `slot`, which must be in, out.
-    pub(crate) fn remove(&mut self, slot: Slot) {
-        let node = slot.0;
-        let before = self.path_to(self.keys[slot.index()]);
+    /// Removes `idx`, which must be in the order.
+    pub(crate) fn remove(&mut self, idx: RequestIdx) {
+        let node = idx.0;
+        let before = self.path_to(self.keys[idx.index()]);
         let tower = self.next[node as usize];
-        debug_assert_eq!(self.next[before[0] as usize][0], node, "slot {node} is not in the order");
+        debug_assert_eq!(self.next[before[0] as usize][0], node, "idx {node} is not in the order");
         for (level, &from) in before.iter().enumerate().take(height(node)) {
             self.next[from as usize][level] = tower[level];
         }
@@ -120,7 +120,7 @@ impl Order {
         (self.keys.len() - 1) as u32
     }
 
-    /// The head stands behind the last node.
+    /// The head is the successor of the last node.
     fn set_prev(&mut self, node: u32, prev: u32) {
         let node = if node == NONE { self.head() } else { node };
         self.prev[node as usize] = prev;
@@ -130,14 +130,14 @@ impl Order {
         if node == NONE || node == self.head() {
             return None;
         }
-        Some(Ranked { key: self.keys[node as usize], slot: Slot(node) })
+        Some(Ranked { key: self.keys[node as usize], idx: RequestIdx(node) })
     }
 }
 
-/// Levels a slot's node is on: one in four climbs each level. A hash of the slot serves as the
-/// coin, as slots and ranks have nothing to do with each other.
-fn height(slot: u32) -> usize {
-    let coin = crate::rng::mix(slot as u64);
+/// Number of levels of an index's node: one node in four reaches each next level. Decided by a hash
+/// of the index, which is independent of the rank.
+fn height(idx: u32) -> usize {
+    let coin = trail_base::rng::mix(idx as u64);
     (1 + coin.trailing_zeros() as usize / 2).min(ORDER_LEVELS)
 }
 
@@ -146,7 +146,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::rng::Rng;
+    use trail_base::rng::Rng;
 
     #[test]
     fn agrees_with_a_btree_map() {
@@ -154,19 +154,19 @@ mod tests {
         let mut order = Order::new(64);
         let mut model = BTreeMap::new();
         for seq in 0..if cfg!(miri) { 100 } else { 4000 } {
-            let slot = Slot(rng.below(64) as u32);
-            if model.values().any(|&s| s == slot) {
-                model.remove(&order.key(slot));
-                order.remove(slot);
+            let idx = RequestIdx(rng.below(64) as u32);
+            if model.values().any(|&s| s == idx) {
+                model.remove(&order.key(idx));
+                order.remove(idx);
             } else {
                 let key = Key::new(0, rng.below(20) as f32, seq);
-                model.insert(key, slot);
-                order.insert(slot, key);
+                model.insert(key, idx);
+                order.insert(idx, key);
             }
-            let walk = std::iter::successors(order.first(), |at| order.next(at.slot));
-            assert!(walk.map(|at| (at.key, at.slot)).eq(model.iter().map(|(&k, &s)| (k, s))));
-            let back = std::iter::successors(order.last(), |at| order.prev(at.slot));
-            assert!(back.map(|at| at.slot).eq(model.values().rev().copied()));
+            let walk = std::iter::successors(order.first(), |at| order.next(at.idx));
+            assert!(walk.map(|at| (at.key, at.idx)).eq(model.iter().map(|(&k, &s)| (k, s))));
+            let back = std::iter::successors(order.last(), |at| order.prev(at.idx));
+            assert!(back.map(|at| at.idx).eq(model.values().rev().copied()));
             assert_eq!(order.len(), model.len());
         }
     }

@@ -1,39 +1,40 @@
-//! What one step is to do: a value that the engine carries out and that can be printed.
+//! The plan of one step: a value that the engine executes and that can be printed.
 
 use std::fmt;
 
-use crate::request::Slot;
+use crate::request::RequestIdx;
 
 /// One request's part of a step: compute tokens `start..start + len`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PlanRow {
-    /// Whose tokens.
-    pub slot: Slot,
+    /// Index of the request.
+    pub slot: RequestIdx,
     /// Position (0-based) of the first token to compute.
     pub start: u32,
     /// Tokens to compute, at least 1.
     pub len: u32,
-    /// Whether the last token's logits are sampled: the row computes all that is known.
+    /// True if the last token's logits are sampled, because the row computes all known tokens.
     pub sample: bool,
 }
 
-/// One step.
+/// The plan of one step.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
-    /// The step's number, as the caller gave it.
+    /// Number of the step, as passed by the caller.
     pub step: u64,
-    /// What to compute, best rank first.
+    /// The tokens to compute, best rank first.
     pub rows: Vec<PlanRow>,
-    /// Were in the last plan, are not in this one, and are not finished: paused or evicted.
-    pub preempted: Vec<Slot>,
-    /// Lost their KV in this step: must compute all of it again.
-    pub evicted: Vec<Slot>,
-    /// Begin to leave for the host in this step. The caller starts to copy their blocks
-    /// ([`crate::Scheduler::blocks`]), behind the steps launched so far.
-    pub swap_out: Vec<Slot>,
-    /// Begin to come back from the host in this step, into their blocks. They have no row yet.
-    pub swap_in: Vec<Slot>,
-    /// Tokens of this step's rows that were computed before and lost.
+    /// Unfinished requests that were in the last plan and are not in this one: paused, evicted or
+    /// swapped out.
+    pub preempted: Vec<RequestIdx>,
+    /// Requests that lost their KV in this step, and are recomputed later.
+    pub evicted: Vec<RequestIdx>,
+    /// Requests whose swap-out begins in this step. The caller starts to copy their blocks
+    /// ([`crate::Scheduler::blocks`]) after the steps launched so far.
+    pub swap_out: Vec<RequestIdx>,
+    /// Requests whose swap-in begins in this step, into their blocks. They have no row yet.
+    pub swap_in: Vec<RequestIdx>,
+    /// Tokens of this step's rows that are recomputed after an eviction.
     pub recomputed_tokens: u32,
 }
 
@@ -98,16 +99,16 @@ mod tests {
     #[test]
     fn a_plan_prints_on_one_line() {
         let rows = vec![
-            PlanRow { slot: Slot(4), start: 0, len: 33, sample: false },
-            PlanRow { slot: Slot(1), start: 90, len: 1, sample: true },
+            PlanRow { slot: RequestIdx(4), start: 0, len: 33, sample: false },
+            PlanRow { slot: RequestIdx(1), start: 90, len: 1, sample: true },
         ];
-        let plan = Plan { step: 7, rows, preempted: vec![Slot(2)], ..Plan::default() };
+        let plan = Plan { step: 7, rows, preempted: vec![RequestIdx(2)], ..Plan::default() };
         assert_eq!(
             plan.to_string(),
             "step 7: 34 tokens in 2 rows, 1 preempted, 0 evicted, 0 recomputed \
              | s4 0..33 | s1 90..91*"
         );
-        let plan = Plan { rows: Vec::new(), swap_in: vec![Slot(3)], ..plan };
+        let plan = Plan { rows: Vec::new(), swap_in: vec![RequestIdx(3)], ..plan };
         let want = "step 7: 0 tokens in 0 rows, 1 preempted, 0 evicted, 0 recomputed, 0 out, 1 in";
         assert_eq!(plan.to_string(), want);
     }

@@ -1,20 +1,20 @@
-//! Why a request is turned away at submission, and what its sender can do about it.
+//! Reasons for refusing a request at submission, with advice for its sender.
 
 use std::fmt;
 
-/// A request that is not taken in. Everything that is taken in finishes.
+/// Reason for refusing a request. Every request that is admitted finishes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// Every slot is taken.
+    /// Every index is taken.
     Full {
-        /// Slots there are.
+        /// Number of indices.
         max_requests: u32,
     },
     /// Prompt and output together need more KV blocks than the cache has.
     NeverFits {
         /// Blocks the request needs at its full length.
         needed_blocks: u32,
-        /// Blocks there are.
+        /// Blocks of the cache.
         num_blocks: u32,
     },
     /// Prompt and output together are longer than the context.
@@ -24,9 +24,9 @@ pub enum Refusal {
         /// Tokens the context holds.
         max_context: u32,
     },
-    /// There is nothing to continue.
+    /// The prompt has no tokens.
     EmptyPrompt,
-    /// There is nothing to generate.
+    /// `max_tokens` is 0.
     ZeroMaxTokens,
 }
 
@@ -38,13 +38,13 @@ impl fmt::Display for Refusal {
             }
             Self::NeverFits { needed_blocks, num_blocks } => write!(
                 f,
-                "needs {needed_blocks} KV blocks of {num_blocks}: \
-                 lower max_tokens or shorten the prompt"
+                "the request needs {needed_blocks} KV blocks, the cache has {num_blocks}: \
+                 lower max_tokens, shorten the prompt, or enlarge the cache"
             ),
             Self::ContextTooLong { needed_tokens, max_context } => write!(
                 f,
-                "needs {needed_tokens} tokens of context, {max_context} are there: \
-                 lower max_tokens or shorten the prompt"
+                "prompt plus max_tokens is {needed_tokens} tokens, the context holds {max_context}: \
+                 shorten the prompt or lower max_tokens"
             ),
             Self::EmptyPrompt => write!(f, "the prompt is empty: send at least one token"),
             Self::ZeroMaxTokens => write!(f, "max_tokens is 0: ask for at least one token"),

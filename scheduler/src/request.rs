@@ -1,4 +1,4 @@
-//! A request as the scheduler sees it: counts of tokens, a phase, and what is predicted of it.
+//! A request as the scheduler sees it: counts of tokens, a phase, and predictions of its length.
 
 use crate::limits::LATE_STEPS_MAX;
 
@@ -6,55 +6,58 @@ use crate::limits::LATE_STEPS_MAX;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestId(pub u64);
 
-/// A request's stable place in the scheduler from submission to finish; then it is used again.
+/// Index of a request in the scheduler, fixed from submission to finish and then reused. Running,
+/// paused and waiting requests have one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Slot(pub u32);
+pub struct RequestIdx(pub u32);
 
-impl Slot {
-    /// For indexing arrays with one entry per slot.
+impl RequestIdx {
+    /// The index as `usize`, for arrays with one entry per request.
     pub fn index(self) -> usize {
         self.0 as usize
     }
 }
 
-/// A request at the door.
+/// A request to submit.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct NewRequest {
     /// The caller's name for it.
     pub id: RequestId,
     /// Tokens of the prompt, at least 1.
     pub prompt_tokens: u32,
-    /// Most tokens to generate, at least 1.
+    /// Largest number of tokens to generate, at least 1.
     pub max_tokens: u32,
-    /// When it arrived, seconds on the caller's clock. The order of arrival is that of submission.
+    /// Time of arrival, seconds on the caller's clock. The order of arrival is that of submission.
     pub arrival_s: f64,
-    /// Output tokens a prompt-only predictor expects, if there is one.
+    /// Output tokens expected by a prompt-only predictor, if there is one.
     pub initial_prediction: Option<f32>,
-    /// Output tokens it will in truth have, where a replay or a simulation knows.
+    /// True number of output tokens, known in replays and simulations.
     pub true_length: Option<u32>,
 }
 
-/// What the probe read from one step's activation.
+/// A prediction of the probe from one step's activation.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Prediction {
-    /// Output tokens expected when `step` began: the one that `step` samples is the first of them.
+    /// Output tokens expected when `step` began, including the one that `step` samples.
     pub remaining: f32,
-    /// The 10 % quantile of the same, tokens.
+    /// The 10 % quantile, tokens. No built-in policy uses the quantiles; a policy reads them in
+    /// [`RequestState::prediction`].
     pub p10: f32,
     /// The median, tokens.
     pub p50: f32,
     /// The 90 % quantile, tokens.
     pub p90: f32,
-    /// The step whose activation was read.
+    /// The step whose activation the prediction comes from.
     pub step: u64,
-    /// The slot's generation at that step: a finished request's prediction is not its successor's.
+    /// Generation of the request's index at that step. A mismatch means that the request has
+    /// finished and its index was reused.
     pub generation: u32,
 }
 
-/// Where a request is.
+/// Phase of a request: whether it runs, and where its KV is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Phase {
-    /// Nowhere: the slot is unused.
+    /// The index is unused.
     #[default]
     Free,
     /// In the queue without KV: never started, or evicted.
@@ -63,62 +66,63 @@ pub enum Phase {
     Running,
     /// Preempted, but still holding its KV.
     Paused,
-    /// Its KV is being copied to the host; until that ends it holds its blocks.
-    Leaving,
-    /// Its KV is with the host; it holds no block.
+    /// Its KV is being copied to the host; until the transfer ends it holds its blocks.
+    SwappingOut,
+    /// Its KV is on the host; it holds no block.
     Swapped,
     /// Its KV is being copied back into blocks it holds.
-    Returning,
+    SwappingIn,
 }
 
-/// Everything a policy may rank by. Tests of policies build one with [`RequestState::new`].
+/// The state of a request that a policy may rank by. Tests of policies use [`RequestState::new`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RequestState {
     /// The caller's name for it.
     pub id: RequestId,
-    /// Its place.
-    pub slot: Slot,
-    /// How many requests had the slot before.
+    /// Its index in the scheduler.
+    pub idx: RequestIdx,
+    /// Number of requests that had the index before.
     pub generation: u32,
     /// Order of arrival: unique and increasing over the scheduler's life.
     pub seq: u64,
-    /// When it arrived, seconds on the caller's clock.
+    /// Time of arrival, seconds on the caller's clock.
     pub arrival_s: f64,
     /// Tokens of the prompt.
     pub prompt_tokens: u32,
-    /// Most tokens to generate.
+    /// Largest number of tokens to generate.
     pub max_tokens: u32,
-    /// Output tokens it will in truth have, where known.
+    /// True number of output tokens, where known.
     pub true_length: Option<u32>,
-    /// Where it is.
+    /// Its phase.
     pub phase: Phase,
-    /// Whether it was ever in a plan.
+    /// True once it was in a plan.
     pub started: bool,
-    /// Output tokens so far: its age. Survives preemption and eviction.
+    /// Output tokens generated: its age. Survives preemption and eviction.
     pub generated: u32,
     /// Tokens whose KV is in the cache.
     pub computed: u32,
-    /// Most tokens that were ever computed: below it, computing is computing again.
+    /// Largest value that `computed` has had: tokens below it are recomputed.
     pub computed_max: u32,
     /// r of TRAIL: the first prediction of the whole output's tokens, fixed for life.
     pub first_prediction: Option<f32>,
-    /// The last accepted prediction, as it came.
+    /// The last accepted prediction, not counted down.
     pub prediction: Option<Prediction>,
-    /// Output tokens since it last entered the batch.
+    /// Output tokens since it last entered the batch, for policies with time slices.
     pub slice_tokens: u32,
-    /// Times it left the batch unfinished.
+    /// Number of times it left the batch unfinished.
     pub preemptions: u32,
-    /// Times it lost its KV.
+    /// Number of times it lost its KV.
     pub evictions: u32,
-    /// Times its KV left for the host.
+    /// Number of times its KV was swapped out.
     pub swaps: u32,
-    /// Steps it found no blocks and others went ahead, or were held up by it.
+    /// Steps in which it was skipped for want of blocks since it last entered the batch; see
+    /// [`crate::SchedulerConfig::max_passed_over`].
     pub passed_over: u32,
-    /// In the plan that was not yet advanced over.
+    /// True from a plan that contains it to the next `advance`.
     pub(crate) planned: bool,
-    /// Finished while a transfer was under way: of the request nothing is left but the slot.
+    /// Finished during a transfer: the index stays taken until the transfer ends.
     pub(crate) ended: bool,
-    /// The expectation, counted down by one per token since it was made.
+    /// Expected remaining tokens, counted down by one per token since the prediction.
     countdown: Option<f32>,
     /// `generated` at the step of the last accepted prediction.
     predicted_age: Option<u32>,
@@ -128,12 +132,12 @@ pub struct RequestState {
 }
 
 impl RequestState {
-    /// A request that just arrived: waiting, never started.
-    pub fn new(slot: Slot, generation: u32, seq: u64, request: &NewRequest) -> RequestState {
+    /// A new request: waiting, not started.
+    pub fn new(idx: RequestIdx, generation: u32, seq: u64, request: &NewRequest) -> RequestState {
         let initial = request.initial_prediction.filter(|tokens| tokens.is_finite());
         RequestState {
             id: request.id,
-            slot,
+            idx,
             generation,
             seq,
             arrival_s: request.arrival_s,
@@ -147,38 +151,38 @@ impl RequestState {
         }
     }
 
-    /// Tokens it consists of: prompt and output so far.
+    /// Tokens of the prompt and of the output so far.
     pub fn tokens(&self) -> u32 {
         self.prompt_tokens + self.generated
     }
 
-    /// Tokens to compute before the next one can be sampled: 1 for a decode.
+    /// Tokens to compute before the next one can be sampled; 1 for a decode.
     pub fn uncomputed(&self) -> u32 {
         self.tokens() - self.computed
     }
 
-    /// Whether it holds KV that a step can use, or is about to.
+    /// True if it is running or paused: it holds KV that a step can use, or is about to.
     pub fn resident(&self) -> bool {
         matches!(self.phase, Phase::Running | Phase::Paused)
     }
 
-    /// Whether its KV is on its way to the host or back.
+    /// True while its KV is in transfer to the host or back.
     pub fn moving(&self) -> bool {
-        matches!(self.phase, Phase::Leaving | Phase::Returning)
+        matches!(self.phase, Phase::SwappingOut | Phase::SwappingIn)
     }
 
-    /// Output tokens still expected, if anything was ever predicted. An unfinished request has at
-    /// least one to go and at most what `max_tokens` leaves, whatever the predictor says.
+    /// Expected remaining output tokens; None without a prediction. Clamped to at least 1 and to at
+    /// most what `max_tokens` leaves.
     pub fn remaining(&self) -> Option<f32> {
         let most = self.max_tokens.saturating_sub(self.generated).max(1);
         self.countdown.map(|tokens| tokens.clamp(1.0, most as f32))
     }
 
-    /// Takes a prediction in; says whether it was accepted.
+    /// Records a prediction. Returns true if it was accepted.
     ///
-    /// Accepted is at most one for each output token, in order of age. That bounds how often a
-    /// request can change its rank without getting on, which is what keeps requests from evicting
-    /// each other in a circle (see `fill`).
+    /// At most one prediction per output token is accepted, in order of age. That bounds the changes
+    /// of a request's rank between two of its tokens, without which requests could evict each other
+    /// in a cycle (see `fill`).
     pub(crate) fn predict(&mut self, prediction: &Prediction) -> bool {
         let Some(late) = self.sampled_since(prediction.step) else { return false };
         let age = self.generated - late;
@@ -193,7 +197,7 @@ impl RequestState {
         true
     }
 
-    /// The forward pass computed `len` tokens, and sampled one more if `sample`.
+    /// Records that step `step` computed `len` tokens, and sampled one more if `sample`.
     pub(crate) fn advance(&mut self, step: u64, len: u32, sample: bool) {
         self.planned = false;
         self.computed += len;
@@ -209,7 +213,7 @@ impl RequestState {
         self.sampled_step = step;
     }
 
-    /// Tokens sampled in `step` and after it; None if that is too long ago to know.
+    /// Tokens sampled in `step` and after it; None if `step` is more than the recorded steps ago.
     fn sampled_since(&self, step: u64) -> Option<u32> {
         match self.sampled_step.checked_sub(step) {
             None => Some(0),
@@ -234,7 +238,7 @@ mod tests {
             initial_prediction,
             true_length: None,
         };
-        RequestState::new(Slot(0), 0, 0, &new)
+        RequestState::new(RequestIdx(0), 0, 0, &new)
     }
 
     fn prediction(step: u64, remaining: f32) -> Prediction {

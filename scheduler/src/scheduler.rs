@@ -1,21 +1,21 @@
-//! The scheduler: takes requests in, ranks them, plans steps, keeps count.
+//! The scheduler: admits requests, ranks them, plans steps and accounts for their blocks.
 
 use crate::blocks::{BlockId, Blocks};
 use crate::config::{ConfigError, SchedulerConfig};
+use crate::fill::Fill;
 use crate::key::Ranked;
-use crate::limits::blocks_for;
 use crate::order::Order;
 use crate::plan::Plan;
 use crate::policy::Policy;
 use crate::refusal::Refusal;
-use crate::request::{NewRequest, Phase, Prediction, RequestState, Slot};
+use crate::request::{NewRequest, Phase, Prediction, RequestIdx, RequestState};
 use crate::requests::Requests;
 use crate::swap::Finished;
-use crate::transit::Transit;
+use crate::swap_state::SwapState;
 
 /// All requests from submission to finish. Each is in exactly one of three ordered sets, by its
-/// [`Phase`]: running, paused (out of the batch, with KV) or waiting (without KV, or with KV at the
-/// host alone); or in none of them while its KV is on its way.
+/// [`Phase`]: running, paused (out of the batch, with KV) or waiting (without KV, or with KV on the
+/// host only); or in none while its KV is in transfer.
 ///
 /// The order of calls in one step: any of `submit`, `predict`, `transferred`, `finish`; `plan`; the
 /// transfers and the forward pass; `advance`. `predict`, `transferred` and `finish` may also come
@@ -31,12 +31,12 @@ pub struct Scheduler {
     pub(crate) chosen: Vec<Ranked>,
     pub(crate) paused: Order,
     pub(crate) waiting: Order,
-    pub(crate) transit: Transit,
+    pub(crate) swap_state: SwapState,
     pub(crate) plan: Plan,
 }
 
 impl Scheduler {
-    /// Allocates everything that will ever be needed.
+    /// Creates a scheduler and allocates everything that it will need.
     pub fn new(
         config: SchedulerConfig,
         mut policy: Box<dyn Policy>,
@@ -53,79 +53,61 @@ impl Scheduler {
             chosen: Vec::with_capacity(max_running),
             paused: Order::new(config.max_requests),
             waiting: Order::new(config.max_requests),
-            transit: Transit::new(config.host_blocks, config.max_requests, config.max_running),
+            swap_state: SwapState::new(config.host_blocks, config.max_requests, config.max_running),
             plan: Plan::with_capacity(max_running, max_residents),
             config,
         })
     }
 
-    /// Takes a request into the queue, or says why not.
-    pub fn submit(&mut self, request: NewRequest) -> Result<Slot, Refusal> {
-        self.admissible(&request)?;
+    /// Takes a request into the queue if [`SchedulerConfig::admit`] accepts it.
+    pub fn submit(&mut self, request: NewRequest) -> Result<RequestIdx, Refusal> {
+        self.config.admit(&request)?;
         let max_requests = self.config.max_requests;
-        let slot = self.requests.take(&request).ok_or(Refusal::Full { max_requests })?;
-        self.policy.on_submitted(&self.requests[slot]);
-        self.waiting.insert(slot, self.policy.key(&self.requests[slot]));
-        Ok(slot)
+        let idx = self.requests.take(&request).ok_or(Refusal::Full { max_requests })?;
+        self.policy.on_submitted(&self.requests[idx]);
+        self.waiting.insert(idx, self.policy.key(&self.requests[idx]));
+        Ok(idx)
     }
 
-    /// Everything let through here can finish even with no other request's help: it fits alone.
-    fn admissible(&self, request: &NewRequest) -> Result<(), Refusal> {
-        let (max_context, num_blocks) = (self.config.max_context, self.config.num_blocks);
-        if request.prompt_tokens == 0 {
-            return Err(Refusal::EmptyPrompt);
-        }
-        if request.max_tokens == 0 {
-            return Err(Refusal::ZeroMaxTokens);
-        }
-        let needed_tokens = request.prompt_tokens as u64 + request.max_tokens as u64;
-        if needed_tokens > max_context as u64 {
-            return Err(Refusal::ContextTooLong { needed_tokens, max_context });
-        }
-        let needed_blocks = blocks_for(needed_tokens as u32);
-        if needed_blocks > num_blocks {
-            return Err(Refusal::NeverFits { needed_blocks, num_blocks });
-        }
-        Ok(())
-    }
-
-    /// Tells the rank what the probe read. Ignored if the slot has another request by now, if a
-    /// prediction of the same or a later age was there first, or if it is not a number.
-    pub fn predict(&mut self, slot: Slot, prediction: Prediction) {
-        let request = &mut self.requests[slot];
+    /// Records a prediction of the probe and updates the request's rank. Ignored if the index has
+    /// been given to another request, if a prediction of the same or a later age was accepted
+    /// before, or if it is not a number.
+    pub fn predict(&mut self, idx: RequestIdx, prediction: Prediction) {
+        let request = &mut self.requests[idx];
         if request.generation != prediction.generation || request.phase == Phase::Free {
             return;
         }
         if request.predict(&prediction) {
-            self.rekey(slot);
+            self.rekey(idx);
         }
     }
 
-    /// Moves a request outside the batch to where its key now says. Running ones are sorted by
-    /// every `plan` anyway.
-    fn rekey(&mut self, slot: Slot) {
-        let request = &self.requests[slot];
+    /// Moves a request outside the batch to its new place in the order. Running requests are sorted by
+    /// every `plan`.
+    fn rekey(&mut self, idx: RequestIdx) {
+        let request = &self.requests[idx];
         let order = match request.phase {
             Phase::Waiting | Phase::Swapped => &mut self.waiting,
             Phase::Paused => &mut self.paused,
-            // On its way: its key is asked for when it arrives.
-            Phase::Running | Phase::Leaving | Phase::Returning | Phase::Free => return,
+            // In transfer: its key is computed when the transfer ends.
+            Phase::Running | Phase::SwappingOut | Phase::SwappingIn | Phase::Free => return,
         };
         let key = self.policy.key(request);
-        if key != order.key(slot) {
-            order.remove(slot);
-            order.insert(slot, key);
+        if key != order.key(idx) {
+            order.remove(idx);
+            order.insert(idx, key);
         }
     }
 
-    /// Chooses the rows of step `step`, allocates their blocks, and evicts or swaps whom it must. Reads the
-    /// predictions that are there; waits for none. Time in seconds on the caller's clock.
+    /// Chooses the rows of step `step`, allocates their blocks, and evicts or swaps out the victims
+    /// that this requires. Uses the predictions that have arrived and waits for none. `now_s` is the
+    /// time in seconds on the caller's clock.
     pub fn plan(&mut self, step: u64, now_s: f64) -> &Plan {
         self.policy.on_step(step, now_s);
         self.plan.clear(step);
         self.rank_running();
-        let reserved = self.fill();
-        self.settle();
+        let reserved = Fill::new(self).run();
+        self.requeue_preempted();
         self.reclaim(reserved);
         if self.policy.ages() {
             self.age();
@@ -135,53 +117,54 @@ impl Scheduler {
 
     fn rank_running(&mut self) {
         for ranked in &mut self.running {
-            let request = &mut self.requests[ranked.slot];
+            let request = &mut self.requests[ranked.idx];
             request.planned = false;
             ranked.key = self.policy.key(request);
         }
         self.running.sort_unstable_by_key(|ranked| ranked.key);
     }
 
-    /// Moves those that left the batch to where they now belong.
-    fn settle(&mut self) {
-        for &Ranked { slot, .. } in &self.running {
-            let request = &mut self.requests[slot];
+    /// Moves requests that left the batch to the paused or the waiting ones.
+    fn requeue_preempted(&mut self) {
+        for &Ranked { idx, .. } in &self.running {
+            let request = &mut self.requests[idx];
             if request.planned {
                 continue;
             }
-            self.plan.preempted.push(slot);
+            self.plan.preempted.push(idx);
             request.preemptions += 1;
             request.slice_tokens = 0;
             if request.phase == Phase::Running {
                 request.phase = Phase::Paused;
-                self.paused.insert(slot, self.policy.key(request));
+                self.paused.insert(idx, self.policy.key(request));
             }
         }
-        for &slot in &self.plan.evicted {
-            self.waiting.insert(slot, self.policy.key(&self.requests[slot]));
+        for &idx in &self.plan.evicted {
+            self.waiting.insert(idx, self.policy.key(&self.requests[idx]));
         }
         std::mem::swap(&mut self.running, &mut self.chosen);
         self.chosen.clear();
     }
 
-    /// For policies whose keys change by waiting alone.
+    /// Recomputes the keys of all requests outside the batch, for policies whose keys change while
+    /// requests wait. Visits all `max_requests` indices.
     fn age(&mut self) {
-        for slot in self.requests.slots() {
-            let request = &self.requests[slot];
+        for idx in self.requests.indices() {
+            let request = &self.requests[idx];
             if !matches!(request.phase, Phase::Running | Phase::Free) && !request.ended {
-                self.policy.on_skipped(&self.requests[slot]);
-                self.rekey(slot);
+                self.policy.on_skipped(&self.requests[idx]);
+                self.rekey(idx);
             }
         }
     }
 
-    /// The plan's rows were carried out: their tokens are computed, one more is sampled where the
-    /// row said so, and each expectation counts down by one per token until the next prediction.
-    /// The engine finishes a request at its `max_tokens`.
+    /// Records that the plan's rows were executed: their tokens are computed, one more is sampled in
+    /// each row with `sample`, and each expectation counts down by one per token until the next
+    /// prediction. The engine finishes a request at its `max_tokens`.
     pub fn advance(&mut self) {
         for row in &self.plan.rows {
             let request = &mut self.requests[row.slot];
-            // A request finished since the plan, whose slot may have been given away.
+            // A request finished since the plan; its index may belong to another by now.
             if !request.planned {
                 continue;
             }
@@ -191,25 +174,25 @@ impl Scheduler {
         }
     }
 
-    /// Lets a request go, in whatever state: done, or cancelled. The slot's generation moves on; its
-    /// blocks and the slot are free, unless a transfer is under way. Harmless when done twice.
-    pub fn finish(&mut self, slot: Slot) -> Finished {
-        let phase = self.requests[slot].phase;
+    /// Removes a request in any phase, completed or cancelled. Increments the index's generation and
+    /// frees the index and its blocks, unless a transfer is in flight. A second call has no effect.
+    pub fn finish(&mut self, idx: RequestIdx) -> Finished {
+        let phase = self.requests[idx].phase;
         match phase {
             Phase::Free => return Finished::Now,
-            Phase::Waiting | Phase::Swapped => self.waiting.remove(slot),
-            Phase::Paused => self.paused.remove(slot),
-            Phase::Running => self.running.retain(|ranked| ranked.slot != slot),
-            Phase::Leaving | Phase::Returning if self.requests[slot].ended => {
+            Phase::Waiting | Phase::Swapped => self.waiting.remove(idx),
+            Phase::Paused => self.paused.remove(idx),
+            Phase::Running => self.running.retain(|ranked| ranked.idx != idx),
+            Phase::SwappingOut | Phase::SwappingIn if self.requests[idx].ended => {
                 return Finished::AfterTransfer;
             }
-            Phase::Leaving | Phase::Returning => {
-                self.requests.end(slot);
+            Phase::SwappingOut | Phase::SwappingIn => {
+                self.requests.end(idx);
                 return Finished::AfterTransfer;
             }
         }
-        self.requests.end(slot);
-        self.discard(slot);
+        self.requests.end(idx);
+        self.free(idx);
         if phase == Phase::Swapped { Finished::Forget } else { Finished::Now }
     }
 
@@ -219,25 +202,25 @@ impl Scheduler {
     }
 
     /// The request's KV blocks in token order. A request in the plan has all it needs this step; a
-    /// prefill holds those of its whole prompt from its first chunk on. Of a request that leaves or
-    /// returns: those that are copied.
-    pub fn blocks(&self, slot: Slot) -> &[BlockId] {
-        let table = self.blocks.table(slot);
-        let moving = self.requests[slot].moving();
-        if moving { &table[..self.transit.copies(slot) as usize] } else { table }
+    /// prefill holds those of its whole prompt from its first chunk on. For a request in transfer:
+    /// the blocks that are copied.
+    pub fn blocks(&self, idx: RequestIdx) -> &[BlockId] {
+        let table = self.blocks.table(idx);
+        let moving = self.requests[idx].moving();
+        if moving { &table[..self.swap_state.copies(idx) as usize] } else { table }
     }
 
-    /// How many requests had the slot before the present one.
-    pub fn generation(&self, slot: Slot) -> u32 {
-        self.requests[slot].generation
+    /// Number of requests that had the index before the present one.
+    pub fn generation(&self, idx: RequestIdx) -> u32 {
+        self.requests[idx].generation
     }
 
-    /// All that is known of the request in `slot`.
-    pub fn state(&self, slot: Slot) -> &RequestState {
-        &self.requests[slot]
+    /// The state of the request at `idx`.
+    pub fn state(&self, idx: RequestIdx) -> &RequestState {
+        &self.requests[idx]
     }
 
-    /// The policy that ranks.
+    /// The policy that ranks the requests.
     pub fn policy(&self) -> &dyn Policy {
         &*self.policy
     }
@@ -247,27 +230,28 @@ impl Scheduler {
         &self.config
     }
 
-    /// Requests taken in and not finished.
+    /// Number of requests admitted and not finished.
     pub fn live(&self) -> usize {
         self.requests.live()
     }
 
-    /// Requests in the last plan that are not finished.
+    /// Number of requests in the last plan that are not finished.
     pub fn running(&self) -> usize {
         self.running.len()
     }
 
-    /// Requests without KV anywhere: never started, or evicted.
+    /// Number of requests without KV: never started, or evicted.
     pub fn waiting(&self) -> usize {
         self.waiting.len() - self.swapped()
     }
 
-    /// Preempted requests that still hold their KV.
+    /// Number of preempted requests that still hold their KV.
     pub fn paused(&self) -> usize {
         self.paused.len()
     }
 
-    /// KV blocks that requests hold; those of a finished one too, until its transfer has ended.
+    /// KV blocks that requests hold, including those of a finished request whose transfer has not
+    /// ended.
     pub fn blocks_used(&self) -> u32 {
         self.blocks.used()
     }

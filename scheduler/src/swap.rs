@@ -1,92 +1,93 @@
-//! Swapping: a victim's KV goes to the host instead of being thrown away, and comes back.
+//! Swapping: a victim's KV is copied to the host instead of being discarded, and copied back later.
 //!
 //! ```text
-//! Running, Paused --plan--> Leaving --transferred--> Swapped --plan--> Returning --transferred--> Paused
-//!                  (swap_out)       (blocks free)             (swap_in)          (host's room free)
+//! Running, Paused --plan--> SwappingOut --transferred--> Swapped     plan.swap_out; then its blocks are free
+//! Swapped         --plan--> SwappingIn  --transferred--> Paused      plan.swap_in; then the host's are free
 //! ```
 //!
-//! A plan names who begins to leave and to return; the caller starts the copies at once, and says
-//! [`Scheduler::transferred`] when one has ended. No step waits for a copy: in between, the blocks
-//! belong to the request, which is in no batch. Whoever needs the blocks of one that leaves is passed
-//! over until they are free, and lets nobody behind it have the free ones meanwhile (see `fill`).
-//! So that this is rare, the worst of the paused leave ahead of need, while there is still room.
+//! A plan lists the requests whose transfers begin; the caller starts the copies at once, and calls
+//! [`Scheduler::transferred`] when one has ended. No step waits for a copy: during a transfer the
+//! blocks belong to the request, which is in no batch. A request that needs the blocks of one that
+//! is swapping out is skipped until they are free, and the free ones are reserved for it (see
+//! `fill`). To make this rare, the worst of the paused are swapped out ahead of need (`reclaim`).
 
 use crate::config::Preemption;
+use crate::key::Key;
 use crate::limits::{BLOCK_TOKENS, blocks_for};
-use crate::request::{Phase, Slot};
+use crate::request::{Phase, RequestIdx};
 use crate::scheduler::Scheduler;
 
-/// What is left of a request after [`Scheduler::finish`].
+/// What remains of a request after [`Scheduler::finish`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Finished {
-    /// Nothing: its slot and its blocks are free.
+    /// Nothing: its index and its blocks are free.
     Now,
-    /// A copy of its KV in the host's pool, for the caller to forget. Slot and blocks are free.
+    /// A copy of its KV in the host's pool, for the caller to discard. Index and blocks are free.
     Forget,
-    /// A transfer under way: the slot and the blocks are free only when
-    /// [`Scheduler::transferred`] was told of its end.
+    /// A transfer in flight: the index and the blocks are free after the call of
+    /// [`Scheduler::transferred`] that reports its end.
     AfterTransfer,
 }
 
-/// What the end of a transfer brought.
+/// The result of a transfer that ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transferred {
     /// The host has the KV, the device's blocks are free.
     Swapped,
-    /// The KV is back, the host's copy is gone; the request may run again.
+    /// The KV is back on the device, the host's copy is freed; the request may run again.
     Returned,
-    /// The request was finished meanwhile: its slot and its blocks are free now.
+    /// The request was finished during the transfer: its index and its blocks are free now.
     Finished {
-        /// Whether the host has a copy for the caller to forget.
+        /// True if the host has a copy for the caller to discard.
         forget: bool,
     },
 }
 
 impl Scheduler {
-    /// The transfer of the request in `slot` has ended.
+    /// Records that the transfer of the request at `idx` has ended.
     ///
     /// # Panics
     ///
-    /// If none was under way: then the caller's books are wrong, and blocks are about to be lost.
-    pub fn transferred(&mut self, slot: Slot) -> Transferred {
-        let request = &mut self.requests[slot];
-        let (ended, leaving) = (request.ended, request.phase == Phase::Leaving);
-        assert!(request.moving(), "no transfer of slot {} is under way", slot.0);
-        request.phase = if leaving { Phase::Swapped } else { Phase::Paused };
-        if leaving {
-            self.blocks.release(slot);
-            self.transit.left(slot);
+    /// If none was in flight: the caller's accounting is wrong, and blocks would be lost.
+    pub fn transferred(&mut self, idx: RequestIdx) -> Transferred {
+        let request = &mut self.requests[idx];
+        let (ended, swapping_out) = (request.ended, request.phase == Phase::SwappingOut);
+        assert!(request.moving(), "request {} has no transfer in flight", idx.0);
+        request.phase = if swapping_out { Phase::Swapped } else { Phase::Paused };
+        if swapping_out {
+            self.blocks.release(idx);
+            self.swap_state.end_out(idx);
         } else {
-            self.transit.back(slot);
+            self.swap_state.end_in(idx);
         }
         if ended {
-            self.discard(slot);
-            return Transferred::Finished { forget: leaving };
+            self.free(idx);
+            return Transferred::Finished { forget: swapping_out };
         }
-        let key = self.policy.key(&self.requests[slot]);
-        if leaving {
-            self.waiting.insert(slot, key);
+        let key = self.policy.key(&self.requests[idx]);
+        if swapping_out {
+            self.waiting.insert(idx, key);
             return Transferred::Swapped;
         }
-        self.paused.insert(slot, key);
+        self.paused.insert(idx, key);
         Transferred::Returned
     }
 
-    /// Frees whatever a request outside all orders holds, and its slot.
-    pub(crate) fn discard(&mut self, slot: Slot) {
-        if self.requests[slot].phase == Phase::Swapped {
-            self.transit.forget(slot);
+    /// Frees everything that a request outside all orders holds, and its index.
+    pub(crate) fn free(&mut self, idx: RequestIdx) {
+        if self.requests[idx].phase == Phase::Swapped {
+            self.swap_state.forget(idx);
         }
-        self.blocks.release(slot);
-        self.requests.release(slot);
+        self.blocks.release(idx);
+        self.requests.release(idx);
     }
 
-    /// Whether a victim's KV should go to the host: it has room, and the way there and back is the
-    /// cheaper one.
-    fn worth_swapping(&self, slot: Slot) -> bool {
-        let tokens = self.requests[slot].computed;
+    /// Returns true if a victim's KV should go to the host: there is room, and copying it both ways
+    /// takes less time than recomputing it.
+    fn worth_swapping(&self, idx: RequestIdx) -> bool {
+        let tokens = self.requests[idx].computed;
         let blocks = blocks_for(tokens);
-        if tokens == 0 || blocks > self.transit.host_free() {
+        if tokens == 0 || blocks > self.swap_state.host_free() {
             return false;
         }
         match self.config.preemption {
@@ -99,79 +100,99 @@ impl Scheduler {
         }
     }
 
-    /// Lets a victim, which is in no order any more, leave for the host, if that is worth while.
-    /// The blocks of which nothing is computed yet are free at once.
-    pub(crate) fn leave(&mut self, slot: Slot) -> bool {
-        if !self.worth_swapping(slot) {
+    /// Begins to swap a victim out, if that is worthwhile. The victim is in no order any more; its
+    /// blocks without computed tokens are free at once.
+    pub(crate) fn swap_out(&mut self, idx: RequestIdx) -> bool {
+        if !self.worth_swapping(idx) {
             return false;
         }
-        let request = &mut self.requests[slot];
-        request.phase = Phase::Leaving;
+        let request = &mut self.requests[idx];
+        request.phase = Phase::SwappingOut;
         request.swaps += 1;
         let blocks = blocks_for(request.computed);
-        self.blocks.truncate(slot, blocks);
-        self.transit.leave(slot, blocks);
-        self.plan.swap_out.push(slot);
+        self.blocks.truncate(idx, blocks);
+        self.swap_state.begin_out(idx, blocks);
+        self.plan.swap_out.push(idx);
         true
     }
 
-    /// Gives a swapped request, which is in no order any more, the `needed` blocks of all its
-    /// tokens, and lets it come back.
-    pub(crate) fn come_back(&mut self, slot: Slot) {
-        let request = &mut self.requests[slot];
-        request.phase = Phase::Returning;
+    /// Begins to swap a request in. It is in no order any more, and holds the blocks of all its
+    /// tokens.
+    pub(crate) fn swap_in(&mut self, idx: RequestIdx) {
+        let request = &mut self.requests[idx];
+        request.phase = Phase::SwappingIn;
         request.passed_over = 0;
-        self.transit.come_back(slot);
-        self.plan.swap_in.push(slot);
+        self.swap_state.begin_in(idx);
+        self.plan.swap_in.push(idx);
     }
 
-    /// Blocks below which the paused begin to leave, with `rows` rows in the batch: the watermark
-    /// and what the rows will take in the next steps.
+    /// Discards a victim's KV: the victim is recomputed later.
+    pub(crate) fn discard_kv(&mut self, victim: RequestIdx) {
+        self.blocks.release(victim);
+        let request = &mut self.requests[victim];
+        request.phase = Phase::Waiting;
+        request.computed = 0;
+        request.evictions += 1;
+        self.plan.evicted.push(victim);
+    }
+
+    /// The low-water mark, in blocks, with `rows` rows in the batch: below it, paused requests are
+    /// swapped out. It is the watermark plus what the rows will take in the next steps.
     pub(crate) fn low_water(&self, rows: usize) -> u32 {
         let ahead = rows as u64 * u64::from(self.config.reclaim_steps);
         self.config.watermark_blocks() + ahead.div_ceil(u64::from(BLOCK_TOKENS)) as u32
     }
 
-    /// Lets paused requests leave ahead of need, the worst first, but none ranked before a row of
-    /// this plan: it may be next. `reserved` blocks are spoken for.
+    /// Swaps paused requests out ahead of need, worst first, but none ranked before a row of this
+    /// plan, since it may run next. `reserved` blocks are promised to skipped requests.
     pub(crate) fn reclaim(&mut self, reserved: u32) {
         let Some(worst_row) = self.running.last().copied() else { return };
-        if self.transit.host_free() == 0 || self.config.preemption == Preemption::Recompute {
+        if self.swap_state.host_free() == 0 || self.config.preemption == Preemption::Recompute {
             return;
         }
         let wanted = reserved + self.low_water(self.running.len());
-        let mut looked_at = 0;
+        let mut visited = 0;
         let mut next = self.paused.last().filter(|&last| last > worst_row);
         while let Some(victim) = next {
-            if self.blocks_to_come() >= wanted || looked_at == self.config.max_lookahead {
+            if self.free_after_transfers() >= wanted || visited == self.config.max_lookahead {
                 break;
             }
-            next = self.paused.prev(victim.slot).filter(|&last| last > worst_row);
-            looked_at += 1;
-            if self.leave(victim.slot) {
-                self.paused.remove(victim.slot);
+            next = self.paused.prev(victim.idx).filter(|&last| last > worst_row);
+            visited += 1;
+            if self.swap_out(victim.idx) {
+                self.paused.remove(victim.idx);
             }
         }
     }
 
-    /// Blocks that are free, or will be when the transfers under way have ended.
-    pub(crate) fn blocks_to_come(&self) -> u32 {
-        self.blocks.free() + self.transit.leaving_blocks()
+    /// Blocks that are free, or will be when the swap-outs in flight have ended.
+    pub(crate) fn free_after_transfers(&self) -> u32 {
+        self.blocks.free() + self.swap_state.swapping_out_blocks()
     }
 
-    /// Requests whose KV is with the host.
+    /// Blocks being filled for requests ranked behind `key`, or for finished ones.
+    pub(crate) fn swapping_in_behind(&self, key: Key) -> u32 {
+        let swapping_in = self.swap_state.swapping_in().iter().copied();
+        let behind = swapping_in.filter(|&idx| {
+            let request = &self.requests[idx];
+            request.ended || self.policy.key(request) > key
+        });
+        behind.map(|idx| self.blocks.held(idx)).sum()
+    }
+
+    /// Number of requests whose KV is on the host.
     pub fn swapped(&self) -> usize {
-        self.transit.swapped() as usize
+        self.swap_state.swapped() as usize
     }
 
-    /// Requests whose KV is on its way to the host or back. A plan without rows while there are
-    /// some means: wait for one of them.
+    /// Number of requests whose KV is being copied to the host or back. While there are some, a plan
+    /// without rows means that the caller waits for one of the transfers.
     pub fn moving(&self) -> usize {
-        self.transit.leaving() as usize + self.transit.returning().len()
+        self.swap_state.swapping_out() as usize + self.swap_state.swapping_in().len()
     }
 
     /// Blocks of the host's pool that requests hold.
     pub fn host_blocks_used(&self) -> u32 {
-        self.transit.host_used()
+        self.swap_state.host_used()
     }
 }

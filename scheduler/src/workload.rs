@@ -1,6 +1,6 @@
-//! Seeded workloads: when requests arrive and how long their outputs are.
+//! Seeded workloads: arrival times and output lengths.
 
-use crate::rng::Rng;
+use trail_base::rng::Rng;
 
 /// A process of arrivals.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -50,16 +50,16 @@ pub enum Lengths {
     /// As Alpaca answered greedily by Llama-3-8B under a cap of [`ALPACA_CAP_TOKENS`]: bimodal,
     /// a fifth below 51 tokens, a quarter at the cap.
     AlpacaLike {
-        /// Longest output; longer ones are cut to it. Nothing is known above 512.
+        /// Longest output; longer ones are cut to it. The trace has no data above 512.
         cap: u32,
     },
-    /// Always the same.
+    /// The same length for every request.
     Constant(u32),
     /// Uniform, both ends included.
     Uniform {
-        /// Least.
+        /// Smallest length, tokens.
         min: u32,
-        /// Most.
+        /// Largest length, tokens.
         max: u32,
     },
 }
@@ -101,7 +101,7 @@ impl Lengths {
     }
 }
 
-/// The length that a share of `below` of the outputs do not exceed, tokens.
+/// The quantile `below` of the output lengths, tokens.
 fn alpaca_quantile(below: f64) -> u32 {
     let right = ALPACA_QUANTILES.iter().position(|&(share, _)| share > below);
     let right = right.unwrap_or(ALPACA_QUANTILES.len() - 1);

@@ -2,7 +2,8 @@
 
 use trail_scheduler::policies::{Fcfs, Oracle, Sjf, Trail};
 use trail_scheduler::{
-    NewRequest, Phase, Policy, Prediction, Refusal, RequestId, Scheduler, SchedulerConfig, Slot,
+    NewRequest, Phase, Policy, Prediction, Refusal, RequestId, RequestIdx, Scheduler,
+    SchedulerConfig,
 };
 
 fn config() -> SchedulerConfig {
@@ -33,7 +34,7 @@ fn request(prompt_tokens: u32, length: u32) -> NewRequest {
     }
 }
 
-/// Plans and carries out `step`; the rows as (slot, start, len, sampled).
+/// Plans and carries out `step`; the rows as (index, start, len, sampled).
 fn run(scheduler: &mut Scheduler, step: u64) -> Vec<(u32, u32, u32, bool)> {
     let plan = scheduler.plan(step, step as f64);
     let rows = plan.rows.iter().map(|row| (row.slot.0, row.start, row.len, row.sample)).collect();
@@ -41,16 +42,16 @@ fn run(scheduler: &mut Scheduler, step: u64) -> Vec<(u32, u32, u32, bool)> {
     rows
 }
 
-/// Runs until all have finished; for each slot the step after its last token.
+/// Runs until all have finished; for each index the step after its last token.
 fn finish_steps(scheduler: &mut Scheduler) -> Vec<u64> {
     let mut finished = vec![0; scheduler.live()];
     let mut step = 0;
     while scheduler.live() > 0 {
-        for (slot, ..) in run(scheduler, step) {
-            let request = scheduler.state(Slot(slot));
+        for (idx, ..) in run(scheduler, step) {
+            let request = scheduler.state(RequestIdx(idx));
             if request.generated == request.max_tokens {
-                finished[slot as usize] = step + 1;
-                scheduler.finish(Slot(slot));
+                finished[idx as usize] = step + 1;
+                scheduler.finish(RequestIdx(idx));
             }
         }
         step += 1;
@@ -85,7 +86,11 @@ fn a_long_prompt_is_split_and_leaves_a_row_for_each_decode() {
     // Ranked first, and still it leaves one of the 32 rows.
     scheduler.submit(request(70, 2)).unwrap();
     assert_eq!(run(&mut scheduler, 1), [(1, 0, 31, false), (0, 4, 1, true)]);
-    assert_eq!(scheduler.blocks(Slot(1)).len(), 5, "the whole prompt's blocks from the start");
+    assert_eq!(
+        scheduler.blocks(RequestIdx(1)).len(),
+        5,
+        "the whole prompt's blocks from the start"
+    );
     assert_eq!(run(&mut scheduler, 2), [(1, 31, 31, false), (0, 5, 1, true)]);
     assert_eq!(run(&mut scheduler, 3), [(1, 62, 8, true), (0, 6, 1, true)]);
     assert_eq!(run(&mut scheduler, 4), [(1, 70, 1, true), (0, 7, 1, true)]);
@@ -143,16 +148,16 @@ fn fcfs_evicts_the_latest_arrival_and_recomputes_it_first() {
     assert_eq!(run(&mut scheduler, 0), [(0, 0, 31, true), (1, 0, 31, true)]);
     assert_eq!(run(&mut scheduler, 1), [(0, 31, 1, true), (1, 31, 1, true)]);
     let plan = scheduler.plan(2, 2.0);
-    assert_eq!((&plan.preempted, &plan.evicted), (&vec![Slot(1)], &vec![Slot(1)]));
+    assert_eq!((&plan.preempted, &plan.evicted), (&vec![RequestIdx(1)], &vec![RequestIdx(1)]));
     assert_eq!(plan.rows.len(), 1);
     scheduler.advance();
-    scheduler.finish(Slot(0));
+    scheduler.finish(RequestIdx(0));
     // Its 33 tokens come again, before the third request gets in.
     let plan = scheduler.plan(3, 3.0);
-    assert_eq!((plan.rows[0].slot, plan.rows[0].start, plan.rows[0].len), (Slot(1), 0, 33));
+    assert_eq!((plan.rows[0].slot, plan.rows[0].start, plan.rows[0].len), (RequestIdx(1), 0, 33));
     assert!(plan.rows[0].sample);
     assert_eq!(plan.recomputed_tokens, 32);
-    assert_eq!(scheduler.state(Slot(1)).generated, 2, "age survives eviction");
+    assert_eq!(scheduler.state(RequestIdx(1)).generated, 2, "age survives eviction");
 }
 
 #[test]
@@ -164,12 +169,12 @@ fn trail_preempts_inside_the_window_only_and_keeps_the_kv() {
         (0..3).for_each(|step| drop(run(&mut scheduler, step)));
         scheduler.submit(request(4, 2)).unwrap();
         let plan = scheduler.plan(3, 3.0);
-        assert_eq!(plan.rows[0].slot == Slot(1), preempts, "c {c}");
+        assert_eq!(plan.rows[0].slot == RequestIdx(1), preempts, "c {c}");
         assert_eq!(plan.preempted.len(), preempts as usize);
         assert!(plan.evicted.is_empty());
         let phase = if preempts { Phase::Paused } else { Phase::Running };
-        assert_eq!(scheduler.state(Slot(0)).phase, phase);
-        assert_eq!(scheduler.state(Slot(0)).computed, 6, "the KV stays");
+        assert_eq!(scheduler.state(RequestIdx(0)).phase, phase);
+        assert_eq!(scheduler.state(RequestIdx(0)).computed, 6, "the KV stays");
     }
 }
 
@@ -181,14 +186,14 @@ fn a_prediction_moves_its_request_and_a_stale_one_does_not() {
     scheduler.submit(request(4, 150)).unwrap();
     run(&mut scheduler, 0);
     let long = Prediction { remaining: 99.9, step: 0, generation: 0, ..Default::default() };
-    scheduler.predict(Slot(0), Prediction { generation: 7, remaining: 400.0, ..long });
-    assert_eq!(scheduler.state(Slot(0)).remaining(), Some(99.0));
-    scheduler.predict(Slot(0), Prediction { remaining: 95.0, ..long });
-    assert_eq!(scheduler.state(Slot(0)).remaining(), Some(94.0));
+    scheduler.predict(RequestIdx(0), Prediction { generation: 7, remaining: 400.0, ..long });
+    assert_eq!(scheduler.state(RequestIdx(0)).remaining(), Some(99.0));
+    scheduler.predict(RequestIdx(0), Prediction { remaining: 95.0, ..long });
+    assert_eq!(scheduler.state(RequestIdx(0)).remaining(), Some(94.0));
     // The waiting one is predicted shorter than what remains of the running one.
-    scheduler.predict(Slot(1), Prediction { remaining: 50.0, ..long });
+    scheduler.predict(RequestIdx(1), Prediction { remaining: 50.0, ..long });
     assert_eq!(run(&mut scheduler, 1)[0].0, 1);
-    assert_eq!(scheduler.state(Slot(0)).phase, Phase::Paused);
+    assert_eq!(scheduler.state(RequestIdx(0)).phase, Phase::Paused);
 }
 
 #[test]
@@ -201,8 +206,8 @@ fn finish_works_in_every_phase_and_twice() {
     run(&mut scheduler, 1);
     let waiting = scheduler.submit(request(4, 60)).unwrap();
     assert_eq!((scheduler.running(), scheduler.paused(), scheduler.waiting()), (1, 1, 1));
-    for slot in [paused, running, waiting, running] {
-        scheduler.finish(slot);
+    for idx in [paused, running, waiting, running] {
+        scheduler.finish(idx);
     }
     assert_eq!((scheduler.live(), scheduler.blocks_used()), (0, 0));
     assert_eq!(scheduler.generation(running), 1);

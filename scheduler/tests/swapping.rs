@@ -2,8 +2,8 @@
 
 use trail_scheduler::policies::{Fcfs, Trail};
 use trail_scheduler::{
-    Finished, NewRequest, Phase, Policy, Preemption, Refusal, RequestId, Scheduler,
-    SchedulerConfig, Slot, Transferred,
+    Finished, NewRequest, Phase, Policy, Preemption, Refusal, RequestId, RequestIdx, Scheduler,
+    SchedulerConfig, Transferred,
 };
 
 fn config() -> SchedulerConfig {
@@ -36,15 +36,15 @@ fn request(prompt_tokens: u32, length: u32) -> NewRequest {
     }
 }
 
-/// Rows as (slot, start, len), and who began to leave and to return.
+/// Rows as (index, start, len), and who began to leave and to return.
 type Ran = (Vec<(u32, u32, u32)>, Vec<u32>, Vec<u32>);
 
 /// Plans and carries out `step`.
 fn run(scheduler: &mut Scheduler, step: u64) -> Ran {
     let plan = scheduler.plan(step, 0.0);
     let rows = plan.rows.iter().map(|row| (row.slot.0, row.start, row.len)).collect();
-    let slots = |slots: &[Slot]| slots.iter().map(|slot| slot.0).collect();
-    let ways = (slots(&plan.swap_out), slots(&plan.swap_in));
+    let indices = |indices: &[RequestIdx]| indices.iter().map(|idx| idx.0).collect();
+    let ways = (indices(&plan.swap_out), indices(&plan.swap_in));
     scheduler.advance();
     (rows, ways.0, ways.1)
 }
@@ -65,24 +65,27 @@ fn a_victim_leaves_its_blocks_come_free_later_and_it_returns_with_its_kv() {
     let mut scheduler = short_of_a_block(config());
     // The first waits for the second to leave; no step can use either's blocks meanwhile.
     assert_eq!(run(&mut scheduler, 2), (vec![], vec![1], vec![]));
-    assert_eq!(scheduler.state(Slot(1)).phase, Phase::Leaving);
-    assert_eq!((scheduler.blocks(Slot(1)).len(), scheduler.blocks_used()), (2, 4));
+    assert_eq!(scheduler.state(RequestIdx(1)).phase, Phase::SwappingOut);
+    assert_eq!((scheduler.blocks(RequestIdx(1)).len(), scheduler.blocks_used()), (2, 4));
     assert_eq!(run(&mut scheduler, 3), (vec![], vec![], vec![]), "nobody else is asked");
     assert_eq!(scheduler.moving(), 1);
-    assert_eq!(scheduler.transferred(Slot(1)), Transferred::Swapped);
+    assert_eq!(scheduler.transferred(RequestIdx(1)), Transferred::Swapped);
     assert_eq!((scheduler.blocks_used(), scheduler.host_blocks_used()), (2, 2));
     assert_eq!(run(&mut scheduler, 4).0, [(0, 32, 1)]);
     assert_eq!((scheduler.swapped(), scheduler.waiting()), (1, 0));
     // Both fit no more until the first has finished: the swapped one needs three blocks.
     assert_eq!(run(&mut scheduler, 5), (vec![(0, 33, 1)], vec![], vec![]));
-    assert_eq!(scheduler.finish(Slot(0)), Finished::Now);
+    assert_eq!(scheduler.finish(RequestIdx(0)), Finished::Now);
     assert_eq!(run(&mut scheduler, 6), (vec![], vec![], vec![1]));
-    assert_eq!(scheduler.blocks(Slot(1)).len(), 2, "as many as were copied");
+    assert_eq!(scheduler.blocks(RequestIdx(1)).len(), 2, "as many as were copied");
     assert_eq!(scheduler.blocks_used(), 3, "and one for the token that is not computed");
-    assert_eq!(scheduler.transferred(Slot(1)), Transferred::Returned);
+    assert_eq!(scheduler.transferred(RequestIdx(1)), Transferred::Returned);
     assert_eq!(scheduler.host_blocks_used(), 0);
     assert_eq!(run(&mut scheduler, 7).0, [(1, 32, 1)], "nothing is computed twice");
-    assert_eq!((scheduler.state(Slot(1)).swaps, scheduler.state(Slot(1)).evictions), (1, 0));
+    assert_eq!(
+        (scheduler.state(RequestIdx(1)).swaps, scheduler.state(RequestIdx(1)).evictions),
+        (1, 0)
+    );
 }
 
 #[test]
@@ -102,7 +105,7 @@ fn the_cheaper_way_is_taken_and_the_host_must_have_room() {
         let plan = scheduler.plan(2, 0.0);
         let (out, evicted) = (plan.swap_out.len(), plan.evicted.len());
         assert_eq!((out, evicted), (swaps as usize, !swaps as usize), "{config:?}");
-        assert!(plan.preempted.contains(&Slot(1)));
+        assert!(plan.preempted.contains(&RequestIdx(1)));
     }
 }
 
@@ -120,7 +123,7 @@ fn the_worst_paused_leave_ahead_of_need() {
     let (rows, out, _) = run(&mut scheduler, 3);
     assert_eq!((rows.len(), out), (1, vec![0]));
     assert_eq!(run(&mut scheduler, 4).1, [], "what is on its way counts");
-    scheduler.transferred(Slot(0));
+    scheduler.transferred(RequestIdx(0));
     assert_eq!((scheduler.paused(), scheduler.swapped()), (2, 1));
 }
 
@@ -138,25 +141,25 @@ fn what_comes_free_reaches_whom_it_was_taken_for() {
     scheduler.submit(request(40, 5)).unwrap();
     assert_eq!(run(&mut scheduler, 2), (vec![], vec![0], vec![]));
     assert_eq!(run(&mut scheduler, 3), (vec![], vec![], vec![]));
-    scheduler.transferred(Slot(0));
+    scheduler.transferred(RequestIdx(0));
     assert_eq!(run(&mut scheduler, 4), (vec![(2, 0, 40)], vec![], vec![]));
-    assert_eq!(scheduler.state(Slot(1)).phase, Phase::Paused);
+    assert_eq!(scheduler.state(RequestIdx(1)).phase, Phase::Paused);
 }
 
 #[test]
 fn finish_on_the_way_keeps_slot_and_blocks_until_the_transfer_has_ended() {
     let mut scheduler = short_of_a_block(SchedulerConfig { max_requests: 2, ..config() });
     run(&mut scheduler, 2);
-    let generation = scheduler.generation(Slot(1));
-    assert_eq!(scheduler.finish(Slot(1)), Finished::AfterTransfer);
-    assert_eq!(scheduler.finish(Slot(1)), Finished::AfterTransfer, "twice is once");
+    let generation = scheduler.generation(RequestIdx(1));
+    assert_eq!(scheduler.finish(RequestIdx(1)), Finished::AfterTransfer);
+    assert_eq!(scheduler.finish(RequestIdx(1)), Finished::AfterTransfer, "twice is once");
     assert_eq!((scheduler.live(), scheduler.blocks_used()), (1, 4));
-    assert_eq!(scheduler.generation(Slot(1)), generation + 1);
+    assert_eq!(scheduler.generation(RequestIdx(1)), generation + 1);
     assert_eq!(scheduler.submit(request(1, 1)), Err(Refusal::Full { max_requests: 2 }));
-    assert_eq!(scheduler.transferred(Slot(1)), Transferred::Finished { forget: true });
+    assert_eq!(scheduler.transferred(RequestIdx(1)), Transferred::Finished { forget: true });
     assert_eq!((scheduler.blocks_used(), scheduler.host_blocks_used()), (2, 0));
-    assert_eq!(scheduler.submit(request(1, 1)), Ok(Slot(1)));
-    assert_eq!(scheduler.generation(Slot(1)), generation + 1);
+    assert_eq!(scheduler.submit(request(1, 1)), Ok(RequestIdx(1)));
+    assert_eq!(scheduler.generation(RequestIdx(1)), generation + 1);
 }
 
 #[test]
@@ -164,16 +167,19 @@ fn finish_with_the_kv_at_the_host_or_coming_back() {
     for coming_back in [false, true] {
         let mut scheduler = short_of_a_block(config());
         run(&mut scheduler, 2);
-        scheduler.transferred(Slot(1));
+        scheduler.transferred(RequestIdx(1));
         if coming_back {
-            scheduler.finish(Slot(0));
+            scheduler.finish(RequestIdx(0));
             run(&mut scheduler, 3);
-            assert_eq!(scheduler.finish(Slot(1)), Finished::AfterTransfer);
+            assert_eq!(scheduler.finish(RequestIdx(1)), Finished::AfterTransfer);
             assert_eq!(scheduler.blocks_used(), 3);
-            assert_eq!(scheduler.transferred(Slot(1)), Transferred::Finished { forget: false });
+            assert_eq!(
+                scheduler.transferred(RequestIdx(1)),
+                Transferred::Finished { forget: false }
+            );
         } else {
-            assert_eq!(scheduler.finish(Slot(1)), Finished::Forget);
-            scheduler.finish(Slot(0));
+            assert_eq!(scheduler.finish(RequestIdx(1)), Finished::Forget);
+            scheduler.finish(RequestIdx(0));
         }
         assert_eq!((scheduler.blocks_used(), scheduler.host_blocks_used()), (0, 0));
         assert_eq!((scheduler.live(), scheduler.moving(), scheduler.swapped()), (0, 0, 0));
@@ -186,19 +192,19 @@ fn a_half_done_prompt_leaves_what_is_computed_of_it() {
     let mut scheduler = scheduler(chunked, Trail { c: 1.0 });
     scheduler.submit(request(90, 6)).unwrap();
     run(&mut scheduler, 0);
-    assert_eq!(scheduler.blocks(Slot(0)).len(), 6);
+    assert_eq!(scheduler.blocks(RequestIdx(0)).len(), 6);
     // A shorter one needs a block: 4 of the 6 hold nothing yet and are free at once.
     scheduler.submit(request(16, 1)).unwrap();
     let (rows, out, _) = run(&mut scheduler, 1);
     assert_eq!((rows, out), (vec![(1, 0, 16)], vec![0]));
-    assert_eq!(scheduler.blocks(Slot(0)).len(), 2);
+    assert_eq!(scheduler.blocks(RequestIdx(0)).len(), 2);
     assert_eq!(scheduler.host_blocks_used(), 2);
 }
 
 #[test]
-#[should_panic(expected = "no transfer of slot 0")]
-fn a_transfer_that_is_not_under_way_cannot_end() {
-    scheduler(config(), Fcfs).transferred(Slot(0));
+#[should_panic(expected = "request 0 has no transfer in flight")]
+fn a_transfer_that_did_not_begin_cannot_end() {
+    scheduler(config(), Fcfs).transferred(RequestIdx(0));
 }
 
 #[test]

@@ -1,16 +1,12 @@
-//! `trail-rt doctor`: what this machine has, and what will be used.
+//! `trail-rt doctor`: hardware of this machine, and the defaults chosen for it.
 
 use serde_json::{Value, json};
 use trail_ptx::Target;
 use trail_runtime::cpu::Isa;
 use trail_runtime::cuda::inventory::{self, Found};
 use trail_runtime::engine::ComputeDevice;
-
-use crate::commands::output::Output;
-use crate::error::Error;
-use crate::locate;
-use crate::machine::{self, Memory};
-use crate::setup::Device;
+use trail_setup::machine::{self, Memory};
+use trail_setup::{Device, Error, Output};
 
 /// Prints the report.
 pub fn run(json: bool) -> Result<(), Error> {
@@ -22,18 +18,18 @@ pub fn run(json: bool) -> Result<(), Error> {
     }
 }
 
-/// What was found.
+/// Hardware found and defaults chosen.
 struct Report {
     cores: usize,
-    /// NUMA nodes; `None` where the system does not tell.
+    /// Number of NUMA nodes; `None` where the system does not list nodes.
     numa_nodes: Option<usize>,
     memory: Option<Memory>,
     simd: Vec<&'static str>,
-    /// GPUs, or why there are none.
+    /// GPUs, or the reason why there are none.
     gpus: Result<Vec<Found>, String>,
-    /// What `--device auto` means here.
+    /// Device chosen by `--device auto`.
     device: ComputeDevice,
-    /// What `--isa auto` means here.
+    /// Instruction set chosen by `--isa auto`.
     isa: Isa,
     demo_model: Option<String>,
 }
@@ -47,8 +43,8 @@ impl Report {
             simd: machine::simd(),
             gpus: inventory::devices().map_err(|error| error.to_string()),
             device: Device::Auto.resolve(),
-            isa: if Isa::Avx2.is_available() { Isa::Avx2 } else { Isa::Portable },
-            demo_model: locate::demo_model().ok().map(|folder| folder.display().to_string()),
+            demo_model: trail_setup::demo_model().ok().map(|folder| folder.display().to_string()),
+            isa: Isa::detect(),
         }
     }
 
@@ -96,7 +92,7 @@ impl Report {
     }
 }
 
-/// The code that a GPU will run.
+/// Kind of code that `gpu` runs: cubin or PTX.
 fn code(gpu: &Found) -> &'static str {
     gpu.target().map_or("PTX, compiled by the driver", Target::name)
 }

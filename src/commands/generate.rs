@@ -7,15 +7,13 @@ use std::io::Read;
 
 use trail_runtime::engine::{Event, FinishReason, Request, RequestHandle};
 use trail_runtime::text::StopMatcher;
+use trail_setup::{EngineArgs, Error, ModelArgs, Output, Setup};
 
-use super::output::Output;
-use crate::answer::Answer;
-use crate::error::Error;
-use crate::setup::{EngineArgs, ModelArgs, Setup};
+use crate::detokenizer::Detokenizer;
 pub use args::GenerateArgs;
 use record::Record;
 
-/// Generates an answer: as text while it comes, or as one JSON object at the end.
+/// Generates an answer, streamed as text or printed as one JSON object at the end.
 pub fn run(
     model: &ModelArgs,
     engine: &EngineArgs,
@@ -26,12 +24,12 @@ pub fn run(
     let request = Request { prompt: prompt(&setup, args)?, ..args.request() };
     let stops = StopMatcher::new(args.stop.clone()).map_err(Error::usage)?;
     let tokenizer = match args.prompt_ids {
-        // Only ids go in: without a tokenizer ids come out, and no text.
+        // The prompt is given as ids: without a tokenizer the answer is ids too, and has no text.
         Some(_) if args.stop.is_empty() => setup.tokenizer().ok(),
         _ => Some(setup.tokenizer()?),
     };
     let eos = &setup.model.config.eos_tokens;
-    let answer = tokenizer.map(|tokenizer| Answer::new(tokenizer, stops, &request, eos));
+    let answer = tokenizer.map(|tokenizer| Detokenizer::new(tokenizer, stops, &request, eos));
     let engine = setup.engine(engine)?;
     let mut record = Record::begin(&request.prompt);
     let handle = engine.submit(request)?;
@@ -44,10 +42,10 @@ pub fn run(
     }
 }
 
-/// Takes the events until the answer is complete, or its reader gone.
+/// Consumes events until the answer is complete or stdout is closed.
 fn follow(
     handle: RequestHandle,
-    mut answer: Option<Answer>,
+    mut answer: Option<Detokenizer>,
     record: &mut Record,
     output: &mut Output,
 ) -> Result<(), Error> {
@@ -62,7 +60,7 @@ fn follow(
         if step.stopped {
             record.finish_reason = FinishReason::Stop.name();
         }
-        // Leaving drops the handle, which cancels what is still to come.
+        // Returning drops the handle, which cancels the request.
         if !output.write(&step.emit)? || step.stopped {
             return Ok(());
         }
@@ -75,7 +73,7 @@ fn follow(
     }
 }
 
-/// The prompt's tokens.
+/// Returns the prompt's token ids.
 fn prompt(setup: &Setup, args: &GenerateArgs) -> Result<Vec<u32>, Error> {
     if let Some(ids) = &args.prompt_ids {
         return Ok(ids.clone());
@@ -88,7 +86,7 @@ fn prompt(setup: &Setup, args: &GenerateArgs) -> Result<Vec<u32>, Error> {
     if args.raw { setup.raw_prompt(&text) } else { setup.user_prompt(&text) }
 }
 
-/// All of stdin, which must be text.
+/// Reads stdin to its end as UTF-8.
 fn stdin() -> Result<String, Error> {
     let mut bytes = Vec::new();
     std::io::stdin()

@@ -4,12 +4,9 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use clap::Args;
 use serde_json::json;
+use trail_setup::{EngineArgs, Error, ModelArgs, Output, Setup, notice};
 
-use super::output::Output;
-use crate::error::Error;
-use crate::notice::notice;
 use crate::server;
-use crate::setup::{EngineArgs, ModelArgs, Setup};
 
 /// Options of `trail-rt serve`.
 #[derive(Args, Debug, Default)]
@@ -23,12 +20,12 @@ pub struct ServeArgs {
 }
 
 impl ServeArgs {
-    /// These options, and `others` where these are silent.
+    /// Returns these options, with `others` in place of those that are not set.
     pub fn or(self, others: ServeArgs) -> ServeArgs {
         ServeArgs { host: self.host.or(others.host), port: self.port.or(others.port) }
     }
 
-    /// Whether nothing was asked for.
+    /// Returns true if no option is set.
     pub fn is_empty(&self) -> bool {
         self.host.is_none() && self.port.is_none()
     }
@@ -43,7 +40,7 @@ impl ServeArgs {
     }
 }
 
-/// Serves until it is told to stop. With `json`, stdout gets one object once the server listens.
+/// Serves until a signal stops it. With `json`, prints one object once the server listens.
 pub fn run(
     model: &ModelArgs,
     engine: &EngineArgs,

@@ -1,4 +1,4 @@
-//! Request bodies: JSON of any content type, read leniently, refused with the field's name.
+//! Request bodies: JSON of any content type. Unknown fields are ignored, errors name the field.
 
 use axum::body::Bytes;
 use axum::extract::rejection::BytesRejection;
@@ -10,7 +10,8 @@ use serde_json::Value;
 use super::MAX_BODY_BYTES;
 use super::error::ApiError;
 
-/// Fields that would change the answer and are not served: to drop them silently would be worse than to refuse.
+/// Fields that would change the answer and are not supported. They are rejected: ignoring them
+/// would silently give another answer than requested.
 const UNSUPPORTED: [&str; 9] = [
     "audio",
     "best_of",
@@ -23,7 +24,7 @@ const UNSUPPORTED: [&str; 9] = [
     "tools",
 ];
 
-/// A JSON object. Fields that nobody knows are left alone.
+/// A JSON object. Unknown fields are ignored.
 #[derive(Debug)]
 pub struct Body(Value);
 
@@ -44,8 +45,8 @@ impl Body {
         }
     }
 
-    /// Some of its fields. Each handler takes the fields it knows in several parts: serde's own way to
-    /// share fields between structs, `flatten`, loses the name of the field at fault.
+    /// Deserializes the fields of `T`. Each handler reads several structs from one body, as serde's
+    /// `flatten` loses the name of the field at fault.
     pub fn read<T: DeserializeOwned>(&self) -> Result<T, ApiError> {
         serde_path_to_error::deserialize(&self.0).map_err(|error| {
             let path = error.path().to_string();
@@ -57,7 +58,7 @@ impl Body {
     }
 }
 
-/// Whether a value asks for nothing.
+/// Returns true for values that request the default: null, false, 1, empty or plain text.
 fn is_neutral(value: &Value) -> bool {
     match value {
         Value::Null | Value::Bool(false) => true,

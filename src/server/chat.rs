@@ -1,4 +1,4 @@
-//! `POST /v1/chat/completions`: the assistant's next turn.
+//! `POST /v1/chat/completions`.
 
 use std::sync::Arc;
 
@@ -45,7 +45,7 @@ struct Part {
     text: String,
 }
 
-/// What a part can be: text is all that this model family reads.
+/// A content part. Only text is supported: the models have no other modality.
 #[derive(Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum PartKind {
@@ -53,7 +53,7 @@ enum PartKind {
 }
 
 impl Message {
-    /// The message as templates know it.
+    /// Converts the message to the form that chat templates read.
     fn turn(self) -> ChatMessage {
         let content = match self.content {
             None => String::new(),
@@ -65,7 +65,7 @@ impl Message {
                 parts.into_iter().map(text).collect()
             }
         };
-        // OpenAI's newer name for the same role; templates know the older one.
+        // OpenAI renamed the system role; chat templates use the old name.
         let role = if self.role == "developer" { "system".into() } else { self.role };
         ChatMessage { role, content }
     }
@@ -97,7 +97,7 @@ impl Fields {
     }
 }
 
-/// The conversation's tokens, the assistant's turn opened.
+/// Renders and encodes the conversation, with the generation prompt for the assistant's turn.
 async fn encode(state: Arc<ServerState>, messages: Vec<Message>) -> Result<Vec<u32>, ApiError> {
     if messages.is_empty() {
         return Err(ApiError::invalid_field(
@@ -113,7 +113,7 @@ async fn encode(state: Arc<ServerState>, messages: Vec<Message>) -> Result<Vec<u
     encoded.map_err(|error| ApiError::invalid_field("messages", error.to_string()))
 }
 
-/// The endpoint's way to answer.
+/// Response objects of this endpoint.
 struct Chat;
 
 #[derive(Serialize)]
@@ -132,7 +132,7 @@ struct ChatPiece {
     finish_reason: Option<&'static str>,
 }
 
-/// A turn of the assistant's, or a piece of it.
+/// An assistant message, or a delta of one.
 #[derive(Serialize)]
 struct Turn {
     #[serde(skip_serializing_if = "Option::is_none")]

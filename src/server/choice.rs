@@ -1,4 +1,4 @@
-//! One answer under way: the engine's events as text.
+//! One choice of a response in progress: the engine's events as text.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,28 +13,29 @@ use super::error::ApiError;
 use super::logprobs::{Scored, Scorer};
 use super::metrics::Watch;
 use super::state::ServerState;
-use crate::answer::Answer;
+use crate::detokenizer::Detokenizer;
 
-/// How long to trust that the engine will call. It always does; an engine whose thread died cannot.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// Upper bound of a wait for the engine's wake-up. A live engine always wakes the task; an engine
+/// whose thread has died cannot, so the events are polled after this time.
+const WAKE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// What has come of an answer since the last look.
+/// Part of an answer since the last report.
 #[derive(Clone, Debug, Default)]
 pub struct Delta {
-    /// Which of the request's answers.
+    /// Index of the choice within the response.
     pub index: usize,
-    /// New text.
+    /// New text, without incomplete characters.
     pub text: String,
-    /// Tokens generated.
+    /// Number of tokens generated.
     pub tokens: u32,
-    /// Their log-probabilities, where asked for.
+    /// Log-probabilities of the tokens, if requested.
     pub scored: Option<Vec<Scored>>,
-    /// Why the answer ended, once it has.
+    /// Finish reason, in the last delta.
     pub finish: Option<&'static str>,
 }
 
 impl Delta {
-    /// Appends what came next.
+    /// Appends the next delta.
     fn absorb(&mut self, next: Delta) {
         self.text.push_str(&next.text);
         self.tokens += next.tokens;
@@ -50,21 +51,21 @@ impl Delta {
     }
 }
 
-/// One answer under way. Dropping it, as happens when the client goes away, cancels it.
+/// One answer in progress. Dropping it, as when the client disconnects, cancels the request.
 pub struct Choice {
     index: usize,
-    /// Gone once the answer is complete.
+    /// `None` once the answer is complete.
     handle: Option<RequestHandle>,
     wake: Arc<Notify>,
-    answer: Answer,
+    answer: Detokenizer,
     scorer: Option<Scorer>,
     watch: Watch,
-    /// Tokens whose text has not been reported: kept until there is news.
+    /// Tokens not yet reported, as they have completed no text.
     pending: Delta,
 }
 
 impl Choice {
-    /// Submits `request`; `scored` asks for log-probabilities.
+    /// Submits `request`; `scored` requests log-probabilities.
     pub fn submit(
         state: &ServerState,
         index: usize,
@@ -76,7 +77,7 @@ impl Choice {
         let notify = wake.clone();
         request.notify = Some(Arc::new(move || notify.notify_one()));
         let eos = &state.engine.model().config.eos_tokens;
-        let answer = Answer::new(state.tokenizer.clone(), stops, &request, eos);
+        let answer = Detokenizer::new(state.tokenizer.clone(), stops, &request, eos);
         let handle = Some(state.engine.submit(request)?);
         let watch = state.metrics.watch();
         let scorer = scored.then(|| Scorer::new(state.tokenizer.clone()));
@@ -88,7 +89,7 @@ impl Choice {
         Delta { index, scored: scored.then(Vec::new), ..Delta::default() }
     }
 
-    /// The whole answer.
+    /// Waits for the whole answer.
     pub async fn complete(mut self) -> Result<Delta, ApiError> {
         let mut whole = self.next().await?;
         while whole.finish.is_none() {
@@ -97,7 +98,7 @@ impl Choice {
         Ok(whole)
     }
 
-    /// The answer piece by piece; the last one says why it ended.
+    /// Streams the answer; the last delta has the finish reason.
     pub fn deltas(self) -> impl Stream<Item = Result<Delta, ApiError>> {
         stream::unfold(Some(self), |choice| async {
             let mut choice = choice?;
@@ -107,7 +108,7 @@ impl Choice {
         })
     }
 
-    /// Waits for news.
+    /// Waits until there is text, log-probabilities or a finish reason to report.
     async fn next(&mut self) -> Result<Delta, ApiError> {
         loop {
             self.take_events()?;
@@ -115,12 +116,12 @@ impl Choice {
                 let empty = Choice::empty(self.index, self.scorer.is_some());
                 return Ok(std::mem::replace(&mut self.pending, empty));
             }
-            // The permit of a call that came since the last look is kept: nothing is missed.
-            let _ = timeout(PATIENCE, self.wake.notified()).await;
+            // `Notify` stores the permit of a wake-up before this wait: none is lost.
+            let _ = timeout(WAKE_TIMEOUT, self.wake.notified()).await;
         }
     }
 
-    /// Takes every event that is there.
+    /// Drains the events that have arrived.
     fn take_events(&mut self) -> Result<(), ApiError> {
         while let Some(event) = self.handle.as_ref().and_then(RequestHandle::try_recv) {
             match event {
@@ -162,7 +163,7 @@ impl Choice {
         Ok(())
     }
 
-    /// The answer is complete, whatever the engine would add.
+    /// Completes the answer and drops the handle, which cancels the request if it still runs.
     fn end(&mut self, reason: FinishReason) {
         self.handle = None;
         self.pending.finish = Some(reason.name());

@@ -1,4 +1,4 @@
-//! `POST /v1/completions`: text that goes on where the prompt ends.
+//! `POST /v1/completions`.
 
 use axum::extract::State;
 use axum::response::Response;
@@ -44,10 +44,10 @@ pub async fn create(State(state): Shared, body: Body) -> Result<Response, ApiErr
     reply::<Completion>(&state, &options, choices, usage).await
 }
 
-/// The endpoint's way to answer.
+/// Response objects of this endpoint.
 struct Completion;
 
-/// An answer; a piece of one has the same fields.
+/// A choice of a whole response or of a streamed chunk: the fields are the same.
 #[derive(Serialize)]
 struct CompletionChoice {
     index: usize,

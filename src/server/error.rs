@@ -6,13 +6,13 @@ use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 use trail_runtime::engine::{Fault, SubmitError};
 
-/// A refused or failed request.
+/// A rejected or failed request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ApiError {
     status: StatusCode,
     kind: &'static str,
     message: String,
-    /// The field at fault.
+    /// Name of the field at fault.
     param: Option<String>,
     code: Option<&'static str>,
 }
@@ -22,17 +22,17 @@ impl ApiError {
         ApiError { status, kind, message: message.into(), param: None, code: None }
     }
 
-    /// The request makes no sense.
+    /// 400: the request is invalid.
     pub fn invalid(message: impl Into<String>) -> Self {
         ApiError::new(StatusCode::BAD_REQUEST, "invalid_request_error", message)
     }
 
-    /// The field `param` makes no sense.
+    /// 400: the field `param` is invalid.
     pub fn invalid_field(param: impl Into<String>, message: impl Into<String>) -> Self {
         ApiError { param: Some(param.into()), ..ApiError::invalid(message) }
     }
 
-    /// Prompt and answer do not fit the context together.
+    /// 400: prompt and `max_tokens` together exceed the context length.
     pub fn too_long(param: &str, message: impl Into<String>) -> Self {
         ApiError {
             code: Some("context_length_exceeded"),
@@ -40,12 +40,12 @@ impl ApiError {
         }
     }
 
-    /// The body is larger than the server reads.
+    /// 413: the body exceeds the size limit.
     pub fn too_large(message: impl Into<String>) -> Self {
         ApiError { status: StatusCode::PAYLOAD_TOO_LARGE, ..ApiError::invalid(message) }
     }
 
-    /// Another model was asked for.
+    /// 404: the model is not the one served.
     pub fn no_such_model(name: &str, served: &str) -> Self {
         let message = format!("the model '{name}' does not exist: this server has '{served}'");
         let status = StatusCode::NOT_FOUND;
@@ -53,7 +53,7 @@ impl ApiError {
         ApiError { status, code: Some("model_not_found"), ..error }
     }
 
-    /// Nothing is at this path.
+    /// 404: unknown path.
     pub fn no_such_path(path: &str) -> Self {
         let message = format!(
             "there is nothing at {path}: see /v1/models, /v1/chat/completions and /v1/completions"
@@ -61,25 +61,25 @@ impl ApiError {
         ApiError { status: StatusCode::NOT_FOUND, ..ApiError::invalid(message) }
     }
 
-    /// The path takes other methods.
+    /// 405: the path does not support `method`.
     pub fn method_not_allowed(method: &Method) -> Self {
         let message = format!("this path does not take {method} requests");
         ApiError { status: StatusCode::METHOD_NOT_ALLOWED, ..ApiError::invalid(message) }
     }
 
-    /// The engine stopped under the request.
+    /// 500: the engine stopped before the answer was complete.
     pub fn interrupted() -> Self {
         let message = "the engine stopped before the answer was complete";
         ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "server_error", message)
     }
 
-    /// The engine broke down: `fault` says why.
+    /// 500: the engine failed with `fault`.
     pub fn broken(fault: &Fault) -> Self {
         let message = format!("the engine broke down: {fault}");
         ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "server_error", message)
     }
 
-    /// The server finishes what it has and takes nothing new.
+    /// 503: the server is draining and accepts no new requests.
     pub fn draining() -> Self {
         let message = "the server is shutting down: try another one";
         ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "server_error", message)
@@ -100,12 +100,12 @@ impl From<SubmitError> for ApiError {
     fn from(error: SubmitError) -> Self {
         let message = error.to_string();
         match error {
-            SubmitError::Invalid(_) => ApiError::invalid(message),
             SubmitError::Failed(fault) => ApiError::broken(&fault),
             SubmitError::Full { .. } => ApiError {
                 code: Some("rate_limit_exceeded"),
                 ..ApiError::new(StatusCode::TOO_MANY_REQUESTS, "rate_limit_error", message)
             },
+            _ => ApiError::invalid(message),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Log-probabilities as OpenAI's two endpoints spell them.
+//! Log-probabilities in the formats of OpenAI's two endpoints.
 
 use std::sync::Arc;
 
@@ -11,13 +11,13 @@ pub struct Scored {
     /// The token's text.
     text: String,
     logprob: f32,
-    /// The most likely tokens in its place, best first.
+    /// Most likely tokens at this position with log-probabilities, best first.
     top: Vec<(String, f32)>,
-    /// Characters of the answer before it.
+    /// Characters of the answer before the token.
     offset: usize,
 }
 
-/// Turns tokens into [`Scored`] ones, in order.
+/// Converts tokens into [`Scored`] tokens, in order.
 pub struct Scorer {
     tokenizer: Arc<Tokenizer>,
     top: Vec<(String, f32)>,
@@ -30,12 +30,12 @@ impl Scorer {
         Scorer { tokenizer, top: Vec::new(), offset: 0 }
     }
 
-    /// Takes one of the most likely tokens in the next one's place.
+    /// Adds one of the most likely tokens at the next position.
     pub fn alternative(&mut self, id: u32, logprob: f32) {
         self.top.push((self.tokenizer.decode(&[id], false), logprob));
     }
 
-    /// Takes the token that was chosen.
+    /// Adds the sampled token.
     pub fn token(&mut self, id: u32, logprob: f32) -> Scored {
         let text = self.tokenizer.decode(&[id], false);
         let offset = self.offset;
@@ -47,7 +47,7 @@ impl Scorer {
 /// The `logprobs` of a chat answer.
 pub fn of_chat(scored: &[Scored]) -> Value {
     let entry = |text: &str, logprob: f32| {
-        // A token of part of a character has no text of its own, and its bytes are not known here.
+        // A token of part of a character decodes to U+FFFD; its bytes are not known here.
         let bytes = (!text.contains(char::REPLACEMENT_CHARACTER)).then_some(text.as_bytes());
         json!({ "token": text, "logprob": logprob, "bytes": bytes })
     };
@@ -64,11 +64,11 @@ pub fn of_chat(scored: &[Scored]) -> Value {
 pub fn of_completion(scored: &[Scored]) -> Value {
     let top = |token: &Scored| {
         let mut map: Map<String, Value> = Map::new();
-        // Tokens of partial characters share a spelling: the likelier one, which comes first, stays.
+        // Tokens of partial characters have the same text: the first, which is likelier, is kept.
         for (text, logprob) in &token.top {
             map.entry(text.as_str()).or_insert(json!(logprob));
         }
-        // The chosen token is always in, so there may be one more than asked for.
+        // The sampled token is always included, so there may be one more than requested.
         map.entry(token.text.as_str()).or_insert(json!(token.logprob));
         map
     };

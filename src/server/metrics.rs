@@ -1,4 +1,4 @@
-//! `GET /metrics`: what Prometheus reads.
+//! `GET /metrics`: Prometheus metrics.
 
 use std::time::Instant;
 
@@ -12,10 +12,10 @@ use prometheus::{
     TEXT_FORMAT, TextEncoder,
 };
 use trail_runtime::engine::Stats;
+use trail_setup::Error;
 
 use super::error::ApiError;
 use super::state::Shared;
-use crate::error::Error;
 
 /// Bucket bounds of times to first token and of whole answers, seconds.
 const SECONDS: [f64; 14] =
@@ -24,7 +24,7 @@ const SECONDS: [f64; 14] =
 const TOKEN_SECONDS: [f64; 11] =
     [0.001, 0.0025, 0.005, 0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 1.0, 5.0];
 
-/// What the server measures itself; the engine's own counters are read at each scrape.
+/// Metrics of the server; the engine's own counters are read at each scrape.
 pub struct Metrics {
     registry: Registry,
     first_token: Histogram,
@@ -34,7 +34,7 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// All at zero.
+    /// Metrics at zero.
     pub fn new() -> Result<Self, Error> {
         Metrics::registered()
             .map_err(|error| Error::failed(format!("cannot set up metrics: {error}")))
@@ -73,7 +73,7 @@ impl Metrics {
         Ok(metrics)
     }
 
-    /// Starts the clock of a request that arrives now.
+    /// Starts timing a request that arrives now.
     pub fn watch(&self) -> Watch {
         Watch {
             first_token: self.first_token.clone(),
@@ -95,7 +95,7 @@ impl Metrics {
     }
 }
 
-/// The clock of one request. Dropped before the end it counts as cancelled.
+/// Timer of one request. A request dropped before its end is counted as cancelled.
 pub struct Watch {
     first_token: Histogram,
     latency: Histogram,
@@ -107,7 +107,7 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// A token has come.
+    /// Records a token.
     pub fn token(&mut self) {
         let now = Instant::now();
         match self.last_token.replace(now) {
@@ -116,7 +116,7 @@ impl Watch {
         }
     }
 
-    /// The answer is complete.
+    /// Records the end of the answer.
     pub fn end(&mut self, reason: &str) {
         self.latency.observe(self.arrival.elapsed().as_secs_f64());
         self.count(reason);
@@ -136,7 +136,7 @@ impl Drop for Watch {
     }
 }
 
-/// The engine's counters as Prometheus's.
+/// Converts the engine's counters to Prometheus metric families.
 fn engine_families(stats: &Stats) -> prometheus::Result<Vec<MetricFamily>> {
     let gauge = |name: &str, help: &str, value: f64| {
         let gauge = Gauge::with_opts(Opts::new(name, help))?;
@@ -149,7 +149,7 @@ fn engine_families(stats: &Stats) -> prometheus::Result<Vec<MetricFamily>> {
         Ok(counter.collect())
     };
     let kv_use = stats.blocks_used as f64 / stats.num_blocks.max(1) as f64;
-    // Before the first comparison there is no error: Prometheus's word for that is NaN.
+    // Before the first comparison there is no error value, which Prometheus represents as NaN.
     let mae = stats.prediction_mae().unwrap_or(f64::NAN);
     let families: prometheus::Result<Vec<_>> = [
         gauge("trail_requests_running", "Requests in the last step's batch.", stats.running as f64),
@@ -216,7 +216,7 @@ fn engine_families(stats: &Stats) -> prometheus::Result<Vec<MetricFamily>> {
     Ok(families?.concat())
 }
 
-/// The metrics in Prometheus's text format.
+/// Returns the metrics in Prometheus's text format.
 pub async fn scrape(State(state): Shared) -> Result<Response, ApiError> {
     let text = state.metrics.text(&state.engine.stats()).map_err(|_| ApiError::interrupted())?;
     Ok(([(CONTENT_TYPE, TEXT_FORMAT)], text).into_response())

@@ -1,8 +1,8 @@
 //! The OpenAI-compatible HTTP server.
 //!
-//! A request's path, one module per stage: [`body`] (JSON) -> [`chat`] or [`completions`] (tokens) ->
-//! [`sampling`] -> [`choice`] (the engine's events as text) -> [`reply`] (one object, or a stream of them).
-//! [`state`] is what all requests share, [`metrics`] counts, [`shutdown`] ends it.
+//! A request's path, one module per stage: [`body`] (JSON) -> [`chat`] or [`completions`] (tokens)
+//! -> [`sampling`] -> [`choice`] (the engine's events as text) -> [`reply`] (one object, or a
+//! stream of events). [`state`] is shared by all requests, [`metrics`] counts, [`shutdown`] drains.
 
 mod body;
 mod chat;
@@ -27,17 +27,16 @@ use axum::extract::DefaultBodyLimit;
 use axum::routing::{get, post};
 use tokio::net::TcpListener;
 use trail_runtime::engine::Engine;
+use trail_setup::{Error, Setup};
 
-use crate::error::Error;
-use crate::setup::Setup;
 use error::ApiError;
 use state::ServerState;
 
 /// Largest request body, bytes. A context of 128 Ki tokens is under 1 MiB as text or as ids.
 const MAX_BODY_BYTES: usize = 4 << 20;
 
-/// Serves `engine` at `address` until a signal says stop, then finishes what is running.
-/// `listening` is told the address once connections are accepted.
+/// Serves `engine` at `address` until a signal, then finishes the running requests. `listening` is
+/// called with the bound address once connections are accepted.
 pub fn run(
     setup: Setup,
     engine: Engine,

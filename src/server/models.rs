@@ -13,7 +13,7 @@ fn card(state: &ServerState) -> Value {
         "object": "model",
         "created": state.created,
         "owned_by": "trail-rt",
-        // vLLM's name for the longest prompt and answer together, tokens.
+        // vLLM's field: maximum length of prompt and answer together, tokens.
         "max_model_len": state.engine.model().config.max_context,
     })
 }
@@ -23,7 +23,7 @@ pub async fn list(State(state): Shared) -> Json<Value> {
     Json(json!({ "object": "list", "data": [card(&state)] }))
 }
 
-/// One model by name.
+/// Returns the model named `name`.
 pub async fn retrieve(
     State(state): Shared,
     Path(name): Path<String>,

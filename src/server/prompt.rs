@@ -1,4 +1,4 @@
-//! Text to tokens, off the threads that serve connections.
+//! Tokenization of prompts, outside the threads that serve connections.
 
 use std::sync::Arc;
 
@@ -15,18 +15,18 @@ use super::state::ServerState;
     expecting = "expected a string, an array of strings, an array of token ids, or an array of such arrays"
 )]
 pub enum Prompt {
-    /// One text.
+    /// One prompt as text.
     Text(String),
-    /// One text each.
+    /// Several prompts as text.
     Texts(Vec<String>),
-    /// One prompt in tokens.
+    /// One prompt as token ids.
     Ids(Vec<u32>),
-    /// One prompt in tokens each.
+    /// Several prompts as token ids.
     IdLists(Vec<Vec<u32>>),
 }
 
 impl Prompt {
-    /// The token ids of each prompt.
+    /// Returns the token ids of each prompt.
     pub async fn encode(self, state: Arc<ServerState>) -> Result<Vec<Vec<u32>>, ApiError> {
         let texts = match self {
             Prompt::Ids(ids) => return Ok(vec![ids]),
@@ -42,11 +42,11 @@ impl Prompt {
     }
 }
 
-/// Runs what may take long, a megabyte of text to tokens, where no connection waits for it.
+/// Runs long work, such as encoding a megabyte of text, on the blocking thread pool.
 pub async fn off_thread<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, ApiError> {
-    // It fails only if the work panicked, which the panic hook has reported.
+    // Joining fails only if the work panicked, which the panic hook has reported.
     tokio::task::spawn_blocking(work).await.map_err(|_| ApiError::interrupted())
 }
 

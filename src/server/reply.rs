@@ -1,4 +1,4 @@
-//! Answers on their way out: one object, or a stream of server-sent events.
+//! Responses: one object, or a stream of server-sent events.
 
 use std::future;
 use std::marker::PhantomData;
@@ -17,28 +17,28 @@ use super::state::{ServerState, unix_time};
 use super::wire::{Envelope, Usage};
 use crate::random;
 
-/// What differs between the endpoints' answers.
+/// Response objects of one endpoint.
 pub trait Dialect: Send + Sync + 'static {
-    /// How an answer's id begins.
+    /// Prefix of a response's id.
     const ID_PREFIX: &'static str;
-    /// `object` of a whole answer.
+    /// `object` field of a whole response.
     const OBJECT: &'static str;
-    /// `object` of a piece.
+    /// `object` field of a streamed chunk.
     const PIECE_OBJECT: &'static str;
-    /// A whole answer's choice.
+    /// Choice of a whole response.
     type Choice: Serialize + Send;
-    /// A piece's choice.
+    /// Choice of a streamed chunk.
     type Piece: Serialize + Send;
 
-    /// The piece that opens an answer, where there is one.
+    /// First chunk of a choice, for endpoints that send one before any text.
     fn opening(index: usize) -> Option<Self::Piece>;
-    /// A piece.
+    /// Converts a delta to a chunk's choice.
     fn piece(delta: Delta) -> Self::Piece;
-    /// A whole answer.
+    /// Converts a complete answer to a choice.
     fn choice(whole: Delta) -> Self::Choice;
 }
 
-/// Answers with the `choices` under way: at once with all of it, or piece by piece.
+/// Responds with `choices`: as one object once all are complete, or as a stream.
 pub async fn reply<D: Dialect>(
     state: &ServerState,
     options: &Options,
@@ -57,7 +57,7 @@ pub async fn reply<D: Dialect>(
     }
 }
 
-/// What all pieces of an answer repeat.
+/// Fields that every chunk of a response repeats.
 struct Head<D> {
     id: String,
     created: u64,
@@ -100,15 +100,15 @@ fn streamed<D: Dialect>(
     let openings: Vec<_> = (0..choices.len()).filter_map(D::opening).collect();
     let openings: Vec<_> =
         openings.into_iter().map(|piece| head.event(vec![piece], None)).collect();
-    let narrator = Narrator { head, open: choices.len(), usage, include_usage };
+    let chunks = ChunkEvents { head, open: choices.len(), usage, include_usage };
     let deltas = stream::select_all(choices.into_iter().map(|choice| Box::pin(choice.deltas())));
     let events = deltas
-        .scan(narrator, |narrator, delta| future::ready(narrator.tell(delta)))
+        .scan(chunks, |chunks, delta| future::ready(chunks.convert(delta)))
         .flat_map(stream::iter);
     Sse::new(stream::iter(openings).chain(events)).keep_alive(KeepAlive::default()).into_response()
 }
 
-/// An event, or why it could not be put into JSON.
+/// A server-sent event, or the error of its serialization.
 type Sent = Result<Event, axum::Error>;
 
 impl<D: Dialect> Head<D> {
@@ -117,25 +117,25 @@ impl<D: Dialect> Head<D> {
     }
 }
 
-/// Tells a stream's reader what happens, to the end.
-struct Narrator<D> {
+/// Converts deltas to server-sent events.
+struct ChunkEvents<D> {
     head: Head<D>,
-    /// Answers that have not ended.
+    /// Number of choices that have not ended.
     open: usize,
     usage: Usage,
     include_usage: bool,
 }
 
-impl<D: Dialect> Narrator<D> {
-    /// The events of one piece; `None` once all is said.
-    fn tell(&mut self, delta: Result<Delta, ApiError>) -> Option<Vec<Sent>> {
+impl<D: Dialect> ChunkEvents<D> {
+    /// Returns the events of one delta; `None` after the end of the stream.
+    fn convert(&mut self, delta: Result<Delta, ApiError>) -> Option<Vec<Sent>> {
         if self.open == 0 {
             return None;
         }
         let delta = match delta {
             Ok(delta) => delta,
             Err(error) => {
-                // The status is sent already: the error can only be told in the stream.
+                // The HTTP status is already sent: the error can only be reported in the stream.
                 self.open = 0;
                 return Some(vec![Event::default().json_data(error.body())]);
             }

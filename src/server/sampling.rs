@@ -1,7 +1,7 @@
-//! The fields that both endpoints share.
+//! Request fields that both endpoints share.
 
 use serde::Deserialize;
-use trail_runtime::batch::BLOCK_TOKENS;
+use trail_runtime::backend::BLOCK_TOKENS;
 use trail_runtime::engine::{Request, SamplingParams};
 use trail_runtime::text::StopMatcher;
 
@@ -10,15 +10,15 @@ use super::error::ApiError;
 use super::state::ServerState;
 use crate::random;
 
-/// Most answers to one request: `n` times the number of prompts.
+/// Maximum number of choices of one request: `n` times the number of prompts.
 const MAX_CHOICES: usize = 128;
 
-/// How to answer.
+/// Sampling parameters and response options of a request.
 #[derive(Deserialize, Clone, Debug)]
 pub struct Options {
-    /// The model to be used.
+    /// Name of the model.
     pub model: Option<String>,
-    /// Whether to send the answer while it comes.
+    /// True to stream the answer.
     pub stream: Option<bool>,
     stream_options: Option<StreamOptions>,
     n: Option<usize>,
@@ -49,25 +49,25 @@ enum Stop {
     Many(Vec<String>),
 }
 
-/// Prompts, and what each endpoint says about them in its own way.
+/// Prompts, and the options that each endpoint spells in its own way.
 pub struct Prompts {
     /// Token ids of each prompt.
     pub ids: Vec<Vec<u32>>,
-    /// The field they came in.
+    /// Name of the request field that holds the prompts, for error messages.
     pub field: &'static str,
-    /// Most tokens of an answer, unless the request says; `None` for all that fit.
+    /// Default of `max_tokens`; `None` for the rest of the context.
     pub default_max_tokens: Option<u32>,
-    /// Whether log-probabilities were asked for, and of how many tokens in each place.
+    /// Log-probabilities per position: `None` for none, else the number of most likely tokens.
     pub top_logprobs: Option<u8>,
 }
 
 impl Options {
-    /// Whether a stream ends with the usage.
+    /// Returns true if a stream ends with a usage chunk.
     pub fn include_usage(&self) -> bool {
         self.stream_options.as_ref().and_then(|options| options.include_usage).unwrap_or(false)
     }
 
-    /// Submits one request for each answer, all or none.
+    /// Submits one engine request for each choice: all, or none if one is rejected.
     pub fn submit(&self, state: &ServerState, prompts: &Prompts) -> Result<Vec<Choice>, ApiError> {
         let n = self.n.unwrap_or(1);
         let choices = n.saturating_mul(prompts.ids.len());
@@ -79,7 +79,7 @@ impl Options {
         let seed = self.seed.map_or_else(random::number, |seed| seed as u64);
         (0..choices)
             .map(|index| {
-                // Answers to one prompt differ because their seeds do; the first one's is the seed given.
+                // The n answers to one prompt differ by their seeds; the first has the given seed.
                 let sampling = self.sampling(prompts, seed.wrapping_add((index % n) as u64));
                 let request = self.request(state, prompts, &prompts.ids[index / n], sampling)?;
                 let stops = self.stops()?;
@@ -117,7 +117,7 @@ impl Options {
 
     fn sampling(&self, prompts: &Prompts, seed: u64) -> SamplingParams {
         let default = SamplingParams::default();
-        // vLLM's -1 is "all", as 0 is; more than any vocabulary is the same again.
+        // As in vLLM, -1 means "all", like 0; so does a value above the vocabulary size.
         let top_k = self.top_k.map(|k| k.clamp(0, i64::from(u32::MAX)) as u32);
         SamplingParams {
             temperature: self.temperature.unwrap_or(default.temperature),

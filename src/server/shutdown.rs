@@ -1,22 +1,22 @@
-//! The end: the first signal drains, the second one ends at once; an engine that broke down ends the server too.
+//! Shutdown: the first signal drains, the second exits at once; an engine failure also ends the
+//! server.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use trail_setup::{Error, notice};
 
 use super::state::ServerState;
-use crate::error::Error;
-use crate::notice::notice;
 
-/// SIGTERM and SIGINT.
+/// Handlers of SIGTERM and SIGINT.
 pub struct Signals {
     terminate: Signal,
     interrupt: Signal,
 }
 
 impl Signals {
-    /// Takes the signals over; from here on they no longer end the process.
+    /// Installs the handlers; from here on the signals no longer end the process.
     pub fn listen() -> Result<Self, Error> {
         let listen = |kind| {
             signal(kind).map_err(|error| Error::failed(format!("cannot wait for signals: {error}")))
@@ -35,21 +35,21 @@ impl Signals {
     }
 }
 
-/// How often to look whether the engine still works.
-const LOOK: Duration = Duration::from_millis(250);
+/// Interval of checks for an engine failure.
+const FAULT_POLL_INTERVAL: Duration = Duration::from_millis(250);
 
-/// Completes once the engine has broken down.
+/// Completes once the engine has failed.
 async fn breakdown(state: &ServerState) {
     while state.engine.fault().is_none() {
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(FAULT_POLL_INTERVAL).await;
     }
 }
 
-/// Completes when the server shall finish what it has; a further signal ends the process.
+/// Completes when the server has to drain. After that, a second signal ends the process.
 pub async fn drain_on_signal(mut signals: Signals, state: Arc<ServerState>) {
     tokio::select! {
         _ = signals.next() => {}
-        // Every request has been told, or is being told. Whoever supervises the process starts it anew.
+        // Every open request gets the error. The process exits, for its supervisor to restart it.
         _ = breakdown(&state) => return,
     }
     state.drain();

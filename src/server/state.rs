@@ -1,4 +1,4 @@
-//! What all requests share.
+//! State shared by all requests.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,34 +7,33 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use axum::extract::State;
 use trail_runtime::engine::Engine;
 use trail_runtime::text::{ChatTemplate, Tokenizer};
+use trail_setup::{Error, Setup};
 
 use super::error::ApiError;
 use super::metrics::Metrics;
-use crate::error::Error;
-use crate::setup::Setup;
 
 /// The served model, its engine, and the server's own records.
 pub struct ServerState {
-    /// What the model is called.
+    /// Name of the served model.
     pub name: String,
-    /// When the server started, seconds since 1970.
+    /// Start of the server, seconds since 1970.
     pub created: u64,
-    /// The engine.
+    /// Engine that runs the requests.
     pub engine: Engine,
-    /// Text to tokens and back.
+    /// Tokenizer of the model.
     pub tokenizer: Arc<Tokenizer>,
-    /// Conversations to tokens.
+    /// Chat template of the model.
     pub template: ChatTemplate,
-    /// What the server measures.
+    /// Metrics of the server.
     pub metrics: Metrics,
     draining: AtomicBool,
 }
 
-/// How handlers hold it.
+/// The state as handlers receive it.
 pub type Shared = State<Arc<ServerState>>;
 
 impl ServerState {
-    /// The state of a server that is about to start.
+    /// Creates the state of a server that accepts requests.
     pub fn new(setup: Setup, engine: Engine) -> Result<Self, Error> {
         Ok(ServerState {
             created: unix_time(),
@@ -47,12 +46,12 @@ impl ServerState {
         })
     }
 
-    /// From now on nothing new is taken.
+    /// Rejects new requests from now on.
     pub fn drain(&self) {
         self.draining.store(true, Ordering::Release);
     }
 
-    /// Refuses while the server drains.
+    /// Returns an error while the server drains.
     pub fn check_open(&self) -> Result<(), ApiError> {
         match self.engine.fault() {
             Some(fault) => Err(ApiError::broken(fault)),
@@ -61,7 +60,7 @@ impl ServerState {
         }
     }
 
-    /// Refuses a model that is not the one served; a request that names none means this one.
+    /// Returns an error if `name` is not the served model; a request without a name is accepted.
     pub fn check_model(&self, name: Option<&str>) -> Result<(), ApiError> {
         match name {
             Some(name) if name != self.name => Err(ApiError::no_such_model(name, &self.name)),
@@ -72,11 +71,12 @@ impl ServerState {
 
 /// Seconds since 1970.
 pub fn unix_time() -> u64 {
-    // A clock set before 1970 is wrong anyway.
+    // A clock before 1970 is wrong; 0 is as good as any value.
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
-/// `GET /health`: 200 while requests are taken, 503 while the server drains, or once the engine broke down.
+/// `GET /health`: 200 while requests are accepted, 503 while the server drains or after an engine
+/// failure.
 pub async fn health(State(state): Shared) -> Result<&'static str, ApiError> {
     state.check_open()?;
     Ok("ok\n")

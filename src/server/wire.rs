@@ -1,44 +1,44 @@
-//! OpenAI's answer objects, as far as both endpoints share them.
+//! Response objects that both of OpenAI's endpoints share.
 
 use serde::Serialize;
 
-/// An answer, or a piece of one.
+/// A response, or a chunk of a streamed one.
 #[derive(Serialize, Clone, Debug)]
 pub struct Envelope<C> {
-    /// The same for all pieces of an answer.
+    /// Response id, the same in all chunks.
     pub id: String,
-    /// What kind of object this is.
+    /// Object type, such as `chat.completion`.
     pub object: &'static str,
-    /// Seconds since 1970.
+    /// Creation time, seconds since 1970.
     pub created: u64,
-    /// The model that answered.
+    /// Name of the model.
     pub model: String,
-    /// The answers.
+    /// Choices of the response, or of this chunk.
     pub choices: Vec<C>,
-    /// What was counted.
+    /// Token counts, where the endpoint reports them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub usage: Option<Usage>,
 }
 
-/// Tokens of a request.
+/// Token counts of a request.
 #[derive(Serialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// Of the prompts.
+    /// Tokens of the prompts.
     pub prompt_tokens: u64,
-    /// Generated, the ones that ended answers included.
+    /// Generated tokens, including stop and EOS tokens.
     pub completion_tokens: u64,
-    /// Both.
+    /// Sum of both.
     pub total_tokens: u64,
 }
 
 impl Usage {
-    /// Before anything is generated.
+    /// Counts before the first generated token.
     pub fn of_prompts(prompts: &[Vec<u32>]) -> Self {
         let tokens = prompts.iter().map(|prompt| prompt.len() as u64).sum();
         Usage { prompt_tokens: tokens, completion_tokens: 0, total_tokens: tokens }
     }
 
-    /// Counts generated tokens.
+    /// Adds generated tokens.
     pub fn add(&mut self, tokens: u32) {
         self.completion_tokens += u64::from(tokens);
         self.total_tokens += u64::from(tokens);

@@ -1,16 +1,16 @@
-//! A client of a few lines. HTTP/1.0, so that an answer ends where the connection does.
+//! A minimal HTTP/1.0 client: a response ends with its connection.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-/// Longest wait for the next byte: a hang fails the test.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Maximum wait for the next byte, so that a hang fails the test.
+const READ_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Sends a request; the answer can be read from the connection.
+/// Sends a request; the response can be read from the connection.
 pub fn send(address: SocketAddr, method: &str, path: &str, body: &str) -> TcpStream {
     let mut connection = TcpStream::connect(address).expect("the server listens");
-    connection.set_read_timeout(Some(PATIENCE)).expect("a timeout can be set");
+    connection.set_read_timeout(Some(READ_TIMEOUT)).expect("a timeout can be set");
     let length = body.len();
     let head =
         format!("{method} {path} HTTP/1.0\r\nHost: {address}\r\nContent-Length: {length}\r\n\r\n");
@@ -19,7 +19,7 @@ pub fn send(address: SocketAddr, method: &str, path: &str, body: &str) -> TcpStr
     connection
 }
 
-/// Reads an answer to its end: status and body.
+/// Reads a response to its end: status and body.
 pub fn receive(mut connection: TcpStream) -> (u16, String) {
     let mut answer = String::new();
     connection.read_to_string(&mut answer).expect("an answer in UTF-8");

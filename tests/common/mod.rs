@@ -13,13 +13,13 @@ use std::process::{Command, Output};
 /// The built program.
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_trail-rt");
 
-/// Runs `trail-rt` with `arguments` to its end.
+/// Runs `trail-rt` with `arguments` and waits for its end.
 pub fn trail_rt(arguments: &[&str]) -> Output {
     Command::new(PROGRAM).args(arguments).output().expect("the program starts")
 }
 
-/// Asserts that a command failed as every command does: `code`, one line on stderr that contains `says`,
-/// nothing on stdout.
+/// Asserts that a command failed with `code`, one line on stderr that contains `says`, and nothing
+/// on stdout.
 pub fn assert_refused(output: &Output, code: i32, says: &str) {
     let errors = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(code), "{errors}");

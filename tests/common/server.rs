@@ -1,4 +1,4 @@
-//! A server of its own for a test, on a free port.
+//! A server for one test, on a free port.
 
 use std::io::{BufRead, BufReader, Read};
 use std::net::{SocketAddr, TcpStream};
@@ -12,18 +12,18 @@ use super::{PROGRAM, http};
 /// A running `trail-rt serve` with the demo model; killed when dropped.
 pub struct Server {
     child: Child,
-    /// Kept open: the server may still have something to say.
+    /// Kept open, as the server may still write to it.
     stderr: BufReader<ChildStderr>,
     pub address: SocketAddr,
 }
 
 impl Server {
-    /// Starts a server with further `options`; one thread, for tests run side by side.
+    /// Starts a server with further `options`, on one thread, as tests run in parallel.
     pub fn start(options: &[&str]) -> Self {
         Server::start_in(options, &[])
     }
 
-    /// The same with more in its environment.
+    /// Starts a server with further `options` and environment variables.
     pub fn start_in(options: &[&str], environment: &[(&str, &str)]) -> Self {
         let mut child = Command::new(PROGRAM)
             .args(["serve", "--port", "0", "--threads", "1"])
@@ -41,30 +41,30 @@ impl Server {
         Server { child, stderr, address: address.expect("an address") }
     }
 
-    /// Status and body of a GET.
+    /// Sends a GET; returns status and body.
     pub fn get(&self, path: &str) -> (u16, String) {
         http::receive(http::send(self.address, "GET", path, ""))
     }
 
-    /// Status and body of any request.
+    /// Sends a request; returns status and body.
     pub fn request(&self, method: &str, path: &str, body: &str) -> (u16, Value) {
         let (status, body) = http::receive(http::send(self.address, method, path, body));
         (status, serde_json::from_str(&body).unwrap_or(Value::String(body)))
     }
 
-    /// The answer to a POST that must succeed.
+    /// Sends a POST that must succeed; returns the body.
     pub fn post(&self, path: &str, body: &Value) -> Value {
         let (status, answer) = self.request("POST", path, &body.to_string());
         assert_eq!(status, 200, "{answer}");
         answer
     }
 
-    /// Sends a POST and returns without waiting for the answer.
+    /// Sends a POST and returns without waiting for the response.
     pub fn begin(&self, path: &str, body: &Value) -> TcpStream {
         http::send(self.address, "POST", path, &body.to_string())
     }
 
-    /// The pieces of a streamed answer, which must end with `[DONE]`.
+    /// Sends a POST and returns the chunks of the stream, which must end with `[DONE]`.
     pub fn stream(&self, path: &str, body: &Value) -> Vec<Value> {
         let mut body = body.clone();
         body["stream"] = true.into();
@@ -73,7 +73,7 @@ impl Server {
         pieces(&text)
     }
 
-    /// The value of a metric.
+    /// Reads a metric.
     pub fn metric(&self, name: &str) -> f64 {
         let (_, text) = self.get("/metrics");
         let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
@@ -96,7 +96,7 @@ impl Server {
         assert!(killed.success());
     }
 
-    /// Waits for the process to end; its status and what it had left to say.
+    /// Waits for the process to end; returns its status and the rest of stderr.
     pub fn end(&mut self) -> (ExitStatus, String) {
         let mut said = String::new();
         self.stderr.read_to_string(&mut said).expect("stderr is text");
@@ -106,7 +106,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It may have ended already.
+        // Fails if the process has already ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -1,39 +1,39 @@
-//! What `bench overlap --timeline` wrote.
+//! Reading of the files that `bench overlap --timeline` writes.
 
 use std::fs;
 use std::path::PathBuf;
 
 use serde_json::Value;
 
-/// A span of a trace: microseconds.
+/// A span of a trace; times in microseconds.
 #[derive(Clone, Debug)]
 pub struct Span {
-    /// What.
+    /// Name of the span.
     pub name: String,
-    /// For which step.
+    /// Index of the engine step.
     pub step: u64,
-    /// Since when.
+    /// Start, microseconds.
     pub begin: f64,
-    /// Until when.
+    /// End, microseconds.
     pub end: f64,
 }
 
-/// A trace and a picture, as they were read back.
+/// A trace and a picture, read back.
 pub struct Written {
-    /// The step that is shown.
+    /// Index of the step that is shown.
     pub step: u64,
-    /// How far apart two clocks may be.
+    /// Maximum difference between the two clocks, microseconds.
     pub clock_error_us: f64,
     lanes: Vec<(String, Vec<Span>)>,
 }
 
-/// Where this test's files go: PREFIX.
+/// Path prefix of the test's files.
 pub fn prefix(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name)
 }
 
 impl Written {
-    /// Reads PREFIX.json and PREFIX.svg; the picture shows every lane of the trace.
+    /// Reads PREFIX.json and PREFIX.svg, and checks that the picture shows every lane of the trace.
     pub fn read(prefix: &str) -> Written {
         let read = |end: &str| fs::read_to_string(format!("{prefix}.{end}")).expect("was written");
         let (picture, trace) = (read("svg"), read("json"));
@@ -61,26 +61,27 @@ impl Written {
         }
     }
 
-    /// The lanes' names, from the top.
+    /// Names of the lanes, top to bottom.
     pub fn lanes(&self) -> Vec<&str> {
         self.lanes.iter().map(|(name, _)| name.as_str()).collect()
     }
 
-    /// The one span called `name` of the step that is `later` than the one shown.
+    /// The only span `name` of the step that is `later` steps after the one shown.
     pub fn only(&self, name: &str, later: u64) -> Span {
         let spans = self.all(name, later);
         assert_eq!(spans.len(), 1, "{name}: {spans:?}");
         spans[0].clone()
     }
 
-    /// All of them.
+    /// All spans `name` of the step that is `later` steps after the one shown.
     pub fn all(&self, name: &str, later: u64) -> Vec<Span> {
         let spans = self.lanes.iter().flat_map(|(_, spans)| spans);
         let step = self.step + later;
         spans.filter(|span| span.name == name && span.step == step).cloned().collect()
     }
 
-    /// What holds on every device: what one stream or thread did is in order, and the model's parts follow each other.
+    /// Checks the order that holds on every device: the spans of a stream or thread do not overlap,
+    /// and the parts of the model follow each other.
     pub fn check_order(&self) {
         for (name, spans) in &self.lanes {
             assert!(spans.iter().all(|span| span.begin <= span.end), "{name}: {spans:?}");
@@ -88,7 +89,7 @@ impl Written {
                 spans.iter().filter(|span| span.name != "its share of the step").collect();
             ordered.sort_by(|a, b| a.begin.total_cmp(&b.begin));
             for pair in ordered.windows(2) {
-                // A thousandth of a microsecond is what adding up floats may cost.
+                // Tolerance of a thousandth of a microsecond for rounding.
                 assert!(pair[1].begin >= pair[0].end - 1e-3, "{name}: {pair:?}");
             }
         }

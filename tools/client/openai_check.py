@@ -68,13 +68,23 @@ def main(base: str) -> None:
     )
     text = "".join(piece.choices[0].delta.content or "" for piece in pieces if piece.choices)
     check("chat stream says the same", text == message.content)
-    check("chat stream ends with the usage", pieces[-1].usage == whole.usage, whole.usage.total_tokens)
+    check(
+        "chat stream ends with the usage", pieces[-1].usage == whole.usage, whole.usage.total_tokens
+    )
     scored = client.chat.completions.create(**asked, logprobs=True, top_logprobs=2)
     check("log-probabilities", len(scored.choices[0].logprobs.content[0].top_logprobs) == 2)
 
     for name, kind, call in [
-        ("bad field", openai.BadRequestError, lambda: client.chat.completions.create(**asked, temperature=-1)),
-        ("other model", openai.NotFoundError, lambda: client.completions.create(model="gpt-4", prompt="a")),
+        (
+            "bad field",
+            openai.BadRequestError,
+            lambda: client.chat.completions.create(**asked, temperature=-1),
+        ),
+        (
+            "other model",
+            openai.NotFoundError,
+            lambda: client.completions.create(model="gpt-4", prompt="a"),
+        ),
     ]:
         try:
             call()

@@ -1,9 +1,11 @@
-"""What the corpus itself allows: the least MAE over all decode steps for a prompt-only prediction counted down by one
-per token, and for one refined with the text so far. No model is involved: Monte Carlo over the generator.
+"""Bayes error of the corpus: the least MAE over all decode steps of a prompt-only prediction
+counted down by one per token, and of one refined with the text so far. Monte Carlo over the
+generator, without a model.
 
-Prompt-only: for each prompt, `--draws` answers are drawn and the one number P is taken that does best over all their
-steps. Refined: at each token, the median of the remaining length over `--futures` continuations that share every
-*complete* segment so far (the current, unfinished segment only counts down), so it is an upper bound of the Bayes error.
+Prompt-only: for each prompt, `--draws` answers are drawn and the one number P is taken that does
+best over all their steps. Refined: at each token, the median of the remaining length over
+`--futures` continuations that share every *complete* segment so far (the current, unfinished
+segment only counts down), so it is an upper bound of the Bayes error.
 
     python tools/demo/bayes.py --model assets/demo --work build
 """
@@ -23,7 +25,8 @@ FIXED = {"spell", "arith", "sort", "count", "repeat", "times"}
 
 
 def best_constant(lengths):
-    """The P that minimises sum over answers and steps of |max(P - t, 0) - (n - t)|, and its mean over steps."""
+    """The P that minimises sum over answers and steps of |max(P - t, 0) - (n - t)|, and its mean
+    over steps."""
     n = np.array(lengths)
     top = None
     for p in np.unique(np.r_[n, np.arange(8, MAX + 1, 8)]):
@@ -64,7 +67,15 @@ def main():
         if fam in FIXED:
             ep = er = 0.0
         else:
-            draws = [min(x + 1, MAX) for x in lengths(["".join(corpus.answer_segments(fam, slots, rng.getrandbits(48))) for _ in range(args.draws)])]
+            draws = [
+                min(x + 1, MAX)
+                for x in lengths(
+                    [
+                        "".join(corpus.answer_segments(fam, slots, rng.getrandbits(48)))
+                        for _ in range(args.draws)
+                    ]
+                )
+            ]
             p = best_constant(draws)
             ep = np.abs(np.maximum(p - t, 0) - (n - t)).sum()
             pred = np.zeros(n)
@@ -89,9 +100,17 @@ def main():
         a[0] += n
         a[1] += ep
         a[2] += er
-    out = {"prompts": len(items), "steps": int(steps), "prompt_only_mae": round(err_prompt / steps, 2), "refined_mae": round(err_refined / steps, 2),
-           "by_family": {f: {"prompt_only": round(a[1] / a[0], 1), "refined": round(a[2] / a[0], 1)} for f, a in sorted(per.items())},
-           "method": "Monte Carlo over the generator; refined conditions on complete segments only, so it is an upper bound of the Bayes error"}
+    out = {
+        "prompts": len(items),
+        "steps": int(steps),
+        "prompt_only_mae": round(err_prompt / steps, 2),
+        "refined_mae": round(err_refined / steps, 2),
+        "by_family": {
+            f: {"prompt_only": round(a[1] / a[0], 1), "refined": round(a[2] / a[0], 1)}
+            for f, a in sorted(per.items())
+        },
+        "method": "Monte Carlo over the generator; refined conditions on complete segments only, so it is an upper bound of the Bayes error",
+    }
     with open(os.path.join(args.work, "bayes.json"), "w") as f:
         json.dump(out, f, indent=1)
     print(json.dumps(out, indent=1))

@@ -1,7 +1,8 @@
 """One checker per family: does an answer do what its prompt asks, in the form its family has?
 
-`check(family, slots, text, ended)` returns None if all is well, else a short reason. An answer cut by max_tokens is
-judged on its whole lines (or items); an answer that ended must be complete. The criteria are in tools/README.md.
+`check(family, slots, text, ended)` returns None if all is well, else a short reason. An answer cut
+by max_tokens is judged on its whole lines (or items); an answer that ended must be complete. The
+criteria are in tools/README.md.
 """
 import ast
 import re
@@ -22,7 +23,11 @@ def exact(want):
         w = want(s)
         if ended:
             return None if text in (w if isinstance(w, list) else [w]) else "not the expected text"
-        return None if any(x.startswith(text) for x in (w if isinstance(w, list) else [w])) else "wrong so far"
+        return (
+            None
+            if any(x.startswith(text) for x in (w if isinstance(w, list) else [w]))
+            else "wrong so far"
+        )
     return run
 
 
@@ -59,7 +64,8 @@ def numbered(lines, n, pattern, ended, first=1):
 
 
 def opened(head, body, tail, tiny=None):
-    """A checker for: header line(s) with (?P<n>), unit lines, closing line; or the very short form."""
+    """A checker for: header line(s) with (?P<n>), unit lines, closing line; or the very short
+    form."""
     def run(s, text, ended):
         g = {k: re.escape(str(v)) for k, v in s.items()}
         if tiny and ended and re.fullmatch(tiny(g), text):
@@ -128,14 +134,20 @@ def list_check(s, text, ended):
         return "header"
     n = int(m.group("n"))
     lines = whole_lines(text[m.end():], ended)
-    pat = rf"(?P<k>\d+) of (?P<n>\d+)\. (?P<w>\w+): .*\b{s['who']}\b.*\." if m.group("notes") else r"(?P<k>\d+)\. (?P<w>\w+)"
+    pat = (
+        rf"(?P<k>\d+) of (?P<n>\d+)\. (?P<w>\w+): .*\b{s['who']}\b.*\."
+        if m.group("notes")
+        else r"(?P<k>\d+)\. (?P<w>\w+)"
+    )
     bad, found = numbered(lines, n, pat, ended)
     return bad or words_more(lambda s: s["kind"])(s, n, found)
 
 
 def plan_check(s, text, ended):
     name = s["name"]
-    if ended and re.fullmatch(rf"A free day for {name}\.\n{name} rests in the \w+ and has time for {s['hobby']}\.", text):
+    if ended and re.fullmatch(
+        rf"A free day for {name}\.\n{name} rests in the \w+ and has time for {s['hobby']}\.", text
+    ):
         return None
     m = re.match(rf"A plan for {name} with (\d+) hours?, from (\d+):00 to (\d+):00\.\n", text)
     if not m:
@@ -178,7 +190,9 @@ def code_check(s, text, ended):
         return "header"
     n = int(m.group(1))
     parts = re.findall(r"# part (\d+) of (\d+)\n", text)
-    if [int(k) for k, _ in parts] != list(range(1, len(parts) + 1)) or any(int(x) != n for _, x in parts):
+    if [int(k) for k, _ in parts] != list(range(1, len(parts) + 1)) or any(
+        int(x) != n for _, x in parts
+    ):
         return "numbering of the parts"
     if ended:
         if not text.endswith("# end") or len(parts) != n:
@@ -211,33 +225,65 @@ CHECKS = {
     "count": exact(lambda s: render("count", s)),
     "repeat": exact(lambda s: render("repeat", s)),
     "times": exact(lambda s: render("times", s)),
-    "story": opened(lambda g: rf"The {g['adj'].capitalize()} {g['animal'].capitalize()}\nA story in (?P<n>\d+) chapters?, with {g['name']} and \w+\.\n",
-                    lambda g, m: (r"Chapter (?P<k>\d+) of (?P<n>\d+)\. (?P<t>.*\.)", story_more), lambda g: r"The end\.",
-                    lambda g: rf"The {g['adj'].capitalize()} {g['animal'].capitalize()}\nA very short story\.\n{g['name']} the {g['animal']} found an? \w+ in the \w+ and was \w+\. The end\."),
+    "story": opened(
+        lambda g: rf"The {g['adj'].capitalize()} {g['animal'].capitalize()}\nA story in (?P<n>\d+) chapters?, with {g['name']} and \w+\.\n",
+        lambda g, m: (r"Chapter (?P<k>\d+) of (?P<n>\d+)\. (?P<t>.*\.)", story_more),
+        lambda g: r"The end\.",
+        lambda g: rf"The {g['adj'].capitalize()} {g['animal'].capitalize()}\nA very short story\.\n{g['name']} the {g['animal']} found an? \w+ in the \w+ and was \w+\. The end\.",
+    ),
     "list": list_check,
-    "explain": opened(explain_head, lambda g, m: (rf"Reason (?P<k>\d+) of (?P<n>\d+): .*{g['topic'][1:]}.*\. For example, .*{g['topic']}.*\.", None),
-                      lambda g: rf"So {g['who']} like {g['topic']}\.",
-                      lambda g: rf"{g['who'].capitalize()} like {g['topic']} because they are \w+\. That is all\."),
-    "recipe": opened(lambda g: rf"For {g['food']} {g['dish']} you need {g['food']}, (?P<a>\w+) and (?P<b>\w+)\. It takes (?P<n>\d+) steps?\.\n",
-                     lambda g, m: (rf"Step (?P<k>\d+) of (?P<n>\d+): [A-Z]\w+ the (?:{g['food']}|{m['a']}|{m['b']}) .*\d+.*\.", None),
-                     lambda g: rf"The {g['dish']} is ready\.",
-                     lambda g: rf"For {g['food']} {g['dish']} you need {g['food']}, \w+ and \w+\. Mix all of it and cook it\. Done\."),
+    "explain": opened(
+        explain_head,
+        lambda g, m: (
+            rf"Reason (?P<k>\d+) of (?P<n>\d+): .*{g['topic'][1:]}.*\. For example, .*{g['topic']}.*\.",
+            None,
+        ),
+        lambda g: rf"So {g['who']} like {g['topic']}\.",
+        lambda g: rf"{g['who'].capitalize()} like {g['topic']} because they are \w+\. That is all\.",
+    ),
+    "recipe": opened(
+        lambda g: rf"For {g['food']} {g['dish']} you need {g['food']}, (?P<a>\w+) and (?P<b>\w+)\. It takes (?P<n>\d+) steps?\.\n",
+        lambda g, m: (
+            rf"Step (?P<k>\d+) of (?P<n>\d+): [A-Z]\w+ the (?:{g['food']}|{m['a']}|{m['b']}) .*\d+.*\.",
+            None,
+        ),
+        lambda g: rf"The {g['dish']} is ready\.",
+        lambda g: rf"For {g['food']} {g['dish']} you need {g['food']}, \w+ and \w+\. Mix all of it and cook it\. Done\.",
+    ),
     "plan": plan_check,
-    "dialogue": opened(lambda g: r"A talk in (?P<n>\d+) lines?\.\n",
-                       lambda g, m: (r"(?P<k>\d+) of (?P<n>\d+)\. (?P<who>\w+): (?P<t>.*[.?])", dialogue_more), lambda g: "",
-                       lambda g: rf"A talk in 1 line\.\n{g['a']}: I have no time for {g['topic']} now\."),
+    "dialogue": opened(
+        lambda g: r"A talk in (?P<n>\d+) lines?\.\n",
+        lambda g, m: (r"(?P<k>\d+) of (?P<n>\d+)\. (?P<who>\w+): (?P<t>.*[.?])", dialogue_more),
+        lambda g: "",
+        lambda g: rf"A talk in 1 line\.\n{g['a']}: I have no time for {g['topic']} now\.",
+    ),
     "code": code_check,
-    "table": opened(lambda g: rf"A table for {g['who']} with (?P<n>\d+) rows\.\n\| row \| {g['x']} \| color \| size \| friend \| day \| place \|\n",
-                    lambda g, m: (r"\| (?P<k>\d+) of (?P<n>\d+) \| (?P<w>\w+) \| (?:%s) \| \d+ \| \w+ \| (?:%s) \| \w+ \|" % ("|".join(words.COLORS), "|".join(words.WEATHER)),
-                                  words_more(lambda s: s["x"] + "s")), lambda g: r"End of table\."),
-    "letter": opened(lambda g: rf"Dear {g['b']},\nI have (?P<n>\d+) things? to tell you about the {g['topic']}\.\n",
-                     lambda g, m: (r"Thing (?P<k>\d+) of (?P<n>\d+): .*\. .*\.", None), lambda g: rf"Yours, {g['a']}",
-                     lambda g: rf"Dear {g['b']},\nThis is only a short note\. The {g['topic']} is \w+\.\nYours, {g['a']}"),
-    "diary": opened(lambda g: rf"My trip to the {g['place']}\nWe were away for (?P<n>\d+) days?\.\n",
-                    lambda g, m: (rf"Day (?P<k>\d+) of (?P<n>\d+): It was \w+\. .*(?:{g['friend']}|{g['place']}).*\. (?P<left>\d+) to go\.",
-                                  lambda s, n, f: next((f"countdown in day {m['k']}" for m in f if int(m["left"]) != n - int(m["k"])), None)),
-                    lambda g: r"Then we went home\.",
-                    lambda g: rf"My trip to the {g['place']}\nIt was too \w+, so {g['friend']} and I went home\. No more days\."),
+    "table": opened(
+        lambda g: rf"A table for {g['who']} with (?P<n>\d+) rows\.\n\| row \| {g['x']} \| color \| size \| friend \| day \| place \|\n",
+        lambda g, m: (
+            r"\| (?P<k>\d+) of (?P<n>\d+) \| (?P<w>\w+) \| (?:%s) \| \d+ \| \w+ \| (?:%s) \| \w+ \|"
+            % ("|".join(words.COLORS), "|".join(words.WEATHER)),
+            words_more(lambda s: s["x"] + "s"),
+        ),
+        lambda g: r"End of table\.",
+    ),
+    "letter": opened(
+        lambda g: rf"Dear {g['b']},\nI have (?P<n>\d+) things? to tell you about the {g['topic']}\.\n",
+        lambda g, m: (r"Thing (?P<k>\d+) of (?P<n>\d+): .*\. .*\.", None),
+        lambda g: rf"Yours, {g['a']}",
+        lambda g: rf"Dear {g['b']},\nThis is only a short note\. The {g['topic']} is \w+\.\nYours, {g['a']}",
+    ),
+    "diary": opened(
+        lambda g: rf"My trip to the {g['place']}\nWe were away for (?P<n>\d+) days?\.\n",
+        lambda g, m: (
+            rf"Day (?P<k>\d+) of (?P<n>\d+): It was \w+\. .*(?:{g['friend']}|{g['place']}).*\. (?P<left>\d+) to go\.",
+            lambda s, n, f: next(
+                (f"countdown in day {m['k']}" for m in f if int(m["left"]) != n - int(m["k"])), None
+            ),
+        ),
+        lambda g: r"Then we went home\.",
+        lambda g: rf"My trip to the {g['place']}\nIt was too \w+, so {g['friend']} and I went home\. No more days\.",
+    ),
 }
 
 
@@ -246,7 +292,8 @@ def check(family, slots, text, ended):
 
 
 def main():
-    """The generator's own answers must all pass, whole and cut; the same with a segment missing must not."""
+    """The generator's own answers must all pass, whole and cut; the same with a segment missing
+    must not."""
     import random
     rng = random.Random(3)
     bad = 0
@@ -258,7 +305,12 @@ def main():
         why = check(fam, slots, text, True)
         if not why and len(text) > 300 and not text.startswith("Here are some"):
             why = check(fam, slots, text[:rng.randint(280, len(text) - 1)], False)
-        if not why and (len(segs) > 4 or fam not in ("qa", "list")) and len(segs) > 2 and not text.startswith("Here are some"):
+        if (
+            not why
+            and (len(segs) > 4 or fam not in ("qa", "list"))
+            and len(segs) > 2
+            and not text.startswith("Here are some")
+        ):
             k = rng.randrange(1, len(segs) - 1)
             if check(fam, slots, "".join(segs[:k] + segs[k + 1:]), True) is None:
                 why = f"passes without segment {k}"

@@ -4,8 +4,16 @@ from words import ANIMALS, COLORS, FOODS, NAMES, PLACES, THINGS, plural, two
 
 def spell_prompt(rng):
     word = rng.choice(ANIMALS + FOODS + THINGS + PLACES)
-    form = rng.choice(["Spell the word {}.", "How do you spell {}?", "Spell {} for me.", "Please spell {}.",
-                       "What are the letters of {}?", "I want to spell {}. Help me."])
+    form = rng.choice(
+        [
+            "Spell the word {}.",
+            "How do you spell {}?",
+            "Spell {} for me.",
+            "Please spell {}.",
+            "What are the letters of {}?",
+            "I want to spell {}. Help me.",
+        ]
+    )
     return form.format(word), {"word": word}
 
 
@@ -28,7 +36,9 @@ def arith_prompt(rng):
             terms.append(x)
         total += terms[-1]
     text = str(terms[0]) + "".join(f" + {x}" if x > 0 else f" - {-x}" for x in terms[1:])
-    form = rng.choice(["What is {}?", "Compute {}.", "Work out {}.", "Please find {}.", "How much is {}?"])
+    form = rng.choice(
+        ["What is {}?", "Compute {}.", "Work out {}.", "Please find {}.", "How much is {}?"]
+    )
     return form.format(text), {"terms": terms}
 
 
@@ -58,22 +68,44 @@ def qa_prompt(rng):
     else:
         text = f"{a} has {m} {food}. {b} has {n} {food}. Who has more {food}?"
         ans = f"{a if m > n else b} has more {food}."
-    return text, {"kind": kind, "a": a, "b": b, "m": m, "n": n, "c": c, "d": d, "thing": thing, "food": food, "ans": ans}
+    return text, {
+        "kind": kind,
+        "a": a,
+        "b": b,
+        "m": m,
+        "n": n,
+        "c": c,
+        "d": d,
+        "thing": thing,
+        "food": food,
+        "ans": ans,
+    }
 
 
 def qa_answer(rng, s, say):
     if rng.random() < 0.3:
         say("Let us see. ")
         if s["kind"] == "color":
-            say(f"{s['a']} has the {s['c']} {s['thing']} and {s['b']} has the {s['d']} {s['thing']}. So: ")
+            say(
+                f"{s['a']} has the {s['c']} {s['thing']} and {s['b']} has the {s['d']} {s['thing']}. So: "
+            )
         else:
             say(f"{s['a']} has {s['m']} and {s['b']} has {s['n']}. So: ")
     say(s["ans"])
 
 
 def sort_prompt(rng):
-    words = rng.sample(rng.choice([ANIMALS, FOODS, THINGS, NAMES]), rng.choices([3, 4, 5, 6, 7, 8], [3, 4, 4, 3, 2, 1])[0])
-    form = rng.choice(["Sort these words: {}.", "Put these words in order: {}.", "Write in order of the letters: {}."])
+    words = rng.sample(
+        rng.choice([ANIMALS, FOODS, THINGS, NAMES]),
+        rng.choices([3, 4, 5, 6, 7, 8], [3, 4, 4, 3, 2, 1])[0],
+    )
+    form = rng.choice(
+        [
+            "Sort these words: {}.",
+            "Put these words in order: {}.",
+            "Write in order of the letters: {}.",
+        ]
+    )
     return form.format(", ".join(words)), {"words": words}
 
 
@@ -87,7 +119,11 @@ def sort_answer(rng, s, say):
 def count_prompt(rng):
     step = rng.choices([1, 2, 5, 10], [.7, .15, .1, .05])[0]
     n = min(rng.randint(12, 95), 98 // step)
-    low = rng.randint(0, (99 - step * (n - 1)) // step) * step if step > 1 else rng.randint(0, 99 - (n - 1))
+    low = (
+        rng.randint(0, (99 - step * (n - 1)) // step) * step
+        if step > 1
+        else rng.randint(0, 99 - (n - 1))
+    )
     seq = [low + step * i for i in range(n)]
     down = rng.random() < 0.35
     if down:
@@ -108,11 +144,23 @@ def repeat_prompt(rng):
     if rng.random() < 0.5:
         text = rng.choice(ANIMALS + FOODS + THINGS + PLACES)
         n = rng.randint(6, 45)
-        form = rng.choice(["Say the word {} {} times.", "Write the word {} {} times.", "Repeat the word {} {} times."])
+        form = rng.choice(
+            [
+                "Say the word {} {} times.",
+                "Write the word {} {} times.",
+                "Repeat the word {} {} times.",
+            ]
+        )
     else:
         text = f"{rng.choice(NAMES)} has a {rng.choice(COLORS)} {rng.choice(THINGS)}"
         n = rng.randint(4, 30)
-        form = rng.choice(["Write the line '{}' {} times.", "Repeat the line '{}' {} times.", "Copy the line '{}' {} times."])
+        form = rng.choice(
+            [
+                "Write the line '{}' {} times.",
+                "Repeat the line '{}' {} times.",
+                "Copy the line '{}' {} times.",
+            ]
+        )
     return form.format(text, n), {"text": text, "n": n}
 
 
@@ -125,8 +173,13 @@ def times_prompt(rng):
     a, n = rng.randint(2, 12), rng.randint(4, 24)
     if a * n > 200:
         n = 200 // a
-    form = rng.choice(["Write the times table of {} up to {}.", "Show the table of {} from 1 to {}.",
-                       "Multiply {} by each number up to {}."])
+    form = rng.choice(
+        [
+            "Write the times table of {} up to {}.",
+            "Show the table of {} from 1 to {}.",
+            "Multiply {} by each number up to {}.",
+        ]
+    )
     return form.format(a, n), {"a": a, "n": n}
 
 

@@ -1,10 +1,10 @@
 """A seeded generator of small instruction/answer pairs whose answer lengths are understood.
 
-Every family has a `prompt(rng)` that returns (prompt text, slots) and an `answer(rng, slots, say)` that calls
-`say(text)` once per segment. Rule of the house: a random number that decides the length is drawn in the very segment
-that makes it readable in the text. So the answers that could still follow a given beginning are obtained by
-replaying the same draws up to that segment and drawing afresh from there (`continuations`), and the Bayes figures
-printed by `bayes.py` need no model.
+Every family has a `prompt(rng)` that returns (prompt text, slots) and an `answer(rng, slots, say)`
+that calls `say(text)` once per segment. Rule of the house: a random number that decides the length
+is drawn in the very segment that makes it readable in the text. So the answers that could still
+follow a given beginning are obtained by replaying the same draws up to that segment and drawing
+afresh from there (`continuations`), and the Bayes figures printed by `bayes.py` need no model.
 
 Standard library only. `python corpus.py sample [family]` prints examples.
 """
@@ -13,19 +13,51 @@ import random
 import sys
 
 from closed import (
-    arith_answer, arith_prompt, count_answer, count_prompt, qa_answer, qa_prompt, repeat_answer, repeat_prompt,
-    sort_answer, sort_prompt, spell_answer, spell_prompt, times_answer, times_prompt)
+    arith_answer,
+    arith_prompt,
+    count_answer,
+    count_prompt,
+    qa_answer,
+    qa_prompt,
+    repeat_answer,
+    repeat_prompt,
+    sort_answer,
+    sort_prompt,
+    spell_answer,
+    spell_prompt,
+    times_answer,
+    times_prompt,
+)
 from prose import (
-    explain_answer, explain_prompt, list_answer, list_prompt, plan_answer, plan_prompt, recipe_answer,
-    recipe_prompt, story_answer, story_prompt)
+    explain_answer,
+    explain_prompt,
+    list_answer,
+    list_prompt,
+    plan_answer,
+    plan_prompt,
+    recipe_answer,
+    recipe_prompt,
+    story_answer,
+    story_prompt,
+)
 from forms import (
-    code_answer, code_prompt, dialogue_answer, dialogue_prompt, diary_answer, diary_prompt, letter_answer,
-    letter_prompt, table_answer, table_prompt)
+    code_answer,
+    code_prompt,
+    dialogue_answer,
+    dialogue_prompt,
+    diary_answer,
+    diary_prompt,
+    letter_answer,
+    letter_prompt,
+    table_answer,
+    table_prompt,
+)
 
 MAX_TOKENS = 512          # answers are cut here when served
 CUT = MAX_TOKENS + 16     # and here when trained on (no end mark then)
 
-# name: (share of prompts, prompt, answer); the first seven are closed (the prompt decides), the rest open
+# name: (share of prompts, prompt, answer); the first seven are closed (the prompt decides), the
+# rest open
 FAMILIES = {
     "spell": (0.026, spell_prompt, spell_answer),
     "arith": (0.034, arith_prompt, arith_answer),
@@ -50,7 +82,8 @@ CLOSED = ["spell", "arith", "qa", "sort", "count", "repeat", "times"]
 
 # ---------------------------------------------------------------- splits and sampling
 def split_of(prompt):
-    """'held' (bundled and evaluated), 'probe' (trains probe and predictor) or 'train', by the prompt's hash."""
+    """'held' (bundled and evaluated), 'probe' (trains probe and predictor) or 'train', by the
+    prompt's hash."""
     h = int.from_bytes(hashlib.sha256(prompt.encode()).digest()[:8], "big") % 100
     return "held" if h < 10 else "probe" if h < 22 else "train"
 
@@ -65,7 +98,8 @@ def draw_prompt(rng, split, family=None):
 
 
 def answer_segments(fam, slots, seed, upto=None, reseed=None):
-    """The answer as a list of segments. With `upto`, the draws change from segment `upto` on (seed `reseed`)."""
+    """The answer as a list of segments. With `upto`, the draws change from segment `upto` on (seed
+    `reseed`)."""
     rng = random.Random(seed)
     out = []
     if upto == 0:

@@ -1,4 +1,5 @@
-"""Answers to held-out prompts at temperature 1: success by family, how many stop by themselves, the length shape.
+"""Answers to held-out prompts at temperature 1: success by family, how many stop by themselves, the
+length shape.
 
     python tools/demo/evaluate.py --model assets/demo --prompts 1200 --work build
 """
@@ -21,9 +22,13 @@ DECILES = [10, 25, 50, 75, 90]
 def length_shape(lengths, ended):
     n = np.array(lengths)
     share = np.histogram(n, bins=np.linspace(0, 512, 11))[0] / len(n)
-    return {"mean": round(float(n.mean()), 1), "deciles_10_25_50_75_90": [int(x) for x in np.percentile(n, DECILES)],
-            "cv": round(float(n.std() / n.mean()), 3), "bin_shares": [round(float(x), 3) for x in share],
-            "stop_by_themselves": round(float(np.mean(ended)), 4)}
+    return {
+        "mean": round(float(n.mean()), 1),
+        "deciles_10_25_50_75_90": [int(x) for x in np.percentile(n, DECILES)],
+        "cv": round(float(n.std() / n.mean()), 3),
+        "bin_shares": [round(float(x), 3) for x in share],
+        "stop_by_themselves": round(float(np.mean(ended)), 4),
+    }
 
 
 def judge(items, answers, tok):
@@ -61,16 +66,38 @@ def main():
         json.dump({"items": items, "prompts": ids, "answers": answers}, f)
     per, why = judge(items, answers, tok)
     ended = [a[-1] == T.EOS for a in answers]
-    out = {"prompts": len(items), "temperature": 1.0, "max_tokens": corpus.MAX_TOKENS,
-           "success": {f: {"n": v[0], "rate": round(v[1] / v[0], 3), "stop_by_themselves": round(v[2] / v[0], 3)} for f, v in sorted(per.items())},
-           "success_overall": round(sum(v[1] for v in per.values()) / len(items), 4),
-           "length": length_shape([len(a) for a in answers], ended)}
+    out = {
+        "prompts": len(items),
+        "temperature": 1.0,
+        "max_tokens": corpus.MAX_TOKENS,
+        "success": {
+            f: {
+                "n": v[0],
+                "rate": round(v[1] / v[0], 3),
+                "stop_by_themselves": round(v[2] / v[0], 3),
+            }
+            for f, v in sorted(per.items())
+        },
+        "success_overall": round(sum(v[1] for v in per.values()) / len(items), 4),
+        "length": length_shape([len(a) for a in answers], ended),
+    }
     with open(os.path.join(args.work, "evaluate.json"), "w") as f:
         json.dump(out, f, indent=1)
     print(json.dumps(out, indent=1))
     for f, w in why.items():
         for bad, prompt, text in w[:args.show]:
-            print("---", f, "|", bad, "|", prompt, "|", text[:300].replace("\n", "/"), "...", text[-100:].replace("\n", "/"))
+            print(
+                "---",
+                f,
+                "|",
+                bad,
+                "|",
+                prompt,
+                "|",
+                text[:300].replace("\n", "/"),
+                "...",
+                text[-100:].replace("\n", "/"),
+            )
 
 
 if __name__ == "__main__":

@@ -30,8 +30,11 @@ def _one(job):
 
 
 @torch.no_grad()
-def generate(net, prompts, seed, max_tokens=corpus.MAX_TOKENS, batch=256, temperature=1.0, report=False):
-    """Answers (token ids, the end mark included if it was produced) to prompts given as ids. Runs in bf16."""
+def generate(
+    net, prompts, seed, max_tokens=corpus.MAX_TOKENS, batch=256, temperature=1.0, report=False
+):
+    """Answers (token ids, the end mark included if it was produced) to prompts given as ids. Runs
+    in bf16."""
     torch.manual_seed(seed)
     c = net.cfg
     out = [[] for _ in prompts]
@@ -48,13 +51,21 @@ def generate(net, prompts, seed, max_tokens=corpus.MAX_TOKENS, batch=256, temper
             pad[j] = width - len(prompts[i])
             ids[j, pad[j]:] = torch.tensor(prompts[i])
         total = width + max_tokens
-        caches = [[torch.zeros(len(rows), c["num_key_value_heads"], total, c["head_dim"], dtype=torch.bfloat16)
-                   for _ in range(2)] for _ in net.model.layers]
+        caches = [
+            [
+                torch.zeros(
+                    len(rows), c["num_key_value_heads"], total, c["head_dim"], dtype=torch.bfloat16
+                )
+                for _ in range(2)
+            ]
+            for _ in net.model.layers
+        ]
         mask = torch.where(torch.arange(total)[None] < pad[:, None], -1e30, 0.0).to(torch.bfloat16)
         rows_t = list(rows)
         for at in range(width):
             m = mask.clone()
-            m[:, at] = 0                          # a padded row looks at itself only, which nobody reads
+            # A padded row attends to itself only; its output is not used.
+            m[:, at] = 0
             logits = half.step(ids[:, at], (at - pad).clamp(min=0), caches, at, m)
         alive = torch.ones(len(rows_t), dtype=torch.bool)
         for t in range(max_tokens):
@@ -83,8 +94,9 @@ def generate(net, prompts, seed, max_tokens=corpus.MAX_TOKENS, batch=256, temper
 
 @torch.no_grad()
 def tap(net, prompts, answers, layers, size=16384):
-    """Yields (index, mean over the prompt [L, d], rows [L, 1 + N, d]): row 0 is the last prompt position, row t the
-    position of output token t. f32. The end mark's own position is included when N counts it (remaining 0)."""
+    """Yields (index, mean over the prompt [L, d], rows [L, 1 + N, d]): row 0 is the last prompt
+    position, row t the position of output token t. f32. The end mark's own position is included
+    when N counts it (remaining 0)."""
     order = sorted(range(len(prompts)), key=lambda i: len(prompts[i]) + len(answers[i]))
     i = 0
     while i < len(order):
@@ -111,7 +123,8 @@ def tap(net, prompts, answers, layers, size=16384):
 
 
 def draw_prompts(split, n, seed, distinct=True, stratified=True):
-    """n prompts of a split: (family, text, slots, seed). Stratified: every prefix has each family's share, nearly."""
+    """n prompts of a split: (family, text, slots, seed). Stratified: every prefix has each family's
+    share, nearly."""
     import random
     rng = random.Random(seed)
     names = list(corpus.FAMILIES)

@@ -1,9 +1,11 @@
 #!/bin/sh
-# Makes everything in assets/demo from nothing, in order. Two free CPU cores with AMX: about an hour and a half.
+# Makes everything in assets/demo, in order. Two free CPU cores with AMX: about an hour
+# and a half.
 #   PYTHON=python3 WORK=target/demo OUT=assets/demo TOKENS=40e6 RANKS=2 sh tools/demo/make.sh
 set -e
 cd "$(dirname "$0")/../.."
-PYTHON=${PYTHON:-python3} WORK=${WORK:-target/demo} OUT=${OUT:-assets/demo} TOKENS=${TOKENS:-40e6} RANKS=${RANKS:-2}
+PYTHON=${PYTHON:-python3} WORK=${WORK:-target/demo} OUT=${OUT:-assets/demo}
+TOKENS=${TOKENS:-40e6} RANKS=${RANKS:-2}
 mkdir -p "$WORK" "$OUT"
 export TOKENIZERS_PARALLELISM=true
 $PYTHON tools/demo/checks.py

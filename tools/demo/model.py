@@ -1,4 +1,5 @@
-"""A compact Llama in PyTorch with the parameter names, the rotary convention and the config of Hugging Face's."""
+"""A compact Llama in PyTorch with the parameter names, the rotary convention and the config of
+Hugging Face's."""
 import json
 import os
 
@@ -7,12 +8,31 @@ import torch.nn as nn
 import torch.nn.functional as F
 
 CONFIG = {
-    "architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 1024, "hidden_size": 256,
-    "intermediate_size": 640, "num_hidden_layers": 6, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 64,
-    "hidden_act": "silu", "max_position_embeddings": 1024, "rms_norm_eps": 1e-5, "rope_theta": 10000.0,
-    "rope_scaling": None, "attention_bias": False, "mlp_bias": False, "attention_dropout": 0.0,
-    "tie_word_embeddings": True, "bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 1, "initializer_range": 0.02,
-    "pretraining_tp": 1, "use_cache": True, "torch_dtype": "bfloat16",
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "vocab_size": 1024,
+    "hidden_size": 256,
+    "intermediate_size": 640,
+    "num_hidden_layers": 6,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 64,
+    "hidden_act": "silu",
+    "max_position_embeddings": 1024,
+    "rms_norm_eps": 1e-5,
+    "rope_theta": 10000.0,
+    "rope_scaling": None,
+    "attention_bias": False,
+    "mlp_bias": False,
+    "attention_dropout": 0.0,
+    "tie_word_embeddings": True,
+    "bos_token_id": 0,
+    "eos_token_id": 1,
+    "pad_token_id": 1,
+    "initializer_range": 0.02,
+    "pretraining_tp": 1,
+    "use_cache": True,
+    "torch_dtype": "bfloat16",
 }
 
 
@@ -66,12 +86,15 @@ class Attention(nn.Module):
         return self.o_proj(y.transpose(1, 2).reshape(b, t, self.h * self.hd))
 
     def step(self, x, cos, sin, cache, at, mask):
-        """One token per row; `cache` is (K, V) [b, kv, n, hd], written at column `at`; `mask` is added to the scores."""
+        """One token per row; `cache` is (K, V) [b, kv, n, hd], written at column `at`; `mask` is
+        added to the scores."""
         b = x.shape[0]
         q, k, v = self.qkv(x, cos, sin)
         cache[0][:, :, at], cache[1][:, :, at] = k[:, :, 0], v[:, :, 0]
         K, V = cache[0][:, :, :at + 1], cache[1][:, :, :at + 1]
-        y = F.scaled_dot_product_attention(q, K, V, attn_mask=mask[:, None, None, :at + 1], enable_gqa=True)
+        y = F.scaled_dot_product_attention(
+            q, K, V, attn_mask=mask[:, None, None, : at + 1], enable_gqa=True
+        )
         return self.o_proj(y.reshape(b, 1, self.h * self.hd))
 
 
@@ -119,8 +142,8 @@ class Llama(nn.Module):
                 nn.init.normal_(p, 0, std)
 
     def forward(self, ids, taps=None, tap=None):
-        """Logits [b, t, vocab]. With a list `taps`, every block's output is appended to it; with a number `tap`, that
-        block's output is returned too."""
+        """Logits [b, t, vocab]. With a list `taps`, every block's output is appended to it; with a
+        number `tap`, that block's output is returned too."""
         t = ids.shape[1]
         cos, sin = self.cos[:t], self.sin[:t]
         x = self.model.embed_tokens(ids)
@@ -140,7 +163,9 @@ class Llama(nn.Module):
         cos, sin = self.cos[pos][:, None, None], self.sin[pos][:, None, None]
         x = self.model.embed_tokens(ids)[:, None]
         for blk, cache in zip(self.model.layers, caches):
-            x = x + blk.self_attn.step(blk.input_layernorm(x).to(x.dtype), cos, sin, cache, at, mask)
+            x = x + blk.self_attn.step(
+                blk.input_layernorm(x).to(x.dtype), cos, sin, cache, at, mask
+            )
             x = x + blk.mlp(blk.post_attention_layernorm(x).to(x.dtype))
         return F.linear(self.model.norm(x).to(x.dtype), self.model.embed_tokens.weight)[:, 0]
 
@@ -166,5 +191,15 @@ def save(model, folder):
         json.dump(model.cfg, f, indent=2)
         f.write("\n")
     with open(os.path.join(folder, "generation_config.json"), "w") as f:
-        json.dump({"bos_token_id": 0, "eos_token_id": 1, "do_sample": True, "temperature": 1.0, "max_new_tokens": 512}, f, indent=2)
+        json.dump(
+            {
+                "bos_token_id": 0,
+                "eos_token_id": 1,
+                "do_sample": True,
+                "temperature": 1.0,
+                "max_new_tokens": 512,
+            },
+            f,
+            indent=2,
+        )
         f.write("\n")

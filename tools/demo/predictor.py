@@ -1,5 +1,6 @@
-"""Prompt-only predictors of the answer length: the bundled one (multinomial logistic regression on ln(1 + count) of
-the prompt's token ids), stronger baselines that are only reported, and the table of all MAEs.
+"""Prompt-only predictors of the answer length: the bundled one (multinomial logistic regression on
+ln(1 + count) of the prompt's token ids), stronger baselines that are only reported, and the table
+of all MAEs.
 
     python tools/demo/predictor.py --model assets/demo --work build
 """
@@ -39,7 +40,9 @@ def logistic(x, y, l2):
 
 def mlp(x, y, seed, epochs=12):
     torch.manual_seed(seed)
-    net = nn.Sequential(nn.Linear(x.shape[1], 128), nn.ReLU(), nn.Dropout(0.3), nn.Linear(128, BINS))
+    net = nn.Sequential(
+        nn.Linear(x.shape[1], 128), nn.ReLU(), nn.Dropout(0.3), nn.Linear(128, BINS)
+    )
     opt = torch.optim.AdamW(net.parameters(), lr=2e-3, weight_decay=0.05)
     for _ in range(epochs):
         for j in torch.randperm(len(x)).split(64):
@@ -55,7 +58,9 @@ def points(p):
     p = torch.as_tensor(p)
     c = p.cumsum(1)
     i = (c < 0.5).sum(1).clamp(max=BINS - 1)
-    below = torch.where(i > 0, c.gather(1, (i - 1).clamp(min=0)[:, None])[:, 0], torch.zeros(len(p)))
+    below = torch.where(
+        i > 0, c.gather(1, (i - 1).clamp(min=0)[:, None])[:, 0], torch.zeros(len(p))
+    )
     part = (0.5 - below) / p.gather(1, i[:, None])[:, 0].clamp(min=1e-9)
     # the point with the least expected sum of errors over the steps when counted down
     n = MID.clone()
@@ -63,7 +68,11 @@ def points(p):
     grid = torch.arange(8.0, MAX + 1, 8)[:, None]
     cost = torch.where(n >= grid, (n - grid) * grid + (n - grid) ** 2 / 2, (grid - n) * n)
     best = grid[(p.float() @ cost.T).argmin(1), 0]
-    return {"mean": (p @ MID).numpy(), "median": ((i + part) * MAX / BINS).numpy(), "countdown-optimal": best.numpy()}
+    return {
+        "mean": (p @ MID).numpy(),
+        "median": ((i + part) * MAX / BINS).numpy(),
+        "countdown-optimal": best.numpy(),
+    }
 
 
 def main():
@@ -85,14 +94,22 @@ def main():
     hx, hn = features(h["prompts"], vocab)[:m], [len(a) for a in h["answers"]][:m]
     y = bin_of(n)
     cut = len(x) // 8
-    best = min([3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2],
-               key=lambda l2: F.cross_entropy((lambda wb: x[:cut] @ wb[0].T + wb[1])(logistic(x[cut:], y[cut:], l2)), y[:cut]).item())
+    best = min(
+        [3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2],
+        key=lambda l2: F.cross_entropy(
+            (lambda wb: x[:cut] @ wb[0].T + wb[1])(logistic(x[cut:], y[cut:], l2)), y[:cut]
+        ).item(),
+    )
     w, b = logistic(x, y, best)
     p = (hx @ w.T + b).softmax(1)
     net = mlp(x, y, args.seed)
     with torch.no_grad():
-        rows = {"logistic on token counts (bundled)": p, "MLP on token counts": net(hx).softmax(1),
-                "probe on the mean of the prompt": torch.from_numpy(z["p0"]), "probe on the last prompt token": torch.from_numpy(z["last"])}
+        rows = {
+            "logistic on token counts (bundled)": p,
+            "MLP on token counts": net(hx).softmax(1),
+            "probe on the mean of the prompt": torch.from_numpy(z["p0"]),
+            "probe on the last prompt token": torch.from_numpy(z["last"]),
+        }
     table = {}
     for name, q in rows.items():
         table[name] = {k: round(countdown_mae(v, hn), 2) for k, v in points(q).items()}
@@ -103,16 +120,35 @@ def main():
         probe = json.load(f)
     least = min(v for r in table.values() for v in r.values())
     log_p = F.cross_entropy((hx @ w.T + b), bin_of(torch.tensor(hn).float())).item()
-    out = {"l2": best, "training_prompts": len(x), "cross_entropy_held": round(log_p, 4),
-           "total_length_mae_held": round(float(np.mean(np.abs(points(p)["mean"] - np.array(hn)))), 2),
-           "bin_accuracy_held": round(float((p.argmax(1) == bin_of(torch.tensor(hn).float())).float().mean()), 4),
-           "prompt_only_counted_down": table, "best_prompt_only": least, "probe_raw": probe["mae_raw"], "probe_refined": probe["mae_refined"],
-           "best_prompt_only_over_refined": round(least / probe["mae_refined"], 2)}
+    out = {
+        "l2": best,
+        "training_prompts": len(x),
+        "cross_entropy_held": round(log_p, 4),
+        "total_length_mae_held": round(float(np.mean(np.abs(points(p)["mean"] - np.array(hn)))), 2),
+        "bin_accuracy_held": round(
+            float((p.argmax(1) == bin_of(torch.tensor(hn).float())).float().mean()), 4
+        ),
+        "prompt_only_counted_down": table,
+        "best_prompt_only": least,
+        "probe_raw": probe["mae_raw"],
+        "probe_refined": probe["mae_refined"],
+        "best_prompt_only_over_refined": round(least / probe["mae_refined"], 2),
+    }
     with open(os.path.join(args.work, "predictor.json"), "w") as f:
         json.dump(out, f, indent=1)
-    save_file({"weight": w.contiguous(), "bias": b.contiguous()}, os.path.join(args.model, "predictor.safetensors"), metadata={
-        "format": "trail-prompt-predictor", "version": "1", "max_tokens": str(MAX), "bins": str(BINS), "vocab_size": str(vocab),
-        "training_prompts": str(len(x)), "l2": str(best)})
+    save_file(
+        {"weight": w.contiguous(), "bias": b.contiguous()},
+        os.path.join(args.model, "predictor.safetensors"),
+        metadata={
+            "format": "trail-prompt-predictor",
+            "version": "1",
+            "max_tokens": str(MAX),
+            "bins": str(BINS),
+            "vocab_size": str(vocab),
+            "training_prompts": str(len(x)),
+            "l2": str(best),
+        },
+    )
     print(json.dumps(out, indent=1))
 
 

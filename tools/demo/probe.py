@@ -1,9 +1,11 @@
-"""Trains the remaining-length probe on the model's own answers, picks the layer, and reports every MAE.
+"""Trains the remaining-length probe on the model's own answers, picks the layer, and reports every
+MAE.
 
     python tools/demo/probe.py --model assets/demo --work build --prompts 4400
 
-Convention: an answer has N tokens, the end mark counted as the N-th, N at most max_tokens. The activation at output
-token t (1..N) has the label N - t; the last prompt position and the mean over the prompt have the label N.
+Convention: an answer has N tokens, the end mark counted as the N-th, N at most max_tokens. The
+activation at output token t (1..N) has the label N - t; the last prompt position and the mean over
+the prompt have the label N.
 """
 import argparse
 import json
@@ -59,8 +61,12 @@ class Head(nn.Module):
     def folded(self):
         """The same function as plain Linear -> ReLU -> Linear on the raw activation."""
         w = self.hidden.weight / self.std
-        return {"hidden.weight": w.contiguous(), "hidden.bias": (self.hidden.bias - w @ self.mean).contiguous(),
-                "output.weight": self.output.weight.detach().clone(), "output.bias": self.output.bias.detach().clone()}
+        return {
+            "hidden.weight": w.contiguous(),
+            "hidden.bias": (self.hidden.bias - w @ self.mean).contiguous(),
+            "output.weight": self.output.weight.detach().clone(),
+            "output.bias": self.output.bias.detach().clone(),
+        }
 
 
 def fit(x, y, w, epochs, seed, lr=2e-3, batch=2048, half=False, log=None):
@@ -94,8 +100,8 @@ def fit(x, y, w, epochs, seed, lr=2e-3, batch=2048, half=False, log=None):
 
 
 class Taps:
-    """Activations of answers, rows of every answer one after another (row 0 = last prompt position), f32 or, to save
-    memory while training, f16."""
+    """Activations of answers, rows of every answer one after another (row 0 = last prompt
+    position), f32 or, to save memory while training, f16."""
     def __init__(self, net, prompts, answers, layers, dtype=torch.float32, ranks=1):
         self.layers = layers
         lens = np.array([len(a) + 1 for a in answers])
@@ -109,7 +115,8 @@ class Taps:
         else:
             self.x.share_memory_()
             self.mean.share_memory_()
-            ctx = torch.multiprocessing.get_context("fork")     # safe: this process runs single-threaded
+            # safe: this process runs single-threaded
+            ctx = torch.multiprocessing.get_context("fork")
             jobs = [ctx.Process(target=self.fill, args=(net, prompts, answers, p)) for p in parts]
             for j in jobs:
                 j.start()
@@ -118,18 +125,23 @@ class Taps:
                 assert j.exitcode == 0
         assert bool(torch.isfinite(self.x[:, ::97]).all())
         self.owner = np.repeat(np.arange(len(answers)), lens)
-        self.rem = torch.from_numpy(np.concatenate([np.arange(n - 1, -1, -1) for n in lens])).float()
+        self.rem = torch.from_numpy(
+            np.concatenate([np.arange(n - 1, -1, -1) for n in lens])
+        ).float()
         self.total = torch.from_numpy(lens - 1).float()
 
     def fill(self, net, prompts, answers, part):
         part = list(part)
-        for i, mean, act in gen.tap(net, [prompts[k] for k in part], [answers[k] for k in part], self.layers):
+        for i, mean, act in gen.tap(
+            net, [prompts[k] for k in part], [answers[k] for k in part], self.layers
+        ):
             k = part[i]
             self.x[:, self.start[k]:self.start[k + 1]] = torch.from_numpy(act).to(self.x.dtype)
             self.mean[:, k] = torch.from_numpy(mean)
 
     def training(self, layer, keep, stride=1, mean_weight=0.05, seed=0):
-        """Rows of the kept answers (every stride-th, at random), and their prompt means with `mean_weight` of the mass."""
+        """Rows of the kept answers (every stride-th, at random), and their prompt means with
+        `mean_weight` of the mass."""
         i = self.layers.index(layer)
         rows = keep[self.owner]
         if stride > 1:
@@ -138,14 +150,21 @@ class Taps:
         m = torch.from_numpy(np.flatnonzero(keep))
         x, y = self.x[i][rows], self.rem[rows]
         xm, ym = self.mean[i][m].to(x.dtype), self.total[m]
-        times = 8                                # the few means come often, so that the weight of each stays small
-        w = torch.cat([torch.ones(len(x)), torch.full((len(xm) * times,), mean_weight * len(x) / (len(xm) * times))])
+        # Each mean is repeated, so that the weight of one row stays small.
+        times = 8
+        w = torch.cat(
+            [
+                torch.ones(len(x)),
+                torch.full((len(xm) * times,), mean_weight * len(x) / (len(xm) * times)),
+            ]
+        )
         return torch.cat([x] + [xm] * times), torch.cat([y] + [ym] * times), w
 
 
 @torch.no_grad()
 def figures(head, taps, layer, who, scale=1.0):
-    """Raw and refined MAE over all decode steps of the answers in `who`, and the pieces to go on with."""
+    """Raw and refined MAE over all decode steps of the answers in `who`, and the pieces to go on
+    with."""
     i = taps.layers.index(layer)
     n_max = int(taps.total[torch.tensor(who)].max())
     p = torch.full((len(who), n_max, BINS), 1 / BINS)
@@ -162,12 +181,22 @@ def figures(head, taps, layer, who, scale=1.0):
     q = smooth(p0, p)
     raw, ref = p @ MID, q @ MID
     acc = (p.argmax(-1) == bin_of(rem))[mask].float().mean()
-    return {"raw": float((raw - rem).abs()[mask].mean()), "refined": float((ref - rem).abs()[mask].mean()), "accuracy": float(acc),
-            "p0": p0, "last": last, "rem": rem, "mask": mask, "refined_values": ref, "raw_values": raw}
+    return {
+        "raw": float((raw - rem).abs()[mask].mean()),
+        "refined": float((ref - rem).abs()[mask].mean()),
+        "accuracy": float(acc),
+        "p0": p0,
+        "last": last,
+        "rem": rem,
+        "mask": mask,
+        "refined_values": ref,
+        "raw_values": raw,
+    }
 
 
 def countdown_mae(pred, totals):
-    """MAE over all decode steps of a prediction of the total, counted down by one per token, at least 0."""
+    """MAE over all decode steps of a prediction of the total, counted down by one per token, at
+    least 0."""
     err = cnt = 0.0
     for p, n in zip(np.asarray(pred, float), np.asarray(totals, int)):
         t = np.arange(1, n + 1)
@@ -184,10 +213,20 @@ def main():
     ap.add_argument("--seed", type=int, default=31)
     ap.add_argument("--threads", type=int, default=2)
     ap.add_argument("--stage", default="all", choices=["all", "generate", "fit"])
-    ap.add_argument("--held", type=int, default=800, help="held-out prompts for the final figures (from evaluate.py)")
+    ap.add_argument(
+        "--held",
+        type=int,
+        default=800,
+        help="held-out prompts for the final figures (from evaluate.py)",
+    )
     ap.add_argument("--epochs", type=int, default=3)
     ap.add_argument("--layer-epochs", type=int, default=5)
-    ap.add_argument("--scale", type=float, default=1.0, help="factor on the logits, folded into output.*; 0: the best on validation")
+    ap.add_argument(
+        "--scale",
+        type=float,
+        default=1.0,
+        help="factor on the logits, folded into output.*; 0: the best on validation",
+    )
     args = ap.parse_args()
     torch.set_num_threads(1)                 # --threads are processes here
     os.makedirs(args.work, exist_ok=True)
@@ -223,12 +262,26 @@ def main():
     say("rows", tuple(full.x.shape))
     table = []
     for layer in range(L):
-        head = fit(*full.training(layer, train, 4, seed=args.seed), epochs=args.layer_epochs, seed=args.seed, half=True)
+        head = fit(
+            *full.training(layer, train, 4, seed=args.seed),
+            epochs=args.layer_epochs,
+            seed=args.seed,
+            half=True,
+        )
         g = figures(head, full, layer, val)
-        table.append({"layer": layer, "raw": round(g["raw"], 2), "refined": round(g["refined"], 2), "bin_accuracy": round(g["accuracy"], 4)})
+        table.append(
+            {
+                "layer": layer,
+                "raw": round(g["raw"], 2),
+                "refined": round(g["refined"], 2),
+                "bin_accuracy": round(g["accuracy"], 4),
+            }
+        )
         say(table[-1])
-    least = min(r["raw"] for r in table)                   # the earliest layer that is nearly as good as the best:
-    best = next(r["layer"] for r in table if r["raw"] <= 1.05 * least)      # the layers above hide the probe's work
+    # The earliest layer that is nearly as good as the best, so that more layers above it hide the
+    # probe's work.
+    least = min(r["raw"] for r in table)
+    best = next(r["layer"] for r in table if r["raw"] <= 1.05 * least)
     data = full.training(best, train)
     head = fit(*data, epochs=args.epochs, seed=args.seed, log=say)
     scales = [1.0, 0.8, 0.6, 0.5, 0.4, 0.3, 0.25, 0.2, 0.15, 0.1, 0.07, 0.05]
@@ -246,23 +299,66 @@ def main():
     ht = Taps(net, hp, ha, [best], ranks=args.threads)
     who = list(range(len(hp)))
     g1, g = figures(head, ht, best, who), figures(head, ht, best, who, scale)
-    np.savez(os.path.join(args.work, "held_probe.npz"), p0=g["p0"], last=g["last"], p0_unscaled=g1["p0"], last_unscaled=g1["last"],
-             totals=[len(a) for a in ha])
-    dead = {k: float((g["refined_values"] - g["rem"]).abs()[:, a:b][g["mask"][:, a:b]].mean())
-            for k, a, b in [("steps 1-16", 0, 16), ("steps 17-64", 16, 64), ("steps 65-256", 64, 256), ("steps 257-512", 256, 512)]}
-    out = {"layer": best, "layers_validation": table, "training_prompts": int(train.sum()), "validation_prompts": len(val),
-           "training_rows": int(len(data[0])), "logit_scale": scale, "validation_by_scale": {str(s): {"raw": round(x["raw"], 2), "refined": round(x["refined"], 2)} for s, x in tried}, "epochs": args.epochs,
-           "held_prompts": len(hp), "held_steps": int(g["mask"].sum()),
-           "mae_raw": round(g["raw"], 2), "mae_raw_before_scale": round(g1["raw"], 2), "bin_accuracy": round(g["accuracy"], 4),
-           "mae_refined": round(g["refined"], 2), "mae_refined_before_scale": round(g1["refined"], 2),
-           "mae_refined_by_step": {k: round(v, 2) for k, v in dead.items()}, "minutes": round((time.time() - start) / 60, 1)}
+    np.savez(
+        os.path.join(args.work, "held_probe.npz"),
+        p0=g["p0"],
+        last=g["last"],
+        p0_unscaled=g1["p0"],
+        last_unscaled=g1["last"],
+        totals=[len(a) for a in ha],
+    )
+    dead = {
+        k: float((g["refined_values"] - g["rem"]).abs()[:, a:b][g["mask"][:, a:b]].mean())
+        for k, a, b in [
+            ("steps 1-16", 0, 16),
+            ("steps 17-64", 16, 64),
+            ("steps 65-256", 64, 256),
+            ("steps 257-512", 256, 512),
+        ]
+    }
+    out = {
+        "layer": best,
+        "layers_validation": table,
+        "training_prompts": int(train.sum()),
+        "validation_prompts": len(val),
+        "training_rows": int(len(data[0])),
+        "logit_scale": scale,
+        "validation_by_scale": {
+            str(s): {"raw": round(x["raw"], 2), "refined": round(x["refined"], 2)} for s, x in tried
+        },
+        "epochs": args.epochs,
+        "held_prompts": len(hp),
+        "held_steps": int(g["mask"].sum()),
+        "mae_raw": round(g["raw"], 2),
+        "mae_raw_before_scale": round(g1["raw"], 2),
+        "bin_accuracy": round(g["accuracy"], 4),
+        "mae_refined": round(g["refined"], 2),
+        "mae_refined_before_scale": round(g1["refined"], 2),
+        "mae_refined_by_step": {k: round(v, 2) for k, v in dead.items()},
+        "minutes": round((time.time() - start) / 60, 1),
+    }
     with open(os.path.join(args.work, "probe.json"), "w") as f:
         json.dump(out, f, indent=1)
     d = net.cfg["hidden_size"]
-    save_file(state, os.path.join(args.model, "probe.safetensors"), metadata={
-        "format": "trail-probe", "version": "1", "layer": str(best), "max_tokens": str(MAX), "bins": str(BINS), "hidden_size": str(d),
-        "training_prompts": str(out["training_prompts"]), "training_rows": str(out["training_rows"]), "epochs": str(args.epochs),
-        "seed": str(args.seed), "logit_scale": str(scale), "mae_raw": str(out["mae_raw"]), "mae_refined": str(out["mae_refined"])})
+    save_file(
+        state,
+        os.path.join(args.model, "probe.safetensors"),
+        metadata={
+            "format": "trail-probe",
+            "version": "1",
+            "layer": str(best),
+            "max_tokens": str(MAX),
+            "bins": str(BINS),
+            "hidden_size": str(d),
+            "training_prompts": str(out["training_prompts"]),
+            "training_rows": str(out["training_rows"]),
+            "epochs": str(args.epochs),
+            "seed": str(args.seed),
+            "logit_scale": str(scale),
+            "mae_raw": str(out["mae_raw"]),
+            "mae_refined": str(out["mae_refined"]),
+        },
+    )
     say(json.dumps(out, indent=1))
 
 

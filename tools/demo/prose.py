@@ -1,14 +1,39 @@
 """Open families, the answer deciding as it goes: story, list, explain, recipe, plan."""
 from words import (
-    ADJS, ANIMALS, COLORS, FEELINGS, FOODS, HOBBIES, LISTS, NAMES, PLACES, THINGS, WEATHER, an, plural, two,
-    walk)
+    ADJS,
+    ANIMALS,
+    COLORS,
+    FEELINGS,
+    FOODS,
+    HOBBIES,
+    LISTS,
+    NAMES,
+    PLACES,
+    THINGS,
+    WEATHER,
+    an,
+    plural,
+    two,
+    walk,
+)
 from lengths import hint_of, sized, units
 
 
 def story_prompt(rng):
     hint = hint_of(rng)
-    s = {"hint": hint, "name": rng.choice(NAMES), "adj": rng.choice(ADJS), "animal": rng.choice(ANIMALS)}
-    form = rng.choice(["Write {} about {} {} named {}.", "Tell me {} about {} {} called {}.", "I want {} about {} {} named {}."])
+    s = {
+        "hint": hint,
+        "name": rng.choice(NAMES),
+        "adj": rng.choice(ADJS),
+        "animal": rng.choice(ANIMALS),
+    }
+    form = rng.choice(
+        [
+            "Write {} about {} {} named {}.",
+            "Tell me {} about {} {} called {}.",
+            "I want {} about {} {} named {}.",
+        ]
+    )
     return form.format(sized(hint, "story"), an(s["adj"]), s["animal"], s["name"]), s
 
 
@@ -37,7 +62,9 @@ def story_answer(rng, s, say):
     n = units(rng, "story", s["hint"], 0.15)
     if n == 0:
         say("A very short story.\n")
-        say(f"{name} the {s['animal']} found {an(rng.choice(THINGS))} in the {rng.choice(PLACES)} and was {rng.choice(FEELINGS)}. The end.")
+        say(
+            f"{name} the {s['animal']} found {an(rng.choice(THINGS))} in the {rng.choice(PLACES)} and was {rng.choice(FEELINGS)}. The end."
+        )
         return
     friend = rng.choice([x for x in NAMES if x != name])
     say(f"A story in {n} chapter{'s' if n > 1 else ''}, with {name} and {friend}.\n")
@@ -50,23 +77,35 @@ def list_prompt(rng):
     kind = rng.choice(list(LISTS))
     hint = hint_of(rng)
     who = rng.choice(NAMES)
-    form = rng.choice(["Give me {} of {} for {}.", "Write {} of {} for {}.", "Make {} of {} that {} may like.",
-                       "Show {} {} of {}."])
+    form = rng.choice(
+        [
+            "Give me {} of {} for {}.",
+            "Write {} of {} for {}.",
+            "Make {} of {} that {} may like.",
+            "Show {} {} of {}.",
+        ]
+    )
     if form.startswith("Show"):
         return form.format(who, sized(hint, "list"), kind), {"kind": kind, "hint": hint, "who": who}
     return form.format(sized(hint, "list"), kind, who), {"kind": kind, "hint": hint, "who": who}
 
 
 def list_note(rng, who):
-    return rng.choice([f"{who} saw it at the {rng.choice(PLACES)} near the {rng.choice(COLORS)} {rng.choice(THINGS)}.",
-                       f"it is {rng.choice(COLORS)} and {rng.choice(ADJS)}, and {who} likes it a lot.",
-                       f"{who} and {rng.choice(NAMES)} found it on a {rng.choice(WEATHER)} day.",
-                       f"at the {rng.choice(PLACES)} there is a {rng.choice(COLORS)} one for {who}."])
+    return rng.choice(
+        [
+            f"{who} saw it at the {rng.choice(PLACES)} near the {rng.choice(COLORS)} {rng.choice(THINGS)}.",
+            f"it is {rng.choice(COLORS)} and {rng.choice(ADJS)}, and {who} likes it a lot.",
+            f"{who} and {rng.choice(NAMES)} found it on a {rng.choice(WEATHER)} day.",
+            f"at the {rng.choice(PLACES)} there is a {rng.choice(COLORS)} one for {who}.",
+        ]
+    )
 
 
 def list_answer(rng, s, say):
     words, who = LISTS[s["kind"]], s["who"]
-    style = rng.choices(["plain", "open", "notes"], [.10, .15, .75] if s["hint"] != "short" else [.4, .3, .3])[0]
+    style = rng.choices(
+        ["plain", "open", "notes"], [0.10, 0.15, 0.75] if s["hint"] != "short" else [0.4, 0.3, 0.3]
+    )[0]
     if style == "plain":
         n = rng.randint(3, 18)
         say(f"Here are {n} {s['kind']}.\n")
@@ -97,7 +136,13 @@ def explain_prompt(rng):
     if hint:
         form = f"Give me {sized(hint, 'answer')}. Why do {who} like {topic}?"
     else:
-        form = rng.choice([f"Why do {who} like {topic}?", f"Tell me why {who} like {topic}.", f"Explain why {who} care for {topic}."])
+        form = rng.choice(
+            [
+                f"Why do {who} like {topic}?",
+                f"Tell me why {who} like {topic}.",
+                f"Explain why {who} care for {topic}.",
+            ]
+        )
     return form, {"hint": hint, "topic": topic, "who": who}
 
 
@@ -115,17 +160,32 @@ def explain_answer(rng, s, say):
                           f"{topic.capitalize()} can be {x}, and some of them are {y}.",
                           f"Many {who} have seen {x} {topic} near a {rng.choice(PLACES)}."])
         nm = rng.choice(NAMES)
-        ex = rng.choice([f"For example, {nm} keeps {rng.randint(2, 12)} {topic} in a {rng.choice(COLORS)} {rng.choice(['box', 'house', 'room', 'garden'])}.",
-                         f"For example, {nm} drew {rng.choice(COLORS)} {topic} on a {rng.choice(THINGS)}.",
-                         f"For example, {nm} told us about {rng.randint(2, 12)} {topic} on a {rng.choice(WEATHER)} day."])
+        ex = rng.choice(
+            [
+                f"For example, {nm} keeps {rng.randint(2, 12)} {topic} in a {rng.choice(COLORS)} {rng.choice(['box', 'house', 'room', 'garden'])}.",
+                f"For example, {nm} drew {rng.choice(COLORS)} {topic} on a {rng.choice(THINGS)}.",
+                f"For example, {nm} told us about {rng.randint(2, 12)} {topic} on a {rng.choice(WEATHER)} day.",
+            ]
+        )
         say(f"Reason {k} of {n}: {one} {ex}\n")
     say(f"So {who} like {topic}.")
 
 
 def recipe_prompt(rng):
     hint = hint_of(rng)
-    s = {"hint": hint, "food": rng.choice(FOODS), "dish": rng.choice(["soup", "cake", "salad", "pie", "tea", "bread", "stew"])}
-    form = rng.choice(["How do I make {} {}?", "How can I cook {} {}?", "Show me how to make {} {}.", "Write {r} for {} {}."])
+    s = {
+        "hint": hint,
+        "food": rng.choice(FOODS),
+        "dish": rng.choice(["soup", "cake", "salad", "pie", "tea", "bread", "stew"]),
+    }
+    form = rng.choice(
+        [
+            "How do I make {} {}?",
+            "How can I cook {} {}?",
+            "Show me how to make {} {}.",
+            "Write {r} for {} {}.",
+        ]
+    )
     if hint:
         form = "Write {r} for {} {}."
     return form.format(s["food"], s["dish"], r=sized(hint, "recipe")), s
@@ -143,9 +203,13 @@ def recipe_answer(rng, s, say):
     for k in range(1, n + 1):
         x = rng.choice([food, a, b])
         verb = rng.choice(["Wash", "Cut", "Mix", "Boil", "Bake", "Cool", "Press", "Heat"])
-        tail = rng.choice([f"for {rng.randint(2, 30)} minutes and put it in a {rng.choice(['pot', 'jar', 'cup', 'plate', 'box'])}.",
-                           f"with some {rng.choice([y for y in (food, a, b, 'water', 'salt') if y != x])}, then wait {rng.randint(2, 30)} minutes.",
-                           f"until it is {rng.choice(['soft', 'warm', 'cold', 'brown', 'dry'])}, then stir it {rng.randint(2, 30)} times."])
+        tail = rng.choice(
+            [
+                f"for {rng.randint(2, 30)} minutes and put it in a {rng.choice(['pot', 'jar', 'cup', 'plate', 'box'])}.",
+                f"with some {rng.choice([y for y in (food, a, b, 'water', 'salt') if y != x])}, then wait {rng.randint(2, 30)} minutes.",
+                f"until it is {rng.choice(['soft', 'warm', 'cold', 'brown', 'dry'])}, then stir it {rng.randint(2, 30)} times.",
+            ]
+        )
         say(f"Step {k} of {n}: {verb} the {x} {tail}\n")
     say(f"The {dish} is ready.")
 
@@ -153,7 +217,9 @@ def recipe_answer(rng, s, say):
 def plan_prompt(rng):
     hint = hint_of(rng)
     s = {"hint": hint, "name": rng.choice(NAMES), "hobby": rng.choice(HOBBIES)}
-    form = rng.choice(["Make {} for {}, who likes {}.", "Write {} for {}, who likes {}.", "{} likes {}. Make {}."])
+    form = rng.choice(
+        ["Make {} for {}, who likes {}.", "Write {} for {}, who likes {}.", "{} likes {}. Make {}."]
+    )
     text = sized(hint, "day plan")
     if form.startswith("{} likes"):
         return form.format(s["name"], s["hobby"], text), s
@@ -168,13 +234,25 @@ def plan_answer(rng, s, say):
         say(f"{name} rests in the {rng.choice(PLACES)} and has time for {s['hobby']}.")
         return
     start = rng.randint(5, min(10, 23 - n) if n < 18 else 5)
-    say(f"A plan for {name} with {n} hour{'s' if n > 1 else ''}, from {start}:00 to {start + n}:00.\n")
+    say(
+        f"A plan for {name} with {n} hour{'s' if n > 1 else ''}, from {start}:00 to {start + n}:00.\n"
+    )
     for k in range(1, n + 1):
         p, f = rng.choice(PLACES), rng.choice(NAMES)
-        act = rng.choice([f"{name} goes to the {p} with {f} for {s['hobby']}.", f"{name} meets {f} in the {p} and they talk of {s['hobby']}.",
-                          f"{name} takes the {rng.choice(COLORS)} {rng.choice(THINGS)} to {f} in the {p}."])
-        then = rng.choice([f"Then {name} eats some {rng.choice(FOODS)}.", f"Then {name} writes to {rng.choice(NAMES)}.",
-                           f"Then {name} looks at a {rng.choice(COLORS)} {rng.choice(THINGS)}."])
+        act = rng.choice(
+            [
+                f"{name} goes to the {p} with {f} for {s['hobby']}.",
+                f"{name} meets {f} in the {p} and they talk of {s['hobby']}.",
+                f"{name} takes the {rng.choice(COLORS)} {rng.choice(THINGS)} to {f} in the {p}.",
+            ]
+        )
+        then = rng.choice(
+            [
+                f"Then {name} eats some {rng.choice(FOODS)}.",
+                f"Then {name} writes to {rng.choice(NAMES)}.",
+                f"Then {name} looks at a {rng.choice(COLORS)} {rng.choice(THINGS)}.",
+            ]
+        )
         left = n - k
         say(f"{start + k - 1}:00 {act} {then} It is {rng.choice(WEATHER)}. ({left} left)\n")
     say("Good night.")

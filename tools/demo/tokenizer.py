@@ -1,4 +1,5 @@
-"""Trains the demo tokenizer (byte-level BPE, 1024 entries) on the corpus and writes it beside a chat template.
+"""Trains the demo tokenizer (byte-level BPE, 1024 entries) on the corpus and writes it beside a
+chat template.
 
     python tools/demo/tokenizer.py --out assets/demo
 """
@@ -13,11 +14,13 @@ import corpus
 
 SPECIAL = ["<|bos|>", "<|eos|>", "<|user|>", "<|assistant|>", "<|system|>", "<|end|>"]
 BOS, EOS = 0, 1
-TEMPLATE = ("{{ '<|bos|>' }}{% for message in messages %}"
-            "{% if message['role'] == 'user' %}{{ '<|user|>' + message['content'] + '<|end|>' }}"
-            "{% elif message['role'] == 'system' %}{{ '<|system|>' + message['content'] + '<|end|>' }}"
-            "{% elif message['role'] == 'assistant' %}{{ '<|assistant|>' + message['content'] + '<|eos|>' }}{% endif %}"
-            "{% endfor %}{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}")
+TEMPLATE = (
+    "{{ '<|bos|>' }}{% for message in messages %}"
+    "{% if message['role'] == 'user' %}{{ '<|user|>' + message['content'] + '<|end|>' }}"
+    "{% elif message['role'] == 'system' %}{{ '<|system|>' + message['content'] + '<|end|>' }}"
+    "{% elif message['role'] == 'assistant' %}{{ '<|assistant|>' + message['content'] + '<|eos|>' }}{% endif %}"
+    "{% endfor %}{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}"
+)
 
 
 def templated(prompt):
@@ -49,11 +52,25 @@ def main():
     os.makedirs(args.out, exist_ok=True)
     tok.save(os.path.join(args.out, "tokenizer.json"))
     config = {
-        "tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": 1024,
-        "bos_token": "<|bos|>", "eos_token": "<|eos|>", "pad_token": "<|eos|>",
-        "add_bos_token": False, "add_eos_token": False, "clean_up_tokenization_spaces": False,
-        "added_tokens_decoder": {str(i): {"content": s, "lstrip": False, "normalized": False, "rstrip": False,
-                                          "single_word": False, "special": True} for i, s in enumerate(SPECIAL)},
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "model_max_length": 1024,
+        "bos_token": "<|bos|>",
+        "eos_token": "<|eos|>",
+        "pad_token": "<|eos|>",
+        "add_bos_token": False,
+        "add_eos_token": False,
+        "clean_up_tokenization_spaces": False,
+        "added_tokens_decoder": {
+            str(i): {
+                "content": s,
+                "lstrip": False,
+                "normalized": False,
+                "rstrip": False,
+                "single_word": False,
+                "special": True,
+            }
+            for i, s in enumerate(SPECIAL)
+        },
         "chat_template": TEMPLATE,
     }
     with open(os.path.join(args.out, "tokenizer_config.json"), "w") as f:

@@ -25,8 +25,18 @@ def an(word):
 
 
 def plural(word):
-    special = {"mouse": "mice", "goose": "geese", "wolf": "wolves", "sheep": "sheep", "deer": "deer", "fish": "fish",
-               "cherry": "cherries", "city": "cities", "library": "libraries", "valley": "valleys"}
+    special = {
+        "mouse": "mice",
+        "goose": "geese",
+        "wolf": "wolves",
+        "sheep": "sheep",
+        "deer": "deer",
+        "fish": "fish",
+        "cherry": "cherries",
+        "city": "cities",
+        "library": "libraries",
+        "valley": "valleys",
+    }
     if word in special:
         return special[word]
     if word.endswith(("x", "s", "ch", "sh", "o")):
@@ -35,7 +45,8 @@ def plural(word):
 
 
 def walk(rng, words, n):
-    """n different words in the order of the list, from anywhere, round its end; short walks skip some."""
+    """n different words in the order of the list, from anywhere, round its end; short walks skip
+    some."""
     i, out = rng.randrange(len(words)), []
     for _ in range(n):
         out.append(words[i % len(words)])

@@ -25,7 +25,7 @@ GREEDY_TOKENS = 16
 ROW_STEPS = (0, 7, 15)
 DTYPES = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32}
 
-# What the variants share; each overrides what makes it itself.
+# Configuration shared by the variants; each overrides what defines it.
 BASE = {
     "hidden_size": 32,
     "intermediate_size": 40,
@@ -164,7 +164,7 @@ def run(folder, config, seed):
 
 
 def hidden_states(model, prompt):
-    """What each layer adds up to at the last token of `prompt`: [layers][d]."""
+    """Residual stream after each layer at the last token of `prompt`: [layers][d]."""
     outputs = []
     hooks = [
         layer.register_forward_hook(

@@ -1,7 +1,8 @@
 //! The loader on valid files, on wrong ones, and on broken bytes.
 
+use trail_base::Rng;
+
 use super::*;
-use crate::weights::uniform;
 
 fn weights() -> Weights {
     Weights::random(5, 3, 2, 1)
@@ -85,13 +86,22 @@ fn no_bit_flip_panics() {
 #[test]
 fn no_splice_panics() {
     let bytes = probe_bytes(&weights(), BINS, 11);
-    let mut state = 3;
+    let mut rng = Rng::from_state(3);
     for _ in 0..20_000 {
-        let mut at = || ((uniform(&mut state) + 1.0) / 2.0 * bytes.len() as f32) as usize;
+        let mut at = || rng.below(bytes.len() as u64) as usize;
         let (from, to, len) = (at(), at(), at() / 8);
         let mut bytes = bytes.clone();
         let len = len.min(bytes.len() - from.max(to));
         bytes.copy_within(from..from + len, to);
         let _ = Probe::from_bytes(&bytes, "f");
+    }
+}
+
+#[test]
+fn a_probe_runs_on_the_requested_instruction_set() {
+    let isa = |requested| Probe::random(5, 0, 1).with_isa(requested).map(|probe| probe.head.isa());
+    assert_eq!((isa(Isa::Portable), isa(Isa::Auto)), (Ok(Isa::Portable), Ok(Isa::detect())));
+    for requested in [Isa::Avx2, Isa::Avx512] {
+        assert_eq!(isa(requested).is_ok(), requested.is_available());
     }
 }

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::reference;
-use crate::weights::uniform;
+use trail_base::Rng;
 
 /// (d, hidden, bins): the small paper's shape, and ragged ones on either side of every block size.
 const SHAPES: [(usize, usize, usize); 8] = [
@@ -20,8 +20,8 @@ const SHAPES: [(usize, usize, usize); 8] = [
 const ROWS: [usize; 14] = [1, 2, 3, 4, 5, 6, 7, 11, 12, 13, 64, 95, 97, 200];
 
 fn activations(rows: usize, d: usize, seed: u64) -> Vec<f32> {
-    let mut state = seed;
-    (0..rows * d).map(|_| 2.0 * uniform(&mut state)).collect()
+    let mut rng = Rng::from_state(seed);
+    (0..rows * d).map(|_| 2.0 * rng.signed()).collect()
 }
 
 /// Working memory in which everything that was not written is NaN.
@@ -44,10 +44,10 @@ fn forward(head: &Head, activations: &[f32], rows: usize) -> Vec<f32> {
 
 /// Calls `body` with each instruction set, shape and seed.
 fn for_each_head(mut body: impl FnMut(&Head, &Weights, u64)) {
-    for isa in Isa::all() {
+    for isa in Isa::available() {
         for (seed, (d, hidden, bins)) in (1..).zip(SHAPES) {
             let weights = Weights::random(d, hidden, bins, seed);
-            body(&Head::new(&weights, isa), &weights.to_bf16(), seed);
+            body(&Head::new(&weights).with_isa(isa).unwrap(), &weights.to_bf16(), seed);
         }
     }
 }
@@ -101,12 +101,12 @@ fn a_row_has_the_same_bits_in_every_batch() {
 #[test]
 fn the_order_of_tasks_and_the_split_of_rows_leave_no_trace() {
     for_each_head(|head, _, seed| {
-        let (rows, mut state) = (200, seed);
+        let (rows, mut rng) = (200, Rng::from_state(seed));
         let activations = activations(rows, head.d(), seed);
         let all = forward(head, &activations, rows);
         let partials = poisoned(head, rows);
         let mut order: Vec<usize> = (0..head.tasks(rows)).collect();
-        order.sort_by_cached_key(|_| uniform(&mut state).to_bits());
+        order.sort_by_cached_key(|_| rng.signed().to_bits());
         for task in order {
             head.run_task(task, &activations, rows, &partials);
         }
@@ -122,7 +122,7 @@ fn the_order_of_tasks_and_the_split_of_rows_leave_no_trace() {
 #[test]
 fn threads_sharing_the_tasks_leave_no_trace() {
     let weights = Weights::random(300, 200, 7, 9);
-    let head = Head::new(&weights, Isa::detect());
+    let head = Head::new(&weights);
     let activations = activations(200, 300, 9);
     let partials = poisoned(&head, 200);
     std::thread::scope(|scope| {
@@ -142,12 +142,14 @@ fn threads_sharing_the_tasks_leave_no_trace() {
 
 #[test]
 fn the_two_fused_paths_agree_to_the_bit() {
-    let (Some(avx2), Some(avx512)) = (Isa::avx2(), Isa::avx512()) else { return };
+    if ![Isa::Avx2, Isa::Avx512].iter().all(|isa| isa.is_available()) {
+        return;
+    }
     for (seed, (d, hidden, bins)) in (1..).zip(SHAPES) {
         let weights = Weights::random(d, hidden, bins, seed);
         let activations = activations(97, d, seed);
-        let [narrow, wide] =
-            [avx2, avx512].map(|isa| forward(&Head::new(&weights, isa), &activations, 97));
+        let [narrow, wide] = [Isa::Avx2, Isa::Avx512]
+            .map(|isa| forward(&Head::new(&weights).with_isa(isa).unwrap(), &activations, 97));
         assert_eq!(narrow, wide);
     }
 }

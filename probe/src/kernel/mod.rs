@@ -1,8 +1,8 @@
 //! The one inner loop of the probe, `C += A B`, for each instruction set.
 //!
-//! `tile.rs` has the algorithm once, generic over a vector type; `portable.rs`, `avx2.rs` and
-//! `avx512.rs` choose the vector and the tile shapes. Both layers of the MLP are calls of
-//! [`multiply_add`].
+//! `tile.rs` has the algorithm once, generic over `trail_base::simd::Simd`; `portable.rs`, `avx2.rs`
+//! and `avx512.rs` choose the register and the tile shapes. Both layers of the MLP are calls of
+//! [`Kernel::multiply_add`].
 //!
 //! Order of summation: every element of C is one chain of multiply-adds over k, ascending. Neither
 //! the tile it falls in nor where the K blocks end changes the chain, so a row's bits do not depend
@@ -15,7 +15,8 @@ mod avx512;
 mod portable;
 mod tile;
 
-use crate::isa::{Isa, Kind};
+use trail_base::Isa;
+
 use crate::line::{LANES, Line, PAIR, PairLine};
 
 /// Most columns of A in one product: a panel of B (8 KiB) stays in L1.
@@ -47,8 +48,7 @@ pub(crate) struct Product<'a> {
 }
 
 impl Product<'_> {
-    /// Panics unless the slices hold what the sizes promise: the kernels go by raw pointers after
-    /// this.
+    /// Panics unless the slices are as long as the sizes require: the kernels use raw pointers.
     fn check(&self) {
         let last_row = self.rows.saturating_sub(1);
         assert!(self.depth <= DEPTH_MAX && self.depth.is_multiple_of(PAIR));
@@ -59,19 +59,39 @@ impl Product<'_> {
     }
 }
 
-/// Adds A B to C with the kernels of `isa`.
-pub(crate) fn multiply_add(isa: Isa, product: Product<'_>) {
-    product.check();
-    match isa.0 {
-        // SAFETY: the operands are checked; the portable vector needs no CPU feature.
-        Kind::Portable => unsafe { portable::multiply_add(product) },
-        // SAFETY: the operands are checked; an `Isa` of this kind exists only on a CPU with AVX2
-        // and FMA.
-        #[cfg(target_arch = "x86_64")]
-        Kind::Avx2 => unsafe { avx2::multiply_add(product) },
-        // SAFETY: the operands are checked; an `Isa` of this kind exists only on a CPU with
-        // AVX-512F.
-        #[cfg(target_arch = "x86_64")]
-        Kind::Avx512 => unsafe { avx512::multiply_add(product) },
+/// `C += A B` compiled for one instruction set. Holding one proves that the CPU has it.
+#[derive(Clone, Copy)]
+pub(crate) struct Kernel {
+    /// Never [`Isa::Auto`].
+    isa: Isa,
+    /// Requires the CPU features of `isa`, and operands that passed [`Product::check`].
+    multiply_add: unsafe fn(Product<'_>),
+}
+
+impl Kernel {
+    /// The kernel of `isa`; an error if this CPU cannot run it.
+    pub(crate) fn select(isa: Isa) -> Result<Kernel, String> {
+        let isa = isa.resolve()?;
+        let multiply_add: unsafe fn(Product<'_>) = match isa {
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx2 => avx2::multiply_add,
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512 => avx512::multiply_add,
+            _ => portable::multiply_add,
+        };
+        Ok(Kernel { isa, multiply_add })
+    }
+
+    /// The instruction set; never [`Isa::Auto`].
+    pub(crate) fn isa(self) -> Isa {
+        self.isa
+    }
+
+    /// Adds A B to C.
+    pub(crate) fn multiply_add(self, product: Product<'_>) {
+        product.check();
+        // SAFETY: the operands were checked just now, the CPU features by `select`, the only place
+        // that constructs a `Kernel`.
+        unsafe { (self.multiply_add)(product) }
     }
 }

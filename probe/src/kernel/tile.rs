@@ -1,4 +1,4 @@
-//! The register-tiled product, written once over a vector type.
+//! The register-tiled product, written once over a register type.
 //!
 //! ```text
 //! for each group of panels          B: depth x 16 columns, 8 KiB at depth 256, stays in L1
@@ -8,58 +8,16 @@
 //!         store them
 //! ```
 //!
-//! Full tiles are as tall as the registers allow. The rows left over (for a small batch: all of
-//! them) get tiles that are lower and wider instead, so that there are still enough independent
-//! chains to cover the latency of a multiply-add while B streams past.
+//! Full tiles are as tall as the registers allow. The rows left over (for a small batch: all
+//! rows) get tiles that are lower and wider where registers allow, so that there are still enough
+//! independent chains to cover the latency of a multiply-add while B streams.
 
 use std::ops::Range;
 
+use trail_base::simd::Simd;
+
 use super::{Product, ROW_LINES};
 use crate::line::{LANES, PAIR};
-
-/// The upper bf16 of a pair, in its place in an `f32`.
-pub(super) const UPPER_HALF: i32 = 0xffff_0000_u32 as i32;
-
-/// A SIMD register of `f32`.
-///
-/// # Safety
-///
-/// Every method may use the instructions of the implementor's CPU feature: call only where it is
-/// present.
-pub(super) trait Vector: Copy {
-    /// `f32` values in one register; divides 16.
-    const WIDTH: usize;
-
-    /// All lanes `x`.
-    ///
-    /// # Safety
-    /// The CPU has the feature.
-    unsafe fn splat(x: f32) -> Self;
-
-    /// The `WIDTH` values from `from` on.
-    ///
-    /// # Safety
-    /// The CPU has the feature; `from` is readable for `WIDTH` values.
-    unsafe fn load(from: *const f32) -> Self;
-
-    /// Widens the `WIDTH` pairs of bf16 from `from` on: the lower halves, and the upper ones.
-    ///
-    /// # Safety
-    /// The CPU has the feature; `from` is readable for `WIDTH` words.
-    unsafe fn load_pairs(from: *const u32) -> [Self; PAIR];
-
-    /// Writes the lanes from `to` on.
-    ///
-    /// # Safety
-    /// The CPU has the feature; `to` is writable for `WIDTH` values.
-    unsafe fn store(self, to: *mut f32);
-
-    /// `self * b + c`, lane by lane.
-    ///
-    /// # Safety
-    /// The CPU has the feature.
-    unsafe fn mul_add(self, b: Self, c: Self) -> Self;
-}
 
 /// Multiplies `rows` (a multiple of R) of the product by all its panels, in tiles of R rows by W
 /// vectors; the panels left over in tiles of N vectors, which are one panel.
@@ -69,11 +27,11 @@ pub(super) trait Vector: Copy {
 /// The operands hold what the sizes promise (`Product::check`), `rows` lies within `product.rows`,
 /// and the CPU has the feature of V.
 #[inline(always)]
-pub(super) unsafe fn sweep<V: Vector, const R: usize, const W: usize, const N: usize>(
+pub(super) unsafe fn sweep<V: Simd, const R: usize, const W: usize, const N: usize>(
     product: &mut Product<'_>,
     rows: Range<usize>,
 ) {
-    const { assert!(N * V::WIDTH == LANES && W.is_multiple_of(N)) };
+    const { assert!(N * V::LANES == LANES && W.is_multiple_of(N)) };
     debug_assert!(rows.len().is_multiple_of(R) && rows.end <= product.rows);
     let wide = product.panels - product.panels % (W / N);
     for panel in (0..wide).step_by(W / N) {
@@ -97,7 +55,7 @@ pub(super) unsafe fn sweep<V: Vector, const R: usize, const W: usize, const N: u
 ///
 /// As [`sweep`], with the tile within the operands.
 #[inline(always)]
-unsafe fn tile<V: Vector, const R: usize, const W: usize>(
+unsafe fn tile<V: Simd, const R: usize, const W: usize>(
     product: &mut Product<'_>,
     row: usize,
     panel: usize,
@@ -110,8 +68,8 @@ unsafe fn tile<V: Vector, const R: usize, const W: usize>(
     let c = product.c.as_mut_ptr().cast::<f32>().wrapping_add(row * c_stride + panel * LANES);
     // Offset of vector w from the tile's first panel, in a matrix whose panels are `stride` apart.
     let column = |w: usize, stride: usize| {
-        let per_panel = LANES / V::WIDTH;
-        w / per_panel * stride + w % per_panel * V::WIDTH
+        let per_panel = LANES / V::LANES;
+        w / per_panel * stride + w % per_panel * V::LANES
     };
     // SAFETY: by the caller's contract the CPU has V's feature, C holds R rows of W vectors from
     // `c` on, A holds R rows of `depth` values from `a` on, and B `depth / 2` lines for each panel from
@@ -126,7 +84,8 @@ unsafe fn tile<V: Vector, const R: usize, const W: usize>(
         for line in 0..lines {
             let mut pairs = [[V::splat(0.0); PAIR]; W];
             for (w, pair) in pairs.iter_mut().enumerate() {
-                *pair = V::load_pairs(b.add(line * LANES + column(w, lines * LANES)));
+                let words = b.add(line * LANES + column(w, lines * LANES)).cast();
+                *pair = [V::load_bf16_even(words), V::load_bf16_odd(words)];
             }
             for half in 0..PAIR {
                 for (r, sums) in sums.iter_mut().enumerate() {

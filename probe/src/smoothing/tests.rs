@@ -1,16 +1,17 @@
 //! Properties of the filter, and its matrix written out.
 
+use trail_base::Rng;
+
 use super::*;
-use crate::weights::uniform;
 
 fn smoother() -> Smoother {
     Smoother::new(Bins::default(), Chain::Posterior)
 }
 
 /// A distribution that is flat, peaked or almost degenerate, by turns.
-fn random_p(state: &mut u64) -> [f32; 10] {
-    let sharpness = 40.0 * (1.0 + uniform(state));
-    let mut p = [(); 10].map(|()| (sharpness * uniform(state)).exp());
+fn random_p(rng: &mut Rng) -> [f32; 10] {
+    let sharpness = 40.0 * (1.0 + rng.signed());
+    let mut p = [(); 10].map(|()| (sharpness * rng.signed()).exp());
     let sum: f32 = p.iter().sum();
     p.iter_mut().for_each(|p| *p /= sum);
     p
@@ -33,10 +34,10 @@ fn assert_is_a_distribution(bins: Bins, q: &Distribution) {
 #[test]
 fn whatever_is_observed_the_belief_is_a_distribution() {
     for chain in [Chain::Posterior, Chain::Prior] {
-        let (smoother, mut state) = (Smoother::new(Bins::default(), chain), 7);
-        let (mut belief, _) = smoother.start(&random_p(&mut state));
+        let (smoother, mut rng) = (Smoother::new(Bins::default(), chain), Rng::from_state(7));
+        let (mut belief, _) = smoother.start(&random_p(&mut rng));
         for step in 0..5000 {
-            let mut p = random_p(&mut state);
+            let mut p = random_p(&mut rng);
             match step % 97 {
                 13 => p[3] = f32::NAN,
                 29 => p = [0.0; 10],

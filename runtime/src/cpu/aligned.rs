@@ -1,25 +1,25 @@
-//! Float buffers on whole pages, huge ones where the system has them.
+//! Page-aligned f32 buffers, on huge pages where the system has them.
 //!
-//! No register of a kernel straddles two cache lines, and the scattered blocks of the KV pool do not
-//! each cost a page-table walk.
+//! With this alignment no vector load straddles two cache lines, and access to scattered KV blocks
+//! needs few page-table walks.
 
 use std::ops::{Deref, DerefMut};
 
 use memmap2::MmapMut;
 
-/// A fixed number of f32.
+/// A page-aligned buffer of a fixed number of f32.
 pub(crate) struct Aligned {
     map: MmapMut,
     len: usize,
 }
 
 impl Aligned {
-    /// `len` zeros, resident: using them causes no page fault.
+    /// Allocates `len` zeros and touches every page, so that later accesses cause no page fault.
     pub(crate) fn zeroed(len: usize) -> Result<Self, String> {
         let bytes = (len * size_of::<f32>()).max(1);
         let map = MmapMut::map_anon(bytes)
             .map_err(|error| format!("cannot allocate {bytes} bytes: {error}"))?;
-        // Huge pages are a wish: without them all is as correct.
+        // `madvise` is a hint: without huge pages the buffer is slower, and as correct.
         #[cfg(target_os = "linux")]
         let _ = map.advise(memmap2::Advice::HugePage);
         let mut buffer = Aligned { map, len };

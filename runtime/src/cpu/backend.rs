@@ -1,176 +1,75 @@
-//! The backend's parts, and what a model and a batch must satisfy.
+//! The CPU backend: forward pass, sampler and tap. A step is complete when it is launched.
 
 use std::sync::Arc;
+use std::time::Instant;
 
-use crate::batch::{BLOCK_TOKENS, Batch};
-use crate::model::{Model, ModelConfig, Tensor};
+use super::{CpuForward, Tap};
+use crate::backend::{Backend, Fault, SampledToken, Step, TapReceiver};
+use crate::sampling::{History, Sampler};
 
-use super::buffers::{Buffers, WorkerScratch};
-use super::kernels::{Kernels, Packing};
-use super::rope::RopeTable;
-use super::{Isa, KvPool, Pool};
-
-/// Sizes and choices, fixed for a backend's life.
-#[derive(Clone, Copy, Debug)]
-pub struct CpuOptions {
-    /// Threads, the caller of `forward` included; at least 1.
-    pub threads: usize,
-    /// Instruction set of the kernels.
-    pub isa: Isa,
-    /// Most rows (tokens) in a batch.
-    pub max_rows: usize,
-    /// Most segments in a batch.
-    pub max_segments: usize,
-    /// KV blocks of [`BLOCK_TOKENS`] tokens.
-    pub num_blocks: usize,
-    /// Longest context, tokens.
-    pub max_context: usize,
-}
-
-/// Runs a model on the CPU.
+/// Runs steps of one model on the CPU.
 pub struct CpuBackend {
-    pub(super) model: Arc<Model>,
-    pub(super) options: CpuOptions,
-    pub(super) kernels: &'static Kernels,
-    /// Order of activations that meet the blocks' weights.
-    pub(super) packing: Packing,
-    pub(super) pool: Pool,
-    pub(super) kv: KvPool,
-    pub(super) rope: RopeTable,
-    pub(super) buffers: Buffers,
-    /// `[workers]`
-    pub(super) scratch: Vec<WorkerScratch>,
+    forward: CpuForward,
+    sampler: Sampler,
+    tap: Option<(usize, Arc<dyn TapReceiver>)>,
+    /// Tokens of the last step.
+    sampled: Vec<SampledToken>,
+    computed: Instant,
 }
 
 impl CpuBackend {
-    /// Checks the model, starts the threads and allocates everything that `forward` needs.
-    pub fn new(model: Arc<Model>, options: CpuOptions) -> Result<Self, String> {
-        let config = &model.config;
-        check_config(config)?;
-        check_weights(&model)?;
-        let kernels = Kernels::select(options.isa)?;
-        let packing = Packing::new(model.weights.layers[0].q.dtype, kernels.lanes);
-        let threads = options.threads.max(1);
-        Ok(CpuBackend {
-            kernels,
-            packing,
-            pool: Pool::new(threads)?,
-            kv: KvPool::new(config, options.num_blocks)?,
-            rope: RopeTable::new(config, options.max_context),
-            buffers: Buffers::new(config, options.max_rows, options.max_segments)?,
-            scratch: (0..threads).map(|_| WorkerScratch::new(config)).collect::<Result<_, _>>()?,
-            options,
-            model,
-        })
+    /// A backend over `forward`. `tap`: the tapped layer (0-based) and the receiver of its
+    /// activations.
+    pub fn new(forward: CpuForward, tap: Option<(usize, Arc<dyn TapReceiver>)>) -> Self {
+        let sampler = Sampler::new(forward.model().config.vocab_size);
+        let sampled = Vec::with_capacity(forward.options().max_segments);
+        CpuBackend { forward, sampler, tap, sampled, computed: Instant::now() }
     }
 
-    /// The instruction set in use; never `Auto`.
-    pub fn isa(&self) -> Isa {
-        self.kernels.isa
+    /// The forward pass, with its options and KV pool.
+    pub fn forward(&self) -> &CpuForward {
+        &self.forward
     }
 
-    /// The threads.
-    pub fn pool(&self) -> &Pool {
-        &self.pool
+    /// The forward pass, to restore KV blocks.
+    pub fn forward_mut(&mut self) -> &mut CpuForward {
+        &mut self.forward
     }
 
-    /// The KV pool.
-    pub fn kv(&self) -> &KvPool {
-        &self.kv
-    }
-
-    /// The KV pool, to restore blocks.
-    pub fn kv_mut(&mut self) -> &mut KvPool {
-        &mut self.kv
-    }
-
-    /// The model.
-    pub fn model(&self) -> &Model {
-        &self.model
-    }
-
-    /// The options it was made with.
-    pub fn options(&self) -> &CpuOptions {
-        &self.options
-    }
-
-    /// Panics if `batch` is not what the regions rely on.
-    pub(super) fn check(&self, batch: &Batch) {
-        let options = &self.options;
-        assert!(batch.rows() <= options.max_rows, "batch of {} rows", batch.rows());
-        assert!(batch.segments.len() <= options.max_segments, "too many segments");
-        let vocab = self.model.config.vocab_size;
-        assert!(batch.tokens.iter().all(|&t| (t as usize) < vocab), "token outside the vocabulary");
-        assert!(
-            batch.block_tables.iter().all(|&b| (b as usize) < options.num_blocks),
-            "no such block"
-        );
-        let mut next_row = 0;
-        for segment in &batch.segments {
-            assert!(segment.first_row == next_row && segment.len > 0, "segments out of row order");
-            next_row += segment.len;
-            let end = (segment.start + segment.len) as usize;
-            assert!(end <= options.max_context, "context of {end} tokens");
-            assert!(segment.num_blocks as usize * BLOCK_TOKENS >= end, "block table too short");
-        }
-        assert_eq!(next_row as usize, batch.rows(), "rows outside the segments");
+    /// End of the last step's forward pass and start of its sampling, for timelines.
+    pub fn computed(&self) -> Instant {
+        self.computed
     }
 }
 
-fn check_config(config: &ModelConfig) -> Result<(), String> {
-    let ModelConfig { num_heads, num_kv_heads, head_dim, num_layers, windows, .. } = config;
-    if *num_layers == 0 || *num_kv_heads == 0 || !num_heads.is_multiple_of(*num_kv_heads) {
-        return Err(format!("{num_heads} heads, {num_kv_heads} KV heads, {num_layers} layers"));
+impl Backend for CpuBackend {
+    fn ahead(&self) -> usize {
+        0
     }
-    if *head_dim == 0 || !head_dim.is_multiple_of(2) {
-        return Err(format!("head_dim is {head_dim}: it must be even"));
-    }
-    if windows.len() != *num_layers || windows.contains(&Some(0)) {
-        return Err(format!("windows {windows:?} for {num_layers} layers"));
-    }
-    Ok(())
-}
 
-/// The kernels index by the config's shapes, so the tensors must have them.
-fn check_weights(model: &Model) -> Result<(), String> {
-    let config = &model.config;
-    let weights = &model.weights;
-    let (hidden, inner) = (config.hidden_size, config.intermediate_size);
-    let (q, kv) = (config.q_size(), config.kv_size());
-    let shape = |name: &str, tensor: &Tensor, rows: usize, cols: usize| {
-        let given = (tensor.rows, tensor.cols);
-        let message = || format!("{name} is {given:?}, the config says {:?}", (rows, cols));
-        if given == (rows, cols) { Ok(()) } else { Err(message()) }
-    };
-    shape("embedding", &weights.embed, config.vocab_size, hidden)?;
-    shape("lm_head", &weights.lm_head, config.vocab_size, hidden)?;
-    if weights.layers.len() != config.num_layers || weights.norm.len() != hidden {
-        return Err(format!("{} blocks for {} layers", weights.layers.len(), config.num_layers));
-    }
-    let dtype = weights.layers[0].q.dtype;
-    for (index, layer) in weights.layers.iter().enumerate() {
-        let projections = [
-            ("q", &layer.q, q, hidden),
-            ("k", &layer.k, kv, hidden),
-            ("v", &layer.v, kv, hidden),
-            ("o", &layer.o, hidden, q),
-            ("gate", &layer.gate, inner, hidden),
-            ("up", &layer.up, inner, hidden),
-            ("down", &layer.down, hidden, inner),
-        ];
-        for (name, tensor, rows, cols) in projections {
-            shape(&format!("{name} of layer {index}"), tensor, rows, cols)?;
-            if tensor.dtype != dtype {
-                // Activations are stored in the order of one dtype (see `Packing`).
-                return Err(format!(
-                    "{name} of layer {index} is {:?}, q of layer 0 {dtype:?}: store the blocks' projections in one dtype",
-                    tensor.dtype
-                ));
+    fn launch(&mut self, step: &Step<'_>) -> Result<(), Fault> {
+        let tap = match (&self.tap, step.tap) {
+            (Some((layer, receiver)), Some(plan)) => {
+                Some(Tap { layer: *layer, step: step.number, plan, receiver: &**receiver })
             }
+            _ => None,
+        };
+        self.forward.forward(step.batch, tap);
+        self.computed = Instant::now();
+        let vocab = self.forward.model().config.vocab_size;
+        let segments = step.batch.segments.iter().filter(|segment| segment.logits);
+        self.sampled.clear();
+        for (segment, logits) in segments.zip(self.forward.logits_mut().chunks_exact_mut(vocab)) {
+            let input = step.sampling.of(segment.slot);
+            let history = History { prompt: input.prompt, generated: input.generated };
+            let position = segment.start + segment.len;
+            self.sampled.push(self.sampler.sample(logits, input.params, history, position));
         }
-        if layer.attention_norm.len() != hidden || layer.mlp_norm.len() != hidden {
-            return Err(format!("a norm of layer {index} is not of width {hidden}"));
-        }
+        Ok(())
     }
-    Ok(())
+
+    fn collect(&mut self, sampled: &mut Vec<SampledToken>) -> Result<(), Fault> {
+        sampled.append(&mut self.sampled);
+        Ok(())
+    }
 }

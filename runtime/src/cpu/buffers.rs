@@ -1,65 +1,67 @@
-//! All memory of a forward pass, allocated once.
+//! Buffers of a forward pass, allocated once.
 
-use crate::batch::{BLOCK_TOKENS, Batch};
+use crate::backend::{BLOCK_TOKENS, Batch};
 use crate::model::ModelConfig;
 
 use super::aligned::Aligned;
 use super::kernels::{AttentionScratch, Packing};
 
-/// Rows of activations in one product, so that the part of them that meets a block of weights (4 KiB a
-/// row) stays in a core's L2; a multiple of every tile's rows.
+/// Maximum rows of activations in one product. The slice that is multiplied with one block of
+/// weights (4 KiB per row) then stays in a core's L2. A multiple of every tile's rows.
 pub(crate) const ROW_BLOCK: usize = 192;
-/// Most weight rows in one work item.
+/// Maximum number of weight rows in one work item.
 pub(crate) const MAX_ITEM_COLS: usize = 64;
-/// Queries of one attention task: enough to share the loads of a key, few enough for L1.
+/// Queries of one attention task: enough to amortize the load of a key, few enough for L1.
 const ATTENTION_QUERIES: usize = 24;
 
-/// Weight rows of one work item: small enough that every worker has several items, for balance.
+/// Number of weight rows in one work item: small enough that every worker gets several items, for
+/// load balance.
 pub(crate) fn item_cols(cols: usize, num_workers: usize) -> usize {
     (cols / (4 * num_workers)).next_multiple_of(8).clamp(8, MAX_ITEM_COLS)
 }
 
-/// Rows of one attention task where `group` query heads share a KV head.
+/// Number of rows in one attention task where `group` query heads share a KV head.
 fn attention_rows(group: usize) -> usize {
     (ATTENTION_QUERIES / group).max(1)
 }
 
-/// Consecutive rows of one segment, for attention.
+/// One attention task: consecutive rows of one segment.
 #[derive(Clone, Copy)]
 pub(crate) struct AttentionRows {
     /// Index of the segment in the batch.
     pub(crate) segment: usize,
-    /// Row of the batch.
+    /// First row, as an index into the batch.
     pub(crate) first_row: usize,
     pub(crate) rows: usize,
-    /// Position of the first row.
+    /// Position of the first row in its request's context.
     pub(crate) position: usize,
 }
 
-/// Activations between the regions. `packed` rows are in [`Packing`] order and stride.
+/// Activations that parallel regions pass on. `packed` rows are in [`Packing`] order and stride.
 pub(crate) struct Buffers {
     /// Residual stream `[rows, hidden]`.
     pub(crate) hidden: Aligned,
     /// Normalised residual stream, packed `[rows][hidden]`.
     pub(crate) normed: Aligned,
-    /// Rotated, scaled queries `[rows][num_heads][head_dim]`.
+    /// Queries after RoPE and scaling `[rows][num_heads][head_dim]`.
     pub(crate) queries: Aligned,
-    /// Attention's result, packed `[rows][num_heads * head_dim]`.
+    /// Output of attention, packed `[rows][num_heads * head_dim]`.
     pub(crate) attended: Aligned,
-    /// The MLP's inner layer, packed `[rows][intermediate]`.
+    /// Inner activations of the MLP, packed `[rows][intermediate]`.
     pub(crate) inner: Aligned,
-    /// `[segments that want them][vocab]`
+    /// Logits `[segments that request them][vocab]`.
     pub(crate) logits: Aligned,
-    /// Where in the KV pool each row's token lies: block * BLOCK_TOKENS + token `[rows]`.
-    pub(crate) slots: Vec<u32>,
-    /// The batch's attention tasks, each to be done for every KV head.
+    /// Index of each row's token in the KV pool: block * BLOCK_TOKENS + token in the block
+    /// `[rows]`.
+    pub(crate) kv_indices: Vec<u32>,
+    /// Attention tasks of the batch; each is run once per KV head.
     pub(crate) tasks: Vec<AttentionRows>,
-    /// Rows whose logits are wanted.
+    /// Rows whose logits are requested.
     pub(crate) wanted: Vec<u32>,
 }
 
 impl Buffers {
-    /// Buffers for batches of `max_rows` rows in `max_segments` segments.
+    /// Allocates buffers for batches of up to `max_rows` rows in `max_segments` segments.
     pub(crate) fn new(
         config: &ModelConfig,
         max_rows: usize,
@@ -73,22 +75,22 @@ impl Buffers {
             attended: packed(max_rows, config.q_size())?,
             inner: packed(max_rows, config.intermediate_size)?,
             logits: Aligned::zeroed(max_segments * config.vocab_size)?,
-            slots: Vec::with_capacity(max_rows),
+            kv_indices: Vec::with_capacity(max_rows),
             tasks: Vec::with_capacity(max_rows),
             wanted: Vec::with_capacity(max_segments),
         })
     }
 
-    /// Derives `slots`, `tasks` and `wanted` from `batch`.
+    /// Derives `kv_indices`, `tasks` and `wanted` from `batch`.
     pub(crate) fn plan(&mut self, config: &ModelConfig, batch: &Batch) {
-        self.slots.clear();
+        self.kv_indices.clear();
         self.tasks.clear();
         self.wanted.clear();
         let step = attention_rows(config.num_heads / config.num_kv_heads);
         for (index, segment) in batch.segments.iter().enumerate() {
             let (start, len) = (segment.start as usize, segment.len as usize);
             let blocks = batch.blocks(segment);
-            self.slots.extend((start..start + len).map(|position| {
+            self.kv_indices.extend((start..start + len).map(|position| {
                 let token = position % BLOCK_TOKENS;
                 blocks[position / BLOCK_TOKENS] * BLOCK_TOKENS as u32 + token as u32
             }));
@@ -105,18 +107,18 @@ impl Buffers {
     }
 }
 
-/// One worker's memory.
+/// Private memory of one worker.
 pub(crate) struct WorkerScratch {
-    /// Results of a product before they are put where they belong: `[row block][item cols]`.
+    /// Output of a product before it is scattered `[row block][item cols]`.
     pub(crate) tile: Aligned,
-    /// A second one, for the MLP's up projection.
+    /// A second tile, for the MLP's up projection.
     pub(crate) up_tile: Aligned,
-    /// Attention's.
+    /// Scratch of attention.
     pub(crate) attention: AttentionScratch,
 }
 
 impl WorkerScratch {
-    /// Scratch for a model of `config`.
+    /// Allocates scratch for a model of `config`.
     pub(crate) fn new(config: &ModelConfig) -> Result<Self, String> {
         let group = config.num_heads / config.num_kv_heads;
         let tile = ROW_BLOCK * MAX_ITEM_COLS.max(config.head_dim);

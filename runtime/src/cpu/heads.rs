@@ -1,4 +1,4 @@
-//! Where the heads of a fresh projection go: queries to a buffer, keys and values to the KV pool.
+//! Output of the q, k and v projections: queries to a buffer, keys and values to the KV pool.
 
 use crate::model::ModelConfig;
 
@@ -6,7 +6,7 @@ use super::kv::KvShape;
 use super::rope::RopeTable;
 use super::shared::SharedMut;
 
-/// A head of the q, k and v projections, by its index among its kind.
+/// A head of the q, k or v projection, by its index within that projection.
 #[derive(Clone, Copy)]
 pub(super) enum Head {
     Query(usize),
@@ -15,7 +15,7 @@ pub(super) enum Head {
 }
 
 impl Head {
-    /// Queries first, then keys, then values.
+    /// Maps a work item to its head: all queries first, then keys, then values.
     pub(super) fn of_item(item: usize, config: &ModelConfig) -> Self {
         let ModelConfig { num_heads, num_kv_heads, .. } = *config;
         if item < num_heads {
@@ -28,41 +28,42 @@ impl Head {
     }
 }
 
-/// The places of all heads of one layer.
-pub(super) struct HeadPlaces<'a> {
+/// Destinations of all heads of one layer.
+pub(super) struct HeadOutputs<'a> {
     pub(super) layer: usize,
     pub(super) config: &'a ModelConfig,
     pub(super) rope: &'a RopeTable,
-    /// `[rows]`
+    /// Position of each row in its request's context `[rows]`.
     pub(super) positions: &'a [u32],
-    /// Where in the KV pool each row's token lies `[rows]`.
-    pub(super) slots: &'a [u32],
+    /// Index of each row's token in the KV pool `[rows]`.
+    pub(super) kv_indices: &'a [u32],
     pub(super) shape: KvShape,
-    /// `[rows][num_heads][head_dim]`
+    /// Queries `[rows][num_heads][head_dim]`.
     pub(super) queries: SharedMut<'a, f32>,
     /// The KV pool.
     pub(super) kv: SharedMut<'a, f32>,
 }
 
-impl HeadPlaces<'_> {
-    /// Rotates what is to be rotated of `values` (`[head_dim]`), and puts it in its place. Queries
-    /// are scaled by 1 / sqrt(head_dim) here, so that scores need not be.
+impl HeadOutputs<'_> {
+    /// Stores `values` (`[head_dim]`), with RoPE for queries and keys. Queries are also scaled by
+    /// 1 / sqrt(head_dim), so that the scores need no scaling.
     ///
     /// # Safety
     ///
-    /// Nobody else may access the same head of the same row meanwhile.
+    /// No other thread may access the same head of the same row during the call.
     pub(super) unsafe fn put(&self, head: Head, row: usize, values: &[f32]) {
         let ModelConfig { num_heads, head_dim, .. } = *self.config;
         let position = self.positions[row] as usize;
         let in_pool = |plane| {
-            let first = self.shape.token(self.slots[row] as usize, plane);
-            // SAFETY: the caller's; tokens have slots of their own.
+            let first = self.shape.token(self.kv_indices[row] as usize, plane);
+            // SAFETY: every token has its own KV index, so the caller's exclusive access to the
+            // head of the row makes this part disjoint from all others.
             unsafe { self.kv.part(first..first + head_dim) }
         };
         match head {
             Head::Query(index) => {
                 let first = (row * num_heads + index) * head_dim;
-                // SAFETY: the caller's.
+                // SAFETY: the caller has exclusive access to this head of this row.
                 let out = unsafe { self.queries.part(first..first + head_dim) };
                 self.rope.rotate(values, position, 1.0 / (head_dim as f32).sqrt(), out);
             }

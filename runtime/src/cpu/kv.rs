@@ -1,14 +1,14 @@
-//! The KV pool: keys and values of all layers in blocks of [`BLOCK_TOKENS`] tokens.
+//! Paged KV pool: keys and values of all layers in blocks of [`BLOCK_TOKENS`] tokens.
 
-use crate::batch::BLOCK_TOKENS;
+use crate::backend::BLOCK_TOKENS;
 use crate::model::ModelConfig;
 
 use super::aligned::Aligned;
 use super::simd::MAX_LANES;
 
-/// Blocks of `[layer][K|V][kv head][BLOCK_TOKENS][head_dim]` f32, one after the other.
+/// `[block][layer][K|V][kv head][BLOCK_TOKENS][head_dim]` f32.
 ///
-/// All layers of a block lie together, so that moving a block is one copy.
+/// All layers of a block are contiguous, so that swapping a block is one copy.
 pub struct KvPool {
     data: Aligned,
     num_blocks: usize,
@@ -35,38 +35,38 @@ impl KvShape {
         KvShape { block_len, plane_len, head_len, head_dim: config.head_dim }
     }
 
-    /// Where in a block the keys of a layer and head begin.
+    /// Offset in a block of a layer's and head's keys, in floats.
     pub(crate) fn keys(&self, layer: usize, kv_head: usize) -> usize {
         layer * 2 * self.plane_len + kv_head * self.head_len
     }
 
-    /// Where in a block the values of a layer and head begin.
+    /// Offset in a block of a layer's and head's values, in floats.
     pub(crate) fn values(&self, layer: usize, kv_head: usize) -> usize {
         self.keys(layer, kv_head) + self.plane_len
     }
 
-    /// Where in the pool the vector of token `slot` (block * BLOCK_TOKENS + token) begins, `plane`
-    /// being [`KvShape::keys`] or [`KvShape::values`].
-    pub(crate) fn token(&self, slot: usize, plane: usize) -> usize {
-        slot / BLOCK_TOKENS * self.block_len + plane + slot % BLOCK_TOKENS * self.head_dim
+    /// Offset in the pool, in floats, of the vector of token `index` (block * BLOCK_TOKENS +
+    /// token); `plane` is [`KvShape::keys`] or [`KvShape::values`].
+    pub(crate) fn token(&self, index: usize, plane: usize) -> usize {
+        index / BLOCK_TOKENS * self.block_len + plane + index % BLOCK_TOKENS * self.head_dim
     }
 }
 
 impl KvPool {
-    /// A pool of `num_blocks` zeroed blocks.
+    /// Allocates `num_blocks` zeroed blocks.
     pub(crate) fn new(config: &ModelConfig, num_blocks: usize) -> Result<Self, String> {
         let shape = KvShape::new(config);
-        // The last register of the last value may reach over the end.
+        // The last vector load of the last value may read beyond the end.
         let data = Aligned::zeroed(num_blocks * shape.block_len + MAX_LANES)?;
         Ok(KvPool { data, num_blocks, shape })
     }
 
-    /// Blocks in the pool.
+    /// Number of blocks.
     pub fn num_blocks(&self) -> usize {
         self.num_blocks
     }
 
-    /// Bytes of a block.
+    /// Size of a block, bytes.
     pub fn block_bytes(&self) -> usize {
         self.shape.block_len * size_of::<f32>()
     }
@@ -76,7 +76,7 @@ impl KvPool {
         &self.data[block as usize * self.shape.block_len..][..self.shape.block_len]
     }
 
-    /// The contents of `block`, to be restored.
+    /// The contents of `block`, writable: for a block that is swapped in.
     pub fn block_mut(&mut self, block: u32) -> &mut [f32] {
         &mut self.data[block as usize * self.shape.block_len..][..self.shape.block_len]
     }
@@ -85,12 +85,12 @@ impl KvPool {
         self.shape
     }
 
-    /// All blocks and a register's padding.
+    /// All blocks, and padding for one vector load.
     pub(crate) fn data(&self) -> &[f32] {
         &self.data
     }
 
-    /// All blocks, to be written.
+    /// All blocks and padding, writable.
     pub(crate) fn data_mut(&mut self) -> &mut [f32] {
         &mut self.data
     }

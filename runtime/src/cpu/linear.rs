@@ -1,13 +1,14 @@
-//! A weight matrix times all rows of a batch, cut into work items.
+//! Matrix product of all rows of a batch with a weight matrix, split into work items.
 
 use std::ops::Range;
 
 use crate::model::{Dtype, Tensor};
 
+use super::Pool;
 use super::buffers::{ROW_BLOCK, WorkerScratch, item_cols};
 use super::kernels::{Kernels, Packing, Product};
 use super::shared::SharedMut;
-use super::{Pool, TapSink};
+use crate::backend::TapReceiver;
 
 /// `x . weights^T`.
 #[derive(Clone, Copy)]
@@ -21,13 +22,13 @@ pub(super) struct Linear<'a> {
 }
 
 impl Linear<'_> {
-    /// The rows in blocks that one product takes.
+    /// Splits the rows into blocks of at most `ROW_BLOCK`.
     pub(super) fn row_blocks(&self) -> impl Iterator<Item = Range<usize>> + use<> {
         let rows = self.rows;
         (0..rows).step_by(ROW_BLOCK).map(move |first| first..rows.min(first + ROW_BLOCK))
     }
 
-    /// The outputs `cols` of the rows in `block`, into `tile`: `[block][cols]`.
+    /// Computes outputs `cols` of the rows in `block` into `tile` `[block][cols]`.
     pub(super) fn product(&self, block: &Range<usize>, cols: &Range<usize>, tile: &mut [f32]) {
         let Tensor { dtype, cols: k, .. } = *self.weights;
         self.kernels.product(Product {
@@ -41,18 +42,18 @@ impl Linear<'_> {
         });
     }
 
-    /// Computes all outputs in one region, and hands them piecewise to `put(row, cols, values)`.
+    /// Computes all outputs in one parallel region, and passes them to `put(row, cols, values)`.
     pub(super) fn for_each_tile(
         &self,
         pool: &mut Pool,
         scratch: &mut [WorkerScratch],
-        side: Option<&dyn TapSink>,
+        side: Option<&dyn TapReceiver>,
         put: impl Fn(usize, Range<usize>, &[f32]) + Sync,
     ) {
         let step = item_cols(self.weights.rows, pool.num_workers());
         let scratch = SharedMut::new(scratch);
         pool.for_each(self.weights.rows.div_ceil(step), assist(side), |worker, item| {
-            // SAFETY: a worker's scratch is its own.
+            // SAFETY: each worker accesses only its own element of `scratch`.
             let tile = unsafe { &mut scratch.part(worker..worker + 1)[0].tile };
             let cols = item * step..self.weights.rows.min((item + 1) * step);
             for block in self.row_blocks() {
@@ -65,12 +66,12 @@ impl Linear<'_> {
     }
 }
 
-/// What a worker does while it waits for others.
-pub(super) fn assist(side: Option<&dyn TapSink>) -> impl Fn() -> bool + Sync {
-    move || side.is_some_and(|sink| sink.assist())
+/// Returns the work of a worker that has no item left: one side task per call.
+pub(super) fn assist(side: Option<&dyn TapReceiver>) -> impl Fn() -> bool + Sync {
+    move || side.is_some_and(|receiver| receiver.assist())
 }
 
-/// Widens stored values to f32.
+/// Converts stored values to f32.
 pub(super) fn widen(dtype: Dtype, bytes: &[u8], out: &mut [f32]) {
     let halves = || bytes.as_chunks().0.iter().map(|&b| u16::from_le_bytes(b));
     match dtype {

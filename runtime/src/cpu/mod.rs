@@ -1,18 +1,19 @@
 //! The CPU backend: one forward pass of a Llama-family model over a mixed batch.
 //!
-//! [`CpuBackend::forward`] is a sequence of parallel regions (`pass`) on a pool of threads ([`Pool`]),
-//! each of which is some kernels (`kernels`) on pieces of a few buffers and of the paged KV pool
-//! ([`KvPool`]). Weights are read in their stored dtype where they lie; all else is f32.
+//! [`CpuForward::forward`] is a sequence of parallel regions (`pass`) on a thread pool ([`Pool`]).
+//! Each region runs kernels (`kernels`) on parts of a few buffers and of the paged KV pool
+//! ([`KvPool`]). Weights are read in their stored dtype from the memory map; everything else is
+//! f32.
 //!
-//! A row's logits depend on its request's tokens and on nothing else, bit for bit: not on the
-//! batch, the chunking, decode or prefill, or the number of threads.
+//! Batch invariance: a row's logits depend only on its request's tokens, bit for bit: not on the
+//! rest of the batch, the chunking, decode or prefill, or the number of threads.
 
 mod aligned;
 mod backend;
 mod buffers;
-mod gate;
+mod fork_join_latch;
+mod forward;
 mod heads;
-mod isa;
 mod kernels;
 mod kv;
 mod linear;
@@ -21,14 +22,15 @@ mod pool;
 mod regions;
 mod rope;
 mod shared;
-mod simd;
 mod tap;
 
-pub use backend::{CpuBackend, CpuOptions};
-pub use isa::Isa;
+pub use backend::CpuBackend;
+pub use forward::{CpuForward, CpuOptions};
 pub use kv::KvPool;
 pub use pool::Pool;
-pub use tap::{Tap, TapSink};
+pub use tap::Tap;
+pub use trail_base::Isa;
+use trail_base::simd;
 
 #[cfg(test)]
 mod tests;

@@ -1,20 +1,21 @@
-//! The forward pass: which regions, in which order.
+//! The forward pass: a sequence of parallel regions.
 
-use crate::batch::Batch;
+use crate::backend::Batch;
 
 use super::regions::Regions;
-use super::{CpuBackend, Tap};
+use super::{CpuForward, Tap};
 
-impl CpuBackend {
+impl CpuForward {
     /// Feeds `batch` through the model and appends its keys and values to the KV pool.
     ///
-    /// Returns the logits of the last token of each segment that wants them, in segment order:
-    /// `[wanted][vocab]`. With `tap`, the residual stream after one block goes to its sink.
+    /// Returns the logits of the last token of each segment that requests them, in segment order:
+    /// `[wanted][vocab]`. With `tap`, the residual stream after one layer is published to its
+    /// receiver.
     ///
     /// # Panics
     ///
-    /// If `batch` exceeds the options' sizes, names a token or block that is not there, or its
-    /// segments do not follow each other.
+    /// If `batch` exceeds the configured sizes, has a token id or block id out of range, or
+    /// segments that are not contiguous.
     pub fn forward(&mut self, batch: &Batch, tap: Option<Tap<'_>>) -> &[f32] {
         self.check(batch);
         self.buffers.plan(&self.model.config, batch);
@@ -42,7 +43,7 @@ impl CpuBackend {
             regions.gate_and_up(layer);
             regions.down(&layer.down);
             if let Some(tap) = tap.filter(|tap| tap.layer == index) {
-                regions.publish(tap.sink);
+                regions.publish(tap);
             }
         }
         regions.logits(&weights.norm, &weights.lm_head);
@@ -50,7 +51,7 @@ impl CpuBackend {
         &self.buffers.logits[..self.buffers.wanted.len() * self.model.config.vocab_size]
     }
 
-    /// The last pass's logits, `[wanted][vocab]`, for a sampler that works in place.
+    /// Logits of the last pass `[wanted][vocab]`, for in-place sampling.
     pub fn logits_mut(&mut self) -> &mut [f32] {
         let vocab = self.model.config.vocab_size;
         &mut self.buffers.logits[..self.buffers.wanted.len() * vocab]

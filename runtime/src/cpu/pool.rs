@@ -1,8 +1,8 @@
-//! The threads of the CPU backend: fork/join regions, dull and cheap.
+//! Thread pool of the CPU backend: fork/join parallel regions.
 //!
-//! The work of a region is claimed item by item from a counter, and threads that come late are not
-//! waited for. A neighbour that takes a core for a while then delays one item, not half a layer. Which
-//! thread computes an item alters no bit of it.
+//! Work items are claimed one by one from a counter, and threads that arrive late are not waited
+//! for: another process that takes a core for a while delays one item, not half a layer. The result
+//! of an item does not depend on the thread that computes it.
 
 use std::any::Any;
 use std::cell::UnsafeCell;
@@ -11,34 +11,34 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-use super::gate::Gate;
+use super::fork_join_latch::ForkJoinLatch;
 
-/// What a region runs, its lifetime erased for the time of the region.
+/// The closure of a region, with its lifetime erased for the duration of the region.
 type Task = &'static (dyn Fn(usize) + Sync);
 
 struct Shared {
-    gate: Gate,
-    /// The region's closure: written before the gate opens, read by those who have entered.
+    latch: ForkJoinLatch,
+    /// Closure of the region: written before the latch opens, read by workers inside.
     task: UnsafeCell<Option<Task>>,
-    /// The first panic of the region.
+    /// Payload of the region's first panic.
     panic: Mutex<Option<Box<dyn Any + Send>>>,
 }
 
-// SAFETY: `task` is written only by the holder of `&mut Pool` while nobody is within the gate, and
-// read by others only within it; the gate orders the two.
+// SAFETY: `task` is written only by the holder of `&mut Pool` while no worker is inside the latch,
+// and read by workers only inside; the latch orders both accesses.
 unsafe impl Sync for Shared {}
 
-/// Persistent threads. The thread that starts a region is its worker 0.
+/// A pool of persistent threads. The thread that starts a region is worker 0.
 pub struct Pool {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
 }
 
 impl Pool {
-    /// A pool of `num_workers` workers, the caller included.
+    /// Starts a pool of `num_workers` workers, including the caller.
     pub fn new(num_workers: usize) -> Result<Self, String> {
         let shared = Arc::new(Shared {
-            gate: Gate::default(),
+            latch: ForkJoinLatch::default(),
             task: UnsafeCell::new(None),
             panic: Mutex::new(None),
         });
@@ -54,15 +54,14 @@ impl Pool {
         Ok(pool)
     }
 
-    /// Workers, the caller included.
+    /// Number of workers, including the caller.
     pub fn num_workers(&self) -> usize {
         self.threads.len() + 1
     }
 
-    /// Runs `work(worker, item)` once for each of `items` items, and returns when all is done. A worker
-    /// that finds no item left calls `assist` for as long as it says true and another is at work or
-    /// assists: it would only wait. `assist` must say false in the end. A panic of `work` is raised
-    /// again here.
+    /// Runs `work(worker, item)` once for each of `items` items, and returns when all are done. A
+    /// worker without an item left calls `assist` as long as it returns true and another worker is
+    /// busy. `assist` must eventually return false. A panic of `work` is propagated to the caller.
     pub fn for_each(
         &mut self,
         items: usize,
@@ -84,12 +83,12 @@ impl Pool {
         }
         let busy = AtomicUsize::new(0);
         self.region(&|worker| {
-            let at_work = AtWork::new(&busy);
+            let busy_worker = BusyWorker::new(&busy);
             claim_all(worker);
-            drop(at_work);
+            drop(busy_worker);
             while busy.load(Ordering::Relaxed) > 0 {
-                // Who assists is waited for as well, so the others may assist meanwhile.
-                let _at_work = AtWork::new(&busy);
+                // An assisting worker counts as busy, so that the others may assist too.
+                let _busy = BusyWorker::new(&busy);
                 if !assist() {
                     break;
                 }
@@ -97,17 +96,18 @@ impl Pool {
         });
     }
 
-    /// Runs `task(worker)` here and on the workers that come before it has returned here.
+    /// Runs `task(worker)` on the caller, and on the workers that arrive before the caller's part
+    /// has returned.
     fn region(&mut self, task: &(dyn Fn(usize) + Sync)) {
         let shared = &*self.shared;
-        // SAFETY: only the lifetime changes: `close` below waits, also after a panic, until all have
-        // left who will ever touch the closure.
+        // SAFETY: only the lifetime changes. `close` below waits, also after a panic, until all
+        // workers that have read the closure have left the region.
         let task: Task = unsafe { std::mem::transmute(task) };
-        // SAFETY: the gate is closed and nobody within, so nobody reads `task`.
+        // SAFETY: the latch is closed and no worker is inside, so no thread reads `task`.
         unsafe { *shared.task.get() = Some(task) };
-        shared.gate.open();
+        shared.latch.open();
         let own = catch_unwind(AssertUnwindSafe(|| task(0)));
-        shared.gate.close();
+        shared.latch.close();
         let theirs = shared.panic.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(panic) = own.err().or(theirs) {
             resume_unwind(panic);
@@ -117,40 +117,40 @@ impl Pool {
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        self.shared.gate.stop();
+        self.shared.latch.stop();
         for thread in self.threads.drain(..) {
-            // A worker catches its panics, so it ends in order.
+            // A worker catches all panics of its tasks, so `join` cannot fail.
             let _ = thread.join();
         }
     }
 }
 
-/// The life of worker `worker`.
+/// Main loop of worker `worker`.
 fn work(shared: &Shared, worker: usize) {
     let mut last = 0;
-    while let Some(region) = shared.gate.enter(last) {
+    while let Some(region) = shared.latch.enter(last) {
         last = region;
-        // SAFETY: within the gate `task` is not written.
+        // SAFETY: this worker is inside the latch, where `task` is not written.
         let task = unsafe { *shared.task.get() };
         let result = catch_unwind(AssertUnwindSafe(|| task.expect("a region has a task")(worker)));
         if let Err(panic) = result {
             shared.panic.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(panic);
         }
-        shared.gate.leave();
+        shared.latch.leave();
     }
 }
 
-/// Counts a worker as busy, also while it unwinds.
-struct AtWork<'a>(&'a AtomicUsize);
+/// Guard that counts a worker as busy until it is dropped, also by unwinding.
+struct BusyWorker<'a>(&'a AtomicUsize);
 
-impl<'a> AtWork<'a> {
+impl<'a> BusyWorker<'a> {
     fn new(busy: &'a AtomicUsize) -> Self {
         busy.fetch_add(1, Ordering::Relaxed);
-        AtWork(busy)
+        BusyWorker(busy)
     }
 }
 
-impl Drop for AtWork<'_> {
+impl Drop for BusyWorker<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
@@ -232,7 +232,7 @@ mod tests {
             assisted.fetch_add(1, Ordering::Relaxed);
             true
         };
-        // Two items of which the first to be claimed takes long: `for_each` must end all the same.
+        // Two items, the first of which takes long: `for_each` must still end.
         pool.for_each(2, assist, |_, _| {
             if !at_work.swap(true, Ordering::Relaxed) {
                 std::thread::sleep(Duration::from_millis(20));

@@ -1,28 +1,29 @@
 //! The parallel regions of a forward pass.
 //!
-//! Each is one fork and join. An item of a region is some rows of a weight matrix with all rows of
-//! the batch, or one KV head with some rows of a request. What an item computes lands in its worker's
-//! scratch first and is then put in its place, which no other item touches.
+//! Each region is one fork and join. A work item is some rows of a weight matrix with all rows of
+//! the batch, or one KV head with some rows of a request. An item computes into its worker's
+//! scratch, then copies the result to its destination, which no other item writes.
 
-use crate::batch::Batch;
+use crate::backend::{Batch, TapReceiver};
 use crate::model::{LayerWeights, ModelConfig, Tensor};
 
 use super::buffers::{Buffers, WorkerScratch, item_cols};
-use super::heads::{Head, HeadPlaces};
+use super::heads::{Head, HeadOutputs};
 use super::kernels::{Attention, Kernels, Packing};
 use super::linear::{Linear, assist, widen};
 use super::rope::RopeTable;
 use super::shared::SharedMut;
-use super::{KvPool, Pool, TapSink};
+use super::{KvPool, Pool, Tap};
 
-/// Activations from which it pays to share a norm among the threads: a few microseconds of one's.
+/// Number of activations above which the norm is split over the threads: it takes one thread longer
+/// than a fork and join, a few microseconds.
 const PARALLEL_NORM_FLOATS: usize = 32 * 1024;
 
-/// What the regions of one pass work on.
+/// Operands of the regions of one pass.
 pub(super) struct Regions<'a> {
     pub(super) config: &'a ModelConfig,
     pub(super) kernels: &'static Kernels,
-    /// Order of activations that meet the blocks' weights.
+    /// Storage order of activations that are multiplied with the layers' weights.
     pub(super) packing: Packing,
     pub(super) rope: &'a RopeTable,
     pub(super) batch: &'a Batch,
@@ -30,12 +31,12 @@ pub(super) struct Regions<'a> {
     pub(super) kv: &'a mut KvPool,
     pub(super) buffers: &'a mut Buffers,
     pub(super) scratch: &'a mut [WorkerScratch],
-    /// Side work, once there is some.
-    pub(super) side: Option<&'a dyn TapSink>,
+    /// Receiver of the tap, after it was published: its side tasks run in idle time.
+    pub(super) side: Option<&'a dyn TapReceiver>,
 }
 
 impl<'a> Regions<'a> {
-    /// Token embeddings into the residual stream.
+    /// Copies the token embeddings into the residual stream.
     pub(super) fn embed(&mut self, table: &Tensor) {
         let hidden = self.config.hidden_size;
         for (row, &token) in self.batch.tokens.iter().enumerate() {
@@ -44,34 +45,33 @@ impl<'a> Regions<'a> {
         }
     }
 
-    /// Hands the residual stream to `sink`, whose tasks fill the waiting from now on.
-    pub(super) fn publish(&mut self, sink: &'a dyn TapSink) {
-        sink.publish(
-            self.batch,
-            &self.buffers.hidden[..self.batch.rows() * self.config.hidden_size],
-        );
-        self.side = Some(sink);
+    /// Publishes the residual stream to the tap's receiver, whose side tasks run in idle time from
+    /// now on.
+    pub(super) fn publish(&mut self, tap: Tap<'a>) {
+        let hidden = &self.buffers.hidden[..self.batch.rows() * self.config.hidden_size];
+        tap.receiver.publish_hidden(tap.step, tap.plan, hidden);
+        self.side = Some(tap.receiver);
     }
 
-    /// Norm, q, k and v projections, rotation; keys and values go to the KV pool. An item is one head.
+    /// Norm, q, k and v projections, RoPE, append to the KV pool. A work item is one head.
     pub(super) fn project_qkv(&mut self, layer: usize, weights: &LayerWeights) {
         self.norm(&weights.attention_norm);
         let ModelConfig { num_heads, num_kv_heads, head_dim, .. } = *self.config;
-        let Buffers { normed, queries, slots, .. } = &mut *self.buffers;
-        let (kernels, normed, rows) = (self.kernels, &*normed, slots.len());
-        let places = HeadPlaces {
+        let Buffers { normed, queries, kv_indices, .. } = &mut *self.buffers;
+        let (kernels, normed, rows) = (self.kernels, &*normed, kv_indices.len());
+        let outputs = HeadOutputs {
             layer,
             config: self.config,
             rope: self.rope,
             positions: &self.batch.positions,
-            slots,
+            kv_indices,
             shape: self.kv.shape(),
             queries: SharedMut::new(queries),
             kv: SharedMut::new(self.kv.data_mut()),
         };
         let scratch = SharedMut::new(self.scratch);
         self.pool.for_each(num_heads + 2 * num_kv_heads, assist(self.side), |worker, item| {
-            // SAFETY: a worker's scratch is its own.
+            // SAFETY: each worker accesses only its own element of `scratch`.
             let tile = unsafe { &mut scratch.part(worker..worker + 1)[0].tile };
             let head = Head::of_item(item, self.config);
             let (weights, index) = match head {
@@ -84,14 +84,14 @@ impl<'a> Regions<'a> {
             for block in linear.row_blocks() {
                 linear.product(&block, &cols, tile);
                 for (row, values) in block.zip(tile.chunks_exact(head_dim)) {
-                    // SAFETY: this head of this row is put by this item alone.
-                    unsafe { places.put(head, row, values) };
+                    // SAFETY: only this item stores this head.
+                    unsafe { outputs.put(head, row, values) };
                 }
             }
         });
     }
 
-    /// Attention over the KV pool. An item is one KV head and some rows of a request.
+    /// Attention over the KV pool. A work item is one KV head and some rows of a request.
     pub(super) fn attend(&mut self, layer: usize) {
         let ModelConfig { num_heads, num_kv_heads, head_dim, .. } = *self.config;
         let group = num_heads / num_kv_heads;
@@ -104,7 +104,7 @@ impl<'a> Regions<'a> {
         let attended = SharedMut::new(attended);
         let scratch = SharedMut::new(self.scratch);
         self.pool.for_each(tasks.len() * num_kv_heads, assist(self.side), |worker, item| {
-            // SAFETY: a worker's scratch is its own.
+            // SAFETY: each worker accesses only its own element of `scratch`.
             let scratch = unsafe { &mut scratch.part(worker..worker + 1)[0].attention };
             let (task, kv_head) = (tasks[item / num_kv_heads], item % num_kv_heads);
             let head_stride = scratch.head_stride;
@@ -130,7 +130,8 @@ impl<'a> Regions<'a> {
                 let first = (task.first_row + row) * stride;
                 for head in 0..group {
                     let out = &scratch.out[(row * group + head) * head_stride..][..head_dim];
-                    // SAFETY: only this item writes these heads of this row, at distinct places.
+                    // SAFETY: only this item writes these heads of this row, each at distinct
+                    // indices.
                     unsafe {
                         packing.scatter(&attended, first, (kv_head * group + head) * head_dim, out);
                     }
@@ -139,12 +140,12 @@ impl<'a> Regions<'a> {
         });
     }
 
-    /// Adds attention's projection to the residual stream.
+    /// Output projection of attention, added to the residual stream.
     pub(super) fn project_attended(&mut self, weights: &Tensor) {
         self.add_to_stream(Source::Attended, weights);
     }
 
-    /// Norm, gate and up projections and their product. An item is some inner features.
+    /// Norm, gate and up projections, SwiGLU. A work item is some inner features.
     pub(super) fn gate_and_up(&mut self, weights: &LayerWeights) {
         self.norm(&weights.mlp_norm);
         let features = self.config.intermediate_size;
@@ -158,30 +159,30 @@ impl<'a> Regions<'a> {
         let scratch = SharedMut::new(self.scratch);
         let step = item_cols(features, self.pool.num_workers());
         self.pool.for_each(features.div_ceil(step), assist(self.side), |worker, item| {
-            // SAFETY: a worker's scratch is its own.
+            // SAFETY: each worker accesses only its own element of `scratch`.
             let WorkerScratch { tile: gate, up_tile: up, .. } =
                 unsafe { &mut scratch.part(worker..worker + 1)[0] };
             let cols = item * step..features.min((item + 1) * step);
             for block in gate_linear.row_blocks() {
                 gate_linear.product(&block, &cols, gate);
                 up_linear.product(&block, &cols, up);
-                // Whole registers: what lies beyond the products is computed and not used.
+                // SwiGLU works on whole registers; the values beyond the products are not used.
                 let len = (block.len() * cols.len()).next_multiple_of(super::simd::MAX_LANES);
                 kernels.swiglu(&mut gate[..len], &up[..len]);
                 for (row, values) in block.zip(gate.chunks_exact(cols.len())) {
-                    // SAFETY: only this item writes these features, at distinct places.
+                    // SAFETY: only this item writes these features, at distinct indices.
                     unsafe { packing.scatter(&inner, row * stride, cols.start, values) };
                 }
             }
         });
     }
 
-    /// Adds the MLP's down projection to the residual stream.
+    /// Down projection of the MLP, added to the residual stream.
     pub(super) fn down(&mut self, weights: &Tensor) {
         self.add_to_stream(Source::Inner, weights);
     }
 
-    /// Final norm and logits of the wanted rows. An item is some tokens of the vocabulary.
+    /// Final norm, and logits of the requested rows. A work item is some tokens of the vocabulary.
     pub(super) fn logits(&mut self, norm: &[f32], weights: &Tensor) {
         let (hidden, vocab) = (self.config.hidden_size, self.config.vocab_size);
         let stride = Packing::stride(hidden);
@@ -205,7 +206,7 @@ impl<'a> Regions<'a> {
         );
     }
 
-    /// Runs what side work is left.
+    /// Runs the remaining side tasks.
     pub(super) fn drain(&mut self) {
         if let Some(sink) = self.side {
             let workers = self.pool.num_workers();
@@ -229,14 +230,14 @@ impl<'a> Regions<'a> {
             self.side,
             |row, cols, values| {
                 let first = row * hidden + cols.start;
-                // SAFETY: only this item writes these places of the row.
+                // SAFETY: only this item writes these columns of the row.
                 let out = unsafe { out.part(first..first + cols.len()) };
                 out.iter_mut().zip(values).for_each(|(out, value)| *out += value);
             },
         );
     }
 
-    /// The residual stream's RMSNorm into `normed`.
+    /// RMSNorm of the residual stream into `normed`.
     fn norm(&mut self, weight: &[f32]) {
         let hidden = self.config.hidden_size;
         let stride = Packing::stride(hidden);
@@ -246,7 +247,7 @@ impl<'a> Regions<'a> {
         let stream = &*stream;
         let normed = SharedMut::new(normed);
         let one = |row: usize| {
-            // SAFETY: each row is normalised once.
+            // SAFETY: each row is written by one item.
             let out = unsafe { normed.part(row * stride..(row + 1) * stride) };
             kernels.rms_norm(&stream[row * hidden..][..hidden], weight, eps, packing, out);
         };
@@ -258,7 +259,7 @@ impl<'a> Regions<'a> {
     }
 }
 
-/// What is projected back onto the residual stream.
+/// Input of a projection that is added to the residual stream.
 enum Source {
     Attended,
     Inner,

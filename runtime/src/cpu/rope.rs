@@ -1,8 +1,8 @@
-//! Rotary position embedding, Hugging Face's convention: place i is paired with i + head_dim / 2.
+//! Rotary position embedding in Hugging Face's layout: dimension i is paired with i + head_dim / 2.
 
 use crate::model::ModelConfig;
 
-/// Cosines and sines of every position.
+/// Precomputed cosines and sines of every position.
 pub(crate) struct RopeTable {
     /// `[max_context][cos | sin][half]`
     table: Vec<f32>,
@@ -10,7 +10,7 @@ pub(crate) struct RopeTable {
 }
 
 impl RopeTable {
-    /// The table of positions `0..max_context`.
+    /// Computes the table of positions `0..max_context`.
     pub(crate) fn new(config: &ModelConfig, max_context: usize) -> Self {
         let half = config.head_dim / 2;
         let frequencies = config.inverse_frequencies();
@@ -23,7 +23,7 @@ impl RopeTable {
         RopeTable { table, half }
     }
 
-    /// Rotates `head` (`[head_dim]`) to `position` and multiplies it with `scale`, into `out`.
+    /// Writes `head` (`[head_dim]`), rotated to `position` and multiplied by `scale`, to `out`.
     pub(crate) fn rotate(&self, head: &[f32], position: usize, scale: f32, out: &mut [f32]) {
         let (cos, sin) =
             self.table[position * 2 * self.half..][..2 * self.half].split_at(self.half);

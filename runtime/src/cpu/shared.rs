@@ -1,22 +1,22 @@
-//! A slice that the workers of one parallel region write in disjoint parts.
+//! A slice whose disjoint parts are written by the workers of one parallel region.
 
 use std::marker::PhantomData;
 use std::ops::Range;
 
-/// A `&mut [T]` handed out piecewise.
+/// A `&mut [T]` that is split into parts at run time.
 pub(crate) struct SharedMut<'a, T> {
     start: *mut T,
     len: usize,
     borrow: PhantomData<&'a mut [T]>,
 }
 
-// SAFETY: it gives out only disjoint `&mut [T]` (the contract of `part`), as `split_at_mut` would.
+// SAFETY: it only gives out disjoint `&mut [T]` (the contract of `part`), as `split_at_mut` does.
 unsafe impl<T: Send> Sync for SharedMut<'_, T> {}
 // SAFETY: as above.
 unsafe impl<T: Send> Send for SharedMut<'_, T> {}
 
 impl<'a, T> SharedMut<'a, T> {
-    /// Shares `slice` for as long as it is borrowed.
+    /// Wraps `slice` for the duration of the borrow.
     pub(crate) fn new(slice: &'a mut [T]) -> Self {
         SharedMut { start: slice.as_mut_ptr(), len: slice.len(), borrow: PhantomData }
     }
@@ -37,7 +37,7 @@ impl<'a, T> SharedMut<'a, T> {
     ///
     /// # Safety
     ///
-    /// No other thread may access the element meanwhile, and no live part may hold it.
+    /// No other thread may access the element during the call, and no live part may contain it.
     #[inline(always)]
     pub(crate) unsafe fn write(&self, index: usize, value: T) {
         assert!(index < self.len);

@@ -1,12 +1,15 @@
-//! The backend against the reference pass, and against itself: a row's bits may not depend on how its
-//! request was fed.
+//! The backend against the reference pass, and batch invariance: a row's bits must not depend on
+//! the chunking of its request.
 
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use half::bf16;
+use trail_base::Rng;
+
 use super::*;
-use crate::batch::{BLOCK_TOKENS, Batch};
+use crate::backend::{BLOCK_TOKENS, Batch, TapPlan, TapReceiver, TapRow};
 use crate::model::{Dtype, Model, ModelConfig};
 use crate::reference::Reference;
 
@@ -44,10 +47,10 @@ fn models() -> Vec<Arc<Model>> {
 }
 
 fn instruction_sets() -> impl Iterator<Item = Isa> {
-    [Isa::Portable, Isa::Avx2, Isa::Avx512].into_iter().filter(|isa| isa.is_available())
+    Isa::available()
 }
 
-fn backend(model: &Arc<Model>, isa: Isa, threads: usize) -> CpuBackend {
+fn backend(model: &Arc<Model>, isa: Isa, threads: usize) -> CpuForward {
     let options = CpuOptions {
         threads,
         isa,
@@ -56,10 +59,10 @@ fn backend(model: &Arc<Model>, isa: Isa, threads: usize) -> CpuBackend {
         num_blocks: 3 * CONTEXT / BLOCK_TOKENS,
         max_context: CONTEXT,
     };
-    CpuBackend::new(model.clone(), options).unwrap()
+    CpuForward::new(model.clone(), options).unwrap()
 }
 
-/// A request that is fed piece by piece into blocks of its own, scattered over the pool.
+/// A request that is fed in chunks, with its blocks scattered over the pool.
 struct Request {
     slot: u32,
     tokens: Vec<u32>,
@@ -75,7 +78,7 @@ impl Request {
         Request { slot, tokens, blocks, fed: 0 }
     }
 
-    /// Adds the next `len` tokens to `batch`, one segment each with logits if `each`.
+    /// Adds the next `len` tokens to `batch`; with `each`, as segments of one token with logits.
     fn feed(&mut self, batch: &mut Batch, len: usize) {
         let end = (self.fed + len).min(self.tokens.len());
         if self.fed < end {
@@ -86,8 +89,8 @@ impl Request {
     }
 }
 
-/// The bits of the logits of every position, fed one token at a time.
-fn decoded_alone(backend: &mut CpuBackend, request: &mut Request) -> Vec<Vec<u32>> {
+/// Bits of the logits of every position, fed one token at a time.
+fn decoded_alone(backend: &mut CpuForward, request: &mut Request) -> Vec<Vec<u32>> {
     let mut rows = Vec::new();
     while request.fed < request.tokens.len() {
         let mut batch = Batch::default();
@@ -113,7 +116,7 @@ fn logits_match_the_reference() {
                 let scale = expected.iter().fold(0.0_f32, |max, x| max.max(x.abs()));
                 for (&bits, &expected) in row.iter().zip(expected) {
                     let error = (f32::from_bits(bits) - expected).abs() / scale;
-                    // Some hundred roundings of 2^-24 on a path through three blocks.
+                    // A path through three layers has some hundred roundings of 2^-24.
                     assert!(error < 3e-5, "{isa}, position {position}: off by {error:e}");
                 }
             }
@@ -132,7 +135,7 @@ fn bits_do_not_depend_on_chunks_company_or_threads() {
                     decoded_alone(&mut backend(model, isa, 1), &mut request)
                 })
                 .collect();
-            let mut draw = seed as u32;
+            let mut rng = Rng::new(seed as u64);
             for threads in [1, 2, 3] {
                 let mut backend = backend(model, isa, threads);
                 let mut requests: Vec<_> =
@@ -140,9 +143,8 @@ fn bits_do_not_depend_on_chunks_company_or_threads() {
                 while requests.iter().any(|request| request.fed < request.tokens.len()) {
                     let mut batch = Batch::default();
                     for request in &mut requests {
-                        draw = draw.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
                         // Nothing, a decode step, or a chunk of up to 30 tokens.
-                        let len = [0, 1, 1, 2, 3, 17, 30][(draw >> 24) as usize % 7];
+                        let len = [0, 1, 1, 2, 3, 17, 30][rng.below(7) as usize];
                         request.feed(&mut batch, len);
                     }
                     let logits = backend.forward(&batch, None);
@@ -158,7 +160,7 @@ fn bits_do_not_depend_on_chunks_company_or_threads() {
     }
 }
 
-/// Longer than one product takes at once.
+/// A prompt longer than the row block of one product.
 #[test]
 fn a_long_prompt_has_the_bits_of_its_chunks() {
     let len = 2 * super::buffers::ROW_BLOCK + 5;
@@ -173,7 +175,7 @@ fn a_long_prompt_has_the_bits_of_its_chunks() {
         max_context: len,
     };
     let tokens: Vec<u32> = (0..len as u32).map(|i| i * i % 53).collect();
-    let mut backend = CpuBackend::new(model.clone(), options).unwrap();
+    let mut backend = CpuForward::new(model.clone(), options).unwrap();
     let mut feed = |start: usize, end: usize| {
         let mut batch = Batch::default();
         batch.push(0, start as u32, &tokens[start..end], &blocks, true);
@@ -185,16 +187,27 @@ fn a_long_prompt_has_the_bits_of_its_chunks() {
     assert_eq!(feed(len - 1, len), whole);
 }
 
-/// Keeps what is published and has a number of tasks.
+/// Records the published stream and offers a number of side tasks.
 struct Recorder {
     published: Mutex<Vec<Vec<f32>>>,
     tasks: AtomicUsize,
 }
 
-impl TapSink for Recorder {
-    fn publish(&self, batch: &Batch, hidden: &[f32]) {
-        assert_eq!(hidden.len() % batch.rows(), 0);
+impl TapReceiver for Recorder {
+    fn publish_hidden(&self, _step: u64, _plan: &TapPlan, hidden: &[f32]) {
         self.published.lock().unwrap().push(hidden.to_vec());
+    }
+
+    fn stage(&self, _step: u64, _rows: &[TapRow], _activations: &[bf16]) {
+        unreachable!("a device's call")
+    }
+
+    fn predict(&self) {
+        unreachable!("a device's call")
+    }
+
+    fn publish_probabilities(&self, _step: u64, _rows: &[TapRow], _probabilities: &[f32]) {
+        unreachable!("a device's call")
     }
 
     fn assist(&self) -> bool {
@@ -212,8 +225,11 @@ fn the_tap_sees_each_layer_once_and_its_tasks_are_done() {
         let mut batch = Batch::default();
         Request::new(0, 33).feed(&mut batch, 33);
         let mut backend = backend(model, Isa::Auto, 2);
+        let plan = TapPlan::default();
         let without = bits(backend.forward(&batch, None));
-        let with = bits(backend.forward(&batch, Some(Tap { layer, sink: &recorder })));
+        let with = bits(
+            backend.forward(&batch, Some(Tap { layer, step: 1, plan: &plan, receiver: &recorder })),
+        );
         assert_eq!(with, without);
         assert_eq!(recorder.tasks.into_inner(), 0);
         let published = recorder.published.into_inner().unwrap();
@@ -233,7 +249,7 @@ fn unfit_models_are_refused() {
     let refused = |change: &dyn Fn(&mut Model)| {
         let mut model = (*models()[0]).clone();
         change(&mut model);
-        CpuBackend::new(Arc::new(model), options).err().unwrap()
+        CpuForward::new(Arc::new(model), options).err().unwrap()
     };
     let other = &models()[1];
     assert!(refused(&|model| model.config.num_kv_heads = 3).contains("heads"));

@@ -4,9 +4,9 @@ use super::error::doing;
 use super::step::{Executor, ExecutorConfig, KernelOptions, StepLimits, StepPhase};
 use super::tap::{TapMode, Threads, consume};
 use super::weights::DeviceWeights;
-use super::{Anchor, CudaError, Device, KvPool, Progress, StepTimes, Swap, SwapOptions, launch};
-use crate::engine::sampling::Sampled;
-use crate::engine::{Backend, Fault, Step, TapReceiver, Transfers};
+use super::{Anchor, CudaError, Device, KvPool, StepTimes, Swap, SwapOptions, launch};
+use crate::backend::SampledToken;
+use crate::backend::{Backend, Fault, Progress, Step, TapReceiver, Transfers};
 use crate::model::Model;
 use cudarc::driver::CudaEvent;
 use cudarc::driver::sys::CUdeviceptr;
@@ -240,7 +240,7 @@ impl CudaBackend {
         Ok(())
     }
 
-    fn collect_step(&mut self, sampled: &mut Vec<Sampled>) -> Result<(), CudaError> {
+    fn collect_step(&mut self, sampled: &mut Vec<SampledToken>) -> Result<(), CudaError> {
         let number = self.collected + 1;
         let pending = &self.pending[(number % STEPS as u64) as usize];
         assert!(number <= self.launched && pending.number == number, "no step to collect");
@@ -293,7 +293,7 @@ impl Backend for CudaBackend {
         Ok(self.launch_step(step)?)
     }
 
-    fn collect(&mut self, sampled: &mut Vec<Sampled>) -> Result<(), Fault> {
+    fn collect(&mut self, sampled: &mut Vec<SampledToken>) -> Result<(), Fault> {
         Ok(self.collect_step(sampled)?)
     }
 
@@ -331,6 +331,10 @@ impl Transfers for CudaBackend {
 
     fn host_blocks(&self) -> u32 {
         self.swap.as_ref().map_or(0, Transfers::host_blocks)
+    }
+
+    fn block_bytes(&self) -> u64 {
+        self.executor.kv.block_bytes() as u64
     }
 
     fn block_s(&self) -> f64 {

@@ -1,7 +1,7 @@
 //! What can go wrong on the way to a kernel.
 
 use super::plan::LaunchPlan;
-use crate::engine::Fault;
+use crate::backend::Fault;
 use cudarc::driver::DriverError;
 use cudarc::driver::sys::CUresult;
 use std::error::Error;

@@ -2,7 +2,7 @@
 
 use super::error::OutOfMemory;
 use super::{CudaError, Device, DeviceBuffer};
-use crate::batch::BLOCK_TOKENS;
+use crate::backend::BLOCK_TOKENS;
 use crate::model::{Dtype, ModelConfig};
 use cudarc::driver::sys::CUdeviceptr;
 

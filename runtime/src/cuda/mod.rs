@@ -37,14 +37,3 @@ pub use trail_ptx::params;
 pub use weights::DeviceWeights;
 
 use error::is_out_of_memory;
-
-/// How far a start has come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Progress {
-    /// What is being made ready.
-    pub what: &'static str,
-    /// How much of it is: bytes, or pieces.
-    pub done: u64,
-    /// Of how much.
-    pub total: u64,
-}

@@ -1,138 +1,205 @@
-//! From the builder's choices to a running engine.
+//! Construction of an engine from its builder.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::time::Instant;
 
 use trail_probe::Weights;
 use trail_scheduler::{Preemption, Scheduler, SchedulerConfig};
 
-use super::Engine;
-use super::backend::{Backend, Transfers};
+use super::admission::Admission;
 use super::builder::{BuildError, EngineBuilder};
-use super::core::Core;
+use super::clock::WallClock;
 use super::device::{ComputeDevice, ProbeDevice};
-use super::doors::Doors;
-use super::flight::Flight;
-use super::forecast::Forecast;
-use super::host::Host;
-use super::pace::Pace;
+use super::in_flight::InFlightStep;
+use super::length_probe::LengthProbe;
+use super::lifecycle::Lifecycle;
+use super::observer::Observing;
+use super::predictions::Predictions;
 use super::stats::Counters;
-use super::tap::{TapPlan, TapReceiver};
-use crate::batch::{BLOCK_TOKENS, Batch};
-use crate::cpu::{CpuBackend, CpuOptions};
-use crate::cuda::{CudaBackend, CudaError, CudaOptions, Progress, TapMode};
+use super::step_loop::StepLoop;
+use super::step_time::StepTimeEstimator;
+use super::stepped::SteppedEngine;
+use super::submit_queue::SubmitQueue;
+use super::swaps::Swaps;
+use super::{Clock, Engine};
+use crate::backend::{BLOCK_TOKENS, Backend, Batch, Progress, TapReceiver, Transfers};
+use crate::cpu::{CpuBackend, CpuForward, CpuOptions};
+use crate::cuda::{CudaBackend, CudaError, CudaOptions, TapMode};
 use crate::model::Model;
 
-/// A backend, and what the engine must know of it.
-pub(super) struct Built {
-    pub(super) backend: Box<dyn Backend>,
-    pub(super) kv_blocks: usize,
-    pub(super) device: String,
+/// A backend and the properties that the engine needs of it.
+pub struct BuiltBackend {
+    /// The backend.
+    pub backend: Box<dyn Backend>,
+    /// Blocks of its KV pool.
+    pub kv_blocks: usize,
+    /// Description of its device.
+    pub device: String,
 }
 
-/// What predicts: on the CPU, and its weights for a device.
-pub(super) type Predicts = (Arc<Forecast>, Arc<Weights>);
+/// The probe of an engine.
+#[derive(Clone)]
+pub struct ProbeParts {
+    /// The probe on the CPU: receiver of tapped activations.
+    pub probe: Arc<LengthProbe>,
+    /// Its weights, for a device that runs the probe itself.
+    pub weights: Arc<Weights>,
+}
 
 impl EngineBuilder {
     /// Allocates everything and starts the engine's thread.
     pub fn build(self) -> Result<Engine, BuildError> {
-        match self.device {
-            ComputeDevice::Cpu => self.assemble(EngineBuilder::host),
-            ComputeDevice::Cuda { ordinal } => {
-                self.assemble(|builder, model, probe| builder.cuda_device(ordinal, model, probe))
-            }
-        }
+        self.build_with(EngineBuilder::device_backend)
     }
 
-    /// The same with the backend that `make` makes.
-    pub(super) fn assemble(
-        mut self,
-        make: impl FnOnce(&mut Self, &Arc<Model>, Option<Predicts>) -> Result<Built, BuildError>,
-    ) -> Result<Engine, BuildError> {
+    /// Allocates everything for an engine that the caller steps: no thread is started.
+    pub fn build_stepped(self) -> Result<SteppedEngine, BuildError> {
+        self.build_stepped_with(EngineBuilder::device_backend)
+    }
+
+    /// As [`EngineBuilder::build`], over the backend that `make` returns. For tests and measurements
+    /// that wrap a backend.
+    pub fn build_with(self, make: impl MakeBackend) -> Result<Engine, BuildError> {
+        let (mut engine, step_loop) = self.assemble(make)?;
+        let thread = std::thread::Builder::new()
+            .name("trail-engine".into())
+            .spawn(move || step_loop.serve())
+            .map_err(|error| {
+                BuildError::Failed(format!("cannot start the engine's thread: {error}"))
+            })?;
+        engine.queue.set_thread(thread.thread().clone());
+        engine.thread = Some(thread);
+        Ok(engine)
+    }
+
+    /// As [`EngineBuilder::build_stepped`], over the backend that `make` returns.
+    pub fn build_stepped_with(self, make: impl MakeBackend) -> Result<SteppedEngine, BuildError> {
+        let (engine, step_loop) = self.assemble(make)?;
+        Ok(SteppedEngine::new(engine, step_loop))
+    }
+
+    fn assemble(mut self, make: impl MakeBackend) -> Result<(Engine, StepLoop), BuildError> {
         self.check()?;
         let model =
             self.model.clone().ok_or_else(|| BuildError::Refused("no model was given".into()))?;
         self.check_probe(&model)?;
-        // A run can bring two rows: the prompt's mean, and the last row of a recompute.
-        let (slots, rows) = (self.num_slots(), self.max_rows());
-        let predicts = self.probe.take().map(|probe| {
+        let (segments, rows) = (self.max_running(), self.max_rows());
+        let probe = self.probe.take().map(|probe| probe.with_isa(self.isa)).transpose();
+        let probe = probe.map_err(BuildError::Refused)?.map(|probe| {
             let weights = probe.weights.clone();
-            (Arc::new(Forecast::new(probe, self.max_requests, 2 * slots)), weights)
+            // A segment can tap two rows: the mean over the prompt, and the last row of a recompute.
+            let probe = Arc::new(LengthProbe::new(probe, self.max_requests, 2 * segments));
+            ProbeParts { probe, weights }
         });
-        let forecast = predicts.as_ref().map(|(forecast, _)| forecast.clone());
-        let mut built = make(&mut self, &model, predicts)?;
-        let (doors, inbox) = Doors::new(self.max_requests as u32);
+        let mut built = make(&mut self, &model, probe.clone())?;
+        let clock = self.clock.take().unwrap_or_else(|| Arc::new(WallClock::new()));
+        let scheduler = self.scheduler(&model, &mut built, &*clock)?;
+        let admission =
+            Admission { scheduler: *scheduler.config(), vocab_size: model.config.vocab_size };
+        let (queue, inbox) = SubmitQueue::new(self.max_requests as u32);
         let counters = Arc::new(Counters::default());
-        let start = Instant::now();
-        let max_blocks = slots * model.config.max_context.div_ceil(BLOCK_TOKENS);
-        let core = Core {
-            scheduler: self.scheduler(&model, &mut built)?,
-            forecast,
-            batch: Batch::with_capacity(rows, slots, max_blocks),
-            tap: TapPlan::with_capacity(slots),
-            slots: (0..self.max_requests).map(|_| None).collect(),
-            flights: [Flight::with_capacity(slots), Flight::with_capacity(slots)],
-            under_way: false,
-            waits: false,
-            pace: Pace::default(),
-            sampled: Vec::with_capacity(slots),
-            arrived: Vec::with_capacity(self.max_requests),
-            forgotten: Vec::with_capacity(self.max_requests),
-            ended: Vec::with_capacity(slots),
-            eos_tokens: model.config.eos_tokens.clone(),
-            doors: doors.clone(),
-            inbox,
+        let max_blocks = segments * model.config.max_context.div_ceil(BLOCK_TOKENS);
+        let step_loop = StepLoop {
+            backend: built.backend,
+            scheduler,
+            lifecycle: Lifecycle::new(
+                self.max_requests,
+                segments,
+                model.config.eos_tokens.clone(),
+                (queue.clone(), inbox),
+                counters.clone(),
+            ),
+            predictions: Predictions::new(
+                probe.map(|parts| parts.probe),
+                segments,
+                counters.clone(),
+            ),
+            swaps: Swaps::new(self.max_requests),
+            batch: Batch::with_capacity(rows, segments, max_blocks),
+            sampled: Vec::with_capacity(segments),
+            in_flight: [(); 2].map(|()| InFlightStep::with_capacity(segments)),
+            is_in_flight: false,
+            is_transferring: false,
+            step_times: StepTimeEstimator::default(),
+            clock: clock.clone(),
+            observer: Observing(self.observer.take()),
             counters: counters.clone(),
             step: 0,
-            start,
         };
-        let thread = std::thread::Builder::new()
-            .name("trail-engine".into())
-            .spawn(move || core.run(built.backend))
-            .map_err(|error| {
-                BuildError::Failed(format!("cannot start the engine's thread: {error}"))
-            })?;
-        Ok(Engine {
+        let engine = Engine {
             model,
             predictor: self.predictor,
             policy: self.policy,
             device: built.device,
-            slots,
+            slots: segments,
             kv_blocks: built.kv_blocks,
-            doors,
+            admission,
+            queue,
             counters,
-            start,
+            clock,
             next_id: AtomicU64::new(0),
-            thread: Some(thread),
-        })
+            thread: None,
+        };
+        Ok((engine, step_loop))
     }
 
-    /// The CPU as a backend.
-    fn host(
+    /// The backend of [`EngineBuilder::device`].
+    fn device_backend(
         &mut self,
         model: &Arc<Model>,
-        predicts: Option<Predicts>,
-    ) -> Result<Built, BuildError> {
-        let forecast = predicts.map(|(forecast, _)| forecast);
-        let (backend, kv_blocks) = self.cpu(model)?;
-        let device = format!("cpu, {} threads, {}", backend.options().threads, backend.isa());
-        Ok(Built { backend: Box::new(Host::new(backend, forecast)), kv_blocks, device })
+        probe: Option<ProbeParts>,
+    ) -> Result<BuiltBackend, BuildError> {
+        match self.device {
+            ComputeDevice::Cpu => self.cpu_backend(model, probe),
+            ComputeDevice::Cuda { ordinal } => self.cuda_backend(ordinal, model, probe),
+        }
     }
 
-    /// A CUDA device as a backend.
-    fn cuda_device(
+    fn cpu_backend(
+        &mut self,
+        model: &Arc<Model>,
+        probe: Option<ProbeParts>,
+    ) -> Result<BuiltBackend, BuildError> {
+        let forward = self.cpu_forward(model)?;
+        let kv_blocks = forward.options().num_blocks;
+        let device = format!("cpu, {} threads, {}", forward.options().threads, forward.isa());
+        let tap = probe.map(|parts| (parts.probe.layer(), parts.probe as Arc<dyn TapReceiver>));
+        let backend = Box::new(CpuBackend::new(forward, tap));
+        Ok(BuiltBackend { backend, kv_blocks, device })
+    }
+
+    fn cuda_backend(
         &mut self,
         ordinal: usize,
         model: &Arc<Model>,
-        predicts: Option<Predicts>,
-    ) -> Result<Built, BuildError> {
+        probe: Option<ProbeParts>,
+    ) -> Result<BuiltBackend, BuildError> {
+        let options = self.cuda_options(ordinal, model, probe.as_ref());
+        let receiver = probe.map(|parts| parts.probe as Arc<dyn TapReceiver>);
+        let mut ignore = |_| {};
+        let progress: &mut dyn FnMut(Progress) = match &mut self.progress {
+            Some(report) => report,
+            None => &mut ignore,
+        };
+        let backend = CudaBackend::new(model, &options, receiver, progress)?;
+        let (kv_blocks, name) = (backend.kv_blocks(), backend.device_name());
+        let device = format!("cuda:{ordinal}, {name}");
+        Ok(BuiltBackend { backend: Box::new(backend), kv_blocks, device })
+    }
+
+    /// Options of a CUDA backend for these settings.
+    pub fn cuda_options(
+        &self,
+        ordinal: usize,
+        model: &Model,
+        probe: Option<&ProbeParts>,
+    ) -> CudaOptions {
         let settings = self.cuda;
         let swaps = self.preemption != Preemption::Recompute;
-        let options = CudaOptions {
+        CudaOptions {
             ordinal,
             max_rows: self.max_rows(),
-            max_segments: self.num_slots(),
+            max_segments: self.max_running(),
             max_requests: self.max_requests,
             max_context: model.config.max_context,
             kv_blocks: self.kv_blocks,
@@ -140,84 +207,86 @@ impl EngineBuilder {
             graphs: settings.graphs,
             megakernel: settings.persistent,
             hopper_products: settings.hopper_products,
-            tap_layer: predicts.as_ref().map(|(forecast, _)| forecast.layer()),
-            tap: match (&predicts, settings.probe) {
+            tap_layer: probe.map(|parts| parts.probe.layer()),
+            tap: match (probe, settings.probe) {
                 (None, _) => TapMode::Off,
                 (Some(_), ProbeDevice::Cpu) => TapMode::Cpu,
                 (Some(_), ProbeDevice::Gpu) => TapMode::Gpu,
             },
-            probe: predicts.as_ref().map(|(_, weights)| weights.clone()),
+            probe: probe.map(|parts| parts.weights.clone()),
             probe_threads: settings.probe_threads,
             checksums: settings.checksums,
-        };
-        let receiver = predicts.map(|(forecast, _)| forecast as Arc<dyn TapReceiver>);
-        let mut nobody = |_| {};
-        let progress: &mut dyn FnMut(Progress) = match &mut self.progress {
-            Some(report) => report,
-            None => &mut nobody,
-        };
-        let backend = CudaBackend::new(model, &options, receiver, progress).map_err(refused)?;
-        let (kv_blocks, name) = (backend.kv_blocks(), backend.device_name());
-        let device = format!("cuda:{ordinal}, {name}");
-        Ok(Built { backend: Box::new(backend), kv_blocks, device })
+        }
     }
 
-    /// The CPU's forward pass, and its KV blocks.
-    pub(super) fn cpu(&self, model: &Arc<Model>) -> Result<(CpuBackend, usize), BuildError> {
-        let wanted = || default_kv_blocks(model, self.num_slots());
-        let num_blocks = self.kv_blocks.unwrap_or_else(wanted);
+    /// The forward pass of a CPU backend for these settings.
+    pub fn cpu_forward(&self, model: &Arc<Model>) -> Result<CpuForward, BuildError> {
+        let default = || default_kv_blocks(model, self.max_running());
+        let num_blocks = self.kv_blocks.unwrap_or_else(default);
         let options = CpuOptions {
             threads: self.threads.unwrap_or_else(available_threads),
             isa: self.isa,
             max_rows: self.max_rows(),
-            max_segments: self.num_slots(),
+            max_segments: self.max_running(),
             num_blocks,
             max_context: model.config.max_context,
         };
-        let backend = CpuBackend::new(model.clone(), options).map_err(BuildError::Refused)?;
-        Ok((backend, num_blocks))
+        CpuForward::new(model.clone(), options).map_err(BuildError::Refused)
     }
 
-    fn scheduler(&self, model: &Model, built: &mut Built) -> Result<Scheduler, BuildError> {
+    fn scheduler(
+        &self,
+        model: &Model,
+        built: &mut BuiltBackend,
+        clock: &dyn Clock,
+    ) -> Result<Scheduler, BuildError> {
         let transfers = built.backend.transfers();
         if self.preemption == Preemption::Swap && transfers.is_none() {
             return Err(BuildError::Refused(
                 "preemption by swap needs a GPU and room for its KV at the host: choose recompute or auto, or raise --host-kv-gib".into(),
             ));
         }
-        let costs = |t: &mut dyn Transfers| (t.host_blocks(), t.block_s(), t.token_s());
+        let costs = |t: &mut dyn Transfers| match clock.simulated() {
+            None => (t.host_blocks(), t.block_s(), t.token_s()),
+            Some(clock) => {
+                let block_s = clock.transfer(t.block_bytes()).as_secs_f64();
+                (t.host_blocks(), block_s, clock.cost().prefill_token * 1e-9)
+            }
+        };
         let (host_blocks, block_s, token_s) = transfers.map_or((0, 0.0, 0.0), costs);
         let config = SchedulerConfig {
             preemption: self.preemption,
             host_blocks,
             block_s,
             token_s,
-            max_running: self.num_slots() as u32,
+            max_running: self.max_running() as u32,
             max_requests: self.max_requests as u32,
             token_budget: self.max_rows() as u32,
             num_blocks: built.kv_blocks as u32,
             max_context: model.config.max_context as u32,
-            ..SchedulerConfig::default()
+            ..self.scheduler
         };
         Scheduler::new(config, self.policy.build())
             .map_err(|error| BuildError::Refused(error.to_string()))
     }
 }
 
-fn refused(error: CudaError) -> BuildError {
-    let why = error.to_string();
-    match error {
-        CudaError::Unsupported { .. } => BuildError::Unsupported(why),
-        _ => BuildError::Failed(why),
+impl From<CudaError> for BuildError {
+    fn from(error: CudaError) -> Self {
+        let why = error.to_string();
+        match error {
+            CudaError::Unsupported { .. } => BuildError::Unsupported(why),
+            _ => BuildError::Failed(why),
+        }
     }
 }
 
-/// Cores this process may use.
+/// Cores that this process may use.
 fn available_threads() -> usize {
     std::thread::available_parallelism().map_or(1, |n| n.get())
 }
 
-/// Most bytes that the default cache takes.
+/// Upper bound of the default KV cache, bytes.
 const DEFAULT_KV_BYTES: usize = 4 << 30;
 
 fn default_kv_blocks(model: &Model, slots: usize) -> usize {
@@ -226,4 +295,20 @@ fn default_kv_blocks(model: &Model, slots: usize) -> usize {
     let block_bytes = BLOCK_TOKENS * config.num_layers * 2 * config.kv_size() * size_of::<f32>();
     let wanted = per_sequence * slots * 3 / 2;
     wanted.min((DEFAULT_KV_BYTES / block_bytes).max(1))
+}
+
+/// A function that makes the backend of an engine: from the builder's settings, the model, and the
+/// probe if there is one.
+pub trait MakeBackend:
+    FnOnce(&mut EngineBuilder, &Arc<Model>, Option<ProbeParts>) -> Result<BuiltBackend, BuildError>
+{
+}
+
+impl<F> MakeBackend for F where
+    F: FnOnce(
+        &mut EngineBuilder,
+        &Arc<Model>,
+        Option<ProbeParts>,
+    ) -> Result<BuiltBackend, BuildError>
+{
 }

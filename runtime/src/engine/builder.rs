@@ -1,28 +1,30 @@
-//! Putting an engine together.
+//! Settings of an engine.
 
 use std::fmt;
 use std::sync::Arc;
 
 use trail_probe::{Predictor, Probe};
-use trail_scheduler::Preemption;
+use trail_scheduler::{Preemption, SchedulerConfig};
 
+use super::clock::Clock;
 use super::device::{ComputeDevice, CudaSettings};
+use super::observer::StepObserver;
 use super::policy::{Needs, PolicyKind};
+use crate::backend::Progress;
 use crate::cpu::Isa;
-use crate::cuda::Progress;
 use crate::model::Model;
 
-/// Requests in the engine at once, running and waiting, unless said otherwise.
+/// Default of [`EngineBuilder::max_requests`].
 pub const DEFAULT_MAX_REQUESTS: usize = 4096;
 
-/// Why an engine could not be built: one line.
+/// The reason for which an engine could not be built: one line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BuildError {
-    /// What was asked for does not fit together, or not this machine.
+    /// The settings contradict each other, or exceed this machine.
     Refused(String),
-    /// The device cannot run this model, whatever is asked for; another one may.
+    /// The device cannot run this model under any settings; another one may.
     Unsupported(String),
-    /// Something on this machine did not work.
+    /// A resource of this machine failed.
     Failed(String),
 }
 
@@ -40,16 +42,19 @@ fn refuse<T>(why: impl Into<String>) -> Result<T, BuildError> {
     Err(BuildError::Refused(why.into()))
 }
 
-/// Is told how far a start has come.
+/// Progress callback for weight upload and graph capture.
 pub(super) type Reporter = Box<dyn FnMut(Progress)>;
 
-/// Collects what an engine is made of. Every number has a default that suits the model.
+/// Settings of an engine. Every number has a default that suits the model.
 pub struct EngineBuilder {
     pub(super) model: Option<Arc<Model>>,
     pub(super) probe: Option<Probe>,
     pub(super) predictor: Option<Predictor>,
     pub(super) policy: PolicyKind,
     pub(super) replays: bool,
+    pub(super) clock: Option<Arc<dyn Clock>>,
+    pub(super) observer: Option<Box<dyn StepObserver>>,
+    pub(super) scheduler: SchedulerConfig,
     pub(super) preemption: Preemption,
     pub(super) cuda: CudaSettings,
     pub(super) progress: Option<Reporter>,
@@ -70,6 +75,9 @@ impl Default for EngineBuilder {
             predictor: None,
             policy: PolicyKind::Fcfs,
             replays: false,
+            clock: None,
+            observer: None,
+            scheduler: SchedulerConfig::default(),
             preemption: Preemption::Recompute,
             cuda: CudaSettings::default(),
             progress: None,
@@ -109,33 +117,53 @@ impl EngineBuilder {
         self
     }
 
-    /// Whether requests bring their predictions along ([`super::Request::predictions`]), so that a policy needs no probe and no
-    /// predictor; default no. For experiments.
+    /// Whether requests carry their predictions ([`super::Request::predictions`]), so that a policy
+    /// needs no probe and no predictor; default no. For experiments.
     pub fn replays(mut self, replays: bool) -> Self {
         self.replays = replays;
         self
     }
 
-    /// What computes; default the CPU.
+    /// The engine's clock; default [`super::WallClock`].
+    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.clock = Some(clock);
+        self
+    }
+
+    /// Receives the phases of each step; default none.
+    pub fn observer(mut self, observer: impl StepObserver + 'static) -> Self {
+        self.observer = Some(Box::new(observer));
+        self
+    }
+
+    /// Bounds of the scheduler: `watermark`, `max_passed_over`, `max_blocked`, `max_lookahead`,
+    /// `reclaim_steps`; default [`SchedulerConfig::default`]. The sizes and costs in `bounds` are
+    /// ignored: they follow from the other settings and from the backend.
+    pub fn scheduler_bounds(mut self, bounds: SchedulerConfig) -> Self {
+        self.scheduler = bounds;
+        self
+    }
+
+    /// The device that computes; default the CPU.
     pub fn device(mut self, device: ComputeDevice) -> Self {
         self.device = device;
         self
     }
 
-    /// What becomes of a request that must give its KV blocks up; default: its KV is computed anew. [`Preemption::Swap`] needs a
-    /// device with memory of its own.
+    /// Treatment of a request whose KV blocks are taken; default: its KV is recomputed.
+    /// [`Preemption::Swap`] needs a device with memory of its own.
     pub fn preemption(mut self, preemption: Preemption) -> Self {
         self.preemption = preemption;
         self
     }
 
-    /// How a CUDA device is used.
+    /// Settings of a CUDA device.
     pub fn cuda(mut self, settings: CudaSettings) -> Self {
         self.cuda = settings;
         self
     }
 
-    /// Is told how far a device's start has come.
+    /// Progress callback for the start of a device.
     pub fn progress(mut self, report: impl FnMut(Progress) + 'static) -> Self {
         self.progress = Some(Box::new(report));
         self
@@ -179,7 +207,7 @@ impl EngineBuilder {
     }
 
     /// Sequences in one forward pass.
-    pub(super) fn num_slots(&self) -> usize {
+    pub(super) fn max_running(&self) -> usize {
         self.slots.unwrap_or_else(|| self.device.default_slots())
     }
 
@@ -189,7 +217,7 @@ impl EngineBuilder {
     }
 
     pub(super) fn check(&self) -> Result<(), BuildError> {
-        let (slots, rows) = (self.num_slots(), self.max_rows());
+        let (slots, rows) = (self.max_running(), self.max_rows());
         if slots == 0 {
             return refuse("slots is 0: at least one sequence must run");
         }

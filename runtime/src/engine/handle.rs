@@ -6,16 +6,16 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, TryRecvError};
 
-use super::doors::Doors;
 use super::event::{Event, FinishReason};
+use super::submit_queue::SubmitQueue;
 
-/// [`Ticket::slot`] before the engine has taken the request in.
+/// [`Ticket::slot`] before admission.
 const NO_SLOT: u32 = u32::MAX;
 
-/// What caller and engine share of one request.
+/// State of one request that caller and engine share.
 #[derive(Debug)]
 pub(super) struct Ticket {
-    /// The scheduler's slot, once the engine has taken the request in; `NO_SLOT` before.
+    /// Index of the request after admission; `NO_SLOT` before.
     slot: AtomicU32,
     /// The caller no longer wants the answer.
     cancelled: AtomicBool,
@@ -44,7 +44,7 @@ impl Ticket {
         self.finished.store(true, Ordering::Release);
     }
 
-    /// The slot of a request that is in the engine and not finished.
+    /// Index of the request if it is admitted and not finished.
     pub(super) fn live_slot(&self) -> Option<u32> {
         let slot = self.slot.load(Ordering::Acquire);
         (slot != NO_SLOT && !self.finished.load(Ordering::Acquire)).then_some(slot)
@@ -56,11 +56,11 @@ pub struct RequestHandle {
     pub(super) id: u64,
     pub(super) events: Receiver<Event>,
     pub(super) ticket: Arc<Ticket>,
-    pub(super) doors: Arc<Doors>,
+    pub(super) queue: Arc<SubmitQueue>,
 }
 
 impl RequestHandle {
-    /// The engine's number for the request, in order of submission.
+    /// Number of the request in the engine, in order of submission.
     pub fn id(&self) -> u64 {
         self.id
     }
@@ -96,12 +96,12 @@ impl RequestHandle {
     pub fn cancel(&self) {
         let first = !self.ticket.cancelled.swap(true, Ordering::AcqRel);
         if first && !self.ticket.finished.load(Ordering::Acquire) {
-            self.doors.cancel(self.ticket.clone());
+            self.queue.cancel(self.ticket.clone());
         }
     }
 
-    /// The channel is closed: normally after `Finished`; if the engine's thread died before it,
-    /// say so once.
+    /// The event after the channel was closed: none after `Finished`, and one `Finished` where the
+    /// engine's thread ended without it.
     fn closed(&self) -> Option<Event> {
         let first = !self.ticket.finished.swap(true, Ordering::AcqRel);
         first.then_some(Event::Finished { reason: FinishReason::Shutdown })

@@ -1,85 +1,64 @@
 //! The engine: takes requests, schedules, runs the model, samples, sends tokens.
 //!
-//! One thread owns everything that a step touches ([`core`]); callers reach it through lock-free
-//! doors and hear back through a channel per request. No async runtime: it links into any program.
+//! One thread owns everything that a step touches ([`step_loop`]); callers reach it through lock-free
+//! queues ([`submit_queue`]) and hear back through a channel per request ([`handle`]). No async
+//! runtime: it links into any program. [`SteppedEngine`] is the same without a thread.
 
+mod active;
+mod admission;
 mod assemble;
-mod backend;
 mod builder;
-mod comings;
-mod core;
+mod clock;
 mod device;
-mod doors;
 mod event;
-mod flight;
-mod forecast;
 mod handle;
-mod host;
-mod moves;
-mod observe;
-mod pace;
+mod in_flight;
+mod length_probe;
+mod lifecycle;
+mod observer;
 mod policy;
+mod predictions;
 mod request;
-pub mod sampling;
-mod slot;
+mod serve;
 mod stats;
-mod tap;
+mod step_cost;
+mod step_loop;
+mod step_time;
+mod stepped;
+mod submit_queue;
+mod swaps;
 #[cfg(test)]
 mod tests;
 
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
-use std::time::Instant;
 
 use trail_probe::Predictor;
 
-pub use backend::{Backend, Choice, Choices, Fault, Step, Transfers};
+pub use crate::backend::{Fault, SamplingParams};
+pub use admission::SubmitError;
+pub use assemble::{BuiltBackend, MakeBackend, ProbeParts};
 pub use builder::{BuildError, DEFAULT_MAX_REQUESTS, EngineBuilder};
+pub use clock::{Clock, StepClock, WallClock};
 pub use device::{ComputeDevice, CudaSettings, ProbeDevice};
 pub use event::{Event, FinishReason};
-pub use forecast::{Forecast, HostTap, Smoothed};
 pub use handle::RequestHandle;
+pub use length_probe::{LengthProbe, Smoothed};
+pub use observer::{CollectedStep, LoopPhase, StepObserver};
 pub use policy::{DEFAULT_C, Needs, PolicyKind};
-pub use request::{Request, SamplingParams};
+pub use request::Request;
 pub use stats::{SLACK_BOUNDS_US, Stats};
-pub use tap::{MeanRun, TapPlan, TapReceiver, TapRow, Tenant};
+pub use step_cost::{StepCost, StepWork};
+pub use step_loop::StepOutcome;
+pub use stepped::SteppedEngine;
 
-use crate::batch::BLOCK_TOKENS;
 use crate::model::Model;
-use doors::Doors;
+use active::ActiveRequest;
+use admission::Admission;
 use handle::Ticket;
-use slot::Active;
 use stats::Counters;
-
-/// Why a request was not taken.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum SubmitError {
-    /// The request itself cannot be served: the reason, in one line.
-    Invalid(String),
-    /// The engine has its fill: try again later.
-    Full {
-        /// Requests that fit in the engine at once.
-        max_requests: u32,
-    },
-    /// The engine broke down: what went wrong. It must be built anew.
-    Failed(Fault),
-}
-
-impl fmt::Display for SubmitError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            SubmitError::Invalid(why) => f.write_str(why),
-            SubmitError::Failed(fault) => write!(f, "the engine broke down: {fault}"),
-            SubmitError::Full { max_requests } => {
-                write!(f, "{max_requests} requests are waiting or running already: try again later")
-            }
-        }
-    }
-}
-
-impl std::error::Error for SubmitError {}
+use submit_queue::SubmitQueue;
 
 /// A running engine. Dropping it ends every request with [`FinishReason::Shutdown`].
 ///
@@ -104,99 +83,58 @@ pub struct Engine {
     device: String,
     slots: usize,
     kv_blocks: usize,
-    doors: Arc<Doors>,
+    admission: Admission,
+    queue: Arc<SubmitQueue>,
     counters: Arc<Counters>,
-    start: Instant,
+    clock: Arc<dyn Clock>,
     next_id: AtomicU64,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Engine {
-    /// An engine to be put together.
+    /// A builder with default settings.
     pub fn builder() -> EngineBuilder {
         EngineBuilder::default()
     }
 
-    /// Hands a request in. Refused at once: what can never be served, and what finds the engine full.
+    /// Submits a request. Refused at once: requests that can never be served, and requests that find
+    /// the engine full or broken down.
     pub fn submit(&self, request: Request) -> Result<RequestHandle, SubmitError> {
-        self.check(&request).map_err(SubmitError::Invalid)?;
         if let Some(fault) = self.fault() {
             return Err(SubmitError::Failed(fault.clone()));
         }
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        let arrival_s = self.clock.now_s();
+        self.admission.check(&request, &request.to_scheduler(id, arrival_s, None))?;
         let predict = || Some(self.predictor.as_ref()?.predict(&request.prompt));
         let initial = request.initial_prediction.or_else(predict);
-        // An answer is cut at max_tokens, whatever the predictor thinks.
+        // An answer is cut at max_tokens, whatever the predictor expects.
         let initial = initial.map(|tokens| tokens.clamp(1.0, request.max_tokens as f32));
-        let (sender, events) = crossbeam_channel::bounded(Active::event_capacity(&request));
+        let (sender, events) = crossbeam_channel::bounded(ActiveRequest::event_capacity(&request));
         let ticket = Arc::new(Ticket::new());
-        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
-        let arrival_s = self.start.elapsed().as_secs_f64();
-        let active = Active::new(id, request, initial, arrival_s, ticket.clone(), sender);
-        match self.doors.submit(Box::new(active)) {
-            Ok(()) => Ok(RequestHandle { id, events, ticket, doors: self.doors.clone() }),
-            Err(_) => Err(SubmitError::Full { max_requests: self.doors.max_requests() }),
+        let active = ActiveRequest::new(id, request, initial, arrival_s, ticket.clone(), sender);
+        match self.queue.submit(Box::new(active)) {
+            Ok(()) => Ok(RequestHandle { id, events, ticket, queue: self.queue.clone() }),
+            Err(_) => Err(SubmitError::Full { max_requests: self.queue.max_requests() }),
         }
     }
 
-    /// What can be said of a request without running it.
-    fn check(&self, request: &Request) -> Result<(), String> {
-        let config = &self.model.config;
-        sampling::validate(&request.sampling)?;
-        if request.prompt.is_empty() {
-            return Err("the prompt is empty: give at least one token".into());
-        }
-        if request.max_tokens == 0 {
-            return Err("max_tokens is 0: ask for at least one token".into());
-        }
-        if let Some(length) =
-            request.forced_length.filter(|n| !(1..=request.max_tokens).contains(n))
-        {
-            return Err(format!(
-                "forced_length is {length}: ask for 1 to max_tokens ({})",
-                request.max_tokens
-            ));
-        }
-        if let Some(id) = request.prompt.iter().find(|&&id| id as usize >= config.vocab_size) {
-            return Err(format!(
-                "prompt token {id} is not in the vocabulary of {} tokens",
-                config.vocab_size
-            ));
-        }
-        let total = request.prompt.len() as u64 + u64::from(request.max_tokens);
-        if total > config.max_context as u64 {
-            return Err(format!(
-                "prompt ({} tokens) plus max_tokens ({}) is {total}, the model's context {}: shorten the prompt or lower max_tokens",
-                request.prompt.len(),
-                request.max_tokens,
-                config.max_context
-            ));
-        }
-        let blocks = total.div_ceil(BLOCK_TOKENS as u64);
-        if blocks > self.kv_blocks as u64 {
-            return Err(format!(
-                "the request needs {blocks} KV blocks, the cache has {}: lower max_tokens or raise --kv-blocks",
-                self.kv_blocks
-            ));
-        }
-        Ok(())
-    }
-
-    /// The model that is served.
+    /// The model.
     pub fn model(&self) -> &Arc<Model> {
         &self.model
     }
 
-    /// The policy that ranks.
+    /// The scheduling policy.
     pub fn policy(&self) -> PolicyKind {
         self.policy
     }
 
-    /// What runs the model, in words.
+    /// Description of the device that runs the model.
     pub fn device(&self) -> &str {
         &self.device
     }
 
-    /// Sequences in one forward pass.
+    /// Most sequences in one step.
     pub fn slots(&self) -> usize {
         self.slots
     }
@@ -206,25 +144,30 @@ impl Engine {
         self.kv_blocks
     }
 
-    /// What the engine has counted so far.
+    /// A snapshot of the counters.
     pub fn stats(&self) -> Stats {
         self.counters.snapshot(self.kv_blocks as u64)
     }
 
-    /// What broke the engine, if something did: every request then ended, or ends, with [`FinishReason::Failed`].
+    /// The cause of a breakdown, after which every request ends with [`FinishReason::Failed`].
     pub fn fault(&self) -> Option<&Fault> {
-        self.doors.fault()
+        self.queue.fault()
+    }
+
+    /// The engine's clock.
+    pub fn clock(&self) -> &Arc<dyn Clock> {
+        &self.clock
     }
 
     /// Requests submitted and not finished.
     pub fn live(&self) -> u32 {
-        self.doors.live()
+        self.queue.live()
     }
 }
 
 impl Drop for Engine {
     fn drop(&mut self) {
-        self.doors.stop();
+        self.queue.stop();
         if let Some(thread) = self.thread.take() {
             // A panic was reported by the panic hook; the handles say Shutdown.
             let _ = thread.join();

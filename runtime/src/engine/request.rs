@@ -1,45 +1,10 @@
-//! What a caller asks for.
+//! Generation requests.
 
 use std::sync::Arc;
 
-/// How the next token is chosen.
-#[derive(Clone, Debug, PartialEq)]
-pub struct SamplingParams {
-    /// 0 is greedy; otherwise logits are divided by it before the softmax.
-    pub temperature: f32,
-    /// Keep the `top_k` most likely tokens; 0 keeps all.
-    pub top_k: u32,
-    /// Keep the smallest set of tokens whose probability reaches `top_p`; 1 keeps all.
-    pub top_p: f32,
-    /// Drop tokens less likely than `min_p` times the most likely one; 0 keeps all.
-    pub min_p: f32,
-    /// Divides positive and multiplies negative logits of tokens seen in prompt or output; 1 is off.
-    pub repetition_penalty: f32,
-    /// Subtracted once from the logit of each token already generated; 0 is off.
-    pub presence_penalty: f32,
-    /// Subtracted per occurrence from the logit of each token already generated; 0 is off.
-    pub frequency_penalty: f32,
-    /// Key of the request's randomness: token at position p depends on (seed, p) alone.
-    pub seed: u64,
-    /// How many of the most likely tokens to report beside each chosen one; at most [`crate::engine::MAX_TOP_LOGPROBS`].
-    pub top_logprobs: u8,
-}
+use trail_scheduler::{NewRequest, RequestId};
 
-impl Default for SamplingParams {
-    fn default() -> Self {
-        SamplingParams {
-            temperature: 1.0,
-            top_k: 0,
-            top_p: 1.0,
-            min_p: 0.0,
-            repetition_penalty: 1.0,
-            presence_penalty: 0.0,
-            frequency_penalty: 0.0,
-            seed: 0,
-            top_logprobs: 0,
-        }
-    }
-}
+use crate::backend::SamplingParams;
 
 /// One generation request, in tokens.
 #[derive(Clone)]
@@ -48,22 +13,23 @@ pub struct Request {
     pub prompt: Vec<u32>,
     /// Most tokens to generate; at least one.
     pub max_tokens: u32,
-    /// How the next token is chosen.
+    /// Parameters of sampling.
     pub sampling: SamplingParams,
     /// Tokens that end the answer, beside the model's own end-of-sequence tokens.
     pub stop_tokens: Vec<u32>,
-    /// Go on past the model's end-of-sequence tokens; `stop_tokens` still count.
+    /// Continue past the model's end-of-sequence tokens; `stop_tokens` still end the answer.
     pub ignore_eos: bool,
-    /// End after exactly this many tokens, whatever they are; at most `max_tokens`. Unlike that, the policies do not know of it
-    /// (for experiments).
+    /// Exact output length, tokens, at most `max_tokens`: the answer ends there, whatever its tokens.
+    /// Hidden from the policies. For experiments.
     pub forced_length: Option<u32>,
-    /// The true output length in tokens, where a recorded run knows it (for the `oracle` policy).
+    /// True output length, tokens, from a recorded run. For the `oracle` policy.
     pub true_length: Option<u32>,
-    /// Predictions to replay instead of the probe's: expected remaining tokens by tokens generated (for experiments).
+    /// Predictions to replay in place of the probe's: expected remaining tokens, by tokens generated.
+    /// For experiments.
     pub predictions: Option<Arc<[f32]>>,
-    /// The prompt-only prediction of the output's tokens to replay instead of the predictor's.
+    /// Output length to replay in place of the prompt-only predictor's, tokens. For experiments.
     pub initial_prediction: Option<f32>,
-    /// Called after every event, from the engine's thread: must not block.
+    /// Called after every event on the engine's thread; must not block.
     pub notify: Option<Arc<dyn Fn() + Send + Sync>>,
 }
 
@@ -81,6 +47,23 @@ impl Request {
             predictions: None,
             initial_prediction: None,
             notify: None,
+        }
+    }
+    /// The request in the scheduler's terms.
+    pub(super) fn to_scheduler(
+        &self,
+        id: u64,
+        arrival_s: f64,
+        initial_prediction: Option<f32>,
+    ) -> NewRequest {
+        NewRequest {
+            id: RequestId(id),
+            // More tokens than fit in 32 bits are more than any context has.
+            prompt_tokens: u32::try_from(self.prompt.len()).unwrap_or(u32::MAX),
+            max_tokens: self.max_tokens,
+            arrival_s,
+            initial_prediction,
+            true_length: self.true_length,
         }
     }
 }

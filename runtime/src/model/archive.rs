@@ -1,4 +1,4 @@
-//! The tensors of a model by name, over one or several mapped files.
+//! Named tensors of a model, in one or several mapped files.
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Component, Path, PathBuf};
@@ -9,25 +9,25 @@ use super::files::{self, WeightFiles};
 use super::header::Header;
 use super::weights::{Dtype, Storage, Tensor};
 
-/// Named tensors, each to be taken once.
+/// Named tensors, each of which can be taken once.
 pub struct Archive {
-    /// The safetensors file, or the index of several.
+    /// The safetensors file, or the index of several files.
     file: PathBuf,
     tensors: HashMap<String, Entry>,
 }
 
-/// One tensor: where it lies and what its file says it is.
+/// One tensor: its location, and its dtype and shape from the header.
 struct Entry {
     file: PathBuf,
     dtype: safetensors::Dtype,
     shape: Vec<usize>,
     storage: Storage,
-    /// Byte of `storage` at which the tensor begins.
+    /// Offset of the tensor in `storage`, bytes.
     offset: usize,
 }
 
 impl Archive {
-    /// Maps the files and reads their headers. No tensor's bytes are touched.
+    /// Maps the files and reads their headers, without reading tensor data.
     pub fn open(files: &WeightFiles) -> Result<Self, LoadError> {
         match files {
             WeightFiles::Single(file) => Self::from_storage(file, files::map(file)?),
@@ -67,12 +67,12 @@ impl Archive {
         }
     }
 
-    /// Whether there is a tensor `name` that was not taken yet.
+    /// Returns true if there is a tensor `name` that was not taken yet.
     pub fn contains(&self, name: &str) -> bool {
         self.tensors.contains_key(name)
     }
 
-    /// Takes the `[rows, cols]` matrix `name`; its bytes stay where they are.
+    /// Takes the `[rows, cols]` matrix `name`, without copying its bytes.
     pub fn matrix(&mut self, name: &str, rows: usize, cols: usize) -> Result<Tensor, LoadError> {
         self.take(name, &[rows, cols], rows, cols)
     }
@@ -82,14 +82,14 @@ impl Archive {
         Ok(self.take(name, &[len], 1, len)?.to_f32())
     }
 
-    /// Names not taken, in order.
+    /// Sorted names of the tensors that were not taken.
     pub fn rest(&self) -> Vec<&str> {
         let mut names: Vec<&str> = self.tensors.keys().map(String::as_str).collect();
         names.sort_unstable();
         names
     }
 
-    /// The file that names the tensors: the safetensors file, or the index of several.
+    /// The file that names the tensors: the safetensors file, or the index of several files.
     pub fn file(&self) -> &Path {
         &self.file
     }
@@ -126,7 +126,7 @@ impl Archive {
     }
 }
 
-/// The weight formats that the backends compute with.
+/// Converts a dtype to one that the backends support.
 fn dtype(stored: safetensors::Dtype) -> Option<Dtype> {
     match stored {
         safetensors::Dtype::F32 => Some(Dtype::F32),
@@ -136,7 +136,7 @@ fn dtype(stored: safetensors::Dtype) -> Option<Dtype> {
     }
 }
 
-/// The file name of each tensor's shard.
+/// Reads the file name of each tensor's shard.
 fn read_index(index: &Path) -> Result<HashMap<String, String>, LoadError> {
     let fields = Fields::parse(index, &files::read_json(index)?)?;
     let remedy = "download the file again";
@@ -146,7 +146,7 @@ fn read_index(index: &Path) -> Result<HashMap<String, String>, LoadError> {
     let mut shard_of = HashMap::new();
     for name in map.keys() {
         let shard = map.text(name)?.unwrap_or_default();
-        // A shard lies beside its index: an index must not make us read elsewhere.
+        // A shard is beside its index: a path elsewhere is rejected, as the index is untrusted.
         let mut parts = Path::new(shard).components();
         if !matches!((parts.next(), parts.next()), (Some(Component::Normal(_)), None)) {
             return Err(map.refuse(name, "the name of a file in the same folder", remedy));

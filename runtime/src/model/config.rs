@@ -3,7 +3,7 @@
 /// Families whose forward pass is the Llama one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Architecture {
-    /// Llama 2, 3, 3.1, 3.2, and Vicuna, which has Llama 2's shape.
+    /// Llama 2, 3, 3.1, 3.2, and Vicuna, which has Llama 2's architecture.
     Llama,
     /// Mistral: Llama with an optional sliding window.
     Mistral,
@@ -11,25 +11,25 @@ pub enum Architecture {
     Ministral,
 }
 
-/// How rotary frequencies are stretched beyond the trained context.
+/// Scaling of the rotary frequencies beyond the trained context.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum RopeScaling {
     /// Plain RoPE.
     None,
     /// Position interpolation: every frequency divided by `factor`.
     Linear {
-        /// The stretch, > 0.
+        /// Scaling factor, > 0.
         factor: f64,
     },
-    /// Llama 3.1's piecewise stretch: low frequencies divided, high ones kept, between them a ramp.
+    /// Llama 3.1's piecewise scaling: low frequencies divided, high ones kept, between them a ramp.
     Llama3 {
-        /// The stretch of the low frequencies.
+        /// Scaling factor of the low frequencies.
         factor: f64,
-        /// Wavelengths above `original_context / low_freq_factor` are stretched.
+        /// Wavelengths above `original_context / low_freq_factor` are scaled.
         low_freq_factor: f64,
         /// Wavelengths below `original_context / high_freq_factor` are kept.
         high_freq_factor: f64,
-        /// The context the model was first trained with, tokens.
+        /// Context length of the original training, tokens.
         original_context: f64,
     },
 }
@@ -39,41 +39,41 @@ pub enum RopeScaling {
 pub struct RopeConfig {
     /// Base of the frequencies.
     pub theta: f64,
-    /// Stretching beyond the trained context.
+    /// Scaling beyond the trained context.
     pub scaling: RopeScaling,
 }
 
 /// Shapes and constants of a model.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ModelConfig {
-    /// The family.
+    /// Model family.
     pub architecture: Architecture,
     /// Residual stream width d.
     pub hidden_size: usize,
     /// Width of the MLP's inner layer.
     pub intermediate_size: usize,
-    /// Transformer blocks.
+    /// Number of transformer layers.
     pub num_layers: usize,
-    /// Query heads.
+    /// Number of query heads.
     pub num_heads: usize,
-    /// Key/value heads; divides `num_heads`.
+    /// Number of key/value heads; divides `num_heads`.
     pub num_kv_heads: usize,
     /// Width of one head; even. `num_heads * head_dim` need not equal `hidden_size`.
     pub head_dim: usize,
     /// Rows of the embedding table.
     pub vocab_size: usize,
-    /// Longest context, tokens.
+    /// Maximum context length, tokens.
     pub max_context: usize,
     /// RMSNorm's epsilon.
     pub rms_norm_eps: f32,
     /// Rotary position embedding.
     pub rope: RopeConfig,
-    /// Sliding window of each layer in tokens (a token attends to itself and `window - 1` before it);
-    /// `None` attends to all. `[num_layers]`.
+    /// Sliding window of each layer in tokens (a token attends to itself and `window - 1` before
+    /// it); `None` attends to all. `[num_layers]`.
     pub windows: Vec<Option<usize>>,
-    /// Whether the output projection is the embedding table.
+    /// True if the output projection is the embedding table.
     pub tie_word_embeddings: bool,
-    /// Beginning-of-sequence token, where the config names one.
+    /// Beginning-of-sequence token, if the config names one.
     pub bos_token: Option<u32>,
     /// End-of-sequence tokens.
     pub eos_tokens: Vec<u32>,
@@ -102,7 +102,7 @@ impl ModelConfig {
     }
 }
 
-/// Stretches one inverse frequency as `scaling` says (the llama3 rule as in the Llama 3.1 release).
+/// Applies `scaling` to one inverse frequency (llama3: the rule of the Llama 3.1 release).
 fn scale_frequency(freq: f64, scaling: RopeScaling) -> f64 {
     match scaling {
         RopeScaling::None => freq,

@@ -9,8 +9,8 @@ use super::error::LoadError;
 use super::fields::Fields;
 use super::{files, rope_file};
 
-/// Upper bounds of the sizes: several times the largest Llama, and so small that no product of
-/// the few that are ever multiplied overflows.
+/// Upper bounds of the sizes: several times the largest Llama, and small enough that no product of
+/// sizes overflows.
 const MAX_WIDTH: usize = 1 << 20;
 const MAX_LAYERS: usize = 1 << 10;
 const MAX_HEADS: usize = 1 << 12;
@@ -22,9 +22,9 @@ const _: () = assert!((MAX_HEADS * MAX_HEAD_DIM).checked_mul(4 * MAX_WIDTH).is_s
 const _: () = assert!(MAX_VOCAB.checked_mul(4 * MAX_WIDTH).is_some());
 const _: () = assert!(MAX_CONTEXT <= u32::MAX as usize);
 
-/// RMSNorm's epsilon where a config does not say, as in transformers.
+/// Default of RMSNorm's epsilon, as in transformers.
 const DEFAULT_RMS_NORM_EPS: f64 = 1e-6;
-/// The window of a Mistral whose config does not have the key at all, as in transformers.
+/// Sliding window of a Mistral whose config lacks the key, as in transformers.
 const DEFAULT_MISTRAL_WINDOW: usize = 4096;
 
 impl ModelConfig {
@@ -81,7 +81,7 @@ impl ModelConfig {
     }
 }
 
-/// The family, by `architectures`, or by `model_type` where that is absent.
+/// Reads the family from `architectures`, or from `model_type` where that is absent.
 fn architecture(fields: &Fields) -> Result<Architecture, LoadError> {
     let listed = fields.get("architectures");
     let (key, name) = match listed {
@@ -100,7 +100,7 @@ fn architecture(fields: &Fields) -> Result<Architecture, LoadError> {
     }
 }
 
-/// Refuses what would load but compute something else than the model meant.
+/// Rejects settings that would load but compute another model than the one trained.
 fn refuse_unsupported(fields: &Fields) -> Result<(), LoadError> {
     for key in ["attention_bias", "mlp_bias"] {
         if fields.flag(key)? {
@@ -127,7 +127,7 @@ fn num_kv_heads(fields: &Fields, num_heads: usize) -> Result<usize, LoadError> {
     Ok(num_kv_heads)
 }
 
-/// Rotary embedding turns pairs, hence an even width.
+/// Reads the head dimension, which must be even, as RoPE rotates pairs.
 fn head_dim(fields: &Fields, hidden_size: usize, num_heads: usize) -> Result<usize, LoadError> {
     let remedy = "check that this is the model's config.json";
     if let Some(head_dim) = fields.optional_size("head_dim", MAX_HEAD_DIM)? {
@@ -147,7 +147,7 @@ fn head_dim(fields: &Fields, hidden_size: usize, num_heads: usize) -> Result<usi
 
 fn rms_norm_eps(fields: &Fields) -> Result<f32, LoadError> {
     let eps = fields.optional_positive("rms_norm_eps")?.unwrap_or(DEFAULT_RMS_NORM_EPS) as f32;
-    // A larger one would erase the activations.
+    // A larger epsilon would dominate the activations.
     if eps < 1.0 {
         return Ok(eps);
     }
@@ -168,7 +168,7 @@ fn windows(
     };
     let key = "layer_types";
     let types = match fields.get(key) {
-        // Transformers' Mistral ignores the key, and so do the weights trained with it.
+        // Transformers' Mistral ignores the key, so the weights were trained without it.
         Some(types) if architecture == Architecture::Ministral => types,
         _ => return Ok(vec![window; num_layers]),
     };

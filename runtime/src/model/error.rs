@@ -1,28 +1,28 @@
-//! Why a model cannot be loaded.
+//! Errors of loading a model.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// Characters of a value that a message repeats; the rest is cut.
+/// Maximum number of characters of a quoted value; longer values are cut.
 const MAX_QUOTED: usize = 160;
 
-/// A refusal to load: one line that says where, what was expected, what was found, what to do.
+/// An error of loading a model: one line with place, expectation, finding and remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoadError {
     /// The file at fault.
     pub file: PathBuf,
     /// The key, tensor or part of the file at fault.
     pub item: String,
-    /// What would have been accepted.
+    /// Accepted values.
     pub expected: String,
-    /// What is there.
+    /// Value found.
     pub found: String,
-    /// What to do about it.
+    /// Suggested remedy.
     pub remedy: String,
 }
 
 impl LoadError {
-    /// A refusal of `item` in `file`.
+    /// Creates an error about `item` in `file`.
     pub fn new(
         file: &Path,
         item: impl Into<String>,
@@ -56,8 +56,7 @@ impl fmt::Display for LoadError {
 
 impl std::error::Error for LoadError {}
 
-/// `text` without line breaks and no longer than a line: the files are not ours, their content is
-/// only quoted.
+/// Returns `text` without line breaks and at most one line long, as it may quote untrusted files.
 fn one_line(text: &str) -> String {
     let mut chars = text.chars();
     let mut line = escape(&chars.by_ref().take(MAX_QUOTED).collect::<String>());

@@ -6,20 +6,20 @@ use serde_json::{Map, Value};
 
 use super::error::LoadError;
 
-/// Range of every constant that is not a size: so wide that it holds each one in use, so narrow
-/// that no quotient or power the model takes of them leaves the range of f64.
+/// Accepted range of every constant that is not a size: wide enough for all models in use, narrow
+/// enough that quotients and powers of constants stay within f64.
 const POSITIVE: std::ops::RangeInclusive<f64> = 1e-12..=1e15;
 
 /// The keys of one JSON object in `file`.
 pub(crate) struct Fields<'a> {
     file: &'a Path,
-    /// What stands before a key in a message: empty at the top, `rope_scaling.` inside it.
+    /// Prefix of keys in messages: empty at the top level, `rope_scaling.` inside that object.
     prefix: &'static str,
     object: Map<String, Value>,
 }
 
 impl<'a> Fields<'a> {
-    /// Reads the object that is the whole of `bytes`, the content of `file`.
+    /// Parses `bytes`, the content of `file`, which must be one object.
     pub(crate) fn parse(file: &'a Path, bytes: &[u8]) -> Result<Self, LoadError> {
         let found = match serde_json::from_slice(bytes) {
             Ok(Value::Object(object)) => return Ok(Fields { file, prefix: "", object }),
@@ -29,7 +29,7 @@ impl<'a> Fields<'a> {
         Err(LoadError::new(file, "content", "a JSON object", found, "download the file again"))
     }
 
-    /// The refusal of `key`, whose value is not the `expected` one.
+    /// Returns an error about `key`, whose value is not the `expected` one.
     pub(crate) fn refuse(&self, key: &str, expected: &str, remedy: &str) -> LoadError {
         let found = self.object.get(key).map_or("no such key".to_string(), Value::to_string);
         LoadError::new(self.file, format!("{}{key}", self.prefix), expected, found, remedy)
@@ -121,7 +121,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// What kind of JSON value `value` is.
+/// Name of the JSON type of `value`.
 fn kind(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",

@@ -1,4 +1,4 @@
-//! Where the files of a model lie.
+//! Locating, mapping and reading the files of a model.
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -15,11 +15,11 @@ const MAX_JSON_BYTES: u64 = 64 << 20;
 pub enum WeightFiles {
     /// One safetensors file.
     Single(PathBuf),
-    /// An index that says which of several files holds which tensor.
+    /// An index that maps each tensor to one of several files.
     Sharded(PathBuf),
 }
 
-/// The folder of the model that `path` names: `path` itself, or where the file `path` lies.
+/// Folder of the model that `path` names: `path` itself, or the folder of the file `path`.
 pub fn model_folder(path: &Path) -> PathBuf {
     match path.parent() {
         _ if path.is_dir() => path.to_path_buf(),
@@ -28,7 +28,7 @@ pub fn model_folder(path: &Path) -> PathBuf {
     }
 }
 
-/// Finds the weights of the model that `path` names: a safetensors file, or a folder of one.
+/// Finds the weights of the model that `path` names: a safetensors file, or a folder with them.
 pub fn find_weights(path: &Path) -> Result<WeightFiles, LoadError> {
     if path.is_dir() {
         return find_in_folder(path);
@@ -100,7 +100,7 @@ pub(crate) fn read_json(file: &Path) -> Result<Vec<u8>, LoadError> {
     Ok(bytes)
 }
 
-/// Opens a regular file; a pipe or a device would block or have no end.
+/// Opens a regular file; a pipe or a device could block or be endless.
 fn open(file: &Path) -> Result<File, LoadError> {
     let regular = fs::metadata(file).map_err(|error| unreadable(file, error))?.is_file();
     if !regular {

@@ -1,7 +1,7 @@
-//! The header of a safetensors file: which tensor lies where.
+//! The header of a safetensors file: dtype, shape and location of each tensor.
 //!
-//! The file is an 8-byte little-endian length, a JSON header of that length, then the tensors'
-//! bytes. The header is not trusted: every place it names is checked against the file.
+//! The file is an 8-byte little-endian length, a JSON header of that length, then the tensor data.
+//! The header is untrusted: every byte range is checked against the file.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -11,17 +11,17 @@ use serde::Deserialize;
 
 use super::error::LoadError;
 
-/// Bytes of the header's length field.
+/// Size of the header's length field, bytes.
 const LENGTH_BYTES: usize = 8;
-/// Longest header read, bytes; the limit of the format's own library.
+/// Maximum length of a header, bytes; the limit of the `safetensors` library.
 const MAX_HEADER_BYTES: u64 = 100_000_000;
 const DOWNLOAD_AGAIN: &str = "download the file again";
 
 /// The tensors of one file.
 pub(super) struct Header {
-    /// Kind, shape and byte range (counted from `data_start`) of each tensor.
+    /// Dtype, shape and byte range (relative to `data_start`) of each tensor.
     pub(super) tensors: HashMap<String, TensorInfo>,
-    /// Byte of the file at which the tensors' bytes begin.
+    /// Offset of the tensor data in the file, bytes.
     pub(super) data_start: usize,
 }
 
@@ -35,7 +35,7 @@ struct HeaderJson {
 }
 
 impl Header {
-    /// Reads the header at the beginning of `bytes`, the whole content of `file`.
+    /// Reads the header at the start of `bytes`, the content of `file`.
     pub(super) fn read(file: &Path, bytes: &[u8]) -> Result<Self, LoadError> {
         let json = header_json(file, bytes)?;
         let HeaderJson { tensors, .. } = serde_json::from_slice(json).map_err(|error| {
@@ -99,7 +99,7 @@ fn check_places(
     Err(LoadError::new(file, "file size", expected, found, DOWNLOAD_AGAIN))
 }
 
-/// Bytes of a tensor; `None` where they overflow or end within a byte.
+/// Size of a tensor, bytes; `None` if it overflows or is no whole number of bytes.
 fn byte_len(info: &TensorInfo) -> Option<usize> {
     let elements = info.shape.iter().try_fold(1usize, |n, &side| n.checked_mul(side))?;
     let bits = elements.checked_mul(info.dtype.bitsize())?;

@@ -1,4 +1,4 @@
-//! Loading a model: its configuration, then each weight by its Hugging Face name.
+//! Loading a model: the configuration, then each weight by its Hugging Face name.
 
 use std::path::Path;
 
@@ -23,7 +23,7 @@ impl Model {
         let layers = (0..config.num_layers).map(|index| load_layer(&config, &mut archive, index));
         let layers = layers.collect::<Result<_, _>>()?;
         let norm = archive.vector("model.norm.weight", hidden)?;
-        // Some tied checkpoints still carry a copy of the table; the flag decides.
+        // Some tied checkpoints contain a copy of the table; the config's flag decides.
         let lm_head = match config.tie_word_embeddings {
             true => embed.clone(),
             false => archive.matrix("lm_head.weight", vocab, hidden)?,
@@ -54,10 +54,10 @@ fn load_layer(
     })
 }
 
-/// Refuses weights of the blocks that the forward pass would leave unused: a bias, a norm of the
-/// queries or a layer too many belongs to a model that computes something else.
+/// Rejects layer weights that the forward pass would not use: a bias, a query norm or an extra
+/// layer belongs to another architecture.
 fn refuse_rest(archive: &Archive) -> Result<(), LoadError> {
-    // Old checkpoints store the rotary frequencies, which the configuration determines.
+    // Old checkpoints store the rotary frequencies, which follow from the configuration.
     let unused =
         |name: &&str| name.starts_with("model.layers.") && !name.ends_with(".rotary_emb.inv_freq");
     match archive.rest().into_iter().find(unused) {

@@ -1,7 +1,8 @@
-//! What a model is: its configuration and its weights, independent of how it is run.
+//! A model: configuration and weights, independent of the backend that runs it.
 //!
-//! [`Model::load`] reads the Hugging Face layout: [`files`] finds, [`ModelConfig::load`] reads the
-//! configuration, [`archive`] maps the tensors, and every refusal is a [`LoadError`] of one line.
+//! [`Model::load`] reads the Hugging Face layout: [`files`] locates the files,
+//! [`ModelConfig::load`] reads the configuration, [`archive`] maps the tensors. Every error is a
+//! one-line [`LoadError`].
 
 pub mod archive;
 pub mod config;
@@ -21,7 +22,7 @@ pub use error::LoadError;
 pub use files::WeightFiles;
 pub use weights::{Dtype, LayerWeights, Storage, Tensor, Weights};
 
-/// A model ready to be run by a backend.
+/// A loaded model.
 #[derive(Clone, Debug)]
 pub struct Model {
     /// Shapes and constants.

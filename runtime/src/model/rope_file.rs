@@ -1,14 +1,14 @@
-//! Reading the rotary embedding's part of `config.json`.
+//! Reading the RoPE settings of `config.json`.
 
 use super::config::{RopeConfig, RopeScaling};
 use super::error::LoadError;
 use super::fields::Fields;
 
-/// The frequencies' base where a config does not say, as in transformers.
+/// Default base of the frequencies, as in transformers.
 const DEFAULT_THETA: f64 = 10_000.0;
 
-/// Reads the rotary embedding in its three spellings: `rope_theta` alone, with `rope_scaling`
-/// (whose kind is under `type` or `rope_type`), or all of it inside `rope_parameters`.
+/// Reads RoPE settings in their three forms: `rope_theta` alone, with `rope_scaling` (whose kind is
+/// `type` or `rope_type`), or everything inside `rope_parameters`.
 pub(super) fn read(fields: &Fields, max_context: usize) -> Result<RopeConfig, LoadError> {
     let outer_theta = fields.optional_positive("rope_theta")?;
     refuse_partial(fields)?;
@@ -27,7 +27,7 @@ pub(super) fn read(fields: &Fields, max_context: usize) -> Result<RopeConfig, Lo
     Ok(RopeConfig { theta, scaling })
 }
 
-/// A head of which only a part is turned is another model than ours.
+/// Rejects partial rotary embedding, which is not supported.
 fn refuse_partial(fields: &Fields) -> Result<(), LoadError> {
     let key = "partial_rotary_factor";
     match fields.optional_positive(key)? {
@@ -36,7 +36,8 @@ fn refuse_partial(fields: &Fields) -> Result<(), LoadError> {
     }
 }
 
-/// The trained context, tokens: outside takes precedence over inside, as in transformers.
+/// Original context length, tokens: the outer key takes precedence over the inner, as in
+/// transformers.
 fn original_context(outer: &Fields, inner: &Fields, max_context: usize) -> Result<f64, LoadError> {
     let key = "original_max_position_embeddings";
     let original = match outer.optional_positive(key)? {
@@ -46,12 +47,12 @@ fn original_context(outer: &Fields, inner: &Fields, max_context: usize) -> Resul
     Ok(original.unwrap_or(max_context as f64))
 }
 
-/// How `fields` says to stretch the frequencies, a model of `original_context` tokens.
+/// Reads the frequency scaling of a model trained with `original_context` tokens.
 fn read_scaling(fields: &Fields, original_context: f64) -> Result<RopeScaling, LoadError> {
     let key = if fields.get("rope_type").is_some() { "rope_type" } else { "type" };
     match fields.text(key)? {
         Some("default") => Ok(RopeScaling::None),
-        // Without a kind there is nothing to scale, unless other keys show that one was meant.
+        // Without a kind there is no scaling, unless other keys show that one was intended.
         None if fields.keys().all(|key| key == "rope_theta" || fields.get(key).is_none()) => {
             Ok(RopeScaling::None)
         }

@@ -23,7 +23,7 @@ impl Dtype {
     }
 }
 
-/// Bytes that outlive every tensor that points into them: a mapped file or an owned buffer.
+/// Shared bytes of tensors: a mapped file or an owned buffer.
 pub type Storage = Arc<dyn AsRef<[u8]> + Send + Sync>;
 
 /// A row-major matrix `[rows, cols]` (`[out, in]` for a projection) in its stored dtype.
@@ -43,7 +43,8 @@ pub struct Tensor {
 }
 
 impl Tensor {
-    /// A `[rows, cols]` view of `storage` from byte `offset`; `None` if it would run past the end.
+    /// Creates a `[rows, cols]` view of `storage` from byte `offset`; `None` if it exceeds the
+    /// storage.
     pub fn new(
         dtype: Dtype,
         rows: usize,
@@ -92,7 +93,7 @@ impl std::fmt::Debug for Tensor {
     }
 }
 
-/// The weights of one transformer block.
+/// Weights of one transformer layer.
 #[derive(Clone, Debug)]
 pub struct LayerWeights {
     /// RMSNorm before attention: `[hidden]`.
@@ -120,10 +121,10 @@ pub struct LayerWeights {
 pub struct Weights {
     /// Token embeddings: `[vocab, hidden]`.
     pub embed: Tensor,
-    /// The blocks, bottom up: `[num_layers]`.
+    /// Layers, first to last: `[num_layers]`.
     pub layers: Vec<LayerWeights>,
     /// Final RMSNorm: `[hidden]`.
     pub norm: Vec<f32>,
-    /// Output projection: `[vocab, hidden]`; shares `embed`'s bytes where tied.
+    /// Output projection: `[vocab, hidden]`; shares the bytes of `embed` if tied.
     pub lm_head: Tensor,
 }

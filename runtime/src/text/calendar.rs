@@ -14,13 +14,12 @@ const MONTHS: [&str; 12] = [
     "November",
     "December",
 ];
-/// The first day of 1970 was a Thursday.
+/// Weekdays from Thursday, the first day of 1970.
 const WEEKDAYS: [&str; 7] =
     ["Thursday", "Friday", "Saturday", "Sunday", "Monday", "Tuesday", "Wednesday"];
 const SECONDS_PER_DAY: u64 = 86_400;
 
-/// Writes the moment `seconds` after 1970-01-01 UTC as `format` says; a `%` sequence that is not
-/// known is kept as it stands.
+/// Formats the time `seconds` after 1970-01-01 UTC; unknown `%` sequences are kept.
 pub(super) fn format_utc(seconds: u64, format: &str) -> String {
     let (day_number, second) = (seconds / SECONDS_PER_DAY, seconds % SECONDS_PER_DAY);
     let (year, month, day) = civil_date(day_number);
@@ -54,7 +53,7 @@ pub(super) fn format_utc(seconds: u64, format: &str) -> String {
 
 /// Year, month (1..=12) and day (1..=31) of the Gregorian calendar, `days` after 1970-01-01.
 ///
-/// Counted in years that begin in March, so that the leap day is a year's last: see Howard
+/// Computed in years that begin in March, so that the leap day is the last of the year: see Howard
 /// Hinnant, "chrono-Compatible Low-Level Date Algorithms".
 fn civil_date(days: u64) -> (u64, u64, u64) {
     let days = days + 719_468; // From 0000-03-01.

@@ -1,4 +1,4 @@
-//! Conversations to text, by the model's own chat template.
+//! Rendering of conversations by the model's chat template.
 
 use std::fmt;
 use std::path::Path;
@@ -22,20 +22,20 @@ const NAME: &str = "chat_template";
 /// One turn of a conversation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChatMessage {
-    /// Who speaks: `system`, `user` or `assistant`.
+    /// Role of the speaker: `system`, `user` or `assistant`.
     pub role: String,
-    /// What is said.
+    /// Text of the message.
     pub content: String,
 }
 
-/// Why a conversation has no text.
+/// Errors from rendering or encoding a chat.
 #[derive(Debug)]
 pub enum ChatError {
-    /// The model was not trained on conversations, or its files do not say how.
+    /// The model has no chat template.
     NoTemplate,
-    /// The template refused the conversation, or failed.
+    /// The template raised an exception, or failed.
     Render(String),
-    /// The rendered text has no tokens.
+    /// The rendered text cannot be encoded.
     Encode(EncodeError),
 }
 
@@ -53,13 +53,13 @@ impl fmt::Display for ChatError {
 
 impl std::error::Error for ChatError {}
 
-/// A model's chat template; a model without one refuses each conversation.
+/// A model's chat template. Without one, every conversation is rejected.
 pub struct ChatTemplate {
     /// `None` where the model has no template.
     environment: Option<Environment<'static>>,
-    /// Spelling of the beginning-of-sequence token; empty where there is none.
+    /// Text of the beginning-of-sequence token; empty if there is none.
     bos_token: String,
-    /// Spelling of the end-of-sequence token; empty where there is none.
+    /// Text of the end-of-sequence token; empty if there is none.
     eos_token: String,
 }
 
@@ -84,7 +84,7 @@ impl ChatTemplate {
         })
     }
 
-    /// A template from its source; `None` refuses each conversation.
+    /// Compiles a template from its source; with `None`, every conversation is rejected.
     pub fn new(
         source: Option<String>,
         bos_token: String,
@@ -94,17 +94,17 @@ impl ChatTemplate {
         Ok(ChatTemplate { environment, bos_token, eos_token })
     }
 
-    /// No template: refuses each conversation.
+    /// Returns a template that rejects every conversation.
     pub fn absent() -> Self {
         ChatTemplate { environment: None, bos_token: String::new(), eos_token: String::new() }
     }
 
-    /// Whether there is a template.
+    /// Returns true if the model has a template.
     pub fn is_present(&self) -> bool {
         self.environment.is_some()
     }
 
-    /// The text of a conversation; `add_generation_prompt` opens the assistant's next turn.
+    /// Renders a conversation; `add_generation_prompt` opens the assistant's next turn.
     pub fn render(
         &self,
         messages: &[ChatMessage],
@@ -123,8 +123,8 @@ impl ChatTemplate {
         text.map_err(render_error)
     }
 
-    /// The token ids of a conversation. The template writes the beginning-of-sequence token where
-    /// the model wants one, so the tokenizer must not add a second.
+    /// Renders and encodes a conversation. The template writes the beginning-of-sequence token
+    /// where the model expects one, so the tokenizer does not add a second.
     pub fn encode(
         &self,
         tokenizer: &Tokenizer,
@@ -136,8 +136,8 @@ impl ChatTemplate {
     }
 }
 
-/// The template in `tokenizer_config.json`: a string, or a list of named ones, of which the one
-/// for conversations is `default`.
+/// Reads the template of `tokenizer_config.json`: a string, or a list of named templates, where
+/// `default` is the one for conversations.
 fn template_of(fields: &Fields) -> Result<Option<String>, LoadError> {
     let Some(value) = fields.get(NAME) else { return Ok(None) };
     let is_default = |entry: &&serde_json::Value| {
@@ -154,7 +154,7 @@ fn template_of(fields: &Fields) -> Result<Option<String>, LoadError> {
     })
 }
 
-/// The spelling of a special token: a string, or an object that has it as its `content`.
+/// Reads the text of a special token: a string, or the `content` of an object.
 fn token(fields: &Fields, key: &str) -> Result<String, LoadError> {
     let Some(value) = fields.get(key) else { return Ok(String::new()) };
     let spelling = value.get("content").unwrap_or(value).as_str();
@@ -164,7 +164,7 @@ fn token(fields: &Fields, key: &str) -> Result<String, LoadError> {
     })
 }
 
-/// A Jinja environment that behaves as transformers' does for chat templates.
+/// Creates a Jinja environment that matches transformers' for chat templates.
 fn environment(source: String) -> Result<Environment<'static>, Error> {
     let mut environment = Environment::new();
     let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build()?;
@@ -178,7 +178,7 @@ fn environment(source: String) -> Result<Environment<'static>, Error> {
     Ok(environment)
 }
 
-/// Truth values and nothing are written as Python spells them.
+/// Writes `True`, `False` and `None` as Python does.
 fn write_value(out: &mut Output, state: &mut State, value: &Value) -> Result<(), Error> {
     match value.kind() {
         ValueKind::Bool => out.write_str(if value.is_true() { "True" } else { "False" })?,
@@ -192,20 +192,20 @@ fn raise_exception(message: String) -> Result<Value, Error> {
     Err(Error::new(ErrorKind::InvalidOperation, message))
 }
 
-/// The date, in UTC: a server's answers should not depend on where it stands.
+/// The date, in UTC: a server's answers must not depend on its time zone.
 fn strftime_now(format: &str) -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     format_utc(now.map_or(0, |since| since.as_secs()), format)
 }
 
-/// Without minijinja's escaping of `<`, `>` and `&`, which is for web pages.
+/// `tojson` without minijinja's escaping of `<`, `>` and `&`, which is for web pages.
 fn tojson(value: Value, options: Kwargs) -> Result<Value, Error> {
     let json = python_json::dumps(&value, options.get("indent")?);
     let json = json.map_err(|error| Error::new(ErrorKind::BadSerialization, error.to_string()))?;
     Ok(Value::from_safe_string(json))
 }
 
-/// The template's complaint alone where it raised one, else the engine's description.
+/// Returns the message that the template raised, or else the engine's description.
 fn render_error(error: Error) -> ChatError {
     let reason = match (error.kind(), error.detail()) {
         (ErrorKind::InvalidOperation, Some(detail)) => detail.to_string(),

@@ -1,4 +1,4 @@
-//! Text to tokens and back, and conversations to text.
+//! Tokenizer, incremental detokenization, stop strings and chat templates.
 
 mod calendar;
 pub mod chat;

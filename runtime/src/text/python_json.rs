@@ -1,12 +1,12 @@
-//! JSON as Python's `json.dumps(value, ensure_ascii=False)` spaces it: chat templates write tool
-//! calls so, and models were trained on exactly these bytes.
+//! JSON with the spacing of Python's `json.dumps(value, ensure_ascii=False)`: chat templates format
+//! tool calls with it, and models were trained on exactly these bytes.
 
 use std::io::{self, Write};
 
 use serde::Serialize;
 use serde_json::ser::{Formatter, PrettyFormatter, Serializer};
 
-/// Writes `value` on one line, or over several with `indent` spaces a level.
+/// Writes `value` on one line, or on several lines with `indent` spaces per level.
 pub(super) fn dumps(value: &impl Serialize, indent: Option<usize>) -> serde_json::Result<String> {
     let mut bytes = Vec::new();
     match indent {
@@ -20,7 +20,7 @@ pub(super) fn dumps(value: &impl Serialize, indent: Option<usize>) -> serde_json
     Ok(String::from_utf8(bytes).expect("serde_json writes UTF-8"))
 }
 
-/// A space after each comma and colon.
+/// Formatter with a space after each comma and colon.
 struct OneLine;
 
 impl Formatter for OneLine {

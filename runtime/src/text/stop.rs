@@ -1,33 +1,33 @@
-//! Stop strings: ending an answer at a text, without sending any of it too early.
+//! Stop strings: end an answer at a text, and hold back text that may become one.
 
-/// Most stop strings of one request.
+/// Maximum number of stop strings of one request.
 pub const MAX_STOPS: usize = 16;
-/// Longest stop string in bytes.
+/// Maximum length of a stop string, bytes.
 pub const MAX_STOP_BYTES: usize = 256;
 
-/// What came of a piece of text.
+/// Result of appending a piece of text.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Step {
     /// Text that is safe to send: no stop string can begin in it.
     pub emit: String,
-    /// Whether a stop string has been completed; all text after it is dropped.
+    /// True if a stop string has been completed; all text after it is dropped.
     pub stopped: bool,
 }
 
-/// Finds the first stop string to be completed in text that comes in pieces.
+/// Finds the stop string that is completed first in a text that arrives in pieces.
 ///
-/// Of stop strings completed by the same character the longest counts. So the outcome does not depend on how the text is cut
-/// into pieces, and it is known as soon as that character is there.
+/// Of several stop strings completed by the same character the longest counts. So the result does
+/// not depend on the division into pieces, and it is known as soon as that character arrives.
 pub struct StopMatcher {
     stops: Vec<String>,
     include_stop: bool,
-    /// The end of the text so far that may yet become a stop string.
+    /// Suffix of the text so far that may still become a stop string.
     held: String,
     stopped: bool,
 }
 
 impl StopMatcher {
-    /// A matcher for `stops`, which may be none; the error is one line.
+    /// Creates a matcher for `stops`, which may be empty. Errors are one line.
     pub fn new(stops: Vec<String>) -> Result<Self, String> {
         if stops.len() > MAX_STOPS {
             return Err(format!("stop must have at most {MAX_STOPS} strings, not {}", stops.len()));
@@ -41,13 +41,13 @@ impl StopMatcher {
         Ok(StopMatcher { stops, include_stop: false, held: String::new(), stopped: false })
     }
 
-    /// Whether the stop string itself is emitted; by default it is cut off.
+    /// Emits the stop string itself if `include`; by default it is cut off.
     pub fn include_stop(mut self, include: bool) -> Self {
         self.include_stop = include;
         self
     }
 
-    /// Takes the next piece of text.
+    /// Appends a piece of text.
     pub fn push(&mut self, piece: &str) -> Step {
         if self.stopped {
             return Step { emit: String::new(), stopped: true };
@@ -62,12 +62,12 @@ impl StopMatcher {
         Step { emit: std::mem::replace(&mut self.held, open), stopped: false }
     }
 
-    /// The text held back, at the end of an answer that met no stop string.
+    /// Returns the text held back, at the end of an answer without a stop string.
     pub fn flush(&mut self) -> String {
         std::mem::take(&mut self.held)
     }
 
-    /// Start and end of the stop string in the held text that is completed first.
+    /// Byte range in the held text of the stop string that is completed first.
     fn first_completed(&self) -> Option<(usize, usize)> {
         let spans = self
             .stops
@@ -76,7 +76,7 @@ impl StopMatcher {
         spans.min_by_key(|&(start, end)| (end, start))
     }
 
-    /// Bytes of the longest suffix of the held text that begins a stop string.
+    /// Length of the longest suffix of the held text that is a prefix of a stop string, bytes.
     fn open_bytes(&self) -> usize {
         let held = self.held.as_bytes();
         let open = |stop: &String| {
@@ -89,21 +89,24 @@ impl StopMatcher {
 
 #[cfg(test)]
 mod tests {
+    use trail_base::rng::Lcg;
+
     use super::*;
 
     fn matcher(stops: &[&str]) -> StopMatcher {
         StopMatcher::new(stops.iter().map(ToString::to_string).collect()).expect("valid stops")
     }
 
-    /// Everything emitted for `pieces`, and whether it stopped.
+    /// Returns all text emitted for `pieces`, and whether a stop string was found.
     fn run(matcher: &mut StopMatcher, pieces: &[&str]) -> (String, bool) {
         let steps: Vec<Step> = pieces.iter().map(|piece| matcher.push(piece)).collect();
         let emitted: String = steps.iter().map(|step| step.emit.as_str()).collect();
         (emitted + &matcher.flush(), steps.last().is_some_and(|step| step.stopped))
     }
 
-    /// The whole text searched at once: the first end at which any stop string ends, and the longest one there.
-    fn naive(text: &str, stops: &[&str], include_stop: bool) -> (String, bool) {
+    /// Reference: searches the whole text for the first end of any stop string, and takes the
+    /// longest that ends there.
+    fn reference(text: &str, stops: &[&str], include_stop: bool) -> (String, bool) {
         for end in 0..=text.len() {
             let ending =
                 stops.iter().filter(|stop| text.as_bytes()[..end].ends_with(stop.as_bytes()));
@@ -114,20 +117,12 @@ mod tests {
         (text.to_owned(), false)
     }
 
-    fn random(state: &mut u64) -> usize {
-        *state =
-            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (*state >> 33) as usize
-    }
-
     #[test]
-    fn random_texts_in_random_pieces_match_the_naive_search() {
-        let mut state = 5;
+    fn random_texts_in_random_pieces_match_the_reference() {
+        let mut rng = Lcg::new(5);
         let alphabet = ["a", "b", "é", "😀"];
         let mut word = |longest: usize, letters: usize| -> Vec<&str> {
-            (0..1 + random(&mut state) % longest)
-                .map(|_| alphabet[random(&mut state) % letters])
-                .collect()
+            (0..1 + rng.below(longest)).map(|_| alphabet[rng.below(letters)]).collect()
         };
         for case in 0..4000 {
             let letters = 2 + case % 3;
@@ -137,7 +132,7 @@ mod tests {
                 word(12, 4).iter().map(|_| word(4, letters).concat()).collect();
             let pieces: Vec<&str> = pieces.iter().map(String::as_str).collect();
             let include = case % 2 == 0;
-            let expected = naive(&pieces.concat(), &stops, include);
+            let expected = reference(&pieces.concat(), &stops, include);
             assert_eq!(
                 run(&mut matcher(&stops).include_stop(include), &pieces),
                 expected,

@@ -1,12 +1,12 @@
-//! Tokens to text, one at a time.
+//! Incremental detokenization.
 
 use std::sync::Arc;
 
-/// What a stream needs of a tokenizer.
+/// Decoder interface that a stream needs of a tokenizer.
 pub trait Decode {
-    /// The text of `ids`. Bytes that are no UTF-8, a character's first bytes included, become U+FFFD.
+    /// Decodes `ids`. Invalid UTF-8, including an incomplete character, becomes U+FFFD.
     fn decode(&self, ids: &[u32]) -> String;
-    /// Whether a token stands for no text (end of sequence, start of turn).
+    /// Returns true for tokens without text (end of sequence, start of turn).
     fn is_special(&self, id: u32) -> bool;
 }
 
@@ -28,26 +28,28 @@ impl<D: Decode + ?Sized> Decode for Arc<D> {
     }
 }
 
-/// Most tokens held back for a character to complete. A character has at most 4 bytes and a token at least one, so this much
-/// is a model babbling bytes; it goes out as it is, which bounds the work per token.
+/// Maximum number of tokens held back for an incomplete character. A character has at most 4 bytes
+/// and a token at least one, so a longer run is invalid bytes; it is released as it is, which
+/// bounds the work per token.
 const MAX_HELD: usize = 64;
 
-/// Turns tokens into text as they come, never splitting a character.
+/// Decodes tokens incrementally, without splitting a character.
 ///
-/// A token's text can depend on the tokens before it: a character may span tokens, and SentencePiece drops the space in front
-/// of the first one. So the stream decodes a window: the tokens of the last piece as context, then those held back. What the
-/// window's text has beyond the context's is new; it is held back while it ends in U+FFFD, for then the next token may
-/// complete a character.
+/// The text of a token can depend on the tokens before it: a character may span tokens, and
+/// SentencePiece drops the space before the first one. So the stream decodes a window: the tokens
+/// of the last piece as context, then those held back. The window's text beyond the context's text
+/// is new. It is held back while it ends in U+FFFD, as the next token may complete a character.
 ///
-/// The pieces concatenate to the text of all tokens but the special ones. Only where decoding a longer run changes earlier
-/// text (invalid bytes of byte-fallback tokenizers), or in a long run of invalid bytes, can the two differ, in replacement characters.
+/// The concatenated pieces are the decoded text of all tokens but the special ones. Both can
+/// differ, in replacement characters, only where decoding a longer run changes earlier text
+/// (invalid bytes of byte-fallback tokenizers) or in a long run of invalid bytes.
 pub struct TextStream<D> {
     decoder: D,
     /// Context and held-back tokens.
     window: Vec<u32>,
-    /// How many of `window` are context.
+    /// Number of context tokens at the start of `window`.
     context: usize,
-    /// Length of the context's text in bytes.
+    /// Length of the context's text, bytes.
     context_bytes: usize,
 }
 
@@ -57,7 +59,7 @@ impl<D: Decode> TextStream<D> {
         TextStream { decoder, window: Vec::new(), context: 0, context_bytes: 0 }
     }
 
-    /// Takes the next token; returns the text that is now certain, often none.
+    /// Appends a token. Returns the text that is now certain, often empty.
     pub fn push(&mut self, id: u32) -> String {
         if self.decoder.is_special(id) {
             return String::new();
@@ -73,15 +75,18 @@ impl<D: Decode> TextStream<D> {
         }
     }
 
-    /// The text still held back; an incomplete character comes as U+FFFD. To be called once, at the end.
+    /// Returns the text still held back, with an incomplete character as U+FFFD. Called once, at
+    /// the end.
     pub fn flush(&mut self) -> String {
         let text = self.decoder.decode(&self.window);
         self.release(text)
     }
 
-    /// Returns what `text`, the window's, has beyond the context's, and makes the tokens held back the new context.
+    /// Returns `text`, the decoded window, beyond the context's text, and makes the tokens held
+    /// back the new context.
     fn release(&mut self, mut text: String) -> String {
-        // A decoder that rewrites its context can put the border inside a character: then from the next one on.
+        // A decoder that rewrites its context can move the boundary into a character: start at the
+        // next one.
         let start = (self.context_bytes..text.len())
             .find(|&byte| text.is_char_boundary(byte))
             .unwrap_or(text.len());
@@ -96,15 +101,17 @@ impl<D: Decode> TextStream<D> {
 mod tests {
     use std::cell::Cell;
 
+    use trail_base::rng::Lcg;
+
     use super::*;
 
-    /// A byte-level tokenizer: ids below 256 are bytes, 256 and above are [`WORDS`], of which [`SPECIAL`] is special.
+    /// A byte-level tokenizer: ids below 256 are bytes, others [`WORDS`]; [`SPECIAL`] is special.
     #[derive(Default)]
     struct Bytes {
         widest: Cell<usize>,
     }
 
-    /// Tokens that split characters: they end one, or begin one, or both.
+    /// Tokens that end a character, begin one, or both.
     const WORDS: [&[u8]; 7] =
         [b"Hello", b" \xF0\x9F", b"\x98\x80", b"\x98\x80\xF0\x9F", "é".as_bytes(), b"<eos>", b""];
     const SPECIAL: u32 = 261;
@@ -124,7 +131,8 @@ mod tests {
         }
     }
 
-    /// A SentencePiece-like tokenizer with byte fallback: a run of bytes is text only if all of it is valid.
+    /// A SentencePiece-like tokenizer with byte fallback: a run of bytes is text only if all bytes
+    /// are valid.
     struct Fallback;
 
     impl Decode for Fallback {
@@ -151,22 +159,16 @@ mod tests {
         pieces
     }
 
-    fn random(state: &mut u64) -> u64 {
-        *state =
-            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        *state >> 33
-    }
-
     #[test]
     fn pieces_of_random_bytes_concatenate_to_the_whole() {
-        let mut state = 1;
+        let mut rng = Lcg::new(1);
         for case in 0..3000 {
-            let ids: Vec<u32> = (0..random(&mut state) % 60)
-                .flat_map(|_| match random(&mut state) % 4 {
-                    0 => vec![random(&mut state) as u32 % 256],
+            let ids: Vec<u32> = (0..rng.below(60))
+                .flat_map(|_| match rng.below(4) {
+                    0 => vec![rng.below(256) as u32],
                     1 => "😀".bytes().map(u32::from).collect(),
                     2 => "a→".bytes().map(u32::from).collect(),
-                    _ => vec![256 + random(&mut state) as u32 % 6],
+                    _ => vec![256 + rng.below(6) as u32],
                 })
                 .collect();
             let decoder = Bytes::default();
@@ -209,14 +211,15 @@ mod tests {
         );
     }
 
-    /// Were the empty token the only context, the space after it would count as leading, and be dropped.
+    /// With an empty token as the only context, the space after it would count as leading and be
+    /// dropped.
     #[test]
     fn tokens_without_text_are_no_context() {
         assert_eq!(pieces(Fallback, &[256, 262, 257, 258]), ["Hello", "", "", " 😀", ""]);
     }
 
     #[test]
-    fn babbled_bytes_neither_grow_the_window_nor_panic() {
+    fn invalid_bytes_neither_grow_the_window_nor_panic() {
         for ids in [vec![0xFF; 1000], vec![0xF0; 1000], [vec![257], vec![259; 1000]].concat()] {
             let decoder = Bytes::default();
             assert!(!pieces(&decoder, &ids).concat().is_empty());
@@ -227,8 +230,8 @@ mod tests {
             );
             pieces(Fallback, &ids);
         }
-        let mut state = 2;
-        let ids: Vec<u32> = (0..5000).map(|_| random(&mut state) as u32 % 261).collect();
+        let mut rng = Lcg::new(2);
+        let ids: Vec<u32> = (0..5000).map(|_| rng.below(261) as u32).collect();
         pieces(Fallback, &ids);
     }
 

@@ -1,4 +1,4 @@
-//! The model's tokenizer: text to token ids and back.
+//! The model's tokenizer: encodes text to token ids and decodes them.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -11,11 +11,11 @@ use crate::model::files::model_folder;
 /// A tokenizer read from a Hugging Face `tokenizer.json`.
 pub struct Tokenizer {
     inner: tokenizers::Tokenizer,
-    /// Ids of the special tokens: markers such as end-of-sequence, never part of the text.
+    /// Ids of the special tokens, such as end-of-sequence, which are not part of the text.
     special: HashSet<u32>,
 }
 
-/// A text that the tokenizer's rules have no tokens for.
+/// Error: the tokenizer has no tokens for the text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EncodeError(String);
 
@@ -59,45 +59,45 @@ impl Tokenizer {
     }
 
     fn new(mut inner: tokenizers::Tokenizer) -> Self {
-        // Left over from training; they would cut or fill every prompt.
+        // Settings left over from training, which would truncate or pad every prompt.
         inner.with_padding(None);
-        // Only a truncation that is set can be refused.
+        // `None` never fails: only truncation parameters are validated.
         let _ = inner.with_truncation(None);
         let added = inner.get_added_tokens_decoder();
         let special = added.iter().filter(|(_, token)| token.special).map(|(&id, _)| id).collect();
         Tokenizer { inner, special }
     }
 
-    /// The ids of `text`. `add_special` adds what the tokenizer puts around a text by itself,
-    /// usually the beginning-of-sequence token: true for a plain prompt, false for a rendered
-    /// chat, whose template has written it already.
+    /// Encodes `text`. `add_special` adds the tokenizer's own special tokens, usually the
+    /// beginning-of-sequence token: true for a plain prompt, false for a rendered chat, whose
+    /// template has written it already.
     pub fn encode(&self, text: &str, add_special: bool) -> Result<Vec<u32>, EncodeError> {
         let encoding = self.inner.encode_fast(text, add_special);
         let encoding = encoding.map_err(|error| EncodeError(error.to_string()))?;
         Ok(encoding.get_ids().to_vec())
     }
 
-    /// The text of `ids`, special tokens left out if `skip_special`. Ids outside the vocabulary
-    /// have no text. A character whose bytes are only partly there decodes to U+FFFD.
+    /// Decodes `ids`, without special tokens if `skip_special`. Ids outside the vocabulary have no
+    /// text. An incomplete character decodes to U+FFFD.
     pub fn decode(&self, ids: &[u32], skip_special: bool) -> String {
-        // A decoder fails on malformed rules only; then the tokens' own spelling is the best left.
+        // A decoder fails only on malformed rules; the fallback is the tokens' vocabulary entries.
         self.inner.decode(ids, skip_special).unwrap_or_else(|_| {
             let token = |&id: &u32| self.inner.id_to_token(id);
             ids.iter().filter_map(token).collect()
         })
     }
 
-    /// Whether `id` is a special token.
+    /// Returns true if `id` is a special token.
     pub fn is_special(&self, id: u32) -> bool {
         self.special.contains(&id)
     }
 
-    /// The id whose spelling in the vocabulary is exactly `token`.
+    /// Returns the id of vocabulary entry `token`.
     pub fn token_id(&self, token: &str) -> Option<u32> {
         self.inner.token_to_id(token)
     }
 
-    /// The spelling of `id` in the vocabulary: not text, a byte-level `Ġthe` stands for ` the`.
+    /// Returns the vocabulary entry of `id`. It is not text: a byte-level `Ġthe` decodes to ` the`.
     pub fn token(&self, id: u32) -> Option<String> {
         self.inner.id_to_token(id)
     }
@@ -107,7 +107,7 @@ impl Tokenizer {
     }
 }
 
-/// An answer's text has no special tokens.
+/// Decodes answers, whose text has no special tokens.
 impl Decode for Tokenizer {
     fn decode(&self, ids: &[u32]) -> String {
         Tokenizer::decode(self, ids, true)

@@ -1,9 +1,10 @@
 //! What a request's answer should be: the CPU backend over the same tokens, one at a time.
 
 use crate::play::{BLOCKS, CONTEXT};
+use half::bf16;
 use std::sync::{Arc, Mutex};
-use trail_runtime::batch::{BLOCK_TOKENS, Batch};
-use trail_runtime::cpu::{CpuBackend, CpuOptions, Isa, Tap, TapSink};
+use trail_runtime::backend::{BLOCK_TOKENS, Batch, TapPlan, TapReceiver, TapRow};
+use trail_runtime::cpu::{CpuForward, CpuOptions, Isa, Tap};
 use trail_runtime::model::Model;
 
 /// What the CPU computes of a sequence, by position.
@@ -17,9 +18,21 @@ pub(crate) struct Expected {
 #[derive(Default)]
 struct Sink(Mutex<Vec<Vec<f32>>>);
 
-impl TapSink for Sink {
-    fn publish(&self, _: &Batch, hidden: &[f32]) {
+impl TapReceiver for Sink {
+    fn publish_hidden(&self, _step: u64, _plan: &TapPlan, hidden: &[f32]) {
         self.0.lock().unwrap().push(hidden.to_vec());
+    }
+
+    fn stage(&self, _step: u64, _rows: &[TapRow], _activations: &[bf16]) {
+        unreachable!("a device's call")
+    }
+
+    fn predict(&self) {
+        unreachable!("a device's call")
+    }
+
+    fn publish_probabilities(&self, _step: u64, _rows: &[TapRow], _probabilities: &[f32]) {
+        unreachable!("a device's call")
     }
 
     fn assist(&self) -> bool {
@@ -28,7 +41,7 @@ impl TapSink for Sink {
 }
 
 /// A CPU backend for sequences.
-pub(crate) fn cpu(model: &Arc<Model>) -> CpuBackend {
+pub(crate) fn cpu(model: &Arc<Model>) -> CpuForward {
     let options = CpuOptions {
         threads: 1,
         isa: Isa::Auto,
@@ -37,11 +50,11 @@ pub(crate) fn cpu(model: &Arc<Model>) -> CpuBackend {
         num_blocks: BLOCKS,
         max_context: CONTEXT,
     };
-    CpuBackend::new(model.clone(), options).unwrap()
+    CpuForward::new(model.clone(), options).unwrap()
 }
 
 /// Feeds `tokens` to `cpu`, which forgets what it had.
-pub(crate) fn run_cpu(cpu: &mut CpuBackend, tokens: &[u32], layer: usize) -> Expected {
+pub(crate) fn run_cpu(cpu: &mut CpuForward, tokens: &[u32], layer: usize) -> Expected {
     let sink = Sink::default();
     let blocks: Vec<u32> = (0..tokens.len().div_ceil(BLOCK_TOKENS) as u32).collect();
     let mut logits = Vec::new();
@@ -49,7 +62,8 @@ pub(crate) fn run_cpu(cpu: &mut CpuBackend, tokens: &[u32], layer: usize) -> Exp
     for (position, token) in tokens.iter().enumerate() {
         batch.clear();
         batch.push(0, position as u32, &[*token], &blocks, true);
-        logits.push(cpu.forward(&batch, Some(Tap { layer, sink: &sink })).to_vec());
+        let tap = Tap { layer, step: position as u64, plan: &TapPlan::default(), receiver: &sink };
+        logits.push(cpu.forward(&batch, Some(tap)).to_vec());
     }
     Expected { logits, hidden: sink.0.into_inner().unwrap() }
 }

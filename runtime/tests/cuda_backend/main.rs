@@ -19,11 +19,10 @@ use std::sync::Arc;
 use support::cuda::Chance;
 use support::tolerance::Tolerance;
 use support::{cuda, tolerance};
+use trail_runtime::backend::{SampledToken, SamplingParams, TapReceiver};
 use trail_runtime::cuda::queue::Queue;
 use trail_runtime::cuda::step_metadata::StepMetadata;
 use trail_runtime::cuda::{CudaBackend, CudaOptions, TapMode};
-use trail_runtime::engine::sampling::Sampled;
-use trail_runtime::engine::{SamplingParams, TapReceiver};
 use trail_runtime::model::Model;
 use trail_runtime::reference::Reference;
 
@@ -90,19 +89,19 @@ fn requests(vocab: usize) -> Vec<Request> {
 }
 
 /// The sequence that a request ended in, but for its last token, which was never fed.
-fn fed(request: &Request, answer: &[Sampled]) -> Vec<u32> {
+fn fed(request: &Request, answer: &[SampledToken]) -> Vec<u32> {
     let answer = &answer[..answer.len() - 1];
     request.prompt.iter().copied().chain(answer.iter().map(|sampled| sampled.id)).collect()
 }
 
 /// Equal to the bit.
-fn same(a: &[Vec<Sampled>], b: &[Vec<Sampled>]) -> bool {
-    let bits = |sampled: &Sampled| {
+fn same(a: &[Vec<SampledToken>], b: &[Vec<SampledToken>]) -> bool {
+    let bits = |sampled: &SampledToken| {
         let top = &sampled.top[..usize::from(sampled.num_top)];
         let top: Vec<_> = top.iter().map(|(id, logprob)| (*id, logprob.to_bits())).collect();
         (sampled.id, sampled.logprob.to_bits(), top)
     };
-    let all = |answers: &[Vec<Sampled>]| -> Vec<Vec<_>> {
+    let all = |answers: &[Vec<SampledToken>]| -> Vec<Vec<_>> {
         answers.iter().map(|answer| answer.iter().map(bits).collect()).collect()
     };
     all(a) == all(b)
@@ -117,7 +116,7 @@ fn tolerance(model: &Model, sequences: &[Vec<u32>]) -> Tolerance {
 }
 
 /// Every token is the CPU backend's, given the ones before, but for close calls; the figures are the CPU's within the tolerance.
-fn check(model: &Arc<Model>, requests: &[Request], answers: &[Vec<Sampled>]) {
+fn check(model: &Arc<Model>, requests: &[Request], answers: &[Vec<SampledToken>]) {
     let sequences: Vec<_> =
         requests.iter().zip(answers).map(|(request, answer)| fed(request, answer)).collect();
     let tolerance = tolerance(model, &sequences).logit;
@@ -169,7 +168,7 @@ fn answers(
     options: &CudaOptions,
     requests: &[Request],
     schedule: Schedule,
-) -> Vec<Vec<Sampled>> {
+) -> Vec<Vec<SampledToken>> {
     let mut backend = backend(model, options);
     let Played { answers, .. } = play(&mut backend, requests, schedule, &mut |_, _| ()).unwrap();
     answers

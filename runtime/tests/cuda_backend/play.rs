@@ -2,10 +2,9 @@
 
 use crate::cuda::Chance;
 use std::collections::HashMap;
-use trail_runtime::batch::{BLOCK_TOKENS, Batch, PENDING};
-use trail_runtime::engine::sampling::Sampled;
-use trail_runtime::engine::{
-    Backend, Choice, Choices, Fault, SamplingParams, Step, TapPlan, Tenant,
+use trail_runtime::backend::{
+    BLOCK_TOKENS, Backend, Batch, Fault, PENDING, RequestKey, SampledToken, SamplingInput,
+    SamplingInputs, SamplingParams, Step, TapPlan,
 };
 
 /// Segments of a step, and rows.
@@ -68,7 +67,7 @@ struct Live {
     request: Request,
     /// Prompt and answer as far as it was collected.
     tokens: Vec<u32>,
-    sampled: Vec<Sampled>,
+    sampled: Vec<SampledToken>,
     /// Positions fed, and tokens chosen or being chosen.
     fed: usize,
     planned: usize,
@@ -100,12 +99,11 @@ impl Live {
 
 struct Table<'a>(&'a [Live], &'a [Option<usize>]);
 
-impl Choices for Table<'_> {
-    fn choice(&self, slot: u32) -> Choice<'_> {
+impl SamplingInputs for Table<'_> {
+    fn of(&self, slot: u32) -> SamplingInput<'_> {
         let live = &self.0[self.1[slot as usize].expect("a live slot")];
         let (prompt, generated) = live.tokens.split_at(live.request.prompt.len());
-        let position = live.fed as u32;
-        Choice { sampling: &live.request.sampling, prompt, generated, position }
+        SamplingInput { params: &live.request.sampling, prompt, generated }
     }
 }
 
@@ -113,7 +111,7 @@ impl Choices for Table<'_> {
 #[derive(Default)]
 pub(crate) struct Played {
     /// By request.
-    pub(crate) answers: Vec<Vec<Sampled>>,
+    pub(crate) answers: Vec<Vec<SampledToken>>,
     /// Which request a slot and a generation of it were.
     pub(crate) tenants: HashMap<(u32, u32), usize>,
     /// Steps that were launched, and their tapped rows.
@@ -198,12 +196,12 @@ pub(crate) fn play(
         let tenant = |slot: u32| {
             let live = &lives[tenants[slot as usize].expect("a live slot")];
             let prompt_len = live.request.prompt.len() as u32;
-            Tenant { generation: generations[slot as usize], prompt_len }
+            RequestKey { generation: generations[slot as usize], prompt_len }
         };
         tap.fill(&batch, tenant);
         let table = Table(&lives, &tenants);
         let step =
-            Step { number, batch: &batch, choices: &table, tap: schedule.taps.then_some(&tap) };
+            Step { number, batch: &batch, sampling: &table, tap: schedule.taps.then_some(&tap) };
         backend.launch(&step)?;
         let rows = if schedule.taps { tap.rows.len() } else { 0 };
         played.tapped.push((number, rows));

@@ -4,7 +4,7 @@ use half::bf16;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
-use trail_runtime::engine::{TapReceiver, TapRow};
+use trail_runtime::backend::{TapPlan, TapReceiver, TapRow};
 
 /// A step's rows, as they arrived.
 #[derive(Clone, Debug, PartialEq)]
@@ -32,7 +32,11 @@ impl TapReceiver for Keeper {
         *self.staged.lock().unwrap() = Some(Arrived { step, rows: rows.to_vec(), values });
     }
 
-    fn open(&self) {
+    fn publish_hidden(&self, _step: u64, _plan: &TapPlan, _hidden: &[f32]) {
+        unreachable!("a CPU backend's call")
+    }
+
+    fn predict(&self) {
         std::thread::sleep(Duration::from_millis(self.open_ms.load(Ordering::Relaxed)));
         let staged = self.staged.lock().unwrap().take().expect("something staged");
         self.opened.lock().unwrap().push(staged);

@@ -5,7 +5,7 @@ use crate::{AHEAD, Request, answers, fed, models, options, requests, same};
 use std::sync::Arc;
 use trail_runtime::cuda::CudaOptions;
 use trail_runtime::engine::SamplingParams;
-use trail_runtime::engine::sampling::{History, Sampler};
+use trail_runtime::sampling::{History, Sampler};
 
 /// Penalties, truncation and seeds: the CPU sampler's tokens from the CPU's logits, but where a draw falls near the edge of a token.
 #[test]

@@ -12,9 +12,9 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use trail_cuda_emulator::Order;
 use trail_probe::Weights;
+use trail_runtime::backend::SampledToken;
+use trail_runtime::backend::{Backend, Fault, Step};
 use trail_runtime::cuda::{CudaBackend, CudaOptions, StepTimes, TapMode};
-use trail_runtime::engine::sampling::Sampled;
-use trail_runtime::engine::{Backend, Fault, Step};
 use trail_runtime::model::Model;
 
 /// The lower layer: the residual stream goes on changing behind it.
@@ -223,7 +223,7 @@ impl Backend for Timed {
         self.backend.launch(step)
     }
 
-    fn collect(&mut self, sampled: &mut Vec<Sampled>) -> Result<(), Fault> {
+    fn collect(&mut self, sampled: &mut Vec<SampledToken>) -> Result<(), Fault> {
         self.backend.collect(sampled)?;
         self.times.push(self.backend.step_times().unwrap().expect("traced"));
         Ok(())

@@ -2,9 +2,8 @@
 
 use crate::{backend, models, options};
 use std::sync::Arc;
-use trail_runtime::batch::{BLOCK_TOKENS, Batch, PENDING};
+use trail_runtime::backend::{BLOCK_TOKENS, Backend, Batch, PENDING, SamplingParams, Step};
 use trail_runtime::cuda::CudaOptions;
-use trail_runtime::engine::{Backend, Choice, Choices, SamplingParams, Step};
 
 /// The host's side of a decode step of 256 rows: `cargo test --release -- --ignored --nocapture cuda_host_time`.
 #[test]
@@ -34,8 +33,7 @@ fn cuda_host_time() {
             let token = if position == 0 { 1 } else { PENDING };
             batch.push(slot, position, &[token], &blocks[..used], true);
         }
-        let choices = Same(&sampling, position + 1);
-        backend.launch(&Step { number, batch: &batch, choices: &choices, tap: None }).unwrap();
+        backend.launch(&Step { number, batch: &batch, sampling: &sampling, tap: None }).unwrap();
         times.push(backend.host_time());
         if number > 1 {
             backend.collect(&mut sampled).unwrap();
@@ -44,13 +42,4 @@ fn cuda_host_time() {
     backend.collect(&mut sampled).unwrap();
     times.sort_unstable();
     println!("{COUNT} rows: p50 {:?}, most {:?}", times[times.len() / 2], times[times.len() - 1]);
-}
-
-/// All choose alike.
-struct Same<'a>(&'a SamplingParams, u32);
-
-impl Choices for Same<'_> {
-    fn choice(&self, _slot: u32) -> Choice<'_> {
-        Choice { sampling: self.0, prompt: &[], generated: &[], position: self.1 }
-    }
 }

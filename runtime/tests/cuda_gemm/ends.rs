@@ -4,7 +4,7 @@ use crate::cuda::{Address, Bench, Buffer, Chance, Output};
 use crate::product::{Case, Setup};
 use crate::support::gemm::{self as reference, Near};
 use half::bf16;
-use trail_runtime::batch::BLOCK_TOKENS;
+use trail_runtime::backend::BLOCK_TOKENS;
 use trail_runtime::cuda::launch::{self, QkvOutput, ResidualOutput};
 use trail_runtime::cuda::plan::gemm::Epilogue;
 

@@ -5,11 +5,11 @@ mod reference;
 mod support;
 
 use support::cuda::{Address, Bench, Chance};
+use trail_runtime::backend::SampledToken;
 use trail_runtime::cuda::launch::{self, RowPlace, SamplerBuffers, row_sampling};
 use trail_runtime::cuda::params::RowSampled;
 use trail_runtime::cuda::{plain, plan};
 use trail_runtime::engine::SamplingParams;
-use trail_runtime::engine::sampling::Sampled;
 
 trail_cuda_emulator::on_emulator!();
 
@@ -218,7 +218,7 @@ fn check(bench: &Bench, vocab: usize, cases: &[Case]) {
 }
 
 /// Equal to the bit, also where a log-probability is not a number.
-fn same(a: &Sampled, b: &Sampled) -> bool {
+fn same(a: &SampledToken, b: &SampledToken) -> bool {
     let bits = |top: &[(u32, f32)]| {
         top.iter().map(|&(id, logprob)| (id, logprob.to_bits())).collect::<Vec<_>>()
     };

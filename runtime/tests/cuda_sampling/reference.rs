@@ -1,7 +1,8 @@
 //! What the device's sampler must say: the CPU sampler, which has an f64 reference of its own in its unit tests.
 
+use trail_runtime::backend::SampledToken;
 use trail_runtime::engine::SamplingParams;
-use trail_runtime::engine::sampling::{History, Sampled, Sampler};
+use trail_runtime::sampling::{History, Sampler};
 
 /// The CPU sampler's choice.
 pub(crate) fn sample(
@@ -10,7 +11,7 @@ pub(crate) fn sample(
     prompt: &[u32],
     generated: &[u32],
     position: u32,
-) -> Sampled {
+) -> SampledToken {
     let history = History { prompt, generated };
     Sampler::new(logits.len()).sample(&mut logits.to_vec(), params, history, position)
 }

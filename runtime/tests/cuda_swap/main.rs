@@ -5,7 +5,7 @@ mod world;
 
 use cudarc::driver::sys::CUresult;
 use trail_cuda_emulator::{Failing, Order};
-use trail_runtime::engine::Transfers;
+use trail_runtime::backend::Transfers;
 use world::{World, content};
 
 trail_cuda_emulator::on_emulator!();

@@ -2,9 +2,10 @@
 
 use cudarc::driver::{CudaStream, result};
 use std::sync::Arc;
+use trail_base::rng::splitmix64;
+use trail_runtime::backend::Transfers;
 use trail_runtime::cuda::kv::block_bytes;
 use trail_runtime::cuda::{Device, KvPool, Priority, Swap, SwapOptions};
-use trail_runtime::engine::Transfers;
 use trail_runtime::model::ModelConfig;
 
 const SLOTS: usize = 6;
@@ -38,18 +39,11 @@ pub(crate) struct World {
 /// What a block of some version holds.
 pub(crate) fn content(version: u64) -> Vec<u8> {
     let mut state = version;
-    (0..block_bytes(&config()) / 8).flat_map(|_| next(&mut state).to_le_bytes()).collect()
+    (0..block_bytes(&config()) / 8).flat_map(|_| splitmix64(&mut state).to_le_bytes()).collect()
 }
 
 fn config() -> ModelConfig {
     ModelConfig::named("tiny").unwrap()
-}
-
-fn next(state: &mut u64) -> u64 {
-    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let z = (*state ^ (*state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
 }
 
 impl World {
@@ -74,7 +68,7 @@ impl World {
     }
 
     fn below(&mut self, end: usize) -> usize {
-        (next(&mut self.state) % end as u64) as usize
+        (splitmix64(&mut self.state) % end as u64) as usize
     }
 
     pub(crate) fn version_of(&self, block: u32) -> u64 {

@@ -6,6 +6,7 @@ use half::bf16;
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::sync::Arc;
+use trail_base::rng::{signed_unit, splitmix64};
 use trail_cuda_emulator::harness::Session;
 use trail_runtime::cuda::Device;
 
@@ -136,16 +137,12 @@ impl Address for Output {
     }
 }
 
-/// SplitMix64: the tests' only source of chance.
+/// The seeded random numbers of the tests.
 pub(crate) struct Chance(pub(crate) u64);
 
 impl Chance {
     pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        splitmix64(&mut self.0)
     }
 
     /// Below `end`.
@@ -155,7 +152,7 @@ impl Chance {
 
     /// In [-1, 1).
     pub(crate) fn unit(&mut self) -> f32 {
-        (self.next() >> 40) as f32 / (1u64 << 23) as f32 - 1.0
+        signed_unit(self.next())
     }
 
     /// `count` bf16 in [-scale, scale).

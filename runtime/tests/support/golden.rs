@@ -6,30 +6,30 @@ use serde::Deserialize;
 
 /// Largest difference of a log probability from the golden one.
 pub(crate) const MAX_LOGPROB_ERROR: f64 = 1e-3;
-/// Below this gap between the two largest logits either token is a right answer.
+/// Below this gap between the two largest logits either token counts as correct.
 pub(crate) const MIN_GAP: f64 = 2e-3;
 
 /// The content of `golden.json`, written by `tools/golden/make.py`.
 #[derive(Deserialize)]
 pub(crate) struct Golden {
-    /// Where the model's files are.
+    /// Folder of the model's files.
     #[serde(skip)]
     pub(crate) folder: PathBuf,
-    /// Tokens given.
+    /// Prompt tokens.
     pub(crate) prompt: Vec<u32>,
-    /// Tokens that follow, each the most likely one.
+    /// Greedy continuation.
     pub(crate) greedy: Vec<u32>,
     /// Log probability of each greedy token.
     pub(crate) logprobs: Vec<f64>,
     /// Largest logit minus second largest, at each greedy token.
     pub(crate) gaps: Vec<f64>,
-    /// All logits at some steps.
+    /// Complete logits at some steps.
     pub(crate) rows: Vec<Row>,
     /// The residual stream after each layer at the prompt's last token: `[layers][d]`.
     pub(crate) hidden: Vec<Vec<f32>>,
 }
 
-/// All logits that one greedy token was chosen from.
+/// Logits from which one greedy token was chosen.
 #[derive(Deserialize)]
 pub(crate) struct Row {
     /// Index into [`Golden::greedy`].
@@ -55,16 +55,16 @@ impl Golden {
         folders.iter().filter(|folder| folder.is_dir()).map(|folder| Golden::load(folder)).collect()
     }
 
-    /// The variant and dtype, as the folder is called.
+    /// Name of the folder: variant and dtype.
     pub(crate) fn name(&self) -> String {
         self.folder.file_name().expect("name").to_string_lossy().into_owned()
     }
 }
 
-/// Holds a forward pass against `golden`; returns the largest difference of a log probability.
+/// Compares a forward pass with `golden`; returns the largest difference of a log probability.
 ///
 /// `logits_of` computes the logits after the last of the given tokens: `[vocab]`. It is fed the
-/// golden tokens, so that one close call does not hide what comes after.
+/// golden tokens, so that one near tie does not change all later positions.
 pub(crate) fn check(golden: &Golden, mut logits_of: impl FnMut(&[u32]) -> Vec<f32>) -> f64 {
     let mut tokens = golden.prompt.clone();
     let mut largest = 0.0f64;

@@ -23,7 +23,7 @@ pub(crate) fn load(config: &[u8], weights: &[u8]) -> Result<Model, LoadError> {
     Model::from_archive(config, Archive::from_storage(Path::new("m.safetensors"), storage)?)
 }
 
-/// The message of a refusal, checked to be one line of a sane length with all its parts.
+/// Returns the error message, checked to be one line of bounded length with all its parts.
 pub(crate) fn message(error: &LoadError) -> String {
     let message = error.to_string();
     assert!(message.lines().count() == 1 && message.len() < 1200, "{message:?}");

@@ -1,62 +1,62 @@
-//! Predictions for a request whose length is known, as wrong as a probe's were measured to be.
+//! Simulated predictions for requests of known length, with the measured errors of a probe.
 //!
-//! Where a model has random weights and forced lengths, nothing can be predicted; what a scheduler makes
-//! of predictions can still be measured, if they come with honest errors. A [`Confusion`] counts what a
-//! probe's refined predictions took for what, on held-out prompts, in ten bins: first by the whole
-//! prompt, then token by token *given the bin it said before*. Errors so persist as they do in truth: a
-//! filter that is wrong stays wrong for a while, where independent draws would be set right by the next
-//! token. The first tokens are counted apart, as then little is known yet.
+//! With random weights and forced lengths there is nothing to predict; the effect of predictions on a
+//! schedule can still be measured, if their errors are realistic. A [`Confusion`] is the confusion
+//! matrix of a probe's refined predictions on held-out prompts, in ten bins: first for the whole
+//! prompt, then token by token *given the previously predicted bin*. So errors persist as they do in
+//! the probe: a filter that is wrong stays wrong for a while, where independent draws would be
+//! corrected by the next token. The first tokens have counts of their own, as their errors are larger.
 //!
-//! The counts are of refined predictions, so the filter's constants are in them. What is lost: a
-//! prediction between two bins (one in ten) becomes the middle of one; and the prompt-only prediction is
-//! drawn apart from the probe's.
+//! The counts are of refined predictions and include the effect of the filter's constants. Two
+//! approximations: a prediction between two bins (one in ten) becomes the middle of one; and the
+//! prompt-only prediction is drawn independently of the probe's.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
-use crate::rng::Rng;
+use trail_base::rng::Rng;
 
 /// Bins of remaining tokens.
 pub const BINS: usize = 10;
 
-/// Tokens at the end of the last bin; more count as this.
+/// Tokens at the end of the last bin; longer remainders count as this.
 pub const MAX_TOKENS: u32 = 512;
 
-/// Output tokens that count as the first.
+/// Number of output tokens that use the `early` counts.
 pub const EARLY_TOKENS: u32 = 16;
 
-/// How often each bin was said.
+/// Number of predictions of each bin.
 type Row = [u32; BINS];
 
-/// What a row of counts is about.
+/// Condition of a row of counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum State {
     /// A prompt-only predictor, of outputs with a length in this bin.
     Length(usize),
     /// The probe on the prompt, of outputs with a length in this bin.
     Prompt(usize),
-    /// The probe within the first tokens: (true bin, bin said before).
+    /// The probe within the first tokens: (true bin, previously predicted bin).
     Early(usize, usize),
     /// The probe after them.
     Late(usize, usize),
 }
 
-/// What a probe took for what.
+/// Confusion counts of a probe and of a prompt-only predictor.
 #[derive(Clone, Debug)]
 pub struct Confusion {
     rows: BTreeMap<State, Row>,
-    /// Lengths of the outputs it was measured on, tokens.
+    /// Lengths of the measured outputs, tokens.
     lengths: Vec<u32>,
     /// Mean absolute error of the refined predictions over all their tokens, tokens.
     mae: f64,
 }
 
-/// Counts that cannot be read.
+/// A malformed table of counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParseError {
-    /// Line of the text, from 1; 0 if something is missing from the whole.
+    /// Line of the text, from 1; 0 if an entry is missing.
     pub line: usize,
-    /// What is wrong with it.
+    /// Description of the error.
     pub why: &'static str,
 }
 
@@ -69,15 +69,15 @@ impl fmt::Display for ParseError {
 impl std::error::Error for ParseError {}
 
 impl Confusion {
-    /// That of the bundled probe and predictor, on 400 of the bundled held-out prompts. Measured with the
-    /// engine by the test `confusion` of the runtime, which says whether it still is.
+    /// The confusion of the bundled probe and predictor on 400 of the bundled held-out prompts. The
+    /// runtime's test `confusion` measures it with the engine and checks that it is current.
     pub fn demo() -> Confusion {
         Confusion::parse(DEMO).expect("the checked-in counts are whole: a test reads them")
     }
 
-    /// Reads lines of the form of the checked-in file: `length`, `prompt`, `early` or `late`, the true
-    /// bin, for the latter two the bin said before, and `bin:count` for each bin said then; one line
-    /// `lengths`, one `mae`.
+    /// Parses lines in the form of the checked-in file: `length`, `prompt`, `early` or `late`, the
+    /// true bin, for the latter two the previously predicted bin, and `bin:count` for each predicted
+    /// bin; one line `lengths`, one `mae`.
     pub fn parse(text: &str) -> Result<Confusion, ParseError> {
         let mut read = Confusion { rows: BTreeMap::new(), lengths: Vec::new(), mae: f64::NAN };
         for (number, line) in text.lines().enumerate() {
@@ -119,23 +119,23 @@ impl Confusion {
         Ok(())
     }
 
-    /// Lengths of the outputs it was measured on, tokens.
+    /// Lengths of the measured outputs, tokens.
     pub fn lengths(&self) -> &[u32] {
         &self.lengths
     }
 
-    /// Mean absolute error that was measured over all their tokens, tokens.
+    /// Measured mean absolute error over all tokens of those outputs, tokens.
     pub fn mae(&self) -> f64 {
         self.mae
     }
 
-    /// What a prompt-only predictor says of an output of `length` tokens: its length in tokens.
+    /// Draws a prompt-only prediction for an output of `length` tokens: total tokens.
     pub fn length(&self, length: u32, rng: &mut Rng) -> f32 {
         middle(draw(&self.rows[&State::Length(bin_of(length))], rng))
     }
 
-    /// What the probe says of an output of `length` tokens, step by step: element g is the number of
-    /// tokens still expected when g are generated.
+    /// Draws the probe's predictions for an output of `length` tokens: element g is the expected
+    /// number of remaining tokens after g generated ones.
     pub fn refined(&self, length: u32, rng: &mut Rng) -> Vec<f32> {
         let mut said = draw(&self.rows[&State::Prompt(bin_of(length))], rng);
         let mut predictions = vec![middle(said)];
@@ -154,8 +154,8 @@ impl Confusion {
         predictions
     }
 
-    /// What is said of `bin` whatever was said before: for what was never said before it there. Late
-    /// counts if there are no early ones.
+    /// Counts for the true bin `bin`, summed over all previously predicted bins: for a pair without
+    /// counts of its own. Late counts if there are no early ones.
     fn pooled(&self, bin: usize, generated: u32) -> Row {
         let sum = |state: fn(usize, usize) -> State| {
             let rows = (0..BINS).filter_map(|said| self.rows.get(&state(bin, said)));
@@ -175,7 +175,7 @@ pub fn bin_of(tokens: u32) -> usize {
     (bin as usize).min(BINS - 1)
 }
 
-/// Tokens in the middle of a bin.
+/// Midpoint of a bin, tokens.
 fn middle(bin: usize) -> f32 {
     MAX_TOKENS as f32 / BINS as f32 * (bin as f32 + 0.5)
 }
@@ -198,7 +198,7 @@ fn row<'a>(words: impl Iterator<Item = &'a str>) -> Result<Row, &'static str> {
     Ok(row)
 }
 
-/// A bin, as likely as it was counted.
+/// Draws a bin with probability proportional to its count.
 fn draw(row: &Row, rng: &mut Rng) -> usize {
     let mut left = rng.below(row.iter().map(|&count| u64::from(count)).sum());
     for (bin, &count) in row.iter().enumerate() {

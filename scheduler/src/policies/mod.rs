@@ -12,7 +12,7 @@ pub use trail::Trail;
 
 use crate::request::RequestState;
 
-/// Output tokens assumed of a request of which nothing was predicted.
+/// Output tokens assumed for a request without a prediction.
 ///
 /// In the middle on purpose, near the mean of the Alpaca trace under a cap of 512 (265). At 0, each
 /// arrival would be prefilled at once to learn its length and the cache would fill with paused KV;
@@ -24,10 +24,10 @@ pub const UNKNOWN_LENGTH_TOKENS: f32 = 256.0;
 /// In f32 on purpose: there 0.7 * 10 is 7, as the reader expects, where f64 arithmetic on the
 /// widened 0.7 gives 6.99...
 fn window(c: f32, length: f32) -> u32 {
-    (c * length) as u32 // truncates, and saturates at 0 where a predictor said less than nothing
+    (c * length) as u32 // truncates, and saturates at 0 for a negative prediction
 }
 
-/// r where it is known, else the assumption.
+/// r if known, else [`UNKNOWN_LENGTH_TOKENS`]; at most `max_tokens`.
 fn expected_length(request: &RequestState) -> f32 {
     request.first_prediction.unwrap_or(UNKNOWN_LENGTH_TOKENS).min(request.max_tokens as f32)
 }
@@ -42,5 +42,5 @@ pub(crate) fn request(seq: u64, initial_prediction: Option<f32>) -> RequestState
         initial_prediction,
         true_length: Some(100),
     };
-    RequestState::new(crate::Slot(seq as u32), 0, seq, &new)
+    RequestState::new(crate::RequestIdx(seq as u32), 0, seq, &new)
 }

@@ -3,13 +3,13 @@
 use super::window;
 use crate::{Key, Policy, RequestState};
 
-/// SRPT. A request whose true length is not known counts with its `max_tokens`.
+/// SRPT. A request of unknown true length counts with its `max_tokens`.
 ///
 /// Source: the oracle columns of TRAIL's evaluation; Schrage 1968 for its optimality.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Oracle {
-    /// None: preemptable to the last token. Some(c): only during the first floor(c length) tokens,
-    /// like for like with [`super::Trail`].
+    /// None: preemptable to the last token. Some(c): only during the first floor(c length) tokens, as
+    /// in [`super::Trail`].
     pub c: Option<f32>,
 }
 

@@ -5,15 +5,16 @@ use crate::{Key, Policy, RequestState};
 
 /// TRAIL: a request may be preempted only during its first floor(c r) output tokens.
 ///
-/// * r is the first prediction, fixed for life; age is tokens generated since arrival, which
-///   neither preemption nor recomputation resets.
+/// * r is the first prediction, fixed for life. The paper takes the midpoint of the most probable
+///   bin; the engine submits the expectation over the bins, as the released code does. Age is the
+///   number of tokens generated since arrival, which neither preemption nor recomputation resets.
 /// * Past its window a request is pinned: first in the order while resident, next if memory
 ///   pressure took its KV.
 /// * All others are ranked by predicted remaining tokens (r before anything was generated), ties
 ///   by arrival.
 ///
-/// A request that was never in a plan is not past its window even where floor(c r) is 0: it has
-/// nothing to protect. So c = 0 ranks the queue by r and never preempts what started; c = 1 is
+/// A request that was never in a plan is not past its window even where floor(c r) is 0: it has no
+/// KV to protect. So c = 0 ranks the queue by r and never preempts what started; c = 1 is
 /// SPRPT.
 ///
 /// Source: TRAIL (arXiv 2410.01035), section 3.3. The paper counts floor(c r) preemptable

@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use plotters::prelude::*;
-
-use crate::error::Error;
+use trail_setup::Error;
+use trail_setup::drive::Outcome;
 
 /// Width and height of the picture, pixels.
 const SIZE: (u32, u32) = (1100, 480);
@@ -19,6 +19,17 @@ pub struct Curves {
     pub ttft_s: Vec<f64>,
 }
 
+impl Curves {
+    /// The curves of a run.
+    pub fn of(policy: &str, outcomes: &[Outcome]) -> Curves {
+        Curves {
+            policy: policy.into(),
+            latency_s: outcomes.iter().map(|o| o.latency_s).collect(),
+            ttft_s: outcomes.iter().map(|o| o.ttft_s).collect(),
+        }
+    }
+}
+
 /// One colour a policy, told apart by colour-blind readers too (Okabe and Ito's palette).
 const COLOURS: [RGBColor; 6] = [
     RGBColor(0, 0, 0),
@@ -29,9 +40,18 @@ const COLOURS: [RGBColor; 6] = [
     RGBColor(230, 159, 0),
 ];
 
-/// Draws the cumulative distributions to an SVG file.
-pub fn draw(path: &Path, title: &str, curves: &[Curves]) -> Result<(), Error> {
-    try_draw(path, title, curves)
+/// Draws the cumulative distributions to an SVG file, with all times multiplied by `factor`.
+pub fn draw(path: &Path, title: &str, curves: &[Curves], factor: f64) -> Result<(), Error> {
+    let scaled = |values: &[f64]| values.iter().map(|value| value * factor).collect();
+    let curves: Vec<Curves> = curves
+        .iter()
+        .map(|curve| Curves {
+            policy: curve.policy.clone(),
+            latency_s: scaled(&curve.latency_s),
+            ttft_s: scaled(&curve.ttft_s),
+        })
+        .collect();
+    try_draw(path, title, &curves)
         .map_err(|error| Error::failed(format!("cannot draw {}: {error}", path.display())))
 }
 

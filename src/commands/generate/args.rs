@@ -8,7 +8,7 @@ use crate::random;
 /// Options of `trail-rt generate`.
 #[derive(Args, Debug)]
 pub struct GenerateArgs {
-    /// The prompt, `-` to read it from stdin. It becomes one user turn of the model's chat template,
+    /// The prompt; `-` reads it from stdin. Rendered as one user turn of the model's chat template,
     /// if the model has one
     #[arg(
         long,
@@ -17,55 +17,55 @@ pub struct GenerateArgs {
         conflicts_with = "prompt_ids"
     )]
     pub prompt: Option<String>,
-    /// The prompt as token ids, taken as they are
+    /// The prompt as token ids, without template or BOS token added
     #[arg(long, value_name = "IDS", value_delimiter = ',')]
     pub prompt_ids: Option<Vec<u32>>,
-    /// Take the prompt as it is, without the chat template
+    /// Encode the prompt without the chat template
     #[arg(long)]
     pub raw: bool,
-    /// Most tokens to generate
+    /// Maximum number of tokens to generate
     #[arg(long, value_name = "N", default_value_t = 256)]
     max_tokens: u32,
-    /// 0 takes the most likely token; higher is more varied
+    /// Sampling temperature; 0 always takes the most likely token
     #[arg(long, value_name = "T", default_value_t = 1.0, allow_negative_numbers = true)]
     temperature: f32,
-    /// Choose among the K most likely tokens; 0 among all
+    /// Sample from the K most likely tokens; 0 from all
     #[arg(long, value_name = "K", default_value_t = 0)]
     top_k: u32,
-    /// Choose among the most likely tokens that together reach this probability
+    /// Sample from the smallest set of most likely tokens that reaches this probability
     #[arg(long, value_name = "P", default_value_t = 1.0, allow_negative_numbers = true)]
     top_p: f32,
-    /// Leave out tokens less likely than this share of the most likely one
+    /// Drop tokens less likely than this share of the most likely token's probability
     #[arg(long, value_name = "P", default_value_t = 0.0, allow_negative_numbers = true)]
     min_p: f32,
-    /// Above 1 discourages tokens that were in the prompt or the answer
+    /// Repetition penalty: above 1 discourages tokens of the prompt and the answer
     #[arg(long, value_name = "X", default_value_t = 1.0, allow_negative_numbers = true)]
     repetition_penalty: f32,
-    /// Above 0 discourages tokens that were in the answer
+    /// Above 0 discourages tokens that are already in the answer
     #[arg(long, value_name = "X", default_value_t = 0.0, allow_negative_numbers = true)]
     presence_penalty: f32,
-    /// Above 0 discourages tokens by how often they were in the answer
+    /// Above 0 discourages tokens in proportion to their count in the answer
     #[arg(long, value_name = "X", default_value_t = 0.0, allow_negative_numbers = true)]
     frequency_penalty: f32,
-    /// Key of the randomness: the same seed gives the same answer [default: a random one]
+    /// Random seed: the same seed gives the same answer [default: random]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
-    /// End the answer before this text; can be given several times
+    /// Stop string: ends the answer before this text; can be repeated
     #[arg(long, value_name = "TEXT")]
     pub stop: Vec<String>,
-    /// End the answer at these tokens
+    /// Stop tokens: end the answer at any of these ids
     #[arg(long, value_name = "IDS", value_delimiter = ',')]
     stop_token_ids: Vec<u32>,
-    /// With --json, also the N most likely tokens at each position
+    /// With --json, also print the N most likely tokens at each position
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub logprobs: u8,
-    /// Go on to --max-tokens, whatever comes
+    /// Ignore the end-of-sequence token and generate --max-tokens tokens
     #[arg(long)]
     ignore_eos: bool,
 }
 
 impl GenerateArgs {
-    /// The request, its prompt left out.
+    /// Builds the request, without its prompt.
     pub fn request(&self) -> Request {
         let sampling = SamplingParams {
             temperature: self.temperature,

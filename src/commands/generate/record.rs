@@ -1,11 +1,11 @@
-//! All that is known of one answer, for `generate --json`.
+//! The record of one answer, for `generate --json`.
 
 use std::time::Instant;
 
 use serde_json::{Value, json};
 use trail_runtime::engine::Event;
 
-/// An answer and how it came about.
+/// An answer with its timing, predictions and preemptions.
 pub struct Record {
     start: Instant,
     first_token: Option<Instant>,
@@ -18,12 +18,12 @@ pub struct Record {
     predictions: Vec<Value>,
     /// The answer's text.
     pub text: String,
-    /// Why the answer ended.
+    /// Finish reason, in OpenAI's spelling.
     pub finish_reason: &'static str,
 }
 
 impl Record {
-    /// A record of the answer to `prompt`, which is about to be submitted.
+    /// Starts the record, and its clock, before `prompt` is submitted.
     pub fn begin(prompt: &[u32]) -> Self {
         Record {
             start: Instant::now(),
@@ -39,7 +39,7 @@ impl Record {
         }
     }
 
-    /// Writes down what happened.
+    /// Records an event.
     pub fn take(&mut self, event: &Event) {
         match *event {
             Event::Alternative { id, logprob } => {
@@ -63,7 +63,7 @@ impl Record {
         }
     }
 
-    /// The JSON object; `top_logprobs` is there only where alternatives were asked for.
+    /// The JSON object; it has `top_logprobs` only if alternatives were requested.
     pub fn json(&self, top_logprobs: u8) -> Value {
         let mut object = json!({
             "prompt_tokens": self.prompt_tokens,
@@ -80,7 +80,7 @@ impl Record {
         object
     }
 
-    /// `tokens_per_s` is the speed of decoding: from the first token to the last.
+    /// Times in seconds; `tokens_per_s` is the decode rate, from the first token to the last.
     fn timing(&self) -> Value {
         let since_start = |at: Option<Instant>| at.map(|at| (at - self.start).as_secs_f64());
         let (ttft_s, total_s) = (since_start(self.first_token), since_start(self.last_token));

@@ -1,13 +1,13 @@
-//! Causal attention of some consecutive rows of one request, for the query heads of one KV head.
+//! Causal attention of consecutive rows of one request, for the query heads of one KV head.
 //!
-//! Online softmax, one KV block after the other from the oldest: blocks lie at absolute positions,
-//! so a row meets the same blocks, and does the same arithmetic, in a long prefill chunk as in a
-//! decode step. The rows of a call only share the loads: a tile of queries meets each key and value
-//! while it is in a register. A row takes no part in blocks outside its window.
+//! Online softmax over KV blocks, oldest first. Blocks are at absolute positions, so a row reads
+//! the same blocks, and does the same arithmetic, in a long prefill chunk as in a decode step. The
+//! rows of a call only share loads: a tile of queries uses each key and value while it is in a
+//! register. A row skips blocks outside its sliding window.
 
 use std::ops::Range;
 
-use crate::batch::BLOCK_TOKENS;
+use crate::backend::BLOCK_TOKENS;
 use crate::cpu::simd::{MAX_LANES, Simd};
 
 use super::scratch::AttentionScratch;
@@ -15,20 +15,20 @@ use super::stored::StoredF32;
 use super::swiglu::exp;
 use super::tile::{Ahead, Columns, Rows, TILE_COLS, tiles};
 
-/// Queries whose outputs are accumulated together.
+/// Number of queries whose outputs are accumulated together.
 const VALUE_QUERIES: usize = 3;
-/// Registers of a value that they share.
+/// Number of registers of a value vector that these queries share.
 const VALUE_REGISTERS: usize = 4;
 
-/// Operands of one attention task. Query `row * group + head` belongs to `row` of the run.
+/// Operands of one attention task. Query `row * group + head` belongs to row `row` of the task.
 pub(crate) struct Attention<'a> {
-    /// Queries in, outputs out.
+    /// Queries on entry, outputs on return.
     pub(crate) scratch: &'a mut AttentionScratch,
-    /// Rows of the run, at positions `position..`.
+    /// Number of rows, at positions `position..`.
     pub(crate) rows: usize,
-    /// Query heads of the KV head.
+    /// Number of query heads per KV head.
     pub(crate) group: usize,
-    /// Width of a head.
+    /// Head dimension.
     pub(crate) head_dim: usize,
     /// Position of the first row.
     pub(crate) position: usize,
@@ -38,11 +38,11 @@ pub(crate) struct Attention<'a> {
     pub(crate) kv: &'a [f32],
     /// Blocks of the request, by position.
     pub(crate) blocks: &'a [u32],
-    /// Floats of a block.
+    /// Size of a block, floats.
     pub(crate) block_len: usize,
-    /// Where in a block this layer's and head's keys `[BLOCK_TOKENS][head_dim]` begin.
+    /// Offset in a block of this layer's and head's keys `[BLOCK_TOKENS][head_dim]`.
     pub(crate) keys: usize,
-    /// The same for the values.
+    /// Offset in a block of this layer's and head's values.
     pub(crate) values: usize,
 }
 
@@ -66,12 +66,12 @@ impl Attention<'_> {
             let begin = base(block);
             let len = BLOCK_TOKENS * self.head_dim;
             let keys = &self.kv[begin + self.keys..][..len];
-            // Registers of the last value may reach beyond its head; the pool is padded for it.
+            // The last vector load may read beyond the head; the pool is padded for it.
             let values = &self.kv[begin + self.values..][..len + MAX_LANES];
-            // Blocks are scattered, so the hardware cannot know the next one.
+            // Blocks are scattered, so the hardware prefetcher cannot predict the next one.
             let to_next = base(newest.min(block + 1)) as isize - begin as isize;
             let active = self.active(block);
-            // SAFETY: the slices hold a block; the instructions are the caller's.
+            // SAFETY: the slices hold a block; the caller guarantees `V`'s instructions.
             unsafe {
                 self.score::<V>(active.clone(), keys.as_ptr(), to_next);
                 self.soften::<V>(active.clone(), block);
@@ -85,7 +85,7 @@ impl Attention<'_> {
         }
     }
 
-    /// Queries of which some token of `block` is within reach.
+    /// Range of queries that attend to some token of `block`.
     fn active(&self, block: usize) -> Range<usize> {
         let first_token = block * BLOCK_TOKENS;
         let begin = first_token.saturating_sub(self.position);
@@ -94,7 +94,7 @@ impl Attention<'_> {
         begin * self.group..end * self.group
     }
 
-    /// The tokens of `block` that `query` attends to.
+    /// Range of tokens of `block` that `query` attends to.
     #[inline(always)]
     fn reach(&self, query: usize, block: usize) -> Range<usize> {
         let position = self.position + query / self.group;
@@ -127,7 +127,7 @@ impl Attention<'_> {
         }
     }
 
-    /// Scores become exponentials relative to the largest score so far.
+    /// Replaces scores by exponentials relative to the running maximum.
     ///
     /// # Safety
     ///
@@ -140,8 +140,8 @@ impl Attention<'_> {
             let scores = &mut scratch.scores[q * BLOCK_TOKENS..][..BLOCK_TOKENS];
             scores[..reach.start].fill(f32::NEG_INFINITY);
             scores[reach.end..].fill(f32::NEG_INFINITY);
-            // SAFETY: `scores` has BLOCK_TOKENS floats, whole registers; the instructions are the
-            // caller's.
+            // SAFETY: `scores` has BLOCK_TOKENS floats, a multiple of LANES; the caller guarantees
+            // `V`'s instructions.
             unsafe {
                 let mut largest = V::splat(scratch.max[q]);
                 for at in (0..BLOCK_TOKENS).step_by(V::LANES) {
@@ -151,13 +151,13 @@ impl Attention<'_> {
                 let mut sum = V::splat(0.0);
                 for at in (0..BLOCK_TOKENS).step_by(V::LANES) {
                     let p = scores.as_mut_ptr().add(at);
-                    // Tokens out of reach add e^-87, nothing beside the sum, which is at least 1.
+                    // Masked tokens add e^-87, which is lost in the sum, as that is at least 1.
                     let e = exp(V::load(p).sub(V::splat(max)));
                     sum = sum.add(e);
                     e.store(p);
                 }
                 let [sum, ..] = V::sum4([sum; 4]);
-                // e^0 is exactly 1, and usual.
+                // The maximum rarely changes, and e^0 is exactly 1.
                 let decay = if max == scratch.max[q] {
                     1.0
                 } else {
@@ -174,7 +174,7 @@ impl Attention<'_> {
     ///
     /// # Safety
     ///
-    /// `values` must be readable for a block and a register more; the CPU must have `V`'s
+    /// `values` must be readable for a block plus one register; the CPU must have `V`'s
     /// instructions.
     #[inline(always)]
     unsafe fn accumulate<V: Simd>(
@@ -197,7 +197,7 @@ impl Attention<'_> {
                 let wide = registers - register >= VALUE_REGISTERS;
                 let at = register * V::LANES;
                 let values = Values { first: values, at, reach: reach.clone(), to_next };
-                // SAFETY: the registers begin within the head; reach lies within the block.
+                // SAFETY: the registers begin within the head; `reach` is within the block.
                 unsafe {
                     match (queries, wide) {
                         (1, true) => self.add_values::<V, 1, VALUE_REGISTERS>(q, values),
@@ -230,7 +230,7 @@ impl Attention<'_> {
         let stride = self.scratch.head_stride;
         let out = self.scratch.out[q * stride + values.at..].as_mut_ptr();
         let exponentials = &self.scratch.scores[q * BLOCK_TOKENS..][..Q * BLOCK_TOKENS];
-        // SAFETY: the scratch has `Q` queries from `q`; the values are the caller's.
+        // SAFETY: the scratch has `Q` queries from `q`; the caller guarantees the values.
         unsafe {
             let mut sums = [[V::splat(0.0); R]; Q];
             for (i, sums) in sums.iter_mut().enumerate() {
@@ -264,14 +264,14 @@ impl Attention<'_> {
     }
 }
 
-/// Some places of the values of a block.
+/// A range of dimensions of the values of a block.
 struct Values {
     /// The block's values.
     first: *const f32,
-    /// First place in the head.
+    /// First dimension of the head.
     at: usize,
-    /// Tokens to take.
+    /// Range of tokens that are accumulated.
     reach: Range<usize>,
-    /// Floats to the next block.
+    /// Distance to the next block, floats.
     to_next: isize,
 }

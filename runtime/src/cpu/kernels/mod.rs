@@ -1,13 +1,13 @@
 //! The arithmetic of the forward pass, compiled once per instruction set.
 //!
-//! Each kernel is one generic function over [`Simd`](super::simd::Simd). [`Kernels`] is the table of
-//! one instruction set's versions; it can only be had for instructions the CPU has, so its methods
-//! are safe.
+//! Each kernel is one generic function over [`Simd`](super::simd::Simd). [`Kernels`] is the
+//! dispatch table of one instruction set; it can only be obtained if the CPU has these
+//! instructions, so its methods are safe.
 //!
-//! **Every output is reduced in one order**, whatever the batch: a dot product runs along the
-//! lanes in steps, then over one tree, and blocks of a long dot product are added first to last;
-//! attention walks KV blocks from the oldest. How many rows share a call, which rows, and which
-//! thread makes it, alter no bit.
+//! **Every output is reduced in one fixed order**, whatever the batch: a dot product is accumulated
+//! per lane, then reduced over one tree, and the K blocks of a long dot product are added first to
+//! last; attention walks KV blocks from the oldest. The number of rows in a call, their order and
+//! the calling thread do not change any bit.
 
 mod attention;
 mod norm;

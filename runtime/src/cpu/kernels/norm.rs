@@ -1,4 +1,4 @@
-//! RMSNorm of one row, into the packed order of the product that reads it.
+//! RMSNorm of one row, stored in the packed order of the product that reads it.
 
 use crate::cpu::simd::Simd;
 
@@ -20,7 +20,7 @@ pub(super) unsafe fn rms_norm<V: Simd>(
     out: &mut [f32],
 ) {
     assert_eq!(x.len(), weight.len());
-    // SAFETY: the caller's.
+    // SAFETY: the caller guarantees `V`'s instructions.
     let mean = unsafe { sum_of_squares::<V>(x) } / x.len() as f32;
     let scale = 1.0 / (mean + eps).sqrt();
     let step = 2 * V::LANES;
@@ -28,7 +28,7 @@ pub(super) unsafe fn rms_norm<V: Simd>(
     for at in (0..whole).step_by(step) {
         let (x, weight) = (&x[at..at + step], &weight[at..at + step]);
         let out = &mut out[at..at + step];
-        // A constant number of constant places, so that it becomes shuffles.
+        // A constant trip count and constant indices, so that it compiles to shuffles.
         for i in 0..V::LANES {
             let (a, b) = if packing.by_parity() { (2 * i, 2 * i + 1) } else { (i, i + V::LANES) };
             out[i] = x[a] * scale * weight[a];
@@ -47,7 +47,7 @@ pub(super) unsafe fn rms_norm<V: Simd>(
 #[inline(always)]
 unsafe fn sum_of_squares<V: Simd>(x: &[f32]) -> f32 {
     let mut chunks = x.chunks_exact(4 * V::LANES);
-    // SAFETY: a chunk has 4 * LANES floats; the instructions are the caller's.
+    // SAFETY: a chunk has 4 * LANES floats; the caller guarantees `V`'s instructions.
     let sums = unsafe {
         let mut sums = [V::splat(0.0); 4];
         for chunk in &mut chunks {

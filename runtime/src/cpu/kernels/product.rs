@@ -1,9 +1,10 @@
-//! Activations times weights: `out[m][n] = sum over k of x[m][k] * w[n][k]`.
+//! Matrix product: `out[m][n] = sum over k of x[m][k] * w[n][k]`.
 //!
-//! One kernel for a single decode row and for a long prefill. A tile is some rows of activations by
-//! [`TILE_COLS`] rows of weights; each of its outputs has one register of partial sums. Weights stay in
-//! their stored dtype in memory and are widened on the way. A block of four weight rows times
-//! [`K_BLOCK`] stays in L1 while all rows of activations pass, so weights come from memory once a call.
+//! One kernel for a single decode row and for a long prefill chunk. A register tile is some rows of
+//! activations by [`TILE_COLS`] rows of weights; each output has one register of partial sums.
+//! Weights stay in memory in their stored dtype and are converted in registers. A block of four
+//! weight rows by [`K_BLOCK`] stays in L1 for all rows of activations, so weights are read from
+//! memory once per call.
 
 use std::mem::MaybeUninit;
 
@@ -14,17 +15,17 @@ use super::Packing;
 use super::stored::{Stored, StoredBf16, StoredF16, StoredF32};
 use super::tile::{Ahead, Columns, Rows, TILE_COLS, rest_of_row, tiles};
 
-/// Longest dot product kept in registers. The sums of longer ones' blocks are added first to last.
+/// K block: longest dot product that is accumulated in registers. The sums of the K blocks are
+/// added first to last.
 const K_BLOCK: usize = 1024;
 
-/// Up to so many rows of activations (decode), weights are widened in registers for each tile anew, and
-/// taken in the order in which they lie in memory. For more (prefill) it pays to widen a block of weights
-/// once, and to take the blocks of the same `k` one after the other: that part of the activations then
-/// stays in L2.
+/// Maximum number of rows (decode) for which weights are converted in registers for every tile, and
+/// read in memory order. With more rows (prefill) it pays to convert a block of weights once, and
+/// to process all blocks of the same `k` together, so that these activations stay in L2.
 const FEW_ROWS: usize = 12;
 
-/// Floats between the rows of a widened tile: not a power of two, whose rows would compete for the
-/// same places in L1.
+/// Distance between the rows of a converted block, floats: not a power of two, so that the rows map
+/// to different L1 sets.
 const WIDE_STRIDE: usize = K_BLOCK + 2 * MAX_LANES;
 
 const _: () = assert!(K_BLOCK.is_multiple_of(2 * MAX_LANES));
@@ -57,7 +58,7 @@ impl Product<'_> {
         assert!(self.x.len() >= self.rows * Packing::stride(self.k));
         assert!(self.weights.len() >= self.cols * self.k * self.dtype.bytes());
         assert!(self.out.len() >= self.rows * self.cols);
-        // SAFETY: the lengths are checked above; the instructions are the caller's.
+        // SAFETY: the lengths are checked above; the caller guarantees `V`'s instructions.
         unsafe {
             match self.dtype {
                 Dtype::F32 => self.blocks::<V, StoredF32>(),
@@ -91,7 +92,7 @@ impl Product<'_> {
             });
             let to_next = first_byte(place(i + 1)) - first_byte((col, k));
             let weights = Columns { rows, ahead: Ahead::Weights(to_next) };
-            // SAFETY: each of the rows holds `k_len` values.
+            // SAFETY: every row has `k_len` values.
             unsafe {
                 if S::IS_WIDE {
                     self.block::<V, S>(&block, weights, V::TILE_ROWS);
@@ -130,12 +131,12 @@ impl Product<'_> {
                 _ => out.iter_mut().zip(&sums).for_each(|(out, sum)| *out += sum),
             }
         };
-        // SAFETY: the rows of `x` hold `k_len` values from `k`, and are padded.
+        // SAFETY: the rows of `x` have `k_len` values from `k`, and are padded.
         unsafe { tiles::<V, S>(x, tile_rows, weights, k_len, put) };
     }
 }
 
-/// Some columns of the output, and a part of the dot products.
+/// A block of output columns and of K.
 struct Block {
     col: usize,
     cols: usize,
@@ -143,7 +144,7 @@ struct Block {
     k_len: usize,
 }
 
-/// Weights of a block, widened once for many rows of activations.
+/// Weights of a block, converted to f32 once for many rows of activations.
 #[repr(align(64))]
 struct WideTile([[MaybeUninit<f32>; WIDE_STRIDE]; TILE_COLS]);
 
@@ -153,8 +154,8 @@ impl WideTile {
         WideTile([[MaybeUninit::uninit(); WIDE_STRIDE]; TILE_COLS])
     }
 
-    /// Widens `k_len` values of each row, and zeros up to a whole step, and asks for the values `to_next`
-    /// bytes on. Read as f32, the result meets the activations in the order that `S` would.
+    /// Converts `k_len` values of each row, zero-padded to a whole step, and prefetches the values
+    /// `to_next` bytes ahead. As f32, the result has the order in which `S` is multiplied.
     ///
     /// # Safety
     ///
@@ -171,7 +172,8 @@ impl WideTile {
         let whole = k_len - k_len % step;
         for (row, wide) in rows.into_iter().zip(&mut self.0) {
             let wide = wide.as_mut_ptr().cast::<f32>();
-            // SAFETY: whole steps lie within the row; K_BLOCK is whole steps, so `wide` holds the last.
+            // SAFETY: whole steps are within the row; K_BLOCK is a multiple of a step, so `wide`
+            // has room for the last.
             unsafe {
                 for at in (0..whole).step_by(step) {
                     let row = row.add(at * S::BYTES);
@@ -188,7 +190,7 @@ impl WideTile {
     }
 }
 
-/// Widens `2 * V::LANES` values.
+/// Converts `2 * V::LANES` values.
 ///
 /// # Safety
 ///
@@ -196,7 +198,7 @@ impl WideTile {
 /// have `V`'s instructions.
 #[inline(always)]
 unsafe fn widen_step<V: Simd, S: Stored>(row: *const u8, wide: *mut f32) {
-    // SAFETY: the caller's.
+    // SAFETY: the caller guarantees the pointers and `V`'s instructions.
     unsafe {
         S::first::<V>(row).store(wide);
         S::second::<V>(row).store(wide.add(V::LANES));

@@ -1,29 +1,29 @@
-//! What attention keeps between the blocks of a task.
+//! State of online softmax between the KV blocks of a task.
 
-use crate::batch::BLOCK_TOKENS;
+use crate::backend::BLOCK_TOKENS;
 use crate::cpu::aligned::Aligned;
 use crate::cpu::simd::MAX_LANES;
 
-/// One worker's memory for attention, reused by every task.
+/// Scratch memory of one worker for attention, reused by every task.
 pub(crate) struct AttentionScratch {
-    /// Floats from one query (or output) to the next.
+    /// Distance between queries (or outputs), floats.
     pub(crate) head_stride: usize,
-    /// Rotated, scaled queries `[queries][head_stride]`, zero beyond the head.
+    /// Queries after RoPE and scaling `[queries][head_stride]`, zero beyond the head.
     pub(crate) queries: Aligned,
     /// Weighted sums of values `[queries][head_stride]`.
     pub(crate) out: Aligned,
-    /// Scores, then their exponentials `[queries][BLOCK_TOKENS]`, of the current block.
+    /// Scores of the current block, then their exponentials `[queries][BLOCK_TOKENS]`.
     pub(super) scores: Aligned,
-    /// Largest score so far `[queries]`.
+    /// Running maximum of the scores `[queries]`.
     pub(super) max: Vec<f32>,
-    /// Sum of exponentials so far `[queries]`.
+    /// Running sum of the exponentials `[queries]`.
     pub(super) sum: Vec<f32>,
-    /// What `out` is multiplied with when the maximum has moved `[queries]`.
+    /// Factor of `out` after a change of the maximum `[queries]`.
     pub(super) decay: Vec<f32>,
 }
 
 impl AttentionScratch {
-    /// Memory for `queries` queries of `head_dim`.
+    /// Allocates scratch for `queries` queries of `head_dim`.
     pub(crate) fn new(queries: usize, head_dim: usize) -> Result<Self, String> {
         let head_stride = head_dim.next_multiple_of(2 * MAX_LANES);
         Ok(AttentionScratch {

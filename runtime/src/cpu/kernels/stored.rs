@@ -1,20 +1,20 @@
-//! How stored weights become registers.
+//! Conversion of stored weights to f32 registers.
 
 use crate::cpu::simd::Simd;
 
-/// A storage type of weights: how `2 * LANES` values become two registers.
+/// A storage type of weights: converts `2 * LANES` values to two registers.
 ///
 /// # Safety
 ///
 /// The functions require `p` readable for `2 * V::LANES * BYTES` bytes and `V`'s instructions.
 pub(super) trait Stored {
-    /// Bytes of a value.
+    /// Size of a value, bytes.
     const BYTES: usize;
-    /// Whether it is f32 already.
+    /// True if the values are f32 and need no conversion.
     const IS_WIDE: bool = Self::BYTES == 4;
-    /// The register met by the first half of a step's activations.
+    /// Register that is multiplied with the first half of a step's activations.
     unsafe fn first<V: Simd>(p: *const u8) -> V;
-    /// The register met by the second half.
+    /// Register that is multiplied with the second half.
     unsafe fn second<V: Simd>(p: *const u8) -> V;
 }
 
@@ -22,7 +22,7 @@ pub(super) trait Stored {
 pub(super) struct StoredF32;
 /// IEEE half precision, natural order.
 pub(super) struct StoredF16;
-/// bf16: even places, then odd ones.
+/// bf16: even indices first, then odd ones.
 pub(super) struct StoredBf16;
 
 /// Implements [`Stored`]: the loads of the first and of the second register.
@@ -33,13 +33,13 @@ macro_rules! stored {
 
             #[inline(always)]
             unsafe fn first<$V: Simd>($p: *const u8) -> $V {
-                // SAFETY: the caller's.
+                // SAFETY: the caller guarantees a readable `p` and `V`'s instructions.
                 unsafe { $first }
             }
 
             #[inline(always)]
             unsafe fn second<$V: Simd>($p: *const u8) -> $V {
-                // SAFETY: the caller's.
+                // SAFETY: the caller guarantees a readable `p` and `V`'s instructions.
                 unsafe { $second }
             }
         }

@@ -1,4 +1,4 @@
-//! The MLP's gate, and the exponential that it shares with attention's softmax.
+//! SwiGLU, and the exponential that it shares with attention's softmax.
 
 use crate::cpu::simd::Simd;
 
@@ -13,7 +13,7 @@ pub(super) unsafe fn swiglu<V: Simd>(gate: &mut [f32], up: &[f32]) {
     assert_eq!(gate.len(), up.len());
     assert!(gate.len().is_multiple_of(V::LANES));
     for (gate, up) in gate.chunks_exact_mut(V::LANES).zip(up.chunks_exact(V::LANES)) {
-        // SAFETY: a chunk has LANES floats; the instructions are the caller's.
+        // SAFETY: a chunk has LANES floats; the caller guarantees `V`'s instructions.
         unsafe {
             let g = V::load(gate.as_ptr());
             let denominator = V::splat(1.0).add(exp(V::splat(0.0).sub(g)));
@@ -24,22 +24,24 @@ pub(super) unsafe fn swiglu<V: Simd>(gate: &mut [f32], up: &[f32]) {
 
 /// e^x to about 2 units in the last place; x is clamped to where the result is a normal f32.
 ///
-/// Cephes' `expf`: x = n ln 2 + r, |r| <= ln 2 / 2, and a polynomial of degree 6 for e^r. The library's
-/// is not used because each thread and path must produce the same bits.
+/// Cephes' `expf`: x = n ln 2 + r, |r| <= ln 2 / 2, and a polynomial of degree 6 for e^r. The
+/// standard library's `exp` is not used because every thread and code path must produce the same
+/// bits.
 ///
 /// # Safety
 ///
 /// The CPU must have `V`'s instructions.
 #[inline(always)]
 pub(super) unsafe fn exp<V: Simd>(x: V) -> V {
-    /// Adding it rounds to an integer, which the sum holds in its lowest bits.
+    /// Adding this constant rounds to an integer, which is then in the lowest bits of the sum.
     const BIAS: f32 = 12_582_912.0; // 1.5 * 2^23
     // ln 2 in two parts, so that n * LN2_HIGH is exact.
     const LN2_HIGH: f32 = 0.693_359_4;
     const LN2_LOW: f32 = -2.121_944_4e-4;
     const COEFFICIENTS: [f32; 6] =
         [1.987_569_1e-4, 1.398_199_9e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 0.5];
-    // SAFETY: the caller's. (A closure would not be compiled with the caller's instructions.)
+    // SAFETY: the caller guarantees `V`'s instructions. (A closure would not be compiled with
+    // them.)
     unsafe {
         let bias = V::splat(BIAS);
         let x = x.max(V::splat(-87.0)).min(V::splat(88.0));

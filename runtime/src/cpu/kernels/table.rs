@@ -1,4 +1,4 @@
-//! One instruction set's kernels, chosen at run time.
+//! Dispatch table of the kernels of one instruction set.
 
 use crate::cpu::Isa;
 #[cfg(target_arch = "x86_64")]
@@ -7,11 +7,11 @@ use crate::cpu::simd::{Portable, Simd};
 
 use super::{Attention, Packing, Product};
 
-/// The kernels of one instruction set. Holding one proves that the CPU has it.
+/// Kernels of one instruction set. A value of this type proves that the CPU has it.
 pub(crate) struct Kernels {
     /// The instruction set; never `Auto`.
     pub(crate) isa: Isa,
-    /// f32 in a register.
+    /// f32 lanes of a register.
     pub(crate) lanes: usize,
     product: unsafe fn(Product<'_>),
     rms_norm: unsafe fn(&[f32], &[f32], f32, Packing, &mut [f32]),
@@ -25,25 +25,25 @@ macro_rules! kernels {
         static $name: Kernels = {
             $(#[target_feature(enable = $features)])?
             unsafe fn product(operands: Product<'_>) {
-                // SAFETY: this function's caller has checked for the features.
+                // SAFETY: `select` returns this function only if the CPU has these features.
                 unsafe { operands.run::<$V>() }
             }
 
             $(#[target_feature(enable = $features)])?
             unsafe fn rms_norm(x: &[f32], w: &[f32], eps: f32, packing: Packing, out: &mut [f32]) {
-                // SAFETY: this function's caller has checked for the features.
+                // SAFETY: `select` returns this function only if the CPU has these features.
                 unsafe { super::norm::rms_norm::<$V>(x, w, eps, packing, out) }
             }
 
             $(#[target_feature(enable = $features)])?
             unsafe fn swiglu(gate: &mut [f32], up: &[f32]) {
-                // SAFETY: this function's caller has checked for the features.
+                // SAFETY: `select` returns this function only if the CPU has these features.
                 unsafe { super::swiglu::swiglu::<$V>(gate, up) }
             }
 
             $(#[target_feature(enable = $features)])?
             unsafe fn attention(operands: Attention<'_>) {
-                // SAFETY: this function's caller has checked for the features.
+                // SAFETY: `select` returns this function only if the CPU has these features.
                 unsafe { operands.run::<$V>() }
             }
 
@@ -59,25 +59,20 @@ kernels!(AVX2, Isa::Avx2, Avx2, "avx2,fma,f16c");
 kernels!(AVX512, Isa::Avx512, Avx512, "avx512f");
 
 impl Kernels {
-    /// The kernels of `isa`, or why this CPU cannot run them.
-    ///
-    /// `Auto` never chooses AVX-512: on many CPUs it lowers the clock of the whole core.
+    /// Returns the kernels of `isa`, or an error if this CPU does not have it.
     pub(crate) fn select(isa: Isa) -> Result<&'static Kernels, String> {
-        match isa {
-            Isa::Auto if Isa::Avx2.is_available() => Self::select(Isa::Avx2),
-            Isa::Auto => Ok(&PORTABLE),
-            isa if !isa.is_available() => Err(format!("this CPU has no {isa}")),
+        Ok(match isa.resolve()? {
             #[cfg(target_arch = "x86_64")]
-            Isa::Avx2 => Ok(&AVX2),
+            Isa::Avx2 => &AVX2,
             #[cfg(target_arch = "x86_64")]
-            Isa::Avx512 => Ok(&AVX512),
-            _ => Ok(&PORTABLE),
-        }
+            Isa::Avx512 => &AVX512,
+            _ => &PORTABLE,
+        })
     }
 
     /// See [`Product`].
     pub(crate) fn product(&self, operands: Product<'_>) {
-        // SAFETY: `select` has checked the CPU.
+        // SAFETY: a `Kernels` exists only for instructions that the CPU has: see `select`.
         unsafe { (self.product)(operands) }
     }
 
@@ -90,19 +85,19 @@ impl Kernels {
         packing: Packing,
         out: &mut [f32],
     ) {
-        // SAFETY: `select` has checked the CPU.
+        // SAFETY: a `Kernels` exists only for instructions that the CPU has: see `select`.
         unsafe { (self.rms_norm)(x, weight, eps, packing, out) }
     }
 
     /// See [`swiglu`](super::swiglu::swiglu).
     pub(crate) fn swiglu(&self, gate: &mut [f32], up: &[f32]) {
-        // SAFETY: `select` has checked the CPU.
+        // SAFETY: a `Kernels` exists only for instructions that the CPU has: see `select`.
         unsafe { (self.swiglu)(gate, up) }
     }
 
     /// See [`Attention`].
     pub(crate) fn attention(&self, operands: Attention<'_>) {
-        // SAFETY: `select` has checked the CPU.
+        // SAFETY: a `Kernels` exists only for instructions that the CPU has: see `select`.
         unsafe { (self.attention)(operands) }
     }
 }

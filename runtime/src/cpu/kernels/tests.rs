@@ -1,26 +1,22 @@
-//! Each kernel against its naive twin, on every instruction set that the CPU has.
+//! Each kernel against its reference, on every instruction set that the CPU has.
+
+use trail_base::Rng;
 
 use super::*;
 use crate::cpu::Isa;
 use crate::model::Dtype;
 
 fn kernels() -> impl Iterator<Item = &'static Kernels> {
-    [Isa::Portable, Isa::Avx2, Isa::Avx512].into_iter().filter_map(|isa| Kernels::select(isa).ok())
+    Isa::available().map(|isa| Kernels::select(isa).unwrap())
 }
 
-/// Numbers in -1..1 without pattern.
+/// Pseudo-random numbers in -1..1.
 fn numbers(seed: u32, len: usize) -> Vec<f32> {
-    let mut state = seed.wrapping_mul(0x9e37_79b9) | 1;
-    let mut next = || {
-        state ^= state << 13;
-        state ^= state >> 17;
-        state ^= state << 5;
-        state as f32 / (1_u64 << 31) as f32 - 1.0
-    };
-    (0..len).map(|_| next()).collect()
+    let mut rng = Rng::new(seed.into());
+    (0..len).map(|_| rng.signed()).collect()
 }
 
-/// Stores `values` at an odd address; returns the storage and the values as stored.
+/// Stores `values` as `dtype` at an odd address; returns the bytes and the rounded values.
 fn stored(dtype: Dtype, values: &[f32]) -> (Vec<u8>, Vec<f32>) {
     let mut bytes = vec![0_u8];
     let mut widened = Vec::new();
@@ -81,7 +77,7 @@ fn product_is_the_sum_of_products_and_its_bits_do_not_depend_on_the_tile() {
                         let terms = (0..k).map(|i| x[row * k + i] as f64 * w[col * k + i] as f64);
                         let size: f64 = terms.clone().map(f64::abs).sum();
                         let error = (all[row * cols + col] as f64 - terms.sum::<f64>()).abs();
-                        // A lane adds k / lanes terms; the bound is loose but scales.
+                        // A lane adds k / lanes terms; the bound is loose but scales with k.
                         let roundings = (k as f64 / 4.0).sqrt() + 8.0;
                         assert!(error <= size * roundings * 2_f64.powi(-24), "{dtype:?} {k}");
                     }
@@ -124,14 +120,14 @@ fn swiglu_is_its_formula_over_the_whole_range() {
         kernels.swiglu(&mut out, &up);
         for ((&out, &gate), &up) in out.iter().zip(&gate).zip(&up) {
             let expected = gate as f64 / (1.0 + (-gate as f64).exp()) * up as f64;
-            // Below -87 the exponential is clamped: nothing of size is left.
+            // Below -87 the exponential is clamped, where the result is negligible.
             let error = (out as f64 - expected).abs();
             assert!(error <= 4e-7 * expected.abs() + 1e-35, "{gate}: {out} {expected}");
         }
     }
 }
 
-/// One task's shape.
+/// Shape of an attention task.
 struct Case {
     rows: usize,
     group: usize,
@@ -155,11 +151,11 @@ fn attention_is_softmax_of_scores_times_values() {
 
 fn check_attention(kernels: &Kernels, case: Case) {
     let Case { rows, group, head_dim, position, window } = case;
-    const TOKENS: usize = crate::batch::BLOCK_TOKENS;
+    const TOKENS: usize = crate::backend::BLOCK_TOKENS;
     let blocks = [3, 0, 4, 1];
     let plane = TOKENS * head_dim;
     let len = 2 * plane;
-    // What lies beyond the context must not be used, whatever it is.
+    // Memory beyond the context must not influence the result, even if it is NaN.
     let mut kv = vec![f32::NAN; 5 * len + crate::cpu::simd::MAX_LANES];
     let place = |token: usize, values: usize| {
         blocks[token / TOKENS] as usize * len + values * plane + token % TOKENS * head_dim

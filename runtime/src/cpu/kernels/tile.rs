@@ -1,44 +1,45 @@
-//! The innermost loop of products and of attention's scores: a tile of dot products.
+//! Innermost loop of products and of attention's scores: a register tile of dot products.
 
 use crate::cpu::simd::{MAX_LANES, Simd};
 
 use super::stored::Stored;
 
-/// Rows of weights in a tile. It has up to [`Simd::TILE_ROWS`] rows of activations.
+/// Rows of weights in a tile; it has up to [`Simd::TILE_ROWS`] rows of activations.
 pub(super) const TILE_COLS: usize = 4;
 
 /// Rows of activations.
 #[derive(Clone, Copy)]
 pub(super) struct Rows {
-    /// The first row.
+    /// Pointer to the first row.
     pub(super) first: *const f32,
-    /// Floats from one row to the next.
+    /// Distance between rows, floats.
     pub(super) stride: usize,
-    /// How many.
+    /// Number of rows.
     pub(super) len: usize,
 }
 
 /// Rows of weights.
 #[derive(Clone, Copy)]
 pub(super) struct Columns {
-    /// The rows; at a ragged edge the last one is repeated.
+    /// Pointers to the rows; at a ragged edge the last one is repeated.
     pub(super) rows: [*const u8; TILE_COLS],
-    /// What to ask for meanwhile.
+    /// Prefetch that runs during the computation.
     pub(super) ahead: Ahead,
 }
 
-/// What a tile asks for while it computes: whichever operand is the one that streams.
+/// Prefetch of a tile: the operand that is streamed.
 #[derive(Clone, Copy)]
 pub(super) enum Ahead {
-    /// The weights of the tile after this one, so many bytes on: the hardware's prefetchers do not see
-    /// beyond a page, and a row is often shorter.
+    /// Weights of the next tile, at this distance in bytes: hardware prefetchers stop at a page,
+    /// and a row is often shorter.
     Weights(isize),
-    /// The next tile's rows of activations: the weights are in L1 and stay there, the rows come from L2.
+    /// Activations of the next tile, from L2; the weights stay in L1.
     Rows,
 }
 
-/// The dot products of length `k` of all rows of `x` with [`TILE_COLS`] rows of weights: `put(row,
-/// sums)`, in tiles of up to `tile_rows` rows (at most `V::TILE_ROWS`).
+/// Computes the dot products of length `k` of all rows of `x` with [`TILE_COLS`] rows of weights,
+/// in tiles of up to `tile_rows` rows (at most `V::TILE_ROWS`), and passes them to
+/// `put(row, sums)`.
 ///
 /// # Safety
 ///
@@ -52,11 +53,11 @@ pub(super) unsafe fn tiles<V: Simd, S: Stored>(
     k: usize,
     mut put: impl FnMut(usize, [f32; TILE_COLS]),
 ) {
-    /// One size of tile.
+    /// Instantiates one tile size.
     macro_rules! put_tile {
         ($rows:literal, $row:expr) => {{
             let first = x.first.wrapping_add($row * x.stride);
-            // SAFETY: the rows are there by the loop below; the rest is the caller's.
+            // SAFETY: the loop below stays within the rows; the caller guarantees the rest.
             let sums = unsafe { tile::<V, S, $rows>(first, x.stride, weights, k) };
             for (i, sums) in sums.into_iter().enumerate() {
                 put($row + i, sums);
@@ -79,7 +80,7 @@ pub(super) unsafe fn tiles<V: Simd, S: Stored>(
     }
 }
 
-/// `ROWS` x [`TILE_COLS`] dot products of length `k`.
+/// Computes `ROWS` x [`TILE_COLS`] dot products of length `k`.
 ///
 /// # Safety
 ///
@@ -93,8 +94,8 @@ unsafe fn tile<V: Simd, S: Stored, const ROWS: usize>(
 ) -> [[f32; TILE_COLS]; ROWS] {
     let step = 2 * V::LANES;
     let whole = k - k % step;
-    // SAFETY: whole steps lie within the rows; the ragged rest of the weights is copied to a
-    // zeroed buffer of a whole step first.
+    // SAFETY: whole steps are within the rows; the tail of the weights is copied to a zeroed buffer
+    // of a whole step first.
     unsafe {
         let mut sums = [[V::splat(0.0); TILE_COLS]; ROWS];
         for at in (0..whole).step_by(step) {
@@ -121,7 +122,7 @@ unsafe fn tile<V: Simd, S: Stored, const ROWS: usize>(
     }
 }
 
-/// Adds `2 * LANES` products to each sum: the step's first register, then its second.
+/// Adds `2 * LANES` products to each sum: first register of the step, then the second.
 ///
 /// # Safety
 ///
@@ -133,7 +134,7 @@ unsafe fn add_step<V: Simd, S: Stored, const ROWS: usize>(
     x_stride: usize,
     weights: [*const u8; TILE_COLS],
 ) {
-    // SAFETY: the caller's.
+    // SAFETY: the caller guarantees readable rows and `V`'s instructions.
     unsafe {
         let mut halves = [V::splat(0.0); ROWS];
         for (m, half) in halves.iter_mut().enumerate() {
@@ -157,7 +158,7 @@ unsafe fn add_step<V: Simd, S: Stored, const ROWS: usize>(
     }
 }
 
-/// The values `whole..k` of a row, followed by zeros.
+/// Returns values `whole..k` of a row, zero-padded to a whole step.
 ///
 /// # Safety
 ///
@@ -169,7 +170,7 @@ pub(super) unsafe fn rest_of_row<S: Stored>(
     k: usize,
 ) -> [u8; 8 * MAX_LANES] {
     let mut rest = [0; 8 * MAX_LANES];
-    // SAFETY: the caller's.
+    // SAFETY: the caller guarantees readable rows and `V`'s instructions.
     unsafe {
         let bytes = (k - whole) * S::BYTES;
         row.add(whole * S::BYTES).copy_to_nonoverlapping(rest.as_mut_ptr(), bytes);

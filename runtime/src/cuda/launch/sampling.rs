@@ -1,10 +1,10 @@
 //! Launches of the sampler, and its answers in the engine's terms.
 
 use super::Launch;
+use crate::backend::{MAX_TOP_LOGPROBS, SampledToken, SamplingParams};
 use crate::cuda::plan::LaunchPlan;
 use crate::cuda::plan::sampling::SamplingPlan;
-use crate::engine::SamplingParams;
-use crate::engine::sampling::{MAX_TOP_LOGPROBS, MIN_TEMPERATURE, Sampled};
+use crate::sampling::MIN_TEMPERATURE;
 use cudarc::driver::sys::CUdeviceptr;
 use std::f32::consts::LOG2_E;
 use trail_ptx::params::{RowSampled, RowSampling, SampleParams, TokenCountsParams};
@@ -67,10 +67,10 @@ pub fn row_sampling(params: &SamplingParams, place: RowPlace) -> RowSampling {
 }
 
 /// What the kernels chose, as the CPU sampler says it. The logarithm is taken here: it is the CPU's, to the bit.
-pub fn sampled(row: &RowSampled) -> Sampled {
+pub fn sampled(row: &RowSampled) -> SampledToken {
     let mut top = [(0, 0.0); MAX_TOP_LOGPROBS];
     if row.max == f32::NEG_INFINITY {
-        return Sampled { id: 0, logprob: 0.0, top, num_top: 0 };
+        return SampledToken { id: 0, logprob: 0.0, top, num_top: 0 };
     }
     let log_sum = f64::from(row.max) + row.sum.ln();
     let logprob = |logit: f32| (f64::from(logit) - log_sum) as f32;
@@ -79,7 +79,12 @@ pub fn sampled(row: &RowSampled) -> Sampled {
     {
         *entry = (token as u32, logprob(logit));
     }
-    Sampled { id: row.token as u32, logprob: logprob(row.logit), top, num_top: row.num_top as u8 }
+    SampledToken {
+        id: row.token as u32,
+        logprob: logprob(row.logit),
+        top,
+        num_top: row.num_top as u8,
+    }
 }
 
 /// Chooses a token for each row: the three kernels of `plan`, in order.

@@ -10,7 +10,7 @@ use trail_ptx::Target;
 pub const MOST_ROWS: usize = 4;
 /// Stages of a layer, and so barriers, but that the launch's end is the last one.
 pub const STAGES: usize = 5;
-/// Stages of an attention warp's ring, by target: what decode_layers.cu was compiled with. Its own kernel has three.
+/// Stages of an attention warp's ring, by target: what decode_megakernel.cu was compiled with. Its own kernel has three.
 const RING_STAGES: u32 = 2;
 const RING_STAGES_HOPPER: u32 = 3;
 const OWN_RING_STAGES: u32 = 3;

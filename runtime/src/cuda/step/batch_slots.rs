@@ -5,7 +5,7 @@
 //! `batch_idx`, the slot's index.
 
 use super::layout::NONE;
-use crate::batch::Segment;
+use crate::backend::Segment;
 
 /// A slot, and what the device already has of the request in it.
 #[derive(Clone, Copy, Debug)]

@@ -8,10 +8,9 @@ use super::layout::{Layout, NONE, SEGMENT_WORDS, StepLimits, TILE_WORDS};
 use super::plans::Plans;
 use super::sampling_params::RowSamplings;
 use super::staged::Staged;
-use crate::batch::{Batch, Segment};
+use crate::backend::{Batch, Segment, Step};
 use crate::cuda::plan::attention::{PrefillSegment, prefill_tiles};
 use crate::cuda::step_metadata::StepMetadata;
-use crate::engine::Step;
 
 /// What of a step the launches depend on. Sizes are indices into [`Plans`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -256,7 +255,7 @@ impl Filler {
                     row,
                     segment,
                     (assigned.batch_idx, generation),
-                    step.choices,
+                    step.sampling,
                     metadata,
                 );
             } else if segment.len == 1 {

@@ -1,6 +1,6 @@
 //! Where each array of a step's metadata begins in the metadata, in words.
 
-use crate::batch::BLOCK_TOKENS;
+use crate::backend::BLOCK_TOKENS;
 use trail_ptx::params::RowSampling;
 
 /// Words of one row's [`RowSampling`].

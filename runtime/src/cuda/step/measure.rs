@@ -1,9 +1,8 @@
 //! What a prompt token costs: one chunk of a prompt, timed at start.
 
 use super::{Executor, StepPhase};
-use crate::batch::{BLOCK_TOKENS, Batch};
+use crate::backend::{BLOCK_TOKENS, Batch, SamplingParams, Step};
 use crate::cuda::CudaError;
-use crate::engine::{Choice, Choices, SamplingParams, Step};
 use std::time::Instant;
 
 /// Most tokens of the chunk: enough to fill the chip, and soon done.
@@ -12,15 +11,6 @@ const MOST_TOKENS: usize = 2048;
 const RUNS: u64 = 3;
 /// Numbers that no real step reaches.
 const FIRST_STEP: u64 = u64::MAX - RUNS;
-
-/// Nobody chooses.
-struct Nobody(SamplingParams);
-
-impl Choices for Nobody {
-    fn choice(&self, _slot: u32) -> Choice<'_> {
-        Choice { sampling: &self.0, prompt: &[], generated: &[], position: 0 }
-    }
-}
 
 impl Executor {
     /// Seconds a token of a prompt takes, in a chunk as large as a step may be. What it writes into the KV pool nobody reads.
@@ -31,11 +21,11 @@ impl Executor {
         let table: Vec<u32> = (0..tokens.div_ceil(BLOCK_TOKENS) as u32).collect();
         let mut batch = Batch::default();
         batch.push(0, 0, &vec![0; tokens], &table, false);
-        let choices = Nobody(SamplingParams::default());
+        let sampling = SamplingParams::default();
         let mut best = f64::INFINITY;
         for number in FIRST_STEP..FIRST_STEP + RUNS {
             let filled =
-                self.fill(&Step { number, batch: &batch, choices: &choices, tap: None })?;
+                self.fill(&Step { number, batch: &batch, sampling: &sampling, tap: None })?;
             let begin = Instant::now();
             self.launch(&filled, StepPhase::Whole)?;
             self.compute.synchronize("timing a prompt")?;

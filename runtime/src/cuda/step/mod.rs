@@ -27,8 +27,9 @@ use super::step_metadata::StepMetadata;
 use super::tap::{Ring, TapMode};
 use super::trace::{Anchor, StepTimes, Trace};
 use super::weights::DeviceWeights;
-use super::{CudaError, Device, Priority, Progress};
-use crate::engine::{Step, TapRow};
+use super::{CudaError, Device, Priority};
+use crate::backend::Progress;
+use crate::backend::{Step, TapRow};
 use crate::model::ModelConfig;
 use buffers::Buffers;
 use cudarc::driver::sys::CUdeviceptr;
@@ -216,8 +217,8 @@ impl Executor {
         let shape = self.filler.fill(step, &self.plans, &mut self.metadata);
         self.token_counts.begin(shape.parity);
         for (slot, batch_idx) in self.filler.fresh(step.batch) {
-            let choice = step.choices.choice(slot);
-            self.token_counts.add(&self.compute, batch_idx, &choice)?;
+            let input = step.sampling.of(slot);
+            self.token_counts.add(&self.compute, batch_idx, &input)?;
         }
         Ok(Filled { shape })
     }

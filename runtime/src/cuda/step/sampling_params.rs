@@ -1,11 +1,10 @@
 //! How tokens are chosen, row by row of the logits: written when a request gets the row, and but for the position left alone after that.
 
 use super::layout::{Layout, NONE, SAMPLING_WORDS};
-use crate::batch::Segment;
+use crate::backend::{SamplingInputs, Segment};
 use crate::cuda::launch::{RowPlace, row_sampling};
 use crate::cuda::plain;
 use crate::cuda::step_metadata::StepMetadata;
-use crate::engine::{Choices, SamplingParams};
 use std::mem::offset_of;
 use trail_ptx::params::RowSampling;
 
@@ -22,13 +21,6 @@ pub(super) struct RowSamplings {
     written: Box<[Option<Tenant>]>,
     /// Rows of this step that choose, in order of segments.
     chosen: Vec<u32>,
-}
-
-/// Whether choosing by `sampling` needs to know what the request has seen.
-pub(super) fn is_penalised(sampling: &SamplingParams) -> bool {
-    sampling.repetition_penalty != 1.0
-        || sampling.presence_penalty != 0.0
-        || sampling.frequency_penalty != 0.0
 }
 
 impl RowSamplings {
@@ -53,7 +45,7 @@ impl RowSamplings {
         row: usize,
         segment: &Segment,
         tenant: Tenant,
-        choices: &dyn Choices,
+        sampling: &dyn SamplingInputs,
         metadata: &mut StepMetadata,
     ) {
         self.chosen.push(index as u32);
@@ -65,16 +57,15 @@ impl RowSamplings {
             metadata.set(first + ROW, index as u32);
             return;
         }
-        let choice = choices.choice(segment.slot);
-        debug_assert_eq!(choice.position, position);
-        let (batch_idx, penalised) = (tenant.0 as usize, is_penalised(choice.sampling));
+        let params = sampling.of(segment.slot).params;
+        let (batch_idx, penalised) = (tenant.0 as usize, params.has_penalties());
         let place = RowPlace {
             row: Some(index),
             token_counts_row: penalised.then_some(batch_idx),
             batch_idx,
             position,
         };
-        metadata.set_all(first, &words(&row_sampling(choice.sampling, place)));
+        metadata.set_all(first, &words(&row_sampling(params, place)));
         self.written[index] = Some(tenant);
     }
 
@@ -92,6 +83,7 @@ fn words(how: &RowSampling) -> [u32; SAMPLING_WORDS] {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::backend::SamplingParams;
 
     #[test]
     fn words_are_where_the_kernel_looks() {

@@ -2,9 +2,9 @@
 
 use super::fill::Shape;
 use super::layout::{Layout, MEAN_WORDS, NONE};
+use crate::backend::{TapPlan, TapRow};
 use crate::cuda::launch::TapSegment;
 use crate::cuda::step_metadata::StepMetadata;
-use crate::engine::{TapPlan, TapRow};
 
 /// The stage of one step.
 pub(super) struct Staged {

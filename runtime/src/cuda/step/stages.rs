@@ -2,7 +2,7 @@
 
 use super::Executor;
 use super::fill::Shape;
-use crate::batch::BLOCK_TOKENS;
+use crate::backend::BLOCK_TOKENS;
 use crate::cuda::launch::{
     self, DecodeRows, KvView, MegakernelBuffers, Norm, Operands, PrefillRows, QkvOutput,
     ResidualOutput,

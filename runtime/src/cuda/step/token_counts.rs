@@ -3,11 +3,10 @@
 //! After that the sampler counts what it chooses by itself. The tokens travel in pinned memory, as the lists of differences do.
 
 use super::layout::StepLimits;
-use super::sampling_params::is_penalised;
+use crate::backend::SamplingInput;
 use crate::cuda::plan::sampling;
 use crate::cuda::queue::Queue;
 use crate::cuda::{CudaError, Device, DeviceBuffer, PinnedBuffer, launch};
-use crate::engine::Choice;
 use cudarc::driver::sys::CUdeviceptr;
 
 const PARITIES: usize = 2;
@@ -66,17 +65,17 @@ impl TokenCounts {
         (self.parity, self.jobs, self.tokens) = (parity, 0, 0);
     }
 
-    /// The request in `batch_idx` will choose by `choice`, from what it has seen so far.
+    /// The request in `batch_idx` will sample by `input`, from what it has seen so far.
     pub(super) fn add(
         &mut self,
         queue: &Queue,
         batch_idx: u32,
-        choice: &Choice<'_>,
+        input: &SamplingInput<'_>,
     ) -> Result<(), CudaError> {
-        if !is_penalised(choice.sampling) {
+        if !input.params.has_penalties() {
             return Ok(());
         }
-        let count = choice.prompt.len() + choice.generated.len();
+        let count = input.prompt.len() + input.generated.len();
         if self.jobs == self.slots || self.tokens + count > self.capacity {
             self.launch(queue)?;
             queue.synchronize("waiting for marks")?;
@@ -85,8 +84,8 @@ impl TokenCounts {
         // The tokens beyond any context cannot be there; were they, they would be left out rather
         // than written past the end.
         let room = self.capacity - self.tokens;
-        let prompt = &choice.prompt[..choice.prompt.len().min(room)];
-        let generated = &choice.generated[..choice.generated.len().min(room - prompt.len())];
+        let prompt = &input.prompt[..input.prompt.len().min(room)];
+        let generated = &input.generated[..input.generated.len().min(room - prompt.len())];
         let first = self.words() + self.slots * JOB_WORDS + self.tokens;
         // No kernel reads this parity's jobs and tokens now.
         self.feed.write(4 * first, prompt);

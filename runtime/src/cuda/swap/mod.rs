@@ -12,7 +12,7 @@ use super::error::doing;
 use super::kv::KvPool;
 use super::queue::Queue;
 use super::{CudaError, Device, PinnedBuffer, Priority};
-use crate::engine::{Fault, Transfers};
+use crate::backend::{Fault, Transfers};
 use block_range::{BlockRange, each_range};
 use cudarc::driver::sys::CUdeviceptr;
 use cudarc::driver::{CudaEvent, CudaStream};
@@ -276,6 +276,10 @@ impl Transfers for Swap {
 
     fn host_blocks(&self) -> u32 {
         self.blocks.len()
+    }
+
+    fn block_bytes(&self) -> u64 {
+        self.pool.block_bytes as u64
     }
 
     fn block_s(&self) -> f64 {

@@ -1,8 +1,8 @@
 //! The two slots, and who has them.
 
+use crate::backend::TapRow;
 use crate::cuda::queue::Queue;
 use crate::cuda::{CudaError, Device, PinnedBuffer};
-use crate::engine::TapRow;
 use cudarc::driver::DriverError;
 use cudarc::driver::sys::CUdeviceptr;
 use half::bf16;

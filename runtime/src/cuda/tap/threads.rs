@@ -3,8 +3,8 @@
 //! A thread that finds nothing spins, then yields, then sleeps until the engine's thread announces the next rows.
 
 use super::ring::Ring;
+use crate::backend::{TapReceiver, TapRow};
 use crate::cuda::CudaError;
-use crate::engine::{TapReceiver, TapRow};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
@@ -167,7 +167,7 @@ pub(in crate::cuda) fn consume(
     // `stage` copies them, and does not use them before `open`.
     receiver.stage(step, rows, ring.activations(step, rows.len()));
     if ring.claim(step) {
-        receiver.open();
+        receiver.predict();
     }
 }
 

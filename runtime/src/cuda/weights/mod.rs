@@ -10,7 +10,8 @@ mod supported;
 mod upload;
 
 use super::launch::{self, RowOrder};
-use super::{CudaError, Device, DeviceBuffer, Progress};
+use super::{CudaError, Device, DeviceBuffer};
+use crate::backend::Progress;
 use crate::model::{Dtype, Model};
 use cudarc::driver::sys::CUdeviceptr;
 use layout::Layout;

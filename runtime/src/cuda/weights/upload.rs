@@ -4,10 +4,11 @@
 //! thread fills the other, and the copies and shuffles of all threads mix on the device.
 
 use super::chunks::{Arrangement, Chunk, Part};
+use crate::backend::Progress;
 use crate::cuda::error::doing;
 use crate::cuda::launch::{self, Sources};
 use crate::cuda::queue::Queue;
-use crate::cuda::{CudaError, Device, DeviceBuffer, PinnedBuffer, Priority, Progress};
+use crate::cuda::{CudaError, Device, DeviceBuffer, PinnedBuffer, Priority};
 use crate::model::Dtype;
 use cudarc::driver::CudaEvent;
 use half::{bf16, f16};

@@ -1,54 +1,53 @@
-//! The CPU backend as a device would be: it answers late, and moves KV to the host and back.
+//! The CPU backend behaving as a device: it returns tokens one step late, and copies KV to a host
+//! pool and back.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-use crate::batch::{Batch, PENDING};
-use crate::cpu::CpuBackend;
-use crate::engine::backend::{Backend, Fault, Step, Transfers};
-use crate::engine::forecast::Forecast;
-use crate::engine::host::Host;
-use crate::engine::sampling::Sampled;
+use crate::backend::{Backend, Batch, Fault, PENDING, SampledToken, Step, TapReceiver, Transfers};
+use crate::cpu::{CpuBackend, CpuForward};
+use crate::engine::ProbeParts;
 
-/// Looks at a transfer before it is done.
+/// Polls of a transfer before it completes.
 const LOOKS: usize = 3;
-/// Blocks of the host's pool.
+/// Size of the host pool, blocks.
 pub(super) const HOST_BLOCKS: u32 = 10;
 
-/// How it breaks, and at which step.
+/// A planned breakdown, and its step.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Breaks {
     Fails(u64),
     Panics(u64),
 }
 
-/// Answers a step after the next one was launched, and knows tokens before its caller.
+/// Returns the tokens of a step after the next one was launched, and substitutes pending tokens.
 pub(super) struct Ahead {
-    inner: Host,
-    /// By slot: what it sampled last.
+    inner: CpuBackend,
+    /// By request: its last sampled token.
     last: Vec<u32>,
-    answers: VecDeque<Vec<Sampled>>,
+    answers: VecDeque<Vec<SampledToken>>,
     breaks: Option<Breaks>,
-    /// Blocks at the host, by slot.
+    /// Host copies of blocks, by request.
     host: HashMap<u32, Vec<Vec<f32>>>,
-    /// Slot, blocks, whether they leave, and how often it was looked at.
+    /// Transfers in flight: request, blocks, whether to the host, and polls so far.
     moving: Vec<(u32, Vec<u32>, bool, usize)>,
 }
 
 impl Ahead {
     pub(super) fn new(
-        backend: CpuBackend,
-        forecast: Option<Arc<Forecast>>,
+        forward: CpuForward,
+        probe: Option<ProbeParts>,
         breaks: Option<Breaks>,
     ) -> Ahead {
-        let inner = Host::new(backend, forecast);
+        let tap = probe.map(|parts| (parts.probe.layer(), parts.probe as Arc<dyn TapReceiver>));
+        let inner = CpuBackend::new(forward, tap);
         let (last, answers) = (vec![PENDING; 64], VecDeque::new());
         Ahead { inner, last, answers, breaks, host: HashMap::new(), moving: Vec::new() }
     }
 
-    /// Copies as late as can be, so that a block that was given away too early is seen.
+    /// Copies as late as possible, so that a block that was reused too early is noticed.
     fn carry_out(&mut self, slot: u32, blocks: &[u32], out: bool) {
-        let kv = self.inner.backend_mut().kv_mut();
+        let kv = self.inner.forward_mut().kv_mut();
         if out {
             self.host.insert(slot, blocks.iter().map(|&block| kv.block(block).to_vec()).collect());
             return;
@@ -67,7 +66,7 @@ impl Backend for Ahead {
     }
 
     fn launch(&mut self, step: &Step<'_>) -> Result<(), Fault> {
-        assert!(self.answers.len() <= 1, "two steps under way at most");
+        assert!(self.answers.len() <= 1, "two steps in flight at most");
         match self.breaks {
             Some(Breaks::Fails(at)) if at == step.number => {
                 return Err(Fault("the planned breakdown".into()));
@@ -92,8 +91,8 @@ impl Backend for Ahead {
         Ok(())
     }
 
-    fn collect(&mut self, sampled: &mut Vec<Sampled>) -> Result<(), Fault> {
-        sampled.extend(self.answers.pop_front().expect("a step is under way"));
+    fn collect(&mut self, sampled: &mut Vec<SampledToken>) -> Result<(), Fault> {
+        sampled.extend(self.answers.pop_front().expect("a step is in flight"));
         Ok(())
     }
 
@@ -115,24 +114,28 @@ impl Transfers for Ahead {
 
     fn finished(&mut self, slots: &mut Vec<u32>) -> Result<(), Fault> {
         self.moving.iter_mut().for_each(|(.., looks)| *looks += 1);
-        // The latest begun ends first: nobody promises an order.
+        // The latest one completes first: no order is promised.
         while let Some(at) = self.moving.iter().rposition(|&(.., looks)| looks >= LOOKS) {
             let (slot, blocks, out, _) = self.moving.remove(at);
             self.carry_out(slot, &blocks, out);
             slots.push(slot);
         }
         let held: usize = self.host.values().map(Vec::len).sum();
-        assert!(held <= HOST_BLOCKS as usize, "{held} blocks at the host");
+        assert!(held <= HOST_BLOCKS as usize, "{held} host blocks");
         Ok(())
     }
 
     fn forget(&mut self, slot: u32) {
-        assert!(self.moving.iter().all(|(of, ..)| *of != slot), "its transfer is under way");
+        assert!(self.moving.iter().all(|(of, ..)| *of != slot), "its transfer is in flight");
         self.host.remove(&slot).expect("it was swapped out");
     }
 
     fn host_blocks(&self) -> u32 {
         HOST_BLOCKS
+    }
+
+    fn block_bytes(&self) -> u64 {
+        1 << 16
     }
 
     fn block_s(&self) -> f64 {

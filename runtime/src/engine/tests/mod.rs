@@ -1,4 +1,4 @@
-//! The loop over a backend that works ahead, and over one that breaks: the CPU's, which keeps its answers back.
+//! The step loop over an asynchronous backend, and over one that breaks down.
 
 mod ahead;
 
@@ -7,10 +7,10 @@ use std::sync::Arc;
 use trail_probe::Probe;
 use trail_scheduler::Preemption;
 
-use super::assemble::Built;
-
-use super::{Engine, EngineBuilder, Event, FinishReason, PolicyKind, Request, RequestHandle};
-use crate::engine::SubmitError;
+use super::{
+    BuildError, BuiltBackend, Engine, EngineBuilder, Event, FinishReason, PolicyKind, ProbeParts,
+    Request, RequestHandle, SubmitError,
+};
 use crate::model::{Dtype, Model};
 use ahead::{Ahead, Breaks};
 
@@ -25,14 +25,20 @@ fn builder(model: &Arc<Model>, policy: PolicyKind) -> EngineBuilder {
     builder.slots(4).threads(Some(1)).max_requests(64).kv_blocks(Some(14))
 }
 
+fn wrapped(
+    builder: &mut EngineBuilder,
+    model: &Arc<Model>,
+    probe: Option<ProbeParts>,
+    breaks: Option<Breaks>,
+) -> Result<BuiltBackend, BuildError> {
+    let forward = builder.cpu_forward(model)?;
+    let kv_blocks = forward.options().num_blocks;
+    let backend = Box::new(Ahead::new(forward, probe, breaks));
+    Ok(BuiltBackend { backend, kv_blocks, device: "a test device".into() })
+}
+
 fn ahead(builder: EngineBuilder, breaks: Option<Breaks>) -> Engine {
-    let engine = builder.assemble(|builder, model, predicts| {
-        let forecast = predicts.map(|(forecast, _)| forecast);
-        let (backend, kv_blocks) = builder.cpu(model)?;
-        let backend = Box::new(Ahead::new(backend, forecast, breaks));
-        Ok(Built { backend, kv_blocks, device: "a stand-in".into() })
-    });
-    engine.expect("an engine")
+    builder.build_with(|builder, model, probe| wrapped(builder, model, probe, breaks)).unwrap()
 }
 
 /// Requests of mixed sizes; some end by a stop token, which is known a step too late.

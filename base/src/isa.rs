@@ -1,0 +1,106 @@
+//! CPU instruction sets with kernels of their own: names, parsing, detection.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// A CPU instruction set that kernels are compiled for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Isa {
+    /// AVX2 where the CPU has it, else plain Rust.
+    #[default]
+    Auto,
+    /// Plain Rust, any CPU.
+    Portable,
+    /// AVX2, FMA and F16C: 8 lanes of f32.
+    Avx2,
+    /// AVX-512F: 16 lanes of f32. Used on request only.
+    Avx512,
+}
+
+impl Isa {
+    /// Every value, in the order of the declaration.
+    const ALL: [Isa; 4] = [Isa::Auto, Isa::Portable, Isa::Avx2, Isa::Avx512];
+
+    /// Returns true if this CPU can run it.
+    pub fn is_available(self) -> bool {
+        match self {
+            Isa::Auto | Isa::Portable => true,
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx2 => {
+                is_x86_feature_detected!("avx2")
+                    && is_x86_feature_detected!("fma")
+                    && is_x86_feature_detected!("f16c")
+            }
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512 => is_x86_feature_detected!("avx512f"),
+            #[cfg(not(target_arch = "x86_64"))]
+            Isa::Avx2 | Isa::Avx512 => false,
+        }
+    }
+
+    /// The instruction set that [`Isa::Auto`] selects on this CPU. Never AVX-512: on many CPUs its
+    /// clock penalty reaches all threads of the core.
+    pub fn detect() -> Isa {
+        if Isa::Avx2.is_available() { Isa::Avx2 } else { Isa::Portable }
+    }
+
+    /// Replaces [`Isa::Auto`] by the detected instruction set. Fails if this CPU cannot run the one
+    /// requested; a successful result is therefore the check that a `target_feature` call needs.
+    pub fn resolve(self) -> Result<Isa, String> {
+        match self {
+            Isa::Auto => Ok(Isa::detect()),
+            isa if isa.is_available() => Ok(isa),
+            isa => Err(format!("this CPU has no {isa}")),
+        }
+    }
+
+    /// The instruction sets that this CPU can run, narrowest first, without [`Isa::Auto`].
+    pub fn available() -> impl Iterator<Item = Isa> {
+        Isa::ALL.into_iter().skip(1).filter(|isa| isa.is_available())
+    }
+}
+
+impl fmt::Display for Isa {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Isa::Auto => "auto",
+            Isa::Portable => "portable",
+            Isa::Avx2 => "avx2",
+            Isa::Avx512 => "avx512",
+        })
+    }
+}
+
+impl FromStr for Isa {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Isa, String> {
+        Isa::ALL
+            .into_iter()
+            .find(|isa| isa.to_string() == name)
+            .ok_or_else(|| format!("unknown isa {name:?}: auto, portable, avx2 or avx512"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_parse_back_and_others_do_not() {
+        for isa in Isa::ALL {
+            assert_eq!(isa.to_string().parse(), Ok(isa));
+        }
+        assert!("sse2".parse::<Isa>().unwrap_err().contains("avx512"));
+    }
+
+    #[test]
+    fn auto_resolves_to_what_the_cpu_has_and_never_to_avx512() {
+        let resolved = Isa::Auto.resolve().unwrap();
+        assert!(resolved == Isa::Portable || resolved == Isa::Avx2);
+        assert!(Isa::available().any(|isa| isa == resolved));
+        for isa in Isa::ALL {
+            assert_eq!(isa.resolve().is_ok(), isa.is_available());
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! 8 lanes: AVX2, FMA and F16C.
+
+use std::arch::x86_64::*;
+
+use super::Simd;
+
+/// Eight f32 in a YMM register.
+#[derive(Clone, Copy)]
+pub struct Avx2(__m256);
+
+/// Runs AVX2 intrinsics on registers.
+macro_rules! avx2 {
+    ($e:expr) => {
+        // SAFETY: an `Avx2` exists, or the caller of the constructor guarantees it: the CPU has
+        // AVX2, FMA and F16C. A constructor's pointer is readable by its contract.
+        unsafe { $e }
+    };
+}
+
+impl Simd for Avx2 {
+    const LANES: usize = 8;
+    // 3 x 4 accumulators + 3 activations + 1 weight = 16 registers.
+    const TILE_ROWS: usize = 3;
+    const NARROW_TILE_ROWS: usize = 2;
+
+    #[inline(always)]
+    unsafe fn splat(x: f32) -> Self {
+        Avx2(avx2!(_mm256_set1_ps(x)))
+    }
+
+    #[inline(always)]
+    unsafe fn load(p: *const f32) -> Self {
+        Avx2(avx2!(_mm256_loadu_ps(p)))
+    }
+
+    #[inline(always)]
+    unsafe fn load_f32(p: *const u8) -> Self {
+        Avx2(avx2!(_mm256_loadu_ps(p.cast())))
+    }
+
+    #[inline(always)]
+    unsafe fn load_f16(p: *const u8) -> Self {
+        Avx2(avx2!(_mm256_cvtph_ps(_mm_loadu_si128(p.cast()))))
+    }
+
+    #[inline(always)]
+    unsafe fn load_bf16_even(p: *const u8) -> Self {
+        let pairs = avx2!(_mm256_loadu_si256(p.cast()));
+        Avx2(avx2!(_mm256_castsi256_ps(_mm256_slli_epi32::<16>(pairs))))
+    }
+
+    #[inline(always)]
+    unsafe fn load_bf16_odd(p: *const u8) -> Self {
+        let pairs = avx2!(_mm256_loadu_si256(p.cast()));
+        let upper = avx2!(_mm256_set1_epi32(0xffff_0000_u32 as i32));
+        Avx2(avx2!(_mm256_castsi256_ps(_mm256_and_si256(pairs, upper))))
+    }
+
+    #[inline(always)]
+    unsafe fn store(self, p: *mut f32) {
+        // SAFETY: `p` is writable for 8 f32 by contract.
+        unsafe { _mm256_storeu_ps(p, self.0) }
+    }
+
+    #[inline(always)]
+    fn add(self, other: Self) -> Self {
+        Avx2(avx2!(_mm256_add_ps(self.0, other.0)))
+    }
+
+    #[inline(always)]
+    fn sub(self, other: Self) -> Self {
+        Avx2(avx2!(_mm256_sub_ps(self.0, other.0)))
+    }
+
+    #[inline(always)]
+    fn mul(self, other: Self) -> Self {
+        Avx2(avx2!(_mm256_mul_ps(self.0, other.0)))
+    }
+
+    #[inline(always)]
+    fn div(self, other: Self) -> Self {
+        Avx2(avx2!(_mm256_div_ps(self.0, other.0)))
+    }
+
+    #[inline(always)]
+    fn max(self, other: Self) -> Self {
+        Avx2(avx2!(_mm256_max_ps(self.0, other.0)))
+    }
+
+    #[inline(always)]
+    fn min(self, other: Self) -> Self {
+        Avx2(avx2!(_mm256_min_ps(self.0, other.0)))
+    }
+
+    #[inline(always)]
+    fn mul_add(self, factor: Self, addend: Self) -> Self {
+        Avx2(avx2!(_mm256_fmadd_ps(self.0, factor.0, addend.0)))
+    }
+
+    #[inline(always)]
+    fn pow2_of_biased(self) -> Self {
+        avx2!({
+            let exponent = _mm256_add_epi32(_mm256_castps_si256(self.0), _mm256_set1_epi32(127));
+            Avx2(_mm256_castsi256_ps(_mm256_slli_epi32::<23>(exponent)))
+        })
+    }
+
+    #[inline(always)]
+    fn sum4([a, b, c, d]: [Self; 4]) -> [f32; 4] {
+        avx2!({
+            let pairs = _mm256_hadd_ps(_mm256_hadd_ps(a.0, b.0), _mm256_hadd_ps(c.0, d.0));
+            let sums = _mm_add_ps(_mm256_castps256_ps128(pairs), _mm256_extractf128_ps::<1>(pairs));
+            std::mem::transmute::<__m128, [f32; 4]>(sums)
+        })
+    }
+
+    #[inline(always)]
+    fn max_lane(self) -> f32 {
+        avx2!({
+            let m4 = _mm_max_ps(_mm256_castps256_ps128(self.0), _mm256_extractf128_ps::<1>(self.0));
+            let m2 = _mm_max_ps(m4, _mm_movehl_ps(m4, m4));
+            _mm_cvtss_f32(_mm_max_ss(m2, _mm_shuffle_ps::<1>(m2, m2)))
+        })
+    }
+}

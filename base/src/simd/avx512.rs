@@ -1,0 +1,130 @@
+//! 16 lanes: AVX-512F.
+
+use std::arch::x86_64::*;
+
+use super::Simd;
+
+/// Sixteen f32 in a ZMM register.
+#[derive(Clone, Copy)]
+pub struct Avx512(__m512);
+
+/// Runs AVX-512F intrinsics on registers.
+macro_rules! avx512 {
+    ($e:expr) => {
+        // SAFETY: an `Avx512` exists, or the caller of the constructor guarantees it: the CPU has
+        // AVX-512F. A constructor's pointer is readable by its contract.
+        unsafe { $e }
+    };
+}
+
+impl Simd for Avx512 {
+    const LANES: usize = 16;
+    // 6 x 4 accumulators + 6 activations + 1 weight = 31 of 32 registers.
+    const TILE_ROWS: usize = 6;
+    const NARROW_TILE_ROWS: usize = 4;
+
+    #[inline(always)]
+    unsafe fn splat(x: f32) -> Self {
+        Avx512(avx512!(_mm512_set1_ps(x)))
+    }
+
+    #[inline(always)]
+    unsafe fn load(p: *const f32) -> Self {
+        Avx512(avx512!(_mm512_loadu_ps(p)))
+    }
+
+    #[inline(always)]
+    unsafe fn load_f32(p: *const u8) -> Self {
+        Avx512(avx512!(_mm512_loadu_ps(p.cast())))
+    }
+
+    #[inline(always)]
+    unsafe fn load_f16(p: *const u8) -> Self {
+        Avx512(avx512!(_mm512_cvtph_ps(_mm256_loadu_si256(p.cast()))))
+    }
+
+    #[inline(always)]
+    unsafe fn load_bf16_even(p: *const u8) -> Self {
+        let pairs = avx512!(_mm512_loadu_si512(p.cast()));
+        Avx512(avx512!(_mm512_castsi512_ps(_mm512_slli_epi32::<16>(pairs))))
+    }
+
+    #[inline(always)]
+    unsafe fn load_bf16_odd(p: *const u8) -> Self {
+        let pairs = avx512!(_mm512_loadu_si512(p.cast()));
+        let upper = avx512!(_mm512_set1_epi32(0xffff_0000_u32 as i32));
+        Avx512(avx512!(_mm512_castsi512_ps(_mm512_and_si512(pairs, upper))))
+    }
+
+    #[inline(always)]
+    unsafe fn store(self, p: *mut f32) {
+        // SAFETY: `p` is writable for 16 f32 by contract.
+        unsafe { _mm512_storeu_ps(p, self.0) }
+    }
+
+    #[inline(always)]
+    fn add(self, other: Self) -> Self {
+        Avx512(avx512!(_mm512_add_ps(self.0, other.0)))
+    }
+
+    #[inline(always)]
+    fn sub(self, other: Self) -> Self {
+        Avx512(avx512!(_mm512_sub_ps(self.0, other.0)))
+    }
+
+    #[inline(always)]
+    fn mul(self, other: Self) -> Self {
+        Avx512(avx512!(_mm512_mul_ps(self.0, other.0)))
+    }
+
+    #[inline(always)]
+    fn div(self, other: Self) -> Self {
+        Avx512(avx512!(_mm512_div_ps(self.0, other.0)))
+    }
+
+    #[inline(always)]
+    fn max(self, other: Self) -> Self {
+        Avx512(avx512!(_mm512_max_ps(self.0, other.0)))
+    }
+
+    #[inline(always)]
+    fn min(self, other: Self) -> Self {
+        Avx512(avx512!(_mm512_min_ps(self.0, other.0)))
+    }
+
+    #[inline(always)]
+    fn mul_add(self, factor: Self, addend: Self) -> Self {
+        Avx512(avx512!(_mm512_fmadd_ps(self.0, factor.0, addend.0)))
+    }
+
+    #[inline(always)]
+    fn pow2_of_biased(self) -> Self {
+        avx512!({
+            let exponent = _mm512_add_epi32(_mm512_castps_si512(self.0), _mm512_set1_epi32(127));
+            Avx512(_mm512_castsi512_ps(_mm512_slli_epi32::<23>(exponent)))
+        })
+    }
+
+    #[inline(always)]
+    fn sum4([a, b, c, d]: [Self; 4]) -> [f32; 4] {
+        // Transposes 4 x 4 lanes within each quarter, then adds the quarters.
+        avx512!({
+            let (ab, cd) = (_mm512_unpacklo_ps(a.0, b.0), _mm512_unpacklo_ps(c.0, d.0));
+            let (ab_high, cd_high) = (_mm512_unpackhi_ps(a.0, b.0), _mm512_unpackhi_ps(c.0, d.0));
+            let (ab, cd) = (_mm512_add_ps(ab, ab_high), _mm512_add_ps(cd, cd_high));
+            let quarters =
+                _mm512_add_ps(_mm512_shuffle_ps::<0x44>(ab, cd), _mm512_shuffle_ps::<0xee>(ab, cd));
+            let (q0, q1) =
+                (_mm512_castps512_ps128(quarters), _mm512_extractf32x4_ps::<1>(quarters));
+            let q2 = _mm512_extractf32x4_ps::<2>(quarters);
+            let q3 = _mm512_extractf32x4_ps::<3>(quarters);
+            let sums = _mm_add_ps(_mm_add_ps(q0, q1), _mm_add_ps(q2, q3));
+            std::mem::transmute::<__m128, [f32; 4]>(sums)
+        })
+    }
+
+    #[inline(always)]
+    fn max_lane(self) -> f32 {
+        avx512!(_mm512_reduce_max_ps(self.0))
+    }
+}

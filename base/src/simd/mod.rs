@@ -1,0 +1,133 @@
+//! Vector registers of f32: one trait, one file per instruction set.
+//!
+//! Every CPU kernel is written once, generic over [`Simd`]; an instruction set only defines the
+//! register. A `Simd` value is made by `unsafe` constructors alone, whose caller guarantees that the
+//! CPU has the instructions. So *holding* one is the proof, and the arithmetic is safe.
+
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+mod portable;
+
+#[cfg(target_arch = "x86_64")]
+pub use avx2::Avx2;
+#[cfg(target_arch = "x86_64")]
+pub use avx512::Avx512;
+pub use portable::Portable;
+
+/// Lanes of the widest register: buffers shared by all instruction sets are padded to it.
+pub const MAX_LANES: usize = 16;
+
+/// A register of [`Simd::LANES`] f32.
+///
+/// Every constructor (the `unsafe` functions) requires that the CPU has the implementor's
+/// instructions. Pointers need no alignment.
+pub trait Simd: Copy {
+    /// f32 values in a register.
+    const LANES: usize;
+    /// Rows of activations in a tile of the model's products with f32 weights: as many as the
+    /// registers hold, with one sum per row and each of four weights, the row, and a weight.
+    const TILE_ROWS: usize;
+    /// The same where the tile widens the weights, which takes registers too.
+    const NARROW_TILE_ROWS: usize;
+
+    /// `x` in all lanes.
+    ///
+    /// # Safety
+    ///
+    /// The CPU has the instructions.
+    unsafe fn splat(x: f32) -> Self;
+    /// Reads `LANES` f32.
+    ///
+    /// # Safety
+    ///
+    /// The CPU has the instructions; `p` is readable for `LANES` f32.
+    unsafe fn load(p: *const f32) -> Self;
+    /// Reads `LANES` f32 from a pointer of any alignment.
+    ///
+    /// # Safety
+    ///
+    /// The CPU has the instructions; `p` is readable for `4 * LANES` bytes.
+    unsafe fn load_f32(p: *const u8) -> Self;
+    /// Reads and widens `LANES` IEEE half-precision values.
+    ///
+    /// # Safety
+    ///
+    /// The CPU has the instructions; `p` is readable for `2 * LANES` bytes.
+    unsafe fn load_f16(p: *const u8) -> Self;
+    /// Reads `2 * LANES` bf16 and widens those at even places.
+    ///
+    /// Splitting by parity needs one shift (or one mask) and no shuffle, because a bf16 is the
+    /// upper half of an f32; the activations are stored in the same order instead (`Packing`).
+    ///
+    /// # Safety
+    ///
+    /// The CPU has the instructions; `p` is readable for `4 * LANES` bytes.
+    unsafe fn load_bf16_even(p: *const u8) -> Self;
+    /// Reads `2 * LANES` bf16 and widens those at odd places.
+    ///
+    /// # Safety
+    ///
+    /// The CPU has the instructions; `p` is readable for `4 * LANES` bytes.
+    unsafe fn load_bf16_odd(p: *const u8) -> Self;
+    /// Writes `LANES` f32.
+    ///
+    /// # Safety
+    ///
+    /// `p` is writable for `LANES` f32.
+    unsafe fn store(self, p: *mut f32);
+
+    /// `self + other`
+    fn add(self, other: Self) -> Self;
+    /// `self - other`
+    fn sub(self, other: Self) -> Self;
+    /// `self * other`
+    fn mul(self, other: Self) -> Self;
+    /// `self / other`
+    fn div(self, other: Self) -> Self;
+    /// The larger of each pair.
+    fn max(self, other: Self) -> Self;
+    /// The smaller of each pair.
+    fn min(self, other: Self) -> Self;
+    /// `self * factor + addend`, rounded once where the CPU can.
+    fn mul_add(self, factor: Self, addend: Self) -> Self;
+    /// `2^n` where `self = n + 1.5 * 2^23`, n an integer in -126..=127: the bits of such a sum hold
+    /// n in their lowest places.
+    fn pow2_of_biased(self) -> Self;
+    /// The sum of the lanes of each of four registers. The four trees are the same, so a sum does
+    /// not depend on which of the four places its register has.
+    fn sum4(registers: [Self; 4]) -> [f32; 4];
+    /// The largest lane.
+    fn max_lane(self) -> f32;
+
+    /// Prefetches the cache line of `p`, which need not be a valid address, into L2: for data in
+    /// memory. Measured faster than into L1, whose few line buffers the demand loads need.
+    #[inline(always)]
+    fn prefetch_far(p: *const u8) {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: prefetching never faults, and SSE is part of x86-64.
+        unsafe {
+            use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
+            _mm_prefetch::<_MM_HINT_T1>(p.cast());
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = p;
+    }
+
+    /// Prefetches the cache line of `p`, which need not be a valid address, into L1: for data in L2.
+    #[inline(always)]
+    fn prefetch_near(p: *const u8) {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: prefetching never faults, and SSE is part of x86-64.
+        unsafe {
+            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            _mm_prefetch::<_MM_HINT_T0>(p.cast());
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = p;
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,174 @@
+//! 16 lanes in plain Rust, for any CPU; the compiler maps them to SSE2, NEON and others.
+//!
+//! Wider than those registers on purpose: the compiler turns four lanes into four scalars, but
+//! sixteen (in plain loops) into vectors. Measured with SSE2 on a tile of dot products: 30 instead
+//! of 15 GFLOP/s.
+
+use super::Simd;
+
+const LANES: usize = 16;
+
+/// Sixteen f32.
+#[derive(Clone, Copy)]
+pub struct Portable([f32; LANES]);
+
+impl Portable {
+    #[inline(always)]
+    fn zip(mut self, other: Self, f: impl Fn(f32, f32) -> f32) -> Self {
+        for (a, b) in self.0.iter_mut().zip(other.0) {
+            *a = f(*a, b);
+        }
+        self
+    }
+
+    /// Reads little-endian words and converts each to f32.
+    ///
+    /// # Safety
+    ///
+    /// `p` must be readable for `4 * LANES` bytes.
+    #[inline(always)]
+    unsafe fn map_u32(p: *const u8, f: impl Fn(u32) -> f32) -> Self {
+        // SAFETY: the caller guarantees `4 * LANES` readable bytes.
+        let words = unsafe { p.cast::<[u32; LANES]>().read_unaligned() };
+        let mut out = [0.0; LANES];
+        for (out, word) in out.iter_mut().zip(words) {
+            *out = f(u32::from_le(word));
+        }
+        Portable(out)
+    }
+}
+
+/// Converts a half-precision value: exact, and without branches, so that it vectorizes.
+#[inline(always)]
+fn widen_f16(half: u16) -> f32 {
+    let magnitude = u32::from(half & 0x7fff) << 13;
+    // The exponents' biases differ by 112; scaling by 2^112 also normalises subnormals.
+    let scaled = f32::from_bits(magnitude) * f32::from_bits((127 + 112) << 23);
+    let infinite = magnitude | 0x7f80_0000;
+    let bits = if half & 0x7c00 == 0x7c00 { infinite } else { scaled.to_bits() };
+    f32::from_bits(bits | u32::from(half & 0x8000) << 16)
+}
+
+impl Simd for Portable {
+    const LANES: usize = LANES;
+    const TILE_ROWS: usize = 3;
+    const NARROW_TILE_ROWS: usize = 3;
+
+    #[inline(always)]
+    unsafe fn splat(x: f32) -> Self {
+        Portable([x; LANES])
+    }
+
+    #[inline(always)]
+    unsafe fn load(p: *const f32) -> Self {
+        // SAFETY: readable for LANES f32 by contract.
+        Portable(unsafe { p.cast::<[f32; LANES]>().read_unaligned() })
+    }
+
+    #[inline(always)]
+    unsafe fn load_f32(p: *const u8) -> Self {
+        // SAFETY: readable for 4 * LANES bytes by contract.
+        unsafe { Self::map_u32(p, f32::from_bits) }
+    }
+
+    #[inline(always)]
+    unsafe fn load_f16(p: *const u8) -> Self {
+        // SAFETY: readable for 2 * LANES bytes by contract.
+        let halves = unsafe { p.cast::<[u16; LANES]>().read_unaligned() };
+        let mut out = [0.0; LANES];
+        for (out, half) in out.iter_mut().zip(halves) {
+            *out = widen_f16(u16::from_le(half));
+        }
+        Portable(out)
+    }
+
+    #[inline(always)]
+    unsafe fn load_bf16_even(p: *const u8) -> Self {
+        // SAFETY: readable for 4 * LANES bytes by contract.
+        unsafe { Self::map_u32(p, |pair| f32::from_bits(pair << 16)) }
+    }
+
+    #[inline(always)]
+    unsafe fn load_bf16_odd(p: *const u8) -> Self {
+        // SAFETY: readable for 4 * LANES bytes by contract.
+        unsafe { Self::map_u32(p, |pair| f32::from_bits(pair & 0xffff_0000)) }
+    }
+
+    #[inline(always)]
+    unsafe fn store(self, p: *mut f32) {
+        // SAFETY: writable for LANES f32 by contract.
+        unsafe { p.cast::<[f32; LANES]>().write_unaligned(self.0) }
+    }
+
+    #[inline(always)]
+    fn add(self, other: Self) -> Self {
+        self.zip(other, |a, b| a + b)
+    }
+
+    #[inline(always)]
+    fn sub(self, other: Self) -> Self {
+        self.zip(other, |a, b| a - b)
+    }
+
+    #[inline(always)]
+    fn mul(self, other: Self) -> Self {
+        self.zip(other, |a, b| a * b)
+    }
+
+    #[inline(always)]
+    fn div(self, other: Self) -> Self {
+        self.zip(other, |a, b| a / b)
+    }
+
+    #[inline(always)]
+    fn max(self, other: Self) -> Self {
+        self.zip(other, |a, b| if a > b { a } else { b })
+    }
+
+    #[inline(always)]
+    fn min(self, other: Self) -> Self {
+        self.zip(other, |a, b| if a < b { a } else { b })
+    }
+
+    #[inline(always)]
+    fn mul_add(self, factor: Self, addend: Self) -> Self {
+        let mut out = addend;
+        for ((out, a), b) in out.0.iter_mut().zip(self.0).zip(factor.0) {
+            // Where the target has no fused instruction, `f32::mul_add` would be a library call.
+            *out = if cfg!(any(target_feature = "fma", target_arch = "aarch64")) {
+                a.mul_add(b, *out)
+            } else {
+                a * b + *out
+            };
+        }
+        out
+    }
+
+    #[inline(always)]
+    fn pow2_of_biased(mut self) -> Self {
+        for x in &mut self.0 {
+            *x = f32::from_bits(x.to_bits().wrapping_add(127) << 23);
+        }
+        self
+    }
+
+    #[inline(always)]
+    fn sum4(mut registers: [Self; 4]) -> [f32; 4] {
+        let mut width = LANES / 2;
+        while width > 0 {
+            for register in &mut registers {
+                for lane in 0..width {
+                    register.0[lane] += register.0[lane + width];
+                }
+            }
+            width /= 2;
+        }
+        let [a, b, c, d] = registers;
+        [a.0[0], b.0[0], c.0[0], d.0[0]]
+    }
+
+    #[inline(always)]
+    fn max_lane(self) -> f32 {
+        self.0.into_iter().fold(f32::NEG_INFINITY, f32::max)
+    }
+}

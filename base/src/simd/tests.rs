@@ -1,0 +1,86 @@
+//! Register operations of each instruction set against plain Rust.
+
+use super::*;
+
+/// Instantiates the tests for an implementation; they pass where the CPU lacks it.
+macro_rules! registers {
+    ($($name:ident: $V:ty, $isa:ident;)*) => {$(
+        #[test]
+        fn $name() {
+            if crate::Isa::$isa.is_available() {
+                // SAFETY: the CPU has it.
+                unsafe { check::<$V>() }
+            }
+        }
+    )*};
+}
+
+registers! {
+    portable: Portable, Portable;
+}
+#[cfg(target_arch = "x86_64")]
+registers! {
+    avx2: Avx2, Avx2;
+    avx512: Avx512, Avx512;
+}
+
+/// # Safety
+///
+/// The CPU must have `V`'s instructions.
+unsafe fn check<V: Simd>() {
+    let a: Vec<f32> = (0..V::LANES).map(|i| 1.5 * i as f32 - 3.0).collect();
+    let b: Vec<f32> = (0..V::LANES).map(|i| 7.0 - i as f32).collect();
+    // SAFETY: the vectors have LANES floats; the caller guarantees `V`'s instructions.
+    let (ra, rb) = unsafe { (V::load(a.as_ptr()), V::load(b.as_ptr())) };
+    let lanes = |r: V| {
+        let mut out = vec![0.0; V::LANES];
+        // SAFETY: `out` has LANES floats.
+        unsafe { r.store(out.as_mut_ptr()) };
+        out
+    };
+    let zip = |f: fn(f32, f32) -> f32| a.iter().zip(&b).map(|(&a, &b)| f(a, b)).collect::<Vec<_>>();
+    assert_eq!(lanes(ra.add(rb)), zip(|a, b| a + b));
+    assert_eq!(lanes(ra.sub(rb)), zip(|a, b| a - b));
+    assert_eq!(lanes(ra.mul(rb)), zip(|a, b| a * b));
+    assert_eq!(lanes(ra.div(rb)), zip(|a, b| a / b));
+    assert_eq!(lanes(ra.max(rb)), zip(f32::max));
+    assert_eq!(lanes(ra.min(rb)), zip(f32::min));
+    assert_eq!(lanes(ra.mul_add(rb, ra)), zip(|a, b| a * b + a));
+    assert_eq!(ra.max_lane(), a[V::LANES - 1]);
+    let (sum_a, sum_b) = (a.iter().sum::<f32>(), b.iter().sum::<f32>());
+    assert_eq!(V::sum4([ra, rb, rb, ra]), [sum_a, sum_b, sum_b, sum_a]);
+    for n in [-126.0, -1.0, 0.0, 5.0, 127.0_f32] {
+        // SAFETY: the caller guarantees `V`'s instructions.
+        let biased = unsafe { V::splat(n + 12_582_912.0) };
+        assert_eq!(lanes(biased.pow2_of_biased()), vec![n.exp2(); V::LANES]);
+    }
+    // SAFETY: as above.
+    unsafe { check_loads::<V>() };
+}
+
+/// Checks every load at odd addresses.
+///
+/// # Safety
+///
+/// The CPU must have `V`'s instructions.
+unsafe fn check_loads<V: Simd>() {
+    let same = |a: f32, b: f32| a.to_bits() == b.to_bits() || (a.is_nan() && b.is_nan());
+    for first in (0..=u16::MAX).step_by(2 * V::LANES) {
+        let values: Vec<u16> = (0..2 * V::LANES as u16).map(|i| first + i).collect();
+        let mut bytes = vec![0_u8];
+        bytes.extend(values.iter().flat_map(|v| v.to_le_bytes()));
+        let p = bytes[1..].as_ptr();
+        let mut out = vec![0.0; 3 * V::LANES];
+        // SAFETY: 2 * LANES values follow `p`; `out` has room for three registers.
+        unsafe {
+            V::load_bf16_even(p).store(out.as_mut_ptr());
+            V::load_bf16_odd(p).store(out.as_mut_ptr().add(V::LANES));
+            V::load_f16(p).store(out.as_mut_ptr().add(2 * V::LANES));
+        }
+        for i in 0..V::LANES {
+            assert!(same(out[i], half::bf16::from_bits(values[2 * i]).to_f32()));
+            assert!(same(out[V::LANES + i], half::bf16::from_bits(values[2 * i + 1]).to_f32()));
+            assert!(same(out[2 * V::LANES + i], half::f16::from_bits(values[i]).to_f32()));
+        }
+    }
+}

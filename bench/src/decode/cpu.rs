@@ -1,0 +1,110 @@
+//! Decode steps on the CPU, as a share of its read bandwidth.
+//!
+//! A step reads each weight once for all rows, and the keys and values of each row's context. Those
+//! bytes over the step's time are compared with a plain read of the same weights, measured between
+//! the steps.
+
+use std::time::Instant;
+
+use serde_json::{Value, json};
+use trail_base::stats::median;
+use trail_runtime::backend::Batch;
+use trail_runtime::cpu::{CpuForward, Pool};
+use trail_runtime::model::{Model, ModelConfig};
+
+use super::DecodeArgs;
+use crate::ceilings;
+use crate::model::{BenchModel, streamed, verify};
+
+/// Measurements of one batch size.
+struct Row {
+    batch: Batch,
+    checksum: Option<u64>,
+    seconds: Vec<f64>,
+    /// Bandwidth over the read bandwidth just before.
+    shares: Vec<f64>,
+}
+
+impl Row {
+    fn new(bench: &BenchModel, size: usize, context: usize) -> Row {
+        let batch = bench.decode_batch(size, context - 1, context);
+        Row { batch, checksum: None, seconds: Vec::new(), shares: Vec::new() }
+    }
+}
+
+/// Measures each batch size of `args`, at most `largest` rows.
+pub fn run(args: &DecodeArgs, bench: &BenchModel, largest: usize) -> Result<Value, String> {
+    let model = &bench.model;
+    let mut forward = bench.forward(largest, largest, args.context)?;
+    fill_kv(&mut forward);
+    let mut reader = Pool::new(bench.threads())?;
+    let mut rows: Vec<Row> =
+        args.batch.iter().map(|&size| Row::new(bench, size, args.context)).collect();
+    let mut reads = Vec::new();
+    for repeat in 0..=bench.repeats {
+        for row in &mut rows {
+            let read = read_weights(&mut reader, model);
+            let start = Instant::now();
+            let logits = forward.forward(&row.batch, None);
+            let seconds = start.elapsed().as_secs_f64();
+            verify(logits, &mut row.checksum)?;
+            // The first pass warms caches and page tables.
+            if repeat > 0 {
+                let bytes = step_bytes(model, row.batch.rows(), args.context);
+                row.seconds.push(seconds);
+                row.shares.push(bytes as f64 / seconds / 1e9 / read);
+                reads.push(read);
+            }
+        }
+    }
+    let rows = rows.iter().map(|row| report(row, model, args.context)).collect();
+    let mut report = bench.report(&forward);
+    report["rows"] = rows;
+    report["read_gb_per_s"] = json!(median(&reads));
+    Ok(report)
+}
+
+/// Any finite keys and values: attention's time does not depend on them.
+fn fill_kv(forward: &mut CpuForward) {
+    for block in 0..forward.kv().num_blocks() as u32 {
+        let values = forward.kv_mut().block_mut(block).iter_mut();
+        values.enumerate().for_each(|(i, value)| *value = (i % 61) as f32 / 61.0 - 0.5);
+    }
+}
+
+/// GB/s of reading what a step reads of the weights.
+fn read_weights(reader: &mut Pool, model: &Model) -> f64 {
+    let pieces: Vec<&[u8]> = streamed(model).map(|tensor| tensor.bytes()).collect();
+    ceilings::read_gb_per_s(reader, &pieces)
+}
+
+/// Bytes that a step reads: weights, the embeddings of the new tokens, keys and values.
+fn step_bytes(model: &Model, batch: usize, context: usize) -> usize {
+    let weights: usize = streamed(model).map(|tensor| tensor.bytes().len()).sum();
+    let embedding = model.config.hidden_size * model.weights.embed.dtype.bytes();
+    weights + batch * (embedding + kv_bytes(&model.config, context))
+}
+
+/// Bytes of one request's keys and values that all layers read.
+fn kv_bytes(config: &ModelConfig, context: usize) -> usize {
+    let tokens: usize = config
+        .windows
+        .iter()
+        .map(|window| window.map_or(context, |window| window.min(context)))
+        .sum();
+    tokens * 2 * config.kv_size() * size_of::<f32>()
+}
+
+fn report(row: &Row, model: &Model, context: usize) -> Value {
+    let batch = row.batch.rows();
+    let seconds = median(&row.seconds);
+    let best = row.seconds.iter().copied().fold(f64::INFINITY, f64::min);
+    json!({
+        "batch": batch,
+        "context": context,
+        "step_us": {"median": seconds * 1e6, "best": best * 1e6},
+        "tokens_per_s": batch as f64 / seconds,
+        "gb_per_s": step_bytes(model, batch, context) as f64 / seconds / 1e9,
+        "share_of_read_bandwidth": median(&row.shares),
+    })
+}

@@ -1,0 +1,61 @@
+//! `bench decode`: time of a decode step, as a share of the least time its bytes and multiply-adds
+//! take on the same machine in the same run.
+
+mod cpu;
+mod gpu;
+
+use clap::Args;
+use serde_json::Value;
+use trail_runtime::engine::ComputeDevice;
+
+use crate::gpu::LimitArgs;
+use crate::model::BenchModel;
+use crate::report::{Column, Group};
+
+/// Options of `bench decode`.
+#[derive(Args, Clone, Debug)]
+pub struct DecodeArgs {
+    /// Batch sizes.
+    #[arg(long, value_delimiter = ',', default_value = "1,8")]
+    pub batch: Vec<usize>,
+    /// Tokens in each row's context, the new one included.
+    #[arg(long, default_value_t = 128)]
+    pub context: usize,
+    /// Reference rates of a GPU
+    #[command(flatten)]
+    pub limits: LimitArgs,
+}
+
+/// Columns of the printed table.
+pub const COLUMNS: &[Group] = &[
+    Group("", &[Column("batch", "/batch", 0), Column("context", "/context", 0)]),
+    Group(
+        "step, us",
+        &[
+            Column("median", "/step_us/median", 1),
+            Column("best", "/step_us/best", 1),
+            Column("floor", "/floor_us", 1),
+        ],
+    ),
+    Group("", &[Column("tokens/s", "/tokens_per_s", 1), Column("GB/s", "/gb_per_s", 2)]),
+    Group(
+        "share of",
+        &[
+            Column("read bandwidth", "/share_of_read_bandwidth", 3),
+            Column("floor", "/share_of_floor", 3),
+        ],
+    ),
+    Group("launch, us", &[Column("p50", "/launch_us/p50", 1), Column("p99", "/launch_us/p99", 1)]),
+];
+
+/// Measures on the device of `bench`.
+pub fn run(args: &DecodeArgs, bench: &BenchModel) -> Result<Value, String> {
+    if args.context == 0 || args.batch.contains(&0) {
+        return Err("context and batch sizes must be at least 1".into());
+    }
+    let largest = args.batch.iter().copied().max().ok_or("no batch size given")?;
+    match bench.device() {
+        ComputeDevice::Cpu => cpu::run(args, bench, largest),
+        ComputeDevice::Cuda { .. } => gpu::run(args, bench, largest),
+    }
+}

@@ -1,0 +1,250 @@
+//! Attention: rows that stand alone, and causal chunks of prompts.
+
+use std::error::Error;
+
+use trail_base::rng::Lcg;
+use trail_runtime::backend::BLOCK_TOKENS;
+use trail_runtime::cuda::launch::{self, DecodeRows, KvView, PrefillRows};
+use trail_runtime::cuda::plan::attention::{self, DecodePlan, Heads, PrefillSegment};
+use trail_runtime::cuda::plan::{Chip, LaunchPlan};
+use trail_runtime::model::ModelConfig;
+
+use super::cases::{Case, Most, Prepared};
+use super::memory::{Buffer, Memory};
+
+/// Requests of a step, and tokens of each.
+const DECODES: [(usize, usize); 6] =
+    [(1, 4096), (1, 32_768), (8, 8192), (32, 4096), (64, 1024), (256, 1024)];
+/// Rows of a chunk, and tokens before it.
+const CHUNKS: [(usize, usize); 4] = [(1024, 0), (4096, 0), (8192, 0), (512, 3584)];
+
+/// All shapes, none larger than `most`; nothing where no kernel has heads of this width.
+pub fn attention(config: &ModelConfig, chip: &Chip, most: Most) -> Vec<Box<dyn Case>> {
+    if !attention::supports(config.head_dim) {
+        return Vec::new();
+    }
+    let heads = Heads {
+        kv_heads: config.num_kv_heads,
+        group: config.num_heads / config.num_kv_heads,
+        head_dim: config.head_dim,
+    };
+    let decode = |rows: usize, context: usize| (rows.min(most.rows), context.min(most.context));
+    let chunk = |rows: usize, context: usize| {
+        let rows = rows.min(most.rows).min(most.context);
+        (rows, context.min(most.context - rows))
+    };
+    let mut decodes = DECODES.map(|(rows, context)| decode(rows, context)).to_vec();
+    let mut chunks = CHUNKS.map(|(rows, context)| chunk(rows, context)).to_vec();
+    decodes.dedup();
+    chunks.dedup();
+    let mut cases: Vec<Box<dyn Case>> = Vec::new();
+    for (rows, context) in decodes {
+        let plan = attention::decode(chip, rows, heads, context);
+        cases.push(Box::new(Decode { plan, rows, context }));
+    }
+    for (rows, context) in chunks {
+        cases.push(Box::new(Prefill::new(heads, rows, context)));
+    }
+    cases
+}
+
+/// The last rows of requests that all have `context` tokens, these rows included.
+struct Decode {
+    plan: DecodePlan,
+    rows: usize,
+    context: usize,
+}
+
+impl Case for Decode {
+    fn op(&self) -> &'static str {
+        "attention_decode"
+    }
+
+    fn launches(&self) -> Vec<LaunchPlan> {
+        vec![self.plan.launch]
+    }
+
+    fn rows(&self) -> usize {
+        self.rows
+    }
+
+    fn context(&self) -> Option<usize> {
+        Some(self.context)
+    }
+
+    fn prepare(&self, memory: &Memory) -> Result<Box<dyn Prepared + '_>, Box<dyn Error>> {
+        let Decode { plan, rows, context } = self;
+        Ok(Box::new(DecodeBuffers {
+            plan,
+            kv: Paged::new(memory, plan.heads, *rows, *context)?,
+            q: memory.random(rows * plan.heads.row())?,
+            position: memory.of(&vec![*context as i32 - 1; *rows])?,
+            slot: memory.of(&(0..*rows as i32).collect::<Vec<_>>())?,
+            out: memory.zeros(rows * plan.heads.row() * 2)?,
+            partial_out: memory.zeros(plan.partial_out * 4)?,
+            partial_sums: memory.zeros(plan.partial_sums * 4)?,
+            tile_counters: memory.zeros(plan.tile_counters * 4)?,
+        }))
+    }
+}
+
+/// The memory of rows that stand alone; see [`DecodeRows`].
+struct DecodeBuffers<'a> {
+    plan: &'a DecodePlan,
+    kv: Paged,
+    q: Buffer,
+    position: Buffer,
+    slot: Buffer,
+    out: Buffer,
+    partial_out: Buffer,
+    partial_sums: Buffer,
+    tile_counters: Buffer,
+}
+
+impl Prepared for DecodeBuffers<'_> {
+    fn launch(&mut self, memory: &Memory, i: usize) -> Result<(), Box<dyn Error>> {
+        let kv = self.kv.view(memory, i);
+        let rows = DecodeRows {
+            q: self.q.at(memory),
+            position: self.position.at(memory),
+            batch_idx: self.slot.at(memory),
+            out: self.out.at(memory),
+            partial_out: self.partial_out.at(memory),
+            partial_sums: self.partial_sums.at(memory),
+            tile_counters: self.tile_counters.at(memory),
+        };
+        let launch = launch::attention_decode(self.plan, &kv, &rows);
+        // SAFETY: `prepare` made every buffer as the plan says; all live as long as `self`, and all work is on one stream.
+        unsafe { memory.device.launch(memory.stream, &launch)? };
+        Ok(())
+    }
+
+    fn result(&mut self, memory: &Memory) -> Result<Vec<u32>, Box<dyn Error>> {
+        memory.clear(&mut self.out)?;
+        self.launch(memory, 0)?;
+        memory.read_bf16(&self.out)
+    }
+}
+
+/// A chunk of one prompt.
+struct Prefill {
+    plan: LaunchPlan,
+    heads: Heads,
+    run: PrefillSegment,
+    tiles: Vec<[i32; 2]>,
+}
+
+impl Prefill {
+    fn new(heads: Heads, rows: usize, context: usize) -> Prefill {
+        let run = PrefillSegment { first_row: 0, rows, batch_idx: Some(0), context };
+        let mut tiles = Vec::new();
+        attention::prefill_tiles(&[run], heads.group, &mut tiles);
+        // Each row attends to the context, the chunk's rows before it, and itself.
+        let pairs = rows * context + rows * (rows + 1) / 2;
+        Prefill { plan: attention::prefill(heads, tiles.len(), rows, pairs), heads, run, tiles }
+    }
+}
+
+impl Case for Prefill {
+    fn op(&self) -> &'static str {
+        "attention_prefill"
+    }
+
+    fn launches(&self) -> Vec<LaunchPlan> {
+        vec![self.plan]
+    }
+
+    fn rows(&self) -> usize {
+        self.run.rows
+    }
+
+    fn context(&self) -> Option<usize> {
+        Some(self.run.context)
+    }
+
+    fn prepare(&self, memory: &Memory) -> Result<Box<dyn Prepared + '_>, Box<dyn Error>> {
+        let PrefillSegment { rows, context, .. } = self.run;
+        Ok(Box::new(PrefillBuffers {
+            case: self,
+            kv: Paged::new(memory, self.heads, 1, context + rows)?,
+            q: memory.random(rows * self.heads.row())?,
+            runs: memory.of(&self.run.encode())?,
+            tiles: memory.of(&self.tiles)?,
+            out: memory.zeros(rows * self.heads.row() * 2)?,
+        }))
+    }
+}
+
+/// The memory of a chunk; see [`PrefillRows`].
+struct PrefillBuffers<'a> {
+    case: &'a Prefill,
+    kv: Paged,
+    q: Buffer,
+    runs: Buffer,
+    tiles: Buffer,
+    out: Buffer,
+}
+
+impl Prepared for PrefillBuffers<'_> {
+    fn launch(&mut self, memory: &Memory, i: usize) -> Result<(), Box<dyn Error>> {
+        let kv = self.kv.view(memory, i);
+        let rows = PrefillRows {
+            q: self.q.at(memory),
+            segments: self.runs.at(memory),
+            tiles: self.tiles.at(memory),
+            out: self.out.at(memory),
+        };
+        let Prefill { plan, heads, .. } = self.case;
+        let Memory { device, stream, .. } = *memory;
+        let launch = launch::attention_prefill(plan, *heads, &kv, &rows);
+        // SAFETY: `prepare` made every buffer as the plan says; all live as long as `self`, and all work is on one stream.
+        unsafe { device.launch(stream, &launch)? };
+        Ok(())
+    }
+
+    fn result(&mut self, memory: &Memory) -> Result<Vec<u32>, Box<dyn Error>> {
+        memory.clear(&mut self.out)?;
+        self.launch(memory, 0)?;
+        memory.read_bf16(&self.out)
+    }
+}
+
+/// A pool of random keys and values with as many layers as do not stay in L2, its blocks in random order.
+struct Paged {
+    pool: Buffer,
+    block_table: Buffer,
+    max_blocks: usize,
+    layers: usize,
+    /// Elements of one layer of a block.
+    layer: usize,
+}
+
+impl Paged {
+    /// Of `slots` requests with `tokens` tokens each.
+    fn new(
+        memory: &Memory,
+        heads: Heads,
+        slots: usize,
+        tokens: usize,
+    ) -> Result<Paged, Box<dyn Error>> {
+        let max_blocks = tokens.div_ceil(BLOCK_TOKENS);
+        let layer = 2 * heads.kv_heads * BLOCK_TOKENS * heads.head_dim;
+        let blocks = slots * max_blocks;
+        let layers = memory.copies(blocks * layer * 2);
+        let pool = memory.random(blocks * layers * layer)?;
+        let block_table = memory.of(&Lcg::new(1).permutation(blocks))?;
+        Ok(Paged { pool, block_table, max_blocks, layers, layer })
+    }
+
+    /// What launch number `i` reads: the layers go round.
+    fn view(&mut self, memory: &Memory, i: usize) -> KvView {
+        KvView {
+            pool: self.pool.at(memory),
+            block_table: self.block_table.at(memory),
+            block_stride: self.layers * self.layer,
+            layer_offset: i % self.layers * self.layer,
+            max_blocks: self.max_blocks,
+            window: None,
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! Device memory for the benchmarks: random values, several copies where one would stay in L2.
+
+use std::error::Error;
+use std::sync::Arc;
+
+use bytemuck::Pod;
+use cudarc::driver::sys::CUdeviceptr;
+use cudarc::driver::{CudaSlice, CudaStream, DevicePtrMut};
+use half::bf16;
+use trail_base::rng::Lcg;
+use trail_runtime::cuda::Device;
+
+/// Values that are drawn; longer buffers repeat them.
+const DRAWN: usize = 1 << 20;
+/// Most copies of one operand. What is so small that they stay in L2 all together is not bound by reading.
+const MOST_COPIES: usize = 64;
+
+/// Allocates on one device.
+pub struct Memory<'a> {
+    /// The device.
+    pub device: &'a Device,
+    /// The stream that all work is on.
+    pub stream: &'a Arc<CudaStream>,
+    /// Random bf16 in ±1/16.
+    drawn: Vec<bf16>,
+}
+
+/// A buffer, freed with its last use.
+pub struct Buffer(CudaSlice<u8>);
+
+impl<'a> Memory<'a> {
+    /// On `device` and `stream`.
+    pub fn new(device: &'a Device, stream: &'a Arc<CudaStream>) -> Memory<'a> {
+        let mut draw = Lcg::new(1);
+        let drawn = (0..DRAWN).map(|_| bf16::from_f32(draw.signed() / 16.0)).collect();
+        Memory { device, stream, drawn }
+    }
+
+    /// `bytes` of zeros.
+    pub fn zeros(&self, bytes: usize) -> Result<Buffer, Box<dyn Error>> {
+        Ok(Buffer(self.stream.alloc_zeros(bytes.max(16))?))
+    }
+
+    /// `values`.
+    pub fn of<T: Pod>(&self, values: &[T]) -> Result<Buffer, Box<dyn Error>> {
+        Ok(Buffer(self.stream.clone_htod(bytemuck::cast_slice::<T, u8>(values))?))
+    }
+
+    /// `count` random bf16.
+    pub fn random(&self, count: usize) -> Result<Buffer, Box<dyn Error>> {
+        let Buffer(mut slice) = self.zeros(count * 2)?;
+        let drawn: &[u8] = bytemuck::cast_slice(&self.drawn);
+        for first in (0..count * 2).step_by(drawn.len()) {
+            let len = drawn.len().min(count * 2 - first);
+            self.stream.memcpy_htod(&drawn[..len], &mut slice.slice_mut(first..first + len))?;
+        }
+        Ok(Buffer(slice))
+    }
+
+    /// Copies of a random operand of `count` bf16, together several times as large as L2.
+    pub fn rotated(&self, count: usize) -> Result<Vec<Buffer>, Box<dyn Error>> {
+        (0..self.copies(count * 2)).map(|_| self.random(count)).collect()
+    }
+
+    /// How many operands of so many bytes are together several times as large as L2.
+    pub fn copies(&self, bytes: usize) -> usize {
+        let enough = 4 * self.device.chip().l2_bytes as usize;
+        enough.div_ceil(bytes).clamp(1, MOST_COPIES)
+    }
+
+    /// Sets `buffer` to zeros.
+    pub fn clear(&self, buffer: &mut Buffer) -> Result<(), Box<dyn Error>> {
+        Ok(self.stream.memset_zeros(&mut buffer.0)?)
+    }
+
+    /// What is in `buffer`.
+    pub fn read<T: Pod>(&self, buffer: &Buffer) -> Result<Vec<T>, Box<dyn Error>> {
+        let bytes = self.stream.clone_dtoh(&buffer.0)?;
+        self.stream.synchronize()?;
+        Ok(bytes.chunks_exact(size_of::<T>()).map(bytemuck::pod_read_unaligned).collect())
+    }
+
+    /// The bf16 values in `buffer`, each widened to the bits of an f32.
+    pub fn read_bf16(&self, buffer: &Buffer) -> Result<Vec<u32>, Box<dyn Error>> {
+        let pairs = self.read::<u32>(buffer)?;
+        Ok(pairs.iter().flat_map(|&pair| [pair << 16, pair & 0xffff_0000]).collect())
+    }
+}
+
+impl Buffer {
+    /// Its device address.
+    pub fn at(&mut self, memory: &Memory) -> CUdeviceptr {
+        self.0.device_ptr_mut(memory.stream).0
+    }
+}

@@ -1,0 +1,230 @@
+//! `bench kernels`: which CUDA kernels there are and where they were proven, and each alone against the
+//! limit it works under: reading its bytes, or multiplying, at the rates of the same run.
+
+mod attention;
+mod cases;
+mod ceilings;
+mod list;
+mod memory;
+mod products;
+mod sampling;
+mod step;
+mod timer;
+
+use clap::{Args, ValueEnum};
+use serde_json::{Value, json};
+use trail_runtime::cuda::plan::Chip;
+use trail_runtime::cuda::{Code, Device};
+use trail_runtime::model::ModelConfig;
+
+use crate::report::{Column, Group};
+use cases::{Case, Most};
+use memory::Memory;
+use timer::{Timer, Timing};
+
+/// Measurements of a ceiling for others, and their length.
+const REPEATS: u32 = 7;
+const WINDOW_MS: f64 = 4.0;
+
+/// Parts of a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Part {
+    /// Matrix products
+    Products,
+    /// Attention, of single rows and of chunks
+    Attention,
+    /// Sampling, embedding, tap, probe
+    Small,
+}
+
+/// Columns of the printed table, measured or listed.
+pub const COLUMNS: &[Group] = &[
+    Group("", &[Column("op", "/op", 0), Column("kernel", "/kernel", 0)]),
+    Group("", &[Column("extents", "/extents", 0), Column("context", "/context", 0)]),
+    Group("time, us", &[Column("median", "/us/median", 2), Column("best", "/us/best", 2)]),
+    Group("", &[Column("GB/s", "/gb_per_s", 1), Column("TFLOP/s", "/tflop_per_s", 2)]),
+    Group("", &[Column("limit", "/limit", 0), Column("share", "/share", 3)]),
+    Group("", &[Column("kernel", "/name", 0), Column("arch", "/arch", 0)]),
+    Group("", &[Column("registers", "/registers", 0), Column("shared bytes", "/shared_bytes", 0)]),
+    Group("", &[Column("spills", "/spills", 0), Column("proven on", "/proven_on", 0)]),
+];
+
+/// Options of `bench kernels`.
+#[derive(Args, Clone, Debug)]
+pub struct KernelsArgs {
+    /// Only say which kernels there are, what they take of a multiprocessor and where they were proven
+    #[arg(long)]
+    list: bool,
+    /// Measure only kernels whose name contains this
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    kernel: String,
+    /// Parts of a step to measure
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "products,attention,small")]
+    part: Vec<Part>,
+    /// Layer shapes of this model: tiny, demo, llama3.2-1b or llama3-8b
+    #[arg(long, default_value = "llama3-8b")]
+    shape: String,
+    /// Rows of the products
+    #[arg(long, value_delimiter = ',', default_value = "1,8,16,32,64,128,256,2048,4096,8192")]
+    rows: Vec<usize>,
+    /// Most rows of attention and of the small kernels: larger shapes shrink to it
+    #[arg(long, default_value_t = 8192, value_parser = clap::value_parser!(u32).range(1..))]
+    most_rows: u32,
+    /// Most tokens of a request, for attention
+    #[arg(long, default_value_t = 32_768, value_parser = clap::value_parser!(u32).range(1..))]
+    most_context: u32,
+    /// Measurements of each figure; the median is reported
+    #[arg(long, default_value_t = 15, value_parser = clap::value_parser!(u32).range(1..))]
+    repeats: u32,
+    /// Time of one measurement, ms: each is as many launches as fill it
+    #[arg(long, default_value_t = 4.0)]
+    window_ms: f64,
+    /// MiB that the read ceiling reads: far beyond L2
+    #[arg(long, default_value_t = 2048, value_parser = clap::value_parser!(u32).range(1..))]
+    read_mib: u32,
+    /// Rounds of the mma ceiling's loop
+    #[arg(long, default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(1..=500_000))]
+    mma_rounds: u32,
+    /// Matrix rate that shares are of, TFLOP/s: what cuBLAS reached in the same run (benches/peers).
+    /// Without it: what mma.sync reaches on registers alone
+    #[arg(long, value_name = "TFLOPS")]
+    matrix_tflops: Option<f64>,
+    /// CUDA device
+    #[arg(long, default_value_t = 0)]
+    ordinal: usize,
+}
+
+/// What the chip can do at most, measured here.
+struct Ceilings {
+    read_gb_per_s: f64,
+    mma_sync_tflops: f64,
+    matrix_tflops: f64,
+}
+
+/// Lists, or measures.
+pub fn run(args: &KernelsArgs) -> Result<Value, String> {
+    if args.list {
+        return list::all();
+    }
+    let config = ModelConfig::named(&args.shape)?;
+    if args.rows.contains(&0) {
+        return Err("--rows must be at least 1".into());
+    }
+    let device = Device::open(args.ordinal)
+        .map_err(|error| format!("{error}; `bench kernels --list` needs no device"))?;
+    measure(args, &config, &device).map_err(|error| error.to_string())
+}
+
+fn measure(
+    args: &KernelsArgs,
+    config: &ModelConfig,
+    device: &Device,
+) -> Result<Value, Box<dyn std::error::Error>> {
+    let stream = device.context().new_stream()?;
+    let memory = Memory::new(device, &stream);
+    let timer = Timer::new(&stream, args.repeats, args.window_ms);
+    let ceilings = ceilings(args, &memory, &timer)?;
+    let mut rows = Vec::new();
+    for case in cases(args, config, device.chip()) {
+        if case.launches().iter().any(|plan| plan.kernel.contains(&args.kernel)) {
+            let timing = cases::measure(&*case, &memory, &timer)?;
+            rows.push(row(&*case, &timing, &ceilings, device));
+        }
+    }
+    if rows.is_empty() {
+        return Err(format!("no kernel of this shape is named like {:?}", args.kernel).into());
+    }
+    Ok(json!({
+        "device": device.context().name()?,
+        "shape": args.shape,
+        "read_gb_per_s": ceilings.read_gb_per_s,
+        "mma_sync_tflop_per_s": ceilings.mma_sync_tflops,
+        "matrix_tflop_per_s": ceilings.matrix_tflops,
+        "rows": rows,
+    }))
+}
+
+/// What there is to measure, in the order of the options.
+fn cases(args: &KernelsArgs, config: &ModelConfig, chip: &Chip) -> Vec<Box<dyn Case>> {
+    let most = Most { rows: args.most_rows as usize, context: args.most_context as usize };
+    let mut cases = Vec::new();
+    for part in &args.part {
+        match part {
+            Part::Products => {
+                let rows = args.rows.iter();
+                cases.extend(rows.flat_map(|&rows| products::products(config, rows, chip)));
+            }
+            Part::Attention => cases.extend(attention::attention(config, chip, most)),
+            Part::Small => {
+                cases.extend(sampling::sampling(config, most));
+                cases.extend(step::small(config, most));
+            }
+        }
+    }
+    cases
+}
+
+/// GB/s of reading, and TFLOP/s of mma.sync, that `device` reaches.
+pub fn ceilings_of(
+    device: &Device,
+    read_mib: usize,
+    mma_rounds: usize,
+) -> Result<(f64, f64), String> {
+    let measure = || {
+        let stream = device.context().new_stream()?;
+        let (memory, timer) =
+            (Memory::new(device, &stream), Timer::new(&stream, REPEATS, WINDOW_MS));
+        let (read, read_time) = ceilings::ceiling_read(&memory, &timer, read_mib)?;
+        let (mma, mma_time) = ceilings::ceiling_mma(&memory, &timer, mma_rounds)?;
+        let read_gb_per_s = read.bytes as f64 / read_time.median_us / 1e3;
+        Ok((read_gb_per_s, mma.flops as f64 / mma_time.median_us / 1e6))
+    };
+    measure().map_err(|error: Box<dyn std::error::Error>| error.to_string())
+}
+
+fn ceilings(
+    args: &KernelsArgs,
+    memory: &Memory,
+    timer: &Timer,
+) -> Result<Ceilings, Box<dyn std::error::Error>> {
+    let (read, read_time) = ceilings::ceiling_read(memory, timer, args.read_mib as usize)?;
+    let (mma, mma_time) = ceilings::ceiling_mma(memory, timer, args.mma_rounds as usize)?;
+    let mma_sync_tflops = mma.flops as f64 / mma_time.median_us / 1e6;
+    Ok(Ceilings {
+        read_gb_per_s: read.bytes as f64 / read_time.median_us / 1e3,
+        mma_sync_tflops,
+        matrix_tflops: args.matrix_tflops.unwrap_or(mma_sync_tflops),
+    })
+}
+
+fn row(case: &dyn Case, timing: &Timing, ceilings: &Ceilings, device: &Device) -> Value {
+    let plans = case.launches();
+    let kernels: Vec<&str> = plans.iter().map(|plan| plan.kernel).collect();
+    let bytes = plans.iter().map(|plan| plan.bytes).sum::<u64>() as f64;
+    let flops = plans.iter().map(|plan| plan.flops).sum::<u64>() as f64;
+    let read_us = bytes / ceilings.read_gb_per_s / 1e3;
+    let matrix_us = flops / ceilings.matrix_tflops / 1e6;
+    let us = timing.median_us;
+    json!({
+        "op": case.op(),
+        "kernel": kernels.join(" + "),
+        "code": code(device, kernels[0]),
+        "extents": plans[0].shape.to_string(),
+        "rows": case.rows(),
+        "context": case.context(),
+        "us": { "median": us, "best": timing.best_us },
+        "gb_per_s": bytes / us / 1e3,
+        "tflop_per_s": flops / us / 1e6,
+        "limit": if read_us > matrix_us { "read bandwidth" } else { "matrix rate" },
+        "share": read_us.max(matrix_us) / us,
+    })
+}
+
+/// Which code of `kernel` the device ran: text that the driver compiled is not what the figures are about.
+fn code(device: &Device, kernel: &str) -> Option<String> {
+    let launched = device.launched().into_iter().find(|(name, _)| *name == kernel);
+    launched.map(|(_, code)| match code {
+        Code::Cubin(target) => format!("{} cubin", target.name()),
+        Code::Ptx => "sm_80 PTX, compiled by the driver".into(),
+    })
+}

@@ -1,0 +1,229 @@
+//! The matrix products of a layer.
+
+use std::error::Error;
+
+use trail_ptx::Target;
+use trail_runtime::backend::BLOCK_TOKENS;
+use trail_runtime::cuda::launch::{self, ActivationMap, Norm, Operands, QkvOutput, ResidualOutput};
+use trail_runtime::cuda::plan::gemm::{Epilogue, GemmPlan, Product, gemm, wgmma};
+use trail_runtime::cuda::plan::{Chip, LaunchPlan};
+use trail_runtime::model::ModelConfig;
+
+use super::cases::{Case, Prepared};
+use super::memory::{Buffer, Memory};
+
+/// Most rows whose logits anyone wants in one step.
+const MOST_LOGIT_ROWS: usize = 256;
+
+/// One product of one layer, for some rows.
+struct Projection {
+    op: &'static str,
+    plan: GemmPlan,
+    /// Whether the plan is of Hopper's own kernels.
+    grouped: bool,
+    heads: Heads,
+}
+
+/// What the query, key and value projection must know.
+#[derive(Clone, Copy)]
+struct Heads {
+    heads: usize,
+    kv_heads: usize,
+    head_dim: usize,
+}
+
+/// The products of a model's step with some rows, in the order of the step; on Hopper, those of many rows by its own kernels too.
+pub fn products(config: &ModelConfig, rows: usize, chip: &Chip) -> Vec<Box<dyn Case>> {
+    let (d, hd) = (config.hidden_size, config.head_dim);
+    let heads = Heads { heads: config.num_heads, kv_heads: config.num_kv_heads, head_dim: hd };
+    let products = [
+        ("qkv", Epilogue::Qkv, (heads.heads + 2 * heads.kv_heads) * hd, d),
+        ("o", Epilogue::Residual, d, heads.heads * hd),
+        ("gate_up", Epilogue::Swiglu, 2 * config.intermediate_size, d),
+        ("down", Epilogue::Residual, d, config.intermediate_size),
+        ("lm_head", Epilogue::Logits, config.vocab_size, d),
+    ];
+    let hopper = chip.target == Some(Target::Sm90a) && rows >= wgmma::TOKENS;
+    let mut cases: Vec<Box<dyn Case>> = Vec::new();
+    for (op, epilogue, features, width) in products {
+        if epilogue == Epilogue::Logits && rows > MOST_LOGIT_ROWS {
+            continue;
+        }
+        let product = Product { epilogue, rows, features, width };
+        let mut add = |plan, grouped| cases.push(Box::new(Projection { op, plan, grouped, heads }));
+        add(gemm(chip, product), false);
+        if let Some(plan) = wgmma::gemm(chip, product).filter(|_| hopper) {
+            add(plan, true);
+        }
+    }
+    cases
+}
+
+impl Case for Projection {
+    fn op(&self) -> &'static str {
+        self.op
+    }
+
+    fn launches(&self) -> Vec<LaunchPlan> {
+        vec![self.plan.launch]
+    }
+
+    fn rows(&self) -> usize {
+        self.plan.product.rows
+    }
+
+    fn prepare(&self, memory: &Memory) -> Result<Box<dyn Prepared + '_>, Box<dyn Error>> {
+        Ok(Box::new(Buffers::new(self, memory)?))
+    }
+}
+
+/// The memory of one case.
+struct Buffers<'a> {
+    case: &'a Projection,
+    x: Buffer,
+    /// How Hopper's copy engine reads `x`.
+    map: Option<ActivationMap>,
+    w: Vec<Buffer>,
+    partials: Buffer,
+    tile_counters: Buffer,
+    /// Partial sums of squares of the rows: of the input, or of the output.
+    ss: Buffer,
+    /// Queries, next operand, inner activations (bf16), or logits (f32).
+    out: Buffer,
+    /// Residual stream f32.
+    h: Buffer,
+    gamma: Buffer,
+    kv_pool: Buffer,
+    position: Buffer,
+    slot: Buffer,
+    block_table: Buffer,
+    rope_freqs: Buffer,
+}
+
+impl<'a> Buffers<'a> {
+    fn new(case: &'a Projection, memory: &Memory) -> Result<Buffers<'a>, Box<dyn Error>> {
+        let GemmPlan { product, features, width, .. } = case.plan;
+        let Product { rows, epilogue, .. } = product;
+        let Heads { kv_heads, head_dim, .. } = case.heads;
+        let parts = product.width.max(product.features).div_ceil(128);
+        let residual = if epilogue == Epilogue::Residual { rows * product.features } else { 0 };
+        let blocks = rows.div_ceil(BLOCK_TOKENS);
+        let pool =
+            if epilogue == Epilogue::Qkv { blocks * block_elements(kv_heads, head_dim) } else { 0 };
+        let frequencies: Vec<f64> =
+            (0..head_dim / 2).map(|i| 1e4_f64.powf(-2.0 * i as f64 / head_dim as f64)).collect();
+        let mut x = memory.random(rows * product.width)?;
+        let map = case.grouped.then(|| ActivationMap::new(x.at(memory), rows, product.width));
+        Ok(Buffers {
+            case,
+            x,
+            map: map.transpose()?,
+            w: memory.rotated(features * width)?,
+            partials: memory.zeros(case.plan.partial_floats * 4)?,
+            tile_counters: memory.zeros(case.plan.tile_counters * 4)?,
+            ss: memory.of(&vec![1.0_f32; rows * parts])?,
+            out: memory
+                .zeros(rows * features * if epilogue == Epilogue::Logits { 4 } else { 2 })?,
+            h: memory.zeros(residual * 4)?,
+            gamma: memory.random(product.features)?,
+            kv_pool: memory.zeros(pool * 2)?,
+            position: memory.of(&(0..rows as i32).collect::<Vec<_>>())?,
+            slot: memory.of(&vec![0_i32; rows])?,
+            block_table: memory.of(&(0..blocks as i32).collect::<Vec<_>>())?,
+            rope_freqs: memory.of(&launch::rope_freqs(&frequencies))?,
+        })
+    }
+
+    fn qkv(&mut self, memory: &Memory) -> QkvOutput {
+        let Heads { heads, kv_heads, head_dim } = self.case.heads;
+        QkvOutput {
+            q: self.out.at(memory),
+            kv_pool: self.kv_pool.at(memory),
+            position: self.position.at(memory),
+            batch_idx: self.slot.at(memory),
+            block_table: self.block_table.at(memory),
+            rope_freqs: self.rope_freqs.at(memory),
+            block_stride: block_elements(kv_heads, head_dim),
+            layer_offset: 0,
+            max_blocks: self.case.rows().div_ceil(BLOCK_TOKENS),
+            heads,
+            kv_heads,
+            head_dim,
+        }
+    }
+
+    fn residual(&mut self, memory: &Memory) -> ResidualOutput {
+        ResidualOutput {
+            h: self.h.at(memory),
+            gamma: self.gamma.at(memory),
+            x_next: self.out.at(memory),
+            ss: self.ss.at(memory),
+            tap_row: 0,
+            tap: 0,
+        }
+    }
+}
+
+impl Prepared for Buffers<'_> {
+    fn launch(&mut self, memory: &Memory, i: usize) -> Result<(), Box<dyn Error>> {
+        let plan = &self.case.plan;
+        let copies = self.w.len();
+        let from = Operands {
+            x: self.x.at(memory),
+            w: self.w[i % copies].at(memory),
+            row_list: 0,
+            partials: self.partials.at(memory),
+            tile_counters: self.tile_counters.at(memory),
+        };
+        let Product { epilogue, width, .. } = plan.product;
+        let parts = width.div_ceil(128);
+        let norm = Norm { ss: self.ss.at(memory), parts, width, eps: 1e-5 };
+        let Memory { device, stream, .. } = *memory;
+        let out = self.out.at(memory);
+        let (qkv, residual) = (self.qkv(memory), self.residual(memory));
+        // SAFETY: every buffer has the extents that the plan asks for (`new`), lives as long as `self`, which outlives the
+        // stream's work on it, and all work is on one stream. The map is of `x`.
+        unsafe {
+            match (epilogue, &self.map) {
+                (Epilogue::Qkv, None) => {
+                    device.launch(stream, &launch::qkv(plan, &from, &norm, &qkv))?;
+                }
+                (Epilogue::Residual, None) => {
+                    device.launch(stream, &launch::residual(plan, &from, &residual))?;
+                }
+                (Epilogue::Swiglu, None) => {
+                    device.launch(stream, &launch::swiglu(plan, &from, &norm, out))?;
+                }
+                (Epilogue::Logits, _) => {
+                    device.launch(stream, &launch::logits(plan, &from, &norm, out))?;
+                }
+                (Epilogue::Qkv, Some(map)) => {
+                    device.launch(stream, &launch::wgmma_qkv(plan, map, &from, &norm, &qkv))?;
+                }
+                (Epilogue::Residual, Some(map)) => {
+                    device.launch(stream, &launch::wgmma_residual(plan, map, &from, &residual))?;
+                }
+                (Epilogue::Swiglu, Some(map)) => {
+                    device.launch(stream, &launch::wgmma_swiglu(plan, map, &from, &norm, out))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// From a residual stream of zeros.
+    fn result(&mut self, memory: &Memory) -> Result<Vec<u32>, Box<dyn Error>> {
+        memory.clear(&mut self.h)?;
+        memory.clear(&mut self.out)?;
+        self.launch(memory, 0)?;
+        match self.case.plan.product.epilogue {
+            Epilogue::Logits => memory.read(&self.out),
+            _ => memory.read_bf16(&self.out),
+        }
+    }
+}
+
+/// Elements of one KV block of one layer.
+fn block_elements(kv_heads: usize, head_dim: usize) -> usize {
+    2 * kv_heads * BLOCK_TOKENS * head_dim
+}

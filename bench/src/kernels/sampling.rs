@@ -1,0 +1,129 @@
+//! Choosing tokens from logits.
+
+use std::error::Error;
+
+use trail_base::rng::Lcg;
+use trail_runtime::cuda::launch::{self, RowPlace, SamplerBuffers};
+use trail_runtime::cuda::params::RowSampled;
+use trail_runtime::cuda::plain;
+use trail_runtime::cuda::plan::LaunchPlan;
+use trail_runtime::cuda::plan::sampling::{self, SamplingPlan};
+use trail_runtime::engine::SamplingParams;
+use trail_runtime::model::ModelConfig;
+
+use super::cases::{Case, Most, Prepared};
+use super::memory::{Buffer, Memory};
+
+const ROWS: [usize; 3] = [1, 64, 256];
+/// Height of the peaks in the logits: the nucleus of 0.9 is then about 3000 of 128256 tokens.
+const PEAK: f32 = 18.0;
+
+/// Greedy and top-p sampling, of no more rows than `most` has.
+pub fn sampling(config: &ModelConfig, most: Most) -> Vec<Box<dyn Case>> {
+    let greedy = SamplingParams { temperature: 0.0, ..SamplingParams::default() };
+    let top_p = SamplingParams { top_p: 0.9, ..SamplingParams::default() };
+    let mut shapes = ROWS.map(|rows| rows.min(most.rows)).to_vec();
+    shapes.dedup();
+    let mut cases: Vec<Box<dyn Case>> = Vec::new();
+    for rows in shapes {
+        let plan = sampling::sampling(rows, config.vocab_size);
+        for (op, params) in [("sample_greedy", &greedy), ("sample_top_p", &top_p)] {
+            cases.push(Box::new(Choice { op, plan, params: params.clone() }));
+        }
+    }
+    cases
+}
+
+/// One way to choose.
+struct Choice {
+    op: &'static str,
+    plan: SamplingPlan,
+    params: SamplingParams,
+}
+
+impl Case for Choice {
+    fn op(&self) -> &'static str {
+        self.op
+    }
+
+    fn launches(&self) -> Vec<LaunchPlan> {
+        self.plan.launches.to_vec()
+    }
+
+    fn rows(&self) -> usize {
+        self.plan.rows
+    }
+
+    fn prepare(&self, memory: &Memory) -> Result<Box<dyn Prepared + '_>, Box<dyn Error>> {
+        let SamplingPlan { rows, vocab, .. } = self.plan;
+        let stride = vocab.next_multiple_of(4);
+        let mut draw = Lcg::new(1);
+        let logits: Vec<f32> = (0..rows * stride).map(|_| draw.signed().powi(3) * PEAK).collect();
+        let copies = memory.copies(rows * stride * 4);
+        let row_sampling: Vec<_> = (0..rows)
+            .map(|row| {
+                let place = RowPlace {
+                    row: Some(row),
+                    token_counts_row: None,
+                    batch_idx: row,
+                    position: row as u32,
+                };
+                launch::row_sampling(&self.params, place)
+            })
+            .collect();
+        Ok(Box::new(Buffers {
+            plan: &self.plan,
+            stride,
+            logits: (0..copies).map(|_| memory.of(&logits)).collect::<Result<_, _>>()?,
+            row_sampling: memory.of(plain::bytes_of(&row_sampling))?,
+            weights: memory.zeros(self.plan.weights * 4)?,
+            sums: memory.zeros(5 * self.plan.sums * 4)?,
+            sampled: memory.zeros(rows * size_of::<trail_ptx::params::RowSampled>())?,
+            step_seq: memory.zeros(4)?,
+        }))
+    }
+}
+
+/// The sampler's memory; see [`SamplerBuffers`].
+struct Buffers<'a> {
+    plan: &'a SamplingPlan,
+    stride: usize,
+    logits: Vec<Buffer>,
+    row_sampling: Buffer,
+    weights: Buffer,
+    sums: Buffer,
+    sampled: Buffer,
+    step_seq: Buffer,
+}
+
+impl Prepared for Buffers<'_> {
+    fn launch(&mut self, memory: &Memory, i: usize) -> Result<(), Box<dyn Error>> {
+        let copies = self.logits.len();
+        let buffers = SamplerBuffers {
+            logits: self.logits[i % copies].at(memory),
+            stride: self.stride,
+            row_sampling: self.row_sampling.at(memory),
+            token_counts: 0,
+            weights: self.weights.at(memory),
+            sums: self.sums.at(memory),
+            sampled: self.sampled.at(memory),
+            last: 0,
+            step_seq: self.step_seq.at(memory),
+        };
+        for launch in launch::sample(self.plan, &buffers) {
+            // SAFETY: `prepare` made every buffer as the plan says; all live as long as `self`, and all work is on one stream.
+            unsafe { memory.device.launch(memory.stream, &launch)? };
+        }
+        Ok(())
+    }
+
+    /// Token, its logit, the largest logit and the sum of each row.
+    fn result(&mut self, memory: &Memory) -> Result<Vec<u32>, Box<dyn Error>> {
+        memory.clear(&mut self.sampled)?;
+        self.launch(memory, 0)?;
+        let rows = plain::read_all::<RowSampled>(&memory.read::<u8>(&self.sampled)?);
+        let figures =
+            rows.iter().flat_map(|row| [row.token as f32, row.logit, row.max, row.sum as f32]);
+        Ok(figures.map(f32::to_bits).collect())
+    }
+}

@@ -1,0 +1,113 @@
+//! `trail-rt bench`: one part at a time, against the limit it works under.
+
+// Two items are this crate's interface: elsewhere `pub` marks a module's interface to the others.
+#![allow(unreachable_pub)]
+
+mod ceilings;
+mod decode;
+mod decoding;
+mod gpu;
+mod kernels;
+mod link;
+mod load;
+mod model;
+mod overlap;
+mod prefill;
+mod report;
+mod scheduler;
+mod serve;
+mod swap;
+mod timeline;
+
+use clap::{Args, Subcommand};
+use trail_setup::{EngineArgs, Error, ModelArgs, Output};
+
+use decode::DecodeArgs;
+use kernels::KernelsArgs;
+use load::LoadArgs;
+use model::{BenchModel, BenchModelArgs};
+use overlap::OverlapArgs;
+use prefill::PrefillArgs;
+use report::Report;
+use scheduler::SchedulerArgs;
+use serve::ServeArgs;
+use swap::SwapArgs;
+
+/// Options of `trail-rt bench`.
+#[derive(Args, Debug)]
+pub struct BenchArgs {
+    #[command(subcommand)]
+    part: Part,
+}
+
+/// The part to measure.
+#[derive(Subcommand, Debug)]
+enum Part {
+    /// A decode step, as a share of the machine's read bandwidth
+    Decode {
+        #[command(flatten)]
+        model: BenchModelArgs,
+        #[command(flatten)]
+        args: DecodeArgs,
+    },
+    /// Prefill of a prompt, as a share of the machine's multiply-add peak
+    Prefill {
+        #[command(flatten)]
+        model: BenchModelArgs,
+        #[command(flatten)]
+        args: PrefillArgs,
+    },
+    /// What tap and probe add to a decode step
+    Overlap {
+        #[command(flatten)]
+        model: BenchModelArgs,
+        #[command(flatten)]
+        args: OverlapArgs,
+    },
+    /// CUDA kernels: a list of them and where they were proven (--list), or each against its limit
+    Kernels(KernelsArgs),
+    /// Upload of the weights to a GPU, as a share of the link's rate
+    Load {
+        #[command(flatten)]
+        model: BenchModelArgs,
+        #[command(flatten)]
+        args: LoadArgs,
+    },
+    /// Swap of KV blocks to the host and back, as a share of the link's rate
+    Swap(SwapArgs),
+    /// A step of the scheduler alone
+    Scheduler(SchedulerArgs),
+    /// Policies against each other under load: forced output lengths, replayed predictions
+    Serve(ServeArgs),
+}
+
+/// Measures one part and prints its report, as one JSON object if `json`.
+pub fn run(
+    model: &ModelArgs,
+    engine: &EngineArgs,
+    args: &BenchArgs,
+    json: bool,
+) -> Result<(), Error> {
+    let Report { json: object, text } = args.part.measure(model, engine)?;
+    match json {
+        true => Output::stdout().line(&object.to_string()),
+        false => Output::stdout().line(&text),
+    }
+}
+
+impl Part {
+    fn measure(&self, model: &ModelArgs, engine: &EngineArgs) -> Result<Report, Error> {
+        let load = |args| BenchModel::load(args, model, engine);
+        let (report, columns) = match self {
+            Part::Decode { model, args } => (decode::run(args, &load(model)?), decode::COLUMNS),
+            Part::Prefill { model, args } => (prefill::run(args, &load(model)?), prefill::COLUMNS),
+            Part::Overlap { model, args } => (overlap::run(args, &load(model)?), overlap::COLUMNS),
+            Part::Kernels(args) => (kernels::run(args), kernels::COLUMNS),
+            Part::Load { model, args } => (load::run(args, &load(model)?), &[][..]),
+            Part::Swap(args) => (swap::run(args, engine), &[][..]),
+            Part::Scheduler(args) => (scheduler::run(args, engine), &[][..]),
+            Part::Serve(args) => return serve::run(args, model, engine),
+        };
+        Ok(Report::new(report.map_err(Error::failed)?, columns))
+    }
+}

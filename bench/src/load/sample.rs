@@ -1,0 +1,110 @@
+//! Compares a sample of the weights on the device with the file.
+
+use std::error::Error;
+
+use cudarc::driver::result;
+use cudarc::driver::sys::CUdeviceptr;
+use half::{bf16, f16};
+use trail_base::rng::Lcg;
+use trail_runtime::cuda::DeviceWeights;
+use trail_runtime::cuda::plan::shuffle::WIDTH;
+use trail_runtime::model::{Dtype, Model, Tensor};
+
+/// Weights compared in each matrix.
+const SAMPLES: usize = 16;
+
+/// Maps a row of a source matrix to a row of the product that contains it.
+type Place<'a> = &'a dyn Fn(usize) -> usize;
+
+/// Compares randomly drawn weights of every matrix. Returns how many were compared.
+pub fn check(model: &Model, weights: &DeviceWeights) -> Result<usize, Box<dyn Error>> {
+    let config = &model.config;
+    let (head, q, kv) = (config.head_dim, config.q_size(), config.kv_size());
+    // RoPE pairs of a head are stored eight rows apart.
+    let paired = |row: usize| {
+        let (within, half) = (row % head % (head / 2), row % head / (head / 2));
+        row / head * head + within / 8 * 16 + half * 8 + within % 8
+    };
+    let gate = |row: usize| row / 8 * 16 + row % 8;
+    let mut sample = Sample { draw: Lcg::new(1), checked: 0 };
+    sample.rows(&model.weights.embed, weights.embed)?;
+    sample.fragments(&model.weights.lm_head, weights.lm_head, &|row| row)?;
+    for (layer, at) in model.weights.layers.iter().zip(&weights.layers) {
+        let matrices: [(&Tensor, CUdeviceptr, Place); 7] = [
+            (&layer.q, at.qkv, &paired),
+            (&layer.k, at.qkv, &|row| paired(q + row)),
+            (&layer.v, at.qkv, &|row| paired(q + kv + row)),
+            (&layer.o, at.o, &|row| row),
+            (&layer.gate, at.gate_up, &gate),
+            (&layer.up, at.gate_up, &|row| gate(row) + 8),
+            (&layer.down, at.down, &|row| row),
+        ];
+        for (tensor, at, place) in matrices {
+            sample.fragments(tensor, at, place)?;
+        }
+    }
+    Ok(sample.checked)
+}
+
+struct Sample {
+    draw: Lcg,
+    checked: usize,
+}
+
+impl Sample {
+    /// Compares weights of a row-major matrix.
+    fn rows(&mut self, tensor: &Tensor, at: CUdeviceptr) -> Result<(), Box<dyn Error>> {
+        self.compare(tensor, at, |row, column| row * tensor.cols + column)
+    }
+
+    /// Compares weights of a matrix in mma fragment order.
+    fn fragments(
+        &mut self,
+        tensor: &Tensor,
+        at: CUdeviceptr,
+        place: Place,
+    ) -> Result<(), Box<dyn Error>> {
+        let width = tensor.cols.next_multiple_of(WIDTH);
+        self.compare(tensor, at, |row, column| {
+            let row = place(row);
+            let lane = row % 8 * 4 + column % 8 / 2;
+            let element = column % 2 + row % 16 / 8 * 2 + column % 16 / 8 * 4;
+            row / 16 * 16 * width + column / 16 * 256 + lane * 8 + element
+        })
+    }
+
+    /// Compares elements with the device's; `index` maps (row, column) to an offset in elements.
+    fn compare(
+        &mut self,
+        tensor: &Tensor,
+        at: CUdeviceptr,
+        index: impl Fn(usize, usize) -> usize,
+    ) -> Result<(), Box<dyn Error>> {
+        for _ in 0..SAMPLES {
+            let (row, column) = (self.draw.below(tensor.rows), self.draw.below(tensor.cols));
+            let mut found = [0_u16];
+            // SAFETY: the element lies within the matrix; the load has ended.
+            unsafe { result::memcpy_dtoh_sync(&mut found, at + 2 * index(row, column) as u64)? };
+            let wanted = element(tensor, row, column).to_bits();
+            if found[0] != wanted {
+                let [found] = found;
+                return Err(format!(
+                    "{tensor:?} [{row}, {column}]: {found:#x} arrived, not {wanted:#x}"
+                )
+                .into());
+            }
+            self.checked += 1;
+        }
+        Ok(())
+    }
+}
+
+/// One weight of the file, rounded to bf16 as the upload does.
+fn element(tensor: &Tensor, row: usize, column: usize) -> bf16 {
+    let bytes = &tensor.row_bytes(row)[column * tensor.dtype.bytes()..];
+    match tensor.dtype {
+        Dtype::Bf16 => bf16::from_le_bytes([bytes[0], bytes[1]]),
+        Dtype::F16 => bf16::from_f32(f16::from_le_bytes([bytes[0], bytes[1]]).to_f32()),
+        Dtype::F32 => bf16::from_f32(f32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])),
+    }
+}

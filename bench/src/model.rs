@@ -1,0 +1,184 @@
+//! The model that a benchmark runs, and its device settings.
+
+use std::sync::Arc;
+
+use clap::Args;
+use serde_json::{Value, json};
+use trail_probe::Probe;
+use trail_runtime::backend::{BLOCK_TOKENS, Batch};
+use trail_runtime::cpu::{CpuForward, CpuOptions, Isa};
+use trail_runtime::engine::{ComputeDevice, CudaSettings, Engine, EngineBuilder};
+use trail_runtime::model::{Dtype, LayerWeights, Model, Tensor};
+use trail_setup::{EngineArgs, Error, ModelArgs, Setup};
+
+/// Options common to the benchmarks of a model.
+#[derive(Args, Clone, Debug)]
+pub struct BenchModelArgs {
+    /// Measure this shape with random weights, instead of --model: llama3.2-1b, llama3-8b, ...
+    #[arg(long, value_name = "SHAPE", conflicts_with = "model")]
+    random_weights: Option<String>,
+    /// Storage type of random weights: bf16, f16 or f32
+    #[arg(long, default_value = "bf16", value_parser = parse_dtype)]
+    dtype: Dtype,
+    /// Measurements of each figure; the median is reported
+    #[arg(long, default_value_t = 9, value_parser = clap::value_parser!(u32).range(1..))]
+    repeats: u32,
+}
+
+/// A model and the settings it runs with.
+pub struct BenchModel {
+    /// Name of the model or of its shape.
+    pub name: String,
+    /// The model.
+    pub model: Arc<Model>,
+    /// Measurements of each figure; the median is reported.
+    pub repeats: usize,
+    threads: usize,
+    isa: Isa,
+    device: ComputeDevice,
+    settings: CudaSettings,
+    setup: Option<Setup>,
+}
+
+impl BenchModel {
+    /// Loads the model, or makes one of the named shape with random weights.
+    pub fn load(
+        args: &BenchModelArgs,
+        model: &ModelArgs,
+        engine: &EngineArgs,
+    ) -> Result<BenchModel, Error> {
+        let repeats = args.repeats as usize;
+        let (threads, isa) = (engine.threads(), engine.isa());
+        let (device, settings) = (engine.device(), engine.cuda());
+        if let Some(name) = args.random_weights.clone() {
+            let model = Arc::new(Model::random(&name, args.dtype, 1).map_err(Error::usage)?);
+            let setup = None;
+            return Ok(BenchModel { name, model, repeats, threads, isa, device, settings, setup });
+        }
+        let setup = Setup::load(model)?;
+        let (name, model) = (setup.name.clone(), setup.model.clone());
+        let setup = Some(setup);
+        Ok(BenchModel { name, model, repeats, threads, isa, device, settings, setup })
+    }
+
+    /// The name for titles; says so where the weights are random.
+    pub fn title(&self) -> String {
+        match self.setup {
+            Some(_) => self.name.clone(),
+            None => format!("{} (random weights)", self.name),
+        }
+    }
+
+    /// The device to measure on.
+    pub fn device(&self) -> ComputeDevice {
+        self.device
+    }
+
+    /// The CUDA device's ordinal; 0 if the CPU is to compute.
+    pub fn ordinal(&self) -> usize {
+        match self.device {
+            ComputeDevice::Cpu => 0,
+            ComputeDevice::Cuda { ordinal } => ordinal,
+        }
+    }
+
+    /// CUDA settings from the command line.
+    pub fn settings(&self) -> CudaSettings {
+        self.settings
+    }
+
+    /// Settings of an engine that runs the model as the options say.
+    pub fn builder(&self) -> EngineBuilder {
+        Engine::builder()
+            .model(self.model.clone())
+            .threads(Some(self.threads))
+            .isa(self.isa)
+            .device(self.device)
+            .cuda(self.settings)
+    }
+
+    /// A CPU forward pass for `segments` requests of `context` tokens, and batches of `rows` rows.
+    pub fn forward(
+        &self,
+        rows: usize,
+        segments: usize,
+        context: usize,
+    ) -> Result<CpuForward, String> {
+        let options = CpuOptions {
+            threads: self.threads,
+            isa: self.isa,
+            max_rows: rows,
+            max_segments: segments,
+            num_blocks: segments * context.div_ceil(BLOCK_TOKENS),
+            max_context: context,
+        };
+        CpuForward::new(self.model.clone(), options)
+    }
+
+    /// The model's own probe, or one with random weights at the middle layer.
+    pub fn probe(&self) -> Result<Probe, Error> {
+        let own = self.setup.as_ref().map(Setup::probe).transpose()?.flatten();
+        let config = &self.model.config;
+        Ok(own.unwrap_or_else(|| Probe::random(config.hidden_size, config.num_layers / 2, 1)))
+    }
+
+    /// Model, storage type, threads and instruction set: the head of a CPU report.
+    pub fn report(&self, backend: &CpuForward) -> Value {
+        json!({
+            "model": self.name,
+            "dtype": format!("{:?}", self.model.weights.layers[0].q.dtype).to_lowercase(),
+            "threads": self.threads,
+            "isa": backend.isa().to_string(),
+        })
+    }
+
+    /// A batch of `size` requests with one token each at `position`, and blocks for `context` tokens.
+    pub fn decode_batch(&self, size: usize, position: usize, context: usize) -> Batch {
+        let blocks_each = context.div_ceil(BLOCK_TOKENS) as u32;
+        let mut batch = Batch::default();
+        for slot in 0..size as u32 {
+            let blocks: Vec<u32> = (slot * blocks_each..(slot + 1) * blocks_each).collect();
+            let token = (slot * 31 + 1) % self.model.config.vocab_size as u32;
+            batch.push(slot, position as u32, &[token], &blocks, true);
+        }
+        batch
+    }
+
+    /// Threads of the CPU backend.
+    pub fn threads(&self) -> usize {
+        self.threads
+    }
+}
+
+/// Parses a storage type's name.
+pub fn parse_dtype(name: &str) -> Result<Dtype, String> {
+    match name {
+        "bf16" => Ok(Dtype::Bf16),
+        "f16" => Ok(Dtype::F16),
+        "f32" => Ok(Dtype::F32),
+        _ => Err(format!("unknown dtype {name:?}: bf16, f16 or f32")),
+    }
+}
+
+/// The matrices that every decode step reads in whole: all layers and the output projection, not
+/// the embedding table.
+pub fn streamed(model: &Model) -> impl Iterator<Item = &Tensor> {
+    model.weights.layers.iter().flat_map(projections).chain([&model.weights.lm_head])
+}
+
+/// The matrices of one layer.
+pub fn projections(layer: &LayerWeights) -> [&Tensor; 7] {
+    [&layer.q, &layer.k, &layer.v, &layer.o, &layer.gate, &layer.up, &layer.down]
+}
+
+/// Fails if logits are not finite, or if their bits differ from the previous pass's.
+pub fn verify(logits: &[f32], checksum: &mut Option<u64>) -> Result<(), String> {
+    if !logits.iter().all(|x| x.is_finite()) {
+        return Err("logits are not finite".into());
+    }
+    let sum = logits.iter().fold(0_u64, |sum, x| sum.rotate_left(5) ^ u64::from(x.to_bits()));
+    if *checksum.get_or_insert(sum) != sum {
+        return Err("logits differ between repetitions".into());
+    }
+    Ok(())
+}

@@ -1,0 +1,139 @@
+//! The overlap on a GPU: decode steps without the probe, with the probe on the CPU or on the GPU
+//! beside the upper layers, and on the CPU after a blocking copy. One engine each, measured in turn,
+//! so that the machine's drift affects all modes alike.
+
+use std::sync::{Arc, Mutex};
+
+use serde_json::{Value, json};
+use trail_base::stats::{median, quantile};
+use trail_runtime::backend::TapReceiver;
+use trail_runtime::cuda::{CudaBackend, TapMode};
+use trail_runtime::engine::BuiltBackend;
+
+use super::OverlapArgs;
+use super::late::{CountsLate, LateSteps};
+use crate::decoding::{Decoding, Shape, StepStats};
+use crate::model::BenchModel;
+
+/// Steps of one measurement.
+const STEPS: u32 = 16;
+
+/// The modes with their names; the first is the baseline of the others.
+const MODES: [(TapMode, &str); 4] = [
+    (TapMode::Off, "off"),
+    (TapMode::Cpu, "cpu"),
+    (TapMode::Gpu, "gpu"),
+    (TapMode::Blocking, "blocking"),
+];
+
+/// Measures each batch size of `args`.
+pub fn run(args: &OverlapArgs, bench: &BenchModel) -> Result<Value, String> {
+    let mut rows = Vec::new();
+    let mut device = String::new();
+    for &batch in &args.batch {
+        let mut engines = Vec::new();
+        for (mode, _) in MODES {
+            engines.push(engine(Shape { batch, context: args.context }, bench, mode)?);
+        }
+        device = engines[0].0.engine().device().to_owned();
+        rows.extend(measure(bench, &mut engines, batch)?);
+    }
+    Ok(json!({
+        "device": device,
+        "model": bench.name,
+        "context": args.context,
+        "rows": rows,
+    }))
+}
+
+/// An engine whose backend taps by `mode`.
+fn engine(
+    shape: Shape,
+    bench: &BenchModel,
+    mode: TapMode,
+) -> Result<(Decoding, LateSteps), String> {
+    let probe = match mode {
+        TapMode::Off => None,
+        _ => Some(bench.probe().map_err(|error| error.to_string())?),
+    };
+    let late: LateSteps = Arc::new(Mutex::new(0));
+    let counted = late.clone();
+    let builder = shape.builder(bench).probe(probe);
+    let vocab = bench.model.config.vocab_size;
+    let decoding = Decoding::new(shape, builder, vocab, |builder| {
+        let built = builder.build_stepped_with(|builder, model, probe| {
+            let mut options = builder.cuda_options(bench.ordinal(), model, probe.as_ref());
+            options.tap = mode;
+            let receiver = probe.map(|parts| parts.probe as Arc<dyn TapReceiver>);
+            let backend = CudaBackend::new(model, &options, receiver, &mut |_| {})?;
+            let (kv_blocks, device) = (backend.kv_blocks(), backend.device_name().to_owned());
+            let backend = Box::new(CountsLate { inner: backend, late: counted });
+            Ok(BuiltBackend { backend, kv_blocks, device })
+        });
+        built.map_err(|error| error.to_string())
+    })?;
+    Ok((decoding, late))
+}
+
+fn measure(
+    bench: &BenchModel,
+    engines: &mut [(Decoding, LateSteps)],
+    batch: usize,
+) -> Result<Vec<Value>, String> {
+    for (decoding, _) in engines.iter_mut() {
+        decoding.steps(STEPS)?;
+        decoding.take_stats();
+    }
+    // The median step of each mode and repetition, microseconds.
+    let mut medians = vec![Vec::new(); engines.len()];
+    let mut all = vec![StepStats::default(); engines.len()];
+    for repeat in 0..bench.repeats {
+        for index in 0..engines.len() {
+            // The order rotates.
+            let index = (index + repeat) % engines.len();
+            engines[index].0.steps(STEPS)?;
+            let stats = engines[index].0.take_stats();
+            medians[index].push(median(&stats.step_us));
+            all[index].extend(stats);
+        }
+        // The tap must not change any token.
+        if engines.iter().any(|(decoding, _)| decoding.tokens() != engines[0].0.tokens()) {
+            return Err(format!("batch {batch}: the tap changed the tokens"));
+        }
+    }
+    let rows = MODES.iter().zip(&all).zip(&medians).zip(engines);
+    Ok(rows
+        .map(|((((_, mode), stats), steps), (_, late))| {
+            let late = late.lock().map_or(0, |late| *late);
+            row(mode, batch, stats, steps, &medians[0], late)
+        })
+        .collect())
+}
+
+fn row(
+    mode: &str,
+    batch: usize,
+    stats: &StepStats,
+    steps: &[f64],
+    without: &[f64],
+    overwritten: u64,
+) -> Value {
+    let added: Vec<f64> = steps.iter().zip(without).map(|(a, b)| a / b - 1.0).collect();
+    let predicted = stats.fresh + stats.late;
+    json!({
+        "batch": batch,
+        "probe": mode,
+        "step_us": {
+            "median": median(steps),
+            "p10": quantile(&stats.step_us, 0.1),
+            "p90": quantile(&stats.step_us, 0.9),
+        },
+        "added": { "median": median(&added), "p10": quantile(&added, 0.1), "p90": quantile(&added, 0.9) },
+        "fresh_share": (predicted > 0).then(|| stats.fresh as f64 / predicted as f64),
+        "slack_us": (!stats.slack_us.is_empty()).then(|| json!({
+            "p50": quantile(&stats.slack_us, 0.5),
+            "p1": quantile(&stats.slack_us, 0.01),
+        })),
+        "overwritten_steps": overwritten,
+    })
+}

@@ -1,0 +1,77 @@
+//! `bench overlap`: the time that tap and probe add to a decode step, and the slack of predictions.
+//! It measures the engine that serves, stepped by the benchmark.
+
+mod cpu;
+mod gpu;
+mod late;
+
+use clap::Args;
+use serde_json::Value;
+use trail_runtime::engine::ComputeDevice;
+
+use crate::decoding::Shape;
+use crate::model::BenchModel;
+use crate::report::{Column, Group};
+use crate::timeline;
+
+/// Options of `bench overlap`.
+#[derive(Args, Clone, Debug)]
+pub struct OverlapArgs {
+    /// Batch sizes
+    #[arg(long, value_delimiter = ',', default_value = "1,8")]
+    pub batch: Vec<usize>,
+    /// Prompt tokens of each request
+    #[arg(long, default_value_t = 128)]
+    pub context: usize,
+    /// Record steps of the largest batch as well, and draw one with its neighbours: PREFIX.svg, and
+    /// PREFIX.json for chrome://tracing or Perfetto
+    #[arg(long, value_name = "PREFIX")]
+    timeline: Option<String>,
+}
+
+/// Columns of the printed table.
+pub const COLUMNS: &[Group] = &[
+    Group("", &[Column("batch", "/batch", 0), Column("probe", "/probe", 0)]),
+    Group(
+        "step, us",
+        &[
+            Column("off", "/step_us_off", 1),
+            Column("on", "/step_us_on", 1),
+            Column("median", "/step_us/median", 1),
+            Column("p10", "/step_us/p10", 1),
+            Column("p90", "/step_us/p90", 1),
+        ],
+    ),
+    Group(
+        "added",
+        &[
+            Column("overhead", "/overhead", 4),
+            Column("MAC share", "/mac_share", 4),
+            Column("median", "/added/median", 4),
+            Column("p10", "/added/p10", 4),
+            Column("p90", "/added/p90", 4),
+        ],
+    ),
+    Group("", &[Column("fresh share", "/fresh_share", 4)]),
+    Group("slack, us", &[Column("p50", "/slack_us/p50", 1), Column("p1", "/slack_us/p1", 1)]),
+    Group("", &[Column("overwritten steps", "/overwritten_steps", 0)]),
+];
+
+/// Measures on the device of `bench`, then records what `--timeline` asks for.
+pub fn run(args: &OverlapArgs, bench: &BenchModel) -> Result<Value, String> {
+    if args.context == 0 || args.batch.contains(&0) {
+        return Err("context and batch sizes must be at least 1".into());
+    }
+    let largest = args.batch.iter().copied().max().ok_or("no batch size given")?;
+    // Files that cannot be written are refused before the measurement.
+    let files = args.timeline.as_deref().map(timeline::Files::create).transpose()?;
+    let mut report = match bench.device() {
+        ComputeDevice::Cpu => cpu::run(args, bench)?,
+        ComputeDevice::Cuda { .. } => gpu::run(args, bench)?,
+    };
+    if let Some(files) = files {
+        let timeline = timeline::record(Shape { batch: largest, context: args.context }, bench)?;
+        report["timeline"] = files.write(&timeline)?;
+    }
+    Ok(report)
+}

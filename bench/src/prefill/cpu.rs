@@ -1,0 +1,74 @@
+//! Prefill on the CPU, as a share of its multiply-add peak.
+//!
+//! The count is the multiply-adds of the matrices: all layers for every token, the output projection
+//! for the last one. Attention and the rest are not counted, so the share is that of the matrices
+//! alone.
+
+use std::time::Instant;
+
+use serde_json::{Value, json};
+use trail_base::stats::median;
+use trail_runtime::backend::{BLOCK_TOKENS, Batch};
+use trail_runtime::cpu::Pool;
+use trail_runtime::model::{Model, Tensor};
+
+use super::PrefillArgs;
+use crate::ceilings;
+use crate::model::{BenchModel, projections, verify};
+
+/// Measures each prompt length of `args`, at most `longest` tokens.
+pub fn run(args: &PrefillArgs, bench: &BenchModel, longest: usize) -> Result<Value, String> {
+    let model = &bench.model;
+    let mut forward = bench.forward(longest, 1, longest)?;
+    let mut pool = Pool::new(bench.threads())?;
+    let mut peaks = Vec::new();
+    let mut rows = Vec::new();
+    for &tokens in &args.tokens {
+        let batch = prompt(model, tokens);
+        let (mut checksum, mut times, mut shares) = (None, Vec::new(), Vec::new());
+        let mut last = 0.1;
+        for repeat in 0..=bench.repeats {
+            let peak = ceilings::fma_gflop_per_s(&mut pool, forward.isa(), last / 4.0);
+            let start = Instant::now();
+            let logits = forward.forward(&batch, None);
+            let seconds = start.elapsed().as_secs_f64();
+            verify(logits, &mut checksum)?;
+            last = seconds;
+            // The first pass warms caches and page tables.
+            if repeat > 0 {
+                times.push(seconds);
+                shares.push(flops(model, tokens) / seconds / 1e9 / peak);
+                peaks.push(peak);
+            }
+        }
+        let seconds = median(&times);
+        rows.push(json!({
+            "tokens": tokens,
+            "seconds": seconds,
+            "tokens_per_s": tokens as f64 / seconds,
+            "gflop_per_s": flops(model, tokens) / seconds / 1e9,
+            "share_of_fma_peak": median(&shares),
+        }));
+    }
+    let mut report = bench.report(&forward);
+    report["rows"] = rows.into();
+    report["fma_peak_gflop_per_s"] = json!(median(&peaks));
+    Ok(report)
+}
+
+/// One request's prompt of `tokens` tokens.
+fn prompt(model: &Model, tokens: usize) -> Batch {
+    let vocab = model.config.vocab_size as u32;
+    let ids: Vec<u32> = (0..tokens as u32).map(|i| (i * 7 + 1) % vocab).collect();
+    let blocks: Vec<u32> = (0..tokens.div_ceil(BLOCK_TOKENS) as u32).collect();
+    let mut batch = Batch::default();
+    batch.push(0, 0, &ids, &blocks, true);
+    batch
+}
+
+/// Floating-point operations of the matrices: two for each weight and token.
+fn flops(model: &Model, tokens: usize) -> f64 {
+    let size = |tensor: &Tensor| (tensor.rows * tensor.cols) as f64;
+    let blocks: f64 = model.weights.layers.iter().flat_map(projections).map(size).sum();
+    2.0 * (blocks * tokens as f64 + size(&model.weights.lm_head))
+}

@@ -1,0 +1,52 @@
+//! `bench prefill`: time of a prompt's prefill, as a share of the machine's multiply-add rate.
+
+mod cpu;
+mod gpu;
+
+use clap::Args;
+use serde_json::Value;
+use trail_runtime::engine::ComputeDevice;
+
+use crate::gpu::{LimitArgs, at_least_one};
+use crate::model::BenchModel;
+use crate::report::{Column, Group};
+
+/// Options of `bench prefill`.
+#[derive(Args, Clone, Debug)]
+pub struct PrefillArgs {
+    /// Prompt lengths.
+    #[arg(long, value_delimiter = ',', default_value = "512")]
+    pub tokens: Vec<usize>,
+    /// GPU: rows of a step; longer prompts take several steps [default: the longest prompt]
+    #[arg(long, value_parser = at_least_one)]
+    pub rows: Option<usize>,
+    /// Reference rates of a GPU
+    #[command(flatten)]
+    pub limits: LimitArgs,
+}
+
+/// Columns of the printed table.
+pub const COLUMNS: &[Group] = &[
+    Group("", &[Column("tokens", "/tokens", 0), Column("seconds", "/seconds", 6)]),
+    Group("", &[Column("tokens/s", "/tokens_per_s", 1)]),
+    Group("", &[Column("GFLOP/s", "/gflop_per_s", 1), Column("TFLOP/s", "/tflop_per_s", 2)]),
+    Group(
+        "share of",
+        &[
+            Column("FMA peak", "/share_of_fma_peak", 3),
+            Column("matrix rate", "/share_of_matrix_rate", 3),
+        ],
+    ),
+];
+
+/// Measures on the device of `bench`.
+pub fn run(args: &PrefillArgs, bench: &BenchModel) -> Result<Value, String> {
+    if args.tokens.contains(&0) {
+        return Err("prompt lengths must be at least 1".into());
+    }
+    let longest = args.tokens.iter().copied().max().ok_or("no prompt length given")?;
+    match bench.device() {
+        ComputeDevice::Cpu => cpu::run(args, bench, longest),
+        ComputeDevice::Cuda { .. } => gpu::run(args, bench, longest),
+    }
+}

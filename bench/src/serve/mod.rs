@@ -1,0 +1,217 @@
+//! `bench serve`: scheduling policies against each other on the real engine, under load.
+//!
+//! With random weights there is nothing to predict, and output lengths that depend on the generated
+//! text would differ between devices. So each request has a forced length, which the policies do not
+//! see, and replayed predictions with the error measured for the demo model's probe. All runs have
+//! the same requests.
+
+mod report;
+mod workload;
+
+use std::str::FromStr;
+
+use clap::Args;
+use trail_runtime::engine::{Engine, PolicyKind};
+use trail_runtime::model::Dtype;
+use trail_scheduler::noise::Confusion;
+use trail_scheduler::rng::Rng;
+use trail_scheduler::workload::Arrivals;
+use trail_setup::drive::{self, Display, Job};
+use trail_setup::{EngineArgs, Error, ModelArgs, Setup};
+
+use crate::model::parse_dtype;
+use crate::report::Report;
+use report::{Comparison, Conditions, Peak, Run};
+
+/// Options of `bench serve`.
+#[derive(Args, Clone, Debug)]
+pub struct ServeArgs {
+    /// A model of this shape with random weights, instead of --model: tiny, demo, llama3-8b, ...
+    #[arg(long, value_name = "SHAPE", conflicts_with = "model")]
+    random_weights: Option<String>,
+    /// Storage type of random weights: bf16, f16 or f32
+    #[arg(long, default_value = "bf16", value_parser = parse_dtype)]
+    dtype: Dtype,
+    /// Requests of each run
+    #[arg(long, default_value_t = 400, value_parser = clap::value_parser!(u32).range(1..))]
+    requests: u32,
+    /// Arrival rates, as shares of the capacity measured first
+    #[arg(long, value_delimiter = ',', default_value = "0.6,0.8,1.0,1.2", value_parser = load)]
+    loads: Vec<f64>,
+    /// Instead of loads: a burst of N requests, all at once
+    #[arg(long, value_name = "N", conflicts_with_all = ["requests", "loads"],
+        value_parser = clap::value_parser!(u32).range(1..))]
+    burst: Option<u32>,
+    /// Policies, in order; trail with its share c, or --c
+    #[arg(
+        long,
+        value_delimiter = ',',
+        default_value = "fcfs,sjf,trail:0.2,trail:0.5,trail:0.8,trail:1,oracle"
+    )]
+    policies: Vec<Contender>,
+    /// Mean tokens of a prompt; lengths are uniform from half of it to one and a half
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(2..=65_536))]
+    prompt_tokens: u32,
+    /// Most output tokens: lengths have the shape of Alpaca's answers, cut here
+    #[arg(long, default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    max_tokens: u32,
+    /// Seed of lengths, prompts, predictions and arrivals
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+}
+
+/// A policy to compare.
+#[derive(Clone, Copy, Debug)]
+enum Contender {
+    /// The policy with the common options.
+    Named(PolicyKind),
+    /// TRAIL with a share of its own.
+    Trail(f32),
+}
+
+impl FromStr for Contender {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Contender, String> {
+        let Some(c) = name.strip_prefix("trail:") else {
+            return name.parse().map(Contender::Named);
+        };
+        match c.parse() {
+            Ok(c) if (0.0..=1.0).contains(&c) => Ok(Contender::Trail(c)),
+            _ => Err(format!("trail's share is {c:?}: give a number from 0 to 1")),
+        }
+    }
+}
+
+fn load(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(load) if (0.001..=1000.0).contains(&load) => Ok(load),
+        _ => Err("expected a number from 0.001 to 1000".into()),
+    }
+}
+
+/// Measures, and prints the table or the JSON object.
+pub fn run(args: &ServeArgs, model: &ModelArgs, engine: &EngineArgs) -> Result<Report, Error> {
+    let setup = match &args.random_weights {
+        Some(shape) => Setup::random(shape, args.dtype)?,
+        None => Setup::load(model)?,
+    };
+    let setup = setup.replaying();
+    let confusion = Confusion::demo();
+    let jobs = workload::jobs(args, &setup.model.config, &confusion);
+    let loads = match args.burst {
+        Some(_) => vec![None],
+        None => args.loads.iter().copied().map(Some).collect(),
+    };
+    let display = Display::new(1 + loads.len() * args.policies.len());
+    let mut bench = Bench { args, setup: &setup, options: engine, jobs, display };
+
+    let (capacity, conditions) = bench.capacity(&confusion)?;
+    let mut runs = Vec::new();
+    for &load in &loads {
+        for contender in &args.policies {
+            let policy = match *contender {
+                Contender::Named(kind) => engine.with_c(kind),
+                Contender::Trail(c) => PolicyKind::Trail { c },
+            };
+            runs.push(bench.run(policy, load, load.map(|load| load * capacity))?);
+        }
+    }
+    bench.display.finish();
+    let comparison = Comparison { conditions, runs };
+    Ok(Report { json: comparison.json(), text: comparison.text() })
+}
+
+/// Runs the workload, each time on an engine of its own.
+struct Bench<'a> {
+    args: &'a ServeArgs,
+    setup: &'a Setup,
+    options: &'a EngineArgs,
+    jobs: Vec<Job>,
+    display: Display,
+}
+
+impl Bench<'_> {
+    /// All requests at once, first come first served: tokens per second while requests wait, over the
+    /// mean length.
+    fn capacity(&mut self, confusion: &Confusion) -> Result<(f64, Conditions), Error> {
+        self.schedule(None);
+        let engine = self.engine(PolicyKind::Fcfs)?;
+        let (_, run) = self.drive(&engine, "capacity", None)?;
+        let tokens: u64 = run.outcomes.iter().map(|outcome| outcome.tokens.len() as u64).sum();
+        let capacity = run.saturated_tokens_per_s * run.outcomes.len() as f64 / tokens as f64;
+        let conditions = Conditions {
+            device: engine.device().into(),
+            model: self.setup.name.clone(),
+            random_weights: self.args.random_weights.is_some(),
+            requests: self.jobs.len(),
+            output_tokens: tokens,
+            capacity_requests_per_s: capacity,
+            capacity_tokens_per_s: run.saturated_tokens_per_s,
+            slots: engine.slots(),
+            kv_blocks: engine.kv_blocks(),
+            max_tokens: self.args.max_tokens,
+            seed: self.args.seed,
+            replayed_mae: confusion.mae(),
+        };
+        Ok((capacity, conditions))
+    }
+
+    /// One policy under `rate` arrivals a second, or a burst.
+    fn run(
+        &mut self,
+        policy: PolicyKind,
+        load: Option<f64>,
+        rate: Option<f64>,
+    ) -> Result<Run, Error> {
+        self.schedule(rate);
+        let engine = self.engine(policy)?;
+        Ok(self.drive(&engine, &policy.to_string(), load)?.0)
+    }
+
+    fn engine(&self, policy: PolicyKind) -> Result<Engine, Error> {
+        self.setup.engine_with(self.options, policy, self.jobs.len())
+    }
+
+    /// Sets the arrival times of the jobs: the same gaps at every load, scaled.
+    fn schedule(&mut self, rate: Option<f64>) {
+        let process = rate.map_or(Arrivals::Burst, |rate| Arrivals::Poisson { rate });
+        let times = process.seconds(self.jobs.len(), &mut Rng::new(self.args.seed));
+        for (job, arrival_s) in self.jobs.iter_mut().zip(times) {
+            job.arrival_s = arrival_s;
+        }
+    }
+
+    fn drive(
+        &mut self,
+        engine: &Engine,
+        policy: &str,
+        load: Option<f64>,
+    ) -> Result<(Run, drive::Run), Error> {
+        let label = load.map_or(policy.into(), |load| format!("{policy} {load:.2}"));
+        self.display.begin(&label, self.jobs.len());
+        let (display, mut peak) = (&mut self.display, Peak::default());
+        let driven = drive::on_wall(engine, &self.jobs, |progress| {
+            peak.sample(&engine.stats());
+            display.show(progress, engine);
+        })?;
+        self.display.end();
+        verify(&self.jobs, &driven.outcomes)?;
+        let (outcomes, makespan_s) = (&driven.outcomes, driven.makespan_s);
+        let run = Run::new(policy, load, outcomes, makespan_s, engine.stats(), peak);
+        Ok((run, driven))
+    }
+}
+
+/// Fails if a request has not exactly its forced number of tokens.
+fn verify(jobs: &[Job], outcomes: &[drive::Outcome]) -> Result<(), Error> {
+    for (index, (job, outcome)) in jobs.iter().zip(outcomes).enumerate() {
+        let (want, got) = (job.request.forced_length.unwrap_or(0), outcome.tokens.len());
+        if got as u64 != u64::from(want) {
+            return Err(Error::failed(format!(
+                "request {index} has {got} tokens instead of {want}: this is a defect of trail-rt, please report it"
+            )));
+        }
+    }
+    Ok(())
+}

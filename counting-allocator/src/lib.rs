@@ -1,0 +1,77 @@
+//! The system's allocator with counted calls: for tests that a step does not allocate, and for the
+//! figure that `trail-rt bench scheduler` prints. Linking this crate makes it the global allocator.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+thread_local! {
+    // Const and without destructor, so that reading it never allocates, even while a thread ends.
+    static OF_THREAD: Cell<u64> = const { Cell::new(0) };
+}
+
+static OF_PROCESS: AtomicU64 = AtomicU64::new(0);
+
+/// Allocations that the calling thread has made so far.
+pub fn of_thread() -> u64 {
+    OF_THREAD.get()
+}
+
+/// Allocations that all threads have made so far.
+pub fn of_process() -> u64 {
+    OF_PROCESS.load(Ordering::Relaxed)
+}
+
+struct Counting;
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+impl Counting {
+    fn count(&self) {
+        OF_THREAD.set(OF_THREAD.get() + 1);
+        OF_PROCESS.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+// SAFETY: every call is forwarded unchanged to the system's allocator, which fulfils the contract.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        self.count();
+        // SAFETY: `System` has the same obligations, which the caller fulfils.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        self.count();
+        // SAFETY: `System` has the same obligations, which the caller fulfils.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        self.count();
+        // SAFETY: `System` has the same obligations, which the caller fulfils.
+        unsafe { System.realloc(pointer, layout, size) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: `System` has the same obligations, which the caller fulfils.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_counts_see_this_threads_calls() {
+        let (thread, process) = (of_thread(), of_process());
+        let mut grown = std::hint::black_box(vec![1_u8]);
+        grown.reserve(1000);
+        assert_eq!(of_thread(), thread + 2);
+        assert!(of_process() >= process + 2);
+        std::thread::spawn(|| drop(std::hint::black_box(Box::new(1)))).join().unwrap();
+        assert!(of_process() > process + 2);
+    }
+}

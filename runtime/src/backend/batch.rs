@@ -1,0 +1,98 @@
+//! The rows of one step: new tokens of several requests, prefill and decode mixed freely.
+//!
+//! A [`Batch`] is a plain value. The engine fills one, preallocated, every step; a backend reads it.
+
+/// Tokens per KV block: the scheduler's block accounting and every kernel agree on it.
+pub const BLOCK_TOKENS: usize = trail_scheduler::BLOCK_TOKENS as usize;
+
+/// In [`Batch::tokens`]: the token that the request sampled in the previous step, which is still in
+/// flight. Occurs only where [`super::Backend::ahead`] is 1; the device substitutes the token.
+pub const PENDING: u32 = u32::MAX;
+
+/// Consecutive new tokens of one request: a prefill chunk, or a single decode token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Segment {
+    /// Index of the request, fixed for its life in the engine.
+    pub slot: u32,
+    /// Absolute position (0-based) of the first token.
+    pub start: u32,
+    /// Tokens in the segment, at least 1.
+    pub len: u32,
+    /// Index of the first token in [`Batch::tokens`].
+    pub first_row: u32,
+    /// Index of the request's first block id in [`Batch::block_tables`].
+    pub first_block: u32,
+    /// Block ids of the request in [`Batch::block_tables`]: covers positions `0..start + len`.
+    pub num_blocks: u32,
+    /// Whether the logits of the last token are computed and sampled.
+    pub logits: bool,
+}
+
+/// The input of one forward pass.
+#[derive(Clone, Debug, Default)]
+pub struct Batch {
+    /// Token ids of all segments, concatenated: `[rows]`.
+    pub tokens: Vec<u32>,
+    /// Absolute position of each row: `[rows]`.
+    pub positions: Vec<u32>,
+    /// The segments, in row order.
+    pub segments: Vec<Segment>,
+    /// Block ids of all segments, concatenated.
+    pub block_tables: Vec<u32>,
+}
+
+impl Batch {
+    /// An empty batch that can hold `rows` tokens in `segments` segments over `blocks` table entries
+    /// without allocating again.
+    pub fn with_capacity(rows: usize, segments: usize, blocks: usize) -> Self {
+        Batch {
+            tokens: Vec::with_capacity(rows),
+            positions: Vec::with_capacity(rows),
+            segments: Vec::with_capacity(segments),
+            block_tables: Vec::with_capacity(blocks),
+        }
+    }
+
+    /// Removes the contents and keeps the memory.
+    pub fn clear(&mut self) {
+        self.tokens.clear();
+        self.positions.clear();
+        self.segments.clear();
+        self.block_tables.clear();
+    }
+
+    /// Appends `tokens` of the request with index `slot`, starting at position `start`.
+    /// `blocks` must cover positions `0..start + tokens.len()`.
+    pub fn push(&mut self, slot: u32, start: u32, tokens: &[u32], blocks: &[u32], logits: bool) {
+        debug_assert!(!tokens.is_empty());
+        debug_assert!(blocks.len() * BLOCK_TOKENS >= start as usize + tokens.len());
+        self.segments.push(Segment {
+            slot,
+            start,
+            len: tokens.len() as u32,
+            first_row: self.tokens.len() as u32,
+            first_block: self.block_tables.len() as u32,
+            num_blocks: blocks.len() as u32,
+            logits,
+        });
+        self.tokens.extend_from_slice(tokens);
+        self.positions.extend(start..start + tokens.len() as u32);
+        self.block_tables.extend_from_slice(blocks);
+    }
+
+    /// Appends a decode token whose id is known only to the device so far ([`PENDING`]).
+    pub fn push_pending(&mut self, slot: u32, position: u32, blocks: &[u32]) {
+        self.push(slot, position, &[PENDING], blocks, true);
+    }
+
+    /// The block table of `segment`.
+    pub fn blocks(&self, segment: &Segment) -> &[u32] {
+        let first = segment.first_block as usize;
+        &self.block_tables[first..first + segment.num_blocks as usize]
+    }
+
+    /// Rows (tokens) in the batch.
+    pub fn rows(&self) -> usize {
+        self.tokens.len()
+    }
+}

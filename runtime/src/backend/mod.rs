@@ -1,0 +1,47 @@
+//! The contract between the engine and the backends that compute: what a step is, what it returns,
+//! and how KV blocks are moved.
+//!
+//! `engine` drives a [`Backend`] and knows no other detail of it; `cpu` and `cuda` implement one and
+//! know no engine. The values that cross this border: [`Batch`] (rows and block tables), [`Step`],
+//! [`SamplingParams`], [`TapPlan`] going down; [`SampledToken`] and tapped activations
+//! ([`TapReceiver`]) going up.
+
+mod batch;
+mod fault;
+mod progress;
+mod sampled_token;
+mod sampling_params;
+mod step;
+mod tap;
+mod transfers;
+
+pub use batch::{BLOCK_TOKENS, Batch, PENDING, Segment};
+pub use fault::Fault;
+pub use progress::Progress;
+pub use sampled_token::{MAX_TOP_LOGPROBS, SampledToken};
+pub use sampling_params::SamplingParams;
+pub use step::{SamplingInput, SamplingInputs, Step};
+pub use tap::{PromptRun, RequestKey, TapPlan, TapReceiver, TapRow};
+pub use transfers::Transfers;
+
+/// Runs the steps of one model over one paged KV cache.
+///
+/// All methods are called from the thread that drives the engine. After a [`Fault`] the backend is
+/// only dropped.
+pub trait Backend: Send {
+    /// Steps that may be in flight while the next one is planned and launched: 0 where
+    /// [`Backend::launch`] returns with its step complete, 1 where a device runs asynchronously.
+    fn ahead(&self) -> usize;
+
+    /// Starts a step. At most [`Backend::ahead`] launched steps are uncollected at this call.
+    fn launch(&mut self, step: &Step<'_>) -> Result<(), Fault>;
+
+    /// Waits for the oldest uncollected step and appends the token of each segment with `logits`, in
+    /// segment order.
+    fn collect(&mut self, sampled: &mut Vec<SampledToken>) -> Result<(), Fault>;
+
+    /// Copies of KV blocks to and from a host pool; `None` where the backend has no such pool.
+    fn transfers(&mut self) -> Option<&mut dyn Transfers> {
+        None
+    }
+}

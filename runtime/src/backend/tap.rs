@@ -1,0 +1,136 @@
+//! The tap: which rows of a step get a length prediction, and the interface that receives their
+//! activations.
+//!
+//! [`TapPlan::fill`] decides once, for every backend. Source: TRAIL, section 3.1.
+
+use half::bf16;
+
+use super::Batch;
+
+/// Identity of a staged row.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TapRow {
+    /// Index of the request.
+    pub slot: u32,
+    /// Generation of the index: tells the request from a later one with the same index.
+    pub generation: u32,
+    /// Output tokens fed so far; 0 for the mean over the prompt.
+    pub generated: u32,
+}
+
+/// A run of prompt rows whose activations add to the mean over the prompt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PromptRun {
+    /// First row in the batch.
+    pub first_row: u32,
+    /// Rows that belong to the prompt, at least 1.
+    pub rows: u32,
+    /// Index of the request, which owns a running sum; a run at position 0 resets it.
+    pub slot: u32,
+    /// Position of the first row.
+    pub first_position: u32,
+    /// Prompt length, tokens.
+    pub prompt_len: u32,
+    /// Staged row of the mean, where this run completes the prompt.
+    pub stage_row: Option<u32>,
+}
+
+/// The tapped rows of one step.
+#[derive(Clone, Debug, Default)]
+pub struct TapPlan {
+    /// The staged rows, in order.
+    pub rows: Vec<TapRow>,
+    /// Runs of prompt rows; each names the staged row of its mean.
+    pub means: Vec<PromptRun>,
+    /// Batch rows that are staged unchanged: (batch row, staged row).
+    pub singles: Vec<(u32, u32)>,
+}
+
+/// Properties of a request that [`TapPlan::fill`] needs.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RequestKey {
+    /// Generation of the request's index.
+    pub generation: u32,
+    /// Prompt length, tokens.
+    pub prompt_len: u32,
+}
+
+impl TapPlan {
+    /// A plan for batches of up to `segments` segments, which never allocates again. A segment can
+    /// stage two rows: the mean over the prompt, and the last row of a recompute.
+    pub fn with_capacity(segments: usize) -> Self {
+        TapPlan {
+            rows: Vec::with_capacity(2 * segments),
+            means: Vec::with_capacity(segments),
+            singles: Vec::with_capacity(segments),
+        }
+    }
+
+    /// Plans the taps of `batch`: the mean over the original prompt where a segment completes it, and
+    /// the last row of a segment that ends in an output token and samples another.
+    pub fn fill(&mut self, batch: &Batch, key: impl Fn(u32) -> RequestKey) {
+        self.rows.clear();
+        self.means.clear();
+        self.singles.clear();
+        for segment in &batch.segments {
+            let RequestKey { generation, prompt_len } = key(segment.slot);
+            let end = segment.start + segment.len;
+            let staged = |generated| TapRow { slot: segment.slot, generation, generated };
+            if segment.start < prompt_len {
+                let complete = end >= prompt_len;
+                self.means.push(PromptRun {
+                    first_row: segment.first_row,
+                    rows: end.min(prompt_len) - segment.start,
+                    slot: segment.slot,
+                    first_position: segment.start,
+                    prompt_len,
+                    stage_row: complete.then_some(self.rows.len() as u32),
+                });
+                if complete {
+                    self.rows.push(staged(0));
+                }
+            }
+            if end > prompt_len && segment.logits {
+                self.singles.push((segment.first_row + segment.len - 1, self.rows.len() as u32));
+                self.rows.push(staged(end - prompt_len));
+            }
+        }
+    }
+
+    /// Whether the step has nothing to tap.
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty() && self.means.is_empty()
+    }
+}
+
+/// Receives tapped activations and turns them into predictions.
+///
+/// Per step, one thread hands the activations over: the CPU backend by
+/// [`TapReceiver::publish_hidden`] from within the forward pass, a device backend by
+/// [`TapReceiver::stage`] and [`TapReceiver::predict`] from a thread of its own, or by
+/// [`TapReceiver::publish_probabilities`] where the device ran the probe. Any thread may call
+/// [`TapReceiver::assist`].
+pub trait TapReceiver: Send + Sync {
+    /// Takes the rows that `plan` names out of `hidden` `[rows of the batch, hidden]`, the residual
+    /// stream after the tapped layer, and makes their prediction tasks available to
+    /// [`TapReceiver::assist`]. Returns before they have run.
+    fn publish_hidden(&self, step: u64, plan: &TapPlan, hidden: &[f32]);
+
+    /// Copies the staged `activations` `[rows.len(), hidden]` of `step`. No prediction starts yet: the
+    /// caller first checks that the device has not overwritten its staging buffer during the copy.
+    fn stage(&self, step: u64, rows: &[TapRow], activations: &[bf16]);
+
+    /// Predicts from the rows staged last; returns when all predictions are published.
+    fn predict(&self);
+
+    /// Runs one small task of a prediction (a few microseconds); false if there is none.
+    ///
+    /// During a CPU forward pass, a pool thread that has finished its share of a parallel region
+    /// calls this while others have not; in the last region all threads call it until it returns
+    /// false.
+    fn assist(&self) -> bool;
+
+    /// Publishes predictions from `probabilities` `[rows.len(), bins]` that a device computed for
+    /// `step`.
+    fn publish_probabilities(&self, step: u64, rows: &[TapRow], probabilities: &[f32]);
+}

@@ -1,0 +1,35 @@
+//! Swapping: KV blocks copied to a host pool and back.
+
+use super::Fault;
+
+/// Copies KV blocks to the host pool and back, asynchronously and without delaying steps.
+pub trait Transfers {
+    /// Starts to copy `blocks`, the KV of `request`, to the host, after all steps launched so far.
+    /// The blocks must stay allocated until [`Transfers::finished`] names the request. The caller
+    /// keeps within [`Transfers::host_blocks`].
+    fn swap_out(&mut self, request: u32, blocks: &[u32]) -> Result<(), Fault>;
+
+    /// Starts to copy the host copy of `request` into `blocks`, equally many, after all steps
+    /// launched so far. No step may use the blocks before [`Transfers::finished`] names the request;
+    /// the host copy is released then.
+    fn swap_in(&mut self, request: u32, blocks: &[u32]) -> Result<(), Fault>;
+
+    /// Appends the requests whose transfer completed since the last call. Does not wait.
+    fn finished(&mut self, requests: &mut Vec<u32>) -> Result<(), Fault>;
+
+    /// Releases the host copy of `request`. Not called while a transfer of the request is in flight.
+    fn forget(&mut self, request: u32);
+
+    /// Size of the host pool, blocks.
+    fn host_blocks(&self) -> u32;
+
+    /// Size of one block, bytes: all layers, keys and values.
+    fn block_bytes(&self) -> u64;
+
+    /// Time to copy one block one way, seconds, measured at start.
+    fn block_s(&self) -> f64;
+
+    /// Time to compute one prompt token, seconds, measured at start. Weighed against
+    /// [`Transfers::block_s`] when a victim is swapped or recomputed.
+    fn token_s(&self) -> f64;
+}

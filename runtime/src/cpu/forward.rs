@@ -1,0 +1,176 @@
+//! The forward pass: construction, and validation of models and batches.
+
+use std::sync::Arc;
+
+use crate::backend::{BLOCK_TOKENS, Batch};
+use crate::model::{Model, ModelConfig, Tensor};
+
+use super::buffers::{Buffers, WorkerScratch};
+use super::kernels::{Kernels, Packing};
+use super::rope::RopeTable;
+use super::{Isa, KvPool, Pool};
+
+/// Configuration of a [`CpuForward`], fixed at construction.
+#[derive(Clone, Copy, Debug)]
+pub struct CpuOptions {
+    /// Number of threads, including the caller of `forward`; at least 1.
+    pub threads: usize,
+    /// Instruction set of the kernels.
+    pub isa: Isa,
+    /// Maximum number of rows (tokens) in a batch.
+    pub max_rows: usize,
+    /// Maximum number of segments in a batch.
+    pub max_segments: usize,
+    /// Number of KV blocks, of [`BLOCK_TOKENS`] tokens each.
+    pub num_blocks: usize,
+    /// Maximum context length, tokens.
+    pub max_context: usize,
+}
+
+/// The forward pass of a model on the CPU: weights, KV pool, threads and buffers.
+pub struct CpuForward {
+    pub(super) model: Arc<Model>,
+    pub(super) options: CpuOptions,
+    pub(super) kernels: &'static Kernels,
+    /// Storage order of activations that are multiplied with the layers' weights.
+    pub(super) packing: Packing,
+    pub(super) pool: Pool,
+    pub(super) kv: KvPool,
+    pub(super) rope: RopeTable,
+    pub(super) buffers: Buffers,
+    /// Scratch memory of each worker `[workers]`.
+    pub(super) scratch: Vec<WorkerScratch>,
+}
+
+impl CpuForward {
+    /// Validates the model, starts the threads and allocates all memory that `forward` uses.
+    pub fn new(model: Arc<Model>, options: CpuOptions) -> Result<Self, String> {
+        let config = &model.config;
+        check_config(config)?;
+        check_weights(&model)?;
+        let kernels = Kernels::select(options.isa)?;
+        let packing = Packing::new(model.weights.layers[0].q.dtype, kernels.lanes);
+        let threads = options.threads.max(1);
+        Ok(CpuForward {
+            kernels,
+            packing,
+            pool: Pool::new(threads)?,
+            kv: KvPool::new(config, options.num_blocks)?,
+            rope: RopeTable::new(config, options.max_context),
+            buffers: Buffers::new(config, options.max_rows, options.max_segments)?,
+            scratch: (0..threads).map(|_| WorkerScratch::new(config)).collect::<Result<_, _>>()?,
+            options,
+            model,
+        })
+    }
+
+    /// The instruction set in use; never `Auto`.
+    pub fn isa(&self) -> Isa {
+        self.kernels.isa
+    }
+
+    /// The thread pool.
+    pub fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
+    /// The KV pool.
+    pub fn kv(&self) -> &KvPool {
+        &self.kv
+    }
+
+    /// The KV pool, writable: for blocks that are swapped in.
+    pub fn kv_mut(&mut self) -> &mut KvPool {
+        &mut self.kv
+    }
+
+    /// The model.
+    pub fn model(&self) -> &Model {
+        &self.model
+    }
+
+    /// The configuration given to [`CpuForward::new`].
+    pub fn options(&self) -> &CpuOptions {
+        &self.options
+    }
+
+    /// Panics if `batch` violates an assumption of the parallel regions.
+    pub(super) fn check(&self, batch: &Batch) {
+        let options = &self.options;
+        assert!(batch.rows() <= options.max_rows, "batch of {} rows", batch.rows());
+        assert!(batch.segments.len() <= options.max_segments, "too many segments");
+        let vocab = self.model.config.vocab_size;
+        assert!(batch.tokens.iter().all(|&t| (t as usize) < vocab), "token outside the vocabulary");
+        assert!(
+            batch.block_tables.iter().all(|&b| (b as usize) < options.num_blocks),
+            "no such block"
+        );
+        let mut next_row = 0;
+        for segment in &batch.segments {
+            assert!(segment.first_row == next_row && segment.len > 0, "segments out of row order");
+            next_row += segment.len;
+            let end = (segment.start + segment.len) as usize;
+            assert!(end <= options.max_context, "context of {end} tokens");
+            assert!(segment.num_blocks as usize * BLOCK_TOKENS >= end, "block table too short");
+        }
+        assert_eq!(next_row as usize, batch.rows(), "rows outside the segments");
+    }
+}
+
+fn check_config(config: &ModelConfig) -> Result<(), String> {
+    let ModelConfig { num_heads, num_kv_heads, head_dim, num_layers, windows, .. } = config;
+    if *num_layers == 0 || *num_kv_heads == 0 || !num_heads.is_multiple_of(*num_kv_heads) {
+        return Err(format!("{num_heads} heads, {num_kv_heads} KV heads, {num_layers} layers"));
+    }
+    if *head_dim == 0 || !head_dim.is_multiple_of(2) {
+        return Err(format!("head_dim is {head_dim}: it must be even"));
+    }
+    if windows.len() != *num_layers || windows.contains(&Some(0)) {
+        return Err(format!("windows {windows:?} for {num_layers} layers"));
+    }
+    Ok(())
+}
+
+/// Checks the shape of every tensor against the config, by which the kernels index.
+fn check_weights(model: &Model) -> Result<(), String> {
+    let config = &model.config;
+    let weights = &model.weights;
+    let (hidden, inner) = (config.hidden_size, config.intermediate_size);
+    let (q, kv) = (config.q_size(), config.kv_size());
+    let shape = |name: &str, tensor: &Tensor, rows: usize, cols: usize| {
+        let given = (tensor.rows, tensor.cols);
+        let message = || format!("{name} is {given:?}, the config says {:?}", (rows, cols));
+        if given == (rows, cols) { Ok(()) } else { Err(message()) }
+    };
+    shape("embedding", &weights.embed, config.vocab_size, hidden)?;
+    shape("lm_head", &weights.lm_head, config.vocab_size, hidden)?;
+    if weights.layers.len() != config.num_layers || weights.norm.len() != hidden {
+        return Err(format!("{} blocks for {} layers", weights.layers.len(), config.num_layers));
+    }
+    let dtype = weights.layers[0].q.dtype;
+    for (index, layer) in weights.layers.iter().enumerate() {
+        let projections = [
+            ("q", &layer.q, q, hidden),
+            ("k", &layer.k, kv, hidden),
+            ("v", &layer.v, kv, hidden),
+            ("o", &layer.o, hidden, q),
+            ("gate", &layer.gate, inner, hidden),
+            ("up", &layer.up, inner, hidden),
+            ("down", &layer.down, hidden, inner),
+        ];
+        for (name, tensor, rows, cols) in projections {
+            shape(&format!("{name} of layer {index}"), tensor, rows, cols)?;
+            if tensor.dtype != dtype {
+                // Activations are packed in the order of one dtype (see `Packing`).
+                return Err(format!(
+                    "{name} of layer {index} is {:?}, q of layer 0 {dtype:?}: store the blocks' projections in one dtype",
+                    tensor.dtype
+                ));
+            }
+        }
+        if layer.attention_norm.len() != hidden || layer.mlp_norm.len() != hidden {
+            return Err(format!("a norm of layer {index} is not of width {hidden}"));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,92 @@
+//! The check of a request before it enters the engine, and the errors of submission.
+
+use std::fmt;
+
+use trail_scheduler::{NewRequest, Refusal, SchedulerConfig};
+
+use super::request::Request;
+use crate::backend::Fault;
+use crate::sampling;
+
+/// The reason for which a request was not accepted: one line, with what to do.
+#[derive(Clone, Debug, PartialEq)]
+pub enum SubmitError {
+    /// It cannot run at its size: the scheduler's check.
+    Refused(Refusal),
+    /// A sampling parameter is out of range.
+    Sampling(String),
+    /// A prompt token is outside the vocabulary.
+    UnknownToken {
+        /// The token id.
+        id: u32,
+        /// Tokens of the vocabulary.
+        vocab_size: usize,
+    },
+    /// `forced_length` is not between 1 and `max_tokens`.
+    ForcedLength {
+        /// The length that was asked for, tokens.
+        length: u32,
+        /// The request's `max_tokens`.
+        max_tokens: u32,
+    },
+    /// The engine holds as many requests as it can: try again later.
+    Full {
+        /// Requests that fit in the engine at once.
+        max_requests: u32,
+    },
+    /// The engine broke down and must be rebuilt.
+    Failed(Fault),
+}
+
+impl SubmitError {
+    /// Whether the request itself is at fault, so that trying again is of no use.
+    pub fn is_invalid(&self) -> bool {
+        !matches!(self, SubmitError::Full { .. } | SubmitError::Failed(_))
+    }
+}
+
+impl fmt::Display for SubmitError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SubmitError::Refused(refusal) => refusal.fmt(f),
+            SubmitError::Sampling(why) => f.write_str(why),
+            SubmitError::UnknownToken { id, vocab_size } => {
+                write!(f, "prompt token {id} is not in the vocabulary of {vocab_size} tokens")
+            }
+            SubmitError::ForcedLength { length, max_tokens } => {
+                write!(f, "forced_length is {length}: ask for 1 to max_tokens ({max_tokens})")
+            }
+            SubmitError::Full { max_requests } => {
+                write!(f, "{max_requests} requests are waiting or running already: try again later")
+            }
+            SubmitError::Failed(fault) => write!(f, "the engine broke down: {fault}"),
+        }
+    }
+}
+
+impl std::error::Error for SubmitError {}
+
+/// The limits that a request must keep.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Admission {
+    /// The scheduler's configuration, which it checks again on its own thread.
+    pub(super) scheduler: SchedulerConfig,
+    pub(super) vocab_size: usize,
+}
+
+impl Admission {
+    /// Checks `request`, which is `new` in the scheduler's terms.
+    pub(super) fn check(&self, request: &Request, new: &NewRequest) -> Result<(), SubmitError> {
+        sampling::validate(&request.sampling).map_err(SubmitError::Sampling)?;
+        self.scheduler.admit(new).map_err(SubmitError::Refused)?;
+        let max_tokens = request.max_tokens;
+        if let Some(length) = request.forced_length.filter(|n| !(1..=max_tokens).contains(n)) {
+            return Err(SubmitError::ForcedLength { length, max_tokens });
+        }
+        let vocab_size = self.vocab_size;
+        match request.prompt.iter().find(|&&id| id as usize >= vocab_size) {
+            Some(&id) => Err(SubmitError::UnknownToken { id, vocab_size }),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,291 @@
+//! The length probe as the engine runs it: the consumer of the layer-k tap.
+//!
+//! One protocol for both backends:
+//!
+//! 1. After layer k the rows with a prediction ([`TapPlan`]) are copied to the stage, and the tasks of
+//!    the probe's MLP become claimable: by [`TapReceiver::publish_hidden`] on the engine's thread of
+//!    the CPU backend, by [`TapReceiver::stage`] and [`TapReceiver::predict`] for a device.
+//! 2. Threads with spare time claim tasks: pool threads that would otherwise wait at a barrier, or
+//!    the device backend's own. The thread that finishes the last task smooths every row and
+//!    publishes it to its request's [`Cell`].
+//! 3. The engine reads the cells when it plans, and never waits for one.
+//!
+//! Source: TRAIL, sections 3.1 (probe, smoothing) and 3.2 (upper layers run meanwhile).
+
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, RwLock};
+use std::thread::{self, ThreadId};
+use std::time::Instant;
+
+use half::bf16;
+use trail_probe::{Cell, Chain, Head, Partials, Probe, Reading, Smoother, Tracker};
+
+use crate::backend::{PromptRun, TapPlan, TapReceiver, TapRow};
+
+/// The rows of one step, copied out of the residual stream.
+struct Stage {
+    step: u64,
+    rows: Vec<TapRow>,
+    /// `[rows, hidden]`.
+    activations: Vec<f32>,
+    /// Running sums over each request's prompt rows: `[requests, hidden]`. A device keeps its own;
+    /// memory that is never written takes no page.
+    prompt_sums: Vec<f32>,
+}
+
+/// Publication of a step's predictions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Smoothed {
+    /// The thread that smoothed and published them.
+    pub thread: ThreadId,
+    /// Start of smoothing.
+    pub begun: Instant,
+    /// Time at which all were published.
+    pub published: Instant,
+}
+
+/// State of the thread that finishes the last task of a step.
+struct Posteriors {
+    tracker: Tracker,
+    /// `[max rows, bins]`.
+    probabilities: Vec<f32>,
+    /// The last step whose predictions were all published.
+    ready: Option<(u64, Smoothed)>,
+}
+
+/// The probe of one engine, its posteriors, and the cells from which the engine reads estimates.
+pub struct LengthProbe {
+    layer: usize,
+    hidden: usize,
+    head: Head,
+    partials: Partials,
+    /// Written while no task is claimable; read by tasks.
+    stage: RwLock<Stage>,
+    posteriors: Mutex<Posteriors>,
+    /// Number of tasks, and the next one to claim: `tasks << 32 | next`.
+    claims: AtomicU64,
+    unfinished: AtomicUsize,
+    /// A task panicked: its predictions will not come.
+    broken: AtomicBool,
+    /// The last step whose predictions were all published.
+    done: AtomicU64,
+    cells: Box<[Cell]>,
+}
+
+impl LengthProbe {
+    /// A probe for `requests` request indices and at most `max_rows` predictions per step.
+    pub fn new(probe: Probe, requests: usize, max_rows: usize) -> Self {
+        let hidden = probe.head.d();
+        let bins = probe.bins;
+        let stage = Stage {
+            step: 0,
+            rows: Vec::with_capacity(max_rows),
+            activations: Vec::with_capacity(max_rows * hidden),
+            prompt_sums: vec![0.0; requests * hidden],
+        };
+        let posteriors = Posteriors {
+            tracker: Tracker::new(Smoother::new(bins, Chain::Posterior), requests),
+            probabilities: vec![0.0; max_rows * bins.count],
+            ready: None,
+        };
+        LengthProbe {
+            layer: probe.layer,
+            hidden,
+            partials: Partials::new(&probe.head, max_rows),
+            head: probe.head,
+            stage: RwLock::new(stage),
+            posteriors: Mutex::new(posteriors),
+            claims: AtomicU64::new(0),
+            unfinished: AtomicUsize::new(0),
+            broken: AtomicBool::new(false),
+            done: AtomicU64::new(0),
+            cells: (0..requests).map(|_| Cell::default()).collect(),
+        }
+    }
+
+    /// The layer whose output is tapped, 0-based.
+    pub fn layer(&self) -> usize {
+        self.layer
+    }
+
+    /// Starts the posterior of a new request at index `slot`.
+    pub fn begin(&self, slot: u32, generation: u32) {
+        let mut posteriors = self.posteriors.lock().expect("no task panicked");
+        posteriors.tracker.begin(slot as usize, generation);
+    }
+
+    /// The latest estimate for the request at index `slot`, if there is one.
+    pub fn read(&self, slot: u32) -> Option<Reading> {
+        self.cells[slot as usize].try_read()
+    }
+
+    /// Whether all predictions of `step` are published.
+    pub fn is_done(&self, step: u64) -> bool {
+        self.done.load(Ordering::Acquire) >= step
+    }
+
+    /// Whether a task panicked: the predictions of its step will not come.
+    pub fn is_broken(&self) -> bool {
+        self.broken.load(Ordering::Relaxed)
+    }
+
+    /// Publication of the predictions of `step`; `None` if it has none, if they are not all there, or
+    /// if those of a later step are.
+    pub fn smoothed(&self, step: u64) -> Option<Smoothed> {
+        let ready = self.posteriors.lock().expect("no task panicked").ready;
+        ready.filter(|(of, _)| *of == step).map(|(_, smoothed)| smoothed)
+    }
+
+    /// Makes the tasks of `rows` staged rows claimable.
+    fn offer(&self, rows: usize) {
+        let tasks = self.head.tasks(rows);
+        self.unfinished.store(tasks, Ordering::Relaxed);
+        self.claims.store((tasks as u64) << 32, Ordering::Release);
+    }
+
+    /// Claims a task of the current step.
+    fn claim(&self) -> Option<usize> {
+        // Checked first, so that idle threads do not drive the counter on.
+        let claimable = |word: u64| (word & 0xffff_ffff) < word >> 32;
+        if !claimable(self.claims.load(Ordering::Relaxed)) {
+            return None;
+        }
+        let word = self.claims.fetch_add(1, Ordering::Acquire);
+        claimable(word).then_some((word & 0xffff_ffff) as usize)
+    }
+
+    fn run_task(&self) -> bool {
+        let Some(task) = self.claim() else { return false };
+        let _guard = PanicGuard(&self.broken);
+        let stage = self.stage.read().expect("no task panicked");
+        self.head.run_task(task, &stage.activations, stage.rows.len(), &self.partials);
+        if self.unfinished.fetch_sub(1, Ordering::AcqRel) == 1 {
+            let begun = Instant::now();
+            let mut posteriors = self.posteriors.lock().expect("no task panicked");
+            let rows = stage.rows.len();
+            let probabilities = &mut posteriors.probabilities[..rows * self.head.bins()];
+            self.head.finish_rows(0..rows, &self.partials, probabilities);
+            self.publish(&mut posteriors, begun, stage.step, &stage.rows, None);
+        }
+        true
+    }
+
+    /// Smooths and publishes the rows of a step, from `given` probabilities or from those in
+    /// `posteriors`.
+    fn publish(
+        &self,
+        posteriors: &mut Posteriors,
+        begun: Instant,
+        step: u64,
+        rows: &[TapRow],
+        given: Option<&[f32]>,
+    ) {
+        let Posteriors { tracker, probabilities, ready } = posteriors;
+        let probabilities = given.unwrap_or(&probabilities[..]);
+        for (row, p) in rows.iter().zip(probabilities.chunks_exact(self.head.bins())) {
+            let slot = row.slot as usize;
+            if let Some(estimate) = tracker.observe(slot, row.generation, row.generated, p) {
+                self.cells[slot].publish(step, &estimate);
+            }
+        }
+        let thread = thread::current().id();
+        *ready = Some((step, Smoothed { thread, begun, published: Instant::now() }));
+        self.done.store(step, Ordering::Release);
+    }
+}
+
+/// Sets its flag if dropped by a panic.
+struct PanicGuard<'a>(&'a AtomicBool);
+
+impl Drop for PanicGuard<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+impl TapReceiver for LengthProbe {
+    fn publish_hidden(&self, step: u64, plan: &TapPlan, hidden: &[f32]) {
+        if plan.is_empty() {
+            return;
+        }
+        self.stage.write().expect("no task panicked").take(step, plan, hidden, self.hidden);
+        if !plan.rows.is_empty() {
+            self.offer(plan.rows.len());
+        }
+    }
+
+    fn stage(&self, step: u64, rows: &[TapRow], activations: &[bf16]) {
+        let mut stage = self.stage.write().expect("no task panicked");
+        stage.step = step;
+        stage.rows.clear();
+        stage.rows.extend_from_slice(rows);
+        stage.activations.clear();
+        stage.activations.extend(activations.iter().map(|value| value.to_f32()));
+    }
+
+    fn predict(&self) {
+        let (step, rows) = {
+            let stage = self.stage.read().expect("no task panicked");
+            (stage.step, stage.rows.len())
+        };
+        if rows == 0 {
+            return;
+        }
+        self.offer(rows);
+        // Until the thread with the last task has published; never, if that thread panicked.
+        while self.run_task() || !(self.is_done(step) || self.is_broken()) {
+            std::hint::spin_loop();
+        }
+    }
+
+    fn assist(&self) -> bool {
+        self.run_task()
+    }
+
+    fn publish_probabilities(&self, step: u64, rows: &[TapRow], probabilities: &[f32]) {
+        let begun = Instant::now();
+        let mut posteriors = self.posteriors.lock().expect("no task panicked");
+        self.publish(&mut posteriors, begun, step, rows, Some(probabilities));
+    }
+}
+
+impl Stage {
+    /// Copies the rows of `plan` out of `hidden` `[rows of the batch, width]`.
+    fn take(&mut self, step: u64, plan: &TapPlan, hidden: &[f32], width: usize) {
+        self.step = step;
+        self.rows.clear();
+        self.rows.extend_from_slice(&plan.rows);
+        self.activations.clear();
+        self.activations.resize(plan.rows.len() * width, 0.0);
+        for run in &plan.means {
+            self.add_prompt_rows(run, hidden, width);
+        }
+        for &(row, staged) in &plan.singles {
+            let (row, staged) = (row as usize * width, staged as usize * width);
+            self.activations[staged..staged + width].copy_from_slice(&hidden[row..row + width]);
+        }
+    }
+
+    /// Adds a run's rows to its request's sum, and stages the mean where the prompt is complete.
+    fn add_prompt_rows(&mut self, run: &PromptRun, hidden: &[f32], width: usize) {
+        let slot = run.slot as usize;
+        let sum = &mut self.prompt_sums[slot * width..(slot + 1) * width];
+        if run.first_position == 0 {
+            sum.fill(0.0);
+        }
+        let first = run.first_row as usize;
+        for row in hidden[first * width..(first + run.rows as usize) * width].chunks_exact(width) {
+            for (sum, value) in sum.iter_mut().zip(row) {
+                *sum += value;
+            }
+        }
+        let Some(staged) = run.stage_row else { return };
+        let scale = 1.0 / run.prompt_len as f32;
+        let mean = &mut self.activations[staged as usize * width..][..width];
+        for (mean, sum) in mean.iter_mut().zip(sum) {
+            *mean = *sum * scale;
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! Admission and completion of requests.
+
+use std::sync::Arc;
+
+use trail_scheduler::{Finished, Scheduler, Slot};
+
+use super::active::ActiveRequest;
+use super::event::{Event, FinishReason};
+use super::in_flight::InFlightStep;
+use super::length_probe::LengthProbe;
+use super::stats::{Counters, add, set};
+use super::submit_queue::{EngineInbox, SubmitQueue};
+use super::swaps::Swaps;
+use crate::backend::{SampledToken, SamplingInput, SamplingInputs};
+
+/// The requests of the engine, from admission to their last event.
+pub(super) struct Lifecycle {
+    /// By the scheduler's request index: `[max_requests]`.
+    requests: Box<[Option<Box<ActiveRequest>>]>,
+    /// Requests whose last token came with the collected step.
+    ended: Vec<(Slot, FinishReason)>,
+    eos_tokens: Vec<u32>,
+    queue: Arc<SubmitQueue>,
+    inbox: EngineInbox,
+    counters: Arc<Counters>,
+}
+
+impl Lifecycle {
+    /// Room for `max_requests` requests, of which `segments` can end in one step.
+    pub(super) fn new(
+        max_requests: usize,
+        segments: usize,
+        eos_tokens: Vec<u32>,
+        (queue, inbox): (Arc<SubmitQueue>, EngineInbox),
+        counters: Arc<Counters>,
+    ) -> Lifecycle {
+        Lifecycle {
+            requests: (0..max_requests).map(|_| None).collect(),
+            ended: Vec::with_capacity(segments),
+            eos_tokens,
+            queue,
+            inbox,
+            counters,
+        }
+    }
+
+    pub(super) fn queue(&self) -> &SubmitQueue {
+        &self.queue
+    }
+
+    /// The request at an index that is in the plan.
+    pub(super) fn planned(&self, slot: Slot) -> &ActiveRequest {
+        self.requests[slot.index()].as_ref().expect("planned requests are live")
+    }
+
+    /// The request at `slot` if it is still the one with number `id`.
+    pub(super) fn get_mut(&mut self, slot: Slot, id: u64) -> Option<&mut ActiveRequest> {
+        self.requests[slot.index()].as_deref_mut().filter(|active| active.id == id)
+    }
+
+    /// Admits what was submitted and ends what was cancelled since the last call. Returns whether
+    /// anything was.
+    pub(super) fn drain_inbox(
+        &mut self,
+        scheduler: &mut Scheduler,
+        swaps: &mut Swaps,
+        probe: Option<&LengthProbe>,
+    ) -> bool {
+        let mut any = false;
+        while let Some(active) = self.inbox.next_submission() {
+            any = true;
+            self.admit(active, scheduler, probe);
+        }
+        while let Some(ticket) = self.inbox.next_cancel() {
+            if let Some(slot) = ticket.live_slot() {
+                any = true;
+                self.end(Slot(slot), FinishReason::Cancelled, scheduler, swaps);
+            }
+        }
+        any
+    }
+
+    fn admit(
+        &mut self,
+        active: Box<ActiveRequest>,
+        scheduler: &mut Scheduler,
+        probe: Option<&LengthProbe>,
+    ) {
+        if active.ticket.is_cancelled() {
+            active.finish(FinishReason::Cancelled);
+            self.queue.leave();
+            return;
+        }
+        // `Engine::submit` made the same check, and the queue bounds the number of requests.
+        let slot = scheduler.submit(active.to_scheduler()).expect("submit() checked the request");
+        active.ticket.admit(slot.0);
+        if let Some(probe) = probe {
+            probe.begin(slot.0, scheduler.generation(slot));
+        }
+        add(&self.counters.prompt_tokens, active.prompt_len as u64);
+        self.requests[slot.index()] = Some(active);
+    }
+
+    /// Removes from the scheduler the requests whose last token comes with the step in flight, so
+    /// that they are not planned again. Their index stays taken until the step is collected, as no
+    /// request is admitted before.
+    pub(super) fn retire_at_max_tokens(&self, in_flight: &InFlightStep, scheduler: &mut Scheduler) {
+        for &(slot, id) in &in_flight.sampled {
+            let active = self.requests[slot.index()].as_ref();
+            let live = active.is_some_and(|active| active.id == id);
+            let state = scheduler.state(slot);
+            if live && state.generated >= state.max_tokens {
+                scheduler.finish(slot);
+            }
+        }
+    }
+
+    /// Sends an event to the request at `slot`, if there is one.
+    pub(super) fn tell(&self, slot: Slot, event: Event) {
+        if let Some(active) = &self.requests[slot.index()] {
+            active.send(event);
+        }
+    }
+
+    /// Sends the tokens of a collected step. A request that ended since its launch gets none.
+    pub(super) fn send_tokens(&mut self, step: &InFlightStep, sampled: &[SampledToken]) {
+        let mut generated = 0;
+        for (&(slot, id), token) in step.sampled.iter().zip(sampled) {
+            let active = self.requests[slot.index()].as_mut().filter(|active| active.id == id);
+            let Some(active) = active else { continue };
+            for &(id, logprob) in &token.top[..usize::from(token.num_top)] {
+                active.send(Event::Alternative { id, logprob });
+            }
+            active.tokens.push(token.id);
+            active.send(Event::Token { id: token.id, logprob: token.logprob });
+            generated += 1;
+            let cancelled = active.ticket.is_cancelled().then_some(FinishReason::Cancelled);
+            if let Some(reason) = active.ends_with(token.id, &self.eos_tokens).or(cancelled) {
+                self.ended.push((slot, reason));
+            }
+        }
+        add(&self.counters.generated_tokens, generated);
+    }
+
+    /// Ends the requests that [`Lifecycle::send_tokens`] found complete.
+    pub(super) fn finish_ended(&mut self, scheduler: &mut Scheduler, swaps: &mut Swaps) {
+        while let Some((slot, reason)) = self.ended.pop() {
+            self.end(slot, reason, scheduler, swaps);
+        }
+    }
+
+    fn end(
+        &mut self,
+        slot: Slot,
+        reason: FinishReason,
+        scheduler: &mut Scheduler,
+        swaps: &mut Swaps,
+    ) {
+        let Some(active) = self.requests[slot.index()].take() else { return };
+        let finished = scheduler.finish(slot);
+        let counters = &self.counters;
+        if matches!(reason, FinishReason::Stop | FinishReason::Length) {
+            let (sum, count) = active.prediction_error();
+            add(&counters.prediction_error_millitokens, (sum * 1e3) as u64);
+            add(&counters.prediction_errors, count);
+        }
+        add(&counters.finished, 1);
+        active.finish(reason);
+        match finished {
+            Finished::Now => self.queue.leave(),
+            Finished::Forget => {
+                swaps.forget(slot);
+                self.queue.leave();
+            }
+            // Its index is free only after the transfer: see `Swaps::poll`.
+            Finished::AfterTransfer => {}
+        }
+        let running = scheduler.running() as u64;
+        set(&counters.waiting, u64::from(self.queue.live()).saturating_sub(running));
+        set(&counters.running, running);
+        set(&counters.blocks_used, u64::from(scheduler.blocks_used()));
+    }
+
+    /// Ends every admitted request without touching the scheduler, which a panic may have left in
+    /// any state.
+    pub(super) fn finish_all(&mut self, reason: FinishReason) {
+        for active in self.requests.iter_mut().filter_map(Option::take) {
+            active.finish(reason);
+            self.queue.leave();
+            add(&self.counters.finished, 1);
+        }
+        set(&self.counters.running, 0);
+        set(&self.counters.waiting, 0);
+    }
+
+    /// Ends submitted requests without admitting them.
+    pub(super) fn refuse_submissions(&mut self, reason: FinishReason) {
+        while let Some(active) = self.inbox.next_submission() {
+            active.finish(reason);
+            self.queue.leave();
+        }
+    }
+}
+
+impl SamplingInputs for Lifecycle {
+    fn of(&self, request: u32) -> SamplingInput<'_> {
+        let active = self.planned(Slot(request));
+        let (prompt, generated) = active.tokens.split_at(active.prompt_len);
+        SamplingInput { params: &active.request.sampling, prompt, generated }
+    }
+}

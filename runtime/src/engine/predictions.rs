@@ -1,0 +1,126 @@
+//! Length predictions on their way from the probe to the scheduler and the callers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use trail_probe::Reading;
+use trail_scheduler::{Prediction, RequestState, Scheduler, Slot};
+
+use super::clock::Clock;
+use super::in_flight::InFlightStep;
+use super::length_probe::LengthProbe;
+use super::lifecycle::Lifecycle;
+use super::stats::{Counters, add};
+use crate::backend::{Batch, RequestKey, TapPlan};
+
+/// Duration of a wait that spins before it yields to other threads.
+const SPIN: Duration = Duration::from_micros(50);
+
+/// The probe of one engine, if it has one, and the rows it is given.
+pub(super) struct Predictions {
+    probe: Option<Arc<LengthProbe>>,
+    tap: TapPlan,
+    counters: Arc<Counters>,
+}
+
+impl Predictions {
+    /// For batches of up to `segments` segments.
+    pub(super) fn new(
+        probe: Option<Arc<LengthProbe>>,
+        segments: usize,
+        counters: Arc<Counters>,
+    ) -> Predictions {
+        Predictions { probe, tap: TapPlan::with_capacity(segments), counters }
+    }
+
+    pub(super) fn probe(&self) -> Option<&LengthProbe> {
+        self.probe.as_deref()
+    }
+
+    /// The rows of `batch` to tap; `None` without a probe.
+    pub(super) fn plan_tap(&mut self, batch: &Batch, scheduler: &Scheduler) -> Option<&TapPlan> {
+        self.probe.as_ref()?;
+        self.tap.fill(batch, |slot| RequestKey {
+            generation: scheduler.generation(Slot(slot)),
+            prompt_len: scheduler.state(Slot(slot)).prompt_tokens,
+        });
+        Some(&self.tap)
+    }
+
+    /// Waits for the predictions of step `number`, in flight: until `deadline_ns` after its start by
+    /// the wall clock, without limit by a simulated one.
+    pub(super) fn wait(
+        &self,
+        number: u64,
+        step: &InFlightStep,
+        deadline_ns: u64,
+        clock: &dyn Clock,
+    ) {
+        let Some(probe) = self.probe.as_ref().filter(|_| step.predicts) else { return };
+        let simulated = clock.simulated().is_some();
+        while !probe.is_done(number) && !probe.is_broken() {
+            let elapsed_ns = clock.now_ns().saturating_sub(step.begin_ns);
+            if !simulated && elapsed_ns >= deadline_ns {
+                return;
+            }
+            match elapsed_ns > SPIN.as_nanos() as u64 || simulated {
+                true => std::thread::yield_now(),
+                false => std::hint::spin_loop(),
+            }
+        }
+    }
+
+    /// Passes the predictions that are there on to the scheduler and to the callers; waits for none.
+    /// One from a step before `number` is late: it is passed on too, and the scheduler counts it
+    /// down. Returns the numbers of fresh and late ones.
+    pub(super) fn observe(
+        &self,
+        number: u64,
+        step: &InFlightStep,
+        requests: &mut Lifecycle,
+        scheduler: &mut Scheduler,
+    ) -> (u64, u64) {
+        let (mut fresh, mut late) = (0, 0);
+        for &(slot, id) in &step.sampled {
+            let Some(active) = requests.get_mut(slot, id) else { continue };
+            let generation = scheduler.generation(slot);
+            let reading = match (&active.request.predictions, &self.probe) {
+                (Some(replayed), _) => replay(replayed, scheduler.state(slot), number, generation),
+                (None, Some(probe)) => probe.read(slot.0).map(to_prediction),
+                (None, None) => continue,
+            };
+            let known = active.predicted_step;
+            let reading = reading.filter(|(_, p)| p.generation == generation && p.step > known);
+            let on_time = reading.as_ref().is_some_and(|(_, p)| p.step == number);
+            (fresh, late) = (fresh + u64::from(on_time), late + u64::from(!on_time));
+            if let Some((generated, prediction)) = reading {
+                active.predict(generated, prediction.remaining, prediction.step);
+                scheduler.predict(slot, prediction);
+            }
+        }
+        add(&self.counters.predictions_fresh, fresh);
+        add(&self.counters.predictions_late, late);
+        (fresh, late)
+    }
+}
+
+/// The probe's reading in the scheduler's terms, with the number of tokens generated at that point.
+fn to_prediction(reading: Reading) -> (u32, Prediction) {
+    let Reading { step, estimate } = reading;
+    let [p10, p50, p90] = estimate.quantiles;
+    let (remaining, generation) = (estimate.remaining, estimate.generation);
+    (estimate.generated, Prediction { remaining, p10, p50, p90, step, generation })
+}
+
+/// The replayed prediction of a request in `step`. `state` counts the step's token already.
+fn replay(
+    replayed: &[f32],
+    state: &RequestState,
+    step: u64,
+    generation: u32,
+) -> Option<(u32, Prediction)> {
+    let generated = state.generated.saturating_sub(1);
+    let &remaining = replayed.get(generated as usize)?;
+    let (p10, p50, p90) = (remaining, remaining, remaining);
+    Some((generated, Prediction { remaining, p10, p50, p90, step, generation }))
+}

@@ -1,0 +1,50 @@
+//! The engine's own thread: steps while there is work, sleeps while there is none.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
+use super::event::FinishReason;
+use super::step_loop::{StepLoop, StepOutcome};
+use crate::backend::Fault;
+
+/// Interval of polling for transfers when nothing else can run.
+const TRANSFER_POLL: Duration = Duration::from_micros(50);
+
+impl StepLoop {
+    /// Serves until the engine is dropped. A backend that breaks down fails every request, and all
+    /// later ones.
+    pub(super) fn serve(mut self) {
+        // A panic is a defect of this project; callers must hear of it all the same.
+        let outcome = catch_unwind(AssertUnwindSafe(|| self.run()))
+            .unwrap_or_else(|_| Err(Fault("the engine's thread panicked: see its message".into())));
+        let StepLoop { backend, mut lifecycle, .. } = self;
+        drop(backend);
+        let reason = match outcome {
+            Ok(()) => FinishReason::Shutdown,
+            Err(fault) => {
+                lifecycle.queue().fail(fault);
+                FinishReason::Failed
+            }
+        };
+        lifecycle.finish_all(reason);
+        loop {
+            lifecycle.refuse_submissions(reason);
+            if lifecycle.queue().is_stopping() {
+                break;
+            }
+            std::thread::park();
+        }
+    }
+
+    fn run(&mut self) -> Result<(), Fault> {
+        while !self.lifecycle.queue().is_stopping() {
+            match self.step()? {
+                StepOutcome::Ran => {}
+                StepOutcome::Transferring => std::thread::park_timeout(TRANSFER_POLL),
+                // A push after the last look left a wake-up token: no sleep.
+                StepOutcome::Idle => std::thread::park(),
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,236 @@
+//! The step loop: the only code that moves requests through scheduler and backend.
+//!
+//! Serving, the demo, benchmarks and tests all drive [`StepLoop::step`], over a [`Backend`], a
+//! [`Clock`] and a [`super::StepObserver`]. Where the backend runs asynchronously, one step is in
+//! flight while the next is planned:
+//!
+//! ```text
+//! device   ..|  step n                           |  step n+1                        |
+//! probe              predictions of n
+//! engine        .. await them | plan n+1, launch | collect n, send its tokens | await ..
+//! ```
+//!
+//! So the plan of n+1 knows the predictions of n, but not its tokens. A request that turns out to
+//! have ended in n has a surplus row in n+1, whose token is dropped. Its blocks may be reused at
+//! once: the new owner's writes follow in stream order.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use trail_scheduler::Scheduler;
+
+use super::clock::Clock;
+use super::event::Event;
+use super::in_flight::InFlightStep;
+use super::lifecycle::Lifecycle;
+use super::observer::{CollectedStep, LoopPhase, Observing};
+use super::predictions::Predictions;
+use super::stats::{Counters, add, set};
+use super::step_cost::StepWork;
+use super::step_time::StepTimeEstimator;
+use super::swaps::Swaps;
+use crate::backend::{Backend, Batch, Fault, SampledToken, Step};
+
+/// Result of [`StepLoop::step`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StepOutcome {
+    /// A step was launched or collected.
+    Ran,
+    /// Nothing can run until a transfer of KV completes.
+    Transferring,
+    /// No request can run: there is none.
+    Idle,
+}
+
+/// State of the engine that only its thread touches.
+pub(super) struct StepLoop {
+    pub(super) backend: Box<dyn Backend>,
+    pub(super) scheduler: Scheduler,
+    pub(super) lifecycle: Lifecycle,
+    pub(super) predictions: Predictions,
+    pub(super) swaps: Swaps,
+    pub(super) batch: Batch,
+    /// Tokens of the step being collected.
+    pub(super) sampled: Vec<SampledToken>,
+    /// Launched and uncollected steps, by parity of their number.
+    pub(super) in_flight: [InFlightStep; 2],
+    /// Whether step `step` is in flight.
+    pub(super) is_in_flight: bool,
+    /// Whether the last plan was empty because of transfers.
+    pub(super) is_transferring: bool,
+    pub(super) step_times: StepTimeEstimator,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) observer: Observing,
+    pub(super) counters: Arc<Counters>,
+    /// Number of the last launched step.
+    pub(super) step: u64,
+}
+
+impl StepLoop {
+    /// One iteration: predictions in, requests in and out, plan, launch, collect the step before. A
+    /// backend that completes a step at launch has it collected at once.
+    pub(super) fn step(&mut self) -> Result<StepOutcome, Fault> {
+        self.await_predictions();
+        let begin = self.observer.begin();
+        if !self.admit_and_retire()? && self.is_transferring {
+            // Planning again would give the same plan and wrongly count skipped requests.
+            self.swaps.wait(&*self.clock);
+            return Ok(StepOutcome::Transferring);
+        }
+        self.plan();
+        self.observer.end(LoopPhase::Plan, self.step + 1, begin);
+        let launched = self.launch()?;
+        let in_flight = std::mem::replace(&mut self.is_in_flight, launched);
+        if self.backend.ahead() == 0 && launched {
+            self.is_in_flight = false;
+            self.collect(self.step)?;
+        } else if in_flight {
+            self.collect(self.step - u64::from(launched))?;
+        }
+        self.is_transferring = !launched && !in_flight && self.scheduler.moving() > 0;
+        Ok(match (launched || in_flight, self.is_transferring) {
+            (true, _) => StepOutcome::Ran,
+            (false, true) => StepOutcome::Transferring,
+            (false, false) => StepOutcome::Idle,
+        })
+    }
+
+    /// Waits for the predictions of the step in flight, at most until the next one must be planned,
+    /// and passes on those that are there.
+    fn await_predictions(&mut self) {
+        if !self.is_in_flight {
+            return;
+        }
+        let (begin, step) = (self.observer.begin(), self.step);
+        let in_flight = &self.in_flight[(step % 2) as usize];
+        let deadline_ns = self.step_times.deadline_ns(in_flight.rows);
+        self.predictions.wait(step, in_flight, deadline_ns, &*self.clock);
+        self.observe(step);
+        self.observer.end(LoopPhase::AwaitPredictions, step, begin);
+    }
+
+    /// Passes the predictions of `step` on to the scheduler and the callers.
+    fn observe(&mut self, step: u64) {
+        let StepLoop { predictions, lifecycle, scheduler, in_flight, observer, .. } = self;
+        let in_flight = &in_flight[(step % 2) as usize];
+        let (fresh, late) = predictions.observe(step, in_flight, lifecycle, scheduler);
+        if let Some(observer) = observer.0.as_mut().filter(|_| fresh + late > 0) {
+            observer.predictions(step, fresh, late);
+        }
+    }
+
+    /// Takes in submissions, cancellations and completed transfers. Returns whether there were any.
+    fn admit_and_retire(&mut self) -> Result<bool, Fault> {
+        let StepLoop { lifecycle, scheduler, swaps, predictions, .. } = self;
+        let submitted = lifecycle.drain_inbox(scheduler, swaps, predictions.probe());
+        if self.is_in_flight {
+            let in_flight = &self.in_flight[(self.step % 2) as usize];
+            lifecycle.retire_at_max_tokens(in_flight, scheduler);
+        }
+        let queue = lifecycle.queue();
+        let transferred = swaps.poll(&mut *self.backend, scheduler, queue, &*self.clock)?;
+        Ok(submitted || transferred)
+    }
+
+    /// Plans the next step and fills the batch with it; an empty one if nothing can run.
+    fn plan(&mut self) {
+        let StepLoop { scheduler, lifecycle, batch, counters, .. } = self;
+        scheduler.plan(self.step + 1, self.clock.now_s());
+        let plan = scheduler.last_plan();
+        for &slot in &plan.evicted {
+            lifecycle.tell(slot, Event::Preempted { evicted: true });
+        }
+        for &slot in plan.preempted.iter().filter(|slot| !plan.evicted.contains(slot)) {
+            lifecycle.tell(slot, Event::Preempted { evicted: false });
+        }
+        batch.clear();
+        for row in &plan.rows {
+            let active = lifecycle.planned(row.slot);
+            let (first, last) = (row.start as usize, (row.start + row.len) as usize);
+            let blocks = scheduler.blocks(row.slot);
+            match active.tokens.get(first..last) {
+                Some(tokens) => batch.push(row.slot.0, row.start, tokens, blocks, row.sample),
+                // Sampled by the step in flight: known to the device alone.
+                None => batch.push_pending(row.slot.0, row.start, blocks),
+            }
+        }
+        let live = u64::from(lifecycle.queue().live());
+        add(&counters.preemptions, plan.preempted.len() as u64);
+        add(&counters.evictions, plan.evicted.len() as u64);
+        add(&counters.swaps_out, plan.swap_out.len() as u64);
+        add(&counters.swaps_in, plan.swap_in.len() as u64);
+        add(&counters.recomputed_tokens, u64::from(plan.recomputed_tokens));
+        set(&counters.running, plan.rows.len() as u64);
+        set(&counters.waiting, live.saturating_sub(plan.rows.len() as u64));
+        set(&counters.blocks_used, u64::from(scheduler.blocks_used()));
+        set(&counters.host_blocks_used, u64::from(scheduler.host_blocks_used()));
+    }
+
+    /// Starts the plan's transfers and launches its batch. Returns whether there was one.
+    fn launch(&mut self) -> Result<bool, Fault> {
+        self.swaps.start(&mut *self.backend, &self.scheduler, &*self.clock)?;
+        if self.batch.segments.is_empty() {
+            return Ok(false);
+        }
+        let begin = self.observer.begin();
+        self.step += 1;
+        let StepLoop { scheduler, lifecycle, batch, predictions, .. } = self;
+        let tap = predictions.plan_tap(batch, scheduler);
+        let in_flight = &mut self.in_flight[(self.step % 2) as usize];
+        in_flight.begin_ns = self.clock.now_ns();
+        in_flight.rows = batch.rows();
+        in_flight.work = StepWork::of(batch);
+        in_flight.predicts = tap.is_some_and(|tap| !tap.rows.is_empty());
+        in_flight.sampled.clear();
+        for segment in batch.segments.iter().filter(|segment| segment.logits) {
+            let slot = trail_scheduler::Slot(segment.slot);
+            in_flight.sampled.push((slot, lifecycle.planned(slot).id));
+        }
+        self.backend.launch(&Step { number: self.step, batch, sampling: &*lifecycle, tap })?;
+        scheduler.advance();
+        self.observer.end(LoopPhase::Launch, self.step, begin);
+        Ok(true)
+    }
+
+    /// Waits for the tokens of `step`, sends them, and ends the requests that are complete.
+    fn collect(&mut self, step: u64) -> Result<(), Fault> {
+        let begin = self.observer.begin();
+        self.sampled.clear();
+        self.backend.collect(&mut self.sampled)?;
+        let now = Instant::now();
+        self.observer.end(LoopPhase::Collect, step, begin);
+        let begin = self.observer.begin();
+        let index = (step % 2) as usize;
+        self.clock.complete_step(&self.in_flight[index].work);
+        let now_ns = self.clock.now_ns();
+        self.lifecycle.send_tokens(&self.in_flight[index], &self.sampled);
+        let predicted = self.predictions.probe().and_then(|probe| probe.smoothed(step));
+        if let Some(predicted) = predicted {
+            let slack = now.saturating_duration_since(predicted.published);
+            self.counters.count_slack(slack.as_micros() as u32);
+        }
+        if self.backend.ahead() == 0 {
+            self.observe(step);
+        }
+        self.lifecycle.finish_ended(&mut self.scheduler, &mut self.swaps);
+        self.count_step(step, now_ns);
+        self.observer.end(LoopPhase::Send, step, begin);
+        if let Some(observer) = &mut self.observer.0 {
+            let work = self.in_flight[index].work;
+            observer.collected(&CollectedStep { number: step, work, end: now, predicted });
+        }
+        Ok(())
+    }
+
+    /// Adds a step collected at `now_ns` to the counters and to the step-time estimates.
+    fn count_step(&mut self, step: u64, now_ns: u64) {
+        let InFlightStep { rows, begin_ns, .. } = self.in_flight[(step % 2) as usize];
+        let took_ns = now_ns.saturating_sub(begin_ns);
+        self.step_times.record(rows, took_ns);
+        // The step launched after it, if there is one, starts now.
+        let next = &mut self.in_flight[((step + 1) % 2) as usize];
+        next.begin_ns = next.begin_ns.max(now_ns);
+        add(&self.counters.steps, 1);
+        add(&self.counters.step_ns, took_ns);
+    }
+}

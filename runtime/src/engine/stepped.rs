@@ -1,0 +1,74 @@
+//! An engine without a thread: the caller runs each step.
+
+use std::ops::Deref;
+
+use super::Engine;
+use super::event::FinishReason;
+use super::step_loop::{StepLoop, StepOutcome};
+use crate::backend::Fault;
+
+/// An engine that its caller steps, from [`super::EngineBuilder::build_stepped`].
+///
+/// The low-level way to embed the engine: requests are submitted as to an [`Engine`], and each call
+/// of [`SteppedEngine::step`] plans, computes and sends one step on the calling thread. With a
+/// [`super::StepClock`] a run is reproducible: submit what has arrived by the clock, step, and while
+/// idle advance the clock to the next arrival.
+///
+/// ```no_run
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use std::{path::Path, sync::Arc};
+/// use trail_runtime::engine::{Engine, Event, Request, StepOutcome};
+/// use trail_runtime::model::Model;
+/// let model = Arc::new(Model::load(Path::new("assets/demo"))?);
+/// let mut engine = Engine::builder().model(model).build_stepped()?;
+/// let answer = engine.submit(Request::new(vec![1, 2, 3], 16))?;
+/// while engine.step()? != StepOutcome::Idle {
+///     while let Some(event) = answer.try_recv() {
+///         println!("{event:?}");
+///     }
+/// }
+/// # Ok(()) }
+/// ```
+pub struct SteppedEngine {
+    engine: Engine,
+    step_loop: StepLoop,
+}
+
+impl SteppedEngine {
+    pub(super) fn new(engine: Engine, step_loop: StepLoop) -> SteppedEngine {
+        SteppedEngine { engine, step_loop }
+    }
+
+    /// Runs one iteration of the step loop.
+    ///
+    /// # Errors
+    ///
+    /// The backend broke down: every request ends with [`FinishReason::Failed`], and each later call
+    /// returns the same fault.
+    pub fn step(&mut self) -> Result<StepOutcome, Fault> {
+        if let Some(fault) = self.engine.fault() {
+            return Err(fault.clone());
+        }
+        self.step_loop.step().inspect_err(|fault| {
+            let lifecycle = &mut self.step_loop.lifecycle;
+            lifecycle.queue().fail(fault.clone());
+            lifecycle.finish_all(FinishReason::Failed);
+            lifecycle.refuse_submissions(FinishReason::Failed);
+        })
+    }
+}
+
+impl Deref for SteppedEngine {
+    type Target = Engine;
+
+    fn deref(&self) -> &Engine {
+        &self.engine
+    }
+}
+
+impl Drop for SteppedEngine {
+    fn drop(&mut self) {
+        self.step_loop.lifecycle.finish_all(FinishReason::Shutdown);
+        self.step_loop.lifecycle.refuse_submissions(FinishReason::Shutdown);
+    }
+}

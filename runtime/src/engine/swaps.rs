@@ -1,0 +1,122 @@
+//! Transfers of KV between device and host: the scheduler's plans to the backend, and their
+//! completion back to the scheduler.
+
+use trail_scheduler::{Scheduler, Slot, Transferred};
+
+use super::clock::Clock;
+use super::submit_queue::SubmitQueue;
+use crate::backend::{Backend, Fault, Transfers};
+
+/// The transfers of one engine.
+pub(super) struct Swaps {
+    /// Requests whose transfer the backend has completed, and the scheduler has not heard of.
+    arrived: Vec<u32>,
+    /// Requests whose host copy is to be released.
+    forgotten: Vec<u32>,
+    /// Under a simulated clock: when each transfer in flight completes, in order of completion.
+    due: Vec<(u32, u64)>,
+}
+
+impl Swaps {
+    /// Room for `max_requests` requests.
+    pub(super) fn new(max_requests: usize) -> Swaps {
+        Swaps {
+            arrived: Vec::with_capacity(max_requests),
+            forgotten: Vec::with_capacity(max_requests),
+            due: Vec::with_capacity(max_requests),
+        }
+    }
+
+    /// Releases the host copy of `slot` at the next [`Swaps::poll`].
+    pub(super) fn forget(&mut self, slot: Slot) {
+        self.forgotten.push(slot.0);
+    }
+
+    /// Reports completed transfers to the scheduler and releases host copies. Returns whether a
+    /// transfer completed.
+    pub(super) fn poll(
+        &mut self,
+        backend: &mut dyn Backend,
+        scheduler: &mut Scheduler,
+        queue: &SubmitQueue,
+        clock: &dyn Clock,
+    ) -> Result<bool, Fault> {
+        let Some(transfers) = backend.transfers() else { return Ok(false) };
+        self.forgotten.drain(..).for_each(|slot| transfers.forget(slot));
+        transfers.finished(&mut self.arrived)?;
+        if clock.simulated().is_none() {
+            let any = !self.arrived.is_empty();
+            for slot in self.arrived.drain(..) {
+                complete(slot, transfers, scheduler, queue);
+            }
+            return Ok(any);
+        }
+        // Simulated time decides which transfers are complete; the real copies must follow it.
+        let mut any = false;
+        while self.due.first().is_some_and(|&(_, ns)| ns <= clock.now_ns()) {
+            let (slot, _) = self.due.remove(0);
+            let arrived = loop {
+                match self.arrived.iter().position(|&arrived| arrived == slot) {
+                    Some(index) => break index,
+                    None => std::thread::yield_now(),
+                }
+                transfers.finished(&mut self.arrived)?;
+            };
+            self.arrived.swap_remove(arrived);
+            complete(slot, transfers, scheduler, queue);
+            any = true;
+        }
+        Ok(any)
+    }
+
+    /// Starts the transfers of the last plan.
+    pub(super) fn start(
+        &mut self,
+        backend: &mut dyn Backend,
+        scheduler: &Scheduler,
+        clock: &dyn Clock,
+    ) -> Result<(), Fault> {
+        let plan = scheduler.last_plan();
+        let Some(transfers) = backend.transfers() else { return Ok(()) };
+        for &slot in &plan.swap_out {
+            let blocks = scheduler.blocks(slot);
+            self.note_due(slot.0, blocks.len(), transfers, clock);
+            transfers.swap_out(slot.0, blocks)?;
+        }
+        for &slot in &plan.swap_in {
+            let blocks = scheduler.blocks(slot);
+            self.note_due(slot.0, blocks.len(), transfers, clock);
+            transfers.swap_in(slot.0, blocks)?;
+        }
+        Ok(())
+    }
+
+    /// Under a simulated clock, transfers share one link: each starts when the one before completes.
+    fn note_due(&mut self, slot: u32, blocks: usize, transfers: &dyn Transfers, clock: &dyn Clock) {
+        let Some(simulated) = clock.simulated() else { return };
+        let bytes = transfers.block_bytes() * blocks as u64;
+        let free = self.due.last().map_or(0, |&(_, ns)| ns).max(clock.now_ns());
+        self.due.push((slot, free + simulated.transfer(bytes).as_nanos() as u64));
+    }
+
+    /// Nothing can run until a transfer completes: a simulated clock advances to that time.
+    pub(super) fn wait(&self, clock: &dyn Clock) {
+        if let (Some(simulated), Some(&(_, ns))) = (clock.simulated(), self.due.first()) {
+            simulated.advance_to(ns);
+        }
+    }
+}
+
+fn complete(
+    slot: u32,
+    transfers: &mut dyn Transfers,
+    scheduler: &mut Scheduler,
+    queue: &SubmitQueue,
+) {
+    if let Transferred::Finished { forget } = scheduler.transferred(Slot(slot)) {
+        if forget {
+            transfers.forget(slot);
+        }
+        queue.leave();
+    }
+}

@@ -1,0 +1,160 @@
+//! Choosing the next token from logits.
+//!
+//! The order is vLLM's: penalties, temperature, min-p, top-k, top-p (over what the others left, renormalised), draw.
+//! The draw is a function of (seed, position) and inverts the cumulative distribution in order of token id.
+
+mod exp2;
+mod penalty;
+mod philox;
+#[cfg(test)]
+mod reference;
+mod softmax;
+#[cfg(test)]
+mod tests;
+mod truncate;
+mod validate;
+mod widest;
+
+pub use penalty::History;
+pub use validate::validate;
+
+use crate::backend::{MAX_TOP_LOGPROBS, SampledToken, SamplingParams};
+use penalty::Penalties;
+use softmax::{BLOCK, Scan, Tempering};
+use truncate::Key;
+
+/// Temperatures below this are greedy (vLLM's bound): dividing by them would overflow.
+pub(crate) const MIN_TEMPERATURE: f32 = 1e-5;
+
+/// Chooses tokens; holds the scratch for one vocabulary, so that choosing allocates nothing.
+pub struct Sampler {
+    /// Unnormalised probability of each token.
+    weights: Vec<f32>,
+    /// Sum of each block of `weights`.
+    block_sums: Vec<f64>,
+    /// Candidates of a selection.
+    candidates: Vec<Key>,
+    penalties: Penalties,
+}
+
+impl Sampler {
+    /// A sampler for models with `vocab_size` tokens; takes 24 bytes for each.
+    pub fn new(vocab_size: usize) -> Self {
+        Sampler {
+            weights: vec![0.0; vocab_size],
+            block_sums: vec![0.0; vocab_size.div_ceil(BLOCK)],
+            candidates: Vec::with_capacity(vocab_size),
+            penalties: Penalties::new(vocab_size),
+        }
+    }
+
+    /// Chooses the token at absolute `position` from the model's `logits` for it.
+    ///
+    /// `params` must have passed [`validate()`]. The event's log-probabilities are the model's own: before penalties,
+    /// temperature and truncation. Tokens at minus infinity, or less likely than the best by a factor of 2^126 after
+    /// temperature, are never drawn.
+    ///
+    /// Logits come back unchanged, except when the model has broken down: NaN and plus infinity become minus infinity, and
+    /// the choice is greedy among the rest. If nothing is finite, it is token 0 with log-probability 0.
+    ///
+    /// # Panics
+    ///
+    /// If there are not `vocab_size` logits.
+    pub fn sample(
+        &mut self,
+        logits: &mut [f32],
+        params: &SamplingParams,
+        history: History<'_>,
+        position: u32,
+    ) -> SampledToken {
+        assert_eq!(logits.len(), self.weights.len(), "logits of a different vocabulary");
+        let Scan { max, broken } = softmax::scan(logits);
+        let max = if broken { mask_broken(logits) } else { max };
+        if max == f32::NEG_INFINITY {
+            return SampledToken {
+                id: 0,
+                logprob: 0.0,
+                top: [(0, 0.0); MAX_TOP_LOGPROBS],
+                num_top: 0,
+            };
+        }
+        let penalised = self.penalties.apply(logits, params, history);
+        let penalised_max = if penalised { softmax::scan(logits).max } else { max };
+        let greedy = broken || params.temperature < MIN_TEMPERATURE;
+        let (id, weights_sum) = if greedy {
+            (softmax::first_at(penalised_max, logits), None)
+        } else {
+            let tempering = Tempering {
+                max: penalised_max,
+                temperature: params.temperature,
+                floor: params.min_p,
+            };
+            let total = softmax::weigh(logits, tempering, &mut self.weights, &mut self.block_sums);
+            let raw = !penalised && params.temperature == 1.0 && params.min_p == 0.0;
+            (self.draw(logits, params, total, position), raw.then_some(total))
+        };
+        self.penalties.undo(logits);
+        let sum = weights_sum.unwrap_or_else(|| softmax::sum_exp(logits, max));
+        self.report(id, logits, f64::from(max) + sum.ln(), params.top_logprobs)
+    }
+
+    /// Truncates the weights, which sum to `total`, and draws.
+    fn draw(
+        &mut self,
+        logits: &[f32],
+        params: &SamplingParams,
+        mut total: f64,
+        position: u32,
+    ) -> u32 {
+        let Sampler { weights, block_sums, candidates, .. } = self;
+        let k = params.top_k as usize;
+        if k > 0 && k < logits.len() {
+            truncate::select_best(logits, k, candidates);
+            if let Some(&last) = candidates.iter().max() {
+                total = softmax::keep_through(truncate::unpack(last), logits, weights, block_sums);
+            }
+        }
+        if params.top_p < 1.0 {
+            let target = f64::from(params.top_p) * total;
+            // All weights up to this sum to at most half of what the nucleus leaves out.
+            let negligible = (total - target) / (2.0 * logits.len() as f64);
+            let negligible = negligible as f32;
+            if let Some(last) =
+                truncate::nucleus_end(logits, weights, target, negligible, candidates)
+            {
+                total = softmax::keep_through(truncate::unpack(last), logits, weights, block_sums);
+            }
+        }
+        softmax::draw(philox::uniform(params.seed, position) * total, weights, block_sums)
+    }
+
+    /// The event for token `id`, given raw logits and the natural log of the sum of their exponentials.
+    fn report(&mut self, id: u32, logits: &[f32], log_sum: f64, num_top: u8) -> SampledToken {
+        let logprob = |logit: f32| (f64::from(logit) - log_sum) as f32;
+        let mut top = [(0, 0.0); MAX_TOP_LOGPROBS];
+        truncate::select_best(
+            logits,
+            usize::from(num_top).min(MAX_TOP_LOGPROBS),
+            &mut self.candidates,
+        );
+        self.candidates.sort_unstable();
+        for (entry, &key) in top.iter_mut().zip(&self.candidates) {
+            let (id, logit) = truncate::unpack(key);
+            *entry = (id, logprob(logit));
+        }
+        SampledToken {
+            id,
+            logprob: logprob(logits[id as usize]),
+            top,
+            num_top: self.candidates.len() as u8,
+        }
+    }
+}
+
+/// Masks what is NaN or plus infinity; returns the largest logit left.
+fn mask_broken(logits: &mut [f32]) -> f32 {
+    for logit in logits.iter_mut().filter(|logit| logit.is_nan() || **logit == f32::INFINITY) {
+        *logit = f32::NEG_INFINITY;
+    }
+    softmax::scan(logits).max
+}

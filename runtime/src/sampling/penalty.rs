@@ -1,0 +1,150 @@
+//! Penalties for tokens that have been seen, and taking them back.
+
+use crate::backend::SamplingParams;
+
+/// What a request has seen so far, in token ids. Ids outside the vocabulary are ignored.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct History<'a> {
+    /// The prompt.
+    pub prompt: &'a [u32],
+    /// The tokens generated so far.
+    pub generated: &'a [u32],
+}
+
+/// Set in a mark if the token is in the prompt; the bits below count its occurrences in the output.
+const IN_PROMPT: u32 = 1 << 31;
+
+/// Scratch that lets penalties cost O(history), whatever the vocabulary.
+pub(super) struct Penalties {
+    /// One mark per token of the vocabulary; all zero between calls.
+    marks: Vec<u32>,
+    /// Each changed logit as it was: (token, logit).
+    changed: Vec<(u32, f32)>,
+}
+
+impl Penalties {
+    pub(super) fn new(vocab_size: usize) -> Self {
+        Penalties { marks: vec![0; vocab_size], changed: Vec::with_capacity(vocab_size) }
+    }
+
+    /// Applies the penalties of `params` to `logits` and says whether any logit was touched.
+    ///
+    /// As in vLLM: repetition over prompt and output, then frequency and presence over the output alone.
+    pub(super) fn apply(
+        &mut self,
+        logits: &mut [f32],
+        params: &SamplingParams,
+        history: History<'_>,
+    ) -> bool {
+        if !params.has_penalties() {
+            return false;
+        }
+        let repetition = params.repetition_penalty != 1.0;
+        let prompt = if repetition { history.prompt } else { &[] };
+        self.mark(prompt, history.generated);
+        for &id in prompt.iter().chain(history.generated) {
+            // Taking the mark makes the token's later occurrences no-ops and leaves the scratch zeroed.
+            let mark = self.marks.get_mut(id as usize).map_or(0, std::mem::take);
+            if mark != 0 {
+                let logit = &mut logits[id as usize];
+                self.changed.push((id, *logit));
+                *logit = penalised(*logit, mark & !IN_PROMPT, params);
+            }
+        }
+        !self.changed.is_empty()
+    }
+
+    /// Puts every changed logit back, bit for bit.
+    pub(super) fn undo(&mut self, logits: &mut [f32]) {
+        for (id, logit) in self.changed.drain(..) {
+            logits[id as usize] = logit;
+        }
+    }
+
+    fn mark(&mut self, prompt: &[u32], generated: &[u32]) {
+        for &id in prompt {
+            if let Some(mark) = self.marks.get_mut(id as usize) {
+                *mark |= IN_PROMPT;
+            }
+        }
+        for &id in generated {
+            if let Some(mark) = self.marks.get_mut(id as usize) {
+                *mark += 1;
+            }
+        }
+    }
+}
+
+/// The logit of a seen token that occurs `count` times in the output.
+fn penalised(logit: f32, count: u32, params: &SamplingParams) -> f32 {
+    if logit == f32::NEG_INFINITY {
+        return logit;
+    }
+    let repetition = params.repetition_penalty;
+    let repeated = if logit > 0.0 { logit / repetition } else { logit * repetition };
+    let presence = if count > 0 { params.presence_penalty } else { 0.0 };
+    // A penalty never turns a finite logit into an infinity: that would mask the token or break the softmax.
+    (repeated - count as f32 * params.frequency_penalty - presence).clamp(f32::MIN, f32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_seen_token_is_penalised_once_and_restored() {
+        let mut penalties = Penalties::new(5);
+        let params = SamplingParams {
+            repetition_penalty: 2.0,
+            presence_penalty: 0.5,
+            frequency_penalty: 0.25,
+            ..Default::default()
+        };
+        let raw = [4.0, -4.0, 4.0, 4.0, f32::NEG_INFINITY];
+        let mut logits = raw;
+        let history = History { prompt: &[0, 0, 1, 4, 99], generated: &[1, 2, 2, 77] };
+        assert!(penalties.apply(&mut logits, &params, history));
+        assert_eq!(logits, [2.0, -8.0 - 0.25 - 0.5, 2.0 - 0.5 - 0.5, 4.0, f32::NEG_INFINITY]);
+        penalties.undo(&mut logits);
+        assert_eq!(logits, raw);
+        assert!(penalties.marks.iter().all(|&mark| mark == 0) && penalties.changed.is_empty());
+    }
+
+    #[test]
+    fn presence_and_frequency_ignore_the_prompt() {
+        let mut penalties = Penalties::new(3);
+        let params =
+            SamplingParams { presence_penalty: 1.0, frequency_penalty: 1.0, ..Default::default() };
+        let mut logits = [1.0; 3];
+        assert!(!penalties.apply(
+            &mut logits,
+            &params,
+            History { prompt: &[0, 1, 2], generated: &[] }
+        ));
+        assert_eq!(logits, [1.0; 3]);
+    }
+
+    #[test]
+    fn no_penalty_leaves_the_history_unread() {
+        let mut penalties = Penalties::new(3);
+        let mut logits = [1.0; 3];
+        assert!(!penalties.apply(
+            &mut logits,
+            &SamplingParams::default(),
+            History { prompt: &[0], generated: &[1] }
+        ));
+        assert_eq!(logits, [1.0; 3]);
+    }
+
+    #[test]
+    fn extreme_logits_stay_finite() {
+        let mut penalties = Penalties::new(1);
+        for (logit, repetition_penalty) in [(f32::MAX, 0.01), (f32::MIN, 100.0)] {
+            let params = SamplingParams { repetition_penalty, ..Default::default() };
+            let mut logits = [logit];
+            penalties.apply(&mut logits, &params, History { prompt: &[0], generated: &[] });
+            assert_eq!(logits, [logit]);
+            penalties.undo(&mut logits);
+        }
+    }
+}

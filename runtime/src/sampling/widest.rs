@@ -1,0 +1,27 @@
+//! One source, two widths of vector instructions.
+
+/// Compiles a function twice, plain and for AVX2, and picks one at each call.
+///
+/// The body should loop with `for`: what `Iterator::sum` and its like call may stay out of line, compiled without AVX2.
+macro_rules! widest {
+    ($(#[$doc:meta])* fn $name:ident($($arg:ident: $type:ty),*) -> $result:ty $body:block) => {
+        $(#[$doc])*
+        pub(super) fn $name($($arg: $type),*) -> $result {
+            #[inline(always)]
+            fn portable($($arg: $type),*) -> $result $body
+            #[cfg(target_arch = "x86_64")]
+            {
+                #[target_feature(enable = "avx2")]
+                fn avx2($($arg: $type),*) -> $result {
+                    portable($($arg),*)
+                }
+                if trail_base::Isa::Avx2.is_available() {
+                    // SAFETY: `avx2` needs only the CPU feature, whose presence was just checked.
+                    return unsafe { avx2($($arg),*) };
+                }
+            }
+            portable($($arg),*)
+        }
+    };
+}
+pub(super) use widest;

@@ -1,0 +1,32 @@
+//! The atomics and cells of [`crate::mpsc_ring`]: std's, or loom's under `--cfg loom`, which then runs
+//! every interleaving.
+
+#[cfg(loom)]
+pub(crate) use loom::{
+    cell::UnsafeCell,
+    sync::Arc,
+    sync::atomic::{AtomicUsize, Ordering},
+};
+
+#[cfg(not(loom))]
+pub(crate) use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
+};
+
+/// std's cell with loom's interface: access through a closure, so that loom sees where it ends.
+#[cfg(not(loom))]
+#[derive(Debug)]
+pub(crate) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
+
+#[cfg(not(loom))]
+impl<T> UnsafeCell<T> {
+    pub(crate) fn new(value: T) -> Self {
+        UnsafeCell(std::cell::UnsafeCell::new(value))
+    }
+
+    /// Calls `access` with the pointer to the value; the caller ensures exclusive access.
+    pub(crate) fn with_mut<R>(&self, access: impl FnOnce(*mut T) -> R) -> R {
+        access(self.0.get())
+    }
+}

@@ -1,0 +1,168 @@
+//! Reference of [`crate::Scheduler`]: sorts all requests at every step, recounts all blocks.
+//!
+//! It shares with the scheduler only the request's state and the policies. `world` drives both
+//! through the same events and compares their plans.
+
+mod swap;
+mod world;
+
+use std::collections::BTreeMap;
+
+use crate::limits::blocks_for;
+use crate::{
+    BLOCK_TOKENS, Key, Phase, Plan, PlanRow, Policy, RequestIdx, RequestState, SchedulerConfig,
+};
+
+struct Reference {
+    config: SchedulerConfig,
+    policy: Box<dyn Policy>,
+    requests: BTreeMap<RequestIdx, RequestState>,
+    /// Finished requests whose transfers have not ended.
+    ending: BTreeMap<RequestIdx, RequestState>,
+    /// Blocks held by each request with KV.
+    held: BTreeMap<RequestIdx, u32>,
+    /// Blocks of each request that the host holds, receives or sends back.
+    copies: BTreeMap<RequestIdx, u32>,
+    plan: Plan,
+}
+
+impl Reference {
+    fn held(&self, idx: RequestIdx) -> u32 {
+        self.held.get(&idx).copied().unwrap_or(0)
+    }
+
+    fn free(&self) -> u32 {
+        self.config.num_blocks - self.held.values().sum::<u32>()
+    }
+
+    fn plan(&mut self, step: u64) {
+        self.plan = Plan { step, ..Plan::default() };
+        let mut order: Vec<(Key, RequestIdx, Phase)> = self
+            .requests
+            .values()
+            .map(|request| (self.policy.key(request), request.idx, request.phase))
+            .collect();
+        order.sort_by_key(|entry| entry.0);
+        let ran = order.iter().filter(|entry| entry.2 == Phase::Running).count() as u32;
+        let (mut rows, mut open, mut passed) = (self.config.token_budget, true, 0);
+        let mut reserved = 0;
+        for (rank, &(_, idx, phase)) in order.iter().enumerate() {
+            let places = self.config.max_running - self.plan.rows.len() as u32;
+            let running = phase == Phase::Running;
+            let gone = |idx| self.plan.evicted.contains(&idx) || self.plan.swap_out.contains(&idx);
+            let moving = matches!(phase, Phase::SwappingOut | Phase::SwappingIn);
+            if places == 0 || gone(idx) || moving || !(running || open) {
+                continue;
+            }
+            // Victims in the order of eviction: paused from the worst up, then running likewise.
+            let behind = |phase| {
+                let worst_up = order[rank + 1..].iter().rev();
+                worst_up.filter(move |entry| entry.2 == phase).map(|entry| entry.1)
+            };
+            let there = |idx: &RequestIdx| !gone(*idx);
+            let running_behind = behind(Phase::Running).filter(there).count() as u32;
+            let victims: Vec<RequestIdx> =
+                behind(Phase::Paused).chain(behind(Phase::Running)).filter(there).collect();
+
+            let request = &self.requests[&idx];
+            let len = request.uncomputed().min(rows - rows.min(running_behind.min(places - 1)));
+            if len == 0 {
+                assert!(!running, "a running request is never short of a row");
+                open = false;
+                continue;
+            }
+            if phase == Phase::Swapped && places <= self.swapping_in().count() as u32 {
+                continue;
+            }
+            let first = self.plan.rows.is_empty() && self.plan.swap_in.is_empty();
+            let spare = match phase {
+                Phase::Waiting if !first => self.config.watermark_blocks(),
+                Phase::Swapped if !first => self.low_water(ran),
+                _ => 0,
+            };
+            let needed = blocks_for(request.tokens()) - self.held(idx);
+            let wanted = needed + spare + reserved;
+            let reclaimable: u32 = victims.iter().map(|&victim| self.held(victim)).sum();
+            let enough = needed == 0 || self.free() + self.swapping_out() + reclaimable >= wanted;
+            // Blocks being filled: they can be taken later from requests behind or finished ones.
+            let back = order[rank + 1..].iter().filter(|entry| entry.2 == Phase::SwappingIn);
+            let filling: u32 = back.map(|entry| self.held(entry.1)).sum();
+            let finished =
+                self.ending.values().filter(|request| request.phase == Phase::SwappingIn);
+            let filling = filling + finished.map(|request| self.held(request.idx)).sum::<u32>();
+            let later = self.free() + self.swapping_out() + reclaimable + filling >= wanted;
+            for victim in victims {
+                if enough && needed > 0 && self.free() + self.swapping_out() < wanted {
+                    self.evict(victim);
+                }
+            }
+            if needed > 0 && self.free() < wanted {
+                passed += 1;
+                let barrier = self.skip(idx);
+                open &= !barrier && passed < self.config.max_lookahead;
+                if enough || later {
+                    reserved += needed + spare;
+                }
+                continue;
+            }
+            *self.held.entry(idx).or_default() += needed;
+            if phase == Phase::Swapped {
+                self.swap_in(idx);
+                continue;
+            }
+            self.choose(idx, len);
+            rows -= len;
+        }
+        self.requeue_preempted(&order);
+        self.reclaim(&order, reserved);
+    }
+
+    fn skip(&mut self, idx: RequestIdx) -> bool {
+        let request = self.requests.get_mut(&idx).unwrap();
+        request.passed_over += 1;
+        let barrier = request.passed_over > self.config.max_passed_over;
+        if request.passed_over >= self.config.max_passed_over + self.config.max_blocked {
+            request.passed_over = 0;
+        }
+        barrier || self.policy.strict_order()
+    }
+
+    fn evict(&mut self, idx: RequestIdx) {
+        if self.swap_out(idx) {
+            return;
+        }
+        self.held.remove(&idx);
+        let request = self.requests.get_mut(&idx).unwrap();
+        (request.phase, request.computed) = (Phase::Waiting, 0);
+        self.plan.evicted.push(idx);
+    }
+
+    fn choose(&mut self, idx: RequestIdx, len: u32) {
+        let request = self.requests.get_mut(&idx).unwrap();
+        let (start, sample) = (request.computed, request.computed + len == request.tokens());
+        (request.phase, request.started, request.passed_over) = (Phase::Running, true, 0);
+        let again = (start..start + len).filter(|&token| token < request.computed_max).count();
+        self.plan.recomputed_tokens += again as u32;
+        self.plan.rows.push(PlanRow { slot: idx, start, len, sample });
+    }
+
+    fn requeue_preempted(&mut self, order: &[(Key, RequestIdx, Phase)]) {
+        for &(_, idx, phase) in order {
+            if phase == Phase::Running && self.plan.rows.iter().all(|row| row.slot != idx) {
+                self.plan.preempted.push(idx);
+                let request = self.requests.get_mut(&idx).unwrap();
+                if request.phase == Phase::Running {
+                    request.phase = Phase::Paused;
+                }
+            }
+        }
+    }
+
+    fn advance(&mut self) {
+        for row in &self.plan.rows {
+            if let Some(request) = self.requests.get_mut(&row.slot) {
+                request.advance(self.plan.step, row.len, row.sample);
+            }
+        }
+    }
+}

@@ -1,0 +1,280 @@
+//! Goal: the scheduler makes the plans of its reference, keeps the invariants, and starves no
+//! request. Method: both receive the same random events (seeded), with adversarial policies, sizes
+//! and predictions; after each step the plans must be equal and the invariants hold; at the end
+//! arrivals cease, and every request must finish.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::Reference;
+use crate::policies::{Fcfs, Oracle, Sjf, Trail};
+use crate::{
+    BLOCK_TOKENS, Finished, NewRequest, Phase, Plan, Policy, Prediction, Preemption, RequestId,
+    RequestIdx, RequestState, Scheduler, SchedulerConfig,
+};
+use trail_base::rng::Rng;
+
+/// The scheduler, its reference, and the source of events for both.
+struct World {
+    rng: Rng,
+    fast: Scheduler,
+    reference: Reference,
+    step: u64,
+    arrivals: u64,
+    seen: Seen,
+}
+
+/// Number of events of each kind, as evidence that the random worlds cover them.
+#[derive(Default)]
+struct Seen {
+    preemptions: usize,
+    evictions: usize,
+    swaps: usize,
+    returns: usize,
+    finished_on_the_way: usize,
+    /// Plans without rows, because all requests need a transfer to end.
+    waits: usize,
+}
+
+impl World {
+    fn new(seed: u64) -> World {
+        let mut rng = Rng::new(seed);
+        let max_running = 1 + rng.below(6) as u32;
+        let config = SchedulerConfig {
+            max_running,
+            max_requests: max_running + rng.below(20) as u32,
+            token_budget: max_running + rng.below(40) as u32,
+            num_blocks: 8 + rng.below(24) as u32,
+            max_context: 128,
+            watermark: 0.1 * rng.below(4) as f32,
+            max_passed_over: rng.below(4) as u32,
+            max_blocked: 1 + rng.below(4) as u32,
+            max_lookahead: 1 + rng.below(4) as u32,
+            preemption: [Preemption::Recompute, Preemption::Swap, Preemption::Auto]
+                [rng.below(3) as usize],
+            host_blocks: rng.below(40) as u32,
+            // Longer than the break-even or shorter, with the last block's filling in between.
+            block_s: 1.0,
+            token_s: 0.125 + 0.01 * rng.below(3) as f64,
+            reclaim_steps: rng.below(20) as u32,
+        };
+        let c = rng.below(11) as f32 / 10.0;
+        let policies = || -> [Box<dyn Policy>; 5] {
+            [
+                Box::new(Fcfs),
+                Box::new(Sjf),
+                Box::new(Trail { c }),
+                Box::new(Oracle { c: None }),
+                Box::new(Oracle { c: Some(c) }),
+            ]
+        };
+        let policy = || policies().into_iter().nth(seed as usize % 5).unwrap();
+        let reference = Reference {
+            config,
+            policy: policy(),
+            requests: BTreeMap::new(),
+            ending: BTreeMap::new(),
+            held: BTreeMap::new(),
+            copies: BTreeMap::new(),
+            plan: Plan::default(),
+        };
+        let fast = Scheduler::new(config, policy()).unwrap();
+        World { rng, fast, reference, step: 0, arrivals: 0, seen: Seen::default() }
+    }
+
+    fn submit(&mut self) {
+        let max_tokens = 1 + self.rng.below(70) as u32;
+        let request = NewRequest {
+            id: RequestId(self.arrivals),
+            prompt_tokens: 1 + self.rng.below(57) as u32,
+            max_tokens,
+            arrival_s: self.step as f64,
+            initial_prediction: (self.rng.below(3) > 0).then(|| self.rng.below(80) as f32),
+            true_length: (self.rng.below(4) > 0)
+                .then(|| 1 + self.rng.below(max_tokens as u64) as u32),
+        };
+        let Ok(idx) = self.fast.submit(request) else { return };
+        let generation = self.fast.generation(idx);
+        let state = RequestState::new(idx, generation, self.arrivals, &request);
+        self.reference.requests.insert(idx, state);
+        self.arrivals += 1;
+    }
+
+    fn finish(&mut self, idx: RequestIdx) {
+        let want = match self.fast.state(idx).phase {
+            Phase::SwappingOut | Phase::SwappingIn => Finished::AfterTransfer,
+            Phase::Swapped => Finished::Forget,
+            _ => Finished::Now,
+        };
+        assert_eq!(self.fast.finish(idx), want);
+        self.seen.finished_on_the_way += (want == Finished::AfterTransfer) as usize;
+        self.reference.finish(idx);
+    }
+
+    /// Ends some of the transfers in flight, in any order: each with a probability of 1 in `mean`.
+    fn end_transfers(&mut self, mean: u64) {
+        let all = self.reference.requests.values().chain(self.reference.ending.values());
+        let mut moving: Vec<RequestIdx> =
+            all.filter(|request| request.moving()).map(|request| request.idx).collect();
+        assert_eq!(moving.len(), self.fast.moving());
+        while !moving.is_empty() {
+            let idx = moving.swap_remove(self.rng.below(moving.len() as u64) as usize);
+            if self.rng.below(mean) == 0 {
+                assert_eq!(self.fast.transferred(idx), self.reference.transferred(idx));
+            }
+        }
+    }
+
+    /// A prediction for a random index: fresh, late, stale, or absurd.
+    fn predict(&mut self) {
+        let idx = RequestIdx(self.rng.below(self.fast.config().max_requests as u64) as u32);
+        let absurd = [f32::NAN, f32::INFINITY, -1e9, 1e9, 0.0];
+        let remaining = match self.rng.below(20) {
+            n @ 0..5 => absurd[n as usize],
+            _ => self.rng.below(80) as f32 / 2.0,
+        };
+        let late = if self.rng.below(4) == 0 { self.rng.below(80) } else { 0 };
+        let stale = (self.rng.below(8) == 0) as u32;
+        let prediction = Prediction {
+            remaining,
+            step: self.step.saturating_sub(late),
+            generation: self.fast.generation(idx).wrapping_sub(stale),
+            ..Prediction::default()
+        };
+        self.fast.predict(idx, prediction);
+        if let Some(request) = self.reference.requests.get_mut(&idx)
+            && stale == 0
+        {
+            request.predict(&prediction);
+        }
+    }
+
+    fn some_slot(&mut self) -> Option<RequestIdx> {
+        let live = self.reference.requests.len() as u64;
+        (live > 0)
+            .then(|| *self.reference.requests.keys().nth(self.rng.below(live) as usize).unwrap())
+    }
+
+    /// One step. `busy`: requests arrive and are cancelled.
+    fn run_step(&mut self, busy: bool) {
+        if busy {
+            (0..self.rng.below(3)).for_each(|_| self.submit());
+        }
+        (0..self.rng.below(8)).for_each(|_| self.predict());
+        // From one step to many; or as late as possible: only when no plan has rows.
+        let stuck = self.reference.plan.rows.is_empty();
+        let mean = match self.reference.config.host_blocks % 4 {
+            0 if stuck => 2,
+            0 => u64::MAX / 8,
+            n => [1, 2, 20][n as usize - 1],
+        };
+        self.end_transfers(mean);
+        self.fast.plan(self.step, 0.0);
+        self.reference.plan(self.step);
+        assert_eq!(self.fast.last_plan(), &self.reference.plan);
+        self.check();
+        if busy && self.rng.below(30) == 0 {
+            // A cancel between plan and advance, whose index may be taken again at once.
+            if let Some(idx) = self.some_slot() {
+                self.finish(idx);
+            }
+        }
+        self.predict();
+        self.end_transfers(4 * mean);
+        self.fast.advance();
+        self.reference.advance();
+        for row in self.reference.plan.rows.clone() {
+            let Some(request) = self.reference.requests.get(&row.slot) else { continue };
+            let length = request.true_length.unwrap_or(request.max_tokens);
+            if request.generated >= length {
+                self.finish(row.slot);
+            }
+        }
+        self.step += 1;
+    }
+
+    /// Invariants of every plan, for any policy.
+    fn check(&mut self) {
+        let (fast, plan) = (&self.fast, self.fast.last_plan());
+        assert!(plan.rows.len() <= fast.config().max_running as usize);
+        assert!(plan.tokens() <= fast.config().token_budget);
+        let mut seen = BTreeSet::new();
+        for request in self.reference.requests.values() {
+            let blocks = fast.blocks(request.idx);
+            let (held, copies) =
+                (self.reference.held(request.idx), self.reference.copies.get(&request.idx));
+            let swapping_in = request.phase == Phase::SwappingIn;
+            let copied = if swapping_in { *copies.unwrap() } else { held };
+            assert_eq!(blocks.len() as u32, copied);
+            assert_eq!(request.resident() || request.moving(), !blocks.is_empty());
+            assert_eq!(request.moving() || request.phase == Phase::Swapped, copies.is_some());
+            // The blocks after those that are being filled also belong to the request.
+            let blocks = fast.blocks.table(request.idx);
+            assert_eq!(blocks.len() as u32, held);
+            assert!(blocks.iter().all(|&block| block < fast.config().num_blocks));
+            assert!(blocks.iter().all(|&block| seen.insert(block)), "a block is held twice");
+        }
+        for &idx in self.reference.ending.keys() {
+            let blocks = fast.blocks.table(idx);
+            assert!(blocks.iter().all(|&block| seen.insert(block)), "a block is held twice");
+        }
+        assert_eq!(seen.len() as u32, fast.blocks_used());
+        assert_eq!(fast.host_blocks_used(), self.reference.copies.values().sum::<u32>());
+        assert!(fast.host_blocks_used() <= fast.config().host_blocks);
+        for row in &plan.rows {
+            assert!(row.len > 0);
+            assert_eq!(fast.state(row.slot).phase, Phase::Running);
+            assert!(fast.blocks(row.slot).len() as u32 * BLOCK_TOKENS >= row.start + row.len);
+        }
+        for &idx in &plan.preempted {
+            let request = fast.state(idx);
+            let lost = plan.evicted.contains(&idx) || plan.swap_out.contains(&idx);
+            let for_memory = lost || request.passed_over > 0;
+            // Or skipped, with the counter reset within the same plan.
+            let barred = fast.config().max_passed_over + fast.config().max_blocked == 1;
+            assert!(fast.policy().preemptable(request) || for_memory || barred, "{request:?}");
+        }
+        let moving = fast.moving() - self.reference.ending.len();
+        let at_rest = fast.running() + fast.waiting() + fast.paused() + fast.swapped();
+        assert_eq!(at_rest + moving, fast.live());
+        // An empty plan only while a transfer is in flight.
+        assert!(!plan.rows.is_empty() || fast.live() == 0 || fast.moving() > 0, "{plan}");
+        self.seen.waits += (plan.rows.is_empty() && fast.live() > 0) as usize;
+        self.seen.preemptions += plan.preempted.len();
+        self.seen.evictions += plan.evicted.len();
+        self.seen.swaps += plan.swap_out.len();
+        self.seen.returns += plan.swap_in.len();
+    }
+}
+
+#[test]
+fn plans_equal_the_references_and_every_request_finishes() {
+    let mut all = Seen::default();
+    let worlds = if cfg!(miri) { 5 } else { 800 };
+    for seed in 0..worlds {
+        let mut world = World::new(seed);
+        (0..300).for_each(|_| world.run_step(true));
+        // A few thousand steps are enough even where each token is recomputed many times.
+        let deadline = world.step + 20_000;
+        while world.fast.live() > 0 {
+            world.run_step(false);
+            assert!(world.step < deadline, "seed {seed}: livelock");
+        }
+        world.end_transfers(1);
+        assert_eq!((world.fast.blocks_used(), world.fast.host_blocks_used()), (0, 0));
+        assert_eq!(world.fast.plan(world.step, 0.0).rows, []);
+        let seen = world.seen;
+        all.preemptions += seen.preemptions;
+        all.evictions += seen.evictions;
+        all.swaps += seen.swaps;
+        all.returns += seen.returns;
+        all.finished_on_the_way += seen.finished_on_the_way;
+        all.waits += seen.waits;
+    }
+    // Quiet worlds would prove nothing.
+    let Seen { preemptions, evictions, swaps, returns, finished_on_the_way, waits } = all;
+    if !cfg!(miri) {
+        assert!(preemptions > 4000 && evictions > 2000, "{preemptions} {evictions}");
+        assert!(swaps > 2000 && returns > 1000, "{swaps} {returns}");
+        assert!(finished_on_the_way > 50 && waits > 100, "{finished_on_the_way} {waits}");
+    }
+}

@@ -1,0 +1,201 @@
+//! The options that several commands share.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use clap::Args;
+use trail_runtime::cpu::Isa;
+use trail_runtime::cuda;
+use trail_runtime::engine::{ComputeDevice, DEFAULT_C, DEFAULT_MAX_REQUESTS, PolicyKind};
+use trail_runtime::engine::{CudaSettings, ProbeDevice};
+use trail_scheduler::Preemption;
+
+// Bounds of what can be asked for: above what any machine can use, below what memory cannot hold or
+// a system refuses. That KV blocks fit this machine is checked once the model is known.
+const MAX_SLOTS: usize = 4096;
+const MAX_TOKEN_BUDGET: usize = 1 << 16;
+const MAX_REQUESTS: usize = 1 << 20;
+const MAX_THREADS: usize = 1024;
+const MAX_KV_BLOCKS: usize = 1 << 27;
+
+/// Which model, and what predicts for it.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Model")]
+pub struct ModelArgs {
+    /// A safetensors file with config.json and tokenizer.json beside it, or a folder of them
+    /// [default: the bundled demo model]
+    #[arg(long, global = true, value_name = "PATH")]
+    pub(crate) model: Option<PathBuf>,
+    /// The remaining-length probe [default: probe.safetensors beside the model, if it is there]
+    #[arg(long, global = true, value_name = "FILE")]
+    pub(crate) probe: Option<PathBuf>,
+}
+
+/// What is to compute.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Device {
+    /// The first GPU where there is one, else the CPU.
+    Auto,
+    /// This and nothing else.
+    Named(ComputeDevice),
+}
+
+impl Device {
+    /// What computes on this machine.
+    pub fn resolve(self) -> ComputeDevice {
+        match self {
+            Device::Named(device) => device,
+            Device::Auto if cuda::inventory::count() > 0 => ComputeDevice::Cuda { ordinal: 0 },
+            Device::Auto => ComputeDevice::Cpu,
+        }
+    }
+}
+
+impl FromStr for Device {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        match name {
+            "auto" => Ok(Device::Auto),
+            name => name.parse().map(Device::Named),
+        }
+    }
+}
+
+/// How the engine is put together.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Engine")]
+pub struct EngineArgs {
+    /// Which requests run first: fcfs, sjf, trail or oracle
+    /// [default: trail where there is a probe, else fcfs]
+    #[arg(long, global = true, value_name = "NAME")]
+    pub(crate) policy: Option<PolicyKind>,
+    /// trail: a request can be preempted during this share of its first predicted length, 0 to 1
+    #[arg(
+        long,
+        global = true,
+        value_name = "SHARE",
+        default_value_t = DEFAULT_C,
+        value_parser = share,
+    )]
+    c: f32,
+    /// Sequences in one forward pass [default: 8 on the CPU, 256 on a GPU]
+    #[arg(long, global = true, value_name = "N", value_parser = count::<MAX_SLOTS>)]
+    pub(crate) slots: Option<usize>,
+    /// KV blocks of 16 tokens [default: on the CPU what the slots can need and half as much again,
+    /// within 4 GiB; on a GPU what its memory holds]
+    #[arg(long, global = true, value_name = "N", value_parser = count::<MAX_KV_BLOCKS>)]
+    pub(crate) kv_blocks: Option<usize>,
+    /// Threads of the forward pass [default: all cores]
+    #[arg(long, global = true, value_name = "N", value_parser = count::<MAX_THREADS>)]
+    pub(crate) threads: Option<usize>,
+    /// Tokens in one forward pass, of prompts and of answers [default: 512 on the CPU, 2048 on a GPU]
+    #[arg(long, global = true, value_name = "N", value_parser = count::<MAX_TOKEN_BUDGET>)]
+    pub(crate) token_budget: Option<usize>,
+    /// Requests in the engine at once, running and waiting; more are refused
+    #[arg(
+        long,
+        global = true,
+        value_name = "N",
+        default_value_t = DEFAULT_MAX_REQUESTS,
+        value_parser = count::<MAX_REQUESTS>,
+    )]
+    pub(crate) max_requests: usize,
+    /// What computes: cpu, cuda, cuda:NUMBER or auto (the first GPU where there is one)
+    #[arg(long, global = true, value_name = "NAME", default_value = "auto")]
+    pub(crate) device: Device,
+    /// Who must give way to better ranked requests: recompute (its KV is dropped), swap (its KV is
+    /// moved to the host) or auto (what costs less; on the CPU always recompute)
+    #[arg(long, global = true, value_name = "NAME", default_value = "auto", value_parser = preemption)]
+    pub(crate) preemption: Preemption,
+    /// GPU: most host memory for swapped KV blocks, GiB; 0 for none
+    #[arg(long, global = true, value_name = "GIB", default_value_t = 4)]
+    host_kv_gib: usize,
+    /// GPU: launch decode steps kernel by kernel instead of replaying graphs
+    #[arg(long, global = true)]
+    no_graphs: bool,
+    /// GPU: run all layers of a decode step of up to 4 requests in one launch (not yet measured)
+    #[arg(long, global = true)]
+    persistent: bool,
+    /// Hopper: large products by its own kernels (TMA, wgmma), which no test has executed yet
+    #[arg(long, global = true)]
+    hopper_products: bool,
+    /// GPU: where the probe runs, cpu (while the GPU works on the upper layers) or gpu (beside them)
+    #[arg(long, global = true, value_name = "NAME", default_value = "cpu")]
+    probe_device: ProbeDevice,
+    /// Instruction set of the CPU kernels: auto, portable, avx2 or avx512
+    #[arg(long, global = true, value_name = "NAME", default_value_t = Isa::Auto)]
+    pub(crate) isa: Isa,
+}
+
+fn preemption(name: &str) -> Result<Preemption, String> {
+    match name {
+        "auto" => Ok(Preemption::Auto),
+        "swap" => Ok(Preemption::Swap),
+        "recompute" => Ok(Preemption::Recompute),
+        _ => Err("choose auto, swap or recompute".into()),
+    }
+}
+
+fn share(text: &str) -> Result<f32, String> {
+    match text.parse() {
+        Ok(c) if (0.0..=1.0).contains(&c) => Ok(c),
+        _ => Err("expected a number from 0 to 1".into()),
+    }
+}
+
+/// A number from 1 to `MAX`.
+fn count<const MAX: usize>(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(n) if (1..=MAX).contains(&n) => Ok(n),
+        _ => Err(format!("expected a number from 1 to {MAX}")),
+    }
+}
+
+impl EngineArgs {
+    /// `max_requests`, or the number of sequences in a step if that is larger.
+    pub(crate) fn room_for(&self, max_requests: usize) -> usize {
+        max_requests.max(self.slots.unwrap_or(self.device.resolve().default_slots()))
+    }
+
+    /// Threads of the forward pass.
+    pub fn threads(&self) -> usize {
+        let cores = || std::thread::available_parallelism().map_or(1, usize::from);
+        self.threads.unwrap_or_else(cores)
+    }
+
+    /// The policy that was named; TRAIL if none was.
+    pub fn policy_or_trail(&self) -> PolicyKind {
+        self.with_c(self.policy.unwrap_or(PolicyKind::Trail { c: DEFAULT_C }))
+    }
+
+    /// What computes on this machine.
+    pub fn device(&self) -> ComputeDevice {
+        self.device.resolve()
+    }
+
+    /// How a GPU is used.
+    pub fn cuda(&self) -> CudaSettings {
+        CudaSettings {
+            graphs: !self.no_graphs,
+            persistent: self.persistent,
+            hopper_products: self.hopper_products,
+            probe: self.probe_device,
+            host_kv_bytes: self.host_kv_gib << 30,
+            ..CudaSettings::default()
+        }
+    }
+
+    /// Instruction set of the CPU kernels.
+    pub fn isa(&self) -> Isa {
+        self.isa
+    }
+
+    /// `policy` with the `--c` that was asked for.
+    pub fn with_c(&self, policy: PolicyKind) -> PolicyKind {
+        match policy {
+            PolicyKind::Trail { .. } => PolicyKind::Trail { c: self.c },
+            other => other,
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! Runs one workload on one engine: submits at the arrival times, collects the events.
+//!
+//! By the wall clock the engine has its own thread ([`on_wall`]). By simulated time ([`on_steps`]) one
+//! thread does it all: submit what has arrived, step the engine, time-stamp the tokens; an idle engine
+//! advances the clock to the next arrival.
+
+mod clock_fit;
+mod outcome;
+mod progress;
+
+use std::time::{Duration, Instant};
+
+use trail_runtime::engine::{
+    Clock, Engine, Event, FinishReason, Request, RequestHandle, StepClock, StepOutcome,
+    SteppedEngine,
+};
+
+use crate::error::Error;
+pub use clock_fit::ClockFit;
+pub use outcome::Outcome;
+pub use progress::{Display, Progress};
+
+/// Interval at which arrivals and events are polled by the wall clock. Bounds the error of every
+/// latency: short beside the seconds that are measured, long beside the cost of polling.
+const TICK: Duration = Duration::from_millis(2);
+
+/// One request of the workload.
+#[derive(Clone)]
+pub struct Job {
+    /// The request.
+    pub request: Request,
+    /// Arrival, seconds after the start.
+    pub arrival_s: f64,
+}
+
+impl Job {
+    fn arrival_ns(&self) -> u64 {
+        (self.arrival_s * 1e9).round() as u64
+    }
+}
+
+/// A completed run.
+#[derive(Clone, Debug)]
+pub struct Run {
+    /// In the order of the jobs.
+    pub outcomes: Vec<Outcome>,
+    /// From the first arrival to the last token, seconds.
+    pub makespan_s: f64,
+    /// Tokens generated per second while requests waited; of the whole run if none ever did.
+    pub saturated_tokens_per_s: f64,
+    /// The machine's time against the simulated one; `None` by the wall clock.
+    pub fit: Option<ClockFit>,
+}
+
+/// Runs `jobs`, in order of arrival, on an engine with its own thread. `show` is called at each poll.
+pub fn on_wall(
+    engine: &Engine,
+    jobs: &[Job],
+    mut show: impl FnMut(&Progress),
+) -> Result<Run, Error> {
+    let mut workload = Workload::new(jobs);
+    let start = Instant::now();
+    let now_ns = || start.elapsed().as_nanos() as u64;
+    while !workload.is_finished() {
+        workload.submit_arrived(engine, now_ns())?;
+        workload.collect(engine, now_ns())?;
+        show(&workload.progress);
+        std::thread::sleep(TICK);
+    }
+    Ok(workload.into_run(now_ns(), None))
+}
+
+/// Runs `jobs`, in order of arrival, by `clock`, which must be the engine's. `show` is called at each
+/// step.
+pub fn on_steps(
+    engine: &mut SteppedEngine,
+    clock: &StepClock,
+    jobs: &[Job],
+    mut show: impl FnMut(&Progress, &Engine),
+) -> Result<Run, Error> {
+    let mut workload = Workload::new(jobs);
+    let mut fit = ClockFit::default();
+    while !workload.is_finished() {
+        let before_ns = clock.now_ns();
+        workload.submit_arrived(engine, before_ns)?;
+        let wall = Instant::now();
+        let outcome = engine.step().map_err(|fault| Error::failed(fault.to_string()))?;
+        match (outcome, workload.next_arrival_ns()) {
+            (StepOutcome::Ran, _) => fit.add(clock.now_ns() - before_ns, wall.elapsed()),
+            (StepOutcome::Transferring, _) => {}
+            (StepOutcome::Idle, Some(ns)) => clock.advance_to(ns),
+            (StepOutcome::Idle, None) if workload.in_flight.is_empty() => {}
+            (StepOutcome::Idle, None) => {
+                return Err(Error::failed("the engine is idle with requests unanswered"));
+            }
+        }
+        workload.collect(engine, clock.now_ns())?;
+        show(&workload.progress, engine);
+    }
+    Ok(workload.into_run(clock.now_ns(), Some(fit)))
+}
+
+/// A submitted and unfinished request.
+struct InFlight {
+    index: usize,
+    handle: RequestHandle,
+    /// Time of the last token, or of the arrival before the first, nanoseconds.
+    last_ns: u64,
+}
+
+/// A workload during its run.
+struct Workload<'a> {
+    jobs: &'a [Job],
+    outcomes: Vec<Outcome>,
+    in_flight: Vec<InFlight>,
+    /// Index of the next job to submit.
+    next: usize,
+    progress: Progress,
+    /// Tokens generated, and time, when a request last waited.
+    saturated: (u64, u64),
+}
+
+impl<'a> Workload<'a> {
+    fn new(jobs: &'a [Job]) -> Workload<'a> {
+        Workload {
+            jobs,
+            outcomes: vec![Outcome::default(); jobs.len()],
+            in_flight: Vec::with_capacity(jobs.len()),
+            next: 0,
+            progress: Progress::default(),
+            saturated: (0, 0),
+        }
+    }
+
+    fn is_finished(&self) -> bool {
+        self.progress.finished == self.jobs.len()
+    }
+
+    fn next_arrival_ns(&self) -> Option<u64> {
+        self.jobs.get(self.next).map(Job::arrival_ns)
+    }
+
+    /// Submits the jobs that have arrived by `now_ns`.
+    fn submit_arrived(&mut self, engine: &Engine, now_ns: u64) -> Result<(), Error> {
+        while let Some(arrival_ns) = self.next_arrival_ns().filter(|&ns| ns <= now_ns) {
+            let index = self.next;
+            let handle = engine
+                .submit(self.jobs[index].request.clone())
+                .map_err(|error| Error::failed(format!("request {index} was refused: {error}")))?;
+            self.in_flight.push(InFlight { index, handle, last_ns: arrival_ns });
+            self.next += 1;
+        }
+        self.progress.arrived = self.next;
+        Ok(())
+    }
+
+    /// Takes the events that have come by `now_ns`.
+    fn collect(&mut self, engine: &Engine, now_ns: u64) -> Result<(), Error> {
+        let mut index = 0;
+        while index < self.in_flight.len() {
+            match self.collect_one(index, now_ns)? {
+                true => drop(self.in_flight.swap_remove(index)),
+                false => index += 1,
+            }
+        }
+        if engine.stats().waiting > 0 {
+            self.saturated = (self.progress.tokens, now_ns);
+        }
+        Ok(())
+    }
+
+    /// Takes the events of one request. Returns whether it is finished.
+    fn collect_one(&mut self, at: usize, now_ns: u64) -> Result<bool, Error> {
+        let in_flight = &mut self.in_flight[at];
+        let job = &self.jobs[in_flight.index];
+        let outcome = &mut self.outcomes[in_flight.index];
+        let since_arrival_s = now_ns.saturating_sub(job.arrival_ns()) as f64 * 1e-9;
+        while let Some(event) = in_flight.handle.try_recv() {
+            match event {
+                Event::Token { id, .. } => {
+                    let gap_s = now_ns.saturating_sub(in_flight.last_ns) as f64 * 1e-9;
+                    match outcome.tokens.is_empty() {
+                        true => outcome.ttft_s = since_arrival_s,
+                        false => outcome.longest_gap_s = outcome.longest_gap_s.max(gap_s),
+                    }
+                    in_flight.last_ns = now_ns;
+                    outcome.tokens.push(id);
+                    self.progress.tokens += 1;
+                }
+                Event::Prediction { generated, remaining } => {
+                    outcome.predictions.push((generated, remaining));
+                }
+                Event::Finished { reason } => {
+                    if !matches!(reason, FinishReason::Stop | FinishReason::Length) {
+                        let (index, reason) = (in_flight.index, reason.name());
+                        return Err(Error::failed(format!(
+                            "request {index} ended early: {reason}"
+                        )));
+                    }
+                    outcome.stopped = reason == FinishReason::Stop;
+                    outcome.latency_s = since_arrival_s;
+                    self.progress.finished += 1;
+                    let first = outcome.predictions.first();
+                    self.progress.last =
+                        first.map(|&(_, total)| (total, outcome.tokens.len() as u32));
+                    return Ok(true);
+                }
+                Event::Alternative { .. } | Event::Preempted { .. } => {}
+            }
+        }
+        Ok(false)
+    }
+
+    fn into_run(self, end_ns: u64, fit: Option<ClockFit>) -> Run {
+        let first_ns = self.jobs.first().map_or(0, Job::arrival_ns);
+        let makespan_s = end_ns.saturating_sub(first_ns) as f64 * 1e-9;
+        let (tokens, ns) = match self.saturated {
+            (0, _) | (_, 0) => (self.progress.tokens, end_ns.max(1)),
+            saturated => saturated,
+        };
+        let saturated_tokens_per_s = tokens as f64 / (ns as f64 * 1e-9);
+        Run { outcomes: self.outcomes, makespan_s, saturated_tokens_per_s, fit }
+    }
+}

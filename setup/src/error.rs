@@ -1,0 +1,98 @@
+//! A command's error: one line of text and an exit code.
+
+use std::fmt;
+
+use trail_runtime::engine::{BuildError, SubmitError};
+use trail_runtime::model::LoadError;
+use trail_runtime::text::{ChatError, EncodeError};
+
+/// A failed command.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Error {
+    /// 1: the command failed; 2: it was given bad arguments.
+    code: u8,
+    message: String,
+}
+
+impl Error {
+    /// An error in the arguments: exit code 2.
+    pub fn usage(message: impl Into<String>) -> Self {
+        Error { code: 2, message: message.into() }
+    }
+
+    /// A failure with valid arguments: exit code 1.
+    pub fn failed(message: impl Into<String>) -> Self {
+        Error { code: 1, message: message.into() }
+    }
+
+    /// The process's exit code.
+    pub fn code(&self) -> u8 {
+        self.code
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Quoted paths and system errors may contain line breaks; the message must be one line.
+        for (index, line) in self.message.lines().enumerate() {
+            let separator = if index == 0 { "" } else { " " };
+            write!(f, "{separator}{}", line.trim())?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Error {}
+
+impl From<LoadError> for Error {
+    fn from(error: LoadError) -> Self {
+        Error::failed(error.to_string())
+    }
+}
+
+impl From<trail_probe::Error> for Error {
+    fn from(error: trail_probe::Error) -> Self {
+        Error::failed(error.to_string())
+    }
+}
+
+impl From<BuildError> for Error {
+    fn from(error: BuildError) -> Self {
+        match error {
+            BuildError::Refused(why) => Error::usage(why),
+            BuildError::Unsupported(why) | BuildError::Failed(why) => Error::failed(why),
+        }
+    }
+}
+
+impl From<SubmitError> for Error {
+    fn from(error: SubmitError) -> Self {
+        match error.is_invalid() {
+            true => Error::usage(error.to_string()),
+            false => Error::failed(error.to_string()),
+        }
+    }
+}
+
+impl From<EncodeError> for Error {
+    fn from(error: EncodeError) -> Self {
+        Error::usage(error.to_string())
+    }
+}
+
+impl From<ChatError> for Error {
+    fn from(error: ChatError) -> Self {
+        Error::usage(error.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_of_several_lines_is_shown_as_one() {
+        assert_eq!(Error::failed("a\n  b\n").to_string(), "a b");
+        assert_eq!((Error::failed("").code(), Error::usage("").code()), (1, 2));
+    }
+}

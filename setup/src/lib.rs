@@ -1,0 +1,25 @@
+//! What the program `trail-rt` and its benchmarks share: command-line options, loading a model and
+//! building its engine, driving a workload, and the reports on stdout and stderr.
+
+#![forbid(unsafe_code)]
+
+mod args;
+pub mod drive;
+mod error;
+mod locate;
+pub mod machine;
+mod notice;
+mod output;
+mod progress;
+mod setup;
+mod spread;
+mod table;
+
+pub use args::{Device, EngineArgs, ModelArgs};
+pub use error::Error;
+pub use locate::demo_model;
+pub use notice::notice;
+pub use output::Output;
+pub use setup::Setup;
+pub use spread::Spread;
+pub use table::Table;

@@ -1,0 +1,52 @@
+//! How far a device's start has come, on the terminal.
+
+use indicatif::{ProgressBar, ProgressStyle};
+use trail_runtime::backend::Progress;
+
+/// Shows a bar for each thing that is made ready: bytes with their rate for the weights, pieces for the rest. Only where stderr is a
+/// terminal.
+pub(crate) fn reporter() -> impl FnMut(Progress) {
+    let mut bar: Option<(&'static str, ProgressBar)> = None;
+    move |Progress { what, done, total }| {
+        if bar.as_ref().is_none_or(|(shown, _)| *shown != what) {
+            bar = Some((what, new(what, total)));
+        }
+        if let Some((_, bar)) = &bar {
+            bar.set_position(done);
+            if done >= total {
+                bar.finish_and_clear();
+            }
+        }
+    }
+}
+
+fn new(what: &'static str, total: u64) -> ProgressBar {
+    let template = match what {
+        "weights" => {
+            "{msg:8} [{bar:32}] {binary_bytes} of {binary_total_bytes}, {binary_bytes_per_sec}"
+        }
+        _ => "{msg:8} [{bar:32}] {pos} of {len}",
+    };
+    // The templates are constants, seen to be valid by the test below.
+    let style =
+        ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
+    ProgressBar::new(total).with_style(style).with_message(what)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bars_come_and_go() {
+        for what in ["weights", "graphs"] {
+            let bar = new(what, 10);
+            bar.set_position(10);
+            assert_eq!((bar.position(), bar.message().as_str()), (10, what));
+        }
+        let mut report = reporter();
+        for done in 0..=3 {
+            report(Progress { what: "weights", done, total: 3 });
+        }
+    }
+}

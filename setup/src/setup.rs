@@ -1,0 +1,248 @@
+//! From the common options to a model and an engine that serves it.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use trail_probe::{Predictor, Probe};
+use trail_runtime::backend::BLOCK_TOKENS;
+use trail_runtime::engine::{
+    BuildError, Clock, ComputeDevice, DEFAULT_C, Engine, EngineBuilder, PolicyKind, StepCost,
+    SteppedEngine,
+};
+use trail_runtime::model::{Dtype, Model, files};
+use trail_runtime::text::{ChatMessage, ChatTemplate, Tokenizer};
+use trail_scheduler::Preemption;
+
+use crate::args::{Device, EngineArgs, ModelArgs};
+use crate::error::Error;
+use crate::machine::Memory;
+use crate::notice::notice;
+use crate::{locate, progress};
+
+/// A model with all that belongs to it.
+pub struct Setup {
+    /// The model.
+    pub model: Arc<Model>,
+    /// What the model is called: its folder's or file's name.
+    pub name: String,
+    /// The folder the model lies in.
+    pub folder: PathBuf,
+    /// Renders conversations.
+    pub template: ChatTemplate,
+    /// `None` where the model has no tokenizer: token ids can still be served.
+    tokenizer: Option<Arc<Tokenizer>>,
+    probe: Option<PathBuf>,
+    predictor: Option<PathBuf>,
+    /// Whether requests bring their predictions along.
+    replays: bool,
+}
+
+impl Setup {
+    /// Loads the model.
+    pub fn load(args: &ModelArgs) -> Result<Setup, Error> {
+        let path = args.model.clone().map_or_else(locate::demo_model, Ok)?;
+        let model = Arc::new(Model::load(&path)?);
+        let folder = files::model_folder(&path);
+        let present = |name| Some(folder.join(name)).filter(|file: &PathBuf| file.is_file());
+        let tokenizer = present("tokenizer.json")
+            .map(|_| Tokenizer::load(&folder, model.config.vocab_size).map(Arc::new))
+            .transpose()?;
+        Ok(Setup {
+            name: name_of(&path),
+            template: ChatTemplate::load(&folder)?,
+            probe: args.probe.clone().or_else(|| present("probe.safetensors")),
+            predictor: present("predictor.safetensors"),
+            replays: false,
+            tokenizer,
+            model,
+            folder,
+        })
+    }
+
+    /// The model of a named shape with random weights.
+    pub fn random(shape: &str, dtype: Dtype) -> Result<Setup, Error> {
+        let model = Model::random(shape, dtype, 1).map_err(Error::usage)?;
+        Ok(Setup {
+            model: Arc::new(model),
+            name: shape.into(),
+            folder: PathBuf::new(),
+            template: ChatTemplate::absent(),
+            tokenizer: None,
+            probe: None,
+            predictor: None,
+            replays: false,
+        })
+    }
+
+    /// The same for requests that bring their predictions along: nothing else predicts.
+    pub fn replaying(self) -> Setup {
+        Setup { probe: None, predictor: None, replays: true, ..self }
+    }
+
+    /// The tokenizer, or why there is none.
+    pub fn tokenizer(&self) -> Result<Arc<Tokenizer>, Error> {
+        match &self.tokenizer {
+            Some(tokenizer) => Ok(tokenizer.clone()),
+            // Only its absence was tolerated so far: now it is an error, and this one says it.
+            None => Ok(Tokenizer::load(&self.folder, self.model.config.vocab_size).map(Arc::new)?),
+        }
+    }
+
+    /// The tokens of one user turn, by the chat template where there is one.
+    pub fn user_prompt(&self, text: &str) -> Result<Vec<u32>, Error> {
+        if !self.template.is_present() {
+            return self.raw_prompt(text);
+        }
+        let turn = ChatMessage { role: "user".into(), content: text.into() };
+        Ok(self.template.encode(&*self.tokenizer()?, &[turn], true)?)
+    }
+
+    /// The tokens of `text` as it is.
+    pub fn raw_prompt(&self, text: &str) -> Result<Vec<u32>, Error> {
+        Ok(self.tokenizer()?.encode(text, true)?)
+    }
+
+    /// An engine for these options. A policy that was not named follows from the model's files.
+    pub fn engine(&self, args: &EngineArgs) -> Result<Engine, Error> {
+        let policy = args.policy.unwrap_or_else(|| self.default_policy());
+        self.build(args, args.with_c(policy), args.max_requests, EngineBuilder::build)
+    }
+
+    /// An engine with another policy, and with room for `max_requests` at least.
+    pub fn engine_with(
+        &self,
+        args: &EngineArgs,
+        policy: PolicyKind,
+        max_requests: usize,
+    ) -> Result<Engine, Error> {
+        self.build(args, policy, args.room_for(max_requests), EngineBuilder::build)
+    }
+
+    /// The same by simulated time, stepped by its caller.
+    pub fn stepped_engine_with(
+        &self,
+        args: &EngineArgs,
+        policy: PolicyKind,
+        max_requests: usize,
+        clock: Arc<dyn Clock>,
+    ) -> Result<SteppedEngine, Error> {
+        let build = |builder: EngineBuilder| builder.clock(clock.clone()).build_stepped();
+        self.build(args, policy, args.room_for(max_requests), build)
+    }
+
+    fn build<E>(
+        &self,
+        args: &EngineArgs,
+        policy: PolicyKind,
+        max_requests: usize,
+        build: impl Fn(EngineBuilder) -> Result<E, BuildError>,
+    ) -> Result<E, Error> {
+        let device = args.device.resolve();
+        match build(self.build_on(device, args, policy, max_requests)?) {
+            // The GPU was not named by the user.
+            Err(BuildError::Unsupported(why))
+                if args.device == Device::Auto && device != ComputeDevice::Cpu =>
+            {
+                notice(format_args!("warning: {why}; the CPU runs it"));
+                Ok(build(self.build_on(ComputeDevice::Cpu, args, policy, max_requests)?)?)
+            }
+            built => Ok(built?),
+        }
+    }
+
+    /// The step costs in `file`, or in step_cost.json beside the model.
+    pub fn step_cost(&self, file: Option<&Path>) -> Result<StepCost, Error> {
+        let beside = self.folder.join("step_cost.json");
+        let path = match file {
+            Some(file) => file,
+            None if beside.is_file() => &beside,
+            None => {
+                return Err(Error::usage(format!(
+                    "there are no step costs for {}: measure them with trail-rt bench steps \
+                     --out FILE and give --step-cost FILE, or choose --clock wall",
+                    self.name
+                )));
+            }
+        };
+        StepCost::load(path).map_err(Error::usage)
+    }
+
+    fn build_on(
+        &self,
+        device: ComputeDevice,
+        args: &EngineArgs,
+        policy: PolicyKind,
+        max_requests: usize,
+    ) -> Result<EngineBuilder, Error> {
+        let cpu = device == ComputeDevice::Cpu;
+        if cpu {
+            self.check_memory(args)?;
+        }
+        let preemption = match args.preemption {
+            // Its KV lies in the host's memory already.
+            Preemption::Auto if cpu => Preemption::Recompute,
+            asked => asked,
+        };
+        let builder = Engine::builder()
+            .model(self.model.clone())
+            .probe(self.probe()?)
+            .predictor(self.predictor.as_ref().map(Predictor::open).transpose()?)
+            .policy(policy)
+            .replays(self.replays)
+            .device(device)
+            .cuda(args.cuda())
+            .progress(progress::reporter())
+            .preemption(preemption)
+            .max_requests(max_requests)
+            .kv_blocks(args.kv_blocks)
+            .threads(args.threads)
+            .isa(args.isa);
+        let builder = args.slots.into_iter().fold(builder, EngineBuilder::slots);
+        Ok(args.token_budget.into_iter().fold(builder, EngineBuilder::token_budget))
+    }
+
+    /// Refuses a KV cache larger than the machine: to find out by allocating it would end the process.
+    fn check_memory(&self, args: &EngineArgs) -> Result<(), Error> {
+        let (Some(blocks), Some(memory)) = (args.kv_blocks, Memory::read()) else { return Ok(()) };
+        let config = &self.model.config;
+        let row_bytes = 2 * config.num_layers * config.kv_size() * size_of::<f32>();
+        let bytes = (blocks * BLOCK_TOKENS) as u128 * row_bytes as u128;
+        if bytes > u128::from(memory.total_bytes) {
+            return Err(Error::usage(format!(
+                "{blocks} KV blocks take {} MiB, this machine has {} MiB of memory: lower --kv-blocks",
+                bytes >> 20,
+                memory.total_bytes >> 20
+            )));
+        }
+        Ok(())
+    }
+
+    /// The probe, where there is one.
+    pub fn probe(&self) -> Result<Option<Probe>, Error> {
+        Ok(self.probe.as_ref().map(Probe::open).transpose()?)
+    }
+
+    fn default_policy(&self) -> PolicyKind {
+        if self.probe.is_some() {
+            return PolicyKind::Trail { c: DEFAULT_C };
+        }
+        notice(
+            "warning: no probe beside the model: first come, first served (give one with --probe FILE)",
+        );
+        PolicyKind::Fcfs
+    }
+}
+
+/// What the model at `path` is called. `model.safetensors` is every model's name, so its folder's counts.
+fn name_of(path: &Path) -> String {
+    let resolved = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
+    let named = match resolved.file_name().and_then(|name| name.to_str()) {
+        Some(file) if file.starts_with("model.safetensors") => resolved.parent(),
+        _ => Some(resolved.as_path()),
+    };
+    let name = match named {
+        Some(file) if file.is_file() => file.file_stem(),
+        folder => folder.and_then(Path::file_name),
+    };
+    name.map_or_else(|| "model".into(), |name| name.to_string_lossy().into_owned())
+}

@@ -1,0 +1,136 @@
+//! Options of `trail-rt demo`.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use clap::{Args, ValueEnum};
+use serde::Serialize;
+use trail_runtime::engine::PolicyKind;
+use trail_setup::Error;
+
+/// Source of time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum ClockKind {
+    /// Simulated: each step takes its calibrated cost, so that runs are comparable on a busy machine.
+    Steps,
+    /// Real time.
+    Wall,
+}
+
+/// Arrival process of the option `--arrivals`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ArrivalKind {
+    /// Exponential gaps, at each `--load`.
+    Poisson,
+    /// All at once.
+    Burst,
+}
+
+/// One load of the comparison.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Load {
+    /// Poisson arrivals at this multiple of the capacity.
+    Rate(f64),
+    /// All requests at once.
+    Burst,
+}
+
+impl FromStr for Load {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Load, String> {
+        match (text, text.parse()) {
+            ("burst", _) => Ok(Load::Burst),
+            (_, Ok(load)) if f64::is_finite(load) && load > 0.0 => Ok(Load::Rate(load)),
+            _ => Err("give a number above 0, or burst".into()),
+        }
+    }
+}
+
+impl fmt::Display for Load {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Load::Rate(load) => write!(f, "{load:.2}"),
+            Load::Burst => f.write_str("burst"),
+        }
+    }
+}
+
+/// Options of `trail-rt demo`.
+#[derive(Args, Debug)]
+pub struct DemoArgs {
+    /// Prompts to answer, from the front of the set; 0 for all of them
+    #[arg(long, default_value_t = 300)]
+    pub(super) prompts: usize,
+    /// File of prompts, one JSON object a line [default: prompts.jsonl beside the model]
+    #[arg(long, value_name = "FILE")]
+    pub(super) prompt_file: Option<PathBuf>,
+    /// Policies to compare, in order
+    #[arg(long, value_delimiter = ',', default_value = "fcfs,trail")]
+    pub(super) policies: Vec<PolicyKind>,
+    /// Arrival rates as multiples of the capacity measured first, or burst; a list shares one
+    /// recording
+    #[arg(long, value_delimiter = ',', default_value = "2.0", allow_negative_numbers = true)]
+    load: Vec<Load>,
+    /// Arrival process; burst is the same as --load burst
+    #[arg(long, value_enum, default_value_t = ArrivalKind::Poisson)]
+    arrivals: ArrivalKind,
+    /// Most output tokens of a request
+    #[arg(long, default_value_t = 512)]
+    pub(super) max_tokens: u32,
+    /// Seeds of the arrival times; a list shares one recording
+    #[arg(long, value_delimiter = ',', default_value = "1")]
+    pub(super) seed: Vec<u64>,
+    /// Source of time
+    #[arg(long, value_enum, default_value_t = ClockKind::Steps)]
+    pub(super) clock: ClockKind,
+    /// Step costs of the simulated clock [default: step_cost.json beside the model]
+    #[arg(long, value_name = "FILE")]
+    pub(super) step_cost: Option<PathBuf>,
+    /// Rounds of all policies in turn under --clock wall; ratios are medians over rounds
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
+    rounds: u32,
+    /// Folder for the plot (demo.svg) and the figures (demo.json)
+    #[arg(long, value_name = "DIR", default_value = "out")]
+    pub(super) out: PathBuf,
+}
+
+impl DemoArgs {
+    /// Refuses values that no run can have.
+    pub(super) fn check(&self) -> Result<(), Error> {
+        match self.max_tokens {
+            0 => Err(Error::usage("--max-tokens is 0: ask for at least one token")),
+            _ => Ok(()),
+        }
+    }
+
+    /// Creates the folder and a file in it: a run whose results cannot be stored is not begun.
+    pub(super) fn check_out(&self) -> Result<(), Error> {
+        let file = self.out.join("demo.json");
+        std::fs::create_dir_all(&self.out)
+            .and_then(|()| std::fs::File::options().append(true).create(true).open(&file))
+            .map(|_| ())
+            .map_err(|error| {
+                let file = file.display();
+                Error::failed(format!("cannot write {file}: {error}; choose another --out"))
+            })
+    }
+
+    /// The loads to compare under.
+    pub(super) fn loads(&self) -> Vec<Load> {
+        match self.arrivals {
+            ArrivalKind::Poisson => self.load.clone(),
+            ArrivalKind::Burst => vec![Load::Burst],
+        }
+    }
+
+    /// Rounds of each cell: a simulated run has nothing to repeat.
+    pub(super) fn rounds(&self) -> usize {
+        match self.clock {
+            ClockKind::Steps => 1,
+            ClockKind::Wall => self.rounds as usize,
+        }
+    }
+}

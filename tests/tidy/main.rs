@@ -1,0 +1,135 @@
+//! House rules that a compiler does not check, over every source and document of the repository:
+//! words, line width, function and file length, `unsafe`, links, direction of imports.
+//!
+//! Each rule is a function of one file's path and text, and has a test with a planted violation.
+
+// Test binary: `pub` only marks a module's interface to its siblings.
+#![allow(unreachable_pub)]
+
+use std::path::Path;
+
+mod functions;
+mod imports;
+mod lengths;
+mod links;
+mod source;
+mod tree;
+mod unsafe_fence;
+mod width;
+mod words;
+
+use tree::File;
+
+/// Path prefixes that the rules about words, width, links and imports skip until they are
+/// converted.
+const PENDING: &[&str] = &[
+    ".ci/",
+    "ARCHITECTURE.md",
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "Cargo.toml",
+    "README.md",
+    "base/",
+    "bench/",
+    "benches/gpu.sh",
+    "benches/loads.sh",
+    "counting-allocator/",
+    "cuda-emulator/",
+    "docs/",
+    "kernels/",
+    "probe/",
+    "ptx/",
+    "runtime/Cargo.toml",
+    "runtime/fuzz/",
+    "runtime/src/backend/",
+    "runtime/src/cuda/",
+    "runtime/src/engine/",
+    "runtime/src/sampling/",
+    "runtime/tests/cuda_",
+    "runtime/tests/support/",
+    "scheduler/",
+    "setup/",
+    "src/commands/demo/",
+];
+
+/// One place where a rule is broken.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// Path from the repository's root.
+    pub path: String,
+    /// Line, counted from 1.
+    pub line: usize,
+    /// The rule and what to write instead.
+    pub message: String,
+}
+
+impl Violation {
+    fn new(path: &str, line: usize, message: impl Into<String>) -> Violation {
+        Violation { path: path.to_owned(), line, message: message.into() }
+    }
+}
+
+/// Files of the repository; the ratchets need all at once.
+fn repository() -> Vec<File> {
+    let files = tree::files(Path::new(env!("CARGO_MANIFEST_DIR")));
+    assert!(files.len() > 300, "only {} files found: the walk is broken", files.len());
+    files
+}
+
+fn is_pending(path: &str) -> bool {
+    PENDING.iter().any(|prefix| path.starts_with(prefix))
+}
+
+/// Applies `rule` to every converted file, and fails with the list of violations.
+fn enforce(rule: impl Fn(&str, &str) -> Vec<Violation>) {
+    let files = repository();
+    let converted = files.iter().filter(|file| !is_pending(&file.path));
+    report(converted.flat_map(|file| rule(&file.path, &file.text)).collect());
+}
+
+fn report(violations: Vec<Violation>) {
+    let lines: Vec<String> = violations
+        .iter()
+        .map(|found| format!("{}:{}: {}", found.path, found.line, found.message))
+        .collect();
+    assert!(lines.is_empty(), "{} violations:\n{}", lines.len(), lines.join("\n"));
+}
+
+#[test]
+fn words_are_those_of_the_field() {
+    enforce(words::check);
+}
+
+#[test]
+fn lines_fit_100_columns() {
+    enforce(width::check);
+}
+
+#[test]
+fn functions_fit_a_screen() {
+    let files = repository();
+    report(lengths::ratchet(&functions::over_long(&files), functions::LIMIT, functions::RATCHET));
+}
+
+#[test]
+fn files_fit_400_lines() {
+    let files = repository();
+    report(lengths::ratchet(&lengths::over_long(&files), lengths::LIMIT, lengths::RATCHET));
+}
+
+#[test]
+fn unsafe_code_is_in_listed_files() {
+    report(unsafe_fence::check(&repository()));
+}
+
+#[test]
+fn links_lead_somewhere() {
+    let mut found = links::check(&repository());
+    found.retain(|found| !is_pending(&found.path));
+    report(found);
+}
+
+#[test]
+fn backends_do_not_import_the_engine() {
+    enforce(imports::check);
+}

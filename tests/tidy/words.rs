@@ -1,0 +1,256 @@
+//! Banned words in comments, documents and identifiers: home-made nouns and phrases for which the
+//! field has a term.
+
+use crate::source::{self, Line};
+use crate::{Violation, tree};
+
+/// A banned word or phrase, in lower case.
+struct Banned {
+    word: &'static str,
+    /// Replacement, as the message names it.
+    instead: &'static str,
+    place: Place,
+    /// Path prefixes where the word is legitimate.
+    allowed: &'static [&'static str],
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Everywhere,
+    Identifiers,
+}
+
+const fn everywhere(word: &'static str, instead: &'static str) -> Banned {
+    Banned { word, instead, place: Place::Everywhere, allowed: &[] }
+}
+
+const fn identifier(
+    word: &'static str,
+    instead: &'static str,
+    allowed: &'static [&'static str],
+) -> Banned {
+    Banned { word, instead, place: Place::Identifiers, allowed }
+}
+
+#[rustfmt::skip]
+const BANNED: &[Banned] = &[
+    everywhere("anew", "\"again\""),
+    everywhere("at the host", "\"in host memory\" or \"on the host\""),
+    everywhere("by itself", "\"alone\", \"without ...\" or nothing"),
+    everywhere("comes by", "\"occurs\" or \"arrives through\""),
+    everywhere("door", "queue, inbox or ring"),
+    everywhere("doors", "queues, inbox or rings"),
+    everywhere("for ever", "\"without bound\" or \"forever\""),
+    everywhere("is told", "\"receives\" or \"is notified of\""),
+    everywhere("lest", "\"so that ... not\""),
+    everywhere("mourner", "panic guard"),
+    everywhere("nobody", "name what does not: \"no thread\", \"no caller\""),
+    everywhere("of them", "name what: \"two requests\", \"all blocks\""),
+    everywhere("seat", "batch index"),
+    everywhere("seats", "batch indices"),
+    everywhere("stands for", "\"means\" or \"represents\""),
+    everywhere("tenant", "request key"),
+    everywhere("tenants", "request keys"),
+    everywhere("twin", "reference"),
+    everywhere("twins", "references"),
+    everywhere("under way", "\"in flight\" or \"in progress\""),
+    everywhere("whoever", "name it: \"the thread that\", \"the caller\""),
+    identifier("how", "sampling parameters, or the noun that it is", &[]),
+    identifier("hows", "sampling parameters", &[]),
+    identifier("mark", "event, trace point or token count", &[]),
+    identifier("marks", "events, trace points or token counts", &[]),
+];
+
+/// First words that make a comment a question or a riddle instead of a statement.
+const OPENINGS: [&str; 5] = ["who", "what", "whose", "how many", "whether"];
+
+/// Documents that record history, and keep the words of their day.
+const EXEMPT: [&str; 2] = ["CHANGELOG.md", "docs/decisions.md"];
+
+/// One word of a text.
+struct Word {
+    text: String,
+    line: usize,
+    /// True if punctuation follows, which ends a phrase.
+    ends: bool,
+}
+
+/// Violations in one file.
+pub fn check(path: &str, text: &str) -> Vec<Violation> {
+    if EXEMPT.contains(&path) {
+        return Vec::new();
+    }
+    if tree::extension(path) == "md" {
+        let lines = text.lines().enumerate().map(|(at, line)| (at + 1, line));
+        return banned_in_prose(path, &prose(lines));
+    }
+    let lines = source::lines(path, text);
+    let comments = || {
+        let numbered = lines.iter().enumerate();
+        numbered.filter(|(_, line)| !line.comment.is_empty())
+    };
+    let mut found =
+        banned_in_prose(path, &prose(comments().map(|(at, line)| (at + 1, line.comment.as_str()))));
+    found
+        .extend(lines.iter().enumerate().flat_map(|(at, line)| banned_in_code(path, at + 1, line)));
+    found.extend(openings(path, &lines));
+    found
+}
+
+/// Comments that begin with one of [`OPENINGS`].
+fn openings(path: &str, lines: &[Line]) -> Vec<Violation> {
+    let mut found = Vec::new();
+    let mut previous = "";
+    for (at, line) in lines.iter().enumerate() {
+        let (marker, text) = unmarked(&line.comment);
+        let goes_on = line.code.trim().is_empty() && marker == previous;
+        previous = if line.code.trim().is_empty() { marker } else { "" };
+        if goes_on || line.comment.is_empty() {
+            continue;
+        }
+        let first = prose([(at + 1, text)].into_iter());
+        let opening = OPENINGS.iter().find(|opening| starts_with(&first, opening));
+        found.extend(opening.map(|opening| {
+            let message = format!(
+                "comment begins with \"{opening}\": write a noun phrase or a third-person verb \
+                 (\"Number of ...\", \"Returns ...\")"
+            );
+            Violation::new(path, at + 1, message)
+        }));
+    }
+    found
+}
+
+/// Splits a comment into marker and text; the marker of a docstring's line is empty.
+fn unmarked(comment: &str) -> (&'static str, &str) {
+    let markers = ["///", "//!", "//", "/*", "#!", "#"];
+    let marker = markers.into_iter().find(|marker| comment.starts_with(marker)).unwrap_or("");
+    (marker, comment[marker.len()..].trim_start())
+}
+
+fn banned_in_prose(path: &str, words: &[Word]) -> Vec<Violation> {
+    let mut found = Vec::new();
+    for at in 0..words.len() {
+        let rules = BANNED.iter().filter(|rule| rule.place == Place::Everywhere);
+        found.extend(
+            rules
+                .filter(|rule| starts_with(&words[at..], rule.word) && !rule.allows(path))
+                .map(|rule| rule.violation(path, words[at].line)),
+        );
+    }
+    found
+}
+
+fn banned_in_code(path: &str, number: usize, line: &Line) -> Vec<Violation> {
+    let is_name = |c: char| c.is_alphanumeric() || c == '_';
+    let names = line.code.split(|c| !is_name(c)).filter(|name| !name.is_empty());
+    let words: Vec<String> = names.flat_map(name_words).collect();
+    let rules = BANNED.iter().filter(|rule| words.iter().any(|word| word == rule.word));
+    rules.filter(|rule| !rule.allows(path)).map(|rule| rule.violation(path, number)).collect()
+}
+
+impl Banned {
+    fn allows(&self, path: &str) -> bool {
+        self.allowed.iter().any(|prefix| path.starts_with(prefix))
+    }
+
+    fn violation(&self, path: &str, line: usize) -> Violation {
+        let message = format!("banned word \"{}\": write {}", self.word, self.instead);
+        Violation::new(path, line, message)
+    }
+}
+
+/// Returns true if `words` begins with `phrase`, with no punctuation inside.
+fn starts_with(words: &[Word], phrase: &str) -> bool {
+    let mut at = 0;
+    for part in phrase.split(' ') {
+        let broken = at > 0 && words[at - 1].ends;
+        if broken || words.get(at).is_none_or(|word| word.text != part) {
+            return false;
+        }
+        at += 1;
+    }
+    true
+}
+
+/// The words of numbered lines of prose, in lower case; names are split into their words.
+fn prose<'a>(lines: impl Iterator<Item = (usize, &'a str)>) -> Vec<Word> {
+    let mut words = Vec::new();
+    for (line, text) in lines {
+        for chunk in unmarked(text).1.split_whitespace() {
+            let is_name = |c: char| c.is_alphanumeric() || c == '_' || c == '\'';
+            let ends = chunk.ends_with(|c| !is_name(c) && c != '`');
+            for name in chunk.split(|c| !is_name(c)).filter(|name| !name.is_empty()) {
+                words.extend(name_words(name).map(|text| Word { text, line, ends: false }));
+            }
+            if let Some(last) = words.last_mut() {
+                last.ends |= ends;
+            }
+        }
+    }
+    words
+}
+
+/// Splits a name into lower-case words: `BlockTable`, `block_table` and `BLOCK_TABLE` alike.
+fn name_words(name: &str) -> impl Iterator<Item = String> {
+    let mut words = vec![String::new()];
+    let mut after_lower = false;
+    for c in name.chars() {
+        if c == '_' || (c.is_uppercase() && after_lower) {
+            words.push(String::new());
+        }
+        after_lower = c.is_lowercase() || c.is_numeric();
+        if c != '_' {
+            words.last_mut().unwrap().extend(c.to_lowercase());
+        }
+    }
+    words.into_iter().filter(|word| !word.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::check;
+
+    fn lines(path: &str, text: &str) -> Vec<usize> {
+        check(path, text).iter().map(|found| found.line).collect()
+    }
+
+    #[test]
+    fn a_banned_word_is_found_in_comments_documents_and_names() {
+        assert_eq!(lines("a.rs", "// fine\n/// The request's seat.\nlet x = 1;"), [2]);
+        assert_eq!(
+            lines("a.rs", "struct BatchSeats;\nfn seat_of() {}\nconst SEAT: u8 = 0;"),
+            [1, 2, 3]
+        );
+        assert_eq!(lines("a.cu", "int marks[4]; // fine\nmark_rows();"), [1, 2]);
+        assert_eq!(
+            lines("a.py", "def f():\n    \"\"\"Computed anew.\"\"\"\n    # lest it fail\n"),
+            [2, 3]
+        );
+        assert_eq!(lines("a.md", "Computed\nanew, `Doors` too."), [2, 2]);
+    }
+
+    #[test]
+    fn a_phrase_is_found_across_lines_but_not_across_punctuation() {
+        assert_eq!(lines("a.rs", "// It runs for\n// ever after."), [1]);
+        assert_eq!(lines("a.rs", "// What follows is the one of, them as well."), [1]);
+        assert_eq!(lines("a.rs", "// It is what it is for. Ever after."), []);
+    }
+
+    #[test]
+    fn a_comment_begins_with_a_statement() {
+        assert_eq!(
+            lines("a.rs", "/// Who runs.\nfn a() {}\nlet b = 1; // how many there are"),
+            [1, 3]
+        );
+        assert_eq!(lines("a.rs", "//! A noun.\n//! What goes on is fine.\n\n// Whose?"), [4]);
+        assert_eq!(lines("a.rs", "/// Whatever is left.\n// However."), []);
+    }
+
+    #[test]
+    fn legal_neighbours_and_strings_pass() {
+        assert_eq!(lines("a.rs", "// The outdoor theatre, seated; -1 marks padding.\n"), []);
+        assert_eq!(lines("a.rs", "let remark = \"a seat at the door\";"), []);
+        assert_eq!(lines("docs/decisions.md", "Doors were renamed."), []);
+    }
+}
