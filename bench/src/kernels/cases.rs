@@ -15,7 +15,7 @@ pub trait Case {
     /// The op's launches, in order.
     fn launches(&self) -> Vec<LaunchPlan>;
 
-    /// Rows of the step, or pieces of KV blocks.
+    /// Rows of the step.
     fn rows(&self) -> usize;
 
     /// Tokens in the KV cache: before the chunk for prefill attention, with the new row for decode
@@ -40,7 +40,7 @@ pub trait Prepared {
 /// Upper bounds of shapes; larger ones shrink to them.
 #[derive(Clone, Copy)]
 pub struct Most {
-    /// Rows of a step, or pieces of KV blocks.
+    /// Rows of a step.
     pub rows: usize,
     /// Tokens of a request.
     pub context: usize,

@@ -35,7 +35,7 @@ enum Part {
     Products,
     /// Attention, of single rows and of chunks
     Attention,
-    /// Sampling, embedding, tap, probe, pieces of KV blocks
+    /// Sampling, embedding, tap, probe
     Small,
 }
 

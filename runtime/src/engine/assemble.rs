@@ -206,7 +206,7 @@ impl EngineBuilder {
             kv_blocks: self.kv_blocks,
             host_kv_bytes: if swaps { settings.host_kv_bytes } else { 0 },
             graphs: settings.graphs,
-            persistent: settings.persistent,
+            megakernel: settings.persistent,
             hopper_products: settings.hopper_products,
             tap_layer: probe.map(|parts| parts.probe.layer()),
             tap: match (probe, settings.probe) {
