@@ -27,7 +27,6 @@ const PENDING: &[&str] = &[
     "ARCHITECTURE.md",
     "CHANGELOG.md",
     "README.md",
-    "bench/",
     "cuda-emulator/",
     "docs/decisions.md",
     "kernels/",
