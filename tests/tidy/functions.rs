@@ -12,7 +12,7 @@ pub const RATCHET: &[(&str, usize)] = &[
     ("cuda-emulator/src/exec/ops/float.rs::single", 95),
     ("cuda-emulator/src/exec/ops/integer.rs::product", 73),
     ("cuda-emulator/src/ptx/inline.rs::call", 78),
-    ("cuda-emulator/tests/arithmetic.rs::arithmetic_twin", 71),
+    ("cuda-emulator/tests/arithmetic.rs::arithmetic_reference", 71),
     ("runtime/tests/cuda_backend/play.rs::play", 98),
     ("runtime/tests/cuda_gemm/ends.rs::qkv", 76),
     ("scheduler/src/reference/mod.rs::plan", 81),

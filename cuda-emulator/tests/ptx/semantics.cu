@@ -1,4 +1,5 @@
-// What kernels may do, for tests/semantics.rs. Compiled to semantics.ptx by NVRTC 12.4 (--gpu-architecture=compute_80).
+// Kernels of tests/semantics.rs. Compiled to semantics.ptx by NVRTC 12.4
+// (--gpu-architecture=compute_80).
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
@@ -8,7 +9,8 @@ __constant__ float table[4] = {1.f, 2.f, 3.f, 4.f};
 
 extern "C" {
 
-// Struct argument, dynamic shared memory, shuffles, constants, a variable of the module, an exponential.
+// Struct argument, dynamic shared memory, shuffles, constants, a variable of the module, an
+// exponential.
 __global__ void common(const __grid_constant__ Parameters p) {
     extern __shared__ float sm[];
     int i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -104,7 +106,8 @@ __global__ void atomics(int *out) {
     atomicAdd((unsigned long long *)(out + 8), (1ull << 32) + 1);
 }
 
-// m16n8k16 through ldmatrix, cp.async with zero fill, and movmatrix: D = A * B, A row-major, B column-major.
+// m16n8k16 through ldmatrix, cp.async with zero fill, and movmatrix: D = A * B, A row-major, B
+// column-major.
 __global__ void matrix(float *d, const __nv_bfloat16 *a, const __nv_bfloat16 *b, unsigned *moved) {
     __shared__ __align__(16) __nv_bfloat16 sa[16 * 16], sb[8 * 16];
     int lane = threadIdx.x;
