@@ -28,7 +28,6 @@ const PENDING: &[&str] = &[
     "CHANGELOG.md",
     "README.md",
     "bench/",
-    "cuda-emulator/",
     "docs/decisions.md",
     "kernels/",
     "probe/",

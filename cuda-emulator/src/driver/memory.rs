@@ -161,7 +161,8 @@ api! {
 
     fn cuMemHostUnregister(host: *mut c_void) {
         let mut state = ready()?;
-        let found = state.memory.at_base(host as u64).filter(|allocation| allocation.kind == Kind::Registered).cloned();
+        let found = state.memory.at_base(host as u64).filter(
+            |allocation| allocation.kind == Kind::Registered).cloned();
         let allocation = found.ok_or(error::HOST_MEMORY_NOT_REGISTERED)?;
         state.memory.free(&allocation);
         Ok(())

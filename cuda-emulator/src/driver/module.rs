@@ -208,7 +208,9 @@ api! {
         unsafe { put(module, handle) }
     }
 
-    fn cuModuleLoadDataEx(module: *mut Handle, image: *const c_void, _count: c_uint, _options: *mut c_uint, _values: *mut *mut c_void) {
+    fn cuModuleLoadDataEx(
+        module: *mut Handle, image: *const c_void, _count: c_uint, _options: *mut c_uint,
+        _values: *mut *mut c_void) {
         let handle = load(image)?;
         // SAFETY: the API's contract.
         unsafe { put(module, handle) }
@@ -272,13 +274,15 @@ api! {
 
     fn cuFuncGetAttribute(value: *mut c_int, which: c_uint, function: Handle) {
         let state = ready()?;
-        let answer = attribute(state.functions.get(&function).ok_or(error::INVALID_HANDLE)?, which)?;
+        let answer = attribute(
+            state.functions.get(&function).ok_or(error::INVALID_HANDLE)?, which)?;
         // SAFETY: the API's contract.
         unsafe { put(value, answer) }
     }
 
     fn cuFuncSetAttribute(function: Handle, which: c_uint, value: c_int) {
-        set_attribute(ready()?.functions.get_mut(&function).ok_or(error::INVALID_HANDLE)?, which, value)
+        set_attribute(
+            ready()?.functions.get_mut(&function).ok_or(error::INVALID_HANDLE)?, which, value)
     }
 
     fn cuFuncSetCacheConfig(function: Handle, _config: c_uint) {
@@ -291,7 +295,8 @@ api! {
 
     fn cuFuncGetModule(module: *mut Handle, function: Handle) {
         let state = ready()?;
-        let owner = state.modules.iter().find(|(_, module)| module.handles.values().any(|&h| h == function));
+        let owner = state.modules.iter().find(
+            |(_, module)| module.handles.values().any(|&h| h == function));
         let (&handle, _) = owner.ok_or(error::INVALID_HANDLE)?;
         // SAFETY: the API's contract.
         unsafe { put(module, handle) }

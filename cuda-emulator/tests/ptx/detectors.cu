@@ -4,7 +4,9 @@
 
 extern "C" {
 
-__global__ void bounds_bug(float *out, const float *in, int n) { out[threadIdx.x] = in[threadIdx.x]; }
+__global__ void bounds_bug(float *out, const float *in, int n) {
+    out[threadIdx.x] = in[threadIdx.x];
+}
 __global__ void bounds_ok(float *out, const float *in, int n) {
     if (threadIdx.x < n) out[threadIdx.x] = in[threadIdx.x];
 }
@@ -237,7 +239,9 @@ __global__ void trap_ok(float *out, const float *in, int n) {
 }
 
 // Blocks that write the same place, or read what another one wrote.
-__global__ void blocks_write_bug(float *out, const float *in, int n) { out[threadIdx.x] = in[threadIdx.x] + blockIdx.x; }
+__global__ void blocks_write_bug(float *out, const float *in, int n) {
+    out[threadIdx.x] = in[threadIdx.x] + blockIdx.x;
+}
 __global__ void blocks_write_ok(float *out, const float *in, int n) {
     out[blockIdx.x * blockDim.x + threadIdx.x] = in[threadIdx.x] + blockIdx.x;
 }
