@@ -1,19 +1,25 @@
-// op      attention of runs of prompt rows over the paged KV cache, causal: softmax(q k^T / sqrt(hd)) v
+// op      attention of segments of prompt rows over the paged KV cache, causal: softmax(q k^T /
+//         sqrt(hd)) v
 // params  PrefillAttentionParams
 // in      q [T, heads, hd] bf16, row-major, 16-byte aligned
 // in      kv.pool [block, layer, 2, kv_heads, 16, hd] bf16, block-major, 16-byte aligned
-// in      kv.block_table [slots, max_blocks] i32, row-major, 4-byte aligned
-// in      runs [runs, 4] i32, first row, rows, slot, context, 16-byte aligned
-// in      tiles [tiles, 2] i32, run, first query, 8-byte aligned
+// in      kv.block_table [batch_slots, max_blocks] i32, row-major, 4-byte aligned
+// in      segments [segments, 4] i32, first row, rows, batch_idx, context, 16-byte aligned
+// in      tiles [tiles, 2] i32, segment, first query, 8-byte aligned
 // out     out [T, heads, hd] bf16, row-major, 16-byte aligned
 // arch    sm_80, sm_90a
+// launch  grid [tiles, kv_heads], block 128, shared 64 KiB at hd 64, 80 KiB at hd 128: queries and
+//         3 stages of K and V
 // limit   flops: sum over rows(min(context+1, window)) * heads * hd * 4
-// twin    runtime/tests/cuda_attention/twins.rs::attention
-// why     A query is a row and a head of the group: 128 of them share one pass over keys and values, so any group size fills the tile and short chunks
-//         do not waste it. Four warps of 32 queries: each key fragment from shared memory meets two mma, which keeps ldmatrix under the tensor
-//         cores' pace (16 queries a warp would tie them). Three stages of 16 KiB of keys and values: with the queries 80 KiB
-//         at hd 128, so two blocks of threads share a multiprocessor of sm_80 and one computes exponentials while the other multiplies.
-//         Only tiles at the diagonal, the window's edge or the run's end are masked. The order of tokens is fixed: same bits every time.
+// reference runtime/tests/cuda_attention/reference.rs::attention
+// why     GQA packing: a query is a row and a head of the group, 128 of them share one pass over
+//         keys and values, so any group size fills the tile and short chunks do not waste it. Four
+//         warps of 32 queries: each key fragment from shared memory meets two mma, which keeps
+//         ldmatrix under the tensor cores' pace (16 queries a warp would tie them). Three stages of
+//         16 KiB of keys and values: with the queries 80 KiB at hd 128, so two blocks of threads
+//         share a multiprocessor of sm_80 and one computes exponentials while the other multiplies.
+//         Only tiles at the diagonal, the window's edge or the segment's end are masked. The order
+//         of tokens is fixed: same bits every time.
 #include "common/paged.cuh"
 
 namespace {
@@ -29,19 +35,23 @@ constexpr int STAGES = 3;
 
 extern __shared__ __align__(256) u8 shared_bytes[];
 
-/// What a block of threads works on: queries `first..count` (at most QUERIES) of a run, over tokens `oldest..newest`.
+/// What a block of threads works on: queries `first..count` (at most QUERIES) of a segment, over
+/// tokens `oldest..newest`.
 struct Work {
-    int first_row, slot, context, kv_head;
+    int first_row, batch_idx, context, kv_head;
     int first, count;
     /// The first token that any query attends to, rounded down to a block; one beyond the last.
     int oldest, end;
 };
 
 /// A row is `group` queries. Divisions happen only at a tile's begin and end.
-__device__ __forceinline__ int row_of(const PrefillAttentionParams &p, int query) { return query / p.kv.group; }
+__device__ __forceinline__ int row_of(const PrefillAttentionParams &p, int query) {
+    return query / p.kv.group;
+}
 
 /// Elements before this query's head in q and out.
-__device__ __forceinline__ i64 head_offset(const PrefillAttentionParams &p, const Work &work, int query, int head_dim) {
+__device__ __forceinline__ i64 head_offset(const PrefillAttentionParams &p, const Work &work,
+                                           int query, int head_dim) {
     const int row = row_of(p, query), head = work.kv_head * p.kv.group + query - row * p.kv.group;
     return (static_cast<i64>(work.first_row + row) * p.kv.kv_heads * p.kv.group + head) * head_dim;
 }
@@ -52,18 +62,19 @@ __device__ void copy_queries(const PrefillAttentionParams &p, const Work &work, 
     for (int chunk = threadIdx.x; chunk < QUERIES * HD / 8; chunk += THREADS) {
         const int query = chunk / (HD / 8), place = chunk % (HD / 8);
         const bool real = work.first + query < work.count;
-        const i64 from = head_offset(p, work, real ? work.first + query : work.first, HD) + place * 8;
+        const i64 from =
+            head_offset(p, work, real ? work.first + query : work.first, HD) + place * 8;
         ptx::copy_async_or_zero(shared + chunk_at<HD>(query, place), p.q + from, real ? 16 : 0);
     }
 }
 
-/// The block ids of one tile of tokens; blocks that nobody attends to are not looked up.
+/// The block ids of one tile of tokens; blocks that no query attends to are not looked up.
 template <int TOKENS>
 struct TileIds {
     static constexpr int TILE_BLOCKS = TOKENS / BLOCK_TOKENS;
     int id[TILE_BLOCKS];
     __device__ void fetch(const PrefillAttentionParams &p, const Work &work, int tile) {
-        const int *table = p.kv.block_table + static_cast<i64>(work.slot) * p.kv.max_blocks;
+        const int *table = p.kv.block_table + static_cast<i64>(work.batch_idx) * p.kv.max_blocks;
 #pragma unroll
         for (int b = 0; b < TILE_BLOCKS; b++) {
             const int token = tile * TOKENS + b * BLOCK_TOKENS;
@@ -72,25 +83,32 @@ struct TileIds {
     }
 };
 
-/// Starts the copy of one tile of keys and one of values behind it; other tokens than the work's become zeros.
+/// Starts the copy of one tile of keys and one of values behind it; other tokens than the work's
+/// become zeros.
 template <int HD>
-__device__ void copy_tile(const PrefillAttentionParams &p, const Work &work, const TileIds<TOKENS_OF<HD>> &ids, int tile, u32 shared) {
+__device__ void copy_tile(const PrefillAttentionParams &p, const Work &work,
+                          const TileIds<TOKENS_OF<HD>> &ids, int tile, u32 shared) {
     constexpr int TOKENS = TOKENS_OF<HD>;
     const int distance = value_distance(p.kv, HD);
 #pragma unroll
     for (int i = 0; i < TOKENS * HD / 8 / THREADS; i++) {
-        const int chunk = i * THREADS + threadIdx.x, token = chunk / (HD / 8), place = chunk % (HD / 8);
+        const int chunk = i * THREADS + threadIdx.x, token = chunk / (HD / 8),
+                  place = chunk % (HD / 8);
         const int at = tile * TOKENS + token;
-        // A copy of all threads stays within one block, so its id is a register known at compile time.
+        // A copy of all threads stays within one block, so its id is a register known at compile
+        // time.
         const int block = i * THREADS / (HD / 8) / BLOCK_TOKENS;
-        const bf16 *keys = keys_of(p.kv, ids.id[block], work.kv_head, HD) + (token % BLOCK_TOKENS * HD + place * 8);
-        const u32 to = shared + chunk_at<HD>(token, place), bytes = at >= work.oldest && at < work.end ? 16 : 0;
+        const bf16 *keys = keys_of(p.kv, ids.id[block], work.kv_head, HD) +
+                           (token % BLOCK_TOKENS * HD + place * 8);
+        const u32 to = shared + chunk_at<HD>(token, place),
+                  bytes = at >= work.oldest && at < work.end ? 16 : 0;
         ptx::copy_async_or_zero(to, keys, bytes);
         ptx::copy_async_or_zero(to + TOKENS * HD * 2, keys + distance, bytes);
     }
 }
 
-/// One warp's queries: output, largest score times scale, and this lane's share of the sum; places [i/2] are 16-row tiles, i%2 rows g and g+8.
+/// One warp's queries: output, largest score times scale, and this lane's share of the sum; places
+/// [i/2] are 16-row tiles, i%2 rows g and g+8.
 template <int HD>
 struct State {
     float out[2][HD / 8][4];
@@ -106,13 +124,15 @@ __device__ void score(u32 queries, u32 keys, float (&scores)[2][TOKENS / 8][4]) 
 #pragma unroll
     for (int i = 0; i < 2; i++) {
 #pragma unroll
-        for (int n = 0; n < TOKENS / 8; n++) scores[i][n][0] = scores[i][n][1] = scores[i][n][2] = scores[i][n][3] = 0.0f;
+        for (int n = 0; n < TOKENS / 8; n++)
+            scores[i][n][0] = scores[i][n][1] = scores[i][n][2] = scores[i][n][3] = 0.0f;
     }
 #pragma unroll
     for (int k = 0; k < HD / 16; k++) {
         u32 a[2][4];
 #pragma unroll
-        for (int i = 0; i < 2; i++) ptx::load_matrix_x4(a[i], along(query_row, k) + i * 16 * HD * 2);
+        for (int i = 0; i < 2; i++)
+            ptx::load_matrix_x4(a[i], along(query_row, k) + i * 16 * HD * 2);
 #pragma unroll
         for (int n = 0; n < TOKENS / 16; n++) {
             u32 b[4];
@@ -126,9 +146,11 @@ __device__ void score(u32 queries, u32 keys, float (&scores)[2][TOKENS / 8][4]) 
     }
 }
 
-/// Masks what a row must not see. Queries beyond the last are zeros that see what the last one does, and are not stored.
+/// Masks what a row must not see. Queries beyond the last are zeros that see what the last one
+/// does, and are not stored.
 template <int TOKENS>
-__device__ void mask(const PrefillAttentionParams &p, const Work &work, int tile, float (&scores)[2][TOKENS / 8][4]) {
+__device__ void mask(const PrefillAttentionParams &p, const Work &work, int tile,
+                     float (&scores)[2][TOKENS / 8][4]) {
     const int first = work.first + threadIdx.x / 32 * WARP_QUERIES + threadIdx.x % 32 / 4;
     const int window = p.kv.window > 0 ? p.kv.window : 0x7fffffff;
 #pragma unroll
@@ -139,26 +161,31 @@ __device__ void mask(const PrefillAttentionParams &p, const Work &work, int tile
         for (int n = 0; n < TOKENS / 8; n++) {
 #pragma unroll
             for (int e = 0; e < 2; e++) {
-                if (behind < n * 8 + e || behind - n * 8 - e >= window) scores[r / 2][n][r % 2 * 2 + e] = NO_SCORE;
+                if (behind < n * 8 + e || behind - n * 8 - e >= window)
+                    scores[r / 2][n][r % 2 * 2 + e] = NO_SCORE;
             }
         }
     }
 }
 
-/// Scores become exponentials relative to the largest so far, packed as mma's first operand; output and sum follow when that grows.
+/// Scores become exponentials relative to the largest so far, packed as mma's first operand; output
+/// and sum follow when that grows.
 template <int HD, int TOKENS>
-__device__ void soften(float scale, const float (&scores)[2][TOKENS / 8][4], u32 (&exponentials)[2][TOKENS / 16][4], State<HD> &state) {
+__device__ void soften(float scale, const float (&scores)[2][TOKENS / 8][4],
+                       u32 (&exponentials)[2][TOKENS / 16][4], State<HD> &state) {
     float reference[4], decay[4];
     bool grew = false;
 #pragma unroll
     for (int r = 0; r < 4; r++) {
         float most = NO_SCORE;
 #pragma unroll
-        for (int n = 0; n < TOKENS / 8; n++) most = fmaxf(most, fmaxf(scores[r / 2][n][r % 2 * 2], scores[r / 2][n][r % 2 * 2 + 1]));
+        for (int n = 0; n < TOKENS / 8; n++)
+            most = fmaxf(most, fmaxf(scores[r / 2][n][r % 2 * 2], scores[r / 2][n][r % 2 * 2 + 1]));
         most = fmaxf(most, __shfl_xor_sync(~0u, most, 1));
         most = fmaxf(most, __shfl_xor_sync(~0u, most, 2));
         const float largest = fmaxf(state.largest[r], most * scale);
-        // With a window, a row's first tiles may hold nothing for it: then everything is zero relative to anything.
+        // With a window, a row's first tiles may hold nothing for it: then everything is zero
+        // relative to anything.
         reference[r] = largest == NO_SCORE ? 0.0f : largest;
         decay[r] = ptx::exp2_approx(state.largest[r] - reference[r]);
         grew |= largest > state.largest[r];
@@ -180,7 +207,8 @@ __device__ void soften(float scale, const float (&scores)[2][TOKENS / 8][4], u32
 #pragma unroll
         for (int n = 0; n < TOKENS / 8; n++) {
             const float *pair = &scores[r / 2][n][r % 2 * 2];
-            const float left = ptx::exp2_approx(pair[0] * scale - reference[r]), right = ptx::exp2_approx(pair[1] * scale - reference[r]);
+            const float left = ptx::exp2_approx(pair[0] * scale - reference[r]),
+                        right = ptx::exp2_approx(pair[1] * scale - reference[r]);
             exponentials[r / 2][n / 2][n % 2 * 2 + r % 2] = ptx::pack_bf16(left, right);
             state.sum[r] += left + right;
         }
@@ -188,7 +216,8 @@ __device__ void soften(float scale, const float (&scores)[2][TOKENS / 8][4], u32
 }
 
 template <int HD, int TOKENS>
-__device__ void accumulate(u32 values, const u32 (&exponentials)[2][TOKENS / 16][4], State<HD> &state) {
+__device__ void accumulate(u32 values, const u32 (&exponentials)[2][TOKENS / 16][4],
+                           State<HD> &state) {
     const int lane = threadIdx.x % 32;
     const u32 value_row = values + chunk_at<HD>(lane % 16, lane / 16);
 #pragma unroll
@@ -232,16 +261,17 @@ __device__ void store(const PrefillAttentionParams &p, const Work &work, State<H
 __device__ bool take(const PrefillAttentionParams &p, Work &work) {
     const int2 tile = reinterpret_cast<const int2 *>(p.tiles)[blockIdx.x];
     if (tile.x < 0) return false;
-    const int4 run = reinterpret_cast<const int4 *>(p.runs)[tile.x];
-    work.first_row = run.x;
-    work.slot = run.z;
-    work.context = run.w;
+    const int4 segment = reinterpret_cast<const int4 *>(p.segments)[tile.x];
+    work.first_row = segment.x;
+    work.batch_idx = segment.z;
+    work.context = segment.w;
     work.kv_head = blockIdx.y;
     work.first = tile.y;
-    work.count = min(run.y * p.kv.group, tile.y + QUERIES);
-    work.oldest = oldest_token(p.kv, run.w + row_of(p, work.first)) / BLOCK_TOKENS * BLOCK_TOKENS;
-    work.end = run.w + row_of(p, work.count - 1) + 1;
-    return run.z >= 0;
+    work.count = min(segment.y * p.kv.group, tile.y + QUERIES);
+    work.oldest =
+        oldest_token(p.kv, segment.w + row_of(p, work.first)) / BLOCK_TOKENS * BLOCK_TOKENS;
+    work.end = segment.w + row_of(p, work.count - 1) + 1;
+    return segment.z >= 0;
 }
 
 template <int HD>
@@ -254,13 +284,16 @@ __device__ void start(State<HD> &state) {
 #pragma unroll
     for (int i = 0; i < 2; i++) {
 #pragma unroll
-        for (int n = 0; n < HD / 8; n++) state.out[i][n][0] = state.out[i][n][1] = state.out[i][n][2] = state.out[i][n][3] = 0.0f;
+        for (int n = 0; n < HD / 8; n++)
+            state.out[i][n][0] = state.out[i][n][1] = state.out[i][n][2] = state.out[i][n][3] =
+                0.0f;
     }
 }
 
 template <int HD>
 __device__ void attend(const PrefillAttentionParams &p) {
-    constexpr int TOKENS = TOKENS_OF<HD>, TILE_BYTES = TOKENS * HD * 2, STAGE_BYTES = 2 * TILE_BYTES;
+    constexpr int TOKENS = TOKENS_OF<HD>, TILE_BYTES = TOKENS * HD * 2,
+                  STAGE_BYTES = 2 * TILE_BYTES;
     ptx::launch_successor();
     ptx::wait_for_predecessor();
     Work work;
@@ -272,25 +305,30 @@ __device__ void attend(const PrefillAttentionParams &p) {
 #pragma unroll
     for (int stage = 0; stage < STAGES - 1; stage++) {
         ids.fetch(p, work, first_tile + stage);
-        if (first_tile + stage <= last_tile) copy_tile<HD>(p, work, ids, first_tile + stage, ring + stage * STAGE_BYTES);
+        if (first_tile + stage <= last_tile)
+            copy_tile<HD>(p, work, ids, first_tile + stage, ring + stage * STAGE_BYTES);
         ptx::copy_async_commit();
     }
     ids.fetch(p, work, first_tile + STAGES - 1);
     State<HD> state;
     start<HD>(state);
-    // The tile's first position sees all of a token tile up to here; its last position's window begins there.
-    const int seen_by_all = work.context + row_of(p, work.first) + 1, oldest_of_last = oldest_token(p.kv, work.end - 1);
+    // The tile's first position sees all of a token tile up to here; its last position's window
+    // begins there.
+    const int seen_by_all = work.context + row_of(p, work.first) + 1,
+              oldest_of_last = oldest_token(p.kv, work.end - 1);
     u32 now = ring, filled = ring + (STAGES - 1) * STAGE_BYTES;
     for (int tile = first_tile; tile <= last_tile; tile++) {
         ptx::copy_async_wait<STAGES - 2>();
-        // Everybody's part of the tile has landed, and everybody is done with the stage that is filled next.
+        // Everybody's part of the tile has landed, and everybody is done with the stage that is
+        // filled next.
         __syncthreads();
         if (tile + STAGES - 1 <= last_tile) copy_tile<HD>(p, work, ids, tile + STAGES - 1, filled);
         ptx::copy_async_commit();
         ids.fetch(p, work, tile + STAGES);
         float scores[2][TOKENS / 8][4];
         score<HD, TOKENS>(queries, now, scores);
-        if ((tile + 1) * TOKENS > seen_by_all || tile * TOKENS < oldest_of_last) mask<TOKENS>(p, work, tile, scores);
+        if ((tile + 1) * TOKENS > seen_by_all || tile * TOKENS < oldest_of_last)
+            mask<TOKENS>(p, work, tile, scores);
         u32 exponentials[2][TOKENS / 16][4];
         soften<HD, TOKENS>(p.scale, scores, exponentials, state);
         accumulate<HD, TOKENS>(now + TILE_BYTES, exponentials, state);
@@ -303,5 +341,11 @@ __device__ void attend(const PrefillAttentionParams &p) {
 
 }  // namespace
 
-extern "C" __global__ void __launch_bounds__(THREADS, 2) attention_prefill_hd64(const __grid_constant__ PrefillAttentionParams p) { attend<64>(p); }
-extern "C" __global__ void __launch_bounds__(THREADS, 2) attention_prefill_hd128(const __grid_constant__ PrefillAttentionParams p) { attend<128>(p); }
+extern "C" __global__ void __launch_bounds__(THREADS, 2)
+    attention_prefill_hd64(const __grid_constant__ PrefillAttentionParams p) {
+    attend<64>(p);
+}
+extern "C" __global__ void __launch_bounds__(THREADS, 2)
+    attention_prefill_hd128(const __grid_constant__ PrefillAttentionParams p) {
+    attend<128>(p);
+}

@@ -1,18 +1,21 @@
-// op      token embeddings into the residual stream, the first product's operand, and its partial sums of squares
+// op      token embeddings into the residual stream, the first product's operand, and its partial
+//         sums of squares
 // params  EmbedParams
 // in      table [vocab, d] bf16, row-major, 16-byte aligned
 // in      token [T] i32, 4-byte aligned
-// in      last [seats] i32, 4-byte aligned
-// in      slot [T] i32, -1 for padding, 4-byte aligned
+// in      last [batch_slots] i32, 4-byte aligned
+// in      batch_idx [T] i32, -1 for padding, 4-byte aligned
 // in      gamma [d] bf16, 16-byte aligned
 // out     h [T, d] f32, row-major, 16-byte aligned
 // out     x [T, d] bf16, row-major, 16-byte aligned
 // out     ss [T, parts] f32, row-major, 4-byte aligned
 // arch    sm_80, sm_90a
+// launch  grid [parts/16, rows], block 256, shared 0
 // limit   bytes: T*d*(2+4+2) + d*2
-// twin    runtime/tests/cuda_step/twins.rs::embed
-// why     Half a warp per 128 columns, 16 bytes a lane: the columns of one partial sum, in the shape in which the residual epilogues leave theirs, so
-//         the first norm is no special case. h is exact (bf16 widened); the sum has one fixed order.
+// reference runtime/tests/cuda_step/reference.rs::embed
+// why     Half a warp per 128 columns, 16 bytes a lane: the columns of one partial sum, in the
+//         shape in which the residual epilogues leave theirs, so the first norm is no special case.
+//         h is exact (bf16 widened); the sum has one fixed order.
 #include "common/ptx.cuh"
 
 namespace {
@@ -25,16 +28,19 @@ __device__ void embed_part(const EmbedParams &p, int row, int token, int part) {
     float sum = 0.0f;
     if (column < p.d) {
         const i64 at = static_cast<i64>(row) * p.d + column;
-        const uint4 values = *reinterpret_cast<const uint4 *>(p.table + static_cast<i64>(token) * p.d + column);
+        const uint4 values =
+            *reinterpret_cast<const uint4 *>(p.table + static_cast<i64>(token) * p.d + column);
         const uint4 gammas = *reinterpret_cast<const uint4 *>(p.gamma + column);
-        const u32 value[4] = {values.x, values.y, values.z, values.w}, gamma[4] = {gammas.x, gammas.y, gammas.z, gammas.w};
+        const u32 value[4] = {values.x, values.y, values.z, values.w},
+                  gamma[4] = {gammas.x, gammas.y, gammas.z, gammas.w};
         float h[8];
         u32 x[4];
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             h[2 * i] = ptx::low_bf16(value[i]);
             h[2 * i + 1] = ptx::high_bf16(value[i]);
-            x[i] = ptx::pack_bf16(h[2 * i] * ptx::low_bf16(gamma[i]), h[2 * i + 1] * ptx::high_bf16(gamma[i]));
+            x[i] = ptx::pack_bf16(h[2 * i] * ptx::low_bf16(gamma[i]),
+                                  h[2 * i + 1] * ptx::high_bf16(gamma[i]));
             sum += h[2 * i] * h[2 * i] + h[2 * i + 1] * h[2 * i + 1];
         }
         float4 *h_out = reinterpret_cast<float4 *>(p.h + at);
@@ -54,11 +60,12 @@ extern "C" __global__ void __launch_bounds__(256) embed(const __grid_constant__ 
     ptx::launch_successor();
     ptx::wait_for_predecessor();
     const int row = blockIdx.y, parts_here = blockDim.x / LANES;
-    const int slot = p.slot[row];
-    if (slot < 0) return;
+    const int batch_idx = p.batch_idx[row];
+    if (batch_idx < 0) return;
     int token = p.token[row];
-    if (token < 0) token = p.last[slot];
+    if (token < 0) token = p.last[batch_idx];
     const int part = blockIdx.x * parts_here + threadIdx.x / LANES;
-    // Both halves of a warp take part in the shuffles: one beyond the last part does the last one's work again, with the same bits.
+    // Both halves of a warp take part in the shuffles: one beyond the last part does the last one's
+    // work again, with the same bits.
     embed_part(p, row, token, min(part, p.parts - 1));
 }

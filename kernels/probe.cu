@@ -8,10 +8,14 @@
 // out     hidden_out [rows, hidden] f32, row-major, 8-byte aligned
 // out     probabilities [rows, bins] f32, row-major, 4-byte aligned
 // arch    sm_80, sm_90a
+// launch  probe_hidden: grid [hidden/32, rows/64], block 128, shared 48 KiB; probe_bins: grid
+//         [rows/4], block 128, shared 0
 // limit   flops: rows*hidden*(d+bins)*2
-// twin    runtime/tests/cuda_step/twins.rs::probe
-// why     TRAIL's first way of running the probe, kept to compare the CPU's against. 64 rows by 32 units a block of threads: 128 blocks at 512 rows and
-//         512 units, about one per multiprocessor; four 12 KiB stages of cp.async. The small second layer is a warp a row, in f32. Fixed order of sums.
+// reference runtime/tests/cuda_step/reference.rs::probe
+// why     TRAIL's first way of running the probe, kept to compare the CPU's against. 64 rows by 32
+//         units a block of threads: 128 blocks at 512 rows and 512 units, about one per
+//         multiprocessor; four 12 KiB stages of cp.async. The small second layer is a warp a row,
+//         in f32. Fixed order of sums.
 #include "common/paged.cuh"
 
 namespace {
@@ -23,16 +27,21 @@ constexpr int X_BYTES = ROWS * DEPTH * 2, STAGE_BYTES = X_BYTES + UNITS * DEPTH 
 
 extern __shared__ __align__(256) u8 shared_bytes[];
 
-__device__ void copy_stage(const ProbeParams &p, int first_row, int first_unit, int depth, u32 stage) {
+__device__ void copy_stage(const ProbeParams &p, int first_row, int first_unit, int depth,
+                           u32 stage) {
 #pragma unroll
     for (int chunk = threadIdx.x; chunk < ROWS * DEPTH / 8; chunk += THREADS) {
-        const int row = chunk / (DEPTH / 8), place = chunk % (DEPTH / 8), real = min(first_row + row, p.rows - 1);
-        ptx::copy_async_or_zero(stage + chunk_at<DEPTH>(row, place), p.x + static_cast<i64>(real) * p.d + depth + place * 8, first_row + row < p.rows ? 16 : 0);
+        const int row = chunk / (DEPTH / 8), place = chunk % (DEPTH / 8),
+                  real = min(first_row + row, p.rows - 1);
+        ptx::copy_async_or_zero(stage + chunk_at<DEPTH>(row, place),
+                                p.x + static_cast<i64>(real) * p.d + depth + place * 8,
+                                first_row + row < p.rows ? 16 : 0);
     }
 #pragma unroll
     for (int chunk = threadIdx.x; chunk < UNITS * DEPTH / 8; chunk += THREADS) {
         const int unit = chunk / (DEPTH / 8), place = chunk % (DEPTH / 8);
-        const bf16 *from = p.hidden_weight + static_cast<i64>(first_unit + unit) * p.d + depth + place * 8;
+        const bf16 *from =
+            p.hidden_weight + static_cast<i64>(first_unit + unit) * p.d + depth + place * 8;
         ptx::copy_async(stage + X_BYTES + chunk_at<DEPTH>(unit, place), from);
     }
 }
@@ -55,7 +64,8 @@ __device__ void multiply_stage(u32 stage, float (&sums)[UNITS / 8][4]) {
     }
 }
 
-__device__ void store_hidden(const ProbeParams &p, int first_row, int first_unit, const float (&sums)[UNITS / 8][4]) {
+__device__ void store_hidden(const ProbeParams &p, int first_row, int first_unit,
+                             const float (&sums)[UNITS / 8][4]) {
     const int g = threadIdx.x % 32 / 4, q = threadIdx.x % 4;
 #pragma unroll
     for (int half = 0; half < 2; half++) {
@@ -64,8 +74,10 @@ __device__ void store_hidden(const ProbeParams &p, int first_row, int first_unit
 #pragma unroll
         for (int n = 0; n < UNITS / 8; n++) {
             const int unit = first_unit + n * 8 + q * 2;
-            const float left = fmaxf(sums[n][half * 2] + p.hidden_bias[unit], 0.0f), right = fmaxf(sums[n][half * 2 + 1] + p.hidden_bias[unit + 1], 0.0f);
-            *reinterpret_cast<float2 *>(p.hidden_out + static_cast<i64>(row) * p.hidden + unit) = make_float2(left, right);
+            const float left = fmaxf(sums[n][half * 2] + p.hidden_bias[unit], 0.0f),
+                        right = fmaxf(sums[n][half * 2 + 1] + p.hidden_bias[unit + 1], 0.0f);
+            *reinterpret_cast<float2 *>(p.hidden_out + static_cast<i64>(row) * p.hidden + unit) =
+                make_float2(left, right);
         }
     }
 }
@@ -78,20 +90,23 @@ __device__ float warp_sum(float value) {
 
 __device__ float warp_max(float value) {
 #pragma unroll
-    for (int step = 16; step > 0; step /= 2) value = fmaxf(value, __shfl_xor_sync(~0u, value, step));
+    for (int step = 16; step > 0; step /= 2)
+        value = fmaxf(value, __shfl_xor_sync(~0u, value, step));
     return value;
 }
 
 }  // namespace
 
 /// Grid: unit tiles, row tiles.
-extern "C" __global__ void __launch_bounds__(THREADS) probe_hidden(const __grid_constant__ ProbeParams p) {
+extern "C" __global__ void __launch_bounds__(THREADS)
+    probe_hidden(const __grid_constant__ ProbeParams p) {
     ptx::launch_successor();
     ptx::wait_for_predecessor();
     const int first_row = blockIdx.y * ROWS, first_unit = blockIdx.x * UNITS, steps = p.d / DEPTH;
     const u32 ring = ptx::shared_address(shared_bytes);
     const auto start_copy = [&](int step) {
-        if (step < steps) copy_stage(p, first_row, first_unit, step * DEPTH, ring + step % STAGES * STAGE_BYTES);
+        if (step < steps)
+            copy_stage(p, first_row, first_unit, step * DEPTH, ring + step % STAGES * STAGE_BYTES);
         ptx::copy_async_commit();
     };
     for (int step = 0; step < STAGES - 1; step++) start_copy(step);
@@ -107,7 +122,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) probe_hidden(const __grid_
 }
 
 /// Grid: rows in pieces of a block's warps. Lane b ends up with bin b.
-extern "C" __global__ void __launch_bounds__(128) probe_bins(const __grid_constant__ ProbeParams p) {
+extern "C" __global__ void __launch_bounds__(128)
+    probe_bins(const __grid_constant__ ProbeParams p) {
     ptx::launch_successor();
     ptx::wait_for_predecessor();
     const int row = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -116,7 +132,8 @@ extern "C" __global__ void __launch_bounds__(128) probe_bins(const __grid_consta
     float logit = NO_SCORE;
     for (int bin = 0; bin < p.bins; bin++) {
         float sum = 0.0f;
-        for (int unit = lane; unit < p.hidden; unit += 32) sum += hidden[unit] * p.output_weight[bin * p.hidden + unit];
+        for (int unit = lane; unit < p.hidden; unit += 32)
+            sum += hidden[unit] * p.output_weight[bin * p.hidden + unit];
         sum = warp_sum(sum);
         if (lane == bin) logit = sum + p.output_bias[bin];
     }

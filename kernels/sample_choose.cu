@@ -1,4 +1,5 @@
-// op      the sampler's choice: top-k, top-p, the draw, the most likely tokens, and the mark of what was chosen
+// op      the sampler's choice: top-k, top-p, the draw, the most likely tokens, and the count of
+//         the chosen token
 // params  SampleParams
 // in      logits [rows, stride] f32, row-major, 16-byte aligned
 // in      row_sampling [rows] bytes: RowSampling, 8-byte aligned
@@ -7,23 +8,29 @@
 // in      block_sums [rows, blocks] f32, 4-byte aligned
 // in      block_raw_sums [rows, blocks] f32, 4-byte aligned
 // in      block_broken [rows, blocks] u32, 4-byte aligned
-// in      stamp [1] u32, 4-byte aligned
+// in      step_seq [1] u32, 4-byte aligned
 // out     weights [rows, blocks*256] f32, row-major, truncated in place, 16-byte aligned
-// out     marks [mark_rows, vocab] u32, row-major, the chosen token counted, 4-byte aligned
+// out     token_counts [batch_slots, vocab] u32, row-major, the chosen token counted, 4-byte
+//         aligned
 // out     sampled [rows] bytes: RowSampled, 8-byte aligned
-// out     last [seats] i32, 4-byte aligned
+// out     last [batch_slots] i32, 4-byte aligned
 // arch    sm_80, sm_90a
+// launch  grid [rows], block 512, shared blocks*16 bytes
 // limit   bytes: rows*blocks*20
-// twin    runtime/tests/cuda_sampling/twins.rs::sample
-// why     One block of threads a row, working from the sums of 256 tokens. Where a set ends (the k best; the nucleus) is found by descending the bits of
-//         the logits, three histograms of 11 bits, never by a sort: with counts for top-k, with probabilities in fixed point, which are exact and
-//         so of no particular order, for top-p. Blocks of tokens that cannot matter are skipped: those whose maximum is below the k-th largest
-//         maximum, those whose sum is below the band of weights that the nucleus ends in. Sums over blocks are f64 in the CPU's order.
+// reference runtime/tests/cuda_sampling/reference.rs::sample
+// why     One block of threads a row, working from the sums of 256 tokens. Where a set ends (the k
+//         best; the nucleus) is found by descending the bits of the logits, three histograms of 11
+//         bits, never by a sort: with counts for top-k, with probabilities in fixed point, which
+//         are exact and so of no particular order, for top-p. Blocks of tokens that cannot matter
+//         are skipped: those whose maximum is below the k-th largest maximum, those whose sum is
+//         below the band of weights that the nucleus ends in. Sums over blocks are f64 in the CPU's
+//         order.
 #include "common/select.cuh"
 
 namespace {
 
-/// A band of so many tokens is not narrowed further; nor is it after so many steps. The CPU's bounds: the choice depends on them in its last bits.
+/// A band of so many tokens is not narrowed further; nor is it after so many steps. The CPU's
+/// bounds: the choice depends on them in its last bits.
 constexpr int FEW = 2048, MOST_STEPS = 16;
 
 /// The arrays by block, in dynamic shared memory.
@@ -33,8 +40,9 @@ struct Blocks {
 
 extern __shared__ __align__(16) float block_arrays[];
 
-/// The end of a set of tokens: all that rank before `key`, and those of this key up to token `last`.
-struct End {
+/// The end of a set of tokens: all that rank before `key`, and those of this key up to token
+/// `last`.
+struct Epilogue {
     bool found;
     u32 key;
     int last;
@@ -48,14 +56,17 @@ __device__ double ordered_sum(const float *values, int count) {
     return total;
 }
 
-/// The end of the `k` best tokens by `logit(token)`, given the blocks' maxima of it. Not found: there are no more than k.
+/// The end of the `k` best tokens by `logit(token)`, given the blocks' maxima of it. Not found:
+/// there are no more than k.
 template <class Logit>
-__device__ End end_of_best(const SampleParams &p, Scratch &scratch, const float *block_max, u64 k, Logit logit) {
-    End end{false, 0, 0};
+__device__ Epilogue end_of_best(const SampleParams &p, Scratch &scratch, const float *block_max,
+                                u64 k, Logit logit) {
+    Epilogue end{false, 0, 0};
     u64 missing = k;
     u32 bar = key_of(MINUS_INFINITY) - 1;
     if (k <= p.blocks) {
-        // So many blocks hold something at or above the k-th largest maximum: what is below it is not among the k best.
+        // So many blocks hold something at or above the k-th largest maximum: what is below it is
+        // not among the k best.
         descend(scratch, missing, bar, false, [&](const Take &take) {
             for (int b = threadIdx.x; b < p.blocks; b += THREADS) {
                 if (block_max[b] > MINUS_INFINITY) take(key_of(block_max[b]), 1);
@@ -63,18 +74,23 @@ __device__ End end_of_best(const SampleParams &p, Scratch &scratch, const float 
         });
     }
     missing = k;
-    const auto is_candidate = [&](int token) { return logit(token) > MINUS_INFINITY && key_of(logit(token)) <= bar; };
+    const auto is_candidate = [&](int token) {
+        return logit(token) > MINUS_INFINITY && key_of(logit(token)) <= bar;
+    };
     end.found = descend(scratch, missing, end.key, false, [&](const Take &take) {
         for (int b = threadIdx.x / 32; b < p.blocks; b += WARPS) {
             if (key_of(block_max[b]) > bar) continue;
-            for (int token = b * SUM_TOKENS + threadIdx.x % 32; token < min((b + 1) * SUM_TOKENS, p.vocab); token += 32) {
+            for (int token = b * SUM_TOKENS + threadIdx.x % 32;
+                 token < min((b + 1) * SUM_TOKENS, p.vocab); token += 32) {
                 if (is_candidate(token)) take(key_of(logit(token)), 1);
             }
         }
     });
     const u32 key = end.key;
     if (end.found) {
-        end.last = find_nth(p, scratch, missing, [&](int token) { return key_of(block_max[token / SUM_TOKENS]) <= key && key_of(logit(token)) == key; });
+        end.last = find_nth(p, scratch, missing, [&](int token) {
+            return key_of(block_max[token / SUM_TOKENS]) <= key && key_of(logit(token)) == key;
+        });
     }
     return end;
 }
@@ -86,9 +102,11 @@ struct Above {
     int tokens;
 };
 
-/// Runs `value(token, weight)` over all blocks whose sum is above `least`; its sums by block, in the CPU's order, go to `sums`.
+/// Runs `value(token, weight)` over all blocks whose sum is above `least`; its sums by block, in
+/// the CPU's order, go to `sums`.
 template <class Value>
-__device__ void sum_blocks(const SampleParams &p, const Row &row, const float *block_sums, float least, float *sums, Value value) {
+__device__ void sum_blocks(const SampleParams &p, const Row &row, const float *block_sums,
+                           float least, float *sums, Value value) {
     const int lane = threadIdx.x % SUM_LANES, halves = THREADS / SUM_LANES;
     // Both halves of a warp shuffle together, so they go on together.
     for (int first = threadIdx.x / 32 * 2; first < p.blocks; first += halves) {
@@ -107,7 +125,8 @@ __device__ void sum_blocks(const SampleParams &p, const Row &row, const float *b
     }
 }
 
-__device__ Above above(const SampleParams &p, const Row &row, Scratch &scratch, const Blocks &blocks, float weight) {
+__device__ Above above(const SampleParams &p, const Row &row, Scratch &scratch,
+                       const Blocks &blocks, float weight) {
     int tokens = 0;
     // The maxima have done their work: their place holds this weight's sums.
     sum_blocks(p, row, blocks.sums, weight, blocks.max, [&](int, float other) {
@@ -126,20 +145,25 @@ __device__ Above above(const SampleParams &p, const Row &row, Scratch &scratch, 
     return result;
 }
 
-/// The end of the nucleus: the best tokens until their weights reach `target`. Not found: all is nucleus. `negligible`: see the CPU's nucleus_end.
-__device__ End end_of_nucleus(const SampleParams &p, const Row &row, Scratch &scratch, const Blocks &blocks, double target, float negligible) {
-    Above low = above(p, row, scratch, blocks, fmaxf(negligible, 5.877471754e-39f)), high{1.0f, 0.0, 0};
+/// The end of the nucleus: the best tokens until their weights reach `target`. Not found: all is
+/// nucleus. `negligible`: see the CPU's nucleus_end.
+__device__ Epilogue end_of_nucleus(const SampleParams &p, const Row &row, Scratch &scratch,
+                                   const Blocks &blocks, double target, float negligible) {
+    Above low = above(p, row, scratch, blocks, fmaxf(negligible, 5.877471754e-39f)),
+          high{1.0f, 0.0, 0};
     for (int step = 0; step < MOST_STEPS && low.tokens - high.tokens > FEW; step++) {
-        const Above middle = above(p, row, scratch, blocks, __fmul_rn(__fsqrt_rn(low.weight), __fsqrt_rn(high.weight)));
+        const Above middle = above(p, row, scratch, blocks,
+                                   __fmul_rn(__fsqrt_rn(low.weight), __fsqrt_rn(high.weight)));
         if (middle.mass >= target) {
             low = middle;
         } else {
             high = middle;
         }
     }
-    End end{false, 0, 0};
+    Epilogue end{false, 0, 0};
     if (low.mass < target || low.tokens == high.tokens) return end;
-    // Weights of the band in fixed point. Few of them: 50 bits below the largest's first; more: 43, and then they are nearly equal.
+    // Weights of the band in fixed point. Few: 50 bits below the largest's first; more: 43, and
+    // then they are nearly equal.
     const int exponent = static_cast<int>(__float_as_uint(high.weight) >> 23) - 127;
     const int bits = (low.tokens - high.tokens <= FEW ? 50 : 43) - exponent;
     const double scale = __longlong_as_double(static_cast<i64>(bits + 1023) << 52);
@@ -153,7 +177,8 @@ __device__ End end_of_nucleus(const SampleParams &p, const Row &row, Scratch &sc
     const auto each = [&](const Take &take) {
         for (int b = threadIdx.x / 32; b < p.blocks; b += WARPS) {
             if (blocks.sums[b] <= low.weight) continue;
-            for (int token = b * SUM_TOKENS + threadIdx.x % 32; token < min((b + 1) * SUM_TOKENS, p.vocab); token += 32) {
+            for (int token = b * SUM_TOKENS + threadIdx.x % 32;
+                 token < min((b + 1) * SUM_TOKENS, p.vocab); token += 32) {
                 const float weight = row.weights[token];
                 if (in_band(weight)) take(key_of(row.penalised(token)), measure(weight));
             }
@@ -162,19 +187,21 @@ __device__ End end_of_nucleus(const SampleParams &p, const Row &row, Scratch &sc
     // Where rounding leaves the whole band short of the target, its last token ends the nucleus.
     descend(scratch, missing, end.key, true, each);
     end.found = true;
-    // Equal logits have equal weights: how many of them it takes.
+    // Equal logits have equal weights: the number that is needed.
     const float max = scratch.weights[0];
-    const float kept = exponential(logit_of(end.key), max, row.how.tempering);
+    const float kept = exponential(logit_of(end.key), max, row.sampling.tempering);
     const u64 nth = (missing + measure(kept) - 1) / measure(kept);
     const u32 key = end.key;
     end.last = find_nth(p, scratch, nth, [&](int token) {
-        return blocks.sums[token / SUM_TOKENS] > low.weight && in_band(row.weights[token]) && key_of(row.penalised(token)) == key;
+        return blocks.sums[token / SUM_TOKENS] > low.weight && in_band(row.weights[token]) &&
+               key_of(row.penalised(token)) == key;
     });
     return end;
 }
 
 /// Zeroes the weights of all tokens after `end`; the blocks' sums and the total follow.
-__device__ void keep_through(const SampleParams &p, const Row &row, Scratch &scratch, const Blocks &blocks, const End &end) {
+__device__ void keep_through(const SampleParams &p, const Row &row, Scratch &scratch,
+                             const Blocks &blocks, const Epilogue &end) {
     sum_blocks(p, row, blocks.sums, 0.0f, blocks.max, [&](int token, float weight) {
         const u32 key = key_of(row.penalised(token));
         if (key < end.key || (key == end.key && token <= end.last)) return weight;
@@ -188,8 +215,10 @@ __device__ void keep_through(const SampleParams &p, const Row &row, Scratch &scr
     __syncthreads();
 }
 
-/// The token at `missing` of the cumulative weights, in order of id. One thread walks the sums, then the weights of a block.
-__device__ int draw(const SampleParams &p, const Row &row, Scratch &scratch, const Blocks &blocks, double missing) {
+/// The token at `missing` of the cumulative weights, in order of id. One thread walks the sums,
+/// then the weights of a block.
+__device__ int draw(const SampleParams &p, const Row &row, Scratch &scratch, const Blocks &blocks,
+                    double missing) {
     const float max = scratch.weights[0];
     if (threadIdx.x == 0) {
         int block = 0;
@@ -206,8 +235,11 @@ __device__ int draw(const SampleParams &p, const Row &row, Scratch &scratch, con
     const int first = scratch.bin * SUM_TOKENS;
     for (int i = threadIdx.x; i < SUM_TOKENS; i += THREADS) {
         const int token = first + i;
-        // Nobody has written the weights of a row that is not truncated: all but these few were needed once.
-        scratch.weights[i] = token >= p.vocab ? 0.0f : row.truncates() ? row.weights[token] : row.weight(token, max);
+        // Nobody has written the weights of a row that is not truncated: all but these few were
+        // needed once.
+        scratch.weights[i] = token >= p.vocab  ? 0.0f
+                             : row.truncates() ? row.weights[token]
+                                               : row.weight(token, max);
     }
     __syncthreads();
     if (threadIdx.x == 0) {
@@ -225,39 +257,52 @@ __device__ int draw(const SampleParams &p, const Row &row, Scratch &scratch, con
     return scratch.place;
 }
 
-/// Truncates and draws. On entry `scratch.total` is the sum of the weights and `scratch.weights[0]` the largest logit after penalties.
-__device__ int truncate_and_draw(const SampleParams &p, const Row &row, Scratch &scratch, const Blocks &blocks) {
-    if (row.how.top_k > 0 && row.how.top_k < p.vocab) {
-        const End end = end_of_best(p, scratch, blocks.max, row.how.top_k, [&](int token) { return row.penalised(token); });
+/// Truncates and draws. On entry `scratch.total` is the sum of the weights and `scratch.weights[0]`
+/// the largest logit after penalties.
+__device__ int truncate_and_draw(const SampleParams &p, const Row &row, Scratch &scratch,
+                                 const Blocks &blocks) {
+    if (row.sampling.top_k > 0 && row.sampling.top_k < p.vocab) {
+        const Epilogue end = end_of_best(p, scratch, blocks.max, row.sampling.top_k,
+                                         [&](int token) { return row.penalised(token); });
         if (end.found) keep_through(p, row, scratch, blocks, end);
     }
-    if (row.how.top_p < 1.0f) {
-        const double total = scratch.total, target = __dmul_rn(static_cast<double>(row.how.top_p), total);
-        const double negligible = __ddiv_rn(__dsub_rn(total, target), 2.0 * static_cast<double>(p.vocab));
+    if (row.sampling.top_p < 1.0f) {
+        const double total = scratch.total,
+                     target = __dmul_rn(static_cast<double>(row.sampling.top_p), total);
+        const double negligible =
+            __ddiv_rn(__dsub_rn(total, target), 2.0 * static_cast<double>(p.vocab));
         // Everybody has read the total that `above` writes over.
         __syncthreads();
-        const End end = end_of_nucleus(p, row, scratch, blocks, target, __double2float_rn(negligible));
+        const Epilogue end =
+            end_of_nucleus(p, row, scratch, blocks, target, __double2float_rn(negligible));
         if (threadIdx.x == 0) scratch.total = total;
         __syncthreads();
         if (end.found) keep_through(p, row, scratch, blocks, end);
     }
-    return draw(p, row, scratch, blocks, __dmul_rn(uniform(row.how.seed, row.how.position), scratch.total));
+    return draw(p, row, scratch, blocks,
+                __dmul_rn(uniform(row.sampling.seed, row.sampling.position), scratch.total));
 }
 
 /// The most likely tokens of the raw logits, best first, into `out`.
-__device__ void report_top(const SampleParams &p, const Row &row, Scratch &scratch, const Blocks &blocks, RowSampled &out) {
-    const int wanted = min(row.how.top_logprobs, MOST_TOP);
+__device__ void report_top(const SampleParams &p, const Row &row, Scratch &scratch,
+                           const Blocks &blocks, RowSampled &out) {
+    const int wanted = min(row.sampling.top_logprobs, MOST_TOP);
     if (threadIdx.x == 0) scratch.num_top = 0;
     __syncthreads();
     if (wanted > 0) {
-        const End end = end_of_best(p, scratch, blocks.raw_max, wanted, [&](int token) { return row.raw(token); });
+        const Epilogue end = end_of_best(p, scratch, blocks.raw_max, wanted,
+                                         [&](int token) { return row.raw(token); });
         for (int b = threadIdx.x / 32; b < p.blocks; b += WARPS) {
             if (end.found && key_of(blocks.raw_max[b]) > end.key) continue;
-            for (int token = b * SUM_TOKENS + threadIdx.x % 32; token < min((b + 1) * SUM_TOKENS, p.vocab); token += 32) {
+            for (int token = b * SUM_TOKENS + threadIdx.x % 32;
+                 token < min((b + 1) * SUM_TOKENS, p.vocab); token += 32) {
                 const float logit = row.raw(token);
                 const u32 key = key_of(logit);
-                if (logit == MINUS_INFINITY || (end.found && (key > end.key || (key == end.key && token > end.last)))) continue;
-                scratch.top[atomicAdd(&scratch.num_top, 1)] = static_cast<u64>(key) << 32 | static_cast<u32>(token);
+                if (logit == MINUS_INFINITY ||
+                    (end.found && (key > end.key || (key == end.key && token > end.last))))
+                    continue;
+                scratch.top[atomicAdd(&scratch.num_top, 1)] =
+                    static_cast<u64>(key) << 32 | static_cast<u32>(token);
             }
         }
     }
@@ -294,7 +339,8 @@ __device__ float max_of(Scratch &scratch, const float *values, int count) {
 
 /// The row's arrays by block into shared memory, and the sums over them.
 __device__ Blocks load_blocks(const SampleParams &p, const Row &row, Scratch &scratch) {
-    const Blocks blocks{block_arrays, block_arrays + p.blocks, block_arrays + 2 * p.blocks, block_arrays + 3 * p.blocks};
+    const Blocks blocks{block_arrays, block_arrays + p.blocks, block_arrays + 2 * p.blocks,
+                        block_arrays + 3 * p.blocks};
     if (threadIdx.x == 0) {
         scratch.broken = 0;
         // Stays where nothing is finite.
@@ -310,7 +356,8 @@ __device__ Blocks load_blocks(const SampleParams &p, const Row &row, Scratch &sc
     return blocks;
 }
 
-__device__ void load_sums(const SampleParams &p, const Row &row, Scratch &scratch, const Blocks &blocks, bool tempered) {
+__device__ void load_sums(const SampleParams &p, const Row &row, Scratch &scratch,
+                          const Blocks &blocks, bool tempered) {
     for (int b = threadIdx.x; b < p.blocks; b += THREADS) {
         blocks.raw_sums[b] = p.block_raw_sums[row.blocks + b];
         if (tempered) blocks.sums[b] = p.block_sums[row.blocks + b];
@@ -323,8 +370,11 @@ __device__ void load_sums(const SampleParams &p, const Row &row, Scratch &scratc
 }
 
 /// The lowest token whose logit after penalties is `max`.
-__device__ int first_at(const SampleParams &p, const Row &row, Scratch &scratch, const Blocks &blocks, float max) {
-    return find_nth(p, scratch, 1, [&](int token) { return blocks.max[token / SUM_TOKENS] == max && row.penalised(token) == max; });
+__device__ int first_at(const SampleParams &p, const Row &row, Scratch &scratch,
+                        const Blocks &blocks, float max) {
+    return find_nth(p, scratch, 1, [&](int token) {
+        return blocks.max[token / SUM_TOKENS] == max && row.penalised(token) == max;
+    });
 }
 
 __device__ void choose(const SampleParams &p, const Row &row, Scratch &scratch, RowSampled &out) {
@@ -332,34 +382,36 @@ __device__ void choose(const SampleParams &p, const Row &row, Scratch &scratch, 
     const float raw_max = max_of(scratch, blocks.raw_max, p.blocks);
     int token = 0;
     if (raw_max > MINUS_INFINITY) {
-        const bool greedy = scratch.broken != 0 || !(row.how.tempering > 0.0f);
+        const bool greedy = scratch.broken != 0 || !(row.sampling.tempering > 0.0f);
         const float max = max_of(scratch, blocks.max, p.blocks);
         load_sums(p, row, scratch, blocks, !greedy);
         if (threadIdx.x == 0) scratch.weights[0] = max;
         __syncthreads();
-        token = greedy ? first_at(p, row, scratch, blocks, max) : truncate_and_draw(p, row, scratch, blocks);
+        token = greedy ? first_at(p, row, scratch, blocks, max)
+                       : truncate_and_draw(p, row, scratch, blocks);
         report_top(p, row, scratch, blocks, out);
     } else if (threadIdx.x < MOST_TOP) {
         out.top_token[threadIdx.x] = 0;
         out.top_logit[threadIdx.x] = 0.0f;
         if (threadIdx.x == 0) out.num_top = 0;
     }
-    // What the other threads reported comes before the stamp.
+    // What the other threads reported comes before the step_seq.
     __syncthreads();
     if (threadIdx.x != 0) return;
     out.token = token;
     out.max = raw_max;
     out.logit = raw_max > MINUS_INFINITY ? row.raw(token) : MINUS_INFINITY;
     out.sum = scratch.raw_total;
-    if (p.last) p.last[row.how.seat] = token;
-    if (row.marks) row.marks[token] += 1;
-    ptx::store_release_system(&out.stamp, *p.stamp);
+    if (p.last) p.last[row.sampling.batch_idx] = token;
+    if (row.token_counts) row.token_counts[token] += 1;
+    ptx::store_release_system(&out.step_seq, *p.step_seq);
 }
 
 }  // namespace
 
 /// Grid: rows.
-extern "C" __global__ void __launch_bounds__(THREADS, 1) sample_choose(const __grid_constant__ SampleParams p) {
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
+    sample_choose(const __grid_constant__ SampleParams p) {
     __shared__ Scratch scratch;
     ptx::launch_successor();
     ptx::wait_for_predecessor();

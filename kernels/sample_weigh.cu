@@ -1,8 +1,9 @@
-// op      the sampler's passes over whole rows: maxima of the logits, then unnormalised probabilities and their partial sums
+// op      the sampler's passes over whole rows: maxima of the logits, then unnormalised
+//         probabilities and their partial sums
 // params  SampleParams
 // in      logits [rows, stride] f32, row-major, 16-byte aligned
 // in      row_sampling [rows] bytes: RowSampling, 8-byte aligned
-// in      marks [mark_rows, vocab] u32, row-major, 4-byte aligned
+// in      token_counts [batch_slots, vocab] u32, row-major, 4-byte aligned
 // out     weights [rows, blocks*256] f32, row-major, of rows with top-k or top-p, 16-byte aligned
 // out     block_max [rows, blocks] f32, after penalties, 4-byte aligned
 // out     block_raw_max [rows, blocks] f32, 4-byte aligned
@@ -10,15 +11,18 @@
 // out     block_raw_sums [rows, blocks] f32, 4-byte aligned
 // out     block_broken [rows, blocks] u32, 4-byte aligned
 // arch    sm_80, sm_90a
+// launch  grid [blocks/16, rows], block 256, shared 0
 // limit   bytes: rows*vocab*(4+4), and rows*vocab*4 of rows with top-k or top-p
-// twin    runtime/tests/cuda_sampling/twins.rs::sample
-// why     All multiprocessors share each row: blocks of 256 tokens are the CPU sampler's partial sums, a half-warp each with its 16 lanes and its tree, so
-//         sums have the CPU's bits. What follows (sample_choose) then looks at 600 sums, and at few blocks of the row itself.
+// reference runtime/tests/cuda_sampling/reference.rs::sample
+// why     All multiprocessors share each row: blocks of 256 tokens are the CPU sampler's partial
+//         sums, a half-warp each with its 16 lanes and its tree, so sums have the CPU's bits. What
+//         follows (sample_choose) then looks at 600 sums, and at few blocks of the row itself.
 #include "common/sampling.cuh"
 
 namespace {
 
-/// Which block of tokens a half-warp has. The grid covers them in pieces; beyond the last there is nothing to do but shuffles.
+/// Which block of tokens a half-warp has. The grid covers them in pieces; beyond the last there is
+/// nothing to do but shuffles.
 __device__ __forceinline__ int block_of() {
     return blockIdx.x * (blockDim.x / SUM_LANES) + threadIdx.x / SUM_LANES;
 }
@@ -61,8 +65,9 @@ __device__ float row_max(const float *values, int count, float *exchange) {
 }
 
 __device__ void weigh(const SampleParams &p, const Row &row, int block, float max, float raw_max) {
-    // Without a temperature the choice is greedy, and only the sum of the model's own probabilities is wanted.
-    const bool tempered = row.how.tempering > 0.0f;
+    // Without a temperature the choice is greedy, and only the sum of the model's own probabilities
+    // is wanted.
+    const bool tempered = row.sampling.tempering > 0.0f;
     float sum = 0.0f, raw_sum = 0.0f;
     const int first = block * SUM_TOKENS + threadIdx.x % SUM_LANES;
 #pragma unroll
@@ -85,7 +90,8 @@ __device__ void weigh(const SampleParams &p, const Row &row, int block, float ma
 }  // namespace
 
 /// Grid: pieces of 16 blocks, rows.
-extern "C" __global__ void __launch_bounds__(256) sample_scan(const __grid_constant__ SampleParams p) {
+extern "C" __global__ void __launch_bounds__(256)
+    sample_scan(const __grid_constant__ SampleParams p) {
     ptx::launch_successor();
     ptx::wait_for_predecessor();
     Row row;
@@ -93,7 +99,8 @@ extern "C" __global__ void __launch_bounds__(256) sample_scan(const __grid_const
 }
 
 /// Grid: pieces of 16 blocks, rows.
-extern "C" __global__ void __launch_bounds__(256) sample_weigh(const __grid_constant__ SampleParams p) {
+extern "C" __global__ void __launch_bounds__(256)
+    sample_weigh(const __grid_constant__ SampleParams p) {
     __shared__ float exchange[2][8];
     ptx::launch_successor();
     ptx::wait_for_predecessor();

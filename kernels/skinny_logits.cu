@@ -6,9 +6,12 @@
 // in      ss [source rows, parts] f32, 4-byte aligned
 // out     logits [rows, n] f32, 16-byte aligned
 // arch    sm_80, sm_90a
+// launch  grid [equal shares: up to 2 blocks a multiprocessor, 1 at 64 rows], block 256, shared
+//         tokens*1556 bytes: 4 stages, sums, scales
 // limit   bytes: n*k_padded*2 + rows*(k*2 + n*4)
-// twin    runtime/tests/cuda_gemm/twins.rs::logits
-// why     weights stream from global memory into mma registers in equal shares over all multiprocessors; see common/skinny.cuh
+// reference runtime/tests/support/gemm.rs::logits
+// why     weights stream from global memory into mma registers in equal shares over all
+//         multiprocessors; see common/skinny.cuh
 #include "common/skinny.cuh"
 
 SKINNY_KERNEL(skinny_logits_8, Logits, 8, 1, 2)

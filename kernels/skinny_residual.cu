@@ -1,4 +1,5 @@
-// op      O or down projection of few rows: added to the residual stream, next operand, sums of squares, tap
+// op      O or down projection of few rows: added to the residual stream, next operand, sums of
+//         squares, tap
 // params  ResidualParams
 // in      x [rows, k] bf16, row-major, 16-byte aligned
 // in      w [n/16, k_padded/16, 32, 8] bf16, fragment order, 16-byte aligned
@@ -10,9 +11,12 @@
 // out     ss [rows, n/128] f32, 4-byte aligned
 // out     tap [stage rows, d] bf16, 16-byte aligned
 // arch    sm_80, sm_90a
+// launch  grid [equal shares: up to 2 blocks a multiprocessor, 1 at 64 rows], block 256, shared
+//         tokens*1556 bytes: 4 stages, sums, scales
 // limit   bytes: n*k_padded*2 + rows*k*2 + rows*d*10
-// twin    runtime/tests/cuda_gemm/twins.rs::residual
-// why     weights stream from global memory into mma registers in equal shares over all multiprocessors; see common/skinny.cuh
+// reference runtime/tests/support/gemm.rs::residual
+// why     weights stream from global memory into mma registers in equal shares over all
+//         multiprocessors; see common/skinny.cuh
 #include "common/skinny.cuh"
 
 SKINNY_KERNEL(skinny_residual_8, Residual, 8, 1, 2)

@@ -1,13 +1,17 @@
 // op      gate and up projection of few rows: row scale, silu(gate) * up
 // params  SwigluParams
 // in      x [rows, k] bf16, row-major, 16-byte aligned
-// in      w [n/16, k_padded/16, 32, 8] bf16, fragment order with gate and up alternating by 8 rows, 16-byte aligned
+// in      w [n/16, k_padded/16, 32, 8] bf16, fragment order with gate and up alternating by 8 rows,
+//         16-byte aligned
 // in      ss [rows, parts] f32, 4-byte aligned
 // out     out [rows, ff] bf16, 16-byte aligned
 // arch    sm_80, sm_90a
+// launch  grid [equal shares: up to 2 blocks a multiprocessor, 1 at 64 rows], block 256, shared
+//         tokens*1556 bytes: 4 stages, sums, scales
 // limit   bytes: n*k_padded*2 + rows*(k + ff)*2
-// twin    runtime/tests/cuda_gemm/twins.rs::swiglu
-// why     weights stream from global memory into mma registers in equal shares over all multiprocessors; see common/skinny.cuh
+// reference runtime/tests/support/gemm.rs::swiglu
+// why     weights stream from global memory into mma registers in equal shares over all
+//         multiprocessors; see common/skinny.cuh
 #include "common/skinny.cuh"
 
 SKINNY_KERNEL(skinny_swiglu_8, Swiglu, 8, 1, 2)

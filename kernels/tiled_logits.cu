@@ -6,9 +6,12 @@
 // in      ss [source rows, parts] f32, 4-byte aligned
 // out     logits [rows, n] f32, 16-byte aligned
 // arch    sm_80, sm_90a
+// launch  grid [tiles, or equal shares], block 128 or 256 (tokens of a tile), shared 67 KiB (128
+//         tokens) or 146 KiB (256)
 // limit   flops: 2*rows*n*k
-// twin    runtime/tests/cuda_gemm/twins.rs::logits
-// why     weights of the same layout through shared memory by contiguous copies, activations swizzled for ldmatrix; see common/tiled.cuh
+// reference runtime/tests/support/gemm.rs::logits
+// why     weights of the same layout through shared memory by contiguous copies, activations
+//         swizzled for ldmatrix; see common/tiled.cuh
 #include "common/tiled.cuh"
 
 TILED_KERNEL(tiled_logits_128, Logits, 128, 32, 4, 2)

@@ -1,18 +1,22 @@
 // op      query, key and value projection of many rows: row scale, RoPE, append to the paged pool
 // params  QkvParams
 // in      x [rows, k] bf16, row-major, 16-byte aligned
-// in      w [n/16, k_padded/16, 32, 8] bf16, fragment order with rotation pairs 8 rows apart, 16-byte aligned
+// in      w [n/16, k_padded/16, 32, 8] bf16, fragment order with rotation pairs 8 rows apart,
+//         16-byte aligned
 // in      ss [rows, parts] f32, 4-byte aligned
 // in      position [rows] i32, 4-byte aligned
-// in      slot [rows] i32, 4-byte aligned; -1 marks a row that touches nothing
-// in      block_table [slots, max_blocks] i32, 4-byte aligned
+// in      batch_idx [rows] i32, 4-byte aligned; -1: a padding row, which touches nothing
+// in      block_table [batch_slots, max_blocks] i32, 4-byte aligned
 // in      turns [head_dim/2] u64, 8-byte aligned
 // out     q [rows, heads, head_dim] bf16, 16-byte aligned
 // out     kv_pool [blocks, layers, 2, kv_heads, 16, head_dim] bf16, 16-byte aligned
 // arch    sm_80, sm_90a
+// launch  grid [tiles, or equal shares], block 128 or 256 (tokens of a tile), shared 67 KiB (128
+//         tokens) or 146 KiB (256)
 // limit   flops: 2*rows*n*k
-// twin    runtime/tests/cuda_gemm/twins.rs::qkv
-// why     weights of the same layout through shared memory by contiguous copies, activations swizzled for ldmatrix; see common/tiled.cuh
+// reference runtime/tests/support/gemm.rs::qkv
+// why     weights of the same layout through shared memory by contiguous copies, activations
+//         swizzled for ldmatrix; see common/tiled.cuh
 #include "common/tiled.cuh"
 
 TILED_KERNEL(tiled_qkv_128, Qkv, 128, 32, 4, 2)

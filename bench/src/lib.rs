@@ -59,7 +59,7 @@ enum Part {
         #[command(flatten)]
         args: PrefillArgs,
     },
-    /// What tap and probe add to a decode step
+    /// Time that tap and probe add to a decode step
     Overlap {
         #[command(flatten)]
         model: BenchModelArgs,
@@ -73,7 +73,7 @@ enum Part {
         #[command(flatten)]
         args: StepsArgs,
     },
-    /// CUDA kernels: a list of them and where they were proven (--list), or each against its limit
+    /// CUDA kernels: the list with where each was proven (--list), or each against its limit
     Kernels(KernelsArgs),
     /// Upload of the weights to a GPU, as a share of the link's rate
     Load {

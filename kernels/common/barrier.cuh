@@ -1,8 +1,10 @@
-// A barrier of all blocks of a cooperative launch, in one word of global memory that outlives launches.
+// Grid-wide barrier of a cooperative launch, in one word of global memory that outlives launches.
 //
-// The upper half of the word counts generations, the lower half those who have arrived: block 0 adds what the others leave to a whole generation, so
-// that the last to arrive, whoever it is, carries over into the upper half, and the lower is zero again. Nothing is set back, and the next launch, of
-// any grid, goes on from where the last one ended. A generation cannot pass unseen: the next one needs everybody's arrival.
+// The upper half of the word counts generations, the lower half arrivals: block 0 adds what the
+// other blocks leave to a whole generation, so that the last arrival carries into the upper half
+// and the lower half is zero again. Nothing is reset, and the next launch, of any grid, continues
+// from the same word. A generation cannot pass unseen: the next one needs the arrival of every
+// block.
 #pragma once
 #include "common/ptx.cuh"
 
@@ -13,12 +15,12 @@ class GridBarrier {
     u32 seen;
 
   public:
-    /// Stands open: the first wait needs nobody's arrival.
+    /// Open at first: the first wait needs no arrival.
     __device__ explicit GridBarrier(u32 *at) : word(at), seen(0) {
         if (threadIdx.x == 0) seen = ptx::load_acquire(word) + GENERATION;
     }
 
-    /// This block has done its part. What all its threads wrote is visible to whoever has waited.
+    /// Arrival of this block. What its threads wrote is visible to every block that has waited.
     __device__ __forceinline__ void arrive() {
         __syncthreads();
         if (threadIdx.x == 0) {

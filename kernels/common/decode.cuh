@@ -1,7 +1,10 @@
-// Attention of single rows over the paged cache, a piece of it at a time: what attention_decode.cu launches, and decode_layers.cu does in turn.
+// Flash decoding over the paged KV cache (split-K over the context, GQA packing: the query heads of
+// a group share one pass), a piece of it at a time: the body of attention_decode.cu and of the
+// attention stage of decode_megakernel.cu.
 //
-// Keys and values pass once per group of query heads. A warp is a pipeline of its own: it takes every fourth 16-token block, a cp.async ring of its
-// own, and a softmax of its own, so that nothing but warp barriers stands in the loop. Splits merge in the last to arrive, in split order.
+// Keys and values pass once per group of query heads. A warp is a pipeline of its own: it takes
+// every fourth 16-token block, a cp.async ring of its own, and a softmax of its own, so that
+// nothing but warp barriers stands in the loop. Splits merge in the last to arrive, in split order.
 #pragma once
 #include "common/columns.cuh"
 
@@ -10,7 +13,8 @@ namespace decode {
 constexpr int WARPS = 4;
 constexpr int THREADS = WARPS * 32;
 
-/// A barrier of the threads at work: of the whole block (0), or of its first `THREADS` by a number of their own.
+/// A barrier of the working threads: of the whole block (0), or of its first `THREADS` by a named
+/// barrier.
 template <int BARRIER>
 __device__ __forceinline__ void meet() {
     if constexpr (BARRIER == 0) {
@@ -20,9 +24,10 @@ __device__ __forceinline__ void meet() {
     }
 }
 
-/// What the threads work on: tokens `first_token..length` of a request, of which its warps take blocks `begin..end`.
+/// The piece that the threads compute: tokens `first_token..length` of a request, of which its
+/// warps take blocks `begin..end`.
 struct Work {
-    int row, slot, kv_head, head_tile, split, active_splits;
+    int row, batch_idx, kv_head, head_tile, split, active_splits;
     int first_token, length, begin, end;
 };
 
@@ -60,9 +65,11 @@ struct BlockIds {
     }
 };
 
-/// Starts the copy of one block's keys and values; tokens from `valid` on are not read and become zeros.
+/// Starts the copy of one block's keys and values; tokens from `valid` on are not read and become
+/// zeros.
 template <int HD>
-__device__ void copy_block(const PagedKv &kv, const Ring<HD> &ring, int stage, int id, int kv_head, int valid) {
+__device__ void copy_block(const PagedKv &kv, const Ring<HD> &ring, int stage, int id, int kv_head,
+                           int valid) {
     const int lane = threadIdx.x % 32;
     const bf16 *keys = keys_of(kv, id, kv_head, HD);
     const bf16 *values = keys + value_distance(kv, HD);
@@ -77,13 +84,15 @@ __device__ void copy_block(const PagedKv &kv, const Ring<HD> &ring, int stage, i
 
 /// The queries as mma's second operand: heads are its columns.
 template <int HD, int TILES>
-__device__ void load_queries(const DecodeAttentionParams &p, const Work &work, u32 (&queries)[TILES][HD / 16][2]) {
+__device__ void load_queries(const DecodeAttentionParams &p, const Work &work,
+                             u32 (&queries)[TILES][HD / 16][2]) {
     const int g = threadIdx.x % 32 / 4, q = threadIdx.x % 4;
     const int heads = p.kv.kv_heads * p.kv.group;
 #pragma unroll
     for (int t = 0; t < TILES; t++) {
         const int head = (work.head_tile * TILES + t) * 8 + g;
-        const i64 first = (static_cast<i64>(work.row) * heads + work.kv_head * p.kv.group + head) * HD;
+        const i64 first =
+            (static_cast<i64>(work.row) * heads + work.kv_head * p.kv.group + head) * HD;
         const u32 *pairs = reinterpret_cast<const u32 *>(p.q + first);
 #pragma unroll
         for (int k = 0; k < HD / 16; k++) {
@@ -108,16 +117,19 @@ __device__ void mask(const Work &work, int block, float (&scores)[TILES][4]) {
 
 /// One warp's walk over its blocks, with `STAGES` of them in its ring.
 template <int HD, int TILES, int STAGES>
-__device__ void walk(const DecodeAttentionParams &p, const Work &work, u8 *shared, Softmax<HD, TILES> &state) {
+__device__ void walk(const DecodeAttentionParams &p, const Work &work, u8 *shared,
+                     Softmax<HD, TILES> &state) {
     const int warp = threadIdx.x / 32;
     const int first = work.begin + warp, count = max(work.end - first + WARPS - 1, 0) / WARPS;
     const Ring<HD> ring{ptx::shared_address(shared) + warp * STAGES * Ring<HD>::STAGE_BYTES};
-    BlockIds ids{p.kv.block_table + static_cast<i64>(work.slot) * p.kv.max_blocks, first, count, 0, 0};
+    BlockIds ids{p.kv.block_table + static_cast<i64>(work.batch_idx) * p.kv.max_blocks, first,
+                 count, 0, 0};
     ids.start();
     const auto start_copy = [&](int index) {
         if (index < count) {
             const int block = first + index * WARPS;
-            copy_block<HD>(p.kv, ring, index % STAGES, ids.at(index), work.kv_head, work.length - block * BLOCK_TOKENS);
+            copy_block<HD>(p.kv, ring, index % STAGES, ids.at(index), work.kv_head,
+                           work.length - block * BLOCK_TOKENS);
         }
         // An empty group keeps the count of groups that the wait relies on.
         ptx::copy_async_commit();
@@ -134,7 +146,8 @@ __device__ void walk(const DecodeAttentionParams &p, const Work &work, u8 *share
         float scores[TILES][4];
         score<HD, TILES>(ring.keys(index % STAGES), queries, scores);
         const int block = first + index * WARPS;
-        if (block * BLOCK_TOKENS < work.first_token || (block + 1) * BLOCK_TOKENS > work.length) mask<TILES>(work, block, scores);
+        if (block * BLOCK_TOKENS < work.first_token || (block + 1) * BLOCK_TOKENS > work.length)
+            mask<TILES>(work, block, scores);
         soften<HD, TILES>(p.scale, scores, state);
         accumulate<HD, TILES>(ring.values(index % STAGES), scores, state);
     }
@@ -180,25 +193,31 @@ template <int HD, int TILES>
 __device__ Merged merge_warps(const Exchange<HD, TILES> &exchange, int head, int place) {
     Merged merged{make_float4(0.0f, 0.0f, 0.0f, 0.0f), NO_SCORE, 0.0f};
 #pragma unroll
-    for (int w = 0; w < WARPS; w++) merged.largest = fmaxf(merged.largest, exchange.largest[w][head]);
+    for (int w = 0; w < WARPS; w++)
+        merged.largest = fmaxf(merged.largest, exchange.largest[w][head]);
 #pragma unroll
     for (int w = 0; w < WARPS; w++) {
         const float factor = ptx::exp2_approx(exchange.largest[w][head] - merged.largest);
-        add_scaled(merged, *reinterpret_cast<const float4 *>(&exchange.out[w][head][place]), exchange.sum[w][head], factor);
+        add_scaled(merged, *reinterpret_cast<const float4 *>(&exchange.out[w][head][place]),
+                   exchange.sum[w][head], factor);
     }
     return merged;
 }
 
-/// Merges the warps; with one split that is the answer, with more the last to arrive merges the splits.
+/// Merges the warps; with one split that is the answer, with more the last to arrive merges the
+/// splits.
 template <int HD, int TILES, int BARRIER>
-__device__ void finish(const DecodeAttentionParams &p, const Work &work, const Exchange<HD, TILES> &exchange) {
+__device__ void finish(const DecodeAttentionParams &p, const Work &work,
+                       const Exchange<HD, TILES> &exchange) {
     constexpr int HEADS = 8 * TILES;
     __shared__ bool is_last;
     const int head_tiles = (p.kv.group + HEADS - 1) / HEADS;
     const int first_head = work.head_tile * HEADS, heads_here = min(HEADS, p.kv.group - first_head);
-    const i64 first_row = static_cast<i64>(work.row) * p.kv.kv_heads * p.kv.group + work.kv_head * p.kv.group + first_head;
+    const i64 first_row = static_cast<i64>(work.row) * p.kv.kv_heads * p.kv.group +
+                          work.kv_head * p.kv.group + first_head;
     bf16 *out = p.out + first_row * HD;
-    const i64 unit = (static_cast<i64>(work.row) * p.kv.kv_heads + work.kv_head) * head_tiles + work.head_tile;
+    const i64 unit =
+        (static_cast<i64>(work.row) * p.kv.kv_heads + work.kv_head) * head_tiles + work.head_tile;
     float *partial_out = p.partial_out + unit * p.splits * HEADS * HD;
     float *partial_sums = p.partial_sums + unit * p.splits * HEADS * 2;
     for (int i = threadIdx.x; i < heads_here * (HD / 4); i += THREADS) {
@@ -208,30 +227,36 @@ __device__ void finish(const DecodeAttentionParams &p, const Work &work, const E
             store_normalised(out + head * HD + place, merged);
             continue;
         }
-        *reinterpret_cast<float4 *>(partial_out + (work.split * HEADS + head) * HD + place) = merged.out;
-        if (place == 0) *reinterpret_cast<float2 *>(partial_sums + (work.split * HEADS + head) * 2) = make_float2(merged.largest, merged.sum);
+        *reinterpret_cast<float4 *>(partial_out + (work.split * HEADS + head) * HD + place) =
+            merged.out;
+        if (place == 0)
+            *reinterpret_cast<float2 *>(partial_sums + (work.split * HEADS + head) * 2) =
+                make_float2(merged.largest, merged.sum);
     }
     if (work.active_splits == 1) return;
     meet<BARRIER>();
     if (threadIdx.x == 0) {
-        is_last = ptx::add_acq_rel(p.arrivals + unit, 1) + 1 == work.active_splits;
-        if (is_last) p.arrivals[unit] = 0;
+        is_last = ptx::add_acq_rel(p.tile_counters + unit, 1) + 1 == work.active_splits;
+        if (is_last) p.tile_counters[unit] = 0;
     }
     meet<BARRIER>();
     if (!is_last) return;
     for (int i = threadIdx.x; i < heads_here * (HD / 4); i += THREADS) {
         const int head = i / (HD / 4), place = i % (HD / 4) * 4;
         const float *of_head = partial_out + head * HD + place;
-        store_normalised(out + head * HD + place, merge_splits(of_head, HEADS * HD, partial_sums + head * 2, HEADS * 2, work.active_splits));
+        store_normalised(out + head * HD + place,
+                         merge_splits(of_head, HEADS * HD, partial_sums + head * 2, HEADS * 2,
+                                      work.active_splits));
     }
 }
 
-/// A piece of attention: of a row, one of its columns (key/value heads times head tiles) and one of its splits.
+/// A piece of attention: of a row, one of its columns (key/value heads times head tiles) and one of
+/// its splits.
 struct Piece {
     int split, column, row;
 };
 
-/// What is to be done for a piece; false: nothing.
+/// The work of a piece; false: there is none.
 template <int TILES>
 __device__ bool take(const DecodeAttentionParams &p, const Piece &piece, Work &work) {
     const int head_tiles = (p.kv.group + 8 * TILES - 1) / (8 * TILES);
@@ -239,8 +264,8 @@ __device__ bool take(const DecodeAttentionParams &p, const Piece &piece, Work &w
     work.split = piece.split;
     work.kv_head = piece.column / head_tiles;
     work.head_tile = piece.column % head_tiles;
-    work.slot = p.slot[work.row];
-    if (work.slot < 0) return false;
+    work.batch_idx = p.batch_idx[work.row];
+    if (work.batch_idx < 0) return false;
     const int position = p.position[work.row];
     work.length = position + 1;
     work.first_token = oldest_token(p.kv, position);
@@ -252,16 +277,20 @@ __device__ bool take(const DecodeAttentionParams &p, const Piece &piece, Work &w
     return work.split < work.active_splits;
 }
 
-/// Attention of one piece, by `THREADS` threads with `shared` for their rings and their exchange, 256-byte aligned.
+/// Attention of one piece, by `THREADS` threads with `shared` for their rings and their exchange,
+/// 256-byte aligned.
 template <int HD, int TILES, int STAGES, int BARRIER>
-__device__ __forceinline__ void attend(const DecodeAttentionParams &p, const Piece &piece, u8 *shared) {
+__device__ __forceinline__ void attend(const DecodeAttentionParams &p, const Piece &piece,
+                                       u8 *shared) {
     Work work;
     if (!take<TILES>(p, piece, work)) return;
     Softmax<HD, TILES> state;
 #pragma unroll
     for (int t = 0; t < TILES; t++) {
 #pragma unroll
-        for (int j = 0; j < HD / 16; j++) state.out[t][j][0] = state.out[t][j][1] = state.out[t][j][2] = state.out[t][j][3] = 0.0f;
+        for (int j = 0; j < HD / 16; j++)
+            state.out[t][j][0] = state.out[t][j][1] = state.out[t][j][2] = state.out[t][j][3] =
+                0.0f;
 #pragma unroll
         for (int h = 0; h < 2; h++) {
             state.largest[t][h] = NO_SCORE;

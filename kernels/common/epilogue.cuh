@@ -1,15 +1,18 @@
-// What happens to a tile of sums: the four ends of a matrix product. A warp takes a row (token) of 128 features at a time, from shared memory.
+// The four fused epilogues of a matrix product. A warp takes a row (token) of 128 features at a
+// time, from shared memory.
 //
-// Each end has: Column, what a lane needs for its features in every row; Input, what a row needs from global memory, fetched for several
-// rows before the first is used; and `row`, which does the work. Lanes hold 4 neighbouring features, or 2 and their partners 8 further on.
+// Each epilogue has: Column, what a lane needs for its features in every row; Input, what a row
+// needs from global memory, fetched for several rows before the first is used; and `row`, which
+// does the work. Lanes hold 4 neighbouring features, or 2 and their partners 8 further on.
 #pragma once
 #include "common/ptx.cuh"
 #include "common/stream.cuh"
 
 namespace epilogue {
 
-/// A row's scale 1/rms for each of `TOKENS` rows from `token` on, into shared memory; zero beyond the last row.
-/// Four lanes a row, each every fourth part, then a fixed tree: the same bits every time.
+/// A row's scale 1/rms for each of `TOKENS` rows from `token` on, into shared memory; zero beyond
+/// the last row. Four lanes a row, each every fourth part, then a fixed tree: the same bits every
+/// time.
 template <int TOKENS, int THREADS>
 __device__ void row_scales(const GemmOperands &g, const RowScale &s, int token, float *scales) {
     for (int i = threadIdx.x / 4; i < TOKENS; i += THREADS / 4) {
@@ -17,15 +20,18 @@ __device__ void row_scales(const GemmOperands &g, const RowScale &s, int token, 
         float sum = 0.0f;
         if (row < g.rows) {
             const int source = g.row_list ? g.row_list[row] : row;
-            for (int part = threadIdx.x % 4; part < s.parts; part += 4) sum += s.ss[static_cast<i64>(source) * s.parts + part];
+            for (int part = threadIdx.x % 4; part < s.parts; part += 4)
+                sum += s.ss[static_cast<i64>(source) * s.parts + part];
         }
         sum += __shfl_xor_sync(0xffffffffu, sum, 1);
         sum += __shfl_xor_sync(0xffffffffu, sum, 2);
-        if (threadIdx.x % 4 == 0) scales[i] = row < g.rows ? rsqrtf(sum / static_cast<float>(s.width) + s.eps) : 0.0f;
+        if (threadIdx.x % 4 == 0)
+            scales[i] = row < g.rows ? rsqrtf(sum / static_cast<float>(s.width) + s.eps) : 0.0f;
     }
 }
 
-/// Residual: h += sum; x = h * gamma in bf16; the row's part of the sum of squares; a copy of tapped rows.
+/// Residual: h += sum; x = h * gamma in bf16; the row's part of the sum of squares; a copy of
+/// tapped rows.
 struct Residual {
     using Params = ResidualParams;
     struct Column {
@@ -40,35 +46,45 @@ struct Residual {
         const int at = feature + lane * 4;
         if (at < p.d) {
             const uint2 pairs = *reinterpret_cast<const uint2 *>(p.gamma + at);
-            c = {ptx::low_bf16(pairs.x), ptx::high_bf16(pairs.x), ptx::low_bf16(pairs.y), ptx::high_bf16(pairs.y)};
+            c = {ptx::low_bf16(pairs.x), ptx::high_bf16(pairs.x), ptx::low_bf16(pairs.y),
+                 ptx::high_bf16(pairs.y)};
         }
         return c;
     }
     static __device__ Input fetch(const Params &p, int token, int feature, int lane) {
         const int at = feature + lane * 4;
         Input in = {make_float4(0.0f, 0.0f, 0.0f, 0.0f), -1};
-        if (at < p.d) in.h = *reinterpret_cast<const float4 *>(p.h + static_cast<i64>(token) * p.d + at);
+        if (at < p.d)
+            in.h = *reinterpret_cast<const float4 *>(p.h + static_cast<i64>(token) * p.d + at);
         if (p.tap_row) in.tap = p.tap_row[token];
         return in;
     }
-    static __device__ void row(const Params &p, const Column &c, const Input &in, const float *sums, float, int token, int feature, int lane) {
+    static __device__ void row(const Params &p, const Column &c, const Input &in, const float *sums,
+                               float, int token, int feature, int lane) {
         const int at = feature + lane * 4;
         float4 h = *reinterpret_cast<const float4 *>(sums + lane * 4);
         h = make_float4(h.x + in.h.x, h.y + in.h.y, h.z + in.h.z, h.w + in.h.w);
         float squares = at < p.d ? h.x * h.x + h.y * h.y + h.z * h.z + h.w * h.w : 0.0f;
 #pragma unroll
-        for (int distance = 16; distance > 0; distance /= 2) squares += __shfl_xor_sync(0xffffffffu, squares, distance);
+        for (int distance = 16; distance > 0; distance /= 2)
+            squares += __shfl_xor_sync(0xffffffffu, squares, distance);
         const i64 row_start = static_cast<i64>(token) * p.d;
-        if (lane == 0) p.ss[static_cast<i64>(token) * (p.gemm.n / stream::FEATURES) + feature / stream::FEATURES] = squares;
+        if (lane == 0)
+            p.ss[static_cast<i64>(token) * (p.gemm.n / stream::FEATURES) +
+                 feature / stream::FEATURES] = squares;
         if (at >= p.d) return;
         *reinterpret_cast<float4 *>(p.h + row_start + at) = h;
         *reinterpret_cast<uint2 *>(p.x_next + row_start + at) =
-            make_uint2(ptx::pack_bf16(h.x * c.gamma[0], h.y * c.gamma[1]), ptx::pack_bf16(h.z * c.gamma[2], h.w * c.gamma[3]));
-        if (in.tap >= 0) *reinterpret_cast<uint2 *>(p.tap + static_cast<i64>(in.tap) * p.d + at) = make_uint2(ptx::pack_bf16(h.x, h.y), ptx::pack_bf16(h.z, h.w));
+            make_uint2(ptx::pack_bf16(h.x * c.gamma[0], h.y * c.gamma[1]),
+                       ptx::pack_bf16(h.z * c.gamma[2], h.w * c.gamma[3]));
+        if (in.tap >= 0)
+            *reinterpret_cast<uint2 *>(p.tap + static_cast<i64>(in.tap) * p.d + at) =
+                make_uint2(ptx::pack_bf16(h.x, h.y), ptx::pack_bf16(h.z, h.w));
     }
 };
 
-/// A lane's two features in a tile whose rows come as eight of one kind and eight of their partners.
+/// A lane's two features in a tile whose rows come as eight of one kind and eight of their
+/// partners.
 struct Paired {
     float low[2], high[2];
     /// Of the first of the two, among features of one kind.
@@ -76,7 +92,8 @@ struct Paired {
 
     __device__ Paired(const float *sums, float scale, int feature, int lane) {
         const int at = lane / 4 * 16 + lane % 4 * 2;
-        const float2 first = *reinterpret_cast<const float2 *>(sums + at), second = *reinterpret_cast<const float2 *>(sums + at + 8);
+        const float2 first = *reinterpret_cast<const float2 *>(sums + at),
+                     second = *reinterpret_cast<const float2 *>(sums + at + 8);
         low[0] = first.x * scale, low[1] = first.y * scale;
         high[0] = second.x * scale, high[1] = second.y * scale;
         place = feature / 2 + lane / 4 * 8 + lane % 4 * 2;
@@ -91,11 +108,15 @@ struct Swiglu {
     static __device__ Column column(const Params &, int, int) { return {}; }
     static __device__ Input fetch(const Params &, int, int, int) { return {}; }
     /// x / (1 + e^-x); for x far below zero e^-x is infinite and the result -0, as it should be.
-    static __device__ float silu(float x) { return x * ptx::reciprocal_approx(1.0f + ptx::exp2_approx(x * -1.4426950408889634f)); }
-    static __device__ void row(const Params &p, const Column &, const Input &, const float *sums, float scale, int token, int feature, int lane) {
+    static __device__ float silu(float x) {
+        return x * ptx::reciprocal_approx(1.0f + ptx::exp2_approx(x * -1.4426950408889634f));
+    }
+    static __device__ void row(const Params &p, const Column &, const Input &, const float *sums,
+                               float scale, int token, int feature, int lane) {
         const Paired pair(sums, scale, feature, lane);
         if (pair.place >= p.ff) return;
-        const u32 packed = ptx::pack_bf16(silu(pair.low[0]) * pair.high[0], silu(pair.low[1]) * pair.high[1]);
+        const u32 packed =
+            ptx::pack_bf16(silu(pair.low[0]) * pair.high[0], silu(pair.low[1]) * pair.high[1]);
         *reinterpret_cast<u32 *>(p.out + static_cast<i64>(token) * p.ff + pair.place) = packed;
     }
 };
@@ -107,14 +128,17 @@ struct Logits {
     struct Input {};
     static __device__ Column column(const Params &, int, int) { return {}; }
     static __device__ Input fetch(const Params &, int, int, int) { return {}; }
-    static __device__ void row(const Params &p, const Column &, const Input &, const float *sums, float scale, int token, int feature, int lane) {
+    static __device__ void row(const Params &p, const Column &, const Input &, const float *sums,
+                               float scale, int token, int feature, int lane) {
         const float4 sum = *reinterpret_cast<const float4 *>(sums + lane * 4);
-        *reinterpret_cast<float4 *>(p.logits + static_cast<i64>(token) * p.gemm.n + feature + lane * 4) =
+        *reinterpret_cast<float4 *>(p.logits + static_cast<i64>(token) * p.gemm.n + feature +
+                                    lane * 4) =
             make_float4(sum.x * scale, sum.y * scale, sum.z * scale, sum.w * scale);
     }
 };
 
-/// Queries, keys, values: the scaled row, queries and keys turned to their position; keys and values into the paged pool.
+/// Queries, keys, values: the scaled row, RoPE on queries and keys; keys and values into the paged
+/// pool.
 struct Qkv {
     using Params = QkvParams;
     /// Tokens of a block of the pool.
@@ -125,34 +149,40 @@ struct Qkv {
         int head;
         /// Place of the first in its head; its rotation partner is hd/2 further on.
         int place;
-        /// Turns per token, fraction of 2^64.
-        u64 turns[2];
+        /// RoPE frequency: turns per token, as a fraction of 2^64.
+        u64 freqs[2];
     };
     struct Input {
-        int position, slot, block;
+        int position, batch_idx, block;
     };
     static __device__ Column column(const Params &p, int feature, int lane) {
         const int half = p.head_dim / 2, at = feature / 2 + lane / 4 * 8 + lane % 4 * 2;
-        return {at / half, at % half, {p.turns[at % half], p.turns[at % half + 1]}};
+        return {at / half, at % half, {p.rope_freqs[at % half], p.rope_freqs[at % half + 1]}};
     }
     static __device__ Input fetch(const Params &p, int token, int, int) {
-        Input in = {p.position[token], p.slot[token], 0};
-        if (in.slot >= 0) in.block = p.block_table[static_cast<i64>(in.slot) * p.max_blocks + in.position / BLOCK_TOKENS];
+        Input in = {p.position[token], p.batch_idx[token], 0};
+        if (in.batch_idx >= 0)
+            in.block = p.block_table[static_cast<i64>(in.batch_idx) * p.max_blocks +
+                                     in.position / BLOCK_TOKENS];
         return in;
     }
-    /// The angle of `position` times `turns`, in [-pi, pi]. The product of integers is exact modulo 2^64, that is modulo whole turns; its upper 32 bits,
-    /// read with a sign, are within 2^-32 turns of the angle at any position. A float product would be wrong by 0.008 rad at position 131072.
-    static __device__ float angle(u64 turns, int position) {
-        const int fraction = static_cast<int>((turns * static_cast<u64>(position)) >> 32);
+    /// The angle of `position` times `freq`, in [-pi, pi]. The product of integers is exact modulo
+    /// 2^64, that is modulo whole turns; its upper 32 bits, read with a sign, are within 2^-32
+    /// turns of the angle at any position. A float product would be wrong by 0.008 rad at position
+    /// 131072.
+    static __device__ float angle(u64 freq, int position) {
+        const int fraction = static_cast<int>((freq * static_cast<u64>(position)) >> 32);
         return static_cast<float>(fraction) * 1.4629180792671596e-9f;  // 2 pi / 2^32
     }
-    static __device__ void row(const Params &p, const Column &c, const Input &in, const float *sums, float scale, int token, int feature, int lane) {
-        if (in.slot < 0 || c.head >= p.heads + 2 * p.kv_heads) return;
+    static __device__ void row(const Params &p, const Column &c, const Input &in, const float *sums,
+                               float scale, int token, int feature, int lane) {
+        if (in.batch_idx < 0 || c.head >= p.heads + 2 * p.kv_heads) return;
         Paired pair(sums, scale, feature, lane);
         if (c.head < p.heads + p.kv_heads) {
 #pragma unroll
             for (int i = 0; i < 2; i++) {
-                const float turned = angle(c.turns[i], in.position), sine = ptx::sin_approx(turned), cosine = ptx::cos_approx(turned);
+                const float turned = angle(c.freqs[i], in.position), sine = ptx::sin_approx(turned),
+                            cosine = ptx::cos_approx(turned);
                 const float low = pair.low[i], high = pair.high[i];
                 pair.low[i] = low * cosine - high * sine;
                 pair.high[i] = high * cosine + low * sine;
@@ -162,17 +192,20 @@ struct Qkv {
         if (c.head < p.heads) {
             to = p.q + (static_cast<i64>(token) * p.heads + c.head) * p.head_dim;
         } else {
-            // Keys of all heads, then values of all heads: heads counted through both lie one after the other.
+            // Keys of all heads, then values of all heads: heads counted through both lie one after
+            // the other.
             const int head = c.head - p.heads;
-            to = p.kv_pool + in.block * p.block_stride + p.layer_offset + (static_cast<i64>(head) * BLOCK_TOKENS + in.position % BLOCK_TOKENS) * p.head_dim;
+            to = p.kv_pool + in.block * p.block_stride + p.layer_offset +
+                 (static_cast<i64>(head) * BLOCK_TOKENS + in.position % BLOCK_TOKENS) * p.head_dim;
         }
         *reinterpret_cast<u32 *>(to + c.place) = ptx::pack_bf16(pair.low[0], pair.low[1]);
-        *reinterpret_cast<u32 *>(to + c.place + p.head_dim / 2) = ptx::pack_bf16(pair.high[0], pair.high[1]);
+        *reinterpret_cast<u32 *>(to + c.place + p.head_dim / 2) =
+            ptx::pack_bf16(pair.high[0], pair.high[1]);
     }
 };
 
-/// Whether an end scales its rows.
-template <class End>
+/// Whether an epilogue scales its rows.
+template <class Epilogue>
 struct Scaled {
     static constexpr bool YES = true;
 };
@@ -181,32 +214,37 @@ struct Scaled<Residual> {
     static constexpr bool YES = false;
 };
 
-/// Row scales of the tile at `token`, for ends that have them. Visible to the other threads after the next barrier.
-template <class End, int TOKENS, int THREADS>
-__device__ void scales_of(const typename End::Params &p, int token, float *scales) {
-    if constexpr (Scaled<End>::YES) row_scales<TOKENS, THREADS>(p.gemm, p.scale, token, scales);
+/// Row scales of the tile at `token`, for epilogues that have them. Visible to the other threads
+/// after the next barrier.
+template <class Epilogue, int TOKENS, int THREADS>
+__device__ void scales_of(const typename Epilogue::Params &p, int token, float *scales) {
+    if constexpr (Scaled<Epilogue>::YES)
+        row_scales<TOKENS, THREADS>(p.gemm, p.scale, token, scales);
 }
 
-/// Runs `End` over `rows` rows of sums [rows, stream::ROW], whole and visible to all threads; a warp has `BATCH` rows' inputs under way.
-template <class End, int THREADS, int BATCH>
-__device__ void finish(const typename End::Params &p, const float *sums, const float *scales, stream::Place place, int rows) {
+/// Runs `Epilogue` over `rows` rows of sums [rows, stream::ROW], whole and visible to all threads;
+/// a warp has `BATCH` rows' inputs in flight.
+template <class Epilogue, int THREADS, int BATCH>
+__device__ void finish(const typename Epilogue::Params &p, const float *sums, const float *scales,
+                       stream::Place place, int rows) {
     constexpr int WARPS = THREADS / 32;
     const int thread = ptx::thread_now(), warp = thread / 32, lane = thread % 32;
-    const typename End::Column column = End::column(p, place.feature, lane);
+    const typename Epilogue::Column column = Epilogue::column(p, place.feature, lane);
 #pragma unroll 1
     for (int first = warp; first < rows; first += WARPS * BATCH) {
-        typename End::Input inputs[BATCH];
+        typename Epilogue::Input inputs[BATCH];
 #pragma unroll
         for (int j = 0; j < BATCH; j++) {
             const int i = first + j * WARPS;
-            if (i < rows) inputs[j] = End::fetch(p, place.token + i, place.feature, lane);
+            if (i < rows) inputs[j] = Epilogue::fetch(p, place.token + i, place.feature, lane);
         }
 #pragma unroll
         for (int j = 0; j < BATCH; j++) {
             const int i = first + j * WARPS;
             if (i >= rows) break;
-            const float scale = Scaled<End>::YES ? scales[i] : 1.0f;
-            End::row(p, column, inputs[j], sums + i * stream::ROW, scale, place.token + i, place.feature, lane);
+            const float scale = Scaled<Epilogue>::YES ? scales[i] : 1.0f;
+            Epilogue::row(p, column, inputs[j], sums + i * stream::ROW, scale, place.token + i,
+                          place.feature, lane);
         }
     }
 }

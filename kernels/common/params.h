@@ -1,6 +1,7 @@
-// Parameters of every kernel, plain C: the kernels include it, and bindgen makes ptx/src/params.rs of it.
-// A kernel takes one of these structs by value as its only argument, so that "the argument lists agree" is one size and one alignment.
-// Letters: T rows of a step, d model width, ff inner width, hd head width. Strides and counts are in elements unless a unit is named.
+// Parameters of every kernel, plain C: the kernels include it, and bindgen makes ptx/src/params.rs
+// of it. A kernel takes one of these structs by value as its only argument, so that "the argument
+// lists agree" is one size and one alignment. Letters: T rows of a step, d model width, ff inner
+// width, hd head width. Strides and counts are in elements unless a unit is named.
 #pragma once
 
 /// A bfloat16 as it lies in memory.
@@ -8,18 +9,22 @@ typedef struct {
     unsigned short bits;
 } bf16;
 
-/// What every matrix product takes: out[rows, n] = x[rows, k] * w[n, k]^T, its tiles split over the grid in equal shares (stream.cuh).
+/// What every matrix product takes: out[rows, n] = x[rows, k] * w[n, k]^T, its tiles shared by the
+/// grid as stream-K does (stream.cuh).
 typedef struct {
     /// Activations [rows, k] bf16, row-major, 16-byte aligned; rows are `k` elements apart.
     const bf16 *x;
-    /// Weights [n/16, k_padded/16, 32, 8] bf16 in fragment order, 16-byte aligned, zero where padded.
+    /// Weights [n/16, k_padded/16, 32, 8] bf16 in fragment order, 16-byte aligned, zero where
+    /// padded.
     const bf16 *w;
     /// Row of `x` that each row of the product reads [rows] i32; null: the same row.
     const int *row_list;
-    /// Sums of shared tiles [2 * grid, tile] f32, 16-byte aligned; unused where no tile is shared.
+    /// Partial sums of shared tiles [2 * grid, tile] f32, 16-byte aligned; unused where no tile is
+    /// shared.
     float *partials;
-    /// How many have added to a shared tile [tiles] u32; zero before the launch, zero after it.
-    unsigned int *arrivals;
+    /// Blocks that have added to a shared tile [tiles] u32 (the counters of stream-K's fix-up);
+    /// zero before the launch, zero after it.
+    unsigned int *tile_counters;
     /// Rows of the product.
     int rows;
     /// Output features, a multiple of 128.
@@ -28,13 +33,15 @@ typedef struct {
     int k;
     /// Width of `w`: `k` rounded up to a multiple of 256.
     int k_padded;
-    /// Token tiles that are walked together before the next feature tile; at least 1.
-    int raster;
+    /// Token tiles that are walked together before the next feature tile (tile swizzling, for L2);
+    /// at least 1.
+    int tile_swizzle;
     /// Keeps the struct's size a multiple of its alignment in words.
     int reserved;
 } GemmOperands;
 
-/// RMSNorm's row scale, from the partial sums of squares that the producer of `x` left: 1 / sqrt(sum / width + eps).
+/// RMSNorm's row scale, from the partial sums of squares that the producer of `x` left: 1 /
+/// sqrt(sum / width + eps).
 typedef struct {
     /// Partial sums of squares [T, parts] f32.
     const float *ss;
@@ -61,11 +68,12 @@ typedef struct {
     /// Absolute position of each row [T] i32, tokens.
     const int *position;
     /// Block table row of each row [T] i32; -1: a padding row, which touches nothing.
-    const int *slot;
-    /// Block ids [slots, max_blocks] i32.
+    const int *batch_idx;
+    /// Block ids [batch_slots, max_blocks] i32.
     const int *block_table;
-    /// Turns per token of each rotation [hd/2] u64: inverse frequency / 2 pi, as a fraction of 2^64.
-    const unsigned long long *turns;
+    /// RoPE frequency of each rotation [hd/2] u64: turns per token (inverse frequency / 2 pi) as a
+    /// fraction of 2^64.
+    const unsigned long long *rope_freqs;
     /// Elements from one block to the next.
     long long block_stride;
     /// Elements from a block's start to this layer's keys.
@@ -148,13 +156,14 @@ typedef struct {
     int k;
     /// Width of the destination, a multiple of 16.
     int k_padded;
-    /// Order of the rows: 0 as they are (a, b, c), 1 rotation pairs of a head 8 apart, 2 rows of `a` and `b` alternating by 8.
+    /// Order of the rows: 0 as they are (a, b, c), 1 rotation pairs of a head 8 apart, 2 rows of
+    /// `a` and `b` alternating by 8.
     int order;
     /// Width of a head in order 1.
     int head_dim;
 } ShuffleParams;
 
-/// How the copy engine reads a tensor: the driver's CUtensorMap, which only it can read.
+/// The driver's CUtensorMap: how TMA reads a tensor.
 typedef struct {
     /// Opaque.
     __attribute__((aligned(64))) unsigned long long words[16];
@@ -166,7 +175,7 @@ typedef struct {
     TensorMap x;
     /// All else.
     QkvParams base;
-} GroupQkvParams;
+} WgmmaQkvParams;
 
 /// Residual of many rows on Hopper.
 typedef struct {
@@ -174,7 +183,7 @@ typedef struct {
     TensorMap x;
     /// All else.
     ResidualParams base;
-} GroupResidualParams;
+} WgmmaResidualParams;
 
 /// SwiGLU of many rows on Hopper.
 typedef struct {
@@ -182,9 +191,9 @@ typedef struct {
     TensorMap x;
     /// All else.
     SwigluParams base;
-} GroupSwigluParams;
+} WgmmaSwigluParams;
 
-/// What the chip can do at most.
+/// Microbenchmarks of the chip's ceilings: memory bandwidth and tensor cores.
 typedef struct {
     /// What is read [quads, 4] u32, 16-byte aligned.
     const unsigned int *data;
@@ -198,13 +207,14 @@ typedef struct {
     int reserved;
 } CeilingParams;
 
-// ---- attention, embedding, sampling, tap, probe, swap
+// ---- attention, embedding, sampling, tap, probe
 
-/// Where the keys and values of a layer lie: [block][layer][K|V][kv head][16 tokens][hd] bf16, block-major over all layers.
+/// One layer of the paged KV pool: [block][layer][K|V][kv head][16 tokens][hd] bf16, block-major
+/// over all layers.
 typedef struct {
     /// The pool, 16-byte aligned.
     const bf16 *pool;
-    /// Block ids [slots, max_blocks] i32.
+    /// Block ids [batch_slots, max_blocks] i32.
     const int *block_table;
     /// Elements from one block to the next.
     long long block_stride;
@@ -220,7 +230,7 @@ typedef struct {
     int window;
 } PagedKv;
 
-/// Attention of rows that stand alone: each attends to its request's cached tokens up to its own position.
+/// Attention of decode rows: each attends to its request's cached tokens up to its own position.
 typedef struct {
     /// Keys and values, the row's own included.
     PagedKv kv;
@@ -229,15 +239,18 @@ typedef struct {
     /// Absolute position of each row [T] i32, tokens.
     const int *position;
     /// Block table row of each row [T] i32; -1: a padding row, which touches nothing.
-    const int *slot;
+    const int *batch_idx;
     /// Attended values [T, heads, hd] bf16, 16-byte aligned.
     bf16 *out;
-    /// Unnormalised outputs of splits [T, kv_heads, head tiles, splits, heads of a tile, hd] f32, 16-byte aligned; unused with one split.
+    /// Unnormalised outputs of splits [T, kv_heads, head tiles, splits, heads of a tile, hd] f32,
+    /// 16-byte aligned; unused with one split.
     float *partial_out;
-    /// Largest score (times log2 e) and sum of exponentials of splits [T, kv_heads, head tiles, splits, heads of a tile, 2] f32, 8-byte aligned.
+    /// Largest score (times log2 e) and sum of exponentials of splits [T, kv_heads, head tiles,
+    /// splits, heads of a tile, 2] f32, 8-byte aligned.
     float *partial_sums;
-    /// Splits that have arrived [T, kv_heads, head tiles] u32; zero before the launch, zero after it.
-    unsigned int *arrivals;
+    /// Splits that have finished [T, kv_heads, head tiles] u32; zero before the launch, zero after
+    /// it.
+    unsigned int *tile_counters;
     /// Multiplies scores: log2(e) / sqrt(hd).
     float scale;
     /// Most splits of one row: the grid's width.
@@ -248,7 +261,7 @@ typedef struct {
     int reserved;
 } DecodeAttentionParams;
 
-/// What differs between layers in DecodeLayersParams.
+/// The part of MegakernelParams that differs between layers.
 typedef struct {
     /// Weights of the four products, as their own kernels take them.
     const bf16 *qkv;
@@ -258,9 +271,10 @@ typedef struct {
     const bf16 *gate_up;
     /// Down projection.
     const bf16 *down;
-    /// Weight of the norm behind O [d] bf16, 16-byte aligned.
+    /// Weight of the norm after O [d] bf16, 16-byte aligned.
     const bf16 *o_gamma;
-    /// Weight of the norm behind down [d] bf16, 16-byte aligned: the next layer's first, or the model's last.
+    /// Weight of the norm after down [d] bf16, 16-byte aligned: the next layer's first, or the
+    /// model's last.
     const bf16 *down_gamma;
     /// Elements from a KV block's start to this layer's keys.
     long long layer_offset;
@@ -268,12 +282,13 @@ typedef struct {
     int window;
     /// Keeps the struct's size a multiple of its alignment in words.
     int reserved;
-} DecodeLayer;
+} MegakernelLayer;
 
-/// Consecutive layers of a step of up to 8 single rows. Of the products' and attention's parameters, what DecodeLayer has is not used.
+/// Consecutive layers of a step of decode rows (one tile of 8 rows; the planner uses it for up to
+/// 4). The fields that MegakernelLayer has are ignored in the products' and attention's parameters.
 typedef struct {
     /// All layers of the model, 8-byte aligned.
-    const DecodeLayer *layers;
+    const MegakernelLayer *layers;
     /// Query, key and value projection.
     QkvParams qkv;
     /// Attention.
@@ -284,11 +299,12 @@ typedef struct {
     SwigluParams gate_up;
     /// Down projection; the tap is the last layer's.
     ResidualParams down;
-    /// Barrier of the grid [1] u32; zero before the first launch, and afterwards as launches leave it.
+    /// Barrier of the grid [1] u32; zero before the first launch, and afterwards as launches leave
+    /// it.
     unsigned int *barrier;
     /// First layer.
     int first_layer;
-    /// Layer behind the last; more than `first_layer`.
+    /// Layer after the last; more than `first_layer`.
     int end_layer;
     /// Blocks that share each product: as many as its own kernel would be launched with.
     int qkv_blocks;
@@ -302,21 +318,25 @@ typedef struct {
     int attention_columns;
     /// Rows times columns times splits.
     int attention_pieces;
-    /// Units of 32 KiB of its share of O's weights that a block asks into L2 before attention.
+    /// Units of 32 KiB of its share of O's weights that a block prefetches into L2 before
+    /// attention.
     int o_units;
     /// Keeps the struct's size a multiple of its alignment in words.
     int reserved;
-} DecodeLayersParams;
+} MegakernelParams;
 
-/// Attention of runs of rows of a request: causal among themselves, and over all the request's earlier tokens.
+/// Attention of segments of prompt rows of a request: causal among themselves, and over all the
+/// request's earlier tokens.
 typedef struct {
     /// Keys and values, the rows' own included.
     PagedKv kv;
     /// Queries after RoPE [T, heads, hd] bf16, 16-byte aligned.
     const bf16 *q;
-    /// Runs [runs, 4] i32, 16-byte aligned: first row, rows, slot, context (tokens before the run). Slot -1: touches nothing.
-    const int *runs;
-    /// Tiles [tiles, 2] i32, 8-byte aligned: run, first query of the tile (a query is a row and a head of the group). Run -1: nothing to do.
+    /// Segments [segments, 4] i32, 16-byte aligned: first row, rows, batch_idx, context (tokens
+    /// before the segment). batch_idx -1: touches nothing.
+    const int *segments;
+    /// Tiles [tiles, 2] i32, 8-byte aligned: segment, first query of the tile (a query is a row and
+    /// a head of the group). Segment -1: nothing to do.
     const int *tiles;
     /// Attended values [T, heads, hd] bf16, 16-byte aligned.
     bf16 *out;
@@ -330,12 +350,13 @@ typedef struct {
 typedef struct {
     /// Embeddings [vocab, d] bf16, 16-byte aligned.
     const bf16 *table;
-    /// Token of each row [T] i32; -1: the row's request chose it in an earlier step, and `last` has it.
+    /// Token of each row [T] i32; -1: the row's request chose it in an earlier step, and `last` has
+    /// it.
     const int *token;
-    /// Token that each request chose last [seats] i32; null: no token is -1.
+    /// Token that each request chose last [batch slots] i32, by batch_idx; null: no token is -1.
     const int *last;
     /// Block table row of each row [T] i32; -1: a padding row, which touches nothing.
-    const int *slot;
+    const int *batch_idx;
     /// The first norm's weight [d] bf16, 16-byte aligned.
     const bf16 *gamma;
     /// Residual stream [T, d] f32, 16-byte aligned.
@@ -354,7 +375,7 @@ typedef struct {
     int reserved;
 } EmbedParams;
 
-/// How one row's token is chosen.
+/// Sampling parameters of one row.
 typedef struct {
     /// Key of the request's randomness.
     unsigned long long seed;
@@ -372,8 +393,8 @@ typedef struct {
     float frequency;
     /// Keep this many of the most likely tokens; 0 keeps all.
     int top_k;
-    /// Row of the marks that holds what the request has seen; -1: no penalties.
-    int marks_row;
+    /// Row of the token counts; -1: no penalties.
+    int token_counts_row;
     /// Absolute position of the token that is chosen: the draw's counter.
     unsigned int position;
     /// Most likely tokens to report beside the chosen one, at most 20.
@@ -381,7 +402,7 @@ typedef struct {
     /// Row of `logits`; -1: a padding row, which touches nothing.
     int row;
     /// The request's row of the block table, which is its place in `last`.
-    int seat;
+    int batch_idx;
 } RowSampling;
 
 /// What was chosen for one row. A token's log-probability is logit - max - ln(sum).
@@ -400,8 +421,9 @@ typedef struct {
     int top_token[20];
     /// Their raw logits.
     float top_logit[20];
-    /// The step's number, stored behind all else: who finds it here finds the rest.
-    unsigned int stamp;
+    /// The step's number, modulo 2^32, stored after all else with release semantics: a host that
+    /// reads it sees the rest.
+    unsigned int step_seq;
     /// Keeps the struct's size a multiple of its alignment in words.
     unsigned int reserved;
 } RowSampled;
@@ -410,11 +432,13 @@ typedef struct {
 typedef struct {
     /// Logits [rows, stride] f32, 16-byte aligned; never written.
     const float *logits;
-    /// How to choose [rows], 8-byte aligned.
+    /// Sampling parameters [rows], 8-byte aligned.
     const RowSampling *row_sampling;
-    /// What requests have seen [mark rows, vocab] u32: bit 31 in the prompt, the rest counts occurrences in the output. Null: no row has penalties.
-    unsigned int *marks;
-    /// Unnormalised probabilities [rows, vocab rounded up to 256] f32, 16-byte aligned: between the kernels.
+    /// Token counts [batch slots, vocab] u32: bit 31 is set if the token is in the prompt, the rest
+    /// counts its occurrences in the output. Null: no row has penalties.
+    unsigned int *token_counts;
+    /// Unnormalised probabilities [rows, vocab rounded up to 256] f32, 16-byte aligned: between the
+    /// kernels.
     float *weights;
     /// Largest logit after penalties of every 256 tokens [rows, blocks] f32.
     float *block_max;
@@ -428,10 +452,11 @@ typedef struct {
     unsigned int *block_broken;
     /// Choices [rows], 8-byte aligned.
     RowSampled *sampled;
-    /// The chosen tokens again [seats] i32, by seat, where the next step's embedding reads them; null: nowhere.
+    /// The chosen tokens again [batch slots] i32, by batch_idx, where the next step's embedding
+    /// reads them; null: nowhere.
     int *last;
-    /// What to stamp choices with: the step's number, modulo 2^32.
-    const unsigned int *stamp;
+    /// What to step_seq choices with: the step's number, modulo 2^32.
+    const unsigned int *step_seq;
     /// Rows.
     int rows;
     /// Tokens of the vocabulary.
@@ -442,37 +467,41 @@ typedef struct {
     int blocks;
 } SampleParams;
 
-/// Words of the device's copy that differ from what the host now has.
+/// Words of the step's metadata that the host has changed since the last step.
 typedef struct {
     /// The copy [words] u32.
     unsigned int *words;
-    /// How many differ, and a word that is not used, 8-byte aligned; in memory that the host writes.
+    /// Number of differences, and an unused word, 8-byte aligned; in pinned host memory.
     const unsigned int *count;
-    /// Which, and what they are now [count, 2] u32, 8-byte aligned; in memory that the host writes.
+    /// Index and new value of each [count, 2] u32, 8-byte aligned; in pinned host memory.
     const unsigned int *diffs;
 } ApplyDiffsParams;
 
-/// What a request has seen, written anew into its row of marks.
+/// A request's row of token counts, rewritten.
 typedef struct {
-    /// Marks [mark rows, vocab] u32: see the sampler.
-    unsigned int *marks;
-    /// Prompts and outputs of all jobs, one after the other [tokens] i32; ids outside the vocabulary are ignored.
+    /// Token counts [batch slots, vocab] u32: see the sampler.
+    unsigned int *token_counts;
+    /// Prompts and outputs of all jobs, one after the other [tokens] i32; ids outside the
+    /// vocabulary are ignored.
     const int *tokens;
-    /// Jobs [jobs, 4] i32, 16-byte aligned: mark row, first token, prompt tokens, output tokens. Mark row -1: touches nothing.
+    /// Jobs [jobs, 4] i32, 16-byte aligned: row, first token, prompt tokens, output tokens. Row -1:
+    /// touches nothing.
     const int *jobs;
     /// Tokens of the vocabulary.
     int vocab;
     /// Keeps the struct's size a multiple of its alignment in words.
     int reserved;
-} MarksParams;
+} TokenCountsParams;
 
 /// Running mean of the tapped layer over each prompt.
 typedef struct {
     /// Residual stream after the tapped layer [T, d] f32.
     const float *h;
-    /// Runs of prompt rows [runs, 6] i32: first row, rows, slot, first position, prompt tokens, stage row (-1: the prompt goes on). Slot -1: touches nothing.
-    const int *runs;
-    /// Sums over each request's prompt rows so far [slots, d] f32; begun anew by a run at position 0.
+    /// Segments of prompt rows [segments, 6] i32: first row, rows, slot, first position, prompt
+    /// tokens, stage row (-1: the prompt goes on). Slot -1: touches nothing.
+    const int *segments;
+    /// Sums over each request's prompt rows so far [slots, d] f32, by the engine's slot; reset by a
+    /// segment at position 0.
     float *sums;
     /// Staging rows [stage rows, d] bf16.
     bf16 *stage;
@@ -507,17 +536,3 @@ typedef struct {
     /// Bins, at most 32.
     int bins;
 } ProbeParams;
-
-/// Pieces of KV blocks, scattered on one side and one after the other on the other.
-typedef struct {
-    /// The KV pool, 16-byte aligned; written by the scatter alone.
-    bf16 *pool;
-    /// The packed side [pieces, piece] bf16, 16-byte aligned; written by the gather alone.
-    bf16 *packed;
-    /// Where in the pool each piece begins, in elements, a multiple of 8 [pieces] i64; negative: a padding piece, which touches nothing.
-    const long long *offsets;
-    /// Elements of a piece, a multiple of 8.
-    int piece;
-    /// Pieces.
-    int pieces;
-} KvPiecesParams;

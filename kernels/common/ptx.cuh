@@ -1,5 +1,7 @@
-// The only inline assembly: one function per instruction. What an instruction does is in the PTX ISA under its name; here stands what we use it for.
-// `volatile` keeps the order of the loads as written, which is the order of the software pipeline. `memory` is named where other accesses must not pass.
+// The only inline assembly: one function per instruction. What an instruction does is in the PTX
+// ISA under its name; the comment says what it is used for. `volatile` keeps the order of the loads
+// as written, which is the order of the software pipeline. `memory` is named where other accesses
+// must not pass.
 #pragma once
 #include "common/params.h"
 
@@ -18,14 +20,16 @@ __device__ __forceinline__ u32 shared_address(const void *pointer) {
     return static_cast<u32>(__cvta_generic_to_shared(pointer));
 }
 
-/// This thread's number in its block, read anew: what is computed from it is not kept in registers since the kernel's beginning.
+/// This thread's index in its block, read again: what is computed from it need not live in
+/// registers since the kernel's start.
 __device__ __forceinline__ int thread_now() {
     int thread;
     asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
     return thread;
 }
 
-/// The same value, but the compiler no longer knows: what follows from it is computed here and not kept in registers from before.
+/// The same value, but the compiler no longer knows: what follows from it is computed here and not
+/// kept in registers from before.
 __device__ __forceinline__ int opaque(int value) {
     asm volatile("" : "+r"(value));
     return value;
@@ -43,11 +47,17 @@ __device__ __forceinline__ u32 pack_bf16(float low, float high) {
 /// Bits 0..15 as a float: exact.
 __device__ __forceinline__ float low_bf16(u32 packed) { return __uint_as_float(packed << 16); }
 /// Bits 16..31 as a float: exact.
-__device__ __forceinline__ float high_bf16(u32 packed) { return __uint_as_float(packed & 0xffff0000u); }
+__device__ __forceinline__ float high_bf16(u32 packed) {
+    return __uint_as_float(packed & 0xffff0000u);
+}
 /// One value as a float: exact.
-__device__ __forceinline__ float to_float(bf16 value) { return __uint_as_float(static_cast<u32>(value.bits) << 16); }
+__device__ __forceinline__ float to_float(bf16 value) {
+    return __uint_as_float(static_cast<u32>(value.bits) << 16);
+}
 /// One float rounded to nearest even.
-__device__ __forceinline__ bf16 to_bf16(float value) { return bf16{static_cast<u16>(pack_bf16(value, 0.0f))}; }
+__device__ __forceinline__ bf16 to_bf16(float value) {
+    return bf16{static_cast<u16>(pack_bf16(value, 0.0f))};
+}
 
 /// A half-precision value as a float: exact.
 __device__ __forceinline__ float half_to_float(u16 bits) {
@@ -56,7 +66,8 @@ __device__ __forceinline__ float half_to_float(u16 bits) {
     return value;
 }
 
-// ---- approximate functions (2 ulp or so; the results go through bf16, or are compared with a tolerance that says so)
+// ---- approximate functions (2 ulp or so; the results go through bf16, or are compared with a
+// tolerance that says so)
 
 /// 2^x.
 __device__ __forceinline__ float exp2_approx(float x) {
@@ -117,34 +128,44 @@ __device__ __forceinline__ float4 load_l2(const float *pointer) {
     return value;
 }
 
-/// Asks for the line at `pointer` in L2.
+/// Prefetches the line at `pointer` into L2.
 __device__ __forceinline__ void prefetch_l2(const void *pointer) {
     asm volatile("prefetch.global.L2 [%0];" ::"l"(pointer));
 }
 
-/// Adds to a counter, ordering what came before and what comes after at device scope; the old value.
+/// Adds to a counter with acquire and release semantics at device scope; returns the old value.
 __device__ __forceinline__ u32 add_acq_rel(u32 *counter, u32 value) {
     u32 old;
-    asm volatile("atom.global.acq_rel.gpu.add.u32 %0, [%1], %2;" : "=r"(old) : "l"(counter), "r"(value) : "memory");
+    asm volatile("atom.global.acq_rel.gpu.add.u32 %0, [%1], %2;"
+                 : "=r"(old)
+                 : "l"(counter), "r"(value)
+                 : "memory");
     return old;
 }
 
 /// Two words that the host wrote, read where they are.
 __device__ __forceinline__ uint2 load_host(const u32 *pointer) {
     uint2 value;
-    asm volatile("ld.volatile.global.v2.u32 {%0, %1}, [%2];" : "=r"(value.x), "=r"(value.y) : "l"(pointer) : "memory");
+    asm volatile("ld.volatile.global.v2.u32 {%0, %1}, [%2];"
+                 : "=r"(value.x), "=r"(value.y)
+                 : "l"(pointer)
+                 : "memory");
     return value;
 }
 
-/// Stores a word behind all that this thread and those it has met at a barrier wrote before, for whoever acquires it; the host, too.
+/// Stores a word with release semantics at system scope: after all writes of this thread, and of
+/// those it has met at a barrier. For the host.
 __device__ __forceinline__ void store_release_system(u32 *pointer, u32 value) {
     asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(pointer), "r"(value) : "memory");
 }
 
-/// Adds to a counter behind all that this thread and those it has met at a barrier wrote before; the old value.
+/// Adds to a counter with release semantics at device scope; returns the old value.
 __device__ __forceinline__ u32 add_release(u32 *counter, u32 value) {
     u32 old;
-    asm volatile("atom.global.release.gpu.add.u32 %0, [%1], %2;" : "=r"(old) : "l"(counter), "r"(value) : "memory");
+    asm volatile("atom.global.release.gpu.add.u32 %0, [%1], %2;"
+                 : "=r"(old)
+                 : "l"(counter), "r"(value)
+                 : "memory");
     return old;
 }
 
@@ -169,18 +190,24 @@ __device__ __forceinline__ void barrier_named() {
 __device__ __forceinline__ void copy_async(u32 shared, const void *global) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared), "l"(global) : "memory");
 }
-/// Starts a copy of 16 bytes of which the first `bytes` (0..16) are read and the rest are zero; with 0, `global` is not read.
+/// Starts a copy of 16 bytes of which the first `bytes` (0..16) are read and the rest are zero;
+/// with 0, `global` is not read.
 __device__ __forceinline__ void copy_async_or_zero(u32 shared, const void *global, u32 bytes) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared), "l"(global), "r"(bytes) : "memory");
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared), "l"(global),
+                 "r"(bytes)
+                 : "memory");
 }
 /// Starts a copy of 16 bytes under an L2 policy.
 __device__ __forceinline__ void copy_async_stream(u32 shared, const void *global, u64 policy) {
-    asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2;" ::"r"(shared), "l"(global), "l"(policy)
+    asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2;" ::"r"(shared),
+                 "l"(global), "l"(policy)
                  : "memory");
 }
 /// Closes this thread's group of copies.
-__device__ __forceinline__ void copy_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-/// Waits until at most `PENDING` of this thread's groups are under way.
+__device__ __forceinline__ void copy_async_commit() {
+    asm volatile("cp.async.commit_group;" ::: "memory");
+}
+/// Waits until at most `PENDING` of this thread's groups are pending.
 template <int PENDING>
 __device__ __forceinline__ void copy_async_wait() {
     asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
@@ -197,7 +224,10 @@ __device__ __forceinline__ void load_matrix_x4(u32 (&to)[4], u32 shared) {
 }
 /// Two 8x8 matrices; lanes 0..15 name their rows.
 __device__ __forceinline__ void load_matrix_x2(u32 (&to)[2], u32 shared) {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];" : "=r"(to[0]), "=r"(to[1]) : "r"(shared) : "memory");
+    asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];"
+                 : "=r"(to[0]), "=r"(to[1])
+                 : "r"(shared)
+                 : "memory");
 }
 /// Four 8x8 matrices, each transposed.
 __device__ __forceinline__ void load_matrix_x4_trans(u32 (&to)[4], u32 shared) {
@@ -214,12 +244,16 @@ __device__ __forceinline__ void load_matrix_x2_trans(u32 (&to)[2], u32 shared) {
                  : "memory");
 }
 
-/// sum[16, 8] += a[16, 16] * b[16, 8], bf16 in, f32 out. Lane: g = lane/4, q = lane%4.
-/// a: {rows g, g+8} x {k 2q, 2q+8} as pairs; b: k {2q, 2q+8} as pairs, column g; sum: rows g (0, 1) and g+8 (2, 3), columns 2q, 2q+1.
-__device__ __forceinline__ void mma_bf16(float (&sum)[4], u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1) {
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-                 : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
-                 : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+/// sum[16, 8] += a[16, 16] * b[16, 8], bf16 in, f32 out. Lane: g = lane/4, q = lane%4. a: {rows g,
+/// g+8} x {k 2q, 2q+8} as pairs; b: k {2q, 2q+8} as pairs, column g; sum: rows g (0, 1) and g+8 (2,
+/// 3), columns 2q, 2q+1.
+__device__ __forceinline__ void mma_bf16(float (&sum)[4], u32 a0, u32 a1, u32 a2, u32 a3, u32 b0,
+                                         u32 b1) {
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+        "{%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+        : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }
 
 // ---- programmatic dependent launch: Hopper's; nothing elsewhere
@@ -240,19 +274,22 @@ __device__ __forceinline__ void launch_successor() {
 // ---- Hopper: barriers in shared memory, bulk copies, warpgroup products (sm_90a)
 #if __CUDA_ARCH__ >= 900
 
-/// Makes a barrier of `count` arrivals a phase.
+/// Makes a barrier of `count` tile_counters a phase.
 __device__ __forceinline__ void barrier_init(u32 barrier, u32 count) {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(count) : "memory");
 }
 /// Shows new barriers to the copy engine.
-__device__ __forceinline__ void barrier_init_fence() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+__device__ __forceinline__ void barrier_init_fence() {
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
 /// Arrives.
 __device__ __forceinline__ void barrier_arrive(u32 barrier) {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 /// Arrives, and makes the phase wait for `bytes` more of bulk copies.
 __device__ __forceinline__ void barrier_arrive_expect(u32 barrier, u32 bytes) {
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
+                 : "memory");
 }
 /// Whether the phase of `parity` has ended; may take a while to say no.
 __device__ __forceinline__ bool barrier_try_wait(u32 barrier, u32 parity) {
@@ -268,16 +305,26 @@ __device__ __forceinline__ bool barrier_try_wait(u32 barrier, u32 parity) {
 }
 /// Starts a copy of `bytes` contiguous bytes to shared memory; they count towards `barrier`.
 __device__ __forceinline__ void copy_bulk(u32 shared, const void *global, u32 bytes, u32 barrier) {
-    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(shared), "l"(global), "r"(bytes), "r"(barrier) : "memory");
+    asm volatile(
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
+            "r"(shared),
+        "l"(global), "r"(bytes), "r"(barrier)
+        : "memory");
 }
-/// Starts a copy of a box of a 2-dimensional tensor from element (`inner`, `outer`) on; what lies outside is zero, and counts all the same.
-__device__ __forceinline__ void copy_box(u32 shared, const void *map, int inner, int outer, u32 barrier) {
-    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];" ::"r"(shared), "l"(map), "r"(inner),
-                 "r"(outer), "r"(barrier)
-                 : "memory");
+/// Starts a copy of a box of a 2-dimensional tensor from element (`inner`, `outer`) on; what lies
+/// outside is zero, and counts all the same.
+__device__ __forceinline__ void copy_box(u32 shared, const void *map, int inner, int outer,
+                                         u32 barrier) {
+    asm volatile(
+        "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], "
+        "[%1, {%2, %3}], [%4];" ::"r"(shared),
+        "l"(map), "r"(inner), "r"(outer), "r"(barrier)
+        : "memory");
 }
 /// Fetches a tensor map ahead of its first use.
-__device__ __forceinline__ void prefetch_map(const void *map) { asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory"); }
+__device__ __forceinline__ void prefetch_map(const void *map) {
+    asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
+}
 /// Gives registers of this warpgroup back, down to `COUNT` a thread.
 template <int COUNT>
 __device__ __forceinline__ void registers_give() {
@@ -289,22 +336,29 @@ __device__ __forceinline__ void registers_take() {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(COUNT));
 }
 /// Orders register writes before the products that read them.
-__device__ __forceinline__ void group_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+__device__ __forceinline__ void wgmma_fence() {
+    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
 /// Closes a group of products.
-__device__ __forceinline__ void group_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
-/// Waits until at most `PENDING` groups are under way.
+__device__ __forceinline__ void wgmma_commit() {
+    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+/// Waits until at most `PENDING` groups are pending.
 template <int PENDING>
-__device__ __forceinline__ void group_wait() {
+__device__ __forceinline__ void wgmma_wait() {
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(PENDING) : "memory");
 }
-/// Names rows of 128 bytes in shared memory, swizzled in groups of eight rows (1024 bytes, aligned), as the second operand of a product.
+/// Names rows of 128 bytes in shared memory, swizzled in groups of eight rows (1024 bytes,
+/// aligned), as the second operand of a product.
 __device__ __forceinline__ u64 rows_descriptor(u32 shared) {
-    constexpr u64 SWIZZLE_128 = 1ull << 62, EIGHT_ROWS = static_cast<u64>(1024 >> 4) << 32, UNUSED = 1ull << 16;
+    constexpr u64 SWIZZLE_128 = 1ull << 62, EIGHT_ROWS = static_cast<u64>(1024 >> 4) << 32,
+                  UNUSED = 1ull << 16;
     return SWIZZLE_128 | EIGHT_ROWS | UNUSED | ((shared & 0x3ffffu) >> 4);
 }
-/// sum[64, 256] += a[64, 16] * b[16, 256], a warpgroup wide: warp w has rows 16w.., its a and each 8 columns of sum as in mma_bf16; b[k][column] lies
-/// in the column's row of shared memory.
-__device__ __forceinline__ void group_mma_bf16(float (&sum)[128], u32 a0, u32 a1, u32 a2, u32 a3, u64 b) {
+/// sum[64, 256] += a[64, 16] * b[16, 256], a warpgroup wide: warp w has rows 16w.., its a and each
+/// 8 columns of sum as in mma_bf16; b[k][column] lies in the column's row of shared memory.
+__device__ __forceinline__ void wgmma_mma_bf16(float (&sum)[128], u32 a0, u32 a1, u32 a2, u32 a3,
+                                               u64 b) {
     asm volatile(
         "wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 {"
         "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
@@ -313,25 +367,34 @@ __device__ __forceinline__ void group_mma_bf16(float (&sum)[128], u32 a0, u32 a1
         "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, "
         "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "
         "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, "
-        "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, "
-        "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127}, "
+        "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, "
+        "%111, "
+        "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, "
+        "%127}, "
         "{%128, %129, %130, %131}, %132, 1, 1, 1, 0;"
-        : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3]), "+f"(sum[4]), "+f"(sum[5]), "+f"(sum[6]), "+f"(sum[7]),
-          "+f"(sum[8]), "+f"(sum[9]), "+f"(sum[10]), "+f"(sum[11]), "+f"(sum[12]), "+f"(sum[13]), "+f"(sum[14]), "+f"(sum[15]),
-          "+f"(sum[16]), "+f"(sum[17]), "+f"(sum[18]), "+f"(sum[19]), "+f"(sum[20]), "+f"(sum[21]), "+f"(sum[22]), "+f"(sum[23]),
-          "+f"(sum[24]), "+f"(sum[25]), "+f"(sum[26]), "+f"(sum[27]), "+f"(sum[28]), "+f"(sum[29]), "+f"(sum[30]), "+f"(sum[31]),
-          "+f"(sum[32]), "+f"(sum[33]), "+f"(sum[34]), "+f"(sum[35]), "+f"(sum[36]), "+f"(sum[37]), "+f"(sum[38]), "+f"(sum[39]),
-          "+f"(sum[40]), "+f"(sum[41]), "+f"(sum[42]), "+f"(sum[43]), "+f"(sum[44]), "+f"(sum[45]), "+f"(sum[46]), "+f"(sum[47]),
-          "+f"(sum[48]), "+f"(sum[49]), "+f"(sum[50]), "+f"(sum[51]), "+f"(sum[52]), "+f"(sum[53]), "+f"(sum[54]), "+f"(sum[55]),
-          "+f"(sum[56]), "+f"(sum[57]), "+f"(sum[58]), "+f"(sum[59]), "+f"(sum[60]), "+f"(sum[61]), "+f"(sum[62]), "+f"(sum[63]),
-          "+f"(sum[64]), "+f"(sum[65]), "+f"(sum[66]), "+f"(sum[67]), "+f"(sum[68]), "+f"(sum[69]), "+f"(sum[70]), "+f"(sum[71]),
-          "+f"(sum[72]), "+f"(sum[73]), "+f"(sum[74]), "+f"(sum[75]), "+f"(sum[76]), "+f"(sum[77]), "+f"(sum[78]), "+f"(sum[79]),
-          "+f"(sum[80]), "+f"(sum[81]), "+f"(sum[82]), "+f"(sum[83]), "+f"(sum[84]), "+f"(sum[85]), "+f"(sum[86]), "+f"(sum[87]),
-          "+f"(sum[88]), "+f"(sum[89]), "+f"(sum[90]), "+f"(sum[91]), "+f"(sum[92]), "+f"(sum[93]), "+f"(sum[94]), "+f"(sum[95]),
-          "+f"(sum[96]), "+f"(sum[97]), "+f"(sum[98]), "+f"(sum[99]), "+f"(sum[100]), "+f"(sum[101]), "+f"(sum[102]), "+f"(sum[103]),
-          "+f"(sum[104]), "+f"(sum[105]), "+f"(sum[106]), "+f"(sum[107]), "+f"(sum[108]), "+f"(sum[109]), "+f"(sum[110]), "+f"(sum[111]),
-          "+f"(sum[112]), "+f"(sum[113]), "+f"(sum[114]), "+f"(sum[115]), "+f"(sum[116]), "+f"(sum[117]), "+f"(sum[118]), "+f"(sum[119]),
-          "+f"(sum[120]), "+f"(sum[121]), "+f"(sum[122]), "+f"(sum[123]), "+f"(sum[124]), "+f"(sum[125]), "+f"(sum[126]), "+f"(sum[127])
+        : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3]), "+f"(sum[4]), "+f"(sum[5]),
+          "+f"(sum[6]), "+f"(sum[7]), "+f"(sum[8]), "+f"(sum[9]), "+f"(sum[10]), "+f"(sum[11]),
+          "+f"(sum[12]), "+f"(sum[13]), "+f"(sum[14]), "+f"(sum[15]), "+f"(sum[16]), "+f"(sum[17]),
+          "+f"(sum[18]), "+f"(sum[19]), "+f"(sum[20]), "+f"(sum[21]), "+f"(sum[22]), "+f"(sum[23]),
+          "+f"(sum[24]), "+f"(sum[25]), "+f"(sum[26]), "+f"(sum[27]), "+f"(sum[28]), "+f"(sum[29]),
+          "+f"(sum[30]), "+f"(sum[31]), "+f"(sum[32]), "+f"(sum[33]), "+f"(sum[34]), "+f"(sum[35]),
+          "+f"(sum[36]), "+f"(sum[37]), "+f"(sum[38]), "+f"(sum[39]), "+f"(sum[40]), "+f"(sum[41]),
+          "+f"(sum[42]), "+f"(sum[43]), "+f"(sum[44]), "+f"(sum[45]), "+f"(sum[46]), "+f"(sum[47]),
+          "+f"(sum[48]), "+f"(sum[49]), "+f"(sum[50]), "+f"(sum[51]), "+f"(sum[52]), "+f"(sum[53]),
+          "+f"(sum[54]), "+f"(sum[55]), "+f"(sum[56]), "+f"(sum[57]), "+f"(sum[58]), "+f"(sum[59]),
+          "+f"(sum[60]), "+f"(sum[61]), "+f"(sum[62]), "+f"(sum[63]), "+f"(sum[64]), "+f"(sum[65]),
+          "+f"(sum[66]), "+f"(sum[67]), "+f"(sum[68]), "+f"(sum[69]), "+f"(sum[70]), "+f"(sum[71]),
+          "+f"(sum[72]), "+f"(sum[73]), "+f"(sum[74]), "+f"(sum[75]), "+f"(sum[76]), "+f"(sum[77]),
+          "+f"(sum[78]), "+f"(sum[79]), "+f"(sum[80]), "+f"(sum[81]), "+f"(sum[82]), "+f"(sum[83]),
+          "+f"(sum[84]), "+f"(sum[85]), "+f"(sum[86]), "+f"(sum[87]), "+f"(sum[88]), "+f"(sum[89]),
+          "+f"(sum[90]), "+f"(sum[91]), "+f"(sum[92]), "+f"(sum[93]), "+f"(sum[94]), "+f"(sum[95]),
+          "+f"(sum[96]), "+f"(sum[97]), "+f"(sum[98]), "+f"(sum[99]), "+f"(sum[100]),
+          "+f"(sum[101]), "+f"(sum[102]), "+f"(sum[103]), "+f"(sum[104]), "+f"(sum[105]),
+          "+f"(sum[106]), "+f"(sum[107]), "+f"(sum[108]), "+f"(sum[109]), "+f"(sum[110]),
+          "+f"(sum[111]), "+f"(sum[112]), "+f"(sum[113]), "+f"(sum[114]), "+f"(sum[115]),
+          "+f"(sum[116]), "+f"(sum[117]), "+f"(sum[118]), "+f"(sum[119]), "+f"(sum[120]),
+          "+f"(sum[121]), "+f"(sum[122]), "+f"(sum[123]), "+f"(sum[124]), "+f"(sum[125]),
+          "+f"(sum[126]), "+f"(sum[127])
         : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "l"(b));
 }
 #endif
@@ -348,7 +411,10 @@ __device__ __forceinline__ u32 transpose_matrix(u32 packed) {
 /// 8 bytes from L2, never from L1: what another block wrote.
 __device__ __forceinline__ float2 load_l2_pair(const float *pointer) {
     float2 value;
-    asm volatile("ld.global.cg.v2.f32 {%0, %1}, [%2];" : "=f"(value.x), "=f"(value.y) : "l"(pointer) : "memory");
+    asm volatile("ld.global.cg.v2.f32 {%0, %1}, [%2];"
+                 : "=f"(value.x), "=f"(value.y)
+                 : "l"(pointer)
+                 : "memory");
     return value;
 }
 

@@ -1,11 +1,13 @@
-// The sampler's arithmetic, to the bit what runtime/src/engine/sampling does on the CPU: no multiply-add is fused, sums have the CPU's lanes and order.
+// The sampler's arithmetic, to the bit what runtime/src/sampling does on the CPU: no multiply-add
+// is fused, sums have the CPU's lanes and order.
 #pragma once
 #include "common/ptx.cuh"
 
 /// Tokens of a partial sum, and the lanes that share it: token i belongs to lane i % 16.
 constexpr int SUM_TOKENS = 256, SUM_LANES = 16;
 
-/// Set in a mark if the token is in the prompt; the bits below count its occurrences in the output.
+/// Bit of a token count that is set if the token is in the prompt; the bits below count its
+/// occurrences in the output.
 constexpr u32 IN_PROMPT = 0x80000000u;
 
 #define MINUS_INFINITY __int_as_float(static_cast<int>(0xff800000u))
@@ -14,9 +16,11 @@ constexpr u32 IN_PROMPT = 0x80000000u;
 /// Where a logit is NaN or plus infinity, the model has broken down.
 __device__ __forceinline__ bool is_broken(float logit) { return !(logit < PLUS_INFINITY); }
 
-/// 2^x for x <= 0 to a relative error of 3e-7; 0 below 2^-126 and for NaN. exp2.rs has the derivation.
+/// 2^x for x <= 0 to a relative error of 3e-7; 0 below 2^-126 and for NaN. exp2.rs has the
+/// derivation.
 __device__ __forceinline__ float exp2_exact(float x) {
-    const float rounder = 12582912.0f, shifted = __fadd_rn(x, rounder), fraction = __fsub_rn(x, __fsub_rn(shifted, rounder));
+    const float rounder = 12582912.0f, shifted = __fadd_rn(x, rounder),
+                fraction = __fsub_rn(x, __fsub_rn(shifted, rounder));
     float y = 0.0013264626f;
     y = __fadd_rn(__fmul_rn(y, fraction), 0.009671494f);
     y = __fadd_rn(__fmul_rn(y, fraction), 0.05550734f);
@@ -32,21 +36,25 @@ __device__ __forceinline__ float exponential(float logit, float max, float tempe
     return exp2_exact(__fmul_rn(__fsub_rn(logit, max), tempering));
 }
 
-/// The sum over 16 neighbouring lanes, in all of them: the CPU's tree.
+/// The sum over 16 neighbouring lanes, returned to each: the CPU's tree.
 __device__ __forceinline__ float sum_lanes(float value) {
 #pragma unroll
-    for (int step = SUM_LANES / 2; step > 0; step /= 2) value = __fadd_rn(value, __shfl_xor_sync(~0u, value, step));
+    for (int step = SUM_LANES / 2; step > 0; step /= 2)
+        value = __fadd_rn(value, __shfl_xor_sync(~0u, value, step));
     return value;
 }
 
 /// The raw logit of a token; what is broken counts as masked.
-__device__ __forceinline__ float clean(float logit) { return is_broken(logit) ? MINUS_INFINITY : logit; }
+__device__ __forceinline__ float clean(float logit) {
+    return is_broken(logit) ? MINUS_INFINITY : logit;
+}
 
 /// The logit of a token after penalties.
-__device__ __forceinline__ float penalise(float logit, u32 mark, const RowSampling &row) {
-    if (mark == 0 || logit == MINUS_INFINITY) return logit;
-    const u32 count = mark & ~IN_PROMPT;
-    const float repeated = logit > 0.0f ? __fdiv_rn(logit, row.repetition) : __fmul_rn(logit, row.repetition);
+__device__ __forceinline__ float penalise(float logit, u32 seen, const RowSampling &row) {
+    if (seen == 0 || logit == MINUS_INFINITY) return logit;
+    const u32 count = seen & ~IN_PROMPT;
+    const float repeated =
+        logit > 0.0f ? __fdiv_rn(logit, row.repetition) : __fmul_rn(logit, row.repetition);
     const float frequent = __fsub_rn(repeated, __fmul_rn(static_cast<float>(count), row.frequency));
     const float penalised = __fsub_rn(frequent, count > 0 ? row.presence : 0.0f);
     return fminf(fmaxf(penalised, -3.40282347e+38f), 3.40282347e+38f);
@@ -65,10 +73,12 @@ __device__ __forceinline__ float logit_of(u32 key) {
 
 /// Philox4x32-10's number in [0, 1) that belongs to (seed, position), with 53 random bits.
 __device__ __forceinline__ double uniform(u64 seed, u32 position) {
-    u32 counter[4] = {position, 0, 0, 0}, key[2] = {static_cast<u32>(seed), static_cast<u32>(seed >> 32)};
+    u32 counter[4] = {position, 0, 0, 0},
+        key[2] = {static_cast<u32>(seed), static_cast<u32>(seed >> 32)};
     for (int round = 0; round < 10; round++) {
         const u64 a = 0xD2511F53ull * counter[0], b = 0xCD9E8D57ull * counter[2];
-        const u32 first = static_cast<u32>(b >> 32) ^ counter[1] ^ key[0], third = static_cast<u32>(a >> 32) ^ counter[3] ^ key[1];
+        const u32 first = static_cast<u32>(b >> 32) ^ counter[1] ^ key[0],
+                  third = static_cast<u32>(a >> 32) ^ counter[3] ^ key[1];
         counter[0] = first;
         counter[1] = static_cast<u32>(b);
         counter[2] = third;
@@ -80,34 +90,43 @@ __device__ __forceinline__ double uniform(u64 seed, u32 position) {
     return static_cast<double>(bits) * (1.0 / 9007199254740992.0);
 }
 
-/// One row of the sampler: where its logits, marks and scratch lie.
+/// One row of the sampler: where its logits, token counts and scratch are.
 struct Row {
-    RowSampling how;
+    RowSampling sampling;
     const float *logits;
     /// Null: no penalties.
-    u32 *marks;
+    u32 *token_counts;
     float *weights;
     /// First of this row's places in the arrays by block.
     i64 blocks;
     int vocab;
 
     __device__ float raw(int token) const { return clean(logits[token]); }
-    __device__ float penalised(int token) const { return marks ? penalise(raw(token), marks[token], how) : raw(token); }
-    /// Whether some tokens may be cut off: then weights are looked at more than once, and kept in memory.
-    __device__ bool truncates() const { return how.top_p < 1.0f || (how.top_k > 0 && how.top_k < vocab); }
-    /// The unnormalised probability of a token before truncation; `max` is the largest logit after penalties.
+    __device__ float penalised(int token) const {
+        return token_counts ? penalise(raw(token), token_counts[token], sampling) : raw(token);
+    }
+    /// Whether some tokens may be cut off: then weights are looked at more than once, and kept in
+    /// memory.
+    __device__ bool truncates() const {
+        return sampling.top_p < 1.0f || (sampling.top_k > 0 && sampling.top_k < vocab);
+    }
+    /// The unnormalised probability of a token before truncation; `max` is the largest logit after
+    /// penalties.
     __device__ float weight(int token, float max) const {
-        const float weight = exponential(penalised(token), max, how.tempering);
-        return weight >= how.min_p ? weight : 0.0f;
+        const float weight = exponential(penalised(token), max, sampling.tempering);
+        return weight >= sampling.min_p ? weight : 0.0f;
     }
 };
 
 /// Row `index` of the launch; false for a padding row.
 __device__ __forceinline__ bool take_row(const SampleParams &p, int index, Row &row) {
-    row.how = p.row_sampling[index];
-    if (row.how.row < 0) return false;
-    row.logits = p.logits + static_cast<i64>(row.how.row) * p.stride;
-    row.marks = row.how.marks_row < 0 ? nullptr : p.marks + static_cast<i64>(row.how.marks_row) * p.vocab;
+    row.sampling = p.row_sampling[index];
+    if (row.sampling.row < 0) return false;
+    row.logits = p.logits + static_cast<i64>(row.sampling.row) * p.stride;
+    row.token_counts =
+        row.sampling.token_counts_row < 0
+            ? nullptr
+            : p.token_counts + static_cast<i64>(row.sampling.token_counts_row) * p.vocab;
     row.weights = p.weights + static_cast<i64>(index) * p.blocks * SUM_TOKENS;
     row.blocks = static_cast<i64>(index) * p.blocks;
     row.vocab = p.vocab;

@@ -1,4 +1,5 @@
-// Where a set of tokens ends, without a sort: a descent over the bits of the logits. One block of threads per row.
+// Radix select: where a set of tokens ends, without a sort, by a descent over the digits of the
+// logits' keys. One block of threads per row.
 #pragma once
 #include "common/sampling.cuh"
 
@@ -19,8 +20,8 @@ struct Scratch {
     u32 broken;
 };
 
-/// Finds the bin of the histogram in which `missing` is reached; leaves what is missing within it. Where all bins fall short: false, or with `clamp`
-/// the last bin that holds anything.
+/// Finds the bin of the histogram in which `missing` is reached; leaves what is missing within it.
+/// Where all bins fall short: false, or with `clamp` the last bin that holds anything.
 __device__ bool find_bin(Scratch &scratch, u64 missing, bool clamp) {
     constexpr int EACH = BINS / THREADS;
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -67,13 +68,14 @@ struct Take {
     }
 };
 
-/// The key at which the measures of the better ones first reach `missing` (at least 1), and what is then missing among its equals. Where they
-/// all fall short: false, or with `clamp` the last key.
-/// `each(take)` calls take(key, measure) for this thread's members of the set; all threads together cover it once.
+/// The key at which the measures of the better ones first reach `missing` (at least 1), and what is
+/// then missing among its equals. Where they all fall short: false, or with `clamp` the last key.
+/// `each(take)` calls take(key, measure) for this thread's members of the set; all threads together
+/// cover it once.
 template <class Each>
 __device__ bool descend(Scratch &scratch, u64 &missing, u32 &key, bool clamp, Each each) {
     u32 prefix = 0;
-    for (int shift = 32 - DIGIT_BITS; ; shift = shift > DIGIT_BITS ? shift - DIGIT_BITS : 0) {
+    for (int shift = 32 - DIGIT_BITS;; shift = shift > DIGIT_BITS ? shift - DIGIT_BITS : 0) {
         const int width = shift == 0 ? 32 - 2 * DIGIT_BITS : DIGIT_BITS, known = 32 - shift - width;
         for (int i = threadIdx.x; i < BINS; i += THREADS) scratch.histogram[i] = 0;
         __syncthreads();
@@ -84,7 +86,7 @@ __device__ bool descend(Scratch &scratch, u64 &missing, u32 &key, bool clamp, Ea
             missing = scratch.missing;
             prefix = prefix << width | scratch.bin;
         }
-        // Everybody has read what the next step, or whoever comes next, writes over.
+        // All threads have read what the next step, or the caller, overwrites.
         __syncthreads();
         if (!found) return false;
         if (shift == 0) break;
@@ -93,13 +95,16 @@ __device__ bool descend(Scratch &scratch, u64 &missing, u32 &key, bool clamp, Ea
     return true;
 }
 
-/// The `nth` (from 1) token, in order of id, that `is_member` names; there must be so many. A warp has a run of blocks.
+/// The `nth` (from 1) token, in order of id, that `is_member` names; there must be so many. A warp
+/// has a run of blocks.
 template <class Member>
 __device__ int find_nth(const SampleParams &p, Scratch &scratch, u64 nth, Member is_member) {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    const int begin = p.blocks * warp / WARPS * SUM_TOKENS, end = min(p.blocks * (warp + 1) / WARPS * SUM_TOKENS, p.vocab);
+    const int begin = p.blocks * warp / WARPS * SUM_TOKENS,
+              end = min(p.blocks * (warp + 1) / WARPS * SUM_TOKENS, p.vocab);
     int count = 0;
-    for (int first = begin; first < end; first += 32) count += __popc(__ballot_sync(~0u, first + lane < end && is_member(first + lane)));
+    for (int first = begin; first < end; first += 32)
+        count += __popc(__ballot_sync(~0u, first + lane < end && is_member(first + lane)));
     if (lane == 0) scratch.counts[warp] = count;
     __syncthreads();
     u64 before = 0;

@@ -1,8 +1,11 @@
-// The matrix product of few rows: weights go from global memory straight into the A registers of mma, once, as fast as memory gives them.
+// The matrix product of few rows (GEMV-like, memory bound): weights go from global memory straight
+// into the A registers of mma, once.
 //
-// Eight warps a block on a tile of 128 features: four pairs, each with 32 features; of a pair, one warp takes the first half of a unit's
-// depth and one the second. So each warp streams two tiles of 16 features with AHEAD units of loads under way, all in registers, and reads each
-// fragment of activations for two tiles. Activations come through a ring of cp.async stages, one barrier a unit.
+// Eight warps a block on a tile of 128 features: four pairs, each with 32 features; of a pair, one
+// warp takes the first half of a unit's depth and one the second. So each warp streams two tiles of
+// 16 features with AHEAD units of loads in flight, all in registers, and reads each fragment of
+// activations for two tiles. Activations come through a cp.async multistage pipeline, one barrier a
+// unit.
 #pragma once
 #include "common/epilogue.cuh"
 #include "common/ptx.cuh"
@@ -18,8 +21,11 @@ constexpr int STAGES = 4;
 /// Feature tiles of 16 that a warp streams.
 constexpr int STRIPES = 2;
 
-/// Byte of 16-byte chunk `chunk` of row `row` in a stage [TOKENS][DEPTH]: neighbouring rows of one chunk fall on different banks.
-__device__ __forceinline__ u32 swizzled(int row, int chunk) { return row * (DEPTH * 2) + ((chunk ^ (row & 7)) * 16); }
+/// Byte of 16-byte chunk `chunk` of row `row` in a stage [TOKENS][DEPTH]: XOR swizzle: neighbouring
+/// rows of one chunk fall on different banks.
+__device__ __forceinline__ u32 swizzled(int row, int chunk) {
+    return row * (DEPTH * 2) + ((chunk ^ (row & 7)) * 16);
+}
 
 /// A place in the block's piece of the line, moved along unit by unit.
 struct Cursor {
@@ -36,9 +42,9 @@ struct Cursor {
     }
 };
 
-template <class End, int TOKENS, int AHEAD>
+template <class Epilogue, int TOKENS, int AHEAD>
 struct Kernel {
-    using Params = typename End::Params;
+    using Params = typename Epilogue::Params;
     static constexpr int COLUMNS = TOKENS / 8;
     static constexpr int STAGE_BYTES = TOKENS * DEPTH * 2;
 
@@ -53,7 +59,7 @@ struct Kernel {
     /// Bytes from one feature tile of 16 to the next.
     const int stripe;
 
-    /// Weights under way, by unit, step, feature tile.
+    /// Weights in flight, by unit, step, feature tile.
     uint4 weights[AHEAD][STEPS][STRIPES];
     float sum[STRIPES][COLUMNS][4];
 
@@ -76,15 +82,19 @@ struct Kernel {
     /// This warp's first weights of a tile, for this lane.
     __device__ const char *tile_weights(int tile) const {
         const int feature = stream::place_of<TOKENS>(g, tile).feature;
-        return reinterpret_cast<const char *>(g.w) + static_cast<i64>(feature / 16 + pair * STRIPES) * stripe + half * (STEPS * 512) + lane * 16;
+        return reinterpret_cast<const char *>(g.w) +
+               static_cast<i64>(feature / 16 + pair * STRIPES) * stripe + half * (STEPS * 512) +
+               lane * 16;
     }
 
     __device__ __forceinline__ void load_weights(uint4 (&to)[STRIPES], const char *from, int step) {
 #pragma unroll
-        for (int s = 0; s < STRIPES; s++) to[s] = ptx::load_stream(from + s * stripe + step * 512, policy);
+        for (int s = 0; s < STRIPES; s++)
+            to[s] = ptx::load_stream(from + s * stripe + step * 512, policy);
     }
 
-    /// Starts the copy of a unit's activations into a stage; rows and columns beyond the matrix become zeros.
+    /// Starts the copy of a unit's activations into a stage; rows and columns beyond the matrix
+    /// become zeros.
     __device__ __forceinline__ void copy_rows(const Cursor &at, int token, int stage) {
         constexpr int CHUNKS = DEPTH / 8;
         const int chunk = threadIdx.x % CHUNKS, column = at.unit * DEPTH + chunk * 8;
@@ -94,7 +104,8 @@ struct Kernel {
             if (TOKENS < THREADS / CHUNKS && i >= TOKENS) break;
             const bool inside = row < g.rows && column < g.k;
             const i64 source = inside ? (g.row_list ? g.row_list[row] : row) : 0;
-            ptx::copy_async_or_zero(ring + stage * STAGE_BYTES + swizzled(i, chunk), g.x + source * g.k + (inside ? column : 0), inside ? 16 : 0);
+            ptx::copy_async_or_zero(ring + stage * STAGE_BYTES + swizzled(i, chunk),
+                                    g.x + source * g.k + (inside ? column : 0), inside ? 16 : 0);
         }
     }
 
@@ -108,14 +119,16 @@ struct Kernel {
 #pragma unroll
             for (int c = 0; c < COLUMNS; c += 2) {
                 u32 four[4];
-                ptx::load_matrix_x4(four, stage + swizzled(c * 8 + lane / 16 * 8 + lane % 8, chunk + lane / 8 % 2));
+                ptx::load_matrix_x4(
+                    four, stage + swizzled(c * 8 + lane / 16 * 8 + lane % 8, chunk + lane / 8 % 2));
                 b[c][0] = four[0], b[c][1] = four[1], b[c + 1][0] = four[2], b[c + 1][1] = four[3];
             }
         }
 #pragma unroll
         for (int s = 0; s < STRIPES; s++) {
 #pragma unroll
-            for (int c = 0; c < COLUMNS; c++) ptx::mma_bf16(sum[s][c], a[s].x, a[s].y, a[s].z, a[s].w, b[c][0], b[c][1]);
+            for (int c = 0; c < COLUMNS; c++)
+                ptx::mma_bf16(sum[s][c], a[s].x, a[s].y, a[s].z, a[s].w, b[c][0], b[c][1]);
         }
     }
 
@@ -141,20 +154,24 @@ struct Kernel {
         }
     }
 
-    /// Ends this block's part of a tile; `whole`: it has all of it. `scaled` is the token tile whose scales are there.
+    /// Ends this block's part of a tile; `whole`: it has all of it. `scaled` is the token tile
+    /// whose scales are there.
     __device__ __forceinline__ void end_tile(int tile, bool whole, int &scaled) {
         const stream::Place place = stream::place_of<TOKENS>(g, ptx::opaque(tile));
         const int rows = min(TOKENS, g.rows - place.token);
         if (place.token != scaled) {
-            epilogue::scales_of<End, TOKENS, THREADS>(p, place.token, scales);
+            epilogue::scales_of<Epilogue, TOKENS, THREADS>(p, place.token, scales);
             scaled = place.token;
         }
         collect();
         // The next tile's weights keep their registers meanwhile; these are what is left.
         constexpr int FLIGHT = TOKENS == 64 ? 16 : TOKENS == 32 ? 4 : 8;
         if (!whole && !stream::add_up<THREADS, TOKENS, FLIGHT>(g, line, tile, sums, rows)) return;
-        constexpr int BATCH = TOKENS == 64 ? 4 : TOKENS == 8 || (TOKENS == 32 && sizeof(typename End::Column) > 16) ? 1 : 2;
-        epilogue::finish<End, THREADS, BATCH>(p, sums, scales, place, rows);
+        constexpr int BATCH =
+            TOKENS == 64                                                              ? 4
+            : TOKENS == 8 || (TOKENS == 32 && sizeof(typename Epilogue::Column) > 16) ? 1
+                                                                                      : 2;
+        epilogue::finish<Epilogue, THREADS, BATCH>(p, sums, scales, place, rows);
     }
 
     __device__ __forceinline__ void clear() {
@@ -168,22 +185,27 @@ struct Kernel {
         }
     }
 
-    /// The block's piece of the product; `wait` returns when what the product reads, weights aside, is there. A block without a piece does not wait.
+    /// The block's piece of the product; `wait` returns when what the product reads, weights aside,
+    /// is there. A block without a piece does not wait.
     template <class Wait>
     __device__ __forceinline__ void run(const Wait &wait) {
         const int first = line.first(line.me), last = line.first(line.me + 1);
         if (first == last) return;
-        // Weights depend on nobody: the first of them are asked for before what comes before has ended.
+        // Weights do not depend on the previous kernel: their first loads are issued before it has
+        // ended.
         Cursor ahead(line, first, last);
         const char *from = tile_weights(ahead.tile) + ahead.unit * (DEPTH / 16 * 512);
-        // Units of a tile come in pairs, so that a buffer's index is known at compile time: even units in the first, odd in the second.
+        // Units of a tile come in pairs, so that a buffer's index is known at compile time: even
+        // units in the first, odd in the second.
         const int parity = AHEAD == 2 ? first & 1 : 0;
 #pragma unroll
         for (int u = 0; u < 2 * AHEAD - 1; u++) {
-            // With one unit ahead there is always one; who could leave it out would keep the registers from whatever runs before.
+            // With one unit ahead there is always one; a branch here would keep the registers live
+            // in the code before it.
             if (u < parity || u >= parity + AHEAD || (AHEAD > 1 && ahead.left == 0)) continue;
 #pragma unroll
-            for (int step = 0; step < STEPS; step++) load_weights(weights[u % AHEAD][step], from, step);
+            for (int step = 0; step < STEPS; step++)
+                load_weights(weights[u % AHEAD][step], from, step);
             from = ahead.advance(line) ? tile_weights(ahead.tile) : from + DEPTH / 16 * 512;
         }
         wait();
@@ -198,7 +220,7 @@ struct Kernel {
             }
             ptx::copy_async_commit();
         }
-        epilogue::scales_of<End, TOKENS, THREADS>(p, scaled, scales);
+        epilogue::scales_of<Epilogue, TOKENS, THREADS>(p, scaled, scales);
         clear();
 
         Cursor now(line, first, last);
@@ -221,7 +243,8 @@ struct Kernel {
                     multiply(weights[phase][step], ring + stage * STAGE_BYTES, step);
                     if (ahead.left > 0) load_weights(weights[phase][step], from, step);
                 }
-                if (ahead.left > 0) from = ahead.advance(line) ? tile_weights(ahead.tile) : from + DEPTH / 16 * 512;
+                if (ahead.left > 0)
+                    from = ahead.advance(line) ? tile_weights(ahead.tile) : from + DEPTH / 16 * 512;
                 stage = (stage + 1) % STAGES;
                 ended = now.advance(line);
             }
@@ -235,26 +258,33 @@ struct Kernel {
     }
 };
 
-/// Asks L2 for the first `units` units of weights that block `me` of `blocks` will stream, a line of 128 bytes a thread.
+/// Prefetches into L2 the first `units` units of weights that block `me` of `blocks` will stream, a
+/// line of 128 bytes a thread.
 __device__ __forceinline__ void prefetch(const GemmOperands &g, int me, int blocks, int units) {
     const stream::Line line = stream::line_of<8, DEPTH>(g, me, blocks);
     const int first = line.first(me), last = min(line.first(me + 1), first + units);
-    const char *weights = reinterpret_cast<const char *>(g.w) + static_cast<i64>(threadIdx.x / 32) * g.k_padded * 32 + threadIdx.x % 32 * 128;
+    const char *weights = reinterpret_cast<const char *>(g.w) +
+                          static_cast<i64>(threadIdx.x / 32) * g.k_padded * 32 +
+                          threadIdx.x % 32 * 128;
 #pragma unroll 1
     for (int unit = first; unit < last; unit++) {
         const i64 stripe = static_cast<i64>(unit / line.depth) * (stream::FEATURES / 16);
-        ptx::prefetch_l2(weights + stripe * g.k_padded * 32 + unit % line.depth * (DEPTH / 16 * 512));
+        ptx::prefetch_l2(weights + stripe * g.k_padded * 32 +
+                         unit % line.depth * (DEPTH / 16 * 512));
     }
 }
 
 }  // namespace skinny
 
-/// One instance: `TOKENS` rows at most a tile, `AHEAD` units of weights under way, `BLOCKS` blocks a multiprocessor.
-#define SKINNY_KERNEL(NAME, END, TOKENS, AHEAD, BLOCKS)                                                                             \
-    extern "C" __global__ void __launch_bounds__(skinny::THREADS, BLOCKS) NAME(const __grid_constant__ epilogue::END::Params p) {     \
-        extern __shared__ __align__(128) unsigned char shared[];                                                                     \
-        skinny::Kernel<epilogue::END, TOKENS, AHEAD>(p, shared, blockIdx.x, gridDim.x).run([] {                                      \
-            ptx::launch_successor();                                                                                                 \
-            ptx::wait_for_predecessor();                                                                                             \
-        });                                                                                                                          \
+/// One instance: `TOKENS` rows at most a tile, `AHEAD` units of weights in flight, `BLOCKS` blocks
+/// a multiprocessor.
+#define SKINNY_KERNEL(NAME, EPILOGUE, TOKENS, AHEAD, BLOCKS)                                \
+    extern "C" __global__ void __launch_bounds__(skinny::THREADS, BLOCKS)                   \
+        NAME(const __grid_constant__ epilogue::EPILOGUE::Params p) {                        \
+        extern __shared__ __align__(128) unsigned char shared[];                            \
+        skinny::Kernel<epilogue::EPILOGUE, TOKENS, AHEAD>(p, shared, blockIdx.x, gridDim.x) \
+            .run([] {                                                                       \
+                ptx::launch_successor();                                                    \
+                ptx::wait_for_predecessor();                                                \
+            });                                                                             \
     }

@@ -1,9 +1,12 @@
-// How a matrix product's work is shared out: every block streams the same number of weight bytes, whatever the shape.
+// Stream-K work decomposition: every block streams the same number of weight bytes, whatever the
+// shape.
 //
-// The output is cut into tiles (128 features x TOKENS tokens), a tile's depth into units. All units stand in one line, tile after tile, and block i
-// takes the i-th equal piece of it. A tile that lies across a border is summed in parts: each block that has a part writes it to the workspace and
-// counts itself in; whoever arrives last adds the parts up in the order of the line, so that the bits do not depend on who that was.
-// With as many blocks as tiles the same formula gives each block one whole tile, and nothing is shared.
+// The output is cut into tiles (128 features x TOKENS tokens), a tile's depth into units. All units
+// form one line, tile after tile, and block i takes the i-th equal share of it. A tile that crosses
+// a border between shares is summed in parts (stream-K's fix-up): each block with a part writes it
+// to the workspace and increments the tile's counter; the block that finishes last adds the parts
+// in the order of the line, so the bits do not depend on which block that was. With as many blocks
+// as tiles the same formula gives each block one whole tile, and nothing is shared (data-parallel).
 #pragma once
 #include "common/ptx.cuh"
 
@@ -11,7 +14,8 @@ namespace stream {
 
 /// Features of a tile.
 constexpr int FEATURES = 128;
-/// Floats from one token's row of sums to the next in shared memory; 4 more than a row, so that fragments are written without bank conflicts.
+/// Floats from one token's row of sums to the next in shared memory; 4 more than a row, so that
+/// fragments are written without bank conflicts.
 constexpr int ROW = FEATURES + 4;
 
 /// The line of all units, as the grid shares it.
@@ -22,13 +26,18 @@ struct Line {
     int total;
     /// Blocks that share them.
     int blocks;
-    /// The one of them that asks: the grid's block, or one of several that a block of threads is in turn.
+    /// Number of this block among them: the grid's, or one of several that a block of the
+    /// megakernel executes in turn.
     int me;
 
     /// First unit of block `block`; with `blocks`, the end of the line.
-    __device__ int first(int block) const { return static_cast<int>(static_cast<i64>(total) * block / blocks); }
+    __device__ int first(int block) const {
+        return static_cast<int>(static_cast<i64>(total) * block / blocks);
+    }
     /// The block that has `unit`.
-    __device__ int owner(int unit) const { return static_cast<int>((static_cast<i64>(unit + 1) * blocks - 1) / total); }
+    __device__ int owner(int unit) const {
+        return static_cast<int>((static_cast<i64>(unit + 1) * blocks - 1) / total);
+    }
 };
 
 /// Where a tile lies.
@@ -39,17 +48,20 @@ struct Place {
     int token;
 };
 
-/// Place of tile `tile`: token tiles in groups of `raster`, features within a group, tokens of the group innermost, so that blocks
-/// at work at one time share both weights and activations in L2.
+/// Place of tile `tile`: token tiles in groups of `tile_swizzle`, features within a group, tokens
+/// of the group innermost (tile swizzling), so that concurrent blocks share both weights and
+/// activations in L2.
 template <int TOKENS>
 __device__ Place place_of(const GemmOperands &g, int tile) {
     const int feature_tiles = g.n / FEATURES, token_tiles = (g.rows + TOKENS - 1) / TOKENS;
-    const int group = tile / (g.raster * feature_tiles), first = group * g.raster;
-    const int in_group = min(g.raster, token_tiles - first), rest = tile - first * feature_tiles;
+    const int group = tile / (g.tile_swizzle * feature_tiles), first = group * g.tile_swizzle;
+    const int in_group = min(g.tile_swizzle, token_tiles - first),
+              rest = tile - first * feature_tiles;
     return {rest / in_group * FEATURES, (first + rest % in_group) * TOKENS};
 }
 
-/// The line of a product with token tiles of `TOKENS` and units of `DEPTH` along k, as block `me` of `blocks` sees it.
+/// The line of a product with token tiles of `TOKENS` and units of `DEPTH` along k, as block `me`
+/// of `blocks` sees it.
 template <int TOKENS, int DEPTH>
 __device__ Line line_of(const GemmOperands &g, int me, int blocks) {
     const int tiles = g.n / FEATURES * ((g.rows + TOKENS - 1) / TOKENS);
@@ -57,32 +69,43 @@ __device__ Line line_of(const GemmOperands &g, int me, int blocks) {
     return {depth, tiles * depth, blocks, me};
 }
 
-/// Sums a shared tile of `TOKENS` tokens, of which `rows` are there. `sums` [rows, ROW] f32 in shared memory holds this block's part, complete and visible
-/// to all threads. True for the block that arrived last: `sums` is then the whole, again visible to all. A thread has `FLIGHT` loads under way: the parts lie
-/// in L2, far away, and whoever adds them up is alone by then.
+/// Stream-K's fix-up: sums a shared tile of `TOKENS` tokens, of which `rows` exist. `sums` [rows,
+/// ROW] f32 in shared memory holds this block's part, complete and visible to all threads. Returns
+/// true in the block that finished last: `sums` is then the whole, again visible to all. A thread
+/// has `FLIGHT` loads in flight, because the parts are in L2 and nothing else hides their latency
+/// by then.
 template <int THREADS, int TOKENS, int FLIGHT>
 __device__ bool add_up(const GemmOperands &g, const Line &line, int tile, float *sums, int rows) {
-    constexpr int ROW_QUADS = FEATURES / 4, EACH = TOKENS * ROW_QUADS / THREADS, BATCH = EACH < FLIGHT ? EACH : FLIGHT, GROUP = FLIGHT / BATCH;
+    constexpr int ROW_QUADS = FEATURES / 4, EACH = TOKENS * ROW_QUADS / THREADS,
+                  BATCH = EACH < FLIGHT ? EACH : FLIGHT, GROUP = FLIGHT / BATCH;
     constexpr i64 PART_FLOATS = TOKENS * FEATURES;
     __shared__ u32 arrived;
-    const int me = line.me, quads = rows * ROW_QUADS, thread = ptx::thread_now(), begin = tile * line.depth;
+    const int me = line.me, quads = rows * ROW_QUADS, thread = ptx::thread_now(),
+              begin = tile * line.depth;
     const int from = line.owner(begin), to = line.owner(begin + line.depth - 1);
-    // A block shares its first tile and its last, and has room for two parts. Only `from` can have begun with an earlier tile.
+    // A block shares its first tile and its last, and has room for two parts. Only `from` can have
+    // begun with an earlier tile.
     const int second = line.first(from) < begin ? from : -1;
-    const auto part_of = [&](int block) { return g.partials + (2 * block + (block == second ? 1 : 0)) * PART_FLOATS; };
-    const auto sum_of = [&](int i) { return reinterpret_cast<float4 *>(sums + i / ROW_QUADS * ROW + i % ROW_QUADS * 4); };
+    const auto part_of = [&](int block) {
+        return g.partials + (2 * block + (block == second ? 1 : 0)) * PART_FLOATS;
+    };
+    const auto sum_of = [&](int i) {
+        return reinterpret_cast<float4 *>(sums + i / ROW_QUADS * ROW + i % ROW_QUADS * 4);
+    };
 #pragma unroll 1
-    for (int i = thread; i < quads; i += THREADS) reinterpret_cast<float4 *>(part_of(me))[i] = *sum_of(i);
+    for (int i = thread; i < quads; i += THREADS)
+        reinterpret_cast<float4 *>(part_of(me))[i] = *sum_of(i);
     __syncthreads();
     if (thread == 0) {
-        // Releases the whole block's part (the barrier before it is cumulative), and acquires the others'.
+        // Releases the whole block's part (the barrier before it is cumulative), and acquires the
+        // others'.
         __threadfence();
-        arrived = ptx::add_acq_rel(g.arrivals + tile, 1);
+        arrived = ptx::add_acq_rel(g.tile_counters + tile, 1);
         __threadfence();
     }
     __syncthreads();
     if (arrived != static_cast<u32>(to - from)) return false;
-    if (thread == 0) g.arrivals[tile] = 0;
+    if (thread == 0) g.tile_counters[tile] = 0;
 #pragma unroll 1
     for (int base = thread; base < quads; base += THREADS * BATCH) {
         float4 sum[BATCH] = {};
@@ -94,7 +117,8 @@ __device__ bool add_up(const GemmOperands &g, const Line &line, int tile, float 
 #pragma unroll
                 for (int j = 0; j < BATCH; j++) {
                     const int i = base + j * THREADS;
-                    if (block + b <= to && i < quads) part[b][j] = ptx::load_l2(part_of(block + b) + i * 4);
+                    if (block + b <= to && i < quads)
+                        part[b][j] = ptx::load_l2(part_of(block + b) + i * 4);
                 }
             }
 #pragma unroll

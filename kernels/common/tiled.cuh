@@ -1,8 +1,11 @@
-// The matrix product of many rows, for mma.sync: both operands through a ring of shared-memory stages.
+// The matrix product of many rows, for mma.sync: both operands through a cp.async multistage
+// pipeline in shared memory.
 //
-// Each warp sums 64 features x 64 tokens, two warps side by side make the tile's 128 features. Weights keep their fragment order: a stage's piece
-// is contiguous in global memory and in shared memory, and a lane's A registers are one 16-byte load without bank conflicts. Activations lie
-// row-major with their 16-byte chunks swizzled, for ldmatrix. Fragments of the next step are loaded before this step's products, across the barrier too.
+// Each warp sums 64 features x 64 tokens, two warps side by side make the tile's 128 features.
+// Weights keep their fragment order: a stage's piece is contiguous in global memory and in shared
+// memory, and a lane's A registers are one 16-byte load without bank conflicts. Activations lie
+// row-major with their 16-byte chunks swizzled, for ldmatrix. Fragments of the next step are loaded
+// before this step's products, across the barrier too.
 #pragma once
 #include "common/epilogue.cuh"
 #include "common/ptx.cuh"
@@ -13,17 +16,19 @@ namespace tiled {
 /// Feature tiles of 16 of one warp, and columns of 8 tokens: 64 x 64.
 constexpr int STRIPES = 4, COLUMNS = 8, WARP_TOKENS = COLUMNS * 8;
 
-template <class End, int TOKENS, int DEPTH, int STAGES>
+template <class Epilogue, int TOKENS, int DEPTH, int STAGES>
 struct Kernel {
-    using Params = typename End::Params;
+    using Params = typename Epilogue::Params;
     static constexpr int STEPS = DEPTH / 16;
     /// Two warps for each 64 tokens.
     static constexpr int THREADS = TOKENS / WARP_TOKENS * 64;
     static_assert(THREADS == TOKENS, "as the launch bounds have it");
-    static constexpr int WEIGHT_BYTES = stream::FEATURES * DEPTH * 2, STAGE_BYTES = WEIGHT_BYTES + TOKENS * DEPTH * 2;
+    static constexpr int WEIGHT_BYTES = stream::FEATURES * DEPTH * 2,
+                         STAGE_BYTES = WEIGHT_BYTES + TOKENS * DEPTH * 2;
     static constexpr int SUM_BYTES = TOKENS * stream::ROW * 4;
     /// The stages, and over them, once they are used up, the sums.
-    static constexpr int POOL_BYTES = STAGES * STAGE_BYTES > SUM_BYTES ? STAGES * STAGE_BYTES : SUM_BYTES;
+    static constexpr int POOL_BYTES =
+        STAGES * STAGE_BYTES > SUM_BYTES ? STAGES * STAGE_BYTES : SUM_BYTES;
     static_assert(STEPS % 2 == 0, "fragment buffers alternate by step");
 
     const Params &p;
@@ -53,7 +58,8 @@ struct Kernel {
           feature_half(threadIdx.x / 32 % 2),
           token_block(threadIdx.x / 64) {}
 
-    /// Byte of chunk `chunk` of row `row` among a stage's activations: eight neighbouring rows of one chunk fall on different banks.
+    /// Byte of chunk `chunk` of row `row` among a stage's activations: eight neighbouring rows of
+    /// one chunk fall on different banks.
     static __device__ __forceinline__ u32 swizzled(int row, int chunk) {
         const int mixed = DEPTH == 64 ? chunk ^ (row & 7) : chunk ^ (row / 2 & 3);
         return row * (DEPTH * 2) + mixed * 16;
@@ -63,30 +69,40 @@ struct Kernel {
     __device__ __forceinline__ void copy(int feature, int unit, int stage) {
         constexpr int RUN = DEPTH / 16 * 32, CHUNKS = DEPTH / 8;
         const u32 to = ring + stage * STAGE_BYTES;
-        const char *weights = reinterpret_cast<const char *>(g.w) + (static_cast<i64>(feature / 16) * (g.k_padded / 16) + unit * STEPS) * 512;
+        const char *weights =
+            reinterpret_cast<const char *>(g.w) +
+            (static_cast<i64>(feature / 16) * (g.k_padded / 16) + unit * STEPS) * 512;
 #pragma unroll
         for (int i = threadIdx.x; i < WEIGHT_BYTES / 16; i += THREADS)
-            ptx::copy_async(to + i * 16, weights + static_cast<i64>(i / RUN) * g.k_padded * 32 + i % RUN * 16);
+            ptx::copy_async(to + i * 16,
+                            weights + static_cast<i64>(i / RUN) * g.k_padded * 32 + i % RUN * 16);
         const int chunk = threadIdx.x % CHUNKS, column = unit * DEPTH + chunk * 8;
 #pragma unroll
         for (int i = threadIdx.x / CHUNKS; i < TOKENS; i += THREADS / CHUNKS) {
             const int source = sources[i];
             const bool inside = source >= 0 && column < g.k;
-            ptx::copy_async_or_zero(to + WEIGHT_BYTES + swizzled(i, chunk), inside ? g.x + static_cast<i64>(source) * g.k + column : g.x, inside ? 16 : 0);
+            ptx::copy_async_or_zero(to + WEIGHT_BYTES + swizzled(i, chunk),
+                                    inside ? g.x + static_cast<i64>(source) * g.k + column : g.x,
+                                    inside ? 16 : 0);
         }
     }
 
     /// Loads the fragments of one step.
     __device__ __forceinline__ void load(int buffer, int stage, int step) {
-        const unsigned char *weights = pool + stage * STAGE_BYTES + (feature_half * STRIPES * STEPS + step) * 512 + lane * 16;
+        const unsigned char *weights =
+            pool + stage * STAGE_BYTES + (feature_half * STRIPES * STEPS + step) * 512 + lane * 16;
 #pragma unroll
-        for (int s = 0; s < STRIPES; s++) a[buffer][s] = *reinterpret_cast<const uint4 *>(weights + s * STEPS * 512);
+        for (int s = 0; s < STRIPES; s++)
+            a[buffer][s] = *reinterpret_cast<const uint4 *>(weights + s * STEPS * 512);
         const u32 rows = ring + stage * STAGE_BYTES + WEIGHT_BYTES;
 #pragma unroll
         for (int c = 0; c < COLUMNS; c += 2) {
             u32 four[4];
-            ptx::load_matrix_x4(four, rows + swizzled(token_block * WARP_TOKENS + c * 8 + lane / 16 * 8 + lane % 8, step * 2 + lane / 8 % 2));
-            b[buffer][c][0] = four[0], b[buffer][c][1] = four[1], b[buffer][c + 1][0] = four[2], b[buffer][c + 1][1] = four[3];
+            ptx::load_matrix_x4(
+                four, rows + swizzled(token_block * WARP_TOKENS + c * 8 + lane / 16 * 8 + lane % 8,
+                                      step * 2 + lane / 8 % 2));
+            b[buffer][c][0] = four[0], b[buffer][c][1] = four[1], b[buffer][c + 1][0] = four[2],
+            b[buffer][c + 1][1] = four[3];
         }
     }
 
@@ -95,7 +111,8 @@ struct Kernel {
         for (int s = 0; s < STRIPES; s++) {
             const uint4 w = a[buffer][s];
 #pragma unroll
-            for (int c = 0; c < COLUMNS; c++) ptx::mma_bf16(sum[s][c], w.x, w.y, w.z, w.w, b[buffer][c][0], b[buffer][c][1]);
+            for (int c = 0; c < COLUMNS; c++)
+                ptx::mma_bf16(sum[s][c], w.x, w.y, w.z, w.w, b[buffer][c][0], b[buffer][c][1]);
         }
     }
 
@@ -112,7 +129,7 @@ struct Kernel {
             if (from + stage < to) copy(place.feature, from + stage, stage);
             ptx::copy_async_commit();
         }
-        epilogue::scales_of<End, TOKENS, THREADS>(p, place.token, scales);
+        epilogue::scales_of<Epilogue, TOKENS, THREADS>(p, place.token, scales);
 #pragma unroll
         for (int s = 0; s < STRIPES; s++) {
 #pragma unroll
@@ -130,7 +147,7 @@ struct Kernel {
 #pragma unroll
             for (int step = 0; step < STEPS; step++) {
                 if (step == 0) {
-                    // Into the stage before this one, which nobody reads any more.
+                    // Into the stage before this one, which no warp reads any more.
                     const int free = stage == 0 ? STAGES - 1 : stage - 1;
                     if (unit + STAGES - 1 < to) copy(place.feature, unit + STAGES - 1, free);
                     ptx::copy_async_commit();
@@ -138,7 +155,8 @@ struct Kernel {
                 if (step + 1 < STEPS) {
                     load((step + 1) % 2, stage, step + 1);
                 } else {
-                    // The fragments of this stage have all been read: the barrier that frees it can come before its last products.
+                    // The fragments of this stage have all been read: the barrier that frees it can
+                    // come before its last products.
                     arrive();
                     if (unit + 1 < to) load(0, next, 0);
                 }
@@ -152,14 +170,17 @@ struct Kernel {
 
     /// The block's sums from registers to `sums` [TOKENS, ROW], visible to all.
     __device__ __forceinline__ void collect(float *sums) {
-        const int thread = ptx::thread_now(), lane = thread % 32, feature_half = thread / 32 % 2, token_block = thread / 64;
-        float *corner = sums + (token_block * WARP_TOKENS + lane % 4 * 2) * stream::ROW + feature_half * (STRIPES * 16) + lane / 4;
+        const int thread = ptx::thread_now(), lane = thread % 32, feature_half = thread / 32 % 2,
+                  token_block = thread / 64;
+        float *corner = sums + (token_block * WARP_TOKENS + lane % 4 * 2) * stream::ROW +
+                        feature_half * (STRIPES * 16) + lane / 4;
 #pragma unroll
         for (int s = 0; s < STRIPES; s++) {
 #pragma unroll
             for (int c = 0; c < COLUMNS; c++) {
 #pragma unroll
-                for (int r = 0; r < 4; r++) corner[(c * 8 + r % 2) * stream::ROW + s * 16 + r / 2 * 8] = sum[s][c][r];
+                for (int r = 0; r < 4; r++)
+                    corner[(c * 8 + r % 2) * stream::ROW + s * 16 + r / 2 * 8] = sum[s][c][r];
             }
         }
         __syncthreads();
@@ -171,7 +192,8 @@ struct Kernel {
         const int last = line.first(line.me + 1);
 #pragma unroll 1
         for (int unit = line.first(line.me); unit < last;) {
-            const int tile = unit / line.depth, from = unit % line.depth, to = min(line.depth, from + last - unit);
+            const int tile = unit / line.depth, from = unit % line.depth,
+                      to = min(line.depth, from + last - unit);
             const stream::Place place = stream::place_of<TOKENS>(g, tile);
             for (int i = threadIdx.x; i < TOKENS; i += THREADS) {
                 const int row = place.token + i;
@@ -192,15 +214,17 @@ struct Kernel {
         const stream::Place place = stream::place_of<TOKENS>(g, tile);
         const int rows = min(TOKENS, g.rows - place.token);
         if (!whole && !stream::add_up<THREADS, TOKENS, 8>(g, line, tile, sums, rows)) return;
-        epilogue::finish<End, THREADS, 2>(p, sums, scales, place, rows);
+        epilogue::finish<Epilogue, THREADS, 2>(p, sums, scales, place, rows);
     }
 };
 
 }  // namespace tiled
 
-/// One instance: tiles of 128 features x `TOKENS` tokens, `STAGES` stages of `DEPTH` along k, `BLOCKS` blocks a multiprocessor.
-#define TILED_KERNEL(NAME, END, TOKENS, DEPTH, STAGES, BLOCKS)                                                                      \
-    extern "C" __global__ void __launch_bounds__(TOKENS, BLOCKS) NAME(const __grid_constant__ epilogue::END::Params p) {      \
-        extern __shared__ __align__(128) unsigned char shared[];                                                                     \
-        tiled::Kernel<epilogue::END, TOKENS, DEPTH, STAGES>(p, shared).run();                                                         \
+/// One instance: tiles of 128 features x `TOKENS` tokens, `STAGES` stages of `DEPTH` along k,
+/// `BLOCKS` blocks a multiprocessor.
+#define TILED_KERNEL(NAME, EPILOGUE, TOKENS, DEPTH, STAGES, BLOCKS)                \
+    extern "C" __global__ void __launch_bounds__(TOKENS, BLOCKS)                   \
+        NAME(const __grid_constant__ epilogue::EPILOGUE::Params p) {               \
+        extern __shared__ __align__(128) unsigned char shared[];                   \
+        tiled::Kernel<epilogue::EPILOGUE, TOKENS, DEPTH, STAGES>(p, shared).run(); \
     }

@@ -8,8 +8,9 @@
 //! // in      name [rows, width] bf16, row-major, 16-byte aligned
 //! // out     name [rows] f32, 4-byte aligned
 //! // arch    sm_80, sm_90a
+//! // launch  grid [rows], block 128, shared 0
 //! // limit   bytes: rows*width*2
-//! // twin    runtime/tests/cuda_foo.rs::naive_foo
+//! // reference runtime/tests/cuda_foo.rs::naive_foo
 //! // why     the one idea
 //! ```
 
@@ -28,15 +29,18 @@ pub struct Header {
     pub outputs: Vec<String>,
     /// What the file is compiled for (a text for sm_80 also becomes an sm_90a cubin).
     pub arch: Vec<Target>,
+    /// Grid, threads of a block, and dynamic shared memory.
+    pub launch: String,
     /// Bytes moved or flops, as a formula.
     pub limit: String,
-    /// The naive twin: a path in the repository, `::`, a function.
-    pub twin: String,
+    /// The naive reference implementation: a path in the repository, `::`, a function.
+    pub reference: String,
     /// The one idea.
     pub why: String,
 }
 
-const FIELDS: [&str; 8] = ["op", "params", "in", "out", "arch", "limit", "twin", "why"];
+const FIELDS: [&str; 9] =
+    ["op", "params", "in", "out", "arch", "launch", "limit", "reference", "why"];
 
 /// Reads the header of a kernel file's `text`; the error says what is missing or wrong.
 pub fn parse(text: &str) -> Result<Header, String> {
@@ -54,8 +58,9 @@ pub fn parse(text: &str) -> Result<Header, String> {
             }
             "op" => &mut header.op,
             "params" => &mut header.params,
+            "launch" => &mut header.launch,
             "limit" => &mut header.limit,
-            "twin" => &mut header.twin,
+            "reference" => &mut header.reference,
             _ => &mut header.why,
         };
         if !place.is_empty() {
@@ -70,8 +75,9 @@ fn complete(header: Header) -> Result<Header, String> {
     let texts = [
         ("op", &header.op),
         ("params", &header.params),
+        ("launch", &header.launch),
         ("limit", &header.limit),
-        ("twin", &header.twin),
+        ("reference", &header.reference),
         ("why", &header.why),
     ];
     if let Some((field, _)) = texts.iter().find(|(_, text)| text.is_empty()) {
@@ -85,8 +91,8 @@ fn complete(header: Header) -> Result<Header, String> {
     if !(header.limit.starts_with("bytes:") || header.limit.starts_with("flops:")) {
         return Err("field `limit` must begin with `bytes:` or `flops:`".into());
     }
-    if !header.twin.contains("::") {
-        return Err("field `twin` must be `path::function`".into());
+    if !header.reference.contains("::") {
+        return Err("field `reference` must be `path::function`".into());
     }
     Ok(header)
 }

@@ -16,7 +16,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "apply_diffs",
         source: "kernels/apply_diffs.cu",
-        source_hash: 0x439c8318ac8acce6,
+        source_hash: 0x8f5ba5c42176a0c8,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/apply_diffs.ptx")), cubin: include_bytes!("../out/sm_80/apply_diffs.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/apply_diffs.cubin") },
@@ -31,7 +31,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "attention_decode",
         source: "kernels/attention_decode.cu",
-        source_hash: 0xc32fdbb063f40248,
+        source_hash: 0x686f42fc941a26ea,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/attention_decode.ptx")), cubin: include_bytes!("../out/sm_80/attention_decode.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/attention_decode.cubin") },
@@ -58,7 +58,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "attention_prefill",
         source: "kernels/attention_prefill.cu",
-        source_hash: 0x7eb7f0cf4bfc0395,
+        source_hash: 0x3d2fcf637d3fba63,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/attention_prefill.ptx")), cubin: include_bytes!("../out/sm_80/attention_prefill.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/attention_prefill.cubin") },
@@ -77,7 +77,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "ceiling",
         source: "kernels/ceiling.cu",
-        source_hash: 0x397a6f96efd29afb,
+        source_hash: 0x81c6223ed6505c21,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/ceiling.ptx")), cubin: include_bytes!("../out/sm_80/ceiling.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/ceiling.cubin") },
@@ -94,27 +94,27 @@ pub static MODULES: &[Module] = &[
         ],
     },
     Module {
-        name: "decode_layers",
-        source: "kernels/decode_layers.cu",
-        source_hash: 0x49a5854abc2d68dc,
+        name: "decode_megakernel",
+        source: "kernels/decode_megakernel.cu",
+        source_hash: 0x174857e821f87e80,
         images: &[
-            Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/decode_layers.ptx")), cubin: include_bytes!("../out/sm_80/decode_layers.cubin") },
-            Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/decode_layers.cubin") },
+            Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/decode_megakernel.ptx")), cubin: include_bytes!("../out/sm_80/decode_megakernel.cubin") },
+            Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/decode_megakernel.cubin") },
         ],
         entries: &[
-            Entry { name: "decode_layers_hd128_heads16", params: "DecodeLayersParams", param_bytes: 688, param_align: 8, resources: &[
+            Entry { name: "decode_megakernel_hd128_heads16", params: "MegakernelParams", param_bytes: 688, param_align: 8, resources: &[
                 Resources { target: Target::Sm80, registers: 198, shared_bytes: 1024, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
                 Resources { target: Target::Sm90a, registers: 198, shared_bytes: 1024, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
             ] },
-            Entry { name: "decode_layers_hd128_heads8", params: "DecodeLayersParams", param_bytes: 688, param_align: 8, resources: &[
+            Entry { name: "decode_megakernel_hd128_heads8", params: "MegakernelParams", param_bytes: 688, param_align: 8, resources: &[
                 Resources { target: Target::Sm80, registers: 128, shared_bytes: 1024, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
                 Resources { target: Target::Sm90a, registers: 128, shared_bytes: 1024, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
             ] },
-            Entry { name: "decode_layers_hd64_heads16", params: "DecodeLayersParams", param_bytes: 688, param_align: 8, resources: &[
+            Entry { name: "decode_megakernel_hd64_heads16", params: "MegakernelParams", param_bytes: 688, param_align: 8, resources: &[
                 Resources { target: Target::Sm80, registers: 128, shared_bytes: 1024, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
                 Resources { target: Target::Sm90a, registers: 128, shared_bytes: 1024, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
             ] },
-            Entry { name: "decode_layers_hd64_heads8", params: "DecodeLayersParams", param_bytes: 688, param_align: 8, resources: &[
+            Entry { name: "decode_megakernel_hd64_heads8", params: "MegakernelParams", param_bytes: 688, param_align: 8, resources: &[
                 Resources { target: Target::Sm80, registers: 128, shared_bytes: 1024, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
                 Resources { target: Target::Sm90a, registers: 128, shared_bytes: 1024, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
             ] },
@@ -123,7 +123,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "embed",
         source: "kernels/embed.cu",
-        source_hash: 0x2e3ab321793c795f,
+        source_hash: 0x8284207037717188,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/embed.ptx")), cubin: include_bytes!("../out/sm_80/embed.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/embed.cubin") },
@@ -136,67 +136,9 @@ pub static MODULES: &[Module] = &[
         ],
     },
     Module {
-        name: "group_qkv",
-        source: "kernels/group_qkv.cu",
-        source_hash: 0x1766fb8fb45303d6,
-        images: &[
-            Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/group_qkv.cubin") },
-        ],
-        entries: &[
-            Entry { name: "group_qkv", params: "GroupQkvParams", param_bytes: 320, param_align: 64, resources: &[
-                Resources { target: Target::Sm90a, registers: 168, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
-            ] },
-        ],
-    },
-    Module {
-        name: "group_residual",
-        source: "kernels/group_residual.cu",
-        source_hash: 0xf6a818474aa9cdaf,
-        images: &[
-            Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/group_residual.cubin") },
-        ],
-        entries: &[
-            Entry { name: "group_residual", params: "GroupResidualParams", param_bytes: 256, param_align: 64, resources: &[
-                Resources { target: Target::Sm90a, registers: 168, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
-            ] },
-        ],
-    },
-    Module {
-        name: "group_swiglu",
-        source: "kernels/group_swiglu.cu",
-        source_hash: 0x14f44d42e6f95a3b,
-        images: &[
-            Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/group_swiglu.cubin") },
-        ],
-        entries: &[
-            Entry { name: "group_swiglu", params: "GroupSwigluParams", param_bytes: 256, param_align: 64, resources: &[
-                Resources { target: Target::Sm90a, registers: 168, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
-            ] },
-        ],
-    },
-    Module {
-        name: "kv_pieces",
-        source: "kernels/kv_pieces.cu",
-        source_hash: 0x3375cc8bd40c8e90,
-        images: &[
-            Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/kv_pieces.ptx")), cubin: include_bytes!("../out/sm_80/kv_pieces.cubin") },
-            Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/kv_pieces.cubin") },
-        ],
-        entries: &[
-            Entry { name: "kv_gather", params: "KvPiecesParams", param_bytes: 32, param_align: 8, resources: &[
-                Resources { target: Target::Sm80, registers: 20, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 0 },
-                Resources { target: Target::Sm90a, registers: 20, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 0 },
-            ] },
-            Entry { name: "kv_scatter", params: "KvPiecesParams", param_bytes: 32, param_align: 8, resources: &[
-                Resources { target: Target::Sm80, registers: 20, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 0 },
-                Resources { target: Target::Sm90a, registers: 20, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 0 },
-            ] },
-        ],
-    },
-    Module {
         name: "ladder/attention_rung1",
         source: "kernels/ladder/attention_rung1.cu",
-        source_hash: 0x9ed5a198bbac2a54,
+        source_hash: 0xfeb18f040d1a6500,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/ladder/attention_rung1.ptx")), cubin: include_bytes!("../out/sm_80/ladder/attention_rung1.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/ladder/attention_rung1.cubin") },
@@ -215,7 +157,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "ladder/attention_rung2",
         source: "kernels/ladder/attention_rung2.cu",
-        source_hash: 0xd73d635b97ce7a66,
+        source_hash: 0xbec24405011bc650,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/ladder/attention_rung2.ptx")), cubin: include_bytes!("../out/sm_80/ladder/attention_rung2.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/ladder/attention_rung2.cubin") },
@@ -234,7 +176,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "ladder/gemm_1_naive",
         source: "kernels/ladder/gemm_1_naive.cu",
-        source_hash: 0x0bf3a3996205dc9e,
+        source_hash: 0xadaec83f982cdd3d,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/ladder/gemm_1_naive.ptx")), cubin: include_bytes!("../out/sm_80/ladder/gemm_1_naive.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/ladder/gemm_1_naive.cubin") },
@@ -249,7 +191,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "ladder/gemm_2_mma",
         source: "kernels/ladder/gemm_2_mma.cu",
-        source_hash: 0xb13d3b4452c518b5,
+        source_hash: 0x907cf34453e2cf08,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/ladder/gemm_2_mma.ptx")), cubin: include_bytes!("../out/sm_80/ladder/gemm_2_mma.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/ladder/gemm_2_mma.cubin") },
@@ -264,7 +206,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "ladder/gemm_3_ring",
         source: "kernels/ladder/gemm_3_ring.cu",
-        source_hash: 0x23241eebebbaf3ac,
+        source_hash: 0x90b38b16fe0fef0d,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/ladder/gemm_3_ring.ptx")), cubin: include_bytes!("../out/sm_80/ladder/gemm_3_ring.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/ladder/gemm_3_ring.cubin") },
@@ -277,24 +219,9 @@ pub static MODULES: &[Module] = &[
         ],
     },
     Module {
-        name: "marks",
-        source: "kernels/marks.cu",
-        source_hash: 0xb9bb888c9020e473,
-        images: &[
-            Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/marks.ptx")), cubin: include_bytes!("../out/sm_80/marks.cubin") },
-            Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/marks.cubin") },
-        ],
-        entries: &[
-            Entry { name: "marks", params: "MarksParams", param_bytes: 32, param_align: 8, resources: &[
-                Resources { target: Target::Sm80, registers: 14, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
-                Resources { target: Target::Sm90a, registers: 18, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
-            ] },
-        ],
-    },
-    Module {
         name: "probe",
         source: "kernels/probe.cu",
-        source_hash: 0xcb1602b3d179e56e,
+        source_hash: 0xa48b323aa9dfb323,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/probe.ptx")), cubin: include_bytes!("../out/sm_80/probe.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/probe.cubin") },
@@ -313,7 +240,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "sample_choose",
         source: "kernels/sample_choose.cu",
-        source_hash: 0x11acdc2bf4ab3ce2,
+        source_hash: 0x1dedcf3d47b1ba70,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/sample_choose.ptx")), cubin: include_bytes!("../out/sm_80/sample_choose.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/sample_choose.cubin") },
@@ -328,7 +255,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "sample_weigh",
         source: "kernels/sample_weigh.cu",
-        source_hash: 0xb6aa87afb176e845,
+        source_hash: 0x6e1dec4b2ebf9120,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/sample_weigh.ptx")), cubin: include_bytes!("../out/sm_80/sample_weigh.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/sample_weigh.cubin") },
@@ -347,7 +274,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "shuffle",
         source: "kernels/shuffle.cu",
-        source_hash: 0xd9abef16b4132f1c,
+        source_hash: 0xf681bdc21c4d9f6d,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/shuffle.ptx")), cubin: include_bytes!("../out/sm_80/shuffle.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/shuffle.cubin") },
@@ -370,7 +297,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "skinny_logits",
         source: "kernels/skinny_logits.cu",
-        source_hash: 0x44b6e1c908ca1b41,
+        source_hash: 0x331a264b248c5a12,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/skinny_logits.ptx")), cubin: include_bytes!("../out/sm_80/skinny_logits.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/skinny_logits.cubin") },
@@ -397,7 +324,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "skinny_qkv",
         source: "kernels/skinny_qkv.cu",
-        source_hash: 0x2d8a34ed8435dc55,
+        source_hash: 0x9a293981e39c5806,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/skinny_qkv.ptx")), cubin: include_bytes!("../out/sm_80/skinny_qkv.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/skinny_qkv.cubin") },
@@ -424,7 +351,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "skinny_residual",
         source: "kernels/skinny_residual.cu",
-        source_hash: 0xd4d23d43fdd372c9,
+        source_hash: 0x669e576561eec2ea,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/skinny_residual.ptx")), cubin: include_bytes!("../out/sm_80/skinny_residual.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/skinny_residual.cubin") },
@@ -451,7 +378,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "skinny_swiglu",
         source: "kernels/skinny_swiglu.cu",
-        source_hash: 0xed9af3a45f6e4862,
+        source_hash: 0xe26d34e6cfb3dc71,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/skinny_swiglu.ptx")), cubin: include_bytes!("../out/sm_80/skinny_swiglu.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/skinny_swiglu.cubin") },
@@ -478,7 +405,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "tap_mean",
         source: "kernels/tap_mean.cu",
-        source_hash: 0x0ce0ad12a0990d1a,
+        source_hash: 0xa0dbe244e9c5efbe,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/tap_mean.ptx")), cubin: include_bytes!("../out/sm_80/tap_mean.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/tap_mean.cubin") },
@@ -493,7 +420,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "tiled_logits",
         source: "kernels/tiled_logits.cu",
-        source_hash: 0x283276cc850d74ae,
+        source_hash: 0x6b7c47fc45fe0888,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/tiled_logits.ptx")), cubin: include_bytes!("../out/sm_80/tiled_logits.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/tiled_logits.cubin") },
@@ -512,7 +439,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "tiled_qkv",
         source: "kernels/tiled_qkv.cu",
-        source_hash: 0xf4e987dec9c7d4aa,
+        source_hash: 0x3664006af74865f4,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/tiled_qkv.ptx")), cubin: include_bytes!("../out/sm_80/tiled_qkv.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/tiled_qkv.cubin") },
@@ -531,7 +458,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "tiled_residual",
         source: "kernels/tiled_residual.cu",
-        source_hash: 0x83e0597a5f91bffd,
+        source_hash: 0xbf05b433b66357f1,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/tiled_residual.ptx")), cubin: include_bytes!("../out/sm_80/tiled_residual.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/tiled_residual.cubin") },
@@ -550,7 +477,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "tiled_swiglu",
         source: "kernels/tiled_swiglu.cu",
-        source_hash: 0xc0e39124f6b4e761,
+        source_hash: 0x09d0c8035471a415,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/tiled_swiglu.ptx")), cubin: include_bytes!("../out/sm_80/tiled_swiglu.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/tiled_swiglu.cubin") },
@@ -563,6 +490,60 @@ pub static MODULES: &[Module] = &[
             Entry { name: "tiled_swiglu_256", params: "SwigluParams", param_bytes: 104, param_align: 8, resources: &[
                 Resources { target: Target::Sm80, registers: 229, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
                 Resources { target: Target::Sm90a, registers: 232, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+            ] },
+        ],
+    },
+    Module {
+        name: "token_counts",
+        source: "kernels/token_counts.cu",
+        source_hash: 0xbb950edc79975745,
+        images: &[
+            Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/token_counts.ptx")), cubin: include_bytes!("../out/sm_80/token_counts.cubin") },
+            Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/token_counts.cubin") },
+        ],
+        entries: &[
+            Entry { name: "token_counts", params: "TokenCountsParams", param_bytes: 32, param_align: 8, resources: &[
+                Resources { target: Target::Sm80, registers: 14, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm90a, registers: 18, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+            ] },
+        ],
+    },
+    Module {
+        name: "wgmma_qkv",
+        source: "kernels/wgmma_qkv.cu",
+        source_hash: 0x426594ca184e4ff6,
+        images: &[
+            Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/wgmma_qkv.cubin") },
+        ],
+        entries: &[
+            Entry { name: "wgmma_qkv", params: "WgmmaQkvParams", param_bytes: 320, param_align: 64, resources: &[
+                Resources { target: Target::Sm90a, registers: 168, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
+            ] },
+        ],
+    },
+    Module {
+        name: "wgmma_residual",
+        source: "kernels/wgmma_residual.cu",
+        source_hash: 0x936450005b7e31b3,
+        images: &[
+            Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/wgmma_residual.cubin") },
+        ],
+        entries: &[
+            Entry { name: "wgmma_residual", params: "WgmmaResidualParams", param_bytes: 256, param_align: 64, resources: &[
+                Resources { target: Target::Sm90a, registers: 168, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
+            ] },
+        ],
+    },
+    Module {
+        name: "wgmma_swiglu",
+        source: "kernels/wgmma_swiglu.cu",
+        source_hash: 0xddcf846fc49b4517,
+        images: &[
+            Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/wgmma_swiglu.cubin") },
+        ],
+        entries: &[
+            Entry { name: "wgmma_swiglu", params: "WgmmaSwigluParams", param_bytes: 256, param_align: 64, resources: &[
+                Resources { target: Target::Sm90a, registers: 168, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
             ] },
         ],
     },

@@ -95,13 +95,13 @@ fn every_header_is_complete_and_kept() {
         let text = read(module.source);
         let contract =
             header::parse(&text).unwrap_or_else(|why| panic!("{}: {why}", module.source));
-        let (path, function) = contract.twin.split_once("::").unwrap();
-        let twin = read(path);
+        let (path, function) = contract.reference.split_once("::").unwrap();
+        let reference = read(path);
         assert!(
-            twin.contains(&format!("fn {function}")),
-            "{}: no twin {}",
+            reference.contains(&format!("fn {function}")),
+            "{}: no reference {}",
             module.source,
-            contract.twin
+            contract.reference
         );
         check_targets(module, &contract.arch);
         assert!(module.entries.iter().all(|entry| entry.params == contract.params));
@@ -181,11 +181,11 @@ fn the_parameter_structs_are_those_of_the_header() {
 #[test]
 fn a_header_that_lacks_something_is_refused() {
     let whole = "// op      adds\n// params  P\n// in      x [n] bf16, 2-byte aligned\n//         more of it\n\
-                 // out     y [n] f32, 4-byte aligned\n// arch    sm_80\n// limit   bytes: n*6\n// twin    a.rs::b\n// why     c\n";
+                 // out     y [n] f32, 4-byte aligned\n// arch    sm_80\n// launch  grid [n]\n// limit   bytes: n*6\n// reference a.rs::b\n// why     c\n";
     let parsed = header::parse(whole).unwrap();
     assert_eq!(parsed.inputs, ["x [n] bf16, 2-byte aligned more of it"]);
     assert_eq!(parsed.arch, [Target::Sm80]);
-    for field in ["op", "params", "in", "out", "arch", "limit", "twin", "why"] {
+    for field in ["op", "params", "in", "out", "arch", "launch", "limit", "reference", "why"] {
         let start = format!("// {field} ");
         let keep = |line: &&str| !line.starts_with(&start) && !line.starts_with("//    ");
         let without: String = whole.lines().filter(keep).map(|line| format!("{line}\n")).collect();

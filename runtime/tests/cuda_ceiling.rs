@@ -1,9 +1,9 @@
 //! Proof of the ceilings: they do the work that they are timed for.
 
-#[path = "support/cuda.rs"]
-mod cuda;
+#[path = "support/mod.rs"]
+mod support;
 
-use cuda::{Address, Bench, Chance};
+use support::cuda::{Address, Bench, Chance};
 use trail_runtime::cuda::launch::{ceiling_mma, ceiling_read};
 use trail_runtime::cuda::plan::ceiling;
 
@@ -25,8 +25,9 @@ fn a_read_reads_every_word_once() {
         let mut data = bench.input(&words);
         let mut sums = bench.output(plan.grid[0] as usize * 4);
         let (from, to) = (data.at(&bench), sums.at(&bench));
+        let launch = ceiling_read(bench.device.chip(), from, quads, to);
         // SAFETY: as many pieces, and a sum for each block; both live until the read below has waited.
-        unsafe { ceiling_read(&bench.device, &bench.stream, from, quads, to) }.unwrap();
+        unsafe { bench.device.launch(&bench.stream, &launch) }.unwrap();
         assert_eq!(sum_of_words(&bench.read::<u32>(&sums)), sum_of_words(&words), "{plan}");
     }
 }
@@ -38,8 +39,9 @@ fn a_product_of_registers_adds_one_to_each_sum() {
         let plan = ceiling::mma(bench.device.chip(), rounds);
         let mut sums = bench.output((plan.grid[0] * plan.block) as usize * 4);
         let to = sums.at(&bench);
+        let launch = ceiling_mma(bench.device.chip(), rounds, to);
         // SAFETY: a sum for each thread, alive until the read below has waited.
-        unsafe { ceiling_mma(&bench.device, &bench.stream, rounds, to) }.unwrap();
+        unsafe { bench.device.launch(&bench.stream, &launch) }.unwrap();
         let sums = bench.read::<f32>(&sums);
         assert!(sums.iter().all(|&sum| sum == 32.0 * rounds as f32), "{plan}");
     }

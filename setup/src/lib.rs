@@ -1,5 +1,5 @@
-//! Common parts of the program `trail-rt` and its benchmarks: command-line options, loading a model
-//! and building its engine, driving a workload, and the reports on stdout and stderr.
+//! Shared by the program `trail-rt` and its benchmarks: command-line options, loading a model and
+//! building its engine, driving a workload, and the reports on stdout and stderr.
 
 #![forbid(unsafe_code)]
 

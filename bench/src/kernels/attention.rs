@@ -5,7 +5,7 @@ use std::error::Error;
 use trail_base::rng::Lcg;
 use trail_runtime::backend::BLOCK_TOKENS;
 use trail_runtime::cuda::launch::{self, DecodeRows, KvView, PrefillRows};
-use trail_runtime::cuda::plan::attention::{self, DecodePlan, Heads, Run};
+use trail_runtime::cuda::plan::attention::{self, DecodePlan, Heads, PrefillSegment};
 use trail_runtime::cuda::plan::{Chip, LaunchPlan};
 use trail_runtime::model::ModelConfig;
 
@@ -83,7 +83,7 @@ impl Case for Decode {
             out: memory.zeros(rows * plan.heads.row() * 2)?,
             partial_out: memory.zeros(plan.partial_out * 4)?,
             partial_sums: memory.zeros(plan.partial_sums * 4)?,
-            arrivals: memory.zeros(plan.arrivals * 4)?,
+            tile_counters: memory.zeros(plan.tile_counters * 4)?,
         }))
     }
 }
@@ -98,7 +98,7 @@ struct DecodeBuffers<'a> {
     out: Buffer,
     partial_out: Buffer,
     partial_sums: Buffer,
-    arrivals: Buffer,
+    tile_counters: Buffer,
 }
 
 impl Prepared for DecodeBuffers<'_> {
@@ -107,14 +107,15 @@ impl Prepared for DecodeBuffers<'_> {
         let rows = DecodeRows {
             q: self.q.at(memory),
             position: self.position.at(memory),
-            slot: self.slot.at(memory),
+            batch_idx: self.slot.at(memory),
             out: self.out.at(memory),
             partial_out: self.partial_out.at(memory),
             partial_sums: self.partial_sums.at(memory),
-            arrivals: self.arrivals.at(memory),
+            tile_counters: self.tile_counters.at(memory),
         };
+        let launch = launch::attention_decode(self.plan, &kv, &rows);
         // SAFETY: `prepare` made every buffer as the plan says; all live as long as `self`, and all work is on one stream.
-        unsafe { launch::attention_decode(memory.device, memory.stream, self.plan, &kv, &rows)? };
+        unsafe { memory.device.launch(memory.stream, &launch)? };
         Ok(())
     }
 
@@ -129,13 +130,13 @@ impl Prepared for DecodeBuffers<'_> {
 struct Prefill {
     plan: LaunchPlan,
     heads: Heads,
-    run: Run,
+    run: PrefillSegment,
     tiles: Vec<[i32; 2]>,
 }
 
 impl Prefill {
     fn new(heads: Heads, rows: usize, context: usize) -> Prefill {
-        let run = Run { first_row: 0, rows, slot: Some(0), context };
+        let run = PrefillSegment { first_row: 0, rows, batch_idx: Some(0), context };
         let mut tiles = Vec::new();
         attention::prefill_tiles(&[run], heads.group, &mut tiles);
         // Each row attends to the context, the chunk's rows before it, and itself.
@@ -162,7 +163,7 @@ impl Case for Prefill {
     }
 
     fn prepare(&self, memory: &Memory) -> Result<Box<dyn Prepared + '_>, Box<dyn Error>> {
-        let Run { rows, context, .. } = self.run;
+        let PrefillSegment { rows, context, .. } = self.run;
         Ok(Box::new(PrefillBuffers {
             case: self,
             kv: Paged::new(memory, self.heads, 1, context + rows)?,
@@ -189,14 +190,15 @@ impl Prepared for PrefillBuffers<'_> {
         let kv = self.kv.view(memory, i);
         let rows = PrefillRows {
             q: self.q.at(memory),
-            runs: self.runs.at(memory),
+            segments: self.runs.at(memory),
             tiles: self.tiles.at(memory),
             out: self.out.at(memory),
         };
         let Prefill { plan, heads, .. } = self.case;
         let Memory { device, stream, .. } = *memory;
+        let launch = launch::attention_prefill(plan, *heads, &kv, &rows);
         // SAFETY: `prepare` made every buffer as the plan says; all live as long as `self`, and all work is on one stream.
-        unsafe { launch::attention_prefill(device, stream, plan, *heads, &kv, &rows)? };
+        unsafe { device.launch(stream, &launch)? };
         Ok(())
     }
 

@@ -20,8 +20,9 @@ pub fn ceiling_read(
     let mut sums = memory.zeros(plan.grid[0] as usize * 4)?;
     let timing = timer.time(|_| {
         let (at, to) = (data.at(memory), sums.at(memory));
+        let launch = launch_read(memory.device.chip(), at, words / 4, to);
         // SAFETY: `data` has so many pieces, `sums` a word for each block; both outlive the work.
-        unsafe { launch_read(memory.device, memory.stream, at, words / 4, to)? };
+        unsafe { memory.device.launch(memory.stream, &launch)? };
         Ok(())
     })?;
     let sum = |words: &[u32]| words.iter().fold(0, |sum: u32, &word| sum.wrapping_add(word));
@@ -40,9 +41,9 @@ pub fn ceiling_mma(
     let plan = ceiling::mma(memory.device.chip(), rounds);
     let mut sums = memory.zeros((plan.grid[0] * plan.block) as usize * 4)?;
     let timing = timer.time(|_| {
-        let to = sums.at(memory);
+        let launch = launch_mma(memory.device.chip(), rounds, sums.at(memory));
         // SAFETY: `sums` has a word for each thread, and outlives the work.
-        unsafe { launch_mma(memory.device, memory.stream, rounds, to)? };
+        unsafe { memory.device.launch(memory.stream, &launch)? };
         Ok(())
     })?;
     if memory.read::<f32>(&sums)?.iter().any(|&sum| sum != 32.0 * rounds as f32) {

@@ -5,7 +5,7 @@ use std::error::Error;
 use trail_ptx::Target;
 use trail_runtime::backend::BLOCK_TOKENS;
 use trail_runtime::cuda::launch::{self, ActivationMap, Norm, Operands, QkvOutput, ResidualOutput};
-use trail_runtime::cuda::plan::gemm::{End, GemmPlan, Product, gemm, group};
+use trail_runtime::cuda::plan::gemm::{Epilogue, GemmPlan, Product, gemm, wgmma};
 use trail_runtime::cuda::plan::{Chip, LaunchPlan};
 use trail_runtime::model::ModelConfig;
 
@@ -37,22 +37,22 @@ pub fn products(config: &ModelConfig, rows: usize, chip: &Chip) -> Vec<Box<dyn C
     let (d, hd) = (config.hidden_size, config.head_dim);
     let heads = Heads { heads: config.num_heads, kv_heads: config.num_kv_heads, head_dim: hd };
     let products = [
-        ("qkv", End::Qkv, (heads.heads + 2 * heads.kv_heads) * hd, d),
-        ("o", End::Residual, d, heads.heads * hd),
-        ("gate_up", End::Swiglu, 2 * config.intermediate_size, d),
-        ("down", End::Residual, d, config.intermediate_size),
-        ("lm_head", End::Logits, config.vocab_size, d),
+        ("qkv", Epilogue::Qkv, (heads.heads + 2 * heads.kv_heads) * hd, d),
+        ("o", Epilogue::Residual, d, heads.heads * hd),
+        ("gate_up", Epilogue::Swiglu, 2 * config.intermediate_size, d),
+        ("down", Epilogue::Residual, d, config.intermediate_size),
+        ("lm_head", Epilogue::Logits, config.vocab_size, d),
     ];
-    let hopper = chip.target == Some(Target::Sm90a) && rows >= group::TOKENS;
+    let hopper = chip.target == Some(Target::Sm90a) && rows >= wgmma::TOKENS;
     let mut cases: Vec<Box<dyn Case>> = Vec::new();
-    for (op, end, features, width) in products {
-        if end == End::Logits && rows > MOST_LOGIT_ROWS {
+    for (op, epilogue, features, width) in products {
+        if epilogue == Epilogue::Logits && rows > MOST_LOGIT_ROWS {
             continue;
         }
-        let product = Product { end, rows, features, width };
+        let product = Product { epilogue, rows, features, width };
         let mut add = |plan, grouped| cases.push(Box::new(Projection { op, plan, grouped, heads }));
         add(gemm(chip, product), false);
-        if let Some(plan) = group::gemm(chip, product).filter(|_| hopper) {
+        if let Some(plan) = wgmma::gemm(chip, product).filter(|_| hopper) {
             add(plan, true);
         }
     }
@@ -85,7 +85,7 @@ struct Buffers<'a> {
     map: Option<ActivationMap>,
     w: Vec<Buffer>,
     partials: Buffer,
-    arrivals: Buffer,
+    tile_counters: Buffer,
     /// Partial sums of squares of the rows: of the input, or of the output.
     ss: Buffer,
     /// Queries, next operand, inner activations (bf16), or logits (f32).
@@ -97,18 +97,19 @@ struct Buffers<'a> {
     position: Buffer,
     slot: Buffer,
     block_table: Buffer,
-    turns: Buffer,
+    rope_freqs: Buffer,
 }
 
 impl<'a> Buffers<'a> {
     fn new(case: &'a Projection, memory: &Memory) -> Result<Buffers<'a>, Box<dyn Error>> {
         let GemmPlan { product, features, width, .. } = case.plan;
-        let Product { rows, end, .. } = product;
+        let Product { rows, epilogue, .. } = product;
         let Heads { kv_heads, head_dim, .. } = case.heads;
         let parts = product.width.max(product.features).div_ceil(128);
-        let residual = if end == End::Residual { rows * product.features } else { 0 };
+        let residual = if epilogue == Epilogue::Residual { rows * product.features } else { 0 };
         let blocks = rows.div_ceil(BLOCK_TOKENS);
-        let pool = if end == End::Qkv { blocks * block_elements(kv_heads, head_dim) } else { 0 };
+        let pool =
+            if epilogue == Epilogue::Qkv { blocks * block_elements(kv_heads, head_dim) } else { 0 };
         let frequencies: Vec<f64> =
             (0..head_dim / 2).map(|i| 1e4_f64.powf(-2.0 * i as f64 / head_dim as f64)).collect();
         let mut x = memory.random(rows * product.width)?;
@@ -119,16 +120,17 @@ impl<'a> Buffers<'a> {
             map: map.transpose()?,
             w: memory.rotated(features * width)?,
             partials: memory.zeros(case.plan.partial_floats * 4)?,
-            arrivals: memory.zeros(case.plan.arrivals * 4)?,
+            tile_counters: memory.zeros(case.plan.tile_counters * 4)?,
             ss: memory.of(&vec![1.0_f32; rows * parts])?,
-            out: memory.zeros(rows * features * if end == End::Logits { 4 } else { 2 })?,
+            out: memory
+                .zeros(rows * features * if epilogue == Epilogue::Logits { 4 } else { 2 })?,
             h: memory.zeros(residual * 4)?,
             gamma: memory.random(product.features)?,
             kv_pool: memory.zeros(pool * 2)?,
             position: memory.of(&(0..rows as i32).collect::<Vec<_>>())?,
             slot: memory.of(&vec![0_i32; rows])?,
             block_table: memory.of(&(0..blocks as i32).collect::<Vec<_>>())?,
-            turns: memory.of(&launch::turns(&frequencies))?,
+            rope_freqs: memory.of(&launch::rope_freqs(&frequencies))?,
         })
     }
 
@@ -138,9 +140,9 @@ impl<'a> Buffers<'a> {
             q: self.out.at(memory),
             kv_pool: self.kv_pool.at(memory),
             position: self.position.at(memory),
-            slot: self.slot.at(memory),
+            batch_idx: self.slot.at(memory),
             block_table: self.block_table.at(memory),
-            turns: self.turns.at(memory),
+            rope_freqs: self.rope_freqs.at(memory),
             block_stride: block_elements(kv_heads, head_dim),
             layer_offset: 0,
             max_blocks: self.case.rows().div_ceil(BLOCK_TOKENS),
@@ -171,9 +173,9 @@ impl Prepared for Buffers<'_> {
             w: self.w[i % copies].at(memory),
             row_list: 0,
             partials: self.partials.at(memory),
-            arrivals: self.arrivals.at(memory),
+            tile_counters: self.tile_counters.at(memory),
         };
-        let Product { end, width, .. } = plan.product;
+        let Product { epilogue, width, .. } = plan.product;
         let parts = width.div_ceil(128);
         let norm = Norm { ss: self.ss.at(memory), parts, width, eps: 1e-5 };
         let Memory { device, stream, .. } = *memory;
@@ -182,19 +184,27 @@ impl Prepared for Buffers<'_> {
         // SAFETY: every buffer has the extents that the plan asks for (`new`), lives as long as `self`, which outlives the
         // stream's work on it, and all work is on one stream. The map is of `x`.
         unsafe {
-            match (end, &self.map) {
-                (End::Qkv, None) => launch::qkv(device, stream, plan, &from, &norm, &qkv)?,
-                (End::Residual, None) => launch::residual(device, stream, plan, &from, &residual)?,
-                (End::Swiglu, None) => launch::swiglu(device, stream, plan, &from, &norm, out)?,
-                (End::Logits, _) => launch::logits(device, stream, plan, &from, &norm, out)?,
-                (End::Qkv, Some(map)) => {
-                    launch::group_qkv(device, stream, plan, map, &from, &norm, &qkv)?;
+            match (epilogue, &self.map) {
+                (Epilogue::Qkv, None) => {
+                    device.launch(stream, &launch::qkv(plan, &from, &norm, &qkv))?;
                 }
-                (End::Residual, Some(map)) => {
-                    launch::group_residual(device, stream, plan, map, &from, &residual)?;
+                (Epilogue::Residual, None) => {
+                    device.launch(stream, &launch::residual(plan, &from, &residual))?;
                 }
-                (End::Swiglu, Some(map)) => {
-                    launch::group_swiglu(device, stream, plan, map, &from, &norm, out)?;
+                (Epilogue::Swiglu, None) => {
+                    device.launch(stream, &launch::swiglu(plan, &from, &norm, out))?;
+                }
+                (Epilogue::Logits, _) => {
+                    device.launch(stream, &launch::logits(plan, &from, &norm, out))?;
+                }
+                (Epilogue::Qkv, Some(map)) => {
+                    device.launch(stream, &launch::wgmma_qkv(plan, map, &from, &norm, &qkv))?;
+                }
+                (Epilogue::Residual, Some(map)) => {
+                    device.launch(stream, &launch::wgmma_residual(plan, map, &from, &residual))?;
+                }
+                (Epilogue::Swiglu, Some(map)) => {
+                    device.launch(stream, &launch::wgmma_swiglu(plan, map, &from, &norm, out))?;
                 }
             }
         }
@@ -206,8 +216,8 @@ impl Prepared for Buffers<'_> {
         memory.clear(&mut self.h)?;
         memory.clear(&mut self.out)?;
         self.launch(memory, 0)?;
-        match self.case.plan.product.end {
-            End::Logits => memory.read(&self.out),
+        match self.case.plan.product.epilogue {
+            Epilogue::Logits => memory.read(&self.out),
             _ => memory.read_bf16(&self.out),
         }
     }

@@ -4,6 +4,8 @@ use std::error::Error;
 
 use trail_base::rng::Lcg;
 use trail_runtime::cuda::launch::{self, RowPlace, SamplerBuffers};
+use trail_runtime::cuda::params::RowSampled;
+use trail_runtime::cuda::plain;
 use trail_runtime::cuda::plan::LaunchPlan;
 use trail_runtime::cuda::plan::sampling::{self, SamplingPlan};
 use trail_runtime::engine::SamplingParams;
@@ -60,8 +62,12 @@ impl Case for Choice {
         let copies = memory.copies(rows * stride * 4);
         let row_sampling: Vec<_> = (0..rows)
             .map(|row| {
-                let place =
-                    RowPlace { row: Some(row), marks_row: None, seat: row, position: row as u32 };
+                let place = RowPlace {
+                    row: Some(row),
+                    token_counts_row: None,
+                    batch_idx: row,
+                    position: row as u32,
+                };
                 launch::row_sampling(&self.params, place)
             })
             .collect();
@@ -69,11 +75,11 @@ impl Case for Choice {
             plan: &self.plan,
             stride,
             logits: (0..copies).map(|_| memory.of(&logits)).collect::<Result<_, _>>()?,
-            row_sampling: memory.of(launch::row_sampling_bytes(&row_sampling))?,
+            row_sampling: memory.of(plain::bytes_of(&row_sampling))?,
             weights: memory.zeros(self.plan.weights * 4)?,
             sums: memory.zeros(5 * self.plan.sums * 4)?,
             sampled: memory.zeros(rows * size_of::<trail_ptx::params::RowSampled>())?,
-            stamp: memory.zeros(4)?,
+            step_seq: memory.zeros(4)?,
         }))
     }
 }
@@ -87,7 +93,7 @@ struct Buffers<'a> {
     weights: Buffer,
     sums: Buffer,
     sampled: Buffer,
-    stamp: Buffer,
+    step_seq: Buffer,
 }
 
 impl Prepared for Buffers<'_> {
@@ -97,15 +103,17 @@ impl Prepared for Buffers<'_> {
             logits: self.logits[i % copies].at(memory),
             stride: self.stride,
             row_sampling: self.row_sampling.at(memory),
-            marks: 0,
+            token_counts: 0,
             weights: self.weights.at(memory),
             sums: self.sums.at(memory),
             sampled: self.sampled.at(memory),
             last: 0,
-            stamp: self.stamp.at(memory),
+            step_seq: self.step_seq.at(memory),
         };
-        // SAFETY: `prepare` made every buffer as the plan says; all live as long as `self`, and all work is on one stream.
-        unsafe { launch::sample(memory.device, memory.stream, self.plan, &buffers)? };
+        for launch in launch::sample(self.plan, &buffers) {
+            // SAFETY: `prepare` made every buffer as the plan says; all live as long as `self`, and all work is on one stream.
+            unsafe { memory.device.launch(memory.stream, &launch)? };
+        }
         Ok(())
     }
 
@@ -113,7 +121,7 @@ impl Prepared for Buffers<'_> {
     fn result(&mut self, memory: &Memory) -> Result<Vec<u32>, Box<dyn Error>> {
         memory.clear(&mut self.sampled)?;
         self.launch(memory, 0)?;
-        let rows = launch::read_sampled(&memory.read::<u8>(&self.sampled)?);
+        let rows = plain::read_all::<RowSampled>(&memory.read::<u8>(&self.sampled)?);
         let figures =
             rows.iter().flat_map(|row| [row.token as f32, row.logit, row.max, row.sum as f32]);
         Ok(figures.map(f32::to_bits).collect())

@@ -1,13 +1,12 @@
-//! The small kernels around a step: embedding, the tap's mean, the probe, pieces of KV blocks.
+//! The small kernels around a step: embedding, the tap's mean, the probe.
 
 use std::error::Error;
 
 use cudarc::driver::sys::CUdeviceptr;
 use trail_base::rng::Lcg;
-use trail_runtime::backend::BLOCK_TOKENS;
-use trail_runtime::cuda::launch::{self, EmbedBuffers, ProbeBuffers, TapRun};
+use trail_runtime::cuda::launch::{self, EmbedBuffers, ProbeBuffers, TapSegment};
 use trail_runtime::cuda::plan::LaunchPlan;
-use trail_runtime::cuda::plan::step::{self, Direction};
+use trail_runtime::cuda::plan::step;
 use trail_runtime::model::ModelConfig;
 
 use super::cases::{Case, Most, Prepared};
@@ -20,19 +19,15 @@ const TAP_RUNS: [usize; 2] = [1, 8];
 /// Units and bins of the probe.
 const PROBE_UNITS: usize = 512;
 const PROBE_BINS: usize = 10;
-/// Pieces of one head's keys or values of one block, and of all heads' keys and values.
-const HEAD_PIECES: usize = 4096;
-const LAYER_PIECES: usize = 512;
 
 /// One of these ops.
 enum Op {
     Embed { vocab: usize },
     TapMean { runs: usize },
     Probe,
-    Pieces { direction: Direction, elements: usize },
 }
 
-/// An op, its rows (pieces, or rows of one run) and their width.
+/// An op, its rows (or rows of one run) and their width.
 struct Small {
     op: Op,
     rows: usize,
@@ -46,13 +41,6 @@ pub fn small(config: &ModelConfig, most: Most) -> Vec<Box<dyn Case>> {
     let mut ops = vec![(Op::Embed { vocab: config.vocab_size }, rows)];
     ops.extend(TAP_RUNS.map(|runs| (Op::TapMean { runs }, rows)));
     ops.push((Op::Probe, rows));
-    let head = BLOCK_TOKENS * config.head_dim;
-    let layer = 2 * config.num_kv_heads * head;
-    for (pieces, elements) in [(HEAD_PIECES, head), (LAYER_PIECES, layer)] {
-        for direction in [Direction::Gather, Direction::Scatter] {
-            ops.push((Op::Pieces { direction, elements }, pieces.min(most.rows)));
-        }
-    }
     let case = |(op, rows)| Box::new(Small { op, rows, width }) as Box<dyn Case>;
     ops.into_iter().map(case).collect()
 }
@@ -63,8 +51,6 @@ impl Case for Small {
             Op::Embed { .. } => "embed",
             Op::TapMean { .. } => "tap_mean",
             Op::Probe => "probe",
-            Op::Pieces { direction: Direction::Gather, .. } => "kv_gather",
-            Op::Pieces { direction: Direction::Scatter, .. } => "kv_scatter",
         }
     }
 
@@ -74,7 +60,6 @@ impl Case for Small {
             Op::Embed { .. } => vec![step::embed(rows, width)],
             Op::TapMean { runs } => vec![step::tap_mean(runs, runs * rows, width)],
             Op::Probe => step::probe(rows, width, PROBE_UNITS, PROBE_BINS).to_vec(),
-            Op::Pieces { direction, elements } => vec![step::kv_pieces(direction, rows, elements)],
         }
     }
 
@@ -90,12 +75,6 @@ impl Case for Small {
             Op::Embed { vocab } => (self.embed(memory, vocab)?, 5),
             Op::TapMean { runs } => (self.tap_mean(memory, runs)?, 2),
             Op::Probe => (self.probe(memory)?, 6),
-            Op::Pieces { direction: Direction::Gather, elements } => {
-                (self.pieces(memory, elements)?, 1)
-            }
-            Op::Pieces { direction: Direction::Scatter, elements } => {
-                (self.pieces(memory, elements)?, 0)
-            }
         };
         Ok(Box::new(Buffers { case: self, buffers, result }))
     }
@@ -123,7 +102,7 @@ impl Small {
 
     fn tap_mean(&self, memory: &Memory, runs: usize) -> Operands {
         let Small { rows, width, .. } = *self;
-        let run = |index| TapRun {
+        let run = |index| TapSegment {
             first_row: index * rows,
             rows,
             slot: Some(index),
@@ -158,17 +137,6 @@ impl Small {
             vec![memory.zeros(rows * PROBE_BINS * 4)?],
         ])
     }
-
-    fn pieces(&self, memory: &Memory, elements: usize) -> Operands {
-        let places = Lcg::new(1).permutation(self.rows);
-        let offsets: Vec<i64> =
-            places.iter().map(|&place| i64::from(place) * elements as i64).collect();
-        Ok(vec![
-            memory.rotated(self.rows * elements)?,
-            memory.rotated(self.rows * elements)?,
-            vec![memory.of(&offsets)?],
-        ])
-    }
 }
 
 /// The memory of one op.
@@ -196,27 +164,26 @@ impl Prepared for Buffers<'_> {
         let Small { rows, width, .. } = *self.case;
         let plans = self.case.launches();
         // SAFETY: `prepare` made every buffer as the plan says; all live as long as `self`, all work is on one stream, and no
-        // two runs or pieces share their place.
+        // two runs share their place.
         unsafe {
             match self.case.op {
                 Op::Embed { .. } => {
                     let [table, token, slot, gamma, h, x, ss] = self.addresses(memory, i);
-                    let buffers = EmbedBuffers { table, token, last: 0, slot, gamma, h, x, ss };
-                    launch::embed(device, stream, &plans[0], rows, width, &buffers)?;
+                    let buffers =
+                        EmbedBuffers { table, token, last: 0, batch_idx: slot, gamma, h, x, ss };
+                    device.launch(stream, &launch::embed(&plans[0], rows, width, &buffers))?;
                 }
                 Op::TapMean { .. } => {
                     let addresses = self.addresses(memory, i);
-                    launch::tap_mean(device, stream, &plans[0], width, addresses)?;
+                    device.launch(stream, &launch::tap_mean(&plans[0], width, addresses))?;
                 }
                 Op::Probe => {
                     let addresses = self.addresses(memory, i);
                     let extents = [rows, width, PROBE_UNITS, PROBE_BINS];
                     let plans = step::probe(rows, width, PROBE_UNITS, PROBE_BINS);
-                    launch::probe(device, stream, &plans, extents, &probe_buffers(addresses))?;
-                }
-                Op::Pieces { elements, .. } => {
-                    let addresses = self.addresses(memory, i);
-                    launch::kv_pieces(device, stream, &plans[0], [rows, elements], addresses)?;
+                    for launch in launch::probe(&plans, extents, &probe_buffers(addresses)) {
+                        device.launch(stream, &launch)?;
+                    }
                 }
             }
         }
@@ -229,7 +196,7 @@ impl Prepared for Buffers<'_> {
         let written = &self.buffers[self.result][0];
         match self.case.op {
             Op::TapMean { .. } | Op::Probe => memory.read(written),
-            Op::Embed { .. } | Op::Pieces { .. } => memory.read_bf16(written),
+            Op::Embed { .. } => memory.read_bf16(written),
         }
     }
 }

@@ -9,7 +9,7 @@ use std::time::Instant;
 use clap::Args;
 use serde_json::{Value, json};
 use trail_base::stats::median;
-use trail_runtime::cuda::weights::Team;
+use trail_runtime::cuda::weights::UploadPool;
 use trail_runtime::cuda::{Device, DeviceWeights};
 use trail_runtime::model::Model;
 
@@ -42,8 +42,8 @@ fn measure(
     device: &Arc<Device>,
 ) -> Result<Value, Box<dyn Error>> {
     let model: &Model = &bench.model;
-    let threads = args.load_threads.map_or(Team::default().threads, usize::from);
-    let team = Team { threads, slot_bytes: (args.piece_kib as usize) << 10 };
+    let threads = args.load_threads.map_or(UploadPool::default().threads, usize::from);
+    let team = UploadPool { threads, buffer_bytes: (args.piece_kib as usize) << 10 };
     let mut link = Link::new(device, (args.link_mib as usize) << 20)?;
     // Loading the kernels happens once per start and is not part of the upload.
     device.load_all()?;

@@ -8,8 +8,8 @@ use super::sweep::Observation;
 /// Coefficients of the cost.
 const TERMS: usize = 4;
 
-/// The coefficients that minimise the sum of squared relative errors; none is negative. `None` if the
-/// observations do not determine a fixed cost of at least 1 ns.
+/// The coefficients that minimise the sum of squared relative errors; none is negative. `None` if
+/// the observations do not determine a fixed cost of at least 1 ns.
 pub fn fit(observations: &[Observation]) -> Option<StepCost> {
     let mut used = [true; TERMS];
     // A term with a negative coefficient is left out, the worst one first.

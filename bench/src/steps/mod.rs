@@ -1,8 +1,8 @@
-//! `bench steps`: the cost of the engine's steps as a linear function of their work, for the simulated
-//! clock of `trail-rt demo`.
+//! `bench steps`: the cost of the engine's steps as a linear function of their work, for the
+//! simulated clock of `trail-rt demo`.
 //!
-//! A designed sweep of rows, prompt lengths and context runs through the engine that serves; each of
-//! its steps is one observation, the median over repetitions. The fit minimises relative errors.
+//! A designed sweep of rows, prompt lengths and context runs through the engine that serves; each
+//! of its steps is one observation, the median over repetitions. The fit minimises relative errors.
 
 mod fit;
 mod sweep;

@@ -69,8 +69,8 @@ pub fn run(bench: &BenchModel) -> Result<(Vec<Observation>, String), String> {
     Ok((observations.collect(), engine.device().to_owned()))
 }
 
-/// Runs `batch` requests with prompts of `prompt` tokens, half of them after the others have begun to
-/// decode. Returns work and time of each step.
+/// Runs `batch` requests with prompts of `prompt` tokens, half of the requests after the others
+/// have begun to decode. Returns work and time of each step.
 fn steps(
     engine: &mut SteppedEngine,
     last: &LastWork,

@@ -1,7 +1,7 @@
 //! The CUDA backend: the engine's interface over the step executor, the result ring and the tap's threads.
 
 use super::error::doing;
-use super::step::{Executor, Limits, Part, Parts, Wanted};
+use super::step::{Executor, ExecutorConfig, KernelOptions, StepLimits, StepPhase};
 use super::tap::{TapMode, Threads, consume};
 use super::weights::DeviceWeights;
 use super::{Anchor, CudaError, Device, KvPool, StepTimes, Swap, SwapOptions, launch};
@@ -9,7 +9,7 @@ use crate::backend::SampledToken;
 use crate::backend::{Backend, Fault, Progress, Step, TapReceiver, Transfers};
 use crate::model::Model;
 use cudarc::driver::CudaEvent;
-use cudarc::driver::sys::{self, CUdeviceptr, CUresult};
+use cudarc::driver::sys::CUdeviceptr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use trail_probe::Weights;
@@ -43,7 +43,7 @@ pub struct CudaOptions {
     /// Replay captured graphs for decode steps.
     pub graphs: bool,
     /// Run all layers of a step of up to 4 single rows in one launch, with the same bits.
-    pub persistent: bool,
+    pub megakernel: bool,
     /// On Hopper: large products by its own kernels (TMA, wgmma), which were never executed so far.
     pub hopper_products: bool,
     /// The layer (0-based) behind which rows are tapped; `None`: nothing is.
@@ -99,11 +99,11 @@ impl CudaBackend {
         let weights = DeviceWeights::upload(&device, model, progress)?;
         let tap = options.tap_layer.filter(|_| options.tap != TapMode::Off && receiver.is_some());
         let mode = if tap.is_some() { options.tap } else { TapMode::Off };
-        let mut executor = Executor::new(Parts {
+        let mut executor = Executor::new(ExecutorConfig {
             device,
             config: model.config.clone(),
             weights,
-            limits: Limits {
+            limits: StepLimits {
                 rows: options.max_rows,
                 segments: options.max_segments,
                 requests: options.max_requests,
@@ -112,9 +112,9 @@ impl CudaBackend {
             kv_blocks: options.kv_blocks,
             tap: tap.map(|layer| (mode, layer)),
             probe: options.probe.as_deref(),
-            wanted: Wanted {
+            kernels: KernelOptions {
                 hopper_products: options.hopper_products,
-                persistent: options.persistent,
+                megakernel: options.megakernel,
             },
         })?;
         executor.prepare(options.graphs, mode == TapMode::Blocking, progress)?;
@@ -123,15 +123,16 @@ impl CudaBackend {
             host_blocks => {
                 let (max_requests, checksums) = (options.max_requests, options.checksums);
                 let how = SwapOptions { host_blocks: host_blocks as u32, max_requests, checksums };
-                let mut swap = Swap::new(&executor.device, &executor.compute, &executor.kv, how)?;
+                let mut swap =
+                    Swap::new(&executor.device, executor.compute.stream(), &executor.kv, how)?;
                 swap.set_token_s(executor.measure_token_s()?);
                 Some(swap)
             }
         };
         let threads = match (executor.ring(), &receiver) {
-            (Some((ring, ready_made)), Some(receiver)) if mode != TapMode::Blocking => {
+            (Some((ring, on_device)), Some(receiver)) if mode != TapMode::Blocking => {
                 let (ring, receiver) = (ring.clone(), receiver.clone());
-                Some(Threads::start(ring, receiver, ready_made, options.probe_threads)?)
+                Some(Threads::start(ring, receiver, on_device, options.probe_threads)?)
             }
             _ => None,
         };
@@ -165,7 +166,7 @@ impl CudaBackend {
         &self.executor.kv
     }
 
-    /// The word that blocks of [`CudaOptions::persistent`] launches meet at: generations in the upper half, zero in the lower between launches; `None` where
+    /// The word that blocks of [`CudaOptions::megakernel`] launches meet at: generations in the upper half, zero in the lower between launches; `None` where
     /// no step is launched so. For tests, and for whoever looks at a device that hangs.
     pub fn barrier(&self) -> Option<CUdeviceptr> {
         self.executor.barrier()
@@ -214,15 +215,15 @@ impl CudaBackend {
             ring.announce(step.number, self.executor.staged())
         });
         if self.mode == TapMode::Blocking {
-            self.executor.launch(&filled, Part::Lower)?;
+            self.executor.launch(&filled, StepPhase::Lower)?;
             if let (Some(ring), Some(receiver), true) = (&ring, &self.receiver, staged) {
                 self.wait(step.number, || ring.is_there(step.number).then_some(()))?;
                 consume(ring, &**receiver, step.number, self.executor.staged());
                 ring.finish(step.number);
             }
-            self.executor.launch(&filled, Part::Upper)?;
+            self.executor.launch(&filled, StepPhase::Upper)?;
         } else {
-            self.executor.launch(&filled, Part::Whole)?;
+            self.executor.launch(&filled, StepPhase::Whole)?;
             if let (Some(threads), true) = (&self.threads, staged) {
                 threads.wake();
             }
@@ -232,7 +233,7 @@ impl CudaBackend {
         pending.chosen.clear();
         pending.chosen.extend_from_slice(self.executor.chosen());
         if pending.chosen.is_empty() {
-            let recorded = pending.end.record(&self.executor.compute);
+            let recorded = pending.end.record(self.executor.compute.stream());
             recorded.map_err(doing("recording the end of a step"))?;
         }
         self.launched = step.number;
@@ -275,13 +276,9 @@ impl CudaBackend {
                 continue;
             }
             queried = Some(Instant::now());
-            // SAFETY: the stream is the executor's, and alive.
-            let state = unsafe { sys::cuStreamQuery(self.executor.compute.cu_stream()) }.result();
-            match state {
+            if self.executor.compute.is_idle().map_err(|code| at_step(number, code))? {
                 // What ended between the look and the question is there now.
-                Ok(()) => return look().ok_or(CudaError::Silent { step: number }),
-                Err(code) if code.0 == CUresult::CUDA_ERROR_NOT_READY => {}
-                Err(code) => return Err(at_step(number, code)),
+                return look().ok_or(CudaError::Silent { step: number });
             }
         }
     }
@@ -314,7 +311,7 @@ impl CudaBackend {
 
 impl Transfers for CudaBackend {
     fn swap_out(&mut self, slot: u32, blocks: &[u32]) -> Result<(), Fault> {
-        self.executor.stand_up(slot);
+        self.executor.invalidate(slot);
         self.swap()?.swap_out(slot, blocks)
     }
 

@@ -45,6 +45,14 @@ impl Context {
         }
     }
 
+    /// Waits until the device has run everything, whatever is parked: for a `Drop` whose memory must
+    /// not be freed under a kernel. A device that is lost has stopped, and its error was reported.
+    pub(super) fn wait_regardless(&self) {
+        // SAFETY: the context lives as long as `self`.
+        let _ = unsafe { result::ctx::set_current(self.driver.cu_ctx()) };
+        let _ = result::ctx::synchronize();
+    }
+
     /// The parked error, if there is one; it counts as reported then.
     pub(super) fn take_parked(&self) -> Option<CudaError> {
         let bindings = || {

@@ -2,6 +2,7 @@
 
 use super::context::Context;
 use super::error::{CudaError, LaunchCause, LaunchError, doing};
+use super::launch::Launch;
 use super::plan::{Chip, LaunchPlan};
 use cudarc::driver::sys::{self, CUdevice_attribute as Attribute, CUresult};
 use cudarc::driver::{CudaContext, CudaStream, DriverError, result};
@@ -120,17 +121,17 @@ impl Device {
         native.is_some() || module.portable_ptx().is_some()
     }
 
-    /// Launches `plan` on `stream` with `params`. Returns before the kernel has run.
+    /// Launches a kernel on `stream`. Returns before the kernel has run.
     ///
     /// # Safety
-    /// Every pointer in `params` must be valid for what the kernel's header says it reads and writes, from now until the
+    /// Every pointer in the parameters must be valid for what the kernel's header says it reads and writes, from now until the
     /// launch has completed in stream order, and no other work may access it in conflict.
     pub unsafe fn launch<P: Parameters>(
         &self,
         stream: &CudaStream,
-        plan: &LaunchPlan,
-        params: &P,
+        launch: &Launch<P>,
     ) -> Result<(), CudaError> {
+        let Launch { plan, params } = launch;
         let failed = |cause| CudaError::from(LaunchError { plan: *plan, cause });
         let function = self.function(plan)?;
         if function.entry.params != P::NAME || function.entry.param_bytes as usize != size_of::<P>()

@@ -1,11 +1,12 @@
 //! Steps that were recorded, to be launched by one call.
 
+use super::CudaError;
 use super::context::Context;
 use super::error::doing;
-use super::step::Part;
-use super::{CudaError, Device};
+use super::queue::Queue;
+use super::step::StepPhase;
+use cudarc::driver::result;
 use cudarc::driver::sys::{self, CUgraphInstantiate_flags, CUstreamCaptureMode};
-use cudarc::driver::{CudaStream, result};
 use std::sync::Arc;
 
 /// A recorded list of launches. Its kernels' parameters, and so all addresses, are fixed.
@@ -18,13 +19,13 @@ pub(super) struct Graph {
 unsafe impl Send for Graph {}
 
 impl Graph {
-    /// Records what `issue` launches on `stream`.
+    /// Records what `issue` launches on `queue`.
     fn record(
-        device: &Device,
-        stream: &CudaStream,
+        queue: &Queue,
         issue: impl FnOnce() -> Result<(), CudaError>,
     ) -> Result<Graph, CudaError> {
         const WHAT: &str = "recording a graph";
+        let (device, stream) = (queue.device(), queue.stream());
         device.shared().bind()?;
         // Other threads may meanwhile do what a capture forbids: it concerns this thread alone.
         let mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
@@ -43,11 +44,12 @@ impl Graph {
         Ok(Graph { executable: executable.map_err(doing("making a graph ready"))?, context })
     }
 
-    /// Launches it, behind what `stream` has.
-    pub(super) fn launch(&self, device: &Device, stream: &CudaStream) -> Result<(), CudaError> {
-        device.shared().bind()?;
+    /// Launches it after what `queue` has.
+    pub(super) fn launch(&self, queue: &Queue) -> Result<(), CudaError> {
+        queue.device().shared().bind()?;
         // SAFETY: the executable lives as long as `self`; what its kernels use lives until the stream was waited for.
-        let launched = unsafe { result::graph::launch(self.executable, stream.cu_stream()) };
+        let launched =
+            unsafe { result::graph::launch(self.executable, queue.stream().cu_stream()) };
         launched.map_err(doing("launching a step's graph"))
     }
 }
@@ -59,12 +61,12 @@ impl Drop for Graph {
     }
 }
 
-/// Graphs by size, parity and part.
+/// Graphs by size, parity and phase.
 #[derive(Default)]
 pub(super) struct Graphs {
-    /// Parts that a step is recorded in; 0: nothing is.
+    /// ExecutorConfig that a step is recorded in; 0: nothing is.
     parts: usize,
-    /// `[size][parity][part]`
+    /// `[size][parity][phase]`
     graphs: Vec<Option<Graph>>,
     count: usize,
 }
@@ -76,14 +78,13 @@ impl Graphs {
 
     pub(super) fn capture(
         &mut self,
-        device: &Device,
-        stream: &CudaStream,
+        queue: &Queue,
         key: [usize; 2],
-        part: Part,
+        phase: StepPhase,
         issue: impl FnOnce() -> Result<(), CudaError>,
     ) -> Result<(), CudaError> {
-        let graph = Graph::record(device, stream, issue)?;
-        let index = self.index(key, part);
+        let graph = Graph::record(queue, issue)?;
+        let index = self.index(key, phase);
         if self.graphs.len() <= index {
             self.graphs.resize_with(index + 1, || None);
         }
@@ -97,11 +98,11 @@ impl Graphs {
         self.count
     }
 
-    pub(super) fn get(&self, key: [usize; 2], part: Part) -> Option<&Graph> {
-        self.graphs.get(self.index(key, part))?.as_ref()
+    pub(super) fn get(&self, key: [usize; 2], phase: StepPhase) -> Option<&Graph> {
+        self.graphs.get(self.index(key, phase))?.as_ref()
     }
 
-    fn index(&self, [size, parity]: [usize; 2], part: Part) -> usize {
-        (2 * size + parity) * self.parts + usize::from(part == Part::Upper)
+    fn index(&self, [size, parity]: [usize; 2], phase: StepPhase) -> usize {
+        (2 * size + parity) * self.parts + usize::from(phase == StepPhase::Upper)
     }
 }

@@ -6,11 +6,14 @@
 
 use super::context::Context;
 use super::error::{CudaError, OutOfMemory, doing};
+use super::plain::{self, Plain};
 use super::{Device, is_out_of_memory};
 use cudarc::driver::sys::{self, CUdeviceptr};
 use cudarc::driver::{CudaEvent, CudaStream, DriverError, result};
 use std::ffi::c_void;
+use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// What usually helps against too little memory of the device; a caller that knows better says so by [`CudaError::or_try`].
 const DEVICE_HELP: &str = "free the device of other programs, lower --token-budget or --slots";
@@ -70,6 +73,20 @@ impl Device {
         Ok(buffer)
     }
 
+    /// `values` in new memory of the device, there when it returns.
+    pub fn upload<T: Copy>(
+        &self,
+        values: &[T],
+        what: &'static str,
+    ) -> Result<DeviceBuffer, CudaError> {
+        let buffer = self.alloc(size_of_val(values), what)?;
+        // SAFETY: the buffer is as large as the slice. The copy of pageable memory has read it when
+        // it returns; the wait below sees it arrive.
+        let copied = unsafe { result::memcpy_htod_sync(buffer.at(), values) };
+        copied.and_then(|()| result::ctx::synchronize()).map_err(doing(what))?;
+        Ok(buffer)
+    }
+
     /// Allocates `bytes` of pinned memory of the host, mapped for every context.
     pub fn alloc_pinned(
         &self,
@@ -87,6 +104,17 @@ impl Device {
         // SAFETY: asks for the device's address of memory allocated above as mapped.
         let code = unsafe { sys::cuMemHostGetDevicePointer_v2(&mut buffer.at, host, 0) };
         code.result().map_err(doing(what))?;
+        Ok(buffer)
+    }
+
+    /// As [`Device::alloc_pinned`], with zeros.
+    pub fn alloc_pinned_zeros(
+        &self,
+        bytes: usize,
+        what: &'static str,
+    ) -> Result<PinnedBuffer, CudaError> {
+        let mut buffer = self.alloc_pinned(bytes, what)?;
+        buffer.bytes_mut().fill(0);
         Ok(buffer)
     }
 
@@ -149,6 +177,48 @@ impl PinnedBuffer {
     /// The address by which the host knows it, aligned to a page.
     pub fn as_ptr(&self) -> *mut u8 {
         self.host
+    }
+
+    /// The host's address of the first byte of `range`.
+    ///
+    /// # Panics
+    /// If the range does not lie within the buffer.
+    pub(super) fn byte_at(&self, range: &Range<usize>) -> *mut u8 {
+        assert!(range.start <= range.end && range.end <= self.bytes, "{range:?} of {}", self.bytes);
+        // SAFETY: within the allocation, as asserted.
+        unsafe { self.host.add(range.start) }
+    }
+
+    /// All bytes. What the device reads of them while they change it may read half changed: the
+    /// caller knows which bytes no work in flight uses.
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: the memory is this buffer's alone, of which no value is invalid. Buffers that the
+        // device writes are read by `load` and `read`, never by a slice that lives meanwhile.
+        unsafe { std::slice::from_raw_parts_mut(self.host, self.bytes) }
+    }
+
+    /// Writes `values` from byte `offset` on; see [`PinnedBuffer::bytes_mut`].
+    #[inline]
+    pub fn write<T: Plain>(&mut self, offset: usize, values: &[T]) {
+        let bytes = plain::bytes_of(values);
+        self.bytes_mut()[offset..offset + bytes.len()].copy_from_slice(bytes);
+    }
+
+    /// The word at byte `offset`, a multiple of 4, which the device may write at any time. What the
+    /// device stored before the word, with a fence between, is seen by reads after this.
+    pub fn load(&self, offset: usize) -> u32 {
+        assert!(offset.is_multiple_of(4), "a word at byte {offset}");
+        let at = self.byte_at(&(offset..offset + 4)).cast();
+        // SAFETY: the word lies within the allocation (`byte_at` checks it), is aligned (asserted;
+        // the allocation begins on a page), and is written whole.
+        unsafe { AtomicU32::from_ptr(at) }.load(Ordering::Acquire)
+    }
+
+    /// The value at byte `offset`, which the device has written and does not write now.
+    pub fn read<T: Plain>(&self, offset: usize) -> T {
+        let at = self.byte_at(&(offset..offset + size_of::<T>())).cast::<T>();
+        // SAFETY: within the allocation (`byte_at` checks it), and any bytes are a valid `Plain`.
+        unsafe { at.read_unaligned() }
     }
 
     /// Its size.

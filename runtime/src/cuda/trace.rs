@@ -11,11 +11,11 @@ use std::time::{Duration, Instant};
 const LOOKS: usize = 16;
 /// Steps whose events are kept.
 const STEPS: usize = 2;
-const MARKS: usize = 7;
+const POINTS: usize = 7;
 
 /// Places in a step that an event marks. The first four are on the compute stream, the others on the side stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Mark {
+pub(super) enum TracePoint {
     /// Before the first kernel.
     Begin,
     /// Behind the tapped layer.
@@ -72,8 +72,8 @@ pub struct TapTimes {
 /// The events of the steps under way.
 pub(super) struct Trace {
     zero: CudaEvent,
-    /// By parity, and by [`Mark`].
-    events: [[CudaEvent; MARKS]; STEPS],
+    /// By parity, and by [`TracePoint`].
+    events: [[CudaEvent; POINTS]; STEPS],
     /// Whether the step tapped anything.
     tapped: [bool; STEPS],
     /// Whether the probe runs on the device.
@@ -89,7 +89,7 @@ impl Trace {
     ) -> Result<(Trace, Anchor), CudaError> {
         let (zero, anchor) = anchor(device, stream)?;
         let timed = || timing_event(device);
-        let step = || -> Result<[CudaEvent; MARKS], CudaError> {
+        let step = || -> Result<[CudaEvent; POINTS], CudaError> {
             Ok([timed()?, timed()?, timed()?, timed()?, timed()?, timed()?, timed()?])
         };
         let (events, tapped) = ([step()?, step()?], [false; STEPS]);
@@ -105,30 +105,31 @@ impl Trace {
     pub(super) fn record(
         &self,
         parity: usize,
-        mark: Mark,
+        point: TracePoint,
         stream: &CudaStream,
     ) -> Result<(), CudaError> {
-        let event = &self.events[parity][mark as usize];
+        let event = &self.events[parity][point as usize];
         event.record(stream).map_err(doing("recording a timing event"))
     }
 
     /// Times of the last step of `parity`; waits for its end.
     pub(super) fn times(&self, parity: usize) -> Result<StepTimes, CudaError> {
-        let at = |mark: Mark| {
-            let ms = self.zero.elapsed_ms(&self.events[parity][mark as usize]);
+        let at = |point: TracePoint| {
+            let ms = self.zero.elapsed_ms(&self.events[parity][point as usize]);
             Ok::<_, CudaError>(f64::from(ms.map_err(doing("reading a timing event"))?) / 1e3)
         };
         let tap = match self.tapped[parity] {
             false => None,
             true => Some(TapTimes {
-                tapped_s: at(Mark::Tapped)?,
-                forked_s: at(Mark::Forked)?,
+                tapped_s: at(TracePoint::Tapped)?,
+                forked_s: at(TracePoint::Forked)?,
                 has_probe: self.has_probe,
-                probed_s: at(Mark::Probed)?,
-                copied_s: at(Mark::Copied)?,
+                probed_s: at(TracePoint::Probed)?,
+                copied_s: at(TracePoint::Copied)?,
             }),
         };
-        let (begin_s, logits_s, end_s) = (at(Mark::Begin)?, at(Mark::Logits)?, at(Mark::End)?);
+        let (begin_s, logits_s, end_s) =
+            (at(TracePoint::Begin)?, at(TracePoint::Logits)?, at(TracePoint::End)?);
         Ok(StepTimes { begin_s, tap, logits_s, end_s })
     }
 }

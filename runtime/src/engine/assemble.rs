@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
+use trail_base::available_threads;
 use trail_probe::Weights;
 use trail_scheduler::{Preemption, Scheduler, SchedulerConfig};
 
@@ -25,7 +26,7 @@ use super::{Clock, Engine};
 use crate::backend::{BLOCK_TOKENS, Backend, Batch, Progress, TapReceiver, Transfers};
 use crate::cpu::{CpuBackend, CpuForward, CpuOptions};
 use crate::cuda::{CudaBackend, CudaError, CudaOptions, TapMode};
-use crate::model::Model;
+use crate::model::{Dtype, Model};
 
 /// A backend and the properties that the engine needs of it.
 pub struct BuiltBackend {
@@ -205,7 +206,7 @@ impl EngineBuilder {
             kv_blocks: self.kv_blocks,
             host_kv_bytes: if swaps { settings.host_kv_bytes } else { 0 },
             graphs: settings.graphs,
-            persistent: settings.persistent,
+            megakernel: settings.persistent,
             hopper_products: settings.hopper_products,
             tap_layer: probe.map(|parts| parts.probe.layer()),
             tap: match (probe, settings.probe) {
@@ -281,18 +282,13 @@ impl From<CudaError> for BuildError {
     }
 }
 
-/// Cores that this process may use.
-fn available_threads() -> usize {
-    std::thread::available_parallelism().map_or(1, |n| n.get())
-}
-
 /// Upper bound of the default KV cache, bytes.
 const DEFAULT_KV_BYTES: usize = 4 << 30;
 
 fn default_kv_blocks(model: &Model, slots: usize) -> usize {
     let config = &model.config;
     let per_sequence = config.max_context.div_ceil(BLOCK_TOKENS);
-    let block_bytes = BLOCK_TOKENS * config.num_layers * 2 * config.kv_size() * size_of::<f32>();
+    let block_bytes = BLOCK_TOKENS * config.kv_token_bytes(Dtype::F32);
     let wanted = per_sequence * slots * 3 / 2;
     wanted.min((DEFAULT_KV_BYTES / block_bytes).max(1))
 }

@@ -1,8 +1,8 @@
-//! A random decode step on the device, held against its twin.
+//! A random decode step on the device, held against its reference.
 
 use crate::cache::{BLOCK_TOKENS, Cache};
 use crate::cuda::{Address, Bench, Chance};
-use crate::twins;
+use crate::reference;
 use half::bf16;
 use trail_runtime::cuda::launch::{DecodeRows, attention_decode, attention_rung};
 use trail_runtime::cuda::plan::attention::{self, DecodePlan, Heads};
@@ -44,7 +44,7 @@ impl Case {
     }
 }
 
-/// Runs the case twice and holds both answers against the twin and each other.
+/// Runs the case twice and holds both answers against the reference and each other.
 pub(crate) fn check(bench: &Bench, chance: &mut Chance, case: &Case, kernel: Kernel) {
     let Case { heads, window, ref rows, splits } = *case;
     // Row i is slot `order[i]`: rows and slots are different things.
@@ -102,7 +102,7 @@ pub(crate) fn check(bench: &Bench, chance: &mut Chance, case: &Case, kernel: Ker
     }
 }
 
-/// Holds one row's answer against the twin.
+/// Holds one row's answer against the reference.
 pub(crate) fn compare(
     cache: &Cache,
     slot: usize,
@@ -117,7 +117,7 @@ pub(crate) fn compare(
         let values = cache.attended(slot, position, 1, kv_head);
         for head in kv_head * group..(kv_head + 1) * group {
             let at = head * head_dim..(head + 1) * head_dim;
-            let answer = twins::attention(&queries[at.clone()], &keys, &values);
+            let answer = reference::attention(&queries[at.clone()], &keys, &values);
             for (place, got) in out[at].iter().enumerate() {
                 let (got, wanted) = (f64::from(got.to_f32()), answer.out[place]);
                 let tolerance = answer.tolerance(place);
@@ -156,31 +156,29 @@ fn launch(bench: &Bench, step: &Step, guarded: bool) -> Vec<bf16> {
     } else {
         (raw_out.at(bench), raw_sums.at(bench))
     };
-    let mut arrivals = bench.changed(&vec![0u32; plan.arrivals]);
+    let mut tile_counters = bench.changed(&vec![0u32; plan.tile_counters]);
     let view = device.view(bench);
     let rows = DecodeRows {
         q: q.at(bench),
         position: position.at(bench),
-        slot: slot.at(bench),
+        batch_idx: slot.at(bench),
         out: out.at(bench),
         partial_out,
         partial_sums,
-        arrivals: arrivals.at(bench),
+        tile_counters: tile_counters.at(bench),
     };
-    // SAFETY: all buffers are as large as the plan says, and alive until the reads below have waited for the stream.
-    let launched = unsafe {
-        match kernel {
-            Kernel::Fast => attention_decode(&bench.device, &bench.stream, plan, &view, &rows),
-            Kernel::Rung(number) => {
-                let [.., z] = plan.launch.grid;
-                let rung = attention::rung(number, z as usize, plan.heads, 1);
-                attention_rung(&bench.device, &bench.stream, &rung, plan, &view, &rows)
-            }
+    let launch = match kernel {
+        Kernel::Fast => attention_decode(plan, &view, &rows),
+        Kernel::Rung(number) => {
+            let [.., z] = plan.launch.grid;
+            let rung = attention::rung(number, z as usize, plan.heads, 1);
+            attention_rung(&rung, plan, &view, &rows)
         }
     };
-    launched.unwrap();
+    // SAFETY: all buffers are as large as the plan says, and live until the reads below have waited.
+    unsafe { bench.device.launch(&bench.stream, &launch) }.unwrap();
     assert!(
-        bench.read::<u32>(&arrivals).iter().all(|&count| count == 0),
+        bench.read::<u32>(&tile_counters).iter().all(|&count| count == 0),
         "a counter was not reset"
     );
     bench.read::<f32>(&guarded_out);

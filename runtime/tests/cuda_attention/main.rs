@@ -1,14 +1,15 @@
-//! Proof of the attention kernels: each against its naive twin, over random shapes, on whatever driver there is.
+//! Proof of the attention kernels: each against its naive reference, over random shapes, on whatever driver there is.
 
 mod cache;
-#[path = "../support/cuda.rs"]
-mod cuda;
 mod decode;
 mod prefill;
-mod twins;
+mod reference;
+#[path = "../support/mod.rs"]
+mod support;
 
-use cuda::Chance;
 use decode::{Case, Kernel};
+use support::cuda;
+use support::cuda::Chance;
 use trail_runtime::cuda::plan::attention::{self, Heads};
 
 trail_cuda_emulator::on_emulator!();
@@ -17,7 +18,7 @@ const LLAMA: Heads = Heads { kv_heads: 2, group: 4, head_dim: 128 };
 
 /// Ragged batches, block tables in random order, groups of any size, windows, padding rows, any number of splits.
 #[test]
-fn decode_is_its_twin() {
+fn decode_is_its_reference() {
     let bench = cuda::Bench::new();
     let mut chance = Chance(11);
     for _ in 0..24 {
@@ -73,7 +74,7 @@ fn rungs_of_the_ladder_are_their_twin() {
 
 /// Chunks that fill no tile, over contexts of any length, in any company.
 #[test]
-fn prefill_is_its_twin() {
+fn prefill_is_its_reference() {
     let bench = cuda::Bench::new();
     let mut chance = Chance(15);
     for round in 0..10 {

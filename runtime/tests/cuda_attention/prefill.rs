@@ -1,13 +1,13 @@
-//! A random prefill step on the device, held against its twin.
+//! A random prefill step on the device, held against its reference.
 
 use crate::cache::{BLOCK_TOKENS, Cache};
 use crate::cuda::{Address, Bench, Chance};
 use crate::decode::compare;
 use half::bf16;
 use trail_runtime::cuda::launch::{PrefillRows, attention_prefill};
-use trail_runtime::cuda::plan::attention::{self, Heads, Run};
+use trail_runtime::cuda::plan::attention::{self, Heads, PrefillSegment};
 
-/// Runs chunks of `(rows, context)` (rows alone: a padding run) and holds them against the twin.
+/// Runs chunks of `(rows, context)` (rows alone: a padding run) and holds them against the reference.
 pub(crate) fn check(
     bench: &Bench,
     chance: &mut Chance,
@@ -27,10 +27,10 @@ pub(crate) fn check(
             forgotten[slot] =
                 window.map_or(0, |window| (context + 1).saturating_sub(window) / BLOCK_TOKENS);
         }
-        runs.push(Run {
+        runs.push(PrefillSegment {
             first_row: row,
             rows,
-            slot: context.map(|_| slot),
+            batch_idx: context.map(|_| slot),
             context: context.unwrap_or(0),
         });
         row += rows + 1;
@@ -43,7 +43,7 @@ pub(crate) fn check(
     for row in 0..row {
         let out = &first[row * heads.row()..][..heads.row()];
         let run = runs.iter().find(|run| (run.first_row..run.first_row + run.rows).contains(&row));
-        let Some((run, slot)) = run.and_then(|run| Some((run, run.slot?))) else {
+        let Some((run, slot)) = run.and_then(|run| Some((run, run.batch_idx?))) else {
             assert!(
                 out.iter().all(|value| value.to_bits() == 0xffff),
                 "row {row} is in no run and was written"
@@ -63,12 +63,12 @@ pub(crate) fn check(
     }
 }
 
-fn launch(bench: &Bench, cache: &Cache, runs: &[Run], queries: &[bf16]) -> Vec<bf16> {
+fn launch(bench: &Bench, cache: &Cache, runs: &[PrefillSegment], queries: &[bf16]) -> Vec<bf16> {
     let mut tiles = Vec::new();
     attention::prefill_tiles(runs, cache.heads.group, &mut tiles);
     // A captured graph has room for more tiles than a step needs.
     tiles.push([-1, 0]);
-    let encoded: Vec<[i32; 4]> = runs.iter().map(Run::encode).collect();
+    let encoded: Vec<[i32; 4]> = runs.iter().map(PrefillSegment::encode).collect();
     let rows = runs.iter().map(|run| run.rows).sum();
     let plan = attention::prefill(cache.heads, tiles.len(), rows, rows);
     let mut device = cache.upload(bench);
@@ -78,12 +78,12 @@ fn launch(bench: &Bench, cache: &Cache, runs: &[Run], queries: &[bf16]) -> Vec<b
     let view = device.view(bench);
     let buffers = PrefillRows {
         q: q.at(bench),
-        runs: runs.at(bench),
+        segments: runs.at(bench),
         tiles: tiles.at(bench),
         out: out.at(bench),
     };
-    // SAFETY: all buffers are as large as the runs say, and alive until the read below has waited for the stream.
-    unsafe { attention_prefill(&bench.device, &bench.stream, &plan, cache.heads, &view, &buffers) }
-        .unwrap();
+    let launch = attention_prefill(&plan, cache.heads, &view, &buffers);
+    // SAFETY: all buffers are as large as the runs say, and live until the read below has waited.
+    unsafe { bench.device.launch(&bench.stream, &launch) }.unwrap();
     bench.read(&out)
 }

@@ -4,7 +4,7 @@
 use crate::play::{Request, play};
 use crate::receivers::Keeper;
 use crate::taps_options;
-use crate::{AHEAD, How, models, options, requests};
+use crate::{AHEAD, Schedule, models, options, requests};
 use cudarc::driver::sys::CUresult;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -42,7 +42,7 @@ fn cuda_each_allocation_in_turn_finds_no_room() {
         let session = trail_cuda_emulator::session();
         let Some(emulator) = session.emulator() else { return };
         emulator.fail(Failing::Allocation, nth, CUresult::CUDA_ERROR_OUT_OF_MEMORY as u32);
-        let options = CudaOptions { host_kv_bytes: 1 << 20, persistent: true, ..taps_options() };
+        let options = CudaOptions { host_kv_bytes: 1 << 20, megakernel: true, ..taps_options() };
         let Err(error) = open(&model, &options) else { break };
         let line = error.to_string();
         check_line(&line);
@@ -63,8 +63,8 @@ fn cuda_a_launch_fails() {
             let mut backend = open(&model, &CudaOptions { graphs, ..taps_options() }).unwrap();
             let code = CUresult::CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
             emulator.fail(Failing::Launch, nth as u64, code as u32);
-            let how = How { taps: true, ..AHEAD };
-            let fault = play(&mut backend, &requests, how, &mut |_, _| ()).err();
+            let schedule = Schedule { taps: true, ..AHEAD };
+            let fault = play(&mut backend, &requests, schedule, &mut |_, _| ()).err();
             let fault = fault.expect("a launch failed");
             check_line(&fault.0);
             assert!(fault.0.contains("CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES (701)"), "{fault}");
@@ -85,11 +85,12 @@ fn cuda_the_device_is_lost_while_the_host_polls() {
         emulator.order(Order::Late);
         let mut backend = open(&model, &taps_options()).unwrap();
         let begin = Instant::now();
-        let fault = play(&mut backend, &requests, How { taps: true, ..AHEAD }, &mut |step, _| {
-            if step == at {
-                emulator.lose_device(CUresult::CUDA_ERROR_ECC_UNCORRECTABLE as u32);
-            }
-        });
+        let fault =
+            play(&mut backend, &requests, Schedule { taps: true, ..AHEAD }, &mut |step, _| {
+                if step == at {
+                    emulator.lose_device(CUresult::CUDA_ERROR_ECC_UNCORRECTABLE as u32);
+                }
+            });
         let fault = fault.err().expect("a fault");
         check_line(&fault.0);
         assert!(fault.0.contains("CUDA_ERROR_ECC_UNCORRECTABLE"), "{fault}");

@@ -1,30 +1,30 @@
 //! Proof of the CUDA backend, driven through the engine's interface: the CPU backend's answers, by graphs and without, whatever the company.
 
-#[path = "../support/cuda.rs"]
-mod cuda;
+mod cpu_reference;
 mod faults;
+mod layers;
+mod megakernel;
 mod models;
-mod persistent;
 mod play;
 mod receivers;
 mod sampling;
+#[path = "../support/mod.rs"]
+mod support;
 mod taps;
 mod timing;
-#[path = "../cuda_forward/tolerance.rs"]
-mod tolerance;
-mod twins;
 
-use cuda::Chance;
-use play::{BLOCKS, CONTEXT, How, Played, ROWS, Request, SEGMENTS, SLOTS, play};
+use cpu_reference::{best, cpu, run_cpu};
+use play::{BLOCKS, CONTEXT, Played, ROWS, Request, SEGMENTS, SLOTS, Schedule, play};
 use std::sync::Arc;
-use tolerance::Tolerance;
-use trail_runtime::backend::SampledToken;
-use trail_runtime::backend::{SamplingParams, TapReceiver};
-use trail_runtime::cuda::mirror::Mirror;
+use support::cuda::Chance;
+use support::tolerance::Tolerance;
+use support::{cuda, tolerance};
+use trail_runtime::backend::{SampledToken, SamplingParams, TapReceiver};
+use trail_runtime::cuda::queue::Queue;
+use trail_runtime::cuda::step_metadata::StepMetadata;
 use trail_runtime::cuda::{CudaBackend, CudaOptions, TapMode};
 use trail_runtime::model::Model;
 use trail_runtime::reference::Reference;
-use twins::{best, cpu, twin};
 
 trail_cuda_emulator::on_emulator!();
 
@@ -38,7 +38,7 @@ fn options() -> CudaOptions {
         kv_blocks: Some(BLOCKS),
         host_kv_bytes: 0,
         graphs: true,
-        persistent: false,
+        megakernel: false,
         hopper_products: true,
         tap_layer: None,
         tap: TapMode::Off,
@@ -65,7 +65,7 @@ fn backend_with(
     CudaBackend::new(model, options, Some(receiver), &mut |_| ()).unwrap()
 }
 
-const AHEAD: How = How { ahead: true, taps: false, seed: 5 };
+const AHEAD: Schedule = Schedule { ahead: true, taps: false, seed: 5, rows: ROWS };
 
 /// Prompts of all kinds of lengths; more requests than segments, slots that are used twice, pauses, chunks.
 fn requests(vocab: usize) -> Vec<Request> {
@@ -125,9 +125,9 @@ fn check(model: &Arc<Model>, requests: &[Request], answers: &[Vec<SampledToken>]
     for ((request, answer), sequence) in requests.iter().zip(answers).zip(&sequences) {
         assert_eq!(answer.len(), request.answer);
         total += answer.len();
-        let twin = twin(&mut cpu, sequence, 0);
+        let expected = run_cpu(&mut cpu, sequence, 0);
         for (index, sampled) in answer.iter().enumerate() {
-            let logits = &twin.logits[request.prompt.len() - 1 + index];
+            let logits = &expected.logits[request.prompt.len() - 1 + index];
             let (token, gap) = best(logits);
             let short = f64::from(logits[token as usize] - logits[sampled.id as usize]);
             assert!(
@@ -167,10 +167,10 @@ fn answers(
     model: &Arc<Model>,
     options: &CudaOptions,
     requests: &[Request],
-    how: How,
+    schedule: Schedule,
 ) -> Vec<Vec<SampledToken>> {
     let mut backend = backend(model, options);
-    let Played { answers, .. } = play(&mut backend, requests, how, &mut |_, _| ()).unwrap();
+    let Played { answers, .. } = play(&mut backend, requests, schedule, &mut |_, _| ()).unwrap();
     answers
 }
 
@@ -203,10 +203,10 @@ fn cuda_tokens_stay_on_the_device() {
     };
     let requests: Vec<Request> = (0..4).map(|slot| request(3 + slot as usize, slot)).collect();
     let ahead = answers(&model, &options(), &requests, AHEAD);
-    let behind = answers(&model, &options(), &requests, How { ahead: false, ..AHEAD });
+    let behind = answers(&model, &options(), &requests, Schedule { ahead: false, ..AHEAD });
     assert!(same(&ahead, &behind));
     // Another order of segments is another order of rows in no kernel's eyes.
-    assert!(same(&ahead, &answers(&model, &options(), &requests, How { seed: 6, ..AHEAD })));
+    assert!(same(&ahead, &answers(&model, &options(), &requests, Schedule { seed: 6, ..AHEAD })));
 }
 
 /// The bundled model, with its own vocabulary and depth.
@@ -227,28 +227,31 @@ fn cuda_the_demo_model() {
 
 /// Lists of differences that do not fit are carried over in pieces; the words on the device are the host's.
 #[test]
-fn cuda_mirrors_are_the_same_however_short_their_lists() {
+fn cuda_metadata_is_the_same_however_short_their_lists() {
     let bench = cuda::Bench::new();
+    // SAFETY: each metadata outlives the wait for the copies and launches that it puts on the queue.
+    let queue = unsafe { Queue::new(bench.device.clone(), bench.stream.clone()) };
     for (words, capacity) in [(1, 1), (100, 7), (100, 100), (5000, 64)] {
-        let mut mirror = Mirror::new(&bench.device, words, capacity).unwrap();
+        let mut metadata = StepMetadata::new(&bench.device, words, capacity).unwrap();
         let mut chance = Chance(14);
         let mut wanted = vec![0; words];
         for step in 1..=5u64 {
-            mirror.begin(step);
+            metadata.begin(step);
             let changed = chance.below(words + 1);
             for index in chance.permutation(words).into_iter().take(changed) {
                 // Some are what they were.
                 wanted[index] =
                     if chance.below(3) == 0 { wanted[index] } else { chance.next() as u32 };
-                mirror.set(index, wanted[index]);
+                metadata.set(index, wanted[index]);
             }
-            mirror.spill(&bench.device, &bench.stream).unwrap();
-            assert!(mirror.pending() <= capacity);
-            mirror.apply(&bench.device, &bench.stream, (step % 2) as usize).unwrap();
+            metadata.spill(&queue).unwrap();
+            assert!(metadata.pending() <= capacity);
+            metadata.apply(&queue, (step % 2) as usize).unwrap();
             let mut found = vec![0u32; words];
             bench.stream.synchronize().unwrap();
-            // SAFETY: the mirror has that many words, and the stream has ended.
-            unsafe { cudarc::driver::result::memcpy_dtoh_sync(&mut found, mirror.at(0)) }.unwrap();
+            // SAFETY: the metadata has that many words, and the stream has ended.
+            unsafe { cudarc::driver::result::memcpy_dtoh_sync(&mut found, metadata.at(0)) }
+                .unwrap();
             assert!(found == wanted, "{words} words, {capacity} pairs, step {step}");
         }
     }

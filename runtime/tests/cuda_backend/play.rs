@@ -50,14 +50,16 @@ impl Request {
     }
 }
 
-/// How the steps are made.
+/// Which steps are made.
 #[derive(Clone, Copy)]
-pub(crate) struct How {
+pub(crate) struct Schedule {
     /// Launch a step before the one before it is collected, as the engine does.
     pub(crate) ahead: bool,
     pub(crate) taps: bool,
     /// Steps list their segments in the order that this draws.
     pub(crate) seed: u64,
+    /// Most rows of a step.
+    pub(crate) rows: usize,
 }
 
 /// A request under way.
@@ -120,11 +122,11 @@ pub(crate) struct Played {
 pub(crate) fn play(
     backend: &mut dyn Backend,
     requests: &[Request],
-    how: How,
+    schedule: Schedule,
     watch: &mut dyn FnMut(u64, usize),
 ) -> Result<Played, Fault> {
     let mut played = Played::default();
-    let mut chance = Chance(how.seed);
+    let mut chance = Chance(schedule.seed);
     let mut free: Vec<u32> =
         chance.permutation(BLOCKS).into_iter().map(|block| block as u32).collect();
     let mut lives: Vec<Live> = requests
@@ -161,7 +163,7 @@ pub(crate) fn play(
             }
             let live = &mut lives[index];
             let Some((tokens, chooses)) = live.next(number) else { continue };
-            if batch.rows() + tokens.len() > ROWS {
+            if batch.rows() + tokens.len() > schedule.rows {
                 continue;
             }
             if tenants[slot].is_none() {
@@ -198,13 +200,14 @@ pub(crate) fn play(
         };
         tap.fill(&batch, tenant);
         let table = Table(&lives, &tenants);
-        let step = Step { number, batch: &batch, sampling: &table, tap: how.taps.then_some(&tap) };
+        let step =
+            Step { number, batch: &batch, sampling: &table, tap: schedule.taps.then_some(&tap) };
         backend.launch(&step)?;
-        let rows = if how.taps { tap.rows.len() } else { 0 };
+        let rows = if schedule.taps { tap.rows.len() } else { 0 };
         played.tapped.push((number, rows));
         watch(number, rows);
         under_way.insert(0, choosing);
-        if under_way.len() > usize::from(how.ahead) {
+        if under_way.len() > usize::from(schedule.ahead) {
             let choosing = under_way.pop().expect("a step");
             collect(backend, &choosing, &mut lives, &mut tenants, &mut free)?;
         }

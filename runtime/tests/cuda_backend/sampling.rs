@@ -1,6 +1,6 @@
 //! Tokens that are drawn, and penalties.
 
-use crate::twins::{cpu, twin};
+use crate::cpu_reference::{cpu, run_cpu};
 use crate::{AHEAD, Request, answers, fed, models, options, requests, same};
 use std::sync::Arc;
 use trail_runtime::cuda::CudaOptions;
@@ -34,14 +34,14 @@ fn cuda_sampling_is_the_cpus() {
     let (mut equal, mut total) = (0, 0);
     for (request, answer) in requests.iter().zip(&answers) {
         let sequence = fed(request, answer);
-        let mut twin = twin(&mut cpu, &sequence, 0);
+        let mut expected = run_cpu(&mut cpu, &sequence, 0);
         for (index, sampled) in answer.iter().enumerate() {
             let position = request.prompt.len() + index;
             let history = History {
                 prompt: &request.prompt,
                 generated: &sequence[request.prompt.len()..position],
             };
-            let logits = &mut twin.logits[position - 1];
+            let logits = &mut expected.logits[position - 1];
             let wanted = sampler.sample(logits, &request.sampling, history, position as u32);
             assert_eq!(sampled.num_top, 3);
             equal += usize::from(sampled.id == wanted.id);
@@ -52,15 +52,16 @@ fn cuda_sampling_is_the_cpus() {
     assert!(100 * equal >= 93 * total, "{equal} of {total} tokens are the CPU's");
 }
 
-/// One seat, so that its feed of marks holds one context and a token: an odd number of words before the next step's jobs.
+/// One batch slot, so that the feed of token counts holds one context and a token: an odd number of
+/// words before the next step's jobs.
 #[test]
-fn cuda_penalties_of_one_seat_in_either_parity() {
+fn cuda_penalties_of_one_slot_in_either_parity() {
     let _session = trail_cuda_emulator::session();
     let model = Arc::new(models::grouped());
     let alone = CudaOptions { max_segments: 1, ..options() };
     let mut request = requests(model.config.vocab_size).swap_remove(5);
     request.sampling.presence_penalty = 0.2;
-    // It sits down in the first step, then in the second.
+    // It gets its slot in the first step, then in the second.
     for from in [0, 1] {
         let request = Request { from, ..request.clone() };
         let wanted = request.answer;

@@ -1,9 +1,9 @@
 //! Tapped rows: the CPU's activations, whatever the order of the streams; and a receiver that is too slow for them.
 
-use crate::play::{How, Played, Request, play};
+use crate::cpu_reference::{cpu, run_cpu};
+use crate::play::{Played, Request, Schedule, play};
 use crate::receivers::{Arrived, Keeper};
 use crate::tolerance::relative;
-use crate::twins::{cpu, twin};
 use crate::{AHEAD, backend_with, fed, models, options, requests, same, tolerance};
 use half::bf16;
 use std::collections::HashMap;
@@ -19,18 +19,20 @@ use trail_runtime::model::Model;
 
 /// The lower layer: the residual stream goes on changing behind it.
 const LAYER: usize = 0;
-const TAPPING: How = How { taps: true, ..AHEAD };
+const TAPPING: Schedule = Schedule { taps: true, ..AHEAD };
 
 pub(crate) fn tapping(mode: TapMode) -> CudaOptions {
     CudaOptions { tap_layer: Some(LAYER), tap: mode, probe_threads: 2, ..options() }
 }
 
-/// Plays `requests` so that no row is late: a step is launched when the rows of the step two before have arrived.
+/// Plays `requests` so that no row is late: a step is launched when the rows of the step two before
+/// have arrived.
 pub(crate) fn patiently(
     model: &Arc<Model>,
     options: &CudaOptions,
     requests: &[Request],
 ) -> (Played, Vec<Arrived>) {
+    let schedule = Schedule { rows: options.max_rows, ..TAPPING };
     let keeper = Arc::new(Keeper::default());
     let mut backend = backend_with(model, options, keeper.clone());
     let mut expected = Vec::new();
@@ -41,7 +43,7 @@ pub(crate) fn patiently(
             std::thread::sleep(Duration::from_micros(200));
         }
     };
-    let played = play(&mut backend, requests, TAPPING, &mut |step, rows| {
+    let played = play(&mut backend, requests, schedule, &mut |step, rows| {
         if rows > 0 {
             expected.push(step);
         }
@@ -89,15 +91,18 @@ fn check_rows(model: &Arc<Model>, requests: &[Request], played: &Played, rows: &
     let (mut cpu, mut seen) = (cpu(model), 0);
     for (index, sequence) in sequences.iter().enumerate() {
         let prompt = requests[index].prompt.len();
-        let twin = twin(&mut cpu, sequence, LAYER);
+        let expected = run_cpu(&mut cpu, sequence, LAYER);
         let floats = |bits: &[u32]| bits.iter().map(|&b| f32::from_bits(b)).collect::<Vec<_>>();
         let mut mean = vec![0.0; model.config.hidden_size];
-        for hidden in &twin.hidden[..prompt] {
+        for hidden in &expected.hidden[..prompt] {
             mean.iter_mut().zip(hidden).for_each(|(sum, value)| *sum += value / prompt as f32);
         }
         for generated in 0..requests[index].answer as u32 {
-            let wanted =
-                if generated == 0 { &mean } else { &twin.hidden[prompt + generated as usize - 1] };
+            let wanted = if generated == 0 {
+                &mean
+            } else {
+                &expected.hidden[prompt + generated as usize - 1]
+            };
             let found = rows.get(&(index, generated));
             let found = found.unwrap_or_else(|| panic!("no row {generated} of request {index}"));
             let off = relative(&floats(found), wanted);

@@ -2,12 +2,11 @@
 //! the way, and whatever breaks, every request gets its answer or a clear end, and no wrong token.
 
 mod answers;
-#[path = "../support/cuda.rs"]
-mod cuda;
 mod faults;
 mod subject;
-#[path = "../cuda_forward/tolerance.rs"]
-#[allow(dead_code, reason = "the tolerance of logits is used here")]
-mod tolerance;
+#[path = "../support/mod.rs"]
+mod support;
+
+use support::tolerance;
 
 trail_cuda_emulator::on_emulator!();

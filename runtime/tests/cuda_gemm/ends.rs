@@ -1,32 +1,38 @@
-//! One case of one end: launched twice on poisoned outputs, the bits compared with each other and with the twin.
+//! One case of one end: launched twice on poisoned outputs, the bits compared with each other and with the expected.
 
 use crate::cuda::{Address, Bench, Buffer, Chance, Output};
 use crate::product::{Case, Setup};
-use crate::twins::{self, Near};
+use crate::support::gemm::{self as reference, Near};
 use half::bf16;
 use trail_runtime::backend::BLOCK_TOKENS;
 use trail_runtime::cuda::launch::{self, QkvOutput, ResidualOutput};
-use trail_runtime::cuda::plan::gemm::End;
+use trail_runtime::cuda::plan::gemm::Epilogue;
 
 /// The name of the kernel that was checked.
 pub(crate) fn check(bench: &Bench, chance: &mut Chance, case: &Case) -> &'static str {
-    match case.end {
-        End::Qkv => qkv(bench, chance, case),
-        End::Residual => residual(bench, chance, case),
-        End::Swiglu => swiglu(bench, chance, case),
-        End::Logits => logits(bench, chance, case),
+    match case.epilogue {
+        Epilogue::Qkv => qkv(bench, chance, case),
+        Epilogue::Residual => residual(bench, chance, case),
+        Epilogue::Swiglu => swiglu(bench, chance, case),
+        Epilogue::Logits => logits(bench, chance, case),
     }
 }
 
-/// Fails unless every found value is near its twin's.
-fn compare(what: &str, setup: &Setup, row: usize, twin: &[Near], found: impl Iterator<Item = f64>) {
+/// Fails unless every found value is near its expected's.
+fn compare(
+    what: &str,
+    setup: &Setup,
+    row: usize,
+    expected: &[Near],
+    found: impl Iterator<Item = f64>,
+) {
     let mut count = 0;
-    for (i, (near, found)) in twin.iter().zip(found).enumerate() {
+    for (i, (near, found)) in expected.iter().zip(found).enumerate() {
         let plan = setup.plan.launch;
-        assert!(near.holds(found), "{plan}: {what}[{row}, {i}] = {found}, twin {near:?}");
+        assert!(near.holds(found), "{plan}: {what}[{row}, {i}] = {found}, expected {near:?}");
         count += 1;
     }
-    assert_eq!(count, twin.len());
+    assert_eq!(count, expected.len());
 }
 
 fn wide(values: &[bf16]) -> impl Iterator<Item = f64> + '_ {
@@ -43,23 +49,20 @@ fn twice<T: PartialEq + std::fmt::Debug>(setup: &Setup, mut launch: impl FnMut()
 
 fn logits(bench: &Bench, chance: &mut Chance, case: &Case) -> &'static str {
     let mut setup =
-        Setup::new(bench, chance, case, |padded| twins::plain_order(case.features, padded));
+        Setup::new(bench, chance, case, |padded| reference::plain_order(case.features, padded));
     let (operands, norm) = (setup.operands(bench), setup.norm(bench));
     let padded = setup.plan.features;
     let found = twice(&setup, || {
         let mut out = bench.output(case.rows * padded * 4);
+        let launch = launch::logits(&setup.plan, &operands, &norm, out.at(bench));
         // SAFETY: all buffers are as large as the plan says and live until the read below.
-        unsafe {
-            let to = out.at(bench);
-            launch::logits(&bench.device, &bench.stream, &setup.plan, &operands, &norm, to)
-                .unwrap();
-        }
+        unsafe { bench.device.launch(&bench.stream, &launch) }.unwrap();
         bench.read::<u32>(&out)
     });
     for row in 0..case.rows {
-        let twin = twins::logits(setup.row(row), &setup.w, setup.scale(row));
+        let expected = reference::logits(setup.row(row), &setup.w, setup.scale(row));
         let found = found[row * padded..].iter().map(|&bits| f64::from(f32::from_bits(bits)));
-        compare("logits", &setup, row, &twin, found.take(case.features));
+        compare("logits", &setup, row, &expected, found.take(case.features));
     }
     setup.check_arrivals(bench);
     setup.plan.launch.kernel
@@ -67,7 +70,8 @@ fn logits(bench: &Bench, chance: &mut Chance, case: &Case) -> &'static str {
 
 fn swiglu(bench: &Bench, chance: &mut Chance, case: &Case) -> &'static str {
     let ff = case.features / 2;
-    let mut setup = Setup::new(bench, chance, case, |padded| twins::alternating_order(ff, padded));
+    let mut setup =
+        Setup::new(bench, chance, case, |padded| reference::alternating_order(ff, padded));
     let (operands, norm) = (setup.operands(bench), setup.norm(bench));
     let found = twice(&setup, || {
         let mut out = bench.output(case.rows * ff * 2);
@@ -76,8 +80,10 @@ fn swiglu(bench: &Bench, chance: &mut Chance, case: &Case) -> &'static str {
             let to = out.at(bench);
             let (device, stream, plan) = (&bench.device, &bench.stream, &setup.plan);
             match &setup.device.map {
-                None => launch::swiglu(device, stream, plan, &operands, &norm, to),
-                Some(map) => launch::group_swiglu(device, stream, plan, map, &operands, &norm, to),
+                None => device.launch(stream, &launch::swiglu(plan, &operands, &norm, to)),
+                Some(map) => {
+                    device.launch(stream, &launch::wgmma_swiglu(plan, map, &operands, &norm, to))
+                }
             }
             .unwrap();
         }
@@ -85,8 +91,8 @@ fn swiglu(bench: &Bench, chance: &mut Chance, case: &Case) -> &'static str {
     });
     let found: Vec<bf16> = found.into_iter().map(bf16::from_bits).collect();
     for row in 0..case.rows {
-        let twin = twins::swiglu(setup.row(row), &setup.w, setup.scale(row));
-        compare("swiglu", &setup, row, &twin, wide(&found[row * ff..][..ff]));
+        let expected = reference::swiglu(setup.row(row), &setup.w, setup.scale(row));
+        compare("swiglu", &setup, row, &expected, wide(&found[row * ff..][..ff]));
     }
     setup.check_arrivals(bench);
     setup.plan.launch.kernel
@@ -94,7 +100,7 @@ fn swiglu(bench: &Bench, chance: &mut Chance, case: &Case) -> &'static str {
 
 fn residual(bench: &Bench, chance: &mut Chance, case: &Case) -> &'static str {
     let (rows, d) = (case.rows, case.features);
-    let mut setup = Setup::new(bench, chance, case, |padded| twins::plain_order(d, padded));
+    let mut setup = Setup::new(bench, chance, case, |padded| reference::plain_order(d, padded));
     let h: Vec<f32> = (0..rows * d).map(|_| chance.unit() * 3.0).collect();
     let gamma = chance.bf16s(d, 1.5);
     // A third of the rows is tapped, each into a stage row of its own.
@@ -121,8 +127,10 @@ fn residual(bench: &Bench, chance: &mut Chance, case: &Case) -> &'static str {
         unsafe {
             let (device, stream, plan) = (&bench.device, &bench.stream, &setup.plan);
             match &setup.device.map {
-                None => launch::residual(device, stream, plan, &operands, &to),
-                Some(map) => launch::group_residual(device, stream, plan, map, &operands, &to),
+                None => device.launch(stream, &launch::residual(plan, &operands, &to)),
+                Some(map) => {
+                    device.launch(stream, &launch::wgmma_residual(plan, map, &operands, &to))
+                }
             }
             .unwrap();
         }
@@ -138,14 +146,14 @@ fn residual(bench: &Bench, chance: &mut Chance, case: &Case) -> &'static str {
     let halves = |bits: &[u16]| bits.iter().map(|&bits| bf16::from_bits(bits)).collect::<Vec<_>>();
     let (x_found, tap_found) = (halves(&found.1), halves(&found.3));
     for row in 0..rows {
-        let twin = twins::residual(setup.row(row), &setup.w, &h[row * d..][..d], &gamma);
-        compare("h", &setup, row, &twin.h, h_found[row * d..][..d].iter().copied());
-        compare("x_next", &setup, row, &twin.x_next, wide(&x_found[row * d..][..d]));
-        compare("ss", &setup, row, &twin.ss, ss_found[row * parts..][..parts].iter().copied());
+        let expected = reference::residual(setup.row(row), &setup.w, &h[row * d..][..d], &gamma);
+        compare("h", &setup, row, &expected.h, h_found[row * d..][..d].iter().copied());
+        compare("x_next", &setup, row, &expected.x_next, wide(&x_found[row * d..][..d]));
+        compare("ss", &setup, row, &expected.ss, ss_found[row * parts..][..parts].iter().copied());
         let stage = &tap_found[places[row] * d..][..d];
         if chance_third(row) {
-            let twin: Vec<Near> = twin.h.iter().map(|near| near.rounded()).collect();
-            compare("tap", &setup, row, &twin, wide(stage));
+            let expected: Vec<Near> = expected.h.iter().map(|near| near.rounded()).collect();
+            compare("tap", &setup, row, &expected, wide(stage));
         } else {
             assert!(
                 stage.iter().all(|value| value.to_bits() == 0xffff),
@@ -192,7 +200,7 @@ impl Pages {
 fn qkv(bench: &Bench, chance: &mut Chance, case: &Case) -> &'static str {
     let (head_dim, heads, kv_heads) = case.heads;
     let mut setup = Setup::new(bench, chance, case, |padded| {
-        twins::rotation_order(case.features, head_dim, padded)
+        reference::rotation_order(case.features, head_dim, padded)
     });
     let half = head_dim / 2;
     let frequencies: Vec<f64> =
@@ -204,7 +212,7 @@ fn qkv(bench: &Bench, chance: &mut Chance, case: &Case) -> &'static str {
     let (operands, norm) = (setup.operands(bench), setup.norm(bench));
     let input = |data: &[i32]| bench.input(data);
     let mut on: [Buffer; 3] = [input(&pages.position), input(&pages.slot), input(&pages.table)];
-    let mut turns = bench.input(&launch::turns(&frequencies));
+    let mut rope_freqs = bench.input(&launch::rope_freqs(&frequencies));
     let (q_found, kv_found) = twice(&setup, || {
         let mut q = bench.output(case.rows * heads * head_dim * 2);
         let mut kv = bench.output(pages.blocks * block_stride * 2);
@@ -213,9 +221,9 @@ fn qkv(bench: &Bench, chance: &mut Chance, case: &Case) -> &'static str {
             q: q.at(bench),
             kv_pool: kv.at(bench),
             position: position.at(bench),
-            slot: slot.at(bench),
+            batch_idx: slot.at(bench),
             block_table: table.at(bench),
-            turns: turns.at(bench),
+            rope_freqs: rope_freqs.at(bench),
             block_stride,
             layer_offset,
             max_blocks: pages.max_blocks,
@@ -227,8 +235,10 @@ fn qkv(bench: &Bench, chance: &mut Chance, case: &Case) -> &'static str {
         unsafe {
             let (device, stream, plan) = (&bench.device, &bench.stream, &setup.plan);
             match &setup.device.map {
-                None => launch::qkv(device, stream, plan, &operands, &norm, &to),
-                Some(map) => launch::group_qkv(device, stream, plan, map, &operands, &norm, &to),
+                None => device.launch(stream, &launch::qkv(plan, &operands, &norm, &to)),
+                Some(map) => {
+                    device.launch(stream, &launch::wgmma_qkv(plan, map, &operands, &norm, &to))
+                }
             }
             .unwrap();
         }
@@ -247,17 +257,23 @@ fn qkv(bench: &Bench, chance: &mut Chance, case: &Case) -> &'static str {
         }
         let position = pages.position[row] as usize;
         let shape = (heads + kv_heads, head_dim);
-        let twin =
-            twins::qkv(setup.row(row), &setup.w, setup.scale(row), shape, position, &frequencies);
-        compare("q", &setup, row, &twin[..heads * head_dim], wide(q_row));
+        let expected = reference::qkv(
+            setup.row(row),
+            &setup.w,
+            setup.scale(row),
+            shape,
+            position,
+            &frequencies,
+        );
+        compare("q", &setup, row, &expected[..heads * head_dim], wide(q_row));
         let block = pages.table[row * pages.max_blocks + position / BLOCK_TOKENS] as usize;
         for head in 0..2 * kv_heads {
             let at = block * block_stride
                 + layer_offset
                 + (head * BLOCK_TOKENS + position % BLOCK_TOKENS) * head_dim;
-            let twin = &twin[(heads + head) * head_dim..][..head_dim];
+            let expected = &expected[(heads + head) * head_dim..][..head_dim];
             let stored = &mut kv_found[at..][..head_dim];
-            compare("kv", &setup, row, twin, wide(stored));
+            compare("kv", &setup, row, expected, wide(stored));
             stored.fill(bf16::from_bits(0xffff));
         }
     }

@@ -1,22 +1,22 @@
-//! Proof of the matrix kernels: each against its naive twin, over random shapes, on whatever driver there is.
+//! Proof of the matrix kernels: each against its naive expected, over random shapes, on whatever driver there is.
 
-#[path = "../support/cuda.rs"]
-mod cuda;
 mod ends;
 mod product;
 mod shuffle;
-mod twins;
+#[path = "../support/mod.rs"]
+mod support;
 
-use cuda::Chance;
 use product::{Case, Family};
 use std::collections::BTreeSet;
+use support::cuda;
+use support::cuda::Chance;
 use trail_runtime::cuda::plan::gemm::ladder::Rung;
-use trail_runtime::cuda::plan::gemm::{End, Product};
+use trail_runtime::cuda::plan::gemm::{Epilogue, Product};
 use trail_runtime::cuda::{launch, plan};
 
 trail_cuda_emulator::on_emulator!();
 
-const ENDS: [End; 4] = [End::Qkv, End::Residual, End::Swiglu, End::Logits];
+const ENDS: [Epilogue; 4] = [Epilogue::Qkv, Epilogue::Residual, Epilogue::Swiglu, Epilogue::Logits];
 
 /// All compiled kernels whose names begin with `prefix`.
 fn kernels(prefix: &str) -> BTreeSet<&'static str> {
@@ -81,15 +81,15 @@ fn shares_do_not_change_the_result() {
     let mut chance = Chance(4);
     let bench = cuda::Bench::new();
     for multiprocessors in [1, 2, 3, 5, 17, 40] {
-        for (end, rows) in [
-            (End::Residual, 7),
-            (End::Logits, 40),
-            (End::Swiglu, 20),
-            (End::Residual, 100),
-            (End::Logits, 10),
-            (End::Swiglu, 256),
+        for (epilogue, rows) in [
+            (Epilogue::Residual, 7),
+            (Epilogue::Logits, 40),
+            (Epilogue::Swiglu, 20),
+            (Epilogue::Residual, 100),
+            (Epilogue::Logits, 10),
+            (Epilogue::Swiglu, 256),
         ] {
-            let case = Case { multiprocessors, ..Case::new(end, rows, 384, 1536) };
+            let case = Case { multiprocessors, ..Case::new(epilogue, rows, 384, 1536) };
             ends::check(&bench, &mut chance, &case);
         }
     }
@@ -106,10 +106,10 @@ fn the_models_own_shapes() {
         let qkv = Case { width: 256, positions: 1024, ..Case::heads(rows, 64, 4, 2) };
         let cases = [
             qkv,
-            Case::new(End::Residual, rows, 256, 256),
-            Case::new(End::Swiglu, rows, 1280, 256),
-            Case::new(End::Residual, rows, 256, 640),
-            Case::new(End::Logits, rows, 1024, 256),
+            Case::new(Epilogue::Residual, rows, 256, 256),
+            Case::new(Epilogue::Swiglu, rows, 1280, 256),
+            Case::new(Epilogue::Residual, rows, 256, 640),
+            Case::new(Epilogue::Logits, rows, 1024, 256),
         ];
         for case in cases {
             ends::check(&bench, &mut chance, &on_chip(case));
@@ -117,8 +117,8 @@ fn the_models_own_shapes() {
     }
     for case in [
         Case { width: 4096, ..Case::heads(3, 128, 2, 1) },
-        Case::new(End::Residual, 2, 256, 14336),
-        Case::new(End::Swiglu, 33, 512, 4096),
+        Case::new(Epilogue::Residual, 2, 256, 14336),
+        Case::new(Epilogue::Swiglu, 33, 512, 4096),
     ] {
         ends::check(&bench, &mut chance, &on_chip(case));
     }
@@ -134,7 +134,7 @@ fn every_rung_is_the_same_product() {
         for rows in [1, 8, 13] {
             let case = Case {
                 family: Family::Ladder(rung),
-                ..Case::random(&mut chance, End::Logits, rows)
+                ..Case::random(&mut chance, Epilogue::Logits, rows)
             };
             checked.insert(ends::check(&bench, &mut chance, &case));
         }
@@ -148,7 +148,7 @@ fn every_rung_is_the_same_product() {
 fn group_products_are_their_twins() {
     let mut chance = Chance(7);
     let bench = cuda::Bench::new();
-    for end in [End::Qkv, End::Residual, End::Swiglu] {
+    for end in [Epilogue::Qkv, Epilogue::Residual, Epilogue::Swiglu] {
         for rows in [65, 255, 256, 300, 1000] {
             let case = Case { family: Family::Group, ..Case::random(&mut chance, end, rows) };
             ends::check(&bench, &mut chance, &case);
@@ -167,22 +167,22 @@ fn all_modules_load() {
 #[test]
 fn errors_name_kernel_shapes_and_code() {
     let bench = cuda::Bench::new();
-    let product = Product { end: End::Logits, rows: 3, features: 128, width: 256 };
+    let product = Product { epilogue: Epilogue::Logits, rows: 3, features: 128, width: 256 };
     let plan = plan::gemm::gemm(bench.device.chip(), product);
-    let nowhere = launch::Operands { x: 0, w: 0, row_list: 0, partials: 0, arrivals: 0 };
+    let nowhere = launch::Operands { x: 0, w: 0, row_list: 0, partials: 0, tile_counters: 0 };
     let norm = launch::Norm { ss: 0, parts: 1, width: 256, eps: 1e-5 };
     let (device, stream) = (&bench.device, &bench.stream);
 
     let impossible = plan::LaunchPlan { block: 2048, ..plan.launch };
     let refused = plan::gemm::GemmPlan { launch: impossible, ..plan };
     // SAFETY: no device takes blocks of 2048 threads: nothing runs.
-    let error = unsafe { launch::logits(device, stream, &refused, &nowhere, &norm, 0) };
+    let error = unsafe { device.launch(stream, &launch::logits(&refused, &nowhere, &norm, 0)) };
     let text = error.unwrap_err().to_string();
     assert!(text.contains("skinny_logits_8(rows=3 features=128 width=256)"), "{text}");
     assert!(text.contains("CUDA_ERROR_INVALID_VALUE (1)"), "{text}");
 
     // SAFETY: the struct is not the kernel's: nothing runs.
-    let error = unsafe { launch::swiglu(device, stream, &plan, &nowhere, &norm, 0) };
+    let error = unsafe { device.launch(stream, &launch::swiglu(&plan, &nowhere, &norm, 0)) };
     let text = error.unwrap_err().to_string();
     assert!(text.ends_with("takes LogitsParams, was given SwigluParams"), "{text}");
 }

@@ -1,17 +1,17 @@
 //! A random product on the device: operands, plan, workspace.
 
 use crate::cuda::{Address, Bench, Buffer, Chance};
-use crate::twins::{self, Matrix};
+use crate::support::gemm::{self as reference, Matrix};
 use half::bf16;
 use trail_runtime::cuda::launch::{ActivationMap, Norm, Operands};
 use trail_runtime::cuda::plan::Chip;
 use trail_runtime::cuda::plan::gemm::ladder::Rung;
-use trail_runtime::cuda::plan::gemm::{End, GemmPlan, Product, gemm, group, ladder};
+use trail_runtime::cuda::plan::gemm::{Epilogue, GemmPlan, Product, gemm, ladder, wgmma};
 
 /// What a test asks for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Case {
-    pub(crate) end: End,
+    pub(crate) epilogue: Epilogue,
     pub(crate) rows: usize,
     pub(crate) features: usize,
     pub(crate) width: usize,
@@ -36,28 +36,28 @@ pub(crate) enum Family {
 }
 
 impl Case {
-    pub(crate) fn new(end: End, rows: usize, features: usize, width: usize) -> Case {
+    pub(crate) fn new(epilogue: Epilogue, rows: usize, features: usize, width: usize) -> Case {
         let (heads, family) = ((64, 1, 1), Family::Planned);
-        Case { end, rows, features, width, multiprocessors: 4, heads, positions: 4096, family }
+        Case { epilogue, rows, features, width, multiprocessors: 4, heads, positions: 4096, family }
     }
 
     pub(crate) fn heads(rows: usize, head_dim: usize, heads: usize, kv_heads: usize) -> Case {
         let features = (heads + 2 * kv_heads) * head_dim;
-        Case { heads: (head_dim, heads, kv_heads), ..Case::new(End::Qkv, rows, features, 264) }
+        Case { heads: (head_dim, heads, kv_heads), ..Case::new(Epilogue::Qkv, rows, features, 264) }
     }
 
     /// A shape that fills neither tiles nor units, planned for a chip of any size.
-    pub(crate) fn random(chance: &mut Chance, end: End, rows: usize) -> Case {
+    pub(crate) fn random(chance: &mut Chance, epilogue: Epilogue, rows: usize) -> Case {
         let width = 8 * (1 + chance.below(80));
         let multiprocessors = 1 + chance.below(6) as u32;
-        let base = match end {
-            End::Qkv => {
+        let base = match epilogue {
+            Epilogue::Qkv => {
                 let head_dim = [64, 128][chance.below(2)];
                 let kv_heads = 1 + chance.below(2);
                 Case::heads(rows, head_dim, kv_heads * (1 + chance.below(3)), kv_heads)
             }
-            End::Swiglu => Case::new(end, rows, 16 * (1 + chance.below(20)), width),
-            _ => Case::new(end, rows, 8 * (1 + chance.below(40)), width),
+            Epilogue::Swiglu => Case::new(epilogue, rows, 16 * (1 + chance.below(20)), width),
+            _ => Case::new(epilogue, rows, 8 * (1 + chance.below(40)), width),
         };
         Case { width, multiprocessors, ..base }
     }
@@ -84,7 +84,7 @@ pub(crate) struct DeviceSide {
     w: Buffer,
     row_list: Option<Buffer>,
     partials: Buffer,
-    pub(crate) arrivals: Buffer,
+    pub(crate) tile_counters: Buffer,
     ss: Buffer,
     /// Of `x`, for Hopper's kernels.
     pub(crate) map: Option<ActivationMap>,
@@ -100,20 +100,20 @@ impl Setup {
         case: &Case,
         order: impl Fn(usize) -> Vec<Option<usize>>,
     ) -> Setup {
-        let Case { end, rows, features, width, multiprocessors, .. } = *case;
+        let Case { epilogue, rows, features, width, multiprocessors, .. } = *case;
         let chip = Chip { multiprocessors, ..*bench.device.chip() };
-        let product = Product { end, rows, features, width };
+        let product = Product { epilogue, rows, features, width };
         let plan = match case.family {
             Family::Planned => gemm(&chip, product),
             Family::Ladder(rung) => ladder::gemm(rung, rows, features, width),
-            Family::Group => group::gemm(&chip, product).unwrap(),
+            Family::Group => wgmma::gemm(&chip, product).unwrap(),
         };
         // Logits gather their rows from more than there are.
-        let source_rows = if end == End::Logits { rows + 5 } else { rows };
+        let source_rows = if epilogue == Epilogue::Logits { rows + 5 } else { rows };
         let x = Matrix { data: chance.bf16s(source_rows * width, 2.0), rows: source_rows, width };
         let scale = 1.0 / (width as f32).sqrt();
         let w = Matrix { data: chance.bf16s(features * width, scale), rows: features, width };
-        let source: Vec<usize> = if end == End::Logits {
+        let source: Vec<usize> = if epilogue == Epilogue::Logits {
             (0..rows).map(|_| chance.below(source_rows)).collect()
         } else {
             (0..rows).collect()
@@ -122,16 +122,16 @@ impl Setup {
         let ss: Vec<f32> =
             (0..source_rows * parts).map(|_| (chance.unit() + 1.1) * width as f32).collect();
         let list: Vec<i32> = source.iter().map(|&row| row as i32).collect();
-        let fragments = twins::fragment_order(&w, &order(plan.features), plan.width);
+        let fragments = reference::fragment_order(&w, &order(plan.features), plan.width);
         let mut x_on = bench.input(&x.data);
         let map = (case.family == Family::Group)
             .then(|| ActivationMap::new(x_on.at(bench), rows, width).unwrap());
         let device = DeviceSide {
             x: x_on,
             w: bench.input(&fragments),
-            row_list: (end == End::Logits).then(|| bench.input(&list)),
+            row_list: (epilogue == Epilogue::Logits).then(|| bench.input(&list)),
             partials: bench.raw(plan.partial_floats * 4),
-            arrivals: bench.input(&vec![0u32; plan.arrivals]),
+            tile_counters: bench.input(&vec![0u32; plan.tile_counters]),
             ss: bench.input(&ss),
             map,
         };
@@ -144,7 +144,7 @@ impl Setup {
             w: self.device.w.at(bench),
             row_list: self.device.row_list.as_mut().map_or(0, |list| list.at(bench)),
             partials: self.device.partials.at(bench),
-            arrivals: self.device.arrivals.at(bench),
+            tile_counters: self.device.tile_counters.at(bench),
         }
     }
 
@@ -161,12 +161,12 @@ impl Setup {
     /// The scale of row `row` of the product.
     pub(crate) fn scale(&self, row: usize) -> f64 {
         let ss = &self.ss[self.source[row] * self.parts..][..self.parts];
-        twins::row_scale(ss, self.x.width, EPS)
+        reference::row_scale(ss, self.x.width, EPS)
     }
 
     /// Fails unless all counters are back at zero.
     pub(crate) fn check_arrivals(&self, bench: &Bench) {
-        let left: Vec<u32> = bench.read_raw(&self.device.arrivals);
+        let left: Vec<u32> = bench.read_raw(&self.device.tile_counters);
         assert!(left.iter().all(|&count| count == 0), "{}: counters {left:?}", self.plan.launch);
     }
 }

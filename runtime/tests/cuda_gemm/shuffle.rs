@@ -1,12 +1,12 @@
-//! The weight shuffle: bit for bit its twin's.
+//! The weight shuffle: bit for bit its expected's.
 
 use crate::cuda::{Address, Bench, Chance};
-use crate::twins::{self, Matrix};
+use crate::support::gemm::{self as reference, Matrix};
 use half::{bf16, f16};
 use trail_runtime::cuda::launch::{self, RowOrder};
 use trail_runtime::model::Dtype;
 
-/// Sources of `rows` rows each, shuffled on the device; the twin's bits beside them.
+/// Sources of `rows` rows each, shuffled on the device; the expected's bits beside them.
 fn check(dtype: Dtype, rows: &[usize], width: usize, order: RowOrder) {
     let bench = Bench::new();
     let mut chance = Chance(rows.iter().sum::<usize>() as u64 + width as u64);
@@ -24,12 +24,12 @@ fn check(dtype: Dtype, rows: &[usize], width: usize, order: RowOrder) {
     let matrix = Matrix { data: data.iter().map(narrow).collect(), rows: total, width };
     let padded = total.next_multiple_of(128);
     let twin_order = match order {
-        RowOrder::Plain => twins::plain_order(total, padded),
-        RowOrder::RotationPairs { head_dim } => twins::rotation_order(total, head_dim, padded),
-        RowOrder::Alternating => twins::alternating_order(rows[0], padded),
+        RowOrder::Plain => reference::plain_order(total, padded),
+        RowOrder::RotationPairs { head_dim } => reference::rotation_order(total, head_dim, padded),
+        RowOrder::Alternating => reference::alternating_order(rows[0], padded),
     };
     let padded_width = width.next_multiple_of(256);
-    let twin = twins::fragment_order(&matrix, &twin_order, padded_width);
+    let expected = reference::fragment_order(&matrix, &twin_order, padded_width);
 
     let row_bytes = stored.len() / total;
     let mut begin = 0;
@@ -43,12 +43,11 @@ fn check(dtype: Dtype, rows: &[usize], width: usize, order: RowOrder) {
     }
     let mut out = bench.output(padded * padded_width * 2);
     let to = out.at(&bench);
+    let launch = launch::shuffle(dtype, sources, width, order, to);
     // SAFETY: the buffers have the extents given, and live until the read below.
-    unsafe {
-        launch::shuffle(&bench.device, &bench.stream, dtype, sources, width, order, to).unwrap();
-    }
+    unsafe { bench.device.launch(&bench.stream, &launch) }.unwrap();
     let found: Vec<u16> = bench.read(&out);
-    let expected: Vec<u16> = twin.iter().map(|value| value.to_bits()).collect();
+    let expected: Vec<u16> = expected.iter().map(|value| value.to_bits()).collect();
     assert!(found == expected, "{dtype:?} {rows:?} x {width} {order:?}");
 }
 

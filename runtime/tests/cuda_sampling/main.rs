@@ -1,23 +1,21 @@
 //! Proof of the sampling kernels: the CPU sampler's tokens and log-probabilities, bit for bit, on whatever driver there is.
 
-#[path = "../support/cuda.rs"]
-mod cuda;
-mod twins;
+mod reference;
+#[path = "../support/mod.rs"]
+mod support;
 
-use cuda::{Address, Bench, Chance};
+use support::cuda::{Address, Bench, Chance};
 use trail_runtime::backend::SampledToken;
-use trail_runtime::cuda::launch::{
-    self, RowPlace, SamplerBuffers, read_sampled, row_sampling, row_sampling_bytes,
-};
+use trail_runtime::cuda::launch::{self, RowPlace, SamplerBuffers, row_sampling};
 use trail_runtime::cuda::params::RowSampled;
-use trail_runtime::cuda::plan;
+use trail_runtime::cuda::{plain, plan};
 use trail_runtime::engine::SamplingParams;
 
 trail_cuda_emulator::on_emulator!();
 
 /// Bytes of a row's choice, and what they are stamped with.
 const SAMPLED: usize = size_of::<RowSampled>();
-const STAMP: u32 = 0x89ab_cdef;
+const STEP_SEQ: u32 = 0x89ab_cdef;
 
 /// One row of a test; `logits` of `None` is a padding row.
 struct Case {
@@ -142,8 +140,8 @@ fn launch(bench: &Bench, vocab: usize, stride: usize, cases: &[Case]) -> Answer 
         }
         let place = RowPlace {
             row: case.logits.as_ref().map(|_| logits_row),
-            marks_row: Some(row),
-            seat: rows + 1 - row,
+            token_counts_row: Some(row),
+            batch_idx: rows + 1 - row,
             position: case.position,
         };
         row_samplings.push(row_sampling(&case.params, place));
@@ -157,39 +155,33 @@ fn launch(bench: &Bench, vocab: usize, stride: usize, cases: &[Case]) -> Answer 
     }
     jobs.extend([-1, 0, 0, 0]);
     let plan = plan::sampling::sampling(rows, vocab);
-    let marks_plan = plan::sampling::marks(rows + 1, tokens.len(), vocab);
+    let marks_plan = plan::sampling::token_counts(rows + 1, tokens.len(), vocab);
     let (mut logits, mut how) =
-        (bench.input(&logits), bench.input(row_sampling_bytes(&row_samplings)));
+        (bench.input(&logits), bench.input(plain::bytes_of(&row_samplings)));
     let (mut tokens, mut jobs) = (bench.input(&tokens), bench.input(&jobs));
     let (mut marks, mut weights) = (bench.output(rows * vocab * 4), bench.raw(plan.weights * 4));
     let (mut sums, mut sampled) = (bench.raw(5 * plan.sums * 4), bench.output(rows * SAMPLED));
     // Seats are another order than rows, and two are nobody's.
-    let (mut last, mut stamp) = (bench.output((rows + 2) * 4), bench.input(&[STAMP]));
+    let (mut last, mut step_seq) = (bench.output((rows + 2) * 4), bench.input(&[STEP_SEQ]));
     let buffers = SamplerBuffers {
         logits: logits.at(bench),
         stride,
         row_sampling: how.at(bench),
-        marks: marks.at(bench),
+        token_counts: marks.at(bench),
         weights: weights.at(bench),
         sums: sums.at(bench),
         sampled: sampled.at(bench),
         last: last.at(bench),
-        stamp: stamp.at(bench),
+        step_seq: step_seq.at(bench),
     };
     let (marks_at, tokens_at, jobs_at) = (marks.at(bench), tokens.at(bench), jobs.at(bench));
     // SAFETY: all buffers are as large as the plans say, and alive until the reads below have waited for the stream.
     unsafe {
-        launch::marks(
-            &bench.device,
-            &bench.stream,
-            &marks_plan,
-            vocab,
-            marks_at,
-            tokens_at,
-            jobs_at,
-        )
-        .unwrap();
-        launch::sample(&bench.device, &bench.stream, &plan, &buffers).unwrap();
+        let marks = launch::token_counts(&marks_plan, vocab, marks_at, tokens_at, jobs_at);
+        bench.device.launch(&bench.stream, &marks).unwrap();
+        for launch in launch::sample(&plan, &buffers) {
+            bench.device.launch(&bench.stream, &launch).unwrap();
+        }
     }
     Answer { sampled: bench.read(&sampled), last: bench.read(&last), marks: bench.read(&marks) }
 }
@@ -199,16 +191,21 @@ fn check(bench: &Bench, vocab: usize, cases: &[Case]) {
     let answer = launch(bench, vocab, stride, cases);
     let again = launch(bench, vocab, stride, cases);
     assert_eq!(answer.sampled, again.sampled, "two runs differ");
-    let rows = read_sampled(&answer.sampled);
-    assert_eq!(answer.last[..2], [-1, -1], "nobody's seat was written");
+    let rows = plain::read_all::<RowSampled>(&answer.sampled);
+    assert_eq!(answer.last[..2], [-1, -1], "a slot without a row was written");
     for (index, case) in cases.iter().enumerate() {
-        let mut marks = twins::marks(vocab, &case.prompt, &case.generated);
+        let mut marks = reference::marks(vocab, &case.prompt, &case.generated);
         if let Some(logits) = &case.logits {
-            let wanted =
-                twins::sample(logits, &case.params, &case.prompt, &case.generated, case.position);
+            let wanted = reference::sample(
+                logits,
+                &case.params,
+                &case.prompt,
+                &case.generated,
+                case.position,
+            );
             let got = launch::sampled(&rows[index]);
             assert!(same(&got, &wanted), "{:?} of {vocab}: {got:?}, not {wanted:?}", case.params);
-            assert_eq!(rows[index].stamp, STAMP);
+            assert_eq!(rows[index].step_seq, STEP_SEQ);
             assert_eq!(answer.last[cases.len() + 1 - index], wanted.id as i32);
             marks[wanted.id as usize] += 1;
         } else {

@@ -1,14 +1,14 @@
-//! Proof of the small kernels around a step: each against its naive twin, on whatever driver there is.
+//! Proof of the small kernels around a step: each against its naive reference, on whatever driver there is.
 
-#[path = "../support/cuda.rs"]
-mod cuda;
-mod twins;
+mod reference;
+#[path = "../support/mod.rs"]
+mod support;
 
-use cuda::{Address, Bench, Chance};
 use half::bf16;
-use trail_runtime::cuda::launch::{self, EmbedBuffers, ProbeBuffers, TapRun};
-use trail_runtime::cuda::plan::step::{self, Direction};
-use twins::Layers;
+use reference::Layers;
+use support::cuda::{Address, Bench, Chance};
+use trail_runtime::cuda::launch::{self, EmbedBuffers, ProbeBuffers, TapSegment};
+use trail_runtime::cuda::plan::step;
 
 trail_cuda_emulator::on_emulator!();
 
@@ -18,7 +18,7 @@ fn is_poison<T: bytemuck::Pod>(values: &[T]) -> bool {
 }
 
 #[test]
-fn embed_is_its_twin() {
+fn embed_is_its_reference() {
     let bench = Bench::new();
     let mut chance = Chance(31);
     for (rows, width, vocab) in
@@ -27,7 +27,8 @@ fn embed_is_its_twin() {
         let table = chance.bf16s(vocab * width, 3.0);
         let gamma = chance.bf16s(width, 2.0);
         let token: Vec<i32> = (0..rows).map(|_| chance.below(vocab) as i32).collect();
-        // Seats are another order than rows; some rows leave their token to what their seat chose last.
+        // Batch slots are in another order than rows; some rows take the token that their slot chose
+        // last.
         let slot: Vec<i32> =
             (0..rows).map(|row| if row % 4 == 3 { -1 } else { (rows - row) as i32 }).collect();
         let (mut given, mut last) = (token.clone(), vec![i32::MAX; rows + 1]);
@@ -48,7 +49,7 @@ fn embed_is_its_twin() {
                 continue;
             }
             let embedding = &table[token[row] as usize * width..][..width];
-            let wanted = twins::embed(embedding, &gamma);
+            let wanted = reference::embed(embedding, &gamma);
             assert_eq!(h[at.clone()], wanted.0.iter().map(|h| h.to_bits()).collect::<Vec<_>>());
             assert_eq!(x[at], wanted.1.iter().map(|x| x.to_bits()).collect::<Vec<_>>());
             for (&got, wanted) in ss[parts].iter().zip(wanted.2) {
@@ -75,11 +76,12 @@ fn diffs_are_applied_and_nothing_else() {
         let stale = [[words as u32, 7], [u32::MAX, 7]];
         let listed: Vec<u32> = diffs.iter().chain(&stale).flatten().copied().collect();
         let (mut counted, mut listed) = (bench.input(&[count as u32, 9]), bench.input(&listed));
-        twins::apply_diffs(&mut wanted, &diffs);
+        reference::apply_diffs(&mut wanted, &diffs);
         let addresses = [on_device.at(&bench), counted.at(&bench), listed.at(&bench)];
         let plan = step::apply_diffs(words);
         // SAFETY: all buffers have these extents, and the indices lie within; the inputs are freed in stream order.
-        unsafe { launch::apply_diffs(&bench.device, &bench.stream, &plan, addresses) }.unwrap();
+        unsafe { bench.device.launch(&bench.stream, &launch::apply_diffs(&plan, addresses)) }
+            .unwrap();
         assert!(bench.read::<u32>(&on_device) == wanted, "{count} of {words}");
     }
 }
@@ -102,7 +104,7 @@ fn embed(
         table: table.at(bench),
         token: token.at(bench),
         last: last.at(bench),
-        slot: slot.at(bench),
+        batch_idx: slot.at(bench),
         gamma: gamma.at(bench),
         h: h.at(bench),
         x: x.at(bench),
@@ -110,7 +112,8 @@ fn embed(
     };
     let plan = step::embed(rows, width);
     // SAFETY: all buffers have these extents, and live until the reads below have waited for the stream.
-    unsafe { launch::embed(&bench.device, &bench.stream, &plan, rows, width, &buffers) }.unwrap();
+    unsafe { bench.device.launch(&bench.stream, &launch::embed(&plan, rows, width, &buffers)) }
+        .unwrap();
     (bench.read(&h), bench.read(&x), bench.read(&ss))
 }
 
@@ -123,10 +126,10 @@ fn tap_mean_does_not_depend_on_the_chunks() {
         let slots = [2usize, 0, 4];
         let mut sums = bench.output(5 * width * 4);
         let mut stage = bench.output(4 * width * 2);
-        let mut twin = vec![vec![0.0f32; width]; 3];
+        let mut reference = vec![vec![0.0f32; width]; 3];
         let mut done = [0usize; 3];
         while (0..3).any(|i| done[i] < prompts[i]) {
-            let mut runs = vec![TapRun {
+            let mut runs = vec![TapSegment {
                 first_row: 0,
                 rows: 1,
                 slot: None,
@@ -141,7 +144,7 @@ fn tap_mean_does_not_depend_on_the_chunks() {
                     continue;
                 }
                 let finished = done[i] + take == prompts[i];
-                runs.push(TapRun {
+                runs.push(TapSegment {
                     first_row: rows,
                     rows: take,
                     slot: Some(slots[i]),
@@ -157,25 +160,27 @@ fn tap_mean_does_not_depend_on_the_chunks() {
                 let i = slots.iter().position(|slot| Some(*slot) == run.slot).unwrap();
                 let of_run: Vec<&[f32]> =
                     (0..run.rows).map(|row| &h[(run.first_row + row) * width..][..width]).collect();
-                twins::tap_mean(&mut twin[i], &of_run);
+                reference::tap_mean(&mut reference[i], &of_run);
                 done[i] += run.rows;
             }
-            let encoded: Vec<[i32; 6]> = runs.iter().map(TapRun::encode).collect();
+            let encoded: Vec<[i32; 6]> = runs.iter().map(TapSegment::encode).collect();
             let (mut h, mut on_device) = (bench.input(&h), bench.input(encoded.as_flattened()));
             let plan = step::tap_mean(runs.len(), rows, width);
             let addresses = [h.at(&bench), on_device.at(&bench), sums.at(&bench), stage.at(&bench)];
             // SAFETY: all buffers have these extents; the two inputs are freed in stream order.
-            unsafe { launch::tap_mean(&bench.device, &bench.stream, &plan, width, addresses) }
-                .unwrap();
+            unsafe {
+                bench.device.launch(&bench.stream, &launch::tap_mean(&plan, width, addresses))
+            }
+            .unwrap();
         }
         let (sums, stage) = (bench.read::<u32>(&sums), bench.read::<u16>(&stage));
-        for (i, twin) in twin.iter().enumerate() {
+        for (i, reference) in reference.iter().enumerate() {
             let scale = 1.0 / prompts[i] as f32;
             let wanted: Vec<u16> =
-                twin.iter().map(|sum| bf16::from_f32(sum * scale).to_bits()).collect();
+                reference.iter().map(|sum| bf16::from_f32(sum * scale).to_bits()).collect();
             assert_eq!(
                 sums[slots[i] * width..][..width],
-                twin.iter().map(|sum| sum.to_bits()).collect::<Vec<_>>()
+                reference.iter().map(|sum| sum.to_bits()).collect::<Vec<_>>()
             );
             assert_eq!(stage[i * width..][..width], wanted, "prompt {i}");
         }
@@ -187,7 +192,7 @@ fn tap_mean_does_not_depend_on_the_chunks() {
 }
 
 #[test]
-fn probe_is_its_twin() {
+fn probe_is_its_reference() {
     let bench = Bench::new();
     let mut chance = Chance(33);
     for [rows, d, hidden, bins] in [
@@ -211,7 +216,7 @@ fn probe_is_its_twin() {
         let first = probe(&bench, [rows, d, hidden, bins], &x, &layers);
         assert_eq!(first, probe(&bench, [rows, d, hidden, bins], &x, &layers), "two runs differ");
         for (row, got) in first.chunks(bins).enumerate() {
-            let (wanted, tolerance) = twins::probe(&x[row * d..][..d], &layers);
+            let (wanted, tolerance) = reference::probe(&x[row * d..][..d], &layers);
             for bin in 0..bins {
                 let got = f64::from(f32::from_bits(got[bin]));
                 assert!(
@@ -243,52 +248,10 @@ fn probe(bench: &Bench, extents: [usize; 4], x: &[bf16], layers: &Layers) -> Vec
         hidden_out: hidden_out.at(bench),
         probabilities: probabilities.at(bench),
     };
-    // SAFETY: all buffers have these extents, and live until the reads below have waited for the stream.
-    unsafe { launch::probe(&bench.device, &bench.stream, &plans, extents, &buffers) }.unwrap();
+    for launch in launch::probe(&plans, extents, &buffers) {
+        // SAFETY: all buffers have these extents, and live until the reads below have waited.
+        unsafe { bench.device.launch(&bench.stream, &launch) }.unwrap();
+    }
     bench.read::<u32>(&hidden_out);
     bench.read(&probabilities)
-}
-
-#[test]
-fn pieces_of_blocks_are_copied_and_nothing_else() {
-    let bench = Bench::new();
-    let mut chance = Chance(34);
-    for (places, elements) in [(5, 8), (9, 1024), (3, 2056), (40, 256)] {
-        let pool: Vec<u16> = (0..places * elements).map(|_| chance.next() as u16).collect();
-        let mut offsets: Vec<i64> = chance
-            .permutation(places)
-            .iter()
-            .take(places - 1)
-            .map(|&place| (place * elements) as i64)
-            .collect();
-        offsets[0] = -1;
-        let mut wanted = vec![0xffffu16; offsets.len() * elements];
-        twins::kv_gather(&pool, &offsets, elements, &mut wanted);
-        let extents = [offsets.len(), elements];
-        let mut on_device = bench.input(&offsets);
-        let mut packed = bench.output(wanted.len() * 2);
-        let mut source = bench.input(&pool);
-        let addresses = [source.at(&bench), packed.at(&bench), on_device.at(&bench)];
-        let plan = step::kv_pieces(Direction::Gather, extents[0], elements);
-        // SAFETY: all buffers have these extents, and live until the reads below have waited for the stream.
-        unsafe { launch::kv_pieces(&bench.device, &bench.stream, &plan, extents, addresses) }
-            .unwrap();
-        assert_eq!(bench.read::<u16>(&packed), wanted);
-        // Back into an empty pool: what was gathered is there, and nothing else.
-        let mut target = bench.output(pool.len() * 2);
-        let addresses = [target.at(&bench), packed.at(&bench), on_device.at(&bench)];
-        let plan = step::kv_pieces(Direction::Scatter, extents[0], elements);
-        // SAFETY: as above; the pieces are apart.
-        unsafe { launch::kv_pieces(&bench.device, &bench.stream, &plan, extents, addresses) }
-            .unwrap();
-        let returned = bench.read::<u16>(&target);
-        for place in 0..places {
-            let piece = &returned[place * elements..][..elements];
-            if offsets.contains(&((place * elements) as i64)) {
-                assert_eq!(piece, &pool[place * elements..][..elements]);
-            } else {
-                assert!(is_poison(piece), "place {place} was written");
-            }
-        }
-    }
 }

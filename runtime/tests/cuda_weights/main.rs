@@ -1,16 +1,15 @@
-//! Proof of the weights' way to the device: what arrives is, bit for bit, the file's values rounded to bf16 in the order of the twin,
+//! Proof of the weights' way to the device: what arrives is, bit for bit, the file's values rounded to bf16 in the order of the expected,
 //! whatever the file holds and however the way is cut; and what fails on the way is said and leaves nothing behind.
 
 mod scene;
-#[path = "../cuda_gemm/twins.rs"]
-#[allow(dead_code)]
-mod twins;
+#[path = "../support/mod.rs"]
+mod support;
 
 use cudarc::driver::sys::CUresult;
 use scene::{Arrived, Shape, TINY_SLOT, mixed, model, odd, upload};
 use std::sync::Arc;
 use trail_cuda_emulator::{Emulator, Failing, Order};
-use trail_runtime::cuda::weights::Team;
+use trail_runtime::cuda::weights::UploadPool;
 use trail_runtime::cuda::{CudaError, Device, DeviceWeights};
 use trail_runtime::model::{Dtype, Model};
 
@@ -25,7 +24,8 @@ fn weights_arrive_in_the_order_of_the_kernels() {
         for shape in [odd(64, true), odd(64, false), odd(128, false)] {
             let model = model(&shape, dtype, seed as u64);
             for threads in [1, 3] {
-                let weights = upload(&device, &model, Team { threads, slot_bytes: TINY_SLOT });
+                let weights =
+                    upload(&device, &model, UploadPool { threads, buffer_bytes: TINY_SLOT });
                 Arrived::read(&device, &model, &weights.unwrap()).check(&model);
             }
         }
@@ -42,8 +42,8 @@ fn no_order_of_the_queue_changes_what_arrives() {
         if let Some(emulator) = session.emulator() {
             emulator.order(order);
         }
-        for slot_bytes in [TINY_SLOT, 1 << 24] {
-            let weights = upload(&device, &model, Team { threads: 2, slot_bytes }).unwrap();
+        for buffer_bytes in [TINY_SLOT, 1 << 24] {
+            let weights = upload(&device, &model, UploadPool { threads: 2, buffer_bytes }).unwrap();
             Arrived::read(&device, &model, &weights).check(&model);
         }
     }
@@ -55,7 +55,8 @@ fn sources_of_different_types_are_taken() {
     let _session = trail_cuda_emulator::session();
     let device = Arc::new(Device::open(0).unwrap());
     let model = mixed(&odd(64, false));
-    let weights = upload(&device, &model, Team { threads: 2, slot_bytes: TINY_SLOT }).unwrap();
+    let weights =
+        upload(&device, &model, UploadPool { threads: 2, buffer_bytes: TINY_SLOT }).unwrap();
     Arrived::read(&device, &model, &weights).check(&model);
 }
 
@@ -100,7 +101,7 @@ fn models_that_the_kernels_do_not_cover_are_refused_by_name() {
         if let Some(emulator) = session.emulator() {
             emulator.fail(Failing::Allocation, 1, CUresult::CUDA_ERROR_UNKNOWN as u32);
         }
-        let error = upload(&device, &model, Team::default()).err().expect("a refusal");
+        let error = upload(&device, &model, UploadPool::default()).err().expect("a refusal");
         assert!(matches!(error, CudaError::Unsupported { .. }), "{error}");
         assert!(error.to_string().contains(says), "{error}");
         assert!(error.to_string().ends_with("--device cpu runs it"), "{error}");
@@ -117,7 +118,7 @@ fn sweep(emulator: Emulator, what: Failing, code: CUresult, check: impl Fn(&Cuda
     let model: Model = model(&odd(64, true), Dtype::Bf16, 5);
     for nth in 1.. {
         emulator.fail(what, nth, code as u32);
-        let uploaded = upload(&device, &model, Team { threads: 2, slot_bytes: TINY_SLOT });
+        let uploaded = upload(&device, &model, UploadPool { threads: 2, buffer_bytes: TINY_SLOT });
         match uploaded {
             Err(error) => check(&error),
             Ok(weights) => {

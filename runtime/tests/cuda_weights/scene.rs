@@ -1,11 +1,11 @@
 //! Models of odd sizes, their way to the device, and what should have arrived.
 
-use crate::twins::{self, Matrix};
+use crate::support::gemm::{self as reference, Matrix};
 use cudarc::driver::result;
 use cudarc::driver::sys::CUdeviceptr;
 use half::bf16;
 use std::sync::Arc;
-use trail_runtime::cuda::weights::Team;
+use trail_runtime::cuda::weights::UploadPool;
 use trail_runtime::cuda::{CudaError, Device, DeviceWeights};
 use trail_runtime::model::{Dtype, LayerWeights, Model, ModelConfig, Tensor};
 
@@ -63,7 +63,7 @@ pub(crate) fn tensors(layer: &LayerWeights) -> [&Tensor; 7] {
 pub(crate) fn upload(
     device: &Arc<Device>,
     model: &Model,
-    team: Team,
+    team: UploadPool,
 ) -> Result<DeviceWeights, CudaError> {
     DeviceWeights::upload_by(device, model, team, &mut |_| {})
 }
@@ -145,17 +145,23 @@ fn narrow(value: f32) -> bf16 {
 impl Wanted {
     fn plain(tensor: &Tensor) -> Vec<u16> {
         let padded = tensor.rows.next_multiple_of(128);
-        Wanted::ordered(&[tensor], &twins::plain_order(tensor.rows, padded))
+        Wanted::ordered(&[tensor], &reference::plain_order(tensor.rows, padded))
     }
 
     fn pairs(sources: &[&Tensor], head_dim: usize) -> Vec<u16> {
         let rows: usize = sources.iter().map(|tensor| tensor.rows).sum();
-        Wanted::ordered(sources, &twins::rotation_order(rows, head_dim, rows.next_multiple_of(128)))
+        Wanted::ordered(
+            sources,
+            &reference::rotation_order(rows, head_dim, rows.next_multiple_of(128)),
+        )
     }
 
     fn alternating(sources: &[&Tensor]) -> Vec<u16> {
         let rows = sources[0].rows;
-        Wanted::ordered(sources, &twins::alternating_order(rows, (2 * rows).next_multiple_of(128)))
+        Wanted::ordered(
+            sources,
+            &reference::alternating_order(rows, (2 * rows).next_multiple_of(128)),
+        )
     }
 
     fn ordered(sources: &[&Tensor], order: &[Option<usize>]) -> Vec<u16> {
@@ -166,6 +172,9 @@ impl Wanted {
             width: sources[0].cols,
         };
         let padded = matrix.width.next_multiple_of(256);
-        twins::fragment_order(&matrix, order, padded).iter().map(|value| value.to_bits()).collect()
+        reference::fragment_order(&matrix, order, padded)
+            .iter()
+            .map(|value| value.to_bits())
+            .collect()
     }
 }

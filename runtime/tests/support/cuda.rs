@@ -1,5 +1,4 @@
 //! What the kernel tests share: a device, guarded and poisoned buffers, random numbers.
-#![allow(dead_code, reason = "each test file uses a part")]
 
 use cudarc::driver::sys::CUdeviceptr;
 use cudarc::driver::{CudaSlice, CudaStream, DevicePtr, DevicePtrMut};
@@ -18,7 +17,7 @@ const POISON: u8 = 0xff;
 
 /// A device and a stream of its own.
 pub(crate) struct Bench {
-    pub(crate) device: Device,
+    pub(crate) device: Arc<Device>,
     pub(crate) stream: Arc<CudaStream>,
     // Dropped last: it fails the test for whatever the stand-in found, leaks included.
     session: Session,
@@ -27,7 +26,7 @@ pub(crate) struct Bench {
 impl Bench {
     pub(crate) fn new() -> Bench {
         let session = trail_cuda_emulator::session();
-        let device = Device::open(0).expect("a device");
+        let device = Arc::new(Device::open(0).expect("a device"));
         let stream = device.context().new_stream().unwrap();
         Bench { device, stream, session }
     }

@@ -1,9 +1,8 @@
-//! Launching attention.
+//! Launches of attention.
 
+use super::Launch;
 use crate::cuda::plan::LaunchPlan;
 use crate::cuda::plan::attention::{DecodePlan, Heads};
-use crate::cuda::{CudaError, Device};
-use cudarc::driver::CudaStream;
 use cudarc::driver::sys::CUdeviceptr;
 use std::f32::consts::LOG2_E;
 use trail_ptx::params::{DecodeAttentionParams, PagedKv, PrefillAttentionParams};
@@ -33,15 +32,15 @@ pub struct DecodeRows {
     /// Absolute positions `[rows]` i32.
     pub position: CUdeviceptr,
     /// Rows of the block table `[rows]` i32, -1 for padding.
-    pub slot: CUdeviceptr,
+    pub batch_idx: CUdeviceptr,
     /// Attended values `[rows, heads, head_dim]` bf16.
     pub out: CUdeviceptr,
     /// Room for `plan.partial_out` f32.
     pub partial_out: CUdeviceptr,
     /// Room for `plan.partial_sums` f32.
     pub partial_sums: CUdeviceptr,
-    /// `plan.arrivals` u32, zero before the first launch; every launch leaves them zero.
-    pub arrivals: CUdeviceptr,
+    /// `plan.tile_counters` u32, zero before the first launch; every launch leaves them zero.
+    pub tile_counters: CUdeviceptr,
 }
 
 /// Runs of prompt rows, and where their answers go.
@@ -49,8 +48,8 @@ pub struct DecodeRows {
 pub struct PrefillRows {
     /// Queries `[T, heads, head_dim]` bf16.
     pub q: CUdeviceptr,
-    /// Runs `[runs, 4]` i32: [`crate::cuda::plan::attention::Run::encode`].
-    pub runs: CUdeviceptr,
+    /// Runs `[runs, 4]` i32: [`crate::cuda::plan::attention::PrefillSegment::encode`].
+    pub segments: CUdeviceptr,
     /// Tiles `[tiles, 2]` i32: [`crate::cuda::plan::attention::prefill_tiles`].
     pub tiles: CUdeviceptr,
     /// Attended values `[T, heads, head_dim]` bf16.
@@ -89,11 +88,11 @@ pub(super) fn decode_params(
         kv: paged(kv, plan.heads),
         q: rows.q as *const _,
         position: rows.position as *const _,
-        slot: rows.slot as *const _,
+        batch_idx: rows.batch_idx as *const _,
         out: rows.out as *mut _,
         partial_out: rows.partial_out as *mut _,
         partial_sums: rows.partial_sums as *mut _,
-        arrivals: rows.arrivals as *mut _,
+        tile_counters: rows.tile_counters as *mut _,
         scale: scale(plan.heads.head_dim),
         splits: plan.launch.splits as i32,
         split_blocks: plan.split_blocks as i32,
@@ -102,57 +101,39 @@ pub(super) fn decode_params(
 }
 
 /// Attention of rows that stand alone.
-///
-/// # Safety
-/// As for [`Device::launch`].
-pub unsafe fn attention_decode(
-    device: &Device,
-    stream: &CudaStream,
+pub fn attention_decode(
     plan: &DecodePlan,
     kv: &KvView,
     rows: &DecodeRows,
-) -> Result<(), CudaError> {
-    // SAFETY: the caller's.
-    unsafe { device.launch(stream, &plan.launch, &decode_params(plan, kv, rows)) }
+) -> Launch<DecodeAttentionParams> {
+    Launch { plan: plan.launch, params: decode_params(plan, kv, rows) }
 }
 
 /// The same by a rung of the ladder; of `rows` the workspaces are not used.
-///
-/// # Safety
-/// As for [`Device::launch`].
-pub unsafe fn attention_rung(
-    device: &Device,
-    stream: &CudaStream,
+pub fn attention_rung(
     rung: &LaunchPlan,
     plan: &DecodePlan,
     kv: &KvView,
     rows: &DecodeRows,
-) -> Result<(), CudaError> {
-    // SAFETY: the caller's.
-    unsafe { device.launch(stream, rung, &decode_params(plan, kv, rows)) }
+) -> Launch<DecodeAttentionParams> {
+    Launch { plan: *rung, params: decode_params(plan, kv, rows) }
 }
 
 /// Attention of runs of prompt rows.
-///
-/// # Safety
-/// As for [`Device::launch`].
-pub unsafe fn attention_prefill(
-    device: &Device,
-    stream: &CudaStream,
+pub fn attention_prefill(
     plan: &LaunchPlan,
     heads: Heads,
     kv: &KvView,
     rows: &PrefillRows,
-) -> Result<(), CudaError> {
+) -> Launch<PrefillAttentionParams> {
     let params = PrefillAttentionParams {
         kv: paged(kv, heads),
         q: rows.q as *const _,
-        runs: rows.runs as *const _,
+        segments: rows.segments as *const _,
         tiles: rows.tiles as *const _,
         out: rows.out as *mut _,
         scale: scale(heads.head_dim),
         reserved: 0,
     };
-    // SAFETY: the caller's.
-    unsafe { device.launch(stream, plan, &params) }
+    Launch { plan: *plan, params }
 }

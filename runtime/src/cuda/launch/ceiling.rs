@@ -1,24 +1,19 @@
-//! Launching the ceilings.
+//! Launches of the ceilings: what memory and tensor cores of a chip can do at most.
 
-use crate::cuda::plan::{self, LaunchPlan};
-use crate::cuda::{CudaError, Device};
-use cudarc::driver::CudaStream;
+use super::Launch;
+use crate::cuda::plan::{self, Chip};
 use cudarc::driver::sys::CUdeviceptr;
 use std::ptr;
 use trail_ptx::params::CeilingParams;
 
-/// Reads `quads` pieces of 16 bytes at `data`; `sums` `[plan.grid]` u32 gets each block's sum of words, modulo 2^32.
-///
-/// # Safety
-/// As for [`Device::launch`].
-pub unsafe fn ceiling_read(
-    device: &Device,
-    stream: &CudaStream,
+/// Reads `quads` pieces of 16 bytes at `data`; `sums` `[plan.grid]` u32 gets each block's sum of
+/// words, modulo 2^32.
+pub fn ceiling_read(
+    chip: &Chip,
     data: CUdeviceptr,
     quads: usize,
     sums: CUdeviceptr,
-) -> Result<LaunchPlan, CudaError> {
-    let plan = plan::ceiling::read(device.chip(), quads);
+) -> Launch<CeilingParams> {
     let params = CeilingParams {
         data: data as *const _,
         sums: sums as *mut _,
@@ -26,22 +21,12 @@ pub unsafe fn ceiling_read(
         rounds: 0,
         reserved: 0,
     };
-    // SAFETY: the caller's.
-    unsafe { device.launch(stream, &plan, &params)? };
-    Ok(plan)
+    Launch { plan: plan::ceiling::read(chip, quads), params }
 }
 
-/// Multiplies registers, `rounds` times in each chain; `sums` `[plan.grid * plan.block]` f32 are all 32 * `rounds`.
-///
-/// # Safety
-/// As for [`Device::launch`].
-pub unsafe fn ceiling_mma(
-    device: &Device,
-    stream: &CudaStream,
-    rounds: usize,
-    sums: CUdeviceptr,
-) -> Result<LaunchPlan, CudaError> {
-    let plan = plan::ceiling::mma(device.chip(), rounds);
+/// Multiplies registers, `rounds` times in each chain; `sums` `[plan.grid * plan.block]` f32 are
+/// all 32 * `rounds`.
+pub fn ceiling_mma(chip: &Chip, rounds: usize, sums: CUdeviceptr) -> Launch<CeilingParams> {
     let params = CeilingParams {
         data: ptr::null(),
         sums: sums as *mut _,
@@ -49,7 +34,5 @@ pub unsafe fn ceiling_mma(
         rounds: rounds as i32,
         reserved: 0,
     };
-    // SAFETY: the caller's.
-    unsafe { device.launch(stream, &plan, &params)? };
-    Ok(plan)
+    Launch { plan: plan::ceiling::mma(chip, rounds), params }
 }

@@ -1,8 +1,7 @@
-//! Launching the matrix products, one function an end.
+//! Launches of the matrix products, one function an epilogue.
 
+use super::Launch;
 use crate::cuda::plan::gemm::GemmPlan;
-use crate::cuda::{CudaError, Device};
-use cudarc::driver::CudaStream;
 use cudarc::driver::sys::CUdeviceptr;
 use trail_ptx::params::{
     GemmOperands, LogitsParams, QkvParams, ResidualParams, RowScale, SwigluParams,
@@ -19,8 +18,8 @@ pub struct Operands {
     pub row_list: CUdeviceptr,
     /// Room for `plan.partial_floats` f32.
     pub partials: CUdeviceptr,
-    /// `plan.arrivals` u32, zero before the first launch; every launch leaves them zero.
-    pub arrivals: CUdeviceptr,
+    /// `plan.tile_counters` u32, zero before the first launch; every launch leaves them zero.
+    pub tile_counters: CUdeviceptr,
 }
 
 /// Where a row's scale comes from.
@@ -46,11 +45,11 @@ pub struct QkvOutput {
     /// Absolute positions `[rows]` i32.
     pub position: CUdeviceptr,
     /// Rows of the block table `[rows]` i32, -1 for padding.
-    pub slot: CUdeviceptr,
+    pub batch_idx: CUdeviceptr,
     /// Block ids `[slots, max_blocks]` i32.
     pub block_table: CUdeviceptr,
-    /// `[head_dim / 2]` u64, see [`turns`].
-    pub turns: CUdeviceptr,
+    /// `[head_dim / 2]` u64, see [`rope_freqs`].
+    pub rope_freqs: CUdeviceptr,
     /// Elements from one block to the next.
     pub block_stride: usize,
     /// Elements from a block's start to this layer's keys.
@@ -83,7 +82,7 @@ pub struct ResidualOutput {
 }
 
 /// Inverse frequencies (radians per token) as the kernels want them: turns per token, as fractions of 2^64.
-pub fn turns(inverse_frequencies: &[f64]) -> Vec<u64> {
+pub fn rope_freqs(inverse_frequencies: &[f64]) -> Vec<u64> {
     let fraction = |frequency: &f64| {
         // In two halves, because an f64 holds 53 bits: what is left is below 2^-85 turns.
         let scaled = frequency / std::f64::consts::TAU * 2f64.powi(32);
@@ -99,12 +98,12 @@ pub(super) fn operands(plan: &GemmPlan, from: &Operands) -> GemmOperands {
         w: from.w as *const _,
         row_list: from.row_list as *const _,
         partials: from.partials as *mut _,
-        arrivals: from.arrivals as *mut _,
+        tile_counters: from.tile_counters as *mut _,
         rows: plan.product.rows as i32,
         n: plan.features as i32,
         k: plan.product.width as i32,
         k_padded: plan.width as i32,
-        raster: plan.raster as i32,
+        tile_swizzle: plan.tile_swizzle as i32,
         reserved: 0,
     }
 }
@@ -131,9 +130,9 @@ pub(super) fn qkv_params(
         q: to.q as *mut _,
         kv_pool: to.kv_pool as *mut _,
         position: to.position as *const _,
-        slot: to.slot as *const _,
+        batch_idx: to.batch_idx as *const _,
         block_table: to.block_table as *const _,
-        turns: to.turns as *const _,
+        rope_freqs: to.rope_freqs as *const _,
         block_stride: to.block_stride as i64,
         layer_offset: to.layer_offset as i64,
         max_blocks: to.max_blocks as i32,
@@ -177,72 +176,37 @@ pub(super) fn swiglu_params(
 }
 
 /// Query, key and value projection: weights in order `RotationPairs`.
-///
-/// # Safety
-/// As for [`Device::launch`].
-pub unsafe fn qkv(
-    device: &Device,
-    stream: &CudaStream,
-    plan: &GemmPlan,
-    from: &Operands,
-    norm: &Norm,
-    to: &QkvOutput,
-) -> Result<(), CudaError> {
-    let params = qkv_params(plan, from, norm, to);
-    // SAFETY: the caller's.
-    unsafe { device.launch(stream, &plan.launch, &params) }
+pub fn qkv(plan: &GemmPlan, from: &Operands, norm: &Norm, to: &QkvOutput) -> Launch<QkvParams> {
+    Launch { plan: plan.launch, params: qkv_params(plan, from, norm, to) }
 }
 
 /// O or down projection, added to the residual stream: weights in order `Plain`.
-///
-/// # Safety
-/// As for [`Device::launch`].
-pub unsafe fn residual(
-    device: &Device,
-    stream: &CudaStream,
-    plan: &GemmPlan,
-    from: &Operands,
-    to: &ResidualOutput,
-) -> Result<(), CudaError> {
-    let params = residual_params(plan, from, to);
-    // SAFETY: the caller's.
-    unsafe { device.launch(stream, &plan.launch, &params) }
+pub fn residual(plan: &GemmPlan, from: &Operands, to: &ResidualOutput) -> Launch<ResidualParams> {
+    Launch { plan: plan.launch, params: residual_params(plan, from, to) }
 }
 
 /// Gate and up projection, `out` `[rows, features / 2]` bf16: weights in order `Alternating`.
-///
-/// # Safety
-/// As for [`Device::launch`].
-pub unsafe fn swiglu(
-    device: &Device,
-    stream: &CudaStream,
+pub fn swiglu(
     plan: &GemmPlan,
     from: &Operands,
     norm: &Norm,
     out: CUdeviceptr,
-) -> Result<(), CudaError> {
-    let params = swiglu_params(plan, from, norm, out);
-    // SAFETY: the caller's.
-    unsafe { device.launch(stream, &plan.launch, &params) }
+) -> Launch<SwigluParams> {
+    Launch { plan: plan.launch, params: swiglu_params(plan, from, norm, out) }
 }
 
-/// Output projection of listed rows, `logits` `[rows, padded features]` f32: weights in order `Plain`.
-///
-/// # Safety
-/// As for [`Device::launch`].
-pub unsafe fn logits(
-    device: &Device,
-    stream: &CudaStream,
+/// Output projection of listed rows, `logits` `[rows, padded features]` f32: weights in order
+/// `Plain`.
+pub fn logits(
     plan: &GemmPlan,
     from: &Operands,
     norm: &Norm,
     logits: CUdeviceptr,
-) -> Result<(), CudaError> {
+) -> Launch<LogitsParams> {
     let params = LogitsParams {
         gemm: operands(plan, from),
         scale: row_scale(norm),
         logits: logits as *mut _,
     };
-    // SAFETY: the caller's.
-    unsafe { device.launch(stream, &plan.launch, &params) }
+    Launch { plan: plan.launch, params }
 }

@@ -1,26 +1,39 @@
-//! One typed function per kernel: fills the parameter struct as the plan says, and launches.
+//! Launches as values: one typed function per kernel fills the parameter struct as the plan says.
+//!
+//! Nothing here touches the device. [`crate::cuda::Device::launch`] is the one place that does: it
+//! checks that the kernel which the plan names takes the struct that the launch has, and is unsafe
+//! because of the addresses inside.
 
 mod attention;
 mod ceiling;
 mod gemm;
-mod group;
-mod layers;
+mod megakernel;
 mod sampling;
 mod shuffle;
 mod step;
+mod wgmma;
 
 pub use attention::{
     DecodeRows, KvView, PrefillRows, attention_decode, attention_prefill, attention_rung,
 };
 pub use ceiling::{ceiling_mma, ceiling_read};
-pub use gemm::{Norm, Operands, QkvOutput, ResidualOutput, logits, qkv, residual, swiglu, turns};
-pub use group::{ActivationMap, group_qkv, group_residual, group_swiglu};
-pub use layers::{Layers, decode_layer, decode_layers};
-pub use sampling::{
-    RowPlace, SamplerBuffers, marks, read_sampled, row_sampling, row_sampling_bytes, sample,
-    sampled,
+pub use gemm::{
+    Norm, Operands, QkvOutput, ResidualOutput, logits, qkv, residual, rope_freqs, swiglu,
 };
+pub use megakernel::{MegakernelBuffers, megakernel, megakernel_layer};
+pub use sampling::{RowPlace, SamplerBuffers, row_sampling, sample, sampled, token_counts};
 pub use shuffle::{RowOrder, Sources, shuffle};
-pub use step::{
-    EmbedBuffers, ProbeBuffers, TapRun, apply_diffs, embed, kv_pieces, probe, tap_mean,
-};
+pub use step::{EmbedBuffers, ProbeBuffers, TapSegment, apply_diffs, embed, probe, tap_mean};
+pub use wgmma::{ActivationMap, wgmma_qkv, wgmma_residual, wgmma_swiglu};
+
+use super::plan::LaunchPlan;
+use trail_ptx::Parameters;
+
+/// One launch of a kernel: its geometry, and the parameters of the kernel's family.
+#[derive(Clone, Copy, Debug)]
+pub struct Launch<P: Parameters> {
+    /// Kernel and geometry.
+    pub plan: LaunchPlan,
+    /// The kernel's one argument.
+    pub params: P,
+}

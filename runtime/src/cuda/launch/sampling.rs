@@ -1,15 +1,13 @@
-//! Launching the sampler, and its answers in the engine's terms.
+//! Launches of the sampler, and its answers in the engine's terms.
 
-use crate::backend::SamplingParams;
-use crate::backend::{MAX_TOP_LOGPROBS, SampledToken};
+use super::Launch;
+use crate::backend::{MAX_TOP_LOGPROBS, SampledToken, SamplingParams};
 use crate::cuda::plan::LaunchPlan;
 use crate::cuda::plan::sampling::SamplingPlan;
-use crate::cuda::{CudaError, Device};
 use crate::sampling::MIN_TEMPERATURE;
-use cudarc::driver::CudaStream;
 use cudarc::driver::sys::CUdeviceptr;
 use std::f32::consts::LOG2_E;
-use trail_ptx::params::{MarksParams, RowSampled, RowSampling, SampleParams};
+use trail_ptx::params::{RowSampled, RowSampling, SampleParams, TokenCountsParams};
 
 /// What the sampler reads and writes, as device addresses.
 #[derive(Clone, Copy, Debug)]
@@ -21,7 +19,7 @@ pub struct SamplerBuffers {
     /// `[rows]` [`RowSampling`].
     pub row_sampling: CUdeviceptr,
     /// What requests have seen `[mark rows, vocab]` u32; 0: no row has penalties.
-    pub marks: CUdeviceptr,
+    pub token_counts: CUdeviceptr,
     /// Room for `plan.weights` f32.
     pub weights: CUdeviceptr,
     /// Room for five times `plan.sums` words.
@@ -31,7 +29,7 @@ pub struct SamplerBuffers {
     /// The tokens again `[seats]` i32, by seat; 0: nowhere.
     pub last: CUdeviceptr,
     /// What choices are stamped with `[1]` u32.
-    pub stamp: CUdeviceptr,
+    pub step_seq: CUdeviceptr,
 }
 
 /// Where a row's logits and marks are, and which position it chooses for.
@@ -40,9 +38,9 @@ pub struct RowPlace {
     /// Row of the logits; `None`: a padding row, which touches nothing.
     pub row: Option<usize>,
     /// Row of the marks; `None`: the request has no penalties.
-    pub marks_row: Option<usize>,
+    pub token_counts_row: Option<usize>,
     /// Row of the block table, which is the token's place in `last`.
-    pub seat: usize,
+    pub batch_idx: usize,
     /// Absolute position of the token that is chosen.
     pub position: u32,
 }
@@ -60,11 +58,11 @@ pub fn row_sampling(params: &SamplingParams, place: RowPlace) -> RowSampling {
         presence: params.presence_penalty,
         frequency: params.frequency_penalty,
         top_k: i32::try_from(params.top_k).unwrap_or(i32::MAX),
-        marks_row: index(place.marks_row),
+        token_counts_row: index(place.token_counts_row),
         position: place.position,
         top_logprobs: i32::from(params.top_logprobs),
         row: index(place.row),
-        seat: place.seat as i32,
+        batch_idx: place.batch_idx as i32,
     }
 }
 
@@ -89,40 +87,13 @@ pub fn sampled(row: &RowSampled) -> SampledToken {
     }
 }
 
-/// The bytes of `rows`, to be copied to the device.
-pub fn row_sampling_bytes(rows: &[RowSampling]) -> &[u8] {
-    const { assert!(size_of::<RowSampling>() == 8 + 6 * 4 + 6 * 4, "no padding") };
-    // SAFETY: the struct is plain numbers without padding (asserted above), so all its bytes are initialised.
-    unsafe { std::slice::from_raw_parts(rows.as_ptr().cast(), size_of_val(rows)) }
-}
-
-/// Reads what the device wrote.
-///
-/// # Panics
-/// If `bytes` are not whole [`RowSampled`].
-pub fn read_sampled(bytes: &[u8]) -> Vec<RowSampled> {
-    let size = size_of::<RowSampled>();
-    assert!(bytes.len().is_multiple_of(size), "{} bytes are not whole rows", bytes.len());
-    // SAFETY: the struct is plain numbers, for which any bytes are valid; the read is unaligned and within the chunk.
-    let read = |chunk: &[u8]| unsafe { chunk.as_ptr().cast::<RowSampled>().read_unaligned() };
-    bytes.chunks_exact(size).map(read).collect()
-}
-
-/// Chooses a token for each row.
-///
-/// # Safety
-/// As for [`Device::launch`].
-pub unsafe fn sample(
-    device: &Device,
-    stream: &CudaStream,
-    plan: &SamplingPlan,
-    buffers: &SamplerBuffers,
-) -> Result<(), CudaError> {
+/// Chooses a token for each row: the three kernels of `plan`, in order.
+pub fn sample(plan: &SamplingPlan, buffers: &SamplerBuffers) -> [Launch<SampleParams>; 3] {
     let sums = |index: usize| buffers.sums + (index * plan.sums * 4) as u64;
     let params = SampleParams {
         logits: buffers.logits as *const _,
         row_sampling: buffers.row_sampling as *const _,
-        marks: buffers.marks as *mut _,
+        token_counts: buffers.token_counts as *mut _,
         weights: buffers.weights as *mut _,
         block_max: sums(0) as *mut _,
         block_raw_max: sums(1) as *mut _,
@@ -131,39 +102,30 @@ pub unsafe fn sample(
         block_broken: sums(4) as *mut _,
         sampled: buffers.sampled as *mut _,
         last: buffers.last as *mut _,
-        stamp: buffers.stamp as *const _,
+        step_seq: buffers.step_seq as *const _,
         rows: plan.rows as i32,
         vocab: plan.vocab as i32,
         stride: buffers.stride as i32,
         blocks: plan.blocks as i32,
     };
-    for launch in &plan.launches {
-        // SAFETY: the caller's.
-        unsafe { device.launch(stream, launch, &params)? };
-    }
-    Ok(())
+    plan.launches.map(|plan| Launch { plan, params })
 }
 
-/// Writes requests' marks anew: `jobs` `[jobs, 4]` i32 (mark row or -1, first token, prompt tokens, output tokens) over `tokens` i32.
-///
-/// # Safety
-/// As for [`Device::launch`].
-pub unsafe fn marks(
-    device: &Device,
-    stream: &CudaStream,
+/// Writes requests' marks anew: `jobs` `[jobs, 4]` i32 (mark row or -1, first token, prompt tokens,
+/// output tokens) over `tokens` i32.
+pub fn token_counts(
     plan: &LaunchPlan,
     vocab: usize,
-    marks: CUdeviceptr,
+    counts: CUdeviceptr,
     tokens: CUdeviceptr,
     jobs: CUdeviceptr,
-) -> Result<(), CudaError> {
-    let params = MarksParams {
-        marks: marks as *mut _,
+) -> Launch<TokenCountsParams> {
+    let params = TokenCountsParams {
+        token_counts: counts as *mut _,
         tokens: tokens as *const _,
         jobs: jobs as *const _,
         vocab: vocab as i32,
         reserved: 0,
     };
-    // SAFETY: the caller's.
-    unsafe { device.launch(stream, plan, &params) }
+    Launch { plan: *plan, params }
 }

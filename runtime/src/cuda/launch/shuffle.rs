@@ -1,9 +1,8 @@
-//! Launching the weight shuffle.
+//! Launch of the weight shuffle.
 
-use crate::cuda::plan::{self, LaunchPlan};
-use crate::cuda::{CudaError, Device};
+use super::Launch;
+use crate::cuda::plan;
 use crate::model::Dtype;
-use cudarc::driver::CudaStream;
 use cudarc::driver::sys::CUdeviceptr;
 use trail_ptx::params::{ShuffleParams, bf16};
 
@@ -26,18 +25,13 @@ pub type Sources = [(CUdeviceptr, usize); 3];
 
 /// Brings weights `width` wide from `sources` into fragment order at `destination`, bf16
 /// `[rows padded to 128, width padded to 256]`.
-///
-/// # Safety
-/// As for [`Device::launch`]: sources and destination are device memory of these extents, until the launch completes.
-pub unsafe fn shuffle(
-    device: &Device,
-    stream: &CudaStream,
+pub fn shuffle(
     dtype: Dtype,
     sources: Sources,
     width: usize,
     order: RowOrder,
     destination: CUdeviceptr,
-) -> Result<LaunchPlan, CudaError> {
+) -> Launch<ShuffleParams> {
     let rows = sources.iter().map(|(_, rows)| rows).sum();
     let plan = plan::shuffle::shuffle(dtype, rows, width);
     let (order, head_dim) = match order {
@@ -60,7 +54,5 @@ pub unsafe fn shuffle(
         order,
         head_dim: head_dim as i32,
     };
-    // SAFETY: the caller's.
-    unsafe { device.launch(stream, &plan, &params)? };
-    Ok(plan)
+    Launch { plan, params }
 }

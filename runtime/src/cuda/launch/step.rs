@@ -1,12 +1,9 @@
-//! Launching the small kernels around a step.
+//! Launches of the small kernels around a step.
 
+use super::Launch;
 use crate::cuda::plan::LaunchPlan;
-use crate::cuda::{CudaError, Device};
-use cudarc::driver::CudaStream;
 use cudarc::driver::sys::CUdeviceptr;
-use trail_ptx::params::{
-    ApplyDiffsParams, EmbedParams, KvPiecesParams, ProbeParams, TapMeanParams,
-};
+use trail_ptx::params::{ApplyDiffsParams, EmbedParams, ProbeParams, TapMeanParams};
 
 /// What embedding reads and writes, as device addresses.
 #[derive(Clone, Copy, Debug)]
@@ -18,7 +15,7 @@ pub struct EmbedBuffers {
     /// What each request chose last `[seats]` i32; 0: no token is -1.
     pub last: CUdeviceptr,
     /// Rows of the block table `[rows]` i32, -1 for padding.
-    pub slot: CUdeviceptr,
+    pub batch_idx: CUdeviceptr,
     /// The first norm's weight `[d]` bf16.
     pub gamma: CUdeviceptr,
     /// Residual stream `[rows, d]` f32.
@@ -30,41 +27,31 @@ pub struct EmbedBuffers {
 }
 
 /// Writes what the host has changed into `words` `[words]` u32: `count` `[2]` u32, `diffs` `[count, 2]` u32, both in memory of the host.
-///
-/// # Safety
-/// As for [`Device::launch`]; no index is named twice.
-pub unsafe fn apply_diffs(
-    device: &Device,
-    stream: &CudaStream,
+/// No index is named twice.
+pub fn apply_diffs(
     plan: &LaunchPlan,
     [words, count, diffs]: [CUdeviceptr; 3],
-) -> Result<(), CudaError> {
+) -> Launch<ApplyDiffsParams> {
     let params = ApplyDiffsParams {
         words: words as *mut _,
         count: count as *const _,
         diffs: diffs as *const _,
     };
-    // SAFETY: the caller's.
-    unsafe { device.launch(stream, plan, &params) }
+    Launch { plan: *plan, params }
 }
 
 /// Token embeddings of `rows` rows, `width` wide.
-///
-/// # Safety
-/// As for [`Device::launch`].
-pub unsafe fn embed(
-    device: &Device,
-    stream: &CudaStream,
+pub fn embed(
     plan: &LaunchPlan,
     rows: usize,
     width: usize,
     buffers: &EmbedBuffers,
-) -> Result<(), CudaError> {
+) -> Launch<EmbedParams> {
     let params = EmbedParams {
         table: buffers.table as *const _,
         token: buffers.token as *const _,
         last: buffers.last as *const _,
-        slot: buffers.slot as *const _,
+        batch_idx: buffers.batch_idx as *const _,
         gamma: buffers.gamma as *const _,
         h: buffers.h as *mut _,
         x: buffers.x as *mut _,
@@ -74,13 +61,12 @@ pub unsafe fn embed(
         parts: crate::cuda::plan::step::parts(width) as i32,
         reserved: 0,
     };
-    // SAFETY: the caller's.
-    unsafe { device.launch(stream, plan, &params) }
+    Launch { plan: *plan, params }
 }
 
 /// A run of prompt rows whose tapped activations are summed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TapRun {
+pub struct TapSegment {
     /// First row in the step.
     pub first_row: usize,
     /// Rows that belong to the prompt, at least 1.
@@ -95,7 +81,7 @@ pub struct TapRun {
     pub stage_row: Option<usize>,
 }
 
-impl TapRun {
+impl TapSegment {
     /// As the kernel reads it.
     pub fn encode(&self) -> [i32; 6] {
         let index = |value: Option<usize>| value.map_or(-1, |value| value as i32);
@@ -106,26 +92,21 @@ impl TapRun {
 }
 
 /// Adds runs `[runs, 6]` i32 of `h` `[T, d]` f32 to `sums` `[slots, d]` f32; finished means go to `stage` `[stage rows, d]` bf16.
-///
-/// # Safety
-/// As for [`Device::launch`]; no two runs may have the same slot.
-pub unsafe fn tap_mean(
-    device: &Device,
-    stream: &CudaStream,
+/// No two runs may have the same slot.
+pub fn tap_mean(
     plan: &LaunchPlan,
     width: usize,
-    [h, runs, sums, stage]: [CUdeviceptr; 4],
-) -> Result<(), CudaError> {
+    [h, segments, sums, stage]: [CUdeviceptr; 4],
+) -> Launch<TapMeanParams> {
     let params = TapMeanParams {
         h: h as *const _,
-        runs: runs as *const _,
+        segments: segments as *const _,
         sums: sums as *mut _,
         stage: stage as *mut _,
         d: width as i32,
         reserved: 0,
     };
-    // SAFETY: the caller's.
-    unsafe { device.launch(stream, plan, &params) }
+    Launch { plan: *plan, params }
 }
 
 /// What the probe reads and writes, as device addresses.
@@ -148,16 +129,11 @@ pub struct ProbeBuffers {
 }
 
 /// The probe's two layers.
-///
-/// # Safety
-/// As for [`Device::launch`].
-pub unsafe fn probe(
-    device: &Device,
-    stream: &CudaStream,
+pub fn probe(
     plans: &[LaunchPlan; 2],
     [rows, d, hidden, bins]: [usize; 4],
     buffers: &ProbeBuffers,
-) -> Result<(), CudaError> {
+) -> [Launch<ProbeParams>; 2] {
     let params = ProbeParams {
         x: buffers.x as *const _,
         hidden_weight: buffers.hidden_weight as *const _,
@@ -171,31 +147,5 @@ pub unsafe fn probe(
         hidden: hidden as i32,
         bins: bins as i32,
     };
-    for plan in plans {
-        // SAFETY: the caller's.
-        unsafe { device.launch(stream, plan, &params)? };
-    }
-    Ok(())
-}
-
-/// Copies pieces of KV blocks: `offsets` `[pieces]` i64 into the pool, `packed` `[pieces, elements]` bf16.
-///
-/// # Safety
-/// As for [`Device::launch`]; pieces that are scattered do not overlap.
-pub unsafe fn kv_pieces(
-    device: &Device,
-    stream: &CudaStream,
-    plan: &LaunchPlan,
-    [pieces, elements]: [usize; 2],
-    [pool, packed, offsets]: [CUdeviceptr; 3],
-) -> Result<(), CudaError> {
-    let params = KvPiecesParams {
-        pool: pool as *mut _,
-        packed: packed as *mut _,
-        offsets: offsets as *const _,
-        piece: elements as i32,
-        pieces: pieces as i32,
-    };
-    // SAFETY: the caller's.
-    unsafe { device.launch(stream, plan, &params) }
+    plans.map(|plan| Launch { plan, params })
 }

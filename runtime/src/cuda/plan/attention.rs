@@ -58,7 +58,7 @@ pub struct DecodePlan {
     /// Floats of workspace for their maxima and sums.
     pub partial_sums: usize,
     /// Counters, zero before the first launch.
-    pub arrivals: usize,
+    pub tile_counters: usize,
 }
 
 /// Whether there are kernels for heads of this width.
@@ -101,7 +101,7 @@ pub fn decode_with_splits(rows: usize, heads: Heads, context: usize, splits: usi
         split_blocks: SPLIT_BLOCKS,
         partial_out: partials * heads.head_dim,
         partial_sums: partials * 2,
-        arrivals: units,
+        tile_counters: units,
     }
 }
 
@@ -146,36 +146,36 @@ fn shape(rows: usize, heads: Heads, context: usize) -> Shape {
     ])
 }
 
-/// A run of consecutive prompt rows of one request.
+/// A segment of consecutive prompt rows of one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Run {
+pub struct PrefillSegment {
     /// Its first row in the step.
     pub first_row: usize,
     /// Rows.
     pub rows: usize,
     /// Row of the block table; `None`: padding, which touches nothing.
-    pub slot: Option<usize>,
-    /// Tokens of the request before the run.
+    pub batch_idx: Option<usize>,
+    /// Tokens of the request before the segment.
     pub context: usize,
 }
 
-impl Run {
+impl PrefillSegment {
     /// As the kernel reads it.
     pub fn encode(&self) -> [i32; 4] {
-        let slot = self.slot.map_or(-1, |slot| slot as i32);
-        [self.first_row as i32, self.rows as i32, slot, self.context as i32]
+        let batch_idx = self.batch_idx.map_or(-1, |batch_idx| batch_idx as i32);
+        [self.first_row as i32, self.rows as i32, batch_idx, self.context as i32]
     }
 }
 
-/// Fills `tiles` with the prefill tiles of `runs`, as the kernel reads them: (run, first query), those that attend to most tokens first, so that the
+/// Fills `tiles` with the prefill tiles of `segments`, as the kernel reads them: (segment, first query), those that attend to most tokens first, so that the
 /// longest are not the last to begin.
-pub fn prefill_tiles(runs: &[Run], group: usize, tiles: &mut Vec<[i32; 2]>) {
+pub fn prefill_tiles(segments: &[PrefillSegment], group: usize, tiles: &mut Vec<[i32; 2]>) {
     tiles.clear();
-    for (index, run) in runs.iter().enumerate() {
-        let firsts = (0..run.rows * group).step_by(TILE_QUERIES);
+    for (index, segment) in segments.iter().enumerate() {
+        let firsts = (0..segment.rows * group).step_by(TILE_QUERIES);
         tiles.extend(firsts.map(|first| [index as i32, first as i32]));
     }
-    let tokens = |tile: &[i32; 2]| runs[tile[0] as usize].context + tile[1] as usize / group;
+    let tokens = |tile: &[i32; 2]| segments[tile[0] as usize].context + tile[1] as usize / group;
     tiles.sort_unstable_by_key(|tile| (std::cmp::Reverse(tokens(tile)), *tile));
 }
 
@@ -237,10 +237,10 @@ mod tests {
         assert_eq!(decode(&Chip::H200, 32, LLAMA, 4096).launch.splits, 1);
         assert_eq!(decode(&Chip::H200, 256, LLAMA, 1024).launch.splits, 1);
         // Eight blocks would leave the chip empty.
-        let alone = decode(&Chip::H200, 1, LLAMA, 32_768).launch.splits;
-        assert!((30..=33).contains(&alone), "{alone}");
+        let single = decode(&Chip::H200, 1, LLAMA, 32_768).launch.splits;
+        assert!((30..=33).contains(&single), "{single}");
         // The same context, and the same request, with company.
-        assert!(decode(&Chip::H200, 33, LLAMA, 32_768).launch.splits < alone);
+        assert!(decode(&Chip::H200, 33, LLAMA, 32_768).launch.splits < single);
         // One block at a time on an A100: 256 blocks for 108 places would end in a wave that is a third full.
         assert!(decode(&Chip::A100, 32, LLAMA, 4096).launch.splits > 1);
         // Too short to cut, however empty the chip.
@@ -263,19 +263,24 @@ mod tests {
 
     #[test]
     fn tiles_cover_each_query_once_longest_first() {
-        let run = |first_row, rows, context| Run { first_row, rows, slot: Some(0), context };
-        let runs = [run(0, 40, 0), run(40, 1, 4000), run(41, 100, 100)];
+        let segment = |first_row, rows, context| PrefillSegment {
+            first_row,
+            rows,
+            batch_idx: Some(0),
+            context,
+        };
+        let segments = [segment(0, 40, 0), segment(40, 1, 4000), segment(41, 100, 100)];
         let mut tiles = Vec::new();
-        prefill_tiles(&runs, 7, &mut tiles);
+        prefill_tiles(&segments, 7, &mut tiles);
         assert_eq!(tiles[0], [1, 0]);
         let tokens: Vec<_> =
-            tiles.iter().map(|t| runs[t[0] as usize].context + t[1] as usize / 7).collect();
+            tiles.iter().map(|t| segments[t[0] as usize].context + t[1] as usize / 7).collect();
         assert!(tokens.windows(2).all(|pair| pair[0] >= pair[1]));
-        for (index, run) in runs.iter().enumerate() {
+        for (index, segment) in segments.iter().enumerate() {
             let mut firsts: Vec<_> =
                 tiles.iter().filter(|t| t[0] == index as i32).map(|t| t[1] as usize).collect();
             firsts.sort_unstable();
-            let expected: Vec<_> = (0..run.rows * 7).step_by(TILE_QUERIES).collect();
+            let expected: Vec<_> = (0..segment.rows * 7).step_by(TILE_QUERIES).collect();
             assert_eq!(firsts, expected);
         }
     }

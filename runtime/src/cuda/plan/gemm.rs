@@ -4,15 +4,15 @@
 //! cut the output into tiles of 128 features, and let the grid share the line of all tiles' units in equal pieces
 //! (kernels/common/stream.cuh). The grid alone decides what that means: as many blocks as tiles, and nobody shares.
 
-pub mod group;
 pub mod ladder;
+pub mod wgmma;
 
 use super::shuffle::{FEATURES, WIDTH};
 use super::{Chip, LaunchPlan, Shape};
 
 /// What a product ends in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
+pub enum Epilogue {
     /// Row scale, RoPE, append to the paged pool.
     Qkv,
     /// Residual stream, next operand, sums of squares, tap.
@@ -27,10 +27,10 @@ pub enum End {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Product {
     /// What it ends in.
-    pub end: End,
+    pub epilogue: Epilogue,
     /// Rows of activations, at least 1.
     pub rows: usize,
-    /// Output features (of [`End::Swiglu`]: gate and up together).
+    /// Output features (of [`Epilogue::Swiglu`]: gate and up together).
     pub features: usize,
     /// Width of an activation row, a multiple of 8.
     pub width: usize,
@@ -48,17 +48,17 @@ pub struct GemmPlan {
     /// Width of the weights, padded.
     pub width: usize,
     /// Token tiles walked together.
-    pub raster: usize,
+    pub tile_swizzle: usize,
     /// Floats of workspace for sums of shared tiles; 0 where none is shared.
     pub partial_floats: usize,
     /// Counters of shared tiles, zero before the first launch.
-    pub arrivals: usize,
+    pub tile_counters: usize,
 }
 
 /// A compiled instance, by the constants it was compiled with.
 #[derive(Clone, Copy)]
 struct Instance {
-    /// Names by [`End`].
+    /// Names by [`Epilogue`].
     kernels: [&'static str; 4],
     /// Tokens of a tile.
     tokens: usize,
@@ -172,7 +172,7 @@ struct Sized {
     /// Units of a tile.
     depth: usize,
     grid: usize,
-    raster: usize,
+    tile_swizzle: usize,
     /// Estimated time, clocks; comparable between instances.
     clocks: u64,
 }
@@ -213,17 +213,17 @@ impl Sized {
             tiles,
             depth,
             grid,
-            raster: square.clamp(1, token_tiles),
+            tile_swizzle: square.clamp(1, token_tiles),
             clocks: whole_clocks.min(shared_clocks),
         }
     }
 
     fn plan(&self, product: &Product) -> GemmPlan {
-        let Product { end, rows, features, width } = *product;
+        let Product { epilogue, rows, features, width } = *product;
         let splits = self.splits();
         let weights = self.features * self.width * 2;
         let launch = LaunchPlan {
-            kernel: self.instance.kernels[end as usize],
+            kernel: self.instance.kernels[epilogue as usize],
             shape: Shape::new(&[("rows", rows), ("features", features), ("width", width)]),
             grid: [self.grid as u32, 1, 1],
             block: self.instance.threads,
@@ -231,7 +231,7 @@ impl Sized {
             splits: splits as u32,
             overlaps: true,
             cooperative: false,
-            bytes: (weights + rows * width * 2 + rows * end_bytes(end, features)) as u64,
+            bytes: (weights + rows * width * 2 + rows * epilogue_bytes(epilogue, features)) as u64,
             flops: 2 * (rows * features * width) as u64,
         };
         let tile_floats = self.instance.tokens * FEATURES;
@@ -240,9 +240,9 @@ impl Sized {
             product: *product,
             features: self.features,
             width: self.width,
-            raster: self.raster,
+            tile_swizzle: self.tile_swizzle,
             partial_floats: if splits > 1 { 2 * self.grid * tile_floats } else { 0 },
-            arrivals: if splits > 1 { self.tiles } else { 0 },
+            tile_counters: if splits > 1 { self.tiles } else { 0 },
         }
     }
 
@@ -257,13 +257,13 @@ impl Sized {
 }
 
 /// Bytes that a product's end moves for one row of `features`.
-fn end_bytes(end: End, features: usize) -> usize {
-    match end {
-        End::Qkv => features * 2,
+fn epilogue_bytes(epilogue: Epilogue, features: usize) -> usize {
+    match epilogue {
+        Epilogue::Qkv => features * 2,
         // The residual stream in and out, and the next operand.
-        End::Residual => features * 10,
-        End::Swiglu => features,
-        End::Logits => features * 4,
+        Epilogue::Residual => features * 10,
+        Epilogue::Swiglu => features,
+        Epilogue::Logits => features * 4,
     }
 }
 

@@ -5,7 +5,7 @@
 pub mod attention;
 pub mod ceiling;
 pub mod gemm;
-pub mod layers;
+pub mod megakernel;
 pub mod sampling;
 pub mod shuffle;
 pub mod step;

@@ -12,7 +12,7 @@ const CHOOSE_BLOCK: u32 = 512;
 /// Arrays by 256 tokens that it keeps in shared memory, f32 each.
 const CHOOSE_ARRAYS: usize = 4;
 /// Threads of a block that writes a request's marks.
-const MARKS_BLOCK: u32 = 1024;
+const TOKEN_COUNTS_BLOCK: u32 = 1024;
 
 /// The three kernels of one sampling, in order, and their workspace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,12 +70,12 @@ pub fn sampling(rows: usize, vocab: usize) -> SamplingPlan {
 }
 
 /// Writing the marks of `jobs` requests with `tokens` tokens together.
-pub fn marks(jobs: usize, tokens: usize, vocab: usize) -> LaunchPlan {
+pub fn token_counts(jobs: usize, tokens: usize, vocab: usize) -> LaunchPlan {
     LaunchPlan {
-        kernel: "marks",
+        kernel: "token_counts",
         shape: Shape::new(&[("jobs", jobs), ("tokens", tokens), ("vocab", vocab)]),
         grid: [jobs as u32, 1, 1],
-        block: MARKS_BLOCK,
+        block: TOKEN_COUNTS_BLOCK,
         shared_bytes: 0,
         splits: 1,
         overlaps: false,

@@ -1,4 +1,4 @@
-//! Geometry of the small kernels around a step: embedding, tap, probe, pieces of KV blocks.
+//! Geometry of the small kernels around a step: embedding, tap, probe.
 
 use super::{LaunchPlan, Shape};
 
@@ -18,8 +18,6 @@ const PROBE_ROWS: usize = 64;
 const PROBE_UNITS: usize = 32;
 const PROBE_DEPTH: usize = 64;
 const PROBE_STAGES: usize = 4;
-/// Threads that copy a piece, 16 bytes each at a time.
-const PIECE_BLOCK: u32 = 256;
 
 /// The head of a step: up to `most` words that differ. What there are stands in memory; a step of decode rows has a word or two a row.
 pub fn apply_diffs(most: usize) -> LaunchPlan {
@@ -110,31 +108,6 @@ pub fn probe(rows: usize, d: usize, hidden: usize, bins: usize) -> [LaunchPlan; 
         ..first
     };
     [first, second]
-}
-
-/// Which way pieces of KV blocks go.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Direction {
-    /// From the pool into the packed run.
-    Gather,
-    /// From the packed run into the pool.
-    Scatter,
-}
-
-/// `pieces` pieces of `elements` bf16 each.
-pub fn kv_pieces(direction: Direction, pieces: usize, elements: usize) -> LaunchPlan {
-    LaunchPlan {
-        kernel: if direction == Direction::Gather { "kv_gather" } else { "kv_scatter" },
-        shape: Shape::new(&[("pieces", pieces), ("elements", elements)]),
-        grid: [pieces as u32, 1, 1],
-        block: PIECE_BLOCK,
-        shared_bytes: 0,
-        splits: 1,
-        overlaps: false,
-        cooperative: false,
-        bytes: (pieces * elements * 4) as u64,
-        flops: 0,
-    }
 }
 
 #[cfg(test)]

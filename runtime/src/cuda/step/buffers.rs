@@ -1,14 +1,11 @@
 //! The memory that steps work in: allocated at start, for the largest step there may be.
 
-use super::layout::Limits;
-use super::plans::{Plans, is_grouped};
-use crate::cuda::launch::{ActivationMap, turns};
+use super::layout::StepLimits;
+use super::plans::{Plans, is_wgmma};
+use crate::cuda::launch::{ActivationMap, rope_freqs};
 use crate::cuda::plan::step;
 use crate::cuda::{CudaError, Device, DeviceBuffer};
 use crate::model::ModelConfig;
-use cudarc::driver::result;
-
-use crate::cuda::error::doing;
 
 /// Activations and workspaces. All is zero at first: rows of padding are read before anybody wrote them.
 pub(super) struct Buffers {
@@ -25,15 +22,15 @@ pub(super) struct Buffers {
     /// `[logits, stride]` f32.
     pub(super) logits: DeviceBuffer,
     /// Turns per token of each rotation `[head_dim / 2]` u64.
-    pub(super) turns: DeviceBuffer,
-    /// The token that each seat's request chose last `[seats]` i32.
+    pub(super) rope_freqs: DeviceBuffer,
+    /// The token that each batch_idx's request chose last `[seats]` i32.
     pub(super) last: DeviceBuffer,
     /// Of the products, of decode attention, of the sampler: see [`super::plans::Workspaces`].
     pub(super) partials: DeviceBuffer,
-    pub(super) arrivals: DeviceBuffer,
+    pub(super) tile_counters: DeviceBuffer,
     pub(super) partial_out: DeviceBuffer,
     pub(super) partial_sums: DeviceBuffer,
-    pub(super) attention_arrivals: DeviceBuffer,
+    pub(super) attention_counters: DeviceBuffer,
     pub(super) weights: DeviceBuffer,
     pub(super) sums: DeviceBuffer,
     /// How Hopper's copy engine reads `x`, `attended` and `inner`; `None` where no plan asks.
@@ -54,7 +51,7 @@ impl Buffers {
     pub(super) fn new(
         device: &Device,
         config: &ModelConfig,
-        limits: &Limits,
+        limits: &StepLimits,
         plans: &Plans,
     ) -> Result<Buffers, CudaError> {
         let (rows, d, q) = (plans.rows.last(), config.hidden_size, config.q_size());
@@ -70,18 +67,18 @@ impl Buffers {
             attended: zeros(rows * q * 2, ROWS)?,
             inner: zeros(rows * inner * 2, ROWS)?,
             logits: zeros(plans.choices.last() * stride * 4, "logits")?,
-            turns: upload(device, &turns(&config.inverse_frequencies()), "rotations")?,
+            rope_freqs: device.upload(&rope_freqs(&config.inverse_frequencies()), "rotations")?,
             last: zeros(limits.segments * 4, WORK)?,
             partials: zeros(needed.partials * 4, WORK)?,
-            arrivals: zeros(needed.arrivals * 4, WORK)?,
+            tile_counters: zeros(needed.tile_counters * 4, WORK)?,
             partial_out: zeros(needed.partial_out * 4, WORK)?,
             partial_sums: zeros(needed.partial_sums * 4, WORK)?,
-            attention_arrivals: zeros(needed.attention_arrivals * 4, WORK)?,
+            attention_counters: zeros(needed.attention_counters * 4, WORK)?,
             weights: zeros(needed.weights * 4, WORK)?,
             sums: zeros(5 * needed.sums * 4, WORK)?,
             maps: None,
         };
-        if plans.layer.iter().any(|of| is_grouped(&of.products.qkv)) {
+        if plans.layer.iter().any(|of| is_wgmma(&of.products.qkv)) {
             let map = |buffer: &DeviceBuffer, width| ActivationMap::new(buffer.at(), rows, width);
             buffers.maps = Some(Maps {
                 x: map(&buffers.x, d)?,
@@ -91,18 +88,4 @@ impl Buffers {
         }
         Ok(buffers)
     }
-}
-
-/// `values` in new device memory.
-pub(in crate::cuda) fn upload<T: Copy>(
-    device: &Device,
-    values: &[T],
-    what: &'static str,
-) -> Result<DeviceBuffer, CudaError> {
-    let buffer = device.alloc(size_of_val(values), what)?;
-    // SAFETY: the buffer is as large as the slice. The copy of pageable memory has read it when it returns; the wait that every start
-    // ends with sees it arrive.
-    let copied = unsafe { result::memcpy_htod_sync(buffer.at(), values) };
-    copied.and_then(|()| result::ctx::synchronize()).map_err(doing(what))?;
-    Ok(buffer)
 }

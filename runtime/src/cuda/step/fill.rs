@@ -1,17 +1,16 @@
-//! A batch into the mirror: which device row each row has, and everything that the kernels look up by row, by seat, by run.
+//! A batch into the metadata: which device row each row has, and everything that the kernels look up by row, by batch_idx, by run.
 //!
 //! Rows that stand alone come first, padded to a size that has plans; each keeps its row from step to step as long as there are so many,
 //! whatever order the scheduler has them in, so that little changes. Behind them come the runs of prompt rows, then padding.
 
-use super::how::Hows;
-use super::layout::{Layout, Limits, NONE, RUN_WORDS, TILE_WORDS};
+use super::batch_slots::{Assignment, BatchSlots};
+use super::layout::{Layout, NONE, SEGMENT_WORDS, StepLimits, TILE_WORDS};
 use super::plans::Plans;
-use super::seats::{Seats, Taken};
+use super::sampling_params::RowSamplings;
 use super::staged::Staged;
-use crate::backend::Step;
-use crate::backend::{Batch, Segment};
-use crate::cuda::mirror::Mirror;
-use crate::cuda::plan::attention::{Run, prefill_tiles};
+use crate::backend::{Batch, Segment, Step};
+use crate::cuda::plan::attention::{PrefillSegment, prefill_tiles};
+use crate::cuda::step_metadata::StepMetadata;
 
 /// What of a step the launches depend on. Sizes are indices into [`Plans`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -21,7 +20,7 @@ pub(super) struct Shape {
     /// Of all rows.
     pub(super) rows: usize,
     /// Of those that stand alone.
-    pub(super) alone: Option<usize>,
+    pub(super) decode: Option<usize>,
     /// Of the rows of logits.
     pub(super) choices: Option<usize>,
     /// Tiles of prompt rows, their rows, and the pairs of a row and a token that they attend to.
@@ -43,28 +42,28 @@ pub(super) struct Filler {
     group: usize,
     /// Whether anything is tapped at all.
     taps: bool,
-    seats: Seats,
+    slots: BatchSlots,
     /// By segment.
-    taken: Vec<Taken>,
+    assigned: Vec<Assignment>,
     /// By row of the batch: its row on the device.
     device_row: Box<[u32]>,
     /// By row on the device: the last step in which a row that stands alone had it.
     claimed: Box<[u64]>,
     /// Segments that stand alone, and have no row yet.
     unplaced: Vec<u32>,
-    runs: Vec<Run>,
+    prefill: Vec<PrefillSegment>,
     tiles: Vec<[i32; 2]>,
-    pub(super) hows: Hows,
+    pub(super) samplings: RowSamplings,
     pub(super) staged: Staged,
 }
 
 impl Filler {
     /// The request in `slot` has lost its blocks.
-    pub(super) fn stand_up(&mut self, slot: u32) {
-        self.seats.stand_up(slot);
+    pub(super) fn invalidate(&mut self, slot: u32) {
+        self.slots.invalidate(slot);
     }
 
-    pub(super) fn new(limits: &Limits, plans: &Plans, taps: bool) -> Filler {
+    pub(super) fn new(limits: &StepLimits, plans: &Plans, taps: bool) -> Filler {
         let (rows, choices) = (plans.rows.last(), plans.choices.last());
         let tiles = plans.most_tiles(limits);
         let layout = Layout::new(limits, rows, choices, tiles);
@@ -72,89 +71,98 @@ impl Filler {
             layout,
             group: plans.heads.group,
             taps,
-            seats: Seats::new(limits.segments, limits.requests),
-            taken: Vec::with_capacity(limits.segments),
+            slots: BatchSlots::new(limits.segments, limits.requests),
+            assigned: Vec::with_capacity(limits.segments),
             device_row: vec![NONE; limits.rows.max(limits.segments)].into(),
             claimed: vec![0; rows].into(),
             unplaced: Vec::with_capacity(limits.segments),
-            runs: Vec::with_capacity(limits.segments),
+            prefill: Vec::with_capacity(limits.segments),
             tiles: Vec::with_capacity(tiles),
-            hows: Hows::new(layout, choices, limits.segments),
+            samplings: RowSamplings::new(layout, choices, limits.segments),
             staged: Staged::new(layout, rows, 2 * limits.segments),
         }
     }
 
-    /// The segments that have just sat down: the request's slot and its seat.
+    /// The segments that have just sat down: the request's slot and its batch_idx.
     pub(super) fn fresh<'a>(&'a self, batch: &'a Batch) -> impl Iterator<Item = (u32, u32)> + 'a {
-        let both = batch.segments.iter().zip(&self.taken);
-        both.filter(|(_, taken)| taken.is_new).map(|(segment, taken)| (segment.slot, taken.seat))
+        let both = batch.segments.iter().zip(&self.assigned);
+        both.filter(|(_, assigned)| assigned.is_new)
+            .map(|(segment, assigned)| (segment.slot, assigned.batch_idx))
     }
 
-    /// Makes `mirror` say what `step` is.
-    pub(super) fn fill(&mut self, step: &Step<'_>, plans: &Plans, mirror: &mut Mirror) -> Shape {
+    /// Makes `metadata` say what `step` is.
+    pub(super) fn fill(
+        &mut self,
+        step: &Step<'_>,
+        plans: &Plans,
+        metadata: &mut StepMetadata,
+    ) -> Shape {
         let batch = step.batch;
-        mirror.begin(step.number);
-        mirror.set(self.layout.number, step.number as u32);
-        self.seats.take(step.number, &batch.segments, &mut self.taken);
-        self.write_tables(batch, mirror);
+        metadata.begin(step.number);
+        metadata.set(self.layout.number, step.number as u32);
+        self.slots.assign(step.number, &batch.segments, &mut self.assigned);
+        self.write_tables(batch, metadata);
         let count = self.place(step.number, batch);
-        let alone = (count > 0).then(|| plans.alone.index(count));
-        let padded = alone.map_or(0, |index| plans.alone.at(index));
-        self.write_alone(batch, mirror);
-        let end = self.write_runs(batch, padded, mirror);
+        let decode = (count > 0).then(|| plans.decode_sizes.index(count));
+        let padded = decode.map_or(0, |index| plans.decode_sizes.at(index));
+        self.write_decode(batch, metadata);
+        let end = self.write_prefill(batch, padded, metadata);
         let rows = plans.rows.index(end);
         for row in (count..padded).chain(end..plans.rows.at(rows)) {
-            mirror.set(self.layout.seat + row, NONE);
+            metadata.set(self.layout.batch_idx + row, NONE);
         }
-        let choices = self.write_choices(step, count, plans, mirror);
+        let choices = self.write_choices(step, count, plans, metadata);
         let mut shape = Shape {
             parity: (step.number % 2) as usize,
             rows,
-            alone,
+            decode,
             choices,
             tiles: self.tiles.len(),
-            prompt_rows: self.runs.iter().map(|run| run.rows).sum(),
-            prompt_pairs: self.runs.iter().map(|run| run.rows * (run.context + run.rows)).sum(),
-            is_plain: self.runs.is_empty() && self.hows.chosen().len() == batch.segments.len(),
+            prompt_rows: self.prefill.iter().map(|run| run.rows).sum(),
+            prompt_pairs: self.prefill.iter().map(|run| run.rows * (run.context + run.rows)).sum(),
+            is_plain: self.prefill.is_empty()
+                && self.samplings.chosen().len() == batch.segments.len(),
             ..Shape::default()
         };
         if self.taps {
             let most = plans.rows.at(rows);
-            self.staged.write(step.tap, &self.device_row, most, count, &mut shape, mirror);
+            self.staged.write(step.tap, &self.device_row, most, count, &mut shape, metadata);
             if shape.is_plain {
                 shape.staged = padded;
             }
         }
-        mirror.end();
+        metadata.end();
         shape
     }
 
     /// Blocks that the table has not got yet. A seated request's blocks stay as they are; it only gets more.
-    fn write_tables(&mut self, batch: &Batch, mirror: &mut Mirror) {
-        for (segment, taken) in batch.segments.iter().zip(&self.taken) {
+    fn write_tables(&mut self, batch: &Batch, metadata: &mut StepMetadata) {
+        for (segment, assigned) in batch.segments.iter().zip(&self.assigned) {
             let blocks = batch.blocks(segment);
             assert!(blocks.len() <= self.layout.max_blocks, "more blocks than the longest context");
-            let seat = self.seats.get_mut(taken.seat);
-            let first = self.layout.table + taken.seat as usize * self.layout.max_blocks;
-            let written = (seat.blocks as usize).min(blocks.len());
-            debug_assert!((0..written).all(|at| mirror.get(first + at) == blocks[at]));
-            mirror.set_all(first + written, &blocks[written..]);
-            seat.blocks = blocks.len() as u32;
+            let batch_idx = self.slots.get_mut(assigned.batch_idx);
+            let first = self.layout.table + assigned.batch_idx as usize * self.layout.max_blocks;
+            let written = (batch_idx.blocks as usize).min(blocks.len());
+            debug_assert!((0..written).all(|at| metadata.get(first + at) == blocks[at]));
+            metadata.set_all(first + written, &blocks[written..]);
+            batch_idx.blocks = blocks.len() as u32;
         }
     }
 
     /// Gives each segment of one row its row: the one it had, where that is among the first so many, or one that is left. How many there are.
     fn place(&mut self, number: u64, batch: &Batch) -> usize {
-        let is_alone = |segment: &&Segment| segment.len == 1;
-        let count = batch.segments.iter().filter(is_alone).count();
+        let is_decode = |segment: &&Segment| segment.len == 1;
+        let count = batch.segments.iter().filter(is_decode).count();
         self.unplaced.clear();
         for (index, segment) in batch.segments.iter().enumerate() {
-            let seat = self.seats.get_mut(self.taken[index].seat);
+            let batch_idx = self.slots.get_mut(self.assigned[index].batch_idx);
             if segment.len > 1 {
-                seat.row = NONE;
-            } else if (seat.row as usize) < count && self.claimed[seat.row as usize] != number {
-                self.claimed[seat.row as usize] = number;
-                self.device_row[segment.first_row as usize] = seat.row;
+                batch_idx.row = NONE;
+            } else if (batch_idx.row as usize) < count
+                && self.claimed[batch_idx.row as usize] != number
+            {
+                self.claimed[batch_idx.row as usize] = number;
+                self.device_row[segment.first_row as usize] = batch_idx.row;
             } else {
                 self.unplaced.push(index as u32);
             }
@@ -166,60 +174,60 @@ impl Filler {
             }
             self.claimed[row] = number;
             let segment = &batch.segments[index as usize];
-            self.seats.get_mut(self.taken[index as usize].seat).row = row as u32;
+            self.slots.get_mut(self.assigned[index as usize].batch_idx).row = row as u32;
             self.device_row[segment.first_row as usize] = row as u32;
         }
         count
     }
 
-    fn write_alone(&self, batch: &Batch, mirror: &mut Mirror) {
+    fn write_decode(&self, batch: &Batch, metadata: &mut StepMetadata) {
         let layout = &self.layout;
-        for (segment, taken) in batch.segments.iter().zip(&self.taken) {
+        for (segment, assigned) in batch.segments.iter().zip(&self.assigned) {
             if segment.len == 1 {
                 let from = segment.first_row as usize;
                 let row = self.device_row[from] as usize;
                 // The value that stands for a token under way is the kernel's, too.
-                mirror.set(layout.token + row, batch.tokens[from]);
-                mirror.set(layout.position + row, batch.positions[from]);
-                mirror.set(layout.seat + row, taken.seat);
+                metadata.set(layout.token + row, batch.tokens[from]);
+                metadata.set(layout.position + row, batch.positions[from]);
+                metadata.set(layout.batch_idx + row, assigned.batch_idx);
             }
         }
     }
 
     /// Rows of the runs from row `first` on; where they end.
-    fn write_runs(&mut self, batch: &Batch, first: usize, mirror: &mut Mirror) -> usize {
+    fn write_prefill(&mut self, batch: &Batch, first: usize, metadata: &mut StepMetadata) -> usize {
         let layout = self.layout;
         let mut next = first;
-        self.runs.clear();
+        self.prefill.clear();
         self.tiles.clear();
-        for (segment, taken) in batch.segments.iter().zip(&self.taken) {
+        for (segment, assigned) in batch.segments.iter().zip(&self.assigned) {
             if segment.len == 1 {
                 continue;
             }
             let (from, rows) = (segment.first_row as usize, segment.len as usize);
-            mirror.set_all(layout.token + next, &batch.tokens[from..from + rows]);
-            mirror.set_all(layout.position + next, &batch.positions[from..from + rows]);
+            metadata.set_all(layout.token + next, &batch.tokens[from..from + rows]);
+            metadata.set_all(layout.position + next, &batch.positions[from..from + rows]);
             for row in 0..rows {
-                mirror.set(layout.seat + next + row, taken.seat);
+                metadata.set(layout.batch_idx + next + row, assigned.batch_idx);
                 self.device_row[from + row] = (next + row) as u32;
             }
-            self.runs.push(Run {
+            self.prefill.push(PrefillSegment {
                 first_row: next,
                 rows,
-                slot: Some(taken.seat as usize),
+                batch_idx: Some(assigned.batch_idx as usize),
                 context: segment.start as usize,
             });
             next += rows;
         }
-        for (index, run) in self.runs.iter().enumerate() {
+        for (index, run) in self.prefill.iter().enumerate() {
             let words = run.encode().map(|word| word as u32);
-            mirror.set_all(layout.runs + index * RUN_WORDS, &words);
+            metadata.set_all(layout.segments + index * SEGMENT_WORDS, &words);
         }
-        if !self.runs.is_empty() {
-            prefill_tiles(&self.runs, self.group, &mut self.tiles);
+        if !self.prefill.is_empty() {
+            prefill_tiles(&self.prefill, self.group, &mut self.tiles);
         }
         for (index, tile) in self.tiles.iter().enumerate() {
-            mirror.set_all(layout.tiles + index * TILE_WORDS, &tile.map(|word| word as u32));
+            metadata.set_all(layout.tiles + index * TILE_WORDS, &tile.map(|word| word as u32));
         }
         next
     }
@@ -228,31 +236,38 @@ impl Filler {
     fn write_choices(
         &mut self,
         step: &Step<'_>,
-        alone: usize,
+        decode_rows: usize,
         plans: &Plans,
-        mirror: &mut Mirror,
+        metadata: &mut StepMetadata,
     ) -> Option<usize> {
         let batch = step.batch;
-        self.hows.begin();
-        let mut next = alone;
-        for (segment, taken) in batch.segments.iter().zip(&self.taken) {
+        self.samplings.begin();
+        let mut next = decode_rows;
+        for (segment, assigned) in batch.segments.iter().zip(&self.assigned) {
             let last = (segment.first_row + segment.len - 1) as usize;
             let row = self.device_row[last] as usize;
             let index = if segment.len == 1 { row } else { next };
             if segment.logits {
                 next += usize::from(segment.len > 1);
-                let tenancy = self.seats.get_mut(taken.seat).tenancy;
-                self.hows.write(index, row, segment, (taken.seat, tenancy), step.sampling, mirror);
+                let generation = self.slots.get_mut(assigned.batch_idx).generation;
+                self.samplings.write(
+                    index,
+                    row,
+                    segment,
+                    (assigned.batch_idx, generation),
+                    step.sampling,
+                    metadata,
+                );
             } else if segment.len == 1 {
-                self.hows.skip(index, mirror);
+                self.samplings.skip(index, metadata);
             }
         }
-        if self.hows.chosen().is_empty() {
+        if self.samplings.chosen().is_empty() {
             return None;
         }
         let size = plans.choices.index(next);
         for index in next..plans.choices.at(size) {
-            self.hows.skip(index, mirror);
+            self.samplings.skip(index, metadata);
         }
         Some(size)
     }

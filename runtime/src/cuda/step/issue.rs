@@ -5,12 +5,12 @@ use super::fill::Shape;
 use crate::cuda::CudaError;
 use crate::cuda::error::doing;
 use crate::cuda::launch::{self, EmbedBuffers, Operands, SamplerBuffers};
-use crate::cuda::trace::Mark;
+use crate::cuda::trace::TracePoint;
 use cudarc::driver::CudaStream;
 
 /// Which launches of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::cuda) enum Part {
+pub(in crate::cuda) enum StepPhase {
     /// All.
     Whole,
     /// Up to the tap, and its copy.
@@ -20,17 +20,17 @@ pub(in crate::cuda) enum Part {
 }
 
 impl Executor {
-    /// Launches `part` of a step of `shape`, whose list of differences is in the mirror.
-    pub(super) fn issue(&self, shape: &Shape, part: Part) -> Result<(), CudaError> {
+    /// Launches `phase` of a step of `shape`, whose list of differences is in the metadata.
+    pub(super) fn issue(&self, shape: &Shape, phase: StepPhase) -> Result<(), CudaError> {
         let layers = self.config.num_layers;
-        let (first, last) = match (part, &self.tap) {
-            (Part::Lower, Some(tap)) => (0, tap.layer + 1),
-            (Part::Upper, Some(tap)) => (tap.layer + 1, layers),
+        let (first, last) = match (phase, &self.tap) {
+            (StepPhase::Lower, Some(tap)) => (0, tap.layer + 1),
+            (StepPhase::Upper, Some(tap)) => (tap.layer + 1, layers),
             _ => (0, layers),
         };
-        if part != Part::Upper {
-            self.mark(shape, Mark::Begin, &self.compute)?;
-            self.mirror.apply(&self.device, &self.compute, shape.parity)?;
+        if phase != StepPhase::Upper {
+            self.record_event(shape, TracePoint::Begin, self.compute.stream())?;
+            self.metadata.apply(&self.compute, shape.parity)?;
             self.embed(shape)?;
         }
         let mut layers = first..last;
@@ -38,18 +38,21 @@ impl Executor {
             let upper = tap.layer + 1;
             let tap_row = if shape.staged > 0 { self.word(self.layout().tap_row) } else { 0 };
             self.layers(shape, first..upper, tap_row)?;
-            self.tap(shape, tap, part)?;
+            self.tap(shape, tap, phase)?;
             layers.start = upper;
         }
         self.layers(shape, layers, 0)?;
-        if part != Part::Lower {
+        if phase != StepPhase::Lower {
             self.choose(shape)?;
-            self.mark(shape, Mark::End, &self.compute)?;
-            if let (Some(tap), Part::Whole) = (&self.tap, part)
+            self.record_event(shape, TracePoint::End, self.compute.stream())?;
+            if let (Some(tap), StepPhase::Whole) = (&self.tap, phase)
                 && shape.staged > 0
             {
                 // The next step must not overwrite the stage, nor its own number, before they are copied.
-                let joined = tap.end.record(&tap.side).and_then(|()| self.compute.wait(&tap.end));
+                let joined = tap
+                    .end
+                    .record(tap.side.stream())
+                    .and_then(|()| self.compute.stream().wait(&tap.end));
                 joined.map_err(doing("joining the tap's stream"))?;
             }
         }
@@ -63,32 +66,30 @@ impl Executor {
             table: self.weights.embed,
             token: self.word(layout.token),
             last: buffers.last.at(),
-            slot: self.word(layout.seat),
+            batch_idx: self.word(layout.batch_idx),
             gamma: self.weights.norms[0],
             h: buffers.h.at(),
             x: buffers.x.at(),
             ss: buffers.ss.at(),
         };
         let plan = &self.plans.layer[shape.rows].embed;
-        // SAFETY: every buffer is as large as the largest step needs, and lives until the streams were waited for: `Executor` does so when
-        // dropped. Indices in the mirror are within what the layout and the limits say. So it is below.
-        unsafe { launch::embed(&self.device, &self.compute, plan, rows, d, &to) }
+        self.compute.launch(&launch::embed(plan, rows, d, &to))
     }
 
     /// An event at this place of the step, where steps are traced.
-    pub(super) fn mark(
+    pub(super) fn record_event(
         &self,
         shape: &Shape,
-        mark: Mark,
+        point: TracePoint,
         stream: &CudaStream,
     ) -> Result<(), CudaError> {
         let Some(trace) = &self.trace else { return Ok(()) };
-        trace.record(shape.parity, mark, stream)
+        trace.record(shape.parity, point, stream)
     }
 
     fn choose(&self, shape: &Shape) -> Result<(), CudaError> {
         let Some(choices) = shape.choices else {
-            return self.mark(shape, Mark::Logits, &self.compute);
+            return self.record_event(shape, TracePoint::Logits, self.compute.stream());
         };
         let (layout, buffers, plans) = (self.layout(), &self.buffers, &self.plans.choice[choices]);
         let from = Operands {
@@ -96,26 +97,22 @@ impl Executor {
             w: self.weights.lm_head,
             row_list: self.word(layout.logits_row),
             partials: buffers.partials.at(),
-            arrivals: buffers.arrivals.at(),
+            tile_counters: buffers.tile_counters.at(),
         };
         let to = SamplerBuffers {
             logits: buffers.logits.at(),
             stride: plans.logits.features,
-            row_sampling: self.word(layout.how),
-            marks: self.marks.at(),
+            row_sampling: self.word(layout.sampling),
+            token_counts: self.token_counts.at(),
             weights: buffers.weights.at(),
             sums: buffers.sums.at(),
             sampled: self.results.at(shape.parity),
             last: buffers.last.at(),
-            stamp: self.word(layout.number),
+            step_seq: self.word(layout.number),
         };
-        let (device, stream, norm) = (&self.device, &self.compute, self.norm());
-        // SAFETY: as in `embed`.
-        unsafe {
-            launch::logits(device, stream, &plans.logits, &from, &norm, to.logits)?;
-        }
-        self.mark(shape, Mark::Logits, stream)?;
-        // SAFETY: as in `embed`.
-        unsafe { launch::sample(device, stream, &plans.sampling, &to) }
+        self.compute.launch(&launch::logits(&plans.logits, &from, &self.norm(), to.logits))?;
+        self.record_event(shape, TracePoint::Logits, self.compute.stream())?;
+        let launches = launch::sample(&plans.sampling, &to);
+        launches.iter().try_for_each(|launch| self.compute.launch(launch))
     }
 }

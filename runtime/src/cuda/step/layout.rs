@@ -1,12 +1,12 @@
-//! Where each array of a step's metadata begins in the mirror, in words.
+//! Where each array of a step's metadata begins in the metadata, in words.
 
 use crate::backend::BLOCK_TOKENS;
 use trail_ptx::params::RowSampling;
 
 /// Words of one row's [`RowSampling`].
-pub(super) const HOW_WORDS: usize = size_of::<RowSampling>() / 4;
+pub(super) const SAMPLING_WORDS: usize = size_of::<RowSampling>() / 4;
 /// Words of a run of prompt rows, of a tile of queries, of a run for the tap's mean.
-pub(super) const RUN_WORDS: usize = 4;
+pub(super) const SEGMENT_WORDS: usize = 4;
 pub(super) const TILE_WORDS: usize = 2;
 pub(super) const MEAN_WORDS: usize = 6;
 /// Of a row that nobody's request has.
@@ -14,7 +14,7 @@ pub(super) const NONE: u32 = u32::MAX;
 
 /// The most that a step may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct StepLimits {
     /// Rows (tokens) of a batch.
     pub rows: usize,
     /// Segments of a batch, and so seats.
@@ -25,7 +25,7 @@ pub struct Limits {
     pub context: usize,
 }
 
-impl Limits {
+impl StepLimits {
     /// Blocks of a request.
     pub(super) fn blocks(&self) -> usize {
         self.context.div_ceil(BLOCK_TOKENS)
@@ -40,14 +40,14 @@ pub(super) struct Layout {
     /// `[rows]`, padding rows included.
     pub(super) token: usize,
     pub(super) position: usize,
-    pub(super) seat: usize,
+    pub(super) batch_idx: usize,
     pub(super) tap_row: usize,
     /// Row of each row of logits `[logits]`.
     pub(super) logits_row: usize,
-    /// `[logits, HOW_WORDS]`
-    pub(super) how: usize,
-    /// `[segments, RUN_WORDS]`
-    pub(super) runs: usize,
+    /// `[logits, SAMPLING_WORDS]`
+    pub(super) sampling: usize,
+    /// `[segments, SEGMENT_WORDS]`
+    pub(super) segments: usize,
     /// `[tiles, TILE_WORDS]`
     pub(super) tiles: usize,
     /// `[segments, MEAN_WORDS]`
@@ -63,7 +63,7 @@ pub(super) struct Layout {
 
 impl Layout {
     /// Of steps within `limits`, with up to `rows` rows and `logits` rows of logits, padding included, and `tiles` tiles.
-    pub(super) fn new(limits: &Limits, rows: usize, logits: usize, tiles: usize) -> Layout {
+    pub(super) fn new(limits: &StepLimits, rows: usize, logits: usize, tiles: usize) -> Layout {
         let mut words = 0;
         let mut array = |length: usize| {
             let first = words;
@@ -75,11 +75,11 @@ impl Layout {
             number: array(1),
             token: array(rows),
             position: array(rows),
-            seat: array(rows),
+            batch_idx: array(rows),
             tap_row: array(rows),
             logits_row: array(logits),
-            how: array(logits * HOW_WORDS),
-            runs: array(limits.segments * RUN_WORDS),
+            sampling: array(logits * SAMPLING_WORDS),
+            segments: array(limits.segments * SEGMENT_WORDS),
             tiles: array(tiles * TILE_WORDS),
             means: array(limits.segments * MEAN_WORDS),
             table: array(limits.segments * max_blocks),
@@ -99,24 +99,24 @@ mod tests {
 
     #[test]
     fn arrays_follow_each_other_aligned() {
-        let limits = Limits { rows: 37, segments: 5, requests: 9, context: 100 };
+        let limits = StepLimits { rows: 37, segments: 5, requests: 9, context: 100 };
         let layout = Layout::new(&limits, 64, 8, 11);
         let firsts = [
             layout.number,
             layout.token,
             layout.position,
-            layout.seat,
+            layout.batch_idx,
             layout.tap_row,
             layout.logits_row,
-            layout.how,
-            layout.runs,
+            layout.sampling,
+            layout.segments,
             layout.tiles,
             layout.means,
             layout.table,
         ];
         assert!(firsts.is_sorted() && firsts.iter().all(|first| first % 4 == 0));
-        assert_eq!(layout.how - layout.logits_row, 8);
-        assert_eq!(layout.runs - layout.how, 8 * 14);
+        assert_eq!(layout.sampling - layout.logits_row, 8);
+        assert_eq!(layout.segments - layout.sampling, 8 * 14);
         assert_eq!(layout.max_blocks, 7);
         assert_eq!(layout.words, layout.table + 36);
     }

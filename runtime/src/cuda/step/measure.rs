@@ -1,10 +1,8 @@
 //! What a prompt token costs: one chunk of a prompt, timed at start.
 
-use super::{Executor, Part};
-use crate::backend::{BLOCK_TOKENS, Batch};
-use crate::backend::{SamplingParams, Step};
+use super::{Executor, StepPhase};
+use crate::backend::{BLOCK_TOKENS, Batch, SamplingParams, Step};
 use crate::cuda::CudaError;
-use crate::cuda::error::doing;
 use std::time::Instant;
 
 /// Most tokens of the chunk: enough to fill the chip, and soon done.
@@ -29,8 +27,8 @@ impl Executor {
             let filled =
                 self.fill(&Step { number, batch: &batch, sampling: &sampling, tap: None })?;
             let begin = Instant::now();
-            self.launch(&filled, Part::Whole)?;
-            self.compute.synchronize().map_err(doing("timing a prompt"))?;
+            self.launch(&filled, StepPhase::Whole)?;
+            self.compute.synchronize("timing a prompt")?;
             best = best.min(begin.elapsed().as_secs_f64() / tokens as f64);
         }
         Ok(best.max(f64::MIN_POSITIVE))

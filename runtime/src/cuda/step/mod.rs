@@ -1,28 +1,29 @@
 //! Steps on the device: what they work in, what they are told, and their launches.
 //!
-//! [`fill`] brings a batch into the mirror, [`issue`] is the list of launches. Everything is allocated and planned at start.
+//! [`fill`] brings a batch into the metadata, [`issue`] is the list of launches. Everything is allocated and planned at start.
 
+mod batch_slots;
 mod buffers;
 mod fill;
-mod how;
 mod issue;
 mod layout;
-mod marks;
 mod measure;
 mod plans;
-mod seats;
+mod sampling_params;
 mod sizes;
 mod staged;
 mod stages;
 mod tap;
+mod token_counts;
 
-pub(in crate::cuda) use issue::Part;
-pub use layout::Limits;
+pub(in crate::cuda) use issue::StepPhase;
+pub use layout::StepLimits;
 
 use super::graphs::Graphs;
 use super::kv::{self, KvPool};
-use super::mirror::Mirror;
-use super::ring::Results;
+use super::queue::Queue;
+use super::sample_results::SampleResults;
+use super::step_metadata::StepMetadata;
 use super::tap::{Ring, TapMode};
 use super::trace::{Anchor, StepTimes, Trace};
 use super::weights::DeviceWeights;
@@ -32,16 +33,15 @@ use crate::backend::{Step, TapRow};
 use crate::model::ModelConfig;
 use buffers::Buffers;
 use cudarc::driver::sys::CUdeviceptr;
-use cudarc::driver::{CudaStream, result};
 use fill::{Filler, Shape};
 use layout::Layout;
-use marks::Marks;
+pub(in crate::cuda) use plans::KernelOptions;
 use plans::Plans;
-pub(in crate::cuda) use plans::Wanted;
 use sizes::Sizes;
-use stages::Persistent;
+use stages::Megakernel;
 use std::sync::Arc;
 use tap::TapWork;
+use token_counts::TokenCounts;
 use trail_probe::Weights;
 
 /// Graphs of each size.
@@ -62,29 +62,29 @@ pub(in crate::cuda) struct Executor {
     graphs: Graphs,
     pub(in crate::cuda) device: Arc<Device>,
     config: ModelConfig,
-    limits: Limits,
+    limits: StepLimits,
     weights: DeviceWeights,
     plans: Plans,
-    persistent: Option<Persistent>,
+    megakernel: Option<Megakernel>,
     filler: Filler,
-    mirror: Mirror,
+    metadata: StepMetadata,
     buffers: Buffers,
-    marks: Marks,
-    pub(in crate::cuda) results: Results,
+    token_counts: TokenCounts,
+    pub(in crate::cuda) results: SampleResults,
     tap: Option<TapWork>,
     /// Set while steps are traced.
     trace: Option<Box<Trace>>,
     pub(in crate::cuda) kv: KvPool,
     /// Where steps run.
-    pub(in crate::cuda) compute: Arc<CudaStream>,
+    pub(in crate::cuda) compute: Queue,
 }
 
 /// What an executor is made of.
-pub(in crate::cuda) struct Parts<'a> {
+pub(in crate::cuda) struct ExecutorConfig<'a> {
     pub(in crate::cuda) device: Arc<Device>,
     pub(in crate::cuda) config: ModelConfig,
     pub(in crate::cuda) weights: DeviceWeights,
-    pub(in crate::cuda) limits: Limits,
+    pub(in crate::cuda) limits: StepLimits,
     /// Blocks of the KV pool; `None`: as many as fit.
     pub(in crate::cuda) kv_blocks: Option<usize>,
     /// The tapped layer, and what becomes of it.
@@ -92,7 +92,7 @@ pub(in crate::cuda) struct Parts<'a> {
     /// The probe's weights, for the device.
     pub(in crate::cuda) probe: Option<&'a Weights>,
     /// The kernels that are to be used.
-    pub(in crate::cuda) wanted: Wanted,
+    pub(in crate::cuda) kernels: KernelOptions,
 }
 
 /// What a launched step will answer.
@@ -102,32 +102,45 @@ pub(in crate::cuda) struct Filled {
 }
 
 impl Executor {
-    pub(in crate::cuda) fn new(parts: Parts<'_>) -> Result<Executor, CudaError> {
-        let Parts { device, config, weights, limits, kv_blocks, tap, probe, wanted } = parts;
-        let plans = Plans::new(device.chip(), &config, &limits, wanted);
+    pub(in crate::cuda) fn new(parts: ExecutorConfig<'_>) -> Result<Executor, CudaError> {
+        let ExecutorConfig { device, config, weights, limits, kv_blocks, tap, probe, kernels } =
+            parts;
+        let plans = Plans::new(device.chip(), &config, &limits, kernels);
         if plans.rows.last() > MOST_ROWS {
             return Err(CudaError::Unsupported {
                 what: format!("--token-budget of {} rows", limits.rows),
                 supported: format!("{MOST_ROWS} rows of a step, their padding included"),
             });
         }
-        let persistent = match plans.persistent.iter().any(Option::is_some) {
-            true => Some(Persistent::new(&device, &config, &weights)?),
+        let megakernel = match plans.megakernel.iter().any(Option::is_some) {
+            true => Some(Megakernel::new(&device, &config, &weights)?),
             false => None,
         };
         let filler = Filler::new(&limits, &plans, tap.is_some());
         let layout = filler.layout;
-        let mirror = Mirror::new(&device, layout.words, layout.usual + MORE_DIFFS)?;
+        let metadata = StepMetadata::new(&device, layout.words, layout.usual + MORE_DIFFS)?;
+        let queue = |priority| {
+            let stream = device.stream(priority)?;
+            // SAFETY: all launches and copies of this module name memory of the executor: buffers as
+            // large as the largest step needs (`Buffers::new`, `Layout::new`), weights, the KV pool,
+            // and pinned memory. It lives until `Drop` has waited for the device. Indices in the
+            // metadata are within the layout and the limits, which `Filler` asserts. The two streams
+            // are ordered by the tap's events.
+            Ok::<_, CudaError>(unsafe { Queue::new(device.clone(), stream) })
+        };
         let tap = match tap {
-            Some(tap) => Some(TapWork::new(&device, &config, &limits, &plans, tap, probe)?),
+            Some(tap) => {
+                let side = queue(Priority::High)?;
+                Some(TapWork::new(&device, side, &config, &limits, &plans, tap, probe)?)
+            }
             None => None,
         };
         Ok(Executor {
             graphs: Graphs::default(),
             buffers: Buffers::new(&device, &config, &limits, &plans)?,
-            marks: Marks::new(&device, config.vocab_size, &limits)?,
-            results: Results::new(&device, plans.choices.last())?,
-            compute: device.stream(Priority::Low)?,
+            token_counts: TokenCounts::new(&device, config.vocab_size, &limits)?,
+            results: SampleResults::new(&device, plans.choices.last())?,
+            compute: queue(Priority::Low)?,
             // Last, for it may take all that is left.
             kv: pool(&device, &config, kv_blocks, &limits)?,
             device,
@@ -135,9 +148,9 @@ impl Executor {
             limits,
             weights,
             plans,
-            persistent,
+            megakernel,
             filler,
-            mirror,
+            metadata,
             tap,
             trace: None,
         })
@@ -150,8 +163,8 @@ impl Executor {
         halves: bool,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<(), CudaError> {
-        self.device.ready(self.mirror.plan())?;
-        self.device.ready(&self.marks.plan(1, 1))?;
+        self.device.ready(self.metadata.plan())?;
+        self.device.ready(&self.token_counts.plan(1, 1))?;
         self.plans.kernels().try_for_each(|plan| self.device.ready(&plan))?;
         if let Some(tap) = &self.tap {
             tap.prepare(&self.device, self.config.hidden_size)?;
@@ -159,23 +172,24 @@ impl Executor {
         if graphs { self.capture(halves, progress) } else { Ok(()) }
     }
 
-    /// A graph for each size, parity and part.
+    /// A graph for each size, parity and phase.
     fn capture(
         &mut self,
         halves: bool,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<(), CudaError> {
-        let parts: &[Part] = if halves { &[Part::Lower, Part::Upper] } else { &[Part::Whole] };
-        let sizes = self.plans.alone.iter().len();
-        let total = (2 * sizes * parts.len()) as u64;
-        let mut graphs = Graphs::with_parts(parts.len());
+        let phases: &[StepPhase] =
+            if halves { &[StepPhase::Lower, StepPhase::Upper] } else { &[StepPhase::Whole] };
+        let sizes = self.plans.decode_sizes.iter().len();
+        let total = (2 * sizes * phases.len()) as u64;
+        let mut graphs = Graphs::with_parts(phases.len());
         // The largest first: what the driver allocates for one, smaller ones can use.
         for size in (0..sizes).rev() {
             for parity in 0..2 {
                 let shape = self.plain_shape(size, parity);
-                for &part in parts {
-                    let issue = || self.issue(&shape, part);
-                    graphs.capture(&self.device, &self.compute, [size, parity], part, issue)?;
+                for &phase in phases {
+                    let issue = || self.issue(&shape, phase);
+                    graphs.capture(&self.compute, [size, parity], phase, issue)?;
                     progress(Progress { what: "graphs", done: graphs.count() as u64, total });
                 }
             }
@@ -186,11 +200,11 @@ impl Executor {
 
     /// The shape of a step of nothing but single rows, padded to size `size`.
     fn plain_shape(&self, size: usize, parity: usize) -> Shape {
-        let rows = self.plans.alone.at(size);
+        let rows = self.plans.decode_sizes.at(size);
         Shape {
             parity,
             rows: self.plans.rows.index(rows),
-            alone: Some(size),
+            decode: Some(size),
             choices: Some(size),
             staged: if self.tap.is_some() { rows } else { 0 },
             is_plain: true,
@@ -200,37 +214,41 @@ impl Executor {
 
     /// Tells the device what `step` is, but for what waits in the list of differences.
     pub(in crate::cuda) fn fill(&mut self, step: &Step<'_>) -> Result<Filled, CudaError> {
-        let shape = self.filler.fill(step, &self.plans, &mut self.mirror);
-        self.marks.begin(shape.parity);
-        for (slot, seat) in self.filler.fresh(step.batch) {
+        let shape = self.filler.fill(step, &self.plans, &mut self.metadata);
+        self.token_counts.begin(shape.parity);
+        for (slot, batch_idx) in self.filler.fresh(step.batch) {
             let input = step.sampling.of(slot);
-            self.marks.add(&self.device, &self.compute, seat, &input)?;
+            self.token_counts.add(&self.compute, batch_idx, &input)?;
         }
         Ok(Filled { shape })
     }
 
-    /// Hands `part` of what was filled to the device.
-    pub(in crate::cuda) fn launch(&mut self, filled: &Filled, part: Part) -> Result<(), CudaError> {
+    /// Hands `phase` of what was filled to the device.
+    pub(in crate::cuda) fn launch(
+        &mut self,
+        filled: &Filled,
+        phase: StepPhase,
+    ) -> Result<(), CudaError> {
         let shape = &filled.shape;
-        if part != Part::Upper {
-            self.marks.launch(&self.device, &self.compute)?;
-            self.mirror.spill(&self.device, &self.compute)?;
+        if phase != StepPhase::Upper {
+            self.token_counts.launch(&self.compute)?;
+            self.metadata.spill(&self.compute)?;
         }
         if let Some(trace) = &mut self.trace {
             trace.begin(shape.parity, shape.staged > 0);
         }
         // A graph's kernels are not marked.
-        let size = shape.alone.filter(|_| shape.is_plain && self.trace.is_none());
-        match size.and_then(|size| self.graphs.get([size, shape.parity], part)) {
-            Some(graph) => graph.launch(&self.device, &self.compute),
-            None => self.issue(shape, part),
+        let size = shape.decode.filter(|_| shape.is_plain && self.trace.is_none());
+        match size.and_then(|size| self.graphs.get([size, shape.parity], phase)) {
+            Some(graph) => graph.launch(&self.compute),
+            None => self.issue(shape, phase),
         }
     }
 
     /// Traces the steps that follow; see [`Trace`].
     pub(in crate::cuda) fn start_trace(&mut self) -> Result<Anchor, CudaError> {
-        let has_probe = self.tap.as_ref().is_some_and(TapWork::is_ready_made);
-        let (trace, anchor) = Trace::new(&self.device, &self.compute, has_probe)?;
+        let has_probe = self.tap.as_ref().is_some_and(TapWork::is_on_device);
+        let (trace, anchor) = Trace::new(&self.device, self.compute.stream(), has_probe)?;
         self.trace = Some(Box::new(trace));
         Ok(anchor)
     }
@@ -242,7 +260,7 @@ impl Executor {
 
     /// Rows of the results that the step which was filled last chooses, in order of segments.
     pub(in crate::cuda) fn chosen(&self) -> &[u32] {
-        self.filler.hows.chosen()
+        self.filler.samplings.chosen()
     }
 
     /// Who the step which was filled last stages.
@@ -252,17 +270,17 @@ impl Executor {
 
     /// The tap's ring, and whether probabilities come through it.
     pub(in crate::cuda) fn ring(&self) -> Option<(&Arc<Ring>, bool)> {
-        self.tap.as_ref().map(|tap| (&tap.ring, tap.is_ready_made()))
+        self.tap.as_ref().map(|tap| (&tap.ring, tap.is_on_device()))
     }
 
     /// The request in `slot` has lost its blocks.
-    pub(in crate::cuda) fn stand_up(&mut self, slot: u32) {
-        self.filler.stand_up(slot);
+    pub(in crate::cuda) fn invalidate(&mut self, slot: u32) {
+        self.filler.invalidate(slot);
     }
 
     /// The barrier of the launches of all layers at once, a word of device memory.
     pub(in crate::cuda) fn barrier(&self) -> Option<CUdeviceptr> {
-        self.persistent.as_ref().map(|persistent| persistent.barrier.at())
+        self.megakernel.as_ref().map(|megakernel| megakernel.barrier.at())
     }
 
     fn layout(&self) -> &Layout {
@@ -275,7 +293,7 @@ fn pool(
     device: &Device,
     config: &ModelConfig,
     blocks: Option<usize>,
-    limits: &Limits,
+    limits: &StepLimits,
 ) -> Result<KvPool, CudaError> {
     let free = device.free_bytes()?;
     let graphs = PARITIES * Sizes::up_to(limits.segments).iter().count();
@@ -288,10 +306,7 @@ fn pool(
 
 impl Drop for Executor {
     fn drop(&mut self) {
-        // Nothing may be freed that a kernel uses. An older error must not keep this from waiting, so it is the driver that is asked; a device
-        // that is lost has stopped, and the error was told.
-        // SAFETY: the context lives as long as the device that this holds.
-        let _ = unsafe { result::ctx::set_current(self.device.context().cu_ctx()) };
-        let _ = result::ctx::synchronize();
+        // Nothing may be freed that a kernel uses.
+        self.device.shared().wait_regardless();
     }
 }

@@ -1,10 +1,10 @@
 //! Every plan that a step may need, made at start, and the workspaces that the largest of them needs.
 
-use super::layout::Limits;
+use super::layout::StepLimits;
 use super::sizes::Sizes;
 use crate::cuda::plan::attention::{self, DecodePlan, Heads, TILE_QUERIES};
-use crate::cuda::plan::gemm::{End, GemmPlan, Product, gemm, group};
-use crate::cuda::plan::layers::{self, LayersPlan, Products};
+use crate::cuda::plan::gemm::{Epilogue, GemmPlan, Product, gemm, wgmma};
+use crate::cuda::plan::megakernel::{MegakernelPlan, Products, megakernel};
 use crate::cuda::plan::sampling::{SamplingPlan, sampling};
 use crate::cuda::plan::{Chip, LaunchPlan, step};
 use crate::model::ModelConfig;
@@ -12,11 +12,11 @@ use trail_ptx::Target;
 
 /// Kernels that are used only where they are asked for.
 #[derive(Clone, Copy, Debug, Default)]
-pub(in crate::cuda) struct Wanted {
+pub(in crate::cuda) struct KernelOptions {
     /// Large products by Hopper's own kernels.
     pub(in crate::cuda) hopper_products: bool,
     /// All layers of a step of few rows in one launch.
-    pub(in crate::cuda) persistent: bool,
+    pub(in crate::cuda) megakernel: bool,
 }
 
 /// The products of a layer, for one number of rows.
@@ -39,10 +39,10 @@ pub(super) struct Plans {
     pub(super) rows: Sizes,
     pub(super) layer: Box<[LayerPlans]>,
     /// Numbers of rows that stand alone.
-    pub(super) alone: Sizes,
+    pub(super) decode_sizes: Sizes,
     pub(super) decode: Box<[DecodePlan]>,
     /// All layers at once, where that is wanted and planned for: by numbers of rows that stand alone.
-    pub(super) persistent: Box<[Option<LayersPlan>]>,
+    pub(super) megakernel: Box<[Option<MegakernelPlan>]>,
     /// Numbers of rows of logits.
     pub(super) choices: Sizes,
     pub(super) choice: Box<[ChoicePlans]>,
@@ -54,11 +54,11 @@ pub(super) struct Plans {
 pub(super) struct Workspaces {
     /// Of the products: floats and counters.
     pub(super) partials: usize,
-    pub(super) arrivals: usize,
+    pub(super) tile_counters: usize,
     /// Of decode attention.
     pub(super) partial_out: usize,
     pub(super) partial_sums: usize,
-    pub(super) attention_arrivals: usize,
+    pub(super) attention_counters: usize,
     /// Of the sampler: floats, and words of five arrays.
     pub(super) weights: usize,
     pub(super) sums: usize,
@@ -66,33 +66,40 @@ pub(super) struct Workspaces {
 
 impl Plans {
     /// Plans for steps within `limits`, with the kernels that are `wanted`.
-    pub(super) fn new(chip: &Chip, config: &ModelConfig, limits: &Limits, wanted: Wanted) -> Plans {
+    pub(super) fn new(
+        chip: &Chip,
+        config: &ModelConfig,
+        limits: &StepLimits,
+        kernels: KernelOptions,
+    ) -> Plans {
         let heads = Heads {
             kv_heads: config.num_kv_heads,
             group: config.num_heads / config.num_kv_heads,
             head_dim: config.head_dim,
         };
-        let alone = Sizes::up_to(limits.segments);
+        let decode_sizes = Sizes::up_to(limits.segments);
         // Rows that stand alone are padded by themselves, so that runs of prompt rows come behind their padding.
-        let rows = Sizes::up_to(limits.rows.max(limits.segments) + alone.most_padding());
+        let rows = Sizes::up_to(limits.rows.max(limits.segments) + decode_sizes.most_padding());
         let layer: Box<[LayerPlans]> = rows
             .iter()
-            .map(|rows| LayerPlans::new(chip, config, wanted.hopper_products, rows))
+            .map(|rows| LayerPlans::new(chip, config, kernels.hopper_products, rows))
             .collect();
-        let decode: Box<[DecodePlan]> =
-            alone.iter().map(|rows| attention::decode(chip, rows, heads, limits.context)).collect();
-        let all_at_once = |(count, decode): (usize, &DecodePlan)| {
+        let decode: Box<[DecodePlan]> = decode_sizes
+            .iter()
+            .map(|rows| attention::decode(chip, rows, heads, limits.context))
+            .collect();
+        let fused = |(count, decode): (usize, &DecodePlan)| {
             let products = &layer[rows.index(count)].products;
-            layers::decode_layers(chip, products, decode).filter(|_| wanted.persistent)
+            megakernel(chip, products, decode).filter(|_| kernels.megakernel)
         };
-        let persistent = alone.iter().zip(&decode).map(all_at_once).collect();
-        let choices = alone.clone();
+        let megakernel = decode_sizes.iter().zip(&decode).map(fused).collect();
+        let choices = decode_sizes.clone();
         let choice = choices.iter().map(|rows| ChoicePlans::new(chip, config, rows)).collect();
-        Plans { rows, layer, alone, decode, persistent, choices, choice, heads }
+        Plans { rows, layer, decode_sizes, decode, megakernel, choices, choice, heads }
     }
 
     /// Most tiles of prompt rows: each run has one more than its queries fill, and no run is shorter than 2 rows.
-    pub(super) fn most_tiles(&self, limits: &Limits) -> usize {
+    pub(super) fn most_tiles(&self, limits: &StepLimits) -> usize {
         let runs = limits.segments.min(limits.rows / 2);
         (limits.rows * self.heads.group).div_ceil(TILE_QUERIES) + runs
     }
@@ -102,12 +109,12 @@ impl Plans {
         let layer = self.layer.iter().flat_map(|of| of.products.all().map(|plan| *plan));
         for product in layer.chain(self.choice.iter().map(|of| of.logits)) {
             needed.partials = needed.partials.max(product.partial_floats);
-            needed.arrivals = needed.arrivals.max(product.arrivals);
+            needed.tile_counters = needed.tile_counters.max(product.tile_counters);
         }
         for decode in &self.decode {
             needed.partial_out = needed.partial_out.max(decode.partial_out);
             needed.partial_sums = needed.partial_sums.max(decode.partial_sums);
-            needed.attention_arrivals = needed.attention_arrivals.max(decode.arrivals);
+            needed.attention_counters = needed.attention_counters.max(decode.tile_counters);
         }
         for choice in &self.choice {
             needed.weights = needed.weights.max(choice.sampling.weights);
@@ -123,7 +130,7 @@ impl Plans {
             [of.embed, qkv, o, gate_up, down]
         });
         let decode = self.decode.iter().map(|of| of.launch);
-        let decode = decode.chain(self.persistent.iter().flatten().map(|of| of.launch));
+        let decode = decode.chain(self.megakernel.iter().flatten().map(|of| of.launch));
         let choice = self.choice.iter().flat_map(|of| {
             let [scan, weigh, choose] = of.sampling.launches;
             [of.logits.launch, scan, weigh, choose]
@@ -136,17 +143,17 @@ impl Plans {
 impl LayerPlans {
     fn new(chip: &Chip, config: &ModelConfig, hopper: bool, rows: usize) -> LayerPlans {
         let (d, q) = (config.hidden_size, config.q_size());
-        let product = |end, features, width| {
-            let product = Product { end, rows, features, width };
+        let product = |epilogue, features, width| {
+            let product = Product { epilogue, rows, features, width };
             best(chip, hopper, product)
         };
         LayerPlans {
             embed: step::embed(rows, d),
             products: Products {
-                qkv: product(End::Qkv, q + 2 * config.kv_size(), d),
-                o: product(End::Residual, d, q),
-                gate_up: product(End::Swiglu, 2 * config.intermediate_size, d),
-                down: product(End::Residual, d, config.intermediate_size),
+                qkv: product(Epilogue::Qkv, q + 2 * config.kv_size(), d),
+                o: product(Epilogue::Residual, d, q),
+                gate_up: product(Epilogue::Swiglu, 2 * config.intermediate_size, d),
+                down: product(Epilogue::Residual, d, config.intermediate_size),
             },
         }
     }
@@ -156,7 +163,7 @@ impl ChoicePlans {
     fn new(chip: &Chip, config: &ModelConfig, rows: usize) -> ChoicePlans {
         let (features, width) = (config.vocab_size, config.hidden_size);
         ChoicePlans {
-            logits: gemm(chip, Product { end: End::Logits, rows, features, width }),
+            logits: gemm(chip, Product { epilogue: Epilogue::Logits, rows, features, width }),
             sampling: sampling(rows, features),
         }
     }
@@ -164,14 +171,14 @@ impl ChoicePlans {
 
 /// Hopper's own product where it is wanted and has at least a whole tile of rows; the portable one otherwise.
 fn best(chip: &Chip, hopper: bool, product: Product) -> GemmPlan {
-    let grouped = hopper && chip.target == Some(Target::Sm90a) && product.rows >= group::TOKENS;
-    let plan = if grouped { group::gemm(chip, product) } else { None };
+    let grouped = hopper && chip.target == Some(Target::Sm90a) && product.rows >= wgmma::TOKENS;
+    let plan = if grouped { wgmma::gemm(chip, product) } else { None };
     plan.unwrap_or_else(|| gemm(chip, product))
 }
 
 /// Whether `plan` is Hopper's, which reads its rows through a map.
-pub(super) fn is_grouped(plan: &GemmPlan) -> bool {
-    plan.launch.kernel.starts_with("group_")
+pub(super) fn is_wgmma(plan: &GemmPlan) -> bool {
+    plan.launch.kernel.starts_with("wgmma_")
 }
 
 #[cfg(test)]
@@ -181,23 +188,23 @@ mod tests {
     #[test]
     fn the_largest_step_has_plans_and_tiles() {
         let config = ModelConfig::named("llama3-8b").unwrap();
-        let limits = Limits { rows: 2048, segments: 200, requests: 1000, context: 8192 };
-        let all = Wanted { hopper_products: true, persistent: true };
+        let limits = StepLimits { rows: 2048, segments: 200, requests: 1000, context: 8192 };
+        let all = KernelOptions { hopper_products: true, megakernel: true };
         for chip in [Chip::A100, Chip::H200] {
             let plans = Plans::new(&chip, &config, &limits, all);
-            assert_eq!(plans.alone.last(), 200);
-            let worst = plans.alone.at(plans.alone.index(193)) + limits.rows - 193;
+            assert_eq!(plans.decode_sizes.last(), 200);
+            let worst = plans.decode_sizes.at(plans.decode_sizes.index(193)) + limits.rows - 193;
             assert!(worst <= plans.rows.last());
             assert_eq!(plans.layer.len(), plans.rows.iter().len());
             let largest = &plans.layer[plans.layer.len() - 1].products;
-            assert_eq!(is_grouped(&largest.o), chip == Chip::H200);
-            assert!(!is_grouped(&plans.layer[0].products.o));
+            assert_eq!(is_wgmma(&largest.o), chip == Chip::H200);
+            assert!(!is_wgmma(&plans.layer[0].products.o));
             // Sizes 1, 2 and 4.
-            assert_eq!(plans.persistent.iter().flatten().count(), 3);
-            assert!(plans.persistent[..3].iter().all(Option::is_some));
-            let plain = Plans::new(&chip, &config, &limits, Wanted::default());
-            assert!(plain.layer.iter().all(|of| !is_grouped(&of.products.o)));
-            assert!(plain.persistent.iter().all(Option::is_none));
+            assert_eq!(plans.megakernel.iter().flatten().count(), 3);
+            assert!(plans.megakernel[..3].iter().all(Option::is_some));
+            let plain = Plans::new(&chip, &config, &limits, KernelOptions::default());
+            assert!(plain.layer.iter().all(|of| !is_wgmma(&of.products.o)));
+            assert!(plain.megakernel.iter().all(Option::is_none));
         }
         // 200 runs of a row more than fills a tile.
         let plans = Plans::new(&Chip::A100, &config, &limits, all);

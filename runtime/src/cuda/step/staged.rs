@@ -3,8 +3,8 @@
 use super::fill::Shape;
 use super::layout::{Layout, MEAN_WORDS, NONE};
 use crate::backend::{TapPlan, TapRow};
-use crate::cuda::launch::TapRun;
-use crate::cuda::mirror::Mirror;
+use crate::cuda::launch::TapSegment;
+use crate::cuda::step_metadata::StepMetadata;
 
 /// The stage of one step.
 pub(super) struct Staged {
@@ -31,16 +31,17 @@ impl Staged {
         tap: Option<&TapPlan>,
         device_row: &[u32],
         rows: usize,
-        alone: usize,
+        decode_rows: usize,
         shape: &mut Shape,
-        mirror: &mut Mirror,
+        metadata: &mut StepMetadata,
     ) {
         self.rows.clear();
         self.tap_row[..rows].fill(NONE);
         if let Some(tap) = tap.filter(|tap| !tap.rows.is_empty() || !tap.means.is_empty()) {
             self.rows.extend_from_slice(&tap.rows);
             // A step of nothing but staged single rows stages them in their own order, which stays.
-            let in_order = shape.is_plain && tap.means.is_empty() && tap.singles.len() == alone;
+            let in_order =
+                shape.is_plain && tap.means.is_empty() && tap.singles.len() == decode_rows;
             for &(row, stage) in &tap.singles {
                 let row = device_row[row as usize];
                 let place = if in_order { row } else { stage };
@@ -49,9 +50,9 @@ impl Staged {
             }
             shape.is_plain &= in_order;
             shape.staged = self.rows.len();
-            self.write_means(tap, device_row, shape, mirror);
+            self.write_means(tap, device_row, shape, metadata);
         }
-        mirror.set_all(self.layout.tap_row, &self.tap_row[..rows]);
+        metadata.set_all(self.layout.tap_row, &self.tap_row[..rows]);
     }
 
     fn write_means(
@@ -59,10 +60,10 @@ impl Staged {
         tap: &TapPlan,
         device_row: &[u32],
         shape: &mut Shape,
-        mirror: &mut Mirror,
+        metadata: &mut StepMetadata,
     ) {
         for (index, mean) in tap.means.iter().enumerate() {
-            let run = TapRun {
+            let run = TapSegment {
                 first_row: device_row[mean.first_row as usize] as usize,
                 rows: mean.rows as usize,
                 slot: Some(mean.slot as usize),
@@ -72,7 +73,7 @@ impl Staged {
             };
             shape.mean_rows += run.rows;
             let words = run.encode().map(|word| word as u32);
-            mirror.set_all(self.layout.means + index * MEAN_WORDS, &words);
+            metadata.set_all(self.layout.means + index * MEAN_WORDS, &words);
         }
         shape.means = tap.means.len();
     }

@@ -1,14 +1,14 @@
 //! The layers of a step: five launches each, or all in one where the plans have it.
 
 use super::Executor;
-use super::buffers::upload;
 use super::fill::Shape;
 use crate::backend::BLOCK_TOKENS;
 use crate::cuda::launch::{
-    self, DecodeRows, KvView, Layers, Norm, Operands, PrefillRows, QkvOutput, ResidualOutput,
+    self, DecodeRows, KvView, MegakernelBuffers, Norm, Operands, PrefillRows, QkvOutput,
+    ResidualOutput,
 };
 use crate::cuda::plan::gemm::GemmPlan;
-use crate::cuda::plan::layers::LayersPlan;
+use crate::cuda::plan::megakernel::MegakernelPlan;
 use crate::cuda::plan::{attention, step};
 use crate::cuda::weights::DeviceWeights;
 use crate::cuda::{CudaError, Device, DeviceBuffer};
@@ -17,34 +17,34 @@ use cudarc::driver::sys::CUdeviceptr;
 use std::ops::Range;
 
 /// What a product reads.
-enum From {
-    X,
-    Attended,
-    Inner,
+enum GemmInput {
+    Normed,
+    AttnOut,
+    MlpInner,
 }
 
 /// What the launch of all layers reads beside the buffers of a step.
-pub(super) struct Persistent {
-    /// `[layers]` of [`launch::decode_layer`].
+pub(super) struct Megakernel {
+    /// `[layers]` of [`launch::megakernel_layer`].
     layers: DeviceBuffer,
     /// The word that its blocks meet at.
     pub(super) barrier: DeviceBuffer,
 }
 
-impl Persistent {
+impl Megakernel {
     pub(super) fn new(
         device: &Device,
         config: &ModelConfig,
         weights: &DeviceWeights,
-    ) -> Result<Persistent, CudaError> {
+    ) -> Result<Megakernel, CudaError> {
         const WHAT: &str = "addresses of layers";
         let layer = |(index, of)| {
             let norms = [weights.norms[2 * index + 1], weights.norms[2 * index + 2]];
-            launch::decode_layer(of, norms, index * layer_stride(config), config.windows[index])
+            launch::megakernel_layer(of, norms, index * layer_stride(config), config.windows[index])
         };
         let layers: Vec<_> = weights.layers.iter().enumerate().map(layer).collect();
-        Ok(Persistent {
-            layers: upload(device, &layers, WHAT)?,
+        Ok(Megakernel {
+            layers: device.upload(&layers, WHAT)?,
             barrier: device.alloc_zeros(4, WHAT)?,
         })
     }
@@ -63,81 +63,74 @@ impl Executor {
         range: Range<usize>,
         tap_row: CUdeviceptr,
     ) -> Result<(), CudaError> {
-        if let Some((plan, with)) = self.all_at_once(shape).filter(|_| !range.is_empty()) {
-            return self.persistent_layers(plan, with, range, tap_row);
+        if let Some((plan, with)) = self.megakernel(shape).filter(|_| !range.is_empty()) {
+            return self.megakernel_layers(plan, with, range, tap_row);
         }
         for layer in range.clone() {
             self.qkv(shape, layer)?;
             self.attend(shape, layer)?;
             // A sum over devices that share a layer goes behind this product, and behind the one below.
-            self.residual(shape, layer, From::Attended, 0)?;
+            self.residual(shape, layer, GemmInput::AttnOut, 0)?;
             self.swiglu(shape, layer)?;
             let tap_row = if layer + 1 == range.end { tap_row } else { 0 };
-            self.residual(shape, layer, From::Inner, tap_row)?;
+            self.residual(shape, layer, GemmInput::MlpInner, tap_row)?;
         }
         Ok(())
     }
 
     /// How a step of `shape` runs its layers in one launch, if it does: all its rows stand alone, and are few.
-    fn all_at_once(&self, shape: &Shape) -> Option<(&LayersPlan, &Persistent)> {
-        let alone = shape.alone.filter(|_| shape.tiles == 0)?;
-        self.plans.persistent[alone].as_ref().zip(self.persistent.as_ref())
+    fn megakernel(&self, shape: &Shape) -> Option<(&MegakernelPlan, &Megakernel)> {
+        let size = shape.decode.filter(|_| shape.tiles == 0)?;
+        self.plans.megakernel[size].as_ref().zip(self.megakernel.as_ref())
     }
 
-    fn persistent_layers(
+    fn megakernel_layers(
         &self,
-        plan: &LayersPlan,
-        with: &Persistent,
+        plan: &MegakernelPlan,
+        with: &Megakernel,
         range: Range<usize>,
         tap_row: CUdeviceptr,
     ) -> Result<(), CudaError> {
         // Weights, norms, places in the pool and windows come from the layers' own list.
         let kv = self.kv(range.start);
-        let of = Layers {
+        let of = MegakernelBuffers {
             layers: with.layers.at(),
             barrier: with.barrier.at(),
             norm: self.norm(),
-            qkv: (self.operands(0, &From::X), self.qkv_output(&kv)),
+            qkv: (self.operands(0, &GemmInput::Normed), self.qkv_output(&kv)),
             attention: (kv, self.decode_rows()),
-            o: (self.operands(0, &From::Attended), self.residual_output(0, 0)),
-            gate_up: (self.operands(0, &From::X), self.buffers.inner.at()),
-            down: (self.operands(0, &From::Inner), self.residual_output(0, tap_row)),
+            o: (self.operands(0, &GemmInput::AttnOut), self.residual_output(0, 0)),
+            gate_up: (self.operands(0, &GemmInput::Normed), self.buffers.inner.at()),
+            down: (self.operands(0, &GemmInput::MlpInner), self.residual_output(0, tap_row)),
         };
-        // SAFETY: as in `embed`; the list has all layers, with weights that live as long as this.
-        unsafe { launch::decode_layers(&self.device, &self.compute, plan, &range, &of) }
+        self.compute.launch(&launch::megakernel(plan, &range, &of))
     }
 
     fn qkv(&self, shape: &Shape, layer: usize) -> Result<(), CudaError> {
         let plan = &self.plans.layer[shape.rows].products.qkv;
-        let from = self.operands(self.weights.layers[layer].qkv, &From::X);
+        let from = self.operands(self.weights.layers[layer].qkv, &GemmInput::Normed);
         let to = self.qkv_output(&self.kv(layer));
-        let (device, stream, norm) = (&self.device, &self.compute, self.norm());
-        // SAFETY: as in `embed`; the map is of the operand.
-        unsafe {
-            match self.map(plan, &From::X) {
-                Some(map) => launch::group_qkv(device, stream, plan, map, &from, &norm, &to),
-                None => launch::qkv(device, stream, plan, &from, &norm, &to),
-            }
+        let (queue, norm) = (&self.compute, self.norm());
+        match self.map(plan, &GemmInput::Normed) {
+            Some(map) => queue.launch(&launch::wgmma_qkv(plan, map, &from, &norm, &to)),
+            None => queue.launch(&launch::qkv(plan, &from, &norm, &to)),
         }
     }
 
     fn attend(&self, shape: &Shape, layer: usize) -> Result<(), CudaError> {
         let (kv, heads) = (self.kv(layer), self.plans.heads);
-        let (device, stream) = (&self.device, &self.compute);
         let rows = self.decode_rows();
-        if let Some(alone) = shape.alone {
-            // SAFETY: as in `embed`.
-            unsafe {
-                launch::attention_decode(device, stream, &self.plans.decode[alone], &kv, &rows)?;
-            }
+        if let Some(size) = shape.decode {
+            let plan = &self.plans.decode[size];
+            self.compute.launch(&launch::attention_decode(plan, &kv, &rows))?;
         }
         if shape.tiles > 0 {
-            let (runs, tiles) = (self.word(self.layout().runs), self.word(self.layout().tiles));
+            let (segments, tiles) =
+                (self.word(self.layout().segments), self.word(self.layout().tiles));
             let plan =
                 attention::prefill(heads, shape.tiles, shape.prompt_rows, shape.prompt_pairs);
-            let rows = PrefillRows { q: rows.q, runs, tiles, out: rows.out };
-            // SAFETY: as in `embed`.
-            unsafe { launch::attention_prefill(device, stream, &plan, heads, &kv, &rows)? };
+            let rows = PrefillRows { q: rows.q, segments, tiles, out: rows.out };
+            self.compute.launch(&launch::attention_prefill(&plan, heads, &kv, &rows))?;
         }
         Ok(())
     }
@@ -147,38 +140,30 @@ impl Executor {
         &self,
         shape: &Shape,
         layer: usize,
-        from: From,
+        from: GemmInput,
         tap_row: CUdeviceptr,
     ) -> Result<(), CudaError> {
         let plans = &self.plans.layer[shape.rows].products;
         let weights = &self.weights.layers[layer];
         let (plan, w, norm) = match from {
-            From::Attended => (&plans.o, weights.o, 2 * layer + 1),
+            GemmInput::AttnOut => (&plans.o, weights.o, 2 * layer + 1),
             _ => (&plans.down, weights.down, 2 * layer + 2),
         };
         let operands = self.operands(w, &from);
         let to = self.residual_output(self.weights.norms[norm], tap_row);
-        let (device, stream) = (&self.device, &self.compute);
-        // SAFETY: as in `qkv`.
-        unsafe {
-            match self.map(plan, &from) {
-                Some(map) => launch::group_residual(device, stream, plan, map, &operands, &to),
-                None => launch::residual(device, stream, plan, &operands, &to),
-            }
+        match self.map(plan, &from) {
+            Some(map) => self.compute.launch(&launch::wgmma_residual(plan, map, &operands, &to)),
+            None => self.compute.launch(&launch::residual(plan, &operands, &to)),
         }
     }
 
     fn swiglu(&self, shape: &Shape, layer: usize) -> Result<(), CudaError> {
         let plan = &self.plans.layer[shape.rows].products.gate_up;
-        let from = self.operands(self.weights.layers[layer].gate_up, &From::X);
-        let (device, stream) = (&self.device, &self.compute);
+        let from = self.operands(self.weights.layers[layer].gate_up, &GemmInput::Normed);
         let (norm, out) = (self.norm(), self.buffers.inner.at());
-        // SAFETY: as in `qkv`.
-        unsafe {
-            match self.map(plan, &From::X) {
-                Some(map) => launch::group_swiglu(device, stream, plan, map, &from, &norm, out),
-                None => launch::swiglu(device, stream, plan, &from, &norm, out),
-            }
+        match self.map(plan, &GemmInput::Normed) {
+            Some(map) => self.compute.launch(&launch::wgmma_swiglu(plan, map, &from, &norm, out)),
+            None => self.compute.launch(&launch::swiglu(plan, &from, &norm, out)),
         }
     }
 
@@ -188,9 +173,9 @@ impl Executor {
             q: self.buffers.q.at(),
             kv_pool: kv.pool,
             position: self.word(self.layout().position),
-            slot: self.word(self.layout().seat),
+            batch_idx: self.word(self.layout().batch_idx),
             block_table: kv.block_table,
-            turns: self.buffers.turns.at(),
+            rope_freqs: self.buffers.rope_freqs.at(),
             block_stride: kv.block_stride,
             layer_offset: kv.layer_offset,
             max_blocks: kv.max_blocks,
@@ -205,11 +190,11 @@ impl Executor {
         DecodeRows {
             q: buffers.q.at(),
             position: self.word(self.layout().position),
-            slot: self.word(self.layout().seat),
+            batch_idx: self.word(self.layout().batch_idx),
             out: buffers.attended.at(),
             partial_out: buffers.partial_out.at(),
             partial_sums: buffers.partial_sums.at(),
-            arrivals: buffers.attention_arrivals.at(),
+            tile_counters: buffers.attention_counters.at(),
         }
     }
 
@@ -243,28 +228,28 @@ impl Executor {
         Norm { ss: self.buffers.ss.at(), parts: step::parts(width), width, eps }
     }
 
-    fn operands(&self, w: CUdeviceptr, from: &From) -> Operands {
+    fn operands(&self, w: CUdeviceptr, from: &GemmInput) -> Operands {
         let buffers = &self.buffers;
         let x = match from {
-            From::X => &buffers.x,
-            From::Attended => &buffers.attended,
-            From::Inner => &buffers.inner,
+            GemmInput::Normed => &buffers.x,
+            GemmInput::AttnOut => &buffers.attended,
+            GemmInput::MlpInner => &buffers.inner,
         };
-        let (partials, arrivals) = (buffers.partials.at(), buffers.arrivals.at());
-        Operands { x: x.at(), w, row_list: 0, partials, arrivals }
+        let (partials, tile_counters) = (buffers.partials.at(), buffers.tile_counters.at());
+        Operands { x: x.at(), w, row_list: 0, partials, tile_counters }
     }
 
     /// How Hopper's product reads its operand; `None` for the others.
-    fn map(&self, plan: &GemmPlan, from: &From) -> Option<&launch::ActivationMap> {
-        let maps = self.buffers.maps.as_ref().filter(|_| super::plans::is_grouped(plan))?;
+    fn map(&self, plan: &GemmPlan, from: &GemmInput) -> Option<&launch::ActivationMap> {
+        let maps = self.buffers.maps.as_ref().filter(|_| super::plans::is_wgmma(plan))?;
         Some(match from {
-            From::X => &maps.x,
-            From::Attended => &maps.attended,
-            From::Inner => &maps.inner,
+            GemmInput::Normed => &maps.x,
+            GemmInput::AttnOut => &maps.attended,
+            GemmInput::MlpInner => &maps.inner,
         })
     }
 
     pub(super) fn word(&self, index: usize) -> CUdeviceptr {
-        self.mirror.at(index)
+        self.metadata.at(index)
     }
 }

@@ -1,30 +1,31 @@
 //! The device's side of the tap: stage, running sums, the side stream, and the probe where it runs there.
 
 use super::Executor;
-use super::buffers::upload;
 use super::fill::Shape;
-use super::issue::Part;
-use super::layout::Limits;
+use super::issue::StepPhase;
+use super::layout::StepLimits;
 use super::plans::Plans;
 use crate::cuda::error::doing;
-use crate::cuda::launch::{self, ProbeBuffers};
+use crate::cuda::launch::{self, Launch, ProbeBuffers};
 use crate::cuda::plan::step;
+use crate::cuda::queue::Queue;
 use crate::cuda::tap::{Ring, Row, TapMode};
-use crate::cuda::trace::Mark;
-use crate::cuda::{CudaError, Device, DeviceBuffer, Priority};
+use crate::cuda::trace::TracePoint;
+use crate::cuda::{CudaError, Device, DeviceBuffer};
 use crate::model::ModelConfig;
-use cudarc::driver::sys::{self, CUdeviceptr};
-use cudarc::driver::{CudaEvent, CudaStream};
+use cudarc::driver::CudaEvent;
+use cudarc::driver::sys::CUdeviceptr;
 use half::bf16;
 use std::sync::Arc;
 use trail_probe::Weights;
+use trail_ptx::params::ProbeParams;
 
 /// What the tap works with.
 pub(super) struct TapWork {
     /// The layer whose output is tapped.
     pub(super) layer: usize,
     /// Beside the upper layers.
-    pub(super) side: Arc<CudaStream>,
+    pub(super) side: Queue,
     /// The rows are there; the copies are done.
     pub(super) begin: CudaEvent,
     pub(super) end: CudaEvent,
@@ -53,8 +54,9 @@ struct ProbeWork {
 impl TapWork {
     pub(super) fn new(
         device: &Device,
+        side: Queue,
         config: &ModelConfig,
-        limits: &Limits,
+        limits: &StepLimits,
         plans: &Plans,
         (mode, layer): (TapMode, usize),
         probe: Option<&Weights>,
@@ -67,7 +69,7 @@ impl TapWork {
             });
         }
         // A segment can bring two rows: the prompt's mean, and its last row.
-        let rows = (2 * limits.segments).max(plans.alone.last());
+        let rows = (2 * limits.segments).max(plans.decode_sizes.last());
         let probe = match (mode, probe) {
             (TapMode::Gpu, Some(weights)) => Some(ProbeWork::new(device, weights, rows, d)?),
             (TapMode::Gpu, None) => {
@@ -84,7 +86,7 @@ impl TapWork {
         };
         Ok(TapWork {
             layer,
-            side: device.stream(Priority::High)?,
+            side,
             begin: device.event()?,
             end: device.event()?,
             stage: device.alloc_zeros(rows * d * 2, "tapped rows")?,
@@ -95,7 +97,7 @@ impl TapWork {
     }
 
     /// Whether probabilities come back, and not activations.
-    pub(super) fn is_ready_made(&self) -> bool {
+    pub(super) fn is_on_device(&self) -> bool {
         self.probe.is_some()
     }
 
@@ -108,43 +110,39 @@ impl TapWork {
     }
 
     /// Runs the probe on the staged rows, where it runs on the device.
-    pub(super) fn probe(
-        &self,
-        device: &Device,
-        stream: &CudaStream,
-        shape: &Shape,
-        d: usize,
-    ) -> Result<(), CudaError> {
+    pub(super) fn probe(&self, queue: &Queue, shape: &Shape, d: usize) -> Result<(), CudaError> {
         let Some(probe) = &self.probe else { return Ok(()) };
-        probe.launch(device, stream, self.stage.at(), shape.staged, d)
+        let launches = probe.launches(self.stage.at(), shape.staged, d);
+        launches.iter().try_for_each(|launch| queue.launch(launch))
     }
 
     /// Copies the staged rows, or what the probe made of them, to the ring.
-    pub(super) fn copy(&self, stream: &CudaStream, shape: &Shape) -> Result<(), CudaError> {
-        let (rows, ring) = (shape.staged, &self.ring);
+    pub(super) fn copy(&self, queue: &Queue, shape: &Shape) -> Result<(), CudaError> {
         let from = self.probe.as_ref().map_or(self.stage.at(), |probe| probe.probabilities.at());
-        // SAFETY: the stage and the ring's slot have room for these rows; both live until the streams were waited for. The slot is
-        // read by threads that know that it may change.
-        let copied = unsafe { to_host(ring.rows_at(shape.parity), from, ring.bytes(rows), stream) };
+        let copied = self.ring.copy_rows(queue, shape.parity, shape.staged, from);
         copied.map_err(doing("copying tapped rows to the host"))
     }
 
     /// Copies the word at `number` to the ring: the rows are there.
     pub(super) fn flag(
         &self,
-        stream: &CudaStream,
+        queue: &Queue,
         shape: &Shape,
         number: CUdeviceptr,
     ) -> Result<(), CudaError> {
-        // SAFETY: a word each; the ring's is read by threads that know that it may change.
-        let copied = unsafe { to_host(self.ring.flag_at(shape.parity), number, 4, stream) };
+        let copied = self.ring.copy_flag(queue, shape.parity, number);
         copied.map_err(doing("copying the tapped rows' flag to the host"))
     }
 }
 
 impl Executor {
     /// The tapped rows, on their way to whoever predicts.
-    pub(super) fn tap(&self, shape: &Shape, tap: &TapWork, part: Part) -> Result<(), CudaError> {
+    pub(super) fn tap(
+        &self,
+        shape: &Shape,
+        tap: &TapWork,
+        phase: StepPhase,
+    ) -> Result<(), CudaError> {
         let d = self.config.hidden_size;
         if shape.means > 0 {
             let plan = step::tap_mean(shape.means, shape.mean_rows, d);
@@ -154,18 +152,19 @@ impl Executor {
                 tap.sums.at(),
                 tap.stage.at(),
             ];
-            // SAFETY: as in `embed`; each request is in one segment.
-            unsafe { launch::tap_mean(&self.device, &self.compute, &plan, d, addresses)? };
+            // Each request is in one segment.
+            self.compute.launch(&launch::tap_mean(&plan, d, addresses))?;
         }
         if shape.staged == 0 {
             return Ok(());
         }
-        self.mark(shape, Mark::Tapped, &self.compute)?;
+        self.record_event(shape, TracePoint::Tapped, self.compute.stream())?;
         let number = self.word(self.layout().number);
-        if part == Part::Lower {
+        if phase == StepPhase::Lower {
             return self.carry(shape, tap, &self.compute, number);
         }
-        let forked = tap.begin.record(&self.compute).and_then(|()| tap.side.wait(&tap.begin));
+        let record = tap.begin.record(self.compute.stream());
+        let forked = record.and_then(|()| tap.side.stream().wait(&tap.begin));
         forked.map_err(doing("forking the tap's stream"))?;
         self.carry(shape, tap, &tap.side, number)
     }
@@ -175,16 +174,16 @@ impl Executor {
         &self,
         shape: &Shape,
         tap: &TapWork,
-        stream: &CudaStream,
+        queue: &Queue,
         number: CUdeviceptr,
     ) -> Result<(), CudaError> {
-        self.mark(shape, Mark::Forked, stream)?;
-        tap.probe(&self.device, stream, shape, self.config.hidden_size)?;
-        self.mark(shape, Mark::Probed, stream)?;
-        tap.copy(stream, shape)?;
+        self.record_event(shape, TracePoint::Forked, queue.stream())?;
+        tap.probe(queue, shape, self.config.hidden_size)?;
+        self.record_event(shape, TracePoint::Probed, queue.stream())?;
+        tap.copy(queue, shape)?;
         // Before the flag: whoever sees it reads a later time than this.
-        self.mark(shape, Mark::Copied, stream)?;
-        tap.flag(stream, shape, number)
+        self.record_event(shape, TracePoint::Copied, queue.stream())?;
+        tap.flag(queue, shape, number)
     }
 }
 
@@ -217,23 +216,17 @@ impl ProbeWork {
         Ok(ProbeWork {
             hidden,
             bins,
-            hidden_weight: upload(device, &narrow, WHAT)?,
-            hidden_bias: upload(device, &weights.hidden_bias, WHAT)?,
-            output_weight: upload(device, &weights.output_weight, WHAT)?,
-            output_bias: upload(device, &weights.output_bias, WHAT)?,
+            hidden_weight: device.upload(&narrow, WHAT)?,
+            hidden_bias: device.upload(&weights.hidden_bias, WHAT)?,
+            output_weight: device.upload(&weights.output_weight, WHAT)?,
+            output_bias: device.upload(&weights.output_bias, WHAT)?,
             hidden_out: device.alloc_zeros(rows * hidden * 4, WHAT)?,
             probabilities: device.alloc_zeros(rows * bins * 4, WHAT)?,
         })
     }
 
-    fn launch(
-        &self,
-        device: &Device,
-        stream: &CudaStream,
-        x: CUdeviceptr,
-        rows: usize,
-        d: usize,
-    ) -> Result<(), CudaError> {
+    /// The kernels over `rows` rows at `x`, `d` wide; no more rows than the stage has.
+    fn launches(&self, x: CUdeviceptr, rows: usize, d: usize) -> [Launch<ProbeParams>; 2] {
         let plans = step::probe(rows, d, self.hidden, self.bins);
         let buffers = ProbeBuffers {
             x,
@@ -244,22 +237,6 @@ impl ProbeWork {
             hidden_out: self.hidden_out.at(),
             probabilities: self.probabilities.at(),
         };
-        let extents = [rows, d, self.hidden, self.bins];
-        // SAFETY: all have room for as many rows as the stage has, and live as long as it.
-        unsafe { launch::probe(device, stream, &plans, extents, &buffers) }
+        launch::probe(&plans, [rows, d, self.hidden, self.bins], &buffers)
     }
-}
-
-/// Starts a copy of `bytes` bytes to pinned memory.
-///
-/// # Safety
-/// Both places are that large, and live until the copy has ended.
-unsafe fn to_host(
-    to: *mut u8,
-    from: CUdeviceptr,
-    bytes: usize,
-    stream: &CudaStream,
-) -> Result<(), cudarc::driver::DriverError> {
-    // SAFETY: the caller's.
-    unsafe { sys::cuMemcpyDtoHAsync_v2(to.cast(), from, bytes, stream.cu_stream()) }.result()
 }

@@ -4,18 +4,19 @@
 //! waits for a transfer: whoever is named by [`Transfers::finished`] was seen to have ended by the host. A run of blocks that are
 //! adjacent on both sides is one copy.
 
-mod host;
+mod block_range;
+mod host_blocks;
 mod link;
-mod run;
 
 use super::error::doing;
 use super::kv::KvPool;
+use super::queue::Queue;
 use super::{CudaError, Device, PinnedBuffer, Priority};
 use crate::backend::{Fault, Transfers};
+use block_range::{BlockRange, each_range};
 use cudarc::driver::sys::CUdeviceptr;
-use cudarc::driver::{CudaEvent, CudaStream, result};
-use host::HostBlocks;
-use run::{Run, each_run};
+use cudarc::driver::{CudaEvent, CudaStream};
+use host_blocks::HostBlocks;
 use std::collections::VecDeque;
 use std::slice;
 use std::sync::Arc;
@@ -65,7 +66,7 @@ struct PoolView {
 
 /// One direction.
 struct Lane {
-    stream: Arc<CudaStream>,
+    queue: Queue,
     /// Slot and end of each transfer under way, in the order of the stream.
     under_way: VecDeque<(u32, CudaEvent)>,
 }
@@ -85,7 +86,13 @@ impl Swap {
         let memory = device.alloc_pinned(bytes, "the host's KV blocks")?;
         let lane = || {
             let under_way = VecDeque::with_capacity(max_requests);
-            Ok::<_, CudaError>(Lane { stream: device.stream(Priority::Low)?, under_way })
+            let stream = device.stream(Priority::Low)?;
+            // SAFETY: copies run between the pool and the host's memory, which both outlive this
+            // (`Drop` waits for the queues). They wait for all steps that use the blocks, and no
+            // step is launched with them, nor another copy, until the slot is named as finished; the
+            // host's blocks are the slot's own.
+            let queue = unsafe { Queue::new(device.clone(), stream) };
+            Ok::<_, CudaError>(Lane { queue, under_way })
         };
         let events = (0..max_requests).map(|_| device.event()).collect::<Result<_, _>>()?;
         let mut swap = Swap {
@@ -119,45 +126,32 @@ impl Swap {
     /// Seconds of a block's copy: the mean of both directions, over `blocks` of them one by one.
     fn measure(&self, blocks: u32) -> Result<f64, CudaError> {
         let blocks = blocks.clamp(1, link::MEASURED);
-        let copy_all = |stream: &CudaStream, is_out| {
-            let copies = || (0..blocks).map(|i| Run { device: i, host: i, blocks: 1 });
+        let copy_all = |queue: &Queue, is_out| {
+            let copies = || (0..blocks).map(|i| BlockRange { device: i, host: i, blocks: 1 });
             // Once to warm up.
-            for run in copies() {
-                // SAFETY: both pools have these blocks, and nothing else uses them yet.
-                unsafe { self.copy(stream, run, is_out)? };
+            for range in copies() {
+                self.copy(queue, range, is_out)?;
             }
-            link::seconds(stream, || {
-                // SAFETY: as above.
-                copies().try_for_each(|run| unsafe { self.copy(stream, run, is_out) })
-            })
+            let copy_each = || copies().try_for_each(|range| self.copy(queue, range, is_out));
+            link::seconds(queue.stream(), copy_each)
         };
-        let both = copy_all(&self.out.stream, true)? + copy_all(&self.back.stream, false)?;
+        let both = copy_all(&self.out.queue, true)? + copy_all(&self.back.queue, false)?;
         Ok((both / f64::from(2 * blocks)).max(f64::MIN_POSITIVE))
     }
 
     /// Queues the copy of a run.
-    ///
-    /// # Safety
-    /// Nothing else writes the source or touches the destination until the stream has run.
-    unsafe fn copy(&self, stream: &CudaStream, run: Run, is_out: bool) -> Result<(), CudaError> {
+    fn copy(&self, queue: &Queue, range: BlockRange, is_out: bool) -> Result<(), CudaError> {
         let PoolView { at, block_bytes } = self.pool;
-        let bytes = run.blocks as usize * block_bytes;
-        let device = at + u64::from(run.device) * block_bytes as u64;
-        // SAFETY: the run lies within the host's memory.
-        let host = unsafe {
-            let begin = self.memory.as_ptr().add(run.host as usize * block_bytes);
-            slice::from_raw_parts_mut(begin, bytes)
-        };
-        // SAFETY: both sides have the bytes; the caller answers for who else uses them.
-        let copied = unsafe {
-            match is_out {
-                true => result::memcpy_dtoh_async(host, device, stream.cu_stream()),
-                false => result::memcpy_htod_async(device, host, stream.cu_stream()),
-            }
+        let bytes = range.blocks as usize * block_bytes;
+        let device = at + u64::from(range.device) * block_bytes as u64;
+        let first = range.host as usize * block_bytes;
+        let copied = match is_out {
+            true => queue.copy_to_host(&self.memory, first..first + bytes, device),
+            false => queue.copy_to_device(device, &self.memory, first..first + bytes),
         };
         copied.map_err(|code| {
             let direction = if is_out { "out" } else { "in" };
-            let Run { device, blocks, .. } = run;
+            let BlockRange { device, blocks, .. } = range;
             doing(format!("swapping {blocks} KV blocks {direction}, from block {device} on"))(code)
         })
     }
@@ -166,17 +160,17 @@ impl Swap {
     fn begin(&mut self, slot: u32, blocks: &[u32], is_out: bool) -> Result<(), CudaError> {
         self.device.shared().bind()?;
         let lane = if is_out { &self.out } else { &self.back };
-        let ordered = self.steps.record(&self.compute).and_then(|()| lane.stream.wait(&self.steps));
+        let recorded = self.steps.record(&self.compute);
+        let ordered = recorded.and_then(|()| lane.queue.stream().wait(&self.steps));
         ordered.map_err(doing("ordering a swap behind the steps"))?;
         let places = blocks.iter().copied().zip(self.blocks.of(slot));
-        // SAFETY: the stream waits for all steps that use the blocks, and the caller launches no other with them until the slot is
-        // named as finished; the host's places are the slot's own.
-        each_run(places, |run| unsafe { self.copy(&lane.stream, run, is_out) })?;
+        each_range(places, |range| self.copy(&lane.queue, range, is_out))?;
         let end = self.events.pop().ok_or_else(|| CudaError::Contract {
             what: format!("slot {slot} is swapped while its last swap is under way"),
         })?;
         let lane = if is_out { &mut self.out } else { &mut self.back };
-        let recorded = end.record(&lane.stream).map_err(doing("recording the end of a swap"));
+        let recorded =
+            end.record(lane.queue.stream()).map_err(doing("recording the end of a swap"));
         lane.under_way.push_back((slot, end));
         recorded
     }
@@ -219,10 +213,11 @@ impl Swap {
     /// The checksum of a block of the host's, on which no copy is under way.
     fn sum(&self, block: u32) -> u64 {
         let bytes = self.pool.block_bytes;
-        // SAFETY: the block lies within the pinned memory; a copy has written all of it and has ended.
-        let block = unsafe {
-            slice::from_raw_parts(self.memory.as_ptr().add(block as usize * bytes), bytes)
-        };
+        let first = block as usize * bytes;
+        let at = self.memory.byte_at(&(first..first + bytes));
+        // SAFETY: the block lies within the pinned memory (`byte_at` checks it); a copy has written
+        // all of it and has ended, and none runs now.
+        let block = unsafe { slice::from_raw_parts(at, bytes) };
         checksum(block)
     }
 }
@@ -300,7 +295,7 @@ impl Drop for Swap {
     /// Lets the copies end before their memory goes. A failure means that the device is lost, and no copy runs.
     fn drop(&mut self) {
         for lane in [&self.out, &self.back] {
-            let _ = lane.stream.synchronize();
+            let _ = lane.queue.stream().synchronize();
         }
     }
 }

@@ -1,8 +1,12 @@
 //! The two slots, and who has them.
 
 use crate::backend::TapRow;
+use crate::cuda::queue::Queue;
 use crate::cuda::{CudaError, Device, PinnedBuffer};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use cudarc::driver::DriverError;
+use cudarc::driver::sys::CUdeviceptr;
+use half::bf16;
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 const SLOTS: usize = 2;
@@ -48,9 +52,7 @@ impl Ring {
     pub(in crate::cuda) fn new(device: &Device, rows: usize, row: Row) -> Result<Ring, CudaError> {
         let slot_bytes = (rows * row.width * row.element).next_multiple_of(FLAG_BYTES);
         let bytes = SLOTS * (slot_bytes + FLAG_BYTES);
-        let memory = device.alloc_pinned(bytes, "tapped rows")?;
-        // SAFETY: the memory is that large, and nobody else knows it.
-        unsafe { memory.as_ptr().write_bytes(0, bytes) };
+        let memory = device.alloc_pinned_zeros(bytes, "tapped rows")?;
         let slot = || Mutex::new(Slot { step: 0, is_taken: true, rows: Vec::with_capacity(rows) });
         let zero = AtomicU64::default;
         let slots = [slot(), slot()];
@@ -58,21 +60,33 @@ impl Ring {
         Ok(Ring { memory, row, slot_bytes, slots, launched, announced, finished, late })
     }
 
-    /// Where the rows of a step of `parity` go.
-    pub(in crate::cuda) fn rows_at(&self, parity: usize) -> *mut u8 {
-        // SAFETY: within the memory.
-        unsafe { self.memory.as_ptr().add(parity * self.slot_bytes) }
+    /// Starts a copy of `rows` rows at `from` into the slot of `parity`. Threads may read the slot
+    /// meanwhile: they know that it may change.
+    pub(in crate::cuda) fn copy_rows(
+        &self,
+        queue: &Queue,
+        parity: usize,
+        rows: usize,
+        from: CUdeviceptr,
+    ) -> Result<(), DriverError> {
+        let (first, bytes) = (parity * self.slot_bytes, rows * self.row.width * self.row.element);
+        queue.copy_to_host(&self.memory, first..first + bytes, from)
     }
 
-    /// Bytes of `rows` rows.
-    pub(in crate::cuda) fn bytes(&self, rows: usize) -> usize {
-        rows * self.row.width * self.row.element
+    /// Starts a copy of the step's number at `number`, a word, to the flag of `parity`.
+    pub(in crate::cuda) fn copy_flag(
+        &self,
+        queue: &Queue,
+        parity: usize,
+        number: CUdeviceptr,
+    ) -> Result<(), DriverError> {
+        let at = self.flag_at(parity);
+        queue.copy_to_host(&self.memory, at..at + 4, number)
     }
 
-    /// Where the flag goes.
-    pub(in crate::cuda) fn flag_at(&self, parity: usize) -> *mut u8 {
-        // SAFETY: within the memory.
-        unsafe { self.memory.as_ptr().add(SLOTS * self.slot_bytes + parity * FLAG_BYTES) }
+    /// Byte of the memory at which the flag of `parity` is.
+    fn flag_at(&self, parity: usize) -> usize {
+        SLOTS * self.slot_bytes + parity * FLAG_BYTES
     }
 
     /// Says that `step` is about to be given to the device, with `rows`; before it is. True if there is something to wait for.
@@ -133,10 +147,7 @@ impl Ring {
 
     /// Whether the rows of `step` are there.
     pub(in crate::cuda) fn is_there(&self, step: u64) -> bool {
-        let flag = self.flag_at(slot_of(step)).cast::<u32>();
-        // SAFETY: a word of memory that outlives this call, which the device writes whole.
-        let flag = unsafe { AtomicU32::from_ptr(flag) };
-        flag.load(Ordering::Acquire) == step as u32
+        self.memory.load(self.flag_at(slot_of(step))) == step as u32
     }
 
     /// Whether the device may have begun to overwrite the rows of `step`: then what was read of them is worth nothing.
@@ -154,17 +165,26 @@ impl Ring {
         self.announced.load(Ordering::SeqCst) > self.finished.load(Ordering::SeqCst)
     }
 
-    /// The rows of `step` as elements.
-    ///
-    /// # Safety
-    /// `T` is what the rows are made of. The device may overwrite them: who reads them asks [`Ring::claim`] afterwards, and until
-    /// then makes nothing of the values, of which none is invalid.
-    pub(super) unsafe fn rows<T>(&self, step: u64, rows: usize) -> &[T] {
-        debug_assert_eq!(size_of::<T>(), self.row.element);
-        // SAFETY: within the slot, which is aligned to 128 bytes; the rest is the caller's.
-        unsafe {
-            std::slice::from_raw_parts(self.rows_at(slot_of(step)).cast(), rows * self.row.width)
-        }
+    /// The rows of `step`, where they are activations. The device may overwrite them: whoever reads
+    /// them asks [`Ring::claim`] afterwards, and until then draws no conclusion from the values.
+    pub(super) fn activations(&self, step: u64, rows: usize) -> &[bf16] {
+        self.elements(step, rows)
+    }
+
+    /// The rows of `step`, where they are probabilities; the same holds for them.
+    pub(super) fn probabilities(&self, step: u64, rows: usize) -> &[f32] {
+        self.elements(step, rows)
+    }
+
+    fn elements<T: bytemuck::AnyBitPattern>(&self, step: u64, rows: usize) -> &[T] {
+        assert_eq!(size_of::<T>(), self.row.element, "another kind of rows");
+        let (first, count) = (slot_of(step) * self.slot_bytes, rows * self.row.width);
+        let at = self.memory.byte_at(&(first..first + count * size_of::<T>()));
+        // SAFETY: within the slot (`byte_at` checks the memory, the slot is as large as its rows),
+        // which is aligned to 128 bytes, and every bit pattern is a value of `T`. The copy engine
+        // may change the values meanwhile: they are copied, and used only if `claim` says that it
+        // has not.
+        unsafe { std::slice::from_raw_parts(at.cast(), count) }
     }
 
     fn slot(&self, step: u64) -> MutexGuard<'_, Slot> {

@@ -5,7 +5,6 @@
 use super::ring::Ring;
 use crate::backend::{TapReceiver, TapRow};
 use crate::cuda::CudaError;
-use half::bf16;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
@@ -16,14 +15,14 @@ use std::time::{Duration, Instant};
 const SPINS: u32 = 2000;
 const YIELDING: Duration = Duration::from_millis(20);
 /// How long it sleeps between looks at something that does not come, and that nobody will wake it for.
-const NAP: Duration = Duration::from_micros(100);
+const SLEEP: Duration = Duration::from_micros(100);
 
 /// What the threads share.
 struct Shared {
     ring: Arc<Ring>,
     receiver: Arc<dyn TapReceiver>,
     /// Probabilities come from the device; otherwise activations.
-    ready_made: bool,
+    on_device: bool,
     stopping: AtomicBool,
     asleep: AtomicUsize,
 }
@@ -39,14 +38,14 @@ impl Threads {
     pub(in crate::cuda) fn start(
         ring: Arc<Ring>,
         receiver: Arc<dyn TapReceiver>,
-        ready_made: bool,
+        on_device: bool,
         count: usize,
     ) -> Result<Threads, CudaError> {
         let (stopping, asleep) = (AtomicBool::new(false), AtomicUsize::new(0));
-        let shared = Arc::new(Shared { ring, receiver, ready_made, stopping, asleep });
+        let shared = Arc::new(Shared { ring, receiver, on_device, stopping, asleep });
         let mut threads = Threads { shared, handles: Vec::new() };
         // Probabilities leave nothing to assist with.
-        for index in 0..if ready_made { 1 } else { count.max(1) } {
+        for index in 0..if on_device { 1 } else { count.max(1) } {
             let shared = threads.shared.clone();
             let run = move || if index == 0 { shared.lead() } else { shared.follow() };
             let spawned = thread::Builder::new().name(format!("trail-tap-{index}")).spawn(run);
@@ -95,19 +94,19 @@ impl Shared {
 
     /// The others'.
     fn follow(&self) {
-        let mut patience = Patience::new();
+        let mut backoff = Backoff::new();
         while self.wait_for_work() {
             if self.receiver.assist() {
-                patience = Patience::new();
+                backoff = Backoff::new();
             } else {
-                patience.pause();
+                backoff.pause();
             }
         }
     }
 
     /// Until there is something announced; false when it is time to end.
     fn wait_for_work(&self) -> bool {
-        let mut patience = Patience::new();
+        let mut backoff = Backoff::new();
         loop {
             if self.stopping.load(Ordering::SeqCst) {
                 return false;
@@ -115,8 +114,8 @@ impl Shared {
             if self.ring.is_busy() {
                 return true;
             }
-            if !patience.is_over() {
-                patience.pause();
+            if !backoff.is_over() {
+                backoff.pause();
                 continue;
             }
             self.asleep.fetch_add(1, Ordering::SeqCst);
@@ -130,7 +129,7 @@ impl Shared {
 
     /// Until the rows of `step` are there; false if they never will be.
     fn wait_for_rows(&self, step: u64) -> bool {
-        let mut patience = Patience::new();
+        let mut backoff = Backoff::new();
         while !self.ring.is_there(step) {
             if self.stopping.load(Ordering::SeqCst) {
                 return false;
@@ -139,16 +138,16 @@ impl Shared {
             if self.ring.is_overwritten(step) {
                 return false;
             }
-            patience.pause();
+            backoff.pause();
         }
         true
     }
 
     fn consume(&self, step: u64, rows: &[TapRow], probabilities: &mut Vec<f32>) {
-        if self.ready_made {
+        if self.on_device {
             probabilities.clear();
-            // SAFETY: f32 probabilities, copied, and not looked at before `claim`.
-            probabilities.extend_from_slice(unsafe { self.ring.rows::<f32>(step, rows.len()) });
+            // Copied, and not looked at before `claim`.
+            probabilities.extend_from_slice(self.ring.probabilities(step, rows.len()));
             if self.ring.claim(step) {
                 self.receiver.publish_probabilities(step, rows, probabilities);
             }
@@ -165,23 +164,22 @@ pub(in crate::cuda) fn consume(
     step: u64,
     rows: &[TapRow],
 ) {
-    // SAFETY: bf16 activations; `stage` copies them and makes nothing of them before `open`.
-    let activations = unsafe { ring.rows::<bf16>(step, rows.len()) };
-    receiver.stage(step, rows, activations);
+    // `stage` copies them, and does not use them before `open`.
+    receiver.stage(step, rows, ring.activations(step, rows.len()));
     if ring.claim(step) {
         receiver.predict();
     }
 }
 
 /// Spins first, then yields, then naps.
-struct Patience {
+struct Backoff {
     spins: u32,
     since: Option<Instant>,
 }
 
-impl Patience {
-    fn new() -> Patience {
-        Patience { spins: 0, since: None }
+impl Backoff {
+    fn new() -> Backoff {
+        Backoff { spins: 0, since: None }
     }
 
     fn is_over(&self) -> bool {
@@ -195,6 +193,6 @@ impl Patience {
             return;
         }
         self.since.get_or_insert_with(Instant::now);
-        if self.is_over() { thread::sleep(NAP) } else { thread::yield_now() }
+        if self.is_over() { thread::sleep(SLEEP) } else { thread::yield_now() }
     }
 }

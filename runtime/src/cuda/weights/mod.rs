@@ -1,16 +1,16 @@
-//! The model's weights on the device: read from their mapped files by a team of threads, brought into the kernels' order on the device.
+//! The model's weights on the device: read from their mapped files by a pool of threads, brought into the kernels' order on the device.
 //!
-//! [`layout`] says where everything goes in one allocation, [`pieces`] cuts the way there into pieces that fit a slot, and [`team`]
-//! carries them: pinned slot, copy, shuffle. Whatever the file holds, what arrives is bf16, rounded to nearest even: matrices (a bf16
+//! [`layout`] says where everything goes in one allocation, [`chunks`] cuts the way there into chunks that fit a buffer, and [`pool`]
+//! carries them: pinned buffer, copy, shuffle. Whatever the file holds, what arrives is bf16, rounded to nearest even: matrices (a bf16
 //! file loses nothing), the embedding table, and the norms' weights.
 
+mod chunks;
 mod layout;
-mod pieces;
 mod supported;
-mod team;
+mod upload;
 
 use super::launch::{self, RowOrder};
-use super::{CudaError, Device, DeviceBuffer, Priority};
+use super::{CudaError, Device, DeviceBuffer};
 use crate::backend::Progress;
 use crate::model::{Dtype, Model};
 use cudarc::driver::sys::CUdeviceptr;
@@ -18,7 +18,7 @@ use layout::Layout;
 use std::sync::Arc;
 
 pub use supported::check_supported;
-pub use team::Team;
+pub use upload::UploadPool;
 
 /// Weights in device memory, each where the kernels want it; freed with this.
 pub struct DeviceWeights {
@@ -55,14 +55,14 @@ impl DeviceWeights {
         model: &Model,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<DeviceWeights, CudaError> {
-        DeviceWeights::upload_by(device, model, Team::default(), progress)
+        DeviceWeights::upload_by(device, model, UploadPool::default(), progress)
     }
 
-    /// The same by a team of the caller's choice.
+    /// The same by a pool of the caller's choice.
     pub fn upload_by(
         device: &Arc<Device>,
         model: &Model,
-        team: Team,
+        pool: UploadPool,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<DeviceWeights, CudaError> {
         check_supported(&model.config)?;
@@ -71,8 +71,8 @@ impl DeviceWeights {
             error.or_try("run a smaller model, free the device of other programs, or --device cpu")
         })?;
         let weights = DeviceWeights::placed(&layout, memory);
-        let pieces = pieces::cut(model, &weights, team.slot_bytes);
-        team::carry(device, &pieces, team, progress)?;
+        let chunks = chunks::cut(model, &weights, pool.buffer_bytes);
+        upload::upload(device, &chunks, pool, progress)?;
         if model.config.tie_word_embeddings {
             weights.shuffle_embedding(device, model)?;
         }
@@ -99,14 +99,11 @@ impl DeviceWeights {
     }
 
     /// The output projection of a model that shares it with the embedding: shuffled on the device, from what arrived there.
-    fn shuffle_embedding(&self, device: &Device, model: &Model) -> Result<(), CudaError> {
+    fn shuffle_embedding(&self, device: &Arc<Device>, model: &Model) -> Result<(), CudaError> {
         let (vocab, d) = (model.config.vocab_size, model.config.hidden_size);
-        let stream = device.stream(Priority::Low)?;
+        let queue = upload::queue(device)?;
         let sources = [(self.embed, vocab), (0, 0), (0, 0)];
-        // SAFETY: the layout has room for both, padding included; both live beyond the wait below.
-        let launched = unsafe {
-            launch::shuffle(device, &stream, Dtype::Bf16, sources, d, RowOrder::Plain, self.lm_head)
-        };
-        launched.and(device.synchronize())
+        let launch = launch::shuffle(Dtype::Bf16, sources, d, RowOrder::Plain, self.lm_head);
+        queue.launch(&launch).and(device.synchronize())
     }
 }

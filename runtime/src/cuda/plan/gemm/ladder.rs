@@ -1,6 +1,6 @@
 //! Geometry of the rungs that teach (kernels/ladder/gemm_*), which all end in logits.
 
-use super::{End, GemmPlan, Product};
+use super::{Epilogue, GemmPlan, Product};
 use crate::cuda::plan::shuffle::{FEATURES, WIDTH};
 use crate::cuda::plan::{LaunchPlan, Shape};
 
@@ -36,6 +36,14 @@ pub fn gemm(rung: Rung, rows: usize, features: usize, width: usize) -> GemmPlan 
         bytes: (row_blocks * n * k * 2 + rows * (width * 2 + features * 4)) as u64,
         flops: 2 * (rows * features * width) as u64,
     };
-    let product = Product { end: End::Logits, rows, features, width };
-    GemmPlan { launch, product, features: n, width: k, raster: 1, partial_floats: 0, arrivals: 0 }
+    let product = Product { epilogue: Epilogue::Logits, rows, features, width };
+    GemmPlan {
+        launch,
+        product,
+        features: n,
+        width: k,
+        tile_swizzle: 1,
+        partial_floats: 0,
+        tile_counters: 0,
+    }
 }

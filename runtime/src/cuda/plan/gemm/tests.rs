@@ -1,12 +1,12 @@
 use super::*;
 
-/// Llama-3-8B's products: (end, features, width).
-const LLAMA_8B: [(End, usize, usize); 5] = [
-    (End::Qkv, 6144, 4096),
-    (End::Residual, 4096, 4096),
-    (End::Swiglu, 28672, 4096),
-    (End::Residual, 4096, 14336),
-    (End::Logits, 128_256, 4096),
+/// Llama-3-8B's products: (epilogue, features, width).
+const LLAMA_8B: [(Epilogue, usize, usize); 5] = [
+    (Epilogue::Qkv, 6144, 4096),
+    (Epilogue::Residual, 4096, 4096),
+    (Epilogue::Swiglu, 28672, 4096),
+    (Epilogue::Residual, 4096, 14336),
+    (Epilogue::Logits, 128_256, 4096),
 ];
 
 fn plans() -> Vec<(Chip, GemmPlan)> {
@@ -18,9 +18,11 @@ fn plans() -> Vec<(Chip, GemmPlan)> {
     };
     let mut plans = Vec::new();
     for chip in [Chip::A100, Chip::H200, small] {
-        for (end, features, width) in LLAMA_8B.into_iter().chain([(End::Residual, 72, 200)]) {
+        for (epilogue, features, width) in
+            LLAMA_8B.into_iter().chain([(Epilogue::Residual, 72, 200)])
+        {
             for rows in [1, 7, 8, 9, 16, 33, 64, 65, 128, 129, 200, 256, 300, 2048, 8192] {
-                plans.push((chip, gemm(&chip, Product { end, rows, features, width })));
+                plans.push((chip, gemm(&chip, Product { epilogue, rows, features, width })));
             }
         }
     }
@@ -78,7 +80,7 @@ fn shares_are_equal_and_cover_everything() {
             assert!(shares.iter().all(|share| share.is_multiple_of(depth)), "{}", plan.launch);
         } else {
             assert!(plan.partial_floats >= 2 * grid * instance.tokens * 128);
-            assert_eq!(plan.arrivals, tiles);
+            assert_eq!(plan.tile_counters, tiles);
         }
     }
 }
@@ -97,8 +99,12 @@ fn decode_fills_the_chip_in_one_wave() {
 
 #[test]
 fn large_prefill_takes_the_large_tile_and_small_the_small_one() {
-    let plan =
-        |rows| gemm(&Chip::A100, Product { end: End::Swiglu, rows, features: 28672, width: 4096 });
+    let plan = |rows| {
+        gemm(
+            &Chip::A100,
+            Product { epilogue: Epilogue::Swiglu, rows, features: 28672, width: 4096 },
+        )
+    };
     assert_eq!(plan(128).launch.kernel, "tiled_swiglu_128");
     assert_eq!(plan(256).launch.kernel, "tiled_swiglu_256");
     assert_eq!(plan(4096).launch.kernel, "tiled_swiglu_256");
@@ -107,7 +113,7 @@ fn large_prefill_takes_the_large_tile_and_small_the_small_one() {
 
 #[test]
 fn a_plan_prints_on_one_line() {
-    let product = Product { end: End::Residual, rows: 8, features: 4096, width: 4096 };
+    let product = Product { epilogue: Epilogue::Residual, rows: 8, features: 4096, width: 4096 };
     let line = gemm(&Chip::A100, product).launch.to_string();
     assert_eq!(
         line,
@@ -118,10 +124,10 @@ fn a_plan_prints_on_one_line() {
 /// Just more rows than the skinny kernels take: the smaller tile wastes less, unless the larger one fills the chip as well.
 #[test]
 fn few_tokens_take_the_small_tile() {
-    for (end, features, width) in LLAMA_8B {
-        let plan = gemm(&Chip::H200, Product { end, rows: 100, features, width });
+    for (epilogue, features, width) in LLAMA_8B {
+        let plan = gemm(&Chip::H200, Product { epilogue, rows: 100, features, width });
         assert!(plan.launch.kernel.ends_with("_128"), "{}", plan.launch);
     }
-    let tiny = Product { end: End::Qkv, rows: 70, features: 128, width: 64 };
+    let tiny = Product { epilogue: Epilogue::Qkv, rows: 70, features: 128, width: 64 };
     assert!(gemm(&Chip::A100, tiny).launch.kernel.ends_with("_128"));
 }

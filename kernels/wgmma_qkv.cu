@@ -1,0 +1,23 @@
+// op      query, key and value projection of many rows on Hopper: row scale, RoPE, append to the
+//         paged pool
+// params  WgmmaQkvParams
+// in      x [rows, k] bf16, row-major, 16-byte aligned
+// in      w [n/16, k_padded/16, 32, 8] bf16, fragment order with rotation pairs 8 rows apart,
+//         16-byte aligned
+// in      ss [rows, parts] f32, 4-byte aligned
+// in      position [rows] i32, 4-byte aligned
+// in      batch_idx [rows] i32, 4-byte aligned; -1: a padding row, which touches nothing
+// in      block_table [batch_slots, max_blocks] i32, 4-byte aligned
+// in      turns [head_dim/2] u64, 8-byte aligned
+// out     q [rows, heads, head_dim] bf16, 16-byte aligned
+// out     kv_pool [blocks, layers, 2, kv_heads, 16, head_dim] bf16, 16-byte aligned
+// arch    sm_90a
+// launch  grid [min(tiles, multiprocessors)], block 384, shared 226 KiB: 4 stages, sums of 64
+//         tokens, scales, barriers
+// limit   flops: 2*rows*n*k
+// reference runtime/tests/support/gemm.rs::qkv
+// why     copy engine and warpgroup products, weights of the same layout as registers; see
+//         common/wgmma.cuh. Not yet run anywhere
+#include "common/wgmma.cuh"
+
+WGMMA_KERNEL(wgmma_qkv, Qkv)

@@ -1,0 +1,89 @@
+//! A stream of a device, with one promise for all launches and copies that are put on it.
+
+use super::error::{CudaError, doing};
+use super::launch::Launch;
+use super::{Device, PinnedBuffer};
+use cudarc::driver::sys::{self, CUdeviceptr, CUresult};
+use cudarc::driver::{CudaStream, DriverError};
+use std::ops::Range;
+use std::sync::Arc;
+use trail_ptx::Parameters;
+
+/// Launches kernels and copies memory in the order of one stream.
+///
+/// The obligation that every launch and every asynchronous copy has is taken over once, by whoever
+/// makes the queue ([`Queue::new`]), so that the code which lists a step's launches is safe code.
+pub struct Queue {
+    device: Arc<Device>,
+    stream: Arc<CudaStream>,
+}
+
+impl Queue {
+    /// A queue on `stream` of `device`.
+    ///
+    /// # Safety
+    /// Every device address in a launch or a copy that is put on this queue must be valid for what
+    /// the kernel's header (or the copy) says it reads and writes, from the call until the stream
+    /// has run it, and no other work may access the same memory in conflict meanwhile. The same
+    /// holds for the pinned memory of copies.
+    pub unsafe fn new(device: Arc<Device>, stream: Arc<CudaStream>) -> Queue {
+        Queue { device, stream }
+    }
+
+    /// The device.
+    pub fn device(&self) -> &Arc<Device> {
+        &self.device
+    }
+
+    /// The stream, for events.
+    pub fn stream(&self) -> &Arc<CudaStream> {
+        &self.stream
+    }
+
+    /// Launches a kernel. Returns before it has run.
+    pub fn launch<P: Parameters>(&self, launch: &Launch<P>) -> Result<(), CudaError> {
+        // SAFETY: the maker of the queue answers for all launches on it (`Queue::new`).
+        unsafe { self.device.launch(&self.stream, launch) }
+    }
+
+    /// Starts a copy of `range`'s bytes of `to` from device memory.
+    pub fn copy_to_host(
+        &self,
+        to: &PinnedBuffer,
+        range: Range<usize>,
+        from: CUdeviceptr,
+    ) -> Result<(), DriverError> {
+        let (at, bytes) = (to.byte_at(&range), range.len());
+        // SAFETY: the range lies within the pinned memory (`byte_at` checks it); the maker of the
+        // queue answers for the lifetime of both sides (`Queue::new`).
+        unsafe { sys::cuMemcpyDtoHAsync_v2(at.cast(), from, bytes, self.stream.cu_stream()) }
+            .result()
+    }
+
+    /// Starts a copy of `range`'s bytes of `from` to device memory.
+    pub fn copy_to_device(
+        &self,
+        to: CUdeviceptr,
+        from: &PinnedBuffer,
+        range: Range<usize>,
+    ) -> Result<(), DriverError> {
+        let (at, bytes) = (from.byte_at(&range), range.len());
+        // SAFETY: as in `copy_to_host`.
+        unsafe { sys::cuMemcpyHtoDAsync_v2(to, at.cast(), bytes, self.stream.cu_stream()) }.result()
+    }
+
+    /// Waits until everything on the queue has run; `what` says in an error what was waited for.
+    pub fn synchronize(&self, what: &'static str) -> Result<(), CudaError> {
+        self.stream.synchronize().map_err(doing(what))
+    }
+
+    /// Returns whether everything on the queue has run.
+    pub fn is_idle(&self) -> Result<bool, DriverError> {
+        // SAFETY: the stream is alive as long as `self`.
+        match unsafe { sys::cuStreamQuery(self.stream.cu_stream()) }.result() {
+            Ok(()) => Ok(true),
+            Err(code) if code.0 == CUresult::CUDA_ERROR_NOT_READY => Ok(false),
+            Err(code) => Err(code),
+        }
+    }
+}

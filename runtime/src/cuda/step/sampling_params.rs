@@ -1,0 +1,97 @@
+//! How tokens are chosen, row by row of the logits: written when a request gets the row, and but for the position left alone after that.
+
+use super::layout::{Layout, NONE, SAMPLING_WORDS};
+use crate::backend::{SamplingInputs, Segment};
+use crate::cuda::launch::{RowPlace, row_sampling};
+use crate::cuda::plain;
+use crate::cuda::step_metadata::StepMetadata;
+use std::mem::offset_of;
+use trail_ptx::params::RowSampling;
+
+const POSITION: usize = offset_of!(RowSampling, position) / 4;
+const ROW: usize = offset_of!(RowSampling, row) / 4;
+
+/// A batch_idx and its count of tenants.
+type Tenant = (u32, u32);
+
+/// Rows of the logits, and who chooses by them.
+pub(super) struct RowSamplings {
+    layout: Layout,
+    /// By row of the logits: whose parameters the metadata has there.
+    written: Box<[Option<Tenant>]>,
+    /// Rows of this step that choose, in order of segments.
+    chosen: Vec<u32>,
+}
+
+impl RowSamplings {
+    pub(super) fn new(layout: Layout, rows: usize, segments: usize) -> RowSamplings {
+        let written = vec![None; rows].into();
+        RowSamplings { layout, written, chosen: Vec::with_capacity(segments) }
+    }
+
+    pub(super) fn begin(&mut self) {
+        self.chosen.clear();
+    }
+
+    /// Rows of the logits that choose, in order of segments.
+    pub(super) fn chosen(&self) -> &[u32] {
+        &self.chosen
+    }
+
+    /// Row `index` of the logits is that of device row `row`, the last of `segment`.
+    pub(super) fn write(
+        &mut self,
+        index: usize,
+        row: usize,
+        segment: &Segment,
+        tenant: Tenant,
+        sampling: &dyn SamplingInputs,
+        metadata: &mut StepMetadata,
+    ) {
+        self.chosen.push(index as u32);
+        metadata.set(self.layout.logits_row + index, row as u32);
+        let first = self.layout.sampling + index * SAMPLING_WORDS;
+        let position = segment.start + segment.len;
+        if self.written[index] == Some(tenant) {
+            metadata.set(first + POSITION, position);
+            metadata.set(first + ROW, index as u32);
+            return;
+        }
+        let params = sampling.of(segment.slot).params;
+        let (batch_idx, penalised) = (tenant.0 as usize, params.has_penalties());
+        let place = RowPlace {
+            row: Some(index),
+            token_counts_row: penalised.then_some(batch_idx),
+            batch_idx,
+            position,
+        };
+        metadata.set_all(first, &words(&row_sampling(params, place)));
+        self.written[index] = Some(tenant);
+    }
+
+    /// Row `index` of the logits chooses nothing.
+    pub(super) fn skip(&mut self, index: usize, metadata: &mut StepMetadata) {
+        metadata.set(self.layout.sampling + index * SAMPLING_WORDS + ROW, NONE);
+    }
+}
+
+/// As words of the metadata.
+fn words(how: &RowSampling) -> [u32; SAMPLING_WORDS] {
+    plain::read(plain::bytes_of(std::slice::from_ref(how)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::SamplingParams;
+
+    #[test]
+    fn words_are_where_the_kernel_looks() {
+        let sampling = SamplingParams { seed: 0x1122_3344_5566_7788, ..SamplingParams::default() };
+        let place =
+            RowPlace { row: Some(3), token_counts_row: Some(5), batch_idx: 5, position: 99 };
+        let words = words(&row_sampling(&sampling, place));
+        assert_eq!(words[..2], [0x5566_7788, 0x1122_3344]);
+        assert_eq!((words[POSITION], words[ROW], words[SAMPLING_WORDS - 1]), (99, 3, 5));
+    }
+}

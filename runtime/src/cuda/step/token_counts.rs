@@ -1,0 +1,117 @@
+//! What requests with penalties have seen: a row of marks each, written anew when such a request gets a batch_idx.
+//!
+//! After that the sampler counts what it chooses by itself. The tokens travel in pinned memory, as the lists of differences do.
+
+use super::layout::StepLimits;
+use crate::backend::SamplingInput;
+use crate::cuda::plan::sampling;
+use crate::cuda::queue::Queue;
+use crate::cuda::{CudaError, Device, DeviceBuffer, PinnedBuffer, launch};
+use cudarc::driver::sys::CUdeviceptr;
+
+const PARITIES: usize = 2;
+const JOB_WORDS: usize = 4;
+/// Tokens for which there is room in a step, unless one context is longer. A step that slots more is held up.
+const USUAL_TOKENS: usize = 1 << 16;
+
+/// TokenCounts `[slots, vocab]`, and the way there.
+pub(super) struct TokenCounts {
+    counts: DeviceBuffer,
+    vocab: usize,
+    /// `[PARITIES]` of jobs `[slots, JOB_WORDS]`, then tokens `[capacity]`, i32.
+    feed: PinnedBuffer,
+    slots: usize,
+    capacity: usize,
+    parity: usize,
+    jobs: usize,
+    tokens: usize,
+}
+
+impl TokenCounts {
+    pub(super) fn new(
+        device: &Device,
+        vocab: usize,
+        limits: &StepLimits,
+    ) -> Result<TokenCounts, CudaError> {
+        let slots = limits.segments;
+        // A request's own last token may be beyond its context.
+        let capacity = (limits.context + 1).max(USUAL_TOKENS.min(slots * limits.context));
+        // Jobs lie behind the tokens of the other parity, and are read 16 bytes at a time.
+        let capacity = capacity.next_multiple_of(JOB_WORDS);
+        let bytes = PARITIES * (slots * JOB_WORDS + capacity) * 4;
+        Ok(TokenCounts {
+            counts: device.alloc_zeros(slots * vocab * 4, "marks of seen tokens")?,
+            vocab,
+            feed: device.alloc_pinned(bytes, "tokens of requests with penalties")?,
+            slots,
+            capacity,
+            parity: 0,
+            jobs: 0,
+            tokens: 0,
+        })
+    }
+
+    pub(super) fn at(&self) -> CUdeviceptr {
+        self.counts.at()
+    }
+
+    /// The kernel that is launched.
+    pub(super) fn plan(&self, jobs: usize, tokens: usize) -> crate::cuda::plan::LaunchPlan {
+        sampling::token_counts(jobs, tokens, self.vocab)
+    }
+
+    /// Begins a step's jobs. The step two before it has ended.
+    pub(super) fn begin(&mut self, parity: usize) {
+        (self.parity, self.jobs, self.tokens) = (parity, 0, 0);
+    }
+
+    /// The request in `batch_idx` will sample by `input`, from what it has seen so far.
+    pub(super) fn add(
+        &mut self,
+        queue: &Queue,
+        batch_idx: u32,
+        input: &SamplingInput<'_>,
+    ) -> Result<(), CudaError> {
+        if !input.params.has_penalties() {
+            return Ok(());
+        }
+        let count = input.prompt.len() + input.generated.len();
+        if self.jobs == self.slots || self.tokens + count > self.capacity {
+            self.launch(queue)?;
+            queue.synchronize("waiting for marks")?;
+            self.begin(self.parity);
+        }
+        // The tokens beyond any context cannot be there; were they, they would be left out rather
+        // than written past the end.
+        let room = self.capacity - self.tokens;
+        let prompt = &input.prompt[..input.prompt.len().min(room)];
+        let generated = &input.generated[..input.generated.len().min(room - prompt.len())];
+        let first = self.words() + self.slots * JOB_WORDS + self.tokens;
+        // No kernel reads this parity's jobs and tokens now.
+        self.feed.write(4 * first, prompt);
+        self.feed.write(4 * (first + prompt.len()), generated);
+        let job = [batch_idx, self.tokens as u32, prompt.len() as u32, generated.len() as u32];
+        self.feed.write(4 * (self.words() + self.jobs * JOB_WORDS), &job);
+        self.jobs += 1;
+        self.tokens += prompt.len() + generated.len();
+        Ok(())
+    }
+
+    /// Launches the jobs there are, behind the steps launched so far.
+    pub(super) fn launch(&self, queue: &Queue) -> Result<(), CudaError> {
+        if self.jobs == 0 {
+            return Ok(());
+        }
+        let jobs = self.feed.at() + (self.words() * 4) as u64;
+        let tokens = jobs + (self.slots * JOB_WORDS * 4) as u64;
+        let plan = self.plan(self.jobs, self.tokens);
+        // The feed holds the jobs and their tokens, and is written again two steps later. TokenCounts have
+        // a row for each batch_idx.
+        queue.launch(&launch::token_counts(&plan, self.vocab, self.at(), tokens, jobs))
+    }
+
+    /// Words of the feed before this parity's.
+    fn words(&self) -> usize {
+        self.parity * (self.slots * JOB_WORDS + self.capacity)
+    }
+}

@@ -1,0 +1,215 @@
+//! The threads that carry chunks to the device: from the file into pinned memory, by the copy engine to the device, and there into place.
+//!
+//! Each thread has a stream and two buffers of its own, so that nobody waits for another: while the copy engine empties one buffer the
+//! thread fills the other, and the copies and shuffles of all threads mix on the device.
+
+use super::chunks::{Arrangement, Chunk, Part};
+use crate::backend::Progress;
+use crate::cuda::error::doing;
+use crate::cuda::launch::{self, Sources};
+use crate::cuda::queue::Queue;
+use crate::cuda::{CudaError, Device, DeviceBuffer, PinnedBuffer, Priority};
+use crate::model::Dtype;
+use cudarc::driver::CudaEvent;
+use half::{bf16, f16};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{Sender, channel};
+use std::thread;
+
+/// Slots of a thread: one fills, one empties.
+const BUFFERS: usize = 2;
+
+/// Who carries, in what portions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UploadPool {
+    /// Most threads; no more are started than there are chunks for.
+    pub threads: usize,
+    /// Bytes of a buffer; as many as 128 rows of the widest matrix take, if that is more.
+    pub buffer_bytes: usize,
+}
+
+impl Default for UploadPool {
+    /// Eight threads read pages faster than a link carries them (about 8 GB/s each against 55); a copy of 8 MiB costs its start twenty times over.
+    fn default() -> Self {
+        let threads = thread::available_parallelism().map_or(1, usize::from);
+        UploadPool { threads: threads.min(8), buffer_bytes: 8 << 20 }
+    }
+}
+
+/// What one thread works with.
+struct UploadWorker {
+    queue: Queue,
+    buffers: Vec<StagingBuffer>,
+}
+
+/// A chunk on its way.
+struct StagingBuffer {
+    pinned: PinnedBuffer,
+    /// Where shuffles read from.
+    staging: DeviceBuffer,
+    /// The last use of both has ended.
+    free: CudaEvent,
+}
+
+/// What the threads share.
+struct Load<'a> {
+    device: &'a Device,
+    chunks: &'a [Chunk<'a>],
+    /// The first chunk that nobody has taken.
+    next: AtomicUsize,
+    /// Something failed: the others need not go on.
+    is_over: AtomicBool,
+}
+
+/// Carries all `chunks`; they are in place when it returns.
+pub(super) fn upload(
+    device: &Arc<Device>,
+    chunks: &[Chunk<'_>],
+    pool: UploadPool,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<(), CudaError> {
+    let buffer_bytes = chunks.iter().map(|chunk| chunk.staged_bytes).max().unwrap_or(0);
+    let total: usize = chunks.iter().map(Chunk::source_bytes).sum();
+    let threads = pool.threads.clamp(1, total.div_ceil(buffer_bytes.max(1)).max(1));
+    let workers: Vec<UploadWorker> =
+        (0..threads).map(|_| UploadWorker::new(device, buffer_bytes)).collect::<Result<_, _>>()?;
+    let (next, is_over) = (AtomicUsize::new(0), AtomicBool::new(false));
+    let load = Load { device, chunks, next, is_over };
+    let (sender, receiver) = channel();
+    thread::scope(|scope| {
+        let start = |worker| {
+            let (load, sender) = (&load, sender.clone());
+            scope.spawn(move || load.work(worker, sender))
+        };
+        let working: Vec<_> = workers.into_iter().map(start).collect();
+        drop(sender);
+        let mut done = 0;
+        for bytes in receiver {
+            done += bytes as u64;
+            progress(Progress { what: "weights", done, total: total as u64 });
+        }
+        let ends = working
+            .into_iter()
+            .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+        ends.fold(Ok(()), Result::and)
+    })
+}
+
+impl UploadWorker {
+    fn new(device: &Arc<Device>, buffer_bytes: usize) -> Result<UploadWorker, CudaError> {
+        let buffer = |_| {
+            Ok(StagingBuffer {
+                pinned: device.alloc_pinned(buffer_bytes, "a buffer of the weights' way")?,
+                staging: device.alloc(buffer_bytes, "staging of the weights")?,
+                free: device.event()?,
+            })
+        };
+        let buffers = (0..BUFFERS).map(buffer).collect::<Result<_, CudaError>>()?;
+        Ok(UploadWorker { queue: queue(device)?, buffers })
+    }
+}
+
+impl Load<'_> {
+    /// One thread's work: chunks until there are none. Its buffers are at rest when it returns, and freed then.
+    fn work(&self, mut worker: UploadWorker, sender: Sender<usize>) -> Result<(), CudaError> {
+        let carried = self.upload_chunks(&mut worker, &sender);
+        if carried.is_err() {
+            self.is_over.store(true, Ordering::Relaxed);
+        }
+        let rested = worker.queue.synchronize("waiting for the weights");
+        carried.and(rested)
+    }
+
+    fn upload_chunks(
+        &self,
+        worker: &mut UploadWorker,
+        sender: &Sender<usize>,
+    ) -> Result<(), CudaError> {
+        self.device.shared().bind()?;
+        for turn in 0.. {
+            let chunk = self.chunks.get(self.next.fetch_add(1, Ordering::Relaxed));
+            let Some(chunk) = chunk.filter(|_| !self.is_over.load(Ordering::Relaxed)) else {
+                break;
+            };
+            let buffer = &mut worker.buffers[turn % BUFFERS];
+            // After this nothing on the device uses the buffer any more.
+            buffer.free.synchronize().map_err(doing("waiting for a buffer of the weights"))?;
+            self.send(chunk, buffer, &worker.queue)?;
+            buffer.free.record(worker.queue.stream()).map_err(doing("recording an event"))?;
+            // Nobody listens only while another's error is on its way.
+            let _ = sender.send(chunk.source_bytes());
+        }
+        Ok(())
+    }
+
+    /// Fills the buffer with `chunk` and queues what brings it into place. Nothing on the device uses
+    /// the buffer, and nothing may until the queue has run.
+    fn send(
+        &self,
+        chunk: &Chunk<'_>,
+        buffer: &mut StagingBuffer,
+        queue: &Queue,
+    ) -> Result<(), CudaError> {
+        for part in &chunk.parts {
+            stage(part, chunk.staged, &mut buffer.pinned.bytes_mut()[part.offset..]);
+        }
+        let copy = |to, bytes| {
+            let copied = queue.copy_to_device(to, &buffer.pinned, 0..bytes);
+            copied.map_err(doing("copying weights to the device"))
+        };
+        match chunk.arrangement {
+            Arrangement::Rows => copy(chunk.to, bf16_bytes(&chunk.parts[0])),
+            Arrangement::Fragments { order, width } => {
+                copy(buffer.staging.at(), chunk.staged_bytes)?;
+                let source = |part: &Part| (buffer.staging.at() + part.offset as u64, part.rows);
+                let sources: Sources = chunk.parts.each_ref().map(source);
+                // The copy above brings the sources, in the same stream; the destination has the
+                // rows, padded, and no other chunk writes there.
+                queue.launch(&launch::shuffle(chunk.staged, sources, width, order, chunk.to))
+            }
+        }
+    }
+}
+
+/// A queue for copies and shuffles of weights.
+pub(super) fn queue(device: &Arc<Device>) -> Result<Queue, CudaError> {
+    let stream = device.stream(Priority::Low)?;
+    // SAFETY: this module and its parent put on it copies from a buffer and shuffles into the weights'
+    // allocation, within the bounds of `Layout` and of the buffer. Both wait for the stream before
+    // they return, so that buffers and weights live as long; no two chunks have the same destination,
+    // and a buffer is filled again only after its event.
+    Ok(unsafe { Queue::new(device.clone(), stream) })
+}
+
+/// Bytes of `part` as bf16.
+fn bf16_bytes(part: &Part<'_>) -> usize {
+    let from = part.dtype.map_or(1, Dtype::bytes);
+    part.bytes.len() / from * size_of::<bf16>()
+}
+
+/// Writes `part` as `staged` to the beginning of `to`: as it is, or rounded to bf16.
+fn stage(part: &Part<'_>, staged: Dtype, to: &mut [u8]) {
+    match part.dtype {
+        None => {}
+        Some(dtype) if dtype == staged => to[..part.bytes.len()].copy_from_slice(part.bytes),
+        // The chunks say bf16 wherever a source is not staged as it is.
+        Some(Dtype::Bf16) => unreachable!("bf16 is never widened"),
+        Some(Dtype::F16) => {
+            let halves = part.bytes.as_chunks().0.iter();
+            narrow(halves.map(|&bytes| f16::from_le_bytes(bytes).to_f32()), to);
+        }
+        Some(Dtype::F32) => {
+            let floats = part.bytes.as_chunks().0.iter();
+            narrow(floats.map(|&bytes| f32::from_le_bytes(bytes)), to);
+        }
+    }
+}
+
+/// Rounds `values` to bf16, one after the other from the beginning of `to` on.
+fn narrow(values: impl ExactSizeIterator<Item = f32>, to: &mut [u8]) {
+    let places = &mut to.as_chunks_mut::<2>().0[..values.len()];
+    for (place, value) in places.iter_mut().zip(values) {
+        *place = bf16::from_f32(value).to_le_bytes();
+    }
+}

@@ -1,0 +1,29 @@
+//! What the device's sampler must say: the CPU sampler, which has an f64 reference of its own in its unit tests.
+
+use trail_runtime::backend::SampledToken;
+use trail_runtime::engine::SamplingParams;
+use trail_runtime::sampling::{History, Sampler};
+
+/// The CPU sampler's choice.
+pub(crate) fn sample(
+    logits: &[f32],
+    params: &SamplingParams,
+    prompt: &[u32],
+    generated: &[u32],
+    position: u32,
+) -> SampledToken {
+    let history = History { prompt, generated };
+    Sampler::new(logits.len()).sample(&mut logits.to_vec(), params, history, position)
+}
+
+/// One request's marks.
+pub(crate) fn marks(vocab: usize, prompt: &[u32], generated: &[u32]) -> Vec<u32> {
+    let mut marks = vec![0u32; vocab];
+    for &token in prompt.iter().filter(|token| (**token as usize) < vocab) {
+        marks[token as usize] |= 1 << 31;
+    }
+    for &token in generated.iter().filter(|token| (**token as usize) < vocab) {
+        marks[token as usize] += 1;
+    }
+    marks
+}

@@ -1,0 +1,78 @@
+//! The small kernels as they are defined.
+
+use half::bf16;
+
+/// One row of the embedding: (h, x, partial sums of squares in f64).
+pub(crate) fn embed(row: &[bf16], gamma: &[bf16]) -> (Vec<f32>, Vec<bf16>, Vec<f64>) {
+    let h: Vec<f32> = row.iter().map(|value| value.to_f32()).collect();
+    let x = h.iter().zip(gamma).map(|(h, gamma)| bf16::from_f32(h * gamma.to_f32())).collect();
+    let squares =
+        |part: &[f32]| part.iter().map(|&value| f64::from(value) * f64::from(value)).sum();
+    let ss = h.chunks(128).map(squares).collect();
+    (h, x, ss)
+}
+
+/// What the list says goes where it says.
+pub(crate) fn apply_diffs(words: &mut [u32], diffs: &[[u32; 2]]) {
+    for &[index, value] in diffs {
+        words[index as usize] = value;
+    }
+}
+
+/// The sum of `rows` in their order, going on from `sum`: the CPU backend's arithmetic, so equal to the bit.
+pub(crate) fn tap_mean(sum: &mut [f32], rows: &[&[f32]]) {
+    for row in rows {
+        for (sum, value) in sum.iter_mut().zip(*row) {
+            *sum += value;
+        }
+    }
+}
+
+/// The probe's answer for one row, and how far a kernel may be from each probability.
+///
+/// A unit is a sum of `d` exact products in f32 in no known order: off by at most (d + 2) * 2^-23 * sum|x w|; ReLU does not add to that. A logit adds
+/// up those errors times |w2|, and (hidden + 6) roundings of its own. A probability is off by a factor of e to the power of twice the
+/// worst logit's error, and some ulp of exponential, sum and division.
+pub(crate) fn probe(x: &[bf16], layers: &Layers) -> (Vec<f64>, Vec<f64>) {
+    let (d, ulp) = (x.len(), 2f64.powi(-23));
+    let mut hidden = Vec::new();
+    for (weights, &bias) in layers.hidden_weight.chunks(d).zip(&layers.hidden_bias) {
+        let products =
+            x.iter().zip(weights).map(|(x, w)| f64::from(x.to_f32()) * f64::from(w.to_f32()));
+        let (sum, size) = products
+            .fold((f64::from(bias), f64::from(bias.abs())), |(sum, size), p| {
+                (sum + p, size + p.abs())
+            });
+        hidden.push((sum.max(0.0), (d as f64 + 2.0) * ulp * size));
+    }
+    let mut logits = Vec::new();
+    let mut worst = 0.0f64;
+    for (weights, &bias) in layers.output_weight.chunks(hidden.len()).zip(&layers.output_bias) {
+        let (mut sum, mut size, mut error) = (f64::from(bias), f64::from(bias.abs()), 0.0);
+        for (&weight, (unit, off)) in weights.iter().zip(&hidden) {
+            let weight = f64::from(weight);
+            sum += weight * unit;
+            size += (weight * unit).abs();
+            error += weight.abs() * off;
+        }
+        worst = worst.max(error + (hidden.len() as f64 + 6.0) * ulp * size);
+        logits.push(sum);
+    }
+    let largest = logits.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let exponentials: Vec<f64> = logits.iter().map(|logit| (logit - largest).exp()).collect();
+    let sum: f64 = exponentials.iter().sum();
+    let probabilities: Vec<f64> = exponentials.iter().map(|e| e / sum).collect();
+    let factor = (2.0 * worst).exp() - 1.0;
+    let spread = logits.iter().map(|logit| largest - logit).fold(0.0, f64::max);
+    let tolerance = |p: &f64| p * (factor + (40.0 + 4.0 * spread) * ulp) + 1e-37;
+    let tolerances = probabilities.iter().map(tolerance).collect();
+    (probabilities, tolerances)
+}
+
+/// The probe's weights, row-major.
+pub(crate) struct Layers {
+    pub(crate) hidden_weight: Vec<bf16>,
+    pub(crate) hidden_bias: Vec<f32>,
+    pub(crate) output_weight: Vec<f32>,
+    pub(crate) output_bias: Vec<f32>,
+}
