@@ -1,4 +1,5 @@
-//! Arithmetic of the device is the host's, to the bit. The kernel is `arithmetic` in ptx/semantics.cu.
+//! Arithmetic of the device is the host's, to the bit. The kernel is `arithmetic` in
+//! ptx/semantics.cu.
 
 mod common;
 
@@ -39,8 +40,8 @@ fn inputs() -> Vec<u32> {
     values
 }
 
-/// What `arithmetic` writes for one thread.
-fn arithmetic_twin(a: u32, b: u32, c: u32) -> Vec<u32> {
+/// Reference of `arithmetic` for one thread.
+fn arithmetic_reference(a: u32, b: u32, c: u32) -> Vec<u32> {
     let (x, y, z) = (f32::from_bits(a), f32::from_bits(b), f32::from_bits(c));
     let joined = u64::from(b) << 32 | u64::from(a);
     let d = f64::from(x) * f64::from(y) + f64::from(z);
@@ -112,7 +113,8 @@ fn arithmetic_twin(a: u32, b: u32, c: u32) -> Vec<u32> {
     ]
 }
 
-/// Which results of `arithmetic` are floating-point: 32 bits, 16 bits of bf16 or f16, or the halves of an f64.
+/// Which results of `arithmetic` are floating-point: 32 bits, 16 bits of bf16 or f16, or the halves
+/// of an f64.
 fn is_nan(k: usize, bits: u32) -> bool {
     match k {
         14..=21 | 25..=26 | 29 | 32..=33 | 36 => f32::from_bits(bits).is_nan(),
@@ -133,7 +135,7 @@ fn arithmetic_agrees_with_the_host() {
         for i in 0..64 {
             let (a, b, c) = (values[i], values[64 + i], values[128 + i]);
             let (x, y, z) = (f32::from_bits(a), f32::from_bits(b), f32::from_bits(c));
-            for (k, wanted) in arithmetic_twin(a, b, c).into_iter().enumerate() {
+            for (k, wanted) in arithmetic_reference(a, b, c).into_iter().enumerate() {
                 let got = got[k * 64 + i];
                 let exact = f64::from(x) * f64::from(y) + f64::from(z);
                 let says = || {

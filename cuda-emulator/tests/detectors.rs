@@ -1,4 +1,5 @@
-//! Every detector finds its planted bug, names it, and passes the clean twin. The kernels are in ptx/detectors.cu.
+//! Every detector finds its planted bug, names it, and passes the clean variant. The kernels are in
+//! ptx/detectors.cu.
 
 mod common;
 
@@ -48,7 +49,7 @@ fn run(session: &Session, case: Case, which: &str) -> (CUresult, Vec<String>) {
     }
     drop(module);
     drop(gpu);
-    // What a broken context leaves behind is a leak, found with the rest.
+    // Allocations of a broken context are a leak, reported with the other findings.
     let findings = session
         .take_findings()
         .into_iter()
@@ -57,7 +58,8 @@ fn run(session: &Session, case: Case, which: &str) -> (CUresult, Vec<String>) {
     (code, findings)
 }
 
-/// The bug ends in `code` with a finding that says all of `words`; the twin in success with none.
+/// Checks that the bug ends in `code` with a finding that contains all of `words`, and the clean
+/// variant in success without findings.
 fn check(case: Case, code: CUresult, words: &[&str]) {
     let session = trail_cuda_emulator::session();
     // Whatever the order of warps and the arrival of copies: it is found.
@@ -167,7 +169,8 @@ fn asynchronous_copy_without_barrier() {
         emulator.seed(seed);
         let (code, findings) = run(&session, case("async_barrier"), "bug");
         assert_eq!(code, ILLEGAL);
-        // By the order of the warps: not written yet, still in flight, or written without a barrier.
+        // By the order of the warps: not written yet, still in flight, or written without a
+        // barrier.
         assert!(findings[0].contains("async_barrier_bug"), "{}", findings[0]);
         emulator.reset();
         assert_eq!(run(&session, case("async_barrier"), "ok").0, CUresult::CUDA_SUCCESS);

@@ -1,4 +1,5 @@
-//! What is checked in belongs together: sources, headers, code, manifest, tables, parameter structs. Needs no CUDA.
+//! Checked-in files agree: sources, headers, code, manifest, tables, parameter structs. Needs no
+//! CUDA.
 
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -109,7 +110,8 @@ fn every_header_is_complete_and_kept() {
     }
 }
 
-/// The module has a text for each target its header names, and cubins for those; sm_80's text is a cubin for Hopper too.
+/// The module has a text for each target its header names, and cubins for those; sm_80's text is a
+/// cubin for Hopper too.
 fn check_targets(module: &Module, arch: &[Target]) {
     for target in [Target::Sm80, Target::Sm90a] {
         let named = arch.contains(&target);

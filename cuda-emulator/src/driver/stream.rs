@@ -31,7 +31,7 @@ pub(crate) fn canonical(state: &State, stream: Handle) -> Result<Handle, Code> {
     }
 }
 
-/// What an operation on `stream` has to wait for.
+/// Operations that an operation on `stream` has to wait for.
 fn predecessors(state: &State, stream: Handle) -> Vec<Id> {
     let last = |handle: &Handle| state.queue.last.get(handle).copied();
     let apart = |handle: &Handle| state.streams.get(handle).is_some_and(|stream| stream.apart);
@@ -49,7 +49,8 @@ fn predecessors(state: &State, stream: Handle) -> Vec<Id> {
     last(&stream).into_iter().chain(legacy).collect()
 }
 
-/// Queues work on a stream, or records it when the stream is being captured. Gives the operation that was queued.
+/// Queues work on a stream, or records it when the stream is being captured. Gives the operation
+/// that was queued.
 pub(crate) fn queue(
     mut state: MutexGuard<'static, State>,
     stream: Handle,
@@ -132,29 +133,33 @@ api! {
     fn cuStreamQuery(stream: Handle) {
         let state = ready()?;
         let stream = canonical(&state, stream)?;
-        // Polling makes the device go on, or the host would poll for ever.
+        // Polling advances the device; otherwise the host would poll without end.
         let (state, _) = run::one(state);
         state.health()?;
-        if ends(&state, stream).into_iter().all(|id| state.queue.is_done(id)) { Ok(()) } else { Err(error::NOT_READY) }
+        if ends(&state, stream).into_iter().all(|id| state.queue.is_done(id)) { Ok(()) } else {
+            Err(error::NOT_READY) }
     }
 
     fn cuStreamGetFlags(stream: Handle, flags: *mut c_uint) {
         let state = ready()?;
-        let apart = state.streams.get(&canonical(&state, stream)?).is_some_and(|stream| stream.apart);
+        let apart = state.streams.get(&canonical(&state, stream)?).is_some_and(
+            |stream| stream.apart);
         // SAFETY: the API's contract.
         unsafe { put(flags, c_uint::from(apart)) }
     }
 
     fn cuStreamGetPriority(stream: Handle, priority: *mut c_int) {
         let state = ready()?;
-        let value = state.streams.get(&canonical(&state, stream)?).map_or(0, |stream| stream.priority);
+        let value = state.streams.get(&canonical(&state, stream)?).map_or(
+            0, |stream| stream.priority);
         // SAFETY: the API's contract.
         unsafe { put(priority, value) }
     }
 
     fn cuStreamGetId(stream: Handle, id: *mut u64) {
         let state = ready()?;
-        let value = state.streams.get(&canonical(&state, stream)?).map_or(0, |stream| stream.number);
+        let value = state.streams.get(&canonical(&state, stream)?).map_or(
+            0, |stream| stream.number);
         // SAFETY: the API's contract.
         unsafe { put(id, value) }
     }

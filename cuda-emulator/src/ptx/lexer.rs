@@ -1,4 +1,5 @@
-//! PTX text to tokens. Directives whose line carries nothing we execute (`.loc`, `.file`, ...) are dropped here.
+//! PTX text to tokens. Directives whose line carries nothing we execute (`.loc`, `.file`, ...) are
+//! dropped here.
 
 use super::PtxError;
 
@@ -9,14 +10,16 @@ pub(crate) struct Token {
     pub(crate) line: u32,
 }
 
-/// What a token is.
+/// Kind of a token.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Kind {
-    /// Identifier, directive (`.reg`), opcode with its suffixes (`ld.global.L1::no_allocate.v4.b32`), register or label name.
+    /// Identifier, directive (`.reg`), opcode with its suffixes
+    /// (`ld.global.L1::no_allocate.v4.b32`), register or label name.
     Word(String),
     /// Integer literal, as its 64 bits.
     Int(u64),
-    /// `0f` or `0d` literal, or a decimal float: the bits of the f64, and of the f32 when it was written as one.
+    /// `0f` or `0d` literal, or a decimal float: the bits of the f64, and of the f32 when it was
+    /// written as one.
     Float { bits64: u64, bits32: u32 },
     /// Quoted text.
     Text(String),

@@ -1,10 +1,12 @@
-// Planted bugs, each with its clean twin: `NAME_bug` and `NAME_ok`. Compiled to detectors.ptx by NVRTC 12.4
-// (--gpu-architecture=compute_80); the tests take the PTX as it is here.
+// Planted bugs, each with a clean variant: `NAME_bug` and `NAME_ok`. Compiled to detectors.ptx by
+// NVRTC 12.4 (--gpu-architecture=compute_80); the tests take the PTX as it is here.
 #include <cuda_pipeline_primitives.h>
 
 extern "C" {
 
-__global__ void bounds_bug(float *out, const float *in, int n) { out[threadIdx.x] = in[threadIdx.x]; }
+__global__ void bounds_bug(float *out, const float *in, int n) {
+    out[threadIdx.x] = in[threadIdx.x];
+}
 __global__ void bounds_ok(float *out, const float *in, int n) {
     if (threadIdx.x < n) out[threadIdx.x] = in[threadIdx.x];
 }
@@ -195,7 +197,7 @@ __global__ void divergence_ok(float *out, const float *in, int n) {
     if (n > 0) __syncthreads();
     out[threadIdx.x] = in[threadIdx.x];
 }
-// Warps wait at different barriers for ever.
+// Warps wait at different barriers, and never continue.
 __global__ void deadlock_bug(float *out, const float *in, int n) {
     asm volatile("bar.sync %0, 64;" ::"r"((int)threadIdx.x / 32) : "memory");
     out[threadIdx.x] = in[threadIdx.x];
@@ -237,11 +239,13 @@ __global__ void trap_ok(float *out, const float *in, int n) {
 }
 
 // Blocks that write the same place, or read what another one wrote.
-__global__ void blocks_write_bug(float *out, const float *in, int n) { out[threadIdx.x] = in[threadIdx.x] + blockIdx.x; }
+__global__ void blocks_write_bug(float *out, const float *in, int n) {
+    out[threadIdx.x] = in[threadIdx.x] + blockIdx.x;
+}
 __global__ void blocks_write_ok(float *out, const float *in, int n) {
     out[blockIdx.x * blockDim.x + threadIdx.x] = in[threadIdx.x] + blockIdx.x;
 }
-// The last block to arrive sums what all wrote; the bug is that nobody counts.
+// The last block to arrive sums the values of all blocks; the bug is that no block counts arrivals.
 __device__ unsigned arrivals;
 __global__ void blocks_read_bug(float *out, const float *in, int n) {
     out[blockIdx.x * blockDim.x + threadIdx.x] = in[threadIdx.x];

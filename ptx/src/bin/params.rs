@@ -1,7 +1,8 @@
-//! Makes ptx/src/params.rs of kernels/common/params.h: `cargo run -p trail-ptx --features params --bin params`.
+//! Generates ptx/src/params.rs from kernels/common/params.h:
+//! `cargo run -p trail-ptx --features params --bin params`.
 //!
-//! A developer's step, because bindgen needs libclang (`pip install libclang`, and its folder in `LIBCLANG_PATH`). The
-//! result is checked in, with the header's hash, which a test recomputes.
+//! A developer's step, because bindgen needs libclang (`pip install libclang`, and its folder in
+//! `LIBCLANG_PATH`). The result is checked in, with the header's hash, which a test recomputes.
 
 use std::path::Path;
 use trail_ptx::hash;

@@ -6,7 +6,8 @@ use super::{Kind, Parser};
 use crate::ptx::ast::Function;
 use crate::ptx::types::Ty;
 
-/// Names visible inside one pair of braces. Registers map to indices, labels and variables to unique names.
+/// Names visible inside one pair of braces. Registers map to indices, labels and variables to
+/// unique names.
 #[derive(Default)]
 pub(super) struct Scope {
     registers: HashMap<String, u32>,
