@@ -34,18 +34,18 @@ const PENDING: &[&str] = &[
     "benches/gpu.sh",
     "benches/loads.sh",
     "counting-allocator/",
-    "cuda-emulator/",
+
     "docs/",
-    "kernels/",
+
     "probe/",
-    "ptx/",
+
     "runtime/Cargo.toml",
     "runtime/fuzz/",
     "runtime/src/backend/",
-    "runtime/src/cuda/",
+
     "runtime/src/engine/",
     "runtime/src/sampling/",
-    "runtime/tests/cuda_",
+
     "runtime/tests/support/",
     "scheduler/",
     "setup/",

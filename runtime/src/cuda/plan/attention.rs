@@ -1,26 +1,26 @@
 //! Geometry of attention: splits that fill the chip, tiles of prefill rows.
 
 use super::{Chip, LaunchPlan, Shape, resident};
+use crate::backend::BLOCK_TOKENS;
 
 /// Threads of a block, in both kernels.
-const BLOCK: u32 = 128;
-/// Warps of a decode block, stages of each warp's ring, tokens of a stage: what attention_decode.cu was compiled with.
-const WARPS: usize = 4;
-const STAGES: usize = 3;
-const BLOCK_TOKENS: usize = 16;
+pub(super) const BLOCK: u32 = 128;
+/// Warps of a decode block, and stages of each warp's cp.async ring of KV blocks.
+pub(super) const WARPS: usize = 4;
+pub(super) const STAGES: usize = 3;
 /// Queries of a prefill tile, and stages of its ring.
 pub const TILE_QUERIES: usize = 128;
-const PREFILL_STAGES: usize = 3;
+pub(super) const PREFILL_STAGES: usize = 3;
 
 /// Most pieces that one context is cut into; bounds the workspace and the merge.
 pub const MOST_SPLITS: usize = 64;
 /// A split of fewer blocks of 16 tokens costs more than it carries: four rounds of its four warps.
-const SPLIT_BLOCKS: usize = 16;
+pub(super) const SPLIT_BLOCKS: usize = 16;
 /// What beginning and ending a block of threads costs, in tokens that it could have streamed: about 1.5 us at half a multiprocessor's share of
 /// 4 TB/s, and 512 bytes a token.
-const BLOCK_COST_TOKENS: usize = 128;
+pub(super) const BLOCK_COST_TOKENS: usize = 128;
 /// What each further split adds to the merge, in the same tokens.
-const MERGE_COST_TOKENS: usize = 2;
+pub(super) const MERGE_COST_TOKENS: usize = 2;
 /// Heads of the model as attention sees them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Heads {
@@ -187,7 +187,7 @@ pub fn prefill(heads: Heads, tiles: usize, rows: usize, tokens: usize) -> Launch
         128 => "attention_prefill_hd128",
         width => panic!("no attention kernel for heads {width} wide"),
     };
-    let tile_tokens = if heads.head_dim == 64 { 64 } else { 32 };
+    let tile_tokens = prefill_tile_tokens(heads.head_dim);
     let elements =
         TILE_QUERIES * heads.head_dim + PREFILL_STAGES * 2 * tile_tokens * heads.head_dim;
     LaunchPlan {
@@ -202,6 +202,11 @@ pub fn prefill(heads: Heads, tiles: usize, rows: usize, tokens: usize) -> Launch
         bytes: (rows * heads.row() * 4) as u64,
         flops: (tokens * heads.row() * 4) as u64,
     }
+}
+
+/// Tokens of a prefill tile: as many as leave the scores in registers beside the output.
+pub(super) fn prefill_tile_tokens(head_dim: usize) -> usize {
+    if head_dim > 64 { 32 } else { 64 }
 }
 
 /// A rung of the ladder (1 or 2), which computes what [`decode`] does.

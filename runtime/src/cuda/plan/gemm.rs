@@ -57,31 +57,33 @@ pub struct GemmPlan {
 
 /// A compiled instance, by the constants it was compiled with.
 #[derive(Clone, Copy)]
-struct Instance {
+pub(super) struct Instance {
     /// Names by [`Epilogue`].
-    kernels: [&'static str; 4],
+    pub(super) kernels: [&'static str; 4],
     /// Tokens of a tile.
-    tokens: usize,
+    pub(super) tokens: usize,
     /// Threads of a block.
-    threads: u32,
+    pub(super) threads: u32,
     /// Depth of a unit along k.
-    depth: usize,
+    pub(super) depth: usize,
     /// Dynamic shared memory, bytes.
-    shared_bytes: u32,
+    pub(super) shared_bytes: u32,
     /// Blocks a multiprocessor that its registers allow.
-    blocks: u32,
+    pub(super) blocks: u32,
     /// Share of the tensor cores' rate that its main loop can hope for, in percent.
     efficiency: u64,
 }
 
 /// Bytes of one token's row of sums: 128 features, padded by 4 against bank conflicts.
-const ROW_BYTES: usize = (FEATURES + 4) * 4;
+pub(super) const ROW_BYTES: usize = (FEATURES + 4) * 4;
+/// Stages of activations of the skinny kernels.
+pub(super) const SKINNY_STAGES: usize = 4;
 /// Shared memory that each resident block costs beyond what it asks for: the driver's, and the kernels' own static part.
-const BLOCK_OVERHEAD_BYTES: u32 = 1024 + 128;
+pub(super) const BLOCK_OVERHEAD_BYTES: u32 = 1024 + 128;
 
 const fn skinny(kernels: [&'static str; 4], tokens: usize, blocks: u32) -> Instance {
-    // Four stages of activations, the sums, the row scales.
-    let shared = 4 * tokens * 128 * 2 + tokens * ROW_BYTES + tokens * 4;
+    // Stages of activations, the sums, the row scales.
+    let shared = SKINNY_STAGES * tokens * 128 * 2 + tokens * ROW_BYTES + tokens * 4;
     Instance {
         kernels,
         tokens,
@@ -116,14 +118,14 @@ const fn tiled(
     }
 }
 
-const SKINNY: [Instance; 4] = [
+pub(super) const SKINNY: [Instance; 4] = [
     skinny(["skinny_qkv_8", "skinny_residual_8", "skinny_swiglu_8", "skinny_logits_8"], 8, 2),
     skinny(["skinny_qkv_16", "skinny_residual_16", "skinny_swiglu_16", "skinny_logits_16"], 16, 2),
     skinny(["skinny_qkv_32", "skinny_residual_32", "skinny_swiglu_32", "skinny_logits_32"], 32, 2),
     skinny(["skinny_qkv_64", "skinny_residual_64", "skinny_swiglu_64", "skinny_logits_64"], 64, 1),
 ];
 
-const TILED: [Instance; 2] = [
+pub(super) const TILED: [Instance; 2] = [
     tiled(
         ["tiled_qkv_128", "tiled_residual_128", "tiled_swiglu_128", "tiled_logits_128"],
         128,
@@ -143,7 +145,7 @@ const TILED: [Instance; 2] = [
 ];
 
 /// Fewest units of a block that shares a tile: below that, adding up costs more than it saves.
-const LEAST_UNITS: usize = 2;
+pub(super) const LEAST_UNITS: usize = 2;
 
 /// The plan of `product` on `chip`.
 ///

@@ -11,11 +11,11 @@ pub const MOST_ROWS: usize = 4;
 /// Stages of a layer, and so barriers, but that the launch's end is the last one.
 pub const STAGES: usize = 5;
 /// Stages of an attention warp's ring, by target: what decode_megakernel.cu was compiled with. Its own kernel has three.
-const RING_STAGES: u32 = 2;
-const RING_STAGES_HOPPER: u32 = 3;
-const OWN_RING_STAGES: u32 = 3;
+pub(super) const RING_STAGES: u32 = 2;
+pub(super) const RING_STAGES_HOPPER: u32 = 3;
+pub(super) const OWN_RING_STAGES: u32 = 3;
 /// Bytes of a unit of weights: 128 features, 128 deep.
-const UNIT_BYTES: u32 = 128 * 128 * 2;
+pub(super) const UNIT_BYTES: u32 = 128 * 128 * 2;
 
 /// The products of a layer, as their own kernels would be launched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

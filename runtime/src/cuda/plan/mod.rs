@@ -2,6 +2,8 @@
 //!
 //! Pure functions; no geometry is decided anywhere else. A plan prints as one line.
 
+#[cfg(test)]
+mod agreement;
 pub mod attention;
 pub mod ceiling;
 pub mod gemm;
