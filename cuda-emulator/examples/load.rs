@@ -1,4 +1,5 @@
-//! `cargo run -p trail-cuda-emulator --example load -- FILE.ptx ...`: can the stand-in run these modules? Says which cannot, and why.
+//! `cargo run -p trail-cuda-emulator --example load -- FILE.ptx ...`: can the stand-in run these
+//! modules? Says which cannot, and why.
 
 use std::ffi::CString;
 

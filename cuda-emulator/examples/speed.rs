@@ -1,5 +1,6 @@
-//! `cargo run --release -p trail-cuda-emulator --example speed`: thread instructions per second and core, for arithmetic in registers,
-//! for shared and global memory with all checks, and for products of matrices.
+//! `cargo run --release -p trail-cuda-emulator --example speed`: thread instructions per second and
+//! core, for arithmetic in registers, for shared and global memory with all checks, and for
+//! products of matrices.
 
 use std::ffi::{CString, c_void};
 

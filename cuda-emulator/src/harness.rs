@@ -1,14 +1,13 @@
 //! How a test reaches the stand-in: through the loader, as a program reaches the driver.
 //!
-//! A test file says [`crate::on_emulator!`] once. Before its `main` the test binary then starts itself anew with a library path whose
-//! first folder holds the stand-in under the driver's names; the very same binary runs on a real driver with
+//! A test file says [`crate::on_emulator!`] once. Before its `main` the test binary re-executes itself with a library path whose first folder holds the emulator under the driver's names; the very same binary runs on a real driver with
 //! `TRAIL_TEST_DRIVER=real`. Each test opens a [`Session`] first:
 //!
 //! ```ignore
 //! trail_cuda_emulator::on_emulator!();
 //!
 //! #[test]
-//! fn kernel_agrees_with_its_twin() {
+//! fn kernel_agrees_with_its_reference() {
 //!     let session = trail_cuda_emulator::session();
 //!     let context = cudarc::driver::CudaContext::new(0).unwrap();
 //!     // ...
@@ -20,7 +19,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard};
 
-/// Set in a process that was started anew.
+/// Set in a re-executed process.
 const ENTERED: &str = "TRAIL_EMU_ENTERED";
 /// `real` or `emulator` (the default).
 const DRIVER: &str = "TRAIL_TEST_DRIVER";
@@ -42,12 +41,13 @@ macro_rules! on_emulator {
     };
 }
 
-/// Starts the process anew with the stand-in in front of the library path. Called before `main`, with its arguments.
+/// Re-executes the process with the emulator in front of the library path. Called before `main`,
+/// with its arguments.
 pub extern "C" fn enter(_count: c_int, arguments: *const *const c_char) {
     if std::env::var_os(ENTERED).is_some() || wants_real() {
         return;
     }
-    if let Err(problem) = enter_anew(arguments) {
+    if let Err(problem) = re_execute(arguments) {
         eprintln!("trail-cuda-emulator: {problem}");
         std::process::exit(1);
     }
@@ -57,7 +57,7 @@ fn wants_real() -> bool {
     std::env::var_os(DRIVER).is_some_and(|driver| driver == "real")
 }
 
-fn enter_anew(arguments: *const *const c_char) -> Result<(), String> {
+fn re_execute(arguments: *const *const c_char) -> Result<(), String> {
     let program =
         std::env::current_exe().map_err(|error| format!("no path of this program: {error}"))?;
     let folder = loader_folder(&program)?;
@@ -78,7 +78,8 @@ fn enter_anew(arguments: *const *const c_char) -> Result<(), String> {
     Err(format!("cannot start anew: {}", std::io::Error::last_os_error()))
 }
 
-/// A folder with the stand-in under the driver's names. Cargo puts the library of a dependency beside the test binary, in `deps`.
+/// A folder with the stand-in under the driver's names. Cargo puts the library of a dependency
+/// beside the test binary, in `deps`.
 fn loader_folder(program: &Path) -> Result<PathBuf, String> {
     let name = "libtrail_cuda_emulator.so";
     let beside = program.parent().unwrap_or(Path::new("."));
@@ -101,13 +102,15 @@ fn loader_folder(program: &Path) -> Result<PathBuf, String> {
     Ok(folder)
 }
 
-/// The control functions of the stand-in that is loaded as the driver. See [`crate`]'s `driver::control` for what each does.
+/// The control functions of the stand-in that is loaded as the driver. See [`crate`]'s
+/// `driver::control` for what each does.
 #[derive(Clone, Copy)]
 pub struct Emulator {
     library: *mut c_void,
 }
 
-// SAFETY: the pointer names a loaded library, which is never unloaded; its control functions lock for themselves.
+// SAFETY: the pointer names a loaded library, which is never unloaded; its control functions lock
+// for themselves.
 unsafe impl Send for Emulator {}
 // SAFETY: as above.
 unsafe impl Sync for Emulator {}
@@ -153,13 +156,15 @@ impl Emulator {
     }
 
     fn call(&self, name: &CStr) -> u64 {
-        // SAFETY: control functions without arguments return an integer in a register, or nothing, which is then ignored.
+        // SAFETY: control functions without arguments return an integer in a register, or nothing,
+        // which is then ignored.
         let function: extern "C" fn() -> u64 = unsafe { std::mem::transmute(self.symbol(name)) };
         function()
     }
 
     fn set(&self, name: &CStr, value: u64) {
-        // SAFETY: control functions with one argument take an integer of at most 64 bits in a register.
+        // SAFETY: control functions with one argument take an integer of at most 64 bits in a
+        // register.
         let function: extern "C" fn(u64) = unsafe { std::mem::transmute(self.symbol(name)) };
         function(value);
     }
@@ -207,7 +212,7 @@ impl Emulator {
         self.set(c"trail_emu_lose_device", u64::from(code));
     }
 
-    /// Allocations that nobody has freed.
+    /// Allocations that were not freed.
     pub fn live_allocations(&self) -> u64 {
         self.call(c"trail_emu_live_allocations")
     }
@@ -244,21 +249,23 @@ impl Emulator {
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 thread_local! {
-    /// This thread has a session open: a second one would wait for the first for ever.
+    /// This thread has a session open: a second one would wait for the first forever.
     static OPEN: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
 }
 
-/// A test's hold of the device: one test of a binary runs at a time, since findings and a broken context are the process's.
+/// A test's hold of the device: one test of a binary runs at a time, since findings and a broken
+/// context are the process's.
 pub struct Session {
     emulator: Option<Emulator>,
     _alone: MutexGuard<'static, ()>,
 }
 
-/// Opens a session; declare it before anything that holds the context. On the stand-in choices are seeded by the test's name and
-/// `TRAIL_EMU_SEED`.
+/// Opens a session; declare it before anything that holds the context. On the stand-in choices are
+/// seeded by the test's name and `TRAIL_EMU_SEED`.
 ///
 /// # Panics
-/// When there is neither the stand-in nor a real driver, or when this thread has a session open already.
+/// When there is neither the stand-in nor a real driver, or when this thread has a session open
+/// already.
 #[must_use]
 pub fn session() -> Session {
     assert!(!OPEN.get(), "this test has a session open already");

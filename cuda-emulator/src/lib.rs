@@ -1,4 +1,5 @@
-//! A stand-in for the CUDA driver library that runs kernels on the CPU, and checks what they do. See README.md.
+//! A stand-in for the CUDA driver library that runs kernels on the CPU, and checks what they do.
+//! See README.md.
 
 pub(crate) mod driver;
 pub(crate) mod exec;

@@ -1,4 +1,5 @@
-//! Arithmetic of the device is the host's, to the bit. The kernel is `arithmetic` in ptx/semantics.cu.
+//! Arithmetic of the device is the host's, to the bit. The kernel is `arithmetic` in
+//! ptx/semantics.cu.
 
 mod common;
 
@@ -112,7 +113,8 @@ fn arithmetic_twin(a: u32, b: u32, c: u32) -> Vec<u32> {
     ]
 }
 
-/// Which results of `arithmetic` are floating-point: 32 bits, 16 bits of bf16 or f16, or the halves of an f64.
+/// Which results of `arithmetic` are floating-point: 32 bits, 16 bits of bf16 or f16, or the halves
+/// of an f64.
 fn is_nan(k: usize, bits: u32) -> bool {
     match k {
         14..=21 | 25..=26 | 29 | 32..=33 | 36 => f32::from_bits(bits).is_nan(),

@@ -1,4 +1,5 @@
-//! Every detector finds its planted bug, names it, and passes the clean twin. The kernels are in ptx/detectors.cu.
+//! Every detector finds its planted bug, names it, and passes the clean twin. The kernels are in
+//! ptx/detectors.cu.
 
 mod common;
 
@@ -167,7 +168,8 @@ fn asynchronous_copy_without_barrier() {
         emulator.seed(seed);
         let (code, findings) = run(&session, case("async_barrier"), "bug");
         assert_eq!(code, ILLEGAL);
-        // By the order of the warps: not written yet, still in flight, or written without a barrier.
+        // By the order of the warps: not written yet, still in flight, or written without a
+        // barrier.
         assert!(findings[0].contains("async_barrier_bug"), "{}", findings[0]);
         emulator.reset();
         assert_eq!(run(&session, case("async_barrier"), "ok").0, CUresult::CUDA_SUCCESS);

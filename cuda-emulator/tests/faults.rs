@@ -1,4 +1,5 @@
-//! Planned failures: the nth allocation, launch or copy, and a lost device; the next session finds all well again.
+//! Planned failures: the nth allocation, launch or copy, and a lost device; the next session finds
+//! all well again.
 
 mod common;
 

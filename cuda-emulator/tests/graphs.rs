@@ -1,4 +1,5 @@
-//! Graphs by stream capture: they run as captured, again and again, and what does not join is refused.
+//! Graphs by stream capture: they run as captured, again and again, and what does not join is
+//! refused.
 
 mod common;
 

@@ -1,4 +1,5 @@
-//! Kernels compute what the language says. The kernels are in ptx/semantics.cu; each has its twin here.
+//! Kernels compute what the language says. The kernels are in ptx/semantics.cu; each has its twin
+//! here.
 
 mod common;
 

@@ -1,4 +1,5 @@
-//! Streams, events, graphs: their order is kept, and what the host leaves out is noticed, because work runs as late as it may.
+//! Streams, events, graphs: their order is kept, and what the host leaves out is noticed, because
+//! work runs as late as it may.
 
 mod common;
 
@@ -53,7 +54,8 @@ fn an_event_orders_two_streams() {
     });
 }
 
-/// The planted bug of the test above: no event. In the late order the second stream runs alone, on memory that nobody wrote.
+/// The planted bug of the test above: no event. In the late order the second stream runs alone, on
+/// memory that nobody wrote.
 #[test]
 fn a_missing_event_is_found() {
     let session = trail_cuda_emulator::session();

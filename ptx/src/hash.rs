@@ -1,4 +1,5 @@
-//! The hash by which stale output is found: FNV-1a, 64 bit. It guards against forgetting, not against malice.
+//! The hash by which stale output is found: FNV-1a, 64 bit. It guards against forgetting, not
+//! against malice.
 
 use std::collections::BTreeSet;
 use std::path::Path;

@@ -19,7 +19,7 @@ use crate::Target;
 /// A kernel file's contract.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Header {
-    /// What is computed.
+    /// The operation, in one line.
     pub op: String,
     /// The parameter struct that every entry of the file takes.
     pub params: String,
@@ -27,7 +27,7 @@ pub struct Header {
     pub inputs: Vec<String>,
     /// Outputs, likewise.
     pub outputs: Vec<String>,
-    /// What the file is compiled for (a text for sm_80 also becomes an sm_90a cubin).
+    /// Targets that the file is compiled for (a text for sm_80 also becomes an sm_90a cubin).
     pub arch: Vec<Target>,
     /// Grid, threads of a block, and dynamic shared memory.
     pub launch: String,

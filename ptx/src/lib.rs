@@ -1,8 +1,9 @@
 //! The compiled CUDA kernels, and the table that names them.
 //!
-//! `kernels/*.cu` become PTX and cubins under `out/` by an explicit program (`cargo run -p trail-ptx --bin compile`), checked in
-//! with a manifest of what `ptxas` said of them. This library is data alone: no CUDA, no dependency. A test recomputes
-//! each source's hash, so a kernel that was edited and not compiled fails the build.
+//! `kernels/*.cu` become PTX and cubins under `out/` by an explicit program (`cargo run -p
+//! trail-ptx --bin compile`), checked in with a manifest of the output of `ptxas`. This library
+//! is data alone: no CUDA, no dependency. A test recomputes each source's hash, so a kernel that
+//! was edited and not compiled fails the build.
 
 pub mod hash;
 pub mod header;
@@ -13,8 +14,9 @@ mod table;
 
 pub use table::{FLAGS, MODULES};
 
-/// Which kernels passed their tests where, as JSON: device -> {"arch": target, "kernels": {name: hash of the code}}. Written by
-/// `cargo run -p trail-ptx --bin proofs` from what the tests launched.
+/// Which kernels passed their tests where, as JSON: device -> {"arch": target, "kernels": {name:
+/// hash of the code}}. Written by `cargo run -p trail-ptx --bin proofs` from what the tests
+/// launched.
 pub const PROOFS: &str = include_str!("../proofs.json");
 
 /// A chip family that code is compiled for.
@@ -45,7 +47,7 @@ impl Target {
     }
 }
 
-/// What one `.cu` file became.
+/// The compiled form of one `.cu` file.
 #[derive(Debug)]
 pub struct Module {
     /// File stem, with `ladder/` before it for the rungs that teach.
@@ -63,9 +65,10 @@ pub struct Module {
 /// A module's code for one target.
 #[derive(Debug)]
 pub struct Image {
-    /// What it was compiled for.
+    /// Target of the code.
     pub target: Target,
-    /// PTX text, for chips that have no cubin here; `None` for sm_90a, whose text nothing but Hopper could compile.
+    /// PTX text, for chips that have no cubin here; `None` for sm_90a, whose text nothing but
+    /// Hopper could compile.
     pub ptx: Option<&'static str>,
     /// Machine code.
     pub cubin: &'static [u8],
@@ -82,14 +85,14 @@ pub struct Entry {
     pub param_bytes: u32,
     /// Alignment of that argument in the PTX, bytes.
     pub param_align: u32,
-    /// What `ptxas` said, by target.
+    /// Output of `ptxas`, by target.
     pub resources: &'static [Resources],
 }
 
-/// What a kernel takes of a multiprocessor, by `ptxas -v`.
+/// Resources of a multiprocessor that a kernel takes, by `ptxas -v`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Resources {
-    /// What it was compiled for.
+    /// Target of the code.
     pub target: Target,
     /// 32-bit registers per thread.
     pub registers: u32,
@@ -115,8 +118,8 @@ pub unsafe trait Parameters: Copy + 'static {
 }
 
 impl Image {
-    /// FNV-1a of the code that a device of this target gets: the machine code on Hopper; of sm_80 the text, which the
-    /// emulator runs as well.
+    /// FNV-1a of the code that a device of this target gets: the machine code on Hopper; of sm_80
+    /// the text, which the emulator runs as well.
     pub fn code_hash(&self) -> u64 {
         hash::fnv1a(hash::START, self.ptx.map_or(self.cubin, str::as_bytes))
     }
@@ -128,14 +131,15 @@ impl Module {
         self.images.iter().find(|image| image.target == target)
     }
 
-    /// The text that other chips compile for themselves: sm_80's, unless the module is Hopper's alone.
+    /// The text that other chips compile for themselves: sm_80's, unless the module is Hopper's
+    /// alone.
     pub fn portable_ptx(&self) -> Option<&'static str> {
         self.image(Target::Sm80).and_then(|image| image.ptx)
     }
 }
 
 impl Entry {
-    /// What the kernel takes on `target`.
+    /// Resources of the kernel on `target`.
     pub fn on(&self, target: Target) -> Option<&'static Resources> {
         self.resources.iter().find(|resources| resources.target == target)
     }

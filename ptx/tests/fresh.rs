@@ -1,4 +1,5 @@
-//! What is checked in belongs together: sources, headers, code, manifest, tables, parameter structs. Needs no CUDA.
+//! The checked-in files belong together: sources, headers, code, manifest, tables, parameter
+//! structs. Needs no CUDA.
 
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -109,7 +110,8 @@ fn every_header_is_complete_and_kept() {
     }
 }
 
-/// The module has a text for each target its header names, and cubins for those; sm_80's text is a cubin for Hopper too.
+/// The module has a text for each target its header names, and cubins for those; sm_80's text is a
+/// cubin for Hopper too.
 fn check_targets(module: &Module, arch: &[Target]) {
     for target in [Target::Sm80, Target::Sm90a] {
         let named = arch.contains(&target);
@@ -181,7 +183,8 @@ fn the_parameter_structs_are_those_of_the_header() {
 #[test]
 fn a_header_that_lacks_something_is_refused() {
     let whole = "// op      adds\n// params  P\n// in      x [n] bf16, 2-byte aligned\n//         more of it\n\
-                 // out     y [n] f32, 4-byte aligned\n// arch    sm_80\n// launch  grid [n]\n// limit   bytes: n*6\n// reference a.rs::b\n// why     c\n";
+                 // out     y [n] f32, 4-byte aligned\n// arch    sm_80\n// launch  grid [n]\n//
+                 // limit   bytes: n*6\n// reference a.rs::b\n// why     c\n";
     let parsed = header::parse(whole).unwrap();
     assert_eq!(parsed.inputs, ["x [n] bf16, 2-byte aligned more of it"]);
     assert_eq!(parsed.arch, [Target::Sm80]);

@@ -1,4 +1,4 @@
-//! What a test can set, by environment variables at the start and by the control functions later.
+//! Settings of the emulator: environment variables at the start, control functions later.
 
 use super::Code;
 
@@ -40,14 +40,15 @@ pub(crate) struct Config {
     pub(crate) lost: Option<Code>,
     /// Warp instructions without the end of any block.
     pub(crate) patience: u64,
-    /// Microseconds after which queued work runs although nobody waits.
+    /// Microseconds after which queued work runs although no thread waits.
     pub(crate) idle_us: u64,
     pub(crate) verbose: bool,
 }
 
 impl Config {
-    /// Defaults, changed by `TRAIL_EMU_SEED`, `_ORDER` (late, early, seeded), `_SMS`, `_MEMORY` (bytes), `_PATIENCE`, `_IDLE_US`, `_VERBOSE` and
-    /// `_FAIL` (`alloc:3:2,launch:1:719,copy:2:999,lost:999`: what, which one, error code).
+    /// Defaults, changed by `TRAIL_EMU_SEED`, `_ORDER` (late, early, seeded), `_SMS`, `_MEMORY`
+    /// (bytes), `_PATIENCE`, `_IDLE_US`, `_VERBOSE` and `_FAIL`
+    /// (`alloc:3:2,launch:1:719,copy:2:999,lost:999`: what, which one, error code).
     pub(crate) fn from_environment() -> Config {
         let number = |name: &str, default: u64| {
             variable(name).and_then(|value| value.parse().ok()).unwrap_or(default)

@@ -1,5 +1,5 @@
-//! The stand-in's own functions, for tests: what was found, what to break, when work runs. Their names start with `trail_emu_`; a test
-//! that runs on a real driver does not find them.
+//! The stand-in's own functions, for tests: what was found, what to break, when work runs. Their
+//! names start with `trail_emu_`; a test that runs on a real driver does not find them.
 
 use std::ffi::c_char;
 
@@ -7,7 +7,8 @@ use super::config::{Config, Failure, Order, Target};
 use super::state::lock;
 use super::{Code, run};
 
-/// Forgets findings, planned failures and a broken context's error; settings come from the environment again.
+/// Forgets findings, planned failures and a broken context's error; settings come from the
+/// environment again.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn trail_emu_reset() {
     let mut state = lock();
@@ -56,7 +57,8 @@ pub(crate) extern "C" fn trail_emu_patience(instructions: u64) {
     lock().config.patience = instructions;
 }
 
-/// Makes the `nth` allocation (0), launch (1) or copy (2) from now fail with `code`; 1 is the next. Unknown targets are refused.
+/// Makes the `nth` allocation (0), launch (1) or copy (2) from now fail with `code`; 1 is the next.
+/// Unknown targets are refused.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn trail_emu_fail(target: u32, nth: u64, code: Code) -> Code {
     let target = match target {
@@ -86,7 +88,8 @@ pub(crate) extern "C" fn trail_emu_finding_count() -> u64 {
     lock().findings.len() as u64
 }
 
-/// Copies the text of finding `index` into `text` (with a final zero, cut to `room` bytes); gives its length, 0 when there is none.
+/// Copies the text of finding `index` into `text` (with a final zero, cut to `room` bytes); gives
+/// its length, 0 when there is none.
 ///
 /// # Safety
 /// `text` has `room` bytes.
@@ -116,7 +119,7 @@ pub(crate) extern "C" fn trail_emu_clear_findings() {
     lock().findings.clear();
 }
 
-/// Allocations that nobody has freed.
+/// Allocations that were not freed.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn trail_emu_live_allocations() -> u64 {
     lock().memory.leaks().len() as u64

@@ -28,7 +28,8 @@ fn begin(bytes: usize) -> Result<Option<MutexGuard<'static, State>>, Code> {
     Ok((bytes > 0).then_some(state))
 }
 
-/// Does a copy from or to this host memory wait for its turn? Pinned memory does; in a capture all memory does.
+/// Does a copy from or to this host memory wait for its turn? Pinned memory does; in a capture all
+/// memory does.
 fn waits_its_turn(state: &State, host: usize, bytes: usize, stream: Handle) -> bool {
     let captured = state.streams.get(&stream).is_some_and(|stream| stream.capture.is_some());
     captured || state.memory.check(host as u64, bytes as u64).is_ok()
@@ -65,8 +66,8 @@ fn to_host(to: *mut c_void, from: u64, bytes: usize, stream: Handle, wait: bool)
     if wait || !waits {
         return queue_and_wait(state, stream, work);
     }
-    // What is there until the copy has run is nobody's: the host that reads it too soon must not find the right bytes of the last time.
-    // SAFETY: the caller promised `bytes` bytes there.
+    // The destination is undefined until the copy has run: the host that reads it too soon must not
+    // find the right bytes of the last time. SAFETY: the caller promised `bytes` bytes there.
     unsafe { std::ptr::write_bytes(to.cast::<u8>(), POISON, bytes) };
     queue(state, stream, work).map(|_| ())
 }

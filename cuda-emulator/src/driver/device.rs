@@ -49,7 +49,8 @@ fn attribute(which: u32, sms: u32) -> i32 {
         // Stream priorities, L1 caches.
         78..=80 => 1,
         81 => SHARED_SM as i32,
-        // Host pointers of registered memory, stream memory operations, cooperative launches, host registration.
+        // Host pointers of registered memory, stream memory operations, cooperative launches, host
+        // registration.
         91 | 92 | 93 | 94 | 95 | 99 | 122 | 123 => 1,
         97 => SHARED_MOST as i32,
         106 => BLOCKS_SM as i32,

@@ -1,4 +1,4 @@
-//! The driver's error codes that are given here, and the names of all of them.
+//! The driver's error codes that the emulator returns, and the names of all codes.
 
 use std::ffi::{CStr, c_char};
 

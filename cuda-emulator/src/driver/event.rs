@@ -9,14 +9,15 @@ use super::state::{Handle, State, ready};
 use super::stream::{self, canonical};
 use super::{Answer, api, error, put, run};
 
-/// An event. Every record is an instance of its own: who waits waits for the one recorded last before.
+/// An event. Every record is an instance of its own: who waits waits for the one recorded last
+/// before.
 pub(crate) struct Event {
     timed: bool,
     instance: u64,
     /// The operation of the last record.
     operation: Option<Id>,
     reached: Option<(u64, Instant)>,
-    /// Recorded into a capture: which, and the nodes it stands for.
+    /// Recorded into a capture: its number, and the nodes that it represents.
     pub(crate) captured: Option<(u64, Vec<usize>)>,
 }
 

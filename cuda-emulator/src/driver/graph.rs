@@ -138,7 +138,8 @@ fn instantiate(graph: Handle) -> Result<Handle, Code> {
     Ok(handle)
 }
 
-/// Queues a graph's nodes, each behind its predecessors, and their meeting point as the stream's last operation.
+/// Queues a graph's nodes, each behind its predecessors, and their meeting point as the stream's
+/// last operation.
 fn run_graph(executable: Handle, stream: Handle) -> Answer {
     let mut state = ready()?;
     let stream = canonical(&state, stream)?;

@@ -36,7 +36,8 @@ const ATTRIBUTE_CLUSTER: c_uint = 4;
 /// Copies the arguments of a launch.
 ///
 /// # Safety
-/// `params` holds a pointer to each parameter, or `extra` describes a buffer with all of them, as the API says.
+/// `params` holds a pointer to each parameter, or `extra` describes a buffer with all parameters,
+/// as the API says.
 pub(crate) unsafe fn arguments(
     kernel: &Kernel,
     params: *const *const c_void,

@@ -11,7 +11,7 @@ use super::{Code, api, error, put};
 use crate::memory::{Allocation, Kind, State as Life};
 use crate::report::{Finding, Kind as Fault};
 
-/// What a context costs before the first allocation.
+/// Memory that a context takes before the first allocation.
 const RESERVED: u64 = 512 << 20;
 
 fn allocate(
@@ -48,7 +48,8 @@ fn owned(state: &mut State, at: u64, kind: &[Kind]) -> Result<Arc<Allocation>, C
     }
 }
 
-/// Frees what starts at `at` though the device is lost or its context broken, where every call fails: who tried has not leaked it.
+/// Frees what starts at `at` though the device is lost or its context broken, where every call
+/// fails: who tried has not leaked it.
 fn freed_in_vain(at: u64, code: Code) -> Code {
     let mut state = lock();
     if state.health().is_err()
@@ -86,7 +87,8 @@ api! {
         unsafe { put(at, allocation.base) }
     }
 
-    // Does not wait for queued work: the API does not promise it, and work that still uses the memory is then found out.
+    // Does not wait for queued work: the API does not promise it, and work that still uses the
+    // memory is then found out.
     fn cuMemFree_v2(at: u64) {
         let mut state = ready().map_err(|code| freed_in_vain(at, code))?;
         if at == 0 {
@@ -177,7 +179,8 @@ api! {
         unsafe { put(flags, 0) }
     }
 
-    // The attributes that say what a pointer is: memory type, device pointer, host pointer, ordinal.
+    // The attributes that say what a pointer is: memory type, device pointer, host pointer,
+    // ordinal.
     fn cuPointerGetAttribute(data: *mut c_void, attribute: c_uint, at: u64) {
         let allocation = ready()?.memory.check(at, 1).map_err(|_| error::INVALID_VALUE)?;
         let on_host = matches!(allocation.kind, Kind::Host | Kind::Registered);

@@ -1,6 +1,7 @@
 //! The driver's functions, a file for each family, and the state behind them.
 //!
-//! There is one device with one context. Work is queued ([`queue`]) and runs when something waits for it, or earlier, by seed.
+//! There is one device with one context. Work is queued ([`queue`]) and runs when something waits
+//! for it, or earlier, by seed.
 
 pub(crate) mod config;
 mod context;
@@ -25,7 +26,7 @@ use std::cell::Cell;
 
 /// `CUresult`.
 pub(crate) type Code = u32;
-/// What an API function comes to.
+/// Result of an API function.
 pub(crate) type Answer = Result<(), Code>;
 
 thread_local! {
@@ -65,7 +66,8 @@ macro_rules! api {
             /// As in the CUDA driver API.
             ///
             /// # Safety
-            /// As in the CUDA driver API: pointers are null or valid for what the function does with them.
+            /// As in the CUDA driver API: pointers are null or valid for what the function does
+            /// with them.
             #[unsafe(no_mangle)]
             #[allow(non_snake_case, clippy::too_many_arguments)]
             pub(crate) unsafe extern "C" fn $name($($arg: $ty),*) -> $crate::driver::Code {

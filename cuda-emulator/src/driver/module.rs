@@ -41,7 +41,7 @@ fn lock(known: &Mutex<Known>) -> MutexGuard<'_, Known> {
     known.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What an image is.
+/// Kind of an image.
 enum Image<'a> {
     Ptx(&'a CStr),
     /// A cubin or fat binary: code for hardware.
@@ -52,7 +52,8 @@ enum Image<'a> {
 /// `image` points to a cubin, a fat binary or PTX text that ends in zero.
 unsafe fn look<'a>(image: *const c_void) -> Image<'a> {
     let bytes = image.cast::<[u8; 4]>();
-    // SAFETY: every image has four bytes: the shortest text that can be one, and both magic numbers.
+    // SAFETY: every image has four bytes: the shortest text that can be one, and both magic
+    // numbers.
     let magic = unsafe { bytes.read_unaligned() };
     if magic == *b"\x7FELF" || magic == [0x50, 0xED, 0x55, 0xBA] {
         return Image::Binary;
@@ -173,7 +174,8 @@ fn attribute(function: &Function, which: c_uint) -> Result<c_int, Code> {
         1 => kernel.static_shared as c_int,
         2 => 0,
         3 => kernel.local_bytes as c_int,
-        // What the interpreter needs is no measure of what ptxas would; within what the block may have.
+        // The interpreter's need is no measure of the registers that ptxas would use; within what
+        // the block may have.
         4 => (kernel.narrow + 2 * kernel.wide)
             .clamp(16, (65536 / kernel.max_threads as usize).min(255)) as c_int,
         5 | 6 => 80,

@@ -1,5 +1,5 @@
-//! How many blocks fit on a multiprocessor, by threads, shared memory and block count. Registers are not counted: the interpreter does
-//! not know what ptxas would use.
+//! Number of blocks that fit on a multiprocessor, by threads, shared memory and block count.
+//! Registers are not counted: the interpreter does not know what ptxas would use.
 
 use std::ffi::{c_int, c_uint, c_void};
 

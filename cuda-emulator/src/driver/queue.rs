@@ -1,4 +1,5 @@
-//! Queued work: a graph of operations. A stream is nothing but a dependency on the operation queued before.
+//! Queued work: a graph of operations. A stream is nothing but a dependency on the operation queued
+//! before.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -30,7 +31,7 @@ pub(crate) enum HostBytes {
     Taken(Arc<Vec<u8>>),
 }
 
-/// What an operation does.
+/// Effect of an operation.
 #[derive(Clone)]
 pub(crate) enum Work {
     Launch(Launch),

@@ -66,7 +66,8 @@ fn blocked(state: &State, id: Id) -> bool {
 fn met(state: &State, at: u64, value: u64, flags: u32, wide: bool) -> bool {
     let Ok(allocation) = state.memory.check(at, if wide { 8 } else { 4 }) else { return true };
     let host = allocation.host(at);
-    // SAFETY: `check` found the word in live memory; callers check its alignment. The host writes it at any time, hence atomics.
+    // SAFETY: `check` found the word in live memory; callers check its alignment. The host writes
+    // it at any time, hence atomics.
     let now = unsafe {
         if wide {
             AtomicU64::from_ptr(host.cast()).load(Ordering::Acquire)
@@ -143,7 +144,8 @@ fn execute(mut state: Guard, id: Id) -> Guard {
     let Some(work) = state.queue.start(id) else { return state };
     if let Work::Call { function, argument } = work {
         drop(state);
-        // SAFETY: the caller of `cuLaunchHostFunc` gave this function, to be called with this argument, from any thread.
+        // SAFETY: the caller of `cuLaunchHostFunc` gave this function, to be called with this
+        // argument, from any thread.
         let function: unsafe extern "C" fn(usize) = unsafe { std::mem::transmute(function) };
         // SAFETY: as above.
         unsafe { function(argument) };
@@ -178,7 +180,8 @@ fn perform(state: &mut State, work: Work) -> Result<(), Finding> {
             let allocation = at(state, to, bytes, "copy to the device")?;
             match from {
                 HostBytes::Taken(taken) => allocation.write(to, &taken),
-                // SAFETY: the caller of the copy promised `bytes` bytes there until the copy has run.
+                // SAFETY: the caller of the copy promised `bytes` bytes there until the copy has
+                // run.
                 HostBytes::At(host) => allocation
                     .write(to, unsafe { std::slice::from_raw_parts(host as *const u8, bytes) }),
             }
@@ -221,7 +224,8 @@ fn perform(state: &mut State, work: Work) -> Result<(), Finding> {
         Work::Store { at: address, value, wide } => {
             let allocation = at(state, address, if wide { 8 } else { 4 }, "stream write")?;
             let host = allocation.host(address);
-            // SAFETY: found above, alignment checked by the caller; the host reads it at any time, hence atomics.
+            // SAFETY: found above, alignment checked by the caller; the host reads it at any time,
+            // hence atomics.
             unsafe {
                 if wide {
                     AtomicU64::from_ptr(host.cast()).store(value, Ordering::Release);
@@ -229,7 +233,7 @@ fn perform(state: &mut State, work: Work) -> Result<(), Finding> {
                     AtomicU32::from_ptr(host.cast()).store(value as u32, Ordering::Release);
                 }
             }
-            allocation.written.mark(address - allocation.base, if wide { 8 } else { 4 });
+            allocation.written.set(address - allocation.base, if wide { 8 } else { 4 });
         }
         Work::Wait { .. } | Work::Join | Work::Call { .. } => {}
     }
@@ -277,7 +281,8 @@ fn run(state: &mut State, launch: Launch) -> Result<(), Finding> {
     first.map_or(Ok(()), Err)
 }
 
-/// Starts the thread that runs queued work after a while although nobody waits: the host may poll memory instead of calling.
+/// Starts the thread that runs queued work after a while although no thread waits: the host may
+/// poll memory instead of calling.
 fn start_background() {
     static STARTED: AtomicBool = AtomicBool::new(false);
     if STARTED.swap(true, Ordering::Relaxed) {

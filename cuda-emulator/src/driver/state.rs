@@ -1,4 +1,5 @@
-//! Everything that the API functions share, behind one lock. Kernels run under it too: nothing is allocated or freed meanwhile.
+//! Everything that the API functions share, behind one lock. Kernels run under it too: nothing is
+//! allocated or freed meanwhile.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
@@ -20,7 +21,7 @@ pub(crate) type Handle = usize;
 pub(crate) struct State {
     pub(crate) config: Config,
     pub(crate) initialised: bool,
-    /// Who holds the primary context.
+    /// Number of holders of the primary context.
     pub(crate) retained: usize,
     pub(crate) context: Handle,
     pub(crate) memory: Memory,

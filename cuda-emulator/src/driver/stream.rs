@@ -31,7 +31,7 @@ pub(crate) fn canonical(state: &State, stream: Handle) -> Result<Handle, Code> {
     }
 }
 
-/// What an operation on `stream` has to wait for.
+/// Operations that an operation on `stream` has to wait for.
 fn predecessors(state: &State, stream: Handle) -> Vec<Id> {
     let last = |handle: &Handle| state.queue.last.get(handle).copied();
     let apart = |handle: &Handle| state.streams.get(handle).is_some_and(|stream| stream.apart);
@@ -49,7 +49,8 @@ fn predecessors(state: &State, stream: Handle) -> Vec<Id> {
     last(&stream).into_iter().chain(legacy).collect()
 }
 
-/// Queues work on a stream, or records it when the stream is being captured. Gives the operation that was queued.
+/// Queues work on a stream, or records it when the stream is being captured. Gives the operation
+/// that was queued.
 pub(crate) fn queue(
     mut state: MutexGuard<'static, State>,
     stream: Handle,
@@ -132,7 +133,7 @@ api! {
     fn cuStreamQuery(stream: Handle) {
         let state = ready()?;
         let stream = canonical(&state, stream)?;
-        // Polling makes the device go on, or the host would poll for ever.
+        // Polling makes the device go on, or the host would poll forever.
         let (state, _) = run::one(state);
         state.health()?;
         if ends(&state, stream).into_iter().all(|id| state.queue.is_done(id)) { Ok(()) } else { Err(error::NOT_READY) }

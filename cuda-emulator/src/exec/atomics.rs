@@ -1,4 +1,5 @@
-//! `atom` and `red`: one lane after another, lowest first; on global memory atomically among blocks on other host threads.
+//! `atom` and `red`: one lane after another, lowest first; on global memory atomically among blocks
+//! on other host threads.
 
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 
@@ -32,7 +33,8 @@ macro_rules! word {
             const BYTES: u64 = size_of::<$ty>() as u64;
 
             unsafe fn update(at: *mut u8, f: impl Fn(Self) -> Self) -> Self {
-                // SAFETY: the caller's promise; every access of several blocks to this word at once goes through here or is the kernel's race.
+                // SAFETY: the caller's promise; every access of several blocks to this word at once
+                // goes through here or is the kernel's race.
                 let word = unsafe { <$atomic>::from_ptr(at.cast()) };
                 let update =
                     word.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |old| Some(f(old)));
@@ -167,7 +169,8 @@ fn one<W: Word>(
         Space::Global => {
             cx.shared.synchronised = true;
             let at = cx.global(i.line, address, W::BYTES, W::BYTES, Intent::Update)?;
-            // SAFETY: `global` found the word, live and aligned: allocations are aligned to 256 bytes on both sides.
+            // SAFETY: `global` found the word, live and aligned: allocations are aligned to 256
+            // bytes on both sides.
             Ok(unsafe { W::update(at, f) })
         }
         _ => Err((Kind::OutOfBounds, format!("an atomic in {space} memory"))),

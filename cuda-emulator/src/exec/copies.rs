@@ -1,5 +1,6 @@
-//! `cp.async`: copies from global to shared memory that arrive when they are waited for, or at once, by seed. Either way the target
-//! counts as in flight until the thread that issued the copy waits for it.
+//! `cp.async`: copies from global to shared memory that arrive when they are waited for, or at
+//! once, by seed. Either way the target counts as in flight until the thread that issued the copy
+//! waits for it.
 
 use super::Cx;
 use super::global::Intent;
@@ -8,7 +9,7 @@ use super::memory::addresses;
 use crate::ptx::program::Inst;
 use crate::ptx::types::Class;
 
-/// Copies of a warp that nobody has waited for.
+/// Copies of a warp that were not waited for.
 #[derive(Default)]
 pub(crate) struct Pending {
     copies: Vec<Copy>,
@@ -19,7 +20,7 @@ pub(crate) struct Pending {
 /// One lane's copy.
 struct Copy {
     lane: u8,
-    /// Bytes to fill, and how many of them come from memory; the rest is zero.
+    /// Bytes to fill, and the number of bytes that come from memory; the rest is zero.
     bytes: u8,
     real: u8,
     group: u32,
@@ -35,8 +36,8 @@ impl Pending {
     }
 }
 
-/// `cp.async.ca.shared.global [s0], [s1], bytes{, s2}`: `access.bytes` is the size, `imm` and `d` are not used; the offsets of both
-/// addresses are folded into their registers by decode.
+/// `cp.async.ca.shared.global [s0], [s1], bytes{, s2}`: `access.bytes` is the size, `imm` and `d`
+/// are not used; the offsets of both addresses are folded into their registers by decode.
 pub(crate) fn copy(cx: &mut Cx<'_>, i: &Inst, mask: u32) {
     let to = addresses(cx, i.s[0], 0);
     let from = addresses(cx, i.s[1], 0);

@@ -7,7 +7,7 @@ use crate::memory::{Allocation, State};
 use crate::ptx::program::Inst;
 use crate::report::Kind;
 
-/// What an access does.
+/// Kind of an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Intent {
     Read,
@@ -21,7 +21,8 @@ pub(crate) enum Intent {
 }
 
 impl Cx<'_> {
-    /// Host address of `bytes` at a device address, after all checks. `line` picks the memory of where the last access went.
+    /// Host address of `bytes` at a device address, after all checks. `line` picks the memory of
+    /// where the last access went.
     #[inline]
     pub(crate) fn global(
         &mut self,
@@ -58,7 +59,7 @@ impl Cx<'_> {
         let (launch, grain) = (self.grid.number, self.grid.kernel.global_grain);
         match intent {
             Intent::Write => {
-                allocation.written.mark(offset, bytes);
+                allocation.written.set(offset, bytes);
                 if !alone {
                     allocation.owners.take(launch, self.flat, grain, offset, bytes);
                 } else if let Some(block) =
@@ -79,7 +80,7 @@ impl Cx<'_> {
                     return Err(raced(allocation, offset, bytes, block));
                 }
             }
-            Intent::StrongWrite => allocation.written.mark(offset, bytes),
+            Intent::StrongWrite => allocation.written.set(offset, bytes),
         }
         Ok(allocation.host(address))
     }
@@ -113,8 +114,9 @@ impl Cx<'_> {
         if mask == FULL && contiguous(addresses, size as u64) {
             let total = size * LANES;
             if let Ok(from) = self.global(i.line, addresses[0], total as u64, size as u64, intent) {
-                // SAFETY: `global` found `total` bytes there, and the buffer holds WIDEST * LANES >= total. Other blocks may write
-                // them at this moment only if the kernel races with itself; then the bytes are anybody's, as on the device.
+                // SAFETY: `global` found `total` bytes there, and the buffer holds WIDEST * LANES
+                // >= total. Other blocks may write them at this moment only if the kernel races
+                // with itself; then the bytes are anybody's, as on the device.
                 unsafe { std::ptr::copy_nonoverlapping(from, data.0.as_mut_ptr(), total) };
                 return;
             }
@@ -122,7 +124,8 @@ impl Cx<'_> {
         }
         for lane in lanes(mask) {
             match self.global(i.line, addresses[lane], size as u64, size as u64, intent) {
-                // SAFETY: `global` found `size` bytes there; the lane's part of the buffer has `size` bytes.
+                // SAFETY: `global` found `size` bytes there; the lane's part of the buffer has
+                // `size` bytes.
                 Ok(from) => unsafe { copy(from, data.lane(lane, size).as_mut_ptr(), size) },
                 Err((kind, detail)) => return self.fault(kind, lane, detail),
             }

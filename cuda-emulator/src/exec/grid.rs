@@ -29,7 +29,7 @@ pub(crate) struct Grid {
     pub(crate) stop: AtomicBool,
 }
 
-/// What a launch came to.
+/// Result of a launch.
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
     pub(crate) findings: Vec<Finding>,
@@ -38,7 +38,8 @@ pub(crate) struct Outcome {
 
 /// Warp instructions a block runs before another resident block gets its turn.
 const TURN: u32 = 2_000_000;
-/// The same in a cooperative launch, whose blocks wait for one another: who spins at a barrier should not do so for long.
+/// The same in a cooperative launch, whose blocks wait for one another: who spins at a barrier
+/// should not do so for long.
 const COOPERATIVE_TURN: u32 = 500;
 /// Findings kept of one launch.
 const KEPT: usize = 16;

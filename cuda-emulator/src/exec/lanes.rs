@@ -19,7 +19,8 @@ pub(crate) struct Registers {
 }
 
 impl Registers {
-    /// Room for a kernel. Old values stay: a register that is read before it is written holds anything, as on the device.
+    /// Room for a kernel. Old values stay: a register that is read before it is written holds
+    /// anything, as on the device.
     pub(crate) fn resize(&mut self, narrow: usize, wide: usize, preds: usize) {
         self.narrow.resize(narrow, [0; LANES]);
         self.wide.resize(wide, [0; LANES]);

@@ -1,5 +1,6 @@
-//! `ldmatrix`, `stmatrix` and `movmatrix`: 8x8 tiles of 16-bit elements, a row of which is 16 bytes. In registers lane l holds
-//! elements 2 * (l % 4) and the next of row l / 4, so the 32 words of a tile are its rows one after another.
+//! `ldmatrix`, `stmatrix` and `movmatrix`: 8x8 tiles of 16-bit elements, a row of which is 16
+//! bytes. In registers lane l holds elements 2 * (l % 4) and the next of row l / 4, so the 32 words
+//! of a tile are its rows one after another.
 
 use super::Cx;
 use super::lanes::{FULL, LANES, Lane};
@@ -12,7 +13,8 @@ use crate::report::Kind;
 /// Bytes of a row.
 const ROW: u64 = 16;
 
-/// `ldmatrix.sync.aligned.m8n8.xN{.trans}.shared.b16`; `access.count` is N, `access.signed` says transposed.
+/// `ldmatrix.sync.aligned.m8n8.xN{.trans}.shared.b16`; `access.count` is N, `access.signed` says
+/// transposed.
 pub(crate) fn load(cx: &mut Cx<'_>, i: &Inst, mask: u32) {
     if !whole(cx, mask) {
         return;

@@ -1,5 +1,5 @@
-//! Loads and stores of every state space. Data passes through a buffer, lane after lane, so that a warp that touches one
-//! contiguous range moves it with one copy and one check.
+//! Loads and stores of every state space. Data passes through a buffer, lane after lane, so that a
+//! warp that touches one contiguous range moves it with one copy and one check.
 
 use super::Cx;
 use super::lanes::{FULL, LANES, lanes};

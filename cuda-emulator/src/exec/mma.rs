@@ -1,6 +1,7 @@
-//! `mma.sync.aligned`: D = A * B + C for one warp. The 32 words of one A or B register are 8 rows of 16 bytes (see [`super::matrix`]),
-//! so fragments unpack row by row. Products are exact in f32; they are added to C one by one, k ascending, each sum rounded to
-//! nearest. Hardware adds groups of products with fewer roundings in an order of its own.
+//! `mma.sync.aligned`: D = A * B + C for one warp. The 32 words of one A or B register are 8 rows
+//! of 16 bytes (see [`super::matrix`]), so fragments unpack row by row. Products are exact in f32;
+//! they are added to C one by one, k ascending, each sum rounded to nearest. Hardware adds groups
+//! of products with fewer roundings in an order of its own.
 
 use half::f16;
 
@@ -13,7 +14,7 @@ use crate::ptx::types::Ty;
 const M: usize = 16;
 const N: usize = 8;
 
-/// What an instruction's operands are made of.
+/// Element types of an instruction's operands.
 trait Element {
     /// Elements of a register.
     const PER: usize;
@@ -64,7 +65,8 @@ impl Element for Tensor {
     }
 }
 
-/// The handler of `m16n8kK` with A and B of `ty` and an f32 accumulator; with its number of A registers.
+/// The handler of `m16n8kK` with A and B of `ty` and an f32 accumulator; with its number of A
+/// registers.
 pub(crate) fn select(k: usize, ty: Ty) -> Option<(Handler, usize)> {
     Some(match (k, ty) {
         (16, Ty::BF16) => (handler::<16, Brain>(), 4),

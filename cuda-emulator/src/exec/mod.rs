@@ -1,5 +1,5 @@
-//! The interpreter. A [`grid::Grid`] is a launch; its blocks run on host threads, a [`block::Block`] runs its warps in turn, and
-//! a [`warp::Warp`] runs its lanes in lock step.
+//! The interpreter. A [`grid::Grid`] is a launch; its blocks run on host threads, a
+//! [`block::Block`] runs its warps in turn, and a [`warp::Warp`] runs its lanes in lock step.
 
 pub(crate) mod atomics;
 pub(crate) mod block;
@@ -19,7 +19,7 @@ pub(crate) mod warp;
 
 use crate::report::{Finding, Kind};
 
-/// What an instruction works on: its warp, its block's shared memory, its launch.
+/// Context of an instruction: its warp, its block's shared memory, its launch.
 pub(crate) struct Cx<'a> {
     pub(crate) warp: &'a mut warp::Warp,
     pub(crate) shared: &'a mut shared::Shared,

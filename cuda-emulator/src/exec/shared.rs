@@ -1,18 +1,19 @@
 //! A block's shared memory, and who touched it when.
 //!
-//! Time is a vector clock: every warp has a clock that barriers advance, and knows of each other warp the clock up to which it
-//! has met it at a barrier. An access of warp v at clock e happened before one of warp w if w knows v's clock to be past e.
-//! Lanes of one warp are ordered by `bar.warp.sync` (and barriers) alone: lock step is this interpreter's, not the program's.
+//! Time is a vector clock: every warp has a clock that barriers advance, and knows of each other
+//! warp the clock up to which it has met it at a barrier. An access of warp v at clock e happened
+//! before one of warp w if w knows v's clock to be past e. Lanes of one warp are ordered by
+//! `bar.warp.sync` (and barriers) alone: lock step is this interpreter's, not the program's.
 
 use crate::memory::Written;
 use crate::report::Kind;
 
 /// Most warps of a block.
 pub(crate) const WARPS: usize = 32;
-const NOBODY: u16 = u16::MAX;
+const NO_WARP: u16 = u16::MAX;
 const MANY: u8 = u8::MAX;
 
-/// What the last accesses of one grain of shared memory were. 16 bytes.
+/// The last accesses of one grain of shared memory. 16 bytes.
 #[derive(Clone, Copy)]
 struct Grain {
     write_clock: u32,
@@ -28,7 +29,7 @@ struct Grain {
 }
 
 const UNTOUCHED: Grain =
-    Grain { write_clock: 0, read_clock: 0, readers: 0, writer: NOBODY, read_lane: MANY, flags: 0 };
+    Grain { write_clock: 0, read_clock: 0, readers: 0, writer: NO_WARP, read_lane: MANY, flags: 0 };
 /// The last write was an atomic.
 const ATOMIC: u8 = 1;
 /// A `cp.async` to it has not been waited for.
@@ -38,7 +39,8 @@ const IN_FLIGHT: u8 = 2;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Manner {
     Read,
-    /// By the whole warp at once (`ldmatrix`): not ordered after other lanes' writes, but never itself a hazard within the warp.
+    /// By the whole warp at once (`ldmatrix`): not ordered after other lanes' writes, but never
+    /// itself a hazard within the warp.
     ReadTogether,
     Write,
     /// Does not race with other atomics.
@@ -59,7 +61,7 @@ pub(crate) struct Shared {
     pub(crate) synchronised: bool,
 }
 
-/// What an access found.
+/// Findings of an access.
 pub(crate) type Trouble = (Kind, String);
 
 impl Shared {
@@ -118,7 +120,7 @@ impl Shared {
         }
         self.race(warp, lane, address, bytes, manner)?;
         if manner == Manner::Write {
-            self.written.mark(address, bytes);
+            self.written.set(address, bytes);
         } else if !self.written.is(address, bytes) {
             let gap = self.written.gap(address, bytes).unwrap_or(address);
             return Err((
@@ -161,7 +163,7 @@ impl Shared {
                 return Err(in_flight(grain.writer, address));
             }
             let atomics = manner == Manner::Atomic && grain.flags & ATOMIC != 0;
-            if grain.writer != NOBODY
+            if grain.writer != NO_WARP
                 && grain.writer != me
                 && !atomics
                 && known[usize::from(grain.writer >> 5) & 31] <= grain.write_clock
@@ -176,7 +178,8 @@ impl Shared {
                         && grain.readers & bit == 0
                         && grain.readers.count_ones() == 1
                     {
-                        // An older reader that this warp has met at a barrier is covered by this one.
+                        // An older reader that this warp has met at a barrier is covered by this
+                        // one.
                         if known[grain.readers.trailing_zeros() as usize] > grain.read_clock {
                             (grain.readers, grain.read_lane) = (0, lane);
                         }

@@ -1,5 +1,5 @@
-//! Instructions by which the lanes of a warp talk: shuffles, votes, matches, reductions. All name the lanes that must take part; a
-//! lane that is named and not there is a finding.
+//! Instructions by which the lanes of a warp talk: shuffles, votes, matches, reductions. All name
+//! the lanes that must take part; a lane that is named and not there is a finding.
 
 use super::Cx;
 use super::lanes::{LANES, Lane, lanes};
@@ -40,7 +40,8 @@ pub(crate) fn warp_sync(cx: &mut Cx<'_>, i: &Inst, mask: u32) {
 
 /// `shfl.sync.mode d|p, a, b, c, members`
 pub(crate) fn shuffle(mode: &str) -> Option<Handler> {
-    // From a lane, `b`, the segment's lowest lane, the bound and the segment mask: the lane to read, if it is inside.
+    // From a lane, `b`, the segment's lowest lane, the bound and the segment mask: the lane to
+    // read, if it is inside.
     Some(match mode {
         "up" => |cx, i, mask| {
             shuffled(cx, i, mask, |at| inside(at.lane - at.b, at.lane - at.b >= at.bound))

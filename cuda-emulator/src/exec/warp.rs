@@ -32,7 +32,7 @@ pub(crate) struct Warp {
     pub(crate) waiting: Option<Wait>,
 }
 
-/// What a warp waits for.
+/// Event that a warp waits for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wait {
     pub(crate) barrier: u32,
@@ -234,7 +234,8 @@ fn indexed(cx: &mut Cx<'_>, inst: &Inst, active: u32, table: u32, join: u32) {
             set_pc(cx, target);
             return;
         }
-        // The branch that comes to lie on top is swapped below, so that the undecided lanes stay on top.
+        // The branch that comes to lie on top is swapped below, so that the undecided lanes stay on
+        // top.
         let Some(top) = cx.warp.paths.pop() else { return };
         let waits = join != top.join && join != NEVER;
         let inner = if join == NEVER { top.join } else { join };
@@ -255,10 +256,10 @@ fn barrier(
     cx: &mut Cx<'_>,
     inst: &Inst,
     active: u32,
-    how: (bool, bool, bool),
+    flags: (bool, bool, bool),
     reduce: Option<Reduce>,
 ) -> Stop {
-    let (waits, counted, aligned) = how;
+    let (waits, counted, aligned) = flags;
     let lane = active.trailing_zeros() as usize;
     if active != cx.warp.live {
         let missing = lanes(cx.warp.live & !active)

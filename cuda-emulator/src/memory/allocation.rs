@@ -39,7 +39,8 @@ pub(crate) enum State {
     Freed,
 }
 
-/// A range of device addresses. It stays in the table after it is freed, so that a later use can be named.
+/// A range of device addresses. It stays in the table after it is freed, so that a later use can be
+/// named.
 pub(crate) struct Allocation {
     pub(crate) number: u64,
     pub(crate) base: u64,
@@ -55,8 +56,8 @@ pub(crate) struct Allocation {
 const ALIGN: usize = 256;
 
 impl Allocation {
-    /// Fresh memory at device address `base`, or, for `None`, at the host's own address; zero bytes underneath, none of them
-    /// written. `None` when the host has no memory.
+    /// Fresh memory at device address `base`, or, for `None`, at the host's own address; zero bytes
+    /// underneath, none written. `None` when the host has no memory.
     pub(crate) fn new(
         number: u64,
         base: Option<u64>,
@@ -124,7 +125,8 @@ impl Allocation {
         }
         let layout = Layout::from_size_align((self.bytes as usize).max(1), ALIGN);
         if let Ok(layout) = layout {
-            // SAFETY: `new` allocated it with this layout; the swap above makes sure that it is freed once.
+            // SAFETY: `new` allocated it with this layout; the swap above makes sure that it is
+            // freed once.
             unsafe { std::alloc::dealloc(host, layout) };
         }
     }
@@ -139,9 +141,10 @@ impl Allocation {
         address >= self.base && bytes <= self.bytes && address - self.base <= self.bytes - bytes
     }
 
-    /// Bytes as a copy to the host sees them: poison where nobody wrote.
+    /// Bytes as a copy to the host sees them: poison where nothing was written.
     pub(crate) fn read(&self, address: u64, into: &mut [u8]) {
-        // SAFETY: callers pass ranges inside a live allocation (`Memory::check`), which `host` covers; the executor's lock keeps kernels away.
+        // SAFETY: callers pass ranges inside a live allocation (`Memory::check`), which `host`
+        // covers; the executor's lock keeps kernels away.
         unsafe { std::ptr::copy_nonoverlapping(self.host(address), into.as_mut_ptr(), into.len()) };
         let offset = address - self.base;
         if !self.written.is(offset, into.len() as u64) {
@@ -157,7 +160,7 @@ impl Allocation {
     pub(crate) fn write(&self, address: u64, from: &[u8]) {
         // SAFETY: as in `read`.
         unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), self.host(address), from.len()) };
-        self.written.mark(address - self.base, from.len() as u64);
+        self.written.set(address - self.base, from.len() as u64);
     }
 }
 

@@ -18,7 +18,8 @@ pub(crate) const LOCAL_WINDOW: u64 = 0x1100_0000_0000;
 pub(crate) const PARAM_WINDOW: u64 = 0x1200_0000_0000;
 /// Bytes of each window.
 pub(crate) const WINDOW_BYTES: u64 = 1 << 32;
-/// Device allocations start here: a host never has memory at such an address, so the host crashes when it follows one.
+/// Device allocations start here: a host never has memory at such an address, so the host crashes
+/// when it follows one.
 pub(crate) const DEVICE_BASE: u64 = 0x2000_0000_0000;
-/// What unwritten memory looks like to the host.
+/// Bytes of unwritten memory, as the host sees them.
 pub(crate) const POISON: u8 = 0xCB;

@@ -1,7 +1,9 @@
-//! Which block of the running launch wrote each grain of an allocation, to find races between blocks.
+//! Which block of the running launch wrote each grain of an allocation, to find races between
+//! blocks.
 //!
-//! A block that has not yet taken part in any synchronisation with others (no atomic, no strong access) has no order with them:
-//! if it touches what another block wrote, that is a race for certain. After synchronisation nothing is claimed.
+//! A block that has not yet taken part in any synchronisation with others (no atomic, no strong
+//! access) has no order with them: if it touches what another block wrote, that is a race for
+//! certain. After synchronisation nothing is claimed.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -9,8 +11,9 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 /// Owners of an allocation's grains; made when a kernel first writes to it.
 pub(crate) struct Owners {
     bytes: u64,
-    /// One entry a byte is room for the finest grain; a coarser one uses the first of them. Launch in the upper 40 bits, which
-    /// no test wears out, block plus one in the lower 24. The pages that nobody touches cost nothing.
+    /// One entry a byte is room for the finest grain; a coarser one uses the first entry. Launch
+    /// in the upper 40 bits, which no test wears out, block plus one in the lower 24. The pages
+    /// that no access touches cost nothing.
     entries: OnceLock<Entries>,
     /// The last launch that wrote here.
     launch: AtomicU64,
@@ -56,7 +59,7 @@ impl Drop for Entries {
 
 const BLOCK_BITS: u32 = 24;
 
-/// Never 0, which is an entry that nobody wrote.
+/// Never 0, which is an unwritten entry.
 fn entry(launch: u64, block: u64) -> u64 {
     (launch << BLOCK_BITS) | (block % ((1 << BLOCK_BITS) - 1) + 1)
 }
@@ -89,7 +92,8 @@ impl Owners {
             let old = owner.load(Relaxed);
             if old != mine {
                 if old != 0 && old >> BLOCK_BITS == mine >> BLOCK_BITS {
-                    // The entry stays, so that the lane at fault is found when lanes are looked at one by one.
+                    // The entry stays, so that the lane at fault is found when lanes are looked at
+                    // one by one.
                     other = Some(old);
                 } else {
                     owner.store(mine, Relaxed);

@@ -64,7 +64,8 @@ impl Memory {
         (address < allocation.base + allocation.bytes.max(1)).then_some(allocation)
     }
 
-    /// Host memory leaves the table, since its address may come again; device memory stays as a mark.
+    /// Host memory leaves the table, since its address may come again; device memory stays as a
+    /// mark.
     pub(crate) fn free(&mut self, allocation: &Allocation) {
         match allocation.kind {
             Kind::Device | Kind::Module => self.used = self.used.saturating_sub(allocation.bytes),
@@ -98,7 +99,7 @@ impl Memory {
         Some(Table { sorted: self.by_base.values().cloned().collect() })
     }
 
-    /// What a kernel sees: nothing is allocated or freed while it runs.
+    /// Memory as a kernel sees it: nothing is allocated or freed while it runs.
     pub(crate) fn table(&mut self) -> Arc<Table> {
         let by_base = &self.by_base;
         self.snapshot
@@ -111,7 +112,7 @@ impl Memory {
         self.used
     }
 
-    /// Allocations that nobody freed; a module's variables go with it.
+    /// Allocations that were not freed; a module's variables go with it.
     pub(crate) fn leaks(&self) -> Vec<Arc<Allocation>> {
         let leaked = |a: &&Arc<Allocation>| {
             a.state() != State::Freed && matches!(a.kind, Kind::Device | Kind::Host)

@@ -1,4 +1,4 @@
-//! What the parser makes of a module: names resolved to registers, nothing interpreted yet.
+//! A parsed module: names resolved to registers, nothing interpreted yet.
 
 use super::types::Ty;
 

@@ -93,7 +93,8 @@ impl Lower<'_> {
         Err(PtxError::at(self.line, reason))
     }
 
-    /// Decodes all statements; gives the first instruction of each. Branch targets are statement numbers yet.
+    /// Decodes all statements; gives the first instruction of each. Branch targets are statement
+    /// numbers yet.
     fn statements(&mut self) -> Result<Vec<u32>> {
         let mut starts = Vec::with_capacity(self.function.body.len() + 1);
         let function = self.function;
@@ -136,7 +137,8 @@ impl Lower<'_> {
         if !opcode.modifiers.is_empty() {
             return self.fail(format!("unsupported modifier .{}", opcode.modifiers.join(".")));
         }
-        // Helpers that were put before (negated predicates) run under the guard too, which does no harm.
+        // Helpers that were put before (negated predicates) run under the guard too, which does no
+        // harm.
         if let Some((register, negated)) = statement.guard {
             let guard = self.slots.of_register[register as usize];
             for inst in &mut self.code[first..] {

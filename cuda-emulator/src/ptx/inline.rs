@@ -1,5 +1,6 @@
-//! Calls, made part of the caller: device functions that the compiler left standing are copied in at every call. Arguments pass
-//! through `.param` variables, which become local memory. Recursion is refused.
+//! Calls, made part of the caller: device functions that the compiler left standing are copied in
+//! at every call. Arguments pass through `.param` variables, which become local memory. Recursion
+//! is refused.
 
 use std::collections::HashMap;
 

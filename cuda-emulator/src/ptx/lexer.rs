@@ -1,4 +1,5 @@
-//! PTX text to tokens. Directives whose line carries nothing we execute (`.loc`, `.file`, ...) are dropped here.
+//! PTX text to tokens. Directives whose line carries nothing we execute (`.loc`, `.file`, ...) are
+//! dropped here.
 
 use super::PtxError;
 
@@ -9,19 +10,21 @@ pub(crate) struct Token {
     pub(crate) line: u32,
 }
 
-/// What a token is.
+/// Kind of a token.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Kind {
-    /// Identifier, directive (`.reg`), opcode with its suffixes (`ld.global.L1::no_allocate.v4.b32`), register or label name.
+    /// Identifier, directive (`.reg`), opcode with its suffixes
+    /// (`ld.global.L1::no_allocate.v4.b32`), register or label name.
     Word(String),
     /// Integer literal, as its 64 bits.
     Int(u64),
-    /// `0f` or `0d` literal, or a decimal float: the bits of the f64, and of the f32 when it was written as one.
+    /// `0f` or `0d` literal, or a decimal float: the bits of the f64, and of the f32 when it was
+    /// written as one.
     Float { bits64: u64, bits32: u32 },
     /// Quoted text.
     Text(String),
     /// Punctuation.
-    Mark(char),
+    Punct(char),
 }
 
 /// Directives dropped up to the end of their line.
@@ -55,7 +58,7 @@ impl Lexer<'_> {
                 _ if is_start(byte) => self.word(),
                 b',' | b';' | b':' | b'[' | b']' | b'{' | b'}' | b'(' | b')' | b'<' | b'>'
                 | b'+' | b'-' | b'!' | b'|' | b'@' | b'=' | b'*' => {
-                    self.push(Kind::Mark(byte as char));
+                    self.push(Kind::Punct(byte as char));
                     self.at += 1;
                 }
                 _ => {
@@ -197,17 +200,17 @@ mod tests {
             kinds("$L0: ld.global.L1::no_allocate.f32 %f1, [%rd1+-8]; // end"),
             [
                 Kind::Word("$L0".into()),
-                Kind::Mark(':'),
+                Kind::Punct(':'),
                 Kind::Word("ld.global.L1::no_allocate.f32".into()),
                 Kind::Word("%f1".into()),
-                Kind::Mark(','),
-                Kind::Mark('['),
+                Kind::Punct(','),
+                Kind::Punct('['),
                 Kind::Word("%rd1".into()),
-                Kind::Mark('+'),
-                Kind::Mark('-'),
+                Kind::Punct('+'),
+                Kind::Punct('-'),
                 Kind::Int(8),
-                Kind::Mark(']'),
-                Kind::Mark(';'),
+                Kind::Punct(']'),
+                Kind::Punct(';'),
             ]
         );
         assert_eq!(

@@ -1,4 +1,5 @@
-//! PTX text to a decoded program: [`lexer`], [`parser`] (names resolved), [`decode`] (types resolved, one handler an instruction).
+//! PTX text to a decoded program: [`lexer`], [`parser`] (names resolved), [`decode`] (types
+//! resolved, one handler an instruction).
 
 pub(crate) mod ast;
 pub(crate) mod cfg;
@@ -11,7 +12,7 @@ pub(crate) mod program;
 pub(crate) mod registers;
 pub(crate) mod types;
 
-/// What is wrong with a PTX text, and where.
+/// An error in a PTX text, and its line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PtxError {
     /// Line in the text, from 1.

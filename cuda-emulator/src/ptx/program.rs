@@ -63,7 +63,8 @@ pub(crate) enum Flow {
     },
     Exit,
     Trap,
-    /// Waits for (or, without `waits`, only arrives at) barrier `s[0]`; `s[1]` is the number of threads when `counted`.
+    /// Waits for (or, without `waits`, only arrives at) barrier `s[0]`; `s[1]` is the number of
+    /// threads when `counted`.
     Barrier {
         waits: bool,
         counted: bool,

@@ -1,11 +1,12 @@
-//! Register allocation. PTX is nearly in single-assignment form, thousands of registers for an unrolled kernel; packed by their
-//! lifetimes a warp's registers stay in the L1 cache of the host.
+//! Register allocation. PTX is nearly in single-assignment form, thousands of registers for an
+//! unrolled kernel; packed by their lifetimes a warp's registers stay in the L1 cache of the host.
 
 use super::cfg::Blocks;
 use super::program::{Inst, Slot};
 use super::types::Class;
 
-/// Rewrites the slots of `code`; `fixed` ones (presets) keep a place of their own. Gives the size of each file.
+/// Rewrites the slots of `code`; `fixed` ones (presets) keep a place of their own. Gives the size
+/// of each file.
 pub(crate) fn allocate(code: &mut [Inst], blocks: &Blocks, fixed: &mut [Slot]) -> [usize; 3] {
     let lifetimes = lifetimes(code, blocks);
     let mut place = Vec::with_capacity(lifetimes.len());

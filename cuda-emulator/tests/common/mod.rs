@@ -32,7 +32,8 @@ pub(crate) struct Argument(Vec<u8>);
 impl<T: Copy> From<T> for Argument {
     fn from(value: T) -> Argument {
         let bytes = std::ptr::from_ref(&value).cast::<u8>();
-        // SAFETY: `value` is alive and has as many bytes; tests pass integers and floats, which have no padding.
+        // SAFETY: `value` is alive and has as many bytes; tests pass integers and floats, which
+        // have no padding.
         Argument(unsafe { std::slice::from_raw_parts(bytes, size_of::<T>()) }.to_vec())
     }
 }

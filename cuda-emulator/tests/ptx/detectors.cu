@@ -1,10 +1,12 @@
-// Planted bugs, each with its clean twin: `NAME_bug` and `NAME_ok`. Compiled to detectors.ptx by NVRTC 12.4
-// (--gpu-architecture=compute_80); the tests take the PTX as it is here.
+// Planted bugs, each with its clean twin: `NAME_bug` and `NAME_ok`. Compiled to detectors.ptx by
+// NVRTC 12.4 (--gpu-architecture=compute_80); the tests take the PTX as it is here.
 #include <cuda_pipeline_primitives.h>
 
 extern "C" {
 
-__global__ void bounds_bug(float *out, const float *in, int n) { out[threadIdx.x] = in[threadIdx.x]; }
+__global__ void bounds_bug(float *out, const float *in, int n) {
+    out[threadIdx.x] = in[threadIdx.x];
+}
 __global__ void bounds_ok(float *out, const float *in, int n) {
     if (threadIdx.x < n) out[threadIdx.x] = in[threadIdx.x];
 }
@@ -237,7 +239,9 @@ __global__ void trap_ok(float *out, const float *in, int n) {
 }
 
 // Blocks that write the same place, or read what another one wrote.
-__global__ void blocks_write_bug(float *out, const float *in, int n) { out[threadIdx.x] = in[threadIdx.x] + blockIdx.x; }
+__global__ void blocks_write_bug(float *out, const float *in, int n) {
+    out[threadIdx.x] = in[threadIdx.x] + blockIdx.x;
+}
 __global__ void blocks_write_ok(float *out, const float *in, int n) {
     out[blockIdx.x * blockDim.x + threadIdx.x] = in[threadIdx.x] + blockIdx.x;
 }
@@ -267,11 +271,13 @@ __global__ void blocks_read_ok(float *out, const float *in, int n) {
 }
 
 __global__ void hang_bug(float *out, const float *in, int n) {
-    while (*reinterpret_cast<volatile const float *>(in) >= 0.f) {}
+    while (*reinterpret_cast<volatile const float *>(in) >= 0.f) {
+    }
     out[threadIdx.x] = 1.f;
 }
 __global__ void hang_ok(float *out, const float *in, int n) {
-    while (*reinterpret_cast<volatile const float *>(in) < 0.f) {}
+    while (*reinterpret_cast<volatile const float *>(in) < 0.f) {
+    }
     out[threadIdx.x] = 1.f;
 }
 }

@@ -3,7 +3,8 @@
 //!     TRAIL_PROOFS=$PWD/target/proofs cargo test -p trail-runtime
 //!     cargo run -p trail-ptx --bin proofs -- target/proofs            (writes; --check: only compares)
 //!
-//! Each test that passed has added a line `device, target, kernel`, separated by tabs, for every kernel that it launched.
+//! Each test that passed has added a line `device, target, kernel`, separated by tabs, for every
+//! kernel that it launched.
 
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,7 +29,7 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Puts the ledger's devices in the place of what the file had of them.
+/// Replaces the file's entries of the ledger's devices.
 fn write(ledger: &str) -> Result<String, String> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("proofs.json");
     let mut all: Map<String, Value> =
@@ -40,7 +41,8 @@ fn write(ledger: &str) -> Result<String, String> {
     Ok(format!("{} written", path.display()))
 }
 
-/// Says whether the ledger proves all that the file claims of its devices, and every kernel of their targets.
+/// Says whether the ledger proves all that the file claims of its devices, and every kernel of
+/// their targets.
 fn check(ledger: &str) -> Result<String, String> {
     let all: Map<String, Value> =
         serde_json::from_str(trail_ptx::PROOFS).map_err(|error| error.to_string())?;
@@ -60,7 +62,7 @@ fn check(ledger: &str) -> Result<String, String> {
     Ok("every kernel of the tested targets is proven".into())
 }
 
-/// What the ledger's lines prove, in the file's form.
+/// Kernels proven by the ledger's lines, in the file's form.
 fn proven(ledger: &str) -> Result<Map<String, Value>, String> {
     let text = std::fs::read_to_string(ledger).map_err(|error| format!("{ledger}: {error}"))?;
     let mut devices: BTreeMap<(&str, &str), BTreeSet<&str>> = BTreeMap::new();

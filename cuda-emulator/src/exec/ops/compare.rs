@@ -50,7 +50,8 @@ pub(super) fn select(opcode: &mut Opcode) -> Option<Shape> {
     Some(Shape { body, targets: vec![Ty::Pred], sources, constant })
 }
 
-/// `setp`'s result from the comparison's bits: combined with source 2, and its opposite for a second destination.
+/// `setp`'s result from the comparison's bits: combined with source 2, and its opposite for a
+/// second destination.
 fn predicates(cx: &mut Cx<'_>, i: &Inst, mask: u32, bits: u32) {
     let with = |bits: u32| match i.imm {
         0 => bits,
@@ -160,7 +161,7 @@ macro_rules! floating {
     };
 }
 
-// What clippy would simplify differs for NaN.
+// Clippy's simplification differs for NaN.
 #[allow(clippy::neg_cmp_op_on_partial_ord, clippy::nonminimal_bool, clippy::double_comparisons)]
 fn function(comparison: &str, ty: Ty) -> Option<Scalar> {
     let body = match ty {

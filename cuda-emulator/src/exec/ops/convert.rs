@@ -100,7 +100,7 @@ fn packed(to: Ty, mode: Mode, relu: bool) -> Option<Shape> {
     Some(Shape::new(run, to, &[Ty::F32, Ty::F32]))
 }
 
-/// Between integers: by way of i128, which holds all of them.
+/// Between integers: by way of i128, which holds all values.
 fn integers(to: Ty, from: Ty, sat: bool) -> Option<Body> {
     macro_rules! from {
         ($to:ty, $from:ty) => {

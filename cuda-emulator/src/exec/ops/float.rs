@@ -1,5 +1,5 @@
-//! f32 and f64 arithmetic. What PTX calls approximate is computed with the host's functions and is closer to the true value than a
-//! device's; `.ftz` flushes operands and result.
+//! f32 and f64 arithmetic. What PTX calls approximate is computed with the host's functions and is
+//! closer to the true value than a device's; `.ftz` flushes operands and result.
 
 use super::rounding::{Mode, flush, saturate, to_f32, two_sum};
 use super::{Body, Opcode, Shape, lane, many};
@@ -20,7 +20,8 @@ pub(super) fn select(opcode: &mut Opcode) -> Option<Shape> {
     }
 }
 
-/// The bodies for all choices of flushing and saturation; `$fast` picks the kind of body where neither is asked for.
+/// The bodies for all choices of flushing and saturation; `$fast` picks the kind of body where
+/// neither is asked for.
 macro_rules! variants {
     ($fast:ident, $flush:expr, $saturate:expr, ($($x:ident),+), ($($ty:ty),+), $f:expr) => {
         match ($flush, $saturate) {

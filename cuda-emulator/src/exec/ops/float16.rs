@@ -1,5 +1,5 @@
-//! f16 and bf16 arithmetic, single and in pairs. Each operation is done once in f64, made sticky where f64 is not exact, and
-//! rounded once.
+//! f16 and bf16 arithmetic, single and in pairs. Each operation is done once in f64, made sticky
+//! where f64 is not exact, and rounded once.
 
 use half::f16;
 

@@ -53,13 +53,15 @@ pub(crate) fn to_f32(sum: f64, error: f64, mode: Mode) -> f32 {
     }
 }
 
-/// Makes the last bit of `sum` stand for a lost error, so that a second rounding to fewer bits is exact.
+/// Makes the last bit of `sum` stand for a lost error, so that a second rounding to fewer bits is
+/// exact.
 #[inline(always)]
 pub(crate) fn odd(sum: f64, error: f64) -> f64 {
     if error == 0.0 || sum.to_bits() & 1 == 1 || !sum.is_finite() {
         return sum;
     }
-    // The exact value lies between `sum` and a neighbour; one of the two is odd, and it is not `sum`.
+    // The exact value lies between `sum` and a neighbour; one of the two is odd, and it is not
+    // `sum`.
     if (error > 0.0) == (sum > 0.0) {
         f64::from_bits(sum.to_bits() | 1)
     } else {

@@ -274,7 +274,7 @@ impl Lower<'_> {
         Ok(())
     }
 
-    /// An address with its offset added, for instructions with two of them.
+    /// An address with its offset added, for instructions with two addresses.
     fn folded(&mut self, operand: &Operand) -> Result<Slot> {
         let (base, offset, _) = self.memory(operand)?;
         if offset == 0 {

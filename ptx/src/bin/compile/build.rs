@@ -29,7 +29,8 @@ impl Tools {
     }
 }
 
-/// Compiles what changed (`all`: everything) among the sources under `root` into `destination`. With `names`, those alone.
+/// Compiles what changed (`all`: everything) among the sources under `root` into `destination`.
+/// With `names`, those alone.
 pub(crate) fn build(
     root: &Path,
     destination: &Path,
@@ -198,7 +199,7 @@ fn remove_orphans(destination: &Path, old: &Manifest, new: &Manifest) {
     }
 }
 
-/// Whether all files that the manifest names for `name` are there.
+/// Returns true if all files that the manifest names for `name` are there.
 fn complete(destination: &Path, name: &str, module: &Module) -> bool {
     let exists = |kind: &str, target: &String| {
         destination.join(format!("out/{target}/{name}.{kind}")).exists()
@@ -225,7 +226,8 @@ fn sources(kernels: &Path) -> Result<Vec<String>, String> {
     Ok(found)
 }
 
-/// The old manifest; none where it is missing or broken (a merge conflict, say): then everything is compiled.
+/// The old manifest; none where it is missing or broken (a merge conflict, say): then everything is
+/// compiled.
 fn read_manifest(path: &Path) -> Manifest {
     let text = std::fs::read_to_string(path).unwrap_or_default();
     serde_json::from_str(&text).unwrap_or_default()

@@ -1,4 +1,5 @@
-//! What a cubin's section headers say of a kernel: ptxas 12.4 prints no count of hardware barriers, but writes it.
+//! Properties of a kernel from its cubin's section headers: ptxas 12.4 prints no count of hardware
+//! barriers, but writes it.
 
 /// Hardware barriers of kernel `entry` in the ELF file `cubin`.
 pub(crate) fn barriers(cubin: &[u8], entry: &str) -> Option<u32> {

@@ -37,7 +37,7 @@ pub(crate) struct Entry {
     pub(crate) resources: BTreeMap<String, Resources>,
 }
 
-/// What ptxas says of a kernel on one target.
+/// Output of ptxas for a kernel on one target.
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize, PartialEq)]
 pub(crate) struct Resources {
     pub(crate) registers: u32,

@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
-/// Assembles `ptx` for `target`. Fails on an error, on any warning, and on a register spilled to memory.
+/// Assembles `ptx` for `target`. Fails on an error, on any warning, and on a register spilled to
+/// memory.
 pub(crate) fn assemble(
     ptxas: &Path,
     flags: &[&str],
@@ -24,7 +25,8 @@ pub(crate) fn assemble(
         .map_err(|error| format!("{}: {error}", ptxas.display()))?;
     let log = String::from_utf8_lossy(&output.stderr).into_owned()
         + &String::from_utf8_lossy(&output.stdout);
-    // C75xx are remarks by name, but say that an instruction was ignored or products were serialised.
+    // C75xx are remarks by name, but say that an instruction was ignored or products were
+    // serialised.
     let bad = ["warning", "(c75", "performance loss"];
     if !output.status.success() || bad.iter().any(|word| log.to_lowercase().contains(word)) {
         return Err(format!("ptxas for {target}:\n{log}"));

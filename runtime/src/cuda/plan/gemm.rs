@@ -1,8 +1,9 @@
 //! Geometry of the matrix products: which kernel, how many blocks, how the work is shared.
 //!
-//! A product of up to 64 rows streams its weights once (`skinny_*`), one of more rows goes through shared memory (`tiled_*`). Both
-//! cut the output into tiles of 128 features, and let the grid share the line of all tiles' units in equal pieces
-//! (kernels/common/stream.cuh). The grid alone decides what that means: as many blocks as tiles, and nobody shares.
+//! A product of up to 64 rows streams its weights once (`skinny_*`), one of more rows goes through
+//! shared memory (`tiled_*`). Both cut the output into tiles of 128 features, and let the grid
+//! share the line of all tiles' units in equal pieces (kernels/common/stream.cuh). The grid alone
+//! decides what that means: as many blocks as tiles, and no tile is shared.
 
 pub mod ladder;
 pub mod wgmma;
@@ -10,7 +11,7 @@ pub mod wgmma;
 use super::shuffle::{FEATURES, WIDTH};
 use super::{Chip, LaunchPlan, Shape};
 
-/// What a product ends in.
+/// The fused epilogue of a product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Epilogue {
     /// Row scale, RoPE, append to the paged pool.
@@ -26,7 +27,7 @@ pub enum Epilogue {
 /// A product: `rows` x `width` activations times `features` x `width` weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Product {
-    /// What it ends in.
+    /// The fused epilogue.
     pub epilogue: Epilogue,
     /// Rows of activations, at least 1.
     pub rows: usize,
@@ -41,7 +42,7 @@ pub struct Product {
 pub struct GemmPlan {
     /// The launch.
     pub launch: LaunchPlan,
-    /// What was planned.
+    /// The product that was planned.
     pub product: Product,
     /// Output features, padded.
     pub features: usize,
@@ -78,7 +79,8 @@ pub(super) struct Instance {
 pub(super) const ROW_BYTES: usize = (FEATURES + 4) * 4;
 /// Stages of activations of the skinny kernels.
 pub(super) const SKINNY_STAGES: usize = 4;
-/// Shared memory that each resident block costs beyond what it asks for: the driver's, and the kernels' own static part.
+/// Shared memory that each resident block costs beyond what it asks for: the driver's, and the
+/// kernels' own static part.
 pub(super) const BLOCK_OVERHEAD_BYTES: u32 = 1024 + 128;
 
 const fn skinny(kernels: [&'static str; 4], tokens: usize, blocks: u32) -> Instance {
@@ -195,7 +197,8 @@ impl Sized {
         let slots = multiprocessors * resident;
         // Blocks that share one multiprocessor's rates, of a grid of so many.
         let sharers = |grid: usize| grid.div_ceil(multiprocessors).min(resident) as u64;
-        // Tensor cores: 1024 multiply-adds a clock; L2: 64 bytes a clock. Sharing writes two tiles a block, and reads about as much.
+        // Tensor cores: 1024 multiply-adds a clock; L2: 64 bytes a clock. Sharing writes two tiles
+        // a block, and reads about as much.
         let unit_clocks =
             (FEATURES * instance.tokens * instance.depth / 1024) as u64 * 100 / instance.efficiency;
         let sharing_clocks = (instance.tokens * FEATURES * 4 * 4 / 64) as u64;
@@ -204,7 +207,8 @@ impl Sized {
             * ((units as u64 * unit_clocks).div_ceil(shared as u64) + sharing_clocks);
         let whole_clocks =
             sharers(tiles) * tiles.div_ceil(slots) as u64 * depth as u64 * unit_clocks;
-        // Few rows wait for memory: there every multiprocessor streams its equal share, whatever adding up costs.
+        // Few rows wait for memory: there every multiprocessor streams its equal share, whatever
+        // adding up costs.
         let streams = product.rows <= SKINNY[SKINNY.len() - 1].tokens;
         let grid = if whole_clocks <= shared_clocks && !streams { tiles } else { shared };
         let square = (slots * FEATURES / instance.tokens).isqrt();

@@ -1,4 +1,5 @@
-//! Geometry of the sampler: two passes over whole rows by all multiprocessors, then a block of threads per row.
+//! Geometry of the sampler: two passes over whole rows by all multiprocessors, then a block of
+//! threads per row.
 
 use super::{LaunchPlan, Shape};
 
