@@ -12,9 +12,9 @@
 //         3 stages of K and V
 // limit   flops: sum over rows(min(context+1, window)) * heads * hd * 4
 // reference runtime/tests/cuda_attention/reference.rs::attention
-// why     GQA packing: a query is a row and a head of the group, 128 of them share one pass over
-//         keys and values, so any group size fills the tile and short chunks do not waste it. Four
-//         warps of 32 queries: each key fragment from shared memory meets two mma, which keeps
+// why     GQA packing: a query is a row and a head of the group, and 128 queries share one pass
+//         over keys and values, so any group size fills the tile and short chunks do not waste it.
+//         Four warps of 32 queries: each key fragment from shared memory meets two mma, which keeps
 //         ldmatrix under the tensor cores' pace (16 queries a warp would tie them). Three stages of
 //         16 KiB of keys and values: with the queries 80 KiB at hd 128, so two blocks of threads
 //         share a multiprocessor of sm_80 and one computes exponentials while the other multiplies.
@@ -35,7 +35,7 @@ constexpr int STAGES = 3;
 
 extern __shared__ __align__(256) u8 shared_bytes[];
 
-/// What a block of threads works on: queries `first..count` (at most QUERIES) of a segment, over
+/// The tile of a block of threads: queries `first..count` (at most QUERIES) of a segment, over
 /// tokens `oldest..newest`.
 struct Work {
     int first_row, batch_idx, context, kv_head;

@@ -80,8 +80,7 @@ __device__ __forceinline__ void attend(const MegakernelParams &p, GridBarrier &b
     }
 }
 
-/// What the stages read, in shared memory: there a stage finds it when it needs it, where a
-/// register each would be more than there are.
+/// Parameters of the stages, in shared memory: a register for each would be more than there are.
 struct Stages {
     MegakernelParams p;
     /// The layer at work, and the next one.

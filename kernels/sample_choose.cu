@@ -95,7 +95,7 @@ __device__ Epilogue end_of_best(const SampleParams &p, Scratch &scratch, const f
     return end;
 }
 
-/// What lies above a weight: mass and number of all greater weights.
+/// Tokens above a weight: mass and number of all greater weights.
 struct Above {
     float weight;
     double mass;
@@ -235,7 +235,7 @@ __device__ int draw(const SampleParams &p, const Row &row, Scratch &scratch, con
     const int first = scratch.bin * SUM_TOKENS;
     for (int i = threadIdx.x; i < SUM_TOKENS; i += THREADS) {
         const int token = first + i;
-        // Nobody has written the weights of a row that is not truncated: all but these few were
+        // No kernel has written the weights of a row that is not truncated: all but these few were
         // needed once.
         scratch.weights[i] = token >= p.vocab  ? 0.0f
                              : row.truncates() ? row.weights[token]
@@ -395,7 +395,7 @@ __device__ void choose(const SampleParams &p, const Row &row, Scratch &scratch, 
         out.top_logit[threadIdx.x] = 0.0f;
         if (threadIdx.x == 0) out.num_top = 0;
     }
-    // What the other threads reported comes before the step_seq.
+    // The reports of the other threads are stored before step_seq.
     __syncthreads();
     if (threadIdx.x != 0) return;
     out.token = token;

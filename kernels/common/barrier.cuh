@@ -11,7 +11,7 @@
 class GridBarrier {
     static constexpr u32 GENERATION = 0x10000;
     u32 *const word;
-    /// What the word was when this block arrived; thread 0's alone.
+    /// Value of the word when this block arrived; used by thread 0 alone.
     u32 seen;
 
   public:

@@ -115,7 +115,7 @@ __device__ void mask(const Work &work, int block, float (&scores)[TILES][4]) {
     }
 }
 
-/// One warp's walk over its blocks, with `STAGES` of them in its ring.
+/// One warp's loop over its KV blocks, through a cp.async ring of `STAGES` blocks.
 template <int HD, int TILES, int STAGES>
 __device__ void walk(const DecodeAttentionParams &p, const Work &work, u8 *shared,
                      Softmax<HD, TILES> &state) {

@@ -204,7 +204,7 @@ struct Qkv {
     }
 };
 
-/// Whether an epilogue scales its rows.
+/// True for epilogues that scale their rows.
 template <class Epilogue>
 struct Scaled {
     static constexpr bool YES = true;

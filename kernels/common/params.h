@@ -9,7 +9,7 @@ typedef struct {
     unsigned short bits;
 } bf16;
 
-/// What every matrix product takes: out[rows, n] = x[rows, k] * w[n, k]^T, its tiles shared by the
+/// Operands of every matrix product: out[rows, n] = x[rows, k] * w[n, k]^T, its tiles shared by the
 /// grid as stream-K does (stream.cuh).
 typedef struct {
     /// Activations [rows, k] bf16, row-major, 16-byte aligned; rows are `k` elements apart.
@@ -195,7 +195,7 @@ typedef struct {
 
 /// Microbenchmarks of the chip's ceilings: memory bandwidth and tensor cores.
 typedef struct {
-    /// What is read [quads, 4] u32, 16-byte aligned.
+    /// Words to read [quads, 4] u32, 16-byte aligned.
     const unsigned int *data;
     /// A sum for each block, or for each thread.
     unsigned int *sums;
@@ -405,7 +405,7 @@ typedef struct {
     int batch_idx;
 } RowSampling;
 
-/// What was chosen for one row. A token's log-probability is logit - max - ln(sum).
+/// The sampled token of one row. A token's log-probability is logit - max - ln(sum).
 typedef struct {
     /// Sum of exp(logit - max) over the raw logits.
     double sum;
@@ -448,14 +448,14 @@ typedef struct {
     float *block_sums;
     /// Sums of exp(logit - max) of the raw logits over every 256 tokens [rows, blocks] f32.
     float *block_raw_sums;
-    /// Whether every 256 tokens hold a NaN or plus infinity [rows, blocks] u32.
+    /// Nonzero where a block of 256 tokens holds a NaN or plus infinity [rows, blocks] u32.
     unsigned int *block_broken;
     /// Choices [rows], 8-byte aligned.
     RowSampled *sampled;
     /// The chosen tokens again [batch slots] i32, by batch_idx, where the next step's embedding
     /// reads them; null: nowhere.
     int *last;
-    /// What to step_seq choices with: the step's number, modulo 2^32.
+    /// The step's number, modulo 2^32, stored with the choices [1] u32.
     const unsigned int *step_seq;
     /// Rows.
     int rows;

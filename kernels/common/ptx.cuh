@@ -291,7 +291,7 @@ __device__ __forceinline__ void barrier_arrive_expect(u32 barrier, u32 bytes) {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
                  : "memory");
 }
-/// Whether the phase of `parity` has ended; may take a while to say no.
+/// Returns true if the phase of `parity` has ended; may wait for a while before it returns false.
 __device__ __forceinline__ bool barrier_try_wait(u32 barrier, u32 parity) {
     u32 ended;
     asm volatile(

@@ -105,8 +105,8 @@ struct Row {
     __device__ float penalised(int token) const {
         return token_counts ? penalise(raw(token), token_counts[token], sampling) : raw(token);
     }
-    /// Whether some tokens may be cut off: then weights are looked at more than once, and kept in
-    /// memory.
+    /// True if tokens may be cut off (top-k, top-p): then weights are looked at more than once, and
+    /// kept in memory.
     __device__ bool truncates() const {
         return sampling.top_p < 1.0f || (sampling.top_k > 0 && sampling.top_k < vocab);
     }

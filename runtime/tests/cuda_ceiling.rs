@@ -26,7 +26,8 @@ fn a_read_reads_every_word_once() {
         let mut sums = bench.output(plan.grid[0] as usize * 4);
         let (from, to) = (data.at(&bench), sums.at(&bench));
         let launch = ceiling_read(bench.device.chip(), from, quads, to);
-        // SAFETY: as many pieces, and a sum for each block; both live until the read below has waited.
+        // SAFETY: as many pieces, and a sum for each block; both live until the read below has
+        // waited.
         unsafe { bench.device.launch(&bench.stream, &launch) }.unwrap();
         assert_eq!(sum_of_words(&bench.read::<u32>(&sums)), sum_of_words(&words), "{plan}");
     }

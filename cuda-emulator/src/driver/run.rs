@@ -233,7 +233,7 @@ fn perform(state: &mut State, work: Work) -> Result<(), Finding> {
                     AtomicU32::from_ptr(host.cast()).store(value as u32, Ordering::Release);
                 }
             }
-            allocation.written.mark(address - allocation.base, if wide { 8 } else { 4 });
+            allocation.written.set(address - allocation.base, if wide { 8 } else { 4 });
         }
         Work::Wait { .. } | Work::Join | Work::Call { .. } => {}
     }

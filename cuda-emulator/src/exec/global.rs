@@ -59,7 +59,7 @@ impl Cx<'_> {
         let (launch, grain) = (self.grid.number, self.grid.kernel.global_grain);
         match intent {
             Intent::Write => {
-                allocation.written.mark(offset, bytes);
+                allocation.written.set(offset, bytes);
                 if !alone {
                     allocation.owners.take(launch, self.flat, grain, offset, bytes);
                 } else if let Some(block) =
@@ -80,7 +80,7 @@ impl Cx<'_> {
                     return Err(raced(allocation, offset, bytes, block));
                 }
             }
-            Intent::StrongWrite => allocation.written.mark(offset, bytes),
+            Intent::StrongWrite => allocation.written.set(offset, bytes),
         }
         Ok(allocation.host(address))
     }

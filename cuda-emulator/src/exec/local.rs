@@ -49,7 +49,7 @@ impl Local {
         }
         let start = lane as u64 * self.each + address;
         if write {
-            self.written.mark(start, bytes);
+            self.written.set(start, bytes);
         } else if !self.written.is(start, bytes) {
             return Err((Kind::Unwritten, format!("{bytes} bytes at local address {address:#x}")));
         }

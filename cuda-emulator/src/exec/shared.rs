@@ -120,7 +120,7 @@ impl Shared {
         }
         self.race(warp, lane, address, bytes, manner)?;
         if manner == Manner::Write {
-            self.written.mark(address, bytes);
+            self.written.set(address, bytes);
         } else if !self.written.is(address, bytes) {
             let gap = self.written.gap(address, bytes).unwrap_or(address);
             return Err((

@@ -160,7 +160,7 @@ impl Allocation {
     pub(crate) fn write(&self, address: u64, from: &[u8]) {
         // SAFETY: as in `read`.
         unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), self.host(address), from.len()) };
-        self.written.mark(address - self.base, from.len() as u64);
+        self.written.set(address - self.base, from.len() as u64);
     }
 }
 

@@ -24,7 +24,7 @@ impl Written {
 
     /// Marks `offset..offset + length`.
     #[inline]
-    pub(crate) fn mark(&self, offset: u64, length: u64) {
+    pub(crate) fn set(&self, offset: u64, length: u64) {
         if self.all.load(Relaxed) {
             return;
         }
@@ -71,11 +71,11 @@ impl Written {
     /// Takes over what `from` knows about a range.
     pub(crate) fn copy(&self, offset: u64, from: &Written, from_offset: u64, length: u64) {
         if from.is(from_offset, length) {
-            return self.mark(offset, length);
+            return self.set(offset, length);
         }
         self.clear(offset, length);
         for at in (0..length).filter(|&at| from.is(from_offset + at, 1)) {
-            self.mark(offset + at, 1);
+            self.set(offset + at, 1);
         }
     }
 }
@@ -103,13 +103,13 @@ mod tests {
     #[test]
     fn ranges_across_words() {
         let written = Written::none(300);
-        written.mark(60, 80);
+        written.set(60, 80);
         assert!(written.is(60, 80) && !written.is(59, 2) && !written.is(139, 2));
         assert_eq!(written.gap(0, 300), Some(0));
         assert_eq!(written.gap(60, 100), Some(140));
         written.clear(70, 1);
         assert_eq!(written.gap(60, 80), Some(70));
-        written.mark(0, 300);
+        written.set(0, 300);
         assert!(written.is(0, 300));
         written.clear(299, 1);
         assert!(written.is(0, 299) && !written.is(299, 1));
@@ -118,8 +118,8 @@ mod tests {
     #[test]
     fn a_copy_carries_the_gaps() {
         let (from, to) = (Written::none(64), Written::none(64));
-        from.mark(0, 10);
-        to.mark(0, 64);
+        from.set(0, 10);
+        to.set(0, 64);
         to.copy(5, &from, 0, 12);
         assert_eq!(to.gap(0, 64), Some(15));
         assert!(to.is(17, 47));

@@ -24,7 +24,7 @@ pub(crate) enum Kind {
     /// Quoted text.
     Text(String),
     /// Punctuation.
-    Mark(char),
+    Punct(char),
 }
 
 /// Directives dropped up to the end of their line.
@@ -58,7 +58,7 @@ impl Lexer<'_> {
                 _ if is_start(byte) => self.word(),
                 b',' | b';' | b':' | b'[' | b']' | b'{' | b'}' | b'(' | b')' | b'<' | b'>'
                 | b'+' | b'-' | b'!' | b'|' | b'@' | b'=' | b'*' => {
-                    self.push(Kind::Mark(byte as char));
+                    self.push(Kind::Punct(byte as char));
                     self.at += 1;
                 }
                 _ => {
@@ -200,17 +200,17 @@ mod tests {
             kinds("$L0: ld.global.L1::no_allocate.f32 %f1, [%rd1+-8]; // end"),
             [
                 Kind::Word("$L0".into()),
-                Kind::Mark(':'),
+                Kind::Punct(':'),
                 Kind::Word("ld.global.L1::no_allocate.f32".into()),
                 Kind::Word("%f1".into()),
-                Kind::Mark(','),
-                Kind::Mark('['),
+                Kind::Punct(','),
+                Kind::Punct('['),
                 Kind::Word("%rd1".into()),
-                Kind::Mark('+'),
-                Kind::Mark('-'),
+                Kind::Punct('+'),
+                Kind::Punct('-'),
                 Kind::Int(8),
-                Kind::Mark(']'),
-                Kind::Mark(';'),
+                Kind::Punct(']'),
+                Kind::Punct(';'),
             ]
         );
         assert_eq!(

@@ -53,21 +53,21 @@ impl Parser {
         }
     }
 
-    pub(super) fn is_mark(&self, mark: char) -> bool {
-        self.peek() == Some(&Kind::Mark(mark))
+    pub(super) fn is_punct(&self, punct: char) -> bool {
+        self.peek() == Some(&Kind::Punct(punct))
     }
 
-    pub(super) fn take_mark(&mut self, mark: char) -> bool {
-        let found = self.is_mark(mark);
+    pub(super) fn take_punct(&mut self, punct: char) -> bool {
+        let found = self.is_punct(punct);
         self.at += usize::from(found);
         found
     }
 
-    pub(super) fn expect_mark(&mut self, mark: char) -> Result<()> {
-        if self.take_mark(mark) {
+    pub(super) fn expect_punct(&mut self, punct: char) -> Result<()> {
+        if self.take_punct(punct) {
             Ok(())
         } else {
-            self.fail(format!("expected `{mark}`, found {:?}", self.peek()))
+            self.fail(format!("expected `{punct}`, found {:?}", self.peek()))
         }
     }
 
@@ -83,7 +83,7 @@ impl Parser {
     }
 
     pub(super) fn int(&mut self) -> Result<u64> {
-        let negative = self.take_mark('-');
+        let negative = self.take_punct('-');
         match self.peek() {
             Some(&Kind::Int(value)) => {
                 self.at += 1;
@@ -112,19 +112,19 @@ impl Parser {
         Ok(())
     }
 
-    pub(super) fn skip_to(&mut self, mark: char) {
-        while !self.at_end() && !self.take_mark(mark) {
+    pub(super) fn skip_to(&mut self, punct: char) {
+        while !self.at_end() && !self.take_punct(punct) {
             self.at += 1;
         }
     }
 
     pub(super) fn skip_braces(&mut self) -> Result<()> {
-        while !self.at_end() && !self.is_mark('{') {
+        while !self.at_end() && !self.is_punct('{') {
             self.at += 1;
         }
         let mut depth = 0;
         while !self.at_end() {
-            depth += i32::from(self.is_mark('{')) - i32::from(self.is_mark('}'));
+            depth += i32::from(self.is_punct('{')) - i32::from(self.is_punct('}'));
             self.at += 1;
             if depth == 0 {
                 return Ok(());

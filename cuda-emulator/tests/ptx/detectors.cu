@@ -271,11 +271,13 @@ __global__ void blocks_read_ok(float *out, const float *in, int n) {
 }
 
 __global__ void hang_bug(float *out, const float *in, int n) {
-    while (*reinterpret_cast<volatile const float *>(in) >= 0.f) {}
+    while (*reinterpret_cast<volatile const float *>(in) >= 0.f) {
+    }
     out[threadIdx.x] = 1.f;
 }
 __global__ void hang_ok(float *out, const float *in, int n) {
-    while (*reinterpret_cast<volatile const float *>(in) < 0.f) {}
+    while (*reinterpret_cast<volatile const float *>(in) < 0.f) {
+    }
     out[threadIdx.x] = 1.f;
 }
 }

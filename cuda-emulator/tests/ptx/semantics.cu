@@ -3,7 +3,12 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
-struct Parameters { float *a; const float *b; int n; float s; };
+struct Parameters {
+    float *a;
+    const float *b;
+    int n;
+    float s;
+};
 __device__ int launches = 3;
 __constant__ float table[4] = {1.f, 2.f, 3.f, 4.f};
 
@@ -26,26 +31,48 @@ __global__ void read_launches(int *out) { *out = launches; }
 // Nested divergence, loops with break and continue, early return.
 __global__ void control(int *out, int n) {
     int i = threadIdx.x, sum = 0;
-    if (i == 77) { out[i] = -1; return; }
+    if (i == 77) {
+        out[i] = -1;
+        return;
+    }
     for (int j = 0; j < i; j++) {
         if (j % 3 == 1) continue;
         if (j * j > n) break;
         int k = j;
         while (k > 0) {
-            if (k & 1) sum += k; else sum ^= k;
+            if (k & 1)
+                sum += k;
+            else
+                sum ^= k;
             k >>= 1 + (i & 1);
         }
     }
     switch (i % 9) {
-        case 0: sum += 1; break;
-        case 1: sum -= out[128 + i]; break;
-        case 2: sum *= 7;
-        case 3: sum ^= 0x55; break;
-        case 4: return;
-        case 5: sum = ~sum; break;
-        case 6: sum <<= 3; break;
-        case 7: sum = sum / 5; break;
-        default: sum = sum % 11; break;
+        case 0:
+            sum += 1;
+            break;
+        case 1:
+            sum -= out[128 + i];
+            break;
+        case 2:
+            sum *= 7;
+        case 3:
+            sum ^= 0x55;
+            break;
+        case 4:
+            return;
+        case 5:
+            sum = ~sum;
+            break;
+        case 6:
+            sum <<= 3;
+            break;
+        case 7:
+            sum = sum / 5;
+            break;
+        default:
+            sum = sum % 11;
+            break;
     }
     out[i] = sum;
 }
@@ -68,7 +95,8 @@ __global__ void votes(unsigned *out) {
     r[1] = __any_sync(~0u, i == 40);
     r[2] = __all_sync(~0u, i < 64);
     r[3] = __match_any_sync(~0u, i / 5);
-    int pred; r[4] = __match_all_sync(~0u, 9, &pred) + pred;
+    int pred;
+    r[4] = __match_all_sync(~0u, 9, &pred) + pred;
     r[5] = __reduce_add_sync(~0u, i);
     r[6] = __reduce_max_sync(~0u, -i);
     r[7] = __shfl_up_sync(~0u, i, 3);
@@ -156,7 +184,8 @@ __global__ void matrix(float *d, const __nv_bfloat16 *a, const __nv_bfloat16 *b,
     asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(m) : "r"(ra[0]));
     unsigned t;
     asm volatile("ldmatrix.sync.aligned.m8n8.x1.trans.shared.b16 {%0}, [%1];" : "=r"(t) : "r"(pa));
-    moved[lane] = m; moved[32 + lane] = t;
+    moved[lane] = m;
+    moved[32 + lane] = t;
 }
 
 // A barrier of all blocks, in which each waits for the others.
@@ -189,8 +218,13 @@ __global__ void sum(int *to, const int *a, const int *b, int n) {
 }
 // Instructions per second: arithmetic in registers, shared memory, products of matrices.
 __global__ void busy_registers(float *out, int rounds) {
-    float x = threadIdx.x, y = 1.0001f; int k = threadIdx.x;
-    for (int i = 0; i < rounds; i++) { x = fmaf(x, y, 0.5f); k = k * 3 + i; x += (k & 7); }
+    float x = threadIdx.x, y = 1.0001f;
+    int k = threadIdx.x;
+    for (int i = 0; i < rounds; i++) {
+        x = fmaf(x, y, 0.5f);
+        k = k * 3 + i;
+        x += (k & 7);
+    }
     out[blockIdx.x * blockDim.x + threadIdx.x] = x;
 }
 __global__ void busy_memory(float *out, const float4 *in, int rounds) {

@@ -1,4 +1,5 @@
-//! The CUDA backend: the engine's interface over the step executor, the result ring and the tap's threads.
+//! The CUDA backend: the engine's interface over the step executor, the result ring and the tap's
+//! threads.
 
 use super::error::doing;
 use super::step::{Executor, ExecutorConfig, KernelOptions, StepLimits, StepPhase};
@@ -20,10 +21,10 @@ const QUERY_EVERY: Duration = Duration::from_micros(100);
 const SPINS: u32 = 1000;
 /// Blocks are counted in 32 bits.
 const MOST_BLOCKS: usize = i32::MAX as usize;
-/// Steps that may be under way.
+/// Steps that may be in flight.
 const STEPS: usize = 2;
 
-/// What a backend is to be like.
+/// Configuration of a CUDA backend.
 #[derive(Clone)]
 pub struct CudaOptions {
     /// The device's number.
@@ -42,13 +43,14 @@ pub struct CudaOptions {
     pub host_kv_bytes: usize,
     /// Replay captured graphs for decode steps.
     pub graphs: bool,
-    /// Run all layers of a step of up to 4 single rows in one launch, with the same bits.
+    /// Run all layers of a step of up to 4 decode rows in one launch (megakernel), with the same
+    /// bits.
     pub megakernel: bool,
-    /// On Hopper: large products by its own kernels (TMA, wgmma), which were never executed so far.
+    /// On Hopper: large products by kernels with TMA and wgmma, which were never executed so far.
     pub hopper_products: bool,
-    /// The layer (0-based) behind which rows are tapped; `None`: nothing is.
+    /// The layer (0-based) whose output rows are tapped; `None`: no tap.
     pub tap_layer: Option<usize>,
-    /// What becomes of tapped rows.
+    /// Destination of tapped rows.
     pub tap: TapMode,
     /// The probe's weights, for [`TapMode::Gpu`].
     pub probe: Option<Arc<Weights>>,
@@ -63,7 +65,7 @@ struct Pending {
     number: u64,
     /// Rows of the results, in order of segments.
     chosen: Vec<u32>,
-    /// Recorded behind a step that chooses nothing.
+    /// Recorded after a step that samples no token.
     end: CudaEvent,
 }
 
@@ -87,7 +89,8 @@ pub struct CudaBackend {
 }
 
 impl CudaBackend {
-    /// Opens the device, brings `model` to it, allocates everything that steps need, and captures their graphs.
+    /// Opens the device, uploads `model`, allocates everything that steps need, and captures their
+    /// graphs.
     pub fn new(
         model: &Model,
         options: &CudaOptions,
@@ -122,9 +125,10 @@ impl CudaBackend {
             0 => None,
             host_blocks => {
                 let (max_requests, checksums) = (options.max_requests, options.checksums);
-                let how = SwapOptions { host_blocks: host_blocks as u32, max_requests, checksums };
+                let options =
+                    SwapOptions { host_blocks: host_blocks as u32, max_requests, checksums };
                 let mut swap =
-                    Swap::new(&executor.device, executor.compute.stream(), &executor.kv, how)?;
+                    Swap::new(&executor.device, executor.compute.stream(), &executor.kv, options)?;
                 swap.set_token_s(executor.measure_token_s()?);
                 Some(swap)
             }
@@ -166,18 +170,19 @@ impl CudaBackend {
         &self.executor.kv
     }
 
-    /// The word that blocks of [`CudaOptions::megakernel`] launches meet at: generations in the upper half, zero in the lower between launches; `None` where
-    /// no step is launched so. For tests, and for whoever looks at a device that hangs.
+    /// Device address of the grid barrier's word of [`CudaOptions::megakernel`] launches:
+    /// generations in the upper half, zero in the lower half between launches; `None` where no step
+    /// is launched so. For tests, and for debugging a device that hangs.
     pub fn barrier(&self) -> Option<CUdeviceptr> {
         self.executor.barrier()
     }
 
-    /// What the last step cost the host, from the plan until all was ready to be launched.
+    /// Host time of the last step, from its plan until everything was ready to be launched.
     pub fn host_time(&self) -> Duration {
         self.host
     }
 
-    /// What the driver calls the device.
+    /// The driver's name of the device.
     pub fn device_name(&self) -> &str {
         &self.name
     }
@@ -187,18 +192,20 @@ impl CudaBackend {
         &self.executor.device
     }
 
-    /// Steps whose tapped rows were overwritten before anybody had predicted from them.
+    /// Steps whose tapped rows were overwritten before a prediction was made from them.
     pub fn late_steps(&self) -> u64 {
         self.executor.ring().map_or(0, |(ring, _)| ring.late())
     }
 
-    /// From here on steps are launched kernel by kernel, with events that [`CudaBackend::step_times`] reads. No step may be under way.
+    /// From here on steps are launched kernel by kernel, with events that
+    /// [`CudaBackend::step_times`] reads. No step may be in flight.
     pub fn trace(&mut self) -> Result<Anchor, CudaError> {
         assert_eq!(self.launched, self.collected, "a step is under way");
         self.executor.start_trace()
     }
 
-    /// The step collected last, and when its parts ran; `None` where steps are not traced. To be asked before two more are launched.
+    /// The step collected last, and when its parts ran; `None` where steps are not traced. To be
+    /// asked before two more are launched.
     pub fn step_times(&self) -> Result<Option<(u64, StepTimes)>, CudaError> {
         let number = self.collected;
         let times = self.executor.times((number % STEPS as u64) as usize)?;
@@ -258,7 +265,8 @@ impl CudaBackend {
         Ok(())
     }
 
-    /// Polls `look` until it finds something. A device that has stopped, or that has ended its work without bringing it, is an error.
+    /// Polls `look` until it finds something. A device that has stopped, or that has ended its work
+    /// without bringing it, is an error.
     fn wait<T>(&self, number: u64, look: impl Fn() -> Option<T>) -> Result<T, CudaError> {
         let mut queried: Option<Instant> = None;
         let mut spins = 0;
@@ -277,7 +285,7 @@ impl CudaBackend {
             }
             queried = Some(Instant::now());
             if self.executor.compute.is_idle().map_err(|code| at_step(number, code))? {
-                // What ended between the look and the question is there now.
+                // Work that ended between the two queries has stored its result by now.
                 return look().ok_or(CudaError::Silent { step: number });
             }
         }

@@ -1,16 +1,17 @@
-//! The driver's context, and the errors that nobody could be told at the time.
+//! The driver's context, and errors of `Drop` that are reported by the next call.
 
 use super::error::{CudaError, doing};
 use cudarc::driver::{CudaContext, DriverError, result};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// What everything that the driver handed out holds on to: it goes last.
+/// Shared owner of the driver's context; every object of the driver holds it, so it goes last.
 pub(super) struct Context {
     driver: Arc<CudaContext>,
-    /// The first error of a `Drop` that was not reported yet: what follows one is rarely another cause.
+    /// The first error of a `Drop` that was not reported yet: what follows one is rarely another
+    /// cause.
     parked: Mutex<Option<CudaError>>,
-    /// Whether there is one, for the path that must not lock.
+    /// True if `parked` has an error: read without the lock on the fast path.
     is_parked: AtomicBool,
 }
 
@@ -45,8 +46,9 @@ impl Context {
         }
     }
 
-    /// Waits until the device has run everything, whatever is parked: for a `Drop` whose memory must
-    /// not be freed under a kernel. A device that is lost has stopped, and its error was reported.
+    /// Waits until the device has run everything, whatever is parked: for a `Drop` whose memory
+    /// must not be freed under a kernel. A device that is lost has stopped, and its error was
+    /// reported.
     pub(super) fn wait_regardless(&self) {
         // SAFETY: the context lives as long as `self`.
         let _ = unsafe { result::ctx::set_current(self.driver.cu_ctx()) };

@@ -1,4 +1,5 @@
-//! The thin layer over the driver: a context, the kernels in it, and the one place where a kernel is launched.
+//! The thin layer over the driver: a context, the kernels in it, and the one place where a kernel
+//! is launched.
 
 use super::context::Context;
 use super::error::{CudaError, LaunchCause, LaunchError, doing};
@@ -12,7 +13,8 @@ use std::ptr;
 use std::sync::{Arc, Mutex, PoisonError};
 use trail_ptx::{Entry, Module, Parameters, Target};
 
-/// A device with its kernels. Modules load when first needed, or all at once by [`Device::load_all`].
+/// A device with its kernels. Modules load when first needed, or all at once by
+/// [`Device::load_all`].
 pub struct Device {
     context: Arc<Context>,
     chip: Chip,
@@ -35,12 +37,13 @@ struct Function {
     launched: bool,
 }
 
-/// What the driver was given of a kernel.
+/// The form of a kernel that was given to the driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Code {
     /// The machine code for the device's target.
     Cubin(Target),
-    /// sm_80's text, which the driver compiled: there is no machine code for the device, or it did not take it.
+    /// sm_80's text, which the driver compiled: there is no machine code for the device, or it did
+    /// not take it.
     Ptx,
 }
 
@@ -54,14 +57,16 @@ impl Code {
     }
 }
 
-// SAFETY: module and function handles are plain names of driver objects, valid on every thread while the context lives;
-// the driver locks for itself.
+// SAFETY: module and function handles are plain names of driver objects, valid on every thread
+// while the context lives; the driver locks for itself.
 unsafe impl Send for Kernels {}
 
 impl Device {
-    /// Whether there is a driver library. Without one nothing else here may be called: the bindings would panic.
+    /// Returns true if there is a driver library. Without one nothing else here may be called: the
+    /// bindings would panic.
     pub fn is_present() -> bool {
-        // SAFETY: looks for a library by name and loads it; the driver's initialisers have no preconditions.
+        // SAFETY: looks for a library by name and loads it; the driver's initialisers have no
+        // preconditions.
         unsafe { sys::is_culib_present() }
     }
 
@@ -71,8 +76,8 @@ impl Device {
             return Err(CudaError::Absent);
         }
         let context = CudaContext::new(ordinal).map_err(doing("opening the device"))?;
-        // SAFETY: this project orders its streams by events of its own; the bindings' own tracking would add
-        // events to every buffer, and calls that a graph capture refuses.
+        // SAFETY: this project orders its streams by events of its own; the bindings' own tracking
+        // would add events to every buffer, and calls that a graph capture refuses.
         unsafe { context.disable_event_tracking() };
         let chip = read_chip(&context).map_err(doing("reading the device's attributes"))?;
         let context = Arc::new(Context::new(context));
@@ -84,12 +89,12 @@ impl Device {
         self.context.driver()
     }
 
-    /// What memory of this device holds on to.
+    /// The context that objects of this device hold.
     pub(super) fn shared(&self) -> &Arc<Context> {
         &self.context
     }
 
-    /// What plans depend on.
+    /// The properties that plans depend on.
     pub fn chip(&self) -> &Chip {
         &self.chip
     }
@@ -107,15 +112,15 @@ impl Device {
         Ok(())
     }
 
-    /// The kernels that were launched, and the code that ran: what a test that passed has proven, and what a
-    /// benchmark has timed.
+    /// The kernels that were launched, and the code that ran: what a test that passed has proven,
+    /// and what a benchmark has timed.
     pub fn launched(&self) -> Vec<(&'static str, Code)> {
         let kernels = self.kernels.lock().unwrap_or_else(PoisonError::into_inner);
         let launched = kernels.functions.iter().filter(|(_, function)| function.launched);
         launched.map(|(name, function)| (*name, function.code)).collect()
     }
 
-    /// Whether this device can run `module`: Hopper's own kernels run on Hopper alone.
+    /// Returns true if this device can run `module`: Hopper's own kernels run on Hopper alone.
     pub fn runs(&self, module: &Module) -> bool {
         let native = self.chip.target.and_then(|target| module.image(target));
         native.is_some() || module.portable_ptx().is_some()
@@ -124,8 +129,9 @@ impl Device {
     /// Launches a kernel on `stream`. Returns before the kernel has run.
     ///
     /// # Safety
-    /// Every pointer in the parameters must be valid for what the kernel's header says it reads and writes, from now until the
-    /// launch has completed in stream order, and no other work may access it in conflict.
+    /// Every pointer in the parameters must be valid for what the kernel's header says it reads and
+    /// writes, from now until the launch has completed in stream order, and no other work may
+    /// access it in conflict.
     pub unsafe fn launch<P: Parameters>(
         &self,
         stream: &CudaStream,
@@ -154,16 +160,19 @@ impl Device {
             attrs: attribute.as_mut().map_or(ptr::null_mut(), ptr::from_mut),
             numAttrs: u32::from(attribute.is_some()),
         };
-        // SAFETY: the function is loaded in this context; its one argument is `params`, whose type was checked above; the
-        // driver copies it before it returns. The caller answers for the pointers inside.
+        // SAFETY: the function is loaded in this context; its one argument is `params`, whose type
+        // was checked above; the driver copies it before it returns. The caller answers for the
+        // pointers inside.
         let code = unsafe {
             sys::cuLaunchKernelEx(&config, function.handle, arguments.as_mut_ptr(), ptr::null_mut())
         };
         code.result().map_err(|code| failed(LaunchCause::Driver(code)))
     }
 
-    /// What the driver is told of a launch beside its geometry: that all blocks must be resident, or that the kernel may begin while its predecessor ends and
-    /// itself waits before it reads what that one wrote. Of the latter only Hopper knows; elsewhere the kernel begins when its predecessor has ended.
+    /// Launch attributes beside the geometry: that all blocks must be resident,
+    /// or that the kernel may begin while its predecessor ends and itself waits before it reads
+    /// what that one wrote. Of the latter only Hopper knows; elsewhere the kernel begins when its
+    /// predecessor has ended.
     fn attribute(&self, plan: &LaunchPlan) -> Option<sys::CUlaunchAttribute> {
         // SAFETY: the type is plain data, for which zeros are valid.
         let mut attribute: sys::CUlaunchAttribute = unsafe { std::mem::zeroed() };
@@ -204,7 +213,8 @@ impl Device {
         Ok(*function)
     }
 
-    /// Loads `module`: the cubin of this chip where there is one that the driver takes, the PTX otherwise.
+    /// Loads `module`: the cubin of this chip where there is one that the driver takes, the PTX
+    /// otherwise.
     fn load(&self, kernels: &mut Kernels, module: &'static Module) -> Result<(), CudaError> {
         let fail = |code| CudaError::Driver { doing: format!("loading {}", module.name), code };
         self.context.bind()?;
@@ -253,7 +263,8 @@ impl Drop for Device {
     fn drop(&mut self) {
         let kernels = self.kernels.get_mut().unwrap_or_else(PoisonError::into_inner);
         for module in kernels.modules.drain(..) {
-            // SAFETY: each module was loaded once and is unloaded once; its functions go with `self`.
+            // SAFETY: each module was loaded once and is unloaded once; its functions go with
+            // `self`.
             self.context.release("a module", || unsafe { result::module::unload(module) });
         }
     }
@@ -265,7 +276,7 @@ fn load_image(bytes: Vec<u8>) -> Result<sys::CUmodule, DriverError> {
     unsafe { result::module::load_data(bytes.as_ptr().cast()) }
 }
 
-/// Whether the driver says that the code is not for it, rather than that something is broken.
+/// Returns true if the driver refused the code as not made for it, rather than as broken.
 fn is_wrong_image(code: &DriverError) -> bool {
     matches!(code.0, CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU | CUresult::CUDA_ERROR_INVALID_IMAGE)
 }

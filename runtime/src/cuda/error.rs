@@ -1,4 +1,4 @@
-//! What can go wrong on the way to a kernel.
+//! Errors of the CUDA side.
 
 use super::plan::LaunchPlan;
 use crate::backend::Fault;
@@ -19,7 +19,7 @@ pub enum CudaError {
     },
     /// The driver refused.
     Driver {
-        /// What was being done.
+        /// The operation that failed, as a participle phrase.
         doing: String,
         /// The driver's code.
         code: DriverError,
@@ -28,9 +28,9 @@ pub enum CudaError {
     OutOfMemory(OutOfMemory),
     /// The kernels cannot run this model.
     Unsupported {
-        /// What of it.
+        /// The unsupported property.
         what: String,
-        /// What they can.
+        /// The supported alternatives.
         supported: String,
     },
     /// The device has done all its work, and a step's tokens are not there.
@@ -40,7 +40,7 @@ pub enum CudaError {
     },
     /// The caller broke a promise, or memory broke under it.
     Contract {
-        /// What was found.
+        /// Description of the violation.
         what: String,
     },
     /// A kernel could not be launched.
@@ -50,18 +50,18 @@ pub enum CudaError {
 /// An allocation for which there was no room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OutOfMemory {
-    /// What it was for.
+    /// Purpose of the allocation.
     pub what: &'static str,
     /// Its bytes.
     pub needed: usize,
     /// Bytes that the device has free; `None` for memory of the host.
     pub free: Option<usize>,
-    /// What helps.
+    /// Advice that the message ends with.
     pub help: &'static str,
 }
 
 impl CudaError {
-    /// The same error; if it is about memory, `help` is what helps.
+    /// The same error; `help` replaces the advice of an out-of-memory error.
     pub fn or_try(self, help: &'static str) -> CudaError {
         match self {
             CudaError::OutOfMemory(found) => CudaError::OutOfMemory(OutOfMemory { help, ..found }),
@@ -73,9 +73,9 @@ impl CudaError {
 /// A launch that failed: which kernel, on which shapes, and what the driver said.
 #[derive(Debug)]
 pub struct LaunchError {
-    /// What was to be launched.
+    /// Plan of the launch.
     pub plan: LaunchPlan,
-    /// What was wrong with it.
+    /// Cause of the failure.
     pub cause: LaunchCause,
 }
 
@@ -84,9 +84,9 @@ pub struct LaunchError {
 pub enum LaunchCause {
     /// The kernel takes another parameter struct.
     Parameters {
-        /// What the kernel takes.
+        /// Name of the struct that the kernel takes.
         expected: &'static str,
-        /// What it was given.
+        /// Name of the struct that was given.
         given: &'static str,
     },
     /// The driver's code.
@@ -160,7 +160,7 @@ pub(crate) fn doing(what: impl Into<String>) -> impl FnOnce(DriverError) -> Cuda
     move |code| CudaError::Driver { doing: what.into(), code }
 }
 
-/// Whether the driver says that there is too little memory.
+/// Returns true if the code means that there is too little memory.
 pub(super) fn is_out_of_memory(code: &DriverError) -> bool {
     code.0 == CUresult::CUDA_ERROR_OUT_OF_MEMORY
 }

@@ -15,7 +15,8 @@ pub(super) struct Graph {
     context: Arc<Context>,
 }
 
-// SAFETY: a handle; the driver asks only that no two threads use it at once, and it is launched through the backend alone.
+// SAFETY: a handle; the driver asks only that no two threads use it at once, and it is launched
+// through the backend alone.
 unsafe impl Send for Graph {}
 
 impl Graph {
@@ -36,7 +37,8 @@ impl Graph {
         let graph = unsafe { result::stream::end_capture(stream.cu_stream()) };
         issued?;
         let graph = graph.map_err(doing(WHAT))?;
-        // SAFETY: the graph was made by the capture, and is destroyed once; the executable does not need it.
+        // SAFETY: the graph was made by the capture, and is destroyed once; the executable does not
+        // need it.
         let executable = unsafe { result::graph::instantiate(graph, CUgraphInstantiate_flags(0)) };
         let context = device.shared().clone();
         // SAFETY: as above.
@@ -47,7 +49,8 @@ impl Graph {
     /// Launches it after what `queue` has.
     pub(super) fn launch(&self, queue: &Queue) -> Result<(), CudaError> {
         queue.device().shared().bind()?;
-        // SAFETY: the executable lives as long as `self`; what its kernels use lives until the stream was waited for.
+        // SAFETY: the executable lives as long as `self`; what its kernels use lives until the
+        // stream was waited for.
         let launched =
             unsafe { result::graph::launch(self.executable, queue.stream().cu_stream()) };
         launched.map_err(doing("launching a step's graph"))

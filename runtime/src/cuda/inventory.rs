@@ -1,4 +1,4 @@
-//! Which devices there are, without opening one.
+//! The devices of the machine, without opening one.
 
 use super::Device;
 use super::error::{CudaError, doing};
@@ -6,16 +6,16 @@ use cudarc::driver::sys::CUdevice_attribute as Attribute;
 use cudarc::driver::{CudaContext, result};
 use trail_ptx::Target;
 
-/// What the driver says of a device.
+/// Properties of a device, as the driver reports them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// Its number: `cuda:ordinal`.
+    /// Number of the device, as in `cuda:ordinal`.
     pub ordinal: usize,
-    /// Its name.
+    /// Marketing name of the device.
     pub name: String,
-    /// Its memory, bytes.
+    /// Device memory, bytes.
     pub memory_bytes: usize,
-    /// Its compute capability.
+    /// Compute capability, (major, minor).
     pub compute: (i32, i32),
     /// Streaming multiprocessors.
     pub multiprocessors: u32,

@@ -1,4 +1,5 @@
-//! The paged KV cache on the device: one allocation, block-major, so that a block is one run of bytes.
+//! The paged KV cache on the device: one allocation, block-major, so that a block is one run of
+//! bytes.
 
 use super::error::OutOfMemory;
 use super::{CudaError, Device, DeviceBuffer};
@@ -6,13 +7,13 @@ use crate::backend::BLOCK_TOKENS;
 use crate::model::{Dtype, ModelConfig};
 use cudarc::driver::sys::CUdeviceptr;
 
-/// What helps when the cache finds no room.
+/// Advice of the error when there is no room for the cache.
 const HELP: &str = "fewer --kv-blocks, a lower --token-budget, or a smaller model";
 /// Kernels count blocks in signed 32-bit numbers.
 const MOST_BLOCKS: usize = i32::MAX as usize;
 
-/// `[blocks][layer][K|V][kv head][16 tokens][head dim]` bf16, zeros at first: what a block's last tokens hold before they
-/// are written is read and weighed with zero, so it must be finite.
+/// `[blocks][layer][K|V][kv head][16 tokens][head dim]` bf16, zeros at first: what a block's last
+/// tokens hold before they are written is read and weighed with zero, so it must be finite.
 pub struct KvPool {
     memory: DeviceBuffer,
     block_bytes: usize,
@@ -20,7 +21,8 @@ pub struct KvPool {
 }
 
 impl KvPool {
-    /// A pool of `blocks`; by default as many as fit into what the device has free, less `reserve` bytes. Allocate everything else first.
+    /// A pool of `blocks`; by default as many as fit into what the device has free, less `reserve`
+    /// bytes. Allocate everything else first.
     pub fn new(
         device: &Device,
         config: &ModelConfig,

@@ -1,8 +1,9 @@
-//! Memory that is owned: on the device, and on the host where the device reaches it.
+//! Owned memory: on the device, and pinned memory of the host.
 //!
-//! Streams and events are the bindings' own, made by [`Device::stream`] and [`Device::event`]. All of it holds the context, and may be
-//! dropped on any thread; what the driver says against it then is parked, and reported by the device's next call or by
-//! [`Device::parked`]. Freeing waits for nothing: who drops memory has seen the work that uses it end.
+//! Streams and events are the bindings' own, made by [`Device::stream`] and [`Device::event`]. All
+//! of it holds the context, and may be dropped on any thread; what the driver says against it then
+//! is parked, and reported by the device's next call or by [`Device::parked`]. Dropping does not
+//! synchronize: the owner must have waited for all work that uses the buffer.
 
 use super::context::Context;
 use super::error::{CudaError, OutOfMemory, doing};
@@ -15,12 +16,12 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// What usually helps against too little memory of the device; a caller that knows better says so by [`CudaError::or_try`].
+/// Default advice of an out-of-memory error of the device; [`CudaError::or_try`] replaces it.
 const DEVICE_HELP: &str = "free the device of other programs, lower --token-budget or --slots";
 /// And of pinned memory, which the system limits.
 const HOST_HELP: &str = "lower --host-kv-gib, or raise the limit of locked memory (ulimit -l)";
 
-/// Memory of the device. What is in it at first is anything.
+/// Device memory. Uninitialised at first.
 pub struct DeviceBuffer {
     at: CUdeviceptr,
     bytes: usize,
@@ -28,7 +29,7 @@ pub struct DeviceBuffer {
     context: Arc<Context>,
 }
 
-/// Pinned memory of the host, which the device reads and writes by itself. What is in it at first is anything.
+/// Pinned host memory that the device can access. Uninitialised at first.
 pub struct PinnedBuffer {
     host: *mut u8,
     at: CUdeviceptr,
@@ -37,13 +38,14 @@ pub struct PinnedBuffer {
     context: Arc<Context>,
 }
 
-// SAFETY: the pointer names memory that this alone owns and that stays where it is; the driver frees it on any thread.
-// It is read and written through `as_ptr` alone, by unsafe code, which answers for races.
+// SAFETY: the pointer names memory that this alone owns and that stays where it is; the driver
+// frees it on any thread. It is read and written through `as_ptr` alone, by unsafe code, which
+// answers for races.
 unsafe impl Send for PinnedBuffer {}
 // SAFETY: as above: a shared reference hands out no more than the address.
 unsafe impl Sync for PinnedBuffer {}
 
-/// How urgent a stream's kernels are, where several wait for a multiprocessor.
+/// Priority of a stream's kernels, where several wait for a multiprocessor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Priority {
     /// Before others.
@@ -53,11 +55,12 @@ pub enum Priority {
 }
 
 impl Device {
-    /// Allocates `bytes` of the device's memory, aligned to 256. `what` is what the message says when there is too little.
+    /// Allocates `bytes` of the device's memory, aligned to 256. `what` is what the message says
+    /// when there is too little.
     pub fn alloc(&self, bytes: usize, what: &'static str) -> Result<DeviceBuffer, CudaError> {
         let context = self.shared();
         context.bind()?;
-        // SAFETY: the memory is freed once, by `Drop`; what nobody wrote, nobody may read.
+        // SAFETY: the memory is freed once, by `Drop`; its uninitialised contents are never read.
         let at = unsafe { result::malloc_sync(bytes.max(1)) };
         let at = at.map_err(|code| refused(code, bytes, what, true))?;
         Ok(DeviceBuffer { at, bytes, what, context: context.clone() })
@@ -68,7 +71,8 @@ impl Device {
         let buffer = self.alloc(bytes, what)?;
         // SAFETY: a fill of the whole of a new buffer.
         let filled = unsafe { result::memset_d8_sync(buffer.at, 0, buffer.bytes) };
-        // A fill of device memory may return before it has run, and the streams of this project do not wait for it.
+        // A fill of device memory may return before it has run, and the streams of this project do
+        // not wait for it.
         filled.and_then(|()| result::ctx::synchronize()).map_err(doing(what))?;
         Ok(buffer)
     }
@@ -118,7 +122,7 @@ impl Device {
         Ok(buffer)
     }
 
-    /// A stream that waits for no other.
+    /// A stream that does not synchronize with the default stream.
     pub fn stream(&self, priority: Priority) -> Result<Arc<CudaStream>, CudaError> {
         self.shared().bind()?;
         let create = || {
@@ -131,7 +135,7 @@ impl Device {
         create().map_err(doing("making a stream"))
     }
 
-    /// An event without a time.
+    /// An event without timing.
     pub fn event(&self) -> Result<CudaEvent, CudaError> {
         self.shared().bind()?;
         self.context().new_event(None).map_err(doing("making an event"))
@@ -150,19 +154,19 @@ impl Device {
         result::ctx::synchronize().map_err(doing("waiting for the device"))
     }
 
-    /// The first error that a `Drop` could not tell, if it was not reported yet.
+    /// The first error of a `Drop` that was not reported yet.
     pub fn parked(&self) -> Option<CudaError> {
         self.shared().take_parked()
     }
 }
 
 impl DeviceBuffer {
-    /// Its address.
+    /// Address of the first byte.
     pub fn at(&self) -> CUdeviceptr {
         self.at
     }
 
-    /// Its size.
+    /// Size in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
@@ -189,8 +193,7 @@ impl PinnedBuffer {
         unsafe { self.host.add(range.start) }
     }
 
-    /// All bytes. What the device reads of them while they change it may read half changed: the
-    /// caller knows which bytes no work in flight uses.
+    /// All bytes. The caller changes only bytes that no work in flight on the device reads.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         // SAFETY: the memory is this buffer's alone, of which no value is invalid. Buffers that the
         // device writes are read by `load` and `read`, never by a slice that lives meanwhile.
@@ -221,7 +224,7 @@ impl PinnedBuffer {
         unsafe { at.read_unaligned() }
     }
 
-    /// Its size.
+    /// Size in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
@@ -242,7 +245,7 @@ impl Drop for PinnedBuffer {
     }
 }
 
-/// What an allocation's failure says; asks how much memory is free, in the current context.
+/// The error of a failed allocation; asks for the free memory, in the current context.
 fn refused(code: DriverError, needed: usize, what: &'static str, on_device: bool) -> CudaError {
     if !is_out_of_memory(&code) {
         return doing(format!("allocating {needed} bytes for {what}"))(code);

@@ -9,10 +9,9 @@ use std::ops::Range;
 use std::sync::Arc;
 use trail_ptx::Parameters;
 
-/// Launches kernels and copies memory in the order of one stream.
-///
-/// The obligation that every launch and every asynchronous copy has is taken over once, by whoever
-/// makes the queue ([`Queue::new`]), so that the code which lists a step's launches is safe code.
+/// Launches kernels and copies memory in the order of one stream. The safety obligation of all
+/// launches and asynchronous copies is taken over once, where the queue is made ([`Queue::new`]),
+/// so that the code which lists a step's launches is safe code.
 pub struct Queue {
     device: Arc<Device>,
     stream: Arc<CudaStream>,

@@ -1,7 +1,9 @@
-//! Choices on their way back: the sampler writes each row into mapped memory and stamps it; the host polls the stamps.
+//! Choices on their way back: the sampler writes each row into mapped memory and stamps it; the
+//! host polls the stamps.
 //!
-//! No copy and no kernel stands between the sampler and the host. The rows of a step are written anew two steps later, when the host has
-//! long read them, since no more than two steps are under way.
+//! No copy and no kernel stands between the sampler and the host. The rows of a step are
+//! overwritten two steps later, when the host has read them, since no more than two steps are in
+//! flight.
 
 use super::{CudaError, Device, PinnedBuffer};
 use cudarc::driver::sys::CUdeviceptr;
@@ -35,8 +37,8 @@ impl SampleResults {
         let parity = (number % PARITIES as u64) as usize;
         let at = (parity * self.rows + row) * size_of::<RowSampled>();
         let step_seq = self.memory.load(at + offset_of!(RowSampled, step_seq));
-        // The device stored the step_seq after the rest, and writes the row again only after the host
-        // has taken this one.
+        // The device stored the step_seq after the rest, and writes the row again only after the
+        // host has taken this one.
         (step_seq == number as u32).then(|| self.memory.read(at))
     }
 }

@@ -1,20 +1,22 @@
-//! The metadata of a step, on the device, and the host's copy of it: only what differs crosses the link.
+//! The metadata of a step, on the device, and the host's copy of it: only what differs crosses the
+//! link.
 //!
-//! A word that is [`StepMetadata::set`] to what it already is costs a comparison. Others go as (index, value) into a list in pinned memory,
-//! one for steps of even numbers and one for odd ones, which the kernel at the head of the step applies. A list that is full goes on in
-//! ordinary memory, and is carried over in pieces before the step ([`StepMetadata::spill`]).
+//! A word that is [`StepMetadata::set`] to what it already is costs a comparison. Others go as
+//! (index, value) into a list in pinned memory, one for steps of even numbers and one for odd ones,
+//! which the kernel at the head of the step applies. Pairs that do not fit the list go to ordinary
+//! memory, and are applied in pieces before the step ([`StepMetadata::spill`]).
 
 use super::plan::{LaunchPlan, step};
 use super::queue::Queue;
 use super::{CudaError, Device, DeviceBuffer, PinnedBuffer, launch};
 use cudarc::driver::sys::CUdeviceptr;
 
-/// Steps that may be under way, and so lists.
+/// Steps that may be in flight, and so lists.
 const PARITIES: usize = 2;
 /// Words of a list before its first pair: how many there are, and one that keeps pairs aligned.
 const HEAD: usize = 2;
 
-/// Words on the device, and what the host wants them to be.
+/// The metadata's words on the device, and the host's copy.
 pub struct StepMetadata {
     /// `[words]` u32, zeros at first.
     device: DeviceBuffer,
@@ -55,7 +57,7 @@ impl StepMetadata {
         self.device.at() + 4 * index as u64
     }
 
-    /// What the host wants word `index` to be.
+    /// The host's value of word `index`.
     pub fn get(&self, index: usize) -> u32 {
         self.host[index]
     }
@@ -102,7 +104,7 @@ impl StepMetadata {
         self.count + self.spilled.len()
     }
 
-    /// Carries what did not fit into the list over, and waits for it: rare, and slow.
+    /// Applies the pairs that did not fit the list, and waits for them: rare, and slow.
     pub fn spill(&mut self, queue: &Queue) -> Result<(), CudaError> {
         while !self.spilled.is_empty() {
             self.end();

@@ -1,5 +1,6 @@
-//! When a step's parts ran, as the device's own clock has it: timing events on the compute and the side stream. For pictures of a step;
-//! steps that are traced are launched kernel by kernel, and are slower for it.
+//! When a step's parts ran, as the device's own clock has it: timing events on the compute and the
+//! side stream. For pictures of a step; steps that are traced are launched kernel by kernel, and
+//! are slower for it.
 
 use super::error::doing;
 use super::{CudaError, Device};
@@ -13,26 +14,28 @@ const LOOKS: usize = 16;
 const STEPS: usize = 2;
 const POINTS: usize = 7;
 
-/// Places in a step that an event marks. The first four are on the compute stream, the others on the side stream.
+/// Points of a step at which a timing event is recorded. The first four are on the compute stream,
+/// the others on the side stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TracePoint {
     /// Before the first kernel.
     Begin,
-    /// Behind the tapped layer.
+    /// After the tapped layer.
     Tapped,
-    /// Behind the logits.
+    /// After the logits.
     Logits,
-    /// Behind the last kernel.
+    /// After the last kernel.
     End,
     /// The side stream begins.
     Forked,
     /// The probe has run, where it runs on the device.
     Probed,
-    /// The rows, or what the probe made of them, are with the host.
+    /// The rows, or the probe's outputs, have been copied to the host.
     Copied,
 }
 
-/// The device's clock against the host's: an event that was recorded between two looks at the host's clock.
+/// The device's clock against the host's: an event that was recorded between two looks at the
+/// host's clock.
 #[derive(Clone, Copy, Debug)]
 pub struct Anchor {
     /// The device's time 0, give or take [`Anchor::error`].
@@ -54,14 +57,14 @@ pub struct StepTimes {
     pub end_s: f64,
 }
 
-/// What became of a step's tapped rows: seconds from the [`Anchor`].
+/// Times of a step's tapped rows: seconds from the [`Anchor`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TapTimes {
     /// The layers up to the tapped one have ended.
     pub tapped_s: f64,
     /// The side stream begins.
     pub forked_s: f64,
-    /// Whether the probe runs on the device.
+    /// True if the probe runs on the device.
     pub has_probe: bool,
     /// The probe has run, where it runs on the device, and copying begins.
     pub probed_s: f64,
@@ -69,19 +72,20 @@ pub struct TapTimes {
     pub copied_s: f64,
 }
 
-/// The events of the steps under way.
+/// The events of the steps in flight.
 pub(super) struct Trace {
     zero: CudaEvent,
     /// By parity, and by [`TracePoint`].
     events: [[CudaEvent; POINTS]; STEPS],
-    /// Whether the step tapped anything.
+    /// True if the step tapped rows.
     tapped: [bool; STEPS],
-    /// Whether the probe runs on the device.
+    /// True if the probe runs on the device.
     has_probe: bool,
 }
 
 impl Trace {
-    /// Events for two steps, and where `stream`'s clock stands against the host's. Waits for what is on `stream`.
+    /// Events for two steps, and where `stream`'s clock stands against the host's. Waits for what
+    /// is on `stream`.
     pub(super) fn new(
         device: &Device,
         stream: &CudaStream,
@@ -101,7 +105,7 @@ impl Trace {
         self.tapped[parity] = tapped;
     }
 
-    /// Marks where `stream` is.
+    /// Records the event of `point` on `stream`.
     pub(super) fn record(
         &self,
         parity: usize,

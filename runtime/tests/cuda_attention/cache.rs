@@ -12,7 +12,8 @@ const LAYER: usize = 1;
 /// A block id that no kernel may follow.
 const NO_BLOCK: i32 = 0x0fff_ffff;
 
-/// Requests of given lengths, their blocks scattered over the pool. What no request has written is not a number.
+/// Requests of given lengths, their blocks scattered over the pool. What no request has written is
+/// not a number.
 pub(crate) struct Cache {
     pub(crate) heads: Heads,
     pub(crate) window: Option<usize>,

@@ -146,7 +146,8 @@ fn launch(bench: &Bench, step: &Step, guarded: bool) -> Vec<bf16> {
     let (mut q, mut slot, mut position) =
         (bench.input(queries), bench.input(slot), bench.input(position));
     let mut out = bench.output(queries.len() * 2);
-    // Once guarded and poisoned, once as memory nobody has written: a stray write is found here, a stray read there.
+    // Once guarded and poisoned, once as memory nobody has written: a stray write is found here, a
+    // stray read there.
     let (mut guarded_out, mut guarded_sums) =
         (bench.output(plan.partial_out * 4), bench.output(plan.partial_sums * 4));
     let (mut raw_out, mut raw_sums) =
@@ -175,7 +176,8 @@ fn launch(bench: &Bench, step: &Step, guarded: bool) -> Vec<bf16> {
             attention_rung(&rung, plan, &view, &rows)
         }
     };
-    // SAFETY: all buffers are as large as the plan says, and live until the reads below have waited.
+    // SAFETY: all buffers are as large as the plan says, and live until the reads below have
+    // waited.
     unsafe { bench.device.launch(&bench.stream, &launch) }.unwrap();
     assert!(
         bench.read::<u32>(&tile_counters).iter().all(|&count| count == 0),

@@ -1,4 +1,5 @@
-//! Proof of the attention kernels: each against its naive reference, over random shapes, on whatever driver there is.
+//! Proof of the attention kernels: each against its naive reference, over random shapes, on
+//! whatever driver there is.
 
 mod cache;
 mod decode;
@@ -16,7 +17,8 @@ trail_cuda_emulator::on_emulator!();
 
 const LLAMA: Heads = Heads { kv_heads: 2, group: 4, head_dim: 128 };
 
-/// Ragged batches, block tables in random order, groups of any size, windows, padding rows, any number of splits.
+/// Ragged batches, block tables in random order, groups of any size, windows, padding rows, any
+/// number of splits.
 #[test]
 fn decode_is_its_reference() {
     let bench = cuda::Bench::new();

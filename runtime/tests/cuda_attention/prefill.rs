@@ -7,7 +7,8 @@ use half::bf16;
 use trail_runtime::cuda::launch::{PrefillRows, attention_prefill};
 use trail_runtime::cuda::plan::attention::{self, Heads, PrefillSegment};
 
-/// Runs chunks of `(rows, context)` (rows alone: a padding run) and holds them against the reference.
+/// Runs chunks of `(rows, context)` (rows alone: a padding run) and holds them against the
+/// reference.
 pub(crate) fn check(
     bench: &Bench,
     chance: &mut Chance,

@@ -45,10 +45,12 @@ pub(crate) fn attention(query: &[bf16], keys: &[&[bf16]], values: &[&[bf16]]) ->
 impl Answer {
     /// How far a kernel may be from `out[place]`.
     ///
-    /// A score is a sum of `hd` exact products in f32, in no known order: off by hd * 2^-23 * sum|q k| at most. It is scaled and made relative to
-    /// the maximum (two roundings of numbers no larger than the scores), and goes through an exponential of 2 ulp: so each weight is off by
-    /// a factor 1 + d, and again by 2^-8 (half an ulp) where it becomes bf16 to meet the values. Output and sum are f32 sums over the tokens, rescaled at most once
-    /// a block of 16 by another such exponential. The answer is rounded to bf16.
+    /// A score is a sum of `hd` exact products in f32, in no known order: off by hd * 2^-23 * sum|q
+    /// k| at most. It is scaled and made relative to the maximum (two roundings of numbers no
+    /// larger than the scores), and goes through an exponential of 2 ulp: so each weight is off by
+    /// a factor 1 + d, and again by 2^-8 (half an ulp) where it becomes bf16 to meet the values.
+    /// Output and sum are f32 sums over the tokens, rescaled at most once a block of 16 by another
+    /// such exponential. The answer is rounded to bf16.
     pub(crate) fn tolerance(&self, place: usize) -> f64 {
         let width = self.out.len() as f64;
         let score = self.products / width.sqrt();

@@ -1,5 +1,5 @@
-//! What breaks, breaks clearly: in turn each allocation and launch, a device that is lost, work that is dropped under way.
-//! `TRAIL_SWEEP=all` tries every one; a sample otherwise.
+//! What breaks, breaks clearly: in turn each allocation and launch, a device that is lost, work
+//! that is dropped under way. `TRAIL_SWEEP=all` tries every one; a sample otherwise.
 
 use crate::play::{Request, play};
 use crate::receivers::Keeper;

@@ -1,4 +1,5 @@
-//! Proof of the CUDA backend, driven through the engine's interface: the CPU backend's answers, by graphs and without, whatever the company.
+//! Proof of the CUDA backend, driven through the engine's interface: the CPU backend's answers, by
+//! graphs and without, whatever the company.
 
 mod cpu_reference;
 mod faults;
@@ -67,7 +68,8 @@ fn backend_with(
 
 const AHEAD: Schedule = Schedule { ahead: true, taps: false, seed: 5, rows: ROWS };
 
-/// Prompts of all kinds of lengths; more requests than segments, slots that are used twice, pauses, chunks.
+/// Prompts of all kinds of lengths; more requests than segments, slots that are used twice, pauses,
+/// chunks.
 fn requests(vocab: usize) -> Vec<Request> {
     let mut chance = Chance(11);
     let mut request = |length: usize, answer: usize, slot: u32| {
@@ -115,7 +117,8 @@ fn tolerance(model: &Model, sequences: &[Vec<u32>]) -> Tolerance {
     Tolerance::new(model, &tokens, &traces)
 }
 
-/// Every token is the CPU backend's, given the ones before, but for close calls; the figures are the CPU's within the tolerance.
+/// Every token is the CPU backend's, given the ones before, but for close calls; the figures are
+/// the CPU's within the tolerance.
 fn check(model: &Arc<Model>, requests: &[Request], answers: &[Vec<SampledToken>]) {
     let sequences: Vec<_> =
         requests.iter().zip(answers).map(|(request, answer)| fed(request, answer)).collect();
@@ -189,7 +192,8 @@ fn cuda_stretched_rotation() {
     plays(models::stretched());
 }
 
-/// Tokens that the device keeps are the ones the host would have given: the same steps, each row known.
+/// Tokens that the device keeps are the ones the host would have given: the same steps, each row
+/// known.
 #[test]
 fn cuda_tokens_stay_on_the_device() {
     let _session = trail_cuda_emulator::session();
@@ -225,11 +229,13 @@ fn cuda_the_demo_model() {
     check(&model, &requests, &answers(&model, &eager, &requests, AHEAD));
 }
 
-/// Lists of differences that do not fit are carried over in pieces; the words on the device are the host's.
+/// Lists of differences that do not fit are carried over in pieces; the words on the device are the
+/// host's.
 #[test]
 fn cuda_metadata_is_the_same_however_short_their_lists() {
     let bench = cuda::Bench::new();
-    // SAFETY: each metadata outlives the wait for the copies and launches that it puts on the queue.
+    // SAFETY: each metadata outlives the wait for the copies and launches that it puts on the
+    // queue.
     let queue = unsafe { Queue::new(bench.device.clone(), bench.stream.clone()) };
     for (words, capacity) in [(1, 1), (100, 7), (100, 100), (5000, 64)] {
         let mut metadata = StepMetadata::new(&bench.device, words, capacity).unwrap();
@@ -257,7 +263,8 @@ fn cuda_metadata_is_the_same_however_short_their_lists() {
     }
 }
 
-/// Rows of padding touch nothing: the pool holds the keys and values of what was fed, in the blocks it was given, and zeros.
+/// Rows of padding touch nothing: the pool holds the keys and values of what was fed, in the blocks
+/// it was given, and zeros.
 #[test]
 fn cuda_padding_touches_nothing() {
     let _session = trail_cuda_emulator::session();

@@ -1,4 +1,5 @@
-//! All layers of a step in one launch: to the bit what five kernels a layer give, whatever grid is resident, and a barrier that stays right.
+//! All layers of a step in one launch: to the bit what five kernels a layer give, whatever grid is
+//! resident, and a barrier that stays right.
 
 use crate::play::{Played, Request, Schedule, play};
 use crate::taps::{by_request, patiently, tapping};
@@ -15,14 +16,16 @@ use trail_runtime::cuda::plan::megakernel::{Products, megakernel};
 use trail_runtime::cuda::{CudaBackend, CudaOptions, TapMode};
 use trail_runtime::model::{Dtype, Model, ModelConfig};
 
-/// Barriers of a launch over both layers of the models here: five stages each, and the launch's end.
+/// Barriers of a launch over both layers of the models here: five stages each, and the launch's
+/// end.
 const BARRIERS: u32 = 9;
 
 fn fused() -> CudaOptions {
     CudaOptions { megakernel: true, ..options() }
 }
 
-/// One to four single rows at a time, at the ends of blocks and in their midst; prompts are of several rows, or of one.
+/// One to four single rows at a time, at the ends of blocks and in their midst; prompts are of
+/// several rows, or of one.
 fn requests(vocab: usize) -> Vec<Request> {
     let mut chance = Chance(21);
     let mut request = |length: usize, answer: usize, slot: u32| {
@@ -142,7 +145,8 @@ fn cuda_megakernel_splits() {
     assert!(same(&wanted.answers, &found.answers));
 }
 
-/// With a tap there are two launches a step: the rows and the tokens are those of the five kernels, also where the host waits between them.
+/// With a tap there are two launches a step: the rows and the tokens are those of the five kernels,
+/// also where the host waits between them.
 #[test]
 fn cuda_megakernel_taps() {
     let _session = trail_cuda_emulator::session();
@@ -158,7 +162,8 @@ fn cuda_megakernel_taps() {
     }
 }
 
-/// Generations go on over launches and over the end of their count: a launch a step, and nobody lost.
+/// Generations go on over launches and over the end of their count: a launch a step, and nobody
+/// lost.
 #[test]
 fn cuda_megakernel_barrier_outlives_launches() {
     let _session = trail_cuda_emulator::session();
@@ -183,7 +188,8 @@ fn cuda_megakernel_barrier_outlives_launches() {
     assert!(same(&first.answers, &again.answers));
 }
 
-/// Blocks that wait for one another must all be resident: a launch of more is refused, where without the attribute it would hang on a device.
+/// Blocks that wait for one another must all be resident: a launch of more is refused, where
+/// without the attribute it would hang on a device.
 #[test]
 fn cuda_megakernel_grids_are_resident() {
     let bench = cuda::Bench::new();

@@ -2,7 +2,8 @@
 
 use trail_runtime::model::{Dtype, Model, ModelConfig, RopeConfig, RopeScaling};
 
-/// Sizes that kernels and emulator are quick with: two layers, a vocabulary of a few blocks of the sampler's.
+/// Sizes that kernels and emulator are quick with: two layers, a vocabulary of a few blocks of the
+/// sampler's.
 pub(crate) fn config() -> ModelConfig {
     ModelConfig {
         hidden_size: 64,
@@ -25,7 +26,8 @@ pub(crate) fn grouped() -> Model {
     Model::random_of(config(), Dtype::Bf16, 1).unwrap()
 }
 
-/// Wide heads that share nothing, a vocabulary and widths that need padding, one layer with a window, f16 in the file.
+/// Wide heads that share nothing, a vocabulary and widths that need padding, one layer with a
+/// window, f16 in the file.
 pub(crate) fn windowed() -> Model {
     let config = ModelConfig {
         hidden_size: 72,
@@ -40,7 +42,8 @@ pub(crate) fn windowed() -> Model {
     Model::random_of(config, Dtype::F16, 2).unwrap()
 }
 
-/// Llama 3's stretched rotation, two heads of each kind, an output projection that is the embedding, f32 in the file.
+/// Llama 3's stretched rotation, two heads of each kind, an output projection that is the
+/// embedding, f32 in the file.
 pub(crate) fn stretched() -> Model {
     let scaling = RopeScaling::Llama3 {
         factor: 8.0,

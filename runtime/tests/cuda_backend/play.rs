@@ -1,4 +1,5 @@
-//! A few requests through a backend, step by step: what the engine does, with nothing of its own to decide.
+//! A few requests through a backend, step by step: what the engine does, with nothing of its own to
+//! decide.
 
 use crate::cuda::Chance;
 use std::collections::HashMap;
@@ -26,9 +27,11 @@ pub(crate) struct Request {
     pub(crate) from: u64,
     /// Prompt tokens in a step.
     pub(crate) chunk: usize,
-    /// The host learns that the answer has ended only when the next step is under way: a row more is computed, and dropped.
+    /// The host learns that the answer has ended only when the next step is under way: a row more
+    /// is computed, and dropped.
     pub(crate) surprises: bool,
-    /// Steps that leave it out: every so many, when it has answered this many tokens; it keeps its blocks.
+    /// Steps that leave it out: every so many, when it has answered this many tokens; it keeps its
+    /// blocks.
     pub(crate) pause_every: usize,
     /// The slot of the engine; of several with the same, one begins when the other has ended.
     pub(crate) slot: u32,
@@ -118,7 +121,8 @@ pub(crate) struct Played {
     pub(crate) tapped: Vec<(u64, usize)>,
 }
 
-/// What `requests` answer; `watch` is called after each launch, with the step's number and how many rows it taps.
+/// What `requests` answer; `watch` is called after each launch, with the step's number and how many
+/// rows it taps.
 pub(crate) fn play(
     backend: &mut dyn Backend,
     requests: &[Request],

@@ -7,7 +7,8 @@ use trail_runtime::cuda::CudaOptions;
 use trail_runtime::engine::SamplingParams;
 use trail_runtime::sampling::{History, Sampler};
 
-/// Penalties, truncation and seeds: the CPU sampler's tokens from the CPU's logits, but where a draw falls near the edge of a token.
+/// Penalties, truncation and seeds: the CPU sampler's tokens from the CPU's logits, but where a
+/// draw falls near the edge of a token.
 #[test]
 fn cuda_sampling_is_the_cpus() {
     let _session = trail_cuda_emulator::session();

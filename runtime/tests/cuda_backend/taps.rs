@@ -1,4 +1,5 @@
-//! Tapped rows: the CPU's activations, whatever the order of the streams; and a receiver that is too slow for them.
+//! Tapped rows: the CPU's activations, whatever the order of the streams; and a receiver that is
+//! too slow for them.
 
 use crate::cpu_reference::{cpu, run_cpu};
 use crate::play::{Played, Request, Schedule, play};
@@ -124,7 +125,8 @@ fn cuda_tapped_rows_are_the_cpus() {
     let (played, arrived) = patiently(&model, &tapping(TapMode::Cpu), &requests);
     let rows = by_request(&played, &arrived);
     check_rows(&model, &requests, &played, &rows);
-    // The same bits by any order of the streams, without graphs, and when the device waits for the host.
+    // The same bits by any order of the streams, without graphs, and when the device waits for the
+    // host.
     let eager = CudaOptions { graphs: false, ..tapping(TapMode::Cpu) };
     let blocking = tapping(TapMode::Blocking);
     for (order, options) in
@@ -156,7 +158,8 @@ fn cuda_probabilities_of_the_device_are_the_probes() {
     let floats = |bits: &[u32]| bits.iter().map(|&b| f32::from_bits(b)).collect::<Vec<f32>>();
     for (key, bits) in &probabilities {
         for (found, wanted) in floats(bits).iter().zip(probe(&weights, &floats(&rows[key]))) {
-            // 64 products in f32 and ten exponentials: far below this; another row's answer is far beyond.
+            // 64 products in f32 and ten exponentials: far below this; another row's answer is far
+            // beyond.
             assert!((f64::from(*found) - wanted).abs() < 1e-5, "{key:?}: {found}, not {wanted}");
         }
     }
@@ -179,7 +182,8 @@ fn probe(weights: &Weights, x: &[f32]) -> Vec<f64> {
     exponentials.iter().map(|e| e / sum).collect()
 }
 
-/// A receiver that takes longer than steps do: the steps do not wait, its rows are dropped and counted, and none is of two steps.
+/// A receiver that takes longer than steps do: the steps do not wait, its rows are dropped and
+/// counted, and none is of two steps.
 #[test]
 fn cuda_a_slow_receiver_is_late_and_in_nobodys_way() {
     let _session = trail_cuda_emulator::session();
@@ -230,7 +234,8 @@ impl Backend for Timed {
     }
 }
 
-/// A traced step's parts, on the device's own clock, are in order whatever the order of the streams, and its tokens are the same.
+/// A traced step's parts, on the device's own clock, are in order whatever the order of the
+/// streams, and its tokens are the same.
 #[test]
 fn cuda_a_traced_steps_parts_follow_each_other() {
     let session = trail_cuda_emulator::session();

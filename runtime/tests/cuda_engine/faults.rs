@@ -1,5 +1,5 @@
-//! What breaks, breaks clearly: in turn each allocation, launch and copy, and the device itself. `TRAIL_SWEEP=all` tries every one; a sample
-//! otherwise.
+//! What breaks, breaks clearly: in turn each allocation, launch and copy, and the device itself.
+//! `TRAIL_SWEEP=all` tries every one; a sample otherwise.
 
 use cudarc::driver::sys::CUresult;
 use trail_cuda_emulator::{Emulator, Failing, Session};
@@ -26,8 +26,8 @@ fn builder(subject: &Subject) -> EngineBuilder {
     builder.preemption(Preemption::Swap)
 }
 
-/// Plans the failure of the `nth` call of a kind, for `nth` = 1, 1 + stride, ... until one is planned beyond the last call: then all
-/// goes well. Says how many did not.
+/// Plans the failure of the `nth` call of a kind, for `nth` = 1, 1 + stride, ... until one is
+/// planned beyond the last call: then all goes well. Says how many did not.
 fn sweep(kind: Failing, code: CUresult, sample: u64) -> usize {
     let mut broken = 0;
     let subject = Subject::small();

@@ -64,7 +64,8 @@ impl Subject {
         let model = Arc::new(Model::load(&folder).expect("the bundled model"));
         let file = folder.join("probe.safetensors");
         let probe = move || Probe::open(&file).expect("its probe");
-        // What it was trained for: of other prompts it is as unsure as a device's rounding is large.
+        // What it was trained for: of other prompts it is as unsure as a device's rounding is
+        // large.
         let prompts = std::fs::read_to_string(folder.join("prompts.jsonl")).expect("its prompts");
         let template = ChatTemplate::load(&folder).expect("its template");
         let vocab = model.config.vocab_size;
@@ -127,7 +128,8 @@ impl Subject {
         self.requests().map(|request| engine.submit(request).expect("fits")).collect()
     }
 
-    /// Asks everything at once; every answer must be whole, and the CPU's as far as that can be told.
+    /// Asks everything at once; every answer must be whole, and the CPU's as far as that can be
+    /// told.
     pub(crate) fn check(&self, engine: &Engine, what: &str) {
         let handles = self.submit(engine);
         let mut told = 0;
@@ -143,8 +145,8 @@ impl Subject {
         assert_eq!(engine.live(), 0, "{what}");
     }
 
-    /// How many of `tokens` are request `index`'s before the first that a device may choose otherwise; panics where one before it
-    /// is another.
+    /// How many of `tokens` are request `index`'s before the first that a device may choose
+    /// otherwise; panics where one before it is another.
     pub(crate) fn agree(&self, index: usize, tokens: &[u32], what: &str) -> usize {
         for (at, (&token, &(expected, gap))) in tokens.iter().zip(&self.expected[index]).enumerate()
         {
@@ -156,7 +158,8 @@ impl Subject {
         tokens.len()
     }
 
-    /// As [`Subject::check`] where things may break: answers are whole or a beginning, and the second figure counts those that failed.
+    /// As [`Subject::check`] where things may break: answers are whole or a beginning, and the
+    /// second figure counts those that failed.
     pub(crate) fn survive(&self, engine: &Engine, what: &str) -> (usize, usize) {
         let handles: Vec<_> = self.requests().map(|request| engine.submit(request)).collect();
         let (mut whole, mut failed) = (0, 0);

@@ -1,4 +1,5 @@
-//! One case of one end: launched twice on poisoned outputs, the bits compared with each other and with the expected.
+//! One case of one end: launched twice on poisoned outputs, the bits compared with each other and
+//! with the expected.
 
 use crate::cuda::{Address, Bench, Buffer, Chance, Output};
 use crate::product::{Case, Setup};
@@ -183,7 +184,8 @@ impl Pages {
     fn new(chance: &mut Chance, case: &Case) -> Pages {
         let max_blocks = case.positions.div_ceil(BLOCK_TOKENS);
         let blocks = case.rows + 3;
-        // One block of the pool a row, all different; rows of one slot would do as well, but could collide.
+        // One block of the pool a row, all different; rows of one slot would do as well, but could
+        // collide.
         let free = chance.permutation(blocks);
         let mut table = vec![-7; case.rows * max_blocks];
         let (mut position, mut slot) = (Vec::new(), Vec::new());

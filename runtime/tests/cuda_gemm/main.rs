@@ -1,4 +1,5 @@
-//! Proof of the matrix kernels: each against its naive expected, over random shapes, on whatever driver there is.
+//! Proof of the matrix kernels: each against its naive expected, over random shapes, on whatever
+//! driver there is.
 
 mod ends;
 mod product;
@@ -24,7 +25,8 @@ fn kernels(prefix: &str) -> BTreeSet<&'static str> {
     entries.map(|entry| entry.name).filter(|name| name.starts_with(prefix)).collect()
 }
 
-/// Few rows: every token tile, edges of tiles, widths that fill no unit, shares from one multiprocessor to many.
+/// Few rows: every token tile, edges of tiles, widths that fill no unit, shares from one
+/// multiprocessor to many.
 #[test]
 fn skinny_products_are_their_twins() {
     let mut chance = Chance(1);

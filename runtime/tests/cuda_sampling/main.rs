@@ -1,4 +1,5 @@
-//! Proof of the sampling kernels: the CPU sampler's tokens and log-probabilities, bit for bit, on whatever driver there is.
+//! Proof of the sampling kernels: the CPU sampler's tokens and log-probabilities, bit for bit, on
+//! whatever driver there is.
 
 mod reference;
 #[path = "../support/mod.rs"]
@@ -175,7 +176,8 @@ fn launch(bench: &Bench, vocab: usize, stride: usize, cases: &[Case]) -> Answer 
         step_seq: step_seq.at(bench),
     };
     let (marks_at, tokens_at, jobs_at) = (marks.at(bench), tokens.at(bench), jobs.at(bench));
-    // SAFETY: all buffers are as large as the plans say, and alive until the reads below have waited for the stream.
+    // SAFETY: all buffers are as large as the plans say, and alive until the reads below have
+    // waited for the stream.
     unsafe {
         let marks = launch::token_counts(&marks_plan, vocab, marks_at, tokens_at, jobs_at);
         bench.device.launch(&bench.stream, &marks).unwrap();

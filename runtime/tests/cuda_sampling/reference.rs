@@ -1,4 +1,5 @@
-//! What the device's sampler must say: the CPU sampler, which has an f64 reference of its own in its unit tests.
+//! What the device's sampler must say: the CPU sampler, which has an f64 reference of its own in
+//! its unit tests.
 
 use trail_runtime::backend::SampledToken;
 use trail_runtime::engine::SamplingParams;

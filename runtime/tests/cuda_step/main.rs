@@ -1,4 +1,5 @@
-//! Proof of the small kernels around a step: each against its naive reference, on whatever driver there is.
+//! Proof of the small kernels around a step: each against its naive reference, on whatever driver
+//! there is.
 
 mod reference;
 #[path = "../support/mod.rs"]
@@ -27,8 +28,8 @@ fn embed_is_its_reference() {
         let table = chance.bf16s(vocab * width, 3.0);
         let gamma = chance.bf16s(width, 2.0);
         let token: Vec<i32> = (0..rows).map(|_| chance.below(vocab) as i32).collect();
-        // Batch slots are in another order than rows; some rows take the token that their slot chose
-        // last.
+        // Batch slots are in another order than rows; some rows take the token that their slot
+        // chose last.
         let slot: Vec<i32> =
             (0..rows).map(|row| if row % 4 == 3 { -1 } else { (rows - row) as i32 }).collect();
         let (mut given, mut last) = (token.clone(), vec![i32::MAX; rows + 1]);
@@ -79,7 +80,8 @@ fn diffs_are_applied_and_nothing_else() {
         reference::apply_diffs(&mut wanted, &diffs);
         let addresses = [on_device.at(&bench), counted.at(&bench), listed.at(&bench)];
         let plan = step::apply_diffs(words);
-        // SAFETY: all buffers have these extents, and the indices lie within; the inputs are freed in stream order.
+        // SAFETY: all buffers have these extents, and the indices lie within; the inputs are freed
+        // in stream order.
         unsafe { bench.device.launch(&bench.stream, &launch::apply_diffs(&plan, addresses)) }
             .unwrap();
         assert!(bench.read::<u32>(&on_device) == wanted, "{count} of {words}");
@@ -111,7 +113,8 @@ fn embed(
         ss: ss.at(bench),
     };
     let plan = step::embed(rows, width);
-    // SAFETY: all buffers have these extents, and live until the reads below have waited for the stream.
+    // SAFETY: all buffers have these extents, and live until the reads below have waited for the
+    // stream.
     unsafe { bench.device.launch(&bench.stream, &launch::embed(&plan, rows, width, &buffers)) }
         .unwrap();
     (bench.read(&h), bench.read(&x), bench.read(&ss))

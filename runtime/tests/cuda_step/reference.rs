@@ -19,7 +19,8 @@ pub(crate) fn apply_diffs(words: &mut [u32], diffs: &[[u32; 2]]) {
     }
 }
 
-/// The sum of `rows` in their order, going on from `sum`: the CPU backend's arithmetic, so equal to the bit.
+/// The sum of `rows` in their order, going on from `sum`: the CPU backend's arithmetic, so equal to
+/// the bit.
 pub(crate) fn tap_mean(sum: &mut [f32], rows: &[&[f32]]) {
     for row in rows {
         for (sum, value) in sum.iter_mut().zip(*row) {
@@ -30,9 +31,10 @@ pub(crate) fn tap_mean(sum: &mut [f32], rows: &[&[f32]]) {
 
 /// The probe's answer for one row, and how far a kernel may be from each probability.
 ///
-/// A unit is a sum of `d` exact products in f32 in no known order: off by at most (d + 2) * 2^-23 * sum|x w|; ReLU does not add to that. A logit adds
-/// up those errors times |w2|, and (hidden + 6) roundings of its own. A probability is off by a factor of e to the power of twice the
-/// worst logit's error, and some ulp of exponential, sum and division.
+/// A unit is a sum of `d` exact products in f32 in no known order: off by at most (d + 2) * 2^-23 *
+/// sum|x w|; ReLU does not add to that. A logit adds up those errors times |w2|, and (hidden + 6)
+/// roundings of its own. A probability is off by a factor of e to the power of twice the worst
+/// logit's error, and some ulp of exponential, sum and division.
 pub(crate) fn probe(x: &[bf16], layers: &Layers) -> (Vec<f64>, Vec<f64>) {
     let (d, ulp) = (x.len(), 2f64.powi(-23));
     let mut hidden = Vec::new();

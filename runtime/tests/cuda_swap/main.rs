@@ -1,5 +1,5 @@
-//! Proof of swapping: what goes to the host comes back bit for bit, beside steps that write the pool, in every order in which a driver
-//! may run the queue.
+//! Proof of swapping: what goes to the host comes back bit for bit, beside steps that write the
+//! pool, in every order in which a driver may run the queue.
 
 mod world;
 
@@ -10,8 +10,8 @@ use world::{World, content};
 
 trail_cuda_emulator::on_emulator!();
 
-/// Requests come, are written to by steps, leave for the host, come back into other blocks, are forgotten, and end while a step still
-/// writes to what was theirs.
+/// Requests come, are written to by steps, leave for the host, come back into other blocks, are
+/// forgotten, and end while a step still writes to what was theirs.
 fn swaps_at_random(order: Order, seed: u64, checksums: bool) {
     let session = trail_cuda_emulator::session();
     if let Some(emulator) = session.emulator() {
@@ -100,7 +100,8 @@ fn a_block_that_changes_on_the_host_is_named() {
     assert_eq!(fault, wanted);
 }
 
-/// Dropped with copies under way, and after the device was lost: nothing is used after it is freed, nothing leaks, nothing panics.
+/// Dropped with copies under way, and after the device was lost: nothing is used after it is freed,
+/// nothing leaks, nothing panics.
 #[test]
 fn a_swap_may_be_dropped_at_any_time() {
     let session = trail_cuda_emulator::session();

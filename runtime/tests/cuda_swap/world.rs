@@ -150,7 +150,8 @@ impl World {
         self.counts[1] += 1;
     }
 
-    /// The request ends; a step that is launched already writes its blocks once more, as one behind its end of sequence does.
+    /// The request ends; a step that is launched already writes its blocks once more, as one behind
+    /// its end of sequence does.
     fn end(&mut self, slot: usize, blocks: Vec<u32>) {
         self.write(&blocks);
         self.free.extend(blocks);

@@ -1,5 +1,6 @@
-//! Proof of the weights' way to the device: what arrives is, bit for bit, the file's values rounded to bf16 in the order of the expected,
-//! whatever the file holds and however the way is cut; and what fails on the way is said and leaves nothing behind.
+//! Proof of the weights' way to the device: what arrives is, bit for bit, the file's values rounded
+//! to bf16 in the order of the expected, whatever the file holds and however the way is cut; and
+//! what fails on the way is said and leaves nothing behind.
 
 mod scene;
 #[path = "../support/mod.rs"]
@@ -15,7 +16,8 @@ use trail_runtime::model::{Dtype, Model};
 
 trail_cuda_emulator::on_emulator!();
 
-/// Every source type, sizes that fill no tile, heads of both widths; more pieces than slots, so that slots go round.
+/// Every source type, sizes that fill no tile, heads of both widths; more pieces than slots, so
+/// that slots go round.
 #[test]
 fn weights_arrive_in_the_order_of_the_kernels() {
     let _session = trail_cuda_emulator::session();
@@ -32,7 +34,8 @@ fn weights_arrive_in_the_order_of_the_kernels() {
     }
 }
 
-/// The same in one large slot, and in each order of the driver's queue: what reads too soon finds poison.
+/// The same in one large slot, and in each order of the driver's queue: what reads too soon finds
+/// poison.
 #[test]
 fn no_order_of_the_queue_changes_what_arrives() {
     let session = trail_cuda_emulator::session();
@@ -80,7 +83,8 @@ fn progress_ends_with_all_bytes_of_the_file() {
     assert!(told.is_sorted_by(|a, b| a.done < b.done));
 }
 
-/// What the kernels cannot run is refused by its name in config.json, and nothing is allocated for it.
+/// What the kernels cannot run is refused by its name in config.json, and nothing is allocated for
+/// it.
 #[test]
 fn models_that_the_kernels_do_not_cover_are_refused_by_name() {
     let session = trail_cuda_emulator::session();
@@ -111,7 +115,8 @@ fn models_that_the_kernels_do_not_cover_are_refused_by_name() {
     }
 }
 
-/// Uploads while the first, the second, ... `what` fails, until none is left to fail; how many failed.
+/// Uploads while the first, the second, ... `what` fails, until none is left to fail; how many
+/// failed.
 fn sweep(emulator: Emulator, what: Failing, code: CUresult, check: impl Fn(&CudaError)) -> u64 {
     let device = Arc::new(Device::open(0).unwrap());
     device.load_all().unwrap();

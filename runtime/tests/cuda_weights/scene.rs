@@ -22,7 +22,8 @@ pub(crate) struct Shape {
     pub(crate) tied: bool,
 }
 
-/// Sizes that fill no tile: features that are no multiple of 128 nor 64, a width that is no multiple of 256.
+/// Sizes that fill no tile: features that are no multiple of 128 nor 64, a width that is no
+/// multiple of 256.
 pub(crate) fn odd(head_dim: usize, tied: bool) -> Shape {
     Shape { hidden: 72, inner: 200, head_dim, vocab: 333, tied }
 }

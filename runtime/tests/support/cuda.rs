@@ -12,7 +12,8 @@ use trail_runtime::cuda::Device;
 
 /// Bytes after each output that no kernel may touch.
 const GUARD: usize = 256;
-/// What outputs hold before the kernel; as bf16 and f32 it is not a number, so that what was left out is seen.
+/// What outputs hold before the kernel; as bf16 and f32 it is not a number, so that what was left
+/// out is seen.
 const POISON: u8 = 0xff;
 
 /// A device and a stream of its own.
@@ -41,7 +42,8 @@ impl Bench {
 
     /// Memory nobody has written, for workspaces.
     pub(crate) fn raw(&self, bytes: usize) -> Buffer {
-        // SAFETY: device memory has no invalid values as bytes; who reads it unwritten is what the tests are about.
+        // SAFETY: device memory has no invalid values as bytes; who reads it unwritten is what the
+        // tests are about.
         Buffer { slice: unsafe { self.stream.alloc(bytes.max(1)).unwrap() }, bytes }
     }
 

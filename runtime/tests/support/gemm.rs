@@ -1,4 +1,5 @@
-//! Naive references of the matrix kernels, in f64, each value with the error that the kernel is allowed.
+//! Naive references of the matrix kernels, in f64, each value with the error that the kernel is
+//! allowed.
 
 use half::bf16;
 
@@ -50,8 +51,9 @@ impl Matrix {
     }
 }
 
-/// x . w, with the error of summing in f32: tensor cores add 16 products at once and round (or cut) the sum once, so that
-/// width/16 roundings lie on a path, each within 2^-22 of the magnitudes added so far; 16 more for adding up parts.
+/// x . w, with the error of summing in f32: tensor cores add 16 products at once and round (or cut)
+/// the sum once, so that width/16 roundings lie on a path, each within 2^-22 of the magnitudes
+/// added so far; 16 more for adding up parts.
 fn dot(x: &[bf16], w: &[bf16]) -> Near {
     let products = x.iter().zip(w).map(|(x, w)| f64::from(x.to_f32()) * f64::from(w.to_f32()));
     let (value, magnitude) = products.fold((0.0, 0.0), |(sum, all), p| (sum + p, all + p.abs()));
@@ -65,8 +67,8 @@ pub(crate) fn row_scale(ss: &[f32], width: usize, eps: f32) -> f64 {
     1.0 / (sum / width as f64 + f64::from(eps)).sqrt()
 }
 
-/// Row-major `[rows, width]` into fragment order `[rows/16][width/16][32 lanes][8]`, as mma m16n8k16 wants its A operand;
-/// `order[i]` is the source row of row i, `None` is zeros.
+/// Row-major `[rows, width]` into fragment order `[rows/16][width/16][32 lanes][8]`, as mma
+/// m16n8k16 wants its A operand; `order[i]` is the source row of row i, `None` is zeros.
 pub(crate) fn fragment_order(matrix: &Matrix, order: &[Option<usize>], width: usize) -> Vec<bf16> {
     let mut out = Vec::with_capacity(order.len() * width);
     for tile in 0..order.len() / 16 {
@@ -168,7 +170,8 @@ pub(crate) fn residual(x: &[bf16], w: &Matrix, h: &[f32], gamma: &[bf16]) -> Res
     Residual { h, x_next, ss }
 }
 
-/// Heads `[heads + 2 kv_heads][head_dim]` of one row: queries and keys turned to `position`, values as they are.
+/// Heads `[heads + 2 kv_heads][head_dim]` of one row: queries and keys turned to `position`, values
+/// as they are.
 pub(crate) fn qkv(
     x: &[bf16],
     w: &Matrix,

@@ -1,10 +1,13 @@
-//! How far rounded operands may take a pass from the reference, which rounds none: measured on the reference itself.
+//! How far rounded operands may take a pass from the reference, which rounds none: measured on the
+//! reference itself.
 //!
-//! A layer rounds eight operands to bf16: two norms' outputs, q, k, v, the attention's weights, what they read, and the MLP's inner values.
-//! Eight significant bits: each value is off by at most a relative u = 2^-8, and by 0.42 u in RMS. A product of n terms w_i x_i (1 + e_i) does not
-//! care whether e_i is x's error or w's. So the reference with every weight of its products off by a random part within u (0.58 u in RMS)
-//! has four of the eight, at 1.9 times their variance: as much noise as the device's, led through the very layers that
-//! amplify it there. How much they do is the model's affair, and no formula in the number of layers knows it.
+//! A layer rounds eight operands to bf16: two norms' outputs, q, k, v, the attention's weights,
+//! what they read, and the MLP's inner values. Eight significant bits: each value is off by at most
+//! a relative u = 2^-8, and by 0.42 u in RMS. A product of n terms w_i x_i (1 + e_i) does not care
+//! whether e_i is x's error or w's. So the reference with every weight of its products off by a
+//! random part within u (0.58 u in RMS) has four of the eight, at 1.9 times their variance: as much
+//! noise as the device's, led through the very layers that amplify it there. How much they do is
+//! the model's affair, and no formula in the number of layers knows it.
 
 use super::cuda::Chance;
 use std::sync::Arc;
@@ -42,7 +45,8 @@ impl Tolerance {
     }
 }
 
-/// `model` with every weight of a product off by a random part within 2^-8. The embedding is no product: it stays.
+/// `model` with every weight of a product off by a random part within 2^-8. The embedding is no
+/// product: it stays.
 fn noisy(model: &Model) -> Model {
     let mut chance = Chance(43);
     let mut off = |tensor: &mut Tensor| {

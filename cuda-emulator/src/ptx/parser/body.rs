@@ -47,10 +47,10 @@ impl Body {
             let mut depth = 0;
             for pair in parser.tokens[parser.at..].windows(2) {
                 match &pair[0].kind {
-                    Kind::Mark('{') => depth += 1,
-                    Kind::Mark('}') if depth == 0 => break,
-                    Kind::Mark('}') => depth -= 1,
-                    Kind::Word(word) if depth == 0 && pair[1].kind == Kind::Mark(':') => {
+                    Kind::Punct('{') => depth += 1,
+                    Kind::Punct('}') if depth == 0 => break,
+                    Kind::Punct('}') => depth -= 1,
+                    Kind::Word(word) if depth == 0 && pair[1].kind == Kind::Punct(':') => {
                         scope.renamed.insert(word.clone(), format!("{word}#{}", self.opened));
                     }
                     _ => {}

@@ -7,9 +7,9 @@ use crate::ptx::ast::{Operand, Statement};
 impl Parser {
     /// `{ ... }`, with its own names.
     pub(super) fn block(&mut self, body: &mut Body) -> Result<()> {
-        self.expect_mark('{')?;
+        self.expect_punct('{')?;
         body.open(self);
-        while !self.take_mark('}') {
+        while !self.take_punct('}') {
             if self.at_end() {
                 return self.fail("body without end");
             }
@@ -20,10 +20,10 @@ impl Parser {
     }
 
     pub(super) fn statement(&mut self, body: &mut Body) -> Result<()> {
-        if self.is_mark('{') {
+        if self.is_punct('{') {
             return self.block(body);
         }
-        if self.take_mark(';') {
+        if self.take_punct(';') {
             return Ok(());
         }
         match self.peek_word() {
@@ -44,7 +44,7 @@ impl Parser {
             _ => {}
         }
         let is_label =
-            matches!(self.tokens.get(self.at + 1), Some(token) if token.kind == Kind::Mark(':'));
+            matches!(self.tokens.get(self.at + 1), Some(token) if token.kind == Kind::Punct(':'));
         if is_label && self.peek_word().is_some() {
             return self.label(body);
         }
@@ -59,10 +59,10 @@ impl Parser {
             Some(".branchtargets") => {
                 self.at += 1;
                 let mut targets = Vec::new();
-                while !self.take_mark(';') {
+                while !self.take_punct(';') {
                     let target = self.word()?;
                     targets.push(body.resolve(&target));
-                    self.take_mark(',');
+                    self.take_punct(',');
                 }
                 body.function.tables.insert(name, targets);
             }
@@ -83,26 +83,26 @@ impl Parser {
         }
         loop {
             let name = self.word()?;
-            if self.take_mark('<') {
+            if self.take_punct('<') {
                 for index in 0..self.int()? {
                     body.declare(format!("{name}{index}"), ty);
                 }
-                self.expect_mark('>')?;
+                self.expect_punct('>')?;
             } else {
                 body.declare(name, ty);
             }
-            if !self.take_mark(',') {
+            if !self.take_punct(',') {
                 break;
             }
         }
-        self.expect_mark(';')
+        self.expect_punct(';')
     }
 
     pub(super) fn instruction(&mut self, body: &mut Body) -> Result<()> {
         let line = self.line();
         let mut guard = None;
-        if self.take_mark('@') {
-            let negated = self.take_mark('!');
+        if self.take_punct('@') {
+            let negated = self.take_punct('!');
             let name = self.word()?;
             match body.register(&name) {
                 Some(register) => guard = Some((register, negated)),
@@ -111,9 +111,9 @@ impl Parser {
         }
         let opcode = self.word()?.split('.').map(str::to_owned).collect();
         let mut operands = Vec::new();
-        while !self.take_mark(';') {
+        while !self.take_punct(';') {
             operands.push(self.operand(body)?);
-            if !self.take_mark(',') && !self.is_mark(';') {
+            if !self.take_punct(',') && !self.is_punct(';') {
                 return self.fail(format!("expected `,` or `;`, found {:?}", self.peek()));
             }
         }
@@ -123,7 +123,7 @@ impl Parser {
 
     pub(super) fn operand(&mut self, body: &Body) -> Result<Operand> {
         let first = self.simple(body)?;
-        if self.take_mark('|') {
+        if self.take_punct('|') {
             let second = self.simple(body)?;
             return Ok(Operand::Pair(Box::new(first), Box::new(second)));
         }
@@ -136,24 +136,24 @@ impl Parser {
         match kind {
             Some(Kind::Int(value)) => Ok(Operand::Int(value)),
             Some(Kind::Float { bits64, bits32 }) => Ok(Operand::Float { bits64, bits32 }),
-            Some(Kind::Mark('-')) => match self.simple(body)? {
+            Some(Kind::Punct('-')) => match self.simple(body)? {
                 Operand::Int(value) => Ok(Operand::Int(value.wrapping_neg())),
                 Operand::Float { bits64, bits32 } => {
                     Ok(Operand::Float { bits64: bits64 ^ (1 << 63), bits32: bits32 ^ (1 << 31) })
                 }
                 other => self.fail(format!("cannot negate {other:?}")),
             },
-            Some(Kind::Mark('!')) => match self.simple(body)? {
+            Some(Kind::Punct('!')) => match self.simple(body)? {
                 Operand::Register(register) => Ok(Operand::Not(register)),
                 other => self.fail(format!("cannot negate {other:?}")),
             },
-            Some(Kind::Mark('[')) => {
+            Some(Kind::Punct('[')) => {
                 let base = Box::new(self.simple(body)?);
-                let bytes = if self.take_mark('+') { self.int()? as i64 } else { 0 };
-                if self.take_mark(',') {
+                let bytes = if self.take_punct('+') { self.int()? as i64 } else { 0 };
+                if self.take_punct(',') {
                     return self.fail("tensor coordinates are not supported");
                 }
-                self.expect_mark(']')?;
+                self.expect_punct(']')?;
                 Ok(match *base {
                     Operand::Symbol(name, offset) => {
                         Operand::Memory(Box::new(Operand::Symbol(name, 0)), offset + bytes)
@@ -161,12 +161,12 @@ impl Parser {
                     _ => Operand::Memory(base, bytes),
                 })
             }
-            Some(Kind::Mark(open @ ('{' | '('))) => {
+            Some(Kind::Punct(open @ ('{' | '('))) => {
                 let close = if open == '{' { '}' } else { ')' };
                 let mut parts = Vec::new();
-                while !self.take_mark(close) {
+                while !self.take_punct(close) {
                     parts.push(self.simple(body)?);
-                    self.take_mark(',');
+                    self.take_punct(',');
                 }
                 Ok(Operand::Vector(parts))
             }

@@ -19,11 +19,11 @@ impl Parser {
         let (align, ty, lanes) = self.variable_type()?;
         loop {
             into.push(self.declarator(place, align, ty, lanes)?);
-            if !self.take_mark(',') {
+            if !self.take_punct(',') {
                 break;
             }
         }
-        self.expect_mark(';')
+        self.expect_punct(';')
     }
 
     /// `.align 16 .v4 .b8`: alignment, type, vector length.
@@ -61,13 +61,13 @@ impl Parser {
         let name = self.word()?;
         let mut count = 1;
         let mut open_ended = false;
-        while self.take_mark('[') {
-            if self.is_mark(']') {
+        while self.take_punct('[') {
+            if self.is_punct(']') {
                 open_ended = true;
             } else {
                 count *= self.int()?;
             }
-            self.expect_mark(']')?;
+            self.expect_punct(']')?;
         }
         let element = ty.bytes();
         let mut variable = Variable {
@@ -78,7 +78,7 @@ impl Parser {
             init: Vec::new(),
             relocations: Vec::new(),
         };
-        if self.take_mark('=') {
+        if self.take_punct('=') {
             self.initialiser(element, &mut variable)?;
             if open_ended {
                 variable.size = variable.init.len() as u64;
@@ -88,14 +88,14 @@ impl Parser {
     }
 
     pub(super) fn initialiser(&mut self, element: u64, variable: &mut Variable) -> Result<()> {
-        if self.take_mark('{') {
-            while !self.take_mark('}') {
+        if self.take_punct('{') {
+            while !self.take_punct('}') {
                 self.initialiser(element, variable)?;
-                self.take_mark(',');
+                self.take_punct(',');
             }
             return Ok(());
         }
-        let negative = self.take_mark('-');
+        let negative = self.take_punct('-');
         let mut bits = match self.peek().cloned() {
             Some(Kind::Int(value)) => value,
             Some(Kind::Float { bits64, .. }) if element == 8 => bits64,
@@ -113,7 +113,7 @@ impl Parser {
             other => return self.fail(format!("unsupported initialiser {other:?}")),
         };
         self.at += 1;
-        if self.take_mark('+')
+        if self.take_punct('+')
             && let (addend, Some(last)) = (self.int()? as i64, variable.relocations.last_mut())
         {
             last.2 = addend;
@@ -129,13 +129,13 @@ impl Parser {
     pub(super) fn function(&mut self) -> Result<Option<Function>> {
         let is_entry = self.word()? == ".entry";
         let mut body = Body::default();
-        if self.is_mark('(') {
+        if self.is_punct('(') {
             let outputs = self.params()?;
             body.function.variables.extend(outputs);
         }
         body.function.name = self.word()?;
         body.function.is_entry = is_entry;
-        if self.is_mark('(') {
+        if self.is_punct('(') {
             body.function.params = self.params()?;
         }
         while let Some(word) = self.peek_word().map(str::to_owned) {
@@ -143,7 +143,7 @@ impl Parser {
             match word.as_str() {
                 ".maxntid" | ".reqntid" => {
                     let mut threads = self.int()?;
-                    while self.take_mark(',') {
+                    while self.take_punct(',') {
                         threads *= self.int()?;
                     }
                     body.function.max_threads = u32::try_from(threads).ok();
@@ -156,7 +156,7 @@ impl Parser {
                 other => return self.fail(format!("unsupported performance directive `{other}`")),
             }
         }
-        if self.take_mark(';') {
+        if self.take_punct(';') {
             return Ok(None);
         }
         self.block(&mut body)?;
@@ -164,16 +164,16 @@ impl Parser {
     }
 
     pub(super) fn params(&mut self) -> Result<Vec<Variable>> {
-        self.expect_mark('(')?;
+        self.expect_punct('(')?;
         let mut params = Vec::new();
-        while !self.take_mark(')') {
+        while !self.take_punct(')') {
             let word = self.word()?;
             if word != ".param" {
                 return self.fail(format!("parameters in `{word}` are not supported"));
             }
             let (align, ty, lanes) = self.variable_type()?;
             params.push(self.declarator(Place::Param, align, ty, lanes)?);
-            self.take_mark(',');
+            self.take_punct(',');
         }
         Ok(params)
     }

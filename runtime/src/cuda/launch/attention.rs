@@ -7,12 +7,12 @@ use cudarc::driver::sys::CUdeviceptr;
 use std::f32::consts::LOG2_E;
 use trail_ptx::params::{DecodeAttentionParams, PagedKv, PrefillAttentionParams};
 
-/// One layer of the KV pool, and who is where in it.
+/// One layer of the KV pool, and the block table.
 #[derive(Clone, Copy, Debug)]
 pub struct KvView {
     /// The pool `[block][layer][K|V][kv head][16][head_dim]` bf16.
     pub pool: CUdeviceptr,
-    /// Block ids `[slots, max_blocks]` i32.
+    /// Block ids `[batch slots, max_blocks]` i32.
     pub block_table: CUdeviceptr,
     /// Elements from one block to the next.
     pub block_stride: usize,
@@ -24,7 +24,7 @@ pub struct KvView {
     pub window: Option<usize>,
 }
 
-/// Rows that stand alone, and where their answers go.
+/// Operands of attention of decode rows.
 #[derive(Clone, Copy, Debug)]
 pub struct DecodeRows {
     /// Queries `[rows, heads, head_dim]` bf16.
@@ -43,12 +43,12 @@ pub struct DecodeRows {
     pub tile_counters: CUdeviceptr,
 }
 
-/// Runs of prompt rows, and where their answers go.
+/// Operands of attention of segments of prompt rows.
 #[derive(Clone, Copy, Debug)]
 pub struct PrefillRows {
     /// Queries `[T, heads, head_dim]` bf16.
     pub q: CUdeviceptr,
-    /// Runs `[runs, 4]` i32: [`crate::cuda::plan::attention::PrefillSegment::encode`].
+    /// Segments `[segments, 4]` i32: [`crate::cuda::plan::attention::PrefillSegment::encode`].
     pub segments: CUdeviceptr,
     /// Tiles `[tiles, 2]` i32: [`crate::cuda::plan::attention::prefill_tiles`].
     pub tiles: CUdeviceptr,
@@ -56,7 +56,7 @@ pub struct PrefillRows {
     pub out: CUdeviceptr,
 }
 
-/// What scores are multiplied by: the exponentials are powers of two.
+/// Factor of the scores, log2(e) / sqrt(head_dim): the exponentials are powers of two.
 fn scale(head_dim: usize) -> f32 {
     LOG2_E / (head_dim as f32).sqrt()
 }
@@ -100,7 +100,7 @@ pub(super) fn decode_params(
     }
 }
 
-/// Attention of rows that stand alone.
+/// Attention of decode rows.
 pub fn attention_decode(
     plan: &DecodePlan,
     kv: &KvView,
@@ -119,7 +119,7 @@ pub fn attention_rung(
     Launch { plan: *rung, params: decode_params(plan, kv, rows) }
 }
 
-/// Attention of runs of prompt rows.
+/// Attention of segments of prompt rows.
 pub fn attention_prefill(
     plan: &LaunchPlan,
     heads: Heads,

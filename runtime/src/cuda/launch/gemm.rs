@@ -7,7 +7,7 @@ use trail_ptx::params::{
     GemmOperands, LogitsParams, QkvParams, ResidualParams, RowScale, SwigluParams,
 };
 
-/// What every product reads, as device addresses.
+/// Operands of every product, as device addresses.
 #[derive(Clone, Copy, Debug)]
 pub struct Operands {
     /// Activations `[rows, width]` bf16.
@@ -22,7 +22,7 @@ pub struct Operands {
     pub tile_counters: CUdeviceptr,
 }
 
-/// Where a row's scale comes from.
+/// RMSNorm of the input rows, from partial sums of squares.
 #[derive(Clone, Copy, Debug)]
 pub struct Norm {
     /// Partial sums of squares `[rows of x, parts]` f32.
@@ -35,7 +35,7 @@ pub struct Norm {
     pub eps: f32,
 }
 
-/// Where queries, keys and values go.
+/// Destination of queries, keys and values.
 #[derive(Clone, Copy, Debug)]
 pub struct QkvOutput {
     /// Queries `[rows, heads, head_dim]` bf16.
@@ -46,7 +46,7 @@ pub struct QkvOutput {
     pub position: CUdeviceptr,
     /// Rows of the block table `[rows]` i32, -1 for padding.
     pub batch_idx: CUdeviceptr,
-    /// Block ids `[slots, max_blocks]` i32.
+    /// Block ids `[batch slots, max_blocks]` i32.
     pub block_table: CUdeviceptr,
     /// `[head_dim / 2]` u64, see [`rope_freqs`].
     pub rope_freqs: CUdeviceptr,
@@ -64,7 +64,7 @@ pub struct QkvOutput {
     pub head_dim: usize,
 }
 
-/// Where a residual product's results go.
+/// Destination of a residual product.
 #[derive(Clone, Copy, Debug)]
 pub struct ResidualOutput {
     /// Residual stream `[rows, features]` f32, read and written.
@@ -81,7 +81,8 @@ pub struct ResidualOutput {
     pub tap: CUdeviceptr,
 }
 
-/// Inverse frequencies (radians per token) as the kernels want them: turns per token, as fractions of 2^64.
+/// Inverse frequencies (radians per token) as the kernels want them: turns per token, as fractions
+/// of 2^64.
 pub fn rope_freqs(inverse_frequencies: &[f64]) -> Vec<u64> {
     let fraction = |frequency: &f64| {
         // In two halves, because an f64 holds 53 bits: what is left is below 2^-85 turns.

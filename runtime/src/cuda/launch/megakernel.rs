@@ -1,4 +1,4 @@
-//! Launching all layers of a decode step at once.
+//! Launch of the megakernel: all layers of a decode step at once.
 
 use super::attention::{decode_params, window};
 use super::gemm::{qkv_params, residual_params, swiglu_params};
@@ -9,7 +9,8 @@ use cudarc::driver::sys::CUdeviceptr;
 use std::ops::Range;
 use trail_ptx::params::{MegakernelLayer, MegakernelParams};
 
-/// What the stages of every layer read and write. What differs between layers comes from `layers`, and is not looked at here.
+/// Buffers of the stages of every layer. Values that differ between layers come from `layers`, and
+/// are ignored here.
 #[derive(Clone, Copy, Debug)]
 pub struct MegakernelBuffers {
     /// `[model layers]` of [`megakernel_layer`].
@@ -30,7 +31,8 @@ pub struct MegakernelBuffers {
     pub down: (Operands, ResidualOutput),
 }
 
-/// One layer as the kernel reads it: its weights, the norms behind O and behind down, where its keys begin in a KV block, and its window.
+/// One layer as the kernel reads it: its weights, the norms after O and after down, where its
+/// keys begin in a KV block, and its window.
 pub fn megakernel_layer(
     weights: &LayerAddresses,
     [o_norm, down_norm]: [CUdeviceptr; 2],

@@ -9,7 +9,7 @@ use cudarc::driver::sys::CUdeviceptr;
 use std::f32::consts::LOG2_E;
 use trail_ptx::params::{RowSampled, RowSampling, SampleParams, TokenCountsParams};
 
-/// What the sampler reads and writes, as device addresses.
+/// Buffers of the sampler, as device addresses.
 #[derive(Clone, Copy, Debug)]
 pub struct SamplerBuffers {
     /// Logits `[rows, stride]` f32.
@@ -18,7 +18,7 @@ pub struct SamplerBuffers {
     pub stride: usize,
     /// `[rows]` [`RowSampling`].
     pub row_sampling: CUdeviceptr,
-    /// What requests have seen `[mark rows, vocab]` u32; 0: no row has penalties.
+    /// Token counts `[batch slots, vocab]` u32; 0: no row has penalties.
     pub token_counts: CUdeviceptr,
     /// Room for `plan.weights` f32.
     pub weights: CUdeviceptr,
@@ -26,18 +26,18 @@ pub struct SamplerBuffers {
     pub sums: CUdeviceptr,
     /// `[rows]` [`RowSampled`].
     pub sampled: CUdeviceptr,
-    /// The tokens again `[seats]` i32, by seat; 0: nowhere.
+    /// The tokens again `[batch slots]` i32, by batch_idx; 0: nowhere.
     pub last: CUdeviceptr,
-    /// What choices are stamped with `[1]` u32.
+    /// The step's number, modulo 2^32, stored with each result `[1]` u32.
     pub step_seq: CUdeviceptr,
 }
 
-/// Where a row's logits and marks are, and which position it chooses for.
+/// Rows of a request's logits and token counts, and the position that is sampled.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RowPlace {
     /// Row of the logits; `None`: a padding row, which touches nothing.
     pub row: Option<usize>,
-    /// Row of the marks; `None`: the request has no penalties.
+    /// Row of the token counts; `None`: the request has no penalties.
     pub token_counts_row: Option<usize>,
     /// Row of the block table, which is the token's place in `last`.
     pub batch_idx: usize,
@@ -45,7 +45,7 @@ pub struct RowPlace {
     pub position: u32,
 }
 
-/// How the kernels are to choose for one row.
+/// Sampling parameters of one row, as the kernels read them.
 pub fn row_sampling(params: &SamplingParams, place: RowPlace) -> RowSampling {
     let greedy = params.temperature < MIN_TEMPERATURE;
     let index = |row: Option<usize>| row.map_or(-1, |row| row as i32);
@@ -66,7 +66,8 @@ pub fn row_sampling(params: &SamplingParams, place: RowPlace) -> RowSampling {
     }
 }
 
-/// What the kernels chose, as the CPU sampler says it. The logarithm is taken here: it is the CPU's, to the bit.
+/// The kernels' result in the terms of the CPU sampler. The logarithm is taken here: it is the
+/// CPU's, to the bit.
 pub fn sampled(row: &RowSampled) -> SampledToken {
     let mut top = [(0, 0.0); MAX_TOP_LOGPROBS];
     if row.max == f32::NEG_INFINITY {
@@ -111,7 +112,7 @@ pub fn sample(plan: &SamplingPlan, buffers: &SamplerBuffers) -> [Launch<SamplePa
     plan.launches.map(|plan| Launch { plan, params })
 }
 
-/// Writes requests' marks anew: `jobs` `[jobs, 4]` i32 (mark row or -1, first token, prompt tokens,
+/// Rewrites requests' token counts: `jobs` `[jobs, 4]` i32 (row or -1, first token, prompt tokens,
 /// output tokens) over `tokens` i32.
 pub fn token_counts(
     plan: &LaunchPlan,

@@ -5,14 +5,14 @@ use crate::cuda::plan::LaunchPlan;
 use cudarc::driver::sys::CUdeviceptr;
 use trail_ptx::params::{ApplyDiffsParams, EmbedParams, ProbeParams, TapMeanParams};
 
-/// What embedding reads and writes, as device addresses.
+/// Buffers of the embedding, as device addresses.
 #[derive(Clone, Copy, Debug)]
 pub struct EmbedBuffers {
     /// Embeddings `[vocab, d]` bf16.
     pub table: CUdeviceptr,
     /// Tokens `[rows]` i32; -1: the one in `last`.
     pub token: CUdeviceptr,
-    /// What each request chose last `[seats]` i32; 0: no token is -1.
+    /// Last token of each request `[batch slots]` i32; 0: no token is -1.
     pub last: CUdeviceptr,
     /// Rows of the block table `[rows]` i32, -1 for padding.
     pub batch_idx: CUdeviceptr,
@@ -26,8 +26,8 @@ pub struct EmbedBuffers {
     pub ss: CUdeviceptr,
 }
 
-/// Writes what the host has changed into `words` `[words]` u32: `count` `[2]` u32, `diffs` `[count, 2]` u32, both in memory of the host.
-/// No index is named twice.
+/// Applies the host's changes to `words` `[words]` u32: `count` `[2]` u32, `diffs` `[count,
+/// 2]` u32, both in memory of the host. No index is named twice.
 pub fn apply_diffs(
     plan: &LaunchPlan,
     [words, count, diffs]: [CUdeviceptr; 3],
@@ -64,7 +64,7 @@ pub fn embed(
     Launch { plan: *plan, params }
 }
 
-/// A run of prompt rows whose tapped activations are summed.
+/// A segment of prompt rows whose tapped activations are summed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TapSegment {
     /// First row in the step.
@@ -73,11 +73,11 @@ pub struct TapSegment {
     pub rows: usize,
     /// The request's slot; `None`: padding, which touches nothing.
     pub slot: Option<usize>,
-    /// Position of the first row; 0 begins the sum anew.
+    /// Position of the first row; 0 resets the sum.
     pub first_position: usize,
     /// Tokens of the whole prompt.
     pub prompt: usize,
-    /// Staging row of the mean, where this run completes the prompt.
+    /// Staging row of the mean, where this segment completes the prompt.
     pub stage_row: Option<usize>,
 }
 
@@ -91,8 +91,8 @@ impl TapSegment {
     }
 }
 
-/// Adds runs `[runs, 6]` i32 of `h` `[T, d]` f32 to `sums` `[slots, d]` f32; finished means go to `stage` `[stage rows, d]` bf16.
-/// No two runs may have the same slot.
+/// Adds segments `[segments, 6]` i32 of `h` `[T, d]` f32 to `sums` `[slots, d]` f32; finished means
+/// go to `stage` `[stage rows, d]` bf16. No two segments may have the same slot.
 pub fn tap_mean(
     plan: &LaunchPlan,
     width: usize,
@@ -109,7 +109,7 @@ pub fn tap_mean(
     Launch { plan: *plan, params }
 }
 
-/// What the probe reads and writes, as device addresses.
+/// Buffers of the probe, as device addresses.
 #[derive(Clone, Copy, Debug)]
 pub struct ProbeBuffers {
     /// Activations `[rows, d]` bf16.

@@ -1,4 +1,5 @@
-//! Launching Hopper's products of many rows. Their activations come by the copy engine, which reads them through a map made beforehand.
+//! Launches of Hopper's products of many rows (wgmma). TMA reads their activations through a tensor
+//! map that is made beforehand.
 
 use super::Launch;
 use super::gemm::{
@@ -10,7 +11,8 @@ use cudarc::driver::sys::{self, CUdeviceptr};
 use std::ffi::c_void;
 use trail_ptx::params::{TensorMap, WgmmaQkvParams, WgmmaResidualParams, WgmmaSwigluParams};
 
-/// How the copy engine reads the activations of one buffer: made once for a buffer and a number of rows, used by every launch.
+/// The tensor map by which TMA reads the activations of one buffer: made once for a buffer and a
+/// number of rows, used by every launch.
 #[derive(Clone, Copy)]
 pub struct ActivationMap(TensorMap);
 
@@ -23,7 +25,8 @@ impl ActivationMap {
         let row_bytes = [width as u64 * 2];
         let the_box = [wgmma::DEPTH as u32, wgmma::TOKENS as u32];
         let steps = [1u32, 1];
-        // SAFETY: all arrays have the lengths that a rank of 2 asks for, and the map is a place for one.
+        // SAFETY: all arrays have the lengths that a rank of 2 asks for, and the map is a place for
+        // one.
         let code = unsafe {
             sys::cuTensorMapEncodeTiled(
                 &mut map,

@@ -1,26 +1,26 @@
 //! Geometry of attention: splits that fill the chip, tiles of prefill rows.
 
 use super::{Chip, LaunchPlan, Shape, resident};
+use crate::backend::BLOCK_TOKENS;
 
 /// Threads of a block, in both kernels.
-const BLOCK: u32 = 128;
-/// Warps of a decode block, stages of each warp's ring, tokens of a stage: what attention_decode.cu was compiled with.
-const WARPS: usize = 4;
-const STAGES: usize = 3;
-const BLOCK_TOKENS: usize = 16;
+pub(super) const BLOCK: u32 = 128;
+/// Warps of a decode block, and stages of each warp's cp.async ring of KV blocks.
+pub(super) const WARPS: usize = 4;
+pub(super) const STAGES: usize = 3;
 /// Queries of a prefill tile, and stages of its ring.
 pub const TILE_QUERIES: usize = 128;
-const PREFILL_STAGES: usize = 3;
+pub(super) const PREFILL_STAGES: usize = 3;
 
 /// Most pieces that one context is cut into; bounds the workspace and the merge.
 pub const MOST_SPLITS: usize = 64;
 /// A split of fewer blocks of 16 tokens costs more than it carries: four rounds of its four warps.
-const SPLIT_BLOCKS: usize = 16;
-/// What beginning and ending a block of threads costs, in tokens that it could have streamed: about 1.5 us at half a multiprocessor's share of
-/// 4 TB/s, and 512 bytes a token.
-const BLOCK_COST_TOKENS: usize = 128;
-/// What each further split adds to the merge, in the same tokens.
-const MERGE_COST_TOKENS: usize = 2;
+pub(super) const SPLIT_BLOCKS: usize = 16;
+/// Cost of starting and ending a block of threads, in tokens that it could have streamed: about
+/// 1.5 us at half a multiprocessor's share of 4 TB/s, and 512 bytes a token.
+pub(super) const BLOCK_COST_TOKENS: usize = 128;
+/// Cost of each further split in the merge, in the same tokens.
+pub(super) const MERGE_COST_TOKENS: usize = 2;
 /// Heads of the model as attention sees them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Heads {
@@ -61,13 +61,13 @@ pub struct DecodePlan {
     pub tile_counters: usize,
 }
 
-/// Whether there are kernels for heads of this width.
+/// Returns true if there are kernels for heads of this width.
 pub fn supports(head_dim: usize) -> bool {
     matches!(head_dim, 64 | 128)
 }
 
-/// Attention of `rows` single rows. `context` is what a row usually attends to, in tokens: it weighs the cost of a split against its use, and
-/// the plan holds for rows of any length.
+/// Attention of `rows` decode rows. `context` is the usual context of a row, in tokens: it weighs
+/// the cost of a split against its use, and the plan holds for rows of any length.
 ///
 /// # Panics
 /// If there is no kernel for the width of the heads, or nothing to do.
@@ -116,13 +116,15 @@ fn decode_kernel(heads: Heads) -> (&'static str, usize) {
     }
 }
 
-/// Shared memory of a decode block: each warp's ring of keys and values. The merge of the warps takes less, in the same place.
+/// Shared memory of a decode block: each warp's ring of keys and values. The merge of the warps
+/// takes less, in the same place.
 fn ring_bytes(head_dim: usize) -> u32 {
     (WARPS * STAGES * 2 * BLOCK_TOKENS * head_dim * 2) as u32
 }
 
-/// How many splits end soonest: waves of blocks over the chip, times what each block streams. Filling the multiprocessors decides; a long context
-/// alone never does.
+/// Number of splits with the lowest estimated time: waves of blocks over the chip, times the tokens
+/// that each block streams. The use of the multiprocessors decides, never the length of the context
+/// alone.
 fn choose_splits(chip: &Chip, rows: usize, heads: Heads, context: usize) -> usize {
     let (kernel, tile) = decode_kernel(heads);
     let units = rows * heads.kv_heads * heads.group.div_ceil(tile);
@@ -146,7 +148,7 @@ fn shape(rows: usize, heads: Heads, context: usize) -> Shape {
     ])
 }
 
-/// A segment of consecutive prompt rows of one request.
+/// Consecutive prompt rows of one request: a prefill chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PrefillSegment {
     /// Its first row in the step.
@@ -167,8 +169,8 @@ impl PrefillSegment {
     }
 }
 
-/// Fills `tiles` with the prefill tiles of `segments`, as the kernel reads them: (segment, first query), those that attend to most tokens first, so that the
-/// longest are not the last to begin.
+/// Fills `tiles` with the prefill tiles of `segments`, as the kernel reads them: (segment, first
+/// query), those that attend to most tokens first, so that the longest are not the last to begin.
 pub fn prefill_tiles(segments: &[PrefillSegment], group: usize, tiles: &mut Vec<[i32; 2]>) {
     tiles.clear();
     for (index, segment) in segments.iter().enumerate() {
@@ -179,15 +181,15 @@ pub fn prefill_tiles(segments: &[PrefillSegment], group: usize, tiles: &mut Vec<
     tiles.sort_unstable_by_key(|tile| (std::cmp::Reverse(tokens(tile)), *tile));
 }
 
-/// Attention of `tiles` tiles (as [`prefill_tiles`] counts them, or more: those named -1 do nothing) that hold `rows` rows over `tokens` pairs of a
-/// row and a token.
+/// Attention of `tiles` tiles (as [`prefill_tiles`] counts them, or more: those named -1 do
+/// nothing) that hold `rows` rows over `tokens` pairs of a row and a token.
 pub fn prefill(heads: Heads, tiles: usize, rows: usize, tokens: usize) -> LaunchPlan {
     let kernel = match heads.head_dim {
         64 => "attention_prefill_hd64",
         128 => "attention_prefill_hd128",
         width => panic!("no attention kernel for heads {width} wide"),
     };
-    let tile_tokens = if heads.head_dim == 64 { 64 } else { 32 };
+    let tile_tokens = prefill_tile_tokens(heads.head_dim);
     let elements =
         TILE_QUERIES * heads.head_dim + PREFILL_STAGES * 2 * tile_tokens * heads.head_dim;
     LaunchPlan {
@@ -202,6 +204,11 @@ pub fn prefill(heads: Heads, tiles: usize, rows: usize, tokens: usize) -> Launch
         bytes: (rows * heads.row() * 4) as u64,
         flops: (tokens * heads.row() * 4) as u64,
     }
+}
+
+/// Tokens of a prefill tile: as many as leave the scores in registers beside the output.
+pub(super) fn prefill_tile_tokens(head_dim: usize) -> usize {
+    if head_dim > 64 { 32 } else { 64 }
 }
 
 /// A rung of the ladder (1 or 2), which computes what [`decode`] does.
@@ -241,7 +248,8 @@ mod tests {
         assert!((30..=33).contains(&single), "{single}");
         // The same context, and the same request, with company.
         assert!(decode(&Chip::H200, 33, LLAMA, 32_768).launch.splits < single);
-        // One block at a time on an A100: 256 blocks for 108 places would end in a wave that is a third full.
+        // One block at a time on an A100: 256 blocks for 108 places would end in a wave that is a
+        // third full.
         assert!(decode(&Chip::A100, 32, LLAMA, 4096).launch.splits > 1);
         // Too short to cut, however empty the chip.
         assert_eq!(decode(&Chip::H200, 1, LLAMA, 200).launch.splits, 1);

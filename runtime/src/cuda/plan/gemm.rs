@@ -1,8 +1,9 @@
 //! Geometry of the matrix products: which kernel, how many blocks, how the work is shared.
 //!
-//! A product of up to 64 rows streams its weights once (`skinny_*`), one of more rows goes through shared memory (`tiled_*`). Both
-//! cut the output into tiles of 128 features, and let the grid share the line of all tiles' units in equal pieces
-//! (kernels/common/stream.cuh). The grid alone decides what that means: as many blocks as tiles, and nobody shares.
+//! A product of up to 64 rows streams its weights once (`skinny_*`), one of more rows goes through
+//! shared memory (`tiled_*`). Both cut the output into tiles of 128 features, and let the grid
+//! share the line of all tiles' units in equal pieces (kernels/common/stream.cuh). The grid alone
+//! decides what that means: as many blocks as tiles, and no tile is shared.
 
 pub mod ladder;
 pub mod wgmma;
@@ -10,7 +11,7 @@ pub mod wgmma;
 use super::shuffle::{FEATURES, WIDTH};
 use super::{Chip, LaunchPlan, Shape};
 
-/// What a product ends in.
+/// The fused epilogue of a product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Epilogue {
     /// Row scale, RoPE, append to the paged pool.
@@ -26,7 +27,7 @@ pub enum Epilogue {
 /// A product: `rows` x `width` activations times `features` x `width` weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Product {
-    /// What it ends in.
+    /// The fused epilogue.
     pub epilogue: Epilogue,
     /// Rows of activations, at least 1.
     pub rows: usize,
@@ -41,7 +42,7 @@ pub struct Product {
 pub struct GemmPlan {
     /// The launch.
     pub launch: LaunchPlan,
-    /// What was planned.
+    /// The product that was planned.
     pub product: Product,
     /// Output features, padded.
     pub features: usize,
@@ -57,31 +58,34 @@ pub struct GemmPlan {
 
 /// A compiled instance, by the constants it was compiled with.
 #[derive(Clone, Copy)]
-struct Instance {
+pub(super) struct Instance {
     /// Names by [`Epilogue`].
-    kernels: [&'static str; 4],
+    pub(super) kernels: [&'static str; 4],
     /// Tokens of a tile.
-    tokens: usize,
+    pub(super) tokens: usize,
     /// Threads of a block.
-    threads: u32,
+    pub(super) threads: u32,
     /// Depth of a unit along k.
-    depth: usize,
+    pub(super) depth: usize,
     /// Dynamic shared memory, bytes.
-    shared_bytes: u32,
+    pub(super) shared_bytes: u32,
     /// Blocks a multiprocessor that its registers allow.
-    blocks: u32,
+    pub(super) blocks: u32,
     /// Share of the tensor cores' rate that its main loop can hope for, in percent.
     efficiency: u64,
 }
 
 /// Bytes of one token's row of sums: 128 features, padded by 4 against bank conflicts.
-const ROW_BYTES: usize = (FEATURES + 4) * 4;
-/// Shared memory that each resident block costs beyond what it asks for: the driver's, and the kernels' own static part.
-const BLOCK_OVERHEAD_BYTES: u32 = 1024 + 128;
+pub(super) const ROW_BYTES: usize = (FEATURES + 4) * 4;
+/// Stages of activations of the skinny kernels.
+pub(super) const SKINNY_STAGES: usize = 4;
+/// Shared memory that each resident block costs beyond what it asks for: the driver's, and the
+/// kernels' own static part.
+pub(super) const BLOCK_OVERHEAD_BYTES: u32 = 1024 + 128;
 
 const fn skinny(kernels: [&'static str; 4], tokens: usize, blocks: u32) -> Instance {
-    // Four stages of activations, the sums, the row scales.
-    let shared = 4 * tokens * 128 * 2 + tokens * ROW_BYTES + tokens * 4;
+    // Stages of activations, the sums, the row scales.
+    let shared = SKINNY_STAGES * tokens * 128 * 2 + tokens * ROW_BYTES + tokens * 4;
     Instance {
         kernels,
         tokens,
@@ -116,14 +120,14 @@ const fn tiled(
     }
 }
 
-const SKINNY: [Instance; 4] = [
+pub(super) const SKINNY: [Instance; 4] = [
     skinny(["skinny_qkv_8", "skinny_residual_8", "skinny_swiglu_8", "skinny_logits_8"], 8, 2),
     skinny(["skinny_qkv_16", "skinny_residual_16", "skinny_swiglu_16", "skinny_logits_16"], 16, 2),
     skinny(["skinny_qkv_32", "skinny_residual_32", "skinny_swiglu_32", "skinny_logits_32"], 32, 2),
     skinny(["skinny_qkv_64", "skinny_residual_64", "skinny_swiglu_64", "skinny_logits_64"], 64, 1),
 ];
 
-const TILED: [Instance; 2] = [
+pub(super) const TILED: [Instance; 2] = [
     tiled(
         ["tiled_qkv_128", "tiled_residual_128", "tiled_swiglu_128", "tiled_logits_128"],
         128,
@@ -143,7 +147,7 @@ const TILED: [Instance; 2] = [
 ];
 
 /// Fewest units of a block that shares a tile: below that, adding up costs more than it saves.
-const LEAST_UNITS: usize = 2;
+pub(super) const LEAST_UNITS: usize = 2;
 
 /// The plan of `product` on `chip`.
 ///
@@ -193,7 +197,8 @@ impl Sized {
         let slots = multiprocessors * resident;
         // Blocks that share one multiprocessor's rates, of a grid of so many.
         let sharers = |grid: usize| grid.div_ceil(multiprocessors).min(resident) as u64;
-        // Tensor cores: 1024 multiply-adds a clock; L2: 64 bytes a clock. Sharing writes two tiles a block, and reads about as much.
+        // Tensor cores: 1024 multiply-adds a clock; L2: 64 bytes a clock. Sharing writes two tiles
+        // a block, and reads about as much.
         let unit_clocks =
             (FEATURES * instance.tokens * instance.depth / 1024) as u64 * 100 / instance.efficiency;
         let sharing_clocks = (instance.tokens * FEATURES * 4 * 4 / 64) as u64;
@@ -202,7 +207,8 @@ impl Sized {
             * ((units as u64 * unit_clocks).div_ceil(shared as u64) + sharing_clocks);
         let whole_clocks =
             sharers(tiles) * tiles.div_ceil(slots) as u64 * depth as u64 * unit_clocks;
-        // Few rows wait for memory: there every multiprocessor streams its equal share, whatever adding up costs.
+        // Few rows wait for memory: there every multiprocessor streams its equal share, whatever
+        // adding up costs.
         let streams = product.rows <= SKINNY[SKINNY.len() - 1].tokens;
         let grid = if whole_clocks <= shared_clocks && !streams { tiles } else { shared };
         let square = (slots * FEATURES / instance.tokens).isqrt();

@@ -1,4 +1,5 @@
-//! Geometry of the kernel that runs all layers of a decode step: a resident grid, and each stage shared out as its own kernel shares it.
+//! Geometry of the kernel that runs all layers of a decode step: a resident grid, and each stage
+//! shared out as its own kernel shares it.
 
 use super::attention::DecodePlan;
 use super::gemm::GemmPlan;
@@ -10,12 +11,13 @@ use trail_ptx::Target;
 pub const MOST_ROWS: usize = 4;
 /// Stages of a layer, and so barriers, but that the launch's end is the last one.
 pub const STAGES: usize = 5;
-/// Stages of an attention warp's ring, by target: what decode_megakernel.cu was compiled with. Its own kernel has three.
-const RING_STAGES: u32 = 2;
-const RING_STAGES_HOPPER: u32 = 3;
-const OWN_RING_STAGES: u32 = 3;
+/// Stages of an attention warp's ring, by target: what decode_megakernel.cu was compiled with. Its
+/// own kernel has three.
+pub(super) const RING_STAGES: u32 = 2;
+pub(super) const RING_STAGES_HOPPER: u32 = 3;
+pub(super) const OWN_RING_STAGES: u32 = 3;
 /// Bytes of a unit of weights: 128 features, 128 deep.
-const UNIT_BYTES: u32 = 128 * 128 * 2;
+pub(super) const UNIT_BYTES: u32 = 128 * 128 * 2;
 
 /// The products of a layer, as their own kernels would be launched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,7 +44,7 @@ impl Products {
 pub struct MegakernelPlan {
     /// The launch; bytes and flops are one layer's.
     pub launch: LaunchPlan,
-    /// What it does of the products: their grids are how each is shared out, whatever the launch's grid.
+    /// The products: each is shared out by its own plan's grid, whatever the launch's grid.
     pub products: Products,
     /// The same of attention.
     pub attention: DecodePlan,
@@ -57,7 +59,8 @@ impl MegakernelPlan {
     }
 }
 
-/// The plan for layers of `products` and `attention`, all of the same few rows; `None` where there are more rows, or the chip has no room for a block.
+/// The plan for layers of `products` and `attention`, all of the same few rows; `None` where there
+/// are more rows, or the chip has no room for a block.
 pub fn megakernel(
     chip: &Chip,
     products: &Products,

@@ -1,7 +1,10 @@
-//! Launch plans as values: (kernel, shape, chip) -> geometry, shared memory, splits, expected bytes and flops.
+//! Launch plans as values: (kernel, shape, chip) -> geometry, shared memory, splits, expected bytes
+//! and flops.
 //!
 //! Pure functions; no geometry is decided anywhere else. A plan prints as one line.
 
+#[cfg(test)]
+mod agreement;
 pub mod attention;
 pub mod ceiling;
 pub mod gemm;
@@ -13,7 +16,7 @@ pub mod step;
 use std::fmt;
 use trail_ptx::Target;
 
-/// What of a chip plans depend on.
+/// The properties of a chip that plans depend on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Chip {
     /// The family whose cubins it runs; `None` for chips that compile the PTX.
@@ -22,7 +25,8 @@ pub struct Chip {
     pub multiprocessors: u32,
     /// Most shared memory of one block, bytes.
     pub shared_per_block: u32,
-    /// Shared memory of one multiprocessor, bytes; each resident block takes 1 KiB of it for the driver.
+    /// Shared memory of one multiprocessor, bytes; each resident block takes 1 KiB of it for the
+    /// driver.
     pub shared_per_multiprocessor: u32,
     /// L2 cache, bytes.
     pub l2_bytes: u32,
@@ -62,9 +66,10 @@ pub struct LaunchPlan {
     pub shared_bytes: u32,
     /// Largest number of blocks that share one output.
     pub splits: u32,
-    /// Whether the kernel may begin while its predecessor in the stream ends (Hopper); it then waits for it by itself.
+    /// True if the kernel may begin while its predecessor in the stream ends (programmatic
+    /// dependent launch, Hopper); the kernel then waits for it.
     pub overlaps: bool,
-    /// Whether its blocks wait for one another, so that all must be resident.
+    /// True if its blocks wait for one another (cooperative launch), so that all must be resident.
     pub cooperative: bool,
     /// Bytes that must move to or from device memory.
     pub bytes: u64,
@@ -72,14 +77,14 @@ pub struct LaunchPlan {
     pub flops: u64,
 }
 
-/// Registers of a multiprocessor, and threads that the smallest of them takes.
+/// Registers of a multiprocessor, and resident threads of the smallest supported one.
 const REGISTERS: u32 = 65_536;
 const THREADS: u32 = 1536;
 /// Shared memory that the driver takes of every resident block.
 const DRIVER_BYTES: u32 = 1024;
 
-/// Blocks of `block` threads of a kernel that are resident on one multiprocessor, by shared memory, registers and threads; `None`: there is no such kernel, or
-/// none fits.
+/// Blocks of `block` threads of a kernel that are resident on one multiprocessor, by shared memory,
+/// registers and threads; `None`: there is no such kernel, or none fits.
 fn resident(chip: &Chip, kernel: &str, block: u32, shared_bytes: u32) -> Option<u32> {
     let target = chip.target.unwrap_or(Target::Sm80);
     let (_, entry) = trail_ptx::find(kernel)?;

@@ -1,18 +1,19 @@
-//! Geometry of the sampler: two passes over whole rows by all multiprocessors, then a block of threads per row.
+//! Geometry of the sampler: two passes over whole rows by all multiprocessors, then a block of
+//! threads per row.
 
 use super::{LaunchPlan, Shape};
 
 /// Tokens of a partial sum: the CPU sampler's.
 pub const SUM_TOKENS: usize = 256;
 /// Threads of a pass over rows, sixteen to each 256 tokens.
-const PASS_BLOCK: u32 = 256;
-const PASS_SUMS: usize = 16;
+pub(super) const PASS_BLOCK: u32 = 256;
+pub(super) const PASS_SUMS: usize = 16;
 /// Threads of the choosing block.
-const CHOOSE_BLOCK: u32 = 512;
+pub(super) const CHOOSE_BLOCK: u32 = 512;
 /// Arrays by 256 tokens that it keeps in shared memory, f32 each.
-const CHOOSE_ARRAYS: usize = 4;
+pub(super) const CHOOSE_ARRAYS: usize = 4;
 /// Threads of a block that writes a request's marks.
-const TOKEN_COUNTS_BLOCK: u32 = 1024;
+pub(super) const TOKEN_COUNTS_BLOCK: u32 = 1024;
 
 /// The three kernels of one sampling, in order, and their workspace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

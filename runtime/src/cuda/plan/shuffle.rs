@@ -5,7 +5,8 @@ use crate::model::Dtype;
 
 /// Output features are padded to this.
 pub const FEATURES: usize = 128;
-/// The width of the weights is padded to this: two units of the skinny kernel, whose loads alternate between two buffers.
+/// The width of the weights is padded to this: two units of the skinny kernel, whose loads
+/// alternate between two buffers.
 pub const WIDTH: usize = 256;
 
 /// Threads per block; each moves one lane's 16 bytes at a time.

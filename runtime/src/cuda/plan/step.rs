@@ -2,24 +2,26 @@
 
 use super::{LaunchPlan, Shape};
 
-/// Threads and blocks of the head of a step: a word each for what a step of decode rows usually changes.
-const DIFF_BLOCK: u32 = 256;
-const DIFF_BLOCKS: u32 = 8;
+/// Threads and blocks of the head of a step: a word each for what a step of decode rows usually
+/// changes.
+pub(super) const DIFF_BLOCK: u32 = 256;
+pub(super) const DIFF_BLOCKS: u32 = 8;
 /// Threads of an embedding block; sixteen share the 128 columns of a partial sum.
-const EMBED_BLOCK: u32 = 256;
-const EMBED_PARTS: usize = 16;
+pub(super) const EMBED_BLOCK: u32 = 256;
+pub(super) const EMBED_PARTS: usize = 16;
 /// Columns of a partial sum of squares: what the residual epilogues leave.
-const PART: usize = 128;
+pub(super) const PART: usize = 128;
 /// Columns of a tap-mean block: small, so that even a narrow model takes several multiprocessors.
-const TAP_BLOCK: u32 = 64;
+pub(super) const TAP_BLOCK: u32 = 64;
 /// Threads of a block of the probe, of which the second layer gives each warp a row.
-const PROBE_BLOCK: u32 = 128;
-const PROBE_ROWS: usize = 64;
-const PROBE_UNITS: usize = 32;
-const PROBE_DEPTH: usize = 64;
-const PROBE_STAGES: usize = 4;
+pub(super) const PROBE_BLOCK: u32 = 128;
+pub(super) const PROBE_ROWS: usize = 64;
+pub(super) const PROBE_UNITS: usize = 32;
+pub(super) const PROBE_DEPTH: usize = 64;
+pub(super) const PROBE_STAGES: usize = 4;
 
-/// The head of a step: up to `most` words that differ. What there are stands in memory; a step of decode rows has a word or two a row.
+/// The head of a step: up to `most` words that differ. What there are stands in memory; a step of
+/// decode rows has a word or two a row.
 pub fn apply_diffs(most: usize) -> LaunchPlan {
     LaunchPlan {
         kernel: "apply_diffs",
@@ -73,7 +75,8 @@ pub fn tap_mean(runs: usize, rows: usize, width: usize) -> LaunchPlan {
     }
 }
 
-/// The probe's two layers over `rows` rows: `d` inputs (a multiple of 64), `hidden` units (a multiple of 32), `bins` bins (at most 32).
+/// The probe's two layers over `rows` rows: `d` inputs (a multiple of 64), `hidden` units (a
+/// multiple of 32), `bins` bins (at most 32).
 pub fn probe(rows: usize, d: usize, hidden: usize, bins: usize) -> [LaunchPlan; 2] {
     assert!(
         d.is_multiple_of(PROBE_DEPTH),

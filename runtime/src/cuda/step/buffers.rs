@@ -7,7 +7,8 @@ use crate::cuda::plan::step;
 use crate::cuda::{CudaError, Device, DeviceBuffer};
 use crate::model::ModelConfig;
 
-/// Activations and workspaces. All is zero at first: rows of padding are read before anybody wrote them.
+/// Activations and workspaces. Zero at first: padding rows are read before any kernel has written
+/// them.
 pub(super) struct Buffers {
     /// Residual stream `[rows, d]` f32.
     pub(super) h: DeviceBuffer,
@@ -23,7 +24,7 @@ pub(super) struct Buffers {
     pub(super) logits: DeviceBuffer,
     /// Turns per token of each rotation `[head_dim / 2]` u64.
     pub(super) rope_freqs: DeviceBuffer,
-    /// The token that each batch_idx's request chose last `[seats]` i32.
+    /// Last token of the request in each batch slot `[batch slots]` i32.
     pub(super) last: DeviceBuffer,
     /// Of the products, of decode attention, of the sampler: see [`super::plans::Workspaces`].
     pub(super) partials: DeviceBuffer,

@@ -1,7 +1,7 @@
-//! A batch into the metadata: which device row each row has, and everything that the kernels look up by row, by batch_idx, by run.
-//!
-//! Rows that stand alone come first, padded to a size that has plans; each keeps its row from step to step as long as there are so many,
-//! whatever order the scheduler has them in, so that little changes. Behind them come the runs of prompt rows, then padding.
+//! Writes a batch into the step's metadata: device rows, and everything that the kernels look up by
+//! row, by `batch_idx`, by segment. Decode rows come first, padded to a size that has plans; each
+//! keeps its row from step to step while the row is in range, whatever the scheduler's order, so
+//! that few words change. The prefill segments follow, then padding.
 
 use super::batch_slots::{Assignment, BatchSlots};
 use super::layout::{Layout, NONE, SEGMENT_WORDS, StepLimits, TILE_WORDS};
@@ -12,14 +12,14 @@ use crate::backend::{Batch, Segment, Step};
 use crate::cuda::plan::attention::{PrefillSegment, prefill_tiles};
 use crate::cuda::step_metadata::StepMetadata;
 
-/// What of a step the launches depend on. Sizes are indices into [`Plans`].
+/// The properties of a step that its launches depend on. Sizes are indices into [`Plans`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Shape {
     /// The list of differences and the slot of the rings that it uses.
     pub(super) parity: usize,
     /// Of all rows.
     pub(super) rows: usize,
-    /// Of those that stand alone.
+    /// Of the decode rows.
     pub(super) decode: Option<usize>,
     /// Of the rows of logits.
     pub(super) choices: Option<usize>,
@@ -27,29 +27,29 @@ pub(super) struct Shape {
     pub(super) tiles: usize,
     pub(super) prompt_rows: usize,
     pub(super) prompt_pairs: usize,
-    /// Runs for the tap's mean, and their rows.
+    /// Segments for the tap's mean, and their rows.
     pub(super) means: usize,
     pub(super) mean_rows: usize,
     /// Rows of the tap's stage that go to the host.
     pub(super) staged: usize,
-    /// Nothing but single rows that all choose a token: what graphs are made of.
+    /// Decode rows only, all of which sample a token: the steps that graphs are captured for.
     pub(super) is_plain: bool,
 }
 
-/// Fills mirrors, remembering what they have.
+/// Writes steps into the metadata, and remembers what was written.
 pub(super) struct Filler {
     pub(super) layout: Layout,
     group: usize,
-    /// Whether anything is tapped at all.
+    /// True if a layer is tapped.
     taps: bool,
     slots: BatchSlots,
     /// By segment.
     assigned: Vec<Assignment>,
     /// By row of the batch: its row on the device.
     device_row: Box<[u32]>,
-    /// By row on the device: the last step in which a row that stands alone had it.
+    /// By row on the device: the last step in which a decode row had it.
     claimed: Box<[u64]>,
-    /// Segments that stand alone, and have no row yet.
+    /// Decode segments without a row yet.
     unplaced: Vec<u32>,
     prefill: Vec<PrefillSegment>,
     tiles: Vec<[i32; 2]>,
@@ -58,7 +58,7 @@ pub(super) struct Filler {
 }
 
 impl Filler {
-    /// The request in `slot` has lost its blocks.
+    /// Invalidates what was written for the request in `slot`, whose blocks were taken away.
     pub(super) fn invalidate(&mut self, slot: u32) {
         self.slots.invalidate(slot);
     }
@@ -83,14 +83,14 @@ impl Filler {
         }
     }
 
-    /// The segments that have just sat down: the request's slot and its batch_idx.
+    /// Segments whose request has just got its slot: the engine's slot and the batch_idx.
     pub(super) fn fresh<'a>(&'a self, batch: &'a Batch) -> impl Iterator<Item = (u32, u32)> + 'a {
         let both = batch.segments.iter().zip(&self.assigned);
         both.filter(|(_, assigned)| assigned.is_new)
             .map(|(segment, assigned)| (segment.slot, assigned.batch_idx))
     }
 
-    /// Makes `metadata` say what `step` is.
+    /// Writes `step` into `metadata`.
     pub(super) fn fill(
         &mut self,
         step: &Step<'_>,
@@ -135,7 +135,8 @@ impl Filler {
         shape
     }
 
-    /// Blocks that the table has not got yet. A seated request's blocks stay as they are; it only gets more.
+    /// Writes the blocks that the table does not have yet. A request's blocks do not change while
+    /// it keeps its slot; it only gets more.
     fn write_tables(&mut self, batch: &Batch, metadata: &mut StepMetadata) {
         for (segment, assigned) in batch.segments.iter().zip(&self.assigned) {
             let blocks = batch.blocks(segment);
@@ -149,7 +150,8 @@ impl Filler {
         }
     }
 
-    /// Gives each segment of one row its row: the one it had, where that is among the first so many, or one that is left. How many there are.
+    /// Assigns each decode segment a device row, keeping last step's row when it is still in range.
+    /// Returns the number of decode rows.
     fn place(&mut self, number: u64, batch: &Batch) -> usize {
         let is_decode = |segment: &&Segment| segment.len == 1;
         let count = batch.segments.iter().filter(is_decode).count();
@@ -186,7 +188,7 @@ impl Filler {
             if segment.len == 1 {
                 let from = segment.first_row as usize;
                 let row = self.device_row[from] as usize;
-                // The value that stands for a token under way is the kernel's, too.
+                // A token that is not known yet has the same value here and in the kernel.
                 metadata.set(layout.token + row, batch.tokens[from]);
                 metadata.set(layout.position + row, batch.positions[from]);
                 metadata.set(layout.batch_idx + row, assigned.batch_idx);
@@ -194,7 +196,7 @@ impl Filler {
         }
     }
 
-    /// Rows of the runs from row `first` on; where they end.
+    /// Writes the rows of the prefill segments from row `first` on; returns the row after the last.
     fn write_prefill(&mut self, batch: &Batch, first: usize, metadata: &mut StepMetadata) -> usize {
         let layout = self.layout;
         let mut next = first;
@@ -232,7 +234,8 @@ impl Filler {
         next
     }
 
-    /// How each segment that wants logits chooses. A row that stands alone has its own number among the logits, too.
+    /// Writes the sampling parameters of each segment that needs logits. A decode row has the same
+    /// index among the rows of logits.
     fn write_choices(
         &mut self,
         step: &Step<'_>,

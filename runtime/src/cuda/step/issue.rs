@@ -1,4 +1,5 @@
-//! A step as a straight list of launches. Whether it runs at once or is recorded into a graph is the stream's affair.
+//! A step as a straight list of launches. Whether it runs at once or is recorded into a graph is
+//! the stream's affair.
 
 use super::Executor;
 use super::fill::Shape;
@@ -48,7 +49,8 @@ impl Executor {
             if let (Some(tap), StepPhase::Whole) = (&self.tap, phase)
                 && shape.staged > 0
             {
-                // The next step must not overwrite the stage, nor its own number, before they are copied.
+                // The next step must not overwrite the stage, nor its own number, before they are
+                // copied.
                 let joined = tap
                     .end
                     .record(tap.side.stream())

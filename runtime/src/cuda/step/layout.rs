@@ -1,25 +1,25 @@
-//! Where each array of a step's metadata begins in the metadata, in words.
+//! Layout of a step's metadata: the first word of each array.
 
 use crate::backend::BLOCK_TOKENS;
 use trail_ptx::params::RowSampling;
 
 /// Words of one row's [`RowSampling`].
 pub(super) const SAMPLING_WORDS: usize = size_of::<RowSampling>() / 4;
-/// Words of a run of prompt rows, of a tile of queries, of a run for the tap's mean.
+/// Words of a prefill segment, of a tile of queries, of a segment for the tap's mean.
 pub(super) const SEGMENT_WORDS: usize = 4;
 pub(super) const TILE_WORDS: usize = 2;
 pub(super) const MEAN_WORDS: usize = 6;
-/// Of a row that nobody's request has.
+/// Value of an index that names nothing: a padding row, a free slot.
 pub(super) const NONE: u32 = u32::MAX;
 
-/// The most that a step may have.
+/// Largest step: bounds of all buffers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StepLimits {
     /// Rows (tokens) of a batch.
     pub rows: usize,
-    /// Segments of a batch, and so seats.
+    /// Segments of a batch, and so batch slots.
     pub segments: usize,
-    /// Requests in the engine, and so slots.
+    /// Requests in the engine, and so the engine's slots.
     pub requests: usize,
     /// Tokens of a request.
     pub context: usize,
@@ -52,17 +52,18 @@ pub(super) struct Layout {
     pub(super) tiles: usize,
     /// `[segments, MEAN_WORDS]`
     pub(super) means: usize,
-    /// `[seats, max_blocks]`
+    /// `[batch slots, max_blocks]`
     pub(super) table: usize,
     pub(super) max_blocks: usize,
-    /// Words of all.
+    /// Number of words.
     pub(super) words: usize,
-    /// Words that a step can change, block tables aside.
+    /// Number of words that a step can change, block tables aside.
     pub(super) usual: usize,
 }
 
 impl Layout {
-    /// Of steps within `limits`, with up to `rows` rows and `logits` rows of logits, padding included, and `tiles` tiles.
+    /// Of steps within `limits`, with up to `rows` rows and `logits` rows of logits, padding
+    /// included, and `tiles` tiles.
     pub(super) fn new(limits: &StepLimits, rows: usize, logits: usize, tiles: usize) -> Layout {
         let mut words = 0;
         let mut array = |length: usize| {

@@ -1,4 +1,4 @@
-//! What a prompt token costs: one chunk of a prompt, timed at start.
+//! Cost of a prompt token: one chunk of a prompt, timed at start.
 
 use super::{Executor, StepPhase};
 use crate::backend::{BLOCK_TOKENS, Batch, SamplingParams, Step};
@@ -13,7 +13,8 @@ const RUNS: u64 = 3;
 const FIRST_STEP: u64 = u64::MAX - RUNS;
 
 impl Executor {
-    /// Seconds a token of a prompt takes, in a chunk as large as a step may be. What it writes into the KV pool nobody reads.
+    /// Seconds a token of a prompt takes, in a chunk as large as a step may be. The keys and values
+    /// that it writes are never read.
     pub(in crate::cuda) fn measure_token_s(&mut self) -> Result<f64, CudaError> {
         let blocks = self.kv.blocks() as usize;
         let tokens = MOST_TOKENS.min(self.limits.rows).min(self.limits.context);

@@ -1,6 +1,5 @@
-//! Steps on the device: what they work in, what they are told, and their launches.
-//!
-//! [`fill`] brings a batch into the metadata, [`issue`] is the list of launches. Everything is allocated and planned at start.
+//! Steps on the device: buffers, metadata, and launches. [`fill`] writes a batch into the metadata,
+//! [`issue`] is the list of launches. Everything is allocated and planned at start.
 
 mod batch_slots;
 mod buffers;
@@ -48,9 +47,10 @@ use trail_probe::Weights;
 const PARITIES: usize = 2;
 /// Rows of a step: a grid's second extent.
 const MOST_ROWS: usize = 65_535;
-/// What a recorded graph may take of the device, bytes.
+/// Device memory that a captured graph may take, bytes.
 const GRAPH_BYTES: usize = 256 << 10;
-/// Left free for the driver, beside the graphs, when the KV pool takes the rest, bytes; on a small device a sixteenth.
+/// Left free for the driver, beside the graphs, when the KV pool takes the rest, bytes; on a small
+/// device a sixteenth.
 const RESERVE: usize = 512 << 20;
 
 /// Words beyond those of rows that a step's list of differences has room for: new blocks.
@@ -79,7 +79,7 @@ pub(in crate::cuda) struct Executor {
     pub(in crate::cuda) compute: Queue,
 }
 
-/// What an executor is made of.
+/// Everything that an executor is built from.
 pub(in crate::cuda) struct ExecutorConfig<'a> {
     pub(in crate::cuda) device: Arc<Device>,
     pub(in crate::cuda) config: ModelConfig,
@@ -95,7 +95,7 @@ pub(in crate::cuda) struct ExecutorConfig<'a> {
     pub(in crate::cuda) kernels: KernelOptions,
 }
 
-/// What a launched step will answer.
+/// A step whose metadata was written.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::cuda) struct Filled {
     shape: Shape,
@@ -121,11 +121,11 @@ impl Executor {
         let metadata = StepMetadata::new(&device, layout.words, layout.usual + MORE_DIFFS)?;
         let queue = |priority| {
             let stream = device.stream(priority)?;
-            // SAFETY: all launches and copies of this module name memory of the executor: buffers as
-            // large as the largest step needs (`Buffers::new`, `Layout::new`), weights, the KV pool,
-            // and pinned memory. It lives until `Drop` has waited for the device. Indices in the
-            // metadata are within the layout and the limits, which `Filler` asserts. The two streams
-            // are ordered by the tap's events.
+            // SAFETY: all launches and copies of this module name memory of the executor: buffers
+            // as large as the largest step needs (`Buffers::new`, `Layout::new`), weights, the KV
+            // pool, and pinned memory. It lives until `Drop` has waited for the device. Indices in
+            // the metadata are within the layout and the limits, which `Filler` asserts. The two
+            // streams are ordered by the tap's events.
             Ok::<_, CudaError>(unsafe { Queue::new(device.clone(), stream) })
         };
         let tap = match tap {
@@ -141,7 +141,7 @@ impl Executor {
             token_counts: TokenCounts::new(&device, config.vocab_size, &limits)?,
             results: SampleResults::new(&device, plans.choices.last())?,
             compute: queue(Priority::Low)?,
-            // Last, for it may take all that is left.
+            // Last, because it may take all free memory.
             kv: pool(&device, &config, kv_blocks, &limits)?,
             device,
             config,
@@ -156,7 +156,8 @@ impl Executor {
         })
     }
 
-    /// Loads the kernels of every step, and where `graphs` says so captures the steps of single rows.
+    /// Loads the kernels of every step, and where `graphs` says so captures the steps of single
+    /// rows.
     pub(in crate::cuda) fn prepare(
         &mut self,
         graphs: bool,
@@ -212,7 +213,7 @@ impl Executor {
         }
     }
 
-    /// Tells the device what `step` is, but for what waits in the list of differences.
+    /// Writes `step` into the list of differences, and the token counts of its new requests.
     pub(in crate::cuda) fn fill(&mut self, step: &Step<'_>) -> Result<Filled, CudaError> {
         let shape = self.filler.fill(step, &self.plans, &mut self.metadata);
         self.token_counts.begin(shape.parity);
@@ -223,7 +224,7 @@ impl Executor {
         Ok(Filled { shape })
     }
 
-    /// Hands `phase` of what was filled to the device.
+    /// Launches `phase` of a filled step.
     pub(in crate::cuda) fn launch(
         &mut self,
         filled: &Filled,
@@ -237,7 +238,7 @@ impl Executor {
         if let Some(trace) = &mut self.trace {
             trace.begin(shape.parity, shape.staged > 0);
         }
-        // A graph's kernels are not marked.
+        // Graphs record no timing events.
         let size = shape.decode.filter(|_| shape.is_plain && self.trace.is_none());
         match size.and_then(|size| self.graphs.get([size, shape.parity], phase)) {
             Some(graph) => graph.launch(&self.compute),
@@ -263,7 +264,7 @@ impl Executor {
         self.filler.samplings.chosen()
     }
 
-    /// Who the step which was filled last stages.
+    /// Tapped rows of the step that was filled last, in order of the stage's rows.
     pub(in crate::cuda) fn staged(&self) -> &[TapRow] {
         self.filler.staged.rows()
     }
@@ -273,12 +274,12 @@ impl Executor {
         self.tap.as_ref().map(|tap| (&tap.ring, tap.is_on_device()))
     }
 
-    /// The request in `slot` has lost its blocks.
+    /// Invalidates what was written for the request in `slot`, whose blocks were taken away.
     pub(in crate::cuda) fn invalidate(&mut self, slot: u32) {
         self.filler.invalidate(slot);
     }
 
-    /// The barrier of the launches of all layers at once, a word of device memory.
+    /// Address of the megakernel's grid barrier, a word of device memory.
     pub(in crate::cuda) fn barrier(&self) -> Option<CUdeviceptr> {
         self.megakernel.as_ref().map(|megakernel| megakernel.barrier.at())
     }

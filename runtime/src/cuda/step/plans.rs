@@ -1,4 +1,4 @@
-//! Every plan that a step may need, made at start, and the workspaces that the largest of them needs.
+//! Every plan that a step may need, made at start, and the workspaces of the largest plans.
 
 use super::layout::StepLimits;
 use super::sizes::Sizes;
@@ -10,12 +10,12 @@ use crate::cuda::plan::{Chip, LaunchPlan, step};
 use crate::model::ModelConfig;
 use trail_ptx::Target;
 
-/// Kernels that are used only where they are asked for.
+/// Kernels that are used only if enabled.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::cuda) struct KernelOptions {
     /// Large products by Hopper's own kernels.
     pub(in crate::cuda) hopper_products: bool,
-    /// All layers of a step of few rows in one launch.
+    /// The megakernel: all layers of a step of few rows in one launch.
     pub(in crate::cuda) megakernel: bool,
 }
 
@@ -38,10 +38,10 @@ pub(super) struct Plans {
     /// Numbers of all rows of a step.
     pub(super) rows: Sizes,
     pub(super) layer: Box<[LayerPlans]>,
-    /// Numbers of rows that stand alone.
+    /// Padded numbers of decode rows.
     pub(super) decode_sizes: Sizes,
     pub(super) decode: Box<[DecodePlan]>,
-    /// All layers at once, where that is wanted and planned for: by numbers of rows that stand alone.
+    /// The megakernel, where it is enabled and has a plan: by padded number of decode rows.
     pub(super) megakernel: Box<[Option<MegakernelPlan>]>,
     /// Numbers of rows of logits.
     pub(super) choices: Sizes,
@@ -49,7 +49,7 @@ pub(super) struct Plans {
     pub(super) heads: Heads,
 }
 
-/// What the largest plans need.
+/// Workspaces of the largest plans.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Workspaces {
     /// Of the products: floats and counters.
@@ -65,7 +65,7 @@ pub(super) struct Workspaces {
 }
 
 impl Plans {
-    /// Plans for steps within `limits`, with the kernels that are `wanted`.
+    /// Plans for steps within `limits`, with the optional `kernels`.
     pub(super) fn new(
         chip: &Chip,
         config: &ModelConfig,
@@ -78,7 +78,7 @@ impl Plans {
             head_dim: config.head_dim,
         };
         let decode_sizes = Sizes::up_to(limits.segments);
-        // Rows that stand alone are padded by themselves, so that runs of prompt rows come behind their padding.
+        // Decode rows have padding of their own, and the prefill segments follow it.
         let rows = Sizes::up_to(limits.rows.max(limits.segments) + decode_sizes.most_padding());
         let layer: Box<[LayerPlans]> = rows
             .iter()
@@ -98,7 +98,8 @@ impl Plans {
         Plans { rows, layer, decode_sizes, decode, megakernel, choices, choice, heads }
     }
 
-    /// Most tiles of prompt rows: each run has one more than its queries fill, and no run is shorter than 2 rows.
+    /// Most tiles of prompt rows: each segment has one more than its queries fill, and none is
+    /// shorter than 2 rows.
     pub(super) fn most_tiles(&self, limits: &StepLimits) -> usize {
         let runs = limits.segments.min(limits.rows / 2);
         (limits.rows * self.heads.group).div_ceil(TILE_QUERIES) + runs
@@ -169,14 +170,15 @@ impl ChoicePlans {
     }
 }
 
-/// Hopper's own product where it is wanted and has at least a whole tile of rows; the portable one otherwise.
+/// Hopper's own product where it is enabled and has at least a whole tile of rows; the portable one
+/// otherwise.
 fn best(chip: &Chip, hopper: bool, product: Product) -> GemmPlan {
     let grouped = hopper && chip.target == Some(Target::Sm90a) && product.rows >= wgmma::TOKENS;
     let plan = if grouped { wgmma::gemm(chip, product) } else { None };
     plan.unwrap_or_else(|| gemm(chip, product))
 }
 
-/// Whether `plan` is Hopper's, which reads its rows through a map.
+/// Returns true if `plan` is a wgmma product, which reads its rows through a tensor map.
 pub(super) fn is_wgmma(plan: &GemmPlan) -> bool {
     plan.launch.kernel.starts_with("wgmma_")
 }
@@ -206,7 +208,7 @@ mod tests {
             assert!(plain.layer.iter().all(|of| !is_wgmma(&of.products.o)));
             assert!(plain.megakernel.iter().all(Option::is_none));
         }
-        // 200 runs of a row more than fills a tile.
+        // Segments of one row more than fills a tile.
         let plans = Plans::new(&Chip::A100, &config, &limits, all);
         let tiles = 62 * (33 * 4usize).div_ceil(TILE_QUERIES);
         assert!(tiles <= plans.most_tiles(&limits));

@@ -1,4 +1,5 @@
-//! How tokens are chosen, row by row of the logits: written when a request gets the row, and but for the position left alone after that.
+//! Per-row sampling parameters. Written once when a request takes a row of the logits; afterwards
+//! only the position changes.
 
 use super::layout::{Layout, NONE, SAMPLING_WORDS};
 use crate::backend::{SamplingInputs, Segment};
@@ -11,14 +12,14 @@ use trail_ptx::params::RowSampling;
 const POSITION: usize = offset_of!(RowSampling, position) / 4;
 const ROW: usize = offset_of!(RowSampling, row) / 4;
 
-/// A batch_idx and its count of tenants.
-type Tenant = (u32, u32);
+/// A `batch_idx` and the generation of its slot.
+type SlotGeneration = (u32, u32);
 
-/// Rows of the logits, and who chooses by them.
+/// Sampling parameters by row of the logits.
 pub(super) struct RowSamplings {
     layout: Layout,
-    /// By row of the logits: whose parameters the metadata has there.
-    written: Box<[Option<Tenant>]>,
+    /// By row of the logits: the request whose parameters the metadata has there.
+    written: Box<[Option<SlotGeneration>]>,
     /// Rows of this step that choose, in order of segments.
     chosen: Vec<u32>,
 }
@@ -44,7 +45,7 @@ impl RowSamplings {
         index: usize,
         row: usize,
         segment: &Segment,
-        tenant: Tenant,
+        owner: SlotGeneration,
         sampling: &dyn SamplingInputs,
         metadata: &mut StepMetadata,
     ) {
@@ -52,13 +53,13 @@ impl RowSamplings {
         metadata.set(self.layout.logits_row + index, row as u32);
         let first = self.layout.sampling + index * SAMPLING_WORDS;
         let position = segment.start + segment.len;
-        if self.written[index] == Some(tenant) {
+        if self.written[index] == Some(owner) {
             metadata.set(first + POSITION, position);
             metadata.set(first + ROW, index as u32);
             return;
         }
         let params = sampling.of(segment.slot).params;
-        let (batch_idx, penalised) = (tenant.0 as usize, params.has_penalties());
+        let (batch_idx, penalised) = (owner.0 as usize, params.has_penalties());
         let place = RowPlace {
             row: Some(index),
             token_counts_row: penalised.then_some(batch_idx),
@@ -66,7 +67,7 @@ impl RowSamplings {
             position,
         };
         metadata.set_all(first, &words(&row_sampling(params, place)));
-        self.written[index] = Some(tenant);
+        self.written[index] = Some(owner);
     }
 
     /// Row `index` of the logits chooses nothing.
@@ -76,8 +77,8 @@ impl RowSamplings {
 }
 
 /// As words of the metadata.
-fn words(how: &RowSampling) -> [u32; SAMPLING_WORDS] {
-    plain::read(plain::bytes_of(std::slice::from_ref(how)))
+fn words(sampling: &RowSampling) -> [u32; SAMPLING_WORDS] {
+    plain::read(plain::bytes_of(std::slice::from_ref(sampling)))
 }
 
 #[cfg(test)]

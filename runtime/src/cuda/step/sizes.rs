@@ -1,6 +1,6 @@
 //! The numbers of rows that steps are padded to: a plan, and a graph, for each.
 
-/// Numbers of rows that stand alone, for which there are plans and graphs; beyond the last every further 64.
+/// Numbers of decode rows that have plans and graphs; beyond the last every further 64.
 const FIRST: [usize; 16] = [1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 160, 192, 224, 256];
 const FURTHER: usize = 64;
 
@@ -9,7 +9,7 @@ const FURTHER: usize = 64;
 pub(super) struct Sizes(Box<[usize]>);
 
 impl Sizes {
-    /// Sizes up to `most`, which is one of them.
+    /// Sizes up to `most`, which is the last.
     pub(super) fn up_to(most: usize) -> Sizes {
         let further = (FIRST[FIRST.len() - 1]..most).step_by(FURTHER).skip(1);
         let all = FIRST.iter().copied().chain(further).take_while(|&size| size < most);

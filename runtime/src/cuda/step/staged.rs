@@ -11,7 +11,7 @@ pub(super) struct Staged {
     layout: Layout,
     /// By device row: its row of the stage.
     tap_row: Box<[u32]>,
-    /// Who is staged, in order of the stage's rows.
+    /// The staged rows, in order.
     rows: Vec<TapRow>,
 }
 
@@ -20,12 +20,13 @@ impl Staged {
         Staged { layout, tap_row: vec![NONE; rows].into(), rows: Vec::with_capacity(most) }
     }
 
-    /// Who is staged, in order of the stage's rows.
+    /// The staged rows, in order.
     pub(super) fn rows(&self) -> &[TapRow] {
         &self.rows
     }
 
-    /// Writes `tap` over `rows` device rows, of which the first `alone` stand alone; `shape` gets what the launches need to know.
+    /// Writes `tap` over `rows` device rows, of which the first `alone` stand alone; `shape` gets
+    /// what the launches need to know.
     pub(super) fn write(
         &mut self,
         tap: Option<&TapPlan>,

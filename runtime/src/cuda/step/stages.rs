@@ -16,18 +16,18 @@ use crate::model::ModelConfig;
 use cudarc::driver::sys::CUdeviceptr;
 use std::ops::Range;
 
-/// What a product reads.
+/// Input operand of a product.
 enum GemmInput {
     Normed,
     AttnOut,
     MlpInner,
 }
 
-/// What the launch of all layers reads beside the buffers of a step.
+/// Device memory of the megakernel, beside the buffers of a step.
 pub(super) struct Megakernel {
     /// `[layers]` of [`launch::megakernel_layer`].
     layers: DeviceBuffer,
-    /// The word that its blocks meet at.
+    /// The grid barrier's word.
     pub(super) barrier: DeviceBuffer,
 }
 
@@ -56,7 +56,8 @@ fn layer_stride(config: &ModelConfig) -> usize {
 }
 
 impl Executor {
-    /// Layers `range`; `tap_row` says which rows of the last of them are staged, 0: none.
+    /// Layers `range`; `tap_row` is the address of the stage rows of the last layer's rows, 0:
+    /// none.
     pub(super) fn layers(
         &self,
         shape: &Shape,
@@ -69,7 +70,8 @@ impl Executor {
         for layer in range.clone() {
             self.qkv(shape, layer)?;
             self.attend(shape, layer)?;
-            // A sum over devices that share a layer goes behind this product, and behind the one below.
+            // With tensor parallelism, an all-reduce goes after this product and after the one
+            // below.
             self.residual(shape, layer, GemmInput::AttnOut, 0)?;
             self.swiglu(shape, layer)?;
             let tap_row = if layer + 1 == range.end { tap_row } else { 0 };
@@ -78,7 +80,7 @@ impl Executor {
         Ok(())
     }
 
-    /// How a step of `shape` runs its layers in one launch, if it does: all its rows stand alone, and are few.
+    /// The megakernel's plan for a step of `shape`: only for a few decode rows and nothing else.
     fn megakernel(&self, shape: &Shape) -> Option<(&MegakernelPlan, &Megakernel)> {
         let size = shape.decode.filter(|_| shape.tiles == 0)?;
         self.plans.megakernel[size].as_ref().zip(self.megakernel.as_ref())
@@ -135,7 +137,8 @@ impl Executor {
         Ok(())
     }
 
-    /// Adds O's product, or the MLP's, to the residual stream; `tap_row` says which rows are staged, 0: none.
+    /// Adds O's product, or the MLP's, to the residual stream; `tap_row` says which rows are
+    /// staged, 0: none.
     fn residual(
         &self,
         shape: &Shape,
@@ -239,7 +242,7 @@ impl Executor {
         Operands { x: x.at(), w, row_list: 0, partials, tile_counters }
     }
 
-    /// How Hopper's product reads its operand; `None` for the others.
+    /// The tensor map of a wgmma product's operand; `None` for other products.
     fn map(&self, plan: &GemmPlan, from: &GemmInput) -> Option<&launch::ActivationMap> {
         let maps = self.buffers.maps.as_ref().filter(|_| super::plans::is_wgmma(plan))?;
         Some(match from {

@@ -1,4 +1,5 @@
-//! The device's side of the tap: stage, running sums, the side stream, and the probe where it runs there.
+//! The device's side of the tap: stage, running sums, the side stream, and the probe where it runs
+//! there.
 
 use super::Executor;
 use super::fill::Shape;
@@ -20,7 +21,7 @@ use std::sync::Arc;
 use trail_probe::Weights;
 use trail_ptx::params::ProbeParams;
 
-/// What the tap works with.
+/// Streams, events and buffers of the tap.
 pub(super) struct TapWork {
     /// The layer whose output is tapped.
     pub(super) layer: usize,
@@ -96,7 +97,7 @@ impl TapWork {
         })
     }
 
-    /// Whether probabilities come back, and not activations.
+    /// Returns true if probabilities are copied to the host instead of activations.
     pub(super) fn is_on_device(&self) -> bool {
         self.probe.is_some()
     }
@@ -116,7 +117,7 @@ impl TapWork {
         launches.iter().try_for_each(|launch| queue.launch(launch))
     }
 
-    /// Copies the staged rows, or what the probe made of them, to the ring.
+    /// Copies the staged rows, or the probe's outputs, to the ring.
     pub(super) fn copy(&self, queue: &Queue, shape: &Shape) -> Result<(), CudaError> {
         let from = self.probe.as_ref().map_or(self.stage.at(), |probe| probe.probabilities.at());
         let copied = self.ring.copy_rows(queue, shape.parity, shape.staged, from);
@@ -136,7 +137,7 @@ impl TapWork {
 }
 
 impl Executor {
-    /// The tapped rows, on their way to whoever predicts.
+    /// Issues the tap: mean, probe, and the copies to the host.
     pub(super) fn tap(
         &self,
         shape: &Shape,
@@ -161,16 +162,16 @@ impl Executor {
         self.record_event(shape, TracePoint::Tapped, self.compute.stream())?;
         let number = self.word(self.layout().number);
         if phase == StepPhase::Lower {
-            return self.carry(shape, tap, &self.compute, number);
+            return self.copy_tapped(shape, tap, &self.compute, number);
         }
         let record = tap.begin.record(self.compute.stream());
         let forked = record.and_then(|()| tap.side.stream().wait(&tap.begin));
         forked.map_err(doing("forking the tap's stream"))?;
-        self.carry(shape, tap, &tap.side, number)
+        self.copy_tapped(shape, tap, &tap.side, number)
     }
 
-    /// The staged rows, or what the probe makes of them, to the host.
-    fn carry(
+    /// Issues the probe, where it runs on the device, and the copies to the host.
+    fn copy_tapped(
         &self,
         shape: &Shape,
         tap: &TapWork,
@@ -181,7 +182,7 @@ impl Executor {
         tap.probe(queue, shape, self.config.hidden_size)?;
         self.record_event(shape, TracePoint::Probed, queue.stream())?;
         tap.copy(queue, shape)?;
-        // Before the flag: whoever sees it reads a later time than this.
+        // Before the flag: a host that sees the flag reads a later time than this event's.
         self.record_event(shape, TracePoint::Copied, queue.stream())?;
         tap.flag(queue, shape, number)
     }

@@ -1,6 +1,6 @@
-//! What requests with penalties have seen: a row of marks each, written anew when such a request gets a batch_idx.
-//!
-//! After that the sampler counts what it chooses by itself. The tokens travel in pinned memory, as the lists of differences do.
+//! Token counts of requests with penalties: a row each, rewritten when such a request gets a batch
+//! slot. Afterwards the sampler counts each token that it samples. The tokens travel in pinned
+//! memory, as the lists of differences do.
 
 use super::layout::StepLimits;
 use crate::backend::SamplingInput;
@@ -11,7 +11,8 @@ use cudarc::driver::sys::CUdeviceptr;
 
 const PARITIES: usize = 2;
 const JOB_WORDS: usize = 4;
-/// Tokens for which there is room in a step, unless one context is longer. A step that slots more is held up.
+/// Tokens for which there is room in a step, unless one context is longer. A step that slots more
+/// is held up.
 const USUAL_TOKENS: usize = 1 << 16;
 
 /// TokenCounts `[slots, vocab]`, and the way there.
@@ -105,8 +106,8 @@ impl TokenCounts {
         let jobs = self.feed.at() + (self.words() * 4) as u64;
         let tokens = jobs + (self.slots * JOB_WORDS * 4) as u64;
         let plan = self.plan(self.jobs, self.tokens);
-        // The feed holds the jobs and their tokens, and is written again two steps later. TokenCounts have
-        // a row for each batch_idx.
+        // The feed holds the jobs and their tokens, and is written again two steps later.
+        // TokenCounts have a row for each batch_idx.
         queue.launch(&launch::token_counts(&plan, self.vocab, self.at(), tokens, jobs))
     }
 

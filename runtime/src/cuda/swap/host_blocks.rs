@@ -1,4 +1,5 @@
-//! Which of the host's blocks hold whose KV. No memory is touched here, and after construction none is allocated.
+//! Which of the host's blocks hold whose KV. No memory is touched here, and after construction none
+//! is allocated.
 
 /// No block; the end of a chain.
 const NONE: u32 = u32::MAX;
@@ -43,8 +44,8 @@ impl HostBlocks {
         })
     }
 
-    /// Gives `slot` `count` blocks: side by side where there is such a run, else the first that are free. False, and nothing taken,
-    /// where there are too few, or the slot has some.
+    /// Gives `slot` `count` blocks: side by side where there is such a run, else the first that are
+    /// free. False, and nothing taken, where there are too few, or the slot has some.
     pub(super) fn take(&mut self, slot: u32, count: u32) -> bool {
         if count > self.num_free || self.first[slot as usize] != NONE {
             return false;

@@ -1,4 +1,4 @@
-//! What the link between host and device carries, measured.
+//! Measured bandwidth of the link between host and device.
 
 use crate::cuda::CudaError;
 use crate::cuda::error::doing;
@@ -14,10 +14,10 @@ pub fn seconds(
     queue: impl FnOnce() -> Result<(), CudaError>,
 ) -> Result<f64, CudaError> {
     let timed = Some(CUevent_flags::CU_EVENT_DEFAULT);
-    let mark = || stream.record_event(timed).map_err(doing("recording an event"));
-    let begin = mark()?;
+    let event = || stream.record_event(timed).map_err(doing("recording an event"));
+    let begin = event()?;
     queue()?;
-    let end = mark()?;
+    let end = event()?;
     let ms = begin.elapsed_ms(&end).map_err(doing("timing copies"))?;
     Ok(f64::from(ms) / 1e3)
 }

@@ -1,8 +1,9 @@
 //! KV blocks to pinned memory of the host and back, by the copy engines, beside the steps.
 //!
-//! Out and in have a stream each. A transfer waits for the steps launched before it, by an event; nothing on the compute stream ever
-//! waits for a transfer: whoever is named by [`Transfers::finished`] was seen to have ended by the host. A run of blocks that are
-//! adjacent on both sides is one copy.
+//! Out and in have a stream each. A transfer waits for the steps launched before it, by an event;
+//! nothing on the compute stream ever waits for a transfer: the host has seen the end of every
+//! transfer that [`Transfers::finished`] names. A run of blocks that are adjacent on both sides is
+//! one copy.
 
 mod block_range;
 mod host_blocks;
@@ -26,14 +27,14 @@ pub use link::seconds;
 /// Seed and factor of the checksum; any odd factor with bits everywhere does.
 const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// What a swap is made of.
+/// Configuration of a [`Swap`].
 #[derive(Clone, Copy, Debug)]
 pub struct SwapOptions {
     /// Blocks of the host's pool, at least 1.
     pub host_blocks: u32,
     /// Slots that may be named: all are below this.
     pub max_requests: usize,
-    /// Whether each block's bytes are summed when they arrive and compared when they leave.
+    /// Compute each block's checksum when it arrives and compare it when it leaves.
     pub checksums: bool,
 }
 
@@ -67,13 +68,14 @@ struct PoolView {
 /// One direction.
 struct Lane {
     queue: Queue,
-    /// Slot and end of each transfer under way, in the order of the stream.
-    under_way: VecDeque<(u32, CudaEvent)>,
+    /// Slot and end event of each transfer in flight, in the order of the stream.
+    in_flight: VecDeque<(u32, CudaEvent)>,
 }
 
 impl Swap {
-    /// A host pool for `pool`, whose blocks steps on `compute` read and write. Measures what a copy costs, with the pool's blocks as
-    /// they are; what a token costs comes by [`Swap::set_token_s`].
+    /// A host pool for `pool`, whose blocks steps on `compute` read and write. Measures what a copy
+    /// costs, with the pool's blocks as they are; the cost of a token is set by
+    /// [`Swap::set_token_s`].
     pub fn new(
         device: &Arc<Device>,
         compute: &Arc<CudaStream>,
@@ -85,14 +87,14 @@ impl Swap {
         let bytes = host_blocks.max(1) as usize * view.block_bytes;
         let memory = device.alloc_pinned(bytes, "the host's KV blocks")?;
         let lane = || {
-            let under_way = VecDeque::with_capacity(max_requests);
+            let in_flight = VecDeque::with_capacity(max_requests);
             let stream = device.stream(Priority::Low)?;
             // SAFETY: copies run between the pool and the host's memory, which both outlive this
             // (`Drop` waits for the queues). They wait for all steps that use the blocks, and no
-            // step is launched with them, nor another copy, until the slot is named as finished; the
-            // host's blocks are the slot's own.
+            // step is launched with them, nor another copy, until the slot is named as finished;
+            // the host's blocks are the slot's own.
             let queue = unsafe { Queue::new(device.clone(), stream) };
-            Ok::<_, CudaError>(Lane { queue, under_way })
+            Ok::<_, CudaError>(Lane { queue, in_flight })
         };
         let events = (0..max_requests).map(|_| device.event()).collect::<Result<_, _>>()?;
         let mut swap = Swap {
@@ -113,7 +115,7 @@ impl Swap {
         Ok(swap)
     }
 
-    /// Says what computing one prompt token anew costs, seconds, once that is measured.
+    /// Sets the measured cost of recomputing one prompt token, seconds.
     pub fn set_token_s(&mut self, token_s: f64) {
         self.token_s = token_s;
     }
@@ -123,7 +125,7 @@ impl Swap {
         self.memory.as_ptr()
     }
 
-    /// Seconds of a block's copy: the mean of both directions, over `blocks` of them one by one.
+    /// Seconds of a block's copy: the mean of both directions, over `blocks` single copies.
     fn measure(&self, blocks: u32) -> Result<f64, CudaError> {
         let blocks = blocks.clamp(1, link::MEASURED);
         let copy_all = |queue: &Queue, is_out| {
@@ -171,18 +173,18 @@ impl Swap {
         let lane = if is_out { &mut self.out } else { &mut self.back };
         let recorded =
             end.record(lane.queue.stream()).map_err(doing("recording the end of a swap"));
-        lane.under_way.push_back((slot, end));
+        lane.in_flight.push_back((slot, end));
         recorded
     }
 
     /// The next transfer of a lane that has ended.
     fn next_ended(&mut self, is_out: bool) -> Result<Option<u32>, CudaError> {
         let lane = if is_out { &mut self.out } else { &mut self.back };
-        let Some((_, end)) = lane.under_way.front() else { return Ok(None) };
+        let Some((_, end)) = lane.in_flight.front() else { return Ok(None) };
         if !end.try_is_complete().map_err(doing("swapping KV blocks"))? {
             return Ok(None);
         }
-        let Some((slot, end)) = lane.under_way.pop_front() else { return Ok(None) };
+        let Some((slot, end)) = lane.in_flight.pop_front() else { return Ok(None) };
         self.events.push(end);
         Ok(Some(slot))
     }
@@ -210,7 +212,7 @@ impl Swap {
         }
     }
 
-    /// The checksum of a block of the host's, on which no copy is under way.
+    /// The checksum of a block of the host's, on which no copy is in flight.
     fn sum(&self, block: u32) -> u64 {
         let bytes = self.pool.block_bytes;
         let first = block as usize * bytes;
@@ -254,7 +256,7 @@ impl Transfers for Swap {
     }
 
     fn finished(&mut self, slots: &mut Vec<u32>) -> Result<(), Fault> {
-        if self.out.under_way.is_empty() && self.back.under_way.is_empty() {
+        if self.out.in_flight.is_empty() && self.back.in_flight.is_empty() {
             return Ok(());
         }
         self.device.shared().bind()?;
@@ -292,7 +294,8 @@ impl Transfers for Swap {
 }
 
 impl Drop for Swap {
-    /// Lets the copies end before their memory goes. A failure means that the device is lost, and no copy runs.
+    /// Lets the copies end before their memory goes. A failure means that the device is lost, and
+    /// no copy runs.
     fn drop(&mut self) {
         for lane in [&self.out, &self.back] {
             let _ = lane.queue.stream().synchronize();

@@ -1,7 +1,9 @@
-//! Tapped rows on their way to whoever predicts: a ring of two slots in pinned memory, and the threads that wait on it.
+//! Tapped rows on their way to the predictor: a ring of two slots in pinned memory, and the
+//! threads that wait on it.
 //!
-//! The side stream copies a step's rows into the slot of the step's parity, and behind them the step's number, which is the flag. A
-//! consumer that is slower than two steps finds its slot overwritten: those rows are dropped and counted. It holds nothing up.
+//! The side stream copies a step's rows into the slot of the step's parity, and behind them the
+//! step's number, which is the flag. A consumer that is slower than two steps finds its slot
+//! overwritten: those rows are dropped and counted. It holds nothing up.
 
 mod ring;
 mod threads;
@@ -19,6 +21,7 @@ pub enum TapMode {
     Cpu,
     /// The probe runs on the device beside the upper layers; its probabilities go to the host.
     Gpu,
-    /// The device waits between the lower and the upper layers until the host has predicted: for comparison alone.
+    /// The device waits between the lower and the upper layers until the host has predicted: for
+    /// comparison alone.
     Blocking,
 }

@@ -1,4 +1,4 @@
-//! The two slots, and who has them.
+//! The ring of two slots: pinned memory, and the state of each slot.
 
 use crate::backend::TapRow;
 use crate::cuda::queue::Queue;
@@ -13,7 +13,7 @@ const SLOTS: usize = 2;
 /// Bytes between flags: a line each.
 const FLAG_BYTES: usize = 128;
 
-/// What a slot's rows are made of.
+/// Width and element type of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::cuda) struct Row {
     /// Elements of a row.
@@ -22,7 +22,7 @@ pub(in crate::cuda) struct Row {
     pub(in crate::cuda) element: usize,
 }
 
-/// Who is in a slot.
+/// State of a slot.
 struct Slot {
     /// The step, or 0.
     step: u64,
@@ -41,7 +41,8 @@ pub(in crate::cuda) struct Ring {
     slots: [Mutex<Slot>; SLOTS],
     /// The last step that was given to the device.
     launched: AtomicU64,
-    /// The last step with rows that was given to the device, and the last that a consumer has done with.
+    /// The last step with rows that was given to the device, and the last that a consumer has done
+    /// with.
     announced: AtomicU64,
     finished: AtomicU64,
     late: AtomicU64,
@@ -89,7 +90,8 @@ impl Ring {
         SLOTS * self.slot_bytes + parity * FLAG_BYTES
     }
 
-    /// Says that `step` is about to be given to the device, with `rows`; before it is. True if there is something to wait for.
+    /// Says that `step` is about to be given to the device, with `rows`; before it is. True if
+    /// there is something to wait for.
     pub(in crate::cuda) fn announce(&self, step: u64, rows: &[TapRow]) -> bool {
         self.launched.store(step, Ordering::SeqCst);
         let mut slot = self.slot(step);
@@ -107,8 +109,8 @@ impl Ring {
         !rows.is_empty()
     }
 
-    /// The oldest step that waits to be consumed, and whose rows it has: they are copied to `rows`. None: whatever was announced until
-    /// now is overwritten, or consumed, and counts as finished.
+    /// The oldest step that waits to be consumed, and whose rows it has: they are copied to `rows`.
+    /// None: whatever was announced until now is overwritten, or consumed, and counts as finished.
     pub(super) fn next(&self, rows: &mut Vec<TapRow>) -> Option<u64> {
         let announced = self.announced.load(Ordering::SeqCst);
         let finished = self.finished.load(Ordering::Relaxed);
@@ -127,11 +129,12 @@ impl Ring {
         None
     }
 
-    /// Whether what was read of the rows of `step` until now is whole; then they count as consumed. Otherwise the engine's thread counts
-    /// them as late.
+    /// Returns true if the rows of `step` were not overwritten so far; then they count as consumed.
+    /// Otherwise the engine's thread counts them as late.
     pub(in crate::cuda) fn claim(&self, step: u64) -> bool {
         let mut slot = self.slot(step);
-        // Pairs with the device's writes: what it wrote after `launched` was raised is not read before `launched` is.
+        // Pairs with the device's writes: what it wrote after `launched` was raised is not read
+        // before `launched` is.
         fence(Ordering::SeqCst);
         let is_whole = slot.step == step && !self.is_overwritten(step);
         if is_whole {
@@ -140,33 +143,34 @@ impl Ring {
         is_whole
     }
 
-    /// Nobody works on the rows of `step` any more.
+    /// No thread works on the rows of `step` any more.
     pub(in crate::cuda) fn finish(&self, step: u64) {
         self.finished.fetch_max(step, Ordering::SeqCst);
     }
 
-    /// Whether the rows of `step` are there.
+    /// Returns true if the rows of `step` have arrived.
     pub(in crate::cuda) fn is_there(&self, step: u64) -> bool {
         self.memory.load(self.flag_at(slot_of(step))) == step as u32
     }
 
-    /// Whether the device may have begun to overwrite the rows of `step`: then what was read of them is worth nothing.
+    /// Returns true if the device may have begun to overwrite the rows of `step`: then values that
+    /// were read are invalid.
     pub(super) fn is_overwritten(&self, step: u64) -> bool {
         self.launched.load(Ordering::SeqCst) >= step + SLOTS as u64
     }
 
-    /// Steps whose rows nobody predicted from in time.
+    /// Steps whose rows were overwritten before a prediction was made from them.
     pub(in crate::cuda) fn late(&self) -> u64 {
         self.late.load(Ordering::Relaxed)
     }
 
-    /// Whether a step's rows are awaited or worked on.
+    /// Returns true if a step's rows are awaited or worked on.
     pub(super) fn is_busy(&self) -> bool {
         self.announced.load(Ordering::SeqCst) > self.finished.load(Ordering::SeqCst)
     }
 
-    /// The rows of `step`, where they are activations. The device may overwrite them: whoever reads
-    /// them asks [`Ring::claim`] afterwards, and until then draws no conclusion from the values.
+    /// The rows of `step`, where they are activations. The device may overwrite them: a reader
+    /// copies them, and uses the copy only if [`Ring::claim`] returns true.
     pub(super) fn activations(&self, step: u64, rows: usize) -> &[bf16] {
         self.elements(step, rows)
     }

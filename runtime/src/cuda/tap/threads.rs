@@ -1,6 +1,7 @@
 //! The threads that wait for tapped rows: the first stages and opens, all work.
 //!
-//! A thread that finds nothing spins, then yields, then sleeps until the engine's thread announces the next rows.
+//! A thread that finds nothing spins, then yields, then sleeps until the engine's thread announces
+//! the next rows.
 
 use super::ring::Ring;
 use crate::backend::{TapReceiver, TapRow};
@@ -10,14 +11,14 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// How long a thread looks without a pause, and how long it does so yielding, before it sleeps: about a step, so that it sleeps only while
-/// there are none.
+/// Polls without a pause, and time of polls with a yield between, before a thread sleeps: about a
+/// step, so that it sleeps only while no steps run.
 const SPINS: u32 = 2000;
 const YIELDING: Duration = Duration::from_millis(20);
-/// How long it sleeps between looks at something that does not come, and that nobody will wake it for.
+/// Sleep between polls when nothing arrives and no thread will wake it.
 const SLEEP: Duration = Duration::from_micros(100);
 
-/// What the threads share.
+/// State that the threads share.
 struct Shared {
     ring: Arc<Ring>,
     receiver: Arc<dyn TapReceiver>,
@@ -57,7 +58,7 @@ impl Threads {
         Ok(threads)
     }
 
-    /// Wakes whoever sleeps.
+    /// Wakes sleeping threads.
     pub(in crate::cuda) fn wake(&self) {
         if self.shared.asleep.load(Ordering::SeqCst) > 0 {
             self.handles.iter().for_each(|handle| handle.thread().unpark());
@@ -82,7 +83,7 @@ impl Shared {
         let (mut rows, mut probabilities) = (Vec::new(), Vec::new());
         while self.wait_for_work() {
             let Some(step) = self.ring.next(&mut rows) else {
-                // What was announced last is overwritten already, or consumed.
+                // The rows announced last are overwritten already, or consumed.
                 continue;
             };
             if self.wait_for_rows(step) {
@@ -92,7 +93,7 @@ impl Shared {
         }
     }
 
-    /// The others'.
+    /// The other threads' work.
     fn follow(&self) {
         let mut backoff = Backoff::new();
         while self.wait_for_work() {
@@ -119,7 +120,7 @@ impl Shared {
                 continue;
             }
             self.asleep.fetch_add(1, Ordering::SeqCst);
-            // Whoever announces after this look sees a sleeper.
+            // A thread that announces after this check sees that this one sleeps.
             if !self.ring.is_busy() && !self.stopping.load(Ordering::SeqCst) {
                 thread::park();
             }
@@ -157,7 +158,8 @@ impl Shared {
     }
 }
 
-/// Hands the activations of `step` over, and has them predicted from, unless they were overwritten meanwhile.
+/// Hands the activations of `step` over, and has them predicted from, unless they were overwritten
+/// meanwhile.
 pub(in crate::cuda) fn consume(
     ring: &Ring,
     receiver: &dyn TapReceiver,
@@ -171,7 +173,7 @@ pub(in crate::cuda) fn consume(
     }
 }
 
-/// Spins first, then yields, then naps.
+/// Backoff of a polling thread: spins, then yields, then sleeps.
 struct Backoff {
     spins: u32,
     since: Option<Instant>,

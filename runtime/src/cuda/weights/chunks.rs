@@ -1,4 +1,5 @@
-//! The weights cut into chunks that a buffer can hold: which bytes of the file, and what is to be made of them on the device.
+//! The weights cut into chunks that a buffer can hold: the bytes of the file, and their arrangement
+//! on the device.
 
 use super::DeviceWeights;
 use crate::cuda::launch::RowOrder;
@@ -23,7 +24,7 @@ pub(super) struct Part<'a> {
     pub(super) offset: usize,
 }
 
-/// What fits one buffer.
+/// A piece of a matrix that fits one staging buffer.
 pub(super) struct Chunk<'a> {
     /// Up to three sources, in order.
     pub(super) parts: [Part<'a>; 3],
@@ -31,13 +32,13 @@ pub(super) struct Chunk<'a> {
     pub(super) staged: Dtype,
     /// Bytes of the buffer.
     pub(super) staged_bytes: usize,
-    /// What becomes of it.
+    /// Arrangement on the device.
     pub(super) arrangement: Arrangement,
     /// Where that goes.
     pub(super) to: CUdeviceptr,
 }
 
-/// What becomes of a chunk on the device.
+/// Arrangement of a chunk on the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Arrangement {
     /// It is there as it is.
@@ -75,8 +76,9 @@ impl<'a> From<&'a Tensor> for Source<'a> {
     }
 }
 
-/// All chunks of `model` on their way to `weights`, each of at most `buffer_bytes` where a tile's rows are not more. A tied output
-/// projection is not among them: it is made of the embedding, on the device.
+/// All chunks of `model` on their way to `weights`, each of at most `buffer_bytes` where a tile's
+/// rows are not more. A tied output projection is not among them: it is made of the embedding, on
+/// the device.
 pub(super) fn cut<'a>(
     model: &'a Model,
     weights: &DeviceWeights,
@@ -159,7 +161,7 @@ impl<'a> Matrix<'a> {
         parts
     }
 
-    /// Of each source what falls into `rows`, counted through all of them.
+    /// The part of each source that falls into `rows`, counted through all sources.
     fn through(&self, rows: &Range<usize>) -> [Part<'a>; 3] {
         let mut parts = [Part::default(); 3];
         let mut before = 0;

@@ -1,8 +1,10 @@
-//! The model's weights on the device: read from their mapped files by a pool of threads, brought into the kernels' order on the device.
+//! The model's weights on the device: read from their mapped files by a pool of threads, brought
+//! into the kernels' order on the device.
 //!
-//! [`layout`] says where everything goes in one allocation, [`chunks`] cuts the way there into chunks that fit a buffer, and [`pool`]
-//! carries them: pinned buffer, copy, shuffle. Whatever the file holds, what arrives is bf16, rounded to nearest even: matrices (a bf16
-//! file loses nothing), the embedding table, and the norms' weights.
+//! [`layout`] says where everything goes in one allocation, [`chunks`] cuts the matrices into
+//! chunks that fit a staging buffer, and [`upload`] uploads them: pinned buffer, copy, shuffle.
+//! Whatever the file holds, what arrives is bf16, rounded to nearest even: matrices (a bf16 file
+//! loses nothing), the embedding table, and the norms' weights.
 
 mod chunks;
 mod layout;
@@ -24,7 +26,8 @@ pub use upload::UploadPool;
 pub struct DeviceWeights {
     /// Token embeddings `[vocab, d]` bf16, row-major.
     pub embed: CUdeviceptr,
-    /// `[2 * layers + 1]` norms, `[d]` bf16 each: attention's and the MLP's of each layer, then the last.
+    /// `[2 * layers + 1]` norms, `[d]` bf16 each: attention's and the MLP's of each layer, then the
+    /// last.
     pub norms: Vec<CUdeviceptr>,
     /// The blocks, bottom up.
     pub layers: Vec<LayerAddresses>,
@@ -49,7 +52,7 @@ pub struct LayerAddresses {
 }
 
 impl DeviceWeights {
-    /// Brings `model` to `device`; `progress` hears of the bytes that are under way.
+    /// Brings `model` to `device`; `progress` is called with the bytes uploaded so far.
     pub fn upload(
         device: &Arc<Device>,
         model: &Model,
@@ -58,7 +61,7 @@ impl DeviceWeights {
         DeviceWeights::upload_by(device, model, UploadPool::default(), progress)
     }
 
-    /// The same by a pool of the caller's choice.
+    /// The same with a given pool.
     pub fn upload_by(
         device: &Arc<Device>,
         model: &Model,
@@ -98,7 +101,8 @@ impl DeviceWeights {
         }
     }
 
-    /// The output projection of a model that shares it with the embedding: shuffled on the device, from what arrived there.
+    /// The output projection of a model that shares it with the embedding: shuffled on the device,
+    /// from what arrived there.
     fn shuffle_embedding(&self, device: &Arc<Device>, model: &Model) -> Result<(), CudaError> {
         let (vocab, d) = (model.config.vocab_size, model.config.hidden_size);
         let queue = upload::queue(device)?;

@@ -1,4 +1,4 @@
-//! What of a model the kernels cannot run, said by name before anything is allocated.
+//! Refuses models that the kernels cannot run, before anything is allocated.
 
 use crate::cuda::{CudaError, plan};
 use crate::model::ModelConfig;

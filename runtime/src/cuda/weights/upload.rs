@@ -1,7 +1,9 @@
-//! The threads that carry chunks to the device: from the file into pinned memory, by the copy engine to the device, and there into place.
+//! The pool of threads that upload chunks to the device: from the file into pinned memory, by the
+//! copy engine to the device, and there into place.
 //!
-//! Each thread has a stream and two buffers of its own, so that nobody waits for another: while the copy engine empties one buffer the
-//! thread fills the other, and the copies and shuffles of all threads mix on the device.
+//! Each thread has a stream and two buffers of its own, so that no thread waits for another: while
+//! the copy engine empties one buffer the thread fills the other, and the copies and shuffles of
+//! all threads mix on the device.
 
 use super::chunks::{Arrangement, Chunk, Part};
 use crate::backend::Progress;
@@ -20,7 +22,7 @@ use std::thread;
 /// Slots of a thread: one fills, one empties.
 const BUFFERS: usize = 2;
 
-/// Who carries, in what portions.
+/// Size of the pool of upload threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UploadPool {
     /// Most threads; no more are started than there are chunks for.
@@ -30,14 +32,15 @@ pub struct UploadPool {
 }
 
 impl Default for UploadPool {
-    /// Eight threads read pages faster than a link carries them (about 8 GB/s each against 55); a copy of 8 MiB costs its start twenty times over.
+    /// Eight threads read pages faster than a link carries them (about 8 GB/s each against 55); a
+    /// copy of 8 MiB costs its start twenty times over.
     fn default() -> Self {
         let threads = trail_base::available_threads();
         UploadPool { threads: threads.min(8), buffer_bytes: 8 << 20 }
     }
 }
 
-/// What one thread works with.
+/// Stream and staging buffers of one thread.
 struct UploadWorker {
     queue: Queue,
     buffers: Vec<StagingBuffer>,
@@ -52,11 +55,11 @@ struct StagingBuffer {
     free: CudaEvent,
 }
 
-/// What the threads share.
+/// State that the threads share.
 struct Load<'a> {
     device: &'a Device,
     chunks: &'a [Chunk<'a>],
-    /// The first chunk that nobody has taken.
+    /// The next chunk to be uploaded.
     next: AtomicUsize,
     /// Something failed: the others need not go on.
     is_over: AtomicBool,
@@ -111,7 +114,8 @@ impl UploadWorker {
 }
 
 impl Load<'_> {
-    /// One thread's work: chunks until there are none. Its buffers are at rest when it returns, and freed then.
+    /// One thread's work: chunks until there are none. Its buffers are at rest when it returns, and
+    /// freed then.
     fn work(&self, mut worker: UploadWorker, sender: Sender<usize>) -> Result<(), CudaError> {
         let carried = self.upload_chunks(&mut worker, &sender);
         if carried.is_err() {
@@ -137,14 +141,14 @@ impl Load<'_> {
             buffer.free.synchronize().map_err(doing("waiting for a buffer of the weights"))?;
             self.send(chunk, buffer, &worker.queue)?;
             buffer.free.record(worker.queue.stream()).map_err(doing("recording an event"))?;
-            // Nobody listens only while another's error is on its way.
+            // The receiver is gone only if another thread has failed.
             let _ = sender.send(chunk.source_bytes());
         }
         Ok(())
     }
 
-    /// Fills the buffer with `chunk` and queues what brings it into place. Nothing on the device uses
-    /// the buffer, and nothing may until the queue has run.
+    /// Fills the buffer with `chunk` and queues what brings it into place. Nothing on the device
+    /// uses the buffer, and nothing may until the queue has run.
     fn send(
         &self,
         chunk: &Chunk<'_>,
@@ -175,10 +179,10 @@ impl Load<'_> {
 /// A queue for copies and shuffles of weights.
 pub(super) fn queue(device: &Arc<Device>) -> Result<Queue, CudaError> {
     let stream = device.stream(Priority::Low)?;
-    // SAFETY: this module and its parent put on it copies from a buffer and shuffles into the weights'
-    // allocation, within the bounds of `Layout` and of the buffer. Both wait for the stream before
-    // they return, so that buffers and weights live as long; no two chunks have the same destination,
-    // and a buffer is filled again only after its event.
+    // SAFETY: this module and its parent put on it copies from a buffer and shuffles into the
+    // weights' allocation, within the bounds of `Layout` and of the buffer. Both wait for the
+    // stream before they return, so that buffers and weights live as long; no two chunks have the
+    // same destination, and a buffer is filled again only after its event.
     Ok(unsafe { Queue::new(device.clone(), stream) })
 }
 

@@ -11,7 +11,7 @@ pub enum Rung {
     Naive,
     /// Tensor cores, straight from global memory.
     Mma,
-    /// Loads under way ahead of the products.
+    /// Loads in flight ahead of the products.
     Ring,
 }
 

@@ -58,7 +58,8 @@ fn the_residency_that_plans_count_on_is_what_registers_allow() {
     }
 }
 
-/// Walks the line as the kernels do: every unit is done once, and shares differ by one unit at most.
+/// Walks the line as the kernels do: every unit is done once, and shares differ by one unit at
+/// most.
 #[test]
 fn shares_are_equal_and_cover_everything() {
     for (_, plan) in plans() {
@@ -121,7 +122,8 @@ fn a_plan_prints_on_one_line() {
     );
 }
 
-/// Just more rows than the skinny kernels take: the smaller tile wastes less, unless the larger one fills the chip as well.
+/// Just more rows than the skinny kernels take: the smaller tile wastes less, unless the larger one
+/// fills the chip as well.
 #[test]
 fn few_tokens_take_the_small_tile() {
     for (epilogue, features, width) in LLAMA_8B {

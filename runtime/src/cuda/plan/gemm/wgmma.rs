@@ -1,4 +1,5 @@
-//! Geometry of Hopper's product of many rows (kernels/group_*): whole tiles of 128 x 256, every block every gridDim-th one.
+//! Geometry of Hopper's product of many rows (kernels/group_*): whole tiles of 128 x 256, every
+//! block every gridDim-th one.
 
 use super::{Epilogue, GemmPlan, Product, ROW_BYTES, epilogue_bytes};
 use crate::cuda::plan::shuffle::{FEATURES, WIDTH};
@@ -8,12 +9,13 @@ use crate::cuda::plan::{Chip, LaunchPlan, Shape};
 pub const TOKENS: usize = 256;
 /// Depth of a stage, and columns of that box.
 pub const DEPTH: usize = 64;
-const STAGES: usize = 4;
+pub(in crate::cuda::plan) const STAGES: usize = 4;
 /// Tokens whose sums are ended at a time.
-const PASS: usize = 64;
-const THREADS: u32 = 384;
+pub(in crate::cuda::plan) const PASS: usize = 64;
+pub(in crate::cuda::plan) const THREADS: u32 = 384;
 
-/// The plan of `product` on a Hopper chip; `None` for logits, whose rows are listed and not neighbours.
+/// The plan of `product` on a Hopper chip; `None` for logits, whose rows are listed and not
+/// neighbours.
 pub fn gemm(chip: &Chip, product: Product) -> Option<GemmPlan> {
     let Product { epilogue, rows, features, width } = product;
     let kernel = match epilogue {

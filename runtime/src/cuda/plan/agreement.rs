@@ -1,0 +1,201 @@
+//! The constants that kernel sources and planner both state are equal: read from the .cu and .cuh
+//! files, and compared with the planner's own.
+
+use super::gemm::{Instance, wgmma};
+use super::{Chip, attention, ceiling, gemm, megakernel, sampling, shuffle, step};
+use crate::backend::{BLOCK_TOKENS, MAX_TOP_LOGPROBS};
+use crate::model::Dtype;
+use std::path::Path;
+use trail_ptx::Target;
+
+fn source(file: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../kernels").join(file);
+    std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// Values of all `constexpr int NAME = ...` in `text`, in their order: one for each target where
+/// there are several. Expressions are products, quotients and sums of literals and of constants
+/// that come before.
+fn constants(text: &str, name: &str) -> Vec<usize> {
+    let mut known: Vec<(&str, usize)> = Vec::new();
+    for statement in text.split("constexpr int ").skip(1) {
+        let Some((declared, _)) = statement.split_once(';') else { continue };
+        for one in declared.split(',') {
+            let Some((left, right)) = one.split_once('=') else { continue };
+            if let Some(value) = evaluate(right, &known) {
+                known.push((left.trim(), value));
+            }
+        }
+    }
+    known.iter().filter(|(known, _)| *known == name).map(|(_, value)| *value).collect()
+}
+
+fn evaluate(expression: &str, known: &[(&str, usize)]) -> Option<usize> {
+    let term = |text: &str| {
+        let text = text.trim();
+        let of_name =
+            || known.iter().rev().find(|(name, _)| *name == text).map(|(_, value)| *value);
+        text.parse().ok().or_else(of_name)
+    };
+    let product = |text: &str| {
+        let mut quotients = text.split('/');
+        let factors = quotients.next()?.split('*').map(term);
+        let first = factors.product::<Option<usize>>()?;
+        quotients.map(term).try_fold(first, |value, divisor| Some(value / divisor?))
+    };
+    expression.split('+').map(product).sum()
+}
+
+#[track_caller]
+fn agree(file: &str, name: &str, planner: &str, values: &[usize]) {
+    let found = constants(&source(file), name);
+    assert_eq!(
+        found, values,
+        "kernels/{file} says {name} = {found:?}, runtime/src/cuda/plan/{planner} {values:?}"
+    );
+}
+
+#[test]
+fn a_source_is_read_as_a_compiler_would() {
+    let text =
+        "constexpr int A = 4, B = A * 32;\n  static constexpr int C = B / 2 + 4;\nint D = 1;";
+    let read = ["A", "B", "C", "D"].map(|name| constants(text, name));
+    assert_eq!(read, [vec![4], vec![128], vec![68], vec![]]);
+    let both = "#if X\nconstexpr int S = 3;\n#else\nconstexpr int S = 2;\n#endif";
+    assert_eq!(constants(both, "S"), [3, 2]);
+}
+
+#[test]
+fn blocks_of_the_cache() {
+    agree("common/paged.cuh", "BLOCK_TOKENS", "../../backend", &[BLOCK_TOKENS]);
+    agree("common/epilogue.cuh", "BLOCK_TOKENS", "../../backend", &[BLOCK_TOKENS]);
+}
+
+#[test]
+fn attention_geometry() {
+    let block = attention::BLOCK as usize;
+    agree("common/decode.cuh", "WARPS", "attention.rs WARPS", &[attention::WARPS]);
+    agree("common/decode.cuh", "THREADS", "attention.rs BLOCK", &[block]);
+    agree("attention_decode.cu", "STAGES", "attention.rs STAGES", &[attention::STAGES]);
+    let prefill = "attention_prefill.cu";
+    agree(prefill, "THREADS", "attention.rs BLOCK", &[block]);
+    agree(prefill, "QUERIES", "attention.rs TILE_QUERIES", &[attention::TILE_QUERIES]);
+    agree(prefill, "STAGES", "attention.rs PREFILL_STAGES", &[attention::PREFILL_STAGES]);
+    let tokens = "TOKENS_OF = HD > 64 ? 32 : 64;";
+    assert!(source(prefill).contains(tokens), "kernels/{prefill}: no `{tokens}`");
+    assert_eq!([64, 128].map(attention::prefill_tile_tokens), [64, 32]);
+}
+
+#[test]
+fn megakernel_geometry() {
+    let [hopper, other] = [megakernel::RING_STAGES_HOPPER, megakernel::RING_STAGES];
+    let stages = [hopper as usize, other as usize];
+    agree("decode_megakernel.cu", "STAGES", "megakernel.rs RING_STAGES", &stages);
+    assert_eq!(megakernel::OWN_RING_STAGES as usize, attention::STAGES);
+    let rows = constants(&source("decode_megakernel.cu"), "TOKENS");
+    assert!(rows[0] >= megakernel::MOST_ROWS, "decode_megakernel.cu: TOKENS {rows:?}");
+}
+
+#[test]
+fn products_geometry() {
+    agree("common/stream.cuh", "FEATURES", "shuffle.rs FEATURES", &[shuffle::FEATURES]);
+    agree("common/stream.cuh", "ROW", "gemm.rs ROW_BYTES", &[gemm::ROW_BYTES / 4]);
+    let skinny = &gemm::SKINNY[0];
+    agree("common/skinny.cuh", "THREADS", "gemm.rs skinny()", &[skinny.threads as usize]);
+    agree("common/skinny.cuh", "DEPTH", "gemm.rs skinny()", &[skinny.depth]);
+    agree("common/skinny.cuh", "STAGES", "gemm.rs SKINNY_STAGES", &[gemm::SKINNY_STAGES]);
+    let wide = "common/wgmma.cuh";
+    agree(wide, "TOKENS", "gemm/wgmma.rs TOKENS", &[wgmma::TOKENS]);
+    agree(wide, "DEPTH", "gemm/wgmma.rs DEPTH", &[wgmma::DEPTH]);
+    agree(wide, "STAGES", "gemm/wgmma.rs STAGES", &[wgmma::STAGES]);
+    agree(wide, "PASS", "gemm/wgmma.rs PASS", &[wgmma::PASS]);
+    agree(wide, "THREADS", "gemm/wgmma.rs THREADS", &[wgmma::THREADS as usize]);
+}
+
+/// Arguments of the macro that makes the kernel `name` in `text`, after its epilogue.
+fn instance(text: &str, name: &str) -> Vec<usize> {
+    let (_, rest) = text.split_once(&format!("({name},")).unwrap_or_else(|| panic!("no {name}"));
+    let (arguments, _) = rest.split_once(')').unwrap();
+    arguments.split(',').skip(1).map(|argument| argument.trim().parse().unwrap()).collect()
+}
+
+#[test]
+fn instances_of_the_products() {
+    let each = |instance: &Instance| instance.kernels.map(|kernel| (kernel, *instance));
+    for (kernel, planned) in gemm::SKINNY.iter().flat_map(each) {
+        let file = &kernel[..kernel.rfind('_').unwrap()];
+        // Tokens, units ahead, blocks a multiprocessor.
+        let found = instance(&source(&format!("{file}.cu")), kernel);
+        assert_eq!([found[0], found[2]], [planned.tokens, planned.blocks as usize], "{kernel}");
+    }
+    for (kernel, planned) in gemm::TILED.iter().flat_map(each) {
+        let file = &kernel[..kernel.rfind('_').unwrap()];
+        // Tokens, depth, stages, blocks a multiprocessor.
+        let found = instance(&source(&format!("{file}.cu")), kernel);
+        let [tokens, depth, stages, blocks] = found[..] else { panic!("{kernel}: {found:?}") };
+        assert_eq!([tokens, depth], [planned.tokens, planned.depth], "{kernel}");
+        assert_eq!(blocks, planned.blocks as usize, "{kernel}");
+        let ring = stages * (shuffle::FEATURES + tokens) * depth * 2;
+        let shared = ring.max(tokens * gemm::ROW_BYTES) + tokens * 8;
+        assert_eq!(shared, planned.shared_bytes as usize, "{kernel}");
+    }
+}
+
+#[test]
+fn small_kernels_geometry() {
+    agree("probe.cu", "WARPS", "step.rs PROBE_BLOCK", &[step::PROBE_BLOCK as usize / 32]);
+    agree("probe.cu", "ROWS", "step.rs PROBE_ROWS", &[step::PROBE_ROWS]);
+    agree("probe.cu", "UNITS", "step.rs PROBE_UNITS", &[step::PROBE_UNITS]);
+    agree("probe.cu", "DEPTH", "step.rs PROBE_DEPTH", &[step::PROBE_DEPTH]);
+    agree("probe.cu", "STAGES", "step.rs PROBE_STAGES", &[step::PROBE_STAGES]);
+    agree("embed.cu", "PART", "step.rs PART", &[step::PART]);
+    let sum = "sampling.rs SUM_TOKENS";
+    agree("common/sampling.cuh", "SUM_TOKENS", sum, &[sampling::SUM_TOKENS]);
+    let choose = sampling::CHOOSE_BLOCK as usize;
+    agree("common/select.cuh", "THREADS", "sampling.rs CHOOSE_BLOCK", &[choose]);
+    agree("common/select.cuh", "MOST_TOP", "../../backend MAX_TOP_LOGPROBS", &[MAX_TOP_LOGPROBS]);
+}
+
+/// No block is larger than its kernel's launch bounds, as the compiler wrote them into the PTX.
+#[test]
+fn blocks_keep_their_launch_bounds() {
+    let chip = Chip::A100;
+    let heads = attention::Heads { kv_heads: 2, group: 4, head_dim: 128 };
+    let small = |group| attention::Heads { head_dim: 64, group, ..heads };
+    let mut plans = vec![
+        step::apply_diffs(9),
+        step::embed(3, 256),
+        step::tap_mean(1, 2, 256),
+        sampling::token_counts(1, 1, 300),
+        shuffle::shuffle(Dtype::Bf16, 128, 256),
+        ceiling::read(&chip, 100),
+        ceiling::mma(&chip, 1),
+        attention::prefill(heads, 1, 2, 2),
+        attention::prefill(small(4), 1, 2, 2),
+        attention::decode(&chip, 2, heads, 64).launch,
+        attention::decode(&chip, 2, small(16), 64).launch,
+        attention::rung(1, 2, heads, 64),
+        attention::rung(2, 2, heads, 64),
+    ];
+    plans.extend(step::probe(4, 64, 32, 10));
+    plans.extend(sampling::sampling(2, 300).launches);
+    for rows in [1, 16, 32, 64, 100, 4096] {
+        let epilogue = gemm::Epilogue::Swiglu;
+        let product = gemm::Product { epilogue, rows, features: 512, width: 256 };
+        plans.push(gemm::gemm(&chip, product).launch);
+    }
+    for plan in plans {
+        let (module, _) = trail_ptx::find(plan.kernel).unwrap();
+        let text = module.image(Target::Sm80).and_then(|image| image.ptx).unwrap();
+        let (_, rest) = text.split_once(&format!(".entry {}(", plan.kernel)).unwrap();
+        let (_, bounds) = rest.split_once(".maxntid ").unwrap();
+        let digits = bounds.split(|c: char| !c.is_ascii_digit()).next().unwrap();
+        let most: u32 = digits.parse().unwrap();
+        assert!(
+            plan.block <= most,
+            "{}: launch bounds {most}, planned {}",
+            plan.kernel,
+            plan.block
+        );
+    }
+}
