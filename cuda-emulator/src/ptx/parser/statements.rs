@@ -175,7 +175,7 @@ impl Parser {
                 Some(register) => Operand::Register(register),
                 None if name.starts_with('%') || name == "WARP_SZ" => Operand::Special(name),
                 None => {
-                    let plus = self.is_mark('+')
+                    let plus = self.is_punct('+')
                         && matches!(
                             self.tokens.get(self.at + 1),
                             Some(t) if matches!(t.kind, Kind::Int(_)));
