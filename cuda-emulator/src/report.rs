@@ -11,11 +11,11 @@ pub(crate) enum Kind {
     UseAfterFree,
     /// An address that its access width does not divide.
     Misaligned,
-    /// A read of bytes that nobody wrote.
+    /// A read of unwritten bytes.
     Unwritten,
-    /// Two accesses of shared memory without a barrier between them, one of them a write.
+    /// Two accesses of shared memory without a barrier between, at least one a write.
     SharedRace,
-    /// Two blocks' accesses of global memory without synchronisation, one of them a write.
+    /// Two blocks' accesses of global memory without synchronisation, at least one a write.
     GlobalRace,
     /// Shared memory touched while a `cp.async` to it is in flight.
     AsyncInFlight,
@@ -25,7 +25,7 @@ pub(crate) enum Kind {
     Trap,
     /// A kernel that makes no progress.
     Hang,
-    /// Memory nobody freed before its context went.
+    /// Memory that was not freed before its context went.
     Leak,
     /// The host's fault: a copy outside an allocation, a double free.
     Host,
@@ -56,7 +56,7 @@ impl fmt::Display for Kind {
 /// One finding.
 #[derive(Clone, Debug)]
 pub(crate) struct Finding {
-    /// What it is.
+    /// Kind of the finding.
     pub(crate) kind: Kind,
     /// Kernel, empty for the host's faults.
     pub(crate) kernel: String,

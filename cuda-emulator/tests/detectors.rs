@@ -1,5 +1,5 @@
-//! Every detector finds its planted bug, names it, and passes the clean twin. The kernels are in
-//! ptx/detectors.cu.
+//! Every detector finds its planted bug, names it, and passes the clean counterpart. The kernels
+//! are in ptx/detectors.cu.
 
 mod common;
 
@@ -49,7 +49,7 @@ fn run(session: &Session, case: Case, which: &str) -> (CUresult, Vec<String>) {
     }
     drop(module);
     drop(gpu);
-    // What a broken context leaves behind is a leak, found with the rest.
+    // Memory that a broken context leaves behind is a leak, found with the rest.
     let findings = session
         .take_findings()
         .into_iter()
@@ -58,7 +58,8 @@ fn run(session: &Session, case: Case, which: &str) -> (CUresult, Vec<String>) {
     (code, findings)
 }
 
-/// The bug ends in `code` with a finding that says all of `words`; the twin in success with none.
+/// The bug ends in `code` with a finding that says all of `words`; the counterpart in success with
+/// none.
 fn check(case: Case, code: CUresult, words: &[&str]) {
     let session = trail_cuda_emulator::session();
     // Whatever the order of warps and the arrival of copies: it is found.

@@ -1,5 +1,5 @@
-//! Kernels compute what the language says. The kernels are in ptx/semantics.cu; each has its twin
-//! here.
+//! Kernels compute what the language says. The kernels are in ptx/semantics.cu; each has its
+//! reference here.
 
 mod common;
 
@@ -51,7 +51,7 @@ fn a_kernel_with_everything_common() {
     });
 }
 
-fn control_twin(i: i32, n: i32, other: i32, old: i32) -> i32 {
+fn control_reference(i: i32, n: i32, other: i32, old: i32) -> i32 {
     let mut sum = 0i32;
     if i == 77 {
         return -1;
@@ -94,7 +94,7 @@ fn control_flow() {
             let at = gpu.upload(&start);
             module.launch("control", 1, 128, 0, vec![at.into(), n.into()]).unwrap();
             let got: Vec<i32> = gpu.download(at, 128).unwrap();
-            let wanted: Vec<i32> = (0..128).map(|i| control_twin(i, n, 128 + i, i)).collect();
+            let wanted: Vec<i32> = (0..128).map(|i| control_reference(i, n, 128 + i, i)).collect();
             assert_eq!(got, wanted);
             gpu.free(at);
         }

@@ -55,7 +55,7 @@ fn an_event_orders_two_streams() {
 }
 
 /// The planted bug of the test above: no event. In the late order the second stream runs alone, on
-/// memory that nobody wrote.
+/// unwritten memory.
 #[test]
 fn a_missing_event_is_found() {
     let session = trail_cuda_emulator::session();
@@ -137,7 +137,7 @@ fn the_legacy_stream_waits_for_the_others() {
         to_device(blocking, at, &host);
         add(module, null_mut(), at, 5);
         add(module, blocking, at, 6);
-        // A plain copy is on the legacy stream: it waits for all of them.
+        // A plain copy is on the legacy stream: it waits for all streams.
         assert_eq!(gpu.download::<i32>(at, COUNT).unwrap(), [13; COUNT]);
         gpu.free(at);
         destroy(&[blocking]);

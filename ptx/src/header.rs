@@ -1,6 +1,7 @@
 //! The contract at the top of every kernel file, parsed.
 //!
-//! A header is the file's first comment block. Each line begins with a field's name; lines indented further go on with it.
+//! A header is the file's first comment block. Each line begins with a field's name; lines that are
+//! indented further continue it.
 //!
 //! ```text
 //! // op      one line: what is computed

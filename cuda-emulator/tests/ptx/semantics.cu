@@ -1,4 +1,4 @@
-// What kernels may do, for tests/semantics.rs. Compiled to semantics.ptx by NVRTC 12.4 (--gpu-architecture=compute_80).
+// Constructs that kernels use, for tests/semantics.rs. Compiled to semantics.ptx by NVRTC 12.4 (--gpu-architecture=compute_80).
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 

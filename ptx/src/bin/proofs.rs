@@ -1,7 +1,7 @@
 //! Keeps ptx/proofs.json: which kernels passed their tests, on what, and which code that was.
 //!
 //!     TRAIL_PROOFS=$PWD/target/proofs cargo test -p trail-runtime
-//!     cargo run -p trail-ptx --bin proofs -- target/proofs            (writes; --check: only compares)
+//!     cargo run -p trail-ptx --bin proofs -- target/proofs    (--check: compares, does not write)
 //!
 //! Each test that passed has added a line `device, target, kernel`, separated by tabs, for every
 //! kernel that it launched.
