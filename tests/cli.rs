@@ -192,3 +192,28 @@ fn the_doctor_reports_in_both_forms() {
     let text = trail_rt(&["doctor"]);
     assert!(String::from_utf8_lossy(&text.stdout).contains("will be used"));
 }
+
+#[test]
+fn a_benchmark_prints_a_table_or_one_json_object() {
+    let tiny = ["--device", "cpu", "--random-weights", "tiny", "--repeats", "1"];
+    let decode = ["bench", "decode", "--batch", "1,2", "--context", "4"];
+    let arguments = [&decode[..], &tiny].concat();
+    let report = json(&[&arguments[..], &["--json"]].concat());
+    assert_eq!(report["rows"].as_array().map(Vec::len), Some(2));
+    let output = trail_rt(&arguments);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8(output.stdout).expect("UTF-8");
+    for says in ["model", "tiny", "batch", "tokens/s", "share of"] {
+        assert!(text.contains(says), "{says} in {text}");
+    }
+    assert_eq!(text.lines().rev().take_while(|line| !line.starts_with("---")).count(), 2, "{text}");
+}
+
+#[test]
+fn bench_without_a_part_lists_the_parts() {
+    let output = trail_rt(&["bench"]);
+    assert_eq!(output.status.code(), Some(2));
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(errors.contains("overlap") && errors.contains("scheduler"), "{errors}");
+    assert!(output.stdout.is_empty());
+}

@@ -9,3 +9,8 @@ pub mod stats;
 
 pub use isa::Isa;
 pub use rng::Rng;
+
+/// Number of hardware threads that this process may use; 1 if the system does not report it.
+pub fn available_threads() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}

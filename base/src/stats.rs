@@ -32,7 +32,8 @@ impl Sorted {
         self.0.get(rank.saturating_sub(1)).copied().unwrap_or(0.0)
     }
 
-    /// Lower order statistic at `p`: the value at index `floor((n - 1) p)`; NaN for an empty sample.
+    /// Lower order statistic at `p`: the value at index `floor((n - 1) p)`; NaN for an empty
+    /// sample.
     pub fn quantile(&self, p: f64) -> f64 {
         let index = (self.0.len().max(1) - 1) as f64 * p;
         self.0.get(index as usize).copied().unwrap_or(f64::NAN)

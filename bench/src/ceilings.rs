@@ -1,6 +1,6 @@
-//! What the machine can do at most: the figures that the CPU benchmarks are shares of.
+//! Read bandwidth and multiply-add peak of the CPU: the references of the CPU benchmarks.
 //!
-//! Both ceilings are measured with the threads that run the workload, and between its repetitions: on a
+//! Both are measured with the threads that run the workload, and between its repetitions: on a
 //! shared machine they drift as the workload does.
 
 use std::hint::black_box;
@@ -13,12 +13,12 @@ use trail_runtime::cpu::{Isa, Pool};
 const READ_PIECE: usize = 1 << 18;
 /// Fused multiply-adds of each accumulator in one work item: about a millisecond.
 const FMA_ROUNDS: usize = 1_000_000;
-/// Work items of a worker, for balance.
+/// Work items per worker, for balance.
 const PIECES: usize = 8;
 /// Independent accumulators: enough to hide the latency of the FMA (4 cycles, two a cycle).
 const ACCUMULATORS: usize = 12;
 
-/// GB/s at which all threads together read `slices`, once.
+/// Returns the GB/s at which all threads together read `slices` once.
 pub fn read_gb_per_s(pool: &mut Pool, slices: &[&[u8]]) -> f64 {
     let pieces: Vec<&[u8]> = slices.iter().flat_map(|slice| slice.chunks(READ_PIECE)).collect();
     let total = AtomicU64::new(0);
@@ -35,8 +35,8 @@ pub fn read_gb_per_s(pool: &mut Pool, slices: &[&[u8]]) -> f64 {
     slices.iter().map(|slice| slice.len()).sum::<usize>() as f64 / seconds / 1e9
 }
 
-/// GFLOP/s of all threads together in fused multiply-adds of `isa` on registers alone, over about
-/// `seconds`: as long as what it is held against, lest the system favour one of the two.
+/// Returns the GFLOP/s of all threads together in fused multiply-adds of `isa` on registers alone,
+/// over about `seconds`: as long as the workload, so that a burst quota favours neither.
 pub fn fma_gflop_per_s(pool: &mut Pool, isa: Isa, seconds: f64) -> f64 {
     let (kernel, lanes) = fma_kernel(isa);
     let workers = pool.num_workers();
@@ -58,7 +58,7 @@ pub fn fma_gflop_per_s(pool: &mut Pool, isa: Isa, seconds: f64) -> f64 {
     }
 }
 
-/// The wrapping sum of the 64-bit words of `bytes`, to have read them.
+/// Returns the wrapping sum of the 64-bit words of `bytes`: every byte is read.
 fn sum(bytes: &[u8]) -> u64 {
     #[cfg(target_arch = "x86_64")]
     if Isa::Avx2.is_available() {
@@ -88,7 +88,7 @@ fn sum_words(bytes: &[u8]) -> u64 {
     sums.iter().fold(0, |a, &b| a.wrapping_add(b))
 }
 
-/// The multiply-add loop of `isa` and its lanes.
+/// Returns the multiply-add loop of `isa` and its number of lanes.
 fn fma_kernel(isa: Isa) -> (fn(f32) -> f32, usize) {
     match isa {
         #[cfg(target_arch = "x86_64")]
@@ -135,8 +135,8 @@ unsafe fn fma_avx512(x: f32) -> f32 {
     _mm512_cvtss_f32(sums.into_iter().reduce(|a, b| _mm512_add_ps(a, b)).unwrap_or(x))
 }
 
-/// Multiply, then add: what the portable kernels do where the target has no fused instruction. Spelt in
-/// the baseline's instructions, since the compiler does not find them in a loop over arrays.
+/// Multiply, then add, as the portable kernels do on targets without a fused instruction. Written
+/// with SSE intrinsics, since the compiler does not vectorize a loop over arrays.
 #[cfg(target_arch = "x86_64")]
 fn multiply_add_portable(x: f32) -> f32 {
     use std::arch::x86_64::*;
@@ -153,7 +153,7 @@ fn multiply_add_portable(x: f32) -> f32 {
     }
 }
 
-/// Multiply, then add, as the compiler has it.
+/// Multiply, then add, as compiled for the target.
 #[cfg(not(target_arch = "x86_64"))]
 fn multiply_add_portable(x: f32) -> f32 {
     let mut sums = [[x; 4]; ACCUMULATORS];

@@ -1,5 +1,5 @@
-//! Requests that decode without end in an engine stepped by the benchmark: the loop that serves, with
-//! a batch that stays the same.
+//! Requests that decode without end in an engine stepped by the benchmark: the loop that serves,
+//! with a batch that stays the same.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -141,8 +141,8 @@ impl Decoding {
         &self.engine
     }
 
-    /// Runs `steps` decode steps; microseconds per step, from the first call of the step loop to the
-    /// return of the last.
+    /// Runs `steps` decode steps; microseconds per step, from the first call of the step loop to
+    /// the return of the last.
     pub fn steps(&mut self, steps: u32) -> Result<f64, String> {
         if self.left < steps {
             self.begin_round()?;

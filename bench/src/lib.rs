@@ -16,6 +16,7 @@ mod prefill;
 mod report;
 mod scheduler;
 mod serve;
+mod steps;
 mod swap;
 mod timeline;
 
@@ -31,6 +32,7 @@ use prefill::PrefillArgs;
 use report::Report;
 use scheduler::SchedulerArgs;
 use serve::ServeArgs;
+use steps::StepsArgs;
 use swap::SwapArgs;
 
 /// Options of `trail-rt bench`.
@@ -57,14 +59,21 @@ enum Part {
         #[command(flatten)]
         args: PrefillArgs,
     },
-    /// What tap and probe add to a decode step
+    /// Time that tap and probe add to a decode step
     Overlap {
         #[command(flatten)]
         model: BenchModelArgs,
         #[command(flatten)]
         args: OverlapArgs,
     },
-    /// CUDA kernels: a list of them and where they were proven (--list), or each against its limit
+    /// The cost of steps by their work, for the simulated clock of the demo
+    Steps {
+        #[command(flatten)]
+        model: BenchModelArgs,
+        #[command(flatten)]
+        args: StepsArgs,
+    },
+    /// CUDA kernels: the list with where each was proven (--list), or each against its limit
     Kernels(KernelsArgs),
     /// Upload of the weights to a GPU, as a share of the link's rate
     Load {
@@ -102,6 +111,7 @@ impl Part {
             Part::Decode { model, args } => (decode::run(args, &load(model)?), decode::COLUMNS),
             Part::Prefill { model, args } => (prefill::run(args, &load(model)?), prefill::COLUMNS),
             Part::Overlap { model, args } => (overlap::run(args, &load(model)?), overlap::COLUMNS),
+            Part::Steps { model, args } => (steps::run(args, &load(model)?), steps::COLUMNS),
             Part::Kernels(args) => (kernels::run(args), kernels::COLUMNS),
             Part::Load { model, args } => (load::run(args, &load(model)?), &[][..]),
             Part::Swap(args) => (swap::run(args, engine), &[][..]),

@@ -132,7 +132,8 @@ impl BenchModel {
         })
     }
 
-    /// A batch of `size` requests with one token each at `position`, and blocks for `context` tokens.
+    /// A batch of `size` requests with one token each at `position`, and blocks for `context`
+    /// tokens.
     pub fn decode_batch(&self, size: usize, position: usize, context: usize) -> Batch {
         let blocks_each = context.div_ceil(BLOCK_TOKENS) as u32;
         let mut batch = Batch::default();

@@ -12,12 +12,12 @@ thread_local! {
 
 static OF_PROCESS: AtomicU64 = AtomicU64::new(0);
 
-/// Allocations that the calling thread has made so far.
+/// Number of allocations that the calling thread has made so far.
 pub fn of_thread() -> u64 {
     OF_THREAD.get()
 }
 
-/// Allocations that all threads have made so far.
+/// Number of allocations that all threads have made so far.
 pub fn of_process() -> u64 {
     OF_PROCESS.load(Ordering::Relaxed)
 }

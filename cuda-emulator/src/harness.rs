@@ -1,7 +1,9 @@
 //! How a test reaches the stand-in: through the loader, as a program reaches the driver.
 //!
-//! A test file says [`crate::on_emulator!`] once. Before its `main` the test binary re-executes itself with a library path whose first folder holds the emulator under the driver's names; the very same binary runs on a real driver with
-//! `TRAIL_TEST_DRIVER=real`. Each test opens a [`Session`] first:
+//! A test file invokes [`crate::on_emulator!`] once. Before its `main` the test binary then
+//! executes itself again with a library path whose first folder holds the emulator under the
+//! driver's names; the same binary runs on a real driver with `TRAIL_TEST_DRIVER=real`. Each test
+//! first opens a [`Session`]:
 //!
 //! ```ignore
 //! trail_cuda_emulator::on_emulator!();
@@ -19,7 +21,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard};
 
-/// Set in a re-executed process.
+/// Set in a process that was executed again.
 const ENTERED: &str = "TRAIL_EMU_ENTERED";
 /// `real` or `emulator` (the default).
 const DRIVER: &str = "TRAIL_TEST_DRIVER";
@@ -41,7 +43,7 @@ macro_rules! on_emulator {
     };
 }
 
-/// Re-executes the process with the emulator in front of the library path. Called before `main`,
+/// Executes the process again with the emulator in front of the library path. Called before `main`,
 /// with its arguments.
 pub extern "C" fn enter(_count: c_int, arguments: *const *const c_char) {
     if std::env::var_os(ENTERED).is_some() || wants_real() {
@@ -212,7 +214,7 @@ impl Emulator {
         self.set(c"trail_emu_lose_device", u64::from(code));
     }
 
-    /// Allocations that were not freed.
+    /// Number of allocations that were not freed.
     pub fn live_allocations(&self) -> u64 {
         self.call(c"trail_emu_live_allocations")
     }
@@ -249,7 +251,7 @@ impl Emulator {
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 thread_local! {
-    /// This thread has a session open: a second one would wait for the first forever.
+    /// This thread has a session open: a second one would never get the lock.
     static OPEN: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
 }
 

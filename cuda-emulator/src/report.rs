@@ -11,11 +11,11 @@ pub(crate) enum Kind {
     UseAfterFree,
     /// An address that its access width does not divide.
     Misaligned,
-    /// A read of unwritten bytes.
+    /// A read of bytes that were never written.
     Unwritten,
-    /// Two accesses of shared memory without a barrier between, at least one a write.
+    /// Two accesses of shared memory, at least one a write, without a barrier between them.
     SharedRace,
-    /// Two blocks' accesses of global memory without synchronisation, at least one a write.
+    /// Two blocks' accesses of global memory, at least one a write, without synchronisation.
     GlobalRace,
     /// Shared memory touched while a `cp.async` to it is in flight.
     AsyncInFlight,
@@ -25,7 +25,7 @@ pub(crate) enum Kind {
     Trap,
     /// A kernel that makes no progress.
     Hang,
-    /// Memory that was not freed before its context went.
+    /// Memory that was not freed before its context was destroyed.
     Leak,
     /// The host's fault: a copy outside an allocation, a double free.
     Host,

@@ -40,8 +40,8 @@ fn inputs() -> Vec<u32> {
     values
 }
 
-/// Results of `arithmetic` for one thread.
-fn expected_values(a: u32, b: u32, c: u32) -> Vec<u32> {
+/// Reference of `arithmetic` for one thread.
+fn arithmetic_reference(a: u32, b: u32, c: u32) -> Vec<u32> {
     let (x, y, z) = (f32::from_bits(a), f32::from_bits(b), f32::from_bits(c));
     let joined = u64::from(b) << 32 | u64::from(a);
     let d = f64::from(x) * f64::from(y) + f64::from(z);
@@ -135,7 +135,7 @@ fn arithmetic_agrees_with_the_host() {
         for i in 0..64 {
             let (a, b, c) = (values[i], values[64 + i], values[128 + i]);
             let (x, y, z) = (f32::from_bits(a), f32::from_bits(b), f32::from_bits(c));
-            for (k, wanted) in expected_values(a, b, c).into_iter().enumerate() {
+            for (k, wanted) in arithmetic_reference(a, b, c).into_iter().enumerate() {
                 let got = got[k * 64 + i];
                 let exact = f64::from(x) * f64::from(y) + f64::from(z);
                 let says = || {

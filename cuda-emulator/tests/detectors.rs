@@ -1,5 +1,5 @@
-//! Every detector finds its planted bug, names it, and passes the clean counterpart. The kernels
-//! are in ptx/detectors.cu.
+//! Every detector finds its planted bug, names it, and passes the clean variant. The kernels are in
+//! ptx/detectors.cu.
 
 mod common;
 
@@ -49,7 +49,7 @@ fn run(session: &Session, case: Case, which: &str) -> (CUresult, Vec<String>) {
     }
     drop(module);
     drop(gpu);
-    // Memory that a broken context leaves behind is a leak, found with the rest.
+    // Allocations of a broken context are a leak, reported with the other findings.
     let findings = session
         .take_findings()
         .into_iter()
@@ -58,8 +58,8 @@ fn run(session: &Session, case: Case, which: &str) -> (CUresult, Vec<String>) {
     (code, findings)
 }
 
-/// The bug ends in `code` with a finding that says all of `words`; the counterpart in success with
-/// none.
+/// Checks that the bug ends in `code` with a finding that contains all of `words`, and the clean
+/// variant in success without findings.
 fn check(case: Case, code: CUresult, words: &[&str]) {
     let session = trail_cuda_emulator::session();
     // Whatever the order of warps and the arrival of copies: it is found.

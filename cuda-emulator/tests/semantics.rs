@@ -1,5 +1,5 @@
-//! Kernels compute what the language says. The kernels are in ptx/semantics.cu; each has its
-//! reference here.
+//! Kernels compute what the language defines. The kernels are in ptx/semantics.cu, their references
+//! here.
 
 mod common;
 

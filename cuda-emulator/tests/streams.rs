@@ -55,7 +55,7 @@ fn an_event_orders_two_streams() {
 }
 
 /// The planted bug of the test above: no event. In the late order the second stream runs alone, on
-/// unwritten memory.
+/// memory that was never written.
 #[test]
 fn a_missing_event_is_found() {
     let session = trail_cuda_emulator::session();

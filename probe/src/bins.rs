@@ -1,6 +1,6 @@
 //! The equal bins of remaining length that the probe classifies into (TRAIL section 3.1).
 
-/// Most bins anything in this crate handles: the logits of a row are one 64-byte line.
+/// Largest number of bins: the logits of a row are one 64-byte line.
 pub const MAX_BINS: usize = 16;
 
 /// Equal bins over 0..=max_tokens: bin i is [w i, w (i + 1)), the last one closed, w = max_tokens /
@@ -31,7 +31,7 @@ impl Bins {
         self.width() * (i as f64 + 0.5)
     }
 
-    /// The bin of `remaining` tokens. In integers, so that a boundary never falls to rounding.
+    /// The bin of `remaining` tokens. In integers, so that rounding does not move a boundary.
     pub fn bin_of(&self, remaining: u32) -> usize {
         let bin = u64::from(remaining) * self.count as u64 / u64::from(self.max_tokens);
         (bin as usize).min(self.count - 1)
@@ -60,7 +60,7 @@ impl Bins {
             }
             wanted -= mass;
         }
-        // Rounding left a crumb past the last bin that has mass.
+        // Rounding errors reach past the last bin with mass.
         let last = q.iter().rposition(|&q| q > 0.0).unwrap_or(self.count - 1);
         (self.width() * (last + 1) as f64) as f32
     }

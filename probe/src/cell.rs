@@ -1,4 +1,4 @@
-//! The cell through which a slot's estimate reaches the scheduler: a sequence lock of atomics.
+//! The cell through which a request's estimate reaches the scheduler: a sequence lock of atomics.
 //!
 //! ```text
 //! writer   sequence = odd;  fence(release);  words...;          sequence = even (release)
@@ -8,27 +8,26 @@
 //!
 //! If a reader sees any word of a write, the two fences make it see that write's odd sequence, or a
 //! later one, in `after`. The words are atomics themselves, so a read that loses the race is
-//! thrown away, but was never a data race (Boehm, "Can seqlocks get along with programming
+//! discarded, but is not a data race (Boehm, "Can seqlocks get along with programming
 //! language memory models?", MSPC 2012). The loom test explores the interleavings.
 //!
-//! One writer per cell, the probe. Any number of readers; none ever waits.
+//! One writer per cell, the probe; any number of readers, none of which waits.
 
 use crate::sync::{AtomicU64, Ordering, fence};
 use crate::tracker::Estimate;
 
-/// Attempts of a reader before it gives up and the scheduler plans with what it had.
+/// Attempts of a reader before it gives up and the scheduler plans with the older estimate.
 /// One under loom, whose work grows exponentially with the loads; attempts are independent.
 const ATTEMPTS: usize = if cfg!(loom) { 1 } else { 4 };
 
 /// Words of the payload: step; generation and generated; remaining and p10; p50 and p90.
 const WORDS: usize = 4;
 
-/// One slot's latest estimate, on a cache line of its own.
+/// The latest estimate of one request index, on a cache line of its own.
 #[derive(Debug)]
 #[repr(align(64))]
 pub struct Cell {
-    /// Twice the number of writes finished, plus one while a write is under way. 0: nothing written
-    /// yet.
+    /// Twice the number of finished writes, plus one during a write. 0: nothing written yet.
     sequence: AtomicU64,
     words: [AtomicU64; WORDS],
 }
@@ -36,12 +35,12 @@ pub struct Cell {
 #[cfg(not(loom))]
 const _: () = assert!(size_of::<Cell>() == 64);
 
-/// What a reader gets.
+/// An estimate as read from a cell.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Reading {
     /// The engine step whose activations the estimate comes from.
     pub step: u64,
-    /// The estimate. Its generation says whether it is about the slot's present tenant.
+    /// The estimate. Its generation tells which request of the index it belongs to.
     pub estimate: Estimate,
 }
 
@@ -52,14 +51,14 @@ impl Default for Cell {
 }
 
 impl Cell {
-    /// Publishes an estimate from `step`. For the cell's one writer: a second one at the same time
-    /// could mix two estimates (nothing worse, every word being atomic).
+    /// Publishes an estimate from `step`. For the cell's single writer: two concurrent writers
+    /// could mix their estimates, without a data race, as every word is atomic.
     pub fn publish(&self, step: u64, estimate: &Estimate) {
         // Not a load and a store: loom forgets a reader's load once the writer loads the same word,
         // and then explores one interleaving only.
         let sequence = self.sequence.fetch_add(1, Ordering::Relaxed);
-        // Pairs with the reader's fence: whoever sees a word stored below sees the odd sequence
-        // above.
+        // Pairs with the reader's fence: a reader that sees a word stored below sees the odd
+        // sequence above.
         fence(Ordering::Release);
         for (word, value) in self.words.iter().zip(pack(step, estimate)) {
             word.store(value, Ordering::Relaxed);
@@ -67,8 +66,7 @@ impl Cell {
         self.sequence.store(sequence + 2, Ordering::Release);
     }
 
-    /// The latest estimate, or None if there is none yet or the writer was in the way each of a few
-    /// times.
+    /// The latest estimate; None if there is none yet, or if a write interfered with every attempt.
     pub fn try_read(&self) -> Option<Reading> {
         (0..ATTEMPTS).find_map(|_| self.attempt())
     }

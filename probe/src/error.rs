@@ -1,26 +1,26 @@
-//! What can be wrong with a file, in one line: which file, what in it, expected, found.
+//! Errors of the files, each one line: file, part, expected, found.
 
 use std::fmt;
 
-/// A file that could not be read, or is not what it should be.
+/// Error of a file that could not be read or has invalid contents.
 #[derive(Debug)]
 pub enum Error {
     /// The file could not be read.
     Io {
         /// Path of the file.
         file: String,
-        /// What the system said.
+        /// The system's error.
         cause: std::io::Error,
     },
-    /// Something in the file is not what it should be.
+    /// A part of the file is invalid.
     Content {
         /// Path or name of the file.
         file: String,
         /// The tensor, metadata key or part concerned.
         what: String,
-        /// What should be there.
+        /// The expected value.
         expected: String,
-        /// What is there.
+        /// The value found.
         found: String,
     },
 }

@@ -1,11 +1,11 @@
-//! `probe.safetensors`: the probe's weights and what they were trained for.
+//! `probe.safetensors`: the probe's weights, layer and bins.
 //!
 //! Tensors, all `f32`, row-major `[out, in]`: `hidden.weight` `[hidden, d]`, `hidden.bias`
 //! `[hidden]`, `output.weight` `[bins, hidden]`, `output.bias` `[bins]`. Metadata, all strings:
 //! `format` = `trail-probe`, `version` = `1`, `layer` (0-based index of the block whose output is
 //! tapped), `max_tokens`, `bins`, `hidden_size` (d).
 //!
-//! Nothing in a file is trusted: any bytes give a probe or an [`Error`].
+//! The contents are untrusted: any bytes give a probe or an [`Error`].
 
 mod read;
 mod write;
@@ -26,15 +26,15 @@ pub(crate) use write::serialize;
 /// `format` of a probe file.
 const FORMAT: &str = "trail-probe";
 
-/// A trained probe: which layer it taps, what it predicts, and the MLP between the two.
+/// A trained probe: the tapped layer, the predicted bins, and the MLP between the two.
 pub struct Probe {
     /// 0-based index of the transformer block whose output is tapped.
     pub layer: usize,
     /// The bins of remaining length.
     pub bins: Bins,
-    /// The MLP.
+    /// The MLP, packed for the CPU kernels.
     pub head: Head,
-    /// Its weights, as a device takes them.
+    /// The same weights unpacked, for upload to a device.
     pub weights: Arc<Weights>,
 }
 
@@ -45,7 +45,7 @@ impl Probe {
         Probe::from_bytes(&bytes, &name)
     }
 
-    /// The probe in `bytes`, the contents of a file; `name` is what errors call it.
+    /// Parses `bytes`, the contents of a probe file; errors name the file `name`.
     pub fn from_bytes(bytes: &[u8], name: &str) -> Result<Probe, Error> {
         let (weights, bins, layer) = read_weights(bytes, name)?;
         Ok(Probe::new(weights, bins, layer))
@@ -87,7 +87,7 @@ pub fn read_weights(bytes: &[u8], name: &str) -> Result<(Weights, Bins, usize), 
     Ok((weights, bins, layer))
 }
 
-/// The contents of a probe file; [`read_weights`] gives back the same.
+/// Serializes a probe file; [`read_weights`] is the inverse.
 pub fn probe_bytes(weights: &Weights, bins: Bins, layer: usize) -> Vec<u8> {
     weights.check();
     assert_eq!(weights.bins, bins.count);

@@ -1,9 +1,9 @@
 //! The probe's MLP, d -> hidden -> ReLU -> bins (TRAIL section 3.1; the paper's is 4096 -> 512 ->
 //! 10).
 //!
-//! The forward pass is cut into independent tasks, so that idle threads of a pool the crate knows
-//! nothing of can run pieces in any order: a task is one block of [`ROW_BLOCK`] rows times one
-//! chunk of 128 hidden units.
+//! The forward pass is split into independent tasks, so that idle threads of the caller's pool can
+//! run them in any order: a task is one block of [`ROW_BLOCK`] rows times one chunk of 128 hidden
+//! units.
 //!
 //! ```text
 //! for each K block of 256            copy its activations into a dense block
@@ -13,7 +13,7 @@
 //! ```
 //!
 //! [`Head::finish_rows`] then adds the chunks' logits in ascending order. No sum depends on which
-//! rows are together or on who ran what when, so neither does a single bit of the result.
+//! rows share a batch or on the threads and the order of the tasks, so no bit of the result does.
 
 use std::ops::Range;
 
@@ -34,8 +34,9 @@ const K_BLOCK: usize = DEPTH_MAX;
 /// Panels of 16 hidden units in a task's chunk: 128 units.
 const CHUNK_PANELS: usize = 8;
 
-/// The MLP with its weights packed for the kernels, in bf16: half the bytes to read beside the model's own
-/// weights, and bins hardly ever change (docs/results.md). Immutable, shared by all threads.
+/// The MLP with its weights packed for the kernels, in bf16: half the bytes to read beside the
+/// model's own weights, and predicted bins rarely change (docs/results.md). Immutable, shared by
+/// all threads.
 pub struct Head {
     d: usize,
     /// Hidden units in panels of 16, the last one padded with zero weights.
@@ -95,8 +96,8 @@ impl Head {
         self.kernel.isa()
     }
 
-    /// Multiply-adds of one row, which are also the weights that a pass over a row block reads once, in
-    /// bf16.
+    /// Multiply-adds of one row; also the number of bf16 weights that a pass over a row block
+    /// reads.
     pub fn macs(&self) -> usize {
         self.panels * LANES * (self.d + self.bins)
     }
@@ -107,7 +108,7 @@ impl Head {
     }
 
     /// Runs one task of `0..tasks(rows)` on `activations`, `[rows, d]`. Tasks may run at the same
-    /// time on different threads and in any order. Panics if `partials` has no room for so many
+    /// time on different threads and in any order. Panics if `partials` has room for fewer
     /// rows.
     pub fn run_task(&self, task: usize, activations: &[f32], rows: usize, partials: &Partials) {
         assert_eq!(activations.len(), rows * self.d, "activations are not [{rows}, {}]", self.d);
@@ -178,7 +179,7 @@ impl Head {
             });
         }
         for line in hidden.chunks_exact_mut(ROW_LINES).flat_map(|row| &mut row[..CHUNK_PANELS]) {
-            // Not f32::max, which would turn NaN into 0 and hide a broken activation.
+            // Not f32::max, which would turn NaN into 0 and hide an invalid activation.
             line.0.iter_mut().for_each(|h| *h = if *h < 0.0 { 0.0 } else { *h });
         }
     }
@@ -212,9 +213,9 @@ impl Head {
     }
 }
 
-/// Copies columns `k` of row-major `activations` (`[rows, d]`) into the dense block. Read in place,
-/// rows lie a power of two apart, and the six or twelve of a tile would fight for the same cache
-/// sets. An odd number of columns is followed by a zero, the partner of its last.
+/// Copies columns `k` of row-major `activations` (`[rows, d]`) into the dense block. In place, rows
+/// are a power of two apart, and the six or twelve rows of a tile would conflict in the same cache
+/// sets. An odd number of columns is padded with one zero.
 fn copy_inputs(activations: &[f32], d: usize, k: Range<usize>, inputs: &mut [Line]) {
     for (row, to) in activations.chunks_exact(d).zip(inputs.chunks_exact_mut(ROW_LINES)) {
         let to = floats_mut(to);
@@ -244,8 +245,8 @@ fn pack_hidden(weights: &Weights, panels: usize) -> Box<[PairLine]> {
     packed.into()
 }
 
-/// Transposes `[bins, hidden]` into one line for each two hidden units; bins and units past the last
-/// are zero.
+/// Transposes `[bins, hidden]` into one line for each two hidden units; bins and units past the
+/// last are zero.
 fn pack_output(weights: &Weights, panels: usize) -> Box<[PairLine]> {
     let weight = |bin: usize, unit: usize| {
         let inside = bin < weights.bins && unit < weights.hidden;

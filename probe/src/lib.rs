@@ -1,12 +1,12 @@
 //! The remaining-length probe of TRAIL: bins, MLP head, Bayesian smoothing, and the
 //! lock-free cell through which its predictions reach the scheduler.
 //!
-//! The packet's path, one module per stage: activations -> [`head`] (SIMD MLP) -> [`tracker`]
-//! ([`smoothing`], [`bins`]) -> [`cell`] -> scheduler. [`mod@file`] reads the weights,
-//! [`predictor`] guesses from the prompt alone, and [`reference`](mod@reference) is the naive twin
-//! that the tests hold the fast paths against.
+//! The path of an activation, one module per stage: activations -> [`head`] (SIMD MLP) ->
+//! [`tracker`] ([`smoothing`], [`bins`]) -> [`cell`] -> scheduler. [`mod@file`] reads the weights,
+//! [`predictor`] predicts from the prompt alone, and [`reference`](mod@reference) is the `f64` MLP
+//! that the tests compare the kernels with.
 //!
-//! The crate has no clock, no threads and no idea of CUDA, HTTP or schedulers.
+//! The crate has no clock and no threads, and does not know of CUDA, HTTP or schedulers.
 //!
 //! Source of the method: TRAIL, "Don't Stop Me Now: Embedding Based Scheduling for LLMs", section
 //! 3.1.

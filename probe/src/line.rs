@@ -5,13 +5,13 @@ use half::bf16;
 /// `f32` values in one 64-byte line, and hidden columns in one packed panel.
 pub(crate) const LANES: usize = 16;
 
-/// Sixteen `f32` on one 64-byte boundary. Buffers are slices of these, so alignment is a type, not
-/// a hope.
+/// Sixteen `f32` on one 64-byte boundary. Buffers are slices of these, so the type guarantees the
+/// alignment.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[repr(C, align(64))]
 pub(crate) struct Line(pub(crate) [f32; LANES]);
 
-/// The line of zeros, with which buffers begin and ragged edges are padded.
+/// A line of zeros: the initial value of buffers and the padding of ragged edges.
 pub(crate) const ZERO: Line = Line([0.0; LANES]);
 
 const _: () = assert!(size_of::<Line>() == 64 && align_of::<Line>() == 64);
@@ -22,9 +22,9 @@ unsafe impl bytemuck::Zeroable for Line {}
 // valid `f32`, and the type is `Copy`, `'static` and without interior mutability.
 unsafe impl bytemuck::Pod for Line {}
 
-/// The weights of a panel's sixteen columns for two inputs in turn, in bf16: each word has the first
-/// input's in its lower half, the second's in its upper. So either is one shift or one mask away from
-/// an `f32`, and both come in one load.
+/// The weights of a panel's sixteen columns for two consecutive inputs, in bf16: each word has the
+/// first input's weight in its lower half, the second's in its upper. One shift or one mask widens
+/// either to `f32`, and one load reads both.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[repr(C, align(64))]
 pub(crate) struct PairLine(pub(crate) [u32; LANES]);
@@ -35,7 +35,7 @@ pub(crate) const PAIR: usize = 2;
 const _: () = assert!(size_of::<PairLine>() == 64 && align_of::<PairLine>() == 64);
 
 impl PairLine {
-    /// The line of the weights `pair(lane)`, rounded to bf16.
+    /// Packs the weights `pair(lane)`, rounded to bf16.
     pub(crate) fn new(pair: impl Fn(usize) -> [f32; PAIR]) -> PairLine {
         PairLine(std::array::from_fn(|lane| {
             let [even, odd] = pair(lane).map(|x| u32::from(bf16::from_f32(x).to_bits()));
@@ -44,7 +44,7 @@ impl PairLine {
     }
 }
 
-/// `lines` as plain `f32`, to be written.
+/// Views `lines` as mutable `f32`.
 pub(crate) fn floats_mut(lines: &mut [Line]) -> &mut [f32] {
     bytemuck::cast_slice_mut(lines)
 }

@@ -1,9 +1,9 @@
-//! Where the head's independent tasks leave their share of the logits.
+//! Working memory of the head's independent tasks, including their share of the logits.
 //!
 //! One region per task, each behind its own mutex. A region is locked once by the thread that runs
-//! its task and once by the thread that finishes its rows; nobody ever waits, and a lock costs
-//! nanoseconds beside a task of tens of microseconds. In return the whole interface is safe:
-//! a task run twice or at once with its finish gives a stale row, never a data race.
+//! its task and once by the thread that finishes its rows; no thread waits, and a lock costs
+//! nanoseconds beside a task of tens of microseconds. In return the whole interface is safe: a task
+//! that runs twice, or concurrently with its finish, gives a stale row and no data race.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -40,8 +40,8 @@ impl Partials {
         Partials { regions: (0..head.tasks(max_rows)).map(|_| Mutex::new(region())).collect() }
     }
 
-    /// The region of `task`. A panic in another task left nothing that the next run would not
-    /// overwrite.
+    /// The region of `task`. A mutex poisoned by a panic is used all the same: the next run
+    /// overwrites the whole region.
     pub(crate) fn region(&self, task: usize) -> MutexGuard<'_, Region> {
         self.regions[task].lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,7 +1,8 @@
 //! Output length from the prompt alone: a linear classifier over the tokens that occur in it.
 //!
-//! It replaces TRAIL's fine-tuned DistilBERT (section 3.1) at a fraction of the cost: the feature of
-//! token v is ln(1 + occurrences of v in the prompt), and only the tokens that occur are visited.
+//! It replaces TRAIL's fine-tuned DistilBERT (section 3.1) at a fraction of the cost: the feature
+//! of token v is ln(1 + occurrences of v in the prompt), and only the tokens that occur are
+//! visited.
 //!
 //! `predictor.safetensors`: `weight` `[bins, vocab]` and `bias` `[bins]`, `f32`; metadata `format`
 //! = `trail-prompt-predictor`, `version` = `1`, `max_tokens`, `bins`, `vocab_size`.
@@ -68,8 +69,8 @@ impl Predictor {
         self.bins.expected(&self.probabilities(prompt_ids)[..self.bins.count])
     }
 
-    /// Midpoint of the most probable bin, in tokens: r as TRAIL section 3.3 defines it. Unused by the
-    /// engine; for comparisons with the paper.
+    /// Midpoint of the most probable bin, in tokens: r as TRAIL section 3.3 defines it. Unused by
+    /// the engine; for comparisons with the paper.
     pub fn predict_midpoint(&self, prompt_ids: &[u32]) -> f32 {
         let q = self.probabilities(prompt_ids);
         let likeliest =

@@ -1,14 +1,14 @@
-//! The naive twin of [`Head`](crate::head::Head): the MLP in `f64`, one loop per formula, and how
-//! far `f32` may be from it.
+//! Reference of [`Head`](crate::head::Head): the MLP in `f64`, one loop per formula, with a bound
+//! on the deviation of an `f32` result.
 
 use crate::weights::Weights;
 
-/// One row's exact answer.
+/// Result of one row.
 #[derive(Clone, Debug)]
 pub struct Exact {
     /// Probabilities, `[bins]`.
     pub probabilities: Vec<f64>,
-    /// How far an `f32` head's probability may lie from each, `[bins]`.
+    /// Largest deviation of an `f32` head's probability from each, `[bins]`.
     pub tolerances: Vec<f64>,
 }
 
@@ -16,9 +16,9 @@ pub struct Exact {
 ///
 /// The tolerance is the a-priori bound, not a measured slack: a sum of n products in any order is
 /// off by at most gamma(n) = n u / (1 - n u) times the sum of their magnitudes, u = 2^-24 (Higham,
-/// "Accuracy and Stability of Numerical Algorithms", section 3.1). ReLU lets errors through
-/// undiminished, the second layer weighs and adds to them, and a logit error of at most e changes a
-/// softmax by a factor of at most exp(2 e).
+/// "Accuracy and Stability of Numerical Algorithms", section 3.1). ReLU does not reduce errors, the
+/// second layer weighs them and adds its own, and a logit error of at most e changes a softmax by a
+/// factor of at most exp(2 e).
 pub fn forward(weights: &Weights, activation: &[f32]) -> Exact {
     let hidden: Vec<Bounded> = weights
         .hidden_weight
@@ -39,14 +39,14 @@ pub fn forward(weights: &Weights, activation: &[f32]) -> Exact {
     softmax(&logits)
 }
 
-/// A value and how far its `f32` twin may be from it.
+/// A value and a bound on the deviation of the `f32` result from it.
 #[derive(Clone, Copy)]
 struct Bounded {
     value: f64,
     error: f64,
 }
 
-/// gamma(n) of the doc above.
+/// gamma(n) of [`forward`].
 fn gamma(n: usize) -> f64 {
     let nu = n as f64 * f64::from(f32::EPSILON) / 2.0;
     assert!(nu < 1.0);
@@ -62,7 +62,7 @@ fn dot(row: &[f32], inputs: impl Iterator<Item = Bounded>, bias: f32) -> Bounded
         error += weight.abs() * input.error;
     }
     // A product is rounded once, then in at most n sums of its chain (fewer where the chain is
-    // split into chunks, whose own sums make up for it), then where the bias joins.
+    // split into chunks, whose sums count instead), then with the bias.
     Bounded { value, error: error + gamma(row.len() + 2) * magnitude }
 }
 

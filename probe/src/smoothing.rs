@@ -11,32 +11,33 @@
 //! down. The formula in the paper feeds the prior back, its prose and its released code the
 //! posterior: [`Chain`].
 //!
-//! Two guards the paper lacks: T never moves mass up, so a bin whose mass underflows would be lost
-//! for good; a uniform floor of [`FLOOR`] in every prior keeps each bin within reach of the
-//! evidence. And where the product has no mass to normalise, the filter starts afresh: [`Outcome`].
+//! Two guards that the paper lacks. T never moves mass up, so a bin whose mass underflows would be
+//! lost permanently: every prior contains a uniform floor of [`FLOOR`]. And where the product has
+//! no mass to normalise, the filter restarts from p: [`Outcome::Reset`].
 
 use crate::bins::{Bins, MAX_BINS};
 
 /// Share of the uniform distribution in every prior.
 pub const FLOOR: f64 = 1e-6;
 
-/// Mass of prior .* p below which the two contradict each other and p alone is believed.
+/// Mass of prior .* p below which the two contradict each other and the posterior is p alone.
 pub const MIN_MASS: f64 = 1e-12;
 
 /// A distribution over the bins; entries past the count are zero.
 pub type Distribution = [f64; MAX_BINS];
 
-/// What becomes the start of the next step.
+/// The distribution that the next step starts from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Chain {
     /// q(t): evidence accumulates (the paper's prose and its released code).
     #[default]
     Posterior,
-    /// The prior: evidence of one step only (the paper's formula).
+    /// The prior: evidence of one step only (the paper's formula). Not used by the engine; kept for
+    /// comparisons.
     Prior,
 }
 
-/// What an observation did.
+/// Effect of an observation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// q(t) is the normalised product.
@@ -44,7 +45,7 @@ pub enum Outcome {
     /// The product had no mass: q(t) = p(t). The floor leaves a p that sums to 1 a mass of at least
     /// FLOOR / count, so this happens only to a p far below that sum.
     Reset,
-    /// p(t) was no distribution (not finite, negative, or without mass): q(t) = prior(t).
+    /// p(t) was not a distribution (not finite, negative, or without mass): q(t) = prior(t).
     KeptPrior,
 }
 
@@ -53,7 +54,7 @@ pub enum Outcome {
 pub struct Belief {
     /// q(t), sums to 1.
     pub posterior: Distribution,
-    /// What T is applied to next: q(t), or the prior where priors are chained.
+    /// The distribution that T is applied to next: q(t), or the prior where priors are chained.
     chained: Distribution,
 }
 
@@ -76,7 +77,7 @@ impl Smoother {
         self.bins
     }
 
-    /// The first belief: q(0) = p(0), or uniform where p(0) is no distribution. `p` is `[bins]`.
+    /// The first belief: q(0) = p(0), or uniform where p(0) is not a distribution. `p` is `[bins]`.
     pub fn start(&self, p: &[f32]) -> (Belief, Outcome) {
         let (first, outcome) = match self.evidence(p) {
             Some(p) => (normalised(&p), Outcome::Smoothed),
@@ -85,8 +86,8 @@ impl Smoother {
         (Belief { posterior: first, chained: first }, outcome)
     }
 
-    /// Moves `belief` on by `tokens` generated tokens (more than one when steps were late or
-    /// missed), then weighs in `p`, `[bins]`.
+    /// Advances `belief` by `tokens` generated tokens (more than one when steps were late or
+    /// missed), then multiplies by the evidence `p`, `[bins]`.
     pub fn observe(&self, belief: &mut Belief, tokens: u32, p: &[f32]) -> Outcome {
         let moved = self.advance(&belief.chained, tokens);
         let floor = self.uniform(FLOOR);
@@ -94,7 +95,7 @@ impl Smoother {
         let (posterior, outcome) = self.weigh(&prior, p);
         belief.posterior = posterior;
         belief.chained = match (self.chain, outcome) {
-            // A contradicted prior is of no use to the next step either.
+            // A contradicted prior would mislead the next step too.
             (Chain::Posterior, _) | (Chain::Prior, Outcome::Reset) => posterior,
             (Chain::Prior, _) => moved,
         };
@@ -105,7 +106,7 @@ impl Smoother {
     pub fn advance(&self, q: &Distribution, tokens: u32) -> Distribution {
         let down = 1.0 / self.bins.width();
         let mut q = *q;
-        // After 16 times the whole range, no bin but the first has mass that a double could hold.
+        // After 16 times the whole range, only the first bin has mass above a double's least.
         for _ in 0..tokens.min(self.bins.max_tokens.saturating_mul(16)) {
             let first = q[0] + down * q[1];
             for i in 1..self.bins.count {
@@ -128,7 +129,7 @@ impl Smoother {
         }
     }
 
-    /// `p` as it is, if it is a distribution up to its scale.
+    /// `p` in `f64`, if it is a distribution up to its scale.
     fn evidence(&self, p: &[f32]) -> Option<Distribution> {
         assert_eq!(p.len(), self.bins.count, "a distribution over {} bins", self.bins.count);
         let sum: f64 = p.iter().copied().map(f64::from).sum();

@@ -2,7 +2,7 @@
 
 /// Turns logits into probabilities that sum to 1. The largest logit is subtracted first, so no
 /// finite logit overflows. A logit that is not finite makes every probability NaN, which the
-/// smoother then refuses.
+/// smoother rejects.
 pub(crate) fn softmax(logits: &mut [f32]) {
     let largest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let mut sum = 0.0;
@@ -28,7 +28,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_number_poisons_all() {
+    fn a_logit_that_is_not_finite_makes_all_nan() {
         for bad in [f32::NAN, f32::INFINITY] {
             let mut p = [0.0, bad, 1.0];
             softmax(&mut p);

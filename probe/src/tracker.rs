@@ -1,6 +1,6 @@
-//! The posteriors of all requests under way, one per slot of the engine.
+//! The posteriors of all unfinished requests, by request index.
 //!
-//! The probe owns them and is their only writer. What others see is an [`Estimate`], by value.
+//! The probe owns them and is their only writer. Other parts receive an [`Estimate`], by value.
 //! Capacity is fixed at construction; nothing allocates after it.
 
 use crate::smoothing::{Belief, Outcome, Smoother};
@@ -8,73 +8,77 @@ use crate::smoothing::{Belief, Outcome, Smoother};
 /// The fractions of [`Estimate::quantiles`].
 pub const QUANTILES: [f32; 3] = [0.1, 0.5, 0.9];
 
-/// What is believed of one request's remaining output.
+/// Estimate of one request's remaining output.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Estimate {
-    /// Which tenant of the slot this is about.
+    /// Generation of the request's index: which of its successive requests the estimate is for.
     pub generation: u32,
     /// Tokens the request had generated when its activation was taken.
     pub generated: u32,
-    /// Expected tokens still to come.
+    /// Expected remaining tokens.
     pub remaining: f32,
-    /// Tokens still to come at the [`QUANTILES`] 0.1, 0.5 and 0.9.
+    /// Remaining tokens at the [`QUANTILES`] 0.1, 0.5 and 0.9.
     pub quantiles: [f32; 3],
 }
 
-/// How often each [`Outcome`] occurred since construction.
+/// Number of occurrences of each [`Outcome`] since construction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OutcomeCounts {
-    /// Observations weighed in as they should be.
+    /// Observations that were multiplied into the posterior.
     pub smoothed: u64,
     /// Observations that contradicted the prior and replaced it.
     pub reset: u64,
-    /// Observations that were no distribution and were left out.
+    /// Observations that were not a distribution and were ignored.
     pub kept_prior: u64,
 }
 
 /// One request's filter.
 #[derive(Clone, Copy)]
-struct Slot {
+struct Filter {
     generation: u32,
     /// None until the first observation.
     last: Option<(Belief, Estimate)>,
 }
 
-/// The filters of all slots.
+/// The filters of all request indices.
 pub struct Tracker {
     smoother: Smoother,
-    slots: Box<[Slot]>,
+    filters: Box<[Filter]>,
     counts: OutcomeCounts,
 }
 
 impl Tracker {
-    /// A tracker of `slots` slots, all of generation 0 and without observations.
-    pub fn new(smoother: Smoother, slots: usize) -> Tracker {
-        let empty = Slot { generation: 0, last: None };
-        Tracker { smoother, slots: vec![empty; slots].into(), counts: OutcomeCounts::default() }
+    /// A tracker of `max_requests` indices, all of generation 0 and without observations.
+    pub fn new(smoother: Smoother, max_requests: usize) -> Tracker {
+        let empty = Filter { generation: 0, last: None };
+        Tracker {
+            smoother,
+            filters: vec![empty; max_requests].into(),
+            counts: OutcomeCounts::default(),
+        }
     }
 
-    /// Gives `slot` to a new request. Not called after a preemption: the belief outlives the KV
-    /// cache.
-    pub fn begin(&mut self, slot: usize, generation: u32) {
-        self.slots[slot] = Slot { generation, last: None };
+    /// Assigns `idx` to a new request. Not called after a preemption: the posterior stays valid
+    /// without KV.
+    pub fn begin(&mut self, idx: usize, generation: u32) {
+        self.filters[idx] = Filter { generation, last: None };
     }
 
-    /// Weighs in `p` (`[bins]`), the head's output after `generated` tokens; `generated` = 0 is the
-    /// prompt's mean.
+    /// Updates the posterior with `p` (`[bins]`), the head's output after `generated` tokens;
+    /// `generated` = 0 is the prompt's mean.
     ///
     /// The first observation, and any with `generated` = 0, starts the chain with q = p. A later
-    /// one moves the belief on by the tokens generated since the last. One that brings no new token
-    /// (the prompt computed again after a preemption) changes nothing and returns the estimate that
-    /// stands. None if the slot has been given to another generation: the result came too late.
+    /// one advances the posterior by the tokens generated since the last. One without new tokens
+    /// (the prompt recomputed after a preemption) changes nothing and returns the current estimate.
+    /// None if the index has another generation by now: the result is stale.
     pub fn observe(
         &mut self,
-        slot: usize,
+        idx: usize,
         generation: u32,
         generated: u32,
         p: &[f32],
     ) -> Option<Estimate> {
-        let state = &mut self.slots[slot];
+        let state = &mut self.filters[idx];
         if state.generation != generation {
             return None;
         }
@@ -87,7 +91,7 @@ impl Tracker {
                 let outcome = self.smoother.observe(&mut belief, tokens, p);
                 (belief, outcome)
             }
-            // Decoding has begun: the prompt's mean is old news.
+            // Decoding has begun: the prompt's mean is out of date.
             Some((_, estimate)) if estimate.generated > 0 => return Some(estimate),
             _ => self.smoother.start(p),
         };
@@ -97,13 +101,13 @@ impl Tracker {
         Some(estimate)
     }
 
-    /// The estimate that stands for `slot`, if it is still `generation`'s and was ever observed.
-    pub fn estimate(&self, slot: usize, generation: u32) -> Option<Estimate> {
-        let state = &self.slots[slot];
+    /// The current estimate at `idx`, if it belongs to `generation` and there was an observation.
+    pub fn estimate(&self, idx: usize, generation: u32) -> Option<Estimate> {
+        let state = &self.filters[idx];
         (state.generation == generation).then_some(state.last?.1)
     }
 
-    /// How often each outcome occurred.
+    /// Number of occurrences of each outcome.
     pub fn counts(&self) -> OutcomeCounts {
         self.counts
     }
@@ -120,7 +124,7 @@ impl OutcomeCounts {
 }
 
 impl Smoother {
-    /// What `belief` says in tokens.
+    /// The estimate in tokens under `belief`.
     fn estimate(&self, belief: &Belief, generation: u32, generated: u32) -> Estimate {
         let bins = self.bins();
         let q = belief.posterior.map(|q| q as f32);

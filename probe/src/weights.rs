@@ -1,5 +1,5 @@
-//! The MLP's weights as the file has them: row-major, unpacked. Loading, saving and training speak
-//! this form.
+//! The MLP's weights in the file's form: row-major, unpacked. Used for loading, saving and
+//! training.
 
 use half::bf16;
 use trail_base::Rng;
@@ -48,7 +48,7 @@ impl Weights {
         }
     }
 
-    /// The same with both layers' weights rounded to bf16, as [`Head`](crate::Head) holds them.
+    /// A copy with both layers' weights rounded to bf16, as [`Head`](crate::Head) holds them.
     pub fn to_bf16(&self) -> Weights {
         let round = |x: &[f32]| x.iter().map(|&x| bf16::from_f32(x).to_f32()).collect();
         Weights {
@@ -58,7 +58,7 @@ impl Weights {
         }
     }
 
-    /// Panics unless the tensors have the lengths the sizes say.
+    /// Panics unless the lengths of the tensors match the sizes.
     pub(crate) fn check(&self) {
         assert!(self.d > 0 && self.hidden > 0, "an MLP without inputs or hidden units");
         assert!((1..=MAX_BINS).contains(&self.bins), "{} bins, at most {MAX_BINS}", self.bins);

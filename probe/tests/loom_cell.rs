@@ -11,7 +11,7 @@ use loom::sync::Arc;
 use loom::thread::{self, JoinHandle};
 use trail_probe::{Cell, Estimate};
 
-/// Explores `body`, with at most `preemptions` switches away from a thread that could go on.
+/// Explores `body`, with at most `preemptions` switches away from a runnable thread.
 fn explore(preemptions: usize, body: fn()) {
     let mut builder = Builder::new();
     builder.preemption_bound = Some(preemptions);
@@ -49,13 +49,13 @@ fn no_torn_estimate_is_returned() {
 }
 
 #[test]
-fn what_was_read_once_is_not_unread() {
+fn readings_do_not_go_back() {
     explore(2, || {
         let cell = Arc::new(Cell::default());
         let writer = writer(&cell, 1);
         let first = read(&cell);
         let second = read(&cell);
-        // A write under way may hide the value; here there is only one write.
+        // A write in progress may hide the value; here there is only one write.
         assert!(second >= first);
         writer.join().unwrap();
     });

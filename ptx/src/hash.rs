@@ -1,15 +1,14 @@
-//! The hash by which stale output is found: FNV-1a, 64 bit. It guards against forgetting, not
-//! against malice.
+//! The hash that detects stale output: FNV-1a, 64 bit. It detects mistakes, not manipulation.
 
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// FNV-1a of `bytes`, going on from `state`.
+/// Continues FNV-1a from `state` over `bytes`.
 pub fn fnv1a(state: u64, bytes: &[u8]) -> u64 {
     bytes.iter().fold(state, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
 }
 
-/// Where FNV-1a begins.
+/// Initial state of FNV-1a.
 pub const START: u64 = 0xcbf2_9ce4_8422_2325;
 
 /// Hash of one text.

@@ -1,7 +1,7 @@
 //! The contract at the top of every kernel file, parsed.
 //!
-//! A header is the file's first comment block. Each line begins with a field's name; lines that are
-//! indented further continue it.
+//! A header is the file's first comment block. Each line begins with a field's name; lines indented
+//! further go on with it.
 //!
 //! ```text
 //! // op      one line: what is computed
@@ -20,7 +20,7 @@ use crate::Target;
 /// A kernel file's contract.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Header {
-    /// The operation, in one line.
+    /// Operation in one line.
     pub op: String,
     /// The parameter struct that every entry of the file takes.
     pub params: String,
@@ -28,7 +28,7 @@ pub struct Header {
     pub inputs: Vec<String>,
     /// Outputs, likewise.
     pub outputs: Vec<String>,
-    /// Targets that the file is compiled for (a text for sm_80 also becomes an sm_90a cubin).
+    /// Targets of the compilation (PTX for sm_80 is also assembled to an sm_90a cubin).
     pub arch: Vec<Target>,
     /// Grid, threads of a block, and dynamic shared memory.
     pub launch: String,

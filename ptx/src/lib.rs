@@ -1,9 +1,9 @@
 //! The compiled CUDA kernels, and the table that names them.
 //!
-//! `kernels/*.cu` become PTX and cubins under `out/` by an explicit program (`cargo run -p
-//! trail-ptx --bin compile`), checked in with a manifest of the output of `ptxas`. This library
-//! is data alone: no CUDA, no dependency. A test recomputes each source's hash, so a kernel that
-//! was edited and not compiled fails the build.
+//! An explicit program (`cargo run -p trail-ptx --bin compile`) compiles `kernels/*.cu` to PTX and
+//! cubins under `out/`, which are checked in with a manifest of the report of `ptxas`. This library
+//! is data only: no CUDA, no dependency. A test recomputes each source's hash, so a kernel that was
+//! edited and not compiled fails the build.
 
 pub mod hash;
 pub mod header;
@@ -14,9 +14,9 @@ mod table;
 
 pub use table::{FLAGS, MODULES};
 
-/// Which kernels passed their tests where, as JSON: device -> {"arch": target, "kernels": {name:
-/// hash of the code}}. Written by `cargo run -p trail-ptx --bin proofs` from what the tests
-/// launched.
+/// Kernels that passed their tests, by device, as JSON: device -> {"arch": target, "kernels":
+/// {name: hash of the code}}. Written by `cargo run -p trail-ptx --bin proofs` from the launches of
+/// the tests.
 pub const PROOFS: &str = include_str!("../proofs.json");
 
 /// A chip family that code is compiled for.
@@ -24,12 +24,12 @@ pub const PROOFS: &str = include_str!("../proofs.json");
 pub enum Target {
     /// Ampere, and by binary compatibility Ada (8.x).
     Sm80,
-    /// Hopper with its own instructions; runs on 9.0 only.
+    /// Hopper with architecture-specific instructions; runs on 9.0 only.
     Sm90a,
 }
 
 impl Target {
-    /// As `ptxas` names it.
+    /// Name of the target, as `ptxas` spells it.
     pub const fn name(self) -> &'static str {
         match self {
             Target::Sm80 => "sm_80",
@@ -47,10 +47,10 @@ impl Target {
     }
 }
 
-/// The compiled form of one `.cu` file.
+/// A compiled `.cu` file.
 #[derive(Debug)]
 pub struct Module {
-    /// File stem, with `ladder/` before it for the rungs that teach.
+    /// File stem, with the prefix `ladder/` for the teaching kernels.
     pub name: &'static str,
     /// Source path in the repository.
     pub source: &'static str,
@@ -65,10 +65,10 @@ pub struct Module {
 /// A module's code for one target.
 #[derive(Debug)]
 pub struct Image {
-    /// Target of the code.
+    /// Target of the compilation.
     pub target: Target,
-    /// PTX text, for chips that have no cubin here; `None` for sm_90a, whose text nothing but
-    /// Hopper could compile.
+    /// PTX text, for chips without a cubin here; `None` for sm_90a, whose text only Hopper can
+    /// compile.
     pub ptx: Option<&'static str>,
     /// Machine code.
     pub cubin: &'static [u8],
@@ -77,22 +77,22 @@ pub struct Image {
 /// One launchable kernel.
 #[derive(Debug)]
 pub struct Entry {
-    /// Its `extern "C"` name, unique over all modules.
+    /// `extern "C"` name, unique over all modules.
     pub name: &'static str,
-    /// Name of its one argument's struct in [`params`].
+    /// Name of the struct of its only argument in [`params`].
     pub params: &'static str,
     /// Size of that argument in the PTX, bytes.
     pub param_bytes: u32,
     /// Alignment of that argument in the PTX, bytes.
     pub param_align: u32,
-    /// Output of `ptxas`, by target.
+    /// Resource usage reported by `ptxas`, by target.
     pub resources: &'static [Resources],
 }
 
-/// Resources of a multiprocessor that a kernel takes, by `ptxas -v`.
+/// Resource usage of a kernel, from `ptxas -v`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Resources {
-    /// Target of the code.
+    /// Target of the compilation.
     pub target: Target,
     /// 32-bit registers per thread.
     pub registers: u32,
@@ -118,8 +118,8 @@ pub unsafe trait Parameters: Copy + 'static {
 }
 
 impl Image {
-    /// FNV-1a of the code that a device of this target gets: the machine code on Hopper; of sm_80
-    /// the text, which the emulator runs as well.
+    /// FNV-1a of the code for this target: machine code for Hopper; for sm_80 the PTX text, which
+    /// the emulator runs as well.
     pub fn code_hash(&self) -> u64 {
         hash::fnv1a(hash::START, self.ptx.map_or(self.cubin, str::as_bytes))
     }
@@ -131,15 +131,14 @@ impl Module {
         self.images.iter().find(|image| image.target == target)
     }
 
-    /// The text that other chips compile for themselves: sm_80's, unless the module is Hopper's
-    /// alone.
+    /// PTX text that other chips compile at load: sm_80's, unless the module is for Hopper only.
     pub fn portable_ptx(&self) -> Option<&'static str> {
         self.image(Target::Sm80).and_then(|image| image.ptx)
     }
 }
 
 impl Entry {
-    /// Resources of the kernel on `target`.
+    /// Resource usage of the kernel on `target`.
     pub fn on(&self, target: Target) -> Option<&'static Resources> {
         self.resources.iter().find(|resources| resources.target == target)
     }

@@ -1,5 +1,5 @@
-//! The checked-in files belong together: sources, headers, code, manifest, tables, parameter
-//! structs. Needs no CUDA.
+//! Checked-in files agree: sources, headers, code, manifest, tables, parameter structs. Needs no
+//! CUDA.
 
 use serde_json::Value;
 use std::collections::BTreeSet;

@@ -5,11 +5,11 @@
 //! Positions count pushes, are never reset and wrap with `usize`; position p uses cell p mod
 //! capacity. A cell's stamp says which side may access it next:
 //!
-//! | stamp        | state                                   | next to act                          |
-//! |--------------|-----------------------------------------|--------------------------------------|
-//! | p            | empty, ready for the push of position p | the producer that moves `tail` p→p+1 |
-//! | p + 1        | holds the value of position p           | the consumer, when its head is p     |
-//! | p + capacity | empty again, one lap later              | as in the first line                 |
+//! | stamp        | state                                   | next access                         |
+//! |--------------|-----------------------------------------|-------------------------------------|
+//! | p            | empty, ready for the push of position p | the producer that claims p          |
+//! | p + 1        | holds the value of position p           | the consumer, when its head is p    |
+//! | p + capacity | empty again, one lap later              | as in the first line                |
 //!
 //! A producer claims position p by moving `tail` from p to p + 1, writes the value, then publishes
 //! it by storing stamp p + 1 (release). The consumer loads the stamp (acquire), takes the value,

@@ -1,5 +1,5 @@
-//! The atomics and cells of [`crate::mpsc_ring`]: std's, or loom's under `--cfg loom`, which then runs
-//! every interleaving.
+//! The atomics and cells of [`crate::mpsc_ring`]: std's, or loom's under `--cfg loom`, which then
+//! runs every interleaving.
 
 #[cfg(loom)]
 pub(crate) use loom::{

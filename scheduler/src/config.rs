@@ -20,12 +20,12 @@ pub struct SchedulerConfig {
     pub num_blocks: u32,
     /// Longest prompt plus output, tokens.
     pub max_context: u32,
-    /// Share of `num_blocks` that stays free when a request without KV enters the batch, so that the
-    /// running requests can grow for some steps before an eviction (vLLM's watermark). In [0, 1).
-    /// Higher: fewer evictions, smaller batches.
+    /// Share of `num_blocks` that stays free when a request without KV enters the batch, so that
+    /// the running requests can grow for some steps before an eviction (vLLM's watermark). In [0,
+    /// 1). Higher: fewer evictions, smaller batches.
     pub watermark: f32,
-    /// Steps in which a request that finds no blocks may be skipped. After these it is a barrier: no
-    /// request ranked behind it enters the batch. 0: a barrier at once, as in vLLM.
+    /// Steps in which a request that finds no blocks may be skipped. After these it is a barrier:
+    /// no request ranked behind it enters the batch. 0: a barrier at once, as in vLLM.
     pub max_passed_over: u32,
     /// Steps for which such a barrier holds before requests behind it may enter again, at least 1.
     /// Higher: sooner admission of large requests, more idle blocks.
@@ -42,8 +42,8 @@ pub struct SchedulerConfig {
     pub block_s: f64,
     /// Seconds to recompute one prompt token: for [`Preemption::Auto`].
     pub token_s: f64,
-    /// Steps of growth of the running requests for which blocks are freed ahead of need, by swapping
-    /// paused requests out. 0: only the watermark is kept free.
+    /// Steps of growth of the running requests for which blocks are freed ahead of need, by
+    /// swapping paused requests out. 0: only the watermark is kept free.
     pub reclaim_steps: u32,
 }
 

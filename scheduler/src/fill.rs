@@ -11,30 +11,30 @@
 //!   short of blocks takes them from residents ranked *behind* it: from the paused first, worst
 //!   first; then from the running, worst first. Residents ranked before it keep theirs: an eviction
 //!   never serves a worse request. Nothing is evicted unless that frees enough.
-//! * **Skipping.** A request that finds no blocks even so is skipped, and those behind it may enter;
-//!   `max_passed_over`, `max_blocked` and `max_lookahead` bound that from both sides.
+//! * **Skipping.** A request that finds no blocks even so is skipped, and those behind it may
+//!   enter; `max_passed_over`, `max_blocked` and `max_lookahead` bound that from both sides.
 //! * **Swapping.** A victim may be swapped out to the host (`swap`); its blocks are free only when
 //!   its transfer has ended. The request that needs them is skipped until then, and *reserves* what
-//!   it needs: those behind it get only what is free beyond the reserve. The same holds where blocks
-//!   that are being filled for requests behind it would be enough, as they can be taken once they
-//!   are full. A swapped request is swapped in, at its rank, into blocks for all its tokens, if the
-//!   low-water mark stays free; it takes no row, but a place is kept for it.
+//!   it needs: those behind it get only what is free beyond the reserve. The same holds where
+//!   blocks that are being filled for requests behind it would be enough, as they can be taken once
+//!   they are full. A swapped request is swapped in, at its rank, into blocks for all its tokens,
+//!   if the low-water mark stays free; it takes no row, but a place is kept for it.
 //!
 //! Why every request finishes once arrivals cease. Consider the first in the order of the requests
 //! that are in no transfer. There is always a place and a row for it. All others are behind it and
 //! it fits alone, so every block it lacks is free, held by a request that is swapping out, being
-//! filled by one that is swapping in, or held by a resident it may evict. In the last three cases it
-//! has reserved all free blocks: until it has its blocks, no other request gets any, and none begins
-//! to swap in. Each transfer ends. So after finitely many steps nothing is being filled, what it may
-//! take is swapping out or free, then free, and it takes it; if it is swapped, it returns by a
-//! transfer that ends, with blocks that hold its tokens. (One place is kept for each request that is
-//! swapping in, and those transfers end as well.) Only a request ranked before it takes its blocks
-//! in between: `reclaim` spares every request that ranks before a row of the plan. So the first
-//! generates a token in finitely many steps, and in an endless run in which no request finishes the
-//! first would have to change infinitely often. But an unpinned key changes only by a token
-//! generated or a prediction accepted; the former are finitely many, the latter at most one for each
-//! of the former (`RequestState::predict`). A pinned first is replaced only by one that was pinned
-//! earlier and has just returned, and each request has finitely many earlier arrivals.
+//! filled by one that is swapping in, or held by a resident it may evict. In the last three cases
+//! it has reserved all free blocks: until it has its blocks, no other request gets any, and none
+//! begins to swap in. Each transfer ends. So after finitely many steps nothing is being filled,
+//! what it may take is swapping out or free, then free, and it takes it; if it is swapped, it
+//! returns by a transfer that ends, with blocks that hold its tokens. (One place is kept for each
+//! request that is swapping in, and those transfers end as well.) Only a request ranked before it
+//! takes its blocks in between: `reclaim` spares every request that ranks before a row of the plan.
+//! So the first generates a token in finitely many steps, and in an endless run in which no request
+//! finishes the first would have to change infinitely often. But an unpinned key changes only by a
+//! token generated or a prediction accepted; the former are finitely many, the latter at most one
+//! for each of the former (`RequestState::predict`). A pinned first is replaced only by one that
+//! was pinned earlier and has just returned, and each request has finitely many earlier arrivals.
 
 use crate::key::{Key, Ranked};
 use crate::limits::blocks_for;
@@ -220,8 +220,9 @@ impl Fill<'_> {
         true
     }
 
-    /// How many of `wanted` blocks are neither free nor soon free, nor held by residents ranked
-    /// behind `key`. Visits at most `wanted` residents, as each holds at least one block.
+    /// Blocks of `wanted` that are neither free, nor free after the transfers in flight, nor held
+    /// by residents ranked behind `key`. Visits at most `wanted` residents: each holds at least
+    /// one.
     fn cannot_free(&self, wanted: u32, key: Key) -> u32 {
         let scheduler = &*self.scheduler;
         let mut missing = wanted.saturating_sub(scheduler.free_after_transfers());

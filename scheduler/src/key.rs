@@ -25,9 +25,9 @@ impl Key {
 
     /// The key of a started request that the policy does not allow to be preempted.
     ///
-    /// Running requests precede paused ones, so that one which was paused for lack of blocks takes a
-    /// free place in the batch, not that of another pinned request. Evicted ones come next, before
-    /// all others: a request past its window is never ranked last.
+    /// Running requests precede paused ones, so that one which was paused for lack of blocks takes
+    /// a free place in the batch, not that of another pinned request. Evicted ones come next,
+    /// before all others: a request past its window is never ranked last.
     pub fn pinned(request: &RequestState) -> Key {
         let (class, value) = match request.phase {
             Phase::Running => (Key::PINNED, 0.0),

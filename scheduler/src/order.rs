@@ -1,8 +1,8 @@
 //! The requests outside the batch, kept in rank order.
 //!
-//! A skip list (Pugh 1990) over indices: links live in arrays by index, so nothing is allocated after
-//! construction, insertion and removal take O(log n) comparisons, and the walk from the best, or
-//! back from the worst, is one link per request. A sorted array would move half its entries per
+//! A skip list (Pugh 1990) over indices: links live in arrays by index, so nothing is allocated
+//! after construction, insertion and removal take O(log n) comparisons, and the walk from the best,
+//! or back from the worst, is one link per request. A sorted array would move half its entries per
 //! insertion; a heap would not give the best few in order without a second one.
 
 use crate::key::{Key, Ranked};

@@ -85,8 +85,8 @@ impl fmt::Display for Plan {
             write!(f, ", {} out, {} in", self.swap_out.len(), self.swap_in.len())?;
         }
         for row in &self.rows {
-            let mark = if row.sample { "*" } else { "" };
-            write!(f, " | s{} {}..{}{mark}", row.slot.0, row.start, row.start + row.len)?;
+            let sampled = if row.sample { "*" } else { "" };
+            write!(f, " | s{} {}..{}{sampled}", row.slot.0, row.start, row.start + row.len)?;
         }
         Ok(())
     }

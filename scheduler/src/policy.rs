@@ -6,10 +6,10 @@ use crate::request::RequestState;
 
 /// Ranks requests. The scheduler fills the batch in rank order and moves blocks.
 ///
-/// The contract: a key depends only on the request's state and on what the hooks recorded. The state
-/// of a request outside the batch changes only by `Scheduler::predict`, so its key is computed again
-/// only then, unless [`Policy::ages`] returns true. Keys of running requests are computed at every
-/// step.
+/// The contract: a key depends only on the request's state and on what the hooks recorded. The
+/// state of a request outside the batch changes only by `Scheduler::predict`, so its key is
+/// computed again only then, unless [`Policy::ages`] returns true. Keys of running requests are
+/// computed at every step.
 ///
 /// A started request that is not [`Policy::preemptable`] must have the key [`Key::pinned`], or one
 /// that likewise precedes all keys outside the batch: the order alone decides who runs.

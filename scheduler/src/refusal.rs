@@ -43,8 +43,8 @@ impl fmt::Display for Refusal {
             ),
             Self::ContextTooLong { needed_tokens, max_context } => write!(
                 f,
-                "prompt plus max_tokens is {needed_tokens} tokens, the context holds {max_context}: \
-                 shorten the prompt or lower max_tokens"
+                "prompt plus max_tokens is {needed_tokens} tokens, the context holds \
+                 {max_context}: shorten the prompt or lower max_tokens"
             ),
             Self::EmptyPrompt => write!(f, "the prompt is empty: send at least one token"),
             Self::ZeroMaxTokens => write!(f, "max_tokens is 0: ask for at least one token"),

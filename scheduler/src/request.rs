@@ -180,9 +180,9 @@ impl RequestState {
 
     /// Records a prediction. Returns true if it was accepted.
     ///
-    /// At most one prediction per output token is accepted, in order of age. That bounds the changes
-    /// of a request's rank between two of its tokens, without which requests could evict each other
-    /// in a cycle (see `fill`).
+    /// At most one prediction per output token is accepted, in order of age. That bounds the
+    /// changes of a request's rank between two of its tokens, without which requests could evict
+    /// each other in a cycle (see `fill`).
     pub(crate) fn predict(&mut self, prediction: &Prediction) -> bool {
         let Some(late) = self.sampled_since(prediction.step) else { return false };
         let age = self.generated - late;

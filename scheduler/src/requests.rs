@@ -32,8 +32,8 @@ impl Requests {
         Some(idx)
     }
 
-    /// Ends the request at `idx`: results that carry its generation are stale from now on. The index
-    /// stays taken until it is released.
+    /// Ends the request at `idx`: results that carry its generation are stale from now on. The
+    /// index stays taken until it is released.
     pub(crate) fn end(&mut self, idx: RequestIdx) {
         let state = &mut self[idx];
         state.planned = false;

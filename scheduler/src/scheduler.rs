@@ -82,8 +82,8 @@ impl Scheduler {
         }
     }
 
-    /// Moves a request outside the batch to its new place in the order. Running requests are sorted by
-    /// every `plan`.
+    /// Moves a request outside the batch to its new place in the order. Running requests are sorted
+    /// by every `plan`.
     fn rekey(&mut self, idx: RequestIdx) {
         let request = &self.requests[idx];
         let order = match request.phase {
@@ -100,8 +100,8 @@ impl Scheduler {
     }
 
     /// Chooses the rows of step `step`, allocates their blocks, and evicts or swaps out the victims
-    /// that this requires. Uses the predictions that have arrived and waits for none. `now_s` is the
-    /// time in seconds on the caller's clock.
+    /// that this requires. Uses the predictions that have arrived and waits for none. `now_s` is
+    /// the time in seconds on the caller's clock.
     pub fn plan(&mut self, step: u64, now_s: f64) -> &Plan {
         self.policy.on_step(step, now_s);
         self.plan.clear(step);
@@ -158,8 +158,8 @@ impl Scheduler {
         }
     }
 
-    /// Records that the plan's rows were executed: their tokens are computed, one more is sampled in
-    /// each row with `sample`, and each expectation counts down by one per token until the next
+    /// Records that the plan's rows were executed: their tokens are computed, one more is sampled
+    /// in each row with `sample`, and each expectation counts down by one per token until the next
     /// prediction. The engine finishes a request at its `max_tokens`.
     pub fn advance(&mut self) {
         for row in &self.plan.rows {
@@ -174,8 +174,9 @@ impl Scheduler {
         }
     }
 
-    /// Removes a request in any phase, completed or cancelled. Increments the index's generation and
-    /// frees the index and its blocks, unless a transfer is in flight. A second call has no effect.
+    /// Removes a request in any phase, completed or cancelled. Increments the index's generation
+    /// and frees the index and its blocks, unless a transfer is in flight. A second call has no
+    /// effect.
     pub fn finish(&mut self, idx: RequestIdx) -> Finished {
         let phase = self.requests[idx].phase;
         match phase {

@@ -1,8 +1,8 @@
 //! Swapping: a victim's KV is copied to the host instead of being discarded, and copied back later.
 //!
 //! ```text
-//! Running, Paused --plan--> SwappingOut --transferred--> Swapped     plan.swap_out; then its blocks are free
-//! Swapped         --plan--> SwappingIn  --transferred--> Paused      plan.swap_in; then the host's are free
+//! Running, Paused --plan.swap_out--> SwappingOut --transferred--> Swapped (its blocks are free)
+//! Swapped         --plan.swap_in---> SwappingIn  --transferred--> Paused  (the host's are free)
 //! ```
 //!
 //! A plan lists the requests whose transfers begin; the caller starts the copies at once, and calls
@@ -17,7 +17,7 @@ use crate::limits::{BLOCK_TOKENS, blocks_for};
 use crate::request::{Phase, RequestIdx};
 use crate::scheduler::Scheduler;
 
-/// What remains of a request after [`Scheduler::finish`].
+/// The resources that a request still holds after [`Scheduler::finish`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Finished {
     /// Nothing: its index and its blocks are free.
@@ -185,8 +185,8 @@ impl Scheduler {
         self.swap_state.swapped() as usize
     }
 
-    /// Number of requests whose KV is being copied to the host or back. While there are some, a plan
-    /// without rows means that the caller waits for one of the transfers.
+    /// Number of requests whose KV is being copied to the host or back. While there are some, a
+    /// plan without rows means that the caller waits for one of the transfers.
     pub fn moving(&self) -> usize {
         self.swap_state.swapping_out() as usize + self.swap_state.swapping_in().len()
     }

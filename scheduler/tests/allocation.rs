@@ -1,4 +1,4 @@
-//! After construction nothing allocates: the counting allocator watches 1,000 steps.
+//! Nothing allocates after construction: the counting allocator checks 1,000 steps.
 
 use trail_counting_allocator::of_process;
 use trail_scheduler::policies::{Fcfs, Oracle, Sjf, Trail};
@@ -6,7 +6,7 @@ use trail_scheduler::{
     NewRequest, Policy, Preemption, RequestId, RequestIdx, Scheduler, SchedulerConfig,
 };
 
-// One test in this file: another one's thread would be counted as well.
+// The only test of this file: the allocations of a second test's thread would be counted too.
 #[test]
 fn a_step_allocates_nothing() {
     let policies: [Box<dyn Policy>; 4] =
@@ -21,7 +21,7 @@ fn a_step_allocates_nothing() {
     }
 }
 
-/// Twelve requests whose KV does not fit by far.
+/// Twelve requests, whose KV together exceeds the cache several times.
 fn crowded(policy: Box<dyn Policy>) -> Scheduler {
     let config = SchedulerConfig {
         max_running: 4,
@@ -49,7 +49,7 @@ fn submit(scheduler: &mut Scheduler, seq: u64) {
     scheduler.submit(request).unwrap();
 }
 
-/// A step with swaps, whose transfers end right before the next; who finishes is replaced.
+/// A step with swaps, whose transfers end just before the next; finished requests are replaced.
 fn swapping_step(scheduler: &mut Scheduler, step: u64) -> u32 {
     for idx in (0..12).map(RequestIdx) {
         if scheduler.state(idx).moving() {
@@ -62,7 +62,7 @@ fn swapping_step(scheduler: &mut Scheduler, step: u64) -> u32 {
         let request = scheduler.state(idx);
         if request.generated == request.max_tokens {
             scheduler.finish(idx);
-            // A newcomer is shorter than most that run.
+            // Shorter than most running requests, so that it preempts one.
             submit(scheduler, step);
         }
     }

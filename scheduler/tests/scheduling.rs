@@ -1,4 +1,4 @@
-//! What the scheduler does, told by small examples through the public interface.
+//! The scheduler's behaviour in small examples, through the public interface.
 
 use trail_scheduler::policies::{Fcfs, Oracle, Sjf, Trail};
 use trail_scheduler::{
@@ -22,7 +22,7 @@ fn scheduler(config: SchedulerConfig, policy: impl Policy + 'static) -> Schedule
     Scheduler::new(config, Box::new(policy)).unwrap()
 }
 
-/// A request of `prompt_tokens`, that will have `length` output tokens and is predicted to.
+/// A request of `prompt_tokens` with `length` output tokens, predicted correctly.
 fn request(prompt_tokens: u32, length: u32) -> NewRequest {
     NewRequest {
         id: RequestId(0),
@@ -34,7 +34,7 @@ fn request(prompt_tokens: u32, length: u32) -> NewRequest {
     }
 }
 
-/// Plans and carries out `step`; the rows as (index, start, len, sampled).
+/// Plans and executes `step`. Returns the rows as (index, start, len, sampled).
 fn run(scheduler: &mut Scheduler, step: u64) -> Vec<(u32, u32, u32, bool)> {
     let plan = scheduler.plan(step, step as f64);
     let rows = plan.rows.iter().map(|row| (row.slot.0, row.start, row.len, row.sample)).collect();
@@ -42,7 +42,7 @@ fn run(scheduler: &mut Scheduler, step: u64) -> Vec<(u32, u32, u32, bool)> {
     rows
 }
 
-/// Runs until all have finished; for each index the step after its last token.
+/// Runs until all requests have finished. Returns, for each index, the step after its last token.
 fn finish_steps(scheduler: &mut Scheduler) -> Vec<u64> {
     let mut finished = vec![0; scheduler.live()];
     let mut step = 0;
@@ -83,7 +83,7 @@ fn a_long_prompt_is_split_and_leaves_a_row_for_each_decode() {
     let mut scheduler = scheduler(config(), Trail::default());
     scheduler.submit(request(4, 50)).unwrap();
     assert_eq!(run(&mut scheduler, 0), [(0, 0, 4, true)]);
-    // Ranked first, and still it leaves one of the 32 rows.
+    // Ranked first; it leaves one of the 32 rows for the decode behind it.
     scheduler.submit(request(70, 2)).unwrap();
     assert_eq!(run(&mut scheduler, 1), [(1, 0, 31, false), (0, 4, 1, true)]);
     assert_eq!(
@@ -123,7 +123,7 @@ fn one_passed_over_too_often_becomes_a_barrier_and_then_is_passed_again() {
     let mut scheduler = scheduler(bounds, Sjf);
     let holder = scheduler.submit(request(33, 10)).unwrap(); // 3 blocks
     run(&mut scheduler, 0);
-    scheduler.submit(request(40, 11)).unwrap(); // 3 more: passed over
+    scheduler.submit(request(40, 11)).unwrap(); // 3 more: skipped
     let entered: Vec<bool> = (1..=8)
         .map(|step| {
             let small = scheduler.submit(request(1, 12)).unwrap();
@@ -152,7 +152,7 @@ fn fcfs_evicts_the_latest_arrival_and_recomputes_it_first() {
     assert_eq!(plan.rows.len(), 1);
     scheduler.advance();
     scheduler.finish(RequestIdx(0));
-    // Its 33 tokens come again, before the third request gets in.
+    // Its 33 tokens are recomputed before the third request enters.
     let plan = scheduler.plan(3, 3.0);
     assert_eq!((plan.rows[0].slot, plan.rows[0].start, plan.rows[0].len), (RequestIdx(1), 0, 33));
     assert!(plan.rows[0].sample);

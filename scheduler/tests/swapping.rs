@@ -1,4 +1,4 @@
-//! What becomes of KV that is swapped, told by small examples through the public interface.
+//! Swapping in small examples, through the public interface.
 
 use trail_scheduler::policies::{Fcfs, Trail};
 use trail_scheduler::{
@@ -36,10 +36,10 @@ fn request(prompt_tokens: u32, length: u32) -> NewRequest {
     }
 }
 
-/// Rows as (index, start, len), and who began to leave and to return.
+/// Rows as (index, start, len), then the requests whose swap-out and whose swap-in begins.
 type Ran = (Vec<(u32, u32, u32)>, Vec<u32>, Vec<u32>);
 
-/// Plans and carries out `step`.
+/// Plans and executes `step`.
 fn run(scheduler: &mut Scheduler, step: u64) -> Ran {
     let plan = scheduler.plan(step, 0.0);
     let rows = plan.rows.iter().map(|row| (row.slot.0, row.start, row.len)).collect();
@@ -63,17 +63,17 @@ fn short_of_a_block(config: SchedulerConfig) -> Scheduler {
 #[test]
 fn a_victim_leaves_its_blocks_come_free_later_and_it_returns_with_its_kv() {
     let mut scheduler = short_of_a_block(config());
-    // The first waits for the second to leave; no step can use either's blocks meanwhile.
+    // The first waits for the second's transfer; no step can use the blocks of either until then.
     assert_eq!(run(&mut scheduler, 2), (vec![], vec![1], vec![]));
     assert_eq!(scheduler.state(RequestIdx(1)).phase, Phase::SwappingOut);
     assert_eq!((scheduler.blocks(RequestIdx(1)).len(), scheduler.blocks_used()), (2, 4));
-    assert_eq!(run(&mut scheduler, 3), (vec![], vec![], vec![]), "nobody else is asked");
+    assert_eq!(run(&mut scheduler, 3), (vec![], vec![], vec![]), "no other victim is chosen");
     assert_eq!(scheduler.moving(), 1);
     assert_eq!(scheduler.transferred(RequestIdx(1)), Transferred::Swapped);
     assert_eq!((scheduler.blocks_used(), scheduler.host_blocks_used()), (2, 2));
     assert_eq!(run(&mut scheduler, 4).0, [(0, 32, 1)]);
     assert_eq!((scheduler.swapped(), scheduler.waiting()), (1, 0));
-    // Both fit no more until the first has finished: the swapped one needs three blocks.
+    // The swapped one needs three blocks: both do not fit until the first has finished.
     assert_eq!(run(&mut scheduler, 5), (vec![(0, 33, 1)], vec![], vec![]));
     assert_eq!(scheduler.finish(RequestIdx(0)), Finished::Now);
     assert_eq!(run(&mut scheduler, 6), (vec![], vec![], vec![1]));
@@ -90,7 +90,7 @@ fn a_victim_leaves_its_blocks_come_free_later_and_it_returns_with_its_kv() {
 
 #[test]
 fn the_cheaper_way_is_taken_and_the_host_must_have_room() {
-    // The victim has 32 tokens in 2 blocks: both ways are 4 copies, or 32 tokens anew.
+    // The victim has 32 tokens in 2 blocks: out and in are 4 copies, against 32 tokens.
     let auto = SchedulerConfig { preemption: Preemption::Auto, token_s: 1.0, ..config() };
     for (config, swaps) in [
         (config(), true),
@@ -113,12 +113,12 @@ fn the_cheaper_way_is_taken_and_the_host_must_have_room() {
 fn the_worst_paused_leave_ahead_of_need() {
     let roomy = SchedulerConfig { max_running: 1, num_blocks: 12, watermark: 0.5, ..config() };
     let mut scheduler = scheduler(roomy, Trail { c: 1.0 });
-    // Each arrival is shorter than those before and takes the one seat: they pause, with 2 blocks.
+    // Each arrival is shorter than those before and takes the one place: they pause, with 2 blocks.
     for (step, length) in [(0, 40), (1, 30), (2, 20)] {
         scheduler.submit(request(20, length)).unwrap();
         assert_eq!(run(&mut scheduler, step).1, [], "six blocks are free");
     }
-    // The fourth leaves 4 free, two below the mark: the longest leaves, that is enough.
+    // The fourth leaves 4 free, two below the mark: swapping the longest out is enough.
     scheduler.submit(request(20, 10)).unwrap();
     let (rows, out, _) = run(&mut scheduler, 3);
     assert_eq!((rows.len(), out), (1, vec![0]));
@@ -136,8 +136,8 @@ fn what_comes_free_reaches_whom_it_was_taken_for() {
     }
     run(&mut scheduler, 0);
     run(&mut scheduler, 1);
-    // The shortest wants 3 blocks, 1 is free, the longest gives 2. The second wants one as well, and
-    // must not have the free one.
+    // The shortest needs 3 blocks: 1 is free, 2 come from the longest. The second needs one as
+    // well, and must not get the free one.
     scheduler.submit(request(40, 5)).unwrap();
     assert_eq!(run(&mut scheduler, 2), (vec![], vec![0], vec![]));
     assert_eq!(run(&mut scheduler, 3), (vec![], vec![], vec![]));
@@ -193,7 +193,7 @@ fn a_half_done_prompt_leaves_what_is_computed_of_it() {
     scheduler.submit(request(90, 6)).unwrap();
     run(&mut scheduler, 0);
     assert_eq!(scheduler.blocks(RequestIdx(0)).len(), 6);
-    // A shorter one needs a block: 4 of the 6 hold nothing yet and are free at once.
+    // A shorter one needs a block: 4 of the 6 hold no computed tokens and are free at once.
     scheduler.submit(request(16, 1)).unwrap();
     let (rows, out, _) = run(&mut scheduler, 1);
     assert_eq!((rows, out), (vec![(1, 0, 16)], vec![0]));

@@ -1,4 +1,4 @@
-//! The options that several commands share.
+//! Command-line options common to several commands.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -10,19 +10,19 @@ use trail_runtime::engine::{ComputeDevice, DEFAULT_C, DEFAULT_MAX_REQUESTS, Poli
 use trail_runtime::engine::{CudaSettings, ProbeDevice};
 use trail_scheduler::Preemption;
 
-// Bounds of what can be asked for: above what any machine can use, below what memory cannot hold or
-// a system refuses. That KV blocks fit this machine is checked once the model is known.
+// Upper bounds of the options: more than any machine can use, less than what exhausts memory or a
+// system limit. Setup checks that the KV blocks fit this machine once the model is known.
 const MAX_SLOTS: usize = 4096;
 const MAX_TOKEN_BUDGET: usize = 1 << 16;
 const MAX_REQUESTS: usize = 1 << 20;
 const MAX_THREADS: usize = 1024;
 const MAX_KV_BLOCKS: usize = 1 << 27;
 
-/// Which model, and what predicts for it.
+/// Options of the model and its probe.
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Model")]
 pub struct ModelArgs {
-    /// A safetensors file with config.json and tokenizer.json beside it, or a folder of them
+    /// A safetensors file with config.json and tokenizer.json beside it, or their folder
     /// [default: the bundled demo model]
     #[arg(long, global = true, value_name = "PATH")]
     pub(crate) model: Option<PathBuf>,
@@ -31,17 +31,17 @@ pub struct ModelArgs {
     pub(crate) probe: Option<PathBuf>,
 }
 
-/// What is to compute.
+/// The device requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Device {
-    /// The first GPU where there is one, else the CPU.
+    /// The first GPU if there is one, else the CPU.
     Auto,
-    /// This and nothing else.
+    /// Exactly this device.
     Named(ComputeDevice),
 }
 
 impl Device {
-    /// What computes on this machine.
+    /// The device on this machine.
     pub fn resolve(self) -> ComputeDevice {
         match self {
             Device::Named(device) => device,
@@ -62,12 +62,12 @@ impl FromStr for Device {
     }
 }
 
-/// How the engine is put together.
+/// Options of the engine.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Engine")]
 pub struct EngineArgs {
     /// Which requests run first: fcfs, sjf, trail or oracle
-    /// [default: trail where there is a probe, else fcfs]
+    /// [default: trail if there is a probe, else fcfs]
     #[arg(long, global = true, value_name = "NAME")]
     pub(crate) policy: Option<PolicyKind>,
     /// trail: a request can be preempted during this share of its first predicted length, 0 to 1
@@ -82,14 +82,14 @@ pub struct EngineArgs {
     /// Sequences in one forward pass [default: 8 on the CPU, 256 on a GPU]
     #[arg(long, global = true, value_name = "N", value_parser = count::<MAX_SLOTS>)]
     pub(crate) slots: Option<usize>,
-    /// KV blocks of 16 tokens [default: on the CPU what the slots can need and half as much again,
-    /// within 4 GiB; on a GPU what its memory holds]
+    /// KV blocks of 16 tokens [default: on the CPU 1.5 times the need of all slots, at most 4 GiB;
+    /// on a GPU all that fit into its memory]
     #[arg(long, global = true, value_name = "N", value_parser = count::<MAX_KV_BLOCKS>)]
     pub(crate) kv_blocks: Option<usize>,
     /// Threads of the forward pass [default: all cores]
     #[arg(long, global = true, value_name = "N", value_parser = count::<MAX_THREADS>)]
     pub(crate) threads: Option<usize>,
-    /// Tokens in one forward pass, of prompts and of answers [default: 512 on the CPU, 2048 on a GPU]
+    /// Prompt and output tokens in one forward pass [default: 512 on the CPU, 2048 on a GPU]
     #[arg(long, global = true, value_name = "N", value_parser = count::<MAX_TOKEN_BUDGET>)]
     pub(crate) token_budget: Option<usize>,
     /// Requests in the engine at once, running and waiting; more are refused
@@ -101,11 +101,11 @@ pub struct EngineArgs {
         value_parser = count::<MAX_REQUESTS>,
     )]
     pub(crate) max_requests: usize,
-    /// What computes: cpu, cuda, cuda:NUMBER or auto (the first GPU where there is one)
+    /// Device: cpu, cuda, cuda:NUMBER or auto (the first GPU if there is one)
     #[arg(long, global = true, value_name = "NAME", default_value = "auto")]
     pub(crate) device: Device,
-    /// Who must give way to better ranked requests: recompute (its KV is dropped), swap (its KV is
-    /// moved to the host) or auto (what costs less; on the CPU always recompute)
+    /// KV of evicted requests: recompute (dropped and recomputed), swap (moved to host memory and
+    /// back) or auto (the cheaper of the two; on the CPU always recompute)
     #[arg(long, global = true, value_name = "NAME", default_value = "auto", value_parser = preemption)]
     pub(crate) preemption: Preemption,
     /// GPU: most host memory for swapped KV blocks, GiB; 0 for none
@@ -120,7 +120,7 @@ pub struct EngineArgs {
     /// Hopper: large products by its own kernels (TMA, wgmma), which no test has executed yet
     #[arg(long, global = true)]
     hopper_products: bool,
-    /// GPU: where the probe runs, cpu (while the GPU works on the upper layers) or gpu (beside them)
+    /// GPU: device of the probe, cpu or gpu; both run beside the upper layers
     #[arg(long, global = true, value_name = "NAME", default_value = "cpu")]
     probe_device: ProbeDevice,
     /// Instruction set of the CPU kernels: auto, portable, avx2 or avx512
@@ -144,7 +144,7 @@ fn share(text: &str) -> Result<f32, String> {
     }
 }
 
-/// A number from 1 to `MAX`.
+/// Parses a number from 1 to `MAX`.
 fn count<const MAX: usize>(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(n) if (1..=MAX).contains(&n) => Ok(n),
@@ -160,21 +160,20 @@ impl EngineArgs {
 
     /// Threads of the forward pass.
     pub fn threads(&self) -> usize {
-        let cores = || std::thread::available_parallelism().map_or(1, usize::from);
-        self.threads.unwrap_or_else(cores)
+        self.threads.unwrap_or_else(trail_base::available_threads)
     }
 
-    /// The policy that was named; TRAIL if none was.
+    /// The policy requested; TRAIL by default.
     pub fn policy_or_trail(&self) -> PolicyKind {
         self.with_c(self.policy.unwrap_or(PolicyKind::Trail { c: DEFAULT_C }))
     }
 
-    /// What computes on this machine.
+    /// The device on this machine.
     pub fn device(&self) -> ComputeDevice {
         self.device.resolve()
     }
 
-    /// How a GPU is used.
+    /// Settings of a CUDA device.
     pub fn cuda(&self) -> CudaSettings {
         CudaSettings {
             graphs: !self.no_graphs,
@@ -191,7 +190,7 @@ impl EngineArgs {
         self.isa
     }
 
-    /// `policy` with the `--c` that was asked for.
+    /// `policy` with the share `--c`.
     pub fn with_c(&self, policy: PolicyKind) -> PolicyKind {
         match policy {
             PolicyKind::Trail { .. } => PolicyKind::Trail { c: self.c },

@@ -1,4 +1,4 @@
-//! What the program `trail-rt` and its benchmarks share: command-line options, loading a model and
+//! Shared by the program `trail-rt` and its benchmarks: command-line options, loading a model and
 //! building its engine, driving a workload, and the reports on stdout and stderr.
 
 #![forbid(unsafe_code)]

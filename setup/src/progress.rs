@@ -1,10 +1,10 @@
-//! How far a device's start has come, on the terminal.
+//! Progress bars of a device's start, on stderr.
 
 use indicatif::{ProgressBar, ProgressStyle};
 use trail_runtime::backend::Progress;
 
-/// Shows a bar for each thing that is made ready: bytes with their rate for the weights, pieces for the rest. Only where stderr is a
-/// terminal.
+/// Returns a callback that shows one bar per stage: bytes and their rate for the weights, counts
+/// for the others. Nothing is shown if stderr is not a terminal.
 pub(crate) fn reporter() -> impl FnMut(Progress) {
     let mut bar: Option<(&'static str, ProgressBar)> = None;
     move |Progress { what, done, total }| {
@@ -27,7 +27,7 @@ fn new(what: &'static str, total: u64) -> ProgressBar {
         }
         _ => "{msg:8} [{bar:32}] {pos} of {len}",
     };
-    // The templates are constants, seen to be valid by the test below.
+    // The templates are constants; the test below checks them.
     let style =
         ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
     ProgressBar::new(total).with_style(style).with_message(what)

@@ -1,4 +1,4 @@
-//! From the common options to a model and an engine that serves it.
+//! Loads the model and builds its engine from the common options.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -19,21 +19,21 @@ use crate::machine::Memory;
 use crate::notice::notice;
 use crate::{locate, progress};
 
-/// A model with all that belongs to it.
+/// A model with its tokenizer, chat template, probe and predictor.
 pub struct Setup {
     /// The model.
     pub model: Arc<Model>,
-    /// What the model is called: its folder's or file's name.
+    /// Name of the model: that of its folder or file.
     pub name: String,
-    /// The folder the model lies in.
+    /// The folder of the model.
     pub folder: PathBuf,
-    /// Renders conversations.
+    /// The chat template.
     pub template: ChatTemplate,
-    /// `None` where the model has no tokenizer: token ids can still be served.
+    /// `None` if the model has no tokenizer: token ids can still be served.
     tokenizer: Option<Arc<Tokenizer>>,
     probe: Option<PathBuf>,
     predictor: Option<PathBuf>,
-    /// Whether requests bring their predictions along.
+    /// True if requests carry their predictions.
     replays: bool,
 }
 
@@ -59,7 +59,7 @@ impl Setup {
         })
     }
 
-    /// The model of a named shape with random weights.
+    /// A model of a named shape with random weights.
     pub fn random(shape: &str, dtype: Dtype) -> Result<Setup, Error> {
         let model = Model::random(shape, dtype, 1).map_err(Error::usage)?;
         Ok(Setup {
@@ -74,21 +74,21 @@ impl Setup {
         })
     }
 
-    /// The same for requests that bring their predictions along: nothing else predicts.
+    /// The same for requests that carry their predictions: without probe and predictor.
     pub fn replaying(self) -> Setup {
         Setup { probe: None, predictor: None, replays: true, ..self }
     }
 
-    /// The tokenizer, or why there is none.
+    /// The tokenizer; an error if the model has none.
     pub fn tokenizer(&self) -> Result<Arc<Tokenizer>, Error> {
         match &self.tokenizer {
             Some(tokenizer) => Ok(tokenizer.clone()),
-            // Only its absence was tolerated so far: now it is an error, and this one says it.
+            // `load` tolerates a missing tokenizer; loading it again gives the error.
             None => Ok(Tokenizer::load(&self.folder, self.model.config.vocab_size).map(Arc::new)?),
         }
     }
 
-    /// The tokens of one user turn, by the chat template where there is one.
+    /// The tokens of one user turn, through the chat template if there is one.
     pub fn user_prompt(&self, text: &str) -> Result<Vec<u32>, Error> {
         if !self.template.is_present() {
             return self.raw_prompt(text);
@@ -97,7 +97,7 @@ impl Setup {
         Ok(self.template.encode(&*self.tokenizer()?, &[turn], true)?)
     }
 
-    /// The tokens of `text` as it is.
+    /// The tokens of `text`, without the chat template.
     pub fn raw_prompt(&self, text: &str) -> Result<Vec<u32>, Error> {
         Ok(self.tokenizer()?.encode(text, true)?)
     }
@@ -108,7 +108,7 @@ impl Setup {
         self.build(args, args.with_c(policy), args.max_requests, EngineBuilder::build)
     }
 
-    /// An engine with another policy, and with room for `max_requests` at least.
+    /// An engine with another policy and room for at least `max_requests` requests.
     pub fn engine_with(
         &self,
         args: &EngineArgs,
@@ -179,7 +179,7 @@ impl Setup {
             self.check_memory(args)?;
         }
         let preemption = match args.preemption {
-            // Its KV lies in the host's memory already.
+            // The KV of the CPU backend is in host memory already.
             Preemption::Auto if cpu => Preemption::Recompute,
             asked => asked,
         };
@@ -201,12 +201,11 @@ impl Setup {
         Ok(args.token_budget.into_iter().fold(builder, EngineBuilder::token_budget))
     }
 
-    /// Refuses a KV cache larger than the machine: to find out by allocating it would end the process.
+    /// Fails for a KV cache larger than the machine's memory: the system would kill the process.
     fn check_memory(&self, args: &EngineArgs) -> Result<(), Error> {
         let (Some(blocks), Some(memory)) = (args.kv_blocks, Memory::read()) else { return Ok(()) };
-        let config = &self.model.config;
-        let row_bytes = 2 * config.num_layers * config.kv_size() * size_of::<f32>();
-        let bytes = (blocks * BLOCK_TOKENS) as u128 * row_bytes as u128;
+        let token_bytes = self.model.config.kv_token_bytes(Dtype::F32);
+        let bytes = (blocks * BLOCK_TOKENS) as u128 * token_bytes as u128;
         if bytes > u128::from(memory.total_bytes) {
             return Err(Error::usage(format!(
                 "{blocks} KV blocks take {} MiB, this machine has {} MiB of memory: lower --kv-blocks",
@@ -217,7 +216,7 @@ impl Setup {
         Ok(())
     }
 
-    /// The probe, where there is one.
+    /// The probe, if there is one.
     pub fn probe(&self) -> Result<Option<Probe>, Error> {
         Ok(self.probe.as_ref().map(Probe::open).transpose()?)
     }
@@ -233,7 +232,7 @@ impl Setup {
     }
 }
 
-/// What the model at `path` is called. `model.safetensors` is every model's name, so its folder's counts.
+/// Name of the model at `path`: its file's, or its folder's if the file is `model.safetensors`.
 fn name_of(path: &Path) -> String {
     let resolved = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
     let named = match resolved.file_name().and_then(|name| name.to_str()) {

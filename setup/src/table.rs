@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-/// A table of text cells under two lines of headings: titles of groups of columns, then the columns.
+/// A table of text cells under two lines of headings: titles of groups of columns, then the
+/// columns.
 ///
 /// Columns whose cells are all numbers are aligned right, the others left.
 #[derive(Clone, Debug, Default)]
@@ -106,14 +107,14 @@ mod tests {
             Table::default().group("", &["policy"]).group("latency, s", &["p50", "p99"]);
         table.row(["fcfs", "1.25", "10.00"].map(String::from));
         table.row(["trail", "-", "9.50"].map(String::from));
-        let expected = "\
-       | latency, s
-policy |  p50    p99
--------+------------
-fcfs   | 1.25  10.00
-trail  |    -   9.50
-";
-        assert_eq!(table.to_string(), expected);
+        let expected = [
+            "       | latency, s",
+            "policy |  p50    p99",
+            "-------+------------",
+            "fcfs   | 1.25  10.00",
+            "trail  |    -   9.50",
+        ];
+        assert_eq!(table.to_string().lines().collect::<Vec<_>>(), expected);
     }
 
     #[test]

@@ -37,7 +37,7 @@ struct Report {
 impl Report {
     fn gather() -> Self {
         Report {
-            cores: std::thread::available_parallelism().map_or(1, |cores| cores.get()),
+            cores: trail_base::available_threads(),
             numa_nodes: machine::numa_nodes(),
             memory: Memory::read(),
             simd: machine::simd(),

@@ -57,7 +57,7 @@ const BANNED: &[Banned] = &[
     everywhere("whoever", "name it: \"the thread that\", \"the caller\""),
     identifier("how", "sampling parameters, or the noun that it is", &[]),
     identifier("hows", "sampling parameters", &[]),
-    identifier("mark", "event, trace point or token count", &[]),
+    identifier("mark", "event, trace point or token count", &["cuda-emulator/"]),
     identifier("marks", "events, trace points or token counts", &[]),
 ];
 
@@ -162,15 +162,10 @@ impl Banned {
 
 /// Returns true if `words` begins with `phrase`, with no punctuation inside.
 fn starts_with(words: &[Word], phrase: &str) -> bool {
-    let mut at = 0;
-    for part in phrase.split(' ') {
-        let broken = at > 0 && words[at - 1].ends;
-        if broken || words.get(at).is_none_or(|word| word.text != part) {
-            return false;
-        }
-        at += 1;
-    }
-    true
+    phrase.split(' ').enumerate().all(|(at, part)| {
+        let unbroken = at == 0 || !words[at - 1].ends;
+        unbroken && words.get(at).is_some_and(|word| word.text == part)
+    })
 }
 
 /// The words of numbered lines of prose, in lower case; names are split into their words.

@@ -1,8 +1,8 @@
 //! Vector registers of f32: one trait, one file per instruction set.
 //!
 //! Every CPU kernel is written once, generic over [`Simd`]; an instruction set only defines the
-//! register. A `Simd` value is made by `unsafe` constructors alone, whose caller guarantees that the
-//! CPU has the instructions. So *holding* one is the proof, and the arithmetic is safe.
+//! register. A `Simd` value is made by `unsafe` constructors alone, whose caller guarantees that
+//! the CPU has the instructions. So *holding* one is the proof, and the arithmetic is safe.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
@@ -115,7 +115,8 @@ pub trait Simd: Copy {
         let _ = p;
     }
 
-    /// Prefetches the cache line of `p`, which need not be a valid address, into L1: for data in L2.
+    /// Prefetches the cache line of `p`, which need not be a valid address, into L1: for data in
+    /// L2.
     #[inline(always)]
     fn prefetch_near(p: *const u8) {
         #[cfg(target_arch = "x86_64")]

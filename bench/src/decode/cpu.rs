@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use trail_base::stats::median;
 use trail_runtime::backend::Batch;
 use trail_runtime::cpu::{CpuForward, Pool};
-use trail_runtime::model::{Model, ModelConfig};
+use trail_runtime::model::{Dtype, Model};
 
 use super::DecodeArgs;
 use crate::ceilings;
@@ -82,17 +82,7 @@ fn read_weights(reader: &mut Pool, model: &Model) -> f64 {
 fn step_bytes(model: &Model, batch: usize, context: usize) -> usize {
     let weights: usize = streamed(model).map(|tensor| tensor.bytes().len()).sum();
     let embedding = model.config.hidden_size * model.weights.embed.dtype.bytes();
-    weights + batch * (embedding + kv_bytes(&model.config, context))
-}
-
-/// Bytes of one request's keys and values that all layers read.
-fn kv_bytes(config: &ModelConfig, context: usize) -> usize {
-    let tokens: usize = config
-        .windows
-        .iter()
-        .map(|window| window.map_or(context, |window| window.min(context)))
-        .sum();
-    tokens * 2 * config.kv_size() * size_of::<f32>()
+    weights + batch * (embedding + model.config.kv_read_bytes(context, Dtype::F32))
 }
 
 fn report(row: &Row, model: &Model, context: usize) -> Value {

@@ -1,9 +1,9 @@
-//! Lower bounds of a step's time on the device: reading its bytes and multiplying, at rates measured
-//! in the same run.
+//! Lower bounds of a step's time on the device: reading its bytes and multiplying, at rates
+//! measured in the same run.
 
 use serde_json::{Value, json};
 use trail_runtime::cuda::Device;
-use trail_runtime::model::{Model, ModelConfig, Tensor};
+use trail_runtime::model::{Dtype, Model, Tensor};
 
 use crate::kernels;
 use crate::model::{projections, streamed};
@@ -49,13 +49,13 @@ impl Limits {
         Ok(Limits { read_gb_per_s, matrix_tflops: args.matrix_tflops.unwrap_or(mma) })
     }
 
-    /// Lower bound of a decode step's time, seconds: the products, bound by reading the weights or by
-    /// multiplying, plus reading the keys and values.
+    /// Lower bound of a decode step's time, seconds: the products, bound by reading the weights or
+    /// by multiplying, plus reading the keys and values.
     pub fn decode_s(&self, model: &Model, rows: usize, context: usize) -> f64 {
         let weights: f64 = streamed(model).map(elements).sum();
         let read_s = 2.0 * weights / self.read_gb_per_s / 1e9;
         let multiply_s = 2.0 * weights * rows as f64 / self.matrix_tflops / 1e12;
-        let kv_bytes = rows as f64 * kv_bytes(&model.config, context);
+        let kv_bytes = rows as f64 * model.config.kv_read_bytes(context, Dtype::Bf16) as f64;
         read_s.max(multiply_s) + kv_bytes / self.read_gb_per_s / 1e9
     }
 
@@ -67,13 +67,6 @@ impl Limits {
 
 fn elements(tensor: &Tensor) -> f64 {
     (tensor.rows * tensor.cols) as f64
-}
-
-/// Bytes of one request's keys and values, in bf16, that all layers read.
-fn kv_bytes(config: &ModelConfig, context: usize) -> f64 {
-    let seen = |window: &Option<usize>| window.map_or(context, |window| window.min(context));
-    let tokens: usize = config.windows.iter().map(seen).sum();
-    (tokens * 2 * config.kv_size() * 2) as f64
 }
 
 /// Floating-point operations of a prefill: the layers' products for every token, the output
@@ -93,7 +86,6 @@ pub fn prefill_flops(model: &Model, tokens: usize) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use trail_runtime::model::Dtype;
 
     #[test]
     fn the_floor_of_a_small_model_by_hand() {

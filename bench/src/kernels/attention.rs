@@ -1,4 +1,4 @@
-//! Attention: rows that stand alone, and causal chunks of prompts.
+//! Attention: decode rows, and causal chunks of prompts.
 
 use std::error::Error;
 
@@ -12,13 +12,13 @@ use trail_runtime::model::ModelConfig;
 use super::cases::{Case, Most, Prepared};
 use super::memory::{Buffer, Memory};
 
-/// Requests of a step, and tokens of each.
+/// (Requests, context tokens) of the decode cases.
 const DECODES: [(usize, usize); 6] =
     [(1, 4096), (1, 32_768), (8, 8192), (32, 4096), (64, 1024), (256, 1024)];
-/// Rows of a chunk, and tokens before it.
+/// (Rows of the chunk, tokens before it) of the prefill cases.
 const CHUNKS: [(usize, usize); 4] = [(1024, 0), (4096, 0), (8192, 0), (512, 3584)];
 
-/// All shapes, none larger than `most`; nothing where no kernel has heads of this width.
+/// All cases, none larger than `most`; none if no kernel supports this head dimension.
 pub fn attention(config: &ModelConfig, chip: &Chip, most: Most) -> Vec<Box<dyn Case>> {
     if !attention::supports(config.head_dim) {
         return Vec::new();
@@ -48,7 +48,7 @@ pub fn attention(config: &ModelConfig, chip: &Chip, most: Most) -> Vec<Box<dyn C
     cases
 }
 
-/// The last rows of requests that all have `context` tokens, these rows included.
+/// Decode rows of requests with `context` tokens each, these rows included.
 struct Decode {
     plan: DecodePlan,
     rows: usize,
@@ -88,7 +88,7 @@ impl Case for Decode {
     }
 }
 
-/// The memory of rows that stand alone; see [`DecodeRows`].
+/// Buffers of the decode rows; see [`DecodeRows`].
 struct DecodeBuffers<'a> {
     plan: &'a DecodePlan,
     kv: Paged,
@@ -114,7 +114,8 @@ impl Prepared for DecodeBuffers<'_> {
             tile_counters: self.tile_counters.at(memory),
         };
         let launch = launch::attention_decode(self.plan, &kv, &rows);
-        // SAFETY: `prepare` made every buffer as the plan says; all live as long as `self`, and all work is on one stream.
+        // SAFETY: `prepare` made every buffer as the plan says; all live as long as `self`, and all
+        // work is on one stream.
         unsafe { memory.device.launch(memory.stream, &launch)? };
         Ok(())
     }
@@ -175,7 +176,7 @@ impl Case for Prefill {
     }
 }
 
-/// The memory of a chunk; see [`PrefillRows`].
+/// Buffers of a chunk; see [`PrefillRows`].
 struct PrefillBuffers<'a> {
     case: &'a Prefill,
     kv: Paged,
@@ -197,7 +198,8 @@ impl Prepared for PrefillBuffers<'_> {
         let Prefill { plan, heads, .. } = self.case;
         let Memory { device, stream, .. } = *memory;
         let launch = launch::attention_prefill(plan, *heads, &kv, &rows);
-        // SAFETY: `prepare` made every buffer as the plan says; all live as long as `self`, and all work is on one stream.
+        // SAFETY: `prepare` made every buffer as the plan says; all live as long as `self`, and all
+        // work is on one stream.
         unsafe { device.launch(stream, &launch)? };
         Ok(())
     }
@@ -209,7 +211,7 @@ impl Prepared for PrefillBuffers<'_> {
     }
 }
 
-/// A pool of random keys and values with as many layers as do not stay in L2, its blocks in random order.
+/// A pool of random keys and values with more layers than stay in L2, its blocks in random order.
 struct Paged {
     pool: Buffer,
     block_table: Buffer,
@@ -220,7 +222,7 @@ struct Paged {
 }
 
 impl Paged {
-    /// Of `slots` requests with `tokens` tokens each.
+    /// A pool for `slots` requests with `tokens` tokens each.
     fn new(
         memory: &Memory,
         heads: Heads,
@@ -236,7 +238,7 @@ impl Paged {
         Ok(Paged { pool, block_table, max_blocks, layers, layer })
     }
 
-    /// What launch number `i` reads: the layers go round.
+    /// The view of launch number `i`: the layers rotate.
     fn view(&mut self, memory: &Memory, i: usize) -> KvView {
         KvView {
             pool: self.pool.at(memory),

@@ -1,4 +1,4 @@
-//! What one measurement is of, and the check that repeated launches agree.
+//! One op with one shape, and the check that repeated launches agree.
 
 use std::error::Error;
 
@@ -9,34 +9,35 @@ use super::timer::{Timer, Timing};
 
 /// One op with one shape.
 pub trait Case {
-    /// What it does in a step.
+    /// Name of the op within a step.
     fn op(&self) -> &'static str;
 
-    /// Its launches, in order.
+    /// The op's launches, in order.
     fn launches(&self) -> Vec<LaunchPlan>;
 
     /// Rows of the step.
     fn rows(&self) -> usize;
 
-    /// Tokens that attention finds in the cache before the rows of a chunk, or with the row that stands alone.
+    /// Tokens in the KV cache: before the chunk for prefill attention, with the new row for decode
+    /// attention.
     fn context(&self) -> Option<usize> {
         None
     }
 
-    /// Its inputs and outputs, on the device.
+    /// Allocates inputs and outputs on the device.
     fn prepare(&self, memory: &Memory) -> Result<Box<dyn Prepared + '_>, Box<dyn Error>>;
 }
 
-/// A case that is ready to be launched.
+/// A case with its buffers on the device.
 pub trait Prepared {
-    /// Launch number `i`: inputs go round.
+    /// Makes launch number `i`; the copies of the inputs rotate.
     fn launch(&mut self, memory: &Memory, i: usize) -> Result<(), Box<dyn Error>>;
 
-    /// What launch 0 writes where there were zeros, as bits of f32.
+    /// Returns the output of launch 0 into zeroed buffers, as bits of f32.
     fn result(&mut self, memory: &Memory) -> Result<Vec<u32>, Box<dyn Error>>;
 }
 
-/// Most of what shapes may have; larger ones shrink to it.
+/// Upper bounds of shapes; larger ones shrink to them.
 #[derive(Clone, Copy)]
 pub struct Most {
     /// Rows of a step.

@@ -1,4 +1,4 @@
-//! What the device can do at most: reading memory, and multiplying registers.
+//! Ceilings of the device: reading memory, and multiplying registers.
 
 use std::error::Error;
 
@@ -8,7 +8,7 @@ use trail_runtime::cuda::plan::{LaunchPlan, ceiling};
 use super::memory::Memory;
 use super::timer::{Timer, Timing};
 
-/// Reads `mib` MiB, more than any cache holds; the sums are checked against the words.
+/// Times a read of `mib` MiB, more than any cache holds; the sums are checked against the words.
 pub fn ceiling_read(
     memory: &Memory,
     timer: &Timer,
@@ -32,7 +32,7 @@ pub fn ceiling_read(
     Ok((plan, timing))
 }
 
-/// Multiplies registers, `rounds` times; each sum is checked.
+/// Times `rounds` rounds of mma.sync on registers; each sum is checked.
 pub fn ceiling_mma(
     memory: &Memory,
     timer: &Timer,

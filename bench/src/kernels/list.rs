@@ -1,9 +1,9 @@
-//! Which kernels there are, what they take, and where their code was proven.
+//! The list of kernels with their resources and the devices that proved them.
 
 use serde_json::{Map, Value, json};
 use trail_ptx::{Entry, MODULES, Module, Resources};
 
-/// All kernels, a row for each and each target it was compiled for.
+/// All kernels: a row for each kernel and target.
 pub fn all() -> Result<Value, String> {
     let proofs: Map<String, Value> =
         serde_json::from_str(trail_ptx::PROOFS).map_err(|error| format!("proofs.json: {error}"))?;
@@ -29,7 +29,8 @@ fn row(module: &Module, entry: &Entry, on: &Resources, proofs: &Map<String, Valu
     })
 }
 
-/// The devices on which this very code passed its tests: the emulator runs sm_80's text, a GPU the cubin of its own.
+/// Devices on which exactly this code passed its tests: the emulator runs the PTX of sm_80, a GPU
+/// its own cubin.
 fn proven_on(
     module: &Module,
     entry: &Entry,

@@ -1,4 +1,4 @@
-//! Device memory for the benchmarks: random values, several copies where one would stay in L2.
+//! Device memory for the benchmarks: random values, in several copies if one would stay in L2.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -10,43 +10,44 @@ use half::bf16;
 use trail_base::rng::Lcg;
 use trail_runtime::cuda::Device;
 
-/// Values that are drawn; longer buffers repeat them.
+/// Number of random values; longer buffers repeat them.
 const DRAWN: usize = 1 << 20;
-/// Most copies of one operand. What is so small that they stay in L2 all together is not bound by reading.
+/// Most copies of one operand. An operand so small that this many stay in L2 is not bound by
+/// reading.
 const MOST_COPIES: usize = 64;
 
-/// Allocates on one device.
+/// Allocator of one device.
 pub struct Memory<'a> {
     /// The device.
     pub device: &'a Device,
-    /// The stream that all work is on.
+    /// The stream of all work.
     pub stream: &'a Arc<CudaStream>,
     /// Random bf16 in ±1/16.
     drawn: Vec<bf16>,
 }
 
-/// A buffer, freed with its last use.
+/// A buffer, freed in stream order.
 pub struct Buffer(CudaSlice<u8>);
 
 impl<'a> Memory<'a> {
-    /// On `device` and `stream`.
+    /// An allocator on `device` and `stream`.
     pub fn new(device: &'a Device, stream: &'a Arc<CudaStream>) -> Memory<'a> {
         let mut draw = Lcg::new(1);
         let drawn = (0..DRAWN).map(|_| bf16::from_f32(draw.signed() / 16.0)).collect();
         Memory { device, stream, drawn }
     }
 
-    /// `bytes` of zeros.
+    /// A buffer of `bytes` zeroed bytes.
     pub fn zeros(&self, bytes: usize) -> Result<Buffer, Box<dyn Error>> {
         Ok(Buffer(self.stream.alloc_zeros(bytes.max(16))?))
     }
 
-    /// `values`.
+    /// A buffer with `values`.
     pub fn of<T: Pod>(&self, values: &[T]) -> Result<Buffer, Box<dyn Error>> {
         Ok(Buffer(self.stream.clone_htod(bytemuck::cast_slice::<T, u8>(values))?))
     }
 
-    /// `count` random bf16.
+    /// A buffer of `count` random bf16.
     pub fn random(&self, count: usize) -> Result<Buffer, Box<dyn Error>> {
         let Buffer(mut slice) = self.zeros(count * 2)?;
         let drawn: &[u8] = bytemuck::cast_slice(&self.drawn);
@@ -62,7 +63,7 @@ impl<'a> Memory<'a> {
         (0..self.copies(count * 2)).map(|_| self.random(count)).collect()
     }
 
-    /// How many operands of so many bytes are together several times as large as L2.
+    /// Number of operands of `bytes` bytes that are together several times as large as L2.
     pub fn copies(&self, bytes: usize) -> usize {
         let enough = 4 * self.device.chip().l2_bytes as usize;
         enough.div_ceil(bytes).clamp(1, MOST_COPIES)
@@ -73,7 +74,7 @@ impl<'a> Memory<'a> {
         Ok(self.stream.memset_zeros(&mut buffer.0)?)
     }
 
-    /// What is in `buffer`.
+    /// Returns the values in `buffer`.
     pub fn read<T: Pod>(&self, buffer: &Buffer) -> Result<Vec<T>, Box<dyn Error>> {
         let bytes = self.stream.clone_dtoh(&buffer.0)?;
         self.stream.synchronize()?;
@@ -88,7 +89,7 @@ impl<'a> Memory<'a> {
 }
 
 impl Buffer {
-    /// Its device address.
+    /// The device address.
     pub fn at(&mut self, memory: &Memory) -> CUdeviceptr {
         self.0.device_ptr_mut(memory.stream).0
     }

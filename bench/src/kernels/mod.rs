@@ -1,5 +1,6 @@
-//! `bench kernels`: which CUDA kernels there are and where they were proven, and each alone against the
-//! limit it works under: reading its bytes, or multiplying, at the rates of the same run.
+//! `bench kernels`: the list of CUDA kernels with where they were proven, and each kernel alone
+//! against the limit it works under: reading its bytes, or multiplying, at rates measured in the
+//! same run.
 
 mod attention;
 mod cases;
@@ -22,8 +23,9 @@ use cases::{Case, Most};
 use memory::Memory;
 use timer::{Timer, Timing};
 
-/// Measurements of a ceiling for others, and their length.
+/// Measurements of each ceiling for other benchmarks.
 const REPEATS: u32 = 7;
+/// Time of one such measurement, ms.
 const WINDOW_MS: f64 = 4.0;
 
 /// Parts of a step.
@@ -52,7 +54,7 @@ pub const COLUMNS: &[Group] = &[
 /// Options of `bench kernels`.
 #[derive(Args, Clone, Debug)]
 pub struct KernelsArgs {
-    /// Only say which kernels there are, what they take of a multiprocessor and where they were proven
+    /// Only list the kernels, their resources and where they were proven
     #[arg(long)]
     list: bool,
     /// Measure only kernels whose name contains this
@@ -76,17 +78,21 @@ pub struct KernelsArgs {
     /// Measurements of each figure; the median is reported
     #[arg(long, default_value_t = 15, value_parser = clap::value_parser!(u32).range(1..))]
     repeats: u32,
-    /// Time of one measurement, ms: each is as many launches as fill it
+    /// Time of one measurement, ms: it has as many launches as fill this time
     #[arg(long, default_value_t = 4.0)]
     window_ms: f64,
     /// MiB that the read ceiling reads: far beyond L2
     #[arg(long, default_value_t = 2048, value_parser = clap::value_parser!(u32).range(1..))]
     read_mib: u32,
     /// Rounds of the mma ceiling's loop
-    #[arg(long, default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(1..=500_000))]
+    #[arg(
+        long,
+        default_value_t = 20_000,
+        value_parser = clap::value_parser!(u32).range(1..=500_000),
+    )]
     mma_rounds: u32,
-    /// Matrix rate that shares are of, TFLOP/s: what cuBLAS reached in the same run (benches/peers).
-    /// Without it: what mma.sync reaches on registers alone
+    /// Matrix rate that shares refer to, TFLOP/s: cuBLAS's in the same run (benches/peers)
+    /// [default: the rate of mma.sync on registers alone]
     #[arg(long, value_name = "TFLOPS")]
     matrix_tflops: Option<f64>,
     /// CUDA device
@@ -94,14 +100,14 @@ pub struct KernelsArgs {
     ordinal: usize,
 }
 
-/// What the chip can do at most, measured here.
+/// Measured ceilings of the chip.
 struct Ceilings {
     read_gb_per_s: f64,
     mma_sync_tflops: f64,
     matrix_tflops: f64,
 }
 
-/// Lists, or measures.
+/// Lists the kernels or measures them.
 pub fn run(args: &KernelsArgs) -> Result<Value, String> {
     if args.list {
         return list::all();
@@ -144,7 +150,7 @@ fn measure(
     }))
 }
 
-/// What there is to measure, in the order of the options.
+/// The cases to measure, in the order of the options.
 fn cases(args: &KernelsArgs, config: &ModelConfig, chip: &Chip) -> Vec<Box<dyn Case>> {
     let most = Most { rows: args.most_rows as usize, context: args.most_context as usize };
     let mut cases = Vec::new();
@@ -164,7 +170,7 @@ fn cases(args: &KernelsArgs, config: &ModelConfig, chip: &Chip) -> Vec<Box<dyn C
     cases
 }
 
-/// GB/s of reading, and TFLOP/s of mma.sync, that `device` reaches.
+/// Measures the read bandwidth (GB/s) and the mma.sync rate (TFLOP/s) of `device`.
 pub fn ceilings_of(
     device: &Device,
     read_mib: usize,
@@ -220,7 +226,8 @@ fn row(case: &dyn Case, timing: &Timing, ceilings: &Ceilings, device: &Device) -
     })
 }
 
-/// Which code of `kernel` the device ran: text that the driver compiled is not what the figures are about.
+/// The code of `kernel` that the device ran: figures of PTX compiled by the driver must not pass
+/// for those of the cubin.
 fn code(device: &Device, kernel: &str) -> Option<String> {
     let launched = device.launched().into_iter().find(|(name, _)| *name == kernel);
     launched.map(|(_, code)| match code {

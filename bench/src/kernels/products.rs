@@ -12,19 +12,19 @@ use trail_runtime::model::ModelConfig;
 use super::cases::{Case, Prepared};
 use super::memory::{Buffer, Memory};
 
-/// Most rows whose logits anyone wants in one step.
+/// Most rows with logits in one step.
 const MOST_LOGIT_ROWS: usize = 256;
 
-/// One product of one layer, for some rows.
+/// One product of one layer.
 struct Projection {
     op: &'static str,
     plan: GemmPlan,
-    /// Whether the plan is of Hopper's own kernels.
+    /// True if the plan is for Hopper's wgmma kernels.
     grouped: bool,
     heads: Heads,
 }
 
-/// What the query, key and value projection must know.
+/// Head counts and dimension for the QKV projection.
 #[derive(Clone, Copy)]
 struct Heads {
     heads: usize,
@@ -32,7 +32,8 @@ struct Heads {
     head_dim: usize,
 }
 
-/// The products of a model's step with some rows, in the order of the step; on Hopper, those of many rows by its own kernels too.
+/// The products of a step with `rows` rows, in order of the step; on Hopper, those of many rows
+/// also by the wgmma kernels.
 pub fn products(config: &ModelConfig, rows: usize, chip: &Chip) -> Vec<Box<dyn Case>> {
     let (d, hd) = (config.hidden_size, config.head_dim);
     let heads = Heads { heads: config.num_heads, kv_heads: config.num_kv_heads, head_dim: hd };
@@ -77,16 +78,16 @@ impl Case for Projection {
     }
 }
 
-/// The memory of one case.
+/// Buffers of one product.
 struct Buffers<'a> {
     case: &'a Projection,
     x: Buffer,
-    /// How Hopper's copy engine reads `x`.
+    /// TMA descriptor of `x` (Hopper).
     map: Option<ActivationMap>,
     w: Vec<Buffer>,
     partials: Buffer,
     tile_counters: Buffer,
-    /// Partial sums of squares of the rows: of the input, or of the output.
+    /// Partial sums of squares of the rows, of input or output.
     ss: Buffer,
     /// Queries, next operand, inner activations (bf16), or logits (f32).
     out: Buffer,
@@ -181,8 +182,9 @@ impl Prepared for Buffers<'_> {
         let Memory { device, stream, .. } = *memory;
         let out = self.out.at(memory);
         let (qkv, residual) = (self.qkv(memory), self.residual(memory));
-        // SAFETY: every buffer has the extents that the plan asks for (`new`), lives as long as `self`, which outlives the
-        // stream's work on it, and all work is on one stream. The map is of `x`.
+        // SAFETY: every buffer has the extents that the plan asks for (`new`), lives as long as
+        // `self`, which outlives the stream's work on it, and all work is on one stream. The map is
+        // of `x`.
         unsafe {
             match (epilogue, &self.map) {
                 (Epilogue::Qkv, None) => {
@@ -211,7 +213,7 @@ impl Prepared for Buffers<'_> {
         Ok(())
     }
 
-    /// From a residual stream of zeros.
+    /// The residual stream starts as zeros.
     fn result(&mut self, memory: &Memory) -> Result<Vec<u32>, Box<dyn Error>> {
         memory.clear(&mut self.h)?;
         memory.clear(&mut self.out)?;

@@ -1,4 +1,4 @@
-//! Choosing tokens from logits.
+//! Sampling of tokens from logits.
 
 use std::error::Error;
 
@@ -15,10 +15,10 @@ use super::cases::{Case, Most, Prepared};
 use super::memory::{Buffer, Memory};
 
 const ROWS: [usize; 3] = [1, 64, 256];
-/// Height of the peaks in the logits: the nucleus of 0.9 is then about 3000 of 128256 tokens.
+/// Scale of the logits: the nucleus of 0.9 is then about 3000 of 128256 tokens.
 const PEAK: f32 = 18.0;
 
-/// Greedy and top-p sampling, of no more rows than `most` has.
+/// Greedy and top-p sampling of at most `most.rows` rows.
 pub fn sampling(config: &ModelConfig, most: Most) -> Vec<Box<dyn Case>> {
     let greedy = SamplingParams { temperature: 0.0, ..SamplingParams::default() };
     let top_p = SamplingParams { top_p: 0.9, ..SamplingParams::default() };
@@ -34,7 +34,7 @@ pub fn sampling(config: &ModelConfig, most: Most) -> Vec<Box<dyn Case>> {
     cases
 }
 
-/// One way to choose.
+/// One sampling method.
 struct Choice {
     op: &'static str,
     plan: SamplingPlan,
@@ -84,7 +84,7 @@ impl Case for Choice {
     }
 }
 
-/// The sampler's memory; see [`SamplerBuffers`].
+/// Buffers of the sampler; see [`SamplerBuffers`].
 struct Buffers<'a> {
     plan: &'a SamplingPlan,
     stride: usize,
@@ -111,13 +111,14 @@ impl Prepared for Buffers<'_> {
             step_seq: self.step_seq.at(memory),
         };
         for launch in launch::sample(self.plan, &buffers) {
-            // SAFETY: `prepare` made every buffer as the plan says; all live as long as `self`, and all work is on one stream.
+            // SAFETY: `prepare` made every buffer as the plan says; all live as long as `self`, and
+            // all work is on one stream.
             unsafe { memory.device.launch(memory.stream, &launch)? };
         }
         Ok(())
     }
 
-    /// Token, its logit, the largest logit and the sum of each row.
+    /// Token, its logit, largest logit and sum of exponentials of each row.
     fn result(&mut self, memory: &Memory) -> Result<Vec<u32>, Box<dyn Error>> {
         memory.clear(&mut self.sampled)?;
         self.launch(memory, 0)?;

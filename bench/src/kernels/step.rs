@@ -12,15 +12,16 @@ use trail_runtime::model::ModelConfig;
 use super::cases::{Case, Most, Prepared};
 use super::memory::{Buffer, Memory};
 
-/// Rows of the step around which these are.
+/// Rows of the step.
 const ROWS: usize = 512;
-/// Prompts whose rows are averaged, each with as many.
+/// Numbers of prompts whose rows the tap averages.
 const TAP_RUNS: [usize; 2] = [1, 8];
-/// Units and bins of the probe.
+/// Hidden units of the probe.
 const PROBE_UNITS: usize = 512;
+/// Output bins of the probe.
 const PROBE_BINS: usize = 10;
 
-/// One of these ops.
+/// A small op.
 enum Op {
     Embed { vocab: usize },
     TapMean { runs: usize },
@@ -34,7 +35,7 @@ struct Small {
     width: usize,
 }
 
-/// All of them, with no more rows than `most` has.
+/// All small ops, with at most `most.rows` rows.
 pub fn small(config: &ModelConfig, most: Most) -> Vec<Box<dyn Case>> {
     let width = config.hidden_size;
     let rows = ROWS.min(most.rows);
@@ -80,7 +81,8 @@ impl Case for Small {
     }
 }
 
-/// Each op's memory, in the order in which [`Buffers::addresses`] hands it to the launch; several copies of what would stay in L2.
+/// Buffers of an op in the order of the launch's parameters; several copies of operands that would
+/// stay in L2.
 type Operands = Result<Vec<Vec<Buffer>>, Box<dyn Error>>;
 
 impl Small {
@@ -112,7 +114,7 @@ impl Small {
         };
         let encoded: Vec<[i32; 6]> = (0..runs).map(|index| run(index).encode()).collect();
         Ok(vec![
-            // The upper half of an f32 is a bf16: two random ones are a random f32.
+            // The upper half of an f32 is a bf16: two random bf16 are a random f32.
             memory.rotated(runs * rows * width * 2)?,
             vec![memory.of(&encoded)?],
             vec![memory.zeros(runs * width * 4)?],
@@ -139,16 +141,16 @@ impl Small {
     }
 }
 
-/// The memory of one op.
+/// Buffers of one op.
 struct Buffers<'a> {
     case: &'a Small,
     buffers: Vec<Vec<Buffer>>,
-    /// Which of them holds the result.
+    /// Index of the buffer with the result.
     result: usize,
 }
 
 impl Buffers<'_> {
-    /// Of launch number `i`: copies go round.
+    /// Addresses for launch number `i`: copies rotate.
     fn addresses<const COUNT: usize>(&mut self, memory: &Memory, i: usize) -> [CUdeviceptr; COUNT] {
         std::array::from_fn(|index| {
             let copies = &mut self.buffers[index];
@@ -163,8 +165,8 @@ impl Prepared for Buffers<'_> {
         let Memory { device, stream, .. } = *memory;
         let Small { rows, width, .. } = *self.case;
         let plans = self.case.launches();
-        // SAFETY: `prepare` made every buffer as the plan says; all live as long as `self`, all work is on one stream, and no
-        // two runs share their place.
+        // SAFETY: `prepare` made every buffer as the plan says; all live as long as `self`, all
+        // work is on one stream, and no two runs share their place.
         unsafe {
             match self.case.op {
                 Op::Embed { .. } => {

@@ -1,4 +1,4 @@
-//! Time of a kernel: launches captured in a graph, which is replayed between two events.
+//! Times kernels: launches are captured in a graph, which is replayed between two events.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use trail_base::stats::Sorted;
 
 /// Most launches in one graph.
 const MOST_LAUNCHES: usize = 2000;
-/// Launches by which the length of one is guessed.
+/// Launches of the first measurement, which estimates the length of one.
 const FIRST_LAUNCHES: usize = 4;
 
 /// Times kernels on one stream.
@@ -21,31 +21,31 @@ pub struct Timer<'a> {
     window_ms: f64,
 }
 
-/// Microseconds of one launch.
+/// Time of one launch.
 pub struct Timing {
-    /// The middle one of all measurements.
+    /// Median of all measurements, microseconds.
     pub median_us: f64,
-    /// The shortest.
+    /// Shortest measurement, microseconds.
     pub best_us: f64,
 }
 
 impl<'a> Timer<'a> {
-    /// `repeats` measurements of about `window_ms` each.
+    /// A timer that makes `repeats` measurements of about `window_ms` each.
     pub fn new(stream: &'a Arc<CudaStream>, repeats: u32, window_ms: f64) -> Timer<'a> {
         Timer { stream, repeats, window_ms }
     }
 
-    /// Times `launch(i)`, which puts launch number i on the stream; i chooses among inputs, so that they do
-    /// not stay in L2.
+    /// Times `launch(i)`, which enqueues launch number i on the stream; i selects among copies of
+    /// the inputs, so that they do not stay in L2.
     pub fn time(
         &self,
         mut launch: impl FnMut(usize) -> Result<(), Box<dyn Error>>,
     ) -> Result<Timing, Box<dyn Error>> {
-        // The first launch loads the kernel, which a capture would refuse.
+        // The first launch loads the kernel, which a capture does not allow.
         launch(0)?;
         self.stream.synchronize()?;
         let guess_us = self.replay(FIRST_LAUNCHES, 2, &mut launch)?.median_us;
-        // A clock too coarse for them says 0.
+        // A clock that is too coarse gives 0.
         let launches = (self.window_ms * 1e3 / guess_us.max(0.1)) as usize;
         self.replay(launches.clamp(FIRST_LAUNCHES, MOST_LAUNCHES), self.repeats, &mut launch)
     }

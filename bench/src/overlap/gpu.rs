@@ -1,6 +1,6 @@
 //! The overlap on a GPU: decode steps without the probe, with the probe on the CPU or on the GPU
-//! beside the upper layers, and on the CPU after a blocking copy. One engine each, measured in turn,
-//! so that the machine's drift affects all modes alike.
+//! beside the upper layers, and on the CPU after a blocking copy. One engine each, measured in
+//! turn, so that the machine's drift affects all modes alike.
 
 use std::sync::{Arc, Mutex};
 

@@ -1,8 +1,8 @@
 //! Prefill on the CPU, as a share of its multiply-add peak.
 //!
-//! The count is the multiply-adds of the matrices: all layers for every token, the output projection
-//! for the last one. Attention and the rest are not counted, so the share is that of the matrices
-//! alone.
+//! The count is the multiply-adds of the matrices: all layers for every token, the output
+//! projection for the last one. Attention and the rest are not counted, so the share is that of the
+//! matrices alone.
 
 use std::time::Instant;
 

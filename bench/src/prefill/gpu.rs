@@ -1,4 +1,5 @@
-//! Prefill on a GPU, against the time that its multiply-adds take at the rate measured in the same run.
+//! Prefill on a GPU, against the time that its multiply-adds take at the rate measured in the same
+//! run.
 
 use serde_json::{Value, json};
 use trail_base::stats::median;

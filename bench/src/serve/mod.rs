@@ -1,9 +1,9 @@
-//! `bench serve`: scheduling policies against each other on the real engine, under load.
+//! `bench serve`: scheduling policies compared on the engine that serves, under load.
 //!
 //! With random weights there is nothing to predict, and output lengths that depend on the generated
-//! text would differ between devices. So each request has a forced length, which the policies do not
-//! see, and replayed predictions with the error measured for the demo model's probe. All runs have
-//! the same requests.
+//! text would differ between devices. So each request has a forced length, which the policies do
+//! not see, and replayed predictions with the error measured for the demo model's probe. All runs
+//! have the same requests.
 
 mod report;
 mod workload;
@@ -90,7 +90,7 @@ fn load(text: &str) -> Result<f64, String> {
     }
 }
 
-/// Measures, and prints the table or the JSON object.
+/// Measures the capacity, then each policy at each load.
 pub fn run(args: &ServeArgs, model: &ModelArgs, engine: &EngineArgs) -> Result<Report, Error> {
     let setup = match &args.random_weights {
         Some(shape) => Setup::random(shape, args.dtype)?,
@@ -122,7 +122,7 @@ pub fn run(args: &ServeArgs, model: &ModelArgs, engine: &EngineArgs) -> Result<R
     Ok(Report { json: comparison.json(), text: comparison.text() })
 }
 
-/// Runs the workload, each time on an engine of its own.
+/// The workload; each run has an engine of its own.
 struct Bench<'a> {
     args: &'a ServeArgs,
     setup: &'a Setup,
@@ -132,8 +132,8 @@ struct Bench<'a> {
 }
 
 impl Bench<'_> {
-    /// All requests at once, first come first served: tokens per second while requests wait, over the
-    /// mean length.
+    /// All requests at once, first come first served: tokens per second while requests wait, over
+    /// the mean length.
     fn capacity(&mut self, confusion: &Confusion) -> Result<(f64, Conditions), Error> {
         self.schedule(None);
         let engine = self.engine(PolicyKind::Fcfs)?;
@@ -157,7 +157,7 @@ impl Bench<'_> {
         Ok((capacity, conditions))
     }
 
-    /// One policy under `rate` arrivals a second, or a burst.
+    /// Runs one policy with `rate` arrivals per second, or as a burst.
     fn run(
         &mut self,
         policy: PolicyKind,

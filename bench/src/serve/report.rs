@@ -29,7 +29,7 @@ pub struct Conditions {
     pub kv_blocks: usize,
     /// Most output tokens of a request.
     pub max_tokens: u32,
-    /// Seed of everything random.
+    /// Seed of lengths, prompts, predictions and arrivals.
     pub seed: u64,
     /// Mean absolute error of the replayed predictions, tokens.
     pub replayed_mae: f64,
@@ -65,7 +65,7 @@ pub struct Run {
     pub ttft_s: Spread,
     /// A request's mean seconds between tokens; requests with several tokens only.
     pub tpot_s: Spread,
-    /// Output tokens a second over the whole run.
+    /// Output tokens per second over the whole run.
     pub tokens_per_s: f64,
     /// Seconds from first arrival to last token.
     pub makespan_s: f64,
@@ -81,7 +81,7 @@ pub struct Run {
     pub swaps_in: u64,
     /// Largest KV use.
     pub peak: Peak,
-    /// Mean absolute error of the predictions as replayed, tokens.
+    /// Mean absolute error of the replayed predictions, tokens.
     pub prediction_mae: Option<f64>,
     /// Every request had exactly its forced number of tokens; other runs are errors, not results.
     pub verified: bool,

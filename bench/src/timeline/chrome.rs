@@ -4,11 +4,11 @@ use serde_json::{Value, json};
 
 use super::{Lane, Timeline};
 
-/// The device's process in the trace, and the host's.
+/// Process ids in the trace.
 const DEVICE: u32 = 1;
 const HOST: u32 = 2;
 
-/// A complete event a span, times in microseconds from the first.
+/// One complete event (`"ph": "X"`) per span, times in microseconds from the first.
 pub fn trace(timeline: &Timeline) -> Value {
     let spans = || timeline.lanes.iter().flat_map(|lane| &lane.spans);
     let first = spans().map(|span| span.begin).fold(0.0, f64::min);

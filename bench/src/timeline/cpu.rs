@@ -57,8 +57,8 @@ pub fn record(shape: Shape, bench: &BenchModel) -> Result<Timeline, String> {
     arrange(Recording { threads, smoothed, on_device: false }, run)
 }
 
-/// Completes the tracks: adds threads of the pool that never called [`TapReceiver::assist`], and ends
-/// the engine's launch where its share of the forward pass begins. Sorted by name.
+/// Completes the tracks: adds threads of the pool that never called [`TapReceiver::assist`], and
+/// ends the engine's launch where its share of the forward pass begins. Sorted by name.
 fn complete(mut threads: Vec<Track>, count: usize) -> Vec<Track> {
     for worker in 1..count {
         let name = format!("trail-cpu-{worker}");

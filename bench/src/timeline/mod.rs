@@ -1,8 +1,8 @@
-//! `bench overlap --timeline`: one decode step and its neighbours, as an SVG picture and as a Chrome
-//! trace. Every span in them was measured.
+//! `bench overlap --timeline`: one decode step and its neighbours, as an SVG picture and as a
+//! Chrome trace. Every span in them was measured.
 //!
 //! [`record`] steps an engine with stamped phases, tap and backend, [`recorder`] keeps the stamps,
-//! [`arrange`] makes a [`Timeline`] of them, [`picture`] and [`chrome`] write that to files.
+//! [`arrange`] makes them a [`Timeline`], [`picture`] and [`chrome`] write that to files.
 
 mod arrange;
 mod chrome;

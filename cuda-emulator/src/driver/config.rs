@@ -1,4 +1,4 @@
-//! Settings of the emulator: environment variables at the start, control functions later.
+//! Settings of a test: environment variables at the start, control functions later.
 
 use super::Code;
 
@@ -40,7 +40,7 @@ pub(crate) struct Config {
     pub(crate) lost: Option<Code>,
     /// Warp instructions without the end of any block.
     pub(crate) patience: u64,
-    /// Microseconds after which queued work runs although no thread waits.
+    /// Microseconds after which queued work runs although no call waits for it.
     pub(crate) idle_us: u64,
     pub(crate) verbose: bool,
 }

@@ -119,7 +119,7 @@ pub(crate) extern "C" fn trail_emu_clear_findings() {
     lock().findings.clear();
 }
 
-/// Allocations that were not freed.
+/// Number of allocations that were not freed.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn trail_emu_live_allocations() -> u64 {
     lock().memory.leaks().len() as u64

@@ -66,8 +66,9 @@ fn to_host(to: *mut c_void, from: u64, bytes: usize, stream: Handle, wait: bool)
     if wait || !waits {
         return queue_and_wait(state, stream, work);
     }
-    // The destination is undefined until the copy has run: the host that reads it too soon must not
-    // find the right bytes of the last time. SAFETY: the caller promised `bytes` bytes there.
+    // Until the copy has run the destination is undefined: a host that reads it too soon must
+    // not find the right bytes of an earlier copy.
+    // SAFETY: the caller promised `bytes` bytes there.
     unsafe { std::ptr::write_bytes(to.cast::<u8>(), POISON, bytes) };
     queue(state, stream, work).map(|_| ())
 }
@@ -92,22 +93,44 @@ fn fill(to: u64, pattern: &[u8], count: usize, stream: Handle) -> Answer {
 }
 
 api! {
-    fn cuMemcpyHtoD_v2(to: u64, from: *const c_void, bytes: usize) { to_device(to, from, bytes, 0, true) }
-    fn cuMemcpyHtoDAsync_v2(to: u64, from: *const c_void, bytes: usize, stream: Handle) { to_device(to, from, bytes, stream, false) }
-    fn cuMemcpyDtoH_v2(to: *mut c_void, from: u64, bytes: usize) { to_host(to, from, bytes, 0, true) }
-    fn cuMemcpyDtoHAsync_v2(to: *mut c_void, from: u64, bytes: usize, stream: Handle) { to_host(to, from, bytes, stream, false) }
+    fn cuMemcpyHtoD_v2(to: u64, from: *const c_void, bytes: usize) {
+        to_device(to, from, bytes, 0, true)
+    }
+    fn cuMemcpyHtoDAsync_v2(to: u64, from: *const c_void, bytes: usize, stream: Handle) {
+        to_device(to, from, bytes, stream, false)
+    }
+    fn cuMemcpyDtoH_v2(to: *mut c_void, from: u64, bytes: usize) {
+        to_host(to, from, bytes, 0, true)
+    }
+    fn cuMemcpyDtoHAsync_v2(to: *mut c_void, from: u64, bytes: usize, stream: Handle) {
+        to_host(to, from, bytes, stream, false)
+    }
     fn cuMemcpyDtoD_v2(to: u64, from: u64, bytes: usize) { within(to, from, bytes, 0, true) }
-    fn cuMemcpyDtoDAsync_v2(to: u64, from: u64, bytes: usize, stream: Handle) { within(to, from, bytes, stream, false) }
+    fn cuMemcpyDtoDAsync_v2(to: u64, from: u64, bytes: usize, stream: Handle) {
+        within(to, from, bytes, stream, false)
+    }
 
-    fn cuMemcpyAsync(to: u64, from: u64, bytes: usize, stream: Handle) { anywhere(to, from, bytes, stream, false) }
+    fn cuMemcpyAsync(to: u64, from: u64, bytes: usize, stream: Handle) {
+        anywhere(to, from, bytes, stream, false)
+    }
     fn cuMemcpy(to: u64, from: u64, bytes: usize) { anywhere(to, from, bytes, 0, true) }
 
     fn cuMemsetD8_v2(to: u64, value: u8, count: usize) { fill(to, &[value], count, 0) }
-    fn cuMemsetD8Async(to: u64, value: u8, count: usize, stream: Handle) { fill(to, &[value], count, stream) }
-    fn cuMemsetD16_v2(to: u64, value: u16, count: usize) { fill(to, &value.to_le_bytes(), count, 0) }
-    fn cuMemsetD16Async(to: u64, value: u16, count: usize, stream: Handle) { fill(to, &value.to_le_bytes(), count, stream) }
-    fn cuMemsetD32_v2(to: u64, value: c_uint, count: usize) { fill(to, &value.to_le_bytes(), count, 0) }
-    fn cuMemsetD32Async(to: u64, value: c_uint, count: usize, stream: Handle) { fill(to, &value.to_le_bytes(), count, stream) }
+    fn cuMemsetD8Async(to: u64, value: u8, count: usize, stream: Handle) {
+        fill(to, &[value], count, stream)
+    }
+    fn cuMemsetD16_v2(to: u64, value: u16, count: usize) {
+        fill(to, &value.to_le_bytes(), count, 0)
+    }
+    fn cuMemsetD16Async(to: u64, value: u16, count: usize, stream: Handle) {
+        fill(to, &value.to_le_bytes(), count, stream)
+    }
+    fn cuMemsetD32_v2(to: u64, value: c_uint, count: usize) {
+        fill(to, &value.to_le_bytes(), count, 0)
+    }
+    fn cuMemsetD32Async(to: u64, value: c_uint, count: usize, stream: Handle) {
+        fill(to, &value.to_le_bytes(), count, stream)
+    }
 }
 
 /// A copy whose direction the addresses tell.

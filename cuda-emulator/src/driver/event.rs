@@ -17,7 +17,7 @@ pub(crate) struct Event {
     /// The operation of the last record.
     operation: Option<Id>,
     reached: Option<(u64, Instant)>,
-    /// Recorded into a capture: its number, and the nodes that it represents.
+    /// Recorded into a capture: its number, and the nodes that the event represents.
     pub(crate) captured: Option<(u64, Vec<usize>)>,
 }
 
@@ -35,7 +35,8 @@ api! {
         let mut state = ready()?;
         let handle = state.handle();
         let timed = flags & DISABLE_TIMING == 0;
-        state.events.insert(handle, Event { timed, instance: 0, operation: None, reached: None, captured: None });
+        state.events.insert(
+            handle, Event { timed, instance: 0, operation: None, reached: None, captured: None });
         // SAFETY: the API's contract.
         unsafe { put(event, handle) }
     }
@@ -59,7 +60,8 @@ api! {
         if event.captured.is_some() {
             return Err(error::CAPTURED_EVENT);
         }
-        if event.operation.is_none_or(|id| state.queue.is_done(id)) { Ok(()) } else { Err(error::NOT_READY) }
+        if event.operation.is_none_or(|id| state.queue.is_done(id)) { Ok(()) } else {
+            Err(error::NOT_READY) }
     }
 
     fn cuEventSynchronize(event: Handle) {
@@ -103,7 +105,8 @@ api! {
         let Some(operation) = operation else { return Ok(()) };
         let mut after = stream::ends(&state, stream);
         after.push(operation);
-        let _done: (MutexGuard<'static, State>, _) = stream::queue_after(state, stream, Work::Join, after);
+        let _done: (MutexGuard<'static, State>, _) = stream::queue_after(
+            state, stream, Work::Join, after);
         Ok(())
     }
 }

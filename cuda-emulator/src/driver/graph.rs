@@ -238,7 +238,9 @@ api! {
         unsafe { put(status, c_uint::from(capturing)) }
     }
 
-    fn cuStreamGetCaptureInfo_v2(stream: Handle, status: *mut c_uint, id: *mut u64, graph: *mut Handle, nodes: *mut *const Handle, count: *mut usize) {
+    fn cuStreamGetCaptureInfo_v2(
+        stream: Handle, status: *mut c_uint, id: *mut u64, graph: *mut Handle,
+        nodes: *mut *const Handle, count: *mut usize) {
         let state = ready()?;
         let stream = canonical(&state, stream)?;
         let capture = state.streams.get(&stream).and_then(|stream| stream.capture);
@@ -306,7 +308,8 @@ api! {
         let (number, at) = node_index(node).ok_or(error::INVALID_HANDLE)?;
         let found = state.graphs.values().find_map(|graph| {
             let graph = graph.lock().unwrap_or_else(|broken| broken.into_inner());
-            (graph.number == number).then(|| graph.nodes.get(at).map(|node| node_type(&node.work))).flatten()
+            (graph.number == number).then(
+                || graph.nodes.get(at).map(|node| node_type(&node.work))).flatten()
         });
         let value = found.ok_or(error::INVALID_HANDLE)?;
         // SAFETY: the API's contract.

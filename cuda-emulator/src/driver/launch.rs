@@ -147,17 +147,24 @@ fn launch(
 }
 
 api! {
-    fn cuLaunchKernel(function: Handle, bx: c_uint, by: c_uint, bz: c_uint, tx: c_uint, ty: c_uint, tz: c_uint, shared: c_uint,
+    fn cuLaunchKernel(
+        function: Handle, bx: c_uint, by: c_uint, bz: c_uint, tx: c_uint, ty: c_uint, tz: c_uint,
+        shared: c_uint,
         stream: Handle, params: *const *const c_void, extra: *const *const c_void) {
         launch(function, ([bx, by, bz], [tx, ty, tz], shared), stream, params, extra, false)
     }
 
-    fn cuLaunchCooperativeKernel(function: Handle, bx: c_uint, by: c_uint, bz: c_uint, tx: c_uint, ty: c_uint, tz: c_uint, shared: c_uint,
+    fn cuLaunchCooperativeKernel(
+        function: Handle, bx: c_uint, by: c_uint, bz: c_uint, tx: c_uint, ty: c_uint, tz: c_uint,
+        shared: c_uint,
         stream: Handle, params: *const *const c_void) {
-        launch(function, ([bx, by, bz], [tx, ty, tz], shared), stream, params, std::ptr::null(), true)
+        launch(function, ([bx, by, bz], [tx, ty, tz], shared), stream, params, std::ptr::null(),
+            true)
     }
 
-    fn cuLaunchKernelEx(config: *const Config, function: Handle, params: *const *const c_void, extra: *const *const c_void) {
+    fn cuLaunchKernelEx(
+        config: *const Config, function: Handle, params: *const *const c_void,
+        extra: *const *const c_void) {
         if config.is_null() {
             return Err(error::INVALID_VALUE);
         }
@@ -169,10 +176,12 @@ api! {
             let attribute = unsafe { &*config.attributes.add(at) };
             match attribute.id {
                 ATTRIBUTE_COOPERATIVE => cooperative = attribute.value[0] != 0,
-                ATTRIBUTE_CLUSTER if attribute.value[..3] != [1, 1, 1] => return super::unsupported::say("cuLaunchKernelEx with clusters"),
+                ATTRIBUTE_CLUSTER if attribute.value[..3] != [1, 1, 1] =>
+                    return super::unsupported::say("cuLaunchKernelEx with clusters"),
                 _ => {}
             }
         }
-        launch(function, (config.blocks, config.threads, config.shared), config.stream, params, extra, cooperative)
+        launch(function, (config.blocks, config.threads, config.shared), config.stream, params,
+            extra, cooperative)
     }
 }

@@ -11,7 +11,7 @@ use super::{Code, api, error, put};
 use crate::memory::{Allocation, Kind, State as Life};
 use crate::report::{Finding, Kind as Fault};
 
-/// Memory that a context takes before the first allocation.
+/// Memory that a context takes before the first allocation, bytes.
 const RESERVED: u64 = 512 << 20;
 
 fn allocate(
@@ -161,7 +161,8 @@ api! {
 
     fn cuMemHostUnregister(host: *mut c_void) {
         let mut state = ready()?;
-        let found = state.memory.at_base(host as u64).filter(|allocation| allocation.kind == Kind::Registered).cloned();
+        let found = state.memory.at_base(host as u64).filter(
+            |allocation| allocation.kind == Kind::Registered).cloned();
         let allocation = found.ok_or(error::HOST_MEMORY_NOT_REGISTERED)?;
         state.memory.free(&allocation);
         Ok(())

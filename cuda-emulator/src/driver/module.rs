@@ -41,7 +41,7 @@ fn lock(known: &Mutex<Known>) -> MutexGuard<'_, Known> {
     known.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Kind of an image.
+/// Kind of a module image.
 enum Image<'a> {
     Ptx(&'a CStr),
     /// A cubin or fat binary: code for hardware.
@@ -174,8 +174,8 @@ fn attribute(function: &Function, which: c_uint) -> Result<c_int, Code> {
         1 => kernel.static_shared as c_int,
         2 => 0,
         3 => kernel.local_bytes as c_int,
-        // The interpreter's need is no measure of the registers that ptxas would use; within what
-        // the block may have.
+        // The interpreter's registers say nothing about those that ptxas would use; the value is
+        // within the limit of a block.
         4 => (kernel.narrow + 2 * kernel.wide)
             .clamp(16, (65536 / kernel.max_threads as usize).min(255)) as c_int,
         5 | 6 => 80,
@@ -208,7 +208,9 @@ api! {
         unsafe { put(module, handle) }
     }
 
-    fn cuModuleLoadDataEx(module: *mut Handle, image: *const c_void, _count: c_uint, _options: *mut c_uint, _values: *mut *mut c_void) {
+    fn cuModuleLoadDataEx(
+        module: *mut Handle, image: *const c_void, _count: c_uint, _options: *mut c_uint,
+        _values: *mut *mut c_void) {
         let handle = load(image)?;
         // SAFETY: the API's contract.
         unsafe { put(module, handle) }
@@ -272,13 +274,15 @@ api! {
 
     fn cuFuncGetAttribute(value: *mut c_int, which: c_uint, function: Handle) {
         let state = ready()?;
-        let answer = attribute(state.functions.get(&function).ok_or(error::INVALID_HANDLE)?, which)?;
+        let answer = attribute(
+            state.functions.get(&function).ok_or(error::INVALID_HANDLE)?, which)?;
         // SAFETY: the API's contract.
         unsafe { put(value, answer) }
     }
 
     fn cuFuncSetAttribute(function: Handle, which: c_uint, value: c_int) {
-        set_attribute(ready()?.functions.get_mut(&function).ok_or(error::INVALID_HANDLE)?, which, value)
+        set_attribute(
+            ready()?.functions.get_mut(&function).ok_or(error::INVALID_HANDLE)?, which, value)
     }
 
     fn cuFuncSetCacheConfig(function: Handle, _config: c_uint) {
@@ -291,7 +295,8 @@ api! {
 
     fn cuFuncGetModule(module: *mut Handle, function: Handle) {
         let state = ready()?;
-        let owner = state.modules.iter().find(|(_, module)| module.handles.values().any(|&h| h == function));
+        let owner = state.modules.iter().find(
+            |(_, module)| module.handles.values().any(|&h| h == function));
         let (&handle, _) = owner.ok_or(error::INVALID_HANDLE)?;
         // SAFETY: the API's contract.
         unsafe { put(module, handle) }

@@ -1,5 +1,5 @@
 //! Number of blocks that fit on a multiprocessor, by threads, shared memory and block count.
-//! Registers are not counted: the interpreter does not know what ptxas would use.
+//! Registers are not counted: the interpreter does not know the number that ptxas would use.
 
 use std::ffi::{c_int, c_uint, c_void};
 
@@ -42,29 +42,35 @@ fn potential(function: Handle, shared: usize, limit: c_int) -> Result<(c_int, c_
 }
 
 api! {
-    fn cuOccupancyMaxActiveBlocksPerMultiprocessor(count: *mut c_int, function: Handle, threads: c_int, shared: usize) {
+    fn cuOccupancyMaxActiveBlocksPerMultiprocessor(
+        count: *mut c_int, function: Handle, threads: c_int, shared: usize) {
         let value = active(function, threads, shared)?;
         // SAFETY: the API's contract.
         unsafe { put(count, value) }
     }
 
-    fn cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(count: *mut c_int, function: Handle, threads: c_int, shared: usize, _flags: c_uint) {
+    fn cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
+        count: *mut c_int, function: Handle, threads: c_int, shared: usize, _flags: c_uint) {
         let value = active(function, threads, shared)?;
         // SAFETY: the API's contract.
         unsafe { put(count, value) }
     }
 
-    fn cuOccupancyMaxPotentialBlockSize(grid: *mut c_int, block: *mut c_int, function: Handle, _of: *const c_void, shared: usize, limit: c_int) {
+    fn cuOccupancyMaxPotentialBlockSize(
+        grid: *mut c_int, block: *mut c_int, function: Handle, _of: *const c_void, shared: usize,
+        limit: c_int) {
         let (blocks, threads) = potential(function, shared, limit)?;
         // SAFETY: the API's contract.
         unsafe { put(grid, blocks).and(put(block, threads)) }
     }
 
-    fn cuOccupancyAvailableDynamicSMemPerBlock(bytes: *mut usize, function: Handle, count: c_int, _threads: c_int) {
+    fn cuOccupancyAvailableDynamicSMemPerBlock(
+        bytes: *mut usize, function: Handle, count: c_int, _threads: c_int) {
         let state = ready()?;
         let function = state.functions.get(&function).ok_or(error::INVALID_HANDLE)?;
         let each = SHARED_SM / u32::try_from(count).map_err(|_| error::INVALID_VALUE)?.max(1);
-        let left = each.saturating_sub(RESERVED + function.kernel.static_shared as u32).min(function.dynamic_most);
+        let left = each.saturating_sub(RESERVED + function.kernel.static_shared as u32).min(
+            function.dynamic_most);
         // SAFETY: the API's contract.
         unsafe { put(bytes, left as usize) }
     }

@@ -31,7 +31,7 @@ pub(crate) enum HostBytes {
     Taken(Arc<Vec<u8>>),
 }
 
-/// Effect of an operation.
+/// Work of an operation.
 #[derive(Clone)]
 pub(crate) enum Work {
     Launch(Launch),

@@ -281,8 +281,8 @@ fn run(state: &mut State, launch: Launch) -> Result<(), Finding> {
     first.map_or(Ok(()), Err)
 }
 
-/// Starts the thread that runs queued work after a while although no thread waits: the host may
-/// poll memory instead of calling.
+/// Starts the thread that runs queued work after a while although no call waits for it: the host
+/// may poll memory instead.
 fn start_background() {
     static STARTED: AtomicBool = AtomicBool::new(false);
     if STARTED.swap(true, Ordering::Relaxed) {

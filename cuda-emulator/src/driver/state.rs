@@ -21,7 +21,7 @@ pub(crate) type Handle = usize;
 pub(crate) struct State {
     pub(crate) config: Config,
     pub(crate) initialised: bool,
-    /// Number of holders of the primary context.
+    /// Reference count of the primary context.
     pub(crate) retained: usize,
     pub(crate) context: Handle,
     pub(crate) memory: Memory,

@@ -133,29 +133,33 @@ api! {
     fn cuStreamQuery(stream: Handle) {
         let state = ready()?;
         let stream = canonical(&state, stream)?;
-        // Polling makes the device go on, or the host would poll forever.
+        // Polling advances the device; otherwise the host would poll without end.
         let (state, _) = run::one(state);
         state.health()?;
-        if ends(&state, stream).into_iter().all(|id| state.queue.is_done(id)) { Ok(()) } else { Err(error::NOT_READY) }
+        if ends(&state, stream).into_iter().all(|id| state.queue.is_done(id)) { Ok(()) } else {
+            Err(error::NOT_READY) }
     }
 
     fn cuStreamGetFlags(stream: Handle, flags: *mut c_uint) {
         let state = ready()?;
-        let apart = state.streams.get(&canonical(&state, stream)?).is_some_and(|stream| stream.apart);
+        let apart = state.streams.get(&canonical(&state, stream)?).is_some_and(
+            |stream| stream.apart);
         // SAFETY: the API's contract.
         unsafe { put(flags, c_uint::from(apart)) }
     }
 
     fn cuStreamGetPriority(stream: Handle, priority: *mut c_int) {
         let state = ready()?;
-        let value = state.streams.get(&canonical(&state, stream)?).map_or(0, |stream| stream.priority);
+        let value = state.streams.get(&canonical(&state, stream)?).map_or(
+            0, |stream| stream.priority);
         // SAFETY: the API's contract.
         unsafe { put(priority, value) }
     }
 
     fn cuStreamGetId(stream: Handle, id: *mut u64) {
         let state = ready()?;
-        let value = state.streams.get(&canonical(&state, stream)?).map_or(0, |stream| stream.number);
+        let value = state.streams.get(&canonical(&state, stream)?).map_or(
+            0, |stream| stream.number);
         // SAFETY: the API's contract.
         unsafe { put(id, value) }
     }

@@ -9,7 +9,7 @@ use super::warp::{self, Path, Stop, Wait, Warp};
 use crate::ptx::program::{NEVER, Reduce};
 use crate::report::{Finding, Kind};
 
-/// Result of a turn.
+/// Result of a warp's turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Progress {
     More,
@@ -25,7 +25,7 @@ struct Barrier {
     /// Arrivals in warps, those that do not wait included.
     arrived: u32,
     expected: u32,
-    /// The arrivals' vector clocks, merged.
+    /// Merged vector clock of the warps that have arrived.
     clocks: [u32; WARPS],
     /// Every thread's bit was set, some thread's bit was set, how many were.
     all: bool,

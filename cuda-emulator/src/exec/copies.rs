@@ -20,7 +20,7 @@ pub(crate) struct Pending {
 /// One lane's copy.
 struct Copy {
     lane: u8,
-    /// Bytes to fill, and the number of bytes that come from memory; the rest is zero.
+    /// Bytes to fill, and the number that comes from memory; the rest is zero.
     bytes: u8,
     real: u8,
     group: u32,

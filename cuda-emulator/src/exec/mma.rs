@@ -14,7 +14,7 @@ use crate::ptx::types::Ty;
 const M: usize = 16;
 const N: usize = 8;
 
-/// Element types of an instruction's operands.
+/// Element type of an instruction's operands.
 trait Element {
     /// Elements of a register.
     const PER: usize;

@@ -61,7 +61,7 @@ pub(crate) struct Shared {
     pub(crate) synchronised: bool,
 }
 
-/// Findings of an access.
+/// Finding of an access: kind and message.
 pub(crate) type Trouble = (Kind, String);
 
 impl Shared {

@@ -32,11 +32,11 @@ pub(crate) struct Warp {
     pub(crate) waiting: Option<Wait>,
 }
 
-/// Event that a warp waits for.
+/// Reason for which a warp waits.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wait {
     pub(crate) barrier: u32,
-    /// Register index of a reduction's result and how to reduce.
+    /// Register index of a reduction's result, and the reduction.
     pub(crate) reduce: Option<(Reduce, crate::ptx::program::Slot)>,
 }
 

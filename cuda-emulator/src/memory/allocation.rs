@@ -57,7 +57,7 @@ const ALIGN: usize = 256;
 
 impl Allocation {
     /// Fresh memory at device address `base`, or, for `None`, at the host's own address; zero bytes
-    /// underneath, none written. `None` when the host has no memory.
+    /// underneath, all unwritten. `None` when the host has no memory.
     pub(crate) fn new(
         number: u64,
         base: Option<u64>,

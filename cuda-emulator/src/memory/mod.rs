@@ -21,5 +21,5 @@ pub(crate) const WINDOW_BYTES: u64 = 1 << 32;
 /// Device allocations start here: a host never has memory at such an address, so the host crashes
 /// when it follows one.
 pub(crate) const DEVICE_BASE: u64 = 0x2000_0000_0000;
-/// Bytes of unwritten memory, as the host sees them.
+/// Value of unwritten bytes as the host reads them.
 pub(crate) const POISON: u8 = 0xCB;

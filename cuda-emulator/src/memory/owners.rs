@@ -11,9 +11,9 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 /// Owners of an allocation's grains; made when a kernel first writes to it.
 pub(crate) struct Owners {
     bytes: u64,
-    /// One entry a byte is room for the finest grain; a coarser one uses the first entry. Launch
+    /// One entry per byte, for the finest grain; a coarser one uses its first entry. Launch
     /// in the upper 40 bits, which no test wears out, block plus one in the lower 24. The pages
-    /// that no access touches cost nothing.
+    /// that are never touched cost nothing.
     entries: OnceLock<Entries>,
     /// The last launch that wrote here.
     launch: AtomicU64,

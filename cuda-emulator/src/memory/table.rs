@@ -99,7 +99,7 @@ impl Memory {
         Some(Table { sorted: self.by_base.values().cloned().collect() })
     }
 
-    /// Memory as a kernel sees it: nothing is allocated or freed while it runs.
+    /// The allocations as a kernel sees them: none is made or freed while it runs.
     pub(crate) fn table(&mut self) -> Arc<Table> {
         let by_base = &self.by_base;
         self.snapshot
@@ -112,7 +112,7 @@ impl Memory {
         self.used
     }
 
-    /// Allocations that were not freed; a module's variables go with it.
+    /// Allocations that were not freed; a module's variables are freed with it.
     pub(crate) fn leaks(&self) -> Vec<Arc<Allocation>> {
         let leaked = |a: &&Arc<Allocation>| {
             a.state() != State::Freed && matches!(a.kind, Kind::Device | Kind::Host)

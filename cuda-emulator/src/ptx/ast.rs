@@ -1,4 +1,4 @@
-//! A parsed module: names resolved to registers, nothing interpreted yet.
+//! Output of the parser for a module: names resolved to registers, nothing interpreted yet.
 
 use super::types::Ty;
 

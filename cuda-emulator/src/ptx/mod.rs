@@ -12,7 +12,7 @@ pub(crate) mod program;
 pub(crate) mod registers;
 pub(crate) mod types;
 
-/// An error in a PTX text, and its line.
+/// An error in a PTX text, with its line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PtxError {
     /// Line in the text, from 1.

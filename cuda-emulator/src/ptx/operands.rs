@@ -111,7 +111,7 @@ impl Lower<'_> {
         Ok(low)
     }
 
-    /// A destination; `_` goes to a register that is never read.
+    /// A destination; `_` is a register that is never read.
     pub(super) fn target(&mut self, operand: &Operand, class: Class) -> Result<Slot> {
         match operand {
             Operand::Register(register) => Ok(self.slots.of_register[*register as usize]),

@@ -1,5 +1,5 @@
-//! Tokens to a [`Module`]. Names are resolved here, because inline assembly opens scopes (`{ .reg
-//! .pred p; ... }`) that decode need not know of.
+//! Tokens to a [`Module`]. Names are resolved here, because inline assembly opens scopes
+//! (`{ .reg .pred p; ... }`) that decode need not know of.
 
 mod body;
 mod statements;

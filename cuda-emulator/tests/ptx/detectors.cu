@@ -1,4 +1,4 @@
-// Planted bugs, each with its clean counterpart: `NAME_bug` and `NAME_ok`. Compiled to detectors.ptx by
+// Planted bugs, each with a clean variant: `NAME_bug` and `NAME_ok`. Compiled to detectors.ptx by
 // NVRTC 12.4 (--gpu-architecture=compute_80); the tests take the PTX as it is here.
 #include <cuda_pipeline_primitives.h>
 
@@ -197,7 +197,7 @@ __global__ void divergence_ok(float *out, const float *in, int n) {
     if (n > 0) __syncthreads();
     out[threadIdx.x] = in[threadIdx.x];
 }
-// Warps wait at different barriers forever.
+// Warps wait at different barriers, and never continue.
 __global__ void deadlock_bug(float *out, const float *in, int n) {
     asm volatile("bar.sync %0, 64;" ::"r"((int)threadIdx.x / 32) : "memory");
     out[threadIdx.x] = in[threadIdx.x];
@@ -245,7 +245,7 @@ __global__ void blocks_write_bug(float *out, const float *in, int n) {
 __global__ void blocks_write_ok(float *out, const float *in, int n) {
     out[blockIdx.x * blockDim.x + threadIdx.x] = in[threadIdx.x] + blockIdx.x;
 }
-// The last block to arrive sums what all wrote; the bug is that no block counts.
+// The last block to arrive sums the values of all blocks; the bug is that no block counts arrivals.
 __device__ unsigned arrivals;
 __global__ void blocks_read_bug(float *out, const float *in, int n) {
     out[blockIdx.x * blockDim.x + threadIdx.x] = in[threadIdx.x];

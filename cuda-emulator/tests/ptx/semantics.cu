@@ -1,4 +1,5 @@
-// Constructs that kernels use, for tests/semantics.rs. Compiled to semantics.ptx by NVRTC 12.4 (--gpu-architecture=compute_80).
+// Kernels of tests/semantics.rs. Compiled to semantics.ptx by NVRTC 12.4
+// (--gpu-architecture=compute_80).
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
@@ -13,7 +14,8 @@ __constant__ float table[4] = {1.f, 2.f, 3.f, 4.f};
 
 extern "C" {
 
-// Struct argument, dynamic shared memory, shuffles, constants, a variable of the module, an exponential.
+// Struct argument, dynamic shared memory, shuffles, constants, a variable of the module, an
+// exponential.
 __global__ void common(const __grid_constant__ Parameters p) {
     extern __shared__ float sm[];
     int i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -75,19 +77,12 @@ __global__ void control(int *out, int n) {
     out[i] = sum;
 }
 
-struct Pair {
-    int low, high;
-};
+struct Pair { int low, high; };
 __device__ __noinline__ Pair split(int value, int by) {
-    Pair p;
-    p.low = value % by;
-    p.high = value / by;
-    return p;
+    Pair p; p.low = value % by; p.high = value / by; return p;
 }
 __device__ __noinline__ int both(int value) {
-    Pair p = split(value, 10);
-    Pair q = split(p.high, 7);
-    return p.low * 100 + q.low * 10 + q.high;
+    Pair p = split(value, 10); Pair q = split(p.high, 7); return p.low * 100 + q.low * 10 + q.high;
 }
 __global__ void calls(int *out) {
     out[threadIdx.x] = both(threadIdx.x * 31 + 5) + split(threadIdx.x, 3).low;
@@ -119,50 +114,27 @@ __global__ void arithmetic(unsigned *out, const unsigned *in) {
     unsigned *o = out + i;
     int k = 0;
 #define PUT(value) o[64 * k++] = (unsigned)(value)
-    PUT(__umulhi(a, b));
-    PUT(__mulhi((int)a, (int)b));
-    PUT(a / (b | 1));
-    PUT((int)a % (int)(b | 1));
-    PUT(__popc(a));
-    PUT(__clz(a));
-    PUT(__brev(a));
-    PUT(__ffs(a));
-    PUT(__byte_perm(a, b, c));
-    PUT(__funnelshift_l(a, b, c));
-    PUT(__funnelshift_rc(a, b, c));
-    PUT((a & b) | (~a & c));
-    PUT(((unsigned long long)a * b + c) >> 17);
+    PUT(__umulhi(a, b)); PUT(__mulhi((int)a, (int)b)); PUT(a / (b | 1)); PUT((int)a % (int)(b | 1));
+    PUT(__popc(a)); PUT(__clz(a)); PUT(__brev(a)); PUT(__ffs(a)); PUT(__byte_perm(a, b, c));
+    PUT(__funnelshift_l(a, b, c)); PUT(__funnelshift_rc(a, b, c));
+    PUT((a & b) | (~a & c)); PUT(((unsigned long long)a * b + c) >> 17);
     PUT((long long)(int)a * (int)b >> 40);
-    PUT(__float_as_uint(fmaf(x, y, z)));
-    PUT(__float_as_uint(x / y));
-    PUT(__float_as_uint(sqrtf(x)));
-    PUT(__float_as_uint(fminf(x, y)));
+    PUT(__float_as_uint(fmaf(x, y, z))); PUT(__float_as_uint(x / y));
+    PUT(__float_as_uint(sqrtf(x))); PUT(__float_as_uint(fminf(x, y)));
     PUT(__float_as_uint(fmaxf(x, y)));
-    PUT(__float_as_uint(__fmaf_rz(x, y, z)));
-    PUT(__float_as_uint(__fadd_rd(x, y)));
+    PUT(__float_as_uint(__fmaf_rz(x, y, z))); PUT(__float_as_uint(__fadd_rd(x, y)));
     PUT(__float_as_uint(__fmul_ru(x, y)));
-    PUT(__float2int_rz(x));
-    PUT(__float2int_rn(y));
-    PUT(__float2uint_rz(z));
-    PUT(__float_as_uint((float)(int)a));
-    PUT(__float_as_uint((float)b));
-    PUT(__bfloat16_as_ushort(__float2bfloat16(x)));
-    PUT(__half_as_ushort(__float2half(y)));
+    PUT(__float2int_rz(x)); PUT(__float2int_rn(y)); PUT(__float2uint_rz(z));
+    PUT(__float_as_uint((float)(int)a)); PUT(__float_as_uint((float)b));
+    PUT(__bfloat16_as_ushort(__float2bfloat16(x))); PUT(__half_as_ushort(__float2half(y)));
     PUT(__float_as_uint(__half2float(__ushort_as_half(c))));
     PUT(__bfloat16_as_ushort(
         __hfma(__ushort_as_bfloat16(a), __ushort_as_bfloat16(b), __ushort_as_bfloat16(c))));
     PUT(__half_as_ushort(__hadd(__ushort_as_half(a), __ushort_as_half(b))));
-    PUT(__float_as_uint(floorf(x)));
-    PUT(__float_as_uint(rintf(y)));
-    PUT(x < y);
-    PUT(!(x >= y));
+    PUT(__float_as_uint(floorf(x))); PUT(__float_as_uint(rintf(y))); PUT(x < y); PUT(!(x >= y));
     PUT(__float_as_uint(__saturatef(x)));
-    double d = (double)x * y + z;
-    PUT(__double2hiint(d));
-    PUT(__double2loint(d));
-    PUT((short)a >> 3);
-    PUT((unsigned char)(a + b));
-    PUT((int)(signed char)a * 3);
+    double d = (double)x * y + z; PUT(__double2hiint(d)); PUT(__double2loint(d));
+    PUT((short)a >> 3); PUT((unsigned char)(a + b)); PUT((int)(signed char)a * 3);
 }
 
 __global__ void atomics(int *out) {
@@ -170,50 +142,44 @@ __global__ void atomics(int *out) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (threadIdx.x < 4) s[threadIdx.x] = 0;
     __syncthreads();
-    atomicAdd(&s[0], 1);
-    atomicMax(&s[1], (int)threadIdx.x);
-    atomicOr(&s[2], 1 << (threadIdx.x & 31));
-    atomicCAS(&s[3], 0, (int)threadIdx.x + 1);
+    atomicAdd(&s[0], 1); atomicMax(&s[1], (int)threadIdx.x);
+    atomicOr(&s[2], 1 << (threadIdx.x & 31)); atomicCAS(&s[3], 0, (int)threadIdx.x + 1);
     __syncthreads();
     if (threadIdx.x == 0) {
-        atomicAdd(out, s[0]);
-        atomicMax(out + 1, s[1]);
-        atomicAnd(out + 2, s[2]);
+        atomicAdd(out, s[0]); atomicMax(out + 1, s[1]); atomicAnd(out + 2, s[2]);
         atomicAdd((float *)out + 3, 0.5f);
     }
-    atomicInc((unsigned *)out + 4, 99);
-    atomicExch(out + 5, 7);
-    atomicMin(out + 6, i - 3);
+    atomicInc((unsigned *)out + 4, 99); atomicExch(out + 5, 7); atomicMin(out + 6, i - 3);
     atomicAdd((unsigned long long *)(out + 8), (1ull << 32) + 1);
 }
 
-// m16n8k16 through ldmatrix, cp.async with zero fill, and movmatrix: D = A * B, A row-major, B column-major.
+// m16n8k16 through ldmatrix, cp.async with zero fill, and movmatrix: D = A * B, A row-major, B
+// column-major.
 __global__ void matrix(float *d, const __nv_bfloat16 *a, const __nv_bfloat16 *b, unsigned *moved) {
     __shared__ __align__(16) __nv_bfloat16 sa[16 * 16], sb[8 * 16];
     int lane = threadIdx.x;
     unsigned at = (unsigned)__cvta_generic_to_shared(sa + lane * 8),
-             bt = (unsigned)__cvta_generic_to_shared(sb + (lane & 15) * 8);
+        bt = (unsigned)__cvta_generic_to_shared(sb + (lane & 15) * 8);
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(at), "l"(a + lane * 8));
-    if (lane < 16)
-        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(bt), "l"(b + lane * 8),
-                     "r"(lane == 15 ? 8 : 16));
+    if (lane < 16) asm volatile(
+        "cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(bt), "l"(b + lane * 8),
+        "r"(lane == 15 ? 8 : 16));
     asm volatile("cp.async.commit_group;\ncp.async.wait_group 0;" ::: "memory");
     __syncwarp();
     unsigned ra[4], rb[2], m;
     unsigned pa = (unsigned)__cvta_generic_to_shared(sa + (lane & 15) * 16 + (lane >> 4) * 8),
-             pb = (unsigned)__cvta_generic_to_shared(sb + (lane & 7) * 16 + (lane >> 3 & 1) * 8);
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(ra[0]), "=r"(ra[1]), "=r"(ra[2]), "=r"(ra[3])
-                 : "r"(pa));
-    asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0,%1}, [%2];"
-                 : "=r"(rb[0]), "=r"(rb[1])
-                 : "r"(pb));
+        pb = (unsigned)__cvta_generic_to_shared(sb + (lane & 7) * 16 + (lane >> 3 & 1) * 8);
+    asm volatile(
+        "ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];" : "=r"(ra[0]), "=r"(ra[1]),
+        "=r"(ra[2]), "=r"(ra[3]) : "r"(pa));
+    asm volatile(
+        "ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0,%1}, [%2];" : "=r"(rb[0]),
+        "=r"(rb[1]) : "r"(pb));
     float c[4] = {1.f, 2.f, 3.f, 4.f};
     asm volatile(
-        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, "
-        "{%8,%9}, {%0,%1,%2,%3};"
-        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-        : "r"(ra[0]), "r"(ra[1]), "r"(ra[2]), "r"(ra[3]), "r"(rb[0]), "r"(rb[1]));
+        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]) : "r"(ra[0]), "r"(ra[1]), "r"(ra[2]),
+            "r"(ra[3]), "r"(rb[0]), "r"(rb[1]));
     for (int r = 0; r < 4; r++) d[(lane / 4 + r / 2 * 8) * 8 + lane % 4 * 2 + r % 2] = c[r];
     asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(m) : "r"(ra[0]));
     unsigned t;
@@ -230,8 +196,8 @@ __global__ void grid_barrier(int *out, int rounds) {
         __syncthreads();
         if (threadIdx.x == 0) {
             __threadfence();
-            if (atomicAdd(&arrived, 1) == gridDim.x * (round + 1) - 1)
-                atomicExch(&released, round + 1);
+            if (atomicAdd(&arrived, 1) == gridDim.x * (round + 1) - 1) atomicExch(
+                &released, round + 1);
             while (*(volatile unsigned *)&released <= round) __nanosleep(20);
             __threadfence();
         }
@@ -278,10 +244,8 @@ __global__ void busy_matrix(float *out, int rounds) {
     float c[4] = {0.f, 0.f, 0.f, 0.f};
     for (int i = 0; i < rounds; i++)
         asm volatile(
-            "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%4,%4,%4}, "
-            "{%5,%5}, {%0,%1,%2,%3};"
-            : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-            : "r"(a), "r"(b));
+            "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%4,%4,%4}, {%5,%5}, {%0,%1,%2,%3};"
+            : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]) : "r"(a), "r"(b));
     out[blockIdx.x * blockDim.x + threadIdx.x] = c[0] + c[3];
 }
 }

@@ -1,4 +1,4 @@
-//! Reading safetensors with a check on everything that is read.
+//! Reading safetensors, with a check of every value that is read.
 
 use std::ops::RangeInclusive;
 use std::path::Path;
@@ -9,13 +9,13 @@ use safetensors::{Dtype, SafeTensors};
 use crate::bins::{Bins, MAX_BINS};
 use crate::error::Error;
 
-/// The only `version` there is, of either format.
+/// The only `version` of either format.
 pub(crate) const VERSION: &str = "1";
 
-/// Characters of a found text that an error repeats.
+/// Characters of the file's text that an error quotes.
 const QUOTE_CHARS: usize = 64;
 
-/// A parsed file and the name by which errors call it.
+/// A parsed file and its name for errors.
 pub(crate) struct Reader<'a> {
     name: &'a str,
     tensors: SafeTensors<'a>,
@@ -115,7 +115,7 @@ fn content(name: &str, what: &str, expected: &str, found: String) -> Error {
     Error::Content { file: name.into(), what: what.into(), expected: expected.into(), found }
 }
 
-/// The beginning of `text` in quotes, on one line whatever it contains.
+/// The beginning of `text` in quotes, escaped to one line.
 fn quote(text: &str) -> String {
     match text.char_indices().nth(QUOTE_CHARS) {
         None => format!("{text:?}"),

@@ -1,4 +1,4 @@
-//! The head against its naive twin, and against itself cut up in other ways.
+//! The head against its reference, and against itself with rows and tasks split differently.
 
 use super::*;
 use crate::reference;
@@ -24,7 +24,7 @@ fn activations(rows: usize, d: usize, seed: u64) -> Vec<f32> {
     (0..rows * d).map(|_| 2.0 * rng.signed()).collect()
 }
 
-/// Working memory in which everything that was not written is NaN.
+/// Working memory filled with NaN, to detect reads of values that were not written.
 fn poisoned(head: &Head, rows: usize) -> Partials {
     let partials = Partials::new(head, rows);
     for task in 0..head.tasks(rows) {
@@ -53,7 +53,7 @@ fn for_each_head(mut body: impl FnMut(&Head, &Weights, u64)) {
 }
 
 #[test]
-fn agrees_with_the_naive_twin_within_the_derived_tolerance() {
+fn agrees_with_the_reference_within_the_derived_tolerance() {
     for_each_head(|head, weights, seed| {
         for rows in ROWS {
             let activations = activations(rows, head.d(), seed);

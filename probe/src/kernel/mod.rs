@@ -1,8 +1,8 @@
 //! The one inner loop of the probe, `C += A B`, for each instruction set.
 //!
-//! `tile.rs` has the algorithm once, generic over `trail_base::simd::Simd`; `portable.rs`, `avx2.rs`
-//! and `avx512.rs` choose the register and the tile shapes. Both layers of the MLP are calls of
-//! [`Kernel::multiply_add`].
+//! `tile.rs` has the algorithm once, generic over `trail_base::simd::Simd`; `portable.rs`,
+//! `avx2.rs` and `avx512.rs` choose the register and the tile shapes. Both layers of the MLP are
+//! calls of [`Kernel::multiply_add`].
 //!
 //! Order of summation: every element of C is one chain of multiply-adds over k, ascending. Neither
 //! the tile it falls in nor where the K blocks end changes the chain, so a row's bits do not depend

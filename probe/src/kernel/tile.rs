@@ -72,8 +72,8 @@ unsafe fn tile<V: Simd, const R: usize, const W: usize>(
         w / per_panel * stride + w % per_panel * V::LANES
     };
     // SAFETY: by the caller's contract the CPU has V's feature, C holds R rows of W vectors from
-    // `c` on, A holds R rows of `depth` values from `a` on, and B `depth / 2` lines for each panel from
-    // `b` on; all offsets below stay within those.
+    // `c` on, A holds R rows of `depth` values from `a` on, and B `depth / 2` lines for each panel
+    // from `b` on; all offsets below stay within those.
     unsafe {
         let mut sums = [[V::splat(0.0); W]; R];
         for (r, sums) in sums.iter_mut().enumerate() {

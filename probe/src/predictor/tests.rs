@@ -4,7 +4,7 @@ use super::*;
 
 fn predictor() -> Predictor {
     let bins = Bins { count: 2, max_tokens: 100 };
-    // Token 0 speaks for the first bin, token 2 for the second.
+    // Token 0 is evidence for the first bin, token 2 for the second.
     Predictor::new(bins, 3, &[2.0, 0.0, 0.0, 0.0, 0.0, 3.0], &[0.5, 0.0])
 }
 

@@ -32,7 +32,7 @@ fn assert_is_a_distribution(bins: Bins, q: &Distribution) {
 }
 
 #[test]
-fn whatever_is_observed_the_belief_is_a_distribution() {
+fn the_belief_is_a_distribution_after_any_observation() {
     for chain in [Chain::Posterior, Chain::Prior] {
         let (smoother, mut rng) = (Smoother::new(Bins::default(), chain), Rng::from_state(7));
         let (mut belief, _) = smoother.start(&random_p(&mut rng));
@@ -126,7 +126,7 @@ fn a_product_without_mass_resets_to_p() {
 }
 
 #[test]
-fn what_is_no_distribution_keeps_the_prior() {
+fn invalid_evidence_keeps_the_prior() {
     let smoother = smoother();
     for bad in [f32::NAN, f32::INFINITY, -0.5] {
         let (mut belief, _) = smoother.start(&certain_of(5));
@@ -148,12 +148,12 @@ fn what_is_no_distribution_keeps_the_prior() {
 fn chained_priors_forget_all_but_the_first_evidence() {
     let smoother = Smoother::new(Bins::default(), Chain::Prior);
     let (mut belief, _) = smoother.start(&certain_of(8));
-    let mut twin = belief;
+    let mut other = belief;
     for t in 1..20 {
         smoother.observe(&mut belief, 1, &certain_of(2));
-        smoother.observe(&mut twin, 1, &certain_of(t % 7));
+        smoother.observe(&mut other, 1, &certain_of(t % 7));
     }
     smoother.observe(&mut belief, 1, &certain_of(4));
-    smoother.observe(&mut twin, 1, &certain_of(4));
-    assert_eq!(belief.posterior, twin.posterior);
+    smoother.observe(&mut other, 1, &certain_of(4));
+    assert_eq!(belief.posterior, other.posterior);
 }

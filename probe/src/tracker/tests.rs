@@ -1,4 +1,4 @@
-//! Which observation reaches which request's filter.
+//! Assignment of observations to the requests' filters.
 
 use super::*;
 use crate::bins::Bins;
@@ -28,7 +28,7 @@ fn the_prompts_mean_starts_the_chain() {
 }
 
 #[test]
-fn missed_tokens_are_made_up_for() {
+fn missed_tokens_are_advanced_over() {
     let (mut every, mut sparse) = (tracker(), tracker());
     let flat = [0.25; 4];
     for tracker in [&mut every, &mut sparse] {
@@ -63,7 +63,7 @@ fn a_decode_step_may_come_first() {
 }
 
 #[test]
-fn a_late_result_of_the_former_tenant_is_dropped() {
+fn a_late_result_of_a_finished_request_is_dropped() {
     let mut tracker = tracker();
     tracker.begin(0, 1);
     tracker.observe(0, 1, 0, &LATE);

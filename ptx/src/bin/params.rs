@@ -1,5 +1,5 @@
-//! Makes ptx/src/params.rs of kernels/common/params.h: `cargo run -p trail-ptx --features params
-//! --bin params`.
+//! Generates ptx/src/params.rs from kernels/common/params.h:
+//! `cargo run -p trail-ptx --features params --bin params`.
 //!
 //! A developer's step, because bindgen needs libclang (`pip install libclang`, and its folder in
 //! `LIBCLANG_PATH`). The result is checked in, with the header's hash, which a test recomputes.

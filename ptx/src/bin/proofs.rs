@@ -1,9 +1,10 @@
-//! Keeps ptx/proofs.json: which kernels passed their tests, on what, and which code that was.
+//! Maintains ptx/proofs.json: kernels that passed their tests, the device, and the hash of the
+//! code.
 //!
 //!     TRAIL_PROOFS=$PWD/target/proofs cargo test -p trail-runtime
-//!     cargo run -p trail-ptx --bin proofs -- target/proofs    (--check: compares, does not write)
+//!     cargo run -p trail-ptx --bin proofs -- target/proofs   (writes; --check: only compares)
 //!
-//! Each test that passed has added a line `device, target, kernel`, separated by tabs, for every
+//! Each passed test has appended a line `device, target, kernel`, separated by tabs, for every
 //! kernel that it launched.
 
 use serde_json::{Map, Value, json};
@@ -29,7 +30,7 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Replaces the file's entries of the ledger's devices.
+/// Replaces the file's entries of the devices that are in the ledger.
 fn write(ledger: &str) -> Result<String, String> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("proofs.json");
     let mut all: Map<String, Value> =
@@ -41,8 +42,8 @@ fn write(ledger: &str) -> Result<String, String> {
     Ok(format!("{} written", path.display()))
 }
 
-/// Says whether the ledger proves all that the file claims of its devices, and every kernel of
-/// their targets.
+/// Checks that the ledger proves all entries of the file for its devices, and every kernel of their
+/// targets.
 fn check(ledger: &str) -> Result<String, String> {
     let all: Map<String, Value> =
         serde_json::from_str(trail_ptx::PROOFS).map_err(|error| error.to_string())?;
@@ -62,7 +63,7 @@ fn check(ledger: &str) -> Result<String, String> {
     Ok("every kernel of the tested targets is proven".into())
 }
 
-/// Kernels proven by the ledger's lines, in the file's form.
+/// Converts the ledger's lines to the form of the file.
 fn proven(ledger: &str) -> Result<Map<String, Value>, String> {
     let text = std::fs::read_to_string(ledger).map_err(|error| format!("{ledger}: {error}"))?;
     let mut devices: BTreeMap<(&str, &str), BTreeSet<&str>> = BTreeMap::new();

@@ -1,6 +1,7 @@
 //! The rows of one step: new tokens of several requests, prefill and decode mixed freely.
 //!
-//! A [`Batch`] is a plain value. The engine fills one, preallocated, every step; a backend reads it.
+//! A [`Batch`] is a plain value. The engine fills one, preallocated, every step; a backend reads
+//! it.
 
 /// Tokens per KV block: the scheduler's block accounting and every kernel agree on it.
 pub const BLOCK_TOKENS: usize = trail_scheduler::BLOCK_TOKENS as usize;
@@ -24,7 +25,7 @@ pub struct Segment {
     pub first_block: u32,
     /// Block ids of the request in [`Batch::block_tables`]: covers positions `0..start + len`.
     pub num_blocks: u32,
-    /// Whether the logits of the last token are computed and sampled.
+    /// True if the logits of the last token are computed and sampled.
     pub logits: bool,
 }
 
@@ -42,8 +43,8 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// An empty batch that can hold `rows` tokens in `segments` segments over `blocks` table entries
-    /// without allocating again.
+    /// An empty batch that can hold `rows` tokens in `segments` segments over `blocks` table
+    /// entries without allocating again.
     pub fn with_capacity(rows: usize, segments: usize, blocks: usize) -> Self {
         Batch {
             tokens: Vec::with_capacity(rows),

@@ -3,7 +3,8 @@
 use std::error::Error;
 use std::fmt;
 
-/// A backend broke down: one line with the operation and the cause. The backend cannot be used again.
+/// A backend broke down: one line with the operation and the cause. The backend cannot be used
+/// again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault(pub String);
 

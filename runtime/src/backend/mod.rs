@@ -1,9 +1,9 @@
 //! The contract between the engine and the backends that compute: what a step is, what it returns,
 //! and how KV blocks are moved.
 //!
-//! `engine` drives a [`Backend`] and knows no other detail of it; `cpu` and `cuda` implement one and
-//! know no engine. The values that cross this border: [`Batch`] (rows and block tables), [`Step`],
-//! [`SamplingParams`], [`TapPlan`] going down; [`SampledToken`] and tapped activations
+//! `engine` drives a [`Backend`] and knows no other detail of it; `cpu` and `cuda` implement one
+//! and know no engine. The values that cross this border: [`Batch`] (rows and block tables),
+//! [`Step`], [`SamplingParams`], [`TapPlan`] going down; [`SampledToken`] and tapped activations
 //! ([`TapReceiver`]) going up.
 
 mod batch;
@@ -36,8 +36,8 @@ pub trait Backend: Send {
     /// Starts a step. At most [`Backend::ahead`] launched steps are uncollected at this call.
     fn launch(&mut self, step: &Step<'_>) -> Result<(), Fault>;
 
-    /// Waits for the oldest uncollected step and appends the token of each segment with `logits`, in
-    /// segment order.
+    /// Waits for the oldest uncollected step and appends the token of each segment with `logits`,
+    /// in segment order.
     fn collect(&mut self, sampled: &mut Vec<SampledToken>) -> Result<(), Fault>;
 
     /// Copies of KV blocks to and from a host pool; `None` where the backend has no such pool.

@@ -10,7 +10,8 @@ pub struct SampledToken {
     pub id: u32,
     /// Natural-log probability under the model: before penalties, temperature and truncation.
     pub logprob: f32,
-    /// The most likely tokens and their log-probabilities, best first; the first `num_top` are valid.
+    /// The most likely tokens and their log-probabilities, best first; the first `num_top` are
+    /// valid.
     pub top: [(u32, f32); MAX_TOP_LOGPROBS],
     /// Valid entries of `top`.
     pub num_top: u8,

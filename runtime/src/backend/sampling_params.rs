@@ -17,7 +17,8 @@ pub struct SamplingParams {
     pub presence_penalty: f32,
     /// Subtracted per occurrence from the logit of each token already generated; 0 is off.
     pub frequency_penalty: f32,
-    /// Random key of the request: the token at position p depends on (seed, p) and the logits alone.
+    /// Random key of the request: the token at position p depends on (seed, p) and the logits
+    /// alone.
     pub seed: u64,
     /// Number of most likely tokens to report beside each sampled one; at most
     /// [`super::MAX_TOP_LOGPROBS`].
@@ -41,7 +42,7 @@ impl Default for SamplingParams {
 }
 
 impl SamplingParams {
-    /// Whether a penalty is in effect, so that the request's token history matters.
+    /// Returns true if a penalty is in effect, so that the request's token history matters.
     pub fn has_penalties(&self) -> bool {
         self.repetition_penalty != 1.0
             || self.presence_penalty != 0.0

@@ -15,8 +15,8 @@ pub struct SamplingInput<'a> {
 
 /// Access to the sampling inputs of the requests in a batch.
 ///
-/// Not part of [`Batch`]: token histories are long, and a device needs one only in the step in which
-/// it first meets a request.
+/// Not part of [`Batch`]: token histories are long, and a device needs one only in the step in
+/// which it first meets a request.
 pub trait SamplingInputs {
     /// The inputs of the request with index `request`.
     fn of(&self, request: u32) -> SamplingInput<'_>;

@@ -66,8 +66,8 @@ impl TapPlan {
         }
     }
 
-    /// Plans the taps of `batch`: the mean over the original prompt where a segment completes it, and
-    /// the last row of a segment that ends in an output token and samples another.
+    /// Plans the taps of `batch`: the mean over the original prompt where a segment completes it,
+    /// and the last row of a segment that ends in an output token and samples another.
     pub fn fill(&mut self, batch: &Batch, key: impl Fn(u32) -> RequestKey) {
         self.rows.clear();
         self.means.clear();
@@ -97,7 +97,7 @@ impl TapPlan {
         }
     }
 
-    /// Whether the step has nothing to tap.
+    /// Returns true if the step has nothing to tap.
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty() && self.means.is_empty()
     }
@@ -116,8 +116,9 @@ pub trait TapReceiver: Send + Sync {
     /// [`TapReceiver::assist`]. Returns before they have run.
     fn publish_hidden(&self, step: u64, plan: &TapPlan, hidden: &[f32]);
 
-    /// Copies the staged `activations` `[rows.len(), hidden]` of `step`. No prediction starts yet: the
-    /// caller first checks that the device has not overwritten its staging buffer during the copy.
+    /// Copies the staged `activations` `[rows.len(), hidden]` of `step`. No prediction starts yet:
+    /// the caller first checks that the device has not overwritten its staging buffer during the
+    /// copy.
     fn stage(&self, step: u64, rows: &[TapRow], activations: &[bf16]);
 
     /// Predicts from the rows staged last; returns when all predictions are published.

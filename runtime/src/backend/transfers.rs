@@ -10,14 +10,15 @@ pub trait Transfers {
     fn swap_out(&mut self, request: u32, blocks: &[u32]) -> Result<(), Fault>;
 
     /// Starts to copy the host copy of `request` into `blocks`, equally many, after all steps
-    /// launched so far. No step may use the blocks before [`Transfers::finished`] names the request;
-    /// the host copy is released then.
+    /// launched so far. No step may use the blocks before [`Transfers::finished`] names the
+    /// request; the host copy is released then.
     fn swap_in(&mut self, request: u32, blocks: &[u32]) -> Result<(), Fault>;
 
     /// Appends the requests whose transfer completed since the last call. Does not wait.
     fn finished(&mut self, requests: &mut Vec<u32>) -> Result<(), Fault>;
 
-    /// Releases the host copy of `request`. Not called while a transfer of the request is in flight.
+    /// Releases the host copy of `request`. Not called while a transfer of the request is in
+    /// flight.
     fn forget(&mut self, request: u32);
 
     /// Size of the host pool, blocks.

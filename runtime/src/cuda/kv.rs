@@ -76,5 +76,5 @@ impl KvPool {
 
 /// Bytes of a block of the cache.
 pub fn block_bytes(config: &ModelConfig) -> usize {
-    config.num_layers * 2 * config.kv_size() * BLOCK_TOKENS * Dtype::Bf16.bytes()
+    BLOCK_TOKENS * config.kv_token_bytes(Dtype::Bf16)
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
+use trail_base::available_threads;
 use trail_probe::Weights;
 use trail_scheduler::{Preemption, Scheduler, SchedulerConfig};
 
@@ -25,7 +26,7 @@ use super::{Clock, Engine};
 use crate::backend::{BLOCK_TOKENS, Backend, Batch, Progress, TapReceiver, Transfers};
 use crate::cpu::{CpuBackend, CpuForward, CpuOptions};
 use crate::cuda::{CudaBackend, CudaError, CudaOptions, TapMode};
-use crate::model::Model;
+use crate::model::{Dtype, Model};
 
 /// A backend and the properties that the engine needs of it.
 pub struct BuiltBackend {
@@ -281,18 +282,13 @@ impl From<CudaError> for BuildError {
     }
 }
 
-/// Cores that this process may use.
-fn available_threads() -> usize {
-    std::thread::available_parallelism().map_or(1, |n| n.get())
-}
-
 /// Upper bound of the default KV cache, bytes.
 const DEFAULT_KV_BYTES: usize = 4 << 30;
 
 fn default_kv_blocks(model: &Model, slots: usize) -> usize {
     let config = &model.config;
     let per_sequence = config.max_context.div_ceil(BLOCK_TOKENS);
-    let block_bytes = BLOCK_TOKENS * config.num_layers * 2 * config.kv_size() * size_of::<f32>();
+    let block_bytes = BLOCK_TOKENS * config.kv_token_bytes(Dtype::F32);
     let wanted = per_sequence * slots * 3 / 2;
     wanted.min((DEFAULT_KV_BYTES / block_bytes).max(1))
 }

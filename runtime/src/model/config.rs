@@ -1,5 +1,7 @@
 //! Model configuration: the shapes and constants of a Llama-family model.
 
+use super::Dtype;
+
 /// Families whose forward pass is the Llama one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Architecture {
@@ -88,6 +90,19 @@ impl ModelConfig {
     /// Rows of the key (and of the value) projection.
     pub fn kv_size(&self) -> usize {
         self.num_kv_heads * self.head_dim
+    }
+
+    /// Bytes of one token's keys and values in all layers, stored as `dtype`.
+    pub fn kv_token_bytes(&self, dtype: Dtype) -> usize {
+        2 * self.num_layers * self.kv_size() * dtype.bytes()
+    }
+
+    /// Bytes of keys and values, stored as `dtype`, that all layers read for a row that attends to
+    /// `context` tokens: a layer with a sliding window reads no more than its window.
+    pub fn kv_read_bytes(&self, context: usize, dtype: Dtype) -> usize {
+        let tokens: usize =
+            self.windows.iter().map(|window| window.map_or(context, |w| w.min(context))).sum();
+        2 * tokens * self.kv_size() * dtype.bytes()
     }
 
     /// Rotary inverse frequencies, scaled: `[head_dim / 2]`, in f64 radians per token.

@@ -102,7 +102,7 @@ fn random_storage(len: usize, dtype: Dtype, seed: u64) -> Result<Storage, String
     let _ = map.advise(memmap2::Advice::HugePage);
     let pieces = std::sync::Mutex::new(map[..bytes].chunks_mut(PIECE * dtype.bytes()).enumerate());
     let next = || pieces.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).next();
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let threads = trail_base::available_threads();
     std::thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| {

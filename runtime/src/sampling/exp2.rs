@@ -1,14 +1,16 @@
-//! Powers of two, fast and the same on every CPU: only additions and multiplications, never fused.
+//! Fast powers of two with the same bits on every CPU: additions and multiplications, never fused.
 
-/// Below this, 2^x would be subnormal; it counts as zero.
+/// Below this exponent 2^x would be subnormal; the result is 0.
 const MIN_EXPONENT: f32 = -126.0;
 /// Adding 1.5 * 2^23 rounds to an integer and leaves it in the low mantissa bits.
 const ROUNDER: f32 = 12_582_912.0;
-/// 2^f = 1 + c1 f + ... + c5 f^5 on [-0.5, 0.5], minimax in relative error (9.2e-8) with the constant term held at 1.
+/// 2^f = 1 + c1 f + ... + c5 f^5 on [-0.5, 0.5], minimax in relative error (9.2e-8) with the
+/// constant term held at 1.
 #[expect(clippy::approx_constant, reason = "the first coefficient is near ln 2, and not it")]
 const EXP2: [f32; 5] = [0.693_147, 0.240_222_42, 0.055_507_34, 0.009_671_494, 0.001_326_462_6];
 
-/// 2^x for x <= 0, to a relative error of 3e-7; exactly 1 at 0; 0 below [`MIN_EXPONENT`] and for NaN.
+/// 2^x for x <= 0, to a relative error of 3e-7; exactly 1 at 0; 0 below [`MIN_EXPONENT`] and for
+/// NaN.
 #[inline(always)]
 pub(super) fn exp2(x: f32) -> f32 {
     let shifted = x + ROUNDER;
@@ -17,7 +19,7 @@ pub(super) fn exp2(x: f32) -> f32 {
     for coefficient in [EXP2[3], EXP2[2], EXP2[1], EXP2[0], 1.0] {
         polynomial = polynomial * fraction + coefficient;
     }
-    // The integer part, moved from the low mantissa bits, is added to the exponent.
+    // Adds the integer part, which is in the low mantissa bits, to the exponent.
     let power = f32::from_bits(polynomial.to_bits().wrapping_add(shifted.to_bits() << 23));
     if x >= MIN_EXPONENT { power } else { 0.0 }
 }

@@ -1,7 +1,8 @@
-//! Choosing the next token from logits.
+//! Sampling of the next token from logits.
 //!
-//! The order is vLLM's: penalties, temperature, min-p, top-k, top-p (over what the others left, renormalised), draw.
-//! The draw is a function of (seed, position) and inverts the cumulative distribution in order of token id.
+//! The order is vLLM's: penalties, temperature, min-p, top-k, top-p (over the remaining tokens,
+//! renormalised), draw. The draw is a function of (seed, position), and inverts the cumulative
+//! distribution in order of token id.
 
 mod exp2;
 mod penalty;
@@ -26,19 +27,19 @@ use truncate::Key;
 /// Temperatures below this are greedy (vLLM's bound): dividing by them would overflow.
 pub(crate) const MIN_TEMPERATURE: f32 = 1e-5;
 
-/// Chooses tokens; holds the scratch for one vocabulary, so that choosing allocates nothing.
+/// Samples tokens. Holds the scratch for one vocabulary, so that sampling does not allocate.
 pub struct Sampler {
     /// Unnormalised probability of each token.
     weights: Vec<f32>,
     /// Sum of each block of `weights`.
     block_sums: Vec<f64>,
-    /// Candidates of a selection.
+    /// Candidates of top-k or top-p.
     candidates: Vec<Key>,
     penalties: Penalties,
 }
 
 impl Sampler {
-    /// A sampler for models with `vocab_size` tokens; takes 24 bytes for each.
+    /// Creates a sampler for `vocab_size` tokens; takes 24 bytes per token.
     pub fn new(vocab_size: usize) -> Self {
         Sampler {
             weights: vec![0.0; vocab_size],
@@ -48,14 +49,15 @@ impl Sampler {
         }
     }
 
-    /// Chooses the token at absolute `position` from the model's `logits` for it.
+    /// Samples the token at absolute `position` from its `logits`.
     ///
-    /// `params` must have passed [`validate()`]. The event's log-probabilities are the model's own: before penalties,
-    /// temperature and truncation. Tokens at minus infinity, or less likely than the best by a factor of 2^126 after
-    /// temperature, are never drawn.
+    /// `params` must have passed [`validate()`]. The reported log-probabilities are the model's
+    /// own: before penalties, temperature and truncation. Tokens at minus infinity, or less likely
+    /// than the best by a factor of 2^126 after temperature, are never drawn.
     ///
-    /// Logits come back unchanged, except when the model has broken down: NaN and plus infinity become minus infinity, and
-    /// the choice is greedy among the rest. If nothing is finite, it is token 0 with log-probability 0.
+    /// Logits are unchanged on return, unless the model's output is invalid: NaN and plus infinity
+    /// become minus infinity, and the choice is greedy among the rest. If no logit is finite, the
+    /// result is token 0 with log-probability 0.
     ///
     /// # Panics
     ///
@@ -116,7 +118,7 @@ impl Sampler {
         }
         if params.top_p < 1.0 {
             let target = f64::from(params.top_p) * total;
-            // All weights up to this sum to at most half of what the nucleus leaves out.
+            // All weights up to this sum to at most half of the mass outside the nucleus.
             let negligible = (total - target) / (2.0 * logits.len() as f64);
             let negligible = negligible as f32;
             if let Some(last) =
@@ -128,7 +130,8 @@ impl Sampler {
         softmax::draw(philox::uniform(params.seed, position) * total, weights, block_sums)
     }
 
-    /// The event for token `id`, given raw logits and the natural log of the sum of their exponentials.
+    /// Log-probabilities for token `id`, from raw logits and the natural log of the sum of their
+    /// exponentials.
     fn report(&mut self, id: u32, logits: &[f32], log_sum: f64, num_top: u8) -> SampledToken {
         let logprob = |logit: f32| (f64::from(logit) - log_sum) as f32;
         let mut top = [(0, 0.0); MAX_TOP_LOGPROBS];
@@ -151,7 +154,7 @@ impl Sampler {
     }
 }
 
-/// Masks what is NaN or plus infinity; returns the largest logit left.
+/// Masks NaN and plus infinity; returns the largest remaining logit.
 fn mask_broken(logits: &mut [f32]) -> f32 {
     for logit in logits.iter_mut().filter(|logit| logit.is_nan() || **logit == f32::INFINITY) {
         *logit = f32::NEG_INFINITY;

@@ -1,8 +1,8 @@
-//! Penalties for tokens that have been seen, and taking them back.
+//! Penalties for tokens of prompt and output, and their removal after sampling.
 
 use crate::backend::SamplingParams;
 
-/// What a request has seen so far, in token ids. Ids outside the vocabulary are ignored.
+/// Token ids of a request so far. Ids outside the vocabulary are ignored.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct History<'a> {
     /// The prompt.
@@ -11,25 +11,26 @@ pub struct History<'a> {
     pub generated: &'a [u32],
 }
 
-/// Set in a mark if the token is in the prompt; the bits below count its occurrences in the output.
+/// Bit of a count that is set if the token is in the prompt; the bits below it count occurrences in
+/// the output.
 const IN_PROMPT: u32 = 1 << 31;
 
-/// Scratch that lets penalties cost O(history), whatever the vocabulary.
+/// Scratch with which penalties cost O(history), independent of the vocabulary size.
 pub(super) struct Penalties {
-    /// One mark per token of the vocabulary; all zero between calls.
-    marks: Vec<u32>,
-    /// Each changed logit as it was: (token, logit).
+    /// Count of each token `[vocab]`; all zero between calls.
+    counts: Vec<u32>,
+    /// Original value of each changed logit: (token, logit).
     changed: Vec<(u32, f32)>,
 }
 
 impl Penalties {
     pub(super) fn new(vocab_size: usize) -> Self {
-        Penalties { marks: vec![0; vocab_size], changed: Vec::with_capacity(vocab_size) }
+        Penalties { counts: vec![0; vocab_size], changed: Vec::with_capacity(vocab_size) }
     }
 
-    /// Applies the penalties of `params` to `logits` and says whether any logit was touched.
+    /// Applies the penalties of `params` to `logits`; returns true if any logit was changed.
     ///
-    /// As in vLLM: repetition over prompt and output, then frequency and presence over the output alone.
+    /// As in vLLM: repetition over prompt and output, then frequency and presence over the output.
     pub(super) fn apply(
         &mut self,
         logits: &mut [f32],
@@ -41,41 +42,41 @@ impl Penalties {
         }
         let repetition = params.repetition_penalty != 1.0;
         let prompt = if repetition { history.prompt } else { &[] };
-        self.mark(prompt, history.generated);
+        self.count_tokens(prompt, history.generated);
         for &id in prompt.iter().chain(history.generated) {
-            // Taking the mark makes the token's later occurrences no-ops and leaves the scratch zeroed.
-            let mark = self.marks.get_mut(id as usize).map_or(0, std::mem::take);
-            if mark != 0 {
+            // Taking the count makes later occurrences of the token no-ops, and zeroes the scratch.
+            let count = self.counts.get_mut(id as usize).map_or(0, std::mem::take);
+            if count != 0 {
                 let logit = &mut logits[id as usize];
                 self.changed.push((id, *logit));
-                *logit = penalised(*logit, mark & !IN_PROMPT, params);
+                *logit = penalised(*logit, count & !IN_PROMPT, params);
             }
         }
         !self.changed.is_empty()
     }
 
-    /// Puts every changed logit back, bit for bit.
+    /// Restores every changed logit, bit for bit.
     pub(super) fn undo(&mut self, logits: &mut [f32]) {
         for (id, logit) in self.changed.drain(..) {
             logits[id as usize] = logit;
         }
     }
 
-    fn mark(&mut self, prompt: &[u32], generated: &[u32]) {
+    fn count_tokens(&mut self, prompt: &[u32], generated: &[u32]) {
         for &id in prompt {
-            if let Some(mark) = self.marks.get_mut(id as usize) {
-                *mark |= IN_PROMPT;
+            if let Some(count) = self.counts.get_mut(id as usize) {
+                *count |= IN_PROMPT;
             }
         }
         for &id in generated {
-            if let Some(mark) = self.marks.get_mut(id as usize) {
-                *mark += 1;
+            if let Some(count) = self.counts.get_mut(id as usize) {
+                *count += 1;
             }
         }
     }
 }
 
-/// The logit of a seen token that occurs `count` times in the output.
+/// Penalised logit of a token that occurs `count` times in the output.
 fn penalised(logit: f32, count: u32, params: &SamplingParams) -> f32 {
     if logit == f32::NEG_INFINITY {
         return logit;
@@ -83,7 +84,7 @@ fn penalised(logit: f32, count: u32, params: &SamplingParams) -> f32 {
     let repetition = params.repetition_penalty;
     let repeated = if logit > 0.0 { logit / repetition } else { logit * repetition };
     let presence = if count > 0 { params.presence_penalty } else { 0.0 };
-    // A penalty never turns a finite logit into an infinity: that would mask the token or break the softmax.
+    // A finite logit must stay finite: infinity would mask the token or break the softmax.
     (repeated - count as f32 * params.frequency_penalty - presence).clamp(f32::MIN, f32::MAX)
 }
 
@@ -107,7 +108,7 @@ mod tests {
         assert_eq!(logits, [2.0, -8.0 - 0.25 - 0.5, 2.0 - 0.5 - 0.5, 4.0, f32::NEG_INFINITY]);
         penalties.undo(&mut logits);
         assert_eq!(logits, raw);
-        assert!(penalties.marks.iter().all(|&mark| mark == 0) && penalties.changed.is_empty());
+        assert!(penalties.counts.iter().all(|&count| count == 0) && penalties.changed.is_empty());
     }
 
     #[test]

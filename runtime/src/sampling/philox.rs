@@ -1,7 +1,8 @@
-//! Philox4x32-10, the counter-based generator of Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3" (SC 2011).
+//! Philox4x32-10, the counter-based generator of Salmon et al., "Parallel Random Numbers: As Easy
+//! as 1, 2, 3" (SC 2011).
 //!
-//! It has no state to move along: the draw for a position is a pure function of (seed, position), so it does not matter in
-//! which batch, on which device or for which time the position is computed.
+//! It has no state: the draw for a position is a pure function of (seed, position), independent of
+//! batch, device and recomputation.
 
 const MULTIPLIERS: [u32; 2] = [0xD251_1F53, 0xCD9E_8D57];
 const KEY_STEPS: [u32; 2] = [0x9E37_79B9, 0xBB67_AE85];
@@ -23,7 +24,7 @@ fn philox4x32(mut counter: [u32; 4], mut key: [u32; 2]) -> [u32; 4] {
     counter
 }
 
-/// The uniform number in [0, 1) that belongs to (seed, position), with 53 random bits.
+/// Uniform number in [0, 1) for (seed, position), with 53 random bits.
 ///
 /// Counter words 1 to 3 are zero: there is one draw per position.
 pub(super) fn uniform(seed: u64, position: u32) -> f64 {

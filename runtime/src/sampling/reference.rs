@@ -3,14 +3,15 @@
 use super::History;
 use crate::backend::SamplingParams;
 
-/// The natural-log probabilities of the raw logits.
+/// Natural-log probabilities of the raw logits.
 pub(super) fn logprobs(logits: &[f32]) -> Vec<f64> {
     let max = logits.iter().fold(f64::NEG_INFINITY, |max, &logit| max.max(f64::from(logit)));
     let sum: f64 = logits.iter().map(|&logit| (f64::from(logit) - max).exp()).sum();
     logits.iter().map(|&logit| f64::from(logit) - max - sum.ln()).collect()
 }
 
-/// The probability with which each token must be drawn; 0 if it is truncated away. The temperature must not be 0.
+/// Probability with which each token must be drawn; 0 for truncated tokens. The temperature must
+/// not be 0.
 pub(super) fn distribution(
     logits: &[f32],
     params: &SamplingParams,

@@ -1,8 +1,9 @@
-//! Passes over a whole vocabulary: maximum, exponentials, block sums, and the draw from them.
+//! Passes over a whole vocabulary: maximum, exponentials, block sums, and the draw.
 //!
-//! A *weight* is an unnormalised probability, relative to the most likely token, whose weight is exactly 1. Weights are f32,
-//! summed per block of [`BLOCK`] tokens in f32 lanes, and over blocks in f64. Lanes, blocks and their order are fixed and no
-//! multiply-add is fused, so the bits of the result are the same on every CPU, with or without AVX2.
+//! A *weight* is an unnormalised probability, relative to the most likely token, whose weight is
+//! exactly 1. Weights are f32, summed per block of [`BLOCK`] tokens in f32 lanes, and over blocks
+//! in f64. Lanes, blocks and their order are fixed and no multiply-add is fused, so the bits of the
+//! result are the same on every CPU, with or without AVX2.
 
 use std::f32::consts::LOG2_E;
 
@@ -14,17 +15,17 @@ pub(super) const BLOCK: usize = 256;
 /// Independent accumulators, enough to fill two AVX2 registers.
 const LANES: usize = 16;
 
-/// What one look at the logits tells.
+/// Result of a scan of the logits.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Scan {
     /// The largest logit that is not NaN; minus infinity if there is none.
     pub(super) max: f32,
-    /// Whether there is a NaN or plus infinity. (Minus infinity is a masked token, which is legitimate.)
+    /// True if there is a NaN or plus infinity. (Minus infinity is a masked token, which is valid.)
     pub(super) broken: bool,
 }
 
 widest! {
-    /// Looks at every logit once.
+    /// Scans all logits.
     fn scan(logits: &[f32]) -> Scan {
         let mut max = [f32::NEG_INFINITY; LANES];
         let mut broken = [0u32; LANES];
@@ -46,7 +47,7 @@ widest! {
 }
 
 widest! {
-    /// The lowest token whose logit is `max`; 0 if there is none.
+    /// Returns the lowest token id whose logit is `max`; 0 if there is none.
     fn first_at(max: f32, logits: &[f32]) -> u32 {
         for (block, logits) in logits.chunks(BLOCK).enumerate() {
             let mut found = false;
@@ -63,7 +64,7 @@ widest! {
 }
 
 widest! {
-    /// The sum of exp(logit - max).
+    /// Returns the sum of exp(logit - max).
     fn sum_exp(logits: &[f32], max: f32) -> f64 {
         let mut total = 0.0;
         for block in logits.chunks(BLOCK) {
@@ -73,14 +74,14 @@ widest! {
     }
 }
 
-/// Which weights are computed: exp((logit - max) / temperature), or 0 where that is below `floor`.
+/// Parameters of the weights: exp((logit - max) / temperature), or 0 where that is below `floor`.
 #[derive(Clone, Copy)]
 pub(super) struct Tempering {
     /// The largest logit.
     pub(super) max: f32,
-    /// What logits are divided by; above zero.
+    /// Divisor of the logits; above zero.
     pub(super) temperature: f32,
-    /// The smallest weight that counts: min-p, for the largest weight is 1.
+    /// Smallest weight that is kept: min-p, as the largest weight is 1.
     pub(super) floor: f32,
 }
 
@@ -109,7 +110,8 @@ widest! {
 }
 
 widest! {
-    /// Zeroes the weights of all tokens that rank after `last`, a token with its logit; returns the new total.
+    /// Zeroes the weights of all tokens that rank after `last`, a token with its logit; returns the
+    /// new total.
     ///
     /// Tokens rank by logit, best first, and by id among equal logits.
     fn keep_through(
@@ -134,10 +136,10 @@ widest! {
     }
 }
 
-/// What lies above a weight.
+/// Mass and number of the weights above a bound.
 #[derive(Clone, Copy)]
 pub(super) struct Above {
-    /// The weight.
+    /// The bound.
     pub(super) weight: f32,
     /// Sum of all greater weights.
     pub(super) mass: f64,
@@ -146,12 +148,12 @@ pub(super) struct Above {
 }
 
 widest! {
-    /// Sums and counts what is above `weight`.
+    /// Sums and counts the weights above `weight`.
     fn above(weights: &[f32], weight: f32) -> Above {
         let mut above = Above { weight, mass: 0.0, tokens: 0 };
         for block in weights.chunks(BLOCK) {
             above.mass += f64::from(sum(block, |other| if other > weight { other } else { 0.0 }));
-            // A 32-bit count fills the vector registers better than a usize would.
+            // A 32-bit count has twice as many vector lanes as a usize.
             let mut tokens = 0u32;
             for &other in block {
                 tokens += u32::from(other > weight);
@@ -162,10 +164,11 @@ widest! {
     }
 }
 
-/// The token at `target` (0 to the total) of the cumulative weights in order of token id: inverse CDF.
+/// Returns the token at `target` (0 to the total) of the cumulative weights in order of token id:
+/// inverse CDF.
 ///
-/// Never a token of weight zero, provided that some weight is not zero. If rounding leaves the target beyond the last sum, it
-/// is a token of the last block that has any weight.
+/// Never a token of weight zero, if any weight is above zero. If rounding leaves the target beyond
+/// the last sum, it is a token of the last block with a weight above zero.
 pub(super) fn draw(target: f64, weights: &[f32], block_sums: &[f64]) -> u32 {
     let mut missing = target;
     let mut block = 0;
@@ -192,7 +195,7 @@ pub(super) fn draw(target: f64, weights: &[f32], block_sums: &[f64]) -> u32 {
     token as u32
 }
 
-/// Sums `value` of every number in lanes, whose order of addition is fixed.
+/// Sums `value` of every number in lanes, in a fixed order of addition.
 #[inline(always)]
 fn sum(numbers: &[f32], value: impl Fn(f32) -> f32) -> f32 {
     let mut lanes = [0.0f32; LANES];
@@ -219,7 +222,7 @@ fn sum(numbers: &[f32], value: impl Fn(f32) -> f32) -> f32 {
 mod tests {
     use super::*;
 
-    /// The test is compiled without AVX2, so it repeats each pass with narrower instructions.
+    /// The test is compiled without AVX2, so it runs each pass again with narrower instructions.
     #[test]
     fn avx2_gives_the_same_bits() {
         let logits: Vec<f32> =

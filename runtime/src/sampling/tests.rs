@@ -1,4 +1,4 @@
-//! The sampler against its reference, and the properties that callers rely on.
+//! The sampler against its reference, and its guaranteed properties.
 
 use super::{History, Sampler, philox, reference};
 use crate::backend::SamplingParams;
@@ -74,7 +74,8 @@ fn frequencies_match_the_naive_distribution() {
             let mean = probability * f64::from(draws);
             chi_square += if mean > 0.0 { (count - mean).powi(2) / mean } else { count * f64::MAX };
         }
-        // Mean and variance of chi-square are d and 2d; five standard deviations and the skew of small d.
+        // Mean and variance of chi-square are d and 2d; five standard deviations and the skew of
+        // small d.
         let limit = (kept - 1.0) + 5.0 * (2.0 * (kept - 1.0)).sqrt() + 5.0;
         assert!(
             chi_square < limit,
@@ -94,7 +95,8 @@ fn kept_sets_and_weights_match_the_naive_ones() {
             let params = random.params(vocab_size);
             let (prompt, generated) = (random.tokens(9, vocab_size), random.tokens(9, vocab_size));
             let history = History { prompt: &prompt, generated: &generated };
-            // The twin's cut must not hang on the last digits of f32: skip what a slight change of the bounds changes.
+            // The reference's cut must not depend on the last digits of f32: skips cases where a
+            // slight change of the bounds changes the result.
             let [low, expected, high] = [1.0 - 1e-5, 1.0, 1.0 + 1e-5].map(|nudge| {
                 let nudged = SamplingParams {
                     top_p: params.top_p * nudge,
@@ -181,7 +183,7 @@ fn a_choice_depends_on_nothing_but_its_inputs() {
 }
 
 #[test]
-fn positions_and_seeds_draw_anew() {
+fn positions_and_seeds_draw_differently() {
     let mut sampler = Sampler::new(64);
     let mut draw = |seed: u64, position: u32| {
         let params = SamplingParams { seed, ..Default::default() };
@@ -263,7 +265,7 @@ fn broken_logits_fall_back_to_the_best_finite_one() {
     assert_eq!((masked.id, masked.logprob, masked.num_top), (2, 0.0, 1));
 }
 
-/// So close to 1 the target is within the rounding of the sums, with and without many ties.
+/// With top-p this close to 1 the target is within the rounding of the sums, with and without ties.
 #[test]
 fn top_p_next_to_one_keeps_nearly_all() {
     let mut random = Random { seed: 6, drawn: 0 };

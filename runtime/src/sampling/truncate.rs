@@ -1,27 +1,29 @@
-//! Where top-k and top-p cut, by partial selection: no sort of the vocabulary.
+//! Cut of top-k and top-p by partial selection, without sorting the vocabulary.
 //!
-//! A token and its logit are packed into a [`Key`] such that the better token has the smaller key: higher logit first, lower
-//! id among equal logits. So "the k best" and "the nucleus" are exact sets, ties included.
+//! A token and its logit are packed into a [`Key`] such that the better token has the smaller key:
+//! higher logit first, lower id among equal logits. So top-k and the nucleus are exact sets, also
+//! with ties.
 
 use super::softmax::{self, Above};
 use super::widest::widest;
 
-/// Tokens looked at together, of which mostly none is wanted.
+/// Number of tokens that are tested together; most groups contain no candidate.
 const GROUP: usize = 32;
 
 /// A token and its logit, ordered best first.
 pub(super) type Key = u64;
 
-/// The key of a token; the logit must not be NaN.
+/// Packs a token and its logit, which must not be NaN.
 #[inline(always)]
 fn key(id: u32, logit: f32) -> Key {
-    // Adding zero makes -0.0 equal to 0.0. Then the bits order like integers once negative numbers are flipped.
+    // Adding zero turns -0.0 into 0.0. The bits of floats are ordered like integers once those of
+    // negative numbers are flipped.
     let bits = (logit + 0.0).to_bits();
     let ascending = bits ^ ((bits as i32 >> 31) as u32 | 1 << 31);
     u64::from(!ascending) << 32 | u64::from(id)
 }
 
-/// The token and the logit of a key.
+/// Unpacks a key into token and logit.
 pub(super) fn unpack(key: Key) -> (u32, f32) {
     let ascending = !((key >> 32) as u32);
     let bits = if ascending >> 31 == 1 { ascending ^ 1 << 31 } else { !ascending };
@@ -29,9 +31,11 @@ pub(super) fn unpack(key: Key) -> (u32, f32) {
 }
 
 widest! {
-    /// Leaves in `best` the keys of the `k` best tokens, in no particular order; tokens at minus infinity do not count.
+    /// Writes the keys of the `k` best tokens to `best`, unordered; tokens at minus infinity are
+    /// skipped.
     ///
-    /// One pass: `best` fills with whatever beats the k-th best so far, and is cut back to k when it has doubled.
+    /// One pass: `best` collects tokens that beat the k-th best so far, and is cut to k when it has
+    /// doubled.
     fn select_best(logits: &[f32], k: usize, best: &mut Vec<Key>) -> () {
         best.clear();
         if k == 0 {
@@ -43,7 +47,8 @@ widest! {
             if !any(logits, |logit| logit > bar) {
                 continue;
             }
-            // A later token that equals the bar has a higher id than all tokens at the bar, so it ranks after them.
+            // A later token that equals the bar has a higher id than all tokens at the bar, so it
+            // ranks last.
             for (offset, &logit) in logits.iter().enumerate().filter(|(_, logit)| **logit > bar) {
                 best.push(key((group * GROUP + offset) as u32, logit));
             }
@@ -57,15 +62,18 @@ widest! {
     }
 }
 
-/// A band of this many tokens is cheaper to partition than to narrow.
+/// Number of tokens below which a band is cheaper to partition than to narrow.
 const FEW: usize = 2048;
-/// Narrowing stops here even if many tokens are left: they are (nearly) equal. 16 steps divide 2^-126..1 into 2^16 bands.
+/// Maximum number of narrowing steps: tokens in the remaining band are nearly equal, as 16 steps
+/// divide 2^-126..1 into 2^16 bands.
 const MAX_STEPS: usize = 16;
 
-/// The last token of the nucleus: the best tokens, in order, until their weights reach `target`.
+/// Returns the last token of the nucleus: the best tokens, in order, until their weights reach
+/// `target`.
 ///
-/// `negligible` must be so small that all weights up to it cannot sum to the total minus `target`; the largest weight is 1.
-/// None if the target is not reached, which rounding can bring about when it is nearly the total: then all is nucleus.
+/// `negligible` must be so small that all weights up to it cannot sum to the total minus `target`;
+/// the largest weight is 1. `None` if the target is not reached, which rounding can cause when it
+/// is nearly the total: then all tokens are in the nucleus.
 pub(super) fn nucleus_end(
     logits: &[f32],
     weights: &[f32],
@@ -80,7 +88,7 @@ pub(super) fn nucleus_end(
     gather(logits, weights, low.weight, high.weight, scratch);
     let mass =
         |keys: &[Key]| keys.iter().map(|&key| f64::from(weights[key as u32 as usize])).sum::<f64>();
-    // The end lies in `rest`; all that is better than `rest` leaves `missing` to the target.
+    // The end is in `rest`; the weights better than `rest` leave `missing` to the target.
     let (mut rest, mut missing) = (scratch.as_mut_slice(), target - high.mass);
     while rest.len() > 1 {
         let half = rest.len() / 2;
@@ -97,8 +105,8 @@ pub(super) fn nucleus_end(
     rest.first().copied()
 }
 
-/// Bisects the scale of weights for the band that holds the nucleus's end: the weights above `low` reach the target, those
-/// above `high` do not.
+/// Bisects the scale of weights for the band that contains the end of the nucleus: the weights
+/// above `low` reach the target, those above `high` do not.
 fn narrow(weights: &[f32], target: f64, negligible: f32) -> (Above, Above) {
     let mut low = softmax::above(weights, negligible.max(f32::MIN_POSITIVE / 2.0));
     let mut high = Above { weight: 1.0, mass: 0.0, tokens: 0 };
@@ -135,14 +143,14 @@ widest! {
     }
 }
 
-/// Cuts `best` to its `k` best keys (there are more than `k`) and returns the worst logit left.
+/// Cuts `best`, which has more than `k` keys, to the `k` best; returns the worst remaining logit.
 fn cut_to(k: usize, best: &mut Vec<Key>) -> f32 {
     let (_, &mut last, _) = best.select_nth_unstable(k - 1);
     best.truncate(k);
     unpack(last).1
 }
 
-/// Whether any number passes, without a branch per number.
+/// Returns true if any number passes, without a branch per number.
 #[inline(always)]
 fn any(numbers: &[f32], passes: impl Fn(f32) -> bool) -> bool {
     let mut found = false;
@@ -173,7 +181,8 @@ mod tests {
     #[test]
     fn select_best_equals_a_sort() {
         for len in [1usize, 7, 256, 300, 4000] {
-            // Few distinct values: many ties. Ascending and descending runs: the bar moves always or never.
+            // Few distinct values give many ties; in ascending or descending runs the bar moves
+            // always or never.
             let shapes: [fn(usize) -> f32; 3] =
                 [|i| ((i * 7919) % 13) as f32, |i| i as f32, |i| -(i as f32)];
             for logits in shapes.map(|shape| (0..len).map(shape).collect::<Vec<f32>>()) {
@@ -197,7 +206,8 @@ mod tests {
         assert_eq!(best, [key(1, 1.0)]);
     }
 
-    /// Vocabularies far beyond [`FEW`], so that the band is narrowed; weights are exact powers of two, so that sums are.
+    /// Vocabularies far above [`FEW`], so that the band is narrowed; weights are powers of two, so
+    /// that sums are exact.
     #[test]
     fn nucleus_end_equals_a_walk_down_the_order() {
         let shapes: [fn(usize) -> i32; 4] =

@@ -1,16 +1,17 @@
-//! Which sampling parameters are accepted.
+//! Validation of sampling parameters.
 
 use crate::backend::{MAX_TOP_LOGPROBS, SamplingParams};
 
-/// Highest temperature: beyond it every model's distribution is uniform to the eye.
+/// Maximum temperature: above it any model's distribution is nearly uniform.
 const MAX_TEMPERATURE: f32 = 100.0;
-/// Repetition penalties must stay clear of zero, where they would make infinities.
+/// Minimum repetition penalty: smaller ones could overflow logits to infinity.
 const MIN_REPETITION_PENALTY: f32 = 0.01;
 const MAX_REPETITION_PENALTY: f32 = 100.0;
 /// Bound of presence and frequency penalties, either sign (OpenAI's).
 const MAX_ADDITIVE_PENALTY: f32 = 2.0;
 
-/// Refuses parameters out of range, NaN included; the message is one line that names the parameter and its range.
+/// Rejects parameters out of range, and NaN; the error is one line that names the parameter and its
+/// range.
 pub fn validate(params: &SamplingParams) -> Result<(), String> {
     let additive = -MAX_ADDITIVE_PENALTY..=MAX_ADDITIVE_PENALTY;
     let repetition = MIN_REPETITION_PENALTY..=MAX_REPETITION_PENALTY;

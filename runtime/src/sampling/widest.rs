@@ -1,8 +1,9 @@
-//! One source, two widths of vector instructions.
+//! One source compiled for two widths of vector instructions.
 
-/// Compiles a function twice, plain and for AVX2, and picks one at each call.
+/// Compiles a function twice, for the baseline and for AVX2, and selects one at each call.
 ///
-/// The body should loop with `for`: what `Iterator::sum` and its like call may stay out of line, compiled without AVX2.
+/// The body should loop with `for`: functions called by `Iterator::sum` and others may not be
+/// inlined, and would be compiled without AVX2.
 macro_rules! widest {
     ($(#[$doc:meta])* fn $name:ident($($arg:ident: $type:ty),*) -> $result:ty $body:block) => {
         $(#[$doc])*
@@ -16,7 +17,7 @@ macro_rules! widest {
                     portable($($arg),*)
                 }
                 if trail_base::Isa::Avx2.is_available() {
-                    // SAFETY: `avx2` needs only the CPU feature, whose presence was just checked.
+                    // SAFETY: `avx2` requires only the CPU feature, which was checked above.
                     return unsafe { avx2($($arg),*) };
                 }
             }

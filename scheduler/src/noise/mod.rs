@@ -1,11 +1,12 @@
 //! Simulated predictions for requests of known length, with the measured errors of a probe.
 //!
-//! With random weights and forced lengths there is nothing to predict; the effect of predictions on a
-//! schedule can still be measured, if their errors are realistic. A [`Confusion`] is the confusion
-//! matrix of a probe's refined predictions on held-out prompts, in ten bins: first for the whole
-//! prompt, then token by token *given the previously predicted bin*. So errors persist as they do in
-//! the probe: a filter that is wrong stays wrong for a while, where independent draws would be
-//! corrected by the next token. The first tokens have counts of their own, as their errors are larger.
+//! With random weights and forced lengths there is nothing to predict; the effect of predictions on
+//! a schedule can still be measured, if their errors are realistic. A [`Confusion`] is the
+//! confusion matrix of a probe's refined predictions on held-out prompts, in ten bins: first for
+//! the whole prompt, then token by token *given the previously predicted bin*. So errors persist as
+//! they do in the probe: a filter that is wrong stays wrong for a while, where independent draws
+//! would be corrected by the next token. The first tokens have counts of their own, as their errors
+//! are larger.
 //!
 //! The counts are of refined predictions and include the effect of the filter's constants. Two
 //! approximations: a prediction between two bins (one in ten) becomes the middle of one; and the
@@ -76,8 +77,8 @@ impl Confusion {
     }
 
     /// Parses lines in the form of the checked-in file: `length`, `prompt`, `early` or `late`, the
-    /// true bin, for the latter two the previously predicted bin, and `bin:count` for each predicted
-    /// bin; one line `lengths`, one `mae`.
+    /// true bin, for the latter two the previously predicted bin, and `bin:count` for each
+    /// predicted bin; one line `lengths`, one `mae`.
     pub fn parse(text: &str) -> Result<Confusion, ParseError> {
         let mut read = Confusion { rows: BTreeMap::new(), lengths: Vec::new(), mae: f64::NAN };
         for (number, line) in text.lines().enumerate() {

@@ -19,8 +19,8 @@ fn errors(confusion: &Confusion, mut predict: impl FnMut(u32) -> Vec<f32>) -> [f
 }
 
 /// Goal: the replay is as wrong as the probe was. Tolerance: an eighth. Middles of bins instead of
-/// expectations between two, and counts pooled over positions, make it 5 to 8 % worse; ten replays of
-/// 400 outputs scatter by 2 %.
+/// expectations between two, and counts pooled over positions, make it 5 to 8 % worse; ten replays
+/// of 400 outputs scatter by 2 %.
 #[test]
 fn a_replay_is_as_wrong_as_the_probe_was() {
     let (confusion, mut rng) = (Confusion::demo(), Rng::new(3));

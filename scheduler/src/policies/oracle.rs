@@ -8,8 +8,8 @@ use crate::{Key, Policy, RequestState};
 /// Source: the oracle columns of TRAIL's evaluation; Schrage 1968 for its optimality.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Oracle {
-    /// None: preemptable to the last token. Some(c): only during the first floor(c length) tokens, as
-    /// in [`super::Trail`].
+    /// None: preemptable to the last token. Some(c): only during the first floor(c length) tokens,
+    /// as in [`super::Trail`].
     pub c: Option<f32>,
 }
 

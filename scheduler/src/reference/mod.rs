@@ -44,14 +44,13 @@ impl Reference {
             .collect();
         order.sort_by_key(|entry| entry.0);
         let ran = order.iter().filter(|entry| entry.2 == Phase::Running).count() as u32;
-        let (mut rows, mut open, mut passed) = (self.config.token_budget, true, 0);
-        let mut reserved = 0;
+        let (mut rows, mut open) = (self.config.token_budget, true);
+        let (mut passed, mut reserved) = (0, 0);
         for (rank, &(_, idx, phase)) in order.iter().enumerate() {
             let places = self.config.max_running - self.plan.rows.len() as u32;
             let running = phase == Phase::Running;
             let gone = |idx| self.plan.evicted.contains(&idx) || self.plan.swap_out.contains(&idx);
-            let moving = matches!(phase, Phase::SwappingOut | Phase::SwappingIn);
-            if places == 0 || gone(idx) || moving || !(running || open) {
+            if places == 0 || gone(idx) || self.requests[&idx].moving() || !(running || open) {
                 continue;
             }
             // Victims in the order of eviction: paused from the worst up, then running likewise.
@@ -74,22 +73,12 @@ impl Reference {
             if phase == Phase::Swapped && places <= self.swapping_in().count() as u32 {
                 continue;
             }
-            let first = self.plan.rows.is_empty() && self.plan.swap_in.is_empty();
-            let spare = match phase {
-                Phase::Waiting if !first => self.config.watermark_blocks(),
-                Phase::Swapped if !first => self.low_water(ran),
-                _ => 0,
-            };
+            let spare = self.spare(phase, ran);
             let needed = blocks_for(request.tokens()) - self.held(idx);
             let wanted = needed + spare + reserved;
             let reclaimable: u32 = victims.iter().map(|&victim| self.held(victim)).sum();
             let enough = needed == 0 || self.free() + self.swapping_out() + reclaimable >= wanted;
-            // Blocks being filled: they can be taken later from requests behind or finished ones.
-            let back = order[rank + 1..].iter().filter(|entry| entry.2 == Phase::SwappingIn);
-            let filling: u32 = back.map(|entry| self.held(entry.1)).sum();
-            let finished =
-                self.ending.values().filter(|request| request.phase == Phase::SwappingIn);
-            let filling = filling + finished.map(|request| self.held(request.idx)).sum::<u32>();
+            let filling = self.filling(&order[rank + 1..]);
             let later = self.free() + self.swapping_out() + reclaimable + filling >= wanted;
             for victim in victims {
                 if enough && needed > 0 && self.free() + self.swapping_out() < wanted {
@@ -115,6 +104,24 @@ impl Reference {
         }
         self.requeue_preempted(&order);
         self.reclaim(&order, reserved);
+    }
+
+    /// Blocks that stay free when a request of this phase takes some; `ran` requests ran before.
+    fn spare(&self, phase: Phase, ran: u32) -> u32 {
+        let first = self.plan.rows.is_empty() && self.plan.swap_in.is_empty();
+        match phase {
+            Phase::Waiting if !first => self.config.watermark_blocks(),
+            Phase::Swapped if !first => self.low_water(ran),
+            _ => 0,
+        }
+    }
+
+    /// Blocks being filled for requests in `behind` and for finished ones: they can be taken later.
+    fn filling(&self, behind: &[(Key, RequestIdx, Phase)]) -> u32 {
+        let unfinished = behind.iter().filter(|entry| entry.2 == Phase::SwappingIn);
+        let finished = self.ending.values().filter(|request| request.phase == Phase::SwappingIn);
+        let all = unfinished.map(|entry| entry.1).chain(finished.map(|request| request.idx));
+        all.map(|idx| self.held(idx)).sum()
     }
 
     fn skip(&mut self, idx: RequestIdx) -> bool {

@@ -1,8 +1,8 @@
 //! Runs one workload on one engine: submits at the arrival times, collects the events.
 //!
-//! By the wall clock the engine has its own thread ([`on_wall`]). By simulated time ([`on_steps`]) one
-//! thread does it all: submit what has arrived, step the engine, time-stamp the tokens; an idle engine
-//! advances the clock to the next arrival.
+//! By the wall clock the engine has its own thread ([`on_wall`]). By simulated time ([`on_steps`])
+//! one thread does it all: submit what has arrived, step the engine, time-stamp the tokens; an idle
+//! engine advances the clock to the next arrival.
 
 mod clock_fit;
 mod outcome;
@@ -52,7 +52,8 @@ pub struct Run {
     pub fit: Option<ClockFit>,
 }
 
-/// Runs `jobs`, in order of arrival, on an engine with its own thread. `show` is called at each poll.
+/// Runs `jobs`, in order of arrival, on an engine with its own thread. `show` is called at each
+/// poll.
 pub fn on_wall(
     engine: &Engine,
     jobs: &[Job],
@@ -70,8 +71,8 @@ pub fn on_wall(
     Ok(workload.into_run(now_ns(), None))
 }
 
-/// Runs `jobs`, in order of arrival, by `clock`, which must be the engine's. `show` is called at each
-/// step.
+/// Runs `jobs`, in order of arrival, by `clock`, which must be the engine's. `show` is called at
+/// each step.
 pub fn on_steps(
     engine: &mut SteppedEngine,
     clock: &StepClock,

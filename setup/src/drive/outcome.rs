@@ -13,13 +13,13 @@ pub struct Outcome {
     pub longest_gap_s: f64,
     /// Refined predictions: (tokens generated, expected remaining).
     pub predictions: Vec<(u32, f32)>,
-    /// Whether the answer ended by an end-of-sequence or stop token.
+    /// True if the answer ended by an end-of-sequence or stop token.
     pub stopped: bool,
 }
 
 impl Outcome {
-    /// Longest time without a token, the wait for the first one included, seconds (Learning to Rank's
-    /// `max_waiting_time`).
+    /// Longest time without a token, the wait for the first one included, seconds (Learning to
+    /// Rank's `max_waiting_time`).
     pub fn max_wait_s(&self) -> f64 {
         self.ttft_s.max(self.longest_gap_s)
     }

@@ -13,7 +13,8 @@ use trail_setup::Error;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum ClockKind {
-    /// Simulated: each step takes its calibrated cost, so that runs are comparable on a busy machine.
+    /// Simulated: each step takes its calibrated cost, so that runs are comparable on a busy
+    /// machine.
     Steps,
     /// Real time.
     Wall,
@@ -61,7 +62,7 @@ impl fmt::Display for Load {
 /// Options of `trail-rt demo`.
 #[derive(Args, Debug)]
 pub struct DemoArgs {
-    /// Prompts to answer, from the front of the set; 0 for all of them
+    /// Number of prompts to answer, from the front of the set; 0 for all
     #[arg(long, default_value_t = 300)]
     pub(super) prompts: usize,
     /// File of prompts, one JSON object a line [default: prompts.jsonl beside the model]

@@ -2,8 +2,8 @@
 //!
 //! One recording run first (all prompts at once, first come first served): it measures the capacity
 //! that loads are multiples of, gives the true lengths to `oracle`, and its answers are those that
-//! every policy must reproduce, token for token. By default time is simulated from step costs, so that
-//! the comparison does not depend on other load of the machine.
+//! every policy must reproduce, token for token. By default time is simulated from step costs, so
+//! that the comparison does not depend on other load of the machine.
 
 mod args;
 mod plot;
@@ -110,8 +110,8 @@ fn schedule(jobs: &mut [Job], load: Load, seed: u64, recording: &Recording) {
     }
 }
 
-/// Every answer is the same under every policy: randomness is keyed by seed and position, and a row's
-/// logits do not depend on its batch. A difference is a defect, and ends the demonstration.
+/// Every answer is the same under every policy: randomness is keyed by seed and position, and a
+/// row's logits do not depend on its batch. A difference is a defect, and ends the demonstration.
 fn same_answers(policy: &str, recorded: &[Outcome], run: &[Outcome]) -> Result<(), Error> {
     for (index, (a, b)) in recorded.iter().zip(run).enumerate() {
         if a.tokens != b.tokens {

@@ -1,4 +1,4 @@
-//! Stamps into a timeline: which step is shown, and what of its neighbours.
+//! Makes a timeline of stamps: selects the step to show, with parts of its neighbours.
 
 use std::time::Instant;
 
@@ -7,26 +7,27 @@ use trail_runtime::engine::Smoothed;
 use super::recorder::{Stamp, Track};
 use super::{Lane, LaneKind, RunInfo, Span, SpanKind, Timeline, Zoom};
 
-/// Share of a step that is shown of each neighbour.
+/// Shown part of each neighbour, as a share of the step.
 const NEIGHBOUR: f64 = 0.35;
-/// Share of a closer look's range that is left free on each side.
+/// Margin on each side of a magnified interval, as a share of it.
 const MARGIN: f64 = 0.12;
-/// Of a launch as many times its plan's length are looked at closely.
+/// Magnified part of a launch, as a multiple of the plan's length.
 const LAUNCH: f64 = 2.0;
-/// Threads that are the device backend's own are called so.
+/// Name prefix of the probe threads of a CUDA backend.
 const WAITERS: &str = "trail-tap-";
 
-/// What was stamped.
+/// The stamps of a recording.
 pub struct Recording {
-    /// In order of the threads' names.
+    /// Tracks sorted by the threads' names.
     pub threads: Vec<Track>,
-    /// By step: who smoothed its predictions, and when.
+    /// Thread and time of the smoothing, by step.
     pub smoothed: Vec<(u64, Smoothed)>,
-    /// A device computes the model.
+    /// True if a GPU computes the model.
     pub on_device: bool,
 }
 
-/// The recorded step of median length, with its neighbours.
+/// Returns the recorded step of median length, with its neighbours. Fails if no step was recorded
+/// with its predictions.
 pub fn arrange(recording: Recording, run: RunInfo) -> Result<Timeline, String> {
     let whole = whole_steps(&recording);
     let recorded = whole.len();
@@ -49,7 +50,7 @@ pub fn arrange(recording: Recording, run: RunInfo) -> Result<Timeline, String> {
     let tapped = begin_of(SpanKind::Probe, step).or(begin_of(SpanKind::Copy, step));
     let published = recording.smoothed.iter().find(|(of, _)| *of == step);
     let planned = of(SpanKind::Plan, step + 1).map(|stamp| [at(stamp.begin), at(stamp.end)]);
-    // Kernel by kernel a launch takes so long that its plan would be too narrow to see.
+    // A launch kernel by kernel is so long that the plan before it would be too narrow to see.
     let launched = of(SpanKind::Launch, step + 1)
         .zip(planned)
         .map(|(stamp, [begin, end])| at(stamp.end).min(end + LAUNCH * (end - begin)));
@@ -75,7 +76,8 @@ pub fn arrange(recording: Recording, run: RunInfo) -> Result<Timeline, String> {
     Ok(Timeline { run, step, recorded, step_us: end, begins, lanes, range, zooms })
 }
 
-/// Steps that were recorded with both neighbours, their predictions and the next plan; and when they began.
+/// Steps recorded with both neighbours, their predictions and the next plan: number, start,
+/// seconds.
 fn whole_steps(recording: &Recording) -> Vec<(u64, Instant, f64)> {
     let stamps = || recording.threads.iter().flat_map(|track| &track.stamps);
     let has = |kind, step| stamps().any(|stamp| stamp.kind == kind && stamp.step == step);
@@ -92,14 +94,14 @@ fn whole_steps(recording: &Recording) -> Vec<(u64, Instant, f64)> {
     whole.collect()
 }
 
-/// The one of median length.
+/// Number and start of the step of median length.
 fn middle(whole: &[(u64, Instant, f64)]) -> Option<(u64, Instant)> {
     let mut sorted: Vec<_> = whole.iter().collect();
     sorted.sort_by(|a, b| a.2.total_cmp(&b.2));
     sorted.get(sorted.len() / 2).map(|(step, begin, _)| (*step, *begin))
 }
 
-/// All lanes, with what of them meets `shown`.
+/// All lanes with their spans that overlap `shown`.
 fn lanes(recording: &Recording, shown: [f64; 2], at: impl Fn(Instant) -> f64) -> Vec<Lane> {
     let span = |stamp: &Stamp| Span {
         kind: stamp.kind,
@@ -128,7 +130,8 @@ fn lanes(recording: &Recording, shown: [f64; 2], at: impl Fn(Instant) -> f64) ->
     ];
     for track in &recording.threads {
         let is_waiter = track.name.starts_with(WAITERS);
-        // By who did it: another's last task may seem to hold it too, where the thread was put aside before it stamped.
+        // Selected by thread: a thread that was descheduled before its stamp may seem to contain
+        // the smoothing of another.
         let own = recording.smoothed.iter().filter(|(_, by)| Some(by.thread) == track.thread);
         let smoothed: Vec<Span> = own
             .map(|(step, by)| {
@@ -142,7 +145,7 @@ fn lanes(recording: &Recording, shown: [f64; 2], at: impl Fn(Instant) -> f64) ->
         if is_waiter {
             fill_gaps(&mut spans, shown);
         } else if on_device {
-            // The engine's thread runs no tasks here.
+            // With a GPU, the engine's thread runs no head tasks.
             continue;
         }
         lanes.push(lane(&thread_name(&track.name), false, spans));
@@ -151,7 +154,7 @@ fn lanes(recording: &Recording, shown: [f64; 2], at: impl Fn(Instant) -> f64) ->
     lanes
 }
 
-/// How a thread is called in a picture.
+/// Name of a thread in the picture.
 fn thread_name(thread: &str) -> String {
     let number = thread.rsplit_once('-').and_then(|(_, number)| number.parse::<usize>().ok());
     match number {
@@ -160,7 +163,7 @@ fn thread_name(thread: &str) -> String {
     }
 }
 
-/// A span of tasks, the last of which smoothed: into tasks and that.
+/// Splits a span of head tasks whose last one smoothed into the tasks and the smoothing.
 fn divide(span: Span, smoothed: &[Span]) -> Vec<Span> {
     let inside = |smooth: &&Span| span.begin <= smooth.begin && smooth.end <= span.end;
     match smoothed.iter().find(inside).filter(|_| span.kind == SpanKind::Head) {
@@ -169,7 +172,7 @@ fn divide(span: Span, smoothed: &[Span]) -> Vec<Span> {
     }
 }
 
-/// Between what it did, a thread that has nothing else to do waits.
+/// Fills the gaps between spans with waiting: a probe thread does nothing else.
 fn fill_gaps(spans: &mut Vec<Span>, shown: [f64; 2]) {
     spans.sort_by(|a, b| a.begin.total_cmp(&b.begin));
     let begins = spans.iter().map(|span| (span.begin, span.step));

@@ -86,7 +86,7 @@ fn a_step_with_both_neighbours_is_shown_from_its_own_begin() {
 }
 
 #[test]
-fn whoever_smooths_is_told_from_its_tasks_and_the_rest_is_waiting() {
+fn smoothing_is_split_from_the_tasks_and_gaps_are_waiting() {
     let timeline = example();
     let lead = times(&timeline.lanes[2], 3);
     let expected = [

@@ -1,4 +1,5 @@
-//! The timeline as an SVG picture: the step between its neighbours, and below two closer looks, all with the same lanes.
+//! The timeline as an SVG picture: the step between its neighbours, and below it two magnified
+//! intervals, all with the same lanes.
 
 mod panel;
 mod svg;
@@ -8,13 +9,13 @@ use svg::{Anchor, Svg, width_of};
 
 use super::{SpanKind, Timeline};
 
-/// Width of the picture, and where lanes begin and end, pixels.
+/// Width of the picture, left and right end of the lanes, pixels.
 const WIDTH: f64 = 1000.0;
 const LEFT: f64 = 170.0;
 const RIGHT: f64 = 984.0;
-/// Between the two closer looks.
+/// Distance between the two magnified intervals, pixels.
 const GUTTER: f64 = 34.0;
-/// Heights of a legend's line and a note's.
+/// Heights of a line of the legend and of a note, pixels.
 const LEGEND: f64 = 20.0;
 const NOTE: f64 = 17.0;
 const LEGEND_COLUMNS: usize = 3;
@@ -23,7 +24,8 @@ const MARGIN: f64 = 16.0;
 const INK: &str = "#222222";
 const FAINT: &str = "#666666";
 
-/// Light enough for dark text, and told apart by colour-blind readers (after Okabe and Ito's palette).
+/// Colour of a kind of span: light enough for dark text, and distinguishable by colour-blind
+/// readers (after the palette of Okabe and Ito).
 fn colour(kind: SpanKind) -> &'static str {
     match kind {
         SpanKind::Lower => "#8fc3e8",
@@ -44,7 +46,7 @@ fn colour(kind: SpanKind) -> &'static str {
     }
 }
 
-/// Draws it.
+/// Draws the timeline.
 pub fn draw(timeline: &Timeline) -> String {
     let mut svg = Svg::default();
     let run = &timeline.run;
@@ -81,7 +83,7 @@ pub fn draw(timeline: &Timeline) -> String {
     svg.finish(WIDTH, bottom + MARGIN)
 }
 
-/// What each colour is, and how long it took in the step; returns where it ends.
+/// Draws each colour with its name and its time in the step. Returns the lower end, pixels.
 fn legend(svg: &mut Svg, timeline: &Timeline, top: f64) -> f64 {
     let spans = || timeline.lanes.iter().flat_map(|lane| &lane.spans);
     let mut kinds: Vec<SpanKind> = spans().map(|span| span.kind).collect();
@@ -96,7 +98,7 @@ fn legend(svg: &mut Svg, timeline: &Timeline, top: f64) -> f64 {
         let of_step = spans().filter(|span| span.kind == kind && span.step == timeline.step);
         let total: f64 = of_step.map(|span| span.end - span.begin).sum();
         let text = match kind {
-            // Not the step's: it lasts from one step's work to the next one's.
+            // Waiting lasts from one step's work to the next one's and belongs to neither.
             SpanKind::Wait => kind.name().to_owned(),
             _ => format!("{}: {} \u{b5}s", kind.name(), microseconds(total)),
         };
@@ -105,21 +107,21 @@ fn legend(svg: &mut Svg, timeline: &Timeline, top: f64) -> f64 {
     top + (lines.max(1) - 1) as f64 * LEGEND + 12.0
 }
 
-/// The size of letters, at most `size`, in which `text` fits in a line.
+/// Font size, at most `size`, at which `text` fits in a line.
 fn fitting(size: f64, text: &str) -> f64 {
     size.min(size * (WIDTH - 2.0 * MARGIN) / width_of(text, size))
 }
 
 fn notes(timeline: &Timeline) -> Vec<String> {
     let mut notes = vec![format!(
-        "Times are step {}'s, of all threads together. What is shorter than a pixel is drawn as wide as one.",
+        "Times are of step {}, summed over threads. Spans shorter than a pixel are drawn one pixel wide.",
         timeline.step
     )];
     notes.extend(timeline.run.notes.iter().cloned());
     notes
 }
 
-/// A time with thousands set apart, and no more digits than it is worth.
+/// A time with separators at thousands and about three significant digits.
 fn microseconds(us: f64) -> String {
     match us.abs() {
         ..10.0 => format!("{us:.2}"),
@@ -128,7 +130,7 @@ fn microseconds(us: f64) -> String {
     }
 }
 
-/// A whole number with thousands set apart.
+/// A whole number with separators at thousands.
 fn thousands(value: f64) -> String {
     let digits = format!("{:.0}", value.abs());
     let mut text = String::new();
@@ -157,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn lanes_legend_and_notes_are_there_and_nothing_breaks_out() {
+    fn lanes_legend_and_notes_are_drawn_within_the_width() {
         let timeline = example();
         let picture = draw(&timeline);
         assert!(picture.starts_with("<svg ") && picture.trim_end().ends_with("</svg>"));

@@ -1,19 +1,19 @@
-//! Lanes over one stretch of time, with its axis.
+//! The lanes over one interval of time, with its axis.
 
 use super::svg::{Anchor, Svg, width_of};
 use super::{FAINT, INK, colour, thousands};
 use crate::timeline::{Lane, Span, Timeline, Zoom};
 
-/// Height of a lane, and of the bars in it.
+/// Height of a lane and of the bars in it, pixels.
 const LANE: f64 = 30.0;
 const BAR: f64 = 22.0;
-/// From a panel's top to its first lane: what stands above the lanes.
+/// Height above the first lane of a panel, pixels.
 const HEAD: f64 = 36.0;
-/// Least width of a bar.
+/// Least width of a bar, pixels.
 const PIXEL: f64 = 1.0;
-/// Least distance of ticks.
+/// Least distance of ticks, pixels.
 const TICKS_APART: f64 = 84.0;
-/// Sizes of letters.
+/// Font sizes of lane names, bar labels and ticks.
 const NAME: f64 = 13.0;
 const LABEL: f64 = 11.5;
 const TICK: f64 = 12.0;
@@ -23,15 +23,15 @@ const BORDER: &str = "#b0b0b0";
 const STEP: &str = "#888888";
 const ZOOM: &str = "#c0392b";
 const LETTERS: [&str; 2] = ["A", "B"];
-/// Least distance of two of them.
+/// Least distance of two letters, pixels.
 const LETTERS_APART: f64 = 16.0;
 
-/// Where it is, and what it shows.
+/// Position of the panel and the interval that it shows.
 pub(super) struct Panel {
     pub(super) left: f64,
     pub(super) right: f64,
     pub(super) top: f64,
-    /// Microseconds.
+    /// Start and end, microseconds.
     pub(super) range: [f64; 2],
 }
 
@@ -41,12 +41,12 @@ impl Panel {
         self.left + (us - from) / (to - from) * (self.right - self.left)
     }
 
-    /// Whether it is on the panel.
+    /// Returns true if `us` is within the panel's interval.
     fn holds(&self, us: f64) -> bool {
         (self.range[0]..=self.range[1]).contains(&us)
     }
 
-    /// Names the steps above the lanes, and where the closer looks are.
+    /// Draws the names of the steps above the lanes, and frames of the magnified intervals.
     pub(super) fn headings(&self, svg: &mut Svg, timeline: &Timeline) {
         for (index, &(step, begin)) in timeline.begins.iter().enumerate() {
             let next = timeline.begins.get(index + 1).map_or(self.range[1], |&(_, begin)| begin);
@@ -75,7 +75,7 @@ impl Panel {
         }
     }
 
-    /// Says what a closer look is of.
+    /// Draws the title of a magnified interval.
     pub(super) fn title(&self, svg: &mut Svg, index: usize, zoom: &Zoom) {
         let letter = LETTERS.get(index).copied().unwrap_or_default();
         svg.text([self.left, self.top + HEAD - 8.0], Anchor::Start, NAME, ZOOM, letter);
@@ -83,7 +83,7 @@ impl Panel {
         svg.text(at, Anchor::Start, NAME, INK, zoom.title);
     }
 
-    /// Draws lanes and axis; returns where they end.
+    /// Draws lanes and axis. Returns the lower end, pixels.
     pub(super) fn draw(&self, svg: &mut Svg, timeline: &Timeline, named: bool) -> f64 {
         let top = self.top + HEAD;
         let bottom = top + timeline.lanes.len() as f64 * LANE;
@@ -91,7 +91,7 @@ impl Panel {
         for &(us, _) in &ticks {
             svg.line([self.x(us), top], [self.x(us), bottom], GRID, false);
         }
-        // Under the bars, whose names they would strike through.
+        // Drawn before the bars, so that the lines do not cross the bars' labels.
         for &(_, begin) in timeline.begins.iter().filter(|(_, begin)| self.holds(*begin)) {
             svg.line([self.x(begin), top - 4.0], [self.x(begin), bottom + 3.0], STEP, true);
         }
@@ -124,7 +124,7 @@ impl Panel {
             let to = self.x(span.end.min(self.range[1]));
             let width = (to - from).max(PIXEL).min(self.right - self.left);
             let from = from.min(self.right - width);
-            // A border would hide what is narrow.
+            // A border would hide narrow bars.
             let border = (width > 4.0).then_some("#ffffff");
             svg.rect([from, y], [width, BAR], colour(span.kind), border);
             let name = span.kind.name();
@@ -135,13 +135,13 @@ impl Panel {
         }
     }
 
-    /// Round times, far enough apart, with their labels.
+    /// Round times at least `TICKS_APART` pixels apart, with their labels.
     fn ticks(&self) -> Vec<(f64, String)> {
         let [from, to] = self.range;
         let most = ((self.right - self.left) / TICKS_APART).max(1.0);
         let apart = round_up((to - from) / most);
         let decimals = (-apart.log10().floor()).max(0.0) as usize;
-        // Labels must not reach beyond the panel's ends.
+        // Labels must stay within the panel.
         let inset = TICKS_APART / 2.0 / (self.right - self.left) * (to - from);
         let first = ((from + inset) / apart).ceil() as i64;
         let last = ((to - inset / 2.0) / apart).floor() as i64;
@@ -158,7 +158,7 @@ impl Panel {
     }
 }
 
-/// 1, 2 or 5 times a power of ten, at least `value`.
+/// The least number of the form 1, 2 or 5 times a power of ten that is at least `value`.
 fn round_up(value: f64) -> f64 {
     let power = 10f64.powf(value.max(1e-3).log10().floor());
     let steps = [1.0, 2.0, 5.0, 10.0];

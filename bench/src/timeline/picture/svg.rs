@@ -1,17 +1,17 @@
-//! The few elements of SVG that the picture is made of.
+//! SVG elements: rectangles, lines, texts.
 
 use std::fmt::Write;
 
-/// Share of the font's size that a letter takes on average: fonts differ, so a little more.
+/// Mean width of a letter as a share of the font size; a little more, since fonts differ.
 const LETTER: f64 = 0.58;
 
-/// Elements, one after the other.
+/// A document under construction.
 #[derive(Default)]
 pub(super) struct Svg {
     body: String,
 }
 
-/// Which end of a text is at its place.
+/// The part of a text that is at its position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Anchor {
     Start,
@@ -20,7 +20,7 @@ pub(super) enum Anchor {
 }
 
 impl Svg {
-    /// A rectangle, with a border in `border`.
+    /// Appends a rectangle, with a border of colour `border`.
     pub(super) fn rect(&mut self, at: [f64; 2], size: [f64; 2], fill: &str, border: Option<&str>) {
         let ([x, y], [width, height]) = (at, size);
         let border = border.map_or(String::new(), |colour| format!(" stroke=\"{colour}\""));
@@ -30,7 +30,7 @@ impl Svg {
         );
     }
 
-    /// A line; broken where `dashed`.
+    /// Appends a line.
     pub(super) fn line(&mut self, from: [f64; 2], to: [f64; 2], colour: &str, dashed: bool) {
         let ([x1, y1], [x2, y2]) = (from, to);
         let dashes = if dashed { " stroke-dasharray=\"3 3\"" } else { "" };
@@ -40,7 +40,7 @@ impl Svg {
         );
     }
 
-    /// A text of `size` pixels, its base line at `at`.
+    /// Appends a text of `size` pixels with its base line at `at`.
     pub(super) fn text(
         &mut self,
         at: [f64; 2],
@@ -62,7 +62,7 @@ impl Svg {
         );
     }
 
-    /// The picture, on white.
+    /// Returns the document with a white background.
     pub(super) fn finish(self, width: f64, height: f64) -> String {
         format!(
             "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height:.0}\" width=\"{width}\" height=\"{height:.0}\" font-family=\"Helvetica, Arial, sans-serif\">\n<rect  x=\"0\" y=\"0\" width=\"{width}\" height=\"{height:.0}\" fill=\"#ffffff\"/>\n{}</svg>\n",
@@ -71,7 +71,7 @@ impl Svg {
     }
 }
 
-/// About how wide `text` is, pixels.
+/// Approximate width of `text`, pixels.
 pub(super) fn width_of(text: &str, size: f64) -> f64 {
     text.chars().count() as f64 * LETTER * size
 }

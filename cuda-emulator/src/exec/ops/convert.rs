@@ -82,10 +82,14 @@ fn packed(to: Ty, mode: Mode, relu: bool) -> Option<Shape> {
             lane!(f32, f32 => u32, |a, b| f16_nearest(a) << 16 | f16_nearest(b))
         }
         (Ty::BF16x2, Mode::Nearest, true) => {
-            lane!(f32, f32 => u32, |a, b| bf16_nearest(if a < 0.0 { 0.0 } else { a }) << 16 | bf16_nearest(if b < 0.0 { 0.0 } else { b }))
+            lane!(f32, f32 => u32,
+                |a, b| bf16_nearest(if a < 0.0 { 0.0 } else { a }) << 16
+                | bf16_nearest(if b < 0.0 { 0.0 } else { b }))
         }
         (Ty::F16x2, Mode::Nearest, true) => {
-            lane!(f32, f32 => u32, |a, b| f16_nearest(if a < 0.0 { 0.0 } else { a }) << 16 | f16_nearest(if b < 0.0 { 0.0 } else { b }))
+            lane!(f32, f32 => u32,
+                |a, b| f16_nearest(if a < 0.0 { 0.0 } else { a }) << 16
+                | f16_nearest(if b < 0.0 { 0.0 } else { b }))
         }
         (Ty::BF16x2, Mode::Zero, false) => lane!(f32, f32 => u32, |a, b| {
             let one = |x: f32| u32::from(to_bf16(f64::from(x), Mode::Zero).to_bits());
@@ -100,12 +104,13 @@ fn packed(to: Ty, mode: Mode, relu: bool) -> Option<Shape> {
     Some(Shape::new(run, to, &[Ty::F32, Ty::F32]))
 }
 
-/// Between integers: by way of i128, which holds all values.
+/// Conversion between integers, by way of i128, which holds all values.
 fn integers(to: Ty, from: Ty, sat: bool) -> Option<Body> {
     macro_rules! from {
         ($to:ty, $from:ty) => {
             if sat {
-                lane!($from => $to, |a| i128::from(a).clamp(i128::from(<$to>::MIN), i128::from(<$to>::MAX)) as $to)
+                lane!($from => $to,
+                    |a| i128::from(a).clamp(i128::from(<$to>::MIN), i128::from(<$to>::MAX)) as $to)
             } else {
                 lane!($from => $to, |a| a as $to)
             }
@@ -198,12 +203,24 @@ fn from_integer(to: Ty, from: Ty, mode: Mode) -> Option<Body> {
         ($from:ty) => {
             match (to, mode) {
                 (Ty::F32, Mode::Nearest) => lane!($from => f32, |a| a as f32),
-                (Ty::F32, Mode::Zero) => lane!($from => f32, |a| { let (s, e) = split(i128::from(a)); to_f32(s, e, Mode::Zero) }),
-                (Ty::F32, Mode::Down) => lane!($from => f32, |a| { let (s, e) = split(i128::from(a)); to_f32(s, e, Mode::Down) }),
-                (Ty::F32, Mode::Up) => lane!($from => f32, |a| { let (s, e) = split(i128::from(a)); to_f32(s, e, Mode::Up) }),
+                (Ty::F32, Mode::Zero) => lane!(
+                    $from => f32, |a| {
+                    let (s, e) = split(i128::from(a)); to_f32(s, e, Mode::Zero) }),
+                (Ty::F32, Mode::Down) => lane!(
+                    $from => f32, |a| {
+                    let (s, e) = split(i128::from(a)); to_f32(s, e, Mode::Down) }),
+                (Ty::F32, Mode::Up) => lane!(
+                    $from => f32, |a| {
+                    let (s, e) = split(i128::from(a)); to_f32(s, e, Mode::Up) }),
                 (Ty::F64, Mode::Nearest) => lane!($from => f64, |a| a as f64),
-                (Ty::F16, Mode::Nearest) => lane!($from => f16, |a| { let (s, e) = split(i128::from(a)); to_f16(super::rounding::odd(s, e), Mode::Nearest) }),
-                (Ty::BF16, Mode::Nearest) => lane!($from => bf16, |a| { let (s, e) = split(i128::from(a)); to_bf16(super::rounding::odd(s, e), Mode::Nearest) }),
+                (Ty::F16, Mode::Nearest) => lane!(
+                    $from => f16, |a| {
+                    let (s, e) = split(i128::from(a));
+                    to_f16(super::rounding::odd(s, e), Mode::Nearest) }),
+                (Ty::BF16, Mode::Nearest) => lane!(
+                    $from => bf16, |a| {
+                    let (s, e) = split(i128::from(a));
+                    to_bf16(super::rounding::odd(s, e), Mode::Nearest) }),
                 _ => return None,
             }
         };

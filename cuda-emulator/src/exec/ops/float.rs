@@ -35,12 +35,19 @@ macro_rules! variants {
 
 /// The same for every rounding mode; `$f` takes the mode after its operands.
 macro_rules! rounded {
-    ($mode:expr, $flush:expr, $saturate:expr, ($($x:ident),+), ($($ty:ty),+), $nearest:expr, $f:expr) => {
+    ($mode:expr, $flush:expr, $saturate:expr, ($($x:ident),+), ($($ty:ty),+), $nearest:expr,
+        $f:expr) => {
         match $mode {
             Mode::Nearest => variants!(many, $flush, $saturate, ($($x),+), ($($ty),+), $nearest),
-            Mode::Zero => variants!(lane, $flush, $saturate, ($($x),+), ($($ty),+), |$($x: f32),+| $f($($x),+, Mode::Zero)),
-            Mode::Down => variants!(lane, $flush, $saturate, ($($x),+), ($($ty),+), |$($x: f32),+| $f($($x),+, Mode::Down)),
-            Mode::Up => variants!(lane, $flush, $saturate, ($($x),+), ($($ty),+), |$($x: f32),+| $f($($x),+, Mode::Up)),
+            Mode::Zero => variants!(
+                lane, $flush, $saturate, ($($x),+), ($($ty),+),
+                |$($x: f32),+| $f($($x),+, Mode::Zero)),
+            Mode::Down => variants!(
+                lane, $flush, $saturate, ($($x),+), ($($ty),+),
+                |$($x: f32),+| $f($($x),+, Mode::Down)),
+            Mode::Up => variants!(
+                lane, $flush, $saturate, ($($x),+), ($($ty),+),
+                |$($x: f32),+| $f($($x),+, Mode::Up)),
         }
     };
 }

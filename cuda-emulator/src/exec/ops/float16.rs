@@ -87,8 +87,12 @@ macro_rules! of_type {
         match $ty {
             Ty::F16 => lane!(u16, u16 => u16, |a, b| narrow_f16($f(wide_f16(a), wide_f16(b)))),
             Ty::BF16 => lane!(u16, u16 => u16, |a, b| narrow_bf16($f(wide_bf16(a), wide_bf16(b)))),
-            Ty::F16x2 => lane!(u32, u32 => u32, |a, b| halves(a, b, |x, y| narrow_f16($f(wide_f16(x), wide_f16(y))))),
-            _ => lane!(u32, u32 => u32, |a, b| halves(a, b, |x, y| narrow_bf16($f(wide_bf16(x), wide_bf16(y))))),
+            Ty::F16x2 => lane!(
+                u32, u32 => u32,
+                |a, b| halves(a, b, |x, y| narrow_f16($f(wide_f16(x), wide_f16(y))))),
+            _ => lane!(
+                u32, u32 => u32,
+                |a, b| halves(a, b, |x, y| narrow_bf16($f(wide_bf16(x), wide_bf16(y))))),
         }
     };
 }
@@ -129,17 +133,27 @@ fn fused(ty: Ty, relu: bool) -> Body {
     macro_rules! of_type {
         ($f:expr) => {
             match ty {
-                Ty::F16 => lane!(u16, u16, u16 => u16, |a, b, c| narrow_f16($f(wide_f16(a), wide_f16(b), wide_f16(c)))),
-                Ty::BF16 => lane!(u16, u16, u16 => u16, |a, b, c| narrow_bf16($f(wide_bf16(a), wide_bf16(b), wide_bf16(c)))),
+                Ty::F16 => lane!(
+                    u16, u16, u16 => u16,
+                    |a, b, c| narrow_f16($f(wide_f16(a), wide_f16(b), wide_f16(c)))),
+                Ty::BF16 => lane!(
+                    u16, u16, u16 => u16,
+                    |a, b, c| narrow_bf16($f(wide_bf16(a), wide_bf16(b), wide_bf16(c)))),
                 Ty::F16x2 => lane!(u32, u32, u32 => u32, |a, b, c| {
                     let one = |shift: u32| {
-                        u32::from(narrow_f16($f(wide_f16((a >> shift) as u16), wide_f16((b >> shift) as u16), wide_f16((c >> shift) as u16))))
+                        u32::from(
+                            narrow_f16(
+                            $f(wide_f16((a >> shift) as u16), wide_f16((b >> shift) as u16),
+                            wide_f16((c >> shift) as u16))))
                     };
                     one(0) | one(16) << 16
                 }),
                 _ => lane!(u32, u32, u32 => u32, |a, b, c| {
                     let one = |shift: u32| {
-                        u32::from(narrow_bf16($f(wide_bf16((a >> shift) as u16), wide_bf16((b >> shift) as u16), wide_bf16((c >> shift) as u16))))
+                        u32::from(
+                            narrow_bf16(
+                            $f(wide_bf16((a >> shift) as u16), wide_bf16((b >> shift) as u16),
+                            wide_bf16((c >> shift) as u16))))
                     };
                     one(0) | one(16) << 16
                 }),

@@ -177,13 +177,16 @@ fn product(opcode: &mut Opcode, name: &str, ty: Ty) -> Option<Shape> {
             many!(u64, u64, u64 => u64, |a, b, c| a.wrapping_mul(b).wrapping_add(c))
         }
         ("mad", "hi", Ty::U32) => {
-            lane!(u32, u32, u32 => u32, |a, b, c| (((u64::from(a) * u64::from(b)) >> 32) as u32).wrapping_add(c))
+            lane!(u32, u32, u32 => u32,
+                |a, b, c| (((u64::from(a) * u64::from(b)) >> 32) as u32).wrapping_add(c))
         }
         ("mad", "hi", Ty::S32) => {
-            lane!(i32, i32, i32 => i32, |a, b, c| (((i64::from(a) * i64::from(b)) >> 32) as i32).wrapping_add(c))
+            lane!(i32, i32, i32 => i32,
+                |a, b, c| (((i64::from(a) * i64::from(b)) >> 32) as i32).wrapping_add(c))
         }
         ("mad", "hi", Ty::U64) => {
-            lane!(u64, u64, u64 => u64, |a, b, c| (((u128::from(a) * u128::from(b)) >> 64) as u64).wrapping_add(c))
+            lane!(u64, u64, u64 => u64,
+                |a, b, c| (((u128::from(a) * u128::from(b)) >> 64) as u64).wrapping_add(c))
         }
         ("mad", "wide", Ty::U16) => {
             lane!(u16, u16, u32 => u32, |a, b, c| (u32::from(a) * u32::from(b)).wrapping_add(c))

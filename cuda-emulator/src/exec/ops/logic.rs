@@ -160,16 +160,20 @@ fn shf(opcode: &mut Opcode) -> Option<Shape> {
         (opcode.take_any(&["l", "r"])? == "l", opcode.take_any(&["wrap", "clamp"])? == "wrap");
     let run = match (left, wrap) {
         (true, true) => {
-            many!(u32, u32, u32 => u32, |a, b, c| ((u64::from(b) << 32 | u64::from(a)) << (c & 31) >> 32) as u32)
+            many!(u32, u32, u32 => u32,
+                |a, b, c| ((u64::from(b) << 32 | u64::from(a)) << (c & 31) >> 32) as u32)
         }
         (true, false) => {
-            many!(u32, u32, u32 => u32, |a, b, c| ((u64::from(b) << 32 | u64::from(a)) << c.min(32) >> 32) as u32)
+            many!(u32, u32, u32 => u32,
+                |a, b, c| ((u64::from(b) << 32 | u64::from(a)) << c.min(32) >> 32) as u32)
         }
         (false, true) => {
-            many!(u32, u32, u32 => u32, |a, b, c| ((u64::from(b) << 32 | u64::from(a)) >> (c & 31)) as u32)
+            many!(u32, u32, u32 => u32,
+                |a, b, c| ((u64::from(b) << 32 | u64::from(a)) >> (c & 31)) as u32)
         }
         (false, false) => {
-            many!(u32, u32, u32 => u32, |a, b, c| ((u64::from(b) << 32 | u64::from(a)) >> c.min(32)) as u32)
+            many!(u32, u32, u32 => u32,
+                |a, b, c| ((u64::from(b) << 32 | u64::from(a)) >> c.min(32)) as u32)
         }
     };
     (opcode.ty(0) == Some(Ty::B32)).then(|| Shape::uniform(run, Ty::B32, 3))
@@ -179,7 +183,8 @@ fn prmt(opcode: &mut Opcode) -> Option<Shape> {
     let run = match opcode.take_any(&["f4e", "b4e", "rc8", "ecl", "ecr", "rc16"]) {
         None => many!(u32, u32, u32 => u32, permute),
         Some("f4e") => {
-            lane!(u32, u32, u32 => u32, |a, b, c| ((u64::from(b) << 32 | u64::from(a)) >> (8 * (c & 3))) as u32)
+            lane!(u32, u32, u32 => u32,
+                |a, b, c| ((u64::from(b) << 32 | u64::from(a)) >> (8 * (c & 3))) as u32)
         }
         Some("rc8") => {
             lane!(u32, u32, u32 => u32, |a, _, c| (a >> (8 * (c & 3)) & 0xFF) * 0x0101_0101)

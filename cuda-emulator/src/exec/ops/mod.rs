@@ -40,8 +40,8 @@ impl Opcode {
         opcode
     }
 
-    /// Takes a modifier off. A modifier that is left over makes the instruction unsupported:
-    /// nothing is skipped in silence.
+    /// Takes a modifier off. A modifier that is left over makes the instruction unsupported: none
+    /// is ignored.
     pub(crate) fn take(&mut self, modifier: &str) -> bool {
         let at = self.modifiers.iter().position(|m| m == modifier);
         at.map(|at| self.modifiers.remove(at)).is_some()
@@ -58,9 +58,9 @@ impl Opcode {
     }
 }
 
-/// Handler of an instruction: a loop over the lanes of its own, for what kernels do all the time,
-/// or a function of one lane's values for everything else. (A loop for every one of the hundreds of
-/// forms would take minutes to compile.)
+/// Implementation of an instruction: a loop over the lanes for frequent instructions, or a function
+/// of one lane's values for all others. (A loop for each of the hundreds of forms would take
+/// minutes to compile.)
 #[derive(Clone, Copy)]
 pub(crate) enum Body {
     Lanes(Handler),

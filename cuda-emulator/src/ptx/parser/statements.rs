@@ -176,7 +176,9 @@ impl Parser {
                 None if name.starts_with('%') || name == "WARP_SZ" => Operand::Special(name),
                 None => {
                     let plus = self.is_punct('+')
-                        && matches!(self.tokens.get(self.at + 1), Some(t) if matches!(t.kind, Kind::Int(_)));
+                        && matches!(
+                            self.tokens.get(self.at + 1),
+                            Some(t) if matches!(t.kind, Kind::Int(_)));
                     let offset = if plus {
                         self.at += 1;
                         self.int()? as i64

@@ -1,4 +1,5 @@
-//! From kernel sources to the files under a crate root: `out/`, `manifest.json`, `src/table.rs`.
+//! Builds the files under a crate root from kernel sources: `out/`, `manifest.json`,
+//! `src/table.rs`.
 
 use crate::manifest::{Entry, Manifest, Module};
 use crate::nvrtc::{Nvrtc, Source};
@@ -16,7 +17,7 @@ pub(crate) struct Tools {
 }
 
 impl Tools {
-    /// Finds and loads them.
+    /// Locates and loads the compilers.
     pub(crate) fn find() -> Result<Tools, String> {
         let wheels = wheels::find()?;
         let version = Command::new(&wheels.ptxas).arg("--version").output();
@@ -29,8 +30,8 @@ impl Tools {
     }
 }
 
-/// Compiles what changed (`all`: everything) among the sources under `root` into `destination`.
-/// With `names`, those alone.
+/// Compiles the changed sources (with `all`: all) under `root` into `destination`. With `names`,
+/// only these.
 pub(crate) fn build(
     root: &Path,
     destination: &Path,
@@ -75,7 +76,7 @@ pub(crate) fn build(
     if failures.is_empty() { Ok(()) } else { Err(failures.join("\n")) }
 }
 
-/// A manifest without modules: how this build is made.
+/// Returns a manifest without modules: versions and flags of this build.
 fn described(tools: &Tools) -> Manifest {
     let owned = |flags: &[&str]| flags.iter().map(|flag| (*flag).to_owned()).collect();
     Manifest {
@@ -182,7 +183,7 @@ fn unique_entries(manifest: &Manifest) -> Result<(), String> {
     Ok(())
 }
 
-/// Removes the files of modules and targets that are no longer made.
+/// Removes the files of modules and targets that no longer exist.
 fn remove_orphans(destination: &Path, old: &Manifest, new: &Manifest) {
     for (name, module) in &old.modules {
         let still = new.modules.get(name);
@@ -199,7 +200,7 @@ fn remove_orphans(destination: &Path, old: &Manifest, new: &Manifest) {
     }
 }
 
-/// Returns true if all files that the manifest names for `name` are there.
+/// Returns true if all files that the manifest names for `name` exist.
 fn complete(destination: &Path, name: &str, module: &Module) -> bool {
     let exists = |kind: &str, target: &String| {
         destination.join(format!("out/{target}/{name}.{kind}")).exists()
@@ -226,8 +227,8 @@ fn sources(kernels: &Path) -> Result<Vec<String>, String> {
     Ok(found)
 }
 
-/// The old manifest; none where it is missing or broken (a merge conflict, say): then everything is
-/// compiled.
+/// Reads the old manifest. A missing or broken one (after a merge conflict) counts as empty, so
+/// that everything is compiled.
 fn read_manifest(path: &Path) -> Manifest {
     let text = std::fs::read_to_string(path).unwrap_or_default();
     serde_json::from_str(&text).unwrap_or_default()

@@ -1,5 +1,5 @@
-//! Properties of a kernel from its cubin's section headers: ptxas 12.4 prints no count of hardware
-//! barriers, but writes it.
+//! Reads the number of hardware barriers from a cubin's section headers: ptxas 12.4 does not print
+//! it.
 
 /// Hardware barriers of kernel `entry` in the ELF file `cubin`.
 pub(crate) fn barriers(cubin: &[u8], entry: &str) -> Option<u32> {

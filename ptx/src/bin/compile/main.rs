@@ -1,8 +1,8 @@
-//! Compiles kernels/ to PTX and cubins: `cargo run -p trail-ptx --bin compile [-- --all | --check]
-//! [NAME ...]`.
+//! Compiles kernels/ to PTX and cubins:
+//! `cargo run -p trail-ptx --bin compile [-- --all | --check] [NAME ...]`.
 //!
-//! Without arguments it compiles what changed. `--all` compiles everything; `--check` does so into
-//! a temporary folder and fails unless the result is byte for byte what is checked in.
+//! Without arguments it compiles changed sources. `--all` compiles everything; `--check` does so
+//! into a temporary folder and fails unless the result is byte for byte the checked-in one.
 
 mod build;
 mod elf;

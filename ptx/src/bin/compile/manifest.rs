@@ -1,4 +1,4 @@
-//! ptx/manifest.json: what was compiled, how, and what it takes.
+//! ptx/manifest.json: compiled modules, tool versions, flags and resource usage.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -10,7 +10,7 @@ pub(crate) struct Manifest {
     pub(crate) tools: BTreeMap<String, String>,
     /// Flags by tool.
     pub(crate) flags: BTreeMap<String, Vec<String>>,
-    /// By module name.
+    /// Modules by name.
     pub(crate) modules: BTreeMap<String, Module>,
 }
 
@@ -20,9 +20,9 @@ pub(crate) struct Module {
     pub(crate) source: String,
     /// FNV-1a of the source and its includes, hexadecimal.
     pub(crate) source_hash: String,
-    /// Targets that have a PTX text of their own.
+    /// Targets with a PTX text.
     pub(crate) ptx: Vec<String>,
-    /// Targets that have a cubin.
+    /// Targets with a cubin.
     pub(crate) cubin: Vec<String>,
     pub(crate) entries: BTreeMap<String, Entry>,
 }
@@ -33,11 +33,11 @@ pub(crate) struct Entry {
     pub(crate) params: String,
     pub(crate) param_bytes: u32,
     pub(crate) param_align: u32,
-    /// By target.
+    /// Resource usage by target.
     pub(crate) resources: BTreeMap<String, Resources>,
 }
 
-/// Output of ptxas for a kernel on one target.
+/// Resource usage of a kernel on one target, from ptxas.
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize, PartialEq)]
 pub(crate) struct Resources {
     pub(crate) registers: u32,

@@ -1,4 +1,4 @@
-//! NVRTC, loaded at run time: CUDA C++ in, PTX out.
+//! NVRTC, loaded at run time: compiles CUDA C++ to PTX.
 
 use libloading::Library;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
@@ -31,11 +31,11 @@ pub(crate) struct Nvrtc {
     log: GetText,
     destroy: DestroyProgram,
     error: ErrorString,
-    /// As NVRTC reports it, `major.minor`.
+    /// Version reported by NVRTC, `major.minor`.
     pub(crate) version: String,
 }
 
-/// A source with the headers it may include, by the names it includes them under.
+/// A source with the headers that it may include, by include name.
 pub(crate) struct Source<'a> {
     pub(crate) name: &'a str,
     pub(crate) text: &'a str,

@@ -1,4 +1,4 @@
-//! ptxas: PTX in, a cubin out, and what each kernel takes.
+//! ptxas: assembles PTX to a cubin, and reports the resource usage of each kernel.
 
 use crate::elf;
 use crate::manifest::Resources;
@@ -25,8 +25,7 @@ pub(crate) fn assemble(
         .map_err(|error| format!("{}: {error}", ptxas.display()))?;
     let log = String::from_utf8_lossy(&output.stderr).into_owned()
         + &String::from_utf8_lossy(&output.stdout);
-    // C75xx are remarks by name, but say that an instruction was ignored or products were
-    // serialised.
+    // C75xx are remarks, but mean that an instruction was ignored or that wgmma was serialised.
     let bad = ["warning", "(c75", "performance loss"];
     if !output.status.success() || bad.iter().any(|word| log.to_lowercase().contains(word)) {
         return Err(format!("ptxas for {target}:\n{log}"));

@@ -1,12 +1,12 @@
-//! Finding NVIDIA's wheels: NVRTC and ptxas of one CUDA version, without a CUDA toolkit.
+//! Locates NVIDIA's wheels: NVRTC and ptxas of one CUDA version, without a CUDA toolkit.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Command that installs them, for the error message.
+/// Command that installs missing wheels.
 const PIP: &str = "pip install nvidia-cuda-nvrtc-cu12==12.4.127 nvidia-cuda-nvcc-cu12==12.4.131";
 
-/// Where the tools are.
+/// Paths of the tools.
 pub(crate) struct Wheels {
     /// NVRTC's shared library.
     pub(crate) nvrtc: PathBuf,
@@ -14,7 +14,8 @@ pub(crate) struct Wheels {
     pub(crate) ptxas: PathBuf,
 }
 
-/// The wheels in `TRAIL_CUDA_WHEELS` (a site-packages folder), or those of the active Python.
+/// Locates the wheels in `TRAIL_CUDA_WHEELS` (a site-packages folder), or those of the active
+/// Python.
 pub(crate) fn find() -> Result<Wheels, String> {
     let candidates = match std::env::var_os("TRAIL_CUDA_WHEELS") {
         Some(folder) => vec![PathBuf::from(folder)],
@@ -37,7 +38,7 @@ fn in_folder(folder: &Path) -> Option<Wheels> {
     (wheels.nvrtc.exists() && wheels.ptxas.exists()).then_some(wheels)
 }
 
-/// Folders that the active Python imports from.
+/// Import folders of the active Python.
 fn site_packages() -> Vec<PathBuf> {
     let script = "import sys; print('\\n'.join(path for path in sys.path if path))";
     let output = ["python3", "python"]

@@ -37,7 +37,7 @@ impl Default for UploadPool {
     /// Eight threads read pages faster than a link carries them (about 8 GB/s each against 55); a
     /// copy of 8 MiB costs its start twenty times over.
     fn default() -> Self {
-        let threads = thread::available_parallelism().map_or(1, usize::from);
+        let threads = trail_base::available_threads();
         UploadPool { threads: threads.min(8), buffer_bytes: 8 << 20 }
     }
 }

@@ -1,0 +1,87 @@
+//! `bench steps`: the cost of the engine's steps as a linear function of their work, for the
+//! simulated clock of `trail-rt demo`.
+//!
+//! A designed sweep of rows, prompt lengths and context runs through the engine that serves; each
+//! of its steps is one observation, the median over repetitions. The fit minimises relative errors.
+
+mod fit;
+mod sweep;
+
+use std::path::PathBuf;
+
+use clap::Args;
+use serde_json::{Value, json};
+use trail_runtime::engine::StepCost;
+
+use crate::model::BenchModel;
+use crate::report::{Column, Group};
+
+/// Options of `bench steps`.
+#[derive(Args, Clone, Debug)]
+pub struct StepsArgs {
+    /// File for the coefficients; default: they are only printed
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+}
+
+/// Columns of the printed table.
+pub const COLUMNS: &[Group] = &[
+    Group(
+        "work",
+        &[
+            Column("sampled rows", "/decode_rows", 0),
+            Column("other rows", "/prefill_tokens", 0),
+            Column("context tokens", "/context_tokens", 0),
+        ],
+    ),
+    Group("step, us", &[Column("measured", "/us", 1), Column("fitted", "/fitted_us", 1)]),
+];
+
+/// Measures the model of `bench`.
+pub fn run(args: &StepsArgs, bench: &BenchModel) -> Result<Value, String> {
+    if let Some(out) = &args.out {
+        // A file that cannot be written is refused before the measurement.
+        std::fs::File::options()
+            .append(true)
+            .create(true)
+            .open(out)
+            .map_err(|error| format!("cannot write {}: {error}", out.display()))?;
+    }
+    let (observations, device) = sweep::run(bench)?;
+    let cost = fit::fit(&observations).ok_or("the steps' times do not grow with their work")?;
+    let residual = fit::residual(&cost, &observations);
+    let points: Vec<Value> = observations
+        .iter()
+        .map(|(work, ns)| {
+            json!({
+                "decode_rows": work.decode_rows,
+                "prefill_tokens": work.prefill_tokens,
+                "context_tokens": work.context_tokens,
+                "us": ns / 1e3,
+                "fitted_us": cost.ns(work) as f64 / 1e3,
+            })
+        })
+        .collect();
+    if let Some(out) = &args.out {
+        let StepCost { fixed, decode_row, prefill_token, context_token } = cost;
+        let file = json!({
+            "fixed": fixed,
+            "decode_row": decode_row,
+            "prefill_token": prefill_token,
+            "context_token": context_token,
+            "unit": "ns",
+            "model": bench.name,
+            "device": device,
+            "residual": residual,
+        });
+        std::fs::write(out, format!("{file:#}\n"))
+            .map_err(|error| format!("cannot write {}: {error}", out.display()))?;
+    }
+    Ok(json!({
+        "model": bench.name,
+        "device": device,
+        "step_cost_ns": cost,
+        "residual": residual,
+        "rows": points,
+    }))
+}

@@ -1,0 +1,110 @@
+//! The sweep: batches of requests whose steps cover rows, prompt lengths and context.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use trail_base::stats::median;
+use trail_runtime::engine::{
+    CollectedStep, ComputeDevice, Request, StepObserver, StepOutcome, StepWork, SteppedEngine,
+};
+
+use crate::model::BenchModel;
+
+/// Decode steps of each batch, beside those that take its prompts in.
+const OUTPUT_TOKENS: u32 = 12;
+/// Batches in each context: one, a quarter, a half and all of the engine's sequences.
+const BATCHES: [usize; 4] = [8, 4, 2, 1];
+/// Prompt lengths, tokens, as far as the model's context reaches.
+const PROMPTS: [usize; 5] = [4, 24, 96, 384, 768];
+
+/// Work of a step and its median time, nanoseconds.
+pub type Observation = (StepWork, f64);
+
+/// Work of the step collected last.
+#[derive(Clone, Default)]
+struct LastWork(Arc<Mutex<Option<StepWork>>>);
+
+impl LastWork {
+    fn take(&self) -> Option<StepWork> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+impl StepObserver for LastWork {
+    fn collected(&mut self, step: &CollectedStep) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(step.work);
+    }
+}
+
+/// Runs the sweep `repeats` times. Returns the observations and the device's description.
+pub fn run(bench: &BenchModel) -> Result<(Vec<Observation>, String), String> {
+    let last = LastWork::default();
+    let probe = bench.probe().map_err(|error| error.to_string())?;
+    let mut engine = bench
+        .builder()
+        .probe(Some(probe))
+        .observer(last.clone())
+        .build_stepped()
+        .map_err(|error| error.to_string())?;
+    let longest = bench.model.config.max_context - OUTPUT_TOKENS as usize;
+    let mut times: BTreeMap<[u64; 3], Vec<f64>> = BTreeMap::new();
+    // The first repetition warms up.
+    for repeat in 0..=bench.repeats {
+        for prompt in PROMPTS.into_iter().filter(|&prompt| prompt <= longest) {
+            for share in BATCHES {
+                let batch = (engine.slots() / share).max(1);
+                for (work, ns) in steps(&mut engine, &last, batch, prompt, bench.device())? {
+                    let key = [work.decode_rows, work.prefill_tokens, work.context_tokens];
+                    if repeat > 0 {
+                        times.entry(key).or_default().push(ns);
+                    }
+                }
+            }
+        }
+    }
+    let observations = times.iter().map(|(&[decode_rows, prefill_tokens, context_tokens], ns)| {
+        (StepWork { decode_rows, prefill_tokens, context_tokens }, median(ns))
+    });
+    Ok((observations.collect(), engine.device().to_owned()))
+}
+
+/// Runs `batch` requests with prompts of `prompt` tokens, half of the requests after the others
+/// have begun to decode. Returns work and time of each step.
+fn steps(
+    engine: &mut SteppedEngine,
+    last: &LastWork,
+    batch: usize,
+    prompt: usize,
+    device: ComputeDevice,
+) -> Result<Vec<(StepWork, f64)>, String> {
+    let vocab = engine.model().config.vocab_size as u32;
+    let mut handles = Vec::new();
+    let mut submit = |engine: &SteppedEngine, index: usize| -> Result<(), String> {
+        let id = |at: usize| (at * 7 + index * 13 + 1) as u32 % vocab;
+        let mut request = Request::new((0..prompt).map(id).collect(), OUTPUT_TOKENS);
+        request.ignore_eos = true;
+        request.sampling.seed = index as u64;
+        handles.push(engine.submit(request).map_err(|error| error.to_string())?);
+        Ok(())
+    };
+    let first = batch.div_ceil(2);
+    (0..first).try_for_each(|index| submit(engine, index))?;
+    let mut observed = Vec::new();
+    let mut begun = 0;
+    loop {
+        let begin = Instant::now();
+        let outcome = engine.step().map_err(|fault| fault.0)?;
+        let ns = begin.elapsed().as_nanos() as f64;
+        if outcome == StepOutcome::Idle {
+            return Ok(observed);
+        }
+        // On a device the first step of a batch is only launched, and the next one waits for both.
+        let is_settled = begun > 1 || device == ComputeDevice::Cpu;
+        observed.extend(last.take().filter(|_| is_settled).map(|work| (work, ns)));
+        begun += 1;
+        if begun == OUTPUT_TOKENS as usize / 2 {
+            (first..batch).try_for_each(|index| submit(engine, index))?;
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! An engine stepped by its caller, by the wall and by simulated time.
+
+use std::sync::Arc;
+
+use trail_scheduler::Preemption;
+
+use super::ahead::Breaks;
+use super::{answers, builder, model, requests, wrapped};
+use crate::engine::{
+    Clock, Event, FinishReason, PolicyKind, RequestHandle, StepClock, StepCost, StepOutcome,
+    SteppedEngine, SubmitError,
+};
+
+const COST: StepCost =
+    StepCost { fixed: 1e5, decode_row: 2e4, prefill_token: 1e4, context_token: 10.0 };
+
+/// Interval between arrivals, nanoseconds: shorter than requests take.
+const GAP_NS: u64 = 150_000;
+
+/// By request: its tokens with their times, and the time and reason of its end.
+type Log = Vec<(Vec<(u32, u64)>, Option<(FinishReason, u64)>)>;
+
+/// Submits a request every [`GAP_NS`] of `clock` and steps until all are answered.
+fn run(engine: &mut SteppedEngine, clock: &StepClock) -> Log {
+    let mut waiting: Vec<_> = requests().enumerate().collect();
+    waiting.reverse();
+    let mut handles: Vec<RequestHandle> = Vec::new();
+    let mut log = Log::new();
+    loop {
+        while let Some((index, _)) =
+            waiting.last().filter(|(i, _)| *i as u64 * GAP_NS <= clock.now_ns())
+        {
+            assert_eq!(*index, handles.len());
+            let (_, request) = waiting.pop().expect("looked at");
+            handles.push(engine.submit(request).expect("fits"));
+            log.push((Vec::new(), None));
+        }
+        let outcome = engine.step().expect("no breakdown");
+        for (handle, (tokens, end)) in handles.iter().zip(&mut log) {
+            while let Some(event) = handle.try_recv() {
+                match event {
+                    Event::Token { id, .. } => tokens.push((id, clock.now_ns())),
+                    Event::Finished { reason } => *end = Some((reason, clock.now_ns())),
+                    _ => {}
+                }
+            }
+        }
+        match (outcome, waiting.last()) {
+            (StepOutcome::Idle, Some((index, _))) => clock.advance_to(*index as u64 * GAP_NS),
+            (StepOutcome::Idle, None) => return log,
+            _ => {}
+        }
+    }
+}
+
+#[test]
+fn simulated_time_is_reproducible_and_changes_no_answer() {
+    let model = model();
+    for (policy, preemption) in [
+        (PolicyKind::Fcfs, Preemption::Recompute),
+        (PolicyKind::Trail { c: 0.8 }, Preemption::Recompute),
+        (PolicyKind::Trail { c: 1.0 }, Preemption::Swap),
+    ] {
+        let expected = answers(&builder(&model, policy).build().unwrap());
+        let logs = [(); 2].map(|()| {
+            let clock = Arc::new(StepClock::new(COST));
+            let builder = builder(&model, policy).preemption(preemption).clock(clock.clone());
+            let mut engine = match preemption {
+                Preemption::Recompute => builder.build_stepped(),
+                _ => builder.build_stepped_with(|b, model, probe| wrapped(b, model, probe, None)),
+            }
+            .unwrap();
+            let log = run(&mut engine, &clock);
+            assert_eq!(engine.stats().swaps_out > 0, preemption == Preemption::Swap, "{policy}");
+            assert_eq!((engine.live(), engine.stats().blocks_used), (0, 0));
+            log
+        });
+        assert_eq!(logs[0], logs[1], "{policy} {preemption:?}: two runs differ");
+        for ((tokens, end), (wanted, reason)) in logs[0].iter().zip(&expected) {
+            let ids: Vec<u32> = tokens.iter().map(|&(id, _)| id).collect();
+            assert_eq!((&ids, end.map(|(reason, _)| reason)), (wanted, Some(*reason)), "{policy}");
+        }
+    }
+}
+
+#[test]
+fn a_stepped_engine_reports_a_breakdown_at_every_later_step() {
+    let model = model();
+    let builder = builder(&model, PolicyKind::Fcfs);
+    let mut engine = builder
+        .build_stepped_with(|b, model, probe| wrapped(b, model, probe, Some(Breaks::Fails(3))))
+        .unwrap();
+    assert_eq!(engine.step(), Ok(StepOutcome::Idle));
+    let handles: Vec<_> = requests().map(|r| engine.submit(r).expect("fits")).collect();
+    let fault = loop {
+        match engine.step() {
+            Ok(outcome) => assert_eq!(outcome, StepOutcome::Ran),
+            Err(fault) => break fault,
+        }
+    };
+    assert_eq!((fault.to_string(), engine.step()), ("the planned breakdown".into(), Err(fault)));
+    for handle in handles {
+        assert_eq!(handle.last(), Some(Event::Finished { reason: FinishReason::Failed }));
+    }
+    let refused = engine.submit(requests().next().expect("one")).err();
+    assert!(matches!(refused, Some(SubmitError::Failed(_))));
+    assert_eq!(engine.live(), 0);
+}
+
+#[test]
+fn dropping_a_stepped_engine_ends_its_requests() {
+    let engine = builder(&model(), PolicyKind::Fcfs).build_stepped().unwrap();
+    let handle = engine.submit(requests().next().expect("one")).unwrap();
+    drop(engine);
+    assert_eq!(handle.last(), Some(Event::Finished { reason: FinishReason::Shutdown }));
+}
