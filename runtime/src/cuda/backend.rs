@@ -1,11 +1,16 @@
 //! The CUDA backend: the engine's interface over the step executor, the result ring and the tap's
 //! threads.
 
+use super::device::Device;
+use super::error::CudaError;
 use super::error::doing;
+use super::kv::KvPool;
+use super::launch;
 use super::step::{Executor, ExecutorConfig, KernelOptions, StepLimits, StepPhase};
+use super::swap::{Swap, SwapOptions};
 use super::tap::{TapMode, Threads, consume};
+use super::trace::{Anchor, StepTimes};
 use super::weights::DeviceWeights;
-use super::{Anchor, CudaError, Device, KvPool, StepTimes, Swap, SwapOptions, launch};
 use crate::backend::SampledToken;
 use crate::backend::{Backend, Fault, Progress, Step, TapReceiver, Transfers};
 use crate::model::Model;

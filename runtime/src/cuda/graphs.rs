@@ -1,7 +1,7 @@
 //! Steps that were recorded, to be launched by one call.
 
-use super::CudaError;
 use super::context::Context;
+use super::error::CudaError;
 use super::error::doing;
 use super::queue::Queue;
 use super::step::StepPhase;

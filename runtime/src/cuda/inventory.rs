@@ -1,6 +1,6 @@
 //! The devices of the machine, without opening one.
 
-use super::Device;
+use super::device::Device;
 use super::error::{CudaError, doing};
 use cudarc::driver::sys::CUdevice_attribute as Attribute;
 use cudarc::driver::{CudaContext, result};

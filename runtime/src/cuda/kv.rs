@@ -1,8 +1,10 @@
 //! The paged KV cache on the device: one allocation, block-major, so that a block is one run of
 //! bytes.
 
+use super::device::Device;
+use super::error::CudaError;
 use super::error::OutOfMemory;
-use super::{CudaError, Device, DeviceBuffer};
+use super::memory::DeviceBuffer;
 use crate::backend::BLOCK_TOKENS;
 use crate::model::{Dtype, ModelConfig};
 use cudarc::driver::sys::CUdeviceptr;

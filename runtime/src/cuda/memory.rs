@@ -6,9 +6,10 @@
 //! synchronize: the owner must have waited for all work that uses the buffer.
 
 use super::context::Context;
+use super::device::Device;
+use super::error::is_out_of_memory;
 use super::error::{CudaError, OutOfMemory, doing};
 use super::plain::{self, Plain};
-use super::{Device, is_out_of_memory};
 use cudarc::driver::sys::{self, CUdeviceptr};
 use cudarc::driver::{CudaEvent, CudaStream, DriverError, result};
 use std::ffi::c_void;

@@ -1,8 +1,9 @@
 //! A stream of a device, with one promise for all launches and copies that are put on it.
 
+use super::device::Device;
 use super::error::{CudaError, doing};
 use super::launch::Launch;
-use super::{Device, PinnedBuffer};
+use super::memory::PinnedBuffer;
 use cudarc::driver::sys::{self, CUdeviceptr, CUresult};
 use cudarc::driver::{CudaStream, DriverError};
 use std::ops::Range;

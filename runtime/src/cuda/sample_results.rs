@@ -5,7 +5,9 @@
 //! overwritten two steps later, when the host has read them, since no more than two steps are in
 //! flight.
 
-use super::{CudaError, Device, PinnedBuffer};
+use super::device::Device;
+use super::error::CudaError;
+use super::memory::PinnedBuffer;
 use cudarc::driver::sys::CUdeviceptr;
 use std::mem::offset_of;
 use trail_ptx::params::RowSampled;

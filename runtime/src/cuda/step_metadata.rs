@@ -6,9 +6,12 @@
 //! which the kernel at the head of the step applies. Pairs that do not fit the list go to ordinary
 //! memory, and are applied in pieces before the step ([`StepMetadata::spill`]).
 
+use super::device::Device;
+use super::error::CudaError;
+use super::launch;
+use super::memory::{DeviceBuffer, PinnedBuffer};
 use super::plan::{LaunchPlan, step};
 use super::queue::Queue;
-use super::{CudaError, Device, DeviceBuffer, PinnedBuffer, launch};
 use cudarc::driver::sys::CUdeviceptr;
 
 /// Steps that may be in flight, and so lists.

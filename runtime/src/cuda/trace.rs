@@ -2,8 +2,9 @@
 //! side stream. For pictures of a step; steps that are traced are launched kernel by kernel, and
 //! are slower for it.
 
+use super::device::Device;
+use super::error::CudaError;
 use super::error::doing;
-use super::{CudaError, Device};
 use cudarc::driver::sys::CUevent_flags;
 use cudarc::driver::{CudaEvent, CudaStream};
 use std::time::{Duration, Instant};

@@ -34,7 +34,7 @@ pub(crate) struct DeviceCache {
 }
 
 impl Cache {
-    /// `forgotten[slot]` blocks at each request's begin are gone: nobody may look there.
+    /// `forgotten[slot]` blocks at each request's begin are gone: no kernel may look there.
     pub(crate) fn new(
         chance: &mut Chance,
         heads: Heads,

@@ -7,7 +7,7 @@ use half::bf16;
 use trail_runtime::cuda::launch::{DecodeRows, attention_decode, attention_rung};
 use trail_runtime::cuda::plan::attention::{self, DecodePlan, Heads};
 
-/// What a test asks for.
+/// The case of a test.
 pub(crate) struct Case {
     pub(crate) heads: Heads,
     pub(crate) window: Option<usize>,
@@ -146,7 +146,7 @@ fn launch(bench: &Bench, step: &Step, guarded: bool) -> Vec<bf16> {
     let (mut q, mut slot, mut position) =
         (bench.input(queries), bench.input(slot), bench.input(position));
     let mut out = bench.output(queries.len() * 2);
-    // Once guarded and poisoned, once as memory nobody has written: a stray write is found here, a
+    // Once guarded and poisoned, once as unwritten memory: a stray write is found here, a
     // stray read there.
     let (mut guarded_out, mut guarded_sums) =
         (bench.output(plan.partial_out * 4), bench.output(plan.partial_sums * 4));

@@ -63,7 +63,7 @@ fn decode_of_one_long_context() {
 }
 
 #[test]
-fn rungs_of_the_ladder_are_their_twin() {
+fn rungs_of_the_ladder_are_their_reference() {
     let bench = cuda::Bench::new();
     let mut chance = Chance(14);
     for rung in [1, 2] {

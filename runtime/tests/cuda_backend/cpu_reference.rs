@@ -1,4 +1,4 @@
-//! What a request's answer should be: the CPU backend over the same tokens, one at a time.
+//! Expected answers of a request: the CPU backend over the same tokens, one at a time.
 
 use crate::play::{BLOCKS, CONTEXT};
 use half::bf16;
@@ -7,7 +7,7 @@ use trail_runtime::backend::{BLOCK_TOKENS, Batch, TapPlan, TapReceiver, TapRow};
 use trail_runtime::cpu::{CpuForward, CpuOptions, Isa, Tap};
 use trail_runtime::model::Model;
 
-/// What the CPU computes of a sequence, by position.
+/// The CPU's values of a sequence, by position.
 pub(crate) struct Expected {
     /// `[position][vocab]`
     pub(crate) logits: Vec<Vec<f32>>,

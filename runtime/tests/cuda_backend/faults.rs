@@ -1,5 +1,5 @@
-//! What breaks, breaks clearly: in turn each allocation and launch, a device that is lost, work
-//! that is dropped under way. `TRAIL_SWEEP=all` tries every one; a sample otherwise.
+//! Failures are reported clearly: in turn each allocation and launch, a device that is lost, work
+//! that is dropped in flight. `TRAIL_SWEEP=all` tries every one; a sample otherwise.
 
 use crate::play::{Request, play};
 use crate::receivers::Keeper;
@@ -74,7 +74,7 @@ fn cuda_a_launch_fails() {
     }
 }
 
-/// Whoever polls for a step's tokens notices that the device is gone.
+/// A thread that polls for a step's tokens notices that the device is gone.
 #[test]
 fn cuda_the_device_is_lost_while_the_host_polls() {
     let (model, requests) = small();
@@ -99,7 +99,7 @@ fn cuda_the_device_is_lost_while_the_host_polls() {
     }
 }
 
-/// Steps under way when the backend is dropped: nothing is freed under a kernel.
+/// Steps in flight when the backend is dropped: nothing is freed under a kernel.
 #[test]
 fn cuda_dropped_with_steps_under_way() {
     let (model, requests) = small();

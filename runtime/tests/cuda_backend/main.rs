@@ -109,7 +109,7 @@ fn same(a: &[Vec<SampledToken>], b: &[Vec<SampledToken>]) -> bool {
     all(a) == all(b)
 }
 
-/// What a logit may be off by, from passes over these sequences.
+/// Allowed difference of a logit, from passes over these sequences.
 fn tolerance(model: &Model, sequences: &[Vec<u32>]) -> Tolerance {
     let reference = Reference::new(model);
     let tokens: Vec<&[u32]> = sequences.iter().map(|sequence| &sequence[..]).collect();
@@ -165,7 +165,7 @@ fn plays(model: Model) {
     assert!(same(&answers, &self::answers(&model, &eager, &requests, AHEAD)), "graphs");
 }
 
-/// What a new backend answers.
+/// The answers of a new backend.
 fn answers(
     model: &Arc<Model>,
     options: &CudaOptions,
@@ -198,7 +198,7 @@ fn cuda_stretched_rotation() {
 fn cuda_tokens_stay_on_the_device() {
     let _session = trail_cuda_emulator::session();
     let model = Arc::new(models::grouped());
-    // Nobody pauses, ends or comes later, so that both ways make the same steps.
+    // No request pauses, ends or comes later, so that both ways make the same steps.
     let mut chance = Chance(12);
     let mut request = |length: usize, slot: u32| {
         let prompt = (0..length).map(|_| chance.below(256) as u32).collect();

@@ -162,7 +162,7 @@ fn cuda_megakernel_taps() {
     }
 }
 
-/// Generations go on over launches and over the end of their count: a launch a step, and nobody
+/// Generations go on over launches and over the end of their count: a launch a step, and no block
 /// lost.
 #[test]
 fn cuda_megakernel_barrier_outlives_launches() {

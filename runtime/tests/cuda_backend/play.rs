@@ -27,7 +27,7 @@ pub(crate) struct Request {
     pub(crate) from: u64,
     /// Prompt tokens in a step.
     pub(crate) chunk: usize,
-    /// The host learns that the answer has ended only when the next step is under way: a row more
+    /// The host learns that the answer has ended only when the next step is in flight: a row more
     /// is computed, and dropped.
     pub(crate) surprises: bool,
     /// Steps that leave it out: every so many, when it has answered this many tokens; it keeps its
@@ -65,7 +65,7 @@ pub(crate) struct Schedule {
     pub(crate) rows: usize,
 }
 
-/// A request under way.
+/// A running request.
 struct Live {
     request: Request,
     /// Prompt and answer as far as it was collected.
@@ -110,19 +110,19 @@ impl SamplingInputs for Table<'_> {
     }
 }
 
-/// What came of it.
+/// Results of a run.
 #[derive(Default)]
 pub(crate) struct Played {
     /// By request.
     pub(crate) answers: Vec<Vec<SampledToken>>,
     /// Which request a slot and a generation of it were.
-    pub(crate) tenants: HashMap<(u32, u32), usize>,
+    pub(crate) requests_by_slot: HashMap<(u32, u32), usize>,
     /// Steps that were launched, and their tapped rows.
     pub(crate) tapped: Vec<(u64, usize)>,
 }
 
-/// What `requests` answer; `watch` is called after each launch, with the step's number and how many
-/// rows it taps.
+/// The answers of `requests`; `watch` is called after each launch, with the step's number and how
+/// many rows it taps.
 pub(crate) fn play(
     backend: &mut dyn Backend,
     requests: &[Request],
@@ -147,7 +147,7 @@ pub(crate) fn play(
         })
         .collect();
     // By slot: who has it; and how often it was given.
-    let mut tenants: Vec<Option<usize>> = vec![None; SLOTS];
+    let mut requests_by_slot: Vec<Option<usize>> = vec![None; SLOTS];
     let mut generations = [0u32; SLOTS];
     let mut under_way: Vec<Vec<usize>> = Vec::new();
     let mut batch = Batch::default();
@@ -159,7 +159,7 @@ pub(crate) fn play(
         let mut choosing = Vec::new();
         for index in chance.permutation(lives.len()) {
             let slot = lives[index].request.slot as usize;
-            if lives[index].ended || tenants[slot].is_some_and(|tenant| tenant != index) {
+            if lives[index].ended || requests_by_slot[slot].is_some_and(|other| other != index) {
                 continue;
             }
             if batch.segments.len() == SEGMENTS {
@@ -170,10 +170,10 @@ pub(crate) fn play(
             if batch.rows() + tokens.len() > schedule.rows {
                 continue;
             }
-            if tenants[slot].is_none() {
-                tenants[slot] = Some(index);
+            if requests_by_slot[slot].is_none() {
+                requests_by_slot[slot] = Some(index);
                 generations[slot] += 1;
-                played.tenants.insert((slot as u32, generations[slot]), index);
+                played.requests_by_slot.insert((slot as u32, generations[slot]), index);
             }
             let end = live.fed + tokens.len();
             while live.blocks.len() * BLOCK_TOKENS < end {
@@ -193,31 +193,30 @@ pub(crate) fn play(
                 live.request.from = live.request.from.saturating_sub(1);
             }
             if let Some(choosing) = under_way.pop() {
-                collect(backend, &choosing, &mut lives, &mut tenants, &mut free)?;
+                collect(backend, &choosing, &mut lives, &mut requests_by_slot, &mut free)?;
             }
             continue;
         }
-        let tenant = |slot: u32| {
-            let live = &lives[tenants[slot as usize].expect("a live slot")];
+        let key = |slot: u32| {
+            let live = &lives[requests_by_slot[slot as usize].expect("a live slot")];
             let prompt_len = live.request.prompt.len() as u32;
             RequestKey { generation: generations[slot as usize], prompt_len }
         };
-        tap.fill(&batch, tenant);
-        let table = Table(&lives, &tenants);
-        let step =
-            Step { number, batch: &batch, sampling: &table, tap: schedule.taps.then_some(&tap) };
-        backend.launch(&step)?;
+        tap.fill(&batch, key);
+        let table = Table(&lives, &requests_by_slot);
+        let tapped = schedule.taps.then_some(&tap);
+        backend.launch(&Step { number, batch: &batch, sampling: &table, tap: tapped })?;
         let rows = if schedule.taps { tap.rows.len() } else { 0 };
         played.tapped.push((number, rows));
         watch(number, rows);
         under_way.insert(0, choosing);
         if under_way.len() > usize::from(schedule.ahead) {
             let choosing = under_way.pop().expect("a step");
-            collect(backend, &choosing, &mut lives, &mut tenants, &mut free)?;
+            collect(backend, &choosing, &mut lives, &mut requests_by_slot, &mut free)?;
         }
     }
     while let Some(choosing) = under_way.pop() {
-        collect(backend, &choosing, &mut lives, &mut tenants, &mut free)?;
+        collect(backend, &choosing, &mut lives, &mut requests_by_slot, &mut free)?;
     }
     played.answers = lives.into_iter().map(|live| live.sampled).collect();
     Ok(played)
@@ -228,7 +227,7 @@ fn collect(
     backend: &mut dyn Backend,
     choosing: &[usize],
     lives: &mut [Live],
-    tenants: &mut [Option<usize>],
+    requests_by_slot: &mut [Option<usize>],
     free: &mut Vec<u32>,
 ) -> Result<(), Fault> {
     let mut sampled = Vec::new();
@@ -244,7 +243,7 @@ fn collect(
         if live.sampled.len() == live.request.answer {
             live.ended = true;
             free.append(&mut live.blocks);
-            tenants[live.request.slot as usize] = None;
+            requests_by_slot[live.request.slot as usize] = None;
         }
     }
     Ok(())

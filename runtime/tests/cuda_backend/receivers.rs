@@ -19,7 +19,7 @@ pub(crate) struct Arrived {
 pub(crate) struct Keeper {
     staged: Mutex<Option<Arrived>>,
     pub(crate) opened: Mutex<Vec<Arrived>>,
-    /// What a copy takes, and a prediction.
+    /// Duration of a copy, and of a prediction.
     pub(crate) stage_ms: AtomicU64,
     pub(crate) open_ms: AtomicU64,
     pub(crate) assisted: AtomicBool,

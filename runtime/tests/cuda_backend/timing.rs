@@ -1,4 +1,4 @@
-//! What a step costs the host.
+//! Host time of a step.
 
 use crate::{backend, models, options};
 use std::sync::Arc;

@@ -14,7 +14,7 @@ fn cuda_the_demo_model_under_fcfs_and_trail() {
         let engine = subject.builder(CUDA, policy).build().expect("an engine");
         subject.check(&engine, &policy.to_string());
         let stats = engine.stats();
-        // How many are fresh is a matter of time; that each was predicted is not.
+        // The number of fresh predictions is a matter of time; that each was predicted is not.
         assert!(stats.predictions_fresh + stats.predictions_late > 0);
         assert_eq!(stats.blocks_used, 0);
     }
@@ -68,7 +68,7 @@ fn cuda_preempted_requests_go_on_as_they_would_have() {
 }
 
 #[test]
-fn cuda_the_cancelled_disturb_nobody() {
+fn cuda_cancellation_disturbs_no_other_request() {
     let _session = trail_cuda_emulator::session();
     let subject = Subject::small();
     let builder = subject.builder(CUDA, PolicyKind::Trail { c: 1.0 }).kv_blocks(Some(8));

@@ -1,4 +1,4 @@
-//! What breaks, breaks clearly: in turn each allocation, launch and copy, and the device itself.
+//! Failures are reported clearly: in turn each allocation, launch and copy, and the device itself.
 //! `TRAIL_SWEEP=all` tries every one; a sample otherwise.
 
 use cudarc::driver::sys::CUresult;

@@ -1,4 +1,4 @@
-//! What is asked, of which model, and what the CPU backend answers.
+//! The requests, their model, and the CPU backend's answers.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ pub(crate) struct Subject {
     probe: Box<dyn Fn() -> Probe>,
     /// Prompt and most tokens of each request.
     asked: Vec<(Vec<u32>, u32)>,
-    /// What the CPU backend answers: tokens, and by how much each was preferred to the next best.
+    /// The CPU backend's answers: tokens, and by how much each was preferred to the next best.
     pub(crate) expected: Vec<Vec<(u32, f32)>>,
     /// How much closer than this a device cannot tell two tokens apart.
     tie: f32,
@@ -64,8 +64,8 @@ impl Subject {
         let model = Arc::new(Model::load(&folder).expect("the bundled model"));
         let file = folder.join("probe.safetensors");
         let probe = move || Probe::open(&file).expect("its probe");
-        // What it was trained for: of other prompts it is as unsure as a device's rounding is
-        // large.
+        // Prompts that it was trained for: of other prompts it is as unsure as a device's rounding
+        // is large.
         let prompts = std::fs::read_to_string(folder.join("prompts.jsonl")).expect("its prompts");
         let template = ChatTemplate::load(&folder).expect("its template");
         let vocab = model.config.vocab_size;
@@ -145,7 +145,7 @@ impl Subject {
         assert_eq!(engine.live(), 0, "{what}");
     }
 
-    /// How many of `tokens` are request `index`'s before the first that a device may choose
+    /// Number of `tokens` that are request `index`'s before the first that a device may choose
     /// otherwise; panics where one before it is another.
     pub(crate) fn agree(&self, index: usize, tokens: &[u32], what: &str) -> usize {
         for (at, (&token, &(expected, gap))) in tokens.iter().zip(&self.expected[index]).enumerate()

@@ -199,6 +199,24 @@ impl Pages {
     }
 }
 
+fn launch_qkv(
+    bench: &Bench,
+    setup: &Setup,
+    operands: &launch::Operands,
+    norm: &launch::Norm,
+    to: &QkvOutput,
+) {
+    let (device, stream, plan) = (&bench.device, &bench.stream, &setup.plan);
+    // SAFETY: all buffers are as large as the plan says; the caller reads the outputs, which waits.
+    unsafe {
+        match &setup.device.map {
+            None => device.launch(stream, &launch::qkv(plan, operands, norm, to)),
+            Some(map) => device.launch(stream, &launch::wgmma_qkv(plan, map, operands, norm, to)),
+        }
+    }
+    .unwrap();
+}
+
 fn qkv(bench: &Bench, chance: &mut Chance, case: &Case) -> &'static str {
     let (head_dim, heads, kv_heads) = case.heads;
     let mut setup = Setup::new(bench, chance, case, |padded| {
@@ -233,17 +251,7 @@ fn qkv(bench: &Bench, chance: &mut Chance, case: &Case) -> &'static str {
             kv_heads,
             head_dim,
         };
-        // SAFETY: as above.
-        unsafe {
-            let (device, stream, plan) = (&bench.device, &bench.stream, &setup.plan);
-            match &setup.device.map {
-                None => device.launch(stream, &launch::qkv(plan, &operands, &norm, &to)),
-                Some(map) => {
-                    device.launch(stream, &launch::wgmma_qkv(plan, map, &operands, &norm, &to))
-                }
-            }
-            .unwrap();
-        }
+        launch_qkv(bench, &setup, &operands, &norm, &to);
         (bench.read::<u16>(&q), bench.read::<u16>(&kv))
     });
     let halves = |bits: &[u16]| bits.iter().map(|&bits| bf16::from_bits(bits)).collect::<Vec<_>>();

@@ -28,7 +28,7 @@ fn kernels(prefix: &str) -> BTreeSet<&'static str> {
 /// Few rows: every token tile, edges of tiles, widths that fill no unit, shares from one
 /// multiprocessor to many.
 #[test]
-fn skinny_products_are_their_twins() {
+fn skinny_products_are_their_references() {
     let mut chance = Chance(1);
     let bench = cuda::Bench::new();
     let mut checked = BTreeSet::new();
@@ -43,9 +43,9 @@ fn skinny_products_are_their_twins() {
     assert_eq!(checked, kernels("skinny_"));
 }
 
-/// Many rows: both tiles, and edges of them.
+/// Many rows: both tiles, and their edges.
 #[test]
-fn tiled_products_are_their_twins() {
+fn tiled_products_are_their_references() {
     let mut chance = Chance(2);
     let bench = cuda::Bench::new();
     let mut checked = BTreeSet::new();
@@ -147,7 +147,7 @@ fn every_rung_is_the_same_product() {
 /// Hopper's kernels, which the stand-in does not run: `--include-ignored` on a Hopper.
 #[test]
 #[ignore = "needs a Hopper GPU"]
-fn group_products_are_their_twins() {
+fn wgmma_products_are_their_references() {
     let mut chance = Chance(7);
     let bench = cuda::Bench::new();
     for end in [Epilogue::Qkv, Epilogue::Residual, Epilogue::Swiglu] {

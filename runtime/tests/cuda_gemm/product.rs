@@ -8,7 +8,7 @@ use trail_runtime::cuda::plan::Chip;
 use trail_runtime::cuda::plan::gemm::ladder::Rung;
 use trail_runtime::cuda::plan::gemm::{Epilogue, GemmPlan, Product, gemm, ladder, wgmma};
 
-/// What a test asks for.
+/// The case of a test.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Case {
     pub(crate) epilogue: Epilogue,
@@ -27,7 +27,7 @@ pub(crate) struct Case {
 /// Which kernels compute a case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Family {
-    /// What the planner chooses.
+    /// The planner's choice.
     Planned,
     /// A rung of the ladder; logits only.
     Ladder(Rung),
@@ -78,7 +78,7 @@ pub(crate) struct Setup {
     pub(crate) device: DeviceSide,
 }
 
-/// What lives on the device.
+/// Buffers on the device.
 pub(crate) struct DeviceSide {
     x: Buffer,
     w: Buffer,

@@ -23,13 +23,13 @@ fn check(dtype: Dtype, rows: &[usize], width: usize, order: RowOrder) {
     };
     let matrix = Matrix { data: data.iter().map(narrow).collect(), rows: total, width };
     let padded = total.next_multiple_of(128);
-    let twin_order = match order {
+    let reference_order = match order {
         RowOrder::Plain => reference::plain_order(total, padded),
         RowOrder::RotationPairs { head_dim } => reference::rotation_order(total, head_dim, padded),
         RowOrder::Alternating => reference::alternating_order(rows[0], padded),
     };
     let padded_width = width.next_multiple_of(256);
-    let expected = reference::fragment_order(&matrix, &twin_order, padded_width);
+    let expected = reference::fragment_order(&matrix, &reference_order, padded_width);
 
     let row_bytes = stored.len() / total;
     let mut begin = 0;

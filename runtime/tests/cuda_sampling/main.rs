@@ -121,11 +121,11 @@ fn case(chance: &mut Chance, kind: Kind, vocab: usize) -> Case {
     }
 }
 
-/// What came back of one run.
+/// Results of one run.
 struct Answer {
     sampled: Vec<u8>,
     last: Vec<i32>,
-    marks: Vec<u32>,
+    counts: Vec<u32>,
 }
 
 fn launch(bench: &Bench, vocab: usize, stride: usize, cases: &[Case]) -> Answer {
@@ -156,36 +156,36 @@ fn launch(bench: &Bench, vocab: usize, stride: usize, cases: &[Case]) -> Answer 
     }
     jobs.extend([-1, 0, 0, 0]);
     let plan = plan::sampling::sampling(rows, vocab);
-    let marks_plan = plan::sampling::token_counts(rows + 1, tokens.len(), vocab);
-    let (mut logits, mut how) =
+    let counts_plan = plan::sampling::token_counts(rows + 1, tokens.len(), vocab);
+    let (mut logits, mut row_sampling) =
         (bench.input(&logits), bench.input(plain::bytes_of(&row_samplings)));
     let (mut tokens, mut jobs) = (bench.input(&tokens), bench.input(&jobs));
-    let (mut marks, mut weights) = (bench.output(rows * vocab * 4), bench.raw(plan.weights * 4));
+    let (mut counts, mut weights) = (bench.output(rows * vocab * 4), bench.raw(plan.weights * 4));
     let (mut sums, mut sampled) = (bench.raw(5 * plan.sums * 4), bench.output(rows * SAMPLED));
-    // Seats are another order than rows, and two are nobody's.
+    // Batch slots are in another order than rows, and two are free.
     let (mut last, mut step_seq) = (bench.output((rows + 2) * 4), bench.input(&[STEP_SEQ]));
     let buffers = SamplerBuffers {
         logits: logits.at(bench),
         stride,
-        row_sampling: how.at(bench),
-        token_counts: marks.at(bench),
+        row_sampling: row_sampling.at(bench),
+        token_counts: counts.at(bench),
         weights: weights.at(bench),
         sums: sums.at(bench),
         sampled: sampled.at(bench),
         last: last.at(bench),
         step_seq: step_seq.at(bench),
     };
-    let (marks_at, tokens_at, jobs_at) = (marks.at(bench), tokens.at(bench), jobs.at(bench));
+    let (counts_at, tokens_at, jobs_at) = (counts.at(bench), tokens.at(bench), jobs.at(bench));
     // SAFETY: all buffers are as large as the plans say, and alive until the reads below have
     // waited for the stream.
     unsafe {
-        let marks = launch::token_counts(&marks_plan, vocab, marks_at, tokens_at, jobs_at);
-        bench.device.launch(&bench.stream, &marks).unwrap();
+        let counts = launch::token_counts(&counts_plan, vocab, counts_at, tokens_at, jobs_at);
+        bench.device.launch(&bench.stream, &counts).unwrap();
         for launch in launch::sample(&plan, &buffers) {
             bench.device.launch(&bench.stream, &launch).unwrap();
         }
     }
-    Answer { sampled: bench.read(&sampled), last: bench.read(&last), marks: bench.read(&marks) }
+    Answer { sampled: bench.read(&sampled), last: bench.read(&last), counts: bench.read(&counts) }
 }
 
 fn check(bench: &Bench, vocab: usize, cases: &[Case]) {
@@ -196,7 +196,7 @@ fn check(bench: &Bench, vocab: usize, cases: &[Case]) {
     let rows = plain::read_all::<RowSampled>(&answer.sampled);
     assert_eq!(answer.last[..2], [-1, -1], "a slot without a row was written");
     for (index, case) in cases.iter().enumerate() {
-        let mut marks = reference::marks(vocab, &case.prompt, &case.generated);
+        let mut counts = reference::token_counts(vocab, &case.prompt, &case.generated);
         if let Some(logits) = &case.logits {
             let wanted = reference::sample(
                 logits,
@@ -209,13 +209,13 @@ fn check(bench: &Bench, vocab: usize, cases: &[Case]) {
             assert!(same(&got, &wanted), "{:?} of {vocab}: {got:?}, not {wanted:?}", case.params);
             assert_eq!(rows[index].step_seq, STEP_SEQ);
             assert_eq!(answer.last[cases.len() + 1 - index], wanted.id as i32);
-            marks[wanted.id as usize] += 1;
+            counts[wanted.id as usize] += 1;
         } else {
             let row = &answer.sampled[index * SAMPLED..][..SAMPLED];
             assert!(row.iter().all(|&byte| byte == 0xff), "a padding row was written");
             assert_eq!(answer.last[cases.len() + 1 - index], -1, "a padding row was written");
         }
-        assert!(answer.marks[index * vocab..][..vocab] == marks, "marks of row {index}");
+        assert!(answer.counts[index * vocab..][..vocab] == counts, "token counts of row {index}");
     }
 }
 

@@ -1,4 +1,4 @@
-//! What the device's sampler must say: the CPU sampler, which has an f64 reference of its own in
+//! Reference of the device's sampler: the CPU sampler, which has an f64 reference of its own in
 //! its unit tests.
 
 use trail_runtime::backend::SampledToken;
@@ -17,14 +17,14 @@ pub(crate) fn sample(
     Sampler::new(logits.len()).sample(&mut logits.to_vec(), params, history, position)
 }
 
-/// One request's marks.
-pub(crate) fn marks(vocab: usize, prompt: &[u32], generated: &[u32]) -> Vec<u32> {
-    let mut marks = vec![0u32; vocab];
+/// One request's counts.
+pub(crate) fn token_counts(vocab: usize, prompt: &[u32], generated: &[u32]) -> Vec<u32> {
+    let mut counts = vec![0u32; vocab];
     for &token in prompt.iter().filter(|token| (**token as usize) < vocab) {
-        marks[token as usize] |= 1 << 31;
+        counts[token as usize] |= 1 << 31;
     }
     for &token in generated.iter().filter(|token| (**token as usize) < vocab) {
-        marks[token as usize] += 1;
+        counts[token as usize] += 1;
     }
-    marks
+    counts
 }

@@ -155,8 +155,7 @@ fn tap_mean_does_not_depend_on_the_chunks() {
                     prompt: prompts[i],
                     stage_row: finished.then_some(i),
                 });
-                // Decode rows lie between the runs.
-                rows += take + 1;
+                rows += take + 1; // Decode rows lie between the segments.
             }
             let h: Vec<f32> = (0..rows * width).map(|_| chance.unit() * 3.0).collect();
             for run in &runs[1..] {

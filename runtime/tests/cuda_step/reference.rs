@@ -12,7 +12,7 @@ pub(crate) fn embed(row: &[bf16], gamma: &[bf16]) -> (Vec<f32>, Vec<bf16>, Vec<f
     (h, x, ss)
 }
 
-/// What the list says goes where it says.
+/// Applies a list of differences.
 pub(crate) fn apply_diffs(words: &mut [u32], diffs: &[[u32; 2]]) {
     for &[index, value] in diffs {
         words[index as usize] = value;

@@ -74,7 +74,7 @@ fn a_broken_promise_is_a_fault_that_says_which() {
         world.swap.swap_in(0, &[5]).unwrap_err().to_string(),
         "0 KV blocks of slot 0 are on the host, not 1"
     );
-    // What was forgotten is free again.
+    // Forgotten blocks are free again.
     world.swap.swap_out(1, &[0, 1, 2, 3]).unwrap();
     world.wait(1);
 }
@@ -87,7 +87,7 @@ fn a_block_that_changes_on_the_host_is_named() {
     world.swap.swap_out(1, &[2, 0, 1]).unwrap();
     world.wait(1);
     let planted = content(world.version_of(0));
-    // SAFETY: no copy is under way; the test alone looks at the host's memory.
+    // SAFETY: no copy is in flight; the test alone looks at the host's memory.
     let memory =
         unsafe { std::slice::from_raw_parts_mut(world.swap.host_memory(), 6 * planted.len()) };
     let at = memory.chunks(planted.len()).position(|block| block == planted).unwrap();
@@ -100,7 +100,7 @@ fn a_block_that_changes_on_the_host_is_named() {
     assert_eq!(fault, wanted);
 }
 
-/// Dropped with copies under way, and after the device was lost: nothing is used after it is freed,
+/// Dropped with copies in flight, and after the device was lost: nothing is used after it is freed,
 /// nothing leaks, nothing panics.
 #[test]
 fn a_swap_may_be_dropped_at_any_time() {

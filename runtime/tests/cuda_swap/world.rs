@@ -13,7 +13,7 @@ const SLOTS: usize = 6;
 /// Where a request's KV is. Blocks have versions, which say what they hold.
 #[derive(Clone, Debug)]
 enum Slot {
-    Nobody,
+    Free,
     Resident { blocks: Vec<u32> },
     Leaving { blocks: Vec<u32>, versions: Vec<u64> },
     Away { versions: Vec<u64> },
@@ -28,7 +28,7 @@ pub(crate) struct World {
     _device: Arc<Device>,
     slots: Vec<Slot>,
     free: Vec<u32>,
-    /// What each block holds, or will when all that is queued has run.
+    /// Contents of each block when all queued work has run.
     versions: Vec<u64>,
     last_version: u64,
     state: u64,
@@ -36,7 +36,7 @@ pub(crate) struct World {
     pub(crate) counts: [usize; 5],
 }
 
-/// What a block of some version holds.
+/// Contents of a block of some version.
 pub(crate) fn content(version: u64) -> Vec<u8> {
     let mut state = version;
     (0..block_bytes(&config()) / 8).flat_map(|_| splitmix64(&mut state).to_le_bytes()).collect()
@@ -58,7 +58,7 @@ impl World {
             pool,
             compute,
             _device: device,
-            slots: vec![Slot::Nobody; SLOTS],
+            slots: vec![Slot::Free; SLOTS],
             free: (0..blocks as u32).collect(),
             versions: vec![0; blocks],
             last_version: 0,
@@ -75,7 +75,7 @@ impl World {
         self.versions[block as usize]
     }
 
-    /// Launches a step that writes `blocks` anew.
+    /// Launches a step that overwrites `blocks`.
     pub(crate) fn write(&mut self, blocks: &[u32]) {
         for &block in blocks {
             self.last_version += 1;
@@ -91,14 +91,14 @@ impl World {
     pub(crate) fn act(&mut self) {
         let slot = self.below(SLOTS);
         match (self.slots[slot].clone(), self.below(8)) {
-            (Slot::Nobody, 0..4) => self.come(slot),
+            (Slot::Free, 0..4) => self.come(slot),
             (Slot::Resident { blocks }, 0..3) => self.step(&blocks),
             (Slot::Resident { blocks }, 3..6) => self.leave(slot, blocks),
             (Slot::Resident { blocks }, 6) => self.end(slot, blocks),
             (Slot::Away { versions }, 0..6) => self.come_back(slot, versions.len()),
             (Slot::Away { .. }, 6) => {
                 self.swap.forget(slot as u32);
-                self.slots[slot] = Slot::Nobody;
+                self.slots[slot] = Slot::Free;
                 self.counts[3] += 1;
             }
             _ => self.poll(),
@@ -137,7 +137,7 @@ impl World {
         let on_host = |slot: &Slot| match slot {
             Slot::Leaving { blocks, .. } | Slot::Returning { blocks } => blocks.len(),
             Slot::Away { versions } => versions.len(),
-            Slot::Nobody | Slot::Resident { .. } => 0,
+            Slot::Free | Slot::Resident { .. } => 0,
         };
         let used: usize = self.slots.iter().map(on_host).sum();
         if used + blocks.len() > self.swap.host_blocks() as usize {
@@ -155,7 +155,7 @@ impl World {
     fn end(&mut self, slot: usize, blocks: Vec<u32>) {
         self.write(&blocks);
         self.free.extend(blocks);
-        self.slots[slot] = Slot::Nobody;
+        self.slots[slot] = Slot::Free;
         self.counts[4] += 1;
     }
 
@@ -175,7 +175,7 @@ impl World {
         self.swap.finished(&mut ended).unwrap();
         for slot in ended {
             let slot = &mut self.slots[slot as usize];
-            *slot = match std::mem::replace(slot, Slot::Nobody) {
+            *slot = match std::mem::replace(slot, Slot::Free) {
                 Slot::Leaving { blocks, versions } => {
                     self.free.extend(blocks);
                     Slot::Away { versions }

@@ -83,8 +83,8 @@ fn progress_ends_with_all_bytes_of_the_file() {
     assert!(told.is_sorted_by(|a, b| a.done < b.done));
 }
 
-/// What the kernels cannot run is refused by its name in config.json, and nothing is allocated for
-/// it.
+/// A model that the kernels cannot run is refused by its name in config.json, and nothing is
+/// allocated for it.
 #[test]
 fn models_that_the_kernels_do_not_cover_are_refused_by_name() {
     let session = trail_cuda_emulator::session();

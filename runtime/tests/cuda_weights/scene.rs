@@ -12,7 +12,7 @@ use trail_runtime::model::{Dtype, LayerWeights, Model, ModelConfig, Tensor};
 /// A slot that holds no more than one tile of most matrices here.
 pub(crate) const TINY_SLOT: usize = 1 << 10;
 
-/// What of a configuration the weights depend on.
+/// The part of a configuration that the weights depend on.
 #[derive(Clone)]
 pub(crate) struct Shape {
     pub(crate) hidden: usize,
@@ -69,7 +69,7 @@ pub(crate) fn upload(
     DeviceWeights::upload_by(device, model, team, &mut |_| {})
 }
 
-/// What is on the device, as bits.
+/// Weights on the device, as bits.
 pub(crate) struct Arrived {
     embed: Vec<u16>,
     norms: Vec<Vec<u16>>,
@@ -78,7 +78,7 @@ pub(crate) struct Arrived {
     lm_head: Vec<u16>,
 }
 
-/// What should be.
+/// The expected weights.
 struct Wanted;
 
 impl Arrived {
@@ -88,7 +88,7 @@ impl Arrived {
         device.synchronize().unwrap();
         let bits = |at: CUdeviceptr, count: usize| {
             let mut bits = vec![0u16; count];
-            // SAFETY: nothing is under way; a read beyond the weights would be a finding.
+            // SAFETY: nothing is in flight; a read beyond the weights would be a finding.
             unsafe { result::memcpy_dtoh_sync(&mut bits, at).unwrap() };
             bits
         };

@@ -1,4 +1,4 @@
-//! What the kernel tests share: a device, guarded and poisoned buffers, random numbers.
+//! Shared by the kernel tests: a device, guarded and poisoned buffers, random numbers.
 
 use cudarc::driver::sys::CUdeviceptr;
 use cudarc::driver::{CudaSlice, CudaStream, DevicePtr, DevicePtrMut};
@@ -12,7 +12,7 @@ use trail_runtime::cuda::Device;
 
 /// Bytes after each output that no kernel may touch.
 const GUARD: usize = 256;
-/// What outputs hold before the kernel; as bf16 and f32 it is not a number, so that what was left
+/// Bytes of outputs before the kernel; as bf16 and f32 it is not a number, so that what was left
 /// out is seen.
 const POISON: u8 = 0xff;
 
@@ -40,7 +40,7 @@ impl Bench {
         Buffer { slice: self.stream.clone_htod(slice).unwrap(), bytes: bytes.len() }
     }
 
-    /// Memory nobody has written, for workspaces.
+    /// Unwritten memory, for workspaces.
     pub(crate) fn raw(&self, bytes: usize) -> Buffer {
         // SAFETY: device memory has no invalid values as bytes; who reads it unwritten is what the
         // tests are about.

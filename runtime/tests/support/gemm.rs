@@ -141,7 +141,7 @@ pub(crate) fn swiglu(x: &[bf16], w: &Matrix, scale: f64) -> Vec<Near> {
     (0..ff).map(one).collect()
 }
 
-/// What the residual end leaves of one row.
+/// Results of the residual epilogue for one row.
 pub(crate) struct Residual {
     pub(crate) h: Vec<Near>,
     pub(crate) x_next: Vec<Near>,

@@ -1,4 +1,4 @@
-//! What tests of the CUDA side share.
+//! Shared by the tests of the CUDA side.
 #![allow(dead_code, reason = "each test program uses a part")]
 
 pub(crate) mod cuda;

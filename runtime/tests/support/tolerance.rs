@@ -17,7 +17,7 @@ use trail_runtime::reference::{Reference, Trace};
 /// Between the worst row of one draw of the noise and that of another.
 const MARGIN: f64 = 2.0;
 
-/// What a pass may be off by.
+/// Allowed differences of a pass.
 pub(crate) struct Tolerance {
     /// After each layer: RMS of a row's difference over the row's RMS.
     pub(crate) h: Vec<f64>,

@@ -1,8 +1,8 @@
 //! Launches as values: one typed function per kernel fills the parameter struct as the plan says.
 //!
-//! Nothing here touches the device. [`crate::cuda::Device::launch`] is the one place that does: it
-//! checks that the kernel which the plan names takes the struct that the launch has, and is unsafe
-//! because of the addresses inside.
+//! Nothing here touches the device. [`crate::cuda::device::Device::launch`] is the one place that
+//! does: it checks that the kernel which the plan names takes the struct that the launch has, and
+//! is unsafe because of the addresses inside.
 
 mod attention;
 mod ceiling;

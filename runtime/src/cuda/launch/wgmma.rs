@@ -5,7 +5,7 @@ use super::Launch;
 use super::gemm::{
     Norm, Operands, QkvOutput, ResidualOutput, qkv_params, residual_params, swiglu_params,
 };
-use crate::cuda::CudaError;
+use crate::cuda::error::CudaError;
 use crate::cuda::plan::gemm::{GemmPlan, wgmma};
 use cudarc::driver::sys::{self, CUdeviceptr};
 use std::ffi::c_void;

@@ -2,9 +2,11 @@
 
 use super::layout::StepLimits;
 use super::plans::{Plans, is_wgmma};
+use crate::cuda::device::Device;
+use crate::cuda::error::CudaError;
 use crate::cuda::launch::{ActivationMap, rope_freqs};
+use crate::cuda::memory::DeviceBuffer;
 use crate::cuda::plan::step;
-use crate::cuda::{CudaError, Device, DeviceBuffer};
 use crate::model::ModelConfig;
 
 /// Activations and workspaces. Zero at first: padding rows are read before any kernel has written

@@ -8,7 +8,7 @@ use super::layout::{Layout, NONE, SEGMENT_WORDS, StepLimits, TILE_WORDS};
 use super::plans::Plans;
 use super::sampling_params::RowSamplings;
 use super::staged::Staged;
-use crate::backend::{Batch, Segment, Step};
+use crate::backend::{BLOCK_TOKENS, Batch, Segment, Step};
 use crate::cuda::plan::attention::{PrefillSegment, prefill_tiles};
 use crate::cuda::step_metadata::StepMetadata;
 
@@ -114,15 +114,11 @@ impl Filler {
         let choices = self.write_choices(step, count, plans, metadata);
         let mut shape = Shape {
             parity: (step.number % 2) as usize,
-            rows,
             decode,
             choices,
-            tiles: self.tiles.len(),
-            prompt_rows: self.prefill.iter().map(|run| run.rows).sum(),
-            prompt_pairs: self.prefill.iter().map(|run| run.rows * (run.context + run.rows)).sum(),
             is_plain: self.prefill.is_empty()
                 && self.samplings.chosen().len() == batch.segments.len(),
-            ..Shape::default()
+            ..self.prefill_shape(rows)
         };
         if self.taps {
             let most = plans.rows.at(rows);
@@ -221,17 +217,60 @@ impl Filler {
             });
             next += rows;
         }
-        for (index, run) in self.prefill.iter().enumerate() {
-            let words = run.encode().map(|word| word as u32);
-            metadata.set_all(layout.segments + index * SEGMENT_WORDS, &words);
-        }
-        if !self.prefill.is_empty() {
-            prefill_tiles(&self.prefill, self.group, &mut self.tiles);
-        }
-        for (index, tile) in self.tiles.iter().enumerate() {
-            metadata.set_all(layout.tiles + index * TILE_WORDS, &tile.map(|word| word as u32));
-        }
+        self.write_tiles(metadata);
         next
+    }
+
+    /// Writes the prefill segments, and their tiles of queries.
+    fn write_tiles(&mut self, metadata: &mut StepMetadata) {
+        for (index, segment) in self.prefill.iter().enumerate() {
+            let words = segment.encode().map(|word| word as u32);
+            metadata.set_all(self.layout.segments + index * SEGMENT_WORDS, &words);
+        }
+        prefill_tiles(&self.prefill, self.group, &mut self.tiles);
+        for (index, tile) in self.tiles.iter().enumerate() {
+            metadata.set_all(self.layout.tiles + index * TILE_WORDS, &tile.map(|word| word as u32));
+        }
+    }
+
+    /// Writes a prompt of `tokens` zeros in batch slot 0 and the first blocks of the pool: work to
+    /// be timed before the first step. No slot is assigned, so that the first request of the slot
+    /// overwrites everything.
+    pub(super) fn fill_prompt(
+        &mut self,
+        tokens: usize,
+        plans: &Plans,
+        metadata: &mut StepMetadata,
+    ) -> Shape {
+        let layout = self.layout;
+        let rows = plans.rows.index(tokens);
+        metadata.begin(0);
+        for block in 0..tokens.div_ceil(BLOCK_TOKENS) {
+            metadata.set(layout.table + block, block as u32);
+        }
+        for row in 0..plans.rows.at(rows) {
+            metadata.set(layout.token + row, 0);
+            metadata.set(layout.position + row, row as u32);
+            metadata.set(layout.batch_idx + row, if row < tokens { 0 } else { NONE });
+        }
+        let segment = PrefillSegment { first_row: 0, rows: tokens, batch_idx: Some(0), context: 0 };
+        self.prefill.clear();
+        self.prefill.push(segment);
+        self.write_tiles(metadata);
+        metadata.end();
+        self.prefill_shape(rows)
+    }
+
+    /// The shape of the prefill segments, as part of a step padded to size `rows`.
+    fn prefill_shape(&self, rows: usize) -> Shape {
+        let pairs = |segment: &PrefillSegment| segment.rows * (segment.context + segment.rows);
+        Shape {
+            rows,
+            tiles: self.tiles.len(),
+            prompt_rows: self.prefill.iter().map(|segment| segment.rows).sum(),
+            prompt_pairs: self.prefill.iter().map(pairs).sum(),
+            ..Shape::default()
+        }
     }
 
     /// Writes the sampling parameters of each segment that needs logits. A decode row has the same

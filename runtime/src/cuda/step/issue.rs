@@ -3,7 +3,7 @@
 
 use super::Executor;
 use super::fill::Shape;
-use crate::cuda::CudaError;
+use crate::cuda::error::CudaError;
 use crate::cuda::error::doing;
 use crate::cuda::launch::{self, EmbedBuffers, Operands, SamplerBuffers};
 use crate::cuda::trace::TracePoint;

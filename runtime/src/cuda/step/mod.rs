@@ -18,15 +18,17 @@ mod token_counts;
 pub(in crate::cuda) use issue::StepPhase;
 pub use layout::StepLimits;
 
+use super::device::Device;
+use super::error::CudaError;
 use super::graphs::Graphs;
 use super::kv::{self, KvPool};
+use super::memory::Priority;
 use super::queue::Queue;
 use super::sample_results::SampleResults;
 use super::step_metadata::StepMetadata;
 use super::tap::{Ring, TapMode};
 use super::trace::{Anchor, StepTimes, Trace};
 use super::weights::DeviceWeights;
-use super::{CudaError, Device, Priority};
 use crate::backend::Progress;
 use crate::backend::{Step, TapRow};
 use crate::model::ModelConfig;

@@ -3,15 +3,17 @@
 use super::Executor;
 use super::fill::Shape;
 use crate::backend::BLOCK_TOKENS;
+use crate::cuda::device::Device;
+use crate::cuda::error::CudaError;
 use crate::cuda::launch::{
     self, DecodeRows, KvView, MegakernelBuffers, Norm, Operands, PrefillRows, QkvOutput,
     ResidualOutput,
 };
+use crate::cuda::memory::DeviceBuffer;
 use crate::cuda::plan::gemm::GemmPlan;
 use crate::cuda::plan::megakernel::MegakernelPlan;
 use crate::cuda::plan::{attention, step};
 use crate::cuda::weights::DeviceWeights;
-use crate::cuda::{CudaError, Device, DeviceBuffer};
 use crate::model::ModelConfig;
 use cudarc::driver::sys::CUdeviceptr;
 use std::ops::Range;

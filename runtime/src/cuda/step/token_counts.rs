@@ -4,9 +4,12 @@
 
 use super::layout::StepLimits;
 use crate::backend::SamplingInput;
+use crate::cuda::device::Device;
+use crate::cuda::error::CudaError;
+use crate::cuda::launch;
+use crate::cuda::memory::{DeviceBuffer, PinnedBuffer};
 use crate::cuda::plan::sampling;
 use crate::cuda::queue::Queue;
-use crate::cuda::{CudaError, Device, DeviceBuffer, PinnedBuffer, launch};
 use cudarc::driver::sys::CUdeviceptr;
 
 const PARITIES: usize = 2;

@@ -1,6 +1,6 @@
 //! Runs of blocks that one copy moves.
 
-use crate::cuda::CudaError;
+use crate::cuda::error::CudaError;
 
 /// Blocks side by side on both sides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

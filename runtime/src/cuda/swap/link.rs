@@ -1,6 +1,6 @@
 //! Measured bandwidth of the link between host and device.
 
-use crate::cuda::CudaError;
+use crate::cuda::error::CudaError;
 use crate::cuda::error::doing;
 use cudarc::driver::CudaStream;
 use cudarc::driver::sys::CUevent_flags;

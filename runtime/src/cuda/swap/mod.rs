@@ -9,10 +9,12 @@ mod block_range;
 mod host_blocks;
 mod link;
 
+use super::device::Device;
+use super::error::CudaError;
 use super::error::doing;
 use super::kv::KvPool;
+use super::memory::{PinnedBuffer, Priority};
 use super::queue::Queue;
-use super::{CudaError, Device, PinnedBuffer, Priority};
 use crate::backend::{Fault, Transfers};
 use block_range::{BlockRange, each_range};
 use cudarc::driver::sys::CUdeviceptr;

@@ -1,8 +1,10 @@
 //! The ring of two slots: pinned memory, and the state of each slot.
 
 use crate::backend::TapRow;
+use crate::cuda::device::Device;
+use crate::cuda::error::CudaError;
+use crate::cuda::memory::PinnedBuffer;
 use crate::cuda::queue::Queue;
-use crate::cuda::{CudaError, Device, PinnedBuffer};
 use cudarc::driver::DriverError;
 use cudarc::driver::sys::CUdeviceptr;
 use half::bf16;

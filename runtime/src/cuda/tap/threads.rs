@@ -5,7 +5,7 @@
 
 use super::ring::Ring;
 use crate::backend::{TapReceiver, TapRow};
-use crate::cuda::CudaError;
+use crate::cuda::error::CudaError;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};

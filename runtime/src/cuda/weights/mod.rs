@@ -11,8 +11,10 @@ mod layout;
 mod supported;
 mod upload;
 
+use super::device::Device;
+use super::error::CudaError;
 use super::launch::{self, RowOrder};
-use super::{CudaError, Device, DeviceBuffer};
+use super::memory::DeviceBuffer;
 use crate::backend::Progress;
 use crate::model::{Dtype, Model};
 use cudarc::driver::sys::CUdeviceptr;

@@ -1,6 +1,7 @@
 //! Refuses models that the kernels cannot run, before anything is allocated.
 
-use crate::cuda::{CudaError, plan};
+use crate::cuda::error::CudaError;
+use crate::cuda::plan;
 use crate::model::ModelConfig;
 
 /// Activation rows are read 16 bytes at a time.

@@ -7,10 +7,12 @@
 
 use super::chunks::{Arrangement, Chunk, Part};
 use crate::backend::Progress;
+use crate::cuda::device::Device;
+use crate::cuda::error::CudaError;
 use crate::cuda::error::doing;
 use crate::cuda::launch::{self, Sources};
+use crate::cuda::memory::{DeviceBuffer, PinnedBuffer, Priority};
 use crate::cuda::queue::Queue;
-use crate::cuda::{CudaError, Device, DeviceBuffer, PinnedBuffer, Priority};
 use crate::model::Dtype;
 use cudarc::driver::CudaEvent;
 use half::{bf16, f16};
