@@ -183,7 +183,7 @@ fn the_parameter_structs_are_those_of_the_header() {
 #[test]
 fn a_header_that_lacks_something_is_refused() {
     let whole = "// op      adds\n// params  P\n// in      x [n] bf16, 2-byte aligned\n//         more of it\n\
-                 // out     y [n] f32, 4-byte aligned\n// arch    sm_80\n// launch  grid [n]\n//
+                 // out     y [n] f32, 4-byte aligned\n// arch    sm_80\n// launch  grid [n]\n\
                  // limit   bytes: n*6\n// reference a.rs::b\n// why     c\n";
     let parsed = header::parse(whole).unwrap();
     assert_eq!(parsed.inputs, ["x [n] bf16, 2-byte aligned more of it"]);
