@@ -142,7 +142,7 @@ decode() {
     report decode bench decode --device cuda --random-weights llama3-8b --context 1024 \
         --batch 1,16,32,64,128,256 $(matrix_rate) || failed=1
     # shellcheck disable=SC2046 -- two words
-    report decode_persistent bench decode --device cuda --persistent \
+    report decode_megakernel bench decode --device cuda --megakernel \
         --random-weights llama3-8b --context 1024 --batch 1,2,4 $(matrix_rate) || failed=1
     peer peer_decode decode --context 1024 --batch 1,16,32,64,128,256 || failed=1
     return $failed

@@ -16,7 +16,7 @@ const SMALL: [&str; 16] = [
     "cpu",
     "--threads",
     "1",
-    "--slots",
+    "--max-running",
     "6",
     "--kv-blocks",
     "40",

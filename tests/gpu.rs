@@ -34,7 +34,7 @@ const PROMPT: [&str; 9] = [
     "24",
     "--temperature",
     "0",
-    "--slots",
+    "--max-running",
     "4",
 ];
 
@@ -93,7 +93,7 @@ fn what_cannot_be_is_said_in_one_line() {
 fn a_server_whose_gpu_fails_says_so_and_ends() {
     // Late enough that requests have been answered before.
     let fails = [("TRAIL_EMU_FAIL", "launch:3000:719")];
-    let options = [&["--device", "cuda", "--slots", "4"][..], &KV].concat();
+    let options = [&["--device", "cuda", "--max-running", "4"][..], &KV].concat();
     let mut server = Server::start_in(&options, &fails);
     let body = json!({ "prompt": "Count from 1 to 9.", "max_tokens": 40, "temperature": 0 });
     let ask = || server.request("POST", "/v1/completions", &body.to_string());

@@ -98,7 +98,7 @@ fn bad_requests_are_refused() {
 
 #[test]
 fn a_full_engine_says_try_again() {
-    let server = Server::start(&["--slots", "1", "--max-requests", "1"]);
+    let server = Server::start(&["--max-running", "1", "--max-requests", "1"]);
     let long = json!({ "prompt": "a", "max_tokens": 900, "ignore_eos": true, "stream": true });
     let first = server.begin(COMPLETIONS, &long);
     server.wait_for("trail_requests_running", 1.0);

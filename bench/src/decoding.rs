@@ -93,7 +93,7 @@ impl Shape {
             // Requests carry what the policy needs where there is no probe.
             .replays(true)
             .policy(PolicyKind::Trail { c: 0.8 })
-            .slots(self.batch)
+            .max_running(self.batch)
             .max_requests(self.batch)
             .token_budget(PREFILL_ROWS.min(self.batch * self.context).max(2 * self.batch))
             .kv_blocks(Some(self.batch * blocks_each))

@@ -16,7 +16,7 @@ fn model() -> Arc<Model> {
 
 fn builder(model: &Arc<Model>) -> EngineBuilder {
     let probe = Probe::random(model.config.hidden_size, 0, 3);
-    Engine::builder().model(model.clone()).probe(Some(probe)).slots(4).threads(Some(2))
+    Engine::builder().model(model.clone()).probe(Some(probe)).max_running(4).threads(Some(2))
 }
 
 fn request(seed: u64, prompt_len: u32, max_tokens: u32) -> Request {
@@ -65,7 +65,7 @@ fn answers_and_predictions_are_the_same_under_every_policy_and_pressure() {
     let alone = Engine::builder()
         .model(model.clone())
         .probe(Some(Probe::random(model.config.hidden_size, 0, 3)))
-        .slots(1)
+        .max_running(1)
         .threads(Some(1));
     let expected = run(&alone.build().expect("builds"));
     assert!(expected.iter().all(|(tokens, predictions)| tokens.len() == predictions.len()));

@@ -28,7 +28,7 @@ fn steps_allocate_nothing_even_under_preemption() {
         .probe(Some(Probe::random(model.config.hidden_size, 0, 3)))
         .model(model)
         .policy(PolicyKind::Trail { c: 0.8 })
-        .slots(4)
+        .max_running(4)
         .kv_blocks(Some(20))
         .threads(Some(1))
         .build()

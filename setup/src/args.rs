@@ -8,11 +8,11 @@ use trail_runtime::cpu::Isa;
 use trail_runtime::cuda;
 use trail_runtime::engine::{ComputeDevice, DEFAULT_C, DEFAULT_MAX_REQUESTS, PolicyKind};
 use trail_runtime::engine::{CudaSettings, ProbeDevice};
-use trail_scheduler::Preemption;
+use trail_scheduler::{Preemption, SchedulerConfig};
 
 // Upper bounds of the options: more than any machine can use, less than what exhausts memory or a
 // system limit. Setup checks that the KV blocks fit this machine once the model is known.
-const MAX_SLOTS: usize = 4096;
+const MAX_RUNNING: usize = 4096;
 const MAX_TOKEN_BUDGET: usize = 1 << 16;
 const MAX_REQUESTS: usize = 1 << 20;
 const MAX_THREADS: usize = 1024;
@@ -79,11 +79,15 @@ pub struct EngineArgs {
         value_parser = share,
     )]
     c: f32,
-    /// Sequences in one forward pass [default: 8 on the CPU, 256 on a GPU]
-    #[arg(long, global = true, value_name = "N", value_parser = count::<MAX_SLOTS>)]
-    pub(crate) slots: Option<usize>,
-    /// KV blocks of 16 tokens [default: on the CPU 1.5 times the need of all slots, at most 4 GiB;
-    /// on a GPU all that fit into its memory]
+    /// Most sequences in one step [default: 8 on the CPU, 256 on a GPU]
+    // `--slots` is the name of the first releases.
+    #[arg(
+        long, alias = "slots", global = true, value_name = "N",
+        value_parser = count::<MAX_RUNNING>,
+    )]
+    pub(crate) max_running: Option<usize>,
+    /// KV blocks of 16 tokens [default: on the CPU 1.5 times the need of all running sequences, at
+    /// most 4 GiB; on a GPU all that fit into its memory]
     #[arg(long, global = true, value_name = "N", value_parser = count::<MAX_KV_BLOCKS>)]
     pub(crate) kv_blocks: Option<usize>,
     /// Threads of the forward pass [default: all cores]
@@ -101,6 +105,13 @@ pub struct EngineArgs {
         value_parser = count::<MAX_REQUESTS>,
     )]
     pub(crate) max_requests: usize,
+    /// Steps for which a request that finds no free KV blocks may be passed over by others [default:
+    /// 64]
+    #[arg(long, global = true, value_name = "STEPS", value_parser = clap::value_parser!(u32).range(..=i64::from(u32::MAX / 2)))]
+    pub(crate) max_passed_over: Option<u32>,
+    /// Steps for which it then blocks those behind it [default: 256]
+    #[arg(long, global = true, value_name = "STEPS", value_parser = clap::value_parser!(u32).range(1..=i64::from(u32::MAX / 2)))]
+    pub(crate) max_blocked: Option<u32>,
     /// Device: cpu, cuda, cuda:NUMBER or auto (the first GPU if there is one)
     #[arg(long, global = true, value_name = "NAME", default_value = "auto")]
     pub(crate) device: Device,
@@ -115,8 +126,9 @@ pub struct EngineArgs {
     #[arg(long, global = true)]
     no_graphs: bool,
     /// GPU: run all layers of a decode step of up to 4 requests in one launch (not yet measured)
-    #[arg(long, global = true)]
-    persistent: bool,
+    // `--persistent` is the name of the first releases.
+    #[arg(long, alias = "persistent", global = true)]
+    megakernel: bool,
     /// Hopper: large products by its own kernels (TMA, wgmma), which no test has executed yet
     #[arg(long, global = true)]
     hopper_products: bool,
@@ -153,9 +165,19 @@ fn count<const MAX: usize>(text: &str) -> Result<usize, String> {
 }
 
 impl EngineArgs {
+    /// Bounds of the scheduler; its sizes follow from other options.
+    pub(crate) fn scheduler_bounds(&self) -> SchedulerConfig {
+        let default = SchedulerConfig::default();
+        SchedulerConfig {
+            max_passed_over: self.max_passed_over.unwrap_or(default.max_passed_over),
+            max_blocked: self.max_blocked.unwrap_or(default.max_blocked),
+            ..default
+        }
+    }
+
     /// `max_requests`, or the number of sequences in a step if that is larger.
     pub(crate) fn room_for(&self, max_requests: usize) -> usize {
-        max_requests.max(self.slots.unwrap_or(self.device.resolve().default_slots()))
+        max_requests.max(self.max_running.unwrap_or(self.device.resolve().default_max_running()))
     }
 
     /// Threads of the forward pass.
@@ -177,7 +199,7 @@ impl EngineArgs {
     pub fn cuda(&self) -> CudaSettings {
         CudaSettings {
             graphs: !self.no_graphs,
-            persistent: self.persistent,
+            megakernel: self.megakernel,
             hopper_products: self.hopper_products,
             probe: self.probe_device,
             host_kv_bytes: self.host_kv_gib << 30,

@@ -194,10 +194,11 @@ impl Setup {
             .progress(progress::reporter())
             .preemption(preemption)
             .max_requests(max_requests)
+            .scheduler_bounds(args.scheduler_bounds())
             .kv_blocks(args.kv_blocks)
             .threads(args.threads)
             .isa(args.isa);
-        let builder = args.slots.into_iter().fold(builder, EngineBuilder::slots);
+        let builder = args.max_running.into_iter().fold(builder, EngineBuilder::max_running);
         Ok(args.token_budget.into_iter().fold(builder, EngineBuilder::token_budget))
     }
 

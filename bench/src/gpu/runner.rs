@@ -55,7 +55,7 @@ impl Runner {
             kv_blocks: Some(sizes.requests * blocks_each),
             host_kv_bytes: 0,
             graphs: settings.graphs,
-            megakernel: settings.persistent,
+            megakernel: settings.megakernel,
             hopper_products: settings.hopper_products,
             tap_layer: None,
             tap: TapMode::Off,

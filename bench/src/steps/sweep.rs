@@ -53,7 +53,7 @@ pub fn run(bench: &BenchModel) -> Result<(Vec<Observation>, String), String> {
     for repeat in 0..=bench.repeats {
         for prompt in PROMPTS.into_iter().filter(|&prompt| prompt <= longest) {
             for share in BATCHES {
-                let batch = (engine.slots() / share).max(1);
+                let batch = (engine.max_running() / share).max(1);
                 for (work, ns) in steps(&mut engine, &last, batch, prompt, bench.device())? {
                     let key = [work.decode_rows, work.prefill_tokens, work.context_tokens];
                     if repeat > 0 {

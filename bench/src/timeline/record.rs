@@ -55,7 +55,7 @@ pub fn builder(sizes: &Sizes, bench: &BenchModel) -> Result<EngineBuilder, Strin
         .builder()
         .probe(Some(probe))
         .policy(PolicyKind::Trail { c: 0.8 })
-        .slots(sizes.batch)
+        .max_running(sizes.batch)
         .max_requests(sizes.requests())
         .token_budget(sizes.rows)
         .kv_blocks(Some(sizes.blocks())))

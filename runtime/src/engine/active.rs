@@ -11,8 +11,8 @@ use super::request::Request;
 
 /// A submitted request: its tokens, and the channel to its caller.
 ///
-/// Built on the caller's thread with all memory it will need, so that the step loop does not allocate
-/// for it.
+/// Built on the caller's thread with all memory it will need, so that the step loop does not
+/// allocate for it.
 pub(super) struct ActiveRequest {
     pub(super) id: u64,
     pub(super) request: Request,
@@ -31,8 +31,8 @@ pub(super) struct ActiveRequest {
     events: Sender<Event>,
 }
 
-/// Events of a request beside its tokens, predictions and alternatives. Preemptions beyond this number
-/// are not reported; `Finished` always is.
+/// Events of a request beside its tokens, predictions and alternatives. Preemptions beyond this
+/// number are not reported; `Finished` always is.
 const SPARE_EVENTS: usize = 64;
 
 impl ActiveRequest {
@@ -77,8 +77,8 @@ impl ActiveRequest {
         self.tokens.len() - self.prompt_len
     }
 
-    /// Sends an event to the caller. The channel has room for every event that must arrive; a caller
-    /// that has dropped its handle cancels through the ticket.
+    /// Sends an event to the caller. The channel has room for every event that must arrive; a
+    /// caller that has dropped its handle cancels through the ticket.
     pub(super) fn send(&self, event: Event) {
         let room = SPARE_EVENTS / 2;
         let optional = matches!(event, Event::Preempted { .. });
@@ -123,8 +123,8 @@ impl ActiveRequest {
         }
     }
 
-    /// Sum of |predicted - true| remaining tokens over the refined predictions, and their number. For
-    /// a request with a complete answer.
+    /// Sum of |predicted - true| remaining tokens over the refined predictions, and their number.
+    /// For a request with a complete answer.
     pub(super) fn prediction_error(&self) -> (f64, u64) {
         let length = self.generated() as f64;
         let sum = self

@@ -39,7 +39,7 @@ pub enum SubmitError {
 }
 
 impl SubmitError {
-    /// Whether the request itself is at fault, so that trying again is of no use.
+    /// True if the request itself is at fault, so that a retry is of no use.
     pub fn is_invalid(&self) -> bool {
         !matches!(self, SubmitError::Full { .. } | SubmitError::Failed(_))
     }

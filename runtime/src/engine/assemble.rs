@@ -58,8 +58,8 @@ impl EngineBuilder {
         self.build_stepped_with(EngineBuilder::device_backend)
     }
 
-    /// As [`EngineBuilder::build`], over the backend that `make` returns. For tests and measurements
-    /// that wrap a backend.
+    /// As [`EngineBuilder::build`], over the backend that `make` returns. For tests and
+    /// measurements that wrap a backend.
     pub fn build_with(self, make: impl MakeBackend) -> Result<Engine, BuildError> {
         let (mut engine, step_loop) = self.assemble(make)?;
         let thread = std::thread::Builder::new()
@@ -84,11 +84,12 @@ impl EngineBuilder {
         let model =
             self.model.clone().ok_or_else(|| BuildError::Refused("no model was given".into()))?;
         self.check_probe(&model)?;
-        let (segments, rows) = (self.max_running(), self.max_rows());
+        let (segments, rows) = (self.num_running(), self.max_rows());
         let probe = self.probe.take().map(|probe| probe.with_isa(self.isa)).transpose();
         let probe = probe.map_err(BuildError::Refused)?.map(|probe| {
             let weights = probe.weights.clone();
-            // A segment can tap two rows: the mean over the prompt, and the last row of a recompute.
+            // A segment can tap two rows: the mean over the prompt, and the last row of a
+            // recompute.
             let probe = Arc::new(LengthProbe::new(probe, self.max_requests, 2 * segments));
             ProbeParts { probe, weights }
         });
@@ -132,7 +133,7 @@ impl EngineBuilder {
             predictor: self.predictor,
             policy: self.policy,
             device: built.device,
-            slots: segments,
+            max_running: segments,
             kv_blocks: built.kv_blocks,
             admission,
             queue,
@@ -200,13 +201,13 @@ impl EngineBuilder {
         CudaOptions {
             ordinal,
             max_rows: self.max_rows(),
-            max_segments: self.max_running(),
+            max_segments: self.num_running(),
             max_requests: self.max_requests,
             max_context: model.config.max_context,
             kv_blocks: self.kv_blocks,
             host_kv_bytes: if swaps { settings.host_kv_bytes } else { 0 },
             graphs: settings.graphs,
-            megakernel: settings.persistent,
+            megakernel: settings.megakernel,
             hopper_products: settings.hopper_products,
             tap_layer: probe.map(|parts| parts.probe.layer()),
             tap: match (probe, settings.probe) {
@@ -222,13 +223,13 @@ impl EngineBuilder {
 
     /// The forward pass of a CPU backend for these settings.
     pub fn cpu_forward(&self, model: &Arc<Model>) -> Result<CpuForward, BuildError> {
-        let default = || default_kv_blocks(model, self.max_running());
+        let default = || default_kv_blocks(model, self.num_running());
         let num_blocks = self.kv_blocks.unwrap_or_else(default);
         let options = CpuOptions {
             threads: self.threads.unwrap_or_else(available_threads),
             isa: self.isa,
             max_rows: self.max_rows(),
-            max_segments: self.max_running(),
+            max_segments: self.num_running(),
             num_blocks,
             max_context: model.config.max_context,
         };
@@ -244,7 +245,9 @@ impl EngineBuilder {
         let transfers = built.backend.transfers();
         if self.preemption == Preemption::Swap && transfers.is_none() {
             return Err(BuildError::Refused(
-                "preemption by swap needs a GPU and room for its KV at the host: choose recompute or auto, or raise --host-kv-gib".into(),
+                "preemption by swap needs a GPU and room for KV in host memory: choose recompute or \
+                 auto, or raise --host-kv-gib"
+                    .into(),
             ));
         }
         let costs = |t: &mut dyn Transfers| match clock.simulated() {
@@ -260,7 +263,7 @@ impl EngineBuilder {
             host_blocks,
             block_s,
             token_s,
-            max_running: self.max_running() as u32,
+            max_running: self.num_running() as u32,
             max_requests: self.max_requests as u32,
             token_budget: self.max_rows() as u32,
             num_blocks: built.kv_blocks as u32,
@@ -285,11 +288,11 @@ impl From<CudaError> for BuildError {
 /// Upper bound of the default KV cache, bytes.
 const DEFAULT_KV_BYTES: usize = 4 << 30;
 
-fn default_kv_blocks(model: &Model, slots: usize) -> usize {
+fn default_kv_blocks(model: &Model, max_running: usize) -> usize {
     let config = &model.config;
     let per_sequence = config.max_context.div_ceil(BLOCK_TOKENS);
     let block_bytes = BLOCK_TOKENS * config.kv_token_bytes(Dtype::F32);
-    let wanted = per_sequence * slots * 3 / 2;
+    let wanted = per_sequence * max_running * 3 / 2;
     wanted.min((DEFAULT_KV_BYTES / block_bytes).max(1))
 }
 

@@ -59,7 +59,7 @@ pub struct EngineBuilder {
     pub(super) cuda: CudaSettings,
     pub(super) progress: Option<Reporter>,
     pub(super) device: ComputeDevice,
-    pub(super) slots: Option<usize>,
+    pub(super) max_running: Option<usize>,
     pub(super) max_requests: usize,
     pub(super) token_budget: Option<usize>,
     pub(super) kv_blocks: Option<usize>,
@@ -82,7 +82,7 @@ impl Default for EngineBuilder {
             cuda: CudaSettings::default(),
             progress: None,
             device: ComputeDevice::Cpu,
-            slots: None,
+            max_running: None,
             max_requests: DEFAULT_MAX_REQUESTS,
             token_budget: None,
             kv_blocks: None,
@@ -117,7 +117,7 @@ impl EngineBuilder {
         self
     }
 
-    /// Whether requests carry their predictions ([`super::Request::predictions`]), so that a policy
+    /// True if requests carry their predictions ([`super::Request::predictions`]), so that a policy
     /// needs no probe and no predictor; default no. For experiments.
     pub fn replays(mut self, replays: bool) -> Self {
         self.replays = replays;
@@ -169,9 +169,9 @@ impl EngineBuilder {
         self
     }
 
-    /// Sequences in one forward pass; default [`ComputeDevice::default_slots`].
-    pub fn slots(mut self, slots: usize) -> Self {
-        self.slots = Some(slots);
+    /// Most sequences in one step; default [`ComputeDevice::default_max_running`].
+    pub fn max_running(mut self, max_running: usize) -> Self {
+        self.max_running = Some(max_running);
         self
     }
 
@@ -181,14 +181,14 @@ impl EngineBuilder {
         self
     }
 
-    /// Rows (tokens) in one forward pass; default [`ComputeDevice::default_token_budget`].
+    /// Most rows (tokens) in one step; default [`ComputeDevice::default_token_budget`].
     pub fn token_budget(mut self, rows: usize) -> Self {
         self.token_budget = Some(rows);
         self
     }
 
-    /// KV blocks of 16 tokens; default: every running sequence at its longest, and half as much again
-    /// for paused ones, within 4 GiB.
+    /// KV blocks of 16 tokens; default: every running sequence at its longest, and half as much
+    /// again for paused ones, within 4 GiB.
     pub fn kv_blocks(mut self, blocks: Option<usize>) -> Self {
         self.kv_blocks = blocks;
         self
@@ -207,8 +207,8 @@ impl EngineBuilder {
     }
 
     /// Sequences in one forward pass.
-    pub(super) fn max_running(&self) -> usize {
-        self.slots.unwrap_or_else(|| self.device.default_slots())
+    pub(super) fn num_running(&self) -> usize {
+        self.max_running.unwrap_or_else(|| self.device.default_max_running())
     }
 
     /// Rows of one forward pass.
@@ -217,29 +217,32 @@ impl EngineBuilder {
     }
 
     pub(super) fn check(&self) -> Result<(), BuildError> {
-        let (slots, rows) = (self.max_running(), self.max_rows());
-        if slots == 0 {
-            return refuse("slots is 0: at least one sequence must run");
+        let (max_running, rows) = (self.num_running(), self.max_rows());
+        if max_running == 0 {
+            return refuse("max_running is 0: at least one sequence must run");
         }
-        if self.max_requests < slots {
+        if self.max_requests < max_running {
             return refuse(format!(
-                "max_requests is {}, slots {}: every running sequence is a request, so raise max_requests",
-                self.max_requests, slots
+                "max_requests is {}, max_running {max_running}: every running sequence is a request, \
+                 so raise max_requests",
+                self.max_requests
             ));
         }
-        if rows < slots {
+        if rows < max_running {
             return refuse(format!(
-                "token_budget is {}, slots {}: every running sequence needs one row, so raise token_budget",
-                rows, slots
+                "token_budget is {rows}, max_running {max_running}: every running sequence needs one \
+                 row, so raise token_budget"
             ));
         }
         match self.policy.needs() {
             _ if self.replays => Ok(()),
             Needs::Probe if self.probe.is_none() => refuse(
-                "policy trail needs a probe: give one with --probe FILE, put probe.safetensors beside the model, or choose --policy fcfs",
+                "policy trail needs a probe: give one with --probe FILE, put probe.safetensors beside \
+                 the model, or choose --policy fcfs",
             ),
             Needs::Predictor if self.predictor.is_none() => refuse(
-                "policy sjf needs a prompt-only predictor: put predictor.safetensors beside the model, or choose --policy fcfs",
+                "policy sjf needs a prompt-only predictor: put predictor.safetensors beside the model, \
+                 or choose --policy fcfs",
             ),
             _ => Ok(()),
         }
@@ -249,14 +252,16 @@ impl EngineBuilder {
         let Some(probe) = &self.probe else { return Ok(()) };
         if probe.head.d() != model.config.hidden_size {
             return refuse(format!(
-                "the probe reads activations of width {}, the model's are {} wide: it was trained for another model",
+                "the probe reads activations of width {}, the model's are {} wide: it was trained for \
+                 another model",
                 probe.head.d(),
                 model.config.hidden_size
             ));
         }
         if probe.layer >= model.config.num_layers {
             return refuse(format!(
-                "the probe taps layer {}, the model has layers 0..={}: it was trained for another model",
+                "the probe taps layer {}, the model has layers 0..={}: it was trained for another \
+                 model",
                 probe.layer,
                 model.config.num_layers - 1
             ));

@@ -1,8 +1,8 @@
 //! The engine's time: the wall, or a simulated clock that advances by the calibrated cost of steps.
 //!
-//! Everything that decides by time asks a [`Clock`]: arrivals, the deadline for predictions, the end
-//! of transfers, the choice between swap and recompute. Under [`StepClock`] no decision depends on
-//! the machine's speed, so that two runs of one workload make the same decisions.
+//! Everything that decides by time asks a [`Clock`]: arrivals, the deadline for predictions, the
+//! end of transfers, the choice between swap and recompute. Under [`StepClock`] no decision depends
+//! on the machine's speed, so that two runs of one workload make the same decisions.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};

@@ -1,9 +1,9 @@
-//! What computes, by name, and what suits it.
+//! Compute devices by name, and their defaults.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// What computes.
+/// A compute device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ComputeDevice {
     /// The CPU.
@@ -11,22 +11,22 @@ pub enum ComputeDevice {
     Cpu,
     /// A CUDA device.
     Cuda {
-        /// Its number, as the driver counts.
+        /// Ordinal of the device in the driver.
         ordinal: usize,
     },
 }
 
 impl ComputeDevice {
-    /// Sequences in one forward pass, unless said otherwise.
-    pub fn default_slots(self) -> usize {
+    /// Default of [`super::EngineBuilder::max_running`].
+    pub fn default_max_running(self) -> usize {
         match self {
             ComputeDevice::Cpu => 8,
             ComputeDevice::Cuda { .. } => 256,
         }
     }
 
-    /// Rows (tokens) of one forward pass, unless said otherwise. On a GPU as many as make its matrix units the limit, and not so
-    /// many that the decodes beside a prompt wait for long.
+    /// Default of [`super::EngineBuilder::token_budget`]. On a GPU large enough to be bound by
+    /// matrix units, and small enough that decodes beside a prompt do not wait for long.
     pub fn default_token_budget(self) -> usize {
         match self {
             ComputeDevice::Cpu => 512,
@@ -92,10 +92,11 @@ impl FromStr for ProbeDevice {
 /// How a CUDA device is used; nothing of it matters to the CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CudaSettings {
-    /// Replay captured graphs for decode steps; otherwise launch kernel by kernel, with the same results.
+    /// Replay captured graphs for decode steps; otherwise launch kernel by kernel, with the same
+    /// results.
     pub graphs: bool,
     /// Run all layers of a decode step of up to 4 requests in one launch, with the same results.
-    pub persistent: bool,
+    pub megakernel: bool,
     /// On Hopper: large products by its own kernels (TMA, wgmma), which were never executed so far.
     pub hopper_products: bool,
     /// Where the probe runs.
@@ -112,7 +113,7 @@ impl Default for CudaSettings {
     fn default() -> Self {
         CudaSettings {
             graphs: true,
-            persistent: false,
+            megakernel: false,
             hopper_products: false,
             probe: ProbeDevice::Cpu,
             probe_threads: 2,

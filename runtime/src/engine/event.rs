@@ -1,6 +1,6 @@
-//! What a caller hears back.
+//! Events of a request, as its caller receives them.
 
-/// Why an answer ended.
+/// Reason for the end of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FinishReason {
     /// An end-of-sequence or stop token was generated.
@@ -11,7 +11,8 @@ pub enum FinishReason {
     Cancelled,
     /// The engine stopped before the answer was complete.
     Shutdown,
-    /// The engine broke down before the answer was complete: [`crate::engine::Engine::fault`] says why.
+    /// The engine broke down before the answer was complete; [`crate::engine::Engine::fault`] is
+    /// the cause.
     Failed,
 }
 
@@ -28,20 +29,20 @@ impl FinishReason {
     }
 }
 
-/// What happens to a request, in order.
+/// An event of a request. Events arrive in order.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Event {
-    /// One of the most likely tokens at the next position, where asked for: they come best first,
-    /// before the [`Event::Token`] that was chosen there.
+    /// One of the most likely tokens at the next position, if requested: best first, before the
+    /// [`Event::Token`] that was sampled there.
     Alternative {
-        /// The token.
+        /// Token id.
         id: u32,
         /// Natural-log probability under the model (before penalties, temperature and truncation).
         logprob: f32,
     },
     /// A token was generated. A stop or end-of-sequence token is reported too, before `Finished`.
     Token {
-        /// The token.
+        /// Token id.
         id: u32,
         /// Natural-log probability under the model (before penalties, temperature and truncation).
         logprob: f32,
@@ -53,14 +54,14 @@ pub enum Event {
         /// Expected tokens still to come at that point.
         remaining: f32,
     },
-    /// The request lost its place in the batch; it keeps its tokens and will go on.
+    /// Preempted. Generated tokens are kept; the request resumes later.
     Preempted {
-        /// Whether its KV blocks were freed, so that they must be computed again.
+        /// True if its KV blocks were freed, so that its KV must be recomputed.
         evicted: bool,
     },
     /// The last event.
     Finished {
-        /// Why.
+        /// Reason for the end.
         reason: FinishReason,
     },
 }

@@ -4,7 +4,7 @@ use trail_scheduler::Slot;
 
 use super::step_cost::StepWork;
 
-/// What the step loop remembers of a step until its tokens are there.
+/// State of a step between its launch and its tokens.
 #[derive(Default)]
 pub(super) struct InFlightStep {
     /// Requests that sample in it, in segment order: index, and the engine's number of the request
@@ -14,7 +14,7 @@ pub(super) struct InFlightStep {
     pub(super) rows: usize,
     /// Its work, the measure of its simulated time.
     pub(super) work: StepWork,
-    /// Whether rows are tapped, so that predictions will come.
+    /// True if rows are tapped, so that predictions will come.
     pub(super) predicts: bool,
     /// Time of its launch, or of the end of the previous step if that was later, on the engine's
     /// clock.

@@ -2,9 +2,10 @@
 //!
 //! One protocol for both backends:
 //!
-//! 1. After layer k the rows with a prediction ([`TapPlan`]) are copied to the stage, and the tasks of
-//!    the probe's MLP become claimable: by [`TapReceiver::publish_hidden`] on the engine's thread of
-//!    the CPU backend, by [`TapReceiver::stage`] and [`TapReceiver::predict`] for a device.
+//! 1. After layer k the rows with a prediction ([`TapPlan`]) are copied to the stage, and the tasks
+//!    of the probe's MLP become claimable: by [`TapReceiver::publish_hidden`] on the engine's
+//!    thread of the CPU backend, by [`TapReceiver::stage`] and [`TapReceiver::predict`] for a
+//!    device.
 //! 2. Threads with spare time claim tasks: pool threads that would otherwise wait at a barrier, or
 //!    the device backend's own. The thread that finishes the last task smooths every row and
 //!    publishes it to its request's [`Cell`].
@@ -119,18 +120,18 @@ impl LengthProbe {
         self.cells[slot as usize].try_read()
     }
 
-    /// Whether all predictions of `step` are published.
+    /// True if all predictions of `step` are published.
     pub fn is_done(&self, step: u64) -> bool {
         self.done.load(Ordering::Acquire) >= step
     }
 
-    /// Whether a task panicked: the predictions of its step will not come.
+    /// True if a task panicked: the predictions of its step will not come.
     pub fn is_broken(&self) -> bool {
         self.broken.load(Ordering::Relaxed)
     }
 
-    /// Publication of the predictions of `step`; `None` if it has none, if they are not all there, or
-    /// if those of a later step are.
+    /// Publication of the predictions of `step`; `None` if it has none, if they are not all there,
+    /// or if those of a later step are.
     pub fn smoothed(&self, step: u64) -> Option<Smoothed> {
         let ready = self.posteriors.lock().expect("no task panicked").ready;
         ready.filter(|(of, _)| *of == step).map(|(_, smoothed)| smoothed)

@@ -1,8 +1,8 @@
 //! The engine: takes requests, schedules, runs the model, samples, sends tokens.
 //!
-//! One thread owns everything that a step touches ([`step_loop`]); callers reach it through lock-free
-//! queues ([`submit_queue`]) and hear back through a channel per request ([`handle`]). No async
-//! runtime: it links into any program. [`SteppedEngine`] is the same without a thread.
+//! One thread owns everything that a step touches ([`step_loop`]); callers reach it through
+//! lock-free queues ([`submit_queue`]) and hear back through a channel per request ([`handle`]). No
+//! async runtime: it links into any program. [`SteppedEngine`] is the same without a thread.
 
 mod active;
 mod admission;
@@ -81,7 +81,7 @@ pub struct Engine {
     predictor: Option<Predictor>,
     policy: PolicyKind,
     device: String,
-    slots: usize,
+    max_running: usize,
     kv_blocks: usize,
     admission: Admission,
     queue: Arc<SubmitQueue>,
@@ -97,8 +97,8 @@ impl Engine {
         EngineBuilder::default()
     }
 
-    /// Submits a request. Refused at once: requests that can never be served, and requests that find
-    /// the engine full or broken down.
+    /// Submits a request. Refused at once: requests that can never be served, and requests that
+    /// find the engine full or broken down.
     pub fn submit(&self, request: Request) -> Result<RequestHandle, SubmitError> {
         if let Some(fault) = self.fault() {
             return Err(SubmitError::Failed(fault.clone()));
@@ -135,8 +135,8 @@ impl Engine {
     }
 
     /// Most sequences in one step.
-    pub fn slots(&self) -> usize {
-        self.slots
+    pub fn max_running(&self) -> usize {
+        self.max_running
     }
 
     /// KV blocks of 16 tokens in the cache.

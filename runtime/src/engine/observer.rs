@@ -26,7 +26,7 @@ pub enum LoopPhase {
 pub struct CollectedStep {
     /// Step number.
     pub number: u64,
-    /// What it computed.
+    /// The work that it computed.
     pub work: StepWork,
     /// Time at which its tokens were there.
     pub end: Instant,

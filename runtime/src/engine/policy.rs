@@ -9,7 +9,7 @@ use trail_scheduler::policies::{Fcfs, Oracle, Sjf, Trail};
 /// TRAIL's default share of the first prediction during which a request can be preempted.
 pub const DEFAULT_C: f32 = 0.8;
 
-/// Which policy ranks the requests.
+/// A scheduling policy.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum PolicyKind {
     /// First come, first served, as vLLM with chunked prefill.
@@ -25,7 +25,7 @@ pub enum PolicyKind {
     Oracle,
 }
 
-/// What a policy cannot do without.
+/// A requirement of a policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Needs {
     /// Nothing.
@@ -52,7 +52,7 @@ impl PolicyKind {
         }
     }
 
-    /// What the policy cannot do without.
+    /// The requirement of the policy.
     pub fn needs(self) -> Needs {
         match self {
             PolicyKind::Fcfs => Needs::Nothing,

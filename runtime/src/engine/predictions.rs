@@ -47,8 +47,8 @@ impl Predictions {
         Some(&self.tap)
     }
 
-    /// Waits for the predictions of step `number`, in flight: until `deadline_ns` after its start by
-    /// the wall clock, without limit by a simulated one.
+    /// Waits for the predictions of step `number`, in flight: until `deadline_ns` after its start
+    /// by the wall clock, without limit by a simulated one.
     pub(super) fn wait(
         &self,
         number: u64,
@@ -70,9 +70,9 @@ impl Predictions {
         }
     }
 
-    /// Passes the predictions that are there on to the scheduler and to the callers; waits for none.
-    /// One from a step before `number` is late: it is passed on too, and the scheduler counts it
-    /// down. Returns the numbers of fresh and late ones.
+    /// Passes the predictions that are there on to the scheduler and to the callers; waits for
+    /// none. One from a step before `number` is late: it is passed on too, and the scheduler counts
+    /// it down. Returns the numbers of fresh and late ones.
     pub(super) fn observe(
         &self,
         number: u64,

@@ -19,13 +19,13 @@ pub struct Request {
     pub stop_tokens: Vec<u32>,
     /// Continue past the model's end-of-sequence tokens; `stop_tokens` still end the answer.
     pub ignore_eos: bool,
-    /// Exact output length, tokens, at most `max_tokens`: the answer ends there, whatever its tokens.
-    /// Hidden from the policies. For experiments.
+    /// Exact output length, tokens, at most `max_tokens`: the answer ends there, whatever its
+    /// tokens. Hidden from the policies. For experiments.
     pub forced_length: Option<u32>,
     /// True output length, tokens, from a recorded run. For the `oracle` policy.
     pub true_length: Option<u32>,
-    /// Predictions to replay in place of the probe's: expected remaining tokens, by tokens generated.
-    /// For experiments.
+    /// Predictions to replay in place of the probe's: expected remaining tokens, by tokens
+    /// generated. For experiments.
     pub predictions: Option<Arc<[f32]>>,
     /// Output length to replay in place of the prompt-only predictor's, tokens. For experiments.
     pub initial_prediction: Option<f32>,

@@ -1,4 +1,4 @@
-//! What the engine counts, readable from any thread at any time.
+//! Counters of the engine, readable from any thread at any time.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -31,7 +31,7 @@ pub(super) struct Counters {
     pub(super) step_ns: AtomicU64,
 }
 
-/// Adds to a counter. Relaxed: each counter stands for itself.
+/// Adds to a counter. Relaxed: counters are independent of each other.
 pub(super) fn add(counter: &AtomicU64, amount: u64) {
     counter.fetch_add(amount, Ordering::Relaxed);
 }
@@ -78,8 +78,8 @@ impl Counters {
     }
 }
 
-/// A snapshot of the engine's counters since its start. Fields are read one by one, while the engine
-/// goes on: they need not be of the same step.
+/// A snapshot of the engine's counters since its start. Fields are read one by one, while the
+/// engine goes on: they need not be of the same step.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Stats {
     /// Requests in the last step's batch.
@@ -96,19 +96,19 @@ pub struct Stats {
     pub prompt_tokens: u64,
     /// Tokens generated.
     pub generated_tokens: u64,
-    /// Tokens whose KV was computed again after an eviction.
+    /// Tokens whose KV was recomputed after an eviction.
     pub recomputed_tokens: u64,
     /// Times a running request lost its place in the batch.
     pub preemptions: u64,
     /// Times a request's KV blocks were taken from it.
     pub evictions: u64,
-    /// Times a request's KV blocks began to leave for the host.
+    /// Transfers of a request's KV blocks to the host pool.
     pub swaps_out: u64,
-    /// Times they began to come back.
+    /// Transfers of a request's KV blocks back.
     pub swaps_in: u64,
-    /// KV blocks in use at the host.
+    /// KV blocks in use in the host pool.
     pub host_blocks_used: u64,
-    /// Requests that ended, for whatever reason.
+    /// Requests that ended, for any reason.
     pub finished: u64,
     /// Rows whose prediction was there when the next step was planned.
     pub predictions_fresh: u64,

@@ -54,9 +54,9 @@ pub(super) struct StepLoop {
     pub(super) sampled: Vec<SampledToken>,
     /// Launched and uncollected steps, by parity of their number.
     pub(super) in_flight: [InFlightStep; 2],
-    /// Whether step `step` is in flight.
+    /// True if step `step` is in flight.
     pub(super) is_in_flight: bool,
-    /// Whether the last plan was empty because of transfers.
+    /// True if the last plan was empty because of transfers.
     pub(super) is_transferring: bool,
     pub(super) step_times: StepTimeEstimator,
     pub(super) clock: Arc<dyn Clock>,

@@ -27,8 +27,8 @@ impl StepTimeEstimator {
         *mean = if *mean == 0.0 { newest } else { *mean + NEWEST * (newest - *mean) };
     }
 
-    /// Nanoseconds from the start of a step of `rows` rows to the time at which the next one must be
-    /// planned, whether predictions are there or not. 0 before the first such step.
+    /// Nanoseconds from the start of a step of `rows` rows to the time at which the next one must
+    /// be planned, whether predictions are there or not. 0 before the first such step.
     pub(super) fn deadline_ns(&self, rows: usize) -> u64 {
         let mean = self.mean_ns[Self::class(rows)];
         (mean - (MARGIN * mean).max(MARGIN_MIN_NS)).max(0.0) as u64

@@ -11,8 +11,8 @@ use crate::backend::Fault;
 ///
 /// The low-level way to embed the engine: requests are submitted as to an [`Engine`], and each call
 /// of [`SteppedEngine::step`] plans, computes and sends one step on the calling thread. With a
-/// [`super::StepClock`] a run is reproducible: submit what has arrived by the clock, step, and while
-/// idle advance the clock to the next arrival.
+/// [`super::StepClock`] a run is reproducible: submit what has arrived by the clock, step, and
+/// while idle advance the clock to the next arrival.
 ///
 /// ```no_run
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -43,8 +43,8 @@ impl SteppedEngine {
     ///
     /// # Errors
     ///
-    /// The backend broke down: every request ends with [`FinishReason::Failed`], and each later call
-    /// returns the same fault.
+    /// The backend broke down: every request ends with [`FinishReason::Failed`], and each later
+    /// call returns the same fault.
     pub fn step(&mut self) -> Result<StepOutcome, Fault> {
         if let Some(fault) = self.engine.fault() {
             return Err(fault.clone());

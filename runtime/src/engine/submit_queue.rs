@@ -60,7 +60,8 @@ impl SubmitQueue {
     /// Names the engine's thread, to be woken by pushes. Called before the first submission: a push
     /// that finds no thread to wake would be lost on a sleeping engine.
     pub(super) fn set_thread(&self, engine: Thread) {
-        // Called once; a second thread on the same queue would be a defect, and the first one stays.
+        // Called once; a second thread on the same queue would be a defect, and the first one
+        // stays.
         let _ = self.engine.set(engine);
     }
 

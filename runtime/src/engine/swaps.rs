@@ -91,7 +91,8 @@ impl Swaps {
         Ok(())
     }
 
-    /// Under a simulated clock, transfers share one link: each starts when the one before completes.
+    /// Under a simulated clock, transfers share one link: each starts when the one before
+    /// completes.
     fn note_due(&mut self, slot: u32, blocks: usize, transfers: &dyn Transfers, clock: &dyn Clock) {
         let Some(simulated) = clock.simulated() else { return };
         let bytes = transfers.block_bytes() * blocks as u64;

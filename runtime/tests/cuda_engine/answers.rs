@@ -37,8 +37,8 @@ fn cuda_graphs_and_kernel_by_kernel_and_every_order_of_streams() {
             };
             let what = format!("order {round}, graphs {graphs}, probe {probe}");
             // All layers in one launch, where few sequences are left.
-            let persistent = round == 2;
-            let settings = CudaSettings { graphs, probe, persistent, ..CudaSettings::default() };
+            let megakernel = round == 2;
+            let settings = CudaSettings { graphs, probe, megakernel, ..CudaSettings::default() };
             let builder = subject.builder(CUDA, PolicyKind::Trail { c: 0.8 }).cuda(settings);
             subject.check(&builder.build().expect(&what), &what);
         }

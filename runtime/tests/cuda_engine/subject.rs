@@ -104,7 +104,7 @@ impl Subject {
             .policy(policy)
             .device(device)
             .cuda(CudaSettings { host_kv_bytes: 1 << 20, ..CudaSettings::default() })
-            .slots(4)
+            .max_running(4)
             .token_budget(48)
             .max_requests(32)
             .kv_blocks(Some(80))

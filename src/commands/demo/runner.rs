@@ -105,7 +105,7 @@ fn complete(run: Run, engine: &Engine) -> Completed {
         run,
         stats: engine.stats(),
         device: engine.device().to_string(),
-        slots: engine.slots(),
+        slots: engine.max_running(),
         kv_blocks: engine.kv_blocks(),
     }
 }

@@ -23,7 +23,7 @@ fn builder(model: &Arc<Model>, policy: PolicyKind) -> EngineBuilder {
     let probe = Probe::random(model.config.hidden_size, 0, 3);
     let builder = Engine::builder().model(model.clone()).probe(Some(probe)).policy(policy);
     // So few blocks that requests are evicted.
-    builder.slots(4).threads(Some(1)).max_requests(64).kv_blocks(Some(14))
+    builder.max_running(4).threads(Some(1)).max_requests(64).kv_blocks(Some(14))
 }
 
 fn wrapped(
@@ -83,7 +83,8 @@ fn answers_are_the_same_with_a_step_under_way() {
         assert_eq!(answers(&engine), expected, "{policy}");
         let stats = engine.stats();
         assert_eq!((stats.finished, stats.blocks_used, engine.live()), (24, 0, 0));
-        // All are there at once, and the oracle begins with the shortest: it never has to take a block back.
+        // All are there at once, and the oracle begins with the shortest: it never has to take a
+        // block back.
         assert_eq!(stats.evictions > 0, policy != PolicyKind::Oracle, "{policy}: evictions");
         let tokens: usize = expected.iter().map(|(tokens, _)| tokens.len()).sum();
         assert_eq!(stats.generated_tokens, tokens as u64, "a token too many was counted");
@@ -114,7 +115,7 @@ fn the_cancelled_leave_from_wherever_they_are() {
     for round in 0..20 {
         let engine = ahead(builder(&model, policy).preemption(Preemption::Swap), None);
         let handles: Vec<_> = requests().map(|r| engine.submit(r).expect("fits")).collect();
-        // Cancelled at another moment each round: running, paused, on their way, at the host.
+        // Cancelled at another time in each round: running, paused, in transfer, swapped.
         for (i, handle) in handles.into_iter().enumerate() {
             if i % 3 == round % 3 {
                 assert_eq!(answer(handle), expected[i], "request {i}");
