@@ -163,7 +163,9 @@ mod tests {
 
     #[test]
     fn mistakes_are_one_line() {
-        for arguments in [&["--max-running", "x"][..], &["--nothing"], &["fly"], &["--policy", "best"]] {
+        for arguments in
+            [&["--max-running", "x"][..], &["--nothing"], &["fly"], &["--policy", "best"]]
+        {
             let error = command(arguments).expect_err("refused");
             assert_eq!(error.lines().count(), 1, "{error}");
             assert!(error.ends_with("see trail-rt --help"), "{error}");

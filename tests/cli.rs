@@ -115,7 +115,10 @@ fn bad_arguments_are_refused_in_one_line() {
         (&["--device", "tpu", "doctor"], "--device"),
         (&["generate", "--prompt", "hi", "--kv-blocks", "99999999"], "--kv-blocks"),
         (&["generate", "--prompt", "hi", "--token-budget", "99999999999"], "--token-budget"),
-        (&["generate", "--prompt", "hi", "--max-running", "8", "--max-requests", "4"], "max_requests"),
+        (
+            &["generate", "--prompt", "hi", "--max-running", "8", "--max-requests", "4"],
+            "max_requests",
+        ),
         (&["--port", "9", "doctor"], "--port"),
         (&["fly"], "fly"),
     ];

@@ -9,9 +9,7 @@ pub mod cpu;
 pub mod cuda;
 pub mod engine;
 pub mod model;
-/// Public for its loom test only.
-#[doc(hidden)]
-pub mod mpsc_ring;
+mod mpsc_ring;
 pub mod reference;
 pub mod sampling;
 mod sync;

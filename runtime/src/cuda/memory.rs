@@ -18,7 +18,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Default advice of an out-of-memory error of the device; [`CudaError::or_try`] replaces it.
-const DEVICE_HELP: &str = "free the device of other programs, lower --token-budget or --max-running";
+const DEVICE_HELP: &str =
+    "free the device of other programs, lower --token-budget or --max-running";
 /// And of pinned memory, which the system limits.
 const HOST_HELP: &str = "lower --host-kv-gib, or raise the limit of locked memory (ulimit -l)";
 

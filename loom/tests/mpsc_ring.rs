@@ -1,12 +1,12 @@
 //! Every interleaving of a small queue, by loom.
 //!
-//! `RUSTFLAGS="--cfg loom" cargo test -p trail-runtime --release --test loom_mpsc_ring`
+//! `RUSTFLAGS="--cfg loom" cargo test -p trail-loom --release`
 //!
 //! Capacities are the smallest possible, so that laps and full rings are common.
 #![cfg(loom)]
 
 use loom::thread;
-use trail_runtime::mpsc_ring::{CAPACITY_MIN, Consumer, mpsc_ring};
+use trail_loom::mpsc_ring::{CAPACITY_MIN, Consumer, mpsc_ring};
 
 /// Takes `count` values, yielding to the other threads while there is none.
 fn take(consumer: &mut Consumer<u32>, count: usize) -> Vec<u32> {
