@@ -9,6 +9,8 @@ pub mod cpu;
 pub mod cuda;
 pub mod engine;
 pub mod model;
+// Its `pub` items are the interface of crate trail-loom, which compiles the same file.
+#[allow(unreachable_pub)]
 mod mpsc_ring;
 pub mod reference;
 pub mod sampling;

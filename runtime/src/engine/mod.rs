@@ -1,7 +1,7 @@
 //! The engine: takes requests, schedules, runs the model, samples, sends tokens.
 //!
-//! One thread owns everything that a step touches ([`step_loop`]); callers reach it through
-//! lock-free queues ([`submit_queue`]) and hear back through a channel per request ([`handle`]). No
+//! One thread owns everything that a step touches (`step_loop`); callers reach it through
+//! lock-free queues (`submit_queue`) and hear back through a channel per request (`handle`). No
 //! async runtime: it links into any program. [`SteppedEngine`] is the same without a thread.
 
 mod active;

@@ -5,7 +5,7 @@ use std::time::Instant;
 use super::length_probe::Smoothed;
 use super::step_cost::StepWork;
 
-/// A phase of [`super::step_loop::StepLoop::step`] on the engine's thread.
+/// A phase of `super::step_loop::StepLoop::step` on the engine's thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LoopPhase {
     /// Waiting for the predictions of the step in flight.

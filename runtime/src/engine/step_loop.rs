@@ -1,6 +1,6 @@
 //! The step loop: the only code that moves requests through scheduler and backend.
 //!
-//! Serving, the demo, benchmarks and tests all drive [`StepLoop::step`], over a [`Backend`], a
+//! Serving, the demo, benchmarks and tests all drive `StepLoop::step`, over a [`Backend`], a
 //! [`Clock`] and a [`super::StepObserver`]. Where the backend runs asynchronously, one step is in
 //! flight while the next is planned:
 //!
@@ -31,7 +31,7 @@ use super::step_time::StepTimeEstimator;
 use super::swaps::Swaps;
 use crate::backend::{Backend, Batch, Fault, SampledToken, Step};
 
-/// Result of [`StepLoop::step`].
+/// Result of `StepLoop::step`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StepOutcome {
     /// A step was launched or collected.

@@ -1,8 +1,8 @@
 //! The model's weights on the device: read from their mapped files by a pool of threads, brought
 //! into the kernels' order on the device.
 //!
-//! [`layout`] says where everything goes in one allocation, [`chunks`] cuts the matrices into
-//! chunks that fit a staging buffer, and [`upload`] uploads them: pinned buffer, copy, shuffle.
+//! `layout` says where everything goes in one allocation, `chunks` cuts the matrices into
+//! chunks that fit a staging buffer, and `upload` uploads them: pinned buffer, copy, shuffle.
 //! Whatever the file holds, what arrives is bf16, rounded to nearest even: matrices (a bf16 file
 //! loses nothing), the embedding table, and the norms' weights.
 
