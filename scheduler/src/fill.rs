@@ -168,7 +168,7 @@ impl Fill<'_> {
         }
         let request = &mut scheduler.requests[idx];
         let start = request.computed;
-        let row = PlanRow { slot: idx, start, len, sample: len == request.uncomputed() };
+        let row = PlanRow { idx, start, len, sample: len == request.uncomputed() };
         request.phase = Phase::Running;
         request.started = true;
         request.planned = true;

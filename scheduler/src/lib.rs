@@ -62,7 +62,6 @@ pub use limits::BLOCK_TOKENS;
 pub use plan::{Plan, PlanRow};
 pub use policy::Policy;
 pub use refusal::Refusal;
-pub use request::RequestIdx as Slot;
 pub use request::{NewRequest, Phase, Prediction, RequestId, RequestIdx, RequestState};
 pub use scheduler::Scheduler;
 pub use swap::{Finished, Transferred};

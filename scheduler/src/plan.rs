@@ -8,7 +8,7 @@ use crate::request::RequestIdx;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PlanRow {
     /// Index of the request.
-    pub slot: RequestIdx,
+    pub idx: RequestIdx,
     /// Position (0-based) of the first token to compute.
     pub start: u32,
     /// Tokens to compute, at least 1.
@@ -86,7 +86,7 @@ impl fmt::Display for Plan {
         }
         for row in &self.rows {
             let sampled = if row.sample { "*" } else { "" };
-            write!(f, " | s{} {}..{}{sampled}", row.slot.0, row.start, row.start + row.len)?;
+            write!(f, " | s{} {}..{}{sampled}", row.idx.0, row.start, row.start + row.len)?;
         }
         Ok(())
     }
@@ -99,8 +99,8 @@ mod tests {
     #[test]
     fn a_plan_prints_on_one_line() {
         let rows = vec![
-            PlanRow { slot: RequestIdx(4), start: 0, len: 33, sample: false },
-            PlanRow { slot: RequestIdx(1), start: 90, len: 1, sample: true },
+            PlanRow { idx: RequestIdx(4), start: 0, len: 33, sample: false },
+            PlanRow { idx: RequestIdx(1), start: 90, len: 1, sample: true },
         ];
         let plan = Plan { step: 7, rows, preempted: vec![RequestIdx(2)], ..Plan::default() };
         assert_eq!(

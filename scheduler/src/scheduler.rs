@@ -163,7 +163,7 @@ impl Scheduler {
     /// prediction. The engine finishes a request at its `max_tokens`.
     pub fn advance(&mut self) {
         for row in &self.plan.rows {
-            let request = &mut self.requests[row.slot];
+            let request = &mut self.requests[row.idx];
             // A request finished since the plan; its index may belong to another by now.
             if !request.planned {
                 continue;

@@ -31,10 +31,10 @@ fn scheduler(policy: impl Policy + 'static) -> Scheduler {
 fn run_step(scheduler: &mut Scheduler, step: u64) -> Option<u64> {
     let row = scheduler.plan(step, step as f64).rows.first().copied()?;
     scheduler.advance();
-    let request = scheduler.state(row.slot);
+    let request = scheduler.state(row.idx);
     let (id, done) = (request.id.0, request.generated == request.max_tokens);
     if done {
-        scheduler.finish(row.slot);
+        scheduler.finish(row.idx);
     }
     Some(id)
 }

@@ -37,7 +37,7 @@ fn request(prompt_tokens: u32, length: u32) -> NewRequest {
 /// Plans and executes `step`. Returns the rows as (index, start, len, sampled).
 fn run(scheduler: &mut Scheduler, step: u64) -> Vec<(u32, u32, u32, bool)> {
     let plan = scheduler.plan(step, step as f64);
-    let rows = plan.rows.iter().map(|row| (row.slot.0, row.start, row.len, row.sample)).collect();
+    let rows = plan.rows.iter().map(|row| (row.idx.0, row.start, row.len, row.sample)).collect();
     scheduler.advance();
     rows
 }
@@ -154,7 +154,7 @@ fn fcfs_evicts_the_latest_arrival_and_recomputes_it_first() {
     scheduler.finish(RequestIdx(0));
     // Its 33 tokens are recomputed before the third request enters.
     let plan = scheduler.plan(3, 3.0);
-    assert_eq!((plan.rows[0].slot, plan.rows[0].start, plan.rows[0].len), (RequestIdx(1), 0, 33));
+    assert_eq!((plan.rows[0].idx, plan.rows[0].start, plan.rows[0].len), (RequestIdx(1), 0, 33));
     assert!(plan.rows[0].sample);
     assert_eq!(plan.recomputed_tokens, 32);
     assert_eq!(scheduler.state(RequestIdx(1)).generated, 2, "age survives eviction");
@@ -169,7 +169,7 @@ fn trail_preempts_inside_the_window_only_and_keeps_the_kv() {
         (0..3).for_each(|step| drop(run(&mut scheduler, step)));
         scheduler.submit(request(4, 2)).unwrap();
         let plan = scheduler.plan(3, 3.0);
-        assert_eq!(plan.rows[0].slot == RequestIdx(1), preempts, "c {c}");
+        assert_eq!(plan.rows[0].idx == RequestIdx(1), preempts, "c {c}");
         assert_eq!(plan.preempted.len(), preempts as usize);
         assert!(plan.evicted.is_empty());
         let phase = if preempts { Phase::Paused } else { Phase::Running };

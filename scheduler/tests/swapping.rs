@@ -42,7 +42,7 @@ type Ran = (Vec<(u32, u32, u32)>, Vec<u32>, Vec<u32>);
 /// Plans and executes `step`.
 fn run(scheduler: &mut Scheduler, step: u64) -> Ran {
     let plan = scheduler.plan(step, 0.0);
-    let rows = plan.rows.iter().map(|row| (row.slot.0, row.start, row.len)).collect();
+    let rows = plan.rows.iter().map(|row| (row.idx.0, row.start, row.len)).collect();
     let indices = |indices: &[RequestIdx]| indices.iter().map(|idx| idx.0).collect();
     let ways = (indices(&plan.swap_out), indices(&plan.swap_in));
     scheduler.advance();

@@ -105,12 +105,11 @@ pub struct EngineArgs {
         value_parser = count::<MAX_REQUESTS>,
     )]
     pub(crate) max_requests: usize,
-    /// Steps for which a request that finds no free KV blocks may be passed over by others [default:
-    /// 64]
-    #[arg(long, global = true, value_name = "STEPS", value_parser = clap::value_parser!(u32).range(..=i64::from(u32::MAX / 2)))]
+    /// Steps for which a request without free KV blocks may be passed over [default: 64]
+    #[arg(long, global = true, value_name = "STEPS", value_parser = count_u32::<0>)]
     pub(crate) max_passed_over: Option<u32>,
     /// Steps for which it then blocks those behind it [default: 256]
-    #[arg(long, global = true, value_name = "STEPS", value_parser = clap::value_parser!(u32).range(1..=i64::from(u32::MAX / 2)))]
+    #[arg(long, global = true, value_name = "STEPS", value_parser = count_u32::<1>)]
     pub(crate) max_blocked: Option<u32>,
     /// Device: cpu, cuda, cuda:NUMBER or auto (the first GPU if there is one)
     #[arg(long, global = true, value_name = "NAME", default_value = "auto")]
@@ -153,6 +152,15 @@ fn share(text: &str) -> Result<f32, String> {
     match text.parse() {
         Ok(c) if (0.0..=1.0).contains(&c) => Ok(c),
         _ => Err("expected a number from 0 to 1".into()),
+    }
+}
+
+/// A number of steps from `MIN` to the scheduler's bound.
+fn count_u32<const MIN: u32>(text: &str) -> Result<u32, String> {
+    let max = u32::MAX / 2;
+    match text.parse() {
+        Ok(steps) if (MIN..=max).contains(&steps) => Ok(steps),
+        _ => Err(format!("expected a whole number from {MIN} to {max}")),
     }
 }
 

@@ -4,7 +4,7 @@ use trail_base::rng::Rng;
 use trail_scheduler::limits::blocks_for;
 use trail_scheduler::workload::{ALPACA_CAP_TOKENS, Lengths};
 use trail_scheduler::{
-    ConfigError, NewRequest, Policy, Prediction, RequestId, Scheduler, SchedulerConfig, Slot,
+    ConfigError, NewRequest, Policy, Prediction, RequestId, RequestIdx, Scheduler, SchedulerConfig,
 };
 
 /// Mean output tokens of a request: each token is its last with probability one over this.
@@ -30,9 +30,9 @@ pub struct SteadyLoad {
     /// Finished requests not yet replaced.
     missing: usize,
     /// Requests of the current batch.
-    batch: Vec<Slot>,
+    batch: Vec<RequestIdx>,
     /// Requests of the current batch that finish with it.
-    finished: Vec<Slot>,
+    finished: Vec<RequestIdx>,
 }
 
 impl SteadyLoad {
@@ -77,7 +77,7 @@ impl SteadyLoad {
         self.batch.clear();
         self.finished.clear();
         for row in &plan.rows {
-            self.batch.push(row.slot);
+            self.batch.push(row.idx);
         }
         self.scheduler.advance();
         self.finish();

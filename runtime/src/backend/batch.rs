@@ -14,7 +14,7 @@ pub const PENDING: u32 = u32::MAX;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {
     /// Index of the request, fixed for its life in the engine.
-    pub slot: u32,
+    pub request: u32,
     /// Absolute position (0-based) of the first token.
     pub start: u32,
     /// Tokens in the segment, at least 1.
@@ -62,13 +62,13 @@ impl Batch {
         self.block_tables.clear();
     }
 
-    /// Appends `tokens` of the request with index `slot`, starting at position `start`.
+    /// Appends `tokens` of the request with index `request`, starting at position `start`.
     /// `blocks` must cover positions `0..start + tokens.len()`.
-    pub fn push(&mut self, slot: u32, start: u32, tokens: &[u32], blocks: &[u32], logits: bool) {
+    pub fn push(&mut self, request: u32, start: u32, tokens: &[u32], blocks: &[u32], logits: bool) {
         debug_assert!(!tokens.is_empty());
         debug_assert!(blocks.len() * BLOCK_TOKENS >= start as usize + tokens.len());
         self.segments.push(Segment {
-            slot,
+            request,
             start,
             len: tokens.len() as u32,
             first_row: self.tokens.len() as u32,
@@ -82,8 +82,8 @@ impl Batch {
     }
 
     /// Appends a decode token whose id is known only to the device so far ([`PENDING`]).
-    pub fn push_pending(&mut self, slot: u32, position: u32, blocks: &[u32]) {
-        self.push(slot, position, &[PENDING], blocks, true);
+    pub fn push_pending(&mut self, request: u32, position: u32, blocks: &[u32]) {
+        self.push(request, position, &[PENDING], blocks, true);
     }
 
     /// The block table of `segment`.

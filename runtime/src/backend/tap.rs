@@ -11,7 +11,7 @@ use super::Batch;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TapRow {
     /// Index of the request.
-    pub slot: u32,
+    pub request: u32,
     /// Generation of the index: tells the request from a later one with the same index.
     pub generation: u32,
     /// Output tokens fed so far; 0 for the mean over the prompt.
@@ -26,7 +26,7 @@ pub struct PromptRun {
     /// Rows that belong to the prompt, at least 1.
     pub rows: u32,
     /// Index of the request, which owns a running sum; a run at position 0 resets it.
-    pub slot: u32,
+    pub request: u32,
     /// Position of the first row.
     pub first_position: u32,
     /// Prompt length, tokens.
@@ -73,15 +73,15 @@ impl TapPlan {
         self.means.clear();
         self.singles.clear();
         for segment in &batch.segments {
-            let RequestKey { generation, prompt_len } = key(segment.slot);
+            let RequestKey { generation, prompt_len } = key(segment.request);
             let end = segment.start + segment.len;
-            let staged = |generated| TapRow { slot: segment.slot, generation, generated };
+            let staged = |generated| TapRow { request: segment.request, generation, generated };
             if segment.start < prompt_len {
                 let complete = end >= prompt_len;
                 self.means.push(PromptRun {
                     first_row: segment.first_row,
                     rows: end.min(prompt_len) - segment.start,
-                    slot: segment.slot,
+                    request: segment.request,
                     first_position: segment.start,
                     prompt_len,
                     stage_row: complete.then_some(self.rows.len() as u32),

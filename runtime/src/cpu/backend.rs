@@ -60,7 +60,7 @@ impl Backend for CpuBackend {
         let segments = step.batch.segments.iter().filter(|segment| segment.logits);
         self.sampled.clear();
         for (segment, logits) in segments.zip(self.forward.logits_mut().chunks_exact_mut(vocab)) {
-            let input = step.sampling.of(segment.slot);
+            let input = step.sampling.of(segment.request);
             let history = History { prompt: input.prompt, generated: input.generated };
             let position = segment.start + segment.len;
             self.sampled.push(self.sampler.sample(logits, input.params, history, position));

@@ -152,7 +152,7 @@ fn bits_do_not_depend_on_chunks_company_or_threads() {
                     assert_eq!(rows.len(), batch.segments.len());
                     for (row, segment) in rows.zip(&batch.segments) {
                         let position = (segment.start + segment.len - 1) as usize;
-                        assert_eq!(bits(row), expected[segment.slot as usize][position]);
+                        assert_eq!(bits(row), expected[segment.request as usize][position]);
                     }
                 }
             }

@@ -323,22 +323,22 @@ impl CudaBackend {
 }
 
 impl Transfers for CudaBackend {
-    fn swap_out(&mut self, slot: u32, blocks: &[u32]) -> Result<(), Fault> {
-        self.executor.invalidate(slot);
-        self.swap()?.swap_out(slot, blocks)
+    fn swap_out(&mut self, request: u32, blocks: &[u32]) -> Result<(), Fault> {
+        self.executor.invalidate(request);
+        self.swap()?.swap_out(request, blocks)
     }
 
-    fn swap_in(&mut self, slot: u32, blocks: &[u32]) -> Result<(), Fault> {
-        self.swap()?.swap_in(slot, blocks)
+    fn swap_in(&mut self, request: u32, blocks: &[u32]) -> Result<(), Fault> {
+        self.swap()?.swap_in(request, blocks)
     }
 
-    fn finished(&mut self, slots: &mut Vec<u32>) -> Result<(), Fault> {
-        self.swap()?.finished(slots)
+    fn finished(&mut self, requests: &mut Vec<u32>) -> Result<(), Fault> {
+        self.swap()?.finished(requests)
     }
 
-    fn forget(&mut self, slot: u32) {
+    fn forget(&mut self, request: u32) {
         if let Some(swap) = &mut self.swap {
-            swap.forget(slot);
+            swap.forget(request);
         }
     }
 

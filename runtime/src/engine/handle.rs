@@ -9,14 +9,14 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, TryRecvError};
 use super::event::{Event, FinishReason};
 use super::submit_queue::SubmitQueue;
 
-/// [`Ticket::slot`] before admission.
-const NO_SLOT: u32 = u32::MAX;
+/// [`Ticket::idx`] before admission.
+const NO_INDEX: u32 = u32::MAX;
 
 /// State of one request that caller and engine share.
 #[derive(Debug)]
 pub(super) struct Ticket {
-    /// Index of the request after admission; `NO_SLOT` before.
-    slot: AtomicU32,
+    /// Index of the request after admission; `NO_INDEX` before.
+    idx: AtomicU32,
     /// The caller no longer wants the answer.
     cancelled: AtomicBool,
     /// The engine has sent the last event.
@@ -26,7 +26,7 @@ pub(super) struct Ticket {
 impl Ticket {
     pub(super) fn new() -> Self {
         Ticket {
-            slot: AtomicU32::new(NO_SLOT),
+            idx: AtomicU32::new(NO_INDEX),
             cancelled: AtomicBool::new(false),
             finished: AtomicBool::new(false),
         }
@@ -36,8 +36,8 @@ impl Ticket {
         self.cancelled.load(Ordering::Acquire)
     }
 
-    pub(super) fn admit(&self, slot: u32) {
-        self.slot.store(slot, Ordering::Release);
+    pub(super) fn admit(&self, idx: u32) {
+        self.idx.store(idx, Ordering::Release);
     }
 
     pub(super) fn finish(&self) {
@@ -45,9 +45,9 @@ impl Ticket {
     }
 
     /// Index of the request if it is admitted and not finished.
-    pub(super) fn live_slot(&self) -> Option<u32> {
-        let slot = self.slot.load(Ordering::Acquire);
-        (slot != NO_SLOT && !self.finished.load(Ordering::Acquire)).then_some(slot)
+    pub(super) fn live_idx(&self) -> Option<u32> {
+        let idx = self.idx.load(Ordering::Acquire);
+        (idx != NO_INDEX && !self.finished.load(Ordering::Acquire)).then_some(idx)
     }
 }
 

@@ -1,6 +1,6 @@
 //! A step that was launched and not yet collected.
 
-use trail_scheduler::Slot;
+use trail_scheduler::RequestIdx;
 
 use super::step_cost::StepWork;
 
@@ -9,7 +9,7 @@ use super::step_cost::StepWork;
 pub(super) struct InFlightStep {
     /// Requests that sample in it, in segment order: index, and the engine's number of the request
     /// that had the index at launch.
-    pub(super) sampled: Vec<(Slot, u64)>,
+    pub(super) sampled: Vec<(RequestIdx, u64)>,
     /// Rows of its batch.
     pub(super) rows: usize,
     /// Its work, the measure of its simulated time.

@@ -109,15 +109,15 @@ impl LengthProbe {
         self.layer
     }
 
-    /// Starts the posterior of a new request at index `slot`.
-    pub fn begin(&self, slot: u32, generation: u32) {
+    /// Starts the posterior of a new request at index `idx`.
+    pub fn begin(&self, idx: u32, generation: u32) {
         let mut posteriors = self.posteriors.lock().expect("no task panicked");
-        posteriors.tracker.begin(slot as usize, generation);
+        posteriors.tracker.begin(idx as usize, generation);
     }
 
-    /// The latest estimate for the request at index `slot`, if there is one.
-    pub fn read(&self, slot: u32) -> Option<Reading> {
-        self.cells[slot as usize].try_read()
+    /// The latest estimate for the request at index `idx`, if there is one.
+    pub fn read(&self, idx: u32) -> Option<Reading> {
+        self.cells[idx as usize].try_read()
     }
 
     /// True if all predictions of `step` are published.
@@ -184,9 +184,9 @@ impl LengthProbe {
         let Posteriors { tracker, probabilities, ready } = posteriors;
         let probabilities = given.unwrap_or(&probabilities[..]);
         for (row, p) in rows.iter().zip(probabilities.chunks_exact(self.head.bins())) {
-            let slot = row.slot as usize;
-            if let Some(estimate) = tracker.observe(slot, row.generation, row.generated, p) {
-                self.cells[slot].publish(step, &estimate);
+            let idx = row.request as usize;
+            if let Some(estimate) = tracker.observe(idx, row.generation, row.generated, p) {
+                self.cells[idx].publish(step, &estimate);
             }
         }
         let thread = thread::current().id();
@@ -271,8 +271,8 @@ impl Stage {
 
     /// Adds a run's rows to its request's sum, and stages the mean where the prompt is complete.
     fn add_prompt_rows(&mut self, run: &PromptRun, hidden: &[f32], width: usize) {
-        let slot = run.slot as usize;
-        let sum = &mut self.prompt_sums[slot * width..(slot + 1) * width];
+        let idx = run.request as usize;
+        let sum = &mut self.prompt_sums[idx * width..(idx + 1) * width];
         if run.first_position == 0 {
             sum.fill(0.0);
         }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use trail_scheduler::{Finished, Scheduler, Slot};
+use trail_scheduler::{Finished, RequestIdx, Scheduler};
 
 use super::active::ActiveRequest;
 use super::event::{Event, FinishReason};
@@ -18,7 +18,7 @@ pub(super) struct Lifecycle {
     /// By the scheduler's request index: `[max_requests]`.
     requests: Box<[Option<Box<ActiveRequest>>]>,
     /// Requests whose last token came with the collected step.
-    ended: Vec<(Slot, FinishReason)>,
+    ended: Vec<(RequestIdx, FinishReason)>,
     eos_tokens: Vec<u32>,
     queue: Arc<SubmitQueue>,
     inbox: EngineInbox,
@@ -49,13 +49,13 @@ impl Lifecycle {
     }
 
     /// The request at an index that is in the plan.
-    pub(super) fn planned(&self, slot: Slot) -> &ActiveRequest {
-        self.requests[slot.index()].as_ref().expect("planned requests are live")
+    pub(super) fn planned(&self, idx: RequestIdx) -> &ActiveRequest {
+        self.requests[idx.index()].as_ref().expect("planned requests are live")
     }
 
-    /// The request at `slot` if it is still the one with number `id`.
-    pub(super) fn get_mut(&mut self, slot: Slot, id: u64) -> Option<&mut ActiveRequest> {
-        self.requests[slot.index()].as_deref_mut().filter(|active| active.id == id)
+    /// The request at `idx` if it is still the one with number `id`.
+    pub(super) fn get_mut(&mut self, idx: RequestIdx, id: u64) -> Option<&mut ActiveRequest> {
+        self.requests[idx.index()].as_deref_mut().filter(|active| active.id == id)
     }
 
     /// Admits what was submitted and ends what was cancelled since the last call. Returns whether
@@ -72,9 +72,9 @@ impl Lifecycle {
             self.admit(active, scheduler, probe);
         }
         while let Some(ticket) = self.inbox.next_cancel() {
-            if let Some(slot) = ticket.live_slot() {
+            if let Some(idx) = ticket.live_idx() {
                 any = true;
-                self.end(Slot(slot), FinishReason::Cancelled, scheduler, swaps);
+                self.end(RequestIdx(idx), FinishReason::Cancelled, scheduler, swaps);
             }
         }
         any
@@ -92,32 +92,32 @@ impl Lifecycle {
             return;
         }
         // `Engine::submit` made the same check, and the queue bounds the number of requests.
-        let slot = scheduler.submit(active.to_scheduler()).expect("submit() checked the request");
-        active.ticket.admit(slot.0);
+        let idx = scheduler.submit(active.to_scheduler()).expect("submit() checked the request");
+        active.ticket.admit(idx.0);
         if let Some(probe) = probe {
-            probe.begin(slot.0, scheduler.generation(slot));
+            probe.begin(idx.0, scheduler.generation(idx));
         }
         add(&self.counters.prompt_tokens, active.prompt_len as u64);
-        self.requests[slot.index()] = Some(active);
+        self.requests[idx.index()] = Some(active);
     }
 
     /// Removes from the scheduler the requests whose last token comes with the step in flight, so
     /// that they are not planned again. Their index stays taken until the step is collected, as no
     /// request is admitted before.
     pub(super) fn retire_at_max_tokens(&self, in_flight: &InFlightStep, scheduler: &mut Scheduler) {
-        for &(slot, id) in &in_flight.sampled {
-            let active = self.requests[slot.index()].as_ref();
+        for &(idx, id) in &in_flight.sampled {
+            let active = self.requests[idx.index()].as_ref();
             let live = active.is_some_and(|active| active.id == id);
-            let state = scheduler.state(slot);
+            let state = scheduler.state(idx);
             if live && state.generated >= state.max_tokens {
-                scheduler.finish(slot);
+                scheduler.finish(idx);
             }
         }
     }
 
-    /// Sends an event to the request at `slot`, if there is one.
-    pub(super) fn tell(&self, slot: Slot, event: Event) {
-        if let Some(active) = &self.requests[slot.index()] {
+    /// Sends an event to the request at `idx`, if there is one.
+    pub(super) fn tell(&self, idx: RequestIdx, event: Event) {
+        if let Some(active) = &self.requests[idx.index()] {
             active.send(event);
         }
     }
@@ -125,8 +125,8 @@ impl Lifecycle {
     /// Sends the tokens of a collected step. A request that ended since its launch gets none.
     pub(super) fn send_tokens(&mut self, step: &InFlightStep, sampled: &[SampledToken]) {
         let mut generated = 0;
-        for (&(slot, id), token) in step.sampled.iter().zip(sampled) {
-            let active = self.requests[slot.index()].as_mut().filter(|active| active.id == id);
+        for (&(idx, id), token) in step.sampled.iter().zip(sampled) {
+            let active = self.requests[idx.index()].as_mut().filter(|active| active.id == id);
             let Some(active) = active else { continue };
             for &(id, logprob) in &token.top[..usize::from(token.num_top)] {
                 active.send(Event::Alternative { id, logprob });
@@ -136,7 +136,7 @@ impl Lifecycle {
             generated += 1;
             let cancelled = active.ticket.is_cancelled().then_some(FinishReason::Cancelled);
             if let Some(reason) = active.ends_with(token.id, &self.eos_tokens).or(cancelled) {
-                self.ended.push((slot, reason));
+                self.ended.push((idx, reason));
             }
         }
         add(&self.counters.generated_tokens, generated);
@@ -144,20 +144,20 @@ impl Lifecycle {
 
     /// Ends the requests that [`Lifecycle::send_tokens`] found complete.
     pub(super) fn finish_ended(&mut self, scheduler: &mut Scheduler, swaps: &mut Swaps) {
-        while let Some((slot, reason)) = self.ended.pop() {
-            self.end(slot, reason, scheduler, swaps);
+        while let Some((idx, reason)) = self.ended.pop() {
+            self.end(idx, reason, scheduler, swaps);
         }
     }
 
     fn end(
         &mut self,
-        slot: Slot,
+        idx: RequestIdx,
         reason: FinishReason,
         scheduler: &mut Scheduler,
         swaps: &mut Swaps,
     ) {
-        let Some(active) = self.requests[slot.index()].take() else { return };
-        let finished = scheduler.finish(slot);
+        let Some(active) = self.requests[idx.index()].take() else { return };
+        let finished = scheduler.finish(idx);
         let counters = &self.counters;
         if matches!(reason, FinishReason::Stop | FinishReason::Length) {
             let (sum, count) = active.prediction_error();
@@ -169,7 +169,7 @@ impl Lifecycle {
         match finished {
             Finished::Now => self.queue.leave(),
             Finished::Forget => {
-                swaps.forget(slot);
+                swaps.forget(idx);
                 self.queue.leave();
             }
             // Its index is free only after the transfer: see `Swaps::poll`.
@@ -204,7 +204,7 @@ impl Lifecycle {
 
 impl SamplingInputs for Lifecycle {
     fn of(&self, request: u32) -> SamplingInput<'_> {
-        let active = self.planned(Slot(request));
+        let active = self.planned(RequestIdx(request));
         let (prompt, generated) = active.tokens.split_at(active.prompt_len);
         SamplingInput { params: &active.request.sampling, prompt, generated }
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use trail_probe::Reading;
-use trail_scheduler::{Prediction, RequestState, Scheduler, Slot};
+use trail_scheduler::{Prediction, RequestIdx, RequestState, Scheduler};
 
 use super::clock::Clock;
 use super::in_flight::InFlightStep;
@@ -40,9 +40,9 @@ impl Predictions {
     /// The rows of `batch` to tap; `None` without a probe.
     pub(super) fn plan_tap(&mut self, batch: &Batch, scheduler: &Scheduler) -> Option<&TapPlan> {
         self.probe.as_ref()?;
-        self.tap.fill(batch, |slot| RequestKey {
-            generation: scheduler.generation(Slot(slot)),
-            prompt_len: scheduler.state(Slot(slot)).prompt_tokens,
+        self.tap.fill(batch, |idx| RequestKey {
+            generation: scheduler.generation(RequestIdx(idx)),
+            prompt_len: scheduler.state(RequestIdx(idx)).prompt_tokens,
         });
         Some(&self.tap)
     }
@@ -81,12 +81,12 @@ impl Predictions {
         scheduler: &mut Scheduler,
     ) -> (u64, u64) {
         let (mut fresh, mut late) = (0, 0);
-        for &(slot, id) in &step.sampled {
-            let Some(active) = requests.get_mut(slot, id) else { continue };
-            let generation = scheduler.generation(slot);
+        for &(idx, id) in &step.sampled {
+            let Some(active) = requests.get_mut(idx, id) else { continue };
+            let generation = scheduler.generation(idx);
             let reading = match (&active.request.predictions, &self.probe) {
-                (Some(replayed), _) => replay(replayed, scheduler.state(slot), number, generation),
-                (None, Some(probe)) => probe.read(slot.0).map(to_prediction),
+                (Some(replayed), _) => replay(replayed, scheduler.state(idx), number, generation),
+                (None, Some(probe)) => probe.read(idx.0).map(to_prediction),
                 (None, None) => continue,
             };
             let known = active.predicted_step;
@@ -95,7 +95,7 @@ impl Predictions {
             (fresh, late) = (fresh + u64::from(on_time), late + u64::from(!on_time));
             if let Some((generated, prediction)) = reading {
                 active.predict(generated, prediction.remaining, prediction.step);
-                scheduler.predict(slot, prediction);
+                scheduler.predict(idx, prediction);
             }
         }
         add(&self.counters.predictions_fresh, fresh);

@@ -137,21 +137,21 @@ impl StepLoop {
         let StepLoop { scheduler, lifecycle, batch, counters, .. } = self;
         scheduler.plan(self.step + 1, self.clock.now_s());
         let plan = scheduler.last_plan();
-        for &slot in &plan.evicted {
-            lifecycle.tell(slot, Event::Preempted { evicted: true });
+        for &idx in &plan.evicted {
+            lifecycle.tell(idx, Event::Preempted { evicted: true });
         }
-        for &slot in plan.preempted.iter().filter(|slot| !plan.evicted.contains(slot)) {
-            lifecycle.tell(slot, Event::Preempted { evicted: false });
+        for &idx in plan.preempted.iter().filter(|idx| !plan.evicted.contains(idx)) {
+            lifecycle.tell(idx, Event::Preempted { evicted: false });
         }
         batch.clear();
         for row in &plan.rows {
-            let active = lifecycle.planned(row.slot);
+            let active = lifecycle.planned(row.idx);
             let (first, last) = (row.start as usize, (row.start + row.len) as usize);
-            let blocks = scheduler.blocks(row.slot);
+            let blocks = scheduler.blocks(row.idx);
             match active.tokens.get(first..last) {
-                Some(tokens) => batch.push(row.slot.0, row.start, tokens, blocks, row.sample),
+                Some(tokens) => batch.push(row.idx.0, row.start, tokens, blocks, row.sample),
                 // Sampled by the step in flight: known to the device alone.
-                None => batch.push_pending(row.slot.0, row.start, blocks),
+                None => batch.push_pending(row.idx.0, row.start, blocks),
             }
         }
         let live = u64::from(lifecycle.queue().live());
@@ -183,8 +183,8 @@ impl StepLoop {
         in_flight.predicts = tap.is_some_and(|tap| !tap.rows.is_empty());
         in_flight.sampled.clear();
         for segment in batch.segments.iter().filter(|segment| segment.logits) {
-            let slot = trail_scheduler::Slot(segment.slot);
-            in_flight.sampled.push((slot, lifecycle.planned(slot).id));
+            let idx = trail_scheduler::RequestIdx(segment.request);
+            in_flight.sampled.push((idx, lifecycle.planned(idx).id));
         }
         self.backend.launch(&Step { number: self.step, batch, sampling: &*lifecycle, tap })?;
         scheduler.advance();

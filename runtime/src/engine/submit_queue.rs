@@ -43,7 +43,7 @@ impl SubmitQueue {
     pub(super) fn new(max_requests: u32) -> (Arc<SubmitQueue>, EngineInbox) {
         let capacity = (max_requests as usize).next_power_of_two().max(CAPACITY_MIN);
         let (submit, submissions) = mpsc_ring(capacity);
-        // A request is cancelled at most once, and its ticket may outlive its slot by one step.
+        // A request is cancelled at most once, and its ticket may outlive its idx by one step.
         let (cancel, cancels) = mpsc_ring(2 * capacity);
         let queue = SubmitQueue {
             submissions: submit,

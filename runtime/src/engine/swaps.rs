@@ -1,7 +1,7 @@
 //! Transfers of KV between device and host: the scheduler's plans to the backend, and their
 //! completion back to the scheduler.
 
-use trail_scheduler::{Scheduler, Slot, Transferred};
+use trail_scheduler::{RequestIdx, Scheduler, Transferred};
 
 use super::clock::Clock;
 use super::submit_queue::SubmitQueue;
@@ -27,9 +27,9 @@ impl Swaps {
         }
     }
 
-    /// Releases the host copy of `slot` at the next [`Swaps::poll`].
-    pub(super) fn forget(&mut self, slot: Slot) {
-        self.forgotten.push(slot.0);
+    /// Releases the host copy of `idx` at the next [`Swaps::poll`].
+    pub(super) fn forget(&mut self, idx: RequestIdx) {
+        self.forgotten.push(idx.0);
     }
 
     /// Reports completed transfers to the scheduler and releases host copies. Returns whether a
@@ -42,28 +42,28 @@ impl Swaps {
         clock: &dyn Clock,
     ) -> Result<bool, Fault> {
         let Some(transfers) = backend.transfers() else { return Ok(false) };
-        self.forgotten.drain(..).for_each(|slot| transfers.forget(slot));
+        self.forgotten.drain(..).for_each(|idx| transfers.forget(idx));
         transfers.finished(&mut self.arrived)?;
         if clock.simulated().is_none() {
             let any = !self.arrived.is_empty();
-            for slot in self.arrived.drain(..) {
-                complete(slot, transfers, scheduler, queue);
+            for idx in self.arrived.drain(..) {
+                complete(idx, transfers, scheduler, queue);
             }
             return Ok(any);
         }
         // Simulated time decides which transfers are complete; the real copies must follow it.
         let mut any = false;
         while self.due.first().is_some_and(|&(_, ns)| ns <= clock.now_ns()) {
-            let (slot, _) = self.due.remove(0);
+            let (idx, _) = self.due.remove(0);
             let arrived = loop {
-                match self.arrived.iter().position(|&arrived| arrived == slot) {
+                match self.arrived.iter().position(|&arrived| arrived == idx) {
                     Some(index) => break index,
                     None => std::thread::yield_now(),
                 }
                 transfers.finished(&mut self.arrived)?;
             };
             self.arrived.swap_remove(arrived);
-            complete(slot, transfers, scheduler, queue);
+            complete(idx, transfers, scheduler, queue);
             any = true;
         }
         Ok(any)
@@ -78,26 +78,26 @@ impl Swaps {
     ) -> Result<(), Fault> {
         let plan = scheduler.last_plan();
         let Some(transfers) = backend.transfers() else { return Ok(()) };
-        for &slot in &plan.swap_out {
-            let blocks = scheduler.blocks(slot);
-            self.note_due(slot.0, blocks.len(), transfers, clock);
-            transfers.swap_out(slot.0, blocks)?;
+        for &idx in &plan.swap_out {
+            let blocks = scheduler.blocks(idx);
+            self.note_due(idx.0, blocks.len(), transfers, clock);
+            transfers.swap_out(idx.0, blocks)?;
         }
-        for &slot in &plan.swap_in {
-            let blocks = scheduler.blocks(slot);
-            self.note_due(slot.0, blocks.len(), transfers, clock);
-            transfers.swap_in(slot.0, blocks)?;
+        for &idx in &plan.swap_in {
+            let blocks = scheduler.blocks(idx);
+            self.note_due(idx.0, blocks.len(), transfers, clock);
+            transfers.swap_in(idx.0, blocks)?;
         }
         Ok(())
     }
 
     /// Under a simulated clock, transfers share one link: each starts when the one before
     /// completes.
-    fn note_due(&mut self, slot: u32, blocks: usize, transfers: &dyn Transfers, clock: &dyn Clock) {
+    fn note_due(&mut self, idx: u32, blocks: usize, transfers: &dyn Transfers, clock: &dyn Clock) {
         let Some(simulated) = clock.simulated() else { return };
         let bytes = transfers.block_bytes() * blocks as u64;
         let free = self.due.last().map_or(0, |&(_, ns)| ns).max(clock.now_ns());
-        self.due.push((slot, free + simulated.transfer(bytes).as_nanos() as u64));
+        self.due.push((idx, free + simulated.transfer(bytes).as_nanos() as u64));
     }
 
     /// Nothing can run until a transfer completes: a simulated clock advances to that time.
@@ -109,14 +109,14 @@ impl Swaps {
 }
 
 fn complete(
-    slot: u32,
+    idx: u32,
     transfers: &mut dyn Transfers,
     scheduler: &mut Scheduler,
     queue: &SubmitQueue,
 ) {
-    if let Transferred::Finished { forget } = scheduler.transferred(Slot(slot)) {
+    if let Transferred::Finished { forget } = scheduler.transferred(RequestIdx(idx)) {
         if forget {
-            transfers.forget(slot);
+            transfers.forget(idx);
         }
         queue.leave();
     }

@@ -64,15 +64,15 @@ fn a_broken_promise_is_a_fault_that_says_which() {
     let mut world = World::new(12, 4, false, 1);
     world.write(&[0, 1, 2, 3, 4]);
     let full = world.swap.swap_out(0, &[0, 1, 2, 3, 4]).unwrap_err().to_string();
-    assert_eq!(full, "no room on the host for the 5 KV blocks of slot 0: 4 of 4 free");
+    assert_eq!(full, "no room on the host for the 5 KV blocks of request 0: 4 of 4 free");
     world.swap.swap_out(0, &[0, 1, 2]).unwrap();
     world.wait(0);
     let fewer = world.swap.swap_in(0, &[5, 6]).unwrap_err().to_string();
-    assert_eq!(fewer, "3 KV blocks of slot 0 are on the host, not 2");
+    assert_eq!(fewer, "3 KV blocks of request 0 are on the host, not 2");
     world.swap.forget(0);
     assert_eq!(
         world.swap.swap_in(0, &[5]).unwrap_err().to_string(),
-        "0 KV blocks of slot 0 are on the host, not 1"
+        "0 KV blocks of request 0 are on the host, not 1"
     );
     // Forgotten blocks are free again.
     world.swap.swap_out(1, &[0, 1, 2, 3]).unwrap();

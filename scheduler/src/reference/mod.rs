@@ -150,12 +150,12 @@ impl Reference {
         (request.phase, request.started, request.passed_over) = (Phase::Running, true, 0);
         let again = (start..start + len).filter(|&token| token < request.computed_max).count();
         self.plan.recomputed_tokens += again as u32;
-        self.plan.rows.push(PlanRow { slot: idx, start, len, sample });
+        self.plan.rows.push(PlanRow { idx, start, len, sample });
     }
 
     fn requeue_preempted(&mut self, order: &[(Key, RequestIdx, Phase)]) {
         for &(_, idx, phase) in order {
-            if phase == Phase::Running && self.plan.rows.iter().all(|row| row.slot != idx) {
+            if phase == Phase::Running && self.plan.rows.iter().all(|row| row.idx != idx) {
                 self.plan.preempted.push(idx);
                 let request = self.requests.get_mut(&idx).unwrap();
                 if request.phase == Phase::Running {
@@ -167,7 +167,7 @@ impl Reference {
 
     fn advance(&mut self) {
         for row in &self.plan.rows {
-            if let Some(request) = self.requests.get_mut(&row.slot) {
+            if let Some(request) = self.requests.get_mut(&row.idx) {
                 request.advance(self.plan.step, row.len, row.sample);
             }
         }

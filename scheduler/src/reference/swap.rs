@@ -55,7 +55,7 @@ impl Reference {
 
     /// Swaps the worst paused requests out while blocks are low, if they rank behind all rows.
     pub(super) fn reclaim(&mut self, order: &[(Key, RequestIdx, Phase)], reserved: u32) {
-        let Some(worst) = self.plan.rows.last().map(|row| row.slot) else { return };
+        let Some(worst) = self.plan.rows.last().map(|row| row.idx) else { return };
         let rank = order.iter().position(|entry| entry.1 == worst).unwrap();
         // Requests paused by this plan rank by their present key.
         let mut paused: Vec<(Key, RequestIdx)> = self

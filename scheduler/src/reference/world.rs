@@ -183,10 +183,10 @@ impl World {
         self.fast.advance();
         self.reference.advance();
         for row in self.reference.plan.rows.clone() {
-            let Some(request) = self.reference.requests.get(&row.slot) else { continue };
+            let Some(request) = self.reference.requests.get(&row.idx) else { continue };
             let length = request.true_length.unwrap_or(request.max_tokens);
             if request.generated >= length {
-                self.finish(row.slot);
+                self.finish(row.idx);
             }
         }
         self.step += 1;
@@ -222,8 +222,8 @@ impl World {
         assert!(fast.host_blocks_used() <= fast.config().host_blocks);
         for row in &plan.rows {
             assert!(row.len > 0);
-            assert_eq!(fast.state(row.slot).phase, Phase::Running);
-            assert!(fast.blocks(row.slot).len() as u32 * BLOCK_TOKENS >= row.start + row.len);
+            assert_eq!(fast.state(row.idx).phase, Phase::Running);
+            assert!(fast.blocks(row.idx).len() as u32 * BLOCK_TOKENS >= row.start + row.len);
         }
         for &idx in &plan.preempted {
             let request = fast.state(idx);

@@ -68,7 +68,7 @@ impl BatchSlots {
     ) {
         assignments.clear();
         for segment in segments {
-            let batch_idx = self.of_request[segment.slot as usize];
+            let batch_idx = self.of_request[segment.request as usize];
             let is_new = match self.slots.get_mut(batch_idx as usize) {
                 None => true,
                 Some(found) => {
@@ -88,11 +88,11 @@ impl BatchSlots {
         for (segment, assigned) in segments.iter().zip(assignments) {
             if assigned.batch_idx == NONE {
                 assigned.batch_idx = self.free.pop().expect("no more segments than slots");
-                self.of_request[segment.slot as usize] = assigned.batch_idx;
+                self.of_request[segment.request as usize] = assigned.batch_idx;
                 self.occupied.push(assigned.batch_idx);
                 let slot = &mut self.slots[assigned.batch_idx as usize];
                 slot.reset();
-                (slot.request, slot.step) = (segment.slot, step);
+                (slot.request, slot.step) = (segment.request, step);
             }
             self.slots[assigned.batch_idx as usize].end = segment.start + segment.len;
         }
@@ -133,7 +133,15 @@ mod tests {
     use super::*;
 
     fn segment(slot: u32, start: u32, len: u32) -> Segment {
-        Segment { slot, start, len, first_row: 0, first_block: 0, num_blocks: 0, logits: true }
+        Segment {
+            request: slot,
+            start,
+            len,
+            first_row: 0,
+            first_block: 0,
+            num_blocks: 0,
+            logits: true,
+        }
     }
 
     #[test]

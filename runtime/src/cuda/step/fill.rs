@@ -87,7 +87,7 @@ impl Filler {
     pub(super) fn fresh<'a>(&'a self, batch: &'a Batch) -> impl Iterator<Item = (u32, u32)> + 'a {
         let both = batch.segments.iter().zip(&self.assigned);
         both.filter(|(_, assigned)| assigned.is_new)
-            .map(|(segment, assigned)| (segment.slot, assigned.batch_idx))
+            .map(|(segment, assigned)| (segment.request, assigned.batch_idx))
     }
 
     /// Writes `step` into `metadata`.

@@ -58,7 +58,7 @@ impl RowSamplings {
             metadata.set(first + ROW, index as u32);
             return;
         }
-        let params = sampling.of(segment.slot).params;
+        let params = sampling.of(segment.request).params;
         let (batch_idx, penalised) = (owner.0 as usize, params.has_penalties());
         let place = RowPlace {
             row: Some(index),

@@ -67,7 +67,7 @@ impl Staged {
             let run = TapSegment {
                 first_row: device_row[mean.first_row as usize] as usize,
                 rows: mean.rows as usize,
-                slot: Some(mean.slot as usize),
+                slot: Some(mean.request as usize),
                 first_position: mean.first_position as usize,
                 prompt: mean.prompt_len as usize,
                 stage_row: mean.stage_row.map(|row| row as usize),

@@ -4,25 +4,25 @@
 /// No block; the end of a chain.
 const NONE: u32 = u32::MAX;
 
-/// The host's blocks: free ones as bits, taken ones as a chain for each slot.
+/// The host's blocks: free ones as bits, taken ones as a chain for each request.
 pub(super) struct HostBlocks {
     /// A bit for each block, 1 where it is free.
     free: Vec<u64>,
     num_free: u32,
-    /// The block after this one in its slot's chain: `[blocks]`.
+    /// The block after this one in its request's chain: `[blocks]`.
     next: Vec<u32>,
-    /// The first block of a slot's chain: `[slots]`.
+    /// The first block of a request's chain: `[requests]`.
     first: Vec<u32>,
 }
 
 impl HostBlocks {
-    /// `blocks` free ones, for the KV of slots below `slots`.
-    pub(super) fn new(blocks: u32, slots: usize) -> HostBlocks {
+    /// `blocks` free ones, for the KV of requests below `requests`.
+    pub(super) fn new(blocks: u32, requests: usize) -> HostBlocks {
         let mut free = vec![u64::MAX; (blocks as usize).div_ceil(64)];
         if let (Some(last), used @ 1..) = (free.last_mut(), blocks % 64) {
             *last = (1 << used) - 1;
         }
-        let (next, first) = (vec![NONE; blocks as usize], vec![NONE; slots]);
+        let (next, first) = (vec![NONE; blocks as usize], vec![NONE; requests]);
         HostBlocks { free, num_free: blocks, next, first }
     }
 
@@ -36,18 +36,18 @@ impl HostBlocks {
         self.num_free
     }
 
-    /// The blocks of `slot`, in order.
-    pub(super) fn of(&self, slot: u32) -> impl Iterator<Item = u32> {
+    /// The blocks of `request`, in order.
+    pub(super) fn of(&self, request: u32) -> impl Iterator<Item = u32> {
         let step = |block: u32| Some(block).filter(|&block| block != NONE);
-        std::iter::successors(step(self.first[slot as usize]), move |&block| {
+        std::iter::successors(step(self.first[request as usize]), move |&block| {
             step(self.next[block as usize])
         })
     }
 
-    /// Gives `slot` `count` blocks: side by side where there is such a run, else the first that are
-    /// free. False, and nothing taken, where there are too few, or the slot has some.
-    pub(super) fn take(&mut self, slot: u32, count: u32) -> bool {
-        if count > self.num_free || self.first[slot as usize] != NONE {
+    /// Gives `request` `count` blocks: side by side where there is such a run, else the first that
+    /// are free. False, and nothing taken, where there are too few, or the request has some.
+    pub(super) fn take(&mut self, request: u32, count: u32) -> bool {
+        if count > self.num_free || self.first[request as usize] != NONE {
             return false;
         }
         let mut from = self.run(count).unwrap_or(0);
@@ -56,7 +56,7 @@ impl HostBlocks {
             let block = self.first_free(from);
             self.free[block as usize / 64] &= !(1 << (block % 64));
             match before {
-                NONE => self.first[slot as usize] = block,
+                NONE => self.first[request as usize] = block,
                 before => self.next[before as usize] = block,
             }
             (before, from) = (block, block + 1);
@@ -65,9 +65,9 @@ impl HostBlocks {
         true
     }
 
-    /// Takes `slot`'s blocks back.
-    pub(super) fn give_back(&mut self, slot: u32) {
-        let mut block = std::mem::replace(&mut self.first[slot as usize], NONE);
+    /// Takes `request`'s blocks back.
+    pub(super) fn give_back(&mut self, request: u32) {
+        let mut block = std::mem::replace(&mut self.first[request as usize], NONE);
         while block != NONE {
             self.free[block as usize / 64] |= 1 << (block % 64);
             self.num_free += 1;
@@ -107,8 +107,8 @@ impl HostBlocks {
 mod tests {
     use super::*;
 
-    fn of(blocks: &HostBlocks, slot: u32) -> Vec<u32> {
-        blocks.of(slot).collect()
+    fn of(blocks: &HostBlocks, request: u32) -> Vec<u32> {
+        blocks.of(request).collect()
     }
 
     #[test]

@@ -93,8 +93,8 @@ impl Swap {
             let stream = device.stream(Priority::Low)?;
             // SAFETY: copies run between the pool and the host's memory, which both outlive this
             // (`Drop` waits for the queues). They wait for all steps that use the blocks, and no
-            // step is launched with them, nor another copy, until the slot is named as finished;
-            // the host's blocks are the slot's own.
+            // step is launched with them, nor another copy, until the request is named as finished;
+            // the host's blocks are the request's own.
             let queue = unsafe { Queue::new(device.clone(), stream) };
             Ok::<_, CudaError>(Lane { queue, in_flight })
         };
@@ -160,22 +160,22 @@ impl Swap {
         })
     }
 
-    /// Queues the transfer of `slot`'s blocks, which have their places on the host.
-    fn begin(&mut self, slot: u32, blocks: &[u32], is_out: bool) -> Result<(), CudaError> {
+    /// Queues the transfer of `request`'s blocks, which have their places on the host.
+    fn begin(&mut self, request: u32, blocks: &[u32], is_out: bool) -> Result<(), CudaError> {
         self.device.shared().bind()?;
         let lane = if is_out { &self.out } else { &self.back };
         let recorded = self.steps.record(&self.compute);
         let ordered = recorded.and_then(|()| lane.queue.stream().wait(&self.steps));
         ordered.map_err(doing("ordering a swap behind the steps"))?;
-        let places = blocks.iter().copied().zip(self.blocks.of(slot));
+        let places = blocks.iter().copied().zip(self.blocks.of(request));
         each_range(places, |range| self.copy(&lane.queue, range, is_out))?;
         let end = self.events.pop().ok_or_else(|| CudaError::Contract {
-            what: format!("slot {slot} is swapped while its last swap is under way"),
+            what: format!("request {request} is swapped while its last swap is under way"),
         })?;
         let lane = if is_out { &mut self.out } else { &mut self.back };
         let recorded =
             end.record(lane.queue.stream()).map_err(doing("recording the end of a swap"));
-        lane.in_flight.push_back((slot, end));
+        lane.in_flight.push_back((request, end));
         recorded
     }
 
@@ -186,29 +186,29 @@ impl Swap {
         if !end.try_is_complete().map_err(doing("swapping KV blocks"))? {
             return Ok(None);
         }
-        let Some((slot, end)) = lane.in_flight.pop_front() else { return Ok(None) };
+        let Some((request, end)) = lane.in_flight.pop_front() else { return Ok(None) };
         self.events.push(end);
-        Ok(Some(slot))
+        Ok(Some(request))
     }
 
-    /// Sums the blocks of `slot`, which have arrived.
-    fn note_sums(&mut self, slot: u32) {
+    /// Sums the blocks of `request`, which have arrived.
+    fn note_sums(&mut self, request: u32) {
         let Some(mut sums) = self.sums.take() else { return };
-        for block in self.blocks.of(slot) {
+        for block in self.blocks.of(request) {
             sums[block as usize] = self.sum(block);
         }
         self.sums = Some(sums);
     }
 
-    /// Refuses blocks of `slot` that are no longer what arrived.
-    fn check_sums(&self, slot: u32) -> Result<(), CudaError> {
+    /// Refuses blocks of `request` that are no longer what arrived.
+    fn check_sums(&self, request: u32) -> Result<(), CudaError> {
         let Some(sums) = &self.sums else { return Ok(()) };
         let wrong = |&(_, block): &(usize, u32)| sums[block as usize] != self.sum(block);
-        match self.blocks.of(slot).enumerate().find(wrong) {
+        match self.blocks.of(request).enumerate().find(wrong) {
             None => Ok(()),
             Some((index, block)) => Err(CudaError::Contract {
                 what: format!(
-                    "block {index} of the KV of slot {slot} changed while it was on the host (there in block {block})"
+                    "block {index} of the KV of request {request} changed while it was on the host (there in block {block})"
                 ),
             }),
         }
@@ -235,47 +235,48 @@ fn checksum(bytes: &[u8]) -> u64 {
 }
 
 impl Transfers for Swap {
-    fn swap_out(&mut self, slot: u32, blocks: &[u32]) -> Result<(), Fault> {
-        if !self.blocks.take(slot, blocks.len() as u32) {
+    fn swap_out(&mut self, request: u32, blocks: &[u32]) -> Result<(), Fault> {
+        if !self.blocks.take(request, blocks.len() as u32) {
             let (free, all) = (self.blocks.num_free(), self.blocks.len());
             let what = format!(
-                "no room on the host for the {} KV blocks of slot {slot}: {free} of {all} free",
+                "no room on the host for the {} KV blocks of request {request}: {free} of {all} free",
                 blocks.len()
             );
             return Err(CudaError::Contract { what }.into());
         }
-        Ok(self.begin(slot, blocks, true)?)
+        Ok(self.begin(request, blocks, true)?)
     }
 
-    fn swap_in(&mut self, slot: u32, blocks: &[u32]) -> Result<(), Fault> {
-        let there = self.blocks.of(slot).count();
+    fn swap_in(&mut self, request: u32, blocks: &[u32]) -> Result<(), Fault> {
+        let there = self.blocks.of(request).count();
         if there != blocks.len() {
             let wanted = blocks.len();
-            let what = format!("{there} KV blocks of slot {slot} are on the host, not {wanted}");
+            let what =
+                format!("{there} KV blocks of request {request} are on the host, not {wanted}");
             return Err(CudaError::Contract { what }.into());
         }
-        Ok(self.begin(slot, blocks, false)?)
+        Ok(self.begin(request, blocks, false)?)
     }
 
-    fn finished(&mut self, slots: &mut Vec<u32>) -> Result<(), Fault> {
+    fn finished(&mut self, requests: &mut Vec<u32>) -> Result<(), Fault> {
         if self.out.in_flight.is_empty() && self.back.in_flight.is_empty() {
             return Ok(());
         }
         self.device.shared().bind()?;
-        while let Some(slot) = self.next_ended(true)? {
-            self.note_sums(slot);
-            slots.push(slot);
+        while let Some(request) = self.next_ended(true)? {
+            self.note_sums(request);
+            requests.push(request);
         }
-        while let Some(slot) = self.next_ended(false)? {
-            self.check_sums(slot)?;
-            self.blocks.give_back(slot);
-            slots.push(slot);
+        while let Some(request) = self.next_ended(false)? {
+            self.check_sums(request)?;
+            self.blocks.give_back(request);
+            requests.push(request);
         }
         Ok(())
     }
 
-    fn forget(&mut self, slot: u32) {
-        self.blocks.give_back(slot);
+    fn forget(&mut self, request: u32) {
+        self.blocks.give_back(request);
     }
 
     fn host_blocks(&self) -> u32 {

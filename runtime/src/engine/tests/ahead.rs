@@ -46,13 +46,14 @@ impl Ahead {
     }
 
     /// Copies as late as possible, so that a block that was reused too early is noticed.
-    fn carry_out(&mut self, slot: u32, blocks: &[u32], out: bool) {
+    fn carry_out(&mut self, request: u32, blocks: &[u32], out: bool) {
         let kv = self.inner.forward_mut().kv_mut();
         if out {
-            self.host.insert(slot, blocks.iter().map(|&block| kv.block(block).to_vec()).collect());
+            self.host
+                .insert(request, blocks.iter().map(|&block| kv.block(block).to_vec()).collect());
             return;
         }
-        let copies = self.host.remove(&slot).expect("it was swapped out");
+        let copies = self.host.remove(&request).expect("it was swapped out");
         assert_eq!(copies.len(), blocks.len());
         for (&block, copy) in blocks.iter().zip(&copies) {
             kv.block_mut(block).copy_from_slice(copy);
@@ -79,14 +80,14 @@ impl Backend for Ahead {
             let token = &mut batch.tokens[segment.first_row as usize];
             if *token == PENDING {
                 assert_eq!(segment.len, 1);
-                *token = self.last[segment.slot as usize];
+                *token = self.last[segment.request as usize];
             }
         }
         self.inner.launch(&Step { batch: &batch, ..*step })?;
         let mut sampled = Vec::new();
         self.inner.collect(&mut sampled)?;
         let wanted = batch.segments.iter().filter(|segment| segment.logits);
-        wanted.zip(&sampled).for_each(|(of, chosen)| self.last[of.slot as usize] = chosen.id);
+        wanted.zip(&sampled).for_each(|(of, chosen)| self.last[of.request as usize] = chosen.id);
         self.answers.push_back(sampled);
         Ok(())
     }
@@ -102,32 +103,32 @@ impl Backend for Ahead {
 }
 
 impl Transfers for Ahead {
-    fn swap_out(&mut self, slot: u32, blocks: &[u32]) -> Result<(), Fault> {
-        self.moving.push((slot, blocks.to_vec(), true, 0));
+    fn swap_out(&mut self, request: u32, blocks: &[u32]) -> Result<(), Fault> {
+        self.moving.push((request, blocks.to_vec(), true, 0));
         Ok(())
     }
 
-    fn swap_in(&mut self, slot: u32, blocks: &[u32]) -> Result<(), Fault> {
-        self.moving.push((slot, blocks.to_vec(), false, 0));
+    fn swap_in(&mut self, request: u32, blocks: &[u32]) -> Result<(), Fault> {
+        self.moving.push((request, blocks.to_vec(), false, 0));
         Ok(())
     }
 
-    fn finished(&mut self, slots: &mut Vec<u32>) -> Result<(), Fault> {
+    fn finished(&mut self, requests: &mut Vec<u32>) -> Result<(), Fault> {
         self.moving.iter_mut().for_each(|(.., looks)| *looks += 1);
         // The latest one completes first: no order is promised.
         while let Some(at) = self.moving.iter().rposition(|&(.., looks)| looks >= LOOKS) {
-            let (slot, blocks, out, _) = self.moving.remove(at);
-            self.carry_out(slot, &blocks, out);
-            slots.push(slot);
+            let (request, blocks, out, _) = self.moving.remove(at);
+            self.carry_out(request, &blocks, out);
+            requests.push(request);
         }
         let held: usize = self.host.values().map(Vec::len).sum();
         assert!(held <= HOST_BLOCKS as usize, "{held} host blocks");
         Ok(())
     }
 
-    fn forget(&mut self, slot: u32) {
-        assert!(self.moving.iter().all(|(of, ..)| *of != slot), "its transfer is in flight");
-        self.host.remove(&slot).expect("it was swapped out");
+    fn forget(&mut self, request: u32) {
+        assert!(self.moving.iter().all(|(of, ..)| *of != request), "its transfer is in flight");
+        self.host.remove(&request).expect("it was swapped out");
     }
 
     fn host_blocks(&self) -> u32 {
