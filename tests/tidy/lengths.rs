@@ -7,7 +7,7 @@ use crate::tree::{self, File};
 pub const LIMIT: usize = 400;
 
 /// Rust files over [`LIMIT`]: path and lines.
-pub const RATCHET: &[(&str, usize)] = &[("src/commands/demo/report.rs", 408)];
+pub const RATCHET: &[(&str, usize)] = &[];
 
 /// Something over its limit.
 pub struct Long {

@@ -10,6 +10,7 @@ mod plot;
 mod prompts;
 mod report;
 mod runner;
+mod summary;
 
 use std::time::Instant;
 
@@ -22,8 +23,9 @@ use trail_setup::{EngineArgs, Error, ModelArgs, Setup};
 pub use args::DemoArgs;
 use args::Load;
 use plot::Curves;
-use report::{Cell, Conditions, Recording, Report, Summary};
+use report::{Conditions, Report};
 use runner::{Completed, Runner, Timing};
+use summary::{Cell, Recording, Summary};
 
 /// Runs the demonstration.
 pub fn run(

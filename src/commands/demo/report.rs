@@ -1,129 +1,13 @@
-//! The report: percentiles, ratios, the table and the JSON object.
+//! The report: the table and the JSON object.
 
 use std::fmt::Write;
 
-use serde::Serialize;
 use serde_json::{Map, Value, json};
-use trail_base::stats::Sorted;
-use trail_runtime::engine::{Stats, StepCost};
-use trail_setup::{Spread, Table};
+use trail_runtime::engine::StepCost;
+use trail_setup::Table;
 
 use super::args::{ClockKind, Load};
-use super::runner::Completed;
-
-/// One policy's figures in one run, in seconds of the run's clock.
-#[derive(Clone, Debug)]
-pub struct Summary {
-    /// The policy's name.
-    pub policy: String,
-    /// Requests answered.
-    pub requests: usize,
-    /// From arrival to last token.
-    pub latency_s: Spread,
-    /// From arrival to first token.
-    pub ttft_s: Spread,
-    /// Longest time between two tokens of a request.
-    pub longest_gap_s: Spread,
-    /// Longest time without a token, the wait for the first one included.
-    pub max_wait_s: Spread,
-    /// Output tokens per second over the whole run.
-    pub tokens_per_s: f64,
-    /// The engine's counters at the end.
-    pub stats: Stats,
-}
-
-/// Figures of FCFS divided by those of a policy: above 1 the policy is better.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Ratios {
-    latency_mean: f64,
-    latency_p50: f64,
-    latency_p99: f64,
-    ttft_mean: f64,
-    longest_gap_p99: f64,
-    max_wait_p99: f64,
-}
-
-impl Summary {
-    /// The figures of one run.
-    pub fn new(policy: &str, completed: &Completed) -> Summary {
-        let outcomes = &completed.run.outcomes;
-        let tokens: usize = outcomes.iter().map(|o| o.tokens.len()).sum();
-        Summary {
-            policy: policy.into(),
-            requests: outcomes.len(),
-            latency_s: Spread::of(outcomes.iter().map(|o| o.latency_s)),
-            ttft_s: Spread::of(outcomes.iter().map(|o| o.ttft_s)),
-            longest_gap_s: Spread::of(outcomes.iter().map(|o| o.longest_gap_s)),
-            max_wait_s: Spread::of(outcomes.iter().map(|o| o.max_wait_s())),
-            tokens_per_s: tokens as f64 / completed.run.makespan_s,
-            stats: completed.stats,
-        }
-    }
-
-    fn ratios(&self, fcfs: &Summary) -> Ratios {
-        Ratios {
-            latency_mean: fcfs.latency_s.mean / self.latency_s.mean,
-            latency_p50: fcfs.latency_s.p50 / self.latency_s.p50,
-            latency_p99: fcfs.latency_s.p99 / self.latency_s.p99,
-            ttft_mean: fcfs.ttft_s.mean / self.ttft_s.mean,
-            longest_gap_p99: fcfs.longest_gap_s.p99 / self.longest_gap_s.p99,
-            max_wait_p99: fcfs.max_wait_s.p99 / self.max_wait_s.p99,
-        }
-    }
-
-    /// With times in seconds of this machine.
-    fn json(&self, factor: f64) -> Value {
-        let short = |spread: &Spread| {
-            let Spread { mean, p50, p99, .. } = spread.scaled(factor);
-            json!({ "mean": mean, "p50": p50, "p99": p99 })
-        };
-        json!({
-            "requests": self.requests,
-            "latency_s": self.latency_s.scaled(factor),
-            "ttft_s": short(&self.ttft_s),
-            "longest_gap_s": short(&self.longest_gap_s),
-            "max_wait_s": short(&self.max_wait_s),
-            "tokens_per_s": self.tokens_per_s / factor,
-            "preemptions": self.stats.preemptions,
-            "evictions": self.stats.evictions,
-            "recomputed_tokens": self.stats.recomputed_tokens,
-            "prediction": {
-                "mae": self.stats.prediction_mae(),
-                "fresh_share": self.stats.fresh_share(),
-            },
-        })
-    }
-}
-
-/// Figures of the recording run.
-#[derive(Clone, Debug)]
-pub struct Recording {
-    /// Capacity: tokens per second of the run's clock while requests wait.
-    tokens_per_s: f64,
-    /// Mean output length, tokens.
-    mean_tokens: f64,
-    /// Seconds of this machine per second of the run's clock, and the deviation of single steps; 1
-    /// and none by the wall clock.
-    fit: Option<(f64, f64)>,
-}
-
-impl Recording {
-    /// The figures of `completed`.
-    pub fn of(completed: &Completed) -> Recording {
-        let outcomes = &completed.run.outcomes;
-        let tokens: usize = outcomes.iter().map(|outcome| outcome.tokens.len()).sum();
-        Recording {
-            tokens_per_s: completed.run.saturated_tokens_per_s,
-            mean_tokens: tokens as f64 / outcomes.len() as f64,
-            fit: completed.run.fit.as_ref().map(|fit| (fit.factor(), fit.residual())),
-        }
-    }
-
-    /// Capacity in requests per second of the run's clock.
-    pub fn requests_per_s(&self) -> f64 {
-        self.tokens_per_s / self.mean_tokens
-    }
-}
+use super::summary::{Cell, Ratios, Recording, Summary, median, spread};
 
 /// Conditions of the comparison.
 #[derive(Clone, Debug)]
@@ -146,66 +30,6 @@ pub struct Conditions {
     pub wall_s: f64,
 }
 
-/// One load and seed.
-#[derive(Clone, Debug)]
-pub struct Cell {
-    /// The load.
-    pub load: Load,
-    /// Seed of the arrival times.
-    pub seed: u64,
-    /// By round, then by policy.
-    pub rounds: Vec<Vec<Summary>>,
-}
-
-impl Cell {
-    /// Figures of each policy: of the round with the median mean latency.
-    fn summaries(&self) -> Vec<&Summary> {
-        let policies = 0..self.rounds.first().map_or(0, Vec::len);
-        let middle = |policy: usize| {
-            let mut of_policy: Vec<&Summary> =
-                self.rounds.iter().map(|round| &round[policy]).collect();
-            of_policy.sort_by(|a, b| a.latency_s.mean.total_cmp(&b.latency_s.mean));
-            of_policy[of_policy.len() / 2]
-        };
-        policies.map(middle).collect()
-    }
-
-    /// Ratios of FCFS to `policy`, by round; empty without FCFS.
-    fn ratios(&self, policy: &str) -> Vec<Ratios> {
-        let of = |round: &[Summary], name: &str| {
-            round.iter().find(|summary| summary.policy == name).cloned()
-        };
-        self.rounds
-            .iter()
-            .filter_map(|round| Some(of(round, policy)?.ratios(&of(round, "fcfs")?)))
-            .collect()
-    }
-
-    fn policies(&self) -> Vec<String> {
-        let first = self.rounds.first();
-        first.map_or(Vec::new(), |round| round.iter().map(|s| s.policy.clone()).collect())
-    }
-}
-
-/// Medians of ratios, field by field.
-fn median(ratios: &[Ratios]) -> Option<Ratios> {
-    let middle = |field: fn(&Ratios) -> f64| Sorted::of(ratios.iter().map(field)).median();
-    (!ratios.is_empty()).then(|| Ratios {
-        latency_mean: middle(|r| r.latency_mean),
-        latency_p50: middle(|r| r.latency_p50),
-        latency_p99: middle(|r| r.latency_p99),
-        ttft_mean: middle(|r| r.ttft_mean),
-        longest_gap_p99: middle(|r| r.longest_gap_p99),
-        max_wait_p99: middle(|r| r.max_wait_p99),
-    })
-}
-
-/// Least and largest ratio of mean latencies.
-fn spread(ratios: &[Ratios]) -> [f64; 2] {
-    let means = ratios.iter().map(|r| r.latency_mean);
-    [means.clone().fold(f64::INFINITY, f64::min), means.fold(0.0, f64::max)]
-}
-
 /// All runs.
 #[derive(Clone, Debug)]
 pub struct Report {
@@ -220,7 +44,7 @@ pub struct Report {
 impl Report {
     /// Seconds of this machine per second of the run's clock.
     pub fn factor(&self) -> f64 {
-        self.recording.fit.map_or(1.0, |(factor, _)| factor)
+        self.recording.fit().map_or(1.0, |(factor, _)| factor)
     }
 
     /// Title of the plot, which shows the first cell.
@@ -239,14 +63,14 @@ impl Report {
             "device": c.device,
             "model": c.model,
             "capacity_requests_per_s": self.recording.requests_per_s() / factor,
-            "capacity_tokens_per_s": self.recording.tokens_per_s / factor,
+            "capacity_tokens_per_s": self.recording.tokens_per_s() / factor,
             "slots": c.slots,
             "kv_blocks": c.kv_blocks,
             "max_tokens": c.max_tokens,
             "clock": c.clock,
             "step_cost_ns": c.step_cost,
-            "machine_factor": self.recording.fit.map(|(factor, _)| factor),
-            "residual": self.recording.fit.map(|(_, residual)| residual),
+            "machine_factor": self.recording.fit().map(|(factor, _)| factor),
+            "residual": self.recording.fit().map(|(_, residual)| residual),
             "wall_s": c.wall_s,
         }));
         match &self.cells[..] {
@@ -300,14 +124,14 @@ impl Report {
         let mut text = format!(
             "{requests} requests, capacity {:.0} tokens/s = {:.2} requests/s, {} slots, {} KV \
              blocks, max_tokens {}, on {}\n",
-            self.recording.tokens_per_s / factor,
+            self.recording.tokens_per_s() / factor,
             self.recording.requests_per_s() / factor,
             c.slots,
             c.kv_blocks,
             c.max_tokens,
             c.device
         );
-        match self.recording.fit {
+        match self.recording.fit() {
             Some((factor, residual)) => {
                 let _ = writeln!(
                     text,
