@@ -95,7 +95,7 @@ fn a_block_that_changes_on_the_host_is_named() {
     world.swap.swap_in(1, &[5, 6, 7]).unwrap();
     let fault = world.wait_for_fault();
     let wanted = format!(
-        "block 1 of the KV of slot 1 changed while it was on the host (there in block {at})"
+        "block 1 of the KV of request 1 changed while it was on the host (there in block {at})"
     );
     assert_eq!(fault, wanted);
 }

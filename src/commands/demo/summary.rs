@@ -196,4 +196,3 @@ pub fn spread(ratios: &[Ratios]) -> [f64; 2] {
     let means = ratios.iter().map(|r| r.latency_mean);
     [means.clone().fold(f64::INFINITY, f64::min), means.fold(0.0, f64::max)]
 }
-
