@@ -40,7 +40,12 @@ impl StepLoop {
         while !self.lifecycle.queue().is_stopping() {
             match self.step()? {
                 StepOutcome::Ran => {}
-                StepOutcome::Transferring => std::thread::park_timeout(TRANSFER_POLL),
+                StepOutcome::Transferring => {
+                    match (self.clock.simulated(), self.swaps.next_due_ns()) {
+                        (Some(clock), Some(ns)) => clock.advance_to(ns),
+                        _ => std::thread::park_timeout(TRANSFER_POLL),
+                    }
+                }
                 // A push after the last look left a wake-up token: no sleep.
                 StepOutcome::Idle => std::thread::park(),
             }

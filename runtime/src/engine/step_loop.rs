@@ -36,7 +36,8 @@ use crate::backend::{Backend, Batch, Fault, SampledToken, Step};
 pub enum StepOutcome {
     /// A step was launched or collected.
     Ran,
-    /// Nothing can run until a transfer of KV completes.
+    /// Nothing can run until a transfer of KV completes. By a simulated clock its time must come:
+    /// [`super::SteppedEngine::next_transfer_ns`].
     Transferring,
     /// No request can run: there is none.
     Idle,
@@ -74,7 +75,6 @@ impl StepLoop {
         let begin = self.observer.begin();
         if !self.admit_and_retire()? && self.is_transferring {
             // Planning again would give the same plan and wrongly count skipped requests.
-            self.swaps.wait(&*self.clock);
             return Ok(StepOutcome::Transferring);
         }
         self.plan();

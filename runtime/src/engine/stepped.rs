@@ -56,6 +56,13 @@ impl SteppedEngine {
             lifecycle.refuse_submissions(FinishReason::Failed);
         })
     }
+
+    /// Time at which the next transfer of KV completes by a [`super::StepClock`], nanoseconds: the
+    /// caller advances the clock to it, or to an earlier arrival, after
+    /// [`StepOutcome::Transferring`]. `None` without transfers, and by the wall clock.
+    pub fn next_transfer_ns(&self) -> Option<u64> {
+        self.step_loop.swaps.next_due_ns()
+    }
 }
 
 impl Deref for SteppedEngine {

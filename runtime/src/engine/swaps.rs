@@ -100,11 +100,10 @@ impl Swaps {
         self.due.push((idx, free + simulated.transfer(bytes).as_nanos() as u64));
     }
 
-    /// Nothing can run until a transfer completes: a simulated clock advances to that time.
-    pub(super) fn wait(&self, clock: &dyn Clock) {
-        if let (Some(simulated), Some(&(_, ns))) = (clock.simulated(), self.due.first()) {
-            simulated.advance_to(ns);
-        }
+    /// Time at which the next transfer completes by a simulated clock, nanoseconds; `None` without
+    /// transfers, and by the wall clock.
+    pub(super) fn next_due_ns(&self) -> Option<u64> {
+        self.due.first().map(|&(_, ns)| ns)
     }
 }
 

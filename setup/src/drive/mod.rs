@@ -88,7 +88,11 @@ pub fn on_steps(
         let outcome = engine.step().map_err(|fault| Error::failed(fault.to_string()))?;
         match (outcome, workload.next_arrival_ns()) {
             (StepOutcome::Ran, _) => fit.add(clock.now_ns() - before_ns, wall.elapsed()),
-            (StepOutcome::Transferring, _) => {}
+            (StepOutcome::Transferring, arrival) => {
+                // By the earlier of the two; a transfer is always in flight here.
+                let ns = engine.next_transfer_ns().into_iter().chain(arrival).min();
+                clock.advance_to(ns.unwrap_or(0));
+            }
             (StepOutcome::Idle, Some(ns)) => clock.advance_to(ns),
             (StepOutcome::Idle, None) if workload.in_flight.is_empty() => {}
             (StepOutcome::Idle, None) => {

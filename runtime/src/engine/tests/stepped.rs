@@ -48,7 +48,12 @@ fn run(engine: &mut SteppedEngine, clock: &StepClock) -> Log {
         match (outcome, waiting.last()) {
             (StepOutcome::Idle, Some((index, _))) => clock.advance_to(*index as u64 * GAP_NS),
             (StepOutcome::Idle, None) => return log,
-            _ => {}
+            (StepOutcome::Transferring, next) => {
+                let arrival = next.map(|(index, _)| *index as u64 * GAP_NS);
+                let transfer = engine.next_transfer_ns().expect("a transfer is in flight");
+                clock.advance_to(arrival.map_or(transfer, |ns| ns.min(transfer)));
+            }
+            (StepOutcome::Ran, _) => {}
         }
     }
 }
