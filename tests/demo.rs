@@ -1,5 +1,5 @@
-//! `demo`: by simulated time a comparison is reproducible to the digit; lists of loads and seeds, the
-//! wall clock, and refusals.
+//! `demo`: by simulated time a comparison is reproducible to the digit; lists of loads and seeds,
+//! the wall clock, and refusals.
 
 mod common;
 
