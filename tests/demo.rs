@@ -66,7 +66,9 @@ fn simulated_runs_are_the_same_to_the_digit() {
 
 #[test]
 fn loads_and_seeds_share_a_recording() {
-    let report = demo("list", &["--load", "1.5,burst", "--seed", "1,2", "--policies", "fcfs,sjf"]);
+    let lists = ["--load", "1.5,burst", "--seed", "1,2", "--policies", "fcfs,sjf"];
+    // Two sequences per step, so that requests queue.
+    let report = demo("list", &[&lists[..], &["--max-running", "2"]].concat());
     let cells = report["cells"].as_array().expect("cells");
     let shape: Vec<_> = cells.iter().map(|cell| (&cell["load"], &cell["seed"])).collect();
     let (load, none) = (1.5.into(), Value::Null);
@@ -75,7 +77,9 @@ fn loads_and_seeds_share_a_recording() {
     assert_eq!(shape, expected);
     // A burst has no arrival times to draw.
     assert_eq!(cells[2]["ratio_to_fcfs"], cells[3]["ratio_to_fcfs"]);
-    assert_ne!(cells[0]["ratio_to_fcfs"], cells[1]["ratio_to_fcfs"]);
+    let latency = |cell: usize| &cells[cell]["policies"]["fcfs"]["latency_s"];
+    assert_eq!(latency(2), latency(3));
+    assert_ne!(latency(0), latency(1), "seeds draw other arrival times");
 }
 
 #[test]
