@@ -45,7 +45,7 @@ const LISTED: &[&str] = &[
     "runtime/src/cuda/memory.rs",
     "runtime/src/cuda/plain.rs",
     "runtime/src/cuda/queue.rs",
-    "runtime/src/cuda/step/mod.rs",
+    "runtime/src/cuda/step/launches.rs",
     "runtime/src/cuda/swap/mod.rs",
     "runtime/src/cuda/tap/ring.rs",
     "runtime/src/cuda/weights/upload.rs",

@@ -6,7 +6,7 @@ use super::error::CudaError;
 use super::error::doing;
 use super::kv::KvPool;
 use super::launch;
-use super::step::{Executor, ExecutorConfig, KernelOptions, StepLimits, StepPhase};
+use super::step::{Executor, ExecutorConfig, KernelOptions, StepLimits, StepPhase, TapConfig};
 use super::swap::{Swap, SwapOptions};
 use super::tap::{TapMode, Threads, consume};
 use super::trace::{Anchor, StepTimes};
@@ -118,22 +118,21 @@ impl CudaBackend {
                 context: options.max_context,
             },
             kv_blocks: options.kv_blocks,
-            tap: tap.map(|layer| (mode, layer)),
-            probe: options.probe.as_deref(),
+            tap: tap.map(|layer| TapConfig { mode, layer, probe: options.probe.as_deref() }),
             kernels: KernelOptions {
                 hopper_products: options.hopper_products,
                 megakernel: options.megakernel,
             },
         })?;
         executor.prepare(options.graphs, mode == TapMode::Blocking, progress)?;
-        let swap = match (options.host_kv_bytes / executor.kv.block_bytes()).min(MOST_BLOCKS) {
+        let swap = match (options.host_kv_bytes / executor.kv().block_bytes()).min(MOST_BLOCKS) {
             0 => None,
             host_blocks => {
                 let (max_requests, checksums) = (options.max_requests, options.checksums);
                 let options =
                     SwapOptions { host_blocks: host_blocks as u32, max_requests, checksums };
-                let mut swap =
-                    Swap::new(&executor.device, executor.compute.stream(), &executor.kv, options)?;
+                let stream = executor.compute().stream();
+                let mut swap = Swap::new(&executor.device, stream, executor.kv(), options)?;
                 swap.set_token_s(executor.measure_token_s()?);
                 Some(swap)
             }
@@ -167,12 +166,12 @@ impl CudaBackend {
 
     /// Blocks of the KV pool.
     pub fn kv_blocks(&self) -> usize {
-        self.executor.kv.blocks() as usize
+        self.executor.kv().blocks() as usize
     }
 
     /// The KV pool.
     pub fn kv(&self) -> &KvPool {
-        &self.executor.kv
+        self.executor.kv()
     }
 
     /// Device address of the grid barrier's word of [`CudaOptions::megakernel`] launches:
@@ -245,7 +244,7 @@ impl CudaBackend {
         pending.chosen.clear();
         pending.chosen.extend_from_slice(self.executor.chosen());
         if pending.chosen.is_empty() {
-            let recorded = pending.end.record(self.executor.compute.stream());
+            let recorded = pending.end.record(self.executor.compute().stream());
             recorded.map_err(doing("recording the end of a step"))?;
         }
         self.launched = step.number;
@@ -263,7 +262,8 @@ impl CudaBackend {
             }
         }
         for &row in &pending.chosen {
-            let chosen = self.wait(number, || self.executor.results.take(number, row as usize))?;
+            let chosen =
+                self.wait(number, || self.executor.results().take(number, row as usize))?;
             sampled.push(launch::sampled(&chosen));
         }
         self.collected = number;
@@ -289,7 +289,7 @@ impl CudaBackend {
                 continue;
             }
             queried = Some(Instant::now());
-            if self.executor.compute.is_idle().map_err(|code| at_step(number, code))? {
+            if self.executor.compute().is_idle().map_err(|code| at_step(number, code))? {
                 // Work that ended between the two queries has stored its result by now.
                 return look().ok_or(CudaError::Silent { step: number });
             }
@@ -347,7 +347,7 @@ impl Transfers for CudaBackend {
     }
 
     fn block_bytes(&self) -> u64 {
-        self.executor.kv.block_bytes() as u64
+        self.executor.kv().block_bytes() as u64
     }
 
     fn block_s(&self) -> f64 {

@@ -14,6 +14,12 @@ const HELP: &str = "fewer --kv-blocks, a lower --token-budget, or a smaller mode
 /// Kernels count blocks in signed 32-bit numbers.
 const MOST_BLOCKS: usize = i32::MAX as usize;
 
+/// Device memory that a captured graph may take, bytes.
+const GRAPH_BYTES: usize = 256 << 10;
+/// Left free for the driver, beside the graphs, when the pool takes the rest, bytes; on a small
+/// device a sixteenth.
+const RESERVE: usize = 512 << 20;
+
 /// `[blocks][layer][K|V][kv head][16 tokens][head dim]` bf16, zeros at first: what a block's last
 /// tokens hold before they are written is read and weighed with zero, so it must be finite.
 pub struct KvPool {
@@ -50,6 +56,22 @@ impl KvPool {
         let memory = device.alloc_zeros(blocks * block_bytes, "the KV cache");
         let memory = memory.map_err(|error| error.or_try(HELP))?;
         Ok(KvPool { memory, block_bytes, blocks: blocks as u32 })
+    }
+
+    /// A pool of `blocks`; by default no more than `most`, and what fits beside `graphs` captured
+    /// graphs and the driver's own memory. Allocate everything else first.
+    pub(super) fn sized(
+        device: &Device,
+        config: &ModelConfig,
+        blocks: Option<usize>,
+        most: usize,
+        graphs: usize,
+    ) -> Result<KvPool, CudaError> {
+        let free = device.free_bytes()?;
+        let reserve = (RESERVE + graphs * GRAPH_BYTES).min(free / 16);
+        let fit = free.saturating_sub(reserve) / block_bytes(config);
+        let blocks = blocks.or_else(|| (fit > most).then_some(most));
+        KvPool::new(device, config, blocks, reserve)
     }
 
     /// Where it begins.

@@ -5,6 +5,7 @@
 use super::device::Device;
 use super::error::CudaError;
 use super::error::doing;
+use super::queue::Queue;
 use cudarc::driver::sys::CUevent_flags;
 use cudarc::driver::{CudaEvent, CudaStream};
 use std::time::{Duration, Instant};
@@ -101,13 +102,11 @@ impl Trace {
         Ok((Trace { zero, events, tapped, has_probe }, anchor))
     }
 
-    /// A step of `parity` is about to be launched.
-    pub(super) fn begin(&mut self, parity: usize, tapped: bool) {
+    fn begin(&mut self, parity: usize, tapped: bool) {
         self.tapped[parity] = tapped;
     }
 
-    /// Records the event of `point` on `stream`.
-    pub(super) fn record(
+    fn record(
         &self,
         parity: usize,
         point: TracePoint,
@@ -118,7 +117,7 @@ impl Trace {
     }
 
     /// Times of the last step of `parity`; waits for its end.
-    pub(super) fn times(&self, parity: usize) -> Result<StepTimes, CudaError> {
+    fn times(&self, parity: usize) -> Result<StepTimes, CudaError> {
         let at = |point: TracePoint| {
             let ms = self.zero.elapsed_ms(&self.events[parity][point as usize]);
             Ok::<_, CudaError>(f64::from(ms.map_err(doing("reading a timing event"))?) / 1e3)
@@ -136,6 +135,42 @@ impl Trace {
         let (begin_s, logits_s, end_s) =
             (at(TracePoint::Begin)?, at(TracePoint::Logits)?, at(TracePoint::End)?);
         Ok(StepTimes { begin_s, tap, logits_s, end_s })
+    }
+}
+
+/// Records timing events while steps are traced, and nothing otherwise.
+#[derive(Default)]
+pub(super) struct Tracer(Option<Box<Trace>>);
+
+impl Tracer {
+    pub(super) fn start(&mut self, trace: Trace) {
+        self.0 = Some(Box::new(trace));
+    }
+
+    pub(super) fn is_on(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// A step of `parity` is about to be launched.
+    pub(super) fn begin(&mut self, parity: usize, tapped: bool) {
+        if let Some(trace) = &mut self.0 {
+            trace.begin(parity, tapped);
+        }
+    }
+
+    /// Records the event of `point` on `queue`.
+    pub(super) fn record(
+        &self,
+        parity: usize,
+        point: TracePoint,
+        queue: &Queue,
+    ) -> Result<(), CudaError> {
+        self.0.as_ref().map_or(Ok(()), |trace| trace.record(parity, point, queue.stream()))
+    }
+
+    /// Times of the last step of `parity`, where steps are traced.
+    pub(super) fn times(&self, parity: usize) -> Result<Option<StepTimes>, CudaError> {
+        self.0.as_ref().map(|trace| trace.times(parity)).transpose()
     }
 }
 

@@ -28,14 +28,12 @@ pub(super) struct Buffers {
     pub(super) rope_freqs: DeviceBuffer,
     /// Last token of the request in each batch slot `[batch slots]` i32.
     pub(super) last: DeviceBuffer,
-    /// Of the products, of decode attention, of the sampler: see [`super::plans::Workspaces`].
+    /// Of the products and of decode attention: see [`super::plans::Workspaces`].
     pub(super) partials: DeviceBuffer,
     pub(super) tile_counters: DeviceBuffer,
     pub(super) partial_out: DeviceBuffer,
     pub(super) partial_sums: DeviceBuffer,
     pub(super) attention_counters: DeviceBuffer,
-    pub(super) weights: DeviceBuffer,
-    pub(super) sums: DeviceBuffer,
     /// How Hopper's copy engine reads `x`, `attended` and `inner`; `None` where no plan asks.
     pub(super) maps: Option<Maps>,
 }
@@ -48,7 +46,7 @@ pub(super) struct Maps {
 }
 
 const ROWS: &str = "activations of a step";
-const WORK: &str = "workspaces of a step";
+pub(super) const WORK: &str = "workspaces of a step";
 
 impl Buffers {
     pub(super) fn new(
@@ -77,8 +75,6 @@ impl Buffers {
             partial_out: zeros(needed.partial_out * 4, WORK)?,
             partial_sums: zeros(needed.partial_sums * 4, WORK)?,
             attention_counters: zeros(needed.attention_counters * 4, WORK)?,
-            weights: zeros(needed.weights * 4, WORK)?,
-            sums: zeros(5 * needed.sums * 4, WORK)?,
             maps: None,
         };
         if plans.layer.iter().any(|of| is_wgmma(&of.products.qkv)) {

@@ -1,6 +1,7 @@
 //! Layout of a step's metadata: the first word of each array.
 
 use crate::backend::BLOCK_TOKENS;
+use cudarc::driver::sys::CUdeviceptr;
 use trail_ptx::params::RowSampling;
 
 /// Words of one row's [`RowSampling`].
@@ -92,6 +93,43 @@ impl Layout {
         layout.usual = layout.table;
         layout
     }
+
+    /// Device addresses of the arrays in a metadata that begins at `base`.
+    pub(super) fn addresses(&self, base: CUdeviceptr) -> Addresses {
+        let word = |index: usize| base + 4 * index as u64;
+        Addresses {
+            number: word(self.number),
+            token: word(self.token),
+            position: word(self.position),
+            batch_idx: word(self.batch_idx),
+            tap_row: word(self.tap_row),
+            logits_row: word(self.logits_row),
+            sampling: word(self.sampling),
+            segments: word(self.segments),
+            tiles: word(self.tiles),
+            means: word(self.means),
+            table: word(self.table),
+            max_blocks: self.max_blocks,
+        }
+    }
+}
+
+/// Device addresses of the arrays of [`Layout`], as kernels get them.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Addresses {
+    pub(super) number: CUdeviceptr,
+    pub(super) token: CUdeviceptr,
+    pub(super) position: CUdeviceptr,
+    pub(super) batch_idx: CUdeviceptr,
+    pub(super) tap_row: CUdeviceptr,
+    pub(super) logits_row: CUdeviceptr,
+    pub(super) sampling: CUdeviceptr,
+    pub(super) segments: CUdeviceptr,
+    pub(super) tiles: CUdeviceptr,
+    pub(super) means: CUdeviceptr,
+    pub(super) table: CUdeviceptr,
+    /// Entries of a row of `table`.
+    pub(super) max_blocks: usize,
 }
 
 #[cfg(test)]

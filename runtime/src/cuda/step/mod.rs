@@ -1,84 +1,68 @@
 //! Steps on the device: buffers, metadata, and launches. [`fill`] writes a batch into the metadata,
-//! [`issue`] is the list of launches. Everything is allocated and planned at start.
+//! [`launches`] is the list of launches: [`forward`], [`tap`], [`sampler`]. Everything is allocated
+//! and planned at start.
 
 mod batch_slots;
 mod buffers;
 mod fill;
-mod issue;
+mod forward;
+mod launches;
 mod layout;
-mod measure;
+mod megakernel;
 mod plans;
+mod sampler;
 mod sampling_params;
 mod sizes;
 mod staged;
-mod stages;
 mod tap;
 mod token_counts;
 
-pub(in crate::cuda) use issue::StepPhase;
+pub(in crate::cuda) use launches::StepPhase;
 pub use layout::StepLimits;
 
 use super::device::Device;
 use super::error::CudaError;
 use super::graphs::Graphs;
-use super::kv::{self, KvPool};
-use super::memory::Priority;
+use super::kv::KvPool;
 use super::queue::Queue;
 use super::sample_results::SampleResults;
 use super::step_metadata::StepMetadata;
-use super::tap::{Ring, TapMode};
-use super::trace::{Anchor, StepTimes, Trace};
+use super::tap::Ring;
+use super::trace::{Anchor, StepTimes};
 use super::weights::DeviceWeights;
-use crate::backend::Progress;
-use crate::backend::{Step, TapRow};
+use crate::backend::{BLOCK_TOKENS, Progress, Step, TapRow};
 use crate::model::ModelConfig;
-use buffers::Buffers;
 use cudarc::driver::sys::CUdeviceptr;
 use fill::{Filler, Shape};
-use layout::Layout;
+use launches::{Launches, LaunchesParts};
 pub(in crate::cuda) use plans::KernelOptions;
 use plans::Plans;
-use sizes::Sizes;
-use stages::Megakernel;
 use std::sync::Arc;
-use tap::TapWork;
-use token_counts::TokenCounts;
-use trail_probe::Weights;
+use std::time::Instant;
+pub(in crate::cuda) use tap::TapConfig;
 
 /// Graphs of each size.
 const PARITIES: usize = 2;
 /// Rows of a step: a grid's second extent.
 const MOST_ROWS: usize = 65_535;
-/// Device memory that a captured graph may take, bytes.
-const GRAPH_BYTES: usize = 256 << 10;
-/// Left free for the driver, beside the graphs, when the KV pool takes the rest, bytes; on a small
-/// device a sixteenth.
-const RESERVE: usize = 512 << 20;
-
 /// Words beyond those of rows that a step's list of differences has room for: new blocks.
 const MORE_DIFFS: usize = 16 << 10;
+/// Most tokens of the chunk that [`Executor::measure_token_s`] times: enough to fill the chip, and
+/// soon done.
+const MOST_TIMED_TOKENS: usize = 2048;
+/// Its repetitions, of which the fastest counts: the first loads code.
+const TIMED_RUNS: usize = 3;
 
 /// A model on a device, and all that its steps need.
 pub(in crate::cuda) struct Executor {
     // Dropped first.
     graphs: Graphs,
     pub(in crate::cuda) device: Arc<Device>,
-    config: ModelConfig,
     limits: StepLimits,
-    weights: DeviceWeights,
-    plans: Plans,
-    megakernel: Option<Megakernel>,
+    plans: Arc<Plans>,
     filler: Filler,
     metadata: StepMetadata,
-    buffers: Buffers,
-    token_counts: TokenCounts,
-    pub(in crate::cuda) results: SampleResults,
-    tap: Option<TapWork>,
-    /// Set while steps are traced.
-    trace: Option<Box<Trace>>,
-    pub(in crate::cuda) kv: KvPool,
-    /// Where steps run.
-    pub(in crate::cuda) compute: Queue,
+    launches: Launches,
 }
 
 /// Everything that an executor is built from.
@@ -89,10 +73,8 @@ pub(in crate::cuda) struct ExecutorConfig<'a> {
     pub(in crate::cuda) limits: StepLimits,
     /// Blocks of the KV pool; `None`: as many as fit.
     pub(in crate::cuda) kv_blocks: Option<usize>,
-    /// The tapped layer, and what becomes of it.
-    pub(in crate::cuda) tap: Option<(TapMode, usize)>,
-    /// The probe's weights, for the device.
-    pub(in crate::cuda) probe: Option<&'a Weights>,
+    /// `None`: no layer is tapped.
+    pub(in crate::cuda) tap: Option<TapConfig<'a>>,
     /// The kernels that are to be used.
     pub(in crate::cuda) kernels: KernelOptions,
 }
@@ -105,56 +87,34 @@ pub(in crate::cuda) struct Filled {
 
 impl Executor {
     pub(in crate::cuda) fn new(parts: ExecutorConfig<'_>) -> Result<Executor, CudaError> {
-        let ExecutorConfig { device, config, weights, limits, kv_blocks, tap, probe, kernels } =
-            parts;
-        let plans = Plans::new(device.chip(), &config, &limits, kernels);
+        let ExecutorConfig { device, config, weights, limits, kv_blocks, tap, kernels } = parts;
+        let plans = Arc::new(Plans::new(device.chip(), &config, &limits, kernels));
         if plans.rows.last() > MOST_ROWS {
             return Err(CudaError::Unsupported {
                 what: format!("--token-budget of {} rows", limits.rows),
                 supported: format!("{MOST_ROWS} rows of a step, their padding included"),
             });
         }
-        let megakernel = match plans.megakernel.iter().any(Option::is_some) {
-            true => Some(Megakernel::new(&device, &config, &weights)?),
-            false => None,
-        };
         let filler = Filler::new(&limits, &plans, tap.is_some());
         let layout = filler.layout;
         let metadata = StepMetadata::new(&device, layout.words, layout.usual + MORE_DIFFS)?;
-        let queue = |priority| {
-            let stream = device.stream(priority)?;
-            // SAFETY: all launches and copies of this module name memory of the executor: buffers
-            // as large as the largest step needs (`Buffers::new`, `Layout::new`), weights, the KV
-            // pool, and pinned memory. It lives until `Drop` has waited for the device. Indices in
-            // the metadata are within the layout and the limits, which `Filler` asserts. The two
-            // streams are ordered by the tap's events.
-            Ok::<_, CudaError>(unsafe { Queue::new(device.clone(), stream) })
-        };
-        let tap = match tap {
-            Some(tap) => {
-                let side = queue(Priority::High)?;
-                Some(TapWork::new(&device, side, &config, &limits, &plans, tap, probe)?)
-            }
-            None => None,
+        let launches = LaunchesParts {
+            config,
+            weights,
+            plans: plans.clone(),
+            limits: &limits,
+            metadata: layout.addresses(metadata.at(0)),
+            tap,
+            kv_blocks,
         };
         Ok(Executor {
             graphs: Graphs::default(),
-            buffers: Buffers::new(&device, &config, &limits, &plans)?,
-            token_counts: TokenCounts::new(&device, config.vocab_size, &limits)?,
-            results: SampleResults::new(&device, plans.choices.last())?,
-            compute: queue(Priority::Low)?,
-            // Last, because it may take all free memory.
-            kv: pool(&device, &config, kv_blocks, &limits)?,
+            launches: Launches::new(&device, launches)?,
             device,
-            config,
             limits,
-            weights,
             plans,
-            megakernel,
             filler,
             metadata,
-            tap,
-            trace: None,
         })
     }
 
@@ -167,11 +127,8 @@ impl Executor {
         progress: &mut dyn FnMut(Progress),
     ) -> Result<(), CudaError> {
         self.device.ready(self.metadata.plan())?;
-        self.device.ready(&self.token_counts.plan(1, 1))?;
         self.plans.kernels().try_for_each(|plan| self.device.ready(&plan))?;
-        if let Some(tap) = &self.tap {
-            tap.prepare(&self.device, self.config.hidden_size)?;
-        }
+        self.launches.prepare(&self.device)?;
         if graphs { self.capture(halves, progress) } else { Ok(()) }
     }
 
@@ -191,8 +148,8 @@ impl Executor {
             for parity in 0..2 {
                 let shape = self.plain_shape(size, parity);
                 for &phase in phases {
-                    let issue = || self.issue(&shape, phase);
-                    graphs.capture(&self.compute, [size, parity], phase, issue)?;
+                    let issue = || self.launches.issue(&self.metadata, &shape, phase);
+                    graphs.capture(&self.launches.compute, [size, parity], phase, issue)?;
                     progress(Progress { what: "graphs", done: graphs.count() as u64, total });
                 }
             }
@@ -209,7 +166,7 @@ impl Executor {
             rows: self.plans.rows.index(rows),
             decode: Some(size),
             choices: Some(size),
-            staged: if self.tap.is_some() { rows } else { 0 },
+            staged: if self.launches.tap.is_some() { rows } else { 0 },
             is_plain: true,
             ..Shape::default()
         }
@@ -218,10 +175,12 @@ impl Executor {
     /// Writes `step` into the list of differences, and the token counts of its new requests.
     pub(in crate::cuda) fn fill(&mut self, step: &Step<'_>) -> Result<Filled, CudaError> {
         let shape = self.filler.fill(step, &self.plans, &mut self.metadata);
-        self.token_counts.begin(shape.parity);
+        let Launches { sampler, compute, .. } = &mut self.launches;
+        let token_counts = &mut sampler.token_counts;
+        token_counts.begin(shape.parity);
         for (slot, batch_idx) in self.filler.fresh(step.batch) {
             let input = step.sampling.of(slot);
-            self.token_counts.add(&self.compute, batch_idx, &input)?;
+            token_counts.add(compute, batch_idx, &input)?;
         }
         Ok(Filled { shape })
     }
@@ -232,33 +191,28 @@ impl Executor {
         filled: &Filled,
         phase: StepPhase,
     ) -> Result<(), CudaError> {
-        let shape = &filled.shape;
+        let (shape, launches) = (&filled.shape, &mut self.launches);
         if phase != StepPhase::Upper {
-            self.token_counts.launch(&self.compute)?;
-            self.metadata.spill(&self.compute)?;
+            launches.sampler.token_counts.launch(&launches.compute)?;
+            self.metadata.spill(&launches.compute)?;
         }
-        if let Some(trace) = &mut self.trace {
-            trace.begin(shape.parity, shape.staged > 0);
-        }
+        launches.tracer.begin(shape.parity, shape.staged > 0);
         // Graphs record no timing events.
-        let size = shape.decode.filter(|_| shape.is_plain && self.trace.is_none());
+        let size = shape.decode.filter(|_| shape.is_plain && !launches.tracer.is_on());
         match size.and_then(|size| self.graphs.get([size, shape.parity], phase)) {
-            Some(graph) => graph.launch(&self.compute),
-            None => self.issue(shape, phase),
+            Some(graph) => graph.launch(&launches.compute),
+            None => launches.issue(&self.metadata, shape, phase),
         }
     }
 
     /// Traces the steps that follow; see [`Trace`].
     pub(in crate::cuda) fn start_trace(&mut self) -> Result<Anchor, CudaError> {
-        let has_probe = self.tap.as_ref().is_some_and(TapWork::is_on_device);
-        let (trace, anchor) = Trace::new(&self.device, self.compute.stream(), has_probe)?;
-        self.trace = Some(Box::new(trace));
-        Ok(anchor)
+        self.launches.start_trace(&self.device)
     }
 
     /// Times of the last step of `parity`, where steps are traced.
     pub(in crate::cuda) fn times(&self, parity: usize) -> Result<Option<StepTimes>, CudaError> {
-        self.trace.as_ref().map(|trace| trace.times(parity)).transpose()
+        self.launches.tracer.times(parity)
     }
 
     /// Rows of the results that the step which was filled last chooses, in order of segments.
@@ -273,7 +227,7 @@ impl Executor {
 
     /// The tap's ring, and whether probabilities come through it.
     pub(in crate::cuda) fn ring(&self) -> Option<(&Arc<Ring>, bool)> {
-        self.tap.as_ref().map(|tap| (&tap.ring, tap.is_on_device()))
+        self.launches.tap.as_ref().map(|tap| (&tap.ring, tap.is_on_device()))
     }
 
     /// Invalidates what was written for the request in `slot`, whose blocks were taken away.
@@ -283,28 +237,40 @@ impl Executor {
 
     /// Address of the megakernel's grid barrier, a word of device memory.
     pub(in crate::cuda) fn barrier(&self) -> Option<CUdeviceptr> {
-        self.megakernel.as_ref().map(|megakernel| megakernel.barrier.at())
+        self.launches.forward.barrier()
     }
 
-    fn layout(&self) -> &Layout {
-        &self.filler.layout
+    /// The stream that steps run on.
+    pub(in crate::cuda) fn compute(&self) -> &Queue {
+        &self.launches.compute
     }
-}
 
-/// The KV pool; the default leaves something free, and is no larger than all requests can fill.
-fn pool(
-    device: &Device,
-    config: &ModelConfig,
-    blocks: Option<usize>,
-    limits: &StepLimits,
-) -> Result<KvPool, CudaError> {
-    let free = device.free_bytes()?;
-    let graphs = PARITIES * Sizes::up_to(limits.segments).iter().count();
-    let reserve = (RESERVE + graphs * GRAPH_BYTES).min(free / 16);
-    let most = limits.requests * limits.blocks();
-    let fit = free.saturating_sub(reserve) / kv::block_bytes(config);
-    let blocks = blocks.or_else(|| (fit > most).then_some(most));
-    KvPool::new(device, config, blocks, reserve)
+    /// The KV pool.
+    pub(in crate::cuda) fn kv(&self) -> &KvPool {
+        &self.launches.forward.kv
+    }
+
+    /// Sampled tokens, as the device writes them.
+    pub(in crate::cuda) fn results(&self) -> &SampleResults {
+        &self.launches.sampler.results
+    }
+
+    /// Seconds a token of a prompt takes, in a chunk as large as a step may be. To be called before
+    /// the first step; the keys and values that it writes are never read.
+    pub(in crate::cuda) fn measure_token_s(&mut self) -> Result<f64, CudaError> {
+        let blocks = self.kv().blocks() as usize;
+        let tokens = MOST_TIMED_TOKENS.min(self.limits.rows).min(self.limits.context);
+        let tokens = tokens.min(blocks * BLOCK_TOKENS);
+        let mut best = f64::INFINITY;
+        for _ in 0..TIMED_RUNS {
+            let shape = self.filler.fill_prompt(tokens, &self.plans, &mut self.metadata);
+            let begin = Instant::now();
+            self.launch(&Filled { shape }, StepPhase::Whole)?;
+            self.launches.compute.synchronize("timing a prompt")?;
+            best = best.min(begin.elapsed().as_secs_f64() / tokens as f64);
+        }
+        Ok(best.max(f64::MIN_POSITIVE))
+    }
 }
 
 impl Drop for Executor {

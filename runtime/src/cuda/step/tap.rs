@@ -1,10 +1,9 @@
 //! The device's side of the tap: stage, running sums, the side stream, and the probe where it runs
 //! there.
 
-use super::Executor;
 use super::fill::Shape;
-use super::issue::StepPhase;
-use super::layout::StepLimits;
+use super::launches::StepPhase;
+use super::layout::{Addresses, StepLimits};
 use super::plans::Plans;
 use crate::cuda::device::Device;
 use crate::cuda::error::CudaError;
@@ -14,7 +13,7 @@ use crate::cuda::memory::DeviceBuffer;
 use crate::cuda::plan::step;
 use crate::cuda::queue::Queue;
 use crate::cuda::tap::{Ring, Row, TapMode};
-use crate::cuda::trace::TracePoint;
+use crate::cuda::trace::{TracePoint, Tracer};
 use crate::model::ModelConfig;
 use cudarc::driver::CudaEvent;
 use cudarc::driver::sys::CUdeviceptr;
@@ -23,19 +22,32 @@ use std::sync::Arc;
 use trail_probe::Weights;
 use trail_ptx::params::ProbeParams;
 
+/// The tap's layer, and what becomes of its rows.
+#[derive(Clone, Copy)]
+pub(in crate::cuda) struct TapConfig<'a> {
+    pub(in crate::cuda) mode: TapMode,
+    /// The layer whose output is tapped.
+    pub(in crate::cuda) layer: usize,
+    /// The probe's weights, for [`TapMode::Gpu`].
+    pub(in crate::cuda) probe: Option<&'a Weights>,
+}
+
 /// Streams, events and buffers of the tap.
 pub(super) struct TapWork {
     /// The layer whose output is tapped.
     pub(super) layer: usize,
     /// Beside the upper layers.
-    pub(super) side: Queue,
+    side: Queue,
     /// The rows are there; the copies are done.
-    pub(super) begin: CudaEvent,
-    pub(super) end: CudaEvent,
+    begin: CudaEvent,
+    end: CudaEvent,
     /// `[stage rows, d]` bf16.
     pub(super) stage: DeviceBuffer,
     /// Sums over each request's prompt rows so far, by slot `[requests, d]` f32.
-    pub(super) sums: DeviceBuffer,
+    sums: DeviceBuffer,
+    metadata: Addresses,
+    /// Width of a row.
+    width: usize,
     pub(super) ring: Arc<Ring>,
     probe: Option<ProbeWork>,
 }
@@ -61,10 +73,10 @@ impl TapWork {
         config: &ModelConfig,
         limits: &StepLimits,
         plans: &Plans,
-        (mode, layer): (TapMode, usize),
-        probe: Option<&Weights>,
+        metadata: Addresses,
+        tap: TapConfig<'_>,
     ) -> Result<TapWork, CudaError> {
-        let d = config.hidden_size;
+        let (TapConfig { mode, layer, probe }, d) = (tap, config.hidden_size);
         if layer >= config.num_layers {
             return Err(CudaError::Unsupported {
                 what: format!("a tap behind layer {layer}"),
@@ -94,6 +106,8 @@ impl TapWork {
             end: device.event()?,
             stage: device.alloc_zeros(rows * d * 2, "tapped rows")?,
             sums: device.alloc_zeros(limits.requests * d * 4, "sums over tapped prompts")?,
+            metadata,
+            width: d,
             ring: Arc::new(Ring::new(device, rows, row)?),
             probe,
         })
@@ -104,89 +118,68 @@ impl TapWork {
         self.probe.is_some()
     }
 
-    /// Every kernel that [`TapWork::probe`] launches.
-    pub(super) fn prepare(&self, device: &Device, d: usize) -> Result<(), CudaError> {
-        device.ready(&step::tap_mean(1, 1, d))?;
+    /// Loads every kernel that [`TapWork::launch`] launches.
+    pub(super) fn prepare(&self, device: &Device) -> Result<(), CudaError> {
+        device.ready(&step::tap_mean(1, 1, self.width))?;
         let Some(probe) = &self.probe else { return Ok(()) };
-        let plans = step::probe(1, d, probe.hidden, probe.bins);
+        let plans = step::probe(1, self.width, probe.hidden, probe.bins);
         plans.iter().try_for_each(|plan| device.ready(plan))
     }
 
-    /// Runs the probe on the staged rows, where it runs on the device.
-    pub(super) fn probe(&self, queue: &Queue, shape: &Shape, d: usize) -> Result<(), CudaError> {
-        let Some(probe) = &self.probe else { return Ok(()) };
-        let launches = probe.launches(self.stage.at(), shape.staged, d);
-        launches.iter().try_for_each(|launch| queue.launch(launch))
-    }
-
-    /// Copies the staged rows, or the probe's outputs, to the ring.
-    pub(super) fn copy(&self, queue: &Queue, shape: &Shape) -> Result<(), CudaError> {
-        let from = self.probe.as_ref().map_or(self.stage.at(), |probe| probe.probabilities.at());
-        let copied = self.ring.copy_rows(queue, shape.parity, shape.staged, from);
-        copied.map_err(doing("copying tapped rows to the host"))
-    }
-
-    /// Copies the word at `number` to the ring: the rows are there.
-    pub(super) fn flag(
+    /// Launches the tap's work after the tapped layer: means, then probe and copies, on the side
+    /// stream beside the upper layers, or in [`StepPhase::Lower`] on the compute stream.
+    pub(super) fn launch(
         &self,
-        queue: &Queue,
+        compute: &Queue,
         shape: &Shape,
-        number: CUdeviceptr,
-    ) -> Result<(), CudaError> {
-        let copied = self.ring.copy_flag(queue, shape.parity, number);
-        copied.map_err(doing("copying the tapped rows' flag to the host"))
-    }
-}
-
-impl Executor {
-    /// Issues the tap: mean, probe, and the copies to the host.
-    pub(super) fn tap(
-        &self,
-        shape: &Shape,
-        tap: &TapWork,
         phase: StepPhase,
+        h: CUdeviceptr,
+        tracer: &Tracer,
     ) -> Result<(), CudaError> {
-        let d = self.config.hidden_size;
         if shape.means > 0 {
-            let plan = step::tap_mean(shape.means, shape.mean_rows, d);
-            let addresses = [
-                self.buffers.h.at(),
-                self.word(self.layout().means),
-                tap.sums.at(),
-                tap.stage.at(),
-            ];
+            let plan = step::tap_mean(shape.means, shape.mean_rows, self.width);
+            let addresses = [h, self.metadata.means, self.sums.at(), self.stage.at()];
             // Each request is in one segment.
-            self.compute.launch(&launch::tap_mean(&plan, d, addresses))?;
+            compute.launch(&launch::tap_mean(&plan, self.width, addresses))?;
         }
         if shape.staged == 0 {
             return Ok(());
         }
-        self.record_event(shape, TracePoint::Tapped, self.compute.stream())?;
-        let number = self.word(self.layout().number);
+        tracer.record(shape.parity, TracePoint::Tapped, compute)?;
         if phase == StepPhase::Lower {
-            return self.copy_tapped(shape, tap, &self.compute, number);
+            return self.copy_tapped(compute, shape, tracer);
         }
-        let record = tap.begin.record(self.compute.stream());
-        let forked = record.and_then(|()| tap.side.stream().wait(&tap.begin));
+        let record = self.begin.record(compute.stream());
+        let forked = record.and_then(|()| self.side.stream().wait(&self.begin));
         forked.map_err(doing("forking the tap's stream"))?;
-        self.copy_tapped(shape, tap, &tap.side, number)
+        self.copy_tapped(&self.side, shape, tracer)
     }
 
-    /// Issues the probe, where it runs on the device, and the copies to the host.
-    fn copy_tapped(
-        &self,
-        shape: &Shape,
-        tap: &TapWork,
-        queue: &Queue,
-        number: CUdeviceptr,
-    ) -> Result<(), CudaError> {
-        self.record_event(shape, TracePoint::Forked, queue.stream())?;
-        tap.probe(queue, shape, self.config.hidden_size)?;
-        self.record_event(shape, TracePoint::Probed, queue.stream())?;
-        tap.copy(queue, shape)?;
+    /// Lets `compute` wait for the side stream: the next step must not overwrite the stage, nor its
+    /// own number, before they are copied.
+    pub(super) fn join(&self, compute: &Queue) -> Result<(), CudaError> {
+        let recorded = self.end.record(self.side.stream());
+        let joined = recorded.and_then(|()| compute.stream().wait(&self.end));
+        joined.map_err(doing("joining the tap's stream"))
+    }
+
+    /// Launches the probe, where it runs on the device, and copies the staged rows or the probe's
+    /// outputs to the ring, then the flag that says so.
+    fn copy_tapped(&self, queue: &Queue, shape: &Shape, tracer: &Tracer) -> Result<(), CudaError> {
+        tracer.record(shape.parity, TracePoint::Forked, queue)?;
+        let mut from = self.stage.at();
+        if let Some(probe) = &self.probe {
+            let launches = probe.launches(from, shape.staged, self.width);
+            launches.iter().try_for_each(|launch| queue.launch(launch))?;
+            from = probe.probabilities.at();
+        }
+        tracer.record(shape.parity, TracePoint::Probed, queue)?;
+        let copied = self.ring.copy_rows(queue, shape.parity, shape.staged, from);
+        copied.map_err(doing("copying tapped rows to the host"))?;
         // Before the flag: a host that sees the flag reads a later time than this event's.
-        self.record_event(shape, TracePoint::Copied, queue.stream())?;
-        tap.flag(queue, shape, number)
+        tracer.record(shape.parity, TracePoint::Copied, queue)?;
+        let copied = self.ring.copy_flag(queue, shape.parity, self.metadata.number);
+        copied.map_err(doing("copying the tapped rows' flag to the host"))
     }
 }
 
