@@ -9,3 +9,4 @@ pub(crate) mod ptx;
 pub(crate) mod report;
 
 pub use harness::{Emulator, Failing, Order, Session, session};
+pub use ptx::check_ptx;

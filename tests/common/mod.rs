@@ -2,11 +2,11 @@
 #![allow(dead_code, unused_imports, reason = "each test program uses its part")]
 #![allow(unreachable_pub)]
 
-mod http;
+pub mod http;
 mod server;
 pub mod timeline;
 
-pub use server::Server;
+pub use server::{Server, pieces};
 
 use std::process::{Command, Output};
 

@@ -89,6 +89,11 @@ impl Server {
         }
     }
 
+    /// The process's number.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Sends SIGTERM.
     pub fn terminate(&self) {
         let pid = self.child.id().to_string();

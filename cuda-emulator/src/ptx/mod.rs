@@ -12,6 +12,23 @@ pub(crate) mod program;
 pub(crate) mod registers;
 pub(crate) mod types;
 
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Parses a PTX text and decodes its kernels, as loading a module does. The error is one line that
+/// begins with `PTX line N`.
+pub fn check_ptx(text: &str) -> Result<(), String> {
+    let check = || {
+        let module = parser::parse(text)?;
+        let addresses = module.variables.iter().map(|variable| (variable.name.clone(), 0));
+        let addresses: HashMap<String, u64> = addresses.collect();
+        let lines = Arc::new(module.lines.clone());
+        let mut entries = module.functions.iter().filter(|function| function.is_entry);
+        entries.try_for_each(|entry| decode::kernel(&module, entry, &addresses, &lines).map(drop))
+    };
+    check().map_err(|error: PtxError| error.to_string())
+}
+
 /// An error in a PTX text, with its line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PtxError {
