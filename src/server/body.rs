@@ -70,12 +70,27 @@ fn is_neutral(value: &Value) -> bool {
     }
 }
 
-/// A body, with its share of what the server reads and parses at once.
+/// The bytes of a body, with their share of what the server reads and parses at once.
 pub struct Admitted {
-    /// The body.
-    pub body: Body,
-    /// To be held until the body's text is tokenized.
-    pub permit: BodyPermit,
+    bytes: Vec<u8>,
+    permit: BodyPermit,
+}
+
+impl Admitted {
+    /// Parses the body and reads its fields, off the connection's thread if the body is large. The
+    /// permit is to be held until the text of the fields is tokenized.
+    pub async fn read<T: Send + 'static>(
+        self,
+        read: impl FnOnce(&Body) -> Result<T, ApiError> + Send + 'static,
+    ) -> Result<(T, BodyPermit), ApiError> {
+        let Admitted { bytes, permit } = self;
+        let parse = move || read(&Body::parse(&bytes)?);
+        let (fields, permit) = match permit.is_large() {
+            true => permit.run(|_| parse()).await?,
+            false => (parse(), permit),
+        };
+        Ok((fields?, permit))
+    }
 }
 
 impl FromRequest<Arc<ServerState>> for Admitted {
@@ -83,11 +98,7 @@ impl FromRequest<Arc<ServerState>> for Admitted {
 
     async fn from_request(request: Request, state: &Arc<ServerState>) -> Result<Self, ApiError> {
         let (bytes, permit) = state.intake.receive(request, &state.lifecycle).await?;
-        let (body, permit) = match permit.is_large() {
-            true => permit.run(move |_| Body::parse(&bytes)).await?,
-            false => (Body::parse(&bytes), permit),
-        };
-        Ok(Admitted { body: body?, permit })
+        Ok(Admitted { bytes, permit })
     }
 }
 

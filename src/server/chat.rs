@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use trail_runtime::text::{ChatError, ChatMessage};
 
-use super::body::Admitted;
+use super::body::{Admitted, Body};
 use super::choice::Delta;
 use super::error::ApiError;
 use super::intake::BodyPermit;
@@ -72,15 +72,12 @@ impl Message {
 }
 
 /// The handler.
-pub async fn create(
-    State(state): Shared,
-    Admitted { body, permit }: Admitted,
-) -> Result<Response, ApiError> {
+pub async fn create(State(state): Shared, admitted: Admitted) -> Result<Response, ApiError> {
     state.check_open()?;
-    let (fields, options): (Fields, Options) = (body.read()?, body.read()?);
+    let read = |body: &Body| Ok((body.read::<Fields>()?, body.read::<Options>()?));
+    let ((fields, options), permit) = admitted.read(read).await?;
     state.check_model(options.model.as_deref())?;
     let top_logprobs = fields.top_logprobs()?;
-    drop(body);
     let ids = vec![encode(state.clone(), fields.messages, permit).await?];
     let usage = Usage::of_prompts(&ids);
     let prompts = Prompts { ids, field: "messages", default_max_tokens: None, top_logprobs };

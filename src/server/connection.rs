@@ -7,6 +7,7 @@ use std::task::{Context, Poll};
 
 use axum::Router;
 use axum::body::{Body, Bytes, HttpBody};
+use futures_util::task::AtomicWaker;
 use hyper::body::{Frame, Incoming, SizeHint};
 use hyper::server::conn::http1;
 use hyper::service::{Service, service_fn};
@@ -27,6 +28,8 @@ pub struct Activity {
     in_request: AtomicBool,
     requests: AtomicU32,
     write_blocked: AtomicBool,
+    /// The connection's task, if it waits for the client's bytes during a request.
+    reader: AtomicWaker,
 }
 
 impl Activity {
@@ -38,6 +41,12 @@ impl Activity {
     /// Number of requests so far, modulo 2^32.
     pub fn requests(&self) -> u32 {
         self.requests.load(Ordering::Relaxed)
+    }
+
+    /// Has the reader woken at the end of the request. hyper does not read again until bytes arrive,
+    /// so that the wait for the next request would not be timed.
+    pub fn wake_at_end(&self, cx: &Context<'_>) {
+        self.reader.register(cx.waker());
     }
 
     /// Records that the last write found the socket's buffer full, or not.
@@ -63,6 +72,7 @@ struct OpenRequest(Arc<Activity>);
 impl Drop for OpenRequest {
     fn drop(&mut self) {
         self.0.in_request.store(false, Ordering::Relaxed);
+        self.0.reader.wake();
     }
 }
 

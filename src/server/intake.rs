@@ -25,11 +25,14 @@ const SMALL_BYTES: usize = 64 << 10;
 const LARGE_BYTES: usize = 4 * MAX_BODY_BYTES;
 /// Large bodies that wait to be read; one more is refused with 429.
 const MAX_WAITING: usize = 256;
+/// Bytes of a body over the limit that are read all the same, for its client to get the answer: a
+/// connection closed on unread bytes is reset, which loses what was sent last.
+const MAX_DISCARDED: usize = 4 * MAX_BODY_BYTES;
 /// Unit of the permits, bytes.
 const UNIT: usize = 1 << 10;
-/// Linux priority of the thread that parses and tokenizes a large body. At 10 it gets a tenth of a
-/// core that an engine thread wants too.
-const LARGE_NICE: i32 = 10;
+/// Nice value of the thread that parses and tokenizes a large body: a quarter of a core that an
+/// engine thread wants too, so that the text of a 128k context is not held up for a minute.
+const LARGE_NICE: i32 = 5;
 /// Pause between the end of a large body and the release of its memory, in which others end too.
 const RELEASE_PAUSE: Duration = Duration::from_secs(1);
 
@@ -94,16 +97,17 @@ impl Intake {
         let body = request.into_body();
         // Without a Content-Length a body may have any length.
         let declared = body.size_hint().exact().map_or(MAX_BODY_BYTES, |bytes| bytes as usize);
+        let (mut chunks, mut bytes) = (body.into_data_stream(), Vec::new());
         if declared > MAX_BODY_BYTES {
-            return Err(too_large());
+            return Err(self.refuse_rest(chunks).await);
         }
         let mut permit = BodyPermit { intake: self.clone(), bytes: None, turn: None };
-        let (mut chunks, mut bytes) = (body.into_data_stream(), Vec::new());
         if !self.fill(&mut chunks, &mut bytes, SMALL_BYTES).await? {
             permit.bytes = Some(self.wait_for(declared).await?);
             bytes.reserve_exact(declared.saturating_sub(bytes.len()));
             if !self.fill(&mut chunks, &mut bytes, MAX_BODY_BYTES).await? {
-                return Err(too_large());
+                drop((bytes, permit));
+                return Err(self.refuse_rest(chunks).await);
             }
         }
         Ok((bytes, permit))
@@ -134,6 +138,20 @@ impl Intake {
         })
     }
 
+    /// Returns the error of a body over the limit, once a bounded part of its rest is read.
+    async fn refuse_rest(&self, mut chunks: BodyDataStream) -> ApiError {
+        let discard = async {
+            let mut left = MAX_DISCARDED;
+            while left > 0 {
+                let Some(Ok(chunk)) = chunks.next().await else { break };
+                left = left.saturating_sub(chunk.len());
+            }
+        };
+        // A slow client has had its time.
+        let _ = timeout(self.body_timeout, discard).await;
+        ApiError::too_large(format!("the body has more than {MAX_BODY_BYTES} bytes"))
+    }
+
     /// Waits for a share of [`LARGE_BYTES`].
     async fn wait_for(&self, bytes: usize) -> Result<OwnedSemaphorePermit, ApiError> {
         let full = "too many large requests are waiting already: try again later";
@@ -152,10 +170,6 @@ impl Intake {
             let _ = tokio::task::spawn_blocking(trail_base::heap::release_free_pages).await;
         }
     }
-}
-
-fn too_large() -> ApiError {
-    ApiError::too_large(format!("the body has more than {MAX_BODY_BYTES} bytes"))
 }
 
 /// Tells long work whether its client has left.
@@ -208,4 +222,62 @@ fn at_low_priority(job: impl FnOnce() + Send + 'static) -> Result<(), ApiError> 
     spawned
         .map(drop)
         .map_err(|_| ApiError::too_many("the system has no thread left: try again later"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures_util::FutureExt;
+
+    fn intake() -> Arc<Intake> {
+        Intake::new(1, Duration::from_secs(60))
+    }
+
+    #[test]
+    fn a_body_beyond_the_queue_is_refused() {
+        let intake = intake();
+        let all = intake.wait_for(LARGE_BYTES).now_or_never().expect("free").expect("a permit");
+        let mut waiting: Vec<_> = (0..MAX_WAITING).map(|_| Box::pin(intake.wait_for(1))).collect();
+        assert!(waiting.iter_mut().all(|wait| wait.now_or_never().is_none()));
+        let refused = intake.wait_for(1).now_or_never().expect("no wait");
+        assert_eq!(
+            refused.err(),
+            Some(ApiError::too_many(
+                "too many large requests are waiting already: try again later"
+            ))
+        );
+        drop(all);
+        assert!(waiting.iter_mut().all(|wait| wait.now_or_never().is_some_and(|w| w.is_ok())));
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn large_bodies_take_turns_and_keep_them_when_the_client_leaves() {
+        let intake = intake();
+        let permit = || {
+            let bytes = intake.bytes.clone().try_acquire_many_owned(1).expect("free");
+            BodyPermit { intake: intake.clone(), bytes: Some(bytes), turn: None }
+        };
+        let (release, held) = std::sync::mpsc::channel::<()>();
+        let (begun, begins) = oneshot::channel();
+        let (told, tells) = oneshot::channel();
+        let first = permit().run(move |has_left| {
+            let _ = begun.send(());
+            let _ = held.recv();
+            let _ = told.send(has_left());
+        });
+        let first = tokio::spawn(async { first.await.map(drop) });
+        begins.await.expect("the work begins");
+        first.abort();
+        let _ = first.await;
+        let mut second = Box::pin(permit().run(|has_left| has_left()));
+        assert!((&mut second).now_or_never().is_none(), "the first has not ended");
+        assert_eq!(intake.bytes.available_permits(), LARGE_BYTES / UNIT - 2);
+        release.send(()).expect("the work goes on");
+        assert_eq!(tells.await, Ok(true), "the client has left");
+        let (has_left, permit) = second.await.expect("its turn");
+        assert!(!has_left);
+        drop(permit);
+        assert_eq!(intake.bytes.available_permits(), LARGE_BYTES / UNIT);
+        assert!(intake.freed.notified().now_or_never().is_some());
+    }
 }

@@ -63,6 +63,7 @@ impl AsyncRead for TimedStream {
             this.read.stop();
         }
         if this.activity.is_in_request() {
+            this.activity.wake_at_end(cx);
             return polled;
         }
         if polled.is_ready() && !this.in_header {

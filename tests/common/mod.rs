@@ -6,6 +6,7 @@ mod http;
 mod server;
 pub mod timeline;
 
+pub use http::receive;
 pub use server::Server;
 
 use std::process::{Command, Output};
