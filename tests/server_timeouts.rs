@@ -41,8 +41,8 @@ fn half_a_header_is_given_up() {
     // A second header, on a connection that had time to be idle.
     let mut connection = connect(&server, b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n");
     std::thread::sleep(Duration::from_millis(1500));
-    connection.write_all(b"GET /health HTTP/1.1\r\nHost: a\r\n\r\nGET").expect("still open");
-    assert_eq!(read_to_close(&mut connection).matches("200 OK").count(), 2);
+    connection.write_all(b"GET /hea").expect("still open");
+    assert_eq!(read_to_close(&mut connection).matches("200 OK").count(), 1);
 }
 
 #[test]

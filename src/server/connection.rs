@@ -43,8 +43,8 @@ impl Activity {
         self.requests.load(Ordering::Relaxed)
     }
 
-    /// Has the reader woken at the end of the request. hyper does not read again until bytes arrive,
-    /// so that the wait for the next request would not be timed.
+    /// Registers the reader to be woken at the end of the request. hyper does not read again until
+    /// bytes arrive, so that the wait for the next request would not be timed.
     pub fn wake_at_end(&self, cx: &Context<'_>) {
         self.reader.register(cx.waker());
     }

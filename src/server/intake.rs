@@ -51,7 +51,7 @@ pub struct Intake {
     freed: Notify,
 }
 
-/// What a body holds of the bounds, from its reading to the last use of its text.
+/// A body's share of the bounds, from its reading to the last use of its text.
 pub struct BodyPermit {
     intake: Arc<Intake>,
     /// Bytes of a large body; `None` for a small one.

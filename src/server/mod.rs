@@ -1,9 +1,9 @@
 //! The OpenAI-compatible HTTP server.
 //!
-//! A request's path, one module per stage: [`listener`] -> [`connection`] (HTTP, bounded in time) ->
-//! [`intake`] (bounded in bytes) -> [`body`] (JSON) -> [`chat`] or [`completions`] (tokens) ->
-//! [`sampling`] -> [`choice`] (the engine's events as text) -> [`reply`] (one object, or a stream of
-//! events). [`state`] is shared by all requests, [`metrics`] counts, [`shutdown`] drains.
+//! A request's path, one module per stage: [`listener`] -> [`connection`] (HTTP, bounded in time)
+//! -> [`intake`] (bounded in bytes) -> [`body`] (JSON) -> [`chat`] or [`completions`] (tokens) ->
+//! [`sampling`] -> [`choice`] (the engine's events as text) -> [`reply`] (one object, or a stream
+//! of events). [`state`] is shared by all requests, [`metrics`] counts, [`shutdown`] drains.
 
 mod body;
 mod chat;
@@ -69,8 +69,9 @@ pub fn run(
         let signals = shutdown::Signals::listen()?;
         listening(listener.local_addr().map_err(unusable)?, &state)?;
         tokio::spawn(state.intake.clone().release_memory());
+        let router = router(state.clone());
         tokio::select! {
-            never = listener::accept(listener, router(state.clone()), state.clone()) => match never {},
+            never = listener::accept(listener, router, state.clone()) => match never {},
             ended = shutdown::run(signals, state.clone()) => ended,
         }
     })

@@ -194,7 +194,7 @@ mod tests {
             let error = parse(&list(prompt, MAX_CHOICES + 1)).expect_err("refused");
             assert!(error.contains("more than 128 prompts"), "{error}");
         }
-        // What follows the first prompt too many is not read, so it needs not be JSON.
+        // The text after the first prompt too many is not read, so it need not be JSON.
         let error =
             parse(&format!("[{} !", r#""a","#.repeat(MAX_CHOICES + 1))).expect_err("refused");
         assert!(error.contains("more than 128 prompts"), "{error}");

@@ -50,8 +50,8 @@ async fn breakdown(state: &ServerState) {
 }
 
 /// Waits for a signal or an engine failure, then until every connection has got its response, or
-/// the deadline has cut it. A second signal ends the process. The error of a cut makes the exit code
-/// 1, so that a supervisor can tell it from a complete drain.
+/// the deadline has cut it. A second signal ends the process. The error of a cut makes the exit
+/// code 1, so that a supervisor can tell it from a complete drain.
 pub async fn run(mut signals: Signals, state: Arc<ServerState>) -> Result<(), Error> {
     tokio::select! {
         () = signals.next() => {
