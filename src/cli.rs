@@ -57,9 +57,9 @@ impl Cli {
         match self.command.take() {
             None => Ok(Command::Serve(before)),
             Some(Command::Serve(after)) => Ok(Command::Serve(after.or(before))),
-            Some(_) if !before.is_empty() => {
-                Err(Error::usage("--host and --port are options of serve: leave them out"))
-            }
+            Some(_) if !before.is_empty() => Err(Error::usage(
+                "--host, --port and the timeouts are options of serve: leave them out",
+            )),
             Some(other) => Ok(other),
         }
     }

@@ -1,7 +1,8 @@
 //! Definitions that every crate of the workspace shares, without dependencies: CPU instruction sets
-//! ([`isa`]) and their vector registers ([`simd`]), seeded random numbers ([`rng`]) and statistics
-//! of samples ([`stats`]).
+//! ([`isa`]) and their vector registers ([`simd`]), seeded random numbers ([`rng`]), statistics of
+//! samples ([`stats`]) and the heap's free pages ([`heap`]).
 
+pub mod heap;
 pub mod isa;
 pub mod rng;
 pub mod simd;

@@ -1,33 +1,61 @@
 //! `trail-rt serve`: the OpenAI-compatible server.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::time::Duration;
 
 use clap::Args;
 use serde_json::json;
 use trail_setup::{EngineArgs, Error, ModelArgs, Output, Setup, notice};
 
-use crate::server;
+use crate::server::{self, Timeouts};
 
 /// Options of `trail-rt serve`.
-#[derive(Args, Debug, Default)]
+#[derive(Args, Debug, Default, PartialEq, Eq)]
 pub struct ServeArgs {
-    /// Address to listen on [default: 127.0.0.1]
-    #[arg(long, value_name = "ADDRESS")]
-    host: Option<IpAddr>,
+    /// Address or name to listen on [default: 127.0.0.1]
+    #[arg(long, value_name = "HOST")]
+    host: Option<String>,
     /// Port to listen on; 0 for any that is free [default: 8000]
     #[arg(long, value_name = "PORT")]
     port: Option<u16>,
+    /// Time for a request's header, from its first byte [default: 30]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds(1))]
+    header_timeout: Option<u64>,
+    /// Time for a request's body [default: 60]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds(1))]
+    body_timeout: Option<u64>,
+    /// Time that a connection may wait for its next request [default: 75]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds(1))]
+    idle_timeout: Option<u64>,
+    /// Time that a client may read nothing of its response [default: 60]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds(1))]
+    write_timeout: Option<u64>,
+    /// Time for running requests to finish after SIGTERM or SIGINT; then they are cut [default: 30]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds(0))]
+    drain_seconds: Option<u64>,
+}
+
+/// Parser of a number of seconds, up to a year.
+fn seconds(least: u64) -> clap::builder::RangedU64ValueParser {
+    clap::value_parser!(u64).range(least..=365 * 24 * 3600)
 }
 
 impl ServeArgs {
     /// Returns these options, with `others` in place of those that are not set.
     pub fn or(self, others: ServeArgs) -> ServeArgs {
-        ServeArgs { host: self.host.or(others.host), port: self.port.or(others.port) }
+        ServeArgs {
+            host: self.host.or(others.host),
+            port: self.port.or(others.port),
+            header_timeout: self.header_timeout.or(others.header_timeout),
+            body_timeout: self.body_timeout.or(others.body_timeout),
+            idle_timeout: self.idle_timeout.or(others.idle_timeout),
+            write_timeout: self.write_timeout.or(others.write_timeout),
+            drain_seconds: self.drain_seconds.or(others.drain_seconds),
+        }
     }
 
     /// Returns true if no option is set.
     pub fn is_empty(&self) -> bool {
-        self.host.is_none() && self.port.is_none()
+        *self == ServeArgs::default()
     }
 
     /// The port to listen on.
@@ -35,8 +63,20 @@ impl ServeArgs {
         self.port.unwrap_or(8000)
     }
 
-    fn address(&self) -> SocketAddr {
-        SocketAddr::new(self.host.unwrap_or(Ipv4Addr::LOCALHOST.into()), self.port())
+    fn host(&self) -> &str {
+        self.host.as_deref().unwrap_or("127.0.0.1")
+    }
+
+    fn timeouts(&self) -> Timeouts {
+        let or = |seconds: Option<u64>, default| seconds.map_or(default, Duration::from_secs);
+        let default = Timeouts::default();
+        Timeouts {
+            header: or(self.header_timeout, default.header),
+            body: or(self.body_timeout, default.body),
+            idle: or(self.idle_timeout, default.idle),
+            write: or(self.write_timeout, default.write),
+            drain: or(self.drain_seconds, default.drain),
+        }
     }
 }
 
@@ -49,7 +89,8 @@ pub fn run(
 ) -> Result<(), Error> {
     let setup = Setup::load(model)?;
     let engine = setup.engine(engine)?;
-    server::run(setup, engine, args.address(), |at, state| {
+    let host = (args.host(), args.port());
+    server::run(setup, engine, host, args.timeouts(), |at, state| {
         let (model, policy) = (&state.name, state.engine.policy());
         notice(format_args!("trail-rt serves {model} under {policy} on http://{at}"));
         if json {

@@ -1,14 +1,14 @@
 //! Request bodies: JSON of any content type. Unknown fields are ignored, errors name the field.
 
-use axum::body::Bytes;
-use axum::extract::rejection::BytesRejection;
+use std::sync::Arc;
+
 use axum::extract::{FromRequest, Request};
-use axum::http::StatusCode;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::MAX_BODY_BYTES;
 use super::error::ApiError;
+use super::intake::BodyPermit;
+use super::state::ServerState;
 
 /// Fields that would change the answer and are not supported. They are rejected: ignoring them
 /// would silently give another answer than requested.
@@ -70,21 +70,35 @@ fn is_neutral(value: &Value) -> bool {
     }
 }
 
-impl<S: Send + Sync> FromRequest<S> for Body {
-    type Rejection = ApiError;
+/// The bytes of a body, with their share of what the server reads and parses at once.
+pub struct Admitted {
+    bytes: Vec<u8>,
+    permit: BodyPermit,
+}
 
-    async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
-        let bytes = Bytes::from_request(request, state).await.map_err(unreadable)?;
-        Body::parse(&bytes)
+impl Admitted {
+    /// Parses the body and reads its fields, off the connection's thread if the body is large. The
+    /// permit is to be held until the text of the fields is tokenized.
+    pub async fn read<T: Send + 'static>(
+        self,
+        read: impl FnOnce(&Body) -> Result<T, ApiError> + Send + 'static,
+    ) -> Result<(T, BodyPermit), ApiError> {
+        let Admitted { bytes, permit } = self;
+        let parse = move || read(&Body::parse(&bytes)?);
+        let (fields, permit) = match permit.is_large() {
+            true => permit.run(|_| parse()).await?,
+            false => (parse(), permit),
+        };
+        Ok((fields?, permit))
     }
 }
 
-fn unreadable(rejection: BytesRejection) -> ApiError {
-    match rejection.status() {
-        StatusCode::PAYLOAD_TOO_LARGE => {
-            ApiError::too_large(format!("the body has more than {MAX_BODY_BYTES} bytes"))
-        }
-        _ => ApiError::invalid(rejection.body_text()),
+impl FromRequest<Arc<ServerState>> for Admitted {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, state: &Arc<ServerState>) -> Result<Self, ApiError> {
+        let (bytes, permit) = state.intake.receive(request, &state.lifecycle).await?;
+        Ok(Admitted { bytes, permit })
     }
 }
 

@@ -6,13 +6,13 @@ use axum::extract::State;
 use axum::response::Response;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use trail_runtime::text::ChatMessage;
+use trail_runtime::text::{ChatError, ChatMessage};
 
-use super::body::Body;
+use super::body::{Admitted, Body};
 use super::choice::Delta;
 use super::error::ApiError;
+use super::intake::BodyPermit;
 use super::logprobs;
-use super::prompt::off_thread;
 use super::reply::{Dialect, reply};
 use super::sampling::{Options, Prompts};
 use super::state::{ServerState, Shared};
@@ -72,12 +72,13 @@ impl Message {
 }
 
 /// The handler.
-pub async fn create(State(state): Shared, body: Body) -> Result<Response, ApiError> {
+pub async fn create(State(state): Shared, admitted: Admitted) -> Result<Response, ApiError> {
     state.check_open()?;
-    let (fields, options): (Fields, Options) = (body.read()?, body.read()?);
+    let read = |body: &Body| Ok((body.read::<Fields>()?, body.read::<Options>()?));
+    let ((fields, options), permit) = admitted.read(read).await?;
     state.check_model(options.model.as_deref())?;
     let top_logprobs = fields.top_logprobs()?;
-    let ids = vec![encode(state.clone(), fields.messages).await?];
+    let ids = vec![encode(state.clone(), fields.messages, permit).await?];
     let usage = Usage::of_prompts(&ids);
     let prompts = Prompts { ids, field: "messages", default_max_tokens: None, top_logprobs };
     let choices = options.submit(&state, &prompts)?;
@@ -98,19 +99,28 @@ impl Fields {
 }
 
 /// Renders and encodes the conversation, with the generation prompt for the assistant's turn.
-async fn encode(state: Arc<ServerState>, messages: Vec<Message>) -> Result<Vec<u32>, ApiError> {
+async fn encode(
+    state: Arc<ServerState>,
+    messages: Vec<Message>,
+    permit: BodyPermit,
+) -> Result<Vec<u32>, ApiError> {
     if messages.is_empty() {
         return Err(ApiError::invalid_field(
             "messages",
             "there are no messages: give at least one",
         ));
     }
-    let encode = move || {
-        let turns: Vec<_> = messages.into_iter().map(Message::turn).collect();
-        state.template.encode(&state.tokenizer, &turns, true)
-    };
-    let encoded = off_thread(encode).await?;
-    encoded.map_err(|error| ApiError::invalid_field("messages", error.to_string()))
+    let (ids, _) = permit
+        .run(move |_| {
+            let turns: Vec<_> = messages.into_iter().map(Message::turn).collect();
+            let invalid = |error: ChatError| ApiError::invalid_field("messages", error.to_string());
+            let text = state.template.render(&turns, true).map_err(invalid)?;
+            state.check_text("messages", &text)?;
+            let ids = state.tokenizer.encode(&text, false);
+            ids.map_err(|error| invalid(ChatError::Encode(error)))
+        })
+        .await?;
+    ids
 }
 
 /// Response objects of this endpoint.

@@ -10,6 +10,7 @@ use trail_runtime::engine::{Event, FinishReason, Request, RequestHandle};
 use trail_runtime::text::StopMatcher;
 
 use super::error::ApiError;
+use super::lifecycle::{Phase, PhaseWatch};
 use super::logprobs::{Scored, Scorer};
 use super::metrics::Watch;
 use super::state::ServerState;
@@ -60,6 +61,7 @@ pub struct Choice {
     answer: Detokenizer,
     scorer: Option<Scorer>,
     watch: Watch,
+    phase: PhaseWatch,
     /// Tokens not yet reported, as they have completed no text.
     pending: Delta,
 }
@@ -81,8 +83,8 @@ impl Choice {
         let handle = Some(state.engine.submit(request)?);
         let watch = state.metrics.watch();
         let scorer = scored.then(|| Scorer::new(state.tokenizer.clone()));
-        let pending = Choice::empty(index, scored);
-        Ok(Choice { index, handle, wake, answer, scorer, watch, pending })
+        let (phase, pending) = (state.lifecycle.watch(), Choice::empty(index, scored));
+        Ok(Choice { index, handle, wake, answer, scorer, watch, phase, pending })
     }
 
     fn empty(index: usize, scored: bool) -> Delta {
@@ -117,7 +119,10 @@ impl Choice {
                 return Ok(std::mem::replace(&mut self.pending, empty));
             }
             // `Notify` stores the permit of a wake-up before this wait: none is lost.
-            let _ = timeout(WAKE_TIMEOUT, self.wake.notified()).await;
+            tokio::select! {
+                _ = timeout(WAKE_TIMEOUT, self.wake.notified()) => {}
+                () = self.phase.reached(Phase::Cut) => return Err(ApiError::cut()),
+            }
         }
     }
 

@@ -5,7 +5,7 @@ use axum::response::Response;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::body::Body;
+use super::body::{Admitted, Body};
 use super::choice::Delta;
 use super::error::ApiError;
 use super::logprobs;
@@ -25,11 +25,12 @@ struct Fields {
 }
 
 /// The handler.
-pub async fn create(State(state): Shared, body: Body) -> Result<Response, ApiError> {
+pub async fn create(State(state): Shared, admitted: Admitted) -> Result<Response, ApiError> {
     state.check_open()?;
-    let (fields, options): (Fields, Options) = (body.read()?, body.read()?);
+    let read = |body: &Body| Ok((body.read::<Fields>()?, body.read::<Options>()?));
+    let ((fields, options), permit) = admitted.read(read).await?;
     state.check_model(options.model.as_deref())?;
-    let ids = fields.prompt.encode(state.clone()).await?;
+    let ids = fields.prompt.encode(state.clone(), permit).await?;
     if ids.is_empty() {
         return Err(ApiError::invalid_field("prompt", "there is no prompt: give at least one"));
     }

@@ -45,6 +45,19 @@ impl ApiError {
         ApiError { status: StatusCode::PAYLOAD_TOO_LARGE, ..ApiError::invalid(message) }
     }
 
+    /// 408: the client did not send the body in time.
+    pub fn timed_out(message: impl Into<String>) -> Self {
+        ApiError { status: StatusCode::REQUEST_TIMEOUT, ..ApiError::invalid(message) }
+    }
+
+    /// 429: the server has too much to do.
+    pub fn too_many(message: impl Into<String>) -> Self {
+        ApiError {
+            code: Some("rate_limit_exceeded"),
+            ..ApiError::new(StatusCode::TOO_MANY_REQUESTS, "rate_limit_error", message)
+        }
+    }
+
     /// 404: the model is not the one served.
     pub fn no_such_model(name: &str, served: &str) -> Self {
         let message = format!("the model '{name}' does not exist: this server has '{served}'");
@@ -85,6 +98,12 @@ impl ApiError {
         ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "server_error", message)
     }
 
+    /// 503: the drain's deadline came before the end of the answer.
+    pub fn cut() -> Self {
+        let message = "the server shut down before the answer was complete: try another one";
+        ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "server_error", message)
+    }
+
     /// The error object.
     pub fn body(&self) -> Value {
         json!({ "error": {
@@ -101,10 +120,7 @@ impl From<SubmitError> for ApiError {
         let message = error.to_string();
         match error {
             SubmitError::Failed(fault) => ApiError::broken(&fault),
-            SubmitError::Full { .. } => ApiError {
-                code: Some("rate_limit_exceeded"),
-                ..ApiError::new(StatusCode::TOO_MANY_REQUESTS, "rate_limit_error", message)
-            },
+            SubmitError::Full { .. } => ApiError::too_many(message),
             _ => ApiError::invalid(message),
         }
     }

@@ -1,14 +1,19 @@
 //! The OpenAI-compatible HTTP server.
 //!
-//! A request's path, one module per stage: [`body`] (JSON) -> [`chat`] or [`completions`] (tokens)
-//! -> [`sampling`] -> [`choice`] (the engine's events as text) -> [`reply`] (one object, or a
-//! stream of events). [`state`] is shared by all requests, [`metrics`] counts, [`shutdown`] drains.
+//! A request's path, one module per stage: [`listener`] -> [`connection`] (HTTP, bounded in time)
+//! -> [`intake`] (bounded in bytes) -> [`body`] (JSON) -> [`chat`] or [`completions`] (tokens) ->
+//! [`sampling`] -> [`choice`] (the engine's events as text) -> [`reply`] (one object, or a stream
+//! of events). [`state`] is shared by all requests, [`metrics`] counts, [`shutdown`] drains.
 
 mod body;
 mod chat;
 mod choice;
 mod completions;
+mod connection;
 mod error;
+mod intake;
+mod lifecycle;
+mod listener;
 mod logprobs;
 mod metrics;
 mod models;
@@ -17,51 +22,57 @@ mod reply;
 mod sampling;
 mod shutdown;
 mod state;
+mod timed_stream;
+mod timeouts;
 mod wire;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::DefaultBodyLimit;
+use axum::extract::{Request, State};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::Response;
 use axum::routing::{get, post};
-use tokio::net::TcpListener;
 use trail_runtime::engine::Engine;
 use trail_setup::{Error, Setup};
 
 use error::ApiError;
-use state::ServerState;
+use state::{ServerState, Shared};
+pub use timeouts::Timeouts;
 
 /// Largest request body, bytes. A context of 128 Ki tokens is under 1 MiB as text or as ids.
 const MAX_BODY_BYTES: usize = 4 << 20;
 
-/// Serves `engine` at `address` until a signal, then finishes the running requests. `listening` is
+/// Host to listen on, a name or an address, and port.
+pub type Host<'a> = (&'a str, u16);
+
+/// Serves `engine` at `host` until a signal, then finishes the running requests. `listening` is
 /// called with the bound address once connections are accepted.
 pub fn run(
     setup: Setup,
     engine: Engine,
-    address: SocketAddr,
+    (host, port): Host,
+    timeouts: Timeouts,
     listening: impl FnOnce(SocketAddr, &ServerState) -> Result<(), Error>,
 ) -> Result<(), Error> {
-    let state = Arc::new(ServerState::new(setup, engine)?);
+    listener::raise_descriptor_limit();
+    let state = Arc::new(ServerState::new(setup, engine, timeouts)?);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .thread_name("trail-http")
         .enable_all()
         .build()
         .map_err(|error| Error::failed(format!("cannot start the server's threads: {error}")))?;
     runtime.block_on(async {
-        let unusable = |error| Error::failed(format!("cannot listen on {address}: {error}"));
-        let listener = TcpListener::bind(address).await.map_err(unusable)?;
+        let unusable = |error| Error::failed(format!("cannot listen on {host}:{port}: {error}"));
+        let listener = listener::bind(host, port).await.map_err(unusable)?;
         let signals = shutdown::Signals::listen()?;
         listening(listener.local_addr().map_err(unusable)?, &state)?;
-        let drain = shutdown::drain_on_signal(signals, state.clone());
-        axum::serve(listener, router(state.clone()))
-            .with_graceful_shutdown(drain)
-            .await
-            .map_err(|error| Error::failed(format!("the server failed: {error}")))?;
-        match state.engine.fault() {
-            Some(fault) => Err(Error::failed(format!("the engine broke down: {fault}"))),
-            None => Ok(()),
+        tokio::spawn(state.intake.clone().release_memory());
+        let router = router(state.clone());
+        tokio::select! {
+            never = listener::accept(listener, router, state.clone()) => match never {},
+            ended = shutdown::run(signals, state.clone()) => ended,
         }
     })
 }
@@ -72,12 +83,23 @@ fn router(state: Arc<ServerState>) -> Router {
         .route("/v1/completions", post(completions::create))
         .route("/v1/models", get(models::list))
         .route("/v1/models/{*id}", get(models::retrieve))
-        .route("/health", get(state::health))
-        .route("/metrics", get(metrics::scrape))
         .fallback(|uri: axum::http::Uri| async move { ApiError::no_such_path(uri.path()) })
         .method_not_allowed_fallback(|method: axum::http::Method| async move {
             ApiError::method_not_allowed(&method)
         })
-        .layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
+        .layer(from_fn_with_state(state.clone(), refuse_unless_open))
+        // Served to the end, for those who watch a drain.
+        .route("/health", get(state::health))
+        .route("/metrics", get(metrics::scrape))
         .with_state(state)
+}
+
+/// Refuses a request, before its body is read, while the server drains or after an engine failure.
+async fn refuse_unless_open(
+    State(state): Shared,
+    request: Request,
+    next: Next,
+) -> Result<Response, ApiError> {
+    state.check_open()?;
+    Ok(next.run(request).await)
 }

@@ -1,53 +1,163 @@
 //! Tokenization of prompts, outside the threads that serve connections.
 
+use std::fmt;
 use std::sync::Arc;
 
 use serde::Deserialize;
-use trail_runtime::text::EncodeError;
+use serde::de::{Deserializer, Error, SeqAccess, Visitor};
 
 use super::error::ApiError;
+use super::intake::BodyPermit;
+use super::sampling::MAX_CHOICES;
 use super::state::ServerState;
 
 /// The prompts of a completion.
-#[derive(Deserialize, Clone, Debug)]
-#[serde(
-    untagged,
-    expecting = "expected a string, an array of strings, an array of token ids, or an array of such arrays"
-)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Prompt {
-    /// One prompt as text.
-    Text(String),
-    /// Several prompts as text.
+    /// Prompts as text.
     Texts(Vec<String>),
-    /// One prompt as token ids.
-    Ids(Vec<u32>),
-    /// Several prompts as token ids.
-    IdLists(Vec<Vec<u32>>),
+    /// Prompts as token ids.
+    Ids(Vec<Vec<u32>>),
 }
 
 impl Prompt {
-    /// Returns the token ids of each prompt.
-    pub async fn encode(self, state: Arc<ServerState>) -> Result<Vec<Vec<u32>>, ApiError> {
+    /// Returns the token ids of each prompt. Texts that cannot fit the context are refused before
+    /// any is tokenized. A client that leaves ends the work at the next prompt of a list: the
+    /// tokenizer takes a text in one piece, since where it may be cut depends on the model's rules.
+    pub async fn encode(
+        self,
+        state: Arc<ServerState>,
+        permit: BodyPermit,
+    ) -> Result<Vec<Vec<u32>>, ApiError> {
         let texts = match self {
-            Prompt::Ids(ids) => return Ok(vec![ids]),
-            Prompt::IdLists(lists) => return Ok(lists),
-            Prompt::Text(text) => vec![text],
+            Prompt::Ids(ids) => return Ok(ids),
             Prompt::Texts(texts) => texts,
         };
-        let encode = move || -> Result<Vec<Vec<u32>>, EncodeError> {
-            texts.iter().map(|text| state.tokenizer.encode(text, true)).collect()
+        texts.iter().try_for_each(|text| state.check_text("prompt", text))?;
+        let encode = move |text: &String| {
+            let ids = state.tokenizer.encode(text, true);
+            ids.map_err(|error| ApiError::invalid_field("prompt", error.to_string()))
         };
-        let encoded = off_thread(encode).await?;
-        encoded.map_err(|error| ApiError::invalid_field("prompt", error.to_string()))
+        let (ids, _) = permit
+            .run(move |has_left| {
+                let stay = texts.iter().take_while(|_| !has_left());
+                stay.map(encode).collect()
+            })
+            .await?;
+        ids
     }
 }
 
-/// Runs long work, such as encoding a megabyte of text, on the blocking thread pool.
-pub async fn off_thread<T: Send + 'static>(
-    work: impl FnOnce() -> T + Send + 'static,
-) -> Result<T, ApiError> {
-    // Joining fails only if the work panicked, which the panic hook has reported.
-    tokio::task::spawn_blocking(work).await.map_err(|_| ApiError::interrupted())
+/// A string, an array of strings, an array of token ids, or an array of such arrays. Unlike serde's
+/// `untagged` it keeps no copy of what it reads, and stops at the first prompt too many.
+impl<'de> Deserialize<'de> for Prompt {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(PromptVisitor)
+    }
+}
+
+struct PromptVisitor;
+
+impl<'de> Visitor<'de> for PromptVisitor {
+    type Value = Prompt;
+
+    fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.write_str(
+            "a string, an array of strings, an array of token ids, or an array of such arrays",
+        )
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<Prompt, E> {
+        Ok(Prompt::Texts(vec![text.to_owned()]))
+    }
+
+    fn visit_string<E: Error>(self, text: String) -> Result<Prompt, E> {
+        Ok(Prompt::Texts(vec![text]))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Prompt, A::Error> {
+        match items.next_element()? {
+            None => Ok(Prompt::Texts(Vec::new())),
+            Some(Item::Text(first)) => {
+                let text = |item| if let Item::Text(text) = item { Some(text) } else { None };
+                Ok(Prompt::Texts(collect(first, items, MAX_CHOICES, text)?))
+            }
+            Some(Item::Id(first)) => {
+                let id = |item| if let Item::Id(id) = item { Some(id) } else { None };
+                Ok(Prompt::Ids(vec![collect(first, items, usize::MAX, id)?]))
+            }
+            Some(Item::Ids(first)) => {
+                let ids = |item| if let Item::Ids(ids) = item { Some(ids) } else { None };
+                Ok(Prompt::Ids(collect(first, items, MAX_CHOICES, ids)?))
+            }
+        }
+    }
+}
+
+/// Collects `first` and the other items, which must be of the same form, up to `most`.
+fn collect<'de, A: SeqAccess<'de>, T>(
+    first: T,
+    mut items: A,
+    most: usize,
+    same: impl Fn(Item) -> Option<T>,
+) -> Result<Vec<T>, A::Error> {
+    let mut all = vec![first];
+    while let Some(item) = items.next_element()? {
+        if all.len() == most {
+            return Err(A::Error::custom(format_args!("more than {most} prompts: send fewer")));
+        }
+        let other = || {
+            A::Error::custom(
+                "expected items of one form in the array: all strings, all token ids, or all arrays of token ids",
+            )
+        };
+        all.push(same(item).ok_or_else(other)?);
+    }
+    Ok(all)
+}
+
+/// An element of an array of prompts, or of token ids.
+enum Item {
+    Text(String),
+    Id(u32),
+    Ids(Vec<u32>),
+}
+
+impl<'de> Deserialize<'de> for Item {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(ItemVisitor)
+    }
+}
+
+struct ItemVisitor;
+
+impl<'de> Visitor<'de> for ItemVisitor {
+    type Value = Item;
+
+    fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.write_str("a string, a token id, or an array of token ids")
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<Item, E> {
+        Ok(Item::Text(text.to_owned()))
+    }
+
+    fn visit_string<E: Error>(self, text: String) -> Result<Item, E> {
+        Ok(Item::Text(text))
+    }
+
+    fn visit_u64<E: Error>(self, id: u64) -> Result<Item, E> {
+        let id = u32::try_from(id);
+        id.map(Item::Id).map_err(|_| E::custom("expected a token id below 2^32"))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Item, A::Error> {
+        let mut ids = Vec::new();
+        while let Some(id) = items.next_element()? {
+            ids.push(id);
+        }
+        Ok(Item::Ids(ids))
+    }
 }
 
 #[cfg(test)]
@@ -60,11 +170,34 @@ mod tests {
 
     #[test]
     fn four_spellings() {
-        assert!(matches!(parse(r#""a""#), Ok(Prompt::Text(_))));
-        assert!(matches!(parse(r#"["a", "b"]"#), Ok(Prompt::Texts(_))));
-        assert!(matches!(parse("[1, 2]"), Ok(Prompt::Ids(_))));
-        assert!(matches!(parse("[[1], [2]]"), Ok(Prompt::IdLists(_))));
-        let error = parse(r#"[1, "a"]"#).expect_err("refused");
-        assert!(error.contains("an array of token ids"), "{error}");
+        let texts = |texts: &[&str]| Ok(Prompt::Texts(texts.iter().map(|&t| t.into()).collect()));
+        assert_eq!(parse(r#""a""#), texts(&["a"]));
+        assert_eq!(parse(r#"["a", "b\u0041"]"#), texts(&["a", "bA"]));
+        assert_eq!(parse("[]"), texts(&[]));
+        assert_eq!(parse("[1, 2]"), Ok(Prompt::Ids(vec![vec![1, 2]])));
+        assert_eq!(parse("[[1], [2, 3], []]"), Ok(Prompt::Ids(vec![vec![1], vec![2, 3], vec![]])));
+        for mixed in [r#"[1, "a"]"#, r#"["a", 1]"#, "[[1], 1]"] {
+            let error = parse(mixed).expect_err("refused");
+            assert!(error.contains("of one form"), "{error}");
+        }
+        for other in ["5", "{}", "null", "[null]", "[-1]", "[4294967296]", "[[-1]]", "[[[1]]]"] {
+            let error = parse(other).expect_err("refused");
+            assert!(error.contains("expected"), "{other}: {error}");
+        }
+    }
+
+    #[test]
+    fn prompts_are_counted_while_they_are_read() {
+        let list = |prompt: &str, n| format!("[{}]", vec![prompt; n].join(","));
+        for prompt in [r#""a""#, "[1]"] {
+            assert!(parse(&list(prompt, MAX_CHOICES)).is_ok());
+            let error = parse(&list(prompt, MAX_CHOICES + 1)).expect_err("refused");
+            assert!(error.contains("more than 128 prompts"), "{error}");
+        }
+        // The text after the first prompt too many is not read, so it need not be JSON.
+        let error =
+            parse(&format!("[{} !", r#""a","#.repeat(MAX_CHOICES + 1))).expect_err("refused");
+        assert!(error.contains("more than 128 prompts"), "{error}");
+        assert!(parse(&list("1", 5000)).is_ok(), "token ids of one prompt");
     }
 }

@@ -11,7 +11,7 @@ use super::state::ServerState;
 use crate::random;
 
 /// Maximum number of choices of one request: `n` times the number of prompts.
-const MAX_CHOICES: usize = 128;
+pub const MAX_CHOICES: usize = 128;
 
 /// Sampling parameters and response options of a request.
 #[derive(Deserialize, Clone, Debug)]

@@ -1,13 +1,20 @@
-//! Shutdown: the first signal drains, the second exits at once; an engine failure also ends the
-//! server.
+//! Shutdown: the first signal drains up to a deadline, the second exits at once; an engine failure
+//! drains as well.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::time::sleep;
 use trail_setup::{Error, notice};
 
+use super::lifecycle::Phase;
 use super::state::ServerState;
+
+/// Interval of checks for an engine failure.
+const FAULT_POLL_INTERVAL: Duration = Duration::from_millis(250);
+/// Time for the error objects of cut answers to be written.
+const CUT_GRACE: Duration = Duration::from_secs(1);
 
 /// Handlers of SIGTERM and SIGINT.
 pub struct Signals {
@@ -35,28 +42,55 @@ impl Signals {
     }
 }
 
-/// Interval of checks for an engine failure.
-const FAULT_POLL_INTERVAL: Duration = Duration::from_millis(250);
-
 /// Completes once the engine has failed.
 async fn breakdown(state: &ServerState) {
     while state.engine.fault().is_none() {
-        tokio::time::sleep(FAULT_POLL_INTERVAL).await;
+        sleep(FAULT_POLL_INTERVAL).await;
     }
 }
 
-/// Completes when the server has to drain. After that, a second signal ends the process.
-pub async fn drain_on_signal(mut signals: Signals, state: Arc<ServerState>) {
+/// Waits for a signal or an engine failure, then until every connection has got its response, or
+/// the deadline has cut it. A second signal ends the process. The error of a cut makes the exit
+/// code 1, so that a supervisor can tell it from a complete drain.
+pub async fn run(mut signals: Signals, state: Arc<ServerState>) -> Result<(), Error> {
     tokio::select! {
-        _ = signals.next() => {}
+        () = signals.next() => {
+            let live = state.engine.live();
+            notice(format_args!("trail-rt finishes {live} requests; a second signal ends it at once"));
+        }
         // Every open request gets the error. The process exits, for its supervisor to restart it.
-        _ = breakdown(&state) => return,
+        () = breakdown(&state) => {}
     }
-    state.drain();
-    let live = state.engine.live();
-    notice(format_args!("trail-rt finishes {live} requests; a second signal ends it at once"));
-    tokio::spawn(async move {
-        signals.next().await;
-        std::process::exit(1);
-    });
+    state.lifecycle.enter(Phase::Draining);
+    let cut = tokio::select! {
+        cut = drain(&state) => cut,
+        () = signals.next() => std::process::exit(1),
+    };
+    match (state.engine.fault(), cut) {
+        (Some(fault), _) => Err(Error::failed(format!("the engine broke down: {fault}"))),
+        (None, 0) => Ok(()),
+        (None, cut) => {
+            let seconds = state.timeouts.drain.as_secs();
+            Err(Error::failed(format!(
+                "{cut} responses were cut after {seconds} s: raise --drain-seconds to let them finish"
+            )))
+        }
+    }
+}
+
+/// Lets the accepted requests finish until the deadline, then ends the others. Returns the number
+/// of connections whose response was cut.
+async fn drain(state: &ServerState) -> usize {
+    let life = &state.lifecycle;
+    tokio::select! {
+        () = life.all_closed() => return 0,
+        () = sleep(state.timeouts.drain) => {}
+    }
+    let cut = life.connections();
+    life.enter(Phase::Cut);
+    tokio::select! {
+        () = life.all_closed() => {}
+        () = sleep(CUT_GRACE) => {}
+    }
+    cut
 }

@@ -1,16 +1,19 @@
 //! State shared by all requests.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use axum::extract::State;
+use trail_runtime::backend::BLOCK_TOKENS;
 use trail_runtime::engine::Engine;
 use trail_runtime::text::{ChatTemplate, Tokenizer};
 use trail_setup::{Error, Setup};
 
 use super::error::ApiError;
+use super::intake::Intake;
+use super::lifecycle::{Lifecycle, Phase};
 use super::metrics::Metrics;
+use super::timeouts::Timeouts;
 
 /// The served model, its engine, and the server's own records.
 pub struct ServerState {
@@ -26,7 +29,16 @@ pub struct ServerState {
     pub template: ChatTemplate,
     /// Metrics of the server.
     pub metrics: Metrics,
-    draining: AtomicBool,
+    /// Time limits.
+    pub timeouts: Timeouts,
+    /// Phase of the server.
+    pub lifecycle: Lifecycle,
+    /// Bounds on bodies that are read, parsed and tokenized at once.
+    pub intake: Arc<Intake>,
+    /// Tokens that a request has room for: the context, or the KV cache if that is smaller.
+    capacity: usize,
+    /// Bytes that a text of `capacity` tokens cannot exceed.
+    max_text_bytes: usize,
 }
 
 /// The state as handlers receive it.
@@ -34,28 +46,43 @@ pub type Shared = State<Arc<ServerState>>;
 
 impl ServerState {
     /// Creates the state of a server that accepts requests.
-    pub fn new(setup: Setup, engine: Engine) -> Result<Self, Error> {
+    pub fn new(setup: Setup, engine: Engine, timeouts: Timeouts) -> Result<Self, Error> {
+        let tokenizer = setup.tokenizer()?;
+        let context = engine.model().config.max_context;
+        let capacity = context.min(engine.kv_blocks() * BLOCK_TOKENS);
         Ok(ServerState {
             created: unix_time(),
-            tokenizer: setup.tokenizer()?,
+            max_text_bytes: tokenizer.max_text_bytes(capacity),
+            tokenizer,
             template: setup.template,
             name: setup.name,
             metrics: Metrics::new()?,
-            draining: AtomicBool::new(false),
+            timeouts,
+            lifecycle: Lifecycle::new(),
+            intake: Intake::new(trail_base::available_threads(), timeouts.body),
+            capacity,
             engine,
         })
     }
 
-    /// Rejects new requests from now on.
-    pub fn drain(&self) {
-        self.draining.store(true, Ordering::Release);
+    /// Returns an error if `text`, of the request's `field`, cannot fit the context whatever its
+    /// tokens are: tokenizing it would be in vain, and takes a hundred times its bytes.
+    pub fn check_text(&self, field: &str, text: &str) -> Result<(), ApiError> {
+        let (bytes, most, capacity) = (text.len(), self.max_text_bytes, self.capacity);
+        if bytes <= most {
+            return Ok(());
+        }
+        let message = format!(
+            "this server has room for {capacity} tokens in a request, which have at most {most} bytes of text, and the prompt has {bytes}: shorten it"
+        );
+        Err(ApiError::too_long(field, message))
     }
 
     /// Returns an error while the server drains.
     pub fn check_open(&self) -> Result<(), ApiError> {
         match self.engine.fault() {
             Some(fault) => Err(ApiError::broken(fault)),
-            None if self.draining.load(Ordering::Acquire) => Err(ApiError::draining()),
+            None if self.lifecycle.phase() > Phase::Open => Err(ApiError::draining()),
             None => Ok(()),
         }
     }

@@ -6,6 +6,7 @@ pub mod http;
 mod server;
 pub mod timeline;
 
+pub use http::receive;
 pub use server::{Server, pieces};
 
 use std::process::{Command, Output};

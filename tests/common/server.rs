@@ -25,10 +25,19 @@ impl Server {
 
     /// Starts a server with further `options` and environment variables.
     pub fn start_in(options: &[&str], environment: &[(&str, &str)]) -> Self {
-        let mut child = Command::new(PROGRAM)
+        Server::spawn(Command::new(PROGRAM).envs(environment.iter().copied()), options)
+    }
+
+    /// Starts a server under a limit of the shell, such as `-n 64`.
+    pub fn start_under(limit: &str, options: &[&str]) -> Self {
+        let script = format!("ulimit {limit} && exec \"$0\" \"$@\"");
+        Server::spawn(Command::new("sh").args(["-c", &script, PROGRAM]), options)
+    }
+
+    fn spawn(command: &mut Command, options: &[&str]) -> Self {
+        let mut child = command
             .args(["serve", "--port", "0", "--threads", "1"])
             .args(options)
-            .envs(environment.iter().copied())
             .stderr(Stdio::piped())
             .spawn()
             .expect("the program starts");
@@ -103,9 +112,46 @@ impl Server {
 
     /// Waits for the process to end; returns its status and the rest of stderr.
     pub fn end(&mut self) -> (ExitStatus, String) {
+        let start = Instant::now();
+        let status = loop {
+            if let Some(status) = self.child.try_wait().expect("the process is a child") {
+                break status;
+            }
+            assert!(start.elapsed() < Duration::from_secs(60), "the process goes on");
+            std::thread::sleep(Duration::from_millis(20));
+        };
         let mut said = String::new();
         self.stderr.read_to_string(&mut said).expect("stderr is text");
-        (self.child.wait().expect("the process ends"), said)
+        (status, said)
+    }
+
+    /// Reads a file of the process in `/proc`, such as `status`.
+    pub fn proc(&self, file: &str) -> String {
+        let path = format!("/proc/{}/{file}", self.child.id());
+        std::fs::read_to_string(path).expect("the process runs")
+    }
+
+    /// Memory in MB by a field of `/proc/PID/status`: `VmRSS` now, `VmHWM` at most so far.
+    pub fn megabytes(&self, field: &str) -> f64 {
+        let status = self.proc("status");
+        let line = status.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+        let kilobytes = line.and_then(|line| line.split_whitespace().next()?.parse::<f64>().ok());
+        kilobytes.expect("a number of kB") * 1024.0 / 1e6
+    }
+
+    /// Waits until the process has `most` open files or fewer.
+    pub fn wait_for_files(&self, most: usize) {
+        let start = Instant::now();
+        while self.files() > most {
+            assert!(start.elapsed() < Duration::from_secs(30), "{} files are open", self.files());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Number of open files of the process, sockets included.
+    pub fn files(&self) -> usize {
+        let folder = format!("/proc/{}/fd", self.child.id());
+        std::fs::read_dir(folder).expect("the process runs").count()
     }
 }
 

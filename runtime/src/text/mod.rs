@@ -5,6 +5,7 @@ pub mod chat;
 mod python_json;
 mod stop;
 mod stream;
+mod text_bound;
 pub mod tokenizer;
 
 pub use chat::{ChatError, ChatMessage, ChatTemplate};

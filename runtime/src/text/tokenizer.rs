@@ -5,6 +5,7 @@ use std::fmt;
 use std::path::Path;
 
 use super::stream::Decode;
+use super::text_bound::max_token_bytes;
 use crate::model::LoadError;
 use crate::model::files::model_folder;
 
@@ -75,6 +76,13 @@ impl Tokenizer {
         let encoding = self.inner.encode_fast(text, add_special);
         let encoding = encoding.map_err(|error| EncodeError(error.to_string()))?;
         Ok(encoding.get_ids().to_vec())
+    }
+
+    /// Most bytes that a text of `tokens` tokens can have; `usize::MAX` where the tokenizer's rules
+    /// set no bound. A longer text has more tokens, which is so known without encoding it.
+    pub fn max_text_bytes(&self, tokens: usize) -> usize {
+        let bytes = max_token_bytes(&self.inner);
+        bytes.map_or(usize::MAX, |bytes| bytes.saturating_mul(tokens))
     }
 
     /// Decodes `ids`, without special tokens if `skip_special`. Ids outside the vocabulary have no

@@ -1,0 +1,145 @@
+//! One client's connection: HTTP/1.1 over a stream with bounded waits, and its end in a shutdown.
+
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::task::{Context, Poll};
+
+use axum::Router;
+use axum::body::{Body, Bytes, HttpBody};
+use futures_util::task::AtomicWaker;
+use hyper::body::{Frame, Incoming, SizeHint};
+use hyper::server::conn::http1;
+use hyper::service::{Service, service_fn};
+use hyper_util::rt::TokioIo;
+use hyper_util::service::TowerToHyperService;
+use tokio::net::TcpStream;
+
+use super::lifecycle::{Counted, Phase};
+use super::state::ServerState;
+use super::timed_stream::TimedStream;
+
+/// Largest header of a request, and most of a response that waits to be written, bytes.
+const BUFFER_BYTES: usize = 64 << 10;
+
+/// State of a connection, shared by its stream and its requests. All of it is used by one task.
+#[derive(Default)]
+pub struct Activity {
+    in_request: AtomicBool,
+    requests: AtomicU32,
+    write_blocked: AtomicBool,
+    /// The connection's task, if it waits for the client's bytes during a request.
+    reader: AtomicWaker,
+}
+
+impl Activity {
+    /// Returns true from the end of a request's header to the end of its response.
+    pub fn is_in_request(&self) -> bool {
+        self.in_request.load(Ordering::Relaxed)
+    }
+
+    /// Number of requests so far, modulo 2^32.
+    pub fn requests(&self) -> u32 {
+        self.requests.load(Ordering::Relaxed)
+    }
+
+    /// Registers the reader to be woken at the end of the request. hyper does not read again until
+    /// bytes arrive, so that the wait for the next request would not be timed.
+    pub fn wake_at_end(&self, cx: &Context<'_>) {
+        self.reader.register(cx.waker());
+    }
+
+    /// Records that the last write found the socket's buffer full, or not.
+    pub fn set_write_blocked(&self, blocked: bool) {
+        self.write_blocked.store(blocked, Ordering::Relaxed);
+    }
+
+    /// Returns true if there is no request, or half its header, and nothing left to write.
+    fn is_quiet(&self) -> bool {
+        !self.is_in_request() && !self.write_blocked.load(Ordering::Relaxed)
+    }
+
+    fn begin(self: &Arc<Self>) -> OpenRequest {
+        self.requests.fetch_add(1, Ordering::Relaxed);
+        self.in_request.store(true, Ordering::Relaxed);
+        OpenRequest(self.clone())
+    }
+}
+
+/// A request in progress; ends when dropped.
+struct OpenRequest(Arc<Activity>);
+
+impl Drop for OpenRequest {
+    fn drop(&mut self) {
+        self.0.in_request.store(false, Ordering::Relaxed);
+        self.0.reader.wake();
+    }
+}
+
+/// The body of a response: keeps its request open until it is sent or dropped.
+struct TrackedBody {
+    body: Body,
+    _request: OpenRequest,
+}
+
+impl HttpBody for TrackedBody {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// Serves a connection to its end. Once the server drains, a counted connection without a complete
+/// header is closed, another after its response; one that is not counted arrived during the drain
+/// and has one request. Errors end the connection alone: the client left, was too slow, or broke a
+/// rule of HTTP.
+pub async fn serve(
+    stream: TcpStream,
+    router: Router,
+    state: Arc<ServerState>,
+    counted: Option<Counted>,
+) {
+    let activity = Arc::new(Activity::default());
+    let stream = TimedStream::new(stream, activity.clone(), state.timeouts);
+    let router = TowerToHyperService::new(router);
+    let service = service_fn(|request: hyper::Request<Incoming>| {
+        let open = activity.begin();
+        let response = router.call(request);
+        async {
+            let response = response.await?;
+            Ok::<_, std::convert::Infallible>(
+                response.map(|body| TrackedBody { body, _request: open }),
+            )
+        }
+    });
+    let mut connection = pin!(
+        http1::Builder::new()
+            // `TimedStream` tells a slow header from an idle connection.
+            .header_read_timeout(None)
+            .max_buf_size(BUFFER_BYTES)
+            .keep_alive(counted.is_some())
+            .serve_connection(TokioIo::new(stream), service)
+    );
+    tokio::select! {
+        _ = connection.as_mut() => return,
+        () = state.lifecycle.reached(Phase::Draining), if counted.is_some() => {}
+    }
+    if activity.is_quiet() {
+        return;
+    }
+    connection.as_mut().graceful_shutdown();
+    let _ = connection.await;
+}

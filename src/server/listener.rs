@@ -1,0 +1,106 @@
+//! The listening socket and its accept loop.
+
+use std::convert::Infallible;
+use std::io::{self, ErrorKind};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use axum::Router;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tokio::net::{TcpListener, lookup_host};
+use trail_setup::notice;
+
+use super::connection;
+use super::state::ServerState;
+
+/// Pause after an accept that failed for lack of file descriptors or memory, so that the loop does
+/// not spin until a connection is closed.
+const REFUSAL_PAUSE: Duration = Duration::from_millis(100);
+/// Shortest time between two log lines about failed accepts.
+const REFUSAL_LOG_INTERVAL: Duration = Duration::from_secs(60);
+
+/// Listens on `host`, a name or an address. A name with several addresses is bound to one: the
+/// first IPv4 address that is free, else the first of the others, since `localhost` is mostly
+/// written as 127.0.0.1 by clients.
+pub async fn bind(host: &str, port: u16) -> io::Result<TcpListener> {
+    let mut addresses: Vec<SocketAddr> = lookup_host((host, port)).await?.collect();
+    addresses.sort_by_key(SocketAddr::is_ipv6);
+    TcpListener::bind(&addresses[..]).await
+}
+
+/// Raises the soft limit of open files to the hard one: a connection takes one descriptor, and the
+/// usual soft limit is 1024.
+pub fn raise_descriptor_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    // Fails in a sandbox that forbids the call: the server then has the descriptors it was given.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
+}
+
+/// Accepts connections and serves each in a task of its own.
+pub async fn accept(listener: TcpListener, router: Router, state: Arc<ServerState>) -> Infallible {
+    let mut refusals = RefusalLog::default();
+    loop {
+        let (stream, _) = match listener.accept().await {
+            Ok(accepted) => accepted,
+            // The client gave up between its handshake and the accept.
+            Err(error) if is_of_client(&error) => continue,
+            Err(error) => {
+                if let Some(line) = refusals.record(&error, Instant::now()) {
+                    notice(line);
+                }
+                tokio::time::sleep(REFUSAL_PAUSE).await;
+                continue;
+            }
+        };
+        // Events of a stream are small writes, which must not wait for the client's ACK. Fails only
+        // if the client has left, which the first read reports.
+        let _ = stream.set_nodelay(true);
+        let counted = state.lifecycle.count();
+        tokio::spawn(connection::serve(stream, router.clone(), state.clone(), counted));
+    }
+}
+
+fn is_of_client(error: &io::Error) -> bool {
+    use ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
+    matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset)
+}
+
+/// Failed accepts since the last log line.
+#[derive(Default)]
+struct RefusalLog {
+    logged: Option<Instant>,
+    failed: u64,
+}
+
+impl RefusalLog {
+    /// Records a failure; returns the line to log, at most once per interval.
+    fn record(&mut self, error: &io::Error, now: Instant) -> Option<String> {
+        self.failed += 1;
+        if self.logged.is_some_and(|logged| now - logged < REFUSAL_LOG_INTERVAL) {
+            return None;
+        }
+        let failed = std::mem::take(&mut self.failed);
+        self.logged = Some(now);
+        Some(format!(
+            "warning: cannot accept connections ({failed} attempts failed): {error}; raise the limit of open files (ulimit -n) or lower --idle-timeout"
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failed_accepts_are_logged_once_a_minute() {
+        let (mut log, start) = (RefusalLog::default(), Instant::now());
+        let error = io::Error::other("too many");
+        let at = |seconds| start + Duration::from_secs(seconds);
+        assert!(log.record(&error, at(0)).is_some());
+        assert_eq!(log.record(&error, at(1)), None);
+        assert_eq!(log.record(&error, at(59)), None);
+        let line = log.record(&error, at(60)).expect("a line");
+        assert!(line.contains("3 attempts") && line.contains("too many"), "{line}");
+    }
+}

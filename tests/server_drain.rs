@@ -1,0 +1,148 @@
+//! The end of a server: requests that are running, half sent, or not read.
+
+mod common;
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use common::Server;
+use serde_json::{Value, json};
+
+const COMPLETIONS: &str = "/v1/completions";
+
+fn stream(max_tokens: u32) -> Value {
+    json!({ "prompt": "a", "max_tokens": max_tokens, "ignore_eos": true, "stream": true })
+}
+
+fn connect(server: &Server, bytes: &[u8]) -> TcpStream {
+    let mut connection = TcpStream::connect(server.address).expect("the server listens");
+    connection.write_all(bytes).expect("sent");
+    connection
+}
+
+fn read(mut connection: TcpStream) -> String {
+    let mut answer = String::new();
+    connection.read_to_string(&mut answer).expect("the whole answer");
+    answer
+}
+
+/// Opens connections that have no complete request: silent, idle after a request, half a header,
+/// half a body.
+fn half_requests(server: &Server) -> [TcpStream; 4] {
+    let mut idle = connect(server, b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n");
+    let mut byte = [0];
+    idle.read_exact(&mut byte).expect("an answer");
+    let post = format!("POST {COMPLETIONS} HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\n{{");
+    [
+        connect(server, b""),
+        idle,
+        connect(server, b"GET /health HTTP/1.1\r\nHos"),
+        connect(server, post.as_bytes()),
+    ]
+}
+
+/// Sends a signal and waits until the server drains.
+fn terminate(server: &Server) {
+    server.terminate();
+    let start = Instant::now();
+    while server.get("/health").0 != 503 {
+        assert!(start.elapsed() < Duration::from_secs(30), "the server does not drain");
+    }
+}
+
+/// Waits until the engine has as many requests, or has begun to answer them.
+fn wait_for_requests(server: &Server, expected: f64) {
+    let waiting = || server.metric("trail_requests_waiting");
+    let begun = || server.metric("trail_time_to_first_token_seconds_count");
+    let start = Instant::now();
+    while waiting() + begun() < expected {
+        assert!(start.elapsed() < Duration::from_secs(30), "the requests do not arrive");
+    }
+}
+
+#[test]
+fn half_requests_do_not_hold_up_the_end() {
+    let mut server = Server::start(&["--drain-seconds", "600"]);
+    let halves = half_requests(&server);
+    // All four are accepted, and the last one's header is read.
+    server.wait_for("trail_requests_running", 0.0);
+    server.terminate();
+    let (status, said) = server.end();
+    assert!(status.success(), "{status}: {said}");
+    drop(halves);
+}
+
+#[test]
+fn running_requests_are_finished() {
+    let mut server = Server::start(&["--drain-seconds", "600", "--policy", "fcfs"]);
+    let halves = half_requests(&server);
+    let running: Vec<_> = (0..20).map(|_| server.begin(COMPLETIONS, &stream(60))).collect();
+    wait_for_requests(&server, 20.0);
+    server.terminate();
+    for connection in running {
+        let answer = read(connection);
+        assert!(answer.trim_end().ends_with("data: [DONE]"), "{answer}");
+        assert!(answer.contains("\"finish_reason\":\"length\""), "{answer}");
+    }
+    let (status, said) = server.end();
+    assert!(status.success(), "{status}: {said}");
+    drop(halves);
+}
+
+#[test]
+fn a_draining_server_is_observed_but_takes_nothing() {
+    let mut server = Server::start(&["--drain-seconds", "600"]);
+    let running = server.begin(COMPLETIONS, &stream(900));
+    server.wait_for("trail_requests_running", 1.0);
+    terminate(&server);
+    assert_eq!(server.metric("trail_requests_running"), 1.0);
+    for (method, path) in [("POST", COMPLETIONS), ("GET", "/v1/models")] {
+        let (status, answer) = server.request(method, path, "{}");
+        assert_eq!((status, &answer["error"]["type"]), (503, &json!("server_error")), "{answer}");
+    }
+    assert!(read(running).trim_end().ends_with("data: [DONE]"));
+    assert!(server.end().0.success());
+}
+
+#[test]
+fn the_deadline_cuts_what_is_left() {
+    let options = ["--drain-seconds", "1", "--max-running", "1", "--policy", "fcfs"];
+    let mut server = Server::start(&options);
+    // 30 MB of responses that are not read: more than the buffers of both sockets.
+    let stalled = connect(&server, &b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n".repeat(5000));
+    let streams: Vec<_> = (0..20).map(|_| server.begin(COMPLETIONS, &stream(900))).collect();
+    let mut whole = stream(900);
+    whole["stream"] = false.into();
+    let whole = server.begin(COMPLETIONS, &whole);
+    wait_for_requests(&server, 21.0);
+    server.terminate();
+    let (status, answer) = common::receive(whole);
+    assert_eq!(status, 503, "{answer}");
+    let mut cut = 0;
+    for connection in streams {
+        let answer = read(connection);
+        let is_cut = answer.contains("shut down before the answer was complete");
+        assert!(is_cut || answer.trim_end().ends_with("data: [DONE]"), "{answer}");
+        cut += usize::from(is_cut);
+    }
+    assert!(cut > 0, "twenty answers of 900 tokens in a second");
+    let (status, said) = server.end();
+    assert_eq!(status.code(), Some(1), "{said}");
+    assert!(said.contains("responses were cut after 1 s"), "{said}");
+    drop(stalled);
+}
+
+#[test]
+fn a_second_signal_ends_it_at_once() {
+    let mut server = Server::start(&["--drain-seconds", "600"]);
+    let stalled = connect(&server, &b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n".repeat(5000));
+    // The server has answered, so it has begun to write.
+    stalled.peek(&mut [0]).expect("an answer");
+    let running = server.begin(COMPLETIONS, &stream(900));
+    server.wait_for("trail_requests_running", 1.0);
+    terminate(&server);
+    server.terminate();
+    assert_eq!(server.end().0.code(), Some(1));
+    drop((stalled, running));
+}
