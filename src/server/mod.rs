@@ -1,8 +1,9 @@
 //! The OpenAI-compatible HTTP server.
 //!
-//! A request's path, one module per stage: [`body`] (JSON) -> [`chat`] or [`completions`] (tokens)
-//! -> [`sampling`] -> [`choice`] (the engine's events as text) -> [`reply`] (one object, or a
-//! stream of events). [`state`] is shared by all requests, [`metrics`] counts, [`shutdown`] drains.
+//! A request's path, one module per stage: [`access`] (arrival, log) -> [`body`] (JSON) ->
+//! [`chat`] or [`completions`] (tokens) -> [`sampling`] -> [`choice`] (the engine's events as
+//! text) -> [`reply`] (one object, or a stream of events). [`state`] is shared by all requests,
+//! [`metrics`] counts, [`shutdown`] drains.
 
 mod access;
 mod body;
