@@ -31,6 +31,7 @@ pub struct Metrics {
     latency: Histogram,
     inter_token: Histogram,
     requests: IntCounterVec,
+    responses: IntCounterVec,
 }
 
 impl Metrics {
@@ -65,22 +66,32 @@ impl Metrics {
                 Opts::new("trail_requests_total", "Requests that ended, by the reason."),
                 &["finish_reason"],
             )?,
+            responses: IntCounterVec::new(
+                Opts::new("trail_http_responses_total", "HTTP responses, by their status."),
+                &["code"],
+            )?,
         };
         metrics.registry.register(Box::new(metrics.first_token.clone()))?;
         metrics.registry.register(Box::new(metrics.latency.clone()))?;
         metrics.registry.register(Box::new(metrics.inter_token.clone()))?;
         metrics.registry.register(Box::new(metrics.requests.clone()))?;
+        metrics.registry.register(Box::new(metrics.responses.clone()))?;
         Ok(metrics)
     }
 
-    /// Starts timing a request that arrives now.
-    pub fn watch(&self) -> Watch {
+    /// Counts a response.
+    pub fn responded(&self, status: u16) {
+        self.responses.with_label_values(&[status.to_string().as_str()]).inc();
+    }
+
+    /// Watches a request whose head arrived at `arrival`.
+    pub fn watch(&self, arrival: Instant) -> Watch {
         Watch {
             first_token: self.first_token.clone(),
             latency: self.latency.clone(),
             inter_token: self.inter_token.clone(),
             requests: self.requests.clone(),
-            arrival: Instant::now(),
+            arrival,
             last_token: None,
             ended: false,
         }
@@ -116,7 +127,12 @@ impl Watch {
         }
     }
 
-    /// Records the end of the answer.
+    /// Records an end without a complete answer.
+    pub fn fail(&mut self, reason: &str) {
+        self.count(reason);
+    }
+
+    /// Records the end of a complete answer.
     pub fn end(&mut self, reason: &str) {
         self.latency.observe(self.arrival.elapsed().as_secs_f64());
         self.count(reason);
@@ -229,17 +245,23 @@ mod tests {
     #[test]
     fn a_request_is_counted_once_by_its_end() {
         let metrics = Metrics::new().expect("metrics");
-        let mut watch = metrics.watch();
+        let mut watch = metrics.watch(Instant::now());
         watch.token();
         watch.token();
         watch.end("stop");
         drop(watch);
-        drop(metrics.watch());
+        drop(metrics.watch(Instant::now()));
+        let mut failed = metrics.watch(Instant::now());
+        failed.fail("error");
+        drop(failed);
+        metrics.responded(400);
         let text = metrics.text(&Stats { running: 3, ..Stats::default() }).expect("text");
         let text = String::from_utf8(text).expect("UTF-8");
         for line in [
             "trail_requests_total{finish_reason=\"stop\"} 1",
             "trail_requests_total{finish_reason=\"cancelled\"} 1",
+            "trail_requests_total{finish_reason=\"error\"} 1",
+            "trail_http_responses_total{code=\"400\"} 1",
             "trail_time_to_first_token_seconds_count 1",
             "trail_inter_token_seconds_count 1",
             "trail_request_latency_seconds_count 1",
