@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::error::ErrorKind;
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 use trail_bench::BenchArgs;
 use trail_setup::{EngineArgs, Error, ModelArgs, notice};
 
@@ -65,19 +65,25 @@ impl Cli {
     }
 }
 
-/// Outcomes of parsing that run no command.
+/// Outcomes other than success.
 pub enum Exit {
     /// Help or the version was requested: printed on stdout, exit code 0.
     Requested(clap::Error),
     /// A command without its subcommand: help on stderr, exit code 2.
     Incomplete(clap::Error),
-    /// Bad arguments.
-    Invalid(Error),
+    /// Bad arguments, or a command that failed.
+    Failed(Error),
+}
+
+impl From<Error> for Exit {
+    fn from(error: Error) -> Self {
+        Exit::Failed(error)
+    }
 }
 
 impl Exit {
-    /// Prints the outcome and returns the exit code.
-    pub fn report(self) -> ExitCode {
+    /// Prints the outcome of the program's `arguments` and returns the exit code.
+    pub fn report(self, arguments: &[OsString]) -> ExitCode {
         match self {
             Exit::Requested(text) | Exit::Incomplete(text) => {
                 let code = text.exit_code();
@@ -85,23 +91,43 @@ impl Exit {
                 let _ = text.print();
                 ExitCode::from(code as u8)
             }
-            Exit::Invalid(error) => {
-                notice(format_args!("error: {error}"));
+            Exit::Failed(error) => {
+                notice(message(&error, arguments));
                 ExitCode::from(error.code())
             }
         }
     }
 }
 
+/// The line on stderr for `error`. One about the arguments points at the help of their command.
+fn message(error: &Error, arguments: &[OsString]) -> String {
+    match error.code() {
+        2 => format!("error: {error}; see {} --help", command(arguments)),
+        _ => format!("error: {error}"),
+    }
+}
+
+/// The definition, in which every option with a value takes a negative number: its own parser
+/// refuses it then, by name and range.
+fn definition() -> clap::Command {
+    fn with_negative_numbers(command: clap::Command) -> clap::Command {
+        let option = |option: clap::Arg| match option.get_action().takes_values() {
+            true => option.allow_negative_numbers(true),
+            false => option,
+        };
+        command.mut_args(option).mut_subcommands(with_negative_numbers)
+    }
+    with_negative_numbers(Cli::command())
+}
+
 /// Parses the arguments, of which the first is the program's name.
-pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Cli, Exit> {
-    let arguments: Vec<OsString> = arguments.into_iter().collect();
-    Cli::try_parse_from(&arguments).map_err(|error| match error.kind() {
-        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => Exit::Incomplete(error),
-        _ if !error.use_stderr() => Exit::Requested(error),
-        _ => {
-            let message = one_line(&error.to_string());
-            Exit::Invalid(Error::usage(format!("{message}; see {} --help", command(&arguments))))
+pub fn parse(arguments: &[OsString]) -> Result<Cli, Exit> {
+    let matches = definition().try_get_matches_from(arguments);
+    matches.and_then(|matches| Cli::from_arg_matches(&matches)).map_err(|error| {
+        match error.kind() {
+            ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => Exit::Incomplete(error),
+            _ if !error.use_stderr() => Exit::Requested(error),
+            _ => Exit::Failed(Error::usage(one_line(&error.to_string()))),
         }
     })
 }
@@ -114,15 +140,15 @@ fn one_line(message: &str) -> String {
     lines.collect::<Vec<_>>().join(" ")
 }
 
-/// Returns the program with the subcommands named in `arguments`, such as `trail-rt bench decode`.
+/// Returns the program with the subcommands of `arguments`, such as `trail-rt bench decode`, as far
+/// as they can be parsed.
 fn command(arguments: &[OsString]) -> String {
-    let mut command = &Cli::command();
-    let mut path = vec![command.get_name()];
-    for argument in arguments.iter().skip(1).filter_map(|argument| argument.to_str()) {
-        if let Some(subcommand) = command.find_subcommand(argument) {
-            path.push(subcommand.get_name());
-            command = subcommand;
-        }
+    let matches = definition().ignore_errors(true).try_get_matches_from(arguments);
+    let mut path = vec!["trail-rt"];
+    let mut level = matches.as_ref().ok();
+    while let Some((name, inner)) = level.and_then(ArgMatches::subcommand) {
+        path.push(name);
+        level = Some(inner);
     }
     path.join(" ")
 }
@@ -131,13 +157,17 @@ fn command(arguments: &[OsString]) -> String {
 mod tests {
     use super::*;
 
+    fn of(arguments: &[&str]) -> Vec<OsString> {
+        ["trail-rt"].iter().chain(arguments).map(OsString::from).collect()
+    }
+
     fn command(arguments: &[&str]) -> Result<Command, String> {
-        let arguments = ["trail-rt"].iter().chain(arguments).map(OsString::from);
-        match parse(arguments) {
-            Ok(mut cli) => cli.take_command().map_err(|error| error.to_string()),
-            Err(Exit::Invalid(error)) => Err(error.to_string()),
-            Err(Exit::Requested(_) | Exit::Incomplete(_)) => Err("help".into()),
-        }
+        let arguments = of(arguments);
+        let taken = parse(&arguments).and_then(|mut cli| Ok(cli.take_command()?));
+        taken.map_err(|exit| match exit {
+            Exit::Failed(error) => message(&error, &arguments),
+            Exit::Requested(_) | Exit::Incomplete(_) => "help".into(),
+        })
     }
 
     fn port(arguments: &[&str]) -> Option<u16> {
@@ -158,7 +188,7 @@ mod tests {
     #[test]
     fn options_of_serve_are_refused_elsewhere() {
         let error = command(&["--port", "9", "doctor"]).expect_err("refused");
-        assert!(error.starts_with("--host, --port"), "{error}");
+        assert!(error.starts_with("error: --host, --port"), "{error}");
     }
 
     #[test]
@@ -174,14 +204,46 @@ mod tests {
 
     #[test]
     fn mistakes_point_at_the_help_of_the_subcommand() {
-        let error = command(&["--slots", "8", "bench", "decode", "--batch", "x"]);
-        let error = error.expect_err("refused");
-        assert!(error.ends_with("see trail-rt bench decode --help"), "{error}");
+        for (arguments, help) in [
+            (&["--slots", "8", "bench", "decode", "--batch", "x"][..], "trail-rt bench decode"),
+            (&["--port", "9", "doctor"], "trail-rt doctor"),
+            (&["generate"], "trail-rt generate"),
+            // Values that are names of commands.
+            (&["--model", "demo", "--nothing"], "trail-rt"),
+            (&["generate", "--prompt", "bench", "--top-k", "x"], "trail-rt generate"),
+        ] {
+            let error = command(arguments).expect_err("refused");
+            assert!(error.ends_with(&format!("; see {help} --help")), "{error}");
+        }
+    }
+
+    /// Every option with a value, by the command that takes it.
+    fn options(command: &clap::Command, path: &[String]) -> Vec<Vec<String>> {
+        let longs = command.get_arguments().filter(|option| option.get_action().takes_values());
+        let mut all: Vec<Vec<String>> = longs
+            .filter_map(|option| Some([path, &[format!("--{}", option.get_long()?)]].concat()))
+            .collect();
+        for inner in command.get_subcommands() {
+            all.extend(options(inner, &[path, &[inner.get_name().to_owned()]].concat()));
+        }
+        all
+    }
+
+    #[test]
+    fn negative_numbers_reach_the_parser_of_every_option() {
+        let all = options(&definition(), &[]);
+        assert!(all.len() > 50, "{}", all.len());
+        for option in all {
+            let arguments: Vec<&str> = option.iter().map(String::as_str).chain(["-1"]).collect();
+            if let Err(error) = command(&arguments) {
+                assert!(!error.contains("unexpected argument"), "{arguments:?}: {error}");
+            }
+        }
     }
 
     #[test]
     fn bench_without_a_part_lists_the_parts() {
-        let Err(Exit::Incomplete(help)) = parse(["trail-rt", "bench"].map(OsString::from)) else {
+        let Err(Exit::Incomplete(help)) = parse(&of(&["bench"])) else {
             panic!("help");
         };
         assert_eq!(help.exit_code(), 2);
@@ -193,6 +255,6 @@ mod tests {
 
     #[test]
     fn the_definition_is_sound() {
-        Cli::command().debug_assert();
+        definition().debug_assert();
     }
 }

@@ -10,18 +10,14 @@ mod detokenizer;
 mod random;
 mod server;
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let cli = match cli::parse(std::env::args_os()) {
-        Ok(cli) => cli,
-        Err(exit) => return exit.report(),
-    };
-    match commands::run(cli) {
+    let arguments: Vec<OsString> = std::env::args_os().collect();
+    let outcome = cli::parse(&arguments).and_then(|cli| Ok(commands::run(cli)?));
+    match outcome {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            trail_setup::notice(format_args!("error: {error}"));
-            ExitCode::from(error.code())
-        }
+        Err(exit) => exit.report(&arguments),
     }
 }

@@ -136,8 +136,6 @@ fn a_prompt_that_is_no_text_is_refused() {
 
 #[test]
 fn models_that_cannot_be_loaded_are_refused_in_one_line() {
-    assert_refused(&generate(Path::new("/no/such/model")), 1, "/no/such/model");
-
     let folder = copy_of_demo("truncated");
     let weights = fs::read(folder.join("model.safetensors")).expect("weights");
     fs::write(folder.join("model.safetensors"), &weights[..weights.len() / 2]).expect("written");
@@ -170,6 +168,140 @@ fn without_a_probe_trail_is_refused_and_the_default_is_fcfs() {
         2,
         "--probe FILE",
     );
+}
+
+/// Arguments that are wrong, the part of the line on stderr that says why, and the command whose
+/// help it points at.
+const MISTAKES: [(&[&str], &str, &str); 34] = [
+    (&["--model", "/nonexistent"], "/nonexistent", ""),
+    (&["--probe", "/nonexistent"], "/nonexistent", ""),
+    (&["--port", "70000"], "--port", ""),
+    (&["--policy", "oracle"], "demo and bench serve", ""),
+    (&["--max-gap-ms", "-1"], "--max-gap-ms", ""),
+    (&["serve", "--policy", "oracle"], "demo and bench serve", "serve"),
+    (&["serve", "--model", "/nonexistent"], "/nonexistent", "serve"),
+    (&["generate", "--prompt", "hi", "--model", "/nonexistent"], "/nonexistent", "generate"),
+    (&["generate", "--prompt", "hi", "--policy", "oracle"], "bench serve", "generate"),
+    (&["generate", "--prompt", "hi", "--max-tokens", "-1"], "--max-tokens", "generate"),
+    (&["generate", "--prompt", "hi", "--top-k", "-1"], "--top-k", "generate"),
+    (&["demo", "--max-tokens", "100000"], "--max-tokens is 100000", "demo"),
+    (&["demo", "--max-tokens", "0"], "--max-tokens is 0", "demo"),
+    (&["demo", "--load", "-1"], "--load", "demo"),
+    (&["demo", "--prompts", "-1"], "--prompts", "demo"),
+    (&["demo", "--rounds", "0"], "--rounds", "demo"),
+    (&["doctor", "--prompt", "hi"], "--prompt", "doctor"),
+    (&["bench", "decode", "--batch", "0"], "--batch", "bench decode"),
+    (&["bench", "decode", "--batch", "100000", "--context", "1"], "1 to 4096", "bench decode"),
+    (&["bench", "decode", "--random-weights", "none"], "llama3-8b", "bench decode"),
+    (&["bench", "decode", "--model", "/nonexistent"], "/nonexistent", "bench decode"),
+    (
+        &["bench", "decode", "--device", "cpu", "--batch", "4096", "--context", "1000000"],
+        "of memory are available",
+        "bench decode",
+    ),
+    (&["bench", "prefill", "--tokens", "0"], "--tokens", "bench prefill"),
+    (&["bench", "overlap", "--context", "0"], "--context", "bench overlap"),
+    (&["bench", "overlap", "--context", "5000"], "--context is 5000", "bench overlap"),
+    (&["bench", "steps", "--repeats", "0"], "--repeats", "bench steps"),
+    (&["bench", "kernels", "--rows", "0"], "--rows", "bench kernels"),
+    (&["bench", "kernels", "--shape", "none"], "llama3-8b", "bench kernels"),
+    (&["bench", "kernels", "--window-ms", "-1"], "--window-ms", "bench kernels"),
+    (&["bench", "load", "--piece-kib", "0"], "--piece-kib", "bench load"),
+    (&["bench", "swap", "--pool-blocks", "5"], "--pool-blocks", "bench swap"),
+    (&["bench", "scheduler", "--running", "4000000000"], "--running", "bench scheduler"),
+    (&["bench", "serve", "--loads", "0"], "--loads", "bench serve"),
+    (&["bench", "serve", "--requests", "4000000000"], "--requests", "bench serve"),
+];
+
+#[test]
+fn mistakes_of_every_command_have_code_2_and_name_its_help() {
+    for (arguments, says, command) in MISTAKES {
+        let output = trail_rt(arguments);
+        assert_refused(&output, 2, says);
+        let help = format!("see trail-rt {command}").trim_end().to_owned() + " --help";
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(errors.trim_end().ends_with(&help), "{arguments:?}: {errors}");
+    }
+}
+
+#[test]
+fn failures_have_code_1_and_no_help() {
+    for arguments in [
+        &["demo", "--prompts", "2", "--out", "/dev/null/x"][..],
+        &["bench", "steps", "--out", "/dev/null/x"],
+        &["bench", "overlap", "--timeline", "/dev/null/x"],
+    ] {
+        let output = trail_rt(arguments);
+        assert_refused(&output, 1, "/dev/null/x");
+        assert!(!String::from_utf8_lossy(&output.stderr).contains("--help"), "{arguments:?}");
+    }
+}
+
+#[test]
+fn files_of_another_origin_are_not_replaced() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("other-origin");
+    fs::create_dir_all(&folder).expect("a folder");
+    for name in ["demo.json", "demo.svg", "steps.json", "line.svg", "line.json"] {
+        fs::write(folder.join(name), "mine").expect("written");
+    }
+    let path = |name: &str| folder.join(name).to_str().expect("UTF-8").to_owned();
+    for arguments in [
+        &["demo", "--prompts", "2", "--out", &path("")][..],
+        &["bench", "steps", "--out", &path("steps.json")],
+        &["bench", "overlap", "--timeline", &path("line")],
+    ] {
+        assert_refused(&trail_rt(arguments), 2, "--force");
+    }
+    for file in fs::read_dir(&folder).expect("the folder") {
+        let file = file.expect("a file").path();
+        assert_eq!(fs::read_to_string(&file).expect("text"), "mine", "{}", file.display());
+    }
+}
+
+#[test]
+fn a_negative_seed_is_a_seed() {
+    let seed = |seed: &str| {
+        json(&["generate", "--prompt", "Hi.", "--max-tokens", "8", "--json", "--seed", seed])
+    };
+    assert_eq!(seed("-1")["tokens"], seed("-1")["tokens"]);
+}
+
+#[test]
+fn the_bundled_model_beside_the_program_comes_first() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("installed");
+    let assets = folder.join("assets/demo");
+    fs::create_dir_all(&assets).expect("a folder");
+    fs::copy(Path::new(DEMO).join("config.json"), assets.join("config.json")).expect("a copy");
+    let program = folder.join("trail-rt");
+    let _ = fs::remove_file(&program);
+    fs::hard_link(PROGRAM, &program).expect("a link");
+    let output = Command::new(&program).args(["doctor", "--json"]).output().expect("it starts");
+    let report: Value = serde_json::from_slice(&output.stdout).expect("one JSON object");
+    let found = report["demo_model"].as_str().expect("a path");
+    let real = |path: &Path| fs::canonicalize(path).expect("a path");
+    assert_eq!(real(Path::new(found)), real(&assets));
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn the_kv_cache_takes_memory_when_it_is_used() {
+    use std::io::{BufRead, BufReader};
+    // 8,192 blocks of 96 KiB.
+    let mut child = Command::new(PROGRAM)
+        .args(["--port", "0", "--device", "cpu", "--threads", "1", "--kv-blocks", "8192"])
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the program starts");
+    let mut listens = String::new();
+    let stderr = child.stderr.take().expect("a pipe");
+    BufReader::new(stderr).read_line(&mut listens).expect("the address");
+    let status = fs::read_to_string(format!("/proc/{}/status", child.id())).expect("a status");
+    child.kill().expect("ended");
+    child.wait().expect("ended");
+    assert!(listens.contains("http://"), "{listens}");
+    let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kib = resident.and_then(|text| text.trim().strip_suffix(" kB")?.parse::<u64>().ok());
+    assert!(kib.is_some_and(|kib| kib < 400 << 10), "{kib:?} KiB of 768 MiB");
 }
 
 #[test]

@@ -98,5 +98,21 @@ fn what_cannot_run_is_refused_before_anything_runs() {
     refused(&["--load", "0"], 2, "above 0, or burst");
     refused(&["--step-cost", "/nonexistent"], 2, "/nonexistent");
     refused(&["--prompts", "100000"], 2, "--prompts");
-    refused(&["--out", "/dev/null/x"], 1, "choose another --out");
+    refused(&["--out", "/dev/null/x"], 1, "choose another path");
+}
+
+#[test]
+fn a_run_replaces_the_files_of_an_earlier_one() {
+    let out = std::env::temp_dir().join(format!("trail-rt-demo-{}-again", std::process::id()));
+    let folder = out.to_str().expect("a UTF-8 path");
+    let run = |more: &[&str]| trail_rt(&[&SMALL[..], &["--out", folder], more].concat());
+    let first = run(&[]);
+    assert!(first.status.success(), "{}", String::from_utf8_lossy(&first.stderr));
+    assert!(run(&[]).status.success());
+    std::fs::write(out.join("demo.svg"), "mine").expect("written");
+    assert_refused(&run(&[]), 2, "--force");
+    assert!(run(&["--force"]).status.success());
+    let picture = std::fs::read_to_string(out.join("demo.svg")).expect("a picture");
+    assert!(picture.trim_end().ends_with("</svg>"));
+    std::fs::remove_dir_all(&out).expect("the test's own folder");
 }

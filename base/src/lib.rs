@@ -1,14 +1,16 @@
 //! Definitions that every crate of the workspace shares, without dependencies: CPU instruction sets
-//! ([`isa`]) and their vector registers ([`simd`]), seeded random numbers ([`rng`]), statistics of
-//! samples ([`stats`]) and the heap's free pages ([`heap`]).
+//! ([`isa`]) and their vector registers ([`simd`]), memory that can be used ([`memory`]), the heap's
+//! free pages ([`heap`]), seeded random numbers ([`rng`]) and statistics of samples ([`stats`]).
 
 pub mod heap;
 pub mod isa;
+pub mod memory;
 pub mod rng;
 pub mod simd;
 pub mod stats;
 
 pub use isa::Isa;
+pub use memory::Memory;
 pub use rng::Rng;
 
 /// Number of hardware threads that this process may use; 1 if the system does not report it.

@@ -5,10 +5,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use trail_runtime::backend::BLOCK_TOKENS;
+use trail_runtime::cpu::{CpuOptions, Isa};
 use trail_runtime::engine::{
     CollectedStep, EngineBuilder, Event, PolicyKind, Request, RequestHandle, SamplingParams,
     StepObserver, StepOutcome, SteppedEngine,
 };
+use trail_setup::Error;
 
 use crate::model::BenchModel;
 
@@ -85,9 +87,43 @@ pub struct Shape {
 }
 
 impl Shape {
+    /// Tokens of a request at its end.
+    fn tokens(&self) -> usize {
+        self.context + ROUND as usize + 1
+    }
+
+    /// Refuses a workload that the model's context or the memory cannot hold, twice: two engines
+    /// are compared.
+    pub fn check(&self, bench: &BenchModel) -> Result<(), Error> {
+        let longest = bench.model.config.max_context;
+        if self.tokens() > longest {
+            return Err(Error::usage(format!(
+                "--context is {}, the model's context {longest}, and {} tokens are generated: lower \
+                 --context",
+                self.context,
+                ROUND + 1
+            )));
+        }
+        let rows = self.rows();
+        let options = CpuOptions {
+            threads: bench.threads(),
+            isa: Isa::Auto,
+            max_rows: rows,
+            max_segments: self.batch,
+            num_blocks: self.batch * self.tokens().div_ceil(BLOCK_TOKENS),
+            max_context: longest,
+        };
+        bench.check_memory(&options, 2)
+    }
+
+    /// Most rows of a step.
+    fn rows(&self) -> usize {
+        PREFILL_ROWS.min(self.batch * self.context).max(2 * self.batch)
+    }
+
     /// Settings of an engine for this workload on `bench`.
     pub fn builder(&self, bench: &BenchModel) -> EngineBuilder {
-        let blocks_each = (self.context + ROUND as usize + 1).div_ceil(BLOCK_TOKENS);
+        let blocks_each = self.tokens().div_ceil(BLOCK_TOKENS);
         bench
             .builder()
             // Requests carry what the policy needs where there is no probe.
@@ -95,7 +131,7 @@ impl Shape {
             .policy(PolicyKind::Trail { c: 0.8 })
             .max_running(self.batch)
             .max_requests(self.batch)
-            .token_budget(PREFILL_ROWS.min(self.batch * self.context).max(2 * self.batch))
+            .token_budget(self.rows())
             .kv_blocks(Some(self.batch * blocks_each))
     }
 }

@@ -118,6 +118,6 @@ impl Part {
             Part::Scheduler(args) => (scheduler::run(args, engine), &[][..]),
             Part::Serve(args) => return serve::run(args, model, engine),
         };
-        Ok(Report::new(report.map_err(Error::failed)?, columns))
+        Ok(Report::new(report?, columns))
     }
 }

@@ -1,15 +1,22 @@
 //! The model that a benchmark runs, and its device settings.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use clap::Args;
 use serde_json::{Value, json};
+use trail_base::Memory;
 use trail_probe::Probe;
 use trail_runtime::backend::{BLOCK_TOKENS, Batch};
 use trail_runtime::cpu::{CpuForward, CpuOptions, Isa};
 use trail_runtime::engine::{ComputeDevice, CudaSettings, Engine, EngineBuilder};
 use trail_runtime::model::{Dtype, LayerWeights, Model, Tensor};
 use trail_setup::{EngineArgs, Error, ModelArgs, Setup};
+
+/// Most requests of a batch, as in the engine.
+pub const MAX_BATCH: usize = 4096;
+/// Most tokens of a prompt or a context, as in the engine.
+pub const MAX_CONTEXT: usize = 1 << 20;
 
 /// Options common to the benchmarks of a model.
 #[derive(Args, Clone, Debug)]
@@ -95,6 +102,24 @@ impl BenchModel {
             .isa(self.isa)
             .device(self.device)
             .cuda(self.settings)
+            // Steps are as large as the benchmark asks for.
+            .max_gap(Duration::ZERO)
+    }
+
+    /// Refuses sizes whose buffers, `copies` times, would exceed the memory that is available.
+    pub fn check_memory(&self, options: &CpuOptions, copies: u32) -> Result<(), Error> {
+        let needed = options.bytes(&self.model.config) * u128::from(copies);
+        match Memory::read() {
+            Some(memory) if needed > u128::from(memory.available_bytes) => {
+                Err(Error::usage(format!(
+                    "these sizes need {} MiB, {} MiB of memory are available: lower the batch, the \
+                     context or the tokens",
+                    needed >> 20,
+                    memory.available_bytes >> 20
+                )))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// A CPU forward pass for `segments` requests of `context` tokens, and batches of `rows` rows.
@@ -103,7 +128,7 @@ impl BenchModel {
         rows: usize,
         segments: usize,
         context: usize,
-    ) -> Result<CpuForward, String> {
+    ) -> Result<CpuForward, Error> {
         let options = CpuOptions {
             threads: self.threads,
             isa: self.isa,
@@ -112,7 +137,8 @@ impl BenchModel {
             num_blocks: segments * context.div_ceil(BLOCK_TOKENS),
             max_context: context,
         };
-        CpuForward::new(self.model.clone(), options)
+        self.check_memory(&options, 1)?;
+        Ok(CpuForward::new(self.model.clone(), options)?)
     }
 
     /// The model's own probe, or one with random weights at the middle layer.

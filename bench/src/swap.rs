@@ -14,7 +14,7 @@ use trail_runtime::backend::{Fault, Transfers};
 use trail_runtime::cuda::{Device, KvPool, Priority, Swap, SwapOptions};
 use trail_runtime::engine::ComputeDevice;
 use trail_runtime::model::ModelConfig;
-use trail_setup::EngineArgs;
+use trail_setup::{EngineArgs, Error as Failure};
 
 use crate::link::{Direction, Link};
 
@@ -39,10 +39,10 @@ pub struct SwapArgs {
 }
 
 /// Measures both directions.
-pub fn run(args: &SwapArgs, engine: &EngineArgs) -> Result<Value, String> {
-    let config = ModelConfig::named(&args.shape)?;
+pub fn run(args: &SwapArgs, engine: &EngineArgs) -> Result<Value, Failure> {
+    let config = ModelConfig::named(&args.shape).map_err(Failure::usage)?;
     if args.pool_blocks / 2 < args.blocks {
-        return Err("--pool-blocks must be at least twice --blocks".into());
+        return Err(Failure::usage("--pool-blocks must be at least twice --blocks"));
     }
     let ordinal = match engine.device() {
         ComputeDevice::Cuda { ordinal } => ordinal,
@@ -50,7 +50,7 @@ pub fn run(args: &SwapArgs, engine: &EngineArgs) -> Result<Value, String> {
         ComputeDevice::Cpu => 0,
     };
     let device = Device::open(ordinal).map_err(|error| error.to_string())?;
-    measure(args, &config, &Arc::new(device)).map_err(|error| error.to_string())
+    Ok(measure(args, &config, &Arc::new(device)).map_err(|error| error.to_string())?)
 }
 
 /// Measurements of one direction.

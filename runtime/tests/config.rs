@@ -22,6 +22,7 @@ fn absent_and_null_keys_have_the_defaults_of_transformers() {
     let nulls = json!({
         "num_key_value_heads": null, "head_dim": null, "rope_scaling": null, "hidden_act": null,
         "quantization_config": null, "sliding_window": null, "eos_token_id": null,
+        "torch_dtype": null, "architectures": null,
     });
     let (plain, nulls) = (config(json!({})), config(nulls));
     assert_eq!(plain, nulls);

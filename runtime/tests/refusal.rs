@@ -41,6 +41,10 @@ fn bad_values_name_their_key() {
     let table = [
         ("architectures", json!(["GPT2LMHeadModel"]), "MistralForCausalLM"),
         ("architectures", json!("llama"), "LlamaForCausalLM"),
+        ("model_type", json!("mixtral"), "llama, mistral or ministral, found \"mixtral\"; choose"),
+        ("model_type", json!(7), "a string"),
+        ("torch_dtype", json!("int8"), "bfloat16, float16 or float32, found \"int8\"; choose"),
+        ("dtype", json!("float8_e4m3fn"), "bfloat16, float16 or float32"),
         ("attention_bias", json!(true), "false"),
         ("mlp_bias", json!(true), "bias"),
         ("quantization_config", json!({"bits": 4}), "unquantized"),

@@ -39,7 +39,8 @@
 use crate::key::{Key, Ranked};
 use crate::limits::blocks_for;
 use crate::plan::PlanRow;
-use crate::request::{Phase, RequestIdx};
+use crate::prefill_limit::{MIN_CHUNK_TOKENS, PrefillLimit};
+use crate::request::{Phase, RequestIdx, RequestState};
 use crate::scheduler::Scheduler;
 
 /// One walk: the resources left in the step, and the part of each ordered set not visited yet.
@@ -49,6 +50,10 @@ pub(crate) struct Fill<'a> {
     places: u32,
     /// Rows left of `token_budget`.
     rows: u32,
+    /// Time left for prefill chunks; `None` without a limit, and where no request decodes.
+    prefill: Option<PrefillLimit>,
+    /// True after the first prefill chunk.
+    prefills: bool,
     /// Running requests not visited yet: `scheduler.running[running_first..running_end]`. The end
     /// moves down when the worst of the running is evicted.
     running_first: usize,
@@ -71,6 +76,8 @@ impl Fill<'_> {
         Fill {
             places: scheduler.config.max_running,
             rows: scheduler.config.token_budget,
+            prefill: scheduler.prefill_limit.filter(|_| scheduler.decodes()),
+            prefills: false,
             running_first: 0,
             running_end: scheduler.running.len(),
             paused: scheduler.paused.first(),
@@ -116,6 +123,11 @@ impl Fill<'_> {
             return;
         }
         let swapped = request.phase == Phase::Swapped;
+        let len = if swapped { len } else { len.min(self.prefill_rows(request)) };
+        if len == 0 {
+            self.pass();
+            return;
+        }
         if swapped && self.places as usize <= self.scheduler.swap_state.swapping_in().len() {
             return;
         }
@@ -139,6 +151,22 @@ impl Fill<'_> {
     fn rows_for_next(&self) -> u32 {
         let running_behind = (self.running_end - self.running_first) as u32;
         self.rows - self.rows.min(running_behind.min(self.places - 1))
+    }
+
+    /// Rows that the prefill limit leaves to `request`; any number to a decode.
+    fn prefill_rows(&self, request: &RequestState) -> u32 {
+        let Some(limit) = self.prefill.filter(|_| request.uncomputed() > 1) else {
+            return u32::MAX;
+        };
+        let rows = limit.tokens(request.computed);
+        if !self.prefills {
+            return rows.max(MIN_CHUNK_TOKENS);
+        }
+        match request.phase {
+            Phase::Running => rows.max(1),
+            _ if rows >= MIN_CHUNK_TOKENS.min(request.uncomputed()) => rows,
+            _ => 0,
+        }
     }
 
     /// Blocks that stay free when a request of this phase takes some. A request that is swapped in
@@ -169,6 +197,10 @@ impl Fill<'_> {
         let request = &mut scheduler.requests[idx];
         let start = request.computed;
         let row = PlanRow { idx, start, len, sample: len == request.uncomputed() };
+        if request.uncomputed() > 1 {
+            self.prefill = self.prefill.map(|limit| limit.after(start, len));
+            self.prefills = true;
+        }
         request.phase = Phase::Running;
         request.started = true;
         request.planned = true;
@@ -190,9 +222,16 @@ impl Fill<'_> {
         if request.passed_over >= config.max_passed_over + config.max_blocked {
             request.passed_over = 0;
         }
+        self.open &= !barrier;
+        self.pass();
+    }
+
+    /// Counts a request that finds no place in this step, and decides whether others may enter
+    /// before it.
+    fn pass(&mut self) {
         self.skipped += 1;
         let strict = self.scheduler.policy.strict_order();
-        if barrier || strict || self.skipped >= config.max_lookahead {
+        if strict || self.skipped >= self.scheduler.config.max_lookahead {
             self.open = false;
         }
     }

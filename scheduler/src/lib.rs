@@ -43,6 +43,7 @@ mod order;
 pub mod plan;
 pub mod policies;
 pub mod policy;
+mod prefill_limit;
 #[cfg(test)]
 mod reference;
 mod refusal;
@@ -61,6 +62,7 @@ pub use key::Key;
 pub use limits::BLOCK_TOKENS;
 pub use plan::{Plan, PlanRow};
 pub use policy::Policy;
+pub use prefill_limit::{MIN_CHUNK_TOKENS, PrefillLimit};
 pub use refusal::Refusal;
 pub use request::{NewRequest, Phase, Prediction, RequestId, RequestIdx, RequestState};
 pub use scheduler::Scheduler;

@@ -7,6 +7,7 @@ use crate::key::Ranked;
 use crate::order::Order;
 use crate::plan::Plan;
 use crate::policy::Policy;
+use crate::prefill_limit::PrefillLimit;
 use crate::refusal::Refusal;
 use crate::request::{NewRequest, Phase, Prediction, RequestIdx, RequestState};
 use crate::requests::Requests;
@@ -32,6 +33,7 @@ pub struct Scheduler {
     pub(crate) paused: Order,
     pub(crate) waiting: Order,
     pub(crate) swap_state: SwapState,
+    pub(crate) prefill_limit: Option<PrefillLimit>,
     pub(crate) plan: Plan,
 }
 
@@ -54,6 +56,7 @@ impl Scheduler {
             paused: Order::new(config.max_requests),
             waiting: Order::new(config.max_requests),
             swap_state: SwapState::new(config.host_blocks, config.max_requests, config.max_running),
+            prefill_limit: None,
             plan: Plan::with_capacity(max_running, max_residents),
             config,
         })
@@ -97,6 +100,19 @@ impl Scheduler {
             order.remove(idx);
             order.insert(idx, key);
         }
+    }
+
+    /// Bounds the prefill chunks of each later plan in which a request decodes; `None`, the
+    /// default, leaves them to the token budget. Chunks change when a token is computed, not which
+    /// one.
+    pub fn limit_prefill(&mut self, limit: Option<PrefillLimit>) {
+        self.prefill_limit = limit;
+    }
+
+    /// True if a request of the last plan decodes: its caller waits for the next token.
+    pub(crate) fn decodes(&self) -> bool {
+        let mut running = self.running.iter().map(|ranked| &self.requests[ranked.idx]);
+        running.any(|request| request.generated > 0 && request.uncomputed() == 1)
     }
 
     /// Chooses the rows of step `step`, allocates their blocks, and evicts or swaps out the victims

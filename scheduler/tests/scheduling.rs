@@ -2,8 +2,8 @@
 
 use trail_scheduler::policies::{Fcfs, Oracle, Sjf, Trail};
 use trail_scheduler::{
-    NewRequest, Phase, Policy, Prediction, Refusal, RequestId, RequestIdx, Scheduler,
-    SchedulerConfig,
+    MIN_CHUNK_TOKENS, NewRequest, Phase, Policy, Prediction, PrefillLimit, Refusal, RequestId,
+    RequestIdx, Scheduler, SchedulerConfig,
 };
 
 fn config() -> SchedulerConfig {
@@ -94,6 +94,44 @@ fn a_long_prompt_is_split_and_leaves_a_row_for_each_decode() {
     assert_eq!(run(&mut scheduler, 2), [(1, 31, 31, false), (0, 5, 1, true)]);
     assert_eq!(run(&mut scheduler, 3), [(1, 62, 8, true), (0, 6, 1, true)]);
     assert_eq!(run(&mut scheduler, 4), [(1, 70, 1, true), (0, 7, 1, true)]);
+}
+
+#[test]
+fn a_limit_cuts_prefill_beside_a_decode_more_the_later_in_the_prompt() {
+    let mut scheduler = scheduler(SchedulerConfig { token_budget: 400, ..config() }, Fcfs);
+    // 60 tokens from the start of a prompt, fewer behind a longer context.
+    let limit = PrefillLimit { ns: 90.0, token_ns: 1.0, context_token_ns: 0.016 };
+    scheduler.limit_prefill(Some(limit));
+    scheduler.submit(request(400, 60)).unwrap();
+    assert_eq!(run(&mut scheduler, 0), [(0, 0, 400, true)], "no request decodes: no bound");
+    scheduler.submit(request(300, 2)).unwrap();
+    let mut chunks = Vec::new();
+    for step in 1..=13 {
+        let rows = run(&mut scheduler, step);
+        assert_eq!(rows[0].2, 1, "the decode runs in every step");
+        chunks.extend(rows.get(1).map(|row| row.2));
+    }
+    assert_eq!(chunks.iter().sum::<u32>(), 301, "the prompt, then its first decode: {chunks:?}");
+    assert!(chunks[0] >= 50 && chunks[..5].is_sorted_by(|a, b| a >= b), "{chunks:?}");
+    assert!(chunks[..chunks.len() - 2].iter().all(|&len| len >= MIN_CHUNK_TOKENS), "{chunks:?}");
+}
+
+#[test]
+fn a_limit_of_no_time_leaves_the_first_prefill_its_least_chunk() {
+    let config = SchedulerConfig { max_running: 4, token_budget: 400, ..config() };
+    let mut scheduler = scheduler(config, Fcfs);
+    scheduler.submit(request(4, 60)).unwrap();
+    run(&mut scheduler, 0);
+    scheduler.limit_prefill(Some(PrefillLimit { ns: 0.0, token_ns: 1.0, context_token_ns: 0.0 }));
+    for prompt in [40, 30] {
+        scheduler.submit(request(prompt, 60)).unwrap();
+    }
+    let chunks: Vec<_> = (1..6).map(|step| run(&mut scheduler, step)[1..].to_vec()).collect();
+    assert_eq!(chunks[0], [(1, 0, 16, false)], "the second prompt waits for the first");
+    assert_eq!(chunks[1], [(1, 16, 16, false)]);
+    assert_eq!(chunks[2], [(1, 32, 8, true)]);
+    assert_eq!(chunks[3], [(1, 40, 1, true), (2, 0, 16, false)]);
+    assert_eq!(chunks[4], [(1, 41, 1, true), (2, 16, 14, true)]);
 }
 
 #[test]

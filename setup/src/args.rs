@@ -69,7 +69,7 @@ impl FromStr for Device {
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Engine")]
 pub struct EngineArgs {
-    /// Which requests run first: fcfs, sjf, trail or oracle
+    /// Which requests run first: fcfs, sjf or trail; in benchmarks also oracle
     /// [default: trail if there is a probe, else fcfs]
     #[arg(long, global = true, value_name = "NAME")]
     pub(crate) policy: Option<PolicyKind>,
@@ -90,7 +90,7 @@ pub struct EngineArgs {
     )]
     pub(crate) max_running: Option<usize>,
     /// KV blocks of 16 tokens [default: on the CPU 1.5 times the need of all running sequences, at
-    /// most 4 GiB; on a GPU all that fit into its memory]
+    /// most half of the available memory; on a GPU all that fit into its memory]
     #[arg(long, global = true, value_name = "N", value_parser = count::<MAX_KV_BLOCKS>)]
     pub(crate) kv_blocks: Option<usize>,
     /// Threads of the forward pass [default: all cores]
@@ -99,6 +99,11 @@ pub struct EngineArgs {
     /// Prompt and output tokens in one forward pass [default: 512 on the CPU, 2048 on a GPU]
     #[arg(long, global = true, value_name = "N", value_parser = count::<MAX_TOKEN_BUDGET>)]
     pub(crate) token_budget: Option<usize>,
+    /// Prefill beside a request that decodes is cut into chunks of 16 tokens or more, so that its
+    /// next token comes within N ms, or 3 decode steps if those are longer; 0 for no bound
+    /// [default: 300 on the CPU, 0 on a GPU]
+    #[arg(long, global = true, value_name = "N", value_parser = count_u32::<0>)]
+    pub(crate) max_gap_ms: Option<u32>,
     /// Requests in the engine at once, running and waiting; more are refused
     #[arg(
         long,
@@ -176,10 +181,10 @@ fn count_u32<const MIN: u32>(text: &str) -> Result<u32, String> {
 }
 
 /// Parses a number from 1 to `MAX`.
-fn count<const MAX: usize>(text: &str) -> Result<usize, String> {
+pub fn count<const MAX: usize>(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(n) if (1..=MAX).contains(&n) => Ok(n),
-        _ => Err(format!("expected a number from 1 to {MAX}")),
+        _ => Err(format!("expected a whole number from 1 to {MAX}")),
     }
 }
 

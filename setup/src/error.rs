@@ -25,6 +25,13 @@ impl Error {
         Error { code: 1, message: message.into() }
     }
 
+    /// A request that the engine refused: in the arguments if the request is invalid. `which` names
+    /// the request.
+    pub fn refused(which: &str, error: &SubmitError) -> Self {
+        let code = if error.is_invalid() { 2 } else { 1 };
+        Error { code, message: format!("{which}{error}") }
+    }
+
     /// The process's exit code.
     pub fn code(&self) -> u8 {
         self.code
@@ -43,6 +50,13 @@ impl fmt::Display for Error {
 }
 
 impl std::error::Error for Error {}
+
+/// A failure that a lower layer states as text.
+impl From<String> for Error {
+    fn from(message: String) -> Self {
+        Error::failed(message)
+    }
+}
 
 impl From<LoadError> for Error {
     fn from(error: LoadError) -> Self {
@@ -67,10 +81,7 @@ impl From<BuildError> for Error {
 
 impl From<SubmitError> for Error {
     fn from(error: SubmitError) -> Self {
-        match error.is_invalid() {
-            true => Error::usage(error.to_string()),
-            false => Error::failed(error.to_string()),
-        }
+        Error::refused("", &error)
     }
 }
 

@@ -17,13 +17,14 @@ pub fn demo_model() -> Result<PathBuf, Error> {
     })
 }
 
-/// Candidate locations: the source tree of the build, the program's folder, the working directory.
+/// Candidate locations, best first.
 fn candidates() -> Vec<PathBuf> {
     // The workspace: the folder above this crate.
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).parent();
     let program = std::env::current_exe().ok();
-    let beside = program.as_deref().and_then(Path::parent);
-    [sources, beside, Some(Path::new("."))]
+    // The build's source tree comes after the program's folder: an installation has its own copy,
+    // and the tree may have been changed or replaced since.
+    [program.as_deref().and_then(Path::parent), sources, Some(Path::new("."))]
         .into_iter()
         .flatten()
         .map(|folder| folder.join(DEMO))

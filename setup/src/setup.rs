@@ -2,12 +2,12 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use trail_probe::{Predictor, Probe};
-use trail_runtime::backend::BLOCK_TOKENS;
 use trail_runtime::engine::{
-    BuildError, Clock, ComputeDevice, DEFAULT_C, Engine, EngineBuilder, PolicyKind, StepCost,
-    SteppedEngine,
+    BuildError, Clock, ComputeDevice, DEFAULT_C, Engine, EngineBuilder, Needs, PolicyKind,
+    StepCost, SteppedEngine,
 };
 use trail_runtime::model::{Dtype, Model, files};
 use trail_runtime::text::{ChatMessage, ChatOptions, ChatTemplate, Tokenizer};
@@ -15,7 +15,6 @@ use trail_scheduler::Preemption;
 
 use crate::args::{Device, EngineArgs, ModelArgs};
 use crate::error::Error;
-use crate::machine::Memory;
 use crate::notice::notice;
 use crate::{locate, progress};
 
@@ -41,6 +40,14 @@ impl Setup {
     /// Loads the model.
     pub fn load(args: &ModelArgs) -> Result<Setup, Error> {
         let path = args.model.clone().map_or_else(locate::demo_model, Ok)?;
+        // A path that names no model is a bad argument; a model that cannot be read is a failure.
+        files::find_weights(&path).map_err(|error| Error::usage(error.to_string()))?;
+        if let Some(probe) = args.probe.as_deref().filter(|probe| !probe.is_file()) {
+            return Err(Error::usage(format!(
+                "there is no probe {}: give a file",
+                probe.display()
+            )));
+        }
         let mut model = Model::load(&path)?;
         limit_context(&mut model.config.max_context, args.max_model_len)?;
         let model = Arc::new(model);
@@ -109,6 +116,12 @@ impl Setup {
     /// An engine for these options. A policy that was not named follows from the model's files.
     pub fn engine(&self, args: &EngineArgs) -> Result<Engine, Error> {
         let policy = args.policy.unwrap_or_else(|| self.default_policy());
+        if policy.needs() == Needs::TrueLengths {
+            return Err(Error::usage(format!(
+                "policy {policy} needs the true length of every answer, which only the recorded runs \
+                 of demo and bench serve know: choose fcfs, sjf or trail"
+            )));
+        }
         self.build(args, args.with_c(policy), args.max_requests, EngineBuilder::build)
     }
 
@@ -179,9 +192,6 @@ impl Setup {
         max_requests: usize,
     ) -> Result<EngineBuilder, Error> {
         let cpu = device == ComputeDevice::Cpu;
-        if cpu {
-            self.check_memory(args)?;
-        }
         let preemption = match args.preemption {
             // The KV of the CPU backend is in host memory already.
             Preemption::Auto if cpu => Preemption::Recompute,
@@ -203,22 +213,9 @@ impl Setup {
             .threads(args.threads)
             .isa(args.isa);
         let builder = args.max_running.into_iter().fold(builder, EngineBuilder::max_running);
+        let gap = args.max_gap_ms.map(|ms| Duration::from_millis(ms.into()));
+        let builder = gap.into_iter().fold(builder, EngineBuilder::max_gap);
         Ok(args.token_budget.into_iter().fold(builder, EngineBuilder::token_budget))
-    }
-
-    /// Fails for a KV cache larger than the machine's memory: the system would kill the process.
-    fn check_memory(&self, args: &EngineArgs) -> Result<(), Error> {
-        let (Some(blocks), Some(memory)) = (args.kv_blocks, Memory::read()) else { return Ok(()) };
-        let token_bytes = self.model.config.kv_token_bytes(Dtype::F32);
-        let bytes = (blocks * BLOCK_TOKENS) as u128 * token_bytes as u128;
-        if bytes > u128::from(memory.total_bytes) {
-            return Err(Error::usage(format!(
-                "{blocks} KV blocks take {} MiB, this machine has {} MiB of memory: lower --kv-blocks",
-                bytes >> 20,
-                memory.total_bytes >> 20
-            )));
-        }
-        Ok(())
     }
 
     /// The probe, if there is one.

@@ -1,11 +1,12 @@
 //! `trail-rt doctor`: hardware of this machine, and the defaults chosen for it.
 
 use serde_json::{Value, json};
+use trail_base::Memory;
 use trail_ptx::Target;
 use trail_runtime::cpu::Isa;
 use trail_runtime::cuda::inventory::{self, Found};
 use trail_runtime::engine::ComputeDevice;
-use trail_setup::machine::{self, Memory};
+use trail_setup::machine;
 use trail_setup::{Device, Error, Output};
 
 /// Prints the report.

@@ -11,6 +11,7 @@ use trail_base::stats::median;
 use trail_runtime::backend::Batch;
 use trail_runtime::cpu::{CpuForward, Pool};
 use trail_runtime::model::{Dtype, Model};
+use trail_setup::Error;
 
 use super::DecodeArgs;
 use crate::ceilings;
@@ -33,7 +34,7 @@ impl Row {
 }
 
 /// Measures each batch size of `args`, at most `largest` rows.
-pub fn run(args: &DecodeArgs, bench: &BenchModel, largest: usize) -> Result<Value, String> {
+pub fn run(args: &DecodeArgs, bench: &BenchModel, largest: usize) -> Result<Value, Error> {
     let model = &bench.model;
     let mut forward = bench.forward(largest, largest, args.context)?;
     fill_kv(&mut forward);

@@ -7,19 +7,20 @@ mod gpu;
 use clap::Args;
 use serde_json::Value;
 use trail_runtime::engine::ComputeDevice;
+use trail_setup::{Error, count};
 
 use crate::gpu::LimitArgs;
-use crate::model::BenchModel;
+use crate::model::{BenchModel, MAX_BATCH, MAX_CONTEXT};
 use crate::report::{Column, Group};
 
 /// Options of `bench decode`.
 #[derive(Args, Clone, Debug)]
 pub struct DecodeArgs {
-    /// Batch sizes.
-    #[arg(long, value_delimiter = ',', default_value = "1,8")]
+    /// Batch sizes
+    #[arg(long, value_delimiter = ',', default_value = "1,8", value_parser = count::<MAX_BATCH>)]
     pub batch: Vec<usize>,
-    /// Tokens in each row's context, the new one included.
-    #[arg(long, default_value_t = 128)]
+    /// Tokens in each row's context, the new one included
+    #[arg(long, default_value_t = 128, value_parser = count::<MAX_CONTEXT>)]
     pub context: usize,
     /// Reference rates of a GPU
     #[command(flatten)]
@@ -49,13 +50,10 @@ pub const COLUMNS: &[Group] = &[
 ];
 
 /// Measures on the device of `bench`.
-pub fn run(args: &DecodeArgs, bench: &BenchModel) -> Result<Value, String> {
-    if args.context == 0 || args.batch.contains(&0) {
-        return Err("context and batch sizes must be at least 1".into());
-    }
-    let largest = args.batch.iter().copied().max().ok_or("no batch size given")?;
+pub fn run(args: &DecodeArgs, bench: &BenchModel) -> Result<Value, Error> {
+    let largest = args.batch.iter().copied().max().unwrap_or(1);
     match bench.device() {
         ComputeDevice::Cpu => cpu::run(args, bench, largest),
-        ComputeDevice::Cuda { .. } => gpu::run(args, bench, largest),
+        ComputeDevice::Cuda { .. } => Ok(gpu::run(args, bench, largest)?),
     }
 }

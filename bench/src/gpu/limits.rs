@@ -18,7 +18,7 @@ const MMA_ROUNDS: usize = 20_000;
 pub struct LimitArgs {
     /// GPU: matrix rate that shares refer to, TFLOP/s: cuBLAS's in the same run (benches/peers)
     /// [default: the rate of mma.sync on registers alone]
-    #[arg(long, value_name = "TFLOPS")]
+    #[arg(long, value_name = "TFLOPS", value_parser = above_zero)]
     matrix_tflops: Option<f64>,
     /// GPU: MiB that the read ceiling reads: far beyond L2
     #[arg(long, value_name = "N", default_value_t = READ_MIB, value_parser = at_least_one)]
@@ -31,6 +31,12 @@ pub struct LimitArgs {
 /// Parses a count of at least 1.
 pub fn at_least_one(text: &str) -> Result<usize, String> {
     text.parse().ok().filter(|&n| n > 0).ok_or_else(|| "expected a number from 1 on".into())
+}
+
+/// Parses a finite number above 0.
+pub fn above_zero(text: &str) -> Result<f64, String> {
+    let number = text.parse().ok().filter(|n: &f64| n.is_finite() && *n > 0.0);
+    number.ok_or_else(|| "expected a number above 0".into())
 }
 
 /// Rates measured in one run.

@@ -17,7 +17,9 @@ use serde_json::{Value, json};
 use trail_runtime::cuda::plan::Chip;
 use trail_runtime::cuda::{Code, Device};
 use trail_runtime::model::ModelConfig;
+use trail_setup::{Error, count};
 
+use crate::gpu::limits::above_zero;
 use crate::report::{Column, Group};
 use cases::{Case, Most};
 use memory::Memory;
@@ -67,7 +69,8 @@ pub struct KernelsArgs {
     #[arg(long, default_value = "llama3-8b")]
     shape: String,
     /// Rows of the products
-    #[arg(long, value_delimiter = ',', default_value = "1,8,16,32,64,128,256,2048,4096,8192")]
+    #[arg(long, value_delimiter = ',', default_value = "1,8,16,32,64,128,256,2048,4096,8192",
+        value_parser = count::<{ 1 << 20 }>)]
     rows: Vec<usize>,
     /// Most rows of attention and of the small kernels: larger shapes shrink to it
     #[arg(long, default_value_t = 8192, value_parser = clap::value_parser!(u32).range(1..))]
@@ -79,7 +82,7 @@ pub struct KernelsArgs {
     #[arg(long, default_value_t = 15, value_parser = clap::value_parser!(u32).range(1..))]
     repeats: u32,
     /// Time of one measurement, ms: it has as many launches as fill this time
-    #[arg(long, default_value_t = 4.0)]
+    #[arg(long, default_value_t = 4.0, value_parser = above_zero)]
     window_ms: f64,
     /// MiB that the read ceiling reads: far beyond L2
     #[arg(long, default_value_t = 2048, value_parser = clap::value_parser!(u32).range(1..))]
@@ -93,7 +96,7 @@ pub struct KernelsArgs {
     mma_rounds: u32,
     /// Matrix rate that shares refer to, TFLOP/s: cuBLAS's in the same run (benches/peers)
     /// [default: the rate of mma.sync on registers alone]
-    #[arg(long, value_name = "TFLOPS")]
+    #[arg(long, value_name = "TFLOPS", value_parser = above_zero)]
     matrix_tflops: Option<f64>,
     /// CUDA device
     #[arg(long, default_value_t = 0)]
@@ -108,22 +111,25 @@ struct Ceilings {
 }
 
 /// Lists the kernels or measures them.
-pub fn run(args: &KernelsArgs) -> Result<Value, String> {
+pub fn run(args: &KernelsArgs) -> Result<Value, Error> {
     if args.list {
-        return list::all();
+        return Ok(list::all()?);
     }
-    let config = ModelConfig::named(&args.shape)?;
-    if args.rows.contains(&0) {
-        return Err("--rows must be at least 1".into());
-    }
+    let config = ModelConfig::named(&args.shape).map_err(Error::usage)?;
     let device = Device::open(args.ordinal)
         .map_err(|error| format!("{error}; `bench kernels --list` needs no device"))?;
-    measure(args, &config, &device).map_err(|error| error.to_string())
+    let mut cases = cases(args, &config, device.chip());
+    cases.retain(|case| case.launches().iter().any(|plan| plan.kernel.contains(&args.kernel)));
+    if cases.is_empty() {
+        let name = &args.kernel;
+        return Err(Error::usage(format!("no kernel of this shape is named like {name:?}")));
+    }
+    Ok(measure(args, &cases, &device).map_err(|error| error.to_string())?)
 }
 
 fn measure(
     args: &KernelsArgs,
-    config: &ModelConfig,
+    cases: &[Box<dyn Case>],
     device: &Device,
 ) -> Result<Value, Box<dyn std::error::Error>> {
     let stream = device.context().new_stream()?;
@@ -131,14 +137,9 @@ fn measure(
     let timer = Timer::new(&stream, args.repeats, args.window_ms);
     let ceilings = ceilings(args, &memory, &timer)?;
     let mut rows = Vec::new();
-    for case in cases(args, config, device.chip()) {
-        if case.launches().iter().any(|plan| plan.kernel.contains(&args.kernel)) {
-            let timing = cases::measure(&*case, &memory, &timer)?;
-            rows.push(row(&*case, &timing, &ceilings, device));
-        }
-    }
-    if rows.is_empty() {
-        return Err(format!("no kernel of this shape is named like {:?}", args.kernel).into());
+    for case in cases {
+        let timing = cases::measure(&**case, &memory, &timer)?;
+        rows.push(row(&**case, &timing, &ceilings, device));
     }
     Ok(json!({
         "device": device.context().name()?,

@@ -12,6 +12,7 @@ use trail_base::stats::median;
 use trail_runtime::cuda::weights::UploadPool;
 use trail_runtime::cuda::{Device, DeviceWeights};
 use trail_runtime::model::Model;
+use trail_setup::Error as Failure;
 
 use crate::link::{Direction, Link};
 use crate::model::BenchModel;
@@ -31,9 +32,9 @@ pub struct LoadArgs {
 }
 
 /// Measures the upload.
-pub fn run(args: &LoadArgs, bench: &BenchModel) -> Result<Value, String> {
+pub fn run(args: &LoadArgs, bench: &BenchModel) -> Result<Value, Failure> {
     let device = Device::open(bench.ordinal()).map_err(|error| error.to_string())?;
-    measure(args, bench, &Arc::new(device)).map_err(|error| error.to_string())
+    Ok(measure(args, bench, &Arc::new(device)).map_err(|error| error.to_string())?)
 }
 
 fn measure(

@@ -8,9 +8,10 @@ mod late;
 use clap::Args;
 use serde_json::Value;
 use trail_runtime::engine::ComputeDevice;
+use trail_setup::{Error, count};
 
 use crate::decoding::Shape;
-use crate::model::BenchModel;
+use crate::model::{BenchModel, MAX_BATCH, MAX_CONTEXT};
 use crate::report::{Column, Group};
 use crate::timeline;
 
@@ -18,15 +19,18 @@ use crate::timeline;
 #[derive(Args, Clone, Debug)]
 pub struct OverlapArgs {
     /// Batch sizes
-    #[arg(long, value_delimiter = ',', default_value = "1,8")]
+    #[arg(long, value_delimiter = ',', default_value = "1,8", value_parser = count::<MAX_BATCH>)]
     pub batch: Vec<usize>,
     /// Prompt tokens of each request
-    #[arg(long, default_value_t = 128)]
+    #[arg(long, default_value_t = 128, value_parser = count::<MAX_CONTEXT>)]
     pub context: usize,
     /// Record steps of the largest batch as well, and draw one with its neighbours: PREFIX.svg, and
     /// PREFIX.json for chrome://tracing or Perfetto
     #[arg(long, value_name = "PREFIX")]
     timeline: Option<String>,
+    /// Replace files of --timeline that no earlier run wrote
+    #[arg(long)]
+    force: bool,
 }
 
 /// Columns of the printed table.
@@ -43,13 +47,12 @@ pub const COLUMNS: &[Group] = &[
         ],
     ),
     Group(
-        "added",
+        "added, share of neighbouring steps without the probe",
         &[
-            Column("overhead", "/overhead", 4),
-            Column("MAC share", "/mac_share", 4),
             Column("median", "/added/median", 4),
             Column("p10", "/added/p10", 4),
             Column("p90", "/added/p90", 4),
+            Column("share of MACs", "/mac_share", 4),
         ],
     ),
     Group("", &[Column("fresh share", "/fresh_share", 4)]),
@@ -58,13 +61,12 @@ pub const COLUMNS: &[Group] = &[
 ];
 
 /// Measures on the device of `bench`, then records what `--timeline` asks for.
-pub fn run(args: &OverlapArgs, bench: &BenchModel) -> Result<Value, String> {
-    if args.context == 0 || args.batch.contains(&0) {
-        return Err("context and batch sizes must be at least 1".into());
-    }
-    let largest = args.batch.iter().copied().max().ok_or("no batch size given")?;
+pub fn run(args: &OverlapArgs, bench: &BenchModel) -> Result<Value, Error> {
+    let largest = args.batch.iter().copied().max().unwrap_or(1);
+    Shape { batch: largest, context: args.context }.check(bench)?;
     // Files that cannot be written are refused before the measurement.
-    let files = args.timeline.as_deref().map(timeline::Files::create).transpose()?;
+    let claim = |prefix: &str| timeline::Files::claim(prefix, args.force);
+    let files = args.timeline.as_deref().map(claim).transpose()?;
     let mut report = match bench.device() {
         ComputeDevice::Cpu => cpu::run(args, bench)?,
         ComputeDevice::Cuda { .. } => gpu::run(args, bench)?,

@@ -11,13 +11,14 @@ use trail_base::stats::median;
 use trail_runtime::backend::{BLOCK_TOKENS, Batch};
 use trail_runtime::cpu::Pool;
 use trail_runtime::model::{Model, Tensor};
+use trail_setup::Error;
 
 use super::PrefillArgs;
 use crate::ceilings;
 use crate::model::{BenchModel, projections, verify};
 
 /// Measures each prompt length of `args`, at most `longest` tokens.
-pub fn run(args: &PrefillArgs, bench: &BenchModel, longest: usize) -> Result<Value, String> {
+pub fn run(args: &PrefillArgs, bench: &BenchModel, longest: usize) -> Result<Value, Error> {
     let model = &bench.model;
     let mut forward = bench.forward(longest, 1, longest)?;
     let mut pool = Pool::new(bench.threads())?;

@@ -6,16 +6,17 @@ mod gpu;
 use clap::Args;
 use serde_json::Value;
 use trail_runtime::engine::ComputeDevice;
+use trail_setup::{Error, count};
 
 use crate::gpu::{LimitArgs, at_least_one};
-use crate::model::BenchModel;
+use crate::model::{BenchModel, MAX_CONTEXT};
 use crate::report::{Column, Group};
 
 /// Options of `bench prefill`.
 #[derive(Args, Clone, Debug)]
 pub struct PrefillArgs {
-    /// Prompt lengths.
-    #[arg(long, value_delimiter = ',', default_value = "512")]
+    /// Prompt lengths
+    #[arg(long, value_delimiter = ',', default_value = "512", value_parser = count::<MAX_CONTEXT>)]
     pub tokens: Vec<usize>,
     /// GPU: rows of a step; longer prompts take several steps [default: the longest prompt]
     #[arg(long, value_parser = at_least_one)]
@@ -40,13 +41,10 @@ pub const COLUMNS: &[Group] = &[
 ];
 
 /// Measures on the device of `bench`.
-pub fn run(args: &PrefillArgs, bench: &BenchModel) -> Result<Value, String> {
-    if args.tokens.contains(&0) {
-        return Err("prompt lengths must be at least 1".into());
-    }
-    let longest = args.tokens.iter().copied().max().ok_or("no prompt length given")?;
+pub fn run(args: &PrefillArgs, bench: &BenchModel) -> Result<Value, Error> {
+    let longest = args.tokens.iter().copied().max().unwrap_or(1);
     match bench.device() {
         ComputeDevice::Cpu => cpu::run(args, bench, longest),
-        ComputeDevice::Cuda { .. } => gpu::run(args, bench, longest),
+        ComputeDevice::Cuda { .. } => Ok(gpu::run(args, bench, longest)?),
     }
 }

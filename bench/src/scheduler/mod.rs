@@ -8,7 +8,7 @@ use std::time::Instant;
 use clap::Args;
 use serde_json::{Value, json};
 use trail_base::stats::Sorted;
-use trail_setup::EngineArgs;
+use trail_setup::{EngineArgs, Error};
 
 use load::SteadyLoad;
 
@@ -19,18 +19,20 @@ const WARM_UP: usize = 1000;
 #[derive(Args, Clone, Debug)]
 pub struct SchedulerArgs {
     /// Sequences in each step
-    #[arg(long, default_value_t = 256)]
+    #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=4096))]
     running: u32,
     /// Requests that wait
-    #[arg(long, default_value_t = 1024)]
+    #[arg(long, default_value_t = 1024,
+        value_parser = clap::value_parser!(u32).range(..=1_000_000))]
     waiting: u32,
     /// Steps measured
-    #[arg(long, default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, default_value_t = 20_000,
+        value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     steps: u32,
 }
 
 /// Measures the time and the allocations of a step.
-pub fn run(args: &SchedulerArgs, engine: &EngineArgs) -> Result<Value, String> {
+pub fn run(args: &SchedulerArgs, engine: &EngineArgs) -> Result<Value, Error> {
     let kind = engine.policy_or_trail();
     let mut load = SteadyLoad::new(kind.build(), args.running, args.waiting, 1)
         .map_err(|error| error.to_string())?;
@@ -44,7 +46,7 @@ pub fn run(args: &SchedulerArgs, engine: &EngineArgs) -> Result<Value, String> {
         let rows = load.step();
         step_us.push(start.elapsed().as_secs_f64() * 1e6);
         if rows == 0 {
-            return Err("a step planned no rows".into());
+            return Err(Error::failed("a step planned no rows"));
         }
     }
     let allocations = trail_counting_allocator::of_thread() - before;

@@ -33,14 +33,15 @@ pub struct ServeArgs {
     #[arg(long, default_value = "bf16", value_parser = parse_dtype)]
     dtype: Dtype,
     /// Requests of each run
-    #[arg(long, default_value_t = 400, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, default_value_t = 400,
+        value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     requests: u32,
     /// Arrival rates, as shares of the capacity measured first
     #[arg(long, value_delimiter = ',', default_value = "0.6,0.8,1.0,1.2", value_parser = load)]
     loads: Vec<f64>,
     /// Instead of loads: a burst of N requests, all at once
     #[arg(long, value_name = "N", conflicts_with_all = ["requests", "loads"],
-        value_parser = clap::value_parser!(u32).range(1..))]
+        value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     burst: Option<u32>,
     /// Policies, in order; trail with its share c, or --c
     #[arg(
@@ -57,7 +58,7 @@ pub struct ServeArgs {
     max_tokens: u32,
     /// Seed of lengths, prompts, predictions and arrivals
     #[arg(long, default_value_t = 1)]
-    seed: u64,
+    seed: i64,
 }
 
 /// A policy to compare.
@@ -176,7 +177,7 @@ impl Bench<'_> {
     /// Sets the arrival times of the jobs: the same gaps at every load, scaled.
     fn schedule(&mut self, rate: Option<f64>) {
         let process = rate.map_or(Arrivals::Burst, |rate| Arrivals::Poisson { rate });
-        let times = process.seconds(self.jobs.len(), &mut Rng::new(self.args.seed));
+        let times = process.seconds(self.jobs.len(), &mut Rng::new(self.args.seed as u64));
         for (job, arrival_s) in self.jobs.iter_mut().zip(times) {
             job.arrival_s = arrival_s;
         }

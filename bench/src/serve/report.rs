@@ -30,7 +30,7 @@ pub struct Conditions {
     /// Most output tokens of a request.
     pub max_tokens: u32,
     /// Seed of lengths, prompts, predictions and arrivals.
-    pub seed: u64,
+    pub seed: i64,
     /// Mean absolute error of the replayed predictions, tokens.
     pub replayed_mae: f64,
 }

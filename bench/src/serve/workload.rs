@@ -14,7 +14,7 @@ pub fn jobs(args: &ServeArgs, config: &ModelConfig, confusion: &Confusion) -> Ve
     let count = args.burst.unwrap_or(args.requests);
     (0..u64::from(count))
         .map(|index| {
-            let mut rng = Rng::new(mix(args.seed) ^ index);
+            let mut rng = Rng::new(mix(args.seed as u64) ^ index);
             Job { request: request(args, config, confusion, &mut rng), arrival_s: 0.0 }
         })
         .collect()

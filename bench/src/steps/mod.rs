@@ -12,6 +12,8 @@ use std::path::PathBuf;
 use clap::Args;
 use serde_json::{Value, json};
 use trail_runtime::engine::StepCost;
+use trail_setup::output_file::{GENERATOR, generator};
+use trail_setup::{Error, OutputFile};
 
 use crate::model::BenchModel;
 use crate::report::{Column, Group};
@@ -22,6 +24,9 @@ pub struct StepsArgs {
     /// File for the coefficients; default: they are only printed
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
+    /// Replace a file of --out that no earlier run wrote
+    #[arg(long)]
+    force: bool,
 }
 
 /// Columns of the printed table.
@@ -38,17 +43,13 @@ pub const COLUMNS: &[Group] = &[
 ];
 
 /// Measures the model of `bench`.
-pub fn run(args: &StepsArgs, bench: &BenchModel) -> Result<Value, String> {
-    if let Some(out) = &args.out {
-        // A file that cannot be written is refused before the measurement.
-        std::fs::File::options()
-            .append(true)
-            .create(true)
-            .open(out)
-            .map_err(|error| format!("cannot write {}: {error}", out.display()))?;
-    }
+pub fn run(args: &StepsArgs, bench: &BenchModel) -> Result<Value, Error> {
+    // A file that cannot be written is refused before the measurement.
+    let claim = |path: &PathBuf| OutputFile::claim(path.clone(), args.force);
+    let out = args.out.as_ref().map(claim).transpose()?;
     let (observations, device) = sweep::run(bench)?;
-    let cost = fit::fit(&observations).ok_or("the steps' times do not grow with their work")?;
+    let cost = fit::fit(&observations)
+        .ok_or_else(|| Error::failed("the steps' times do not grow with their work"))?;
     let residual = fit::residual(&cost, &observations);
     let points: Vec<Value> = observations
         .iter()
@@ -62,7 +63,7 @@ pub fn run(args: &StepsArgs, bench: &BenchModel) -> Result<Value, String> {
             })
         })
         .collect();
-    if let Some(out) = &args.out {
+    if let Some(out) = &out {
         let StepCost { fixed, decode_row, prefill_token, context_token } = cost;
         let file = json!({
             "fixed": fixed,
@@ -70,12 +71,12 @@ pub fn run(args: &StepsArgs, bench: &BenchModel) -> Result<Value, String> {
             "prefill_token": prefill_token,
             "context_token": context_token,
             "unit": "ns",
+            GENERATOR: generator("bench steps"),
             "model": bench.name,
             "device": device,
             "residual": residual,
         });
-        std::fs::write(out, format!("{file:#}\n"))
-            .map_err(|error| format!("cannot write {}: {error}", out.display()))?;
+        out.write(&format!("{file:#}\n"))?;
     }
     Ok(json!({
         "model": bench.name,

@@ -13,11 +13,10 @@ mod record;
 mod recorder;
 mod sizes;
 
-use std::fs::File;
-use std::io::Write;
-
 use serde_json::{Value, json};
 use trail_runtime::engine::ComputeDevice;
+use trail_setup::output_file::{GENERATOR, generator, signed_svg};
+use trail_setup::{Error, OutputFile};
 
 use crate::decoding::Shape;
 use crate::model::BenchModel;
@@ -191,35 +190,29 @@ pub struct Timeline {
     zooms: Vec<Zoom>,
 }
 
-/// The picture and the trace, created before the measurement: a path that cannot be written fails
-/// early.
+/// The files of the picture and of the trace.
 pub struct Files {
-    prefix: String,
-    picture: File,
-    trace: File,
+    picture: OutputFile,
+    trace: OutputFile,
 }
 
 impl Files {
-    /// Creates PREFIX.svg and PREFIX.json.
-    pub fn create(prefix: &str) -> Result<Files, String> {
-        let create = |end: &str| {
-            let path = format!("{prefix}.{end}");
-            File::create(&path).map_err(|error| format!("cannot write {path}: {error}"))
-        };
-        Ok(Files { picture: create("svg")?, trace: create("json")?, prefix: prefix.to_owned() })
+    /// Claims PREFIX.svg and PREFIX.json.
+    pub fn claim(prefix: &str, force: bool) -> Result<Files, Error> {
+        let claim = |end: &str| OutputFile::claim(format!("{prefix}.{end}").into(), force);
+        Ok(Files { picture: claim("svg")?, trace: claim("json")? })
     }
 
     /// Writes both files; returns the entry of the report.
-    pub fn write(mut self, timeline: &Timeline) -> Result<Value, String> {
-        let prefix = &self.prefix;
-        let failed = |end: &str, error| format!("cannot write {prefix}.{end}: {error}");
-        let picture = picture::draw(timeline);
-        self.picture.write_all(picture.as_bytes()).map_err(|error| failed("svg", error))?;
-        let trace = chrome::trace(timeline).to_string();
-        self.trace.write_all(trace.as_bytes()).map_err(|error| failed("json", error))?;
+    pub fn write(&self, timeline: &Timeline) -> Result<Value, Error> {
+        const COMMAND: &str = "bench overlap";
+        self.picture.write(&signed_svg(&picture::draw(timeline), COMMAND))?;
+        let mut trace = chrome::trace(timeline);
+        trace["otherData"][GENERATOR] = generator(COMMAND).into();
+        self.trace.write(&trace.to_string())?;
         Ok(json!({
-            "picture": format!("{prefix}.svg"),
-            "trace": format!("{prefix}.json"),
+            "picture": self.picture.path(),
+            "trace": self.trace.path(),
             "batch": timeline.run.batch,
             "step_us": timeline.step_us,
             "clock_error_us": timeline.run.clock_error_us,

@@ -16,15 +16,20 @@ pub(crate) struct Aligned {
 impl Aligned {
     /// Allocates `len` zeros and touches every page, so that later accesses cause no page fault.
     pub(crate) fn zeroed(len: usize) -> Result<Self, String> {
-        let bytes = (len * size_of::<f32>()).max(1);
+        let mut buffer = Aligned::reserved(len)?;
+        buffer.fill(0.0);
+        Ok(buffer)
+    }
+
+    /// Allocates `len` zeros, whose pages take memory when they are first accessed.
+    pub(crate) fn reserved(len: usize) -> Result<Self, String> {
+        let bytes = len.saturating_mul(size_of::<f32>()).max(1);
         let map = MmapMut::map_anon(bytes)
             .map_err(|error| format!("cannot allocate {bytes} bytes: {error}"))?;
         // `madvise` is a hint: without huge pages the buffer is slower, and as correct.
         #[cfg(target_os = "linux")]
         let _ = map.advise(memmap2::Advice::HugePage);
-        let mut buffer = Aligned { map, len };
-        buffer.fill(0.0);
-        Ok(buffer)
+        Ok(Aligned { map, len })
     }
 }
 

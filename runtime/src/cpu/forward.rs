@@ -2,11 +2,14 @@
 
 use std::sync::Arc;
 
+use trail_base::Memory;
+
 use crate::backend::{BLOCK_TOKENS, Batch};
-use crate::model::{Model, ModelConfig, Tensor};
+use crate::model::{Dtype, Model, ModelConfig, Tensor};
 
 use super::buffers::{Buffers, WorkerScratch};
 use super::kernels::{Kernels, Packing};
+use super::kv::FEWER_BLOCKS;
 use super::rope::RopeTable;
 use super::{Isa, KvPool, Pool};
 
@@ -25,6 +28,34 @@ pub struct CpuOptions {
     pub num_blocks: usize,
     /// Maximum context length, tokens.
     pub max_context: usize,
+}
+
+impl CpuOptions {
+    /// Bytes of the KV pool and of the activations for a model of `config`.
+    pub fn bytes(&self, config: &ModelConfig) -> u128 {
+        let kv = BLOCK_TOKENS * config.kv_token_bytes(Dtype::F32);
+        let row = 2 * (config.hidden_size + config.q_size()) + config.intermediate_size;
+        let activations = self.max_rows as u128 * row as u128
+            + self.max_segments as u128 * (config.vocab_size + config.hidden_size) as u128;
+        self.num_blocks as u128 * kv as u128 + activations * size_of::<f32>() as u128
+    }
+
+    /// Refuses what would take more than the memory that is available: the system would end the
+    /// process, at once or when the last block is used.
+    pub fn check_memory(&self, config: &ModelConfig, memory: Option<Memory>) -> Result<(), String> {
+        let (needed, available) = (self.bytes(config), memory.map(|memory| memory.available_bytes));
+        match available {
+            Some(available) if needed > u128::from(available) => Err(format!(
+                "{} KV blocks and {} rows a step need {} MiB, {} MiB of memory are available: \
+                 {FEWER_BLOCKS}, or --token-budget",
+                self.num_blocks,
+                self.max_rows,
+                needed >> 20,
+                available >> 20
+            )),
+            _ => Ok(()),
+        }
+    }
 }
 
 /// The forward pass of a model on the CPU: weights, KV pool, threads and buffers.
@@ -48,6 +79,7 @@ impl CpuForward {
         let config = &model.config;
         check_config(config)?;
         check_weights(&model)?;
+        options.check_memory(config, Memory::read())?;
         let kernels = Kernels::select(options.isa)?;
         let packing = Packing::new(model.weights.layers[0].q.dtype, kernels.lanes);
         let threads = options.threads.max(1);

@@ -6,6 +6,12 @@ use crate::model::ModelConfig;
 use super::aligned::Aligned;
 use super::simd::MAX_LANES;
 
+/// Remedy for KV blocks that find no memory.
+pub(super) const FEWER_BLOCKS: &str = "lower --kv-blocks or --max-running";
+
+/// Least size of the default pool, bytes: a start with less memory fails for other reasons first.
+const LEAST_KV_BYTES: u64 = 64 << 20;
+
 /// `[block][layer][K|V][kv head][BLOCK_TOKENS][head_dim]` f32.
 ///
 /// All layers of a block are contiguous, so that swapping a block is one copy.
@@ -53,12 +59,23 @@ impl KvShape {
 }
 
 impl KvPool {
-    /// Allocates `num_blocks` zeroed blocks.
+    /// Reserves `num_blocks` zeroed blocks. A block takes memory when it is first written.
     pub(crate) fn new(config: &ModelConfig, num_blocks: usize) -> Result<Self, String> {
         let shape = KvShape::new(config);
         // The last vector load of the last value may read beyond the end.
-        let data = Aligned::zeroed(num_blocks * shape.block_len + MAX_LANES)?;
+        let data = Aligned::reserved(num_blocks * shape.block_len + MAX_LANES)
+            .map_err(|error| format!("{num_blocks} KV blocks: {error}; {FEWER_BLOCKS}"))?;
         Ok(KvPool { data, num_blocks, shape })
+    }
+
+    /// Default number of blocks: those of `max_running` sequences at their longest, and half as
+    /// many again for paused ones, within half of `available_bytes`. The other half is for
+    /// requests, other programs, and the page cache.
+    pub fn default_blocks(config: &ModelConfig, max_running: usize, available_bytes: u64) -> usize {
+        let block_bytes = KvShape::new(config).block_len * size_of::<f32>();
+        let wanted = config.max_context.div_ceil(BLOCK_TOKENS) * max_running * 3 / 2;
+        let bytes = (available_bytes / 2).max(LEAST_KV_BYTES);
+        wanted.min((bytes / block_bytes as u64) as usize).max(1)
     }
 
     /// Number of blocks.
@@ -93,5 +110,27 @@ impl KvPool {
     /// All blocks and padding, writable.
     pub(crate) fn data_mut(&mut self) -> &mut [f32] {
         &mut self.data
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_default_is_what_sequences_need_within_half_of_the_memory() {
+        let config = ModelConfig::named("llama3-8b").expect("a known shape");
+        // 8192 tokens take 512 blocks of 4 MiB.
+        let of = |available_gib: u64| KvPool::default_blocks(&config, 8, available_gib << 30);
+        assert_eq!(of(100), 8 * 512 * 3 / 2);
+        assert_eq!(of(20), 10 * 256);
+        assert_eq!(of(0), 16, "64 MiB");
+    }
+
+    #[test]
+    fn a_pool_beyond_the_address_space_names_the_options() {
+        let config = ModelConfig::named("llama3-8b").expect("a known shape");
+        let error = KvPool::new(&config, 1 << 27).err().expect("512 TiB");
+        assert!(error.contains("134217728 KV blocks") && error.contains("--kv-blocks"), "{error}");
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use trail_base::available_threads;
+use trail_base::{Memory, available_threads};
 use trail_probe::Weights;
 use trail_scheduler::{Preemption, Scheduler, SchedulerConfig};
 
@@ -16,6 +16,7 @@ use super::length_probe::LengthProbe;
 use super::lifecycle::Lifecycle;
 use super::observer::Observing;
 use super::predictions::Predictions;
+use super::prefill_pace::PrefillPace;
 use super::stats::Counters;
 use super::step_loop::StepLoop;
 use super::step_time::StepTimeEstimator;
@@ -24,9 +25,9 @@ use super::submit_queue::SubmitQueue;
 use super::swaps::Swaps;
 use super::{Clock, Engine};
 use crate::backend::{BLOCK_TOKENS, Backend, Batch, Progress, TapReceiver, Transfers};
-use crate::cpu::{CpuBackend, CpuForward, CpuOptions};
+use crate::cpu::{CpuBackend, CpuForward, CpuOptions, KvPool};
 use crate::cuda::{CudaBackend, CudaError, CudaOptions, TapMode};
-use crate::model::{Dtype, Model};
+use crate::model::Model;
 
 /// A backend and the properties that the engine needs of it.
 pub struct BuiltBackend {
@@ -95,6 +96,7 @@ impl EngineBuilder {
         });
         let mut built = make(&mut self, &model, probe.clone())?;
         let clock = self.clock.take().unwrap_or_else(|| Arc::new(WallClock::new()));
+        let cost = clock.simulated().map(|clock| *clock.cost());
         let scheduler = self.scheduler(&model, &mut built, &*clock)?;
         let admission =
             Admission { scheduler: *scheduler.config(), vocab_size: model.config.vocab_size };
@@ -123,6 +125,7 @@ impl EngineBuilder {
             is_in_flight: false,
             is_transferring: false,
             step_times: StepTimeEstimator::default(),
+            prefill_pace: PrefillPace::new(self.gap(), &model, cost),
             clock: clock.clone(),
             observer: Observing(self.observer.take()),
             counters: counters.clone(),
@@ -223,7 +226,7 @@ impl EngineBuilder {
 
     /// The forward pass of a CPU backend for these settings.
     pub fn cpu_forward(&self, model: &Arc<Model>) -> Result<CpuForward, BuildError> {
-        let default = || default_kv_blocks(model, self.num_running());
+        let default = || KvPool::default_blocks(&model.config, self.num_running(), kv_room(model));
         let num_blocks = self.kv_blocks.unwrap_or_else(default);
         let options = CpuOptions {
             threads: self.threads.unwrap_or_else(available_threads),
@@ -285,15 +288,14 @@ impl From<CudaError> for BuildError {
     }
 }
 
-/// Upper bound of the default KV cache, bytes.
-const DEFAULT_KV_BYTES: usize = 4 << 30;
+/// Available memory where the system does not state it, bytes.
+const ASSUMED_BYTES: u64 = 8 << 30;
 
-fn default_kv_blocks(model: &Model, max_running: usize) -> usize {
-    let config = &model.config;
-    let per_sequence = config.max_context.div_ceil(BLOCK_TOKENS);
-    let block_bytes = BLOCK_TOKENS * config.kv_token_bytes(Dtype::F32);
-    let wanted = per_sequence * max_running * 3 / 2;
-    wanted.min((DEFAULT_KV_BYTES / block_bytes).max(1))
+/// Memory that is available beside the weights, bytes. Those in files count as available until they
+/// are read.
+fn kv_room(model: &Model) -> u64 {
+    let available = Memory::read().map_or(ASSUMED_BYTES, |memory| memory.available_bytes);
+    available.saturating_sub(model.weights.mapped_bytes as u64)
 }
 
 /// A function that makes the backend of an engine: from the builder's settings, the model, and the

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use trail_probe::{Predictor, Probe};
 use trail_scheduler::{Preemption, SchedulerConfig};
@@ -62,6 +63,7 @@ pub struct EngineBuilder {
     pub(super) max_running: Option<usize>,
     pub(super) max_requests: usize,
     pub(super) token_budget: Option<usize>,
+    pub(super) max_gap: Option<Duration>,
     pub(super) kv_blocks: Option<usize>,
     pub(super) threads: Option<usize>,
     pub(super) isa: Isa,
@@ -85,6 +87,7 @@ impl Default for EngineBuilder {
             max_running: None,
             max_requests: DEFAULT_MAX_REQUESTS,
             token_budget: None,
+            max_gap: None,
             kv_blocks: None,
             threads: None,
             isa: Isa::Auto,
@@ -187,8 +190,17 @@ impl EngineBuilder {
         self
     }
 
+    /// Longest gap between two tokens of a request that prefill may cause, or three decode steps if
+    /// those are longer: prefill chunks beside a decode are cut to it, to 16 tokens at least. Zero
+    /// for no bound; default [`ComputeDevice::default_max_gap`].
+    pub fn max_gap(mut self, gap: Duration) -> Self {
+        self.max_gap = Some(gap);
+        self
+    }
+
     /// KV blocks of 16 tokens; default: every running sequence at its longest, and half as much
-    /// again for paused ones, within 4 GiB.
+    /// again for paused ones, within half of the memory that is available beside the weights (on a
+    /// GPU: all that is left). On the CPU a block takes memory when it is first used.
     pub fn kv_blocks(mut self, blocks: Option<usize>) -> Self {
         self.kv_blocks = blocks;
         self
@@ -216,6 +228,11 @@ impl EngineBuilder {
         self.token_budget.unwrap_or_else(|| self.device.default_token_budget())
     }
 
+    /// Bound on the gap that prefill causes.
+    pub(super) fn gap(&self) -> Duration {
+        self.max_gap.unwrap_or_else(|| self.device.default_max_gap())
+    }
+
     pub(super) fn check(&self) -> Result<(), BuildError> {
         let (max_running, rows) = (self.num_running(), self.max_rows());
         if max_running == 0 {
@@ -237,8 +254,9 @@ impl EngineBuilder {
         match self.policy.needs() {
             _ if self.replays => Ok(()),
             Needs::Probe if self.probe.is_none() => refuse(
-                "policy trail needs a probe: give one with --probe FILE, put probe.safetensors beside \
-                 the model, or choose --policy fcfs",
+                "policy trail needs a probe trained for this model, and only the bundled model comes \
+                 with one: give it with --probe FILE, put it beside the model as probe.safetensors, \
+                 or choose --policy fcfs",
             ),
             Needs::Predictor if self.predictor.is_none() => refuse(
                 "policy sjf needs a prompt-only predictor: put predictor.safetensors beside the model, \

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::time::Duration;
 
 /// A compute device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -31,6 +32,15 @@ impl ComputeDevice {
         match self {
             ComputeDevice::Cpu => 512,
             ComputeDevice::Cuda { .. } => 2048,
+        }
+    }
+
+    /// Default of [`super::EngineBuilder::max_gap`]. On the CPU a full step of a long prompt takes
+    /// seconds; on a GPU the token budget bounds it.
+    pub fn default_max_gap(self) -> Duration {
+        match self {
+            ComputeDevice::Cpu => Duration::from_millis(300),
+            ComputeDevice::Cuda { .. } => Duration::ZERO,
         }
     }
 }

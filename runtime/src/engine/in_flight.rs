@@ -2,6 +2,7 @@
 
 use trail_scheduler::RequestIdx;
 
+use super::prefill_pace::PrefillWork;
 use super::step_cost::StepWork;
 
 /// State of a step between its launch and its tokens.
@@ -14,6 +15,8 @@ pub(super) struct InFlightStep {
     pub(super) rows: usize,
     /// Its work, the measure of its simulated time.
     pub(super) work: StepWork,
+    /// Its prefill chunks.
+    pub(super) prefill: PrefillWork,
     /// True if rows are tapped, so that predictions will come.
     pub(super) predicts: bool,
     /// Time of its launch, or of the end of the previous step if that was later, on the engine's

@@ -18,6 +18,7 @@ mod lifecycle;
 mod observer;
 mod policy;
 mod predictions;
+mod prefill_pace;
 mod request;
 mod serve;
 mod stats;

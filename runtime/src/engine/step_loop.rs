@@ -25,6 +25,7 @@ use super::in_flight::InFlightStep;
 use super::lifecycle::Lifecycle;
 use super::observer::{CollectedStep, LoopPhase, Observing};
 use super::predictions::Predictions;
+use super::prefill_pace::{PrefillPace, PrefillWork};
 use super::stats::{Counters, add, set};
 use super::step_cost::StepWork;
 use super::step_time::StepTimeEstimator;
@@ -60,6 +61,7 @@ pub(super) struct StepLoop {
     /// True if the last plan was empty because of transfers.
     pub(super) is_transferring: bool,
     pub(super) step_times: StepTimeEstimator,
+    pub(super) prefill_pace: PrefillPace,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) observer: Observing,
     pub(super) counters: Arc<Counters>,
@@ -135,6 +137,7 @@ impl StepLoop {
     /// Plans the next step and fills the batch with it; an empty one if nothing can run.
     fn plan(&mut self) {
         let StepLoop { scheduler, lifecycle, batch, counters, .. } = self;
+        scheduler.limit_prefill(self.prefill_pace.limit());
         scheduler.plan(self.step + 1, self.clock.now_s());
         let plan = scheduler.last_plan();
         for &idx in &plan.evicted {
@@ -180,6 +183,7 @@ impl StepLoop {
         in_flight.begin_ns = self.clock.now_ns();
         in_flight.rows = batch.rows();
         in_flight.work = StepWork::of(batch);
+        in_flight.prefill = PrefillWork::of(batch);
         in_flight.predicts = tap.is_some_and(|tap| !tap.rows.is_empty());
         in_flight.sampled.clear();
         for segment in batch.segments.iter().filter(|segment| segment.logits) {
@@ -224,9 +228,10 @@ impl StepLoop {
 
     /// Adds a step collected at `now_ns` to the counters and to the step-time estimates.
     fn count_step(&mut self, step: u64, now_ns: u64) {
-        let InFlightStep { rows, begin_ns, .. } = self.in_flight[(step % 2) as usize];
+        let InFlightStep { rows, prefill, begin_ns, .. } = self.in_flight[(step % 2) as usize];
         let took_ns = now_ns.saturating_sub(begin_ns);
         self.step_times.record(rows, took_ns);
+        self.prefill_pace.record(prefill, took_ns);
         // The step launched after it, if there is one, starts now.
         let next = &mut self.in_flight[((step + 1) % 2) as usize];
         next.begin_ns = next.begin_ns.max(now_ns);

@@ -14,6 +14,8 @@ pub struct Archive {
     /// The safetensors file, or the index of several files.
     file: PathBuf,
     tensors: HashMap<String, Entry>,
+    /// Bytes of all mapped files.
+    bytes: usize,
 }
 
 /// One tensor: its location, and its dtype and shape from the header.
@@ -44,21 +46,22 @@ impl Archive {
             (name, Entry { file, dtype: info.dtype, shape: info.shape, storage, offset })
         };
         let tensors = header.tensors.into_iter().map(entry).collect();
-        Ok(Archive { file: file.to_path_buf(), tensors })
+        Ok(Archive { file: file.to_path_buf(), tensors, bytes: (*storage).as_ref().len() })
     }
 
     fn open_shards(index: &Path) -> Result<Self, LoadError> {
         let shard_of = read_index(index)?;
         let folder = files::model_folder(index);
-        let mut tensors = HashMap::new();
+        let (mut tensors, mut bytes) = (HashMap::new(), 0);
         for shard in shard_of.values().collect::<BTreeSet<_>>() {
             let file = folder.join(shard);
             let mut archive = Self::from_storage(&file, files::map(&file)?)?;
             archive.tensors.retain(|name, _| shard_of.get(name) == Some(shard));
             tensors.extend(archive.tensors);
+            bytes += archive.bytes;
         }
         match shard_of.iter().find(|(name, _)| !tensors.contains_key(*name)) {
-            None => Ok(Archive { file: index.to_path_buf(), tensors }),
+            None => Ok(Archive { file: index.to_path_buf(), tensors, bytes }),
             Some((name, shard)) => {
                 let expected = format!("it in {shard}");
                 let remedy = "download index and shards again, from one revision";
@@ -87,6 +90,11 @@ impl Archive {
         let mut names: Vec<&str> = self.tensors.keys().map(String::as_str).collect();
         names.sort_unstable();
         names
+    }
+
+    /// Bytes of all mapped files.
+    pub fn bytes(&self) -> usize {
+        self.bytes
     }
 
     /// The file that names the tensors: the safetensors file, or the index of several files.

@@ -81,22 +81,37 @@ impl ModelConfig {
     }
 }
 
-/// Reads the family from `architectures`, or from `model_type` where that is absent.
+/// Families by their names in `architectures` and in `model_type`.
+const FAMILIES: [(&str, &str, Architecture); 3] = [
+    ("LlamaForCausalLM", "llama", Architecture::Llama),
+    ("MistralForCausalLM", "mistral", Architecture::Mistral),
+    ("MinistralForCausalLM", "ministral", Architecture::Ministral),
+];
+
+/// Reads the family from `architectures`, or from `model_type` where that is absent. Where both
+/// are there, both must name a known family.
 fn architecture(fields: &Fields) -> Result<Architecture, LoadError> {
-    let listed = fields.get("architectures");
-    let (key, name) = match listed {
-        Some(list) => ("architectures", list.get(0).and_then(Value::as_str)),
-        None => ("model_type", fields.text("model_type")?),
+    const REMEDY: &str = "choose a model of one of these families";
+    let model_type = fields.text("model_type")?;
+    let of_type = FAMILIES.iter().find(|family| Some(family.1) == model_type);
+    let of_class = match fields.get("architectures") {
+        Some(list) => {
+            let class = list.get(0).and_then(Value::as_str);
+            let family = FAMILIES.iter().find(|family| Some(family.0) == class);
+            let expected = "LlamaForCausalLM (Llama 2, 3, 3.1, 3.2, Vicuna), MistralForCausalLM or \
+                            MinistralForCausalLM";
+            Some(family.ok_or_else(|| fields.refuse("architectures", expected, REMEDY))?)
+        }
+        None => None,
     };
-    match name {
-        Some("LlamaForCausalLM" | "llama") => Ok(Architecture::Llama),
-        Some("MistralForCausalLM" | "mistral") => Ok(Architecture::Mistral),
-        Some("MinistralForCausalLM" | "ministral") => Ok(Architecture::Ministral),
-        _ => Err(fields.refuse(
-            key,
-            "LlamaForCausalLM (Llama 2, 3, 3.1, 3.2, Vicuna), MistralForCausalLM or MinistralForCausalLM",
-            "choose a model of one of these families",
-        )),
+    // Transformers chooses the class by `architectures`, and its defaults by `model_type`: a file
+    // in which one of the two is foreign describes another model.
+    let unknown = || fields.refuse("model_type", "llama, mistral or ministral", REMEDY);
+    match (of_class, of_type, model_type) {
+        (Some(family), Some(_), _) | (Some(family), None, None) | (None, Some(family), _) => {
+            Ok(family.2)
+        }
+        (_, None, _) => Err(unknown()),
     }
 }
 
@@ -110,6 +125,15 @@ fn refuse_unsupported(fields: &Fields) -> Result<(), LoadError> {
     if fields.get("quantization_config").is_some() {
         let remedy = "choose the unquantized checkpoint of the model";
         return Err(fields.refuse("quantization_config", "bf16, f16 or f32 weights", remedy));
+    }
+    // `dtype` since transformers 4.56. The tensors carry their own; a file that declares another
+    // kind was made for a quantised or converted model.
+    for key in ["torch_dtype", "dtype"] {
+        let known = ["bfloat16", "float16", "float32", "auto"];
+        if fields.text(key)?.is_some_and(|dtype| !known.contains(&dtype)) {
+            let remedy = "choose the bf16, f16 or f32 checkpoint of the model";
+            return Err(fields.refuse(key, "bfloat16, float16 or float32", remedy));
+        }
     }
     if !matches!(fields.text("hidden_act")?, None | Some("silu")) {
         return Err(fields.refuse("hidden_act", "\"silu\"", "choose a model with SwiGLU layers"));

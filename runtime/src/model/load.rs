@@ -29,7 +29,8 @@ impl Model {
             false => archive.matrix("lm_head.weight", vocab, hidden)?,
         };
         refuse_rest(&archive)?;
-        Ok(Model { config, weights: Weights { embed, layers, norm, lm_head } })
+        let mapped_bytes = archive.bytes();
+        Ok(Model { config, weights: Weights { embed, layers, norm, lm_head, mapped_bytes } })
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use memmap2::MmapMut;
-use trail_base::Rng;
+use trail_base::{Memory, Rng};
 
 use super::{
     Architecture, Dtype, LayerWeights, Model, ModelConfig, RopeConfig, RopeScaling, Storage,
@@ -64,7 +64,7 @@ impl Model {
                 });
             }
             let lm_head = if config.tie_word_embeddings { embed.clone() } else { next()? };
-            Some(Weights { embed, layers, norm: norm(), lm_head })
+            Some(Weights { embed, layers, norm: norm(), lm_head, mapped_bytes: 0 })
         })();
         let weights = weights.ok_or("the tensors exceed their storage")?;
         Ok(Model { config, weights })
@@ -95,6 +95,14 @@ fn tensor_shapes(config: &ModelConfig) -> Vec<(usize, usize)> {
 /// Generates `len` random values of `dtype` on all cores.
 fn random_storage(len: usize, dtype: Dtype, seed: u64) -> Result<Storage, String> {
     let bytes = len * dtype.bytes();
+    if let Some(memory) = Memory::read().filter(|memory| bytes as u64 > memory.available_bytes) {
+        return Err(format!(
+            "random weights of this shape need {} MiB, {} MiB of memory are available: choose a \
+             smaller shape or dtype",
+            bytes >> 20,
+            memory.available_bytes >> 20
+        ));
+    }
     let mut map = MmapMut::map_anon(bytes.max(1))
         .map_err(|error| format!("cannot allocate {bytes} bytes: {error}"))?;
     // `madvise` is a hint: without huge pages the weights are only read more slowly.

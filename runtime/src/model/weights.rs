@@ -127,4 +127,7 @@ pub struct Weights {
     pub norm: Vec<f32>,
     /// Output projection: `[vocab, hidden]`; shares the bytes of `embed` if tied.
     pub lm_head: Tensor,
+    /// Bytes of the mapped files, which come into memory as they are read; 0 for weights that were
+    /// generated there.
+    pub mapped_bytes: usize,
 }

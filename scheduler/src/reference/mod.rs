@@ -10,7 +10,8 @@ use std::collections::BTreeMap;
 
 use crate::limits::blocks_for;
 use crate::{
-    BLOCK_TOKENS, Key, Phase, Plan, PlanRow, Policy, RequestIdx, RequestState, SchedulerConfig,
+    BLOCK_TOKENS, Key, MIN_CHUNK_TOKENS, Phase, Plan, PlanRow, Policy, PrefillLimit, RequestIdx,
+    RequestState, SchedulerConfig,
 };
 
 struct Reference {
@@ -23,6 +24,9 @@ struct Reference {
     held: BTreeMap<RequestIdx, u32>,
     /// Blocks of each request that the host holds, receives or sends back.
     copies: BTreeMap<RequestIdx, u32>,
+    limit: Option<PrefillLimit>,
+    /// The limit's time that the plan has not given away yet.
+    left: Option<PrefillLimit>,
     plan: Plan,
 }
 
@@ -37,15 +41,11 @@ impl Reference {
 
     fn plan(&mut self, step: u64) {
         self.plan = Plan { step, ..Plan::default() };
-        let mut order: Vec<(Key, RequestIdx, Phase)> = self
-            .requests
-            .values()
-            .map(|request| (self.policy.key(request), request.idx, request.phase))
-            .collect();
-        order.sort_by_key(|entry| entry.0);
+        let order = self.order();
         let ran = order.iter().filter(|entry| entry.2 == Phase::Running).count() as u32;
         let (mut rows, mut open) = (self.config.token_budget, true);
         let (mut passed, mut reserved) = (0, 0);
+        self.left = self.limit.filter(|_| self.decodes());
         for (rank, &(_, idx, phase)) in order.iter().enumerate() {
             let places = self.config.max_running - self.plan.rows.len() as u32;
             let running = phase == Phase::Running;
@@ -64,10 +64,13 @@ impl Reference {
                 behind(Phase::Paused).chain(behind(Phase::Running)).filter(there).collect();
 
             let request = &self.requests[&idx];
-            let len = request.uncomputed().min(rows - rows.min(running_behind.min(places - 1)));
+            let rows_left = rows - rows.min(running_behind.min(places - 1));
+            let len = request.uncomputed().min(rows_left).min(self.prefill_rows(request));
             if len == 0 {
                 assert!(!running, "a running request is never short of a row");
-                open = false;
+                passed += 1;
+                let strict = self.policy.strict_order();
+                open &= rows_left > 0 && !strict && passed < self.config.max_lookahead;
                 continue;
             }
             if phase == Phase::Swapped && places <= self.swapping_in().count() as u32 {
@@ -104,6 +107,37 @@ impl Reference {
         }
         self.requeue_preempted(&order);
         self.reclaim(&order, reserved);
+    }
+
+    /// All requests, best rank first.
+    fn order(&self) -> Vec<(Key, RequestIdx, Phase)> {
+        let mut order: Vec<(Key, RequestIdx, Phase)> = self
+            .requests
+            .values()
+            .map(|request| (self.policy.key(request), request.idx, request.phase))
+            .collect();
+        order.sort_by_key(|entry| entry.0);
+        order
+    }
+
+    fn decodes(&self) -> bool {
+        let decodes = |request: &&RequestState| request.generated > 0 && request.uncomputed() == 1;
+        self.requests.values().filter(decodes).any(|request| request.phase == Phase::Running)
+    }
+
+    /// Most rows under the limit: for a prefill at least 16 if it is the first, else 1 if it runs.
+    fn prefill_rows(&self, request: &RequestState) -> u32 {
+        let is_bound = request.uncomputed() > 1 && request.phase != Phase::Swapped;
+        let Some(limit) = self.left.filter(|_| is_bound) else { return u32::MAX };
+        let is_prefill = |row: &PlanRow| self.requests[&row.idx].uncomputed() > 1;
+        let is_first = !self.plan.rows.iter().any(is_prefill);
+        let rows = limit.tokens(request.computed);
+        match (is_first, request.phase) {
+            (true, _) => rows.max(MIN_CHUNK_TOKENS),
+            (false, Phase::Running) => rows.max(1),
+            (false, _) if rows >= request.uncomputed() || rows >= MIN_CHUNK_TOKENS => rows,
+            (false, _) => 0,
+        }
     }
 
     /// Blocks that stay free when a request of this phase takes some; `ran` requests ran before.
@@ -147,6 +181,9 @@ impl Reference {
     fn choose(&mut self, idx: RequestIdx, len: u32) {
         let request = self.requests.get_mut(&idx).unwrap();
         let (start, sample) = (request.computed, request.computed + len == request.tokens());
+        if request.uncomputed() > 1 {
+            self.left = self.left.map(|limit| limit.after(start, len));
+        }
         (request.phase, request.started, request.passed_over) = (Phase::Running, true, 0);
         let again = (start..start + len).filter(|&token| token < request.computed_max).count();
         self.plan.recomputed_tokens += again as u32;

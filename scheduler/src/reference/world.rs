@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::Reference;
 use crate::policies::{Fcfs, Oracle, Sjf, Trail};
 use crate::{
-    BLOCK_TOKENS, Finished, NewRequest, Phase, Plan, Policy, Prediction, Preemption, RequestId,
-    RequestIdx, RequestState, Scheduler, SchedulerConfig,
+    BLOCK_TOKENS, Finished, NewRequest, Phase, Plan, Policy, Prediction, Preemption, PrefillLimit,
+    RequestId, RequestIdx, RequestState, Scheduler, SchedulerConfig,
 };
 use trail_base::rng::Rng;
 
@@ -75,6 +75,8 @@ impl World {
             ending: BTreeMap::new(),
             held: BTreeMap::new(),
             copies: BTreeMap::new(),
+            limit: None,
+            left: None,
             plan: Plan::default(),
         };
         let fast = Scheduler::new(config, policy()).unwrap();
@@ -148,6 +150,18 @@ impl World {
         }
     }
 
+    /// In half of the worlds another prefill limit at every step: none, no time, or some.
+    fn limit_prefill(&mut self) {
+        if self.reference.config.token_budget % 2 == 0 {
+            return;
+        }
+        let ns = self.rng.below(60) as f64;
+        let context_token_ns = self.rng.below(3) as f64 / 16.0;
+        let limit = PrefillLimit { ns, token_ns: 1.0, context_token_ns };
+        self.reference.limit = (self.rng.below(4) > 0).then_some(limit);
+        self.fast.limit_prefill(self.reference.limit);
+    }
+
     fn some_slot(&mut self) -> Option<RequestIdx> {
         let live = self.reference.requests.len() as u64;
         (live > 0)
@@ -168,6 +182,7 @@ impl World {
             n => [1, 2, 20][n as usize - 1],
         };
         self.end_transfers(mean);
+        self.limit_prefill();
         self.fast.plan(self.step, 0.0);
         self.reference.plan(self.step);
         assert_eq!(self.fast.last_plan(), &self.reference.plan);

@@ -151,7 +151,7 @@ impl<'a> Workload<'a> {
             let index = self.next;
             let handle = engine
                 .submit(self.jobs[index].request.clone())
-                .map_err(|error| Error::failed(format!("request {index} was refused: {error}")))?;
+                .map_err(|error| Error::refused(&format!("request {index}: "), &error))?;
             self.in_flight.push(InFlight { index, handle, last_ns: arrival_ns });
             self.next += 1;
         }

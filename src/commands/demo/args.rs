@@ -7,7 +7,7 @@ use std::str::FromStr;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 use trail_runtime::engine::PolicyKind;
-use trail_setup::Error;
+use trail_setup::{Error, OutputFile};
 
 /// Source of time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
@@ -73,7 +73,7 @@ pub struct DemoArgs {
     pub(super) policies: Vec<PolicyKind>,
     /// Arrival rates as multiples of the capacity measured first, or burst; a list shares one
     /// recording
-    #[arg(long, value_delimiter = ',', default_value = "2.0", allow_negative_numbers = true)]
+    #[arg(long, value_delimiter = ',', default_value = "2.0")]
     load: Vec<Load>,
     /// Arrival process; burst is the same as --load burst
     #[arg(long, value_enum, default_value_t = ArrivalKind::Poisson)]
@@ -83,7 +83,7 @@ pub struct DemoArgs {
     pub(super) max_tokens: u32,
     /// Seeds of the arrival times; a list shares one recording
     #[arg(long, value_delimiter = ',', default_value = "1")]
-    pub(super) seed: Vec<u64>,
+    pub(super) seed: Vec<i64>,
     /// Source of time
     #[arg(long, value_enum, default_value_t = ClockKind::Steps)]
     pub(super) clock: ClockKind,
@@ -96,6 +96,18 @@ pub struct DemoArgs {
     /// Folder for the plot (demo.svg) and the figures (demo.json)
     #[arg(long, value_name = "DIR", default_value = "out")]
     pub(super) out: PathBuf,
+    /// Replace a demo.svg or demo.json that no earlier run wrote
+    #[arg(long)]
+    force: bool,
+}
+
+/// The result files of a run.
+#[derive(Debug)]
+pub struct Files {
+    /// The figures, demo.json.
+    pub(super) figures: OutputFile,
+    /// The plot, demo.svg.
+    pub(super) plot: OutputFile,
 }
 
 impl DemoArgs {
@@ -107,16 +119,10 @@ impl DemoArgs {
         }
     }
 
-    /// Creates the folder and a file in it: a run whose results cannot be stored is not begun.
-    pub(super) fn check_out(&self) -> Result<(), Error> {
-        let file = self.out.join("demo.json");
-        std::fs::create_dir_all(&self.out)
-            .and_then(|()| std::fs::File::options().append(true).create(true).open(&file))
-            .map(|_| ())
-            .map_err(|error| {
-                let file = file.display();
-                Error::failed(format!("cannot write {file}: {error}; choose another --out"))
-            })
+    /// The result files: the figures and the plot.
+    pub(super) fn files(&self) -> Result<Files, Error> {
+        let claim = |name: &str| OutputFile::claim(self.out.join(name), self.force);
+        Ok(Files { figures: claim("demo.json")?, plot: claim("demo.svg")? })
     }
 
     /// The loads to compare under.

@@ -18,10 +18,11 @@ use trail_runtime::engine::PolicyKind;
 use trail_scheduler::rng::Rng;
 use trail_scheduler::workload::Arrivals;
 use trail_setup::drive::{Job, Outcome};
+use trail_setup::output_file::{GENERATOR, generator, signed_svg};
 use trail_setup::{EngineArgs, Error, ModelArgs, Setup};
 
 pub use args::DemoArgs;
-use args::Load;
+use args::{Files, Load};
 use plot::Curves;
 use report::{Conditions, Report};
 use runner::{Completed, Runner, Timing};
@@ -38,7 +39,7 @@ pub fn run(
     let setup = Setup::load(model)?;
     let timing = Timing::new(args, &setup)?;
     let mut jobs = prompts::jobs(&setup, args)?;
-    args.check_out()?;
+    let files = args.files()?;
     let begin = Instant::now();
     let cells = args.loads().len() * args.seed.len();
     let runs = 1 + cells * args.policies.len() * args.rounds();
@@ -52,7 +53,7 @@ pub fn run(
     let (mut measured, mut curves) = (Vec::new(), Vec::new());
     for load in args.loads() {
         for &seed in &args.seed {
-            schedule(&mut jobs, load, seed, &recording);
+            schedule(&mut jobs, load, seed as u64, &recording);
             let cell = Cell { load, seed, rounds: Vec::new() };
             let (cell, of_cell) = run_cell(&mut runner, engine, args, cell, &jobs, &recorded)?;
             if curves.is_empty() {
@@ -72,7 +73,7 @@ pub fn run(
         step_cost: runner.step_cost(),
         wall_s: begin.elapsed().as_secs_f64(),
     };
-    finish(args, &Report { conditions, recording, cells: measured }, &curves, json)
+    finish(&files, &Report { conditions, recording, cells: measured }, &curves, json)
 }
 
 /// Runs every policy of a cell, `--rounds` times in turn.
@@ -127,21 +128,21 @@ fn same_answers(policy: &str, recorded: &[Outcome], run: &[Outcome]) -> Result<(
     Ok(())
 }
 
-/// Prints the table or the JSON object, and leaves plot and figures in the folder.
-fn finish(args: &DemoArgs, report: &Report, curves: &[Curves], json: bool) -> Result<(), Error> {
-    let object = report.json();
+/// Prints the table or the JSON object, and leaves plot and figures in `files`.
+fn finish(files: &Files, report: &Report, curves: &[Curves], json: bool) -> Result<(), Error> {
+    let mut object = report.json();
     match json {
         true => println!("{object}"),
         false => println!("{}", report.text()),
     }
-    let (figures, picture) = (args.out.join("demo.json"), args.out.join("demo.svg"));
-    std::fs::write(&figures, format!("{object:#}\n")).map_err(|error| {
-        Error::failed(format!("cannot write {}: {error}; choose another --out", figures.display()))
-    })?;
-    plot::draw(&picture, &report.title(), curves, report.factor())?;
+    object[GENERATOR] = generator("demo").into();
+    files.figures.write(&format!("{object:#}\n"))?;
+    let picture = plot::draw(&report.title(), curves, report.factor())?;
+    files.plot.write(&signed_svg(&picture, "demo"))?;
     if !json {
+        let (plot, figures) = (files.plot.path().display(), files.figures.path().display());
         println!("Every answer was the same, token for token, under every policy.");
-        println!("Plot: {}   Figures: {}", picture.display(), figures.display());
+        println!("Plot: {plot}   Figures: {figures}");
     }
     Ok(())
 }

@@ -1,7 +1,5 @@
 //! The picture: how latency and time to first token are distributed under each policy.
 
-use std::path::Path;
-
 use plotters::prelude::*;
 use trail_setup::Error;
 use trail_setup::drive::Outcome;
@@ -40,8 +38,8 @@ const COLOURS: [RGBColor; 6] = [
     RGBColor(230, 159, 0),
 ];
 
-/// Draws the cumulative distributions to an SVG file, with all times multiplied by `factor`.
-pub fn draw(path: &Path, title: &str, curves: &[Curves], factor: f64) -> Result<(), Error> {
+/// Draws the cumulative distributions as SVG, with all times multiplied by `factor`.
+pub fn draw(title: &str, curves: &[Curves], factor: f64) -> Result<String, Error> {
     let scaled = |values: &[f64]| values.iter().map(|value| value * factor).collect();
     let curves: Vec<Curves> = curves
         .iter()
@@ -51,12 +49,18 @@ pub fn draw(path: &Path, title: &str, curves: &[Curves], factor: f64) -> Result<
             ttft_s: scaled(&curve.ttft_s),
         })
         .collect();
-    try_draw(path, title, &curves)
-        .map_err(|error| Error::failed(format!("cannot draw {}: {error}", path.display())))
+    let mut picture = String::new();
+    try_draw(&mut picture, title, &curves)
+        .map_err(|error| Error::failed(format!("cannot draw the plot: {error}")))?;
+    Ok(picture)
 }
 
-fn try_draw(path: &Path, title: &str, curves: &[Curves]) -> Result<(), Box<dyn std::error::Error>> {
-    let root = SVGBackend::new(path, SIZE).into_drawing_area();
+fn try_draw(
+    picture: &mut String,
+    title: &str,
+    curves: &[Curves],
+) -> Result<(), Box<dyn std::error::Error>> {
+    let root = SVGBackend::with_string(picture, SIZE).into_drawing_area();
     root.fill(&WHITE)?;
     let root = root.titled(title, ("sans-serif", 18))?;
     let (left, right) = root.split_horizontally(SIZE.0 / 2);

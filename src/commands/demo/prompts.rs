@@ -41,10 +41,23 @@ pub fn jobs(setup: &Setup, args: &DemoArgs) -> Result<Vec<Job>, Error> {
         .map(|prompt| {
             let sampling = SamplingParams { seed: prompt.seed, ..SamplingParams::default() };
             let tokens = setup.user_prompt(&prompt.prompt)?;
+            check_context(setup, tokens.len(), args.max_tokens)?;
             let request = Request { sampling, ..Request::new(tokens, args.max_tokens) };
             Ok(Job { request, arrival_s: 0.0 })
         })
         .collect()
+}
+
+/// Refuses an answer that would not fit into the model's context.
+fn check_context(setup: &Setup, prompt_tokens: usize, max_tokens: u32) -> Result<(), Error> {
+    let context = setup.model.config.max_context;
+    if prompt_tokens + max_tokens as usize <= context {
+        return Ok(());
+    }
+    Err(Error::usage(format!(
+        "--max-tokens is {max_tokens}, a prompt has {prompt_tokens} tokens and the model's context \
+         {context}: lower it"
+    )))
 }
 
 /// Reads all prompts of a file.

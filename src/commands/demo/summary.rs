@@ -143,7 +143,7 @@ pub struct Cell {
     /// The load.
     pub load: Load,
     /// Seed of the arrival times.
-    pub seed: u64,
+    pub seed: i64,
     /// By round, then by policy.
     pub rounds: Vec<Vec<Summary>>,
 }

@@ -30,28 +30,28 @@ pub struct GenerateArgs {
     #[arg(long, value_name = "N")]
     max_tokens: Option<u32>,
     /// Sampling temperature; 0 always takes the most likely token
-    #[arg(long, value_name = "T", default_value_t = 1.0, allow_negative_numbers = true)]
+    #[arg(long, value_name = "T", default_value_t = 1.0)]
     temperature: f32,
     /// Sample from the K most likely tokens; 0 from all
     #[arg(long, value_name = "K", default_value_t = 0)]
     top_k: u32,
     /// Sample from the smallest set of most likely tokens that reaches this probability
-    #[arg(long, value_name = "P", default_value_t = 1.0, allow_negative_numbers = true)]
+    #[arg(long, value_name = "P", default_value_t = 1.0)]
     top_p: f32,
     /// Drop tokens less likely than this share of the most likely token's probability
-    #[arg(long, value_name = "P", default_value_t = 0.0, allow_negative_numbers = true)]
+    #[arg(long, value_name = "P", default_value_t = 0.0)]
     min_p: f32,
     /// Repetition penalty: above 1 discourages tokens of the prompt and the answer
-    #[arg(long, value_name = "X", default_value_t = 1.0, allow_negative_numbers = true)]
+    #[arg(long, value_name = "X", default_value_t = 1.0)]
     repetition_penalty: f32,
     /// Above 0 discourages tokens that are already in the answer
-    #[arg(long, value_name = "X", default_value_t = 0.0, allow_negative_numbers = true)]
+    #[arg(long, value_name = "X", default_value_t = 0.0)]
     presence_penalty: f32,
     /// Above 0 discourages tokens in proportion to their count in the answer
-    #[arg(long, value_name = "X", default_value_t = 0.0, allow_negative_numbers = true)]
+    #[arg(long, value_name = "X", default_value_t = 0.0)]
     frequency_penalty: f32,
     /// Random seed: the same seed gives the same answer [default: random]
-    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    #[arg(long, value_name = "N")]
     seed: Option<i64>,
     /// Stop string: ends the answer before this text; can be repeated
     #[arg(long, value_name = "TEXT")]

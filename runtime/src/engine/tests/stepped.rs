@@ -1,14 +1,15 @@
 //! An engine stepped by its caller, by the wall and by simulated time.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use trail_scheduler::Preemption;
 
 use super::ahead::Breaks;
 use super::{answers, builder, model, requests, wrapped};
 use crate::engine::{
-    Clock, Event, FinishReason, PolicyKind, RequestHandle, StepClock, StepCost, StepOutcome,
-    SteppedEngine, SubmitError,
+    Clock, Event, FinishReason, PolicyKind, Request, RequestHandle, StepClock, StepCost,
+    StepOutcome, SteppedEngine, SubmitError,
 };
 
 const COST: StepCost =
@@ -118,4 +119,54 @@ fn dropping_a_stepped_engine_ends_its_requests() {
     let handle = engine.submit(requests().next().expect("one")).unwrap();
     drop(engine);
     assert_eq!(handle.last(), Some(Event::Finished { reason: FinishReason::Shutdown }));
+}
+
+/// Costs of a slow machine: a prompt of 400 tokens takes 0.88 s in one step.
+const SLOW: StepCost =
+    StepCost { fixed: 1e6, decode_row: 1e6, prefill_token: 2e6, context_token: 1e3 };
+
+/// A short request decodes while a long prompt arrives. Returns the tokens of both, and the longest
+/// gap between two tokens of the first, nanoseconds.
+fn beside_a_long_prompt(policy: PolicyKind, max_gap: Duration) -> ([Vec<u32>; 2], u64) {
+    let clock = Arc::new(StepClock::new(SLOW));
+    let builder = builder(&model(), policy).kv_blocks(Some(64)).clock(clock.clone());
+    let mut engine = builder.max_gap(max_gap).build_stepped().unwrap();
+    let request = |prompt: u32, max_tokens| {
+        let mut request = Request::new((0..prompt).map(|at| at * 7 % 50).collect(), max_tokens);
+        request.ignore_eos = true;
+        request.true_length = Some(max_tokens);
+        request
+    };
+    let mut handles = vec![engine.submit(request(4, 80)).expect("fits")];
+    let mut answers = [Vec::new(), Vec::new()];
+    let (mut last_ns, mut longest_ns) = (None, 0);
+    while engine.step().expect("no breakdown") != StepOutcome::Idle {
+        for (index, handle) in handles.iter().enumerate() {
+            while let Some(event) = handle.try_recv() {
+                let Event::Token { id, .. } = event else { continue };
+                answers[index].push(id);
+                let now_ns = clock.now_ns();
+                if index == 0 {
+                    longest_ns = longest_ns.max(now_ns - last_ns.unwrap_or(now_ns));
+                    last_ns = Some(now_ns);
+                }
+            }
+        }
+        if answers[0].len() == 3 && handles.len() == 1 {
+            handles.push(engine.submit(request(400, 4)).expect("fits"));
+        }
+    }
+    (answers, longest_ns)
+}
+
+#[test]
+fn a_long_prompt_is_cut_so_that_decodes_keep_their_pace() {
+    for policy in [PolicyKind::Fcfs, PolicyKind::Oracle] {
+        let (whole, gap_ns) = beside_a_long_prompt(policy, Duration::ZERO);
+        assert_eq!((whole[0].len(), whole[1].len()), (80, 4));
+        assert!(gap_ns > 800_000_000, "{policy}: without a bound the prompt takes one step");
+        let (chunked, gap_ns) = beside_a_long_prompt(policy, Duration::from_millis(300));
+        assert_eq!(chunked, whole, "{policy}: chunks changed a token");
+        assert!((100_000_000..300_000_000).contains(&gap_ns), "{policy}: {gap_ns}");
+    }
 }

@@ -1,0 +1,117 @@
+//! Files in which a command leaves its results.
+
+use std::fs::{self, File};
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use crate::error::Error;
+
+/// Key of the member, in a JSON object or in an SVG comment, that names the program.
+pub const GENERATOR: &str = "generator";
+
+/// A result file, checked before the run that makes it: a run whose results cannot be stored is not
+/// begun, and no file of another origin is replaced.
+#[derive(Clone, Debug)]
+pub struct OutputFile {
+    path: PathBuf,
+}
+
+impl OutputFile {
+    /// Claims `path`, whose folder is created. A file that is there must be empty or the result of
+    /// an earlier run ([`generator`]), unless `force`.
+    pub fn claim(path: PathBuf, force: bool) -> Result<OutputFile, Error> {
+        let file = OutputFile { path };
+        let name = file.path.display();
+        match fs::read(&file.path) {
+            Ok(bytes) if force || bytes.is_empty() || is_generated(&bytes) => {}
+            Ok(_) => {
+                return Err(Error::usage(format!(
+                    "{name} is there, and no result of an earlier run: choose another path, or \
+                     replace it with --force"
+                )));
+            }
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            Err(error) => return Err(file.unwritable(error)),
+        }
+        let folder = file.path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        folder
+            .map_or(Ok(()), fs::create_dir_all)
+            .and_then(|()| File::options().append(true).create(true).open(&file.path))
+            .map_err(|error| file.unwritable(error))?;
+        Ok(file)
+    }
+
+    /// The path.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Replaces the content.
+    pub fn write(&self, text: &str) -> Result<(), Error> {
+        fs::write(&self.path, text).map_err(|error| self.unwritable(error))
+    }
+
+    fn unwritable(&self, error: std::io::Error) -> Error {
+        let name = self.path.display();
+        Error::failed(format!("cannot write {name}: {error}; choose another path"))
+    }
+}
+
+/// The value of [`GENERATOR`] in results of `command`.
+pub fn generator(command: &str) -> String {
+    format!("trail-rt {command}")
+}
+
+/// An SVG `picture` with a comment that names the `command` it was drawn by.
+pub fn signed_svg(picture: &str, command: &str) -> String {
+    let end = picture.rfind("</svg>").unwrap_or(picture.len());
+    let (body, rest) = picture.split_at(end);
+    format!("{body}<!-- \"{GENERATOR}\": \"{}\" -->\n{rest}", generator(command))
+}
+
+/// True if a file holds a [`GENERATOR`] member of this program, with or without a space before the
+/// value.
+fn is_generated(bytes: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(bytes);
+    let key = format!("\"{GENERATOR}\":");
+    text.split(&key).skip(1).any(|value| value.trim_start().starts_with("\"trail-rt "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_are_replaced_and_other_files_are_not() {
+        let folder = std::env::temp_dir().join(format!("trail-output-file-{}", std::process::id()));
+        let path = folder.join("new").join("result.json");
+        let first = OutputFile::claim(path.clone(), false).expect("nothing is there");
+        OutputFile::claim(path.clone(), false).expect("an empty file, of a run that failed");
+        for text in
+            ["{\"generator\":\"trail-rt demo\"}", "{\n  \"generator\": \"trail-rt demo\"\n}"]
+        {
+            first.write(text).expect("written");
+            OutputFile::claim(path.clone(), false).expect("a result");
+        }
+        first.write(&signed_svg("<svg>\n</svg>\n", "demo")).expect("written");
+        let file = OutputFile::claim(path.clone(), false).expect("a picture");
+        for text in ["mine", "{\"generator\": \"another\"}", "{\"text\": \"trail-rt demo\"}"] {
+            file.write(text).expect("written");
+            let error = OutputFile::claim(path.clone(), false).expect_err("another file");
+            assert_eq!(error.code(), 2);
+            assert!(error.to_string().contains("--force"), "{error}");
+            assert_eq!(fs::read_to_string(&path).expect("text"), text);
+            OutputFile::claim(path.clone(), true).expect("forced");
+        }
+        fs::remove_dir_all(folder).expect("the test's own folder");
+    }
+
+    #[test]
+    fn a_path_that_cannot_be_written_is_a_failure() {
+        for path in ["/dev/null/x/result.json", "/proc/result.json", "/tmp"] {
+            let error = OutputFile::claim(path.into(), true).expect_err(path);
+            assert_eq!(error.code(), 1, "{error}");
+            assert!(error.to_string().starts_with("cannot write "), "{error}");
+        }
+    }
+}
