@@ -18,7 +18,7 @@ mod transfers;
 pub use batch::{BLOCK_TOKENS, Batch, PENDING, Segment};
 pub use fault::Fault;
 pub use progress::Progress;
-pub use sampled_token::{MAX_TOP_LOGPROBS, SampledToken};
+pub use sampled_token::{MAX_TOP_LOGPROBS, NonFiniteLogits, SampledToken};
 pub use sampling_params::SamplingParams;
 pub use step::{SamplingInput, SamplingInputs, Step};
 pub use tap::{PromptRun, RequestKey, TapPlan, TapReceiver, TapRow};

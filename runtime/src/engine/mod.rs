@@ -36,7 +36,7 @@ use std::thread::JoinHandle;
 
 use trail_probe::Predictor;
 
-pub use crate::backend::{Fault, SamplingParams};
+pub use crate::backend::{Fault, NonFiniteLogits, SamplingParams};
 pub use admission::SubmitError;
 pub use assemble::{BuiltBackend, MakeBackend, ProbeParts};
 pub use builder::{BuildError, DEFAULT_MAX_REQUESTS, EngineBuilder};
