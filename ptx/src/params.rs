@@ -760,7 +760,7 @@ const _: () = {
     ["Offset of field: RowSampling::batch_idx"]
         [::core::mem::offset_of!(RowSampling, batch_idx) - 52usize];
 };
-#[doc = " The sampled token of one row. A token's log-probability is logit - max - ln(sum)."]
+#[doc = " The sampled token of one row. A token's log-probability is logit - max - ln(sum). Of a row whose\n logits are not finite only `is_broken` and `step_seq` mean anything."]
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct RowSampled {
@@ -770,7 +770,7 @@ pub struct RowSampled {
     pub token: ::core::ffi::c_int,
     #[doc = " Its raw logit."]
     pub logit: f32,
-    #[doc = " Largest raw logit; minus infinity if the row had nothing finite, and then the token is 0."]
+    #[doc = " Largest raw logit."]
     pub max: f32,
     #[doc = " Valid entries of `top_token`."]
     pub num_top: ::core::ffi::c_int,
@@ -780,8 +780,8 @@ pub struct RowSampled {
     pub top_logit: [f32; 20usize],
     #[doc = " The step's number, modulo 2^32, stored after all else with release semantics: a host that\n reads it sees the rest."]
     pub step_seq: ::core::ffi::c_uint,
-    #[doc = " Keeps the struct's size a multiple of its alignment in words."]
-    pub reserved: ::core::ffi::c_uint,
+    #[doc = " Nonzero: the row holds NaN or plus infinity, or is all minus infinity."]
+    pub is_broken: ::core::ffi::c_uint,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
@@ -799,8 +799,8 @@ const _: () = {
         [::core::mem::offset_of!(RowSampled, top_logit) - 104usize];
     ["Offset of field: RowSampled::step_seq"]
         [::core::mem::offset_of!(RowSampled, step_seq) - 184usize];
-    ["Offset of field: RowSampled::reserved"]
-        [::core::mem::offset_of!(RowSampled, reserved) - 188usize];
+    ["Offset of field: RowSampled::is_broken"]
+        [::core::mem::offset_of!(RowSampled, is_broken) - 188usize];
 };
 #[doc = " Tokens from logits."]
 #[repr(C)]

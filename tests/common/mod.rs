@@ -2,7 +2,7 @@
 #![allow(dead_code, unused_imports, reason = "each test program uses its part")]
 #![allow(unreachable_pub)]
 
-mod http;
+pub mod http;
 mod server;
 pub mod timeline;
 

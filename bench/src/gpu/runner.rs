@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use trail_runtime::backend::{BLOCK_TOKENS, Backend, Batch, SampledToken, SamplingParams, Step};
+use trail_runtime::backend::{BLOCK_TOKENS, Backend, Batch, Sampled, SamplingParams, Step};
 use trail_runtime::cuda::{CudaBackend, CudaOptions, TapMode};
 
 use crate::model::BenchModel;
@@ -31,7 +31,7 @@ pub struct RunnerStats {
 pub struct Runner {
     backend: CudaBackend,
     batch: Batch,
-    sampled: Vec<SampledToken>,
+    sampled: Vec<Sampled>,
     /// Block ids of all requests, concatenated.
     blocks: Vec<u32>,
     blocks_each: usize,

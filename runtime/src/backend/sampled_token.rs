@@ -20,6 +20,9 @@ pub struct SampledToken {
     pub num_top: u8,
 }
 
+/// Result of sampling one row.
+pub type Sampled = Result<SampledToken, NonFiniteLogits>;
+
 /// The logits of a row hold NaN or plus infinity, or are all minus infinity: no token can be
 /// sampled from them. A fault of the row's request alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

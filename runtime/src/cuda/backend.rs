@@ -11,7 +11,7 @@ use super::swap::{Swap, SwapOptions};
 use super::tap::{TapMode, Threads, consume};
 use super::trace::{Anchor, StepTimes};
 use super::weights::DeviceWeights;
-use crate::backend::SampledToken;
+use crate::backend::Sampled;
 use crate::backend::{Backend, Fault, Progress, Step, TapReceiver, Transfers};
 use crate::model::Model;
 use cudarc::driver::CudaEvent;
@@ -252,7 +252,7 @@ impl CudaBackend {
         Ok(())
     }
 
-    fn collect_step(&mut self, sampled: &mut Vec<SampledToken>) -> Result<(), CudaError> {
+    fn collect_step(&mut self, sampled: &mut Vec<Sampled>) -> Result<(), CudaError> {
         let number = self.collected + 1;
         let pending = &self.pending[(number % STEPS as u64) as usize];
         assert!(number <= self.launched && pending.number == number, "no step to collect");
@@ -306,7 +306,7 @@ impl Backend for CudaBackend {
         Ok(self.launch_step(step)?)
     }
 
-    fn collect(&mut self, sampled: &mut Vec<SampledToken>) -> Result<(), Fault> {
+    fn collect(&mut self, sampled: &mut Vec<Sampled>) -> Result<(), Fault> {
         Ok(self.collect_step(sampled)?)
     }
 

@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use trail_cuda_emulator::Order;
 use trail_probe::Weights;
-use trail_runtime::backend::SampledToken;
+use trail_runtime::backend::Sampled;
 use trail_runtime::backend::{Backend, Fault, Step};
 use trail_runtime::cuda::{CudaBackend, CudaOptions, StepTimes, TapMode};
 use trail_runtime::model::Model;
@@ -227,7 +227,7 @@ impl Backend for Timed {
         self.backend.launch(step)
     }
 
-    fn collect(&mut self, sampled: &mut Vec<SampledToken>) -> Result<(), Fault> {
+    fn collect(&mut self, sampled: &mut Vec<Sampled>) -> Result<(), Fault> {
         self.backend.collect(sampled)?;
         self.times.push(self.backend.step_times().unwrap().expect("traced"));
         Ok(())
