@@ -131,7 +131,7 @@ impl Runner {
 
     /// Tokens of the last collected step.
     pub fn sampled_ids(&self) -> Vec<u32> {
-        self.sampled.iter().map(|token| token.id).collect()
+        self.sampled.iter().flatten().map(|token| token.id).collect()
     }
 
     /// One token of each of the first `count` requests; `pending` if a step in flight samples it.
@@ -157,6 +157,10 @@ impl Runner {
 
     fn collect(&mut self) -> Result<(), String> {
         self.sampled.clear();
-        self.backend.collect(&mut self.sampled).map_err(|fault| fault.0)
+        self.backend.collect(&mut self.sampled).map_err(|fault| fault.0)?;
+        match self.sampled.iter().find_map(|sampled| sampled.as_ref().err()) {
+            Some(error) => Err(error.to_string()),
+            None => Ok(()),
+        }
     }
 }
