@@ -199,7 +199,7 @@ impl CudaBackend {
 
     /// Steps whose tapped rows were overwritten before a prediction was made from them.
     pub fn late_steps(&self) -> u64 {
-        self.executor.ring().map_or(0, |(ring, _)| ring.late())
+        self.executor.ring().map_or(0, |(ring, _)| ring.slots.late())
     }
 
     /// From here on steps are launched kernel by kernel, with events that
@@ -224,14 +224,14 @@ impl CudaBackend {
         let ring = self.executor.ring().map(|(ring, _)| ring.clone());
         let staged = ring.as_ref().is_some_and(|ring| {
             // Before the device may write: the threads must know that the step two before is over.
-            ring.announce(step.number, self.executor.staged())
+            ring.slots.announce(step.number, self.executor.staged())
         });
         if self.mode == TapMode::Blocking {
             self.executor.launch(&filled, StepPhase::Lower)?;
             if let (Some(ring), Some(receiver), true) = (&ring, &self.receiver, staged) {
                 self.wait(step.number, || ring.is_there(step.number).then_some(()))?;
                 consume(ring, &**receiver, step.number, self.executor.staged());
-                ring.finish(step.number);
+                ring.slots.finish(step.number);
             }
             self.executor.launch(&filled, StepPhase::Upper)?;
         } else {

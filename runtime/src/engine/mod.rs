@@ -27,6 +27,7 @@ mod step_time;
 mod stepped;
 mod submit_queue;
 mod swaps;
+mod task_claims;
 #[cfg(test)]
 mod tests;
 
