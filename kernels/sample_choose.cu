@@ -341,11 +341,7 @@ __device__ float max_of(Scratch &scratch, const float *values, int count) {
 __device__ Blocks load_blocks(const SampleParams &p, const Row &row, Scratch &scratch) {
     const Blocks blocks{block_arrays, block_arrays + p.blocks, block_arrays + 2 * p.blocks,
                         block_arrays + 3 * p.blocks};
-    if (threadIdx.x == 0) {
-        scratch.broken = 0;
-        // Stays where nothing is finite.
-        scratch.raw_total = 1.0;
-    }
+    if (threadIdx.x == 0) scratch.broken = 0;
     __syncthreads();
     for (int b = threadIdx.x; b < p.blocks; b += THREADS) {
         blocks.max[b] = p.block_max[row.blocks + b];
@@ -377,31 +373,38 @@ __device__ int first_at(const SampleParams &p, const Row &row, Scratch &scratch,
     });
 }
 
+/// Reports a row whose logits are not finite.
+__device__ void refuse(const SampleParams &p, const Row &row, RowSampled &out) {
+    if (threadIdx.x != 0) return;
+    out.is_broken = 1;
+    // The step that is in flight needs a token to embed; the host drops its result.
+    if (p.last) p.last[row.sampling.batch_idx] = 0;
+    ptx::store_release_system(&out.step_seq, *p.step_seq);
+}
+
 __device__ void choose(const SampleParams &p, const Row &row, Scratch &scratch, RowSampled &out) {
     const Blocks blocks = load_blocks(p, row, scratch);
     const float raw_max = max_of(scratch, blocks.raw_max, p.blocks);
-    int token = 0;
-    if (raw_max > MINUS_INFINITY) {
-        const bool greedy = scratch.broken != 0 || !(row.sampling.tempering > 0.0f);
-        const float max = max_of(scratch, blocks.max, p.blocks);
-        load_sums(p, row, scratch, blocks, !greedy);
-        if (threadIdx.x == 0) scratch.weights[0] = max;
-        __syncthreads();
-        token = greedy ? first_at(p, row, scratch, blocks, max)
-                       : truncate_and_draw(p, row, scratch, blocks);
-        report_top(p, row, scratch, blocks, out);
-    } else if (threadIdx.x < MOST_TOP) {
-        out.top_token[threadIdx.x] = 0;
-        out.top_logit[threadIdx.x] = 0.0f;
-        if (threadIdx.x == 0) out.num_top = 0;
+    if (scratch.broken != 0 || raw_max == MINUS_INFINITY) {
+        refuse(p, row, out);
+        return;
     }
+    const bool greedy = !(row.sampling.tempering > 0.0f);
+    const float max = max_of(scratch, blocks.max, p.blocks);
+    load_sums(p, row, scratch, blocks, !greedy);
+    if (threadIdx.x == 0) scratch.weights[0] = max;
+    __syncthreads();
+    const int token = greedy ? first_at(p, row, scratch, blocks, max)
+                             : truncate_and_draw(p, row, scratch, blocks);
+    report_top(p, row, scratch, blocks, out);
     // The reports of the other threads are stored before step_seq.
     __syncthreads();
     if (threadIdx.x != 0) return;
     out.token = token;
     out.max = raw_max;
-    out.logit = raw_max > MINUS_INFINITY ? row.raw(token) : MINUS_INFINITY;
+    out.logit = row.raw(token);
     out.sum = scratch.raw_total;
+    out.is_broken = 0;
     if (p.last) p.last[row.sampling.batch_idx] = token;
     if (row.token_counts) row.token_counts[token] += 1;
     ptx::store_release_system(&out.step_seq, *p.step_seq);

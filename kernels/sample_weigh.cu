@@ -108,5 +108,6 @@ extern "C" __global__ void __launch_bounds__(256)
     if (!take_row(p, blockIdx.y, row)) return;
     const float max = row_max(p.block_max + row.blocks, p.blocks, exchange[0]);
     const float raw_max = row_max(p.block_raw_max + row.blocks, p.blocks, exchange[1]);
+    // A row with NaN or plus infinity is weighed too, and its weights are not read.
     if (raw_max > MINUS_INFINITY) weigh(p, row, block_of(), max, raw_max);
 }

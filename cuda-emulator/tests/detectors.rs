@@ -1,5 +1,5 @@
 //! Every detector finds its planted bug, names it, and passes the clean variant. The kernels are in
-//! ptx/detectors.cu.
+//! ptx/detectors.cu and, of order between blocks, in ptx/order.cu.
 
 mod common;
 
@@ -10,10 +10,12 @@ use trail_cuda_emulator::{Order, Session};
 trail_cuda_emulator::on_emulator!();
 
 const DETECTORS: &str = include_str!("ptx/detectors.ptx");
+const ORDER: &str = include_str!("ptx/order.ptx");
 
 /// How a pair is launched.
 #[derive(Clone, Copy)]
 struct Case {
+    module: &'static str,
     name: &'static str,
     blocks: u32,
     threads: u32,
@@ -22,13 +24,13 @@ struct Case {
 }
 
 fn case(name: &'static str) -> Case {
-    Case { name, blocks: 1, threads: 128, shared: 0, n: 128 }
+    Case { module: DETECTORS, name, blocks: 1, threads: 128, shared: 0, n: 128 }
 }
 
 /// Runs `NAME_which` on a fresh context; the error of the synchronisation and what was found.
 fn run(session: &Session, case: Case, which: &str) -> (CUresult, Vec<String>) {
     let gpu = Gpu::new();
-    let module = gpu.load(DETECTORS).unwrap();
+    let module = gpu.load(case.module).unwrap();
     let input: Vec<f32> = (0..256).map(|i| i as f32).collect();
     let input = gpu.upload(&input);
     let output = gpu.upload(&[0f32; 1024]);
@@ -236,6 +238,18 @@ fn blocks_read_without_synchronisation() {
     assert_eq!((code, findings[0].contains("global-memory race")), (ILLEGAL, true), "{findings:?}");
     session.emulator().unwrap().reset();
     assert_eq!(run(&session, case, "ok"), (CUresult::CUDA_SUCCESS, Vec::new()));
+}
+
+/// Atomics, fences, scopes and flags that do not order what they seem to.
+#[test]
+fn blocks_without_release_and_acquire() {
+    for name in ["order_atomic", "order_fence", "order_scope", "order_flag"] {
+        check(
+            Case { module: ORDER, blocks: 4, ..case(name) },
+            ILLEGAL,
+            &["global-memory race", "with no release and acquire between them"],
+        );
+    }
 }
 
 #[test]

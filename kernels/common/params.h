@@ -405,7 +405,8 @@ typedef struct {
     int batch_idx;
 } RowSampling;
 
-/// The sampled token of one row. A token's log-probability is logit - max - ln(sum).
+/// The sampled token of one row. A token's log-probability is logit - max - ln(sum). Of a row whose
+/// logits are not finite only `is_broken` and `step_seq` mean anything.
 typedef struct {
     /// Sum of exp(logit - max) over the raw logits.
     double sum;
@@ -413,7 +414,7 @@ typedef struct {
     int token;
     /// Its raw logit.
     float logit;
-    /// Largest raw logit; minus infinity if the row had nothing finite, and then the token is 0.
+    /// Largest raw logit.
     float max;
     /// Valid entries of `top_token`.
     int num_top;
@@ -424,8 +425,8 @@ typedef struct {
     /// The step's number, modulo 2^32, stored after all else with release semantics: a host that
     /// reads it sees the rest.
     unsigned int step_seq;
-    /// Keeps the struct's size a multiple of its alignment in words.
-    unsigned int reserved;
+    /// Nonzero: the row holds NaN or plus infinity, or is all minus infinity.
+    unsigned int is_broken;
 } RowSampled;
 
 /// Tokens from logits.

@@ -13,7 +13,8 @@ constexpr u32 IN_PROMPT = 0x80000000u;
 #define MINUS_INFINITY __int_as_float(static_cast<int>(0xff800000u))
 #define PLUS_INFINITY __int_as_float(0x7f800000)
 
-/// Where a logit is NaN or plus infinity, the model has broken down.
+/// True for NaN and plus infinity, the marks of damaged weights or of an overflow. Minus infinity is
+/// a masked token.
 __device__ __forceinline__ bool is_broken(float logit) { return !(logit < PLUS_INFINITY); }
 
 /// 2^x for x <= 0 to a relative error of 3e-7; 0 below 2^-126 and for NaN. exp2.rs has the
@@ -42,11 +43,6 @@ __device__ __forceinline__ float sum_lanes(float value) {
     for (int step = SUM_LANES / 2; step > 0; step /= 2)
         value = __fadd_rn(value, __shfl_xor_sync(~0u, value, step));
     return value;
-}
-
-/// The raw logit of a token; what is broken counts as masked.
-__device__ __forceinline__ float clean(float logit) {
-    return is_broken(logit) ? MINUS_INFINITY : logit;
 }
 
 /// The logit of a token after penalties.
@@ -101,7 +97,7 @@ struct Row {
     i64 blocks;
     int vocab;
 
-    __device__ float raw(int token) const { return clean(logits[token]); }
+    __device__ float raw(int token) const { return logits[token]; }
     __device__ float penalised(int token) const {
         return token_counts ? penalise(raw(token), token_counts[token], sampling) : raw(token);
     }

@@ -1,17 +1,19 @@
-//! The atomics and cells of [`crate::mpsc_ring`]: std's, or loom's under `--cfg loom`, which then
-//! runs every interleaving.
+//! Atomics, locks and cells of the structures that `loom/` models: std's, or loom's under
+//! `--cfg loom`, which then runs every interleaving.
 
 #[cfg(loom)]
 pub(crate) use loom::{
     cell::UnsafeCell,
-    sync::Arc,
-    sync::atomic::{AtomicUsize, Ordering},
+    sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering},
+    sync::{Arc, Condvar, Mutex, MutexGuard},
+    thread::Thread,
 };
 
 #[cfg(not(loom))]
-pub(crate) use std::sync::{
-    Arc,
-    atomic::{AtomicUsize, Ordering},
+pub(crate) use std::{
+    sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering},
+    sync::{Arc, Condvar, Mutex, MutexGuard},
+    thread::Thread,
 };
 
 /// std's cell with loom's interface: access through a closure, so that loom sees where it ends.

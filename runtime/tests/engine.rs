@@ -1,6 +1,9 @@
 //! The engine end to end on small random models: answers, limits, cancellation, preemption, and
 //! batch invariance: an answer does not depend on the other requests.
 
+#[path = "support/damaged.rs"]
+mod damaged;
+
 use std::sync::Arc;
 
 use trail_probe::Probe;
@@ -191,5 +194,45 @@ fn alternatives_come_before_their_token_best_first() {
             }
             _ => {}
         }
+    }
+}
+
+/// A NaN embedding: requests that feed its token, given or generated, end with an error; all others
+/// go on, beside the faulty ones and on KV blocks that these left behind.
+#[test]
+fn logits_that_are_not_finite_end_their_request_alone() {
+    let sound = model();
+    let ask = |i: u64| request(i, 3 + (i as u32 * 13) % 40, 12);
+    let engine = builder(&sound).build().expect("builds");
+    let handles: Vec<_> = (0..10).map(|i| engine.submit(ask(i)).expect("fits")).collect();
+    let expected: Vec<Vec<u32>> = handles.into_iter().map(|handle| answer(handle).0).collect();
+    // A token that one answer alone has, before its last.
+    let users = |token: u32| expected.iter().filter(move |answer| answer.contains(&token)).count();
+    let bad =
+        expected.iter().flat_map(|answer| &answer[..11]).find(|&&id| id > 50 && users(id) == 1);
+    let bad = *bad.expect("such a token");
+    let damaged = Arc::new(damaged::with_nan_embedding((*sound).clone(), bad));
+    let engine = builder(&damaged).kv_blocks(Some(12)).build().expect("builds");
+    for round in 0..3 {
+        let handles: Vec<_> = (0..10)
+            .map(|i| {
+                let mut faulty = ask(i);
+                let at = (i as usize * 5) % faulty.prompt.len();
+                faulty.prompt[at] = bad;
+                (engine.submit(ask(i)).expect("fits"), engine.submit(faulty).expect("fits"))
+            })
+            .collect();
+        for (index, (handle, faulty)) in handles.into_iter().enumerate() {
+            let (tokens, _, reason) = answer(handle);
+            let whole = &expected[index];
+            let wanted = match whole.iter().position(|&id| id == bad) {
+                Some(at) => (whole[..=at].to_vec(), FinishReason::Error),
+                None => (whole.clone(), FinishReason::Length),
+            };
+            assert_eq!((tokens, reason), wanted, "round {round}, request {index}");
+            let (tokens, _, reason) = answer(faulty);
+            assert_eq!((tokens, reason), (vec![], FinishReason::Error), "round {round}: {index}");
+        }
+        assert_eq!((engine.live(), engine.stats().blocks_used), (0, 0));
     }
 }

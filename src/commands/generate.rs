@@ -5,7 +5,7 @@ mod record;
 
 use std::io::Read;
 
-use trail_runtime::engine::{Event, FinishReason, RequestHandle};
+use trail_runtime::engine::{Event, FinishReason, NonFiniteLogits, RequestHandle};
 use trail_runtime::text::StopMatcher;
 use trail_setup::{EngineArgs, Error, ModelArgs, Output, Setup};
 
@@ -56,6 +56,9 @@ fn follow(
         record.take(&event);
         let step = match (&event, &mut answer) {
             (Event::Token { id, .. }, Some(answer)) => answer.push(*id),
+            (Event::Finished { reason: FinishReason::Error }, _) => {
+                return Err(Error::failed(NonFiniteLogits.to_string()));
+            }
             (Event::Finished { .. }, Some(answer)) => answer.finish(),
             _ => continue,
         };

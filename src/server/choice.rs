@@ -216,6 +216,10 @@ impl Choice {
     }
 
     fn take_end(&mut self, reason: FinishReason) -> Result<(), ApiError> {
+        if reason == FinishReason::Error {
+            self.watch.end(reason.name());
+            return Err(ApiError::non_finite());
+        }
         if !matches!(reason, FinishReason::Stop | FinishReason::Length) {
             self.watch.fail(reason.name());
             return Err(ApiError::interrupted());

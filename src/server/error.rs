@@ -4,7 +4,7 @@ use axum::Json;
 use axum::http::{Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
-use trail_runtime::engine::{Fault, SubmitError};
+use trail_runtime::engine::{Fault, NonFiniteLogits, SubmitError};
 use trail_scheduler::Refusal;
 
 /// A rejected or failed request.
@@ -84,6 +84,12 @@ impl ApiError {
     /// 500: the engine stopped before the answer was complete.
     pub fn interrupted() -> Self {
         let message = "the engine stopped before the answer was complete";
+        ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "server_error", message)
+    }
+
+    /// 500: the model's logits were not finite.
+    pub fn non_finite() -> Self {
+        let message = NonFiniteLogits.to_string();
         ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "server_error", message)
     }
 

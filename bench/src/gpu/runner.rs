@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use trail_runtime::backend::{BLOCK_TOKENS, Backend, Batch, SampledToken, SamplingParams, Step};
+use trail_runtime::backend::{BLOCK_TOKENS, Backend, Batch, Sampled, SamplingParams, Step};
 use trail_runtime::cuda::{CudaBackend, CudaOptions, TapMode};
 
 use crate::model::BenchModel;
@@ -31,7 +31,7 @@ pub struct RunnerStats {
 pub struct Runner {
     backend: CudaBackend,
     batch: Batch,
-    sampled: Vec<SampledToken>,
+    sampled: Vec<Sampled>,
     /// Block ids of all requests, concatenated.
     blocks: Vec<u32>,
     blocks_each: usize,
@@ -131,7 +131,7 @@ impl Runner {
 
     /// Tokens of the last collected step.
     pub fn sampled_ids(&self) -> Vec<u32> {
-        self.sampled.iter().map(|token| token.id).collect()
+        self.sampled.iter().flatten().map(|token| token.id).collect()
     }
 
     /// One token of each of the first `count` requests; `pending` if a step in flight samples it.
@@ -157,6 +157,10 @@ impl Runner {
 
     fn collect(&mut self) -> Result<(), String> {
         self.sampled.clear();
-        self.backend.collect(&mut self.sampled).map_err(|fault| fault.0)
+        self.backend.collect(&mut self.sampled).map_err(|fault| fault.0)?;
+        match self.sampled.iter().find_map(|sampled| sampled.as_ref().err()) {
+            Some(error) => Err(error.to_string()),
+            None => Ok(()),
+        }
     }
 }

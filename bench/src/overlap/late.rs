@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use trail_runtime::backend::{Backend, Fault, SampledToken, Step, Transfers};
+use trail_runtime::backend::{Backend, Fault, Sampled, Step, Transfers};
 use trail_runtime::cuda::CudaBackend;
 
 /// Steps whose tapped rows were overwritten before they were predicted from.
@@ -25,7 +25,7 @@ impl Backend for CountsLate {
         self.inner.launch(step)
     }
 
-    fn collect(&mut self, sampled: &mut Vec<SampledToken>) -> Result<(), Fault> {
+    fn collect(&mut self, sampled: &mut Vec<Sampled>) -> Result<(), Fault> {
         self.inner.collect(sampled)?;
         if let Ok(mut late) = self.late.lock() {
             *late = self.inner.late_steps();

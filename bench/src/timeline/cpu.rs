@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use trail_runtime::backend::{Backend, Fault, SampledToken, Step, TapReceiver};
+use trail_runtime::backend::{Backend, Fault, Sampled, Step, TapReceiver};
 use trail_runtime::cpu::CpuBackend;
 use trail_runtime::engine::{BuildError, BuiltBackend};
 
@@ -112,7 +112,7 @@ impl Backend for TracedBackend {
         Ok(())
     }
 
-    fn collect(&mut self, sampled: &mut Vec<SampledToken>) -> Result<(), Fault> {
+    fn collect(&mut self, sampled: &mut Vec<Sampled>) -> Result<(), Fault> {
         self.inner.collect(sampled)
     }
 }

@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use trail_runtime::backend::{Backend, Fault, SampledToken, Step, TapReceiver};
+use trail_runtime::backend::{Backend, Fault, Sampled, Step, TapReceiver};
 use trail_runtime::cuda::{Anchor, CudaBackend, StepTimes};
 use trail_runtime::engine::{BuildError, BuiltBackend, ProbeDevice};
 
@@ -93,7 +93,7 @@ impl Backend for TracedBackend {
         self.inner.launch(step)
     }
 
-    fn collect(&mut self, sampled: &mut Vec<SampledToken>) -> Result<(), Fault> {
+    fn collect(&mut self, sampled: &mut Vec<Sampled>) -> Result<(), Fault> {
         self.inner.collect(sampled)?;
         if let Some((step, times)) = self.inner.step_times()? {
             stamp(&self.recorder, &self.clock, step, &times);

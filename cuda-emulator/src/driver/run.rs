@@ -8,6 +8,7 @@ use super::config::Order;
 use super::queue::{HostBytes, Id, Launch, Work};
 use super::state::{QUEUED, State, lock};
 use crate::exec::grid::Grid;
+use crate::exec::order::Words;
 use crate::report::{Finding, Kind};
 
 type Guard = MutexGuard<'static, State>;
@@ -261,6 +262,7 @@ fn run(state: &mut State, launch: Launch) -> Result<(), Finding> {
         },
         patience: state.config.patience,
         stop: AtomicBool::new(false),
+        words: Words::default(),
     };
     let begin = Instant::now();
     let outcome = grid.run();

@@ -9,6 +9,7 @@ use super::Cx;
 use super::global::Intent;
 use super::lanes::{LANES, Lane, lanes};
 use super::memory::{addresses, in_space};
+use super::order::Strong;
 use super::shared::Manner;
 use crate::ptx::program::{Handler, Inst, Scalar, Space};
 use crate::ptx::types::Ty;
@@ -167,11 +168,12 @@ fn one<W: Word>(
             Ok(old)
         }
         Space::Global => {
-            cx.shared.synchronised = true;
             let at = cx.global(i.line, address, W::BYTES, W::BYTES, Intent::Update)?;
+            let how = (Strong::Update, i.access.strength);
             // SAFETY: `global` found the word, live and aligned: allocations are aligned to 256
             // bytes on both sides.
-            Ok(unsafe { W::update(at, f) })
+            let update = || unsafe { W::update(at, f) };
+            Ok(cx.grid.words.access(cx.order, (address, W::BYTES), how, update))
         }
         _ => Err((Kind::OutOfBounds, format!("an atomic in {space} memory"))),
     }

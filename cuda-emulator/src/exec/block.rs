@@ -3,6 +3,7 @@
 use super::Cx;
 use super::grid::Grid;
 use super::lanes::LANES;
+use super::order::BlockOrder;
 use super::shared::{Shared, WARPS};
 use super::special;
 use super::warp::{self, Path, Stop, Wait, Warp};
@@ -36,8 +37,8 @@ struct Barrier {
 /// A block on a host thread; reused for the next one.
 pub(crate) struct Block {
     index: [u32; 3],
-    flat: u64,
     shared: Shared,
+    order: BlockOrder,
     warps: Vec<Warp>,
     count: usize,
     barriers: Vec<Barrier>,
@@ -53,8 +54,8 @@ impl Block {
     pub(crate) fn new() -> Block {
         Block {
             index: [0; 3],
-            flat: 0,
             shared: Shared::new(),
+            order: BlockOrder::default(),
             warps: Vec::new(),
             count: 0,
             barriers: vec![Barrier::default(); 16],
@@ -69,7 +70,7 @@ impl Block {
         let kernel = &grid.kernel;
         let threads = grid.block_threads() as usize;
         self.index = index;
-        self.flat = flat;
+        self.order.reset(flat);
         self.count = threads.div_ceil(LANES);
         self.done = 0;
         self.finding = None;
@@ -139,8 +140,8 @@ impl Block {
     fn turn(&mut self, grid: &Grid, number: usize, most: u32, left: &mut i64) -> Result<(), ()> {
         let warp = &mut self.warps[number];
         let before = warp.executed;
-        let mut cx =
-            Cx { warp, shared: &mut self.shared, grid, block: self.index, flat: self.flat };
+        let (shared, order) = (&mut self.shared, &mut self.order);
+        let mut cx = Cx { warp, shared, order, grid, block: self.index };
         let stop = warp::run(&mut cx, most);
         *left -= ((self.warps[number].executed - before) / LANES as u64) as i64;
         match stop {

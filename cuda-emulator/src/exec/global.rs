@@ -3,6 +3,7 @@
 use super::Cx;
 use super::lanes::{FULL, LANES, lanes};
 use super::memory::Buffer;
+use super::order::Strong;
 use crate::memory::{Allocation, State};
 use crate::ptx::program::Inst;
 use crate::report::Kind;
@@ -55,16 +56,12 @@ impl Cx<'_> {
             ));
         }
         let offset = address - allocation.base;
-        let alone = !self.shared.synchronised;
         let (launch, grain) = (self.grid.number, self.grid.kernel.global_grain);
         match intent {
             Intent::Write => {
                 allocation.written.set(offset, bytes);
-                if !alone {
-                    allocation.owners.take(launch, self.flat, grain, offset, bytes);
-                } else if let Some(block) =
-                    allocation.owners.write(launch, self.flat, grain, offset, bytes)
-                {
+                let other = allocation.owners.write(launch, self.order, grain, offset, bytes);
+                if let Some(block) = other {
                     return Err(raced(allocation, offset, bytes, block));
                 }
             }
@@ -72,10 +69,9 @@ impl Cx<'_> {
                 if !allocation.written.is(offset, bytes) {
                     return Err(unwritten(allocation, offset, bytes));
                 }
-                if alone
-                    && intent == Intent::Read
+                if intent == Intent::Read
                     && let Some(block) =
-                        allocation.owners.read(launch, self.flat, grain, offset, bytes)
+                        allocation.owners.read(launch, self.order, grain, offset, bytes)
                 {
                     return Err(raced(allocation, offset, bytes, block));
                 }
@@ -109,8 +105,10 @@ impl Cx<'_> {
         size: usize,
         data: &mut Buffer,
     ) {
-        let intent = if i.access.strong { Intent::Strong } else { Intent::Read };
-        self.shared.synchronised |= i.access.strong;
+        if i.access.strength.strong {
+            return self.strong_gather(i, mask, addresses, size, data);
+        }
+        let intent = Intent::Read;
         if mask == FULL && contiguous(addresses, size as u64) {
             let total = size * LANES;
             if let Ok(from) = self.global(i.line, addresses[0], total as u64, size as u64, intent) {
@@ -140,7 +138,10 @@ impl Cx<'_> {
         size: usize,
         data: &mut Buffer,
     ) {
-        let intent = if i.access.strong { Intent::StrongWrite } else { Intent::Write };
+        if i.access.strength.strong {
+            return self.strong_scatter(i, mask, addresses, size, data);
+        }
+        let intent = Intent::Write;
         if mask == FULL && contiguous(addresses, size as u64) {
             let total = size * LANES;
             if let Ok(to) = self.global(i.line, addresses[0], total as u64, size as u64, intent) {
@@ -153,6 +154,55 @@ impl Cx<'_> {
             match self.global(i.line, addresses[lane], size as u64, size as u64, intent) {
                 // SAFETY: as in `global_gather`, the other way.
                 Ok(to) => unsafe { copy(data.lane(lane, size).as_ptr(), to, size) },
+                Err((kind, detail)) => return self.fault(kind, lane, detail),
+            }
+        }
+    }
+
+    /// Strong loads: each lane's with its effect on the order between blocks.
+    fn strong_gather(
+        &mut self,
+        i: &Inst,
+        mask: u32,
+        addresses: &[u64; LANES],
+        size: usize,
+        data: &mut Buffer,
+    ) {
+        for lane in lanes(mask) {
+            let (address, bytes) = (addresses[lane], size as u64);
+            let to = data.lane(lane, size).as_mut_ptr();
+            match self.global(i.line, address, bytes, bytes, Intent::Strong) {
+                Ok(from) => {
+                    let how = (Strong::Load, i.access.strength);
+                    // SAFETY: `global` found `size` bytes there; the lane's part of the buffer has
+                    // `size` bytes.
+                    let load = || unsafe { copy(from, to, size) };
+                    self.grid.words.access(self.order, (address, bytes), how, load);
+                }
+                Err((kind, detail)) => return self.fault(kind, lane, detail),
+            }
+        }
+    }
+
+    /// Strong stores.
+    fn strong_scatter(
+        &mut self,
+        i: &Inst,
+        mask: u32,
+        addresses: &[u64; LANES],
+        size: usize,
+        data: &mut Buffer,
+    ) {
+        for lane in lanes(mask) {
+            let (address, bytes) = (addresses[lane], size as u64);
+            let from = data.lane(lane, size).as_ptr();
+            match self.global(i.line, address, bytes, bytes, Intent::StrongWrite) {
+                Ok(to) => {
+                    let how = (Strong::Store, i.access.strength);
+                    // SAFETY: as in `strong_gather`, the other way.
+                    let store = || unsafe { copy(from, to, size) };
+                    self.grid.words.access(self.order, (address, bytes), how, store);
+                }
                 Err((kind, detail)) => return self.fault(kind, lane, detail),
             }
         }
@@ -197,7 +247,7 @@ fn unwritten(allocation: &Allocation, offset: u64, bytes: u64) -> (Kind, String)
 fn raced(allocation: &Allocation, offset: u64, bytes: u64, block: u32) -> (Kind, String) {
     let address = allocation.base + offset;
     let detail = format!(
-        "{bytes} bytes at {address:#x} in {allocation}, written by block number {block} of the same launch, with no synchronisation"
+        "{bytes} bytes at {address:#x} in {allocation}, written by block number {block} of the same launch, with no release and acquire between them"
     );
     (Kind::GlobalRace, detail)
 }

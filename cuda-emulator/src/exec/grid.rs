@@ -5,6 +5,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::block::{Block, Progress};
+use super::order::Words;
 use crate::memory::Table;
 use crate::ptx::program::Kernel;
 use crate::report::Finding;
@@ -27,6 +28,8 @@ pub(crate) struct Grid {
     /// Warp instructions after which a launch without progress is given up.
     pub(crate) patience: u64,
     pub(crate) stop: AtomicBool,
+    /// What blocks have published to each other.
+    pub(crate) words: Words,
 }
 
 /// Result of a launch.

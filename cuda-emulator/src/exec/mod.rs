@@ -12,6 +12,7 @@ pub(crate) mod matrix;
 pub(crate) mod memory;
 pub(crate) mod mma;
 pub(crate) mod ops;
+pub(crate) mod order;
 pub(crate) mod shared;
 pub(crate) mod special;
 pub(crate) mod sync;
@@ -23,10 +24,10 @@ use crate::report::{Finding, Kind};
 pub(crate) struct Cx<'a> {
     pub(crate) warp: &'a mut warp::Warp,
     pub(crate) shared: &'a mut shared::Shared,
+    /// The block's part in the order between blocks.
+    pub(crate) order: &'a mut order::BlockOrder,
     pub(crate) grid: &'a grid::Grid,
     pub(crate) block: [u32; 3],
-    /// The block's number in the grid.
-    pub(crate) flat: u64,
 }
 
 impl Cx<'_> {

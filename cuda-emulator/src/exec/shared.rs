@@ -57,8 +57,6 @@ pub(crate) struct Shared {
     /// `clocks[w][v]`: what warp w knows of warp v's clock; `clocks[w][w]` is its own.
     pub(crate) clocks: [[u32; WARPS]; WARPS],
     now: u32,
-    /// The block has taken part in synchronisation with other blocks: an atomic or a strong access.
-    pub(crate) synchronised: bool,
 }
 
 /// Finding of an access: kind and message.
@@ -73,7 +71,6 @@ impl Shared {
             grain: 2,
             clocks: [[0; WARPS]; WARPS],
             now: 0,
-            synchronised: false,
         }
     }
 
@@ -87,7 +84,6 @@ impl Shared {
         self.grains.resize((bytes >> grain) + 1, UNTOUCHED);
         self.clocks = [[0; WARPS]; WARPS];
         self.now = 1;
-        self.synchronised = false;
         for warp in 0..WARPS {
             self.clocks[warp][warp] = 1;
         }

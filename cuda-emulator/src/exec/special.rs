@@ -133,10 +133,14 @@ pub(crate) fn is_space(cx: &mut super::Cx<'_>, i: &crate::ptx::program::Inst, ma
     cx.warp.registers.set_pred(i.d[0], bits, mask);
 }
 
-/// `membar`, `fence`
-pub(crate) fn fence(_: &mut super::Cx<'_>, _: &crate::ptx::program::Inst, _: u32) {
+/// `membar`, `fence`, for other blocks too.
+pub(crate) fn fence(cx: &mut super::Cx<'_>, _: &crate::ptx::program::Inst, _: u32) {
     std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
+    cx.order.fence();
 }
+
+/// `membar.cta`, `fence...cta`: the interpreter runs a block's warps on one host thread.
+pub(crate) fn block_fence(_: &mut super::Cx<'_>, _: &crate::ptx::program::Inst, _: u32) {}
 
 /// Prefetches and other instructions without a result.
 pub(crate) fn nothing(_: &mut super::Cx<'_>, _: &crate::ptx::program::Inst, _: u32) {}

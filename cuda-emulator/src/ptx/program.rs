@@ -2,6 +2,7 @@
 
 use super::types::Class;
 use crate::exec::Cx;
+use crate::exec::order::Strength;
 
 /// Runs one instruction for the lanes of a mask.
 pub(crate) type Handler = fn(&mut Cx<'_>, &Inst, u32);
@@ -95,8 +96,7 @@ pub(crate) struct Access {
     /// Elements a lane moves: 1, 2, 4, 8.
     pub(crate) count: u8,
     pub(crate) signed: bool,
-    /// Volatile, relaxed, acquire, release: takes part in synchronisation, so not a data race.
-    pub(crate) strong: bool,
+    pub(crate) strength: Strength,
 }
 
 /// A state space.
@@ -144,8 +144,8 @@ pub(crate) struct Inst {
 
 impl Inst {
     pub(crate) fn new(flow: Flow, line: u32) -> Inst {
-        let access =
-            Access { space: Space::Generic, bytes: 4, count: 1, signed: false, strong: false };
+        let strength = Strength::WEAK;
+        let access = Access { space: Space::Generic, bytes: 4, count: 1, signed: false, strength };
         Inst {
             flow,
             guard: None,

@@ -262,6 +262,7 @@ __global__ void blocks_read_ok(float *out, const float *in, int n) {
     __threadfence();
     __syncthreads();
     if (threadIdx.x == 0) last = atomicInc(&arrivals, gridDim.x - 1) == gridDim.x - 1;
+    __threadfence();
     __syncthreads();
     if (last) {
         float sum = 0.f;

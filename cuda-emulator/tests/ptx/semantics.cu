@@ -196,8 +196,11 @@ __global__ void grid_barrier(int *out, int rounds) {
         __syncthreads();
         if (threadIdx.x == 0) {
             __threadfence();
-            if (atomicAdd(&arrived, 1) == gridDim.x * (round + 1) - 1) atomicExch(
-                &released, round + 1);
+            if (atomicAdd(&arrived, 1) == gridDim.x * (round + 1) - 1) {
+                // What the others released at `arrived` goes on to those that wait.
+                __threadfence();
+                atomicExch(&released, round + 1);
+            }
             while (*(volatile unsigned *)&released <= round) __nanosleep(20);
             __threadfence();
         }

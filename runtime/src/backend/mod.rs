@@ -3,7 +3,7 @@
 //!
 //! `engine` drives a [`Backend`] and knows no other detail of it; `cpu` and `cuda` implement one
 //! and know no engine. The values that cross this border: [`Batch`] (rows and block tables),
-//! [`Step`], [`SamplingParams`], [`TapPlan`] going down; [`SampledToken`] and tapped activations
+//! [`Step`], [`SamplingParams`], [`TapPlan`] going down; [`Sampled`] tokens and tapped activations
 //! ([`TapReceiver`]) going up.
 
 mod batch;
@@ -18,7 +18,7 @@ mod transfers;
 pub use batch::{BLOCK_TOKENS, Batch, PENDING, Segment};
 pub use fault::Fault;
 pub use progress::Progress;
-pub use sampled_token::{MAX_TOP_LOGPROBS, SampledToken};
+pub use sampled_token::{MAX_TOP_LOGPROBS, NonFiniteLogits, Sampled, SampledToken};
 pub use sampling_params::SamplingParams;
 pub use step::{SamplingInput, SamplingInputs, Step};
 pub use tap::{PromptRun, RequestKey, TapPlan, TapReceiver, TapRow};
@@ -36,9 +36,10 @@ pub trait Backend: Send {
     /// Starts a step. At most [`Backend::ahead`] launched steps are uncollected at this call.
     fn launch(&mut self, step: &Step<'_>) -> Result<(), Fault>;
 
-    /// Waits for the oldest uncollected step and appends the token of each segment with `logits`,
-    /// in segment order.
-    fn collect(&mut self, sampled: &mut Vec<SampledToken>) -> Result<(), Fault>;
+    /// Waits for the oldest uncollected step and appends the result of each segment with `logits`,
+    /// in segment order. Logits that are not finite concern their request alone; the backend goes
+    /// on.
+    fn collect(&mut self, sampled: &mut Vec<Sampled>) -> Result<(), Fault>;
 
     /// Copies of KV blocks to and from a host pool; `None` where the backend has no such pool.
     fn transfers(&mut self) -> Option<&mut dyn Transfers> {

@@ -1,4 +1,7 @@
-//! One sampled token.
+//! One sampled token, and the fault of a row that has none.
+
+use std::error::Error;
+use std::fmt;
 
 /// Most alternatives that can be reported beside a sampled token (OpenAI's limit).
 pub const MAX_TOP_LOGPROBS: usize = 20;
@@ -16,3 +19,19 @@ pub struct SampledToken {
     /// Valid entries of `top`.
     pub num_top: u8,
 }
+
+/// Result of sampling one row.
+pub type Sampled = Result<SampledToken, NonFiniteLogits>;
+
+/// The logits of a row hold NaN or plus infinity, or are all minus infinity: no token can be
+/// sampled from them. A fault of the row's request alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NonFiniteLogits;
+
+impl fmt::Display for NonFiniteLogits {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("logits are not finite: the weights are damaged or overflowed")
+    }
+}
+
+impl Error for NonFiniteLogits {}

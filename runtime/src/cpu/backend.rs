@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::{CpuForward, Tap};
-use crate::backend::{Backend, Fault, SampledToken, Step, TapReceiver};
+use crate::backend::{Backend, Fault, Sampled, Step, TapReceiver};
 use crate::sampling::{History, Sampler};
 
 /// Runs steps of one model on the CPU.
@@ -13,7 +13,7 @@ pub struct CpuBackend {
     sampler: Sampler,
     tap: Option<(usize, Arc<dyn TapReceiver>)>,
     /// Tokens of the last step.
-    sampled: Vec<SampledToken>,
+    sampled: Vec<Sampled>,
     computed: Instant,
 }
 
@@ -68,7 +68,7 @@ impl Backend for CpuBackend {
         Ok(())
     }
 
-    fn collect(&mut self, sampled: &mut Vec<SampledToken>) -> Result<(), Fault> {
+    fn collect(&mut self, sampled: &mut Vec<Sampled>) -> Result<(), Fault> {
         sampled.append(&mut self.sampled);
         Ok(())
     }

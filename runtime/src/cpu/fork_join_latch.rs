@@ -1,11 +1,13 @@
 //! Fork/join latch of a parallel region: one thread opens it, workers that arrive in time enter.
 //!
 //! A worker that is asleep or preempted by the system is not waited for: when the work is done, the
-//! region closes without it. Only workers inside must leave before the region ends.
+//! region closes without it. Only workers inside must leave before the region ends. Modelled in
+//! `loom/`.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::PoisonError;
 use std::time::{Duration, Instant};
+
+use crate::sync::{AtomicU64, AtomicUsize, Condvar, Mutex, Ordering::SeqCst};
 
 /// Time that a waiter spins before it sleeps. Longer than the gap between two regions of a forward
 /// pass; short enough that an idle engine soon uses no CPU.
@@ -25,7 +27,6 @@ const REGION: u64 = 1 << 32;
 ///
 /// No wake-up is lost: a waiter increments `sleepers` before its last check of `state`, a writer
 /// changes `state` before it reads `sleepers`, and all accesses are sequentially consistent.
-#[derive(Default)]
 #[repr(align(128))]
 pub(crate) struct ForkJoinLatch {
     state: AtomicU64,
@@ -35,6 +36,22 @@ pub(crate) struct ForkJoinLatch {
 }
 
 impl ForkJoinLatch {
+    /// A closed latch, with no region so far.
+    pub(crate) fn new() -> Self {
+        let latch = ForkJoinLatch {
+            state: AtomicU64::new(0),
+            sleepers: AtomicUsize::new(0),
+            lock: Mutex::new(()),
+            changed: Condvar::new(),
+        };
+        if cfg!(loom) {
+            // loom orders SeqCst loads after SeqCst stores, but not after an initial value.
+            latch.state.store(0, SeqCst);
+            latch.sleepers.store(0, SeqCst);
+        }
+        latch
+    }
+
     /// Opens the next region. No thread may be inside.
     pub(crate) fn open(&self) {
         let state = self.state.load(SeqCst);
@@ -84,17 +101,11 @@ impl ForkJoinLatch {
     /// thread may lose a whole time slice, while a sleeping one is woken as soon as there is work.
     fn wait(&self, done: impl Fn(u64) -> bool) -> u64 {
         let check = || Some(self.state.load(SeqCst)).filter(|&state| done(state));
-        let mut start = None;
-        loop {
-            for _ in 0..PAUSES {
-                if let Some(state) = check() {
-                    return state;
-                }
-                std::hint::spin_loop();
-            }
-            if start.get_or_insert_with(Instant::now).elapsed() > SPIN {
-                break;
-            }
+        // Time has no place in a model: there, a waiter sleeps at once.
+        if !cfg!(loom)
+            && let Some(state) = spin(check)
+        {
+            return state;
         }
         let mut guard = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
@@ -112,6 +123,22 @@ impl ForkJoinLatch {
             // A sleeper between its last check and its wait holds the lock.
             drop(self.lock.lock().unwrap_or_else(PoisonError::into_inner));
             self.changed.notify_all();
+        }
+    }
+}
+
+/// Repeats `check` for [`SPIN`]; `None` if it never succeeded.
+fn spin(check: impl Fn() -> Option<u64>) -> Option<u64> {
+    let mut start = None;
+    loop {
+        for _ in 0..PAUSES {
+            if let Some(state) = check() {
+                return Some(state);
+            }
+            std::hint::spin_loop();
+        }
+        if start.get_or_insert_with(Instant::now).elapsed() > SPIN {
+            return None;
         }
     }
 }

@@ -38,7 +38,7 @@ impl Pool {
     /// Starts a pool of `num_workers` workers, including the caller.
     pub fn new(num_workers: usize) -> Result<Self, String> {
         let shared = Arc::new(Shared {
-            latch: ForkJoinLatch::default(),
+            latch: ForkJoinLatch::new(),
             task: UnsafeCell::new(None),
             panic: Mutex::new(None),
         });

@@ -11,7 +11,7 @@ use super::swap::{Swap, SwapOptions};
 use super::tap::{TapMode, Threads, consume};
 use super::trace::{Anchor, StepTimes};
 use super::weights::DeviceWeights;
-use crate::backend::SampledToken;
+use crate::backend::Sampled;
 use crate::backend::{Backend, Fault, Progress, Step, TapReceiver, Transfers};
 use crate::model::Model;
 use cudarc::driver::CudaEvent;
@@ -198,7 +198,7 @@ impl CudaBackend {
 
     /// Steps whose tapped rows were overwritten before a prediction was made from them.
     pub fn late_steps(&self) -> u64 {
-        self.executor.ring().map_or(0, |(ring, _)| ring.late())
+        self.executor.ring().map_or(0, |(ring, _)| ring.slots.late())
     }
 
     /// From here on steps are launched kernel by kernel, with events that
@@ -223,14 +223,14 @@ impl CudaBackend {
         let ring = self.executor.ring().map(|(ring, _)| ring.clone());
         let staged = ring.as_ref().is_some_and(|ring| {
             // Before the device may write: the threads must know that the step two before is over.
-            ring.announce(step.number, self.executor.staged())
+            ring.slots.announce(step.number, self.executor.staged())
         });
         if self.mode == TapMode::Blocking {
             self.executor.launch(&filled, StepPhase::Lower)?;
             if let (Some(ring), Some(receiver), true) = (&ring, &self.receiver, staged) {
                 self.wait(step.number, || ring.is_there(step.number).then_some(()))?;
                 consume(ring, &**receiver, step.number, self.executor.staged());
-                ring.finish(step.number);
+                ring.slots.finish(step.number);
             }
             self.executor.launch(&filled, StepPhase::Upper)?;
         } else {
@@ -251,7 +251,7 @@ impl CudaBackend {
         Ok(())
     }
 
-    fn collect_step(&mut self, sampled: &mut Vec<SampledToken>) -> Result<(), CudaError> {
+    fn collect_step(&mut self, sampled: &mut Vec<Sampled>) -> Result<(), CudaError> {
         let number = self.collected + 1;
         let pending = &self.pending[(number % STEPS as u64) as usize];
         assert!(number <= self.launched && pending.number == number, "no step to collect");
@@ -306,7 +306,7 @@ impl Backend for CudaBackend {
         Ok(self.launch_step(step)?)
     }
 
-    fn collect(&mut self, sampled: &mut Vec<SampledToken>) -> Result<(), Fault> {
+    fn collect(&mut self, sampled: &mut Vec<Sampled>) -> Result<(), Fault> {
         Ok(self.collect_step(sampled)?)
     }
 

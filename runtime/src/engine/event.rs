@@ -14,10 +14,13 @@ pub enum FinishReason {
     /// The engine broke down before the answer was complete; [`crate::engine::Engine::fault`] is
     /// the cause.
     Failed,
+    /// The logits of a step were not finite, so that no token could be sampled: a fault of this
+    /// request alone. [`super::NonFiniteLogits`] is the message.
+    Error,
 }
 
 impl FinishReason {
-    /// The name used in JSON (`stop`, `length`, `cancelled`, `shutdown`, `failed`).
+    /// The name used in JSON (`stop`, `length`, `cancelled`, `shutdown`, `failed`, `error`).
     pub fn name(self) -> &'static str {
         match self {
             FinishReason::Stop => "stop",
@@ -25,6 +28,7 @@ impl FinishReason {
             FinishReason::Cancelled => "cancelled",
             FinishReason::Shutdown => "shutdown",
             FinishReason::Failed => "failed",
+            FinishReason::Error => "error",
         }
     }
 }

@@ -13,7 +13,7 @@
 //!
 //! Source: TRAIL, sections 3.1 (probe, smoothing) and 3.2 (upper layers run meanwhile).
 
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, RwLock};
 use std::thread::{self, ThreadId};
 use std::time::Instant;
@@ -21,6 +21,7 @@ use std::time::Instant;
 use half::bf16;
 use trail_probe::{Cell, Chain, Head, Partials, Probe, Reading, Smoother, Tracker};
 
+use super::task_claims::TaskClaims;
 use crate::backend::{PromptRun, TapPlan, TapReceiver, TapRow};
 
 /// The rows of one step, copied out of the residual stream.
@@ -63,9 +64,8 @@ pub struct LengthProbe {
     /// Written while no task is claimable; read by tasks.
     stage: RwLock<Stage>,
     posteriors: Mutex<Posteriors>,
-    /// Number of tasks, and the next one to claim: `tasks << 32 | next`.
-    claims: AtomicU64,
-    unfinished: AtomicUsize,
+    /// Tasks of the probe's MLP over the staged rows.
+    tasks: TaskClaims,
     /// A task panicked: its predictions will not come.
     broken: AtomicBool,
     /// The last step whose predictions were all published.
@@ -96,8 +96,7 @@ impl LengthProbe {
             head: probe.head,
             stage: RwLock::new(stage),
             posteriors: Mutex::new(posteriors),
-            claims: AtomicU64::new(0),
-            unfinished: AtomicUsize::new(0),
+            tasks: TaskClaims::new(),
             broken: AtomicBool::new(false),
             done: AtomicU64::new(0),
             cells: (0..requests).map(|_| Cell::default()).collect(),
@@ -137,30 +136,12 @@ impl LengthProbe {
         ready.filter(|(of, _)| *of == step).map(|(_, smoothed)| smoothed)
     }
 
-    /// Makes the tasks of `rows` staged rows claimable.
-    fn offer(&self, rows: usize) {
-        let tasks = self.head.tasks(rows);
-        self.unfinished.store(tasks, Ordering::Relaxed);
-        self.claims.store((tasks as u64) << 32, Ordering::Release);
-    }
-
-    /// Claims a task of the current step.
-    fn claim(&self) -> Option<usize> {
-        // Checked first, so that idle threads do not drive the counter on.
-        let claimable = |word: u64| (word & 0xffff_ffff) < word >> 32;
-        if !claimable(self.claims.load(Ordering::Relaxed)) {
-            return None;
-        }
-        let word = self.claims.fetch_add(1, Ordering::Acquire);
-        claimable(word).then_some((word & 0xffff_ffff) as usize)
-    }
-
     fn run_task(&self) -> bool {
-        let Some(task) = self.claim() else { return false };
+        let Some(task) = self.tasks.claim() else { return false };
         let _guard = PanicGuard(&self.broken);
         let stage = self.stage.read().expect("no task panicked");
         self.head.run_task(task, &stage.activations, stage.rows.len(), &self.partials);
-        if self.unfinished.fetch_sub(1, Ordering::AcqRel) == 1 {
+        if self.tasks.finish() {
             let begun = Instant::now();
             let mut posteriors = self.posteriors.lock().expect("no task panicked");
             let rows = stage.rows.len();
@@ -213,7 +194,7 @@ impl TapReceiver for LengthProbe {
         }
         self.stage.write().expect("no task panicked").take(step, plan, hidden, self.hidden);
         if !plan.rows.is_empty() {
-            self.offer(plan.rows.len());
+            self.tasks.offer(self.head.tasks(plan.rows.len()));
         }
     }
 
@@ -234,7 +215,7 @@ impl TapReceiver for LengthProbe {
         if rows == 0 {
             return;
         }
-        self.offer(rows);
+        self.tasks.offer(self.head.tasks(rows));
         // Until the thread with the last task has published; never, if that thread panicked.
         while self.run_task() || !(self.is_done(step) || self.is_broken()) {
             std::hint::spin_loop();

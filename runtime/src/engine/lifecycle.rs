@@ -11,7 +11,7 @@ use super::length_probe::LengthProbe;
 use super::stats::{Counters, add, set};
 use super::submit_queue::{EngineInbox, SubmitQueue};
 use super::swaps::Swaps;
-use crate::backend::{SampledToken, SamplingInput, SamplingInputs};
+use crate::backend::{Sampled, SamplingInput, SamplingInputs};
 
 /// The requests of the engine, from admission to their last event.
 pub(super) struct Lifecycle {
@@ -122,12 +122,17 @@ impl Lifecycle {
         }
     }
 
-    /// Sends the tokens of a collected step. A request that ended since its launch gets none.
-    pub(super) fn send_tokens(&mut self, step: &InFlightStep, sampled: &[SampledToken]) {
+    /// Sends the tokens of a collected step. A request that ended since its launch gets none; one
+    /// whose logits were not finite ends without one.
+    pub(super) fn send_tokens(&mut self, step: &InFlightStep, sampled: &[Sampled]) {
         let mut generated = 0;
         for (&(idx, id), token) in step.sampled.iter().zip(sampled) {
             let active = self.requests[idx.index()].as_mut().filter(|active| active.id == id);
             let Some(active) = active else { continue };
+            let Ok(token) = token else {
+                self.ended.push((idx, FinishReason::Error));
+                continue;
+            };
             for &(id, logprob) in &token.top[..usize::from(token.num_top)] {
                 active.send(Event::Alternative { id, logprob });
             }

@@ -28,6 +28,7 @@ mod step_time;
 mod stepped;
 mod submit_queue;
 mod swaps;
+mod task_claims;
 #[cfg(test)]
 mod tests;
 
@@ -37,7 +38,7 @@ use std::thread::JoinHandle;
 
 use trail_probe::Predictor;
 
-pub use crate::backend::{Fault, SamplingParams};
+pub use crate::backend::{Fault, NonFiniteLogits, SamplingParams};
 pub use admission::SubmitError;
 pub use assemble::{BuiltBackend, MakeBackend, ProbeParts};
 pub use builder::{BuildError, DEFAULT_MAX_REQUESTS, EngineBuilder};

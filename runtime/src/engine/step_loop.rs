@@ -30,7 +30,7 @@ use super::stats::{Counters, add, set};
 use super::step_cost::StepWork;
 use super::step_time::StepTimeEstimator;
 use super::swaps::Swaps;
-use crate::backend::{Backend, Batch, Fault, SampledToken, Step};
+use crate::backend::{Backend, Batch, Fault, Sampled, Step};
 
 /// Result of `StepLoop::step`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,7 +53,7 @@ pub(super) struct StepLoop {
     pub(super) swaps: Swaps,
     pub(super) batch: Batch,
     /// Tokens of the step being collected.
-    pub(super) sampled: Vec<SampledToken>,
+    pub(super) sampled: Vec<Sampled>,
     /// Launched and uncollected steps, by parity of their number.
     pub(super) in_flight: [InFlightStep; 2],
     /// True if step `step` is in flight.

@@ -1,13 +1,13 @@
 //! Submissions and cancellations from other threads: lock-free, bounded, drained once per step.
+//! Modelled in `loom/`.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, OnceLock};
-use std::thread::Thread;
+use std::sync::OnceLock;
 
 use super::active::ActiveRequest;
 use super::handle::Ticket;
 use crate::backend::Fault;
 use crate::mpsc_ring::{CAPACITY_MIN, Consumer, Producer, mpsc_ring};
+use crate::sync::{Arc, AtomicBool, AtomicU32, Ordering, Thread};
 
 /// The engine's end of the queues.
 pub(super) struct EngineInbox {

@@ -19,7 +19,7 @@ mod widest;
 pub use penalty::History;
 pub use validate::validate;
 
-use crate::backend::{MAX_TOP_LOGPROBS, SampledToken, SamplingParams};
+use crate::backend::{MAX_TOP_LOGPROBS, NonFiniteLogits, Sampled, SampledToken, SamplingParams};
 use penalty::Penalties;
 use softmax::{BLOCK, Scan, Tempering};
 use truncate::Key;
@@ -55,9 +55,9 @@ impl Sampler {
     /// own: before penalties, temperature and truncation. Tokens at minus infinity, or less likely
     /// than the best by a factor of 2^126 after temperature, are never drawn.
     ///
-    /// Logits are unchanged on return, unless the model's output is invalid: NaN and plus infinity
-    /// become minus infinity, and the choice is greedy among the rest. If no logit is finite, the
-    /// result is token 0 with log-probability 0.
+    /// Logits are unchanged on return. NaN or plus infinity among them, or nothing but minus
+    /// infinity (single tokens at minus infinity are masked, which is valid), is an error: any
+    /// token would be an invention.
     ///
     /// # Panics
     ///
@@ -68,22 +68,15 @@ impl Sampler {
         params: &SamplingParams,
         history: History<'_>,
         position: u32,
-    ) -> SampledToken {
+    ) -> Sampled {
         assert_eq!(logits.len(), self.weights.len(), "logits of a different vocabulary");
         let Scan { max, broken } = softmax::scan(logits);
-        let max = if broken { mask_broken(logits) } else { max };
-        if max == f32::NEG_INFINITY {
-            return SampledToken {
-                id: 0,
-                logprob: 0.0,
-                top: [(0, 0.0); MAX_TOP_LOGPROBS],
-                num_top: 0,
-            };
+        if broken || max == f32::NEG_INFINITY {
+            return Err(NonFiniteLogits);
         }
         let penalised = self.penalties.apply(logits, params, history);
         let penalised_max = if penalised { softmax::scan(logits).max } else { max };
-        let greedy = broken || params.temperature < MIN_TEMPERATURE;
-        let (id, weights_sum) = if greedy {
+        let (id, weights_sum) = if params.temperature < MIN_TEMPERATURE {
             (softmax::first_at(penalised_max, logits), None)
         } else {
             let tempering = Tempering {
@@ -97,7 +90,7 @@ impl Sampler {
         };
         self.penalties.undo(logits);
         let sum = weights_sum.unwrap_or_else(|| softmax::sum_exp(logits, max));
-        self.report(id, logits, f64::from(max) + sum.ln(), params.top_logprobs)
+        Ok(self.report(id, logits, f64::from(max) + sum.ln(), params.top_logprobs))
     }
 
     /// Truncates the weights, which sum to `total`, and draws.
@@ -152,12 +145,4 @@ impl Sampler {
             num_top: self.candidates.len() as u8,
         }
     }
-}
-
-/// Masks NaN and plus infinity; returns the largest remaining logit.
-fn mask_broken(logits: &mut [f32]) -> f32 {
-    for logit in logits.iter_mut().filter(|logit| logit.is_nan() || **logit == f32::INFINITY) {
-        *logit = f32::NEG_INFINITY;
-    }
-    softmax::scan(logits).max
 }

@@ -1,7 +1,7 @@
 //! The sampler against its reference, and its guaranteed properties.
 
 use super::{History, Sampler, philox, reference};
-use crate::backend::SamplingParams;
+use crate::backend::{NonFiniteLogits, SamplingParams};
 
 const NO_HISTORY: History<'static> = History { prompt: &[], generated: &[] };
 
@@ -66,7 +66,8 @@ fn frequencies_match_the_naive_distribution() {
         let mut sampler = Sampler::new(12);
         let mut counts = [0.0f64; 12];
         for position in 0..draws {
-            counts[sampler.sample(&mut logits, &params, history, position).id as usize] += 1.0;
+            let token = sampler.sample(&mut logits, &params, history, position).unwrap();
+            counts[token.id as usize] += 1.0;
         }
         let kept = expected.iter().filter(|p| **p > 0.0).count() as f64;
         let mut chi_square = 0.0;
@@ -111,7 +112,7 @@ fn kept_sets_and_weights_match_the_naive_ones() {
                 continue;
             }
             compared += 1;
-            sampler.sample(&mut logits, &params, history, position);
+            sampler.sample(&mut logits, &params, history, position).unwrap();
             let total: f64 = sampler.weights.iter().map(|&w| f64::from(w)).sum();
             for (id, (&weight, probability)) in sampler.weights.iter().zip(&expected).enumerate() {
                 assert_eq!(
@@ -141,12 +142,8 @@ fn logprobs_are_the_raw_models() {
         let expected = reference::logprobs(&logits);
         let mut ranked: Vec<usize> = (0..500).collect();
         ranked.sort_by(|&a, &b| expected[b].total_cmp(&expected[a]).then(a.cmp(&b)));
-        let event = sampler.sample(
-            &mut logits,
-            &params,
-            History { prompt: &[], generated: &generated },
-            position,
-        );
+        let history = History { prompt: &[], generated: &generated };
+        let event = sampler.sample(&mut logits, &params, history, position).unwrap();
         assert!((f64::from(event.logprob) - expected[event.id as usize]).abs() < 1e-5);
         assert_eq!(event.num_top, params.top_logprobs);
         for (&(id, logprob), &rank) in event.top[..usize::from(event.num_top)].iter().zip(&ranked) {
@@ -162,7 +159,7 @@ fn logprobs_ignore_penalties_at_temperature_one() {
     let expected = reference::logprobs(&logits);
     let params = SamplingParams { repetition_penalty: 3.0, ..Default::default() };
     let history = History { prompt: &[2], generated: &[] };
-    let event = Sampler::new(3).sample(&mut logits, &params, history, 0);
+    let event = Sampler::new(3).sample(&mut logits, &params, history, 0).unwrap();
     assert!((f64::from(event.logprob) - expected[event.id as usize]).abs() < 1e-6);
 }
 
@@ -187,7 +184,7 @@ fn positions_and_seeds_draw_differently() {
     let mut sampler = Sampler::new(64);
     let mut draw = |seed: u64, position: u32| {
         let params = SamplingParams { seed, ..Default::default() };
-        sampler.sample(&mut [0.0; 64], &params, NO_HISTORY, position).id
+        sampler.sample(&mut [0.0; 64], &params, NO_HISTORY, position).unwrap().id
     };
     let first: Vec<u32> = (0..20).map(|position| draw(1, position)).collect();
     let shifted: Vec<u32> = (1..21).map(|position| draw(1, position)).collect();
@@ -210,14 +207,11 @@ fn the_greedy_limits_agree() {
     for position in 0..50 {
         let mut logits = random.logits(400, 5.0);
         logits[random.below(400)] = 5.5;
-        let best = sampler.sample(&mut logits, &greedy, NO_HISTORY, position);
+        let best = sampler.sample(&mut logits, &greedy, NO_HISTORY, position).unwrap();
         assert_eq!(logits[best.id as usize], 5.5);
         for params in &limits {
-            assert_eq!(
-                sampler.sample(&mut logits, params, NO_HISTORY, position),
-                best,
-                "{params:?}"
-            );
+            let token = sampler.sample(&mut logits, params, NO_HISTORY, position);
+            assert_eq!(token.unwrap(), best, "{params:?}");
         }
     }
 }
@@ -230,7 +224,8 @@ fn ties_go_to_the_lowest_id() {
         SamplingParams { top_k: 1, ..Default::default() },
         SamplingParams { top_p: 0.01, ..Default::default() },
     ] {
-        assert_eq!(sampler.sample(&mut [1.0, 7.0, 7.0, -2.0, 7.0], &params, NO_HISTORY, 0).id, 1);
+        let token = sampler.sample(&mut [1.0, 7.0, 7.0, -2.0, 7.0], &params, NO_HISTORY, 0);
+        assert_eq!(token.unwrap().id, 1);
     }
 }
 
@@ -238,31 +233,39 @@ fn ties_go_to_the_lowest_id() {
 fn greedy_heeds_penalties() {
     let params = SamplingParams { temperature: 0.0, presence_penalty: 1.0, ..Default::default() };
     let history = History { prompt: &[], generated: &[2] };
-    let event = Sampler::new(3).sample(&mut [1.0, 1.5, 2.0], &params, history, 9);
+    let event = Sampler::new(3).sample(&mut [1.0, 1.5, 2.0], &params, history, 9).unwrap();
     assert_eq!(event.id, 1);
 }
 
 #[test]
-fn broken_logits_fall_back_to_the_best_finite_one() {
+fn logits_that_are_not_finite_are_an_error() {
     let inf = f32::INFINITY;
-    let params = SamplingParams { temperature: 50.0, top_logprobs: 3, ..Default::default() };
-    let mut sampler = Sampler::new(4);
-    let mut position = 0;
-    let mut sample = |mut logits: [f32; 4]| {
-        position += 1;
-        sampler.sample(&mut logits, &params, NO_HISTORY, position)
-    };
-    for (bad, best) in [(f32::NAN, 3.0), (inf, 3.5), (f32::NAN, 4.0), (inf, 4.5)] {
-        let event = sample([1.0, best, bad, 2.0]);
-        assert_eq!((event.id, event.num_top), (1, 3));
-        assert!(event.logprob < 0.0 && event.logprob > -1.0);
+    let history = History { prompt: &[0], generated: &[1] };
+    for temperature in [0.0, 1.0, 50.0] {
+        let params = SamplingParams {
+            temperature,
+            presence_penalty: 0.5,
+            top_logprobs: 3,
+            ..Default::default()
+        };
+        let mut sampler = Sampler::new(40);
+        let mut sample = |logits: &mut [f32; 40]| sampler.sample(logits, &params, history, 1);
+        for bad in [f32::NAN, -f32::NAN, inf] {
+            for at in 0..40 {
+                let mut logits = [1.0; 40];
+                logits[at] = bad;
+                assert_eq!(sample(&mut logits), Err(NonFiniteLogits), "{bad} at {at}");
+            }
+        }
+        for nothing in [f32::NAN, inf, -inf] {
+            assert_eq!(sample(&mut [nothing; 40]), Err(NonFiniteLogits), "{nothing}");
+        }
+        // What a row left behind does not touch the next one. A mask is no fault.
+        let mut masked = [-inf; 40];
+        masked[39] = 0.25;
+        let token = sample(&mut masked).expect("one finite logit");
+        assert_eq!((token.id, token.logprob, token.num_top), (39, 0.0, 1));
     }
-    for nothing in [f32::NAN, inf, -inf] {
-        let event = sample([nothing; 4]);
-        assert_eq!((event.id, event.logprob, event.num_top), (0, 0.0, 0));
-    }
-    let masked = sample([-inf, -inf, 0.25, -inf]);
-    assert_eq!((masked.id, masked.logprob, masked.num_top), (2, 0.0, 1));
 }
 
 /// With top-p this close to 1 the target is within the rounding of the sums, with and without ties.
@@ -274,11 +277,11 @@ fn top_p_next_to_one_keeps_nearly_all() {
             let mut logits = random.logits(vocab_size, spread);
             let params = SamplingParams { top_p: 1.0 - f32::EPSILON / 2.0, ..Default::default() };
             let mut sampler = Sampler::new(vocab_size);
-            sampler.sample(&mut logits, &params, NO_HISTORY, 0);
+            sampler.sample(&mut logits, &params, NO_HISTORY, 0).unwrap();
             let sum =
                 |weights: &[f32]| weights.iter().map(|&weight| f64::from(weight)).sum::<f64>();
             let kept = sum(&sampler.weights);
-            sampler.sample(&mut logits, &SamplingParams::default(), NO_HISTORY, 0);
+            sampler.sample(&mut logits, &SamplingParams::default(), NO_HISTORY, 0).unwrap();
             assert!(kept > (1.0 - 1e-6) * sum(&sampler.weights), "spread {spread}");
         }
     }
@@ -297,7 +300,7 @@ fn extreme_logits_do_not_panic() {
         };
         let history = History { prompt: &[0, 1, 2], generated: &[0, 9] };
         for logits in [[f32::MAX, f32::MIN, 0.0], [f32::MIN; 3], [f32::MAX; 3]] {
-            let event = sampler.sample(&mut logits.clone(), &params, history, 0);
+            let event = sampler.sample(&mut logits.clone(), &params, history, 0).unwrap();
             assert!(event.id < 3 && event.logprob.is_finite(), "{logits:?} at {temperature}");
         }
     }

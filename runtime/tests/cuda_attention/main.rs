@@ -116,3 +116,19 @@ fn prefill_at_every_edge() {
     }
     prefill::check(&bench, &mut chance, LLAMA, None, &[(20, Some(4076))]);
 }
+
+/// Every place of a chunk's first row in a tile of tokens: the tiles that need no mask are chosen
+/// by the first row of a tile of queries, which 65 rows begin twice.
+#[test]
+fn prefill_masks_at_every_residue_of_the_context() {
+    let bench = cuda::Bench::new();
+    let mut chance = Chance(17);
+    for (head_dim, tile) in [(64, 64), (128, 32)] {
+        let heads = Heads { kv_heads: 1, group: 2, head_dim };
+        let contexts: Vec<usize> = (0..tile).collect();
+        for contexts in contexts.chunks(8) {
+            let chunks: Vec<_> = contexts.iter().map(|&context| (65, Some(context))).collect();
+            prefill::check(&bench, &mut chance, heads, None, &chunks);
+        }
+    }
+}

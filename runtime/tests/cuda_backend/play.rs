@@ -234,6 +234,7 @@ fn collect(
     backend.collect(&mut sampled)?;
     assert_eq!(sampled.len(), choosing.len(), "a token for each segment that wants one");
     for (&index, sampled) in choosing.iter().zip(sampled) {
+        let sampled = sampled.expect("finite logits");
         let live = &mut lives[index];
         if live.ended {
             continue;

@@ -3,11 +3,12 @@
 //! answer or a clear end, and no wrong token.
 
 mod answers;
+mod damaged;
 mod faults;
 mod subject;
 #[path = "../support/mod.rs"]
 mod support;
 
-use support::tolerance;
+use support::{damaged as damaged_model, tolerance};
 
 trail_cuda_emulator::on_emulator!();

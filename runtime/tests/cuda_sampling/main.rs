@@ -6,7 +6,7 @@ mod reference;
 mod support;
 
 use support::cuda::{Address, Bench, Chance};
-use trail_runtime::backend::SampledToken;
+use trail_runtime::backend::Sampled;
 use trail_runtime::cuda::launch::{self, RowPlace, SamplerBuffers, row_sampling};
 use trail_runtime::cuda::params::RowSampled;
 use trail_runtime::cuda::{plain, plan};
@@ -39,8 +39,9 @@ enum Kind {
     Equal,
     /// Most tokens at minus infinity.
     Masked,
-    /// A NaN or plus infinity among them.
+    /// A NaN or plus infinity among them: a fault of the row.
     Broken,
+    /// Nothing but minus infinity: a fault of the row.
     AllMasked,
     Extreme,
 }
@@ -208,8 +209,12 @@ fn check(bench: &Bench, vocab: usize, cases: &[Case]) {
             let got = launch::sampled(&rows[index]);
             assert!(same(&got, &wanted), "{:?} of {vocab}: {got:?}, not {wanted:?}", case.params);
             assert_eq!(rows[index].step_seq, STEP_SEQ);
-            assert_eq!(answer.last[cases.len() + 1 - index], wanted.id as i32);
-            counts[wanted.id as usize] += 1;
+            // The step in flight embeds `last`: a valid token also where there is none.
+            let last = answer.last[cases.len() + 1 - index];
+            assert_eq!(last, wanted.map_or(0, |token| token.id as i32));
+            if let Ok(token) = wanted {
+                counts[token.id as usize] += 1;
+            }
         } else {
             let row = &answer.sampled[index * SAMPLED..][..SAMPLED];
             assert!(row.iter().all(|&byte| byte == 0xff), "a padding row was written");
@@ -220,7 +225,8 @@ fn check(bench: &Bench, vocab: usize, cases: &[Case]) {
 }
 
 /// Equal to the bit, also where a log-probability is not a number.
-fn same(a: &SampledToken, b: &SampledToken) -> bool {
+fn same(a: &Sampled, b: &Sampled) -> bool {
+    let (Ok(a), Ok(b)) = (a, b) else { return a == b };
     let bits = |top: &[(u32, f32)]| {
         top.iter().map(|&(id, logprob)| (id, logprob.to_bits())).collect::<Vec<_>>()
     };
@@ -261,6 +267,30 @@ fn large_vocabularies() {
         }
         cases[1].params.top_k = 60_000;
         check(&bench, vocab, &cases);
+    }
+}
+
+/// One logit that is not finite, wherever it is, is a fault of its row and of no other.
+#[test]
+fn one_bad_logit_is_a_fault_of_its_row_alone() {
+    let bench = Bench::new();
+    let mut chance = Chance(24);
+    for vocab in [3, 257, 4097] {
+        for bad in [f32::NAN, f32::INFINITY] {
+            for at in [0, vocab / 2, vocab - 1] {
+                let mut cases: Vec<Case> =
+                    (0..4).map(|_| case(&mut chance, Kind::Peaked, vocab)).collect();
+                for broken in [1, 2] {
+                    cases[broken].logits.as_mut().expect("logits")[at] = bad;
+                }
+                check(&bench, vocab, &cases);
+                let failed = cases.iter().map(|case| {
+                    let logits = case.logits.as_ref().expect("logits");
+                    reference::sample(logits, &case.params, &[], &[], 0).is_err()
+                });
+                assert_eq!(failed.collect::<Vec<_>>(), [false, true, true, false]);
+            }
+        }
     }
 }
 

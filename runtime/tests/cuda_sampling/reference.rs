@@ -1,7 +1,7 @@
 //! Reference of the device's sampler: the CPU sampler, which has an f64 reference of its own in
 //! its unit tests.
 
-use trail_runtime::backend::SampledToken;
+use trail_runtime::backend::Sampled;
 use trail_runtime::engine::SamplingParams;
 use trail_runtime::sampling::{History, Sampler};
 
@@ -12,7 +12,7 @@ pub(crate) fn sample(
     prompt: &[u32],
     generated: &[u32],
     position: u32,
-) -> SampledToken {
+) -> Sampled {
     let history = History { prompt, generated };
     Sampler::new(logits.len()).sample(&mut logits.to_vec(), params, history, position)
 }

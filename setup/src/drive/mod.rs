@@ -11,8 +11,8 @@ mod progress;
 use std::time::{Duration, Instant};
 
 use trail_runtime::engine::{
-    Clock, Engine, Event, FinishReason, Request, RequestHandle, StepClock, StepOutcome,
-    SteppedEngine,
+    Clock, Engine, Event, FinishReason, NonFiniteLogits, Request, RequestHandle, StepClock,
+    StepOutcome, SteppedEngine,
 };
 
 use crate::error::Error;
@@ -197,7 +197,11 @@ impl<'a> Workload<'a> {
                 }
                 Event::Finished { reason } => {
                     if !matches!(reason, FinishReason::Stop | FinishReason::Length) {
-                        let (index, reason) = (in_flight.index, reason.name());
+                        let index = in_flight.index;
+                        let reason = match reason {
+                            FinishReason::Error => NonFiniteLogits.to_string(),
+                            other => other.name().to_owned(),
+                        };
                         return Err(Error::failed(format!(
                             "request {index} ended early: {reason}"
                         )));

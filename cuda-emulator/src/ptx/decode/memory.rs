@@ -2,6 +2,7 @@
 
 use super::{Flow, Inst, Lower, Operand, Place, Result, Ty};
 use crate::exec::ops::Opcode;
+use crate::exec::order::Strength;
 use crate::exec::{atomics, copies, memory, special};
 use crate::ptx::operands::Symbol;
 use crate::ptx::program::{Access, Slot, Space};
@@ -48,8 +49,13 @@ impl Lower<'_> {
             }
             ("cp", _) => self.copy(opcode, operands)?,
             ("membar" | "fence", _) => {
+                // Of the block alone, or for a proxy: no order between blocks.
+                let within = ["cta", "proxy", "mbarrier_init"];
+                let is_within =
+                    opcode.modifiers.iter().any(|modifier| within.contains(&modifier.as_str()));
                 opcode.modifiers.clear();
-                self.push(Inst::new(Flow::Plain(special::fence), self.line));
+                let run = if is_within { special::block_fence } else { special::fence };
+                self.push(Inst::new(Flow::Plain(run), self.line));
             }
             (
                 "prefetch" | "prefetchu" | "applypriority" | "discard" | "griddepcontrol"
@@ -74,13 +80,13 @@ impl Lower<'_> {
     }
 
     /// Space, hints and ordering of an access.
-    fn access(&self, opcode: &mut Opcode, symbol: Option<Symbol>) -> Result<(Space, bool)> {
+    fn access(&self, opcode: &mut Opcode, symbol: Option<Symbol>) -> Result<(Space, Strength)> {
         while opcode.take_any(&HINTS).is_some() {}
         opcode.take("L2::cache_hint");
-        let strong = opcode
-            .take_any(&["volatile", "relaxed", "acquire", "release", "acq_rel", "mmio"])
-            .is_some();
-        opcode.take_any(&["cta", "cluster", "gpu", "sys"]);
+        let orderings = ["volatile", "relaxed", "acquire", "release", "acq_rel", "mmio"];
+        let ordering = opcode.take_any(&orderings);
+        let scope = opcode.take_any(&["cta", "cluster", "gpu", "sys"]);
+        let strength = Strength::of(ordering, scope == Some("cta"));
         let named = opcode.take_any(&[
             "global",
             "const",
@@ -106,7 +112,7 @@ impl Lower<'_> {
         {
             return self.fail("a generic access to a variable outside global memory");
         }
-        Ok((space, strong))
+        Ok((space, strength))
     }
 
     fn vector(&self, opcode: &mut Opcode) -> Result<(Ty, u8)> {
@@ -125,10 +131,10 @@ impl Lower<'_> {
     }
 
     fn describe(&mut self, opcode: &mut Opcode, symbol: Option<Symbol>) -> Result<Access> {
-        let (space, strong) = self.access(opcode, symbol)?;
+        let (space, strength) = self.access(opcode, symbol)?;
         let (ty, count) = self.vector(opcode)?;
         self.grain(space, ty.bytes() * u64::from(count));
-        Ok(Access { space, bytes: ty.bytes() as u8, count, signed: ty.is_signed(), strong })
+        Ok(Access { space, bytes: ty.bytes() as u8, count, signed: ty.is_signed(), strength })
     }
 
     fn parts<'b>(&self, operand: &'b Operand, access: Access) -> Result<&'b [Operand]> {
@@ -185,7 +191,7 @@ impl Lower<'_> {
         rest: &[Operand],
     ) -> Result<()> {
         let (base, offset, symbol) = self.memory(at)?;
-        let (space, _) = self.access(opcode, symbol)?;
+        let (space, strength) = self.access(opcode, symbol)?;
         let operations = ["add", "min", "max", "and", "or", "xor", "exch", "cas", "inc", "dec"];
         let Some(operation) = opcode.take_any(&operations) else {
             return self.fail("unsupported operation");
@@ -198,8 +204,8 @@ impl Lower<'_> {
         self.grain(space, ty.bytes());
         let wanted = if operation == "cas" { 2 } else { 1 };
         let mut inst = Inst::new(Flow::Checked(run), self.line);
-        inst.access =
-            Access { space, bytes: ty.bytes() as u8, count: 1, signed: false, strong: true };
+        let strength = Strength { strong: true, ..strength };
+        inst.access = Access { space, bytes: ty.bytes() as u8, count: 1, signed: false, strength };
         (inst.imm, inst.scalar) = (offset, scalar);
         inst.push_source(base);
         for operand in rest.iter().take(wanted) {

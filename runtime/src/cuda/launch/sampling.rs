@@ -1,7 +1,7 @@
 //! Launches of the sampler, and its answers in the engine's terms.
 
 use super::Launch;
-use crate::backend::{MAX_TOP_LOGPROBS, SampledToken, SamplingParams};
+use crate::backend::{MAX_TOP_LOGPROBS, NonFiniteLogits, Sampled, SampledToken, SamplingParams};
 use crate::cuda::plan::LaunchPlan;
 use crate::cuda::plan::sampling::SamplingPlan;
 use crate::sampling::MIN_TEMPERATURE;
@@ -68,11 +68,11 @@ pub fn row_sampling(params: &SamplingParams, place: RowPlace) -> RowSampling {
 
 /// The kernels' result in the terms of the CPU sampler. The logarithm is taken here: it is the
 /// CPU's, to the bit.
-pub fn sampled(row: &RowSampled) -> SampledToken {
-    let mut top = [(0, 0.0); MAX_TOP_LOGPROBS];
-    if row.max == f32::NEG_INFINITY {
-        return SampledToken { id: 0, logprob: 0.0, top, num_top: 0 };
+pub fn sampled(row: &RowSampled) -> Sampled {
+    if row.is_broken != 0 {
+        return Err(NonFiniteLogits);
     }
+    let mut top = [(0, 0.0); MAX_TOP_LOGPROBS];
     let log_sum = f64::from(row.max) + row.sum.ln();
     let logprob = |logit: f32| (f64::from(logit) - log_sum) as f32;
     for (entry, (&token, &logit)) in
@@ -80,12 +80,12 @@ pub fn sampled(row: &RowSampled) -> SampledToken {
     {
         *entry = (token as u32, logprob(logit));
     }
-    SampledToken {
+    Ok(SampledToken {
         id: row.token as u32,
         logprob: logprob(row.logit),
         top,
         num_top: row.num_top as u8,
-    }
+    })
 }
 
 /// Chooses a token for each row: the three kernels of `plan`, in order.

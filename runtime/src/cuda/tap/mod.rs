@@ -6,6 +6,7 @@
 //! overwritten: those rows are dropped and counted. It holds nothing up.
 
 mod ring;
+mod slots;
 mod threads;
 
 pub(super) use ring::{Ring, Row};

@@ -82,14 +82,14 @@ impl Shared {
     fn lead(&self) {
         let (mut rows, mut probabilities) = (Vec::new(), Vec::new());
         while self.wait_for_work() {
-            let Some(step) = self.ring.next(&mut rows) else {
+            let Some(step) = self.ring.slots.next(&mut rows) else {
                 // The rows announced last are overwritten already, or consumed.
                 continue;
             };
             if self.wait_for_rows(step) {
                 self.consume(step, &rows, &mut probabilities);
             }
-            self.ring.finish(step);
+            self.ring.slots.finish(step);
         }
     }
 
@@ -112,7 +112,7 @@ impl Shared {
             if self.stopping.load(Ordering::SeqCst) {
                 return false;
             }
-            if self.ring.is_busy() {
+            if self.ring.slots.is_busy() {
                 return true;
             }
             if !backoff.is_over() {
@@ -121,7 +121,7 @@ impl Shared {
             }
             self.asleep.fetch_add(1, Ordering::SeqCst);
             // A thread that announces after this check sees that this one sleeps.
-            if !self.ring.is_busy() && !self.stopping.load(Ordering::SeqCst) {
+            if !self.ring.slots.is_busy() && !self.stopping.load(Ordering::SeqCst) {
                 thread::park();
             }
             self.asleep.fetch_sub(1, Ordering::SeqCst);
@@ -136,7 +136,7 @@ impl Shared {
                 return false;
             }
             // Overwritten, which the engine's thread has counted.
-            if self.ring.is_overwritten(step) {
+            if self.ring.slots.is_overwritten(step) {
                 return false;
             }
             backoff.pause();
@@ -146,10 +146,11 @@ impl Shared {
 
     fn consume(&self, step: u64, rows: &[TapRow], probabilities: &mut Vec<f32>) {
         if self.on_device {
-            probabilities.clear();
-            // Copied, and not looked at before `claim`.
-            probabilities.extend_from_slice(self.ring.probabilities(step, rows.len()));
-            if self.ring.claim(step) {
+            let copy = || {
+                probabilities.clear();
+                probabilities.extend_from_slice(self.ring.probabilities(step, rows.len()));
+            };
+            if self.ring.slots.take(step, copy) {
                 self.receiver.publish_probabilities(step, rows, probabilities);
             }
             return;
@@ -166,9 +167,9 @@ pub(in crate::cuda) fn consume(
     step: u64,
     rows: &[TapRow],
 ) {
-    // `stage` copies them, and does not use them before `open`.
-    receiver.stage(step, rows, ring.activations(step, rows.len()));
-    if ring.claim(step) {
+    // `stage` copies them, and does not use them before `predict`.
+    let copy = || receiver.stage(step, rows, ring.activations(step, rows.len()));
+    if ring.slots.take(step, copy) {
         receiver.predict();
     }
 }

@@ -4,7 +4,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-use crate::backend::{Backend, Batch, Fault, PENDING, SampledToken, Step, TapReceiver, Transfers};
+use crate::backend::{Backend, Batch, Fault, PENDING, Sampled, Step, TapReceiver, Transfers};
 use crate::cpu::{CpuBackend, CpuForward};
 use crate::engine::ProbeParts;
 
@@ -25,7 +25,7 @@ pub(super) struct Ahead {
     inner: CpuBackend,
     /// By request: its last sampled token.
     last: Vec<u32>,
-    answers: VecDeque<Vec<SampledToken>>,
+    answers: VecDeque<Vec<Sampled>>,
     breaks: Option<Breaks>,
     /// Host copies of blocks, by request.
     host: HashMap<u32, Vec<Vec<f32>>>,
@@ -87,12 +87,15 @@ impl Backend for Ahead {
         let mut sampled = Vec::new();
         self.inner.collect(&mut sampled)?;
         let wanted = batch.segments.iter().filter(|segment| segment.logits);
-        wanted.zip(&sampled).for_each(|(of, chosen)| self.last[of.request as usize] = chosen.id);
+        wanted.zip(&sampled).for_each(|(of, chosen)| {
+            // As on a device: the step in flight needs some token, which no caller sees.
+            self.last[of.request as usize] = chosen.map_or(0, |token| token.id);
+        });
         self.answers.push_back(sampled);
         Ok(())
     }
 
-    fn collect(&mut self, sampled: &mut Vec<SampledToken>) -> Result<(), Fault> {
+    fn collect(&mut self, sampled: &mut Vec<Sampled>) -> Result<(), Fault> {
         sampled.extend(self.answers.pop_front().expect("a step is in flight"));
         Ok(())
     }
