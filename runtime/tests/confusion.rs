@@ -11,7 +11,7 @@ use std::sync::Arc;
 use trail_probe::{Predictor, Probe};
 use trail_runtime::engine::{Engine, Event, PolicyKind, Request, SamplingParams};
 use trail_runtime::model::Model;
-use trail_runtime::text::{ChatMessage, ChatTemplate, Tokenizer};
+use trail_runtime::text::{ChatMessage, ChatOptions, ChatTemplate, Tokenizer};
 use trail_scheduler::noise::{EARLY_TOKENS, bin_of};
 
 /// Predictions for one answer.
@@ -40,7 +40,8 @@ fn traces(count: usize) -> Vec<Trace> {
             let prompt: serde_json::Value = serde_json::from_str(line).expect("JSON");
             let content = prompt["prompt"].as_str().expect("a prompt").to_string();
             let turn = ChatMessage { role: "user".into(), content };
-            let prompt_tokens = template.encode(&tokenizer, &[turn], true).expect("tokens");
+            let prompt_tokens =
+                template.encode(&tokenizer, &[turn], ChatOptions::default()).expect("tokens");
             let seed = prompt["seed"].as_u64().expect("a seed");
             let sampling = SamplingParams { seed, ..SamplingParams::default() };
             let length = predictor.predict(&prompt_tokens);

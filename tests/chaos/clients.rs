@@ -15,7 +15,7 @@ const FLOOD: usize = 40;
 /// Wait of a client for the answer to garbage.
 const GARBAGE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What clients did and got.
+/// Requests of clients, by their end.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Counts {
     /// Answers that came whole and were right.

@@ -11,7 +11,7 @@ use trail_runtime::engine::{
 };
 use trail_runtime::model::{Dtype, Model, ModelConfig};
 use trail_runtime::reference::Reference;
-use trail_runtime::text::{ChatMessage, ChatTemplate, Tokenizer};
+use trail_runtime::text::{ChatMessage, ChatOptions, ChatTemplate, Tokenizer};
 
 use crate::tolerance::Tolerance;
 
@@ -74,7 +74,7 @@ impl Subject {
             let prompt: Value = serde_json::from_str(line).expect("JSON");
             let content = prompt["prompt"].as_str().expect("a prompt").to_owned();
             let turn = ChatMessage { role: "user".into(), content };
-            template.encode(&tokenizer, &[turn], true).expect("tokens")
+            template.encode(&tokenizer, &[turn], ChatOptions::default()).expect("tokens")
         };
         let asked = prompts.lines().take(requests as usize).map(turn);
         let asked = asked.zip(tokens..).collect();

@@ -152,7 +152,7 @@ impl World {
 
     /// In half of the worlds another prefill limit at every step: none, no time, or some.
     fn limit_prefill(&mut self) {
-        if self.reference.config.token_budget % 2 == 0 {
+        if self.reference.config.token_budget.is_multiple_of(2) {
             return;
         }
         let ns = self.rng.below(60) as f64;
