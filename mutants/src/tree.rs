@@ -1,0 +1,157 @@
+//! The scratch copy of the repository, with every planted bug behind the switch.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::list::Mutant;
+
+/// The switch itself.
+const SWITCH: &str = include_str!("../switch.rs");
+
+/// Where the runtime gives the text of a module to the driver, and the same with the switch.
+const LOAD: [&str; 3] = [
+    "runtime/src/cuda/device.rs",
+    "text.as_bytes()",
+    "trail_base::mutant::edit(module.name, text).as_bytes()",
+];
+
+/// Copies the files of `root` that git lists or would add to `tree`, with the bugs planted. A file
+/// whose content stays is not written, so that cargo does not build it again.
+pub(crate) fn plant(root: &Path, tree: &Path, mutants: &[Mutant]) -> Result<(), String> {
+    let text_of = |file: &str| std::fs::read_to_string(root.join(file)).map_err(|e| e.to_string());
+    let damaged = damaged(mutants, text_of);
+    if !damaged.is_empty() {
+        return Err(damaged.join("\n"));
+    }
+    let mut changed = planted(mutants, text_of)?;
+    let library = text_of("base/src/lib.rs")?;
+    changed.insert(
+        "base/src/lib.rs".into(),
+        library.replacen("\npub mod", "\npub mod mutant;\npub mod", 1),
+    );
+    changed.insert("base/src/mutant.rs".into(), SWITCH.to_owned());
+    let [file, find, with] = LOAD;
+    let load = changed.get(file).cloned().map_or_else(|| text_of(file), Ok)?;
+    changed.insert(file.into(), load.replacen(find, with, 1));
+
+    let listed = listed(root)?;
+    for file in listed.iter().filter(|file| !changed.contains_key(*file)) {
+        let bytes = std::fs::read(root.join(file)).map_err(|e| format!("{file}: {e}"))?;
+        write(&tree.join(file), &bytes)?;
+    }
+    for (file, text) in &changed {
+        write(&tree.join(file), text.as_bytes())?;
+    }
+    let stale = files_below(tree, tree).into_iter();
+    for file in stale.filter(|file| !listed.contains(file) && !changed.contains_key(file)) {
+        std::fs::remove_file(tree.join(&file)).map_err(|e| format!("{file}: {e}"))?;
+    }
+    Ok(())
+}
+
+/// One line for each entry whose snippet is not exactly once in its file, or overlaps another.
+pub(crate) fn damaged(
+    mutants: &[Mutant],
+    text_of: impl Fn(&str) -> Result<String, String>,
+) -> Vec<String> {
+    let mut taken: BTreeMap<&str, Vec<(Range<usize>, u32)>> = BTreeMap::new();
+    let mut damaged = Vec::new();
+    for mutant in mutants {
+        let Mutant { number, file, find, .. } = mutant;
+        let found: Vec<usize> = match text_of(file) {
+            Ok(text) => text.match_indices(find).map(|(at, _)| at).collect(),
+            Err(why) => {
+                damaged.push(format!("{number}: {file}: {why}"));
+                continue;
+            }
+        };
+        let &[at] = found.as_slice() else {
+            damaged.push(format!("{number}: the snippet is {} times in {file}", found.len()));
+            continue;
+        };
+        let range = at..at + find.len();
+        let ranges = taken.entry(file).or_default();
+        let overlaps =
+            |(other, _): &&(Range<usize>, u32)| other.start < range.end && range.start < other.end;
+        if let (Some((_, other)), false) = (ranges.iter().find(overlaps), file.ends_with(".ptx")) {
+            damaged.push(format!("{number}: the snippet overlaps that of {other} in {file}"));
+        }
+        ranges.push((range, *number));
+    }
+    damaged
+}
+
+/// The files with planted bugs, PTX excepted.
+fn planted(
+    mutants: &[Mutant],
+    text_of: impl Fn(&str) -> Result<String, String>,
+) -> Result<BTreeMap<String, String>, String> {
+    let mut by_file: BTreeMap<&str, Vec<(usize, &Mutant)>> = BTreeMap::new();
+    let mut changed = BTreeMap::new();
+    for mutant in mutants.iter().filter(|mutant| !mutant.file.ends_with(".ptx")) {
+        let at = text_of(&mutant.file)?.find(&mutant.find).unwrap_or(0);
+        by_file.entry(&mutant.file).or_default().push((at, mutant));
+    }
+    for (file, mut places) in by_file {
+        let mut text = text_of(file)?;
+        // From the end on: the places before stay where they are.
+        places.sort_by_key(|&(at, _)| std::cmp::Reverse(at));
+        for (at, Mutant { number, find, with, .. }) in places {
+            let switch = format!("(trail_base::mutant::is_on({number}))");
+            text.replace_range(at..at + find.len(), &with.replace("MUTANT", &switch));
+        }
+        changed.insert(file.to_owned(), text);
+    }
+    Ok(changed)
+}
+
+/// Writes the PTX file of `mutant` with its bug below `folder`; none if its bug is in a source.
+pub(crate) fn edited_ptx(
+    tree: &Path,
+    folder: &Path,
+    mutant: &Mutant,
+) -> Result<Option<PathBuf>, String> {
+    let Mutant { number, file, find, with, .. } = mutant;
+    let Some(name) = Path::new(file).file_name().filter(|_| file.ends_with(".ptx")) else {
+        return Ok(None);
+    };
+    let text = std::fs::read_to_string(tree.join(file)).map_err(|e| format!("{file}: {e}"))?;
+    let path = folder.join(number.to_string()).join(name);
+    write(&path, text.replacen(find, with, 1).as_bytes())?;
+    Ok(Some(path))
+}
+
+/// Files that git tracks or would add, from `root`.
+fn listed(root: &Path) -> Result<BTreeSet<String>, String> {
+    let arguments = ["ls-files", "-z", "--cached", "--others", "--exclude-standard"];
+    let output = Command::new("git").args(arguments).current_dir(root).output();
+    let output = output.map_err(|e| format!("git ls-files: {e}"))?;
+    let text = String::from_utf8(output.stdout).map_err(|e| format!("git ls-files: {e}"))?;
+    let exists = |file: &&str| !file.is_empty() && root.join(file).is_file();
+    Ok(text.split('\0').filter(exists).map(str::to_owned).collect())
+}
+
+/// Files below `folder`, from `root`.
+fn files_below(root: &Path, folder: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok);
+    let paths: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
+    let below = |path: &PathBuf| match path.is_dir() {
+        true => files_below(root, path),
+        false => {
+            path.strip_prefix(root).map(|path| path.display().to_string()).into_iter().collect()
+        }
+    };
+    paths.iter().flat_map(below).collect()
+}
+
+/// Writes `bytes` to `path` unless the file has them already.
+fn write(path: &Path, bytes: &[u8]) -> Result<(), String> {
+    if std::fs::read(path).is_ok_and(|old| old == bytes) {
+        return Ok(());
+    }
+    let fail = |e: std::io::Error| format!("{}: {e}", path.display());
+    path.parent().map_or(Ok(()), std::fs::create_dir_all).map_err(fail)?;
+    std::fs::write(path, bytes).map_err(fail)
+}
