@@ -6,12 +6,14 @@
 //! scheduler/src/policies/trail.rs
 //! -the text to replace, once in the file
 //! +its replacement; MUTANT is true while the bug is planted
+//! (more such pairs)
 //! test trail-scheduler lib filter
 //! equivalent: the reason why no test can find it
 //! ```
 //!
 //! `core` and the last line are optional. The target of a test is `lib`, `bin` or the name of an
-//! integration test. Entries of `.ptx` files are edits of the text, without `MUTANT`.
+//! integration test. Entries of `.ptx` files are edits of the text wherever it occurs, as a kernel
+//! has instances, without `MUTANT`.
 
 use std::path::Path;
 
@@ -35,16 +37,21 @@ pub(crate) struct Mutant {
     pub(crate) description: String,
     /// Path from the root of the repository.
     pub(crate) file: String,
-    /// Text that it replaces.
-    pub(crate) find: String,
-    /// Replacement, in which `MUTANT` is the switch.
-    pub(crate) with: String,
+    /// Texts that it replaces, and their replacements, in which `MUTANT` is the switch.
+    pub(crate) edits: Vec<(String, String)>,
     /// The test that must fail.
     pub(crate) test: Test,
     /// Part of the short run.
     pub(crate) core: bool,
     /// The reason why it changes nothing that a test could observe.
     pub(crate) equivalent: Option<String>,
+}
+
+impl Mutant {
+    /// True for a bug in the text of a compiled kernel.
+    pub(crate) fn is_ptx(&self) -> bool {
+        self.file.ends_with(".ptx")
+    }
 }
 
 /// Reads all lists of `folder`, by number.
@@ -83,8 +90,9 @@ fn parse(text: &str) -> Result<Vec<Mutant>, String> {
         }
     }
     for mutant in &mutants {
-        let is_whole = !mutant.find.is_empty() && !mutant.test.target.is_empty();
-        let switches = mutant.file.ends_with(".ptx") || mutant.with.contains("MUTANT");
+        let is_whole = !mutant.edits.is_empty() && !mutant.test.target.is_empty();
+        let has_switch = mutant.edits.iter().any(|(_, with)| with.contains("MUTANT"));
+        let switches = mutant.is_ptx() || has_switch;
         if !is_whole || !switches {
             return Err(format!("{}: a snippet, its MUTANT or a test is missing", mutant.number));
         }
@@ -92,18 +100,24 @@ fn parse(text: &str) -> Result<Vec<Mutant>, String> {
     Ok(mutants)
 }
 
+/// Appends a line to lines.
+fn append(text: &mut String, line: &str) {
+    if !text.is_empty() {
+        text.push('\n');
+    }
+    text.push_str(line);
+}
+
 /// Adds one line to its entry.
 fn field(mutant: &mut Mutant, line: &str) -> Result<(), &'static str> {
-    let append = |text: &mut String, line: &str| {
-        if !text.is_empty() {
-            text.push('\n');
-        }
-        text.push_str(line);
-    };
+    let begins = mutant.edits.last().is_none_or(|(_, with)| !with.is_empty());
     if let Some(line) = line.strip_prefix('-') {
-        append(&mut mutant.find, line);
+        if begins {
+            mutant.edits.push(Default::default());
+        }
+        append(&mut mutant.edits.last_mut().ok_or("no edit")?.0, line);
     } else if let Some(line) = line.strip_prefix('+') {
-        append(&mut mutant.with, line);
+        append(&mut mutant.edits.last_mut().ok_or("a replacement of nothing")?.1, line);
     } else if let Some(test) = line.strip_prefix("test ") {
         let mut words = test.split(' ').map(str::to_owned);
         let (Some(package), Some(target)) = (words.next(), words.next()) else {
@@ -133,7 +147,7 @@ mod tests {
         let text = "# A list\n@@ 7 core\nabout\na.rs\n-one\n-two\n+MUTANT\ntest p lib f g\n";
         let mutants = parse(text).unwrap();
         let mutant = &mutants[0];
-        assert_eq!((mutant.number, mutant.core, mutant.find.as_str()), (7, true, "one\ntwo"));
+        assert_eq!((mutant.number, mutant.core, mutant.edits[0].0.as_str()), (7, true, "one\ntwo"));
         assert_eq!(mutant.test.filters, ["f", "g"]);
         assert_eq!(parse("@@ x\n").unwrap_err(), "line 1: no number");
         assert_eq!(

@@ -51,7 +51,8 @@ pub(crate) fn plant(root: &Path, tree: &Path, mutants: &[Mutant]) -> Result<(), 
     Ok(())
 }
 
-/// One line for each entry whose snippet is not exactly once in its file, or overlaps another.
+/// One line for each entry with a text that is not exactly once in its file (PTX: that is not in
+/// it), or that overlaps another.
 pub(crate) fn damaged(
     mutants: &[Mutant],
     text_of: impl Fn(&str) -> Result<String, String>,
@@ -59,48 +60,55 @@ pub(crate) fn damaged(
     let mut taken: BTreeMap<&str, Vec<(Range<usize>, u32)>> = BTreeMap::new();
     let mut damaged = Vec::new();
     for mutant in mutants {
-        let Mutant { number, file, find, .. } = mutant;
-        let found: Vec<usize> = match text_of(file) {
-            Ok(text) => text.match_indices(find).map(|(at, _)| at).collect(),
+        let (number, file) = (mutant.number, &mutant.file);
+        let text = match text_of(file) {
+            Ok(text) => text,
             Err(why) => {
                 damaged.push(format!("{number}: {file}: {why}"));
                 continue;
             }
         };
-        let &[at] = found.as_slice() else {
-            damaged.push(format!("{number}: the snippet is {} times in {file}", found.len()));
-            continue;
-        };
-        let range = at..at + find.len();
-        let ranges = taken.entry(file).or_default();
-        let overlaps =
-            |(other, _): &&(Range<usize>, u32)| other.start < range.end && range.start < other.end;
-        if let (Some((_, other)), false) = (ranges.iter().find(overlaps), file.ends_with(".ptx")) {
-            damaged.push(format!("{number}: the snippet overlaps that of {other} in {file}"));
+        for (find, _) in &mutant.edits {
+            let found: Vec<usize> = text.match_indices(find).map(|(at, _)| at).collect();
+            if found.is_empty() || (found.len() > 1 && !mutant.is_ptx()) {
+                damaged.push(format!("{number}: the text is {} times in {file}", found.len()));
+                continue;
+            }
+            let range = found[0]..found[0] + find.len();
+            let ranges = taken.entry(file).or_default();
+            let overlaps = |(other, _): &&(Range<usize>, u32)| {
+                other.start < range.end && range.start < other.end
+            };
+            if let (Some((_, other)), false) = (ranges.iter().find(overlaps), mutant.is_ptx()) {
+                damaged.push(format!("{number}: the text overlaps that of {other} in {file}"));
+            }
+            ranges.push((range, number));
         }
-        ranges.push((range, *number));
     }
     damaged
 }
 
-/// The files with planted bugs, PTX excepted.
+/// The sources with planted bugs.
 fn planted(
     mutants: &[Mutant],
     text_of: impl Fn(&str) -> Result<String, String>,
 ) -> Result<BTreeMap<String, String>, String> {
-    let mut by_file: BTreeMap<&str, Vec<(usize, &Mutant)>> = BTreeMap::new();
-    let mut changed = BTreeMap::new();
-    for mutant in mutants.iter().filter(|mutant| !mutant.file.ends_with(".ptx")) {
-        let at = text_of(&mutant.file)?.find(&mutant.find).unwrap_or(0);
-        by_file.entry(&mutant.file).or_default().push((at, mutant));
+    let mut by_file: BTreeMap<&str, Vec<(usize, usize, String)>> = BTreeMap::new();
+    for mutant in mutants.iter().filter(|mutant| !mutant.is_ptx()) {
+        let text = text_of(&mutant.file)?;
+        let switch = format!("(trail_base::mutant::is_on({}))", mutant.number);
+        for (find, with) in &mutant.edits {
+            let (at, with) = (text.find(find).unwrap_or(0), with.replace("MUTANT", &switch));
+            by_file.entry(&mutant.file).or_default().push((at, find.len(), with));
+        }
     }
+    let mut changed = BTreeMap::new();
     for (file, mut places) in by_file {
         let mut text = text_of(file)?;
         // From the end on: the places before stay where they are.
-        places.sort_by_key(|&(at, _)| std::cmp::Reverse(at));
-        for (at, Mutant { number, find, with, .. }) in places {
-            let switch = format!("(trail_base::mutant::is_on({number}))");
-            text.replace_range(at..at + find.len(), &with.replace("MUTANT", &switch));
+        places.sort_by_key(|&(at, ..)| std::cmp::Reverse(at));
+        for (at, length, with) in places {
+            text.replace_range(at..at + length, &with);
         }
         changed.insert(file.to_owned(), text);
     }
@@ -113,13 +121,14 @@ pub(crate) fn edited_ptx(
     folder: &Path,
     mutant: &Mutant,
 ) -> Result<Option<PathBuf>, String> {
-    let Mutant { number, file, find, with, .. } = mutant;
-    let Some(name) = Path::new(file).file_name().filter(|_| file.ends_with(".ptx")) else {
+    let Mutant { number, file, edits, .. } = mutant;
+    let Some(name) = Path::new(file).file_name().filter(|_| mutant.is_ptx()) else {
         return Ok(None);
     };
     let text = std::fs::read_to_string(tree.join(file)).map_err(|e| format!("{file}: {e}"))?;
+    let text = edits.iter().fold(text, |text, (find, with)| text.replace(find, with));
     let path = folder.join(number.to_string()).join(name);
-    write(&path, text.replacen(find, with, 1).as_bytes())?;
+    write(&path, text.as_bytes())?;
     Ok(Some(path))
 }
 
