@@ -57,9 +57,10 @@ impl Cli {
         match self.command.take() {
             None => Ok(Command::Serve(before)),
             Some(Command::Serve(after)) => Ok(Command::Serve(after.or(before))),
-            Some(_) if !before.is_empty() => {
-                Err(Error::usage("--host and --port are options of serve: leave them out"))
-            }
+            Some(_) if !before.is_empty() => Err(Error::usage(
+                "--host, --port, --served-model-name, --verbose and --allow-special-tokens are \
+                 options of serve: leave them out",
+            )),
             Some(other) => Ok(other),
         }
     }
@@ -158,7 +159,7 @@ mod tests {
     #[test]
     fn options_of_serve_are_refused_elsewhere() {
         let error = command(&["--port", "9", "doctor"]).expect_err("refused");
-        assert!(error.starts_with("--host and --port"), "{error}");
+        assert!(error.starts_with("--host, --port"), "{error}");
     }
 
     #[test]

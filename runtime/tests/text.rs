@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
-use trail_runtime::text::{ChatError, ChatMessage, ChatTemplate, Tokenizer};
+use trail_runtime::text::{ChatError, ChatMessage, ChatOptions, ChatTemplate, Tokenizer};
 
 /// Ids of the tokenizer written by [`tokenizer_json`].
 const BOS: u32 = 0;
@@ -181,7 +181,7 @@ fn a_chat_has_one_beginning() {
     let tokenizer = tokenizer("beginning");
     let source = "{{ bos_token }}<|user|>{{ messages[0].content }}";
     let template = ChatTemplate::new(Some(source.into()), "<s>".into(), "</s>".into()).unwrap();
-    let ids = template.encode(&tokenizer, &user("he"), true).unwrap();
+    let ids = template.encode(&tokenizer, &user("he"), ChatOptions::default()).unwrap();
     assert_eq!(ids, [BOS, USER, VOCAB as u32 - 1]);
     assert_eq!(tokenizer.encode("he", true).unwrap(), [BOS, VOCAB as u32 - 1]);
 }

@@ -1,9 +1,11 @@
 //! The OpenAI-compatible HTTP server.
 //!
-//! A request's path, one module per stage: [`body`] (JSON) -> [`chat`] or [`completions`] (tokens)
-//! -> [`sampling`] -> [`choice`] (the engine's events as text) -> [`reply`] (one object, or a
-//! stream of events). [`state`] is shared by all requests, [`metrics`] counts, [`shutdown`] drains.
+//! A request's path, one module per stage: [`access`] (arrival, log) -> [`body`] (JSON) ->
+//! [`chat`] or [`completions`] (tokens) -> [`sampling`] -> [`choice`] (the engine's events as
+//! text) -> [`reply`] (one object, or a stream of events). [`state`] is shared by all requests,
+//! [`metrics`] counts, [`shutdown`] drains.
 
+mod access;
 mod body;
 mod chat;
 mod choice;
@@ -12,11 +14,13 @@ mod error;
 mod logprobs;
 mod metrics;
 mod models;
+mod one_or_many;
 mod prompt;
 mod reply;
 mod sampling;
 mod shutdown;
 mod state;
+mod unsupported;
 mod wire;
 
 use std::net::SocketAddr;
@@ -24,6 +28,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
+use axum::middleware::from_fn_with_state;
 use axum::routing::{get, post};
 use tokio::net::TcpListener;
 use trail_runtime::engine::Engine;
@@ -35,15 +40,25 @@ use state::ServerState;
 /// Largest request body, bytes. A context of 128 Ki tokens is under 1 MiB as text or as ids.
 const MAX_BODY_BYTES: usize = 4 << 20;
 
+/// Options of a server.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ServerOptions {
+    /// Writes a line for each request to stderr.
+    pub verbose: bool,
+    /// Special tokens in messages of users and tools are control tokens.
+    pub allow_special_tokens: bool,
+}
+
 /// Serves `engine` at `address` until a signal, then finishes the running requests. `listening` is
 /// called with the bound address once connections are accepted.
 pub fn run(
     setup: Setup,
     engine: Engine,
     address: SocketAddr,
+    options: ServerOptions,
     listening: impl FnOnce(SocketAddr, &ServerState) -> Result<(), Error>,
 ) -> Result<(), Error> {
-    let state = Arc::new(ServerState::new(setup, engine)?);
+    let state = Arc::new(ServerState::new(setup, engine, options)?);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .thread_name("trail-http")
         .enable_all()
@@ -79,5 +94,6 @@ fn router(state: Arc<ServerState>) -> Router {
             ApiError::method_not_allowed(&method)
         })
         .layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
+        .layer(from_fn_with_state(state.clone(), access::record))
         .with_state(state)
 }

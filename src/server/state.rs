@@ -9,6 +9,7 @@ use trail_runtime::engine::Engine;
 use trail_runtime::text::{ChatTemplate, Tokenizer};
 use trail_setup::{Error, Setup};
 
+use super::ServerOptions;
 use super::error::ApiError;
 use super::metrics::Metrics;
 
@@ -26,6 +27,10 @@ pub struct ServerState {
     pub template: ChatTemplate,
     /// Metrics of the server.
     pub metrics: Metrics,
+    /// Writes a line for each request to stderr.
+    pub verbose: bool,
+    /// Special tokens in messages of users and tools are control tokens.
+    pub allow_special_tokens: bool,
     draining: AtomicBool,
 }
 
@@ -34,13 +39,15 @@ pub type Shared = State<Arc<ServerState>>;
 
 impl ServerState {
     /// Creates the state of a server that accepts requests.
-    pub fn new(setup: Setup, engine: Engine) -> Result<Self, Error> {
+    pub fn new(setup: Setup, engine: Engine, options: ServerOptions) -> Result<Self, Error> {
         Ok(ServerState {
             created: unix_time(),
             tokenizer: setup.tokenizer()?,
             template: setup.template,
             name: setup.name,
             metrics: Metrics::new()?,
+            verbose: options.verbose,
+            allow_special_tokens: options.allow_special_tokens,
             draining: AtomicBool::new(false),
             engine,
         })
