@@ -10,7 +10,7 @@ use std::sync::Arc;
 use trail_probe::Probe;
 use trail_runtime::engine::{Engine, Event, PolicyKind, Request};
 use trail_runtime::model::Model;
-use trail_runtime::text::{ChatMessage, ChatTemplate, TextStream, Tokenizer};
+use trail_runtime::text::{ChatMessage, ChatOptions, ChatTemplate, TextStream, Tokenizer};
 
 /// Answers the prompt given as an argument.
 pub fn main() -> Result<(), Box<dyn Error>> {
@@ -22,7 +22,7 @@ pub fn main() -> Result<(), Box<dyn Error>> {
     let model = Arc::new(Model::load(folder)?);
     let tokenizer = Arc::new(Tokenizer::load(folder, model.config.vocab_size)?);
     let turn = ChatMessage { role: "user".into(), content: prompt };
-    let tokens = ChatTemplate::load(folder)?.encode(&tokenizer, &[turn], true)?;
+    let tokens = ChatTemplate::load(folder)?.encode(&tokenizer, &[turn], ChatOptions::default())?;
 
     // An engine that ranks requests by predicted remaining length.
     let engine = Engine::builder()

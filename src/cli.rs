@@ -58,7 +58,7 @@ impl Cli {
             None => Ok(Command::Serve(before)),
             Some(Command::Serve(after)) => Ok(Command::Serve(after.or(before))),
             Some(_) if !before.is_empty() => Err(Error::usage(
-                "--host, --port and the timeouts are options of serve: leave them out",
+                "--host, --port and the other options of serve belong to it alone: leave them out",
             )),
             Some(other) => Ok(other),
         }
@@ -158,7 +158,7 @@ mod tests {
     #[test]
     fn options_of_serve_are_refused_elsewhere() {
         let error = command(&["--port", "9", "doctor"]).expect_err("refused");
-        assert!(error.starts_with("--host and --port"), "{error}");
+        assert!(error.starts_with("--host, --port"), "{error}");
     }
 
     #[test]

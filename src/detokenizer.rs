@@ -3,15 +3,43 @@
 use std::sync::Arc;
 
 use trail_runtime::engine::Request;
-use trail_runtime::text::{Step, StopMatcher, TextStream, Tokenizer};
+use trail_runtime::text::{Decode, Step, StopMatcher, TextStream, Tokenizer};
+
+/// Text of an answer beside that of its ordinary tokens.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct TextOptions {
+    /// Special tokens appear by their names.
+    pub keep_special: bool,
+    /// The stop string or stop token that ended the answer appears at its end.
+    pub include_stop: bool,
+}
 
 /// Assembles text from tokens: never splits a character, cuts the answer before a stop string, and
 /// emits no text for tokens that end the answer.
 pub struct Detokenizer {
-    stream: TextStream<Arc<Tokenizer>>,
+    stream: TextStream<AnswerDecoder>,
     stops: StopMatcher,
-    /// Tokens that end the answer: stop tokens of the request and EOS tokens of the model.
+    /// Tokens that end the answer: stop tokens of the request, and the model's EOS tokens unless
+    /// they are ignored.
     ends: Vec<u32>,
+    include_stop: bool,
+    decoded_chars: usize,
+}
+
+/// Decodes tokens with or without special ones.
+struct AnswerDecoder {
+    tokenizer: Arc<Tokenizer>,
+    keep_special: bool,
+}
+
+impl Decode for AnswerDecoder {
+    fn decode(&self, ids: &[u32]) -> String {
+        Tokenizer::decode(&self.tokenizer, ids, !self.keep_special)
+    }
+
+    fn is_special(&self, id: u32) -> bool {
+        !self.keep_special && self.tokenizer.is_special(id)
+    }
 }
 
 impl Detokenizer {
@@ -21,17 +49,28 @@ impl Detokenizer {
         stops: StopMatcher,
         request: &Request,
         eos_tokens: &[u32],
+        options: TextOptions,
     ) -> Self {
-        let ends = match request.ignore_eos {
-            true => Vec::new(),
-            false => [&request.stop_tokens, eos_tokens].concat(),
-        };
-        Detokenizer { stream: TextStream::new(tokenizer), stops, ends }
+        let eos_tokens = if request.ignore_eos { &[] } else { eos_tokens };
+        let decoder = AnswerDecoder { tokenizer, keep_special: options.keep_special };
+        Detokenizer {
+            stream: TextStream::new(decoder),
+            stops: stops.include_stop(options.include_stop),
+            ends: [&request.stop_tokens, eos_tokens].concat(),
+            include_stop: options.include_stop,
+            decoded_chars: 0,
+        }
     }
 
-    /// Returns true if `id` ends the answer.
+    /// Returns true if `id` ends the answer and is no part of its text.
     pub fn is_end(&self, id: u32) -> bool {
-        self.ends.contains(&id)
+        !self.include_stop && self.ends.contains(&id)
+    }
+
+    /// Characters of the tokens so far, without an incomplete one at the end. Those held back for a
+    /// possible stop string count.
+    pub fn decoded_chars(&self) -> usize {
+        self.decoded_chars
     }
 
     /// Appends the next token. Returns the text that can be sent now, and whether a stop string was
@@ -41,12 +80,14 @@ impl Detokenizer {
             return Step::default();
         }
         let piece = self.stream.push(id);
+        self.decoded_chars += piece.chars().count();
         self.stops.push(&piece)
     }
 
     /// Returns the text that was held back for a possible stop string or an incomplete character.
     pub fn finish(&mut self) -> Step {
         let piece = self.stream.flush();
+        self.decoded_chars += piece.chars().count();
         let mut step = self.stops.push(&piece);
         if !step.stopped {
             step.emit.push_str(&self.stops.flush());

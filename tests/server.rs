@@ -137,8 +137,124 @@ fn log_probabilities_come_in_both_spellings() {
         assert_eq!(token["top_logprobs"].as_array().map(Vec::len), Some(3));
         assert_eq!(token["top_logprobs"][0]["token"], token["token"], "greedy takes the likeliest");
     }
-    let text: String = content.iter().filter_map(|token| token["token"].as_str()).collect();
-    assert_eq!(answer["choices"][0]["message"]["content"], text);
+    assert_eq!(answer["choices"][0]["message"]["content"], bytes_of(content).as_str());
+}
+
+/// The text of the bytes of all tokens.
+fn bytes_of(content: &[Value]) -> String {
+    let bytes = content.iter().flat_map(|token| token["bytes"].as_array().expect("bytes"));
+    let bytes = bytes.map(|byte| byte.as_u64().expect("a byte") as u8).collect();
+    String::from_utf8(bytes).expect("UTF-8")
+}
+
+/// Hot sampling of random tokens gives many that are parts of characters.
+#[test]
+fn log_probabilities_of_parts_of_characters_have_their_bytes() {
+    let server = Server::start(&[]);
+    let hot = json!({ "temperature": 20, "max_tokens": 60, "logprobs": 5 });
+    let body = with(completion("é😀日本"), hot);
+    let choice = &server.post(COMPLETIONS, &body)["choices"][0];
+    let (text, logprobs) = (choice["text"].as_str().expect("text"), &choice["logprobs"]);
+    let tokens: Vec<&str> =
+        logprobs["tokens"].as_array().expect("tokens").iter().filter_map(Value::as_str).collect();
+    assert!(tokens.iter().any(|token| token.starts_with("bytes:\\x")), "{tokens:?}");
+    let chars = text.chars().count() as u64;
+    let offsets: Vec<u64> = logprobs["text_offset"]
+        .as_array()
+        .expect("offsets")
+        .iter()
+        .filter_map(Value::as_u64)
+        .collect();
+    assert!(offsets.is_sorted() && offsets.iter().all(|&offset| offset < chars), "{offsets:?}");
+    // A token of whole characters is found at its offset.
+    for (token, &offset) in tokens.iter().zip(&offsets).filter(|(t, _)| !t.starts_with("<|")) {
+        let rest: String = text.chars().skip(offset as usize).collect();
+        let partial = token.starts_with("bytes:");
+        assert!(
+            partial || rest.starts_with(token) || rest.starts_with('\u{FFFD}'),
+            "{token:?} {rest:?}"
+        );
+    }
+    for top in logprobs["top_logprobs"].as_array().expect("alternatives") {
+        assert!(top.as_object().is_some_and(|top| top.len() >= 5), "{top}");
+    }
+    let hot = json!({ "temperature": 20, "max_tokens": 60, "logprobs": true, "top_logprobs": 0 });
+    let answer =
+        server.post(CHAT, &with(chat("é😀日本"), with(hot, json!({ "ignore_eos": true }))));
+    let choice = &answer["choices"][0];
+    let content = choice["logprobs"]["content"].as_array().expect("logprobs");
+    let bytes: Vec<u8> = content
+        .iter()
+        .flat_map(|token| token["bytes"].as_array().expect("bytes"))
+        .map(|byte| byte.as_u64().expect("a byte") as u8)
+        .collect();
+    assert!(
+        content
+            .iter()
+            .any(|token| token["token"].as_str().is_some_and(|t| t.starts_with("bytes:")))
+    );
+    assert_eq!(choice["message"]["content"], String::from_utf8_lossy(&bytes).as_ref());
+}
+
+#[test]
+fn tokens_beyond_a_stop_string_are_not_reported() {
+    let server = Server::start(&[]);
+    let body = with(completion("Count to ten."), json!({ "temperature": 0, "logprobs": 0 }));
+    let whole = server.post(COMPLETIONS, &body);
+    let stop: String = text(&whole).chars().skip(8).take(3).collect();
+    let body = with(body, json!({ "stop": stop }));
+    let cut = server.post(COMPLETIONS, &body);
+    let chars = text(&cut).chars().count() as u64;
+    let offsets = |answer: &Value| -> Vec<u64> {
+        let offsets = answer["choices"][0]["logprobs"]["text_offset"].as_array();
+        offsets.expect("offsets").iter().filter_map(Value::as_u64).collect()
+    };
+    assert!(offsets(&cut).iter().all(|&offset| offset < chars), "{cut}");
+    let streamed: Vec<u64> = server.stream(COMPLETIONS, &body).iter().flat_map(offsets).collect();
+    assert_eq!(streamed, offsets(&cut), "a stream reports the same");
+}
+
+#[test]
+fn an_omitted_length_is_cut_to_the_context() {
+    let server = Server::start(&["--max-model-len", "64"]);
+    let (_, card) = server.request("GET", "/v1/models/demo", "");
+    assert_eq!(card["max_model_len"], 64);
+    for (body, path, tokens) in [
+        (json!({ "prompt": vec![40; 60], "ignore_eos": true }), COMPLETIONS, 4),
+        (json!({ "prompt": vec![40; 63], "ignore_eos": true }), COMPLETIONS, 1),
+        (json!({ "prompt": vec![40; 4], "ignore_eos": true }), COMPLETIONS, 16),
+    ] {
+        assert_eq!(server.post(path, &body)["usage"]["completion_tokens"], tokens);
+    }
+    let usage = &server.post(
+        CHAT,
+        &json!({ "messages": [{ "role": "user", "content": "hi" }],
+                                            "ignore_eos": true }),
+    )["usage"];
+    assert_eq!(usage["total_tokens"], 64);
+    let (status, error) =
+        server.request("POST", COMPLETIONS, &json!({ "prompt": vec![40; 64] }).to_string());
+    assert_eq!((status, &error["error"]["code"]), (400, &json!("context_length_exceeded")));
+    let message = error["error"]["message"].as_str().expect("a message");
+    assert!(!message.contains("max_tokens"), "none was sent: {message}");
+}
+
+#[test]
+fn seeds_are_signed_and_answers_have_their_own() {
+    let server = Server::start(&[]);
+    let texts = |seed: i64, n: u32| -> Vec<String> {
+        let answer = server.post(
+            COMPLETIONS,
+            &with(completion("Tell me"), json!({ "seed": seed, "n": n, "max_tokens": 8 })),
+        );
+        let choices = answer["choices"].as_array().expect("choices").iter();
+        choices.map(|choice| choice["text"].as_str().expect("text").to_owned()).collect()
+    };
+    let three = texts(3, 3);
+    assert_eq!(three[0], texts(3, 1)[0], "the first answer has the seed itself");
+    assert_ne!(three[2], texts(5, 1)[0], "the third is not that of another seed");
+    assert_ne!(texts(-1, 1)[0], texts(1, 1)[0]);
+    assert_eq!(texts(-1, 1), texts(-1, 1));
 }
 
 #[test]

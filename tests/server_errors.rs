@@ -2,6 +2,8 @@
 
 mod common;
 
+use std::time::{Duration, Instant};
+
 use common::Server;
 use serde_json::{Value, json};
 
@@ -24,27 +26,55 @@ fn refused(server: &Server, method: &str, path: &str, body: &str) -> (u16, Value
 fn bad_fields_are_refused_by_name() {
     let server = Server::start(&[]);
     let user = json!([{ "role": "user", "content": "hi" }]);
+    let tool_calls = json!([{ "role": "assistant", "content": "hi", "tool_calls": [{}] }]);
     let cases = [
-        (COMPLETIONS, json!({}), Value::Null),
-        (COMPLETIONS, json!({ "prompt": 5 }), json!("prompt")),
-        (COMPLETIONS, json!({ "prompt": [] }), Value::Null),
-        (COMPLETIONS, json!({ "prompt": "" , "max_tokens": 0 }), Value::Null),
-        (COMPLETIONS, json!({ "prompt": "a", "max_tokens": -1 }), json!("max_tokens")),
-        (COMPLETIONS, json!({ "prompt": "a", "max_tokens": 99999 }), json!("prompt")),
-        (COMPLETIONS, json!({ "prompt": "a", "max_tokens": 1e30 }), json!("max_tokens")),
-        (COMPLETIONS, json!({ "prompt": [1, 99999] }), Value::Null),
-        (COMPLETIONS, json!({ "prompt": "a", "temperature": "hot" }), json!("temperature")),
-        (COMPLETIONS, json!({ "prompt": "a", "temperature": -1 }), Value::Null),
-        (COMPLETIONS, json!({ "prompt": "a", "top_p": 0 }), Value::Null),
-        (COMPLETIONS, json!({ "prompt": "a", "logprobs": 21 }), Value::Null),
-        (COMPLETIONS, json!({ "prompt": "a", "n": 0 }), json!("n")),
-        (COMPLETIONS, json!({ "prompt": "a", "n": 1000 }), json!("n")),
-        (COMPLETIONS, json!({ "prompt": "a", "stop": [""] }), json!("stop")),
-        (COMPLETIONS, json!({ "prompt": "a", "echo": true }), json!("echo")),
-        (CHAT, json!({ "messages": [] }), json!("messages")),
-        (CHAT, json!({ "messages": [{ "content": "hi" }] }), json!("messages[0]")),
-        (CHAT, json!({ "messages": user, "top_logprobs": 2 }), json!("top_logprobs")),
-        (CHAT, json!({ "messages": user, "tools": [{}] }), json!("tools")),
+        (COMPLETIONS, json!({}), "prompt"),
+        (COMPLETIONS, json!({ "prompt": 5 }), "prompt"),
+        (COMPLETIONS, json!({ "prompt": [] }), "prompt"),
+        (COMPLETIONS, json!({ "prompt": [[]] }), "prompt"),
+        (COMPLETIONS, json!({ "prompt": "a" , "max_tokens": 0 }), "max_tokens"),
+        (CHAT, json!({ "messages": user, "max_completion_tokens": 0 }), "max_completion_tokens"),
+        (COMPLETIONS, json!({ "prompt": "a", "max_tokens": -1 }), "max_tokens"),
+        (COMPLETIONS, json!({ "prompt": "a", "max_tokens": 99999 }), "prompt"),
+        (COMPLETIONS, json!({ "prompt": "a", "max_tokens": 1e30 }), "max_tokens"),
+        (COMPLETIONS, json!({ "prompt": [1, 99999] }), "prompt"),
+        (COMPLETIONS, json!({ "prompt": "a", "temperature": "hot" }), "temperature"),
+        (COMPLETIONS, json!({ "prompt": "a", "temperature": -1 }), "temperature"),
+        (COMPLETIONS, json!({ "prompt": "a", "top_p": 1.5 }), "top_p"),
+        (COMPLETIONS, json!({ "prompt": "a", "repetition_penalty": 0 }), "repetition_penalty"),
+        (COMPLETIONS, json!({ "prompt": "a", "logprobs": 21 }), "logprobs"),
+        (CHAT, json!({ "messages": user, "logprobs": true, "top_logprobs": 21 }), "top_logprobs"),
+        (COMPLETIONS, json!({ "prompt": "a", "seed": 1.5 }), "seed"),
+        (COMPLETIONS, json!({ "prompt": "a", "n": 0 }), "n"),
+        (COMPLETIONS, json!({ "prompt": "a", "n": 1000 }), "n"),
+        (COMPLETIONS, json!({ "prompt": "a", "stop": [""] }), "stop"),
+        (COMPLETIONS, json!({ "prompt": "a", "stop_token_ids": vec![1; 2000] }), "stop_token_ids"),
+        (COMPLETIONS, json!({ "prompt": "a", "echo": 1 }), "echo"),
+        (COMPLETIONS, json!({ "prompt": "a", "echo": true, "logprobs": 1 }), "echo"),
+        (COMPLETIONS, json!({ "prompt": "a", "logit_bias": 1 }), "logit_bias"),
+        (COMPLETIONS, json!({ "prompt": "a", "min_tokens": 15 }), "min_tokens"),
+        (
+            COMPLETIONS,
+            json!({ "prompt": "a", "add_generation_prompt": true }),
+            "add_generation_prompt",
+        ),
+        (CHAT, json!({ "messages": [] }), "messages"),
+        (CHAT, json!({ "messages": [{ "content": "hi" }] }), "messages[0]"),
+        (CHAT, json!({ "messages": tool_calls }), "messages[0].tool_calls"),
+        (CHAT, json!({ "messages": user, "top_logprobs": 2 }), "top_logprobs"),
+        (CHAT, json!({ "messages": user, "tools": [{}] }), "tools"),
+        (CHAT, json!({ "messages": user, "tools": ["text"] }), "tools"),
+        (CHAT, json!({ "messages": user, "tool_choice": "required" }), "tool_choice"),
+        (CHAT, json!({ "messages": user, "guided_choice": ["a"] }), "guided_choice"),
+        (CHAT, json!({ "messages": user, "prompt_logprobs": 0 }), "prompt_logprobs"),
+        (CHAT, json!({ "messages": user, "echo": true }), "echo"),
+        (CHAT, json!({ "messages": user, "skip_special_tokens": 1 }), "skip_special_tokens"),
+        (
+            CHAT,
+            json!({ "messages": user, "continue_final_message": true,
+                    "add_generation_prompt": true }),
+            "continue_final_message",
+        ),
     ];
     for (path, body, param) in cases {
         let (status, error) = refused(&server, "POST", path, &body.to_string());
@@ -53,9 +83,7 @@ fn bad_fields_are_refused_by_name() {
             (400, &json!("invalid_request_error")),
             "{body}: {error}"
         );
-        if !param.is_null() {
-            assert_eq!(error["param"], param, "{body}: {error}");
-        }
+        assert_eq!(error["param"], param, "{body}: {error}");
     }
 }
 
@@ -94,6 +122,26 @@ fn bad_requests_are_refused() {
     let other = json!({ "model": "gpt-4", "prompt": "a" }).to_string();
     let (status, error) = refused(&server, "POST", COMPLETIONS, &other);
     assert_eq!((status, &error["code"]), (404, &json!("model_not_found")));
+    assert_eq!(refused(&server, "GET", "/v1/models/%FF", "").0, 400);
+    for (code, count) in [("400", 7.0), ("404", 2.0), ("405", 1.0)] {
+        let name = format!("trail_http_responses_total{{code=\"{code}\"}}");
+        assert_eq!(server.metric(&name), count, "{name}");
+    }
+}
+
+/// A body of fields that are unknown costs its own size, not a multiple.
+#[test]
+#[cfg(target_os = "linux")]
+fn unknown_fields_are_never_built() {
+    let server = Server::start(&[]);
+    server.post(COMPLETIONS, &json!({ "prompt": "x", "max_tokens": 1 }));
+    let before = server.peak_memory();
+    let junk = "{\"\":0},".repeat((3 << 20) / 7);
+    let body = format!("{{\"prompt\":\"x\",\"max_tokens\":1,\"zz\":[{junk}0]}}");
+    let (status, answer) = server.request("POST", COMPLETIONS, &body);
+    assert_eq!(status, 200, "{answer}");
+    let grown = server.peak_memory() - before;
+    assert!(grown < 10 * body.len() as u64, "{grown} bytes for a body of {}", body.len());
 }
 
 #[test]
@@ -105,5 +153,17 @@ fn a_full_engine_says_try_again() {
     let (status, error) =
         refused(&server, "POST", COMPLETIONS, &json!({ "prompt": "a" }).to_string());
     assert_eq!((status, &error["code"]), (429, &json!("rate_limit_exceeded")));
+    assert_eq!(server.metric("trail_http_responses_total{code=\"429\"}"), 1.0);
+    // Of two answers the second finds no room: the request is refused, and none of it cancelled.
     drop(first);
+    server.wait_for("trail_requests_total{finish_reason=\"cancelled\"}", 1.0);
+    server.wait_for("trail_requests_running", 0.0);
+    let two = json!({ "prompt": "a", "n": 2, "max_tokens": 900, "ignore_eos": true });
+    let start = Instant::now();
+    // The engine counts the cancelled request for a moment longer, and refuses both till then.
+    while server.metric("trail_requests_total{finish_reason=\"rejected\"}") < 1.0 {
+        assert_eq!(refused(&server, "POST", COMPLETIONS, &two.to_string()).0, 429);
+        assert!(start.elapsed() < Duration::from_secs(30), "the first answer was never accepted");
+    }
+    assert_eq!(server.metric("trail_requests_total{finish_reason=\"cancelled\"}"), 1.0);
 }

@@ -29,6 +29,9 @@ pub struct ModelArgs {
     /// The remaining-length probe [default: probe.safetensors beside the model, if it is there]
     #[arg(long, global = true, value_name = "FILE")]
     pub(crate) probe: Option<PathBuf>,
+    /// Tokens of prompt and answer together [default: the model's context, which is also the most]
+    #[arg(long, global = true, value_name = "TOKENS", value_parser = context)]
+    pub(crate) max_model_len: Option<usize>,
 }
 
 /// The device requested.
@@ -145,6 +148,14 @@ fn preemption(name: &str) -> Result<Preemption, String> {
         "swap" => Ok(Preemption::Swap),
         "recompute" => Ok(Preemption::Recompute),
         _ => Err("choose auto, swap or recompute".into()),
+    }
+}
+
+/// Parses a context length: a prompt and an answer of one token at least.
+fn context(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(tokens) if tokens >= 2 => Ok(tokens),
+        _ => Err("expected a number of at least 2".into()),
     }
 }
 

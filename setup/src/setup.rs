@@ -10,7 +10,7 @@ use trail_runtime::engine::{
     SteppedEngine,
 };
 use trail_runtime::model::{Dtype, Model, files};
-use trail_runtime::text::{ChatMessage, ChatTemplate, Tokenizer};
+use trail_runtime::text::{ChatMessage, ChatOptions, ChatTemplate, Tokenizer};
 use trail_scheduler::Preemption;
 
 use crate::args::{Device, EngineArgs, ModelArgs};
@@ -41,7 +41,9 @@ impl Setup {
     /// Loads the model.
     pub fn load(args: &ModelArgs) -> Result<Setup, Error> {
         let path = args.model.clone().map_or_else(locate::demo_model, Ok)?;
-        let model = Arc::new(Model::load(&path)?);
+        let mut model = Model::load(&path)?;
+        limit_context(&mut model.config.max_context, args.max_model_len)?;
+        let model = Arc::new(model);
         let folder = files::model_folder(&path);
         let present = |name| Some(folder.join(name)).filter(|file: &PathBuf| file.is_file());
         let tokenizer = present("tokenizer.json")
@@ -94,7 +96,9 @@ impl Setup {
             return self.raw_prompt(text);
         }
         let turn = ChatMessage { role: "user".into(), content: text.into() };
-        Ok(self.template.encode(&*self.tokenizer()?, &[turn], true)?)
+        // The prompt is the user's own, as are the special tokens in it.
+        let options = ChatOptions { allow_special_tokens: true, ..ChatOptions::default() };
+        Ok(self.template.encode(&*self.tokenizer()?, &[turn], options)?)
     }
 
     /// The tokens of `text`, without the chat template.
@@ -230,6 +234,20 @@ impl Setup {
             "warning: no probe beside the model: first come, first served (give one with --probe FILE)",
         );
         PolicyKind::Fcfs
+    }
+}
+
+/// Lowers the context to `limit` tokens.
+fn limit_context(max_context: &mut usize, limit: Option<usize>) -> Result<(), Error> {
+    match limit {
+        Some(limit) if limit > *max_context => Err(Error::usage(format!(
+            "--max-model-len is {limit}, the model's context has {max_context} tokens: ask for at \
+             most as many"
+        ))),
+        limit => {
+            *max_context = limit.unwrap_or(*max_context);
+            Ok(())
+        }
     }
 }
 

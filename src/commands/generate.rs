@@ -5,11 +5,11 @@ mod record;
 
 use std::io::Read;
 
-use trail_runtime::engine::{Event, FinishReason, Request, RequestHandle};
+use trail_runtime::engine::{Event, FinishReason, RequestHandle};
 use trail_runtime::text::StopMatcher;
 use trail_setup::{EngineArgs, Error, ModelArgs, Output, Setup};
 
-use crate::detokenizer::Detokenizer;
+use crate::detokenizer::{Detokenizer, TextOptions};
 pub use args::GenerateArgs;
 use record::Record;
 
@@ -21,7 +21,9 @@ pub fn run(
     json: bool,
 ) -> Result<(), Error> {
     let setup = Setup::load(model)?;
-    let request = Request { prompt: prompt(&setup, args)?, ..args.request() };
+    let prompt = prompt(&setup, args)?;
+    let room = setup.model.config.max_context.saturating_sub(prompt.len());
+    let request = args.request(prompt, room);
     let stops = StopMatcher::new(args.stop.clone()).map_err(Error::usage)?;
     let tokenizer = match args.prompt_ids {
         // The prompt is given as ids: without a tokenizer the answer is ids too, and has no text.
@@ -29,7 +31,8 @@ pub fn run(
         _ => Some(setup.tokenizer()?),
     };
     let eos = &setup.model.config.eos_tokens;
-    let answer = tokenizer.map(|tokenizer| Detokenizer::new(tokenizer, stops, &request, eos));
+    let answer = tokenizer
+        .map(|tokenizer| Detokenizer::new(tokenizer, stops, &request, eos, TextOptions::default()));
     let engine = setup.engine(engine)?;
     let mut record = Record::begin(&request.prompt);
     let handle = engine.submit(request)?;

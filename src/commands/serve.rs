@@ -6,7 +6,7 @@ use clap::Args;
 use serde_json::json;
 use trail_setup::{EngineArgs, Error, ModelArgs, Output, Setup, notice};
 
-use crate::server::{self, Timeouts};
+use crate::server::{self, ServerOptions, Timeouts};
 
 /// Options of `trail-rt serve`.
 #[derive(Args, Debug, Default, PartialEq, Eq)]
@@ -32,6 +32,15 @@ pub struct ServeArgs {
     /// Time for running requests to finish after SIGTERM or SIGINT; then they are cut [default: 30]
     #[arg(long, value_name = "SECONDS", value_parser = seconds(0))]
     drain_seconds: Option<u64>,
+    /// Name of the model in requests and responses [default: that of its file or folder]
+    #[arg(long, value_name = "NAME")]
+    served_model_name: Option<String>,
+    /// Write a line to stderr for each request: method, path, status, duration, tokens
+    #[arg(long)]
+    verbose: bool,
+    /// Treat special tokens in chat messages of users and tools as control tokens, not as text
+    #[arg(long)]
+    allow_special_tokens: bool,
 }
 
 /// Parser of a number of seconds, up to a year.
@@ -50,6 +59,9 @@ impl ServeArgs {
             idle_timeout: self.idle_timeout.or(others.idle_timeout),
             write_timeout: self.write_timeout.or(others.write_timeout),
             drain_seconds: self.drain_seconds.or(others.drain_seconds),
+            served_model_name: self.served_model_name.or(others.served_model_name),
+            verbose: self.verbose || others.verbose,
+            allow_special_tokens: self.allow_special_tokens || others.allow_special_tokens,
         }
     }
 
@@ -87,10 +99,18 @@ pub fn run(
     args: &ServeArgs,
     json: bool,
 ) -> Result<(), Error> {
-    let setup = Setup::load(model)?;
+    let mut setup = Setup::load(model)?;
     let engine = setup.engine(engine)?;
     let host = (args.host(), args.port());
-    server::run(setup, engine, host, args.timeouts(), |at, state| {
+    if let Some(name) = &args.served_model_name {
+        setup.name.clone_from(name);
+    }
+    let options = ServerOptions {
+        timeouts: args.timeouts(),
+        verbose: args.verbose,
+        allow_special_tokens: args.allow_special_tokens,
+    };
+    server::run(setup, engine, host, options, |at, state| {
         let (model, policy) = (&state.name, state.engine.policy());
         notice(format_args!("trail-rt serves {model} under {policy} on http://{at}"));
         if json {

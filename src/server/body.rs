@@ -1,72 +1,52 @@
-//! Request bodies: JSON of any content type. Unknown fields are ignored, errors name the field.
+//! Request bodies: JSON of any content type. Unknown fields are skipped by the parser, errors name
+//! the field.
 
 use std::sync::Arc;
 
+use axum::body::Bytes;
 use axum::extract::{FromRequest, Request};
 use serde::de::DeserializeOwned;
-use serde_json::Value;
 
 use super::error::ApiError;
 use super::intake::BodyPermit;
 use super::state::ServerState;
+use super::unsupported::{Field, refuse_unsupported};
 
-/// Fields that would change the answer and are not supported. They are rejected: ignoring them
-/// would silently give another answer than requested.
-const UNSUPPORTED: [&str; 9] = [
-    "audio",
-    "best_of",
-    "echo",
-    "functions",
-    "logit_bias",
-    "modalities",
-    "response_format",
-    "suffix",
-    "tools",
-];
+/// U+FEFF in UTF-8, which some clients send before JSON.
+const BOM: &[u8] = b"\xEF\xBB\xBF";
 
-/// A JSON object. Unknown fields are ignored.
+/// The text of a JSON object. No values are built of it but those that are [`Body::read`].
 #[derive(Debug)]
-pub struct Body(Value);
+pub struct Body(Bytes);
 
 impl Body {
-    fn parse(bytes: &[u8]) -> Result<Self, ApiError> {
-        let value: Value = serde_json::from_slice(bytes)
-            .map_err(|error| ApiError::invalid(format!("the body is not JSON: {error}")))?;
-        let Some(fields) = value.as_object() else {
-            return Err(ApiError::invalid("the body is not a JSON object"));
-        };
-        let unsupported = |name: &&&str| fields.get(**name).is_some_and(|value| !is_neutral(value));
-        match UNSUPPORTED.iter().find(unsupported) {
-            Some(name) => {
-                let message = format!("'{name}' is not supported: leave it out");
-                Err(ApiError::invalid_field(*name, message))
-            }
-            None => Ok(Body(value)),
+    fn new(bytes: Bytes) -> Self {
+        match bytes.starts_with(BOM) {
+            true => Body(bytes.slice(BOM.len()..)),
+            false => Body(bytes),
         }
+    }
+
+    /// Refuses what is no JSON object, and fields that are not supported on this endpoint (`more`)
+    /// or on any.
+    pub fn check(&self, more: &[Field]) -> Result<(), ApiError> {
+        refuse_unsupported(&self.0, more)
     }
 
     /// Deserializes the fields of `T`. Each handler reads several structs from one body, as serde's
     /// `flatten` loses the name of the field at fault.
     pub fn read<T: DeserializeOwned>(&self) -> Result<T, ApiError> {
-        serde_path_to_error::deserialize(&self.0).map_err(|error| {
-            let path = error.path().to_string();
-            match path.as_str() {
-                "." => ApiError::invalid(error.inner().to_string()),
-                _ => ApiError::invalid_field(&path, format!("'{path}': {}", error.inner())),
+        let deserializer = &mut serde_json::Deserializer::from_slice(&self.0);
+        serde_path_to_error::deserialize(deserializer).map_err(|error| {
+            let (path, message) = (error.path().to_string(), error.inner().to_string());
+            let missing = message.strip_prefix("missing field `");
+            let missing = missing.and_then(|rest| rest.split_once('`')).map(|(name, _)| name);
+            match (path.as_str(), missing) {
+                (".", None) => ApiError::invalid(message),
+                (".", Some(name)) => ApiError::invalid_field(name, &message),
+                _ => ApiError::invalid_field(&path, format!("'{path}': {message}")),
             }
         })
-    }
-}
-
-/// Returns true for values that request the default: null, false, 1, empty or plain text.
-fn is_neutral(value: &Value) -> bool {
-    match value {
-        Value::Null | Value::Bool(false) => true,
-        Value::Bool(true) => false,
-        Value::Number(number) => number.as_u64() == Some(1),
-        Value::String(text) => text.is_empty(),
-        Value::Array(items) => items.iter().all(|item| item == "text"),
-        Value::Object(fields) => fields.values().all(|value| value == "text"),
     }
 }
 
@@ -77,17 +57,17 @@ pub struct Admitted {
 }
 
 impl Admitted {
-    /// Parses the body and reads its fields, off the connection's thread if the body is large. The
-    /// permit is to be held until the text of the fields is tokenized.
+    /// Reads fields of the body, off the connection's thread if the body is large. The permit is to
+    /// be held until the text of the fields is tokenized.
     pub async fn read<T: Send + 'static>(
         self,
         read: impl FnOnce(&Body) -> Result<T, ApiError> + Send + 'static,
     ) -> Result<(T, BodyPermit), ApiError> {
         let Admitted { bytes, permit } = self;
-        let parse = move || read(&Body::parse(&bytes)?);
+        let body = Body::new(bytes.into());
         let (fields, permit) = match permit.is_large() {
-            true => permit.run(|_| parse()).await?,
-            false => (parse(), permit),
+            true => permit.run(move |_| read(&body)).await?,
+            false => (read(&body), permit),
         };
         Ok((fields?, permit))
     }
@@ -104,36 +84,41 @@ impl FromRequest<Arc<ServerState>> for Admitted {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::Value;
+
     use super::*;
 
     #[derive(serde::Deserialize, Debug)]
     struct Fields {
         #[allow(dead_code)]
+        prompt: String,
+        #[allow(dead_code)]
         temperature: Option<f32>,
     }
 
+    fn read(text: &str) -> Result<Fields, ApiError> {
+        let body = Body::new(Bytes::copy_from_slice(text.as_bytes()));
+        body.check(&[])?;
+        body.read()
+    }
+
     fn refused(text: &str) -> Value {
-        let fields = Body::parse(text.as_bytes()).and_then(|body| body.read::<Fields>());
-        fields.expect_err("refused").body()["error"].clone()
+        read(text).expect_err("refused").body()["error"].clone()
     }
 
     #[test]
     fn the_field_at_fault_is_named() {
-        let error = refused(r#"{"temperature": "warm"}"#);
-        assert_eq!(error["param"], "temperature");
+        assert_eq!(refused(r#"{"prompt": "", "temperature": "warm"}"#)["param"], "temperature");
+        assert_eq!(refused("{}")["param"], "prompt");
         assert_eq!(refused("[]")["param"], Value::Null);
-        assert!(refused("{").to_string().contains("not JSON"));
+        for text in ["", "{", "{} {}", r#"{"prompt": "a"} x"#] {
+            assert!(refused(text)["message"].to_string().contains("not JSON"), "{text}");
+        }
     }
 
     #[test]
-    fn unsupported_fields_are_refused_unless_they_ask_for_nothing() {
-        assert_eq!(refused(r#"{"echo": true}"#)["param"], "echo");
-        assert_eq!(
-            refused(r#"{"response_format": {"type": "json_object"}}"#)["param"],
-            "response_format"
-        );
-        let neutral = r#"{"echo": false, "best_of": 1, "tools": [], "logit_bias": {}, "user": "me",
-                         "suffix": null, "response_format": {"type": "text"}, "modalities": ["text"]}"#;
-        assert!(Body::parse(neutral.as_bytes()).is_ok());
+    fn a_bom_is_no_error() {
+        assert!(read("\u{FEFF}{\"prompt\": \"a\"}").is_ok());
+        assert!(read("\u{FEFF}\u{FEFF}{\"prompt\": \"a\"}").is_err());
     }
 }

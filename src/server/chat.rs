@@ -2,20 +2,24 @@
 
 use std::sync::Arc;
 
+use axum::Extension;
 use axum::extract::State;
 use axum::response::Response;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
-use trail_runtime::text::{ChatError, ChatMessage};
+use trail_runtime::text::{ChatError, ChatMessage, ChatOptions};
 
+use super::access::Access;
 use super::body::{Admitted, Body};
 use super::choice::Delta;
 use super::error::ApiError;
 use super::intake::BodyPermit;
 use super::logprobs;
+use super::one_or_many::OneOrMany;
 use super::reply::{Dialect, reply};
 use super::sampling::{Options, Prompts};
 use super::state::{ServerState, Shared};
+use super::unsupported::{Field, Neutral, is_neutral};
 use super::wire::Usage;
 
 #[derive(Deserialize)]
@@ -23,19 +27,43 @@ struct Fields {
     messages: Vec<Message>,
     logprobs: Option<bool>,
     top_logprobs: Option<u8>,
+    add_generation_prompt: Option<bool>,
+    continue_final_message: Option<bool>,
 }
 
+/// Fields of completions that would change the answer, and those of chats that are not supported.
+const UNSUPPORTED: [Field; 3] =
+    [("add_special_tokens", Neutral::False), ("echo", Neutral::False), ("prompt", Neutral::Null)];
+
+/// A message. Fields that its template could write, and that are not supported, must ask for
+/// nothing.
 #[derive(Deserialize)]
 struct Message {
     role: String,
-    content: Option<Content>,
+    content: Option<OneOrMany<Part>>,
+    #[serde(default, rename = "tool_calls", deserialize_with = "no_tool_calls")]
+    _tool_calls: (),
+    #[serde(default, rename = "function_call", deserialize_with = "nothing")]
+    _function_call: (),
+    #[serde(default, rename = "audio", deserialize_with = "nothing")]
+    _audio: (),
+    #[serde(default, rename = "refusal", deserialize_with = "nothing")]
+    _refusal: (),
 }
 
-#[derive(Deserialize)]
-#[serde(untagged, expecting = "expected a string or an array of parts of type text")]
-enum Content {
-    Text(String),
-    Parts(Vec<Part>),
+fn no_tool_calls<'de, D: Deserializer<'de>>(deserializer: D) -> Result<(), D::Error> {
+    neutral(deserializer, Neutral::EmptyList)
+}
+
+fn nothing<'de, D: Deserializer<'de>>(deserializer: D) -> Result<(), D::Error> {
+    neutral(deserializer, Neutral::Null)
+}
+
+fn neutral<'de, D: Deserializer<'de>>(deserializer: D, neutral: Neutral) -> Result<(), D::Error> {
+    match is_neutral(deserializer, neutral)? {
+        true => Ok(()),
+        false => Err(serde::de::Error::custom("it is not supported: leave it out")),
+    }
 }
 
 #[derive(Deserialize)]
@@ -57,8 +85,8 @@ impl Message {
     fn turn(self) -> ChatMessage {
         let content = match self.content {
             None => String::new(),
-            Some(Content::Text(text)) => text,
-            Some(Content::Parts(parts)) => {
+            Some(OneOrMany::One(text)) => text,
+            Some(OneOrMany::Many(parts)) => {
                 let text = |part: Part| match part.kind {
                     PartKind::Text => part.text,
                 };
@@ -72,20 +100,51 @@ impl Message {
 }
 
 /// The handler.
-pub async fn create(State(state): Shared, admitted: Admitted) -> Result<Response, ApiError> {
+pub async fn create(
+    State(state): Shared,
+    Extension(access): Extension<Arc<Access>>,
+    admitted: Admitted,
+) -> Result<Response, ApiError> {
     state.check_open()?;
-    let read = |body: &Body| Ok((body.read::<Fields>()?, body.read::<Options>()?));
+    let read = |body: &Body| {
+        body.check(&UNSUPPORTED)?;
+        Ok((body.read::<Fields>()?, body.read::<Options>()?))
+    };
     let ((fields, options), permit) = admitted.read(read).await?;
     state.check_model(options.model.as_deref())?;
     let top_logprobs = fields.top_logprobs()?;
-    let ids = vec![encode(state.clone(), fields.messages, permit).await?];
+    let chat = fields.chat_options(&state)?;
+    let ids = vec![encode(state.clone(), fields.messages, chat, permit).await?];
     let usage = Usage::of_prompts(&ids);
-    let prompts = Prompts { ids, field: "messages", default_max_tokens: None, top_logprobs };
-    let choices = options.submit(&state, &prompts)?;
+    let prompts = Prompts {
+        ids,
+        echo: Vec::new(),
+        field: "messages",
+        default_max_tokens: None,
+        top_logprobs,
+        top_logprobs_field: "top_logprobs",
+    };
+    let choices = options.submit(&state, &access, &prompts)?;
     reply::<Chat>(&state, &options, choices, usage).await
 }
 
 impl Fields {
+    /// The options of the chat template. A continued message needs no opening of the next one.
+    fn chat_options(&self, state: &ServerState) -> Result<ChatOptions, ApiError> {
+        let continues = self.continue_final_message.unwrap_or(false);
+        if continues && self.add_generation_prompt == Some(true) {
+            return Err(ApiError::invalid_field(
+                "continue_final_message",
+                "'continue_final_message' excludes 'add_generation_prompt': leave one out",
+            ));
+        }
+        Ok(ChatOptions {
+            add_generation_prompt: self.add_generation_prompt.unwrap_or(!continues),
+            continue_final_message: continues,
+            allow_special_tokens: state.allow_special_tokens,
+        })
+    }
+
     fn top_logprobs(&self) -> Result<Option<u8>, ApiError> {
         match (self.logprobs.unwrap_or(false), self.top_logprobs) {
             (true, top) => Ok(Some(top.unwrap_or(0))),
@@ -98,10 +157,11 @@ impl Fields {
     }
 }
 
-/// Renders and encodes the conversation, with the generation prompt for the assistant's turn.
+/// Renders and encodes the conversation.
 async fn encode(
     state: Arc<ServerState>,
     messages: Vec<Message>,
+    options: ChatOptions,
     permit: BodyPermit,
 ) -> Result<Vec<u32>, ApiError> {
     if messages.is_empty() {
@@ -114,10 +174,10 @@ async fn encode(
         .run(move |_| {
             let turns: Vec<_> = messages.into_iter().map(Message::turn).collect();
             let invalid = |error: ChatError| ApiError::invalid_field("messages", error.to_string());
-            let text = state.template.render(&turns, true).map_err(invalid)?;
-            state.check_text("messages", &text)?;
-            let ids = state.tokenizer.encode(&text, false);
-            ids.map_err(|error| invalid(ChatError::Encode(error)))
+            let chat = state.template.render_for(&state.tokenizer, &turns, options);
+            let chat = chat.map_err(invalid)?;
+            state.check_text("messages", chat.len())?;
+            chat.encode(&state.tokenizer).map_err(invalid)
         })
         .await?;
     ids

@@ -6,15 +6,16 @@ use std::time::Duration;
 use futures_util::stream::{self, Stream};
 use tokio::sync::Notify;
 use tokio::time::timeout;
-use trail_runtime::engine::{Event, FinishReason, Request, RequestHandle};
+use trail_runtime::engine::{Event, FinishReason, Request, RequestHandle, SubmitError};
 use trail_runtime::text::StopMatcher;
 
+use super::access::Access;
 use super::error::ApiError;
 use super::lifecycle::{Phase, PhaseWatch};
 use super::logprobs::{Scored, Scorer};
 use super::metrics::Watch;
 use super::state::ServerState;
-use crate::detokenizer::Detokenizer;
+use crate::detokenizer::{Detokenizer, TextOptions};
 
 /// Upper bound of a wait for the engine's wake-up. A live engine always wakes the task; an engine
 /// whose thread has died cannot, so the events are polled after this time.
@@ -29,6 +30,8 @@ pub struct Delta {
     pub text: String,
     /// Number of tokens generated.
     pub tokens: u32,
+    /// Characters of the prompt before the answer.
+    pub prompt_chars: usize,
     /// Log-probabilities of the tokens, if requested.
     pub scored: Option<Vec<Scored>>,
     /// Finish reason, in the last delta.
@@ -47,9 +50,22 @@ impl Delta {
     }
 
     fn has_news(&self) -> bool {
-        let scored = self.scored.as_ref().is_some_and(|scored| !scored.is_empty());
-        scored || !self.text.is_empty() || self.finish.is_some()
+        !self.text.is_empty() || self.finish.is_some()
     }
+}
+
+/// Form in which a choice is reported.
+pub struct Opening {
+    /// Index of the choice within the response.
+    pub index: usize,
+    /// Text of the prompt, before the answer; empty for none.
+    pub echo: String,
+    /// Requests log-probabilities.
+    pub scored: bool,
+    /// Stop strings.
+    pub stops: StopMatcher,
+    /// Text beside that of ordinary tokens.
+    pub text: TextOptions,
 }
 
 /// One answer in progress. Dropping it, as when the client disconnects, cancels the request.
@@ -61,34 +77,47 @@ pub struct Choice {
     answer: Detokenizer,
     scorer: Option<Scorer>,
     watch: Watch,
+    access: Arc<Access>,
     phase: PhaseWatch,
-    /// Tokens not yet reported, as they have completed no text.
+    /// Characters of the answer in reported text and in `pending`.
+    sent_chars: usize,
+    /// Text not yet reported.
     pending: Delta,
 }
 
 impl Choice {
-    /// Submits `request`; `scored` requests log-probabilities.
+    /// Submits `request`.
     pub fn submit(
         state: &ServerState,
-        index: usize,
+        access: &Arc<Access>,
+        opening: Opening,
         mut request: Request,
-        stops: StopMatcher,
-        scored: bool,
-    ) -> Result<Self, ApiError> {
+    ) -> Result<Self, SubmitError> {
+        let Opening { index, echo, scored, stops, text } = opening;
         let wake = Arc::new(Notify::new());
         let notify = wake.clone();
         request.notify = Some(Arc::new(move || notify.notify_one()));
         let eos = &state.engine.model().config.eos_tokens;
-        let answer = Detokenizer::new(state.tokenizer.clone(), stops, &request, eos);
+        let answer = Detokenizer::new(state.tokenizer.clone(), stops, &request, eos, text);
         let handle = Some(state.engine.submit(request)?);
-        let watch = state.metrics.watch();
-        let scorer = scored.then(|| Scorer::new(state.tokenizer.clone()));
-        let (phase, pending) = (state.lifecycle.watch(), Choice::empty(index, scored));
-        Ok(Choice { index, handle, wake, answer, scorer, watch, phase, pending })
-    }
-
-    fn empty(index: usize, scored: bool) -> Delta {
-        Delta { index, scored: scored.then(Vec::new), ..Delta::default() }
+        Ok(Choice {
+            index,
+            handle,
+            wake,
+            answer,
+            scorer: scored.then(|| Scorer::new(state.tokenizer.clone())),
+            watch: state.metrics.watch(access.clone()),
+            access: access.clone(),
+            phase: state.lifecycle.watch(),
+            sent_chars: 0,
+            pending: Delta {
+                index,
+                prompt_chars: echo.chars().count(),
+                text: echo,
+                scored: scored.then(Vec::new),
+                ..Delta::default()
+            },
+        })
     }
 
     /// Waits for the whole answer.
@@ -115,8 +144,7 @@ impl Choice {
         loop {
             self.take_events()?;
             if self.pending.has_news() {
-                let empty = Choice::empty(self.index, self.scorer.is_some());
-                return Ok(std::mem::replace(&mut self.pending, empty));
+                return Ok(self.take_pending());
             }
             // `Notify` stores the permit of a wake-up before this wait: none is lost.
             tokio::select! {
@@ -124,6 +152,24 @@ impl Choice {
                 () = self.phase.reached(Phase::Cut) => return Err(ApiError::cut()),
             }
         }
+    }
+
+    /// Takes the text that can be reported now, and the scored tokens whose text that is. Tokens
+    /// whose text was cut off by a stop string are never reported.
+    fn take_pending(&mut self) -> Delta {
+        let rest = Delta {
+            index: self.index,
+            prompt_chars: self.pending.prompt_chars,
+            ..Delta::default()
+        };
+        let mut delta = std::mem::replace(&mut self.pending, rest);
+        let (sent, ended) = (self.sent_chars, delta.finish == Some(FinishReason::Length.name()));
+        if let Some(scored) = &mut delta.scored {
+            let is_sent = |token: &Scored| ended || token.offset < sent;
+            let unsent = scored.iter().position(|token| !is_sent(token)).unwrap_or(scored.len());
+            self.pending.scored = Some(scored.split_off(unsent));
+        }
+        delta
     }
 
     /// Drains the events that have arrived.
@@ -145,25 +191,32 @@ impl Choice {
 
     fn take_token(&mut self, id: u32, logprob: f32) {
         self.watch.token();
+        self.access.token();
         self.pending.tokens += 1;
         if let (Some(scorer), Some(scored), false) =
             (&mut self.scorer, &mut self.pending.scored, self.answer.is_end(id))
         {
-            scored.push(scorer.token(id, logprob));
+            scored.push(scorer.token(id, logprob, self.answer.decoded_chars()));
         }
         let step = self.answer.push(id);
-        self.pending.text.push_str(&step.emit);
+        self.append(&step.emit);
         if step.stopped {
             self.end(FinishReason::Stop);
         }
     }
 
+    fn append(&mut self, text: &str) {
+        self.sent_chars += text.chars().count();
+        self.pending.text.push_str(text);
+    }
+
     fn take_end(&mut self, reason: FinishReason) -> Result<(), ApiError> {
         if !matches!(reason, FinishReason::Stop | FinishReason::Length) {
+            self.access.fail(reason.name());
             return Err(ApiError::interrupted());
         }
         let step = self.answer.finish();
-        self.pending.text.push_str(&step.emit);
+        self.append(&step.emit);
         self.end(if step.stopped { FinishReason::Stop } else { reason });
         Ok(())
     }

@@ -1,10 +1,14 @@
 //! `POST /v1/completions`.
 
+use std::sync::Arc;
+
+use axum::Extension;
 use axum::extract::State;
 use axum::response::Response;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::access::Access;
 use super::body::{Admitted, Body};
 use super::choice::Delta;
 use super::error::ApiError;
@@ -12,7 +16,8 @@ use super::logprobs;
 use super::prompt::Prompt;
 use super::reply::{Dialect, reply};
 use super::sampling::{Options, Prompts};
-use super::state::Shared;
+use super::state::{ServerState, Shared};
+use super::unsupported::{Field, Neutral};
 use super::wire::Usage;
 
 /// OpenAI's default for this endpoint.
@@ -22,27 +27,69 @@ const DEFAULT_MAX_TOKENS: u32 = 16;
 struct Fields {
     prompt: Prompt,
     logprobs: Option<u8>,
+    echo: Option<bool>,
 }
 
+/// Fields of chats that would change the answer.
+const UNSUPPORTED: [Field; 4] = [
+    ("add_generation_prompt", Neutral::Null),
+    ("add_special_tokens", Neutral::True),
+    ("continue_final_message", Neutral::False),
+    ("messages", Neutral::Null),
+];
+
 /// The handler.
-pub async fn create(State(state): Shared, admitted: Admitted) -> Result<Response, ApiError> {
+pub async fn create(
+    State(state): Shared,
+    Extension(access): Extension<Arc<Access>>,
+    admitted: Admitted,
+) -> Result<Response, ApiError> {
     state.check_open()?;
-    let read = |body: &Body| Ok((body.read::<Fields>()?, body.read::<Options>()?));
+    let read = |body: &Body| {
+        body.check(&UNSUPPORTED)?;
+        Ok((body.read::<Fields>()?, body.read::<Options>()?))
+    };
     let ((fields, options), permit) = admitted.read(read).await?;
     state.check_model(options.model.as_deref())?;
+    let echoed = fields.echoed()?;
     let ids = fields.prompt.encode(state.clone(), permit).await?;
     if ids.is_empty() {
         return Err(ApiError::invalid_field("prompt", "there is no prompt: give at least one"));
     }
     let usage = Usage::of_prompts(&ids);
+    let echo = echoed.map_or_else(Vec::new, |prompt| texts(&state, prompt));
     let prompts = Prompts {
         ids,
+        echo,
         field: "prompt",
         default_max_tokens: Some(DEFAULT_MAX_TOKENS),
         top_logprobs: fields.logprobs,
+        top_logprobs_field: "logprobs",
     };
-    let choices = options.submit(&state, &prompts)?;
+    let choices = options.submit(&state, &access, &prompts)?;
     reply::<Completion>(&state, &options, choices, usage).await
+}
+
+impl Fields {
+    /// The prompts, if they are to be repeated before the answers.
+    fn echoed(&self) -> Result<Option<Prompt>, ApiError> {
+        match (self.echo.unwrap_or(false), self.logprobs) {
+            (true, Some(_)) => Err(ApiError::invalid_field(
+                "echo",
+                "'echo' with 'logprobs' is not supported, as prompts have none: leave one out",
+            )),
+            (echo, _) => Ok(echo.then(|| self.prompt.clone())),
+        }
+    }
+}
+
+/// The texts of the prompts.
+fn texts(state: &ServerState, prompt: Prompt) -> Vec<String> {
+    let decode = |ids: &Vec<u32>| state.tokenizer.decode(ids, false);
+    match prompt {
+        Prompt::Texts(texts) => texts,
+        Prompt::Ids(ids) => ids.iter().map(decode).collect(),
+    }
 }
 
 /// Response objects of this endpoint.
@@ -69,10 +116,11 @@ impl Dialect for Completion {
     }
 
     fn piece(delta: Delta) -> CompletionChoice {
+        let scored = delta.scored.as_deref();
         CompletionChoice {
             index: delta.index,
+            logprobs: scored.map(|scored| logprobs::of_completion(scored, delta.prompt_chars)),
             text: delta.text,
-            logprobs: delta.scored.as_deref().map(logprobs::of_completion),
             finish_reason: delta.finish,
         }
     }

@@ -5,6 +5,7 @@ use axum::http::{Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 use trail_runtime::engine::{Fault, SubmitError};
+use trail_scheduler::Refusal;
 
 /// A rejected or failed request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -115,12 +116,29 @@ impl ApiError {
     }
 }
 
-impl From<SubmitError> for ApiError {
-    fn from(error: SubmitError) -> Self {
+impl ApiError {
+    /// The engine's refusal of a request whose prompt is in the field `prompt` and whose length in
+    /// `max_tokens`.
+    pub fn of_submission(error: SubmitError, prompt: &str, max_tokens: &str) -> Self {
         let message = error.to_string();
         match error {
             SubmitError::Failed(fault) => ApiError::broken(&fault),
-            SubmitError::Full { .. } => ApiError::too_many(message),
+            SubmitError::Full { .. } | SubmitError::Refused(Refusal::Full { .. }) => {
+                ApiError::too_many(message)
+            }
+            SubmitError::Refused(Refusal::ZeroMaxTokens) => {
+                ApiError::invalid_field(max_tokens, message)
+            }
+            SubmitError::Refused(Refusal::NeverFits { .. } | Refusal::ContextTooLong { .. }) => {
+                ApiError::too_long(prompt, message)
+            }
+            SubmitError::Refused(Refusal::EmptyPrompt) | SubmitError::UnknownToken { .. } => {
+                ApiError::invalid_field(prompt, message)
+            }
+            // The message begins with the parameter's name, which is the field's.
+            SubmitError::Sampling(why) => {
+                ApiError::invalid_field(why.split(' ').next().unwrap_or_default(), message)
+            }
             _ => ApiError::invalid(message),
         }
     }

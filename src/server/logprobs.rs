@@ -1,102 +1,142 @@
 //! Log-probabilities in the formats of OpenAI's two endpoints.
 
+use std::fmt::Write;
 use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 use trail_runtime::text::Tokenizer;
 
+/// One token with its log-probability.
+#[derive(Clone, Debug, PartialEq)]
+struct Likelihood {
+    id: u32,
+    /// The token's own bytes, which can be part of a character.
+    bytes: Vec<u8>,
+    logprob: f32,
+}
+
 /// One generated token with its log-probability.
 #[derive(Clone, Debug)]
 pub struct Scored {
-    /// The token's text.
-    text: String,
-    logprob: f32,
-    /// Most likely tokens at this position with log-probabilities, best first.
-    top: Vec<(String, f32)>,
-    /// Characters of the answer before the token.
-    offset: usize,
+    token: Likelihood,
+    /// Most likely tokens at this position, best first.
+    top: Vec<Likelihood>,
+    /// Position of the token's first character in the text: characters before it.
+    pub offset: usize,
 }
 
 /// Converts tokens into [`Scored`] tokens, in order.
 pub struct Scorer {
     tokenizer: Arc<Tokenizer>,
-    top: Vec<(String, f32)>,
-    offset: usize,
+    top: Vec<Likelihood>,
+    /// True before the first token of text.
+    first: bool,
 }
 
 impl Scorer {
     /// A scorer at the start of an answer.
     pub fn new(tokenizer: Arc<Tokenizer>) -> Self {
-        Scorer { tokenizer, top: Vec::new(), offset: 0 }
+        Scorer { tokenizer, top: Vec::new(), first: true }
+    }
+
+    fn likelihood(&self, id: u32, logprob: f32) -> Likelihood {
+        Likelihood { id, bytes: self.tokenizer.token_bytes(id, self.first), logprob }
     }
 
     /// Adds one of the most likely tokens at the next position.
     pub fn alternative(&mut self, id: u32, logprob: f32) {
-        self.top.push((self.tokenizer.decode(&[id], false), logprob));
+        self.top.push(self.likelihood(id, logprob));
     }
 
-    /// Adds the sampled token.
-    pub fn token(&mut self, id: u32, logprob: f32) -> Scored {
-        let text = self.tokenizer.decode(&[id], false);
-        let offset = self.offset;
-        self.offset += text.chars().count();
-        Scored { text, logprob, top: std::mem::take(&mut self.top), offset }
+    /// Adds the sampled token, before which there are `offset` characters of text.
+    pub fn token(&mut self, id: u32, logprob: f32, offset: usize) -> Scored {
+        let token = self.likelihood(id, logprob);
+        self.first &= self.tokenizer.is_special(id);
+        Scored { token, top: std::mem::take(&mut self.top), offset }
+    }
+}
+
+impl Likelihood {
+    /// The token's text; OpenAI's spelling of bytes if they are not text.
+    fn text(&self) -> String {
+        String::from_utf8(self.bytes.clone()).unwrap_or_else(|error| {
+            error.as_bytes().iter().fold("bytes:".to_owned(), |mut text, byte| {
+                // Writing to a string does not fail.
+                let _ = write!(text, "\\x{byte:02x}");
+                text
+            })
+        })
+    }
+
+    fn json(&self) -> Value {
+        json!({ "token": self.text(), "logprob": self.logprob, "bytes": self.bytes })
     }
 }
 
 /// The `logprobs` of a chat answer.
 pub fn of_chat(scored: &[Scored]) -> Value {
-    let entry = |text: &str, logprob: f32| {
-        // A token of part of a character decodes to U+FFFD; its bytes are not known here.
-        let bytes = (!text.contains(char::REPLACEMENT_CHARACTER)).then_some(text.as_bytes());
-        json!({ "token": text, "logprob": logprob, "bytes": bytes })
-    };
     let content = scored.iter().map(|token| {
-        let mut object = entry(&token.text, token.logprob);
-        object["top_logprobs"] =
-            token.top.iter().map(|(text, logprob)| entry(text, *logprob)).collect();
+        let mut object = token.token.json();
+        object["top_logprobs"] = token.top.iter().map(Likelihood::json).collect();
         object
     });
     json!({ "content": content.collect::<Vec<_>>(), "refusal": null })
 }
 
-/// The `logprobs` of a completion.
-pub fn of_completion(scored: &[Scored]) -> Value {
-    let top = |token: &Scored| {
-        let mut map: Map<String, Value> = Map::new();
-        // Tokens of partial characters have the same text: the first, which is likelier, is kept.
-        for (text, logprob) in &token.top {
-            map.entry(text.as_str()).or_insert(json!(logprob));
-        }
-        // The sampled token is always included, so there may be one more than requested.
-        map.entry(token.text.as_str()).or_insert(json!(token.logprob));
-        map
-    };
+/// The `logprobs` of a completion whose text begins with `prompt_chars` characters of the prompt.
+pub fn of_completion(scored: &[Scored], prompt_chars: usize) -> Value {
+    let tokens = scored.iter().map(|token| token.token.text());
     json!({
-        "tokens": scored.iter().map(|token| token.text.as_str()).collect::<Vec<_>>(),
-        "token_logprobs": scored.iter().map(|token| token.logprob).collect::<Vec<_>>(),
-        "top_logprobs": scored.iter().map(top).collect::<Vec<_>>(),
-        "text_offset": scored.iter().map(|token| token.offset).collect::<Vec<_>>(),
+        "tokens": tokens.collect::<Vec<_>>(),
+        "token_logprobs": scored.iter().map(|token| token.token.logprob).collect::<Vec<_>>(),
+        "top_logprobs": scored.iter().map(top_of_completion).collect::<Vec<_>>(),
+        "text_offset": scored.iter().map(|token| prompt_chars + token.offset).collect::<Vec<_>>(),
     })
+}
+
+/// Log-probabilities by the tokens' texts; by its id for a token with the text of a likelier one.
+/// The sampled token is always included, so there may be one more than requested.
+fn top_of_completion(scored: &Scored) -> Map<String, Value> {
+    let mut map: Map<String, Value> = Map::new();
+    let sampled = scored.top.iter().all(|top| top.id != scored.token.id).then_some(&scored.token);
+    for likelihood in scored.top.iter().chain(sampled) {
+        let text = likelihood.text();
+        let key = match map.contains_key(&text) {
+            true => format!("token_id:{}", likelihood.id),
+            false => text,
+        };
+        map.insert(key, json!(likelihood.logprob));
+    }
+    map
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn likelihood(id: u32, bytes: &[u8], logprob: f32) -> Likelihood {
+        Likelihood { id, bytes: bytes.to_vec(), logprob }
+    }
+
     #[test]
     fn both_spellings() {
-        let top = vec![("a".to_owned(), -0.5), ("\u{FFFD}".to_owned(), -1.0)];
-        let scored = [Scored { text: "b".into(), logprob: -2.0, top, offset: 3 }];
+        let top = vec![
+            likelihood(1, b"a", -0.5),
+            likelihood(2, &[0xF0, 0x9F], -1.0),
+            likelihood(3, &[0xF0, 0x98], -1.5),
+            likelihood(4, b"a", -1.75),
+        ];
+        let scored = [Scored { token: likelihood(5, b"b", -2.0), top, offset: 3 }];
         let chat = of_chat(&scored);
         assert_eq!(chat["content"][0]["token"], "b");
         assert_eq!(chat["content"][0]["bytes"], json!([98]));
-        assert_eq!(chat["content"][0]["top_logprobs"][1]["bytes"], Value::Null);
-        let completion = of_completion(&scored);
+        assert_eq!(chat["content"][0]["top_logprobs"][1]["bytes"], json!([0xF0, 0x9F]));
+        let completion = of_completion(&scored, 4);
         assert_eq!(
             completion["top_logprobs"][0],
-            json!({ "a": -0.5, "\u{FFFD}": -1.0, "b": -2.0 })
+            json!({ "a": -0.5, "bytes:\\xf0\\x9f": -1.0, "bytes:\\xf0\\x98": -1.5,
+                    "token_id:4": -1.75, "b": -2.0 })
         );
-        assert_eq!(completion["text_offset"], json!([3]));
+        assert_eq!(completion["text_offset"], json!([7]));
     }
 }

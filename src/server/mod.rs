@@ -1,10 +1,12 @@
 //! The OpenAI-compatible HTTP server.
 //!
 //! A request's path, one module per stage: [`listener`] -> [`connection`] (HTTP, bounded in time)
-//! -> [`intake`] (bounded in bytes) -> [`body`] (JSON) -> [`chat`] or [`completions`] (tokens) ->
-//! [`sampling`] -> [`choice`] (the engine's events as text) -> [`reply`] (one object, or a stream
-//! of events). [`state`] is shared by all requests, [`metrics`] counts, [`shutdown`] drains.
+//! -> [`access`] (arrival, log) -> [`intake`] (bounded in bytes) -> [`body`] (JSON) -> [`chat`] or
+//! [`completions`] (tokens) -> [`sampling`] -> [`choice`] (the engine's events as text) ->
+//! [`reply`] (one object, or a stream of events). [`state`] is shared by all requests, [`metrics`]
+//! counts, [`shutdown`] drains.
 
+mod access;
 mod body;
 mod chat;
 mod choice;
@@ -17,6 +19,7 @@ mod listener;
 mod logprobs;
 mod metrics;
 mod models;
+mod one_or_many;
 mod prompt;
 mod reply;
 mod sampling;
@@ -24,6 +27,7 @@ mod shutdown;
 mod state;
 mod timed_stream;
 mod timeouts;
+mod unsupported;
 mod wire;
 
 use std::net::SocketAddr;
@@ -47,17 +51,28 @@ const MAX_BODY_BYTES: usize = 4 << 20;
 /// Host to listen on, a name or an address, and port.
 pub type Host<'a> = (&'a str, u16);
 
+/// Options of a server.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ServerOptions {
+    /// Time limits.
+    pub timeouts: Timeouts,
+    /// Writes a line for each request to stderr.
+    pub verbose: bool,
+    /// Special tokens in messages of users and tools are control tokens.
+    pub allow_special_tokens: bool,
+}
+
 /// Serves `engine` at `host` until a signal, then finishes the running requests. `listening` is
 /// called with the bound address once connections are accepted.
 pub fn run(
     setup: Setup,
     engine: Engine,
     (host, port): Host,
-    timeouts: Timeouts,
+    options: ServerOptions,
     listening: impl FnOnce(SocketAddr, &ServerState) -> Result<(), Error>,
 ) -> Result<(), Error> {
     listener::raise_descriptor_limit();
-    let state = Arc::new(ServerState::new(setup, engine, timeouts)?);
+    let state = Arc::new(ServerState::new(setup, engine, options)?);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .thread_name("trail-http")
         .enable_all()
@@ -91,6 +106,7 @@ fn router(state: Arc<ServerState>) -> Router {
         // Served to the end, for those who watch a drain.
         .route("/health", get(state::health))
         .route("/metrics", get(metrics::scrape))
+        .layer(from_fn_with_state(state.clone(), access::record))
         .with_state(state)
 }
 

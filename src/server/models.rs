@@ -1,6 +1,7 @@
 //! `GET /v1/models`: the one model.
 
 use axum::Json;
+use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use serde_json::{Value, json};
 
@@ -26,8 +27,9 @@ pub async fn list(State(state): Shared) -> Json<Value> {
 /// Returns the model named `name`.
 pub async fn retrieve(
     State(state): Shared,
-    Path(name): Path<String>,
+    name: Result<Path<String>, PathRejection>,
 ) -> Result<Json<Value>, ApiError> {
+    let Path(name) = name.map_err(|rejection| ApiError::invalid(rejection.body_text()))?;
     state.check_model(Some(&name))?;
     Ok(Json(card(&state)))
 }

@@ -1,17 +1,25 @@
 //! Request fields that both endpoints share.
 
+use std::sync::Arc;
+
 use serde::Deserialize;
 use trail_runtime::backend::BLOCK_TOKENS;
-use trail_runtime::engine::{Request, SamplingParams};
+use trail_runtime::engine::{Request, SamplingParams, SubmitError};
 use trail_runtime::text::StopMatcher;
 
-use super::choice::Choice;
+use super::access::Access;
+use super::choice::{Choice, Opening};
 use super::error::ApiError;
+use super::one_or_many::OneOrMany;
 use super::state::ServerState;
+use crate::detokenizer::TextOptions;
 use crate::random;
 
 /// Maximum number of choices of one request: `n` times the number of prompts.
 pub const MAX_CHOICES: usize = 128;
+
+/// Maximum number of stop tokens of one request.
+const MAX_STOP_TOKENS: usize = 1024;
 
 /// Sampling parameters and response options of a request.
 #[derive(Deserialize, Clone, Debug)]
@@ -32,21 +40,16 @@ pub struct Options {
     presence_penalty: Option<f32>,
     frequency_penalty: Option<f32>,
     seed: Option<i64>,
-    stop: Option<Stop>,
+    stop: Option<OneOrMany<String>>,
     stop_token_ids: Option<Vec<u32>>,
     ignore_eos: Option<bool>,
+    skip_special_tokens: Option<bool>,
+    include_stop_str_in_output: Option<bool>,
 }
 
 #[derive(Deserialize, Clone, Debug)]
 struct StreamOptions {
     include_usage: Option<bool>,
-}
-
-#[derive(Deserialize, Clone, Debug)]
-#[serde(untagged, expecting = "expected a string or an array of strings")]
-enum Stop {
-    One(String),
-    Many(Vec<String>),
 }
 
 /// Prompts, and the options that each endpoint spells in its own way.
@@ -59,6 +62,10 @@ pub struct Prompts {
     pub default_max_tokens: Option<u32>,
     /// Log-probabilities per position: `None` for none, else the number of most likely tokens.
     pub top_logprobs: Option<u8>,
+    /// Name of the request field that holds their number, for error messages.
+    pub top_logprobs_field: &'static str,
+    /// Text before each answer, one per prompt; empty for none.
+    pub echo: Vec<String>,
 }
 
 impl Options {
@@ -68,50 +75,106 @@ impl Options {
     }
 
     /// Submits one engine request for each choice: all, or none if one is rejected.
-    pub fn submit(&self, state: &ServerState, prompts: &Prompts) -> Result<Vec<Choice>, ApiError> {
+    pub fn submit(
+        &self,
+        state: &ServerState,
+        access: &Arc<Access>,
+        prompts: &Prompts,
+    ) -> Result<Vec<Choice>, ApiError> {
         let n = self.n.unwrap_or(1);
-        let choices = n.saturating_mul(prompts.ids.len());
-        if n == 0 || choices > MAX_CHOICES {
+        let count = n.saturating_mul(prompts.ids.len());
+        if n == 0 || count > MAX_CHOICES {
             let message =
-                format!("n times the prompts is {choices}: ask for 1 to {MAX_CHOICES} answers");
+                format!("n times the prompts is {count}: ask for 1 to {MAX_CHOICES} answers");
             return Err(ApiError::invalid_field("n", message));
         }
         let seed = self.seed.map_or_else(random::number, |seed| seed as u64);
-        (0..choices)
-            .map(|index| {
-                // The n answers to one prompt differ by their seeds; the first has the given seed.
-                let sampling = self.sampling(prompts, seed.wrapping_add((index % n) as u64));
-                let request = self.request(state, prompts, &prompts.ids[index / n], sampling)?;
-                let stops = self.stops()?;
-                Choice::submit(state, index, request, stops, prompts.top_logprobs.is_some())
-            })
-            .collect()
+        let submit = |index: usize| {
+            let sampling = self.sampling(prompts, seed_of_answer(seed, (index % n) as u64));
+            let request = self.request(state, prompts, index / n, sampling)?;
+            Choice::submit(state, access, self.opening(prompts, index, index / n)?, request)
+                .map_err(|error| self.refusal(prompts, error))
+        };
+        let choices = (0..count).map(|index| {
+            // The choices before a refused one are dropped, too: none of the request is answered.
+            submit(index).inspect_err(|_| access.fail("rejected"))
+        });
+        choices.collect()
+    }
+
+    /// The form in which choice `index`, an answer to prompt `prompt`, is reported.
+    fn opening(&self, prompts: &Prompts, index: usize, prompt: usize) -> Result<Opening, ApiError> {
+        Ok(Opening {
+            index,
+            echo: prompts.echo.get(prompt).cloned().unwrap_or_default(),
+            scored: prompts.top_logprobs.is_some(),
+            stops: self.stops()?,
+            text: TextOptions {
+                keep_special: !self.skip_special_tokens.unwrap_or(true),
+                include_stop: self.include_stop_str_in_output.unwrap_or(false),
+            },
+        })
+    }
+
+    /// The engine's refusal, in the endpoint's names of fields.
+    fn refusal(&self, prompts: &Prompts, error: SubmitError) -> ApiError {
+        match error {
+            SubmitError::Sampling(why) if why.starts_with("top_logprobs ") => {
+                ApiError::invalid_field(prompts.top_logprobs_field, why)
+            }
+            error => ApiError::of_submission(error, prompts.field, self.max_tokens_field()),
+        }
+    }
+
+    /// The name under which the answer's length was requested.
+    fn max_tokens_field(&self) -> &'static str {
+        match self.max_completion_tokens {
+            Some(_) => "max_completion_tokens",
+            None => "max_tokens",
+        }
     }
 
     fn request(
         &self,
         state: &ServerState,
         prompts: &Prompts,
-        prompt: &[u32],
+        prompt: usize,
         sampling: SamplingParams,
     ) -> Result<Request, ApiError> {
+        let prompt = &prompts.ids[prompt];
         let context = state.engine.model().config.max_context;
         let capacity = context.min(state.engine.kv_blocks() * BLOCK_TOKENS);
         let room = capacity.saturating_sub(prompt.len());
-        let asked = self.max_completion_tokens.or(self.max_tokens).or(prompts.default_max_tokens);
+        let asked = self.max_completion_tokens.or(self.max_tokens);
         if room == 0 || asked.is_some_and(|asked| asked as usize > room) {
+            let prompt = prompt.len();
+            let (answer, remedy) = match asked {
+                Some(asked) if room > 0 => {
+                    let lower = format!("shorten the prompt or lower {}", self.max_tokens_field());
+                    (format!("the answer {asked}"), lower)
+                }
+                _ => ("the answer needs one".to_owned(), "shorten the prompt".to_owned()),
+            };
             let message = format!(
-                "this server has room for {capacity} tokens in a request, the prompt has {} and the answer {}: shorten the prompt or lower max_tokens",
-                prompt.len(),
-                asked.map_or("none left".into(), |asked| asked.to_string()),
+                "this server has room for {capacity} tokens in a request, the prompt has {prompt} \
+                 and {answer}: {remedy}"
             );
             return Err(ApiError::too_long(prompts.field, message));
         }
+        let default = prompts.default_max_tokens.map_or(room, |tokens| room.min(tokens as usize));
+        let stop_tokens = self.stop_token_ids.clone().unwrap_or_default();
+        if stop_tokens.len() > MAX_STOP_TOKENS {
+            let message = format!(
+                "stop_token_ids must have at most {MAX_STOP_TOKENS} ids, not {}",
+                stop_tokens.len()
+            );
+            return Err(ApiError::invalid_field("stop_token_ids", message));
+        }
         Ok(Request {
             sampling,
-            stop_tokens: self.stop_token_ids.clone().unwrap_or_default(),
+            stop_tokens,
             ignore_eos: self.ignore_eos.unwrap_or(false),
-            ..Request::new(prompt.to_vec(), asked.unwrap_or(room as u32))
+            ..Request::new(prompt.to_vec(), asked.unwrap_or(default as u32))
         })
     }
 
@@ -122,7 +185,11 @@ impl Options {
         SamplingParams {
             temperature: self.temperature.unwrap_or(default.temperature),
             top_k: top_k.unwrap_or(default.top_k),
-            top_p: self.top_p.unwrap_or(default.top_p),
+            // As in OpenAI's interface, 0 takes the most likely token.
+            top_p: match self.top_p.unwrap_or(default.top_p) {
+                0.0 => f32::MIN_POSITIVE,
+                top_p => top_p,
+            },
             min_p: self.min_p.unwrap_or(default.min_p),
             repetition_penalty: self.repetition_penalty.unwrap_or(default.repetition_penalty),
             presence_penalty: self.presence_penalty.unwrap_or(default.presence_penalty),
@@ -135,9 +202,41 @@ impl Options {
     fn stops(&self) -> Result<StopMatcher, ApiError> {
         let stops = match &self.stop {
             None => Vec::new(),
-            Some(Stop::One(stop)) => vec![stop.clone()],
-            Some(Stop::Many(stops)) => stops.clone(),
+            Some(OneOrMany::One(stop)) => vec![stop.clone()],
+            Some(OneOrMany::Many(stops)) => stops.clone(),
         };
         StopMatcher::new(stops).map_err(|why| ApiError::invalid_field("stop", why))
+    }
+}
+
+/// The seed of answer `index` to one prompt. The first has the request's own; the others' do not
+/// meet those of other seeds as consecutive numbers would.
+fn seed_of_answer(seed: u64, index: u64) -> u64 {
+    // Steele, Lea and Flood's SplitMix64 finalizer, a bijection, of both after another.
+    let mix = |mut x: u64| {
+        x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        x ^ (x >> 31)
+    };
+    match index {
+        0 => seed,
+        index => mix(mix(seed.wrapping_add(0x9E37_79B9_7F4A_7C15)) ^ index),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::seed_of_answer;
+
+    #[test]
+    fn seeds_of_several_answers_do_not_overlap() {
+        let signed = [-3i64, -2, -1, 0, 1, 2, 3, 4, 5, i64::MIN, i64::MAX];
+        let seeds = signed.map(|seed| seed as u64);
+        assert!(seeds.iter().all(|&seed| seed_of_answer(seed, 0) == seed));
+        let all: HashSet<u64> =
+            seeds.iter().flat_map(|&seed| (0..128).map(move |n| seed_of_answer(seed, n))).collect();
+        assert_eq!(all.len(), seeds.len() * 128);
     }
 }

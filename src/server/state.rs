@@ -9,6 +9,7 @@ use trail_runtime::engine::Engine;
 use trail_runtime::text::{ChatTemplate, Tokenizer};
 use trail_setup::{Error, Setup};
 
+use super::ServerOptions;
 use super::error::ApiError;
 use super::intake::Intake;
 use super::lifecycle::{Lifecycle, Phase};
@@ -35,6 +36,10 @@ pub struct ServerState {
     pub lifecycle: Lifecycle,
     /// Bounds on bodies that are read, parsed and tokenized at once.
     pub intake: Arc<Intake>,
+    /// Writes a line for each request to stderr.
+    pub verbose: bool,
+    /// Special tokens in messages of users and tools are control tokens.
+    pub allow_special_tokens: bool,
     /// Tokens that a request has room for: the context, or the KV cache if that is smaller.
     capacity: usize,
     /// Bytes that a text of `capacity` tokens cannot exceed.
@@ -46,7 +51,7 @@ pub type Shared = State<Arc<ServerState>>;
 
 impl ServerState {
     /// Creates the state of a server that accepts requests.
-    pub fn new(setup: Setup, engine: Engine, timeouts: Timeouts) -> Result<Self, Error> {
+    pub fn new(setup: Setup, engine: Engine, options: ServerOptions) -> Result<Self, Error> {
         let tokenizer = setup.tokenizer()?;
         let context = engine.model().config.max_context;
         let capacity = context.min(engine.kv_blocks() * BLOCK_TOKENS);
@@ -57,18 +62,20 @@ impl ServerState {
             template: setup.template,
             name: setup.name,
             metrics: Metrics::new()?,
-            timeouts,
+            timeouts: options.timeouts,
             lifecycle: Lifecycle::new(),
-            intake: Intake::new(trail_base::available_threads(), timeouts.body),
+            intake: Intake::new(trail_base::available_threads(), options.timeouts.body),
+            verbose: options.verbose,
+            allow_special_tokens: options.allow_special_tokens,
             capacity,
             engine,
         })
     }
 
-    /// Returns an error if `text`, of the request's `field`, cannot fit the context whatever its
-    /// tokens are: tokenizing it would be in vain, and takes a hundred times its bytes.
-    pub fn check_text(&self, field: &str, text: &str) -> Result<(), ApiError> {
-        let (bytes, most, capacity) = (text.len(), self.max_text_bytes, self.capacity);
+    /// Returns an error if a text of `bytes`, of the request's `field`, cannot fit the context
+    /// whatever its tokens are: tokenizing it would be in vain, and take a hundred times its bytes.
+    pub fn check_text(&self, field: &str, bytes: usize) -> Result<(), ApiError> {
+        let (most, capacity) = (self.max_text_bytes, self.capacity);
         if bytes <= most {
             return Ok(());
         }

@@ -98,6 +98,22 @@ impl Server {
         }
     }
 
+    /// Largest resident memory so far, bytes.
+    pub fn peak_memory(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()));
+        let status = status.expect("the process runs");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        let kib = line.and_then(|line| line.trim().strip_suffix(" kB")).map(str::parse::<u64>);
+        kib.expect("the peak").expect("a number") << 10
+    }
+
+    /// Reads the next line of stderr.
+    pub fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.stderr.read_line(&mut line).expect("stderr is text");
+        line
+    }
+
     /// Sends SIGTERM.
     pub fn terminate(&self) {
         let pid = self.child.id().to_string();

@@ -9,7 +9,10 @@ use minijinja::value::{Kwargs, Serde, ValueKind};
 use minijinja::{Environment, Error, ErrorKind, Output, State, Value, context, escape_formatter};
 use serde::{Deserialize, Serialize};
 
+use super::allowance::{charge, check_width, text_bytes};
+use super::breaks::{BREAK, keep_break_characters};
 use super::calendar::format_utc;
+use super::metering;
 use super::python_json;
 use super::tokenizer::{EncodeError, Tokenizer};
 use crate::model::LoadError;
@@ -18,6 +21,12 @@ use crate::model::files::{model_folder, read_json_if_present};
 
 /// The template's name within its environment.
 const NAME: &str = "chat_template";
+
+/// Roles whose names a template may compare, or make control tokens of, such as `<|user|>`.
+const ROLES: [&str; 8] =
+    ["system", "user", "assistant", "tool", "function", "ipython", "observation", "model"];
+/// Roles whose messages are the model's own or that of its operator.
+const TRUSTED_ROLES: [&str; 2] = ["system", "assistant"];
 
 /// One turn of a conversation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -35,6 +44,15 @@ pub enum ChatError {
     NoTemplate,
     /// The template raised an exception, or failed.
     Render(String),
+    /// The template used more than a prompt can need.
+    Exceeds {
+        /// The file that has the template.
+        template: String,
+        /// The limit.
+        limit: String,
+    },
+    /// The rendered text does not have the final message, which was to be continued.
+    NotContinued,
     /// The rendered text cannot be encoded.
     Encode(EncodeError),
 }
@@ -46,6 +64,14 @@ impl fmt::Display for ChatError {
                 "the model has no chat template: send a plain prompt to /v1/completions instead",
             ),
             ChatError::Render(reason) => write!(f, "the chat template failed: {reason}"),
+            ChatError::Exceeds { template, limit } => write!(
+                f,
+                "the chat template of {template} uses more than {limit}: send fewer or shorter \
+                 messages, or correct the template"
+            ),
+            ChatError::NotContinued => f.write_str(
+                "the chat template changes the final message, so that it cannot be continued",
+            ),
             ChatError::Encode(error) => error.fmt(f),
         }
     }
@@ -53,10 +79,59 @@ impl fmt::Display for ChatError {
 
 impl std::error::Error for ChatError {}
 
+/// Options of rendering a conversation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChatOptions {
+    /// Opens the assistant's next turn.
+    pub add_generation_prompt: bool,
+    /// Ends within the final message, for the model to continue it.
+    pub continue_final_message: bool,
+    /// Special tokens are control tokens in all messages. By default they are text in roles and in
+    /// messages of all roles but `system` and `assistant`.
+    pub allow_special_tokens: bool,
+}
+
+impl Default for ChatOptions {
+    fn default() -> Self {
+        ChatOptions {
+            add_generation_prompt: true,
+            continue_final_message: false,
+            allow_special_tokens: false,
+        }
+    }
+}
+
+/// A conversation as one text, to be encoded by the tokenizer that it was rendered for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RenderedChat {
+    /// Text with breaks where special tokens are text.
+    text: String,
+}
+
+impl RenderedChat {
+    /// Length of the text without its breaks, bytes.
+    pub fn len(&self) -> usize {
+        self.text.len() - self.text.matches(BREAK).count() * BREAK.len_utf8()
+    }
+
+    /// Returns true for an empty text.
+    pub fn is_empty(&self) -> bool {
+        self.text.is_empty()
+    }
+
+    /// Encodes the text. The template has written the beginning-of-sequence token where the model
+    /// expects one, so the tokenizer does not add a second.
+    pub fn encode(&self, tokenizer: &Tokenizer) -> Result<Vec<u32>, ChatError> {
+        tokenizer.encode_broken(&self.text, false).map_err(ChatError::Encode)
+    }
+}
+
 /// A model's chat template. Without one, every conversation is rejected.
 pub struct ChatTemplate {
     /// `None` where the model has no template.
     environment: Option<Environment<'static>>,
+    /// The file that has the template.
+    file: String,
     /// Text of the beginning-of-sequence token; empty if there is none.
     bos_token: String,
     /// Text of the end-of-sequence token; empty if there is none.
@@ -77,11 +152,12 @@ impl ChatTemplate {
             None => (&config_file, template_of(&fields)?),
         };
         let (bos_token, eos_token) = (token(&fields, "bos_token")?, token(&fields, "eos_token")?);
-        Self::new(source, bos_token, eos_token).map_err(|error| {
+        let template = Self::new(source, bos_token, eos_token).map_err(|error| {
             let expected = "a Jinja template";
             let remedy = "correct it, or remove it and use /v1/completions";
             LoadError::new(file, NAME, expected, error.to_string(), remedy)
-        })
+        })?;
+        Ok(ChatTemplate { file: file.display().to_string(), ..template })
     }
 
     /// Compiles a template from its source; with `None`, every conversation is rejected.
@@ -90,13 +166,19 @@ impl ChatTemplate {
         bos_token: String,
         eos_token: String,
     ) -> Result<Self, ChatError> {
-        let environment = source.map(environment).transpose().map_err(render_error)?;
-        Ok(ChatTemplate { environment, bos_token, eos_token })
+        let environment = source.map(environment).transpose();
+        let environment = environment.map_err(|error| ChatError::Render(reason(&error)))?;
+        Ok(ChatTemplate { environment, file: NAME.into(), bos_token, eos_token })
     }
 
     /// Returns a template that rejects every conversation.
     pub fn absent() -> Self {
-        ChatTemplate { environment: None, bos_token: String::new(), eos_token: String::new() }
+        ChatTemplate {
+            environment: None,
+            file: String::new(),
+            bos_token: String::new(),
+            eos_token: String::new(),
+        }
     }
 
     /// Returns true if the model has a template.
@@ -111,29 +193,64 @@ impl ChatTemplate {
         add_generation_prompt: bool,
     ) -> Result<String, ChatError> {
         let environment = self.environment.as_ref().ok_or(ChatError::NoTemplate)?;
-        let template = environment.get_template(NAME).map_err(render_error)?;
-        let text = template.render(context! {
+        let conversation = context! {
             messages => Serde(messages),
             add_generation_prompt,
             bos_token => self.bos_token.as_str(),
             eos_token => self.eos_token.as_str(),
             tools => (),
             documents => (),
-        });
-        text.map_err(render_error)
+        };
+        metering::render(environment, NAME, conversation).map_err(|error| {
+            let file = || self.file.clone();
+            metering::exceeded(&error).map_or_else(
+                || ChatError::Render(reason(&error)),
+                |limit| ChatError::Exceeds { template: file(), limit },
+            )
+        })
     }
 
-    /// Renders and encodes a conversation. The template writes the beginning-of-sequence token
-    /// where the model expects one, so the tokenizer does not add a second.
+    /// Renders a conversation for `tokenizer`.
+    pub fn render_for(
+        &self,
+        tokenizer: &Tokenizer,
+        messages: &[ChatMessage],
+        options: ChatOptions,
+    ) -> Result<RenderedChat, ChatError> {
+        let text = |text: &str, trusted: bool| match trusted || options.allow_special_tokens {
+            true => keep_break_characters(text).into_owned(),
+            false => tokenizer.break_special(text).into_owned(),
+        };
+        let turn = |ChatMessage { role, content }: &ChatMessage| ChatMessage {
+            role: text(role, ROLES.contains(&role.as_str())),
+            content: text(content, TRUSTED_ROLES.contains(&role.as_str())),
+        };
+        let messages: Vec<ChatMessage> = messages.iter().map(turn).collect();
+        let mut text = self.render(&messages, options.add_generation_prompt)?;
+        if options.continue_final_message {
+            let last = messages.last().map_or("", |message| message.content.as_str());
+            text.truncate(end_of_final(&text, last).ok_or(ChatError::NotContinued)?);
+        }
+        Ok(RenderedChat { text })
+    }
+
+    /// Renders and encodes a conversation.
     pub fn encode(
         &self,
         tokenizer: &Tokenizer,
         messages: &[ChatMessage],
-        add_generation_prompt: bool,
+        options: ChatOptions,
     ) -> Result<Vec<u32>, ChatError> {
-        let text = self.render(messages, add_generation_prompt)?;
-        tokenizer.encode(&text, false).map_err(ChatError::Encode)
+        self.render_for(tokenizer, messages, options)?.encode(tokenizer)
     }
+}
+
+/// The end of the final message in a rendered conversation, as transformers finds it: with the
+/// message's spaces, or without those at its end if the template removes them.
+fn end_of_final(text: &str, message: &str) -> Option<usize> {
+    let start = text.rfind(message.trim())?;
+    let kept = text[start..].starts_with(message.trim_start());
+    Some(start + if kept { message.trim_start() } else { message.trim() }.len())
 }
 
 /// Reads the template of `tokenizer_config.json`: a string, or a list of named templates, where
@@ -169,17 +286,19 @@ fn environment(source: String) -> Result<Environment<'static>, Error> {
     let mut environment = Environment::new();
     let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build()?;
     environment.set_syntax(syntax);
-    environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
+    metering::install(&mut environment);
     environment.set_formatter(write_value);
     environment.add_function("raise_exception", raise_exception);
     environment.add_function("strftime_now", strftime_now);
     environment.add_filter("tojson", tojson);
     environment.add_template_owned(NAME, source)?;
+    metering::check(&environment, NAME)?;
     Ok(environment)
 }
 
 /// Writes `True`, `False` and `None` as Python does.
 fn write_value(out: &mut Output, state: &mut State, value: &Value) -> Result<(), Error> {
+    charge(text_bytes(value)?)?;
     match value.kind() {
         ValueKind::Bool => out.write_str(if value.is_true() { "True" } else { "False" })?,
         ValueKind::None => out.write_str("None")?,
@@ -200,16 +319,17 @@ fn strftime_now(format: &str) -> String {
 
 /// `tojson` without minijinja's escaping of `<`, `>` and `&`, which is for web pages.
 fn tojson(value: Value, options: Kwargs) -> Result<Value, Error> {
-    let json = python_json::dumps(&value, options.get("indent")?);
+    let indent: Option<usize> = options.get("indent")?;
+    check_width(indent.unwrap_or(0))?;
+    let json = python_json::dumps(&value, indent);
     let json = json.map_err(|error| Error::new(ErrorKind::BadSerialization, error.to_string()))?;
     Ok(Value::from_safe_string(json))
 }
 
 /// Returns the message that the template raised, or else the engine's description.
-fn render_error(error: Error) -> ChatError {
-    let reason = match (error.kind(), error.detail()) {
+fn reason(error: &Error) -> String {
+    match (error.kind(), error.detail()) {
         (ErrorKind::InvalidOperation, Some(detail)) => detail.to_string(),
         _ => error.to_string(),
-    };
-    ChatError::Render(reason)
+    }
 }

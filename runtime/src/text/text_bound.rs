@@ -1,13 +1,14 @@
 //! An upper bound of a token's text, by which a server refuses a prompt before it is tokenized.
 
 use serde_json::Value;
-use tokenizers::Tokenizer;
+
+use super::tokenizer::Inner;
 use tokenizers::models::ModelWrapper;
 use tokenizers::pre_tokenizers::byte_level::ByteLevel;
 
 /// Most bytes of text that one token can have, or `None` if there is no such bound: some tokenizers
 /// drop characters, or join any number of unknown ones to one token.
-pub(super) fn max_token_bytes(tokenizer: &Tokenizer) -> Option<usize> {
+pub(super) fn max_token_bytes(tokenizer: &Inner) -> Option<usize> {
     let added = tokenizer.get_added_tokens_decoder();
     if added.values().any(|token| token.lstrip || token.rstrip) {
         return None;

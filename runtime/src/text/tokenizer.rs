@@ -1,19 +1,38 @@
 //! The model's tokenizer: encodes text to token ids and decodes them.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 use std::fmt;
 use std::path::Path;
 
+use tokenizers::{
+    DecoderWrapper, ModelWrapper, NormalizerWrapper, PostProcessorWrapper, TokenizerImpl,
+};
+
+use super::breaks::{BreakRemover, SpecialTexts, keep_break_characters};
 use super::stream::Decode;
 use super::text_bound::max_token_bytes;
+use super::token_bytes::TokenBytes;
 use crate::model::LoadError;
 use crate::model::files::model_folder;
 
+/// A tokenizer of the tokenizers crate whose pre-tokenizer removes breaks.
+pub(super) type Inner = TokenizerImpl<
+    ModelWrapper,
+    NormalizerWrapper,
+    BreakRemover,
+    PostProcessorWrapper,
+    DecoderWrapper,
+>;
+
 /// A tokenizer read from a Hugging Face `tokenizer.json`.
 pub struct Tokenizer {
-    inner: tokenizers::Tokenizer,
+    inner: Inner,
     /// Ids of the special tokens, such as end-of-sequence, which are not part of the text.
     special: HashSet<u32>,
+    /// Texts of the special tokens.
+    special_texts: SpecialTexts,
+    token_bytes: TokenBytes,
 }
 
 /// Error: the tokenizer has no tokens for the text.
@@ -42,7 +61,7 @@ impl Tokenizer {
                 "download it with the model, convert tokenizer.model with transformers, or pass token ids",
             ));
         }
-        let inner = tokenizers::Tokenizer::from_file(&file).map_err(|error| {
+        let inner = Inner::from_file(&file).map_err(|error| {
             let expected = "a Hugging Face fast tokenizer";
             LoadError::new(&file, "content", expected, error.to_string(), "download it again")
         })?;
@@ -59,20 +78,37 @@ impl Tokenizer {
         }
     }
 
-    fn new(mut inner: tokenizers::Tokenizer) -> Self {
+    fn new(mut inner: Inner) -> Self {
         // Settings left over from training, which would truncate or pad every prompt.
         inner.with_padding(None);
         // `None` never fails: only truncation parameters are validated.
         let _ = inner.with_truncation(None);
+        if inner.get_pre_tokenizer().is_none() {
+            inner.with_pre_tokenizer(Some(BreakRemover::default()));
+        }
         let added = inner.get_added_tokens_decoder();
-        let special = added.iter().filter(|(_, token)| token.special).map(|(&id, _)| id).collect();
-        Tokenizer { inner, special }
+        let special: Vec<_> = added.iter().filter(|(_, token)| token.special).collect();
+        let texts = special.iter().map(|(_, token)| token.content.clone());
+        Tokenizer {
+            special_texts: SpecialTexts::new(texts),
+            special: special.iter().map(|&(&id, _)| id).collect(),
+            token_bytes: TokenBytes::new(inner.get_decoder()),
+            inner,
+        }
     }
 
     /// Encodes `text`. `add_special` adds the tokenizer's own special tokens, usually the
-    /// beginning-of-sequence token: true for a plain prompt, false for a rendered chat, whose
-    /// template has written it already.
+    /// beginning-of-sequence token. Special tokens within the text become control tokens.
     pub fn encode(&self, text: &str, add_special: bool) -> Result<Vec<u32>, EncodeError> {
+        self.encode_broken(&keep_break_characters(text), add_special)
+    }
+
+    /// Encodes text with breaks, which keep special tokens from becoming control tokens.
+    pub(super) fn encode_broken(
+        &self,
+        text: &str,
+        add_special: bool,
+    ) -> Result<Vec<u32>, EncodeError> {
         let encoding = self.inner.encode_fast(text, add_special);
         let encoding = encoding.map_err(|error| EncodeError(error.to_string()))?;
         Ok(encoding.get_ids().to_vec())
@@ -83,6 +119,17 @@ impl Tokenizer {
     pub fn max_text_bytes(&self, tokens: usize) -> usize {
         let bytes = max_token_bytes(&self.inner);
         bytes.map_or(usize::MAX, |bytes| bytes.saturating_mul(tokens))
+    }
+
+    /// Returns `text` with breaks, so that it has no control tokens within a rendered chat.
+    pub(super) fn break_special<'a>(&self, text: &'a str) -> Cow<'a, str> {
+        self.special_texts.break_within(text)
+    }
+
+    /// Returns the bytes that token `id` adds to an answer, of which it is the `first` token or a
+    /// later one. They can be part of a character. A special token has the bytes of its name.
+    pub fn token_bytes(&self, id: u32, first: bool) -> Vec<u8> {
+        self.token_bytes.of(self, id, first)
     }
 
     /// Decodes `ids`, without special tokens if `skip_special`. Ids outside the vocabulary have no
@@ -108,6 +155,11 @@ impl Tokenizer {
     /// Returns the vocabulary entry of `id`. It is not text: a byte-level `Ġthe` decodes to ` the`.
     pub fn token(&self, id: u32) -> Option<String> {
         self.inner.id_to_token(id)
+    }
+
+    /// Tokens of the vocabulary, added ones included.
+    pub(super) fn vocab_size(&self) -> u32 {
+        self.inner.get_vocab_size(true) as u32
     }
 
     fn largest_id(&self) -> Option<u32> {

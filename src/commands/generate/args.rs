@@ -5,6 +5,9 @@ use trail_runtime::engine::{Request, SamplingParams};
 
 use crate::random;
 
+/// Tokens of an answer whose length was not given.
+const DEFAULT_MAX_TOKENS: u32 = 256;
+
 /// Options of `trail-rt generate`.
 #[derive(Args, Debug)]
 pub struct GenerateArgs {
@@ -23,9 +26,9 @@ pub struct GenerateArgs {
     /// Encode the prompt without the chat template
     #[arg(long)]
     pub raw: bool,
-    /// Maximum number of tokens to generate
-    #[arg(long, value_name = "N", default_value_t = 256)]
-    max_tokens: u32,
+    /// Maximum number of tokens to generate [default: 256, or what the context has left]
+    #[arg(long, value_name = "N")]
+    max_tokens: Option<u32>,
     /// Sampling temperature; 0 always takes the most likely token
     #[arg(long, value_name = "T", default_value_t = 1.0, allow_negative_numbers = true)]
     temperature: f32,
@@ -48,8 +51,8 @@ pub struct GenerateArgs {
     #[arg(long, value_name = "X", default_value_t = 0.0, allow_negative_numbers = true)]
     frequency_penalty: f32,
     /// Random seed: the same seed gives the same answer [default: random]
-    #[arg(long, value_name = "N")]
-    seed: Option<u64>,
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    seed: Option<i64>,
     /// Stop string: ends the answer before this text; can be repeated
     #[arg(long, value_name = "TEXT")]
     pub stop: Vec<String>,
@@ -65,8 +68,9 @@ pub struct GenerateArgs {
 }
 
 impl GenerateArgs {
-    /// Builds the request, without its prompt.
-    pub fn request(&self) -> Request {
+    /// Builds the request. The context has `room` for tokens after the prompt.
+    pub fn request(&self, prompt: Vec<u32>, room: usize) -> Request {
+        let default = room.clamp(1, DEFAULT_MAX_TOKENS as usize) as u32;
         let sampling = SamplingParams {
             temperature: self.temperature,
             top_k: self.top_k,
@@ -75,14 +79,14 @@ impl GenerateArgs {
             repetition_penalty: self.repetition_penalty,
             presence_penalty: self.presence_penalty,
             frequency_penalty: self.frequency_penalty,
-            seed: self.seed.unwrap_or_else(random::number),
+            seed: self.seed.map_or_else(random::number, |seed| seed as u64),
             top_logprobs: self.logprobs,
         };
         Request {
             sampling,
             stop_tokens: self.stop_token_ids.clone(),
             ignore_eos: self.ignore_eos,
-            ..Request::new(Vec::new(), self.max_tokens)
+            ..Request::new(prompt, self.max_tokens.unwrap_or(default))
         }
     }
 }
