@@ -179,8 +179,13 @@ fn log_probabilities_of_parts_of_characters_have_their_bytes() {
         assert!(top.as_object().is_some_and(|top| top.len() >= 5), "{top}");
     }
     let hot = json!({ "temperature": 20, "max_tokens": 60, "logprobs": true, "top_logprobs": 0 });
-    let answer =
-        server.post(CHAT, &with(chat("é😀日本"), with(hot, json!({ "ignore_eos": true }))));
+    let answer = server.post(
+        CHAT,
+        &with(
+            chat("é😀日本"),
+            with(hot, json!({ "ignore_eos": true, "skip_special_tokens": false })),
+        ),
+    );
     let choice = &answer["choices"][0];
     let content = choice["logprobs"]["content"].as_array().expect("logprobs");
     let bytes: Vec<u8> = content
