@@ -67,8 +67,12 @@ fn tokenizer_json() -> Value {
 }
 
 fn tokenizer(name: &str) -> Tokenizer {
+    load(name, &tokenizer_json())
+}
+
+fn load(name: &str, json: &Value) -> Tokenizer {
     let folder = folder(name);
-    fs::write(folder.join("tokenizer.json"), tokenizer_json().to_string()).expect("write");
+    fs::write(folder.join("tokenizer.json"), json.to_string()).expect("write");
     Tokenizer::load(&folder, VOCAB).expect("a tokenizer")
 }
 
@@ -192,4 +196,34 @@ fn the_date_is_available() {
     let template = ChatTemplate::new(Some(source), String::new(), String::new()).unwrap();
     let date = template.render(&user(""), false).unwrap();
     assert_eq!((date.len(), date.starts_with("20")), (10, true));
+}
+
+#[test]
+fn a_text_has_at_most_the_bytes_of_its_longest_tokens() {
+    let tokenizer = tokenizer("bound");
+    let longest = "<|user|>";
+    assert_eq!(tokenizer.encode(&longest.repeat(10), false).expect("ids").len(), 10);
+    assert_eq!(tokenizer.max_text_bytes(10), longest.len() * 10);
+    for text in ["", "hehe", "  Émile 日本語 🦀 <|user|>he", "\u{FDD0}\u{FDD0}", "K\u{212A}"]
+    {
+        let tokens = tokenizer.encode(text, false).expect("ids").len();
+        assert!(text.len() <= tokenizer.max_text_bytes(tokens), "{text}");
+    }
+    let with = |path: &str, value: Value| {
+        let mut json = tokenizer_json();
+        *json.pointer_mut(path).expect("a field") = value;
+        load("bound-of-other", &json).max_text_bytes(10)
+    };
+    assert_eq!(with("/normalizer", json!({"type": "NFC"})), 3 * longest.len() * 10);
+    let strip = json!({"type": "Strip", "strip_left": true, "strip_right": true});
+    let unbounded = [
+        ("/normalizer", strip.clone()),
+        ("/normalizer", json!({"type": "Sequence", "normalizers": [{"type": "NFC"}, strip]})),
+        ("/pre_tokenizer", json!({"type": "Whitespace"})),
+        ("/pre_tokenizer", json!(null)),
+        ("/added_tokens/2/rstrip", json!(true)),
+    ];
+    for (path, value) in unbounded {
+        assert_eq!(with(path, value.clone()), usize::MAX, "{path}: {value}");
+    }
 }

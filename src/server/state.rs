@@ -66,7 +66,7 @@ impl ServerState {
     }
 
     /// Returns an error if `text`, of the request's `field`, cannot fit the context whatever its
-    /// tokens are: tokenizing it would be in vain, and takes a hundred times its bytes.
+    /// tokens are: tokenizing it would be in vain, and take a hundred times its bytes.
     pub fn check_text(&self, field: &str, text: &str) -> Result<(), ApiError> {
         let (bytes, most, capacity) = (text.len(), self.max_text_bytes, self.capacity);
         if bytes <= most {
