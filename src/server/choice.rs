@@ -149,7 +149,10 @@ impl Choice {
             // `Notify` stores the permit of a wake-up before this wait: none is lost.
             tokio::select! {
                 _ = timeout(WAKE_TIMEOUT, self.wake.notified()) => {}
-                () = self.phase.reached(Phase::Cut) => return Err(ApiError::cut()),
+                () = self.phase.reached(Phase::Cut) => {
+                    self.access.fail(FinishReason::Shutdown.name());
+                    return Err(ApiError::cut());
+                }
             }
         }
     }
