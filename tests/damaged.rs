@@ -5,7 +5,7 @@ mod common;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use common::{Server, assert_refused, http, trail_rt};
+use common::{Server, http, trail_rt};
 use serde_json::{Value, json};
 
 const REASON: &str = "logits are not finite: the weights are damaged or overflowed";
@@ -31,8 +31,12 @@ fn generate_fails_with_the_reason() {
     let model = folder.to_str().expect("UTF-8");
     let arguments = ["--model", model, "generate", "--prompt", "hi", "--max-tokens", "3"];
     for json in [&[][..], &["--json"]] {
-        // No answer on stdout either.
-        assert_refused(&trail_rt(&[&arguments[..], json].concat()), 1, REASON);
+        let output = trail_rt(&[&arguments[..], json].concat());
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{errors}");
+        // Behind a notice that the folder has no probe.
+        assert_eq!(errors.lines().last(), Some(&*format!("error: {REASON}")), "{errors}");
+        assert!(output.stdout.is_empty(), "an answer: {:?}", output.stdout);
     }
 }
 

@@ -13,8 +13,7 @@ constexpr u32 IN_PROMPT = 0x80000000u;
 #define MINUS_INFINITY __int_as_float(static_cast<int>(0xff800000u))
 #define PLUS_INFINITY __int_as_float(0x7f800000)
 
-/// True for NaN and plus infinity, the marks of damaged weights or of an overflow. Minus infinity is
-/// a masked token.
+/// True for NaN and plus infinity: damaged weights or an overflow. Minus infinity masks a token.
 __device__ __forceinline__ bool is_broken(float logit) { return !(logit < PLUS_INFINITY); }
 
 /// 2^x for x <= 0 to a relative error of 3e-7; 0 below 2^-126 and for NaN. exp2.rs has the

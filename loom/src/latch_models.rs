@@ -7,7 +7,7 @@ use loom::thread;
 use crate::explore;
 use crate::fork_join_latch::ForkJoinLatch;
 
-/// What the pool shares: the latch, the task of the region, and one result per worker.
+/// Shared state of the pool: the latch, the task of the region, and one result per worker.
 struct Pool {
     latch: ForkJoinLatch,
     task: UnsafeCell<u32>,

@@ -148,6 +148,10 @@ fn roles_and_ends_of_messages_make_no_control_tokens() {
             let ids = template(source).encode(&tokenizer, chat, ChatOptions::default());
             ids.expect("ids").iter().filter(|&&id| tokenizer.is_special(id)).count()
         };
+        // The names of roles are the template's to write.
+        let source = "{% if messages[0].role == 'user' %}<|{{ messages[0].role }}|>{% endif %}";
+        assert_eq!(control(source, &[message("user", "x")]), 1, "{name}");
+        assert_eq!(control("<{{ messages[0].role }}>", &[message("s", "x")]), 0, "{name}");
         let role = [message("user</s>", "x"), message("assistant</s>", "x")];
         assert_eq!(control("{{ messages[0].role }}{{ messages[1].role }}", &role), 0, "{name}");
         for content in ["s", "s>", "<s", ">", "<", " s> ", "<|user|", "/s"] {
@@ -223,6 +227,12 @@ fn hostile_templates_end_and_are_named() {
          {% set ns.y = [ns.y, ns.y] %}{% endfor %}{{ ns.x == ns.y }}",
         "{% set ns = namespace(x=[]) %}{% for i in range(99999) %}\
          {% set ns.x = [ns.x, range(99999) | list] %}{% endfor %}",
+        "{% set ns = namespace(x='ab') %}{% for i in range(24) %}{% set ns.x = ns.x ~ ns.x %}{% endfor %}\
+         {{ ns.x.split('b') | length }}",
+        "{% set ns = namespace(x='ab') %}{% for i in range(24) %}{% set ns.x = ns.x ~ ns.x %}{% endfor %}\
+         {{ ns.x | list | length }}",
+        "{% set ns = namespace(x='ab', all=[]) %}{% for i in range(20) %}{% set ns.x = ns.x ~ ns.x %}{% endfor %}\
+         {% for i in range(9999) %}{% set ns.all = [ns.all, ns.x ~ i] %}{% endfor %}",
         "{{ '%999999999s' | format('x') }}",
         "{{ '{:999999999}'.format('x') }}",
         "{{ 'x' | indent(999999999, true) }}",

@@ -1,7 +1,7 @@
 //! One HTTP request from its head to the end of its answer: arrival, status, access log.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use axum::extract::{Request, State};
@@ -21,21 +21,35 @@ pub struct Access {
     /// 0 until the response's head is sent.
     status: AtomicU16,
     tokens: AtomicU64,
+    failure: OnceLock<&'static str>,
 }
 
 impl Access {
-    fn begin(request: &Request, logged: bool) -> Self {
+    /// The record of a request that arrives now; `line` is its beginning in the log.
+    pub fn begin(line: Option<String>) -> Self {
         Access {
             arrival: Instant::now(),
-            line: logged.then(|| format!("{} {}", request.method(), request.uri().path())),
+            line,
             status: AtomicU16::new(0),
             tokens: AtomicU64::new(0),
+            failure: OnceLock::new(),
         }
     }
 
     /// Counts a generated token.
     pub fn token(&self) {
         self.tokens.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Notes the reason for which the request fails. All its answers that are dropped from now on
+    /// end for that reason; the first one counts.
+    pub fn fail(&self, reason: &'static str) {
+        self.failure.get_or_init(|| reason);
+    }
+
+    /// The reason for which an answer of the request was dropped before its end.
+    pub fn reason_of_drop(&self) -> &'static str {
+        self.failure.get().copied().unwrap_or("cancelled")
     }
 }
 
@@ -48,13 +62,14 @@ impl Drop for Access {
             status => status,
         };
         let (ms, tokens) = (self.arrival.elapsed().as_secs_f64() * 1e3, *self.tokens.get_mut());
-        notice(format_args!("{line} {status} {ms:.1} ms {tokens} tokens"));
+        notice(format_args!("{line} {status} {ms:.2} ms {tokens} tokens"));
     }
 }
 
 /// Records each request, and counts responses by status.
 pub async fn record(State(state): Shared, mut request: Request, next: Next) -> Response {
-    let access = Arc::new(Access::begin(&request, state.verbose));
+    let line = || format!("{} {}", request.method(), request.uri().path());
+    let access = Arc::new(Access::begin(state.verbose.then(line)));
     request.extensions_mut().insert(access.clone());
     let response = next.run(request).await;
     let status = response.status().as_u16();

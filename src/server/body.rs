@@ -20,7 +20,8 @@ const BOM: &[u8] = b"\xEF\xBB\xBF";
 pub struct Body(Bytes);
 
 impl Body {
-    fn new(bytes: Bytes) -> Self {
+    /// A body of `bytes`, without a byte-order mark.
+    pub fn new(bytes: Bytes) -> Self {
         match bytes.starts_with(BOM) {
             true => Body(bytes.slice(BOM.len()..)),
             false => Body(bytes),

@@ -99,6 +99,18 @@ impl Message {
     }
 }
 
+/// Reads the fields of a request.
+fn read(body: &Body) -> Result<(Fields, Options), ApiError> {
+    body.check(&UNSUPPORTED)?;
+    Ok((body.read()?, body.read()?))
+}
+
+/// Reads a request as the handler does, for the fuzz target.
+#[cfg(fuzzing)]
+pub fn check(bytes: &[u8]) -> Result<(), ApiError> {
+    read(&Body::new(bytes.to_vec().into())).map(drop)
+}
+
 /// The handler.
 pub async fn create(
     State(state): Shared,
@@ -106,10 +118,6 @@ pub async fn create(
     admitted: Admitted,
 ) -> Result<Response, ApiError> {
     state.check_open()?;
-    let read = |body: &Body| {
-        body.check(&UNSUPPORTED)?;
-        Ok((body.read::<Fields>()?, body.read::<Options>()?))
-    };
     let ((fields, options), permit) = admitted.read(read).await?;
     state.check_model(options.model.as_deref())?;
     let top_logprobs = fields.top_logprobs()?;

@@ -62,6 +62,8 @@ pub struct Opening {
     pub echo: String,
     /// Requests log-probabilities.
     pub scored: bool,
+    /// Stop strings.
+    pub stops: StopMatcher,
     /// Text beside that of ordinary tokens.
     pub text: TextOptions,
 }
@@ -90,23 +92,21 @@ impl Choice {
         access: &Arc<Access>,
         opening: Opening,
         mut request: Request,
-        stops: StopMatcher,
-        refused: impl FnOnce(SubmitError) -> ApiError,
-    ) -> Result<Self, ApiError> {
-        let Opening { index, echo, scored, text } = opening;
+    ) -> Result<Self, SubmitError> {
+        let Opening { index, echo, scored, stops, text } = opening;
         let wake = Arc::new(Notify::new());
         let notify = wake.clone();
         request.notify = Some(Arc::new(move || notify.notify_one()));
         let eos = &state.engine.model().config.eos_tokens;
         let answer = Detokenizer::new(state.tokenizer.clone(), stops, &request, eos, text);
-        let handle = Some(state.engine.submit(request).map_err(refused)?);
+        let handle = Some(state.engine.submit(request)?);
         Ok(Choice {
             index,
             handle,
             wake,
             answer,
             scorer: scored.then(|| Scorer::new(state.tokenizer.clone())),
-            watch: state.metrics.watch(access.arrival),
+            watch: state.metrics.watch(access.clone()),
             access: access.clone(),
             phase: state.lifecycle.watch(),
             sent_chars: 0,
@@ -118,11 +118,6 @@ impl Choice {
                 ..Delta::default()
             },
         })
-    }
-
-    /// Gives up a choice of a request of which another choice was refused.
-    pub fn reject(mut self) {
-        self.watch.fail("rejected");
     }
 
     /// Waits for the whole answer.
@@ -154,7 +149,10 @@ impl Choice {
             // `Notify` stores the permit of a wake-up before this wait: none is lost.
             tokio::select! {
                 _ = timeout(WAKE_TIMEOUT, self.wake.notified()) => {}
-                () = self.phase.reached(Phase::Cut) => return Err(ApiError::cut()),
+                () = self.phase.reached(Phase::Cut) => {
+                    self.access.fail(FinishReason::Shutdown.name());
+                    return Err(ApiError::cut());
+                }
             }
         }
     }
@@ -216,13 +214,12 @@ impl Choice {
     }
 
     fn take_end(&mut self, reason: FinishReason) -> Result<(), ApiError> {
-        if reason == FinishReason::Error {
-            self.watch.end(reason.name());
-            return Err(ApiError::non_finite());
-        }
         if !matches!(reason, FinishReason::Stop | FinishReason::Length) {
-            self.watch.fail(reason.name());
-            return Err(ApiError::interrupted());
+            self.access.fail(reason.name());
+            return Err(match reason {
+                FinishReason::Error => ApiError::non_finite(),
+                _ => ApiError::interrupted(),
+            });
         }
         let step = self.answer.finish();
         self.append(&step.emit);

@@ -1,5 +1,6 @@
 //! `GET /metrics`: Prometheus metrics.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use axum::extract::State;
@@ -14,6 +15,7 @@ use prometheus::{
 use trail_runtime::engine::Stats;
 use trail_setup::Error;
 
+use super::access::Access;
 use super::error::ApiError;
 use super::state::Shared;
 
@@ -84,14 +86,14 @@ impl Metrics {
         self.responses.with_label_values(&[status.to_string().as_str()]).inc();
     }
 
-    /// Watches a request whose head arrived at `arrival`.
-    pub fn watch(&self, arrival: Instant) -> Watch {
+    /// Watches an answer to the request of `access`.
+    pub fn watch(&self, access: Arc<Access>) -> Watch {
         Watch {
             first_token: self.first_token.clone(),
             latency: self.latency.clone(),
             inter_token: self.inter_token.clone(),
             requests: self.requests.clone(),
-            arrival,
+            access,
             last_token: None,
             ended: false,
         }
@@ -106,13 +108,14 @@ impl Metrics {
     }
 }
 
-/// Timer of one request. A request dropped before its end is counted as cancelled.
+/// Timer of one answer. An answer dropped before its end counts as cancelled, unless its request
+/// has failed.
 pub struct Watch {
     first_token: Histogram,
     latency: Histogram,
     inter_token: Histogram,
     requests: IntCounterVec,
-    arrival: Instant,
+    access: Arc<Access>,
     last_token: Option<Instant>,
     ended: bool,
 }
@@ -122,19 +125,14 @@ impl Watch {
     pub fn token(&mut self) {
         let now = Instant::now();
         match self.last_token.replace(now) {
-            None => self.first_token.observe((now - self.arrival).as_secs_f64()),
+            None => self.first_token.observe((now - self.access.arrival).as_secs_f64()),
             Some(last) => self.inter_token.observe((now - last).as_secs_f64()),
         }
     }
 
-    /// Records an end without a complete answer.
-    pub fn fail(&mut self, reason: &str) {
-        self.count(reason);
-    }
-
     /// Records the end of a complete answer.
     pub fn end(&mut self, reason: &str) {
-        self.latency.observe(self.arrival.elapsed().as_secs_f64());
+        self.latency.observe(self.access.arrival.elapsed().as_secs_f64());
         self.count(reason);
     }
 
@@ -147,7 +145,7 @@ impl Watch {
 impl Drop for Watch {
     fn drop(&mut self) {
         if !self.ended {
-            self.count("cancelled");
+            self.count(self.access.reason_of_drop());
         }
     }
 }
@@ -245,22 +243,24 @@ mod tests {
     #[test]
     fn a_request_is_counted_once_by_its_end() {
         let metrics = Metrics::new().expect("metrics");
-        let mut watch = metrics.watch(Instant::now());
+        let access = || Arc::new(Access::begin(None));
+        let mut watch = metrics.watch(access());
         watch.token();
         watch.token();
         watch.end("stop");
         drop(watch);
-        drop(metrics.watch(Instant::now()));
-        let mut failed = metrics.watch(Instant::now());
+        drop(metrics.watch(access()));
+        let failed = access();
+        let watches = [metrics.watch(failed.clone()), metrics.watch(failed.clone())];
         failed.fail("error");
-        drop(failed);
+        drop(watches);
         metrics.responded(400);
         let text = metrics.text(&Stats { running: 3, ..Stats::default() }).expect("text");
         let text = String::from_utf8(text).expect("UTF-8");
         for line in [
             "trail_requests_total{finish_reason=\"stop\"} 1",
             "trail_requests_total{finish_reason=\"cancelled\"} 1",
-            "trail_requests_total{finish_reason=\"error\"} 1",
+            "trail_requests_total{finish_reason=\"error\"} 2",
             "trail_http_responses_total{code=\"400\"} 1",
             "trail_time_to_first_token_seconds_count 1",
             "trail_inter_token_seconds_count 1",

@@ -89,38 +89,41 @@ impl Options {
             return Err(ApiError::invalid_field("n", message));
         }
         let seed = self.seed.map_or_else(random::number, |seed| seed as u64);
-        let mut choices = Vec::with_capacity(count);
-        for index in 0..count {
-            let opening = Opening {
-                index,
-                echo: prompts.echo.get(index / n).cloned().unwrap_or_default(),
-                scored: prompts.top_logprobs.is_some(),
-                text: TextOptions {
-                    keep_special: !self.skip_special_tokens.unwrap_or(true),
-                    include_stop: self.include_stop_str_in_output.unwrap_or(false),
-                },
-            };
+        let submit = |index: usize| {
             let sampling = self.sampling(prompts, seed_of_answer(seed, (index % n) as u64));
-            let request = self.request(state, prompts, &prompts.ids[index / n], sampling);
-            let choice = request.and_then(|request| {
-                let field = self.max_tokens_field();
-                let refused = |error| match error {
-                    SubmitError::Sampling(why) if why.starts_with("top_logprobs ") => {
-                        ApiError::invalid_field(prompts.top_logprobs_field, why)
-                    }
-                    error => ApiError::of_submission(error, prompts.field, field),
-                };
-                Choice::submit(state, access, opening, request, self.stops()?, refused)
-            });
-            match choice {
-                Ok(choice) => choices.push(choice),
-                Err(error) => {
-                    choices.into_iter().for_each(Choice::reject);
-                    return Err(error);
-                }
+            let request = self.request(state, prompts, index / n, sampling)?;
+            Choice::submit(state, access, self.opening(prompts, index, index / n)?, request)
+                .map_err(|error| self.refusal(prompts, error))
+        };
+        let choices = (0..count).map(|index| {
+            // The choices before a refused one are dropped, too: none of the request is answered.
+            submit(index).inspect_err(|_| access.fail("rejected"))
+        });
+        choices.collect()
+    }
+
+    /// The form in which choice `index`, an answer to prompt `prompt`, is reported.
+    fn opening(&self, prompts: &Prompts, index: usize, prompt: usize) -> Result<Opening, ApiError> {
+        Ok(Opening {
+            index,
+            echo: prompts.echo.get(prompt).cloned().unwrap_or_default(),
+            scored: prompts.top_logprobs.is_some(),
+            stops: self.stops()?,
+            text: TextOptions {
+                keep_special: !self.skip_special_tokens.unwrap_or(true),
+                include_stop: self.include_stop_str_in_output.unwrap_or(false),
+            },
+        })
+    }
+
+    /// The engine's refusal, in the endpoint's names of fields.
+    fn refusal(&self, prompts: &Prompts, error: SubmitError) -> ApiError {
+        match error {
+            SubmitError::Sampling(why) if why.starts_with("top_logprobs ") => {
+                ApiError::invalid_field(prompts.top_logprobs_field, why)
             }
+            error => ApiError::of_submission(error, prompts.field, self.max_tokens_field()),
         }
-        Ok(choices)
     }
 
     /// The name under which the answer's length was requested.
@@ -135,9 +138,10 @@ impl Options {
         &self,
         state: &ServerState,
         prompts: &Prompts,
-        prompt: &[u32],
+        prompt: usize,
         sampling: SamplingParams,
     ) -> Result<Request, ApiError> {
+        let prompt = &prompts.ids[prompt];
         let context = state.engine.model().config.max_context;
         let capacity = context.min(state.engine.kv_blocks() * BLOCK_TOKENS);
         let room = capacity.saturating_sub(prompt.len());

@@ -169,11 +169,11 @@ fn one<W: Word>(
         }
         Space::Global => {
             let at = cx.global(i.line, address, W::BYTES, W::BYTES, Intent::Update)?;
-            let how = (Strong::Update, i.access.strength);
+            let access = (Strong::Update, i.access.strength);
             // SAFETY: `global` found the word, live and aligned: allocations are aligned to 256
             // bytes on both sides.
             let update = || unsafe { W::update(at, f) };
-            Ok(cx.grid.words.access(cx.order, (address, W::BYTES), how, update))
+            Ok(cx.grid.words.access(cx.order, (address, W::BYTES), access, update))
         }
         _ => Err((Kind::OutOfBounds, format!("an atomic in {space} memory"))),
     }

@@ -173,11 +173,11 @@ impl Cx<'_> {
             let to = data.lane(lane, size).as_mut_ptr();
             match self.global(i.line, address, bytes, bytes, Intent::Strong) {
                 Ok(from) => {
-                    let how = (Strong::Load, i.access.strength);
+                    let access = (Strong::Load, i.access.strength);
                     // SAFETY: `global` found `size` bytes there; the lane's part of the buffer has
                     // `size` bytes.
                     let load = || unsafe { copy(from, to, size) };
-                    self.grid.words.access(self.order, (address, bytes), how, load);
+                    self.grid.words.access(self.order, (address, bytes), access, load);
                 }
                 Err((kind, detail)) => return self.fault(kind, lane, detail),
             }
@@ -198,10 +198,10 @@ impl Cx<'_> {
             let from = data.lane(lane, size).as_ptr();
             match self.global(i.line, address, bytes, bytes, Intent::StrongWrite) {
                 Ok(to) => {
-                    let how = (Strong::Store, i.access.strength);
+                    let access = (Strong::Store, i.access.strength);
                     // SAFETY: as in `strong_gather`, the other way.
                     let store = || unsafe { copy(from, to, size) };
-                    self.grid.words.access(self.order, (address, bytes), how, store);
+                    self.grid.words.access(self.order, (address, bytes), access, store);
                 }
                 Err((kind, detail)) => return self.fault(kind, lane, detail),
             }

@@ -28,7 +28,7 @@ pub(crate) struct Grid {
     /// Warp instructions after which a launch without progress is given up.
     pub(crate) patience: u64,
     pub(crate) stop: AtomicBool,
-    /// What blocks have published to each other.
+    /// Clocks that blocks have published to each other.
     pub(crate) words: Words,
 }
 

@@ -4,8 +4,8 @@
 //! of its block (`memory::Owners`); it happened before another block's access if that block has
 //! acquired the clock. Blocks pass clocks on through words that they access with strong operations:
 //!
-//! * a release publishes what the block knows, and its own clock, at the word; an acquire that reads
-//!   the word takes that over;
+//! * a release publishes what the block knows, and its own clock, at the word; an acquire that
+//!   reads the word takes that over;
 //! * a relaxed write publishes what the block knew at its last fence, nothing without one; what a
 //!   relaxed read finds counts from the block's next fence on;
 //! * a read-modify-write adds to what is published at the word (it continues the release sequence);
@@ -55,7 +55,7 @@ impl Strength {
     }
 }
 
-/// What a strong access does with its word.
+/// Kind of a strong access of its word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Strong {
     Load,
@@ -109,7 +109,7 @@ impl BlockOrder {
         self.fenced = self.release();
     }
 
-    /// What a release publishes; later writes get a later stamp.
+    /// The clocks that a release publishes; later writes get a later stamp.
     fn release(&mut self) -> Clocks {
         let mut published = self.known.clone();
         if published.len() <= self.block {
@@ -124,7 +124,7 @@ impl BlockOrder {
 /// Shards of the words, so that blocks on several host threads seldom meet.
 const SHARDS: usize = 16;
 
-/// What is published at each word, by address / 4.
+/// Clocks published at each word, by address / 4.
 #[derive(Default)]
 pub(crate) struct Words {
     shards: [Mutex<HashMap<u64, Clocks>>; SHARDS],

@@ -65,7 +65,7 @@ struct Stamp(u64);
 impl Stamp {
     const CLOCK_BITS: u32 = 14;
     const BLOCK_BITS: u32 = 18;
-    /// Stands for all later clocks, of which nothing is claimed.
+    /// This and all later clocks, of which nothing is claimed.
     const LAST_CLOCK: u32 = (1 << Self::CLOCK_BITS) - 1;
 
     /// The stamp of a block's writes now; unwritten for a block beyond 18 bits, of which nothing is

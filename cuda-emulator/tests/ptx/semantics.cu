@@ -197,7 +197,7 @@ __global__ void grid_barrier(int *out, int rounds) {
         if (threadIdx.x == 0) {
             __threadfence();
             if (atomicAdd(&arrived, 1) == gridDim.x * (round + 1) - 1) {
-                // What the others released at `arrived` goes on to those that wait.
+                // Acquires the others' parts at `arrived`, and releases them to those that wait.
                 __threadfence();
                 atomicExch(&released, round + 1);
             }

@@ -1,5 +1,5 @@
-//! The ring of the CUDA tap: the engine's thread announces steps, the device writes their rows, a thread
-//! copies them out.
+//! The ring of the CUDA tap: the engine's thread announces steps, the device writes their rows, a
+//! thread copies them out.
 
 #[path = "../../../runtime/src/cuda/tap/slots.rs"]
 #[cfg_attr(not(test), allow(dead_code, reason = "its models are tests"))]

@@ -260,7 +260,7 @@ fn logits_that_are_not_finite_are_an_error() {
         for nothing in [f32::NAN, inf, -inf] {
             assert_eq!(sample(&mut [nothing; 40]), Err(NonFiniteLogits), "{nothing}");
         }
-        // What a row left behind does not touch the next one. A mask is no fault.
+        // A refused row leaves nothing behind for the next one. A mask is no fault.
         let mut masked = [-inf; 40];
         masked[39] = 0.25;
         let token = sample(&mut masked).expect("one finite logit");

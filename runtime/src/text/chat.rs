@@ -9,9 +9,10 @@ use minijinja::value::{Kwargs, Serde, ValueKind};
 use minijinja::{Environment, Error, ErrorKind, Output, State, Value, context, escape_formatter};
 use serde::{Deserialize, Serialize};
 
+use super::allowance::{charge, check_width, text_bytes};
 use super::breaks::{BREAK, keep_break_characters};
 use super::calendar::format_utc;
-use super::metering::{self, charge, check_width, text_bytes};
+use super::metering;
 use super::python_json;
 use super::tokenizer::{EncodeError, Tokenizer};
 use crate::model::LoadError;
@@ -20,6 +21,12 @@ use crate::model::files::{model_folder, read_json_if_present};
 
 /// The template's name within its environment.
 const NAME: &str = "chat_template";
+
+/// Roles whose names a template may compare, or make control tokens of, such as `<|user|>`.
+const ROLES: [&str; 8] =
+    ["system", "user", "assistant", "tool", "function", "ipython", "observation", "model"];
+/// Roles whose messages are the model's own or that of its operator.
+const TRUSTED_ROLES: [&str; 2] = ["system", "assistant"];
 
 /// One turn of a conversation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -210,21 +217,15 @@ impl ChatTemplate {
         messages: &[ChatMessage],
         options: ChatOptions,
     ) -> Result<RenderedChat, ChatError> {
-        let is_trusted =
-            |role: &str| options.allow_special_tokens || matches!(role, "system" | "assistant");
-        let messages: Vec<ChatMessage> = messages
-            .iter()
-            .map(|ChatMessage { role, content }| ChatMessage {
-                role: match options.allow_special_tokens {
-                    true => role.clone(),
-                    false => tokenizer.break_special(role).into_owned(),
-                },
-                content: match is_trusted(role) {
-                    true => keep_break_characters(content).into_owned(),
-                    false => tokenizer.break_special(content).into_owned(),
-                },
-            })
-            .collect();
+        let text = |text: &str, trusted: bool| match trusted || options.allow_special_tokens {
+            true => keep_break_characters(text).into_owned(),
+            false => tokenizer.break_special(text).into_owned(),
+        };
+        let turn = |ChatMessage { role, content }: &ChatMessage| ChatMessage {
+            role: text(role, ROLES.contains(&role.as_str())),
+            content: text(content, TRUSTED_ROLES.contains(&role.as_str())),
+        };
+        let messages: Vec<ChatMessage> = messages.iter().map(turn).collect();
         let mut text = self.render(&messages, options.add_generation_prompt)?;
         if options.continue_final_message {
             let last = messages.last().map_or("", |message| message.content.as_str());

@@ -1,7 +1,9 @@
 //! Tokenizer, incremental detokenization, stop strings and chat templates.
 
+mod allowance;
 mod breaks;
 mod calendar;
+mod charges;
 pub mod chat;
 mod metering;
 mod python_json;

@@ -14,7 +14,7 @@ use super::stream::Decode;
 use super::text_bound::max_token_bytes;
 use super::token_bytes::TokenBytes;
 use crate::model::LoadError;
-use crate::model::files::model_folder;
+use crate::model::files::{model_folder, read_json};
 
 /// A tokenizer of the tokenizers crate whose pre-tokenizer removes breaks.
 pub(super) type Inner = TokenizerImpl<
@@ -61,14 +61,19 @@ impl Tokenizer {
                 "download it with the model, convert tokenizer.model with transformers, or pass token ids",
             ));
         }
-        let inner = Inner::from_file(&file).map_err(|error| {
+        Self::from_bytes(&file, &read_json(&file)?, vocab_size)
+    }
+
+    /// A tokenizer from the bytes of `file`; see [`Tokenizer::load`].
+    pub fn from_bytes(file: &Path, bytes: &[u8], vocab_size: usize) -> Result<Self, LoadError> {
+        let inner = Inner::from_bytes(bytes).map_err(|error| {
             let expected = "a Hugging Face fast tokenizer";
-            LoadError::new(&file, "content", expected, error.to_string(), "download it again")
+            LoadError::new(file, "content", expected, error.to_string(), "download it again")
         })?;
         let tokenizer = Self::new(inner);
         match tokenizer.largest_id() {
             Some(largest) if largest as usize >= vocab_size => Err(LoadError::new(
-                &file,
+                file,
                 "vocab",
                 format!("ids below the model's vocab_size {vocab_size}"),
                 format!("id {largest}"),

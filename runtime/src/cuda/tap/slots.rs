@@ -84,7 +84,7 @@ impl<R: Copy> Slots<R> {
     pub(in crate::cuda) fn take(&self, step: u64, copy: impl FnOnce()) -> bool {
         copy();
         // The device writes the slot only for a step that was announced. If that announcement comes
-        // after this lock, so do its writes, and `copy` has read none of them.
+        // after this lock, so do its writes, and `copy` has read no such write.
         let mut slot = self.slot(step);
         let is_whole = slot.step == step;
         if is_whole {
