@@ -6,6 +6,8 @@
 //! `RUSTFLAGS="--cfg loom" cargo test -p trail-loom --release`
 #![cfg(loom)]
 
+#[path = "../../runtime/src/engine/event_log.rs"]
+pub mod event_log;
 #[path = "../../runtime/src/mpsc_ring.rs"]
 pub mod mpsc_ring;
 #[path = "../../runtime/src/sync.rs"]

@@ -1,17 +1,17 @@
-//! The atomics and cells of [`crate::mpsc_ring`]: std's, or loom's under `--cfg loom`, which then
-//! runs every interleaving.
+//! The atomics and cells of the lock-free structures: std's, or loom's under `--cfg loom`, which
+//! then runs every interleaving.
 
 #[cfg(loom)]
 pub(crate) use loom::{
     cell::UnsafeCell,
     sync::Arc,
-    sync::atomic::{AtomicUsize, Ordering},
+    sync::atomic::{AtomicU64, AtomicUsize, Ordering},
 };
 
 #[cfg(not(loom))]
 pub(crate) use std::sync::{
     Arc,
-    atomic::{AtomicUsize, Ordering},
+    atomic::{AtomicU64, AtomicUsize, Ordering},
 };
 
 /// std's cell with loom's interface: access through a closure, so that loom sees where it ends.

@@ -101,7 +101,7 @@ impl From<SubmitError> for ApiError {
         let message = error.to_string();
         match error {
             SubmitError::Failed(fault) => ApiError::broken(&fault),
-            SubmitError::Full { .. } => ApiError {
+            SubmitError::Full { .. } | SubmitError::FullBytes { .. } => ApiError {
                 code: Some("rate_limit_exceeded"),
                 ..ApiError::new(StatusCode::TOO_MANY_REQUESTS, "rate_limit_error", message)
             },

@@ -23,10 +23,16 @@ pub(crate) struct Keeper {
     pub(crate) stage_ms: AtomicU64,
     pub(crate) open_ms: AtomicU64,
     pub(crate) assisted: AtomicBool,
+    /// The step whose rows make [`TapReceiver::stage`] panic; 0: none.
+    pub(crate) panics_at: AtomicU64,
+    pub(crate) failed: AtomicBool,
 }
 
 impl TapReceiver for Keeper {
     fn stage(&self, step: u64, rows: &[TapRow], activations: &[bf16]) {
+        if self.panics_at.load(Ordering::Relaxed) == step {
+            panic!("the planned panic");
+        }
         let values = activations.iter().map(|value| value.to_f32()).collect();
         std::thread::sleep(Duration::from_millis(self.stage_ms.load(Ordering::Relaxed)));
         *self.staged.lock().unwrap() = Some(Arrived { step, rows: rows.to_vec(), values });
@@ -50,5 +56,9 @@ impl TapReceiver for Keeper {
     fn publish_probabilities(&self, step: u64, rows: &[TapRow], probabilities: &[f32]) {
         let (rows, values) = (rows.to_vec(), probabilities.to_vec());
         self.opened.lock().unwrap().push(Arrived { step, rows, values });
+    }
+
+    fn fail(&self) {
+        self.failed.store(true, Ordering::Relaxed);
     }
 }
