@@ -1,6 +1,7 @@
 //! Definitions that every crate of the workspace shares, without dependencies: CPU instruction sets
-//! ([`isa`]) and their vector registers ([`simd`]), memory that can be used ([`memory`]), the heap's
-//! free pages ([`heap`]), seeded random numbers ([`rng`]) and statistics of samples ([`stats`]).
+//! ([`isa`]) and their vector registers ([`simd`]), memory that can be used ([`memory`]), the
+//! heap's free pages ([`heap`]), seeded random numbers ([`rng`]) and statistics of samples
+//! ([`stats`]).
 
 pub mod heap;
 pub mod isa;

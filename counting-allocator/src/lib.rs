@@ -1,9 +1,10 @@
-//! The system's allocator with counted calls: for tests that a step does not allocate, and for the
-//! figure that `trail-rt bench scheduler` prints. Linking this crate makes it the global allocator.
+//! The system's allocator with counted calls and bytes: for tests that a step does not allocate or
+//! that memory is bounded, and for the figure that `trail-rt bench scheduler` prints. Linking this
+//! crate makes it the global allocator.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 thread_local! {
     // Const and without destructor, so that reading it never allocates, even while a thread ends.
@@ -11,6 +12,13 @@ thread_local! {
 }
 
 static OF_PROCESS: AtomicU64 = AtomicU64::new(0);
+
+static LIVE_BYTES: AtomicI64 = AtomicI64::new(0);
+
+/// Bytes that are allocated now, by all threads: as they were asked for, touched or not.
+pub fn live_bytes() -> u64 {
+    LIVE_BYTES.load(Ordering::Relaxed).max(0) as u64
+}
 
 /// Number of allocations that the calling thread has made so far.
 pub fn of_thread() -> u64 {
@@ -28,33 +36,40 @@ struct Counting;
 static ALLOCATOR: Counting = Counting;
 
 impl Counting {
-    fn count(&self) {
+    fn count(&self, bytes: usize) {
         OF_THREAD.set(OF_THREAD.get() + 1);
         OF_PROCESS.fetch_add(1, Ordering::Relaxed);
+        LIVE_BYTES.fetch_add(bytes as i64, Ordering::Relaxed);
+    }
+
+    fn release(&self, bytes: usize) {
+        LIVE_BYTES.fetch_sub(bytes as i64, Ordering::Relaxed);
     }
 }
 
 // SAFETY: every call is forwarded unchanged to the system's allocator, which fulfils the contract.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        self.count();
+        self.count(layout.size());
         // SAFETY: `System` has the same obligations, which the caller fulfils.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        self.count();
+        self.count(layout.size());
         // SAFETY: `System` has the same obligations, which the caller fulfils.
         unsafe { System.alloc_zeroed(layout) }
     }
 
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        self.count();
+        self.count(size);
+        self.release(layout.size());
         // SAFETY: `System` has the same obligations, which the caller fulfils.
         unsafe { System.realloc(pointer, layout, size) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        self.release(layout.size());
         // SAFETY: `System` has the same obligations, which the caller fulfils.
         unsafe { System.dealloc(pointer, layout) }
     }
@@ -73,5 +88,15 @@ mod tests {
         assert!(of_process() >= process + 2);
         std::thread::spawn(|| drop(std::hint::black_box(Box::new(1)))).join().unwrap();
         assert!(of_process() > process + 2);
+    }
+
+    #[test]
+    fn live_bytes_rise_and_fall() {
+        const BYTES: u64 = 100 << 20; // far more than other tests allocate meanwhile
+        let before = live_bytes();
+        let held = std::hint::black_box(Vec::<u8>::with_capacity(BYTES as usize));
+        assert!(live_bytes() > before + BYTES / 2);
+        drop(held);
+        assert!(live_bytes() < before + BYTES / 2);
     }
 }

@@ -12,6 +12,8 @@
 
 pub mod cuda;
 pub mod engine;
+#[path = "../../runtime/src/engine/event_log.rs"]
+pub mod event_log;
 #[path = "../../runtime/src/cpu/fork_join_latch.rs"]
 #[cfg_attr(not(test), allow(dead_code, reason = "its models are tests"))]
 mod fork_join_latch;

@@ -58,19 +58,14 @@ impl Tracker {
         }
     }
 
-    /// Assigns `idx` to a new request. Not called after a preemption: the posterior stays valid
-    /// without KV.
-    pub fn begin(&mut self, idx: usize, generation: u32) {
-        self.filters[idx] = Filter { generation, last: None };
-    }
-
     /// Updates the posterior with `p` (`[bins]`), the head's output after `generated` tokens;
     /// `generated` = 0 is the prompt's mean.
     ///
     /// The first observation, and any with `generated` = 0, starts the chain with q = p. A later
     /// one advances the posterior by the tokens generated since the last. One without new tokens
     /// (the prompt recomputed after a preemption) changes nothing and returns the current estimate.
-    /// None if the index has another generation by now: the result is stale.
+    /// A newer generation is a new request at the index; its chain starts. `None` for an older one:
+    /// the result is stale.
     pub fn observe(
         &mut self,
         idx: usize,
@@ -79,8 +74,11 @@ impl Tracker {
         p: &[f32],
     ) -> Option<Estimate> {
         let state = &mut self.filters[idx];
-        if state.generation != generation {
-            return None;
+        // The difference is signed: generations wrap.
+        match generation.wrapping_sub(state.generation) as i32 {
+            0 => {}
+            1.. => *state = Filter { generation, last: None },
+            _ => return None,
         }
         let (belief, outcome) = match state.last {
             Some((_, estimate)) if generated > 0 && generated <= estimate.generated => {

@@ -5,6 +5,7 @@
 mod damaged;
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use trail_probe::Probe;
 use trail_runtime::engine::{
@@ -31,13 +32,16 @@ fn request(seed: u64, prompt_len: u32, max_tokens: u32) -> Request {
     }
 }
 
+/// Longest wait for an event, or for an engine to empty: what comes later hangs.
+const LIMIT: Duration = Duration::from_secs(60);
+
 /// `(generated, remaining)`, in order.
 type Predictions = Vec<(u32, f32)>;
 
 /// Receives one answer: tokens, predictions and finish reason.
 fn answer(handle: RequestHandle) -> (Vec<u32>, Predictions, FinishReason) {
     let (mut tokens, mut predictions) = (Vec::new(), Vec::new());
-    for event in handle {
+    while let Some(event) = handle.recv_timeout(LIMIT) {
         match event {
             Event::Token { id, logprob } => {
                 assert!(logprob <= 0.0);
@@ -48,7 +52,7 @@ fn answer(handle: RequestHandle) -> (Vec<u32>, Predictions, FinishReason) {
             Event::Alternative { .. } | Event::Preempted { .. } => {}
         }
     }
-    panic!("no Finished event");
+    panic!("no event for {LIMIT:?}, and no Finished");
 }
 
 /// Runs 24 requests of mixed sizes at once.
@@ -120,14 +124,16 @@ fn a_forced_length_ends_an_answer_and_no_policy_sees_it() {
 fn a_cancelled_request_frees_its_slot() {
     let engine = builder(&model()).build().expect("builds");
     let handle = engine.submit(request(1, 5, 200)).expect("fits");
-    assert!(matches!(handle.recv(), Some(Event::Token { .. })));
+    assert!(matches!(handle.recv_timeout(LIMIT), Some(Event::Token { .. })));
     handle.cancel();
     let (_, _, reason) = answer(handle);
     assert_eq!(reason, FinishReason::Cancelled);
     drop(engine.submit(request(2, 5, 200)).expect("fits"));
     let (tokens, _, reason) = answer(engine.submit(request(3, 5, 9)).expect("fits"));
     assert_eq!((tokens.len(), reason), (9, FinishReason::Length));
+    let begin = Instant::now();
     while engine.live() > 0 {
+        assert!(begin.elapsed() < LIMIT, "{} requests are left", engine.live());
         std::thread::yield_now();
     }
     assert_eq!(engine.stats().blocks_used, 0);
@@ -183,7 +189,7 @@ fn alternatives_come_before_their_token_best_first() {
         SamplingParams { temperature: 0.0, top_logprobs: 3, ..SamplingParams::default() };
     let handle = engine.submit(Request { sampling, ..request(0, 5, 4) }).expect("fits");
     let mut alternatives = Vec::new();
-    for event in handle {
+    while let Some(event) = handle.recv_timeout(LIMIT) {
         match event {
             Event::Alternative { id, logprob } => alternatives.push((id, logprob)),
             Event::Token { id, logprob } => {

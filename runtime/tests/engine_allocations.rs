@@ -1,50 +1,26 @@
-//! The step loop does not allocate: scheduling, forward pass, tap, probe, sampling, sending.
+//! The step loop does not allocate: scheduling, forward pass, tap, probe, sampling, sending. A
+//! request's buffers are allocated when it is first scheduled.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use trail_counting_allocator::of_thread;
 use trail_probe::Probe;
-use trail_runtime::engine::{Engine, PolicyKind, Request, SamplingParams};
+use trail_runtime::engine::{Engine, Notify, PolicyKind, Request, SamplingParams};
 use trail_runtime::model::{Dtype, Model};
 
-/// Allocations of the engine's thread when it sends events: the callback runs on that thread.
-#[derive(Default)]
-struct Watch {
-    events: AtomicU64,
-    /// Allocations at the end of the warm-up.
-    before: AtomicU64,
-    last: AtomicU64,
-}
+const REQUESTS: u64 = 12;
+/// Allocations when a request is first scheduled: its tokens, its predictions, and a chunk of its
+/// events in two.
+const PER_REQUEST: u64 = 4;
 
-/// Events before the count begins: by then thread-locals and lazy parts are initialised.
-const WARM_UP: u64 = 50;
-
-#[test]
-fn steps_allocate_nothing_even_under_preemption() {
-    let model = Arc::new(Model::random("tiny", Dtype::Bf16, 7).expect("a known shape"));
-    let watch = Arc::new(Watch::default());
-    let engine = Engine::builder()
-        .probe(Some(Probe::random(model.config.hidden_size, 0, 3)))
-        .model(model)
-        .policy(PolicyKind::Trail { c: 0.8 })
-        .max_running(4)
-        .kv_blocks(Some(20))
-        .threads(Some(1))
-        .build()
-        .expect("builds");
-    let notify: Arc<dyn Fn() + Send + Sync> = {
-        let watch = watch.clone();
-        Arc::new(move || {
-            let events = watch.events.fetch_add(1, Ordering::Relaxed);
-            let count = of_thread();
-            if events < WARM_UP {
-                watch.before.store(count, Ordering::Relaxed);
-            }
-            watch.last.store(count, Ordering::Relaxed);
-        })
-    };
-    let handles: Vec<_> = (0..12)
+/// Answers [`REQUESTS`] requests of `max_tokens`. Returns the number of events, and of allocations
+/// that the engine's thread has made until the last event: `notify` runs on that thread.
+fn run(engine: &Engine, max_tokens: u32) -> (usize, u64) {
+    let last = Arc::new(AtomicU64::new(0));
+    let count = last.clone();
+    let notify: Notify = Arc::new(move || count.store(of_thread(), Ordering::Relaxed));
+    let handles: Vec<_> = (0..REQUESTS)
         .map(|seed| {
             let sampling = SamplingParams {
                 seed,
@@ -54,14 +30,40 @@ fn steps_allocate_nothing_even_under_preemption() {
                 top_logprobs: 2,
                 ..SamplingParams::default()
             };
-            let request = Request { sampling, ignore_eos: true, ..Request::new(vec![1, 2, 3], 90) };
-            engine.submit(Request { notify: Some(notify.clone()), ..request }).expect("fits")
+            let request = Request::new(vec![1, 2, 3], max_tokens);
+            let notify = Some(notify.clone());
+            let request = Request { sampling, ignore_eos: true, notify, ..request };
+            engine.submit(request).expect("fits")
         })
         .collect();
-    let events: usize = handles.into_iter().map(|handle| handle.count()).sum();
-    let stats = engine.stats();
-    assert!(events > 12 * 90 * 3, "{events} events");
-    assert!(stats.evictions > 0, "20 blocks are too few for all");
-    let (before, last) = (watch.before.load(Ordering::Relaxed), watch.last.load(Ordering::Relaxed));
-    assert_eq!(last - before, 0, "allocations in {} steps", stats.steps);
+    let events = handles.into_iter().map(|handle| handle.count()).sum();
+    (events, last.load(Ordering::Relaxed))
+}
+
+#[test]
+fn steps_allocate_nothing_even_under_preemption() {
+    let model = Arc::new(Model::random("tiny", Dtype::Bf16, 7).expect("a known shape"));
+    let engine = Engine::builder()
+        .probe(Some(Probe::random(model.config.hidden_size, 0, 3)))
+        .model(model)
+        .policy(PolicyKind::Trail { c: 0.8 })
+        .max_running(4)
+        .kv_blocks(Some(20))
+        .threads(Some(1))
+        .build()
+        .expect("builds");
+    // Thread-locals and lazy parts are initialised.
+    let (_, mut before) = run(&engine, 90);
+    for max_tokens in [90, 30, 90] {
+        let (evictions, steps) = (engine.stats().evictions, engine.stats().steps);
+        let (events, now) = run(&engine, max_tokens);
+        assert!(events as u64 > REQUESTS * u64::from(max_tokens) * 3, "{events} events");
+        let steps = engine.stats().steps - steps;
+        assert_eq!(now - before, REQUESTS * PER_REQUEST, "allocations in {steps} steps");
+        assert!(
+            engine.stats().evictions > evictions || max_tokens < 90,
+            "too many blocks for that"
+        );
+        before = now;
+    }
 }

@@ -19,8 +19,8 @@ use crate::swap_state::SwapState;
 /// host only); or in none while its KV is in transfer.
 ///
 /// The order of calls in one step: any of `submit`, `predict`, `transferred`, `finish`; `plan`; the
-/// transfers and the forward pass; `advance`. `predict`, `transferred` and `finish` may also come
-/// between `plan` and `advance`.
+/// transfers and the forward pass; `advance`. `submit`, `predict`, `transferred` and `finish` may
+/// also come between `plan` and `advance`.
 pub struct Scheduler {
     pub(crate) config: SchedulerConfig,
     pub(crate) policy: Box<dyn Policy>,
@@ -163,12 +163,21 @@ impl Scheduler {
     }
 
     /// Recomputes the keys of all requests outside the batch, for policies whose keys change while
-    /// requests wait. Visits all `max_requests` indices.
+    /// requests wait. Visits indices until it has met each of those requests: a new request takes
+    /// the index that was freed last, so that they are dense unless there were more before.
     fn age(&mut self) {
+        let mut left = self.paused.len() + self.waiting.len() + self.moving();
         for idx in self.requests.indices() {
+            if left == 0 {
+                break;
+            }
             let request = &self.requests[idx];
-            if !matches!(request.phase, Phase::Running | Phase::Free) && !request.ended {
-                self.policy.on_skipped(&self.requests[idx]);
+            if matches!(request.phase, Phase::Running | Phase::Free) {
+                continue;
+            }
+            left -= 1;
+            if !request.ended {
+                self.policy.on_skipped(request);
                 self.rekey(idx);
             }
         }

@@ -6,8 +6,8 @@ use std::str::FromStr;
 use clap::Args;
 use trail_runtime::cpu::Isa;
 use trail_runtime::cuda;
-use trail_runtime::engine::{ComputeDevice, DEFAULT_C, DEFAULT_MAX_REQUESTS, PolicyKind};
-use trail_runtime::engine::{CudaSettings, ProbeDevice};
+use trail_runtime::engine::{ComputeDevice, CudaSettings, PolicyKind, ProbeDevice};
+use trail_runtime::engine::{DEFAULT_C, DEFAULT_MAX_QUEUE_BYTES, DEFAULT_MAX_REQUESTS};
 use trail_scheduler::{Preemption, SchedulerConfig};
 
 // Upper bounds of the options: more than any machine can use, less than what exhausts memory or a
@@ -15,6 +15,7 @@ use trail_scheduler::{Preemption, SchedulerConfig};
 const MAX_RUNNING: usize = 4096;
 const MAX_TOKEN_BUDGET: usize = 1 << 16;
 const MAX_REQUESTS: usize = 1 << 20;
+const MAX_QUEUE_MIB: usize = 1 << 20;
 const MAX_THREADS: usize = 1024;
 const MAX_KV_BLOCKS: usize = 1 << 27;
 
@@ -113,6 +114,15 @@ pub struct EngineArgs {
         value_parser = count::<MAX_REQUESTS>,
     )]
     pub(crate) max_requests: usize,
+    /// Most memory for the prompts of those requests, MiB; more are refused
+    #[arg(
+        long,
+        global = true,
+        value_name = "MIB",
+        default_value_t = (DEFAULT_MAX_QUEUE_BYTES >> 20) as usize,
+        value_parser = count::<MAX_QUEUE_MIB>,
+    )]
+    pub(crate) max_queue_mib: usize,
     /// Steps for which a request without free KV blocks may be passed over [default: 64]
     #[arg(long, global = true, value_name = "STEPS", value_parser = count_u32::<0>)]
     pub(crate) max_passed_over: Option<u32>,

@@ -129,15 +129,14 @@ impl ApiError {
         let message = error.to_string();
         match error {
             SubmitError::Failed(fault) => ApiError::broken(&fault),
-            SubmitError::Full { .. } | SubmitError::Refused(Refusal::Full { .. }) => {
-                ApiError::too_many(message)
-            }
+            SubmitError::Full { .. }
+            | SubmitError::FullBytes { .. }
+            | SubmitError::Refused(Refusal::Full { .. }) => ApiError::too_many(message),
             SubmitError::Refused(Refusal::ZeroMaxTokens) => {
                 ApiError::invalid_field(max_tokens, message)
             }
-            SubmitError::Refused(Refusal::NeverFits { .. } | Refusal::ContextTooLong { .. }) => {
-                ApiError::too_long(prompt, message)
-            }
+            SubmitError::Refused(Refusal::NeverFits { .. } | Refusal::ContextTooLong { .. })
+            | SubmitError::TooLarge { .. } => ApiError::too_long(prompt, message),
             SubmitError::Refused(Refusal::EmptyPrompt) | SubmitError::UnknownToken { .. } => {
                 ApiError::invalid_field(prompt, message)
             }

@@ -120,7 +120,8 @@ async fn refuse_unless_open(
     Ok(next.run(request).await)
 }
 
-/// Reads `bytes` as the body of a chat and of a completion, for the fuzz target. Returns the errors.
+/// Reads `bytes` as the body of a chat and of a completion, for the fuzz target. Returns the
+/// errors.
 #[cfg(fuzzing)]
 pub fn check_body(bytes: &[u8]) -> [Option<serde_json::Value>; 2] {
     [chat::check(bytes), completions::check(bytes)].map(|read| read.err().map(|error| error.body()))

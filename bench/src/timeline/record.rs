@@ -172,4 +172,8 @@ impl TapReceiver for TracedTap {
         self.probe.publish_probabilities(step, rows, probabilities);
         self.recorder.stamp(SpanKind::Smooth, step, begin);
     }
+
+    fn fail(&self) {
+        self.probe.fail();
+    }
 }

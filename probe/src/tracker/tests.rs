@@ -15,7 +15,6 @@ fn tracker() -> Tracker {
 #[test]
 fn the_prompts_mean_starts_the_chain() {
     let mut tracker = tracker();
-    tracker.begin(1, 7);
     assert_eq!(tracker.estimate(1, 7), None);
     let estimate = tracker.observe(1, 7, 0, &LATE).unwrap();
     assert_eq!((estimate.generation, estimate.generated), (7, 0));
@@ -32,7 +31,6 @@ fn missed_tokens_are_advanced_over() {
     let (mut every, mut sparse) = (tracker(), tracker());
     let flat = [0.25; 4];
     for tracker in [&mut every, &mut sparse] {
-        tracker.begin(0, 1);
         tracker.observe(0, 1, 0, &LATE);
     }
     let last = (1..=50).map(|n| every.observe(0, 1, n, &flat).unwrap()).last().unwrap();
@@ -44,7 +42,6 @@ fn missed_tokens_are_advanced_over() {
 #[test]
 fn a_recomputed_prompt_changes_nothing() {
     let mut tracker = tracker();
-    tracker.begin(0, 1);
     tracker.observe(0, 1, 0, &LATE);
     let before = tracker.observe(0, 1, 30, &LATE);
     assert_eq!(tracker.observe(0, 1, 0, &EARLY), before);
@@ -57,7 +54,6 @@ fn a_recomputed_prompt_changes_nothing() {
 #[test]
 fn a_decode_step_may_come_first() {
     let mut tracker = tracker();
-    tracker.begin(0, 1);
     let estimate = tracker.observe(0, 1, 5, &LATE).unwrap();
     assert!((estimate.remaining - 290.0).abs() < 1e-3);
 }
@@ -65,18 +61,21 @@ fn a_decode_step_may_come_first() {
 #[test]
 fn a_late_result_of_a_finished_request_is_dropped() {
     let mut tracker = tracker();
-    tracker.begin(0, 1);
     tracker.observe(0, 1, 0, &LATE);
-    tracker.begin(0, 2);
+    let estimate = tracker.observe(0, 2, 1, &EARLY);
+    assert!((estimate.unwrap().remaining - 110.0).abs() < 1e-3, "its own chain: {estimate:?}");
     assert_eq!(tracker.observe(0, 1, 1, &LATE), None);
-    assert_eq!(tracker.estimate(0, 1), None);
-    assert_eq!(tracker.estimate(0, 2), None);
+    assert_eq!((tracker.estimate(0, 1), tracker.estimate(0, 2)), (None, estimate));
+    // Generations wrap.
+    assert!(tracker.observe(1, u32::MAX / 2, 0, &LATE).is_some());
+    assert!(tracker.observe(1, u32::MAX - 1, 0, &LATE).is_some());
+    assert!(tracker.observe(1, 0, 0, &EARLY).is_some());
+    assert_eq!(tracker.observe(1, u32::MAX - 1, 1, &LATE), None);
 }
 
 #[test]
 fn outcomes_are_counted() {
     let mut tracker = tracker();
-    tracker.begin(0, 1);
     tracker.observe(0, 1, 0, &EARLY);
     tracker.observe(0, 1, 1, &[f32::NAN; 4]);
     tracker.observe(0, 1, 2, &[0.0, 0.0, 0.0, 1e-15]);

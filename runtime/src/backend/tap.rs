@@ -131,6 +131,10 @@ pub trait TapReceiver: Send + Sync {
     /// false.
     fn assist(&self) -> bool;
 
+    /// Records that a thread which hands activations over has panicked: no more will come. A
+    /// caller that waits for predictions must see it.
+    fn fail(&self);
+
     /// Publishes predictions from `probabilities` `[rows.len(), bins]` that a device computed for
     /// `step`.
     fn publish_probabilities(&self, step: u64, rows: &[TapRow], probabilities: &[f32]);

@@ -210,6 +210,10 @@ impl TapReceiver for Recorder {
         unreachable!("a device's call")
     }
 
+    fn fail(&self) {
+        unreachable!("a device's call")
+    }
+
     fn assist(&self) -> bool {
         self.tasks.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1)).is_ok()
     }

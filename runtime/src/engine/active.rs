@@ -2,74 +2,90 @@
 
 use std::sync::Arc;
 
-use crossbeam_channel::Sender;
 use trail_scheduler::NewRequest;
 
-use super::event::{Event, FinishReason};
+use super::event::FinishReason;
+use super::event_channel::EventSender;
 use super::handle::Ticket;
 use super::request::Request;
+use super::submit_queue::QueuePlace;
+
+/// Tokens for which a request reserves memory when it is first scheduled; buffers of longer answers
+/// grow by doubling. A waiting request has no buffers but its prompt.
+const RESERVED_TOKENS: usize = 4096;
+/// Events reserved beside those of each token: preemptions, and the end.
+const SPARE_EVENTS: usize = 16;
 
 /// A submitted request: its tokens, and the channel to its caller.
-///
-/// Built on the caller's thread with all memory it will need, so that the step loop does not
-/// allocate for it.
 pub(super) struct ActiveRequest {
     pub(super) id: u64,
+    /// The request; its prompt is in `tokens`.
     pub(super) request: Request,
-    /// Prompt, then output; capacity for all of both.
+    /// The request in the scheduler's terms.
+    pub(super) new: NewRequest,
+    /// Prompt, then output.
     pub(super) tokens: Vec<u32>,
     pub(super) prompt_len: usize,
-    /// Prompt-only prediction of the output length, tokens.
-    pub(super) initial_prediction: Option<f32>,
     /// Refined predictions `(generated, remaining)`, at most one per token.
     pub(super) predictions: Vec<(u32, f32)>,
     /// Step of the newest prediction.
     pub(super) predicted_step: u64,
-    /// Time of submission, seconds on the engine's clock.
-    pub(super) arrival_s: f64,
+    /// The last step with a row of the request whose prediction was looked for.
+    pub(super) tapped_step: u64,
+    /// True once the request was scheduled, so that its buffers are reserved.
+    is_started: bool,
     pub(super) ticket: Arc<Ticket>,
-    events: Sender<Event>,
+    pub(super) place: QueuePlace,
+    pub(super) events: EventSender,
 }
 
-/// Events of a request beside its tokens, predictions and alternatives. Preemptions beyond this
-/// number are not reported; `Finished` always is.
-const SPARE_EVENTS: usize = 64;
-
 impl ActiveRequest {
-    /// Capacity of the event channel of `request`.
-    pub(super) fn event_capacity(request: &Request) -> usize {
-        let per_token = 2 + usize::from(request.sampling.top_logprobs);
-        (request.max_tokens as usize + 1) * per_token + SPARE_EVENTS
+    /// Bytes that a waiting `request` holds.
+    pub(super) fn bytes(request: &Request) -> usize {
+        let predictions = request.predictions.as_ref().map_or(0, |replayed| replayed.len());
+        let words = request.prompt.capacity() + request.stop_tokens.capacity() + predictions;
+        size_of::<ActiveRequest>() + words * size_of::<u32>()
     }
 
     pub(super) fn new(
-        id: u64,
-        request: Request,
-        initial_prediction: Option<f32>,
-        arrival_s: f64,
+        mut request: Request,
+        new: NewRequest,
         ticket: Arc<Ticket>,
-        events: Sender<Event>,
+        place: QueuePlace,
+        events: EventSender,
     ) -> Self {
-        let max_tokens = request.max_tokens as usize;
-        let mut tokens = Vec::with_capacity(request.prompt.len() + max_tokens);
-        tokens.extend_from_slice(&request.prompt);
+        let tokens = std::mem::take(&mut request.prompt);
         ActiveRequest {
-            id,
-            prompt_len: request.prompt.len(),
+            id: new.id.0,
+            prompt_len: tokens.len(),
             tokens,
-            initial_prediction,
-            predictions: Vec::with_capacity(max_tokens + 1),
+            new,
+            predictions: Vec::new(),
             predicted_step: 0,
-            arrival_s,
+            tapped_step: 0,
+            is_started: false,
             ticket,
+            place,
             events,
             request,
         }
     }
 
-    /// The request in the scheduler's terms.
-    pub(super) fn to_scheduler(&self) -> NewRequest {
-        self.request.to_scheduler(self.id, self.arrival_s, self.initial_prediction)
+    /// Reserves the buffers of the answer when the request is first scheduled; `predicts` if
+    /// predictions will come. The only allocations of the engine's thread for an answer of up to
+    /// [`RESERVED_TOKENS`] tokens.
+    pub(super) fn start(&mut self, predicts: bool) {
+        if std::mem::replace(&mut self.is_started, true) {
+            return;
+        }
+        let tokens = (self.request.max_tokens as usize).min(RESERVED_TOKENS);
+        self.tokens.reserve_exact(tokens);
+        let per_token = 1 + usize::from(predicts) + usize::from(self.request.sampling.top_logprobs);
+        self.events.reserve(tokens * per_token + SPARE_EVENTS);
+        if predicts {
+            // One more than tokens: the prompt's.
+            self.predictions.reserve_exact(tokens + 1);
+        }
     }
 
     /// Output tokens so far.
@@ -77,34 +93,17 @@ impl ActiveRequest {
         self.tokens.len() - self.prompt_len
     }
 
-    /// Sends an event to the caller. The channel has room for every event that must arrive; a
-    /// caller that has dropped its handle cancels through the ticket.
-    pub(super) fn send(&self, event: Event) {
-        let room = SPARE_EVENTS / 2;
-        let optional = matches!(event, Event::Preempted { .. });
-        let full = self.events.capacity().is_some_and(|c| self.events.len() + room >= c);
-        if optional && full {
-            return;
-        }
-        let _ = self.events.try_send(event);
-        if let Some(notify) = &self.request.notify {
-            notify();
-        }
-    }
-
     /// Records a prediction from `step`, newer than all before, and sends it to the caller.
     pub(super) fn predict(&mut self, generated: u32, remaining: f32, step: u64) {
         self.predicted_step = step;
-        if self.predictions.len() < self.predictions.capacity() {
-            self.predictions.push((generated, remaining));
-        }
-        self.send(Event::Prediction { generated, remaining });
+        self.predictions.push((generated, remaining));
+        self.events.prediction(generated, remaining);
     }
 
-    /// Sends the last event.
-    pub(super) fn finish(&self, reason: FinishReason) {
-        self.ticket.finish();
-        self.send(Event::Finished { reason });
+    /// Gives the place back, then sends the last event.
+    pub(super) fn finish(self, reason: FinishReason) {
+        drop(self.place);
+        self.events.finish(reason);
     }
 
     /// The reason for which `token`, just generated, ends the answer; `None` if it does not.

@@ -34,6 +34,18 @@ pub enum SubmitError {
         /// Requests that fit in the engine at once.
         max_requests: u32,
     },
+    /// The requests in the engine hold as many bytes as they may: try again later.
+    FullBytes {
+        /// Bytes that all requests in the engine may hold.
+        max_bytes: u64,
+    },
+    /// The request alone exceeds that limit.
+    TooLarge {
+        /// Bytes of the request.
+        bytes: u64,
+        /// Bytes that all requests in the engine may hold.
+        max_bytes: u64,
+    },
     /// The engine broke down and must be rebuilt.
     Failed(Fault),
 }
@@ -41,7 +53,12 @@ pub enum SubmitError {
 impl SubmitError {
     /// True if the request itself is at fault, so that a retry is of no use.
     pub fn is_invalid(&self) -> bool {
-        !matches!(self, SubmitError::Full { .. } | SubmitError::Failed(_))
+        !self.is_full() && !matches!(self, SubmitError::Failed(_))
+    }
+
+    /// True if the engine is full, so that a later retry may succeed.
+    pub fn is_full(&self) -> bool {
+        matches!(self, SubmitError::Full { .. } | SubmitError::FullBytes { .. })
     }
 }
 
@@ -58,6 +75,16 @@ impl fmt::Display for SubmitError {
             }
             SubmitError::Full { max_requests } => {
                 write!(f, "{max_requests} requests are waiting or running already: try again later")
+            }
+            SubmitError::FullBytes { max_bytes } => {
+                let mib = max_bytes >> 20;
+                write!(
+                    f,
+                    "the waiting and running requests fill the queue's {mib} MiB: try again later"
+                )
+            }
+            SubmitError::TooLarge { bytes, max_bytes } => {
+                write!(f, "the request takes {bytes} bytes, the queue holds {max_bytes} in all")
             }
             SubmitError::Failed(fault) => write!(f, "the engine broke down: {fault}"),
         }

@@ -21,7 +21,7 @@ use super::stats::Counters;
 use super::step_loop::StepLoop;
 use super::step_time::StepTimeEstimator;
 use super::stepped::SteppedEngine;
-use super::submit_queue::SubmitQueue;
+use super::submit_queue::{QueueLimits, SubmitQueue};
 use super::swaps::Swaps;
 use super::{Clock, Engine};
 use crate::backend::{BLOCK_TOKENS, Backend, Batch, Progress, TapReceiver, Transfers};
@@ -100,7 +100,9 @@ impl EngineBuilder {
         let scheduler = self.scheduler(&model, &mut built, &*clock)?;
         let admission =
             Admission { scheduler: *scheduler.config(), vocab_size: model.config.vocab_size };
-        let (queue, inbox) = SubmitQueue::new(self.max_requests as u32);
+        let limits =
+            QueueLimits { requests: self.max_requests as u32, bytes: self.max_queue_bytes };
+        let (queue, inbox) = SubmitQueue::new(limits);
         let counters = Arc::new(Counters::default());
         let max_blocks = segments * model.config.max_context.div_ceil(BLOCK_TOKENS);
         let step_loop = StepLoop {
@@ -115,6 +117,7 @@ impl EngineBuilder {
             ),
             predictions: Predictions::new(
                 probe.map(|parts| parts.probe),
+                self.max_requests,
                 segments,
                 counters.clone(),
             ),

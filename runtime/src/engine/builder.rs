@@ -18,6 +18,9 @@ use crate::model::Model;
 /// Default of [`EngineBuilder::max_requests`].
 pub const DEFAULT_MAX_REQUESTS: usize = 4096;
 
+/// Default of [`EngineBuilder::max_queue_bytes`]: 512 MiB.
+pub const DEFAULT_MAX_QUEUE_BYTES: u64 = 512 << 20;
+
 /// The reason for which an engine could not be built: one line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BuildError {
@@ -62,6 +65,7 @@ pub struct EngineBuilder {
     pub(super) device: ComputeDevice,
     pub(super) max_running: Option<usize>,
     pub(super) max_requests: usize,
+    pub(super) max_queue_bytes: u64,
     pub(super) token_budget: Option<usize>,
     pub(super) max_gap: Option<Duration>,
     pub(super) kv_blocks: Option<usize>,
@@ -86,6 +90,7 @@ impl Default for EngineBuilder {
             device: ComputeDevice::Cpu,
             max_running: None,
             max_requests: DEFAULT_MAX_REQUESTS,
+            max_queue_bytes: DEFAULT_MAX_QUEUE_BYTES,
             token_budget: None,
             max_gap: None,
             kv_blocks: None,
@@ -181,6 +186,14 @@ impl EngineBuilder {
     /// Requests in the engine at once, running and waiting; default [`DEFAULT_MAX_REQUESTS`].
     pub fn max_requests(mut self, max_requests: usize) -> Self {
         self.max_requests = max_requests;
+        self
+    }
+
+    /// Bytes of prompts and other parameters of the requests in the engine at once, running and
+    /// waiting; default [`DEFAULT_MAX_QUEUE_BYTES`]. Memory of answers is not counted: a request
+    /// reserves it when it first runs.
+    pub fn max_queue_bytes(mut self, bytes: u64) -> Self {
+        self.max_queue_bytes = bytes;
         self
     }
 

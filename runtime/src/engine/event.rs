@@ -62,6 +62,9 @@ pub enum Event {
     Preempted {
         /// True if its KV blocks were freed, so that its KV must be recomputed.
         evicted: bool,
+        /// Number of preemptions that this event reports. The first one after a token is reported
+        /// at once, further ones together, with the next token.
+        times: u32,
     },
     /// The last event.
     Finished {

@@ -1,12 +1,11 @@
 //! The caller's end of a request.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::time::Duration;
-
-use crossbeam_channel::{Receiver, RecvTimeoutError, TryRecvError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
+use std::time::{Duration, Instant};
 
 use super::event::{Event, FinishReason};
+use super::event_channel::EventReceiver;
 use super::submit_queue::SubmitQueue;
 
 /// [`Ticket::idx`] before admission.
@@ -19,8 +18,8 @@ pub(super) struct Ticket {
     idx: AtomicU32,
     /// The caller no longer wants the answer.
     cancelled: AtomicBool,
-    /// The engine has sent the last event.
-    finished: AtomicBool,
+    /// Set when the engine ends the request.
+    finished: OnceLock<FinishReason>,
 }
 
 impl Ticket {
@@ -28,7 +27,7 @@ impl Ticket {
         Ticket {
             idx: AtomicU32::new(NO_INDEX),
             cancelled: AtomicBool::new(false),
-            finished: AtomicBool::new(false),
+            finished: OnceLock::new(),
         }
     }
 
@@ -40,21 +39,29 @@ impl Ticket {
         self.idx.store(idx, Ordering::Release);
     }
 
-    pub(super) fn finish(&self) {
-        self.finished.store(true, Ordering::Release);
+    /// Records the end of the request. Returns false if it has ended before.
+    pub(super) fn finish(&self, reason: FinishReason) -> bool {
+        self.finished.set(reason).is_ok()
+    }
+
+    pub(super) fn finish_reason(&self) -> Option<FinishReason> {
+        self.finished.get().copied()
     }
 
     /// Index of the request if it is admitted and not finished.
     pub(super) fn live_idx(&self) -> Option<u32> {
         let idx = self.idx.load(Ordering::Acquire);
-        (idx != NO_INDEX && !self.finished.load(Ordering::Acquire)).then_some(idx)
+        (idx != NO_INDEX && self.finish_reason().is_none()).then_some(idx)
     }
 }
 
-/// The events of one request. Dropping it cancels the request.
+/// The events of one request. Every event arrives, however late it is read, and
+/// [`Event::Finished`] is always the last one. Dropping the handle cancels the request.
+///
+/// One thread receives at a time: a second one waits until the first has its event.
 pub struct RequestHandle {
     pub(super) id: u64,
-    pub(super) events: Receiver<Event>,
+    pub(super) events: Mutex<EventReceiver>,
     pub(super) ticket: Arc<Ticket>,
     pub(super) queue: Arc<SubmitQueue>,
 }
@@ -67,27 +74,23 @@ impl RequestHandle {
 
     /// Waits for the next event. After [`Event::Finished`] it returns `None`.
     pub fn recv(&self) -> Option<Event> {
-        match self.events.recv() {
-            Ok(event) => Some(event),
-            Err(_) => self.closed(),
-        }
+        self.events().next(None)
     }
 
     /// Waits at most `timeout` for the next event; `None` if none came.
     pub fn recv_timeout(&self, timeout: Duration) -> Option<Event> {
-        match self.events.recv_timeout(timeout) {
-            Ok(event) => Some(event),
-            Err(RecvTimeoutError::Timeout) => None,
-            Err(RecvTimeoutError::Disconnected) => self.closed(),
-        }
+        // A time beyond the clock's range is no limit.
+        let deadline = Instant::now().checked_add(timeout);
+        self.events().next(deadline)
     }
 
     /// The next event if it is there already.
     pub fn try_recv(&self) -> Option<Event> {
-        match self.events.try_recv() {
-            Ok(event) => Some(event),
-            Err(TryRecvError::Empty) => None,
-            Err(TryRecvError::Disconnected) => self.closed(),
+        match self.events.try_lock() {
+            Ok(mut events) => events.try_next(),
+            Err(TryLockError::Poisoned(events)) => events.into_inner().try_next(),
+            // Another thread receives: the next event is its own.
+            Err(TryLockError::WouldBlock) => None,
         }
     }
 
@@ -95,16 +98,13 @@ impl RequestHandle {
     /// `Finished { reason: Cancelled }`, unless the answer was complete already.
     pub fn cancel(&self) {
         let first = !self.ticket.cancelled.swap(true, Ordering::AcqRel);
-        if first && !self.ticket.finished.load(Ordering::Acquire) {
+        if first && self.ticket.finish_reason().is_none() {
             self.queue.cancel(self.ticket.clone());
         }
     }
 
-    /// The event after the channel was closed: none after `Finished`, and one `Finished` where the
-    /// engine's thread ended without it.
-    fn closed(&self) -> Option<Event> {
-        let first = !self.ticket.finished.swap(true, Ordering::AcqRel);
-        first.then_some(Event::Finished { reason: FinishReason::Shutdown })
+    fn events(&self) -> MutexGuard<'_, EventReceiver> {
+        self.events.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -14,7 +14,7 @@
 //! Source: TRAIL, sections 3.1 (probe, smoothing) and 3.2 (upper layers run meanwhile).
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, RwLock};
+use std::sync::{Mutex, PoisonError, RwLock};
 use std::thread::{self, ThreadId};
 use std::time::Instant;
 
@@ -51,8 +51,6 @@ struct Posteriors {
     tracker: Tracker,
     /// `[max rows, bins]`.
     probabilities: Vec<f32>,
-    /// The last step whose predictions were all published.
-    ready: Option<(u64, Smoothed)>,
 }
 
 /// The probe of one engine, its posteriors, and the cells from which the engine reads estimates.
@@ -64,9 +62,12 @@ pub struct LengthProbe {
     /// Written while no task is claimable; read by tasks.
     stage: RwLock<Stage>,
     posteriors: Mutex<Posteriors>,
+    /// The last step whose predictions were all published. Not in `posteriors`, whose lock is held
+    /// while a step is smoothed: the engine's thread reads this one at every step.
+    smoothed: Mutex<Option<(u64, Smoothed)>>,
     /// Tasks of the probe's MLP over the staged rows.
     tasks: TaskClaims,
-    /// A task panicked: its predictions will not come.
+    /// A thread panicked in a task, or while it handed activations over: no predictions will come.
     broken: AtomicBool,
     /// The last step whose predictions were all published.
     done: AtomicU64,
@@ -87,7 +88,6 @@ impl LengthProbe {
         let posteriors = Posteriors {
             tracker: Tracker::new(Smoother::new(bins, Chain::Posterior), requests),
             probabilities: vec![0.0; max_rows * bins.count],
-            ready: None,
         };
         LengthProbe {
             layer: probe.layer,
@@ -96,6 +96,7 @@ impl LengthProbe {
             head: probe.head,
             stage: RwLock::new(stage),
             posteriors: Mutex::new(posteriors),
+            smoothed: Mutex::new(None),
             tasks: TaskClaims::new(),
             broken: AtomicBool::new(false),
             done: AtomicU64::new(0),
@@ -108,12 +109,6 @@ impl LengthProbe {
         self.layer
     }
 
-    /// Starts the posterior of a new request at index `idx`.
-    pub fn begin(&self, idx: u32, generation: u32) {
-        let mut posteriors = self.posteriors.lock().expect("no task panicked");
-        posteriors.tracker.begin(idx as usize, generation);
-    }
-
     /// The latest estimate for the request at index `idx`, if there is one.
     pub fn read(&self, idx: u32) -> Option<Reading> {
         self.cells[idx as usize].try_read()
@@ -124,7 +119,7 @@ impl LengthProbe {
         self.done.load(Ordering::Acquire) >= step
     }
 
-    /// True if a task panicked: the predictions of its step will not come.
+    /// True if a thread of the probe panicked: no predictions will come.
     pub fn is_broken(&self) -> bool {
         self.broken.load(Ordering::Relaxed)
     }
@@ -132,8 +127,8 @@ impl LengthProbe {
     /// Publication of the predictions of `step`; `None` if it has none, if they are not all there,
     /// or if those of a later step are.
     pub fn smoothed(&self, step: u64) -> Option<Smoothed> {
-        let ready = self.posteriors.lock().expect("no task panicked").ready;
-        ready.filter(|(of, _)| *of == step).map(|(_, smoothed)| smoothed)
+        let smoothed = *self.smoothed.lock().unwrap_or_else(PoisonError::into_inner);
+        smoothed.filter(|(of, _)| *of == step).map(|(_, smoothed)| smoothed)
     }
 
     fn run_task(&self) -> bool {
@@ -162,7 +157,7 @@ impl LengthProbe {
         rows: &[TapRow],
         given: Option<&[f32]>,
     ) {
-        let Posteriors { tracker, probabilities, ready } = posteriors;
+        let Posteriors { tracker, probabilities } = posteriors;
         let probabilities = given.unwrap_or(&probabilities[..]);
         for (row, p) in rows.iter().zip(probabilities.chunks_exact(self.head.bins())) {
             let idx = row.request as usize;
@@ -171,7 +166,8 @@ impl LengthProbe {
             }
         }
         let thread = thread::current().id();
-        *ready = Some((step, Smoothed { thread, begun, published: Instant::now() }));
+        let smoothed = Smoothed { thread, begun, published: Instant::now() };
+        *self.smoothed.lock().unwrap_or_else(PoisonError::into_inner) = Some((step, smoothed));
         self.done.store(step, Ordering::Release);
     }
 }
@@ -230,6 +226,10 @@ impl TapReceiver for LengthProbe {
         let begun = Instant::now();
         let mut posteriors = self.posteriors.lock().expect("no task panicked");
         self.publish(&mut posteriors, begun, step, rows, Some(probabilities));
+    }
+
+    fn fail(&self) {
+        self.broken.store(true, Ordering::Relaxed);
     }
 }
 

@@ -5,9 +5,8 @@ use std::sync::Arc;
 use trail_scheduler::{Finished, RequestIdx, Scheduler};
 
 use super::active::ActiveRequest;
-use super::event::{Event, FinishReason};
+use super::event::FinishReason;
 use super::in_flight::InFlightStep;
-use super::length_probe::LengthProbe;
 use super::stats::{Counters, add, set};
 use super::submit_queue::{EngineInbox, SubmitQueue};
 use super::swaps::Swaps;
@@ -48,6 +47,14 @@ impl Lifecycle {
         &self.queue
     }
 
+    /// The request at an index that is in the plan, with its buffers reserved; `predicts` if there
+    /// is a probe.
+    pub(super) fn schedule(&mut self, idx: RequestIdx, predicts: bool) -> &ActiveRequest {
+        let active = self.requests[idx.index()].as_mut().expect("planned requests are live");
+        active.start(predicts || active.request.predictions.is_some());
+        active
+    }
+
     /// The request at an index that is in the plan.
     pub(super) fn planned(&self, idx: RequestIdx) -> &ActiveRequest {
         self.requests[idx.index()].as_ref().expect("planned requests are live")
@@ -60,16 +67,11 @@ impl Lifecycle {
 
     /// Admits what was submitted and ends what was cancelled since the last call. Returns whether
     /// anything was.
-    pub(super) fn drain_inbox(
-        &mut self,
-        scheduler: &mut Scheduler,
-        swaps: &mut Swaps,
-        probe: Option<&LengthProbe>,
-    ) -> bool {
+    pub(super) fn drain_inbox(&mut self, scheduler: &mut Scheduler, swaps: &mut Swaps) -> bool {
         let mut any = false;
         while let Some(active) = self.inbox.next_submission() {
             any = true;
-            self.admit(active, scheduler, probe);
+            self.admit(active, scheduler);
         }
         while let Some(ticket) = self.inbox.next_cancel() {
             if let Some(idx) = ticket.live_idx() {
@@ -80,23 +82,14 @@ impl Lifecycle {
         any
     }
 
-    fn admit(
-        &mut self,
-        active: Box<ActiveRequest>,
-        scheduler: &mut Scheduler,
-        probe: Option<&LengthProbe>,
-    ) {
+    fn admit(&mut self, active: Box<ActiveRequest>, scheduler: &mut Scheduler) {
         if active.ticket.is_cancelled() {
             active.finish(FinishReason::Cancelled);
-            self.queue.leave();
             return;
         }
         // `Engine::submit` made the same check, and the queue bounds the number of requests.
-        let idx = scheduler.submit(active.to_scheduler()).expect("submit() checked the request");
+        let idx = scheduler.submit(active.new).expect("submit() checked the request");
         active.ticket.admit(idx.0);
-        if let Some(probe) = probe {
-            probe.begin(idx.0, scheduler.generation(idx));
-        }
         add(&self.counters.prompt_tokens, active.prompt_len as u64);
         self.requests[idx.index()] = Some(active);
     }
@@ -115,11 +108,9 @@ impl Lifecycle {
         }
     }
 
-    /// Sends an event to the request at `idx`, if there is one.
-    pub(super) fn tell(&self, idx: RequestIdx, event: Event) {
-        if let Some(active) = &self.requests[idx.index()] {
-            active.send(event);
-        }
+    /// The request that the last plan preempted at `idx`.
+    pub(super) fn preempted_mut(&mut self, idx: RequestIdx) -> Option<&mut ActiveRequest> {
+        self.requests[idx.index()].as_deref_mut()
     }
 
     /// Sends the tokens of a collected step. A request that ended since its launch gets none; one
@@ -134,10 +125,10 @@ impl Lifecycle {
                 continue;
             };
             for &(id, logprob) in &token.top[..usize::from(token.num_top)] {
-                active.send(Event::Alternative { id, logprob });
+                active.events.alternative(id, logprob);
             }
             active.tokens.push(token.id);
-            active.send(Event::Token { id: token.id, logprob: token.logprob });
+            active.events.token(token.id, token.logprob);
             generated += 1;
             let cancelled = active.ticket.is_cancelled().then_some(FinishReason::Cancelled);
             if let Some(reason) = active.ends_with(token.id, &self.eos_tokens).or(cancelled) {
@@ -170,29 +161,29 @@ impl Lifecycle {
             add(&counters.prediction_errors, count);
         }
         add(&counters.finished, 1);
-        active.finish(reason);
+        let ActiveRequest { place, events, .. } = *active;
         match finished {
-            Finished::Now => self.queue.leave(),
+            Finished::Now => drop(place),
             Finished::Forget => {
                 swaps.forget(idx);
-                self.queue.leave();
+                drop(place);
             }
-            // Its index is free only after the transfer: see `Swaps::poll`.
-            Finished::AfterTransfer => {}
+            Finished::AfterTransfer => swaps.keep_place(idx, place),
         }
         let running = scheduler.running() as u64;
         set(&counters.waiting, u64::from(self.queue.live()).saturating_sub(running));
         set(&counters.running, running);
         set(&counters.blocks_used, u64::from(scheduler.blocks_used()));
+        // Last: a caller that knows finds the place free and the counters up to date.
+        events.finish(reason);
     }
 
     /// Ends every admitted request without touching the scheduler, which a panic may have left in
     /// any state.
     pub(super) fn finish_all(&mut self, reason: FinishReason) {
         for active in self.requests.iter_mut().filter_map(Option::take) {
-            active.finish(reason);
-            self.queue.leave();
             add(&self.counters.finished, 1);
+            active.finish(reason);
         }
         set(&self.counters.running, 0);
         set(&self.counters.waiting, 0);
@@ -202,7 +193,6 @@ impl Lifecycle {
     pub(super) fn refuse_submissions(&mut self, reason: FinishReason) {
         while let Some(active) = self.inbox.next_submission() {
             active.finish(reason);
-            self.queue.leave();
         }
     }
 }

@@ -1,8 +1,8 @@
 //! The engine: takes requests, schedules, runs the model, samples, sends tokens.
 //!
-//! One thread owns everything that a step touches (`step_loop`); callers reach it through
-//! lock-free queues (`submit_queue`) and hear back through a channel per request (`handle`). No
-//! async runtime: it links into any program. [`SteppedEngine`] is the same without a thread.
+//! One thread owns everything that a step touches (`step_loop`); callers reach it through lock-free
+//! queues (`submit_queue`) and hear back through a channel per request (`event_channel`). No async
+//! runtime: it links into any program. [`SteppedEngine`] is the same without a thread.
 
 mod active;
 mod admission;
@@ -11,6 +11,10 @@ mod builder;
 mod clock;
 mod device;
 mod event;
+mod event_channel;
+// Its `pub` items are the interface of crate trail-loom, which compiles the same file.
+#[allow(unreachable_pub)]
+mod event_log;
 mod handle;
 mod in_flight;
 mod length_probe;
@@ -32,8 +36,8 @@ mod task_claims;
 #[cfg(test)]
 mod tests;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 use trail_probe::Predictor;
@@ -41,7 +45,7 @@ use trail_probe::Predictor;
 pub use crate::backend::{Fault, NonFiniteLogits, SamplingParams};
 pub use admission::SubmitError;
 pub use assemble::{BuiltBackend, MakeBackend, ProbeParts};
-pub use builder::{BuildError, DEFAULT_MAX_REQUESTS, EngineBuilder};
+pub use builder::{BuildError, DEFAULT_MAX_QUEUE_BYTES, DEFAULT_MAX_REQUESTS, EngineBuilder};
 pub use clock::{Clock, StepClock, WallClock};
 pub use device::{ComputeDevice, CudaSettings, ProbeDevice};
 pub use event::{Event, FinishReason};
@@ -49,7 +53,7 @@ pub use handle::RequestHandle;
 pub use length_probe::{LengthProbe, Smoothed};
 pub use observer::{CollectedStep, LoopPhase, StepObserver};
 pub use policy::{DEFAULT_C, Needs, PolicyKind};
-pub use request::Request;
+pub use request::{Notify, Request};
 pub use stats::{SLACK_BOUNDS_US, Stats};
 pub use step_cost::{StepCost, StepWork};
 pub use step_loop::StepOutcome;
@@ -58,6 +62,7 @@ pub use stepped::SteppedEngine;
 use crate::model::Model;
 use active::ActiveRequest;
 use admission::Admission;
+use event_channel::event_channel;
 use handle::Ticket;
 use stats::Counters;
 use submit_queue::SubmitQueue;
@@ -101,24 +106,23 @@ impl Engine {
 
     /// Submits a request. Refused at once: requests that can never be served, and requests that
     /// find the engine full or broken down.
-    pub fn submit(&self, request: Request) -> Result<RequestHandle, SubmitError> {
+    pub fn submit(&self, mut request: Request) -> Result<RequestHandle, SubmitError> {
         if let Some(fault) = self.fault() {
             return Err(SubmitError::Failed(fault.clone()));
         }
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
-        let arrival_s = self.clock.now_s();
-        self.admission.check(&request, &request.to_scheduler(id, arrival_s, None))?;
+        let mut new = request.to_scheduler(id, self.clock.now_s());
+        self.admission.check(&request, &new)?;
+        let place = self.queue.place(ActiveRequest::bytes(&request) as u64)?;
         let predict = || Some(self.predictor.as_ref()?.predict(&request.prompt));
         let initial = request.initial_prediction.or_else(predict);
         // An answer is cut at max_tokens, whatever the predictor expects.
-        let initial = initial.map(|tokens| tokens.clamp(1.0, request.max_tokens as f32));
-        let (sender, events) = crossbeam_channel::bounded(ActiveRequest::event_capacity(&request));
+        new.initial_prediction = initial.map(|tokens| tokens.clamp(1.0, request.max_tokens as f32));
         let ticket = Arc::new(Ticket::new());
-        let active = ActiveRequest::new(id, request, initial, arrival_s, ticket.clone(), sender);
-        match self.queue.submit(Box::new(active)) {
-            Ok(()) => Ok(RequestHandle { id, events, ticket, queue: self.queue.clone() }),
-            Err(_) => Err(SubmitError::Full { max_requests: self.queue.max_requests() }),
-        }
+        let (sender, events) = event_channel(ticket.clone(), request.notify.take());
+        let active = ActiveRequest::new(request, new, ticket.clone(), place, sender);
+        self.queue.submit(Box::new(active))?;
+        Ok(RequestHandle { id, events: Mutex::new(events), ticket, queue: self.queue.clone() })
     }
 
     /// The model.

@@ -6,31 +6,43 @@ use std::time::Duration;
 use trail_probe::Reading;
 use trail_scheduler::{Prediction, RequestIdx, RequestState, Scheduler};
 
+use super::active::ActiveRequest;
 use super::clock::Clock;
 use super::in_flight::InFlightStep;
 use super::length_probe::LengthProbe;
 use super::lifecycle::Lifecycle;
 use super::stats::{Counters, add};
-use crate::backend::{Batch, RequestKey, TapPlan};
+use crate::backend::{Batch, Fault, RequestKey, TapPlan};
 
 /// Duration of a wait that spins before it yields to other threads.
 const SPIN: Duration = Duration::from_micros(50);
+
+/// A preempted request whose last prediction was not there when it was preempted.
+struct Overdue {
+    idx: RequestIdx,
+    id: u64,
+    /// The last step in which it ran.
+    step: u64,
+}
 
 /// The probe of one engine, if it has one, and the rows it is given.
 pub(super) struct Predictions {
     probe: Option<Arc<LengthProbe>>,
     tap: TapPlan,
+    overdue: Vec<Overdue>,
     counters: Arc<Counters>,
 }
 
 impl Predictions {
-    /// For batches of up to `segments` segments.
+    /// For `max_requests` requests, and batches of up to `segments` segments.
     pub(super) fn new(
         probe: Option<Arc<LengthProbe>>,
+        max_requests: usize,
         segments: usize,
         counters: Arc<Counters>,
     ) -> Predictions {
-        Predictions { probe, tap: TapPlan::with_capacity(segments), counters }
+        let (tap, overdue) = (TapPlan::with_capacity(segments), Vec::with_capacity(max_requests));
+        Predictions { probe, tap, overdue, counters }
     }
 
     pub(super) fn probe(&self) -> Option<&LengthProbe> {
@@ -45,6 +57,14 @@ impl Predictions {
             prompt_len: scheduler.state(RequestIdx(idx)).prompt_tokens,
         });
         Some(&self.tap)
+    }
+
+    /// Fails if a thread of the probe has panicked: no predictions come any more.
+    pub(super) fn check(&self) -> Result<(), Fault> {
+        match self.probe.as_ref().is_some_and(|probe| probe.is_broken()) {
+            true => Err(Fault("a thread of the length probe panicked: see its message".into())),
+            false => Ok(()),
+        }
     }
 
     /// Waits for the predictions of step `number`, in flight: until `deadline_ns` after its start
@@ -84,6 +104,7 @@ impl Predictions {
         for &(idx, id) in &step.sampled {
             let Some(active) = requests.get_mut(idx, id) else { continue };
             let generation = scheduler.generation(idx);
+            active.tapped_step = number;
             let reading = match (&active.request.predictions, &self.probe) {
                 (Some(replayed), _) => replay(replayed, scheduler.state(idx), number, generation),
                 (None, Some(probe)) => probe.read(idx.0).map(to_prediction),
@@ -101,6 +122,42 @@ impl Predictions {
         add(&self.counters.predictions_fresh, fresh);
         add(&self.counters.predictions_late, late);
         (fresh, late)
+    }
+
+    /// Looks again for the prediction of a request that is preempted now, if it was late: it is the
+    /// one by which the request is ranked until it runs again.
+    pub(super) fn await_preempted(&mut self, idx: RequestIdx, active: &ActiveRequest) {
+        let (id, step) = (active.id, active.tapped_step);
+        if self.probe.is_some()
+            && active.request.predictions.is_none()
+            && active.predicted_step < step
+            && self.overdue.len() < self.overdue.capacity()
+        {
+            self.overdue.push(Overdue { idx, id, step });
+        }
+    }
+
+    /// Passes on late predictions of preempted requests. They were counted as late before.
+    pub(super) fn observe_preempted(
+        &mut self,
+        requests: &mut Lifecycle,
+        scheduler: &mut Scheduler,
+    ) {
+        let Some(probe) = &self.probe else { return };
+        self.overdue.retain(|&Overdue { idx, id, step }| {
+            let Some(active) = requests.get_mut(idx, id) else { return false };
+            // Read before the cell: what is not there now will not come.
+            let is_done = probe.is_done(step);
+            let known = active.predicted_step;
+            let generation = scheduler.generation(idx);
+            let reading = probe.read(idx.0).map(to_prediction);
+            let newer = |p: &Prediction| p.generation == generation && p.step > known;
+            if let Some((generated, prediction)) = reading.filter(|(_, p)| newer(p)) {
+                active.predict(generated, prediction.remaining, prediction.step);
+                scheduler.predict(idx, prediction);
+            }
+            active.predicted_step < step && !is_done
+        });
     }
 }
 

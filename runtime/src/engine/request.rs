@@ -6,6 +6,9 @@ use trail_scheduler::{NewRequest, RequestId};
 
 use crate::backend::SamplingParams;
 
+/// A function that is called after every event of a request.
+pub type Notify = Arc<dyn Fn() + Send + Sync>;
+
 /// One generation request, in tokens.
 #[derive(Clone)]
 pub struct Request {
@@ -30,7 +33,7 @@ pub struct Request {
     /// Output length to replay in place of the prompt-only predictor's, tokens. For experiments.
     pub initial_prediction: Option<f32>,
     /// Called after every event on the engine's thread; must not block.
-    pub notify: Option<Arc<dyn Fn() + Send + Sync>>,
+    pub notify: Option<Notify>,
 }
 
 impl Request {
@@ -49,20 +52,16 @@ impl Request {
             notify: None,
         }
     }
+
     /// The request in the scheduler's terms.
-    pub(super) fn to_scheduler(
-        &self,
-        id: u64,
-        arrival_s: f64,
-        initial_prediction: Option<f32>,
-    ) -> NewRequest {
+    pub(super) fn to_scheduler(&self, id: u64, arrival_s: f64) -> NewRequest {
         NewRequest {
             id: RequestId(id),
             // More tokens than fit in 32 bits are more than any context has.
             prompt_tokens: u32::try_from(self.prompt.len()).unwrap_or(u32::MAX),
             max_tokens: self.max_tokens,
             arrival_s,
-            initial_prediction,
+            initial_prediction: None,
             true_length: self.true_length,
         }
     }

@@ -17,16 +17,16 @@ impl StepLoop {
         // A panic is a defect of this project; callers must hear of it all the same.
         let outcome = catch_unwind(AssertUnwindSafe(|| self.run()))
             .unwrap_or_else(|_| Err(Fault("the engine's thread panicked: see its message".into())));
-        let StepLoop { backend, mut lifecycle, .. } = self;
-        drop(backend);
         let reason = match outcome {
             Ok(()) => FinishReason::Shutdown,
             Err(fault) => {
-                lifecycle.queue().fail(fault);
+                self.lifecycle.queue().fail(fault);
                 FinishReason::Failed
             }
         };
-        lifecycle.finish_all(reason);
+        self.end_all(reason);
+        let StepLoop { backend, mut lifecycle, .. } = self;
+        drop(backend);
         loop {
             lifecycle.refuse_submissions(reason);
             if lifecycle.queue().is_stopping() {

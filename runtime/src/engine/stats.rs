@@ -13,6 +13,7 @@ pub(super) struct Counters {
     pub(super) waiting: AtomicU64,
     pub(super) blocks_used: AtomicU64,
     pub(super) steps: AtomicU64,
+    pub(super) empty_plans: AtomicU64,
     pub(super) prompt_tokens: AtomicU64,
     pub(super) generated_tokens: AtomicU64,
     pub(super) recomputed_tokens: AtomicU64,
@@ -59,6 +60,7 @@ impl Counters {
             blocks_used: get(&self.blocks_used),
             num_blocks,
             steps: get(&self.steps),
+            empty_plans: get(&self.empty_plans),
             prompt_tokens: get(&self.prompt_tokens),
             generated_tokens: get(&self.generated_tokens),
             recomputed_tokens: get(&self.recomputed_tokens),
@@ -92,6 +94,8 @@ pub struct Stats {
     pub num_blocks: u64,
     /// Forward passes.
     pub steps: u64,
+    /// Plans without rows: nothing to run, or every request waits for a transfer.
+    pub empty_plans: u64,
     /// Prompt tokens of the requests taken in.
     pub prompt_tokens: u64,
     /// Tokens generated.

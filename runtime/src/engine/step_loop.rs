@@ -17,10 +17,10 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use trail_scheduler::Scheduler;
+use trail_scheduler::{Phase, Scheduler};
 
 use super::clock::Clock;
-use super::event::Event;
+use super::event::FinishReason;
 use super::in_flight::InFlightStep;
 use super::lifecycle::Lifecycle;
 use super::observer::{CollectedStep, LoopPhase, Observing};
@@ -73,7 +73,7 @@ impl StepLoop {
     /// One iteration: predictions in, requests in and out, plan, launch, collect the step before. A
     /// backend that completes a step at launch has it collected at once.
     pub(super) fn step(&mut self) -> Result<StepOutcome, Fault> {
-        self.await_predictions();
+        self.await_predictions()?;
         let begin = self.observer.begin();
         if !self.admit_and_retire()? && self.is_transferring {
             // Planning again would give the same plan and wrongly count skipped requests.
@@ -98,17 +98,21 @@ impl StepLoop {
     }
 
     /// Waits for the predictions of the step in flight, at most until the next one must be planned,
-    /// and passes on those that are there.
-    fn await_predictions(&mut self) {
-        if !self.is_in_flight {
-            return;
-        }
+    /// and passes on those that are there, and late ones of preempted requests.
+    fn await_predictions(&mut self) -> Result<(), Fault> {
         let (begin, step) = (self.observer.begin(), self.step);
         let in_flight = &self.in_flight[(step % 2) as usize];
-        let deadline_ns = self.step_times.deadline_ns(in_flight.rows);
-        self.predictions.wait(step, in_flight, deadline_ns, &*self.clock);
-        self.observe(step);
-        self.observer.end(LoopPhase::AwaitPredictions, step, begin);
+        if self.is_in_flight {
+            let deadline_ns = self.step_times.deadline_ns(in_flight.rows);
+            self.predictions.wait(step, in_flight, deadline_ns, &*self.clock);
+        }
+        self.predictions.check()?;
+        self.predictions.observe_preempted(&mut self.lifecycle, &mut self.scheduler);
+        if self.is_in_flight {
+            self.observe(step);
+            self.observer.end(LoopPhase::AwaitPredictions, step, begin);
+        }
+        Ok(())
     }
 
     /// Passes the predictions of `step` on to the scheduler and the callers.
@@ -123,32 +127,26 @@ impl StepLoop {
 
     /// Takes in submissions, cancellations and completed transfers. Returns whether there were any.
     fn admit_and_retire(&mut self) -> Result<bool, Fault> {
-        let StepLoop { lifecycle, scheduler, swaps, predictions, .. } = self;
-        let submitted = lifecycle.drain_inbox(scheduler, swaps, predictions.probe());
+        let StepLoop { lifecycle, scheduler, swaps, .. } = self;
+        let submitted = lifecycle.drain_inbox(scheduler, swaps);
         if self.is_in_flight {
             let in_flight = &self.in_flight[(self.step % 2) as usize];
             lifecycle.retire_at_max_tokens(in_flight, scheduler);
         }
-        let queue = lifecycle.queue();
-        let transferred = swaps.poll(&mut *self.backend, scheduler, queue, &*self.clock)?;
+        let transferred = swaps.poll(&mut *self.backend, scheduler, &*self.clock)?;
         Ok(submitted || transferred)
     }
 
     /// Plans the next step and fills the batch with it; an empty one if nothing can run.
     fn plan(&mut self) {
+        self.scheduler.limit_prefill(self.prefill_pace.limit());
+        self.scheduler.plan(self.step + 1, self.clock.now_s());
+        self.report_preemptions();
         let StepLoop { scheduler, lifecycle, batch, counters, .. } = self;
-        scheduler.limit_prefill(self.prefill_pace.limit());
-        scheduler.plan(self.step + 1, self.clock.now_s());
-        let plan = scheduler.last_plan();
-        for &idx in &plan.evicted {
-            lifecycle.tell(idx, Event::Preempted { evicted: true });
-        }
-        for &idx in plan.preempted.iter().filter(|idx| !plan.evicted.contains(idx)) {
-            lifecycle.tell(idx, Event::Preempted { evicted: false });
-        }
+        let (plan, predicts) = (scheduler.last_plan(), self.predictions.probe().is_some());
         batch.clear();
         for row in &plan.rows {
-            let active = lifecycle.planned(row.idx);
+            let active = lifecycle.schedule(row.idx, predicts);
             let (first, last) = (row.start as usize, (row.start + row.len) as usize);
             let blocks = scheduler.blocks(row.idx);
             match active.tokens.get(first..last) {
@@ -158,6 +156,7 @@ impl StepLoop {
             }
         }
         let live = u64::from(lifecycle.queue().live());
+        add(&counters.empty_plans, u64::from(plan.rows.is_empty()));
         add(&counters.preemptions, plan.preempted.len() as u64);
         add(&counters.evictions, plan.evicted.len() as u64);
         add(&counters.swaps_out, plan.swap_out.len() as u64);
@@ -167,6 +166,32 @@ impl StepLoop {
         set(&counters.waiting, live.saturating_sub(plan.rows.len() as u64));
         set(&counters.blocks_used, u64::from(scheduler.blocks_used()));
         set(&counters.host_blocks_used, u64::from(scheduler.host_blocks_used()));
+    }
+
+    /// Tells the callers of the requests that the plan preempted or evicted.
+    fn report_preemptions(&mut self) {
+        let StepLoop { scheduler, lifecycle, predictions, .. } = self;
+        let plan = scheduler.last_plan();
+        for &idx in &plan.evicted {
+            if let Some(active) = lifecycle.preempted_mut(idx) {
+                active.events.preempted(true);
+            }
+        }
+        for &idx in &plan.preempted {
+            let Some(active) = lifecycle.preempted_mut(idx) else { continue };
+            // An evicted one waits again, and was reported above.
+            if scheduler.state(idx).phase != Phase::Waiting {
+                active.events.preempted(false);
+            }
+            predictions.await_preempted(idx, active);
+        }
+    }
+
+    /// Ends every request, after the last step.
+    pub(super) fn end_all(&mut self, reason: FinishReason) {
+        self.swaps.abandon();
+        self.lifecycle.finish_all(reason);
+        self.lifecycle.refuse_submissions(reason);
     }
 
     /// Starts the plan's transfers and launches its batch. Returns whether there was one.

@@ -31,7 +31,7 @@ use crate::backend::Fault;
 /// ```
 pub struct SteppedEngine {
     engine: Engine,
-    step_loop: StepLoop,
+    pub(super) step_loop: StepLoop,
 }
 
 impl SteppedEngine {
@@ -50,10 +50,8 @@ impl SteppedEngine {
             return Err(fault.clone());
         }
         self.step_loop.step().inspect_err(|fault| {
-            let lifecycle = &mut self.step_loop.lifecycle;
-            lifecycle.queue().fail(fault.clone());
-            lifecycle.finish_all(FinishReason::Failed);
-            lifecycle.refuse_submissions(FinishReason::Failed);
+            self.step_loop.lifecycle.queue().fail(fault.clone());
+            self.step_loop.end_all(FinishReason::Failed);
         })
     }
 
@@ -75,7 +73,6 @@ impl Deref for SteppedEngine {
 
 impl Drop for SteppedEngine {
     fn drop(&mut self) {
-        self.step_loop.lifecycle.finish_all(FinishReason::Shutdown);
-        self.step_loop.lifecycle.refuse_submissions(FinishReason::Shutdown);
+        self.step_loop.end_all(FinishReason::Shutdown);
     }
 }

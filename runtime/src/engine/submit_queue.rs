@@ -4,10 +4,11 @@
 use std::sync::OnceLock;
 
 use super::active::ActiveRequest;
+use super::admission::SubmitError;
 use super::handle::Ticket;
 use crate::backend::Fault;
 use crate::mpsc_ring::{CAPACITY_MIN, Consumer, Producer, mpsc_ring};
-use crate::sync::{Arc, AtomicBool, AtomicU32, Ordering, Thread};
+use crate::sync::{Arc, AtomicBool, AtomicU32, AtomicU64, Ordering, Thread};
 
 /// The engine's end of the queues.
 pub(super) struct EngineInbox {
@@ -25,13 +26,36 @@ impl EngineInbox {
     }
 }
 
+/// Bounds of the requests in the engine, running and waiting.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct QueueLimits {
+    pub(super) requests: u32,
+    /// Bytes of the requests as they were submitted: [`ActiveRequest::bytes`].
+    pub(super) bytes: u64,
+}
+
+/// The share of one request in [`QueueLimits`], given back on drop.
+pub(super) struct QueuePlace {
+    queue: Arc<SubmitQueue>,
+    bytes: u64,
+}
+
+impl Drop for QueuePlace {
+    fn drop(&mut self) {
+        self.queue.bytes.fetch_sub(self.bytes, Ordering::AcqRel);
+        self.queue.live.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
 /// The callers' end of the queues, and the state of the engine that they see.
 pub(super) struct SubmitQueue {
     submissions: Producer<Box<ActiveRequest>>,
     cancels: Producer<Arc<Ticket>>,
     /// Requests submitted and not yet finished. Bounds both queues and the scheduler's requests.
     live: AtomicU32,
-    max_requests: u32,
+    /// Bytes of those requests.
+    bytes: AtomicU64,
+    limits: QueueLimits,
     stopping: AtomicBool,
     /// Cause of the breakdown, once there is one.
     fault: OnceLock<Fault>,
@@ -40,8 +64,8 @@ pub(super) struct SubmitQueue {
 }
 
 impl SubmitQueue {
-    pub(super) fn new(max_requests: u32) -> (Arc<SubmitQueue>, EngineInbox) {
-        let capacity = (max_requests as usize).next_power_of_two().max(CAPACITY_MIN);
+    pub(super) fn new(limits: QueueLimits) -> (Arc<SubmitQueue>, EngineInbox) {
+        let capacity = (limits.requests as usize).next_power_of_two().max(CAPACITY_MIN);
         let (submit, submissions) = mpsc_ring(capacity);
         // A request is cancelled at most once, and its ticket may outlive its idx by one step.
         let (cancel, cancels) = mpsc_ring(2 * capacity);
@@ -49,7 +73,8 @@ impl SubmitQueue {
             submissions: submit,
             cancels: cancel,
             live: AtomicU32::new(0),
-            max_requests,
+            bytes: AtomicU64::new(0),
+            limits,
             stopping: AtomicBool::new(false),
             fault: OnceLock::new(),
             engine: OnceLock::new(),
@@ -71,23 +96,32 @@ impl SubmitQueue {
         }
     }
 
-    /// Pushes a request; returns it if `max_requests` are live.
-    pub(super) fn submit(&self, request: Box<ActiveRequest>) -> Result<(), Box<ActiveRequest>> {
-        if self.live.fetch_add(1, Ordering::AcqRel) >= self.max_requests {
-            self.live.fetch_sub(1, Ordering::AcqRel);
-            return Err(request);
+    /// Takes a place for a request of `bytes`, unless a limit is reached.
+    pub(super) fn place(self: &Arc<Self>, bytes: u64) -> Result<QueuePlace, SubmitError> {
+        let QueueLimits { requests, bytes: max_bytes } = self.limits;
+        if bytes > max_bytes {
+            return Err(SubmitError::TooLarge { bytes, max_bytes });
         }
-        let pushed = self.submissions.try_push(request);
-        match pushed {
-            Ok(()) => {
-                self.wake();
-                Ok(())
-            }
-            Err(request) => {
-                self.live.fetch_sub(1, Ordering::AcqRel);
-                Err(request)
-            }
+        let live = self.live.fetch_add(1, Ordering::AcqRel);
+        let held = self.bytes.fetch_add(bytes, Ordering::AcqRel);
+        // Gives both back if it is refused.
+        let place = QueuePlace { queue: self.clone(), bytes };
+        if live >= requests {
+            return Err(SubmitError::Full { max_requests: requests });
         }
+        if held + bytes > max_bytes {
+            return Err(SubmitError::FullBytes { max_bytes });
+        }
+        Ok(place)
+    }
+
+    /// Pushes a request.
+    pub(super) fn submit(&self, request: Box<ActiveRequest>) -> Result<(), SubmitError> {
+        // There is a cell for each place.
+        let full = SubmitError::Full { max_requests: self.limits.requests };
+        self.submissions.try_push(request).map_err(|_| full)?;
+        self.wake();
+        Ok(())
     }
 
     /// Pushes a cancellation. A full queue loses nothing: the ticket's flag is also checked after
@@ -97,18 +131,9 @@ impl SubmitQueue {
         self.wake();
     }
 
-    /// Counts a finished request.
-    pub(super) fn leave(&self) {
-        self.live.fetch_sub(1, Ordering::AcqRel);
-    }
-
     /// Requests submitted and not finished.
     pub(super) fn live(&self) -> u32 {
         self.live.load(Ordering::Acquire)
-    }
-
-    pub(super) fn max_requests(&self) -> u32 {
-        self.max_requests
     }
 
     /// Records the breakdown: submissions are refused with `fault` from now on.

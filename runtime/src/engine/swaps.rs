@@ -4,7 +4,7 @@
 use trail_scheduler::{RequestIdx, Scheduler, Transferred};
 
 use super::clock::Clock;
-use super::submit_queue::SubmitQueue;
+use super::submit_queue::QueuePlace;
 use crate::backend::{Backend, Fault, Transfers};
 
 /// The transfers of one engine.
@@ -15,6 +15,8 @@ pub(super) struct Swaps {
     forgotten: Vec<u32>,
     /// Under a simulated clock: when each transfer in flight completes, in order of completion.
     due: Vec<(u32, u64)>,
+    /// By request index: places of requests that ended during a transfer, which holds their index.
+    places: Box<[Option<QueuePlace>]>,
 }
 
 impl Swaps {
@@ -24,7 +26,19 @@ impl Swaps {
             arrived: Vec::with_capacity(max_requests),
             forgotten: Vec::with_capacity(max_requests),
             due: Vec::with_capacity(max_requests),
+            places: (0..max_requests).map(|_| None).collect(),
         }
+    }
+
+    /// Keeps the place of the request at `idx`, which has ended, until its transfer completes.
+    pub(super) fn keep_place(&mut self, idx: RequestIdx, place: QueuePlace) {
+        self.places[idx.index()] = Some(place);
+    }
+
+    /// Gives back the places of requests that ended during a transfer: the engine has stopped, and
+    /// no transfer will be seen to complete.
+    pub(super) fn abandon(&mut self) {
+        self.places.fill_with(|| None);
     }
 
     /// Releases the host copy of `idx` at the next [`Swaps::poll`].
@@ -38,7 +52,6 @@ impl Swaps {
         &mut self,
         backend: &mut dyn Backend,
         scheduler: &mut Scheduler,
-        queue: &SubmitQueue,
         clock: &dyn Clock,
     ) -> Result<bool, Fault> {
         let Some(transfers) = backend.transfers() else { return Ok(false) };
@@ -46,9 +59,10 @@ impl Swaps {
         transfers.finished(&mut self.arrived)?;
         if clock.simulated().is_none() {
             let any = !self.arrived.is_empty();
-            for idx in self.arrived.drain(..) {
-                complete(idx, transfers, scheduler, queue);
+            for index in 0..self.arrived.len() {
+                self.complete(self.arrived[index], transfers, scheduler);
             }
+            self.arrived.clear();
             return Ok(any);
         }
         // Simulated time decides which transfers are complete; the real copies must follow it.
@@ -63,10 +77,19 @@ impl Swaps {
                 transfers.finished(&mut self.arrived)?;
             };
             self.arrived.swap_remove(arrived);
-            complete(idx, transfers, scheduler, queue);
+            self.complete(idx, transfers, scheduler);
             any = true;
         }
         Ok(any)
+    }
+
+    fn complete(&mut self, idx: u32, transfers: &mut dyn Transfers, scheduler: &mut Scheduler) {
+        if let Transferred::Finished { forget } = scheduler.transferred(RequestIdx(idx)) {
+            if forget {
+                transfers.forget(idx);
+            }
+            self.places[idx as usize] = None;
+        }
     }
 
     /// Starts the transfers of the last plan.
@@ -104,19 +127,5 @@ impl Swaps {
     /// transfers, and by the wall clock.
     pub(super) fn next_due_ns(&self) -> Option<u64> {
         self.due.first().map(|&(_, ns)| ns)
-    }
-}
-
-fn complete(
-    idx: u32,
-    transfers: &mut dyn Transfers,
-    scheduler: &mut Scheduler,
-    queue: &SubmitQueue,
-) {
-    if let Transferred::Finished { forget } = scheduler.transferred(RequestIdx(idx)) {
-        if forget {
-            transfers.forget(idx);
-        }
-        queue.leave();
     }
 }

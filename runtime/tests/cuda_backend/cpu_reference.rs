@@ -35,6 +35,10 @@ impl TapReceiver for Sink {
         unreachable!("a device's call")
     }
 
+    fn fail(&self) {
+        unreachable!("a device's call")
+    }
+
     fn assist(&self) -> bool {
         false
     }

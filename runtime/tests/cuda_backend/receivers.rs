@@ -26,6 +26,9 @@ pub(crate) struct Keeper {
     /// The last launched step, if the test reports it.
     launched: (Mutex<u64>, Condvar),
     pub(crate) assisted: AtomicBool,
+    /// The step whose rows make [`TapReceiver::stage`] panic; 0: none.
+    pub(crate) panics_at: AtomicU64,
+    pub(crate) failed: AtomicBool,
 }
 
 impl Keeper {
@@ -51,6 +54,9 @@ impl Keeper {
 impl TapReceiver for Keeper {
     fn stage(&self, step: u64, rows: &[TapRow], activations: &[bf16]) {
         self.wait_for(step, self.stage_lag.load(Ordering::Relaxed));
+        if self.panics_at.load(Ordering::Relaxed) == step {
+            panic!("the planned panic");
+        }
         let values = activations.iter().map(|value| value.to_f32()).collect();
         *self.staged.lock().unwrap() = Some(Arrived { step, rows: rows.to_vec(), values });
     }
@@ -73,5 +79,9 @@ impl TapReceiver for Keeper {
     fn publish_probabilities(&self, step: u64, rows: &[TapRow], probabilities: &[f32]) {
         let (rows, values) = (rows.to_vec(), probabilities.to_vec());
         self.opened.lock().unwrap().push(Arrived { step, rows, values });
+    }
+
+    fn fail(&self) {
+        self.failed.store(true, Ordering::Relaxed);
     }
 }

@@ -221,6 +221,24 @@ fn cuda_a_slow_receiver_loses_rows_and_delays_no_step() {
     }
 }
 
+/// A thread of the tap that panics says so: steps go on, and the receiver can end waits.
+#[test]
+fn cuda_a_panic_in_a_tap_thread_reaches_the_receiver() {
+    let _session = trail_cuda_emulator::session();
+    let model = Arc::new(models::grouped());
+    let requests = &requests(model.config.vocab_size)[..3];
+    let keeper = Arc::new(Keeper::default());
+    keeper.panics_at.store(2, Ordering::Relaxed);
+    let mut backend = backend_with(&model, &tapping(TapMode::Cpu), keeper.clone());
+    let played = play(&mut backend, requests, TAPPING, &mut |_, _| ()).unwrap();
+    assert!(same(&played.answers, &crate::answers(&model, &options(), requests, AHEAD)));
+    let begin = Instant::now();
+    while !keeper.failed.load(Ordering::Relaxed) {
+        assert!(begin.elapsed() < Duration::from_secs(20), "no one heard of it");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
 /// A backend that is asked when each step's parts ran.
 struct Timed {
     backend: CudaBackend,

@@ -1,10 +1,12 @@
 //! Answers are the CPU backend's.
 
+use std::time::Instant;
+
 use trail_cuda_emulator::Order;
 use trail_runtime::engine::{CudaSettings, PolicyKind, ProbeDevice, RequestHandle};
 use trail_scheduler::Preemption;
 
-use crate::subject::{CUDA, Subject, answer};
+use crate::subject::{CUDA, LIMIT, Subject, answer};
 
 #[test]
 fn cuda_the_demo_model_under_fcfs_and_trail() {
@@ -88,7 +90,9 @@ fn cuda_cancellation_disturbs_no_other_request() {
                 drop(handle);
             }
         }
+        let begin = Instant::now();
         while engine.live() > 0 {
+            assert!(begin.elapsed() < LIMIT, "{} requests are left", engine.live());
             std::thread::yield_now();
         }
         let stats = engine.stats();

@@ -1,12 +1,14 @@
 //! Failures are reported clearly: in turn each allocation, launch and copy, and the device itself.
 //! `TRAIL_SWEEP=all` tries every one; a sample otherwise.
 
+use std::time::Instant;
+
 use cudarc::driver::sys::CUresult;
 use trail_cuda_emulator::{Emulator, Failing, Session};
 use trail_runtime::engine::{EngineBuilder, PolicyKind};
 use trail_scheduler::Preemption;
 
-use crate::subject::{CUDA, Subject, build};
+use crate::subject::{CUDA, LIMIT, Subject, build};
 
 /// Of so many failures in a row one is tried.
 fn stride(sample: u64) -> u64 {
@@ -82,7 +84,9 @@ fn cuda_the_device_is_lost_under_the_requests() {
         let counted = || engine.stats().generated_tokens >= tokens;
         let (_, failed) = std::thread::scope(|scope| {
             scope.spawn(|| {
+                let begin = Instant::now();
                 while !counted() {
+                    assert!(begin.elapsed() < LIMIT, "no {tokens} tokens");
                     std::thread::yield_now();
                 }
                 emulator.lose_device(CUresult::CUDA_ERROR_UNKNOWN as u32);

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::Value;
 use trail_probe::Probe;
@@ -188,23 +189,27 @@ impl Subject {
     }
 }
 
+/// Longest wait for an event, or for an engine to empty: what comes later hangs. The emulator
+/// interprets every kernel.
+pub(crate) const LIMIT: Duration = Duration::from_secs(240);
+
 /// The tokens of an answer, and why it ended.
 pub(crate) fn answer(handle: RequestHandle) -> (Vec<u32>, FinishReason) {
     let mut tokens = Vec::new();
-    for event in handle {
+    while let Some(event) = handle.recv_timeout(LIMIT) {
         match event {
             Event::Token { id, .. } => tokens.push(id),
             Event::Finished { reason } => return (tokens, reason),
             _ => {}
         }
     }
-    panic!("no Finished event");
+    panic!("no event for {LIMIT:?}, and no Finished");
 }
 
 /// The tokens of an answer, and by how much each was preferred.
 fn preferred(handle: RequestHandle) -> Vec<(u32, f32)> {
     let (mut tokens, mut best) = (Vec::new(), Vec::new());
-    for event in handle {
+    while let Some(event) = handle.recv_timeout(LIMIT) {
         match event {
             Event::Alternative { logprob, .. } => best.push(logprob),
             Event::Token { id, .. } => {

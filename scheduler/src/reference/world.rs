@@ -31,6 +31,8 @@ struct Seen {
     swaps: usize,
     returns: usize,
     finished_on_the_way: usize,
+    /// Indices of the plan that belonged to another request at `advance`.
+    taken_again: usize,
     /// Plans without rows, because all requests need a transfer to end.
     waits: usize,
 }
@@ -187,11 +189,19 @@ impl World {
         self.reference.plan(self.step);
         assert_eq!(self.fast.last_plan(), &self.reference.plan);
         self.check();
-        if busy && self.rng.below(30) == 0 {
-            // A cancel between plan and advance, whose index may be taken again at once.
-            if let Some(idx) = self.some_slot() {
-                self.finish(idx);
+        if busy && self.rng.below(8) == 0 {
+            // Cancels between plan and advance, whose indices may be taken again at once.
+            for _ in 0..1 + self.rng.below(2) {
+                if let Some(idx) = self.some_slot() {
+                    self.finish(idx);
+                }
             }
+            let planned = self.fast.last_plan().rows.clone();
+            (0..self.rng.below(3)).for_each(|_| self.submit());
+            let again = planned.iter().filter(|row| {
+                self.reference.requests.contains_key(&row.idx) && !self.fast.state(row.idx).planned
+            });
+            self.seen.taken_again += again.count();
         }
         self.predict();
         self.end_transfers(4 * mean);
@@ -199,6 +209,7 @@ impl World {
         self.reference.advance();
         for row in self.reference.plan.rows.clone() {
             let Some(request) = self.reference.requests.get(&row.idx) else { continue };
+            assert_eq!(self.fast.state(row.idx).tokens(), request.tokens(), "{row:?}");
             let length = request.true_length.unwrap_or(request.max_tokens);
             if request.generated >= length {
                 self.finish(row.idx);
@@ -283,13 +294,16 @@ fn plans_equal_the_references_and_every_request_finishes() {
         all.swaps += seen.swaps;
         all.returns += seen.returns;
         all.finished_on_the_way += seen.finished_on_the_way;
+        all.taken_again += seen.taken_again;
         all.waits += seen.waits;
     }
     // Quiet worlds would prove nothing.
-    let Seen { preemptions, evictions, swaps, returns, finished_on_the_way, waits } = all;
+    let Seen { preemptions, evictions, swaps, returns, finished_on_the_way, taken_again, waits } =
+        all;
     if !cfg!(miri) {
         assert!(preemptions > 4000 && evictions > 2000, "{preemptions} {evictions}");
         assert!(swaps > 2000 && returns > 1000, "{swaps} {returns}");
         assert!(finished_on_the_way > 50 && waits > 100, "{finished_on_the_way} {waits}");
+        assert!(taken_again > 1000, "{taken_again}");
     }
 }

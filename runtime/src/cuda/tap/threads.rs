@@ -48,7 +48,10 @@ impl Threads {
         // Probabilities leave nothing to assist with.
         for index in 0..if on_device { 1 } else { count.max(1) } {
             let shared = threads.shared.clone();
-            let run = move || if index == 0 { shared.lead() } else { shared.follow() };
+            let run = move || {
+                let _guard = FailOnPanic(shared.receiver.clone());
+                if index == 0 { shared.lead() } else { shared.follow() }
+            };
             let spawned = thread::Builder::new().name(format!("trail-tap-{index}")).spawn(run);
             threads.handles.push(spawned.map_err(|error| CudaError::Unsupported {
                 what: format!("a thread for tapped rows: {error}"),
@@ -62,6 +65,17 @@ impl Threads {
     pub(in crate::cuda) fn wake(&self) {
         if self.shared.asleep.load(Ordering::SeqCst) > 0 {
             self.handles.iter().for_each(|handle| handle.thread().unpark());
+        }
+    }
+}
+
+/// Tells the receiver when its thread panics: predictions would be awaited in vain.
+struct FailOnPanic(Arc<dyn TapReceiver>);
+
+impl Drop for FailOnPanic {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.0.fail();
         }
     }
 }

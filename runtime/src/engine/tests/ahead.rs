@@ -2,22 +2,69 @@
 //! pool and back.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 
-use crate::backend::{Backend, Batch, Fault, PENDING, Sampled, Step, TapReceiver, Transfers};
+use half::bf16;
+
+use crate::backend::{
+    Backend, Batch, Fault, PENDING, Sampled, Step, TapPlan, TapReceiver, TapRow, Transfers,
+};
 use crate::cpu::{CpuBackend, CpuForward};
-use crate::engine::ProbeParts;
+use crate::engine::{LengthProbe, ProbeParts};
 
 /// Polls of a transfer before it completes.
 const LOOKS: usize = 3;
 /// Size of the host pool, blocks.
 pub(super) const HOST_BLOCKS: u32 = 10;
 
-/// A planned breakdown, and its step.
-#[derive(Clone, Copy, Debug)]
+/// A planned misbehaviour, and its step.
+#[derive(Clone, Debug)]
 pub(super) enum Breaks {
     Fails(u64),
+    /// The first step after the flag is set.
+    FailsWhen(Arc<AtomicBool>),
     Panics(u64),
+    /// The thread that hands the step's activations over panics before it does.
+    LosesTap(u64),
+    /// Predictions of a step are published during the next one.
+    DelaysTap,
+}
+
+/// Hands the activations of a step to the probe during the next step.
+struct DelayedTap {
+    probe: Arc<LengthProbe>,
+    held: Mutex<Option<(u64, TapPlan, Vec<f32>)>>,
+}
+
+impl TapReceiver for DelayedTap {
+    fn publish_hidden(&self, step: u64, plan: &TapPlan, hidden: &[f32]) {
+        let mut held = self.held.lock().unwrap();
+        if let Some((step, plan, hidden)) = held.replace((step, plan.clone(), hidden.to_vec())) {
+            self.probe.publish_hidden(step, &plan, &hidden);
+            while self.probe.assist() {}
+        }
+    }
+
+    fn stage(&self, _step: u64, _rows: &[TapRow], _activations: &[bf16]) {
+        unreachable!("a device's call")
+    }
+
+    fn predict(&self) {
+        unreachable!("a device's call")
+    }
+
+    fn publish_probabilities(&self, _step: u64, _rows: &[TapRow], _probabilities: &[f32]) {
+        unreachable!("a device's call")
+    }
+
+    fn assist(&self) -> bool {
+        false
+    }
+
+    fn fail(&self) {
+        self.probe.fail();
+    }
 }
 
 /// Returns the tokens of a step after the next one was launched, and substitutes pending tokens.
@@ -27,6 +74,7 @@ pub(super) struct Ahead {
     last: Vec<u32>,
     answers: VecDeque<Vec<Sampled>>,
     breaks: Option<Breaks>,
+    probe: Option<Arc<LengthProbe>>,
     /// Host copies of blocks, by request.
     host: HashMap<u32, Vec<Vec<f32>>>,
     /// Transfers in flight: request, blocks, whether to the host, and polls so far.
@@ -39,18 +87,45 @@ impl Ahead {
         probe: Option<ProbeParts>,
         breaks: Option<Breaks>,
     ) -> Ahead {
-        let tap = probe.map(|parts| (parts.probe.layer(), parts.probe as Arc<dyn TapReceiver>));
+        let probe = probe.map(|parts| parts.probe);
+        let tap = probe.clone().map(|probe| {
+            let receiver: Arc<dyn TapReceiver> = match breaks {
+                Some(Breaks::DelaysTap) => {
+                    Arc::new(DelayedTap { probe: probe.clone(), held: Mutex::default() })
+                }
+                _ => probe.clone(),
+            };
+            (probe.layer(), receiver)
+        });
         let inner = CpuBackend::new(forward, tap);
         let (last, answers) = (vec![PENDING; 64], VecDeque::new());
-        Ahead { inner, last, answers, breaks, host: HashMap::new(), moving: Vec::new() }
+        Ahead { inner, last, answers, breaks, probe, host: HashMap::new(), moving: Vec::new() }
+    }
+
+    /// Does what is planned for step `number`. Returns false if its rows are not to be tapped.
+    fn misbehave(&self, number: u64) -> Result<bool, Fault> {
+        let planned = Err(Fault("the planned breakdown".into()));
+        match &self.breaks {
+            Some(Breaks::Fails(at)) if *at == number => planned,
+            Some(Breaks::FailsWhen(flag)) if flag.load(Ordering::Relaxed) => planned,
+            Some(Breaks::Panics(at)) if *at == number => panic!("the planned panic"),
+            Some(Breaks::LosesTap(at)) if *at <= number => {
+                // As `FailOnPanic` of the CUDA backend's threads.
+                let probe = self.probe.clone().expect("a probe");
+                std::thread::spawn(move || probe.fail());
+                Ok(false)
+            }
+            _ => Ok(true),
+        }
     }
 
     /// Copies as late as possible, so that a block that was reused too early is noticed.
     fn carry_out(&mut self, request: u32, blocks: &[u32], out: bool) {
         let kv = self.inner.forward_mut().kv_mut();
         if out {
-            self.host
-                .insert(request, blocks.iter().map(|&block| kv.block(block).to_vec()).collect());
+            let copies = blocks.iter().map(|&block| kv.block(block).to_vec()).collect();
+            let forgotten = self.host.insert(request, copies).is_none();
+            assert!(forgotten, "the host copy of the index's last request was not released");
             return;
         }
         let copies = self.host.remove(&request).expect("it was swapped out");
@@ -68,13 +143,7 @@ impl Backend for Ahead {
 
     fn launch(&mut self, step: &Step<'_>) -> Result<(), Fault> {
         assert!(self.answers.len() <= 1, "two steps in flight at most");
-        match self.breaks {
-            Some(Breaks::Fails(at)) if at == step.number => {
-                return Err(Fault("the planned breakdown".into()));
-            }
-            Some(Breaks::Panics(at)) if at == step.number => panic!("the planned panic"),
-            _ => {}
-        }
+        let taps = self.misbehave(step.number)?;
         let mut batch: Batch = step.batch.clone();
         for segment in &batch.segments {
             let token = &mut batch.tokens[segment.first_row as usize];
@@ -83,7 +152,8 @@ impl Backend for Ahead {
                 *token = self.last[segment.request as usize];
             }
         }
-        self.inner.launch(&Step { batch: &batch, ..*step })?;
+        let tap = step.tap.filter(|_| taps);
+        self.inner.launch(&Step { batch: &batch, tap, ..*step })?;
         let mut sampled = Vec::new();
         self.inner.collect(&mut sampled)?;
         let wanted = batch.segments.iter().filter(|segment| segment.logits);

@@ -6,13 +6,14 @@ use std::time::Duration;
 use trail_scheduler::Preemption;
 
 use super::ahead::Breaks;
-use super::{answers, builder, model, requests, wrapped};
+use super::delivery::predicted;
+use super::{answer, answers, builder, model, requests, wrapped};
 use crate::engine::{
     Clock, Event, FinishReason, PolicyKind, Request, RequestHandle, StepClock, StepCost,
     StepOutcome, SteppedEngine, SubmitError,
 };
 
-const COST: StepCost =
+pub(super) const COST: StepCost =
     StepCost { fixed: 1e5, decode_row: 2e4, prefill_token: 1e4, context_token: 10.0 };
 
 /// Interval between arrivals, nanoseconds: shorter than requests take.
@@ -50,6 +51,10 @@ fn run(engine: &mut SteppedEngine, clock: &StepClock) -> Log {
             (StepOutcome::Idle, Some((index, _))) => clock.advance_to(*index as u64 * GAP_NS),
             (StepOutcome::Idle, None) => return log,
             (StepOutcome::Transferring, next) => {
+                // Nothing has changed: planning again would count skipped requests in vain.
+                let plans = engine.stats().empty_plans;
+                assert_eq!(engine.step(), Ok(StepOutcome::Transferring));
+                assert_eq!(engine.stats().empty_plans, plans);
                 let arrival = next.map(|(index, _)| *index as u64 * GAP_NS);
                 let transfer = engine.next_transfer_ns().expect("a transfer is in flight");
                 clock.advance_to(arrival.map_or(transfer, |ns| ns.min(transfer)));
@@ -90,6 +95,34 @@ fn simulated_time_is_reproducible_and_changes_no_answer() {
 }
 
 #[test]
+fn nothing_is_planned_while_all_wait_for_a_transfer() {
+    // Steps are shorter than transfers, which take 18 us.
+    let cost = StepCost { fixed: 100.0, decode_row: 0.0, prefill_token: 0.0, context_token: 0.0 };
+    let clock = Arc::new(StepClock::new(cost));
+    let builder = builder(&model(), PolicyKind::Trail { c: 1.0 }).probe(None).replays(true);
+    let builder = builder.kv_blocks(Some(8)).preemption(Preemption::Swap).clock(clock.clone());
+    let mut engine =
+        builder.build_stepped_with(|b, model, probe| wrapped(b, model, probe, None)).unwrap();
+    let prompt = |tokens: u32| (0..tokens).map(|at| at % 50).collect();
+    let long = Request { prompt: prompt(100), ..predicted(20, 1e4) };
+    let long = engine.submit(long).expect("fits");
+    (0..4).for_each(|_| assert_eq!(engine.step(), Ok(StepOutcome::Ran)));
+    // It ranks first, and needs the blocks of the long one.
+    let short = engine.submit(Request { prompt: prompt(90), ..predicted(2, 1.0) }).expect("fits");
+    let waits = (0..5).any(|_| engine.step() == Ok(StepOutcome::Transferring));
+    assert!(waits, "nothing was swapped");
+    let plans = engine.stats().empty_plans;
+    (0..9).for_each(|_| assert_eq!(engine.step(), Ok(StepOutcome::Transferring)));
+    assert_eq!(engine.stats().empty_plans, plans);
+    for _ in 0..200 {
+        if engine.step() == Ok(StepOutcome::Transferring) {
+            clock.advance_to(engine.next_transfer_ns().expect("a transfer is in flight"));
+        }
+    }
+    assert_eq!([answer(long).1, answer(short).1], [FinishReason::Length; 2]);
+}
+
+#[test]
 fn a_stepped_engine_reports_a_breakdown_at_every_later_step() {
     let model = model();
     let builder = builder(&model, PolicyKind::Fcfs);
@@ -98,6 +131,7 @@ fn a_stepped_engine_reports_a_breakdown_at_every_later_step() {
         .unwrap();
     assert_eq!(engine.step(), Ok(StepOutcome::Idle));
     let handles: Vec<_> = requests().map(|r| engine.submit(r).expect("fits")).collect();
+    // The third step fails.
     let fault = loop {
         match engine.step() {
             Ok(outcome) => assert_eq!(outcome, StepOutcome::Ran),
@@ -106,7 +140,7 @@ fn a_stepped_engine_reports_a_breakdown_at_every_later_step() {
     };
     assert_eq!((fault.to_string(), engine.step()), ("the planned breakdown".into(), Err(fault)));
     for handle in handles {
-        assert_eq!(handle.last(), Some(Event::Finished { reason: FinishReason::Failed }));
+        assert_eq!(answer(handle).1, FinishReason::Failed);
     }
     let refused = engine.submit(requests().next().expect("one")).err();
     assert!(matches!(refused, Some(SubmitError::Failed(_))));
@@ -118,7 +152,7 @@ fn dropping_a_stepped_engine_ends_its_requests() {
     let engine = builder(&model(), PolicyKind::Fcfs).build_stepped().unwrap();
     let handle = engine.submit(requests().next().expect("one")).unwrap();
     drop(engine);
-    assert_eq!(handle.last(), Some(Event::Finished { reason: FinishReason::Shutdown }));
+    assert_eq!(answer(handle).1, FinishReason::Shutdown);
 }
 
 /// Costs of a slow machine: a prompt of 400 tokens takes 0.88 s in one step.

@@ -1,0 +1,92 @@
+//! Breakdowns: of the backend, of the engine's thread, of a thread of the probe.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+
+use trail_scheduler::Preemption;
+
+use super::ahead::Breaks;
+use super::stepped::COST;
+use super::{LIMIT, ahead, answer, answers, builder, model, requests, wrapped};
+use crate::engine::{FinishReason, PolicyKind, Request, StepClock, StepOutcome, SubmitError};
+
+#[test]
+fn a_breakdown_fails_every_request_and_sends_no_wrong_token() {
+    let model = model();
+    let expected = answers(&builder(&model, PolicyKind::Fcfs).build().unwrap());
+    let fails = [1, 2, 5, 30].map(Breaks::Fails);
+    for breaks in fails.into_iter().chain([1, 7].map(Breaks::Panics)) {
+        let engine = ahead(builder(&model, PolicyKind::Fcfs), Some(breaks.clone()));
+        let mut failed = 0;
+        let handles: Vec<_> = requests().map(|request| engine.submit(request)).collect();
+        for (handle, (tokens, _)) in handles.into_iter().zip(&expected) {
+            match handle {
+                Ok(handle) => {
+                    let (got, reason) = answer(handle);
+                    assert!(tokens.starts_with(&got), "{breaks:?}: {got:?} of {tokens:?}");
+                    failed += usize::from(reason == FinishReason::Failed);
+                }
+                Err(error) => assert!(matches!(error, SubmitError::Failed(_)), "{error}"),
+            }
+        }
+        assert!(failed > 0, "{breaks:?}");
+        let error = engine.submit(Request::new(vec![1], 1)).err().expect("it is broken");
+        let why = match &breaks {
+            Breaks::Fails(_) => "the planned breakdown",
+            _ => "the engine's thread panicked: see its message",
+        };
+        assert_eq!(error.to_string(), format!("the engine broke down: {why}"));
+        assert_eq!(engine.live(), 0);
+    }
+}
+
+#[test]
+fn no_place_is_lost_by_a_breakdown_during_a_transfer() {
+    let (model, flag) = (model(), Arc::new(AtomicBool::new(false)));
+    let builder = builder(&model, PolicyKind::Trail { c: 1.0 }).preemption(Preemption::Swap);
+    let breaks = Breaks::FailsWhen(flag.clone());
+    let mut engine = builder
+        .build_stepped_with(|b, model, probe| wrapped(b, model, probe, Some(breaks)))
+        .unwrap();
+    let handles: Vec<_> = requests().map(|r| engine.submit(r).expect("fits")).collect();
+    while engine.step_loop.scheduler.moving() == 0 {
+        assert_eq!(engine.step(), Ok(StepOutcome::Ran));
+    }
+    handles.iter().for_each(|handle| handle.cancel());
+    // Every request is cancelled at the next step, and some wait for their transfers, which take
+    // three.
+    assert_eq!(engine.step(), Ok(StepOutcome::Ran));
+    assert_eq!(engine.live() as usize, engine.step_loop.scheduler.moving());
+    assert!(engine.live() > 0);
+    flag.store(true, Ordering::Relaxed);
+    let late = engine.submit(requests().next().expect("one")).expect("fits");
+    assert!(engine.step().is_err());
+    assert_eq!(engine.live(), 0);
+    assert_eq!(answer(late).1, FinishReason::Failed);
+    handles.into_iter().for_each(|handle| drop(answer(handle)));
+}
+
+#[test]
+fn a_dead_thread_of_the_probe_is_a_breakdown_by_either_clock() {
+    for simulated in [false, true] {
+        let model = model();
+        let mut builder = builder(&model, PolicyKind::Trail { c: 0.8 });
+        if simulated {
+            builder = builder.clock(Arc::new(StepClock::new(COST)));
+        }
+        let engine = ahead(builder, Some(Breaks::LosesTap(9)));
+        let handles: Vec<_> = requests().map(|r| engine.submit(r).expect("fits")).collect();
+        let (sender, ends) = mpsc::channel();
+        std::thread::spawn(move || {
+            let reasons: Vec<_> = handles.into_iter().map(|handle| answer(handle).1).collect();
+            sender.send((reasons, engine.fault().cloned(), engine.live())).unwrap();
+        });
+        // By simulated time the engine waits for predictions without limit.
+        let (reasons, fault, live) = ends.recv_timeout(LIMIT).expect("the engine hangs");
+        assert!(reasons.contains(&FinishReason::Failed), "{reasons:?}");
+        let fault = fault.expect("it broke down").to_string();
+        assert!(fault.contains("a thread of the length probe panicked"), "{fault}");
+        assert_eq!(live, 0);
+    }
+}

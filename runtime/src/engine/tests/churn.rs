@@ -1,0 +1,69 @@
+//! Requests that keep arriving at the limit of `max_requests`: request indices change hands while
+//! steps and transfers are in flight.
+
+use std::collections::VecDeque;
+
+use trail_scheduler::Preemption;
+
+use super::{ahead, answer, answers, builder, empty, model, requests};
+use crate::engine::{Engine, FinishReason, PolicyKind, RequestHandle, SubmitError};
+
+const ARRIVALS: usize = 400;
+const MAX_REQUESTS: usize = 20;
+
+/// Submits [`ARRIVALS`] requests, each as soon as there is room, and compares the answers. With
+/// `cancels`, two of three are cancelled after a few events.
+fn churn(engine: &Engine, expected: &[(Vec<u32>, FinishReason)], cancels: bool) {
+    let kinds: Vec<_> = requests().collect();
+    let mut running: VecDeque<(usize, RequestHandle)> = VecDeque::new();
+    let (mut submitted, mut refused) = (0, 0);
+    while submitted < ARRIVALS || !running.is_empty() {
+        let kind = submitted % kinds.len();
+        if submitted < ARRIVALS {
+            match engine.submit(kinds[kind].clone()) {
+                Ok(handle) => {
+                    submitted += 1;
+                    running.push_back((kind, handle));
+                    continue;
+                }
+                Err(error) => assert!(matches!(error, SubmitError::Full { .. }), "{error}"),
+            }
+            refused += 1;
+        }
+        if cancels && submitted % 3 != 0 {
+            // At a different time each: before its first event, between two, after its last.
+            let at = submitted * 7 % running.len().max(1);
+            let Some((_, handle)) = running.remove(at) else { continue };
+            (0..submitted % 17).for_each(|_| {
+                handle.try_recv();
+            });
+            continue;
+        }
+        let Some((kind, handle)) = running.pop_front() else { continue };
+        assert_eq!(answer(handle), expected[kind], "a request of kind {kind}");
+    }
+    assert!(refused > 20, "the limit was reached {refused} times");
+    empty(engine);
+    let stats = engine.stats();
+    assert_eq!((stats.blocks_used, stats.host_blocks_used), (0, 0));
+}
+
+#[test]
+fn answers_are_the_same_when_indices_change_hands() {
+    let model = model();
+    for policy in [PolicyKind::Fcfs, PolicyKind::Trail { c: 1.0 }] {
+        let expected = answers(&builder(&model, policy).build().unwrap());
+        for cancels in [false, true] {
+            for preemption in [Preemption::Recompute, Preemption::Swap] {
+                // A block more than the longest needs, so that requests are swapped all along.
+                let builder = builder(&model, policy).max_requests(MAX_REQUESTS);
+                let builder = builder.kv_blocks(Some(8));
+                let engine = ahead(builder.preemption(preemption), None);
+                churn(&engine, &expected, cancels);
+                let swaps = engine.stats().swaps_out;
+                // Cancels leave blocks free.
+                assert!(cancels || (swaps > 0) == (preemption == Preemption::Swap), "{policy}");
+            }
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! Events reach a reader however late it reads, and the queue is bounded in bytes.
+
+use std::sync::Arc;
+
+use trail_scheduler::Preemption;
+
+use super::{LIMIT, answer, builder, model};
+use crate::engine::{
+    Event, FinishReason, PolicyKind, Request, RequestHandle, StepOutcome, SteppedEngine,
+    SubmitError,
+};
+
+/// A request whose remaining length is predicted as `predicted` at every token.
+pub(super) fn predicted(max_tokens: u32, predicted: f32) -> Request {
+    Request {
+        ignore_eos: true,
+        initial_prediction: Some(predicted),
+        predictions: Some(vec![predicted; max_tokens as usize + 1].into()),
+        ..Request::new(vec![1, 2, 3], max_tokens)
+    }
+}
+
+fn run_to_end(engine: &mut SteppedEngine, handle: RequestHandle) {
+    for _ in 0..1000 {
+        assert_eq!(engine.step(), Ok(StepOutcome::Ran));
+        while let Some(event) = handle.try_recv() {
+            if matches!(event, Event::Finished { .. }) {
+                return;
+            }
+        }
+    }
+    panic!("it does not end");
+}
+
+#[test]
+fn a_reader_that_sleeps_through_200_preemptions_gets_every_token() {
+    const TOKENS: usize = 300;
+    let policy = PolicyKind::Trail { c: 1.0 };
+    let builder = builder(&model(), policy).probe(None).replays(true).max_running(1);
+    let mut engine = builder.kv_blocks(Some(40)).build_stepped().unwrap();
+    let sleeper = engine.submit(predicted(TOKENS as u32, 1e4)).expect("fits");
+    assert_eq!(engine.step(), Ok(StepOutcome::Ran));
+    for _ in 0..200 {
+        let short = engine.submit(predicted(1, 1.0)).expect("fits");
+        run_to_end(&mut engine, short);
+        assert_eq!(engine.step(), Ok(StepOutcome::Ran));
+    }
+    assert_eq!(engine.stats().preemptions, 200);
+    while engine.step() != Ok(StepOutcome::Idle) {}
+    let (mut tokens, mut predictions, mut preemptions) = (0, Vec::new(), 0);
+    let reason = loop {
+        match sleeper.try_recv().expect("the next event is there") {
+            Event::Token { .. } => tokens += 1,
+            Event::Prediction { generated, .. } => predictions.push(generated),
+            Event::Preempted { times, .. } => preemptions += times,
+            Event::Alternative { .. } => panic!("none was asked for"),
+            Event::Finished { reason } => break reason,
+        }
+    };
+    assert_eq!((tokens, preemptions, reason), (TOKENS, 200, FinishReason::Length));
+    assert!(predictions.into_iter().eq(0..TOKENS as u32));
+    assert_eq!(sleeper.recv(), None);
+}
+
+#[test]
+fn preemptions_between_two_tokens_are_counted_in_two_events() {
+    // Three rows a step, so that the long prompt is preempted before it has a token.
+    let builder = builder(&model(), PolicyKind::Trail { c: 1.0 }).probe(None).replays(true);
+    let builder = builder.preemption(Preemption::Recompute).max_running(1).token_budget(3);
+    let mut engine = builder.kv_blocks(Some(40)).build_stepped().unwrap();
+    let prompt = (0..90).collect();
+    let long = engine.submit(Request { prompt, ..predicted(2, 1e4) }).expect("fits");
+    for _ in 0..10 {
+        assert_eq!(engine.step(), Ok(StepOutcome::Ran));
+        let short = engine.submit(predicted(1, 1.0)).expect("fits");
+        run_to_end(&mut engine, short);
+    }
+    while engine.step() != Ok(StepOutcome::Idle) {}
+    let times = long.filter_map(|event| match event {
+        Event::Preempted { times, .. } => Some(times),
+        _ => None,
+    });
+    assert_eq!(times.collect::<Vec<_>>(), [1, 9]);
+}
+
+#[test]
+fn the_queue_is_bounded_in_bytes() {
+    let builder = builder(&model(), PolicyKind::Fcfs).max_queue_bytes(10_000);
+    let mut engine = builder.build_stepped().unwrap();
+    let mut handles = Vec::new();
+    let full = loop {
+        match engine.submit(Request::new(vec![1; 100], 2)) {
+            Ok(handle) => handles.push(handle),
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(full, SubmitError::FullBytes { max_bytes: 10_000 });
+    assert!(full.is_full() && !full.is_invalid());
+    // At least 400 bytes each.
+    assert!((1..25).contains(&handles.len()), "{} requests", handles.len());
+    assert_eq!(engine.live() as usize, handles.len(), "a refused request keeps its place");
+    let stop_tokens = vec![1; 5_000];
+    let large = Request { stop_tokens, ..Request::new(vec![1], 2) };
+    let error = engine.submit(large).err().expect("refused");
+    assert!(matches!(error, SubmitError::TooLarge { .. }) && error.is_invalid(), "{error}");
+    while engine.step() != Ok(StepOutcome::Idle) {}
+    let count = handles.len();
+    assert!(handles.into_iter().all(|handle| answer(handle).1 == FinishReason::Length));
+    // Every byte came back.
+    let again: Vec<_> =
+        (0..count).map(|_| engine.submit(Request::new(vec![1; 100], 2)).expect("fits")).collect();
+    drop(again);
+}
+
+#[test]
+fn a_cancel_from_another_thread_ends_a_wait() {
+    let engine = builder(&model(), PolicyKind::Fcfs).build_stepped().unwrap();
+    let handle = Arc::new(engine.submit(Request::new(vec![1], 9)).expect("fits"));
+    let waiting = handle.clone();
+    let waits = std::thread::spawn(move || waiting.recv_timeout(LIMIT));
+    handle.cancel();
+    drop(engine);
+    let ended = waits.join().unwrap();
+    assert!(matches!(ended, Some(Event::Finished { .. })), "{ended:?}");
+}

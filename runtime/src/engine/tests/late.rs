@@ -1,0 +1,41 @@
+//! Predictions that are published after the next step was planned.
+
+use super::ahead::Breaks;
+use super::{builder, model, requests, wrapped};
+use crate::engine::{PolicyKind, StepOutcome};
+
+#[test]
+fn the_late_prediction_of_a_preempted_request_reaches_its_rank() {
+    // A block more than the longest needs.
+    let mut engine = builder(&model(), PolicyKind::Trail { c: 1.0 })
+        .kv_blocks(Some(8))
+        .build_stepped_with(|b, model, probe| wrapped(b, model, probe, Some(Breaks::DelaysTap)))
+        .unwrap();
+    let _handles: Vec<_> =
+        requests().chain(requests()).map(|r| engine.submit(r).expect("fits")).collect();
+    let (mut preempted, mut checked) = (Vec::new(), 0);
+    while engine.step().expect("no breakdown") != StepOutcome::Idle {
+        let step_loop = &mut engine.step_loop;
+        let (scheduler, lifecycle) = (&step_loop.scheduler, &mut step_loop.lifecycle);
+        let plan = scheduler.last_plan();
+        for (idx, id, step) in std::mem::take(&mut preempted) {
+            let Some(active) = lifecycle.get_mut(idx, id) else { continue };
+            if plan.rows.iter().all(|row| row.idx != idx) {
+                // Two steps later, and it has not run since.
+                assert_eq!(active.predicted_step, step, "the request at index {}", idx.0);
+                let known = scheduler.state(idx).prediction.expect("it was predicted");
+                assert_eq!(known.step, step, "the scheduler's, at index {}", idx.0);
+                checked += 1;
+            }
+        }
+        for &idx in &plan.preempted {
+            // One that was cancelled or complete since the plan is gone.
+            let Some(active) = lifecycle.preempted_mut(idx) else { continue };
+            if active.tapped_step == step_loop.step - 1 {
+                assert!(active.predicted_step < active.tapped_step, "every prediction is late");
+                preempted.push((idx, active.id, active.tapped_step));
+            }
+        }
+    }
+    assert!(checked > 5, "{checked} predictions of preempted requests");
+}
