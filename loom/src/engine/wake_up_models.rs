@@ -6,7 +6,7 @@ use loom::thread;
 
 use super::active::ActiveRequest;
 use super::handle::Ticket;
-use super::submit_queue::{EngineInbox, SubmitQueue};
+use super::submit_queue::{EngineInbox, QueueLimits, QueuePlace, SubmitQueue};
 use crate::explore;
 
 /// The loop of `serve.rs`: drains the queues, and parks where they were empty. Returns the numbers
@@ -15,9 +15,9 @@ fn serve(queue: &SubmitQueue, mut inbox: EngineInbox) -> (u32, u32) {
     let (mut submitted, mut cancelled) = (0, 0);
     while !queue.is_stopping() {
         let before = submitted + cancelled;
+        // The request's place is given back when it is dropped.
         while inbox.next_submission().is_some() {
             submitted += 1;
-            queue.leave();
         }
         while inbox.next_cancel().is_some() {
             cancelled += 1;
@@ -30,12 +30,23 @@ fn serve(queue: &SubmitQueue, mut inbox: EngineInbox) -> (u32, u32) {
 }
 
 /// Starts the engine's thread and names it, as `EngineBuilder::build` does before it returns.
-fn start(max_requests: u32) -> (Arc<SubmitQueue>, thread::JoinHandle<(u32, u32)>) {
-    let (queue, inbox) = SubmitQueue::new(max_requests);
+fn start(requests: u32) -> (Arc<SubmitQueue>, thread::JoinHandle<(u32, u32)>) {
+    let (queue, inbox) = SubmitQueue::new(limits(requests));
     let served = queue.clone();
     let engine = thread::spawn(move || serve(&served, inbox));
     queue.set_thread(engine.thread().clone());
     (queue, engine)
+}
+
+/// Limits of `requests` requests of 8 bytes.
+fn limits(requests: u32) -> QueueLimits {
+    QueueLimits { requests, bytes: 8 * u64::from(requests) }
+}
+
+/// Submits a request of 8 bytes; returns true if there was room.
+fn submit(queue: &Arc<SubmitQueue>) -> bool {
+    let place = QueuePlace::take(queue, 8);
+    place.and_then(|place| queue.submit(Box::new(ActiveRequest { place }))).is_ok()
 }
 
 /// Waits until the engine has taken every request; a deadlock if it sleeps on one.
@@ -49,7 +60,7 @@ fn wait_until_taken(queue: &SubmitQueue) {
 fn a_submission_wakes_the_engine() {
     explore(3, || {
         let (queue, engine) = start(2);
-        assert!(queue.submit(Box::new(ActiveRequest)).is_ok());
+        assert!(submit(&queue));
         wait_until_taken(&queue);
         queue.stop();
         assert_eq!(engine.join().unwrap(), (1, 0));
@@ -62,9 +73,9 @@ fn two_callers_wake_the_engine_and_no_request_is_lost() {
         let (queue, engine) = start(2);
         let other = queue.clone();
         let caller = thread::spawn(move || {
-            assert!(other.submit(Box::new(ActiveRequest)).is_ok());
+            assert!(submit(&other));
         });
-        assert!(queue.submit(Box::new(ActiveRequest)).is_ok());
+        assert!(submit(&queue));
         caller.join().unwrap();
         wait_until_taken(&queue);
         queue.stop();
@@ -87,12 +98,15 @@ fn a_cancellation_and_a_stop_wake_the_engine() {
 #[test]
 fn a_full_engine_refuses_and_counts_no_more_than_its_limit() {
     explore(2, || {
-        let (queue, _inbox) = SubmitQueue::new(1);
+        let (queue, mut inbox) = SubmitQueue::new(limits(1));
         let other = queue.clone();
-        let caller = thread::spawn(move || other.submit(Box::new(ActiveRequest)).is_ok());
-        let here = queue.submit(Box::new(ActiveRequest)).is_ok();
+        let caller = thread::spawn(move || submit(&other));
+        let here = submit(&queue);
         let there = caller.join().unwrap();
         assert!(here != there, "one of two fits");
         assert_eq!(queue.live(), 1);
+        // A request holds its queue.
+        assert!(inbox.next_submission().is_some());
+        assert_eq!(queue.live(), 0);
     });
 }

@@ -65,7 +65,7 @@ use admission::Admission;
 use event_channel::event_channel;
 use handle::Ticket;
 use stats::Counters;
-use submit_queue::SubmitQueue;
+use submit_queue::{QueuePlace, SubmitQueue};
 
 /// A running engine. Dropping it ends every request with [`FinishReason::Shutdown`].
 ///
@@ -113,7 +113,7 @@ impl Engine {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let mut new = request.to_scheduler(id, self.clock.now_s());
         self.admission.check(&request, &new)?;
-        let place = self.queue.place(ActiveRequest::bytes(&request) as u64)?;
+        let place = QueuePlace::take(&self.queue, ActiveRequest::bytes(&request) as u64)?;
         let predict = || Some(self.predictor.as_ref()?.predict(&request.prompt));
         let initial = request.initial_prediction.or_else(predict);
         // An answer is cut at max_tokens, whatever the predictor expects.

@@ -28,8 +28,10 @@ impl StepLoop {
         let StepLoop { backend, mut lifecycle, .. } = self;
         drop(backend);
         loop {
+            // Read first: what was submitted before the engine stops is refused below.
+            let is_stopping = lifecycle.queue().is_stopping();
             lifecycle.refuse_submissions(reason);
-            if lifecycle.queue().is_stopping() {
+            if is_stopping {
                 break;
             }
             std::thread::park();

@@ -40,6 +40,28 @@ pub(super) struct QueuePlace {
     bytes: u64,
 }
 
+impl QueuePlace {
+    /// Takes a place for a request of `bytes`, unless a limit is reached.
+    pub(super) fn take(queue: &Arc<SubmitQueue>, bytes: u64) -> Result<QueuePlace, SubmitError> {
+        let QueueLimits { requests, bytes: max_bytes } = queue.limits;
+        if bytes > max_bytes {
+            return Err(SubmitError::TooLarge { bytes, max_bytes });
+        }
+        // Compared before it is added, so that a refused request refuses no other one.
+        let (order, load) = (Ordering::AcqRel, Ordering::Acquire);
+        let more = |live| (live < requests).then(|| live + 1);
+        if queue.live.fetch_update(order, load, more).is_err() {
+            return Err(SubmitError::Full { max_requests: requests });
+        }
+        let more = |held| (held + bytes <= max_bytes).then(|| held + bytes);
+        if queue.bytes.fetch_update(order, load, more).is_err() {
+            queue.live.fetch_sub(1, order);
+            return Err(SubmitError::FullBytes { max_bytes });
+        }
+        Ok(QueuePlace { queue: queue.clone(), bytes })
+    }
+}
+
 impl Drop for QueuePlace {
     fn drop(&mut self) {
         self.queue.bytes.fetch_sub(self.bytes, Ordering::AcqRel);
@@ -94,25 +116,6 @@ impl SubmitQueue {
         if let Some(engine) = self.engine.get() {
             engine.unpark();
         }
-    }
-
-    /// Takes a place for a request of `bytes`, unless a limit is reached.
-    pub(super) fn place(self: &Arc<Self>, bytes: u64) -> Result<QueuePlace, SubmitError> {
-        let QueueLimits { requests, bytes: max_bytes } = self.limits;
-        if bytes > max_bytes {
-            return Err(SubmitError::TooLarge { bytes, max_bytes });
-        }
-        let live = self.live.fetch_add(1, Ordering::AcqRel);
-        let held = self.bytes.fetch_add(bytes, Ordering::AcqRel);
-        // Gives both back if it is refused.
-        let place = QueuePlace { queue: self.clone(), bytes };
-        if live >= requests {
-            return Err(SubmitError::Full { max_requests: requests });
-        }
-        if held + bytes > max_bytes {
-            return Err(SubmitError::FullBytes { max_bytes });
-        }
-        Ok(place)
     }
 
     /// Pushes a request.
