@@ -144,7 +144,7 @@ fn in_parallel(
         }
     };
     std::thread::scope(|scope| {
-        let threads = [(); PARALLEL].map(|()| scope.spawn(&one_by_one));
+        let threads = [(); PARALLEL].map(|()| scope.spawn(one_by_one));
         threads.into_iter().try_for_each(|thread| thread.join().expect("a run does not panic"))
     })
 }

@@ -10,11 +10,15 @@ use crate::list::Mutant;
 /// The switch itself.
 const SWITCH: &str = include_str!("../switch.rs");
 
-/// Where the runtime gives the text of a module to the driver, and the same with the switch.
-const LOAD: [&str; 3] = [
-    "runtime/src/cuda/device.rs",
-    "text.as_bytes()",
-    "trail_base::mutant::edit(module.name, text).as_bytes()",
+/// Edits that plant the switch: file, text, replacement. The second is where the runtime gives the text
+/// of a module to the driver.
+const HOOKS: [[&str; 3]; 2] = [
+    ["base/src/lib.rs", "\npub mod rng;", "\npub mod mutant;\npub mod rng;"],
+    [
+        "runtime/src/cuda/device.rs",
+        "text.as_bytes()",
+        "trail_base::mutant::edit(module.name, text).as_bytes()",
+    ],
 ];
 
 /// Copies the files of `root` that git lists or would add to `tree`, with the bugs planted. A file
@@ -26,16 +30,16 @@ pub(crate) fn plant(root: &Path, tree: &Path, mutants: &[Mutant]) -> Result<(), 
         return Err(damaged.join("\n"));
     }
     let mut changed = planted(mutants, text_of)?;
-    let library = text_of("base/src/lib.rs")?;
-    changed.insert(
-        "base/src/lib.rs".into(),
-        library.replacen("\npub mod", "\npub mod mutant;\npub mod", 1),
-    );
     changed.insert("base/src/mutant.rs".into(), SWITCH.to_owned());
-    let [file, find, with] = LOAD;
-    let load = changed.get(file).cloned().map_or_else(|| text_of(file), Ok)?;
-    changed.insert(file.into(), load.replacen(find, with, 1));
-
+    for [file, find, with] in HOOKS {
+        let text = changed.get(file).cloned().map_or_else(|| text_of(file), Ok)?;
+        if text.matches(find).count() != 1 {
+            return Err(format!(
+                "{file}: the switch goes where {find:?} is, which is not there once"
+            ));
+        }
+        changed.insert(file.to_owned(), text.replacen(find, with, 1));
+    }
     let listed = listed(root)?;
     for file in listed.iter().filter(|file| !changed.contains_key(*file)) {
         let bytes = std::fs::read(root.join(file)).map_err(|e| format!("{file}: {e}"))?;
