@@ -10,8 +10,8 @@ use crate::list::Mutant;
 /// The switch itself.
 const SWITCH: &str = include_str!("../switch.rs");
 
-/// Edits that plant the switch: file, text, replacement. The second is where the runtime gives the text
-/// of a module to the driver.
+/// Edits that plant the switch: file, text, replacement. The second is where the runtime gives the
+/// text of a module to the driver.
 const HOOKS: [[&str; 3]; 2] = [
     ["base/src/lib.rs", "\npub mod rng;", "\npub mod mutant;\npub mod rng;"],
     [
