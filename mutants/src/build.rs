@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Mutex;
 
 use serde_json::Value;
 
@@ -14,6 +15,8 @@ pub(crate) struct Binary {
     pub(crate) path: PathBuf,
     /// The folder it runs in: its package's.
     pub(crate) folder: PathBuf,
+    /// Held during a run of tests that write files, to the same folders in each process.
+    pub(crate) files: Option<Mutex<()>>,
 }
 
 /// Built test binaries by package and target.
@@ -80,6 +83,8 @@ fn binary(message: &Value) -> Option<((String, String), Binary)> {
         "test" => message["target"]["name"].as_str()?,
         kind => kind,
     };
+    let writes_files = message["target"]["kind"][0] == "test" && !target.starts_with("cuda_");
+    let files = writes_files.then(Mutex::default);
     let folder = Path::new(message["manifest_path"].as_str()?).parent()?.to_owned();
-    Some(((package.to_owned(), target.to_owned()), Binary { path, folder }))
+    Some(((package.to_owned(), target.to_owned()), Binary { path, folder, files }))
 }

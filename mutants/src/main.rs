@@ -9,7 +9,8 @@ mod tree;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use build::Binaries;
@@ -65,34 +66,41 @@ fn check(options: &Options) -> Result<bool, String> {
     tree::plant(root, &tree, &all)?;
     let binaries = build::build(&tree, &work.join("build"), &chosen)?;
     println!("built in {:.0} s", begin.elapsed().as_secs_f64());
-    check_unplanted(&binaries, &chosen, &logs)?;
-    let (wrong, equivalent) = check_planted(&binaries, &chosen, &tree, &logs)?;
-    let found = chosen.len() - wrong - equivalent;
+    let failing = check_unplanted(&binaries, &chosen, &logs)?;
+    let (untested, sound): (Vec<&Mutant>, Vec<&Mutant>) =
+        chosen.iter().partition(|mutant| failing.contains(&mutant.test));
+    for mutant in &untested {
+        println!("{:4}  not run: its test does not pass without a bug", mutant.number);
+    }
+    let (wrong, equivalent) = check_planted(&binaries, &sound, &tree, &logs)?;
+    let found = sound.len() - wrong - equivalent;
+    let wrong = wrong + untested.len();
     let seconds = begin.elapsed().as_secs_f64();
     println!("{found} found, {equivalent} equivalent, {wrong} wrong, {seconds:.0} s");
     Ok(wrong == 0)
 }
 
-/// Runs each named test without a bug: it must pass.
-fn check_unplanted(binaries: &Binaries, chosen: &[&Mutant], logs: &Path) -> Result<(), String> {
+/// Runs each named test without a bug. Returns those that do not pass.
+fn check_unplanted<'a>(
+    binaries: &Binaries,
+    chosen: &[&'a Mutant],
+    logs: &Path,
+) -> Result<BTreeSet<&'a Test>, String> {
     let tests: BTreeSet<&Test> = chosen.iter().map(|mutant| &mutant.test).collect();
     let tests: Vec<&Test> = tests.into_iter().collect();
-    let failed = AtomicU32::new(0);
+    let failed = Mutex::new(BTreeSet::new());
     in_parallel(tests.len(), |at| {
         let Test { package, target, filters } = tests[at];
         let log = logs.join(format!("unplanted-{at}.txt"));
         let (outcome, seconds) = run::run(binaries.of(tests[at]), filters, (0, None), &log)?;
         if !matches!(outcome, Outcome::Passed(1..)) {
-            failed.fetch_add(1, Ordering::Relaxed);
             let filters = filters.join(" ");
             println!("without a bug: {package} {target} {filters}: {outcome:?}, {seconds:.1} s");
+            failed.lock().unwrap_or_else(PoisonError::into_inner).insert(tests[at]);
         }
         Ok(())
     })?;
-    match failed.into_inner() {
-        0 => Ok(()),
-        failed => Err(format!("{failed} tests do not pass without a bug")),
-    }
+    Ok(failed.into_inner().unwrap_or_else(PoisonError::into_inner))
 }
 
 /// Runs the test of each bug. Returns the numbers of wrong results, and of right equivalent ones.

@@ -35,6 +35,7 @@ pub(crate) fn run(
 ) -> Result<(Outcome, f64), String> {
     let output = File::create(log).map_err(|e| format!("{}: {e}", log.display()))?;
     let errors = output.try_clone().map_err(|e| format!("{}: {e}", log.display()))?;
+    let _alone = binary.files.as_ref().map(|files| files.lock());
     let begin = Instant::now();
     let child = Command::new(&binary.path)
         .args(filters)
