@@ -243,6 +243,22 @@ mod tests {
     }
 
     #[test]
+    fn a_panic_of_a_worker_alone_reaches_the_caller() {
+        let mut pool = Pool::new(2).unwrap();
+        let begun = AtomicUsize::new(0);
+        let work = |worker: usize, _: usize| {
+            begun.fetch_add(1, Ordering::Relaxed);
+            // Each thread gets one item.
+            while begun.load(Ordering::Relaxed) < 2 {
+                std::thread::yield_now();
+            }
+            assert!(worker == 0, "the worker");
+        };
+        let result = catch_unwind(AssertUnwindSafe(|| pool.for_each(2, || false, work)));
+        assert!(result.is_err());
+    }
+
+    #[test]
     fn assist_is_called_only_while_others_work() {
         let mut pool = Pool::new(2).unwrap();
         let at_work = AtomicBool::new(false);
