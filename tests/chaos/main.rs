@@ -30,7 +30,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// `--drain-seconds` of the servers.
 const DRAIN_SECONDS: u64 = 15;
 
-/// What a device can take.
+/// Load that a device can bear.
 struct Scale {
     /// Clients at once.
     clients: u64,
