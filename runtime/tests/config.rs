@@ -73,6 +73,11 @@ fn families_have_their_windows() {
     assert_eq!(of("MistralForCausalLM").windows, [Some(16); 2]);
     assert_eq!(of("MinistralForCausalLM").windows, [Some(16); 2]);
     assert_eq!(of("MinistralForCausalLM").architecture, Architecture::Ministral);
+    // Without the key Mistral has its first model's; null is no window.
+    let mistral = json!({"architectures": ["MistralForCausalLM"]});
+    assert_eq!(config(mistral).windows, [Some(4096); 2]);
+    let none = json!({"architectures": ["MistralForCausalLM"], "sliding_window": null});
+    assert_eq!(config(none).windows, [None; 2]);
 }
 
 #[test]

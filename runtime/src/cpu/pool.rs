@@ -202,6 +202,25 @@ mod tests {
         assert_eq!(workers.into_inner().unwrap().len(), 2);
     }
 
+    /// The worker's item takes longer than the caller spins.
+    #[test]
+    fn a_caller_that_fell_asleep_is_woken_by_the_last_worker() {
+        let mut pool = Pool::new(2).unwrap();
+        for _ in 0..20 {
+            let begun = AtomicUsize::new(0);
+            let work = |worker: usize, _: usize| {
+                begun.fetch_add(1, Ordering::Relaxed);
+                // Each thread gets one item.
+                while begun.load(Ordering::Relaxed) < 2 {
+                    std::thread::yield_now();
+                }
+                std::thread::sleep(Duration::from_millis(5 * worker as u64));
+            };
+            pool.for_each(2, || false, work);
+            assert_eq!(begun.into_inner(), 2);
+        }
+    }
+
     #[test]
     fn a_panic_reaches_the_caller_and_the_pool_survives() {
         let mut pool = Pool::new(3).unwrap();

@@ -17,12 +17,13 @@ fn cuda_sampling_is_the_cpus() {
     for (index, request) in requests.iter_mut().enumerate() {
         let penalised = index % 3 != 0;
         request.sampling = SamplingParams {
-            temperature: [0.9, 0.0, 1.3][index % 3],
-            top_p: [1.0, 1.0, 0.8][index % 3],
-            top_k: [0, 0, 40][index % 3],
+            temperature: [0.9, 1.3, 0.0][index % 3],
+            top_p: [1.0, 0.8, 1.0][index % 3],
+            top_k: [0, 40, 0][index % 3],
             repetition_penalty: if penalised { 1.4 } else { 1.0 },
             presence_penalty: if penalised { 0.2 } else { 0.0 },
-            frequency_penalty: if penalised { 0.3 } else { 0.0 },
+            // A negative one repeats tokens, so that a wrong count changes the answer.
+            frequency_penalty: [0.0, -1.5, 0.3][index % 3],
             seed: 77 + index as u64,
             top_logprobs: 3,
             min_p: 0.0,
