@@ -1,24 +1,38 @@
 #!/usr/bin/env bash
 # Fuzzes every target, or the named ones: fuzz/run.sh SECONDS [TARGET...]. Seeds are in
-# fuzz/seeds/TARGET, what is found goes to fuzz/corpus/TARGET and fuzz/artifacts/TARGET.
+# fuzz/seeds/TARGET; inputs that reach new code go to fuzz/corpus/TARGET, failures to
+# fuzz/artifacts/TARGET.
+#
+# libFuzzer by stable cargo: coverage is a pass of LLVM. The code under test is safe Rust, so that
+# no sanitizer is needed; a panic, 20 seconds or 2 GiB are failures.
 set -euo pipefail
 cd "$(dirname "$0")"
 seconds=${1:?usage: fuzz/run.sh SECONDS [TARGET...]}
 shift
-if ! cargo fuzz --version >/dev/null 2>&1; then
-    cargo install --quiet --locked cargo-fuzz --version 0.13.1
-fi
-# The instrumentation is unstable; address sanitizer would need nightly, and the code under test
-# is safe Rust. A slow input counts as a failure.
-export RUSTC_BOOTSTRAP=1
+small=(predictor_file probe_file ptx)
+large=(body chat config stop stream template tokenizer weights)
 targets=("$@")
 if [ ${#targets[@]} = 0 ]; then
-    mapfile -t targets < <(cargo fuzz list)
+    targets=("${small[@]}" "${large[@]}")
 fi
+features=()
 for target in "${targets[@]}"; do
-    mkdir -p "corpus/$target" "seeds/$target"
+    [[ " ${large[*]} " != *" $target "* ]] || features=(--features server)
+done
+coverage="-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4"
+for part in inline-8bit-counters pc-table trace-compares; do
+    coverage+=" -Cllvm-args=-sanitizer-coverage-$part"
+done
+# A target triple keeps the flags from build scripts.
+triple=$(rustc -vV | sed -n 's/^host: //p')
+RUSTFLAGS="--cfg fuzzing $coverage" cargo build --quiet --locked --release --target "$triple" \
+    "${features[@]}" "${targets[@]/#/--bin=}"
+for target in "${targets[@]}"; do
+    mkdir -p "corpus/$target" "seeds/$target" "artifacts/$target"
     printf '\n== %s\n' "$target"
-    cargo fuzz run --sanitizer none "$target" "corpus/$target" "seeds/$target" -- \
-        -max_total_time="$seconds" -timeout=20 -rss_limit_mb=2048 -print_final_stats=1 2>&1 |
-        grep -vE '^#[0-9]+\s+(NEW|REDUCE|pulse|RELOAD)'
+    "target/$triple/release/$target" "corpus/$target" "seeds/$target" \
+        -artifact_prefix="artifacts/$target/" -max_total_time="$seconds" -timeout=20 \
+        -rss_limit_mb=2048 -print_final_stats=1 2>&1 |
+        { grep -vE '^#[0-9]+\s+(NEW|REDUCE|pulse|RELOAD|INITED)|^INFO|^stat::(new|aver|slow)' ||
+            true; }
 done

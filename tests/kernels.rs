@@ -98,5 +98,5 @@ fn small_kernels_are_measured() {
 fn a_name_that_no_kernel_has_is_refused() {
     let options = ["--shape", "tiny", "--rows", "1", "--kernel", "foo"];
     let output = trail_rt(&[&SMALL[..], &options].concat());
-    common::assert_refused(&output, 1, "no kernel of this shape is named like \"foo\"");
+    common::assert_refused(&output, 2, "no kernel of this shape is named like \"foo\"");
 }

@@ -55,7 +55,7 @@ fn swapping_is_measured_against_the_largest_copy_and_checked() {
 #[test]
 fn what_cannot_be_measured_is_refused_in_one_line() {
     let pool = ["bench", "swap", "--shape", "demo", "--blocks", "9", "--pool-blocks", "17"];
-    common::assert_refused(&trail_rt(&pool), 1, "--pool-blocks must be at least twice --blocks");
+    common::assert_refused(&trail_rt(&pool), 2, "--pool-blocks must be at least twice --blocks");
     let heads = ["bench", "load", "--random-weights", "tiny", "--link-mib", "1"];
     common::assert_refused(
         &trail_rt(&heads),

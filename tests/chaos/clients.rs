@@ -10,8 +10,6 @@ use trail_base::rng::Rng;
 use crate::common::{Server, http};
 use crate::questions::{COMPLETIONS, Questions};
 
-/// Requests that a flood has open at once.
-const FLOOD: usize = 40;
 /// Wait of a client for the answer to garbage.
 const GARBAGE_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -56,13 +54,20 @@ pub(crate) fn open(server: &Server, bytes: &[u8]) -> TcpStream {
 pub(crate) struct Client<'a> {
     server: &'a Server,
     questions: &'a Questions,
+    /// Requests that a flood has open at once.
+    flood: usize,
     rng: Rng,
     counts: Counts,
 }
 
 impl<'a> Client<'a> {
-    pub(crate) fn new(server: &'a Server, questions: &'a Questions, seed: u64) -> Client<'a> {
-        Client { server, questions, rng: Rng::new(seed), counts: Counts::default() }
+    pub(crate) fn new(
+        server: &'a Server,
+        questions: &'a Questions,
+        flood: usize,
+        seed: u64,
+    ) -> Client<'a> {
+        Client { server, questions, flood, rng: Rng::new(seed), counts: Counts::default() }
     }
 
     /// Does one thing after the other until `end`.
@@ -187,7 +192,7 @@ impl<'a> Client<'a> {
     fn flood(&mut self) {
         let body = json!({ "prompt": "a", "max_tokens": 1 });
         let open = |_| self.server.begin(COMPLETIONS, &body);
-        let connections: Vec<_> = (0..FLOOD).map(open).collect();
+        let connections: Vec<_> = (0..self.flood).map(open).collect();
         for connection in connections {
             let (status, answer) = http::receive(connection);
             assert!(matches!(status, 200 | 429), "{status}: {answer}");

@@ -22,8 +22,6 @@ use questions::Questions;
 // The server inherits the library path, which begins with the emulator's folder.
 trail_cuda_emulator::on_emulator!();
 
-/// Clients at once.
-const CLIENTS: u64 = 8;
 /// Memory that the server may keep after the clients have left, bytes: arenas of the allocator, and
 /// KV blocks that were touched.
 const KEPT_BYTES: u64 = 200 << 20;
@@ -31,6 +29,16 @@ const KEPT_BYTES: u64 = 200 << 20;
 const PATIENCE: Duration = Duration::from_secs(60);
 /// `--drain-seconds` of the servers.
 const DRAIN_SECONDS: u64 = 15;
+
+/// Load that a device can bear.
+struct Scale {
+    /// Clients at once.
+    clients: u64,
+    /// Longest answer, tokens.
+    max_tokens: u64,
+    /// Requests that a flood has open at once.
+    flood: usize,
+}
 
 fn setting(name: &str, default: u64) -> u64 {
     match std::env::var(name) {
@@ -40,17 +48,19 @@ fn setting(name: &str, default: u64) -> u64 {
 }
 
 /// Starts a server with `options`, lets the clients loose for `seconds`, and checks what is left.
-fn chaos(options: &[&str], seconds: u64) {
+/// The metric `evidence` must have counted something.
+fn chaos(options: &[&str], seconds: u64, scale: &Scale, evidence: &str) {
     let seed = setting("TRAIL_CHAOS_SEED", 1);
     let drain = DRAIN_SECONDS.to_string();
     let mut server = Server::start(&[options, &["--drain-seconds", &drain]].concat());
-    let questions = Questions::ask(&server, seed);
+    let questions = Questions::ask(&server, seed, scale.max_tokens);
     let before = Resources::of(&server);
     let end = Instant::now() + Duration::from_secs(seconds);
     let counts = std::thread::scope(|scope| {
-        let client = |number| Client::new(&server, &questions, seed * CLIENTS + number);
+        let client =
+            |number| Client::new(&server, &questions, scale.flood, seed * scale.clients + number);
         let clients: Vec<_> =
-            (0..CLIENTS).map(|number| scope.spawn(move || client(number).run(end))).collect();
+            (0..scale.clients).map(|number| scope.spawn(move || client(number).run(end))).collect();
         let join = |client: std::thread::ScopedJoinHandle<'_, Counts>| {
             client.join().expect("the client found nothing wrong")
         };
@@ -59,6 +69,7 @@ fn chaos(options: &[&str], seconds: u64) {
     println!("seed {seed}, {seconds} s: {counts:?}");
     settle(&server, &before);
     check_metrics(&server, &counts);
+    assert!(server.metric(evidence) > 0.0, "no {evidence}: the pool is too large for this test");
     questions.check(&server);
     last_orders(&mut server, &questions);
 }
@@ -116,25 +127,20 @@ fn last_orders(server: &mut Server, questions: &Questions) {
 
 #[test]
 fn on_the_cpu() {
-    let seconds = setting("TRAIL_CHAOS_SECONDS", 30);
-    // Four requests in a pool for two: preemption and recomputation all the time.
-    let small = ["--kv-blocks", "60", "--max-running", "4", "--max-requests", "24"];
-    chaos(&[&small[..], &["--device", "cpu"]].concat(), seconds * 2 / 3);
+    let seconds = setting("TRAIL_CHAOS_SECONDS", 30) * 2 / 3;
+    let scale = Scale { clients: 8, max_tokens: 128, flood: 40 };
+    // Four running requests, blocks for about two.
+    let options = ["--device", "cpu", "--kv-blocks", "16"];
+    let few = ["--max-running", "4", "--max-requests", "24"];
+    chaos(&[options, few].concat(), seconds, &scale, "trail_evictions_total");
 }
 
 #[test]
 fn on_the_emulator() {
-    let seconds = setting("TRAIL_CHAOS_SECONDS", 30);
-    let small = ["--kv-blocks", "60", "--max-running", "4", "--max-requests", "12"];
-    let cuda = [
-        "--device",
-        "cuda",
-        "--preemption",
-        "swap",
-        "--token-budget",
-        "48",
-        "--host-kv-gib",
-        "0.1",
-    ];
-    chaos(&[&small[..], &cuda].concat(), seconds / 3);
+    let seconds = setting("TRAIL_CHAOS_SECONDS", 30) / 3;
+    let scale = Scale { clients: 3, max_tokens: 24, flood: 6 };
+    let options = ["--device", "cuda", "--kv-blocks", "6", "--preemption", "swap"];
+    let few = ["--max-running", "4", "--max-requests", "8", "--token-budget", "48"];
+    let host = ["--host-kv-gib", "1"];
+    chaos(&[&options[..], &few, &host].concat(), seconds, &scale, "trail_swaps_out_total");
 }

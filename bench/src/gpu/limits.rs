@@ -39,6 +39,12 @@ pub fn above_zero(text: &str) -> Result<f64, String> {
     number.ok_or_else(|| "expected a number above 0".into())
 }
 
+/// Parses a finite number of at least 0.
+pub fn zero_or_more(text: &str) -> Result<f64, String> {
+    let number = text.parse().ok().filter(|n: &f64| n.is_finite() && *n >= 0.0);
+    number.ok_or_else(|| "expected 0 or a number above it".into())
+}
+
 /// Rates measured in one run.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {

@@ -19,7 +19,7 @@ use trail_runtime::cuda::{Code, Device};
 use trail_runtime::model::ModelConfig;
 use trail_setup::{Error, count};
 
-use crate::gpu::limits::above_zero;
+use crate::gpu::limits::{above_zero, zero_or_more};
 use crate::report::{Column, Group};
 use cases::{Case, Most};
 use memory::Memory;
@@ -81,8 +81,8 @@ pub struct KernelsArgs {
     /// Measurements of each figure; the median is reported
     #[arg(long, default_value_t = 15, value_parser = clap::value_parser!(u32).range(1..))]
     repeats: u32,
-    /// Time of one measurement, ms: it has as many launches as fill this time
-    #[arg(long, default_value_t = 4.0, value_parser = above_zero)]
+    /// Time of one measurement, ms: it has as many launches as fill this time, one at least
+    #[arg(long, default_value_t = 4.0, value_parser = zero_or_more)]
     window_ms: f64,
     /// MiB that the read ceiling reads: far beyond L2
     #[arg(long, default_value_t = 2048, value_parser = clap::value_parser!(u32).range(1..))]

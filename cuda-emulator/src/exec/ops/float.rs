@@ -3,10 +3,9 @@
 
 use super::rounding::{Mode, flush, saturate, to_f32, two_sum};
 use super::{Body, Opcode, Shape, lane, many};
-use crate::exec::Cx;
-use crate::exec::lanes::map3;
-use crate::ptx::program::Inst;
 use crate::ptx::types::Ty;
+#[cfg(target_arch = "x86_64")]
+use crate::{exec::Cx, exec::lanes::map3, ptx::program::Inst};
 
 pub(super) fn select(opcode: &mut Opcode) -> Option<Shape> {
     match (opcode.types.as_slice(), opcode.name.as_str()) {

@@ -59,22 +59,26 @@ impl Parser {
             }
         }
         let name = self.word()?;
-        let mut count = 1;
+        let mut count = Some(1_u64);
         let mut open_ended = false;
         while self.take_punct('[') {
             if self.is_punct(']') {
                 open_ended = true;
             } else {
-                count *= self.int()?;
+                let next = self.int()?;
+                count = count.and_then(|count| count.checked_mul(next));
             }
             self.expect_punct(']')?;
         }
         let element = ty.bytes();
+        let Some(size) = count.and_then(|count| count.checked_mul(element * lanes)) else {
+            return self.fail(format!("`{name}` is larger than any memory"));
+        };
         let mut variable = Variable {
             name,
             place,
             align: align.max(1),
-            size: if open_ended { 0 } else { count * element * lanes },
+            size: if open_ended { 0 } else { size },
             init: Vec::new(),
             relocations: Vec::new(),
         };
@@ -102,10 +106,12 @@ impl Parser {
             Some(Kind::Float { bits32, .. }) => u64::from(bits32),
             Some(Kind::Word(mut name)) => {
                 if name == "generic" {
-                    self.at += 2;
+                    self.at += 1;
+                    self.expect_punct('(')?;
                     name = self.word()?;
-                    self.at -= 1;
-                    self.tokens.remove(self.at + 1);
+                    if !self.is_punct(')') {
+                        return self.fail("expected `)` after generic(name".to_owned());
+                    }
                 }
                 variable.relocations.push((variable.init.len() as u64, name, 0));
                 0
@@ -142,11 +148,13 @@ impl Parser {
             self.at += 1;
             match word.as_str() {
                 ".maxntid" | ".reqntid" => {
-                    let mut threads = self.int()?;
+                    let mut threads = Some(self.int()?);
                     while self.take_punct(',') {
-                        threads *= self.int()?;
+                        let next = self.int()?;
+                        threads = threads.and_then(|threads| threads.checked_mul(next));
                     }
-                    body.function.max_threads = u32::try_from(threads).ok();
+                    body.function.max_threads =
+                        threads.and_then(|threads| u32::try_from(threads).ok());
                 }
                 ".minnctapersm" | ".maxnctapersm" | ".maxnreg" | ".maxclusterrank" => {
                     self.int()?;
