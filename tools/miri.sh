@@ -8,7 +8,6 @@ rustup component add --toolchain nightly miri rust-src >/dev/null 2>&1
 export MIRIFLAGS="-Zmiri-disable-isolation -Zmiri-seed=${MIRI_SEED:-0}"
 export CARGO_TARGET_DIR=target/miri
 miri() { cargo +nightly miri test --quiet "$@"; }
-miri -p trail-base --lib
 miri -p trail-scheduler --lib
 miri -p trail-probe --lib
 if [ "${1:-all}" = all ]; then
