@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Tests under Miri: undefined behaviour and data races in scheduler, probe and what of the runtime
-# needs neither mmap nor SIMD. tools/miri.sh [quick|all]; quick is what CI runs, about 2 minutes.
+# needs neither mmap nor SIMD. tools/miri.sh [quick|all]; quick leaves out the runtime.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 rustup component add --toolchain nightly miri rust-src >/dev/null 2>&1
