@@ -9,17 +9,39 @@ use super::PtxError;
 use super::ast::Module;
 use super::lexer::{self, Kind, Token};
 
+/// Deepest nesting of brackets and signs. nvcc writes no deeper than the braces of inlined assembly.
+const MOST_NESTING: usize = 64;
+
 type Result<T> = std::result::Result<T, PtxError>;
 
 /// Parses a module.
 pub(crate) fn parse(text: &str) -> Result<Module> {
     let mut parser = Parser { tokens: lexer::tokens(text)?, at: 0 };
+    check_nesting(&parser.tokens)?;
     let mut module =
         Module { lines: text.lines().map(str::to_owned).collect(), ..Module::default() };
     while !parser.at_end() {
         parser.top_level(&mut module)?;
     }
     Ok(module)
+}
+
+/// Refuses text that would take a deep stack: each bracket and each sign is a call.
+fn check_nesting(tokens: &[Token]) -> Result<()> {
+    let (mut brackets, mut signs) = (0_usize, 0);
+    for token in tokens {
+        match token.kind {
+            Kind::Punct('{' | '(' | '[') => brackets += 1,
+            Kind::Punct('}' | ')' | ']') => brackets = brackets.saturating_sub(1),
+            _ => {}
+        }
+        let is_sign = matches!(token.kind, Kind::Punct('-' | '!'));
+        signs = if is_sign { signs + 1 } else { 0 };
+        if brackets + signs > MOST_NESTING {
+            return Err(PtxError::at(token.line, format!("nested more than {MOST_NESTING} deep")));
+        }
+    }
+    Ok(())
 }
 
 struct Parser {

@@ -4,6 +4,9 @@ use super::body::Body;
 use super::{Kind, Parser, Result};
 use crate::ptx::ast::{Operand, Statement};
 
+/// Most registers of a function: ptxas numbers virtual registers far below it.
+const MOST_REGISTERS: usize = 1 << 16;
+
 impl Parser {
     /// `{ ... }`, with its own names.
     pub(super) fn block(&mut self, body: &mut Body) -> Result<()> {
@@ -84,7 +87,12 @@ impl Parser {
         loop {
             let name = self.word()?;
             if self.take_punct('<') {
-                for index in 0..self.int()? {
+                let count = self.int()?;
+                let most = MOST_REGISTERS.saturating_sub(body.function.registers.len());
+                if count > most as u64 {
+                    return self.fail(format!("more than {MOST_REGISTERS} registers"));
+                }
+                for index in 0..count {
                     body.declare(format!("{name}{index}"), ty);
                 }
                 self.expect_punct('>')?;
@@ -156,7 +164,8 @@ impl Parser {
                 self.expect_punct(']')?;
                 Ok(match *base {
                     Operand::Symbol(name, offset) => {
-                        Operand::Memory(Box::new(Operand::Symbol(name, 0)), offset + bytes)
+                        let bytes = offset.wrapping_add(bytes);
+                        Operand::Memory(Box::new(Operand::Symbol(name, 0)), bytes)
                     }
                     _ => Operand::Memory(base, bytes),
                 })
