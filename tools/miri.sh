@@ -9,8 +9,10 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 rustup toolchain list | grep -q '^nightly' || rustup toolchain install nightly --profile minimal
 rustup component add --toolchain nightly miri rust-src >/dev/null 2>&1
-# Isolation off: tests read the clock. A seed each time, as threads interleave differently.
-export MIRIFLAGS="-Zmiri-disable-isolation -Zmiri-seed=${MIRI_SEED:-0}"
+# Isolation off: tests read the clock. Floats as on a CPU: Miri's vary in the last bit, and tests
+# compare bits. A seed each time, as threads interleave differently.
+export MIRIFLAGS="-Zmiri-disable-isolation -Zmiri-deterministic-floats"
+MIRIFLAGS+=" -Zmiri-seed=${MIRI_SEED:-0}"
 export CARGO_TARGET_DIR=target/miri
 miri() { cargo +nightly miri test --quiet --locked "$@"; }
 # The runtime's queues, event log and tap slots, without the runtime.

@@ -10,6 +10,7 @@ use tokenizers::{
 };
 
 use super::breaks::{BreakRemover, SpecialTexts, keep_break_characters};
+use super::json_syntax;
 use super::stream::Decode;
 use super::text_bound::max_token_bytes;
 use super::token_bytes::TokenBytes;
@@ -66,10 +67,12 @@ impl Tokenizer {
 
     /// A tokenizer from the bytes of `file`; see [`Tokenizer::load`].
     pub fn from_bytes(file: &Path, bytes: &[u8], vocab_size: usize) -> Result<Self, LoadError> {
-        let inner = Inner::from_bytes(bytes).map_err(|error| {
+        let fault = |found: String| {
             let expected = "a Hugging Face fast tokenizer";
-            LoadError::new(file, "content", expected, error.to_string(), "download it again")
-        })?;
+            LoadError::new(file, "content", expected, found, "download it again")
+        };
+        json_syntax::check(bytes).map_err(|error| fault(error.to_string()))?;
+        let inner = Inner::from_bytes(bytes).map_err(|error| fault(error.to_string()))?;
         let tokenizer = Self::new(inner);
         match tokenizer.largest_id() {
             Some(largest) if largest as usize >= vocab_size => Err(LoadError::new(
