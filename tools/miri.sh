@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Tests under Miri: undefined behaviour and data races where there is unsafe code or an atomic, and
-# neither mmap nor SIMD. tools/miri.sh [quick|all]; `all` adds the thread pool of the runtime, whose
-# dependencies take minutes to build.
+# neither mmap nor SIMD. tools/miri.sh [quick|all]; `all` adds the kernels of the probe, which take
+# minutes, and the thread pool of the runtime, whose dependencies take minutes to build.
 #
 # Left out, as they prove nothing about memory: the scheduler and what of the other crates is safe
 # code (numerics, parsers, which are fuzzed), and the head's tolerance, which is about numbers.
@@ -17,8 +17,9 @@ export CARGO_TARGET_DIR=target/miri
 miri() { cargo +nightly miri test --quiet --locked "$@"; }
 # The runtime's queues, event log and tap slots, without the runtime.
 miri -p trail-loom --lib
-# The cell, and the head's kernels in their portable form.
-miri -p trail-probe --lib -- cell:: head:: --skip the_tolerance_is_not_slack
+miri -p trail-probe --lib -- cell::
 if [ "${1:-all}" = all ]; then
+    # The kernels in their portable form.
+    miri -p trail-probe --lib -- head:: --skip the_tolerance_is_not_slack
     miri -p trail-runtime --lib -- cpu::pool
 fi
