@@ -9,7 +9,8 @@ use super::PtxError;
 use super::ast::Module;
 use super::lexer::{self, Kind, Token};
 
-/// Deepest nesting of brackets and signs. nvcc writes no deeper than the braces of inlined assembly.
+/// Deepest nesting of brackets and signs. nvcc writes no deeper than the braces of inlined
+/// assembly.
 const MOST_NESTING: usize = 64;
 
 type Result<T> = std::result::Result<T, PtxError>;
