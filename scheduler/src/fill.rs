@@ -64,6 +64,8 @@ pub(crate) struct Fill<'a> {
     waiting: Option<Ranked>,
     /// True while requests outside the batch may enter it.
     open: bool,
+    /// Requests that may still enter the batch in this walk.
+    entries: u32,
     /// Requests skipped in this walk.
     skipped: u32,
     /// Blocks, free or soon free, that are promised to skipped requests.
@@ -83,6 +85,7 @@ impl Fill<'_> {
             paused: scheduler.paused.first(),
             waiting: scheduler.waiting.first(),
             open: true,
+            entries: scheduler.policy.max_entries(),
             skipped: 0,
             reserved: 0,
             scheduler,
@@ -200,6 +203,10 @@ impl Fill<'_> {
         if request.uncomputed() > 1 {
             self.prefill = self.prefill.map(|limit| limit.after(start, len));
             self.prefills = true;
+        }
+        if request.phase != Phase::Running {
+            self.entries -= 1;
+            self.open &= self.entries > 0;
         }
         request.phase = Phase::Running;
         request.started = true;

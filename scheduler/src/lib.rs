@@ -16,7 +16,7 @@
 //!     max_tokens: 3,
 //!     arrival_s: 0.0,
 //!     initial_prediction: Some(3.0),
-//!     true_length: None,
+//!     ..Default::default()
 //! })?;
 //! for step in 0..3 {
 //!     let plan = scheduler.plan(step, 0.0);

@@ -81,6 +81,7 @@ impl Scheduler {
             return;
         }
         if request.predict(&prediction) {
+            self.policy.on_predicted(request);
             self.rekey(idx);
         }
     }
@@ -120,14 +121,14 @@ impl Scheduler {
     /// the time in seconds on the caller's clock.
     pub fn plan(&mut self, step: u64, now_s: f64) -> &Plan {
         self.policy.on_step(step, now_s);
+        while let Some(idx) = self.policy.next_changed() {
+            self.rekey(idx);
+        }
         self.plan.clear(step);
         self.rank_running();
         let reserved = Fill::new(self).run();
         self.requeue_preempted();
         self.reclaim(reserved);
-        if self.policy.ages() {
-            self.age();
-        }
         &self.plan
     }
 
@@ -150,8 +151,12 @@ impl Scheduler {
             self.plan.preempted.push(idx);
             request.preemptions += 1;
             request.slice_tokens = 0;
-            if request.phase == Phase::Running {
+            let has_kv = request.phase == Phase::Running;
+            if has_kv {
                 request.phase = Phase::Paused;
+            }
+            self.policy.on_preempted(request);
+            if has_kv {
                 self.paused.insert(idx, self.policy.key(request));
             }
         }
@@ -160,27 +165,6 @@ impl Scheduler {
         }
         std::mem::swap(&mut self.running, &mut self.chosen);
         self.chosen.clear();
-    }
-
-    /// Recomputes the keys of all requests outside the batch, for policies whose keys change while
-    /// requests wait. Visits indices until it has met each of those requests: a new request takes
-    /// the index that was freed last, so that they are dense unless there were more before.
-    fn age(&mut self) {
-        let mut left = self.paused.len() + self.waiting.len() + self.moving();
-        for idx in self.requests.indices() {
-            if left == 0 {
-                break;
-            }
-            let request = &self.requests[idx];
-            if matches!(request.phase, Phase::Running | Phase::Free) {
-                continue;
-            }
-            left -= 1;
-            if !request.ended {
-                self.policy.on_skipped(request);
-                self.rekey(idx);
-            }
-        }
     }
 
     /// Records that the plan's rows were executed: their tokens are computed, one more is sampled
@@ -213,13 +197,18 @@ impl Scheduler {
                 return Finished::AfterTransfer;
             }
             Phase::SwappingOut | Phase::SwappingIn => {
-                self.requests.end(idx);
+                self.end(idx);
                 return Finished::AfterTransfer;
             }
         }
-        self.requests.end(idx);
+        self.end(idx);
         self.free(idx);
         if phase == Phase::Swapped { Finished::Forget } else { Finished::Now }
+    }
+
+    fn end(&mut self, idx: RequestIdx) {
+        self.policy.on_finished(&self.requests[idx]);
+        self.requests.end(idx);
     }
 
     /// The last plan.

@@ -45,6 +45,7 @@ fn submit(scheduler: &mut Scheduler, seq: u64) {
         arrival_s: 0.0,
         initial_prediction: Some(length as f32),
         true_length: Some(length),
+        ..NewRequest::default()
     };
     scheduler.submit(request).unwrap();
 }

@@ -33,6 +33,7 @@ fn request(prompt_tokens: u32, length: u32) -> NewRequest {
         arrival_s: 0.0,
         initial_prediction: Some(length as f32),
         true_length: Some(length),
+        ..NewRequest::default()
     }
 }
 

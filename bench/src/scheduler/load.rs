@@ -129,6 +129,7 @@ impl SteadyLoad {
             arrival_s: self.arrivals as f64,
             initial_prediction: Some(length as f32),
             true_length: Some(length),
+            ..NewRequest::default()
         };
         self.arrivals += 1;
         self.scheduler.submit(request).expect("a place was just freed, and the request fits");

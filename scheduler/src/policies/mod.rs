@@ -41,6 +41,7 @@ pub(crate) fn request(seq: u64, initial_prediction: Option<f32>) -> RequestState
         arrival_s: seq as f64,
         initial_prediction,
         true_length: Some(100),
+        ..crate::NewRequest::default()
     };
     RequestState::new(crate::RequestIdx(seq as u32), 0, seq, &new)
 }

@@ -27,7 +27,7 @@ impl Policy for Oracle {
             return Key::pinned(request);
         }
         let remaining = true_length(request).saturating_sub(request.generated);
-        Key::new(Key::OPEN, remaining as f32, request.seq)
+        Key::new(Key::OPEN, f64::from(remaining), request.seq)
     }
 
     fn preemptable(&self, request: &RequestState) -> bool {

@@ -18,7 +18,7 @@ impl Policy for Sjf {
         if request.started {
             return Key::pinned(request);
         }
-        Key::new(Key::OPEN, expected_length(request), request.seq)
+        Key::new(Key::OPEN, f64::from(expected_length(request)), request.seq)
     }
 
     fn preemptable(&self, _request: &RequestState) -> bool {

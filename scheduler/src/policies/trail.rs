@@ -42,7 +42,7 @@ impl Policy for Trail {
             return Key::pinned(request);
         }
         let remaining = request.remaining().unwrap_or(UNKNOWN_LENGTH_TOKENS);
-        Key::new(Key::OPEN, remaining, request.seq)
+        Key::new(Key::OPEN, f64::from(remaining), request.seq)
     }
 
     fn preemptable(&self, request: &RequestState) -> bool {

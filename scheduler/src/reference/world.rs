@@ -95,10 +95,12 @@ impl World {
             initial_prediction: (self.rng.below(3) > 0).then(|| self.rng.below(80) as f32),
             true_length: (self.rng.below(4) > 0)
                 .then(|| 1 + self.rng.below(max_tokens as u64) as u32),
+            ..NewRequest::default()
         };
         let Ok(idx) = self.fast.submit(request) else { return };
         let generation = self.fast.generation(idx);
         let state = RequestState::new(idx, generation, self.arrivals, &request);
+        self.reference.policy.on_submitted(&state);
         self.reference.requests.insert(idx, state);
         self.arrivals += 1;
     }
@@ -147,8 +149,9 @@ impl World {
         self.fast.predict(idx, prediction);
         if let Some(request) = self.reference.requests.get_mut(&idx)
             && stale == 0
+            && request.predict(&prediction)
         {
-            request.predict(&prediction);
+            self.reference.policy.on_predicted(request);
         }
     }
 
@@ -185,8 +188,9 @@ impl World {
         };
         self.end_transfers(mean);
         self.limit_prefill();
-        self.fast.plan(self.step, 0.0);
-        self.reference.plan(self.step);
+        let now_s = 0.25 * self.step as f64;
+        self.fast.plan(self.step, now_s);
+        self.reference.plan(self.step, now_s);
         assert_eq!(self.fast.last_plan(), &self.reference.plan);
         self.check();
         if busy && self.rng.below(8) == 0 {
