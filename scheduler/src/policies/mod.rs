@@ -1,6 +1,7 @@
 //! The policies, one per file.
 
 mod fcfs;
+mod kind;
 #[allow(dead_code)] // The policies with queues of their own follow.
 mod list;
 mod oracle;
@@ -8,6 +9,7 @@ mod sjf;
 mod trail;
 
 pub use fcfs::Fcfs;
+pub use kind::{DEFAULT_C, Needs, PolicyKind};
 pub use oracle::Oracle;
 pub use sjf::Sjf;
 pub use trail::Trail;

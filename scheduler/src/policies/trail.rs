@@ -19,7 +19,7 @@ use crate::{Key, Policy, RequestState};
 ///
 /// Source: TRAIL (arXiv 2410.01035), section 3.3. The paper counts floor(c r) preemptable
 /// iterations, as here; both published code bases test `generated > c r`, one iteration more.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Trail {
     /// Share of r during which preemption is allowed, in [0, 1].
     pub c: f32,
