@@ -2,6 +2,7 @@
 
 mod fcfs;
 mod gittins;
+mod kind;
 mod list;
 mod oracle;
 mod ranking;
@@ -12,6 +13,7 @@ mod trail_auto;
 
 pub use fcfs::Fcfs;
 pub use gittins::Gittins;
+pub use kind::{DEFAULT_C, Needs, PolicyKind};
 pub use oracle::Oracle;
 pub use ranking::{Ranking, WindowLength};
 pub use sjf::Sjf;
