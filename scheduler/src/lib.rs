@@ -35,6 +35,7 @@
 
 mod blocks;
 mod config;
+mod decision;
 mod fill;
 mod key;
 pub mod limits;
@@ -58,6 +59,7 @@ pub use trail_base::rng;
 
 pub use blocks::BlockId;
 pub use config::{ConfigError, Preemption, SchedulerConfig};
+pub use decision::{Action, Decision};
 pub use key::Key;
 pub use limits::BLOCK_TOKENS;
 pub use plan::{Plan, PlanRow};

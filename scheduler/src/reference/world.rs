@@ -10,8 +10,8 @@ use crate::policies::{
     Fcfs, Gittins, InitialLength, Oracle, Ranking, Sjf, Trail, TrailAuto, WindowLength,
 };
 use crate::{
-    BLOCK_TOKENS, Finished, NewRequest, Phase, Plan, Policy, Prediction, Preemption, PrefillLimit,
-    RequestId, RequestIdx, RequestState, Scheduler, SchedulerConfig,
+    Action, BLOCK_TOKENS, Finished, NewRequest, Phase, Plan, Policy, Prediction, Preemption,
+    PrefillLimit, RequestId, RequestIdx, RequestState, Scheduler, SchedulerConfig,
 };
 use trail_base::rng::Rng;
 
@@ -212,7 +212,8 @@ impl World {
         let pinned = running.filter(|request| !preemptable(request)).map(|r| r.idx).collect();
         self.fast.plan(self.step, now_s);
         self.reference.plan(self.step, now_s);
-        assert_eq!(self.fast.last_plan(), &self.reference.plan);
+        let decisions = Vec::new(); // have a check of their own
+        assert_eq!(Plan { decisions, ..self.fast.last_plan().clone() }, self.reference.plan);
         self.check(&pinned);
         if busy && self.rng.below(8) == 0 {
             // Cancels between plan and advance, whose indices may be taken again at once.
@@ -285,6 +286,7 @@ impl World {
             let barred = fast.config().max_passed_over + fast.config().max_blocked == 1;
             assert!(!pinned.contains(&idx) || for_memory || barred, "{request:?}");
         }
+        self.check_decisions();
         let moving = fast.moving() - self.reference.ending.len();
         let at_rest = fast.running() + fast.waiting() + fast.paused() + fast.swapped();
         assert_eq!(at_rest + moving, fast.live());
@@ -295,6 +297,41 @@ impl World {
         self.seen.evictions += plan.evicted.len();
         self.seen.swaps += plan.swap_out.len();
         self.seen.returns += plan.swap_in.len();
+    }
+}
+
+impl World {
+    /// Each change of a plan has one decision, and the request in whose favour it was made ranks
+    /// before the other.
+    fn check_decisions(&self) {
+        let plan = self.fast.last_plan();
+        let of = |action| {
+            let decisions = plan.decisions.iter().filter(move |decision| decision.action == action);
+            decisions.map(|decision| decision.request).collect::<BTreeSet<_>>()
+        };
+        let ids = |indices: &[RequestIdx]| -> BTreeSet<RequestId> {
+            indices.iter().map(|&idx| self.fast.state(idx).id).collect()
+        };
+        assert_eq!(of(Action::Evicted), ids(&plan.evicted));
+        assert_eq!(of(Action::SwappedOut), ids(&plan.swap_out));
+        assert_eq!(of(Action::SwappedIn), ids(&plan.swap_in));
+        // One that loses its KV to the request that displaces it has one decision for both.
+        let (preempted, explained) = (ids(&plan.preempted), of(Action::Preempted));
+        let lost = ids(&[&plan.evicted[..], &plan.swap_out].concat());
+        assert!(explained.is_subset(&preempted));
+        assert!(preempted.difference(&explained).all(|id| lost.contains(id)));
+        let entries = of(Action::Admitted).len() + of(Action::Resumed).len();
+        let moves = plan.evicted.len() + plan.swap_out.len() + plan.swap_in.len();
+        assert_eq!(plan.decisions.len(), entries + moves + explained.len());
+        for decision in plan.decisions.iter().filter(|decision| decision.by.is_some()) {
+            let by = decision.by.unwrap();
+            let mut takers =
+                plan.rows.iter().map(|row| row.idx).chain(plan.swap_in.iter().copied());
+            // Or it still waits for the blocks, which are in transfer.
+            let waits = decision.action != Action::Preempted && self.fast.moving() > 0;
+            assert!(waits || takers.any(|idx| self.fast.state(idx).id == by), "{decision}");
+            assert_ne!(decision.request, by);
+        }
     }
 }
 
