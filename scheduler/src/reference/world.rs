@@ -6,16 +6,53 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Reference;
-use crate::policies::{Fcfs, Oracle, Sjf, Trail};
+use crate::policies::{
+    Classification, Isrtf, Ltr, Mlfq, Oracle, Po, PolicyKind, Rr, RrSjf, TrailBert,
+};
 use crate::{
-    BLOCK_TOKENS, Finished, NewRequest, Phase, Plan, Policy, Prediction, Preemption, PrefillLimit,
+    BLOCK_TOKENS, Finished, NewRequest, Phase, Plan, Prediction, Preemption, PrefillLimit,
     RequestId, RequestIdx, RequestState, Scheduler, SchedulerConfig,
 };
 use trail_base::rng::Rng;
 
+/// Policies of the worlds, each with random parameters.
+const KINDS: usize = 14;
+
+/// The policies, with bounds short enough to be reached in a world.
+fn kinds(rng: &mut Rng) -> [PolicyKind; KINDS] {
+    let c = rng.below(11) as f32 / 10.0;
+    let starvation_threshold = rng.below(12) as u32;
+    let ltr = Ltr { starvation_threshold, priority_quantum: 1 + rng.below(4) as u32 };
+    let mlfq = Mlfq {
+        quantum_s: 0.25 * rng.below(8) as f64 + 0.1,
+        growth: 1.0 + rng.below(3) as f64,
+        levels: 1 + rng.below(4) as u32,
+        starvation_s: rng.below(8) as f64,
+        prefill_token_s: 0.01 * rng.below(3) as f64,
+    };
+    let tokens = 1 + rng.below(9) as u32;
+    [
+        PolicyKind::Fcfs,
+        PolicyKind::Sjf,
+        PolicyKind::trail(c),
+        PolicyKind::TrailBert(TrailBert { c }),
+        PolicyKind::SRPT,
+        PolicyKind::Oracle(Oracle { c: Some(c) }),
+        PolicyKind::Ltr(ltr),
+        PolicyKind::Ltr(Ltr { starvation_threshold: 1, priority_quantum: 1 }),
+        PolicyKind::Classification(Classification { bucket_tokens: tokens }),
+        PolicyKind::Po(Po { perception_tokens: tokens }),
+        PolicyKind::Mlfq(mlfq),
+        PolicyKind::Isrtf(Isrtf { window_tokens: tokens }),
+        PolicyKind::Rr(Rr { steps_before_preemption: tokens }),
+        PolicyKind::RrSjf(RrSjf { steps_before_preemption: tokens }),
+    ]
+}
+
 /// The scheduler, its reference, and the source of events for both.
 struct World {
     rng: Rng,
+    kind: PolicyKind,
     fast: Scheduler,
     reference: Reference,
     step: u64,
@@ -59,20 +96,12 @@ impl World {
             token_s: 0.125 + 0.01 * rng.below(3) as f64,
             reclaim_steps: rng.below(20) as u32,
         };
-        let c = rng.below(11) as f32 / 10.0;
-        let policies = || -> [Box<dyn Policy>; 5] {
-            [
-                Box::new(Fcfs),
-                Box::new(Sjf),
-                Box::new(Trail { c }),
-                Box::new(Oracle { c: None }),
-                Box::new(Oracle { c: Some(c) }),
-            ]
-        };
-        let policy = || policies().into_iter().nth(seed as usize % 5).unwrap();
+        let kind = kinds(&mut rng)[seed as usize % KINDS];
+        let mut policy = kind.build();
+        policy.reserve(config.max_requests);
         let reference = Reference {
             config,
-            policy: policy(),
+            policy,
             requests: BTreeMap::new(),
             ending: BTreeMap::new(),
             held: BTreeMap::new(),
@@ -81,8 +110,8 @@ impl World {
             left: None,
             plan: Plan::default(),
         };
-        let fast = Scheduler::new(config, policy()).unwrap();
-        World { rng, fast, reference, step: 0, arrivals: 0, seen: Seen::default() }
+        let fast = Scheduler::new(config, kind.build()).unwrap();
+        World { rng, kind, fast, reference, step: 0, arrivals: 0, seen: Seen::default() }
     }
 
     fn submit(&mut self) {
@@ -189,10 +218,12 @@ impl World {
         self.end_transfers(mean);
         self.limit_prefill();
         let now_s = 0.25 * self.step as f64;
+        let before = self.running();
         self.fast.plan(self.step, now_s);
         self.reference.plan(self.step, now_s);
         assert_eq!(self.fast.last_plan(), &self.reference.plan);
         self.check();
+        self.check_batch(&before);
         if busy && self.rng.below(8) == 0 {
             // Cancels between plan and advance, whose indices may be taken again at once.
             for _ in 0..1 + self.rng.below(2) {
@@ -220,6 +251,36 @@ impl World {
             }
         }
         self.step += 1;
+    }
+
+    /// The running requests, each with true if it may be preempted.
+    fn running(&self) -> BTreeMap<RequestIdx, bool> {
+        let running =
+            self.reference.requests.values().filter(|request| request.phase == Phase::Running);
+        running.map(|request| (request.idx, self.fast.policy().preemptable(request))).collect()
+    }
+
+    /// Invariants of the batch, given the requests of the last one.
+    fn check_batch(&self, before: &BTreeMap<RequestIdx, bool>) {
+        let (fast, plan) = (&self.fast, self.fast.last_plan());
+        for idx in &plan.preempted {
+            let request = fast.state(*idx);
+            let lost = plan.evicted.contains(idx) || plan.swap_out.contains(idx);
+            let for_memory = lost || request.passed_over > 0;
+            // Or skipped, with the counter reset within the same plan.
+            let barred = fast.config().max_passed_over + fast.config().max_blocked == 1;
+            assert!(before[idx] || for_memory || barred, "{}: {request:?}", self.kind);
+        }
+        let entered = plan.rows.iter().filter(|row| !before.contains_key(&row.idx));
+        assert!(entered.count() as u64 <= u64::from(fast.policy().max_entries()), "{plan}");
+        if self.kind == PolicyKind::Fcfs {
+            // First in, first out: no arrival starts before an earlier one.
+            let by_start = |started| {
+                let all = self.reference.requests.values();
+                all.filter(move |request| request.started == started).map(|request| request.seq)
+            };
+            assert!(by_start(true).max() < by_start(false).min() || by_start(false).count() == 0);
+        }
     }
 
     /// Invariants of every plan, for any policy.
@@ -255,14 +316,6 @@ impl World {
             assert_eq!(fast.state(row.idx).phase, Phase::Running);
             assert!(fast.blocks(row.idx).len() as u32 * BLOCK_TOKENS >= row.start + row.len);
         }
-        for &idx in &plan.preempted {
-            let request = fast.state(idx);
-            let lost = plan.evicted.contains(&idx) || plan.swap_out.contains(&idx);
-            let for_memory = lost || request.passed_over > 0;
-            // Or skipped, with the counter reset within the same plan.
-            let barred = fast.config().max_passed_over + fast.config().max_blocked == 1;
-            assert!(fast.policy().preemptable(request) || for_memory || barred, "{request:?}");
-        }
         let moving = fast.moving() - self.reference.ending.len();
         let at_rest = fast.running() + fast.waiting() + fast.paused() + fast.swapped();
         assert_eq!(at_rest + moving, fast.live());
@@ -279,7 +332,7 @@ impl World {
 #[test]
 fn plans_equal_the_references_and_every_request_finishes() {
     let mut all = Seen::default();
-    let worlds = if cfg!(miri) { 5 } else { 800 };
+    let worlds = if cfg!(miri) { KINDS as u64 } else { 130 * KINDS as u64 };
     for seed in 0..worlds {
         let mut world = World::new(seed);
         (0..300).for_each(|_| world.run_step(true));
@@ -287,7 +340,7 @@ fn plans_equal_the_references_and_every_request_finishes() {
         let deadline = world.step + 20_000;
         while world.fast.live() > 0 {
             world.run_step(false);
-            assert!(world.step < deadline, "seed {seed}: livelock");
+            assert!(world.step < deadline, "seed {seed}, {}: livelock", world.kind);
         }
         world.end_transfers(1);
         assert_eq!((world.fast.blocks_used(), world.fast.host_blocks_used()), (0, 0));
