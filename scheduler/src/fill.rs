@@ -35,6 +35,13 @@
 //! token generated or a prediction accepted; the former are finitely many, the latter at most one
 //! for each of the former (`RequestState::predict`). A pinned first is replaced only by one that
 //! was pinned earlier and has just returned, and each request has finitely many earlier arrivals.
+//!
+//! A policy whose keys change in other ways must keep those changes finite while no token comes. A
+//! starved request is promoted once before its next token, and demoted only with a token (`ltr`,
+//! `mlfq`): a demotion within a prefill could be evicted and recomputed in a cycle. Where entering
+//! the batch pins a request for a slice or a window (`isrtf`, `rr`, `rr-sjf`), the first of the
+//! pinned computes rows in every step, and only a request that enters and ranks before it, by
+//! values that tokens alone change, takes its place: finitely often.
 
 use crate::decision::Action;
 use crate::key::{Key, Ranked};

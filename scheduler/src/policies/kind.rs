@@ -1,17 +1,16 @@
 //! The policies by name, with their parameters.
 
-use std::fmt;
-use std::ops::RangeInclusive;
-use std::str::{FromStr, Split};
-
-use super::{Fcfs, Gittins, Oracle, Ranking, Sjf, Trail, TrailAuto};
+use super::{
+    Classification, Fcfs, Gittins, Isrtf, Ltr, Mlfq, Oracle, Po, Ranking, Rr, RrSjf, Sjf, Trail,
+    TrailAuto, TrailBert,
+};
 use crate::Policy;
 
 /// TRAIL's default share of the first prediction during which a request can be preempted.
 pub const DEFAULT_C: f32 = 0.8;
 
 /// A scheduling policy and its parameters. Text form: the name, then the parameters after colons,
-/// the last ones of which may be left out: `trail`, `trail:0.5`.
+/// the last ones of which may be left out: `trail`, `trail:0.5`, `ltr:200:10`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum PolicyKind {
     /// First come, first served, as vLLM with chunked prefill.
@@ -24,8 +23,24 @@ pub enum PolicyKind {
     TrailAuto(TrailAuto),
     /// TRAIL that ranks by the Gittins index.
     Gittins(Gittins),
+    /// TRAIL with the prediction from the prompt alone, counted down.
+    TrailBert(TrailBert),
     /// Shortest remaining processing time with the true lengths of a recorded run.
     Oracle(Oracle),
+    /// Learning to rank, with its bound on starvation.
+    Ltr(Ltr),
+    /// Buckets of the predicted length.
+    Classification(Classification),
+    /// Perception only: the answer's first tokens state its length.
+    Po(Po),
+    /// FastServe's multi-level feedback queue.
+    Mlfq(Mlfq),
+    /// ELIS: ranks change once per window.
+    Isrtf(Isrtf),
+    /// Round robin.
+    Rr(Rr),
+    /// Round robin, shortest first within each round.
+    RrSjf(RrSjf),
 }
 
 /// A requirement of a policy.
@@ -42,14 +57,30 @@ pub enum Needs {
 }
 
 impl PolicyKind {
-    /// The names that [`FromStr`] takes, with a line of help each. `srpt` is `oracle` as well.
-    pub const HELP: [(&'static str, &'static str); 6] = [
+    /// The names that [`std::str::FromStr`] takes, with a line of help each. `srpt` is `oracle` as
+    /// well.
+    pub const HELP: [(&'static str, &'static str); 14] = [
         ("fcfs", "running first, then arrival (vLLM with chunked prefill)"),
         ("sjf", "shortest predicted job first, never preempts"),
-        ("trail", "TRAIL: refined predicted remaining length, preempts in a window; [:c]"),
-        ("trail-auto", "TRAIL with a c that falls with the pressure on the KV cache; [:c]"),
-        ("gittins", "TRAIL that ranks by the Gittins index of the posterior; [:c]"),
-        ("oracle", "SRPT: true remaining length; with a c TRAIL+; [:c]"),
+        (
+            "trail",
+            "refined predicted remaining length; preempts during a share C of the first; [:C]",
+        ),
+        ("trail-auto", "TRAIL with a C that falls with the pressure on the KV cache; [:C]"),
+        ("gittins", "TRAIL by the Gittins index of the posterior; [:C]"),
+        ("trail-bert", "TRAIL with the prompt's prediction counted down; [:C]"),
+        ("oracle", "SRPT, true remaining length; with a C: TRAIL+; [:C]"),
+        ("ltr", "learning to rank: score from the prompt, the starved first; [:STEPS[:QUANTUM]]"),
+        ("classification", "ten buckets of the predicted length; [:TOKENS_PER_BUCKET]"),
+        ("po", "perception only: by arrival for some tokens, then by the length; [:TOKENS]"),
+        (
+            "mlfq",
+            "FastServe: queues by service received; \
+             [:QUANTUM_S[:GROWTH[:LEVELS[:STARVATION_S[:PREFILL_S_PER_TOKEN]]]]]",
+        ),
+        ("isrtf", "ELIS: predicted remaining length, once per window; [:TOKENS]"),
+        ("rr", "round robin; [:TOKENS]"),
+        ("rr-sjf", "round robin, shortest predicted first in each round; [:TOKENS]"),
     ];
 
     /// SRPT with the true lengths.
@@ -78,12 +109,15 @@ impl PolicyKind {
         self
     }
 
-    /// The same with the share `c`, if it is TRAIL without a share of its own.
+    /// The same with the share `c`, if it is `trail` or `trail-bert` without a share of its own.
     pub fn with_c(self, c: f32) -> PolicyKind {
         match self {
             PolicyKind::Trail(mut trail) if trail.c == DEFAULT_C => {
                 trail.c = c;
                 PolicyKind::Trail(trail)
+            }
+            PolicyKind::TrailBert(TrailBert { c: DEFAULT_C }) => {
+                PolicyKind::TrailBert(TrailBert { c })
             }
             other => other,
         }
@@ -97,18 +131,32 @@ impl PolicyKind {
             PolicyKind::Trail(_) => "trail",
             PolicyKind::TrailAuto(_) => "trail-auto",
             PolicyKind::Gittins(_) => "gittins",
+            PolicyKind::TrailBert(_) => "trail-bert",
             PolicyKind::Oracle(_) => "oracle",
+            PolicyKind::Ltr(_) => "ltr",
+            PolicyKind::Classification(_) => "classification",
+            PolicyKind::Po(_) => "po",
+            PolicyKind::Mlfq(_) => "mlfq",
+            PolicyKind::Isrtf(_) => "isrtf",
+            PolicyKind::Rr(_) => "rr",
+            PolicyKind::RrSjf(_) => "rr-sjf",
         }
     }
 
     /// The requirement of the policy.
     pub fn needs(self) -> Needs {
         match self {
-            PolicyKind::Fcfs => Needs::Nothing,
-            PolicyKind::Sjf => Needs::Predictor,
-            PolicyKind::Trail(_) | PolicyKind::TrailAuto(_) | PolicyKind::Gittins(_) => {
-                Needs::Probe
-            }
+            PolicyKind::Fcfs | PolicyKind::Mlfq(_) | PolicyKind::Rr(_) => Needs::Nothing,
+            PolicyKind::Sjf
+            | PolicyKind::TrailBert(_)
+            | PolicyKind::Ltr(_)
+            | PolicyKind::Classification(_)
+            | PolicyKind::Po(_)
+            | PolicyKind::RrSjf(_) => Needs::Predictor,
+            PolicyKind::Trail(_)
+            | PolicyKind::TrailAuto(_)
+            | PolicyKind::Gittins(_)
+            | PolicyKind::Isrtf(_) => Needs::Probe,
             PolicyKind::Oracle(_) => Needs::TrueLengths,
         }
     }
@@ -118,141 +166,18 @@ impl PolicyKind {
         match self {
             PolicyKind::Fcfs => Box::new(Fcfs),
             PolicyKind::Sjf => Box::new(Sjf),
-            PolicyKind::Trail(trail) => Box::new(trail.policy()),
-            PolicyKind::TrailAuto(auto) => Box::new(auto.policy()),
-            PolicyKind::Gittins(gittins) => Box::new(gittins.policy()),
+            PolicyKind::Trail(trail) => trail.build(),
+            PolicyKind::TrailAuto(auto) => auto.build(),
+            PolicyKind::Gittins(gittins) => gittins.build(),
+            PolicyKind::TrailBert(trail_bert) => Box::new(trail_bert),
             PolicyKind::Oracle(oracle) => Box::new(oracle),
-        }
-    }
-}
-
-impl fmt::Display for PolicyKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())?;
-        match self {
-            PolicyKind::Trail(trail)
-            | PolicyKind::TrailAuto(TrailAuto { trail })
-            | PolicyKind::Gittins(Gittins { trail }) => write!(f, ":{}", trail.c),
-            PolicyKind::Oracle(Oracle { c: Some(c) }) => write!(f, ":{c}"),
-            PolicyKind::Fcfs | PolicyKind::Sjf | PolicyKind::Oracle(_) => Ok(()),
-        }
-    }
-}
-
-impl FromStr for PolicyKind {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let mut given = Parameters::of(text);
-        let kind = match given.policy {
-            "fcfs" => PolicyKind::Fcfs,
-            "sjf" => PolicyKind::Sjf,
-            "trail" => PolicyKind::trail(given.c()?.unwrap_or(DEFAULT_C)),
-            "trail-auto" => {
-                let mut auto = TrailAuto::default();
-                auto.trail.c = given.c()?.unwrap_or(auto.trail.c);
-                PolicyKind::TrailAuto(auto)
-            }
-            "gittins" => {
-                let c = given.c()?.unwrap_or(DEFAULT_C);
-                PolicyKind::Gittins(Gittins { trail: Trail { c, ..Trail::default() } })
-            }
-            "oracle" | "srpt" => PolicyKind::Oracle(Oracle { c: given.c()? }),
-            other => {
-                let names = PolicyKind::HELP.map(|(name, _)| name).join(", ");
-                return Err(format!("unknown policy '{other}': choose one of {names}"));
-            }
-        };
-        given.end()?;
-        Ok(kind)
-    }
-}
-
-/// The parameters of a policy's text form that were not taken yet.
-struct Parameters<'a> {
-    policy: &'a str,
-    rest: Option<Split<'a, char>>,
-}
-
-impl<'a> Parameters<'a> {
-    fn of(text: &'a str) -> Parameters<'a> {
-        match text.split_once(':') {
-            Some((policy, rest)) => Parameters { policy, rest: Some(rest.split(':')) },
-            None => Parameters { policy: text, rest: None },
-        }
-    }
-
-    /// The next parameter, if there is one; `name` for the message.
-    fn next<T>(&mut self, name: &str, range: RangeInclusive<T>) -> Result<Option<T>, String>
-    where
-        T: FromStr + PartialOrd + fmt::Display,
-    {
-        let Some(text) = self.rest.as_mut().and_then(Iterator::next) else { return Ok(None) };
-        match text.parse() {
-            Ok(value) if range.contains(&value) => Ok(Some(value)),
-            _ => Err(format!(
-                "{name} of policy {} is '{text}': give a number from {} to {}",
-                self.policy,
-                range.start(),
-                range.end()
-            )),
-        }
-    }
-
-    fn c(&mut self) -> Result<Option<f32>, String> {
-        self.next("c", 0.0..=1.0)
-    }
-
-    fn end(mut self) -> Result<(), String> {
-        match self.rest.as_mut().and_then(Iterator::next) {
-            Some(extra) => Err(format!("policy {} takes no parameter '{extra}'", self.policy)),
-            None => Ok(()),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_name_parses_prints_and_builds() {
-        for (name, _) in PolicyKind::HELP {
-            let kind: PolicyKind = name.parse().unwrap();
-            assert_eq!((kind.name(), kind.build().name()), (name, name));
-            assert_eq!(kind.to_string().parse(), Ok(kind));
-        }
-        assert_eq!("trail".parse(), Ok(PolicyKind::Trail(Trail::default())));
-        assert_eq!("srpt".parse(), Ok(PolicyKind::SRPT));
-    }
-
-    #[test]
-    fn the_common_share_replaces_only_the_default() {
-        for (text, want) in [("trail", "trail:0.5"), ("trail:1", "trail:1"), ("sjf", "sjf")] {
-            assert_eq!(text.parse::<PolicyKind>().map(|kind| kind.with_c(0.5)), want.parse());
-        }
-    }
-
-    #[test]
-    fn parameters_follow_colons() {
-        for text in ["trail:0.25", "oracle:0.8", "oracle"] {
-            assert_eq!(text.parse::<PolicyKind>().map(|kind| kind.to_string()), Ok(text.into()));
-        }
-    }
-
-    #[test]
-    fn wrong_names_and_values_get_one_line() {
-        for (text, message) in [
-            ("SJF", "unknown policy 'SJF': choose one of fcfs, sjf, "),
-            ("", "unknown policy '': choose one of "),
-            ("trail:", "c of policy trail is '': give a number from 0 to 1"),
-            ("trail:nan", "c of policy trail is 'nan': give a number from 0 to 1"),
-            ("oracle:1.5", "c of policy oracle is '1.5': give a number from 0 to 1"),
-            ("trail:1:2", "policy trail takes no parameter '2'"),
-            ("fcfs:1", "policy fcfs takes no parameter '1'"),
-        ] {
-            let error = text.parse::<PolicyKind>().unwrap_err();
-            assert!(error.starts_with(message) && !error.contains('\n'), "{text}: {error}");
+            PolicyKind::Ltr(ltr) => ltr.build(),
+            PolicyKind::Classification(classification) => Box::new(classification),
+            PolicyKind::Po(po) => Box::new(po),
+            PolicyKind::Mlfq(mlfq) => mlfq.build(),
+            PolicyKind::Isrtf(isrtf) => isrtf.build(),
+            PolicyKind::Rr(rr) => rr.build(),
+            PolicyKind::RrSjf(rr_sjf) => rr_sjf.build(),
         }
     }
 }
