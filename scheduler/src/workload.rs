@@ -22,7 +22,15 @@ pub enum Arrivals {
     Burst,
 }
 
+/// Shape of the Gamma distribution that ELIS (section 4) fits to the gaps of a production trace.
+pub const ELIS_SHAPE: f64 = 0.73;
+
 impl Arrivals {
+    /// Gamma-distributed gaps of [`ELIS_SHAPE`], scaled to `rate` arrivals per second.
+    pub fn gamma_at(rate: f64) -> Arrivals {
+        Arrivals::Gamma { shape: ELIS_SHAPE, scale: 1.0 / (ELIS_SHAPE * rate) }
+    }
+
     /// Seconds from one arrival to the next.
     pub fn gap_s(self, rng: &mut Rng) -> f64 {
         match self {
@@ -45,7 +53,7 @@ impl Arrivals {
 }
 
 /// A distribution of output lengths, tokens.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Lengths {
     /// As Alpaca answered greedily by Llama-3-8B under a cap of [`ALPACA_CAP_TOKENS`]: bimodal,
     /// a fifth below 51 tokens, a quarter at the cap.
@@ -57,6 +65,17 @@ pub enum Lengths {
     Constant(u32),
     /// Uniform, both ends included.
     Uniform {
+        /// Smallest length, tokens.
+        min: u32,
+        /// Largest length, tokens.
+        max: u32,
+    },
+    /// Log-normal, rounded, and cut to its bounds.
+    LogNormal {
+        /// Mean before the cut, tokens.
+        mean: f64,
+        /// Coefficient of variation before the cut.
+        variation: f64,
         /// Smallest length, tokens.
         min: u32,
         /// Largest length, tokens.
@@ -96,6 +115,11 @@ impl Lengths {
             Lengths::Constant(tokens) => tokens.max(1),
             Lengths::Uniform { min, max } => {
                 (min + rng.below((max - min) as u64 + 1) as u32).max(1)
+            }
+            Lengths::LogNormal { mean, variation, min, max } => {
+                let variance = (1.0 + variation * variation).ln();
+                let log = mean.ln() - 0.5 * variance + variance.sqrt() * rng.normal();
+                (log.exp().round() as u32).clamp(min, max).max(1)
             }
         }
     }

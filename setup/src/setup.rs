@@ -7,7 +7,7 @@ use std::time::Duration;
 use trail_probe::{Predictor, Probe};
 use trail_runtime::engine::{
     BuildError, Clock, ComputeDevice, DEFAULT_C, Engine, EngineBuilder, Needs, PolicyKind,
-    StepCost, SteppedEngine,
+    StepCost, SteppedEngine, load_step_cost,
 };
 use trail_runtime::model::{Dtype, Model, files};
 use trail_runtime::text::{ChatMessage, ChatOptions, ChatTemplate, Tokenizer};
@@ -181,7 +181,7 @@ impl Setup {
                 )));
             }
         };
-        StepCost::load(path).map_err(Error::usage)
+        load_step_cost(path).map_err(Error::usage)
     }
 
     fn build_on(
