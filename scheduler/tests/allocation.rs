@@ -9,8 +9,12 @@ use trail_scheduler::{
 // The only test of this file: the allocations of a second test's thread would be counted too.
 #[test]
 fn a_step_allocates_nothing() {
-    let policies: [Box<dyn Policy>; 4] =
-        [Box::new(Fcfs), Box::new(Sjf), Box::new(Trail { c: 1.0 }), Box::new(Oracle::default())];
+    let policies: [Box<dyn Policy>; 4] = [
+        Box::new(Fcfs),
+        Box::new(Sjf),
+        Box::new(Trail::paper(1.0).policy()),
+        Box::new(Oracle::default()),
+    ];
     for policy in policies {
         let name = policy.name();
         let mut scheduler = crowded(policy);

@@ -67,7 +67,7 @@ impl PolicyKind {
         match self {
             PolicyKind::Fcfs => Box::new(Fcfs),
             PolicyKind::Sjf => Box::new(Sjf),
-            PolicyKind::Trail { c } => Box::new(Trail { c }),
+            PolicyKind::Trail { c } => Box::new(Trail::paper(c).policy()),
             PolicyKind::Oracle => Box::new(Oracle::default()),
         }
     }

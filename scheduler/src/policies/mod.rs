@@ -1,14 +1,22 @@
 //! The policies, one per file.
 
 mod fcfs;
+mod gittins;
+mod list;
 mod oracle;
+mod ranking;
 mod sjf;
+mod tail_bound;
 mod trail;
+mod trail_auto;
 
 pub use fcfs::Fcfs;
+pub use gittins::Gittins;
 pub use oracle::Oracle;
+pub use ranking::{Ranking, WindowLength};
 pub use sjf::Sjf;
-pub use trail::Trail;
+pub use trail::{InitialLength, Trail};
+pub use trail_auto::TrailAuto;
 
 use crate::request::RequestState;
 

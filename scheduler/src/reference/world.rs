@@ -6,7 +6,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Reference;
-use crate::policies::{Fcfs, Oracle, Sjf, Trail};
+use crate::policies::{
+    Fcfs, Gittins, InitialLength, Oracle, Ranking, Sjf, Trail, TrailAuto, WindowLength,
+};
 use crate::{
     BLOCK_TOKENS, Finished, NewRequest, Phase, Plan, Policy, Prediction, Preemption, PrefillLimit,
     RequestId, RequestIdx, RequestState, Scheduler, SchedulerConfig,
@@ -60,17 +62,32 @@ impl World {
             reclaim_steps: rng.below(20) as u32,
         };
         let c = rng.below(11) as f32 / 10.0;
-        let policies = || -> [Box<dyn Policy>; 5] {
+        let length = [WindowLength::First, WindowLength::Refined][rng.below(2) as usize];
+        let ranking = Ranking {
+            min_run_tokens: rng.below(6) as u32,
+            rank_step: [0.0, 1.15, 2.0][rng.below(3) as usize],
+            tail_bound: [0.0, 0.2, 0.9][rng.below(3) as usize],
+            window: length,
+            prefill_weight: [0.0, 0.3][rng.below(2) as usize],
+            ageing: [0.0, 2.0][rng.below(2) as usize],
+            max_preemptions: rng.below(3) as u32,
+            margin: [0.0, 0.2][rng.below(2) as usize],
+        };
+        let trail = Trail { c, r: InitialLength::Mean, ranking };
+        let policies = || -> [Box<dyn Policy>; 8] {
             [
+                Box::new(trail.policy()),
+                Box::new(TrailAuto { trail }.policy()),
+                Box::new(Gittins { trail }.policy()),
                 Box::new(Fcfs),
                 Box::new(Sjf),
-                Box::new(Trail { c }),
+                Box::new(Trail::paper(c).policy()),
                 Box::new(Oracle { c: None }),
                 Box::new(Oracle { c: Some(c) }),
             ]
         };
-        let policy = || policies().into_iter().nth(seed as usize % 5).unwrap();
-        let reference = Reference {
+        let policy = || policies().into_iter().nth(seed as usize % 8).unwrap();
+        let mut reference = Reference {
             config,
             policy: policy(),
             requests: BTreeMap::new(),
@@ -81,6 +98,7 @@ impl World {
             left: None,
             plan: Plan::default(),
         };
+        reference.policy.reserve(config.max_requests);
         let fast = Scheduler::new(config, policy()).unwrap();
         World { rng, fast, reference, step: 0, arrivals: 0, seen: Seen::default() }
     }
@@ -189,10 +207,13 @@ impl World {
         self.end_transfers(mean);
         self.limit_prefill();
         let now_s = 0.25 * self.step as f64;
+        let running = self.reference.requests.values().filter(|r| r.phase == Phase::Running);
+        let preemptable = |request: &&RequestState| self.reference.policy.preemptable(request);
+        let pinned = running.filter(|request| !preemptable(request)).map(|r| r.idx).collect();
         self.fast.plan(self.step, now_s);
         self.reference.plan(self.step, now_s);
         assert_eq!(self.fast.last_plan(), &self.reference.plan);
-        self.check();
+        self.check(&pinned);
         if busy && self.rng.below(8) == 0 {
             // Cancels between plan and advance, whose indices may be taken again at once.
             for _ in 0..1 + self.rng.below(2) {
@@ -222,8 +243,9 @@ impl World {
         self.step += 1;
     }
 
-    /// Invariants of every plan, for any policy.
-    fn check(&mut self) {
+    /// Invariants of every plan, for any policy. `pinned`: the requests that ran before and were not
+    /// preemptable.
+    fn check(&mut self, pinned: &BTreeSet<RequestIdx>) {
         let (fast, plan) = (&self.fast, self.fast.last_plan());
         assert!(plan.rows.len() <= fast.config().max_running as usize);
         assert!(plan.tokens() <= fast.config().token_budget);
@@ -261,7 +283,7 @@ impl World {
             let for_memory = lost || request.passed_over > 0;
             // Or skipped, with the counter reset within the same plan.
             let barred = fast.config().max_passed_over + fast.config().max_blocked == 1;
-            assert!(fast.policy().preemptable(request) || for_memory || barred, "{request:?}");
+            assert!(!pinned.contains(&idx) || for_memory || barred, "{request:?}");
         }
         let moving = fast.moving() - self.reference.ending.len();
         let at_rest = fast.running() + fast.waiting() + fast.paused() + fast.swapped();
