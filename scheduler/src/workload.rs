@@ -108,6 +108,29 @@ const ALPACA_QUANTILES: [(f64, f64); 13] = [
 ];
 
 impl Lengths {
+    /// The largest length, tokens.
+    pub fn longest(self) -> u32 {
+        match self {
+            Lengths::AlpacaLike { cap } => cap.min(ALPACA_CAP_TOKENS).max(1),
+            Lengths::Constant(tokens) => tokens.max(1),
+            Lengths::Uniform { max, .. } | Lengths::LogNormal { max, .. } => max.max(1),
+        }
+    }
+
+    /// The same, with lengths above `cap` cut to it.
+    pub fn capped(self, cap: u32) -> Lengths {
+        match self {
+            Lengths::AlpacaLike { cap: other } => Lengths::AlpacaLike { cap: cap.min(other) },
+            Lengths::Constant(tokens) => Lengths::Constant(tokens.min(cap)),
+            Lengths::Uniform { min, max } => {
+                Lengths::Uniform { min: min.min(cap), max: max.min(cap) }
+            }
+            Lengths::LogNormal { mean, variation, min, max } => {
+                Lengths::LogNormal { mean, variation, min: min.min(cap), max: max.min(cap) }
+            }
+        }
+    }
+
     /// One output length, at least 1 token.
     pub fn tokens(self, rng: &mut Rng) -> u32 {
         match self {

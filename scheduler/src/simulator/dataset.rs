@@ -65,6 +65,13 @@ impl Dataset {
         [Dataset::ALPACA, Dataset::LMSYS, Dataset::SHAREGPT, Dataset::RR_SJF];
 }
 
+impl Dataset {
+    /// The same with outputs of at most `max_tokens`.
+    pub fn capped(self, max_tokens: u32) -> Dataset {
+        Dataset { output: self.output.capped(max_tokens), max_tokens, ..self }
+    }
+}
+
 impl fmt::Display for Dataset {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name)

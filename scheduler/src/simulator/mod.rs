@@ -57,4 +57,4 @@ pub use simulation::{Progress, Simulation, SimulationError};
 pub use step_model::{Roofline, StepModel, StepTime};
 pub use trace::{Trace, TraceError};
 pub use trace_set::TraceSet;
-pub use workload::Workload;
+pub use workload::{Workload, schedule};

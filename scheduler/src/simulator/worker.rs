@@ -86,7 +86,6 @@ impl Worker {
         policy: Box<dyn Policy>,
     ) -> Result<Worker, SimulationError> {
         let Simulation { scheduler, model, max_gap, .. } = simulation;
-        let max_requests = scheduler.max_requests as usize;
         Ok(Worker {
             number,
             scheduler: Scheduler::new(*scheduler, policy).map_err(SimulationError::Config)?,
@@ -95,7 +94,7 @@ impl Worker {
             transfers: Transfers::new(model.block_s),
             now_ns: 0,
             inbox: VecDeque::new(),
-            live: (0..max_requests).map(|_| Live::default()).collect(),
+            live: Vec::new(),
             ended: Vec::with_capacity(scheduler.max_running as usize),
             ended_in_last_step: 0,
             is_transferring: false,
@@ -182,6 +181,9 @@ impl Worker {
                 .scheduler
                 .submit(request)
                 .map_err(|refusal| SimulationError::Refused { id: job.id, refusal })?;
+            if idx.index() >= self.live.len() {
+                self.live.resize_with(idx.index() + 1, Live::default);
+            }
             let live = &mut self.live[idx.index()];
             live.job = index;
             live.outcome = Outcome::begun(job, self.number);

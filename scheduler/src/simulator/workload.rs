@@ -46,7 +46,7 @@ impl Workload {
 }
 
 /// Gives `jobs` the arrival times of a process: with one seed the same gaps at every rate, scaled.
-pub(super) fn schedule(jobs: &mut [Job], arrivals: Arrivals, seed: u64) {
+pub fn schedule(jobs: &mut [Job], arrivals: Arrivals, seed: u64) {
     let seconds = arrivals.seconds(jobs.len(), &mut Rng::new(mix(seed ^ 2)));
     for (job, second) in jobs.iter_mut().zip(seconds) {
         job.arrival_ns = (second * 1e9).round() as u64;
