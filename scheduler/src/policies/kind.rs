@@ -114,6 +114,12 @@ impl PolicyKind {
         }
     }
 
+    /// The name, with parameters where they differ from the defaults: unique in a comparison.
+    pub fn label(self) -> String {
+        let is_default = self.name().parse() == Ok(self);
+        if is_default { self.name().into() } else { self.to_string() }
+    }
+
     /// The requirement of the policy.
     pub fn needs(self) -> Needs {
         match self {
