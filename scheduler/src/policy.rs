@@ -45,6 +45,9 @@ pub trait Policy: Send {
     /// Called at the beginning of each plan; time in seconds on the caller's clock.
     fn on_step(&mut self, _step: u64, _now_s: f64) {}
 
+    /// Called after [`Policy::on_step`] with the KV blocks in use.
+    fn on_blocks(&mut self, _used: u32, _num_blocks: u32) {}
+
     /// A live request whose key changed with time alone (a bound on waiting, say), and that was not
     /// named yet. Called after [`Policy::on_step`] until it returns `None`. To find such requests
     /// without a pass over all, a policy keeps them in a list by the step at which they are due.

@@ -77,7 +77,8 @@ impl Scheduler {
     /// before, or if it is not a number.
     pub fn predict(&mut self, idx: RequestIdx, prediction: Prediction) {
         let request = &mut self.requests[idx];
-        if request.generation != prediction.generation || request.phase == Phase::Free {
+        let is_stale = request.generation != prediction.generation;
+        if is_stale || request.ended || request.phase == Phase::Free {
             return;
         }
         if request.predict(&prediction) {
@@ -121,6 +122,7 @@ impl Scheduler {
     /// the time in seconds on the caller's clock.
     pub fn plan(&mut self, step: u64, now_s: f64) -> &Plan {
         self.policy.on_step(step, now_s);
+        self.policy.on_blocks(self.blocks.used(), self.config.num_blocks);
         while let Some(idx) = self.policy.next_changed() {
             self.rekey(idx);
         }

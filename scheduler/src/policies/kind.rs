@@ -1,6 +1,9 @@
 //! The policies by name, with their parameters.
 
-use super::{Classification, Fcfs, Isrtf, Ltr, Mlfq, Oracle, Po, Rr, RrSjf, Sjf, Trail, TrailBert};
+use super::{
+    Classification, Fcfs, Gittins, Isrtf, Ltr, Mlfq, Oracle, Po, Ranking, Rr, RrSjf, Sjf, Trail,
+    TrailAuto, TrailBert,
+};
 use crate::Policy;
 
 /// TRAIL's default share of the first prediction during which a request can be preempted.
@@ -16,6 +19,10 @@ pub enum PolicyKind {
     Sjf,
     /// Limited-preemption shortest predicted remaining processing time.
     Trail(Trail),
+    /// TRAIL whose share c falls with the pressure on the KV cache.
+    TrailAuto(TrailAuto),
+    /// TRAIL that ranks by the Gittins index.
+    Gittins(Gittins),
     /// TRAIL with the prediction from the prompt alone, counted down.
     TrailBert(TrailBert),
     /// Shortest remaining processing time with the true lengths of a recorded run.
@@ -52,14 +59,16 @@ pub enum Needs {
 impl PolicyKind {
     /// The names that [`std::str::FromStr`] takes, with a line of help each. `srpt` is `oracle` as
     /// well.
-    pub const HELP: [(&'static str, &'static str); 12] = [
+    pub const HELP: [(&'static str, &'static str); 14] = [
         ("fcfs", "running first, then arrival (vLLM with chunked prefill)"),
         ("sjf", "shortest predicted job first, never preempts"),
         (
             "trail",
             "refined predicted remaining length; preempts during a share C of the first; [:C]",
         ),
-        ("trail-bert", "the same with the prompt's prediction counted down; [:C]"),
+        ("trail-auto", "TRAIL with a c that falls with the pressure on the KV cache; [:C]"),
+        ("gittins", "TRAIL that ranks by the Gittins index of the posterior; [:C]"),
+        ("trail-bert", "TRAIL with the prompt's prediction counted down; [:C]"),
         ("oracle", "SRPT, true remaining length; with a C: TRAIL+; [:C]"),
         ("ltr", "learning to rank: score from the prompt, the starved first; [:STEPS[:QUANTUM]]"),
         ("classification", "ten buckets of the predicted length; [:TOKENS_PER_BUCKET]"),
@@ -78,8 +87,26 @@ impl PolicyKind {
     pub const SRPT: PolicyKind = PolicyKind::Oracle(Oracle { c: None });
 
     /// TRAIL with a share `c`.
-    pub const fn trail(c: f32) -> PolicyKind {
-        PolicyKind::Trail(Trail { c })
+    pub fn trail(c: f32) -> PolicyKind {
+        PolicyKind::Trail(Trail { c, ..Trail::default() })
+    }
+
+    /// TRAIL's parameters, of the policies that have them.
+    pub fn trail_mut(&mut self) -> Option<&mut Trail> {
+        match self {
+            PolicyKind::Trail(trail)
+            | PolicyKind::TrailAuto(TrailAuto { trail })
+            | PolicyKind::Gittins(Gittins { trail }) => Some(trail),
+            _ => None,
+        }
+    }
+
+    /// The same with other options of the rank, if it is a policy that has them.
+    pub fn with_ranking(mut self, ranking: Ranking) -> PolicyKind {
+        if let Some(trail) = self.trail_mut() {
+            trail.ranking = ranking;
+        }
+        self
     }
 
     /// The same with the share `c`, if it is `trail` or `trail-bert` without a share of its own.
@@ -102,6 +129,8 @@ impl PolicyKind {
             PolicyKind::Fcfs => "fcfs",
             PolicyKind::Sjf => "sjf",
             PolicyKind::Trail(_) => "trail",
+            PolicyKind::TrailAuto(_) => "trail-auto",
+            PolicyKind::Gittins(_) => "gittins",
             PolicyKind::TrailBert(_) => "trail-bert",
             PolicyKind::Oracle(_) => "oracle",
             PolicyKind::Ltr(_) => "ltr",
@@ -130,7 +159,10 @@ impl PolicyKind {
             | PolicyKind::Classification(_)
             | PolicyKind::Po(_)
             | PolicyKind::RrSjf(_) => Needs::Predictor,
-            PolicyKind::Trail(_) | PolicyKind::Isrtf(_) => Needs::Probe,
+            PolicyKind::Trail(_)
+            | PolicyKind::TrailAuto(_)
+            | PolicyKind::Gittins(_)
+            | PolicyKind::Isrtf(_) => Needs::Probe,
             PolicyKind::Oracle(_) => Needs::TrueLengths,
         }
     }
@@ -140,16 +172,18 @@ impl PolicyKind {
         match self {
             PolicyKind::Fcfs => Box::new(Fcfs),
             PolicyKind::Sjf => Box::new(Sjf),
-            PolicyKind::Trail(trail) => Box::new(trail),
+            PolicyKind::Trail(trail) => Box::new(trail.policy()),
+            PolicyKind::TrailAuto(auto) => Box::new(auto.policy()),
+            PolicyKind::Gittins(gittins) => Box::new(gittins.policy()),
             PolicyKind::TrailBert(trail_bert) => Box::new(trail_bert),
             PolicyKind::Oracle(oracle) => Box::new(oracle),
-            PolicyKind::Ltr(ltr) => ltr.build(),
+            PolicyKind::Ltr(ltr) => Box::new(ltr.policy()),
             PolicyKind::Classification(classification) => Box::new(classification),
             PolicyKind::Po(po) => Box::new(po),
-            PolicyKind::Mlfq(mlfq) => mlfq.build(),
-            PolicyKind::Isrtf(isrtf) => isrtf.build(),
-            PolicyKind::Rr(rr) => rr.build(),
-            PolicyKind::RrSjf(rr_sjf) => rr_sjf.build(),
+            PolicyKind::Mlfq(mlfq) => Box::new(mlfq.policy()),
+            PolicyKind::Isrtf(isrtf) => Box::new(isrtf.policy()),
+            PolicyKind::Rr(rr) => Box::new(rr.policy()),
+            PolicyKind::RrSjf(rr_sjf) => Box::new(rr_sjf.policy()),
         }
     }
 }

@@ -5,8 +5,8 @@ use std::ops::RangeInclusive;
 use std::str::{FromStr, Split};
 
 use super::{
-    Classification, DEFAULT_C, Isrtf, Ltr, MAX_LEVELS, Mlfq, Oracle, Po, PolicyKind, Rr, RrSjf,
-    Trail, TrailBert,
+    Classification, DEFAULT_C, Gittins, Isrtf, Ltr, MAX_LEVELS, Mlfq, Oracle, Po, PolicyKind, Rr,
+    RrSjf, Trail, TrailAuto, TrailBert,
 };
 use crate::limits::MAX_CONTEXT;
 
@@ -19,6 +19,8 @@ impl fmt::Display for PolicyKind {
         match *self {
             PolicyKind::Fcfs | PolicyKind::Sjf | PolicyKind::Oracle(Oracle { c: None }) => Ok(()),
             PolicyKind::Trail(Trail { c, .. })
+            | PolicyKind::TrailAuto(TrailAuto { trail: Trail { c, .. } })
+            | PolicyKind::Gittins(Gittins { trail: Trail { c, .. } })
             | PolicyKind::TrailBert(TrailBert { c })
             | PolicyKind::Oracle(Oracle { c: Some(c) }) => write!(f, ":{c}"),
             PolicyKind::Ltr(Ltr { starvation_threshold, priority_quantum }) => {
@@ -48,6 +50,15 @@ impl FromStr for PolicyKind {
             "fcfs" => PolicyKind::Fcfs,
             "sjf" => PolicyKind::Sjf,
             "trail" => PolicyKind::trail(given.share()?.unwrap_or(DEFAULT_C)),
+            "trail-auto" => {
+                let mut auto = TrailAuto::default();
+                given.set(&mut auto.trail.c, "c", 0.0..=1.0)?;
+                PolicyKind::TrailAuto(auto)
+            }
+            "gittins" => {
+                let c = given.share()?.unwrap_or(DEFAULT_C);
+                PolicyKind::Gittins(Gittins { trail: Trail { c, ..Trail::default() } })
+            }
             "trail-bert" => {
                 PolicyKind::TrailBert(TrailBert { c: given.share()?.unwrap_or(DEFAULT_C) })
             }

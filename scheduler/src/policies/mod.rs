@@ -4,6 +4,7 @@
 
 mod classification;
 mod fcfs;
+mod gittins;
 mod isrtf;
 mod kind;
 mod kind_text;
@@ -12,26 +13,32 @@ mod ltr;
 mod mlfq;
 mod oracle;
 mod po;
+mod ranking;
 mod rr;
 mod rr_sjf;
 mod sjf;
+mod tail_bound;
 #[cfg(test)]
 mod testing;
 mod trail;
+mod trail_auto;
 mod trail_bert;
 
 pub use classification::Classification;
 pub use fcfs::Fcfs;
+pub use gittins::Gittins;
 pub use isrtf::Isrtf;
 pub use kind::{DEFAULT_C, Needs, PolicyKind};
 pub use ltr::Ltr;
 pub use mlfq::{MAX_LEVELS, Mlfq};
 pub use oracle::Oracle;
 pub use po::Po;
+pub use ranking::{Ranking, WindowLength};
 pub use rr::Rr;
 pub use rr_sjf::RrSjf;
 pub use sjf::Sjf;
-pub use trail::Trail;
+pub use trail::{InitialLength, Trail};
+pub use trail_auto::TrailAuto;
 pub use trail_bert::TrailBert;
 
 use crate::request::RequestState;

@@ -41,6 +41,7 @@ impl Reference {
 
     fn plan(&mut self, step: u64, now_s: f64) {
         self.policy.on_step(step, now_s);
+        self.policy.on_blocks(self.config.num_blocks - self.free(), self.config.num_blocks);
         while self.policy.next_changed().is_some() {}
         self.plan = Plan { step, ..Plan::default() };
         let order = self.order();

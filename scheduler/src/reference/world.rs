@@ -7,7 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::Reference;
 use crate::policies::{
-    Classification, Isrtf, Ltr, Mlfq, Oracle, Po, PolicyKind, Rr, RrSjf, TrailBert,
+    Classification, Gittins, InitialLength, Isrtf, Ltr, Mlfq, Oracle, Po, PolicyKind, Ranking, Rr,
+    RrSjf, Trail, TrailAuto, TrailBert, WindowLength,
 };
 use crate::{
     BLOCK_TOKENS, Finished, NewRequest, Phase, Plan, Prediction, Preemption, PrefillLimit,
@@ -16,11 +17,22 @@ use crate::{
 use trail_base::rng::Rng;
 
 /// Policies of the worlds, each with random parameters.
-const KINDS: usize = 14;
+const KINDS: usize = 17;
 
 /// The policies, with bounds short enough to be reached in a world.
 fn kinds(rng: &mut Rng) -> [PolicyKind; KINDS] {
     let c = rng.below(11) as f32 / 10.0;
+    let ranking = Ranking {
+        min_run_tokens: rng.below(6) as u32,
+        rank_step: [0.0, 1.15, 2.0][rng.below(3) as usize],
+        tail_bound: [0.0, 0.2, 0.9][rng.below(3) as usize],
+        window: [WindowLength::First, WindowLength::Refined][rng.below(2) as usize],
+        prefill_weight: [0.0, 0.3][rng.below(2) as usize],
+        ageing: [0.0, 2.0][rng.below(2) as usize],
+        max_preemptions: rng.below(3) as u32,
+        margin: [0.0, 0.2][rng.below(2) as usize],
+    };
+    let trail = Trail { c, r: InitialLength::Mean, ranking };
     let starvation_threshold = rng.below(12) as u32;
     let ltr = Ltr { starvation_threshold, priority_quantum: 1 + rng.below(4) as u32 };
     let mlfq = Mlfq {
@@ -34,7 +46,10 @@ fn kinds(rng: &mut Rng) -> [PolicyKind; KINDS] {
     [
         PolicyKind::Fcfs,
         PolicyKind::Sjf,
-        PolicyKind::trail(c),
+        PolicyKind::Trail(Trail::paper(c)),
+        PolicyKind::Trail(trail),
+        PolicyKind::TrailAuto(TrailAuto { trail }),
+        PolicyKind::Gittins(Gittins { trail }),
         PolicyKind::TrailBert(TrailBert { c }),
         PolicyKind::SRPT,
         PolicyKind::Oracle(Oracle { c: Some(c) }),
