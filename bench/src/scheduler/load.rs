@@ -19,6 +19,9 @@ const PREDICTION_NOISE_TOKENS: f64 = 5.0;
 /// Mean steps between bursts of arrivals.
 const ARRIVAL_STEPS: u64 = 4;
 
+/// Seconds of a step, for the policies that measure time.
+const STEP_S: f64 = 0.01;
+
 /// A scheduler whose batch and queue stay full: each finished request is replaced by a new one.
 /// Replacements arrive a few steps later in small bursts: a replacement in the very step that frees
 /// a place would never find a reason to preempt.
@@ -72,7 +75,7 @@ impl SteadyLoad {
     /// `advance`, and new requests in place of finished ones. Returns the number of rows planned.
     pub fn step(&mut self) -> usize {
         self.predict();
-        let plan = self.scheduler.plan(self.step, 0.0);
+        let plan = self.scheduler.plan(self.step, STEP_S * self.step as f64);
         let rows = plan.rows.len();
         self.batch.clear();
         self.finished.clear();

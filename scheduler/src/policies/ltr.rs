@@ -52,7 +52,8 @@ struct LtrPolicy {
     options: Ltr,
     /// Plans begun.
     plans: u64,
-    /// Requests outside the batch, by the plan at which their starvation count was 0.
+    /// Requests outside the batch whose quantum is not full, by the plan at which their starvation
+    /// count was 0.
     idle: IndexList,
     /// `[index]`: that plan. The starvation count after plan n is n minus this number.
     idle_since: Vec<u64>,
@@ -63,7 +64,6 @@ struct LtrPolicy {
 impl LtrPolicy {
     /// Sets the starvation count to 0 after plan `plan`, at least as late as all in the list.
     fn count_from(&mut self, idx: RequestIdx, plan: u64) {
-        self.idle.remove(idx);
         self.idle.push_back(idx);
         self.idle_since[idx.index()] = plan;
     }
@@ -105,7 +105,8 @@ impl Policy for LtrPolicy {
         if threshold == 0 || last - self.idle_since[idx.index()] < threshold {
             return None;
         }
-        self.count_from(idx, last);
+        // Until it is scheduled its quantum stays full: there is nothing to count.
+        self.idle.remove(idx);
         self.quantum[idx.index()] = self.options.priority_quantum;
         Some(idx)
     }
