@@ -119,7 +119,7 @@ impl Setup {
         if policy.needs() == Needs::TrueLengths {
             return Err(Error::usage(format!(
                 "policy {policy} needs the true length of every answer, which only the recorded runs \
-                 of demo and bench serve know: choose fcfs, sjf or trail"
+                 of demo and bench serve know: choose another one, fcfs or trail for instance"
             )));
         }
         self.build(args, args.with_c(policy), args.max_requests, EngineBuilder::build)

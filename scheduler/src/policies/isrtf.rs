@@ -28,9 +28,9 @@ impl Default for Isrtf {
 }
 
 impl Isrtf {
-    /// The policy.
-    pub fn build(self) -> Box<dyn Policy> {
-        Box::new(IsrtfPolicy { window_tokens: self.window_tokens, cached: Vec::new() })
+    /// The policy, for [`crate::Scheduler::new`].
+    pub fn policy(self) -> impl Policy + use<> {
+        IsrtfPolicy { window_tokens: self.window_tokens, cached: Vec::new() }
     }
 }
 
@@ -101,7 +101,7 @@ mod tests {
 
     #[test]
     fn a_shorter_arrival_waits_for_the_end_of_the_window() {
-        let mut toy = Toy::new(Isrtf { window_tokens: 4 }.build(), 1).submit(&[10]);
+        let mut toy = Toy::new(Isrtf { window_tokens: 4 }.policy(), 1).submit(&[10]);
         toy.step();
         // Shorter than the remaining 9; the second is not shorter than what remains after 4.
         let ran = toy.submit(&[2, 7]).run().ran;

@@ -35,15 +35,15 @@ impl Default for Ltr {
 }
 
 impl Ltr {
-    /// The policy.
-    pub fn build(self) -> Box<dyn Policy> {
-        Box::new(LtrPolicy {
+    /// The policy, for [`crate::Scheduler::new`].
+    pub fn policy(self) -> impl Policy + use<> {
+        LtrPolicy {
             options: self,
             plans: 0,
             idle: IndexList::default(),
             idle_since: Vec::new(),
             quantum: Vec::new(),
-        })
+        }
     }
 }
 
@@ -52,7 +52,8 @@ struct LtrPolicy {
     options: Ltr,
     /// Plans begun.
     plans: u64,
-    /// Requests outside the batch, by the plan at which their starvation count was 0.
+    /// Requests outside the batch whose quantum is not full, by the plan at which their starvation
+    /// count was 0.
     idle: IndexList,
     /// `[index]`: that plan. The starvation count after plan n is n minus this number.
     idle_since: Vec<u64>,
@@ -63,7 +64,6 @@ struct LtrPolicy {
 impl LtrPolicy {
     /// Sets the starvation count to 0 after plan `plan`, at least as late as all in the list.
     fn count_from(&mut self, idx: RequestIdx, plan: u64) {
-        self.idle.remove(idx);
         self.idle.push_back(idx);
         self.idle_since[idx.index()] = plan;
     }
@@ -105,7 +105,8 @@ impl Policy for LtrPolicy {
         if threshold == 0 || last - self.idle_since[idx.index()] < threshold {
             return None;
         }
-        self.count_from(idx, last);
+        // Until it is scheduled its quantum stays full: there is nothing to count.
+        self.idle.remove(idx);
         self.quantum[idx.index()] = self.options.priority_quantum;
         Some(idx)
     }
@@ -134,26 +135,27 @@ impl Policy for LtrPolicy {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::policies::Fcfs;
     use crate::policies::testing::{Toy, run_lengths};
 
     #[test]
     fn figure_1_of_the_paper() {
         // Lengths 10, 2 and 1 at once, one token a second: seconds per token.
-        let mean = |policy| {
+        let mean = |toy: Toy| {
             let lengths = [10, 2, 1];
-            let finished = Toy::new(policy, 1).submit(&lengths).run().finished;
+            let finished = toy.submit(&lengths).run().finished;
             let per_token = |id: usize| finished[id] as f64 / f64::from(lengths[id]);
             (0..3).map(per_token).sum::<f64>() / 3.0
         };
         let rounded = |seconds: f64| (seconds * 100.0).round() / 100.0;
-        assert_eq!(rounded(mean(Box::new(crate::policies::Fcfs))), 6.67);
-        assert_eq!(rounded(mean(Ltr::default().build())), 1.27);
+        assert_eq!(rounded(mean(Toy::new(Fcfs, 1))), 6.67);
+        assert_eq!(rounded(mean(Toy::new(Ltr::default().policy(), 1))), 1.27);
     }
 
     /// The ids that ran in each of `steps` steps: a request of 1000 tokens, and a new one of 1
     /// token before every step.
     fn beside_newcomers(options: Ltr, steps: u64) -> Vec<u64> {
-        let mut toy = Toy::new(options.build(), 1).submit(&[1000]);
+        let mut toy = Toy::new(options.policy(), 1).submit(&[1000]);
         for _ in 0..steps {
             toy = toy.submit(&[1]);
             toy.step();

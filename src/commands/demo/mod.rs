@@ -95,12 +95,13 @@ fn run_cell(
     for round in 0..args.rounds() {
         let mut summaries = Vec::new();
         for policy in &args.policies {
-            let run = runner.run(engine.with_c(*policy), policy.name(), jobs)?;
-            same_answers(policy.name(), &recorded.run.outcomes, &run.run.outcomes)?;
+            let label = policy.label();
+            let run = runner.run(engine.with_c(*policy), &label, jobs)?;
+            same_answers(&label, &recorded.run.outcomes, &run.run.outcomes)?;
             if round == 0 {
-                curves.push(Curves::of(policy.name(), &run.run.outcomes));
+                curves.push(Curves::of(&label, &run.run.outcomes));
             }
-            summaries.push(Summary::new(policy.name(), &run));
+            summaries.push(Summary::new(&label, &run));
         }
         cell.rounds.push(summaries);
     }
