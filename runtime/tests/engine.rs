@@ -68,7 +68,7 @@ fn run(engine: &Engine) -> Vec<(Vec<u32>, Predictions)> {
 #[test]
 fn answers_and_predictions_are_the_same_under_every_policy_and_pressure() {
     let model = model();
-    let policies = [PolicyKind::Fcfs, PolicyKind::Trail { c: 0.8 }, PolicyKind::Oracle];
+    let policies = [PolicyKind::Fcfs, PolicyKind::trail(0.8), PolicyKind::SRPT];
     let alone = Engine::builder()
         .model(model.clone())
         .probe(Some(Probe::random(model.config.hidden_size, 0, 3)))
@@ -174,7 +174,7 @@ fn a_full_engine_says_so_and_a_dropped_one_ends_its_requests() {
 
 #[test]
 fn trail_without_a_probe_is_refused_with_what_to_do() {
-    let without = Engine::builder().model(model()).policy(PolicyKind::Trail { c: 0.8 });
+    let without = Engine::builder().model(model()).policy(PolicyKind::trail(0.8));
     let error = without.build().err().expect("refused").to_string();
     assert!(error.contains("--probe"), "{error}");
     let wrong = Engine::builder().model(model()).probe(Some(Probe::random(17, 0, 3)));

@@ -9,7 +9,7 @@
 //! use trail_scheduler::{NewRequest, Prediction, RequestId, Scheduler, SchedulerConfig};
 //! use trail_scheduler::policies::Trail;
 //!
-//! let mut scheduler = Scheduler::new(SchedulerConfig::default(), Box::new(Trail::default().policy()))?;
+//! let mut scheduler = Scheduler::new(SchedulerConfig::default(), Trail::default().build())?;
 //! let idx = scheduler.submit(NewRequest {
 //!     id: RequestId(1),
 //!     prompt_tokens: 20,
@@ -35,6 +35,7 @@
 
 mod blocks;
 mod config;
+mod decision;
 mod fill;
 mod key;
 pub mod limits;
@@ -61,6 +62,7 @@ pub use trail_base::rng;
 
 pub use blocks::BlockId;
 pub use config::{ConfigError, Preemption, SchedulerConfig};
+pub use decision::{Action, Decision};
 pub use key::Key;
 pub use limits::BLOCK_TOKENS;
 pub use plan::{Plan, PlanRow};

@@ -14,6 +14,9 @@ use crate::request::{RequestIdx, RequestState};
 /// A started request that is not [`Policy::preemptable`] must have the key [`Key::pinned`], or one
 /// that likewise precedes all keys outside the batch: the order alone decides who runs.
 ///
+/// Without tokens and predictions keys change finitely often: each request finishes because of that
+/// (the head of `fill` has the argument).
+///
 /// A policy that has state per request keeps it in a `Vec` by index, sized in
 /// [`Policy::reserve`] and reset in [`Policy::on_submitted`].
 pub trait Policy: Send {

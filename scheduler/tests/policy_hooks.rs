@@ -287,11 +287,15 @@ fn a_policy_may_bound_the_entries_of_a_step() {
         scheduler.advance();
         rows.iter().map(|row| scheduler.state(row.idx).id.0).collect()
     };
-    [(1, 50), (2, 60)].map(|(id, tokens)| scheduler.submit(request(id, tokens)).unwrap());
+    for (id, tokens) in [(1, 50), (2, 60)] {
+        scheduler.submit(request(id, tokens)).unwrap();
+    }
     assert_eq!(ids(&mut scheduler, 0), [1]);
     assert_eq!(ids(&mut scheduler, 1), [1, 2]);
     // Two shorter ones: the first replaces the worst, the second enters a step later.
-    [(3, 10), (4, 20)].map(|(id, tokens)| scheduler.submit(request(id, tokens)).unwrap());
+    for (id, tokens) in [(3, 10), (4, 20)] {
+        scheduler.submit(request(id, tokens)).unwrap();
+    }
     assert_eq!(ids(&mut scheduler, 2), [3, 1]);
     assert_eq!(ids(&mut scheduler, 3), [3, 4]);
 }

@@ -67,23 +67,30 @@ impl FromStr for Device {
     }
 }
 
+/// The policies, one a line.
+fn policy_help() -> String {
+    let mut help = String::from(
+        "Which requests run first; parameters follow colons, as in trail:0.5\n\
+         [default: trail if there is a probe, else fcfs]\n",
+    );
+    for (name, line) in PolicyKind::HELP {
+        help += &format!("\n{name:<15} {line}");
+    }
+    help
+}
+
 /// Options of the engine.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Engine")]
 pub struct EngineArgs {
-    /// Which requests run first: fcfs, sjf or trail; in benchmarks also oracle
+    /// Which requests run first; parameters follow colons, as in trail:0.5 (--help lists all)
     /// [default: trail if there is a probe, else fcfs]
-    #[arg(long, global = true, value_name = "NAME")]
+    #[arg(long, global = true, value_name = "NAME", long_help = policy_help())]
     pub(crate) policy: Option<PolicyKind>,
     /// trail: a request can be preempted during this share of its first predicted length, 0 to 1
-    #[arg(
-        long,
-        global = true,
-        value_name = "SHARE",
-        default_value_t = DEFAULT_C,
-        value_parser = share,
-    )]
-    c: f32,
+    /// [default: 0.8]
+    #[arg(long, global = true, value_name = "SHARE", value_parser = share)]
+    c: Option<f32>,
     /// Most sequences in one step [default: 8 on the CPU, 256 on a GPU]
     // `--slots` is the name of the first releases.
     #[arg(
@@ -251,7 +258,7 @@ impl EngineArgs {
 
     /// The policy requested; TRAIL by default.
     pub fn policy_or_trail(&self) -> PolicyKind {
-        self.with_c(self.policy.unwrap_or(PolicyKind::Trail { c: DEFAULT_C }))
+        self.with_c(self.policy.unwrap_or(PolicyKind::trail(DEFAULT_C)))
     }
 
     /// The device on this machine.
@@ -276,11 +283,8 @@ impl EngineArgs {
         self.isa
     }
 
-    /// `policy` with the share `--c`.
+    /// `policy` with the share `--c`, if it names none.
     pub fn with_c(&self, policy: PolicyKind) -> PolicyKind {
-        match policy {
-            PolicyKind::Trail { .. } => PolicyKind::Trail { c: self.c },
-            other => other,
-        }
+        self.c.map_or(policy, |c| policy.with_c(c))
     }
 }

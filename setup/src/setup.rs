@@ -231,7 +231,7 @@ impl Setup {
 
     fn default_policy(&self) -> PolicyKind {
         if self.probe.is_some() {
-            return PolicyKind::Trail { c: DEFAULT_C };
+            return PolicyKind::trail(DEFAULT_C);
         }
         notice(
             "warning: no probe beside the model: first come, first served (give one with --probe FILE)",

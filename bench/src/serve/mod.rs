@@ -8,8 +8,6 @@
 mod report;
 mod workload;
 
-use std::str::FromStr;
-
 use clap::Args;
 use trail_runtime::engine::{Engine, PolicyKind};
 use trail_runtime::model::Dtype;
@@ -49,7 +47,7 @@ pub struct ServeArgs {
         value_delimiter = ',',
         default_value = "fcfs,sjf,trail:0.2,trail:0.5,trail:0.8,trail:1,oracle"
     )]
-    policies: Vec<Contender>,
+    policies: Vec<PolicyKind>,
     /// Mean tokens of a prompt; lengths are uniform from half of it to one and a half
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(2..=65_536))]
     prompt_tokens: u32,
@@ -59,29 +57,6 @@ pub struct ServeArgs {
     /// Seed of lengths, prompts, predictions and arrivals
     #[arg(long, default_value_t = 1)]
     seed: i64,
-}
-
-/// A policy to compare.
-#[derive(Clone, Copy, Debug)]
-enum Contender {
-    /// The policy with the common options.
-    Named(PolicyKind),
-    /// TRAIL with a share of its own.
-    Trail(f32),
-}
-
-impl FromStr for Contender {
-    type Err = String;
-
-    fn from_str(name: &str) -> Result<Contender, String> {
-        let Some(c) = name.strip_prefix("trail:") else {
-            return name.parse().map(Contender::Named);
-        };
-        match c.parse() {
-            Ok(c) if (0.0..=1.0).contains(&c) => Ok(Contender::Trail(c)),
-            _ => Err(format!("trail's share is {c:?}: give a number from 0 to 1")),
-        }
-    }
 }
 
 fn load(text: &str) -> Result<f64, String> {
@@ -110,11 +85,8 @@ pub fn run(args: &ServeArgs, model: &ModelArgs, engine: &EngineArgs) -> Result<R
     let (capacity, conditions) = bench.capacity(&confusion)?;
     let mut runs = Vec::new();
     for &load in &loads {
-        for contender in &args.policies {
-            let policy = match *contender {
-                Contender::Named(kind) => engine.with_c(kind),
-                Contender::Trail(c) => PolicyKind::Trail { c },
-            };
+        for &policy in &args.policies {
+            let policy = engine.with_c(policy);
             runs.push(bench.run(policy, load, load.map(|load| load * capacity))?);
         }
     }

@@ -6,7 +6,7 @@ use crate::{Key, Policy, RequestState};
 /// Running rows first, then the queue by r, shortest first. Refined predictions are not used.
 ///
 /// Source: `SJF_BERT`, the second baseline of TRAIL section 4.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Sjf;
 
 impl Policy for Sjf {
