@@ -52,6 +52,7 @@ mod requests;
 mod scheduler;
 mod swap;
 mod swap_state;
+pub mod theory;
 pub mod workload;
 
 pub use trail_base::rng;
