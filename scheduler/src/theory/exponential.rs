@@ -12,8 +12,11 @@ pub(super) fn density(r: f64) -> f64 {
     2.0 * k(0, 2.0 * r.sqrt())
 }
 
-/// E[S^n; R > r]: the integral of x^n exp(-x - r / x) is 2 r^((n+1)/2) K_{n+1}(2 sqrt r).
+/// E[S^n; R > r] for n up to 2: the integral of x^n exp(-x - r / x) is 2 r^((n+1)/2) K_{n+1}(2 sqrt r).
 pub(super) fn tail(n: u32, r: f64) -> f64 {
+    if r <= 0.0 {
+        return f64::from(n.max(1));
+    }
     let root = r.sqrt();
     2.0 * root.powi(n as i32 + 1) * k(n + 1, 2.0 * root)
 }
@@ -79,12 +82,7 @@ fn sizes(r: f64) -> (f64, f64) {
 
 /// Integral over x of `below` up to the kink c r / (1 - c), and of `above` from there, both of the
 /// order of exp(-x - r / x).
-fn over_sizes(
-    r: f64,
-    c: f64,
-    below: impl Fn(f64) -> f64,
-    above: impl Fn(f64) -> f64,
-) -> f64 {
+fn over_sizes(r: f64, c: f64, below: impl Fn(f64) -> f64, above: impl Fn(f64) -> f64) -> f64 {
     let (least, most) = sizes(r);
     let kink = (c * r / (1.0 - c)).clamp(least, most);
     integrate(below, least, kink) + integrate(above, kink, most)

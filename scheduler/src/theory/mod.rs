@@ -7,14 +7,20 @@
 //! events alone. docs/theory.md derives the formulae.
 
 mod bessel;
+mod chain;
 mod exponential;
+mod figure8;
 mod perfect;
 mod predictor;
 mod quadrature;
 mod queue;
 mod ratio;
+mod refined;
 pub mod simulation;
 
+pub use chain::PredictionChain;
+pub use figure8::{Figure8Row, Panel, figure8};
 pub use predictor::Predictor;
 pub use queue::{InvalidQueue, Queue};
 pub use ratio::{Estimate, Ratio};
+pub use refined::{RefinedResponse, refined_response};

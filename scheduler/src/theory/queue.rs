@@ -117,16 +117,17 @@ impl Queue {
         self.lambda * predictor.integrate(hit)
     }
 
-    /// Load of the jobs with predictions above `r`, and what all others leave: 1 - rho'_r.
-    fn rest(&self, r: f64) -> f64 {
-        // Without cancellation where lambda is close to 1.
-        (1.0 - self.lambda) + self.lambda * self.predictor.tail(1, r)
+    /// 1 - rho'_r: what jobs with predictions up to `r` leave of the server, of whose work `tail` is
+    /// E\[S; R > r\]. Without cancellation where lambda is close to 1.
+    fn rest(&self, tail: f64) -> f64 {
+        (1.0 - self.lambda) + self.lambda * tail
     }
 
     /// Time that new arrivals add per unit of service with `s` predicted left:
     /// 1 / (1 - rho'_s) - 1.
     fn slowdown(&self, s: f64) -> f64 {
-        self.lambda * (1.0 - self.predictor.tail(1, s)) / self.rest(s)
+        let tail = self.predictor.tail(1, s);
+        self.lambda * (1.0 - tail) / self.rest(tail)
     }
 
     /// What new arrivals add to the service up to age `end` of a job with prediction `r`.
@@ -146,6 +147,6 @@ impl Queue {
     fn wait_for(&self, r: f64, recycled: f64) -> f64 {
         // E[S^2] = 2.
         let original = 2.0 - self.predictor.tail(2, r);
-        self.lambda * (original + recycled) / (2.0 * self.rest(r).powi(2))
+        self.lambda * (original + recycled) / (2.0 * self.rest(self.predictor.tail(1, r)).powi(2))
     }
 }

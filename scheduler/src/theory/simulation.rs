@@ -24,8 +24,10 @@ pub trait Observer {
     /// A job is complete.
     fn completed(&mut self, job: &Completed);
 
-    /// The queue is empty: a cycle ends, and the next arrival begins another.
-    fn cycle(&mut self) {}
+    /// The queue is empty: a cycle ends, and the next arrival begins another. `control` is the work
+    /// that the cycle's arrivals found in the system, less its expectation, which is known whatever
+    /// the order of service.
+    fn cycle(&mut self, _control: f64) {}
 }
 
 /// Stationary means of a simulated queue.
@@ -62,12 +64,12 @@ pub fn observe(queue: &Queue, jobs: u64, seed: u64, observer: &mut impl Observer
     let mut finished = 0;
     while finished < jobs {
         let cycle = run.cycle(observer);
-        observer.cycle();
+        observer.cycle(cycle.control);
         finished += cycle.jobs;
         let count = cycle.jobs as f64;
-        response.add(cycle.response, count);
-        memory.add(cycle.memory, cycle.length);
-        preemptions.add(cycle.preemptions as f64, count);
+        response.add(cycle.response, count, cycle.control);
+        memory.add(cycle.memory, cycle.length, cycle.control);
+        preemptions.add(cycle.preemptions as f64, count, cycle.control);
     }
     Outcome {
         response: response.estimate(),
@@ -130,6 +132,8 @@ struct Cycle {
     memory: f64,
     preemptions: u64,
     length: f64,
+    /// Work that arrivals found, less its expectation.
+    control: f64,
 }
 
 /// State of the simulation between cycles, and the extremes so far.
@@ -167,6 +171,10 @@ impl Run {
         let mut now = self.gap();
         let mut job = self.arrive(now);
         let mut next_arrival = now + self.gap();
+        // Pollaczek and Khinchine, with E[S^2] = 2.
+        let expected_work = self.queue.lambda() / (1.0 - self.queue.lambda());
+        cycle.control -= expected_work;
+        let mut work = job.size;
         // Sum of the ages of waiting jobs.
         let mut held = 0.0;
         loop {
@@ -176,9 +184,12 @@ impl Run {
             cycle.memory += served * (held + job.age + 0.5 * served);
             now += served;
             job.age += served;
+            work -= served;
             self.peak = self.peak.max(held + job.age);
             if arrives {
                 let new = self.arrive(now);
+                cycle.control += work - expected_work;
+                work += new.size;
                 next_arrival = now + self.gap();
                 let preemptable = job.age < self.queue.c() * job.prediction;
                 let preempted = preemptable && new.rank() < job.rank();
