@@ -56,6 +56,7 @@ pub mod simulator;
 mod step_cost;
 mod swap;
 mod swap_state;
+pub mod theory;
 pub mod workload;
 
 pub use trail_base::rng;
