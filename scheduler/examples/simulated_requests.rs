@@ -24,7 +24,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let (dataset, noise) = (Dataset::ALPACA, Noise::Demo);
     let jobs = Workload { requests, arrivals, dataset, noise, seed: 1 }.jobs();
     let policies: [(&str, fn() -> Box<dyn Policy>); 2] =
-        [("fcfs", || Box::new(Fcfs)), ("trail", || Trail::PAPER.build())];
+        [("fcfs", || Box::new(Fcfs)), ("trail", || Box::new(Trail::PAPER.policy()))];
     for (name, policy) in policies {
         let begin = Instant::now();
         let run = simulation.run(&policy, &jobs, &mut |_| ControlFlow::Continue(()))?;
