@@ -11,6 +11,7 @@ use trail_setup::{EngineArgs, Error, ModelArgs, notice};
 use crate::commands::demo::DemoArgs;
 use crate::commands::generate::GenerateArgs;
 use crate::commands::serve::ServeArgs;
+use crate::commands::simulate::SimulateArgs;
 
 /// Serves Llama-family models and schedules requests by predicted remaining output length.
 ///
@@ -45,6 +46,8 @@ pub enum Command {
     Bench(BenchArgs),
     /// Answer the bundled prompts under several policies, live, then compare them
     Demo(DemoArgs),
+    /// Compare policies on a virtual clock, without a model: a million requests a minute
+    Simulate(Box<SimulateArgs>),
     /// Say what this machine has, and what will be used
     Doctor,
 }

@@ -9,7 +9,7 @@
 //! use trail_scheduler::{NewRequest, Prediction, RequestId, Scheduler, SchedulerConfig};
 //! use trail_scheduler::policies::Trail;
 //!
-//! let mut scheduler = Scheduler::new(SchedulerConfig::default(), Box::new(Trail::default().policy()))?;
+//! let mut scheduler = Scheduler::new(SchedulerConfig::default(), Trail::default().build())?;
 //! let idx = scheduler.submit(NewRequest {
 //!     id: RequestId(1),
 //!     prompt_tokens: 20,
@@ -35,6 +35,7 @@
 
 mod blocks;
 mod config;
+mod decision;
 mod fill;
 mod key;
 pub mod limits;
@@ -44,12 +45,15 @@ pub mod plan;
 pub mod policies;
 pub mod policy;
 mod prefill_limit;
+mod prefill_pace;
 #[cfg(test)]
 mod reference;
 mod refusal;
 pub mod request;
 mod requests;
 mod scheduler;
+pub mod simulator;
+mod step_cost;
 mod swap;
 mod swap_state;
 pub mod workload;
@@ -58,12 +62,15 @@ pub use trail_base::rng;
 
 pub use blocks::BlockId;
 pub use config::{ConfigError, Preemption, SchedulerConfig};
+pub use decision::{Action, Decision};
 pub use key::Key;
 pub use limits::BLOCK_TOKENS;
 pub use plan::{Plan, PlanRow};
 pub use policy::Policy;
 pub use prefill_limit::{MIN_CHUNK_TOKENS, PrefillLimit};
+pub use prefill_pace::{PrefillPace, PrefillWork};
 pub use refusal::Refusal;
 pub use request::{NewRequest, Phase, Prediction, RequestId, RequestIdx, RequestState};
 pub use scheduler::Scheduler;
+pub use step_cost::{StepCost, StepWork};
 pub use swap::{Finished, Transferred};

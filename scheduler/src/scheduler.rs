@@ -2,7 +2,8 @@
 
 use crate::blocks::{BlockId, Blocks};
 use crate::config::{ConfigError, SchedulerConfig};
-use crate::fill::Fill;
+use crate::decision::{Action, Decision};
+use crate::fill::{Fill, Filled};
 use crate::key::Ranked;
 use crate::order::Order;
 use crate::plan::Plan;
@@ -128,9 +129,9 @@ impl Scheduler {
         }
         self.plan.clear(step);
         self.rank_running();
-        let reserved = Fill::new(self).run();
-        self.requeue_preempted();
-        self.reclaim(reserved);
+        let filled = Fill::new(self).run();
+        self.requeue_preempted(&filled);
+        self.reclaim(filled.reserved);
         &self.plan
     }
 
@@ -144,8 +145,9 @@ impl Scheduler {
     }
 
     /// Moves requests that left the batch to the paused or the waiting ones.
-    fn requeue_preempted(&mut self) {
-        for &Ranked { idx, .. } in &self.running {
+    fn requeue_preempted(&mut self, filled: &Filled) {
+        for position in 0..self.running.len() {
+            let idx = self.running[position].idx;
             let request = &mut self.requests[idx];
             if request.planned {
                 continue;
@@ -160,6 +162,9 @@ impl Scheduler {
             self.policy.on_preempted(request);
             if has_kv {
                 self.paused.insert(idx, self.policy.key(request));
+                // One that the walk met was short of a block, the others of a place.
+                let by = filled.entered.filter(|_| position >= filled.visited);
+                self.decide(Action::Preempted, idx, by);
             }
         }
         for &idx in &self.plan.evicted {
@@ -206,6 +211,13 @@ impl Scheduler {
         self.end(idx);
         self.free(idx);
         if phase == Phase::Swapped { Finished::Forget } else { Finished::Now }
+    }
+
+    /// Adds a decision about `idx` in favour of `by` to the plan.
+    pub(crate) fn decide(&mut self, action: Action, idx: RequestIdx, by: Option<RequestIdx>) {
+        let by = by.map(|by| &self.requests[by]);
+        let decision = Decision::new(self.plan.step, action, &self.requests[idx], by);
+        self.plan.decisions.push(decision);
     }
 
     fn end(&mut self, idx: RequestIdx) {

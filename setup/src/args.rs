@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::time::Duration;
 
 use clap::Args;
 use trail_runtime::cpu::Isa;
@@ -219,6 +220,35 @@ impl EngineArgs {
     /// `max_requests`, or the number of sequences in a step if that is larger.
     pub(crate) fn room_for(&self, max_requests: usize) -> usize {
         max_requests.max(self.max_running.unwrap_or(self.device.resolve().default_max_running()))
+    }
+
+    /// `default` with the sizes and bounds that the options name, for a simulation of up to
+    /// `max_requests` requests.
+    pub fn simulated(&self, default: SchedulerConfig, max_requests: usize) -> SchedulerConfig {
+        let bounds = self.scheduler_bounds();
+        let or = |option: Option<usize>, default| option.map_or(default, |n| n as u32);
+        let max_running = or(self.max_running, default.max_running);
+        SchedulerConfig {
+            max_running,
+            max_requests: max_running.max(max_requests.min(MAX_REQUESTS) as u32),
+            // A decode is never short of a row.
+            token_budget: or(self.token_budget, default.token_budget.max(max_running)),
+            num_blocks: or(self.kv_blocks, default.num_blocks),
+            max_passed_over: bounds.max_passed_over,
+            max_blocked: bounds.max_blocked,
+            preemption: self.preemption,
+            ..default
+        }
+    }
+
+    /// KV blocks, if they are named.
+    pub fn kv_blocks(&self) -> Option<usize> {
+        self.kv_blocks
+    }
+
+    /// The bound on the gap that prefill causes; `default` unless it is named.
+    pub fn max_gap(&self, default: Duration) -> Duration {
+        self.max_gap_ms.map_or(default, |ms| Duration::from_millis(ms.into()))
     }
 
     /// Threads of the forward pass.

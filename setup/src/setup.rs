@@ -7,7 +7,7 @@ use std::time::Duration;
 use trail_probe::{Predictor, Probe};
 use trail_runtime::engine::{
     BuildError, Clock, ComputeDevice, DEFAULT_C, Engine, EngineBuilder, Needs, PolicyKind,
-    StepCost, SteppedEngine,
+    StepCost, SteppedEngine, load_step_cost,
 };
 use trail_runtime::model::{Dtype, Model, files};
 use trail_runtime::text::{ChatMessage, ChatOptions, ChatTemplate, Tokenizer};
@@ -181,7 +181,7 @@ impl Setup {
                 )));
             }
         };
-        StepCost::load(path).map_err(Error::usage)
+        load_step_cost(path).map_err(Error::usage)
     }
 
     fn build_on(
@@ -200,7 +200,7 @@ impl Setup {
         let builder = Engine::builder()
             .model(self.model.clone())
             .probe(self.probe()?)
-            .predictor(self.predictor.as_ref().map(Predictor::open).transpose()?)
+            .predictor(self.predictor()?)
             .policy(policy)
             .replays(self.replays)
             .device(device)
@@ -222,6 +222,11 @@ impl Setup {
     /// The probe, if there is one.
     pub fn probe(&self) -> Result<Option<Probe>, Error> {
         Ok(self.probe.as_ref().map(Probe::open).transpose()?)
+    }
+
+    /// The prompt-only predictor, if there is one.
+    pub fn predictor(&self) -> Result<Option<Predictor>, Error> {
+        Ok(self.predictor.as_ref().map(Predictor::open).transpose()?)
     }
 
     fn default_policy(&self) -> PolicyKind {

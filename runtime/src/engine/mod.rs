@@ -53,10 +53,11 @@ pub use length_probe::{LengthProbe, Smoothed};
 pub use observer::{CollectedStep, LoopPhase, StepObserver};
 pub use request::{Notify, Request};
 pub use stats::{SLACK_BOUNDS_US, Stats};
-pub use step_cost::{StepCost, StepWork};
+pub use step_cost::load_step_cost;
 pub use step_loop::StepOutcome;
 pub use stepped::SteppedEngine;
 pub use trail_scheduler::policies::{DEFAULT_C, Needs, PolicyKind};
+pub use trail_scheduler::{StepCost, StepWork};
 
 use crate::model::Model;
 use active::ActiveRequest;

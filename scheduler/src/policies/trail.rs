@@ -53,8 +53,8 @@ impl Trail {
     }
 
     /// The policy, for [`crate::Scheduler::new`].
-    pub fn policy(self) -> impl Policy + use<> {
-        TrailPolicy::new("trail", self, Variant::Trail)
+    pub fn build(self) -> Box<dyn Policy> {
+        Box::new(TrailPolicy::new("trail", self, Variant::Trail))
     }
 }
 
@@ -226,8 +226,8 @@ mod tests {
     use crate::Phase;
     use crate::policies::request;
 
-    fn paper(c: f32) -> impl Policy {
-        Trail::paper(c).policy()
+    fn paper(c: f32) -> Box<dyn Policy> {
+        Trail::paper(c).build()
     }
 
     /// A running request that has generated `generated` tokens, with first prediction `r`.

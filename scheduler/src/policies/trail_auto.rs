@@ -19,9 +19,9 @@ pub struct TrailAuto {
 
 impl TrailAuto {
     /// The policy, for [`crate::Scheduler::new`].
-    pub fn policy(self) -> impl Policy + use<> {
+    pub fn build(self) -> Box<dyn Policy> {
         let variant = Variant::Auto { is_past: Vec::new(), pressure: 0.0 };
-        TrailPolicy::new("trail-auto", self.trail, variant)
+        Box::new(TrailPolicy::new("trail-auto", self.trail, variant))
     }
 }
 

@@ -3,7 +3,6 @@
 //! It shares with the scheduler only the request's state and the policies. `world` drives both
 //! through the same events and compares their plans.
 
-mod kinds;
 mod swap;
 mod world;
 
