@@ -9,7 +9,7 @@
 //! use trail_scheduler::{NewRequest, Prediction, RequestId, Scheduler, SchedulerConfig};
 //! use trail_scheduler::policies::Trail;
 //!
-//! let mut scheduler = Scheduler::new(SchedulerConfig::default(), Trail::default().build())?;
+//! let mut scheduler = Scheduler::new(SchedulerConfig::default(), Box::new(Trail::default().policy()))?;
 //! let idx = scheduler.submit(NewRequest {
 //!     id: RequestId(1),
 //!     prompt_tokens: 20,
@@ -56,6 +56,7 @@ pub mod simulator;
 mod step_cost;
 mod swap;
 mod swap_state;
+pub mod theory;
 pub mod workload;
 
 pub use trail_base::rng;

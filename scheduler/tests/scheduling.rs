@@ -67,7 +67,7 @@ fn fcfs_and_srpt_on_three_requests_of_one_server() {
     for (policy, want) in [
         (Box::new(Fcfs) as Box<dyn Policy>, [10, 12, 13]),
         (Box::new(Sjf), [13, 3, 1]),
-        (Trail::paper(0.8).build(), [13, 3, 1]),
+        (Box::new(Trail::paper(0.8).policy()), [13, 3, 1]),
         (Box::new(Oracle::default()), [13, 3, 1]),
     ] {
         let one = SchedulerConfig { max_running: 1, ..config() };
@@ -81,7 +81,7 @@ fn fcfs_and_srpt_on_three_requests_of_one_server() {
 
 #[test]
 fn a_long_prompt_is_split_and_leaves_a_row_for_each_decode() {
-    let mut scheduler = scheduler(config(), Trail::paper(0.8).build());
+    let mut scheduler = scheduler(config(), Box::new(Trail::paper(0.8).policy()));
     scheduler.submit(request(4, 50)).unwrap();
     assert_eq!(run(&mut scheduler, 0), [(0, 0, 4, true)]);
     // Ranked first; it leaves one of the 32 rows for the decode behind it.
@@ -204,7 +204,7 @@ fn fcfs_evicts_the_latest_arrival_and_recomputes_it_first() {
 fn trail_preempts_inside_the_window_only_and_keeps_the_kv() {
     let one = SchedulerConfig { max_running: 1, ..config() };
     for (c, preempts) in [(0.0, false), (0.1, false), (0.2, true), (1.0, true)] {
-        let mut scheduler = scheduler(one, Trail::paper(c).build());
+        let mut scheduler = scheduler(one, Box::new(Trail::paper(c).policy()));
         scheduler.submit(request(4, 20)).unwrap();
         (0..3).for_each(|step| drop(run(&mut scheduler, step)));
         scheduler.submit(request(4, 2)).unwrap();
@@ -221,7 +221,7 @@ fn trail_preempts_inside_the_window_only_and_keeps_the_kv() {
 #[test]
 fn a_prediction_moves_its_request_and_a_stale_one_does_not() {
     let one = SchedulerConfig { max_running: 1, ..config() };
-    let mut scheduler = scheduler(one, Trail::paper(1.0).build());
+    let mut scheduler = scheduler(one, Box::new(Trail::paper(1.0).policy()));
     scheduler.submit(request(4, 100)).unwrap();
     scheduler.submit(request(4, 150)).unwrap();
     run(&mut scheduler, 0);
@@ -239,7 +239,7 @@ fn a_prediction_moves_its_request_and_a_stale_one_does_not() {
 #[test]
 fn finish_works_in_every_phase_and_twice() {
     let one = SchedulerConfig { max_running: 1, ..config() };
-    let mut scheduler = scheduler(one, Trail::paper(1.0).build());
+    let mut scheduler = scheduler(one, Box::new(Trail::paper(1.0).policy()));
     let paused = scheduler.submit(request(4, 50)).unwrap();
     run(&mut scheduler, 0);
     let running = scheduler.submit(request(4, 5)).unwrap();

@@ -113,7 +113,7 @@ fn the_cheaper_way_is_taken_and_the_host_must_have_room() {
 #[test]
 fn the_worst_paused_leave_ahead_of_need() {
     let roomy = SchedulerConfig { max_running: 1, num_blocks: 12, watermark: 0.5, ..config() };
-    let mut scheduler = scheduler(roomy, Trail::paper(1.0).build());
+    let mut scheduler = scheduler(roomy, Box::new(Trail::paper(1.0).policy()));
     // Each arrival is shorter than those before and takes the one place: they pause, with 2 blocks.
     for (step, length) in [(0, 40), (1, 30), (2, 20)] {
         scheduler.submit(request(20, length)).unwrap();
@@ -131,7 +131,7 @@ fn the_worst_paused_leave_ahead_of_need() {
 #[test]
 fn what_comes_free_reaches_whom_it_was_taken_for() {
     let five = SchedulerConfig { max_running: 3, num_blocks: 5, ..config() };
-    let mut scheduler = scheduler(five, Trail::paper(1.0).build());
+    let mut scheduler = scheduler(five, Box::new(Trail::paper(1.0).policy()));
     for (prompt, length) in [(20, 55), (31, 30)] {
         scheduler.submit(request(prompt, length)).unwrap();
     }
@@ -190,7 +190,7 @@ fn finish_with_the_kv_at_the_host_or_coming_back() {
 #[test]
 fn a_half_done_prompt_leaves_what_is_computed_of_it() {
     let chunked = SchedulerConfig { token_budget: 20, num_blocks: 6, ..config() };
-    let mut scheduler = scheduler(chunked, Trail::paper(1.0).build());
+    let mut scheduler = scheduler(chunked, Box::new(Trail::paper(1.0).policy()));
     scheduler.submit(request(90, 6)).unwrap();
     run(&mut scheduler, 0);
     assert_eq!(scheduler.blocks(RequestIdx(0)).len(), 6);

@@ -147,7 +147,7 @@ mod tests {
 
     #[test]
     fn the_load_is_steady() {
-        let mut load = SteadyLoad::new(Trail::paper(0.8).build(), 32, 100, 1).unwrap();
+        let mut load = SteadyLoad::new(Box::new(Trail::paper(0.8).policy()), 32, 100, 1).unwrap();
         let rows: usize = (0..2000).map(|_| load.step()).sum();
         assert_eq!(load.scheduler.live() + load.missing, 132);
         assert!(rows > 2000 * 31, "{rows}");
@@ -156,7 +156,7 @@ mod tests {
     #[test]
     fn a_step_allocates_nothing() {
         let policies: [Box<dyn Policy>; 4] =
-            [Box::new(Fcfs), Box::new(Sjf), Trail::paper(0.8).build(), Box::new(Oracle::default())];
+            [Box::new(Fcfs), Box::new(Sjf), Box::new(Trail::paper(0.8).policy()), Box::new(Oracle::default())];
         for policy in policies {
             let name = policy.name();
             let mut load = SteadyLoad::new(policy, 64, 512, 3).unwrap();

@@ -20,8 +20,8 @@ pub struct Gittins {
 
 impl Gittins {
     /// The policy, for [`crate::Scheduler::new`].
-    pub fn build(self) -> Box<dyn Policy> {
-        Box::new(TrailPolicy::new("gittins", self.trail, Variant::Gittins))
+    pub fn policy(self) -> impl Policy + use<> {
+        TrailPolicy::new("gittins", self.trail, Variant::Gittins)
     }
 }
 

@@ -28,14 +28,14 @@ impl Default for Isrtf {
 }
 
 impl Isrtf {
-    /// The policy.
+    /// The policy, for [`crate::Scheduler::new`].
     ///
     /// # Panics
     ///
     /// If a window has no token.
-    pub fn build(self) -> Box<dyn Policy> {
+    pub fn policy(self) -> impl Policy + use<> {
         assert!(self.window_tokens > 0, "a window has at least a token");
-        Box::new(IsrtfPolicy { window_tokens: self.window_tokens, cached: Vec::new() })
+        IsrtfPolicy { window_tokens: self.window_tokens, cached: Vec::new() }
     }
 }
 
@@ -106,7 +106,7 @@ mod tests {
 
     #[test]
     fn a_shorter_arrival_waits_for_the_end_of_the_window() {
-        let mut toy = Toy::new(Isrtf { window_tokens: 4 }.build(), 1).submit(&[10]);
+        let mut toy = Toy::new(Isrtf { window_tokens: 4 }.policy(), 1).submit(&[10]);
         toy.step();
         // Shorter than the remaining 9; the second is not shorter than what remains after 4.
         let ran = toy.submit(&[2, 7]).run().ran;

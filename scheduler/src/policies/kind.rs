@@ -66,8 +66,8 @@ impl PolicyKind {
             "trail",
             "refined predicted remaining length; preempts during a share C of the first; [:C]",
         ),
-        ("trail-auto", "TRAIL with a C that falls with the pressure on the KV cache; [:C]"),
-        ("gittins", "TRAIL by the Gittins index of the posterior; [:C]"),
+        ("trail-auto", "TRAIL with a c that falls with the pressure on the KV cache; [:C]"),
+        ("gittins", "TRAIL that ranks by the Gittins index of the posterior; [:C]"),
         ("trail-bert", "TRAIL with the prompt's prediction counted down; [:C]"),
         ("oracle", "SRPT, true remaining length; with a C: TRAIL+; [:C]"),
         ("ltr", "learning to rank: score from the prompt, the starved first; [:STEPS[:QUANTUM]]"),
@@ -143,6 +143,12 @@ impl PolicyKind {
         }
     }
 
+    /// The name, with parameters where they differ from the defaults: unique in a comparison.
+    pub fn label(self) -> String {
+        let is_default = self.name().parse() == Ok(self);
+        if is_default { self.name().into() } else { self.to_string() }
+    }
+
     /// The requirement of the policy.
     pub fn needs(self) -> Needs {
         match self {
@@ -166,18 +172,18 @@ impl PolicyKind {
         match self {
             PolicyKind::Fcfs => Box::new(Fcfs),
             PolicyKind::Sjf => Box::new(Sjf),
-            PolicyKind::Trail(trail) => trail.build(),
-            PolicyKind::TrailAuto(auto) => auto.build(),
-            PolicyKind::Gittins(gittins) => gittins.build(),
+            PolicyKind::Trail(trail) => Box::new(trail.policy()),
+            PolicyKind::TrailAuto(auto) => Box::new(auto.policy()),
+            PolicyKind::Gittins(gittins) => Box::new(gittins.policy()),
             PolicyKind::TrailBert(trail_bert) => Box::new(trail_bert),
             PolicyKind::Oracle(oracle) => Box::new(oracle),
-            PolicyKind::Ltr(ltr) => ltr.build(),
+            PolicyKind::Ltr(ltr) => Box::new(ltr.policy()),
             PolicyKind::Classification(classification) => Box::new(classification),
             PolicyKind::Po(po) => Box::new(po),
-            PolicyKind::Mlfq(mlfq) => mlfq.build(),
-            PolicyKind::Isrtf(isrtf) => isrtf.build(),
-            PolicyKind::Rr(rr) => rr.build(),
-            PolicyKind::RrSjf(rr_sjf) => rr_sjf.build(),
+            PolicyKind::Mlfq(mlfq) => Box::new(mlfq.policy()),
+            PolicyKind::Isrtf(isrtf) => Box::new(isrtf.policy()),
+            PolicyKind::Rr(rr) => Box::new(rr.policy()),
+            PolicyKind::RrSjf(rr_sjf) => Box::new(rr_sjf.policy()),
         }
     }
 }

@@ -52,7 +52,7 @@ impl FromStr for PolicyKind {
             "trail" => PolicyKind::trail(given.share()?.unwrap_or(DEFAULT_C)),
             "trail-auto" => {
                 let mut auto = TrailAuto::default();
-                auto.trail.c = given.share()?.unwrap_or(auto.trail.c);
+                given.set(&mut auto.trail.c, "c", 0.0..=1.0)?;
                 PolicyKind::TrailAuto(auto)
             }
             "gittins" => {
@@ -180,7 +180,7 @@ mod tests {
         for (name, _) in PolicyKind::HELP {
             let kind: PolicyKind = name.parse().unwrap();
             assert_eq!((kind.name(), kind.build().name()), (name, name));
-            assert_eq!(kind.to_string().parse(), Ok(kind));
+            assert_eq!((kind.to_string().parse(), kind.label()), (Ok(kind), name.into()));
         }
         assert_eq!("trail".parse(), Ok(PolicyKind::Trail(Trail::default())));
         assert_eq!("srpt".parse(), Ok(PolicyKind::SRPT));
@@ -211,7 +211,8 @@ mod tests {
             "rr-sjf:200",
         ] {
             let kind: PolicyKind = text.parse().unwrap();
-            assert_eq!((kind.to_string(), kind.build().name()), (text.into(), kind.name()));
+            assert_eq!((kind.to_string(), kind.label()), (text.into(), text.into()));
+            assert_eq!(kind.build().name(), kind.name());
         }
         for (text, want) in [
             ("trail", "trail:0.8"),

@@ -35,20 +35,20 @@ impl Default for Ltr {
 }
 
 impl Ltr {
-    /// The policy.
+    /// The policy, for [`crate::Scheduler::new`].
     ///
     /// # Panics
     ///
     /// If the quantum has no token.
-    pub fn build(self) -> Box<dyn Policy> {
+    pub fn policy(self) -> impl Policy + use<> {
         assert!(self.priority_quantum > 0, "a quantum has at least a token");
-        Box::new(LtrPolicy {
+        LtrPolicy {
             options: self,
             plans: 0,
             idle: IndexList::default(),
             idle_since: Vec::new(),
             quantum: Vec::new(),
-        })
+        }
     }
 }
 
@@ -140,26 +140,27 @@ impl Policy for LtrPolicy {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::policies::Fcfs;
     use crate::policies::testing::{Toy, run_lengths};
 
     #[test]
     fn figure_1_of_the_paper() {
         // Lengths 10, 2 and 1 at once, one token a second: seconds per token.
-        let mean = |policy| {
+        let mean = |toy: Toy| {
             let lengths = [10, 2, 1];
-            let finished = Toy::new(policy, 1).submit(&lengths).run().finished;
+            let finished = toy.submit(&lengths).run().finished;
             let per_token = |id: usize| finished[id] as f64 / f64::from(lengths[id]);
             (0..3).map(per_token).sum::<f64>() / 3.0
         };
         let rounded = |seconds: f64| (seconds * 100.0).round() / 100.0;
-        assert_eq!(rounded(mean(Box::new(crate::policies::Fcfs))), 6.67);
-        assert_eq!(rounded(mean(Ltr::default().build())), 1.27);
+        assert_eq!(rounded(mean(Toy::new(Fcfs, 1))), 6.67);
+        assert_eq!(rounded(mean(Toy::new(Ltr::default().policy(), 1))), 1.27);
     }
 
     /// The ids that ran in each of `steps` steps: a request of 1000 tokens, and a new one of 1
     /// token before every step.
     fn beside_newcomers(options: Ltr, steps: u64) -> Vec<u64> {
-        let mut toy = Toy::new(options.build(), 1).submit(&[1000]);
+        let mut toy = Toy::new(options.policy(), 1).submit(&[1000]);
         for _ in 0..steps {
             toy = toy.submit(&[1]);
             toy.step();

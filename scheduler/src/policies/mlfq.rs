@@ -50,21 +50,21 @@ impl Default for Mlfq {
 }
 
 impl Mlfq {
-    /// The policy.
+    /// The policy, for [`crate::Scheduler::new`].
     ///
     /// # Panics
     ///
     /// If the number of levels is out of range.
-    pub fn build(self) -> Box<dyn Policy> {
+    pub fn policy(self) -> impl Policy + use<> {
         assert!((1..=MAX_LEVELS).contains(&self.levels), "1 to MAX_LEVELS queues");
-        Box::new(MlfqPolicy {
+        MlfqPolicy {
             options: self,
             now_s: 0.0,
             positions: 0.0,
             requests: Vec::new(),
             idle: IndexList::default(),
             ran: IndexList::default(),
-        })
+        }
     }
 
     /// Seconds of service at `level`.
@@ -212,7 +212,7 @@ mod tests {
 
     #[test]
     fn quanta_double_and_queues_are_first_in_first_out() {
-        let ran = Toy::new(TOY.build(), 1).submit(&[14, 3, 6]).run().ran;
+        let ran = Toy::new(TOY.policy(), 1).submit(&[14, 3, 6]).run().ran;
         // Quanta of 3.9 and 7.8 s: over after 4 and 8 tokens.
         let expected = [(0, 4), (1, 3), (2, 4), (0, 8), (2, 2), (0, 2)];
         assert_eq!(run_lengths(&ran), expected);
@@ -225,7 +225,7 @@ mod tests {
         const PLACES: usize = 16;
         // At most 60 tokens: the first four quanta, 4 + 8 + 16 + 32.
         let lengths: Vec<u32> = (0..128).map(|id| 1 + (id * 37) % 60).collect();
-        let finished = Toy::new(TOY.build(), PLACES as u32).submit(&lengths).run().finished;
+        let finished = Toy::new(TOY.policy(), PLACES as u32).submit(&lengths).run().finished;
         let level = |id: usize| [4, 12, 28, 60].iter().position(|&end| lengths[id] <= end).unwrap();
         let of_level = |wanted| (0..128).filter(move |&id| level(id) == wanted);
         let span = |wanted| {
@@ -253,7 +253,7 @@ mod tests {
     #[test]
     fn a_starved_request_returns_to_the_first_queue() {
         let run = |starvation_s| {
-            let mut toy = Toy::new(Mlfq { starvation_s, ..TOY }.build(), 1).submit(&[100]);
+            let mut toy = Toy::new(Mlfq { starvation_s, ..TOY }.policy(), 1).submit(&[100]);
             for _ in 0..40 {
                 toy = toy.submit(&[1]);
                 toy.step();
@@ -272,7 +272,7 @@ mod tests {
         let levels = [1, 3, 4, 7, 8, 100, 10_000].map(|tokens| options.first_level(tokens));
         assert_eq!(levels, [0, 0, 1, 1, 2, 5, 7]);
         assert_eq!(TOY.first_level(10_000), 0);
-        let mut policy = options.build();
+        let mut policy = options.policy();
         policy.reserve(2);
         let (long, mut short) = (request(0, None), request(1, None)); // prompts of 8 tokens
         short.prompt_tokens = 3;

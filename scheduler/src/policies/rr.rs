@@ -23,14 +23,14 @@ impl Default for Rr {
 }
 
 impl Rr {
-    /// The policy.
+    /// The policy, for [`crate::Scheduler::new`].
     ///
     /// # Panics
     ///
     /// If a slice has no token.
-    pub fn build(self) -> Box<dyn Policy> {
+    pub fn policy(self) -> impl Policy + use<> {
         assert!(self.steps_before_preemption > 0, "a slice has at least a token");
-        Box::new(Slices::new("rr", self.steps_before_preemption, |_| 0.0))
+        Slices::new("rr", self.steps_before_preemption, |_| 0.0)
     }
 }
 
@@ -41,7 +41,7 @@ mod tests {
 
     #[test]
     fn slices_in_order_of_arrival_round_after_round() {
-        let ran = Toy::new(Rr::default().build(), 1).submit(&[12, 4, 9, 7]).run().ran;
+        let ran = Toy::new(Rr::default().policy(), 1).submit(&[12, 4, 9, 7]).run().ran;
         let first_round = [(0, 5), (1, 4), (2, 5), (3, 5)];
         let second_round = [(0, 5), (2, 4), (3, 2), (0, 2)];
         assert_eq!(run_lengths(&ran), [&first_round[..], &second_round].concat());

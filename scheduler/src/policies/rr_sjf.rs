@@ -34,15 +34,15 @@ impl Default for RrSjf {
 }
 
 impl RrSjf {
-    /// The policy.
+    /// The policy, for [`crate::Scheduler::new`].
     ///
     /// # Panics
     ///
     /// If a slice has no token.
-    pub fn build(self) -> Box<dyn Policy> {
+    pub fn policy(self) -> impl Policy + use<> {
         assert!(self.steps_before_preemption > 0, "a slice has at least a token");
         let priority = |request: &RequestState| expected_length(request).max(0.0);
-        Box::new(Slices::new("rr-sjf", self.steps_before_preemption, priority))
+        Slices::new("rr-sjf", self.steps_before_preemption, priority)
     }
 }
 
@@ -123,7 +123,7 @@ mod tests {
     fn figure_1_of_the_paper() {
         // The figure's requests 1 to 4, whose lengths order as 2, 4, 3, 1; slices of 5.
         let lengths = [12, 4, 9, 7];
-        let ran = Toy::new(RrSjf::default().build(), 1).submit(&lengths).run().ran;
+        let ran = Toy::new(RrSjf::default().policy(), 1).submit(&lengths).run().ran;
         let numbers: Vec<u64> = ran.iter().map(|id| id + 1).collect();
         // Request 2 ends within its slice; the last one runs on uninterrupted.
         let first_round = [(2, 4), (4, 5), (3, 5), (1, 5)];
@@ -133,7 +133,7 @@ mod tests {
 
     #[test]
     fn one_request_enters_in_a_step_and_the_longest_leaves() {
-        let mut toy = Toy::new(RrSjf { steps_before_preemption: 2 }.build(), 3);
+        let mut toy = Toy::new(RrSjf { steps_before_preemption: 2 }.policy(), 3);
         toy = toy.submit(&[30, 40, 20]);
         assert_eq!([toy.step(), toy.step(), toy.step()], [vec![2], vec![2, 0], vec![0, 1, 2]]);
         toy = toy.submit(&[50]);

@@ -29,9 +29,9 @@ pub(crate) struct Toy {
 }
 
 impl Toy {
-    pub(crate) fn new(policy: Box<dyn Policy>, max_running: u32) -> Toy {
+    pub(crate) fn new(policy: impl Policy + 'static, max_running: u32) -> Toy {
         let config = SchedulerConfig { max_running, ..SchedulerConfig::default() };
-        let scheduler = Scheduler::new(config, policy).unwrap();
+        let scheduler = Scheduler::new(config, Box::new(policy)).unwrap();
         Toy { scheduler, steps: 0, live: Vec::new(), ran: Vec::new(), finished: Vec::new() }
     }
 

@@ -53,8 +53,8 @@ impl Trail {
     }
 
     /// The policy, for [`crate::Scheduler::new`].
-    pub fn build(self) -> Box<dyn Policy> {
-        Box::new(TrailPolicy::new("trail", self, Variant::Trail))
+    pub fn policy(self) -> impl Policy + use<> {
+        TrailPolicy::new("trail", self, Variant::Trail)
     }
 }
 
@@ -227,7 +227,7 @@ mod tests {
     use crate::policies::request;
 
     fn paper(c: f32) -> Box<dyn Policy> {
-        Trail::paper(c).build()
+        Box::new(Trail::paper(c).policy())
     }
 
     /// A running request that has generated `generated` tokens, with first prediction `r`.

@@ -19,9 +19,9 @@ pub struct TrailAuto {
 
 impl TrailAuto {
     /// The policy, for [`crate::Scheduler::new`].
-    pub fn build(self) -> Box<dyn Policy> {
+    pub fn policy(self) -> impl Policy + use<> {
         let variant = Variant::Auto { is_past: Vec::new(), pressure: 0.0 };
-        Box::new(TrailPolicy::new("trail-auto", self.trail, variant))
+        TrailPolicy::new("trail-auto", self.trail, variant)
     }
 }
 

@@ -23,7 +23,7 @@
 //! let config = SchedulerConfig { max_running: 48, ..model.scheduler() };
 //! let simulation = Simulation::new(config, model);
 //! let jobs = workload.jobs();
-//! let run = simulation.run(&|| Trail::default().build(), &jobs, &mut |_| {
+//! let run = simulation.run(&|| Box::new(Trail::default().policy()), &jobs, &mut |_| {
 //!     ControlFlow::Continue(())
 //! })?;
 //! assert_eq!(run.outcomes.len(), 200);

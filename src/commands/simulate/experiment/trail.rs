@@ -63,7 +63,7 @@ pub const FIG7: Experiment = Experiment {
             trial("fcfs", burst(PolicyKind::Fcfs)),
             trial("trail c=0.8", burst(trail(0.8))),
             trial("trail c=1", burst(trail(1.0))),
-            trial("oracle", burst(PolicyKind::Oracle)),
+            trial("oracle", burst(PolicyKind::SRPT)),
         ]
     },
     read: |measured| {
