@@ -1,5 +1,5 @@
-//! The hooks of [`Policy`] that no built-in policy uses, each in a small policy that needs it: when
-//! they are called, and what a rank can be made of.
+//! The hooks of [`Policy`], each in a small policy that needs it: when they are called, and what a
+//! rank can be made of.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};

@@ -15,7 +15,7 @@ const BUCKETS: u32 = 10;
 /// repeated. The batch ends at the first request that does not fit, as in [`super::Ltr`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Classification {
-    /// Tokens of a bucket, at least 1.
+    /// Tokens of a bucket; 0 is taken as 1.
     pub bucket_tokens: u32,
 }
 
@@ -33,7 +33,7 @@ impl Policy for Classification {
 
     fn key(&self, request: &RequestState) -> Key {
         // Truncates, and saturates at 0 for a negative prediction.
-        let bucket = expected_length(request) as u32 / self.bucket_tokens;
+        let bucket = expected_length(request) as u32 / self.bucket_tokens.max(1);
         Key::new(Key::OPEN, f64::from(bucket.min(BUCKETS - 1)), request.seq)
     }
 

@@ -29,7 +29,12 @@ impl Default for Isrtf {
 
 impl Isrtf {
     /// The policy, for [`crate::Scheduler::new`].
+    ///
+    /// # Panics
+    ///
+    /// If a window has no token.
     pub fn policy(self) -> impl Policy + use<> {
+        assert!(self.window_tokens > 0, "a window has at least a token");
         IsrtfPolicy { window_tokens: self.window_tokens, cached: Vec::new() }
     }
 }

@@ -36,7 +36,12 @@ impl Default for Ltr {
 
 impl Ltr {
     /// The policy, for [`crate::Scheduler::new`].
+    ///
+    /// # Panics
+    ///
+    /// If the quantum has no token.
     pub fn policy(self) -> impl Policy + use<> {
+        assert!(self.priority_quantum > 0, "a quantum has at least a token");
         LtrPolicy {
             options: self,
             plans: 0,

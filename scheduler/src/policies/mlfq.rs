@@ -51,7 +51,12 @@ impl Default for Mlfq {
 
 impl Mlfq {
     /// The policy, for [`crate::Scheduler::new`].
+    ///
+    /// # Panics
+    ///
+    /// If the number of levels is out of range.
     pub fn policy(self) -> impl Policy + use<> {
+        assert!((1..=MAX_LEVELS).contains(&self.levels), "1 to MAX_LEVELS queues");
         MlfqPolicy {
             options: self,
             now_s: 0.0,

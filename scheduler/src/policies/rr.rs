@@ -24,7 +24,12 @@ impl Default for Rr {
 
 impl Rr {
     /// The policy, for [`crate::Scheduler::new`].
+    ///
+    /// # Panics
+    ///
+    /// If a slice has no token.
     pub fn policy(self) -> impl Policy + use<> {
+        assert!(self.steps_before_preemption > 0, "a slice has at least a token");
         Slices::new("rr", self.steps_before_preemption, |_| 0.0)
     }
 }

@@ -35,7 +35,12 @@ impl Default for RrSjf {
 
 impl RrSjf {
     /// The policy, for [`crate::Scheduler::new`].
+    ///
+    /// # Panics
+    ///
+    /// If a slice has no token.
     pub fn policy(self) -> impl Policy + use<> {
+        assert!(self.steps_before_preemption > 0, "a slice has at least a token");
         let priority = |request: &RequestState| expected_length(request).max(0.0);
         Slices::new("rr-sjf", self.steps_before_preemption, priority)
     }
