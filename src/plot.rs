@@ -7,6 +7,9 @@ use trail_setup::Error;
 /// Width of a panel and height of the picture, pixels.
 const PANEL: (u32, u32) = (550, 480);
 
+/// Most points of a distribution, but for the first and the last.
+const MAX_POINTS: usize = 500;
+
 /// One named curve.
 #[derive(Clone, Debug)]
 pub struct Curve {
@@ -22,7 +25,12 @@ impl Curve {
         let mut sorted: Vec<f64> = values.into_iter().collect();
         sorted.sort_by(f64::total_cmp);
         let share = 100.0 / sorted.len().max(1) as f64;
-        let rising = sorted.iter().enumerate().map(|(i, &value)| (value, share * (i + 1) as f64));
+        let last = sorted.len().saturating_sub(1);
+        // More points than pixels would only make the file large.
+        let every = sorted.len().div_ceil(MAX_POINTS).max(1);
+        let shown = |&(i, _): &(usize, &f64)| i % every == every - 1 || i == last;
+        let rising = sorted.iter().enumerate().filter(shown);
+        let rising = rising.map(|(i, &value)| (value, share * (i + 1) as f64));
         Curve { name: name.into(), points: std::iter::once((0.0, 0.0)).chain(rising).collect() }
     }
 }

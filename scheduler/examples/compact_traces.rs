@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! trail-rt demo --prompts 400 --policies fcfs --device cpu --traces demo.jsonl
-//! cargo run -p trail-scheduler --example compact_traces -- demo.jsonl scheduler/src/simulator/demo.traces
+//! cargo run -p trail-scheduler --example compact_traces -- demo.jsonl OUT
 //! ```
 
 use std::error::Error;

@@ -1,5 +1,7 @@
-//! Simulated requests a minute on one core: 256 running, Alpaca's lengths at 0.9 of the capacity of
-//! Llama-3-8B on an A100-80GB, `cargo run --release -p trail-scheduler --example simulated_requests`.
+//! Simulated requests a minute on one core: 256 running, Alpaca's lengths at 1.2 times the capacity
+//! of Llama-3-8B on an A100-80GB.
+//!
+//! `cargo run --release -p trail-scheduler --example simulated_requests`
 
 use std::error::Error;
 use std::ops::ControlFlow;
@@ -20,7 +22,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         ..model.scheduler()
     };
     let simulation = Simulation::new(config, model);
-    let arrivals = Arrivals::Poisson { rate: 30.0 };
+    let arrivals = Arrivals::Poisson { rate: 40.0 };
     let (dataset, noise) = (Dataset::ALPACA, Noise::Demo);
     let jobs = Workload { requests, arrivals, dataset, noise, seed: 1 }.jobs();
     let policies: [(&str, fn() -> Box<dyn Policy>); 2] =

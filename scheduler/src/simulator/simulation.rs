@@ -15,7 +15,7 @@ use crate::refusal::Refusal;
 /// Steps between two reports of progress.
 const REPORT_STEPS: u64 = 1024;
 
-/// What is simulated: sizes of the scheduler, the time of steps, the number of workers.
+/// Sizes of the scheduler, the time of steps, and the number of workers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Simulation {
     /// Sizes and bounds of each worker's scheduler.

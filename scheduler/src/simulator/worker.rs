@@ -281,7 +281,7 @@ impl Worker {
             });
             self.scheduler.finish(idx);
         }
-        // What the engine counts as waiting: submitted and not in the batch.
+        // As the engine counts: a waiting request is submitted and not in the batch.
         if self.scheduler.live() > self.scheduler.running() {
             self.totals.saturated = (self.totals.tokens, self.now_ns);
         }

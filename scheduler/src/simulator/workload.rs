@@ -7,7 +7,7 @@ use super::job::{Job, Refined};
 use super::noise::Noise;
 use crate::workload::Arrivals;
 
-/// What arrives, and when.
+/// Requests to draw: number, arrivals, lengths and predictions.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Workload {
     /// Number of requests.

@@ -98,7 +98,7 @@ impl DemoArgs {
     /// The result files: the figures and the plot.
     pub(super) fn files(&self) -> Result<Files, Error> {
         let claim = |name: &str| OutputFile::claim(self.out.join(name), self.force);
-        // A trace file has no room for the name of the program: any file is replaced by --force only.
+        // A trace file does not name the program: --force alone replaces one.
         let traces = self.traces.clone().map(|path| OutputFile::claim(path, self.force));
         let traces = traces.transpose()?;
         Ok(Files { figures: claim("demo.json")?, plot: claim("demo.svg")?, traces })

@@ -36,7 +36,7 @@ impl fmt::Display for Pace {
         let gaps = |gamma: bool| if gamma { " gamma" } else { "" };
         match *self {
             Pace::Load { load, gamma } => write!(f, "{load:.2}{}", gaps(gamma)),
-            Pace::Rate { rate, gamma } => write!(f, "{rate}/s{}", gaps(gamma)),
+            Pace::Rate { rate, gamma } => write!(f, "{rate:.3}/s{}", gaps(gamma)),
             Pace::Burst => f.write_str("burst"),
             Pace::Recorded => f.write_str("trace"),
         }
@@ -116,8 +116,7 @@ pub struct Scenario {
 }
 
 impl Scenario {
-    /// The requests with their arrival times. `capacity`: requests per second that one load stands
-    /// for.
+    /// The requests with their arrival times. `capacity`: requests per second at a load of 1.
     pub fn jobs(&self, seed: u64, capacity: f64) -> Vec<Job> {
         let (rate, gamma) = match (self.pace, &self.source) {
             (Pace::Recorded, Source::Trace(jobs)) => return jobs.to_vec(),
