@@ -50,7 +50,7 @@ impl PredictionChain {
         PredictionChain { prompt: prompt.map(normalised), early, late }
     }
 
-    /// Predictions that are always in the true bin.
+    /// The chain of a probe that always predicts the true bin.
     pub fn exact() -> PredictionChain {
         let one = |at: usize| -> Bins { std::array::from_fn(|bin| f64::from(bin == at)) };
         let all: Transitions = std::array::from_fn(|bin| [one(bin); BINS]);

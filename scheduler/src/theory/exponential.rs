@@ -12,7 +12,8 @@ pub(super) fn density(r: f64) -> f64 {
     2.0 * k(0, 2.0 * r.sqrt())
 }
 
-/// E[S^n; R > r] for n up to 2: the integral of x^n exp(-x - r / x) is 2 r^((n+1)/2) K_{n+1}(2 sqrt r).
+/// E[S^n; R > r] for n up to 2: the integral of x^n exp(-x - r / x) is
+/// 2 r^((n+1)/2) K_{n+1}(2 sqrt r).
 pub(super) fn tail(n: u32, r: f64) -> f64 {
     if r <= 0.0 {
         return f64::from(n.max(1));

@@ -127,3 +127,76 @@ impl FromStr for Predictor {
         found.ok_or_else(|| "the predictors are exponential and perfect".into())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const POINTS: [(f64, f64); 6] =
+        [(0.02, 0.3), (0.5, 0.05), (0.5, 0.5), (1.5, 0.8), (4.0, 0.5), (2.0, 0.999)];
+
+    fn assert_close(got: f64, want: f64, of: &str) {
+        assert!((got / want - 1.0).abs() < 1e-8, "{of}: {got}, not {want}");
+    }
+
+    /// Integral over sizes above `from` of `f` times the joint density with prediction `y`.
+    fn over_sizes(y: f64, from: f64, f: impl Fn(f64) -> f64) -> f64 {
+        integrate(|x| f(x) * (-x - y / x).exp() / x, from, from + 100.0)
+    }
+
+    /// Integral over predictions above `from`, with a kink at `kink`.
+    fn over_predictions(from: f64, kink: f64, f: impl Fn(f64) -> f64) -> f64 {
+        let kink = kink.clamp(from, 1000.0);
+        integrate(&f, from, kink) + integrate(&f, kink, 2000.0)
+    }
+
+    #[test]
+    fn bessel_functions_are_the_integrals_over_sizes() {
+        let predictor = Predictor::Exponential;
+        for (r, _) in POINTS {
+            assert_close(predictor.density(r), over_sizes(r, 0.0, |_| 1.0), "density");
+            assert_close(predictor.work(r), over_sizes(r, 0.0, |x| x), "work");
+            for n in 0..3 {
+                let power = |x: f64| x.powi(n as i32);
+                let tail = over_predictions(r, r, |y| over_sizes(y, 0.0, power));
+                assert_close(predictor.tail(n, r), tail, "tail");
+            }
+        }
+    }
+
+    #[test]
+    fn recycled_work_is_its_definition() {
+        for (r, c) in POINTS {
+            let kink = r / (1.0 - c);
+            let begin = |t: f64| (t - r).min(c * t);
+            let exponential =
+                over_predictions(r, kink, |t| over_sizes(t, begin(t), |x| (x - begin(t)).powi(2)));
+            assert_close(Predictor::Exponential.recycled(r, c), exponential, "exponential");
+            let perfect = over_predictions(r, kink, |t| (t - begin(t)).powi(2) * (-t).exp());
+            assert_close(Predictor::Perfect.recycled(r, c), perfect, "perfect");
+            let begin = |t: f64| t - r;
+            let from = r + c * r;
+            let exponential = over_predictions(from, from, |t| {
+                over_sizes(t, begin(t), |x| (x - begin(t)).powi(2))
+            });
+            let printed = Predictor::Exponential.recycled_as_printed(r, c);
+            assert_close(printed, exponential, "exponential, as printed");
+            let perfect = over_predictions(from, from, |t| r * r * (-t).exp());
+            assert_close(Predictor::Perfect.recycled_as_printed(r, c), perfect, "perfect, printed");
+        }
+    }
+
+    #[test]
+    fn exposure_is_its_definition() {
+        for predictor in Predictor::ALL {
+            for (s, c) in POINTS {
+                for n in 0..2 {
+                    let end = (c * s / (1.0 - c)).min(1000.0);
+                    let term = |a: f64| a.powi(n as i32) * predictor.survival(a, s + a);
+                    let exposed = predictor.exposed(n, s, c);
+                    assert_close(exposed, integrate(term, 0.0, end), "exposed");
+                }
+            }
+        }
+    }
+}

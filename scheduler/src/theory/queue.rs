@@ -84,7 +84,7 @@ impl Queue {
         self.wait(r) + x + self.delay(preemptable, r)
     }
 
-    /// The same by the lemma as printed, in which a job is served up to age c r also where it is
+    /// The same by the lemma as printed, which integrates up to age c r also where the job is
     /// smaller.
     pub fn response_as_printed(&self, x: f64, r: f64) -> f64 {
         self.wait_as_printed(r) + x + self.delay(self.c * r, r)
@@ -117,8 +117,8 @@ impl Queue {
         self.lambda * predictor.integrate(hit)
     }
 
-    /// 1 - rho'_r: what jobs with predictions up to `r` leave of the server, of whose work `tail` is
-    /// E\[S; R > r\]. Without cancellation where lambda is close to 1.
+    /// 1 - rho'_r, the share of time without service to predictions up to r; `tail` is
+    /// E\[S; R > r\]. There is no cancellation where lambda is close to 1.
     fn rest(&self, tail: f64) -> f64 {
         (1.0 - self.lambda) + self.lambda * tail
     }
@@ -130,7 +130,7 @@ impl Queue {
         self.lambda * (1.0 - tail) / self.rest(tail)
     }
 
-    /// What new arrivals add to the service up to age `end` of a job with prediction `r`.
+    /// Mean time that new arrivals add to the service up to age `end` of a job with prediction `r`.
     fn delay(&self, end: f64, r: f64) -> f64 {
         integrate(|left| self.slowdown(left), r - end, r)
     }

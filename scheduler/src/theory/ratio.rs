@@ -72,8 +72,8 @@ mod tests {
     use super::*;
     use crate::rng::Rng;
 
-    /// Totals are 3 jobs plus two normal variables, one of which is the control; jobs are 1 or 2. The
-    /// variance of the ratio over m cycles is 1 / (m 1.5^2) with the control, twice that without.
+    /// Totals are 3 times the jobs (1 or 2) plus two normal variables, one of which is the control.
+    /// The variance of the ratio over m cycles is 1 / (m 1.5^2) with the control, else twice that.
     #[test]
     fn the_standard_error_is_that_of_repeated_runs() {
         for (use_control, variance) in [(1.0, 1.0f64), (0.0, 2.0)] {

@@ -1,5 +1,5 @@
-//! The queue simulated event by event: the judge of the formulae, with which it shares nothing but
-//! the draw of sizes and predictions.
+//! Simulation of the queue, event by event: the evidence for the formulae, with which it shares
+//! nothing but the parameters and the draw of sizes and predictions.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -218,8 +218,8 @@ mod tests {
     use super::*;
     use crate::theory::Predictor;
 
-    /// What every order of service without idling keeps: the share of busy time and, as ages of
-    /// waiting jobs are 0 without preemption, E\[memory\] = lambda E\[S^2\] / 2.
+    /// Without preemption the ages of waiting jobs are 0, and the mean memory is
+    /// lambda E\[S^2\] / 2 = lambda.
     #[test]
     fn without_preemption_memory_is_the_age_in_service() {
         let queue = Queue::new(0.7, 0.0, Predictor::Exponential).expect("a queue");
