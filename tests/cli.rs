@@ -9,6 +9,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use common::deadline::{self, Deadline};
 use common::{PROGRAM, assert_refused, trail_rt};
 use serde_json::Value;
 
@@ -77,7 +78,7 @@ fn a_prompt_comes_as_text_as_ids_or_from_stdin() {
         .spawn()
         .expect("the program starts");
     child.stdin.take().expect("a pipe").write_all(b"Spell house.").expect("written");
-    let output = child.wait_with_output().expect("it ends");
+    let output = deadline::end(child);
     let piped: Value = serde_json::from_slice(&output.stdout).expect("one JSON object");
     assert_eq!(piped["tokens"], text["tokens"]);
 }
@@ -130,8 +131,8 @@ fn bad_arguments_are_refused_in_one_line() {
 #[test]
 fn a_prompt_that_is_no_text_is_refused() {
     let prompt = OsStr::from_bytes(b"caf\xe9");
-    let output = Command::new(PROGRAM).args(["generate", "--prompt"]).arg(prompt).output();
-    assert_refused(&output.expect("the program starts"), 2, "UTF-8");
+    let output = deadline::output(Command::new(PROGRAM).args(["generate", "--prompt"]).arg(prompt));
+    assert_refused(&output, 2, "UTF-8");
 }
 
 #[test]
@@ -275,7 +276,7 @@ fn the_bundled_model_beside_the_program_comes_first() {
     let program = folder.join("trail-rt");
     let _ = fs::remove_file(&program);
     fs::hard_link(PROGRAM, &program).expect("a link");
-    let output = Command::new(&program).args(["doctor", "--json"]).output().expect("it starts");
+    let output = deadline::output(Command::new(&program).args(["doctor", "--json"]));
     let report: Value = serde_json::from_slice(&output.stdout).expect("one JSON object");
     let found = report["demo_model"].as_str().expect("a path");
     let real = |path: &Path| fs::canonicalize(path).expect("a path");
@@ -292,10 +293,12 @@ fn the_kv_cache_takes_memory_when_it_is_used() {
         .stderr(Stdio::piped())
         .spawn()
         .expect("the program starts");
+    let deadline = Deadline::of(child.id());
     let mut listens = String::new();
     let stderr = child.stderr.take().expect("a pipe");
     BufReader::new(stderr).read_line(&mut listens).expect("the address");
     let status = fs::read_to_string(format!("/proc/{}/status", child.id())).expect("a status");
+    drop(deadline);
     child.kill().expect("ended");
     child.wait().expect("ended");
     assert!(listens.contains("http://"), "{listens}");
@@ -312,10 +315,11 @@ fn a_reader_that_leaves_is_no_error() {
         .stderr(Stdio::piped())
         .spawn()
         .expect("the program starts");
+    let deadline = Deadline::of(child.id());
     let mut reader = child.stdout.take().expect("a pipe");
     reader.read_exact(&mut [0; 4]).expect("the answer begins");
-    drop(reader);
-    let output = child.wait_with_output().expect("it ends");
+    drop((reader, deadline));
+    let output = deadline::end(child);
     assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
 }
 

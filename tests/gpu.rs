@@ -17,7 +17,7 @@ const KV: [&str; 4] = ["--kv-blocks", "64", "--token-budget", "48"];
 fn trail_rt(arguments: &[&str], environment: &[(&str, &str)]) -> Output {
     let mut command = Command::new(PROGRAM);
     command.args(arguments).envs(environment.iter().copied());
-    command.output().expect("the program starts")
+    common::deadline::output(&mut command)
 }
 
 fn json(arguments: &[&str]) -> Value {

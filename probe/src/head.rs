@@ -26,13 +26,13 @@ use crate::softmax::softmax;
 use crate::weights::Weights;
 
 /// Rows of one task: a block of activations (96 KiB) and of hidden units (48 KiB) stays in L2.
-pub const ROW_BLOCK: usize = 96;
+pub const ROW_BLOCK: usize = if cfg!(miri) { 3 } else { 96 };
 
 /// Inputs between two visits to the sums in memory.
 const K_BLOCK: usize = DEPTH_MAX;
 
 /// Panels of 16 hidden units in a task's chunk: 128 units.
-const CHUNK_PANELS: usize = 8;
+const CHUNK_PANELS: usize = if cfg!(miri) { 1 } else { 8 };
 
 /// The MLP with its weights packed for the kernels, in bf16: half the bytes to read beside the
 /// model's own weights, and predicted bins rarely change (docs/results.md). Immutable, shared by

@@ -7,12 +7,16 @@ use std::fmt::Write;
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use trail_probe::{Predictor, Probe};
 use trail_runtime::engine::{Engine, Event, PolicyKind, Request, SamplingParams};
 use trail_runtime::model::Model;
 use trail_runtime::text::{ChatMessage, ChatOptions, ChatTemplate, Tokenizer};
 use trail_scheduler::noise::{EARLY_TOKENS, bin_of};
+
+/// Longest wait for an event: what comes later hangs.
+const LIMIT: Duration = Duration::from_secs(60);
 
 /// Predictions for one answer.
 struct Trace {
@@ -53,13 +57,15 @@ fn traces(count: usize) -> Vec<Trace> {
         .into_iter()
         .map(|(length, handle)| {
             let (mut tokens, mut refined) = (0, Vec::new());
-            for event in handle {
+            loop {
+                let event = handle.recv_timeout(LIMIT).expect("an event in time");
                 match event {
                     Event::Token { .. } => tokens += 1,
                     Event::Prediction { generated, remaining } => {
                         assert_eq!(generated as usize, refined.len(), "a step without prediction");
                         refined.push(remaining);
                     }
+                    Event::Finished { .. } => break,
                     _ => {}
                 }
             }

@@ -3,13 +3,18 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use trail_counting_allocator::of_thread;
 use trail_probe::Probe;
-use trail_runtime::engine::{Engine, Notify, PolicyKind, Request, SamplingParams};
+use trail_runtime::engine::{
+    Engine, Event, Notify, PolicyKind, Request, RequestHandle, SamplingParams,
+};
 use trail_runtime::model::{Dtype, Model};
 
 const REQUESTS: u64 = 12;
+/// Longest wait for an event: what comes later hangs.
+const LIMIT: Duration = Duration::from_secs(60);
 /// Allocations when a request is first scheduled: its tokens, its predictions, and a chunk of its
 /// events in two.
 const PER_REQUEST: u64 = 4;
@@ -36,8 +41,14 @@ fn run(engine: &Engine, max_tokens: u32) -> (usize, u64) {
             engine.submit(request).expect("fits")
         })
         .collect();
-    let events = handles.into_iter().map(|handle| handle.count()).sum();
+    let events = handles.iter().map(count_events).sum();
     (events, last.load(Ordering::Relaxed))
+}
+
+/// Receives all events of one request, and returns their number.
+fn count_events(handle: &RequestHandle) -> usize {
+    let next = || handle.recv_timeout(LIMIT).expect("an event in time");
+    1 + std::iter::from_fn(|| Some(next()).filter(|e| !matches!(e, Event::Finished { .. }))).count()
 }
 
 #[test]

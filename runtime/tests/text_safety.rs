@@ -291,3 +291,19 @@ fn metering_changes_no_text() {
         assert_eq!(render(source).expect(source), expected, "{source}");
     }
 }
+
+/// The tokenizers crate panics there.
+#[test]
+fn a_rule_that_names_an_undefined_token_is_an_error_of_the_text() {
+    let mut json = sentence_piece(&SPECIAL, false);
+    let sequence = json!({"Sequence": {"id": "A", "type_id": 0}});
+    let absent = json!({"SpecialToken": {"id": "<absent>", "type_id": 0}});
+    json["post_processor"] = json!({
+        "type": "TemplateProcessing", "single": [absent, sequence], "pair": [absent, sequence],
+        "special_tokens": {}});
+    let tokenizer = load("undefined", &json);
+    let error = tokenizer.encode("he", true).expect_err("no such token").to_string();
+    assert!(error.contains("a rule of tokenizer.json is not applicable"), "{error}");
+    assert_eq!(error.lines().count(), 1);
+    assert_eq!(tokenizer.decode(&tokenizer.encode("he", false).expect("no rule"), false), "he");
+}

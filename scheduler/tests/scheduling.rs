@@ -48,6 +48,7 @@ fn finish_steps(scheduler: &mut Scheduler) -> Vec<u64> {
     let mut finished = vec![0; scheduler.live()];
     let mut step = 0;
     while scheduler.live() > 0 {
+        assert!(step < 10_000, "livelock");
         for (idx, ..) in run(scheduler, step) {
             let request = scheduler.state(RequestIdx(idx));
             if request.generated == request.max_tokens {

@@ -148,6 +148,35 @@ fn what_comes_free_reaches_whom_it_was_taken_for() {
 }
 
 #[test]
+fn blocks_that_wait_for_a_swap_in_are_reserved_with_the_watermark() {
+    // The watermark is 3 of 12 blocks.
+    let roomy = SchedulerConfig { max_running: 3, token_budget: 256, num_blocks: 12, ..config() };
+    let roomy = SchedulerConfig { watermark: 0.25, ..roomy };
+    let mut scheduler = scheduler(roomy, Trail { c: 1.0 });
+    let long = scheduler.submit(request(60, 100)).unwrap();
+    run(&mut scheduler, 0);
+    let large = scheduler.submit(request(130, 5)).unwrap();
+    assert_eq!(run(&mut scheduler, 1).1, [long.0]);
+    scheduler.transferred(long);
+    scheduler.finish(large);
+    let first = scheduler.submit(request(10, 10)).unwrap();
+    let last = scheduler.submit(request(16, 30)).unwrap();
+    let rows = vec![(first.0, 0, 10), (last.0, 0, 16)];
+    assert_eq!(run(&mut scheduler, 2), (rows, vec![], vec![long.0]));
+    // 6 blocks are free. This one needs 5 and the watermark, 8: one more than are free or held by
+    // the last, which ranks behind it, so it waits for those of the long one. The last needs a
+    // block in this step, and gets none of the 6.
+    let between = scheduler.submit(request(80, 20)).unwrap();
+    assert_eq!(run(&mut scheduler, 3), (vec![(first.0, 10, 1)], vec![last.0], vec![]));
+    scheduler.transferred(last);
+    scheduler.transferred(long);
+    // One block short, it takes the long one's.
+    assert_eq!(run(&mut scheduler, 4).1, [long.0]);
+    scheduler.transferred(long);
+    assert_eq!(run(&mut scheduler, 5).0, [(first.0, 12, 1), (between.0, 0, 80)]);
+}
+
+#[test]
 fn finish_on_the_way_keeps_slot_and_blocks_until_the_transfer_has_ended() {
     let mut scheduler = short_of_a_block(SchedulerConfig { max_requests: 2, ..config() });
     run(&mut scheduler, 2);

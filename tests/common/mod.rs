@@ -2,6 +2,7 @@
 #![allow(dead_code, unused_imports, reason = "each test program uses its part")]
 #![allow(unreachable_pub)]
 
+pub mod deadline;
 pub mod http;
 mod server;
 pub mod timeline;
@@ -16,7 +17,7 @@ pub const PROGRAM: &str = env!("CARGO_BIN_EXE_trail-rt");
 
 /// Runs `trail-rt` with `arguments` and waits for its end.
 pub fn trail_rt(arguments: &[&str]) -> Output {
-    Command::new(PROGRAM).args(arguments).output().expect("the program starts")
+    deadline::output(Command::new(PROGRAM).args(arguments))
 }
 
 /// Asserts that a command failed with `code`, one line on stderr that contains `says`, and nothing

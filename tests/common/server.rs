@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+use super::deadline::Deadline;
 use super::{PROGRAM, http};
 
 /// A running `trail-rt serve` with the demo model; killed when dropped.
@@ -41,6 +42,7 @@ impl Server {
             .stderr(Stdio::piped())
             .spawn()
             .expect("the program starts");
+        let _deadline = Deadline::of(child.id());
         let mut stderr = BufReader::new(child.stderr.take().expect("stderr is piped"));
         let mut said = String::new();
         while !said.contains("http://") {
@@ -114,6 +116,7 @@ impl Server {
 
     /// Reads the next line of stderr.
     pub fn line(&mut self) -> String {
+        let _deadline = Deadline::of(self.child.id());
         let mut line = String::new();
         self.stderr.read_line(&mut line).expect("stderr is text");
         line

@@ -2,8 +2,8 @@
 //! thread copies them out.
 
 #[path = "../../../runtime/src/cuda/tap/slots.rs"]
-#[cfg_attr(not(test), allow(dead_code, reason = "its models are tests"))]
+#[cfg_attr(any(not(test), miri), allow(dead_code, reason = "its models are tests"))]
 mod slots;
 
-#[cfg(test)]
+#[cfg(all(test, loom))]
 mod models;

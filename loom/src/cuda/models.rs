@@ -32,15 +32,14 @@ impl Ring {
         self.flags[slot].store(step, Ordering::Release);
     }
 
-    /// The consumer's wait, as in `threads.rs`; false if the rows were overwritten.
+    /// The consumer's wait; false if the rows were overwritten.
     fn wait_for_rows(&self, step: u64) -> bool {
-        while self.flags[slot_of(step)].load(Ordering::Acquire) != step {
-            if self.slots.is_overwritten(step) {
-                return false;
-            }
+        let is_there = || self.flags[slot_of(step)].load(Ordering::Acquire) == step;
+        let pause = || {
             thread::yield_now();
-        }
-        true
+            true
+        };
+        self.slots.wait(step, is_there, pause)
     }
 
     /// Consumes what is there; returns the number of whole copies.

@@ -159,15 +159,24 @@ impl Drop for BusyWorker<'_> {
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::AtomicBool;
-    use std::time::Duration;
+    use std::time::{Duration, Instant};
 
     use super::*;
+
+    /// Waits until two items have begun, so that each of two threads gets one.
+    fn await_two(begun: &AtomicUsize) {
+        let begin = Instant::now();
+        while begun.load(Ordering::Relaxed) < 2 {
+            assert!(begin.elapsed() < Duration::from_secs(60), "the other thread has no item");
+            std::thread::yield_now();
+        }
+    }
 
     #[test]
     fn every_item_is_done_once() {
         for workers in [1, 2, 5] {
             let mut pool = Pool::new(workers).unwrap();
-            for round in 0..2000 {
+            for round in 0..if cfg!(miri) { 20 } else { 2000 } {
                 let items = round % 37;
                 let done: Vec<_> = (0..items).map(|_| AtomicUsize::new(0)).collect();
                 pool.for_each(
@@ -210,10 +219,7 @@ mod tests {
             let begun = AtomicUsize::new(0);
             let work = |worker: usize, _: usize| {
                 begun.fetch_add(1, Ordering::Relaxed);
-                // Each thread gets one item.
-                while begun.load(Ordering::Relaxed) < 2 {
-                    std::thread::yield_now();
-                }
+                await_two(&begun);
                 std::thread::sleep(Duration::from_millis(5 * worker as u64));
             };
             pool.for_each(2, || false, work);
@@ -224,7 +230,7 @@ mod tests {
     #[test]
     fn a_panic_reaches_the_caller_and_the_pool_survives() {
         let mut pool = Pool::new(3).unwrap();
-        for culprit in 0..20 {
+        for culprit in 0..if cfg!(miri) { 2 } else { 20 } {
             let result = catch_unwind(AssertUnwindSafe(|| {
                 pool.for_each(20, || false, |_, item| assert!(item != culprit, "item {culprit}"));
             }));
@@ -248,10 +254,7 @@ mod tests {
         let begun = AtomicUsize::new(0);
         let work = |worker: usize, _: usize| {
             begun.fetch_add(1, Ordering::Relaxed);
-            // Each thread gets one item.
-            while begun.load(Ordering::Relaxed) < 2 {
-                std::thread::yield_now();
-            }
+            await_two(&begun);
             assert!(worker == 0, "the worker");
         };
         let result = catch_unwind(AssertUnwindSafe(|| pool.for_each(2, || false, work)));

@@ -129,3 +129,63 @@ impl Swaps {
         self.due.first().map(|&(_, ns)| ns)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::{StepClock, StepCost};
+
+    /// Blocks of 25 kB: 1 us each.
+    struct Link;
+
+    impl Transfers for Link {
+        fn swap_out(&mut self, _request: u32, _blocks: &[u32]) -> Result<(), Fault> {
+            unreachable!()
+        }
+
+        fn swap_in(&mut self, _request: u32, _blocks: &[u32]) -> Result<(), Fault> {
+            unreachable!()
+        }
+
+        fn finished(&mut self, _requests: &mut Vec<u32>) -> Result<(), Fault> {
+            unreachable!()
+        }
+
+        fn forget(&mut self, _request: u32) {
+            unreachable!()
+        }
+
+        fn host_blocks(&self) -> u32 {
+            64
+        }
+
+        fn block_bytes(&self) -> u64 {
+            25_000
+        }
+
+        fn block_s(&self) -> f64 {
+            1e-6
+        }
+
+        fn token_s(&self) -> f64 {
+            1e-6
+        }
+    }
+
+    #[test]
+    fn simulated_transfers_share_one_link() {
+        let cost = StepCost { fixed: 0.0, decode_row: 0.0, prefill_token: 0.0, context_token: 0.0 };
+        let clock = StepClock::new(cost);
+        let mut swaps = Swaps::new(4);
+        clock.advance_to(1_000);
+        swaps.note_due(2, 3, &Link, &clock);
+        swaps.note_due(0, 1, &Link, &clock);
+        clock.advance_to(4_500);
+        swaps.note_due(1, 2, &Link, &clock);
+        assert_eq!(swaps.due, [(2, 4_000), (0, 5_000), (1, 7_000)]);
+        swaps.due.clear();
+        // Nothing is in flight: it starts now.
+        swaps.note_due(3, 1, &Link, &clock);
+        assert_eq!(swaps.next_due_ns(), Some(5_500));
+    }
+}

@@ -5,6 +5,7 @@ mod breaks;
 mod calendar;
 mod charges;
 pub mod chat;
+mod json_syntax;
 mod metering;
 mod python_json;
 mod stop;

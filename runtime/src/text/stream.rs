@@ -29,9 +29,12 @@ impl<D: Decode + ?Sized> Decode for Arc<D> {
 }
 
 /// Maximum number of tokens held back for an incomplete character. A character has at most 4 bytes
-/// and a token at least one, so a longer run is invalid bytes; it is released as it is, which
-/// bounds the work per token.
+/// and a token at least one, so in a longer run each token ends a character and begins another, or
+/// the bytes are invalid. All but the last character is released, which bounds the work per token.
 const MAX_HELD: usize = 64;
+
+/// Tokens kept after that, at least the 3 that can hold the bytes of an incomplete character.
+const KEPT: usize = 8;
 
 /// Decodes tokens incrementally, without splitting a character.
 ///
@@ -41,22 +44,24 @@ const MAX_HELD: usize = 64;
 /// is new. It is held back while it ends in U+FFFD, as the next token may complete a character.
 ///
 /// The concatenated pieces are the decoded text of all tokens but the special ones. Both can
-/// differ, in replacement characters, only where decoding a longer run changes earlier text
-/// (invalid bytes of byte-fallback tokenizers) or in a long run of invalid bytes.
+/// differ only where decoding a longer run changes earlier text: invalid bytes of byte-fallback
+/// tokenizers, or bytes on both sides of a token without text.
 pub struct TextStream<D> {
     decoder: D,
     /// Context and held-back tokens.
     window: Vec<u32>,
     /// Number of context tokens at the start of `window`.
     context: usize,
-    /// Length of the context's text, bytes.
-    context_bytes: usize,
+    /// Length of the part of the window's text that was returned, bytes.
+    sent_bytes: usize,
+    /// Length of the window's text, bytes.
+    text_bytes: usize,
 }
 
 impl<D: Decode> TextStream<D> {
     /// A stream at the start of an answer.
     pub fn new(decoder: D) -> Self {
-        TextStream { decoder, window: Vec::new(), context: 0, context_bytes: 0 }
+        TextStream { decoder, window: Vec::new(), context: 0, sent_bytes: 0, text_bytes: 0 }
     }
 
     /// Appends a token. Returns the text that is now certain, often empty.
@@ -66,13 +71,19 @@ impl<D: Decode> TextStream<D> {
         }
         self.window.push(id);
         let text = self.decoder.decode(&self.window);
-        let complete =
-            text.len() > self.context_bytes && !text.ends_with(char::REPLACEMENT_CHARACTER);
-        if complete || self.window.len() - self.context >= MAX_HELD {
-            self.release(text)
-        } else {
-            String::new()
+        if text.len() > self.sent_bytes && !text.ends_with(char::REPLACEMENT_CHARACTER) {
+            return self.release(text);
         }
+        // A token without text would take the place of one that begins a character.
+        let adds_nothing = text.len() == self.text_bytes && self.window.len() > 1;
+        if adds_nothing && self.decoder.decode(&[id]).is_empty() {
+            self.window.pop();
+        } else if self.window.len() - self.context >= MAX_HELD {
+            return self.release_all_but_the_last(text);
+        } else {
+            self.text_bytes = text.len();
+        }
+        String::new()
     }
 
     /// Returns the text still held back, with an incomplete character as U+FFFD. Called once, at
@@ -82,18 +93,36 @@ impl<D: Decode> TextStream<D> {
         self.release(text)
     }
 
-    /// Returns `text`, the decoded window, beyond the context's text, and makes the tokens held
-    /// back the new context.
-    fn release(&mut self, mut text: String) -> String {
-        // A decoder that rewrites its context can move the boundary into a character: start at the
-        // next one.
-        let start = (self.context_bytes..text.len())
-            .find(|&byte| text.is_char_boundary(byte))
-            .unwrap_or(text.len());
+    /// Returns what is new in `text`, the decoded window, and makes the tokens held back the new
+    /// context.
+    fn release(&mut self, text: String) -> String {
+        let new = self.unsent(text);
         self.window.drain(..self.context);
         self.context = self.window.len();
-        self.context_bytes = self.decoder.decode(&self.window).len();
-        text.split_off(start)
+        self.text_bytes = self.decoder.decode(&self.window).len();
+        self.sent_bytes = self.text_bytes;
+        new
+    }
+
+    /// Returns what is new in `text`, the decoded window, but not the U+FFFD at its end: its bytes
+    /// may begin a character. They are in the last tokens, which become the new context.
+    fn release_all_but_the_last(&mut self, mut text: String) -> String {
+        let incomplete = char::REPLACEMENT_CHARACTER.len_utf8();
+        text.truncate(text.len().saturating_sub(incomplete));
+        let new = self.unsent(text);
+        self.window.drain(..self.window.len() - KEPT);
+        self.context = self.window.len();
+        self.text_bytes = self.decoder.decode(&self.window).len();
+        self.sent_bytes = self.text_bytes.saturating_sub(incomplete);
+        new
+    }
+
+    /// The part of `text`, which begins with the context's, that was not returned before.
+    fn unsent(&self, mut text: String) -> String {
+        // A decoder that rewrites its context can move the boundary into a character: start at the
+        // next one.
+        let start = (self.sent_bytes..text.len()).find(|&byte| text.is_char_boundary(byte));
+        text.split_off(start.unwrap_or(text.len()))
     }
 }
 
@@ -233,6 +262,30 @@ mod tests {
         let mut rng = Lcg::new(2);
         let ids: Vec<u32> = (0..5000).map(|_| rng.below(261) as u32).collect();
         pieces(Fallback, &ids);
+    }
+
+    #[test]
+    fn long_runs_that_end_within_a_character_lose_none() {
+        let empty = |count| vec![262; count];
+        let cases = [
+            // A character whose bytes are far apart.
+            [vec![0xE0], empty(70), vec![0xBD], empty(70), vec![0xBD]].concat(),
+            // The 64th token that is held back begins one.
+            [vec![0xFF; 63], vec![0xE0, 0xBD, 0xBD]].concat(),
+            [vec![0xFF; 61], vec![0xF0, 0x9F, 0x98, 0x80]].concat(),
+            // Each token ends one and begins the next.
+            [vec![257], vec![259; 1000], vec![258]].concat(),
+            // Nothing but tokens without text, then a word.
+            [empty(200), vec![256]].concat(),
+        ];
+        for (case, ids) in cases.iter().enumerate() {
+            let decoder = Bytes::default();
+            assert_eq!(pieces(&decoder, ids).concat(), decoder.decode(ids), "case {case}");
+            // Others can change earlier text.
+            if ids.iter().all(|&id| id < 256) {
+                assert_eq!(pieces(Fallback, ids).concat(), Fallback.decode(ids), "case {case}");
+            }
+        }
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::collections::HashSet;
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
 use tokenizers::{
@@ -10,6 +11,7 @@ use tokenizers::{
 };
 
 use super::breaks::{BreakRemover, SpecialTexts, keep_break_characters};
+use super::json_syntax;
 use super::stream::Decode;
 use super::text_bound::max_token_bytes;
 use super::token_bytes::TokenBytes;
@@ -66,11 +68,13 @@ impl Tokenizer {
 
     /// A tokenizer from the bytes of `file`; see [`Tokenizer::load`].
     pub fn from_bytes(file: &Path, bytes: &[u8], vocab_size: usize) -> Result<Self, LoadError> {
-        let inner = Inner::from_bytes(bytes).map_err(|error| {
+        let fault = |found: String| {
             let expected = "a Hugging Face fast tokenizer";
-            LoadError::new(file, "content", expected, error.to_string(), "download it again")
-        })?;
-        let tokenizer = Self::new(inner);
+            LoadError::new(file, "content", expected, found, "download it again")
+        };
+        json_syntax::check(bytes).map_err(|error| fault(error.to_string()))?;
+        let tokenizer = contained(|| Inner::from_bytes(bytes).map(Self::new));
+        let tokenizer = tokenizer.map_err(fault)?.map_err(|error| fault(error.to_string()))?;
         match tokenizer.largest_id() {
             Some(largest) if largest as usize >= vocab_size => Err(LoadError::new(
                 file,
@@ -114,8 +118,9 @@ impl Tokenizer {
         text: &str,
         add_special: bool,
     ) -> Result<Vec<u32>, EncodeError> {
-        let encoding = self.inner.encode_fast(text, add_special);
-        let encoding = encoding.map_err(|error| EncodeError(error.to_string()))?;
+        let encoding = contained(|| self.inner.encode_fast(text, add_special));
+        let encoding =
+            encoding.map_err(EncodeError)?.map_err(|error| EncodeError(error.to_string()))?;
         Ok(encoding.get_ids().to_vec())
     }
 
@@ -141,10 +146,10 @@ impl Tokenizer {
     /// text. An incomplete character decodes to U+FFFD.
     pub fn decode(&self, ids: &[u32], skip_special: bool) -> String {
         // A decoder fails only on malformed rules; the fallback is the tokens' vocabulary entries.
-        self.inner.decode(ids, skip_special).unwrap_or_else(|_| {
-            let token = |&id: &u32| self.inner.id_to_token(id);
-            ids.iter().filter_map(token).collect()
-        })
+        match contained(|| self.inner.decode(ids, skip_special)) {
+            Ok(Ok(text)) => text,
+            _ => ids.iter().filter_map(|&id| self.inner.id_to_token(id)).collect(),
+        }
     }
 
     /// Returns true if `id` is a special token.
@@ -170,6 +175,17 @@ impl Tokenizer {
     fn largest_id(&self) -> Option<u32> {
         self.inner.get_vocab(true).into_values().max()
     }
+}
+
+/// Calls the tokenizers crate, which panics on some rules that it has read without complaint: a
+/// template of a special token that it does not define, for one. The error is the panic's message.
+fn contained<T>(call: impl FnOnce() -> T) -> Result<T, String> {
+    // A panic leaves no state behind: the crate's caches ignore a poisoned lock.
+    catch_unwind(AssertUnwindSafe(call)).map_err(|panic| {
+        let said = panic.downcast_ref::<String>().map(String::as_str);
+        let said = said.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message");
+        format!("a rule of tokenizer.json is not applicable ({})", said.replace('\n', " "))
+    })
 }
 
 /// Decodes answers, whose text has no special tokens.

@@ -2,6 +2,7 @@
 
 use cudarc::driver::{CudaStream, result};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 use trail_base::rng::splitmix64;
 use trail_runtime::backend::Transfers;
 use trail_runtime::cuda::kv::block_bytes;
@@ -9,6 +10,8 @@ use trail_runtime::cuda::{Device, KvPool, Priority, Swap, SwapOptions};
 use trail_runtime::model::ModelConfig;
 
 const SLOTS: usize = 6;
+/// Longest wait for transfers: what comes later hangs.
+const LIMIT: Duration = Duration::from_secs(60);
 
 /// Where a request's KV is. Blocks have versions, which say what they hold.
 #[derive(Clone, Debug)]
@@ -188,7 +191,9 @@ impl World {
 
     /// Brings everybody back, and looks at what all blocks in use hold.
     pub(crate) fn settle(&mut self) {
+        let begin = Instant::now();
         loop {
+            assert!(begin.elapsed() < LIMIT, "a transfer does not end: {:?}", self.slots);
             self.poll();
             let away = |slot: &Slot| matches!(slot, Slot::Away { .. });
             let moving =
@@ -233,16 +238,18 @@ impl World {
 
     /// Polls until `slot` is named.
     pub(crate) fn wait(&mut self, slot: u32) {
-        let mut ended = Vec::new();
+        let (mut ended, begin) = (Vec::new(), Instant::now());
         while !ended.contains(&slot) {
+            assert!(begin.elapsed() < LIMIT, "the transfer of {slot} does not end");
             self.swap.finished(&mut ended).unwrap();
         }
     }
 
     /// Polls until a fault.
     pub(crate) fn wait_for_fault(&mut self) -> String {
-        let mut ended = Vec::new();
+        let (mut ended, begin) = (Vec::new(), Instant::now());
         loop {
+            assert!(begin.elapsed() < LIMIT, "no fault is reported");
             match self.swap.finished(&mut ended) {
                 Ok(()) => assert!(ended.is_empty(), "named as finished: {ended:?}"),
                 Err(fault) => return fault.to_string(),

@@ -98,9 +98,26 @@ impl<R: Copy> Slots<R> {
         self.finished.fetch_max(step, Ordering::SeqCst);
     }
 
+    /// Waits until `is_there` returns true, for the rows of `step`, and calls `pause` between two
+    /// polls; `pause` returns false to end the wait. Returns false if the rows will not come.
+    pub(super) fn wait(
+        &self,
+        step: u64,
+        is_there: impl Fn() -> bool,
+        mut pause: impl FnMut() -> bool,
+    ) -> bool {
+        while !is_there() {
+            // Counted as late by the engine's thread.
+            if self.is_overwritten(step) || !pause() {
+                return false;
+            }
+        }
+        true
+    }
+
     /// Returns true if the device may have begun to overwrite the rows of `step`, so that its flag
     /// may never be seen.
-    pub(super) fn is_overwritten(&self, step: u64) -> bool {
+    fn is_overwritten(&self, step: u64) -> bool {
         self.launched.load(Ordering::SeqCst) >= step + SLOTS as u64
     }
 
@@ -122,4 +139,33 @@ impl<R: Copy> Slots<R> {
 /// The slot of `step`.
 pub(super) fn slot_of(step: u64) -> usize {
     (step % SLOTS as u64) as usize
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wait_ends_when_the_rows_are_overwritten() {
+        let slots = Slots::new(1);
+        let polls = |step, limit| {
+            let mut polls = 0;
+            let pause = || {
+                polls += 1;
+                polls < limit
+            };
+            // The flag of a later step is in the slot.
+            assert!(!slots.wait(step, || false, pause));
+            polls
+        };
+        slots.announce(1, &['a']);
+        slots.announce(2, &['b']);
+        assert_eq!((polls(1, 9), polls(2, 9)), (9, 9), "the rows may still come");
+        slots.announce(3, &['c']);
+        assert_eq!((polls(1, 9), polls(2, 9), polls(3, 9)), (0, 9, 9));
+        // A step without rows may overwrite the slot as well.
+        slots.announce(4, &[]);
+        assert_eq!((polls(2, 9), slots.late()), (0, 2));
+        assert!(slots.wait(3, || true, || panic!("the rows are there")));
+    }
 }

@@ -145,17 +145,11 @@ impl Shared {
     /// Until the rows of `step` are there; false if they never will be.
     fn wait_for_rows(&self, step: u64) -> bool {
         let mut backoff = Backoff::new();
-        while !self.ring.is_there(step) {
-            if self.stopping.load(Ordering::SeqCst) {
-                return false;
-            }
-            // Overwritten, which the engine's thread has counted.
-            if self.ring.slots.is_overwritten(step) {
-                return false;
-            }
+        let pause = || {
             backoff.pause();
-        }
-        true
+            !self.stopping.load(Ordering::SeqCst)
+        };
+        self.ring.slots.wait(step, || self.ring.is_there(step), pause)
     }
 
     fn consume(&self, step: u64, rows: &[TapRow], probabilities: &mut Vec<f32>) {

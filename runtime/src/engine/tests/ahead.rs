@@ -29,6 +29,8 @@ pub(super) enum Breaks {
     LosesTap(u64),
     /// Predictions of a step are published during the next one.
     DelaysTap,
+    /// Steps of odd numbers have no predictions.
+    SkipsTaps,
 }
 
 /// Hands the activations of a step to the probe during the next step.
@@ -115,6 +117,7 @@ impl Ahead {
                 std::thread::spawn(move || probe.fail());
                 Ok(false)
             }
+            Some(Breaks::SkipsTaps) => Ok(number.is_multiple_of(2)),
             _ => Ok(true),
         }
     }

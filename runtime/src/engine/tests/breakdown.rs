@@ -8,7 +8,7 @@ use trail_scheduler::Preemption;
 
 use super::ahead::Breaks;
 use super::stepped::COST;
-use super::{LIMIT, ahead, answer, answers, builder, model, requests, wrapped};
+use super::{LIMIT, MOST_STEPS, ahead, answer, answers, builder, model, requests, wrapped};
 use crate::engine::{FinishReason, PolicyKind, Request, StepClock, StepOutcome, SubmitError};
 
 #[test]
@@ -50,7 +50,10 @@ fn no_place_is_lost_by_a_breakdown_during_a_transfer() {
         .build_stepped_with(|b, model, probe| wrapped(b, model, probe, Some(breaks)))
         .unwrap();
     let handles: Vec<_> = requests().map(|r| engine.submit(r).expect("fits")).collect();
+    let mut steps = 0;
     while engine.step_loop.scheduler.moving() == 0 {
+        steps += 1;
+        assert!(steps < MOST_STEPS, "nothing is swapped");
         assert_eq!(engine.step(), Ok(StepOutcome::Ran));
     }
     handles.iter().for_each(|handle| handle.cancel());

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use trail_scheduler::Preemption;
 
-use super::{LIMIT, answer, builder, model};
+use super::{LIMIT, answer, builder, model, run_until_idle};
 use crate::engine::{
     Event, FinishReason, PolicyKind, Request, RequestHandle, StepOutcome, SteppedEngine,
     SubmitError,
@@ -46,7 +46,7 @@ fn a_reader_that_sleeps_through_200_preemptions_gets_every_token() {
         assert_eq!(engine.step(), Ok(StepOutcome::Ran));
     }
     assert_eq!(engine.stats().preemptions, 200);
-    while engine.step() != Ok(StepOutcome::Idle) {}
+    run_until_idle(&mut engine);
     let (mut tokens, mut predictions, mut preemptions) = (0, Vec::new(), 0);
     let reason = loop {
         match sleeper.try_recv().expect("the next event is there") {
@@ -59,7 +59,7 @@ fn a_reader_that_sleeps_through_200_preemptions_gets_every_token() {
     };
     assert_eq!((tokens, preemptions, reason), (TOKENS, 200, FinishReason::Length));
     assert!(predictions.into_iter().eq(0..TOKENS as u32));
-    assert_eq!(sleeper.recv(), None);
+    assert_eq!(sleeper.try_recv(), None);
 }
 
 #[test]
@@ -75,8 +75,9 @@ fn preemptions_between_two_tokens_are_counted_in_two_events() {
         let short = engine.submit(predicted(1, 1.0)).expect("fits");
         run_to_end(&mut engine, short);
     }
-    while engine.step() != Ok(StepOutcome::Idle) {}
-    let times = long.filter_map(|event| match event {
+    run_until_idle(&mut engine);
+    let events = std::iter::from_fn(|| long.try_recv());
+    let times = events.filter_map(|event| match event {
         Event::Preempted { times, .. } => Some(times),
         _ => None,
     });
@@ -90,7 +91,8 @@ fn the_queue_is_bounded_in_bytes() {
     let mut handles = Vec::new();
     let full = loop {
         match engine.submit(Request::new(vec![1; 100], 2)) {
-            Ok(handle) => handles.push(handle),
+            Ok(handle) if handles.len() < 100 => handles.push(handle),
+            Ok(_) => panic!("the queue is not bounded"),
             Err(error) => break error,
         }
     };
@@ -103,7 +105,7 @@ fn the_queue_is_bounded_in_bytes() {
     let large = Request { stop_tokens, ..Request::new(vec![1], 2) };
     let error = engine.submit(large).err().expect("refused");
     assert!(matches!(error, SubmitError::TooLarge { .. }) && error.is_invalid(), "{error}");
-    while engine.step() != Ok(StepOutcome::Idle) {}
+    run_until_idle(&mut engine);
     let count = handles.len();
     assert!(handles.into_iter().all(|handle| answer(handle).1 == FinishReason::Length));
     // Every byte came back.

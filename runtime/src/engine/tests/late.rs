@@ -1,8 +1,8 @@
 //! Predictions that are published after the next step was planned.
 
 use super::ahead::Breaks;
-use super::{builder, model, requests, wrapped};
-use crate::engine::{PolicyKind, StepOutcome};
+use super::{MOST_STEPS, builder, model, requests, run_until_idle, wrapped};
+use crate::engine::{Event, PolicyKind, StepOutcome};
 
 #[test]
 fn the_late_prediction_of_a_preempted_request_reaches_its_rank() {
@@ -13,8 +13,10 @@ fn the_late_prediction_of_a_preempted_request_reaches_its_rank() {
         .unwrap();
     let _handles: Vec<_> =
         requests().chain(requests()).map(|r| engine.submit(r).expect("fits")).collect();
-    let (mut preempted, mut checked) = (Vec::new(), 0);
+    let (mut preempted, mut checked, mut steps) = (Vec::new(), 0, 0);
     while engine.step().expect("no breakdown") != StepOutcome::Idle {
+        steps += 1;
+        assert!(steps < MOST_STEPS, "{} requests are left", engine.live());
         let step_loop = &mut engine.step_loop;
         let (scheduler, lifecycle) = (&step_loop.scheduler, &mut step_loop.lifecycle);
         let plan = scheduler.last_plan();
@@ -38,4 +40,29 @@ fn the_late_prediction_of_a_preempted_request_reaches_its_rank() {
         }
     }
     assert!(checked > 5, "{checked} predictions of preempted requests");
+}
+
+#[test]
+fn a_prediction_is_sent_once() {
+    let mut engine = builder(&model(), PolicyKind::Trail { c: 1.0 })
+        .kv_blocks(Some(8))
+        .build_stepped_with(|b, model, probe| wrapped(b, model, probe, Some(Breaks::SkipsTaps)))
+        .unwrap();
+    let handles: Vec<_> =
+        requests().chain(requests()).map(|r| engine.submit(r).expect("fits")).collect();
+    run_until_idle(&mut engine);
+    let stats = engine.stats();
+    assert!(stats.preemptions > 5, "{} preemptions", stats.preemptions);
+    let mut sent = 0;
+    for handle in handles {
+        let predicted: Vec<u32> = std::iter::from_fn(|| handle.try_recv())
+            .filter_map(|event| match event {
+                Event::Prediction { generated, .. } => Some(generated),
+                _ => None,
+            })
+            .collect();
+        assert!(predicted.is_sorted_by(|a, b| a < b), "a prediction twice: {predicted:?}");
+        sent += predicted.len();
+    }
+    assert!(sent > 100, "{sent} predictions");
 }

@@ -15,7 +15,7 @@ use trail_scheduler::Preemption;
 
 use super::{
     BuildError, BuiltBackend, Engine, EngineBuilder, Event, FinishReason, PolicyKind, ProbeParts,
-    Request, RequestHandle,
+    Request, RequestHandle, StepOutcome, SteppedEngine,
 };
 use crate::model::{Dtype, Model};
 use ahead::{Ahead, Breaks};
@@ -82,6 +82,15 @@ fn empty(engine: &Engine) {
         assert!(begin.elapsed() < LIMIT, "{} requests are left", engine.live());
         std::thread::yield_now();
     }
+}
+
+/// More steps than any test needs.
+const MOST_STEPS: usize = 100_000;
+
+/// Steps until nothing is left to do.
+fn run_until_idle(engine: &mut SteppedEngine) {
+    let idle = (0..MOST_STEPS).any(|_| engine.step() == Ok(StepOutcome::Idle));
+    assert!(idle, "{} requests are left", engine.live());
 }
 
 fn answers(engine: &Engine) -> Vec<(Vec<u32>, FinishReason)> {

@@ -7,7 +7,7 @@ use trail_scheduler::Preemption;
 
 use super::ahead::Breaks;
 use super::delivery::predicted;
-use super::{answer, answers, builder, model, requests, wrapped};
+use super::{MOST_STEPS, answer, answers, builder, model, requests, wrapped};
 use crate::engine::{
     Clock, Event, FinishReason, PolicyKind, Request, RequestHandle, StepClock, StepCost,
     StepOutcome, SteppedEngine, SubmitError,
@@ -27,8 +27,10 @@ fn run(engine: &mut SteppedEngine, clock: &StepClock) -> Log {
     let mut waiting: Vec<_> = requests().enumerate().collect();
     waiting.reverse();
     let mut handles: Vec<RequestHandle> = Vec::new();
-    let mut log = Log::new();
+    let (mut log, mut steps) = (Log::new(), 0);
     loop {
+        steps += 1;
+        assert!(steps < MOST_STEPS, "{} requests are left", engine.live());
         while let Some((index, _)) =
             waiting.last().filter(|(i, _)| *i as u64 * GAP_NS <= clock.now_ns())
         {
@@ -131,13 +133,7 @@ fn a_stepped_engine_reports_a_breakdown_at_every_later_step() {
         .unwrap();
     assert_eq!(engine.step(), Ok(StepOutcome::Idle));
     let handles: Vec<_> = requests().map(|r| engine.submit(r).expect("fits")).collect();
-    // The third step fails.
-    let fault = loop {
-        match engine.step() {
-            Ok(outcome) => assert_eq!(outcome, StepOutcome::Ran),
-            Err(fault) => break fault,
-        }
-    };
+    let fault = (0..3).find_map(|_| engine.step().err()).expect("the third step fails");
     assert_eq!((fault.to_string(), engine.step()), ("the planned breakdown".into(), Err(fault)));
     for handle in handles {
         assert_eq!(answer(handle).1, FinishReason::Failed);
@@ -173,8 +169,10 @@ fn beside_a_long_prompt(policy: PolicyKind, max_gap: Duration) -> ([Vec<u32>; 2]
     };
     let mut handles = vec![engine.submit(request(4, 80)).expect("fits")];
     let mut answers = [Vec::new(), Vec::new()];
-    let (mut last_ns, mut longest_ns) = (None, 0);
+    let (mut last_ns, mut longest_ns, mut steps) = (None, 0, 0);
     while engine.step().expect("no breakdown") != StepOutcome::Idle {
+        steps += 1;
+        assert!(steps < MOST_STEPS, "{} requests are left", engine.live());
         for (index, handle) in handles.iter().enumerate() {
             while let Some(event) = handle.try_recv() {
                 let Event::Token { id, .. } = event else { continue };
