@@ -11,6 +11,8 @@ use trail_runtime::engine::{ComputeDevice, CudaSettings, PolicyKind, ProbeDevice
 use trail_runtime::engine::{DEFAULT_C, DEFAULT_MAX_QUEUE_BYTES, DEFAULT_MAX_REQUESTS};
 use trail_scheduler::{Preemption, SchedulerConfig};
 
+use crate::ranking_args::RankingArgs;
+
 // Upper bounds of the options: more than any machine can use, less than what exhausts memory or a
 // system limit. Setup checks that the KV blocks fit this machine once the model is known.
 const MAX_RUNNING: usize = 4096;
@@ -91,6 +93,9 @@ pub struct EngineArgs {
     /// [default: 0.8]
     #[arg(long, global = true, value_name = "SHARE", value_parser = share)]
     c: Option<f32>,
+    /// Options of the rank.
+    #[command(flatten)]
+    pub(crate) ranking: RankingArgs,
     /// Most sequences in one step [default: 8 on the CPU, 256 on a GPU]
     // `--slots` is the name of the first releases.
     #[arg(
@@ -182,7 +187,7 @@ fn context(text: &str) -> Result<usize, String> {
     }
 }
 
-fn share(text: &str) -> Result<f32, String> {
+pub(crate) fn share(text: &str) -> Result<f32, String> {
     match text.parse() {
         Ok(c) if (0.0..=1.0).contains(&c) => Ok(c),
         _ => Err("expected a number from 0 to 1".into()),
@@ -190,7 +195,7 @@ fn share(text: &str) -> Result<f32, String> {
 }
 
 /// A number of steps from `MIN` to the scheduler's bound.
-fn count_u32<const MIN: u32>(text: &str) -> Result<u32, String> {
+pub(crate) fn count_u32<const MIN: u32>(text: &str) -> Result<u32, String> {
     let max = u32::MAX / 2;
     match text.parse() {
         Ok(steps) if (MIN..=max).contains(&steps) => Ok(steps),
@@ -258,7 +263,7 @@ impl EngineArgs {
 
     /// The policy requested; TRAIL by default.
     pub fn policy_or_trail(&self) -> PolicyKind {
-        self.with_c(self.policy.unwrap_or(PolicyKind::trail(DEFAULT_C)))
+        self.with_options(self.policy.unwrap_or(PolicyKind::trail(DEFAULT_C)))
     }
 
     /// The device on this machine.
@@ -283,8 +288,8 @@ impl EngineArgs {
         self.isa
     }
 
-    /// `policy` with the share `--c`, if it names none.
-    pub fn with_c(&self, policy: PolicyKind) -> PolicyKind {
-        self.c.map_or(policy, |c| policy.with_c(c))
+    /// `policy` with the share `--c`, if it names none, and the options of the rank.
+    pub fn with_options(&self, policy: PolicyKind) -> PolicyKind {
+        self.ranking.apply(self.c.map_or(policy, |c| policy.with_c(c)))
     }
 }

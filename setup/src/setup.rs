@@ -122,7 +122,7 @@ impl Setup {
                  of demo and bench serve know: choose another one, fcfs or trail for instance"
             )));
         }
-        self.build(args, args.with_c(policy), args.max_requests, EngineBuilder::build)
+        self.build(args, args.with_options(policy), args.max_requests, EngineBuilder::build)
     }
 
     /// An engine with another policy and room for at least `max_requests` requests.
@@ -193,8 +193,8 @@ impl Setup {
     ) -> Result<EngineBuilder, Error> {
         let cpu = device == ComputeDevice::Cpu;
         let preemption = match args.preemption {
-            // The KV of the CPU backend is in host memory already.
-            Preemption::Auto if cpu => Preemption::Recompute,
+            // The KV of the CPU backend is in host memory already; TRAIL's paper recomputes.
+            Preemption::Auto if cpu || args.ranking.paper => Preemption::Recompute,
             asked => asked,
         };
         let builder = Engine::builder()

@@ -155,8 +155,12 @@ mod tests {
 
     #[test]
     fn a_step_allocates_nothing() {
-        let policies: [Box<dyn Policy>; 4] =
-            [Box::new(Fcfs), Box::new(Sjf), Box::new(Trail::paper(0.8).policy()), Box::new(Oracle::default())];
+        let policies: [Box<dyn Policy>; 4] = [
+            Box::new(Fcfs),
+            Box::new(Sjf),
+            Box::new(Trail::paper(0.8).policy()),
+            Box::new(Oracle::default()),
+        ];
         for policy in policies {
             let name = policy.name();
             let mut load = SteadyLoad::new(policy, 64, 512, 3).unwrap();

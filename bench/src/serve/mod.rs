@@ -89,7 +89,7 @@ pub fn run(args: &ServeArgs, model: &ModelArgs, engine: &EngineArgs) -> Result<R
     let mut runs = Vec::new();
     for &load in &loads {
         for &policy in &args.policies {
-            let policy = engine.with_c(policy);
+            let policy = engine.with_options(policy);
             runs.push(bench.run(policy, load, load.map(|load| load * capacity))?);
         }
     }

@@ -1,8 +1,8 @@
 //! The policies by name, with their parameters.
 
 use super::{
-    Classification, Fcfs, Gittins, Isrtf, Ltr, Mlfq, Oracle, Po, Ranking, Rr, RrSjf, Sjf, Trail,
-    TrailAuto, TrailBert,
+    Classification, Fcfs, Gittins, InitialLength, Isrtf, Ltr, Mlfq, Oracle, Po, Ranking, Rr, RrSjf,
+    Sjf, Trail, TrailAuto, TrailBert,
 };
 use crate::Policy;
 
@@ -99,6 +99,11 @@ impl PolicyKind {
             | PolicyKind::Gittins(Gittins { trail }) => Some(trail),
             _ => None,
         }
+    }
+
+    /// The point of the prompt's predicted distribution that the policy wants as r.
+    pub fn initial_length(mut self) -> InitialLength {
+        self.trail_mut().map_or(InitialLength::default(), |trail| trail.r)
     }
 
     /// The same with other options of the rank, if it is a policy that has them.

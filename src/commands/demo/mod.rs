@@ -96,7 +96,7 @@ fn run_cell(
         let mut summaries = Vec::new();
         for policy in &args.policies {
             let label = policy.label();
-            let run = runner.run(engine.with_c(*policy), &label, jobs)?;
+            let run = runner.run(engine.with_options(*policy), &label, jobs)?;
             same_answers(&label, &recorded.run.outcomes, &run.run.outcomes)?;
             if round == 0 {
                 curves.push(Curves::of(&label, &run.run.outcomes));

@@ -139,7 +139,7 @@ impl SimulateArgs {
         for pace in self.paces() {
             for &policy in &self.policies {
                 scenarios.push(Scenario {
-                    policy: engine.with_c(policy),
+                    policy: engine.with_options(policy),
                     pace,
                     source: source.clone(),
                     simulation: simulation.clone(),
