@@ -111,7 +111,7 @@ impl Lengths {
     /// The largest length, tokens.
     pub fn longest(self) -> u32 {
         match self {
-            Lengths::AlpacaLike { cap } => cap.min(ALPACA_CAP_TOKENS).max(1),
+            Lengths::AlpacaLike { cap } => cap.clamp(1, ALPACA_CAP_TOKENS),
             Lengths::Constant(tokens) => tokens.max(1),
             Lengths::Uniform { max, .. } | Lengths::LogNormal { max, .. } => max.max(1),
         }

@@ -158,7 +158,7 @@ impl Cluster {
         watch: &mut dyn FnMut(Progress) -> ControlFlow<()>,
     ) -> ControlFlow<()> {
         self.reported += 1;
-        if self.reported % REPORT_STEPS != 0 {
+        if !self.reported.is_multiple_of(REPORT_STEPS) {
             return ControlFlow::Continue(());
         }
         let finished = self.workers.iter().map(|worker| worker.totals.finished).sum();
