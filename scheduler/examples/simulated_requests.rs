@@ -7,10 +7,10 @@ use std::error::Error;
 use std::ops::ControlFlow;
 use std::time::Instant;
 
-use trail_scheduler::policies::{Fcfs, Trail};
+use trail_scheduler::SchedulerConfig;
+use trail_scheduler::policies::PolicyKind;
 use trail_scheduler::simulator::{Dataset, Noise, Simulation, StepModel, Workload};
 use trail_scheduler::workload::Arrivals;
-use trail_scheduler::{Policy, SchedulerConfig};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let requests = std::env::args().nth(1).map_or(Ok(100_000), |count| count.parse())?;
@@ -25,11 +25,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     let arrivals = Arrivals::Poisson { rate: 40.0 };
     let (dataset, noise) = (Dataset::ALPACA, Noise::Demo);
     let jobs = Workload { requests, arrivals, dataset, noise, seed: 1 }.jobs();
-    let policies: [(&str, fn() -> Box<dyn Policy>); 2] =
-        [("fcfs", || Box::new(Fcfs)), ("trail", || Box::new(Trail::PAPER.policy()))];
-    for (name, policy) in policies {
+    for name in ["fcfs", "trail", "oracle"] {
+        let policy: PolicyKind = name.parse()?;
         let begin = Instant::now();
-        let run = simulation.run(&policy, &jobs, &mut |_| ControlFlow::Continue(()))?;
+        let run = simulation.run(&|| policy.build(), &jobs, &mut |_| ControlFlow::Continue(()))?;
         let minutes = begin.elapsed().as_secs_f64() / 60.0;
         println!(
             "{name}: {:.0} requests/min, {:.1} us a step of {:.0} rows",

@@ -19,12 +19,12 @@ use trail_setup::{EngineArgs, ModelArgs, Setup, Spread};
 const PROMPTS: usize = 40;
 const MAX_TOKENS: u32 = 96;
 
-/// Arrivals per second of the simulated clock: about 1.5 times the capacity.
-const RATE: f64 = 60.0;
+/// Arrivals per second of the simulated clock: more than the capacity.
+const RATE: f64 = 300.0;
 
 /// Sizes of the scheduler. So few blocks that requests lose theirs.
 const RUNNING: u32 = 8;
-const KV_BLOCKS: u32 = 40;
+const KV_BLOCKS: u32 = 24;
 
 #[derive(Parser)]
 struct Options {
