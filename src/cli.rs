@@ -11,6 +11,7 @@ use trail_setup::{EngineArgs, Error, ModelArgs, notice};
 use crate::commands::demo::DemoArgs;
 use crate::commands::generate::GenerateArgs;
 use crate::commands::serve::ServeArgs;
+use crate::commands::theory::TheoryArgs;
 
 /// Serves Llama-family models and schedules requests by predicted remaining output length.
 ///
@@ -47,6 +48,8 @@ pub enum Command {
     Demo(DemoArgs),
     /// Say what this machine has, and what will be used
     Doctor,
+    /// Evaluate TRAIL's policy in an M/G/1 queue: response time, memory, preemptions
+    Theory(TheoryArgs),
 }
 
 impl Cli {

@@ -3,7 +3,7 @@
 use trail_scheduler::theory::simulation::simulate;
 use trail_scheduler::theory::{InvalidQueue, Predictor, Queue};
 
-const LAMBDAS: [f64; 4] = [0.5, 0.7, 0.8, 0.9];
+const LAMBDAS: [f64; 4] = [0.5, 0.7, 0.9, 0.99];
 
 /// Five digits and a reserve.
 const PRECISION: f64 = 1e-7;

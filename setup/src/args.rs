@@ -74,7 +74,8 @@ pub struct EngineArgs {
     /// [default: trail if there is a probe, else fcfs]
     #[arg(long, global = true, value_name = "NAME")]
     pub(crate) policy: Option<PolicyKind>,
-    /// trail: a request can be preempted during this share of its first predicted length, 0 to 1
+    /// trail and theory: a request can be preempted during this share of its first predicted
+    /// length, 0 to 1
     #[arg(
         long,
         global = true,
@@ -212,6 +213,11 @@ impl EngineArgs {
     /// `max_requests`, or the number of sequences in a step if that is larger.
     pub(crate) fn room_for(&self, max_requests: usize) -> usize {
         max_requests.max(self.max_running.unwrap_or(self.device.resolve().default_max_running()))
+    }
+
+    /// Share of the first predicted length in which a request can be preempted.
+    pub fn c(&self) -> f32 {
+        self.c
     }
 
     /// Threads of the forward pass.

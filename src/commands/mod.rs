@@ -4,6 +4,7 @@ pub mod demo;
 pub mod doctor;
 pub mod generate;
 pub mod serve;
+pub mod theory;
 
 use trail_setup::Error;
 
@@ -19,5 +20,6 @@ pub fn run(mut cli: Cli) -> Result<(), Error> {
         Command::Bench(args) => trail_bench::run(model, engine, &args, *json),
         Command::Demo(args) => demo::run(model, engine, &args, *json),
         Command::Doctor => doctor::run(*json),
+        Command::Theory(args) => theory::run(engine, &args, *json),
     }
 }
