@@ -12,6 +12,7 @@ use crate::commands::demo::DemoArgs;
 use crate::commands::generate::GenerateArgs;
 use crate::commands::serve::ServeArgs;
 use crate::commands::simulate::SimulateArgs;
+use crate::commands::theory::TheoryArgs;
 
 /// Serves Llama-family models and schedules requests by predicted remaining output length.
 ///
@@ -50,6 +51,8 @@ pub enum Command {
     Simulate(Box<SimulateArgs>),
     /// Say what this machine has, and what will be used
     Doctor,
+    /// Evaluate TRAIL's policy in an M/G/1 queue: response time, memory, preemptions
+    Theory(TheoryArgs),
 }
 
 impl Cli {

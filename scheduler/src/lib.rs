@@ -32,6 +32,7 @@
 //!
 //! The files, in the order a request meets them: [`request`], [`policy`] and [`policies`] (rank),
 //! `order` and `fill` (choose), `blocks` (KV), `swap` (KV to the host and back), [`plan`] (out).
+//! [`theory`] is apart: TRAIL's policy in an M/G/1 queue.
 
 mod blocks;
 mod config;

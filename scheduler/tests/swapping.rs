@@ -152,7 +152,7 @@ fn blocks_that_wait_for_a_swap_in_are_reserved_with_the_watermark() {
     // The watermark is 3 of 12 blocks.
     let roomy = SchedulerConfig { max_running: 3, token_budget: 256, num_blocks: 12, ..config() };
     let roomy = SchedulerConfig { watermark: 0.25, ..roomy };
-    let mut scheduler = scheduler(roomy, Trail { c: 1.0 });
+    let mut scheduler = scheduler(roomy, Box::new(Trail::paper(1.0).policy()));
     let long = scheduler.submit(request(60, 100)).unwrap();
     run(&mut scheduler, 0);
     let large = scheduler.submit(request(130, 5)).unwrap();

@@ -89,6 +89,46 @@ fn queues() -> impl Iterator<Item = (Queue, u64)> {
         .map(|((lambda, c, predictor), seed)| (Queue::new(lambda, c, predictor).unwrap(), seed))
 }
 
+/// Total response times and jobs of each cycle, with its control.
+#[derive(Default)]
+struct Cycles(Vec<(f64, f64, f64)>, f64, f64);
+
+impl Observer for Cycles {
+    fn completed(&mut self, job: &Completed) {
+        self.1 += job.response;
+        self.2 += 1.0;
+    }
+
+    fn cycle(&mut self, control: f64) {
+        self.0.push((self.1, self.2, control));
+        (self.1, self.2) = (0.0, 0.0);
+    }
+}
+
+/// Runs of equal seeds have the same cycles whatever c is, so that the difference is known far
+/// better than either mean.
+#[test]
+fn at_high_load_with_poor_predictions_a_small_c_is_faster() {
+    let queue = |c| Queue::new(0.99, c, Predictor::Exponential).expect("valid parameters");
+    let run = |c| {
+        let mut cycles = Cycles::default();
+        observe(&queue(c), 2 * jobs(), 300, &mut cycles);
+        cycles.0
+    };
+    let mut difference = Ratio::default();
+    for (limited, whole) in run(0.1).iter().zip(run(1.0)) {
+        assert_eq!(limited.1, whole.1, "the same cycles");
+        difference.add(limited.0 - whole.0, limited.1, limited.2);
+    }
+    let estimate = difference.estimate();
+    let theory = queue(0.1).mean_response() - queue(1.0).mean_response();
+    println!("c = 0.1 less c = 1 at 0.99: {estimate:?}, {theory}");
+    assert!(
+        estimate.z(theory).abs() < MOST_Z && estimate.z(0.0) > MOST_Z,
+        "{estimate:?}, {theory}"
+    );
+}
+
 /// Asserts that the squares of `deviations` sum to the value of a chi-square variable: neither a
 /// bias of many small deviations nor intervals that are too wide.
 fn assert_normal(deviations: &[f64]) {

@@ -3,7 +3,7 @@
 use trail_scheduler::theory::simulation::simulate;
 use trail_scheduler::theory::{InvalidQueue, Predictor, Queue};
 
-const LAMBDAS: [f64; 4] = [0.5, 0.7, 0.8, 0.9];
+const LAMBDAS: [f64; 4] = [0.5, 0.7, 0.9, 0.99];
 
 /// Five digits and a reserve.
 const PRECISION: f64 = 1e-7;
@@ -157,11 +157,13 @@ fn preemptions_with_perfect_predictions() {
     }
 }
 
-/// Limited preemption buys memory and pays in response time, at every step of c.
+/// Limited preemption buys memory and pays in response time, at every step of c; with exponential
+/// predictions only up to a load between 0.9 and 0.95.
 #[test]
 fn response_falls_and_memory_rises_with_c() {
     for predictor in Predictor::ALL {
-        for lambda in LAMBDAS {
+        let is_monotone = |lambda: &f64| predictor == Predictor::Perfect || *lambda <= 0.9;
+        for lambda in LAMBDAS.into_iter().filter(is_monotone) {
             let queues = (0..=10).map(|tenths| queue(lambda, f64::from(tenths) / 10.0, predictor));
             let all: Vec<(f64, f64)> =
                 queues.map(|queue| (queue.mean_response(), queue.mean_memory())).collect();

@@ -89,8 +89,8 @@ pub struct EngineArgs {
     /// [default: trail if there is a probe, else fcfs]
     #[arg(long, global = true, value_name = "NAME", long_help = policy_help())]
     pub(crate) policy: Option<PolicyKind>,
-    /// trail: a request can be preempted during this share of its first predicted length, 0 to 1
-    /// [default: 0.8]
+    /// trail and theory: a request can be preempted during this share of its first predicted
+    /// length, 0 to 1 [default: 0.8]
     #[arg(long, global = true, value_name = "SHARE", value_parser = share)]
     c: Option<f32>,
     /// Options of the rank.
@@ -254,6 +254,11 @@ impl EngineArgs {
     /// The bound on the gap that prefill causes; `default` unless it is named.
     pub fn max_gap(&self, default: Duration) -> Duration {
         self.max_gap_ms.map_or(default, |ms| Duration::from_millis(ms.into()))
+    }
+
+    /// Share of the first predicted length in which a request can be preempted.
+    pub fn c(&self) -> f32 {
+        self.c.unwrap_or(DEFAULT_C)
     }
 
     /// Threads of the forward pass.

@@ -6,6 +6,7 @@ pub mod generate;
 mod load;
 pub mod serve;
 pub mod simulate;
+pub mod theory;
 
 use trail_setup::Error;
 
@@ -22,5 +23,6 @@ pub fn run(mut cli: Cli) -> Result<(), Error> {
         Command::Demo(args) => demo::run(model, engine, &args, *json),
         Command::Simulate(args) => simulate::run(model, engine, &args, *json),
         Command::Doctor => doctor::run(*json),
+        Command::Theory(args) => theory::run(engine, &args, *json),
     }
 }

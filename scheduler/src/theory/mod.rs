@@ -4,7 +4,8 @@
 //! exponential sizes with mean 1, a predicted size r, and the rank r - age while age < c r, then
 //! minus infinity. [`Queue`] has the mean response time by the corrected lemma and as printed, the
 //! time-average memory and the preemptions of a job; [`simulation`] the same quantities from
-//! events alone. docs/theory.md derives the formulae.
+//! events alone. [`figure8`] has the points of the paper's Figure 8, [`refined_response`] is its
+//! Appendix E for the demo probe. docs/theory.md derives the formulae.
 
 mod bessel;
 mod chain;
