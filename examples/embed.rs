@@ -28,7 +28,7 @@ pub fn main() -> Result<(), Box<dyn Error>> {
     let engine = Engine::builder()
         .model(model)
         .probe(Some(Probe::open(folder.join("probe.safetensors"))?))
-        .policy(PolicyKind::Trail { c: 0.8 })
+        .policy(PolicyKind::trail(0.8))
         .build()?;
 
     // One request. Its events arrive in order; dropping the handle would cancel it.

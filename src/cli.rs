@@ -11,6 +11,8 @@ use trail_setup::{EngineArgs, Error, ModelArgs, notice};
 use crate::commands::demo::DemoArgs;
 use crate::commands::generate::GenerateArgs;
 use crate::commands::serve::ServeArgs;
+use crate::commands::simulate::SimulateArgs;
+use crate::commands::theory::TheoryArgs;
 
 /// Serves Llama-family models and schedules requests by predicted remaining output length.
 ///
@@ -45,8 +47,12 @@ pub enum Command {
     Bench(BenchArgs),
     /// Answer the bundled prompts under several policies, live, then compare them
     Demo(DemoArgs),
+    /// Compare policies on a virtual clock, without a model: a million requests a minute
+    Simulate(Box<SimulateArgs>),
     /// Say what this machine has, and what will be used
     Doctor,
+    /// Evaluate TRAIL's policy in an M/G/1 queue: response time, memory, preemptions
+    Theory(TheoryArgs),
 }
 
 impl Cli {

@@ -7,6 +7,8 @@
 mod cli;
 mod commands;
 mod detokenizer;
+mod interrupt;
+mod plot;
 mod random;
 mod server;
 

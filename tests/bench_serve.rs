@@ -41,7 +41,7 @@ fn a_burst_under_every_policy_is_verified_and_memory_binds() {
     let report = bench(&["--burst", "40"]);
     let runs = report["runs"].as_array().expect("runs");
     let names: Vec<&str> = runs.iter().map(|run| run["policy"].as_str().expect("a name")).collect();
-    let trails = ["trail(c=0.2)", "trail(c=0.5)", "trail(c=0.8)", "trail(c=1)"];
+    let trails = ["trail:0.2", "trail:0.5", "trail:0.8", "trail:1"];
     assert_eq!(names, [&["fcfs", "sjf"], &trails[..], &["oracle"]].concat());
     for run in runs {
         assert_eq!((&run["verified"], &run["load"]), (&Value::Bool(true), &Value::Null));
@@ -66,7 +66,7 @@ fn loads_are_shares_of_the_measured_capacity_and_the_table_says_what_was_forced(
     let table = String::from_utf8(output.stdout).expect("UTF-8");
     for said in [
         "2.00  fcfs",
-        "8.00  trail(c=0.8)",
+        "8.00  trail:0.8",
         "Random weights, ",
         "forced output lengths",
         "replayed predictions",

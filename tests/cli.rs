@@ -173,7 +173,7 @@ fn without_a_probe_trail_is_refused_and_the_default_is_fcfs() {
 
 /// Arguments that are wrong, the part of the line on stderr that says why, and the command whose
 /// help it points at.
-const MISTAKES: [(&[&str], &str, &str); 34] = [
+const MISTAKES: [(&[&str], &str, &str); 45] = [
     (&["--model", "/nonexistent"], "/nonexistent", ""),
     (&["--probe", "/nonexistent"], "/nonexistent", ""),
     (&["--port", "70000"], "--port", ""),
@@ -191,6 +191,17 @@ const MISTAKES: [(&[&str], &str, &str); 34] = [
     (&["demo", "--prompts", "-1"], "--prompts", "demo"),
     (&["demo", "--rounds", "0"], "--rounds", "demo"),
     (&["doctor", "--prompt", "hi"], "--prompt", "doctor"),
+    (&["theory"], "--lambda", "theory"),
+    (&["theory", "--lambda", "1"], "below 1", "theory"),
+    (&["theory", "--lambda", "0"], "above 0", "theory"),
+    (&["theory", "--lambda", "-0.5"], "--lambda", "theory"),
+    (&["theory", "--lambda", "NaN"], "--lambda", "theory"),
+    (&["theory", "--lambda", "0.9", "--c", "1.1"], "--c", "theory"),
+    (&["theory", "--lambda", "0.9", "--c", "NaN"], "--c", "theory"),
+    (&["theory", "--lambda", "0.9", "--predictor", "best"], "exponential and perfect", "theory"),
+    (&["theory", "--lambda", "0.9", "--simulate", "0"], "--simulate", "theory"),
+    (&["theory", "--lambda", "0.9", "--sweep"], "cannot be used with", "theory"),
+    (&["theory", "--lambda", "0.9", "--refined", "--simulate", "9"], "cannot be used", "theory"),
     (&["bench", "decode", "--batch", "0"], "--batch", "bench decode"),
     (&["bench", "decode", "--batch", "100000", "--context", "1"], "1 to 4096", "bench decode"),
     (&["bench", "decode", "--random-weights", "none"], "llama3-8b", "bench decode"),
@@ -330,6 +341,27 @@ fn the_doctor_reports_in_both_forms() {
     assert!(report["uses"]["isa"].is_string() && report["demo_model"].is_string());
     let text = trail_rt(&["doctor"]);
     assert!(String::from_utf8_lossy(&text.stdout).contains("will be used"));
+}
+
+#[test]
+fn theory_prints_a_table_or_one_json_object() {
+    let point = ["theory", "--lambda", "0.9", "--c", "0.5", "--predictor", "exponential"];
+    let output = trail_rt(&[&point[..], &["--json"]].concat());
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let keys = ["mean_response", "lemma1_as_printed", "mean_memory", "preemptions_per_job"];
+    let positions = keys.map(|key| text.find(&format!("\"{key}\":")).expect("a key"));
+    assert!(positions.is_sorted() && text.starts_with("{\"mean_response\":"), "{text}");
+    let report: Value = serde_json::from_str(&text).expect("one JSON object");
+    // An M/G/1 simulation of 20 million jobs: 5.122 with a 95 % interval of 0.006.
+    let response = report["mean_response"].as_f64().expect("a number");
+    assert!((response - 5.122).abs() < 0.006, "{text}");
+    assert_eq!(report["c"], 0.5);
+    let table = trail_rt(&[&point[..], &["--simulate", "1000"]].concat());
+    let table = String::from_utf8_lossy(&table.stdout).into_owned();
+    assert!(table.contains("5.122") && table.contains("95 % interval"), "{table}");
+    assert_eq!(json(&["theory", "--sweep", "--json"])["rows"].as_array().map(Vec::len), Some(126));
+    let refined = json(&["theory", "--lambda", "0.5", "--refined", "--json"]);
+    assert!(refined["mean_response"].as_f64() < refined["fcfs"].as_f64(), "{refined}");
 }
 
 #[test]

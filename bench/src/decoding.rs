@@ -128,7 +128,7 @@ impl Shape {
             .builder()
             // Requests carry what the policy needs where there is no probe.
             .replays(true)
-            .policy(PolicyKind::Trail { c: 0.8 })
+            .policy(PolicyKind::trail(0.8))
             .max_running(self.batch)
             .max_requests(self.batch)
             .token_budget(self.rows())

@@ -68,7 +68,7 @@ fn run(engine: &Engine) -> Vec<(Vec<u32>, Predictions)> {
 #[test]
 fn answers_and_predictions_are_the_same_under_every_policy_and_pressure() {
     let model = model();
-    let policies = [PolicyKind::Fcfs, PolicyKind::Trail { c: 0.8 }, PolicyKind::Oracle];
+    let policies = PolicyKind::HELP.iter().map(|(name, _)| name.parse::<PolicyKind>().unwrap());
     let alone = Engine::builder()
         .model(model.clone())
         .probe(Some(Probe::random(model.config.hidden_size, 0, 3)))
@@ -81,6 +81,8 @@ fn answers_and_predictions_are_the_same_under_every_policy_and_pressure() {
             for token_budget in [8, 64] {
                 let engine = builder(&model)
                     .policy(policy)
+                    // There is no prompt predictor: some policies rank by a default length.
+                    .replays(true)
                     .kv_blocks(Some(kv_blocks))
                     .token_budget(token_budget)
                     .build()
@@ -173,10 +175,21 @@ fn a_full_engine_says_so_and_a_dropped_one_ends_its_requests() {
 }
 
 #[test]
-fn trail_without_a_probe_is_refused_with_what_to_do() {
-    let without = Engine::builder().model(model()).policy(PolicyKind::Trail { c: 0.8 });
-    let error = without.build().err().expect("refused").to_string();
-    assert!(error.contains("--probe"), "{error}");
+fn a_policy_without_its_predictor_is_refused_with_what_to_do() {
+    let error = |name: &str| {
+        let policy = name.parse().expect("a policy");
+        let built = Engine::builder().model(model()).policy(policy).build();
+        built.err().expect("refused").to_string()
+    };
+    for name in ["trail", "isrtf"] {
+        let error = error(name);
+        assert!(error.starts_with(&format!("policy {name} needs a probe")), "{error}");
+        assert!(error.contains("--probe"), "{error}");
+    }
+    for name in ["sjf", "trail-bert", "ltr", "classification", "po", "rr-sjf"] {
+        let error = error(name);
+        assert!(error.starts_with(&format!("policy {name} needs a prompt-only")), "{error}");
+    }
     let wrong = Engine::builder().model(model()).probe(Some(Probe::random(17, 0, 3)));
     let error = wrong.build().err().expect("refused").to_string();
     assert!(error.contains("another model"), "{error}");

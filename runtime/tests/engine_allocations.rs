@@ -57,7 +57,7 @@ fn steps_allocate_nothing_even_under_preemption() {
     let engine = Engine::builder()
         .probe(Some(Probe::random(model.config.hidden_size, 0, 3)))
         .model(model)
-        .policy(PolicyKind::Trail { c: 0.8 })
+        .policy(PolicyKind::trail(0.8))
         .max_running(4)
         .kv_blocks(Some(20))
         .threads(Some(1))

@@ -35,13 +35,31 @@
 //! token generated or a prediction accepted; the former are finitely many, the latter at most one
 //! for each of the former (`RequestState::predict`). A pinned first is replaced only by one that
 //! was pinned earlier and has just returned, and each request has finitely many earlier arrivals.
+//!
+//! A policy whose keys change in other ways must keep those changes finite while no token comes. A
+//! starved request is promoted once before its next token, and demoted only with a token (`ltr`,
+//! `mlfq`): a demotion within a prefill could be evicted and recomputed in a cycle. Where entering
+//! the batch pins a request for a slice or a window (`isrtf`, `rr`, `rr-sjf`), the first of the
+//! pinned computes rows in every step, and only a request that enters and ranks before it, by
+//! values that tokens alone change, takes its place: finitely often.
 
+use crate::decision::Action;
 use crate::key::{Key, Ranked};
 use crate::limits::blocks_for;
 use crate::plan::PlanRow;
 use crate::prefill_limit::{MIN_CHUNK_TOKENS, PrefillLimit};
 use crate::request::{Phase, RequestIdx, RequestState};
 use crate::scheduler::Scheduler;
+
+/// Result of a walk.
+pub(crate) struct Filled {
+    /// Blocks, free or soon free, that are promised to skipped requests.
+    pub(crate) reserved: u32,
+    /// Running requests that the walk met: the first ones in rank order.
+    pub(crate) visited: usize,
+    /// The last request that entered the batch.
+    pub(crate) entered: Option<RequestIdx>,
+}
 
 /// One walk: the resources left in the step, and the part of each ordered set not visited yet.
 pub(crate) struct Fill<'a> {
@@ -64,6 +82,10 @@ pub(crate) struct Fill<'a> {
     waiting: Option<Ranked>,
     /// True while requests outside the batch may enter it.
     open: bool,
+    /// Requests that may still enter the batch in this walk.
+    entries: u32,
+    /// The last request that entered the batch.
+    entered: Option<RequestIdx>,
     /// Requests skipped in this walk.
     skipped: u32,
     /// Blocks, free or soon free, that are promised to skipped requests.
@@ -83,19 +105,21 @@ impl Fill<'_> {
             paused: scheduler.paused.first(),
             waiting: scheduler.waiting.first(),
             open: true,
+            entries: scheduler.policy.max_entries(),
+            entered: None,
             skipped: 0,
             reserved: 0,
             scheduler,
         }
     }
 
-    /// Fills the plan. Returns the number of reserved blocks.
-    pub(crate) fn run(mut self) -> u32 {
+    /// Fills the plan.
+    pub(crate) fn run(mut self) -> Filled {
         while self.places > 0 {
             let Some(candidate) = self.next_ranked() else { break };
             self.consider(candidate);
         }
-        self.reserved
+        Filled { reserved: self.reserved, visited: self.running_first, entered: self.entered }
     }
 
     /// The best request not visited yet: a merge of the three sets.
@@ -140,6 +164,7 @@ impl Fill<'_> {
         if swapped {
             self.scheduler.waiting.remove(idx);
             self.scheduler.swap_in(idx);
+            self.scheduler.decide(Action::SwappedIn, idx, None);
             return;
         }
         self.choose(candidate, len);
@@ -189,10 +214,22 @@ impl Fill<'_> {
     fn choose(&mut self, candidate: Ranked, len: u32) {
         let scheduler = &mut *self.scheduler;
         let idx = candidate.idx;
-        match scheduler.requests[idx].phase {
-            Phase::Paused => scheduler.paused.remove(idx),
-            Phase::Waiting => scheduler.waiting.remove(idx),
-            _ => {}
+        let entry = match scheduler.requests[idx].phase {
+            Phase::Paused => {
+                scheduler.paused.remove(idx);
+                Some(Action::Resumed)
+            }
+            Phase::Waiting => {
+                scheduler.waiting.remove(idx);
+                Some(Action::Admitted)
+            }
+            _ => None,
+        };
+        if let Some(action) = entry {
+            scheduler.decide(action, idx, None);
+            self.entered = Some(idx);
+            self.entries -= 1;
+            self.open &= self.entries > 0;
         }
         let request = &mut scheduler.requests[idx];
         let start = request.computed;
@@ -249,7 +286,7 @@ impl Fill<'_> {
             return false;
         }
         while self.scheduler.free_after_transfers() < wanted {
-            self.evict_worst(to.key);
+            self.evict_worst(to);
         }
         if self.scheduler.blocks.free() < wanted {
             self.reserved += needed + spare;
@@ -279,11 +316,11 @@ impl Fill<'_> {
         missing
     }
 
-    /// Takes the blocks of the worst resident ranked behind `key`: of a paused one, else of a
+    /// Takes the blocks of the worst resident ranked behind `to`, for it: of a paused one, else of a
     /// running one. They are free at once if the victim is recomputed later, or at the end of its
     /// transfer if it is swapped out.
-    fn evict_worst(&mut self, key: Key) {
-        let victim = match self.scheduler.paused.last().filter(|last| last.key > key) {
+    fn evict_worst(&mut self, to: Ranked) {
+        let victim = match self.scheduler.paused.last().filter(|last| last.key > to.key) {
             Some(last) => {
                 // The worst paused request may be the next one of the walk.
                 self.paused = self.paused.filter(|&next| next != last);
@@ -295,9 +332,13 @@ impl Fill<'_> {
                 self.scheduler.running[self.running_end].idx
             }
         };
-        if !self.scheduler.swap_out(victim) {
+        let action = if self.scheduler.swap_out(victim) {
+            Action::SwappedOut
+        } else {
             self.scheduler.discard_kv(victim);
-        }
+            Action::Evicted
+        };
+        self.scheduler.decide(action, victim, Some(to.idx));
     }
 }
 

@@ -4,23 +4,31 @@ use crate::request::{Phase, RequestIdx, RequestState};
 
 /// Sort key of a request: class, then value, then arrival; lower goes first.
 ///
-/// Packed so that one integer comparison decides: bits 96..104 class, 64..96 the value's bits made
-/// monotone, 0..64 arrival sequence. The order is total: a NaN value goes last in its class, and
+/// Packed so that one integer comparison decides: bits 120..128 class, 56..120 the value's bits made
+/// monotone, 0..56 arrival sequence. The order is total: a NaN value goes last in its class, and
 /// -0.0 equals 0.0. Two requests never share a key, as arrival sequences are unique.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Key(u128);
+
+/// Bits of the arrival sequence in a key.
+const SEQ_BITS: u32 = 56;
 
 impl Key {
     /// Class of a resident request that may no longer be preempted.
     pub const PINNED: u8 = 0;
     /// Class of a request that may not be preempted, but lost its KV to memory pressure.
     pub const EVICTED: u8 = 1;
+    /// Class of a request that has waited longer than a policy's bound: first in, first out.
+    pub const OVERDUE: u8 = 2;
     /// Class of all other requests: ranked by value.
-    pub const OPEN: u8 = 2;
+    pub const OPEN: u8 = 3;
 
     /// The key of (`class`, `value`, `seq`).
-    pub fn new(class: u8, value: f32, seq: u64) -> Key {
-        Key((class as u128) << 96 | (monotone_bits(value) as u128) << 64 | seq as u128)
+    pub fn new(class: u8, value: f64, seq: u64) -> Key {
+        debug_assert!(seq >> SEQ_BITS == 0, "2^56 arrivals take longer than any run");
+        Key(u128::from(class) << 120
+            | u128::from(monotone_bits(value)) << SEQ_BITS
+            | u128::from(seq))
     }
 
     /// The key of a started request that the policy does not allow to be preempted.
@@ -41,17 +49,17 @@ impl Key {
 
     /// The class: 0 goes first.
     pub fn class(self) -> u8 {
-        (self.0 >> 96) as u8
+        (self.0 >> 120) as u8
     }
 }
 
 /// Maps floats to integers of the same order.
-fn monotone_bits(value: f32) -> u32 {
+fn monotone_bits(value: f64) -> u64 {
     if value.is_nan() {
-        return u32::MAX;
+        return u64::MAX;
     }
     let bits = (value + 0.0).to_bits(); // -0.0 + 0.0 is 0.0
-    if bits >> 31 == 1 { !bits } else { bits | 1 << 31 }
+    if bits >> 63 == 1 { !bits } else { bits | 1 << 63 }
 }
 
 /// A request and its key.
@@ -65,13 +73,15 @@ pub(crate) struct Ranked {
 mod tests {
     use super::*;
 
+    const LAST: u64 = (1 << SEQ_BITS) - 1;
+
     #[test]
     fn class_then_value_then_arrival() {
-        let values = [f32::NEG_INFINITY, -1.5, 0.0, 1e-30, 1.0, 7.5, f32::INFINITY, f32::NAN];
+        let values = [f64::NEG_INFINITY, -1.5, 0.0, 1e-30, 1.0, 7.5, f64::INFINITY, f64::NAN];
         let mut last = None;
         for class in 0..3 {
             for value in values {
-                for seq in [0, 1, u64::MAX] {
+                for seq in [0, 1, LAST] {
                     let key = Some(Key::new(class, value, seq));
                     assert!(last < key, "{class} {value} {seq}");
                     last = key;
@@ -79,7 +89,7 @@ mod tests {
             }
         }
         assert_eq!(Key::new(1, -0.0, 5), Key::new(1, 0.0, 5));
-        assert_eq!(Key::new(1, -f32::NAN, 5), Key::new(1, f32::NAN, 5));
-        assert_eq!(Key::new(2, f32::NAN, u64::MAX).class(), 2);
+        assert_eq!(Key::new(1, -f64::NAN, 5), Key::new(1, f64::NAN, 5));
+        assert_eq!(Key::new(2, f64::NAN, LAST).class(), 2);
     }
 }

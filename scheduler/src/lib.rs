@@ -9,14 +9,14 @@
 //! use trail_scheduler::{NewRequest, Prediction, RequestId, Scheduler, SchedulerConfig};
 //! use trail_scheduler::policies::Trail;
 //!
-//! let mut scheduler = Scheduler::new(SchedulerConfig::default(), Box::new(Trail::default()))?;
+//! let mut scheduler = Scheduler::new(SchedulerConfig::default(), Box::new(Trail::default().policy()))?;
 //! let idx = scheduler.submit(NewRequest {
 //!     id: RequestId(1),
 //!     prompt_tokens: 20,
 //!     max_tokens: 3,
 //!     arrival_s: 0.0,
 //!     initial_prediction: Some(3.0),
-//!     true_length: None,
+//!     ..Default::default()
 //! })?;
 //! for step in 0..3 {
 //!     let plan = scheduler.plan(step, 0.0);
@@ -32,9 +32,11 @@
 //!
 //! The files, in the order a request meets them: [`request`], [`policy`] and [`policies`] (rank),
 //! `order` and `fill` (choose), `blocks` (KV), `swap` (KV to the host and back), [`plan`] (out).
+//! [`theory`] is apart: TRAIL's policy in an M/G/1 queue.
 
 mod blocks;
 mod config;
+mod decision;
 mod fill;
 mod key;
 pub mod limits;
@@ -44,26 +46,33 @@ pub mod plan;
 pub mod policies;
 pub mod policy;
 mod prefill_limit;
+mod prefill_pace;
 #[cfg(test)]
 mod reference;
 mod refusal;
 pub mod request;
 mod requests;
 mod scheduler;
+pub mod simulator;
+mod step_cost;
 mod swap;
 mod swap_state;
+pub mod theory;
 pub mod workload;
 
 pub use trail_base::rng;
 
 pub use blocks::BlockId;
 pub use config::{ConfigError, Preemption, SchedulerConfig};
+pub use decision::{Action, Decision};
 pub use key::Key;
 pub use limits::BLOCK_TOKENS;
 pub use plan::{Plan, PlanRow};
 pub use policy::Policy;
 pub use prefill_limit::{MIN_CHUNK_TOKENS, PrefillLimit};
+pub use prefill_pace::{PrefillPace, PrefillWork};
 pub use refusal::Refusal;
 pub use request::{NewRequest, Phase, Prediction, RequestId, RequestIdx, RequestState};
 pub use scheduler::Scheduler;
+pub use step_cost::{StepCost, StepWork};
 pub use swap::{Finished, Transferred};

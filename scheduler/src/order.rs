@@ -159,7 +159,7 @@ mod tests {
                 model.remove(&order.key(idx));
                 order.remove(idx);
             } else {
-                let key = Key::new(0, rng.below(20) as f32, seq);
+                let key = Key::new(0, rng.below(20) as f64, seq);
                 model.insert(key, idx);
                 order.insert(idx, key);
             }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use crate::decision::Decision;
 use crate::request::RequestIdx;
 
 /// One request's part of a step: compute tokens `start..start + len`.
@@ -18,7 +19,7 @@ pub struct PlanRow {
 }
 
 /// The plan of one step.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Plan {
     /// Number of the step, as passed by the caller.
     pub step: u64,
@@ -36,6 +37,8 @@ pub struct Plan {
     pub swap_in: Vec<RequestIdx>,
     /// Tokens of this step's rows that are recomputed after an eviction.
     pub recomputed_tokens: u32,
+    /// The reason of each entry, preemption, eviction and swap of this step.
+    pub decisions: Vec<Decision>,
 }
 
 impl Plan {
@@ -47,6 +50,8 @@ impl Plan {
             evicted: Vec::with_capacity(max_victims),
             swap_out: Vec::with_capacity(max_victims),
             swap_in: Vec::with_capacity(max_rows),
+            // A row may enter, a row of the last plan leave, a victim lose its KV.
+            decisions: Vec::with_capacity(3 * max_rows + 2 * max_victims),
             ..Plan::default()
         }
     }
@@ -59,6 +64,7 @@ impl Plan {
         self.swap_out.clear();
         self.swap_in.clear();
         self.recomputed_tokens = 0;
+        self.decisions.clear();
     }
 
     /// Tokens the step computes.

@@ -2,17 +2,20 @@
 
 use crate::key::Key;
 use crate::plan::PlanRow;
-use crate::request::RequestState;
+use crate::request::{RequestIdx, RequestState};
 
 /// Ranks requests. The scheduler fills the batch in rank order and moves blocks.
 ///
 /// The contract: a key depends only on the request's state and on what the hooks recorded. The
 /// state of a request outside the batch changes only by `Scheduler::predict`, so its key is
-/// computed again only then, unless [`Policy::ages`] returns true. Keys of running requests are
-/// computed at every step.
+/// computed again only then and when [`Policy::next_changed`] names it. Keys of running requests
+/// are computed at every step.
 ///
 /// A started request that is not [`Policy::preemptable`] must have the key [`Key::pinned`], or one
 /// that likewise precedes all keys outside the batch: the order alone decides who runs.
+///
+/// Without tokens and predictions keys change finitely often: each request finishes because of that
+/// (the head of `fill` has the argument).
 ///
 /// A policy that has state per request keeps it in a `Vec` by index, sized in
 /// [`Policy::reserve`] and reset in [`Policy::on_submitted`].
@@ -31,11 +34,9 @@ pub trait Policy: Send {
         false
     }
 
-    /// Returns true if keys also change while a request does not run (starvation counters, rounds
-    /// waited). Then each step calls [`Policy::on_skipped`] and [`Policy::key`] for every request
-    /// outside the batch.
-    fn ages(&self) -> bool {
-        false
+    /// Most requests that enter the batch in one step.
+    fn max_entries(&self) -> u32 {
+        u32::MAX
     }
 
     /// Called once, before every other method, with the number of request indices.
@@ -44,15 +45,31 @@ pub trait Policy: Send {
     /// Called at the beginning of each plan; time in seconds on the caller's clock.
     fn on_step(&mut self, _step: u64, _now_s: f64) {}
 
+    /// Called after [`Policy::on_step`] with the KV blocks in use.
+    fn on_blocks(&mut self, _used: u32, _num_blocks: u32) {}
+
+    /// A live request whose key changed with time alone (a bound on waiting, say), and that was not
+    /// named yet. Called after [`Policy::on_step`] until it returns `None`. To find such requests
+    /// without a pass over all, a policy keeps them in a list by the step at which they are due.
+    fn next_changed(&mut self) -> Option<RequestIdx> {
+        None
+    }
+
     /// Called when a request is admitted. Its index may have belonged to another before.
     fn on_submitted(&mut self, _request: &RequestState) {}
 
     /// Called when a request enters the plan with `row`.
     fn on_scheduled(&mut self, _request: &RequestState, _row: PlanRow) {}
 
-    /// Called for each request that is not in the plan, if [`Policy::ages`] returns true.
-    fn on_skipped(&mut self, _request: &RequestState) {}
+    /// Called when a request leaves the batch unfinished, with its new phase.
+    fn on_preempted(&mut self, _request: &RequestState) {}
+
+    /// Called when a prediction was accepted, before the request's key is computed again.
+    fn on_predicted(&mut self, _request: &RequestState) {}
 
     /// Called when a request's row was executed; `generated` is 1 if it sampled a token, else 0.
     fn on_tokens(&mut self, _request: &RequestState, _generated: u32) {}
+
+    /// Called once when a request ends, in any phase.
+    fn on_finished(&mut self, _request: &RequestState) {}
 }

@@ -19,7 +19,7 @@ impl RequestIdx {
 }
 
 /// A request to submit.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct NewRequest {
     /// The caller's name for it.
     pub id: RequestId,
@@ -33,6 +33,15 @@ pub struct NewRequest {
     pub initial_prediction: Option<f32>,
     /// True number of output tokens, known in replays and simulations.
     pub true_length: Option<u32>,
+    /// Prompt tokens whose KV a prefix cache holds: they cost no prefill in a rank.
+    pub cached_tokens: u32,
+    /// The caller's priority, lower first. No built-in policy ranks by it.
+    pub priority: i32,
+    /// Time by which the caller wants the whole answer, seconds on its clock. No built-in policy
+    /// ranks by it.
+    pub deadline_s: Option<f64>,
+    /// The caller's name for the tenant whose request it is. No built-in policy ranks by it.
+    pub tenant: u32,
 }
 
 /// A prediction of the probe from one step's activation.
@@ -93,6 +102,14 @@ pub struct RequestState {
     pub max_tokens: u32,
     /// True number of output tokens, where known.
     pub true_length: Option<u32>,
+    /// Prompt tokens whose KV a prefix cache holds.
+    pub cached_tokens: u32,
+    /// The caller's priority, lower first.
+    pub priority: i32,
+    /// Time by which the caller wants the whole answer, seconds on its clock.
+    pub deadline_s: Option<f64>,
+    /// The caller's name for the tenant whose request it is.
+    pub tenant: u32,
     /// Its phase.
     pub phase: Phase,
     /// True once it was in a plan.
@@ -144,6 +161,10 @@ impl RequestState {
             prompt_tokens: request.prompt_tokens,
             max_tokens: request.max_tokens,
             true_length: request.true_length,
+            cached_tokens: request.cached_tokens,
+            priority: request.priority,
+            deadline_s: request.deadline_s,
+            tenant: request.tenant,
             phase: Phase::Waiting,
             first_prediction: initial,
             countdown: initial,
@@ -236,7 +257,7 @@ mod tests {
             max_tokens: 200,
             arrival_s: 0.0,
             initial_prediction,
-            true_length: None,
+            ..NewRequest::default()
         };
         RequestState::new(RequestIdx(0), 0, 0, &new)
     }

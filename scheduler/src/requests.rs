@@ -54,10 +54,6 @@ impl Requests {
     pub(crate) fn live(&self) -> usize {
         self.states.len() - self.free.len() - self.ending
     }
-
-    pub(crate) fn indices(&self) -> impl Iterator<Item = RequestIdx> + use<> {
-        (0..self.states.len() as u32).map(RequestIdx)
-    }
 }
 
 impl Index<RequestIdx> for Requests {

@@ -2,7 +2,8 @@
 
 use crate::blocks::{BlockId, Blocks};
 use crate::config::{ConfigError, SchedulerConfig};
-use crate::fill::Fill;
+use crate::decision::{Action, Decision};
+use crate::fill::{Fill, Filled};
 use crate::key::Ranked;
 use crate::order::Order;
 use crate::plan::Plan;
@@ -77,10 +78,12 @@ impl Scheduler {
     /// before, or if it is not a number.
     pub fn predict(&mut self, idx: RequestIdx, prediction: Prediction) {
         let request = &mut self.requests[idx];
-        if request.generation != prediction.generation || request.phase == Phase::Free {
+        let is_stale = request.generation != prediction.generation;
+        if is_stale || request.ended || request.phase == Phase::Free {
             return;
         }
         if request.predict(&prediction) {
+            self.policy.on_predicted(request);
             self.rekey(idx);
         }
     }
@@ -120,14 +123,15 @@ impl Scheduler {
     /// the time in seconds on the caller's clock.
     pub fn plan(&mut self, step: u64, now_s: f64) -> &Plan {
         self.policy.on_step(step, now_s);
+        self.policy.on_blocks(self.blocks.used(), self.config.num_blocks);
+        while let Some(idx) = self.policy.next_changed() {
+            self.rekey(idx);
+        }
         self.plan.clear(step);
         self.rank_running();
-        let reserved = Fill::new(self).run();
-        self.requeue_preempted();
-        self.reclaim(reserved);
-        if self.policy.ages() {
-            self.age();
-        }
+        let filled = Fill::new(self).run();
+        self.requeue_preempted(&filled);
+        self.reclaim(filled.reserved);
         &self.plan
     }
 
@@ -141,8 +145,9 @@ impl Scheduler {
     }
 
     /// Moves requests that left the batch to the paused or the waiting ones.
-    fn requeue_preempted(&mut self) {
-        for &Ranked { idx, .. } in &self.running {
+    fn requeue_preempted(&mut self, filled: &Filled) {
+        for position in 0..self.running.len() {
+            let idx = self.running[position].idx;
             let request = &mut self.requests[idx];
             if request.planned {
                 continue;
@@ -150,9 +155,16 @@ impl Scheduler {
             self.plan.preempted.push(idx);
             request.preemptions += 1;
             request.slice_tokens = 0;
-            if request.phase == Phase::Running {
+            let has_kv = request.phase == Phase::Running;
+            if has_kv {
                 request.phase = Phase::Paused;
+            }
+            self.policy.on_preempted(request);
+            if has_kv {
                 self.paused.insert(idx, self.policy.key(request));
+                // One that the walk met was short of a block, the others of a place.
+                let by = filled.entered.filter(|_| position >= filled.visited);
+                self.decide(Action::Preempted, idx, by);
             }
         }
         for &idx in &self.plan.evicted {
@@ -160,27 +172,6 @@ impl Scheduler {
         }
         std::mem::swap(&mut self.running, &mut self.chosen);
         self.chosen.clear();
-    }
-
-    /// Recomputes the keys of all requests outside the batch, for policies whose keys change while
-    /// requests wait. Visits indices until it has met each of those requests: a new request takes
-    /// the index that was freed last, so that they are dense unless there were more before.
-    fn age(&mut self) {
-        let mut left = self.paused.len() + self.waiting.len() + self.moving();
-        for idx in self.requests.indices() {
-            if left == 0 {
-                break;
-            }
-            let request = &self.requests[idx];
-            if matches!(request.phase, Phase::Running | Phase::Free) {
-                continue;
-            }
-            left -= 1;
-            if !request.ended {
-                self.policy.on_skipped(request);
-                self.rekey(idx);
-            }
-        }
     }
 
     /// Records that the plan's rows were executed: their tokens are computed, one more is sampled
@@ -213,13 +204,25 @@ impl Scheduler {
                 return Finished::AfterTransfer;
             }
             Phase::SwappingOut | Phase::SwappingIn => {
-                self.requests.end(idx);
+                self.end(idx);
                 return Finished::AfterTransfer;
             }
         }
-        self.requests.end(idx);
+        self.end(idx);
         self.free(idx);
         if phase == Phase::Swapped { Finished::Forget } else { Finished::Now }
+    }
+
+    /// Adds a decision about `idx` in favour of `by` to the plan.
+    pub(crate) fn decide(&mut self, action: Action, idx: RequestIdx, by: Option<RequestIdx>) {
+        let by = by.map(|by| &self.requests[by]);
+        let decision = Decision::new(self.plan.step, action, &self.requests[idx], by);
+        self.plan.decisions.push(decision);
+    }
+
+    fn end(&mut self, idx: RequestIdx) {
+        self.policy.on_finished(&self.requests[idx]);
+        self.requests.end(idx);
     }
 
     /// The last plan.

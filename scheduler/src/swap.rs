@@ -12,6 +12,7 @@
 //! `fill`). To make this rare, the worst of the paused are swapped out ahead of need (`reclaim`).
 
 use crate::config::Preemption;
+use crate::decision::Action;
 use crate::key::Key;
 use crate::limits::{BLOCK_TOKENS, blocks_for};
 use crate::request::{Phase, RequestIdx};
@@ -161,6 +162,7 @@ impl Scheduler {
             visited += 1;
             if self.swap_out(victim.idx) {
                 self.paused.remove(victim.idx);
+                self.decide(Action::SwappedOut, victim.idx, None);
             }
         }
     }

@@ -22,7 +22,15 @@ pub enum Arrivals {
     Burst,
 }
 
+/// Shape of the Gamma distribution that ELIS (section 4) fits to the gaps of a production trace.
+pub const ELIS_SHAPE: f64 = 0.73;
+
 impl Arrivals {
+    /// Gamma-distributed gaps of [`ELIS_SHAPE`], scaled to `rate` arrivals per second.
+    pub fn gamma_at(rate: f64) -> Arrivals {
+        Arrivals::Gamma { shape: ELIS_SHAPE, scale: 1.0 / (ELIS_SHAPE * rate) }
+    }
+
     /// Seconds from one arrival to the next.
     pub fn gap_s(self, rng: &mut Rng) -> f64 {
         match self {
@@ -45,7 +53,7 @@ impl Arrivals {
 }
 
 /// A distribution of output lengths, tokens.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Lengths {
     /// As Alpaca answered greedily by Llama-3-8B under a cap of [`ALPACA_CAP_TOKENS`]: bimodal,
     /// a fifth below 51 tokens, a quarter at the cap.
@@ -57,6 +65,17 @@ pub enum Lengths {
     Constant(u32),
     /// Uniform, both ends included.
     Uniform {
+        /// Smallest length, tokens.
+        min: u32,
+        /// Largest length, tokens.
+        max: u32,
+    },
+    /// Log-normal, rounded, and cut to its bounds.
+    LogNormal {
+        /// Mean before the cut, tokens.
+        mean: f64,
+        /// Coefficient of variation before the cut.
+        variation: f64,
         /// Smallest length, tokens.
         min: u32,
         /// Largest length, tokens.
@@ -89,6 +108,29 @@ const ALPACA_QUANTILES: [(f64, f64); 13] = [
 ];
 
 impl Lengths {
+    /// The largest length, tokens.
+    pub fn longest(self) -> u32 {
+        match self {
+            Lengths::AlpacaLike { cap } => cap.clamp(1, ALPACA_CAP_TOKENS),
+            Lengths::Constant(tokens) => tokens.max(1),
+            Lengths::Uniform { max, .. } | Lengths::LogNormal { max, .. } => max.max(1),
+        }
+    }
+
+    /// The same, with lengths above `cap` cut to it.
+    pub fn capped(self, cap: u32) -> Lengths {
+        match self {
+            Lengths::AlpacaLike { cap: other } => Lengths::AlpacaLike { cap: cap.min(other) },
+            Lengths::Constant(tokens) => Lengths::Constant(tokens.min(cap)),
+            Lengths::Uniform { min, max } => {
+                Lengths::Uniform { min: min.min(cap), max: max.min(cap) }
+            }
+            Lengths::LogNormal { mean, variation, min, max } => {
+                Lengths::LogNormal { mean, variation, min: min.min(cap), max: max.min(cap) }
+            }
+        }
+    }
+
     /// One output length, at least 1 token.
     pub fn tokens(self, rng: &mut Rng) -> u32 {
         match self {
@@ -96,6 +138,11 @@ impl Lengths {
             Lengths::Constant(tokens) => tokens.max(1),
             Lengths::Uniform { min, max } => {
                 (min + rng.below((max - min) as u64 + 1) as u32).max(1)
+            }
+            Lengths::LogNormal { mean, variation, min, max } => {
+                let variance = (1.0 + variation * variation).ln();
+                let log = mean.ln() - 0.5 * variance + variance.sqrt() * rng.normal();
+                (log.exp().round() as u32).clamp(min, max).max(1)
             }
         }
     }

@@ -1,12 +1,13 @@
-//! The hooks of [`Policy`] that no built-in policy uses, each in a small policy that needs it: when
-//! they are called, and what a rank can be made of.
+//! The hooks of [`Policy`], each in a small policy that needs it: when they are called, and what a
+//! rank can be made of.
 
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
 use trail_scheduler::policies::Fcfs;
 use trail_scheduler::{
-    Key, NewRequest, Phase, PlanRow, Policy, Prediction, RequestId, RequestState, Scheduler,
-    SchedulerConfig,
+    Key, NewRequest, Phase, PlanRow, Policy, Prediction, RequestId, RequestIdx, RequestState,
+    Scheduler, SchedulerConfig,
 };
 
 fn request(id: u64, max_tokens: u32) -> NewRequest {
@@ -16,7 +17,7 @@ fn request(id: u64, max_tokens: u32) -> NewRequest {
         max_tokens,
         arrival_s: 0.0,
         initial_prediction: Some(max_tokens as f32),
-        true_length: None,
+        ..NewRequest::default()
     }
 }
 
@@ -61,10 +62,6 @@ impl Policy for Recorder {
         Fcfs.preemptable(request)
     }
 
-    fn ages(&self) -> bool {
-        true
-    }
-
     fn reserve(&mut self, max_requests: u32) {
         self.note(format!("reserve {max_requests}"));
     }
@@ -81,12 +78,20 @@ impl Policy for Recorder {
         self.note(format!("scheduled {} {}..{}", request.id.0, row.start, row.start + row.len));
     }
 
-    fn on_skipped(&mut self, request: &RequestState) {
-        self.note(format!("skipped {}", request.id.0));
+    fn on_preempted(&mut self, request: &RequestState) {
+        self.note(format!("preempted {} {:?}", request.id.0, request.phase));
+    }
+
+    fn on_predicted(&mut self, request: &RequestState) {
+        self.note(format!("predicted {}", request.id.0));
     }
 
     fn on_tokens(&mut self, request: &RequestState, generated: u32) {
         self.note(format!("tokens {} {generated}", request.id.0));
+    }
+
+    fn on_finished(&mut self, request: &RequestState) {
+        self.note(format!("finished {}", request.id.0));
     }
 }
 
@@ -94,10 +99,13 @@ impl Policy for Recorder {
 fn hooks_are_called_once_each_in_this_order() {
     let calls = Arc::new(Mutex::new(Vec::new()));
     let mut scheduler = scheduler(Recorder(Arc::clone(&calls)));
-    scheduler.submit(request(7, 1)).unwrap();
+    let first = scheduler.submit(request(7, 2)).unwrap();
     scheduler.submit(request(8, 1)).unwrap();
     run_step(&mut scheduler, 0);
+    scheduler.predict(first, Prediction { remaining: 1.0, ..Prediction::default() });
     run_step(&mut scheduler, 1);
+    run_step(&mut scheduler, 2);
+    scheduler.finish(first); // a second call has no effect
     let calls = calls.lock().unwrap();
     assert_eq!(
         calls[..],
@@ -107,23 +115,32 @@ fn hooks_are_called_once_each_in_this_order() {
             "submitted 8",
             "step 0 0",
             "scheduled 7 0..4",
-            "skipped 8",
             "tokens 7 1",
+            "predicted 7",
             "step 1 1",
+            "scheduled 7 4..5",
+            "tokens 7 1",
+            "finished 7",
+            "step 2 2",
             "scheduled 8 0..4",
             "tokens 8 1",
+            "finished 8",
         ]
     );
 }
 
-/// Shortest first, but a request skipped for `BOUND` steps in a row goes first (the starvation
-/// counter of LTR, arXiv 2408.15792).
+/// Shortest first, but a request that waits for `BOUND` steps goes first. Waiting requests are in
+/// a queue by the step of their submission, so that each step looks at its head alone.
 #[derive(Default)]
 struct Starvation {
-    skipped: Vec<u32>,
+    step: u64,
+    /// (step of submission, index, arrival) of the requests that have not run.
+    queue: VecDeque<(u64, RequestIdx, u64)>,
+    /// Arrival of the last request that has waited for too long.
+    starved: Option<u64>,
 }
 
-const BOUND: u32 = 5;
+const BOUND: u64 = 5;
 
 impl Policy for Starvation {
     fn name(&self) -> &'static str {
@@ -131,38 +148,40 @@ impl Policy for Starvation {
     }
 
     fn key(&self, request: &RequestState) -> Key {
-        let starved = self.skipped[request.idx.index()] >= BOUND;
-        let value = if starved { 0.0 } else { request.remaining().unwrap() };
-        Key::new(Key::OPEN, value, request.seq)
+        let starved = self.starved.is_some_and(|last| request.seq <= last);
+        let class = if starved { Key::OVERDUE } else { Key::OPEN };
+        Key::new(class, f64::from(request.remaining().unwrap()), request.seq)
     }
 
     fn preemptable(&self, _request: &RequestState) -> bool {
         true
     }
 
-    fn ages(&self) -> bool {
-        true
+    fn on_step(&mut self, step: u64, _now_s: f64) {
+        self.step = step;
     }
 
-    fn reserve(&mut self, max_requests: u32) {
-        self.skipped = vec![0; max_requests as usize];
+    fn next_changed(&mut self) -> Option<RequestIdx> {
+        let &(submitted, idx, seq) = self.queue.front()?;
+        if self.step < submitted + BOUND {
+            return None;
+        }
+        self.queue.pop_front();
+        self.starved = Some(seq);
+        Some(idx)
     }
 
     fn on_submitted(&mut self, request: &RequestState) {
-        self.skipped[request.idx.index()] = 0;
+        self.queue.push_back((self.step, request.idx, request.seq));
     }
 
-    fn on_scheduled(&mut self, request: &RequestState, _row: PlanRow) {
-        self.skipped[request.idx.index()] = 0;
-    }
-
-    fn on_skipped(&mut self, request: &RequestState) {
-        self.skipped[request.idx.index()] += 1;
+    fn on_finished(&mut self, request: &RequestState) {
+        self.queue.retain(|&(_, idx, _)| idx != request.idx);
     }
 }
 
 #[test]
-fn keys_of_waiting_requests_may_change_with_every_step() {
+fn a_key_may_change_while_a_request_waits() {
     let mut scheduler = scheduler(Starvation::default());
     scheduler.submit(request(1, 100)).unwrap();
     // A shorter request arrives at every step: without the counter, the long one never runs.
@@ -172,7 +191,8 @@ fn keys_of_waiting_requests_may_change_with_every_step() {
             run_step(&mut scheduler, step).unwrap()
         })
         .collect();
-    assert_eq!(ran, [0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 1]);
+    // At step 9 the short ones of steps 1 to 4 have waited for five steps as well.
+    assert_eq!(ran, [0, 0, 0, 0, 0, 1, 1, 1, 1, 0, 0, 0]);
 }
 
 /// Round robin by slices of two output tokens.
@@ -216,7 +236,7 @@ impl Policy for Cautious {
 
     fn key(&self, request: &RequestState) -> Key {
         let p90 = request.prediction.map_or(f32::INFINITY, |prediction| prediction.p90);
-        Key::new(Key::OPEN, p90, request.seq)
+        Key::new(Key::OPEN, f64::from(p90), request.seq)
     }
 
     fn preemptable(&self, _request: &RequestState) -> bool {
@@ -235,4 +255,47 @@ fn a_policy_may_rank_by_the_quantiles_of_a_prediction() {
         assert_eq!(scheduler.state(idx).prediction, Some(prediction));
     }
     assert_eq!(run_step(&mut scheduler, 0), Some(2));
+}
+
+/// Shortest first, one entry a step.
+struct OneEntry;
+
+impl Policy for OneEntry {
+    fn name(&self) -> &'static str {
+        "one-entry"
+    }
+
+    fn key(&self, request: &RequestState) -> Key {
+        Key::new(Key::OPEN, f64::from(request.max_tokens - request.generated), request.seq)
+    }
+
+    fn preemptable(&self, _request: &RequestState) -> bool {
+        true
+    }
+
+    fn max_entries(&self) -> u32 {
+        1
+    }
+}
+
+#[test]
+fn a_policy_may_bound_the_entries_of_a_step() {
+    let config = SchedulerConfig { max_running: 2, ..SchedulerConfig::default() };
+    let mut scheduler = Scheduler::new(config, Box::new(OneEntry)).unwrap();
+    let ids = |scheduler: &mut Scheduler, step| -> Vec<u64> {
+        let rows = scheduler.plan(step, 0.0).rows.clone();
+        scheduler.advance();
+        rows.iter().map(|row| scheduler.state(row.idx).id.0).collect()
+    };
+    for (id, tokens) in [(1, 50), (2, 60)] {
+        scheduler.submit(request(id, tokens)).unwrap();
+    }
+    assert_eq!(ids(&mut scheduler, 0), [1]);
+    assert_eq!(ids(&mut scheduler, 1), [1, 2]);
+    // Two shorter ones: the first replaces the worst, the second enters a step later.
+    for (id, tokens) in [(3, 10), (4, 20)] {
+        scheduler.submit(request(id, tokens)).unwrap();
+    }
+    assert_eq!(ids(&mut scheduler, 2), [3, 1]);
+    assert_eq!(ids(&mut scheduler, 3), [3, 4]);
 }

@@ -18,8 +18,8 @@ fn config() -> SchedulerConfig {
     }
 }
 
-fn scheduler(config: SchedulerConfig, policy: impl Policy + 'static) -> Scheduler {
-    Scheduler::new(config, Box::new(policy)).unwrap()
+fn scheduler(config: SchedulerConfig, policy: Box<dyn Policy>) -> Scheduler {
+    Scheduler::new(config, policy).unwrap()
 }
 
 /// A request of `prompt_tokens` with `length` output tokens, predicted correctly.
@@ -31,6 +31,7 @@ fn request(prompt_tokens: u32, length: u32) -> NewRequest {
         arrival_s: 0.0,
         initial_prediction: Some(length as f32),
         true_length: Some(length),
+        ..NewRequest::default()
     }
 }
 
@@ -67,7 +68,7 @@ fn fcfs_and_srpt_on_three_requests_of_one_server() {
     for (policy, want) in [
         (Box::new(Fcfs) as Box<dyn Policy>, [10, 12, 13]),
         (Box::new(Sjf), [13, 3, 1]),
-        (Box::new(Trail::default()), [13, 3, 1]),
+        (Box::new(Trail::paper(0.8).policy()), [13, 3, 1]),
         (Box::new(Oracle::default()), [13, 3, 1]),
     ] {
         let one = SchedulerConfig { max_running: 1, ..config() };
@@ -81,7 +82,7 @@ fn fcfs_and_srpt_on_three_requests_of_one_server() {
 
 #[test]
 fn a_long_prompt_is_split_and_leaves_a_row_for_each_decode() {
-    let mut scheduler = scheduler(config(), Trail::default());
+    let mut scheduler = scheduler(config(), Box::new(Trail::paper(0.8).policy()));
     scheduler.submit(request(4, 50)).unwrap();
     assert_eq!(run(&mut scheduler, 0), [(0, 0, 4, true)]);
     // Ranked first; it leaves one of the 32 rows for the decode behind it.
@@ -99,7 +100,8 @@ fn a_long_prompt_is_split_and_leaves_a_row_for_each_decode() {
 
 #[test]
 fn a_limit_cuts_prefill_beside_a_decode_more_the_later_in_the_prompt() {
-    let mut scheduler = scheduler(SchedulerConfig { token_budget: 400, ..config() }, Fcfs);
+    let mut scheduler =
+        scheduler(SchedulerConfig { token_budget: 400, ..config() }, Box::new(Fcfs));
     // 60 tokens from the start of a prompt, fewer behind a longer context.
     let limit = PrefillLimit { ns: 90.0, token_ns: 1.0, context_token_ns: 0.016 };
     scheduler.limit_prefill(Some(limit));
@@ -120,7 +122,7 @@ fn a_limit_cuts_prefill_beside_a_decode_more_the_later_in_the_prompt() {
 #[test]
 fn a_limit_of_no_time_leaves_the_first_prefill_its_least_chunk() {
     let config = SchedulerConfig { max_running: 4, token_budget: 400, ..config() };
-    let mut scheduler = scheduler(config, Fcfs);
+    let mut scheduler = scheduler(config, Box::new(Fcfs));
     scheduler.submit(request(4, 60)).unwrap();
     run(&mut scheduler, 0);
     scheduler.limit_prefill(Some(PrefillLimit { ns: 0.0, token_ns: 1.0, context_token_ns: 0.0 }));
@@ -145,8 +147,8 @@ fn fcfs_stops_at_the_first_that_does_not_fit_and_sjf_goes_on() {
         }
         run(&mut scheduler, 0).iter().map(|row| row.0).collect::<Vec<_>>()
     };
-    assert_eq!(submit(scheduler(small, Fcfs)), [0]);
-    assert_eq!(submit(scheduler(small, Sjf)), [0, 2]);
+    assert_eq!(submit(scheduler(small, Box::new(Fcfs))), [0]);
+    assert_eq!(submit(scheduler(small, Box::new(Sjf))), [0, 2]);
 }
 
 #[test]
@@ -159,7 +161,7 @@ fn one_passed_over_too_often_becomes_a_barrier_and_then_is_passed_again() {
         max_blocked: 3,
         ..config()
     };
-    let mut scheduler = scheduler(bounds, Sjf);
+    let mut scheduler = scheduler(bounds, Box::new(Sjf));
     let holder = scheduler.submit(request(33, 10)).unwrap(); // 3 blocks
     run(&mut scheduler, 0);
     scheduler.submit(request(40, 11)).unwrap(); // 3 more: skipped
@@ -180,7 +182,7 @@ fn one_passed_over_too_often_becomes_a_barrier_and_then_is_passed_again() {
 fn fcfs_evicts_the_latest_arrival_and_recomputes_it_first() {
     // 4 blocks; two requests of 2 blocks each grow until the first needs a third.
     let small = SchedulerConfig { num_blocks: 4, token_budget: 64, ..config() };
-    let mut scheduler = scheduler(small, Fcfs);
+    let mut scheduler = scheduler(small, Box::new(Fcfs));
     for _ in 0..3 {
         scheduler.submit(request(31, 30)).unwrap();
     }
@@ -203,7 +205,7 @@ fn fcfs_evicts_the_latest_arrival_and_recomputes_it_first() {
 fn trail_preempts_inside_the_window_only_and_keeps_the_kv() {
     let one = SchedulerConfig { max_running: 1, ..config() };
     for (c, preempts) in [(0.0, false), (0.1, false), (0.2, true), (1.0, true)] {
-        let mut scheduler = scheduler(one, Trail { c });
+        let mut scheduler = scheduler(one, Box::new(Trail::paper(c).policy()));
         scheduler.submit(request(4, 20)).unwrap();
         (0..3).for_each(|step| drop(run(&mut scheduler, step)));
         scheduler.submit(request(4, 2)).unwrap();
@@ -220,7 +222,7 @@ fn trail_preempts_inside_the_window_only_and_keeps_the_kv() {
 #[test]
 fn a_prediction_moves_its_request_and_a_stale_one_does_not() {
     let one = SchedulerConfig { max_running: 1, ..config() };
-    let mut scheduler = scheduler(one, Trail { c: 1.0 });
+    let mut scheduler = scheduler(one, Box::new(Trail::paper(1.0).policy()));
     scheduler.submit(request(4, 100)).unwrap();
     scheduler.submit(request(4, 150)).unwrap();
     run(&mut scheduler, 0);
@@ -238,7 +240,7 @@ fn a_prediction_moves_its_request_and_a_stale_one_does_not() {
 #[test]
 fn finish_works_in_every_phase_and_twice() {
     let one = SchedulerConfig { max_running: 1, ..config() };
-    let mut scheduler = scheduler(one, Trail { c: 1.0 });
+    let mut scheduler = scheduler(one, Box::new(Trail::paper(1.0).policy()));
     let paused = scheduler.submit(request(4, 50)).unwrap();
     run(&mut scheduler, 0);
     let running = scheduler.submit(request(4, 5)).unwrap();
@@ -255,7 +257,7 @@ fn finish_works_in_every_phase_and_twice() {
 #[test]
 fn what_can_never_run_is_refused_with_a_reason() {
     let small = SchedulerConfig { num_blocks: 4, max_requests: 2, max_context: 100, ..config() };
-    let mut scheduler = scheduler(small, Fcfs);
+    let mut scheduler = scheduler(small, Box::new(Fcfs));
     let mut refusal = |request: NewRequest| scheduler.submit(request).unwrap_err();
     assert_eq!(refusal(request(0, 1)), Refusal::EmptyPrompt);
     assert_eq!(refusal(NewRequest { max_tokens: 0, ..request(1, 1) }), Refusal::ZeroMaxTokens);

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::time::Duration;
 
 use clap::Args;
 use trail_runtime::cpu::Isa;
@@ -9,6 +10,8 @@ use trail_runtime::cuda;
 use trail_runtime::engine::{ComputeDevice, CudaSettings, PolicyKind, ProbeDevice};
 use trail_runtime::engine::{DEFAULT_C, DEFAULT_MAX_QUEUE_BYTES, DEFAULT_MAX_REQUESTS};
 use trail_scheduler::{Preemption, SchedulerConfig};
+
+use crate::ranking_args::RankingArgs;
 
 // Upper bounds of the options: more than any machine can use, less than what exhausts memory or a
 // system limit. Setup checks that the KV blocks fit this machine once the model is known.
@@ -66,23 +69,33 @@ impl FromStr for Device {
     }
 }
 
+/// The policies, one a line.
+fn policy_help() -> String {
+    let mut help = String::from(
+        "Which requests run first; parameters follow colons, as in trail:0.5\n\
+         [default: trail if there is a probe, else fcfs]\n",
+    );
+    for (name, line) in PolicyKind::HELP {
+        help += &format!("\n{name:<15} {line}");
+    }
+    help
+}
+
 /// Options of the engine.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Engine")]
 pub struct EngineArgs {
-    /// Which requests run first: fcfs, sjf or trail; in benchmarks also oracle
+    /// Which requests run first; parameters follow colons, as in trail:0.5 (--help lists all)
     /// [default: trail if there is a probe, else fcfs]
-    #[arg(long, global = true, value_name = "NAME")]
+    #[arg(long, global = true, value_name = "NAME", long_help = policy_help())]
     pub(crate) policy: Option<PolicyKind>,
-    /// trail: a request can be preempted during this share of its first predicted length, 0 to 1
-    #[arg(
-        long,
-        global = true,
-        value_name = "SHARE",
-        default_value_t = DEFAULT_C,
-        value_parser = share,
-    )]
-    c: f32,
+    /// trail and theory: a request can be preempted during this share of its first predicted
+    /// length, 0 to 1 [default: 0.8]
+    #[arg(long, global = true, value_name = "SHARE", value_parser = share)]
+    c: Option<f32>,
+    /// Options of the rank.
+    #[command(flatten)]
+    pub(crate) ranking: RankingArgs,
     /// Most sequences in one step [default: 8 on the CPU, 256 on a GPU]
     // `--slots` is the name of the first releases.
     #[arg(
@@ -174,7 +187,7 @@ fn context(text: &str) -> Result<usize, String> {
     }
 }
 
-fn share(text: &str) -> Result<f32, String> {
+pub(crate) fn share(text: &str) -> Result<f32, String> {
     match text.parse() {
         Ok(c) if (0.0..=1.0).contains(&c) => Ok(c),
         _ => Err("expected a number from 0 to 1".into()),
@@ -182,7 +195,7 @@ fn share(text: &str) -> Result<f32, String> {
 }
 
 /// A number of steps from `MIN` to the scheduler's bound.
-fn count_u32<const MIN: u32>(text: &str) -> Result<u32, String> {
+pub(crate) fn count_u32<const MIN: u32>(text: &str) -> Result<u32, String> {
     let max = u32::MAX / 2;
     match text.parse() {
         Ok(steps) if (MIN..=max).contains(&steps) => Ok(steps),
@@ -214,6 +227,40 @@ impl EngineArgs {
         max_requests.max(self.max_running.unwrap_or(self.device.resolve().default_max_running()))
     }
 
+    /// `default` with the sizes and bounds that the options name, for a simulation of up to
+    /// `max_requests` requests.
+    pub fn simulated(&self, default: SchedulerConfig, max_requests: usize) -> SchedulerConfig {
+        let bounds = self.scheduler_bounds();
+        let or = |option: Option<usize>, default| option.map_or(default, |n| n as u32);
+        let max_running = or(self.max_running, default.max_running);
+        SchedulerConfig {
+            max_running,
+            max_requests: max_running.max(max_requests.min(MAX_REQUESTS) as u32),
+            // A decode is never short of a row.
+            token_budget: or(self.token_budget, default.token_budget.max(max_running)),
+            num_blocks: or(self.kv_blocks, default.num_blocks),
+            max_passed_over: bounds.max_passed_over,
+            max_blocked: bounds.max_blocked,
+            preemption: self.preemption,
+            ..default
+        }
+    }
+
+    /// KV blocks, if they are named.
+    pub fn kv_blocks(&self) -> Option<usize> {
+        self.kv_blocks
+    }
+
+    /// The bound on the gap that prefill causes; `default` unless it is named.
+    pub fn max_gap(&self, default: Duration) -> Duration {
+        self.max_gap_ms.map_or(default, |ms| Duration::from_millis(ms.into()))
+    }
+
+    /// Share of the first predicted length in which a request can be preempted.
+    pub fn c(&self) -> f32 {
+        self.c.unwrap_or(DEFAULT_C)
+    }
+
     /// Threads of the forward pass.
     pub fn threads(&self) -> usize {
         self.threads.unwrap_or_else(trail_base::available_threads)
@@ -221,7 +268,7 @@ impl EngineArgs {
 
     /// The policy requested; TRAIL by default.
     pub fn policy_or_trail(&self) -> PolicyKind {
-        self.with_c(self.policy.unwrap_or(PolicyKind::Trail { c: DEFAULT_C }))
+        self.with_options(self.policy.unwrap_or(PolicyKind::trail(DEFAULT_C)))
     }
 
     /// The device on this machine.
@@ -246,11 +293,8 @@ impl EngineArgs {
         self.isa
     }
 
-    /// `policy` with the share `--c`.
-    pub fn with_c(&self, policy: PolicyKind) -> PolicyKind {
-        match policy {
-            PolicyKind::Trail { .. } => PolicyKind::Trail { c: self.c },
-            other => other,
-        }
+    /// `policy` with the share `--c`, if it names none, and the options of the rank.
+    pub fn with_options(&self, policy: PolicyKind) -> PolicyKind {
+        self.ranking.apply(self.c.map_or(policy, |c| policy.with_c(c)))
     }
 }

@@ -12,6 +12,7 @@ mod notice;
 mod output;
 pub mod output_file;
 mod progress;
+mod ranking_args;
 mod setup;
 mod spread;
 mod table;

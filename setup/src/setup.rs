@@ -7,7 +7,7 @@ use std::time::Duration;
 use trail_probe::{Predictor, Probe};
 use trail_runtime::engine::{
     BuildError, Clock, ComputeDevice, DEFAULT_C, Engine, EngineBuilder, Needs, PolicyKind,
-    StepCost, SteppedEngine,
+    StepCost, SteppedEngine, load_step_cost,
 };
 use trail_runtime::model::{Dtype, Model, files};
 use trail_runtime::text::{ChatMessage, ChatOptions, ChatTemplate, Tokenizer};
@@ -119,10 +119,10 @@ impl Setup {
         if policy.needs() == Needs::TrueLengths {
             return Err(Error::usage(format!(
                 "policy {policy} needs the true length of every answer, which only the recorded runs \
-                 of demo and bench serve know: choose fcfs, sjf or trail"
+                 of demo and bench serve know: choose another one, fcfs or trail for instance"
             )));
         }
-        self.build(args, args.with_c(policy), args.max_requests, EngineBuilder::build)
+        self.build(args, args.with_options(policy), args.max_requests, EngineBuilder::build)
     }
 
     /// An engine with another policy and room for at least `max_requests` requests.
@@ -181,7 +181,7 @@ impl Setup {
                 )));
             }
         };
-        StepCost::load(path).map_err(Error::usage)
+        load_step_cost(path).map_err(Error::usage)
     }
 
     fn build_on(
@@ -193,14 +193,14 @@ impl Setup {
     ) -> Result<EngineBuilder, Error> {
         let cpu = device == ComputeDevice::Cpu;
         let preemption = match args.preemption {
-            // The KV of the CPU backend is in host memory already.
-            Preemption::Auto if cpu => Preemption::Recompute,
+            // The KV of the CPU backend is in host memory already; TRAIL's paper recomputes.
+            Preemption::Auto if cpu || args.ranking.paper => Preemption::Recompute,
             asked => asked,
         };
         let builder = Engine::builder()
             .model(self.model.clone())
             .probe(self.probe()?)
-            .predictor(self.predictor.as_ref().map(Predictor::open).transpose()?)
+            .predictor(self.predictor()?)
             .policy(policy)
             .replays(self.replays)
             .device(device)
@@ -224,9 +224,14 @@ impl Setup {
         Ok(self.probe.as_ref().map(Probe::open).transpose()?)
     }
 
+    /// The prompt-only predictor, if there is one.
+    pub fn predictor(&self) -> Result<Option<Predictor>, Error> {
+        Ok(self.predictor.as_ref().map(Predictor::open).transpose()?)
+    }
+
     fn default_policy(&self) -> PolicyKind {
         if self.probe.is_some() {
-            return PolicyKind::Trail { c: DEFAULT_C };
+            return PolicyKind::trail(DEFAULT_C);
         }
         notice(
             "warning: no probe beside the model: first come, first served (give one with --probe FILE)",

@@ -3,7 +3,10 @@
 pub mod demo;
 pub mod doctor;
 pub mod generate;
+mod load;
 pub mod serve;
+pub mod simulate;
+pub mod theory;
 
 use trail_setup::Error;
 
@@ -18,6 +21,8 @@ pub fn run(mut cli: Cli) -> Result<(), Error> {
         Command::Generate(args) => generate::run(model, engine, &args, *json),
         Command::Bench(args) => trail_bench::run(model, engine, &args, *json),
         Command::Demo(args) => demo::run(model, engine, &args, *json),
+        Command::Simulate(args) => simulate::run(model, engine, &args, *json),
         Command::Doctor => doctor::run(*json),
+        Command::Theory(args) => theory::run(engine, &args, *json),
     }
 }

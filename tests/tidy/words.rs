@@ -49,8 +49,6 @@ const BANNED: &[Banned] = &[
     everywhere("seat", "batch index"),
     everywhere("seats", "batch indices"),
     everywhere("stands for", "\"means\" or \"represents\""),
-    everywhere("tenant", "request key"),
-    everywhere("tenants", "request keys"),
     everywhere("twin", "reference"),
     everywhere("twins", "references"),
     everywhere("under way", "\"in flight\" or \"in progress\""),

@@ -19,6 +19,9 @@ const PREDICTION_NOISE_TOKENS: f64 = 5.0;
 /// Mean steps between bursts of arrivals.
 const ARRIVAL_STEPS: u64 = 4;
 
+/// Seconds of a step, for the policies that measure time.
+const STEP_S: f64 = 0.01;
+
 /// A scheduler whose batch and queue stay full: each finished request is replaced by a new one.
 /// Replacements arrive a few steps later in small bursts: a replacement in the very step that frees
 /// a place would never find a reason to preempt.
@@ -72,7 +75,7 @@ impl SteadyLoad {
     /// `advance`, and new requests in place of finished ones. Returns the number of rows planned.
     pub fn step(&mut self) -> usize {
         self.predict();
-        let plan = self.scheduler.plan(self.step, 0.0);
+        let plan = self.scheduler.plan(self.step, STEP_S * self.step as f64);
         let rows = plan.rows.len();
         self.batch.clear();
         self.finished.clear();
@@ -129,6 +132,7 @@ impl SteadyLoad {
             arrival_s: self.arrivals as f64,
             initial_prediction: Some(length as f32),
             true_length: Some(length),
+            ..NewRequest::default()
         };
         self.arrivals += 1;
         self.scheduler.submit(request).expect("a place was just freed, and the request fits");
@@ -143,7 +147,7 @@ mod tests {
 
     #[test]
     fn the_load_is_steady() {
-        let mut load = SteadyLoad::new(Box::new(Trail::default()), 32, 100, 1).unwrap();
+        let mut load = SteadyLoad::new(Box::new(Trail::paper(0.8).policy()), 32, 100, 1).unwrap();
         let rows: usize = (0..2000).map(|_| load.step()).sum();
         assert_eq!(load.scheduler.live() + load.missing, 132);
         assert!(rows > 2000 * 31, "{rows}");
@@ -154,7 +158,7 @@ mod tests {
         let policies: [Box<dyn Policy>; 4] = [
             Box::new(Fcfs),
             Box::new(Sjf),
-            Box::new(Trail::default()),
+            Box::new(Trail::paper(0.8).policy()),
             Box::new(Oracle::default()),
         ];
         for policy in policies {

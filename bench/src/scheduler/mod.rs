@@ -53,7 +53,7 @@ pub fn run(args: &SchedulerArgs, engine: &EngineArgs) -> Result<Value, Error> {
     let step_us = Sorted::of(step_us);
     let at = |p: f64| step_us.quantile(p);
     Ok(json!({
-        "policy": kind.name(),
+        "policy": kind.label(),
         "running": args.running,
         "waiting": args.waiting,
         "step_us": { "p50": at(0.5), "p90": at(0.9), "p99": at(0.99) },

@@ -2,19 +2,17 @@
 //!
 //! With random weights there is nothing to predict, and output lengths that depend on the generated
 //! text would differ between devices. So each request has a forced length, which the policies do
-//! not see, and replayed predictions with the error measured for the demo model's probe. All runs
-//! have the same requests.
+//! not see, and replayed predictions: recorded ones of the demo model's probe for answers of about
+//! its length, or others (`--noise`). All runs have the same requests.
 
 mod report;
 mod workload;
 
-use std::str::FromStr;
-
 use clap::Args;
 use trail_runtime::engine::{Engine, PolicyKind};
 use trail_runtime::model::Dtype;
-use trail_scheduler::noise::Confusion;
 use trail_scheduler::rng::Rng;
+use trail_scheduler::simulator::Noise;
 use trail_scheduler::workload::Arrivals;
 use trail_setup::drive::{self, Display, Job};
 use trail_setup::{EngineArgs, Error, ModelArgs, Setup};
@@ -49,39 +47,20 @@ pub struct ServeArgs {
         value_delimiter = ',',
         default_value = "fcfs,sjf,trail:0.2,trail:0.5,trail:0.8,trail:1,oracle"
     )]
-    policies: Vec<Contender>,
+    policies: Vec<PolicyKind>,
     /// Mean tokens of a prompt; lengths are uniform from half of it to one and a half
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(2..=65_536))]
     prompt_tokens: u32,
     /// Most output tokens: lengths have the shape of Alpaca's answers, cut here
     #[arg(long, default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..=65_536))]
     max_tokens: u32,
+    /// Predictions to replay: demo (the bundled probe's, recorded), release (as wrong as TRAIL's
+    /// released ones), oracle, none, gaussian:SIGMA or tau:TAU
+    #[arg(long, value_name = "NAME", default_value = "demo")]
+    noise: Noise,
     /// Seed of lengths, prompts, predictions and arrivals
     #[arg(long, default_value_t = 1)]
     seed: i64,
-}
-
-/// A policy to compare.
-#[derive(Clone, Copy, Debug)]
-enum Contender {
-    /// The policy with the common options.
-    Named(PolicyKind),
-    /// TRAIL with a share of its own.
-    Trail(f32),
-}
-
-impl FromStr for Contender {
-    type Err = String;
-
-    fn from_str(name: &str) -> Result<Contender, String> {
-        let Some(c) = name.strip_prefix("trail:") else {
-            return name.parse().map(Contender::Named);
-        };
-        match c.parse() {
-            Ok(c) if (0.0..=1.0).contains(&c) => Ok(Contender::Trail(c)),
-            _ => Err(format!("trail's share is {c:?}: give a number from 0 to 1")),
-        }
-    }
 }
 
 fn load(text: &str) -> Result<f64, String> {
@@ -98,8 +77,7 @@ pub fn run(args: &ServeArgs, model: &ModelArgs, engine: &EngineArgs) -> Result<R
         None => Setup::load(model)?,
     };
     let setup = setup.replaying();
-    let confusion = Confusion::demo();
-    let jobs = workload::jobs(args, &setup.model.config, &confusion);
+    let (jobs, replayed_mae) = workload::jobs(args, &setup.model.config);
     let loads = match args.burst {
         Some(_) => vec![None],
         None => args.loads.iter().copied().map(Some).collect(),
@@ -107,14 +85,11 @@ pub fn run(args: &ServeArgs, model: &ModelArgs, engine: &EngineArgs) -> Result<R
     let display = Display::new(1 + loads.len() * args.policies.len());
     let mut bench = Bench { args, setup: &setup, options: engine, jobs, display };
 
-    let (capacity, conditions) = bench.capacity(&confusion)?;
+    let (capacity, conditions) = bench.capacity(replayed_mae)?;
     let mut runs = Vec::new();
     for &load in &loads {
-        for contender in &args.policies {
-            let policy = match *contender {
-                Contender::Named(kind) => engine.with_c(kind),
-                Contender::Trail(c) => PolicyKind::Trail { c },
-            };
+        for &policy in &args.policies {
+            let policy = engine.with_options(policy);
             runs.push(bench.run(policy, load, load.map(|load| load * capacity))?);
         }
     }
@@ -135,7 +110,7 @@ struct Bench<'a> {
 impl Bench<'_> {
     /// All requests at once, first come first served: tokens per second while requests wait, over
     /// the mean length.
-    fn capacity(&mut self, confusion: &Confusion) -> Result<(f64, Conditions), Error> {
+    fn capacity(&mut self, replayed_mae: Option<f64>) -> Result<(f64, Conditions), Error> {
         self.schedule(None);
         let engine = self.engine(PolicyKind::Fcfs)?;
         let (_, run) = self.drive(&engine, "capacity", None)?;
@@ -153,7 +128,8 @@ impl Bench<'_> {
             kv_blocks: engine.kv_blocks(),
             max_tokens: self.args.max_tokens,
             seed: self.args.seed,
-            replayed_mae: confusion.mae(),
+            noise: self.args.noise.to_string(),
+            replayed_mae,
         };
         Ok((capacity, conditions))
     }

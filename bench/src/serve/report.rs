@@ -31,8 +31,10 @@ pub struct Conditions {
     pub max_tokens: u32,
     /// Seed of lengths, prompts, predictions and arrivals.
     pub seed: i64,
+    /// Source of the replayed predictions.
+    pub noise: String,
     /// Mean absolute error of the replayed predictions, tokens.
-    pub replayed_mae: f64,
+    pub replayed_mae: Option<f64>,
 }
 
 /// Largest KV use, sampled every few milliseconds.
@@ -148,11 +150,13 @@ pub struct Comparison {
 impl Comparison {
     /// The caveat that belongs to every figure.
     fn caveat(&self) -> String {
+        let mae = self.conditions.replayed_mae;
+        let error = mae.map_or(String::new(), |mae| format!(", mean error {mae:.1} tokens"));
         let weights = if self.conditions.random_weights { "Random weights" } else { "Own weights" };
         format!(
-            "{weights}, random prompts, forced output lengths, replayed predictions: as wrong as the \
-             demo probe's (mean error {:.1} tokens), not this model's.",
-            self.conditions.replayed_mae
+            "{weights}, random prompts, forced output lengths, replayed predictions ({}{error}), not \
+             this model's.",
+            self.conditions.noise
         )
     }
 

@@ -2,42 +2,60 @@
 
 use trail_runtime::engine::{Request, SamplingParams};
 use trail_runtime::model::ModelConfig;
-use trail_scheduler::noise::Confusion;
 use trail_scheduler::rng::{Rng, mix};
+use trail_scheduler::simulator::{Job as Predicted, Refined};
 use trail_scheduler::workload::Lengths;
 use trail_setup::drive::Job;
 
 use super::ServeArgs;
 
-/// Requests with random prompts, forced lengths, and predictions to replay, all arriving at once.
-pub fn jobs(args: &ServeArgs, config: &ModelConfig, confusion: &Confusion) -> Vec<Job> {
+/// Requests with random prompts, forced lengths, and predictions to replay, all arriving at once;
+/// and the mean absolute error of the latter, tokens.
+pub fn jobs(args: &ServeArgs, config: &ModelConfig) -> (Vec<Job>, Option<f64>) {
     let count = args.burst.unwrap_or(args.requests);
-    (0..u64::from(count))
-        .map(|index| {
-            let mut rng = Rng::new(mix(args.seed as u64) ^ index);
-            Job { request: request(args, config, confusion, &mut rng), arrival_s: 0.0 }
-        })
-        .collect()
+    let drawn = |id: u64| drawn(args, id, &mut Rng::new(mix(args.seed as u64) ^ id));
+    let mut predicted: Vec<Predicted> = (0..u64::from(count)).map(drawn).collect();
+    args.noise.predict(&mut predicted, mix(args.seed as u64));
+    let (mut jobs, mut error, mut tokens) = (Vec::new(), 0.0, 0);
+    for of in &predicted {
+        let mut remaining = Vec::new();
+        of.refined.fill(of.output_tokens, &mut remaining);
+        for (generated, said) in (0..).zip(&remaining) {
+            error += f64::from(said - (of.output_tokens - generated) as f32).abs();
+        }
+        tokens += remaining.len();
+        let mut rng = Rng::new(mix(args.seed as u64) ^ mix(of.id));
+        let request = request(config, of, remaining, &mut rng);
+        jobs.push(Job { request, arrival_s: 0.0 });
+    }
+    (jobs, (tokens > 0).then(|| error / tokens as f64))
 }
 
-fn request(
-    args: &ServeArgs,
-    config: &ModelConfig,
-    confusion: &Confusion,
-    rng: &mut Rng,
-) -> Request {
+/// The sizes of a request.
+fn drawn(args: &ServeArgs, id: u64, rng: &mut Rng) -> Predicted {
     let (mean, cap) = (args.prompt_tokens, args.max_tokens);
-    let prompt_tokens = Lengths::Uniform { min: mean / 2, max: mean + mean / 2 }.tokens(rng);
-    let prompt = (0..prompt_tokens).map(|_| rng.below(config.vocab_size as u64) as u32).collect();
-    let length = Lengths::AlpacaLike { cap }.tokens(rng);
+    Predicted {
+        id,
+        arrival_ns: 0,
+        prompt_tokens: Lengths::Uniform { min: mean / 2, max: mean + mean / 2 }.tokens(rng),
+        output_tokens: Lengths::AlpacaLike { cap }.tokens(rng),
+        max_tokens: cap,
+        r: None,
+        refined: Refined::None,
+    }
+}
+
+fn request(config: &ModelConfig, of: &Predicted, remaining: Vec<f32>, rng: &mut Rng) -> Request {
+    let token = |_| rng.below(config.vocab_size as u64) as u32;
+    let prompt = (0..of.prompt_tokens).map(token).collect();
     Request {
         // Greedy, as in TRAIL's evaluation.
         sampling: SamplingParams { temperature: 0.0, ..SamplingParams::default() },
         ignore_eos: true,
-        forced_length: Some(length),
-        true_length: Some(length),
-        initial_prediction: Some(confusion.length(length, rng)),
-        predictions: Some(confusion.refined(length, rng).into()),
-        ..Request::new(prompt, cap)
+        forced_length: Some(of.output_tokens),
+        true_length: Some(of.output_tokens),
+        initial_prediction: of.r,
+        predictions: Some(remaining.into()),
+        ..Request::new(prompt, of.max_tokens)
     }
 }

@@ -39,7 +39,7 @@ pub fn residual(cost: &StepCost, observations: &[Observation]) -> f64 {
 }
 
 fn terms(work: &StepWork) -> [f64; TERMS] {
-    let StepWork { decode_rows, prefill_tokens, context_tokens } = *work;
+    let StepWork { decode_rows, prefill_tokens, context_tokens, .. } = *work;
     [1.0, decode_rows as f64, prefill_tokens as f64, context_tokens as f64]
 }
 
@@ -97,6 +97,7 @@ mod tests {
             decode_rows,
             prefill_tokens,
             context_tokens,
+            ..StepWork::default()
         })
     }
 

@@ -64,7 +64,8 @@ pub fn run(bench: &BenchModel) -> Result<(Vec<Observation>, String), String> {
         }
     }
     let observations = times.iter().map(|(&[decode_rows, prefill_tokens, context_tokens], ns)| {
-        (StepWork { decode_rows, prefill_tokens, context_tokens }, median(ns))
+        let work = StepWork { decode_rows, prefill_tokens, context_tokens, ..StepWork::default() };
+        (work, median(ns))
     });
     Ok((observations.collect(), engine.device().to_owned()))
 }

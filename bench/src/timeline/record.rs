@@ -54,7 +54,7 @@ pub fn builder(sizes: &Sizes, bench: &BenchModel) -> Result<EngineBuilder, Strin
     Ok(bench
         .builder()
         .probe(Some(probe))
-        .policy(PolicyKind::Trail { c: 0.8 })
+        .policy(PolicyKind::trail(0.8))
         .max_running(sizes.batch)
         .max_requests(sizes.requests())
         .token_budget(sizes.rows)

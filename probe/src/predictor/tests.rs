@@ -19,6 +19,30 @@ fn counts_enter_by_their_logarithm() {
 }
 
 #[test]
+fn the_countdown_point_has_the_least_error_over_all_tokens() {
+    // Token by token, for lengths 25 and 75 with probability p of the latter.
+    let error = |said: f32, p: f32| -> f32 {
+        let of = |length: f32| -> f32 {
+            (0..length as u32)
+                .map(|g| ((said - g as f32).max(0.0) - (length - g as f32)).abs())
+                .sum()
+        };
+        (1.0 - p) * of(25.0) + p * of(75.0)
+    };
+    let predictor = predictor();
+    for prompt in [&[][..], &[2], &[0], &[2, 2], &[0, 0, 0, 2]] {
+        let p = predictor.probabilities(prompt)[1];
+        let want = if error(25.0, p) < error(75.0, p) { 25.0 } else { 75.0 };
+        assert_eq!(predictor.predict_countdown(prompt), want, "{prompt:?}: {p}");
+    }
+    // Of ten answers three or four are long: the likeliest length is 25, the countdown's 75.
+    let likely_short =
+        Predictor::new(Bins { count: 2, max_tokens: 100 }, 1, &[0.0; 2], &[0.6, 0.0]);
+    assert_eq!(likely_short.predict_midpoint(&[]), 25.0);
+    assert_eq!(likely_short.predict_countdown(&[]), 75.0);
+}
+
+#[test]
 fn order_and_foreign_ids_do_not_matter() {
     let predictor = predictor();
     assert_eq!(predictor.predict(&[0, 2, 2]), predictor.predict(&[2, 3, 0, u32::MAX, 2]));

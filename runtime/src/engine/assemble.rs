@@ -16,7 +16,7 @@ use super::length_probe::LengthProbe;
 use super::lifecycle::Lifecycle;
 use super::observer::Observing;
 use super::predictions::Predictions;
-use super::prefill_pace::PrefillPace;
+use super::prefill_pace::prefill_pace;
 use super::stats::Counters;
 use super::step_loop::StepLoop;
 use super::step_time::StepTimeEstimator;
@@ -128,7 +128,7 @@ impl EngineBuilder {
             is_in_flight: false,
             is_transferring: false,
             step_times: StepTimeEstimator::default(),
-            prefill_pace: PrefillPace::new(self.gap(), &model, cost),
+            prefill_pace: prefill_pace(self.gap(), &model, cost),
             clock: clock.clone(),
             observer: Observing(self.observer.take()),
             counters: counters.clone(),

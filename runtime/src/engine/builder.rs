@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use trail_probe::{Predictor, Probe};
+use trail_scheduler::policies::{Needs, PolicyKind};
 use trail_scheduler::{Preemption, SchedulerConfig};
 
 use super::clock::Clock;
 use super::device::{ComputeDevice, CudaSettings};
 use super::observer::StepObserver;
-use super::policy::{Needs, PolicyKind};
 use crate::backend::Progress;
 use crate::cpu::Isa;
 use crate::model::Model;
@@ -264,17 +264,18 @@ impl EngineBuilder {
                  row, so raise token_budget"
             ));
         }
+        let name = self.policy.name();
         match self.policy.needs() {
             _ if self.replays => Ok(()),
-            Needs::Probe if self.probe.is_none() => refuse(
-                "policy trail needs a probe trained for this model, and only the bundled model comes \
+            Needs::Probe if self.probe.is_none() => refuse(format!(
+                "policy {name} needs a probe trained for this model, and only the bundled model comes \
                  with one: give it with --probe FILE, put it beside the model as probe.safetensors, \
                  or choose --policy fcfs",
-            ),
-            Needs::Predictor if self.predictor.is_none() => refuse(
-                "policy sjf needs a prompt-only predictor: put predictor.safetensors beside the model, \
-                 or choose --policy fcfs",
-            ),
+            )),
+            Needs::Predictor if self.predictor.is_none() => refuse(format!(
+                "policy {name} needs a prompt-only predictor: put predictor.safetensors beside the \
+                 model, or choose --policy fcfs",
+            )),
             _ => Ok(()),
         }
     }

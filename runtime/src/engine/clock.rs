@@ -7,7 +7,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use super::step_cost::{StepCost, StepWork};
+use trail_scheduler::{StepCost, StepWork};
 
 /// Source of time, in nanoseconds since the engine's start.
 pub trait Clock: Send + Sync {
@@ -113,7 +113,12 @@ mod tests {
         let cost =
             StepCost { fixed: 100.0, decode_row: 10.0, prefill_token: 5.0, context_token: 0.5 };
         let clock = StepClock::new(cost);
-        clock.complete_step(&StepWork { decode_rows: 2, prefill_tokens: 3, context_tokens: 5 });
+        clock.complete_step(&StepWork {
+            decode_rows: 2,
+            prefill_tokens: 3,
+            context_tokens: 5,
+            kv_tokens: 0,
+        });
         // 100 + 20 + 15 + 2.5, rounded to nearest.
         assert_eq!(clock.now_ns(), 138);
         clock.advance_to(120);

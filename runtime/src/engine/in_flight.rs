@@ -1,9 +1,6 @@
 //! A step that was launched and not yet collected.
 
-use trail_scheduler::RequestIdx;
-
-use super::prefill_pace::PrefillWork;
-use super::step_cost::StepWork;
+use trail_scheduler::{PrefillWork, RequestIdx, StepWork};
 
 /// State of a step between its launch and its tokens.
 #[derive(Default)]

@@ -20,7 +20,6 @@ mod in_flight;
 mod length_probe;
 mod lifecycle;
 mod observer;
-mod policy;
 mod predictions;
 mod prefill_pace;
 mod request;
@@ -52,12 +51,13 @@ pub use event::{Event, FinishReason};
 pub use handle::RequestHandle;
 pub use length_probe::{LengthProbe, Smoothed};
 pub use observer::{CollectedStep, LoopPhase, StepObserver};
-pub use policy::{DEFAULT_C, Needs, PolicyKind};
 pub use request::{Notify, Request};
 pub use stats::{SLACK_BOUNDS_US, Stats};
-pub use step_cost::{StepCost, StepWork};
+pub use step_cost::load_step_cost;
 pub use step_loop::StepOutcome;
 pub use stepped::SteppedEngine;
+pub use trail_scheduler::policies::{DEFAULT_C, InitialLength, Needs, PolicyKind};
+pub use trail_scheduler::{StepCost, StepWork};
 
 use crate::model::Model;
 use active::ActiveRequest;
@@ -114,7 +114,14 @@ impl Engine {
         let mut new = request.to_scheduler(id, self.clock.now_s());
         self.admission.check(&request, &new)?;
         let place = QueuePlace::take(&self.queue, ActiveRequest::bytes(&request) as u64)?;
-        let predict = || Some(self.predictor.as_ref()?.predict(&request.prompt));
+        let predict = || {
+            let predictor = self.predictor.as_ref()?;
+            Some(match self.policy.initial_length() {
+                InitialLength::Likeliest => predictor.predict_midpoint(&request.prompt),
+                InitialLength::Mean => predictor.predict(&request.prompt),
+                InitialLength::CountdownOptimal => predictor.predict_countdown(&request.prompt),
+            })
+        };
         let initial = request.initial_prediction.or_else(predict);
         // An answer is cut at max_tokens, whatever the predictor expects.
         new.initial_prediction = initial.map(|tokens| tokens.clamp(1.0, request.max_tokens as f32));

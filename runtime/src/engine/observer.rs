@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use super::length_probe::Smoothed;
-use super::step_cost::StepWork;
+use trail_scheduler::StepWork;
 
 /// A phase of `super::step_loop::StepLoop::step` on the engine's thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

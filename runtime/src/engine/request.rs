@@ -63,6 +63,7 @@ impl Request {
             arrival_s,
             initial_prediction: None,
             true_length: self.true_length,
+            ..NewRequest::default()
         }
     }
 }

@@ -1,115 +1,27 @@
-//! The cost of a step as a linear function of its work, for [`super::StepClock`].
-//!
-//! `trail-rt bench steps --out FILE` measures the coefficients of a model on a machine.
+//! Step costs from a file, and the work of a batch.
 
 use std::path::Path;
 
-use serde::{Deserialize, Serialize};
+use trail_scheduler::{StepCost, StepWork};
 
 use crate::backend::Batch;
 
-/// The work of one step.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct StepWork {
-    /// Rows whose logits are computed and sampled.
-    pub decode_rows: u64,
-    /// All other rows: prompt tokens, and tokens that are recomputed.
-    pub prefill_tokens: u64,
-    /// Context tokens attended to, summed over rows.
-    pub context_tokens: u64,
+/// Reads a JSON object with the four coefficients from the file at `path`; other members are
+/// ignored.
+pub fn load_step_cost(path: &Path) -> Result<StepCost, String> {
+    let name = path.display();
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| format!("cannot read step costs from {name}: {error}"))?;
+    StepCost::parse(&text).map_err(|why| {
+        format!("{name} does not hold step costs: {why}; make one with bench steps --out FILE")
+    })
 }
 
-impl StepWork {
-    /// The work of `batch`.
-    pub fn of(batch: &Batch) -> StepWork {
-        let sampled = batch.segments.iter().filter(|segment| segment.logits).count() as u64;
-        StepWork {
-            decode_rows: sampled,
-            prefill_tokens: batch.rows() as u64 - sampled,
-            context_tokens: batch.positions.iter().map(|&position| u64::from(position) + 1).sum(),
-        }
+/// The work of `batch`.
+pub(super) fn work_of(batch: &Batch) -> StepWork {
+    let mut work = StepWork::default();
+    for segment in &batch.segments {
+        work.add(segment.start, segment.len, segment.logits);
     }
-}
-
-/// Coefficients of the cost of a step, nanoseconds.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct StepCost {
-    /// Per step.
-    pub fixed: f64,
-    /// Per sampled row.
-    pub decode_row: f64,
-    /// Per other row.
-    pub prefill_token: f64,
-    /// Per context token attended to by a row.
-    pub context_token: f64,
-}
-
-impl StepCost {
-    /// Reads a JSON object with the four coefficients; other members are ignored.
-    pub fn load(path: &Path) -> Result<StepCost, String> {
-        let name = path.display();
-        let text = std::fs::read_to_string(path)
-            .map_err(|error| format!("cannot read step costs from {name}: {error}"))?;
-        StepCost::parse(&text).map_err(|why| {
-            format!("{name} does not hold step costs: {why}; make one with bench steps --out FILE")
-        })
-    }
-
-    /// Parses the text of such a file.
-    pub fn parse(text: &str) -> Result<StepCost, String> {
-        let cost: StepCost = serde_json::from_str(text).map_err(|error| error.to_string())?;
-        let StepCost { fixed, decode_row, prefill_token, context_token } = cost;
-        let all = [
-            ("fixed", fixed),
-            ("decode_row", decode_row),
-            ("prefill_token", prefill_token),
-            ("context_token", context_token),
-        ];
-        // A step of an hour is beyond any machine, and its sums stay within 64 bits for centuries.
-        if let Some((name, ns)) = all.into_iter().find(|(_, ns)| !(0.0..3.6e12).contains(ns)) {
-            return Err(format!("{name} is {ns}: give nanoseconds, 0 or more"));
-        }
-        if fixed < 1.0 {
-            return Err(format!("fixed is {fixed}: give at least 1 ns, or time would stand still"));
-        }
-        Ok(cost)
-    }
-
-    /// Cost of `work`, rounded to nanoseconds.
-    pub fn ns(&self, work: &StepWork) -> u64 {
-        let ns = self.fixed
-            + self.decode_row * work.decode_rows as f64
-            + self.prefill_token * work.prefill_tokens as f64
-            + self.context_token * work.context_tokens as f64;
-        ns.round() as u64
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn work_counts_sampled_rows_other_rows_and_their_context() {
-        let mut batch = Batch::default();
-        batch.push(0, 9, &[1], &[0], true);
-        batch.push(1, 4, &[1, 2, 3], &[1], false);
-        batch.push(2, 0, &[1, 2], &[2], true);
-        let work = StepWork::of(&batch);
-        assert_eq!(
-            work,
-            StepWork { decode_rows: 2, prefill_tokens: 4, context_tokens: 10 + 18 + 3 }
-        );
-    }
-
-    #[test]
-    fn bad_files_are_refused_by_name() {
-        let good = r#"{"fixed": 1000, "decode_row": 1, "prefill_token": 0.5, "context_token": 0}"#;
-        assert_eq!(StepCost::parse(good).map(|cost| cost.prefill_token), Ok(0.5));
-        let refused = |from: &str, to: &str| StepCost::parse(&good.replace(from, to)).unwrap_err();
-        assert!(refused("1000", "0").contains("time would stand still"));
-        assert!(refused("0.5", "-1").contains("prefill_token is -1"));
-        assert!(refused("0.5", "1e300").contains("prefill_token is"));
-        assert!(refused("\"fixed\"", "\"fix\"").contains("fixed"));
-    }
+    work
 }

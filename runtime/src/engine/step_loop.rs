@@ -17,7 +17,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use trail_scheduler::{Phase, Scheduler};
+use trail_scheduler::{Phase, PrefillPace, Scheduler};
 
 use super::clock::Clock;
 use super::event::FinishReason;
@@ -25,9 +25,9 @@ use super::in_flight::InFlightStep;
 use super::lifecycle::Lifecycle;
 use super::observer::{CollectedStep, LoopPhase, Observing};
 use super::predictions::Predictions;
-use super::prefill_pace::{PrefillPace, PrefillWork};
+use super::prefill_pace::prefill_work;
 use super::stats::{Counters, add, set};
-use super::step_cost::StepWork;
+use super::step_cost::work_of;
 use super::step_time::StepTimeEstimator;
 use super::swaps::Swaps;
 use crate::backend::{Backend, Batch, Fault, Sampled, Step};
@@ -207,8 +207,8 @@ impl StepLoop {
         let in_flight = &mut self.in_flight[(self.step % 2) as usize];
         in_flight.begin_ns = self.clock.now_ns();
         in_flight.rows = batch.rows();
-        in_flight.work = StepWork::of(batch);
-        in_flight.prefill = PrefillWork::of(batch);
+        in_flight.work = work_of(batch);
+        in_flight.prefill = prefill_work(batch);
         in_flight.predicts = tap.is_some_and(|tap| !tap.rows.is_empty());
         in_flight.sampled.clear();
         for segment in batch.segments.iter().filter(|segment| segment.logits) {

@@ -12,7 +12,7 @@ use crate::subject::{CUDA, LIMIT, Subject, answer};
 fn cuda_the_demo_model_under_fcfs_and_trail() {
     let _session = trail_cuda_emulator::session();
     let subject = Subject::demo(4, 8);
-    for policy in [PolicyKind::Fcfs, PolicyKind::Trail { c: 0.8 }] {
+    for policy in [PolicyKind::Fcfs, PolicyKind::trail(0.8)] {
         let engine = subject.builder(CUDA, policy).build().expect("an engine");
         subject.check(&engine, &policy.to_string());
         let stats = engine.stats();
@@ -41,7 +41,7 @@ fn cuda_graphs_and_kernel_by_kernel_and_every_order_of_streams() {
             // All layers in one launch, where few sequences are left.
             let megakernel = round == 2;
             let settings = CudaSettings { graphs, probe, megakernel, ..CudaSettings::default() };
-            let builder = subject.builder(CUDA, PolicyKind::Trail { c: 0.8 }).cuda(settings);
+            let builder = subject.builder(CUDA, PolicyKind::trail(0.8)).cuda(settings);
             subject.check(&builder.build().expect(&what), &what);
         }
     }
@@ -53,7 +53,7 @@ fn cuda_preempted_requests_go_on_as_they_would_have() {
     let subject = Subject::small();
     for preemption in [Preemption::Recompute, Preemption::Swap, Preemption::Auto] {
         // Four sequences need up to 20 blocks.
-        let builder = subject.builder(CUDA, PolicyKind::Trail { c: 1.0 }).kv_blocks(Some(8));
+        let builder = subject.builder(CUDA, PolicyKind::trail(1.0)).kv_blocks(Some(8));
         let settings =
             CudaSettings { checksums: true, host_kv_bytes: 1 << 20, ..CudaSettings::default() };
         let builder = builder.preemption(preemption).cuda(settings);
@@ -73,7 +73,7 @@ fn cuda_preempted_requests_go_on_as_they_would_have() {
 fn cuda_cancellation_disturbs_no_other_request() {
     let _session = trail_cuda_emulator::session();
     let subject = Subject::small();
-    let builder = subject.builder(CUDA, PolicyKind::Trail { c: 1.0 }).kv_blocks(Some(8));
+    let builder = subject.builder(CUDA, PolicyKind::trail(1.0)).kv_blocks(Some(8));
     let engine = builder.preemption(Preemption::Swap).build().expect("an engine");
     for round in 0..3 {
         let handles: Vec<RequestHandle> =

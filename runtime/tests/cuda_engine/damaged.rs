@@ -26,7 +26,7 @@ fn cuda_logits_that_are_not_finite_end_their_request_alone() {
     let model = Arc::new(with_nan_embedding((*subject.model).clone(), bad));
     for (graphs, megakernel) in [(true, false), (false, true)] {
         let settings = CudaSettings { graphs, megakernel, ..CudaSettings::default() };
-        let builder = subject.builder(CUDA, PolicyKind::Trail { c: 0.8 }).cuda(settings);
+        let builder = subject.builder(CUDA, PolicyKind::trail(0.8)).cuda(settings);
         let engine = builder.model(model.clone()).kv_blocks(Some(16)).build().expect("an engine");
         for round in 0..2 {
             let what = format!("graphs {graphs}, round {round}");

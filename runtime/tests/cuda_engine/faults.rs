@@ -24,7 +24,7 @@ fn emulator(session: &Session) -> Option<Emulator> {
 }
 
 fn builder(subject: &Subject) -> EngineBuilder {
-    let builder = subject.builder(CUDA, PolicyKind::Trail { c: 1.0 }).kv_blocks(Some(8));
+    let builder = subject.builder(CUDA, PolicyKind::trail(1.0)).kv_blocks(Some(8));
     builder.preemption(Preemption::Swap)
 }
 

@@ -9,7 +9,7 @@ use crate::{Key, Policy, RequestState};
 /// Source: vLLM 0.5's scheduler with chunked prefill, the baseline of TRAIL section 4.
 /// One difference: the latest arrival itself, when it finds no block to grow, is paused with its
 /// KV instead of discarding it at once; a request ranked before it takes its blocks when needed.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Fcfs;
 
 impl Policy for Fcfs {

@@ -1,14 +1,45 @@
-//! The policies, one per file.
+//! The policies, one per file, with source and defaults. Notes in the files: (paper) is printed in
+//! the paper, (code) was read in published code, (own) is this project's choice where both are
+//! silent.
 
+mod classification;
 mod fcfs;
+mod gittins;
+mod isrtf;
+mod kind;
+mod kind_text;
+mod list;
+mod ltr;
+mod mlfq;
 mod oracle;
+mod po;
+mod ranking;
+mod rr;
+mod rr_sjf;
 mod sjf;
+mod tail_bound;
+#[cfg(test)]
+mod testing;
 mod trail;
+mod trail_auto;
+mod trail_bert;
 
+pub use classification::Classification;
 pub use fcfs::Fcfs;
+pub use gittins::Gittins;
+pub use isrtf::Isrtf;
+pub use kind::{DEFAULT_C, Needs, PolicyKind};
+pub use ltr::Ltr;
+pub use mlfq::{MAX_LEVELS, Mlfq};
 pub use oracle::Oracle;
+pub use po::Po;
+pub use ranking::{Ranking, WindowLength};
+pub use rr::Rr;
+pub use rr_sjf::RrSjf;
 pub use sjf::Sjf;
-pub use trail::Trail;
+pub use trail::{InitialLength, Trail};
+pub use trail_auto::TrailAuto;
+pub use trail_bert::TrailBert;
 
 use crate::request::RequestState;
 
@@ -41,6 +72,7 @@ pub(crate) fn request(seq: u64, initial_prediction: Option<f32>) -> RequestState
         arrival_s: seq as f64,
         initial_prediction,
         true_length: Some(100),
+        ..crate::NewRequest::default()
     };
     RequestState::new(crate::RequestIdx(seq as u32), 0, seq, &new)
 }

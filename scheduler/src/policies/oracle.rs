@@ -6,7 +6,7 @@ use crate::{Key, Policy, RequestState};
 /// SRPT. A request of unknown true length counts with its `max_tokens`.
 ///
 /// Source: the oracle columns of TRAIL's evaluation; Schrage 1968 for its optimality.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Oracle {
     /// None: preemptable to the last token. Some(c): only during the first floor(c length) tokens,
     /// as in [`super::Trail`].
@@ -27,7 +27,7 @@ impl Policy for Oracle {
             return Key::pinned(request);
         }
         let remaining = true_length(request).saturating_sub(request.generated);
-        Key::new(Key::OPEN, remaining as f32, request.seq)
+        Key::new(Key::OPEN, f64::from(remaining), request.seq)
     }
 
     fn preemptable(&self, request: &RequestState) -> bool {

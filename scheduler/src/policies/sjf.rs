@@ -6,7 +6,7 @@ use crate::{Key, Policy, RequestState};
 /// Running rows first, then the queue by r, shortest first. Refined predictions are not used.
 ///
 /// Source: `SJF_BERT`, the second baseline of TRAIL section 4.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Sjf;
 
 impl Policy for Sjf {
@@ -18,7 +18,7 @@ impl Policy for Sjf {
         if request.started {
             return Key::pinned(request);
         }
-        Key::new(Key::OPEN, expected_length(request), request.seq)
+        Key::new(Key::OPEN, f64::from(expected_length(request)), request.seq)
     }
 
     fn preemptable(&self, _request: &RequestState) -> bool {

@@ -1,13 +1,15 @@
 //! Shortest predicted remaining processing time with limited preemption.
 
+use super::ranking::{Ranking, WindowLength, uncached};
+use super::tail_bound::TailBound;
 use super::{UNKNOWN_LENGTH_TOKENS, expected_length, window};
-use crate::{Key, Policy, RequestState};
+use crate::plan::PlanRow;
+use crate::{Key, Policy, RequestIdx, RequestState};
 
 /// TRAIL: a request may be preempted only during its first floor(c r) output tokens.
 ///
-/// * r is the first prediction, fixed for life. The paper takes the midpoint of the most probable
-///   bin; the engine submits the expectation over the bins, as the released code does. Age is the
-///   number of tokens generated since arrival, which neither preemption nor recomputation resets.
+/// * r is the first prediction, fixed for life. Age is the number of tokens generated since
+///   arrival, which neither preemption nor recomputation resets.
 /// * Past its window a request is pinned: first in the order while resident, next if memory
 ///   pressure took its KV.
 /// * All others are ranked by predicted remaining tokens (r before anything was generated), ties
@@ -15,38 +17,206 @@ use crate::{Key, Policy, RequestState};
 ///
 /// A request that was never in a plan is not past its window even where floor(c r) is 0: it has no
 /// KV to protect. So c = 0 ranks the queue by r and never preempts what started; c = 1 is
-/// SPRPT.
+/// SPRPT. [`Ranking`] has the options beyond the paper; [`Trail::PAPER`] has none.
 ///
 /// Source: TRAIL (arXiv 2410.01035), section 3.3. The paper counts floor(c r) preemptable
 /// iterations, as here; both published code bases test `generated > c r`, one iteration more.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Trail {
     /// Share of r during which preemption is allowed, in [0, 1].
     pub c: f32,
+    /// Point of the prompt-only predictor's distribution that is r.
+    pub r: InitialLength,
+    /// Options beyond the paper.
+    pub ranking: Ranking,
+}
+
+/// Point of the prompt-only predictor's distribution of the output length.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum InitialLength {
+    /// Midpoint of the likeliest bin, as in the paper (section 3.3).
+    Likeliest,
+    /// Expectation over the bins, as in the released code.
+    #[default]
+    Mean,
+    /// The point with the least mean absolute error when it is counted down over the answer.
+    CountdownOptimal,
+}
+
+impl Trail {
+    /// c = 0.8 and the likeliest bin, the paper's choices; no options.
+    pub const PAPER: Trail = Trail { c: 0.8, r: InitialLength::Likeliest, ranking: Ranking::PAPER };
+
+    /// TRAIL to the letter, with another share c.
+    pub fn paper(c: f32) -> Trail {
+        Trail { c, ..Trail::PAPER }
+    }
+
+    /// The policy, for [`crate::Scheduler::new`].
+    pub fn policy(self) -> impl Policy + use<> {
+        TrailPolicy::new("trail", self, Variant::Trail)
+    }
 }
 
 impl Default for Trail {
     /// c = 0.8, the paper's choice.
     fn default() -> Self {
-        Trail { c: 0.8 }
+        Trail { c: 0.8, r: InitialLength::default(), ranking: Ranking::DEFAULT }
     }
 }
 
-impl Policy for Trail {
+/// What differs between `trail`, `trail-auto` and `gittins`.
+pub(super) enum Variant {
+    Trail,
+    /// Per index: true once the request is past its window. `pressure`: share of the cache above
+    /// [`super::trail_auto::FREE_SHARE`] that is in use.
+    Auto {
+        is_past: Vec<bool>,
+        pressure: f32,
+    },
+    Gittins,
+}
+
+/// TRAIL with its state. `trail-auto` and `gittins` are variants: they share window, options and
+/// the tail bound.
+pub(super) struct TrailPolicy {
+    name: &'static str,
+    config: Trail,
+    variant: Variant,
+    tail_bound: Option<TailBound>,
+}
+
+impl TrailPolicy {
+    pub(super) fn new(name: &'static str, config: Trail, variant: Variant) -> TrailPolicy {
+        TrailPolicy { name, config, variant, tail_bound: None }
+    }
+
+    fn is_past_window(&self, request: &RequestState) -> bool {
+        if let Variant::Auto { is_past, .. } = &self.variant {
+            return is_past[request.idx.index()];
+        }
+        request.generated >= window(self.config.c, self.window_length(request))
+    }
+
+    fn window_length(&self, request: &RequestState) -> f32 {
+        let first = expected_length(request);
+        match (self.config.ranking.window, request.remaining()) {
+            (WindowLength::Refined, Some(left)) => first.max(request.generated as f32 + left),
+            _ => first,
+        }
+    }
+
+    /// Service that the request still needs, output tokens.
+    fn service(&self, request: &RequestState) -> f64 {
+        let prefill = self.config.ranking.prefill_weight * uncached(request) as f32;
+        f64::from(remaining(request) + prefill)
+    }
+
+    fn expect(&mut self, request: &RequestState) {
+        let service = self.service(request);
+        if let Some(bound) = &mut self.tail_bound {
+            bound.expect(request, service);
+        }
+    }
+}
+
+/// Expected remaining output tokens.
+pub(super) fn remaining(request: &RequestState) -> f32 {
+    request.remaining().unwrap_or(UNKNOWN_LENGTH_TOKENS)
+}
+
+impl Policy for TrailPolicy {
     fn name(&self) -> &'static str {
-        "trail"
+        self.name
     }
 
     fn key(&self, request: &RequestState) -> Key {
         if request.started && !self.preemptable(request) {
             return Key::pinned(request);
         }
-        let remaining = request.remaining().unwrap_or(UNKNOWN_LENGTH_TOKENS);
-        Key::new(Key::OPEN, remaining, request.seq)
+        if self.tail_bound.as_ref().is_some_and(|bound| bound.is_overdue(request)) {
+            return Key::new(Key::OVERDUE, 0.0, request.seq);
+        }
+        let tokens = match self.variant {
+            Variant::Gittins => super::gittins::rank(request),
+            _ => remaining(request),
+        };
+        Key::new(Key::OPEN, self.config.ranking.value(request, tokens), request.seq)
     }
 
     fn preemptable(&self, request: &RequestState) -> bool {
-        request.generated < window(self.c, expected_length(request))
+        let ranking = &self.config.ranking;
+        !(self.is_past_window(request)
+            || ranking.burns_in(request)
+            || ranking.is_exhausted(request))
+    }
+
+    fn reserve(&mut self, max_requests: u32) {
+        let share = self.config.ranking.tail_bound;
+        self.tail_bound = (share > 0.0).then(|| TailBound::new(share, max_requests));
+        if let Variant::Auto { is_past, .. } = &mut self.variant {
+            *is_past = vec![false; max_requests as usize];
+        }
+    }
+
+    fn on_step(&mut self, _step: u64, now_s: f64) {
+        if let Some(bound) = &mut self.tail_bound {
+            bound.on_step(now_s);
+        }
+    }
+
+    fn on_blocks(&mut self, used: u32, num_blocks: u32) {
+        if let Variant::Auto { pressure, .. } = &mut self.variant {
+            *pressure = super::trail_auto::pressure(used, num_blocks);
+        }
+    }
+
+    fn next_changed(&mut self) -> Option<RequestIdx> {
+        self.tail_bound.as_mut()?.next_overdue()
+    }
+
+    fn on_submitted(&mut self, request: &RequestState) {
+        if let Variant::Auto { is_past, .. } = &mut self.variant {
+            is_past[request.idx.index()] = false;
+        }
+        let service = self.service(request);
+        if let Some(bound) = &mut self.tail_bound {
+            bound.on_submitted(request, service);
+        }
+    }
+
+    fn on_scheduled(&mut self, _request: &RequestState, row: PlanRow) {
+        if let Some(bound) = &mut self.tail_bound {
+            let prefill = row.len - row.sample as u32;
+            bound.on_scheduled();
+            bound.on_served(f64::from(self.config.ranking.prefill_weight) * f64::from(prefill));
+        }
+    }
+
+    fn on_preempted(&mut self, request: &RequestState) {
+        self.expect(request);
+    }
+
+    fn on_predicted(&mut self, request: &RequestState) {
+        self.expect(request);
+    }
+
+    fn on_tokens(&mut self, request: &RequestState, generated: u32) {
+        if let Variant::Auto { is_past, pressure } = &mut self.variant {
+            let c = super::trail_auto::share(self.config.c, *pressure, request);
+            is_past[request.idx.index()] |=
+                request.generated >= window(c, expected_length(request));
+        }
+        self.expect(request);
+        if let Some(bound) = &mut self.tail_bound {
+            bound.on_served(f64::from(generated));
+        }
+    }
+
+    fn on_finished(&mut self, request: &RequestState) {
+        if let Some(bound) = &mut self.tail_bound {
+            bound.on_finished(request);
+        }
     }
 }
 
@@ -55,6 +225,10 @@ mod tests {
     use super::*;
     use crate::Phase;
     use crate::policies::request;
+
+    fn paper(c: f32) -> Box<dyn Policy> {
+        Box::new(Trail::paper(c).policy())
+    }
 
     /// A running request that has generated `generated` tokens, with first prediction `r`.
     fn running(seq: u64, r: f32, generated: u32) -> RequestState {
@@ -72,7 +246,7 @@ mod tests {
         for (c, r, window) in
             [(0.8, 10.0, 8), (0.8, 11.0, 8), (0.7, 10.0, 7), (1.0, 5.0, 5), (0.5, 1.9, 0)]
         {
-            let trail = Trail { c };
+            let trail = paper(c);
             for generated in 0..12 {
                 let preemptable = trail.preemptable(&running(0, r, generated));
                 assert_eq!(preemptable, generated < window, "c {c} r {r} generated {generated}");
@@ -82,7 +256,7 @@ mod tests {
 
     #[test]
     fn c_0_pins_what_started_and_only_that() {
-        let trail = Trail { c: 0.0 };
+        let trail = paper(0.0);
         let waiting = request(0, Some(7.0));
         assert_eq!(trail.key(&waiting).class(), Key::OPEN);
         for generated in 0..3 {
@@ -92,7 +266,7 @@ mod tests {
 
     #[test]
     fn c_1_ranks_by_remaining_until_r_is_used_up() {
-        let trail = Trail { c: 1.0 };
+        let trail = paper(1.0);
         let nearly_done = running(9, 100.0, 95);
         let short = request(8, Some(6.0));
         assert!(trail.key(&nearly_done) < trail.key(&short));
@@ -102,7 +276,7 @@ mod tests {
 
     #[test]
     fn past_the_window_is_never_last_in_line() {
-        let trail = Trail::default();
+        let trail = paper(0.8);
         let pinned = running(5, 10.0, 9);
         let mut evicted = running(4, 10.0, 9);
         evicted.phase = Phase::Waiting;

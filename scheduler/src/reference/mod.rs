@@ -39,12 +39,15 @@ impl Reference {
         self.config.num_blocks - self.held.values().sum::<u32>()
     }
 
-    fn plan(&mut self, step: u64) {
+    fn plan(&mut self, step: u64, now_s: f64) {
+        self.policy.on_step(step, now_s);
+        self.policy.on_blocks(self.config.num_blocks - self.free(), self.config.num_blocks);
+        while self.policy.next_changed().is_some() {}
         self.plan = Plan { step, ..Plan::default() };
         let order = self.order();
         let ran = order.iter().filter(|entry| entry.2 == Phase::Running).count() as u32;
         let (mut rows, mut open) = (self.config.token_budget, true);
-        let (mut passed, mut reserved) = (0, 0);
+        let (mut passed, mut reserved, mut entered) = (0, 0, 0);
         self.left = self.limit.filter(|_| self.decodes());
         for (rank, &(_, idx, phase)) in order.iter().enumerate() {
             let places = self.config.max_running - self.plan.rows.len() as u32;
@@ -104,6 +107,8 @@ impl Reference {
             }
             self.choose(idx, len);
             rows -= len;
+            entered += !running as u32;
+            open &= entered < self.policy.max_entries();
         }
         self.requeue_preempted(&order);
         self.reclaim(&order, reserved);
@@ -187,7 +192,9 @@ impl Reference {
         (request.phase, request.started, request.passed_over) = (Phase::Running, true, 0);
         let again = (start..start + len).filter(|&token| token < request.computed_max).count();
         self.plan.recomputed_tokens += again as u32;
-        self.plan.rows.push(PlanRow { idx, start, len, sample });
+        let row = PlanRow { idx, start, len, sample };
+        self.plan.rows.push(row);
+        self.policy.on_scheduled(request, row);
     }
 
     fn requeue_preempted(&mut self, order: &[(Key, RequestIdx, Phase)]) {
@@ -195,9 +202,12 @@ impl Reference {
             if phase == Phase::Running && self.plan.rows.iter().all(|row| row.idx != idx) {
                 self.plan.preempted.push(idx);
                 let request = self.requests.get_mut(&idx).unwrap();
+                request.preemptions += 1;
+                request.slice_tokens = 0;
                 if request.phase == Phase::Running {
                     request.phase = Phase::Paused;
                 }
+                self.policy.on_preempted(request);
             }
         }
     }
@@ -206,6 +216,7 @@ impl Reference {
         for row in &self.plan.rows {
             if let Some(request) = self.requests.get_mut(&row.idx) {
                 request.advance(self.plan.step, row.len, row.sample);
+                self.policy.on_tokens(request, row.sample as u32);
             }
         }
     }

@@ -76,6 +76,7 @@ impl Reference {
 
     pub(super) fn finish(&mut self, idx: RequestIdx) {
         let Some(request) = self.requests.remove(&idx) else { return };
+        self.policy.on_finished(&request);
         self.plan.rows.retain(|row| row.idx != idx);
         if matches!(request.phase, Phase::SwappingOut | Phase::SwappingIn) {
             self.ending.insert(idx, request);

@@ -55,20 +55,28 @@ impl Display {
 
     /// Redraws now and then.
     pub fn show(&mut self, progress: &Progress, engine: &Engine) {
+        self.draw(progress.finished, |seconds| {
+            let stats = engine.stats();
+            let rate = progress.tokens as f64 / seconds;
+            let last = progress.last.map_or(String::new(), |(predicted, found)| {
+                format!(", last: {predicted:.0} predicted, {found} true")
+            });
+            format!(
+                "{} running, {} waiting, {rate:.0} tokens/s{last}",
+                stats.running, stats.waiting
+            )
+        });
+    }
+
+    /// Redraws now and then, with the message that `message` makes of the seconds since the run
+    /// began.
+    pub fn draw(&mut self, finished: usize, message: impl FnOnce(f64) -> String) {
         if self.drawn.elapsed() < PERIOD {
             return;
         }
         self.drawn = Instant::now();
-        let stats = engine.stats();
-        let rate = progress.tokens as f64 / self.begun.elapsed().as_secs_f64();
-        let last = progress.last.map_or(String::new(), |(predicted, found)| {
-            format!(", last: {predicted:.0} predicted, {found} true")
-        });
-        self.bar.set_position(progress.finished as u64);
-        self.bar.set_message(format!(
-            "{} running, {} waiting, {rate:.0} tokens/s{last}",
-            stats.running, stats.waiting
-        ));
+        self.bar.set_position(finished as u64);
+        self.bar.set_message(message(self.begun.elapsed().as_secs_f64()));
     }
 
     /// The run is over; its line stays.

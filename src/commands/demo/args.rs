@@ -1,13 +1,13 @@
 //! Options of `trail-rt demo`.
 
-use std::fmt;
 use std::path::PathBuf;
-use std::str::FromStr;
 
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 use trail_runtime::engine::PolicyKind;
 use trail_setup::{Error, OutputFile};
+
+use crate::commands::load::Load;
 
 /// Source of time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
@@ -27,36 +27,6 @@ pub enum ArrivalKind {
     Poisson,
     /// All at once.
     Burst,
-}
-
-/// One load of the comparison.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Load {
-    /// Poisson arrivals at this multiple of the capacity.
-    Rate(f64),
-    /// All requests at once.
-    Burst,
-}
-
-impl FromStr for Load {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Load, String> {
-        match (text, text.parse()) {
-            ("burst", _) => Ok(Load::Burst),
-            (_, Ok(load)) if f64::is_finite(load) && load > 0.0 => Ok(Load::Rate(load)),
-            _ => Err("give a number above 0, or burst".into()),
-        }
-    }
-}
-
-impl fmt::Display for Load {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Load::Rate(load) => write!(f, "{load:.2}"),
-            Load::Burst => f.write_str("burst"),
-        }
-    }
 }
 
 /// Options of `trail-rt demo`.
@@ -96,7 +66,11 @@ pub struct DemoArgs {
     /// Folder for the plot (demo.svg) and the figures (demo.json)
     #[arg(long, value_name = "DIR", default_value = "out")]
     pub(super) out: PathBuf,
-    /// Replace a demo.svg or demo.json that no earlier run wrote
+    /// File for the requests of the first load and their recorded predictions, one JSON object a
+    /// line, for simulate --trace
+    #[arg(long, value_name = "FILE")]
+    traces: Option<PathBuf>,
+    /// Replace a demo.svg, demo.json or trace file that no earlier run wrote
     #[arg(long)]
     force: bool,
 }
@@ -108,6 +82,8 @@ pub struct Files {
     pub(super) figures: OutputFile,
     /// The plot, demo.svg.
     pub(super) plot: OutputFile,
+    /// The traces, if they are asked for.
+    pub(super) traces: Option<OutputFile>,
 }
 
 impl DemoArgs {
@@ -122,7 +98,10 @@ impl DemoArgs {
     /// The result files: the figures and the plot.
     pub(super) fn files(&self) -> Result<Files, Error> {
         let claim = |name: &str| OutputFile::claim(self.out.join(name), self.force);
-        Ok(Files { figures: claim("demo.json")?, plot: claim("demo.svg")? })
+        // A trace file does not name the program: --force alone replaces one.
+        let traces = self.traces.clone().map(|path| OutputFile::claim(path, self.force));
+        let traces = traces.transpose()?;
+        Ok(Files { figures: claim("demo.json")?, plot: claim("demo.svg")?, traces })
     }
 
     /// The loads to compare under.

@@ -6,11 +6,12 @@
 //! that the comparison does not depend on other load of the machine.
 
 mod args;
-mod plot;
+mod curves;
 mod prompts;
 mod report;
 mod runner;
 mod summary;
+mod traces;
 
 use std::time::Instant;
 
@@ -21,9 +22,11 @@ use trail_setup::drive::{Job, Outcome};
 use trail_setup::output_file::{GENERATOR, generator, signed_svg};
 use trail_setup::{EngineArgs, Error, ModelArgs, Setup};
 
+use crate::commands::load::Load;
+use crate::plot;
 pub use args::DemoArgs;
-use args::{Files, Load};
-use plot::Curves;
+use args::Files;
+use curves::Curves;
 use report::{Conditions, Report};
 use runner::{Completed, Runner, Timing};
 use summary::{Cell, Recording, Summary};
@@ -54,6 +57,9 @@ pub fn run(
     for load in args.loads() {
         for &seed in &args.seed {
             schedule(&mut jobs, load, seed as u64, &recording);
+            if let Some(file) = files.traces.as_ref().filter(|_| curves.is_empty()) {
+                traces::write(file, &setup, &jobs, &recorded.run.outcomes)?;
+            }
             let cell = Cell { load, seed, rounds: Vec::new() };
             let (cell, of_cell) = run_cell(&mut runner, engine, args, cell, &jobs, &recorded)?;
             if curves.is_empty() {
@@ -89,12 +95,13 @@ fn run_cell(
     for round in 0..args.rounds() {
         let mut summaries = Vec::new();
         for policy in &args.policies {
-            let run = runner.run(engine.with_c(*policy), policy.name(), jobs)?;
-            same_answers(policy.name(), &recorded.run.outcomes, &run.run.outcomes)?;
+            let label = policy.label();
+            let run = runner.run(engine.with_options(*policy), &label, jobs)?;
+            same_answers(&label, &recorded.run.outcomes, &run.run.outcomes)?;
             if round == 0 {
-                curves.push(Curves::of(policy.name(), &run.run.outcomes));
+                curves.push(Curves::of(&label, &run.run.outcomes));
             }
-            summaries.push(Summary::new(policy.name(), &run));
+            summaries.push(Summary::new(&label, &run));
         }
         cell.rounds.push(summaries);
     }
@@ -137,7 +144,7 @@ fn finish(files: &Files, report: &Report, curves: &[Curves], json: bool) -> Resu
     }
     object[GENERATOR] = generator("demo").into();
     files.figures.write(&format!("{object:#}\n"))?;
-    let picture = plot::draw(&report.title(), curves, report.factor())?;
+    let picture = plot::draw(&report.title(), &curves::panels(curves, report.factor()))?;
     files.plot.write(&signed_svg(&picture, "demo"))?;
     if !json {
         let (plot, figures) = (files.plot.path().display(), files.figures.path().display());

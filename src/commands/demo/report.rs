@@ -6,8 +6,9 @@ use serde_json::{Map, Value, json};
 use trail_runtime::engine::StepCost;
 use trail_setup::Table;
 
-use super::args::{ClockKind, Load};
+use super::args::ClockKind;
 use super::summary::{Cell, Ratios, Recording, Summary, median, spread};
+use crate::commands::load::Load;
 
 /// Conditions of the comparison.
 #[derive(Clone, Debug)]

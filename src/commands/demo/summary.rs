@@ -6,8 +6,8 @@ use trail_base::stats::Sorted;
 use trail_runtime::engine::Stats;
 use trail_setup::Spread;
 
-use super::args::Load;
 use super::runner::Completed;
+use crate::commands::load::Load;
 
 /// One policy's figures in one run, in seconds of the run's clock.
 #[derive(Clone, Debug)]

@@ -44,7 +44,7 @@ fn a_breakdown_fails_every_request_and_sends_no_wrong_token() {
 #[test]
 fn no_place_is_lost_by_a_breakdown_during_a_transfer() {
     let (model, flag) = (model(), Arc::new(AtomicBool::new(false)));
-    let builder = builder(&model, PolicyKind::Trail { c: 1.0 }).preemption(Preemption::Swap);
+    let builder = builder(&model, PolicyKind::trail(1.0)).preemption(Preemption::Swap);
     let breaks = Breaks::FailsWhen(flag.clone());
     let mut engine = builder
         .build_stepped_with(|b, model, probe| wrapped(b, model, probe, Some(breaks)))
@@ -74,7 +74,7 @@ fn no_place_is_lost_by_a_breakdown_during_a_transfer() {
 fn a_dead_thread_of_the_probe_is_a_breakdown_by_either_clock() {
     for simulated in [false, true] {
         let model = model();
-        let mut builder = builder(&model, PolicyKind::Trail { c: 0.8 });
+        let mut builder = builder(&model, PolicyKind::trail(0.8));
         if simulated {
             builder = builder.clock(Arc::new(StepClock::new(COST)));
         }

@@ -51,7 +51,7 @@ fn churn(engine: &Engine, expected: &[(Vec<u32>, FinishReason)], cancels: bool) 
 #[test]
 fn answers_are_the_same_when_indices_change_hands() {
     let model = model();
-    for policy in [PolicyKind::Fcfs, PolicyKind::Trail { c: 1.0 }] {
+    for policy in [PolicyKind::Fcfs, PolicyKind::trail(1.0)] {
         let expected = answers(&builder(&model, policy).build().unwrap());
         for cancels in [false, true] {
             for preemption in [Preemption::Recompute, Preemption::Swap] {

@@ -35,7 +35,7 @@ fn run_to_end(engine: &mut SteppedEngine, handle: RequestHandle) {
 #[test]
 fn a_reader_that_sleeps_through_200_preemptions_gets_every_token() {
     const TOKENS: usize = 300;
-    let policy = PolicyKind::Trail { c: 1.0 };
+    let policy = PolicyKind::trail(1.0);
     let builder = builder(&model(), policy).probe(None).replays(true).max_running(1);
     let mut engine = builder.kv_blocks(Some(40)).build_stepped().unwrap();
     let sleeper = engine.submit(predicted(TOKENS as u32, 1e4)).expect("fits");
@@ -65,7 +65,7 @@ fn a_reader_that_sleeps_through_200_preemptions_gets_every_token() {
 #[test]
 fn preemptions_between_two_tokens_are_counted_in_two_events() {
     // Three rows a step, so that the long prompt is preempted before it has a token.
-    let builder = builder(&model(), PolicyKind::Trail { c: 1.0 }).probe(None).replays(true);
+    let builder = builder(&model(), PolicyKind::trail(1.0)).probe(None).replays(true);
     let builder = builder.preemption(Preemption::Recompute).max_running(1).token_budget(3);
     let mut engine = builder.kv_blocks(Some(40)).build_stepped().unwrap();
     let prompt = (0..90).collect();

@@ -7,7 +7,7 @@ use crate::engine::{Event, PolicyKind, StepOutcome};
 #[test]
 fn the_late_prediction_of_a_preempted_request_reaches_its_rank() {
     // A block more than the longest needs.
-    let mut engine = builder(&model(), PolicyKind::Trail { c: 1.0 })
+    let mut engine = builder(&model(), PolicyKind::trail(1.0))
         .kv_blocks(Some(8))
         .build_stepped_with(|b, model, probe| wrapped(b, model, probe, Some(Breaks::DelaysTap)))
         .unwrap();
@@ -44,7 +44,7 @@ fn the_late_prediction_of_a_preempted_request_reaches_its_rank() {
 
 #[test]
 fn a_prediction_is_sent_once() {
-    let mut engine = builder(&model(), PolicyKind::Trail { c: 1.0 })
+    let mut engine = builder(&model(), PolicyKind::trail(1.0))
         .kv_blocks(Some(8))
         .build_stepped_with(|b, model, probe| wrapped(b, model, probe, Some(Breaks::SkipsTaps)))
         .unwrap();

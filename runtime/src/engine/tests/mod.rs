@@ -101,7 +101,7 @@ fn answers(engine: &Engine) -> Vec<(Vec<u32>, FinishReason)> {
 #[test]
 fn answers_are_the_same_with_a_step_under_way() {
     let model = model();
-    for policy in [PolicyKind::Fcfs, PolicyKind::Trail { c: 0.8 }, PolicyKind::Oracle] {
+    for policy in [PolicyKind::Fcfs, PolicyKind::trail(0.8), PolicyKind::SRPT] {
         let expected = answers(&builder(&model, policy).build().unwrap());
         let stopped = expected.iter().filter(|(_, reason)| *reason == FinishReason::Stop).count();
         assert!(stopped > 3, "{stopped} answers end by a stop token");
@@ -111,7 +111,7 @@ fn answers_are_the_same_with_a_step_under_way() {
         assert_eq!((stats.finished, stats.blocks_used, engine.live()), (24, 0, 0));
         // All are there at once, and the oracle begins with the shortest: it never has to take a
         // block back.
-        assert_eq!(stats.evictions > 0, policy != PolicyKind::Oracle, "{policy}: evictions");
+        assert_eq!(stats.evictions > 0, policy != PolicyKind::SRPT, "{policy}: evictions");
         let tokens: usize = expected.iter().map(|(tokens, _)| tokens.len()).sum();
         assert_eq!(stats.generated_tokens, tokens as u64, "a token too many was counted");
         assert!(stats.predictions_fresh > 0);
@@ -121,7 +121,7 @@ fn answers_are_the_same_with_a_step_under_way() {
 #[test]
 fn answers_are_the_same_with_kv_at_the_host() {
     let model = model();
-    for policy in [PolicyKind::Fcfs, PolicyKind::Trail { c: 1.0 }] {
+    for policy in [PolicyKind::Fcfs, PolicyKind::trail(1.0)] {
         let expected = answers(&builder(&model, policy).build().unwrap());
         for preemption in [Preemption::Swap, Preemption::Auto] {
             let engine = ahead(builder(&model, policy).preemption(preemption), None);
@@ -136,7 +136,7 @@ fn answers_are_the_same_with_kv_at_the_host() {
 #[test]
 fn the_cancelled_leave_from_wherever_they_are() {
     let model = model();
-    let policy = PolicyKind::Trail { c: 1.0 };
+    let policy = PolicyKind::trail(1.0);
     let expected = answers(&builder(&model, policy).build().unwrap());
     for round in 0..20 {
         let engine = ahead(builder(&model, policy).preemption(Preemption::Swap), None);

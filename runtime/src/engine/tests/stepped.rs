@@ -71,8 +71,8 @@ fn simulated_time_is_reproducible_and_changes_no_answer() {
     let model = model();
     for (policy, preemption) in [
         (PolicyKind::Fcfs, Preemption::Recompute),
-        (PolicyKind::Trail { c: 0.8 }, Preemption::Recompute),
-        (PolicyKind::Trail { c: 1.0 }, Preemption::Swap),
+        (PolicyKind::trail(0.8), Preemption::Recompute),
+        (PolicyKind::trail(1.0), Preemption::Swap),
     ] {
         let expected = answers(&builder(&model, policy).build().unwrap());
         let logs = [(); 2].map(|()| {
@@ -101,7 +101,7 @@ fn nothing_is_planned_while_all_wait_for_a_transfer() {
     // Steps are shorter than transfers, which take 18 us.
     let cost = StepCost { fixed: 100.0, decode_row: 0.0, prefill_token: 0.0, context_token: 0.0 };
     let clock = Arc::new(StepClock::new(cost));
-    let builder = builder(&model(), PolicyKind::Trail { c: 1.0 }).probe(None).replays(true);
+    let builder = builder(&model(), PolicyKind::trail(1.0)).probe(None).replays(true);
     let builder = builder.kv_blocks(Some(8)).preemption(Preemption::Swap).clock(clock.clone());
     let mut engine =
         builder.build_stepped_with(|b, model, probe| wrapped(b, model, probe, None)).unwrap();
@@ -193,7 +193,7 @@ fn beside_a_long_prompt(policy: PolicyKind, max_gap: Duration) -> ([Vec<u32>; 2]
 
 #[test]
 fn a_long_prompt_is_cut_so_that_decodes_keep_their_pace() {
-    for policy in [PolicyKind::Fcfs, PolicyKind::Oracle] {
+    for policy in [PolicyKind::Fcfs, PolicyKind::SRPT] {
         let (whole, gap_ns) = beside_a_long_prompt(policy, Duration::ZERO);
         assert_eq!((whole[0].len(), whole[1].len()), (80, 4));
         assert!(gap_ns > 800_000_000, "{policy}: without a bound the prompt takes one step");

@@ -1,0 +1,206 @@
+//! A bound on the time in the system: a share of the longest wait that first come, first served
+//! would have imposed on recent arrivals.
+
+use super::list::IndexList;
+use crate::request::{RequestIdx, RequestState};
+
+/// Finds the requests that are overdue.
+///
+/// A scheduler that never idles while work waits serves the backlog at the same rate under every
+/// policy. So the time that first come, first served would make an arrival wait is known without
+/// running it: D = (expected service of all live requests) / (service per second). A request is
+/// overdue once it has been in the system for longer than a share of the recent maximum of D.
+/// Overdue requests are served first in, first out, which bounds the tail by that of first come,
+/// first served; all others keep their rank.
+///
+/// Cost per step: a running sum, and the head of the list of arrivals.
+pub(super) struct TailBound {
+    share: f64,
+    /// Live requests that are not overdue, by arrival.
+    arrivals: IndexList,
+    /// Per index: expected service as summed up in `backlog`, output tokens; and time of arrival.
+    entries: Vec<Entry>,
+    /// Expected service of all live requests, output tokens.
+    backlog: f64,
+    live: usize,
+    /// Live requests at the last step, and rows of its plan.
+    candidates: usize,
+    rows: usize,
+    /// Service since the last step, output tokens.
+    served: f64,
+    rate: Rate,
+    /// The recent maximum of D, seconds.
+    longest_s: f64,
+    now_s: f64,
+    /// Arrivals below this sequence number are overdue.
+    overdue_end: u64,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Entry {
+    service: f64,
+    arrival_s: f64,
+    seq: u64,
+}
+
+/// Seconds by which the recent maximum of D falls per second. A maximum is forgotten after ten
+/// times its own length: long enough for the arrivals that met it to leave.
+const FORGET: f64 = 0.1;
+
+impl TailBound {
+    /// A bound of `share` of the recent maximum of D, for `max_requests` indices.
+    pub(super) fn new(share: f32, max_requests: u32) -> TailBound {
+        TailBound {
+            share: f64::from(share),
+            arrivals: IndexList::new(max_requests),
+            entries: vec![Entry::default(); max_requests as usize],
+            backlog: 0.0,
+            live: 0,
+            candidates: 0,
+            rows: 0,
+            served: 0.0,
+            rate: Rate::default(),
+            longest_s: 0.0,
+            now_s: 0.0,
+            overdue_end: 0,
+        }
+    }
+
+    /// True if the request has been in the system for too long.
+    pub(super) fn is_overdue(&self, request: &RequestState) -> bool {
+        request.seq < self.overdue_end
+    }
+
+    pub(super) fn on_step(&mut self, now_s: f64) {
+        let elapsed_s = (now_s - self.now_s).max(0.0);
+        // The rate of a batch that took in all requests says nothing about a backlog.
+        if 0 < self.rows && self.rows < self.candidates {
+            self.rate.add(self.served, elapsed_s);
+        }
+        let drain_s = self.rate.seconds_for(self.backlog);
+        self.longest_s = (self.longest_s - FORGET * elapsed_s).max(drain_s);
+        (self.now_s, self.served) = (now_s, 0.0);
+        (self.candidates, self.rows) = (self.live, 0);
+    }
+
+    /// The next request that has become overdue.
+    pub(super) fn next_overdue(&mut self) -> Option<RequestIdx> {
+        let idx = self.arrivals.front()?;
+        let Entry { arrival_s, seq, .. } = self.entries[idx.index()];
+        if self.longest_s <= 0.0 || self.now_s - arrival_s <= self.share * self.longest_s {
+            return None;
+        }
+        self.arrivals.remove(idx);
+        self.overdue_end = seq + 1;
+        Some(idx)
+    }
+
+    pub(super) fn on_submitted(&mut self, request: &RequestState, service: f64) {
+        let entry = Entry { service: 0.0, arrival_s: request.arrival_s, seq: request.seq };
+        self.entries[request.idx.index()] = entry;
+        self.arrivals.push_back(request.idx);
+        self.live += 1;
+        self.expect(request, service);
+    }
+
+    pub(super) fn on_scheduled(&mut self) {
+        self.rows += 1;
+    }
+
+    /// Updates the request's expected service.
+    pub(super) fn expect(&mut self, request: &RequestState, service: f64) {
+        let entry = &mut self.entries[request.idx.index()];
+        self.backlog += service - entry.service;
+        entry.service = service;
+    }
+
+    /// Records `served` of service, output tokens.
+    pub(super) fn on_served(&mut self, served: f64) {
+        self.served += served;
+    }
+
+    pub(super) fn on_finished(&mut self, request: &RequestState) {
+        self.expect(request, 0.0);
+        self.arrivals.remove(request.idx);
+        self.live -= 1;
+        if self.live == 0 {
+            self.backlog = 0.0; // without the rounding errors of the sum
+        }
+    }
+}
+
+/// Service per second, over about the last [`RATE_MEMORY_S`] seconds of full batches.
+#[derive(Default)]
+struct Rate {
+    served: f64,
+    seconds: f64,
+}
+
+const RATE_MEMORY_S: f64 = 10.0;
+
+impl Rate {
+    fn add(&mut self, served: f64, seconds: f64) {
+        let kept = RATE_MEMORY_S / (RATE_MEMORY_S + seconds);
+        self.served = self.served * kept + served;
+        self.seconds = self.seconds * kept + seconds;
+    }
+
+    /// Time to serve `service`; 0 before anything was measured.
+    fn seconds_for(&self, service: f64) -> f64 {
+        if self.served > 0.0 { service * self.seconds / self.served } else { 0.0 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policies::request;
+
+    /// A bound with `count` requests of 10 tokens each that arrived at 0 s, 1 s, ...
+    fn backlog(count: u64) -> TailBound {
+        let mut bound = TailBound::new(0.5, 64);
+        for seq in 0..count {
+            bound.on_submitted(&request(seq, None), 10.0);
+        }
+        bound
+    }
+
+    /// Serves `tokens` in `seconds`, with one row in the plan.
+    fn serve(bound: &mut TailBound, tokens: f64, seconds: f64) {
+        bound.on_scheduled();
+        bound.on_served(tokens);
+        bound.on_step(bound.now_s + seconds);
+    }
+
+    #[test]
+    fn who_waits_for_half_the_drain_time_is_overdue_in_order_of_arrival() {
+        let mut bound = backlog(8);
+        bound.on_step(8.0);
+        assert_eq!(bound.next_overdue(), None, "no rate was measured yet");
+        serve(&mut bound, 20.0, 2.0); // 80 tokens at 10 a second: 8 s
+        assert!((bound.longest_s - 8.0).abs() < 1e-9);
+        let overdue: Vec<u32> =
+            std::iter::from_fn(|| bound.next_overdue()).map(|idx| idx.0).collect();
+        assert_eq!(overdue, [0, 1, 2, 3, 4, 5], "at 10 s: arrived before 6 s");
+        assert!(bound.is_overdue(&request(5, None)) && !bound.is_overdue(&request(6, None)));
+    }
+
+    #[test]
+    fn the_longest_drain_time_is_forgotten_slowly() {
+        let mut bound = backlog(2);
+        bound.on_step(0.0);
+        serve(&mut bound, 10.0, 1.0);
+        assert_eq!(bound.longest_s, 2.0);
+        (0..2).for_each(|seq| bound.on_finished(&request(seq, None)));
+        bound.on_step(6.0);
+        assert_eq!((bound.backlog, bound.longest_s), (0.0, 1.5));
+    }
+
+    #[test]
+    fn a_batch_with_free_places_tells_nothing_about_the_rate() {
+        let mut bound = backlog(1);
+        bound.on_step(0.0);
+        serve(&mut bound, 10.0, 1.0);
+        assert_eq!(bound.longest_s, 0.0);
+    }
+}

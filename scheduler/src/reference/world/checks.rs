@@ -1,0 +1,117 @@
+//! Invariants of every plan, for any policy.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::World;
+use crate::policies::PolicyKind;
+use crate::{Action, BLOCK_TOKENS, Phase, RequestId, RequestIdx};
+
+impl World {
+    /// The running requests, each with true if it may be preempted.
+    pub(super) fn running(&self) -> BTreeMap<RequestIdx, bool> {
+        let running =
+            self.reference.requests.values().filter(|request| request.phase == Phase::Running);
+        running.map(|request| (request.idx, self.fast.policy().preemptable(request))).collect()
+    }
+
+    /// Invariants of the batch, given the requests of the last one.
+    pub(super) fn check_batch(&self, before: &BTreeMap<RequestIdx, bool>) {
+        let (fast, plan) = (&self.fast, self.fast.last_plan());
+        for idx in &plan.preempted {
+            let request = fast.state(*idx);
+            let lost = plan.evicted.contains(idx) || plan.swap_out.contains(idx);
+            let for_memory = lost || request.passed_over > 0;
+            // Or skipped, with the counter reset within the same plan.
+            let barred = fast.config().max_passed_over + fast.config().max_blocked == 1;
+            assert!(before[idx] || for_memory || barred, "{}: {request:?}", self.kind);
+        }
+        let entered = plan.rows.iter().filter(|row| !before.contains_key(&row.idx));
+        assert!(entered.count() as u64 <= u64::from(fast.policy().max_entries()), "{plan}");
+        if self.kind == PolicyKind::Fcfs {
+            // First in, first out: no arrival starts before an earlier one.
+            let by_start = |started| {
+                let all = self.reference.requests.values();
+                all.filter(move |request| request.started == started).map(|request| request.seq)
+            };
+            assert!(by_start(true).max() < by_start(false).min() || by_start(false).count() == 0);
+        }
+    }
+
+    /// Invariants of every plan, for any policy.
+    pub(super) fn check(&mut self) {
+        let (fast, plan) = (&self.fast, self.fast.last_plan());
+        assert!(plan.rows.len() <= fast.config().max_running as usize);
+        assert!(plan.tokens() <= fast.config().token_budget);
+        let mut seen = BTreeSet::new();
+        for request in self.reference.requests.values() {
+            let blocks = fast.blocks(request.idx);
+            let (held, copies) =
+                (self.reference.held(request.idx), self.reference.copies.get(&request.idx));
+            let swapping_in = request.phase == Phase::SwappingIn;
+            let copied = if swapping_in { *copies.unwrap() } else { held };
+            assert_eq!(blocks.len() as u32, copied);
+            assert_eq!(request.resident() || request.moving(), !blocks.is_empty());
+            assert_eq!(request.moving() || request.phase == Phase::Swapped, copies.is_some());
+            // The blocks after those that are being filled also belong to the request.
+            let blocks = fast.blocks.table(request.idx);
+            assert_eq!(blocks.len() as u32, held);
+            assert!(blocks.iter().all(|&block| block < fast.config().num_blocks));
+            assert!(blocks.iter().all(|&block| seen.insert(block)), "a block is held twice");
+        }
+        for &idx in self.reference.ending.keys() {
+            let blocks = fast.blocks.table(idx);
+            assert!(blocks.iter().all(|&block| seen.insert(block)), "a block is held twice");
+        }
+        assert_eq!(seen.len() as u32, fast.blocks_used());
+        assert_eq!(fast.host_blocks_used(), self.reference.copies.values().sum::<u32>());
+        assert!(fast.host_blocks_used() <= fast.config().host_blocks);
+        for row in &plan.rows {
+            assert!(row.len > 0);
+            assert_eq!(fast.state(row.idx).phase, Phase::Running);
+            assert!(fast.blocks(row.idx).len() as u32 * BLOCK_TOKENS >= row.start + row.len);
+        }
+        let moving = fast.moving() - self.reference.ending.len();
+        let at_rest = fast.running() + fast.waiting() + fast.paused() + fast.swapped();
+        assert_eq!(at_rest + moving, fast.live());
+        // An empty plan only while a transfer is in flight.
+        assert!(!plan.rows.is_empty() || fast.live() == 0 || fast.moving() > 0, "{plan}");
+        self.seen.waits += (plan.rows.is_empty() && fast.live() > 0) as usize;
+        self.seen.preemptions += plan.preempted.len();
+        self.seen.evictions += plan.evicted.len();
+        self.seen.swaps += plan.swap_out.len();
+        self.seen.returns += plan.swap_in.len();
+    }
+
+    /// Each change of a plan has one decision, and the request in whose favour it was made ranks
+    /// before the other.
+    pub(super) fn check_decisions(&self) {
+        let plan = self.fast.last_plan();
+        let of = |action| {
+            let decisions = plan.decisions.iter().filter(move |decision| decision.action == action);
+            decisions.map(|decision| decision.request).collect::<BTreeSet<_>>()
+        };
+        let ids = |indices: &[RequestIdx]| -> BTreeSet<RequestId> {
+            indices.iter().map(|&idx| self.fast.state(idx).id).collect()
+        };
+        assert_eq!(of(Action::Evicted), ids(&plan.evicted));
+        assert_eq!(of(Action::SwappedOut), ids(&plan.swap_out));
+        assert_eq!(of(Action::SwappedIn), ids(&plan.swap_in));
+        // One that loses its KV to the request that displaces it has one decision for both.
+        let (preempted, explained) = (ids(&plan.preempted), of(Action::Preempted));
+        let lost = ids(&[&plan.evicted[..], &plan.swap_out].concat());
+        assert!(explained.is_subset(&preempted));
+        assert!(preempted.difference(&explained).all(|id| lost.contains(id)));
+        let entries = of(Action::Admitted).len() + of(Action::Resumed).len();
+        let moves = plan.evicted.len() + plan.swap_out.len() + plan.swap_in.len();
+        assert_eq!(plan.decisions.len(), entries + moves + explained.len());
+        for decision in plan.decisions.iter().filter(|decision| decision.by.is_some()) {
+            let by = decision.by.unwrap();
+            let mut takers =
+                plan.rows.iter().map(|row| row.idx).chain(plan.swap_in.iter().copied());
+            // Or it still waits for the blocks, which are in transfer.
+            let waits = decision.action != Action::Preempted && self.fast.moving() > 0;
+            assert!(waits || takers.any(|idx| self.fast.state(idx).id == by), "{decision}");
+            assert_ne!(decision.request, by);
+        }
+    }
+}

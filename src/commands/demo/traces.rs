@@ -1,0 +1,34 @@
+//! The requests of a run with their recorded predictions, as a trace file.
+
+use trail_scheduler::simulator::Trace;
+use trail_setup::drive::{Job, Outcome};
+use trail_setup::{Error, OutputFile, Setup};
+
+/// Writes `jobs` with their arrival times, and the `outcomes` of the recording run.
+pub fn write(
+    file: &OutputFile,
+    setup: &Setup,
+    jobs: &[Job],
+    outcomes: &[Outcome],
+) -> Result<(), Error> {
+    let predictor = setup.predictor()?;
+    let mut text = String::new();
+    for (index, (job, outcome)) in jobs.iter().zip(outcomes).enumerate() {
+        let most = job.request.max_tokens as f32;
+        let predicted = predictor.as_ref().map(|p| p.predict(&job.request.prompt));
+        let remaining: Vec<f32> = outcome.predictions.iter().map(|&(_, tokens)| tokens).collect();
+        let trace = Trace {
+            id: index as u64,
+            arrival_s: job.arrival_s,
+            prompt_tokens: job.request.prompt.len() as u32,
+            output_tokens: outcome.tokens.len() as u32,
+            // As the engine submits it.
+            r: predicted.map(|tokens| tokens.clamp(1.0, most)),
+            // By the wall clock some predictions come too late to be recorded one by one.
+            remaining: Some(remaining).filter(|all| all.len() == outcome.tokens.len()),
+        };
+        text += &trace.line();
+        text += "\n";
+    }
+    file.write(&text)
+}

@@ -1,0 +1,163 @@
+//! The papers' scheduling experiments: one value per figure or table.
+
+mod elis;
+mod ltr;
+mod report;
+mod trail;
+
+use trail_scheduler::simulator::Run;
+use trail_setup::output_file::signed_svg;
+use trail_setup::{Error, OutputFile, Table};
+
+use super::SimulateArgs;
+use super::figures::Figures;
+use super::runner::Runner;
+use super::scenario::Scenario;
+use crate::interrupt::Interrupt;
+use crate::plot::{self, Panel};
+
+/// Seeds of every run, unless they are named.
+const SEEDS: [u64; 3] = [1, 2, 3];
+
+/// A figure or table of a paper.
+pub struct Experiment {
+    /// Name on the command line.
+    pub name: &'static str,
+    /// Paper, and figure or table.
+    pub source: &'static str,
+    /// The paper's claim.
+    pub claim: &'static str,
+    /// Conditions here, and the reasons for which results may differ.
+    pub conditions: &'static str,
+    /// The runs.
+    pub grid: fn() -> Vec<Trial>,
+    /// The results beside the paper's.
+    pub read: fn(&[Measured]) -> Vec<Finding>,
+    /// The panels of the plot.
+    pub panels: fn(&[Measured]) -> Vec<Panel>,
+}
+
+/// One point of a grid.
+pub struct Trial {
+    /// Name of its curve.
+    pub label: String,
+    /// Its place on the x axis, where that is a parameter.
+    pub x: f64,
+    /// The run.
+    pub scenario: Scenario,
+}
+
+/// The runs of a trial: one per seed.
+pub struct Measured {
+    /// Name of its curve.
+    pub label: String,
+    /// Its place on the x axis.
+    pub x: f64,
+    /// Seed and run.
+    pub runs: Vec<(u64, Run)>,
+    /// Figures of each run.
+    pub figures: Vec<Figures>,
+}
+
+impl Measured {
+    /// One number of each run.
+    pub fn each(&self, of: impl Fn(&Figures) -> f64) -> Vec<f64> {
+        self.figures.iter().map(of).collect()
+    }
+}
+
+/// A number of the paper beside ours.
+pub struct Finding {
+    /// The quantity, with its unit.
+    pub quantity: String,
+    /// The paper's value; in words where none is printed.
+    pub paper: String,
+    /// Ours, by seed.
+    pub ours: Vec<f64>,
+}
+
+impl Finding {
+    /// A finding with our values by seed.
+    pub fn new(quantity: impl Into<String>, paper: impl Into<String>, ours: Vec<f64>) -> Finding {
+        Finding { quantity: quantity.into(), paper: paper.into(), ours }
+    }
+}
+
+/// The trial of a label.
+pub fn labelled<'a>(measured: &'a [Measured], label: &str) -> &'a Measured {
+    let found = measured.iter().find(|measured| measured.label == label);
+    found.expect("the experiment's own grid has the label")
+}
+
+/// Ratios a / b of one number, by seed.
+pub fn ratios(a: &Measured, b: &Measured, of: fn(&Figures) -> f64) -> Vec<f64> {
+    a.each(of).iter().zip(b.each(of)).map(|(a, b)| a / b).collect()
+}
+
+/// All experiments.
+const ALL: [Experiment; 4] = [trail::FIG7, trail::FIG9, ltr::FIG1, elis::FIG4];
+
+/// Prints the names.
+pub fn list(json: bool) -> Result<(), Error> {
+    let mut table = Table::default().group("", &["name", "source", "claim"]);
+    for Experiment { name, source, claim, .. } in ALL {
+        table.row([name, source, claim].map(String::from));
+    }
+    match json {
+        true => println!("{}", serde_json::json!(ALL.map(|experiment| experiment.name))),
+        false => print!("{table}"),
+    }
+    Ok(())
+}
+
+/// Runs the experiment `name`, prints its results and leaves its plot.
+pub fn run(name: &str, args: &SimulateArgs, json: bool) -> Result<(), Error> {
+    let experiment = ALL.into_iter().find(|experiment| experiment.name == name);
+    let experiment = experiment.ok_or_else(|| {
+        let names = ALL.map(|experiment| experiment.name).join(", ");
+        Error::usage(format!("unknown experiment '{name}': choose one of {names}"))
+    })?;
+    let plot = OutputFile::claim(args.out.join(format!("{name}.svg")), args.force)?;
+    let (seeds, grid) = (args.seeds(&SEEDS), (experiment.grid)());
+    let mut runner = Runner::new(grid.len() * seeds.len(), Interrupt::listen()?);
+    let mut measured = Vec::new();
+    for Trial { label, x, scenario } in grid {
+        let mut of_trial = Measured { label, x, runs: Vec::new(), figures: Vec::new() };
+        for &seed in &seeds {
+            let run = runner.run(&scenario, seed)?;
+            of_trial.figures.push(Figures::of(&scenario, seed, &run));
+            of_trial.runs.push((seed, run));
+            if runner.is_interrupted() {
+                return interrupted(&experiment, measured, of_trial, json);
+            }
+        }
+        measured.push(of_trial);
+    }
+    runner.finish();
+    let findings = (experiment.read)(&measured);
+    let picture = plot::draw(experiment.source, &(experiment.panels)(&measured))?;
+    plot.write(&signed_svg(&picture, "simulate"))?;
+    match json {
+        true => println!("{}", report::json(&experiment, &measured, &findings)),
+        false => {
+            println!("{}", report::text(&experiment, &measured, &findings));
+            println!("Plot: {}", plot.path().display());
+        }
+    }
+    Ok(())
+}
+
+/// Prints the runs there are; findings need all.
+fn interrupted(
+    experiment: &Experiment,
+    mut measured: Vec<Measured>,
+    last: Measured,
+    json: bool,
+) -> Result<(), Error> {
+    measured.push(last);
+    match json {
+        true => println!("{}", report::json(experiment, &measured, &[])),
+        false => println!("{}", report::text(experiment, &measured, &[])),
+    }
+    Err(Error::failed("interrupted: the experiment is not complete"))
+}

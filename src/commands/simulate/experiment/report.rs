@@ -1,0 +1,54 @@
+//! Text and JSON of an experiment.
+
+use serde_json::{Value, json};
+use trail_setup::Table;
+
+use super::super::report::table;
+use super::{Experiment, Finding, Measured};
+use crate::commands::simulate::figures::Figures;
+
+/// Our value with its range over seeds.
+fn ours(values: &[f64]) -> String {
+    let mean = values.iter().sum::<f64>() / values.len().max(1) as f64;
+    let least = values.iter().copied().fold(f64::INFINITY, f64::min);
+    let most = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    match values.len() {
+        0 => "-".into(),
+        _ if most - least < 5e-4 => format!("{mean:.3}"),
+        _ => format!("{mean:.3} ({least:.3}-{most:.3})"),
+    }
+}
+
+/// The claim, the runs, and the results beside the paper's.
+pub fn text(experiment: &Experiment, measured: &[Measured], findings: &[Finding]) -> String {
+    let Experiment { name, source, claim, conditions, .. } = experiment;
+    let figures: Vec<Figures> =
+        measured.iter().flat_map(|measured| measured.figures.iter().cloned()).collect();
+    let mut results = Table::default().group("", &["quantity", "paper", "ours (over seeds)"]);
+    for Finding { quantity, paper, ours: values } in findings {
+        results.row([quantity.clone(), paper.clone(), ours(values)]);
+    }
+    format!(
+        "{name}: {source}\nClaim: {claim}\nHere: {conditions}\n\n{}\n{results}",
+        table(&figures)
+    )
+}
+
+/// The same as one object.
+pub fn json(experiment: &Experiment, measured: &[Measured], findings: &[Finding]) -> Value {
+    let Experiment { name, source, claim, conditions, .. } = experiment;
+    let runs: Vec<Value> =
+        measured.iter().map(|m| json!({ "label": m.label, "x": m.x, "runs": m.figures })).collect();
+    let findings: Vec<Value> = findings
+        .iter()
+        .map(|f| json!({ "quantity": f.quantity, "paper": f.paper, "ours": f.ours }))
+        .collect();
+    json!({
+        "experiment": name,
+        "source": source,
+        "claim": claim,
+        "conditions": conditions,
+        "findings": findings,
+        "trials": runs,
+    })
+}

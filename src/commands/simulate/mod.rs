@@ -1,0 +1,61 @@
+//! `trail-rt simulate`: policies compared on a virtual clock, without a model.
+//!
+//! The scheduler is the engine's; a model of the step time stands in for the device. Loads are
+//! multiples of the capacity, which a burst under FCFS measures first.
+
+mod args;
+mod experiment;
+mod figures;
+mod report;
+mod runner;
+mod scenario;
+
+use trail_setup::{EngineArgs, Error, ModelArgs};
+
+pub use args::SimulateArgs;
+use report::Report;
+use runner::Runner;
+use scenario::Scenario;
+
+use crate::interrupt::Interrupt;
+
+/// Runs the simulations, or an experiment.
+pub fn run(
+    model: &ModelArgs,
+    engine: &EngineArgs,
+    args: &SimulateArgs,
+    json: bool,
+) -> Result<(), Error> {
+    match args.experiment.as_deref() {
+        Some("list") => return experiment::list(json),
+        Some(name) => return experiment::run(name, args, json),
+        None => {}
+    }
+    let scenarios = args.scenarios(model, engine)?;
+    let seeds = args.seeds(&[1]);
+    let mut runner = Runner::new(scenarios.len() * seeds.len(), Interrupt::listen()?);
+    let mut figures = Vec::new();
+    for (scenario, seed) in pairs(&scenarios, &seeds) {
+        let run = runner.run(scenario, seed)?;
+        let interrupted = run.interrupted;
+        figures.push(figures::Figures::of(scenario, seed, &run));
+        if interrupted {
+            break;
+        }
+    }
+    runner.finish();
+    let report = Report { figures, capacities: runner.into_capacities() };
+    match json {
+        true => println!("{}", report.json()),
+        false => println!("{}", report.text()),
+    }
+    Ok(())
+}
+
+/// Every scenario with every seed: at one load and seed all policies in turn.
+fn pairs<'a>(
+    scenarios: &'a [Scenario],
+    seeds: &'a [u64],
+) -> impl Iterator<Item = (&'a Scenario, u64)> {
+    scenarios.iter().flat_map(move |scenario| seeds.iter().map(move |&seed| (scenario, seed)))
+}

@@ -1,0 +1,137 @@
+//! One simulated run, as a value.
+
+use std::fmt;
+use std::sync::Arc;
+
+use trail_runtime::engine::PolicyKind;
+use trail_scheduler::rng::mix;
+use trail_scheduler::simulator::{Dataset, Job, Noise, Simulation, Workload, schedule};
+use trail_scheduler::workload::Arrivals;
+
+/// Arrivals of a run.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Pace {
+    /// At a multiple of the capacity.
+    Load {
+        /// The multiple.
+        load: f64,
+        /// Gamma-distributed gaps of ELIS's shape instead of exponential ones.
+        gamma: bool,
+    },
+    /// At a rate.
+    Rate {
+        /// Requests per second.
+        rate: f64,
+        /// Gamma-distributed gaps of ELIS's shape instead of exponential ones.
+        gamma: bool,
+    },
+    /// All at once.
+    Burst,
+    /// As in the trace file.
+    Recorded,
+}
+
+impl fmt::Display for Pace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let gaps = |gamma: bool| if gamma { " gamma" } else { "" };
+        match *self {
+            Pace::Load { load, gamma } => write!(f, "{load:.2}{}", gaps(gamma)),
+            Pace::Rate { rate, gamma } => write!(f, "{rate:.3}/s{}", gaps(gamma)),
+            Pace::Burst => f.write_str("burst"),
+            Pace::Recorded => f.write_str("trace"),
+        }
+    }
+}
+
+/// Origin of the requests.
+#[derive(Clone, Debug)]
+pub enum Source {
+    /// Drawn from distributions.
+    Synthetic {
+        /// Lengths of prompts and outputs.
+        dataset: Dataset,
+        /// Predictions.
+        noise: Arc<Noise>,
+        /// Number of requests.
+        requests: usize,
+    },
+    /// Given, in order of arrival.
+    Trace(Arc<[Job]>),
+}
+
+impl Source {
+    /// Number of requests.
+    pub fn requests(&self) -> usize {
+        match self {
+            Source::Synthetic { requests, .. } => *requests,
+            Source::Trace(jobs) => jobs.len(),
+        }
+    }
+
+    /// Longest prompt and `max_tokens` together, tokens; at least 2.
+    pub fn longest(&self) -> u32 {
+        match self {
+            Source::Synthetic { dataset, .. } => dataset.prompt.longest() + dataset.max_tokens,
+            Source::Trace(jobs) => {
+                jobs.iter().map(|job| job.prompt_tokens + job.max_tokens).max().unwrap_or(2)
+            }
+        }
+    }
+
+    /// Name of lengths and predictions.
+    pub fn name(&self) -> String {
+        match self {
+            Source::Synthetic { dataset, noise, .. } => format!("{dataset}, {noise}"),
+            Source::Trace(_) => "trace".into(),
+        }
+    }
+
+    /// The requests, all at once; `count` of distributions.
+    pub fn burst(&self, count: usize, seed: u64) -> Vec<Job> {
+        match self {
+            Source::Synthetic { dataset, noise, .. } => {
+                let (arrivals, noise) = (Arrivals::Burst, (**noise).clone());
+                Workload { requests: count, arrivals, dataset: *dataset, noise, seed }.jobs()
+            }
+            Source::Trace(jobs) => {
+                let mut jobs = jobs.to_vec();
+                jobs.iter_mut().for_each(|job| job.arrival_ns = 0);
+                jobs
+            }
+        }
+    }
+}
+
+/// One run, but for its seed.
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    /// The policy.
+    pub policy: PolicyKind,
+    /// Arrivals.
+    pub pace: Pace,
+    /// The requests.
+    pub source: Source,
+    /// Sizes, step times and workers.
+    pub simulation: Simulation,
+}
+
+impl Scenario {
+    /// The requests with their arrival times. `capacity`: requests per second at a load of 1.
+    pub fn jobs(&self, seed: u64, capacity: f64) -> Vec<Job> {
+        let (rate, gamma) = match (self.pace, &self.source) {
+            (Pace::Recorded, Source::Trace(jobs)) => return jobs.to_vec(),
+            (Pace::Recorded | Pace::Burst, _) => {
+                return self.source.burst(self.source.requests(), seed);
+            }
+            (Pace::Load { load, gamma }, _) => (load * capacity, gamma),
+            (Pace::Rate { rate, gamma }, _) => (rate, gamma),
+        };
+        let arrivals = match gamma {
+            true => Arrivals::gamma_at(rate),
+            false => Arrivals::Poisson { rate },
+        };
+        let mut jobs = self.source.burst(self.source.requests(), seed);
+        schedule(&mut jobs, arrivals, mix(seed));
+        jobs
+    }
+}

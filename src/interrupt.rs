@@ -1,0 +1,42 @@
+//! SIGINT as a flag: a long computation stops and prints what there is.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use trail_setup::Error;
+
+/// Exit code of a process that SIGINT ended.
+const INTERRUPTED: i32 = 130;
+
+/// The first SIGINT sets the flag, the second ends the process.
+#[derive(Clone, Debug)]
+pub struct Interrupt(Arc<AtomicBool>);
+
+impl Interrupt {
+    /// Installs the handler; from here on the first SIGINT does not end the process.
+    pub fn listen() -> Result<Interrupt, Error> {
+        let failed = |error| Error::failed(format!("cannot wait for signals: {error}"));
+        let flag = Interrupt(Arc::new(AtomicBool::new(false)));
+        let set = flag.clone();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(failed)?;
+        let thread = std::thread::Builder::new().name("interrupt".into());
+        let wait = async move {
+            let mut signals = 0;
+            while tokio::signal::ctrl_c().await.is_ok() {
+                set.0.store(true, Ordering::Relaxed);
+                signals += 1;
+                if signals > 1 {
+                    std::process::exit(INTERRUPTED);
+                }
+            }
+        };
+        thread.spawn(move || runtime.block_on(wait)).map_err(failed)?;
+        Ok(flag)
+    }
+
+    /// True after the first SIGINT.
+    pub fn is_set(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
