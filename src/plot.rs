@@ -4,7 +4,7 @@ use plotters::coord::Shift;
 use plotters::prelude::*;
 use trail_setup::Error;
 
-/// Width of a panel and height of the picture, pixels.
+/// Width and height of a panel, pixels.
 const PANEL: (u32, u32) = (550, 480);
 
 /// Most points of a distribution, but for the first and the last.
@@ -44,17 +44,24 @@ pub struct Panel {
     pub top: Option<f64>,
     /// The curves.
     pub curves: Vec<Curve>,
+    /// True for a dot at each point in place of lines.
+    pub dots: bool,
 }
 
 impl Panel {
     /// A panel of cumulative distributions: the y axis is a share in %.
     pub fn cumulative(axes: [&str; 2], curves: Vec<Curve>) -> Panel {
-        Panel { axes: axes.map(String::from), top: Some(100.0), curves }
+        Panel { axes: axes.map(String::from), top: Some(100.0), curves, dots: false }
     }
 
     /// A panel of other curves.
     pub fn lines(axes: [&str; 2], curves: Vec<Curve>) -> Panel {
-        Panel { axes: axes.map(String::from), top: None, curves }
+        Panel { axes: axes.map(String::from), top: None, curves, dots: false }
+    }
+
+    /// A panel of dots.
+    pub fn dots(axes: [&str; 2], curves: Vec<Curve>) -> Panel {
+        Panel { dots: true, ..Panel::lines(axes, curves) }
     }
 }
 
@@ -68,7 +75,10 @@ const COLOURS: [RGBColor; 6] = [
     RGBColor(230, 159, 0),
 ];
 
-/// Draws `panels` side by side as SVG.
+/// Most panels side by side; more are drawn in rows of two.
+const MAX_COLUMNS: usize = 3;
+
+/// Draws `panels` as SVG: side by side, or in rows of two.
 pub fn draw(title: &str, panels: &[Panel]) -> Result<String, Error> {
     let mut picture = String::new();
     try_draw(&mut picture, title, panels)
@@ -81,11 +91,13 @@ fn try_draw(
     title: &str,
     panels: &[Panel],
 ) -> Result<(), Box<dyn std::error::Error>> {
-    let width = PANEL.0 * panels.len().max(1) as u32;
-    let root = SVGBackend::with_string(picture, (width, PANEL.1)).into_drawing_area();
+    let columns = if panels.len() > MAX_COLUMNS { 2 } else { panels.len().max(1) };
+    let rows = panels.len().div_ceil(columns).max(1);
+    let size = (PANEL.0 * columns as u32, PANEL.1 * rows as u32);
+    let root = SVGBackend::with_string(picture, size).into_drawing_area();
     root.fill(&WHITE)?;
     let root = root.titled(title, ("sans-serif", 18))?;
-    for (area, panel) in root.split_evenly((1, panels.len().max(1))).iter().zip(panels) {
+    for (area, panel) in root.split_evenly((rows, columns)).iter().zip(panels) {
         draw_panel(area, panel)?;
     }
     root.present()?;
@@ -115,14 +127,22 @@ fn draw_panel(
     for (index, curve) in panel.curves.iter().enumerate() {
         let colour = COLOURS[index % COLOURS.len()];
         let points = curve.points.iter().copied();
-        chart
-            .draw_series(LineSeries::new(points, colour.stroke_width(2)))?
+        let series = match panel.dots {
+            true => chart.draw_series(points.map(|at| Circle::new(at, 2, colour.filled())))?,
+            false => chart.draw_series(LineSeries::new(points, colour.stroke_width(2)))?,
+        };
+        series
             .label(&curve.name)
             .legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], colour.stroke_width(2)));
     }
+    // Distributions end at the top right, other curves mostly rise from the lower left.
+    let position = match panel.top {
+        Some(_) => SeriesLabelPosition::LowerRight,
+        None => SeriesLabelPosition::UpperLeft,
+    };
     chart
         .configure_series_labels()
-        .position(SeriesLabelPosition::LowerRight)
+        .position(position)
         .background_style(WHITE.mix(0.8))
         .border_style(BLACK.mix(0.3))
         .label_font(("sans-serif", 13))
