@@ -1,5 +1,7 @@
 //! Plots: panels of curves as SVG.
 
+use std::ops::Range;
+
 use plotters::coord::Shift;
 use plotters::prelude::*;
 use trail_setup::Error;
@@ -33,6 +35,15 @@ impl Curve {
         let rising = rising.map(|(i, &value)| (value, share * (i + 1) as f64));
         Curve { name: name.into(), points: std::iter::once((0.0, 0.0)).chain(rising).collect() }
     }
+
+    /// Points along the lines.
+    fn samples(&self) -> impl Iterator<Item = (f64, f64)> {
+        let between = |a: f64, b: f64, i: u32| a + (b - a) * f64::from(i) / 16.0;
+        self.points.windows(2).flat_map(move |pair| {
+            let [a, b] = [pair[0], pair[1]];
+            (0..=16).map(move |i| (between(a.0, b.0, i), between(a.1, b.1, i)))
+        })
+    }
 }
 
 /// One diagram.
@@ -62,6 +73,28 @@ impl Panel {
     /// A panel of dots.
     pub fn dots(axes: [&str; 2], curves: Vec<Curve>) -> Panel {
         Panel { dots: true, ..Panel::lines(axes, curves) }
+    }
+
+    /// The corner in which a legend covers the least of the curves.
+    fn legend_corner(&self, x: Range<f64>, top: f64) -> SeriesLabelPosition {
+        let wide = 0.35 * (x.end - x.start);
+        let high = (0.05 + 0.05 * self.curves.len() as f64) * top;
+        let covered = |is_right: bool, is_top: bool| {
+            let inside = |&(at, y): &(f64, f64)| {
+                let across = if is_right { x.end - at < wide } else { at - x.start < wide };
+                across && if is_top { top - y < high } else { y < high }
+            };
+            self.curves.iter().flat_map(Curve::samples).filter(inside).count()
+        };
+        [
+            (covered(false, true), SeriesLabelPosition::UpperLeft),
+            (covered(true, false), SeriesLabelPosition::LowerRight),
+            (covered(true, true), SeriesLabelPosition::UpperRight),
+            (covered(false, false), SeriesLabelPosition::LowerLeft),
+        ]
+        .into_iter()
+        .min_by_key(|(samples, _)| *samples)
+        .map_or(SeriesLabelPosition::UpperLeft, |(_, corner)| corner)
     }
 }
 
@@ -111,12 +144,14 @@ fn draw_panel(
     let points = || panel.curves.iter().flat_map(|curve| &curve.points);
     let widest = points().fold(0.1, |most: f64, point| most.max(point.0));
     let highest = points().fold(1e-9, |most: f64, point| most.max(point.1));
+    let left = points().fold(widest, |least: f64, point| least.min(point.0)).max(0.0);
+    let right = widest + 0.02 * (widest - left).max(0.1);
     let top = panel.top.unwrap_or(highest * 1.05);
     let mut chart = ChartBuilder::on(area)
         .margin(12)
         .x_label_area_size(42)
-        .y_label_area_size(52)
-        .build_cartesian_2d(0.0..widest * 1.02, 0.0..top)?;
+        .y_label_area_size(62)
+        .build_cartesian_2d(left..right, 0.0..top)?;
     chart
         .configure_mesh()
         .x_desc(&panel.axes[0])
@@ -135,14 +170,12 @@ fn draw_panel(
             .label(&curve.name)
             .legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], colour.stroke_width(2)));
     }
-    // Distributions end at the top right, other curves mostly rise from the lower left.
-    let position = match panel.top {
-        Some(_) => SeriesLabelPosition::LowerRight,
-        None => SeriesLabelPosition::UpperLeft,
-    };
+    if panel.curves.len() < 2 {
+        return Ok(());
+    }
     chart
         .configure_series_labels()
-        .position(position)
+        .position(panel.legend_corner(left..right, top))
         .background_style(WHITE.mix(0.8))
         .border_style(BLACK.mix(0.3))
         .label_font(("sans-serif", 13))

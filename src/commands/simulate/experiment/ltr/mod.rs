@@ -62,7 +62,7 @@ fn scenario(
     let base = model.scheduler();
     let scheduler = SchedulerConfig {
         token_budget: 768,
-        max_requests: requests as u32,
+        max_requests: base.max_running.max(requests as u32),
         max_context: dataset.prompt.longest() + dataset.max_tokens,
         preemption: Preemption::Swap,
         host_blocks: 4 * base.num_blocks,

@@ -11,10 +11,10 @@ use crate::commands::simulate::scenario::Pace;
 use crate::plot::Panel;
 
 /// Requests of a run.
-const REQUESTS: usize = 4000;
+const REQUESTS: usize = 10_000;
 
 /// Rates as multiples of the capacity.
-const LOADS: [f64; 6] = [0.6, 0.8, 0.9, 1.0, 1.1, 1.2];
+const LOADS: [f64; 6] = [0.8, 0.9, 1.0, 1.1, 1.3, 1.5];
 
 /// The release's rates, requests per second.
 const RATES: [f64; 3] = [10.0, 20.0, 30.0];
@@ -76,7 +76,7 @@ pub const FIG6: Experiment = Experiment {
     source: "TRAIL, figure 6: latency and TTFT against the request rate",
     claim: "TRAIL has 1.66-2.01x lower mean latency and 1.76-24.07x lower mean TTFT than vLLM; SJF \
             by the prompt gains little; TRAIL-BERT is between; TRAIL+ is best",
-    conditions: "4,000 requests a run (the paper has 10,000) of Alpaca's lengths, Llama-3-8B on an \
+    conditions: "10,000 requests a run of Alpaca's lengths, Llama-3-8B on an \
                  A100-80GB (roofline), 256 sequences, 512 tokens a step, predictions at the \
                  release's error; rates are multiples of the simulated capacity, as the paper's \
                  are those of another engine; 'trail (paper)' is TRAIL without options, 'trail' \
@@ -95,7 +95,7 @@ pub const FIG6: Experiment = Experiment {
         )
     },
     read: |measured| {
-        let xs = [0.8, 0.9, 1.0, 1.1, 1.2];
+        let xs = [0.9, 1.0, 1.1, 1.3, 1.5];
         let latency = |paper| ("mean latency", paper, LATENCY);
         let ttft = |paper| ("mean TTFT", paper, TTFT);
         let mut findings = gains(measured, "trail (paper)", &xs, latency("1.66-2.01"));
@@ -152,7 +152,7 @@ pub const FIG11: Experiment = Experiment {
     name: "trail-fig11",
     source: "TRAIL, figure 11: Llama-3-8B on two devices by tensor parallelism",
     claim: "TRAIL continues to perform effectively: mean and median latency below vLLM's",
-    conditions: "4,000 requests a run of Alpaca's lengths, Llama-3-8B on two A100-80GB (half the \
+    conditions: "10,000 requests a run of Alpaca's lengths, Llama-3-8B on two A100-80GB (half the \
                  weights and KV each, 10 us an all-reduce, assumed), predictions at the release's \
                  error; the paper prints no values",
     grid: || {
@@ -167,7 +167,7 @@ pub const FIG11: Experiment = Experiment {
         )
     },
     read: |measured| {
-        let xs = [0.9, 1.0, 1.1];
+        let xs = [0.9, 1.0, 1.1, 1.3, 1.5];
         let mut findings = Vec::new();
         for label in ["trail (paper)", "trail-bert"] {
             let mean = ("mean latency", "above 1", LATENCY);
@@ -185,7 +185,7 @@ pub const FIG12: Experiment = Experiment {
     name: "trail-fig12",
     source: "TRAIL, figure 12: Vicuna-13B on two devices, TRAIL+",
     claim: "TRAIL+ (perfect predictions) is below vLLM in mean and median latency",
-    conditions: "4,000 requests a run (the paper draws 10,000 from 1,000 prompts) of the Alpaca \
+    conditions: "10,000 requests a run (the paper draws them from 1,000 prompts) of the Alpaca \
                  lengths of Llama-3-8B (Vicuna's are not published), a 13B shape with multi-head \
                  attention on two A100-80GB (10 us an all-reduce, assumed); the paper prints no \
                  values",
@@ -194,7 +194,7 @@ pub const FIG12: Experiment = Experiment {
         by_load("a100-80g:13b:tp2", &policies)
     },
     read: |measured| {
-        let xs = [0.9, 1.0, 1.1];
+        let xs = [0.9, 1.0, 1.1, 1.3, 1.5];
         let mean = ("mean latency", "above 1", LATENCY);
         let mut findings = gains(measured, "trail+", &xs, mean);
         let median = ("median latency", "above 1", MEDIAN_LATENCY);

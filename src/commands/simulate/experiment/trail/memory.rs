@@ -8,7 +8,7 @@ use super::{paper, poisson, scenario, trial};
 use crate::plot::Panel;
 
 /// Requests of a run.
-const REQUESTS: usize = 4000;
+const REQUESTS: usize = 10_000;
 
 /// Arrival rate as a multiple of the capacity with ample KV.
 const LOAD: f64 = 1.1;
@@ -44,7 +44,7 @@ pub const FIG5: Experiment = Experiment {
     source: "TRAIL, figure 5: latency and TTFT by c at a rate of 14",
     claim: "mean latency and TTFT are least at c = 0.8, closely followed by 0.5, highest at c = 1; \
             0.2 is above them",
-    conditions: "4,000 requests of Alpaca's lengths at 1.1 times the capacity (the paper's rate of \
+    conditions: "10,000 requests of Alpaca's lengths at 1.1 times the capacity (the paper's rate of \
                  14 is a share of an engine's capacity that is not published), Llama-3-8B on an \
                  A100-80GB (roofline), predictions at the release's error, TRAIL without options; \
                  KV of the whole device (about 400,000 tokens), and 4,096 blocks (65,536 tokens), \
