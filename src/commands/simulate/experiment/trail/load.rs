@@ -120,6 +120,7 @@ pub const RELEASE: Experiment = Experiment {
     grid: || {
         let policies = [
             ("fcfs", PolicyKind::Fcfs),
+            sjf(),
             ("trail (paper)", paper(0.8)),
             ("trail", PolicyKind::Trail(Trail::default())),
             ("trail+", trail_plus()),
@@ -137,7 +138,7 @@ pub const RELEASE: Experiment = Experiment {
     },
     read: |measured| {
         let mut findings = Vec::new();
-        for label in ["trail (paper)", "trail", "trail+"] {
+        for label in ["sjf", "trail (paper)", "trail", "trail+"] {
             let latency = ("mean latency", "1.66-2.01", LATENCY);
             findings.extend(gains(measured, label, &RATES, latency));
             findings.extend(gains(measured, label, &RATES, ("mean TTFT", "1.76-24.07", TTFT)));
