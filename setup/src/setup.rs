@@ -208,6 +208,7 @@ impl Setup {
             .progress(progress::reporter())
             .preemption(preemption)
             .max_requests(max_requests)
+            .when_full(args.when_full())
             .max_queue_bytes((args.max_queue_mib as u64) << 20)
             .scheduler_bounds(args.scheduler_bounds())
             .kv_blocks(args.kv_blocks)

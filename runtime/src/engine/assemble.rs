@@ -7,7 +7,7 @@ use trail_base::{Memory, available_threads};
 use trail_probe::Weights;
 use trail_scheduler::{Preemption, Scheduler, SchedulerConfig};
 
-use super::admission::Admission;
+use super::admission::{Admission, WhenFull};
 use super::builder::{BuildError, EngineBuilder};
 use super::clock::WallClock;
 use super::device::{ComputeDevice, ProbeDevice};
@@ -85,6 +85,8 @@ impl EngineBuilder {
         let model =
             self.model.clone().ok_or_else(|| BuildError::Refused("no model was given".into()))?;
         self.check_probe(&model)?;
+        let shed_above = (self.when_full == WhenFull::Shed).then_some(self.max_requests);
+        self.max_requests = self.when_full.capacity(self.max_requests);
         let (segments, rows) = (self.num_running(), self.max_rows());
         let probe = self.probe.take().map(|probe| probe.with_isa(self.isa)).transpose();
         let probe = probe.map_err(BuildError::Refused)?.map(|probe| {
@@ -109,7 +111,7 @@ impl EngineBuilder {
             backend: built.backend,
             scheduler,
             lifecycle: Lifecycle::new(
-                self.max_requests,
+                (self.max_requests, shed_above),
                 segments,
                 model.config.eos_tokens.clone(),
                 (queue.clone(), inbox),

@@ -8,6 +8,7 @@ use trail_probe::{Predictor, Probe};
 use trail_scheduler::policies::{Needs, PolicyKind};
 use trail_scheduler::{Preemption, SchedulerConfig};
 
+use super::admission::WhenFull;
 use super::clock::Clock;
 use super::device::{ComputeDevice, CudaSettings};
 use super::observer::StepObserver;
@@ -55,6 +56,7 @@ pub struct EngineBuilder {
     pub(super) probe: Option<Probe>,
     pub(super) predictor: Option<Predictor>,
     pub(super) policy: PolicyKind,
+    pub(super) when_full: WhenFull,
     pub(super) replays: bool,
     pub(super) clock: Option<Arc<dyn Clock>>,
     pub(super) observer: Option<Box<dyn StepObserver>>,
@@ -80,6 +82,7 @@ impl Default for EngineBuilder {
             probe: None,
             predictor: None,
             policy: PolicyKind::Fcfs,
+            when_full: WhenFull::default(),
             replays: false,
             clock: None,
             observer: None,
@@ -186,6 +189,13 @@ impl EngineBuilder {
     /// Requests in the engine at once, running and waiting; default [`DEFAULT_MAX_REQUESTS`].
     pub fn max_requests(mut self, max_requests: usize) -> Self {
         self.max_requests = max_requests;
+        self
+    }
+
+    /// Treatment of a request beyond [`EngineBuilder::max_requests`]; default
+    /// [`WhenFull::Reject`].
+    pub fn when_full(mut self, when_full: WhenFull) -> Self {
+        self.when_full = when_full;
         self
     }
 

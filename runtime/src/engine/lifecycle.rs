@@ -18,6 +18,8 @@ pub(super) struct Lifecycle {
     requests: Box<[Option<Box<ActiveRequest>>]>,
     /// Requests whose last token came with the collected step.
     ended: Vec<(RequestIdx, FinishReason)>,
+    /// Number of requests above which the worst ranked one that never ran ends.
+    shed_above: Option<usize>,
     eos_tokens: Vec<u32>,
     queue: Arc<SubmitQueue>,
     inbox: EngineInbox,
@@ -25,9 +27,10 @@ pub(super) struct Lifecycle {
 }
 
 impl Lifecycle {
-    /// Room for `max_requests` requests, of which `segments` can end in one step.
+    /// Room for `max_requests` requests, of which `segments` can end in one step, and the number
+    /// above which some are shed.
     pub(super) fn new(
-        max_requests: usize,
+        (max_requests, shed_above): (usize, Option<usize>),
         segments: usize,
         eos_tokens: Vec<u32>,
         (queue, inbox): (Arc<SubmitQueue>, EngineInbox),
@@ -36,6 +39,7 @@ impl Lifecycle {
         Lifecycle {
             requests: (0..max_requests).map(|_| None).collect(),
             ended: Vec::with_capacity(segments),
+            shed_above,
             eos_tokens,
             queue,
             inbox,
@@ -73,6 +77,7 @@ impl Lifecycle {
             any = true;
             self.admit(active, scheduler);
         }
+        self.shed(scheduler, swaps);
         while let Some(ticket) = self.inbox.next_cancel() {
             if let Some(idx) = ticket.live_idx() {
                 any = true;
@@ -80,6 +85,17 @@ impl Lifecycle {
             }
         }
         any
+    }
+
+    /// Ends the worst ranked requests that never ran while there are too many.
+    fn shed(&mut self, scheduler: &mut Scheduler, swaps: &mut Swaps) {
+        let Some(most) = self.shed_above else { return };
+        while scheduler.live() > most
+            && let Some(idx) = scheduler.worst_unstarted()
+        {
+            add(&self.counters.shed, 1);
+            self.end(idx, FinishReason::Overloaded, scheduler, swaps);
+        }
     }
 
     fn admit(&mut self, active: Box<ActiveRequest>, scheduler: &mut Scheduler) {
