@@ -97,7 +97,7 @@ impl ApiError {
     pub fn overloaded() -> Self {
         let message = "the queue is full, and the other requests are expected to be shorter: try again \
                        later";
-        ApiError::too_many(message.into())
+        ApiError::too_many(message)
     }
 
     /// 500: the engine failed with `fault`.
