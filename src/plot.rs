@@ -1,10 +1,12 @@
 //! Plots: panels of curves as SVG.
 
+use std::ops::Range;
+
 use plotters::coord::Shift;
 use plotters::prelude::*;
 use trail_setup::Error;
 
-/// Width of a panel and height of the picture, pixels.
+/// Width and height of a panel, pixels.
 const PANEL: (u32, u32) = (550, 480);
 
 /// Most points of a distribution, but for the first and the last.
@@ -33,6 +35,15 @@ impl Curve {
         let rising = rising.map(|(i, &value)| (value, share * (i + 1) as f64));
         Curve { name: name.into(), points: std::iter::once((0.0, 0.0)).chain(rising).collect() }
     }
+
+    /// Points along the lines.
+    fn samples(&self) -> impl Iterator<Item = (f64, f64)> {
+        let between = |a: f64, b: f64, i: u32| a + (b - a) * f64::from(i) / 16.0;
+        self.points.windows(2).flat_map(move |pair| {
+            let [a, b] = [pair[0], pair[1]];
+            (0..=16).map(move |i| (between(a.0, b.0, i), between(a.1, b.1, i)))
+        })
+    }
 }
 
 /// One diagram.
@@ -44,17 +55,46 @@ pub struct Panel {
     pub top: Option<f64>,
     /// The curves.
     pub curves: Vec<Curve>,
+    /// True for a dot at each point in place of lines.
+    pub dots: bool,
 }
 
 impl Panel {
     /// A panel of cumulative distributions: the y axis is a share in %.
     pub fn cumulative(axes: [&str; 2], curves: Vec<Curve>) -> Panel {
-        Panel { axes: axes.map(String::from), top: Some(100.0), curves }
+        Panel { axes: axes.map(String::from), top: Some(100.0), curves, dots: false }
     }
 
     /// A panel of other curves.
     pub fn lines(axes: [&str; 2], curves: Vec<Curve>) -> Panel {
-        Panel { axes: axes.map(String::from), top: None, curves }
+        Panel { axes: axes.map(String::from), top: None, curves, dots: false }
+    }
+
+    /// A panel of dots.
+    pub fn dots(axes: [&str; 2], curves: Vec<Curve>) -> Panel {
+        Panel { dots: true, ..Panel::lines(axes, curves) }
+    }
+
+    /// The corner in which a legend covers the least of the curves.
+    fn legend_corner(&self, x: Range<f64>, top: f64) -> SeriesLabelPosition {
+        let wide = 0.35 * (x.end - x.start);
+        let high = (0.05 + 0.05 * self.curves.len() as f64) * top;
+        let covered = |is_right: bool, is_top: bool| {
+            let inside = |&(at, y): &(f64, f64)| {
+                let across = if is_right { x.end - at < wide } else { at - x.start < wide };
+                across && if is_top { top - y < high } else { y < high }
+            };
+            self.curves.iter().flat_map(Curve::samples).filter(inside).count()
+        };
+        [
+            (covered(false, true), SeriesLabelPosition::UpperLeft),
+            (covered(true, false), SeriesLabelPosition::LowerRight),
+            (covered(true, true), SeriesLabelPosition::UpperRight),
+            (covered(false, false), SeriesLabelPosition::LowerLeft),
+        ]
+        .into_iter()
+        .min_by_key(|(samples, _)| *samples)
+        .map_or(SeriesLabelPosition::UpperLeft, |(_, corner)| corner)
     }
 }
 
@@ -68,7 +108,10 @@ const COLOURS: [RGBColor; 6] = [
     RGBColor(230, 159, 0),
 ];
 
-/// Draws `panels` side by side as SVG.
+/// Most panels side by side; more are drawn in rows of two.
+const MAX_COLUMNS: usize = 3;
+
+/// Draws `panels` as SVG: side by side, or in rows of two.
 pub fn draw(title: &str, panels: &[Panel]) -> Result<String, Error> {
     let mut picture = String::new();
     try_draw(&mut picture, title, panels)
@@ -81,11 +124,13 @@ fn try_draw(
     title: &str,
     panels: &[Panel],
 ) -> Result<(), Box<dyn std::error::Error>> {
-    let width = PANEL.0 * panels.len().max(1) as u32;
-    let root = SVGBackend::with_string(picture, (width, PANEL.1)).into_drawing_area();
+    let columns = if panels.len() > MAX_COLUMNS { 2 } else { panels.len().max(1) };
+    let rows = panels.len().div_ceil(columns).max(1);
+    let size = (PANEL.0 * columns as u32, PANEL.1 * rows as u32);
+    let root = SVGBackend::with_string(picture, size).into_drawing_area();
     root.fill(&WHITE)?;
     let root = root.titled(title, ("sans-serif", 18))?;
-    for (area, panel) in root.split_evenly((1, panels.len().max(1))).iter().zip(panels) {
+    for (area, panel) in root.split_evenly((rows, columns)).iter().zip(panels) {
         draw_panel(area, panel)?;
     }
     root.present()?;
@@ -99,12 +144,14 @@ fn draw_panel(
     let points = || panel.curves.iter().flat_map(|curve| &curve.points);
     let widest = points().fold(0.1, |most: f64, point| most.max(point.0));
     let highest = points().fold(1e-9, |most: f64, point| most.max(point.1));
+    let left = points().fold(widest, |least: f64, point| least.min(point.0)).max(0.0);
+    let right = widest + 0.02 * (widest - left).max(0.1);
     let top = panel.top.unwrap_or(highest * 1.05);
     let mut chart = ChartBuilder::on(area)
         .margin(12)
         .x_label_area_size(42)
-        .y_label_area_size(52)
-        .build_cartesian_2d(0.0..widest * 1.02, 0.0..top)?;
+        .y_label_area_size(62)
+        .build_cartesian_2d(left..right, 0.0..top)?;
     chart
         .configure_mesh()
         .x_desc(&panel.axes[0])
@@ -115,14 +162,20 @@ fn draw_panel(
     for (index, curve) in panel.curves.iter().enumerate() {
         let colour = COLOURS[index % COLOURS.len()];
         let points = curve.points.iter().copied();
-        chart
-            .draw_series(LineSeries::new(points, colour.stroke_width(2)))?
+        let series = match panel.dots {
+            true => chart.draw_series(points.map(|at| Circle::new(at, 2, colour.filled())))?,
+            false => chart.draw_series(LineSeries::new(points, colour.stroke_width(2)))?,
+        };
+        series
             .label(&curve.name)
             .legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], colour.stroke_width(2)));
     }
+    if panel.curves.len() < 2 {
+        return Ok(());
+    }
     chart
         .configure_series_labels()
-        .position(SeriesLabelPosition::LowerRight)
+        .position(panel.legend_corner(left..right, top))
         .background_style(WHITE.mix(0.8))
         .border_style(BLACK.mix(0.3))
         .label_font(("sans-serif", 13))

@@ -1,5 +1,6 @@
 //! The papers' scheduling experiments: one value per figure or table.
 
+mod curves;
 mod elis;
 mod ltr;
 mod report;
@@ -95,7 +96,31 @@ pub fn ratios(a: &Measured, b: &Measured, of: fn(&Figures) -> f64) -> Vec<f64> {
 }
 
 /// All experiments.
-const ALL: [Experiment; 4] = [trail::FIG7, trail::FIG9, ltr::FIG1, elis::FIG4];
+const ALL: [Experiment; 23] = [
+    trail::FIG5,
+    trail::FIG6,
+    trail::RELEASE,
+    trail::FIG7,
+    trail::FIG8,
+    trail::FIG9,
+    trail::FIG10,
+    trail::FIG11,
+    trail::FIG12,
+    ltr::FIG1,
+    ltr::FIG2A,
+    ltr::FIG2B,
+    ltr::FIG3,
+    ltr::FIG4,
+    ltr::FIG5,
+    ltr::FIG6,
+    ltr::FIG7,
+    ltr::TABLE1,
+    ltr::TABLE2,
+    ltr::TABLE3,
+    ltr::TABLE7,
+    ltr::TABLE9,
+    elis::FIG4,
+];
 
 /// Prints the names.
 pub fn list(json: bool) -> Result<(), Error> {
@@ -160,4 +185,38 @@ fn interrupted(
         false => println!("{}", report::text(experiment, &measured, &[])),
     }
     Err(Error::failed("interrupted: the experiment is not complete"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn names_are_unique_and_every_grid_builds_valid_runs() {
+        let names: BTreeSet<&str> = ALL.iter().map(|experiment| experiment.name).collect();
+        assert_eq!(names.len(), ALL.len());
+        for experiment in ALL {
+            for Trial { label, x, scenario } in (experiment.grid)() {
+                let at = format!("{}: {label} at {x}", experiment.name);
+                let scheduler = &scenario.simulation.scheduler;
+                assert_eq!(scheduler.validate(), Ok(()), "{at}");
+                assert_eq!(scenario.simulation.model.check(), Ok(()), "{at}");
+                assert!(scenario.source.longest() <= scheduler.max_context, "{at}");
+                assert!(scenario.source.requests() <= scheduler.max_requests as usize, "{at}");
+                assert!(x.is_finite() && scenario.policy.build().name() != "", "{at}");
+            }
+        }
+    }
+
+    #[test]
+    fn no_two_trials_of_a_grid_are_the_same_point() {
+        for experiment in ALL {
+            let grid = (experiment.grid)();
+            let points: BTreeSet<(&str, u64)> =
+                grid.iter().map(|trial| (&*trial.label, trial.x.to_bits())).collect();
+            assert_eq!(points.len(), grid.len(), "{}", experiment.name);
+        }
+    }
 }

@@ -19,19 +19,34 @@ fn ours(values: &[f64]) -> String {
     }
 }
 
+/// The figures of all runs, with the curve's name in place of the policy's, and with its x where
+/// the load does not tell two trials apart.
+fn named(measured: &[Measured]) -> Vec<Figures> {
+    let load = |m: &Measured| m.figures.first().map(|figures| figures.load.clone());
+    let mut all = Vec::new();
+    for m in measured {
+        let same = |other: &&Measured| other.label == m.label && load(other) == load(m);
+        let policy = match measured.iter().filter(same).count() {
+            1 => m.label.clone(),
+            _ => format!("{} at {}", m.label, m.x),
+        };
+        all.extend(m.figures.iter().map(|f| Figures { policy: policy.clone(), ..f.clone() }));
+    }
+    all
+}
+
 /// The claim, the runs, and the results beside the paper's.
 pub fn text(experiment: &Experiment, measured: &[Measured], findings: &[Finding]) -> String {
     let Experiment { name, source, claim, conditions, .. } = experiment;
-    let figures: Vec<Figures> =
-        measured.iter().flat_map(|measured| measured.figures.iter().cloned()).collect();
+    let runs = match measured {
+        [] => String::new(),
+        measured => format!("{}\n", table(&named(measured))),
+    };
     let mut results = Table::default().group("", &["quantity", "paper", "ours (over seeds)"]);
     for Finding { quantity, paper, ours: values } in findings {
         results.row([quantity.clone(), paper.clone(), ours(values)]);
     }
-    format!(
-        "{name}: {source}\nClaim: {claim}\nHere: {conditions}\n\n{}\n{results}",
-        table(&figures)
-    )
+    format!("{name}: {source}\nClaim: {claim}\nHere: {conditions}\n\n{runs}{results}")
 }
 
 /// The same as one object.

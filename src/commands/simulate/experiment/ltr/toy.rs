@@ -1,10 +1,10 @@
-//! Experiments of Learning to Rank.
+//! The example of three requests.
 
 use trail_runtime::engine::PolicyKind;
 use trail_scheduler::simulator::{Job, Refined, Run, Simulation, StepModel};
 use trail_scheduler::{SchedulerConfig, StepCost};
 
-use super::{Experiment, Finding, Trial, labelled};
+use super::super::{Experiment, Finding, Trial, labelled};
 use crate::commands::simulate::scenario::{Pace, Scenario, Source};
 use crate::plot::{Curve, Panel};
 
