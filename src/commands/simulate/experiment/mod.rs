@@ -3,6 +3,7 @@
 mod elis;
 mod ltr;
 mod report;
+mod rr_sjf;
 mod trail;
 
 use trail_scheduler::simulator::Run;
@@ -95,7 +96,26 @@ pub fn ratios(a: &Measured, b: &Measured, of: fn(&Figures) -> f64) -> Vec<f64> {
 }
 
 /// All experiments.
-const ALL: [Experiment; 4] = [trail::FIG7, trail::FIG9, ltr::FIG1, elis::FIG4];
+const ALL: [Experiment; 18] = [
+    trail::FIG7,
+    trail::FIG9,
+    ltr::FIG1,
+    elis::FIG4,
+    elis::FIG5,
+    elis::FIG6,
+    elis::FIG7,
+    elis::TABLE5,
+    elis::TABLE6,
+    rr_sjf::FIG1,
+    rr_sjf::FIG2,
+    rr_sjf::FIG3,
+    rr_sjf::FIG4,
+    rr_sjf::FIG5,
+    rr_sjf::FIG6,
+    rr_sjf::FIG7,
+    rr_sjf::FIG8,
+    rr_sjf::FIG9,
+];
 
 /// Prints the names.
 pub fn list(json: bool) -> Result<(), Error> {
