@@ -68,6 +68,7 @@ impl Measured {
 }
 
 /// A number of the paper beside ours.
+#[derive(Clone, Debug)]
 pub struct Finding {
     /// The quantity, with its unit.
     pub quantity: String,

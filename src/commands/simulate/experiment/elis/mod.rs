@@ -122,21 +122,24 @@ enum Scheduler {
     Isrtf,
     /// With the true lengths.
     Sjf,
+    /// ISRTF by one prediction of this rank correlation (Kendall's tau), counted down.
+    Ranked(f64),
 }
 
 impl Scheduler {
-    fn name(self) -> &'static str {
+    fn name(self) -> String {
         match self {
-            Scheduler::Fcfs => "FCFS",
-            Scheduler::Isrtf => "ISRTF",
-            Scheduler::Sjf => "SJF",
+            Scheduler::Fcfs => "FCFS".into(),
+            Scheduler::Isrtf => "ISRTF".into(),
+            Scheduler::Sjf => "SJF".into(),
+            Scheduler::Ranked(tau) => format!("ISRTF, tau {tau}"),
         }
     }
 
     fn policy(self) -> PolicyKind {
         match self {
             Scheduler::Fcfs => PolicyKind::Fcfs,
-            Scheduler::Isrtf => PolicyKind::Isrtf(Isrtf::default()),
+            Scheduler::Isrtf | Scheduler::Ranked(_) => PolicyKind::Isrtf(Isrtf::default()),
             Scheduler::Sjf => PolicyKind::Sjf,
         }
     }
@@ -144,6 +147,7 @@ impl Scheduler {
     fn noise(self) -> Noise {
         match self {
             Scheduler::Sjf => Noise::Oracle,
+            Scheduler::Ranked(tau) => Noise::Rank { tau },
             _ => Noise::Demo,
         }
     }

@@ -1,14 +1,15 @@
 //! Figures 3, 4 and 9: four policies in a burst.
 
 use super::{
-    Curve, E2EL, Experiment, Finding, Measured, Pace, Panel, TTFT, Time, Trial, labelled, policies,
-    quantile_ratios, scenario,
+    Curve, E2EL, Experiment, Finding, Measured, Pace, Panel, Run, TTFT, Time, Trial, WIDE,
+    labelled, policies, quantile_ratios, scenario, scenario_of,
 };
 
 const CONDITIONS: &str = "1,000 requests at once, true lengths (log-normal, median 850, 42 % at the \
     cap of 1,024: assumed), slices of 5 tokens, Llama-3.2-1B on an L4 (roofline), 256 sequences, 512 \
     tokens a step; the KV of a preempted request stays while it fits (461k tokens), where the \
-    paper's vLLM recomputes it";
+    paper's vLLM recomputes it; wide: lengths of which half are at the cap and a quarter below 100 \
+    tokens";
 
 fn grid() -> Vec<Trial> {
     let trial = |(label, policy): (&str, _)| Trial {
@@ -19,6 +20,20 @@ fn grid() -> Vec<Trial> {
     policies().map(trial).into()
 }
 
+/// The same, and once more with more short requests.
+fn both() -> Vec<Trial> {
+    let wide = policies().map(|(label, policy)| Trial {
+        label: format!("{label}{WIDE_SUFFIX}"),
+        x: 0.0,
+        scenario: scenario_of(WIDE, policy, Pace::Burst, 0.0),
+    });
+    grid().into_iter().chain(wide).collect()
+}
+
+/// Lengths of a label: as assumed, and with more short ones.
+const SUFFIXES: [&str; 2] = ["", WIDE_SUFFIX];
+const WIDE_SUFFIX: &str = ", wide";
+
 /// One time's distribution under each policy, of the first seed.
 fn distributions(measured: &[Measured], time: Time) -> Vec<Curve> {
     let first = |m: &Measured| -> Vec<f64> {
@@ -27,9 +42,29 @@ fn distributions(measured: &[Measured], time: Time) -> Vec<Curve> {
     measured.iter().map(|m| Curve::cumulative(&m.label, first(m))).collect()
 }
 
-/// A quantile of one policy's time over RR-SJF's, or the reverse.
-fn ratio(measured: &[Measured], over: &str, under: &str, time: Time, p: f64) -> Vec<f64> {
-    quantile_ratios(labelled(measured, over), labelled(measured, under), time, p)
+/// A quantile of the time under one policy over that under another, with each of the lengths.
+fn ratio(
+    measured: &[Measured],
+    [over, under]: [&str; 2],
+    (time, p): (Time, f64),
+    paper: &str,
+) -> Vec<Finding> {
+    let finding = |suffix: &str| {
+        let of = |label: &str| labelled(measured, &format!("{label}{suffix}"));
+        let name = if p == 1.0 { "largest".into() } else { format!("p{:.0}", 100.0 * p) };
+        let quantity = format!("{name}, {over} / {under}{suffix}");
+        Finding::new(quantity, paper, quantile_ratios(of(over), of(under), time, p))
+    };
+    SUFFIXES.map(finding).into()
+}
+
+/// The panels of a time: the lengths as assumed, and those with more short ones.
+fn panels(measured: &[Measured], name: &str, y: &str, time: Time) -> Vec<Panel> {
+    let (assumed, wide) = measured.split_at(measured.len() / 2);
+    let panel = |measured, of: &str| {
+        Panel::cumulative([&format!("{name}, s{of}"), y], distributions(measured, time))
+    };
+    vec![panel(assumed, ""), panel(wide, WIDE_SUFFIX)]
 }
 
 /// Figure 3: TTFT.
@@ -39,22 +74,20 @@ pub const FIG3: Experiment = Experiment {
     claim: "RR-SJF's median is 9x below FCFS's and like SJF's; its maximum is 5x below SJF's and \
             FCFS's and 1.5x below RR's",
     conditions: CONDITIONS,
-    grid,
+    grid: both,
     read: |measured| {
-        let of = |over, p| ratio(measured, over, "RR-SJF", TTFT, p);
-        vec![
-            Finding::new("median TTFT, FCFS / RR-SJF", "9", of("FCFS", 0.5)),
-            Finding::new("median TTFT, SJF / RR-SJF", "about 1", of("SJF", 0.5)),
-            Finding::new("median TTFT, RR / RR-SJF", "above 1", of("RR", 0.5)),
-            Finding::new("largest TTFT, FCFS / RR-SJF", "5", of("FCFS", 1.0)),
-            Finding::new("largest TTFT, SJF / RR-SJF", "5", of("SJF", 1.0)),
-            Finding::new("largest TTFT, RR / RR-SJF", "1.5", of("RR", 1.0)),
+        let of = |over, p, paper| ratio(measured, [over, "RR-SJF"], (TTFT, p), paper);
+        [
+            of("FCFS", 0.5, "9"),
+            of("SJF", 0.5, "about 1"),
+            of("RR", 0.5, "above 1"),
+            of("FCFS", 1.0, "5"),
+            of("SJF", 1.0, "5"),
+            of("RR", 1.0, "1.5"),
         ]
+        .concat()
     },
-    panels: |measured| {
-        let axes = ["time to first token, s", "requests begun, %"];
-        vec![Panel::cumulative(axes, distributions(measured, TTFT))]
-    },
+    panels: |measured| panels(measured, "time to first token", "requests begun, %", TTFT),
 };
 
 /// Figure 4: E2EL.
@@ -64,39 +97,34 @@ pub const FIG4: Experiment = Experiment {
     claim: "medians are similar; RR-SJF's 25th percentile is 9x below RR's; its maximum is the \
             largest",
     conditions: CONDITIONS,
-    grid,
+    grid: both,
     read: |measured| {
-        let over = |under, p| ratio(measured, "RR-SJF", under, E2EL, p);
-        let quarter = ratio(measured, "RR", "RR-SJF", E2EL, 0.25);
-        vec![
-            Finding::new("25th percentile, RR / RR-SJF", "9", quarter),
-            Finding::new("median, RR-SJF / FCFS", "about 1", over("FCFS", 0.5)),
-            Finding::new("median, RR-SJF / SJF", "about 1", over("SJF", 0.5)),
-            Finding::new("median, RR-SJF / RR", "about 1", over("RR", 0.5)),
-            Finding::new("largest, RR-SJF / FCFS", "above 1", over("FCFS", 1.0)),
-            Finding::new("largest, RR-SJF / SJF", "above 1", over("SJF", 1.0)),
-            Finding::new("largest, RR-SJF / RR", "above 1", over("RR", 1.0)),
+        let of = |under, p, paper| ratio(measured, ["RR-SJF", under], (E2EL, p), paper);
+        [
+            ratio(measured, ["RR", "RR-SJF"], (E2EL, 0.25), "9"),
+            of("FCFS", 0.5, "about 1"),
+            of("SJF", 0.5, "about 1"),
+            of("RR", 0.5, "about 1"),
+            of("FCFS", 1.0, "above 1"),
+            of("SJF", 1.0, "above 1"),
+            of("RR", 1.0, "above 1"),
         ]
+        .concat()
     },
-    panels: |measured| {
-        let axes = ["end-to-end latency, s", "requests answered, %"];
-        vec![Panel::cumulative(axes, distributions(measured, E2EL))]
-    },
+    panels: |measured| panels(measured, "end-to-end latency", "requests answered, %", E2EL),
 };
 
 /// Bins of figure 9's histogram.
 const BINS: usize = 30;
 
-/// Share of requests by E2EL, %, of the first seed; all on one scale up to `longest` seconds.
-fn histogram(measured: &Measured, longest: f64) -> Vec<(f64, f64)> {
-    let outcomes: Vec<f64> =
-        measured.runs.iter().take(1).flat_map(|(_, run)| run.outcomes.iter().map(E2EL)).collect();
+/// Share of requests by E2EL, %; all on one scale up to `longest` seconds.
+fn histogram(run: &Run, longest: f64) -> Vec<(f64, f64)> {
     let mut counts = [0u32; BINS];
-    for latency_s in &outcomes {
-        counts[((latency_s / longest * BINS as f64) as usize).min(BINS - 1)] += 1;
+    for outcome in &run.outcomes {
+        counts[((E2EL(outcome) / longest * BINS as f64) as usize).min(BINS - 1)] += 1;
     }
     let width = longest / BINS as f64;
-    let share = 100.0 / outcomes.len().max(1) as f64;
+    let share = 100.0 / run.outcomes.len().max(1) as f64;
     let bins = counts.iter().enumerate();
     bins.map(|(bin, &n)| ((bin as f64 + 0.5) * width, share * f64::from(n))).collect()
 }
@@ -119,7 +147,7 @@ fn modes(points: &[(f64, f64)]) -> f64 {
 }
 
 fn longest(measured: &[Measured]) -> f64 {
-    let all = measured.iter().flat_map(|m| m.runs.iter().take(1));
+    let all = measured.iter().flat_map(|m| &m.runs);
     all.flat_map(|(_, run)| run.outcomes.iter().map(E2EL)).fold(1e-9, f64::max)
 }
 
@@ -133,18 +161,19 @@ pub const FIG9: Experiment = Experiment {
     read: |measured| {
         let longest = longest(measured);
         let of = |m: &Measured| {
-            let quantity = format!("{}: humps (first seed, {BINS} bins, mean of 3)", m.label);
-            Finding::new(quantity, "3", vec![modes(&histogram(m, longest))])
+            let quantity = format!("{}: humps ({BINS} bins, moving mean of 3)", m.label);
+            let ours = m.runs.iter().map(|(_, run)| modes(&histogram(run, longest)));
+            Finding::new(quantity, "3", ours.collect())
         };
         measured.iter().map(of).collect()
     },
     panels: |measured| {
         let longest = longest(measured);
         let curve = |m: &Measured| {
-            let points = histogram(m, longest);
-            Curve { name: m.label.clone(), points }
+            let (_, first) = m.runs.first()?;
+            Some(Curve { name: m.label.clone(), points: histogram(first, longest) })
         };
-        let curves = measured.iter().map(curve).collect();
+        let curves = measured.iter().filter_map(curve).collect();
         vec![Panel::lines(["end-to-end latency, s", "requests in a bin, %"], curves)]
     },
 };
