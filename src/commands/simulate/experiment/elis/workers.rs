@@ -92,7 +92,7 @@ pub const FIG7: Experiment = Experiment {
             .collect();
         let (few, many) = (peaks(measured, 10), peaks(measured, 50));
         let growth = few.iter().zip(&many).map(|(few, many)| many / few).collect();
-        findings.push(Finding::new("50 workers / 10 workers", "8.1", growth));
+        findings.push(Finding::new("peak, 50 workers / 10 workers", "8.1", growth));
         findings
     },
     panels: |measured| {

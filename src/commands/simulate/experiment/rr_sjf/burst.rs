@@ -62,7 +62,7 @@ fn ratio(
 fn panels(measured: &[Measured], name: &str, y: &str, time: Time) -> Vec<Panel> {
     let (assumed, wide) = measured.split_at(measured.len() / 2);
     let panel = |measured, of: &str| {
-        Panel::cumulative([&format!("{name}, s{of}"), y], distributions(measured, time))
+        Panel::cumulative([&format!("{name}{of}, s"), y], distributions(measured, time))
     };
     vec![panel(assumed, ""), panel(wide, WIDE_SUFFIX)]
 }
