@@ -137,6 +137,18 @@ fn try_draw(
     Ok(())
 }
 
+/// A number on an axis, without needless zeros.
+fn number(value: f64) -> String {
+    ((value * 1e4).round() / 1e4).to_string()
+}
+
+/// Points on the line between two.
+fn along(pair: &[(f64, f64)]) -> impl Iterator<Item = (f64, f64)> + use<> {
+    let ((x0, y0), (x1, y1)) = (pair[0], pair[1]);
+    let share = |step: u32| f64::from(step) / 20.0;
+    (0..=20).map(share).map(move |share| (x0 + share * (x1 - x0), y0 + share * (y1 - y0)))
+}
+
 fn draw_panel(
     area: &DrawingArea<SVGBackend<'_>, Shift>,
     panel: &Panel,
@@ -156,6 +168,8 @@ fn draw_panel(
         .configure_mesh()
         .x_desc(&panel.axes[0])
         .y_desc(&panel.axes[1])
+        .x_label_formatter(&|&x| number(x))
+        .y_label_formatter(&|&y| number(y))
         .label_style(("sans-serif", 13))
         .light_line_style(WHITE)
         .draw()?;
