@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::parse::json_error;
 use crate::config::SchedulerConfig;
 use crate::policies::{InitialLength, PolicyKind, Ranking};
 
@@ -73,7 +74,7 @@ impl LogHeader {
     }
 
     pub(super) fn parse(line: &str) -> Result<LogHeader, String> {
-        let error = |error: serde_json::Error| error.to_string();
+        let error = |error: serde_json::Error| json_error(&error);
         let Version { format, version } = serde_json::from_str(line).map_err(error)?;
         if format != FORMAT {
             return Err(format!("format is '{format}': a {FORMAT} is expected"));

@@ -61,8 +61,12 @@ impl LoggedScheduler {
         Ok(idx)
     }
 
-    /// [`Scheduler::predict`].
-    pub fn predict(&mut self, idx: RequestIdx, prediction: Prediction) {
+    /// [`Scheduler::predict`]; a quantile that is not a number is taken to be the expectation.
+    pub fn predict(&mut self, idx: RequestIdx, mut prediction: Prediction) {
+        let Prediction { remaining, p10, p50, p90, .. } = &mut prediction;
+        for quantile in [p10, p50, p90] {
+            *quantile = if quantile.is_finite() { *quantile } else { *remaining };
+        }
         if self.sink.is_some() {
             self.log_prediction(idx, &prediction);
         }
@@ -77,9 +81,6 @@ impl LoggedScheduler {
             return;
         };
         let (id, age) = (state.id, state.generated - late);
-        // Quantiles have no effect on the built-in policies; a number in place of none.
-        let [p10, p50, p90] =
-            [p10, p50, p90].map(|tokens| if tokens.is_finite() { tokens } else { remaining });
         self.log(LogEvent::Predict { id, step, age, remaining, p10, p50, p90 });
     }
 

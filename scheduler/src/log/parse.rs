@@ -77,8 +77,14 @@ impl DecisionLog {
     }
 }
 
+/// The message for a line that is not JSON, or not of the format. The text that was parsed is one
+/// line, whose number in the file the caller knows.
+pub(super) fn json_error(error: &serde_json::Error) -> String {
+    error.to_string().replace(" at line 1 column", " at column")
+}
+
 fn parse_event(line: &str, owed: &mut (u64, u32)) -> Result<LogEvent, String> {
-    let event: LogEvent = serde_json::from_str(line).map_err(|error| error.to_string())?;
+    let event: LogEvent = serde_json::from_str(line).map_err(|error| json_error(&error))?;
     event.check()?;
     match (event, *owed) {
         (LogEvent::Decision(decision), (step, 1..)) if decision.step == step => owed.1 -= 1,
