@@ -142,13 +142,6 @@ fn number(value: f64) -> String {
     ((value * 1e4).round() / 1e4).to_string()
 }
 
-/// Points on the line between two.
-fn along(pair: &[(f64, f64)]) -> impl Iterator<Item = (f64, f64)> + use<> {
-    let ((x0, y0), (x1, y1)) = (pair[0], pair[1]);
-    let share = |step: u32| f64::from(step) / 20.0;
-    (0..=20).map(share).map(move |share| (x0 + share * (x1 - x0), y0 + share * (y1 - y0)))
-}
-
 fn draw_panel(
     area: &DrawingArea<SVGBackend<'_>, Shift>,
     panel: &Panel,

@@ -289,6 +289,11 @@ impl EngineArgs {
         self.with_options(self.policy.unwrap_or(PolicyKind::trail(DEFAULT_C)))
     }
 
+    /// The policy requested, or else `policy` with the options of the rank.
+    pub fn policy_or(&self, policy: PolicyKind) -> PolicyKind {
+        self.with_options(self.policy.unwrap_or(policy))
+    }
+
     /// The device on this machine.
     pub fn device(&self) -> ComputeDevice {
         self.device.resolve()

@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicU64;
 
 use trail_base::{Memory, available_threads};
 use trail_probe::Weights;
-use trail_scheduler::{Preemption, Scheduler, SchedulerConfig};
+use trail_scheduler::{LogHeader, LoggedScheduler, Preemption, SchedulerConfig};
 
 use super::admission::{Admission, WhenFull};
 use super::builder::{BuildError, EngineBuilder};
@@ -245,11 +245,11 @@ impl EngineBuilder {
     }
 
     fn scheduler(
-        &self,
+        &mut self,
         model: &Model,
         built: &mut BuiltBackend,
         clock: &dyn Clock,
-    ) -> Result<Scheduler, BuildError> {
+    ) -> Result<LoggedScheduler, BuildError> {
         let transfers = built.backend.transfers();
         if self.preemption == Preemption::Swap && transfers.is_none() {
             return Err(BuildError::Refused(
@@ -278,7 +278,9 @@ impl EngineBuilder {
             max_context: model.config.max_context as u32,
             ..self.scheduler
         };
-        Scheduler::new(config, self.policy.build())
+        let max_gap_s = self.gap().as_secs_f64();
+        let header = LogHeader { config, policy: self.policy, max_gap_s };
+        LoggedScheduler::new(&header, self.log.take())
             .map_err(|error| BuildError::Refused(error.to_string()))
     }
 }

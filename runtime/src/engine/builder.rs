@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use trail_probe::{Predictor, Probe};
 use trail_scheduler::policies::{Needs, PolicyKind};
-use trail_scheduler::{Preemption, SchedulerConfig};
+use trail_scheduler::{LogSink, Preemption, SchedulerConfig};
 
 use super::admission::WhenFull;
 use super::clock::Clock;
@@ -60,6 +60,7 @@ pub struct EngineBuilder {
     pub(super) replays: bool,
     pub(super) clock: Option<Arc<dyn Clock>>,
     pub(super) observer: Option<Box<dyn StepObserver>>,
+    pub(super) log: Option<Box<dyn LogSink>>,
     pub(super) scheduler: SchedulerConfig,
     pub(super) preemption: Preemption,
     pub(super) cuda: CudaSettings,
@@ -86,6 +87,7 @@ impl Default for EngineBuilder {
             replays: false,
             clock: None,
             observer: None,
+            log: None,
             scheduler: SchedulerConfig::default(),
             preemption: Preemption::Recompute,
             cuda: CudaSettings::default(),
@@ -144,6 +146,12 @@ impl EngineBuilder {
     /// Receives the phases of each step; default none.
     pub fn observer(mut self, observer: impl StepObserver + 'static) -> Self {
         self.observer = Some(Box::new(observer));
+        self
+    }
+
+    /// Receives the decision log; default none.
+    pub fn log(mut self, sink: impl LogSink + 'static) -> Self {
+        self.log = Some(Box::new(sink));
         self
     }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use trail_scheduler::{Finished, RequestIdx, Scheduler};
+use trail_scheduler::{Finished, LoggedScheduler, RequestIdx};
 
 use super::active::ActiveRequest;
 use super::event::FinishReason;
@@ -71,7 +71,11 @@ impl Lifecycle {
 
     /// Admits what was submitted and ends what was cancelled since the last call. Returns whether
     /// anything was.
-    pub(super) fn drain_inbox(&mut self, scheduler: &mut Scheduler, swaps: &mut Swaps) -> bool {
+    pub(super) fn drain_inbox(
+        &mut self,
+        scheduler: &mut LoggedScheduler,
+        swaps: &mut Swaps,
+    ) -> bool {
         let mut any = false;
         while let Some(active) = self.inbox.next_submission() {
             any = true;
@@ -88,7 +92,7 @@ impl Lifecycle {
     }
 
     /// Ends the worst ranked requests that never ran while there are too many.
-    fn shed(&mut self, scheduler: &mut Scheduler, swaps: &mut Swaps) {
+    fn shed(&mut self, scheduler: &mut LoggedScheduler, swaps: &mut Swaps) {
         let Some(most) = self.shed_above else { return };
         while scheduler.live() > most
             && let Some(idx) = scheduler.worst_unstarted()
@@ -98,7 +102,7 @@ impl Lifecycle {
         }
     }
 
-    fn admit(&mut self, active: Box<ActiveRequest>, scheduler: &mut Scheduler) {
+    fn admit(&mut self, active: Box<ActiveRequest>, scheduler: &mut LoggedScheduler) {
         if active.ticket.is_cancelled() {
             active.finish(FinishReason::Cancelled);
             return;
@@ -113,7 +117,11 @@ impl Lifecycle {
     /// Removes from the scheduler the requests whose last token comes with the step in flight, so
     /// that they are not planned again. Their index stays taken until the step is collected, as no
     /// request is admitted before.
-    pub(super) fn retire_at_max_tokens(&self, in_flight: &InFlightStep, scheduler: &mut Scheduler) {
+    pub(super) fn retire_at_max_tokens(
+        &self,
+        in_flight: &InFlightStep,
+        scheduler: &mut LoggedScheduler,
+    ) {
         for &(idx, id) in &in_flight.sampled {
             let active = self.requests[idx.index()].as_ref();
             let live = active.is_some_and(|active| active.id == id);
@@ -155,7 +163,7 @@ impl Lifecycle {
     }
 
     /// Ends the requests that [`Lifecycle::send_tokens`] found complete.
-    pub(super) fn finish_ended(&mut self, scheduler: &mut Scheduler, swaps: &mut Swaps) {
+    pub(super) fn finish_ended(&mut self, scheduler: &mut LoggedScheduler, swaps: &mut Swaps) {
         while let Some((idx, reason)) = self.ended.pop() {
             self.end(idx, reason, scheduler, swaps);
         }
@@ -165,7 +173,7 @@ impl Lifecycle {
         &mut self,
         idx: RequestIdx,
         reason: FinishReason,
-        scheduler: &mut Scheduler,
+        scheduler: &mut LoggedScheduler,
         swaps: &mut Swaps,
     ) {
         let Some(active) = self.requests[idx.index()].take() else { return };

@@ -145,7 +145,7 @@ pub fn list(json: bool) -> Result<(), Error> {
         table.row([name, source, claim].map(String::from));
     }
     match json {
-        true => println!("{}", serde_json::json!(ALL.map(|experiment| experiment.name))),
+        true => println!("{}", serde_json::json!(ALL.each_ref().map(|e| e.name).to_vec())),
         false => print!("{table}"),
     }
     Ok(())
