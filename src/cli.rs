@@ -10,6 +10,7 @@ use trail_setup::{EngineArgs, Error, ModelArgs, notice};
 
 use crate::commands::demo::DemoArgs;
 use crate::commands::generate::GenerateArgs;
+use crate::commands::replay::ReplayArgs;
 use crate::commands::serve::ServeArgs;
 use crate::commands::simulate::SimulateArgs;
 use crate::commands::theory::TheoryArgs;
@@ -49,6 +50,8 @@ pub enum Command {
     Demo(DemoArgs),
     /// Compare policies on a virtual clock, without a model: a million requests a minute
     Simulate(Box<SimulateArgs>),
+    /// Repeat the decisions of a log that serve or demo recorded, or run it under another policy
+    Replay(ReplayArgs),
     /// Say what this machine has, and what will be used
     Doctor,
     /// Evaluate TRAIL's policy in an M/G/1 queue: response time, memory, preemptions

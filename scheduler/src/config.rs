@@ -2,12 +2,15 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 use crate::limits::{MAX_CONTEXT, MAX_REQUESTS, MAX_RUNNING, blocks_for};
 use crate::refusal::Refusal;
 use crate::request::NewRequest;
 
 /// Sizes are fixed at construction: everything is allocated then.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct SchedulerConfig {
     /// Most sequences in one step.
     pub max_running: u32,
@@ -48,7 +51,8 @@ pub struct SchedulerConfig {
 }
 
 /// Treatment of a victim's KV.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Preemption {
     /// Discarded, and recomputed from the tokens.
     #[default]

@@ -2,10 +2,13 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 use crate::request::{RequestId, RequestState};
 
 /// A change of a request's place, and the request in whose favour it was made.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Decision {
     /// Step of the plan.
     pub step: u64,
@@ -22,7 +25,8 @@ pub struct Decision {
 }
 
 /// A change of a request's place.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Action {
     /// Enters the batch from the queue.
     Admitted,
@@ -40,7 +44,7 @@ pub enum Action {
 }
 
 impl Action {
-    /// The name, in prose and in a decision log.
+    /// The name in prose.
     pub fn name(self) -> &'static str {
         match self {
             Action::Admitted => "admitted",

@@ -32,7 +32,7 @@
 //!
 //! The files, in the order a request meets them: [`request`], [`policy`] and [`policies`] (rank),
 //! `order` and `fill` (choose), `blocks` (KV), `swap` (KV to the host and back), [`plan`] (out).
-//! [`theory`] is apart: TRAIL's policy in an M/G/1 queue.
+//! [`log`] records all of it and replays it. [`theory`] is apart: TRAIL's policy in an M/G/1 queue.
 
 mod blocks;
 mod config;
@@ -40,6 +40,7 @@ mod decision;
 mod fill;
 mod key;
 pub mod limits;
+pub mod log;
 pub mod noise;
 mod order;
 pub mod plan;
@@ -67,6 +68,7 @@ pub use config::{ConfigError, Preemption, SchedulerConfig};
 pub use decision::{Action, Decision};
 pub use key::Key;
 pub use limits::BLOCK_TOKENS;
+pub use log::{DecisionLog, LogHeader, LogSink, LoggedScheduler};
 pub use plan::{Plan, PlanRow};
 pub use policy::Policy;
 pub use prefill_limit::{MIN_CHUNK_TOKENS, PrefillLimit};

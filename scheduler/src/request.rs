@@ -1,9 +1,13 @@
 //! A request as the scheduler sees it: counts of tokens, a phase, and predictions of its length.
 
+use serde::{Deserialize, Serialize};
+
 use crate::limits::LATE_STEPS_MAX;
 
 /// The caller's name for a request; the scheduler only carries it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 pub struct RequestId(pub u64);
 
 /// Index of a request in the scheduler, fixed from submission to finish and then reused. Running,
@@ -19,7 +23,8 @@ impl RequestIdx {
 }
 
 /// A request to submit.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct NewRequest {
     /// The caller's name for it.
     pub id: RequestId,
@@ -235,7 +240,7 @@ impl RequestState {
     }
 
     /// Tokens sampled in `step` and after it; None if `step` is more than the recorded steps ago.
-    fn sampled_since(&self, step: u64) -> Option<u32> {
+    pub(crate) fn sampled_since(&self, step: u64) -> Option<u32> {
         match self.sampled_step.checked_sub(step) {
             None => Some(0),
             Some(late) if late < LATE_STEPS_MAX => {

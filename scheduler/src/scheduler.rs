@@ -174,6 +174,13 @@ impl Scheduler {
         self.chosen.clear();
     }
 
+    /// The worst ranked request that was never in a plan: the one to give up where there are too
+    /// many. Visits those ranked behind it, which have run.
+    pub fn worst_unstarted(&self) -> Option<RequestIdx> {
+        let from_worst = std::iter::successors(self.waiting.last(), |at| self.waiting.prev(at.idx));
+        from_worst.map(|ranked| ranked.idx).find(|&idx| !self.requests[idx].started)
+    }
+
     /// Records that the plan's rows were executed: their tokens are computed, one more is sampled
     /// in each row with `sample`, and each expectation counts down by one per token until the next
     /// prediction. The engine finishes a request at its `max_tokens`.

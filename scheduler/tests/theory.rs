@@ -214,7 +214,7 @@ fn response_times_given_the_prediction() {
         }
     }
     // Ranges of one run share its arrivals, but their deviations are nearly uncorrelated once the
-    // control has taken what they share.
+    // control has removed the common part.
     assert_normal(&deviations);
     // The two errors cancel in a few ranges.
     println!("the printed form is excluded in {excluded} of {} ranges", deviations.len());

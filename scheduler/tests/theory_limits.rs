@@ -174,7 +174,7 @@ fn response_falls_and_memory_rises_with_c() {
     }
 }
 
-/// A preempting job is smaller than what the preempted one has left, so ages add up to less than
+/// A preempting job is smaller than the preempted job's remainder, so ages add up to less than
 /// the largest size.
 #[test]
 fn with_perfect_predictions_peak_memory_is_the_largest_job_whatever_c() {

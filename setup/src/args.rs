@@ -4,11 +4,11 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use trail_runtime::cpu::Isa;
 use trail_runtime::cuda;
 use trail_runtime::engine::{ComputeDevice, CudaSettings, PolicyKind, ProbeDevice};
-use trail_runtime::engine::{DEFAULT_C, DEFAULT_MAX_QUEUE_BYTES, DEFAULT_MAX_REQUESTS};
+use trail_runtime::engine::{DEFAULT_C, DEFAULT_MAX_QUEUE_BYTES, DEFAULT_MAX_REQUESTS, WhenFull};
 use trail_scheduler::{Preemption, SchedulerConfig};
 
 use crate::ranking_args::RankingArgs;
@@ -69,6 +69,13 @@ impl FromStr for Device {
     }
 }
 
+/// Values of `--full`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Full {
+    Reject,
+    Shed,
+}
+
 /// The policies, one a line.
 fn policy_help() -> String {
     let mut help = String::from(
@@ -127,6 +134,9 @@ pub struct EngineArgs {
         value_parser = count::<MAX_REQUESTS>,
     )]
     pub(crate) max_requests: usize,
+    /// With that many requests: reject a new one, or shed the worst ranked one that never ran
+    #[arg(long, global = true, value_name = "ACTION", value_enum, default_value_t = Full::Reject)]
+    full: Full,
     /// Most memory for the prompts of those requests, MiB; more are refused
     #[arg(
         long,
@@ -261,6 +271,14 @@ impl EngineArgs {
         self.c.unwrap_or(DEFAULT_C)
     }
 
+    /// Treatment of a request beyond `--max-requests`.
+    pub(crate) fn when_full(&self) -> WhenFull {
+        match self.full {
+            Full::Reject => WhenFull::Reject,
+            Full::Shed => WhenFull::Shed,
+        }
+    }
+
     /// Threads of the forward pass.
     pub fn threads(&self) -> usize {
         self.threads.unwrap_or_else(trail_base::available_threads)
@@ -269,6 +287,11 @@ impl EngineArgs {
     /// The policy requested; TRAIL by default.
     pub fn policy_or_trail(&self) -> PolicyKind {
         self.with_options(self.policy.unwrap_or(PolicyKind::trail(DEFAULT_C)))
+    }
+
+    /// The policy requested, or else `policy` with the options of the rank.
+    pub fn policy_or(&self, policy: PolicyKind) -> PolicyKind {
+        self.with_options(self.policy.unwrap_or(policy))
     }
 
     /// The device on this machine.

@@ -16,6 +16,8 @@ use trail_scheduler::Preemption;
 use crate::args::{Device, EngineArgs, ModelArgs};
 use crate::error::Error;
 use crate::notice::notice;
+use crate::output_file::OutputFile;
+use crate::record::LogFile;
 use crate::{locate, progress};
 
 /// A model with its tokenizer, chat template, probe and predictor.
@@ -115,6 +117,15 @@ impl Setup {
 
     /// An engine for these options. A policy that was not named follows from the model's files.
     pub fn engine(&self, args: &EngineArgs) -> Result<Engine, Error> {
+        self.logged_engine(args, None)
+    }
+
+    /// The same with a decision log in `log`.
+    pub fn logged_engine(
+        &self,
+        args: &EngineArgs,
+        log: Option<&OutputFile>,
+    ) -> Result<Engine, Error> {
         let policy = args.policy.unwrap_or_else(|| self.default_policy());
         if policy.needs() == Needs::TrueLengths {
             return Err(Error::usage(format!(
@@ -122,17 +133,20 @@ impl Setup {
                  of demo and bench serve know: choose another one, fcfs or trail for instance"
             )));
         }
-        self.build(args, args.with_options(policy), args.max_requests, EngineBuilder::build)
+        let policy = args.with_options(policy);
+        self.build(args, policy, args.max_requests, log, EngineBuilder::build)
     }
 
-    /// An engine with another policy and room for at least `max_requests` requests.
+    /// An engine with another policy and room for at least `max_requests` requests, and a decision
+    /// log in `log`.
     pub fn engine_with(
         &self,
         args: &EngineArgs,
         policy: PolicyKind,
         max_requests: usize,
+        log: Option<&OutputFile>,
     ) -> Result<Engine, Error> {
-        self.build(args, policy, args.room_for(max_requests), EngineBuilder::build)
+        self.build(args, policy, args.room_for(max_requests), log, EngineBuilder::build)
     }
 
     /// The same by simulated time, stepped by its caller.
@@ -141,10 +155,11 @@ impl Setup {
         args: &EngineArgs,
         policy: PolicyKind,
         max_requests: usize,
+        log: Option<&OutputFile>,
         clock: Arc<dyn Clock>,
     ) -> Result<SteppedEngine, Error> {
         let build = |builder: EngineBuilder| builder.clock(clock.clone()).build_stepped();
-        self.build(args, policy, args.room_for(max_requests), build)
+        self.build(args, policy, args.room_for(max_requests), log, build)
     }
 
     fn build<E>(
@@ -152,16 +167,22 @@ impl Setup {
         args: &EngineArgs,
         policy: PolicyKind,
         max_requests: usize,
+        log: Option<&OutputFile>,
         build: impl Fn(EngineBuilder) -> Result<E, BuildError>,
     ) -> Result<E, Error> {
         let device = args.device.resolve();
-        match build(self.build_on(device, args, policy, max_requests)?) {
+        let build_on = |device| {
+            let builder = self.build_on(device, args, policy, max_requests)?;
+            let log = log.map(LogFile::create).transpose()?;
+            Ok::<_, Error>(build(log.into_iter().fold(builder, EngineBuilder::log)))
+        };
+        match build_on(device)? {
             // The GPU was not named by the user.
             Err(BuildError::Unsupported(why))
                 if args.device == Device::Auto && device != ComputeDevice::Cpu =>
             {
                 notice(format_args!("warning: {why}; the CPU runs it"));
-                Ok(build(self.build_on(ComputeDevice::Cpu, args, policy, max_requests)?)?)
+                Ok(build_on(ComputeDevice::Cpu)??)
             }
             built => Ok(built?),
         }
@@ -208,6 +229,7 @@ impl Setup {
             .progress(progress::reporter())
             .preemption(preemption)
             .max_requests(max_requests)
+            .when_full(args.when_full())
             .max_queue_bytes((args.max_queue_mib as u64) << 20)
             .scheduler_bounds(args.scheduler_bounds())
             .kv_blocks(args.kv_blocks)

@@ -61,8 +61,9 @@ fn run_engine(
 ) -> (drive::Run, Stats) {
     let cost = setup.step_cost(None).expect("the bundled step costs");
     let clock = Arc::new(StepClock::new(cost));
-    let mut engine =
-        setup.stepped_engine_with(args, policy, jobs.len(), clock.clone()).expect("an engine");
+    let mut engine = setup
+        .stepped_engine_with(args, policy, jobs.len(), None, clock.clone())
+        .expect("an engine");
     let run = drive::on_steps(&mut engine, &clock, jobs, |_, _| {}).expect("a run");
     (run, engine.stats())
 }

@@ -72,7 +72,7 @@ fn follow(
         }
     }
     match record.finish_reason {
-        "shutdown" | "cancelled" | "failed" => {
+        "shutdown" | "cancelled" | "failed" | "overloaded" => {
             Err(Error::failed("the engine stopped before the answer was complete"))
         }
         _ => Ok(()),

@@ -4,6 +4,7 @@ pub mod demo;
 pub mod doctor;
 pub mod generate;
 mod load;
+pub mod replay;
 pub mod serve;
 pub mod simulate;
 pub mod theory;
@@ -22,6 +23,7 @@ pub fn run(mut cli: Cli) -> Result<(), Error> {
         Command::Bench(args) => trail_bench::run(model, engine, &args, *json),
         Command::Demo(args) => demo::run(model, engine, &args, *json),
         Command::Simulate(args) => simulate::run(model, engine, &args, *json),
+        Command::Replay(args) => replay::run(engine, &args, *json),
         Command::Doctor => doctor::run(*json),
         Command::Theory(args) => theory::run(engine, &args, *json),
     }

@@ -1,10 +1,11 @@
 //! `trail-rt serve`: the OpenAI-compatible server.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
 use serde_json::json;
-use trail_setup::{EngineArgs, Error, ModelArgs, Output, Setup, notice};
+use trail_setup::{EngineArgs, Error, ModelArgs, Output, OutputFile, Setup, notice};
 
 use crate::server::{self, ServerOptions, Timeouts};
 
@@ -41,6 +42,13 @@ pub struct ServeArgs {
     /// Treat special tokens in chat messages of users and tools as control tokens, not as text
     #[arg(long)]
     allow_special_tokens: bool,
+    /// Write a decision log to FILE: requests, predictions and each decision with its reason, for
+    /// trail-rt replay
+    #[arg(long, value_name = "FILE")]
+    record: Option<PathBuf>,
+    /// Replace a FILE that no earlier run wrote
+    #[arg(long, requires = "record")]
+    force: bool,
 }
 
 /// Parser of a number of seconds, up to a year.
@@ -62,6 +70,8 @@ impl ServeArgs {
             served_model_name: self.served_model_name.or(others.served_model_name),
             verbose: self.verbose || others.verbose,
             allow_special_tokens: self.allow_special_tokens || others.allow_special_tokens,
+            record: self.record.or(others.record),
+            force: self.force || others.force,
         }
     }
 
@@ -100,7 +110,8 @@ pub fn run(
     json: bool,
 ) -> Result<(), Error> {
     let mut setup = Setup::load(model)?;
-    let engine = setup.engine(engine)?;
+    let log = args.record.clone().map(|path| OutputFile::claim(path, args.force)).transpose()?;
+    let engine = setup.logged_engine(engine, log.as_ref())?;
     let host = (args.host(), args.port());
     if let Some(name) = &args.served_model_name {
         setup.name.clone_from(name);

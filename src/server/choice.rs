@@ -218,6 +218,7 @@ impl Choice {
             self.access.fail(reason.name());
             return Err(match reason {
                 FinishReason::Error => ApiError::non_finite(),
+                FinishReason::Overloaded => ApiError::overloaded(),
                 _ => ApiError::interrupted(),
             });
         }

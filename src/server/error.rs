@@ -93,6 +93,13 @@ impl ApiError {
         ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "server_error", message)
     }
 
+    /// 429: the request was given up, as the engine was full and all others ranked before it.
+    pub fn overloaded() -> Self {
+        let message = "the queue is full, and the other requests are expected to be shorter: try again \
+                       later";
+        ApiError::too_many(message)
+    }
+
     /// 500: the engine failed with `fault`.
     pub fn broken(fault: &Fault) -> Self {
         let message = format!("the engine broke down: {fault}");

@@ -194,6 +194,11 @@ fn engine_families(stats: &Stats) -> prometheus::Result<Vec<MetricFamily>> {
             stats.preemptions,
         ),
         counter(
+            "trail_requests_shed_total",
+            "Requests given up before they ran, as the engine was full.",
+            stats.shed,
+        ),
+        counter(
             "trail_evictions_total",
             "Times a request's KV blocks were taken from it.",
             stats.evictions,

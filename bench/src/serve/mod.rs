@@ -147,7 +147,7 @@ impl Bench<'_> {
     }
 
     fn engine(&self, policy: PolicyKind) -> Result<Engine, Error> {
-        self.setup.engine_with(self.options, policy, self.jobs.len())
+        self.setup.engine_with(self.options, policy, self.jobs.len(), None)
     }
 
     /// Sets the arrival times of the jobs: the same gaps at every load, scaled.

@@ -8,6 +8,28 @@ use super::request::Request;
 use crate::backend::Fault;
 use crate::sampling;
 
+/// Treatment of a request beyond the most that the engine holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum WhenFull {
+    /// It is refused on submission.
+    #[default]
+    Reject,
+    /// It enters, and the worst ranked request that never ran, perhaps itself, ends with
+    /// [`super::FinishReason::Overloaded`]. So a queue full of long requests does not turn short
+    /// ones away. Refused are only requests that arrive within one step beyond an eighth more.
+    Shed,
+}
+
+impl WhenFull {
+    /// Requests that the engine has room for, where `max_requests` stay.
+    pub(super) fn capacity(self, max_requests: usize) -> usize {
+        match self {
+            WhenFull::Reject => max_requests,
+            WhenFull::Shed => max_requests + max_requests.div_ceil(8),
+        }
+    }
+}
+
 /// The reason for which a request was not accepted: one line, with what to do.
 #[derive(Clone, Debug, PartialEq)]
 pub enum SubmitError {

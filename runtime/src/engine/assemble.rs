@@ -5,9 +5,9 @@ use std::sync::atomic::AtomicU64;
 
 use trail_base::{Memory, available_threads};
 use trail_probe::Weights;
-use trail_scheduler::{Preemption, Scheduler, SchedulerConfig};
+use trail_scheduler::{LogHeader, LoggedScheduler, Preemption, SchedulerConfig};
 
-use super::admission::Admission;
+use super::admission::{Admission, WhenFull};
 use super::builder::{BuildError, EngineBuilder};
 use super::clock::WallClock;
 use super::device::{ComputeDevice, ProbeDevice};
@@ -85,6 +85,8 @@ impl EngineBuilder {
         let model =
             self.model.clone().ok_or_else(|| BuildError::Refused("no model was given".into()))?;
         self.check_probe(&model)?;
+        let shed_above = (self.when_full == WhenFull::Shed).then_some(self.max_requests);
+        self.max_requests = self.when_full.capacity(self.max_requests);
         let (segments, rows) = (self.num_running(), self.max_rows());
         let probe = self.probe.take().map(|probe| probe.with_isa(self.isa)).transpose();
         let probe = probe.map_err(BuildError::Refused)?.map(|probe| {
@@ -109,7 +111,7 @@ impl EngineBuilder {
             backend: built.backend,
             scheduler,
             lifecycle: Lifecycle::new(
-                self.max_requests,
+                (self.max_requests, shed_above),
                 segments,
                 model.config.eos_tokens.clone(),
                 (queue.clone(), inbox),
@@ -243,11 +245,11 @@ impl EngineBuilder {
     }
 
     fn scheduler(
-        &self,
+        &mut self,
         model: &Model,
         built: &mut BuiltBackend,
         clock: &dyn Clock,
-    ) -> Result<Scheduler, BuildError> {
+    ) -> Result<LoggedScheduler, BuildError> {
         let transfers = built.backend.transfers();
         if self.preemption == Preemption::Swap && transfers.is_none() {
             return Err(BuildError::Refused(
@@ -276,7 +278,9 @@ impl EngineBuilder {
             max_context: model.config.max_context as u32,
             ..self.scheduler
         };
-        Scheduler::new(config, self.policy.build())
+        let max_gap_s = self.gap().as_secs_f64();
+        let header = LogHeader { config, policy: self.policy, max_gap_s };
+        LoggedScheduler::new(&header, self.log.take())
             .map_err(|error| BuildError::Refused(error.to_string()))
     }
 }

@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use trail_probe::{Predictor, Probe};
 use trail_scheduler::policies::{Needs, PolicyKind};
-use trail_scheduler::{Preemption, SchedulerConfig};
+use trail_scheduler::{LogSink, Preemption, SchedulerConfig};
 
+use super::admission::WhenFull;
 use super::clock::Clock;
 use super::device::{ComputeDevice, CudaSettings};
 use super::observer::StepObserver;
@@ -55,9 +56,11 @@ pub struct EngineBuilder {
     pub(super) probe: Option<Probe>,
     pub(super) predictor: Option<Predictor>,
     pub(super) policy: PolicyKind,
+    pub(super) when_full: WhenFull,
     pub(super) replays: bool,
     pub(super) clock: Option<Arc<dyn Clock>>,
     pub(super) observer: Option<Box<dyn StepObserver>>,
+    pub(super) log: Option<Box<dyn LogSink>>,
     pub(super) scheduler: SchedulerConfig,
     pub(super) preemption: Preemption,
     pub(super) cuda: CudaSettings,
@@ -80,9 +83,11 @@ impl Default for EngineBuilder {
             probe: None,
             predictor: None,
             policy: PolicyKind::Fcfs,
+            when_full: WhenFull::default(),
             replays: false,
             clock: None,
             observer: None,
+            log: None,
             scheduler: SchedulerConfig::default(),
             preemption: Preemption::Recompute,
             cuda: CudaSettings::default(),
@@ -144,6 +149,12 @@ impl EngineBuilder {
         self
     }
 
+    /// Receives the decision log; default none.
+    pub fn log(mut self, sink: impl LogSink + 'static) -> Self {
+        self.log = Some(Box::new(sink));
+        self
+    }
+
     /// Bounds of the scheduler: `watermark`, `max_passed_over`, `max_blocked`, `max_lookahead`,
     /// `reclaim_steps`; default [`SchedulerConfig::default`]. The sizes and costs in `bounds` are
     /// ignored: they follow from the other settings and from the backend.
@@ -186,6 +197,13 @@ impl EngineBuilder {
     /// Requests in the engine at once, running and waiting; default [`DEFAULT_MAX_REQUESTS`].
     pub fn max_requests(mut self, max_requests: usize) -> Self {
         self.max_requests = max_requests;
+        self
+    }
+
+    /// Treatment of a request beyond [`EngineBuilder::max_requests`]; default
+    /// [`WhenFull::Reject`].
+    pub fn when_full(mut self, when_full: WhenFull) -> Self {
+        self.when_full = when_full;
         self
     }
 

@@ -17,10 +17,14 @@ pub enum FinishReason {
     /// The logits of a step were not finite, so that no token could be sampled: a fault of this
     /// request alone. [`super::NonFiniteLogits`] is the message.
     Error,
+    /// Given up before it started, as the engine was full and all others ranked before it
+    /// ([`super::WhenFull::Shed`]).
+    Overloaded,
 }
 
 impl FinishReason {
-    /// The name used in JSON (`stop`, `length`, `cancelled`, `shutdown`, `failed`, `error`).
+    /// The name used in JSON (`stop`, `length`, `cancelled`, `shutdown`, `failed`, `error`,
+    /// `overloaded`).
     pub fn name(self) -> &'static str {
         match self {
             FinishReason::Stop => "stop",
@@ -29,6 +33,7 @@ impl FinishReason {
             FinishReason::Shutdown => "shutdown",
             FinishReason::Failed => "failed",
             FinishReason::Error => "error",
+            FinishReason::Overloaded => "overloaded",
         }
     }
 }

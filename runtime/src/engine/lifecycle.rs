@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use trail_scheduler::{Finished, RequestIdx, Scheduler};
+use trail_scheduler::{Finished, LoggedScheduler, RequestIdx};
 
 use super::active::ActiveRequest;
 use super::event::FinishReason;
@@ -18,6 +18,8 @@ pub(super) struct Lifecycle {
     requests: Box<[Option<Box<ActiveRequest>>]>,
     /// Requests whose last token came with the collected step.
     ended: Vec<(RequestIdx, FinishReason)>,
+    /// Number of requests above which the worst ranked one that never ran ends.
+    shed_above: Option<usize>,
     eos_tokens: Vec<u32>,
     queue: Arc<SubmitQueue>,
     inbox: EngineInbox,
@@ -25,9 +27,10 @@ pub(super) struct Lifecycle {
 }
 
 impl Lifecycle {
-    /// Room for `max_requests` requests, of which `segments` can end in one step.
+    /// Room for `max_requests` requests, of which `segments` can end in one step, and the number
+    /// above which some are shed.
     pub(super) fn new(
-        max_requests: usize,
+        (max_requests, shed_above): (usize, Option<usize>),
         segments: usize,
         eos_tokens: Vec<u32>,
         (queue, inbox): (Arc<SubmitQueue>, EngineInbox),
@@ -36,6 +39,7 @@ impl Lifecycle {
         Lifecycle {
             requests: (0..max_requests).map(|_| None).collect(),
             ended: Vec::with_capacity(segments),
+            shed_above,
             eos_tokens,
             queue,
             inbox,
@@ -67,12 +71,17 @@ impl Lifecycle {
 
     /// Admits what was submitted and ends what was cancelled since the last call. Returns whether
     /// anything was.
-    pub(super) fn drain_inbox(&mut self, scheduler: &mut Scheduler, swaps: &mut Swaps) -> bool {
+    pub(super) fn drain_inbox(
+        &mut self,
+        scheduler: &mut LoggedScheduler,
+        swaps: &mut Swaps,
+    ) -> bool {
         let mut any = false;
         while let Some(active) = self.inbox.next_submission() {
             any = true;
             self.admit(active, scheduler);
         }
+        self.shed(scheduler, swaps);
         while let Some(ticket) = self.inbox.next_cancel() {
             if let Some(idx) = ticket.live_idx() {
                 any = true;
@@ -82,7 +91,18 @@ impl Lifecycle {
         any
     }
 
-    fn admit(&mut self, active: Box<ActiveRequest>, scheduler: &mut Scheduler) {
+    /// Ends the worst ranked requests that never ran while there are too many.
+    fn shed(&mut self, scheduler: &mut LoggedScheduler, swaps: &mut Swaps) {
+        let Some(most) = self.shed_above else { return };
+        while scheduler.live() > most
+            && let Some(idx) = scheduler.worst_unstarted()
+        {
+            add(&self.counters.shed, 1);
+            self.end(idx, FinishReason::Overloaded, scheduler, swaps);
+        }
+    }
+
+    fn admit(&mut self, active: Box<ActiveRequest>, scheduler: &mut LoggedScheduler) {
         if active.ticket.is_cancelled() {
             active.finish(FinishReason::Cancelled);
             return;
@@ -97,7 +117,11 @@ impl Lifecycle {
     /// Removes from the scheduler the requests whose last token comes with the step in flight, so
     /// that they are not planned again. Their index stays taken until the step is collected, as no
     /// request is admitted before.
-    pub(super) fn retire_at_max_tokens(&self, in_flight: &InFlightStep, scheduler: &mut Scheduler) {
+    pub(super) fn retire_at_max_tokens(
+        &self,
+        in_flight: &InFlightStep,
+        scheduler: &mut LoggedScheduler,
+    ) {
         for &(idx, id) in &in_flight.sampled {
             let active = self.requests[idx.index()].as_ref();
             let live = active.is_some_and(|active| active.id == id);
@@ -139,7 +163,7 @@ impl Lifecycle {
     }
 
     /// Ends the requests that [`Lifecycle::send_tokens`] found complete.
-    pub(super) fn finish_ended(&mut self, scheduler: &mut Scheduler, swaps: &mut Swaps) {
+    pub(super) fn finish_ended(&mut self, scheduler: &mut LoggedScheduler, swaps: &mut Swaps) {
         while let Some((idx, reason)) = self.ended.pop() {
             self.end(idx, reason, scheduler, swaps);
         }
@@ -149,7 +173,7 @@ impl Lifecycle {
         &mut self,
         idx: RequestIdx,
         reason: FinishReason,
-        scheduler: &mut Scheduler,
+        scheduler: &mut LoggedScheduler,
         swaps: &mut Swaps,
     ) {
         let Some(active) = self.requests[idx.index()].take() else { return };

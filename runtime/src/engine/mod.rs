@@ -42,7 +42,7 @@ use std::thread::JoinHandle;
 use trail_probe::Predictor;
 
 pub use crate::backend::{Fault, NonFiniteLogits, SamplingParams};
-pub use admission::SubmitError;
+pub use admission::{SubmitError, WhenFull};
 pub use assemble::{BuiltBackend, MakeBackend, ProbeParts};
 pub use builder::{BuildError, DEFAULT_MAX_QUEUE_BYTES, DEFAULT_MAX_REQUESTS, EngineBuilder};
 pub use clock::{Clock, StepClock, WallClock};

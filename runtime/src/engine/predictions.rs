@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use trail_probe::Reading;
-use trail_scheduler::{Prediction, RequestIdx, RequestState, Scheduler};
+use trail_scheduler::{LoggedScheduler, Prediction, RequestIdx, RequestState, Scheduler};
 
 use super::active::ActiveRequest;
 use super::clock::Clock;
@@ -98,7 +98,7 @@ impl Predictions {
         number: u64,
         step: &InFlightStep,
         requests: &mut Lifecycle,
-        scheduler: &mut Scheduler,
+        scheduler: &mut LoggedScheduler,
     ) -> (u64, u64) {
         let (mut fresh, mut late) = (0, 0);
         for &(idx, id) in &step.sampled {
@@ -141,7 +141,7 @@ impl Predictions {
     pub(super) fn observe_preempted(
         &mut self,
         requests: &mut Lifecycle,
-        scheduler: &mut Scheduler,
+        scheduler: &mut LoggedScheduler,
     ) {
         let Some(probe) = &self.probe else { return };
         self.overdue.retain(|&Overdue { idx, id, step }| {

@@ -23,6 +23,7 @@ pub(super) struct Counters {
     pub(super) swaps_in: AtomicU64,
     pub(super) host_blocks_used: AtomicU64,
     pub(super) finished: AtomicU64,
+    pub(super) shed: AtomicU64,
     pub(super) predictions_fresh: AtomicU64,
     pub(super) predictions_late: AtomicU64,
     pub(super) prediction_errors: AtomicU64,
@@ -70,6 +71,7 @@ impl Counters {
             swaps_in: get(&self.swaps_in),
             host_blocks_used: get(&self.host_blocks_used),
             finished: get(&self.finished),
+            shed: get(&self.shed),
             predictions_fresh: get(&self.predictions_fresh),
             predictions_late: get(&self.predictions_late),
             prediction_errors: get(&self.prediction_errors),
@@ -114,6 +116,8 @@ pub struct Stats {
     pub host_blocks_used: u64,
     /// Requests that ended, for any reason.
     pub finished: u64,
+    /// Requests that ended [`super::FinishReason::Overloaded`].
+    pub shed: u64,
     /// Rows whose prediction was there when the next step was planned.
     pub predictions_fresh: u64,
     /// Rows whose prediction was not.

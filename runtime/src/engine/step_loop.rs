@@ -17,7 +17,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use trail_scheduler::{Phase, PrefillPace, Scheduler};
+use trail_scheduler::{LoggedScheduler, Phase, PrefillPace};
 
 use super::clock::Clock;
 use super::event::FinishReason;
@@ -47,7 +47,7 @@ pub enum StepOutcome {
 /// State of the engine that only its thread touches.
 pub(super) struct StepLoop {
     pub(super) backend: Box<dyn Backend>,
-    pub(super) scheduler: Scheduler,
+    pub(super) scheduler: LoggedScheduler,
     pub(super) lifecycle: Lifecycle,
     pub(super) predictions: Predictions,
     pub(super) swaps: Swaps,
@@ -257,6 +257,7 @@ impl StepLoop {
         let took_ns = now_ns.saturating_sub(begin_ns);
         self.step_times.record(rows, took_ns);
         self.prefill_pace.record(prefill, took_ns);
+        self.scheduler.collected(step, now_ns, took_ns);
         // The step launched after it, if there is one, starts now.
         let next = &mut self.in_flight[((step + 1) % 2) as usize];
         next.begin_ns = next.begin_ns.max(now_ns);

@@ -1,7 +1,7 @@
 //! Transfers of KV between device and host: the scheduler's plans to the backend, and their
 //! completion back to the scheduler.
 
-use trail_scheduler::{RequestIdx, Scheduler, Transferred};
+use trail_scheduler::{LoggedScheduler, RequestIdx, Scheduler, Transferred};
 
 use super::clock::Clock;
 use super::submit_queue::QueuePlace;
@@ -51,7 +51,7 @@ impl Swaps {
     pub(super) fn poll(
         &mut self,
         backend: &mut dyn Backend,
-        scheduler: &mut Scheduler,
+        scheduler: &mut LoggedScheduler,
         clock: &dyn Clock,
     ) -> Result<bool, Fault> {
         let Some(transfers) = backend.transfers() else { return Ok(false) };
@@ -83,7 +83,12 @@ impl Swaps {
         Ok(any)
     }
 
-    fn complete(&mut self, idx: u32, transfers: &mut dyn Transfers, scheduler: &mut Scheduler) {
+    fn complete(
+        &mut self,
+        idx: u32,
+        transfers: &mut dyn Transfers,
+        scheduler: &mut LoggedScheduler,
+    ) {
         if let Transferred::Finished { forget } = scheduler.transferred(RequestIdx(idx)) {
             if forget {
                 transfers.forget(idx);

@@ -1,9 +1,12 @@
 //! Options of a rank by expected remaining length: what a value is made of, and what bounds it.
 
+use serde::{Deserialize, Serialize};
+
 use crate::request::{Phase, RequestState};
 
 /// Options of [`super::Trail`] beyond the paper.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Ranking {
     /// Burn-in: output tokens before which a request that entered the batch leaves it only for
     /// want of blocks. The first estimates of the probe are its worst. 0: off.
@@ -29,7 +32,8 @@ pub struct Ranking {
 }
 
 /// Length that the preemption window is a share of.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum WindowLength {
     /// The first prediction r, fixed for life (TRAIL, section 3.3).
     #[default]

@@ -157,7 +157,7 @@ mod tests {
             ("0.5", "NaN", "expected value"),
             ("0.5", "1e999", "out of range"),
             ("9.5", "-1", "a prediction is -1.0"),
-            ("9.5", "1e99", "a prediction is inf"),
+            ("9.5", "1e99", "number out of range"),
             ("[2,1.5]", "[2]", "remaining has 1 entries"),
             ("\"prompt_tokens\":3", "\"prompt_tokens\":0", "at least 1"),
             ("\"prompt_tokens\":3", "\"prompt_tokens\":4294967295", "fit no context"),

@@ -5,7 +5,7 @@ use crate::noise::{BINS, EARLY_TOKENS, bin_of};
 /// Probability of each bin.
 pub(super) type Bins = [f64; BINS];
 
-/// Distribution of a prediction, by the bin of what remains (row) and the prediction before.
+/// Distribution of a prediction, by the true bin of the remainder (row) and the prediction before.
 type Transitions = [[Bins; BINS]; BINS];
 
 /// Distribution of the predicted bin of remaining tokens after each token, given the true bin and

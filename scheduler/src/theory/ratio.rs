@@ -21,8 +21,9 @@ impl Estimate {
 ///
 /// Cycles of an M/G/1 queue begin where an arrival finds it empty. The stationary mean per job is
 /// E\[total\] / E\[jobs\]; the error of the quotient of sums over m cycles is asymptotically normal
-/// with variance E\[(total - mean jobs)^2\] / (m E\[jobs\]^2) (Crane and Iglehart 1975). What the
-/// control explains is subtracted, by linear regression (Lavenberg, Moeller and Welch 1982).
+/// with variance E\[(total - mean jobs)^2\] / (m E\[jobs\]^2) (Crane and Iglehart 1975). The part
+/// that the control explains is subtracted, by linear regression (Lavenberg, Moeller and Welch
+/// 1982).
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Ratio {
     total: f64,

@@ -104,7 +104,7 @@ struct Level {
     squares: f64,
     /// Probability that the worst rank at age 0 is the level.
     worst: f64,
-    /// Tokens at whose begin the worst future rank is the level.
+    /// Tokens whose worst future rank is the level.
     tokens: f64,
 }
 
@@ -177,7 +177,7 @@ impl Level {
 }
 
 /// Probability that no rank of a job of `length` exceeds `at`, and the expected number of tokens
-/// from whose begin none does.
+/// after which none does, their own rank included.
 fn worst(length: u32, chain: &PredictionChain, at: usize) -> (f64, f64) {
     let mut rows = vec![*chain.first(length)];
     for generated in 1..length {

@@ -19,7 +19,7 @@ pub struct Completed {
     pub response: f64,
 }
 
-/// Receives what the simulation measures.
+/// Receives completed jobs and the ends of cycles.
 pub trait Observer {
     /// A job is complete.
     fn completed(&mut self, job: &Completed);

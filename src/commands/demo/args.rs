@@ -1,6 +1,6 @@
 //! Options of `trail-rt demo`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 use serde::Serialize;
@@ -70,7 +70,11 @@ pub struct DemoArgs {
     /// line, for simulate --trace
     #[arg(long, value_name = "FILE")]
     traces: Option<PathBuf>,
-    /// Replace a demo.svg, demo.json or trace file that no earlier run wrote
+    /// Record the first run of each policy: its decision log goes to FILE with the policy's name
+    /// before the extension (log.jsonl: log.trail.jsonl); trail-rt replay reads it
+    #[arg(long, value_name = "FILE")]
+    record: Option<PathBuf>,
+    /// Replace a demo.svg, demo.json, trace file or decision log that no earlier run wrote
     #[arg(long)]
     force: bool,
 }
@@ -84,6 +88,8 @@ pub struct Files {
     pub(super) plot: OutputFile,
     /// The traces, if they are asked for.
     pub(super) traces: Option<OutputFile>,
+    /// The decision logs, if they are asked for: one for each policy.
+    pub(super) logs: Vec<OutputFile>,
 }
 
 impl DemoArgs {
@@ -101,7 +107,15 @@ impl DemoArgs {
         // A trace file does not name the program: --force alone replaces one.
         let traces = self.traces.clone().map(|path| OutputFile::claim(path, self.force));
         let traces = traces.transpose()?;
-        Ok(Files { figures: claim("demo.json")?, plot: claim("demo.svg")?, traces })
+        let log_of = |path: &Path, policy: &PolicyKind| {
+            OutputFile::claim(log_path(path, &policy.label()), self.force)
+        };
+        let logs = self
+            .record
+            .iter()
+            .flat_map(|path| self.policies.iter().map(move |policy| log_of(path, policy)));
+        let logs = logs.collect::<Result<_, _>>()?;
+        Ok(Files { figures: claim("demo.json")?, plot: claim("demo.svg")?, traces, logs })
     }
 
     /// The loads to compare under.
@@ -117,6 +131,28 @@ impl DemoArgs {
         match self.clock {
             ClockKind::Steps => 1,
             ClockKind::Wall => self.rounds as usize,
+        }
+    }
+}
+
+/// `path` with the label of a policy before the extension. Colons are no part of a file's name
+/// everywhere.
+fn log_path(path: &Path, label: &str) -> PathBuf {
+    let extension = path.extension().map_or("jsonl".into(), |text| text.to_string_lossy());
+    path.with_extension(format!("{}.{extension}", label.replace(':', "-")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_is_named_after_its_policy() {
+        for (path, label, want) in [
+            ("out/log.jsonl", "trail", "out/log.trail.jsonl"),
+            ("log", "ltr:200:10", "log.ltr-200-10.jsonl"),
+        ] {
+            assert_eq!(log_path(Path::new(path), label), Path::new(want));
         }
     }
 }

@@ -20,7 +20,7 @@ use trail_scheduler::rng::Rng;
 use trail_scheduler::workload::Arrivals;
 use trail_setup::drive::{Job, Outcome};
 use trail_setup::output_file::{GENERATOR, generator, signed_svg};
-use trail_setup::{EngineArgs, Error, ModelArgs, Setup};
+use trail_setup::{EngineArgs, Error, ModelArgs, OutputFile, Setup};
 
 use crate::commands::load::Load;
 use crate::plot;
@@ -48,7 +48,7 @@ pub fn run(
     let runs = 1 + cells * args.policies.len() * args.rounds();
     let mut runner = Runner::new(&setup, engine, timing, runs);
 
-    let recorded = runner.run(PolicyKind::Fcfs, "record", &jobs)?;
+    let recorded = runner.run(PolicyKind::Fcfs, "record", &jobs, None)?;
     for (job, outcome) in jobs.iter_mut().zip(&recorded.run.outcomes) {
         job.request.true_length = Some(outcome.tokens.len() as u32);
     }
@@ -61,7 +61,9 @@ pub fn run(
                 traces::write(file, &setup, &jobs, &recorded.run.outcomes)?;
             }
             let cell = Cell { load, seed, rounds: Vec::new() };
-            let (cell, of_cell) = run_cell(&mut runner, engine, args, cell, &jobs, &recorded)?;
+            let logs = if curves.is_empty() { &files.logs[..] } else { &[] };
+            let run = Runs { engine, args, jobs: &jobs, recorded: &recorded, logs };
+            let (cell, of_cell) = run.cell(&mut runner, cell)?;
             if curves.is_empty() {
                 curves = of_cell;
             }
@@ -82,30 +84,35 @@ pub fn run(
     finish(&files, &Report { conditions, recording, cells: measured }, &curves, json)
 }
 
-/// Runs every policy of a cell, `--rounds` times in turn.
-fn run_cell(
-    runner: &mut Runner<'_>,
-    engine: &EngineArgs,
-    args: &DemoArgs,
-    mut cell: Cell,
-    jobs: &[Job],
-    recorded: &Completed,
-) -> Result<(Cell, Vec<Curves>), Error> {
-    let mut curves = Vec::new();
-    for round in 0..args.rounds() {
-        let mut summaries = Vec::new();
-        for policy in &args.policies {
-            let label = policy.label();
-            let run = runner.run(engine.with_options(*policy), &label, jobs)?;
-            same_answers(&label, &recorded.run.outcomes, &run.run.outcomes)?;
-            if round == 0 {
-                curves.push(Curves::of(&label, &run.run.outcomes));
+/// The runs of a cell: every policy, `--rounds` times in turn.
+struct Runs<'a> {
+    engine: &'a EngineArgs,
+    args: &'a DemoArgs,
+    jobs: &'a [Job],
+    recorded: &'a Completed,
+    /// Decision logs of the first round; empty for none.
+    logs: &'a [OutputFile],
+}
+
+impl Runs<'_> {
+    fn cell(&self, runner: &mut Runner<'_>, mut cell: Cell) -> Result<(Cell, Vec<Curves>), Error> {
+        let mut curves = Vec::new();
+        for round in 0..self.args.rounds() {
+            let mut summaries = Vec::new();
+            for (index, policy) in self.args.policies.iter().enumerate() {
+                let label = policy.label();
+                let log = self.logs.get(index).filter(|_| round == 0);
+                let run = runner.run(self.engine.with_options(*policy), &label, self.jobs, log)?;
+                same_answers(&label, &self.recorded.run.outcomes, &run.run.outcomes)?;
+                if round == 0 {
+                    curves.push(Curves::of(&label, &run.run.outcomes));
+                }
+                summaries.push(Summary::new(&label, &run));
             }
-            summaries.push(Summary::new(&label, &run));
+            cell.rounds.push(summaries);
         }
-        cell.rounds.push(summaries);
+        Ok((cell, curves))
     }
-    Ok((cell, curves))
 }
 
 /// Gives the jobs their arrival times: at every load the same gaps, scaled.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use trail_runtime::engine::{Engine, PolicyKind, Stats, StepClock, StepCost};
 use trail_setup::drive::{self, Display, Job, Run};
-use trail_setup::{EngineArgs, Error, Setup};
+use trail_setup::{EngineArgs, Error, OutputFile, Setup};
 
 use super::args::{ClockKind, DemoArgs};
 
@@ -55,18 +55,19 @@ impl<'a> Runner<'a> {
         Runner { setup, engine, timing, display: Display::new(runs) }
     }
 
-    /// Runs `jobs` under `policy`.
+    /// Runs `jobs` under `policy`, with a decision log in `log`.
     pub fn run(
         &mut self,
         policy: PolicyKind,
         label: &str,
         jobs: &[Job],
+        log: Option<&OutputFile>,
     ) -> Result<Completed, Error> {
         self.display.begin(label, jobs.len());
         let Runner { setup, engine: args, timing, display } = self;
         let completed = match timing {
             Timing::Wall => {
-                let engine = setup.engine_with(args, policy, jobs.len())?;
+                let engine = setup.engine_with(args, policy, jobs.len(), log)?;
                 let run =
                     drive::on_wall(&engine, jobs, |progress| display.show(progress, &engine))?;
                 complete(run, &engine)
@@ -74,7 +75,7 @@ impl<'a> Runner<'a> {
             Timing::Steps(cost) => {
                 let clock = Arc::new(StepClock::new(*cost));
                 let mut engine =
-                    setup.stepped_engine_with(args, policy, jobs.len(), clock.clone())?;
+                    setup.stepped_engine_with(args, policy, jobs.len(), log, clock.clone())?;
                 let show = |progress: &drive::Progress, engine: &Engine| {
                     display.show(progress, engine);
                 };

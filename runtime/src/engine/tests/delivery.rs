@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use trail_scheduler::Preemption;
+use trail_scheduler::policies::Trail;
 
 use super::{LIMIT, answer, builder, model, run_until_idle};
 use crate::engine::{
     Event, FinishReason, PolicyKind, Request, RequestHandle, StepOutcome, SteppedEngine,
-    SubmitError,
+    SubmitError, WhenFull,
 };
 
 /// A request whose remaining length is predicted as `predicted` at every token.
@@ -35,7 +36,7 @@ fn run_to_end(engine: &mut SteppedEngine, handle: RequestHandle) {
 #[test]
 fn a_reader_that_sleeps_through_200_preemptions_gets_every_token() {
     const TOKENS: usize = 300;
-    let policy = PolicyKind::trail(1.0);
+    let policy = PolicyKind::Trail(Trail::paper(1.0));
     let builder = builder(&model(), policy).probe(None).replays(true).max_running(1);
     let mut engine = builder.kv_blocks(Some(40)).build_stepped().unwrap();
     let sleeper = engine.submit(predicted(TOKENS as u32, 1e4)).expect("fits");
@@ -65,7 +66,7 @@ fn a_reader_that_sleeps_through_200_preemptions_gets_every_token() {
 #[test]
 fn preemptions_between_two_tokens_are_counted_in_two_events() {
     // Three rows a step, so that the long prompt is preempted before it has a token.
-    let builder = builder(&model(), PolicyKind::trail(1.0)).probe(None).replays(true);
+    let builder = builder(&model(), PolicyKind::Trail(Trail::paper(1.0))).probe(None).replays(true);
     let builder = builder.preemption(Preemption::Recompute).max_running(1).token_budget(3);
     let mut engine = builder.kv_blocks(Some(40)).build_stepped().unwrap();
     let prompt = (0..90).collect();
@@ -82,6 +83,30 @@ fn preemptions_between_two_tokens_are_counted_in_two_events() {
         _ => None,
     });
     assert_eq!(times.collect::<Vec<_>>(), [1, 9]);
+}
+
+#[test]
+fn a_full_engine_sheds_the_worst_ranked_request_that_never_ran() {
+    let builder = builder(&model(), PolicyKind::Sjf).probe(None).replays(true);
+    let builder = builder.max_running(1).max_requests(4).when_full(WhenFull::Shed);
+    let mut engine = builder.build_stepped().unwrap();
+    let submit = |engine: &SteppedEngine, length: f32| {
+        let request = Request::new(vec![1; 4], 12);
+        engine.submit(Request { initial_prediction: Some(length), ..request })
+    };
+    let running = submit(&engine, 9.0).expect("room");
+    assert_eq!(engine.step().unwrap(), StepOutcome::Ran);
+    // The running one is the longest, but it has begun: of the others the one of 8 goes.
+    let lengths = [3.0, 8.0, 5.0];
+    let waiting = lengths.map(|length| submit(&engine, length).expect("room"));
+    let short = submit(&engine, 4.0).expect("one more than max_requests");
+    assert!(submit(&engine, 1.0).is_err_and(|error| error.is_full()), "within the same step");
+    run_until_idle(&mut engine);
+    let reasons = waiting.map(|handle| answer(handle).1);
+    let (length, overloaded) = (FinishReason::Length, FinishReason::Overloaded);
+    assert_eq!(reasons, [length, overloaded, length]);
+    assert_eq!([running, short].map(|handle| answer(handle).1), [length; 2]);
+    assert_eq!((engine.stats().shed, engine.live()), (1, 0));
 }
 
 #[test]

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use trail_scheduler::Preemption;
+use trail_scheduler::policies::Trail;
 
 use super::ahead::Breaks;
 use super::delivery::predicted;
@@ -72,7 +73,7 @@ fn simulated_time_is_reproducible_and_changes_no_answer() {
     for (policy, preemption) in [
         (PolicyKind::Fcfs, Preemption::Recompute),
         (PolicyKind::trail(0.8), Preemption::Recompute),
-        (PolicyKind::trail(1.0), Preemption::Swap),
+        (PolicyKind::Trail(Trail::paper(1.0)), Preemption::Swap),
     ] {
         let expected = answers(&builder(&model, policy).build().unwrap());
         let logs = [(); 2].map(|()| {
@@ -101,7 +102,7 @@ fn nothing_is_planned_while_all_wait_for_a_transfer() {
     // Steps are shorter than transfers, which take 18 us.
     let cost = StepCost { fixed: 100.0, decode_row: 0.0, prefill_token: 0.0, context_token: 0.0 };
     let clock = Arc::new(StepClock::new(cost));
-    let builder = builder(&model(), PolicyKind::trail(1.0)).probe(None).replays(true);
+    let builder = builder(&model(), PolicyKind::Trail(Trail::paper(1.0))).probe(None).replays(true);
     let builder = builder.kv_blocks(Some(8)).preemption(Preemption::Swap).clock(clock.clone());
     let mut engine =
         builder.build_stepped_with(|b, model, probe| wrapped(b, model, probe, None)).unwrap();

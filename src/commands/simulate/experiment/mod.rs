@@ -4,6 +4,7 @@ mod curves;
 mod elis;
 mod ltr;
 mod report;
+mod rr_sjf;
 mod trail;
 
 use trail_scheduler::simulator::Run;
@@ -68,6 +69,7 @@ impl Measured {
 }
 
 /// A number of the paper beside ours.
+#[derive(Clone, Debug)]
 pub struct Finding {
     /// The quantity, with its unit.
     pub quantity: String,
@@ -96,7 +98,7 @@ pub fn ratios(a: &Measured, b: &Measured, of: fn(&Figures) -> f64) -> Vec<f64> {
 }
 
 /// All experiments.
-const ALL: [Experiment; 23] = [
+const ALL: [Experiment; 37] = [
     trail::FIG5,
     trail::FIG6,
     trail::RELEASE,
@@ -120,6 +122,20 @@ const ALL: [Experiment; 23] = [
     ltr::TABLE7,
     ltr::TABLE9,
     elis::FIG4,
+    elis::FIG5,
+    elis::FIG6,
+    elis::FIG7,
+    elis::TABLE5,
+    elis::TABLE6,
+    rr_sjf::FIG1,
+    rr_sjf::FIG2,
+    rr_sjf::FIG3,
+    rr_sjf::FIG4,
+    rr_sjf::FIG5,
+    rr_sjf::FIG6,
+    rr_sjf::FIG7,
+    rr_sjf::FIG8,
+    rr_sjf::FIG9,
 ];
 
 /// Prints the names.
@@ -129,7 +145,7 @@ pub fn list(json: bool) -> Result<(), Error> {
         table.row([name, source, claim].map(String::from));
     }
     match json {
-        true => println!("{}", serde_json::json!(ALL.map(|experiment| experiment.name))),
+        true => println!("{}", serde_json::json!(ALL.each_ref().map(|e| e.name).to_vec())),
         false => print!("{table}"),
     }
     Ok(())

@@ -14,6 +14,7 @@ fn ours(values: &[f64]) -> String {
     let most = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     match values.len() {
         0 => "-".into(),
+        _ if most == least && mean.fract() == 0.0 => format!("{mean:.0}"),
         _ if most - least < 5e-4 => format!("{mean:.3}"),
         _ => format!("{mean:.3} ({least:.3}-{most:.3})"),
     }

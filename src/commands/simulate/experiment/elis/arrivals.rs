@@ -1,4 +1,4 @@
-//! Experiments of ELIS.
+//! Figure 4: gaps between arrivals.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use trail_scheduler::SchedulerConfig;
 use trail_scheduler::simulator::{Dataset, Noise, Run, Simulation, StepModel};
 use trail_scheduler::workload::Lengths;
 
-use super::{Experiment, Finding, Trial};
+use crate::commands::simulate::experiment::{Experiment, Finding, Trial};
 use crate::commands::simulate::scenario::{Pace, Scenario, Source};
 use crate::plot::{Curve, Panel};
 

@@ -1,0 +1,146 @@
+//! A scheduler whose calls are logged.
+
+use std::ops::Deref;
+
+use super::event::LogEvent;
+use super::header::LogHeader;
+use crate::config::ConfigError;
+use crate::plan::Plan;
+use crate::prefill_limit::PrefillLimit;
+use crate::refusal::Refusal;
+use crate::request::{NewRequest, Phase, Prediction, RequestIdx};
+use crate::scheduler::Scheduler;
+use crate::swap::{Finished, Transferred};
+
+/// Receives the events of a log, on the thread that steps the scheduler: an implementation hands
+/// them on and neither blocks nor allocates.
+pub trait LogSink: Send {
+    /// The log begins.
+    fn begin(&mut self, header: &LogHeader);
+
+    /// The next event.
+    fn event(&mut self, event: &LogEvent);
+}
+
+/// A [`Scheduler`] that passes its calls on to a [`LogSink`], if it has one. Without a sink a call
+/// costs one branch more.
+///
+/// Request ids must be unique in a log.
+pub struct LoggedScheduler {
+    scheduler: Scheduler,
+    sink: Option<Box<dyn LogSink>>,
+    /// The limit of the last plan.
+    prefill_limit: Option<PrefillLimit>,
+}
+
+impl LoggedScheduler {
+    /// A scheduler with the settings of `header`, which is logged first.
+    pub fn new(
+        header: &LogHeader,
+        mut sink: Option<Box<dyn LogSink>>,
+    ) -> Result<LoggedScheduler, ConfigError> {
+        let scheduler = Scheduler::new(header.config, header.policy.build())?;
+        if let Some(sink) = &mut sink {
+            sink.begin(header);
+        }
+        Ok(LoggedScheduler { scheduler, sink, prefill_limit: None })
+    }
+
+    fn log(&mut self, event: LogEvent) {
+        if let Some(sink) = &mut self.sink {
+            sink.event(&event);
+        }
+    }
+
+    /// [`Scheduler::submit`]; a refused request is not logged.
+    pub fn submit(&mut self, request: NewRequest) -> Result<RequestIdx, Refusal> {
+        let idx = self.scheduler.submit(request)?;
+        // What is not finite has no effect, and no form in JSON.
+        let initial_prediction = request.initial_prediction.filter(|tokens| tokens.is_finite());
+        self.log(LogEvent::Submit(NewRequest { initial_prediction, ..request }));
+        Ok(idx)
+    }
+
+    /// [`Scheduler::predict`]; a quantile that is not a number is taken to be the expectation.
+    pub fn predict(&mut self, idx: RequestIdx, mut prediction: Prediction) {
+        let Prediction { remaining, p10, p50, p90, .. } = &mut prediction;
+        for quantile in [p10, p50, p90] {
+            *quantile = if quantile.is_finite() { *quantile } else { *remaining };
+        }
+        if self.sink.is_some() {
+            self.log_prediction(idx, &prediction);
+        }
+        self.scheduler.predict(idx, prediction);
+    }
+
+    fn log_prediction(&mut self, idx: RequestIdx, prediction: &Prediction) {
+        let Prediction { remaining, p10, p50, p90, step, generation } = *prediction;
+        let state = self.scheduler.state(idx);
+        let live = !state.ended && state.phase != Phase::Free && state.generation == generation;
+        let Some(late) = state.sampled_since(step).filter(|_| live && remaining.is_finite()) else {
+            return;
+        };
+        let (id, age) = (state.id, state.generated - late);
+        self.log(LogEvent::Predict { id, step, age, remaining, p10, p50, p90 });
+    }
+
+    /// [`Scheduler::limit_prefill`].
+    pub fn limit_prefill(&mut self, limit: Option<PrefillLimit>) {
+        if self.prefill_limit != limit {
+            self.prefill_limit = limit;
+            self.log(LogEvent::PrefillLimit(limit));
+        }
+        self.scheduler.limit_prefill(limit);
+    }
+
+    /// [`Scheduler::plan`].
+    pub fn plan(&mut self, step: u64, now_s: f64) -> &Plan {
+        let plan = self.scheduler.plan(step, now_s);
+        if let Some(sink) = &mut self.sink {
+            let (rows, decisions) = (plan.rows.len() as u32, plan.decisions.len() as u32);
+            let tokens = plan.tokens();
+            sink.event(&LogEvent::Plan { step, now_s, rows, tokens, decisions });
+            plan.decisions.iter().for_each(|&decision| sink.event(&LogEvent::Decision(decision)));
+        }
+        self.scheduler.last_plan()
+    }
+
+    /// [`Scheduler::advance`].
+    pub fn advance(&mut self) {
+        self.scheduler.advance();
+        let step = self.scheduler.last_plan().step;
+        self.log(LogEvent::Advance { step });
+    }
+
+    /// [`Scheduler::finish`].
+    pub fn finish(&mut self, idx: RequestIdx) -> Finished {
+        let state = self.scheduler.state(idx);
+        if state.phase != Phase::Free && !state.ended {
+            let (id, tokens) = (state.id, state.generated);
+            self.log(LogEvent::Finish { id, tokens });
+        }
+        self.scheduler.finish(idx)
+    }
+
+    /// [`Scheduler::transferred`].
+    pub fn transferred(&mut self, idx: RequestIdx) -> Transferred {
+        let id = self.scheduler.state(idx).id;
+        self.log(LogEvent::Transferred { id });
+        self.scheduler.transferred(idx)
+    }
+
+    /// Logs that step `step` was complete `end_ns` after the clock's start, and took `took_ns`. No
+    /// input of the scheduler: simulations fit their step times to it.
+    pub fn collected(&mut self, step: u64, end_ns: u64, took_ns: u64) {
+        let [end_s, duration_s] = [end_ns, took_ns].map(|ns| ns as f64 * 1e-9);
+        self.log(LogEvent::Collected { step, end_s, duration_s });
+    }
+}
+
+impl Deref for LoggedScheduler {
+    type Target = Scheduler;
+
+    fn deref(&self) -> &Scheduler {
+        &self.scheduler
+    }
+}
