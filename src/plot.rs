@@ -92,11 +92,6 @@ fn try_draw(
     Ok(())
 }
 
-/// A number on an axis, without needless zeros.
-fn number(value: f64) -> String {
-    ((value * 1e4).round() / 1e4).to_string()
-}
-
 fn draw_panel(
     area: &DrawingArea<SVGBackend<'_>, Shift>,
     panel: &Panel,
@@ -114,8 +109,6 @@ fn draw_panel(
         .configure_mesh()
         .x_desc(&panel.axes[0])
         .y_desc(&panel.axes[1])
-        .x_label_formatter(&|&x| number(x))
-        .y_label_formatter(&|&y| number(y))
         .label_style(("sans-serif", 13))
         .light_line_style(WHITE)
         .draw()?;
