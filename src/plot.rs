@@ -92,6 +92,39 @@ fn try_draw(
     Ok(())
 }
 
+/// A number on an axis, without needless zeros.
+fn number(value: f64) -> String {
+    ((value * 1e4).round() / 1e4).to_string()
+}
+
+/// The place of a legend that the curves leave free, or that with the fewest of their points.
+fn free_place(panel: &Panel, widest: f64, top: f64) -> SeriesLabelPosition {
+    // Each with its range of x and of y, as shares of the panel.
+    let places = [
+        (SeriesLabelPosition::LowerRight, 0.65..1.01, 0.0..0.3),
+        (SeriesLabelPosition::UpperLeft, 0.0..0.35, 0.7..1.01),
+        (SeriesLabelPosition::UpperRight, 0.65..1.01, 0.7..1.01),
+        (SeriesLabelPosition::MiddleRight, 0.65..1.01, 0.38..0.62),
+        (SeriesLabelPosition::LowerLeft, 0.0..0.35, 0.0..0.3),
+    ];
+    let points: Vec<(f64, f64)> =
+        panel.curves.iter().flat_map(|curve| curve.points.windows(2).flat_map(along)).collect();
+    let covered = |(_, of_x, of_y): &(_, std::ops::Range<f64>, std::ops::Range<f64>)| {
+        let inside =
+            |&&(x, y): &&(f64, f64)| of_x.contains(&(x / widest)) && of_y.contains(&(y / top));
+        points.iter().filter(inside).count()
+    };
+    let best = places.into_iter().min_by_key(covered);
+    best.map_or(SeriesLabelPosition::LowerRight, |(place, ..)| place)
+}
+
+/// Points on the line between two.
+fn along(pair: &[(f64, f64)]) -> impl Iterator<Item = (f64, f64)> + use<> {
+    let ((x0, y0), (x1, y1)) = (pair[0], pair[1]);
+    let share = |step: u32| f64::from(step) / 20.0;
+    (0..=20).map(share).map(move |share| (x0 + share * (x1 - x0), y0 + share * (y1 - y0)))
+}
+
 fn draw_panel(
     area: &DrawingArea<SVGBackend<'_>, Shift>,
     panel: &Panel,
@@ -103,12 +136,14 @@ fn draw_panel(
     let mut chart = ChartBuilder::on(area)
         .margin(12)
         .x_label_area_size(42)
-        .y_label_area_size(52)
+        .y_label_area_size(60)
         .build_cartesian_2d(0.0..widest * 1.02, 0.0..top)?;
     chart
         .configure_mesh()
         .x_desc(&panel.axes[0])
         .y_desc(&panel.axes[1])
+        .x_label_formatter(&|&x| number(x))
+        .y_label_formatter(&|&y| number(y))
         .label_style(("sans-serif", 13))
         .light_line_style(WHITE)
         .draw()?;
@@ -122,7 +157,7 @@ fn draw_panel(
     }
     chart
         .configure_series_labels()
-        .position(SeriesLabelPosition::LowerRight)
+        .position(free_place(panel, widest, top))
         .background_style(WHITE.mix(0.8))
         .border_style(BLACK.mix(0.3))
         .label_font(("sans-serif", 13))
