@@ -125,7 +125,7 @@ pub fn list(json: bool) -> Result<(), Error> {
         table.row([name, source, claim].map(String::from));
     }
     match json {
-        true => println!("{}", serde_json::json!(ALL.map(|experiment| experiment.name).as_slice())),
+        true => println!("{}", serde_json::json!(ALL.map(|experiment| experiment.name))),
         false => print!("{table}"),
     }
     Ok(())
