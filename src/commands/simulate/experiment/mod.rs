@@ -220,7 +220,6 @@ mod tests {
                 assert_eq!(scheduler.validate(), Ok(()), "{at}");
                 assert_eq!(scenario.simulation.model.check(), Ok(()), "{at}");
                 assert!(scenario.source.longest() <= scheduler.max_context, "{at}");
-                assert!(scenario.source.requests() <= scheduler.max_requests as usize, "{at}");
                 assert!(x.is_finite() && scenario.policy.build().name() != "", "{at}");
             }
         }
