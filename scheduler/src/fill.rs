@@ -316,9 +316,9 @@ impl Fill<'_> {
         missing
     }
 
-    /// Takes the blocks of the worst resident ranked behind `to`, for it: of a paused one, else of a
-    /// running one. They are free at once if the victim is recomputed later, or at the end of its
-    /// transfer if it is swapped out.
+    /// Takes the blocks of the worst resident ranked behind `to`, for it: of a paused one, else of
+    /// a running one. They are free at once if the victim is recomputed later, or at the end of
+    /// its transfer if it is swapped out.
     fn evict_worst(&mut self, to: Ranked) {
         let victim = match self.scheduler.paused.last().filter(|last| last.key > to.key) {
             Some(last) => {

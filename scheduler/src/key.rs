@@ -4,9 +4,9 @@ use crate::request::{Phase, RequestIdx, RequestState};
 
 /// Sort key of a request: class, then value, then arrival; lower goes first.
 ///
-/// Packed so that one integer comparison decides: bits 120..128 class, 56..120 the value's bits made
-/// monotone, 0..56 arrival sequence. The order is total: a NaN value goes last in its class, and
-/// -0.0 equals 0.0. Two requests never share a key, as arrival sequences are unique.
+/// Packed so that one integer comparison decides: bits 120..128 class, 56..120 the value's bits
+/// made monotone, 0..56 arrival sequence. The order is total: a NaN value goes last in its class,
+/// and -0.0 equals 0.0. Two requests never share a key, as arrival sequences are unique.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Key(u128);
 

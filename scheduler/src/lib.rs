@@ -9,7 +9,8 @@
 //! use trail_scheduler::{NewRequest, Prediction, RequestId, Scheduler, SchedulerConfig};
 //! use trail_scheduler::policies::Trail;
 //!
-//! let mut scheduler = Scheduler::new(SchedulerConfig::default(), Box::new(Trail::default().policy()))?;
+//! let policy = Box::new(Trail::default().policy());
+//! let mut scheduler = Scheduler::new(SchedulerConfig::default(), policy)?;
 //! let idx = scheduler.submit(NewRequest {
 //!     id: RequestId(1),
 //!     prompt_tokens: 20,

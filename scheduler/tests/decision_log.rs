@@ -103,8 +103,8 @@ fn random_log(policy: PolicyKind, seed: u64, steps: u64) -> String {
         }
     }
     drop(scheduler);
-    let text = lines.0.lock().expect("one thread").clone();
-    text
+    let lines = lines.0.lock().expect("one thread");
+    lines.clone()
 }
 
 fn limit(rng: &mut Rng) -> PrefillLimit {
@@ -144,8 +144,8 @@ fn short_log() -> String {
     }
     scheduler.finish(idx);
     drop(scheduler);
-    let text = lines.0.lock().expect("one thread").clone();
-    text
+    let lines = lines.0.lock().expect("one thread");
+    lines.clone()
 }
 
 /// The error of a log, found by the parser or by the replay.

@@ -150,89 +150,90 @@ impl Drop for Watch {
     }
 }
 
-/// Converts the engine's counters to Prometheus metric families.
-fn engine_families(stats: &Stats) -> prometheus::Result<Vec<MetricFamily>> {
-    let gauge = |name: &str, help: &str, value: f64| {
-        let gauge = Gauge::with_opts(Opts::new(name, help))?;
-        gauge.set(value);
-        Ok(gauge.collect())
-    };
-    let counter = |name: &str, help: &str, value: u64| {
-        let counter = IntCounter::with_opts(Opts::new(name, help))?;
-        counter.inc_by(value);
-        Ok(counter.collect())
-    };
+/// Name, help and value of each gauge of the engine.
+fn engine_gauges(stats: &Stats) -> [(&'static str, &'static str, f64); 7] {
     let kv_use = stats.blocks_used as f64 / stats.num_blocks.max(1) as f64;
     // Before the first comparison there is no error value, which Prometheus represents as NaN.
     let mae = stats.prediction_mae().unwrap_or(f64::NAN);
-    let families: prometheus::Result<Vec<_>> = [
-        gauge("trail_requests_running", "Requests in the last step's batch.", stats.running as f64),
-        gauge(
-            "trail_requests_waiting",
-            "Requests not in the last step's batch.",
-            stats.waiting as f64,
-        ),
-        gauge("trail_kv_blocks_used", "KV blocks in use.", stats.blocks_used as f64),
-        gauge("trail_kv_blocks", "KV blocks in all.", stats.num_blocks as f64),
-        gauge("trail_kv_use_ratio", "Share of the KV blocks in use.", kv_use),
-        gauge(
-            "trail_prediction_mae_tokens",
-            "Mean absolute error of the refined predictions.",
-            mae,
-        ),
-        counter("trail_steps_total", "Forward passes.", stats.steps),
-        counter("trail_prompt_tokens_total", "Prompt tokens taken in.", stats.prompt_tokens),
-        counter("trail_generated_tokens_total", "Tokens generated.", stats.generated_tokens),
-        counter(
-            "trail_recomputed_tokens_total",
-            "Tokens computed again after an eviction.",
-            stats.recomputed_tokens,
-        ),
-        counter(
-            "trail_preemptions_total",
-            "Times a request lost its place in the batch.",
-            stats.preemptions,
-        ),
-        counter(
-            "trail_requests_shed_total",
-            "Requests given up before they ran, as the engine was full.",
-            stats.shed,
-        ),
-        counter(
-            "trail_evictions_total",
-            "Times a request's KV blocks were taken from it.",
-            stats.evictions,
-        ),
-        counter(
-            "trail_swaps_out_total",
-            "Times a request's KV blocks left for the host.",
-            stats.swaps_out,
-        ),
-        counter("trail_swaps_in_total", "Times they came back.", stats.swaps_in),
-        gauge(
+    [
+        ("trail_requests_running", "Requests in the last step's batch.", stats.running as f64),
+        ("trail_requests_waiting", "Requests not in the last step's batch.", stats.waiting as f64),
+        ("trail_kv_blocks_used", "KV blocks in use.", stats.blocks_used as f64),
+        ("trail_kv_blocks", "KV blocks in all.", stats.num_blocks as f64),
+        ("trail_kv_use_ratio", "Share of the KV blocks in use.", kv_use),
+        ("trail_prediction_mae_tokens", "Mean absolute error of the refined predictions.", mae),
+        (
             "trail_host_kv_blocks_used",
             "KV blocks in use at the host.",
             stats.host_blocks_used as f64,
         ),
-        counter(
+    ]
+}
+
+/// Name, help and value of each counter of the engine.
+fn engine_counters(stats: &Stats) -> [(&'static str, &'static str, u64); 12] {
+    [
+        ("trail_steps_total", "Forward passes.", stats.steps),
+        ("trail_prompt_tokens_total", "Prompt tokens taken in.", stats.prompt_tokens),
+        ("trail_generated_tokens_total", "Tokens generated.", stats.generated_tokens),
+        (
+            "trail_recomputed_tokens_total",
+            "Tokens computed again after an eviction.",
+            stats.recomputed_tokens,
+        ),
+        (
+            "trail_preemptions_total",
+            "Times a request lost its place in the batch.",
+            stats.preemptions,
+        ),
+        (
+            "trail_requests_shed_total",
+            "Requests given up before they ran, as the engine was full.",
+            stats.shed,
+        ),
+        (
+            "trail_evictions_total",
+            "Times a request's KV blocks were taken from it.",
+            stats.evictions,
+        ),
+        (
+            "trail_swaps_out_total",
+            "Times a request's KV blocks left for the host.",
+            stats.swaps_out,
+        ),
+        ("trail_swaps_in_total", "Times they came back.", stats.swaps_in),
+        (
             "trail_predictions_fresh_total",
             "Predictions that were there in time.",
             stats.predictions_fresh,
         ),
-        counter(
+        (
             "trail_predictions_late_total",
             "Predictions that were not there in time.",
             stats.predictions_late,
         ),
-        counter(
+        (
             "trail_prediction_errors_total",
             "Predictions compared with the true length.",
             stats.prediction_errors,
         ),
     ]
-    .into_iter()
-    .collect();
-    Ok(families?.concat())
+}
+
+/// Converts the engine's counters to Prometheus metric families.
+fn engine_families(stats: &Stats) -> prometheus::Result<Vec<MetricFamily>> {
+    let mut families = Vec::new();
+    for (name, help, value) in engine_gauges(stats) {
+        let gauge = Gauge::with_opts(Opts::new(name, help))?;
+        gauge.set(value);
+        families.extend(gauge.collect());
+    }
+    for (name, help, value) in engine_counters(stats) {
+        let counter = IntCounter::with_opts(Opts::new(name, help))?;
+        counter.inc_by(value);
+        families.extend(counter.collect());
+    }
+    Ok(families)
 }
 
 /// Returns the metrics in Prometheus's text format.

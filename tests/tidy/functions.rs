@@ -15,7 +15,6 @@ pub const RATCHET: &[(&str, usize)] = &[
     ("cuda-emulator/tests/arithmetic.rs::arithmetic_reference", 71),
     ("runtime/tests/cuda_backend/play.rs::play", 98),
     ("runtime/tests/cuda_gemm/ends.rs::qkv", 74),
-    ("src/server/metrics.rs::engine_families", 78),
 ];
 
 /// Functions over [`LIMIT`] in all Rust files.

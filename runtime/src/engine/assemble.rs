@@ -80,6 +80,17 @@ impl EngineBuilder {
         Ok(SteppedEngine::new(engine, step_loop))
     }
 
+    fn length_probe(&mut self, segments: usize) -> Result<Option<ProbeParts>, BuildError> {
+        let probe = self.probe.take().map(|probe| probe.with_isa(self.isa)).transpose();
+        Ok(probe.map_err(BuildError::Refused)?.map(|probe| {
+            let weights = probe.weights.clone();
+            // A segment can tap two rows: the mean over the prompt, and the last row of a
+            // recompute.
+            let probe = Arc::new(LengthProbe::new(probe, self.max_requests, 2 * segments));
+            ProbeParts { probe, weights }
+        }))
+    }
+
     fn assemble(mut self, make: impl MakeBackend) -> Result<(Engine, StepLoop), BuildError> {
         self.check()?;
         let model =
@@ -88,14 +99,7 @@ impl EngineBuilder {
         let shed_above = (self.when_full == WhenFull::Shed).then_some(self.max_requests);
         self.max_requests = self.when_full.capacity(self.max_requests);
         let (segments, rows) = (self.num_running(), self.max_rows());
-        let probe = self.probe.take().map(|probe| probe.with_isa(self.isa)).transpose();
-        let probe = probe.map_err(BuildError::Refused)?.map(|probe| {
-            let weights = probe.weights.clone();
-            // A segment can tap two rows: the mean over the prompt, and the last row of a
-            // recompute.
-            let probe = Arc::new(LengthProbe::new(probe, self.max_requests, 2 * segments));
-            ProbeParts { probe, weights }
-        });
+        let probe = self.length_probe(segments)?;
         let mut built = make(&mut self, &model, probe.clone())?;
         let clock = self.clock.take().unwrap_or_else(|| Arc::new(WallClock::new()));
         let cost = clock.simulated().map(|clock| *clock.cost());

@@ -66,7 +66,7 @@ impl Default for Trail {
     }
 }
 
-/// What differs between `trail`, `trail-auto` and `gittins`.
+/// Difference between `trail`, `trail-auto` and `gittins`.
 pub(super) enum Variant {
     Trail,
     /// Per index: true once the request is past its window. `pressure`: share of the cache above

@@ -6,9 +6,9 @@ use crate::{Policy, RequestState};
 /// TRAIL whose window closes earlier while the KV cache is short.
 ///
 /// A victim that loses its KV is recomputed, at a cost of `prefill_weight` times its tokens; one
-/// that keeps it costs nothing. So for each request c falls from `trail.c` to 0 with the pressure on
-/// the cache and with the cost of its recomputation relative to the output that it still needs. A
-/// request that is past its window stays so.
+/// that keeps it costs nothing. So for each request c falls from `trail.c` to 0 with the pressure
+/// on the cache and with the cost of its recomputation relative to the output that it still needs.
+/// A request that is past its window stays so.
 ///
 /// Source: none; beyond the papers. TRAIL (section 3.3) tunes one constant c for a machine.
 #[derive(Clone, Copy, Debug, PartialEq)]

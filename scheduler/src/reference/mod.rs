@@ -39,16 +39,20 @@ impl Reference {
         self.config.num_blocks - self.held.values().sum::<u32>()
     }
 
-    fn plan(&mut self, step: u64, now_s: f64) {
+    fn begin(&mut self, step: u64, now_s: f64) {
         self.policy.on_step(step, now_s);
         self.policy.on_blocks(self.config.num_blocks - self.free(), self.config.num_blocks);
         while self.policy.next_changed().is_some() {}
         self.plan = Plan { step, ..Plan::default() };
+        self.left = self.limit.filter(|_| self.decodes());
+    }
+
+    fn plan(&mut self, step: u64, now_s: f64) {
+        self.begin(step, now_s);
         let order = self.order();
         let ran = order.iter().filter(|entry| entry.2 == Phase::Running).count() as u32;
         let (mut rows, mut open) = (self.config.token_budget, true);
         let (mut passed, mut reserved, mut entered) = (0, 0, 0);
-        self.left = self.limit.filter(|_| self.decodes());
         for (rank, &(_, idx, phase)) in order.iter().enumerate() {
             let places = self.config.max_running - self.plan.rows.len() as u32;
             let running = phase == Phase::Running;
