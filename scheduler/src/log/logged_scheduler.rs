@@ -55,7 +55,7 @@ impl LoggedScheduler {
     /// [`Scheduler::submit`]; a refused request is not logged.
     pub fn submit(&mut self, request: NewRequest) -> Result<RequestIdx, Refusal> {
         let idx = self.scheduler.submit(request)?;
-        // What is not finite has no effect, and no form in JSON.
+        // A prediction that is not finite has no effect, and no form in JSON.
         let initial_prediction = request.initial_prediction.filter(|tokens| tokens.is_finite());
         self.log(LogEvent::Submit(NewRequest { initial_prediction, ..request }));
         Ok(idx)
