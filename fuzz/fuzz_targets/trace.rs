@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 
 use libfuzzer_sys::fuzz_target;
 use trail_scheduler::SchedulerConfig;
-use trail_scheduler::policies::Trail;
+use trail_scheduler::policies::PolicyKind;
 use trail_scheduler::simulator::{Job, Simulation, StepModel, Trace, TraceSet};
 
 fuzz_target!(|bytes: &[u8]| {
@@ -36,7 +36,7 @@ fuzz_target!(|bytes: &[u8]| {
         ..model.scheduler()
     };
     let simulation = Simulation::new(config, model);
-    let policy = || Trail::default().build();
+    let policy = || PolicyKind::trail(0.8).build();
     let run = simulation.run(&policy, jobs, &mut |_| ControlFlow::Continue(()));
     assert_eq!(run.expect("every request fits").outcomes.len(), jobs.len());
 });
