@@ -96,8 +96,8 @@ pub struct EngineArgs {
     /// [default: trail if there is a probe, else fcfs]
     #[arg(long, global = true, value_name = "NAME", long_help = policy_help())]
     pub(crate) policy: Option<PolicyKind>,
-    /// trail and theory: a request can be preempted during this share of its first predicted
-    /// length, 0 to 1 [default: 0.8]
+    /// trail, its variants and theory: a request can be preempted during this share of its first
+    /// predicted length, 0 to 1 [default: 0.8; trail-auto 1]
     #[arg(long, global = true, value_name = "SHARE", value_parser = share)]
     c: Option<f32>,
     /// Options of the rank.

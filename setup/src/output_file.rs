@@ -1,7 +1,7 @@
 //! Files in which a command leaves its results.
 
 use std::fs::{self, File};
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 use crate::error::Error;
@@ -22,7 +22,7 @@ impl OutputFile {
     pub fn claim(path: PathBuf, force: bool) -> Result<OutputFile, Error> {
         let file = OutputFile { path };
         let name = file.path.display();
-        match fs::read(&file.path) {
+        match ends(&file.path) {
             Ok(bytes) if force || bytes.is_empty() || is_generated(&bytes) => {}
             Ok(_) => {
                 return Err(Error::usage(format!(
@@ -69,6 +69,25 @@ pub fn signed_svg(picture: &str, command: &str) -> String {
     format!("{body}<!-- \"{GENERATOR}\": \"{}\" -->\n{rest}", generator(command))
 }
 
+/// Bytes of a file's beginning and end between which a [`GENERATOR`] member is not looked for: a
+/// decision log may be larger than the memory.
+const HEAD_BYTES: u64 = 1 << 16;
+const TAIL_BYTES: u64 = 1 << 10;
+
+/// The beginning and the end of the file at `path`. Nothing of a device, which may have no end.
+fn ends(path: &Path) -> std::io::Result<Vec<u8>> {
+    let metadata = fs::metadata(path)?;
+    if !metadata.is_file() && !metadata.is_dir() {
+        return Ok(Vec::new());
+    }
+    let (mut file, mut bytes) = (File::open(path)?, Vec::new());
+    file.by_ref().take(HEAD_BYTES).read_to_end(&mut bytes)?;
+    let rest = metadata.len().saturating_sub(HEAD_BYTES).min(TAIL_BYTES);
+    file.seek(SeekFrom::Start(metadata.len() - rest))?;
+    file.take(rest).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
 /// True if a file holds a [`GENERATOR`] member of this program, with or without a space before the
 /// value.
 fn is_generated(bytes: &[u8]) -> bool {
@@ -104,6 +123,23 @@ mod tests {
             OutputFile::claim(path.clone(), true).expect("forced");
         }
         fs::remove_dir_all(folder).expect("the test's own folder");
+    }
+
+    #[test]
+    fn a_large_result_is_known_by_its_ends_and_a_device_is_not_read() {
+        let path = std::env::temp_dir().join(format!("trail-large-file-{}", std::process::id()));
+        let filler = "x".repeat(3 << 16);
+        let marked = format!("\"{GENERATOR}\": \"{}\"", generator("demo"));
+        for (text, is_ours) in [
+            (format!("{marked}{filler}"), true),
+            (format!("{filler}{marked}"), true),
+            (filler.clone(), false),
+        ] {
+            fs::write(&path, text).expect("written");
+            assert_eq!(OutputFile::claim(path.clone(), false).is_ok(), is_ours);
+        }
+        fs::remove_file(path).expect("the test's own file");
+        OutputFile::claim("/dev/zero".into(), false).expect("a device without an end");
     }
 
     #[test]

@@ -114,18 +114,21 @@ impl PolicyKind {
         self
     }
 
-    /// The same with the share `c`, if it is `trail` or `trail-bert` without a share of its own.
-    pub fn with_c(self, c: f32) -> PolicyKind {
-        match self {
-            PolicyKind::Trail(mut trail) if trail.c == DEFAULT_C => {
-                trail.c = c;
-                PolicyKind::Trail(trail)
-            }
-            PolicyKind::TrailBert(TrailBert { c: DEFAULT_C }) => {
-                PolicyKind::TrailBert(TrailBert { c })
-            }
-            other => other,
+    /// The same with the share `c`, if it is a policy with one that has its default. Not `oracle`,
+    /// which is SRPT without a share of its own.
+    pub fn with_c(mut self, c: f32) -> PolicyKind {
+        let default = match self {
+            PolicyKind::TrailAuto(_) => TrailAuto::default().trail.c,
+            _ => DEFAULT_C,
+        };
+        let own = match &mut self {
+            PolicyKind::TrailBert(TrailBert { c }) => Some(c),
+            other => other.trail_mut().map(|trail| &mut trail.c),
+        };
+        if let Some(own) = own.filter(|own| **own == default) {
+            *own = c;
         }
+        self
     }
 
     /// The name, without parameters.

@@ -188,7 +188,16 @@ mod tests {
 
     #[test]
     fn the_common_share_replaces_only_the_default() {
-        for (text, want) in [("trail", "trail:0.5"), ("trail:1", "trail:1"), ("sjf", "sjf")] {
+        for (text, want) in [
+            ("trail", "trail:0.5"),
+            ("trail:1", "trail:1"),
+            ("trail-auto", "trail-auto:0.5"),
+            ("trail-auto:0.8", "trail-auto:0.8"),
+            ("gittins", "gittins:0.5"),
+            ("trail-bert", "trail-bert:0.5"),
+            ("oracle", "oracle"),
+            ("sjf", "sjf"),
+        ] {
             assert_eq!(text.parse::<PolicyKind>().map(|kind| kind.with_c(0.5)), want.parse());
         }
     }
