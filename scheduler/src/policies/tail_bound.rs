@@ -18,7 +18,7 @@ pub(super) struct TailBound {
     share: f64,
     /// Live requests that are not overdue, by arrival.
     arrivals: IndexList,
-    /// Per index: expected service as summed up in `backlog`, output tokens; and time of arrival.
+    /// By index.
     entries: Vec<Entry>,
     /// Expected service of all live requests, output tokens.
     backlog: f64,
@@ -38,10 +38,17 @@ pub(super) struct TailBound {
 
 #[derive(Clone, Copy, Default)]
 struct Entry {
+    /// Expected service, of which one token is taken off per token generated since.
     service: f64,
+    /// Tokens generated when `service` was expected.
+    age: u32,
     arrival_s: f64,
     seq: u64,
 }
+
+/// Tokens of a request after which its expected service is taken into the sum again. In between it
+/// counts down, which takes no access to its entry.
+const EXPECT_TOKENS: u32 = 8;
 
 /// Seconds by which the recent maximum of D falls per second. A maximum is forgotten after ten
 /// times its own length: long enough for the arrivals that met it to leave.
@@ -96,8 +103,8 @@ impl TailBound {
     }
 
     pub(super) fn on_submitted(&mut self, request: &RequestState, service: f64) {
-        let entry = Entry { service: 0.0, arrival_s: request.arrival_s, seq: request.seq };
-        self.entries[request.idx.index()] = entry;
+        let (arrival_s, seq) = (request.arrival_s, request.seq);
+        self.entries[request.idx.index()] = Entry { service: 0.0, age: 0, arrival_s, seq };
         self.arrivals.push_back(request.idx);
         self.live += 1;
         self.expect(request, service);
@@ -110,13 +117,25 @@ impl TailBound {
     /// Updates the request's expected service.
     pub(super) fn expect(&mut self, request: &RequestState, service: f64) {
         let entry = &mut self.entries[request.idx.index()];
-        self.backlog += service - entry.service;
-        entry.service = service;
+        let since = request.generated - entry.age;
+        self.backlog += service - (entry.service - f64::from(since));
+        (entry.service, entry.age) = (service, request.generated);
     }
 
-    /// Records `served` of service, output tokens.
-    pub(super) fn on_served(&mut self, served: f64) {
+    /// True if a new estimate of the request's service is due.
+    pub(super) fn is_due(&self, request: &RequestState) -> bool {
+        request.generated.is_multiple_of(EXPECT_TOKENS)
+    }
+
+    /// Records the prefill of a row, as service in output tokens.
+    pub(super) fn on_prefill(&mut self, served: f64) {
         self.served += served;
+    }
+
+    /// Records the tokens that a request generated.
+    pub(super) fn on_tokens(&mut self, generated: u32) {
+        self.served += f64::from(generated);
+        self.backlog -= f64::from(generated);
     }
 
     pub(super) fn on_finished(&mut self, request: &RequestState) {
@@ -168,7 +187,7 @@ mod tests {
     /// Serves `tokens` in `seconds`, with one row in the plan.
     fn serve(bound: &mut TailBound, tokens: f64, seconds: f64) {
         bound.on_scheduled();
-        bound.on_served(tokens);
+        bound.on_prefill(tokens);
         bound.on_step(bound.now_s + seconds);
     }
 

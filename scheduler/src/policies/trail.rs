@@ -188,9 +188,12 @@ impl Policy for TrailPolicy {
 
     fn on_scheduled(&mut self, _request: &RequestState, row: PlanRow) {
         if let Some(bound) = &mut self.tail_bound {
-            let prefill = row.len - row.sample as u32;
             bound.on_scheduled();
-            bound.on_served(f64::from(self.config.ranking.prefill_weight) * f64::from(prefill));
+            let prefill = row.len - row.sample as u32;
+            if prefill > 0 {
+                let weight = f64::from(self.config.ranking.prefill_weight);
+                bound.on_prefill(weight * f64::from(prefill));
+            }
         }
     }
 
@@ -199,7 +202,9 @@ impl Policy for TrailPolicy {
     }
 
     fn on_predicted(&mut self, request: &RequestState) {
-        self.expect(request);
+        if self.tail_bound.as_ref().is_some_and(|bound| bound.is_due(request)) {
+            self.expect(request);
+        }
     }
 
     fn on_tokens(&mut self, request: &RequestState, generated: u32) {
@@ -208,9 +213,8 @@ impl Policy for TrailPolicy {
             is_past[request.idx.index()] |=
                 request.generated >= window(c, expected_length(request));
         }
-        self.expect(request);
         if let Some(bound) = &mut self.tail_bound {
-            bound.on_served(f64::from(generated));
+            bound.on_tokens(generated);
         }
     }
 
