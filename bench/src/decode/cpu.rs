@@ -82,7 +82,7 @@ fn read_weights(reader: &mut Pool, model: &Model) -> f64 {
 /// Bytes that a step reads: weights, the embeddings of the new tokens, keys and values.
 fn step_bytes(model: &Model, batch: usize, context: usize) -> usize {
     let weights: usize = streamed(model).map(|tensor| tensor.bytes().len()).sum();
-    let embedding = model.config.hidden_size * model.weights.embed.dtype.bytes();
+    let embedding = model.weights.embed.row_len();
     weights + batch * (embedding + model.config.kv_read_bytes(context, Dtype::F32))
 }
 

@@ -4,11 +4,11 @@ use std::error::Error;
 
 use cudarc::driver::result;
 use cudarc::driver::sys::CUdeviceptr;
-use half::{bf16, f16};
+use half::bf16;
 use trail_base::rng::Lcg;
 use trail_runtime::cuda::DeviceWeights;
 use trail_runtime::cuda::plan::shuffle::WIDTH;
-use trail_runtime::model::{Dtype, Model, Tensor};
+use trail_runtime::model::{Model, Tensor};
 
 /// Weights compared in each matrix.
 const SAMPLES: usize = 16;
@@ -101,10 +101,10 @@ impl Sample {
 
 /// One weight of the file, rounded to bf16 as the upload does.
 fn element(tensor: &Tensor, row: usize, column: usize) -> bf16 {
-    let bytes = &tensor.row_bytes(row)[column * tensor.dtype.bytes()..];
-    match tensor.dtype {
-        Dtype::Bf16 => bf16::from_le_bytes([bytes[0], bytes[1]]),
-        Dtype::F16 => bf16::from_f32(f16::from_le_bytes([bytes[0], bytes[1]]).to_f32()),
-        Dtype::F32 => bf16::from_f32(f32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])),
-    }
+    let dtype = tensor.dtype;
+    let first = column - column % dtype.block_values();
+    let block = &tensor.row_bytes(row)[dtype.bytes_of(first)..][..dtype.block_bytes()];
+    let mut values = vec![0.0; dtype.block_values()];
+    dtype.widen(block, &mut values);
+    bf16::from_f32(values[column - first])
 }

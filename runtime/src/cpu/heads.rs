@@ -45,8 +45,8 @@ pub(super) struct HeadOutputs<'a> {
 }
 
 impl HeadOutputs<'_> {
-    /// Stores `values` (`[head_dim]`), with RoPE for queries and keys. Queries are also scaled by
-    /// 1 / sqrt(head_dim), so that the scores need no scaling.
+    /// Stores `values` (`[head_dim]`), with RoPE for queries and keys. Queries are also scaled, so
+    /// that the scores need no scaling.
     ///
     /// # Safety
     ///
@@ -65,7 +65,7 @@ impl HeadOutputs<'_> {
                 let first = (row * num_heads + index) * head_dim;
                 // SAFETY: the caller has exclusive access to this head of this row.
                 let out = unsafe { self.queries.part(first..first + head_dim) };
-                self.rope.rotate(values, position, 1.0 / (head_dim as f32).sqrt(), out);
+                self.rope.rotate(values, position, self.config.attention_scale(), out);
             }
             Head::Key(index) => {
                 let out = in_pool(self.shape.keys(self.layer, index));

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::model::{Dtype, Tensor};
+use crate::model::Tensor;
 
 use super::Pool;
 use super::buffers::{ROW_BLOCK, WorkerScratch, item_cols};
@@ -34,7 +34,7 @@ impl Linear<'_> {
         self.kernels.product(Product {
             x: &self.x[block.start * Packing::stride(k)..],
             rows: block.len(),
-            weights: &self.weights.bytes()[cols.start * k * dtype.bytes()..],
+            weights: &self.weights.bytes()[cols.start * self.weights.row_len()..],
             dtype,
             cols: cols.len(),
             k,
@@ -69,25 +69,4 @@ impl Linear<'_> {
 /// Returns the work of a worker that has no item left: one side task per call.
 pub(super) fn assist(side: Option<&dyn TapReceiver>) -> impl Fn() -> bool + Sync {
     move || side.is_some_and(|receiver| receiver.assist())
-}
-
-/// Converts stored values to f32.
-pub(super) fn widen(dtype: Dtype, bytes: &[u8], out: &mut [f32]) {
-    let halves = || bytes.as_chunks().0.iter().map(|&b| u16::from_le_bytes(b));
-    match dtype {
-        Dtype::F32 => {
-            let words = bytes.as_chunks().0.iter();
-            out.iter_mut().zip(words).for_each(|(out, &b)| *out = f32::from_le_bytes(b));
-        }
-        Dtype::F16 => {
-            out.iter_mut()
-                .zip(halves())
-                .for_each(|(out, h)| *out = half::f16::from_bits(h).to_f32());
-        }
-        Dtype::Bf16 => {
-            out.iter_mut()
-                .zip(halves())
-                .for_each(|(out, h)| *out = half::bf16::from_bits(h).to_f32());
-        }
-    }
 }

@@ -10,7 +10,7 @@ use crate::model::{LayerWeights, ModelConfig, Tensor};
 use super::buffers::{Buffers, WorkerScratch, item_cols};
 use super::heads::{Head, HeadOutputs};
 use super::kernels::{Attention, Kernels, Packing};
-use super::linear::{Linear, assist, widen};
+use super::linear::{Linear, assist};
 use super::rope::RopeTable;
 use super::shared::SharedMut;
 use super::{KvPool, Pool, Tap};
@@ -41,7 +41,7 @@ impl<'a> Regions<'a> {
         let hidden = self.config.hidden_size;
         for (row, &token) in self.batch.tokens.iter().enumerate() {
             let out = &mut self.buffers.hidden[row * hidden..][..hidden];
-            widen(table.dtype, table.row_bytes(token as usize), out);
+            table.dtype.widen(table.row_bytes(token as usize), out);
         }
     }
 

@@ -7,7 +7,7 @@ use super::error::LoadError;
 use super::fields::Fields;
 use super::files::{self, WeightFiles};
 use super::header::Header;
-use super::weights::{Dtype, Storage, Tensor};
+use super::{Dtype, Storage, Tensor};
 
 /// Named tensors, each of which can be taken once.
 pub struct Archive {

@@ -11,6 +11,61 @@ pub enum Architecture {
     Mistral,
     /// Ministral: Mistral with a window per layer.
     Ministral,
+    /// Qwen2 and 2.5: Llama with biases on q, k and v.
+    Qwen2,
+    /// Qwen3: Llama with norms on q and k.
+    Qwen3,
+    /// SmolLM3: Llama with layers without RoPE.
+    SmolLm3,
+    /// Gemma 3, text only: scaled embedding, GeGLU, norms on q and k and after each block, local
+    /// and global layers with two RoPE bases.
+    Gemma3,
+}
+
+impl Architecture {
+    /// True if the query, key and value projections have biases.
+    pub fn has_qkv_bias(self) -> bool {
+        self == Architecture::Qwen2
+    }
+
+    /// True if query and key heads are normalised before RoPE.
+    pub fn has_qk_norm(self) -> bool {
+        matches!(self, Architecture::Qwen3 | Architecture::Gemma3)
+    }
+
+    /// True if the outputs of attention and MLP are normalised before they are added.
+    pub fn has_post_norms(self) -> bool {
+        self == Architecture::Gemma3
+    }
+}
+
+/// Activation function of the MLP's gate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Activation {
+    /// `x * sigmoid(x)` (SwiGLU).
+    Silu,
+    /// GELU in its tanh form (GeGLU).
+    GeluTanh,
+}
+
+/// Pairing of a head's dimensions in RoPE, by the order of the rows of the stored q and k.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RopePairing {
+    /// Dimension i with i + head_dim / 2: Hugging Face's order.
+    Halves,
+    /// Dimension 2i with 2i + 1: the order of Meta's releases and of GGUF files of Llama.
+    Adjacent,
+}
+
+/// Rotary position embedding of one layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LayerRope {
+    /// By [`ModelConfig::rope`].
+    Global,
+    /// By [`ModelConfig::local_rope`].
+    Local,
+    /// None: the layer does not see positions.
+    Absent,
 }
 
 /// Scaling of the rotary frequencies beyond the trained context.
@@ -45,6 +100,15 @@ pub struct RopeConfig {
     pub scaling: RopeScaling,
 }
 
+impl RopeConfig {
+    /// Inverse frequencies, scaled: `[head_dim / 2]`, in f64 radians per token.
+    pub fn inverse_frequencies(&self, head_dim: usize) -> Vec<f64> {
+        let half = head_dim / 2;
+        let frequency = |i: usize| self.theta.powf(-(i as f64) / half as f64);
+        (0..half).map(|i| scale_frequency(frequency(i), self.scaling)).collect()
+    }
+}
+
 /// Shapes and constants of a model.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ModelConfig {
@@ -70,6 +134,18 @@ pub struct ModelConfig {
     pub rms_norm_eps: f32,
     /// Rotary position embedding.
     pub rope: RopeConfig,
+    /// Rotary position embedding of layers with a sliding window, if it is another one.
+    pub local_rope: Option<RopeConfig>,
+    /// Layers without rotary position embedding.
+    pub layers_without_rope: Vec<usize>,
+    /// Order of the stored rows of q and k.
+    pub rope_pairing: RopePairing,
+    /// Factor of the scores; `None` is `1 / sqrt(head_dim)`.
+    pub attention_scale: Option<f32>,
+    /// Factor of the token embeddings: 1 in most families.
+    pub embedding_scale: f32,
+    /// Activation function of the MLP's gate.
+    pub activation: Activation,
     /// Sliding window of each layer in tokens (a token attends to itself and `window - 1` before
     /// it); `None` attends to all. `[num_layers]`.
     pub windows: Vec<Option<usize>>,
@@ -94,7 +170,7 @@ impl ModelConfig {
 
     /// Bytes of one token's keys and values in all layers, stored as `dtype`.
     pub fn kv_token_bytes(&self, dtype: Dtype) -> usize {
-        2 * self.num_layers * self.kv_size() * dtype.bytes()
+        dtype.bytes_of(2 * self.num_layers * self.kv_size())
     }
 
     /// Bytes of keys and values, stored as `dtype`, that all layers read for a row that attends to
@@ -102,18 +178,29 @@ impl ModelConfig {
     pub fn kv_read_bytes(&self, context: usize, dtype: Dtype) -> usize {
         let tokens: usize =
             self.windows.iter().map(|window| window.map_or(context, |w| w.min(context))).sum();
-        2 * tokens * self.kv_size() * dtype.bytes()
+        dtype.bytes_of(2 * tokens * self.kv_size())
     }
 
-    /// Rotary inverse frequencies, scaled: `[head_dim / 2]`, in f64 radians per token.
+    /// Factor of the scores.
+    pub fn attention_scale(&self) -> f32 {
+        self.attention_scale.unwrap_or(1.0 / (self.head_dim as f32).sqrt())
+    }
+
+    /// RoPE of `layer`.
+    pub fn layer_rope(&self, layer: usize) -> LayerRope {
+        if self.layers_without_rope.contains(&layer) {
+            LayerRope::Absent
+        } else if self.local_rope.is_some() && self.windows[layer].is_some() {
+            LayerRope::Local
+        } else {
+            LayerRope::Global
+        }
+    }
+
+    /// Rotary inverse frequencies of the global layers, scaled: `[head_dim / 2]`, in f64 radians
+    /// per token.
     pub fn inverse_frequencies(&self) -> Vec<f64> {
-        let half = self.head_dim / 2;
-        (0..half)
-            .map(|i| {
-                let freq = self.rope.theta.powf(-(i as f64) / half as f64);
-                scale_frequency(freq, self.rope.scaling)
-            })
-            .collect()
+        self.rope.inverse_frequencies(self.head_dim)
     }
 }
 

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::config::{Architecture, ModelConfig};
+use super::config::{Activation, Architecture, ModelConfig, RopePairing};
 use super::error::LoadError;
 use super::fields::Fields;
 use super::{files, rope_file};
@@ -50,6 +50,7 @@ impl ModelConfig {
         let max_context = fields.size("max_position_embeddings", MAX_CONTEXT)?;
         let hidden_size = fields.size("hidden_size", MAX_WIDTH)?;
         let num_heads = fields.size("num_attention_heads", MAX_HEADS)?;
+        let head_dim = head_dim(&fields, hidden_size, num_heads)?;
         let mut config = ModelConfig {
             architecture,
             hidden_size,
@@ -57,11 +58,17 @@ impl ModelConfig {
             num_layers,
             num_heads,
             num_kv_heads: num_kv_heads(&fields, num_heads)?,
-            head_dim: head_dim(&fields, hidden_size, num_heads)?,
+            head_dim,
             vocab_size,
             max_context,
             rms_norm_eps: rms_norm_eps(&fields)?,
             rope: rope_file::read(&fields, max_context)?,
+            local_rope: None,
+            layers_without_rope: Vec::new(),
+            rope_pairing: RopePairing::Halves,
+            attention_scale: None,
+            embedding_scale: 1.0,
+            activation: Activation::Silu,
             windows: windows(&fields, architecture, num_layers)?,
             tie_word_embeddings: fields.flag("tie_word_embeddings")?,
             bos_token: fields.tokens("bos_token_id", vocab_size)?.first().copied(),

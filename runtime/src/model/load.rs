@@ -52,6 +52,9 @@ fn load_layer(
         gate: archive.matrix(&name("mlp.gate_proj"), inner, hidden)?,
         up: archive.matrix(&name("mlp.up_proj"), inner, hidden)?,
         down: archive.matrix(&name("mlp.down_proj"), hidden, inner)?,
+        qkv_bias: None,
+        qk_norm: None,
+        post_norms: None,
     })
 }
 

@@ -7,20 +7,26 @@
 pub mod archive;
 pub mod config;
 mod config_file;
+mod dtype;
 pub mod error;
 pub(crate) mod fields;
 pub mod files;
+pub mod gguf;
 mod header;
 mod load;
 mod random;
 mod rope_file;
+mod shapes;
 pub mod weights;
 
 pub use archive::Archive;
-pub use config::{Architecture, ModelConfig, RopeConfig, RopeScaling};
+pub use config::{
+    Activation, Architecture, LayerRope, ModelConfig, RopeConfig, RopePairing, RopeScaling,
+};
+pub use dtype::Dtype;
 pub use error::LoadError;
 pub use files::WeightFiles;
-pub use weights::{Dtype, LayerWeights, Storage, Tensor, Weights};
+pub use weights::{LayerWeights, PostNorms, QkNorm, QkvBias, Storage, Tensor, Weights};
 
 /// A loaded model.
 #[derive(Clone, Debug)]

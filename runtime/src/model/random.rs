@@ -5,25 +5,12 @@ use std::sync::Arc;
 use memmap2::MmapMut;
 use trail_base::{Memory, Rng};
 
-use super::{
-    Architecture, Dtype, LayerWeights, Model, ModelConfig, RopeConfig, RopeScaling, Storage,
-    Tensor, Weights,
-};
+use super::{Dtype, LayerWeights, Model, ModelConfig, Storage, Tensor, Weights};
 
 /// Standard deviation of the projections' weights.
 const DEVIATION: f32 = 0.02;
 /// Number of values drawn from one seed: the unit of parallel generation.
 const PIECE: usize = 1 << 20;
-/// Names of the shapes of [`Model::random`].
-const SHAPES: [&str; 4] = ["tiny", "demo", "llama3.2-1b", "llama3-8b"];
-
-impl ModelConfig {
-    /// Returns the configuration of a named shape; the error lists the names.
-    pub fn named(shape: &str) -> Result<ModelConfig, String> {
-        named_config(shape)
-            .ok_or_else(|| format!("unknown shape {shape:?}: one of {}", SHAPES.join(", ")))
-    }
-}
 
 impl Model {
     /// Creates a model of a named shape with random weights, determined by `seed`.
@@ -61,6 +48,9 @@ impl Model {
                     gate: next()?,
                     up: next()?,
                     down: next()?,
+                    qkv_bias: None,
+                    qk_norm: None,
+                    post_norms: None,
                 });
             }
             let lm_head = if config.tie_word_embeddings { embed.clone() } else { next()? };
@@ -94,7 +84,7 @@ fn tensor_shapes(config: &ModelConfig) -> Vec<(usize, usize)> {
 
 /// Generates `len` random values of `dtype` on all cores.
 fn random_storage(len: usize, dtype: Dtype, seed: u64) -> Result<Storage, String> {
-    let bytes = len * dtype.bytes();
+    let bytes = dtype.bytes_of(len);
     if let Some(memory) = Memory::read().filter(|memory| bytes as u64 > memory.available_bytes) {
         return Err(format!(
             "random weights of this shape need {} MiB, {} MiB of memory are available: choose a \
@@ -108,7 +98,7 @@ fn random_storage(len: usize, dtype: Dtype, seed: u64) -> Result<Storage, String
     // `madvise` is a hint: without huge pages the weights are only read more slowly.
     #[cfg(target_os = "linux")]
     let _ = map.advise(memmap2::Advice::HugePage);
-    let pieces = std::sync::Mutex::new(map[..bytes].chunks_mut(PIECE * dtype.bytes()).enumerate());
+    let pieces = std::sync::Mutex::new(map[..bytes].chunks_mut(dtype.bytes_of(PIECE)).enumerate());
     let next = || pieces.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).next();
     let threads = trail_base::available_threads();
     std::thread::scope(|scope| {
@@ -124,6 +114,10 @@ fn random_storage(len: usize, dtype: Dtype, seed: u64) -> Result<Storage, String
 }
 
 /// Fills `bytes` with values of `dtype`.
+///
+/// # Panics
+///
+/// If `dtype` is quantized.
 fn fill(bytes: &mut [u8], dtype: Dtype, rng: &mut Rng) {
     let mut draw = || DEVIATION * rng.fast_normal();
     match dtype {
@@ -136,89 +130,13 @@ fn fill(bytes: &mut [u8], dtype: Dtype, rng: &mut Rng) {
             let halves = bytes.as_chunks_mut().0.iter_mut();
             halves.for_each(|b| *b = half::bf16::from_f32(draw()).to_le_bytes());
         }
-    }
-}
-
-fn named_config(shape: &str) -> Option<ModelConfig> {
-    let llama3 = ModelConfig {
-        architecture: Architecture::Llama,
-        hidden_size: 4096,
-        intermediate_size: 14336,
-        num_layers: 32,
-        num_heads: 32,
-        num_kv_heads: 8,
-        head_dim: 128,
-        vocab_size: 128_256,
-        max_context: 8192,
-        rms_norm_eps: 1e-5,
-        rope: RopeConfig { theta: 500_000.0, scaling: RopeScaling::None },
-        windows: vec![None; 32],
-        tie_word_embeddings: false,
-        bos_token: Some(128_000),
-        eos_tokens: vec![128_001, 128_008, 128_009],
-    };
-    let small = ModelConfig {
-        hidden_size: 256,
-        intermediate_size: 704,
-        num_layers: 6,
-        num_heads: 4,
-        num_kv_heads: 2,
-        head_dim: 64,
-        vocab_size: 1024,
-        max_context: 2048,
-        rope: RopeConfig { theta: 10_000.0, scaling: RopeScaling::None },
-        windows: vec![None; 6],
-        tie_word_embeddings: true,
-        bos_token: None,
-        eos_tokens: vec![0],
-        ..llama3.clone()
-    };
-    match shape {
-        "llama3-8b" => Some(llama3),
-        "llama3.2-1b" => Some(ModelConfig {
-            hidden_size: 2048,
-            intermediate_size: 8192,
-            num_layers: 16,
-            head_dim: 64,
-            max_context: 131_072,
-            rope: RopeConfig {
-                theta: 500_000.0,
-                scaling: RopeScaling::Llama3 {
-                    factor: 32.0,
-                    low_freq_factor: 1.0,
-                    high_freq_factor: 4.0,
-                    original_context: 8192.0,
-                },
-            },
-            windows: vec![None; 16],
-            tie_word_embeddings: true,
-            ..llama3
-        }),
-        "demo" => Some(small),
-        "tiny" => Some(ModelConfig {
-            hidden_size: 64,
-            intermediate_size: 96,
-            num_layers: 2,
-            head_dim: 16,
-            vocab_size: 256,
-            max_context: 512,
-            windows: vec![None; 2],
-            ..small
-        }),
-        _ => None,
+        quantized => panic!("random weights of type {quantized}"),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn every_listed_shape_exists_and_others_do_not() {
-        assert!(SHAPES.iter().all(|shape| named_config(shape).is_some()));
-        let error = Model::random("llama9", Dtype::Bf16, 0).unwrap_err();
-        assert!(error.contains("llama3.2-1b"), "{error}");
-    }
 
     #[test]
     fn weights_have_the_deviation_and_follow_the_seed() {

@@ -2,26 +2,7 @@
 
 use std::sync::Arc;
 
-/// Storage type of a weight tensor.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Dtype {
-    /// IEEE single precision.
-    F32,
-    /// IEEE half precision.
-    F16,
-    /// Brain float: the upper half of an f32.
-    Bf16,
-}
-
-impl Dtype {
-    /// Bytes per element.
-    pub fn bytes(self) -> usize {
-        match self {
-            Dtype::F32 => 4,
-            Dtype::F16 | Dtype::Bf16 => 2,
-        }
-    }
-}
+use super::Dtype;
 
 /// Shared bytes of tensors: a mapped file or an owned buffer.
 pub type Storage = Arc<dyn AsRef<[u8]> + Send + Sync>;
@@ -44,7 +25,7 @@ pub struct Tensor {
 
 impl Tensor {
     /// Creates a `[rows, cols]` view of `storage` from byte `offset`; `None` if it exceeds the
-    /// storage.
+    /// storage, or if a row is no whole number of blocks.
     pub fn new(
         dtype: Dtype,
         rows: usize,
@@ -52,39 +33,38 @@ impl Tensor {
         storage: Storage,
         offset: usize,
     ) -> Option<Self> {
-        let bytes = rows.checked_mul(cols)?.checked_mul(dtype.bytes())?;
+        if !cols.is_multiple_of(dtype.block_values()) {
+            return None;
+        }
+        let blocks = rows.checked_mul(cols / dtype.block_values())?;
+        let bytes = blocks.checked_mul(dtype.block_bytes())?;
         let end = offset.checked_add(bytes)?;
         (end <= (*storage).as_ref().len()).then_some(Tensor { dtype, rows, cols, storage, offset })
     }
 
     /// The matrix's bytes, row-major, little-endian.
     pub fn bytes(&self) -> &[u8] {
-        let len = self.rows * self.cols * self.dtype.bytes();
+        let len = self.rows * self.row_len();
         &(*self.storage).as_ref()[self.offset..self.offset + len]
+    }
+
+    /// Bytes of a row.
+    pub fn row_len(&self) -> usize {
+        self.dtype.bytes_of(self.cols)
     }
 
     /// The bytes of row `row`.
     pub fn row_bytes(&self, row: usize) -> &[u8] {
-        let stride = self.cols * self.dtype.bytes();
+        let stride = self.row_len();
         &self.bytes()[row * stride..(row + 1) * stride]
     }
 
-    /// The matrix as f32, row-major: `[rows * cols]`. Exact for every dtype.
+    /// The matrix as f32, row-major: `[rows * cols]`; see [`Dtype::widen`].
     pub fn to_f32(&self) -> Vec<f32> {
-        let bytes = self.bytes();
-        match self.dtype {
-            Dtype::F32 => decode(bytes, f32::from_le_bytes),
-            Dtype::F16 => decode(bytes, |b| half::f16::from_le_bytes(b).to_f32()),
-            Dtype::Bf16 => decode(bytes, |b| half::bf16::from_le_bytes(b).to_f32()),
-        }
+        let mut values = vec![0.0; self.rows * self.cols];
+        self.dtype.widen(self.bytes(), &mut values);
+        values
     }
-}
-
-/// Decodes little-endian elements of `N` bytes.
-fn decode<const N: usize>(bytes: &[u8], element: impl Fn([u8; N]) -> f32) -> Vec<f32> {
-    let (elements, rest) = bytes.as_chunks::<N>();
-    debug_assert!(rest.is_empty());
-    elements.iter().map(|&bytes| element(bytes)).collect()
 }
 
 impl std::fmt::Debug for Tensor {
@@ -114,6 +94,41 @@ pub struct LayerWeights {
     pub up: Tensor,
     /// Down projection: `[hidden, intermediate]`.
     pub down: Tensor,
+    /// Biases of the query, key and value projections, if the family has them.
+    pub qkv_bias: Option<QkvBias>,
+    /// RMSNorm of each query and key head before RoPE, if the family has it.
+    pub qk_norm: Option<QkNorm>,
+    /// RMSNorm of what a block adds to the residual stream, if the family has it.
+    pub post_norms: Option<PostNorms>,
+}
+
+/// Biases of the query, key and value projections (Qwen2).
+#[derive(Clone, Debug)]
+pub struct QkvBias {
+    /// `[num_heads * head_dim]`
+    pub q: Vec<f32>,
+    /// `[num_kv_heads * head_dim]`
+    pub k: Vec<f32>,
+    /// `[num_kv_heads * head_dim]`
+    pub v: Vec<f32>,
+}
+
+/// RMSNorm weights of queries and keys, shared by all heads of a layer (Qwen3, Gemma 3).
+#[derive(Clone, Debug)]
+pub struct QkNorm {
+    /// `[head_dim]`
+    pub q: Vec<f32>,
+    /// `[head_dim]`
+    pub k: Vec<f32>,
+}
+
+/// RMSNorm weights after attention and after the MLP (Gemma 3).
+#[derive(Clone, Debug)]
+pub struct PostNorms {
+    /// `[hidden]`
+    pub attention: Vec<f32>,
+    /// `[hidden]`
+    pub mlp: Vec<f32>,
 }
 
 /// All weights of a model.

@@ -15,7 +15,7 @@ fn check(dtype: Dtype, rows: &[usize], width: usize, order: RowOrder) {
     let stored: Vec<u8> = match dtype {
         Dtype::F32 => bytemuck::cast_slice(&data).to_vec(),
         Dtype::F16 => data.iter().flat_map(|&x| f16::from_f32(x).to_le_bytes()).collect(),
-        Dtype::Bf16 => data.iter().flat_map(|&x| bf16::from_f32(x).to_le_bytes()).collect(),
+        _ => data.iter().flat_map(|&x| bf16::from_f32(x).to_le_bytes()).collect(),
     };
     let narrow = |x: &f32| match dtype {
         Dtype::F16 => bf16::from_f32(f16::from_f32(*x).to_f32()),

@@ -10,7 +10,7 @@ pub(crate) fn with_nan_embedding(mut model: Model, token: u32) -> Model {
     let embed = &mut model.weights.embed;
     assert_eq!(embed.dtype, Dtype::Bf16);
     let mut bytes = embed.bytes().to_vec();
-    let stride = embed.cols * embed.dtype.bytes();
+    let stride = embed.row_len();
     bytes[token as usize * stride..][..stride].fill(0xff);
     let damaged = Tensor::new(embed.dtype, embed.rows, embed.cols, Arc::new(bytes), 0);
     *embed = damaged.expect("as many bytes");

@@ -56,7 +56,7 @@ impl Product<'_> {
     pub(super) unsafe fn run<V: Simd>(self) {
         assert!(self.k > 0);
         assert!(self.x.len() >= self.rows * Packing::stride(self.k));
-        assert!(self.weights.len() >= self.cols * self.k * self.dtype.bytes());
+        assert!(self.weights.len() >= self.dtype.bytes_of(self.cols * self.k));
         assert!(self.out.len() >= self.rows * self.cols);
         // SAFETY: the lengths are checked above; the caller guarantees `V`'s instructions.
         unsafe {
@@ -64,6 +64,7 @@ impl Product<'_> {
                 Dtype::F32 => self.blocks::<V, StoredF32>(),
                 Dtype::F16 => self.blocks::<V, StoredF16>(),
                 Dtype::Bf16 => self.blocks::<V, StoredBf16>(),
+                quantized => unreachable!("no product with {quantized} weights"),
             }
         }
     }

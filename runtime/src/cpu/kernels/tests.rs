@@ -19,19 +19,15 @@ fn numbers(seed: u32, len: usize) -> Vec<f32> {
 /// Stores `values` as `dtype` at an odd address; returns the bytes and the rounded values.
 fn stored(dtype: Dtype, values: &[f32]) -> (Vec<u8>, Vec<f32>) {
     let mut bytes = vec![0_u8];
-    let mut widened = Vec::new();
     for &value in values {
         match dtype {
             Dtype::F32 => bytes.extend(value.to_le_bytes()),
             Dtype::F16 => bytes.extend(half::f16::from_f32(value).to_le_bytes()),
-            Dtype::Bf16 => bytes.extend(half::bf16::from_f32(value).to_le_bytes()),
+            _ => bytes.extend(half::bf16::from_f32(value).to_le_bytes()),
         }
-        widened.push(match dtype {
-            Dtype::F32 => value,
-            Dtype::F16 => half::f16::from_f32(value).to_f32(),
-            Dtype::Bf16 => half::bf16::from_f32(value).to_f32(),
-        });
     }
+    let mut widened = vec![0.0; values.len()];
+    dtype.widen(&bytes[1..], &mut widened);
     (bytes, widened)
 }
 

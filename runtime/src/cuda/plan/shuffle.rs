@@ -20,6 +20,7 @@ pub fn shuffle(dtype: Dtype, rows: usize, width: usize) -> LaunchPlan {
         Dtype::Bf16 => ("shuffle_bf16", 2),
         Dtype::F16 => ("shuffle_f16", 2),
         Dtype::F32 => ("shuffle_f32", 4),
+        quantized => unreachable!("{quantized} is staged as bf16"),
     };
     let elements = rows.next_multiple_of(FEATURES) * width.next_multiple_of(WIDTH);
     let lanes = elements as u64 / 8;

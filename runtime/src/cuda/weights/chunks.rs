@@ -28,7 +28,8 @@ pub(super) struct Part<'a> {
 pub(super) struct Chunk<'a> {
     /// Up to three sources, in order.
     pub(super) parts: [Part<'a>; 3],
-    /// The type that the buffer holds: the sources', or bf16 where they differ or are only copied.
+    /// The type that the buffer holds: the sources', or bf16 where they differ, are quantized or
+    /// only copied.
     pub(super) staged: Dtype,
     /// Bytes of the buffer.
     pub(super) staged_bytes: usize,
@@ -123,13 +124,14 @@ impl<'a> Matrix<'a> {
     fn staged(&self) -> Dtype {
         let first = self.sources[0].dtype;
         let same = self.sources.iter().all(|source| source.dtype == first);
-        if same && self.arrangement != Arrangement::Rows { first } else { Dtype::Bf16 }
+        let is_shuffled = self.arrangement != Arrangement::Rows && !first.is_quantized();
+        if same && is_shuffled { first } else { Dtype::Bf16 }
     }
 
     /// Source rows of all chunks, in turn, and the destination's row at which each begins.
     fn chunks(&self, buffer_bytes: usize) -> Vec<Chunk<'a>> {
         let staged = self.staged();
-        let row_bytes = self.sources[0].cols * staged.bytes();
+        let row_bytes = staged.bytes_of(self.sources[0].cols);
         let alternating =
             matches!(self.arrangement, Arrangement::Fragments { order: RowOrder::Alternating, .. });
         // Alternating sources are cut alike; others are one matrix, whose rows are counted through.
@@ -179,20 +181,20 @@ impl<'a> Matrix<'a> {
         let mut end = 0;
         for part in &mut parts {
             part.offset = end;
-            end += (part.rows * cols * staged.bytes()).next_multiple_of(PART_ALIGNMENT);
+            end += staged.bytes_of(part.rows * cols).next_multiple_of(PART_ALIGNMENT);
         }
         let width = match self.arrangement {
             Arrangement::Rows => cols,
             Arrangement::Fragments { width, .. } => width.next_multiple_of(WIDTH),
         };
-        let to = self.to + (to_row * width * Dtype::Bf16.bytes()) as u64;
+        let to = self.to + Dtype::Bf16.bytes_of(to_row * width) as u64;
         Chunk { parts, staged, staged_bytes: end, arrangement: self.arrangement, to }
     }
 }
 
 impl<'a> Source<'a> {
     fn part(&self, rows: Range<usize>) -> Part<'a> {
-        let row_bytes = self.cols * self.dtype.bytes();
+        let row_bytes = self.dtype.bytes_of(self.cols);
         Part {
             bytes: &self.bytes[rows.start * row_bytes..rows.end * row_bytes],
             rows: rows.len(),

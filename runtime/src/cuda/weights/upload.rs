@@ -15,11 +15,14 @@ use crate::cuda::memory::{DeviceBuffer, PinnedBuffer, Priority};
 use crate::cuda::queue::Queue;
 use crate::model::Dtype;
 use cudarc::driver::CudaEvent;
-use half::{bf16, f16};
+use half::bf16;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::thread;
+
+/// Values that are widened at a time: a multiple of every type's block.
+const WIDENED: usize = 256;
 
 /// Slots of a thread: one fills, one empties.
 const BUFFERS: usize = 2;
@@ -190,8 +193,12 @@ pub(super) fn queue(device: &Arc<Device>) -> Result<Queue, CudaError> {
 
 /// Bytes of `part` as bf16.
 fn bf16_bytes(part: &Part<'_>) -> usize {
-    let from = part.dtype.map_or(1, Dtype::bytes);
-    part.bytes.len() / from * size_of::<bf16>()
+    part.dtype.map_or(0, |dtype| Dtype::Bf16.bytes_of(values_of(dtype, part.bytes)))
+}
+
+/// Number of values of `dtype` in `bytes`.
+fn values_of(dtype: Dtype, bytes: &[u8]) -> usize {
+    bytes.len() / dtype.block_bytes() * dtype.block_values()
 }
 
 /// Writes `part` as `staged` to the beginning of `to`: as it is, or rounded to bf16.
@@ -200,22 +207,20 @@ fn stage(part: &Part<'_>, staged: Dtype, to: &mut [u8]) {
         None => {}
         Some(dtype) if dtype == staged => to[..part.bytes.len()].copy_from_slice(part.bytes),
         // The chunks say bf16 wherever a source is not staged as it is.
-        Some(Dtype::Bf16) => unreachable!("bf16 is never widened"),
-        Some(Dtype::F16) => {
-            let halves = part.bytes.as_chunks().0.iter();
-            narrow(halves.map(|&bytes| f16::from_le_bytes(bytes).to_f32()), to);
-        }
-        Some(Dtype::F32) => {
-            let floats = part.bytes.as_chunks().0.iter();
-            narrow(floats.map(|&bytes| f32::from_le_bytes(bytes)), to);
-        }
+        Some(dtype) => narrow(dtype, part.bytes, to),
     }
 }
 
-/// Rounds `values` to bf16, one after the other from the beginning of `to` on.
-fn narrow(values: impl ExactSizeIterator<Item = f32>, to: &mut [u8]) {
-    let places = &mut to.as_chunks_mut::<2>().0[..values.len()];
-    for (place, value) in places.iter_mut().zip(values) {
-        *place = bf16::from_f32(value).to_le_bytes();
+/// Rounds the values of `dtype` in `bytes` to bf16, one after the other from the beginning of `to`
+/// on.
+fn narrow(dtype: Dtype, bytes: &[u8], to: &mut [u8]) {
+    let mut wide = [0.0; WIDENED];
+    let pieces = bytes.chunks(dtype.bytes_of(WIDENED));
+    for (piece, to) in pieces.zip(to.chunks_mut(Dtype::Bf16.bytes_of(WIDENED))) {
+        let wide = &mut wide[..values_of(dtype, piece)];
+        dtype.widen(piece, wide);
+        for (place, &value) in to.as_chunks_mut().0.iter_mut().zip(&*wide) {
+            *place = bf16::from_f32(value).to_le_bytes();
+        }
     }
 }
