@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use trail_scheduler::log::{LogEvent, Replay, ReplayError};
+use trail_scheduler::log::{LogError, LogEvent, Replay, ReplayError};
 use trail_scheduler::policies::PolicyKind;
 use trail_scheduler::rng::Rng;
 use trail_scheduler::{
@@ -201,6 +201,25 @@ fn damage_is_named_by_its_line() {
         assert!(text.contains(from), "{from} in {text}");
         let (got, got_why) = damage(&text.replacen(from, to, 1)).unwrap_or_else(|| panic!("{to}"));
         assert!(got == line && got_why.contains(why), "{to}: line {got}: {got_why}");
+    }
+}
+
+#[test]
+fn a_decision_that_the_replay_does_not_make_is_named() {
+    let text = short_log();
+    let decision = text.lines().find(|line| line.starts_with("{\"decision\"")).expect("one");
+    let without = text.replacen(&format!("{decision}\n"), "", 1).replacen(
+        "\"decisions\":1",
+        "\"decisions\":0",
+        1,
+    );
+    let other = text.replacen("\"admitted\"", "\"resumed\"", 1);
+    for (text, line, why) in [
+        (without, 3, "the log has no further decision, the replay '7 admitted at step 1'"),
+        (other, 4, "the log has '7 resumed at step 1', the replay '7 admitted at step 1'"),
+    ] {
+        let error = Replay::run(&DecisionLog::parse(&text).expect("a log")).expect_err(why);
+        assert_eq!(error, ReplayError::Differs(LogError { line, why: why.into() }));
     }
 }
 
