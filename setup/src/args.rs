@@ -165,8 +165,8 @@ pub struct EngineArgs {
     /// for the predicted growth of all running requests and its own, by mean or 90 % quantile
     #[arg(long, global = true, value_name = "GROWTH", value_enum, default_value_t = Growth::Present)]
     reserve: Growth,
-    /// Output tokens of a request from one probe prediction that its rank takes up to the next; in
-    /// between the remaining length counts down [default: 1]
+    /// Output tokens between two predictions of the probe that change a request's rank; in between
+    /// its remaining length counts down [default: 1]
     #[arg(long, global = true, value_name = "N", value_parser = refresh)]
     refresh_tokens: Option<u32>,
     /// Device: cpu, cuda, cuda:NUMBER or auto (the first GPU if there is one)
