@@ -156,8 +156,9 @@ impl EngineBuilder {
     }
 
     /// Bounds of the scheduler: `watermark`, `max_passed_over`, `max_blocked`, `max_lookahead`,
-    /// `reclaim_steps`; default [`SchedulerConfig::default`]. The sizes and costs in `bounds` are
-    /// ignored: they follow from the other settings and from the backend.
+    /// `reclaim_steps`, `reserve`, `refresh_tokens`; default [`SchedulerConfig::default`]. The
+    /// sizes and costs in `bounds` are ignored: they follow from the other settings and from the
+    /// backend.
     pub fn scheduler_bounds(mut self, bounds: SchedulerConfig) -> Self {
         self.scheduler = bounds;
         self
