@@ -11,6 +11,7 @@ pub mod error;
 pub(crate) mod fields;
 pub mod files;
 mod header;
+mod inventory;
 mod load;
 mod random;
 mod rope_file;
@@ -20,6 +21,7 @@ pub use archive::Archive;
 pub use config::{Architecture, ModelConfig, RopeConfig, RopeScaling};
 pub use error::LoadError;
 pub use files::WeightFiles;
+pub use inventory::TensorInfo;
 pub use weights::{Dtype, LayerWeights, Storage, Tensor, Weights};
 
 /// A loaded model.
