@@ -8,7 +8,7 @@ use trail_setup::Error;
 /// Exit code of a process that SIGINT ended.
 const INTERRUPTED: i32 = 130;
 
-/// The first SIGINT sets the flag, the second ends the process.
+/// A SIGINT sets the flag; one that finds it set ends the process.
 #[derive(Clone, Debug)]
 pub struct Interrupt(Arc<AtomicBool>);
 
@@ -22,11 +22,8 @@ impl Interrupt {
         let runtime = runtime.map_err(failed)?;
         let thread = std::thread::Builder::new().name("interrupt".into());
         let wait = async move {
-            let mut signals = 0;
             while tokio::signal::ctrl_c().await.is_ok() {
-                set.0.store(true, Ordering::Relaxed);
-                signals += 1;
-                if signals > 1 {
+                if set.0.swap(true, Ordering::Relaxed) {
                     std::process::exit(INTERRUPTED);
                 }
             }
@@ -35,8 +32,13 @@ impl Interrupt {
         Ok(flag)
     }
 
-    /// True after the first SIGINT.
+    /// True after a SIGINT.
     pub fn is_set(&self) -> bool {
         self.0.load(Ordering::Relaxed)
+    }
+
+    /// Clears the flag, and returns true if it was set.
+    pub fn take(&self) -> bool {
+        self.0.swap(false, Ordering::Relaxed)
     }
 }
