@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use tokio::signal::unix::{SignalKind, signal};
 use trail_setup::Error;
 
 /// Exit code of a process that SIGINT ended.
@@ -20,9 +21,15 @@ impl Interrupt {
         let set = flag.clone();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(failed)?;
+        // Before this returns: a line editor saves the handler that it finds, and restores it.
+        let signals = {
+            let _context = runtime.enter();
+            signal(SignalKind::interrupt())
+        };
+        let mut signals = signals.map_err(failed)?;
         let thread = std::thread::Builder::new().name("interrupt".into());
         let wait = async move {
-            while tokio::signal::ctrl_c().await.is_ok() {
+            while signals.recv().await.is_some() {
                 if set.0.swap(true, Ordering::Relaxed) {
                     std::process::exit(INTERRUPTED);
                 }
