@@ -130,6 +130,24 @@ fn a_download_whose_checksum_differs_is_removed() {
 }
 
 #[test]
+fn redirects_and_weak_etags_are_followed() {
+    let files: [(&str, &[u8]); 2] = [("a/m.gguf", &[7; 5000]), ("a/probe.safetensors", b"1")];
+    let (hub, home) = (Hub::start("a/b", &files), home("redirects"));
+    hub.set(|state| {
+        state.is_weak = true;
+        state.renamed = Some(("old/name".into(), "a/b".into()));
+    });
+    for name in ["old/name", "a/b"] {
+        let file = path(&hub.run(&home, &["pull", name]));
+        assert_eq!(fs::read(&file).expect("fetched"), [7; 5000]);
+        assert_eq!(fs::read(file.with_file_name("probe.safetensors")).expect("fetched"), b"1");
+    }
+    hub.requests();
+    assert!(hub.run(&home, &["pull", "a/b"]).status.success());
+    assert_eq!(downloads(&hub), [""; 0], "all is in the cache");
+}
+
+#[test]
 fn gguf_files_are_named_where_there_are_several() {
     let files: [(&str, &[u8]); 3] = [("a-q4.gguf", b"4"), ("a-q8.gguf", b"8"), ("README.md", b"")];
     let (hub, home) = (Hub::start("a/b", &files), home("gguf"));

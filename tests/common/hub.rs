@@ -24,6 +24,10 @@ pub struct Behaviour {
     pub repositories: BTreeMap<String, BTreeMap<String, Vec<u8>>>,
     /// Downloads to break off half way.
     pub cuts: usize,
+    /// The ETags of small files are weak.
+    pub is_weak: bool,
+    /// A repository that has another name now: its old name and the new one.
+    pub renamed: Option<(String, String)>,
     /// LFS objects are sent with one byte changed.
     pub is_damaged: bool,
     /// Token without which all requests are answered with 401.
@@ -110,7 +114,13 @@ fn answer(stream: &TcpStream, address: SocketAddr, state: &Mutex<Behaviour>) {
     state.log.push(format!("{first} {range}"));
     let wanted = state.token.as_ref().map(|token| format!("Bearer {token}"));
     let path = first.split(' ').nth(1).unwrap_or_default().to_owned();
+    let renamed = state.renamed.as_ref().filter(|(old, _)| path.contains(old.as_str()));
+    let moved = renamed.map(|(old, new)| path.replace(old, new));
     let response = match (state.status, wanted) {
+        _ if moved.is_some() => {
+            let location = format!("Location: {}\r\n", moved.unwrap_or_default());
+            whole("307 Temporary Redirect", &location, b"", 0)
+        }
         (Some(status), _) => status_only(status),
         (_, Some(_)) if path.starts_with("/cdn/") => content(&path, &range, address, &mut state),
         (_, Some(ref wanted)) if header("authorization").as_ref() != Some(wanted) => {
@@ -152,7 +162,8 @@ fn content(path: &str, range: &str, address: SocketAddr, state: &mut Behaviour) 
         );
         return whole("302 Found", &headers, b"", 0);
     }
-    let etag = format!("X-Repo-Commit: {COMMIT}\r\nETag: \"{}\"\r\n", &digest[..40]);
+    let weak = if state.is_weak { "W/" } else { "" };
+    let etag = format!("X-Repo-Commit: {COMMIT}\r\nETag: {weak}\"{}\"\r\n", &digest[..40]);
     send_range(bytes, range, &etag, is_cdn, state)
 }
 

@@ -120,8 +120,10 @@ pub(super) fn remove_dangling(pointer: &Path) -> io::Result<()> {
     }
 }
 
-/// True for the name of a commit or blob, which becomes a part of a path.
+/// True for the name of a commit or blob, which becomes a part of a path. A weak ETag begins with
+/// `W/`.
 pub(super) fn is_digest(text: &str) -> bool {
+    let text = text.strip_prefix("W/").unwrap_or(text);
     let is_valid = |c: char| c.is_ascii_alphanumeric() || c == '-';
     (1..=128).contains(&text.len()) && text.chars().all(is_valid)
 }
@@ -178,25 +180,26 @@ impl Blob {
         fs::remove_file(&self.path)
     }
 
-    /// Links the file `name` of the snapshot in `folder` to this blob.
+    /// Links the file `name` of the snapshot in `folder` to this blob of the same repository.
     pub(super) fn link(&self, folder: &Path, name: &str) -> io::Result<()> {
         let pointer = folder.join(name);
         if pointer.exists() {
             return Ok(());
         }
         pointer.parent().map_or(Ok(()), fs::create_dir_all)?;
-        self.link_at(&pointer, name)
+        // `snapshots/COMMIT` is two folders below the repository's.
+        let repository = folder.ancestors().nth(2).unwrap_or(folder);
+        let blob = self.path.strip_prefix(repository).unwrap_or(&self.path);
+        link(&Path::new(&"../".repeat(name.split('/').count() + 1)).join(blob), &pointer)
     }
+}
 
-    #[cfg(unix)]
-    fn link_at(&self, pointer: &Path, name: &str) -> io::Result<()> {
-        let up = "../".repeat(name.split('/').count() + 1);
-        let blob = Path::new(&up).join("blobs").join(self.path.file_name().unwrap_or_default());
-        std::os::unix::fs::symlink(blob, pointer)
-    }
+#[cfg(unix)]
+fn link(blob: &Path, pointer: &Path) -> io::Result<()> {
+    std::os::unix::fs::symlink(blob, pointer)
+}
 
-    #[cfg(not(unix))]
-    fn link_at(&self, pointer: &Path, _name: &str) -> io::Result<()> {
-        fs::hard_link(&self.path, pointer)
-    }
+#[cfg(not(unix))]
+fn link(blob: &Path, pointer: &Path) -> io::Result<()> {
+    fs::hard_link(pointer.with_file_name("").join(blob), pointer)
 }

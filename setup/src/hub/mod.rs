@@ -1,8 +1,8 @@
 //! Models of the Hugging Face hub, fetched into its usual cache.
 //!
 //! The hf-hub crate sends the requests, resumes downloads and names the places of the cache. Added
-//! here: the choice of files ([`selection`]), `HF_TOKEN` and the offline cache ([`environment`],
-//! [`cached`]), checksums ([`checksum`]), and errors with remedies ([`failure`]).
+//! here: the choice of files (`selection`), `HF_TOKEN` and the offline cache (`environment`,
+//! `cached`), checksums (`checksum`), and errors with remedies (`failure`).
 
 mod cached;
 mod checksum;

@@ -61,7 +61,8 @@ impl Selection {
 /// The files of a model of which `file` was named.
 fn named(model: &HubReference, file: &str, files: &[&str]) -> Result<Selection, String> {
     if !files.contains(&file) {
-        let models: Vec<&str> = files.iter().copied().filter(|file| is_weights(file)).collect();
+        let is_model = |file: &&str| is_weights(file) && !is_companion(file);
+        let models: Vec<&str> = files.iter().copied().filter(is_model).collect();
         let repository = &model.repository;
         return Err(format!("{repository} has no file {file}: name one of {}", list(&models)));
     }
@@ -86,7 +87,6 @@ fn default(model: &HubReference, files: &[&str]) -> Result<Selection, String> {
     }
     let first_of_shards = |file: &&str| shards(file).is_none_or(|shards| shards[0] == **file);
     let of_kind = |end: &str| -> Vec<&str> {
-        let is_companion = |file: &str| COMPANIONS.contains(&file);
         let found = files.iter().copied().filter(|file| file.ends_with(end) && !is_companion(file));
         found.filter(first_of_shards).collect()
     };
@@ -112,6 +112,11 @@ fn is_weights(file: &str) -> bool {
     [".safetensors", ".safetensors.index.json", ".gguf"].iter().any(|end| file.ends_with(end))
 }
 
+/// True for a file beside weights of another name.
+fn is_companion(file: &str) -> bool {
+    file.rsplit('/').next().is_some_and(|name| COMPANIONS.contains(&name))
+}
+
 /// The files beside `weights` that are in `files`.
 fn companions(weights: &str, files: &[&str]) -> Vec<String> {
     let folder = weights.rfind('/').map_or("", |end| &weights[..=end]);
@@ -133,7 +138,7 @@ fn list(files: &[&str]) -> String {
     let shown = files[..files.len().min(MAX_LISTED)].join(", ");
     match files.len() {
         0 => "none: it has no model".into(),
-        ..=MAX_LISTED => shown,
+        1..=MAX_LISTED => shown,
         all => format!("{shown} and {} others", all - MAX_LISTED),
     }
 }
@@ -192,7 +197,11 @@ mod tests {
             ("a/b", &["q4.gguf", "q8.gguf"][..], "name one, a/b:FILE, of q4.gguf, q8.gguf"),
             ("a/b", &["README.md"], "neither safetensors nor .gguf"),
             ("a/b", &["probe.safetensors"], "neither safetensors nor .gguf"),
-            ("a/b:c.gguf", &["q4.gguf", "README.md"], "has no file c.gguf: name one of q4.gguf"),
+            (
+                "a/b:c.gguf",
+                &["probe.safetensors", "q4.gguf"],
+                "has no file c.gguf: name one of q4.gguf",
+            ),
             ("a/b:c.gguf", &[], "none: it has no model"),
             ("a/b", &shards[..1], "has no file m-00002-of-00002.gguf"),
         ] {

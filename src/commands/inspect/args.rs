@@ -13,7 +13,7 @@ const MAX_CONTEXT: usize = 1 << 28;
 /// Options of `trail-rt inspect`.
 #[derive(Args, Debug)]
 pub struct InspectArgs {
-    /// A model's folder or file, or hf:OWNER/NAME[:FILE] [default: that of --model]
+    /// A model's folder or file, or `hf:OWNER/NAME[:FILE]` [default: that of --model]
     #[arg(value_name = "PATH")]
     pub path: Option<PathBuf>,
     /// Sequences in the estimate of the memory
