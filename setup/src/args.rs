@@ -1,6 +1,6 @@
 //! Command-line options common to several commands.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -27,7 +27,8 @@ const MAX_KV_BLOCKS: usize = 1 << 27;
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Model")]
 pub struct ModelArgs {
-    /// A safetensors file with config.json and tokenizer.json beside it, or their folder
+    /// A safetensors file with config.json and tokenizer.json beside it, or their folder, or
+    /// `hf:OWNER/NAME[:FILE]`, fetched from the hub where the cache lacks it
     /// [default: the bundled demo model]
     #[arg(long, global = true, value_name = "PATH")]
     pub(crate) model: Option<PathBuf>,
@@ -37,6 +38,14 @@ pub struct ModelArgs {
     /// Tokens of prompt and answer together [default: the model's context, which is also the most]
     #[arg(long, global = true, value_name = "TOKENS", value_parser = context)]
     pub(crate) max_model_len: Option<usize>,
+}
+
+impl ModelArgs {
+    /// The same with the model at `path`, if one is given.
+    pub fn with_model(&self, path: Option<&Path>) -> ModelArgs {
+        let model = path.map(Path::to_path_buf).or_else(|| self.model.clone());
+        ModelArgs { model, ..self.clone() }
+    }
 }
 
 /// The device requested.

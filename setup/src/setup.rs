@@ -41,7 +41,7 @@ pub struct Setup {
 impl Setup {
     /// Loads the model.
     pub fn load(args: &ModelArgs) -> Result<Setup, Error> {
-        let path = args.model.clone().map_or_else(locate::demo_model, Ok)?;
+        let locate::ModelPath { path, name } = locate::model(args.model.as_deref())?;
         // A path that names no model is a bad argument; a model that cannot be read is a failure.
         files::find_weights(&path).map_err(|error| Error::usage(error.to_string()))?;
         if let Some(probe) = args.probe.as_deref().filter(|probe| !probe.is_file()) {
@@ -59,7 +59,7 @@ impl Setup {
             .map(|_| Tokenizer::load(&folder, model.config.vocab_size).map(Arc::new))
             .transpose()?;
         Ok(Setup {
-            name: name_of(&path),
+            name,
             template: ChatTemplate::load(&folder)?,
             probe: args.probe.clone().or_else(|| present("probe.safetensors")),
             predictor: present("predictor.safetensors"),
@@ -241,6 +241,11 @@ impl Setup {
         Ok(args.token_budget.into_iter().fold(builder, EngineBuilder::token_budget))
     }
 
+    /// File of the probe, if there is one.
+    pub fn probe_file(&self) -> Option<&Path> {
+        self.probe.as_deref()
+    }
+
     /// The probe, if there is one.
     pub fn probe(&self) -> Result<Option<Probe>, Error> {
         Ok(self.probe.as_ref().map(Probe::open).transpose()?)
@@ -274,18 +279,4 @@ fn limit_context(max_context: &mut usize, limit: Option<usize>) -> Result<(), Er
             Ok(())
         }
     }
-}
-
-/// Name of the model at `path`: its file's, or its folder's if the file is `model.safetensors`.
-fn name_of(path: &Path) -> String {
-    let resolved = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
-    let named = match resolved.file_name().and_then(|name| name.to_str()) {
-        Some(file) if file.starts_with("model.safetensors") => resolved.parent(),
-        _ => Some(resolved.as_path()),
-    };
-    let name = match named {
-        Some(file) if file.is_file() => file.file_stem(),
-        folder => folder.and_then(Path::file_name),
-    };
-    name.map_or_else(|| "model".into(), |name| name.to_string_lossy().into_owned())
 }

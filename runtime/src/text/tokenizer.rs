@@ -167,8 +167,18 @@ impl Tokenizer {
         self.inner.id_to_token(id)
     }
 
+    /// Kind of the model behind the vocabulary.
+    pub fn kind(&self) -> &'static str {
+        match self.inner.get_model() {
+            ModelWrapper::BPE(_) => "BPE",
+            ModelWrapper::WordPiece(_) => "WordPiece",
+            ModelWrapper::WordLevel(_) => "WordLevel",
+            ModelWrapper::Unigram(_) => "Unigram",
+        }
+    }
+
     /// Tokens of the vocabulary, added ones included.
-    pub(super) fn vocab_size(&self) -> u32 {
+    pub fn vocab_size(&self) -> u32 {
         self.inner.get_vocab_size(true) as u32
     }
 
