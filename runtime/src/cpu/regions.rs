@@ -56,8 +56,8 @@ impl<'a> Regions<'a> {
         self.side = Some(tap.receiver);
     }
 
-    /// Norm, q, k and v projections with bias, norms of q and k, RoPE, append to the KV pool. A work
-    /// item is one head.
+    /// Norm, q, k and v projections with bias, norms of q and k, RoPE, append to the KV pool. A
+    /// work item is one head.
     pub(super) fn project_qkv(&mut self, layer: usize, weights: &LayerWeights) {
         self.norm(&weights.attention_norm);
         let ModelConfig { num_heads, num_kv_heads, head_dim, .. } = *self.config;
@@ -174,7 +174,7 @@ impl<'a> Regions<'a> {
             for block in gate_linear.row_blocks() {
                 gate_linear.product(&block, &cols, gate);
                 up_linear.product(&block, &cols, up);
-                // The activation works on whole registers; the values beyond the products are not used.
+                // The activation works on whole registers; values beyond the products are unused.
                 let len = (block.len() * cols.len()).next_multiple_of(super::simd::MAX_LANES);
                 kernels.gate(activation, &mut gate[..len], &up[..len]);
                 for (row, values) in block.zip(gate.chunks_exact(cols.len())) {
