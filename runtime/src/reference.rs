@@ -5,7 +5,7 @@
 //! as f32 and sums in f64. Notation: d is the residual width, h the head dimension, T the number of
 //! tokens.
 
-use crate::model::{LayerWeights, Model, ModelConfig, Tensor};
+use crate::model::{LayerWeights, Model, ModelConfig, RopePairing, Tensor};
 
 /// A model with its weights converted to f32.
 pub struct Reference {
@@ -165,16 +165,20 @@ impl Reference {
         x.iter().zip(weight).map(|(&x, &w)| (f64::from(x) * scale) as f32 * w).collect()
     }
 
-    /// Rotates each head of `x` (`[any heads * h]`) by its position. Element i of a head is paired
-    /// with element i + h/2, the layout of Hugging Face's checkpoints.
+    /// Rotates each head of `x` (`[any heads * h]`) by its position. Pair i of a head is elements i
+    /// and i + h/2 in the layout of Hugging Face's checkpoints, 2i and 2i + 1 in that of GGUF.
     fn rope(&self, mut x: Vec<f32>, position: usize) -> Vec<f32> {
         let half = self.config.head_dim / 2;
         for head in x.chunks_exact_mut(2 * half) {
             for (i, frequency) in self.frequencies.iter().enumerate() {
+                let (low, high) = match self.config.rope_pairing {
+                    RopePairing::Halves => (i, i + half),
+                    RopePairing::Adjacent => (2 * i, 2 * i + 1),
+                };
                 let (sin, cos) = (position as f64 * frequency).sin_cos();
-                let (a, b) = (f64::from(head[i]), f64::from(head[i + half]));
-                head[i] = (a * cos - b * sin) as f32;
-                head[i + half] = (b * cos + a * sin) as f32;
+                let (a, b) = (f64::from(head[low]), f64::from(head[high]));
+                head[low] = (a * cos - b * sin) as f32;
+                head[high] = (b * cos + a * sin) as f32;
             }
         }
         x

@@ -63,6 +63,7 @@ impl ModelConfig {
             max_context,
             rms_norm_eps: rms_norm_eps(&fields)?,
             rope: rope_file::read(&fields, max_context)?,
+            rope_factors: None,
             local_rope: None,
             layers_without_rope: Vec::new(),
             rope_pairing: RopePairing::Halves,
