@@ -2,7 +2,7 @@
 //! with the expected.
 
 use crate::cuda::{Address, Bench, Buffer, Chance, Output};
-use crate::product::{Case, Setup};
+use crate::product::{Case, EPS, Setup};
 use crate::support::gemm::{self as reference, Near};
 use half::bf16;
 use trail_runtime::backend::BLOCK_TOKENS;
@@ -217,6 +217,36 @@ fn launch_qkv(
     .unwrap();
 }
 
+/// Bias and norms by the number of rows: none, one of the two, or both.
+fn head_terms(chance: &mut Chance, case: &Case, eps: f32) -> reference::HeadTerms {
+    let (head_dim, heads, kv_heads) = case.heads;
+    let mut vector = |is_there: bool, len: usize| chance.bf16s(if is_there { len } else { 0 }, 2.0);
+    let (has_bias, has_norms) = (case.rows % 4 % 2 == 1, case.rows % 4 >= 2);
+    reference::HeadTerms {
+        bias: vector(has_bias, (heads + 2 * kv_heads) * head_dim),
+        q_norm: vector(has_norms, head_dim),
+        k_norm: vector(has_norms, head_dim),
+        eps,
+    }
+}
+
+/// The device's addresses of `terms`, whose vectors are in `buffers`.
+fn addresses(
+    bench: &Bench,
+    terms: &reference::HeadTerms,
+    buffers: &mut [Buffer; 3],
+) -> launch::HeadTerms {
+    let [bias, q_norm, k_norm] = buffers;
+    let at = |vector: &[bf16], buffer: &mut Buffer| {
+        if vector.is_empty() { 0 } else { buffer.at(bench) }
+    };
+    launch::HeadTerms {
+        bias: at(&terms.bias, bias),
+        q_norm: at(&terms.q_norm, q_norm),
+        k_norm: at(&terms.k_norm, k_norm),
+    }
+}
+
 fn qkv(bench: &Bench, chance: &mut Chance, case: &Case) -> &'static str {
     let (head_dim, heads, kv_heads) = case.heads;
     let mut setup = Setup::new(bench, chance, case, |padded| {
@@ -233,6 +263,8 @@ fn qkv(bench: &Bench, chance: &mut Chance, case: &Case) -> &'static str {
     let input = |data: &[i32]| bench.input(data);
     let mut on: [Buffer; 3] = [input(&pages.position), input(&pages.slot), input(&pages.table)];
     let mut rope_freqs = bench.input(&launch::rope_freqs(&frequencies));
+    let terms = head_terms(chance, case, EPS);
+    let mut vectors = [&terms.bias, &terms.q_norm, &terms.k_norm].map(|vector| bench.input(vector));
     let (q_found, kv_found) = twice(&setup, || {
         let mut q = bench.output(case.rows * heads * head_dim * 2);
         let mut kv = bench.output(pages.blocks * block_stride * 2);
@@ -244,6 +276,7 @@ fn qkv(bench: &Bench, chance: &mut Chance, case: &Case) -> &'static str {
             batch_idx: slot.at(bench),
             block_table: table.at(bench),
             rope_freqs: rope_freqs.at(bench),
+            terms: addresses(bench, &terms, &mut vectors),
             block_stride,
             layer_offset,
             max_blocks: pages.max_blocks,
@@ -266,12 +299,13 @@ fn qkv(bench: &Bench, chance: &mut Chance, case: &Case) -> &'static str {
             continue;
         }
         let position = pages.position[row] as usize;
-        let shape = (heads + kv_heads, head_dim);
+        let shape = (heads, kv_heads, head_dim);
         let expected = reference::qkv(
             setup.row(row),
             &setup.w,
             setup.scale(row),
             shape,
+            &terms,
             position,
             &frequencies,
         );
