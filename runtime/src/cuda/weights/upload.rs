@@ -209,10 +209,10 @@ fn stage(part: &Part<'_>, staged: Dtype, to: &mut [u8]) {
         true => to[..from.len()].copy_from_slice(from),
         false => narrow(dtype, from, to),
     };
-    if part.adjacent_pairs.is_none() {
+    if part.adjacent_pairs.is_none() || part.rows == 0 {
         return put(part.bytes, to);
     }
-    let row_len = part.bytes.len() / part.rows.max(1);
+    let row_len = part.bytes.len() / part.rows;
     let staged_len = staged.bytes_of(values_of(dtype, &part.bytes[..row_len]));
     for (row, bytes) in part.bytes.chunks_exact(row_len).enumerate() {
         put(bytes, &mut to[part.staged_row(row) * staged_len..]);
