@@ -1,8 +1,8 @@
 // op      megakernel: layers of a decode step (a tile of 8 rows; planned for up to 4) in one
 //         cooperative launch, grid barriers between a layer's five stages
 // params  MegakernelParams
-// in      layers [model layers, 11] u64, 8-byte aligned; a MegakernelLayer each: weights as skinny_*
-//         take them, norms, place in the KV pool
+// in      layers [model layers, 11] u64, 8-byte aligned; a MegakernelLayer each: weights as
+//         skinny_* take them, norms, place in the KV pool
 // in      qkv.gemm.x [rows, d] bf16, row-major, 16-byte aligned
 // in      qkv.scale.ss [rows, d/128] f32, 4-byte aligned
 // out     down.h [rows, d] f32, 16-byte aligned; read, too

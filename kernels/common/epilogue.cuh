@@ -220,8 +220,8 @@ __device__ inline void head_terms(const QkvParams &p, float *sums, float scale, 
         pair.high[0] += ptx::low_bf16(high), pair.high[1] += ptx::high_bf16(high);
     }
     if (p.terms.q_norm) {
-        // A head's features are in a warp (128 of them) or in half a warp (64). All lanes take part
-        // in the sum, also those of padding.
+        // A head's features are in a warp (if 128) or in half a warp (64). All lanes take part in
+        // the sum, also those of padding.
         float squares = pair.low[0] * pair.low[0] + pair.low[1] * pair.low[1] +
                         pair.high[0] * pair.high[0] + pair.high[1] * pair.high[1];
 #pragma unroll 1

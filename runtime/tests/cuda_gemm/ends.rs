@@ -8,6 +8,7 @@ use half::bf16;
 use trail_runtime::backend::BLOCK_TOKENS;
 use trail_runtime::cuda::launch::{self, QkvOutput, ResidualOutput};
 use trail_runtime::cuda::plan::gemm::Epilogue;
+use trail_runtime::model::{RopeConfig, RopeScaling};
 
 /// The name of the kernel that was checked.
 pub(crate) fn check(bench: &Bench, chance: &mut Chance, case: &Case) -> &'static str {
@@ -217,6 +218,11 @@ fn launch_qkv(
     .unwrap();
 }
 
+/// True if all values are the poison of a fresh output.
+fn is_untouched(values: &[bf16]) -> bool {
+    values.iter().all(|value| value.to_bits() == 0xffff)
+}
+
 /// Bias and norms by the number of rows: none, one of the two, or both.
 fn head_terms(chance: &mut Chance, case: &Case, eps: f32) -> reference::HeadTerms {
     let (head_dim, heads, kv_heads) = case.heads;
@@ -252,16 +258,14 @@ fn qkv(bench: &Bench, chance: &mut Chance, case: &Case) -> &'static str {
     let mut setup = Setup::new(bench, chance, case, |padded| {
         reference::rotation_order(case.features, head_dim, padded)
     });
-    let half = head_dim / 2;
-    let frequencies: Vec<f64> =
-        (0..half).map(|i| 500_000f64.powf(-(i as f64) / half as f64)).collect();
+    let rope = RopeConfig { theta: 500_000.0, scaling: RopeScaling::None };
+    let frequencies = rope.inverse_frequencies(head_dim);
     let pages = Pages::new(chance, case);
     // Layer 1 of 3.
     let layer = 2 * kv_heads * BLOCK_TOKENS * head_dim;
     let (block_stride, layer_offset) = (3 * layer, layer);
     let (operands, norm) = (setup.operands(bench), setup.norm(bench));
-    let input = |data: &[i32]| bench.input(data);
-    let mut on: [Buffer; 3] = [input(&pages.position), input(&pages.slot), input(&pages.table)];
+    let mut on = [&pages.position, &pages.slot, &pages.table].map(|data| bench.input(data));
     let mut rope_freqs = bench.input(&launch::rope_freqs(&frequencies));
     let terms = head_terms(chance, case, EPS);
     let mut vectors = [&terms.bias, &terms.q_norm, &terms.k_norm].map(|vector| bench.input(vector));
@@ -292,10 +296,7 @@ fn qkv(bench: &Bench, chance: &mut Chance, case: &Case) -> &'static str {
     for row in 0..case.rows {
         let q_row = &q_found[row * heads * head_dim..][..heads * head_dim];
         if pages.slot[row] < 0 {
-            assert!(
-                q_row.iter().all(|value| value.to_bits() == 0xffff),
-                "padding row {row}: q written"
-            );
+            assert!(is_untouched(q_row), "padding row {row}: q written");
             continue;
         }
         let position = pages.position[row] as usize;
@@ -321,7 +322,7 @@ fn qkv(bench: &Bench, chance: &mut Chance, case: &Case) -> &'static str {
             stored.fill(bf16::from_bits(0xffff));
         }
     }
-    assert!(kv_found.iter().all(|value| value.to_bits() == 0xffff), "something else was written");
+    assert!(is_untouched(&kv_found), "something else was written");
     setup.check_arrivals(bench);
     setup.plan.launch.kernel
 }

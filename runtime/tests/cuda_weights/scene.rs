@@ -59,8 +59,8 @@ pub(crate) fn mixed(shape: &Shape) -> Model {
     mixed
 }
 
-/// A model of `architecture` whose q and k have adjacent pairs, as a GGUF file of Llama, with random
-/// biases and norms of heads where the family has them.
+/// A model of `architecture` whose q and k have adjacent pairs, as a GGUF file of Llama, with
+/// random biases and norms of heads where the family has them.
 pub(crate) fn of_family(shape: &Shape, architecture: Architecture) -> Model {
     let mut model = model(shape, Dtype::F16, 6);
     model.config.architecture = architecture;

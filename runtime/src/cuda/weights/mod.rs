@@ -16,7 +16,7 @@ use super::error::CudaError;
 use super::launch::{self, HeadTerms, RowOrder};
 use super::memory::DeviceBuffer;
 use crate::backend::Progress;
-use crate::model::{Dtype, Model};
+use crate::model::{Dtype, Model, ModelConfig};
 use cudarc::driver::sys::CUdeviceptr;
 use layout::Layout;
 use std::sync::Arc;
@@ -53,6 +53,11 @@ pub struct LayerAddresses {
     pub down: CUdeviceptr,
     /// Bias and norms of the heads, where the family has them.
     pub terms: HeadTerms,
+}
+
+/// Bytes of device memory that the weights of a model take.
+pub fn device_bytes(config: &ModelConfig) -> usize {
+    Layout::of(config).bytes
 }
 
 impl DeviceWeights {
