@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use trail_probe::{Predictor, Probe};
+use trail_runtime::cuda;
 use trail_runtime::engine::{
     BuildError, Clock, ComputeDevice, DEFAULT_C, Engine, EngineBuilder, Needs, PolicyKind,
     StepCost, SteppedEngine, load_step_cost,
@@ -213,6 +214,12 @@ impl Setup {
         max_requests: usize,
     ) -> Result<EngineBuilder, Error> {
         let cpu = device == ComputeDevice::Cpu;
+        if let Some(dtype) = self.model.weights.quantized().filter(|_| !cpu) {
+            notice(format_args!(
+                "{dtype} weights become bf16 on the GPU: {} MiB",
+                cuda::weights_bytes(&self.model.config) >> 20
+            ));
+        }
         let preemption = match args.preemption {
             // The KV of the CPU backend is in host memory already; TRAIL's paper recomputes.
             Preemption::Auto if cpu || args.ranking.paper => Preemption::Recompute,
