@@ -16,6 +16,7 @@ use trail_scheduler::Preemption;
 
 use crate::args::{Device, EngineArgs, ModelArgs};
 use crate::error::Error;
+use crate::loaded::LoadedModel;
 use crate::notice::notice;
 use crate::output_file::OutputFile;
 use crate::record::LogFile;
@@ -44,29 +45,26 @@ impl Setup {
     pub fn load(args: &ModelArgs) -> Result<Setup, Error> {
         let locate::ModelPath { path, name } = locate::model(args.model.as_deref())?;
         // A path that names no model is a bad argument; a model that cannot be read is a failure.
-        files::find_weights(&path).map_err(|error| Error::usage(error.to_string()))?;
+        let weights =
+            files::find_weights(&path).map_err(|error| Error::usage(error.to_string()))?;
         if let Some(probe) = args.probe.as_deref().filter(|probe| !probe.is_file()) {
             return Err(Error::usage(format!(
                 "there is no probe {}: give a file",
                 probe.display()
             )));
         }
-        let mut model = Model::load(&path)?;
+        let LoadedModel { mut model, tokenizer, template } = LoadedModel::load(&path, &weights)?;
         limit_context(&mut model.config.max_context, args.max_model_len)?;
-        let model = Arc::new(model);
         let folder = files::model_folder(&path);
         let present = |name| Some(folder.join(name)).filter(|file: &PathBuf| file.is_file());
-        let tokenizer = present("tokenizer.json")
-            .map(|_| Tokenizer::load(&folder, model.config.vocab_size).map(Arc::new))
-            .transpose()?;
         Ok(Setup {
             name,
-            template: ChatTemplate::load(&folder)?,
+            template,
             probe: args.probe.clone().or_else(|| present("probe.safetensors")),
             predictor: present("predictor.safetensors"),
             replays: false,
-            tokenizer,
-            model,
+            tokenizer: tokenizer.map(Arc::new),
+            model: Arc::new(model),
             folder,
         })
     }
