@@ -124,6 +124,11 @@ impl Tokenizer {
         Ok(encoding.get_ids().to_vec())
     }
 
+    /// Encodes `text` with its special tokens as text; see [`encode`](Self::encode).
+    pub fn encode_text(&self, text: &str, add_special: bool) -> Result<Vec<u32>, EncodeError> {
+        self.encode_broken(&self.special_texts.break_within(text), add_special)
+    }
+
     /// Most bytes that a text of `tokens` tokens can have; `usize::MAX` where the tokenizer's rules
     /// set no bound. A longer text has more tokens, which is so known without encoding it.
     pub fn max_text_bytes(&self, tokens: usize) -> usize {
