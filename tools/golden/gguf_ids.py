@@ -50,7 +50,8 @@ def mixed_line(rng, special):
         while True:
             code = rng.choice([rng.randrange(0x20, 0x250), rng.randrange(0x250, 0x3000),
                                rng.randrange(0x3000, 0xFFFE), rng.randrange(0x10000, 0x1FBFF)])
-            if not 0xD800 <= code < 0xE000 and not 0xFDD0 <= code < 0xFDF0 and code & 0xFFFE != 0xFFFE:
+            is_text = not 0xD800 <= code < 0xE000 and not 0xFDD0 <= code < 0xFDF0
+            if is_text and code & 0xFFFE != 0xFFFE:
                 return chr(code)
 
     kinds = [lambda: rng.choice(CODE), lambda: " ".join(rng.choices(WORDS, k=rng.randint(1, 8))),
@@ -172,7 +173,9 @@ def ids(path, out, lines):
     fields = gguf.GGUFReader(str(path)).fields
     tokens = fields["tokenizer.ggml.tokens"].contents()
     kinds = fields["tokenizer.ggml.token_type"].contents()
-    named = [t for t, k in zip(tokens, kinds) if k in (2, 3, 4) and "unused" not in t and t.strip()]
+    # llama.cpp takes any "</s>" for a control token, also Gemma's, which is a tag of HTML.
+    named = [t for t, k in zip(tokens, kinds) if k in (2, 3, 4) and "unused" not in t
+             and t.strip() and (k, t) != (4, "</s>")]
     model = llama_cpp.Llama(str(path), vocab_only=True, verbose=False)
     rng = random.Random(SEED + 1)
     # llama.cpp's detokenizer removes spaces before punctuation for some byte-level vocabularies.

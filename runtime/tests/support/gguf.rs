@@ -67,14 +67,21 @@ impl GgufWriter {
         self.set(key, 9, bytes)
     }
 
-    pub(crate) fn tensor(&mut self, name: &str, shape: &[usize], kind: u32, bytes: Vec<u8>) {
+    pub(crate) fn tensor(
+        &mut self,
+        name: &str,
+        shape: &[usize],
+        kind: u32,
+        bytes: Vec<u8>,
+    ) -> &mut Self {
         let (name, shape) = (name.to_string(), shape.to_vec());
         self.tensors.push(StoredTensor { name, shape, kind, bytes });
+        self
     }
 
-    pub(crate) fn vector(&mut self, name: &str, values: &[f32]) {
+    pub(crate) fn vector(&mut self, name: &str, values: &[f32]) -> &mut Self {
         let bytes = values.iter().flat_map(|value| value.to_le_bytes()).collect();
-        self.tensor(name, &[values.len()], 0, bytes);
+        self.tensor(name, &[values.len()], 0, bytes)
     }
 
     /// Two files with the metadata of this one, the first of which has the first `count` tensors.
@@ -146,7 +153,7 @@ pub(crate) fn gguf_of(model: &Model, store: Store) -> GgufWriter {
     let mut file = GgufWriter::default();
     write_config(&mut file, model);
     let weights = &model.weights;
-    let mut matrix = |file: &mut GgufWriter, name: &str, tensor: &Tensor| {
+    let matrix = |file: &mut GgufWriter, name: &str, tensor: &Tensor| {
         let (kind, bytes) = store(tensor);
         file.tensor(name, &[tensor.rows, tensor.cols], kind, bytes);
     };
