@@ -5,10 +5,33 @@ use std::sync::Arc;
 use trail_counting_allocator::of_process;
 use trail_runtime::backend::{BLOCK_TOKENS, Batch};
 use trail_runtime::cpu::{CpuForward, CpuOptions, Isa};
-use trail_runtime::model::{Dtype, Model};
+use trail_runtime::model::{Dtype, Model, ModelConfig, QkvBias};
 
 #[test]
 fn forward_allocates_nothing() {
+    let llama = Model::random("tiny", Dtype::Bf16, 3).unwrap();
+    let small = ModelConfig {
+        hidden_size: 64,
+        intermediate_size: 96,
+        num_layers: 3,
+        head_dim: 16,
+        vocab_size: 256,
+        windows: vec![None, Some(40), Some(9)],
+        layers_without_rope: vec![2],
+        ..ModelConfig::named("gemma3-1b").unwrap()
+    };
+    let mut family = Model::random_of(small, Dtype::Bf16, 4).unwrap();
+    for layer in &mut family.weights.layers {
+        let bias = |rows| vec![0.1; rows];
+        let (q, kv) = (layer.q.rows, layer.k.rows);
+        layer.qkv_bias = Some(QkvBias { q: bias(q), k: bias(kv), v: bias(kv) });
+    }
+    for model in [llama, family] {
+        check(model);
+    }
+}
+
+fn check(model: Model) {
     let (rows, segments, blocks_each) = (100, 4, 7);
     let options = CpuOptions {
         threads: 2,
@@ -18,8 +41,7 @@ fn forward_allocates_nothing() {
         num_blocks: segments * blocks_each,
         max_context: blocks_each * BLOCK_TOKENS,
     };
-    let model = Arc::new(Model::random("tiny", Dtype::Bf16, 3).unwrap());
-    let mut backend = CpuForward::new(model, options).unwrap();
+    let mut backend = CpuForward::new(Arc::new(model), options).unwrap();
     let tokens: Vec<u32> = (0..rows as u32).collect();
     let blocks: Vec<u32> = (0..(segments * blocks_each) as u32).collect();
     let tables: Vec<&[u32]> = blocks.chunks(blocks_each).collect();

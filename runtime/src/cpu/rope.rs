@@ -1,7 +1,31 @@
 //! Rotary position embedding. Rotated heads are in Hugging Face's order, which pairs dimension i
 //! with i + head_dim / 2; the rows of the projections can be stored in another one.
 
-use crate::model::{ModelConfig, RopePairing};
+use crate::model::{LayerRope, ModelConfig, RopePairing};
+
+/// Tables of a model's layers.
+pub(crate) struct RopeTables {
+    global: RopeTable,
+    local: Option<RopeTable>,
+}
+
+impl RopeTables {
+    /// Computes the tables of positions `0..max_context`.
+    pub(crate) fn new(config: &ModelConfig, max_context: usize) -> Self {
+        let table = |frequencies: Vec<f64>| RopeTable::new(config, &frequencies, max_context);
+        let local = config.local_inverse_frequencies();
+        RopeTables { global: table(config.inverse_frequencies()), local: local.map(table) }
+    }
+
+    /// The table of layers with `rope`; `None` for those without RoPE.
+    pub(crate) fn of(&self, rope: LayerRope) -> Option<&RopeTable> {
+        match rope {
+            LayerRope::Global => Some(&self.global),
+            LayerRope::Local => self.local.as_ref(),
+            LayerRope::Absent => None,
+        }
+    }
+}
 
 /// Precomputed cosines and sines of every position.
 pub(crate) struct RopeTable {
@@ -14,9 +38,8 @@ pub(crate) struct RopeTable {
 
 impl RopeTable {
     /// Computes the table of positions `0..max_context`.
-    pub(crate) fn new(config: &ModelConfig, max_context: usize) -> Self {
+    fn new(config: &ModelConfig, frequencies: &[f64], max_context: usize) -> Self {
         let half = config.head_dim / 2;
-        let frequencies = config.inverse_frequencies();
         let mut table = Vec::with_capacity(max_context * config.head_dim);
         for position in 0..max_context {
             let angles = frequencies.iter().map(|frequency| position as f64 * frequency);

@@ -121,15 +121,14 @@ impl Archive {
         }
     }
 
+    /// True if the weights of norms are stored less 1: Gemma's in Hugging Face's checkpoints.
+    pub(super) fn has_norms_less_one(&self, architecture: Architecture) -> bool {
+        architecture == Architecture::Gemma3 && self.naming == Naming::HuggingFace
+    }
+
     /// Returns true if there is a tensor `name` that was not taken yet.
     pub fn contains(&self, name: &str) -> bool {
         self.tensors.contains_key(&self.stored_name(name))
-    }
-
-    /// Returns true if the files are GGUF files, in which Gemma's norms are complete weights; in
-    /// safetensors files 1 is to be added.
-    pub fn is_gguf(&self) -> bool {
-        self.naming != Naming::HuggingFace
     }
 
     /// Name of the tensor in the files.
@@ -142,7 +141,10 @@ impl Archive {
 
     /// The source of the shapes, for messages.
     fn config_name(&self) -> &'static str {
-        if self.is_gguf() { "the metadata" } else { "config.json" }
+        match self.naming {
+            Naming::HuggingFace => "config.json",
+            Naming::Gguf(_) => "the metadata",
+        }
     }
 
     /// Takes the `[rows, cols]` matrix `name`, without copying its bytes.

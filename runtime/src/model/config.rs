@@ -209,6 +209,11 @@ impl ModelConfig {
         }
         frequencies
     }
+
+    /// The same of the local layers, if they have another RoPE.
+    pub fn local_inverse_frequencies(&self) -> Option<Vec<f64>> {
+        self.local_rope.map(|rope| rope.inverse_frequencies(self.head_dim))
+    }
 }
 
 /// Applies `scaling` to one inverse frequency (llama3: the rule of the Llama 3.1 release).

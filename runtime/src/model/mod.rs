@@ -9,10 +9,13 @@ pub mod config;
 mod config_file;
 mod dtype;
 pub mod error;
+mod family;
 pub(crate) mod fields;
 pub mod files;
 pub mod gguf;
 mod header;
+mod inventory;
+mod layer_file;
 mod load;
 mod random;
 mod rope_file;
@@ -26,6 +29,7 @@ pub use config::{
 pub use dtype::Dtype;
 pub use error::LoadError;
 pub use files::WeightFiles;
+pub use inventory::TensorInfo;
 pub use weights::{LayerWeights, PostNorms, QkNorm, QkvBias, Storage, Tensor, Weights};
 
 /// A loaded model.

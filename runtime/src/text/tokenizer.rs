@@ -6,7 +6,9 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
-use tokenizers::{DecoderWrapper, NormalizerWrapper, PostProcessorWrapper, TokenizerImpl};
+use tokenizers::{
+    DecoderWrapper, ModelWrapper, NormalizerWrapper, PostProcessorWrapper, TokenizerImpl,
+};
 
 use super::breaks::{BreakRemover, SpecialTexts, keep_break_characters};
 use super::json_syntax;
@@ -172,8 +174,19 @@ impl Tokenizer {
         self.inner.id_to_token(id)
     }
 
+    /// Kind of the model behind the vocabulary.
+    pub fn kind(&self) -> &'static str {
+        match self.inner.get_model() {
+            TokenModel::Crate(ModelWrapper::BPE(_)) => "BPE",
+            TokenModel::Crate(ModelWrapper::WordPiece(_)) => "WordPiece",
+            TokenModel::Crate(ModelWrapper::WordLevel(_)) => "WordLevel",
+            TokenModel::Crate(ModelWrapper::Unigram(_)) => "Unigram",
+            TokenModel::Scored(_) => "BPE by scores",
+        }
+    }
+
     /// Tokens of the vocabulary, added ones included.
-    pub(super) fn vocab_size(&self) -> u32 {
+    pub fn vocab_size(&self) -> u32 {
         self.inner.get_vocab_size(true) as u32
     }
 

@@ -10,12 +10,12 @@
 //! the calling thread do not change any bit.
 
 mod attention;
+mod glu;
 mod norm;
 mod packing;
 mod product;
 mod scratch;
 mod stored;
-mod swiglu;
 mod table;
 mod tile;
 
