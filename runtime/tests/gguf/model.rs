@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use half::f16;
 use trail_runtime::model::gguf::GgufModel;
-use trail_runtime::model::{Dtype, Model, RopePairing, Tensor};
+use trail_runtime::model::{Architecture, Dtype, Model, RopePairing, Tensor};
 use trail_runtime::reference::Reference;
 
 use crate::gguf::{GgufWriter, gguf_of, unchanged};
@@ -36,6 +36,30 @@ fn logits_are_those_of_the_safetensors_files() {
         for (found, expected) in found.iter().zip(&expected) {
             assert!((found - expected).abs() <= tolerance, "{name}: {found} {expected}");
         }
+    }
+}
+
+/// The same for the families beside Llama, where the metadata has all that the safetensors folder's
+/// configuration has.
+#[test]
+fn logits_of_other_families_are_those_of_the_safetensors_files() {
+    for name in ["qwen2-bf16", "qwen3-f32", "gemma3-f32", "gemma3-bf16"] {
+        let (golden, mut expected) = load(name);
+        expected.config.attention_scale = None;
+        if expected.config.architecture == Architecture::Qwen2 {
+            expected.config.windows.fill(None);
+        }
+        let found = read(&gguf_of(&expected, unchanged));
+        assert_eq!(found.config.rope_pairing, RopePairing::Halves);
+        assert_eq!(found.config.windows, expected.config.windows, "{name}");
+        assert_eq!(found.config.local_rope, expected.config.local_rope, "{name}");
+        let scale = (expected.config.hidden_size as f32).sqrt();
+        if expected.config.architecture == Architecture::Gemma3 {
+            // Transformers rounds the factor to the dtype of the embeddings, llama.cpp does not.
+            expected.config.embedding_scale = scale;
+        }
+        let found = cpu_logits(&Arc::new(found), &golden.prompt);
+        assert_eq!(found, cpu_logits(&Arc::new(expected), &golden.prompt), "{name}");
     }
 }
 

@@ -1,6 +1,6 @@
 //! A writer of GGUF files, and golden models as such files.
 
-use trail_runtime::model::{Dtype, Model, RopeScaling, Tensor};
+use trail_runtime::model::{Architecture, Dtype, LayerWeights, Model, RopeScaling, Tensor};
 
 /// Alignment of the tensors' bytes.
 const ALIGNMENT: usize = 32;
@@ -148,7 +148,7 @@ pub(crate) fn adjacent_rows(tensor: &Tensor, head_dim: usize) -> Vec<u8> {
     rows.flat_map(|row| tensor.row_bytes(row).to_vec()).collect()
 }
 
-/// `model`, a Llama or Mistral, as a GGUF file with its matrices stored by `store`.
+/// `model` as a GGUF file with its matrices stored by `store`.
 pub(crate) fn gguf_of(model: &Model, store: Store) -> GgufWriter {
     let mut file = GgufWriter::default();
     write_config(&mut file, model);
@@ -160,18 +160,15 @@ pub(crate) fn gguf_of(model: &Model, store: Store) -> GgufWriter {
     matrix(&mut file, "token_embd.weight", &weights.embed);
     for (index, layer) in weights.layers.iter().enumerate() {
         let name = |part: &str| format!("blk.{index}.{part}.weight");
-        file.vector(&name("attn_norm"), &layer.attention_norm);
         for (part, tensor) in [("attn_q", &layer.q), ("attn_k", &layer.k)] {
-            let rows = std::sync::Arc::new(adjacent_rows(tensor, model.config.head_dim));
-            let stored = Tensor::new(tensor.dtype, tensor.rows, tensor.cols, rows, 0);
-            matrix(&mut file, &name(part), &stored.expect("as many bytes"));
+            matrix(&mut file, &name(part), &stored_rows(model, tensor));
         }
         matrix(&mut file, &name("attn_v"), &layer.v);
         matrix(&mut file, &name("attn_output"), &layer.o);
-        file.vector(&name("ffn_norm"), &layer.mlp_norm);
         matrix(&mut file, &name("ffn_gate"), &layer.gate);
         matrix(&mut file, &name("ffn_up"), &layer.up);
         matrix(&mut file, &name("ffn_down"), &layer.down);
+        write_vectors(&mut file, index, layer);
     }
     file.vector("output_norm.weight", &weights.norm);
     if !model.config.tie_word_embeddings {
@@ -180,9 +177,51 @@ pub(crate) fn gguf_of(model: &Model, store: Store) -> GgufWriter {
     file
 }
 
+/// A query or key projection with its rows in the order of the family's files.
+fn stored_rows(model: &Model, tensor: &Tensor) -> Tensor {
+    if family(model) != "llama" {
+        return tensor.clone();
+    }
+    let rows = std::sync::Arc::new(adjacent_rows(tensor, model.config.head_dim));
+    Tensor::new(tensor.dtype, tensor.rows, tensor.cols, rows, 0).expect("as many bytes")
+}
+
+fn write_vectors(file: &mut GgufWriter, index: usize, layer: &LayerWeights) {
+    let mut vector = |part: &str, values: &[f32]| {
+        file.vector(&format!("blk.{index}.{part}"), values);
+    };
+    vector("attn_norm.weight", &layer.attention_norm);
+    vector("ffn_norm.weight", &layer.mlp_norm);
+    if let Some(bias) = &layer.qkv_bias {
+        vector("attn_q.bias", &bias.q);
+        vector("attn_k.bias", &bias.k);
+        vector("attn_v.bias", &bias.v);
+    }
+    if let Some(norm) = &layer.qk_norm {
+        vector("attn_q_norm.weight", &norm.q);
+        vector("attn_k_norm.weight", &norm.k);
+    }
+    if let Some(norms) = &layer.post_norms {
+        vector("post_attention_norm.weight", &norms.attention);
+        vector("post_ffw_norm.weight", &norms.mlp);
+    }
+}
+
+/// Name of the model's family in GGUF files.
+fn family(model: &Model) -> &'static str {
+    match model.config.architecture {
+        Architecture::Qwen2 => "qwen2",
+        Architecture::Qwen3 => "qwen3",
+        Architecture::Gemma3 => "gemma3",
+        _ => "llama",
+    }
+}
+
 fn write_config(file: &mut GgufWriter, model: &Model) {
     let config = &model.config;
-    file.text("general.architecture", "llama");
+    let family = family(model);
+    let key = |name: &str| format!("{family}.{name}");
+    file.text("general.architecture", family);
     let sizes = [
         ("embedding_length", config.hidden_size),
         ("block_count", config.num_layers),
@@ -193,19 +232,22 @@ fn write_config(file: &mut GgufWriter, model: &Model) {
         ("attention.key_length", config.head_dim),
         ("vocab_size", config.vocab_size),
     ];
-    for (key, size) in sizes {
-        file.int(&format!("llama.{key}"), size as u32);
+    for (name, size) in sizes {
+        file.int(&key(name), size as u32);
     }
-    file.float("llama.attention.layer_norm_rms_epsilon", config.rms_norm_eps);
-    file.float("llama.rope.freq_base", config.rope.theta as f32);
+    file.float(&key("attention.layer_norm_rms_epsilon"), config.rms_norm_eps);
+    file.float(&key("rope.freq_base"), config.rope.theta as f32);
     if let Some(window) = config.windows[0] {
-        file.int("llama.attention.sliding_window", window as u32);
+        file.int(&key("attention.sliding_window"), window as u32);
+    }
+    if let Some(global) = config.windows.iter().position(Option::is_none) {
+        file.int(&key("attention.sliding_window_pattern"), global as u32 + 1);
     }
     match config.rope.scaling {
         RopeScaling::None => {}
         RopeScaling::Linear { factor } => {
-            file.text("llama.rope.scaling.type", "linear");
-            file.float("llama.rope.scaling.factor", factor as f32);
+            file.text(&key("rope.scaling.type"), "linear");
+            file.float(&key("rope.scaling.factor"), factor as f32);
         }
         RopeScaling::Llama3 { .. } => {
             let mut plain = config.clone();
