@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 thread_local! {
     // Const and without destructor, so that reading it never allocates, even while a thread ends.
     static OF_THREAD: Cell<u64> = const { Cell::new(0) };
+    static LARGEST_OF_THREAD: Cell<usize> = const { Cell::new(0) };
 }
 
 static OF_PROCESS: AtomicU64 = AtomicU64::new(0);
@@ -25,6 +26,11 @@ pub fn of_thread() -> u64 {
     OF_THREAD.get()
 }
 
+/// Bytes of the largest allocation that the calling thread has made since the last call.
+pub fn take_largest_of_thread() -> usize {
+    LARGEST_OF_THREAD.replace(0)
+}
+
 /// Number of allocations that all threads have made so far.
 pub fn of_process() -> u64 {
     OF_PROCESS.load(Ordering::Relaxed)
@@ -38,6 +44,7 @@ static ALLOCATOR: Counting = Counting;
 impl Counting {
     fn count(&self, bytes: usize) {
         OF_THREAD.set(OF_THREAD.get() + 1);
+        LARGEST_OF_THREAD.set(LARGEST_OF_THREAD.get().max(bytes));
         OF_PROCESS.fetch_add(1, Ordering::Relaxed);
         LIVE_BYTES.fetch_add(bytes as i64, Ordering::Relaxed);
     }

@@ -131,12 +131,6 @@ impl Archive {
         self.tensors.contains_key(&self.stored_name(name))
     }
 
-    /// Returns true if the files are GGUF files, in which Gemma's norms are complete weights; in
-    /// safetensors files 1 is to be added.
-    pub fn is_gguf(&self) -> bool {
-        self.naming != Naming::HuggingFace
-    }
-
     /// Name of the tensor in the files.
     fn stored_name(&self, name: &str) -> String {
         match self.naming {
@@ -147,7 +141,10 @@ impl Archive {
 
     /// The source of the shapes, for messages.
     fn config_name(&self) -> &'static str {
-        if self.is_gguf() { "the metadata" } else { "config.json" }
+        match self.naming {
+            Naming::HuggingFace => "config.json",
+            Naming::Gguf(_) => "the metadata",
+        }
     }
 
     /// Takes the `[rows, cols]` matrix `name`, without copying its bytes.

@@ -6,7 +6,9 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
-use tokenizers::{DecoderWrapper, NormalizerWrapper, PostProcessorWrapper, TokenizerImpl};
+use tokenizers::{
+    DecoderWrapper, ModelWrapper, NormalizerWrapper, PostProcessorWrapper, TokenizerImpl,
+};
 
 use super::breaks::{BreakRemover, SpecialTexts, keep_break_characters};
 use super::json_syntax;
@@ -122,6 +124,11 @@ impl Tokenizer {
         let encoding =
             encoding.map_err(EncodeError)?.map_err(|error| EncodeError(error.to_string()))?;
         Ok(encoding.get_ids().to_vec())
+    }
+
+    /// Encodes `text` with its special tokens as text; see [`encode`](Self::encode).
+    pub fn encode_text(&self, text: &str, add_special: bool) -> Result<Vec<u32>, EncodeError> {
+        self.encode_broken(&self.special_texts.break_within(text), add_special)
     }
 
     /// Most bytes that a text of `tokens` tokens can have; `usize::MAX` where the tokenizer's rules

@@ -1,11 +1,11 @@
 //! Models of the golden runs as GGUF has them, and the logits of a backend.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use trail_runtime::backend::{BLOCK_TOKENS, Batch};
 use trail_runtime::cpu::{CpuForward, CpuOptions, Isa};
-use trail_runtime::model::{Model, Tensor};
+use trail_runtime::model::Model;
 
 use crate::golden::Golden;
 
@@ -15,15 +15,6 @@ pub(crate) fn load(name: &str) -> (Golden, Model) {
     let golden = Golden::load(&folder);
     let model = Model::load(&folder).expect(name);
     (golden, model)
-}
-
-/// The rows of a query or key projection with each head in the order of GGUF: row 2i + p of the
-/// result is row i + p * head_dim / 2.
-pub(crate) fn adjacent_rows(tensor: &Tensor, head_dim: usize) -> Vec<u8> {
-    let half = head_dim / 2;
-    let order = |head: usize| (0..half).flat_map(move |i| [head + i, head + i + half]);
-    let rows = (0..tensor.rows).step_by(head_dim).flat_map(order);
-    rows.flat_map(|row| tensor.row_bytes(row).to_vec()).collect()
 }
 
 /// Logits of the CPU backend after the last of `tokens`: `[vocab]`.
@@ -41,4 +32,28 @@ pub(crate) fn cpu_logits(model: &Arc<Model>, tokens: &[u32]) -> Vec<f32> {
     let mut batch = Batch::default();
     batch.push(0, 0, tokens, &(0..num_blocks as u32).collect::<Vec<_>>(), true);
     forward.forward(&batch, None).to_vec()
+}
+
+/// A folder of this process below the system's one for temporary files, removed with this value.
+pub(crate) struct Folder(pub(crate) PathBuf);
+
+impl Folder {
+    pub(crate) fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("trail-gguf-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&path).expect("a folder");
+        Folder(path)
+    }
+
+    /// Writes `bytes` to the file `name`; returns its path.
+    pub(crate) fn write(&self, name: &str, bytes: &[u8]) -> PathBuf {
+        let path = self.0.join(name);
+        std::fs::write(&path, bytes).expect("a file");
+        path
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
 }

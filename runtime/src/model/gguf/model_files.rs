@@ -32,6 +32,8 @@ impl GgufModel {
         for (index, file) in parts.iter().enumerate() {
             require(&file.metadata, "split.no", index)?;
             require(&file.metadata, "split.count", part.count)?;
+        }
+        for file in &parts {
             require(&file.metadata, "split.tensors.count", tensors)?;
         }
         Ok(GgufModel { parts })

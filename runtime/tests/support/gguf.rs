@@ -1,0 +1,260 @@
+//! A writer of GGUF files, and golden models as such files.
+
+use trail_runtime::model::{Architecture, Dtype, LayerWeights, Model, RopeScaling, Tensor};
+
+/// Alignment of the tensors' bytes.
+const ALIGNMENT: usize = 32;
+
+/// A GGUF file of version 3 in the making.
+#[derive(Clone, Default)]
+pub(crate) struct GgufWriter {
+    pairs: Vec<(String, u32, Vec<u8>)>,
+    tensors: Vec<StoredTensor>,
+}
+
+/// One tensor: its shape with the slowest dimension first, ggml's number of its type, its bytes.
+#[derive(Clone)]
+struct StoredTensor {
+    name: String,
+    shape: Vec<usize>,
+    kind: u32,
+    bytes: Vec<u8>,
+}
+
+fn text_bytes(text: &str) -> Vec<u8> {
+    [&(text.len() as u64).to_le_bytes(), text.as_bytes()].concat()
+}
+
+impl GgufWriter {
+    /// Sets a value of ggml's type `kind`; an earlier one of the same key goes.
+    fn set(&mut self, key: &str, kind: u32, bytes: Vec<u8>) -> &mut Self {
+        self.remove(key);
+        self.pairs.push((key.into(), kind, bytes));
+        self
+    }
+
+    pub(crate) fn remove(&mut self, key: &str) -> &mut Self {
+        self.pairs.retain(|pair| pair.0 != key);
+        self
+    }
+
+    pub(crate) fn text(&mut self, key: &str, value: &str) -> &mut Self {
+        self.set(key, 8, text_bytes(value))
+    }
+
+    pub(crate) fn int(&mut self, key: &str, value: u32) -> &mut Self {
+        self.set(key, 4, value.to_le_bytes().to_vec())
+    }
+
+    pub(crate) fn float(&mut self, key: &str, value: f32) -> &mut Self {
+        self.set(key, 6, value.to_le_bytes().to_vec())
+    }
+
+    pub(crate) fn texts(&mut self, key: &str, values: &[&str]) -> &mut Self {
+        let items = values.iter().map(|value| text_bytes(value)).collect::<Vec<_>>();
+        self.list(key, 8, &items)
+    }
+
+    pub(crate) fn ints(&mut self, key: &str, values: &[i32]) -> &mut Self {
+        let items = values.iter().map(|value| value.to_le_bytes().to_vec()).collect::<Vec<_>>();
+        self.list(key, 5, &items)
+    }
+
+    fn list(&mut self, key: &str, kind: u32, items: &[Vec<u8>]) -> &mut Self {
+        let mut bytes = kind.to_le_bytes().to_vec();
+        bytes.extend((items.len() as u64).to_le_bytes());
+        bytes.extend(items.concat());
+        self.set(key, 9, bytes)
+    }
+
+    pub(crate) fn tensor(
+        &mut self,
+        name: &str,
+        shape: &[usize],
+        kind: u32,
+        bytes: Vec<u8>,
+    ) -> &mut Self {
+        let (name, shape) = (name.to_string(), shape.to_vec());
+        self.tensors.push(StoredTensor { name, shape, kind, bytes });
+        self
+    }
+
+    pub(crate) fn vector(&mut self, name: &str, values: &[f32]) -> &mut Self {
+        let bytes = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+        self.tensor(name, &[values.len()], 0, bytes)
+    }
+
+    /// Two files with the metadata of this one, the first of which has the first `count` tensors.
+    pub(crate) fn split(&self, count: usize) -> [GgufWriter; 2] {
+        let (first, second) = self.tensors.split_at(count);
+        [(0, first), (1, second)].map(|(index, tensors)| {
+            let mut part = GgufWriter { pairs: self.pairs.clone(), tensors: tensors.to_vec() };
+            part.int("split.no", index).int("split.count", 2);
+            part.int("split.tensors.count", self.tensors.len() as u32);
+            part
+        })
+    }
+
+    /// The bytes of the file, and the length of all that is before the tensors' bytes.
+    pub(crate) fn file(&self) -> (Vec<u8>, usize) {
+        let mut bytes = b"GGUF".to_vec();
+        bytes.extend(3u32.to_le_bytes());
+        bytes.extend((self.tensors.len() as u64).to_le_bytes());
+        bytes.extend((self.pairs.len() as u64).to_le_bytes());
+        for (key, kind, value) in &self.pairs {
+            bytes.extend(text_bytes(key));
+            bytes.extend(kind.to_le_bytes());
+            bytes.extend(value);
+        }
+        let mut data: Vec<u8> = Vec::new();
+        for tensor in &self.tensors {
+            bytes.extend(text_bytes(&tensor.name));
+            bytes.extend((tensor.shape.len() as u32).to_le_bytes());
+            for side in tensor.shape.iter().rev() {
+                bytes.extend((*side as u64).to_le_bytes());
+            }
+            bytes.extend(tensor.kind.to_le_bytes());
+            data.resize(data.len().next_multiple_of(ALIGNMENT), 0);
+            bytes.extend((data.len() as u64).to_le_bytes());
+            data.extend(&tensor.bytes);
+        }
+        let header = bytes.len();
+        bytes.resize(header.next_multiple_of(ALIGNMENT), 0);
+        bytes.extend(data);
+        (bytes, header)
+    }
+}
+
+/// A matrix as stored: ggml's number of its type, and its bytes.
+pub(crate) type Store = fn(&Tensor) -> (u32, Vec<u8>);
+
+/// Stores the bytes of a matrix as they are.
+pub(crate) fn unchanged(tensor: &Tensor) -> (u32, Vec<u8>) {
+    let kind = match tensor.dtype {
+        Dtype::F32 => 0,
+        Dtype::F16 => 1,
+        Dtype::Bf16 => 30,
+        other => panic!("{other}"),
+    };
+    (kind, tensor.bytes().to_vec())
+}
+
+/// The rows of a query or key projection with each head in the order of GGUF: row 2i + p of the
+/// result is row i + p * head_dim / 2.
+pub(crate) fn adjacent_rows(tensor: &Tensor, head_dim: usize) -> Vec<u8> {
+    let half = head_dim / 2;
+    let order = |head: usize| (0..half).flat_map(move |i| [head + i, head + i + half]);
+    let rows = (0..tensor.rows).step_by(head_dim).flat_map(order);
+    rows.flat_map(|row| tensor.row_bytes(row).to_vec()).collect()
+}
+
+/// `model` as a GGUF file with its matrices stored by `store`.
+pub(crate) fn gguf_of(model: &Model, store: Store) -> GgufWriter {
+    let mut file = GgufWriter::default();
+    write_config(&mut file, model);
+    let weights = &model.weights;
+    let matrix = |file: &mut GgufWriter, name: &str, tensor: &Tensor| {
+        let (kind, bytes) = store(tensor);
+        file.tensor(name, &[tensor.rows, tensor.cols], kind, bytes);
+    };
+    matrix(&mut file, "token_embd.weight", &weights.embed);
+    for (index, layer) in weights.layers.iter().enumerate() {
+        let name = |part: &str| format!("blk.{index}.{part}.weight");
+        for (part, tensor) in [("attn_q", &layer.q), ("attn_k", &layer.k)] {
+            matrix(&mut file, &name(part), &stored_rows(model, tensor));
+        }
+        matrix(&mut file, &name("attn_v"), &layer.v);
+        matrix(&mut file, &name("attn_output"), &layer.o);
+        matrix(&mut file, &name("ffn_gate"), &layer.gate);
+        matrix(&mut file, &name("ffn_up"), &layer.up);
+        matrix(&mut file, &name("ffn_down"), &layer.down);
+        write_vectors(&mut file, index, layer);
+    }
+    file.vector("output_norm.weight", &weights.norm);
+    if !model.config.tie_word_embeddings {
+        matrix(&mut file, "output.weight", &weights.lm_head);
+    }
+    file
+}
+
+/// A query or key projection with its rows in the order of the family's files.
+fn stored_rows(model: &Model, tensor: &Tensor) -> Tensor {
+    if family(model) != "llama" {
+        return tensor.clone();
+    }
+    let rows = std::sync::Arc::new(adjacent_rows(tensor, model.config.head_dim));
+    Tensor::new(tensor.dtype, tensor.rows, tensor.cols, rows, 0).expect("as many bytes")
+}
+
+fn write_vectors(file: &mut GgufWriter, index: usize, layer: &LayerWeights) {
+    let mut vector = |part: &str, values: &[f32]| {
+        file.vector(&format!("blk.{index}.{part}"), values);
+    };
+    vector("attn_norm.weight", &layer.attention_norm);
+    vector("ffn_norm.weight", &layer.mlp_norm);
+    if let Some(bias) = &layer.qkv_bias {
+        vector("attn_q.bias", &bias.q);
+        vector("attn_k.bias", &bias.k);
+        vector("attn_v.bias", &bias.v);
+    }
+    if let Some(norm) = &layer.qk_norm {
+        vector("attn_q_norm.weight", &norm.q);
+        vector("attn_k_norm.weight", &norm.k);
+    }
+    if let Some(norms) = &layer.post_norms {
+        vector("post_attention_norm.weight", &norms.attention);
+        vector("post_ffw_norm.weight", &norms.mlp);
+    }
+}
+
+/// Name of the model's family in GGUF files.
+fn family(model: &Model) -> &'static str {
+    match model.config.architecture {
+        Architecture::Qwen2 => "qwen2",
+        Architecture::Qwen3 => "qwen3",
+        Architecture::Gemma3 => "gemma3",
+        _ => "llama",
+    }
+}
+
+fn write_config(file: &mut GgufWriter, model: &Model) {
+    let config = &model.config;
+    let family = family(model);
+    let key = |name: &str| format!("{family}.{name}");
+    file.text("general.architecture", family);
+    let sizes = [
+        ("embedding_length", config.hidden_size),
+        ("block_count", config.num_layers),
+        ("context_length", config.max_context),
+        ("feed_forward_length", config.intermediate_size),
+        ("attention.head_count", config.num_heads),
+        ("attention.head_count_kv", config.num_kv_heads),
+        ("attention.key_length", config.head_dim),
+        ("vocab_size", config.vocab_size),
+    ];
+    for (name, size) in sizes {
+        file.int(&key(name), size as u32);
+    }
+    file.float(&key("attention.layer_norm_rms_epsilon"), config.rms_norm_eps);
+    file.float(&key("rope.freq_base"), config.rope.theta as f32);
+    if let Some(window) = config.windows[0] {
+        file.int(&key("attention.sliding_window"), window as u32);
+    }
+    if let Some(global) = config.windows.iter().position(Option::is_none) {
+        file.int(&key("attention.sliding_window_pattern"), global as u32 + 1);
+    }
+    match config.rope.scaling {
+        RopeScaling::None => {}
+        RopeScaling::Linear { factor } => {
+            file.text(&key("rope.scaling.type"), "linear");
+            file.float(&key("rope.scaling.factor"), factor as f32);
+        }
+        RopeScaling::Llama3 { .. } => {
+            let mut plain = config.clone();
+            plain.rope.scaling = RopeScaling::None;
+            let pairs = plain.inverse_frequencies().into_iter().zip(config.inverse_frequencies());
+            let factors: Vec<f32> = pairs.map(|(plain, scaled)| (plain / scaled) as f32).collect();
+            file.vector("rope_freqs.weight", &factors);
+        }
+    }
+}
