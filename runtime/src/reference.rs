@@ -7,7 +7,7 @@
 
 use crate::model::{
     Activation, LayerRope, LayerWeights, Model, ModelConfig, PostNorms, QkNorm, QkvBias,
-    RopeConfig, Tensor,
+    RopePairing, Tensor,
 };
 
 /// A model with its weights converted to f32.
@@ -31,8 +31,8 @@ pub struct Trace {
 }
 
 struct Layer {
-    /// RoPE, if the layer has one.
-    rope: Option<RopeConfig>,
+    /// Inverse frequencies of RoPE, if the layer has one: `[h/2]`.
+    frequencies: Option<Vec<f64>>,
     window: Option<usize>,
     attention_norm: Vec<f32>,
     qkv_bias: Option<QkvBias>,
@@ -72,9 +72,9 @@ impl Matrix {
 impl Layer {
     fn new(config: &ModelConfig, index: usize, weights: &LayerWeights) -> Self {
         Layer {
-            rope: match config.layer_rope(index) {
-                LayerRope::Global => Some(config.rope),
-                LayerRope::Local => config.local_rope,
+            frequencies: match config.layer_rope(index) {
+                LayerRope::Global => Some(config.inverse_frequencies()),
+                LayerRope::Local => config.local_inverse_frequencies(),
                 LayerRope::Absent => None,
             },
             window: config.windows[index],
@@ -146,9 +146,9 @@ impl Reference {
                 q_row = self.norm_heads(&q_row, &norm.q);
                 k_row = self.norm_heads(&k_row, &norm.k);
             }
-            if let Some(rope) = &layer.rope {
-                q_row = self.rotate(q_row, position, rope);
-                k_row = self.rotate(k_row, position, rope);
+            if let Some(frequencies) = &layer.frequencies {
+                q_row = self.rotate(q_row, position, frequencies);
+                k_row = self.rotate(k_row, position, frequencies);
             }
             q.push(q_row);
             k.push(k_row);
@@ -221,17 +221,21 @@ impl Reference {
         x.chunks_exact(weight.len()).flat_map(|head| self.rms_norm(head, weight)).collect()
     }
 
-    /// Rotates each head of `x` (`[any heads * h]`) by its position. Element i of a head is paired
-    /// with element i + h/2, the layout of Hugging Face's checkpoints.
-    fn rotate(&self, mut x: Vec<f32>, position: usize, rope: &RopeConfig) -> Vec<f32> {
+    /// Rotates each head of `x` (`[any heads * h]`) by its position times `frequencies` (`[h/2]`).
+    /// Pair i of a head is elements i and i + h/2 in the layout of Hugging Face's checkpoints, 2i
+    /// and 2i + 1 in that of GGUF.
+    fn rotate(&self, mut x: Vec<f32>, position: usize, frequencies: &[f64]) -> Vec<f32> {
         let half = self.config.head_dim / 2;
-        let frequencies = rope.inverse_frequencies(self.config.head_dim);
         for head in x.chunks_exact_mut(2 * half) {
             for (i, frequency) in frequencies.iter().enumerate() {
+                let (low, high) = match self.config.rope_pairing {
+                    RopePairing::Halves => (i, i + half),
+                    RopePairing::Adjacent => (2 * i, 2 * i + 1),
+                };
                 let (sin, cos) = (position as f64 * frequency).sin_cos();
-                let (a, b) = (f64::from(head[i]), f64::from(head[i + half]));
-                head[i] = (a * cos - b * sin) as f32;
-                head[i + half] = (b * cos + a * sin) as f32;
+                let (a, b) = (f64::from(head[low]), f64::from(head[high]));
+                head[low] = (a * cos - b * sin) as f32;
+                head[high] = (b * cos + a * sin) as f32;
             }
         }
         x

@@ -10,11 +10,11 @@ use super::{files, layer_file, rope_file};
 
 /// Upper bounds of the sizes: several times the largest Llama, and small enough that no product of
 /// sizes overflows.
-const MAX_WIDTH: usize = 1 << 20;
+pub(super) const MAX_WIDTH: usize = 1 << 20;
 pub(super) const MAX_LAYERS: usize = 1 << 10;
-const MAX_HEADS: usize = 1 << 12;
-const MAX_HEAD_DIM: usize = 1 << 10;
-const MAX_VOCAB: usize = 1 << 24;
+pub(super) const MAX_HEADS: usize = 1 << 12;
+pub(super) const MAX_HEAD_DIM: usize = 1 << 10;
+pub(super) const MAX_VOCAB: usize = 1 << 24;
 pub(super) const MAX_CONTEXT: usize = 1 << 28;
 // A weight's bytes fit in a usize; positions fit in a u32.
 const _: () = assert!((MAX_HEADS * MAX_HEAD_DIM).checked_mul(4 * MAX_WIDTH).is_some());
@@ -68,6 +68,7 @@ impl ModelConfig {
             max_context,
             rms_norm_eps: rms_norm_eps(&fields)?,
             rope,
+            rope_factors: None,
             local_rope,
             layers_without_rope,
             rope_pairing: RopePairing::Halves,

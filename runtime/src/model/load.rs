@@ -4,14 +4,22 @@ use std::path::Path;
 
 use super::archive::Archive;
 use super::error::LoadError;
-use super::files;
-use super::{Architecture, LayerWeights, Model, ModelConfig, PostNorms, QkNorm, QkvBias, Weights};
+use super::files::{self, WeightFiles};
+use super::gguf::GgufModel;
+use super::{LayerWeights, Model, ModelConfig, PostNorms, QkNorm, QkvBias, Weights};
+
+/// Prefixes of tensors that change the result: those of layers, and factors of another RoPE.
+const LAYERS: [&str; 3] = ["model.layers.", "blk.", "rope_factors"];
 
 impl Model {
-    /// Loads the model at `path`: a `.safetensors` file with `config.json` beside it, or a folder
-    /// (one `model.safetensors`, or shards with their index). Weights are mapped, not copied.
+    /// Loads the model at `path`: a `.gguf` file, a `.safetensors` file with `config.json` beside
+    /// it, or a folder (one `model.safetensors`, shards with their index, or one GGUF file).
+    /// Weights are mapped, not copied.
     pub fn load(path: &Path) -> Result<Model, LoadError> {
         let weight_files = files::find_weights(path)?;
+        if let WeightFiles::Gguf(file) = &weight_files {
+            return GgufModel::open(file)?.model();
+        }
         let config = ModelConfig::load(&files::model_folder(path))?;
         Self::from_archive(config, Archive::open(&weight_files)?)
     }
@@ -112,7 +120,7 @@ fn load_post_norms(
     Ok(Some(PostNorms { attention: norm("attention")?, mlp: norm("feedforward")? }))
 }
 
-/// Loads the weight of an RMSNorm. Gemma's files hold it minus 1.
+/// Loads the weight of an RMSNorm.
 fn load_norm(
     config: &ModelConfig,
     archive: &mut Archive,
@@ -120,7 +128,7 @@ fn load_norm(
     len: usize,
 ) -> Result<Vec<f32>, LoadError> {
     let mut weight = archive.vector(name, len)?;
-    if config.architecture == Architecture::Gemma3 {
+    if archive.has_norms_less_one(config.architecture) {
         weight.iter_mut().for_each(|weight| *weight += 1.0);
     }
     Ok(weight)
@@ -130,16 +138,18 @@ fn load_norm(
 /// layer belongs to another architecture.
 fn refuse_rest(archive: &Archive) -> Result<(), LoadError> {
     // Old checkpoints store the rotary frequencies, which follow from the configuration.
-    let unused =
-        |name: &&str| name.starts_with("model.layers.") && !name.ends_with(".rotary_emb.inv_freq");
-    match archive.rest().into_iter().find(unused) {
+    let is_unused = |name: &&str| {
+        let is_layer = LAYERS.iter().any(|prefix| name.starts_with(prefix));
+        is_layer && !name.ends_with(".rotary_emb.inv_freq")
+    };
+    match archive.rest().into_iter().find(is_unused) {
         None => Ok(()),
         Some(name) => Err(LoadError::new(
             archive.file(),
             name,
-            "only the weights that config.json describes",
+            "only the weights that the configuration describes",
             "this tensor as well",
-            "check that config.json belongs to this file and that the family is supported",
+            "check that the configuration belongs to this file and that the family is supported",
         )),
     }
 }

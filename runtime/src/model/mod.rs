@@ -14,6 +14,7 @@ pub(crate) mod fields;
 pub mod files;
 pub mod gguf;
 mod header;
+mod inventory;
 mod layer_file;
 mod load;
 mod random;
@@ -28,6 +29,7 @@ pub use config::{
 pub use dtype::Dtype;
 pub use error::LoadError;
 pub use files::WeightFiles;
+pub use inventory::TensorInfo;
 pub use weights::{LayerWeights, PostNorms, QkNorm, QkvBias, Storage, Tensor, Weights};
 
 /// A loaded model.

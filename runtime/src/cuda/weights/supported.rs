@@ -2,7 +2,7 @@
 
 use crate::cuda::error::CudaError;
 use crate::cuda::plan;
-use crate::model::{Activation, LayerRope, ModelConfig, RopePairing};
+use crate::model::{Activation, LayerRope, ModelConfig};
 
 /// Activation rows are read 16 bytes at a time.
 const ROW_ELEMENTS: usize = 8;
@@ -37,20 +37,17 @@ fn refuse_family(config: &ModelConfig) -> Result<(), CudaError> {
     let mut layer_ropes = (0..config.num_layers).map(|layer| config.layer_rope(layer));
     let is_rope_by_layer = layer_ropes.any(|rope| rope != LayerRope::Global);
     let lacking = [
-        ("biases of q, k and v", architecture.has_qkv_bias()),
-        ("norms of q and k", architecture.has_qk_norm()),
         ("norms after attention and MLP", architecture.has_post_norms()),
         ("another scale of the scores", config.attention_scale.is_some()),
         ("GeGLU", config.activation != Activation::Silu),
         ("a scaled embedding", config.embedding_scale != 1.0),
         ("RoPE by layer", is_rope_by_layer),
-        ("q and k in the row order of GGUF", config.rope_pairing != RopePairing::Halves),
     ];
     match lacking.into_iter().find(|(_, is_needed)| *is_needed) {
         None => Ok(()),
         Some((what, _)) => Err(CudaError::Unsupported {
             what: format!("{architecture:?} with {what}"),
-            supported: "Llama and Mistral, or --device cpu".into(),
+            supported: "Llama, Mistral, Qwen2 and Qwen3, or --device cpu".into(),
         }),
     }
 }
