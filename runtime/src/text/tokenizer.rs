@@ -6,7 +6,9 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
-use tokenizers::{DecoderWrapper, NormalizerWrapper, PostProcessorWrapper, TokenizerImpl};
+use tokenizers::{
+    DecoderWrapper, ModelWrapper, NormalizerWrapper, PostProcessorWrapper, TokenizerImpl,
+};
 
 use super::breaks::{BreakRemover, SpecialTexts, keep_break_characters};
 use super::json_syntax;
@@ -124,6 +126,11 @@ impl Tokenizer {
         Ok(encoding.get_ids().to_vec())
     }
 
+    /// Encodes `text` with its special tokens as text; see [`encode`](Self::encode).
+    pub fn encode_text(&self, text: &str, add_special: bool) -> Result<Vec<u32>, EncodeError> {
+        self.encode_broken(&self.special_texts.break_within(text), add_special)
+    }
+
     /// Most bytes that a text of `tokens` tokens can have; `usize::MAX` where the tokenizer's rules
     /// set no bound. A longer text has more tokens, which is so known without encoding it.
     pub fn max_text_bytes(&self, tokens: usize) -> usize {
@@ -170,10 +177,11 @@ impl Tokenizer {
     /// Kind of the model behind the vocabulary.
     pub fn kind(&self) -> &'static str {
         match self.inner.get_model() {
-            ModelWrapper::BPE(_) => "BPE",
-            ModelWrapper::WordPiece(_) => "WordPiece",
-            ModelWrapper::WordLevel(_) => "WordLevel",
-            ModelWrapper::Unigram(_) => "Unigram",
+            TokenModel::Crate(ModelWrapper::BPE(_)) => "BPE",
+            TokenModel::Crate(ModelWrapper::WordPiece(_)) => "WordPiece",
+            TokenModel::Crate(ModelWrapper::WordLevel(_)) => "WordLevel",
+            TokenModel::Crate(ModelWrapper::Unigram(_)) => "Unigram",
+            TokenModel::Scored(_) => "BPE by scores",
         }
     }
 
