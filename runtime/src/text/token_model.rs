@@ -25,7 +25,7 @@ impl TokenModel {
             TokenModel::Crate(ModelWrapper::WordPiece(_)) => "WordPiece",
             TokenModel::Crate(ModelWrapper::WordLevel(_)) => "WordLevel",
             TokenModel::Crate(ModelWrapper::Unigram(_)) => "Unigram",
-            TokenModel::Scored(_) => "SentencePiece BPE",
+            TokenModel::Scored(_) => "BPE by scores",
         }
     }
 }

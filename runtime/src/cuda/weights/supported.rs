@@ -81,7 +81,10 @@ mod tests {
             ),
         ];
         let supported = ModelConfig::named("llama3-8b").unwrap();
-        assert!(check_supported(&supported).is_ok());
+        for architecture in [Architecture::Llama, Architecture::Qwen2, Architecture::Qwen3] {
+            let config = ModelConfig { architecture, ..supported.clone() };
+            assert!(check_supported(&config).is_ok(), "{architecture:?}");
+        }
         for (change, part) in table {
             let mut config = supported.clone();
             change(&mut config);
