@@ -5,7 +5,7 @@ use std::sync::Arc;
 use trail_counting_allocator::of_process;
 use trail_runtime::backend::{BLOCK_TOKENS, Batch};
 use trail_runtime::cpu::{CpuForward, CpuOptions, Isa};
-use trail_runtime::model::{Dtype, Model};
+use trail_runtime::model::{Dtype, Model, ModelConfig};
 
 #[test]
 fn forward_allocates_nothing() {
@@ -18,8 +18,17 @@ fn forward_allocates_nothing() {
         num_blocks: segments * blocks_each,
         max_context: blocks_each * BLOCK_TOKENS,
     };
-    let model = Arc::new(Model::random("tiny", Dtype::Bf16, 3).unwrap());
-    let mut backend = CpuForward::new(model, options).unwrap();
+    let config = ModelConfig {
+        hidden_size: 256,
+        intermediate_size: 256,
+        head_dim: 64,
+        ..ModelConfig::named("tiny").unwrap()
+    };
+    let backend = |dtype| {
+        let model = Arc::new(Model::random_of(config.clone(), dtype, 3).unwrap());
+        CpuForward::new(model, options).unwrap()
+    };
+    let mut backends = [Dtype::Bf16, Dtype::Q4_1, Dtype::Q6K].map(backend);
     let tokens: Vec<u32> = (0..rows as u32).collect();
     let blocks: Vec<u32> = (0..(segments * blocks_each) as u32).collect();
     let tables: Vec<&[u32]> = blocks.chunks(blocks_each).collect();
@@ -31,12 +40,16 @@ fn forward_allocates_nothing() {
     mixed.push(2, 0, &[9], tables[2], true);
     mixed.push(3, 0, &[9], tables[3], true);
     // Starting threads allocates, and may not be complete yet.
-    backend.forward(&prefill, None);
+    for backend in &mut backends {
+        backend.forward(&prefill, None);
+    }
     std::thread::sleep(std::time::Duration::from_millis(50));
     let before = of_process();
-    for _ in 0..20 {
-        backend.forward(&prefill, None);
-        backend.forward(&mixed, None);
+    for backend in &mut backends {
+        for _ in 0..20 {
+            backend.forward(&prefill, None);
+            backend.forward(&mixed, None);
+        }
     }
     assert_eq!(of_process() - before, 0);
 }

@@ -15,6 +15,7 @@ pub mod gguf;
 mod header;
 mod load;
 mod random;
+mod random_blocks;
 mod rope_file;
 mod shapes;
 pub mod weights;
@@ -26,6 +27,7 @@ pub use config::{
 pub use dtype::Dtype;
 pub use error::LoadError;
 pub use files::WeightFiles;
+pub(crate) use random::fill_random;
 pub use weights::{LayerWeights, PostNorms, QkNorm, QkvBias, Storage, Tensor, Weights};
 
 /// A loaded model.

@@ -13,6 +13,7 @@ mod attention;
 mod norm;
 mod packing;
 mod product;
+mod quantized;
 mod scratch;
 mod stored;
 mod swiglu;
