@@ -1,8 +1,8 @@
 // op      megakernel: layers of a decode step (a tile of 8 rows; planned for up to 4) in one
 //         cooperative launch, grid barriers between a layer's five stages
 // params  MegakernelParams
-// in      layers [model layers, 8] u64, 8-byte aligned; a MegakernelLayer each: weights as skinny_*
-//         take them, norms, place in the KV pool
+// in      layers [model layers, 11] u64, 8-byte aligned; a MegakernelLayer each: weights as
+//         skinny_* take them, norms, place in the KV pool
 // in      qkv.gemm.x [rows, d] bf16, row-major, 16-byte aligned
 // in      qkv.scale.ss [rows, d/128] f32, 4-byte aligned
 // out     down.h [rows, d] f32, 16-byte aligned; read, too
@@ -104,6 +104,7 @@ struct Stages {
         if (threadIdx.x == 0) {
             const MegakernelLayer &of = layers[layer % 2];
             p.qkv.gemm.w = of.qkv;
+            p.qkv.terms = of.terms;
             p.qkv.layer_offset = of.layer_offset;
             p.attention.kv.layer_offset = of.layer_offset;
             p.attention.kv.window = of.window;

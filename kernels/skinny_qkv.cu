@@ -1,4 +1,5 @@
-// op      query, key and value projection of few rows: row scale, RoPE, append to the paged pool
+// op      query, key and value projection of few rows: row scale, bias, head norms, RoPE,
+//         append to the paged pool
 // params  QkvParams
 // in      x [rows, k] bf16, row-major, 16-byte aligned
 // in      w [n/16, k_padded/16, 32, 8] bf16, fragment order with rotation pairs 8 rows apart,
@@ -8,6 +9,8 @@
 // in      batch_idx [rows] i32, 4-byte aligned; -1: a padding row, which touches nothing
 // in      block_table [batch_slots, max_blocks] i32, 4-byte aligned
 // in      turns [head_dim/2] u64, 8-byte aligned
+// in      terms.bias [(heads+2*kv_heads)*head_dim] bf16, 4-byte aligned; null: none
+// in      terms.q_norm [head_dim] bf16, 4-byte aligned; null: no norms of heads; k_norm alike
 // out     q [rows, heads, head_dim] bf16, 16-byte aligned
 // out     kv_pool [blocks, layers, 2, kv_heads, 16, head_dim] bf16, 16-byte aligned
 // arch    sm_80, sm_90a

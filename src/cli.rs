@@ -8,8 +8,11 @@ use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 use trail_bench::BenchArgs;
 use trail_setup::{EngineArgs, Error, ModelArgs, notice};
 
+use crate::commands::chat::{self, ChatArgs};
 use crate::commands::demo::DemoArgs;
 use crate::commands::generate::GenerateArgs;
+use crate::commands::inspect::InspectArgs;
+use crate::commands::pull::{self, PullArgs};
 use crate::commands::replay::ReplayArgs;
 use crate::commands::serve::ServeArgs;
 use crate::commands::simulate::SimulateArgs;
@@ -44,6 +47,14 @@ pub enum Command {
     Serve(ServeArgs),
     /// Answer one prompt on stdout
     Generate(Box<GenerateArgs>),
+    /// Talk with the model in the terminal
+    #[command(long_about = chat::about())]
+    Chat(Box<ChatArgs>),
+    /// Fetch a model from the Hugging Face hub into its cache
+    #[command(long_about = pull::ABOUT)]
+    Pull(PullArgs),
+    /// Print what a model is: shapes, types, tokenizer, memory, and whether a probe fits
+    Inspect(InspectArgs),
     /// Measure one part against the limit it works under
     Bench(BenchArgs),
     /// Answer the bundled prompts under several policies, live, then compare them

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use tokio::signal::unix::{SignalKind, signal};
 use trail_setup::Error;
 
 /// Exit code of a process that SIGINT ended.
 const INTERRUPTED: i32 = 130;
 
-/// The first SIGINT sets the flag, the second ends the process.
+/// A SIGINT sets the flag; one that finds it set ends the process.
 #[derive(Clone, Debug)]
 pub struct Interrupt(Arc<AtomicBool>);
 
@@ -20,13 +21,16 @@ impl Interrupt {
         let set = flag.clone();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(failed)?;
+        // Before this returns: a line editor saves the handler that it finds, and restores it.
+        let signals = {
+            let _context = runtime.enter();
+            signal(SignalKind::interrupt())
+        };
+        let mut signals = signals.map_err(failed)?;
         let thread = std::thread::Builder::new().name("interrupt".into());
         let wait = async move {
-            let mut signals = 0;
-            while tokio::signal::ctrl_c().await.is_ok() {
-                set.0.store(true, Ordering::Relaxed);
-                signals += 1;
-                if signals > 1 {
+            while signals.recv().await.is_some() {
+                if set.0.swap(true, Ordering::Relaxed) {
                     std::process::exit(INTERRUPTED);
                 }
             }
@@ -35,8 +39,13 @@ impl Interrupt {
         Ok(flag)
     }
 
-    /// True after the first SIGINT.
+    /// True after a SIGINT.
     pub fn is_set(&self) -> bool {
         self.0.load(Ordering::Relaxed)
+    }
+
+    /// Clears the flag, and returns true if it was set.
+    pub fn take(&self) -> bool {
+        self.0.swap(false, Ordering::Relaxed)
     }
 }

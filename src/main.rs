@@ -4,6 +4,7 @@
 #![allow(unreachable_pub)]
 #![forbid(unsafe_code)]
 
+mod answer;
 mod cli;
 mod commands;
 mod detokenizer;

@@ -173,7 +173,7 @@ fn without_a_probe_trail_is_refused_and_the_default_is_fcfs() {
 
 /// Arguments that are wrong, the part of the line on stderr that says why, and the command whose
 /// help it points at.
-const MISTAKES: [(&[&str], &str, &str); 45] = [
+const MISTAKES: [(&[&str], &str, &str); 55] = [
     (&["--model", "/nonexistent"], "/nonexistent", ""),
     (&["--probe", "/nonexistent"], "/nonexistent", ""),
     (&["--port", "70000"], "--port", ""),
@@ -185,6 +185,16 @@ const MISTAKES: [(&[&str], &str, &str); 45] = [
     (&["generate", "--prompt", "hi", "--policy", "oracle"], "bench serve", "generate"),
     (&["generate", "--prompt", "hi", "--max-tokens", "-1"], "--max-tokens", "generate"),
     (&["generate", "--prompt", "hi", "--top-k", "-1"], "--top-k", "generate"),
+    (&["chat", "--model", "/nonexistent"], "/nonexistent", "chat"),
+    (&["chat", "--temperature", "x"], "--temperature", "chat"),
+    (&["chat", "--stop", ""], "stop", "chat"),
+    (&["pull"], "OWNER/NAME", "pull"),
+    (&["pull", "a"], "OWNER/NAME", "pull"),
+    (&["generate", "--prompt", "hi", "--model", "hf:a/b:../c"], "no file", "generate"),
+    (&["inspect", "/nonexistent"], "/nonexistent", "inspect"),
+    (&["inspect", "--batch", "0"], "--batch", "inspect"),
+    (&["inspect", "--context", "5000"], "--context is 5000", "inspect"),
+    (&["inspect", "hf:a"], "OWNER/NAME", "inspect"),
     (&["demo", "--max-tokens", "100000"], "--max-tokens is 100000", "demo"),
     (&["demo", "--max-tokens", "0"], "--max-tokens is 0", "demo"),
     (&["demo", "--load", "-1"], "--load", "demo"),

@@ -46,6 +46,8 @@ fn wrong_options_are_refused_in_one_line() {
         (["--rate", "0"], "give requests per second"),
         (["--requests", "0"], "from 1 to 1048576"),
         (["--workers", "0"], "from 1 to 4096"),
+        (["--reserve", "all"], "[possible values: present, mean, p90]"),
+        (["--refresh-tokens", "0"], "from 1 to 1048576"),
         (["--seeds", "x"], "invalid value 'x' for '--seeds"),
         (["--lengths", "c4"], "unknown lengths 'c4': choose one of alpaca"),
         (["--noise", "gaussian:-1"], "give a number from 0"),
@@ -110,6 +112,20 @@ fn a_report_has_one_run_for_each_load_policy_and_seed() {
     let capacities = report["capacity"].as_object().expect("an object");
     assert_eq!(capacities.len(), 2);
     assert!(capacities.values().all(|capacity| capacity["tokens_per_s"].as_f64() > Some(0.0)));
+}
+
+#[test]
+fn a_reserve_and_a_refresh_reach_the_scheduler() {
+    let run = |options: &[&str]| {
+        let tight = ["--requests", "50", "--kv-blocks", "150", "--preemption", "recompute"];
+        let policies = ["--policies", "trail", "--load", "burst"];
+        json(&[&tight[..], &policies, options].concat())["runs"][0].clone()
+    };
+    let default = run(&[]);
+    assert!(default["evictions"].as_u64() > Some(0), "{default}");
+    assert_eq!(run(&["--reserve", "present", "--refresh-tokens", "1"]), default);
+    assert_eq!(run(&["--reserve", "mean"])["evictions"].as_u64(), Some(0));
+    assert_ne!(run(&["--refresh-tokens", "64"])["latency_s"], default["latency_s"]);
 }
 
 #[test]

@@ -138,7 +138,7 @@ struct Logits {
 };
 
 /// Queries, keys, values: the scaled row, RoPE on queries and keys; keys and values into the paged
-/// pool.
+/// pool. `head_terms` comes before, where the family has bias or norms.
 struct Qkv {
     using Params = QkvParams;
     /// Tokens of a block of the pool.
@@ -204,6 +204,43 @@ struct Qkv {
     }
 };
 
+/// Adds the bias to a row of queries, keys and values, and normalises its query and key heads. The
+/// row is in shared memory, and scaled on return. A pass of its own, because the registers of `row`
+/// are all in use.
+__device__ inline void head_terms(const QkvParams &p, float *sums, float scale, int feature,
+                                  int lane) {
+    const int at = lane / 4 * 16 + lane % 4 * 2, half = p.head_dim / 2;
+    const int place = feature / 2 + lane / 4 * 8 + lane % 4 * 2, head = place / half;
+    Paired pair(sums, scale, feature, lane);
+    if (p.terms.bias && head < p.heads + 2 * p.kv_heads) {
+        const bf16 *bias = p.terms.bias + head * p.head_dim + place % half;
+        const u32 low = *reinterpret_cast<const u32 *>(bias),
+                  high = *reinterpret_cast<const u32 *>(bias + half);
+        pair.low[0] += ptx::low_bf16(low), pair.low[1] += ptx::high_bf16(low);
+        pair.high[0] += ptx::low_bf16(high), pair.high[1] += ptx::high_bf16(high);
+    }
+    if (p.terms.q_norm) {
+        // A head's features are in a warp (if 128) or in half a warp (64). All lanes take part in
+        // the sum, also those of padding.
+        float squares = pair.low[0] * pair.low[0] + pair.low[1] * pair.low[1] +
+                        pair.high[0] * pair.high[0] + pair.high[1] * pair.high[1];
+#pragma unroll 1
+        for (int distance = p.head_dim / 8; distance > 0; distance /= 2)
+            squares += __shfl_xor_sync(0xffffffffu, squares, distance);
+        if (head < p.heads + p.kv_heads) {
+            const float scale = rsqrtf(squares / static_cast<float>(p.head_dim) + p.scale.eps);
+            const bf16 *gamma = (head < p.heads ? p.terms.q_norm : p.terms.k_norm) + place % half;
+            const u32 low = *reinterpret_cast<const u32 *>(gamma),
+                      high = *reinterpret_cast<const u32 *>(gamma + half);
+            pair.low[0] *= scale * ptx::low_bf16(low), pair.low[1] *= scale * ptx::high_bf16(low);
+            pair.high[0] *= scale * ptx::low_bf16(high);
+            pair.high[1] *= scale * ptx::high_bf16(high);
+        }
+    }
+    *reinterpret_cast<float2 *>(sums + at) = make_float2(pair.low[0], pair.low[1]);
+    *reinterpret_cast<float2 *>(sums + at + 8) = make_float2(pair.high[0], pair.high[1]);
+}
+
 /// True for epilogues that scale their rows.
 template <class Epilogue>
 struct Scaled {
@@ -212,6 +249,16 @@ struct Scaled {
 template <>
 struct Scaled<Residual> {
     static constexpr bool YES = false;
+};
+
+/// True for the epilogue whose rows have heads.
+template <class Epilogue>
+struct HasHeadTerms {
+    static constexpr bool YES = false;
+};
+template <>
+struct HasHeadTerms<Qkv> {
+    static constexpr bool YES = true;
 };
 
 /// Row scales of the tile at `token`, for epilogues that have them. Visible to the other threads
@@ -223,12 +270,22 @@ __device__ void scales_of(const typename Epilogue::Params &p, int token, float *
 }
 
 /// Runs `Epilogue` over `rows` rows of sums [rows, stream::ROW], whole and visible to all threads;
-/// a warp has `BATCH` rows' inputs in flight.
+/// a warp has `BATCH` rows' inputs in flight. `scales` is null for rows that are scaled.
 template <class Epilogue, int THREADS, int BATCH>
-__device__ void finish(const typename Epilogue::Params &p, const float *sums, const float *scales,
+__device__ void finish(const typename Epilogue::Params &p, float *sums, const float *scales,
                        stream::Place place, int rows) {
     constexpr int WARPS = THREADS / 32;
     const int thread = ptx::thread_now(), warp = thread / 32, lane = thread % 32;
+    if constexpr (HasHeadTerms<Epilogue>::YES) {
+        if (p.terms.bias || p.terms.q_norm) {
+            // The rows that this warp finishes below.
+#pragma unroll 1
+            for (int i = warp; i < rows; i += WARPS)
+                head_terms(p, sums + i * stream::ROW, scales[i], place.feature, lane);
+            __syncwarp();
+            scales = nullptr;  // The rows are scaled.
+        }
+    }
     const typename Epilogue::Column column = Epilogue::column(p, place.feature, lane);
 #pragma unroll 1
     for (int first = warp; first < rows; first += WARPS * BATCH) {
@@ -242,7 +299,7 @@ __device__ void finish(const typename Epilogue::Params &p, const float *sums, co
         for (int j = 0; j < BATCH; j++) {
             const int i = first + j * WARPS;
             if (i >= rows) break;
-            const float scale = Scaled<Epilogue>::YES ? scales[i] : 1.0f;
+            const float scale = Scaled<Epilogue>::YES && scales ? scales[i] : 1.0f;
             Epilogue::row(p, column, inputs[j], sums + i * stream::ROW, scale, place.token + i,
                           place.feature, lane);
         }

@@ -55,6 +55,16 @@ typedef struct {
     int reserved;
 } RowScale;
 
+/// Terms of some families, applied to a layer's queries, keys and values before RoPE.
+typedef struct {
+    /// Bias [(heads + 2 * kv_heads) * hd] bf16, 4-byte aligned; null: none.
+    const bf16 *bias;
+    /// Weight of the RMSNorm of each query head [hd] bf16, 4-byte aligned; null: no norm.
+    const bf16 *q_norm;
+    /// Weight of the RMSNorm of each key head [hd] bf16, 4-byte aligned; null: no norm.
+    const bf16 *k_norm;
+} HeadTerms;
+
 /// Query, key and value projection: row scale, RoPE, append to the paged pool.
 typedef struct {
     /// The product; n = (heads + 2 * kv_heads) * head_dim, padded.
@@ -74,6 +84,8 @@ typedef struct {
     /// RoPE frequency of each rotation [hd/2] u64: turns per token (inverse frequency / 2 pi) as a
     /// fraction of 2^64.
     const unsigned long long *rope_freqs;
+    /// Bias and norms of the layer's heads.
+    HeadTerms terms;
     /// Elements from one block to the next.
     long long block_stride;
     /// Elements from a block's start to this layer's keys.
@@ -276,6 +288,8 @@ typedef struct {
     /// Weight of the norm after down [d] bf16, 16-byte aligned: the next layer's first, or the
     /// model's last.
     const bf16 *down_gamma;
+    /// Bias and norms of the heads.
+    HeadTerms terms;
     /// Elements from a KV block's start to this layer's keys.
     long long layer_offset;
     /// Tokens that a row attends to, itself included; 0: all before it.

@@ -5,13 +5,14 @@
 //! as f32 and sums in f64. Notation: d is the residual width, h the head dimension, T the number of
 //! tokens.
 
-use crate::model::{LayerWeights, Model, ModelConfig, Tensor};
+use crate::model::{
+    Activation, LayerRope, LayerWeights, Model, ModelConfig, PostNorms, QkNorm, QkvBias,
+    RopePairing, Tensor,
+};
 
 /// A model with its weights converted to f32.
 pub struct Reference {
     config: ModelConfig,
-    /// Rotary inverse frequencies `[h / 2]`, radians per token.
-    frequencies: Vec<f64>,
     /// `[vocab, d]`
     embed: Matrix,
     layers: Vec<Layer>,
@@ -30,7 +31,13 @@ pub struct Trace {
 }
 
 struct Layer {
+    /// Inverse frequencies of RoPE, if the layer has one: `[h/2]`.
+    frequencies: Option<Vec<f64>>,
+    window: Option<usize>,
     attention_norm: Vec<f32>,
+    qkv_bias: Option<QkvBias>,
+    qk_norm: Option<QkNorm>,
+    post_norms: Option<PostNorms>,
     q: Matrix,
     k: Matrix,
     v: Matrix,
@@ -63,9 +70,18 @@ impl Matrix {
 }
 
 impl Layer {
-    fn new(weights: &LayerWeights) -> Self {
+    fn new(config: &ModelConfig, index: usize, weights: &LayerWeights) -> Self {
         Layer {
+            frequencies: match config.layer_rope(index) {
+                LayerRope::Global => Some(config.inverse_frequencies()),
+                LayerRope::Local => config.local_inverse_frequencies(),
+                LayerRope::Absent => None,
+            },
+            window: config.windows[index],
             attention_norm: weights.attention_norm.clone(),
+            qkv_bias: weights.qkv_bias.clone(),
+            qk_norm: weights.qk_norm.clone(),
+            post_norms: weights.post_norms.clone(),
             q: Matrix::new(&weights.q),
             k: Matrix::new(&weights.k),
             v: Matrix::new(&weights.v),
@@ -81,12 +97,12 @@ impl Layer {
 impl Reference {
     /// Converts the weights of `model` to f32; takes four bytes per parameter.
     pub fn new(model: &Model) -> Self {
-        let weights = &model.weights;
+        let (config, weights) = (&model.config, &model.weights);
+        let layers = weights.layers.iter().enumerate();
         Reference {
-            frequencies: model.config.inverse_frequencies(),
-            config: model.config.clone(),
+            config: config.clone(),
             embed: Matrix::new(&weights.embed),
-            layers: weights.layers.iter().map(Layer::new).collect(),
+            layers: layers.map(|(index, layer)| Layer::new(config, index, layer)).collect(),
             norm: weights.norm.clone(),
             lm_head: Matrix::new(&weights.lm_head),
         }
@@ -99,11 +115,14 @@ impl Reference {
 
     /// Runs `tokens`, each below the vocabulary size, from position 0.
     pub fn trace(&self, tokens: &[u32]) -> Trace {
-        let mut x: Vec<Vec<f32>> =
-            tokens.iter().map(|&token| self.embed.row(token as usize).to_vec()).collect();
+        let embed = |&token: &u32| {
+            let row = self.embed.row(token as usize);
+            row.iter().map(|x| x * self.config.embedding_scale).collect()
+        };
+        let mut x: Vec<Vec<f32>> = tokens.iter().map(embed).collect();
         let mut hidden = Vec::new();
-        for (layer, &window) in self.layers.iter().zip(&self.config.windows) {
-            self.attention(layer, window, &mut x);
+        for layer in &self.layers {
+            self.attention(layer, &mut x);
             self.mlp(layer, &mut x);
             hidden.push(x.clone());
         }
@@ -112,19 +131,43 @@ impl Reference {
     }
 
     /// x += O attention(rope(Q norm(x)), rope(K norm(x)), V norm(x)). `x`: `[T][d]`.
-    fn attention(&self, layer: &Layer, window: Option<usize>, x: &mut [Vec<f32>]) {
+    fn attention(&self, layer: &Layer, x: &mut [Vec<f32>]) {
         let (mut q, mut k, mut v) = (Vec::new(), Vec::new(), Vec::new());
         for (position, x) in x.iter().enumerate() {
             let normed = self.rms_norm(x, &layer.attention_norm);
-            q.push(self.rope(layer.q.apply(&normed), position));
-            k.push(self.rope(layer.k.apply(&normed), position));
-            v.push(layer.v.apply(&normed));
+            let projections = [&layer.q, &layer.k, &layer.v].map(|matrix| matrix.apply(&normed));
+            let [mut q_row, mut k_row, mut v_row] = projections;
+            if let Some(bias) = &layer.qkv_bias {
+                add(&mut q_row, &bias.q);
+                add(&mut k_row, &bias.k);
+                add(&mut v_row, &bias.v);
+            }
+            if let Some(norm) = &layer.qk_norm {
+                q_row = self.norm_heads(&q_row, &norm.q);
+                k_row = self.norm_heads(&k_row, &norm.k);
+            }
+            if let Some(frequencies) = &layer.frequencies {
+                q_row = self.rotate(q_row, position, frequencies);
+                k_row = self.rotate(k_row, position, frequencies);
+            }
+            q.push(q_row);
+            k.push(k_row);
+            v.push(v_row);
         }
         for (position, x) in x.iter_mut().enumerate() {
             // A token attends to itself and the tokens before it, at most `window` tokens in all.
-            let first = window.map_or(0, |window| (position + 1).saturating_sub(window));
+            let first = layer.window.map_or(0, |window| (position + 1).saturating_sub(window));
             let (k, v) = (&k[first..=position], &v[first..=position]);
-            add(x, &layer.o.apply(&self.attend(&q[position], k, v)));
+            let out = layer.o.apply(&self.attend(&q[position], k, v));
+            self.add_block(x, out, layer.post_norms.as_ref().map(|norms| &norms.attention));
+        }
+    }
+
+    /// Adds `out`, normalised if there is a `post_norm`, to the residual stream `x`: `[d]`.
+    fn add_block(&self, x: &mut [f32], out: Vec<f32>, post_norm: Option<&Vec<f32>>) {
+        match post_norm {
+            None => add(x, &out),
+            Some(weight) => add(x, &self.rms_norm(&out, weight)),
         }
     }
 
@@ -133,7 +176,10 @@ impl Reference {
     fn attend(&self, q: &[f32], k: &[Vec<f32>], v: &[Vec<f32>]) -> Vec<f32> {
         let width = self.config.head_dim;
         let heads_per_kv_head = self.config.num_heads / self.config.num_kv_heads;
-        let scale = 1.0 / (width as f64).sqrt();
+        let scale = match self.config.attention_scale {
+            None => 1.0 / (width as f64).sqrt(),
+            Some(scale) => f64::from(scale),
+        };
         let mut out = Vec::with_capacity(q.len());
         for (head, q) in q.chunks_exact(width).enumerate() {
             let begin = head / heads_per_kv_head * width;
@@ -148,13 +194,18 @@ impl Reference {
         out
     }
 
-    /// x += Down(silu(Gate norm(x)) * Up norm(x)), for each position. `x`: `[T][d]`.
+    /// x += Down(activation(Gate norm(x)) * Up norm(x)), for each position. `x`: `[T][d]`.
     fn mlp(&self, layer: &Layer, x: &mut [Vec<f32>]) {
         for x in x {
             let normed = self.rms_norm(x, &layer.mlp_norm);
             let (gate, up) = (layer.gate.apply(&normed), layer.up.apply(&normed));
-            let inner: Vec<f32> = gate.iter().zip(&up).map(|(&g, &u)| silu(g) * u).collect();
-            add(x, &layer.down.apply(&inner));
+            let activation = match self.config.activation {
+                Activation::Silu => silu,
+                Activation::GeluTanh => gelu_tanh,
+            };
+            let inner: Vec<f32> = gate.iter().zip(&up).map(|(&g, &u)| activation(g) * u).collect();
+            let out = layer.down.apply(&inner);
+            self.add_block(x, out, layer.post_norms.as_ref().map(|norms| &norms.mlp));
         }
     }
 
@@ -165,16 +216,26 @@ impl Reference {
         x.iter().zip(weight).map(|(&x, &w)| (f64::from(x) * scale) as f32 * w).collect()
     }
 
-    /// Rotates each head of `x` (`[any heads * h]`) by its position. Element i of a head is paired
-    /// with element i + h/2, the layout of Hugging Face's checkpoints.
-    fn rope(&self, mut x: Vec<f32>, position: usize) -> Vec<f32> {
+    /// RMSNorm of each head of `x` (`[any heads * h]`) with the same `weight` (`[h]`).
+    fn norm_heads(&self, x: &[f32], weight: &[f32]) -> Vec<f32> {
+        x.chunks_exact(weight.len()).flat_map(|head| self.rms_norm(head, weight)).collect()
+    }
+
+    /// Rotates each head of `x` (`[any heads * h]`) by its position times `frequencies` (`[h/2]`).
+    /// Pair i of a head is elements i and i + h/2 in the layout of Hugging Face's checkpoints, 2i
+    /// and 2i + 1 in that of GGUF.
+    fn rotate(&self, mut x: Vec<f32>, position: usize, frequencies: &[f64]) -> Vec<f32> {
         let half = self.config.head_dim / 2;
         for head in x.chunks_exact_mut(2 * half) {
-            for (i, frequency) in self.frequencies.iter().enumerate() {
+            for (i, frequency) in frequencies.iter().enumerate() {
+                let (low, high) = match self.config.rope_pairing {
+                    RopePairing::Halves => (i, i + half),
+                    RopePairing::Adjacent => (2 * i, 2 * i + 1),
+                };
                 let (sin, cos) = (position as f64 * frequency).sin_cos();
-                let (a, b) = (f64::from(head[i]), f64::from(head[i + half]));
-                head[i] = (a * cos - b * sin) as f32;
-                head[i + half] = (b * cos + a * sin) as f32;
+                let (a, b) = (f64::from(head[low]), f64::from(head[high]));
+                head[low] = (a * cos - b * sin) as f32;
+                head[high] = (b * cos + a * sin) as f32;
             }
         }
         x
@@ -196,6 +257,13 @@ fn add(x: &mut [f32], y: &[f32]) {
 fn silu(x: f32) -> f32 {
     let x = f64::from(x);
     (x / (1.0 + (-x).exp())) as f32
+}
+
+/// GELU in its tanh form.
+fn gelu_tanh(x: f32) -> f32 {
+    let x = f64::from(x);
+    let u = std::f64::consts::FRAC_2_PI.sqrt() * (x + 0.044_715 * x * x * x);
+    (0.5 * x * (1.0 + u.tanh())) as f32
 }
 
 /// exp(scores), normalised to sum 1.

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use serde_json::{Value, json};
-use trail_runtime::model::{Architecture, ModelConfig, RopeConfig, RopeScaling};
+use trail_runtime::model::{Activation, Architecture, ModelConfig, RopeConfig, RopeScaling};
 
 /// The smallest config, with the keys of `changes` set.
 fn config(changes: Value) -> ModelConfig {
@@ -86,4 +86,84 @@ fn special_tokens_are_one_or_several() {
     assert_eq!(of(json!(2)).eos_tokens, [2]);
     assert_eq!(of(json!([2, 3, 2])).eos_tokens, [2, 3]);
     assert_eq!(of(json!(2)).bos_token, Some(1));
+}
+
+#[test]
+fn qwen_has_windows_above_the_first_layers() {
+    for (class, model_type) in [("Qwen2ForCausalLM", "qwen2"), ("Qwen3ForCausalLM", "qwen3")] {
+        let of = |changes: Value| {
+            let mut all = json!({"architectures": [class], "model_type": model_type,
+                "num_key_value_heads": 2, "sliding_window": 16});
+            all.as_object_mut().unwrap().extend(changes.as_object().unwrap().clone());
+            config(all).windows
+        };
+        assert_eq!(of(json!({})), [None; 2], "the window is not used");
+        assert_eq!(of(json!({"use_sliding_window": true})), [None; 2], "28 layers without");
+        let used = |key: &str, value: Value| of(json!({"use_sliding_window": true, key: value}));
+        assert_eq!(used("max_window_layers", json!(0)), [Some(16); 2]);
+        assert_eq!(used("max_window_layers", json!(1)), [None, Some(16)]);
+        let types = json!(["sliding_attention", "full_attention"]);
+        assert_eq!(used("layer_types", types), [Some(16), None]);
+    }
+    let qwen = |family: &str| {
+        config(json!({"model_type": family, "num_attention_heads": 32, "hidden_size": 64}))
+    };
+    assert_eq!((qwen("qwen2").head_dim, qwen("qwen2").num_kv_heads), (2, 32));
+    assert_eq!((qwen("qwen3").head_dim, qwen("qwen3").num_kv_heads), (128, 32));
+}
+
+#[test]
+fn smollm3_has_layers_without_rope() {
+    let of = |changes: Value| {
+        let mut all = json!({"model_type": "smollm3", "num_hidden_layers": 8});
+        all.as_object_mut().unwrap().extend(changes.as_object().unwrap().clone());
+        config(all)
+    };
+    let plain = of(json!({}));
+    assert_eq!(plain.layers_without_rope, [3, 7]);
+    assert_eq!((plain.rope.theta, plain.num_kv_heads), (2e6, 4));
+    assert!(
+        plain.tie_word_embeddings && !of(json!({"tie_word_embeddings": false})).tie_word_embeddings
+    );
+    assert_eq!(of(json!({"no_rope_layer_interval": 3})).layers_without_rope, [2, 5]);
+    let list = json!({"no_rope_layers": [0, 1, 1, 1, 1, 1, 0, 1, 0], "use_sliding_window": true,
+        "sliding_window": 9});
+    let listed = of(list);
+    assert_eq!(listed.layers_without_rope, [0, 6]);
+    let sliding = |layer: &usize| listed.windows[*layer] == Some(9);
+    assert_eq!((0..8).filter(sliding).collect::<Vec<_>>(), [0, 6]);
+}
+
+#[test]
+fn gemma3_has_local_and_global_layers() {
+    let of = |changes: Value| {
+        let mut all = json!({"model_type": "gemma3_text", "num_hidden_layers": 7});
+        all.as_object_mut().unwrap().extend(changes.as_object().unwrap().clone());
+        config(all)
+    };
+    let rope = |theta: f64| RopeConfig { theta, scaling: RopeScaling::None };
+    let plain = of(json!({}));
+    assert_eq!((plain.head_dim, plain.num_kv_heads), (256, 4));
+    assert_eq!((plain.rope, plain.local_rope), (rope(1e6), Some(rope(1e4))));
+    assert_eq!(
+        plain.windows,
+        [4096, 4096, 4096, 4096, 4096, 0, 4096].map(|w| (w > 0).then_some(w))
+    );
+    assert_eq!((plain.attention_scale, plain.embedding_scale), (Some(0.0625), 32_f32.sqrt()));
+    assert_eq!((plain.activation, plain.tie_word_embeddings), (Activation::GeluTanh, true));
+    let linear = RopeScaling::Linear { factor: 8.0 };
+    for changes in [
+        json!({"rope_theta": 5, "rope_local_base_freq": 3,
+            "rope_scaling": {"rope_type": "linear", "factor": 8}}),
+        json!({"rope_parameters": {
+            "full_attention": {"rope_type": "linear", "factor": 8, "rope_theta": 5},
+            "sliding_attention": {"rope_type": "default", "rope_theta": 3}}}),
+        json!({"rope_scaling": {"rope_type": "linear", "factor": 8},
+            "rope_parameters": {"full_attention": {"rope_type": "default", "rope_theta": 5},
+            "sliding_attention": {"rope_theta": 3}}}),
+    ] {
+        let found = of(changes.clone());
+        assert_eq!(found.rope, RopeConfig { theta: 5.0, scaling: linear }, "{changes}");
+        assert_eq!(found.local_rope, Some(rope(3.0)), "{changes}");
+    }
 }

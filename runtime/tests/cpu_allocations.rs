@@ -5,10 +5,41 @@ use std::sync::Arc;
 use trail_counting_allocator::of_process;
 use trail_runtime::backend::{BLOCK_TOKENS, Batch};
 use trail_runtime::cpu::{CpuForward, CpuOptions, Isa};
-use trail_runtime::model::{Dtype, Model, ModelConfig};
+use trail_runtime::model::{Dtype, Model, ModelConfig, QkvBias};
 
 #[test]
 fn forward_allocates_nothing() {
+    let llama = Model::random("tiny", Dtype::Bf16, 3).unwrap();
+    let small = ModelConfig {
+        hidden_size: 64,
+        intermediate_size: 96,
+        num_layers: 3,
+        head_dim: 16,
+        vocab_size: 256,
+        windows: vec![None, Some(40), Some(9)],
+        layers_without_rope: vec![2],
+        ..ModelConfig::named("gemma3-1b").unwrap()
+    };
+    let mut family = Model::random_of(small, Dtype::Bf16, 4).unwrap();
+    for layer in &mut family.weights.layers {
+        let bias = |rows| vec![0.1; rows];
+        let (q, kv) = (layer.q.rows, layer.k.rows);
+        layer.qkv_bias = Some(QkvBias { q: bias(q), k: bias(kv), v: bias(kv) });
+    }
+    let blocks = ModelConfig {
+        hidden_size: 256,
+        intermediate_size: 256,
+        head_dim: 64,
+        ..ModelConfig::named("tiny").unwrap()
+    };
+    let quantized =
+        [Dtype::Q4_1, Dtype::Q6K].map(|dtype| Model::random_of(blocks.clone(), dtype, 3).unwrap());
+    for model in [llama, family].into_iter().chain(quantized) {
+        check(model);
+    }
+}
+
+fn check(model: Model) {
     let (rows, segments, blocks_each) = (100, 4, 7);
     let options = CpuOptions {
         threads: 2,
@@ -18,17 +49,7 @@ fn forward_allocates_nothing() {
         num_blocks: segments * blocks_each,
         max_context: blocks_each * BLOCK_TOKENS,
     };
-    let config = ModelConfig {
-        hidden_size: 256,
-        intermediate_size: 256,
-        head_dim: 64,
-        ..ModelConfig::named("tiny").unwrap()
-    };
-    let backend = |dtype| {
-        let model = Arc::new(Model::random_of(config.clone(), dtype, 3).unwrap());
-        CpuForward::new(model, options).unwrap()
-    };
-    let mut backends = [Dtype::Bf16, Dtype::Q4_1, Dtype::Q6K].map(backend);
+    let mut backend = CpuForward::new(Arc::new(model), options).unwrap();
     let tokens: Vec<u32> = (0..rows as u32).collect();
     let blocks: Vec<u32> = (0..(segments * blocks_each) as u32).collect();
     let tables: Vec<&[u32]> = blocks.chunks(blocks_each).collect();
@@ -40,16 +61,12 @@ fn forward_allocates_nothing() {
     mixed.push(2, 0, &[9], tables[2], true);
     mixed.push(3, 0, &[9], tables[3], true);
     // Starting threads allocates, and may not be complete yet.
-    for backend in &mut backends {
-        backend.forward(&prefill, None);
-    }
+    backend.forward(&prefill, None);
     std::thread::sleep(std::time::Duration::from_millis(50));
     let before = of_process();
-    for backend in &mut backends {
-        for _ in 0..20 {
-            backend.forward(&prefill, None);
-            backend.forward(&mixed, None);
-        }
+    for _ in 0..20 {
+        backend.forward(&prefill, None);
+        backend.forward(&mixed, None);
     }
     assert_eq!(of_process() - before, 0);
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use support::{Golden, MAX_LOGPROB_ERROR, check, log_softmax};
 use trail_runtime::backend::{BLOCK_TOKENS, Batch};
 use trail_runtime::cpu::{CpuForward, CpuOptions, Isa};
-use trail_runtime::model::{Dtype, Model, RopeScaling};
+use trail_runtime::model::{Activation, Dtype, LayerWeights, Model, ModelConfig, RopeScaling};
 use trail_runtime::reference::Reference;
 
 fn golden_folder() -> PathBuf {
@@ -30,7 +30,7 @@ fn last(mut logits: Vec<Vec<f32>>) -> Vec<f32> {
 #[test]
 fn reference_agrees_with_transformers() {
     let all = Golden::all(&golden_folder());
-    assert_eq!(all.len(), 9 * 3 + 2);
+    assert_eq!(all.len(), 14 * 3 + 2);
     for golden in all {
         let model = Model::load(&golden.folder).expect("a model");
         let reference = Reference::new(&model);
@@ -56,28 +56,74 @@ fn hidden_states_agree_with_transformers() {
     }
 }
 
+/// Models, the feature of their variant, and its removal.
+type LeftOut = (&'static [&'static str], &'static str, fn(&mut Model));
+
+const LEFT_OUT: [LeftOut; 14] = [
+    (&["mistral-f32", "ministral-f32", "qwen2-f32", "gemma3-f32"], "window", |model| {
+        model.config.windows.fill(None);
+    }),
+    (
+        &["llama3.1-f32", "llama3.2-f32", "linear-f32", "rope_parameters-f32", "gemma3-f32"],
+        "scaling",
+        |model| model.config.rope.scaling = RopeScaling::None,
+    ),
+    (
+        &["llama3-f32", "ministral-f32", "qwen2-f32", "qwen3-f32", "smollm2-f32", "smollm3-f32"],
+        "theta",
+        |model| model.config.rope.theta = 10_000.0,
+    ),
+    (&["qwen2-f32"], "biases", |model| each_layer(model, |layer| layer.qkv_bias = None)),
+    (&["qwen2-f32"], "bias of v", |model| {
+        each_layer(model, |layer| layer.qkv_bias.as_mut().expect("biases").v.fill(0.0));
+    }),
+    (&["qwen3-f32", "gemma3-f32"], "q and k norms", |model| {
+        each_layer(model, |layer| layer.qk_norm = None);
+    }),
+    (&["smollm3-f32"], "NoPE", |model| model.config.layers_without_rope.clear()),
+    (&["gemma3-f32"], "local RoPE", |model| model.config.local_rope = None),
+    (&["gemma3-f32"], "global RoPE", |model| {
+        model.config.rope = model.config.local_rope.expect("local RoPE");
+    }),
+    (&["gemma3-f32"], "scale of the scores", |model| model.config.attention_scale = None),
+    (&["gemma3-f32"], "embedding scale", |model| model.config.embedding_scale = 1.0),
+    (&["gemma3-f32"], "GeGLU", |model| model.config.activation = Activation::Silu),
+    (&["gemma3-f32"], "post norms", |model| each_layer(model, |layer| layer.post_norms = None)),
+    (&["gemma3-f32"], "norm plus 1", |model| {
+        model.weights.norm.iter_mut().for_each(|weight| *weight -= 1.0);
+    }),
+];
+
+fn each_layer(model: &mut Model, change: fn(&mut LayerWeights)) {
+    model.weights.layers.iter_mut().for_each(change);
+}
+
 /// A golden run must fail a pass that lacks the variant's feature.
 #[test]
 fn golden_runs_notice_what_is_left_out() {
-    let error_of = |golden: &Golden, model: &Model| {
-        let logits = last(Reference::new(model).logits(&golden.prompt));
-        (log_softmax(&logits, golden.greedy[0]) - golden.logprobs[0]).abs()
-    };
-    for name in ["mistral-f32", "ministral-f32"] {
-        let (golden, mut model) = load(name);
-        model.config.windows.fill(None);
-        assert!(error_of(&golden, &model) > 10.0 * MAX_LOGPROB_ERROR, "{name}: window");
+    for (names, feature, leave_out) in LEFT_OUT {
+        for name in names {
+            let (golden, mut model) = load(name);
+            leave_out(&mut model);
+            let logits = last(Reference::new(&model).logits(&golden.prompt));
+            let error = (log_softmax(&logits, golden.greedy[0]) - golden.logprobs[0]).abs();
+            assert!(error > 10.0 * MAX_LOGPROB_ERROR, "{name}, {feature}: off by {error:.1e}");
+        }
     }
-    for name in ["llama3.1-f32", "llama3.2-f32", "linear-f32", "rope_parameters-f32"] {
-        let (golden, mut model) = load(name);
-        model.config.rope.scaling = RopeScaling::None;
-        assert!(error_of(&golden, &model) > 10.0 * MAX_LOGPROB_ERROR, "{name}: scaling");
+}
+
+/// `saved_config.json` is `config.json` as transformers 5 writes it.
+#[test]
+fn both_forms_of_a_config_are_the_same_model() {
+    let mut found = 0;
+    for golden in Golden::all(&golden_folder()) {
+        let Ok(saved) = std::fs::read(golden.folder.join("saved_config.json")) else { continue };
+        let saved = ModelConfig::from_json(Path::new("saved_config.json"), &saved);
+        let given = ModelConfig::load(&golden.folder).expect("a config");
+        assert_eq!(saved.expect("a config"), given, "{}", golden.name());
+        found += 1;
     }
-    for name in ["llama3-f32", "ministral-f32"] {
-        let (golden, mut model) = load(name);
-        model.config.rope.theta = 10_000.0;
-        assert!(error_of(&golden, &model) > 10.0 * MAX_LOGPROB_ERROR, "{name}: theta");
-    }
+    assert_eq!(found, 5);
 }
 
 #[test]
@@ -90,6 +136,11 @@ fn variants_load_as_what_they_are() {
     assert_eq!(model.weights.lm_head.bytes().as_ptr(), model.weights.embed.bytes().as_ptr());
     let (_, model) = load("ministral-f32");
     assert_eq!(model.config.windows, [Some(6), None, Some(6)]);
+    let (_, model) = load("qwen2-f32");
+    assert_eq!(model.config.windows, [None, Some(8)]);
+    let (_, model) = load("smollm3-f32");
+    assert_eq!(model.config.layers_without_rope, [1]);
+    assert!(model.config.tie_word_embeddings);
     let (_, model) = load("mixed");
     let layer = &model.weights.layers[0];
     for dtype in [Dtype::F32, Dtype::F16, Dtype::Bf16] {

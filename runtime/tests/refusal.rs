@@ -41,13 +41,20 @@ fn bad_values_name_their_key() {
     let table = [
         ("architectures", json!(["GPT2LMHeadModel"]), "MistralForCausalLM"),
         ("architectures", json!("llama"), "LlamaForCausalLM"),
-        ("model_type", json!("mixtral"), "llama, mistral or ministral, found \"mixtral\"; choose"),
+        ("architectures", json!(["Gemma3ForConditionalGeneration"]), "images are not supported"),
+        ("architectures", json!(["Gemma2ForCausalLM"]), "Gemma3ForCausalLM"),
+        ("architectures", json!(["Qwen2ForCausalLM"]), "qwen2 with Qwen2ForCausalLM"),
+        ("model_type", json!("mixtral"), "gemma3_text, found \"mixtral\"; choose"),
+        ("model_type", json!("smollm3"), "llama with LlamaForCausalLM, found \"smollm3\""),
         ("model_type", json!(7), "a string"),
         ("torch_dtype", json!("int8"), "bfloat16, float16 or float32, found \"int8\"; choose"),
         ("dtype", json!("float8_e4m3fn"), "bfloat16, float16 or float32"),
         ("attention_bias", json!(true), "false"),
         ("mlp_bias", json!(true), "bias"),
         ("quantization_config", json!({"bits": 4}), "unquantized"),
+        ("attn_logit_softcapping", json!(50.0), "null"),
+        ("final_logit_softcapping", json!(30.0), "null"),
+        ("use_bidirectional_attention", json!(true), "false"),
         ("hidden_act", json!("gelu"), "silu"),
         ("hidden_act", json!(7), "a string"),
         ("hidden_size", json!(0), "from 1 to"),
@@ -87,6 +94,77 @@ fn bad_values_name_their_key() {
     for (key, value, part) in table {
         let key_part = key.split('.').next().unwrap();
         assert_refused(load(&with_key(key, &value), &weights), &["config.json", key_part, part]);
+    }
+}
+
+/// As `bad_values_name_their_key`, in families of their own keys.
+#[test]
+fn bad_values_of_families_name_their_key() {
+    let table = [
+        ("qwen2-f32", "sliding_window", json!(0), "from 1"),
+        ("qwen2-f32", "max_window_layers", json!(-1), "from 1"),
+        ("qwen2-f32", "use_sliding_window", json!(1), "true or false"),
+        ("qwen2-f32", "layer_types", json!(["linear_attention", "full_attention"]), "2 times"),
+        ("qwen3-f32", "attention_bias", json!(true), "false"),
+        ("smollm3-f32", "attention_bias", json!(true), "false"),
+        ("smollm3-f32", "mlp_bias", json!(true), "false"),
+        ("smollm3-f32", "no_rope_layers", json!([1]), "2 times 1"),
+        ("smollm3-f32", "no_rope_layers", json!([1, 2]), "2 times 1"),
+        ("smollm3-f32", "no_rope_layer_interval", json!(0), "from 1"),
+        ("gemma3-f32", "architectures", json!(["Gemma3ForConditionalGeneration"]), "images"),
+        ("gemma3-f32", "model_type", json!("gemma3"), "gemma3_text"),
+        ("gemma3-f32", "hidden_activation", json!("gelu"), "\"gelu_pytorch_tanh\", found"),
+        ("gemma3-f32", "attention_bias", json!(true), "false"),
+        ("gemma3-f32", "attn_logit_softcapping", json!(50.0), "null"),
+        ("gemma3-f32", "final_logit_softcapping", json!(30.0), "null"),
+        ("gemma3-f32", "use_bidirectional_attention", json!(true), "false"),
+        ("gemma3-f32", "query_pre_attn_scalar", json!(0), "1e-12"),
+        ("gemma3-f32", "sliding_window", json!(null), "from 1"),
+        ("gemma3-f32", "sliding_window_pattern", json!(0), "from 1"),
+        ("gemma3-f32", "rope_local_base_freq", json!("big"), "a number from"),
+        ("gemma3-f32", "rope_scaling", json!({"rope_type": "yarn"}), "rope_scaling.rope_type"),
+        ("gemma3-f32", "rope_parameters", json!({"rope_theta": 1e4}), "or sliding_attention"),
+        (
+            "gemma3-f32",
+            "rope_parameters",
+            json!({"sliding_attention": {"rope_type": "dynamic"}}),
+            "sliding_attention.rope_type",
+        ),
+    ];
+    for (name, key, value, part) in table {
+        let read = |file: &str| fs::read(golden(name).join(file)).expect(file);
+        let mut config: Value = serde_json::from_slice(&read("config.json")).expect("config");
+        config[key] = value;
+        let result = load(config.to_string().as_bytes(), &read("model.safetensors"));
+        assert_refused(result, &["config.json", key, part]);
+    }
+}
+
+/// The weights of another family, under each family's config.
+#[test]
+fn weights_of_another_family_are_refused() {
+    let read = |name: &str, file: &str| fs::read(golden(name).join(file)).expect(file);
+    let missing = [
+        ("qwen2-f32", "self_attn.q_proj.bias"),
+        ("qwen3-f32", "self_attn.q_norm.weight"),
+        ("gemma3-f32", "pre_feedforward_layernorm.weight"),
+    ];
+    for (name, part) in missing {
+        let config = read(name, "config.json");
+        let mut shape: Value = serde_json::from_slice(&small_model().0).expect("config");
+        let family: Value = serde_json::from_slice(&config).expect("config");
+        for key in ["architectures", "model_type", "query_pre_attn_scalar", "sliding_window"] {
+            shape[key] = family[key].clone();
+        }
+        shape["head_dim"] = json!(8);
+        let result = load(shape.to_string().as_bytes(), &small_model().1);
+        assert_refused(result, &[part, "no such tensor"]);
+        let mut llama = family;
+        llama["architectures"] = json!(["LlamaForCausalLM"]);
+        llama["model_type"] = json!("llama");
+        llama["tie_word_embeddings"] = json!(name != "qwen2-f32");
+        let result = load(llama.to_string().as_bytes(), &read(name, "model.safetensors"));
+        assert_refused(result, &["model.layers.0.", "and that the family is supported"]);
     }
 }
 

@@ -303,7 +303,7 @@ fn a_rule_that_names_an_undefined_token_is_an_error_of_the_text() {
         "special_tokens": {}});
     let tokenizer = load("undefined", &json);
     let error = tokenizer.encode("he", true).expect_err("no such token").to_string();
-    assert!(error.contains("a rule of tokenizer.json is not applicable"), "{error}");
+    assert!(error.contains("a rule of the tokenizer is not applicable"), "{error}");
     assert_eq!(error.lines().count(), 1);
     assert_eq!(tokenizer.decode(&tokenizer.encode("he", false).expect("no rule"), false), "he");
 }

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::limits::{MAX_CONTEXT, MAX_REQUESTS, MAX_RUNNING, blocks_for};
 use crate::refusal::Refusal;
 use crate::request::NewRequest;
+use crate::reserve::Reserve;
 
 /// Sizes are fixed at construction: everything is allocated then.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -48,6 +49,11 @@ pub struct SchedulerConfig {
     /// Steps of growth of the running requests for which blocks are freed ahead of need, by
     /// swapping paused requests out. 0: only the watermark is kept free.
     pub reclaim_steps: u32,
+    /// Growth for which free blocks are required when a request enters the batch from the queue.
+    pub reserve: Reserve,
+    /// Output tokens between two predictions that take effect in a request's rank, at least 1;
+    /// those in between are ignored, and its remaining length counts down by one per token.
+    pub refresh_tokens: u32,
 }
 
 /// Treatment of a victim's KV.
@@ -81,6 +87,8 @@ impl Default for SchedulerConfig {
             block_s: 0.0,
             token_s: 0.0,
             reclaim_steps: 8,
+            reserve: Reserve::Present,
+            refresh_tokens: 1,
         }
     }
 }
@@ -98,6 +106,7 @@ impl SchedulerConfig {
         within("max_lookahead", self.max_lookahead, 1, MAX_REQUESTS)?;
         within("host_blocks", self.host_blocks, 0, u32::MAX / crate::BLOCK_TOKENS)?;
         within("reclaim_steps", self.reclaim_steps, 0, MAX_CONTEXT)?;
+        within("refresh_tokens", self.refresh_tokens, 1, MAX_CONTEXT)?;
         if !(0.0..1.0).contains(&self.watermark) {
             return Err(ConfigError::Watermark(self.watermark));
         }

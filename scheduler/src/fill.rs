@@ -11,20 +11,25 @@
 //!   short of blocks takes them from residents ranked *behind* it: from the paused first, worst
 //!   first; then from the running, worst first. Residents ranked before it keep theirs: an eviction
 //!   never serves a worse request. Nothing is evicted unless that frees enough.
+//! * **Reserve.** With [`Reserve::Mean`](crate::Reserve) or `P90` a request enters from the queue
+//!   only into free blocks, and only if those left hold the predicted growth of the running
+//!   requests and its own: it evicts no request, and is skipped until others have finished. A
+//!   resident request, and the first of the plan, need their present blocks alone.
 //! * **Skipping.** A request that finds no blocks even so is skipped, and those behind it may
 //!   enter; `max_passed_over`, `max_blocked` and `max_lookahead` bound that from both sides.
 //! * **Swapping.** A victim may be swapped out to the host (`swap`); its blocks are free only when
-//!   its transfer has ended. The request that needs them is skipped until then, and *reserves* what
-//!   it needs: those behind it get only what is free beyond the reserve. The same holds where
+//!   its transfer has ended. The request that needs them is skipped until then, and is *promised*
+//!   what it needs: those behind it get only what is free beyond that. The same holds where
 //!   blocks that are being filled for requests behind it would be enough, as they can be taken once
 //!   they are full. A swapped request is swapped in, at its rank, into blocks for all its tokens,
 //!   if the low-water mark stays free; it takes no row, but a place is kept for it.
 //!
 //! Why every request finishes once arrivals cease. Consider the first in the order of the requests
-//! that are in no transfer. There is always a place and a row for it. All others are behind it and
+//! that are in no transfer. There is always a place and a row for it. The plan is empty when it is
+//! considered, so neither the watermark nor the reserve applies to it. All others are behind it and
 //! it fits alone, so every block it lacks is free, held by a request that is swapping out, being
 //! filled by one that is swapping in, or held by a resident it may evict. In the last three cases
-//! it has reserved all free blocks: until it has its blocks, no other request gets any, and none
+//! all free blocks are promised to it: until it has its blocks, no other request gets any, and none
 //! begins to swap in. Each transfer ends. So after finitely many steps nothing is being filled,
 //! what it may take is swapping out or free, then free, and it takes it; if it is swapped, it
 //! returns by a transfer that ends, with blocks that hold its tokens. (One place is kept for each
@@ -49,6 +54,7 @@ use crate::limits::blocks_for;
 use crate::plan::PlanRow;
 use crate::prefill_limit::{MIN_CHUNK_TOKENS, PrefillLimit};
 use crate::request::{Phase, RequestIdx, RequestState};
+use crate::reserve::Reserve;
 use crate::scheduler::Scheduler;
 
 /// Result of a walk.
@@ -90,6 +96,8 @@ pub(crate) struct Fill<'a> {
     skipped: u32,
     /// Blocks, free or soon free, that are promised to skipped requests.
     reserved: u32,
+    /// Blocks of the predicted growth of the running requests, those that entered included.
+    growth: u32,
 }
 
 impl Fill<'_> {
@@ -109,6 +117,7 @@ impl Fill<'_> {
             entered: None,
             skipped: 0,
             reserved: 0,
+            growth: scheduler.predicted_growth(),
             scheduler,
         }
     }
@@ -157,7 +166,9 @@ impl Fill<'_> {
         }
         let needed = blocks_for(request.tokens()) - self.scheduler.blocks.held(idx);
         let spare = self.spare(request.phase);
-        if needed > 0 && !self.take_blocks(candidate, needed, spare) {
+        let fits = needed == 0
+            || self.can_grow(request, needed, spare) && self.take_blocks(candidate, needed, spare);
+        if !fits {
             self.skip(idx);
             return;
         }
@@ -198,16 +209,32 @@ impl Fill<'_> {
     /// leaves the low-water mark free, below which others are swapped out: otherwise two requests
     /// could replace each other at every step.
     fn spare(&self, phase: Phase) -> u32 {
-        let scheduler = &*self.scheduler;
         // Waived for the first: a request as large as the cache must get in when alone.
-        if scheduler.plan.rows.is_empty() && scheduler.plan.swap_in.is_empty() {
+        if self.is_first() {
             return 0;
         }
+        let scheduler = &*self.scheduler;
         match phase {
             Phase::Waiting => scheduler.config.watermark_blocks(),
             Phase::Swapped => scheduler.low_water(scheduler.running.len()),
             _ => 0,
         }
+    }
+
+    /// True until a request is in the plan.
+    fn is_first(&self) -> bool {
+        self.scheduler.plan.rows.is_empty() && self.scheduler.plan.swap_in.is_empty()
+    }
+
+    /// True if `request` leaves free blocks for the predicted growth of the running requests and
+    /// its own. Residents keep growing into whatever is free.
+    fn can_grow(&self, request: &RequestState, needed: u32, spare: u32) -> bool {
+        let reserve = self.scheduler.config.reserve;
+        if reserve == Reserve::Present || request.resident() || self.is_first() {
+            return true;
+        }
+        let growth = self.growth + reserve.growth(request);
+        self.scheduler.blocks.free() >= needed + spare.max(growth) + self.reserved
     }
 
     /// Puts the candidate into the plan with its next `len` tokens.
@@ -227,6 +254,7 @@ impl Fill<'_> {
         };
         if let Some(action) = entry {
             scheduler.decide(action, idx, None);
+            self.growth += scheduler.config.reserve.growth(&scheduler.requests[idx]);
             self.entered = Some(idx);
             self.entries -= 1;
             self.open &= self.entries > 0;
@@ -329,7 +357,9 @@ impl Fill<'_> {
             }
             None => {
                 self.running_end -= 1;
-                self.scheduler.running[self.running_end].idx
+                let idx = self.scheduler.running[self.running_end].idx;
+                self.growth -= self.scheduler.config.reserve.growth(&self.scheduler.requests[idx]);
+                idx
             }
         };
         let action = if self.scheduler.swap_out(victim) {

@@ -32,8 +32,9 @@
 //! ```
 //!
 //! The files, in the order a request meets them: [`request`], [`policy`] and [`policies`] (rank),
-//! `order` and `fill` (choose), `blocks` (KV), `swap` (KV to the host and back), [`plan`] (out).
-//! [`log`] records all of it and replays it. [`theory`] is apart: TRAIL's policy in an M/G/1 queue.
+//! `order`, `fill` and `reserve` (choose), `blocks` (KV), `swap` (KV to the host and back),
+//! [`plan`] (out). [`log`] records all of it and replays it. [`theory`] is apart: TRAIL's policy in
+//! an M/G/1 queue.
 
 mod blocks;
 mod config;
@@ -54,6 +55,7 @@ mod reference;
 mod refusal;
 pub mod request;
 mod requests;
+mod reserve;
 mod scheduler;
 pub mod simulator;
 mod step_cost;
@@ -76,6 +78,7 @@ pub use prefill_limit::{MIN_CHUNK_TOKENS, PrefillLimit};
 pub use prefill_pace::{PrefillPace, PrefillWork};
 pub use refusal::Refusal;
 pub use request::{NewRequest, Phase, Prediction, RequestId, RequestIdx, RequestState};
+pub use reserve::Reserve;
 pub use scheduler::Scheduler;
 pub use step_cost::{StepCost, StepWork};
 pub use swap::{Finished, Transferred};

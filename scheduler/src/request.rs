@@ -200,19 +200,38 @@ impl RequestState {
     /// Expected remaining output tokens; None without a prediction. Clamped to at least 1 and to at
     /// most what `max_tokens` leaves.
     pub fn remaining(&self) -> Option<f32> {
-        let most = self.max_tokens.saturating_sub(self.generated).max(1);
-        self.countdown.map(|tokens| tokens.clamp(1.0, most as f32))
+        self.countdown.map(|tokens| self.clamp(tokens))
     }
 
-    /// Records a prediction. Returns true if it was accepted.
+    /// The 90 % quantile of the remaining output tokens, counted down like
+    /// [`RequestState::remaining`], which it is where no accepted prediction has quantiles: before
+    /// the probe's first one.
+    pub fn remaining_p90(&self) -> Option<f32> {
+        let probed = self.prediction.filter(|prediction| prediction.p90 > 0.0);
+        let p90 = probed.zip(self.predicted_age).map(|(prediction, age)| {
+            let since = self.generated - age;
+            self.clamp(prediction.p90 - since as f32)
+        });
+        p90.or(self.remaining())
+    }
+
+    /// Remaining output tokens within 1 and what `max_tokens` leaves.
+    fn clamp(&self, tokens: f32) -> f32 {
+        let most = self.max_tokens.saturating_sub(self.generated).max(1);
+        tokens.clamp(1.0, most as f32)
+    }
+
+    /// Records a prediction. Returns true if it was accepted: `refresh` or more output tokens after
+    /// the last accepted one.
     ///
     /// At most one prediction per output token is accepted, in order of age. That bounds the
     /// changes of a request's rank between two of its tokens, without which requests could evict
     /// each other in a cycle (see `fill`).
-    pub(crate) fn predict(&mut self, prediction: &Prediction) -> bool {
+    pub(crate) fn predict(&mut self, prediction: &Prediction, refresh: u32) -> bool {
+        debug_assert!(refresh > 0);
         let Some(late) = self.sampled_since(prediction.step) else { return false };
         let age = self.generated - late;
-        let fresh = self.predicted_age.is_none_or(|last| age > last);
+        let fresh = self.predicted_age.is_none_or(|last| age >= last + refresh);
         if !fresh || !prediction.remaining.is_finite() {
             return false;
         }
@@ -274,16 +293,16 @@ mod tests {
     #[test]
     fn the_first_prediction_is_r_for_life() {
         let mut early = request(Some(50.0));
-        assert!(early.predict(&prediction(0, 80.0)));
+        assert!(early.predict(&prediction(0, 80.0), 1));
         assert_eq!((early.first_prediction, early.remaining()), (Some(50.0), Some(80.0)));
 
         // Without one from the prompt, r is the probe's remaining tokens plus those generated.
         let mut late = request(None);
         late.advance(10, 4, true);
         late.advance(11, 1, true);
-        assert!(late.predict(&prediction(12, 80.0)));
+        assert!(late.predict(&prediction(12, 80.0), 1));
         late.advance(12, 1, true);
-        assert!(late.predict(&prediction(13, 5.0)));
+        assert!(late.predict(&prediction(13, 5.0), 1));
         assert_eq!((late.first_prediction, late.remaining()), (Some(82.0), Some(5.0)));
     }
 
@@ -294,13 +313,44 @@ mod tests {
         request.advance(13, 1, true);
         request.advance(14, 1, true);
         assert_eq!(request.remaining(), Some(147.0));
-        assert!(request.predict(&prediction(13, 100.0)));
+        assert!(request.predict(&prediction(13, 100.0), 1));
         assert_eq!(request.remaining(), Some(98.0));
-        assert!(!request.predict(&prediction(10, 1.0)), "older than the last");
-        assert!(!request.predict(&prediction(13, 1.0)), "of the same age");
-        assert!(!request.predict(&prediction(14, f32::NAN)));
-        assert!(request.predict(&prediction(14, 60.0)));
+        assert!(!request.predict(&prediction(10, 1.0), 1), "older than the last");
+        assert!(!request.predict(&prediction(13, 1.0), 1), "of the same age");
+        assert!(!request.predict(&prediction(14, f32::NAN), 1));
+        assert!(request.predict(&prediction(14, 60.0), 1));
         assert_eq!(request.remaining(), Some(59.0));
+    }
+
+    #[test]
+    fn a_prediction_takes_effect_once_per_refresh() {
+        let mut request = request(Some(150.0));
+        request.advance(0, 4, true);
+        assert!(request.predict(&prediction(1, 100.0), 4), "the first one, at an age of 1");
+        let mut seen = Vec::new();
+        for step in 1..10 {
+            request.advance(step, 1, true);
+            request.predict(&prediction(step + 1, 50.0), 4);
+            seen.push(request.remaining().unwrap());
+        }
+        assert_eq!(seen, [99.0, 98.0, 97.0, 50.0, 49.0, 48.0, 47.0, 50.0, 49.0]);
+    }
+
+    #[test]
+    fn the_p90_counts_down_and_is_the_expectation_without_a_probe() {
+        let mut request = request(Some(150.0));
+        assert_eq!(request.remaining_p90(), Some(150.0));
+        request.advance(10, 4, true);
+        request.advance(11, 1, true);
+        let probed = |p90| Prediction { p90, ..prediction(11, 60.0) };
+        assert!(request.predict(&probed(120.0), 1), "at an age of 1, a token ago");
+        request.advance(12, 1, true);
+        assert_eq!((request.remaining(), request.remaining_p90()), (Some(58.0), Some(118.0)));
+        assert!(request.predict(&Prediction { step: 13, ..probed(1e9) }, 1));
+        assert_eq!(request.remaining_p90(), Some(197.0), "what max_tokens leaves");
+        request.advance(13, 1, true);
+        assert!(request.predict(&Prediction { step: 14, ..probed(f32::NAN) }, 1));
+        assert_eq!(request.remaining_p90(), Some(60.0));
     }
 
     #[test]
@@ -311,7 +361,7 @@ mod tests {
         assert_eq!(request.sampled_since(1), Some(64));
         assert_eq!(request.sampled_since(64), Some(1));
         assert_eq!(request.sampled_since(65), Some(0));
-        assert!(!request.predict(&prediction(0, 9.0)));
+        assert!(!request.predict(&prediction(0, 9.0), 1));
     }
 
     #[test]
@@ -320,7 +370,7 @@ mod tests {
         request.advance(0, 4, true);
         request.advance(1, 1, true);
         assert_eq!(request.remaining(), Some(1.0));
-        assert!(request.predict(&prediction(2, 1e9)));
+        assert!(request.predict(&prediction(2, 1e9), 1));
         assert_eq!(request.remaining(), Some(198.0));
     }
 }

@@ -75,14 +75,14 @@ impl Scheduler {
 
     /// Records a prediction of the probe and updates the request's rank. Ignored if the index has
     /// been given to another request, if a prediction of the same or a later age was accepted
-    /// before, or if it is not a number.
+    /// before, or one of fewer than `refresh_tokens` tokens earlier, or if it is not a number.
     pub fn predict(&mut self, idx: RequestIdx, prediction: Prediction) {
         let request = &mut self.requests[idx];
         let is_stale = request.generation != prediction.generation;
         if is_stale || request.ended || request.phase == Phase::Free {
             return;
         }
-        if request.predict(&prediction) {
+        if request.predict(&prediction, self.config.refresh_tokens) {
             self.policy.on_predicted(request);
             self.rekey(idx);
         }

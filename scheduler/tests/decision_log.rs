@@ -2,12 +2,12 @@
 
 use std::sync::{Arc, Mutex};
 
-use trail_scheduler::log::{LogEvent, Replay, ReplayError};
+use trail_scheduler::log::{LogError, LogEvent, Replay, ReplayError};
 use trail_scheduler::policies::PolicyKind;
 use trail_scheduler::rng::Rng;
 use trail_scheduler::{
     DecisionLog, LogHeader, LogSink, LoggedScheduler, NewRequest, Prediction, Preemption,
-    PrefillLimit, RequestId, RequestIdx, SchedulerConfig,
+    PrefillLimit, RequestId, RequestIdx, Reserve, SchedulerConfig,
 };
 
 #[derive(Clone, Default)]
@@ -42,7 +42,9 @@ fn config() -> SchedulerConfig {
 /// cancels, transfers and prefill limits.
 fn random_log(policy: PolicyKind, seed: u64, steps: u64) -> String {
     let (mut rng, lines) = (Rng::new(seed), Lines::default());
-    let header = LogHeader { config: config(), policy, max_gap_s: 0.1 };
+    let reserve = [Reserve::Present, Reserve::Mean, Reserve::P90][seed as usize % 3];
+    let config = SchedulerConfig { reserve, refresh_tokens: 1 + seed as u32 % 4, ..config() };
+    let header = LogHeader { config, policy, max_gap_s: 0.1 };
     let mut scheduler =
         LoggedScheduler::new(&header, Some(Box::new(lines.clone()))).expect("a sound config");
     let (mut live, mut moving, mut id): (Vec<RequestIdx>, Vec<RequestIdx>, u64) =
@@ -160,6 +162,13 @@ fn damage(text: &str) -> Option<(usize, String)> {
 }
 
 #[test]
+fn the_seed_of_the_fuzz_target_is_a_whole_log() {
+    let log = DecisionLog::parse(include_str!("../../fuzz/seeds/decision_log/demo.jsonl"));
+    let replay = Replay::run(&log.expect("a log of this version")).expect("its decisions");
+    assert!(replay.plans > 0);
+}
+
+#[test]
 fn damage_is_named_by_its_line() {
     let text = short_log();
     assert_eq!(damage(&text), None);
@@ -171,6 +180,8 @@ fn damage_is_named_by_its_line() {
         ("\"margin\":0.0", "\"margin\":2.0", 1, "out of range"),
         ("\"num_blocks\":14", "\"num_blocks\":0", 1, "num_blocks is 0"),
         ("\"num_blocks\":14", "\"num_blocks\":14,\"x\":1", 1, "unknown field `x`"),
+        ("\"refresh_tokens\":1", "\"refresh_tokens\":0", 1, "refresh_tokens is 0"),
+        ("\"reserve\":\"present\"", "\"reserve\":\"all\"", 1, "unknown variant `all`"),
         ("{\"submit\"", "{\"admit\"", 2, "unknown variant `admit`"),
         ("\"tenant\":0", "\"tenant\":0,\"x\":1", 2, "unknown field `x`"),
         ("\"prompt_tokens\":3", "\"prompt_tokens\":0", 2, "prompt"),
@@ -190,6 +201,25 @@ fn damage_is_named_by_its_line() {
         assert!(text.contains(from), "{from} in {text}");
         let (got, got_why) = damage(&text.replacen(from, to, 1)).unwrap_or_else(|| panic!("{to}"));
         assert!(got == line && got_why.contains(why), "{to}: line {got}: {got_why}");
+    }
+}
+
+#[test]
+fn a_decision_that_the_replay_does_not_make_is_named() {
+    let text = short_log();
+    let decision = text.lines().find(|line| line.starts_with("{\"decision\"")).expect("one");
+    let without = text.replacen(&format!("{decision}\n"), "", 1).replacen(
+        "\"decisions\":1",
+        "\"decisions\":0",
+        1,
+    );
+    let other = text.replacen("\"admitted\"", "\"resumed\"", 1);
+    for (text, line, why) in [
+        (without, 3, "the log has no further decision, the replay '7 admitted at step 1'"),
+        (other, 4, "the log has '7 resumed at step 1', the replay '7 admitted at step 1'"),
+    ] {
+        let error = Replay::run(&DecisionLog::parse(&text).expect("a log")).expect_err(why);
+        assert_eq!(error, ReplayError::Differs(LogError { line, why: why.into() }));
     }
 }
 

@@ -280,3 +280,20 @@ fn impossible_sizes_are_refused_by_name() {
     let wrong = SchedulerConfig { watermark: f32::NAN, ..config() };
     assert!(wrong.validate().is_err());
 }
+
+#[test]
+fn the_worst_request_that_never_ran_is_the_one_to_give_up() {
+    let five = SchedulerConfig { num_blocks: 5, max_context: 80, ..config() };
+    let mut scheduler = scheduler(five, Box::new(Trail::paper(1.0).policy()));
+    scheduler.submit(request(17, 40)).unwrap();
+    assert_eq!(scheduler.worst_unstarted(), Some(RequestIdx(0)));
+    run(&mut scheduler, 0);
+    assert_eq!(scheduler.worst_unstarted(), None);
+    // Shorter ones evict it: it waits again, the worst ranked of all, but it has run.
+    for length in [3, 8, 5] {
+        scheduler.submit(request(60, length)).unwrap();
+    }
+    run(&mut scheduler, 1);
+    assert_eq!(scheduler.state(RequestIdx(0)).phase, Phase::Waiting);
+    assert_eq!(scheduler.worst_unstarted(), Some(RequestIdx(2)), "8 tokens; 3 run");
+}

@@ -1,6 +1,6 @@
 //! Command-line options common to several commands.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -9,7 +9,8 @@ use trail_runtime::cpu::Isa;
 use trail_runtime::cuda;
 use trail_runtime::engine::{ComputeDevice, CudaSettings, PolicyKind, ProbeDevice};
 use trail_runtime::engine::{DEFAULT_C, DEFAULT_MAX_QUEUE_BYTES, DEFAULT_MAX_REQUESTS, WhenFull};
-use trail_scheduler::{Preemption, SchedulerConfig};
+use trail_scheduler::limits::MAX_CONTEXT;
+use trail_scheduler::{Preemption, Reserve, SchedulerConfig};
 
 use crate::ranking_args::RankingArgs;
 
@@ -26,7 +27,8 @@ const MAX_KV_BLOCKS: usize = 1 << 27;
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Model")]
 pub struct ModelArgs {
-    /// A safetensors file with config.json and tokenizer.json beside it, or their folder
+    /// A safetensors file with config.json and tokenizer.json beside it, or their folder, or
+    /// `hf:OWNER/NAME[:FILE]`, fetched from the hub where the cache lacks it
     /// [default: the bundled demo model]
     #[arg(long, global = true, value_name = "PATH")]
     pub(crate) model: Option<PathBuf>,
@@ -36,6 +38,14 @@ pub struct ModelArgs {
     /// Tokens of prompt and answer together [default: the model's context, which is also the most]
     #[arg(long, global = true, value_name = "TOKENS", value_parser = context)]
     pub(crate) max_model_len: Option<usize>,
+}
+
+impl ModelArgs {
+    /// The same with the model at `path`, if one is given.
+    pub fn with_model(&self, path: Option<&Path>) -> ModelArgs {
+        let model = path.map(Path::to_path_buf).or_else(|| self.model.clone());
+        ModelArgs { model, ..self.clone() }
+    }
 }
 
 /// The device requested.
@@ -74,6 +84,14 @@ impl FromStr for Device {
 enum Full {
     Reject,
     Shed,
+}
+
+/// Values of `--reserve`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Growth {
+    Present,
+    Mean,
+    P90,
 }
 
 /// The policies, one a line.
@@ -152,6 +170,14 @@ pub struct EngineArgs {
     /// Steps for which it then blocks those behind it [default: 256]
     #[arg(long, global = true, value_name = "STEPS", value_parser = count_u32::<1>)]
     pub(crate) max_blocked: Option<u32>,
+    /// KV blocks that must be free when a request enters the batch: for its present tokens, or also
+    /// for the predicted growth of all running requests and its own, by mean or 90 % quantile
+    #[arg(long, global = true, value_name = "GROWTH", value_enum, default_value_t = Growth::Present)]
+    reserve: Growth,
+    /// Output tokens between two predictions of the probe that change a request's rank; in between
+    /// its remaining length counts down [default: 1]
+    #[arg(long, global = true, value_name = "N", value_parser = refresh)]
+    refresh_tokens: Option<u32>,
     /// Device: cpu, cuda, cuda:NUMBER or auto (the first GPU if there is one)
     #[arg(long, global = true, value_name = "NAME", default_value = "auto")]
     pub(crate) device: Device,
@@ -213,6 +239,11 @@ pub(crate) fn count_u32<const MIN: u32>(text: &str) -> Result<u32, String> {
     }
 }
 
+/// A number of tokens up to the scheduler's bound.
+fn refresh(text: &str) -> Result<u32, String> {
+    count::<{ MAX_CONTEXT as usize }>(text).map(|tokens| tokens as u32)
+}
+
 /// Parses a number from 1 to `MAX`.
 pub fn count<const MAX: usize>(text: &str) -> Result<usize, String> {
     match text.parse() {
@@ -228,6 +259,12 @@ impl EngineArgs {
         SchedulerConfig {
             max_passed_over: self.max_passed_over.unwrap_or(default.max_passed_over),
             max_blocked: self.max_blocked.unwrap_or(default.max_blocked),
+            reserve: match self.reserve {
+                Growth::Present => Reserve::Present,
+                Growth::Mean => Reserve::Mean,
+                Growth::P90 => Reserve::P90,
+            },
+            refresh_tokens: self.refresh_tokens.unwrap_or(default.refresh_tokens),
             ..default
         }
     }
@@ -251,6 +288,8 @@ impl EngineArgs {
             num_blocks: or(self.kv_blocks, default.num_blocks),
             max_passed_over: bounds.max_passed_over,
             max_blocked: bounds.max_blocked,
+            reserve: bounds.reserve,
+            refresh_tokens: bounds.refresh_tokens,
             preemption: self.preemption,
             ..default
         }

@@ -6,6 +6,7 @@
 mod args;
 pub mod drive;
 mod error;
+pub mod hub;
 mod locate;
 pub mod machine;
 mod notice;
@@ -15,6 +16,7 @@ mod progress;
 mod ranking_args;
 mod record;
 mod setup;
+mod size;
 mod spread;
 mod table;
 
@@ -26,5 +28,6 @@ pub use output::Output;
 pub use output_file::OutputFile;
 pub use record::LogFile;
 pub use setup::Setup;
+pub use size::size;
 pub use spread::Spread;
 pub use table::Table;

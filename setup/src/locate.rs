@@ -1,11 +1,34 @@
-//! Location of the bundled demo model.
+//! Location of the model: a path, a model of the hub, or the bundled demo model.
 
 use std::path::{Path, PathBuf};
 
 use crate::error::Error;
+use crate::hub::{self, HubReference};
 
 /// The demo model's folder within the repository or an installation.
 const DEMO: &str = "assets/demo";
+
+/// A model's file or folder.
+pub(crate) struct ModelPath {
+    pub(crate) path: PathBuf,
+    /// Name of the model.
+    pub(crate) name: String,
+}
+
+/// Locates the model that `--model` names: a path, or `hf:OWNER/NAME[:FILE]`, which is fetched if
+/// the cache lacks it. The demo model by default.
+pub(crate) fn model(asked: Option<&Path>) -> Result<ModelPath, Error> {
+    let Some(asked) = asked else {
+        return demo_model().map(|path| ModelPath { name: name_of(&path), path });
+    };
+    match HubReference::of_path(asked) {
+        None => Ok(ModelPath { path: asked.to_path_buf(), name: name_of(asked) }),
+        Some(model) => {
+            let model = model.map_err(Error::usage)?;
+            Ok(ModelPath { path: hub::locate(&model)?, name: model.repository })
+        }
+    }
+}
 
 /// The folder of the bundled demo model.
 pub fn demo_model() -> Result<PathBuf, Error> {
@@ -29,4 +52,18 @@ fn candidates() -> Vec<PathBuf> {
         .flatten()
         .map(|folder| folder.join(DEMO))
         .collect()
+}
+
+/// Name of the model at `path`: its file's, or its folder's if the file is `model.safetensors`.
+fn name_of(path: &Path) -> String {
+    let resolved = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
+    let named = match resolved.file_name().and_then(|name| name.to_str()) {
+        Some(file) if file.starts_with("model.safetensors") => resolved.parent(),
+        _ => Some(resolved.as_path()),
+    };
+    let name = match named {
+        Some(file) if file.is_file() => file.file_stem(),
+        folder => folder.and_then(Path::file_name),
+    };
+    name.map_or_else(|| "model".into(), |name| name.to_string_lossy().into_owned())
 }

@@ -1,12 +1,12 @@
 //! Stdout that tolerates a closed pipe.
 
-use std::io::{ErrorKind, StdoutLock, Write};
+use std::io::{ErrorKind, Write};
 
 use crate::error::Error;
 
-/// Stdout, or a sink where a JSON object is printed at the end.
+/// Stdout, or stderr or nothing where a JSON object is printed on stdout at the end.
 pub struct Output {
-    stdout: Option<StdoutLock<'static>>,
+    stream: Option<Box<dyn Write>>,
     /// True if the last piece did not end in a line break.
     open_line: bool,
 }
@@ -14,24 +14,29 @@ pub struct Output {
 impl Output {
     /// An output to stdout, flushed after each piece.
     pub fn stdout() -> Self {
-        Output { stdout: Some(std::io::stdout().lock()), open_line: false }
+        Output { stream: Some(Box::new(std::io::stdout().lock())), open_line: false }
+    }
+
+    /// An output to stderr.
+    pub fn stderr() -> Self {
+        Output { stream: Some(Box::new(std::io::stderr())), open_line: false }
     }
 
     /// An output that discards everything.
     pub fn silent() -> Self {
-        Output { stdout: None, open_line: false }
+        Output { stream: None, open_line: false }
     }
 
     /// Writes a piece. Returns false once the reader has closed the pipe, which is no error.
     pub fn write(&mut self, piece: &str) -> Result<bool, Error> {
-        let Some(stdout) = &mut self.stdout else { return Ok(true) };
+        let Some(stream) = &mut self.stream else { return Ok(true) };
         if !piece.is_empty() {
             self.open_line = !piece.ends_with('\n');
         }
-        match stdout.write_all(piece.as_bytes()).and_then(|()| stdout.flush()) {
+        match stream.write_all(piece.as_bytes()).and_then(|()| stream.flush()) {
             Ok(()) => Ok(true),
             Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
-            Err(error) => Err(Error::failed(format!("cannot write to stdout: {error}"))),
+            Err(error) => Err(Error::failed(format!("cannot write the output: {error}"))),
         }
     }
 

@@ -1,4 +1,6 @@
-//! Progress bars of a device's start, on stderr.
+//! Progress bars on stderr: of a device's start, and of downloads.
+
+use std::borrow::Cow;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use trail_runtime::backend::Progress;
@@ -20,6 +22,13 @@ pub(crate) fn reporter() -> impl FnMut(Progress) {
     }
 }
 
+/// A bar of `total` bytes. Nothing is shown if stderr is not a terminal.
+pub(crate) fn bytes(what: String, total: u64) -> ProgressBar {
+    let template =
+        "{msg:24!} [{bar:32}] {binary_bytes} of {binary_total_bytes}, {binary_bytes_per_sec}";
+    bar(what.into(), total, template)
+}
+
 fn new(what: &'static str, total: u64) -> ProgressBar {
     let template = match what {
         "weights" => {
@@ -27,6 +36,10 @@ fn new(what: &'static str, total: u64) -> ProgressBar {
         }
         _ => "{msg:8} [{bar:32}] {pos} of {len}",
     };
+    bar(what.into(), total, template)
+}
+
+fn bar(what: Cow<'static, str>, total: u64, template: &str) -> ProgressBar {
     // The templates are constants; the test below checks them.
     let style =
         ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
@@ -44,6 +57,7 @@ mod tests {
             bar.set_position(10);
             assert_eq!((bar.position(), bar.message().as_str()), (10, what));
         }
+        assert_eq!(bytes("model.safetensors".into(), 10).message(), "model.safetensors");
         let mut report = reporter();
         for done in 0..=3 {
             report(Progress { what: "weights", done, total: 3 });

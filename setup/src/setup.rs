@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use trail_probe::{Predictor, Probe};
+use trail_runtime::cuda;
 use trail_runtime::engine::{
     BuildError, Clock, ComputeDevice, DEFAULT_C, Engine, EngineBuilder, Needs, PolicyKind,
     StepCost, SteppedEngine, load_step_cost,
@@ -41,7 +42,7 @@ pub struct Setup {
 impl Setup {
     /// Loads the model.
     pub fn load(args: &ModelArgs) -> Result<Setup, Error> {
-        let path = args.model.clone().map_or_else(locate::demo_model, Ok)?;
+        let locate::ModelPath { path, name } = locate::model(args.model.as_deref())?;
         // A path that names no model is a bad argument; a model that cannot be read is a failure.
         files::find_weights(&path).map_err(|error| Error::usage(error.to_string()))?;
         if let Some(probe) = args.probe.as_deref().filter(|probe| !probe.is_file()) {
@@ -59,7 +60,7 @@ impl Setup {
             .map(|_| Tokenizer::load(&folder, model.config.vocab_size).map(Arc::new))
             .transpose()?;
         Ok(Setup {
-            name: name_of(&path),
+            name,
             template: ChatTemplate::load(&folder)?,
             probe: args.probe.clone().or_else(|| present("probe.safetensors")),
             predictor: present("predictor.safetensors"),
@@ -213,6 +214,12 @@ impl Setup {
         max_requests: usize,
     ) -> Result<EngineBuilder, Error> {
         let cpu = device == ComputeDevice::Cpu;
+        if let Some(dtype) = self.model.weights.quantized().filter(|_| !cpu) {
+            notice(format_args!(
+                "{dtype} weights become bf16 on the GPU: {} MiB",
+                cuda::weights_bytes(&self.model.config) >> 20
+            ));
+        }
         let preemption = match args.preemption {
             // The KV of the CPU backend is in host memory already; TRAIL's paper recomputes.
             Preemption::Auto if cpu || args.ranking.paper => Preemption::Recompute,
@@ -239,6 +246,11 @@ impl Setup {
         let gap = args.max_gap_ms.map(|ms| Duration::from_millis(ms.into()));
         let builder = gap.into_iter().fold(builder, EngineBuilder::max_gap);
         Ok(args.token_budget.into_iter().fold(builder, EngineBuilder::token_budget))
+    }
+
+    /// File of the probe, if there is one.
+    pub fn probe_file(&self) -> Option<&Path> {
+        self.probe.as_deref()
     }
 
     /// The probe, if there is one.
@@ -274,18 +286,4 @@ fn limit_context(max_context: &mut usize, limit: Option<usize>) -> Result<(), Er
             Ok(())
         }
     }
-}
-
-/// Name of the model at `path`: its file's, or its folder's if the file is `model.safetensors`.
-fn name_of(path: &Path) -> String {
-    let resolved = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
-    let named = match resolved.file_name().and_then(|name| name.to_str()) {
-        Some(file) if file.starts_with("model.safetensors") => resolved.parent(),
-        _ => Some(resolved.as_path()),
-    };
-    let name = match named {
-        Some(file) if file.is_file() => file.file_stem(),
-        folder => folder.and_then(Path::file_name),
-    };
-    name.map_or_else(|| "model".into(), |name| name.to_string_lossy().into_owned())
 }

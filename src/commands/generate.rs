@@ -4,11 +4,11 @@ mod args;
 mod record;
 
 use std::io::Read;
+use std::ops::ControlFlow;
 
-use trail_runtime::engine::{Event, FinishReason, NonFiniteLogits, RequestHandle};
-use trail_runtime::text::StopMatcher;
 use trail_setup::{EngineArgs, Error, ModelArgs, Output, Setup};
 
+use crate::answer;
 use crate::detokenizer::{Detokenizer, TextOptions};
 pub use args::GenerateArgs;
 use record::Record;
@@ -24,10 +24,10 @@ pub fn run(
     let prompt = prompt(&setup, args)?;
     let room = setup.model.config.max_context.saturating_sub(prompt.len());
     let request = args.request(prompt, room);
-    let stops = StopMatcher::new(args.stop.clone()).map_err(Error::usage)?;
+    let stops = args.sampling.stops()?;
     let tokenizer = match args.prompt_ids {
         // The prompt is given as ids: without a tokenizer the answer is ids too, and has no text.
-        Some(_) if args.stop.is_empty() => setup.tokenizer().ok(),
+        Some(_) if !args.sampling.has_stops() => setup.tokenizer().ok(),
         _ => Some(setup.tokenizer()?),
     };
     let eos = &setup.model.config.eos_tokens;
@@ -37,45 +37,18 @@ pub fn run(
     let mut record = Record::begin(&request.prompt);
     let handle = engine.submit(request)?;
     let mut output = if json { Output::silent() } else { Output::stdout() };
-    follow(handle, answer, &mut record, &mut output)?;
+    let reason = answer::follow(handle, answer, |event, piece| {
+        record.take(event);
+        record.text.push_str(piece);
+        // Breaking off drops the handle, which cancels the request.
+        let open = output.write(piece)?;
+        Ok(if open { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
+    })?;
+    record.finish_reason = reason.name();
     output.finish()?;
     match json {
         true => Output::stdout().line(&record.json(args.logprobs).to_string()),
         false => Ok(()),
-    }
-}
-
-/// Consumes events until the answer is complete or stdout is closed.
-fn follow(
-    handle: RequestHandle,
-    mut answer: Option<Detokenizer>,
-    record: &mut Record,
-    output: &mut Output,
-) -> Result<(), Error> {
-    for event in handle {
-        record.take(&event);
-        let step = match (&event, &mut answer) {
-            (Event::Token { id, .. }, Some(answer)) => answer.push(*id),
-            (Event::Finished { reason: FinishReason::Error }, _) => {
-                return Err(Error::failed(NonFiniteLogits.to_string()));
-            }
-            (Event::Finished { .. }, Some(answer)) => answer.finish(),
-            _ => continue,
-        };
-        record.text.push_str(&step.emit);
-        if step.stopped {
-            record.finish_reason = FinishReason::Stop.name();
-        }
-        // Returning drops the handle, which cancels the request.
-        if !output.write(&step.emit)? || step.stopped {
-            return Ok(());
-        }
-    }
-    match record.finish_reason {
-        "shutdown" | "cancelled" | "failed" | "overloaded" => {
-            Err(Error::failed("the engine stopped before the answer was complete"))
-        }
-        _ => Ok(()),
     }
 }
 

@@ -1,10 +1,14 @@
 //! The subcommands, one file each.
 
+pub mod chat;
 pub mod demo;
 pub mod doctor;
 pub mod generate;
+pub mod inspect;
 mod load;
+pub mod pull;
 pub mod replay;
+mod sampling_args;
 pub mod serve;
 pub mod simulate;
 pub mod theory;
@@ -20,6 +24,9 @@ pub fn run(mut cli: Cli) -> Result<(), Error> {
     match command {
         Command::Serve(args) => serve::run(model, engine, &args, *json),
         Command::Generate(args) => generate::run(model, engine, &args, *json),
+        Command::Chat(args) => chat::run(model, engine, &args, *json),
+        Command::Pull(args) => pull::run(&args, *json),
+        Command::Inspect(args) => inspect::run(model, &args, *json),
         Command::Bench(args) => trail_bench::run(model, engine, &args, *json),
         Command::Demo(args) => demo::run(model, engine, &args, *json),
         Command::Simulate(args) => simulate::run(model, engine, &args, *json),

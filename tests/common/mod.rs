@@ -4,6 +4,7 @@
 
 pub mod deadline;
 pub mod http;
+pub mod hub;
 mod server;
 pub mod timeline;
 

@@ -1,7 +1,7 @@
 """Writes the golden models: small random models of every supported variant, and what
 transformers computes with them in float32.
 
-    python make.py ../../runtime/tests/golden
+    python make.py ../../runtime/tests/golden [variants; all without any]
 
 Each folder gets config.json, the weights, and golden.json:
     prompt      token ids given
@@ -10,6 +10,8 @@ Each folder gets config.json, the weights, and golden.json:
     gaps        logit of the most likely token minus that of the second, at each step
     rows        [{step, logits}]: all logits before the greedy token `step`
     hidden      [layers][d]: the residual stream after each layer, at the prompt's last token
+The f32 folders of newer families also get saved_config.json: the same configuration in the form
+that transformers 5 writes.
 """
 
 import json
@@ -18,7 +20,7 @@ from pathlib import Path
 
 import torch
 from safetensors.torch import save_file
-from transformers import AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM
 
 PROMPT_TOKENS = 24
 GREEDY_TOKENS = 16
@@ -42,6 +44,12 @@ BASE = {
 }
 LLAMA = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "rope_theta": 10000.0}
 MISTRAL = {"architectures": ["MistralForCausalLM"], "model_type": "mistral", "rope_theta": 10000.0}
+# Smaller, so that an f32 folder stays below 64 kB.
+SMALL = {"intermediate_size": 24, "tie_word_embeddings": True}
+QWEN2 = {"architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "rope_theta": 1000000.0}
+QWEN3 = {"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "rope_theta": 1000000.0}
+SMOLLM3 = {"architectures": ["SmolLM3ForCausalLM"], "model_type": "smollm3", "pad_token_id": 0}
+GEMMA3 = {"architectures": ["Gemma3ForCausalLM"], "model_type": "gemma3_text"}
 MINISTRAL = {"architectures": ["MinistralForCausalLM"], "model_type": "ministral"}
 
 # The trained context is so short that, with heads 16 wide, each branch of the rule has a frequency
@@ -86,6 +94,46 @@ VARIANTS = {
         "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
     },
 }
+# Newer families, each with whatever sets it apart within two layers.
+FAMILIES = {
+    "qwen2": QWEN2
+    | SMALL
+    | {
+        "tie_word_embeddings": False,
+        "use_sliding_window": True,
+        "sliding_window": 8,
+        "max_window_layers": 1,
+    },
+    "qwen3": QWEN3 | SMALL | {"head_dim": 12, "intermediate_size": 16, "attention_bias": False},
+    "smollm2": LLAMA
+    | SMALL
+    | {
+        "hidden_size": 36,
+        "num_attention_heads": 9,
+        "num_key_value_heads": 3,
+        "rope_theta": 100000.0,
+    },
+    "smollm3": SMOLLM3
+    | {k: v for k, v in SMALL.items() if k != "tie_word_embeddings"}
+    | {"rope_theta": 5000000.0, "no_rope_layer_interval": 2},
+    "gemma3": GEMMA3
+    | {
+        "intermediate_size": 16,
+        "head_dim": 12,
+        "hidden_activation": "gelu_pytorch_tanh",
+        "query_pre_attn_scalar": 24,
+        "sliding_window": 8,
+        "sliding_window_pattern": 2,
+        "rope_theta": 1000000.0,
+        "rope_local_base_freq": 10000.0,
+        "rope_scaling": {"rope_type": "linear", "factor": 8.0},
+        "attn_logit_softcapping": None,
+        "final_logit_softcapping": None,
+    },
+}
+# Keys of BASE that the families do without, so that their defaults are tested too.
+ABSENT = {"gemma3": ["hidden_act", "tie_word_embeddings"], "smollm3": ["tie_word_embeddings"]}
+TIED_BY_DEFAULT = ["gemma3_text", "smollm3"]
 
 
 def tensor_shapes(config):
@@ -94,7 +142,8 @@ def tensor_shapes(config):
     head_dim = config.get("head_dim", d // config["num_attention_heads"])
     q, kv = (config[f"num_{kind}_heads"] * head_dim for kind in ("attention", "key_value"))
     shapes = {"model.embed_tokens.weight": (config["vocab_size"], d), "model.norm.weight": (d,)}
-    if not config["tie_word_embeddings"]:
+    tied = config.get("tie_word_embeddings", config["model_type"] in TIED_BY_DEFAULT)
+    if not tied:
         shapes["lm_head.weight"] = (config["vocab_size"], d)
     for layer in range(config["num_hidden_layers"]):
         parts = {
@@ -108,7 +157,14 @@ def tensor_shapes(config):
             "mlp.up_proj": (inner, d),
             "mlp.down_proj": (d, inner),
         }
+        if config["model_type"] in ("qwen3", "gemma3_text"):
+            parts |= {"self_attn.q_norm": (head_dim,), "self_attn.k_norm": (head_dim,)}
+        if config["model_type"] == "gemma3_text":
+            parts |= {"pre_feedforward_layernorm": (d,), "post_feedforward_layernorm": (d,)}
         shapes |= {f"model.layers.{layer}.{part}.weight": s for part, s in parts.items()}
+        if config["model_type"] == "qwen2":
+            biases = {"q_proj": (q,), "k_proj": (kv,), "v_proj": (kv,)}
+            shapes |= {f"model.layers.{layer}.self_attn.{p}.bias": s for p, s in biases.items()}
     return shapes
 
 
@@ -119,7 +175,11 @@ def random_weights(config, dtype_of, seed):
     weights = {}
     for name, shape in tensor_shapes(config).items():
         values = torch.randn(shape, generator=generator)
-        values = 1 + 0.3 * values if len(shape) == 1 else 0.4 * values
+        if len(shape) == 1 and not name.endswith(".bias"):
+            # Gemma's files hold the weights of norms minus 1.
+            values = 0.3 * values + (config["model_type"] != "gemma3_text")
+        else:
+            values = 0.4 * values
         weights[name] = values.to(dtype_of(name))
     return weights
 
@@ -196,11 +256,26 @@ def make(folder, config, dtype_of, seed, shards=1):
     print(f"{folder.name:22} smallest gap {min(golden['gaps']):.4f}")
 
 
-def main(out):
-    for number, (variant, overrides) in enumerate(VARIANTS.items()):
-        config = BASE | overrides
+def save_config(folder):
+    """The configuration of `folder` as this version of transformers writes it."""
+    config = AutoConfig.from_pretrained(folder)
+    (folder / "saved_config.json").write_text(config.to_json_string())
+
+
+def main(out, wanted):
+    variants = VARIANTS | FAMILIES
+    for number, variant in enumerate(variants):
+        if wanted and variant not in wanted:
+            continue
+        absent = ABSENT.get(variant, [])
+        config = BASE | variants[variant]
+        config = {k: v for k, v in config.items() if k not in absent}
         for name, dtype in DTYPES.items():
             make(out / f"{variant}-{name}", config, lambda _: dtype, seed=number)
+        if variant in FAMILIES:
+            save_config(out / f"{variant}-f32")
+    if wanted:
+        return
     config = BASE | LLAMA
     make(out / "sharded-bf16", config, lambda _: torch.bfloat16, seed=100, shards=3)
     kinds = list(DTYPES.values())
@@ -208,4 +283,4 @@ def main(out):
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), sys.argv[2:])

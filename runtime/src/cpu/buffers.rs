@@ -47,6 +47,8 @@ pub(crate) struct Buffers {
     pub(crate) queries: Aligned,
     /// Output of attention, packed `[rows][num_heads * head_dim]`.
     pub(crate) attended: Aligned,
+    /// Output of a block before its post norm `[rows, hidden]`; empty in families without these.
+    pub(crate) projected: Aligned,
     /// Inner activations of the MLP, packed `[rows][intermediate]`.
     pub(crate) inner: Aligned,
     /// Logits `[segments that request them][vocab]`.
@@ -67,12 +69,14 @@ impl Buffers {
         max_rows: usize,
         max_segments: usize,
     ) -> Result<Self, String> {
+        let post_norm_rows = if config.architecture.has_post_norms() { max_rows } else { 0 };
         let packed = |rows, len| Aligned::zeroed(rows * Packing::stride(len));
         Ok(Buffers {
             hidden: Aligned::zeroed(max_rows * config.hidden_size)?,
             normed: packed(max_rows.max(max_segments), config.hidden_size)?,
             queries: Aligned::zeroed(max_rows * config.q_size())?,
             attended: packed(max_rows, config.q_size())?,
+            projected: Aligned::zeroed(post_norm_rows * config.hidden_size)?,
             inner: packed(max_rows, config.intermediate_size)?,
             logits: Aligned::zeroed(max_segments * config.vocab_size)?,
             kv_indices: Vec::with_capacity(max_rows),

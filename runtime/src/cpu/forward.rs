@@ -5,12 +5,12 @@ use std::sync::Arc;
 use trail_base::Memory;
 
 use crate::backend::{BLOCK_TOKENS, Batch};
-use crate::model::{Dtype, Model, ModelConfig, Tensor};
+use crate::model::{Dtype, LayerWeights, Model, ModelConfig, Tensor};
 
 use super::buffers::{Buffers, WorkerScratch};
 use super::kernels::Kernels;
 use super::kv::FEWER_BLOCKS;
-use super::rope::RopeTable;
+use super::rope::RopeTables;
 use super::{Isa, KvPool, Pool};
 
 /// Configuration of a [`CpuForward`], fixed at construction.
@@ -34,7 +34,8 @@ impl CpuOptions {
     /// Bytes of the KV pool and of the activations for a model of `config`.
     pub fn bytes(&self, config: &ModelConfig) -> u128 {
         let kv = BLOCK_TOKENS * config.kv_token_bytes(Dtype::F32);
-        let row = 2 * (config.hidden_size + config.q_size()) + config.intermediate_size;
+        let streams = if config.architecture.has_post_norms() { 3 } else { 2 };
+        let row = streams * config.hidden_size + 2 * config.q_size() + config.intermediate_size;
         let activations = self.max_rows as u128 * row as u128
             + self.max_segments as u128 * (config.vocab_size + config.hidden_size) as u128;
         self.num_blocks as u128 * kv as u128 + activations * size_of::<f32>() as u128
@@ -65,7 +66,7 @@ pub struct CpuForward {
     pub(super) kernels: &'static Kernels,
     pub(super) pool: Pool,
     pub(super) kv: KvPool,
-    pub(super) rope: RopeTable,
+    pub(super) rope: RopeTables,
     pub(super) buffers: Buffers,
     /// Scratch memory of each worker `[workers]`.
     pub(super) scratch: Vec<WorkerScratch>,
@@ -84,7 +85,7 @@ impl CpuForward {
             kernels,
             pool: Pool::new(threads)?,
             kv: KvPool::new(config, options.num_blocks)?,
-            rope: RopeTable::new(config, options.max_context),
+            rope: RopeTables::new(config, options.max_context),
             buffers: Buffers::new(config, options.max_rows, options.max_segments)?,
             scratch: (0..threads).map(|_| WorkerScratch::new(config)).collect::<Result<_, _>>()?,
             options,
@@ -190,6 +191,34 @@ fn check_weights(model: &Model) -> Result<(), String> {
         }
         if layer.attention_norm.len() != hidden || layer.mlp_norm.len() != hidden {
             return Err(format!("a norm of layer {index} is not of width {hidden}"));
+        }
+        check_family(config, layer).map_err(|what| format!("layer {index}: {what}"))?;
+    }
+    Ok(())
+}
+
+/// Checks that `layer` has the vectors of its family, of the config's lengths.
+fn check_family(config: &ModelConfig, layer: &LayerWeights) -> Result<(), String> {
+    let (q, kv) = (config.q_size(), config.kv_size());
+    let (head, hidden) = (config.head_dim, config.hidden_size);
+    let LayerWeights { qkv_bias, qk_norm, post_norms, .. } = layer;
+    let family = config.architecture;
+    let bias = qkv_bias.as_ref().map(|bias| [(&bias.q, q), (&bias.k, kv), (&bias.v, kv)]);
+    let qk_norm = qk_norm.as_ref().map(|norm| [(&norm.q, head), (&norm.k, head)]);
+    // A family without post norms has no buffer for them.
+    if post_norms.is_some() != family.has_post_norms() {
+        return Err(format!("{family:?}, post norms: {}", post_norms.is_some()));
+    }
+    let post_norms =
+        post_norms.as_ref().map(|norms| [(&norms.attention, hidden), (&norms.mlp, hidden)]);
+    if bias.is_none() && family.has_qkv_bias() || qk_norm.is_none() && family.has_qk_norm() {
+        return Err(format!("{family:?} without biases or norms of q and k"));
+    }
+    let vectors =
+        (bias.iter().flatten()).chain(qk_norm.iter().flatten()).chain(post_norms.iter().flatten());
+    for (vector, len) in vectors {
+        if vector.len() != *len {
+            return Err(format!("a bias or norm has {} values, not {len}", vector.len()));
         }
     }
     Ok(())

@@ -1,7 +1,9 @@
-//! Output of the q, k and v projections: queries to a buffer, keys and values to the KV pool.
+//! Output of the q, k and v projections: queries to a buffer, keys and values to the KV pool, with
+//! bias, norm and RoPE as the family has them.
 
-use crate::model::ModelConfig;
+use crate::model::{ModelConfig, QkNorm, QkvBias};
 
+use super::kernels::Kernels;
 use super::kv::KvShape;
 use super::rope::RopeTable;
 use super::shared::SharedMut;
@@ -32,7 +34,11 @@ impl Head {
 pub(super) struct HeadOutputs<'a> {
     pub(super) layer: usize,
     pub(super) config: &'a ModelConfig,
-    pub(super) rope: &'a RopeTable,
+    pub(super) kernels: &'static Kernels,
+    pub(super) bias: Option<&'a QkvBias>,
+    pub(super) norm: Option<&'a QkNorm>,
+    /// RoPE of the layer; `None` if it has none.
+    pub(super) rope: Option<&'a RopeTable>,
     /// Position of each row in its request's context `[rows]`.
     pub(super) positions: &'a [u32],
     /// Index of each row's token in the KV pool `[rows]`.
@@ -45,15 +51,16 @@ pub(super) struct HeadOutputs<'a> {
 }
 
 impl HeadOutputs<'_> {
-    /// Stores `values` (`[head_dim]`), with RoPE for queries and keys. Queries are also scaled, so
-    /// that the scores need no scaling.
+    /// Stores the projection `values` (`[head_dim]`, overwritten) plus bias; queries and keys with
+    /// norm and RoPE. Queries are also scaled, so that the scores need no scaling.
     ///
     /// # Safety
     ///
     /// No other thread may access the same head of the same row during the call.
-    pub(super) unsafe fn put(&self, head: Head, row: usize, values: &[f32]) {
+    pub(super) unsafe fn put(&self, head: Head, row: usize, values: &mut [f32]) {
         let ModelConfig { num_heads, head_dim, .. } = *self.config;
-        let position = self.positions[row] as usize;
+        self.add_bias(head, values);
+        self.normalize(head, values);
         let in_pool = |plane| {
             let first = self.shape.token(self.kv_indices[row] as usize, plane);
             // SAFETY: every token has its own KV index, so the caller's exclusive access to the
@@ -65,15 +72,47 @@ impl HeadOutputs<'_> {
                 let first = (row * num_heads + index) * head_dim;
                 // SAFETY: the caller has exclusive access to this head of this row.
                 let out = unsafe { self.queries.part(first..first + head_dim) };
-                self.rope.rotate(values, position, self.config.attention_scale(), out);
+                self.rotate(values, row, self.config.attention_scale(), out);
             }
             Head::Key(index) => {
                 let out = in_pool(self.shape.keys(self.layer, index));
-                self.rope.rotate(values, position, 1.0, out);
+                self.rotate(values, row, 1.0, out);
             }
             Head::Value(index) => {
                 in_pool(self.shape.values(self.layer, index)).copy_from_slice(values);
             }
+        }
+    }
+
+    /// Adds the bias of `head`.
+    fn add_bias(&self, head: Head, values: &mut [f32]) {
+        let Some(bias) = self.bias else { return };
+        let (bias, index) = match head {
+            Head::Query(index) => (&bias.q, index),
+            Head::Key(index) => (&bias.k, index),
+            Head::Value(index) => (&bias.v, index),
+        };
+        let bias = &bias[index * self.config.head_dim..];
+        values.iter_mut().zip(bias).for_each(|(value, bias)| *value += bias);
+    }
+
+    /// RMSNorm of a query or key head.
+    fn normalize(&self, head: Head, values: &mut [f32]) {
+        let Some(norm) = self.norm else { return };
+        let weight = match head {
+            Head::Query(_) => &norm.q,
+            Head::Key(_) => &norm.k,
+            Head::Value(_) => return,
+        };
+        let scale = self.kernels.rms_scale(values, self.config.rms_norm_eps);
+        values.iter_mut().zip(weight).for_each(|(value, weight)| *value = *value * scale * weight);
+    }
+
+    /// Writes `values`, rotated to the position of `row` and multiplied by `scale`, to `out`.
+    fn rotate(&self, values: &[f32], row: usize, scale: f32, out: &mut [f32]) {
+        match self.rope {
+            Some(rope) => rope.rotate(values, self.positions[row] as usize, scale, out),
+            None => out.iter_mut().zip(values).for_each(|(out, value)| *out = value * scale),
         }
     }
 }

@@ -38,9 +38,9 @@ impl CpuForward {
         for (index, layer) in weights.layers.iter().enumerate() {
             regions.project_qkv(index, layer);
             regions.attend(index, layer);
-            regions.project_attended(&layer.o);
+            regions.project_attended(layer);
             regions.gate_and_up(layer);
-            regions.down(&layer.down);
+            regions.down(layer);
             if let Some(tap) = tap.filter(|tap| tap.layer == index) {
                 regions.publish(tap);
             }

@@ -11,7 +11,7 @@ use super::buffers::{Buffers, WorkerScratch, item_cols};
 use super::heads::{Head, HeadOutputs};
 use super::kernels::{Attention, Kernels, Packing};
 use super::linear::{Linear, assist};
-use super::rope::RopeTable;
+use super::rope::RopeTables;
 use super::shared::SharedMut;
 use super::{KvPool, Pool, Tap};
 
@@ -23,7 +23,7 @@ const PARALLEL_NORM_FLOATS: usize = 32 * 1024;
 pub(super) struct Regions<'a> {
     pub(super) config: &'a ModelConfig,
     pub(super) kernels: &'static Kernels,
-    pub(super) rope: &'a RopeTable,
+    pub(super) rope: &'a RopeTables,
     pub(super) batch: &'a Batch,
     pub(super) pool: &'a mut Pool,
     pub(super) kv: &'a mut KvPool,
@@ -34,12 +34,15 @@ pub(super) struct Regions<'a> {
 }
 
 impl<'a> Regions<'a> {
-    /// Copies the token embeddings into the residual stream.
+    /// Copies the token embeddings, scaled, into the residual stream.
     pub(super) fn embed(&mut self, table: &Tensor) {
-        let hidden = self.config.hidden_size;
+        let ModelConfig { hidden_size: hidden, embedding_scale: scale, .. } = *self.config;
         for (row, &token) in self.batch.tokens.iter().enumerate() {
             let out = &mut self.buffers.hidden[row * hidden..][..hidden];
             table.dtype.widen(table.row_bytes(token as usize), out);
+            if scale != 1.0 {
+                out.iter_mut().for_each(|value| *value *= scale);
+            }
         }
     }
 
@@ -51,7 +54,8 @@ impl<'a> Regions<'a> {
         self.side = Some(tap.receiver);
     }
 
-    /// Norm, q, k and v projections, RoPE, append to the KV pool. A work item is one head.
+    /// Norm, q, k and v projections with bias, norms of q and k, RoPE, append to the KV pool. A
+    /// work item is one head.
     pub(super) fn project_qkv(&mut self, layer: usize, weights: &LayerWeights) {
         let packing = self.packing(&[&weights.q, &weights.k, &weights.v]);
         self.norm(&weights.attention_norm, packing);
@@ -61,7 +65,10 @@ impl<'a> Regions<'a> {
         let outputs = HeadOutputs {
             layer,
             config: self.config,
-            rope: self.rope,
+            kernels,
+            bias: weights.qkv_bias.as_ref(),
+            norm: weights.qk_norm.as_ref(),
+            rope: self.rope.of(self.config.layer_rope(layer)),
             positions: &self.batch.positions,
             kv_indices,
             shape: self.kv.shape(),
@@ -82,7 +89,7 @@ impl<'a> Regions<'a> {
             let linear = Linear { kernels, x: normed, packing, rows, weights };
             for block in linear.row_blocks() {
                 linear.product(&block, &cols, tile);
-                for (row, values) in block.zip(tile.chunks_exact(head_dim)) {
+                for (row, values) in block.zip(tile.chunks_exact_mut(head_dim)) {
                     // SAFETY: only this item stores this head.
                     unsafe { outputs.put(head, row, values) };
                 }
@@ -140,17 +147,18 @@ impl<'a> Regions<'a> {
         });
     }
 
-    /// Output projection of attention, added to the residual stream.
-    pub(super) fn project_attended(&mut self, weights: &Tensor) {
-        self.add_to_stream(Source::Attended, weights);
+    /// Output projection of attention, with post norm, added to the residual stream.
+    pub(super) fn project_attended(&mut self, weights: &LayerWeights) {
+        let post_norm = weights.post_norms.as_ref().map(|norms| &norms.attention[..]);
+        self.add_to_stream(Source::Attended, &weights.o, post_norm);
     }
 
-    /// Norm, gate and up projections, SwiGLU. A work item is some inner features.
+    /// Norm, gate and up projections, activation. A work item is some inner features.
     pub(super) fn gate_and_up(&mut self, weights: &LayerWeights) {
         let packing = self.packing(&[&weights.gate, &weights.up]);
         self.norm(&weights.mlp_norm, packing);
         let down_packing = self.packing(&[&weights.down]);
-        let features = self.config.intermediate_size;
+        let ModelConfig { intermediate_size: features, activation, .. } = *self.config;
         let Buffers { normed, inner, .. } = &mut *self.buffers;
         let (kernels, normed, rows) = (self.kernels, &*normed, self.batch.rows());
         let stride = Packing::stride(features);
@@ -167,9 +175,9 @@ impl<'a> Regions<'a> {
             for block in gate_linear.row_blocks() {
                 gate_linear.product(&block, &cols, gate);
                 up_linear.product(&block, &cols, up);
-                // SwiGLU works on whole registers; the values beyond the products are not used.
+                // The activation works on whole registers; values beyond the products are unused.
                 let len = (block.len() * cols.len()).next_multiple_of(super::simd::MAX_LANES);
-                kernels.swiglu(&mut gate[..len], &up[..len]);
+                kernels.gate(activation, &mut gate[..len], &up[..len]);
                 for (row, values) in block.zip(gate.chunks_exact(cols.len())) {
                     // SAFETY: only this item writes these features, at distinct indices.
                     unsafe { down_packing.scatter(&inner, row * stride, cols.start, values) };
@@ -178,9 +186,10 @@ impl<'a> Regions<'a> {
         });
     }
 
-    /// Down projection of the MLP, added to the residual stream.
-    pub(super) fn down(&mut self, weights: &Tensor) {
-        self.add_to_stream(Source::Inner, weights);
+    /// Down projection of the MLP, with post norm, added to the residual stream.
+    pub(super) fn down(&mut self, weights: &LayerWeights) {
+        let post_norm = weights.post_norms.as_ref().map(|norms| &norms.mlp[..]);
+        self.add_to_stream(Source::Inner, &weights.down, post_norm);
     }
 
     /// Final norm, and logits of the requested rows. A work item is some tokens of the vocabulary.
@@ -215,17 +224,18 @@ impl<'a> Regions<'a> {
         }
     }
 
-    /// Adds `source . weights` to the residual stream.
-    fn add_to_stream(&mut self, source: Source, weights: &Tensor) {
+    /// Adds `source . weights` to the residual stream, normalised if there is a `post_norm`.
+    fn add_to_stream(&mut self, source: Source, weights: &Tensor, post_norm: Option<&[f32]>) {
         let hidden = self.config.hidden_size;
         let packing = self.packing(&[weights]);
-        let Buffers { hidden: stream, attended, inner, .. } = &mut *self.buffers;
+        let Buffers { hidden: stream, projected, attended, inner, .. } = &mut *self.buffers;
         let x: &[f32] = match source {
             Source::Attended => attended,
             Source::Inner => inner,
         };
         let rows = self.batch.rows();
-        let out = SharedMut::new(stream);
+        // The norm needs complete rows.
+        let out = SharedMut::new(if post_norm.is_some() { projected } else { stream });
         Linear { kernels: self.kernels, x, packing, rows, weights }.for_each_tile(
             self.pool,
             self.scratch,
@@ -234,9 +244,32 @@ impl<'a> Regions<'a> {
                 let first = row * hidden + cols.start;
                 // SAFETY: only this item writes these columns of the row.
                 let out = unsafe { out.part(first..first + cols.len()) };
-                out.iter_mut().zip(values).for_each(|(out, value)| *out += value);
+                match post_norm {
+                    None => out.iter_mut().zip(values).for_each(|(out, value)| *out += value),
+                    Some(_) => out.copy_from_slice(values),
+                }
             },
         );
+        if let Some(weight) = post_norm {
+            self.add_normed(weight);
+        }
+    }
+
+    /// Adds the RMSNorm of `projected` to the residual stream.
+    fn add_normed(&mut self, weight: &[f32]) {
+        let ModelConfig { hidden_size: hidden, rms_norm_eps: eps, .. } = *self.config;
+        let Buffers { hidden: stream, projected, .. } = &mut *self.buffers;
+        let (kernels, projected, stream) = (self.kernels, &*projected, SharedMut::new(stream));
+        for_each_row(self.pool, self.side, self.batch.rows(), hidden, |row| {
+            let values = row * hidden..(row + 1) * hidden;
+            let x = &projected[values.clone()];
+            let scale = kernels.rms_scale(x, eps);
+            // SAFETY: each row is written by one item.
+            let out = unsafe { stream.part(values) };
+            for ((out, x), weight) in out.iter_mut().zip(x).zip(weight) {
+                *out += x * scale * weight;
+            }
+        });
     }
 
     /// Storage order of activations that all of `matrices` read.
@@ -250,19 +283,28 @@ impl<'a> Regions<'a> {
         let stride = Packing::stride(hidden);
         let Buffers { hidden: stream, normed, .. } = &mut *self.buffers;
         let (kernels, eps) = (self.kernels, self.config.rms_norm_eps);
-        let rows = self.batch.rows();
         let stream = &*stream;
         let normed = SharedMut::new(normed);
-        let one = |row: usize| {
+        for_each_row(self.pool, self.side, self.batch.rows(), hidden, |row| {
             // SAFETY: each row is written by one item.
             let out = unsafe { normed.part(row * stride..(row + 1) * stride) };
             kernels.rms_norm(&stream[row * hidden..][..hidden], weight, eps, packing, out);
-        };
-        if rows * hidden < PARALLEL_NORM_FLOATS {
-            (0..rows).for_each(one);
-        } else {
-            self.pool.for_each(rows, assist(self.side), |_, row| one(row));
-        }
+        });
+    }
+}
+
+/// Runs `one` for each of `rows` rows of `width` values, over the threads if that is faster.
+fn for_each_row(
+    pool: &mut Pool,
+    side: Option<&dyn TapReceiver>,
+    rows: usize,
+    width: usize,
+    one: impl Fn(usize) + Sync,
+) {
+    if rows * width < PARALLEL_NORM_FLOATS {
+        (0..rows).for_each(one);
+    } else {
+        pool.for_each(rows, assist(side), |_, row| one(row));
     }
 }
 

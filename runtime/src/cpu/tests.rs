@@ -10,14 +10,23 @@ use trail_base::Rng;
 
 use super::*;
 use crate::backend::{BLOCK_TOKENS, Batch, TapPlan, TapReceiver, TapRow};
-use crate::model::{Dtype, Model, ModelConfig};
+use crate::model::{Dtype, LayerWeights, Model, ModelConfig, QkvBias};
 use crate::reference::Reference;
 
 /// Longest context of the tests.
 const CONTEXT: usize = 64;
 
 fn config(heads: (usize, usize), head_dim: usize, hidden: usize) -> ModelConfig {
-    let tiny = Model::random("tiny", Dtype::F32, 0).unwrap().config;
+    config_of(ModelConfig::named("tiny").unwrap(), heads, head_dim, hidden)
+}
+
+/// `family` with small sizes.
+fn config_of(
+    family: ModelConfig,
+    heads: (usize, usize),
+    head_dim: usize,
+    hidden: usize,
+) -> ModelConfig {
     ModelConfig {
         hidden_size: hidden,
         intermediate_size: hidden * 2 + 6,
@@ -28,12 +37,35 @@ fn config(heads: (usize, usize), head_dim: usize, hidden: usize) -> ModelConfig 
         vocab_size: 53,
         windows: vec![None, Some(5), Some(19)],
         tie_word_embeddings: false,
-        ..tiny
+        ..family
     }
 }
 
-/// Ragged widths, every GQA shape, each dtype; a model whose matrices have different ones.
+/// All that families vary, in one model: Gemma 3's pass, Qwen2's biases, a layer without RoPE; one
+/// layer with RoPE of either table.
+fn every_feature() -> Arc<Model> {
+    let config =
+        ModelConfig { layers_without_rope: vec![2], ..ModelConfig::named("gemma3-1b").unwrap() };
+    let sizes = config_of(config, (6, 2), 20, 72);
+    let mut model = Model::random_of(sizes, Dtype::Bf16, 5).unwrap();
+    let mut rng = Rng::new(6);
+    let mut bias = |len| (0..len).map(|_| rng.signed()).collect();
+    for layer in &mut model.weights.layers {
+        let (q, kv) = (layer.q.rows, layer.k.rows);
+        layer.qkv_bias = Some(QkvBias { q: bias(q), k: bias(kv), v: bias(kv) });
+    }
+    Arc::new(model)
+}
+
+/// Ragged widths, every GQA shape, each dtype; every feature; a model whose matrices have different
+/// types.
 fn models() -> Vec<Arc<Model>> {
+    let mut models = llamas();
+    models.push(every_feature());
+    models
+}
+
+fn llamas() -> Vec<Arc<Model>> {
     let ragged = [
         (config((4, 2), 16, 64), Dtype::Bf16),
         (config((6, 1), 10, 44), Dtype::F16),
@@ -287,4 +319,19 @@ fn unfit_models_are_refused() {
             .contains("k of layer 1")
     );
     assert!(refused(&|model| model.weights.layers.truncate(2)).contains("blocks"));
+    let family = every_feature();
+    let post_norms = &family.weights.layers[1].post_norms;
+    let extra = |model: &mut Model| model.weights.layers[1].post_norms = post_norms.clone();
+    assert!(refused(&extra).contains("layer 1: Llama, post norms: true"));
+    let refused = |change: &dyn Fn(&mut LayerWeights)| {
+        let mut model = (*family).clone();
+        change(&mut model.weights.layers[2]);
+        CpuForward::new(Arc::new(model), options).err().unwrap()
+    };
+    assert!(refused(&|layer| layer.post_norms = None).contains("post norms: false"));
+    assert!(refused(&|layer| layer.qk_norm = None).contains("layer 2: Gemma3 without"));
+    let cut = |vector: &mut Vec<f32>| vector.truncate(7);
+    assert!(refused(&|layer| cut(&mut layer.qk_norm.as_mut().unwrap().k)).contains("7 values"));
+    assert!(refused(&|layer| cut(&mut layer.qkv_bias.as_mut().unwrap().v)).contains("not 40"));
+    assert!(refused(&|layer| cut(&mut layer.post_norms.as_mut().unwrap().mlp)).contains("not 72"));
 }

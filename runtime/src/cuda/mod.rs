@@ -71,6 +71,7 @@ pub use backend::{CudaBackend, CudaOptions};
 pub use error::{CudaError, LaunchError, OutOfMemory};
 pub use tap::TapMode;
 pub use trace::{Anchor, StepTimes, TapTimes};
+pub use weights::device_bytes as weights_bytes;
 
 #[cfg(feature = "low-level")]
 mod low_level {

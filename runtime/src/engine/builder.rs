@@ -14,7 +14,7 @@ use super::device::{ComputeDevice, CudaSettings};
 use super::observer::StepObserver;
 use crate::backend::Progress;
 use crate::cpu::Isa;
-use crate::model::Model;
+use crate::model::{Model, ModelConfig};
 
 /// Default of [`EngineBuilder::max_requests`].
 pub const DEFAULT_MAX_REQUESTS: usize = 4096;
@@ -156,8 +156,9 @@ impl EngineBuilder {
     }
 
     /// Bounds of the scheduler: `watermark`, `max_passed_over`, `max_blocked`, `max_lookahead`,
-    /// `reclaim_steps`; default [`SchedulerConfig::default`]. The sizes and costs in `bounds` are
-    /// ignored: they follow from the other settings and from the backend.
+    /// `reclaim_steps`, `reserve`, `refresh_tokens`; default [`SchedulerConfig::default`]. The
+    /// sizes and costs in `bounds` are ignored: they follow from the other settings and from the
+    /// backend.
     pub fn scheduler_bounds(mut self, bounds: SchedulerConfig) -> Self {
         self.scheduler = bounds;
         self
@@ -299,23 +300,27 @@ impl EngineBuilder {
     }
 
     pub(super) fn check_probe(&self, model: &Model) -> Result<(), BuildError> {
-        let Some(probe) = &self.probe else { return Ok(()) };
-        if probe.head.d() != model.config.hidden_size {
-            return refuse(format!(
-                "the probe reads activations of width {}, the model's are {} wide: it was trained for \
-                 another model",
-                probe.head.d(),
-                model.config.hidden_size
-            ));
-        }
-        if probe.layer >= model.config.num_layers {
-            return refuse(format!(
-                "the probe taps layer {}, the model has layers 0..={}: it was trained for another \
-                 model",
-                probe.layer,
-                model.config.num_layers - 1
-            ));
-        }
-        Ok(())
+        let fits = self.probe.as_ref().map(|probe| probe_fits(probe, &model.config));
+        fits.unwrap_or(Ok(())).or_else(refuse)
     }
+}
+
+/// Checks that `probe` reads a layer of a model of `config`; the error says why it does not.
+pub fn probe_fits(probe: &Probe, config: &ModelConfig) -> Result<(), String> {
+    let (width, layers) = (config.hidden_size, config.num_layers);
+    if probe.head.d() != width {
+        return Err(format!(
+            "the probe reads activations of width {}, the model's are {width} wide: it was trained \
+             for another model",
+            probe.head.d(),
+        ));
+    }
+    if probe.layer >= layers {
+        return Err(format!(
+            "the probe taps layer {}, the model has layers 0..={}: it was trained for another model",
+            probe.layer,
+            layers - 1
+        ));
+    }
+    Ok(())
 }

@@ -44,7 +44,9 @@ use trail_probe::Predictor;
 pub use crate::backend::{Fault, NonFiniteLogits, SamplingParams};
 pub use admission::{SubmitError, WhenFull};
 pub use assemble::{BuiltBackend, MakeBackend, ProbeParts};
-pub use builder::{BuildError, DEFAULT_MAX_QUEUE_BYTES, DEFAULT_MAX_REQUESTS, EngineBuilder};
+pub use builder::{
+    BuildError, DEFAULT_MAX_QUEUE_BYTES, DEFAULT_MAX_REQUESTS, EngineBuilder, probe_fits,
+};
 pub use clock::{Clock, StepClock, WallClock};
 pub use device::{ComputeDevice, CudaSettings, ProbeDevice};
 pub use event::{Event, FinishReason};

@@ -6,22 +6,36 @@ use std::path::{Component, Path, PathBuf};
 use super::error::LoadError;
 use super::fields::Fields;
 use super::files::{self, WeightFiles};
+use super::gguf::names::stored_name;
+use super::gguf::{GgufFile, GgufModel};
 use super::header::Header;
-use super::{Dtype, Storage, Tensor};
+use super::{Architecture, Dtype, Storage, Tensor};
 
-/// Named tensors, each of which can be taken once.
+/// Named tensors, each of which can be taken once by its name in Hugging Face's checkpoints.
 pub struct Archive {
-    /// The safetensors file, or the index of several files.
+    /// The only file, the first part, or the index of several files.
     file: PathBuf,
+    naming: Naming,
+    /// By stored name.
     tensors: HashMap<String, Entry>,
     /// Bytes of all mapped files.
     bytes: usize,
 }
 
+/// Names of the stored tensors.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Naming {
+    /// Those of Hugging Face's checkpoints.
+    HuggingFace,
+    /// Those of GGUF files.
+    Gguf(Architecture),
+}
+
 /// One tensor: its location, and its dtype and shape from the header.
 struct Entry {
     file: PathBuf,
-    dtype: safetensors::Dtype,
+    /// The name of the dtype if it is not supported.
+    dtype: Result<Dtype, String>,
     shape: Vec<usize>,
     storage: Storage,
     /// Offset of the tensor in `storage`, bytes.
@@ -34,7 +48,39 @@ impl Archive {
         match files {
             WeightFiles::Single(file) => Self::from_storage(file, files::map(file)?),
             WeightFiles::Sharded(index) => Self::open_shards(index),
+            WeightFiles::Gguf(file) => {
+                let model = GgufModel::open(file)?;
+                Self::from_gguf(model.config()?.architecture, model.parts())
+            }
         }
+    }
+
+    /// The tensors of all `parts`, of which there is at least one.
+    pub(super) fn from_gguf(
+        architecture: Architecture,
+        parts: &[GgufFile],
+    ) -> Result<Self, LoadError> {
+        let (mut tensors, mut bytes) = (HashMap::new(), 0);
+        for part in parts {
+            let file = part.metadata.file();
+            bytes += (*part.storage).as_ref().len();
+            for info in &part.tensors {
+                let entry = Entry {
+                    file: file.to_path_buf(),
+                    dtype: Ok(info.dtype),
+                    shape: info.shape.clone(),
+                    storage: part.storage.clone(),
+                    offset: info.offset,
+                };
+                if tensors.insert(info.name.clone(), entry).is_some() {
+                    let (expected, found) = ("it in one part", "it in several");
+                    let remedy = "download all parts again, from one revision";
+                    return Err(LoadError::new(file, &info.name, expected, found, remedy));
+                }
+            }
+        }
+        let file = parts[0].metadata.file().to_path_buf();
+        Ok(Archive { file, naming: Naming::Gguf(architecture), tensors, bytes })
     }
 
     /// Reads the header of a safetensors file whose content is `storage`.
@@ -43,10 +89,12 @@ impl Archive {
         let entry = |(name, info): (String, safetensors::tensor::TensorInfo)| {
             let offset = header.data_start + info.data_offsets.0;
             let (storage, file) = (storage.clone(), file.to_path_buf());
-            (name, Entry { file, dtype: info.dtype, shape: info.shape, storage, offset })
+            let dtype = dtype(info.dtype).ok_or_else(|| format!("{:?}", info.dtype));
+            (name, Entry { file, dtype, shape: info.shape, storage, offset })
         };
         let tensors = header.tensors.into_iter().map(entry).collect();
-        Ok(Archive { file: file.to_path_buf(), tensors, bytes: (*storage).as_ref().len() })
+        let bytes = (*storage).as_ref().len();
+        Ok(Archive { file: file.to_path_buf(), naming: Naming::HuggingFace, tensors, bytes })
     }
 
     fn open_shards(index: &Path) -> Result<Self, LoadError> {
@@ -61,7 +109,10 @@ impl Archive {
             bytes += archive.bytes;
         }
         match shard_of.iter().find(|(name, _)| !tensors.contains_key(*name)) {
-            None => Ok(Archive { file: index.to_path_buf(), tensors, bytes }),
+            None => {
+                let file = index.to_path_buf();
+                Ok(Archive { file, naming: Naming::HuggingFace, tensors, bytes })
+            }
             Some((name, shard)) => {
                 let expected = format!("it in {shard}");
                 let remedy = "download index and shards again, from one revision";
@@ -70,9 +121,33 @@ impl Archive {
         }
     }
 
+    /// True if the weights of norms are stored less 1: Gemma's in Hugging Face's checkpoints.
+    pub(super) fn has_norms_less_one(&self, architecture: Architecture) -> bool {
+        architecture == Architecture::Gemma3 && self.naming == Naming::HuggingFace
+    }
+
     /// Returns true if there is a tensor `name` that was not taken yet.
     pub fn contains(&self, name: &str) -> bool {
-        self.tensors.contains_key(name)
+        self.tensors.contains_key(&self.stored_name(name))
+    }
+
+    /// Returns true if the files are GGUF files, in which Gemma's norms are complete weights; in
+    /// safetensors files 1 is to be added.
+    pub fn is_gguf(&self) -> bool {
+        self.naming != Naming::HuggingFace
+    }
+
+    /// Name of the tensor in the files.
+    fn stored_name(&self, name: &str) -> String {
+        match self.naming {
+            Naming::HuggingFace => name.to_string(),
+            Naming::Gguf(architecture) => stored_name(architecture, name),
+        }
+    }
+
+    /// The source of the shapes, for messages.
+    fn config_name(&self) -> &'static str {
+        if self.is_gguf() { "the metadata" } else { "config.json" }
     }
 
     /// Takes the `[rows, cols]` matrix `name`, without copying its bytes.
@@ -85,7 +160,7 @@ impl Archive {
         Ok(self.take(name, &[len], 1, len)?.to_f32())
     }
 
-    /// Sorted names of the tensors that were not taken.
+    /// Sorted stored names of the tensors that were not taken.
     pub fn rest(&self) -> Vec<&str> {
         let mut names: Vec<&str> = self.tensors.keys().map(String::as_str).collect();
         names.sort_unstable();
@@ -97,7 +172,7 @@ impl Archive {
         self.bytes
     }
 
-    /// The file that names the tensors: the safetensors file, or the index of several files.
+    /// The file that names the tensors: the only file, the first part, or the index of several.
     pub fn file(&self) -> &Path {
         &self.file
     }
@@ -110,23 +185,24 @@ impl Archive {
         rows: usize,
         cols: usize,
     ) -> Result<Tensor, LoadError> {
-        let Some(entry) = self.tensors.remove(name) else {
+        let stored = &*self.stored_name(name);
+        let Some(entry) = self.tensors.remove(stored) else {
             let expected = format!("a tensor of shape {shape:?}");
             let remedy = "pass the folder if the model is sharded, else download it again";
-            return Err(LoadError::new(&self.file, name, expected, "no such tensor", remedy));
+            return Err(LoadError::new(&self.file, stored, expected, "no such tensor", remedy));
         };
         let refuse = |expected: String, found: String, remedy: &str| {
-            LoadError::new(&entry.file, name, expected, found, remedy)
+            LoadError::new(&entry.file, stored, expected, found, remedy)
         };
         if entry.shape != shape {
             let (expected, found) = (format!("shape {shape:?}"), format!("{:?}", entry.shape));
-            return Err(refuse(expected, found, "check that config.json belongs to this file"));
+            let remedy = format!("check that {} belongs to this file", self.config_name());
+            return Err(refuse(expected, found, &remedy));
         }
-        let Some(dtype) = dtype(entry.dtype) else {
-            let found = format!("{:?}", entry.dtype);
+        let dtype = entry.dtype.clone().map_err(|found| {
             let remedy = "choose the unquantized checkpoint of the model";
-            return Err(refuse("BF16, F16 or F32".into(), found, remedy));
-        };
+            refuse("BF16, F16 or F32".into(), found, remedy)
+        })?;
         Tensor::new(dtype, rows, cols, entry.storage.clone(), entry.offset).ok_or_else(|| {
             let expected = "bytes within the file".to_string();
             refuse(expected, format!("offset {}", entry.offset), "download the file again")

@@ -134,6 +134,9 @@ pub struct ModelConfig {
     pub rms_norm_eps: f32,
     /// Rotary position embedding.
     pub rope: RopeConfig,
+    /// Divisors of the inverse frequencies of `rope`, if the model's file has some:
+    /// `[head_dim / 2]`.
+    pub rope_factors: Option<Vec<f32>>,
     /// Rotary position embedding of layers with a sliding window, if it is another one.
     pub local_rope: Option<RopeConfig>,
     /// Layers without rotary position embedding.
@@ -200,7 +203,16 @@ impl ModelConfig {
     /// Rotary inverse frequencies of the global layers, scaled: `[head_dim / 2]`, in f64 radians
     /// per token.
     pub fn inverse_frequencies(&self) -> Vec<f64> {
-        self.rope.inverse_frequencies(self.head_dim)
+        let mut frequencies = self.rope.inverse_frequencies(self.head_dim);
+        for (frequency, factor) in frequencies.iter_mut().zip(self.rope_factors.iter().flatten()) {
+            *frequency /= f64::from(*factor);
+        }
+        frequencies
+    }
+
+    /// The same of the local layers, if they have another RoPE.
+    pub fn local_inverse_frequencies(&self) -> Option<Vec<f64>> {
+        self.local_rope.map(|rope| rope.inverse_frequencies(self.head_dim))
     }
 }
 

@@ -2,21 +2,20 @@
 
 use std::path::Path;
 
-use serde_json::Value;
-
 use super::config::{Activation, Architecture, ModelConfig, RopePairing};
 use super::error::LoadError;
+use super::family::Family;
 use super::fields::Fields;
-use super::{files, rope_file};
+use super::{files, layer_file, rope_file};
 
 /// Upper bounds of the sizes: several times the largest Llama, and small enough that no product of
 /// sizes overflows.
-const MAX_WIDTH: usize = 1 << 20;
-const MAX_LAYERS: usize = 1 << 10;
-const MAX_HEADS: usize = 1 << 12;
-const MAX_HEAD_DIM: usize = 1 << 10;
-const MAX_VOCAB: usize = 1 << 24;
-const MAX_CONTEXT: usize = 1 << 28;
+pub(super) const MAX_WIDTH: usize = 1 << 20;
+pub(super) const MAX_LAYERS: usize = 1 << 10;
+pub(super) const MAX_HEADS: usize = 1 << 12;
+pub(super) const MAX_HEAD_DIM: usize = 1 << 10;
+pub(super) const MAX_VOCAB: usize = 1 << 24;
+pub(super) const MAX_CONTEXT: usize = 1 << 28;
 // A weight's bytes fit in a usize; positions fit in a u32.
 const _: () = assert!((MAX_HEADS * MAX_HEAD_DIM).checked_mul(4 * MAX_WIDTH).is_some());
 const _: () = assert!(MAX_VOCAB.checked_mul(4 * MAX_WIDTH).is_some());
@@ -24,8 +23,8 @@ const _: () = assert!(MAX_CONTEXT <= u32::MAX as usize);
 
 /// Default of RMSNorm's epsilon, as in transformers.
 const DEFAULT_RMS_NORM_EPS: f64 = 1e-6;
-/// Sliding window of a Mistral whose config lacks the key, as in transformers.
-const DEFAULT_MISTRAL_WINDOW: usize = 4096;
+/// Default of Gemma 3's `query_pre_attn_scalar`, as in transformers.
+const DEFAULT_QUERY_SCALAR: f64 = 256.0;
 
 impl ModelConfig {
     /// Reads `config.json` in `folder`, and merges `generation_config.json`'s end-of-sequence
@@ -43,34 +42,44 @@ impl ModelConfig {
     /// Reads the content of a `config.json`; `file` is its name for messages.
     pub fn from_json(file: &Path, bytes: &[u8]) -> Result<Self, LoadError> {
         let fields = Fields::parse(file, bytes)?;
-        let architecture = architecture(&fields)?;
-        refuse_unsupported(&fields)?;
+        let family = Family::of(&fields)?;
+        let architecture = family.architecture;
+        refuse_unsupported(&fields, architecture)?;
         let num_layers = fields.size("num_hidden_layers", MAX_LAYERS)?;
         let vocab_size = fields.size("vocab_size", MAX_VOCAB)?;
         let max_context = fields.size("max_position_embeddings", MAX_CONTEXT)?;
         let hidden_size = fields.size("hidden_size", MAX_WIDTH)?;
         let num_heads = fields.size("num_attention_heads", MAX_HEADS)?;
-        let head_dim = head_dim(&fields, hidden_size, num_heads)?;
+        let head_dim = head_dim(&fields, family, hidden_size, num_heads)?;
+        let (rope, local_rope) = rope_file::read(&fields, family, max_context)?;
+        let layers_without_rope = layer_file::without_rope(&fields, family, num_layers)?;
+        let windows = layer_file::windows(&fields, family, num_layers, &layers_without_rope)?;
+        let is_gemma = architecture == Architecture::Gemma3;
+        let embedding_scale = if is_gemma { (hidden_size as f64).sqrt() as f32 } else { 1.0 };
         let mut config = ModelConfig {
             architecture,
             hidden_size,
             intermediate_size: fields.size("intermediate_size", MAX_WIDTH)?,
             num_layers,
             num_heads,
-            num_kv_heads: num_kv_heads(&fields, num_heads)?,
+            num_kv_heads: num_kv_heads(&fields, family, num_heads)?,
             head_dim,
             vocab_size,
             max_context,
             rms_norm_eps: rms_norm_eps(&fields)?,
-            rope: rope_file::read(&fields, max_context)?,
-            local_rope: None,
-            layers_without_rope: Vec::new(),
+            rope,
+            rope_factors: None,
+            local_rope,
+            layers_without_rope,
             rope_pairing: RopePairing::Halves,
-            attention_scale: None,
-            embedding_scale: 1.0,
-            activation: Activation::Silu,
-            windows: windows(&fields, architecture, num_layers)?,
-            tie_word_embeddings: fields.flag("tie_word_embeddings")?,
+            attention_scale: attention_scale(&fields, architecture)?,
+            embedding_scale,
+            activation: if is_gemma { Activation::GeluTanh } else { Activation::Silu },
+            windows,
+            tie_word_embeddings: match fields.get("tie_word_embeddings") {
+                None => family.is_tied,
+                Some(_) => fields.flag("tie_word_embeddings")?,
+            },
             bos_token: fields.tokens("bos_token_id", vocab_size)?.first().copied(),
             eos_tokens: Vec::new(),
         };
@@ -88,45 +97,22 @@ impl ModelConfig {
     }
 }
 
-/// Families by their names in `architectures` and in `model_type`.
-const FAMILIES: [(&str, &str, Architecture); 3] = [
-    ("LlamaForCausalLM", "llama", Architecture::Llama),
-    ("MistralForCausalLM", "mistral", Architecture::Mistral),
-    ("MinistralForCausalLM", "ministral", Architecture::Ministral),
-];
-
-/// Reads the family from `architectures`, or from `model_type` where that is absent. Where both
-/// are there, both must name a known family.
-fn architecture(fields: &Fields) -> Result<Architecture, LoadError> {
-    const REMEDY: &str = "choose a model of one of these families";
-    let model_type = fields.text("model_type")?;
-    let of_type = FAMILIES.iter().find(|family| Some(family.1) == model_type);
-    let of_class = match fields.get("architectures") {
-        Some(list) => {
-            let class = list.get(0).and_then(Value::as_str);
-            let family = FAMILIES.iter().find(|family| Some(family.0) == class);
-            let expected = "LlamaForCausalLM (Llama 2, 3, 3.1, 3.2, Vicuna), MistralForCausalLM or \
-                            MinistralForCausalLM";
-            Some(family.ok_or_else(|| fields.refuse("architectures", expected, REMEDY))?)
-        }
-        None => None,
-    };
-    // Transformers chooses the class by `architectures`, and its defaults by `model_type`: a file
-    // in which one of the two is foreign describes another model.
-    let unknown = || fields.refuse("model_type", "llama, mistral or ministral", REMEDY);
-    match (of_class, of_type, model_type) {
-        (Some(family), Some(_), _) | (Some(family), None, None) | (None, Some(family), _) => {
-            Ok(family.2)
-        }
-        (_, None, _) => Err(unknown()),
-    }
-}
-
 /// Rejects settings that would load but compute another model than the one trained.
-fn refuse_unsupported(fields: &Fields) -> Result<(), LoadError> {
+fn refuse_unsupported(fields: &Fields, architecture: Architecture) -> Result<(), LoadError> {
     for key in ["attention_bias", "mlp_bias"] {
-        if fields.flag(key)? {
+        // Transformers' Qwen2 ignores the key: it has biases on q, k and v, and only there.
+        let is_read = !(architecture.has_qkv_bias() && key == "attention_bias");
+        if is_read && fields.flag(key)? {
             return Err(fields.refuse(key, "false", "choose a model without bias vectors"));
+        }
+    }
+    if fields.flag("use_bidirectional_attention")? {
+        let remedy = "choose a model that generates text";
+        return Err(fields.refuse("use_bidirectional_attention", "false", remedy));
+    }
+    for key in ["attn_logit_softcapping", "final_logit_softcapping"] {
+        if fields.get(key).is_some() {
+            return Err(fields.refuse(key, "null", "choose a model without soft capping"));
         }
     }
     if fields.get("quantization_config").is_some() {
@@ -142,15 +128,36 @@ fn refuse_unsupported(fields: &Fields) -> Result<(), LoadError> {
             return Err(fields.refuse(key, "bfloat16, float16 or float32", remedy));
         }
     }
-    if !matches!(fields.text("hidden_act")?, None | Some("silu")) {
-        return Err(fields.refuse("hidden_act", "\"silu\"", "choose a model with SwiGLU layers"));
+    let (key, activation, remedy) = match architecture {
+        Architecture::Gemma3 => {
+            ("hidden_activation", "gelu_pytorch_tanh", "choose a model with GeGLU layers")
+        }
+        _ => ("hidden_act", "silu", "choose a model with SwiGLU layers"),
+    };
+    match fields.text(key)? {
+        Some(other) if other != activation => {
+            Err(fields.refuse(key, &format!("{activation:?}"), remedy))
+        }
+        _ => Ok(()),
     }
-    Ok(())
 }
 
-fn num_kv_heads(fields: &Fields, num_heads: usize) -> Result<usize, LoadError> {
+/// Reads the factor of the scores, if the family's config.json has one.
+fn attention_scale(fields: &Fields, architecture: Architecture) -> Result<Option<f32>, LoadError> {
+    if architecture != Architecture::Gemma3 {
+        return Ok(None);
+    }
+    let scalar = fields.optional_positive("query_pre_attn_scalar")?;
+    Ok(Some(scalar.unwrap_or(DEFAULT_QUERY_SCALAR).powf(-0.5) as f32))
+}
+
+/// Reads the number of KV heads. A null is the number of query heads; without the key it is the
+/// family's default.
+fn num_kv_heads(fields: &Fields, family: &Family, num_heads: usize) -> Result<usize, LoadError> {
     let key = "num_key_value_heads";
-    let num_kv_heads = fields.optional_size(key, num_heads)?.unwrap_or(num_heads);
+    let is_absent = fields.keys().all(|present| present != key);
+    let default = family.num_kv_heads.filter(|_| is_absent).unwrap_or(num_heads);
+    let num_kv_heads = fields.optional_size(key, num_heads)?.unwrap_or(default);
     if !num_heads.is_multiple_of(num_kv_heads) {
         let expected = format!("a divisor of num_attention_heads ({num_heads})");
         return Err(fields.refuse(key, &expected, "check that this is the model's config.json"));
@@ -159,9 +166,14 @@ fn num_kv_heads(fields: &Fields, num_heads: usize) -> Result<usize, LoadError> {
 }
 
 /// Reads the head dimension, which must be even, as RoPE rotates pairs.
-fn head_dim(fields: &Fields, hidden_size: usize, num_heads: usize) -> Result<usize, LoadError> {
+fn head_dim(
+    fields: &Fields,
+    family: &Family,
+    hidden_size: usize,
+    num_heads: usize,
+) -> Result<usize, LoadError> {
     let remedy = "check that this is the model's config.json";
-    if let Some(head_dim) = fields.optional_size("head_dim", MAX_HEAD_DIM)? {
+    if let Some(head_dim) = fields.optional_size("head_dim", MAX_HEAD_DIM)?.or(family.head_dim) {
         let odd = || fields.refuse("head_dim", "an even number", remedy);
         return if head_dim.is_multiple_of(2) { Ok(head_dim) } else { Err(odd()) };
     }
@@ -183,36 +195,4 @@ fn rms_norm_eps(fields: &Fields) -> Result<f32, LoadError> {
         return Ok(eps);
     }
     Err(fields.refuse("rms_norm_eps", "a number below 1", "correct the value"))
-}
-
-/// The sliding window of each layer: `[num_layers]`.
-fn windows(
-    fields: &Fields,
-    architecture: Architecture,
-    num_layers: usize,
-) -> Result<Vec<Option<usize>>, LoadError> {
-    let key = "sliding_window";
-    let window = match architecture {
-        Architecture::Llama => None,
-        _ if fields.keys().all(|present| present != key) => Some(DEFAULT_MISTRAL_WINDOW),
-        _ => fields.optional_size(key, MAX_CONTEXT)?,
-    };
-    let key = "layer_types";
-    let types = match fields.get(key) {
-        // Transformers' Mistral ignores the key, so the weights were trained without it.
-        Some(types) if architecture == Architecture::Ministral => types,
-        _ => return Ok(vec![window; num_layers]),
-    };
-    let of_type = |name: &Value| match name.as_str() {
-        Some("full_attention") => Some(None),
-        Some("sliding_attention") => window.map(Some),
-        _ => None,
-    };
-    let windows = types.as_array().filter(|types| types.len() == num_layers);
-    windows.and_then(|types| types.iter().map(of_type).collect()).ok_or_else(|| {
-        let expected = format!(
-            "{num_layers} times \"full_attention\", or \"sliding_attention\" with a sliding_window"
-        );
-        fields.refuse(key, &expected, "choose a model with these attention types only")
-    })
 }

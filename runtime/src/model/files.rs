@@ -5,6 +5,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use super::error::LoadError;
+use super::gguf::Part;
 use super::weights::Storage;
 
 /// Largest JSON file read, bytes. The index of a 400 B model is under 1 MiB.
@@ -17,6 +18,8 @@ pub enum WeightFiles {
     Single(PathBuf),
     /// An index that maps each tensor to one of several files.
     Sharded(PathBuf),
+    /// A GGUF file, or the first one of several parts.
+    Gguf(PathBuf),
 }
 
 /// Folder of the model that `path` names: `path` itself, or the folder of the file `path`.
@@ -28,7 +31,8 @@ pub fn model_folder(path: &Path) -> PathBuf {
     }
 }
 
-/// Finds the weights of the model that `path` names: a safetensors file, or a folder with them.
+/// Finds the weights of the model that `path` names: a safetensors or GGUF file, or a folder with
+/// one.
 pub fn find_weights(path: &Path) -> Result<WeightFiles, LoadError> {
     if path.is_dir() {
         return find_in_folder(path);
@@ -40,13 +44,16 @@ pub fn find_weights(path: &Path) -> Result<WeightFiles, LoadError> {
     if path.extension().is_some_and(|extension| extension == "safetensors") {
         return Ok(WeightFiles::Single(path.to_path_buf()));
     }
+    if is_gguf(path) {
+        return Ok(WeightFiles::Gguf(path.to_path_buf()));
+    }
     let found = if path.exists() { "a file of another kind" } else { "nothing" };
     Err(LoadError::new(
         path,
         "model path",
-        "a .safetensors file or a folder with model.safetensors",
+        "a .safetensors or .gguf file or a folder with model.safetensors",
         found,
-        "pass the folder a Hugging Face model was downloaded to",
+        "pass the folder a Hugging Face model was downloaded to, or a GGUF file",
     ))
 }
 
@@ -59,13 +66,35 @@ fn find_in_folder(folder: &Path) -> Result<WeightFiles, LoadError> {
     if index.is_file() {
         return Ok(WeightFiles::Sharded(index));
     }
+    let files = gguf_files(folder)?;
+    if let [file] = &files[..] {
+        return Ok(WeightFiles::Gguf(file.clone()));
+    }
+    let found = match files.len() {
+        0 => "none of these".to_string(),
+        count => format!("{count} GGUF files"),
+    };
     Err(LoadError::new(
         folder,
         "weights",
-        "model.safetensors or model.safetensors.index.json",
-        "neither",
-        "pass the .safetensors file by name, or convert the weights to safetensors",
+        "model.safetensors, model.safetensors.index.json or one GGUF file",
+        found,
+        "pass the .safetensors or .gguf file by name, or convert the weights to safetensors",
     ))
+}
+
+/// The GGUF files in `folder`; of several parts of one model only the first.
+fn gguf_files(folder: &Path) -> Result<Vec<PathBuf>, LoadError> {
+    let entries = fs::read_dir(folder).map_err(|error| unreadable(folder, error))?;
+    let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
+    let is_model =
+        |path: &PathBuf| is_gguf(path) && Part::of(path).is_none_or(|part| part.index == 1);
+    Ok(paths.filter(is_model).filter(|path| path.is_file()).collect())
+}
+
+/// Returns true if `path` is named like a GGUF file.
+fn is_gguf(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == "gguf")
 }
 
 /// Maps `file` into memory, read-only.
@@ -116,6 +145,6 @@ fn unreadable(file: &Path, error: std::io::Error) -> LoadError {
         "file",
         "a readable file",
         error.to_string(),
-        "a model folder needs config.json, tokenizer.json and its .safetensors file(s)",
+        "a model folder needs config.json, tokenizer.json and its .safetensors file(s), or a GGUF file",
     )
 }

@@ -4,14 +4,22 @@ use std::path::Path;
 
 use super::archive::Archive;
 use super::error::LoadError;
-use super::files;
-use super::{LayerWeights, Model, ModelConfig, Weights};
+use super::files::{self, WeightFiles};
+use super::gguf::GgufModel;
+use super::{LayerWeights, Model, ModelConfig, PostNorms, QkNorm, QkvBias, Weights};
+
+/// Prefixes of tensors that change the result: those of layers, and factors of another RoPE.
+const LAYERS: [&str; 3] = ["model.layers.", "blk.", "rope_factors"];
 
 impl Model {
-    /// Loads the model at `path`: a `.safetensors` file with `config.json` beside it, or a folder
-    /// (one `model.safetensors`, or shards with their index). Weights are mapped, not copied.
+    /// Loads the model at `path`: a `.gguf` file, a `.safetensors` file with `config.json` beside
+    /// it, or a folder (one `model.safetensors`, shards with their index, or one GGUF file).
+    /// Weights are mapped, not copied.
     pub fn load(path: &Path) -> Result<Model, LoadError> {
         let weight_files = files::find_weights(path)?;
+        if let WeightFiles::Gguf(file) = &weight_files {
+            return GgufModel::open(file)?.model();
+        }
         let config = ModelConfig::load(&files::model_folder(path))?;
         Self::from_archive(config, Archive::open(&weight_files)?)
     }
@@ -22,7 +30,7 @@ impl Model {
         let embed = archive.matrix("model.embed_tokens.weight", vocab, hidden)?;
         let layers = (0..config.num_layers).map(|index| load_layer(&config, &mut archive, index));
         let layers = layers.collect::<Result<_, _>>()?;
-        let norm = archive.vector("model.norm.weight", hidden)?;
+        let norm = load_norm(&config, &mut archive, "model.norm.weight", hidden)?;
         // Some tied checkpoints contain a copy of the table; the config's flag decides.
         let lm_head = match config.tie_word_embeddings {
             true => embed.clone(),
@@ -42,36 +50,106 @@ fn load_layer(
     let name = |part: &str| format!("model.layers.{index}.{part}.weight");
     let (hidden, inner) = (config.hidden_size, config.intermediate_size);
     let (q, kv) = (config.q_size(), config.kv_size());
+    // Gemma's `post_attention_layernorm` is one of its post norms, in other families the norm
+    // before the MLP.
+    let mlp_norm = match config.architecture.has_post_norms() {
+        true => "pre_feedforward_layernorm",
+        false => "post_attention_layernorm",
+    };
     Ok(LayerWeights {
-        attention_norm: archive.vector(&name("input_layernorm"), hidden)?,
+        attention_norm: load_norm(config, archive, &name("input_layernorm"), hidden)?,
         q: archive.matrix(&name("self_attn.q_proj"), q, hidden)?,
         k: archive.matrix(&name("self_attn.k_proj"), kv, hidden)?,
         v: archive.matrix(&name("self_attn.v_proj"), kv, hidden)?,
         o: archive.matrix(&name("self_attn.o_proj"), hidden, q)?,
-        mlp_norm: archive.vector(&name("post_attention_layernorm"), hidden)?,
+        mlp_norm: load_norm(config, archive, &name(mlp_norm), hidden)?,
         gate: archive.matrix(&name("mlp.gate_proj"), inner, hidden)?,
         up: archive.matrix(&name("mlp.up_proj"), inner, hidden)?,
         down: archive.matrix(&name("mlp.down_proj"), hidden, inner)?,
-        qkv_bias: None,
-        qk_norm: None,
-        post_norms: None,
+        qkv_bias: load_qkv_bias(config, archive, index)?,
+        qk_norm: load_qk_norm(config, archive, index)?,
+        post_norms: load_post_norms(config, archive, index)?,
     })
+}
+
+fn load_qkv_bias(
+    config: &ModelConfig,
+    archive: &mut Archive,
+    index: usize,
+) -> Result<Option<QkvBias>, LoadError> {
+    if !config.architecture.has_qkv_bias() {
+        return Ok(None);
+    }
+    let mut bias = |part: &str, len: usize| {
+        archive.vector(&format!("model.layers.{index}.self_attn.{part}_proj.bias"), len)
+    };
+    Ok(Some(QkvBias {
+        q: bias("q", config.q_size())?,
+        k: bias("k", config.kv_size())?,
+        v: bias("v", config.kv_size())?,
+    }))
+}
+
+fn load_qk_norm(
+    config: &ModelConfig,
+    archive: &mut Archive,
+    index: usize,
+) -> Result<Option<QkNorm>, LoadError> {
+    if !config.architecture.has_qk_norm() {
+        return Ok(None);
+    }
+    let mut norm = |part: &str| {
+        let name = format!("model.layers.{index}.self_attn.{part}_norm.weight");
+        load_norm(config, archive, &name, config.head_dim)
+    };
+    Ok(Some(QkNorm { q: norm("q")?, k: norm("k")? }))
+}
+
+fn load_post_norms(
+    config: &ModelConfig,
+    archive: &mut Archive,
+    index: usize,
+) -> Result<Option<PostNorms>, LoadError> {
+    if !config.architecture.has_post_norms() {
+        return Ok(None);
+    }
+    let mut norm = |part: &str| {
+        let name = format!("model.layers.{index}.post_{part}_layernorm.weight");
+        load_norm(config, archive, &name, config.hidden_size)
+    };
+    Ok(Some(PostNorms { attention: norm("attention")?, mlp: norm("feedforward")? }))
+}
+
+/// Loads the weight of an RMSNorm.
+fn load_norm(
+    config: &ModelConfig,
+    archive: &mut Archive,
+    name: &str,
+    len: usize,
+) -> Result<Vec<f32>, LoadError> {
+    let mut weight = archive.vector(name, len)?;
+    if archive.has_norms_less_one(config.architecture) {
+        weight.iter_mut().for_each(|weight| *weight += 1.0);
+    }
+    Ok(weight)
 }
 
 /// Rejects layer weights that the forward pass would not use: a bias, a query norm or an extra
 /// layer belongs to another architecture.
 fn refuse_rest(archive: &Archive) -> Result<(), LoadError> {
     // Old checkpoints store the rotary frequencies, which follow from the configuration.
-    let unused =
-        |name: &&str| name.starts_with("model.layers.") && !name.ends_with(".rotary_emb.inv_freq");
-    match archive.rest().into_iter().find(unused) {
+    let is_unused = |name: &&str| {
+        let is_layer = LAYERS.iter().any(|prefix| name.starts_with(prefix));
+        is_layer && !name.ends_with(".rotary_emb.inv_freq")
+    };
+    match archive.rest().into_iter().find(is_unused) {
         None => Ok(()),
         Some(name) => Err(LoadError::new(
             archive.file(),
             name,
-            "only the weights that config.json describes",
+            "only the weights that the configuration describes",
             "this tensor as well",
-            "check that config.json belongs to this file and that the family is supported",
+            "check that the configuration belongs to this file and that the family is supported",
         )),
     }
 }

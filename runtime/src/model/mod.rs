@@ -9,10 +9,13 @@ pub mod config;
 mod config_file;
 mod dtype;
 pub mod error;
+mod family;
 pub(crate) mod fields;
 pub mod files;
 pub mod gguf;
 mod header;
+mod inventory;
+mod layer_file;
 mod load;
 mod random;
 mod random_blocks;
@@ -27,6 +30,8 @@ pub use config::{
 pub use dtype::Dtype;
 pub use error::LoadError;
 pub use files::WeightFiles;
+pub use inventory::TensorInfo;
+#[cfg(test)]
 pub(crate) use random::fill_random;
 pub use weights::{LayerWeights, PostNorms, QkNorm, QkvBias, Storage, Tensor, Weights};
 

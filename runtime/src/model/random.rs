@@ -6,7 +6,9 @@ use memmap2::MmapMut;
 use trail_base::{Memory, Rng};
 
 use super::random_blocks::fill_block;
-use super::{Dtype, LayerWeights, Model, ModelConfig, Storage, Tensor, Weights};
+use super::{
+    Dtype, LayerWeights, Model, ModelConfig, PostNorms, QkNorm, QkvBias, Storage, Tensor, Weights,
+};
 
 /// Standard deviation of the projections' weights.
 const DEVIATION: f32 = 0.02;
@@ -32,33 +34,67 @@ impl Model {
             offset += tensor.bytes().len();
             Some(tensor)
         };
-        let mut norms = Rng::new(seed ^ 0x6e6f_726d); // Apart from the pieces' seeds.
-        let mut norm =
-            || (0..config.hidden_size).map(|_| 1.0 + 0.1 * norms.fast_normal()).collect();
+        let hidden = config.hidden_size;
+        let mut vectors = Vectors(Rng::new(seed ^ 0x6e6f_726d)); // Apart from the pieces' seeds.
         let weights = (|| {
             let embed = next()?;
             let mut layers = Vec::with_capacity(config.num_layers);
             for _ in 0..config.num_layers {
                 layers.push(LayerWeights {
-                    attention_norm: norm(),
+                    attention_norm: vectors.norm(hidden),
                     q: next()?,
                     k: next()?,
                     v: next()?,
                     o: next()?,
-                    mlp_norm: norm(),
+                    mlp_norm: vectors.norm(hidden),
                     gate: next()?,
                     up: next()?,
                     down: next()?,
-                    qkv_bias: None,
-                    qk_norm: None,
-                    post_norms: None,
+                    qkv_bias: vectors.qkv_bias(&config),
+                    qk_norm: vectors.qk_norm(&config),
+                    post_norms: vectors.post_norms(&config),
                 });
             }
             let lm_head = if config.tie_word_embeddings { embed.clone() } else { next()? };
-            Some(Weights { embed, layers, norm: norm(), lm_head, mapped_bytes: 0 })
+            let norm = vectors.norm(hidden);
+            Some(Weights { embed, layers, norm, lm_head, mapped_bytes: 0 })
         })();
         let weights = weights.ok_or("the tensors exceed their storage")?;
         Ok(Model { config, weights })
+    }
+}
+
+/// Random norms and biases.
+struct Vectors(Rng);
+
+impl Vectors {
+    /// `len` values around `mean`, with a standard deviation of 0.1.
+    fn draw(&mut self, mean: f32, len: usize) -> Vec<f32> {
+        (0..len).map(|_| mean + 0.1 * self.0.fast_normal()).collect()
+    }
+
+    fn norm(&mut self, len: usize) -> Vec<f32> {
+        self.draw(1.0, len)
+    }
+
+    fn qkv_bias(&mut self, config: &ModelConfig) -> Option<QkvBias> {
+        config.architecture.has_qkv_bias().then(|| QkvBias {
+            q: self.draw(0.0, config.q_size()),
+            k: self.draw(0.0, config.kv_size()),
+            v: self.draw(0.0, config.kv_size()),
+        })
+    }
+
+    fn qk_norm(&mut self, config: &ModelConfig) -> Option<QkNorm> {
+        let len = config.head_dim;
+        let has = config.architecture.has_qk_norm();
+        has.then(|| QkNorm { q: self.norm(len), k: self.norm(len) })
+    }
+
+    fn post_norms(&mut self, config: &ModelConfig) -> Option<PostNorms> {
+        let len = config.hidden_size;
+        let has = config.architecture.has_post_norms();
+        has.then(|| PostNorms { attention: self.norm(len), mlp: self.norm(len) })
     }
 }
 

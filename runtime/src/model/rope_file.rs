@@ -1,30 +1,79 @@
 //! Reading the RoPE settings of `config.json`.
 
-use super::config::{RopeConfig, RopeScaling};
+use super::config::{Architecture, RopeConfig, RopeScaling};
 use super::error::LoadError;
+use super::family::Family;
 use super::fields::Fields;
 
-/// Default base of the frequencies, as in transformers.
-const DEFAULT_THETA: f64 = 10_000.0;
+/// Base of the frequencies of Gemma 3's local layers, as in transformers.
+const DEFAULT_LOCAL_THETA: f64 = 10_000.0;
 
-/// Reads RoPE settings in their three forms: `rope_theta` alone, with `rope_scaling` (whose kind is
-/// `type` or `rope_type`), or everything inside `rope_parameters`.
-pub(super) fn read(fields: &Fields, max_context: usize) -> Result<RopeConfig, LoadError> {
-    let outer_theta = fields.optional_positive("rope_theta")?;
+/// Reads the RoPE settings of the global layers, and of the local ones if the family has them
+/// apart.
+pub(super) fn read(
+    fields: &Fields,
+    family: &Family,
+    max_context: usize,
+) -> Result<(RopeConfig, Option<RopeConfig>), LoadError> {
     refuse_partial(fields)?;
+    if family.architecture == Architecture::Gemma3 {
+        return read_by_layer_type(fields, family, max_context);
+    }
     let inner = match fields.object("rope_scaling", "rope_scaling.")? {
         None => fields.object("rope_parameters", "rope_parameters.")?,
         some => some,
     };
-    let Some(inner) = inner else {
-        let theta = outer_theta.unwrap_or(DEFAULT_THETA);
-        return Ok(RopeConfig { theta, scaling: RopeScaling::None });
-    };
-    refuse_partial(&inner)?;
-    let theta = inner.optional_positive("rope_theta")?.or(outer_theta).unwrap_or(DEFAULT_THETA);
-    let original_context = original_context(fields, &inner, max_context)?;
-    let scaling = read_scaling(&inner, original_context)?;
-    Ok(RopeConfig { theta, scaling })
+    let theta = ("rope_theta", family.rope_theta);
+    Ok((read_one(fields, &[inner], theta, max_context)?, None))
+}
+
+/// Reads Gemma 3's settings in their two forms: `rope_theta`, `rope_scaling` (of the global layers
+/// alone) and `rope_local_base_freq`, or all inside `rope_parameters` by the type of layer.
+fn read_by_layer_type(
+    fields: &Fields,
+    family: &Family,
+    max_context: usize,
+) -> Result<(RopeConfig, Option<RopeConfig>), LoadError> {
+    let (mut full, mut sliding) = (None, None);
+    if let Some(types) = fields.object("rope_parameters", "rope_parameters.")? {
+        if let Some(key) = types.keys().find(|key| !LAYER_TYPES.contains(key)) {
+            return Err(types.refuse(key, &LAYER_TYPES.join(" or "), "correct the key"));
+        }
+        full = types.object(LAYER_TYPES[0], "rope_parameters.full_attention.")?;
+        sliding = types.object(LAYER_TYPES[1], "rope_parameters.sliding_attention.")?;
+    }
+    let scaling = fields.object("rope_scaling", "rope_scaling.")?;
+    let theta = ("rope_theta", family.rope_theta);
+    let global = read_one(fields, &[scaling, full], theta, max_context)?;
+    let theta = ("rope_local_base_freq", DEFAULT_LOCAL_THETA);
+    Ok((global, Some(read_one(fields, &[sliding], theta, max_context)?)))
+}
+
+/// Types of layers with RoPE settings of their own: global, local.
+const LAYER_TYPES: [&str; 2] = ["full_attention", "sliding_attention"];
+
+/// Reads one RoPE: the scaling from the first of the objects that is present (its kind is `type` or
+/// `rope_type`), the base from `rope_theta` in one of the objects, else from `outer_theta` (key and
+/// default).
+fn read_one(
+    fields: &Fields,
+    objects: &[Option<Fields>],
+    (outer_theta, default_theta): (&str, f64),
+    max_context: usize,
+) -> Result<RopeConfig, LoadError> {
+    let mut theta = None;
+    let mut scaling = None;
+    for object in objects.iter().flatten() {
+        refuse_partial(object)?;
+        theta = theta.or(object.optional_positive("rope_theta")?);
+        if scaling.is_none() {
+            let original_context = original_context(fields, object, max_context)?;
+            scaling = Some(read_scaling(object, original_context)?);
+        }
+    }
+    let outer_theta = fields.optional_positive(outer_theta)?;
+    let theta = theta.or(outer_theta).unwrap_or(default_theta);
+    Ok(RopeConfig { theta, scaling: scaling.unwrap_or(RopeScaling::None) })
 }
 
 /// Rejects partial rotary embedding, which is not supported.

@@ -5,8 +5,15 @@ use super::{Activation, Architecture, ModelConfig, RopeConfig, RopePairing, Rope
 /// A name and the configuration that it names.
 type Shape = (&'static str, fn() -> ModelConfig);
 
-const SHAPES: [Shape; 4] =
-    [("tiny", tiny), ("demo", demo), ("llama3.2-1b", llama3_2_1b), ("llama3-8b", llama3_8b)];
+const SHAPES: [Shape; 7] = [
+    ("tiny", tiny),
+    ("demo", demo),
+    ("llama3.2-1b", llama3_2_1b),
+    ("llama3-8b", llama3_8b),
+    ("qwen2.5-0.5b", qwen2_5_500m),
+    ("qwen3-0.6b", qwen3_600m),
+    ("gemma3-1b", gemma3_1b),
+];
 
 impl ModelConfig {
     /// Returns the configuration of a named shape; the error lists the names.
@@ -35,6 +42,7 @@ fn llama(num_layers: usize, head_dim: usize) -> ModelConfig {
         max_context: 8192,
         rms_norm_eps: 1e-5,
         rope: RopeConfig { theta: 500_000.0, scaling: RopeScaling::None },
+        rope_factors: None,
         local_rope: None,
         layers_without_rope: Vec::new(),
         rope_pairing: RopePairing::Halves,
@@ -66,6 +74,64 @@ fn llama3_2_1b() -> ModelConfig {
         rope: RopeConfig { theta: 500_000.0, scaling },
         tie_word_embeddings: true,
         ..llama(16, 64)
+    }
+}
+
+fn qwen2_5_500m() -> ModelConfig {
+    ModelConfig {
+        architecture: Architecture::Qwen2,
+        hidden_size: 896,
+        intermediate_size: 4864,
+        num_heads: 14,
+        num_kv_heads: 2,
+        vocab_size: 151_936,
+        max_context: 32_768,
+        rms_norm_eps: 1e-6,
+        rope: RopeConfig { theta: 1_000_000.0, scaling: RopeScaling::None },
+        tie_word_embeddings: true,
+        bos_token: Some(151_643),
+        eos_tokens: vec![151_645, 151_643],
+        ..llama(24, 64)
+    }
+}
+
+fn qwen3_600m() -> ModelConfig {
+    ModelConfig {
+        architecture: Architecture::Qwen3,
+        hidden_size: 1024,
+        intermediate_size: 3072,
+        num_layers: 28,
+        num_heads: 16,
+        num_kv_heads: 8,
+        head_dim: 128,
+        max_context: 40_960,
+        windows: vec![None; 28],
+        ..qwen2_5_500m()
+    }
+}
+
+fn gemma3_1b() -> ModelConfig {
+    let (num_layers, hidden_size) = (26, 1152_usize);
+    ModelConfig {
+        architecture: Architecture::Gemma3,
+        hidden_size,
+        intermediate_size: 6912,
+        num_heads: 4,
+        num_kv_heads: 1,
+        vocab_size: 262_144,
+        max_context: 32_768,
+        rms_norm_eps: 1e-6,
+        rope: RopeConfig { theta: 1_000_000.0, scaling: RopeScaling::None },
+        local_rope: Some(RopeConfig { theta: 10_000.0, scaling: RopeScaling::None }),
+        attention_scale: Some(1.0 / 16.0),
+        embedding_scale: (hidden_size as f64).sqrt() as f32,
+        activation: Activation::GeluTanh,
+        // Five local layers, then a global one.
+        windows: (1..=num_layers).map(|layer| (layer % 6 != 0).then_some(512)).collect(),
+        tie_word_embeddings: true,
+        bos_token: Some(2),
+        eos_tokens: vec![1, 106],
+        ..llama(num_layers, 256)
     }
 }
 

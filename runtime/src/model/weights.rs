@@ -131,6 +131,19 @@ pub struct PostNorms {
     pub mlp: Vec<f32>,
 }
 
+impl Weights {
+    /// A quantized type among the matrices, if there is one.
+    pub fn quantized(&self) -> Option<Dtype> {
+        let of_layer = |layer: &LayerWeights| {
+            let LayerWeights { q, k, v, o, gate, up, down, .. } = layer;
+            [q, k, v, o, gate, up, down].map(|tensor| tensor.dtype)
+        };
+        let ends = [self.embed.dtype, self.lm_head.dtype];
+        let mut all = self.layers.iter().flat_map(of_layer).chain(ends);
+        all.find(|dtype| dtype.is_quantized())
+    }
+}
+
 /// All weights of a model.
 #[derive(Clone, Debug)]
 pub struct Weights {

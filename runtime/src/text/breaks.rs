@@ -21,6 +21,13 @@ pub(super) const BREAK: char = '\u{FDD0}';
 #[serde(transparent)]
 pub(super) struct BreakRemover(Option<PreTokenizerWrapper>);
 
+impl BreakRemover {
+    /// Removes breaks before `pre_tokenizer`.
+    pub(super) fn before(pre_tokenizer: PreTokenizerWrapper) -> Self {
+        BreakRemover(Some(pre_tokenizer))
+    }
+}
+
 impl PreTokenizer for BreakRemover {
     fn pre_tokenize(&self, text: &mut PreTokenizedString) -> tokenizers::Result<()> {
         text.normalize(|piece| {

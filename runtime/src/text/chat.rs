@@ -171,6 +171,11 @@ impl ChatTemplate {
         Ok(ChatTemplate { environment, file: NAME.into(), bos_token, eos_token })
     }
 
+    /// The same, read from `file`.
+    pub(super) fn in_file(self, file: &Path) -> Self {
+        ChatTemplate { file: file.display().to_string(), ..self }
+    }
+
     /// Returns a template that rejects every conversation.
     pub fn absent() -> Self {
         ChatTemplate {

@@ -5,13 +5,16 @@ mod breaks;
 mod calendar;
 mod charges;
 pub mod chat;
+mod gguf;
 mod json_syntax;
 mod metering;
 mod python_json;
+mod scored_merges;
 mod stop;
 mod stream;
 mod text_bound;
 mod token_bytes;
+mod token_model;
 pub mod tokenizer;
 
 pub use chat::{ChatError, ChatMessage, ChatOptions, ChatTemplate, RenderedChat};

@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use super::token_model::TokenModel;
 use super::tokenizer::Inner;
 use tokenizers::models::ModelWrapper;
 use tokenizers::pre_tokenizers::byte_level::ByteLevel;
@@ -15,7 +16,14 @@ pub(super) fn max_token_bytes(tokenizer: &Inner) -> Option<usize> {
     }
     let shrinks = shrink_factor(&serde_json::to_value(tokenizer.get_normalizer()).ok()?)?;
     let pre_tokenizer = serde_json::to_value(tokenizer.get_pre_tokenizer()).ok()?;
-    let ModelWrapper::BPE(model) = tokenizer.get_model() else { return None };
+    let model = match tokenizer.get_model() {
+        TokenModel::Crate(ModelWrapper::BPE(model)) => model,
+        TokenModel::Crate(_) => return None,
+        TokenModel::Scored(model) => {
+            let longest = model.tokens().map(str::len).max().unwrap_or(0);
+            return model.has_all_bytes().then(|| longest.saturating_mul(shrinks));
+        }
+    };
     let vocabulary = model.get_vocab();
     let is_byte_level = keeps_text(&pre_tokenizer)?;
     let has_all_bytes = match is_byte_level {

@@ -6,28 +6,27 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
-use tokenizers::{
-    DecoderWrapper, ModelWrapper, NormalizerWrapper, PostProcessorWrapper, TokenizerImpl,
-};
+use tokenizers::{DecoderWrapper, NormalizerWrapper, PostProcessorWrapper, TokenizerImpl};
 
 use super::breaks::{BreakRemover, SpecialTexts, keep_break_characters};
 use super::json_syntax;
 use super::stream::Decode;
 use super::text_bound::max_token_bytes;
 use super::token_bytes::TokenBytes;
+use super::token_model::TokenModel;
 use crate::model::LoadError;
 use crate::model::files::{model_folder, read_json};
 
 /// A tokenizer of the tokenizers crate whose pre-tokenizer removes breaks.
 pub(super) type Inner = TokenizerImpl<
-    ModelWrapper,
+    TokenModel,
     NormalizerWrapper,
     BreakRemover,
     PostProcessorWrapper,
     DecoderWrapper,
 >;
 
-/// A tokenizer read from a Hugging Face `tokenizer.json`.
+/// A tokenizer read from a Hugging Face `tokenizer.json` or from the metadata of a GGUF file.
 pub struct Tokenizer {
     inner: Inner,
     /// Ids of the special tokens, such as end-of-sequence, which are not part of the text.
@@ -87,7 +86,8 @@ impl Tokenizer {
         }
     }
 
-    fn new(mut inner: Inner) -> Self {
+    /// A tokenizer of the crate's parts, without padding and truncation.
+    pub(super) fn new(mut inner: Inner) -> Self {
         // Settings left over from training, which would truncate or pad every prompt.
         inner.with_padding(None);
         // `None` never fails: only truncation parameters are validated.
@@ -167,8 +167,18 @@ impl Tokenizer {
         self.inner.id_to_token(id)
     }
 
+    /// Kind of the model behind the vocabulary.
+    pub fn kind(&self) -> &'static str {
+        match self.inner.get_model() {
+            ModelWrapper::BPE(_) => "BPE",
+            ModelWrapper::WordPiece(_) => "WordPiece",
+            ModelWrapper::WordLevel(_) => "WordLevel",
+            ModelWrapper::Unigram(_) => "Unigram",
+        }
+    }
+
     /// Tokens of the vocabulary, added ones included.
-    pub(super) fn vocab_size(&self) -> u32 {
+    pub fn vocab_size(&self) -> u32 {
         self.inner.get_vocab_size(true) as u32
     }
 
@@ -179,12 +189,12 @@ impl Tokenizer {
 
 /// Calls the tokenizers crate, which panics on some rules that it has read without complaint: a
 /// template of a special token that it does not define, for one. The error is the panic's message.
-fn contained<T>(call: impl FnOnce() -> T) -> Result<T, String> {
+pub(super) fn contained<T>(call: impl FnOnce() -> T) -> Result<T, String> {
     // A panic leaves no state behind: the crate's caches ignore a poisoned lock.
     catch_unwind(AssertUnwindSafe(call)).map_err(|panic| {
         let said = panic.downcast_ref::<String>().map(String::as_str);
         let said = said.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message");
-        format!("a rule of tokenizer.json is not applicable ({})", said.replace('\n', " "))
+        format!("a rule of the tokenizer is not applicable ({})", said.replace('\n', " "))
     })
 }
 

@@ -2,12 +2,13 @@
 //! with the expected.
 
 use crate::cuda::{Address, Bench, Buffer, Chance, Output};
-use crate::product::{Case, Setup};
+use crate::product::{Case, EPS, Setup};
 use crate::support::gemm::{self as reference, Near};
 use half::bf16;
 use trail_runtime::backend::BLOCK_TOKENS;
 use trail_runtime::cuda::launch::{self, QkvOutput, ResidualOutput};
 use trail_runtime::cuda::plan::gemm::Epilogue;
+use trail_runtime::model::{RopeConfig, RopeScaling};
 
 /// The name of the kernel that was checked.
 pub(crate) fn check(bench: &Bench, chance: &mut Chance, case: &Case) -> &'static str {
@@ -217,22 +218,57 @@ fn launch_qkv(
     .unwrap();
 }
 
+/// True if all values are the poison of a fresh output.
+fn is_untouched(values: &[bf16]) -> bool {
+    values.iter().all(|value| value.to_bits() == 0xffff)
+}
+
+/// Bias and norms by the number of rows: none, one of the two, or both.
+fn head_terms(chance: &mut Chance, case: &Case, eps: f32) -> reference::HeadTerms {
+    let (head_dim, heads, kv_heads) = case.heads;
+    let mut vector = |is_there: bool, len: usize| chance.bf16s(if is_there { len } else { 0 }, 2.0);
+    let (has_bias, has_norms) = (case.rows % 4 % 2 == 1, case.rows % 4 >= 2);
+    reference::HeadTerms {
+        bias: vector(has_bias, (heads + 2 * kv_heads) * head_dim),
+        q_norm: vector(has_norms, head_dim),
+        k_norm: vector(has_norms, head_dim),
+        eps,
+    }
+}
+
+/// The device's addresses of `terms`, whose vectors are in `buffers`.
+fn addresses(
+    bench: &Bench,
+    terms: &reference::HeadTerms,
+    buffers: &mut [Buffer; 3],
+) -> launch::HeadTerms {
+    let [bias, q_norm, k_norm] = buffers;
+    let at = |vector: &[bf16], buffer: &mut Buffer| {
+        if vector.is_empty() { 0 } else { buffer.at(bench) }
+    };
+    launch::HeadTerms {
+        bias: at(&terms.bias, bias),
+        q_norm: at(&terms.q_norm, q_norm),
+        k_norm: at(&terms.k_norm, k_norm),
+    }
+}
+
 fn qkv(bench: &Bench, chance: &mut Chance, case: &Case) -> &'static str {
     let (head_dim, heads, kv_heads) = case.heads;
     let mut setup = Setup::new(bench, chance, case, |padded| {
         reference::rotation_order(case.features, head_dim, padded)
     });
-    let half = head_dim / 2;
-    let frequencies: Vec<f64> =
-        (0..half).map(|i| 500_000f64.powf(-(i as f64) / half as f64)).collect();
+    let rope = RopeConfig { theta: 500_000.0, scaling: RopeScaling::None };
+    let frequencies = rope.inverse_frequencies(head_dim);
     let pages = Pages::new(chance, case);
     // Layer 1 of 3.
     let layer = 2 * kv_heads * BLOCK_TOKENS * head_dim;
     let (block_stride, layer_offset) = (3 * layer, layer);
     let (operands, norm) = (setup.operands(bench), setup.norm(bench));
-    let input = |data: &[i32]| bench.input(data);
-    let mut on: [Buffer; 3] = [input(&pages.position), input(&pages.slot), input(&pages.table)];
+    let mut on = [&pages.position, &pages.slot, &pages.table].map(|data| bench.input(data));
     let mut rope_freqs = bench.input(&launch::rope_freqs(&frequencies));
+    let terms = head_terms(chance, case, EPS);
+    let mut vectors = [&terms.bias, &terms.q_norm, &terms.k_norm].map(|vector| bench.input(vector));
     let (q_found, kv_found) = twice(&setup, || {
         let mut q = bench.output(case.rows * heads * head_dim * 2);
         let mut kv = bench.output(pages.blocks * block_stride * 2);
@@ -244,6 +280,7 @@ fn qkv(bench: &Bench, chance: &mut Chance, case: &Case) -> &'static str {
             batch_idx: slot.at(bench),
             block_table: table.at(bench),
             rope_freqs: rope_freqs.at(bench),
+            terms: addresses(bench, &terms, &mut vectors),
             block_stride,
             layer_offset,
             max_blocks: pages.max_blocks,
@@ -259,19 +296,17 @@ fn qkv(bench: &Bench, chance: &mut Chance, case: &Case) -> &'static str {
     for row in 0..case.rows {
         let q_row = &q_found[row * heads * head_dim..][..heads * head_dim];
         if pages.slot[row] < 0 {
-            assert!(
-                q_row.iter().all(|value| value.to_bits() == 0xffff),
-                "padding row {row}: q written"
-            );
+            assert!(is_untouched(q_row), "padding row {row}: q written");
             continue;
         }
         let position = pages.position[row] as usize;
-        let shape = (heads + kv_heads, head_dim);
+        let shape = (heads, kv_heads, head_dim);
         let expected = reference::qkv(
             setup.row(row),
             &setup.w,
             setup.scale(row),
             shape,
+            &terms,
             position,
             &frequencies,
         );
@@ -287,7 +322,7 @@ fn qkv(bench: &Bench, chance: &mut Chance, case: &Case) -> &'static str {
             stored.fill(bf16::from_bits(0xffff));
         }
     }
-    assert!(kv_found.iter().all(|value| value.to_bits() == 0xffff), "something else was written");
+    assert!(is_untouched(&kv_found), "something else was written");
     setup.check_arrivals(bench);
     setup.plan.launch.kernel
 }

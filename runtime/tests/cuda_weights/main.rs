@@ -7,12 +7,12 @@ mod scene;
 mod support;
 
 use cudarc::driver::sys::CUresult;
-use scene::{Arrived, Shape, TINY_SLOT, mixed, model, odd, upload};
+use scene::{Arrived, Shape, TINY_SLOT, mixed, model, odd, of_family, upload};
 use std::sync::Arc;
 use trail_cuda_emulator::{Emulator, Failing, Order};
 use trail_runtime::cuda::weights::UploadPool;
 use trail_runtime::cuda::{CudaError, Device, DeviceWeights};
-use trail_runtime::model::{Dtype, Model};
+use trail_runtime::model::{Architecture, Dtype, Model};
 
 trail_cuda_emulator::on_emulator!();
 
@@ -61,6 +61,21 @@ fn sources_of_different_types_are_taken() {
     let weights =
         upload(&device, &model, UploadPool { threads: 2, buffer_bytes: TINY_SLOT }).unwrap();
     Arrived::read(&device, &model, &weights).check(&model);
+}
+
+/// Rows of adjacent pairs arrive in the order of halves; biases and norms of heads arrive.
+#[test]
+fn families_arrive_with_their_terms() {
+    let _session = trail_cuda_emulator::session();
+    let device = Arc::new(Device::open(0).unwrap());
+    for architecture in [Architecture::Llama, Architecture::Qwen2, Architecture::Qwen3] {
+        for shape in [odd(64, false), odd(128, true)] {
+            let model = of_family(&shape, architecture);
+            let pool = UploadPool { threads: 2, buffer_bytes: TINY_SLOT };
+            let weights = upload(&device, &model, pool).unwrap();
+            Arrived::read(&device, &model, &weights).check(&model);
+        }
+    }
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Models of odd sizes, their way to the device, and what should have arrived.
 
+use crate::support::cuda::Chance;
 use crate::support::gemm::{self as reference, Matrix};
 use cudarc::driver::result;
 use cudarc::driver::sys::CUdeviceptr;
@@ -7,7 +8,9 @@ use half::bf16;
 use std::sync::Arc;
 use trail_runtime::cuda::weights::UploadPool;
 use trail_runtime::cuda::{CudaError, Device, DeviceWeights};
-use trail_runtime::model::{Dtype, LayerWeights, Model, ModelConfig, Tensor};
+use trail_runtime::model::{
+    Architecture, Dtype, LayerWeights, Model, ModelConfig, QkNorm, QkvBias, RopePairing, Tensor,
+};
 
 /// A slot that holds no more than one tile of most matrices here.
 pub(crate) const TINY_SLOT: usize = 1 << 10;
@@ -56,6 +59,24 @@ pub(crate) fn mixed(shape: &Shape) -> Model {
     mixed
 }
 
+/// A model of `architecture` whose q and k have adjacent pairs, as a GGUF file of Llama, with
+/// random biases and norms of heads where the family has them.
+pub(crate) fn of_family(shape: &Shape, architecture: Architecture) -> Model {
+    let mut model = model(shape, Dtype::F16, 6);
+    model.config.architecture = architecture;
+    model.config.rope_pairing = RopePairing::Adjacent;
+    let (q, kv, head) = (model.config.q_size(), model.config.kv_size(), shape.head_dim);
+    let mut chance = Chance(7);
+    let mut vector = |len: usize| -> Vec<f32> { (0..len).map(|_| chance.unit()).collect() };
+    for layer in &mut model.weights.layers {
+        let has_bias = architecture.has_qkv_bias();
+        layer.qkv_bias = has_bias.then(|| QkvBias { q: vector(q), k: vector(kv), v: vector(kv) });
+        let has_norm = architecture.has_qk_norm();
+        layer.qk_norm = has_norm.then(|| QkNorm { q: vector(head), k: vector(head) });
+    }
+    model
+}
+
 /// The matrices of a layer.
 pub(crate) fn tensors(layer: &LayerWeights) -> [&Tensor; 7] {
     [&layer.q, &layer.k, &layer.v, &layer.o, &layer.gate, &layer.up, &layer.down]
@@ -75,6 +96,8 @@ pub(crate) struct Arrived {
     norms: Vec<Vec<u16>>,
     /// qkv, o, gate_up, down.
     layers: Vec<[Vec<u16>; 4]>,
+    /// Bias, norm of queries, norm of keys.
+    terms: Vec<[Vec<u16>; 3]>,
     lm_head: Vec<u16>,
 }
 
@@ -110,6 +133,16 @@ impl Arrived {
                     ]
                 })
                 .collect(),
+            terms: weights
+                .layers
+                .iter()
+                .map(|layer| {
+                    let (all, head) = (config.q_size() + 2 * config.kv_size(), config.head_dim);
+                    let terms = &layer.terms;
+                    [(terms.bias, all), (terms.q_norm, head), (terms.k_norm, head)]
+                        .map(|(at, len)| if at == 0 { Vec::new() } else { bits(at, len) })
+                })
+                .collect(),
             lm_head: fragments(weights.lm_head, vocab, d),
         }
     }
@@ -125,9 +158,9 @@ impl Arrived {
         let norms: Vec<Vec<u16>> = norms.chain([&weights.norm]).map(|norm| rows(norm)).collect();
         assert!(self.norms == norms, "norms");
         assert!(self.lm_head == Wanted::plain(&weights.lm_head), "output projection");
-        let head_dim = model.config.head_dim;
         for (index, (found, layer)) in self.layers.iter().zip(&weights.layers).enumerate() {
-            let qkv = Wanted::pairs(&[&layer.q, &layer.k, &layer.v], head_dim);
+            let qkv = Wanted::pairs(&[&layer.q, &layer.k, &layer.v], &model.config);
+            assert!(self.terms[index] == wanted_terms(layer), "bias and norms of layer {index}");
             let gate_up = Wanted::alternating(&[&layer.gate, &layer.up]);
             let wanted = [qkv, Wanted::plain(&layer.o), gate_up, Wanted::plain(&layer.down)];
             for ((found, wanted), name) in
@@ -137,6 +170,15 @@ impl Arrived {
             }
         }
     }
+}
+
+/// Bias, norm of queries and norm of keys; empty where there is none.
+fn wanted_terms(layer: &LayerWeights) -> [Vec<u16>; 3] {
+    let bits = |values: &[f32]| values.iter().map(|&x| narrow(x).to_bits()).collect::<Vec<_>>();
+    let bias = layer.qkv_bias.as_ref().map(|bias| [&bias.q[..], &bias.k, &bias.v].concat());
+    let norms = layer.qk_norm.as_ref().map(|norms| [bits(&norms.q), bits(&norms.k)]);
+    let [q_norm, k_norm] = norms.unwrap_or_default();
+    [bits(&bias.unwrap_or_default()), q_norm, k_norm]
 }
 
 fn narrow(value: f32) -> bf16 {
@@ -149,12 +191,20 @@ impl Wanted {
         Wanted::ordered(&[tensor], &reference::plain_order(tensor.rows, padded))
     }
 
-    fn pairs(sources: &[&Tensor], head_dim: usize) -> Vec<u16> {
+    fn pairs(sources: &[&Tensor], config: &ModelConfig) -> Vec<u16> {
         let rows: usize = sources.iter().map(|tensor| tensor.rows).sum();
-        Wanted::ordered(
-            sources,
-            &reference::rotation_order(rows, head_dim, rows.next_multiple_of(128)),
-        )
+        let mut order =
+            reference::rotation_order(rows, config.head_dim, rows.next_multiple_of(128));
+        if config.rope_pairing == RopePairing::Adjacent {
+            // Row i of a head's first half is row 2i of the file, of its second half row 2i + 1.
+            let half = config.head_dim / 2;
+            let turned = config.q_size() + config.kv_size();
+            for row in order.iter_mut().flatten().filter(|row| **row < turned) {
+                let within = *row % config.head_dim;
+                *row = *row - within + within % half * 2 + within / half;
+            }
+        }
+        Wanted::ordered(sources, &order)
     }
 
     fn alternating(sources: &[&Tensor]) -> Vec<u16> {

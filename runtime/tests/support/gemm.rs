@@ -170,17 +170,61 @@ pub(crate) fn residual(x: &[bf16], w: &Matrix, h: &[f32], gamma: &[bf16]) -> Res
     Residual { h, x_next, ss }
 }
 
+/// Bias and norms of the heads, as `launch::HeadTerms`; an empty vector: none.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct HeadTerms {
+    pub(crate) bias: Vec<bf16>,
+    pub(crate) q_norm: Vec<bf16>,
+    pub(crate) k_norm: Vec<bf16>,
+    pub(crate) eps: f32,
+}
+
+impl HeadTerms {
+    /// Applies the terms to heads `[heads + 2 kv_heads][head_dim]`, of which `heads` are queries
+    /// and those from `turned_heads` on values.
+    fn apply(&self, row: &mut [Near], heads: usize, turned_heads: usize, head_dim: usize) {
+        for (near, bias) in row.iter_mut().zip(&self.bias) {
+            near.value += f64::from(bias.to_f32());
+            near.error += near.value.abs() * F32;
+        }
+        if !self.q_norm.is_empty() {
+            for (index, head) in row.chunks_exact_mut(head_dim).take(turned_heads).enumerate() {
+                self.norm(head, if index < heads { &self.q_norm } else { &self.k_norm });
+            }
+        }
+    }
+
+    /// RMSNorm of one head. An error e of the head's values moves the scale by less than
+    /// sum(|v| e) / (head_dim * mean square), relative to it.
+    fn norm(&self, head: &mut [Near], gamma: &[bf16]) {
+        let width = head.len() as f64;
+        let squares: f64 = head.iter().map(|near| near.value * near.value).sum();
+        let mean = squares / width + f64::from(self.eps);
+        let moved: f64 = head.iter().map(|near| near.value.abs() * near.error).sum();
+        let (scale, relative) = (1.0 / mean.sqrt(), 1.01 * moved / (width * mean) + 4.0 * F32);
+        for (near, gamma) in head.iter_mut().zip(gamma) {
+            let by = scale * f64::from(gamma.to_f32());
+            let error = near.error + near.value.abs() * relative;
+            *near = Near { value: near.value * by, error: error * by.abs() };
+        }
+    }
+}
+
 /// Heads `[heads + 2 kv_heads][head_dim]` of one row: queries and keys turned to `position`, values
 /// as they are.
 pub(crate) fn qkv(
     x: &[bf16],
     w: &Matrix,
     scale: f64,
-    (turned_heads, head_dim): (usize, usize),
+    (heads, kv_heads, head_dim): (usize, usize, usize),
+    terms: &HeadTerms,
     position: usize,
     inverse_frequencies: &[f64],
 ) -> Vec<Near> {
-    let row: Vec<Near> = (0..w.rows).map(|feature| dot(x, w.row(feature)).scaled(scale)).collect();
+    let turned_heads = heads + kv_heads;
+    let mut row: Vec<Near> =
+        (0..w.rows).map(|feature| dot(x, w.row(feature)).scaled(scale)).collect();
+    terms.apply(&mut row, heads, turned_heads, head_dim);
     let mut out = row.clone();
     let half = head_dim / 2;
     for head in 0..turned_heads {

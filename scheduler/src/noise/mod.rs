@@ -27,7 +27,7 @@ pub const MAX_TOKENS: u32 = 512;
 pub const EARLY_TOKENS: u32 = 16;
 
 /// Number of predictions of each bin.
-type Row = [u32; BINS];
+pub(crate) type Row = [u32; BINS];
 
 /// Condition of a row of counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -138,21 +138,28 @@ impl Confusion {
     /// Draws the probe's predictions for an output of `length` tokens: element g is the expected
     /// number of remaining tokens after g generated ones.
     pub fn refined(&self, length: u32, rng: &mut Rng) -> Vec<f32> {
-        let mut said = draw(&self.rows[&State::Prompt(bin_of(length))], rng);
+        let mut said = draw(&self.first_counts(bin_of(length)), rng);
         let mut predictions = vec![middle(said)];
         for generated in 1..length {
-            let bin = bin_of(length - generated);
-            let state = match generated <= EARLY_TOKENS {
-                true => State::Early(bin, said),
-                false => State::Late(bin, said),
-            };
-            said = match self.rows.get(&state) {
-                Some(row) => draw(row, rng),
-                None => draw(&self.pooled(bin, generated), rng),
-            };
+            said = draw(&self.next_counts(bin_of(length - generated), generated, said), rng);
             predictions.push(middle(said));
         }
         predictions
+    }
+
+    /// Counts of the probe's predictions from the prompt, of outputs with a length in `bin`.
+    pub(crate) fn first_counts(&self, bin: usize) -> Row {
+        self.rows[&State::Prompt(bin)]
+    }
+
+    /// Counts of its predictions after `generated` tokens, with a remainder in `bin`, where it
+    /// predicted `said` a token before.
+    pub(crate) fn next_counts(&self, bin: usize, generated: u32, said: usize) -> Row {
+        let state = match generated <= EARLY_TOKENS {
+            true => State::Early(bin, said),
+            false => State::Late(bin, said),
+        };
+        self.rows.get(&state).copied().unwrap_or_else(|| self.pooled(bin, generated))
     }
 
     /// Counts for the true bin `bin`, summed over all previously predicted bins: for a pair without

@@ -57,7 +57,7 @@ mod tests {
         let mut request = request(0, None);
         let remaining = 0.3 * p10 + 0.4 * p50 + 0.3 * p90;
         let prediction = Prediction { remaining, p10, p50, p90, ..Prediction::default() };
-        assert!(request.predict(&prediction));
+        assert!(request.predict(&prediction, 1));
         request
     }
 

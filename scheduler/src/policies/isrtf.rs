@@ -127,7 +127,7 @@ mod tests {
             policy.on_tokens(&request, 1);
             if step == 0 {
                 let early = Prediction { remaining: 5.0, ..Prediction::default() };
-                assert!(request.predict(&early));
+                assert!(request.predict(&early, 1));
                 policy.on_predicted(&request);
                 assert_eq!(policy.key(&request), Key::new(Key::PINNED, 40.0, 0));
             }

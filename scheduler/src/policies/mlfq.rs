@@ -267,6 +267,22 @@ mod tests {
     }
 
     #[test]
+    fn a_request_is_demoted_with_a_token_and_not_in_its_prefill() {
+        let mut policy = TOY.policy();
+        policy.reserve(1);
+        let request = request(0, None);
+        policy.on_submitted(&request);
+        let first = policy.key(&request);
+        for (step, sample) in [false, false, true].into_iter().enumerate() {
+            assert_eq!(policy.key(&request), first);
+            let row = PlanRow { idx: request.idx, start: 0, len: 4, sample };
+            policy.on_scheduled(&request, row);
+            policy.on_step(step as u64, 10.0 * (step + 1) as f64);
+        }
+        assert!(policy.key(&request) > first, "30 s of service in a quantum of 3.9");
+    }
+
+    #[test]
     fn skip_join_begins_where_the_prefill_fits() {
         let options = Mlfq { prefill_token_s: 1.0, ..TOY };
         let levels = [1, 3, 4, 7, 8, 100, 10_000].map(|tokens| options.first_level(tokens));

@@ -38,7 +38,7 @@ mod tests {
         (running.phase, running.started) = (Phase::Running, true);
         let short = request(8, Some(3.0));
         let mut long = request(7, Some(30.0));
-        assert!(long.predict(&Prediction { remaining: 1.0, ..Prediction::default() }));
+        assert!(long.predict(&Prediction { remaining: 1.0, ..Prediction::default() }, 1));
         let keys = [running, short, long].map(|request| Sjf.key(&request));
         assert!(keys.is_sorted(), "{keys:?}");
     }

@@ -216,6 +216,21 @@ mod tests {
     }
 
     #[test]
+    fn the_backlog_counts_each_generated_token_once() {
+        let mut bound = backlog(2);
+        let mut first = request(0, None);
+        (0..4).for_each(|_| bound.on_tokens(1));
+        first.generated = 4;
+        assert_eq!(bound.backlog, 16.0);
+        bound.expect(&first, 9.0);
+        assert_eq!(bound.backlog, 19.0, "9 of the first and 10 of the second");
+        (0..2).for_each(|_| bound.on_tokens(1));
+        first.generated = 6;
+        bound.on_finished(&first);
+        assert_eq!(bound.backlog, 10.0);
+    }
+
+    #[test]
     fn a_batch_with_free_places_tells_nothing_about_the_rate() {
         let mut bound = backlog(1);
         bound.on_step(0.0);

@@ -52,7 +52,9 @@ mod tests {
     fn r_counts_down_whatever_the_probe_says() {
         let policy = TrailBert { c: 1.0 };
         let mut request = running(0, 100.0, 30);
-        assert!(request.predict(&Prediction { remaining: 7.0, step: 29, ..Prediction::default() }));
+        assert!(
+            request.predict(&Prediction { remaining: 7.0, step: 29, ..Prediction::default() }, 1)
+        );
         assert_eq!(policy.key(&request), Key::new(Key::OPEN, 70.0, 0));
         request.phase = Phase::Paused;
         assert_eq!(policy.key(&request), Key::new(Key::OPEN, 70.0, 0));

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use crate::limits::blocks_for;
 use crate::{
     BLOCK_TOKENS, Key, MIN_CHUNK_TOKENS, Phase, Plan, PlanRow, Policy, PrefillLimit, RequestIdx,
-    RequestState, SchedulerConfig,
+    RequestState, Reserve, SchedulerConfig,
 };
 
 struct Reference {
@@ -28,6 +28,8 @@ struct Reference {
     /// The limit's time that the plan has not given away yet.
     left: Option<PrefillLimit>,
     plan: Plan,
+    /// Times that a request was skipped for the growth of the batch alone.
+    held_back: usize,
 }
 
 impl Reference {
@@ -90,16 +92,16 @@ impl Reference {
             let enough = needed == 0 || self.free() + self.swapping_out() + reclaimable >= wanted;
             let filling = self.filling(&order[rank + 1..]);
             let later = self.free() + self.swapping_out() + reclaimable + filling >= wanted;
+            let grows = self.grows(idx, needed, spare.max(self.growth(idx)) + reserved);
             for victim in victims {
-                if enough && needed > 0 && self.free() + self.swapping_out() < wanted {
+                if grows && enough && needed > 0 && self.free() + self.swapping_out() < wanted {
                     self.evict(victim);
                 }
             }
-            if needed > 0 && self.free() < wanted {
+            if !grows || needed > 0 && self.free() < wanted {
                 passed += 1;
-                let barrier = self.skip(idx);
-                open &= !barrier && passed < self.config.max_lookahead;
-                if enough || later {
+                open &= !self.skip(idx) && passed < self.config.max_lookahead;
+                if grows && (enough || later) {
                     reserved += needed + spare;
                 }
                 continue;
@@ -157,6 +159,34 @@ impl Reference {
             Phase::Swapped if !first => self.low_water(ran),
             _ => 0,
         }
+    }
+
+    /// Blocks that the running requests and `idx` will hold at their predicted ends, beyond those
+    /// for their present tokens.
+    fn growth(&self, idx: RequestIdx) -> u32 {
+        let of = |request: &RequestState| {
+            let remaining = match self.config.reserve {
+                Reserve::Present => Some(0.0),
+                Reserve::Mean => request.remaining(),
+                Reserve::P90 => request.remaining_p90(),
+            };
+            let left = remaining.unwrap_or((request.max_tokens - request.generated) as f32);
+            let end = request.tokens() + left.ceil() as u32;
+            end.div_ceil(BLOCK_TOKENS) - request.tokens().div_ceil(BLOCK_TOKENS)
+        };
+        let grows = |request: &&RequestState| request.phase == Phase::Running || request.idx == idx;
+        self.requests.values().filter(grows).map(of).sum()
+    }
+
+    /// True if `idx` may take `needed` blocks: of the free ones, with `kept` left, where it comes
+    /// from the queue and another precedes it in the plan.
+    fn grows(&mut self, idx: RequestIdx, needed: u32, kept: u32) -> bool {
+        let queued = matches!(self.requests[&idx].phase, Phase::Waiting | Phase::Swapped);
+        let first = self.plan.rows.is_empty() && self.plan.swap_in.is_empty();
+        let bound = self.config.reserve != Reserve::Present && queued && !first;
+        let grows = !bound || self.free() >= needed + kept;
+        self.held_back += (!grows && self.free() >= needed) as usize;
+        grows
     }
 
     /// Blocks being filled for requests in `behind` and for finished ones: they can be taken later.

@@ -1,6 +1,6 @@
 //! Refined predictions as a Markov chain: the assumption of TRAIL's Appendix E.
 
-use crate::noise::{BINS, EARLY_TOKENS, bin_of};
+use crate::noise::{BINS, Confusion, EARLY_TOKENS, Row, bin_of};
 
 /// Probability of each bin.
 pub(super) type Bins = [f64; BINS];
@@ -20,34 +20,19 @@ pub struct PredictionChain {
 }
 
 impl PredictionChain {
-    /// The demo probe's chain: its confusion counts as frequencies, with the same choice of counts
-    /// as [`Confusion::refined`](crate::noise::Confusion::refined), which draws from them.
+    /// The demo probe's chain: the counts that [`Confusion::refined`] draws from, as frequencies.
     pub fn demo() -> PredictionChain {
-        let mut prompt = [[0.0; BINS]; BINS];
-        let (mut early, mut late) = ([[[0.0; BINS]; BINS]; BINS], [[[0.0; BINS]; BINS]; BINS]);
-        for line in DEMO.lines() {
-            let mut words = line.split_whitespace();
-            let kind = words.next().unwrap_or("");
-            let mut bin = || words.next().and_then(|word| word.parse::<usize>().ok()).expect(WHOLE);
-            let row: &mut Bins = match kind {
-                "prompt" => &mut prompt[bin()],
-                "early" => &mut early[bin()][bin()],
-                "late" => &mut late[bin()][bin()],
-                _ => continue,
-            };
-            for entry in words {
-                let (bin, count) = entry.split_once(':').expect(WHOLE);
-                row[bin.parse::<usize>().expect(WHOLE)] = count.parse().expect(WHOLE);
-            }
+        let confusion = Confusion::demo();
+        let after = |generated| -> Transitions {
+            std::array::from_fn(|bin| {
+                std::array::from_fn(|said| frequencies(confusion.next_counts(bin, generated, said)))
+            })
+        };
+        PredictionChain {
+            prompt: std::array::from_fn(|bin| frequencies(confusion.first_counts(bin))),
+            early: after(EARLY_TOKENS),
+            late: after(EARLY_TOKENS + 1),
         }
-        let early_pooled: [Bins; BINS] = std::array::from_fn(|bin| sum(&early[bin]));
-        for bin in 0..BINS {
-            let pooled = sum(&late[bin]);
-            fill(&mut late[bin], pooled);
-            let few = early_pooled[bin] == [0.0; BINS];
-            fill(&mut early[bin], if few { pooled } else { early_pooled[bin] });
-        }
-        PredictionChain { prompt: prompt.map(normalised), early, late }
     }
 
     /// The chain of a probe that always predicts the true bin.
@@ -72,30 +57,15 @@ impl PredictionChain {
     }
 }
 
-fn sum(rows: &[Bins; BINS]) -> Bins {
-    std::array::from_fn(|bin| rows.iter().map(|row| row[bin]).sum())
+/// Counts as frequencies.
+fn frequencies(row: Row) -> Bins {
+    let total: u64 = row.iter().map(|&count| u64::from(count)).sum();
+    row.map(|count| f64::from(count) / total as f64)
 }
-
-/// Makes counts frequencies; a row without counts gets those of `pooled`.
-fn fill(rows: &mut [Bins; BINS], pooled: Bins) {
-    for row in rows {
-        *row = normalised(if *row == [0.0; BINS] { pooled } else { *row });
-    }
-}
-
-fn normalised(row: Bins) -> Bins {
-    let total: f64 = row.iter().sum();
-    row.map(|count| count / total)
-}
-
-/// The counts, which the tests of [`crate::noise`] read in full.
-const DEMO: &str = include_str!("../noise/demo.txt");
-const WHOLE: &str = "the checked-in counts are whole";
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::noise::Confusion;
     use crate::rng::Rng;
 
     /// The marginal of each prediction agrees with draws of the replay's own reading of the counts.

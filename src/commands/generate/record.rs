@@ -1,15 +1,13 @@
 //! The record of one answer, for `generate --json`.
 
-use std::time::Instant;
-
 use serde_json::{Value, json};
 use trail_runtime::engine::Event;
 
+use crate::answer::Timing;
+
 /// An answer with its timing, predictions and preemptions.
 pub struct Record {
-    start: Instant,
-    first_token: Option<Instant>,
-    last_token: Option<Instant>,
+    timing: Timing,
     prompt_tokens: Vec<u32>,
     tokens: Vec<u32>,
     logprobs: Vec<f32>,
@@ -26,9 +24,7 @@ impl Record {
     /// Starts the record, and its clock, before `prompt` is submitted.
     pub fn begin(prompt: &[u32]) -> Self {
         Record {
-            start: Instant::now(),
-            first_token: None,
-            last_token: None,
+            timing: Timing::begin(),
             prompt_tokens: prompt.to_vec(),
             tokens: Vec::new(),
             logprobs: Vec::new(),
@@ -41,6 +37,7 @@ impl Record {
 
     /// Records an event.
     pub fn take(&mut self, event: &Event) {
+        self.timing.take(event);
         match *event {
             Event::Alternative { id, logprob } => {
                 if let Some(here) = self.alternatives.last_mut() {
@@ -48,9 +45,6 @@ impl Record {
                 }
             }
             Event::Token { id, logprob } => {
-                let now = Instant::now();
-                self.first_token.get_or_insert(now);
-                self.last_token = Some(now);
                 self.tokens.push(id);
                 self.logprobs.push(logprob);
                 self.alternatives.push(Vec::new());
@@ -58,8 +52,7 @@ impl Record {
             Event::Prediction { generated, remaining } => {
                 self.predictions.push(json!({ "generated": generated, "remaining": remaining }));
             }
-            Event::Finished { reason } => self.finish_reason = reason.name(),
-            Event::Preempted { .. } => {}
+            Event::Finished { .. } | Event::Preempted { .. } => {}
         }
     }
 
@@ -72,21 +65,11 @@ impl Record {
             "text": self.text,
             "finish_reason": self.finish_reason,
             "predictions": self.predictions,
-            "timing": self.timing(),
+            "timing": self.timing.json(),
         });
         if top_logprobs > 0 {
             object["top_logprobs"] = json!(self.alternatives[..self.tokens.len()]);
         }
         object
-    }
-
-    /// Times in seconds; `tokens_per_s` is the decode rate, from the first token to the last.
-    fn timing(&self) -> Value {
-        let since_start = |at: Option<Instant>| at.map(|at| (at - self.start).as_secs_f64());
-        let (ttft_s, total_s) = (since_start(self.first_token), since_start(self.last_token));
-        let decode_s = ttft_s.zip(total_s).map(|(first, last)| last - first);
-        let steps = self.tokens.len().saturating_sub(1) as f64;
-        let tokens_per_s = decode_s.filter(|&s| s > 0.0).map(|s| steps / s);
-        json!({ "ttft_s": ttft_s, "total_s": total_s, "tokens_per_s": tokens_per_s })
     }
 }

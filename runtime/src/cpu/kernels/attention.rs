@@ -10,9 +10,9 @@ use std::ops::Range;
 use crate::backend::BLOCK_TOKENS;
 use crate::cpu::simd::{MAX_LANES, Simd};
 
+use super::glu::exp;
 use super::scratch::AttentionScratch;
 use super::stored::StoredF32;
-use super::swiglu::exp;
 use super::tile::{Ahead, Columns, Rows, TILE_COLS, tiles};
 
 /// Number of queries whose outputs are accumulated together.

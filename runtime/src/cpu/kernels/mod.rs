@@ -10,13 +10,13 @@
 //! the calling thread do not change any bit.
 
 mod attention;
+mod glu;
 mod norm;
 mod packing;
 mod product;
 mod quantized;
 mod scratch;
 mod stored;
-mod swiglu;
 mod table;
 mod tile;
 

@@ -1,4 +1,5 @@
-//! RMSNorm of one row, stored in the packed order of the product that reads it.
+//! RMSNorm: of one row, stored in the packed order of the product that reads it, and the factor of
+//! rows that stay where they are.
 
 use crate::cpu::simd::Simd;
 
@@ -21,8 +22,7 @@ pub(super) unsafe fn rms_norm<V: Simd>(
 ) {
     assert_eq!(x.len(), weight.len());
     // SAFETY: the caller guarantees `V`'s instructions.
-    let mean = unsafe { sum_of_squares::<V>(x) } / x.len() as f32;
-    let scale = 1.0 / (mean + eps).sqrt();
+    let scale = unsafe { rms_scale::<V>(x, eps) };
     let step = 2 * V::LANES;
     let whole = x.len() - x.len() % step;
     for at in (0..whole).step_by(step) {
@@ -39,6 +39,18 @@ pub(super) unsafe fn rms_norm<V: Simd>(
     for k in whole..x.len() {
         out[packing.index(k)] = x[k] * scale * weight[k];
     }
+}
+
+/// `1 / sqrt(mean(x^2) + eps)`
+///
+/// # Safety
+///
+/// The CPU must have `V`'s instructions.
+#[inline(always)]
+pub(super) unsafe fn rms_scale<V: Simd>(x: &[f32], eps: f32) -> f32 {
+    // SAFETY: the caller guarantees `V`'s instructions.
+    let mean = unsafe { sum_of_squares::<V>(x) } / x.len() as f32;
+    1.0 / (mean + eps).sqrt()
 }
 
 /// # Safety

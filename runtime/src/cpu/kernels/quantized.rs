@@ -234,7 +234,8 @@ block!(
         let (half, run) = (group / 4, group % 4);
         let q = V::load_u8(block.add(half * 64 + run % 2 * GROUP + at));
         let q = V::and(V::shift_right(q, 4 * (run as u32 / 2)), 15);
-        let highest = V::shift_right(V::load_u8(block.add(128 + half * GROUP + at)), 2 * run as u32);
+        let highest = V::load_u8(block.add(128 + half * GROUP + at));
+        let highest = V::shift_right(highest, 2 * run as u32);
         let q = V::or(q, V::shift_left(V::and(highest, 3), 4));
         let scale = 2 * group + at / 16;
         V::to_f32(q).mul_add(V::splat(scales.scale[scale]), V::splat(scales.min[scale]))

@@ -4,6 +4,7 @@ use crate::cpu::Isa;
 #[cfg(target_arch = "x86_64")]
 use crate::cpu::simd::{Avx2, Avx512};
 use crate::cpu::simd::{Portable, Simd};
+use crate::model::Activation;
 
 use super::product::{Block, Loops, WideTile};
 use super::stored::Stored;
@@ -18,7 +19,9 @@ pub(crate) struct Kernels {
     pub(crate) lanes: usize,
     product: unsafe fn(Product<'_>),
     rms_norm: unsafe fn(&[f32], &[f32], f32, Packing, &mut [f32]),
+    rms_scale: unsafe fn(&[f32], f32) -> f32,
     swiglu: unsafe fn(&mut [f32], &[f32]),
+    geglu: unsafe fn(&mut [f32], &[f32]),
     attention: unsafe fn(Attention<'_>),
 }
 
@@ -65,9 +68,21 @@ macro_rules! kernels {
             }
 
             $(#[target_feature(enable = $features)])?
+            unsafe fn rms_scale(x: &[f32], eps: f32) -> f32 {
+                // SAFETY: `select` returns this function only if the CPU has these features.
+                unsafe { super::norm::rms_scale::<$V>(x, eps) }
+            }
+
+            $(#[target_feature(enable = $features)])?
             unsafe fn swiglu(gate: &mut [f32], up: &[f32]) {
                 // SAFETY: `select` returns this function only if the CPU has these features.
-                unsafe { super::swiglu::swiglu::<$V>(gate, up) }
+                unsafe { super::glu::swiglu::<$V>(gate, up) }
+            }
+
+            $(#[target_feature(enable = $features)])?
+            unsafe fn geglu(gate: &mut [f32], up: &[f32]) {
+                // SAFETY: `select` returns this function only if the CPU has these features.
+                unsafe { super::glu::geglu::<$V>(gate, up) }
             }
 
             $(#[target_feature(enable = $features)])?
@@ -76,7 +91,16 @@ macro_rules! kernels {
                 unsafe { operands.run::<$V>() }
             }
 
-            Kernels { isa: $isa, lanes: <$V>::LANES, product, rms_norm, swiglu, attention }
+            Kernels {
+                isa: $isa,
+                lanes: <$V>::LANES,
+                product,
+                rms_norm,
+                rms_scale,
+                swiglu,
+                geglu,
+                attention,
+            }
         };
     };
 }
@@ -118,10 +142,21 @@ impl Kernels {
         unsafe { (self.rms_norm)(x, weight, eps, packing, out) }
     }
 
-    /// See [`swiglu`](super::swiglu::swiglu).
-    pub(crate) fn swiglu(&self, gate: &mut [f32], up: &[f32]) {
+    /// See [`rms_scale`](super::norm::rms_scale).
+    pub(crate) fn rms_scale(&self, x: &[f32], eps: f32) -> f32 {
         // SAFETY: a `Kernels` exists only for instructions that the CPU has: see `select`.
-        unsafe { (self.swiglu)(gate, up) }
+        unsafe { (self.rms_scale)(x, eps) }
+    }
+
+    /// `gate = activation(gate) * up`: see [`swiglu`](super::glu::swiglu) and
+    /// [`geglu`](super::glu::geglu).
+    pub(crate) fn gate(&self, activation: Activation, gate: &mut [f32], up: &[f32]) {
+        let kernel = match activation {
+            Activation::Silu => self.swiglu,
+            Activation::GeluTanh => self.geglu,
+        };
+        // SAFETY: a `Kernels` exists only for instructions that the CPU has: see `select`.
+        unsafe { kernel(gate, up) }
     }
 
     /// See [`Attention`].

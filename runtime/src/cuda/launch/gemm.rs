@@ -4,7 +4,7 @@ use super::Launch;
 use crate::cuda::plan::gemm::GemmPlan;
 use cudarc::driver::sys::CUdeviceptr;
 use trail_ptx::params::{
-    GemmOperands, LogitsParams, QkvParams, ResidualParams, RowScale, SwigluParams,
+    self, GemmOperands, LogitsParams, QkvParams, ResidualParams, RowScale, SwigluParams,
 };
 
 /// Operands of every product, as device addresses.
@@ -35,6 +35,17 @@ pub struct Norm {
     pub eps: f32,
 }
 
+/// Bias and norms of a layer's heads, as device addresses; 0: none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HeadTerms {
+    /// Bias of queries, keys and values `[(heads + 2 kv_heads) * head_dim]` bf16.
+    pub bias: CUdeviceptr,
+    /// Weight of the RMSNorm of each query head `[head_dim]` bf16.
+    pub q_norm: CUdeviceptr,
+    /// Weight of the RMSNorm of each key head `[head_dim]` bf16.
+    pub k_norm: CUdeviceptr,
+}
+
 /// Destination of queries, keys and values.
 #[derive(Clone, Copy, Debug)]
 pub struct QkvOutput {
@@ -50,6 +61,8 @@ pub struct QkvOutput {
     pub block_table: CUdeviceptr,
     /// `[head_dim / 2]` u64, see [`rope_freqs`].
     pub rope_freqs: CUdeviceptr,
+    /// Bias and norms of the heads.
+    pub terms: HeadTerms,
     /// Elements from one block to the next.
     pub block_stride: usize,
     /// Elements from a block's start to this layer's keys.
@@ -119,6 +132,14 @@ fn row_scale(norm: &Norm) -> RowScale {
     }
 }
 
+pub(super) fn head_terms(from: &HeadTerms) -> params::HeadTerms {
+    params::HeadTerms {
+        bias: from.bias as *const _,
+        q_norm: from.q_norm as *const _,
+        k_norm: from.k_norm as *const _,
+    }
+}
+
 pub(super) fn qkv_params(
     plan: &GemmPlan,
     from: &Operands,
@@ -134,6 +155,7 @@ pub(super) fn qkv_params(
         batch_idx: to.batch_idx as *const _,
         block_table: to.block_table as *const _,
         rope_freqs: to.rope_freqs as *const _,
+        terms: head_terms(&to.terms),
         block_stride: to.block_stride as i64,
         layer_offset: to.layer_offset as i64,
         max_blocks: to.max_blocks as i32,

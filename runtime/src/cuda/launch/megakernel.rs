@@ -1,7 +1,7 @@
 //! Launch of the megakernel: all layers of a decode step at once.
 
 use super::attention::{decode_params, window};
-use super::gemm::{qkv_params, residual_params, swiglu_params};
+use super::gemm::{head_terms, qkv_params, residual_params, swiglu_params};
 use super::{DecodeRows, KvView, Launch, Norm, Operands, QkvOutput, ResidualOutput};
 use crate::cuda::plan::megakernel::MegakernelPlan;
 use crate::cuda::weights::LayerAddresses;
@@ -46,6 +46,7 @@ pub fn megakernel_layer(
         down: weights.down as *const _,
         o_gamma: o_norm as *const _,
         down_gamma: down_norm as *const _,
+        terms: head_terms(&weights.terms),
         layer_offset: layer_offset as i64,
         window: window(tokens),
         reserved: 0,

@@ -18,7 +18,7 @@ pub use attention::{
 };
 pub use ceiling::{ceiling_mma, ceiling_read};
 pub use gemm::{
-    Norm, Operands, QkvOutput, ResidualOutput, logits, qkv, residual, rope_freqs, swiglu,
+    HeadTerms, Norm, Operands, QkvOutput, ResidualOutput, logits, qkv, residual, rope_freqs, swiglu,
 };
 pub use megakernel::{MegakernelBuffers, megakernel, megakernel_layer};
 pub use sampling::{RowPlace, SamplerBuffers, row_sampling, sample, sampled, token_counts};

@@ -11,8 +11,8 @@ use crate::cuda::device::Device;
 use crate::cuda::error::CudaError;
 use crate::cuda::kv::KvPool;
 use crate::cuda::launch::{
-    self, DecodeRows, EmbedBuffers, KvView, MegakernelBuffers, Norm, Operands, PrefillRows,
-    QkvOutput, ResidualOutput,
+    self, DecodeRows, EmbedBuffers, HeadTerms, KvView, MegakernelBuffers, Norm, Operands,
+    PrefillRows, QkvOutput, ResidualOutput,
 };
 use crate::cuda::plan::gemm::GemmPlan;
 use crate::cuda::plan::megakernel::MegakernelPlan;
@@ -153,7 +153,7 @@ impl Forward {
             layers: with.layers.at(),
             barrier: with.barrier.at(),
             norm: self.norm(),
-            qkv: (self.operands(0, GemmInput::Normed), self.qkv_output(&kv)),
+            qkv: (self.operands(0, GemmInput::Normed), self.qkv_output(&kv, HeadTerms::default())),
             attention: (kv, self.decode_rows()),
             o: (self.operands(0, GemmInput::AttnOut), self.residual_output(0, 0)),
             gate_up: (self.operands(0, GemmInput::Normed), self.buffers.inner.at()),
@@ -164,7 +164,8 @@ impl Forward {
     fn qkv(&self, queue: &Queue, shape: &Shape, layer: usize) -> Result<(), CudaError> {
         let plan = &self.plans.layer[shape.rows].products.qkv;
         let from = self.operands(self.weights.layers[layer].qkv, GemmInput::Normed);
-        let (norm, to) = (self.norm(), self.qkv_output(&self.kv_view(layer)));
+        let terms = self.weights.layers[layer].terms;
+        let (norm, to) = (self.norm(), self.qkv_output(&self.kv_view(layer), terms));
         match self.map(plan, GemmInput::Normed) {
             Some(map) => queue.launch(&launch::wgmma_qkv(plan, map, &from, &norm, &to)),
             None => queue.launch(&launch::qkv(plan, &from, &norm, &to)),
@@ -222,7 +223,7 @@ impl Forward {
         }
     }
 
-    fn qkv_output(&self, kv: &KvView) -> QkvOutput {
+    fn qkv_output(&self, kv: &KvView, terms: HeadTerms) -> QkvOutput {
         let heads = self.plans.heads;
         QkvOutput {
             q: self.buffers.q.at(),
@@ -231,6 +232,7 @@ impl Forward {
             batch_idx: self.metadata.batch_idx,
             block_table: kv.block_table,
             rope_freqs: self.buffers.rope_freqs.at(),
+            terms,
             block_stride: kv.block_stride,
             layer_offset: kv.layer_offset,
             max_blocks: kv.max_blocks,

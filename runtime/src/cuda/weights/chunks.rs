@@ -2,9 +2,9 @@
 //! on the device.
 
 use super::DeviceWeights;
-use crate::cuda::launch::RowOrder;
+use crate::cuda::launch::{HeadTerms, RowOrder};
 use crate::cuda::plan::shuffle::{FEATURES, WIDTH};
-use crate::model::{Dtype, Model, Tensor};
+use crate::model::{Dtype, LayerWeights, Model, QkNorm, QkvBias, RopePairing, Tensor};
 use cudarc::driver::sys::CUdeviceptr;
 use std::ops::Range;
 
@@ -22,6 +22,19 @@ pub(super) struct Part<'a> {
     pub(super) dtype: Option<Dtype>,
     /// Where the part begins in the buffer, bytes.
     pub(super) offset: usize,
+    /// Width of the heads whose rows are staged in another order than the file's: see
+    /// [`Part::staged_row`].
+    pub(super) adjacent_pairs: Option<usize>,
+}
+
+impl Part<'_> {
+    /// Row of the staged part where row `row` of the file goes. The device takes heads whose row i
+    /// turns with row i + head_dim / 2; a file of adjacent pairs has them at 2i and 2i + 1.
+    pub(super) fn staged_row(&self, row: usize) -> usize {
+        let Some(head_dim) = self.adjacent_pairs else { return row };
+        let within = row % head_dim;
+        row - within + within % 2 * (head_dim / 2) + within / 2
+    }
 }
 
 /// A piece of a matrix that fits one staging buffer.
@@ -68,12 +81,14 @@ struct Source<'a> {
     rows: usize,
     cols: usize,
     dtype: Dtype,
+    /// As in [`Part`].
+    adjacent_pairs: Option<usize>,
 }
 
 impl<'a> From<&'a Tensor> for Source<'a> {
     fn from(tensor: &'a Tensor) -> Self {
         let Tensor { rows, cols, dtype, .. } = *tensor;
-        Source { bytes: tensor.bytes(), rows, cols, dtype }
+        Source { bytes: tensor.bytes(), rows, cols, dtype, adjacent_pairs: None }
     }
 }
 
@@ -101,9 +116,19 @@ fn matrices<'a>(model: &'a Model, weights: &DeviceWeights) -> Vec<Matrix<'a>> {
         arrangement: Arrangement::Fragments { order, width: tensors[0].cols },
         to,
     };
-    let pairs = RowOrder::RotationPairs { head_dim: model.config.head_dim };
+    let head_dim = model.config.head_dim;
+    let pairs = RowOrder::RotationPairs { head_dim };
+    let is_adjacent = model.config.rope_pairing == RopePairing::Adjacent;
+    let rotated = |tensor: &'a Tensor| Source {
+        adjacent_pairs: is_adjacent.then_some(head_dim),
+        ..Source::from(tensor)
+    };
     for (layer, to) in source.layers.iter().zip(&weights.layers) {
-        all.push(shuffled(&[&layer.q, &layer.k, &layer.v], pairs, to.qkv));
+        all.push(Matrix {
+            sources: vec![rotated(&layer.q), rotated(&layer.k), Source::from(&layer.v)],
+            ..shuffled(&[&layer.q], pairs, to.qkv)
+        });
+        all.extend(head_terms(layer, &to.terms));
         all.push(shuffled(&[&layer.o], RowOrder::Plain, to.o));
         all.push(shuffled(&[&layer.gate, &layer.up], RowOrder::Alternating, to.gate_up));
         all.push(shuffled(&[&layer.down], RowOrder::Plain, to.down));
@@ -116,7 +141,26 @@ fn matrices<'a>(model: &'a Model, weights: &DeviceWeights) -> Vec<Matrix<'a>> {
 
 fn vector(values: &[f32]) -> Source<'_> {
     let bytes = bytemuck::cast_slice(values);
-    Source { bytes, rows: 1, cols: values.len(), dtype: Dtype::F32 }
+    Source { bytes, rows: 1, cols: values.len(), dtype: Dtype::F32, adjacent_pairs: None }
+}
+
+/// Biases and norms of a layer's heads.
+fn head_terms<'a>(layer: &'a LayerWeights, to: &HeadTerms) -> Vec<Matrix<'a>> {
+    let mut vectors = Vec::new();
+    if let Some(QkvBias { q, k, v }) = &layer.qkv_bias {
+        let k_at = to.bias + Dtype::Bf16.bytes_of(q.len()) as u64;
+        let v_at = k_at + Dtype::Bf16.bytes_of(k.len()) as u64;
+        vectors.extend([(q, to.bias), (k, k_at), (v, v_at)]);
+    }
+    if let Some(QkNorm { q, k }) = &layer.qk_norm {
+        vectors.extend([(q, to.q_norm), (k, to.k_norm)]);
+    }
+    let rows = |(values, to): (&'a Vec<f32>, CUdeviceptr)| Matrix {
+        sources: vec![vector(values)],
+        arrangement: Arrangement::Rows,
+        to,
+    };
+    vectors.into_iter().map(rows).collect()
 }
 
 impl<'a> Matrix<'a> {
@@ -200,6 +244,7 @@ impl<'a> Source<'a> {
             rows: rows.len(),
             dtype: Some(self.dtype),
             offset: 0,
+            adjacent_pairs: self.adjacent_pairs,
         }
     }
 }

@@ -14,6 +14,8 @@ pub(super) struct Layout {
     pub(super) norms: Vec<usize>,
     /// qkv, o, gate_up, down of each layer.
     pub(super) layers: Vec<[usize; 4]>,
+    /// Bias of q, k and v, norm of q, norm of k of each layer, where the family has them.
+    pub(super) terms: Vec<[Option<usize>; 3]>,
     pub(super) lm_head: usize,
     /// Bytes of the whole.
     pub(super) bytes: usize,
@@ -37,7 +39,16 @@ impl Layout {
             .map(|_| shapes.map(|(rows, width)| place(fragment_bytes(rows, width))))
             .collect();
         let lm_head = place(fragment_bytes(vocab, d));
-        Layout { embed, norms, layers, lm_head, bytes: end }
+        let (bias, norm) = (q + 2 * config.kv_size(), config.head_dim);
+        let terms = (0..config.num_layers)
+            .map(|_| {
+                let [has_bias, has_norm] =
+                    [config.architecture.has_qkv_bias(), config.architecture.has_qk_norm()];
+                [(has_bias, bias), (has_norm, norm), (has_norm, norm)]
+                    .map(|(is_there, len)| is_there.then(|| place(len * ELEMENT)))
+            })
+            .collect();
+        Layout { embed, norms, layers, terms, lm_head, bytes: end }
     }
 }
 

@@ -13,10 +13,10 @@ mod upload;
 
 use super::device::Device;
 use super::error::CudaError;
-use super::launch::{self, RowOrder};
+use super::launch::{self, HeadTerms, RowOrder};
 use super::memory::DeviceBuffer;
 use crate::backend::Progress;
-use crate::model::{Dtype, Model};
+use crate::model::{Dtype, Model, ModelConfig};
 use cudarc::driver::sys::CUdeviceptr;
 use layout::Layout;
 use std::sync::Arc;
@@ -51,6 +51,13 @@ pub struct LayerAddresses {
     pub gate_up: CUdeviceptr,
     /// Down projection: `[d, ff]`.
     pub down: CUdeviceptr,
+    /// Bias and norms of the heads, where the family has them.
+    pub terms: HeadTerms,
+}
+
+/// Bytes of device memory that the weights of a model take.
+pub fn device_bytes(config: &ModelConfig) -> usize {
+    Layout::of(config).bytes
 }
 
 impl DeviceWeights {
@@ -87,16 +94,25 @@ impl DeviceWeights {
     /// The addresses of `layout` in `memory`.
     fn placed(layout: &Layout, memory: DeviceBuffer) -> DeviceWeights {
         let at = |offset: &usize| memory.at() + *offset as u64;
-        let layer = |[qkv, o, gate_up, down]: &[usize; 4]| LayerAddresses {
+        let terms = |layer: usize| match layout.terms.get(layer) {
+            None => HeadTerms::default(),
+            Some([bias, q_norm, k_norm]) => HeadTerms {
+                bias: bias.as_ref().map_or(0, at),
+                q_norm: q_norm.as_ref().map_or(0, at),
+                k_norm: k_norm.as_ref().map_or(0, at),
+            },
+        };
+        let layer = |(index, [qkv, o, gate_up, down]): (usize, &[usize; 4])| LayerAddresses {
             qkv: at(qkv),
             o: at(o),
             gate_up: at(gate_up),
             down: at(down),
+            terms: terms(index),
         };
         DeviceWeights {
             embed: at(&layout.embed),
             norms: layout.norms.iter().map(at).collect(),
-            layers: layout.layers.iter().map(layer).collect(),
+            layers: layout.layers.iter().enumerate().map(layer).collect(),
             lm_head: at(&layout.lm_head),
             bytes: layout.bytes,
             _memory: memory,

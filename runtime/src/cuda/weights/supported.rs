@@ -2,7 +2,7 @@
 
 use crate::cuda::error::CudaError;
 use crate::cuda::plan;
-use crate::model::{Activation, LayerRope, ModelConfig, RopePairing};
+use crate::model::{Activation, LayerRope, ModelConfig};
 
 /// Activation rows are read 16 bytes at a time.
 const ROW_ELEMENTS: usize = 8;
@@ -37,20 +37,59 @@ fn refuse_family(config: &ModelConfig) -> Result<(), CudaError> {
     let mut layer_ropes = (0..config.num_layers).map(|layer| config.layer_rope(layer));
     let is_rope_by_layer = layer_ropes.any(|rope| rope != LayerRope::Global);
     let lacking = [
-        ("biases of q, k and v", architecture.has_qkv_bias()),
-        ("norms of q and k", architecture.has_qk_norm()),
         ("norms after attention and MLP", architecture.has_post_norms()),
         ("another scale of the scores", config.attention_scale.is_some()),
         ("GeGLU", config.activation != Activation::Silu),
         ("a scaled embedding", config.embedding_scale != 1.0),
         ("RoPE by layer", is_rope_by_layer),
-        ("q and k in the row order of GGUF", config.rope_pairing != RopePairing::Halves),
     ];
     match lacking.into_iter().find(|(_, is_needed)| *is_needed) {
         None => Ok(()),
         Some((what, _)) => Err(CudaError::Unsupported {
             what: format!("{architecture:?} with {what}"),
-            supported: "Llama and Mistral, or --device cpu".into(),
+            supported: "Llama, Mistral, Qwen2 and Qwen3, or --device cpu".into(),
         }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Architecture;
+
+    /// A change to a supported model, and the part of the message that names it.
+    type Lacking = (fn(&mut ModelConfig), &'static str);
+
+    #[test]
+    fn what_the_kernels_lack_is_named() {
+        let table: [Lacking; 13] = [
+            (|config| config.head_dim = 96, "head_dim = 96"),
+            (|config| config.hidden_size = 2052, "hidden_size = 2052"),
+            (|config| config.intermediate_size = 12, "intermediate_size = 12"),
+            (|config| config.vocab_size = 1 << 31, "vocab_size"),
+            (|config| config.architecture = Architecture::Qwen2, "Qwen2 with biases of q, k and v"),
+            (|config| config.architecture = Architecture::Qwen3, "Qwen3 with norms of q and k"),
+            (|config| config.architecture = Architecture::Gemma3, "Gemma3 with norms of q and k"),
+            (|config| config.attention_scale = Some(0.1), "another scale of the scores"),
+            (|config| config.activation = Activation::GeluTanh, "GeGLU"),
+            (|config| config.embedding_scale = 2.0, "a scaled embedding"),
+            (|config| config.layers_without_rope = vec![3], "RoPE by layer"),
+            (|config| config.rope_pairing = RopePairing::Adjacent, "row order of GGUF"),
+            (
+                |config| {
+                    config.local_rope = Some(config.rope);
+                    config.windows[1] = Some(16);
+                },
+                "RoPE by layer",
+            ),
+        ];
+        let supported = ModelConfig::named("llama3-8b").unwrap();
+        assert!(check_supported(&supported).is_ok());
+        for (change, part) in table {
+            let mut config = supported.clone();
+            change(&mut config);
+            let message = check_supported(&config).unwrap_err().to_string();
+            assert!(message.contains(part) && message.lines().count() == 1, "{message}");
+        }
     }
 }

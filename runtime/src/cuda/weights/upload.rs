@@ -203,11 +203,19 @@ fn values_of(dtype: Dtype, bytes: &[u8]) -> usize {
 
 /// Writes `part` as `staged` to the beginning of `to`: as it is, or rounded to bf16.
 fn stage(part: &Part<'_>, staged: Dtype, to: &mut [u8]) {
-    match part.dtype {
-        None => {}
-        Some(dtype) if dtype == staged => to[..part.bytes.len()].copy_from_slice(part.bytes),
-        // The chunks say bf16 wherever a source is not staged as it is.
-        Some(dtype) => narrow(dtype, part.bytes, to),
+    let Some(dtype) = part.dtype else { return };
+    // The chunks say bf16 wherever a source is not staged as it is.
+    let put = |from: &[u8], to: &mut [u8]| match dtype == staged {
+        true => to[..from.len()].copy_from_slice(from),
+        false => narrow(dtype, from, to),
+    };
+    if part.adjacent_pairs.is_none() || part.rows == 0 {
+        return put(part.bytes, to);
+    }
+    let row_len = part.bytes.len() / part.rows;
+    let staged_len = staged.bytes_of(values_of(dtype, &part.bytes[..row_len]));
+    for (row, bytes) in part.bytes.chunks_exact(row_len).enumerate() {
+        put(bytes, &mut to[part.staged_row(row) * staged_len..]);
     }
 }
 

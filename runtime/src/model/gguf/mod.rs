@@ -3,9 +3,14 @@
 //! The file is mapped and untrusted: every count, length, offset and dimension is checked against
 //! the bytes that are there before anything is allocated.
 
+mod config;
 mod file;
 mod metadata;
+mod model_files;
+pub(super) mod names;
 mod reader;
 
 pub use file::{GgufFile, TensorInfo};
 pub use metadata::{Array, Metadata, Value};
+pub use model_files::GgufModel;
+pub(super) use model_files::Part;

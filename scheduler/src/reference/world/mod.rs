@@ -13,7 +13,7 @@ use super::Reference;
 use crate::policies::PolicyKind;
 use crate::{
     Finished, NewRequest, Phase, Plan, Prediction, Preemption, PrefillLimit, RequestId, RequestIdx,
-    RequestState, Scheduler, SchedulerConfig,
+    RequestState, Reserve, Scheduler, SchedulerConfig,
 };
 use trail_base::rng::Rng;
 
@@ -63,6 +63,8 @@ impl World {
             block_s: 1.0,
             token_s: 0.125 + 0.01 * rng.below(3) as f64,
             reclaim_steps: rng.below(20) as u32,
+            reserve: [Reserve::Present, Reserve::Mean, Reserve::P90][rng.below(3) as usize],
+            refresh_tokens: 1 + rng.below(4) as u32,
         };
         let kind = kinds(&mut rng)[seed as usize % KINDS];
         let mut policy = kind.build();
@@ -77,6 +79,7 @@ impl World {
             limit: None,
             left: None,
             plan: Plan::default(),
+            held_back: 0,
         };
         let fast = Scheduler::new(config, kind.build()).unwrap();
         World { rng, kind, fast, reference, step: 0, arrivals: 0, seen: Seen::default() }
@@ -139,6 +142,7 @@ impl World {
         let stale = (self.rng.below(8) == 0) as u32;
         let prediction = Prediction {
             remaining,
+            p90: [0.0, 1.5, f32::NAN][self.rng.below(3) as usize] * remaining,
             step: self.step.saturating_sub(late),
             generation: self.fast.generation(idx).wrapping_sub(stale),
             ..Prediction::default()
@@ -146,7 +150,7 @@ impl World {
         self.fast.predict(idx, prediction);
         if let Some(request) = self.reference.requests.get_mut(&idx)
             && stale == 0
-            && request.predict(&prediction)
+            && request.predict(&prediction, self.reference.config.refresh_tokens)
         {
             self.reference.policy.on_predicted(request);
         }
@@ -226,7 +230,7 @@ impl World {
 
 #[test]
 fn plans_equal_the_references_and_every_request_finishes() {
-    let mut all = Seen::default();
+    let (mut all, mut held_back) = (Seen::default(), 0);
     let worlds = if cfg!(miri) { KINDS as u64 } else { 130 * KINDS as u64 };
     for seed in 0..worlds {
         let mut world = World::new(seed);
@@ -247,6 +251,7 @@ fn plans_equal_the_references_and_every_request_finishes() {
         all.returns += seen.returns;
         all.finished_on_the_way += seen.finished_on_the_way;
         all.taken_again += seen.taken_again;
+        held_back += world.reference.held_back;
         all.waits += seen.waits;
     }
     // Quiet worlds would prove nothing.
@@ -256,6 +261,6 @@ fn plans_equal_the_references_and_every_request_finishes() {
         assert!(preemptions > 4000 && evictions > 2000, "{preemptions} {evictions}");
         assert!(swaps > 2000 && returns > 1000, "{swaps} {returns}");
         assert!(finished_on_the_way > 50 && waits > 100, "{finished_on_the_way} {waits}");
-        assert!(taken_again > 1000, "{taken_again}");
+        assert!(taken_again > 1000 && held_back > 1000, "{taken_again} {held_back}");
     }
 }

@@ -2,6 +2,7 @@
 
 mod curves;
 mod elis;
+mod example;
 mod ltr;
 mod report;
 mod rr_sjf;

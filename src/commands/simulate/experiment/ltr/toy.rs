@@ -1,44 +1,16 @@
 //! The example of three requests.
 
 use trail_runtime::engine::PolicyKind;
-use trail_scheduler::simulator::{Job, Refined, Run, Simulation, StepModel};
-use trail_scheduler::{SchedulerConfig, StepCost};
+use trail_scheduler::simulator::Run;
 
-use super::super::{Experiment, Finding, Trial, labelled};
-use crate::commands::simulate::scenario::{Pace, Scenario, Source};
+use super::super::{Experiment, Finding, Trial, example, labelled};
 use crate::plot::{Curve, Panel};
 
 /// Three requests at once, in this order, one token a second, one at a time.
 const FIG1_LENGTHS: [u32; 3] = [10, 2, 1];
 
 fn toy(label: &str, policy: PolicyKind) -> Trial {
-    let jobs: Vec<Job> = (0..).zip(FIG1_LENGTHS).map(|(id, tokens)| toy_job(id, tokens)).collect();
-    let cost = StepCost { fixed: 1e9, decode_row: 0.0, prefill_token: 0.0, context_token: 0.0 };
-    let model = StepModel::measured("a token a second", cost, 0.0);
-    let scheduler = SchedulerConfig {
-        max_running: 1,
-        max_requests: 3,
-        token_budget: 1,
-        num_blocks: 3,
-        max_context: 11,
-        ..SchedulerConfig::default()
-    };
-    let simulation = Simulation::new(scheduler, model);
-    let source = Source::Trace(jobs.into());
-    let scenario = Scenario { policy, pace: Pace::Recorded, source, simulation };
-    Trial { label: label.into(), x: 0.0, scenario }
-}
-
-fn toy_job(id: u64, output_tokens: u32) -> Job {
-    Job {
-        id,
-        arrival_ns: 0,
-        prompt_tokens: 1,
-        output_tokens,
-        max_tokens: 10,
-        r: Some(output_tokens as f32),
-        refined: Refined::None,
-    }
+    Trial { label: label.into(), x: 0.0, scenario: example::scenario(policy, &FIG1_LENGTHS) }
 }
 
 /// Figure 1: the example.

@@ -1,43 +1,12 @@
 //! Figure 1: the order of four requests.
 
-use trail_scheduler::simulator::{Job, Refined, Simulation, StepModel};
-use trail_scheduler::{SchedulerConfig, StepCost};
-
-use super::{E2EL, Experiment, Finding, Measured, Source, TTFT, Time, Trial, labelled, policies};
-use crate::commands::simulate::scenario::{Pace, Scenario};
+use super::super::example;
+use super::{E2EL, Experiment, Finding, Measured, TTFT, Time, Trial, labelled, policies};
 use crate::plot::{Curve, Panel};
 
 /// Requests 1 to 4 at once; the figure fixes their order (2, 4, 3, 1) and that only request 2 ends
 /// within a slice.
 const LENGTHS: [u32; 4] = [12, 4, 9, 7];
-
-fn job((id, output_tokens): (u64, u32)) -> Job {
-    Job {
-        id,
-        arrival_ns: 0,
-        prompt_tokens: 1,
-        output_tokens,
-        max_tokens: 12,
-        r: Some(output_tokens as f32),
-        refined: Refined::None,
-    }
-}
-
-fn scenario(policy: trail_runtime::engine::PolicyKind) -> Scenario {
-    let jobs: Vec<Job> = (1..).zip(LENGTHS).map(job).collect();
-    let cost = StepCost { fixed: 1e9, decode_row: 0.0, prefill_token: 0.0, context_token: 0.0 };
-    let model = StepModel::measured("a token a second", cost, 0.0);
-    let scheduler = SchedulerConfig {
-        max_running: 1,
-        max_requests: 4,
-        token_budget: 1,
-        num_blocks: 4,
-        max_context: 13,
-        ..SchedulerConfig::default()
-    };
-    let simulation = Simulation::new(scheduler, model);
-    Scenario { policy, pace: Pace::Recorded, source: Source::Trace(jobs.into()), simulation }
-}
 
 /// The requests by ascending time, as the digits of a number, by seed.
 fn order(measured: &Measured, time: Time) -> Vec<f64> {
@@ -69,7 +38,7 @@ pub const FIG1: Experiment = Experiment {
         let trial = |(label, policy): (&str, _)| Trial {
             label: label.into(),
             x: 0.0,
-            scenario: scenario(policy),
+            scenario: example::scenario(policy, &LENGTHS),
         };
         policies().map(trial).into()
     },

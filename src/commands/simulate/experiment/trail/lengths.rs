@@ -67,13 +67,15 @@ fn first_shares(measured: &[Measured]) -> Vec<f64> {
     run.map_or(Vec::new(), |run| (0..BIN_SHARES.len()).map(|bin| bin_share(run, bin)).collect())
 }
 
+const CONDITIONS: &str = "10,000 drawn lengths; the paper's figure has no readable values, the \
+    numbers are those of the released trace (first 138 rows): a check of the generator";
+
 /// Figure 9: output lengths.
 pub const FIG9: Experiment = Experiment {
     name: "trail-fig9",
     source: "TRAIL, figure 9: distribution of Alpaca's output lengths",
     claim: "the distribution function of Alpaca's output lengths under the cap of 512",
-    conditions: "10,000 drawn lengths; the paper's figure has no readable values, the numbers are \
-                 those of the released trace (first 138 rows): a check of the generator",
+    conditions: CONDITIONS,
     grid: drawn,
     read: |measured| {
         let mean = |run: &Run| run.tokens as f64 / run.outcomes.len().max(1) as f64;
@@ -98,8 +100,7 @@ pub const FIG10: Experiment = Experiment {
     name: "trail-fig10",
     source: "TRAIL, figure 10: histogram of output lengths in ten bins",
     claim: "bimodal: many answers in the first bin, and most in the last",
-    conditions: "10,000 drawn lengths; the paper's figure has no readable values, the numbers are \
-                 those of the released trace (first 138 rows): a check of the generator",
+    conditions: CONDITIONS,
     grid: drawn,
     read: |measured| {
         let bins = BIN_SHARES.iter().enumerate();

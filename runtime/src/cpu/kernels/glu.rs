@@ -1,4 +1,4 @@
-//! SwiGLU, and the exponential that it shares with attention's softmax.
+//! SwiGLU and GeGLU, and the exponential that they share with attention's softmax.
 
 use crate::cpu::simd::Simd;
 
@@ -17,6 +17,33 @@ pub(super) unsafe fn swiglu<V: Simd>(gate: &mut [f32], up: &[f32]) {
         unsafe {
             let g = V::load(gate.as_ptr());
             let denominator = V::splat(1.0).add(exp(V::splat(0.0).sub(g)));
+            g.div(denominator).mul(V::load(up.as_ptr())).store(gate.as_mut_ptr());
+        }
+    }
+}
+
+/// `gate = gelu(gate) * up` with GELU's tanh form, element by element. The lengths are equal
+/// multiples of `MAX_LANES`.
+///
+/// `0.5 x (1 + tanh u) = x sigmoid(2 u)` with `u = sqrt(2 / pi) (x + 0.044715 x^3)`: SwiGLU with
+/// another exponent, and without the cancellation of `1 + tanh u` at negative x.
+///
+/// # Safety
+///
+/// The CPU must have `V`'s instructions.
+#[inline(always)]
+pub(super) unsafe fn geglu<V: Simd>(gate: &mut [f32], up: &[f32]) {
+    /// -2 sqrt(2 / pi), and the same times 0.044715.
+    const LINEAR: f32 = -1.595_769_2;
+    const CUBIC: f32 = -0.071_354_814;
+    assert_eq!(gate.len(), up.len());
+    assert!(gate.len().is_multiple_of(V::LANES));
+    for (gate, up) in gate.chunks_exact_mut(V::LANES).zip(up.chunks_exact(V::LANES)) {
+        // SAFETY: a chunk has LANES floats; the caller guarantees `V`'s instructions.
+        unsafe {
+            let g = V::load(gate.as_ptr());
+            let exponent = g.mul(g).mul_add(V::splat(CUBIC), V::splat(LINEAR)).mul(g);
+            let denominator = V::splat(1.0).add(exp(exponent));
             g.div(denominator).mul(V::load(up.as_ptr())).store(gate.as_mut_ptr());
         }
     }

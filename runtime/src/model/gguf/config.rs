@@ -1,0 +1,283 @@
+//! The configuration of a model from the metadata of its GGUF file.
+
+use super::metadata::{Metadata, Value};
+use crate::model::config::{Activation, Architecture, RopeConfig, RopePairing, RopeScaling};
+use crate::model::config_file::{
+    MAX_CONTEXT, MAX_HEAD_DIM, MAX_HEADS, MAX_LAYERS, MAX_VOCAB, MAX_WIDTH,
+};
+use crate::model::{LoadError, ModelConfig};
+
+/// Base of the rotary frequencies of a file that names none, and of Gemma's local layers.
+const DEFAULT_ROPE_BASE: f64 = 10_000.0;
+/// Layers from one of Gemma's global layers to the next.
+const DEFAULT_WINDOW_PERIOD: usize = 6;
+/// Layers of Gemma 3 27B, which scales the scores by another width than that of its heads.
+const GEMMA_27B_LAYERS: usize = 62;
+/// Type of a control token in `tokenizer.ggml.token_type`.
+const CONTROL_TOKEN: i64 = 3;
+
+/// Families by their names in `general.architecture`.
+const FAMILIES: [(&str, Architecture); 4] = [
+    ("llama", Architecture::Llama),
+    ("qwen2", Architecture::Qwen2),
+    ("qwen3", Architecture::Qwen3),
+    ("gemma3", Architecture::Gemma3),
+];
+/// Keys of settings that the forward pass lacks: a positive number or true is refused.
+const UNSUPPORTED: [&str; 9] = [
+    "expert_count",
+    "attn_logit_softcapping",
+    "final_logit_softcapping",
+    "attention.scale",
+    "logit_scale",
+    "residual_scale",
+    "embedding_scale",
+    "attention.max_alibi_bias",
+    "attention.clamp_kqv",
+];
+/// Control tokens that end an answer, besides those that the metadata names: as in llama.cpp.
+const END_TOKENS: [&str; 10] = [
+    "<|eot_id|>",
+    "<|im_end|>",
+    "<|end|>",
+    "<end_of_turn>",
+    "<|endoftext|>",
+    "<|eom_id|>",
+    "<EOT>",
+    "<|end_of_text|>",
+    "</s>",
+    "<eos>",
+];
+
+/// Keys of the architecture: `llama.block_count` is `block_count`.
+struct Keys<'a> {
+    metadata: &'a Metadata,
+    prefix: &'a str,
+    architecture: Architecture,
+}
+
+impl Keys<'_> {
+    fn key(&self, name: &str) -> String {
+        format!("{}.{name}", self.prefix)
+    }
+
+    fn size(&self, name: &str, max: usize) -> Result<usize, LoadError> {
+        self.metadata.size(&self.key(name), max)
+    }
+
+    fn optional_size(&self, name: &str, max: usize) -> Result<Option<usize>, LoadError> {
+        self.metadata.optional_size(&self.key(name), max)
+    }
+
+    fn optional_positive(&self, name: &str) -> Result<Option<f64>, LoadError> {
+        self.metadata.optional_positive(&self.key(name))
+    }
+
+    fn text(&self, name: &str) -> Result<Option<&str>, LoadError> {
+        self.metadata.text(&self.key(name))
+    }
+
+    fn get(&self, name: &str) -> Option<&Value> {
+        self.metadata.get(&self.key(name))
+    }
+
+    fn refuse(&self, name: &str, expected: &str) -> LoadError {
+        let remedy = "choose a model of a supported family, or its safetensors files";
+        self.metadata.refuse(&self.key(name), expected, remedy)
+    }
+}
+
+/// Reads the configuration. `tied`: the file has no output projection of its own.
+pub(super) fn read(metadata: &Metadata, tied: bool) -> Result<ModelConfig, LoadError> {
+    let (prefix, architecture) = architecture(metadata)?;
+    let keys = Keys { metadata, prefix, architecture };
+    refuse_unsupported(&keys)?;
+    let hidden_size = keys.size("embedding_length", MAX_WIDTH)?;
+    let num_layers = keys.size("block_count", MAX_LAYERS)?;
+    let num_heads = keys.size("attention.head_count", MAX_HEADS)?;
+    let max_context = keys.size("context_length", MAX_CONTEXT)?;
+    let vocab_size = vocab_size(&keys)?;
+    let windows = windows(&keys, num_layers, max_context)?;
+    let is_gemma = architecture == Architecture::Gemma3;
+    let is_gemma_27b = is_gemma && num_layers == GEMMA_27B_LAYERS;
+    Ok(ModelConfig {
+        architecture,
+        hidden_size,
+        intermediate_size: keys.size("feed_forward_length", MAX_WIDTH)?,
+        num_layers,
+        num_heads,
+        num_kv_heads: num_kv_heads(&keys, num_heads)?,
+        head_dim: head_dim(&keys, hidden_size, num_heads)?,
+        vocab_size,
+        max_context,
+        rms_norm_eps: rms_norm_eps(&keys)?,
+        rope: rope(&keys)?,
+        rope_factors: None,
+        local_rope: local_rope(&keys, &windows)?,
+        layers_without_rope: Vec::new(),
+        rope_pairing: match architecture {
+            Architecture::Llama => RopePairing::Adjacent,
+            _ => RopePairing::Halves,
+        },
+        attention_scale: is_gemma_27b.then(|| 1.0 / (hidden_size as f32 / num_heads as f32).sqrt()),
+        embedding_scale: if is_gemma { (hidden_size as f32).sqrt() } else { 1.0 },
+        activation: if is_gemma { Activation::GeluTanh } else { Activation::Silu },
+        windows,
+        tie_word_embeddings: tied,
+        bos_token: metadata.token("tokenizer.ggml.bos_token_id", vocab_size)?,
+        eos_tokens: eos_tokens(metadata, vocab_size)?,
+    })
+}
+
+/// Reads the family.
+pub(super) fn architecture(metadata: &Metadata) -> Result<(&str, Architecture), LoadError> {
+    let key = "general.architecture";
+    let name = metadata.text(key)?;
+    let family = FAMILIES.iter().find(|family| Some(family.0) == name);
+    family.copied().ok_or_else(|| {
+        let expected = format!("one of {}", FAMILIES.map(|family| family.0).join(", "));
+        metadata.refuse(key, &expected, "choose a model of one of these families")
+    })
+}
+
+/// Rejects settings that would load but compute another model than the one trained.
+fn refuse_unsupported(keys: &Keys<'_>) -> Result<(), LoadError> {
+    for name in UNSUPPORTED {
+        let is_set = match keys.get(name) {
+            None | Some(Value::Int(..=0) | Value::Bool(false)) => false,
+            Some(Value::Float(value)) => *value != 0.0,
+            Some(_) => true,
+        };
+        if is_set {
+            return Err(keys.refuse(name, "no such setting"));
+        }
+    }
+    let key = "attention.causal";
+    match keys.metadata.flag(&keys.key(key))? {
+        Some(false) => Err(keys.refuse(key, "true")),
+        _ => Ok(()),
+    }
+}
+
+/// Tokens of the vocabulary: of the tokenizer where the file has one.
+fn vocab_size(keys: &Keys<'_>) -> Result<usize, LoadError> {
+    let key = "tokenizer.ggml.tokens";
+    match keys.metadata.texts(key)? {
+        None => keys.size("vocab_size", MAX_VOCAB),
+        Some(tokens) if (1..=MAX_VOCAB).contains(&tokens.len()) => Ok(tokens.len()),
+        Some(_) => {
+            let expected = format!("1 to {MAX_VOCAB} tokens");
+            Err(keys.metadata.refuse(key, &expected, "download the file again"))
+        }
+    }
+}
+
+fn num_kv_heads(keys: &Keys<'_>, num_heads: usize) -> Result<usize, LoadError> {
+    let name = "attention.head_count_kv";
+    let num_kv_heads = keys.optional_size(name, num_heads)?.unwrap_or(num_heads);
+    match num_heads.is_multiple_of(num_kv_heads) {
+        true => Ok(num_kv_heads),
+        false => Err(keys.refuse(name, &format!("a divisor of head_count ({num_heads})"))),
+    }
+}
+
+/// Reads the head dimension, which must be even and rotated whole.
+fn head_dim(keys: &Keys<'_>, hidden_size: usize, num_heads: usize) -> Result<usize, LoadError> {
+    let stored = keys.optional_size("attention.key_length", MAX_HEAD_DIM)?;
+    let head_dim = stored.unwrap_or(hidden_size / num_heads);
+    let divides = stored.is_some() || hidden_size.is_multiple_of(num_heads);
+    if !divides || head_dim == 0 || !head_dim.is_multiple_of(2) || head_dim > MAX_HEAD_DIM {
+        let name = if stored.is_some() { "attention.key_length" } else { "embedding_length" };
+        let expected = format!("head_count ({num_heads}) heads of an even width");
+        return Err(keys.refuse(name, &expected));
+    }
+    for name in ["attention.value_length", "rope.dimension_count"] {
+        if keys.optional_size(name, MAX_WIDTH)?.is_some_and(|width| width != head_dim) {
+            return Err(keys.refuse(name, &format!("the width of a head ({head_dim})")));
+        }
+    }
+    Ok(head_dim)
+}
+
+fn rms_norm_eps(keys: &Keys<'_>) -> Result<f32, LoadError> {
+    let name = "attention.layer_norm_rms_epsilon";
+    let eps = keys.optional_positive(name)?.map(|eps| eps as f32);
+    eps.filter(|&eps| eps < 1.0).ok_or_else(|| keys.refuse(name, "a number below 1"))
+}
+
+/// Reads the rotary embedding, of the global layers where there are local ones.
+fn rope(keys: &Keys<'_>) -> Result<RopeConfig, LoadError> {
+    let theta = keys.optional_positive("rope.freq_base")?.unwrap_or(DEFAULT_ROPE_BASE);
+    let name = "rope.scaling.type";
+    // `rope.scale_linear` is the key of old files. A factor of 0 is no scaling, as in llama.cpp.
+    let mut factor = None;
+    for key in ["rope.scaling.factor", "rope.scale_linear"] {
+        let is_zero = keys.get(key) == Some(&Value::Float(0.0));
+        factor = factor.or(if is_zero { None } else { keys.optional_positive(key)? });
+    }
+    let scaling = match (keys.text(name)?, factor) {
+        (Some("none"), _) | (None | Some("linear"), None) => RopeScaling::None,
+        (None | Some("linear"), Some(factor)) => RopeScaling::Linear { factor },
+        _ => return Err(keys.refuse(name, "\"none\" or \"linear\"")),
+    };
+    Ok(RopeConfig { theta, scaling })
+}
+
+/// Reads the rotary embedding of the layers with a window, where it is another one.
+fn local_rope(keys: &Keys<'_>, windows: &[Option<usize>]) -> Result<Option<RopeConfig>, LoadError> {
+    let has_local =
+        keys.architecture == Architecture::Gemma3 && windows.iter().any(Option::is_some);
+    if !has_local {
+        return Ok(None);
+    }
+    let theta = keys.optional_positive("rope.freq_base_swa")?.unwrap_or(DEFAULT_ROPE_BASE);
+    Ok(Some(RopeConfig { theta, scaling: RopeScaling::None }))
+}
+
+/// Reads the sliding window of each layer: `[num_layers]`. Gemma's windows stay where they cover
+/// the context, as they choose the rotary base too.
+fn windows(
+    keys: &Keys<'_>,
+    num_layers: usize,
+    max_context: usize,
+) -> Result<Vec<Option<usize>>, LoadError> {
+    let name = "attention.sliding_window";
+    let window = match keys.get(name) {
+        Some(Value::Int(0)) => None,
+        _ => keys.optional_size(name, MAX_CONTEXT)?,
+    };
+    match (keys.architecture, window) {
+        (_, None) => Ok(vec![None; num_layers]),
+        (Architecture::Gemma3, window) => {
+            let name = "attention.sliding_window_pattern";
+            let period = keys.optional_size(name, MAX_LAYERS)?.unwrap_or(DEFAULT_WINDOW_PERIOD);
+            let is_global = |layer: usize| (layer + 1).is_multiple_of(period);
+            Ok((0..num_layers).map(|layer| window.filter(|_| !is_global(layer))).collect())
+        }
+        (_, Some(window)) if window >= max_context => Ok(vec![None; num_layers]),
+        (Architecture::Llama, window) => Ok(vec![window; num_layers]),
+        _ => Err(keys.refuse(name, "no sliding window")),
+    }
+}
+
+/// Reads all tokens that end an answer.
+fn eos_tokens(metadata: &Metadata, vocab_size: usize) -> Result<Vec<u32>, LoadError> {
+    let mut ends = Vec::new();
+    for kind in ["eos", "eot", "eom"] {
+        ends.extend(metadata.token(&format!("tokenizer.ggml.{kind}_token_id"), vocab_size)?);
+    }
+    let tokens = metadata.texts("tokenizer.ggml.tokens")?.unwrap_or_default();
+    let kinds = metadata.ints("tokenizer.ggml.token_type")?.unwrap_or_default();
+    for (id, (token, &kind)) in tokens.iter().zip(kinds).enumerate() {
+        if kind == CONTROL_TOKEN && END_TOKENS.contains(&token.as_str()) {
+            ends.push(id as u32);
+        }
+    }
+    let mut distinct = Vec::new();
+    for end in ends {
+        if !distinct.contains(&end) {
+            distinct.push(end);
+        }
+    }
+    Ok(distinct)
+}

@@ -1,0 +1,120 @@
+//! The GGUF file of a model, or the several files into which it was split.
+
+use std::path::{Path, PathBuf};
+
+use super::config;
+use super::file::GgufFile;
+use super::metadata::{Metadata, Value};
+use crate::model::{Archive, LoadError, Model, ModelConfig, Storage, files};
+
+/// Divisors of the rotary frequencies.
+const ROPE_FACTORS: &str = "rope_freqs.weight";
+/// Accepted range of such a divisor.
+const FACTORS: std::ops::RangeInclusive<f32> = 1e-6..=1e6;
+const DOWNLOAD_AGAIN: &str = "download all files of the model again, from one revision";
+
+/// The mapped GGUF file(s) of one model.
+pub struct GgufModel {
+    /// The only file, or all parts in order.
+    parts: Vec<GgufFile>,
+}
+
+impl GgufModel {
+    /// Maps `file`, and if that is `NAME-00001-of-0000N.gguf`, all N parts beside it.
+    pub fn open(file: &Path) -> Result<Self, LoadError> {
+        let Some(part) = Part::of(file) else {
+            return Self::from_storage(file, files::map(file)?);
+        };
+        let paths = (1..=part.count).map(|index| part.path(file, index));
+        let open = |path: PathBuf| GgufFile::read(&path, files::map(&path)?);
+        let parts = paths.map(open).collect::<Result<Vec<_>, _>>()?;
+        let tensors: usize = parts.iter().map(|part| part.tensors.len()).sum();
+        for (index, file) in parts.iter().enumerate() {
+            require(&file.metadata, "split.no", index)?;
+            require(&file.metadata, "split.count", part.count)?;
+            require(&file.metadata, "split.tensors.count", tensors)?;
+        }
+        Ok(GgufModel { parts })
+    }
+
+    /// Reads the one file whose content is `storage`.
+    pub fn from_storage(file: &Path, storage: Storage) -> Result<Self, LoadError> {
+        let only = GgufFile::read(file, storage)?;
+        if only.metadata.get("split.count").is_some() {
+            require(&only.metadata, "split.count", 1)?;
+        }
+        Ok(GgufModel { parts: vec![only] })
+    }
+
+    /// The metadata: of the first part, which has that of the model.
+    pub fn metadata(&self) -> &Metadata {
+        &self.parts[0].metadata
+    }
+
+    /// The only file, or all parts in order.
+    pub(in crate::model) fn parts(&self) -> &[GgufFile] {
+        &self.parts
+    }
+
+    /// The configuration, without the divisors of the rotary frequencies, which are a tensor.
+    pub fn config(&self) -> Result<ModelConfig, LoadError> {
+        let names = self.parts.iter().flat_map(|part| &part.tensors);
+        let tied = names.into_iter().all(|tensor| tensor.name != "output.weight");
+        config::read(self.metadata(), tied)
+    }
+
+    /// The model. Its matrices are the mapped ones.
+    pub fn model(&self) -> Result<Model, LoadError> {
+        let mut config = self.config()?;
+        let mut archive = Archive::from_gguf(config.architecture, &self.parts)?;
+        if archive.contains(ROPE_FACTORS) {
+            let factors = archive.vector(ROPE_FACTORS, config.head_dim / 2)?;
+            if let Some(wrong) = factors.iter().find(|factor| !FACTORS.contains(factor)) {
+                let expected = "factors from 1e-6 to 1e6";
+                let file = self.metadata().file();
+                let found = wrong.to_string();
+                return Err(LoadError::new(file, ROPE_FACTORS, expected, found, DOWNLOAD_AGAIN));
+            }
+            config.rope_factors = Some(factors);
+        }
+        Model::from_archive(config, archive)
+    }
+}
+
+/// Fails unless the value of `key` is `expected`.
+fn require(metadata: &Metadata, key: &str, expected: usize) -> Result<(), LoadError> {
+    match metadata.get(key) {
+        Some(Value::Int(found)) if usize::try_from(*found) == Ok(expected) => Ok(()),
+        _ => Err(metadata.refuse(key, &expected.to_string(), DOWNLOAD_AGAIN)),
+    }
+}
+
+/// The name of one of several files.
+pub(in crate::model) struct Part<'a> {
+    /// Name of the model, before the numbers.
+    stem: &'a str,
+    /// Number of the part, from 1.
+    pub(in crate::model) index: usize,
+    /// Number of parts.
+    count: usize,
+}
+
+impl<'a> Part<'a> {
+    /// Reads a name such as `NAME-00001-of-00003.gguf`; `None` for another one.
+    pub(in crate::model) fn of(file: &'a Path) -> Option<Self> {
+        let number = |digits: &str| {
+            let is_number = digits.len() == 5 && digits.bytes().all(|b| b.is_ascii_digit());
+            is_number.then(|| digits.parse::<usize>().ok())?
+        };
+        let name = file.file_name()?.to_str()?.strip_suffix(".gguf")?;
+        let (rest, count) = name.rsplit_once("-of-")?;
+        let (stem, index) = rest.rsplit_once('-')?;
+        let (index, count) = (number(index)?, number(count)?);
+        (1..=count).contains(&index).then_some(Part { stem, index, count })
+    }
+
+    /// The path of part `index`, beside `file`.
+    fn path(&self, file: &Path, index: usize) -> PathBuf {
+        file.with_file_name(format!("{}-{index:05}-of-{:05}.gguf", self.stem, self.count))
+    }
+}

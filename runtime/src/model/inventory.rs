@@ -1,0 +1,63 @@
+//! List of a model's tensors, for reports.
+
+use super::{Dtype, Tensor, Weights};
+
+/// A tensor of a model.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TensorInfo {
+    /// Name within a layer, or of the model.
+    pub name: &'static str,
+    /// Layer; `None` for a tensor of the model.
+    pub layer: Option<usize>,
+    /// Type in memory.
+    pub dtype: Dtype,
+    /// `[rows, cols]`, or the length of a vector.
+    pub shape: Vec<usize>,
+    /// Size in memory.
+    pub bytes: usize,
+}
+
+impl TensorInfo {
+    /// Number of elements.
+    pub fn parameters(&self) -> usize {
+        self.shape.iter().product()
+    }
+
+    fn matrix(name: &'static str, layer: Option<usize>, tensor: &Tensor) -> TensorInfo {
+        let shape = vec![tensor.rows, tensor.cols];
+        TensorInfo { name, layer, dtype: tensor.dtype, shape, bytes: tensor.bytes().len() }
+    }
+
+    fn vector(name: &'static str, layer: Option<usize>, vector: &[f32]) -> TensorInfo {
+        let (shape, bytes) = (vec![vector.len()], size_of_val(vector));
+        TensorInfo { name, layer, dtype: Dtype::F32, shape, bytes }
+    }
+}
+
+impl Weights {
+    /// All tensors in the order of the forward pass. An output projection that is the embedding
+    /// table is left out; vectors are f32 in memory, whatever the file has.
+    pub fn inventory(&self) -> Vec<TensorInfo> {
+        let mut all = vec![TensorInfo::matrix("embed", None, &self.embed)];
+        for (index, layer) in self.layers.iter().enumerate() {
+            let matrix = |name, tensor| TensorInfo::matrix(name, Some(index), tensor);
+            let vector = |name, vector| TensorInfo::vector(name, Some(index), vector);
+            all.extend([
+                vector("attention_norm", &layer.attention_norm),
+                matrix("q", &layer.q),
+                matrix("k", &layer.k),
+                matrix("v", &layer.v),
+                matrix("o", &layer.o),
+                vector("mlp_norm", &layer.mlp_norm),
+                matrix("gate", &layer.gate),
+                matrix("up", &layer.up),
+                matrix("down", &layer.down),
+            ]);
+        }
+        all.push(TensorInfo::vector("norm", None, &self.norm));
+        if !std::ptr::eq(self.embed.bytes(), self.lm_head.bytes()) {
+            all.push(TensorInfo::matrix("lm_head", None, &self.lm_head));
+        }
+        all
+    }
+}

@@ -1,0 +1,48 @@
+//! The reserve: KV blocks for the predicted growth of the batch.
+
+use serde::{Deserialize, Serialize};
+
+use crate::limits::blocks_for;
+use crate::request::RequestState;
+use crate::scheduler::Scheduler;
+
+/// Growth for which free blocks are required when a request enters the batch from the queue: that
+/// of the running requests and its own. More: fewer evictions, smaller batches.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reserve {
+    /// None beyond the watermark: blocks for the present tokens suffice.
+    #[default]
+    Present,
+    /// The expected remaining tokens.
+    Mean,
+    /// The 90 % quantile of the remaining tokens; until the probe's first prediction the expected
+    /// ones.
+    P90,
+}
+
+impl Reserve {
+    /// Blocks of the predicted tokens of `request` beyond those of its present ones. Without a
+    /// prediction: of all that `max_tokens` leaves.
+    pub(crate) fn growth(self, request: &RequestState) -> u32 {
+        let remaining = match self {
+            Reserve::Present => return 0,
+            Reserve::Mean => request.remaining(),
+            Reserve::P90 => request.remaining_p90(),
+        };
+        let most = request.max_tokens.saturating_sub(request.generated);
+        let remaining = remaining.map_or(most, |tokens| tokens.ceil() as u32);
+        blocks_for(request.tokens() + remaining) - blocks_for(request.tokens())
+    }
+}
+
+impl Scheduler {
+    /// Blocks of the predicted growth of the running requests.
+    pub(crate) fn predicted_growth(&self) -> u32 {
+        let reserve = self.config.reserve;
+        if reserve == Reserve::Present {
+            return 0;
+        }
+        self.running.iter().map(|ranked| reserve.growth(&self.requests[ranked.idx])).sum()
+    }
+}

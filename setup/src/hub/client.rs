@@ -1,0 +1,185 @@
+//! Requests to the hub, and verified downloads into its cache.
+
+use std::fmt::Display;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use hf_hub::api::sync::{Api, ApiBuilder, ApiError, Metadata};
+use hf_hub::api::{Progress, RepoInfo};
+use hf_hub::{Cache, Repo, RepoType};
+use indicatif::ProgressBar;
+
+use super::cached::{Blob, is_digest, remove_dangling};
+use super::checksum;
+use super::environment::Environment;
+use super::failure::{self, Failure};
+use crate::error::Error;
+use crate::progress;
+use crate::size::size;
+
+/// Times that a broken download is resumed within one run.
+const RETRIES: usize = 3;
+
+/// A client of one hub.
+pub(super) struct Client {
+    api: Api,
+    cache: Cache,
+    endpoint: String,
+}
+
+/// A file of the cache.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FetchedFile {
+    /// Name in the repository.
+    pub name: String,
+    /// Size.
+    pub bytes: u64,
+    /// True if it was in the cache before.
+    pub was_cached: bool,
+}
+
+impl Client {
+    /// A client for the hub that the environment names.
+    pub(super) fn new(environment: &Environment) -> Result<Client, Error> {
+        let builder = ApiBuilder::from_cache(environment.cache.clone())
+            .with_endpoint(environment.endpoint.clone())
+            .with_token(environment.token.clone())
+            .with_retries(RETRIES)
+            .with_user_agent("trail-rt", env!("CARGO_PKG_VERSION"));
+        let api = builder.build().map_err(|error| {
+            Error::failed(format!("cannot make requests to {}: {error}", environment.endpoint))
+        })?;
+        let (cache, endpoint) = (environment.cache.clone(), environment.endpoint.clone());
+        Ok(Client { api, cache, endpoint })
+    }
+
+    /// Files and commit of `main`.
+    pub(super) fn list(&self, repository: &str) -> Result<RepoInfo, Failure> {
+        let info = contained(|| self.api.model(repository.into()).info());
+        let info =
+            info.map_err(|error| failure::of(error, &self.endpoint, repository, repository))?;
+        match is_digest(&info.sha) {
+            true => Ok(info),
+            false => Err(self.refused(repository, "commit", &info.sha).into()),
+        }
+    }
+
+    /// Brings the file `name` at `commit` into the cache, and into the snapshot of that commit.
+    pub(super) fn fetch(
+        &self,
+        repository: &str,
+        commit: &str,
+        name: &str,
+    ) -> Result<FetchedFile, Failure> {
+        let what = format!("{repository}:{name}");
+        let broken = |error: ApiError| failure::of(error, &self.endpoint, repository, &what);
+        let written = |error: std::io::Error| Failure::from(failure::of_io(&error, &what));
+        let repo = Repo::with_revision(repository.into(), RepoType::Model, commit.into());
+        let (remote, cached) = (self.api.repo(repo.clone()), self.cache.repo(repo));
+        let metadata = contained(|| self.api.metadata(&remote.url(name))).map_err(broken)?;
+        // Both become parts of paths.
+        for (header, value) in [("ETag", metadata.etag()), ("commit", metadata.commit_hash())] {
+            if !is_digest(value) {
+                return Err(self.refused(&what, header, value).into());
+            }
+        }
+        let (blob, bytes) = (Blob::new(cached.blob_path(metadata.etag())), metadata.size() as u64);
+        if blob.size().is_some_and(|found| found != bytes) {
+            blob.remove().map_err(written)?;
+        }
+        let folder = cached.pointer_path(commit);
+        remove_dangling(&folder.join(name)).map_err(written)?;
+        let was_cached = blob.is_verified();
+        if blob.size().is_none() {
+            blob.begin().and_then(|()| blob.take_part(bytes)).map_err(written)?;
+        }
+        if blob.size().is_none() {
+            let bar = Bar(progress::bytes(name.to_owned(), bytes));
+            contained(|| remote.download_with_progress(name, bar)).map_err(broken)?;
+        }
+        if !blob.is_verified() {
+            self.verify(&blob, &metadata, &what)?;
+        }
+        blob.link(&folder, name).map_err(written)?;
+        Ok(FetchedFile { name: name.into(), bytes, was_cached })
+    }
+
+    /// Makes `commit` the newest snapshot of `repository`.
+    pub(super) fn finish(&self, repository: &str, commit: &str) -> Result<(), Error> {
+        let main = Repo::new(repository.into(), RepoType::Model);
+        let folder = self.cache.path().join(main.folder_name());
+        let written = self.cache.repo(main).create_ref(commit);
+        // The crate notes each commit that it downloads from.
+        let _ = std::fs::remove_file(folder.join("refs").join(commit));
+        written.map_err(|error| failure::of_io(&error, repository))
+    }
+
+    /// Compares size and checksum of a download. One that differs is removed.
+    fn verify(&self, blob: &Blob, metadata: &Metadata, what: &str) -> Result<(), Error> {
+        let written = |error: std::io::Error| failure::of_io(&error, what);
+        let (bytes, found) = (metadata.size() as u64, blob.size().unwrap_or(0));
+        let mut fault =
+            (found != bytes).then(|| format!("{found} bytes, the server states {bytes}"));
+        if fault.is_none() && checksum::is_sha256(metadata.etag()) {
+            let bar = progress::bytes("checksum".into(), bytes);
+            let digest = checksum::sha256(blob.path(), &bar).map_err(written)?;
+            bar.finish_and_clear();
+            if !digest.eq_ignore_ascii_case(metadata.etag()) {
+                fault = Some(format!("SHA-256 {digest}, the server states {}", metadata.etag()));
+            }
+        }
+        match fault {
+            None => blob.verified().map_err(written),
+            Some(fault) => {
+                blob.remove().map_err(written)?;
+                Err(Error::failed(format!(
+                    "{what}: the download is damaged: it has {fault}; it was removed: run the \
+                     command again"
+                )))
+            }
+        }
+    }
+
+    fn refused(&self, what: &str, header: &str, value: &str) -> Error {
+        let endpoint = &self.endpoint;
+        Error::failed(format!(
+            "{what}: {endpoint} answers with {header} {value:?}, which is no digest: check HF_ENDPOINT"
+        ))
+    }
+}
+
+/// Calls the hf-hub crate, which panics on some answers: a redirection to nowhere, for one.
+fn contained<T>(call: impl FnOnce() -> Result<T, ApiError>) -> Result<T, ApiError> {
+    let result = catch_unwind(AssertUnwindSafe(call));
+    result.unwrap_or(Err(ApiError::InvalidHeader("Location")))
+}
+
+/// Progress of a download. A resumed one begins where the file ends.
+struct Bar(ProgressBar);
+
+impl Progress for Bar {
+    fn init(&mut self, size: usize, _: &str) {
+        self.0.set_length(size as u64);
+        self.0.set_position(0);
+    }
+
+    fn update(&mut self, bytes: usize) {
+        self.0.inc(bytes as u64);
+    }
+
+    fn finish(&mut self) {
+        self.0.finish_and_clear();
+    }
+}
+
+impl Drop for Bar {
+    fn drop(&mut self) {
+        self.0.finish_and_clear();
+    }
+}
+
+impl Display for FetchedFile {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let cached = if self.was_cached { ", in the cache" } else { "" };
+        write!(f, "{}  {}{cached}", self.name, size(self.bytes))
+    }
+}

@@ -1,0 +1,59 @@
+//! Memory that a model takes.
+
+use serde::Serialize;
+use trail_runtime::model::{Dtype, ModelConfig, TensorInfo};
+use trail_scheduler::BLOCK_TOKENS;
+use trail_setup::size;
+
+/// Weights and KV cache of a batch at a context, bytes.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct MemoryNeed {
+    batch: usize,
+    context: usize,
+    weights_bytes: u64,
+    cpu: DeviceNeed,
+    gpu: DeviceNeed,
+}
+
+/// KV cache and sum on one device: the CPU has f32 keys and values, a GPU bf16.
+#[derive(Clone, Copy, Debug, Serialize)]
+struct DeviceNeed {
+    kv_token_bytes: u64,
+    total_bytes: u64,
+}
+
+impl MemoryNeed {
+    /// The need of `batch` sequences of `context` tokens.
+    pub fn of(
+        config: &ModelConfig,
+        tensors: &[TensorInfo],
+        batch: usize,
+        context: usize,
+    ) -> MemoryNeed {
+        let weights_bytes = tensors.iter().map(|tensor| tensor.bytes as u64).sum();
+        let tokens = context.next_multiple_of(BLOCK_TOKENS as usize) as u64 * batch as u64;
+        let device = |dtype| {
+            let kv_token_bytes = config.kv_token_bytes(dtype) as u64;
+            let kv_bytes = tokens.saturating_mul(kv_token_bytes);
+            DeviceNeed { kv_token_bytes, total_bytes: kv_bytes.saturating_add(weights_bytes) }
+        };
+        let (cpu, gpu) = (device(Dtype::F32), device(Dtype::Bf16));
+        MemoryNeed { batch, context, weights_bytes, cpu, gpu }
+    }
+
+    /// Names and values for a person.
+    pub fn lines(&self) -> [(&'static str, String); 3] {
+        let MemoryNeed { batch, context, .. } = self;
+        let both = |of: fn(&DeviceNeed) -> u64| {
+            format!("{} on the CPU, {} on a GPU", size(of(&self.cpu)), size(of(&self.gpu)))
+        };
+        [
+            ("weights", size(self.weights_bytes)),
+            ("KV per token", both(|need| need.kv_token_bytes)),
+            (
+                "memory",
+                format!("{}, batch {batch} at {context} tokens", both(|need| need.total_bytes)),
+            ),
+        ]
+    }
+}
