@@ -169,12 +169,7 @@ impl Tokenizer {
 
     /// Kind of the model behind the vocabulary.
     pub fn kind(&self) -> &'static str {
-        match self.inner.get_model() {
-            ModelWrapper::BPE(_) => "BPE",
-            ModelWrapper::WordPiece(_) => "WordPiece",
-            ModelWrapper::WordLevel(_) => "WordLevel",
-            ModelWrapper::Unigram(_) => "Unigram",
-        }
+        self.inner.get_model().kind()
     }
 
     /// Tokens of the vocabulary, added ones included.

@@ -7,7 +7,8 @@ use trail_runtime::reference::Reference;
 
 use crate::support::{adjacent_rows, cpu_logits, load};
 
-/// Both orders of the rows give the same bits on the CPU, and the same logits in the reference pass, whose sums have another order, but for rounding.
+/// Both orders of the rows give the same bits on the CPU, and the same logits in the reference
+/// pass, whose sums have another order, but for rounding.
 #[test]
 fn the_order_of_rows_does_not_change_a_bit() {
     for name in ["llama2-bf16", "llama3.2-f16", "mistral-f32"] {
