@@ -3,7 +3,10 @@
 #[path = "support/small.rs"]
 mod small;
 
-use small::{load, message, small_model};
+use std::path::Path;
+
+use small::{golden, load, message, small_model};
+use trail_runtime::model::ModelConfig;
 
 /// Loads damaged bytes, and checks that an error has one line.
 fn survive(config: &[u8], weights: &[u8]) {
@@ -37,6 +40,23 @@ fn flipped_bits_do_not_panic() {
         weights[bit / 8] ^= 1 << (bit % 8);
         survive(&config, &weights);
         weights[bit / 8] ^= 1 << (bit % 8);
+    }
+}
+
+/// The configurations of the families, in both forms.
+#[test]
+fn flipped_bits_of_configs_do_not_panic() {
+    for name in ["qwen2-f32", "qwen3-f32", "smollm3-f32", "gemma3-f32"] {
+        for file in ["config.json", "saved_config.json"] {
+            let mut config = std::fs::read(golden(name).join(file)).expect(file);
+            for bit in 0..config.len() * 8 {
+                config[bit / 8] ^= 1 << (bit % 8);
+                if let Err(error) = ModelConfig::from_json(Path::new(file), &config) {
+                    message(&error);
+                }
+                config[bit / 8] ^= 1 << (bit % 8);
+            }
+        }
     }
 }
 

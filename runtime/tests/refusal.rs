@@ -43,7 +43,6 @@ fn bad_values_name_their_key() {
         ("architectures", json!("llama"), "LlamaForCausalLM"),
         ("architectures", json!(["Gemma3ForConditionalGeneration"]), "images are not supported"),
         ("architectures", json!(["Gemma2ForCausalLM"]), "Gemma3ForCausalLM"),
-        ("architectures", json!(["Qwen2ForCausalLM"]), "qwen2 with Qwen2ForCausalLM"),
         ("model_type", json!("mixtral"), "gemma3_text, found \"mixtral\"; choose"),
         ("model_type", json!("smollm3"), "llama with LlamaForCausalLM, found \"smollm3\""),
         ("model_type", json!(7), "a string"),

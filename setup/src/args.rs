@@ -27,8 +27,8 @@ const MAX_KV_BLOCKS: usize = 1 << 27;
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Model")]
 pub struct ModelArgs {
-    /// A safetensors file with config.json and tokenizer.json beside it, or their folder, or
-    /// `hf:OWNER/NAME[:FILE]`, fetched from the hub where the cache lacks it
+    /// A GGUF file, or a safetensors file with config.json and tokenizer.json beside it, or their
+    /// folder, or `hf:OWNER/NAME[:FILE]`, fetched from the hub where the cache lacks it
     /// [default: the bundled demo model]
     #[arg(long, global = true, value_name = "PATH")]
     pub(crate) model: Option<PathBuf>,

@@ -7,6 +7,7 @@ mod args;
 pub mod drive;
 mod error;
 pub mod hub;
+mod loaded;
 mod locate;
 pub mod machine;
 mod notice;

@@ -10,13 +10,13 @@ use trail_runtime::engine::{
     BuildError, Clock, ComputeDevice, DEFAULT_C, Engine, EngineBuilder, Needs, PolicyKind,
     StepCost, SteppedEngine, load_step_cost,
 };
-use trail_runtime::model::gguf::GgufModel;
-use trail_runtime::model::{Dtype, LoadError, Model, WeightFiles, files};
+use trail_runtime::model::{Dtype, Model, files};
 use trail_runtime::text::{ChatMessage, ChatOptions, ChatTemplate, Tokenizer};
 use trail_scheduler::Preemption;
 
 use crate::args::{Device, EngineArgs, ModelArgs};
 use crate::error::Error;
+use crate::loaded::LoadedModel;
 use crate::notice::notice;
 use crate::output_file::OutputFile;
 use crate::record::LogFile;
@@ -53,14 +53,9 @@ impl Setup {
                 probe.display()
             )));
         }
-        let folder = files::model_folder(&path);
-        let Loaded { mut model, tokenizer, template } = match &weights {
-            WeightFiles::Gguf(file) => Loaded::from_gguf(file, &folder)?,
-            _ => Loaded::from_folder(Model::load(&path)?, &folder)?,
-        };
+        let LoadedModel { mut model, tokenizer, template } = LoadedModel::load(&path, &weights)?;
         limit_context(&mut model.config.max_context, args.max_model_len)?;
-        let model = Arc::new(model);
-        let tokenizer = tokenizer.map(Arc::new);
+        let folder = files::model_folder(&path);
         let present = |name| Some(folder.join(name)).filter(|file: &PathBuf| file.is_file());
         Ok(Setup {
             name,
@@ -68,8 +63,8 @@ impl Setup {
             probe: args.probe.clone().or_else(|| present("probe.safetensors")),
             predictor: present("predictor.safetensors"),
             replays: false,
-            tokenizer,
-            model,
+            tokenizer: tokenizer.map(Arc::new),
+            model: Arc::new(model),
             folder,
         })
     }
@@ -274,38 +269,6 @@ impl Setup {
             "warning: no probe beside the model: first come, first served (give one with --probe FILE)",
         );
         PolicyKind::Fcfs
-    }
-}
-
-/// A model and its text rules.
-struct Loaded {
-    model: Model,
-    tokenizer: Option<Tokenizer>,
-    template: ChatTemplate,
-}
-
-impl Loaded {
-    /// Reads tokenizer and chat template from the files beside the weights of `model`.
-    fn from_folder(model: Model, folder: &Path) -> Result<Self, LoadError> {
-        let has_tokenizer = folder.join("tokenizer.json").is_file();
-        let tokenizer =
-            has_tokenizer.then(|| Tokenizer::load(folder, model.config.vocab_size)).transpose()?;
-        Ok(Loaded { model, tokenizer, template: ChatTemplate::load(folder)? })
-    }
-
-    /// Reads all from a GGUF file; a file without a vocabulary can have one beside it.
-    fn from_gguf(file: &Path, folder: &Path) -> Result<Self, LoadError> {
-        let gguf = GgufModel::open(file)?;
-        let (model, metadata) = (gguf.model()?, gguf.metadata());
-        if !Tokenizer::is_in_gguf(metadata) {
-            return Self::from_folder(model, folder);
-        }
-        let vocab_size = model.config.vocab_size;
-        Ok(Loaded {
-            tokenizer: Some(Tokenizer::from_gguf(metadata, vocab_size)?),
-            template: ChatTemplate::from_gguf(metadata, vocab_size)?,
-            model,
-        })
     }
 }
 

@@ -3,6 +3,7 @@
 #![allow(unreachable_pub)]
 
 pub mod deadline;
+pub mod gguf;
 pub mod http;
 pub mod hub;
 mod server;

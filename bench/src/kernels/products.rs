@@ -144,6 +144,7 @@ impl<'a> Buffers<'a> {
             batch_idx: self.slot.at(memory),
             block_table: self.block_table.at(memory),
             rope_freqs: self.rope_freqs.at(memory),
+            terms: launch::HeadTerms::default(),
             block_stride: block_elements(kv_heads, head_dim),
             layer_offset: 0,
             max_blocks: self.case.rows().div_ceil(BLOCK_TOKENS),

@@ -53,6 +53,22 @@ impl Weights {
                 matrix("up", &layer.up),
                 matrix("down", &layer.down),
             ]);
+            if let Some(bias) = &layer.qkv_bias {
+                all.extend([
+                    vector("q_bias", &bias.q),
+                    vector("k_bias", &bias.k),
+                    vector("v_bias", &bias.v),
+                ]);
+            }
+            if let Some(norm) = &layer.qk_norm {
+                all.extend([vector("q_norm", &norm.q), vector("k_norm", &norm.k)]);
+            }
+            if let Some(norms) = &layer.post_norms {
+                all.extend([
+                    vector("post_attention_norm", &norms.attention),
+                    vector("post_mlp_norm", &norms.mlp),
+                ]);
+            }
         }
         all.push(TensorInfo::vector("norm", None, &self.norm));
         if !std::ptr::eq(self.embed.bytes(), self.lm_head.bytes()) {

@@ -173,6 +173,7 @@ fn fill(bytes: &mut [u8], dtype: Dtype, rng: &mut Rng) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::Architecture;
 
     #[test]
     fn weights_have_the_deviation_and_follow_the_seed() {
@@ -187,5 +188,20 @@ mod tests {
         assert_eq!(other.weights.layers[0].gate.bytes(), bytes);
         let other = Model::random("demo", Dtype::F32, 8).unwrap();
         assert_ne!(other.weights.layers[0].gate.bytes(), bytes);
+    }
+
+    #[test]
+    fn families_have_their_vectors() {
+        for architecture in [Architecture::Llama, Architecture::Qwen2, Architecture::Gemma3] {
+            let config = ModelConfig { architecture, ..ModelConfig::named("tiny").unwrap() };
+            let model = Model::random_of(config.clone(), Dtype::Bf16, 1).unwrap();
+            for layer in &model.weights.layers {
+                let bias = layer.qkv_bias.as_ref().map(|bias| bias.q.len());
+                assert_eq!(bias, architecture.has_qkv_bias().then(|| config.q_size()));
+                let norm = layer.qk_norm.as_ref().map(|norm| norm.k.len());
+                assert_eq!(norm, architecture.has_qk_norm().then_some(config.head_dim));
+                assert_eq!(layer.post_norms.is_some(), architecture.has_post_norms());
+            }
+        }
     }
 }

@@ -17,6 +17,19 @@ pub(super) enum TokenModel {
     Scored(ScoredMerges),
 }
 
+impl TokenModel {
+    /// Name of the algorithm.
+    pub(super) fn kind(&self) -> &'static str {
+        match self {
+            TokenModel::Crate(ModelWrapper::BPE(_)) => "BPE",
+            TokenModel::Crate(ModelWrapper::WordPiece(_)) => "WordPiece",
+            TokenModel::Crate(ModelWrapper::WordLevel(_)) => "WordLevel",
+            TokenModel::Crate(ModelWrapper::Unigram(_)) => "Unigram",
+            TokenModel::Scored(_) => "BPE by scores",
+        }
+    }
+}
+
 /// The model of a `tokenizer.json`.
 impl<'de> Deserialize<'de> for TokenModel {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {

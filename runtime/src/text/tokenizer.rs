@@ -176,13 +176,7 @@ impl Tokenizer {
 
     /// Kind of the model behind the vocabulary.
     pub fn kind(&self) -> &'static str {
-        match self.inner.get_model() {
-            TokenModel::Crate(ModelWrapper::BPE(_)) => "BPE",
-            TokenModel::Crate(ModelWrapper::WordPiece(_)) => "WordPiece",
-            TokenModel::Crate(ModelWrapper::WordLevel(_)) => "WordLevel",
-            TokenModel::Crate(ModelWrapper::Unigram(_)) => "Unigram",
-            TokenModel::Scored(_) => "BPE by scores",
-        }
+        self.inner.get_model().kind()
     }
 
     /// Tokens of the vocabulary, added ones included.

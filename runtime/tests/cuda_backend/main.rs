@@ -192,6 +192,16 @@ fn cuda_stretched_rotation() {
     plays(models::stretched());
 }
 
+#[test]
+fn cuda_biases_of_heads() {
+    plays(models::biased());
+}
+
+#[test]
+fn cuda_norms_of_heads() {
+    plays(models::normed());
+}
+
 /// Tokens that the device keeps are the ones the host would have given: the same steps, each row
 /// known.
 #[test]

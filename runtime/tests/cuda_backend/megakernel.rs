@@ -109,6 +109,12 @@ fn cuda_megakernel_windows_and_odd_sizes() {
     proves(&Arc::new(models::windowed()), None);
 }
 
+#[test]
+fn cuda_megakernel_biases_and_norms_of_heads() {
+    proves(&Arc::new(models::biased()), None);
+    proves(&Arc::new(models::normed()), None);
+}
+
 /// Two heads of each kind on one multiprocessor: more pieces of attention than blocks.
 #[test]
 fn cuda_megakernel_more_pieces_than_blocks() {

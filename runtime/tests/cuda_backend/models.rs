@@ -1,6 +1,8 @@
 //! Small models with random weights, each with something of its own.
 
-use trail_runtime::model::{Dtype, Model, ModelConfig, RopeConfig, RopeScaling};
+use trail_runtime::model::{
+    Architecture, Dtype, Model, ModelConfig, RopeConfig, RopePairing, RopeScaling,
+};
 
 /// Sizes that kernels and emulator are quick with: two layers, a vocabulary of a few blocks of the
 /// sampler's.
@@ -59,4 +61,22 @@ pub(crate) fn stretched() -> Model {
         ..config()
     };
     Model::random_of(config, Dtype::F32, 3).unwrap()
+}
+
+/// Biases of q, k and v; two key heads of 64.
+pub(crate) fn biased() -> Model {
+    let config = ModelConfig { architecture: Architecture::Qwen2, num_kv_heads: 2, ..config() };
+    Model::random_of(config, Dtype::Bf16, 4).unwrap()
+}
+
+/// Norms of query and key heads, 128 wide; q and k in the row order of GGUF.
+pub(crate) fn normed() -> Model {
+    let config = ModelConfig {
+        architecture: Architecture::Qwen3,
+        num_heads: 2,
+        head_dim: 128,
+        rope_pairing: RopePairing::Adjacent,
+        ..config()
+    };
+    Model::random_of(config, Dtype::F16, 5).unwrap()
 }

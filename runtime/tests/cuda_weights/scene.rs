@@ -160,7 +160,10 @@ impl Arrived {
         assert!(self.lm_head == Wanted::plain(&weights.lm_head), "output projection");
         for (index, (found, layer)) in self.layers.iter().zip(&weights.layers).enumerate() {
             let qkv = Wanted::pairs(&[&layer.q, &layer.k, &layer.v], &model.config);
-            assert!(self.terms[index] == wanted_terms(layer), "bias and norms of layer {index}");
+            assert!(
+                self.terms[index] == wanted_terms(layer, &model.config),
+                "bias and norms of layer {index}"
+            );
             let gate_up = Wanted::alternating(&[&layer.gate, &layer.up]);
             let wanted = [qkv, Wanted::plain(&layer.o), gate_up, Wanted::plain(&layer.down)];
             for ((found, wanted), name) in
@@ -172,13 +175,28 @@ impl Arrived {
     }
 }
 
-/// Bias, norm of queries and norm of keys; empty where there is none.
-fn wanted_terms(layer: &LayerWeights) -> [Vec<u16>; 3] {
-    let bits = |values: &[f32]| values.iter().map(|&x| narrow(x).to_bits()).collect::<Vec<_>>();
+/// Bias, norm of queries and norm of keys; empty where there is none. Their values have the order
+/// of the rows of q and k, those of v the file's.
+fn wanted_terms(layer: &LayerWeights, config: &ModelConfig) -> [Vec<u16>; 3] {
+    let turned = config.q_size() + config.kv_size();
+    let bits = |values: &[f32]| -> Vec<u16> {
+        let source = |at| if at < turned { stored_row(at, config) } else { at };
+        (0..values.len()).map(|at| narrow(values[source(at)]).to_bits()).collect()
+    };
     let bias = layer.qkv_bias.as_ref().map(|bias| [&bias.q[..], &bias.k, &bias.v].concat());
     let norms = layer.qk_norm.as_ref().map(|norms| [bits(&norms.q), bits(&norms.k)]);
     let [q_norm, k_norm] = norms.unwrap_or_default();
     [bits(&bias.unwrap_or_default()), q_norm, k_norm]
+}
+
+/// Row of q and k in the file whose place on the device is `row`: row i of a head's first half is
+/// row 2i of a file of adjacent pairs, row i of its second half row 2i + 1.
+fn stored_row(row: usize, config: &ModelConfig) -> usize {
+    let (within, half) = (row % config.head_dim, config.head_dim / 2);
+    match config.rope_pairing {
+        RopePairing::Halves => row,
+        RopePairing::Adjacent => row - within + within % half * 2 + within / half,
+    }
 }
 
 fn narrow(value: f32) -> bf16 {
@@ -195,14 +213,9 @@ impl Wanted {
         let rows: usize = sources.iter().map(|tensor| tensor.rows).sum();
         let mut order =
             reference::rotation_order(rows, config.head_dim, rows.next_multiple_of(128));
-        if config.rope_pairing == RopePairing::Adjacent {
-            // Row i of a head's first half is row 2i of the file, of its second half row 2i + 1.
-            let half = config.head_dim / 2;
-            let turned = config.q_size() + config.kv_size();
-            for row in order.iter_mut().flatten().filter(|row| **row < turned) {
-                let within = *row % config.head_dim;
-                *row = *row - within + within % half * 2 + within / half;
-            }
+        let turned = config.q_size() + config.kv_size();
+        for row in order.iter_mut().flatten().filter(|row| **row < turned) {
+            *row = stored_row(*row, config);
         }
         Wanted::ordered(sources, &order)
     }

@@ -119,16 +119,14 @@ fn matrices<'a>(model: &'a Model, weights: &DeviceWeights) -> Vec<Matrix<'a>> {
     let head_dim = model.config.head_dim;
     let pairs = RowOrder::RotationPairs { head_dim };
     let is_adjacent = model.config.rope_pairing == RopePairing::Adjacent;
-    let rotated = |tensor: &'a Tensor| Source {
-        adjacent_pairs: is_adjacent.then_some(head_dim),
-        ..Source::from(tensor)
-    };
+    let adjacent_pairs = is_adjacent.then_some(head_dim);
+    let rotated = |tensor: &'a Tensor| Source { adjacent_pairs, ..Source::from(tensor) };
     for (layer, to) in source.layers.iter().zip(&weights.layers) {
         all.push(Matrix {
             sources: vec![rotated(&layer.q), rotated(&layer.k), Source::from(&layer.v)],
             ..shuffled(&[&layer.q], pairs, to.qkv)
         });
-        all.extend(head_terms(layer, &to.terms));
+        all.extend(head_terms(layer, adjacent_pairs, &to.terms));
         all.push(shuffled(&[&layer.o], RowOrder::Plain, to.o));
         all.push(shuffled(&[&layer.gate, &layer.up], RowOrder::Alternating, to.gate_up));
         all.push(shuffled(&[&layer.down], RowOrder::Plain, to.down));
@@ -144,19 +142,24 @@ fn vector(values: &[f32]) -> Source<'_> {
     Source { bytes, rows: 1, cols: values.len(), dtype: Dtype::F32, adjacent_pairs: None }
 }
 
-/// Biases and norms of a layer's heads.
-fn head_terms<'a>(layer: &'a LayerWeights, to: &HeadTerms) -> Vec<Matrix<'a>> {
+/// Biases and norms of a layer's heads; `adjacent_pairs` as for the rows of q and k.
+fn head_terms<'a>(
+    layer: &'a LayerWeights,
+    adjacent_pairs: Option<usize>,
+    to: &HeadTerms,
+) -> Vec<Matrix<'a>> {
     let mut vectors = Vec::new();
     if let Some(QkvBias { q, k, v }) = &layer.qkv_bias {
         let k_at = to.bias + Dtype::Bf16.bytes_of(q.len()) as u64;
         let v_at = k_at + Dtype::Bf16.bytes_of(k.len()) as u64;
-        vectors.extend([(q, to.bias), (k, k_at), (v, v_at)]);
+        vectors.extend([(q, adjacent_pairs, to.bias), (k, adjacent_pairs, k_at), (v, None, v_at)]);
     }
     if let Some(QkNorm { q, k }) = &layer.qk_norm {
-        vectors.extend([(q, to.q_norm), (k, to.k_norm)]);
+        vectors.extend([(q, adjacent_pairs, to.q_norm), (k, adjacent_pairs, to.k_norm)]);
     }
-    let rows = |(values, to): (&'a Vec<f32>, CUdeviceptr)| Matrix {
-        sources: vec![vector(values)],
+    let rows = |(values, adjacent_pairs, to): (&'a Vec<f32>, _, _)| Matrix {
+        // As rows of one value, which are put in order like those of a matrix.
+        sources: vec![Source { rows: values.len(), cols: 1, adjacent_pairs, ..vector(values) }],
         arrangement: Arrangement::Rows,
         to,
     };

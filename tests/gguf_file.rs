@@ -1,0 +1,63 @@
+//! A model of one GGUF file: weights, tokenizer and chat template are those of the folder.
+
+mod common;
+
+use std::fs;
+use std::path::Path;
+
+use common::{assert_refused, gguf, trail_rt};
+use serde_json::Value;
+
+const DEMO: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/assets/demo");
+
+/// The demo model as one file, alone in its folder.
+fn file(name: &str) -> String {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("gguf-file").join(name);
+    fs::create_dir_all(&folder).expect("a folder");
+    let file = folder.join("demo.gguf");
+    fs::write(&file, gguf::demo(Path::new(DEMO))).expect("written");
+    file.to_str().expect("UTF-8").to_owned()
+}
+
+fn json(arguments: &[&str]) -> Value {
+    let output = trail_rt(arguments);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).expect("one JSON object")
+}
+
+#[test]
+fn it_answers_as_the_folder_does() {
+    let file = file("answers");
+    for prompt in ["Count to ten.", "Tell me a story about a cat.\n\n  It's 1234, isn't it?"] {
+        let generate = ["generate", "--prompt", prompt, "--temperature", "0", "--json"];
+        let [one, folder] =
+            [&file, DEMO].map(|model| json(&[&generate[..], &["--model", model]].concat()));
+        for part in ["prompt_tokens", "tokens", "logprobs", "text"] {
+            assert_eq!(one[part], folder[part], "{part} of {prompt:?}");
+        }
+    }
+}
+
+#[test]
+fn inspect_tells_the_same_of_both() {
+    let [one, folder] = [&file("inspect"), DEMO].map(|path| json(&["inspect", path, "--json"]));
+    assert_eq!(one["model"], "demo");
+    let members =
+        ["parameters", "layers", "max_context", "chat_template", "memory", "types", "tensors"];
+    for part in members {
+        assert_eq!(one[part], folder[part], "{part}");
+    }
+    assert_eq!(one["tokenizer"], folder["tokenizer"]);
+    assert_eq!((&one["probe"], &folder["probe"]["fits"]), (&Value::Null, &Value::Bool(true)));
+}
+
+#[test]
+fn a_damaged_file_is_refused_in_one_line() {
+    let file = file("damaged");
+    let whole = fs::read(&file).expect("the file");
+    for end in [0, 3, 100, whole.len() / 2] {
+        fs::write(&file, &whole[..end]).expect("written");
+        let arguments = ["generate", "--model", &file, "--prompt", "hi"];
+        assert_refused(&trail_rt(&arguments), 1, "demo.gguf");
+    }
+}
