@@ -67,9 +67,9 @@ impl<T: Block> Stored for Blocks<T> {
                     for register in 0..GROUP / V::LANES {
                         let at = register * V::LANES;
                         let w = T::values::<V>(weights[j], &scales[j], group, at);
-                        for m in 0..ROWS {
+                        for (m, sums) in sums.iter_mut().enumerate() {
                             let x = V::load(x.add(m * x_stride + at));
-                            sums[m][j] = x.mul_add(w, sums[m][j]);
+                            sums[j] = x.mul_add(w, sums[j]);
                         }
                     }
                 }
