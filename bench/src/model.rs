@@ -24,7 +24,8 @@ pub struct BenchModelArgs {
     /// Measure this shape with random weights, instead of --model: llama3.2-1b, llama3-8b, ...
     #[arg(long, value_name = "SHAPE", conflicts_with = "model")]
     random_weights: Option<String>,
-    /// Storage type of random weights: bf16, f16 or f32
+    /// Storage type of random weights: bf16, f16, f32, q8_0, q4_0, q4_1, q5_0, q5_1, q4_k, q5_k or
+    /// q6_k
     #[arg(long, default_value = "bf16", value_parser = parse_dtype)]
     dtype: Dtype,
     /// Measurements of each figure; the median is reported
@@ -152,7 +153,7 @@ impl BenchModel {
     pub fn report(&self, backend: &CpuForward) -> Value {
         json!({
             "model": self.name,
-            "dtype": format!("{:?}", self.model.weights.layers[0].q.dtype).to_lowercase(),
+            "dtype": self.model.weights.layers[0].q.dtype.to_string().to_lowercase(),
             "threads": self.threads,
             "isa": backend.isa().to_string(),
         })
@@ -177,14 +178,13 @@ impl BenchModel {
     }
 }
 
-/// Parses a storage type's name.
+/// Parses a storage type's name, `bf16` or `q4_k` for instance.
 pub fn parse_dtype(name: &str) -> Result<Dtype, String> {
-    match name {
-        "bf16" => Ok(Dtype::Bf16),
-        "f16" => Ok(Dtype::F16),
-        "f32" => Ok(Dtype::F32),
-        _ => Err(format!("unknown dtype {name:?}: bf16, f16 or f32")),
-    }
+    let lower = |dtype: Dtype| dtype.to_string().to_lowercase();
+    Dtype::ALL.into_iter().find(|&dtype| lower(dtype) == name).ok_or_else(|| {
+        let names = Dtype::ALL.map(lower).join(", ");
+        format!("unknown dtype {name:?}: one of {names}")
+    })
 }
 
 /// The matrices that every decode step reads in whole: all layers and the output projection, not

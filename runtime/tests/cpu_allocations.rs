@@ -26,7 +26,15 @@ fn forward_allocates_nothing() {
         let (q, kv) = (layer.q.rows, layer.k.rows);
         layer.qkv_bias = Some(QkvBias { q: bias(q), k: bias(kv), v: bias(kv) });
     }
-    for model in [llama, family] {
+    let blocks = ModelConfig {
+        hidden_size: 256,
+        intermediate_size: 256,
+        head_dim: 64,
+        ..ModelConfig::named("tiny").unwrap()
+    };
+    let quantized =
+        [Dtype::Q4_1, Dtype::Q6K].map(|dtype| Model::random_of(blocks.clone(), dtype, 3).unwrap());
+    for model in [llama, family].into_iter().chain(quantized) {
         check(model);
     }
 }

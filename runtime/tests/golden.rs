@@ -191,12 +191,6 @@ fn cpu_backend_agrees_with_transformers() {
         for golden in &all {
             let model = Model::load(&golden.folder).expect("a model");
             let made = backend(model, isa);
-            if golden.name() == "mixed" {
-                // The loader accepts mixed dtypes, this backend does not.
-                let error = made.err().expect("refused");
-                assert!(error.contains("in one dtype"), "{error}");
-                continue;
-            }
             let mut backend = made.unwrap_or_else(|e| panic!("{}: {e}", golden.name()));
             let mut fed = 0;
             let error = check(golden, |tokens| {

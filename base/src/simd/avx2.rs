@@ -8,6 +8,10 @@ use super::Simd;
 #[derive(Clone, Copy)]
 pub struct Avx2(__m256);
 
+/// Eight 32-bit integers.
+#[derive(Clone, Copy)]
+pub struct Avx2Words(__m256i);
+
 /// Runs AVX2 intrinsics on registers.
 macro_rules! avx2 {
     ($e:expr) => {
@@ -18,6 +22,9 @@ macro_rules! avx2 {
 }
 
 impl Simd for Avx2 {
+    type Words = Avx2Words;
+    type NibbleTable = (Self, Self);
+
     const LANES: usize = 8;
     // 3 x 4 accumulators + 3 activations + 1 weight = 16 registers.
     const TILE_ROWS: usize = 3;
@@ -44,6 +51,17 @@ impl Simd for Avx2 {
     }
 
     #[inline(always)]
+    unsafe fn splat_f16(p: *const u8) -> Self {
+        Avx2(avx2!(_mm256_cvtph_ps(_mm_set1_epi16(p.cast::<i16>().read_unaligned()))))
+    }
+
+    #[inline(always)]
+    unsafe fn load_bf16(p: *const u8) -> Self {
+        let words = avx2!(_mm256_cvtepu16_epi32(_mm_loadu_si128(p.cast())));
+        Avx2(avx2!(_mm256_castsi256_ps(_mm256_slli_epi32::<16>(words))))
+    }
+
+    #[inline(always)]
     unsafe fn load_bf16_even(p: *const u8) -> Self {
         let pairs = avx2!(_mm256_loadu_si256(p.cast()));
         Avx2(avx2!(_mm256_castsi256_ps(_mm256_slli_epi32::<16>(pairs))))
@@ -54,6 +72,16 @@ impl Simd for Avx2 {
         let pairs = avx2!(_mm256_loadu_si256(p.cast()));
         let upper = avx2!(_mm256_set1_epi32(0xffff_0000_u32 as i32));
         Avx2(avx2!(_mm256_castsi256_ps(_mm256_and_si256(pairs, upper))))
+    }
+
+    #[inline(always)]
+    unsafe fn load_u8(p: *const u8) -> Avx2Words {
+        Avx2Words(avx2!(_mm256_cvtepu8_epi32(_mm_loadl_epi64(p.cast()))))
+    }
+
+    #[inline(always)]
+    unsafe fn load_i8(p: *const u8) -> Avx2Words {
+        Avx2Words(avx2!(_mm256_cvtepi8_epi32(_mm_loadl_epi64(p.cast()))))
     }
 
     #[inline(always)]
@@ -103,6 +131,52 @@ impl Simd for Avx2 {
             let exponent = _mm256_add_epi32(_mm256_castps_si256(self.0), _mm256_set1_epi32(127));
             Avx2(_mm256_castsi256_ps(_mm256_slli_epi32::<23>(exponent)))
         })
+    }
+
+    #[inline(always)]
+    fn shift_right(words: Avx2Words, bits: u32) -> Avx2Words {
+        Avx2Words(avx2!(_mm256_srl_epi32(words.0, _mm_cvtsi32_si128(bits as i32))))
+    }
+
+    #[inline(always)]
+    fn shift_left(words: Avx2Words, bits: u32) -> Avx2Words {
+        Avx2Words(avx2!(_mm256_sll_epi32(words.0, _mm_cvtsi32_si128(bits as i32))))
+    }
+
+    #[inline(always)]
+    fn and(words: Avx2Words, mask: u32) -> Avx2Words {
+        Avx2Words(avx2!(_mm256_and_si256(words.0, _mm256_set1_epi32(mask as i32))))
+    }
+
+    #[inline(always)]
+    fn or(a: Avx2Words, b: Avx2Words) -> Avx2Words {
+        Avx2Words(avx2!(_mm256_or_si256(a.0, b.0)))
+    }
+
+    #[inline(always)]
+    fn or_where(words: Avx2Words, lanes: u32, value: u32) -> Avx2Words {
+        avx2!({
+            let places = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
+            let set = _mm256_and_si256(_mm256_set1_epi32(lanes as i32), places);
+            let set = _mm256_cmpeq_epi32(set, places);
+            let value = _mm256_and_si256(set, _mm256_set1_epi32(value as i32));
+            Avx2Words(_mm256_or_si256(words.0, value))
+        })
+    }
+
+    #[inline(always)]
+    fn nibble_table(scale: Self, min: Self) -> (Self, Self) {
+        (scale, min)
+    }
+
+    #[inline(always)]
+    fn nibble_values((scale, min): (Self, Self), words: Avx2Words) -> Self {
+        Self::to_f32(Self::and(words, 15)).mul_add(scale, min)
+    }
+
+    #[inline(always)]
+    fn to_f32(words: Avx2Words) -> Self {
+        Avx2(avx2!(_mm256_cvtepi32_ps(words.0)))
     }
 
     #[inline(always)]

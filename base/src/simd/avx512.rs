@@ -8,6 +8,10 @@ use super::Simd;
 #[derive(Clone, Copy)]
 pub struct Avx512(__m512);
 
+/// Sixteen 32-bit integers.
+#[derive(Clone, Copy)]
+pub struct Avx512Words(__m512i);
+
 /// Runs AVX-512F intrinsics on registers.
 macro_rules! avx512 {
     ($e:expr) => {
@@ -18,6 +22,9 @@ macro_rules! avx512 {
 }
 
 impl Simd for Avx512 {
+    type Words = Avx512Words;
+    type NibbleTable = Self;
+
     const LANES: usize = 16;
     // 6 x 4 accumulators + 6 activations + 1 weight = 31 of 32 registers.
     const TILE_ROWS: usize = 6;
@@ -44,6 +51,17 @@ impl Simd for Avx512 {
     }
 
     #[inline(always)]
+    unsafe fn splat_f16(p: *const u8) -> Self {
+        Avx512(avx512!(_mm512_cvtph_ps(_mm256_set1_epi16(p.cast::<i16>().read_unaligned()))))
+    }
+
+    #[inline(always)]
+    unsafe fn load_bf16(p: *const u8) -> Self {
+        let words = avx512!(_mm512_cvtepu16_epi32(_mm256_loadu_si256(p.cast())));
+        Avx512(avx512!(_mm512_castsi512_ps(_mm512_slli_epi32::<16>(words))))
+    }
+
+    #[inline(always)]
     unsafe fn load_bf16_even(p: *const u8) -> Self {
         let pairs = avx512!(_mm512_loadu_si512(p.cast()));
         Avx512(avx512!(_mm512_castsi512_ps(_mm512_slli_epi32::<16>(pairs))))
@@ -54,6 +72,16 @@ impl Simd for Avx512 {
         let pairs = avx512!(_mm512_loadu_si512(p.cast()));
         let upper = avx512!(_mm512_set1_epi32(0xffff_0000_u32 as i32));
         Avx512(avx512!(_mm512_castsi512_ps(_mm512_and_si512(pairs, upper))))
+    }
+
+    #[inline(always)]
+    unsafe fn load_u8(p: *const u8) -> Avx512Words {
+        Avx512Words(avx512!(_mm512_cvtepu8_epi32(_mm_loadu_si128(p.cast()))))
+    }
+
+    #[inline(always)]
+    unsafe fn load_i8(p: *const u8) -> Avx512Words {
+        Avx512Words(avx512!(_mm512_cvtepi8_epi32(_mm_loadu_si128(p.cast()))))
     }
 
     #[inline(always)]
@@ -103,6 +131,51 @@ impl Simd for Avx512 {
             let exponent = _mm512_add_epi32(_mm512_castps_si512(self.0), _mm512_set1_epi32(127));
             Avx512(_mm512_castsi512_ps(_mm512_slli_epi32::<23>(exponent)))
         })
+    }
+
+    #[inline(always)]
+    fn shift_right(words: Avx512Words, bits: u32) -> Avx512Words {
+        Avx512Words(avx512!(_mm512_srl_epi32(words.0, _mm_cvtsi32_si128(bits as i32))))
+    }
+
+    #[inline(always)]
+    fn shift_left(words: Avx512Words, bits: u32) -> Avx512Words {
+        Avx512Words(avx512!(_mm512_sll_epi32(words.0, _mm_cvtsi32_si128(bits as i32))))
+    }
+
+    #[inline(always)]
+    fn and(words: Avx512Words, mask: u32) -> Avx512Words {
+        Avx512Words(avx512!(_mm512_and_si512(words.0, _mm512_set1_epi32(mask as i32))))
+    }
+
+    #[inline(always)]
+    fn or(a: Avx512Words, b: Avx512Words) -> Avx512Words {
+        Avx512Words(avx512!(_mm512_or_si512(a.0, b.0)))
+    }
+
+    #[inline(always)]
+    fn or_where(words: Avx512Words, lanes: u32, value: u32) -> Avx512Words {
+        let value = avx512!(_mm512_set1_epi32(value as i32));
+        Avx512Words(avx512!(_mm512_mask_or_epi32(words.0, lanes as u16, words.0, value)))
+    }
+
+    #[inline(always)]
+    fn nibble_table(scale: Self, min: Self) -> Self {
+        let integers = avx512!(_mm512_setr_ps(
+            0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 11.0, 12.0, 13.0, 14.0, 15.0
+        ));
+        Avx512(integers).mul_add(scale, min)
+    }
+
+    #[inline(always)]
+    fn nibble_values(table: Self, words: Avx512Words) -> Self {
+        // The permutation reads the lowest four bits of each index alone.
+        Avx512(avx512!(_mm512_permutexvar_ps(words.0, table.0)))
+    }
+
+    #[inline(always)]
+    fn to_f32(words: Avx512Words) -> Self {
+        Avx512(avx512!(_mm512_cvtepi32_ps(words.0)))
     }
 
     #[inline(always)]

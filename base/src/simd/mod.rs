@@ -19,11 +19,19 @@ pub use portable::Portable;
 /// Lanes of the widest register: buffers shared by all instruction sets are padded to it.
 pub const MAX_LANES: usize = 16;
 
-/// A register of [`Simd::LANES`] f32.
+/// A register of [`Simd::LANES`] f32, and one of as many integers ([`Simd::Words`]), which unpacks
+/// quantized weights.
 ///
 /// Every constructor (the `unsafe` functions) requires that the CPU has the implementor's
 /// instructions. Pointers need no alignment.
 pub trait Simd: Copy {
+    /// A register of `LANES` 32-bit integers. Like a register of f32, it is made by `unsafe`
+    /// constructors alone.
+    type Words: Copy;
+    /// A linear function of integers 0..16: a table of its values where the CPU can look up a
+    /// register's lanes, else scale and minimum.
+    type NibbleTable: Copy;
+
     /// f32 values in a register.
     const LANES: usize;
     /// Rows of activations in a tile of the model's products with f32 weights: as many as the
@@ -56,6 +64,18 @@ pub trait Simd: Copy {
     ///
     /// The CPU has the instructions; `p` is readable for `2 * LANES` bytes.
     unsafe fn load_f16(p: *const u8) -> Self;
+    /// Reads one IEEE half-precision value and widens it to all lanes.
+    ///
+    /// # Safety
+    ///
+    /// The CPU has the instructions; `p` is readable for 2 bytes.
+    unsafe fn splat_f16(p: *const u8) -> Self;
+    /// Reads and widens `LANES` bf16.
+    ///
+    /// # Safety
+    ///
+    /// The CPU has the instructions; `p` is readable for `2 * LANES` bytes.
+    unsafe fn load_bf16(p: *const u8) -> Self;
     /// Reads `2 * LANES` bf16 and widens those at even places.
     ///
     /// Splitting by parity needs one shift (or one mask) and no shuffle, because a bf16 is the
@@ -71,6 +91,18 @@ pub trait Simd: Copy {
     ///
     /// The CPU has the instructions; `p` is readable for `4 * LANES` bytes.
     unsafe fn load_bf16_odd(p: *const u8) -> Self;
+    /// Reads `LANES` unsigned bytes.
+    ///
+    /// # Safety
+    ///
+    /// The CPU has the instructions; `p` is readable for `LANES` bytes.
+    unsafe fn load_u8(p: *const u8) -> Self::Words;
+    /// Reads `LANES` signed bytes.
+    ///
+    /// # Safety
+    ///
+    /// The CPU has the instructions; `p` is readable for `LANES` bytes.
+    unsafe fn load_i8(p: *const u8) -> Self::Words;
     /// Writes `LANES` f32.
     ///
     /// # Safety
@@ -95,6 +127,22 @@ pub trait Simd: Copy {
     /// `2^n` where `self = n + 1.5 * 2^23`, n an integer in -126..=127: the bits of such a sum hold
     /// n in their lowest places.
     fn pow2_of_biased(self) -> Self;
+    /// `words >> bits` of each lane, filled with zeros; `bits` is below 32.
+    fn shift_right(words: Self::Words, bits: u32) -> Self::Words;
+    /// `words << bits` of each lane; `bits` is below 32.
+    fn shift_left(words: Self::Words, bits: u32) -> Self::Words;
+    /// `words & mask` of each lane.
+    fn and(words: Self::Words, mask: u32) -> Self::Words;
+    /// `a | b` of each lane.
+    fn or(a: Self::Words, b: Self::Words) -> Self::Words;
+    /// `words | value` of the lanes whose bit is set in `lanes`: lane i has bit i.
+    fn or_where(words: Self::Words, lanes: u32, value: u32) -> Self::Words;
+    /// Prepares [`nibble_values`](Self::nibble_values).
+    fn nibble_table(scale: Self, min: Self) -> Self::NibbleTable;
+    /// `scale * (words & 15) + min`, rounded once where the CPU can.
+    fn nibble_values(table: Self::NibbleTable, words: Self::Words) -> Self;
+    /// Signed integers as f32: exact up to 2^24.
+    fn to_f32(words: Self::Words) -> Self;
     /// The sum of the lanes of each of four registers. The four trees are the same, so a sum does
     /// not depend on which of the four places its register has.
     fn sum4(registers: [Self; 4]) -> [f32; 4];

@@ -12,6 +12,20 @@ const LANES: usize = 16;
 #[derive(Clone, Copy)]
 pub struct Portable([f32; LANES]);
 
+/// Sixteen 32-bit integers.
+#[derive(Clone, Copy)]
+pub struct PortableWords([u32; LANES]);
+
+impl PortableWords {
+    #[inline(always)]
+    fn map(mut self, f: impl Fn(u32) -> u32) -> Self {
+        for word in &mut self.0 {
+            *word = f(*word);
+        }
+        self
+    }
+}
+
 impl Portable {
     #[inline(always)]
     fn zip(mut self, other: Self, f: impl Fn(f32, f32) -> f32) -> Self {
@@ -50,6 +64,9 @@ fn widen_f16(half: u16) -> f32 {
 }
 
 impl Simd for Portable {
+    type Words = PortableWords;
+    type NibbleTable = (Self, Self);
+
     const LANES: usize = LANES;
     const TILE_ROWS: usize = 3;
     const NARROW_TILE_ROWS: usize = 3;
@@ -83,6 +100,24 @@ impl Simd for Portable {
     }
 
     #[inline(always)]
+    unsafe fn splat_f16(p: *const u8) -> Self {
+        // SAFETY: readable for 2 bytes by contract.
+        let half = unsafe { p.cast::<u16>().read_unaligned() };
+        Portable([widen_f16(u16::from_le(half)); LANES])
+    }
+
+    #[inline(always)]
+    unsafe fn load_bf16(p: *const u8) -> Self {
+        // SAFETY: readable for 2 * LANES bytes by contract.
+        let halves = unsafe { p.cast::<[u16; LANES]>().read_unaligned() };
+        let mut out = [0.0; LANES];
+        for (out, half) in out.iter_mut().zip(halves) {
+            *out = f32::from_bits(u32::from(u16::from_le(half)) << 16);
+        }
+        Portable(out)
+    }
+
+    #[inline(always)]
     unsafe fn load_bf16_even(p: *const u8) -> Self {
         // SAFETY: readable for 4 * LANES bytes by contract.
         unsafe { Self::map_u32(p, |pair| f32::from_bits(pair << 16)) }
@@ -92,6 +127,20 @@ impl Simd for Portable {
     unsafe fn load_bf16_odd(p: *const u8) -> Self {
         // SAFETY: readable for 4 * LANES bytes by contract.
         unsafe { Self::map_u32(p, |pair| f32::from_bits(pair & 0xffff_0000)) }
+    }
+
+    #[inline(always)]
+    unsafe fn load_u8(p: *const u8) -> PortableWords {
+        // SAFETY: readable for LANES bytes by contract.
+        let bytes = unsafe { p.cast::<[u8; LANES]>().read() };
+        PortableWords(bytes.map(u32::from))
+    }
+
+    #[inline(always)]
+    unsafe fn load_i8(p: *const u8) -> PortableWords {
+        // SAFETY: readable for LANES bytes by contract.
+        let bytes = unsafe { p.cast::<[i8; LANES]>().read() };
+        PortableWords(bytes.map(|byte| i32::from(byte) as u32))
     }
 
     #[inline(always)]
@@ -150,6 +199,56 @@ impl Simd for Portable {
             *x = f32::from_bits(x.to_bits().wrapping_add(127) << 23);
         }
         self
+    }
+
+    #[inline(always)]
+    fn shift_right(words: PortableWords, bits: u32) -> PortableWords {
+        words.map(|word| word >> bits)
+    }
+
+    #[inline(always)]
+    fn shift_left(words: PortableWords, bits: u32) -> PortableWords {
+        words.map(|word| word << bits)
+    }
+
+    #[inline(always)]
+    fn and(words: PortableWords, mask: u32) -> PortableWords {
+        words.map(|word| word & mask)
+    }
+
+    #[inline(always)]
+    fn or(mut a: PortableWords, b: PortableWords) -> PortableWords {
+        for (a, b) in a.0.iter_mut().zip(b.0) {
+            *a |= b;
+        }
+        a
+    }
+
+    #[inline(always)]
+    fn or_where(mut words: PortableWords, lanes: u32, value: u32) -> PortableWords {
+        for (lane, word) in words.0.iter_mut().enumerate() {
+            *word |= (lanes >> lane & 1) * value;
+        }
+        words
+    }
+
+    #[inline(always)]
+    fn nibble_table(scale: Self, min: Self) -> (Self, Self) {
+        (scale, min)
+    }
+
+    #[inline(always)]
+    fn nibble_values((scale, min): (Self, Self), words: PortableWords) -> Self {
+        Self::to_f32(Self::and(words, 15)).mul_add(scale, min)
+    }
+
+    #[inline(always)]
+    fn to_f32(words: PortableWords) -> Self {
+        let mut out = [0.0; LANES];
+        for (out, word) in out.iter_mut().zip(words.0) {
+            *out = word as i32 as f32;
+        }
+        Portable(out)
     }
 
     #[inline(always)]

@@ -55,7 +55,53 @@ unsafe fn check<V: Simd>() {
         assert_eq!(lanes(biased.pow2_of_biased()), vec![n.exp2(); V::LANES]);
     }
     // SAFETY: as above.
-    unsafe { check_loads::<V>() };
+    unsafe {
+        check_loads::<V>();
+        check_words::<V>();
+    }
+}
+
+/// Checks the integer operations on bytes at an odd address.
+///
+/// # Safety
+///
+/// The CPU must have `V`'s instructions.
+unsafe fn check_words<V: Simd>() {
+    let bytes: Vec<u8> = (0..=V::LANES as u8).map(|i| i.wrapping_mul(89).wrapping_add(3)).collect();
+    let p = bytes[1..].as_ptr();
+    // SAFETY: LANES bytes follow `p`; the caller guarantees `V`'s instructions.
+    let (words, signed) = unsafe { (V::load_u8(p), V::load_i8(p)) };
+    let check = |words: V::Words, expected: &dyn Fn(usize, u32) -> u32| {
+        let mut out = vec![0.0_f32; V::LANES];
+        // SAFETY: `out` has LANES floats.
+        unsafe { V::to_f32(words).store(out.as_mut_ptr()) };
+        for (lane, (&out, &byte)) in out.iter().zip(&bytes[1..]).enumerate() {
+            assert_eq!(out, expected(lane, byte.into()) as i32 as f32, "lane {lane}");
+        }
+    };
+    check(words, &|_, byte| byte);
+    check(signed, &|_, byte| i32::from(byte as i8) as u32);
+    for bits in [0, 1, 4, 7] {
+        check(V::shift_right(words, bits), &|_, byte| byte >> bits);
+        check(V::shift_left(words, bits), &|_, byte| byte << bits);
+        check(V::or(V::and(words, 15), V::shift_left(words, bits)), &|_, byte| {
+            byte & 15 | byte << bits
+        });
+    }
+    // SAFETY: the caller guarantees `V`'s instructions.
+    let table = unsafe { V::nibble_table(V::splat(0.25), V::splat(-3.0)) };
+    for (bits, words) in [(0, words), (4, V::shift_right(words, 4))] {
+        let mut out = vec![0.0_f32; V::LANES];
+        // SAFETY: `out` has LANES floats.
+        unsafe { V::nibble_values(table, words).store(out.as_mut_ptr()) };
+        for (&out, &byte) in out.iter().zip(&bytes[1..]) {
+            assert_eq!(out, 0.25 * f32::from(byte >> bits & 15) - 3.0);
+        }
+    }
+    let lanes = 0b1010_0110_1100_1001;
+    check(V::or_where(V::and(words, 15), lanes, 16), &|lane, byte| {
+        byte & 15 | (lanes >> lane & 1) << 4
+    });
 }
 
 /// Checks every load at odd addresses.
@@ -70,17 +116,21 @@ unsafe fn check_loads<V: Simd>() {
         let mut bytes = vec![0_u8];
         bytes.extend(values.iter().flat_map(|v| v.to_le_bytes()));
         let p = bytes[1..].as_ptr();
-        let mut out = vec![0.0; 3 * V::LANES];
-        // SAFETY: 2 * LANES values follow `p`; `out` has room for three registers.
+        let mut out = vec![0.0; 5 * V::LANES];
+        // SAFETY: 2 * LANES values follow `p`; `out` has room for five registers.
         unsafe {
             V::load_bf16_even(p).store(out.as_mut_ptr());
             V::load_bf16_odd(p).store(out.as_mut_ptr().add(V::LANES));
             V::load_f16(p).store(out.as_mut_ptr().add(2 * V::LANES));
+            V::load_bf16(p).store(out.as_mut_ptr().add(3 * V::LANES));
+            V::splat_f16(p).store(out.as_mut_ptr().add(4 * V::LANES));
         }
         for i in 0..V::LANES {
             assert!(same(out[i], half::bf16::from_bits(values[2 * i]).to_f32()));
             assert!(same(out[V::LANES + i], half::bf16::from_bits(values[2 * i + 1]).to_f32()));
             assert!(same(out[2 * V::LANES + i], half::f16::from_bits(values[i]).to_f32()));
+            assert!(same(out[3 * V::LANES + i], half::bf16::from_bits(values[i]).to_f32()));
+            assert!(same(out[4 * V::LANES + i], half::f16::from_bits(values[0]).to_f32()));
         }
     }
 }

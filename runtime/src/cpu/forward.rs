@@ -8,7 +8,7 @@ use crate::backend::{BLOCK_TOKENS, Batch};
 use crate::model::{Dtype, LayerWeights, Model, ModelConfig, Tensor};
 
 use super::buffers::{Buffers, WorkerScratch};
-use super::kernels::{Kernels, Packing};
+use super::kernels::Kernels;
 use super::kv::FEWER_BLOCKS;
 use super::rope::RopeTables;
 use super::{Isa, KvPool, Pool};
@@ -64,8 +64,6 @@ pub struct CpuForward {
     pub(super) model: Arc<Model>,
     pub(super) options: CpuOptions,
     pub(super) kernels: &'static Kernels,
-    /// Storage order of activations that are multiplied with the layers' weights.
-    pub(super) packing: Packing,
     pub(super) pool: Pool,
     pub(super) kv: KvPool,
     pub(super) rope: RopeTables,
@@ -82,11 +80,9 @@ impl CpuForward {
         check_weights(&model)?;
         options.check_memory(config, Memory::read())?;
         let kernels = Kernels::select(options.isa)?;
-        let packing = Packing::new(model.weights.layers[0].q.dtype, kernels.lanes);
         let threads = options.threads.max(1);
         Ok(CpuForward {
             kernels,
-            packing,
             pool: Pool::new(threads)?,
             kv: KvPool::new(config, options.num_blocks)?,
             rope: RopeTables::new(config, options.max_context),
@@ -180,7 +176,6 @@ fn check_weights(model: &Model) -> Result<(), String> {
     if weights.layers.len() != config.num_layers || weights.norm.len() != hidden {
         return Err(format!("{} blocks for {} layers", weights.layers.len(), config.num_layers));
     }
-    let dtype = weights.layers[0].q.dtype;
     for (index, layer) in weights.layers.iter().enumerate() {
         let projections = [
             ("q", &layer.q, q, hidden),
@@ -193,13 +188,6 @@ fn check_weights(model: &Model) -> Result<(), String> {
         ];
         for (name, tensor, rows, cols) in projections {
             shape(&format!("{name} of layer {index}"), tensor, rows, cols)?;
-            if tensor.dtype != dtype {
-                // Activations are packed in the order of one dtype (see `Packing`).
-                return Err(format!(
-                    "{name} of layer {index} is {:?}, q of layer 0 {dtype:?}: store the blocks' projections in one dtype",
-                    tensor.dtype
-                ));
-            }
         }
         if layer.attention_norm.len() != hidden || layer.mlp_norm.len() != hidden {
             return Err(format!("a norm of layer {index} is not of width {hidden}"));

@@ -16,6 +16,7 @@ pub(super) struct Linear<'a> {
     pub(super) kernels: &'static Kernels,
     /// Packed `[rows][weights.cols]`.
     pub(super) x: &'a [f32],
+    pub(super) packing: Packing,
     pub(super) rows: usize,
     /// `[out, in]`
     pub(super) weights: &'a Tensor,
@@ -33,6 +34,7 @@ impl Linear<'_> {
         let Tensor { dtype, cols: k, .. } = *self.weights;
         self.kernels.product(Product {
             x: &self.x[block.start * Packing::stride(k)..],
+            packing: self.packing,
             rows: block.len(),
             weights: &self.weights.bytes()[cols.start * self.weights.row_len()..],
             dtype,

@@ -25,7 +25,6 @@ impl CpuForward {
         let mut regions = Regions {
             config: &self.model.config,
             kernels: self.kernels,
-            packing: self.packing,
             rope: &self.rope,
             batch,
             pool: &mut self.pool,
@@ -38,7 +37,7 @@ impl CpuForward {
         regions.embed(&weights.embed);
         for (index, layer) in weights.layers.iter().enumerate() {
             regions.project_qkv(index, layer);
-            regions.attend(index);
+            regions.attend(index, layer);
             regions.project_attended(layer);
             regions.gate_and_up(layer);
             regions.down(layer);

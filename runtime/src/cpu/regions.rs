@@ -23,8 +23,6 @@ const PARALLEL_NORM_FLOATS: usize = 32 * 1024;
 pub(super) struct Regions<'a> {
     pub(super) config: &'a ModelConfig,
     pub(super) kernels: &'static Kernels,
-    /// Storage order of activations that are multiplied with the layers' weights.
-    pub(super) packing: Packing,
     pub(super) rope: &'a RopeTables,
     pub(super) batch: &'a Batch,
     pub(super) pool: &'a mut Pool,
@@ -59,7 +57,8 @@ impl<'a> Regions<'a> {
     /// Norm, q, k and v projections with bias, norms of q and k, RoPE, append to the KV pool. A
     /// work item is one head.
     pub(super) fn project_qkv(&mut self, layer: usize, weights: &LayerWeights) {
-        self.norm(&weights.attention_norm);
+        let packing = self.packing(&[&weights.q, &weights.k, &weights.v]);
+        self.norm(&weights.attention_norm, packing);
         let ModelConfig { num_heads, num_kv_heads, head_dim, .. } = *self.config;
         let Buffers { normed, queries, kv_indices, .. } = &mut *self.buffers;
         let (kernels, normed, rows) = (self.kernels, &*normed, kv_indices.len());
@@ -87,7 +86,7 @@ impl<'a> Regions<'a> {
                 Head::Value(index) => (&weights.v, index),
             };
             let cols = index * head_dim..(index + 1) * head_dim;
-            let linear = Linear { kernels, x: normed, rows, weights };
+            let linear = Linear { kernels, x: normed, packing, rows, weights };
             for block in linear.row_blocks() {
                 linear.product(&block, &cols, tile);
                 for (row, values) in block.zip(tile.chunks_exact_mut(head_dim)) {
@@ -99,12 +98,13 @@ impl<'a> Regions<'a> {
     }
 
     /// Attention over the KV pool. A work item is one KV head and some rows of a request.
-    pub(super) fn attend(&mut self, layer: usize) {
+    pub(super) fn attend(&mut self, layer: usize, weights: &LayerWeights) {
+        let packing = self.packing(&[&weights.o]);
         let ModelConfig { num_heads, num_kv_heads, head_dim, .. } = *self.config;
         let group = num_heads / num_kv_heads;
         let window = self.config.windows[layer].unwrap_or(usize::MAX);
         let Buffers { queries, attended, tasks, .. } = &mut *self.buffers;
-        let (kernels, packing, batch) = (self.kernels, self.packing, self.batch);
+        let (kernels, batch) = (self.kernels, self.batch);
         let (queries, tasks) = (&*queries, &*tasks);
         let (kv, shape) = (self.kv.data(), self.kv.shape());
         let stride = Packing::stride(self.config.q_size());
@@ -155,13 +155,14 @@ impl<'a> Regions<'a> {
 
     /// Norm, gate and up projections, activation. A work item is some inner features.
     pub(super) fn gate_and_up(&mut self, weights: &LayerWeights) {
-        self.norm(&weights.mlp_norm);
+        let packing = self.packing(&[&weights.gate, &weights.up]);
+        self.norm(&weights.mlp_norm, packing);
+        let down_packing = self.packing(&[&weights.down]);
         let ModelConfig { intermediate_size: features, activation, .. } = *self.config;
         let Buffers { normed, inner, .. } = &mut *self.buffers;
-        let (kernels, packing, normed, rows) =
-            (self.kernels, self.packing, &*normed, self.batch.rows());
+        let (kernels, normed, rows) = (self.kernels, &*normed, self.batch.rows());
         let stride = Packing::stride(features);
-        let gate_linear = Linear { kernels, x: normed, rows, weights: &weights.gate };
+        let gate_linear = Linear { kernels, x: normed, packing, rows, weights: &weights.gate };
         let up_linear = Linear { weights: &weights.up, ..gate_linear };
         let inner = SharedMut::new(inner);
         let scratch = SharedMut::new(self.scratch);
@@ -179,7 +180,7 @@ impl<'a> Regions<'a> {
                 kernels.gate(activation, &mut gate[..len], &up[..len]);
                 for (row, values) in block.zip(gate.chunks_exact(cols.len())) {
                     // SAFETY: only this item writes these features, at distinct indices.
-                    unsafe { packing.scatter(&inner, row * stride, cols.start, values) };
+                    unsafe { down_packing.scatter(&inner, row * stride, cols.start, values) };
                 }
             }
         });
@@ -195,7 +196,7 @@ impl<'a> Regions<'a> {
     pub(super) fn logits(&mut self, norm: &[f32], weights: &Tensor) {
         let (hidden, vocab) = (self.config.hidden_size, self.config.vocab_size);
         let stride = Packing::stride(hidden);
-        let packing = Packing::new(weights.dtype, self.kernels.lanes);
+        let packing = self.packing(&[weights]);
         let Buffers { hidden: stream, normed, logits, wanted, .. } = &mut *self.buffers;
         for (row, out) in wanted.iter().zip(normed.chunks_exact_mut(stride)) {
             let x = &stream[*row as usize * hidden..][..hidden];
@@ -203,7 +204,7 @@ impl<'a> Regions<'a> {
         }
         let logits = SharedMut::new(logits);
         let rows = wanted.len();
-        Linear { kernels: self.kernels, x: normed, rows, weights }.for_each_tile(
+        Linear { kernels: self.kernels, x: normed, packing, rows, weights }.for_each_tile(
             self.pool,
             self.scratch,
             self.side,
@@ -226,6 +227,7 @@ impl<'a> Regions<'a> {
     /// Adds `source . weights` to the residual stream, normalised if there is a `post_norm`.
     fn add_to_stream(&mut self, source: Source, weights: &Tensor, post_norm: Option<&[f32]>) {
         let hidden = self.config.hidden_size;
+        let packing = self.packing(&[weights]);
         let Buffers { hidden: stream, projected, attended, inner, .. } = &mut *self.buffers;
         let x: &[f32] = match source {
             Source::Attended => attended,
@@ -234,7 +236,7 @@ impl<'a> Regions<'a> {
         let rows = self.batch.rows();
         // The norm needs complete rows.
         let out = SharedMut::new(if post_norm.is_some() { projected } else { stream });
-        Linear { kernels: self.kernels, x, rows, weights }.for_each_tile(
+        Linear { kernels: self.kernels, x, packing, rows, weights }.for_each_tile(
             self.pool,
             self.scratch,
             self.side,
@@ -270,12 +272,17 @@ impl<'a> Regions<'a> {
         });
     }
 
+    /// Storage order of activations that all of `matrices` read.
+    fn packing(&self, matrices: &[&Tensor]) -> Packing {
+        Packing::new(matrices.iter().map(|tensor| tensor.dtype), self.kernels.lanes)
+    }
+
     /// RMSNorm of the residual stream into `normed`.
-    fn norm(&mut self, weight: &[f32]) {
+    fn norm(&mut self, weight: &[f32], packing: Packing) {
         let hidden = self.config.hidden_size;
         let stride = Packing::stride(hidden);
         let Buffers { hidden: stream, normed, .. } = &mut *self.buffers;
-        let (kernels, packing, eps) = (self.kernels, self.packing, self.config.rms_norm_eps);
+        let (kernels, eps) = (self.kernels, self.config.rms_norm_eps);
         let stream = &*stream;
         let normed = SharedMut::new(normed);
         for_each_row(self.pool, self.side, self.batch.rows(), hidden, |row| {

@@ -57,7 +57,8 @@ fn every_feature() -> Arc<Model> {
     Arc::new(model)
 }
 
-/// Ragged widths, every GQA shape, each dtype; every feature.
+/// Ragged widths, every GQA shape, each dtype; every feature; a model whose matrices have different
+/// types.
 fn models() -> Vec<Arc<Model>> {
     let mut models = llamas();
     models.push(every_feature());
@@ -65,16 +66,39 @@ fn models() -> Vec<Arc<Model>> {
 }
 
 fn llamas() -> Vec<Arc<Model>> {
-    [
+    let ragged = [
         (config((4, 2), 16, 64), Dtype::Bf16),
         (config((6, 1), 10, 44), Dtype::F16),
         (config((3, 3), 34, 50), Dtype::F32),
         (config((8, 1), 64, 1100), Dtype::Bf16),
-    ]
-    .into_iter()
-    .zip(1..)
-    .map(|((config, dtype), seed)| Arc::new(Model::random_of(config, dtype, seed).unwrap()))
-    .collect()
+    ];
+    let blocks = Dtype::ALL.into_iter().filter(|dtype| dtype.is_quantized());
+    let of_blocks = blocks.map(|dtype| (block_config(dtype), dtype));
+    let models = ragged.into_iter().chain(of_blocks).zip(1..);
+    let models = models.map(|((config, dtype), seed)| Model::random_of(config, dtype, seed));
+    models.map(Result::unwrap).chain([mixed_model()]).map(Arc::new).collect()
+}
+
+/// Widths that are whole blocks of `dtype`, with an odd number of small ones.
+fn block_config(dtype: Dtype) -> ModelConfig {
+    let (hidden, inner) = if dtype.block_values() == 32 { (96, 160) } else { (256, 512) };
+    ModelConfig { intermediate_size: inner, ..config((4, 2), hidden / 4, hidden) }
+}
+
+/// Each layer's matrices have different types, as in files of the K types.
+fn mixed_model() -> Model {
+    let config = block_config(Dtype::Q4K);
+    let of = |dtype| Model::random_of(config.clone(), dtype, 31).unwrap();
+    let mut model = of(Dtype::Q4K);
+    let (q6, bf16, q8) = (of(Dtype::Q6K), of(Dtype::Bf16), of(Dtype::Q8_0));
+    model.weights.embed = q8.weights.embed.clone();
+    model.weights.lm_head = q6.weights.lm_head.clone();
+    for (index, layer) in model.weights.layers.iter_mut().enumerate() {
+        layer.v = q6.weights.layers[index].v.clone();
+        layer.gate = bf16.weights.layers[index].gate.clone();
+        layer.down = if index == 0 { &bf16 } else { &q8 }.weights.layers[index].down.clone();
+    }
+    model
 }
 
 fn instruction_sets() -> impl Iterator<Item = Isa> {

@@ -18,6 +18,7 @@ mod inventory;
 mod layer_file;
 mod load;
 mod random;
+mod random_blocks;
 mod rope_file;
 mod shapes;
 pub mod weights;
@@ -30,6 +31,8 @@ pub use dtype::Dtype;
 pub use error::LoadError;
 pub use files::WeightFiles;
 pub use inventory::TensorInfo;
+#[cfg(test)]
+pub(crate) use random::fill_random;
 pub use weights::{LayerWeights, PostNorms, QkNorm, QkvBias, Storage, Tensor, Weights};
 
 /// A loaded model.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use memmap2::MmapMut;
 use trail_base::{Memory, Rng};
 
+use super::random_blocks::fill_block;
 use super::{
     Dtype, LayerWeights, Model, ModelConfig, PostNorms, QkNorm, QkvBias, Storage, Tensor, Weights,
 };
@@ -141,7 +142,7 @@ fn random_storage(len: usize, dtype: Dtype, seed: u64) -> Result<Storage, String
         for _ in 0..threads {
             scope.spawn(|| {
                 while let Some((index, piece)) = next() {
-                    fill(piece, dtype, &mut Rng::new(seed.wrapping_add(index as u64)));
+                    fill_random(piece, dtype, &mut Rng::new(seed.wrapping_add(index as u64)));
                 }
             });
         }
@@ -149,12 +150,12 @@ fn random_storage(len: usize, dtype: Dtype, seed: u64) -> Result<Storage, String
     Ok(Arc::new(map))
 }
 
-/// Fills `bytes` with values of `dtype`.
-///
-/// # Panics
-///
-/// If `dtype` is quantized.
-fn fill(bytes: &mut [u8], dtype: Dtype, rng: &mut Rng) {
+/// Fills `bytes` with values of `dtype` of standard deviation [`DEVIATION`].
+pub(crate) fn fill_random(bytes: &mut [u8], dtype: Dtype, rng: &mut Rng) {
+    if dtype.is_quantized() {
+        let blocks = bytes.chunks_exact_mut(dtype.block_bytes());
+        return blocks.for_each(|block| fill_block(block, dtype, DEVIATION, rng));
+    }
     let mut draw = || DEVIATION * rng.fast_normal();
     match dtype {
         Dtype::F32 => bytes.as_chunks_mut().0.iter_mut().for_each(|b| *b = draw().to_le_bytes()),
@@ -162,11 +163,10 @@ fn fill(bytes: &mut [u8], dtype: Dtype, rng: &mut Rng) {
             let halves = bytes.as_chunks_mut().0.iter_mut();
             halves.for_each(|b| *b = half::f16::from_f32(draw()).to_le_bytes());
         }
-        Dtype::Bf16 => {
+        _ => {
             let halves = bytes.as_chunks_mut().0.iter_mut();
             halves.for_each(|b| *b = half::bf16::from_f32(draw()).to_le_bytes());
         }
-        quantized => panic!("random weights of type {quantized}"),
     }
 }
 
@@ -177,17 +177,23 @@ mod tests {
 
     #[test]
     fn weights_have_the_deviation_and_follow_the_seed() {
-        let model = Model::random("demo", Dtype::F32, 7).unwrap();
-        let bytes = model.weights.layers[0].gate.bytes();
-        let values: Vec<f32> = bytes.as_chunks().0.iter().map(|&b| f32::from_le_bytes(b)).collect();
-        let n = values.len() as f32;
-        let mean = values.iter().sum::<f32>() / n;
-        let deviation = (values.iter().map(|v| v * v).sum::<f32>() / n).sqrt();
-        assert!(mean.abs() < 1e-3 && (deviation / DEVIATION - 1.0).abs() < 0.02);
-        let other = Model::random("demo", Dtype::F32, 7).unwrap();
-        assert_eq!(other.weights.layers[0].gate.bytes(), bytes);
-        let other = Model::random("demo", Dtype::F32, 8).unwrap();
-        assert_ne!(other.weights.layers[0].gate.bytes(), bytes);
+        for dtype in Dtype::ALL {
+            let weights = |seed| {
+                let mut bytes = vec![0; dtype.bytes_of(1 << 16)];
+                fill_random(&mut bytes, dtype, &mut Rng::new(seed));
+                bytes
+            };
+            let bytes = weights(7);
+            let mut values = vec![0.0; 1 << 16];
+            dtype.widen(&bytes, &mut values);
+            let n = values.len() as f32;
+            let mean = values.iter().sum::<f32>() / n;
+            let deviation = (values.iter().map(|v| v * v).sum::<f32>() / n).sqrt();
+            assert!(mean.abs() < 1e-3, "{dtype}: mean {mean}");
+            assert!((deviation / DEVIATION - 1.0).abs() < 0.02, "{dtype}: deviation {deviation}");
+            assert_eq!(weights(7), bytes);
+            assert_ne!(weights(8), bytes);
+        }
     }
 
     #[test]

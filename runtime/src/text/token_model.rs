@@ -10,6 +10,7 @@ use tokenizers::{Model, ModelWrapper, Result, Token};
 use super::scored_merges::ScoredMerges;
 
 /// The model of a tokenizer.
+#[allow(clippy::large_enum_variant, reason = "a tokenizer has one value")]
 pub(super) enum TokenModel {
     /// One of the tokenizers crate.
     Crate(ModelWrapper),

@@ -10,14 +10,17 @@ use trail_setup::size;
 pub struct MemoryNeed {
     batch: usize,
     context: usize,
+    /// As stored.
     weights_bytes: u64,
     cpu: DeviceNeed,
     gpu: DeviceNeed,
 }
 
-/// KV cache and sum on one device: the CPU has f32 keys and values, a GPU bf16.
+/// Weights and KV cache on one device: the CPU takes matrices as stored, and has f32 keys and
+/// values; on a GPU both are bf16.
 #[derive(Clone, Copy, Debug, Serialize)]
 struct DeviceNeed {
+    weights_bytes: u64,
     kv_token_bytes: u64,
     total_bytes: u64,
 }
@@ -30,14 +33,21 @@ impl MemoryNeed {
         batch: usize,
         context: usize,
     ) -> MemoryNeed {
-        let weights_bytes = tensors.iter().map(|tensor| tensor.bytes as u64).sum();
+        let stored = |tensor: &TensorInfo| tensor.bytes as u64;
+        let bf16 = |tensor: &TensorInfo| match tensor.shape.len() {
+            1 => stored(tensor),
+            _ => 2 * tensor.parameters() as u64,
+        };
         let tokens = context.next_multiple_of(BLOCK_TOKENS as usize) as u64 * batch as u64;
-        let device = |dtype| {
+        let device = |weights_bytes, dtype| {
             let kv_token_bytes = config.kv_token_bytes(dtype) as u64;
             let kv_bytes = tokens.saturating_mul(kv_token_bytes);
-            DeviceNeed { kv_token_bytes, total_bytes: kv_bytes.saturating_add(weights_bytes) }
+            let total_bytes = kv_bytes.saturating_add(weights_bytes);
+            DeviceNeed { weights_bytes, kv_token_bytes, total_bytes }
         };
-        let (cpu, gpu) = (device(Dtype::F32), device(Dtype::Bf16));
+        let weights_bytes = tensors.iter().map(stored).sum();
+        let cpu = device(weights_bytes, Dtype::F32);
+        let gpu = device(tensors.iter().map(bf16).sum(), Dtype::Bf16);
         MemoryNeed { batch, context, weights_bytes, cpu, gpu }
     }
 
@@ -48,7 +58,7 @@ impl MemoryNeed {
             format!("{} on the CPU, {} on a GPU", size(of(&self.cpu)), size(of(&self.gpu)))
         };
         [
-            ("weights", size(self.weights_bytes)),
+            ("weights", both(|need| need.weights_bytes)),
             ("KV per token", both(|need| need.kv_token_bytes)),
             (
                 "memory",

@@ -55,13 +55,18 @@ pub fn groups(tensors: &[TensorInfo]) -> Vec<TensorGroup> {
                 group.tensors += 1;
                 group.bytes += tensor.bytes;
             }
-            None => groups.push(TensorGroup {
-                name: tensor.name,
-                dtype,
-                shape: tensor.shape.clone(),
-                tensors: 1,
-                bytes: tensor.bytes,
-            }),
+            None => {
+                // Types can differ between layers: groups of one name follow each other.
+                let last = groups.iter().rposition(|group| group.name == tensor.name);
+                let group = TensorGroup {
+                    name: tensor.name,
+                    dtype,
+                    shape: tensor.shape.clone(),
+                    tensors: 1,
+                    bytes: tensor.bytes,
+                };
+                groups.insert(last.map_or(groups.len(), |last| last + 1), group);
+            }
         }
     }
     groups

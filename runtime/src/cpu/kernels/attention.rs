@@ -122,7 +122,7 @@ impl Attention<'_> {
             unsafe {
                 let rows = std::array::from_fn(|j| keys.add((token + j) * self.head_dim).cast());
                 let keys = Columns { rows, ahead: Ahead::Weights(4 * to_next) };
-                tiles::<V, StoredF32>(queries, V::TILE_ROWS, keys, self.head_dim, put);
+                tiles::<V, StoredF32>(queries, keys, self.head_dim, put);
             }
         }
     }

@@ -14,6 +14,7 @@ mod glu;
 mod norm;
 mod packing;
 mod product;
+mod quantized;
 mod scratch;
 mod stored;
 mod table;

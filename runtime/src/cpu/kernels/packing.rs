@@ -8,8 +8,8 @@ use crate::model::Dtype;
 ///
 /// The kernel reads `2 * lanes` weights per step into two registers. With bf16 weights the first
 /// register holds the even indices and the second the odd ones, because splitting by parity needs
-/// no shuffle; so activations for bf16 weights are stored evens first within each step. Other
-/// dtypes are read in natural order.
+/// no shuffle; so activations for bf16 weights alone are stored evens first within each step. Other
+/// dtypes are read in natural order, and so is bf16 beside them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Packing {
     lanes: usize,
@@ -17,9 +17,10 @@ pub(crate) struct Packing {
 }
 
 impl Packing {
-    /// Order for weights of `dtype` and registers of `lanes`.
-    pub(crate) fn new(dtype: Dtype, lanes: usize) -> Self {
-        Packing { lanes, by_parity: dtype == Dtype::Bf16 }
+    /// Order of activations that are multiplied with weights of all `dtypes`, with registers of
+    /// `lanes`.
+    pub(crate) fn new(dtypes: impl IntoIterator<Item = Dtype>, lanes: usize) -> Self {
+        Packing { lanes, by_parity: dtypes.into_iter().all(|dtype| dtype == Dtype::Bf16) }
     }
 
     /// Distance between packed rows of `len` values, floats: a multiple of the widest step.

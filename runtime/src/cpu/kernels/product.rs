@@ -12,8 +12,11 @@ use crate::cpu::simd::{MAX_LANES, Simd};
 use crate::model::Dtype;
 
 use super::Packing;
-use super::stored::{Stored, StoredBf16, StoredF16, StoredF32};
-use super::tile::{Ahead, Columns, Rows, TILE_COLS, rest_of_row, tiles};
+use super::quantized::{
+    StoredQ4_0, StoredQ4_1, StoredQ4K, StoredQ5_0, StoredQ5_1, StoredQ5K, StoredQ6K, StoredQ8_0,
+};
+use super::stored::{Stored, StoredBf16, StoredBf16ByParity, StoredF16, StoredF32};
+use super::tile::{Ahead, Columns, Rows, TILE_COLS, prefetch_step, rest_of_row, tiles};
 
 /// K block: longest dot product that is accumulated in registers. The sums of the K blocks are
 /// added first to last.
@@ -22,7 +25,13 @@ const K_BLOCK: usize = 1024;
 /// Maximum number of rows (decode) for which weights are converted in registers for every tile, and
 /// read in memory order. With more rows (prefill) it pays to convert a block of weights once, and
 /// to process all blocks of the same `k` together, so that these activations stay in L2.
-const FEW_ROWS: usize = 12;
+const fn few_rows(dtype: Dtype) -> usize {
+    match dtype {
+        // Five and six bits in two places: the conversion takes longer than the products of a tile.
+        Dtype::Q5K | Dtype::Q6K => 4,
+        _ => 12,
+    }
+}
 
 /// Distance between the rows of a converted block, floats: not a power of two, so that the rows map
 /// to different L1 sets.
@@ -30,10 +39,33 @@ const WIDE_STRIDE: usize = K_BLOCK + 2 * MAX_LANES;
 
 const _: () = assert!(K_BLOCK.is_multiple_of(2 * MAX_LANES));
 
+/// Evaluates an expression with the [`Stored`] type of a [`Dtype`] as `S`: the list of all types.
+macro_rules! by_type {
+    ($dtype:expr, $by_parity:expr, $S:ident => $body:expr) => {
+        by_type!(@ $S, $body, $dtype,
+            (Dtype::F32, StoredF32), (Dtype::F16, StoredF16),
+            (Dtype::Bf16 if $by_parity, StoredBf16ByParity), (Dtype::Bf16, StoredBf16),
+            (Dtype::Q8_0, StoredQ8_0), (Dtype::Q4_0, StoredQ4_0), (Dtype::Q4_1, StoredQ4_1),
+            (Dtype::Q5_0, StoredQ5_0), (Dtype::Q5_1, StoredQ5_1), (Dtype::Q4K, StoredQ4K),
+            (Dtype::Q5K, StoredQ5K), (Dtype::Q6K, StoredQ6K))
+    };
+    (@ $S:ident, $body:expr, $dtype:expr,
+        $(($pattern:pat $(if $guard:expr)?, $stored:ty)),*) => {
+        match $dtype {
+            $($pattern $(if $guard)? => {
+                type $S = $stored;
+                $body
+            })*
+        }
+    };
+}
+
 /// Operands of one product.
 pub(crate) struct Product<'a> {
-    /// Activations, packed for `dtype`: `[rows][Packing::stride(k)]`, zero beyond `k`.
+    /// Activations: `[rows][Packing::stride(k)]`, zero beyond `k`.
     pub(crate) x: &'a [f32],
+    /// Storage order of the activations; by parity with bf16 weights only.
+    pub(crate) packing: Packing,
     /// Rows of activations.
     pub(crate) rows: usize,
     /// Weights, row-major: `[cols][k]` of `dtype`.
@@ -48,40 +80,44 @@ pub(crate) struct Product<'a> {
     pub(crate) out: &'a mut [f32],
 }
 
+/// The loops of a product that run on registers, compiled for one instruction set: a function for
+/// each storage type, since the compiler's time grows faster than a function's length.
+///
+/// # Safety
+///
+/// The functions require the CPU to have the instruction set.
+pub(super) trait Loops {
+    /// Values of a step of f32 weights: two registers.
+    const STEP: usize;
+    /// See [`Product::block`].
+    unsafe fn block<S: Stored>(product: &mut Product<'_>, block: &Block, weights: Columns);
+    /// See [`WideTile::fill`].
+    unsafe fn fill<S: Stored>(
+        wide: &mut WideTile,
+        rows: [*const u8; TILE_COLS],
+        to_next: isize,
+        k_len: usize,
+    ) -> Columns;
+}
+
 impl Product<'_> {
     /// # Safety
     ///
-    /// The CPU must have `V`'s instructions.
-    #[inline(always)]
-    pub(super) unsafe fn run<V: Simd>(self) {
-        assert!(self.k > 0);
+    /// The CPU must have the instruction set of `L`.
+    pub(super) unsafe fn run<L: Loops>(mut self) {
+        assert!(self.k > 0 && self.k.is_multiple_of(self.dtype.block_values()));
+        assert!(!self.packing.by_parity() || self.dtype == Dtype::Bf16);
         assert!(self.x.len() >= self.rows * Packing::stride(self.k));
         assert!(self.weights.len() >= self.dtype.bytes_of(self.cols * self.k));
         assert!(self.out.len() >= self.rows * self.cols);
-        // SAFETY: the lengths are checked above; the caller guarantees `V`'s instructions.
-        unsafe {
-            match self.dtype {
-                Dtype::F32 => self.blocks::<V, StoredF32>(),
-                Dtype::F16 => self.blocks::<V, StoredF16>(),
-                Dtype::Bf16 => self.blocks::<V, StoredBf16>(),
-                quantized => unreachable!("no product with {quantized} weights"),
-            }
-        }
-    }
-
-    /// # Safety
-    ///
-    /// The operands must have the lengths `run` checks, and the CPU `V`'s instructions.
-    #[inline(always)]
-    unsafe fn blocks<V: Simd, S: Stored>(mut self) {
-        let row_bytes = self.k * S::BYTES;
+        let (dtype, row_bytes) = (self.dtype, self.dtype.bytes_of(self.k));
         let (cols, ks) = (self.cols.div_ceil(TILE_COLS), self.k.div_ceil(K_BLOCK));
-        let few_rows = self.rows <= FEW_ROWS;
+        let few_rows = self.rows <= few_rows(dtype);
         let place = |i: usize| {
             let (col, k) = if few_rows { (i / ks, i % ks) } else { (i % cols, i / cols) };
             (col * TILE_COLS, k * K_BLOCK)
         };
-        let first_byte = |(col, k): (usize, usize)| (col * row_bytes + k * S::BYTES) as isize;
+        let first_byte = |(col, k): (usize, usize)| (col * row_bytes + dtype.bytes_of(k)) as isize;
         let mut wide = WideTile::new();
         for i in 0..cols * ks {
             let (col, k) = place(i);
@@ -89,20 +125,23 @@ impl Product<'_> {
             let mut block = Block { col, cols, k, k_len: K_BLOCK.min(self.k - k) };
             let rows = std::array::from_fn(|j| {
                 let row = col + j.min(cols - 1);
-                self.weights[row * row_bytes + k * S::BYTES..].as_ptr()
+                self.weights[row * row_bytes + dtype.bytes_of(k)..].as_ptr()
             });
             let to_next = first_byte(place(i + 1)) - first_byte((col, k));
             let weights = Columns { rows, ahead: Ahead::Weights(to_next) };
-            // SAFETY: every row has `k_len` values.
+            let by_parity = self.packing.by_parity();
+            // SAFETY: every row has `k_len` values, by the lengths checked above; the caller
+            // guarantees the instruction set.
             unsafe {
-                if S::IS_WIDE {
-                    self.block::<V, S>(&block, weights, V::TILE_ROWS);
-                } else if few_rows {
-                    self.block::<V, S>(&block, weights, V::NARROW_TILE_ROWS);
+                if few_rows || dtype == Dtype::F32 {
+                    by_type!(dtype, by_parity, S => L::block::<S>(&mut self, &block, weights));
                 } else {
-                    let weights = wide.fill::<V, S>(rows, to_next, block.k_len);
-                    block.k_len = block.k_len.next_multiple_of(2 * V::LANES);
-                    self.block::<V, StoredF32>(&block, weights, V::TILE_ROWS);
+                    let k_len = block.k_len;
+                    block.k_len = k_len.next_multiple_of(L::STEP);
+                    let weights = by_type!(
+                        dtype, by_parity, S => L::fill::<S>(&mut wide, rows, to_next, k_len)
+                    );
+                    L::block::<StoredF32>(&mut self, &block, weights);
                 }
             }
         }
@@ -115,12 +154,7 @@ impl Product<'_> {
     /// Each row of `weights` must be readable for `k_len` values of `S`, and the CPU have `V`'s
     /// instructions.
     #[inline(always)]
-    unsafe fn block<V: Simd, S: Stored>(
-        &mut self,
-        block: &Block,
-        weights: Columns,
-        tile_rows: usize,
-    ) {
+    pub(super) unsafe fn block<V: Simd, S: Stored>(&mut self, block: &Block, weights: Columns) {
         let Block { col, cols, k, k_len } = *block;
         let x =
             Rows { first: self.x[k..].as_ptr(), stride: Packing::stride(self.k), len: self.rows };
@@ -133,12 +167,12 @@ impl Product<'_> {
             }
         };
         // SAFETY: the rows of `x` have `k_len` values from `k`, and are padded.
-        unsafe { tiles::<V, S>(x, tile_rows, weights, k_len, put) };
+        unsafe { tiles::<V, S>(x, weights, k_len, put) };
     }
 }
 
 /// A block of output columns and of K.
-struct Block {
+pub(super) struct Block {
     col: usize,
     cols: usize,
     k: usize,
@@ -147,7 +181,7 @@ struct Block {
 
 /// Weights of a block, converted to f32 once for many rows of activations.
 #[repr(align(64))]
-struct WideTile([[MaybeUninit<f32>; WIDE_STRIDE]; TILE_COLS]);
+pub(super) struct WideTile([[MaybeUninit<f32>; WIDE_STRIDE]; TILE_COLS]);
 
 impl WideTile {
     #[inline(always)]
@@ -163,13 +197,13 @@ impl WideTile {
     /// Each of `rows` must be readable for `k_len` values of `S`, and the CPU have `V`'s
     /// instructions.
     #[inline(always)]
-    unsafe fn fill<V: Simd, S: Stored>(
+    pub(super) unsafe fn fill<V: Simd, S: Stored>(
         &mut self,
         rows: [*const u8; TILE_COLS],
         to_next: isize,
         k_len: usize,
     ) -> Columns {
-        let step = 2 * V::LANES;
+        let step = S::step::<V>();
         let whole = k_len - k_len % step;
         for (row, wide) in rows.into_iter().zip(&mut self.0) {
             let wide = wide.as_mut_ptr().cast::<f32>();
@@ -177,31 +211,16 @@ impl WideTile {
             // has room for the last.
             unsafe {
                 for at in (0..whole).step_by(step) {
-                    let row = row.add(at * S::BYTES);
-                    V::prefetch_far(row.wrapping_offset(to_next));
-                    widen_step::<V, S>(row, wide.add(at));
+                    let row = row.add(S::DTYPE.bytes_of(at));
+                    prefetch_step::<V, S>(row, to_next);
+                    S::widen_step::<V>(row, wide.add(at));
                 }
                 if whole < k_len {
                     let rest = rest_of_row::<S>(row, whole, k_len);
-                    widen_step::<V, S>(rest.as_ptr(), wide.add(whole));
+                    S::widen_step::<V>(rest.as_ptr(), wide.add(whole));
                 }
             }
         }
         Columns { rows: self.0.each_ref().map(|wide| wide.as_ptr().cast()), ahead: Ahead::Rows }
-    }
-}
-
-/// Converts `2 * V::LANES` values.
-///
-/// # Safety
-///
-/// `row` must be readable for as many values of `S`, `wide` writable for as many f32; the CPU must
-/// have `V`'s instructions.
-#[inline(always)]
-unsafe fn widen_step<V: Simd, S: Stored>(row: *const u8, wide: *mut f32) {
-    // SAFETY: the caller guarantees the pointers and `V`'s instructions.
-    unsafe {
-        S::first::<V>(row).store(wide);
-        S::second::<V>(row).store(wide.add(V::LANES));
     }
 }

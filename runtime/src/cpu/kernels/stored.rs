@@ -1,35 +1,125 @@
-//! Conversion of stored weights to f32 registers.
+//! Storage types of weights as the product kernel reads them: steps that are converted in
+//! registers and multiplied. The block types of GGUF are in [`quantized`](super::quantized).
+
+use std::marker::PhantomData;
 
 use crate::cpu::simd::Simd;
+use crate::model::Dtype;
 
-/// A storage type of weights: converts `2 * LANES` values to two registers.
+use super::tile::TILE_COLS;
+
+/// A storage type of weights. A new type is an implementation of this trait, or of one of its two
+/// forms ([`Float`] and [`Block`](super::quantized::Block)), and an arm of
+/// [`Product::run`](super::Product).
+///
+/// Converted weights of one type have the same bits in `add_step` and in `widen_step`.
 ///
 /// # Safety
 ///
-/// The functions require `p` readable for `2 * V::LANES * BYTES` bytes and `V`'s instructions.
+/// The functions require rows of weights readable for a step's values and `V`'s instructions.
 pub(super) trait Stored {
-    /// Size of a value, bytes.
-    const BYTES: usize;
-    /// True if the values are f32 and need no conversion.
-    const IS_WIDE: bool = Self::BYTES == 4;
+    /// Type of the stored bytes.
+    const DTYPE: Dtype;
+
+    /// Values of a step, a multiple of `DTYPE`'s block and of `2 * V::LANES` or a divisor of
+    /// `K_BLOCK` that needs no padding.
+    fn step<V: Simd>() -> usize;
+
+    /// Adds a step's products of `ROWS` rows of activations, from `x` with distance `x_stride`, and
+    /// of [`TILE_COLS`] rows of weights. Each sum gets its registers in ascending order.
+    unsafe fn add_step<V: Simd, const ROWS: usize>(
+        sums: &mut [[V; TILE_COLS]; ROWS],
+        x: *const f32,
+        x_stride: usize,
+        weights: [*const u8; TILE_COLS],
+    );
+
+    /// Converts the values of a step of one row to f32, in the order in which they are multiplied.
+    unsafe fn widen_step<V: Simd>(row: *const u8, wide: *mut f32);
+}
+
+/// A type of single values: converts `2 * LANES` values to two registers.
+///
+/// # Safety
+///
+/// The functions require `p` readable for `2 * V::LANES` values and `V`'s instructions.
+pub(super) trait Float {
+    /// Type of the stored bytes.
+    const DTYPE: Dtype;
     /// Register that is multiplied with the first half of a step's activations.
     unsafe fn first<V: Simd>(p: *const u8) -> V;
     /// Register that is multiplied with the second half.
     unsafe fn second<V: Simd>(p: *const u8) -> V;
 }
 
-/// f32, natural order.
-pub(super) struct StoredF32;
-/// IEEE half precision, natural order.
-pub(super) struct StoredF16;
-/// bf16: even indices first, then odd ones.
-pub(super) struct StoredBf16;
+/// [`Stored`] form of a [`Float`].
+pub(super) struct Floats<T>(PhantomData<T>);
 
-/// Implements [`Stored`]: the loads of the first and of the second register.
-macro_rules! stored {
-    ($name:ident, $bytes:literal, |$p:ident, $V:ident| $first:expr, $second:expr) => {
-        impl Stored for $name {
-            const BYTES: usize = $bytes;
+impl<T: Float> Stored for Floats<T> {
+    const DTYPE: Dtype = T::DTYPE;
+
+    #[inline(always)]
+    fn step<V: Simd>() -> usize {
+        2 * V::LANES
+    }
+
+    #[inline(always)]
+    unsafe fn add_step<V: Simd, const ROWS: usize>(
+        sums: &mut [[V; TILE_COLS]; ROWS],
+        x: *const f32,
+        x_stride: usize,
+        weights: [*const u8; TILE_COLS],
+    ) {
+        // SAFETY: the caller guarantees readable rows and `V`'s instructions.
+        unsafe {
+            let mut halves = [V::splat(0.0); ROWS];
+            for (m, half) in halves.iter_mut().enumerate() {
+                *half = V::load(x.add(m * x_stride));
+            }
+            for (j, &row) in weights.iter().enumerate() {
+                let w = T::first::<V>(row);
+                for m in 0..ROWS {
+                    sums[m][j] = halves[m].mul_add(w, sums[m][j]);
+                }
+            }
+            for (m, half) in halves.iter_mut().enumerate() {
+                *half = V::load(x.add(m * x_stride + V::LANES));
+            }
+            for (j, &row) in weights.iter().enumerate() {
+                let w = T::second::<V>(row);
+                for m in 0..ROWS {
+                    sums[m][j] = halves[m].mul_add(w, sums[m][j]);
+                }
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn widen_step<V: Simd>(row: *const u8, wide: *mut f32) {
+        // SAFETY: the caller guarantees the pointers and `V`'s instructions.
+        unsafe {
+            T::first::<V>(row).store(wide);
+            T::second::<V>(row).store(wide.add(V::LANES));
+        }
+    }
+}
+
+/// f32, natural order.
+pub(super) type StoredF32 = Floats<F32>;
+/// IEEE half precision, natural order.
+pub(super) type StoredF16 = Floats<F16>;
+/// bf16, natural order.
+pub(super) type StoredBf16 = Floats<Bf16>;
+/// bf16: even indices first, then odd ones.
+pub(super) type StoredBf16ByParity = Floats<Bf16ByParity>;
+
+/// Implements [`Float`]: the loads of the first and of the second register.
+macro_rules! floats {
+    ($name:ident, $dtype:expr, |$p:ident, $V:ident| $first:expr, $second:expr) => {
+        pub(super) struct $name;
+
+        impl Float for $name {
+            const DTYPE: Dtype = $dtype;
 
             #[inline(always)]
             unsafe fn first<$V: Simd>($p: *const u8) -> $V {
@@ -46,6 +136,7 @@ macro_rules! stored {
     };
 }
 
-stored!(StoredF32, 4, |p, V| V::load_f32(p), V::load_f32(p.add(V::LANES * 4)));
-stored!(StoredF16, 2, |p, V| V::load_f16(p), V::load_f16(p.add(V::LANES * 2)));
-stored!(StoredBf16, 2, |p, V| V::load_bf16_even(p), V::load_bf16_odd(p));
+floats!(F32, Dtype::F32, |p, V| V::load_f32(p), V::load_f32(p.add(V::LANES * 4)));
+floats!(F16, Dtype::F16, |p, V| V::load_f16(p), V::load_f16(p.add(V::LANES * 2)));
+floats!(Bf16, Dtype::Bf16, |p, V| V::load_bf16(p), V::load_bf16(p.add(V::LANES * 2)));
+floats!(Bf16ByParity, Dtype::Bf16, |p, V| V::load_bf16_even(p), V::load_bf16_odd(p));

@@ -6,6 +6,9 @@ use crate::cpu::simd::{Avx2, Avx512};
 use crate::cpu::simd::{Portable, Simd};
 use crate::model::Activation;
 
+use super::product::{Block, Loops, WideTile};
+use super::stored::Stored;
+use super::tile::{Columns, TILE_COLS};
 use super::{Attention, Packing, Product};
 
 /// Kernels of one instruction set. A value of this type proves that the CPU has it.
@@ -26,10 +29,36 @@ pub(crate) struct Kernels {
 macro_rules! kernels {
     ($name:ident, $isa:expr, $V:ty $(, $features:literal)?) => {
         static $name: Kernels = {
-            $(#[target_feature(enable = $features)])?
+            struct Compiled;
+
+            impl Loops for Compiled {
+                const STEP: usize = 2 * <$V>::LANES;
+
+                $(#[target_feature(enable = $features)])?
+                unsafe fn block<S: Stored>(
+                    product: &mut Product<'_>,
+                    block: &Block,
+                    weights: Columns,
+                ) {
+                    // SAFETY: the caller guarantees these features.
+                    unsafe { product.block::<$V, S>(block, weights) }
+                }
+
+                $(#[target_feature(enable = $features)])?
+                unsafe fn fill<S: Stored>(
+                    wide: &mut WideTile,
+                    rows: [*const u8; TILE_COLS],
+                    to_next: isize,
+                    k_len: usize,
+                ) -> Columns {
+                    // SAFETY: the caller guarantees these features.
+                    unsafe { wide.fill::<$V, S>(rows, to_next, k_len) }
+                }
+            }
+
             unsafe fn product(operands: Product<'_>) {
                 // SAFETY: `select` returns this function only if the CPU has these features.
-                unsafe { operands.run::<$V>() }
+                unsafe { operands.run::<Compiled>() }
             }
 
             $(#[target_feature(enable = $features)])?

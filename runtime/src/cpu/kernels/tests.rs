@@ -4,7 +4,7 @@ use trail_base::Rng;
 
 use super::*;
 use crate::cpu::Isa;
-use crate::model::{Activation, Dtype};
+use crate::model::{Activation, Dtype, fill_random};
 
 fn kernels() -> impl Iterator<Item = &'static Kernels> {
     Isa::available().map(|isa| Kernels::select(isa).unwrap())
@@ -16,17 +16,19 @@ fn numbers(seed: u32, len: usize) -> Vec<f32> {
     (0..len).map(|_| rng.signed()).collect()
 }
 
-/// Stores `values` as `dtype` at an odd address; returns the bytes and the rounded values.
-fn stored(dtype: Dtype, values: &[f32]) -> (Vec<u8>, Vec<f32>) {
-    let mut bytes = vec![0_u8];
-    for &value in values {
-        match dtype {
-            Dtype::F32 => bytes.extend(value.to_le_bytes()),
-            Dtype::F16 => bytes.extend(half::f16::from_f32(value).to_le_bytes()),
-            _ => bytes.extend(half::bf16::from_f32(value).to_le_bytes()),
+/// `len` random weights of `dtype`, from the second byte: an odd address. Returns the bytes and
+/// their values. Integers and small scales of blocks are any, also those that no quantizer writes.
+fn stored(dtype: Dtype, seed: u64, len: usize) -> (Vec<u8>, Vec<f32>) {
+    let mut bytes = vec![0_u8; 1 + dtype.bytes_of(len)];
+    let mut rng = Rng::new(seed);
+    fill_random(&mut bytes[1..], dtype, &mut rng);
+    if let Dtype::Q4K | Dtype::Q5K | Dtype::Q6K = dtype {
+        for block in bytes[1..].chunks_exact_mut(dtype.block_bytes()) {
+            let scales = if dtype == Dtype::Q6K { 192..208 } else { 4..16 };
+            block[scales].iter_mut().for_each(|byte| *byte = rng.next_u64() as u8);
         }
     }
-    let mut widened = vec![0.0; values.len()];
+    let mut widened = vec![0.0; len];
     dtype.widen(&bytes[1..], &mut widened);
     (bytes, widened)
 }
@@ -43,41 +45,88 @@ fn packed(packing: Packing, rows: usize, k: usize, values: &[f32]) -> Vec<f32> {
     out
 }
 
+/// Operands of a product, without their lengths.
+struct Operands<'a> {
+    kernels: &'a Kernels,
+    packing: Packing,
+    x: &'a [f32],
+    weights: &'a [u8],
+    dtype: Dtype,
+}
+
+impl Operands<'_> {
+    /// The product of `rows` of `x` with `cols` rows of weights, of length `k`.
+    fn product(&self, rows: std::ops::Range<usize>, cols: usize, k: usize) -> Vec<f32> {
+        let x = packed(self.packing, rows.len(), k, &self.x[rows.start * k..rows.end * k]);
+        let mut out = vec![f32::NAN; rows.len() * cols];
+        self.kernels.product(Product {
+            x: &x,
+            packing: self.packing,
+            rows: rows.len(),
+            weights: self.weights,
+            dtype: self.dtype,
+            cols,
+            k,
+            out: &mut out,
+        });
+        out
+    }
+}
+
+/// Rows, columns and length of products; the length is rounded up to a whole block.
+const SHAPES: [(usize, usize, usize); 5] =
+    [(1, 1, 1), (2, 5, 31), (3, 4, 64), (7, 6, 97), (13, 9, 2100)];
+
 #[test]
 fn product_is_the_sum_of_products_and_its_bits_do_not_depend_on_the_tile() {
     for kernels in kernels() {
-        for dtype in [Dtype::F32, Dtype::F16, Dtype::Bf16] {
-            for (rows, cols, k) in [(1, 1, 1), (2, 5, 31), (3, 4, 64), (7, 6, 97), (13, 9, 2100)] {
+        // bf16 in both orders: by parity alone, in natural order beside another type.
+        let orders = Dtype::ALL.map(|dtype| (dtype, dtype)).into_iter();
+        for (dtype, beside) in orders.chain([(Dtype::Bf16, Dtype::F32)]) {
+            for (rows, cols, k) in SHAPES {
+                let k = k.next_multiple_of(dtype.block_values());
                 let x = numbers(1, rows * k);
-                let (bytes, w) = stored(dtype, &numbers(2, cols * k));
-                let packing = Packing::new(dtype, kernels.lanes);
-                let x_packed = packed(packing, rows, k, &x);
-                let stride = Packing::stride(k);
-                let product = |rows: std::ops::Range<usize>| {
-                    let mut out = vec![f32::NAN; rows.len() * cols];
-                    kernels.product(Product {
-                        x: &x_packed[rows.start * stride..],
-                        rows: rows.len(),
-                        weights: &bytes[1..],
-                        dtype,
-                        cols,
-                        k,
-                        out: &mut out,
-                    });
-                    out
-                };
-                let all = product(0..rows);
+                let (bytes, w) = stored(dtype, 2, cols * k);
+                let packing = Packing::new([dtype, beside], kernels.lanes);
+                let weights = &bytes[1..];
+                let operands = Operands { kernels, packing, x: &x, weights, dtype };
+                let all = operands.product(0..rows, cols, k);
                 for row in 0..rows {
-                    assert_eq!(product(row..row + 1), all[row * cols..(row + 1) * cols]);
+                    let alone = operands.product(row..row + 1, cols, k);
+                    assert_eq!(alone, all[row * cols..(row + 1) * cols], "{dtype} {k}");
                     for col in 0..cols {
                         let terms = (0..k).map(|i| x[row * k + i] as f64 * w[col * k + i] as f64);
                         let size: f64 = terms.clone().map(f64::abs).sum();
                         let error = (all[row * cols + col] as f64 - terms.sum::<f64>()).abs();
                         // A lane adds k / lanes terms; the bound is loose but scales with k.
                         let roundings = (k as f64 / 4.0).sqrt() + 8.0;
-                        assert!(error <= size * roundings * 2_f64.powi(-24), "{dtype:?} {k}");
+                        assert!(error <= size * roundings * 2_f64.powi(-24), "{dtype} {k}");
                     }
                 }
+            }
+        }
+    }
+}
+
+/// Unpacking in registers gives the f32 of `Dtype::widen`, and the order of sums is that of f32.
+#[test]
+fn product_with_quantized_weights_has_the_bits_of_the_widened_weights() {
+    for kernels in kernels() {
+        for dtype in Dtype::ALL.into_iter().filter(|dtype| dtype.is_quantized()) {
+            for (rows, cols, k) in SHAPES {
+                let k = k.next_multiple_of(dtype.block_values());
+                let x = numbers(1, rows * k);
+                let (bytes, w) = stored(dtype, 3, cols * k);
+                let packing = Packing::new([dtype], kernels.lanes);
+                let weights = &bytes[1..];
+                let quantized = Operands { kernels, packing, x: &x, weights, dtype };
+                let wide: Vec<u8> = w.iter().flat_map(|w| w.to_le_bytes()).collect();
+                let wide = Operands { weights: &wide, dtype: Dtype::F32, ..quantized };
+                let bits = |operands: &Operands<'_>| {
+                    let out = operands.product(0..rows, cols, k);
+                    out.iter().map(|x| x.to_bits()).collect::<Vec<_>>()
+                };
+                assert_eq!(bits(&quantized), bits(&wide), "{:?} {dtype} {k}", kernels.isa);
             }
         }
     }
@@ -89,7 +138,7 @@ fn rms_norm_is_its_formula() {
         for dtype in [Dtype::F32, Dtype::Bf16] {
             for len in [1, 10, 64, 333] {
                 let (x, weight) = (numbers(3, len), numbers(4, len));
-                let packing = Packing::new(dtype, kernels.lanes);
+                let packing = Packing::new([dtype], kernels.lanes);
                 let mut out = vec![f32::NAN; Packing::stride(len)];
                 kernels.rms_norm(&x, &weight, 1e-5, packing, &mut out);
                 let mean = x.iter().map(|&x| (x as f64).powi(2)).sum::<f64>() / len as f64;

@@ -1,6 +1,7 @@
 //! Innermost loop of products and of attention's scores: a register tile of dot products.
 
 use crate::cpu::simd::{MAX_LANES, Simd};
+use crate::model::Dtype;
 
 use super::stored::Stored;
 
@@ -38,8 +39,7 @@ pub(super) enum Ahead {
 }
 
 /// Computes the dot products of length `k` of all rows of `x` with [`TILE_COLS`] rows of weights,
-/// in tiles of up to `tile_rows` rows (at most `V::TILE_ROWS`), and passes them to
-/// `put(row, sums)`.
+/// in tiles of as many rows as the registers hold, and passes them to `put(row, sums)`.
 ///
 /// # Safety
 ///
@@ -48,7 +48,6 @@ pub(super) enum Ahead {
 #[inline(always)]
 pub(super) unsafe fn tiles<V: Simd, S: Stored>(
     x: Rows,
-    tile_rows: usize,
     weights: Columns,
     k: usize,
     mut put: impl FnMut(usize, [f32; TILE_COLS]),
@@ -64,6 +63,7 @@ pub(super) unsafe fn tiles<V: Simd, S: Stored>(
             }
         }};
     }
+    let tile_rows = if matches!(S::DTYPE, Dtype::F32) { V::TILE_ROWS } else { V::NARROW_TILE_ROWS };
     let mut row = 0;
     while row < x.len {
         let rows = tile_rows.min(x.len - row);
@@ -71,9 +71,9 @@ pub(super) unsafe fn tiles<V: Simd, S: Stored>(
             1 => put_tile!(1, row),
             2 => put_tile!(2, row),
             3 => put_tile!(3, row),
-            4 if V::TILE_ROWS >= 4 => put_tile!(4, row),
-            5 if V::TILE_ROWS >= 5 => put_tile!(5, row),
-            6 if V::TILE_ROWS >= 6 => put_tile!(6, row),
+            4 if tile_rows >= 4 => put_tile!(4, row),
+            5 if tile_rows >= 5 => put_tile!(5, row),
+            6 if tile_rows >= 6 => put_tile!(6, row),
             _ => unreachable!("tiles have up to six rows"),
         }
         row += rows;
@@ -92,27 +92,28 @@ unsafe fn tile<V: Simd, S: Stored, const ROWS: usize>(
     weights: Columns,
     k: usize,
 ) -> [[f32; TILE_COLS]; ROWS] {
-    let step = 2 * V::LANES;
+    let step = S::step::<V>();
     let whole = k - k % step;
     // SAFETY: whole steps are within the rows; the tail of the weights is copied to a zeroed buffer
     // of a whole step first.
     unsafe {
         let mut sums = [[V::splat(0.0); TILE_COLS]; ROWS];
         for at in (0..whole).step_by(step) {
-            let rows = weights.rows.map(|row| row.add(at * S::BYTES));
+            let rows = weights.rows.map(|row| row.add(S::DTYPE.bytes_of(at)));
             match weights.ahead {
                 Ahead::Weights(to_next) => {
-                    rows.into_iter().for_each(|row| V::prefetch_far(row.wrapping_offset(to_next)));
+                    rows.into_iter().for_each(|row| prefetch_step::<V, S>(row, to_next));
                 }
                 Ahead::Rows => (ROWS..2 * ROWS)
                     .for_each(|m| V::prefetch_near(x.wrapping_add(m * x_stride + at).cast())),
             }
-            add_step::<V, S, ROWS>(&mut sums, x.add(at), x_stride, rows);
+            S::add_step::<V, ROWS>(&mut sums, x.add(at), x_stride, rows);
         }
         if whole < k {
+            debug_assert!(!S::DTYPE.is_quantized(), "rows are whole blocks");
             let rest = weights.rows.map(|row| rest_of_row::<S>(row, whole, k));
             let rows = rest.each_ref().map(|rest| rest.as_ptr());
-            add_step::<V, S, ROWS>(&mut sums, x.add(whole), x_stride, rows);
+            S::add_step::<V, ROWS>(&mut sums, x.add(whole), x_stride, rows);
         }
         let mut out = [[0.0; TILE_COLS]; ROWS];
         for (out, &sums) in out.iter_mut().zip(&sums) {
@@ -122,39 +123,14 @@ unsafe fn tile<V: Simd, S: Stored, const ROWS: usize>(
     }
 }
 
-/// Adds `2 * LANES` products to each sum: first register of the step, then the second.
-///
-/// # Safety
-///
-/// As [`tile`], for `2 * V::LANES` values of each row.
+/// Bytes of a cache line.
+const LINE: usize = 64;
+
+/// Prefetches the cache lines `to_next` bytes after a step that begins at `row`.
 #[inline(always)]
-unsafe fn add_step<V: Simd, S: Stored, const ROWS: usize>(
-    sums: &mut [[V; TILE_COLS]; ROWS],
-    x: *const f32,
-    x_stride: usize,
-    weights: [*const u8; TILE_COLS],
-) {
-    // SAFETY: the caller guarantees readable rows and `V`'s instructions.
-    unsafe {
-        let mut halves = [V::splat(0.0); ROWS];
-        for (m, half) in halves.iter_mut().enumerate() {
-            *half = V::load(x.add(m * x_stride));
-        }
-        for (j, &row) in weights.iter().enumerate() {
-            let w = S::first::<V>(row);
-            for m in 0..ROWS {
-                sums[m][j] = halves[m].mul_add(w, sums[m][j]);
-            }
-        }
-        for (m, half) in halves.iter_mut().enumerate() {
-            *half = V::load(x.add(m * x_stride + V::LANES));
-        }
-        for (j, &row) in weights.iter().enumerate() {
-            let w = S::second::<V>(row);
-            for m in 0..ROWS {
-                sums[m][j] = halves[m].mul_add(w, sums[m][j]);
-            }
-        }
+pub(super) fn prefetch_step<V: Simd, S: Stored>(row: *const u8, to_next: isize) {
+    for line in (0..S::DTYPE.bytes_of(S::step::<V>())).step_by(LINE) {
+        V::prefetch_far(row.wrapping_offset(to_next).wrapping_add(line));
     }
 }
 
@@ -162,7 +138,8 @@ unsafe fn add_step<V: Simd, S: Stored, const ROWS: usize>(
 ///
 /// # Safety
 ///
-/// `row` must be readable for `k` values of `S`, and `k - whole` not exceed `2 * MAX_LANES`.
+/// `row` must be readable for `k` values of `S`, a float type, and `k - whole` not exceed
+/// `2 * MAX_LANES`.
 #[inline(always)]
 pub(super) unsafe fn rest_of_row<S: Stored>(
     row: *const u8,
@@ -172,8 +149,8 @@ pub(super) unsafe fn rest_of_row<S: Stored>(
     let mut rest = [0; 8 * MAX_LANES];
     // SAFETY: the caller guarantees readable rows and `V`'s instructions.
     unsafe {
-        let bytes = (k - whole) * S::BYTES;
-        row.add(whole * S::BYTES).copy_to_nonoverlapping(rest.as_mut_ptr(), bytes);
+        let bytes = S::DTYPE.bytes_of(k - whole);
+        row.add(S::DTYPE.bytes_of(whole)).copy_to_nonoverlapping(rest.as_mut_ptr(), bytes);
     }
     rest
 }
