@@ -280,7 +280,7 @@ fn bad_tensors_are_named() {
 #[test]
 fn bad_paths_say_what_to_pass() {
     let empty = folder("paths");
-    assert_refused(Model::load(&empty), &["model.safetensors.index.json", "neither"]);
+    assert_refused(Model::load(&empty), &["model.safetensors.index.json", "none of these"]);
     assert_refused(Model::load(&empty.join("no.bin")), &["model path", "found nothing"]);
     fs::write(empty.join("model.safetensors"), small_model().1).expect("write");
     assert_refused(Model::load(&empty), &["config.json", "a readable file"]);

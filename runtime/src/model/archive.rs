@@ -140,7 +140,7 @@ impl Archive {
     }
 
     /// The source of the shapes, for messages.
-    fn config_name(&self) -> &'static str {
+    pub(super) fn config_name(&self) -> &'static str {
         match self.naming {
             Naming::HuggingFace => "config.json",
             Naming::Gguf(_) => "the metadata",

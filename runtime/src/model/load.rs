@@ -149,7 +149,10 @@ fn refuse_rest(archive: &Archive) -> Result<(), LoadError> {
             name,
             "only the weights that the configuration describes",
             "this tensor as well",
-            "check that the configuration belongs to this file and that the family is supported",
+            format!(
+                "check that {} belongs to this file and that the family is supported",
+                archive.config_name()
+            ),
         )),
     }
 }

@@ -176,10 +176,25 @@ mod tests {
     use super::*;
 
     fn encode(text: &str) -> Vec<String> {
-        let tokens = ["a", "aa", "aaa", "aab", "b", "<s", "<s>", "<", "s", ">", "<0xC3>", "<0xA9>"];
-        let scores = [0.0, -2.0, -1.0, -1.5, 0.0, -3.0, 9.0, 0.0, 0.0, 0.0, 0.0, 0.0];
-        let control = tokens.map(|token| token == "<s>").to_vec();
-        let model = ScoredMerges::new(tokens.map(String::from).to_vec(), scores.into(), control);
+        let scored = [
+            ("a", 0.0),
+            ("aa", -2.0),
+            ("ab", -1.0),
+            ("ba", -1.0),
+            ("b", 0.0),
+            ("aab", -3.0),
+            ("<s", -3.0),
+            ("<s>", 9.0),
+            ("<", 0.0),
+            ("s", 0.0),
+            (">", 0.0),
+            ("<0xC3>", 0.0),
+            ("<0xA9>", 0.0),
+        ];
+        let tokens = scored.map(|(token, _)| token.to_string()).to_vec();
+        let scores = scored.map(|(_, score)| score).to_vec();
+        let control = scored.map(|(token, _)| token == "<s>").to_vec();
+        let model = ScoredMerges::new(tokens, scores, control);
         let tokens = model.tokenize(text).expect("tokens");
         tokens.into_iter().map(|token| token.value).collect()
     }
@@ -187,8 +202,10 @@ mod tests {
     #[test]
     fn the_best_score_is_merged_first_and_the_leftmost_of_equal_ones() {
         assert_eq!(encode("aaaa"), ["aa", "aa"]);
-        assert_eq!(encode("aaaaa"), ["aa", "aaa"]);
-        assert_eq!(encode("aaab"), ["aa", "a", "b"]);
+        assert_eq!(encode("aba"), ["ab", "a"]);
+        assert_eq!(encode("bab"), ["ba", "b"]);
+        assert_eq!(encode("aab"), ["aab"]);
+        assert_eq!(encode("aaab"), ["aa", "ab"]);
         assert_eq!(encode(""), [""; 0]);
     }
 
