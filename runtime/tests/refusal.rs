@@ -273,14 +273,14 @@ fn bad_tensors_are_named() {
     let tied = with_key("tie_word_embeddings", &json!(true));
     assert_refused(load(&tied, &bias), &["q_proj.bias", "family"]);
     let fewer_layers = with_key("num_hidden_layers", &json!(1));
-    assert_refused(load(&fewer_layers, &small_model().1), &["model.layers.1", "config.json"]);
+    assert_refused(load(&fewer_layers, &small_model().1), &["model.layers.1", "configuration"]);
     assert!(load(&tied, &untied).is_ok());
 }
 
 #[test]
 fn bad_paths_say_what_to_pass() {
     let empty = folder("paths");
-    assert_refused(Model::load(&empty), &["model.safetensors.index.json", "neither"]);
+    assert_refused(Model::load(&empty), &["model.safetensors.index.json", "none of these"]);
     assert_refused(Model::load(&empty.join("no.bin")), &["model path", "found nothing"]);
     fs::write(empty.join("model.safetensors"), small_model().1).expect("write");
     assert_refused(Model::load(&empty), &["config.json", "a readable file"]);
