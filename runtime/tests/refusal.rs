@@ -273,7 +273,7 @@ fn bad_tensors_are_named() {
     let tied = with_key("tie_word_embeddings", &json!(true));
     assert_refused(load(&tied, &bias), &["q_proj.bias", "family"]);
     let fewer_layers = with_key("num_hidden_layers", &json!(1));
-    assert_refused(load(&fewer_layers, &small_model().1), &["model.layers.1", "config.json"]);
+    assert_refused(load(&fewer_layers, &small_model().1), &["model.layers.1", "configuration"]);
     assert!(load(&tied, &untied).is_ok());
 }
 
