@@ -31,9 +31,12 @@ fn small() -> GgufWriter {
     gguf_of(&load("llama2-f32").1, unchanged)
 }
 
+/// A change to a sound file.
+type Change = fn(&mut GgufWriter) -> &mut GgufWriter;
+
 #[test]
 fn what_the_forward_pass_lacks_is_refused_by_its_key() {
-    let changes: [(&str, fn(&mut GgufWriter) -> &mut GgufWriter); 12] = [
+    let changes: [(&str, Change); 12] = [
         ("general.architecture", |file| file.text("general.architecture", "mamba")),
         ("llama.rope.scaling.type", |file| file.text("llama.rope.scaling.type", "yarn")),
         ("llama.expert_count", |file| file.int("llama.expert_count", 8)),
