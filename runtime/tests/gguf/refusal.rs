@@ -31,6 +31,9 @@ fn small() -> GgufWriter {
     gguf_of(&load("llama2-f32").1, unchanged)
 }
 
+/// A change to a sound file.
+type Change = fn(&mut GgufWriter) -> &mut GgufWriter;
+
 #[test]
 fn what_the_forward_pass_lacks_is_refused_by_its_key() {
     type Change = fn(&mut GgufWriter) -> &mut GgufWriter;
