@@ -36,7 +36,6 @@ type Change = fn(&mut GgufWriter) -> &mut GgufWriter;
 
 #[test]
 fn what_the_forward_pass_lacks_is_refused_by_its_key() {
-    type Change = fn(&mut GgufWriter) -> &mut GgufWriter;
     let changes: [(&str, Change); 12] = [
         ("general.architecture", |file| file.text("general.architecture", "mamba")),
         ("llama.rope.scaling.type", |file| file.text("llama.rope.scaling.type", "yarn")),

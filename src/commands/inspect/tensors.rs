@@ -74,7 +74,7 @@ pub fn groups(tensors: &[TensorInfo]) -> Vec<TensorGroup> {
 
 /// The type's own name, in capitals as file formats write it.
 fn type_name(tensor: &TensorInfo) -> String {
-    format!("{:?}", tensor.dtype).to_uppercase()
+    tensor.dtype.to_string()
 }
 
 /// A table of the sums.
