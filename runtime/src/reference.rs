@@ -223,7 +223,7 @@ impl Reference {
 
     /// Rotates each head of `x` (`[any heads * h]`) by its position times `frequencies` (`[h/2]`).
     /// Pair i of a head is elements i and i + h/2 in the layout of Hugging Face's checkpoints, 2i
-    /// and 2i + 1 in that of GGUF.
+    /// and 2i + 1 in that of GGUF files of Llama.
     fn rotate(&self, mut x: Vec<f32>, position: usize, frequencies: &[f64]) -> Vec<f32> {
         let half = self.config.head_dim / 2;
         for head in x.chunks_exact_mut(2 * half) {

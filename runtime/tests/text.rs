@@ -190,6 +190,15 @@ fn a_chat_has_one_beginning() {
     assert_eq!(tokenizer.encode("he", true).unwrap(), [BOS, VOCAB as u32 - 1]);
 }
 
+/// Templates of models that were trained with transformers' masks of answers, SmolLM3's for one.
+#[test]
+fn tags_of_training_are_passed_over() {
+    let source = "{% for m in messages %}{%- generation -%} {{ m.content }} {%- endgeneration -%}\
+                  {% endfor %}{% raw %}{%{% endraw %}";
+    let template = ChatTemplate::new(Some(source.into()), String::new(), String::new()).unwrap();
+    assert_eq!(template.render(&user("hi"), false).unwrap(), "hi{%");
+}
+
 #[test]
 fn the_date_is_available() {
     let source = "{{ strftime_now('%Y-%m-%d') }}".to_string();

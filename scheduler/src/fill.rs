@@ -173,6 +173,7 @@ impl Fill<'_> {
             return;
         }
         if swapped {
+            self.growth += self.scheduler.config.reserve.growth(&self.scheduler.requests[idx]);
             self.scheduler.waiting.remove(idx);
             self.scheduler.swap_in(idx);
             self.scheduler.decide(Action::SwappedIn, idx, None);

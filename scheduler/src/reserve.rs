@@ -37,12 +37,15 @@ impl Reserve {
 }
 
 impl Scheduler {
-    /// Blocks of the predicted growth of the running requests.
+    /// Blocks of the predicted growth of the running requests and of those that are swapped in.
     pub(crate) fn predicted_growth(&self) -> u32 {
         let reserve = self.config.reserve;
         if reserve == Reserve::Present {
             return 0;
         }
-        self.running.iter().map(|ranked| reserve.growth(&self.requests[ranked.idx])).sum()
+        let running = self.running.iter().map(|ranked| ranked.idx);
+        let entering = self.swap_state.swapping_in().iter().copied();
+        let requests = running.chain(entering).map(|idx| &self.requests[idx]);
+        requests.filter(|request| !request.ended).map(|request| reserve.growth(request)).sum()
     }
 }

@@ -7,6 +7,8 @@ use trail_runtime::model::gguf::GgufModel;
 use trail_runtime::model::{LoadError, Model, WeightFiles};
 use trail_runtime::text::{ChatTemplate, Tokenizer};
 
+use crate::notice::notice;
+
 /// A model and its text parts.
 pub(crate) struct LoadedModel {
     pub(crate) model: Model,
@@ -28,11 +30,12 @@ impl LoadedModel {
         }
         let vocab_size = model.config.vocab_size;
         let tokenizer = Some(Tokenizer::from_gguf(metadata, vocab_size)?);
-        Ok(LoadedModel {
-            model,
-            tokenizer,
-            template: ChatTemplate::from_gguf(metadata, vocab_size)?,
-        })
+        // A template inside of a GGUF file cannot be corrected: the model is served without it.
+        let template = ChatTemplate::from_gguf(metadata, vocab_size).unwrap_or_else(|error| {
+            notice(format_args!("warning: no chat template: {error}"));
+            ChatTemplate::absent()
+        });
+        Ok(LoadedModel { model, tokenizer, template })
     }
 
     /// `model` with the text parts in the folder of `path`.

@@ -31,14 +31,16 @@ pub struct CpuOptions {
 }
 
 impl CpuOptions {
-    /// Bytes of the KV pool and of the activations for a model of `config`.
+    /// Bytes of the KV pool, the activations and the rotations for a model of `config`.
     pub fn bytes(&self, config: &ModelConfig) -> u128 {
         let kv = BLOCK_TOKENS * config.kv_token_bytes(Dtype::F32);
         let streams = if config.architecture.has_post_norms() { 3 } else { 2 };
         let row = streams * config.hidden_size + 2 * config.q_size() + config.intermediate_size;
         let activations = self.max_rows as u128 * row as u128
             + self.max_segments as u128 * (config.vocab_size + config.hidden_size) as u128;
-        self.num_blocks as u128 * kv as u128 + activations * size_of::<f32>() as u128
+        let rope = self.max_context as u128
+            * (config.head_dim * (1 + usize::from(config.local_rope.is_some()))) as u128;
+        self.num_blocks as u128 * kv as u128 + (activations + rope) * size_of::<f32>() as u128
     }
 
     /// Refuses what would take more than the memory that is available: the system would end the

@@ -108,6 +108,7 @@ impl<'a> Regions<'a> {
         let (queries, tasks) = (&*queries, &*tasks);
         let (kv, shape) = (self.kv.data(), self.kv.shape());
         let stride = Packing::stride(self.config.q_size());
+        packing.clear_padding(attended, batch.rows(), self.config.q_size());
         let attended = SharedMut::new(attended);
         let scratch = SharedMut::new(self.scratch);
         self.pool.for_each(tasks.len() * num_kv_heads, assist(self.side), |worker, item| {
@@ -164,6 +165,7 @@ impl<'a> Regions<'a> {
         let stride = Packing::stride(features);
         let gate_linear = Linear { kernels, x: normed, packing, rows, weights: &weights.gate };
         let up_linear = Linear { weights: &weights.up, ..gate_linear };
+        down_packing.clear_padding(inner, rows, features);
         let inner = SharedMut::new(inner);
         let scratch = SharedMut::new(self.scratch);
         let step = item_cols(features, self.pool.num_workers());

@@ -1,7 +1,7 @@
 //! A model: configuration and weights, independent of the backend that runs it.
 //!
-//! [`Model::load`] reads the Hugging Face layout: [`files`] locates the files,
-//! [`ModelConfig::load`] reads the configuration, [`archive`] maps the tensors. Every error is a
+//! [`Model::load`] reads the Hugging Face layout and GGUF: [`files`] locates the files,
+//! [`ModelConfig::load`] or [`gguf`] reads the configuration, [`archive`] maps the tensors. Every error is a
 //! one-line [`LoadError`].
 
 pub mod archive;

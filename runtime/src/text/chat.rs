@@ -296,9 +296,28 @@ fn environment(source: String) -> Result<Environment<'static>, Error> {
     environment.add_function("raise_exception", raise_exception);
     environment.add_function("strftime_now", strftime_now);
     environment.add_filter("tojson", tojson);
-    environment.add_template_owned(NAME, source)?;
+    environment.add_template_owned(NAME, without_generation_tags(&source))?;
     metering::check(&environment, NAME)?;
     Ok(environment)
+}
+
+/// Returns `source` with the tags `{% generation %}` and `{% endgeneration %}` of transformers, which
+/// mark an answer's tokens for training, as a condition that holds.
+fn without_generation_tags(source: &str) -> String {
+    let mut out = String::with_capacity(source.len());
+    let mut rest = source;
+    while let Some((before, after)) = rest.split_once("{%") {
+        let Some((tag, behind)) = after.split_once("%}") else { break };
+        let name = tag.trim_start_matches(['-', '+']).trim_end_matches(['-', '+']).trim();
+        let replaced = match name {
+            "generation" => tag.replace(name, "if true"),
+            "endgeneration" => tag.replace(name, "endif"),
+            _ => tag.to_string(),
+        };
+        out.extend([before, "{%", &replaced, "%}"]);
+        rest = behind;
+    }
+    out + rest
 }
 
 /// Writes `True`, `False` and `None` as Python does.

@@ -1,5 +1,7 @@
 //! A tokenizer from the metadata of a GGUF file, with the ids of llama.cpp.
 
+use std::collections::HashSet;
+
 use tokenizers::decoders::byte_fallback::ByteFallback;
 use tokenizers::decoders::fuse::Fuse;
 use tokenizers::decoders::sequence::Sequence as Decoders;
@@ -19,7 +21,7 @@ use super::scored_merges::ScoredMerges;
 use super::token_model::TokenModel;
 use super::tokenizer::{Inner, Tokenizer, contained};
 use crate::model::LoadError;
-use crate::model::gguf::Metadata;
+use crate::model::gguf::{END_TOKENS, Metadata};
 
 /// The character in place of a space in SentencePiece's vocabularies.
 const SPACE: &str = "\u{2581}";
@@ -136,6 +138,9 @@ impl ChatTemplate {
     }
 }
 
+/// Tokens that begin a turn.
+const TURN_TOKENS: [&str; 3] = ["<|im_start|>", "<|start_header_id|>", "<start_of_turn>"];
+
 /// The tokens of the metadata.
 struct Vocabulary {
     tokens: Vec<String>,
@@ -174,12 +179,21 @@ impl Vocabulary {
                 return Err(metadata.refuse(key, &expected, DOWNLOAD_AGAIN));
             }
         };
+        let mut distinct = HashSet::new();
+        if let Some(twice) = tokens.iter().find(|token| !distinct.insert(token.as_str())) {
+            let expected = format!("each token once, not {twice:?} twice");
+            return Err(metadata.refuse("tokenizer.ggml.tokens", &expected, DOWNLOAD_AGAIN));
+        }
         Ok(Vocabulary { tokens, kinds })
     }
 
-    /// True for tokens that are not text.
+    /// True for tokens that are not text: those of control type, and those that end an answer or
+    /// begin a turn though a converter has typed them as text.
     fn is_special(&self, id: usize) -> bool {
+        let token = self.tokens[id].as_str();
         matches!(self.kinds[id], kind::CONTROL | kind::UNKNOWN)
+            || END_TOKENS.contains(&token)
+            || TURN_TOKENS.contains(&token)
     }
 
     /// The tokenizer of `parts`, with the tokens that are found before the text is split.

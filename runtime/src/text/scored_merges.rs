@@ -75,6 +75,8 @@ impl ScoredMerges {
             named.or_else(|| ids.get(std::str::from_utf8(&[byte]).ok()?)).copied()
         };
         let bytes = (0..=u8::MAX).map(byte).collect();
+        // Scores are compared by `total_cmp`, where -0 is below 0; SentencePiece writes both.
+        let scores = scores.into_iter().map(|score| score + 0.0).collect();
         ScoredMerges { ids, tokens, scores, unmergeable, bytes }
     }
 

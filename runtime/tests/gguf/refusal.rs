@@ -8,6 +8,8 @@ use trail_runtime::model::{
     Activation, Architecture, LayerRope, LoadError, Model, ModelConfig, RopePairing, RopeScaling,
 };
 
+use trail_runtime::text::Tokenizer;
+
 use crate::gguf::{GgufWriter, gguf_of, unchanged};
 use crate::support::load;
 
@@ -63,7 +65,8 @@ fn a_llama_is_read() {
     let mut file = small();
     let tokens: Vec<String> = (0..64).map(|id| format!("t{id}")).collect();
     let mut tokens: Vec<&str> = tokens.iter().map(String::as_str).collect();
-    (tokens[5], tokens[6], tokens[7]) = ("<|im_end|>", "</s>", "<|end|>");
+    (tokens[5], tokens[6], tokens[7], tokens[8]) = ("<|im_end|>", "</s>", "<|end|>", "<eos>");
+    // `<|end|>` ends an answer also where a converter has typed it as text, `<eos>` does not.
     let mut kinds = [1; 64];
     (kinds[5], kinds[6]) = (3, 3);
     file.texts("tokenizer.ggml.tokens", &tokens).ints("tokenizer.ggml.token_type", &kinds);
@@ -72,7 +75,7 @@ fn a_llama_is_read() {
     let config = config(&file);
     assert_eq!(config.architecture, Architecture::Llama);
     assert_eq!((config.vocab_size, config.bos_token), (64, Some(1)));
-    assert_eq!(config.eos_tokens, [6, 9, 5]);
+    assert_eq!(config.eos_tokens, [6, 9, 5, 7]);
     assert_eq!(config.windows, [None, None]);
 }
 
@@ -109,4 +112,22 @@ fn a_gemma_is_read() {
     let local = config.local_rope.expect("local layers");
     assert_eq!((local.theta, local.scaling), (10_000.0, RopeScaling::None));
     assert!(config.tie_word_embeddings);
+    file.remove("gemma3.rope.freq_base");
+    assert!(refusal(&file).contains("gemma3.rope.freq_base"));
+}
+
+#[test]
+fn a_vocabulary_has_each_token_once() {
+    let mut file = small();
+    file.text("tokenizer.ggml.model", "llama").texts("tokenizer.ggml.tokens", &["a", "b", "a"]);
+    let model = open(&file).expect("sound metadata");
+    let error = Tokenizer::from_gguf(model.metadata(), 64).err().expect("refused").to_string();
+    assert!(error.contains("\"a\" twice"), "{error}");
+}
+
+#[test]
+fn a_list_longer_than_any_vocabulary_is_not_built() {
+    let mut file = small();
+    file.ints("tokenizer.ggml.merges", &vec![0; (1 << 24) + 1]);
+    assert!(open(&file).err().expect("refused").to_string().contains("16777216 items"));
 }

@@ -174,7 +174,8 @@ impl Reference {
             let end = request.tokens() + left.ceil() as u32;
             end.div_ceil(BLOCK_TOKENS) - request.tokens().div_ceil(BLOCK_TOKENS)
         };
-        let grows = |request: &&RequestState| request.phase == Phase::Running || request.idx == idx;
+        let enters = |phase| matches!(phase, Phase::Running | Phase::SwappingIn);
+        let grows = |request: &&RequestState| enters(request.phase) || request.idx == idx;
         self.requests.values().filter(grows).map(of).sum()
     }
 

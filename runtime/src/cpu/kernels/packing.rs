@@ -47,6 +47,18 @@ impl Packing {
         }
     }
 
+    /// Clears the step of each row that ends beyond `len`, if there is one: another order may have
+    /// stored values in its padding.
+    pub(crate) fn clear_padding(self, out: &mut [f32], rows: usize, len: usize) {
+        let whole = len - len % (2 * self.lanes);
+        if whole == len {
+            return;
+        }
+        for row in out.chunks_exact_mut(Self::stride(len)).take(rows) {
+            row[whole..].fill(0.0);
+        }
+    }
+
     /// True if each step stores its even indices before its odd ones.
     pub(crate) fn by_parity(self) -> bool {
         self.by_parity

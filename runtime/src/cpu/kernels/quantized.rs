@@ -1,10 +1,11 @@
 //! GGUF's block types: unpacking in registers.
 //!
-//! A value is `scale * q + minimum` with a small integer q. The scale is a half-precision number,
-//! for the K types times an integer of 6 or 8 bits: 19 significant bits at most, and q has 4 to 8,
-//! so that `scale * q` is exact in f32 and a minimum adds the only rounding. Each instruction set
-//! therefore computes the f32 of [`Dtype::widen`] (a zero may have the other sign), fused or not,
-//! and a product is that of the widened weights: its error is that of the f32 sum alone.
+//! A value is `scale * q + minimum` with a small integer q. The scale is a half-precision number
+//! (11 significant bits), for the K types times an integer. `scale * q` has at most 24 significant
+//! bits (Q8_0: 11 + 8; Q4_K and Q5_K: 17 + 5; Q6_K: 18 + 6), so that it is exact in f32 and a
+//! minimum adds the only rounding. Each instruction set therefore computes the f32 of
+//! [`Dtype::widen`] (a zero may have the other sign), fused or not, and a product is that of the
+//! widened weights: its error is that of the f32 sum alone.
 
 use std::marker::PhantomData;
 

@@ -187,7 +187,7 @@ impl<'a> Matrix<'a> {
             false => (self.sources.iter().map(|source| source.rows).sum(), row_bytes),
         };
         let unit = match self.arrangement {
-            Arrangement::Rows => 1,
+            Arrangement::Rows => self.sources[0].adjacent_pairs.unwrap_or(1),
             Arrangement::Fragments { .. } if alternating => FEATURES / self.sources.len(),
             Arrangement::Fragments { .. } => FEATURES,
         };

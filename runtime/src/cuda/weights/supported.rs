@@ -10,7 +10,7 @@ const ROW_ELEMENTS: usize = 8;
 /// Refuses a model that the kernels do not cover.
 pub fn check_supported(config: &ModelConfig) -> Result<(), CudaError> {
     let refuse = |name: &str, found: usize, supported: &str| {
-        let what = format!("config.json: {name} = {found}");
+        let what = format!("{name} = {found}");
         Err(CudaError::Unsupported { what, supported: supported.into() })
     };
     if !plan::attention::supports(config.head_dim) {

@@ -1,5 +1,7 @@
 //! The configuration of a model from the metadata of its GGUF file.
 
+use std::collections::HashSet;
+
 use super::metadata::{Metadata, Value};
 use crate::model::config::{Activation, Architecture, RopeConfig, RopePairing, RopeScaling};
 use crate::model::config_file::{
@@ -23,7 +25,7 @@ const FAMILIES: [(&str, Architecture); 4] = [
     ("qwen3", Architecture::Qwen3),
     ("gemma3", Architecture::Gemma3),
 ];
-/// Keys of settings that the forward pass lacks: a positive number or true is refused.
+/// Keys of settings that the forward pass lacks: any other value than 0 or false is refused.
 const UNSUPPORTED: [&str; 9] = [
     "expert_count",
     "attn_logit_softcapping",
@@ -35,8 +37,9 @@ const UNSUPPORTED: [&str; 9] = [
     "attention.max_alibi_bias",
     "attention.clamp_kqv",
 ];
-/// Control tokens that end an answer, besides those that the metadata names: as in llama.cpp.
-const END_TOKENS: [&str; 10] = [
+/// Tokens that end an answer, besides those that the metadata names, whatever type the file gives
+/// them: converters have given them others than `CONTROL`.
+pub(crate) const END_TOKENS: [&str; 8] = [
     "<|eot_id|>",
     "<|im_end|>",
     "<|end|>",
@@ -45,9 +48,9 @@ const END_TOKENS: [&str; 10] = [
     "<|eom_id|>",
     "<EOT>",
     "<|end_of_text|>",
-    "</s>",
-    "<eos>",
 ];
+/// The same where they are control tokens: in some vocabularies they are text, a tag of HTML.
+const CONTROL_END_TOKENS: [&str; 2] = ["</s>", "<eos>"];
 
 /// Keys of the architecture: `llama.block_count` is `block_count`.
 struct Keys<'a> {
@@ -207,7 +210,14 @@ fn rms_norm_eps(keys: &Keys<'_>) -> Result<f32, LoadError> {
 
 /// Reads the rotary embedding, of the global layers where there are local ones.
 fn rope(keys: &Keys<'_>) -> Result<RopeConfig, LoadError> {
-    let theta = keys.optional_positive("rope.freq_base")?.unwrap_or(DEFAULT_ROPE_BASE);
+    let theta = match keys.optional_positive("rope.freq_base")? {
+        Some(theta) => theta,
+        // Gemma was trained with another base than the default.
+        None if keys.architecture == Architecture::Gemma3 => {
+            return Err(keys.refuse("rope.freq_base", "the base of the global layers"));
+        }
+        None => DEFAULT_ROPE_BASE,
+    };
     let name = "rope.scaling.type";
     // `rope.scale_linear` is the key of old files. A factor of 0 is no scaling, as in llama.cpp.
     let mut factor = None;
@@ -268,16 +278,14 @@ fn eos_tokens(metadata: &Metadata, vocab_size: usize) -> Result<Vec<u32>, LoadEr
     }
     let tokens = metadata.texts("tokenizer.ggml.tokens")?.unwrap_or_default();
     let kinds = metadata.ints("tokenizer.ggml.token_type")?.unwrap_or_default();
-    for (id, (token, &kind)) in tokens.iter().zip(kinds).enumerate() {
-        if kind == CONTROL_TOKEN && END_TOKENS.contains(&token.as_str()) {
+    for (id, token) in tokens.iter().enumerate() {
+        let is_control = kinds.get(id) == Some(&CONTROL_TOKEN);
+        let token = token.as_str();
+        if END_TOKENS.contains(&token) || is_control && CONTROL_END_TOKENS.contains(&token) {
             ends.push(id as u32);
         }
     }
-    let mut distinct = Vec::new();
-    for end in ends {
-        if !distinct.contains(&end) {
-            distinct.push(end);
-        }
-    }
-    Ok(distinct)
+    let mut seen = HashSet::new();
+    ends.retain(|end| seen.insert(*end));
+    Ok(ends)
 }

@@ -9,6 +9,9 @@ use crate::model::LoadError;
 /// Accepted range of every constant that is not a size, as for `config.json`.
 const POSITIVE: std::ops::RangeInclusive<f64> = 1e-12..=1e15;
 
+/// Longest list: many times that of the largest vocabulary's merges.
+const MAX_ITEMS: usize = 1 << 24;
+
 /// A value of the metadata.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
@@ -205,7 +208,10 @@ fn read_value(reader: &mut Reader<'_>, kind: u32) -> Result<Value, LoadError> {
 fn read_array(reader: &mut Reader<'_>) -> Result<Array, LoadError> {
     let kind = reader.u32()?;
     let count = reader.count(item_bytes(kind))?;
-    // A count is at most the bytes left, so that memory is bounded by the size of the file.
+    // An item takes up to eight times its bytes in the file: the bytes left are no bound alone.
+    if count > MAX_ITEMS {
+        return Err(reader.refuse(format!("lists of at most {MAX_ITEMS} items"), count.to_string()));
+    }
     Ok(match kind {
         kind::TEXT => Array::Texts(
             (0..count).map(|_| reader.text().map(str::to_string)).collect::<Result<_, _>>()?,

@@ -10,6 +10,7 @@ mod model_files;
 pub(super) mod names;
 mod reader;
 
+pub(crate) use config::END_TOKENS;
 pub use file::{GgufFile, TensorInfo};
 pub use metadata::{Array, Metadata, Value};
 pub use model_files::GgufModel;
