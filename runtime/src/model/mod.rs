@@ -1,8 +1,8 @@
 //! A model: configuration and weights, independent of the backend that runs it.
 //!
 //! [`Model::load`] reads the Hugging Face layout and GGUF: [`files`] locates the files,
-//! [`ModelConfig::load`] or [`gguf`] reads the configuration, [`archive`] maps the tensors. Every error is a
-//! one-line [`LoadError`].
+//! [`ModelConfig::load`] or [`gguf`] reads the configuration, [`archive`] maps the tensors. Every
+//! error is a one-line [`LoadError`].
 
 pub mod archive;
 pub mod config;

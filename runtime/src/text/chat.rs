@@ -301,8 +301,8 @@ fn environment(source: String) -> Result<Environment<'static>, Error> {
     Ok(environment)
 }
 
-/// Returns `source` with the tags `{% generation %}` and `{% endgeneration %}` of transformers, which
-/// mark an answer's tokens for training, as a condition that holds.
+/// Returns `source` with the tags `{% generation %}` and `{% endgeneration %}` of transformers,
+/// which mark an answer's tokens for training, as a condition that holds.
 fn without_generation_tags(source: &str) -> String {
     let mut out = String::with_capacity(source.len());
     let mut rest = source;
