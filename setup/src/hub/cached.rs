@@ -112,7 +112,7 @@ fn add_files(folder: &Path, prefix: &str, depth: usize, files: &mut Vec<String>)
     }
 }
 
-/// Removes the link at `pointer` if its blob is gone: hf-hub would not replace it.
+/// Removes the link at `pointer` if its blob is gone, which a new link cannot replace.
 pub(super) fn remove_dangling(pointer: &Path) -> io::Result<()> {
     match fs::symlink_metadata(pointer) {
         Ok(_) if !pointer.exists() => fs::remove_file(pointer),
@@ -165,7 +165,7 @@ impl Blob {
         fs::remove_file(self.path.with_extension("unverified"))
     }
 
-    /// Takes an earlier download of all `size` bytes, and removes one of more.
+    /// Takes a `.part` of all `size` bytes, and removes one of more.
     pub(super) fn take_part(&self, size: u64) -> io::Result<()> {
         let part = self.path.with_extension("part");
         match fs::metadata(&part).map(|metadata| metadata.len()) {

@@ -3,25 +3,23 @@
 use std::fmt::Display;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use hf_hub::api::RepoInfo;
 use hf_hub::api::sync::{Api, ApiBuilder, ApiError, Metadata};
-use hf_hub::api::{Progress, RepoInfo};
 use hf_hub::{Cache, Repo, RepoType};
-use indicatif::ProgressBar;
 
 use super::cached::{Blob, is_digest, remove_dangling};
 use super::checksum;
+use super::download::Downloader;
 use super::environment::Environment;
 use super::failure::{self, Failure};
 use crate::error::Error;
 use crate::progress;
 use crate::size::size;
 
-/// Times that a broken download is resumed within one run.
-const RETRIES: usize = 3;
-
 /// A client of one hub.
 pub(super) struct Client {
     api: Api,
+    downloader: Downloader,
     cache: Cache,
     endpoint: String,
 }
@@ -43,13 +41,13 @@ impl Client {
         let builder = ApiBuilder::from_cache(environment.cache.clone())
             .with_endpoint(environment.endpoint.clone())
             .with_token(environment.token.clone())
-            .with_retries(RETRIES)
             .with_user_agent("trail-rt", env!("CARGO_PKG_VERSION"));
         let api = builder.build().map_err(|error| {
             Error::failed(format!("cannot make requests to {}: {error}", environment.endpoint))
         })?;
         let (cache, endpoint) = (environment.cache.clone(), environment.endpoint.clone());
-        Ok(Client { api, cache, endpoint })
+        let downloader = Downloader::new(environment.token.as_deref());
+        Ok(Client { api, downloader, cache, endpoint })
     }
 
     /// Files and commit of `main`.
@@ -75,7 +73,8 @@ impl Client {
         let written = |error: std::io::Error| Failure::from(failure::of_io(&error, &what));
         let repo = Repo::with_revision(repository.into(), RepoType::Model, commit.into());
         let (remote, cached) = (self.api.repo(repo.clone()), self.cache.repo(repo));
-        let metadata = contained(|| self.api.metadata(&remote.url(name))).map_err(broken)?;
+        let url = remote.url(name);
+        let metadata = contained(|| self.api.metadata(&url)).map_err(broken)?;
         // Both become parts of paths.
         for (header, value) in [("ETag", metadata.etag()), ("commit", metadata.commit_hash())] {
             if !is_digest(value) {
@@ -93,8 +92,10 @@ impl Client {
             blob.begin().and_then(|()| blob.take_part(bytes)).map_err(written)?;
         }
         if blob.size().is_none() {
-            let bar = Bar(progress::bytes(name.to_owned(), bytes));
-            contained(|| remote.download_with_progress(name, bar)).map_err(broken)?;
+            let bar = progress::bytes(name.to_owned(), bytes);
+            let done = self.downloader.download(&url, &blob, bytes, &bar);
+            bar.finish_and_clear();
+            done.map_err(broken)?;
         }
         if !blob.is_verified() {
             self.verify(&blob, &metadata, &what)?;
@@ -106,10 +107,7 @@ impl Client {
     /// Makes `commit` the newest snapshot of `repository`.
     pub(super) fn finish(&self, repository: &str, commit: &str) -> Result<(), Error> {
         let main = Repo::new(repository.into(), RepoType::Model);
-        let folder = self.cache.path().join(main.folder_name());
         let written = self.cache.repo(main).create_ref(commit);
-        // The crate notes each commit that it downloads from.
-        let _ = std::fs::remove_file(folder.join("refs").join(commit));
         written.map_err(|error| failure::of_io(&error, repository))
     }
 
@@ -151,30 +149,6 @@ impl Client {
 fn contained<T>(call: impl FnOnce() -> Result<T, ApiError>) -> Result<T, ApiError> {
     let result = catch_unwind(AssertUnwindSafe(call));
     result.unwrap_or(Err(ApiError::InvalidHeader("Location")))
-}
-
-/// Progress of a download. A resumed one begins where the file ends.
-struct Bar(ProgressBar);
-
-impl Progress for Bar {
-    fn init(&mut self, size: usize, _: &str) {
-        self.0.set_length(size as u64);
-        self.0.set_position(0);
-    }
-
-    fn update(&mut self, bytes: usize) {
-        self.0.inc(bytes as u64);
-    }
-
-    fn finish(&mut self) {
-        self.0.finish_and_clear();
-    }
-}
-
-impl Drop for Bar {
-    fn drop(&mut self) {
-        self.0.finish_and_clear();
-    }
 }
 
 impl Display for FetchedFile {
