@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use trail_runtime::backend::BLOCK_TOKENS;
 use trail_runtime::engine::{Engine, Event, FinishReason, Request, RequestHandle};
 use trail_runtime::text::{ChatMessage, ChatOptions, Tokenizer};
 use trail_setup::output_file::{GENERATOR, generator};
@@ -49,7 +50,7 @@ pub fn run(
     let mut chat = Chat::new(&setup, engine, args, json)?;
     let mut reader = Reader::new()?;
     if reader.is_terminal() {
-        let context = setup.model.config.max_context;
+        let context = chat.context;
         let name = &setup.name;
         notice(format_args!("{name}, {context} tokens of context; /help lists the commands"));
     }
@@ -73,6 +74,9 @@ struct Chat<'a> {
     setup: &'a Setup,
     args: &'a ChatArgs,
     engine: Engine,
+    /// Tokens that a conversation has room for: the model's context, or the KV cache if that is
+    /// smaller.
+    context: usize,
     tokenizer: Arc<Tokenizer>,
     interrupt: Interrupt,
     output: Output,
@@ -101,6 +105,7 @@ impl<'a> Chat<'a> {
         Ok(Chat {
             setup,
             args,
+            context: setup.model.config.max_context.min(engine.kv_blocks() * BLOCK_TOKENS),
             engine,
             tokenizer,
             interrupt: Interrupt::listen()?,
@@ -172,7 +177,7 @@ impl<'a> Chat<'a> {
             ..ChatOptions::default()
         };
         let prompt = self.setup.template.encode(&self.tokenizer, &messages, options)?;
-        let (used, context) = (prompt.len(), self.setup.model.config.max_context);
+        let (used, context) = (prompt.len(), self.context);
         if used >= context {
             return Err(Error::failed(format!(
                 "the context is full: the conversation has {used} tokens of {context}; /clear \
@@ -196,7 +201,7 @@ impl<'a> Chat<'a> {
 
     /// Says why an answer is not whole.
     fn report(&self, stats: &AnswerStats) {
-        let full = stats.context_tokens() >= self.setup.model.config.max_context;
+        let full = stats.context_tokens() >= self.context;
         match stats.finish_reason {
             FinishReason::Cancelled => notice("(stopped)"),
             FinishReason::Length if full => {
@@ -209,7 +214,7 @@ impl<'a> Chat<'a> {
 
     fn stats(&self) -> Vec<String> {
         match self.answers.last() {
-            Some(last) => last.lines(self.setup.model.config.max_context),
+            Some(last) => last.lines(self.context),
             None => vec!["(no answer yet)".into()],
         }
     }
