@@ -6,8 +6,8 @@
 //!                     refs/main                   the commit
 //! ```
 //!
-//! `blobs/ETAG.unverified` is this program's own: the checksum of that blob is still to be
-//! compared.
+//! This program's own are `blobs/ETAG.unverified`: the checksum of that blob is still to be
+//! compared; and `trail-default`: the commit whose only model was fetched without naming its file.
 
 use std::fs;
 use std::io;
@@ -28,6 +28,8 @@ const MAX_INDEX_BYTES: u64 = 64 << 20;
 /// The newest complete snapshot of a repository.
 pub(super) struct Snapshot {
     folder: PathBuf,
+    /// The repository has one model alone, and it was fetched.
+    has_default: bool,
     /// Verified files.
     files: Vec<String>,
 }
@@ -39,10 +41,12 @@ impl Snapshot {
         let main = cache.path().join(repo.folder_name()).join("refs").join("main");
         let commit = fs::read_to_string(main).ok()?;
         let commit = Some(commit.trim()).filter(|commit| is_digest(commit))?;
+        let default = fs::read_to_string(default_note(cache, &repo));
+        let has_default = default.is_ok_and(|noted| noted == commit);
         let folder = cache.repo(repo).pointer_path(commit);
         let mut files = Vec::new();
         add_files(&folder, "", MAX_DEPTH, &mut files);
-        Some(Snapshot { folder, files })
+        Some(Snapshot { folder, has_default, files })
     }
 
     /// Path of `model` if all of its files are here.
@@ -64,11 +68,21 @@ impl Snapshot {
     }
 
     /// True if the choice of the model does not depend on files that are not here: one was named,
-    /// or there are safetensors, which come first.
+    /// the repository's only one was fetched, or there are safetensors, which come first.
     pub(super) fn decides(&self, model: &HubReference) -> bool {
         let selection = Selection::of(model, &self.files);
-        model.file.is_some() || selection.is_ok_and(|selection| selection.is_safetensors())
+        let is_safetensors = || selection.is_ok_and(|selection| selection.is_safetensors());
+        model.file.is_some() || self.has_default || is_safetensors()
     }
+}
+
+/// Notes that the model that `commit` has without a FILE was fetched.
+pub(super) fn note_default(cache: &Cache, repository: &str, commit: &str) -> io::Result<()> {
+    fs::write(default_note(cache, &Repo::new(repository.into(), RepoType::Model)), commit)
+}
+
+fn default_note(cache: &Cache, repo: &Repo) -> PathBuf {
+    cache.path().join(repo.folder_name()).join("trail-default")
 }
 
 /// Path of the model in `folder` that consists of `selection`.

@@ -7,11 +7,12 @@ use hf_hub::api::RepoInfo;
 use hf_hub::api::sync::{Api, ApiBuilder, ApiError, Metadata};
 use hf_hub::{Cache, Repo, RepoType};
 
-use super::cached::{Blob, is_digest, remove_dangling};
+use super::cached::{self, Blob, is_digest, remove_dangling};
 use super::checksum;
 use super::download::Downloader;
 use super::environment::Environment;
 use super::failure::{self, Failure};
+use super::reference::HubReference;
 use crate::error::Error;
 use crate::progress;
 use crate::size::size;
@@ -104,10 +105,14 @@ impl Client {
         Ok(FetchedFile { name: name.into(), bytes, was_cached })
     }
 
-    /// Makes `commit` the newest snapshot of `repository`.
-    pub(super) fn finish(&self, repository: &str, commit: &str) -> Result<(), Error> {
-        let main = Repo::new(repository.into(), RepoType::Model);
-        let written = self.cache.repo(main).create_ref(commit);
+    /// Makes `commit` the newest snapshot of the repository of `model`, which was fetched.
+    pub(super) fn finish(&self, model: &HubReference, commit: &str) -> Result<(), Error> {
+        let repository = &model.repository;
+        let main = Repo::new(repository.clone(), RepoType::Model);
+        let written = self.cache.repo(main).create_ref(commit).and_then(|()| match model.file {
+            None => cached::note_default(&self.cache, repository, commit),
+            Some(_) => Ok(()),
+        });
         written.map_err(|error| failure::of_io(&error, repository))
     }
 

@@ -108,7 +108,7 @@ fn fetch(
             fetch(&format!("{beside}{shard}"))?;
         }
     }
-    client.finish(repository, &commit)?;
+    client.finish(model, &commit)?;
     let path = cached::path(&folder, &selection).unwrap_or(folder);
     Ok(PulledModel { path, commit, files })
 }
