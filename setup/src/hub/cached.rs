@@ -176,22 +176,22 @@ impl Blob {
 
     /// Notes that the checksum is right.
     pub(super) fn verified(&self) -> io::Result<()> {
-        fs::remove_file(self.path.with_extension("unverified"))
+        or_gone(fs::remove_file(self.path.with_extension("unverified")))
     }
 
     /// Takes a `.part` of all `size` bytes, and removes one of more.
     pub(super) fn take_part(&self, size: u64) -> io::Result<()> {
         let part = self.path.with_extension("part");
         match fs::metadata(&part).map(|metadata| metadata.len()) {
-            Ok(bytes) if bytes == size => fs::rename(part, &self.path),
-            Ok(bytes) if bytes > size => fs::remove_file(part),
+            Ok(bytes) if bytes == size => or_gone(fs::rename(part, &self.path)),
+            Ok(bytes) if bytes > size => or_gone(fs::remove_file(part)),
             _ => Ok(()),
         }
     }
 
     /// Removes the content.
     pub(super) fn remove(&self) -> io::Result<()> {
-        fs::remove_file(&self.path)
+        or_gone(fs::remove_file(&self.path))
     }
 
     /// Links the file `name` of the snapshot in `folder` to this blob of the same repository.
@@ -204,7 +204,18 @@ impl Blob {
         // `snapshots/COMMIT` is two folders below the repository's.
         let repository = folder.ancestors().nth(2).unwrap_or(folder);
         let blob = self.path.strip_prefix(repository).unwrap_or(&self.path);
-        link(&Path::new(&"../".repeat(name.split('/').count() + 1)).join(blob), &pointer)
+        match link(&Path::new(&"../".repeat(name.split('/').count() + 1)).join(blob), &pointer) {
+            Err(_) if pointer.exists() => Ok(()),
+            linked => linked,
+        }
+    }
+}
+
+/// A file that is gone was moved or removed by another program that fetches the same.
+fn or_gone(result: io::Result<()>) -> io::Result<()> {
+    match result {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        result => result,
     }
 }
 
@@ -216,4 +227,21 @@ fn link(blob: &Path, pointer: &Path) -> io::Result<()> {
 #[cfg(not(unix))]
 fn link(blob: &Path, pointer: &Path) -> io::Result<()> {
     fs::hard_link(pointer.with_file_name("").join(blob), pointer)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_another_program_moved_or_removed_is_no_error() {
+        let folder = std::env::temp_dir().join(format!("trail-blob-{}", std::process::id()));
+        let blob = Blob::new(folder.join("0a"));
+        blob.begin().expect("a folder of the test's own");
+        assert!(!blob.is_verified());
+        blob.verified().expect("removed");
+        blob.verified().expect("gone");
+        blob.remove().expect("gone");
+        fs::remove_dir_all(folder).expect("the test's own folder");
+    }
 }
