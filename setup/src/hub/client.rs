@@ -53,9 +53,8 @@ impl Client {
 
     /// Files and commit of `main`.
     pub(super) fn list(&self, repository: &str) -> Result<RepoInfo, Failure> {
-        let info = contained(|| self.api.model(repository.into()).info());
-        let info =
-            info.map_err(|error| failure::of(error, &self.endpoint, repository, repository))?;
+        let ask = || self.api.model(repository.into()).info();
+        let info = self.contained(repository, repository, ask)?;
         match is_digest(&info.sha) {
             true => Ok(info),
             false => Err(self.refused(repository, "commit", &info.sha).into()),
@@ -75,7 +74,7 @@ impl Client {
         let repo = Repo::with_revision(repository.into(), RepoType::Model, commit.into());
         let (remote, cached) = (self.api.repo(repo.clone()), self.cache.repo(repo));
         let url = remote.url(name);
-        let metadata = contained(|| self.api.metadata(&url)).map_err(broken)?;
+        let metadata = self.contained(repository, &what, || self.api.metadata(&url))?;
         // Both become parts of paths.
         for (header, value) in [("ETag", metadata.etag()), ("commit", metadata.commit_hash())] {
             if !is_digest(value) {
@@ -84,7 +83,7 @@ impl Client {
         }
         let (blob, bytes) = (Blob::new(cached.blob_path(metadata.etag())), metadata.size() as u64);
         if blob.size().is_some_and(|found| found != bytes) {
-            blob.remove().map_err(written)?;
+            self.remove_other_size(&blob, &metadata, &what)?;
         }
         let folder = cached.pointer_path(commit);
         remove_dangling(&folder.join(name)).map_err(written)?;
@@ -116,6 +115,25 @@ impl Client {
         written.map_err(|error| failure::of_io(&error, repository))
     }
 
+    /// Removes a cached file whose size is not the stated one, unless its SHA-256 is.
+    fn remove_other_size(&self, blob: &Blob, metadata: &Metadata, what: &str) -> Result<(), Error> {
+        let written = |error: std::io::Error| failure::of_io(&error, what);
+        if blob.is_verified() && checksum::is_sha256(metadata.etag()) {
+            let found = blob.size().unwrap_or(0);
+            let bar = progress::bytes("checksum".into(), found);
+            let digest = checksum::sha256(blob.path(), &bar).map_err(written)?;
+            bar.finish_and_clear();
+            if digest.eq_ignore_ascii_case(metadata.etag()) {
+                let (endpoint, stated) = (&self.endpoint, metadata.size());
+                return Err(Error::failed(format!(
+                    "{what}: {endpoint} states {stated} bytes, and the file of the stated SHA-256 \
+                     has {found}: check HF_ENDPOINT"
+                )));
+            }
+        }
+        blob.remove().map_err(written)
+    }
+
     /// Compares size and checksum of a download. One that differs is removed.
     fn verify(&self, blob: &Blob, metadata: &Metadata, what: &str) -> Result<(), Error> {
         let written = |error: std::io::Error| failure::of_io(&error, what);
@@ -142,18 +160,30 @@ impl Client {
         }
     }
 
+    /// Calls the hf-hub crate about `what`. It panics on some answers: a redirection to nowhere,
+    /// for one.
+    fn contained<T>(
+        &self,
+        repository: &str,
+        what: &str,
+        call: impl FnOnce() -> Result<T, ApiError>,
+    ) -> Result<T, Failure> {
+        let endpoint = &self.endpoint;
+        match catch_unwind(AssertUnwindSafe(call)) {
+            Ok(answer) => answer.map_err(|error| failure::of(error, endpoint, repository, what)),
+            Err(_) => Err(Error::failed(format!(
+                "{what}: {endpoint} gives an answer that cannot be read: check HF_ENDPOINT"
+            ))
+            .into()),
+        }
+    }
+
     fn refused(&self, what: &str, header: &str, value: &str) -> Error {
         let endpoint = &self.endpoint;
         Error::failed(format!(
             "{what}: {endpoint} answers with {header} {value:?}, which is no digest: check HF_ENDPOINT"
         ))
     }
-}
-
-/// Calls the hf-hub crate, which panics on some answers: a redirection to nowhere, for one.
-fn contained<T>(call: impl FnOnce() -> Result<T, ApiError>) -> Result<T, ApiError> {
-    let result = catch_unwind(AssertUnwindSafe(call));
-    result.unwrap_or(Err(ApiError::InvalidHeader("Location")))
 }
 
 impl Display for FetchedFile {
