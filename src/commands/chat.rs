@@ -121,10 +121,11 @@ impl<'a> Chat<'a> {
             Input::Message(text) if text.is_empty() => {}
             Input::Message(text) => return self.answer(self.conversation.turns(), text),
             Input::Retry => {
-                let Some(message) = self.conversation.last_message() else {
+                let Some((turn, message)) = self.conversation.last_message() else {
                     return Err(Error::usage("there is no message to answer again: type one"));
                 };
-                return self.answer(self.conversation.turns() - 1, message.to_owned());
+                let message = message.to_owned();
+                return self.answer(turn, message);
             }
             Input::Help => notice(HELP),
             Input::System(text) => self.conversation.set_system(text),
@@ -139,6 +140,7 @@ impl<'a> Chat<'a> {
     /// Answers `message` as turn number `turn`, and keeps the answer, or the part that there was
     /// before Ctrl-C. Breaks if stdout is closed.
     fn answer(&mut self, turn: usize, message: String) -> Result<ControlFlow<()>, Error> {
+        self.conversation.asked(turn, &message);
         let request = self.request(turn, &message)?;
         let text = self.detokenizer(&request)?;
         let mut stats = AnswerStats::begin(request.prompt.len());
