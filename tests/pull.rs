@@ -46,10 +46,10 @@ fn path(output: &Output) -> PathBuf {
 
 /// Requests for the content of a file, not for its headers alone.
 fn downloads(hub: &Hub) -> Vec<String> {
-    hub.requests().into_iter().filter(is_content).collect()
+    hub.requests().into_iter().filter(|request| is_content(request)).collect()
 }
 
-fn is_content(request: &String) -> bool {
+fn is_content(request: &str) -> bool {
     request.contains("/resolve/") && !request.ends_with("=0-0")
 }
 
@@ -116,7 +116,7 @@ fn a_broken_download_is_resumed_by_the_same_run_and_by_the_next() {
         |request: &&String| request.starts_with("GET /a/c/resolve/") && request.ends_with("=0-0");
     // A second answer about the file would have to be checked as the first.
     assert_eq!(requests.iter().filter(is_metadata).count(), 1, "{requests:?}");
-    let resumed: Vec<_> = requests.into_iter().filter(is_content).collect();
+    let resumed: Vec<_> = requests.into_iter().filter(|request| is_content(request)).collect();
     assert!(resumed.len() >= 2, "{resumed:?}");
     assert!(resumed[0].ends_with(&format!("bytes={begin}-")), "{resumed:?}");
 }
