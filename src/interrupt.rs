@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::signal::unix::{SignalKind, signal};
 use trail_setup::Error;
 
+use crate::scroll_region;
+
 /// Exit code of a process that SIGINT ended.
 const INTERRUPTED: i32 = 130;
 
@@ -31,7 +33,7 @@ impl Interrupt {
         let wait = async move {
             while signals.recv().await.is_some() {
                 if set.0.swap(true, Ordering::Relaxed) {
-                    std::process::exit(INTERRUPTED);
+                    scroll_region::exit(INTERRUPTED);
                 }
             }
         };

@@ -11,6 +11,7 @@ mod detokenizer;
 mod interrupt;
 mod plot;
 mod random;
+mod scroll_region;
 mod server;
 
 use std::ffi::OsString;

@@ -155,6 +155,15 @@ fn an_answer_ends_where_the_context_does_and_says_so() {
 }
 
 #[test]
+fn a_kv_cache_smaller_than_the_context_bounds_the_conversation() {
+    // 6 blocks of 16 tokens; the demo model's context has 1024.
+    let output = chat(&["--kv-blocks", "6", "--ignore-eos"], "Count to ten.\n/stats\n");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    assert!(said.contains("context is full; /clear") && said.contains("of 96 tokens"), "{said}");
+}
+
+#[test]
 fn ctrl_c_stops_the_answer_and_not_the_chat() {
     let mut child = start(&["--ignore-eos", "--seed", "3"]);
     let _deadline = Deadline::of(child.id());

@@ -42,6 +42,9 @@ fn the_sums_are_those_of_the_file() {
         assert_eq!(sum(list, "tensors"), shapes.len() as u64, "{list}");
         assert_eq!(json!(sum(list, "bytes")), report["memory"]["weights_bytes"], "{list}");
     }
+    // A tied output projection is a copy on a GPU.
+    let copy = 2 * number(&report["vocab_size"]) * number(&report["hidden_size"]);
+    assert!(number(&report["memory"]["gpu"]["weights_bytes"]) >= 2 * parameters + copy);
     assert_eq!(report["types"][0]["type"], "BF16");
     assert_eq!(report["tokenizer"]["kind"], "BPE");
     assert_eq!(report["chat_template"], true);

@@ -46,8 +46,11 @@ fn path(output: &Output) -> PathBuf {
 
 /// Requests for the content of a file, not for its headers alone.
 fn downloads(hub: &Hub) -> Vec<String> {
-    let is_content = |request: &String| request.contains("/resolve/") && !request.ends_with("=0-0");
-    hub.requests().into_iter().filter(is_content).collect()
+    hub.requests().into_iter().filter(|request| is_content(request)).collect()
+}
+
+fn is_content(request: &str) -> bool {
+    request.contains("/resolve/") && !request.ends_with("=0-0")
 }
 
 #[test]
@@ -103,10 +106,18 @@ fn a_broken_download_is_resumed_by_the_same_run_and_by_the_next() {
     assert_refused(&hub.run(&home, &["pull", "a/c"]), 1, "run the command again to resume");
     assert!(!snapshot(&home, "a/c").join("m.gguf").exists());
     hub.requests();
+    // The request that resumes fails before a byte: the next one asks for the same range.
+    hub.set(|state| state.drops = 1);
     let file = path(&hub.run(&home, &["pull", "a/c"]));
     assert_eq!(fs::read(&file).expect("fetched"), bytes);
     let begin = bytes.len() - bytes.len() / 32;
-    let resumed = downloads(&hub);
+    let requests = hub.requests();
+    let is_metadata =
+        |request: &&String| request.starts_with("GET /a/c/resolve/") && request.ends_with("=0-0");
+    // A second answer about the file would have to be checked as the first.
+    assert_eq!(requests.iter().filter(is_metadata).count(), 1, "{requests:?}");
+    let resumed: Vec<_> = requests.into_iter().filter(|request| is_content(request)).collect();
+    assert!(resumed.len() >= 2, "{resumed:?}");
     assert!(resumed[0].ends_with(&format!("bytes={begin}-")), "{resumed:?}");
 }
 
@@ -158,6 +169,22 @@ fn gguf_files_are_named_where_there_are_several() {
     // One of two files in the cache decides nothing.
     assert_refused(&hub.run(&home, &["inspect", "hf:a/b"]), 2, "a-q4.gguf, a-q8.gguf");
     assert_refused(&hub.run(&home, &["pull", "a/b:a-q5.gguf"]), 2, "no file a-q5.gguf");
+    // The only model of a repository is complete, and taken without a request.
+    hub.add("a/one", &[("m.gguf", b"1"), ("README.md", b"2")]);
+    path(&hub.run(&home, &["pull", "a/one"]));
+    hub.requests();
+    assert_eq!(hub.run(&home, &["inspect", "hf:a/one"]).status.code(), Some(1), "no model");
+    assert_eq!(hub.requests(), [""; 0]);
+    // Without that note the hub is asked; the cached model is used if it is too busy.
+    let repository = home.join("hub").join("models--a--one");
+    fs::remove_file(repository.join("trail-default")).expect("noted");
+    for status in [429, 503] {
+        hub.set(|state| state.status = Some(status));
+        let inspect = hub.run(&home, &["inspect", "hf:a/one"]);
+        let said = String::from_utf8_lossy(&inspect.stderr).into_owned();
+        assert!(said.contains("the cached model is used"), "{said}");
+    }
+    hub.set(|state| state.status = None);
     hub.add("a/none", &[("model.bin", b"")]);
     assert_refused(&hub.run(&home, &["pull", "a/none"]), 2, "neither safetensors nor .gguf");
 }
@@ -218,6 +245,8 @@ fn without_a_network_the_cache_decides() {
         deadline::output(command(home).env("HF_ENDPOINT", &closed).args(arguments))
     };
     assert_refused(&run(&cache, &["pull", "a/b"]), 1, "cannot reach");
+    // As if another program had filled the cache, which does not note that there is one model.
+    fs::remove_file(cache.join("hub").join("models--a--b").join("trail-default")).expect("noted");
     // The file is found, and refused as it is no model.
     let found = run(&cache, &["inspect", "hf:a/b"]);
     let said = String::from_utf8_lossy(&found.stderr).into_owned();

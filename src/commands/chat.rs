@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use trail_runtime::backend::BLOCK_TOKENS;
 use trail_runtime::engine::{Engine, Event, FinishReason, Request, RequestHandle};
 use trail_runtime::text::{ChatMessage, ChatOptions, Tokenizer};
 use trail_setup::output_file::{GENERATOR, generator};
@@ -49,7 +50,7 @@ pub fn run(
     let mut chat = Chat::new(&setup, engine, args, json)?;
     let mut reader = Reader::new()?;
     if reader.is_terminal() {
-        let context = setup.model.config.max_context;
+        let context = chat.context;
         let name = &setup.name;
         notice(format_args!("{name}, {context} tokens of context; /help lists the commands"));
     }
@@ -73,6 +74,9 @@ struct Chat<'a> {
     setup: &'a Setup,
     args: &'a ChatArgs,
     engine: Engine,
+    /// Tokens that a conversation has room for: the model's context, or the KV cache if that is
+    /// smaller.
+    context: usize,
     tokenizer: Arc<Tokenizer>,
     interrupt: Interrupt,
     output: Output,
@@ -101,6 +105,7 @@ impl<'a> Chat<'a> {
         Ok(Chat {
             setup,
             args,
+            context: setup.model.config.max_context.min(engine.kv_blocks() * BLOCK_TOKENS),
             engine,
             tokenizer,
             interrupt: Interrupt::listen()?,
@@ -116,10 +121,11 @@ impl<'a> Chat<'a> {
             Input::Message(text) if text.is_empty() => {}
             Input::Message(text) => return self.answer(self.conversation.turns(), text),
             Input::Retry => {
-                let Some(message) = self.conversation.last_message() else {
+                let Some((turn, message)) = self.conversation.last_message() else {
                     return Err(Error::usage("there is no message to answer again: type one"));
                 };
-                return self.answer(self.conversation.turns() - 1, message.to_owned());
+                let message = message.to_owned();
+                return self.answer(turn, message);
             }
             Input::Help => notice(HELP),
             Input::System(text) => self.conversation.set_system(text),
@@ -134,6 +140,7 @@ impl<'a> Chat<'a> {
     /// Answers `message` as turn number `turn`, and keeps the answer, or the part that there was
     /// before Ctrl-C. Breaks if stdout is closed.
     fn answer(&mut self, turn: usize, message: String) -> Result<ControlFlow<()>, Error> {
+        self.conversation.asked(turn, &message);
         let request = self.request(turn, &message)?;
         let text = self.detokenizer(&request)?;
         let mut stats = AnswerStats::begin(request.prompt.len());
@@ -172,7 +179,7 @@ impl<'a> Chat<'a> {
             ..ChatOptions::default()
         };
         let prompt = self.setup.template.encode(&self.tokenizer, &messages, options)?;
-        let (used, context) = (prompt.len(), self.setup.model.config.max_context);
+        let (used, context) = (prompt.len(), self.context);
         if used >= context {
             return Err(Error::failed(format!(
                 "the context is full: the conversation has {used} tokens of {context}; /clear \
@@ -196,7 +203,7 @@ impl<'a> Chat<'a> {
 
     /// Says why an answer is not whole.
     fn report(&self, stats: &AnswerStats) {
-        let full = stats.context_tokens() >= self.setup.model.config.max_context;
+        let full = stats.context_tokens() >= self.context;
         match stats.finish_reason {
             FinishReason::Cancelled => notice("(stopped)"),
             FinishReason::Length if full => {
@@ -209,7 +216,7 @@ impl<'a> Chat<'a> {
 
     fn stats(&self) -> Vec<String> {
         match self.answers.last() {
-            Some(last) => last.lines(self.setup.model.config.max_context),
+            Some(last) => last.lines(self.context),
             None => vec!["(no answer yet)".into()],
         }
     }

@@ -10,8 +10,9 @@ pub const ABOUT: &str = "\
 Fetch a model from the Hugging Face hub into its cache
 
 Without FILE: the safetensors weights of the repository with config.json, tokenizer.json and the
-other files beside them, or its only .gguf file. A download that broke off is resumed, and its
-SHA-256 is compared. The path is printed on stdout; --model hf:OWNER/NAME[:FILE] names the same.
+other files beside them, or its only .gguf file. A download that broke off is resumed; of large
+files the SHA-256 is compared, of small ones the size. The path is printed on stdout; --model
+hf:OWNER/NAME[:FILE] names the same.
 
 Environment: HF_HOME or HF_HUB_CACHE (the cache), HF_TOKEN (private and gated models), HF_ENDPOINT
 (a mirror), HTTPS_PROXY, NO_PROXY; --model also honours HF_HUB_OFFLINE=1.";

@@ -24,6 +24,8 @@ pub struct Behaviour {
     pub repositories: BTreeMap<String, BTreeMap<String, Vec<u8>>>,
     /// Downloads to break off half way.
     pub cuts: usize,
+    /// Downloads to close before the first byte.
+    pub drops: usize,
     /// The ETags of small files are weak.
     pub is_weak: bool,
     /// A repository that has another name now: its old name and the new one.
@@ -187,7 +189,12 @@ fn send_range(
     }
     let headers = format!("{headers}Content-Range: bytes {first}-{last}/{total}\r\n");
     let (body, length) = (&bytes[first..=last], last + 1 - first);
-    let is_cut = last > 0 && length > 1 && state.cuts > 0;
+    let is_download = last > 0 && length > 1;
+    if is_download && state.drops > 0 {
+        state.drops -= 1;
+        return Vec::new();
+    }
+    let is_cut = is_download && state.cuts > 0;
     state.cuts -= usize::from(is_cut);
     let sent = if is_cut { length / 2 } else { length };
     whole("206 Partial Content", &headers, &body[..sent], length)

@@ -6,8 +6,8 @@
 //!                     refs/main                   the commit
 //! ```
 //!
-//! `blobs/ETAG.unverified` is this program's own: the checksum of that blob is still to be
-//! compared.
+//! This program's own are `blobs/ETAG.unverified`: the checksum of that blob is still to be
+//! compared; and `trail-default`: the commit whose only model was fetched without naming its file.
 
 use std::fs;
 use std::io;
@@ -28,6 +28,8 @@ const MAX_INDEX_BYTES: u64 = 64 << 20;
 /// The newest complete snapshot of a repository.
 pub(super) struct Snapshot {
     folder: PathBuf,
+    /// The repository has one model alone, and it was fetched.
+    has_default: bool,
     /// Verified files.
     files: Vec<String>,
 }
@@ -39,10 +41,12 @@ impl Snapshot {
         let main = cache.path().join(repo.folder_name()).join("refs").join("main");
         let commit = fs::read_to_string(main).ok()?;
         let commit = Some(commit.trim()).filter(|commit| is_digest(commit))?;
+        let default = fs::read_to_string(default_note(cache, &repo));
+        let has_default = default.is_ok_and(|noted| noted == commit);
         let folder = cache.repo(repo).pointer_path(commit);
         let mut files = Vec::new();
         add_files(&folder, "", MAX_DEPTH, &mut files);
-        Some(Snapshot { folder, files })
+        Some(Snapshot { folder, has_default, files })
     }
 
     /// Path of `model` if all of its files are here.
@@ -64,11 +68,21 @@ impl Snapshot {
     }
 
     /// True if the choice of the model does not depend on files that are not here: one was named,
-    /// or there are safetensors, which come first.
+    /// the repository's only one was fetched, or there are safetensors, which come first.
     pub(super) fn decides(&self, model: &HubReference) -> bool {
         let selection = Selection::of(model, &self.files);
-        model.file.is_some() || selection.is_ok_and(|selection| selection.is_safetensors())
+        let is_safetensors = || selection.is_ok_and(|selection| selection.is_safetensors());
+        model.file.is_some() || self.has_default || is_safetensors()
     }
+}
+
+/// Notes that the model that `commit` has without a FILE was fetched.
+pub(super) fn note_default(cache: &Cache, repository: &str, commit: &str) -> io::Result<()> {
+    fs::write(default_note(cache, &Repo::new(repository.into(), RepoType::Model)), commit)
+}
+
+fn default_note(cache: &Cache, repo: &Repo) -> PathBuf {
+    cache.path().join(repo.folder_name()).join("trail-default")
 }
 
 /// Path of the model in `folder` that consists of `selection`.
@@ -112,7 +126,7 @@ fn add_files(folder: &Path, prefix: &str, depth: usize, files: &mut Vec<String>)
     }
 }
 
-/// Removes the link at `pointer` if its blob is gone: hf-hub would not replace it.
+/// Removes the link at `pointer` if its blob is gone, which a new link cannot replace.
 pub(super) fn remove_dangling(pointer: &Path) -> io::Result<()> {
     match fs::symlink_metadata(pointer) {
         Ok(_) if !pointer.exists() => fs::remove_file(pointer),
@@ -162,22 +176,22 @@ impl Blob {
 
     /// Notes that the checksum is right.
     pub(super) fn verified(&self) -> io::Result<()> {
-        fs::remove_file(self.path.with_extension("unverified"))
+        or_gone(fs::remove_file(self.path.with_extension("unverified")))
     }
 
-    /// Takes an earlier download of all `size` bytes, and removes one of more.
+    /// Takes a `.part` of all `size` bytes, and removes one of more.
     pub(super) fn take_part(&self, size: u64) -> io::Result<()> {
         let part = self.path.with_extension("part");
         match fs::metadata(&part).map(|metadata| metadata.len()) {
-            Ok(bytes) if bytes == size => fs::rename(part, &self.path),
-            Ok(bytes) if bytes > size => fs::remove_file(part),
+            Ok(bytes) if bytes == size => or_gone(fs::rename(part, &self.path)),
+            Ok(bytes) if bytes > size => or_gone(fs::remove_file(part)),
             _ => Ok(()),
         }
     }
 
     /// Removes the content.
     pub(super) fn remove(&self) -> io::Result<()> {
-        fs::remove_file(&self.path)
+        or_gone(fs::remove_file(&self.path))
     }
 
     /// Links the file `name` of the snapshot in `folder` to this blob of the same repository.
@@ -190,7 +204,18 @@ impl Blob {
         // `snapshots/COMMIT` is two folders below the repository's.
         let repository = folder.ancestors().nth(2).unwrap_or(folder);
         let blob = self.path.strip_prefix(repository).unwrap_or(&self.path);
-        link(&Path::new(&"../".repeat(name.split('/').count() + 1)).join(blob), &pointer)
+        match link(&Path::new(&"../".repeat(name.split('/').count() + 1)).join(blob), &pointer) {
+            Err(_) if pointer.exists() => Ok(()),
+            linked => linked,
+        }
+    }
+}
+
+/// A file that is gone was moved or removed by another program that fetches the same.
+fn or_gone(result: io::Result<()>) -> io::Result<()> {
+    match result {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        result => result,
     }
 }
 
@@ -202,4 +227,21 @@ fn link(blob: &Path, pointer: &Path) -> io::Result<()> {
 #[cfg(not(unix))]
 fn link(blob: &Path, pointer: &Path) -> io::Result<()> {
     fs::hard_link(pointer.with_file_name("").join(blob), pointer)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_another_program_moved_or_removed_is_no_error() {
+        let folder = std::env::temp_dir().join(format!("trail-blob-{}", std::process::id()));
+        let blob = Blob::new(folder.join("0a"));
+        blob.begin().expect("a folder of the test's own");
+        assert!(!blob.is_verified());
+        blob.verified().expect("removed");
+        blob.verified().expect("gone");
+        blob.remove().expect("gone");
+        fs::remove_dir_all(folder).expect("the test's own folder");
+    }
 }

@@ -3,25 +3,24 @@
 use std::fmt::Display;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use hf_hub::api::RepoInfo;
 use hf_hub::api::sync::{Api, ApiBuilder, ApiError, Metadata};
-use hf_hub::api::{Progress, RepoInfo};
 use hf_hub::{Cache, Repo, RepoType};
-use indicatif::ProgressBar;
 
-use super::cached::{Blob, is_digest, remove_dangling};
+use super::cached::{self, Blob, is_digest, remove_dangling};
 use super::checksum;
+use super::download::Downloader;
 use super::environment::Environment;
 use super::failure::{self, Failure};
+use super::reference::HubReference;
 use crate::error::Error;
 use crate::progress;
 use crate::size::size;
 
-/// Times that a broken download is resumed within one run.
-const RETRIES: usize = 3;
-
 /// A client of one hub.
 pub(super) struct Client {
     api: Api,
+    downloader: Downloader,
     cache: Cache,
     endpoint: String,
 }
@@ -43,20 +42,19 @@ impl Client {
         let builder = ApiBuilder::from_cache(environment.cache.clone())
             .with_endpoint(environment.endpoint.clone())
             .with_token(environment.token.clone())
-            .with_retries(RETRIES)
             .with_user_agent("trail-rt", env!("CARGO_PKG_VERSION"));
         let api = builder.build().map_err(|error| {
             Error::failed(format!("cannot make requests to {}: {error}", environment.endpoint))
         })?;
         let (cache, endpoint) = (environment.cache.clone(), environment.endpoint.clone());
-        Ok(Client { api, cache, endpoint })
+        let downloader = Downloader::new(environment.token.as_deref());
+        Ok(Client { api, downloader, cache, endpoint })
     }
 
     /// Files and commit of `main`.
     pub(super) fn list(&self, repository: &str) -> Result<RepoInfo, Failure> {
-        let info = contained(|| self.api.model(repository.into()).info());
-        let info =
-            info.map_err(|error| failure::of(error, &self.endpoint, repository, repository))?;
+        let ask = || self.api.model(repository.into()).info();
+        let info = self.contained(repository, repository, ask)?;
         match is_digest(&info.sha) {
             true => Ok(info),
             false => Err(self.refused(repository, "commit", &info.sha).into()),
@@ -75,7 +73,8 @@ impl Client {
         let written = |error: std::io::Error| Failure::from(failure::of_io(&error, &what));
         let repo = Repo::with_revision(repository.into(), RepoType::Model, commit.into());
         let (remote, cached) = (self.api.repo(repo.clone()), self.cache.repo(repo));
-        let metadata = contained(|| self.api.metadata(&remote.url(name))).map_err(broken)?;
+        let url = remote.url(name);
+        let metadata = self.contained(repository, &what, || self.api.metadata(&url))?;
         // Both become parts of paths.
         for (header, value) in [("ETag", metadata.etag()), ("commit", metadata.commit_hash())] {
             if !is_digest(value) {
@@ -84,7 +83,7 @@ impl Client {
         }
         let (blob, bytes) = (Blob::new(cached.blob_path(metadata.etag())), metadata.size() as u64);
         if blob.size().is_some_and(|found| found != bytes) {
-            blob.remove().map_err(written)?;
+            self.remove_other_size(&blob, &metadata, &what)?;
         }
         let folder = cached.pointer_path(commit);
         remove_dangling(&folder.join(name)).map_err(written)?;
@@ -93,8 +92,10 @@ impl Client {
             blob.begin().and_then(|()| blob.take_part(bytes)).map_err(written)?;
         }
         if blob.size().is_none() {
-            let bar = Bar(progress::bytes(name.to_owned(), bytes));
-            contained(|| remote.download_with_progress(name, bar)).map_err(broken)?;
+            let bar = progress::bytes(name.to_owned(), bytes);
+            let done = self.downloader.download(&url, &blob, bytes, &bar);
+            bar.finish_and_clear();
+            done.map_err(broken)?;
         }
         if !blob.is_verified() {
             self.verify(&blob, &metadata, &what)?;
@@ -103,14 +104,34 @@ impl Client {
         Ok(FetchedFile { name: name.into(), bytes, was_cached })
     }
 
-    /// Makes `commit` the newest snapshot of `repository`.
-    pub(super) fn finish(&self, repository: &str, commit: &str) -> Result<(), Error> {
-        let main = Repo::new(repository.into(), RepoType::Model);
-        let folder = self.cache.path().join(main.folder_name());
-        let written = self.cache.repo(main).create_ref(commit);
-        // The crate notes each commit that it downloads from.
-        let _ = std::fs::remove_file(folder.join("refs").join(commit));
+    /// Makes `commit` the newest snapshot of the repository of `model`, which was fetched.
+    pub(super) fn finish(&self, model: &HubReference, commit: &str) -> Result<(), Error> {
+        let repository = &model.repository;
+        let main = Repo::new(repository.clone(), RepoType::Model);
+        let written = self.cache.repo(main).create_ref(commit).and_then(|()| match model.file {
+            None => cached::note_default(&self.cache, repository, commit),
+            Some(_) => Ok(()),
+        });
         written.map_err(|error| failure::of_io(&error, repository))
+    }
+
+    /// Removes a cached file whose size is not the stated one, unless its SHA-256 is.
+    fn remove_other_size(&self, blob: &Blob, metadata: &Metadata, what: &str) -> Result<(), Error> {
+        let written = |error: std::io::Error| failure::of_io(&error, what);
+        if blob.is_verified() && checksum::is_sha256(metadata.etag()) {
+            let found = blob.size().unwrap_or(0);
+            let bar = progress::bytes("checksum".into(), found);
+            let digest = checksum::sha256(blob.path(), &bar).map_err(written)?;
+            bar.finish_and_clear();
+            if digest.eq_ignore_ascii_case(metadata.etag()) {
+                let (endpoint, stated) = (&self.endpoint, metadata.size());
+                return Err(Error::failed(format!(
+                    "{what}: {endpoint} states {stated} bytes, and the file of the stated SHA-256 \
+                     has {found}: check HF_ENDPOINT"
+                )));
+            }
+        }
+        blob.remove().map_err(written)
     }
 
     /// Compares size and checksum of a download. One that differs is removed.
@@ -139,41 +160,29 @@ impl Client {
         }
     }
 
+    /// Calls the hf-hub crate about `what`. It panics on some answers: a redirection to nowhere,
+    /// for one.
+    fn contained<T>(
+        &self,
+        repository: &str,
+        what: &str,
+        call: impl FnOnce() -> Result<T, ApiError>,
+    ) -> Result<T, Failure> {
+        let endpoint = &self.endpoint;
+        match catch_unwind(AssertUnwindSafe(call)) {
+            Ok(answer) => answer.map_err(|error| failure::of(error, endpoint, repository, what)),
+            Err(_) => Err(Error::failed(format!(
+                "{what}: {endpoint} gives an answer that cannot be read: check HF_ENDPOINT"
+            ))
+            .into()),
+        }
+    }
+
     fn refused(&self, what: &str, header: &str, value: &str) -> Error {
         let endpoint = &self.endpoint;
         Error::failed(format!(
             "{what}: {endpoint} answers with {header} {value:?}, which is no digest: check HF_ENDPOINT"
         ))
-    }
-}
-
-/// Calls the hf-hub crate, which panics on some answers: a redirection to nowhere, for one.
-fn contained<T>(call: impl FnOnce() -> Result<T, ApiError>) -> Result<T, ApiError> {
-    let result = catch_unwind(AssertUnwindSafe(call));
-    result.unwrap_or(Err(ApiError::InvalidHeader("Location")))
-}
-
-/// Progress of a download. A resumed one begins where the file ends.
-struct Bar(ProgressBar);
-
-impl Progress for Bar {
-    fn init(&mut self, size: usize, _: &str) {
-        self.0.set_length(size as u64);
-        self.0.set_position(0);
-    }
-
-    fn update(&mut self, bytes: usize) {
-        self.0.inc(bytes as u64);
-    }
-
-    fn finish(&mut self) {
-        self.0.finish_and_clear();
-    }
-}
-
-impl Drop for Bar {
-    fn drop(&mut self) {
-        self.0.finish_and_clear();
     }
 }
 

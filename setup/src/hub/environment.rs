@@ -34,7 +34,10 @@ impl Environment {
         let Some(hub) = hub else {
             return Err(Error::failed("there is no home folder for the models: set HF_HOME"));
         };
-        let text = |name: &str| Some(variable(name)?.to_string_lossy().trim().to_owned());
+        let text = |name: &str| {
+            let text = variable(name)?.to_string_lossy().trim().to_owned();
+            Some(text).filter(|text| !text.is_empty())
+        };
         let login = || Cache::new(home?.join("hub")).token();
         let endpoint = text("HF_ENDPOINT").unwrap_or_else(|| "https://huggingface.co".into());
         if !["http://", "https://"].iter().any(|scheme| endpoint.starts_with(scheme)) {
@@ -84,6 +87,7 @@ mod tests {
         assert_eq!(endpoint("http://[::1]:9/"), Ok("http://[::1]:9".into()));
         assert_eq!(endpoint("hub").map_err(|error| error.code()), Err(2));
         assert_eq!(with("HF_TOKEN", " t\n").expect("a cache").token.as_deref(), Some("t"));
+        assert_eq!(with("HF_TOKEN", " \n").expect("a cache").token, None);
         for (value, is_offline) in [("1", true), ("TRUE", true), ("0", false)] {
             assert_eq!(with("HF_HUB_OFFLINE", value).expect("a cache").is_offline, is_offline);
         }

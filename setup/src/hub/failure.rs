@@ -11,7 +11,7 @@ use crate::error::Error;
 pub(super) struct Failure {
     /// The error.
     pub(super) error: Error,
-    /// True if the server did not answer.
+    /// True if the server did not answer, or cannot now: 429 or 5xx.
     pub(super) is_unreachable: bool,
 }
 
@@ -24,10 +24,10 @@ impl From<Error> for Failure {
 /// The failure of a request to `endpoint` about `what`, a `repository` or its file.
 pub(super) fn of(error: ApiError, endpoint: &str, repository: &str, what: &str) -> Failure {
     let message = match error {
-        ApiError::TooManyRetries(error) => return of(*error, endpoint, repository, what),
         ApiError::RequestError(error) => match *error {
             ureq::Error::StatusCode(status) => {
-                return of_status(status, endpoint, repository, what).into();
+                let error = of_status(status, endpoint, repository, what);
+                return Failure { error, is_unreachable: status == 429 || status >= 500 };
             }
             ureq::Error::Json(error) => {
                 format!("{endpoint} answers no JSON ({error}): check HF_ENDPOINT")

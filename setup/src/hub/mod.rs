@@ -1,12 +1,14 @@
 //! Models of the Hugging Face hub, fetched into its usual cache.
 //!
-//! The hf-hub crate sends the requests, resumes downloads and names the places of the cache. Added
-//! here: the choice of files (`selection`), `HF_TOKEN` and the offline cache (`environment`,
-//! `cached`), checksums (`checksum`), and errors with remedies (`failure`).
+//! The hf-hub crate lists repositories, asks for the metadata of files and names the places of the
+//! cache. Added here: the choice of files (`selection`), `HF_TOKEN` and the offline cache
+//! (`environment`, `cached`), resumed downloads (`download`), checksums (`checksum`), and errors
+//! with remedies (`failure`).
 
 mod cached;
 mod checksum;
 mod client;
+mod download;
 mod environment;
 mod failure;
 mod reference;
@@ -106,7 +108,7 @@ fn fetch(
             fetch(&format!("{beside}{shard}"))?;
         }
     }
-    client.finish(repository, &commit)?;
+    client.finish(model, &commit)?;
     let path = cached::path(&folder, &selection).unwrap_or(folder);
     Ok(PulledModel { path, commit, files })
 }

@@ -1,7 +1,7 @@
 //! Names of models on the hub: `OWNER/NAME` or `OWNER/NAME:FILE`.
 
 use std::fmt;
-use std::path::{Component, Path};
+use std::path::Path;
 use std::str::FromStr;
 
 /// Longest owner or name, as on the hub.
@@ -69,11 +69,7 @@ fn is_name(text: &str) -> bool {
 /// True for a path below a folder whose characters need no escape in an address.
 pub(super) fn is_file(text: &str) -> bool {
     let is_valid = |c: char| c.is_ascii_alphanumeric() || "-_.+=@/".contains(c);
-    let mut parts = Path::new(text).components();
-    !text.is_empty()
-        && text.chars().all(is_valid)
-        && !text.split('/').any(str::is_empty)
-        && parts.all(|part| matches!(part, Component::Normal(_)))
+    text.chars().all(is_valid) && !text.split('/').any(|part| ["", ".", ".."].contains(&part))
 }
 
 #[cfg(test)]
@@ -107,6 +103,9 @@ mod tests {
             "a/b c",
             "a/b:.",
             "a/b:c/./d:e",
+            "a/b:c/./d",
+            "a/b:c/.",
+            "a/b:c/../d",
             "a\n/b",
             "a/b--c",
             "a/b:c\\d",

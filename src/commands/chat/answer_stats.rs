@@ -40,7 +40,7 @@ impl AnswerStats {
         self.prompt_tokens + self.timing.tokens()
     }
 
-    /// Lines for a person. The model's context has `max_context` tokens.
+    /// Lines for a person. The conversation has room for `max_context` tokens.
     pub fn lines(&self, max_context: usize) -> Vec<String> {
         let tokens = self.timing.tokens();
         let seconds = |s: Option<f64>| s.map_or("-".into(), |s| format!("{s:.3} s"));

@@ -9,12 +9,14 @@ pub struct Conversation {
     system: Option<String>,
     /// Each message of the user with its answer.
     turns: Vec<(String, String)>,
+    /// The last message, if it has no answer: it is no turn.
+    pending: Option<String>,
 }
 
 impl Conversation {
     /// A conversation without turns.
     pub fn new(system: Option<String>) -> Conversation {
-        Conversation { system, turns: Vec::new() }
+        Conversation { system, ..Conversation::default() }
     }
 
     /// Replaces the system message; an empty one removes it.
@@ -25,6 +27,7 @@ impl Conversation {
     /// Removes all turns. The system message stays.
     pub fn clear(&mut self) {
         self.turns.clear();
+        self.pending = None;
     }
 
     /// Number of turns.
@@ -32,15 +35,23 @@ impl Conversation {
         self.turns.len()
     }
 
-    /// The user's message of the last turn.
-    pub fn last_message(&self) -> Option<&str> {
-        self.turns.last().map(|(message, _)| message.as_str())
+    /// The user's last message, and the number of the turn that it makes with its answer.
+    pub fn last_message(&self) -> Option<(usize, &str)> {
+        let turns = self.turns.len();
+        let answered = || self.turns.last().map(|(message, _)| (turns - 1, message.as_str()));
+        self.pending.as_deref().map(|message| (turns, message)).or_else(answered)
+    }
+
+    /// Notes `message`, which is to be answered as turn number `turn`.
+    pub fn asked(&mut self, turn: usize, message: &str) {
+        self.pending = (turn == self.turns.len()).then(|| message.into());
     }
 
     /// Makes `message` with its answer turn number `turn`, the last one.
     pub fn answered(&mut self, turn: usize, message: String, answer: String) {
         self.turns.truncate(turn);
         self.turns.push((message, answer));
+        self.pending = None;
     }
 
     /// The system message and the first `turns` turns.
@@ -75,8 +86,17 @@ mod tests {
         assert_eq!(texts(&talk, 2), ["Be brief.", "a", "b", "c", "e"]);
         assert_eq!(texts(&talk, 1), ["Be brief.", "a", "b"]);
         assert_eq!(talk.json()[4], json!({ "role": "assistant", "content": "e" }));
+        // A message without an answer comes first; the answer to the turn before it stays.
+        assert_eq!(talk.last_message(), Some((1, "c")));
+        talk.asked(2, "f");
+        assert_eq!((talk.last_message(), talk.turns()), (Some((2, "f")), 2));
+        talk.answered(2, "f".into(), "g".into());
+        talk.asked(2, "f");
+        assert_eq!(talk.last_message(), Some((2, "f")), "its answer stays until there is another");
+        talk.asked(3, "h");
         talk.set_system(String::new());
         talk.clear();
+        assert_eq!(talk.last_message(), None);
         assert_eq!((talk.turns(), talk.json()), (0, json!([])));
     }
 }

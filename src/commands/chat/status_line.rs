@@ -1,10 +1,12 @@
 //! The terminal's last line while an answer runs: tokens so far, and the predicted rest as a bar.
 
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
 use rustix::termios::{Winsize, tcgetwinsize};
 use trail_runtime::engine::Event;
+
+use crate::scroll_region;
 
 /// Least time between two pictures.
 const PERIOD: Duration = Duration::from_millis(100);
@@ -19,8 +21,6 @@ const BAR: usize = 32;
 /// first prediction and only if stderr is a terminal, where it is written.
 pub struct StatusLine {
     is_possible: bool,
-    /// Size of the terminal when the region was set, rows and columns.
-    shown: Option<(u16, u16)>,
     drawn: Instant,
     begin: Instant,
     tokens: usize,
@@ -35,7 +35,6 @@ impl StatusLine {
         let now = Instant::now();
         StatusLine {
             is_possible: std::io::stderr().is_terminal() && !is_dumb,
-            shown: None,
             drawn: now - PERIOD,
             begin: now,
             tokens: 0,
@@ -60,26 +59,16 @@ impl StatusLine {
     fn draw(&mut self) {
         let (Some(length), Some(size)) = (self.length, size()) else { return };
         self.drawn = Instant::now();
-        let mut codes = String::new();
-        if self.shown != Some(size) {
-            // Down and up again: where the text is on the last row, it moves up by one. Then the
-            // rows that scroll; setting them moves the cursor, which is saved and restored.
-            codes += &format!("\x1bD\x1b[A\x1b7\x1b[1;{}r\x1b8", size.0 - 1);
-            self.shown = Some(size);
-        }
         let rate = self.tokens as f64 / self.begin.elapsed().as_secs_f64().max(1e-9);
         let text = text(self.tokens, length, rate, size.1.into());
-        codes += &format!("\x1b7\x1b[{};1H\x1b[2K{text}\x1b8", size.0);
-        write(&codes);
+        scroll_region::draw(size, &text);
     }
 }
 
 impl Drop for StatusLine {
     /// Clears the line, and lets the whole terminal scroll again.
     fn drop(&mut self) {
-        if let Some((rows, _)) = self.shown {
-            write(&format!("\x1b7\x1b[{rows};1H\x1b[2K\x1b[r\x1b8"));
-        }
+        scroll_region::reset();
     }
 }
 
@@ -87,11 +76,6 @@ impl Drop for StatusLine {
 fn size() -> Option<(u16, u16)> {
     let Winsize { ws_row, ws_col, .. } = tcgetwinsize(std::io::stderr()).ok()?;
     (ws_row >= LEAST.0 && ws_col >= LEAST.1).then_some((ws_row, ws_col))
-}
-
-fn write(codes: &str) {
-    // A terminal that is gone shows nothing.
-    let _ = std::io::stderr().write_all(codes.as_bytes());
 }
 
 /// The line for `tokens` tokens of an answer that is expected to have `length`.

@@ -1,6 +1,7 @@
 //! Memory that a model takes.
 
 use serde::Serialize;
+use trail_runtime::cuda;
 use trail_runtime::model::{Dtype, ModelConfig, TensorInfo};
 use trail_scheduler::BLOCK_TOKENS;
 use trail_setup::size;
@@ -17,7 +18,7 @@ pub struct MemoryNeed {
 }
 
 /// Weights and KV cache on one device: the CPU takes matrices as stored, and has f32 keys and
-/// values; on a GPU both are bf16.
+/// values; on a GPU both are bf16, and a tied output projection is a copy of the embedding.
 #[derive(Clone, Copy, Debug, Serialize)]
 struct DeviceNeed {
     weights_bytes: u64,
@@ -33,11 +34,6 @@ impl MemoryNeed {
         batch: usize,
         context: usize,
     ) -> MemoryNeed {
-        let stored = |tensor: &TensorInfo| tensor.bytes as u64;
-        let bf16 = |tensor: &TensorInfo| match tensor.shape.len() {
-            1 => stored(tensor),
-            _ => 2 * tensor.parameters() as u64,
-        };
         let tokens = context.next_multiple_of(BLOCK_TOKENS as usize) as u64 * batch as u64;
         let device = |weights_bytes, dtype| {
             let kv_token_bytes = config.kv_token_bytes(dtype) as u64;
@@ -45,9 +41,9 @@ impl MemoryNeed {
             let total_bytes = kv_bytes.saturating_add(weights_bytes);
             DeviceNeed { weights_bytes, kv_token_bytes, total_bytes }
         };
-        let weights_bytes = tensors.iter().map(stored).sum();
+        let weights_bytes = tensors.iter().map(|tensor| tensor.bytes as u64).sum();
         let cpu = device(weights_bytes, Dtype::F32);
-        let gpu = device(tensors.iter().map(bf16).sum(), Dtype::Bf16);
+        let gpu = device(cuda::weights_bytes(config) as u64, Dtype::Bf16);
         MemoryNeed { batch, context, weights_bytes, cpu, gpu }
     }
 
@@ -61,7 +57,7 @@ impl MemoryNeed {
             ("weights", both(|need| need.weights_bytes)),
             ("KV per token", both(|need| need.kv_token_bytes)),
             (
-                "memory",
+                "weights and KV",
                 format!("{}, batch {batch} at {context} tokens", both(|need| need.total_bytes)),
             ),
         ]
