@@ -87,6 +87,7 @@ impl Terminal {
 }
 
 #[test]
+#[ignore = "waits in vain in about one run of three: a key of the terminal is lost"]
 fn ctrl_c_stops_the_answer_and_the_bar_comes_and_goes() {
     let mut terminal = Terminal::start(true, &["--ignore-eos"]);
     for message in ["Tell me a story about a cat.\r", "\"\"\"Tell me\ranother.\"\"\"\r"] {
