@@ -35,7 +35,9 @@ def main():
     whole = generate(program, file, options, "--raw", "--prompt", words, "--max-tokens", "1")
     tokens = whole["prompt_tokens"]
     path = Path(file)
-    model = AutoModelForCausalLM.from_pretrained(path.parent, gguf_file=path.name, dtype=torch.float32)
+    model = AutoModelForCausalLM.from_pretrained(
+        path.parent, gguf_file=path.name, dtype=torch.float32
+    )
     model.eval()
     worst, different, answered = 0.0, 0, 0
     for index, length in enumerate(LENGTHS):
