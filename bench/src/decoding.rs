@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use trail_runtime::backend::BLOCK_TOKENS;
-use trail_runtime::cpu::{CpuOptions, Isa};
+use trail_runtime::cpu::{Compute, CpuOptions, Isa};
 use trail_runtime::engine::{
     CollectedStep, EngineBuilder, Event, PolicyKind, Request, RequestHandle, SamplingParams,
     StepObserver, StepOutcome, SteppedEngine,
@@ -108,6 +108,7 @@ impl Shape {
         let options = CpuOptions {
             threads: bench.threads(),
             isa: Isa::Auto,
+            compute: Compute::Fast,
             max_rows: rows,
             max_segments: self.batch,
             num_blocks: self.batch * self.tokens().div_ceil(BLOCK_TOKENS),

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use trail_base::Memory;
 use trail_probe::Probe;
 use trail_runtime::backend::{BLOCK_TOKENS, Batch};
-use trail_runtime::cpu::{CpuForward, CpuOptions, Isa};
+use trail_runtime::cpu::{Compute, CpuForward, CpuOptions, Isa};
 use trail_runtime::engine::{ComputeDevice, CudaSettings, Engine, EngineBuilder};
 use trail_runtime::model::{Dtype, LayerWeights, Model, Tensor};
 use trail_setup::{EngineArgs, Error, ModelArgs, Setup};
@@ -43,6 +43,7 @@ pub struct BenchModel {
     pub repeats: usize,
     threads: usize,
     isa: Isa,
+    compute: Compute,
     device: ComputeDevice,
     settings: CudaSettings,
     setup: Option<Setup>,
@@ -56,17 +57,27 @@ impl BenchModel {
         engine: &EngineArgs,
     ) -> Result<BenchModel, Error> {
         let repeats = args.repeats as usize;
-        let (threads, isa) = (engine.threads(), engine.isa());
+        let (threads, isa, compute) = (engine.threads(), engine.isa(), engine.compute());
         let (device, settings) = (engine.device(), engine.cuda());
         if let Some(name) = args.random_weights.clone() {
             let model = Arc::new(Model::random(&name, args.dtype, 1).map_err(Error::usage)?);
             let setup = None;
-            return Ok(BenchModel { name, model, repeats, threads, isa, device, settings, setup });
+            return Ok(BenchModel {
+                name,
+                model,
+                repeats,
+                threads,
+                isa,
+                compute,
+                device,
+                settings,
+                setup,
+            });
         }
         let setup = Setup::load(model)?;
         let (name, model) = (setup.name.clone(), setup.model.clone());
         let setup = Some(setup);
-        Ok(BenchModel { name, model, repeats, threads, isa, device, settings, setup })
+        Ok(BenchModel { name, model, repeats, threads, isa, compute, device, settings, setup })
     }
 
     /// The name for titles; says so where the weights are random.
@@ -101,6 +112,7 @@ impl BenchModel {
             .model(self.model.clone())
             .threads(Some(self.threads))
             .isa(self.isa)
+            .compute(self.compute)
             .device(self.device)
             .cuda(self.settings)
             // Steps are as large as the benchmark asks for.
@@ -133,6 +145,7 @@ impl BenchModel {
         let options = CpuOptions {
             threads: self.threads,
             isa: self.isa,
+            compute: self.compute,
             max_rows: rows,
             max_segments: segments,
             num_blocks: segments * context.div_ceil(BLOCK_TOKENS),
@@ -156,6 +169,7 @@ impl BenchModel {
             "dtype": self.model.weights.layers[0].q.dtype.to_string().to_lowercase(),
             "threads": self.threads,
             "isa": backend.isa().to_string(),
+            "byte_products": backend.byte_products(),
         })
     }
 

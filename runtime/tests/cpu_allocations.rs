@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use trail_counting_allocator::of_process;
 use trail_runtime::backend::{BLOCK_TOKENS, Batch};
-use trail_runtime::cpu::{CpuForward, CpuOptions, Isa};
+use trail_runtime::cpu::{Compute, CpuForward, CpuOptions, Isa};
 use trail_runtime::model::{Dtype, Model, ModelConfig, QkvBias};
 
 #[test]
@@ -44,6 +44,7 @@ fn check(model: Model) {
     let options = CpuOptions {
         threads: 2,
         isa: Isa::Auto,
+        compute: Compute::Exact,
         max_rows: rows,
         max_segments: segments,
         num_blocks: segments * blocks_each,

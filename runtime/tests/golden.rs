@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use support::{Golden, MAX_LOGPROB_ERROR, check, log_softmax};
 use trail_runtime::backend::{BLOCK_TOKENS, Batch};
-use trail_runtime::cpu::{CpuForward, CpuOptions, Isa};
+use trail_runtime::cpu::{Compute, CpuForward, CpuOptions, Isa};
 use trail_runtime::model::{Activation, Dtype, LayerWeights, Model, ModelConfig, RopeScaling};
 use trail_runtime::reference::Reference;
 
@@ -172,6 +172,7 @@ fn backend(model: Model, isa: Isa) -> Result<CpuForward, String> {
     let options = CpuOptions {
         threads: 2,
         isa,
+        compute: Compute::Exact,
         max_rows: CONTEXT,
         max_segments: 1,
         num_blocks: CONTEXT / BLOCK_TOKENS,

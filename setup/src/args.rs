@@ -5,7 +5,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use trail_runtime::cpu::Isa;
+use trail_runtime::cpu::{Compute, Isa};
 use trail_runtime::cuda;
 use trail_runtime::engine::{ComputeDevice, CudaSettings, PolicyKind, ProbeDevice};
 use trail_runtime::engine::{DEFAULT_C, DEFAULT_MAX_QUEUE_BYTES, DEFAULT_MAX_REQUESTS, WhenFull};
@@ -204,6 +204,9 @@ pub struct EngineArgs {
     /// Instruction set of the CPU kernels: auto, portable, avx2 or avx512
     #[arg(long, global = true, value_name = "NAME", default_value_t = Isa::Auto)]
     pub(crate) isa: Isa,
+    /// CPU products with quantized weights: fast (activations in 8 bits) or exact (in f32)
+    #[arg(long, global = true, value_name = "WAY", default_value_t = Compute::Fast)]
+    pub(crate) compute: Compute,
 }
 
 fn preemption(name: &str) -> Result<Preemption, String> {
@@ -353,6 +356,11 @@ impl EngineArgs {
     /// Instruction set of the CPU kernels.
     pub fn isa(&self) -> Isa {
         self.isa
+    }
+
+    /// Arithmetic of the CPU's products with quantized weights.
+    pub fn compute(&self) -> Compute {
+        self.compute
     }
 
     /// `policy` with the share `--c`, if it names none, and the options of the rank.

@@ -20,8 +20,10 @@ pub fn simd() -> Vec<&'static str> {
         ("avx2", is_x86_feature_detected!("avx2")),
         ("fma", is_x86_feature_detected!("fma")),
         ("f16c", is_x86_feature_detected!("f16c")),
+        ("avx_vnni", is_x86_feature_detected!("avxvnni")),
         ("avx512f", is_x86_feature_detected!("avx512f")),
-        ("avx512bf16", is_x86_feature_detected!("avx512bf16")),
+        ("avx512bw", is_x86_feature_detected!("avx512bw")),
+        ("avx512_vnni", is_x86_feature_detected!("avx512vnni")),
     ];
     sets.into_iter().filter(|(_, present)| *present).map(|(name, _)| name).collect()
 }

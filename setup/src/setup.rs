@@ -239,7 +239,8 @@ impl Setup {
             .scheduler_bounds(args.scheduler_bounds())
             .kv_blocks(args.kv_blocks)
             .threads(args.threads)
-            .isa(args.isa);
+            .isa(args.isa)
+            .compute(args.compute);
         let builder = args.max_running.into_iter().fold(builder, EngineBuilder::max_running);
         let gap = args.max_gap_ms.map(|ms| Duration::from_millis(ms.into()));
         let builder = gap.into_iter().fold(builder, EngineBuilder::max_gap);

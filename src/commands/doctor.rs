@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use trail_base::Memory;
 use trail_ptx::Target;
-use trail_runtime::cpu::Isa;
+use trail_runtime::cpu::{Isa, byte_products};
 use trail_runtime::cuda::inventory::{self, Found};
 use trail_runtime::engine::ComputeDevice;
 use trail_setup::machine;
@@ -32,6 +32,8 @@ struct Report {
     device: ComputeDevice,
     /// Instruction set chosen by `--isa auto`.
     isa: Isa,
+    /// Instruction of products with quantized weights, in 8 bits.
+    byte_products: &'static str,
     demo_model: Option<String>,
 }
 
@@ -46,6 +48,7 @@ impl Report {
             device: Device::Auto.resolve(),
             demo_model: trail_setup::demo_model().ok().map(|folder| folder.display().to_string()),
             isa: Isa::detect(),
+            byte_products: byte_products(Isa::Auto).unwrap_or("portable"),
         }
     }
 
@@ -59,7 +62,12 @@ impl Report {
             "gpus": self.gpus.iter().flatten().map(gpu_json).collect::<Vec<_>>(),
             "gpu_error": self.gpus.as_ref().err(),
             "demo_model": self.demo_model,
-            "uses": { "device": self.device.to_string(), "isa": self.isa.to_string(), "threads": self.cores },
+            "uses": {
+                "device": self.device.to_string(),
+                "isa": self.isa.to_string(),
+                "byte_products": self.byte_products,
+                "threads": self.cores,
+            },
         })
     }
 
@@ -74,9 +82,13 @@ impl Report {
             Ok(gpus) if gpus.is_empty() => vec!["none".into()],
             Ok(gpus) => gpus.iter().map(|gpu| gpu_line(gpu, gib)).collect(),
         };
+        let kernels = format!(
+            "{} kernels ({} for quantized weights), {} threads",
+            self.isa, self.byte_products, self.cores
+        );
         let uses = match self.device {
-            ComputeDevice::Cpu => format!("cpu, {} kernels, {} threads", self.isa, self.cores),
-            gpu => format!("{gpu} (--device cpu: {} kernels, {} threads)", self.isa, self.cores),
+            ComputeDevice::Cpu => format!("cpu, {kernels}"),
+            gpu => format!("{gpu} (--device cpu: {kernels})"),
         };
         let missing = "not found: give a model with --model PATH";
         let head = [

@@ -1,8 +1,8 @@
-//! 8 lanes: AVX2, FMA and F16C.
+//! 8 lanes: AVX2, FMA and F16C; products of bytes by AVX-VNNI where the CPU has it.
 
 use std::arch::x86_64::*;
 
-use super::Simd;
+use super::{ByteDot, Bytes, MAX_LANES, Simd};
 
 /// Eight f32 in a YMM register.
 #[derive(Clone, Copy)]
@@ -194,6 +194,111 @@ impl Simd for Avx2 {
             let m4 = _mm_max_ps(_mm256_castps256_ps128(self.0), _mm256_extractf128_ps::<1>(self.0));
             let m2 = _mm_max_ps(m4, _mm_movehl_ps(m4, m4));
             _mm_cvtss_f32(_mm_max_ss(m2, _mm_shuffle_ps::<1>(m2, m2)))
+        })
+    }
+}
+
+impl Bytes for Avx2 {
+    // 4 x 2 integer sums, 2 weights, 1 activation, temporaries; the f32 sums stay in L1.
+    const BYTE_TILE_ROWS: usize = 4;
+
+    #[inline(always)]
+    unsafe fn load_columns(rows: &[*const u8; MAX_LANES], at: usize) -> [Avx2Words; 4] {
+        // Macros, as a closure need not be inlined.
+        macro_rules! row {
+            ($i:expr) => {
+                _mm_loadu_si128(rows[$i].add(at).cast())
+            };
+        }
+        macro_rules! halves {
+            ($i:literal) => {
+                _mm256_set_m128i(row!($i + 4), row!($i))
+            };
+        }
+        avx2!({
+            let (a, b, c, d) = (halves!(0), halves!(1), halves!(2), halves!(3));
+            let (ab, cd) = (_mm256_unpacklo_epi32(a, b), _mm256_unpacklo_epi32(c, d));
+            let (ab_high, cd_high) = (_mm256_unpackhi_epi32(a, b), _mm256_unpackhi_epi32(c, d));
+            [
+                Avx2Words(_mm256_unpacklo_epi64(ab, cd)),
+                Avx2Words(_mm256_unpackhi_epi64(ab, cd)),
+                Avx2Words(_mm256_unpacklo_epi64(ab_high, cd_high)),
+                Avx2Words(_mm256_unpackhi_epi64(ab_high, cd_high)),
+            ]
+        })
+    }
+
+    #[inline(always)]
+    unsafe fn load_words(p: *const u32) -> Avx2Words {
+        Avx2Words(avx2!(_mm256_loadu_si256(p.cast())))
+    }
+
+    #[inline(always)]
+    unsafe fn store_words(words: Avx2Words, p: *mut u32) {
+        // SAFETY: `p` is writable for 8 integers by contract.
+        unsafe { _mm256_storeu_si256(p.cast(), words.0) }
+    }
+
+    #[inline(always)]
+    unsafe fn splat_word(p: *const u8) -> Avx2Words {
+        Avx2Words(avx2!(_mm256_set1_epi32(p.cast::<i32>().read_unaligned())))
+    }
+
+    #[inline(always)]
+    fn xor(words: Avx2Words, mask: u32) -> Avx2Words {
+        Avx2Words(avx2!(_mm256_xor_si256(words.0, _mm256_set1_epi32(mask as i32))))
+    }
+
+    #[inline(always)]
+    fn signed_byte(words: Avx2Words, byte: u32) -> Avx2Words {
+        let left = Self::shift_left(words, 24 - 8 * byte);
+        Avx2Words(avx2!(_mm256_srai_epi32::<24>(left.0)))
+    }
+
+    #[inline(always)]
+    fn spread_bits(words: Avx2Words) -> Avx2Words {
+        // Bit i moves to bit 8 i + 4; the others that a shift brings are masked out.
+        let words = Self::and(words, 15);
+        let low = Self::or(Self::shift_left(words, 4), Self::shift_left(words, 11));
+        let high = Self::or(Self::shift_left(words, 18), Self::shift_left(words, 25));
+        Self::and(Self::or(low, high), 0x1010_1010)
+    }
+
+    #[inline(always)]
+    fn dot_halves(words: Avx2Words, [a, b]: [i16; 2]) -> Avx2Words {
+        let factors = i32::from(a) & 0xffff | i32::from(b) << 16;
+        Avx2Words(avx2!(_mm256_madd_epi16(words.0, _mm256_set1_epi32(factors))))
+    }
+}
+
+/// `vpdpbusd` on YMM registers: AVX-VNNI.
+pub struct AvxVnni;
+
+impl ByteDot<Avx2> for AvxVnni {
+    #[inline(always)]
+    unsafe fn dot(sum: Avx2Words, q: Avx2Words, x: Avx2Words, _wide: bool) -> Avx2Words {
+        // SAFETY: the caller guarantees AVX-VNNI.
+        Avx2Words(unsafe { _mm256_dpbusd_avx_epi32(sum.0, q.0, x.0) })
+    }
+}
+
+/// `vpmaddubsw` on YMM registers: AVX2.
+pub struct Maddubs;
+
+impl ByteDot<Avx2> for Maddubs {
+    #[inline(always)]
+    unsafe fn dot(sum: Avx2Words, q: Avx2Words, x: Avx2Words, wide: bool) -> Avx2Words {
+        avx2!({
+            let (ones, low) = (_mm256_set1_epi16(1), _mm256_set1_epi16(0xff));
+            if !wide {
+                let pairs = _mm256_maddubs_epi16(q.0, x.0);
+                return Avx2Words(_mm256_add_epi32(sum.0, _mm256_madd_epi16(pairs, ones)));
+            }
+            // Two products of q above 127 can exceed 16 bits: one at a time.
+            let even = _mm256_maddubs_epi16(_mm256_and_si256(low, q.0), x.0);
+            let odd = _mm256_maddubs_epi16(_mm256_andnot_si256(low, q.0), x.0);
+            let sum = _mm256_add_epi32(sum.0, _mm256_madd_epi16(even, ones));
+            Avx2Words(_mm256_add_epi32(sum, _mm256_madd_epi16(odd, ones)))
         })
     }
 }

@@ -1,8 +1,8 @@
-//! 16 lanes: AVX-512F.
+//! 16 lanes: AVX-512F and BW; products of bytes by VNNI where the CPU has it.
 
 use std::arch::x86_64::*;
 
-use super::Simd;
+use super::{ByteDot, Bytes, MAX_LANES, Simd};
 
 /// Sixteen f32 in a ZMM register.
 #[derive(Clone, Copy)]
@@ -12,11 +12,11 @@ pub struct Avx512(__m512);
 #[derive(Clone, Copy)]
 pub struct Avx512Words(__m512i);
 
-/// Runs AVX-512F intrinsics on registers.
+/// Runs AVX-512 intrinsics on registers.
 macro_rules! avx512 {
     ($e:expr) => {
         // SAFETY: an `Avx512` exists, or the caller of the constructor guarantees it: the CPU has
-        // AVX-512F. A constructor's pointer is readable by its contract.
+        // AVX-512F and BW. A constructor's pointer is readable by its contract.
         unsafe { $e }
     };
 }
@@ -199,5 +199,127 @@ impl Simd for Avx512 {
     #[inline(always)]
     fn max_lane(self) -> f32 {
         avx512!(_mm512_reduce_max_ps(self.0))
+    }
+}
+
+impl Bytes for Avx512 {
+    // 6 x 2 integer sums, 6 x 2 of f32, 2 weights, 1 activation, 3 temporaries: 30 registers.
+    const BYTE_TILE_ROWS: usize = 6;
+
+    #[inline(always)]
+    unsafe fn load_columns(rows: &[*const u8; MAX_LANES], at: usize) -> [Avx512Words; 4] {
+        // Quarter q of register i holds row 4 q + i. Macros, as a closure need not be inlined.
+        macro_rules! row {
+            ($i:expr) => {
+                _mm_loadu_si128(rows[$i].add(at).cast())
+            };
+        }
+        macro_rules! quarters {
+            ($i:literal) => {{
+                let quarters = _mm512_castsi128_si512(row!($i));
+                let quarters = _mm512_inserti32x4::<1>(quarters, row!($i + 4));
+                let quarters = _mm512_inserti32x4::<2>(quarters, row!($i + 8));
+                _mm512_inserti32x4::<3>(quarters, row!($i + 12))
+            }};
+        }
+        avx512!({
+            let (a, b, c, d) = (quarters!(0), quarters!(1), quarters!(2), quarters!(3));
+            let (ab, cd) = (_mm512_unpacklo_epi32(a, b), _mm512_unpacklo_epi32(c, d));
+            let (ab_high, cd_high) = (_mm512_unpackhi_epi32(a, b), _mm512_unpackhi_epi32(c, d));
+            [
+                Avx512Words(_mm512_unpacklo_epi64(ab, cd)),
+                Avx512Words(_mm512_unpackhi_epi64(ab, cd)),
+                Avx512Words(_mm512_unpacklo_epi64(ab_high, cd_high)),
+                Avx512Words(_mm512_unpackhi_epi64(ab_high, cd_high)),
+            ]
+        })
+    }
+
+    #[inline(always)]
+    unsafe fn load_words(p: *const u32) -> Avx512Words {
+        Avx512Words(avx512!(_mm512_loadu_si512(p.cast())))
+    }
+
+    #[inline(always)]
+    unsafe fn store_words(words: Avx512Words, p: *mut u32) {
+        // SAFETY: `p` is writable for 16 integers by contract.
+        unsafe { _mm512_storeu_si512(p.cast(), words.0) }
+    }
+
+    #[inline(always)]
+    unsafe fn splat_word(p: *const u8) -> Avx512Words {
+        Avx512Words(avx512!(_mm512_set1_epi32(p.cast::<i32>().read_unaligned())))
+    }
+
+    #[inline(always)]
+    fn xor(words: Avx512Words, mask: u32) -> Avx512Words {
+        Avx512Words(avx512!(_mm512_xor_si512(words.0, _mm512_set1_epi32(mask as i32))))
+    }
+
+    #[inline(always)]
+    fn signed_byte(words: Avx512Words, byte: u32) -> Avx512Words {
+        let left = Self::shift_left(words, 24 - 8 * byte);
+        Avx512Words(avx512!(_mm512_srai_epi32::<24>(left.0)))
+    }
+
+    #[inline(always)]
+    fn spread_bits(words: Avx512Words) -> Avx512Words {
+        avx512!({
+            // The permutation reads the lowest four bits of each index alone.
+            let spread = _mm512_setr_epi32(
+                0, 0x10, 0x1000, 0x1010, 0x10_0000, 0x10_0010, 0x10_1000, 0x10_1010, 0x1000_0000,
+                0x1000_0010, 0x1000_1000, 0x1000_1010, 0x1010_0000, 0x1010_0010, 0x1010_1000,
+                0x1010_1010,
+            );
+            Avx512Words(_mm512_permutexvar_epi32(words.0, spread))
+        })
+    }
+
+    #[inline(always)]
+    fn dot_halves(words: Avx512Words, [a, b]: [i16; 2]) -> Avx512Words {
+        let factors = i32::from(a) & 0xffff | i32::from(b) << 16;
+        Avx512Words(avx512!(_mm512_madd_epi16(words.0, _mm512_set1_epi32(factors))))
+    }
+}
+
+/// `vpdpbusd` on ZMM registers: AVX-512 VNNI.
+pub struct Avx512Vnni;
+
+impl ByteDot<Avx512> for Avx512Vnni {
+    #[inline(always)]
+    unsafe fn dot(
+        sum: Avx512Words,
+        q: Avx512Words,
+        x: Avx512Words,
+        _wide: bool,
+    ) -> Avx512Words {
+        // SAFETY: the caller guarantees AVX-512 VNNI.
+        Avx512Words(unsafe { _mm512_dpbusd_epi32(sum.0, q.0, x.0) })
+    }
+}
+
+/// `vpmaddubsw` on ZMM registers: AVX-512BW.
+pub struct Maddubs512;
+
+impl ByteDot<Avx512> for Maddubs512 {
+    #[inline(always)]
+    unsafe fn dot(
+        sum: Avx512Words,
+        q: Avx512Words,
+        x: Avx512Words,
+        wide: bool,
+    ) -> Avx512Words {
+        avx512!({
+            let (ones, low) = (_mm512_set1_epi16(1), _mm512_set1_epi16(0xff));
+            if !wide {
+                let pairs = _mm512_maddubs_epi16(q.0, x.0);
+                return Avx512Words(_mm512_add_epi32(sum.0, _mm512_madd_epi16(pairs, ones)));
+            }
+            // Two products of q above 127 can exceed 16 bits: one at a time.
+            let even = _mm512_maddubs_epi16(_mm512_and_si512(low, q.0), x.0);
+            let odd = _mm512_maddubs_epi16(_mm512_andnot_si512(low, q.0), x.0);
+            let sum = _mm512_add_epi32(sum.0, _mm512_madd_epi16(even, ones));
+            Avx512Words(_mm512_add_epi32(sum, _mm512_madd_epi16(odd, ones)))
+        })
     }
 }

@@ -11,10 +11,10 @@ mod avx512;
 mod portable;
 
 #[cfg(target_arch = "x86_64")]
-pub use avx2::Avx2;
+pub use avx2::{Avx2, AvxVnni, Maddubs};
 #[cfg(target_arch = "x86_64")]
-pub use avx512::Avx512;
-pub use portable::Portable;
+pub use avx512::{Avx512, Avx512Vnni, Maddubs512};
+pub use portable::{PlainDot, Portable};
 
 /// Lanes of the widest register: buffers shared by all instruction sets are padded to it.
 pub const MAX_LANES: usize = 16;
@@ -176,6 +176,58 @@ pub trait Simd: Copy {
         #[cfg(not(target_arch = "x86_64"))]
         let _ = p;
     }
+}
+
+/// Operations on registers of bytes, four in each 32-bit lane. In products of bytes a lane is a row
+/// of weights.
+pub trait Bytes: Simd {
+    /// Rows of activations in a tile of products of bytes, which has two registers of sums per row.
+    const BYTE_TILE_ROWS: usize;
+
+    /// Reads 16 bytes of each of the first `LANES` rows, from byte `at`: register d holds bytes
+    /// `4 d..4 d + 4` of every row.
+    ///
+    /// # Safety
+    ///
+    /// The CPU has the instructions; the rows are readable for `at + 16` bytes.
+    unsafe fn load_columns(rows: &[*const u8; MAX_LANES], at: usize) -> [Self::Words; 4];
+    /// Reads `LANES` integers.
+    ///
+    /// # Safety
+    ///
+    /// The CPU has the instructions; `p` is readable for `LANES` integers.
+    unsafe fn load_words(p: *const u32) -> Self::Words;
+    /// Writes `LANES` integers.
+    ///
+    /// # Safety
+    ///
+    /// `p` is writable for `LANES` integers.
+    unsafe fn store_words(words: Self::Words, p: *mut u32);
+    /// Four bytes at `p`, of any alignment, in all lanes.
+    ///
+    /// # Safety
+    ///
+    /// The CPU has the instructions; `p` is readable for 4 bytes.
+    unsafe fn splat_word(p: *const u8) -> Self::Words;
+    /// `words ^ mask` of each lane.
+    fn xor(words: Self::Words, mask: u32) -> Self::Words;
+    /// The signed byte `byte` (0..4) of each lane.
+    fn signed_byte(words: Self::Words, byte: u32) -> Self::Words;
+    /// Bit i of each lane, for i in 0..4, as bit 4 of the lane's byte i; all others are zero.
+    fn spread_bits(words: Self::Words) -> Self::Words;
+    /// The sum of the products of each lane's two signed halves with `factors`.
+    fn dot_halves(words: Self::Words, factors: [i16; 2]) -> Self::Words;
+}
+
+/// An instruction that multiplies bytes.
+pub trait ByteDot<V: Bytes> {
+    /// `sum + q0 x0 + q1 x1 + q2 x2 + q3 x3` of each lane's bytes, exactly; q is unsigned, x signed
+    /// and above -128. `wide`: a q can exceed 127; a constant.
+    ///
+    /// # Safety
+    ///
+    /// The CPU has the instruction.
+    unsafe fn dot(sum: V::Words, q: V::Words, x: V::Words, wide: bool) -> V::Words;
 }
 
 #[cfg(test)]

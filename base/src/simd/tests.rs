@@ -27,7 +27,7 @@ registers! {
 /// # Safety
 ///
 /// The CPU must have `V`'s instructions.
-unsafe fn check<V: Simd>() {
+unsafe fn check<V: Bytes>() {
     let a: Vec<f32> = (0..V::LANES).map(|i| 1.5 * i as f32 - 3.0).collect();
     let b: Vec<f32> = (0..V::LANES).map(|i| 7.0 - i as f32).collect();
     // SAFETY: the vectors have LANES floats; the caller guarantees `V`'s instructions.
@@ -58,6 +58,113 @@ unsafe fn check<V: Simd>() {
     unsafe {
         check_loads::<V>();
         check_words::<V>();
+        check_bytes::<V>();
+    }
+}
+
+/// Checks the operations on bytes, at odd addresses.
+///
+/// # Safety
+///
+/// The CPU must have `V`'s instructions.
+unsafe fn check_bytes<V: Bytes>() {
+    let bytes: Vec<u8> = (0..20 * MAX_LANES).map(|i| (i * 89 + 3) as u8).collect();
+    let rows: [*const u8; MAX_LANES] = std::array::from_fn(|i| bytes[19 * i..].as_ptr());
+    let lanes = |words: V::Words| {
+        let mut out = vec![0; V::LANES];
+        // SAFETY: `out` has LANES integers.
+        unsafe { V::store_words(words, out.as_mut_ptr()) };
+        out
+    };
+    // SAFETY: 17 bytes follow each row; the caller guarantees `V`'s instructions.
+    let columns = unsafe { V::load_columns(&rows, 1) };
+    for (d, words) in columns.into_iter().enumerate() {
+        for (row, word) in lanes(words).into_iter().enumerate() {
+            assert_eq!(word.to_le_bytes(), bytes[19 * row + 1 + 4 * d..][..4]);
+        }
+    }
+    let expect = |words: V::Words, expected: &dyn Fn(u32) -> u32| {
+        assert_eq!(lanes(words), lanes(columns[0]).into_iter().map(expected).collect::<Vec<_>>());
+    };
+    // SAFETY: as above; `lanes` returns LANES integers.
+    let (same, splat) = unsafe {
+        (V::load_words(lanes(columns[0]).as_ptr()), V::splat_word(bytes[1..].as_ptr()))
+    };
+    expect(same, &|word| word);
+    let first = u32::from_le_bytes(bytes[1..5].try_into().unwrap());
+    assert_eq!(lanes(splat), vec![first; V::LANES]);
+    expect(V::xor(same, 0x8080_8080), &|word| word ^ 0x8080_8080);
+    for byte in 0..4 {
+        expect(V::signed_byte(same, byte), &|word| word.to_le_bytes()[byte as usize] as i8 as u32);
+    }
+    expect(V::spread_bits(same), &|word| {
+        (0..4).map(|i| (word >> i & 1) << (8 * i + 4)).sum::<u32>()
+    });
+    expect(V::dot_halves(same, [-128, 3]), &|word| {
+        (i32::from(word as i16) * -128 + i32::from((word >> 16) as i16) * 3) as u32
+    });
+}
+
+/// Checks the exact products of all pairs of extreme bytes.
+///
+/// # Safety
+///
+/// The CPU must have the instructions of `V` and `D`.
+unsafe fn check_dot<V: Bytes, D: ByteDot<V>>() {
+    /// # Safety
+    ///
+    /// As the function around it.
+    unsafe fn dot<V: Bytes, D: ByteDot<V>>(q: [u8; 4], x: [i8; 4], wide: bool) -> i32 {
+        let start = 5_i32.to_le_bytes();
+        let mut out = [0; MAX_LANES];
+        // SAFETY: the arrays have four bytes and MAX_LANES integers; the caller guarantees the
+        // instructions.
+        unsafe {
+            let (q, x) = (V::splat_word(q.as_ptr()), V::splat_word(x.as_ptr().cast()));
+            let start = V::splat_word(start.as_ptr());
+            V::store_words(D::dot(start, q, x, wide), out.as_mut_ptr());
+        }
+        out[V::LANES - 1] as i32
+    }
+    let xs = [-127_i8, -126, -1, 0, 1, 77, 127];
+    for q in [0_u8, 1, 15, 63, 127, 128, 200, 255] {
+        for other in [0_u8, 1, 100, 127, 255] {
+            for (a, b) in xs.into_iter().flat_map(|a| xs.map(|b| (a, b))) {
+                let (qs, xs) = ([q, other, q, 255 - q], [a, b, b, a]);
+                let products = qs.iter().zip(xs).map(|(&q, x)| i32::from(q) * i32::from(x));
+                let expected = 5 + products.sum::<i32>();
+                // SAFETY: the caller guarantees the instructions.
+                unsafe {
+                    assert_eq!(dot::<V, D>(qs, xs, true), expected, "{qs:?} {xs:?}");
+                    if qs.iter().all(|&q| q < 128) {
+                        assert_eq!(dot::<V, D>(qs, xs, false), expected, "{qs:?} {xs:?}");
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn products_of_bytes_are_exact() {
+    // SAFETY: the CPU has the instructions of each.
+    unsafe {
+        check_dot::<Portable, PlainDot>();
+        #[cfg(target_arch = "x86_64")]
+        {
+            if crate::Isa::Avx2.is_available() {
+                check_dot::<Avx2, Maddubs>();
+            }
+            if crate::Isa::Avx2.is_available() && is_x86_feature_detected!("avxvnni") {
+                check_dot::<Avx2, AvxVnni>();
+            }
+            if crate::Isa::Avx512.is_available() {
+                check_dot::<Avx512, Maddubs512>();
+            }
+            if crate::Isa::Avx512.is_available() && is_x86_feature_detected!("avx512vnni") {
+                check_dot::<Avx512, Avx512Vnni>();
+            }
+        }
     }
 }
 

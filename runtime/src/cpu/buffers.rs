@@ -4,7 +4,7 @@ use crate::backend::{BLOCK_TOKENS, Batch};
 use crate::model::ModelConfig;
 
 use super::aligned::Aligned;
-use super::kernels::{AttentionScratch, Packing};
+use super::kernels::{AttentionScratch, Packing, Q8Block};
 
 /// Maximum rows of activations in one product. The slice that is multiplied with one block of
 /// weights (4 KiB per row) then stays in a core's L2. A multiple of every tile's rows.
@@ -18,6 +18,11 @@ const ATTENTION_QUERIES: usize = 24;
 /// load balance.
 pub(crate) fn item_cols(cols: usize, num_workers: usize) -> usize {
     (cols / (4 * num_workers)).next_multiple_of(8).clamp(8, MAX_ITEM_COLS)
+}
+
+/// The same where the weights are quantized and multiplied in 8 bits, by tiles of up to 32 rows.
+pub(crate) fn q8_item_cols(cols: usize, num_workers: usize) -> usize {
+    (cols / (8 * num_workers) / 32 * 32).clamp(32, MAX_ITEM_COLS)
 }
 
 /// Number of rows in one attention task where `group` query heads share a KV head.
@@ -51,6 +56,9 @@ pub(crate) struct Buffers {
     pub(crate) projected: Aligned,
     /// Inner activations of the MLP, packed `[rows][intermediate]`.
     pub(crate) inner: Aligned,
+    /// Input of the current products in 8 bits `[rows][Q8Block::per_row(len)]`; empty if the model
+    /// has none.
+    pub(crate) q8: Vec<Q8Block>,
     /// Logits `[segments that request them][vocab]`.
     pub(crate) logits: Aligned,
     /// Index of each row's token in the KV pool: block * BLOCK_TOKENS + token in the block
@@ -63,12 +71,16 @@ pub(crate) struct Buffers {
 }
 
 impl Buffers {
-    /// Allocates buffers for batches of up to `max_rows` rows in `max_segments` segments.
+    /// Allocates buffers for batches of up to `max_rows` rows in `max_segments` segments, with
+    /// those of products in 8 bits if the model `has_q8`.
     pub(crate) fn new(
         config: &ModelConfig,
         max_rows: usize,
         max_segments: usize,
+        has_q8: bool,
     ) -> Result<Self, String> {
+        let widest = config.intermediate_size.max(config.q_size()).max(config.hidden_size);
+        let q8_rows = if has_q8 { max_rows.max(max_segments) } else { 0 };
         let post_norm_rows = if config.architecture.has_post_norms() { max_rows } else { 0 };
         let packed = |rows, len| Aligned::zeroed(rows * Packing::stride(len));
         Ok(Buffers {
@@ -78,6 +90,7 @@ impl Buffers {
             attended: packed(max_rows, config.q_size())?,
             projected: Aligned::zeroed(post_norm_rows * config.hidden_size)?,
             inner: packed(max_rows, config.intermediate_size)?,
+            q8: vec![Q8Block::default(); q8_rows * Q8Block::per_row(widest)],
             logits: Aligned::zeroed(max_segments * config.vocab_size)?,
             kv_indices: Vec::with_capacity(max_rows),
             tasks: Vec::with_capacity(max_rows),

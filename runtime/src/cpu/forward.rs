@@ -8,10 +8,10 @@ use crate::backend::{BLOCK_TOKENS, Batch};
 use crate::model::{Dtype, LayerWeights, Model, ModelConfig, Tensor};
 
 use super::buffers::{Buffers, WorkerScratch};
-use super::kernels::Kernels;
+use super::kernels::{Kernels, Q8Kernels};
 use super::kv::FEWER_BLOCKS;
 use super::rope::RopeTables;
-use super::{Isa, KvPool, Pool};
+use super::{Compute, Isa, KvPool, Pool};
 
 /// Configuration of a [`CpuForward`], fixed at construction.
 #[derive(Clone, Copy, Debug)]
@@ -20,6 +20,8 @@ pub struct CpuOptions {
     pub threads: usize,
     /// Instruction set of the kernels.
     pub isa: Isa,
+    /// Arithmetic of products with quantized weights.
+    pub compute: Compute,
     /// Maximum number of rows (tokens) in a batch.
     pub max_rows: usize,
     /// Maximum number of segments in a batch.
@@ -36,6 +38,9 @@ impl CpuOptions {
         let kv = BLOCK_TOKENS * config.kv_token_bytes(Dtype::F32);
         let streams = if config.architecture.has_post_norms() { 3 } else { 2 };
         let row = streams * config.hidden_size + 2 * config.q_size() + config.intermediate_size;
+        let widest = config.intermediate_size.max(config.q_size()).max(config.hidden_size);
+        // Activations in 8 bits take 11 words per 32 values.
+        let row = row + widest / 32 * 11;
         let activations = self.max_rows as u128 * row as u128
             + self.max_segments as u128 * (config.vocab_size + config.hidden_size) as u128;
         let rope = self.max_context as u128
@@ -66,6 +71,8 @@ pub struct CpuForward {
     pub(super) model: Arc<Model>,
     pub(super) options: CpuOptions,
     pub(super) kernels: &'static Kernels,
+    /// Products in 8 bits; `None` if the model has none.
+    pub(super) q8: Option<&'static Q8Kernels>,
     pub(super) pool: Pool,
     pub(super) kv: KvPool,
     pub(super) rope: RopeTables,
@@ -82,13 +89,16 @@ impl CpuForward {
         check_weights(&model)?;
         options.check_memory(config, Memory::read())?;
         let kernels = Kernels::select(options.isa)?;
+        let has_q8 = options.compute == Compute::Fast && has_quantized(&model);
+        let q8 = has_q8.then(|| Q8Kernels::select(options.isa)).transpose()?;
         let threads = options.threads.max(1);
         Ok(CpuForward {
             kernels,
+            q8,
             pool: Pool::new(threads)?,
             kv: KvPool::new(config, options.num_blocks)?,
             rope: RopeTables::new(config, options.max_context),
-            buffers: Buffers::new(config, options.max_rows, options.max_segments)?,
+            buffers: Buffers::new(config, options.max_rows, options.max_segments, has_q8)?,
             scratch: (0..threads).map(|_| WorkerScratch::new(config)).collect::<Result<_, _>>()?,
             options,
             model,
@@ -98,6 +108,12 @@ impl CpuForward {
     /// The instruction set in use; never `Auto`.
     pub fn isa(&self) -> Isa {
         self.kernels.isa
+    }
+
+    /// The instruction of products in 8 bits, `avx512_vnni` for instance; `None` if all products
+    /// are those of [`Compute::Exact`].
+    pub fn byte_products(&self) -> Option<&'static str> {
+        self.q8.map(|kernels| kernels.name)
     }
 
     /// The thread pool.
@@ -146,6 +162,15 @@ impl CpuForward {
         }
         assert_eq!(next_row as usize, batch.rows(), "rows outside the segments");
     }
+}
+
+/// True if a matrix of `model` is quantized.
+fn has_quantized(model: &Model) -> bool {
+    let weights = &model.weights;
+    let mut layers = weights.layers.iter().flat_map(|layer| {
+        [&layer.q, &layer.k, &layer.v, &layer.o, &layer.gate, &layer.up, &layer.down]
+    });
+    weights.lm_head.dtype.is_quantized() || layers.any(|tensor| tensor.dtype.is_quantized())
 }
 
 fn check_config(config: &ModelConfig) -> Result<(), String> {

@@ -5,8 +5,8 @@ use std::ops::Range;
 use crate::model::Tensor;
 
 use super::Pool;
-use super::buffers::{ROW_BLOCK, WorkerScratch, item_cols};
-use super::kernels::{Kernels, Packing, Product};
+use super::buffers::{ROW_BLOCK, WorkerScratch, item_cols, q8_item_cols};
+use super::kernels::{Kernels, Packing, Product, Q8Block, Q8Kernels, Q8Product};
 use super::shared::SharedMut;
 use crate::backend::TapReceiver;
 
@@ -17,6 +17,8 @@ pub(super) struct Linear<'a> {
     /// Packed `[rows][weights.cols]`.
     pub(super) x: &'a [f32],
     pub(super) packing: Packing,
+    /// `x` in 8 bits `[rows][Q8Block::per_row(weights.cols)]`, for quantized weights.
+    pub(super) q8: Option<(&'static Q8Kernels, &'a [Q8Block])>,
     pub(super) rows: usize,
     /// `[out, in]`
     pub(super) weights: &'a Tensor,
@@ -32,16 +34,25 @@ impl Linear<'_> {
     /// Computes outputs `cols` of the rows in `block` into `tile` `[block][cols]`.
     pub(super) fn product(&self, block: &Range<usize>, cols: &Range<usize>, tile: &mut [f32]) {
         let Tensor { dtype, cols: k, .. } = *self.weights;
-        self.kernels.product(Product {
-            x: &self.x[block.start * Packing::stride(k)..],
-            packing: self.packing,
-            rows: block.len(),
-            weights: &self.weights.bytes()[cols.start * self.weights.row_len()..],
-            dtype,
-            cols: cols.len(),
-            k,
-            out: tile,
-        });
+        let weights = &self.weights.bytes()[cols.start * self.weights.row_len()..];
+        let (rows, cols, out) = (block.len(), cols.len(), tile);
+        match self.q8 {
+            Some((kernels, x)) if dtype.is_quantized() => {
+                let x = &x[block.start * Q8Block::per_row(k)..];
+                kernels.product(Q8Product { x, rows, weights, dtype, cols, k, out });
+            }
+            _ => {
+                let (x, packing) = (&self.x[block.start * Packing::stride(k)..], self.packing);
+                self.kernels.product(Product { x, packing, rows, weights, dtype, cols, k, out });
+            }
+        }
+    }
+
+    /// Number of outputs in a work item.
+    pub(super) fn item_cols(&self, num_workers: usize) -> usize {
+        let is_q8 = self.q8.is_some() && self.weights.dtype.is_quantized();
+        let item_cols = if is_q8 { q8_item_cols } else { item_cols };
+        item_cols(self.weights.rows, num_workers)
     }
 
     /// Computes all outputs in one parallel region, and passes them to `put(row, cols, values)`.
@@ -52,7 +63,7 @@ impl Linear<'_> {
         side: Option<&dyn TapReceiver>,
         put: impl Fn(usize, Range<usize>, &[f32]) + Sync,
     ) {
-        let step = item_cols(self.weights.rows, pool.num_workers());
+        let step = self.item_cols(pool.num_workers());
         let scratch = SharedMut::new(scratch);
         pool.for_each(self.weights.rows.div_ceil(step), assist(side), |worker, item| {
             // SAFETY: each worker accesses only its own element of `scratch`.

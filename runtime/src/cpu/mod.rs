@@ -3,7 +3,7 @@
 //! [`CpuForward::forward`] is a sequence of parallel regions (`pass`) on a thread pool ([`Pool`]).
 //! Each region runs kernels (`kernels`) on parts of a few buffers and of the paged KV pool
 //! ([`KvPool`]). Weights are read in their stored dtype from the memory map; everything else is
-//! f32.
+//! f32, but activations for quantized weights, which [`Compute::Fast`] quantizes to 8 bits.
 //!
 //! Batch invariance: a row's logits depend only on its request's tokens, bit for bit: not on the
 //! rest of the batch, the chunking, decode or prefill, or the number of threads.
@@ -11,6 +11,7 @@
 mod aligned;
 mod backend;
 mod buffers;
+mod compute;
 mod fork_join_latch;
 mod forward;
 mod heads;
@@ -25,12 +26,19 @@ mod shared;
 mod tap;
 
 pub use backend::CpuBackend;
+pub use compute::Compute;
 pub use forward::{CpuForward, CpuOptions};
 pub use kv::KvPool;
 pub use pool::Pool;
 pub use tap::Tap;
 pub use trail_base::Isa;
 use trail_base::simd;
+
+/// The instruction of products in 8 bits with the registers of `isa`, `avx512_vnni` for instance:
+/// see [`Compute::Fast`]. Fails if this CPU does not have `isa`.
+pub fn byte_products(isa: Isa) -> Result<&'static str, String> {
+    kernels::Q8Kernels::select(isa).map(|kernels| kernels.name)
+}
 
 #[cfg(test)]
 mod tests;

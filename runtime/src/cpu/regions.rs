@@ -7,9 +7,9 @@
 use crate::backend::{Batch, TapReceiver};
 use crate::model::{LayerWeights, ModelConfig, Tensor};
 
-use super::buffers::{Buffers, WorkerScratch, item_cols};
+use super::buffers::{Buffers, WorkerScratch};
 use super::heads::{Head, HeadOutputs};
-use super::kernels::{Attention, Kernels, Packing};
+use super::kernels::{Attention, Kernels, Packing, Q8Block, Q8Kernels};
 use super::linear::{Linear, assist};
 use super::rope::RopeTables;
 use super::shared::SharedMut;
@@ -23,6 +23,8 @@ const PARALLEL_NORM_FLOATS: usize = 32 * 1024;
 pub(super) struct Regions<'a> {
     pub(super) config: &'a ModelConfig,
     pub(super) kernels: &'static Kernels,
+    /// Products in 8 bits; `None` if the model has none.
+    pub(super) q8: Option<&'static Q8Kernels>,
     pub(super) rope: &'a RopeTables,
     pub(super) batch: &'a Batch,
     pub(super) pool: &'a mut Pool,
@@ -59,9 +61,11 @@ impl<'a> Regions<'a> {
     pub(super) fn project_qkv(&mut self, layer: usize, weights: &LayerWeights) {
         let packing = self.packing(&[&weights.q, &weights.k, &weights.v]);
         self.norm(&weights.attention_norm, packing);
+        self.quantize(Source::Normed, &[&weights.q, &weights.k, &weights.v]);
         let ModelConfig { num_heads, num_kv_heads, head_dim, .. } = *self.config;
-        let Buffers { normed, queries, kv_indices, .. } = &mut *self.buffers;
+        let Buffers { normed, queries, kv_indices, q8, .. } = &mut *self.buffers;
         let (kernels, normed, rows) = (self.kernels, &*normed, kv_indices.len());
+        let q8 = self.q8.map(|kernels| (kernels, &q8[..]));
         let outputs = HeadOutputs {
             layer,
             config: self.config,
@@ -86,7 +90,7 @@ impl<'a> Regions<'a> {
                 Head::Value(index) => (&weights.v, index),
             };
             let cols = index * head_dim..(index + 1) * head_dim;
-            let linear = Linear { kernels, x: normed, packing, rows, weights };
+            let linear = Linear { kernels, x: normed, packing, q8, rows, weights };
             for block in linear.row_blocks() {
                 linear.product(&block, &cols, tile);
                 for (row, values) in block.zip(tile.chunks_exact_mut(head_dim)) {
@@ -158,17 +162,19 @@ impl<'a> Regions<'a> {
     pub(super) fn gate_and_up(&mut self, weights: &LayerWeights) {
         let packing = self.packing(&[&weights.gate, &weights.up]);
         self.norm(&weights.mlp_norm, packing);
+        self.quantize(Source::Normed, &[&weights.gate, &weights.up]);
         let down_packing = self.packing(&[&weights.down]);
         let ModelConfig { intermediate_size: features, activation, .. } = *self.config;
-        let Buffers { normed, inner, .. } = &mut *self.buffers;
+        let Buffers { normed, inner, q8, .. } = &mut *self.buffers;
+        let q8 = self.q8.map(|kernels| (kernels, &q8[..]));
         let (kernels, normed, rows) = (self.kernels, &*normed, self.batch.rows());
         let stride = Packing::stride(features);
-        let gate_linear = Linear { kernels, x: normed, packing, rows, weights: &weights.gate };
+        let gate_linear = Linear { kernels, x: normed, packing, q8, rows, weights: &weights.gate };
         let up_linear = Linear { weights: &weights.up, ..gate_linear };
         down_packing.clear_padding(inner, rows, features);
         let inner = SharedMut::new(inner);
         let scratch = SharedMut::new(self.scratch);
-        let step = item_cols(features, self.pool.num_workers());
+        let step = gate_linear.item_cols(self.pool.num_workers());
         self.pool.for_each(features.div_ceil(step), assist(self.side), |worker, item| {
             // SAFETY: each worker accesses only its own element of `scratch`.
             let WorkerScratch { tile: gate, up_tile: up, .. } =
@@ -199,14 +205,17 @@ impl<'a> Regions<'a> {
         let (hidden, vocab) = (self.config.hidden_size, self.config.vocab_size);
         let stride = Packing::stride(hidden);
         let packing = self.packing(&[weights]);
-        let Buffers { hidden: stream, normed, logits, wanted, .. } = &mut *self.buffers;
+        let Buffers { hidden: stream, normed, wanted, .. } = &mut *self.buffers;
         for (row, out) in wanted.iter().zip(normed.chunks_exact_mut(stride)) {
             let x = &stream[*row as usize * hidden..][..hidden];
             self.kernels.rms_norm(x, norm, self.config.rms_norm_eps, packing, out);
         }
-        let logits = SharedMut::new(logits);
         let rows = wanted.len();
-        Linear { kernels: self.kernels, x: normed, packing, rows, weights }.for_each_tile(
+        self.quantize_rows(Source::Normed, rows, &[weights]);
+        let Buffers { normed, logits, q8, .. } = &mut *self.buffers;
+        let q8 = self.q8.map(|kernels| (kernels, &q8[..]));
+        let logits = SharedMut::new(logits);
+        Linear { kernels: self.kernels, x: normed, packing, q8, rows, weights }.for_each_tile(
             self.pool,
             self.scratch,
             self.side,
@@ -230,15 +239,15 @@ impl<'a> Regions<'a> {
     fn add_to_stream(&mut self, source: Source, weights: &Tensor, post_norm: Option<&[f32]>) {
         let hidden = self.config.hidden_size;
         let packing = self.packing(&[weights]);
-        let Buffers { hidden: stream, projected, attended, inner, .. } = &mut *self.buffers;
-        let x: &[f32] = match source {
-            Source::Attended => attended,
-            Source::Inner => inner,
-        };
+        self.quantize(source, &[weights]);
+        let Buffers { hidden: stream, projected, normed, attended, inner, q8, .. } =
+            &mut *self.buffers;
+        let x = source.rows(normed, attended, inner);
+        let q8 = self.q8.map(|kernels| (kernels, &q8[..]));
         let rows = self.batch.rows();
         // The norm needs complete rows.
         let out = SharedMut::new(if post_norm.is_some() { projected } else { stream });
-        Linear { kernels: self.kernels, x, packing, rows, weights }.for_each_tile(
+        Linear { kernels: self.kernels, x, packing, q8, rows, weights }.for_each_tile(
             self.pool,
             self.scratch,
             self.side,
@@ -271,6 +280,29 @@ impl<'a> Regions<'a> {
             for ((out, x), weight) in out.iter_mut().zip(x).zip(weight) {
                 *out += x * scale * weight;
             }
+        });
+    }
+
+    /// Quantizes `source` if one of `matrices`, which read it, is multiplied in 8 bits.
+    fn quantize(&mut self, source: Source, matrices: &[&Tensor]) {
+        self.quantize_rows(source, self.batch.rows(), matrices);
+    }
+
+    /// As [`quantize`](Self::quantize), for the first `rows` rows.
+    fn quantize_rows(&mut self, source: Source, rows: usize, matrices: &[&Tensor]) {
+        let quantized = matrices.iter().find(|tensor| tensor.dtype.is_quantized());
+        let (Some(kernels), Some(tensor)) = (self.q8, quantized) else {
+            return;
+        };
+        let (len, stride) = (tensor.cols, Packing::stride(tensor.cols));
+        let blocks = Q8Block::per_row(len);
+        let Buffers { normed, attended, inner, q8, .. } = &mut *self.buffers;
+        let x = source.rows(normed, attended, inner);
+        let q8 = SharedMut::new(q8);
+        for_each_row(self.pool, self.side, rows, len, |row| {
+            // SAFETY: each row is written by one item.
+            let out = unsafe { q8.part(row * blocks..(row + 1) * blocks) };
+            kernels.quantize_row(&x[row * stride..][..len], out);
         });
     }
 
@@ -310,8 +342,21 @@ fn for_each_row(
     }
 }
 
-/// Input of a projection that is added to the residual stream.
+/// Input of a projection.
+#[derive(Clone, Copy)]
 enum Source {
+    Normed,
     Attended,
     Inner,
+}
+
+impl Source {
+    /// Its rows, among those of all sources.
+    fn rows<'a>(self, normed: &'a [f32], attended: &'a [f32], inner: &'a [f32]) -> &'a [f32] {
+        match self {
+            Source::Normed => normed,
+            Source::Attended => attended,
+            Source::Inner => inner,
+        }
+    }
 }

@@ -109,6 +109,7 @@ fn backend(model: &Arc<Model>, isa: Isa, threads: usize) -> CpuForward {
     let options = CpuOptions {
         threads,
         isa,
+        compute: Compute::Exact,
         max_rows: 3 * CONTEXT,
         max_segments: 3 * CONTEXT,
         num_blocks: 3 * CONTEXT / BLOCK_TOKENS,
@@ -224,6 +225,7 @@ fn a_long_prompt_has_the_bits_of_its_chunks() {
     let options = CpuOptions {
         threads: 2,
         isa: Isa::Auto,
+        compute: Compute::Exact,
         max_rows: len,
         max_segments: 1,
         num_blocks: blocks.len(),

@@ -176,7 +176,9 @@ impl EngineBuilder {
     ) -> Result<BuiltBackend, BuildError> {
         let forward = self.cpu_forward(model)?;
         let kv_blocks = forward.options().num_blocks;
-        let device = format!("cpu, {} threads, {}", forward.options().threads, forward.isa());
+        let q8 = forward.byte_products().map(|name| format!(", 8-bit products by {name}"));
+        let (threads, isa) = (forward.options().threads, forward.isa());
+        let device = format!("cpu, {threads} threads, {isa}{}", q8.unwrap_or_default());
         let tap = probe.map(|parts| (parts.probe.layer(), parts.probe as Arc<dyn TapReceiver>));
         let backend = Box::new(CpuBackend::new(forward, tap));
         Ok(BuiltBackend { backend, kv_blocks, device })
@@ -240,6 +242,7 @@ impl EngineBuilder {
         let options = CpuOptions {
             threads: self.threads.unwrap_or_else(available_threads),
             isa: self.isa,
+            compute: self.compute,
             max_rows: self.max_rows(),
             max_segments: self.num_running(),
             num_blocks,

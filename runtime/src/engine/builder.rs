@@ -13,7 +13,7 @@ use super::clock::Clock;
 use super::device::{ComputeDevice, CudaSettings};
 use super::observer::StepObserver;
 use crate::backend::Progress;
-use crate::cpu::Isa;
+use crate::cpu::{Compute, Isa};
 use crate::model::{Model, ModelConfig};
 
 /// Default of [`EngineBuilder::max_requests`].
@@ -74,6 +74,7 @@ pub struct EngineBuilder {
     pub(super) kv_blocks: Option<usize>,
     pub(super) threads: Option<usize>,
     pub(super) isa: Isa,
+    pub(super) compute: Compute,
 }
 
 impl Default for EngineBuilder {
@@ -101,6 +102,7 @@ impl Default for EngineBuilder {
             kv_blocks: None,
             threads: None,
             isa: Isa::Auto,
+            compute: Compute::default(),
         }
     }
 }
@@ -247,6 +249,12 @@ impl EngineBuilder {
     /// Instruction set of the CPU kernels; default: the best that is safe to choose.
     pub fn isa(mut self, isa: Isa) -> Self {
         self.isa = isa;
+        self
+    }
+
+    /// Arithmetic of the CPU's products with quantized weights; default [`Compute::Fast`].
+    pub fn compute(mut self, compute: Compute) -> Self {
+        self.compute = compute;
         self
     }
 

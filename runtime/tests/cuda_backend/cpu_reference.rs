@@ -4,7 +4,7 @@ use crate::play::{BLOCKS, CONTEXT};
 use half::bf16;
 use std::sync::{Arc, Mutex};
 use trail_runtime::backend::{BLOCK_TOKENS, Batch, TapPlan, TapReceiver, TapRow};
-use trail_runtime::cpu::{CpuForward, CpuOptions, Isa, Tap};
+use trail_runtime::cpu::{Compute, CpuForward, CpuOptions, Isa, Tap};
 use trail_runtime::model::Model;
 
 /// The CPU's values of a sequence, by position.
@@ -49,6 +49,7 @@ pub(crate) fn cpu(model: &Arc<Model>) -> CpuForward {
     let options = CpuOptions {
         threads: 1,
         isa: Isa::Auto,
+        compute: Compute::Exact,
         max_rows: 1,
         max_segments: 1,
         num_blocks: BLOCKS,

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use trail_runtime::backend::{BLOCK_TOKENS, Batch};
-use trail_runtime::cpu::{CpuForward, CpuOptions, Isa};
+use trail_runtime::cpu::{Compute, CpuForward, CpuOptions, Isa};
 use trail_runtime::model::Model;
 
 use crate::golden::Golden;
@@ -23,6 +23,7 @@ pub(crate) fn cpu_logits(model: &Arc<Model>, tokens: &[u32]) -> Vec<f32> {
     let options = CpuOptions {
         threads: 2,
         isa: Isa::Auto,
+        compute: Compute::Exact,
         max_rows: tokens.len(),
         max_segments: 1,
         num_blocks,

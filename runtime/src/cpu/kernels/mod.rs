@@ -14,15 +14,22 @@ mod glu;
 mod norm;
 mod packing;
 mod product;
+mod q8;
+mod q8_product;
+mod q8_table;
 mod quantized;
 mod scratch;
 mod stored;
 mod table;
 mod tile;
+mod unpack;
 
 pub(crate) use attention::Attention;
 pub(crate) use packing::Packing;
 pub(crate) use product::Product;
+pub(crate) use q8::Q8Block;
+pub(crate) use q8_product::Q8Product;
+pub(crate) use q8_table::Q8Kernels;
 pub(crate) use scratch::AttentionScratch;
 pub(crate) use table::Kernels;
 

@@ -11,14 +11,14 @@ fn kernels() -> impl Iterator<Item = &'static Kernels> {
 }
 
 /// Pseudo-random numbers in -1..1.
-fn numbers(seed: u32, len: usize) -> Vec<f32> {
+pub(super) fn numbers(seed: u32, len: usize) -> Vec<f32> {
     let mut rng = Rng::new(seed.into());
     (0..len).map(|_| rng.signed()).collect()
 }
 
 /// `len` random weights of `dtype`, from the second byte: an odd address. Returns the bytes and
 /// their values. Integers and small scales of blocks are any, also those that no quantizer writes.
-fn stored(dtype: Dtype, seed: u64, len: usize) -> (Vec<u8>, Vec<f32>) {
+pub(super) fn stored(dtype: Dtype, seed: u64, len: usize) -> (Vec<u8>, Vec<f32>) {
     let mut bytes = vec![0_u8; 1 + dtype.bytes_of(len)];
     let mut rng = Rng::new(seed);
     fill_random(&mut bytes[1..], dtype, &mut rng);

@@ -1,0 +1,299 @@
+//! Matrix product of activations in 8 bits with quantized weights.
+//!
+//! A lane of a register is a row of weights: `out[m][n]` is the sum over blocks of 32 values, first
+//! to last, of `scale_x * scale_w * dot`, where `dot` is an exact sum of integers. So the order of
+//! the roundings depends on neither the rows in a call nor the tile.
+//!
+//! Weights are unpacked once per call, [`TILE_VALUES`] values of a tile's columns at a time, and
+//! multiplied with all rows of activations while they are in L1.
+
+use crate::cpu::simd::{ByteDot, Bytes, MAX_LANES};
+use crate::model::Dtype;
+
+use super::q8::{Q8_VALUES, Q8Block};
+use super::unpack::{
+    ByteTile, BytesQ4_0, BytesQ4_1, BytesQ4K, BytesQ5_0, BytesQ5_1, BytesQ5K, BytesQ6K, BytesQ8_0,
+    Scaling, TILE_VALUES, Unpack, Unpacked, unpack_rows,
+};
+
+/// Operands of one product.
+pub(crate) struct Q8Product<'a> {
+    /// Activations `[rows][Q8Block::per_row(k)]`.
+    pub(crate) x: &'a [Q8Block],
+    /// Rows of activations.
+    pub(crate) rows: usize,
+    /// Weights, row-major: `[cols][k]` of `dtype`.
+    pub(crate) weights: &'a [u8],
+    /// Storage type of the weights, a quantized one.
+    pub(crate) dtype: Dtype,
+    /// Rows of weights.
+    pub(crate) cols: usize,
+    /// Length of a dot product.
+    pub(crate) k: usize,
+    /// Result: `[rows][cols]`.
+    pub(crate) out: &'a mut [f32],
+}
+
+/// The loops of a product that run on registers, compiled for one instruction set.
+///
+/// # Safety
+///
+/// The function requires the CPU to have the instruction set.
+pub(super) trait Q8Loops {
+    /// Columns of a tile.
+    const COLS: usize;
+    /// See [`Q8Product::columns`].
+    unsafe fn columns<U: Unpack>(product: &mut Q8Product<'_>, col: usize, tile: &mut ByteTile);
+}
+
+impl Q8Product<'_> {
+    /// # Safety
+    ///
+    /// The CPU must have the instruction set of `L`.
+    pub(super) unsafe fn run<L: Q8Loops>(mut self) {
+        assert!(self.k > 0 && self.k.is_multiple_of(self.dtype.block_values()));
+        assert!(self.x.len() >= self.rows * Q8Block::per_row(self.k));
+        assert!(self.weights.len() >= self.dtype.bytes_of(self.cols * self.k));
+        assert!(self.out.len() >= self.rows * self.cols);
+        let mut tile = ByteTile::new();
+        for col in (0..self.cols).step_by(L::COLS) {
+            let (product, tile) = (&mut self, &mut tile);
+            // SAFETY: the lengths are checked above; the caller guarantees the instruction set.
+            unsafe {
+                match product.dtype {
+                    Dtype::Q8_0 => L::columns::<BytesQ8_0>(product, col, tile),
+                    Dtype::Q4_0 => L::columns::<BytesQ4_0>(product, col, tile),
+                    Dtype::Q4_1 => L::columns::<BytesQ4_1>(product, col, tile),
+                    Dtype::Q5_0 => L::columns::<BytesQ5_0>(product, col, tile),
+                    Dtype::Q5_1 => L::columns::<BytesQ5_1>(product, col, tile),
+                    Dtype::Q4K => L::columns::<BytesQ4K>(product, col, tile),
+                    Dtype::Q5K => L::columns::<BytesQ5K>(product, col, tile),
+                    Dtype::Q6K => L::columns::<BytesQ6K>(product, col, tile),
+                    Dtype::F32 | Dtype::F16 | Dtype::Bf16 => unreachable!("not quantized"),
+                }
+            }
+        }
+    }
+
+    /// All rows of activations times the columns of a tile from `col`.
+    ///
+    /// # Safety
+    ///
+    /// The lengths must be those of `run`, and the CPU have the instructions of `V` and `D`.
+    #[inline(always)]
+    pub(super) unsafe fn columns<V: Bytes, D: ByteDot<V>, U: Unpack>(
+        &mut self,
+        col: usize,
+        tile: &mut ByteTile,
+    ) {
+        let cols = (2 * V::LANES).min(self.cols - col);
+        let row_bytes = U::DTYPE.bytes_of(self.k);
+        let weights = |register: usize, k: usize| -> [*const u8; MAX_LANES] {
+            // At a ragged edge the last row is repeated.
+            std::array::from_fn(|lane| {
+                let row = col + (register * V::LANES + lane).min(cols - 1);
+                self.weights[row * row_bytes + U::DTYPE.bytes_of(k)..].as_ptr()
+            })
+        };
+        let next_tile = (2 * V::LANES * row_bytes) as isize;
+        let unpacked = tile.unpacked();
+        for k in (0..self.k).step_by(TILE_VALUES) {
+            let values = TILE_VALUES.min(self.k - k);
+            let block = Block { col, cols, k, groups: values / Q8_VALUES, unpacked };
+            let (here, next) = (U::DTYPE.bytes_of(k), U::DTYPE.bytes_of(k + values));
+            let to_next =
+                if k + values < self.k { (next - here) as isize } else { next_tile - here as isize };
+            // SAFETY: the rows have `values` values from `k`; the caller guarantees the rest.
+            unsafe {
+                unpack_rows::<V, U>(&weights(0, k), values, to_next, unpacked);
+                unpack_rows::<V, U>(&weights(1, k), values, to_next, unpacked.second::<V>());
+            }
+            let out = self.out.as_mut_ptr();
+            // SAFETY: as above.
+            unsafe { self.multiply::<V, D, U::Scaling>(&block, U::OFFSET, out) };
+        }
+    }
+
+    /// All rows of activations times one block of unpacked weights, added to `out`.
+    ///
+    /// # Safety
+    ///
+    /// As `columns`; `block` must be unpacked, and `out` be the result.
+    #[inline(always)]
+    unsafe fn multiply<V: Bytes, D: ByteDot<V>, S: Scaling>(
+        &self,
+        block: &Block,
+        offset: i16,
+        out: *mut f32,
+    ) {
+        /// Instantiates one number of rows.
+        macro_rules! rows {
+            ($rows:literal, $row:expr) => {
+                // SAFETY: the loop below stays within the rows; the caller guarantees the rest.
+                unsafe { self.tile::<V, D, S, $rows>(block, offset, $row, out) }
+            };
+        }
+        let mut row = 0;
+        while row < self.rows {
+            let rows = V::BYTE_TILE_ROWS.min(self.rows - row);
+            match rows {
+                1 => rows!(1, row),
+                2 => rows!(2, row),
+                3 if V::BYTE_TILE_ROWS >= 3 => rows!(3, row),
+                4 if V::BYTE_TILE_ROWS >= 4 => rows!(4, row),
+                5 if V::BYTE_TILE_ROWS >= 5 => rows!(5, row),
+                6 if V::BYTE_TILE_ROWS >= 6 => rows!(6, row),
+                _ => unreachable!("tiles have up to six rows"),
+            }
+            row += rows;
+        }
+    }
+
+    /// `ROWS` rows of activations from `row` times one block of unpacked weights.
+    ///
+    /// # Safety
+    ///
+    /// As `multiply`, for `ROWS` rows.
+    #[inline(always)]
+    unsafe fn tile<V: Bytes, D: ByteDot<V>, S: Scaling, const ROWS: usize>(
+        &self,
+        block: &Block,
+        offset: i16,
+        row: usize,
+        out: *mut f32,
+    ) {
+        let per_row = Q8Block::per_row(self.k);
+        let x = self.x[row * per_row + block.k / Q8_VALUES..].as_ptr();
+        let out = out.wrapping_add(row * self.cols + block.col);
+        // SAFETY: the rows, the tile and the result have the values, by the caller's guarantee.
+        unsafe {
+            let mut sums = [[V::splat(0.0); 2]; ROWS];
+            if block.k > 0 {
+                for (m, sums) in sums.iter_mut().enumerate() {
+                    *sums = block.load(out.add(m * self.cols));
+                }
+            }
+            for group in 0..block.groups {
+                let weights = block.unpacked.skip::<V, S>(group * Q8_VALUES);
+                add_group::<V, D, S, ROWS>(&mut sums, x.add(group), per_row, weights, offset);
+            }
+            for (m, &sums) in sums.iter().enumerate() {
+                block.store(sums, out.add(m * self.cols));
+            }
+        }
+    }
+}
+
+/// A block of output columns and of `k`, and its unpacked weights.
+struct Block {
+    col: usize,
+    cols: usize,
+    k: usize,
+    /// Number of groups of 32 values.
+    groups: usize,
+    unpacked: Unpacked,
+}
+
+impl Block {
+    /// Reads the block's columns of one row of the result.
+    ///
+    /// # Safety
+    ///
+    /// `out` must be readable for the block's columns, and the CPU have `V`'s instructions.
+    #[inline(always)]
+    unsafe fn load<V: Bytes>(&self, out: *const f32) -> [V; 2] {
+        // SAFETY: the caller guarantees the columns; the copy has two registers.
+        unsafe {
+            if self.cols == 2 * V::LANES {
+                return [V::load(out), V::load(out.add(V::LANES))];
+            }
+            let mut row = [0.0; 2 * MAX_LANES];
+            out.copy_to_nonoverlapping(row.as_mut_ptr(), self.cols);
+            [V::load(row.as_ptr()), V::load(row.as_ptr().add(V::LANES))]
+        }
+    }
+
+    /// Writes the block's columns of one row of the result.
+    ///
+    /// # Safety
+    ///
+    /// `out` must be writable for the block's columns.
+    #[inline(always)]
+    unsafe fn store<V: Bytes>(&self, [a, b]: [V; 2], out: *mut f32) {
+        // SAFETY: the caller guarantees the columns; the copy has two registers.
+        unsafe {
+            if self.cols == 2 * V::LANES {
+                a.store(out);
+                b.store(out.add(V::LANES));
+                return;
+            }
+            let mut row = [0.0; 2 * MAX_LANES];
+            a.store(row.as_mut_ptr());
+            b.store(row.as_mut_ptr().add(V::LANES));
+            out.copy_from_nonoverlapping(row.as_ptr(), self.cols);
+        }
+    }
+}
+
+/// Adds the products of one group of 32 values: `ROWS` blocks of activations from `x`, with distance
+/// `per_row`, and two registers of columns.
+///
+/// # Safety
+///
+/// The blocks and the group must be readable, and the CPU have the instructions of `V` and `D`.
+#[inline(always)]
+unsafe fn add_group<V: Bytes, D: ByteDot<V>, S: Scaling, const ROWS: usize>(
+    sums: &mut [[V; 2]; ROWS],
+    x: *const Q8Block,
+    per_row: usize,
+    weights: Unpacked,
+    offset: i16,
+) {
+    let words = S::SCALE_VALUES / 4;
+    // SAFETY: the caller guarantees the blocks and the group.
+    unsafe {
+        for part in 0..Q8_VALUES / S::SCALE_VALUES {
+            let factors = match (S::SCALE_VALUES, part) {
+                (16, 0) => [offset, 0],
+                (16, _) => [0, offset],
+                _ => [offset, offset],
+            };
+            let mut dots = [[V::splat_word([0; 4].as_ptr()); 2]; ROWS];
+            if !S::MINS {
+                for (m, dots) in dots.iter_mut().enumerate() {
+                    let halves = (&raw const (*x.add(m * per_row)).half_sums).cast();
+                    *dots = [V::dot_halves(V::splat_word(halves), factors); 2];
+                }
+            }
+            for word in part * words..(part + 1) * words {
+                let q = weights.q.add(word * 2 * V::LANES);
+                let (a, b) = (V::load_words(q), V::load_words(q.add(V::LANES)));
+                for (m, dots) in dots.iter_mut().enumerate() {
+                    let x = V::splat_word(x.add(m * per_row).cast::<u8>().add(4 * word));
+                    dots[0] = D::dot(dots[0], a, x, S::WIDE);
+                    dots[1] = D::dot(dots[1], b, x, S::WIDE);
+                }
+            }
+            let scales = weights.scales.add(part * 2 * V::LANES);
+            let scales = [V::load(scales), V::load(scales.add(V::LANES))];
+            for (m, dots) in dots.into_iter().enumerate() {
+                let scale = V::splat((*x.add(m * per_row)).scale);
+                for (i, dot) in dots.into_iter().enumerate() {
+                    sums[m][i] = V::to_f32(dot).mul(scale).mul_add(scales[i], sums[m][i]);
+                }
+            }
+        }
+        if S::MINS {
+            let mins = [V::load(weights.mins), V::load(weights.mins.add(V::LANES))];
+            for (m, sums) in sums.iter_mut().enumerate() {
+                let sum = V::splat((*x.add(m * per_row)).sum);
+                for (sums, min) in sums.iter_mut().zip(mins) {
+                    *sums = sum.mul_add(min, *sums);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

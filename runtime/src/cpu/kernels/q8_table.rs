@@ -1,0 +1,119 @@
+//! Dispatch table of the products in 8 bits of one instruction.
+
+use crate::cpu::Isa;
+use crate::cpu::simd::{PlainDot, Portable, Simd};
+#[cfg(target_arch = "x86_64")]
+use crate::cpu::simd::{Avx2, Avx512, Avx512Vnni, AvxVnni, Maddubs, Maddubs512};
+
+use super::q8::{self, Q8Block};
+use super::q8_product::{Q8Loops, Q8Product};
+use super::unpack::{ByteTile, Unpack};
+
+/// Products in 8 bits by one instruction. A reference from [`select`](Self::select) proves that the
+/// CPU has it.
+pub(crate) struct Q8Kernels {
+    /// Name of the instruction's extension.
+    pub(crate) name: &'static str,
+    /// Instruction set of the registers.
+    isa: Isa,
+    is_available: fn() -> bool,
+    quantize_row: unsafe fn(&[f32], &mut [Q8Block]),
+    product: unsafe fn(Q8Product<'_>),
+}
+
+/// Compiles the kernels for one instruction: `$V` and `$D`'s code with `$features` enabled.
+macro_rules! kernels {
+    ($static:ident, $name:literal, $isa:expr, $V:ty, $D:ty, [$($feature:tt),*]) => {
+        static $static: Q8Kernels = {
+            struct Compiled;
+
+            impl Q8Loops for Compiled {
+                const COLS: usize = 2 * <$V>::LANES;
+
+                $(#[target_feature(enable = $feature)])*
+                unsafe fn columns<U: Unpack>(
+                    product: &mut Q8Product<'_>,
+                    col: usize,
+                    tile: &mut ByteTile,
+                ) {
+                    // SAFETY: the caller guarantees these features.
+                    unsafe { product.columns::<$V, $D, U>(col, tile) }
+                }
+            }
+
+            unsafe fn product(operands: Q8Product<'_>) {
+                // SAFETY: `select` returns this function only if the CPU has these features.
+                unsafe { operands.run::<Compiled>() }
+            }
+
+            $(#[target_feature(enable = $feature)])*
+            unsafe fn quantize_row(x: &[f32], out: &mut [Q8Block]) {
+                q8::quantize_row(x, out);
+            }
+
+            fn is_available() -> bool {
+                true $(&& is_x86_feature_detected!($feature))*
+            }
+
+            Q8Kernels { name: $name, isa: $isa, is_available, quantize_row, product }
+        };
+    };
+}
+
+kernels!(PLAIN, "portable", Isa::Portable, Portable, PlainDot, []);
+#[cfg(target_arch = "x86_64")]
+kernels!(MADDUBS, "avx2", Isa::Avx2, Avx2, Maddubs, ["avx2", "fma", "f16c"]);
+#[cfg(target_arch = "x86_64")]
+kernels!(AVX_VNNI, "avx_vnni", Isa::Avx2, Avx2, AvxVnni, ["avx2", "fma", "f16c", "avxvnni"]);
+#[cfg(target_arch = "x86_64")]
+kernels!(MADDUBS_512, "avx512bw", Isa::Avx512, Avx512, Maddubs512, ["avx512f", "avx512bw"]);
+#[cfg(target_arch = "x86_64")]
+kernels!(
+    AVX512_VNNI, "avx512_vnni", Isa::Avx512, Avx512, Avx512Vnni,
+    ["avx512f", "avx512bw", "avx512vnni"]
+);
+
+/// All kernels; those of one instruction set fastest first.
+const ALL: &[&Q8Kernels] = &[
+    #[cfg(target_arch = "x86_64")]
+    &AVX512_VNNI,
+    #[cfg(target_arch = "x86_64")]
+    &MADDUBS_512,
+    #[cfg(target_arch = "x86_64")]
+    &AVX_VNNI,
+    #[cfg(target_arch = "x86_64")]
+    &MADDUBS,
+    &PLAIN,
+];
+
+impl Q8Kernels {
+    /// The kernels that this CPU can run, fastest first.
+    pub(crate) fn available() -> impl Iterator<Item = &'static Q8Kernels> {
+        ALL.iter().copied().filter(|kernels| (kernels.is_available)())
+    }
+
+    /// The fastest kernels with the registers of `isa`, or an error if this CPU does not have it.
+    pub(crate) fn select(isa: Isa) -> Result<&'static Q8Kernels, String> {
+        let isa = isa.resolve()?;
+        let missing = || format!("this CPU has no {isa}");
+        Q8Kernels::available().find(|kernels| kernels.isa == isa).ok_or_else(missing)
+    }
+
+    /// Instruction set of the registers.
+    #[cfg(test)]
+    pub(crate) fn isa(&self) -> Isa {
+        self.isa
+    }
+
+    /// Quantizes a row of activations; see [`Q8Block`].
+    pub(crate) fn quantize_row(&self, x: &[f32], out: &mut [Q8Block]) {
+        // SAFETY: a reference to `Q8Kernels` exists only for what the CPU has: see `available`.
+        unsafe { (self.quantize_row)(x, out) }
+    }
+
+    /// See [`Q8Product`].
+    pub(crate) fn product(&self, operands: Q8Product<'_>) {
+        // SAFETY: a reference to `Q8Kernels` exists only for what the CPU has: see `available`.
+        unsafe { (self.product)(operands) }
+    }
+}

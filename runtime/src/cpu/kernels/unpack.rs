@@ -1,0 +1,406 @@
+//! GGUF's block types for products of bytes: rows of weights unpacked to unsigned bytes.
+//!
+//! A value is `scale * (q + OFFSET)`, or `scale * q + minimum`, with an unsigned byte q. A tile has
+//! two registers of rows (its columns), a lane each; a word holds four consecutive values of a row.
+
+use std::mem::MaybeUninit;
+
+use crate::cpu::simd::{Bytes, MAX_LANES};
+use crate::model::Dtype;
+
+/// Values of a row in a tile: two blocks of the largest type.
+pub(super) const TILE_VALUES: usize = 512;
+/// Columns of the widest tile.
+const MAX_COLS: usize = 2 * MAX_LANES;
+/// Values of the smallest block, with one scale and at most one minimum.
+const GROUP: usize = 32;
+
+/// How a type's scales apply.
+pub(super) trait Scaling {
+    /// A minimum per 32 values; without, all types subtract an offset from q.
+    const MINS: bool;
+    /// Values with one scale: 16 or 32.
+    const SCALE_VALUES: usize;
+    /// True if q can exceed 127.
+    const WIDE: bool;
+}
+
+/// Declares types without values that implement [`Scaling`].
+macro_rules! scaling {
+    ($($(#[$doc:meta])* $name:ident: $mins:literal, $values:literal, $wide:literal;)*) => {$(
+        $(#[$doc])*
+        pub(super) struct $name;
+        impl Scaling for $name {
+            const MINS: bool = $mins;
+            const SCALE_VALUES: usize = $values;
+            const WIDE: bool = $wide;
+        }
+    )*};
+}
+
+scaling! {
+    /// One scale per 32 values.
+    Offset: false, 32, false;
+    /// One scale per 32 values of 8 bits.
+    WideOffset: false, 32, true;
+    /// One scale per 16 values.
+    HalfOffset: false, 16, false;
+    /// Scale and minimum per 32 values.
+    Minimum: true, 32, false;
+}
+
+/// A block type whose rows are unpacked to bytes. A new type is an implementation of this trait and
+/// an arm of [`Q8Product::run`](super::Q8Product).
+pub(super) trait Unpack {
+    /// Type of the stored bytes.
+    const DTYPE: Dtype;
+    /// How the scales apply.
+    type Scaling: Scaling;
+    /// Added to q; 0 for types with minima.
+    const OFFSET: i16;
+    /// Places of a block's half-precision scales, bytes.
+    const HALVES: &'static [usize];
+
+    /// Unpacks a block at byte `at` of the first `V::LANES` rows. `halves`: the scales of
+    /// [`HALVES`](Self::HALVES).
+    ///
+    /// # Safety
+    ///
+    /// The block must be readable in each of `rows`, `to` have room for it, and the CPU have `V`'s
+    /// instructions.
+    unsafe fn unpack<V: Bytes>(
+        rows: &[*const u8; MAX_LANES],
+        at: usize,
+        halves: [V; 2],
+        to: Unpacked,
+    );
+}
+
+/// A tile of unpacked weights. The number of its columns is that of two registers.
+#[repr(align(64))]
+pub(super) struct ByteTile {
+    /// Four values of a column each `[TILE_VALUES / 4][columns]`.
+    q: [MaybeUninit<u32>; TILE_VALUES / 4 * MAX_COLS],
+    /// `[TILE_VALUES / SCALE_VALUES][columns]`
+    scales: [MaybeUninit<f32>; TILE_VALUES / 16 * MAX_COLS],
+    /// `[TILE_VALUES / 32][columns]`
+    mins: [MaybeUninit<f32>; TILE_VALUES / GROUP * MAX_COLS],
+}
+
+/// Pointers into a [`ByteTile`], at one of its registers of columns.
+#[derive(Clone, Copy)]
+pub(super) struct Unpacked {
+    pub(super) q: *mut u32,
+    pub(super) scales: *mut f32,
+    pub(super) mins: *mut f32,
+}
+
+impl ByteTile {
+    pub(super) fn new() -> Self {
+        ByteTile {
+            q: [MaybeUninit::uninit(); TILE_VALUES / 4 * MAX_COLS],
+            scales: [MaybeUninit::uninit(); TILE_VALUES / 16 * MAX_COLS],
+            mins: [MaybeUninit::uninit(); TILE_VALUES / GROUP * MAX_COLS],
+        }
+    }
+
+    /// The tile, from its first column.
+    pub(super) fn unpacked(&mut self) -> Unpacked {
+        let Self { q, scales, mins } = self;
+        Unpacked {
+            q: q.as_mut_ptr().cast(),
+            scales: scales.as_mut_ptr().cast(),
+            mins: mins.as_mut_ptr().cast(),
+        }
+    }
+}
+
+impl Unpacked {
+    /// The second register of columns.
+    pub(super) fn second<V: Bytes>(self) -> Self {
+        let Unpacked { q, scales, mins } = self;
+        Unpacked {
+            q: q.wrapping_add(V::LANES),
+            scales: scales.wrapping_add(V::LANES),
+            mins: mins.wrapping_add(V::LANES),
+        }
+    }
+
+    /// The values from `values` on, a multiple of 32.
+    pub(super) fn skip<V: Bytes, S: Scaling>(self, values: usize) -> Self {
+        let Unpacked { q, scales, mins } = self;
+        Unpacked {
+            q: q.wrapping_add(values / 4 * 2 * V::LANES),
+            scales: scales.wrapping_add(values / S::SCALE_VALUES * 2 * V::LANES),
+            mins: mins.wrapping_add(values / GROUP * 2 * V::LANES),
+        }
+    }
+
+    /// Stores word `word` of group `group` of 32 values.
+    ///
+    /// # Safety
+    ///
+    /// The tile must have the group.
+    #[inline(always)]
+    unsafe fn put<V: Bytes>(self, group: usize, word: usize, q: V::Words) {
+        // SAFETY: the caller guarantees the group.
+        unsafe { V::store_words(q, self.q.add((group * GROUP / 4 + word) * 2 * V::LANES)) }
+    }
+
+    /// Stores scale `index`.
+    ///
+    /// # Safety
+    ///
+    /// The tile must have the scale.
+    #[inline(always)]
+    unsafe fn put_scale<V: Bytes>(self, index: usize, scale: V) {
+        // SAFETY: the caller guarantees the scale.
+        unsafe { scale.store(self.scales.add(index * 2 * V::LANES)) }
+    }
+
+    /// Stores minimum `index`.
+    ///
+    /// # Safety
+    ///
+    /// The tile must have the minimum.
+    #[inline(always)]
+    unsafe fn put_min<V: Bytes>(self, index: usize, min: V) {
+        // SAFETY: the caller guarantees the minimum.
+        unsafe { min.store(self.mins.add(index * 2 * V::LANES)) }
+    }
+}
+
+/// Unpacks `values` values of the first `V::LANES` rows, from a multiple of a block, and prefetches
+/// as many `to_next` bytes ahead.
+///
+/// # Safety
+///
+/// Each row must be readable for `values` values, at most [`TILE_VALUES`], `to` point into a tile,
+/// and the CPU have `V`'s instructions.
+#[inline(always)]
+pub(super) unsafe fn unpack_rows<V: Bytes, U: Unpack>(
+    rows: &[*const u8; MAX_LANES],
+    values: usize,
+    to_next: isize,
+    to: Unpacked,
+) {
+    let (block_values, block_bytes) = (U::DTYPE.block_values(), U::DTYPE.block_bytes());
+    let blocks = values / block_values;
+    // The scales are collected before they are used: a load from as many small stores waits for
+    // all of them.
+    let mut halves = [[[0_u16; MAX_LANES]; 2]; TILE_VALUES / GROUP];
+    // SAFETY: the loops stay within `values` values of `V::LANES` rows.
+    unsafe {
+        for (block, halves) in halves[..blocks].iter_mut().enumerate() {
+            for (halves, place) in halves.iter_mut().zip(U::HALVES) {
+                for (half, row) in halves[..V::LANES].iter_mut().zip(rows) {
+                    *half = row.add(block * block_bytes + place).cast::<u16>().read_unaligned();
+                }
+            }
+        }
+        for (block, [a, b]) in halves[..blocks].iter().enumerate() {
+            // Prefetches are spread over the blocks, as the line buffers are few.
+            for row in &rows[block * V::LANES / blocks..(block + 1) * V::LANES / blocks] {
+                for line in (0..blocks * block_bytes).step_by(LINE) {
+                    V::prefetch_far(row.wrapping_offset(to_next).wrapping_add(line));
+                }
+            }
+            let halves = [V::load_f16(a.as_ptr().cast()), V::load_f16(b.as_ptr().cast())];
+            let to = to.skip::<V, U::Scaling>(block * block_values);
+            U::unpack::<V>(rows, block * block_bytes, halves, to);
+        }
+    }
+}
+
+/// Bytes of a cache line.
+const LINE: usize = 64;
+/// The four lowest bits of each byte.
+const NIBBLES: u32 = 0x0f0f_0f0f;
+/// The lowest bit of each byte.
+const BITS: u32 = 0x0101_0101;
+
+/// Implements [`Unpack`].
+macro_rules! unpack {
+    (
+        $name:ident, $dtype:expr, $scaling:ty, $offset:literal, $halves:expr,
+        |$V:ident, $rows:ident, $at:ident, $scales:ident, $to:ident| $body:expr
+    ) => {
+        pub(super) struct $name;
+
+        impl Unpack for $name {
+            const DTYPE: Dtype = $dtype;
+            type Scaling = $scaling;
+            const OFFSET: i16 = $offset;
+            const HALVES: &'static [usize] = &$halves;
+
+            #[inline(always)]
+            unsafe fn unpack<$V: Bytes>(
+                $rows: &[*const u8; MAX_LANES],
+                $at: usize,
+                $scales: [V; 2],
+                $to: Unpacked,
+            ) {
+                // SAFETY: the caller guarantees a readable block, room and `V`'s instructions.
+                unsafe { $body }
+            }
+        }
+    };
+}
+
+unpack!(BytesQ8_0, Dtype::Q8_0, WideOffset, -128, [0], |V, rows, at, scales, to| {
+    to.put_scale(0, scales[0]);
+    for half in 0..2 {
+        let words = V::load_columns(rows, at + 2 + 16 * half);
+        for (word, q) in words.into_iter().enumerate() {
+            to.put::<V>(0, 4 * half + word, V::xor(q, 0x8080_8080));
+        }
+    }
+});
+unpack!(BytesQ4_0, Dtype::Q4_0, Offset, -8, [0], |V, rows, at, scales, to| {
+    to.put_scale(0, scales[0]);
+    put_nibbles::<V>(V::load_columns(rows, at + 2), 0, 0, 4, to);
+});
+unpack!(BytesQ4_1, Dtype::Q4_1, Minimum, 0, [0, 2], |V, rows, at, scales, to| {
+    to.put_scale(0, scales[0]);
+    to.put_min(0, scales[1]);
+    put_nibbles::<V>(V::load_columns(rows, at + 4), 0, 0, 4, to);
+});
+unpack!(BytesQ5_0, Dtype::Q5_0, Offset, -16, [0], |V, rows, at, scales, to| {
+    to.put_scale(0, scales[0]);
+    put_five_bits::<V>(rows, at + 2, to);
+});
+unpack!(BytesQ5_1, Dtype::Q5_1, Minimum, 0, [0, 2], |V, rows, at, scales, to| {
+    to.put_scale(0, scales[0]);
+    to.put_min(0, scales[1]);
+    put_five_bits::<V>(rows, at + 4, to);
+});
+unpack!(BytesQ4K, Dtype::Q4K, Minimum, 0, [0, 2], |V, rows, at, scales, to| {
+    put_pairs(rows, at, scales, to);
+    for part in 0..8 {
+        // 32 bytes hold the low nibbles of one group and the high ones of the next.
+        let words = V::load_columns(rows, at + 16 + 16 * part);
+        put_nibbles::<V>(words, part / 2 * 2, part % 2 * 4, GROUP / 4, to);
+    }
+});
+unpack!(BytesQ5K, Dtype::Q5K, Minimum, 0, [0, 2], |V, rows, at, scales, to| {
+    put_pairs(rows, at, scales, to);
+    for half in 0..2 {
+        let highest = V::load_columns(rows, at + 16 + 16 * half);
+        for pair in 0..4 {
+            let words = V::load_columns(rows, at + 48 + 32 * pair + 16 * half);
+            for (word, (q, highest)) in words.into_iter().zip(highest).enumerate() {
+                for (group, q) in [(2 * pair, q), (2 * pair + 1, V::shift_right(q, 4))] {
+                    let bit = V::and(V::shift_right(highest, group as u32), BITS);
+                    let q = V::or(V::and(q, NIBBLES), V::shift_left(bit, 4));
+                    to.put::<V>(group, 4 * half + word, q);
+                }
+            }
+        }
+    }
+});
+unpack!(BytesQ6K, Dtype::Q6K, HalfOffset, -32, [208], |V, rows, at, scales, to| {
+    let integers = V::load_columns(rows, at + 192);
+    for (i, words) in integers.into_iter().enumerate() {
+        for byte in 0..4 {
+            let scale = V::to_f32(V::signed_byte(words, byte)).mul(scales[0]);
+            to.put_scale(4 * i + byte as usize, scale);
+        }
+    }
+    // 128 values: 64 bytes of nibbles, whose halves are the low bits of runs 0 and 2, 1 and 3, and
+    // 32 bytes of the two highest bits of all four runs.
+    for (half, part) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
+        let highest = V::load_columns(rows, at + 128 + 32 * half + 16 * part);
+        for low in 0..2 {
+            let words = V::load_columns(rows, at + 64 * half + 32 * low + 16 * part);
+            for (word, (q, highest)) in words.into_iter().zip(highest).enumerate() {
+                for (run, q) in [(low, q), (low + 2, V::shift_right(q, 4))] {
+                    let bits = V::and(V::shift_right(highest, 2 * run as u32), 3 * BITS);
+                    let q = V::or(V::and(q, NIBBLES), V::shift_left(bits, 4));
+                    to.put::<V>(4 * half + run, 4 * part + word, q);
+                }
+            }
+        }
+    }
+});
+
+/// Stores the nibbles of `words` from word `first` of group `group`, the high ones `distance` words
+/// after the low ones.
+///
+/// # Safety
+///
+/// The tile must have the words, and the CPU `V`'s instructions.
+#[inline(always)]
+unsafe fn put_nibbles<V: Bytes>(
+    words: [V::Words; 4],
+    group: usize,
+    first: usize,
+    distance: usize,
+    to: Unpacked,
+) {
+    for (word, q) in words.into_iter().enumerate() {
+        // SAFETY: the caller guarantees the words.
+        unsafe {
+            to.put::<V>(group, first + word, V::and(q, NIBBLES));
+            to.put::<V>(group, first + word + distance, V::and(V::shift_right(q, 4), NIBBLES));
+        }
+    }
+}
+
+/// Stores a block of 32 values of 5 bits: the highest bits are 4 bytes at `at`, the nibbles follow.
+///
+/// # Safety
+///
+/// As [`Unpack::unpack`], for 20 bytes from `at`.
+#[inline(always)]
+unsafe fn put_five_bits<V: Bytes>(rows: &[*const u8; MAX_LANES], at: usize, to: Unpacked) {
+    // SAFETY: the caller guarantees 20 bytes, room and `V`'s instructions.
+    unsafe {
+        let highest = V::load_columns(rows, at)[0];
+        for (word, q) in V::load_columns(rows, at + 4).into_iter().enumerate() {
+            for (word, q) in [(word, q), (word + 4, V::shift_right(q, 4))] {
+                let bits = V::spread_bits(V::shift_right(highest, 4 * word as u32));
+                to.put::<V>(0, word, V::or(V::and(q, NIBBLES), bits));
+            }
+        }
+    }
+}
+
+/// Stores the scales and minima of the eight groups of Q4_K and Q5_K: pairs of 6 bits in 12 bytes,
+/// after the scales `d` and `d_min` of both.
+///
+/// # Safety
+///
+/// As [`Unpack::unpack`].
+#[inline(always)]
+unsafe fn put_pairs<V: Bytes>(
+    rows: &[*const u8; MAX_LANES],
+    at: usize,
+    [d, d_min]: [V; 2],
+    to: Unpacked,
+) {
+    // SAFETY: the caller guarantees a readable block, room and `V`'s instructions.
+    unsafe {
+        let [_, a, b, c] = V::load_columns(rows, at);
+        let minus_d_min = V::splat(0.0).sub(d_min);
+        for i in 0..4 {
+            let bits = 8 * i as u32;
+            let low = (field::<V>(a, bits, 63), field::<V>(b, bits, 63));
+            let scale_top = V::shift_left(field::<V>(a, bits + 6, 3), 4);
+            let min_top = V::shift_left(field::<V>(b, bits + 6, 3), 4);
+            let high = (
+                V::or(field::<V>(c, bits, 15), scale_top),
+                V::or(field::<V>(c, bits + 4, 15), min_top),
+            );
+            for (group, (scale, min)) in [(i, low), (i + 4, high)] {
+                to.put_scale(group, V::to_f32(scale).mul(d));
+                to.put_min(group, V::to_f32(min).mul(minus_d_min));
+            }
+        }
+    }
+}
+
+/// `mask` of the bits of each lane from bit `shift` on. No closure, as it need not be inlined.
+#[inline(always)]
+fn field<V: Bytes>(words: V::Words, shift: u32, mask: u32) -> V::Words {
+    V::and(V::shift_right(words, shift), mask)
+}
