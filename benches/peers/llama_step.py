@@ -13,7 +13,9 @@ loading are not in them); llama.cpp is held in this process, idle meanwhile. Eit
 with one pass a round, then the median of the round's passes counts. The table has the medians of
 the rounds as tokens a second, and the median of the rounds' ratios (above 1: ours is faster), each
 with its range. Stop other work: llama.cpp's threads spin at barriers, so one more busy thread than
-cores costs it far more than us; the result has the load of each round.
+cores costs it far more than us. The share of CPU time that other processes (or the host) took is
+recorded. A round begins when it is at most `--others`, or after `--wait` seconds; one in which it
+was above is repeated, `--attempts` times at most, and a row with such a round says "disturbed".
 
 What is timed is the same:
 - decode: one token for each of B sequences of `context` tokens, the new one included, and the
@@ -175,29 +177,74 @@ def ours(args, path, what, size, context, repeats):
     return row["step_us"]["median"] / 1e6 if what == "decode" else row["seconds"], report
 
 
+class Others:
+    """Share of the CPU time since its creation that went to other processes or, of a guest's, to
+    the host's other work (`steal`)."""
+
+    def __init__(self):
+        self.start = self.read()
+
+    @staticmethod
+    def read():
+        # user nice system idle iowait irq softirq steal guest guest_nice, of all cores.
+        with open("/proc/stat") as file:
+            ticks = [int(part) for part in file.readline().split()[1:9]]
+        own = os.times()
+        busy = (sum(ticks) - ticks[3] - ticks[4]) / os.sysconf("SC_CLK_TCK")
+        used = own.user + own.system + own.children_user + own.children_system
+        return busy - used, time.perf_counter() * os.cpu_count()
+
+    def share(self):
+        others, total = (now - then for now, then in zip(self.read(), self.start))
+        return max(others, 0.0) / total
+
+
+def undisturbed(args, run):
+    """Result of `run`, and the others' share of the CPU time meanwhile. Waits for a quiet machine,
+    and runs again if it was not quiet."""
+    for _ in range(args.attempts):
+        give_up = time.monotonic() + args.wait
+        while time.monotonic() < give_up:
+            others = Others()
+            time.sleep(0.5)
+            if others.share() <= args.others:
+                break
+        others = Others()
+        result, share = run(), others.share()
+        if share <= args.others:
+            break
+    return result, share
+
+
 def spread(values):
     return {"median": statistics.median(values), "min": min(values), "max": max(values)}
 
 
 def rounds(args, path, what, size, context, works):
-    """A point: both sides in turn. A pass computes `size` tokens."""
+    """A point: both sides in turn. A pass computes `size` tokens; `works` has llama.cpp's side with
+    flash attention and without, or one of the two."""
     repeats = args.repeats if what == "decode" else args.prefill_repeats
-    trial = {}
-    for _ in range(2 if len(works) > 1 else 0):
-        for flash, work in works.items():
-            seconds, _ = work.run(size)
-            trial[flash] = min(seconds, trial.get(flash, seconds))
-    flash = min(trial, key=trial.get) if trial else next(iter(works))
-    samples = []
-    for index in range(args.rounds):
-        sample = {"first": ["ours", "llama.cpp"][index % 2], "load": os.getloadavg()[0]}
+
+    def trial():
+        return {flash: min(work.run(size)[0] for _ in range(2)) for flash, work in works.items()}
+
+    def both(index):
+        sample = {"first": ["ours", "llama.cpp"][index % 2]}
         for side in [0, 1] if index % 2 == 0 else [1, 0]:
             if side == 0:
-                seconds, report = ours(args, path, what, size, context, repeats)
-                sample["ours_s"] = seconds
+                sample["ours_s"], sample["report"] = ours(args, path, what, size, context, repeats)
             else:
                 sample["llama_cpp_passes_s"] = passes(works[flash], size, repeats)
                 sample["llama_cpp_s"] = statistics.median(sample["llama_cpp_passes_s"])
+        return sample
+
+    tried = undisturbed(args, trial)[0] if len(works) > 1 else {}
+    flash = min(tried, key=tried.get) if tried else next(iter(works))
+    samples = []
+    for index in range(args.rounds):
+        sample, share = undisturbed(args, lambda: both(index))
+        report = sample.pop("report")
+        sample["others"] = share
         samples.append(sample)
     point = {"what": what, ("batch" if what == "decode" else "tokens"): size}
     if what == "decode":
@@ -207,11 +254,12 @@ def rounds(args, path, what, size, context, works):
         "dtype": report["dtype"],
         "isa": report["isa"],
         "flash_attention": bool(flash),
-        "flash_attention_trial_s": {"on" if on else "off": s for on, s in trial.items()},
+        "flash_attention_trial_s": {"on" if on else "off": s for on, s in tried.items()},
         "repeats": repeats,
         "ours_tokens_per_s": spread([size / sample["ours_s"] for sample in samples]),
         "llama_cpp_tokens_per_s": spread([size / sample["llama_cpp_s"] for sample in samples]),
         "ratio": spread([sample["llama_cpp_s"] / sample["ours_s"] for sample in samples]),
+        "disturbed": sum(sample["others"] > args.others for sample in samples),
         "samples": samples,
     }
 
@@ -265,8 +313,9 @@ def table_row(point):
         return f"{middle}{unit} ({low}-{high})"
 
     figures = [cell(point["ours_tokens_per_s"], 1), cell(point["llama_cpp_tokens_per_s"], 1)]
-    flash = "" if point["flash_attention"] else ", no flash attention"
-    cells = [point["model"], point["dtype"], what + flash, *figures, cell(point["ratio"], 2, "x")]
+    notes = "" if point["flash_attention"] else ", no flash attention"
+    notes += f", disturbed: {point['disturbed']} rounds" if point["disturbed"] else ""
+    cells = [point["model"], point["dtype"], what + notes, *figures, cell(point["ratio"], 2, "x")]
     return f"| {' | '.join(cells)} |"
 
 
@@ -285,6 +334,9 @@ def main():
     parser.add_argument("--repeats", type=int, default=5, help="decode steps in a round")
     parser.add_argument("--prefill-repeats", type=int, default=1, help="prompts in a round")
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--others", type=float, default=0.03, help="see above")
+    parser.add_argument("--attempts", type=int, default=4, help="of a disturbed round")
+    parser.add_argument("--wait", type=float, default=60, help="seconds, for a quiet machine")
     parser.add_argument("--flash-attention", choices=["faster", "on", "off"], default="faster")
     args = parser.parse_args()
     silence = llama_cpp.llama_log_callback(lambda level, text, data: None)
