@@ -31,15 +31,24 @@ impl Linear<'_> {
         (0..rows).step_by(ROW_BLOCK).map(move |first| first..rows.min(first + ROW_BLOCK))
     }
 
-    /// Computes outputs `cols` of the rows in `block` into `tile` `[block][cols]`.
-    pub(super) fn product(&self, block: &Range<usize>, cols: &Range<usize>, tile: &mut [f32]) {
+    /// Computes outputs `cols` of the rows in `block` into `tile` `[block][cols]`. Each of `workers`
+    /// threads takes an item of as many outputs in turn.
+    pub(super) fn product(
+        &self,
+        block: &Range<usize>,
+        cols: &Range<usize>,
+        workers: usize,
+        tile: &mut [f32],
+    ) {
         let Tensor { dtype, cols: k, .. } = *self.weights;
-        let weights = &self.weights.bytes()[cols.start * self.weights.row_len()..];
+        let row_bytes = self.weights.row_len();
+        let weights = &self.weights.bytes()[cols.start * row_bytes..];
+        let next = workers * cols.len() * row_bytes;
         let (rows, cols, out) = (block.len(), cols.len(), tile);
         match self.q8 {
             Some((kernels, x)) if dtype.is_quantized() => {
                 let x = &x[block.start * Q8Block::per_row(k)..];
-                kernels.product(Q8Product { x, rows, weights, dtype, cols, k, out });
+                kernels.product(Q8Product { x, rows, weights, dtype, cols, k, next, out });
             }
             _ => {
                 let (x, packing) = (&self.x[block.start * Packing::stride(k)..], self.packing);
@@ -65,12 +74,13 @@ impl Linear<'_> {
     ) {
         let step = self.item_cols(pool.num_workers());
         let scratch = SharedMut::new(scratch);
+        let workers = pool.num_workers();
         pool.for_each(self.weights.rows.div_ceil(step), assist(side), |worker, item| {
             // SAFETY: each worker accesses only its own element of `scratch`.
             let tile = unsafe { &mut scratch.part(worker..worker + 1)[0].tile };
             let cols = item * step..self.weights.rows.min((item + 1) * step);
             for block in self.row_blocks() {
-                self.product(&block, &cols, tile);
+                self.product(&block, &cols, workers, tile);
                 for (row, values) in block.zip(tile.chunks_exact(cols.len())) {
                     put(row, cols.clone(), values);
                 }

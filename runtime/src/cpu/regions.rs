@@ -80,6 +80,7 @@ impl<'a> Regions<'a> {
             kv: SharedMut::new(self.kv.data_mut()),
         };
         let scratch = SharedMut::new(self.scratch);
+        let workers = self.pool.num_workers();
         self.pool.for_each(num_heads + 2 * num_kv_heads, assist(self.side), |worker, item| {
             // SAFETY: each worker accesses only its own element of `scratch`.
             let tile = unsafe { &mut scratch.part(worker..worker + 1)[0].tile };
@@ -92,7 +93,7 @@ impl<'a> Regions<'a> {
             let cols = index * head_dim..(index + 1) * head_dim;
             let linear = Linear { kernels, x: normed, packing, q8, rows, weights };
             for block in linear.row_blocks() {
-                linear.product(&block, &cols, tile);
+                linear.product(&block, &cols, workers, tile);
                 for (row, values) in block.zip(tile.chunks_exact_mut(head_dim)) {
                     // SAFETY: only this item stores this head.
                     unsafe { outputs.put(head, row, values) };
@@ -174,15 +175,16 @@ impl<'a> Regions<'a> {
         down_packing.clear_padding(inner, rows, features);
         let inner = SharedMut::new(inner);
         let scratch = SharedMut::new(self.scratch);
-        let step = gate_linear.item_cols(self.pool.num_workers());
+        let workers = self.pool.num_workers();
+        let step = gate_linear.item_cols(workers);
         self.pool.for_each(features.div_ceil(step), assist(self.side), |worker, item| {
             // SAFETY: each worker accesses only its own element of `scratch`.
             let WorkerScratch { tile: gate, up_tile: up, .. } =
                 unsafe { &mut scratch.part(worker..worker + 1)[0] };
             let cols = item * step..features.min((item + 1) * step);
             for block in gate_linear.row_blocks() {
-                gate_linear.product(&block, &cols, gate);
-                up_linear.product(&block, &cols, up);
+                gate_linear.product(&block, &cols, workers, gate);
+                up_linear.product(&block, &cols, workers, up);
                 // The activation works on whole registers; values beyond the products are unused.
                 let len = (block.len() * cols.len()).next_multiple_of(super::simd::MAX_LANES);
                 kernels.gate(activation, &mut gate[..len], &up[..len]);

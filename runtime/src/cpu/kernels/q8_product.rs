@@ -12,7 +12,7 @@ use crate::model::Dtype;
 
 use super::q8::{Q8_VALUES, Q8Block};
 use super::unpack::{
-    ByteTile, BytesQ4_0, BytesQ4_1, BytesQ4K, BytesQ5_0, BytesQ5_1, BytesQ5K, BytesQ6K, BytesQ8_0,
+    Ahead, ByteTile, BytesQ4_0, BytesQ4_1, BytesQ4K, BytesQ5_0, BytesQ5_1, BytesQ5K, BytesQ6K, BytesQ8_0,
     Scaling, TILE_VALUES, Unpack, Unpacked, unpack_rows,
 };
 
@@ -30,6 +30,9 @@ pub(crate) struct Q8Product<'a> {
     pub(crate) cols: usize,
     /// Length of a dot product.
     pub(crate) k: usize,
+    /// Distance from `weights` to those that this thread will probably multiply next, bytes: they
+    /// are prefetched.
+    pub(crate) next: usize,
     /// Result: `[rows][cols]`.
     pub(crate) out: &'a mut [f32],
 }
@@ -95,18 +98,20 @@ impl Q8Product<'_> {
                 self.weights[row * row_bytes + U::DTYPE.bytes_of(k)..].as_ptr()
             })
         };
-        let next_tile = (2 * V::LANES * row_bytes) as isize;
+        let tile_bytes = cols * row_bytes;
+        let next = match col + cols {
+            end if end < self.cols => &raw const self.weights[end * row_bytes],
+            _ => self.weights.as_ptr().wrapping_add(self.next),
+        };
+        let mut ahead = Ahead::new(next, tile_bytes, 2 * self.k / U::DTYPE.block_values());
         let unpacked = tile.unpacked();
         for k in (0..self.k).step_by(TILE_VALUES) {
             let values = TILE_VALUES.min(self.k - k);
             let block = Block { col, cols, k, groups: values / Q8_VALUES, unpacked };
-            let (here, next) = (U::DTYPE.bytes_of(k), U::DTYPE.bytes_of(k + values));
-            let to_next =
-                if k + values < self.k { (next - here) as isize } else { next_tile - here as isize };
             // SAFETY: the rows have `values` values from `k`; the caller guarantees the rest.
             unsafe {
-                unpack_rows::<V, U>(&weights(0, k), values, to_next, unpacked);
-                unpack_rows::<V, U>(&weights(1, k), values, to_next, unpacked.second::<V>());
+                unpack_rows::<V, U>(&weights(0, k), values, &mut ahead, unpacked);
+                unpack_rows::<V, U>(&weights(1, k), values, &mut ahead, unpacked.second::<V>());
             }
             let out = self.out.as_mut_ptr();
             // SAFETY: as above.

@@ -34,7 +34,7 @@ fn product(
 ) -> Vec<f32> {
     let rows = x.len() / Q8Block::per_row(k);
     let mut out = vec![f32::NAN; rows * cols];
-    kernels.product(Q8Product { x, rows, weights, dtype, cols, k, out: &mut out });
+    kernels.product(Q8Product { x, rows, weights, dtype, cols, k, next: 0, out: &mut out });
     out
 }
 
