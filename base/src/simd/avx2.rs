@@ -229,6 +229,15 @@ impl Bytes for Avx2 {
     }
 
     #[inline(always)]
+    fn low_half(words: Avx2Words) -> Self {
+        avx2!({
+            let words = _mm256_and_si256(words.0, _mm256_set1_epi32(0xffff));
+            let high = _mm256_extracti128_si256::<1>(words);
+            Avx2(_mm256_cvtph_ps(_mm_packus_epi32(_mm256_castsi256_si128(words), high)))
+        })
+    }
+
+    #[inline(always)]
     unsafe fn load_words(p: *const u32) -> Avx2Words {
         Avx2Words(avx2!(_mm256_loadu_si256(p.cast())))
     }

@@ -236,6 +236,11 @@ impl Bytes for Avx512 {
     }
 
     #[inline(always)]
+    fn low_half(words: Avx512Words) -> Self {
+        Avx512(avx512!(_mm512_cvtph_ps(_mm512_cvtepi32_epi16(words.0))))
+    }
+
+    #[inline(always)]
     unsafe fn load_words(p: *const u32) -> Avx512Words {
         Avx512Words(avx512!(_mm512_loadu_si512(p.cast())))
     }

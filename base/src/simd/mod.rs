@@ -191,6 +191,8 @@ pub trait Bytes: Simd {
     ///
     /// The CPU has the instructions; the rows are readable for `at + 16` bytes.
     unsafe fn load_columns(rows: &[*const u8; MAX_LANES], at: usize) -> [Self::Words; 4];
+    /// The lower half of each lane, an IEEE half-precision value, widened.
+    fn low_half(words: Self::Words) -> Self;
     /// Reads `LANES` integers.
     ///
     /// # Safety

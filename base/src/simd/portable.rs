@@ -289,6 +289,11 @@ impl Bytes for Portable {
     }
 
     #[inline(always)]
+    fn low_half(words: PortableWords) -> Self {
+        Portable(words.0.map(|word| widen_f16(word as u16)))
+    }
+
+    #[inline(always)]
     unsafe fn load_words(p: *const u32) -> PortableWords {
         // SAFETY: readable for LANES integers by contract.
         PortableWords(unsafe { p.cast::<[u32; LANES]>().read() })

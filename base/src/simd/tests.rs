@@ -86,6 +86,12 @@ unsafe fn check_bytes<V: Bytes>() {
     let expect = |words: V::Words, expected: &dyn Fn(u32) -> u32| {
         assert_eq!(lanes(words), lanes(columns[0]).into_iter().map(expected).collect::<Vec<_>>());
     };
+    let mut halves = vec![0.0_f32; V::LANES];
+    // SAFETY: `halves` has LANES floats.
+    unsafe { V::low_half(V::and(columns[0], 0xffff_7bff)).store(halves.as_mut_ptr()) };
+    for (half, word) in halves.into_iter().zip(lanes(columns[0])) {
+        assert_eq!(half, half::f16::from_bits(word as u16 & 0x7bff).to_f32());
+    }
     // SAFETY: as above; `lanes` returns LANES integers.
     let (same, splat) = unsafe {
         (V::load_words(lanes(columns[0]).as_ptr()), V::splat_word(bytes[1..].as_ptr()))

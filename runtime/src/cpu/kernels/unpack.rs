@@ -58,11 +58,8 @@ pub(super) trait Unpack {
     type Scaling: Scaling;
     /// Added to q; 0 for types with minima.
     const OFFSET: i16;
-    /// Places of a block's half-precision scales, bytes.
-    const HALVES: &'static [usize];
 
-    /// Unpacks a block at byte `at` of the first `V::LANES` rows. `halves`: the scales of
-    /// [`HALVES`](Self::HALVES).
+    /// Unpacks a block at byte `at` of the first `V::LANES` rows.
     ///
     /// # Safety
     ///
@@ -71,7 +68,6 @@ pub(super) trait Unpack {
     unsafe fn unpack<V: Bytes>(
         rows: &[*const u8; MAX_LANES],
         at: usize,
-        halves: [V; 2],
         to: Unpacked,
     );
 }
@@ -208,24 +204,11 @@ pub(super) unsafe fn unpack_rows<V: Bytes, U: Unpack>(
 ) {
     let (block_values, block_bytes) = (U::DTYPE.block_values(), U::DTYPE.block_bytes());
     let blocks = values / block_values;
-    // The scales are collected before they are used: a load from as many small stores waits for
-    // all of them.
-    let mut halves = [[[0_u16; MAX_LANES]; 2]; TILE_VALUES / GROUP];
-    // SAFETY: the loops stay within `values` values of `V::LANES` rows.
-    unsafe {
-        for (block, halves) in halves[..blocks].iter_mut().enumerate() {
-            for (halves, place) in halves.iter_mut().zip(U::HALVES) {
-                for (half, row) in halves[..V::LANES].iter_mut().zip(rows) {
-                    *half = row.add(block * block_bytes + place).cast::<u16>().read_unaligned();
-                }
-            }
-        }
-        for (block, [a, b]) in halves[..blocks].iter().enumerate() {
-            ahead.prefetch::<V>();
-            let halves = [V::load_f16(a.as_ptr().cast()), V::load_f16(b.as_ptr().cast())];
-            let to = to.skip::<V, U::Scaling>(block * block_values);
-            U::unpack::<V>(rows, block * block_bytes, halves, to);
-        }
+    for block in 0..blocks {
+        ahead.prefetch::<V>();
+        let to = to.skip::<V, U::Scaling>(block * block_values);
+        // SAFETY: the block is within `values` values of `V::LANES` rows.
+        unsafe { U::unpack::<V>(rows, block * block_bytes, to) };
     }
 }
 
@@ -239,8 +222,8 @@ const BITS: u32 = 0x0101_0101;
 /// Implements [`Unpack`].
 macro_rules! unpack {
     (
-        $name:ident, $dtype:expr, $scaling:ty, $offset:literal, $halves:expr,
-        |$V:ident, $rows:ident, $at:ident, $scales:ident, $to:ident| $body:expr
+        $name:ident, $dtype:expr, $scaling:ty, $offset:literal,
+        |$V:ident, $rows:ident, $at:ident, $to:ident| $body:expr
     ) => {
         pub(super) struct $name;
 
@@ -248,13 +231,11 @@ macro_rules! unpack {
             const DTYPE: Dtype = $dtype;
             type Scaling = $scaling;
             const OFFSET: i16 = $offset;
-            const HALVES: &'static [usize] = &$halves;
 
             #[inline(always)]
             unsafe fn unpack<$V: Bytes>(
                 $rows: &[*const u8; MAX_LANES],
                 $at: usize,
-                $scales: [V; 2],
                 $to: Unpacked,
             ) {
                 // SAFETY: the caller guarantees a readable block, room and `V`'s instructions.
@@ -264,8 +245,8 @@ macro_rules! unpack {
     };
 }
 
-unpack!(BytesQ8_0, Dtype::Q8_0, WideOffset, -128, [0], |V, rows, at, scales, to| {
-    to.put_scale(0, scales[0]);
+unpack!(BytesQ8_0, Dtype::Q8_0, WideOffset, -128, |V, rows, at, to| {
+    to.put_scale(0, V::low_half(V::load_columns(rows, at)[0]));
     for half in 0..2 {
         let words = V::load_columns(rows, at + 2 + 16 * half);
         for (word, q) in words.into_iter().enumerate() {
@@ -273,34 +254,36 @@ unpack!(BytesQ8_0, Dtype::Q8_0, WideOffset, -128, [0], |V, rows, at, scales, to|
         }
     }
 });
-unpack!(BytesQ4_0, Dtype::Q4_0, Offset, -8, [0], |V, rows, at, scales, to| {
-    to.put_scale(0, scales[0]);
+unpack!(BytesQ4_0, Dtype::Q4_0, Offset, -8, |V, rows, at, to| {
+    to.put_scale(0, V::low_half(V::load_columns(rows, at)[0]));
     put_nibbles::<V>(V::load_columns(rows, at + 2), 0, 0, 4, to);
 });
-unpack!(BytesQ4_1, Dtype::Q4_1, Minimum, 0, [0, 2], |V, rows, at, scales, to| {
-    to.put_scale(0, scales[0]);
-    to.put_min(0, scales[1]);
+unpack!(BytesQ4_1, Dtype::Q4_1, Minimum, 0, |V, rows, at, to| {
+    let scales = V::load_columns(rows, at)[0];
+    to.put_scale(0, V::low_half(scales));
+    to.put_min(0, V::low_half(V::shift_right(scales, 16)));
     put_nibbles::<V>(V::load_columns(rows, at + 4), 0, 0, 4, to);
 });
-unpack!(BytesQ5_0, Dtype::Q5_0, Offset, -16, [0], |V, rows, at, scales, to| {
-    to.put_scale(0, scales[0]);
+unpack!(BytesQ5_0, Dtype::Q5_0, Offset, -16, |V, rows, at, to| {
+    to.put_scale(0, V::low_half(V::load_columns(rows, at)[0]));
     put_five_bits::<V>(rows, at + 2, to);
 });
-unpack!(BytesQ5_1, Dtype::Q5_1, Minimum, 0, [0, 2], |V, rows, at, scales, to| {
-    to.put_scale(0, scales[0]);
-    to.put_min(0, scales[1]);
+unpack!(BytesQ5_1, Dtype::Q5_1, Minimum, 0, |V, rows, at, to| {
+    let scales = V::load_columns(rows, at)[0];
+    to.put_scale(0, V::low_half(scales));
+    to.put_min(0, V::low_half(V::shift_right(scales, 16)));
     put_five_bits::<V>(rows, at + 4, to);
 });
-unpack!(BytesQ4K, Dtype::Q4K, Minimum, 0, [0, 2], |V, rows, at, scales, to| {
-    put_pairs(rows, at, scales, to);
+unpack!(BytesQ4K, Dtype::Q4K, Minimum, 0, |V, rows, at, to| {
+    put_pairs::<V>(rows, at, to);
     for part in 0..8 {
         // 32 bytes hold the low nibbles of one group and the high ones of the next.
         let words = V::load_columns(rows, at + 16 + 16 * part);
         put_nibbles::<V>(words, part / 2 * 2, part % 2 * 4, GROUP / 4, to);
     }
 });
-unpack!(BytesQ5K, Dtype::Q5K, Minimum, 0, [0, 2], |V, rows, at, scales, to| {
-    put_pairs(rows, at, scales, to);
+unpack!(BytesQ5K, Dtype::Q5K, Minimum, 0, |V, rows, at, to| {
+    put_pairs::<V>(rows, at, to);
     for half in 0..2 {
         let highest = V::load_columns(rows, at + 16 + 16 * half);
         for pair in 0..4 {
@@ -315,11 +298,12 @@ unpack!(BytesQ5K, Dtype::Q5K, Minimum, 0, [0, 2], |V, rows, at, scales, to| {
         }
     }
 });
-unpack!(BytesQ6K, Dtype::Q6K, HalfOffset, -32, [208], |V, rows, at, scales, to| {
+unpack!(BytesQ6K, Dtype::Q6K, HalfOffset, -32, |V, rows, at, to| {
+    let d = V::low_half(V::shift_right(V::load_columns(rows, at + 194)[3], 16));
     let integers = V::load_columns(rows, at + 192);
     for (i, words) in integers.into_iter().enumerate() {
         for byte in 0..4 {
-            let scale = V::to_f32(V::signed_byte(words, byte)).mul(scales[0]);
+            let scale = V::to_f32(V::signed_byte(words, byte)).mul(d);
             to.put_scale(4 * i + byte as usize, scale);
         }
     }
@@ -392,13 +376,13 @@ unsafe fn put_five_bits<V: Bytes>(rows: &[*const u8; MAX_LANES], at: usize, to: 
 unsafe fn put_pairs<V: Bytes>(
     rows: &[*const u8; MAX_LANES],
     at: usize,
-    [d, d_min]: [V; 2],
     to: Unpacked,
 ) {
     // SAFETY: the caller guarantees a readable block, room and `V`'s instructions.
     unsafe {
-        let [_, a, b, c] = V::load_columns(rows, at);
-        let minus_d_min = V::splat(0.0).sub(d_min);
+        let [scales, a, b, c] = V::load_columns(rows, at);
+        let d = V::low_half(scales);
+        let minus_d_min = V::splat(0.0).sub(V::low_half(V::shift_right(scales, 16)));
         for i in 0..4 {
             let bits = 8 * i as u32;
             let low = (field::<V>(a, bits, 63), field::<V>(b, bits, 63));
