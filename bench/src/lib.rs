@@ -3,6 +3,7 @@
 // Two items are this crate's interface: elsewhere `pub` marks a module's interface to the others.
 #![allow(unreachable_pub)]
 
+mod accuracy;
 mod ceilings;
 mod decode;
 mod decoding;
@@ -23,6 +24,7 @@ mod timeline;
 use clap::{Args, Subcommand};
 use trail_setup::{EngineArgs, Error, ModelArgs, Output};
 
+use accuracy::AccuracyArgs;
 use decode::DecodeArgs;
 use kernels::KernelsArgs;
 use load::LoadArgs;
@@ -58,6 +60,13 @@ enum Part {
         model: BenchModelArgs,
         #[command(flatten)]
         args: PrefillArgs,
+    },
+    /// Log probabilities of a text by --compute fast against exact
+    Accuracy {
+        #[command(flatten)]
+        model: BenchModelArgs,
+        #[command(flatten)]
+        args: AccuracyArgs,
     },
     /// Time that tap and probe add to a decode step
     Overlap {
@@ -110,6 +119,7 @@ impl Part {
         let (report, columns) = match self {
             Part::Decode { model, args } => (decode::run(args, &load(model)?), decode::COLUMNS),
             Part::Prefill { model, args } => (prefill::run(args, &load(model)?), prefill::COLUMNS),
+            Part::Accuracy { model, args } => (accuracy::run(args, &load(model)?), &[][..]),
             Part::Overlap { model, args } => (overlap::run(args, &load(model)?), overlap::COLUMNS),
             Part::Steps { model, args } => (steps::run(args, &load(model)?), steps::COLUMNS),
             Part::Kernels(args) => (kernels::run(args), kernels::COLUMNS),

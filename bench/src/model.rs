@@ -142,10 +142,21 @@ impl BenchModel {
         segments: usize,
         context: usize,
     ) -> Result<CpuForward, Error> {
+        self.forward_by(self.compute, rows, segments, context)
+    }
+
+    /// The same with another arithmetic than that of the command line.
+    pub fn forward_by(
+        &self,
+        compute: Compute,
+        rows: usize,
+        segments: usize,
+        context: usize,
+    ) -> Result<CpuForward, Error> {
         let options = CpuOptions {
             threads: self.threads,
             isa: self.isa,
-            compute: self.compute,
+            compute,
             max_rows: rows,
             max_segments: segments,
             num_blocks: segments * context.div_ceil(BLOCK_TOKENS),
@@ -153,6 +164,14 @@ impl BenchModel {
         };
         self.check_memory(&options, 1)?;
         Ok(CpuForward::new(self.model.clone(), options)?)
+    }
+
+    /// The tokens of `text`, special ones as text.
+    pub fn encode(&self, text: &str) -> Result<Vec<u32>, Error> {
+        let setup = self.setup.as_ref().ok_or_else(|| {
+            Error::usage("random weights have no tokenizer: give a model with --model")
+        })?;
+        Ok(setup.tokenizer()?.encode_text(text, true)?)
     }
 
     /// The model's own probe, or one with random weights at the middle layer.

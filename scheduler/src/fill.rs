@@ -60,7 +60,7 @@ use crate::scheduler::Scheduler;
 /// Result of a walk.
 pub(crate) struct Filled {
     /// Blocks, free or soon free, that are promised to skipped requests.
-    pub(crate) reserved: u32,
+    pub(crate) promised: u32,
     /// Running requests that the walk met: the first ones in rank order.
     pub(crate) visited: usize,
     /// The last request that entered the batch.
@@ -95,7 +95,7 @@ pub(crate) struct Fill<'a> {
     /// Requests skipped in this walk.
     skipped: u32,
     /// Blocks, free or soon free, that are promised to skipped requests.
-    reserved: u32,
+    promised: u32,
     /// Blocks of the predicted growth of the running requests, those that entered included.
     growth: u32,
 }
@@ -116,7 +116,7 @@ impl Fill<'_> {
             entries: scheduler.policy.max_entries(),
             entered: None,
             skipped: 0,
-            reserved: 0,
+            promised: 0,
             growth: scheduler.predicted_growth(),
             scheduler,
         }
@@ -128,7 +128,7 @@ impl Fill<'_> {
             let Some(candidate) = self.next_ranked() else { break };
             self.consider(candidate);
         }
-        Filled { reserved: self.reserved, visited: self.running_first, entered: self.entered }
+        Filled { promised: self.promised, visited: self.running_first, entered: self.entered }
     }
 
     /// The best request not visited yet: a merge of the three sets.
@@ -235,7 +235,7 @@ impl Fill<'_> {
             return true;
         }
         let growth = self.growth + reserve.growth(request);
-        self.scheduler.blocks.free() >= needed + spare.max(growth) + self.reserved
+        self.scheduler.blocks.free() >= needed + spare.max(growth) + self.promised
     }
 
     /// Puts the candidate into the plan with its next `len` tokens.
@@ -306,11 +306,11 @@ impl Fill<'_> {
     /// it must. Returns false if there are not enough, even after evictions, or not yet; in the
     /// latter case they are reserved.
     fn take_blocks(&mut self, to: Ranked, needed: u32, spare: u32) -> bool {
-        let wanted = needed + spare + self.reserved;
+        let wanted = needed + spare + self.promised;
         let missing = self.cannot_free(wanted, to.key);
         if missing > 0 {
             if missing <= self.scheduler.swapping_in_behind(to.key) {
-                self.reserved += needed + spare;
+                self.promised += needed + spare;
             }
             return false;
         }
@@ -318,7 +318,7 @@ impl Fill<'_> {
             self.evict_worst(to);
         }
         if self.scheduler.blocks.free() < wanted {
-            self.reserved += needed + spare;
+            self.promised += needed + spare;
             return false;
         }
         self.scheduler.blocks.grow(to.idx, needed);

@@ -131,7 +131,7 @@ impl Scheduler {
         self.rank_running();
         let filled = Fill::new(self).run();
         self.requeue_preempted(&filled);
-        self.reclaim(filled.reserved);
+        self.reclaim(filled.promised);
         &self.plan
     }
 

@@ -145,13 +145,13 @@ impl Scheduler {
     }
 
     /// Swaps paused requests out ahead of need, worst first, but none ranked before a row of this
-    /// plan, since it may run next. `reserved` blocks are promised to skipped requests.
-    pub(crate) fn reclaim(&mut self, reserved: u32) {
+    /// plan, since it may run next. `promised` blocks are those of skipped requests.
+    pub(crate) fn reclaim(&mut self, promised: u32) {
         let Some(worst_row) = self.running.last().copied() else { return };
         if self.swap_state.host_free() == 0 || self.config.preemption == Preemption::Recompute {
             return;
         }
-        let wanted = reserved + self.low_water(self.running.len());
+        let wanted = promised + self.low_water(self.running.len());
         let mut visited = 0;
         let mut next = self.paused.last().filter(|&last| last > worst_row);
         while let Some(victim) = next {

@@ -272,8 +272,21 @@ impl Bytes for Avx512 {
         avx512!({
             // The permutation reads the lowest four bits of each index alone.
             let spread = _mm512_setr_epi32(
-                0, 0x10, 0x1000, 0x1010, 0x10_0000, 0x10_0010, 0x10_1000, 0x10_1010, 0x1000_0000,
-                0x1000_0010, 0x1000_1000, 0x1000_1010, 0x1010_0000, 0x1010_0010, 0x1010_1000,
+                0,
+                0x10,
+                0x1000,
+                0x1010,
+                0x10_0000,
+                0x10_0010,
+                0x10_1000,
+                0x10_1010,
+                0x1000_0000,
+                0x1000_0010,
+                0x1000_1000,
+                0x1000_1010,
+                0x1010_0000,
+                0x1010_0010,
+                0x1010_1000,
                 0x1010_1010,
             );
             Avx512Words(_mm512_permutexvar_epi32(words.0, spread))
@@ -292,12 +305,7 @@ pub struct Avx512Vnni;
 
 impl ByteDot<Avx512> for Avx512Vnni {
     #[inline(always)]
-    unsafe fn dot(
-        sum: Avx512Words,
-        q: Avx512Words,
-        x: Avx512Words,
-        _wide: bool,
-    ) -> Avx512Words {
+    unsafe fn dot(sum: Avx512Words, q: Avx512Words, x: Avx512Words, _wide: bool) -> Avx512Words {
         // SAFETY: the caller guarantees AVX-512 VNNI.
         Avx512Words(unsafe { _mm512_dpbusd_epi32(sum.0, q.0, x.0) })
     }
@@ -308,12 +316,7 @@ pub struct Maddubs512;
 
 impl ByteDot<Avx512> for Maddubs512 {
     #[inline(always)]
-    unsafe fn dot(
-        sum: Avx512Words,
-        q: Avx512Words,
-        x: Avx512Words,
-        wide: bool,
-    ) -> Avx512Words {
+    unsafe fn dot(sum: Avx512Words, q: Avx512Words, x: Avx512Words, wide: bool) -> Avx512Words {
         avx512!({
             let (ones, low) = (_mm512_set1_epi16(1), _mm512_set1_epi16(0xff));
             if !wide {

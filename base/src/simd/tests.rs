@@ -93,9 +93,8 @@ unsafe fn check_bytes<V: Bytes>() {
         assert_eq!(half, half::f16::from_bits(word as u16 & 0x7bff).to_f32());
     }
     // SAFETY: as above; `lanes` returns LANES integers.
-    let (same, splat) = unsafe {
-        (V::load_words(lanes(columns[0]).as_ptr()), V::splat_word(bytes[1..].as_ptr()))
-    };
+    let (same, splat) =
+        unsafe { (V::load_words(lanes(columns[0]).as_ptr()), V::splat_word(bytes[1..].as_ptr())) };
     expect(same, &|word| word);
     let first = u32::from_le_bytes(bytes[1..5].try_into().unwrap());
     assert_eq!(lanes(splat), vec![first; V::LANES]);

@@ -11,6 +11,10 @@ use super::kernels::{AttentionScratch, Packing, Q8Block};
 pub(crate) const ROW_BLOCK: usize = 192;
 /// Maximum number of weight rows in one work item.
 pub(crate) const MAX_ITEM_COLS: usize = 64;
+/// Bytes of weights that one worker reads in a row: below, prefetchers start anew too often.
+const ITEM_BYTES: usize = 256 << 10;
+/// Weight rows of the widest tile of products in 8 bits.
+const Q8_TILE_COLS: usize = 32;
 /// Queries of one attention task: enough to amortize the load of a key, few enough for L1.
 const ATTENTION_QUERIES: usize = 24;
 
@@ -20,9 +24,17 @@ pub(crate) fn item_cols(cols: usize, num_workers: usize) -> usize {
     (cols / (4 * num_workers)).next_multiple_of(8).clamp(8, MAX_ITEM_COLS)
 }
 
-/// The same where the weights are quantized and multiplied in 8 bits, by tiles of up to 32 rows.
-pub(crate) fn q8_item_cols(cols: usize, num_workers: usize) -> usize {
-    (cols / (8 * num_workers) / 32 * 32).clamp(32, MAX_ITEM_COLS)
+/// The same where `rows` rows are multiplied in 8 bits with weights of `row_bytes` a row: whole
+/// tiles, of as many bytes as memory reads fastest, as far as the scratch and the balance allow.
+pub(crate) fn q8_item_cols(
+    cols: usize,
+    row_bytes: usize,
+    rows: usize,
+    num_workers: usize,
+) -> usize {
+    let scratch = ROW_BLOCK * MAX_ITEM_COLS / rows.clamp(1, ROW_BLOCK);
+    let most = (ITEM_BYTES / row_bytes).min(scratch).min(cols / (4 * num_workers));
+    (most / Q8_TILE_COLS * Q8_TILE_COLS).max(Q8_TILE_COLS)
 }
 
 /// Number of rows in one attention task where `group` query heads share a KV head.

@@ -59,9 +59,12 @@ impl Linear<'_> {
 
     /// Number of outputs in a work item.
     pub(super) fn item_cols(&self, num_workers: usize) -> usize {
-        let is_q8 = self.q8.is_some() && self.weights.dtype.is_quantized();
-        let item_cols = if is_q8 { q8_item_cols } else { item_cols };
-        item_cols(self.weights.rows, num_workers)
+        let cols = self.weights.rows;
+        if self.q8.is_some() && self.weights.dtype.is_quantized() {
+            q8_item_cols(cols, self.weights.row_len(), self.rows, num_workers)
+        } else {
+            item_cols(cols, num_workers)
+        }
     }
 
     /// Computes all outputs in one parallel region, and passes them to `put(row, cols, values)`.

@@ -1,8 +1,8 @@
-//! Model configuration: the shapes and constants of a Llama-family model.
+//! Model configuration: the shapes and constants of a model.
 
 use super::Dtype;
 
-/// Families whose forward pass is the Llama one.
+/// Families of models: decoders whose blocks differ in norms, biases, activation and RoPE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Architecture {
     /// Llama 2, 3, 3.1, 3.2, and Vicuna, which has Llama 2's architecture.

@@ -33,5 +33,7 @@ pub(crate) use q8_table::Q8Kernels;
 pub(crate) use scratch::AttentionScratch;
 pub(crate) use table::Kernels;
 
+#[cfg(all(test, target_arch = "x86_64"))]
+mod proven;
 #[cfg(test)]
 mod tests;

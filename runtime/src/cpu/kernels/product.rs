@@ -25,10 +25,12 @@ const K_BLOCK: usize = 1024;
 /// Maximum number of rows (decode) for which weights are converted in registers for every tile, and
 /// read in memory order. With more rows (prefill) it pays to convert a block of weights once, and
 /// to process all blocks of the same `k` together, so that these activations stay in L2.
-const fn few_rows(dtype: Dtype) -> usize {
+const fn few_rows(dtype: Dtype, step: usize) -> usize {
     match dtype {
         // Five and six bits in two places: the conversion takes longer than the products of a tile.
         Dtype::Q5K | Dtype::Q6K => 4,
+        // AVX-512 converts twice as many weights at once.
+        _ if step > 16 => 24,
         _ => 12,
     }
 }
@@ -112,7 +114,7 @@ impl Product<'_> {
         assert!(self.out.len() >= self.rows * self.cols);
         let (dtype, row_bytes) = (self.dtype, self.dtype.bytes_of(self.k));
         let (cols, ks) = (self.cols.div_ceil(TILE_COLS), self.k.div_ceil(K_BLOCK));
-        let few_rows = self.rows <= few_rows(dtype);
+        let few_rows = self.rows <= few_rows(dtype, L::STEP);
         let place = |i: usize| {
             let (col, k) = if few_rows { (i / ks, i % ks) } else { (i % cols, i / cols) };
             (col * TILE_COLS, k * K_BLOCK)

@@ -12,8 +12,8 @@ use crate::model::Dtype;
 
 use super::q8::{Q8_VALUES, Q8Block};
 use super::unpack::{
-    Ahead, ByteTile, BytesQ4_0, BytesQ4_1, BytesQ4K, BytesQ5_0, BytesQ5_1, BytesQ5K, BytesQ6K, BytesQ8_0,
-    Scaling, TILE_VALUES, Unpack, Unpacked, unpack_rows,
+    Ahead, ByteTile, BytesQ4_0, BytesQ4_1, BytesQ4K, BytesQ5_0, BytesQ5_1, BytesQ5K, BytesQ6K,
+    BytesQ8_0, Scaling, TILE_VALUES, Unpack, Unpacked, unpack_rows,
 };
 
 /// Operands of one product.

@@ -1,9 +1,9 @@
 //! Dispatch table of the products in 8 bits of one instruction.
 
 use crate::cpu::Isa;
-use crate::cpu::simd::{PlainDot, Portable, Simd};
 #[cfg(target_arch = "x86_64")]
 use crate::cpu::simd::{Avx2, Avx512, Avx512Vnni, AvxVnni, Maddubs, Maddubs512};
+use crate::cpu::simd::{PlainDot, Portable, Simd};
 
 use super::q8::{self, Q8Block};
 use super::q8_product::{Q8Loops, Q8Product};
@@ -69,7 +69,11 @@ kernels!(AVX_VNNI, "avx_vnni", Isa::Avx2, Avx2, AvxVnni, ["avx2", "fma", "f16c",
 kernels!(MADDUBS_512, "avx512bw", Isa::Avx512, Avx512, Maddubs512, ["avx512f", "avx512bw"]);
 #[cfg(target_arch = "x86_64")]
 kernels!(
-    AVX512_VNNI, "avx512_vnni", Isa::Avx512, Avx512, Avx512Vnni,
+    AVX512_VNNI,
+    "avx512_vnni",
+    Isa::Avx512,
+    Avx512,
+    Avx512Vnni,
     ["avx512f", "avx512bw", "avx512vnni"]
 );
 
@@ -87,9 +91,14 @@ const ALL: &[&Q8Kernels] = &[
 ];
 
 impl Q8Kernels {
-    /// The kernels that this CPU can run, fastest first.
+    /// All kernels of this architecture, those of one instruction set fastest first.
+    pub(crate) fn all() -> impl Iterator<Item = &'static Q8Kernels> {
+        ALL.iter().copied()
+    }
+
+    /// The kernels that this CPU can run, in the same order.
     pub(crate) fn available() -> impl Iterator<Item = &'static Q8Kernels> {
-        ALL.iter().copied().filter(|kernels| (kernels.is_available)())
+        Q8Kernels::all().filter(|kernels| (kernels.is_available)())
     }
 
     /// The fastest kernels with the registers of `isa`, or an error if this CPU does not have it.

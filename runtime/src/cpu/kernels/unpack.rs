@@ -65,11 +65,7 @@ pub(super) trait Unpack {
     ///
     /// The block must be readable in each of `rows`, `to` have room for it, and the CPU have `V`'s
     /// instructions.
-    unsafe fn unpack<V: Bytes>(
-        rows: &[*const u8; MAX_LANES],
-        at: usize,
-        to: Unpacked,
-    );
+    unsafe fn unpack<V: Bytes>(rows: &[*const u8; MAX_LANES], at: usize, to: Unpacked);
 }
 
 /// A tile of unpacked weights. The number of its columns is that of two registers.
@@ -233,11 +229,7 @@ macro_rules! unpack {
             const OFFSET: i16 = $offset;
 
             #[inline(always)]
-            unsafe fn unpack<$V: Bytes>(
-                $rows: &[*const u8; MAX_LANES],
-                $at: usize,
-                $to: Unpacked,
-            ) {
+            unsafe fn unpack<$V: Bytes>($rows: &[*const u8; MAX_LANES], $at: usize, $to: Unpacked) {
                 // SAFETY: the caller guarantees a readable block, room and `V`'s instructions.
                 unsafe { $body }
             }
@@ -373,11 +365,7 @@ unsafe fn put_five_bits<V: Bytes>(rows: &[*const u8; MAX_LANES], at: usize, to: 
 ///
 /// As [`Unpack::unpack`].
 #[inline(always)]
-unsafe fn put_pairs<V: Bytes>(
-    rows: &[*const u8; MAX_LANES],
-    at: usize,
-    to: Unpacked,
-) {
+unsafe fn put_pairs<V: Bytes>(rows: &[*const u8; MAX_LANES], at: usize, to: Unpacked) {
     // SAFETY: the caller guarantees a readable block, room and `V`'s instructions.
     unsafe {
         let [scales, a, b, c] = V::load_columns(rows, at);
