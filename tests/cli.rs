@@ -348,10 +348,9 @@ fn a_reader_that_leaves_is_no_error() {
 fn the_doctor_reports_in_both_forms() {
     let report = json(&["doctor", "--json"]);
     assert!(report["cores"].as_u64().is_some_and(|cores| cores > 0));
-    assert!(report["uses"]["isa"].is_string() && report["uses"]["byte_products"].is_string());
-    assert!(report["demo_model"].is_string());
-    let text = trail_rt(&["doctor"]);
-    assert!(String::from_utf8_lossy(&text.stdout).contains("will be used"));
+    let strings = ["/uses/isa", "/uses/byte_products", "/demo_model"];
+    assert!(strings.iter().all(|at| report.pointer(at).is_some_and(Value::is_string)));
+    assert!(String::from_utf8_lossy(&trail_rt(&["doctor"]).stdout).contains("will be used"));
 }
 
 #[test]

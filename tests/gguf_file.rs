@@ -51,6 +51,19 @@ fn inspect_tells_the_same_of_both() {
     assert_eq!((&one["probe"], &folder["probe"]["fits"]), (&Value::Null, &Value::Bool(true)));
 }
 
+/// The demo's weights are floats, whose products are the same in both arithmetics.
+#[test]
+fn accuracy_is_that_of_the_text_and_needs_enough_of_it() {
+    let readme = concat!(env!("CARGO_MANIFEST_DIR"), "/README.md");
+    let arguments = ["bench", "accuracy", "--text", readme, "--tokens", "17", "--sequences"];
+    let report = json(&[&arguments[..], &["3", "--json"]].concat());
+    assert_eq!(report["positions"], 3 * 16);
+    assert_eq!(report["mean_abs_difference_of_logprobs"], 0.0);
+    assert_eq!((&report["same_top_1"], &report["byte_products"]), (&Value::from(1.0), &Value::Null));
+    assert_eq!(report["perplexity"]["exact"], report["perplexity"]["fast"]);
+    assert_refused(&trail_rt(&[&arguments[..], &["4000"]].concat()), 2, "lower --sequences");
+}
+
 #[test]
 fn a_damaged_file_is_refused_in_one_line() {
     let file = file("damaged");

@@ -3,9 +3,9 @@
     trail-rt bench accuracy --model FILE.gguf --text TEXT --out EXACT.json
     python benches/peers/llama_accuracy.py FILE.gguf EXACT.json
 
-Needs llama-cpp-python. Prints the figures that `bench accuracy` prints of `--compute fast`: the mean
-absolute difference of the log probabilities of the text's tokens, and the share of positions with
-the same most probable token.
+Needs llama-cpp-python. Prints the figures that `bench accuracy` prints of `--compute fast`: the
+mean absolute difference of the log probabilities of the text's tokens, and the share of positions
+with the same most probable token.
 """
 import json
 import os

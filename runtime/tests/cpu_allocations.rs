@@ -35,22 +35,25 @@ fn forward_allocates_nothing() {
     let quantized =
         [Dtype::Q4_1, Dtype::Q6K].map(|dtype| Model::random_of(blocks.clone(), dtype, 3).unwrap());
     for model in [llama, family].into_iter().chain(quantized) {
-        check(model);
+        let model = Arc::new(model);
+        for compute in [Compute::Exact, Compute::Fast] {
+            check(model.clone(), compute);
+        }
     }
 }
 
-fn check(model: Model) {
+fn check(model: Arc<Model>, compute: Compute) {
     let (rows, segments, blocks_each) = (100, 4, 7);
     let options = CpuOptions {
         threads: 2,
         isa: Isa::Auto,
-        compute: Compute::Exact,
+        compute,
         max_rows: rows,
         max_segments: segments,
         num_blocks: segments * blocks_each,
         max_context: blocks_each * BLOCK_TOKENS,
     };
-    let mut backend = CpuForward::new(Arc::new(model), options).unwrap();
+    let mut backend = CpuForward::new(model, options).unwrap();
     let tokens: Vec<u32> = (0..rows as u32).collect();
     let blocks: Vec<u32> = (0..(segments * blocks_each) as u32).collect();
     let tables: Vec<&[u32]> = blocks.chunks(blocks_each).collect();

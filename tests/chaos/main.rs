@@ -15,7 +15,7 @@ mod questions;
 use std::time::{Duration, Instant};
 
 use clients::{Client, Counts};
-use common::Server;
+use common::{Server, http};
 use process::Resources;
 use questions::Questions;
 
@@ -117,7 +117,10 @@ fn last_orders(server: &mut Server, questions: &Questions) {
     server.terminate();
     let begin = Instant::now();
     for (index, stream) in streams {
-        questions.check_stream(index, stream);
+        // On a slow machine the server can end before it accepts the last connections.
+        if let Some(answer) = http::receive_unless_reset(stream) {
+            questions.check_answer(index, answer);
+        }
     }
     drop(halves);
     let (status, said) = server.end();

@@ -75,7 +75,11 @@ impl Questions {
     /// Reads the stream that answers question `index` and compares it. Returns false if the server
     /// had no room for the request, or was draining when it came.
     pub(crate) fn check_stream(&self, index: usize, stream: TcpStream) -> bool {
-        let (status, body) = http::receive(stream);
+        self.check_answer(index, http::receive(stream))
+    }
+
+    /// As [`check_stream`](Self::check_stream), of a stream that was read.
+    pub(crate) fn check_answer(&self, index: usize, (status, body): (u16, String)) -> bool {
         if matches!(status, 429 | 503) {
             return false;
         }

@@ -1,6 +1,6 @@
 //! A minimal HTTP/1.0 client: a response ends with its connection.
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
@@ -20,10 +20,21 @@ pub fn send(address: SocketAddr, method: &str, path: &str, body: &str) -> TcpStr
 }
 
 /// Reads a response to its end: status and body.
-pub fn receive(mut connection: TcpStream) -> (u16, String) {
-    let mut answer = String::new();
-    connection.read_to_string(&mut answer).expect("an answer in UTF-8");
+pub fn receive(connection: TcpStream) -> (u16, String) {
+    receive_unless_reset(connection).expect("an answer")
+}
+
+/// As [`receive`]; `None` if the server ended before it accepted the connection.
+pub fn receive_unless_reset(mut connection: TcpStream) -> Option<(u16, String)> {
+    let mut answer = Vec::new();
+    match connection.read_to_end(&mut answer) {
+        Err(error) if error.kind() == ErrorKind::ConnectionReset && answer.is_empty() => {
+            return None;
+        }
+        read => read.expect("a whole answer"),
+    };
+    let answer = String::from_utf8(answer).expect("an answer in UTF-8");
     let (head, body) = answer.split_once("\r\n\r\n").expect("a head and a body");
     let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
-    (status.expect("a status"), body.to_owned())
+    Some((status.expect("a status"), body.to_owned()))
 }

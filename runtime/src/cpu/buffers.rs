@@ -11,7 +11,7 @@ use super::kernels::{AttentionScratch, Packing, Q8Block};
 pub(crate) const ROW_BLOCK: usize = 192;
 /// Maximum number of weight rows in one work item.
 pub(crate) const MAX_ITEM_COLS: usize = 64;
-/// Bytes of weights that one worker reads in a row: below, prefetchers start anew too often.
+/// Bytes of weights that one worker reads in a row: below, prefetchers start too often.
 const ITEM_BYTES: usize = 256 << 10;
 /// Weight rows of the widest tile of products in 8 bits.
 const Q8_TILE_COLS: usize = 32;

@@ -165,7 +165,7 @@ impl CpuForward {
 }
 
 /// True if a matrix of `model` is quantized.
-fn has_quantized(model: &Model) -> bool {
+pub(super) fn has_quantized(model: &Model) -> bool {
     let weights = &model.weights;
     let mut layers = weights.layers.iter().flat_map(|layer| {
         [&layer.q, &layer.k, &layer.v, &layer.o, &layer.gate, &layer.up, &layer.down]

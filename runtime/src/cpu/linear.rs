@@ -31,8 +31,8 @@ impl Linear<'_> {
         (0..rows).step_by(ROW_BLOCK).map(move |first| first..rows.min(first + ROW_BLOCK))
     }
 
-    /// Computes outputs `cols` of the rows in `block` into `tile` `[block][cols]`. Each of `workers`
-    /// threads takes an item of as many outputs in turn.
+    /// Computes outputs `cols` of the rows in `block` into `tile` `[block][cols]`. Each of
+    /// `workers` threads takes an item of as many outputs in turn.
     pub(super) fn product(
         &self,
         block: &Range<usize>,

@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::Q8Kernels;
 use crate::cpu::Isa;
 
-/// Fails unless the classes of `kind` in the ledger are `all`; says which of them this CPU can run.
+/// Fails unless the classes of `kind` in the ledger are `all`; says which classes this CPU can run.
 fn check(kind: &str, all: Vec<String>, available: Vec<String>) {
     let ledger: Value = serde_json::from_str(include_str!("proven_on.json")).expect("JSON");
     let classes = ledger[kind].as_object().expect("an object");

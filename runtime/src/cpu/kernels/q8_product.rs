@@ -240,8 +240,8 @@ impl Block {
     }
 }
 
-/// Adds the products of one group of 32 values: `ROWS` blocks of activations from `x`, with distance
-/// `per_row`, and two registers of columns.
+/// Adds the products of one group of 32 values: `ROWS` blocks of activations from `x`, `per_row`
+/// blocks apart, and two registers of columns.
 ///
 /// # Safety
 ///
