@@ -291,7 +291,7 @@ fn the_tap_sees_each_layer_once_and_its_tasks_are_done() {
         let recorder = Recorder { published: Mutex::default(), tasks: AtomicUsize::new(1000) };
         let mut batch = Batch::default();
         Request::new(0, 33).feed(&mut batch, 33);
-        let mut backend = backend(model, Isa::Auto, 2);
+        let mut backend = backend(model, (Isa::Auto, Compute::Exact), 2);
         let plan = TapPlan::default();
         let without = bits(backend.forward(&batch, None));
         let with = bits(
