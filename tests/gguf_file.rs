@@ -59,7 +59,10 @@ fn accuracy_is_that_of_the_text_and_needs_enough_of_it() {
     let report = json(&[&arguments[..], &["3", "--json"]].concat());
     assert_eq!(report["positions"], 3 * 16);
     assert_eq!(report["mean_abs_difference_of_logprobs"], 0.0);
-    assert_eq!((&report["same_top_1"], &report["byte_products"]), (&Value::from(1.0), &Value::Null));
+    assert_eq!(
+        (&report["same_top_1"], &report["byte_products"]),
+        (&Value::from(1.0), &Value::Null)
+    );
     assert_eq!(report["perplexity"]["exact"], report["perplexity"]["fast"]);
     assert_refused(&trail_rt(&[&arguments[..], &["4000"]].concat()), 2, "lower --sequences");
 }

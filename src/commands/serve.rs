@@ -123,10 +123,12 @@ pub fn run(
     };
     server::run(setup, engine, host, options, |at, state| {
         let (model, policy) = (&state.name, state.engine.policy());
-        notice(format_args!("trail-rt serves {model} under {policy} on http://{at}"));
+        let device = state.engine.device();
+        notice(format_args!("trail-rt serves {model} under {policy} ({device}) on http://{at}"));
         if json {
             let url = format!("http://{at}");
-            let object = json!({ "model": model, "policy": policy.name(), "url": url });
+            let object =
+                json!({ "model": model, "policy": policy.name(), "device": device, "url": url });
             return Output::stdout().line(&object.to_string());
         }
         Ok(())

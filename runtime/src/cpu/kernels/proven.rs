@@ -11,7 +11,8 @@ fn check(kind: &str, all: Vec<String>, available: Vec<String>) {
     let classes = ledger[kind].as_object().expect("an object");
     let mut listed: Vec<&str> = classes.keys().map(String::as_str).collect();
     let mut all: Vec<&str> = all.iter().map(String::as_str).collect();
-    (listed.sort_unstable(), all.sort_unstable());
+    listed.sort_unstable();
+    all.sort_unstable();
     assert_eq!(listed, all, "proven_on.json, {kind}");
     for (class, runs) in classes {
         let runs = runs.as_array().expect("an array");
