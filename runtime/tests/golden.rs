@@ -188,7 +188,7 @@ fn cpu_backend_agrees_with_transformers() {
     let blocks = [2, 0, 3, 1];
     let all = Golden::all(&golden_folder());
     assert!(!all.is_empty());
-    for isa in [Isa::Auto, Isa::Portable] {
+    for isa in Isa::available() {
         for golden in &all {
             let model = Model::load(&golden.folder).expect("a model");
             let made = backend(model, isa);
