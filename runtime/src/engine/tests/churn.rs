@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 
 use trail_scheduler::Preemption;
 
-use super::{ahead, answer, answers, builder, empty, model, requests};
-use crate::engine::{Engine, FinishReason, PolicyKind, RequestHandle, SubmitError};
+use super::{MOST_STEPS, ahead, answer, answers, builder, empty, model, requests, wrapped};
+use crate::engine::{Engine, FinishReason, PolicyKind, RequestHandle, SteppedEngine, SubmitError};
 
 const ARRIVALS: usize = 400;
 const MAX_REQUESTS: usize = 20;
@@ -65,5 +65,31 @@ fn answers_are_the_same_when_indices_change_hands() {
                 assert!(cancels || (swaps > 0) == (preemption == Preemption::Swap), "{policy}");
             }
         }
+    }
+}
+
+/// The backend refuses a second copy of an index: indices are the same in each round.
+#[test]
+fn a_request_cancelled_during_its_swap_leaves_no_copy_at_the_host() {
+    let model = model();
+    let builder = builder(&model, PolicyKind::trail(1.0)).preemption(Preemption::Swap);
+    let mut engine =
+        builder.build_stepped_with(|b, model, probe| wrapped(b, model, probe, None)).unwrap();
+    for _ in 0..8 {
+        let handles: Vec<_> = requests().map(|r| engine.submit(r).expect("fits")).collect();
+        let mut steps = 0;
+        let mut step = |engine: &mut SteppedEngine| {
+            steps += 1;
+            assert!(steps < MOST_STEPS, "nothing is swapped, or a request does not leave");
+            engine.step().expect("no breakdown");
+        };
+        while engine.step_loop.scheduler.moving() == 0 {
+            step(&mut engine);
+        }
+        handles.iter().for_each(RequestHandle::cancel);
+        while engine.live() > 0 {
+            step(&mut engine);
+        }
+        handles.into_iter().for_each(|handle| drop(answer(handle)));
     }
 }
