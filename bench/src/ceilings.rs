@@ -7,7 +7,10 @@ use std::hint::black_box;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use trail_runtime::cpu::{Isa, Pool};
+#[cfg(target_arch = "x86_64")]
+use trail_base::simd::{Avx2, Avx512, Avx512Vnni, AvxVnni, Maddubs, Maddubs512};
+use trail_base::simd::{ByteDot, Bytes, PlainDot, Portable};
+use trail_runtime::cpu::{CpuForward, Isa, Pool};
 
 /// Bytes of one work item of the read: small enough for balance, long enough for the prefetchers.
 const READ_PIECE: usize = 1 << 18;
@@ -35,12 +38,16 @@ pub fn read_gb_per_s(pool: &mut Pool, slices: &[&[u8]]) -> f64 {
     slices.iter().map(|slice| slice.len()).sum::<usize>() as f64 / seconds / 1e9
 }
 
-/// Returns the GFLOP/s of all threads together in fused multiply-adds of `isa` on registers alone,
-/// over about `seconds`: as long as the workload, so that a burst quota favours neither.
-pub fn fma_gflop_per_s(pool: &mut Pool, isa: Isa, seconds: f64) -> f64 {
-    let (kernel, lanes) = fma_kernel(isa);
+/// Returns the 10^9 multiplications and additions a second of all threads together, by the
+/// instructions of `forward`'s products on registers alone, over about `seconds`: as long as the
+/// workload, so that a burst quota favours neither.
+pub fn multiply_add_gop_per_s(pool: &mut Pool, forward: &CpuForward, seconds: f64) -> f64 {
+    let (kernel, terms) = match forward.byte_products() {
+        None => fma_kernel(forward.isa()),
+        Some(name) => byte_kernel(name),
+    };
     let workers = pool.num_workers();
-    let flops = (workers * PIECES * FMA_ROUNDS * ACCUMULATORS * lanes * 2) as f64;
+    let flops = (workers * PIECES * FMA_ROUNDS * ACCUMULATORS * terms * 2) as f64;
     let (start, mut runs) = (Instant::now(), 0.0);
     loop {
         pool.for_each(
@@ -86,6 +93,60 @@ fn sum_words(bytes: &[u8]) -> u64 {
         }
     }
     sums.iter().fold(0, |a, &b| a.wrapping_add(b))
+}
+
+/// Returns the loop of a [`ByteDot`] by its name, and the terms that each adds.
+fn byte_kernel(name: &str) -> (fn(f32) -> f32, usize) {
+    /// Compiles the loop with `$features`.
+    macro_rules! kernel {
+        ($V:ty, $D:ty $(, $features:literal)?) => {{
+            /// # Safety
+            ///
+            /// The CPU must have the features.
+            $(#[target_feature(enable = $features)])?
+            unsafe fn dots(x: f32) -> f32 {
+                // SAFETY: the caller guarantees the features.
+                unsafe { byte_dots::<$V, $D>(x) }
+            }
+            // SAFETY: a backend with products of this name exists only where the CPU has them.
+            (|x| unsafe { dots(x) }, 4 * <$V as trail_base::simd::Simd>::LANES)
+        }};
+    }
+    match name {
+        #[cfg(target_arch = "x86_64")]
+        "avx512_vnni" => kernel!(Avx512, Avx512Vnni, "avx512f,avx512bw,avx512vnni"),
+        #[cfg(target_arch = "x86_64")]
+        "avx512bw" => kernel!(Avx512, Maddubs512, "avx512f,avx512bw"),
+        #[cfg(target_arch = "x86_64")]
+        "avx_vnni" => kernel!(Avx2, AvxVnni, "avx2,fma,f16c,avxvnni"),
+        #[cfg(target_arch = "x86_64")]
+        "avx2" => kernel!(Avx2, Maddubs, "avx2,fma,f16c"),
+        _ => kernel!(Portable, PlainDot),
+    }
+}
+
+/// # Safety
+///
+/// The CPU must have the instructions of `V` and `D`.
+#[inline(always)]
+unsafe fn byte_dots<V: Bytes, D: ByteDot<V>>(x: f32) -> f32 {
+    let bytes = x.to_bits().to_ne_bytes();
+    let mut out = 0.0;
+    // SAFETY: the caller guarantees the instructions; `bytes` has four bytes.
+    unsafe {
+        let x = V::splat_word(bytes.as_ptr());
+        let q = V::xor(x, 0x0101_0101);
+        let mut sums = [x; ACCUMULATORS];
+        for _ in 0..FMA_ROUNDS {
+            for sum in &mut sums {
+                *sum = D::dot(*sum, q, x, false);
+            }
+        }
+        for sum in sums {
+            out += V::to_f32(sum).max_lane();
+        }
+    }
+    out
 }
 
 /// Returns the multiply-add loop of `isa` and its number of lanes.

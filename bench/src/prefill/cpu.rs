@@ -1,4 +1,5 @@
-//! Prefill on the CPU, as a share of its multiply-add peak.
+//! Prefill on the CPU, as a share of its multiply-add peak: that of f32, or of bytes if the products
+//! with quantized weights are in 8 bits.
 //!
 //! The count is the multiply-adds of the matrices: all layers for every token, the output
 //! projection for the last one. Attention and the rest are not counted, so the share is that of the
@@ -22,6 +23,10 @@ pub fn run(args: &PrefillArgs, bench: &BenchModel, longest: usize) -> Result<Val
     let model = &bench.model;
     let mut forward = bench.forward(longest, 1, longest)?;
     let mut pool = Pool::new(bench.threads())?;
+    let (share_of_peak, gop_per_s) = match forward.byte_products() {
+        None => ("share_of_fma_peak", "fma_peak_gflop_per_s"),
+        Some(_) => ("share_of_byte_peak", "byte_peak_gop_per_s"),
+    };
     let mut peaks = Vec::new();
     let mut rows = Vec::new();
     for &tokens in &args.tokens {
@@ -29,7 +34,7 @@ pub fn run(args: &PrefillArgs, bench: &BenchModel, longest: usize) -> Result<Val
         let (mut checksum, mut times, mut shares) = (None, Vec::new(), Vec::new());
         let mut last = 0.1;
         for repeat in 0..=bench.repeats {
-            let peak = ceilings::fma_gflop_per_s(&mut pool, forward.isa(), last / 4.0);
+            let peak = ceilings::multiply_add_gop_per_s(&mut pool, &forward, last / 4.0);
             let start = Instant::now();
             let logits = forward.forward(&batch, None);
             let seconds = start.elapsed().as_secs_f64();
@@ -48,12 +53,12 @@ pub fn run(args: &PrefillArgs, bench: &BenchModel, longest: usize) -> Result<Val
             "seconds": seconds,
             "tokens_per_s": tokens as f64 / seconds,
             "gflop_per_s": flops(model, tokens) / seconds / 1e9,
-            "share_of_fma_peak": median(&shares),
+            share_of_peak: median(&shares),
         }));
     }
     let mut report = bench.report(&forward);
     report["rows"] = rows.into();
-    report["fma_peak_gflop_per_s"] = json!(median(&peaks));
+    report[gop_per_s] = json!(median(&peaks));
     Ok(report)
 }
 

@@ -35,6 +35,7 @@ pub const COLUMNS: &[Group] = &[
         "share of",
         &[
             Column("FMA peak", "/share_of_fma_peak", 3),
+            Column("byte peak", "/share_of_byte_peak", 3),
             Column("matrix rate", "/share_of_matrix_rate", 3),
         ],
     ),
