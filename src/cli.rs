@@ -12,6 +12,7 @@ use crate::commands::chat::{self, ChatArgs};
 use crate::commands::demo::DemoArgs;
 use crate::commands::generate::GenerateArgs;
 use crate::commands::inspect::InspectArgs;
+use crate::commands::probe::ProbeArgs;
 use crate::commands::pull::{self, PullArgs};
 use crate::commands::replay::ReplayArgs;
 use crate::commands::serve::ServeArgs;
@@ -55,6 +56,8 @@ pub enum Command {
     Pull(PullArgs),
     /// Print what a model is: shapes, types, tokenizer, memory, and whether a probe fits
     Inspect(InspectArgs),
+    /// Train a model's length probe, and say how good it is
+    Probe(ProbeArgs),
     /// Measure one part against the limit it works under
     Bench(BenchArgs),
     /// Answer the bundled prompts under several policies, live, then compare them

@@ -10,6 +10,7 @@ mod commands;
 mod detokenizer;
 mod interrupt;
 mod plot;
+mod prompts;
 mod random;
 mod scroll_region;
 mod server;

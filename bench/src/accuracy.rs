@@ -120,7 +120,7 @@ fn batch(sequences: &[Vec<u32>], position: usize) -> Batch {
 /// Log probabilities `[sequences][vocab]`.
 fn distributions(forward: &mut CpuForward, batch: &Batch) -> Vec<Vec<f64>> {
     let vocab = forward.model().config.vocab_size;
-    let rows = forward.forward(batch, None).chunks_exact(vocab);
+    let rows = forward.forward(batch, &[]).chunks_exact(vocab);
     rows.map(|logits| {
         let most = logits.iter().fold(f64::NEG_INFINITY, |most, &x| most.max(x.into()));
         let sum: f64 = logits.iter().map(|&x| (f64::from(x) - most).exp()).sum();

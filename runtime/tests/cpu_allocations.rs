@@ -65,12 +65,12 @@ fn check(model: Arc<Model>, compute: Compute) {
     mixed.push(2, 0, &[9], tables[2], true);
     mixed.push(3, 0, &[9], tables[3], true);
     // Starting threads allocates, and may not be complete yet.
-    backend.forward(&prefill, None);
+    backend.forward(&prefill, &[]);
     std::thread::sleep(std::time::Duration::from_millis(50));
     let before = of_process();
     for _ in 0..20 {
-        backend.forward(&prefill, None);
-        backend.forward(&mixed, None);
+        backend.forward(&prefill, &[]);
+        backend.forward(&mixed, &[]);
     }
     assert_eq!(of_process() - before, 0);
 }

@@ -198,7 +198,7 @@ fn cpu_backend_agrees_with_transformers() {
                 let mut batch = Batch::default();
                 batch.push(0, fed as u32, &tokens[fed..], &blocks, true);
                 fed = tokens.len();
-                backend.forward(&batch, None).to_vec()
+                backend.forward(&batch, &[]).to_vec()
             });
             println!("{isa} {:22} log probabilities within {error:.1e}", golden.name());
         }

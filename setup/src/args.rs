@@ -21,6 +21,9 @@ const MAX_TOKEN_BUDGET: usize = 1 << 16;
 const MAX_REQUESTS: usize = 1 << 20;
 const MAX_QUEUE_MIB: usize = 1 << 20;
 const MAX_THREADS: usize = 1024;
+
+/// Sequences in a step of a CPU where only the throughput counts.
+const THROUGHPUT_RUNNING: usize = 32;
 const MAX_KV_BLOCKS: usize = 1 << 27;
 
 /// Options of the model and its probe.
@@ -319,6 +322,14 @@ impl EngineArgs {
             Full::Reject => WhenFull::Reject,
             Full::Shed => WhenFull::Shed,
         }
+    }
+
+    /// The same for a run in which only the throughput counts: more sequences in a step on the CPU,
+    /// unless their number is named.
+    pub fn for_throughput(&self) -> EngineArgs {
+        let is_cpu = self.device() == ComputeDevice::Cpu;
+        let max_running = self.max_running.or(is_cpu.then_some(THROUGHPUT_RUNNING));
+        EngineArgs { max_running, ..self.clone() }
     }
 
     /// Threads of the forward pass.

@@ -6,6 +6,7 @@
 mod args;
 pub mod drive;
 mod error;
+mod fingerprint;
 pub mod hub;
 mod loaded;
 mod locate;
@@ -23,6 +24,7 @@ mod table;
 
 pub use args::{Device, EngineArgs, ModelArgs, count};
 pub use error::Error;
+pub use fingerprint::fingerprint;
 pub use locate::demo_model;
 pub use notice::notice;
 pub use output::Output;

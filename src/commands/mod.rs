@@ -6,6 +6,7 @@ pub mod doctor;
 pub mod generate;
 pub mod inspect;
 mod load;
+pub mod probe;
 pub mod pull;
 pub mod replay;
 mod sampling_args;
@@ -27,6 +28,7 @@ pub fn run(mut cli: Cli) -> Result<(), Error> {
         Command::Chat(args) => chat::run(model, engine, &args, *json),
         Command::Pull(args) => pull::run(&args, *json),
         Command::Inspect(args) => inspect::run(model, &args, *json),
+        Command::Probe(args) => probe::run(model, engine, &args, *json),
         Command::Bench(args) => trail_bench::run(model, engine, &args, *json),
         Command::Demo(args) => demo::run(model, engine, &args, *json),
         Command::Simulate(args) => simulate::run(model, engine, &args, *json),

@@ -46,7 +46,7 @@ pub fn run(args: &DecodeArgs, bench: &BenchModel, largest: usize) -> Result<Valu
         for row in &mut rows {
             let read = read_weights(&mut reader, model);
             let start = Instant::now();
-            let logits = forward.forward(&row.batch, None);
+            let logits = forward.forward(&row.batch, &[]);
             let seconds = start.elapsed().as_secs_f64();
             verify(logits, &mut row.checksum)?;
             // The first pass warms caches and page tables.

@@ -36,7 +36,7 @@ pub fn run(args: &PrefillArgs, bench: &BenchModel, longest: usize) -> Result<Val
         for repeat in 0..=bench.repeats {
             let peak = ceilings::multiply_add_gop_per_s(&mut pool, &forward, last / 4.0);
             let start = Instant::now();
-            let logits = forward.forward(&batch, None);
+            let logits = forward.forward(&batch, &[]);
             let seconds = start.elapsed().as_secs_f64();
             verify(logits, &mut checksum)?;
             last = seconds;

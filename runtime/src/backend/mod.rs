@@ -13,6 +13,7 @@ mod sampled_token;
 mod sampling_params;
 mod step;
 mod tap;
+mod tap_stage;
 mod transfers;
 
 pub use batch::{BLOCK_TOKENS, Batch, PENDING, Segment};
@@ -22,6 +23,7 @@ pub use sampled_token::{MAX_TOP_LOGPROBS, NonFiniteLogits, Sampled, SampledToken
 pub use sampling_params::SamplingParams;
 pub use step::{SamplingInput, SamplingInputs, Step};
 pub use tap::{PromptRun, RequestKey, TapPlan, TapReceiver, TapRow};
+pub use tap_stage::TapStage;
 pub use transfers::Transfers;
 
 /// Runs the steps of one model over one paged KV cache.

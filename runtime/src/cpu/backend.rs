@@ -54,7 +54,7 @@ impl Backend for CpuBackend {
             }
             _ => None,
         };
-        self.forward.forward(step.batch, tap);
+        self.forward.forward(step.batch, tap.as_slice());
         self.computed = Instant::now();
         let vocab = self.forward.model().config.vocab_size;
         let segments = step.batch.segments.iter().filter(|segment| segment.logits);

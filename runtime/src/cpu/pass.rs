@@ -9,14 +9,14 @@ impl CpuForward {
     /// Feeds `batch` through the model and appends its keys and values to the KV pool.
     ///
     /// Returns the logits of the last token of each segment that requests them, in segment order:
-    /// `[wanted][vocab]`. With `tap`, the residual stream after one layer is published to its
-    /// receiver.
+    /// `[wanted][vocab]`. The residual stream is published to the receiver of each of `taps` after
+    /// its layer.
     ///
     /// # Panics
     ///
     /// If `batch` exceeds the configured sizes, has a token id or block id out of range, or
     /// segments that are not contiguous.
-    pub fn forward(&mut self, batch: &Batch, tap: Option<Tap<'_>>) -> &[f32] {
+    pub fn forward(&mut self, batch: &Batch, taps: &[Tap<'_>]) -> &[f32] {
         self.check(batch);
         self.buffers.plan(&self.model.config, batch);
         if batch.rows() == 0 {
@@ -42,8 +42,8 @@ impl CpuForward {
             regions.project_attended(layer);
             regions.gate_and_up(layer);
             regions.down(layer);
-            if let Some(tap) = tap.filter(|tap| tap.layer == index) {
-                regions.publish(tap);
+            for tap in taps.iter().filter(|tap| tap.layer == index) {
+                regions.publish(*tap);
             }
         }
         regions.logits(&weights.norm, &weights.lm_head);

@@ -154,7 +154,7 @@ fn decoded_alone(backend: &mut CpuForward, request: &mut Request) -> Vec<Vec<u32
     while request.fed < request.tokens.len() {
         let mut batch = Batch::default();
         request.feed(&mut batch, 1);
-        rows.push(bits(backend.forward(&batch, None)));
+        rows.push(bits(backend.forward(&batch, &[])));
     }
     rows
 }
@@ -209,7 +209,7 @@ fn bits_do_not_depend_on_chunks_company_or_threads() {
                         let len = [0, 1, 1, 2, 3, 17, 30][rng.below(7) as usize];
                         request.feed(&mut batch, len);
                     }
-                    let logits = backend.forward(&batch, None);
+                    let logits = backend.forward(&batch, &[]);
                     let rows = logits.chunks_exact(model.config.vocab_size);
                     assert_eq!(rows.len(), batch.segments.len());
                     for (row, segment) in rows.zip(&batch.segments) {
@@ -242,7 +242,7 @@ fn a_long_prompt_has_the_bits_of_its_chunks() {
     let mut feed = |start: usize, end: usize| {
         let mut batch = Batch::default();
         batch.push(0, start as u32, &tokens[start..end], &blocks, true);
-        bits(backend.forward(&batch, None))
+        bits(backend.forward(&batch, &[]))
     };
     let whole = feed(0, len);
     feed(0, 11);
@@ -293,9 +293,9 @@ fn the_tap_sees_each_layer_once_and_its_tasks_are_done() {
         Request::new(0, 33).feed(&mut batch, 33);
         let mut backend = backend(model, (Isa::Auto, Compute::Exact), 2);
         let plan = TapPlan::default();
-        let without = bits(backend.forward(&batch, None));
+        let without = bits(backend.forward(&batch, &[]));
         let with = bits(
-            backend.forward(&batch, Some(Tap { layer, step: 1, plan: &plan, receiver: &recorder })),
+            backend.forward(&batch, &[Tap { layer, step: 1, plan: &plan, receiver: &recorder }]),
         );
         assert_eq!(with, without);
         assert_eq!(recorder.tasks.into_inner(), 0);

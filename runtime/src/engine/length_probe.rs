@@ -22,18 +22,7 @@ use half::bf16;
 use trail_probe::{Cell, Chain, Head, Partials, Probe, Reading, Smoother, Tracker};
 
 use super::task_claims::TaskClaims;
-use crate::backend::{PromptRun, TapPlan, TapReceiver, TapRow};
-
-/// The rows of one step, copied out of the residual stream.
-struct Stage {
-    step: u64,
-    rows: Vec<TapRow>,
-    /// `[rows, hidden]`.
-    activations: Vec<f32>,
-    /// Running sums over each request's prompt rows: `[requests, hidden]`. A device keeps its own;
-    /// memory that is never written takes no page.
-    prompt_sums: Vec<f32>,
-}
+use crate::backend::{TapPlan, TapReceiver, TapRow, TapStage};
 
 /// Publication of a step's predictions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,11 +45,10 @@ struct Posteriors {
 /// The probe of one engine, its posteriors, and the cells from which the engine reads estimates.
 pub struct LengthProbe {
     layer: usize,
-    hidden: usize,
     head: Head,
     partials: Partials,
     /// Written while no task is claimable; read by tasks.
-    stage: RwLock<Stage>,
+    stage: RwLock<TapStage>,
     posteriors: Mutex<Posteriors>,
     /// The last step whose predictions were all published. Not in `posteriors`, whose lock is held
     /// while a step is smoothed: the engine's thread reads this one at every step.
@@ -79,19 +67,13 @@ impl LengthProbe {
     pub fn new(probe: Probe, requests: usize, max_rows: usize) -> Self {
         let hidden = probe.head.d();
         let bins = probe.bins;
-        let stage = Stage {
-            step: 0,
-            rows: Vec::with_capacity(max_rows),
-            activations: Vec::with_capacity(max_rows * hidden),
-            prompt_sums: vec![0.0; requests * hidden],
-        };
+        let stage = TapStage::new(hidden, requests, max_rows);
         let posteriors = Posteriors {
             tracker: Tracker::new(Smoother::new(bins, Chain::Posterior), requests),
             probabilities: vec![0.0; max_rows * bins.count],
         };
         LengthProbe {
             layer: probe.layer,
-            hidden,
             partials: Partials::new(&probe.head, max_rows),
             head: probe.head,
             stage: RwLock::new(stage),
@@ -135,14 +117,14 @@ impl LengthProbe {
         let Some(task) = self.tasks.claim() else { return false };
         let _guard = PanicGuard(&self.broken);
         let stage = self.stage.read().expect("no task panicked");
-        self.head.run_task(task, &stage.activations, stage.rows.len(), &self.partials);
+        let rows = stage.rows();
+        self.head.run_task(task, stage.activations(), rows.len(), &self.partials);
         if self.tasks.finish() {
             let begun = Instant::now();
             let mut posteriors = self.posteriors.lock().expect("no task panicked");
-            let rows = stage.rows.len();
-            let probabilities = &mut posteriors.probabilities[..rows * self.head.bins()];
-            self.head.finish_rows(0..rows, &self.partials, probabilities);
-            self.publish(&mut posteriors, begun, stage.step, &stage.rows, None);
+            let probabilities = &mut posteriors.probabilities[..rows.len() * self.head.bins()];
+            self.head.finish_rows(0..rows.len(), &self.partials, probabilities);
+            self.publish(&mut posteriors, begun, stage.step(), rows, None);
         }
         true
     }
@@ -188,25 +170,21 @@ impl TapReceiver for LengthProbe {
         if plan.is_empty() {
             return;
         }
-        self.stage.write().expect("no task panicked").take(step, plan, hidden, self.hidden);
+        self.stage.write().expect("no task panicked").take(step, plan, hidden);
         if !plan.rows.is_empty() {
             self.tasks.offer(self.head.tasks(plan.rows.len()));
         }
     }
 
     fn stage(&self, step: u64, rows: &[TapRow], activations: &[bf16]) {
-        let mut stage = self.stage.write().expect("no task panicked");
-        stage.step = step;
-        stage.rows.clear();
-        stage.rows.extend_from_slice(rows);
-        stage.activations.clear();
-        stage.activations.extend(activations.iter().map(|value| value.to_f32()));
+        let activations = activations.iter().map(|value| value.to_f32());
+        self.stage.write().expect("no task panicked").fill(step, rows, activations);
     }
 
     fn predict(&self) {
         let (step, rows) = {
             let stage = self.stage.read().expect("no task panicked");
-            (stage.step, stage.rows.len())
+            (stage.step(), stage.rows().len())
         };
         if rows == 0 {
             return;
@@ -230,44 +208,5 @@ impl TapReceiver for LengthProbe {
 
     fn fail(&self) {
         self.broken.store(true, Ordering::Relaxed);
-    }
-}
-
-impl Stage {
-    /// Copies the rows of `plan` out of `hidden` `[rows of the batch, width]`.
-    fn take(&mut self, step: u64, plan: &TapPlan, hidden: &[f32], width: usize) {
-        self.step = step;
-        self.rows.clear();
-        self.rows.extend_from_slice(&plan.rows);
-        self.activations.clear();
-        self.activations.resize(plan.rows.len() * width, 0.0);
-        for run in &plan.means {
-            self.add_prompt_rows(run, hidden, width);
-        }
-        for &(row, staged) in &plan.singles {
-            let (row, staged) = (row as usize * width, staged as usize * width);
-            self.activations[staged..staged + width].copy_from_slice(&hidden[row..row + width]);
-        }
-    }
-
-    /// Adds a run's rows to its request's sum, and stages the mean where the prompt is complete.
-    fn add_prompt_rows(&mut self, run: &PromptRun, hidden: &[f32], width: usize) {
-        let idx = run.request as usize;
-        let sum = &mut self.prompt_sums[idx * width..(idx + 1) * width];
-        if run.first_position == 0 {
-            sum.fill(0.0);
-        }
-        let first = run.first_row as usize;
-        for row in hidden[first * width..(first + run.rows as usize) * width].chunks_exact(width) {
-            for (sum, value) in sum.iter_mut().zip(row) {
-                *sum += value;
-            }
-        }
-        let Some(staged) = run.stage_row else { return };
-        let scale = 1.0 / run.prompt_len as f32;
-        let mean = &mut self.activations[staged as usize * width..][..width];
-        for (mean, sum) in mean.iter_mut().zip(sum) {
-            *mean = *sum * scale;
-        }
     }
 }

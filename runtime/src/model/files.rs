@@ -98,7 +98,7 @@ fn is_gguf(path: &Path) -> bool {
 }
 
 /// Maps `file` into memory, read-only.
-pub(super) fn map(file: &Path) -> Result<Storage, LoadError> {
+pub fn map(file: &Path) -> Result<Storage, LoadError> {
     let opened = open(file)?;
     // SAFETY: the map is read-only and private to this process, which never writes model files.
     // The one hazard left is another process that rewrites or shortens the file while it is

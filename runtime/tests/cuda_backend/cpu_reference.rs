@@ -68,7 +68,7 @@ pub(crate) fn run_cpu(cpu: &mut CpuForward, tokens: &[u32], layer: usize) -> Exp
         batch.clear();
         batch.push(0, position as u32, &[*token], &blocks, true);
         let tap = Tap { layer, step: position as u64, plan: &TapPlan::default(), receiver: &sink };
-        logits.push(cpu.forward(&batch, Some(tap)).to_vec());
+        logits.push(cpu.forward(&batch, &[tap]).to_vec());
     }
     Expected { logits, hidden: sink.0.into_inner().unwrap() }
 }

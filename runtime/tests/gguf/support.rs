@@ -32,7 +32,7 @@ pub(crate) fn cpu_logits(model: &Arc<Model>, tokens: &[u32]) -> Vec<f32> {
     let mut forward = CpuForward::new(model.clone(), options).expect("a backend");
     let mut batch = Batch::default();
     batch.push(0, 0, tokens, &(0..num_blocks as u32).collect::<Vec<_>>(), true);
-    forward.forward(&batch, None).to_vec()
+    forward.forward(&batch, &[]).to_vec()
 }
 
 /// A folder of this process below the system's one for temporary files, removed with this value.

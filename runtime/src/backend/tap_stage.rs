@@ -1,0 +1,93 @@
+//! The stage: tapped rows copied out of the residual stream.
+
+use super::{PromptRun, TapPlan, TapRow};
+
+/// The tapped rows of one step, and running sums over the prompts.
+#[derive(Clone, Debug)]
+pub struct TapStage {
+    hidden: usize,
+    step: u64,
+    rows: Vec<TapRow>,
+    /// `[rows, hidden]`.
+    activations: Vec<f32>,
+    /// Running sums over each request's prompt rows: `[requests, hidden]`. A device keeps its own;
+    /// memory that is never written takes no page.
+    prompt_sums: Vec<f32>,
+}
+
+impl TapStage {
+    /// A stage for `requests` request indices and at most `max_rows` rows per step, which are
+    /// `hidden` wide.
+    pub fn new(hidden: usize, requests: usize, max_rows: usize) -> TapStage {
+        TapStage {
+            hidden,
+            step: 0,
+            rows: Vec::with_capacity(max_rows),
+            activations: Vec::with_capacity(max_rows * hidden),
+            prompt_sums: vec![0.0; requests * hidden],
+        }
+    }
+
+    /// Number of the step.
+    pub fn step(&self) -> u64 {
+        self.step
+    }
+
+    /// The staged rows.
+    pub fn rows(&self) -> &[TapRow] {
+        &self.rows
+    }
+
+    /// Their activations, `[rows, hidden]`.
+    pub fn activations(&self) -> &[f32] {
+        &self.activations
+    }
+
+    /// Replaces the stage by `rows` with their `activations` `[rows, hidden]`.
+    pub fn fill(&mut self, step: u64, rows: &[TapRow], activations: impl Iterator<Item = f32>) {
+        self.begin(step, rows);
+        self.activations.extend(activations);
+    }
+
+    /// Replaces the stage by the rows of `plan`, out of `stream` `[rows of the batch, hidden]`.
+    pub fn take(&mut self, step: u64, plan: &TapPlan, stream: &[f32]) {
+        let width = self.hidden;
+        self.begin(step, &plan.rows);
+        self.activations.resize(plan.rows.len() * width, 0.0);
+        for run in &plan.means {
+            self.add_prompt_rows(run, stream);
+        }
+        for &(row, staged) in &plan.singles {
+            let (row, staged) = (row as usize * width, staged as usize * width);
+            self.activations[staged..staged + width].copy_from_slice(&stream[row..row + width]);
+        }
+    }
+
+    fn begin(&mut self, step: u64, rows: &[TapRow]) {
+        self.step = step;
+        self.rows.clear();
+        self.rows.extend_from_slice(rows);
+        self.activations.clear();
+    }
+
+    /// Adds a run's rows to its request's sum, and stages the mean where the prompt is complete.
+    fn add_prompt_rows(&mut self, run: &PromptRun, stream: &[f32]) {
+        let (width, idx) = (self.hidden, run.request as usize);
+        let sum = &mut self.prompt_sums[idx * width..(idx + 1) * width];
+        if run.first_position == 0 {
+            sum.fill(0.0);
+        }
+        let first = run.first_row as usize;
+        for row in stream[first * width..(first + run.rows as usize) * width].chunks_exact(width) {
+            for (sum, value) in sum.iter_mut().zip(row) {
+                *sum += value;
+            }
+        }
+        let Some(staged) = run.stage_row else { return };
+        let scale = 1.0 / run.prompt_len as f32;
+        let mean = &mut self.activations[staged as usize * width..][..width];
+        for (mean, sum) in mean.iter_mut().zip(sum) {
+            *mean = *sum * scale;
+        }
+    }
+}

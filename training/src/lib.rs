@@ -1,0 +1,13 @@
+//! Learning how long answers become: collected activations, training, evaluation.
+//!
+//! The path of the data, one module per stage: [`shard`] (activations with their remaining lengths,
+//! in files) -> [`dataset`] (the rows of a split) -> [`train`] ([`mlp`], AdamW) ->
+//! [`trail_probe::Probe`].
+//!
+//! The crate runs no model, has no clock and no command line: `trail-rt probe` drives it.
+
+#![forbid(unsafe_code)]
+
+pub mod shard;
+
+pub use shard::{Answer, Collected, Row, Shard, ShardError};
