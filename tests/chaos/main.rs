@@ -73,7 +73,7 @@ fn chaos(options: &[&str], seconds: u64, scale: &Scale, evidence: &str) {
     last_orders(&mut server, &questions);
 }
 
-/// What the clients counted in one period.
+/// Lets the clients loose for one period, and returns their counts.
 fn run_clients(
     server: &Server,
     questions: &Questions,

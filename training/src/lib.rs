@@ -8,6 +8,12 @@
 
 #![forbid(unsafe_code)]
 
+pub mod dataset;
+pub mod mlp;
 pub mod shard;
+pub mod state;
+pub mod train;
 
+pub use dataset::{DataError, Dataset};
 pub use shard::{Answer, Collected, Row, Shard, ShardError};
+pub use train::{Epoch, Recipe, Trainer};

@@ -1,5 +1,5 @@
-//! Prefill on the CPU, as a share of its multiply-add peak: that of f32, or of bytes if the products
-//! with quantized weights are in 8 bits.
+//! Prefill on the CPU, as a share of its multiply-add peak: that of f32, or of bytes if the
+//! products with quantized weights are in 8 bits.
 //!
 //! The count is the multiply-adds of the matrices: all layers for every token, the output
 //! projection for the last one. Attention and the rest are not counted, so the share is that of the

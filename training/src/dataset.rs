@@ -1,0 +1,144 @@
+//! The examples of a training: rows of shards with the tokens that remained, split by request.
+
+use std::fmt;
+
+use ndarray::ArrayViewMut2;
+use trail_base::rng::mix;
+
+use crate::shard::Shard;
+
+/// One of so many requests is kept for validation.
+const VALIDATION: u64 = 8;
+
+/// Place of an input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// A row of the shard: an activation of an output token.
+    Row(u32),
+    /// A request of the shard: the mean over its prompt.
+    Prompt(u32),
+}
+
+/// An input and its label.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Example {
+    /// Shard, by its place.
+    pub shard: u32,
+    /// Place of the input in the shard.
+    pub place: Place,
+    /// Output tokens that remain.
+    pub remaining: u32,
+}
+
+/// Shards that cannot be trained on: one line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DataError(pub String);
+
+impl fmt::Display for DataError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for DataError {}
+
+/// The examples of some shards, whose inputs are the outputs of some layers, one after another.
+#[derive(Clone)]
+pub struct Dataset<'a> {
+    shards: &'a [Shard],
+    layers: Vec<usize>,
+    width: usize,
+    /// Examples of the requests that are trained on.
+    pub training: Vec<Example>,
+    /// Examples of the others.
+    pub validation: Vec<Example>,
+}
+
+impl<'a> Dataset<'a> {
+    /// The examples of `shards`, split by request: the same split for the same `seed`. Fails if a
+    /// shard lacks a layer or has values that are not finite, or if there is nothing to train on.
+    pub fn new(shards: &'a [Shard], layers: &[usize], seed: u64) -> Result<Dataset<'a>, DataError> {
+        let width = shards.first().map_or(0, Shard::hidden);
+        let mut data = Dataset {
+            shards,
+            layers: layers.to_vec(),
+            width,
+            training: Vec::new(),
+            validation: Vec::new(),
+        };
+        for (place, shard) in shards.iter().enumerate() {
+            data.check(shard)?;
+            data.add(place as u32, shard, seed);
+        }
+        match data.training.is_empty() || data.validation.is_empty() {
+            true => Err(DataError(format!(
+                "{} rows to train on, {} to validate: collect more answers",
+                data.training.len(),
+                data.validation.len()
+            ))),
+            false => Ok(data),
+        }
+    }
+
+    /// Width of an input.
+    pub fn d(&self) -> usize {
+        self.width * self.layers.len()
+    }
+
+    /// Writes the inputs of `examples` to the rows of `out` `[examples, d]`.
+    pub fn gather(&self, examples: &[Example], out: &mut ArrayViewMut2<'_, f32>) {
+        for (example, mut row) in examples.iter().zip(out.rows_mut()) {
+            let row = row.as_slice_mut().expect("rows in standard order");
+            let shard = &self.shards[example.shard as usize];
+            for (&layer, out) in self.layers.iter().zip(row.chunks_exact_mut(self.width)) {
+                match example.place {
+                    Place::Row(row) => shard.activation(layer, row as usize, out),
+                    Place::Prompt(request) => shard.mean(layer, request as usize, out),
+                }
+            }
+        }
+    }
+
+    fn check(&self, shard: &Shard) -> Result<(), DataError> {
+        let name = shard.name();
+        if shard.hidden() != self.width {
+            return Err(DataError(format!(
+                "{name} has activations of width {}, {} of width {}: train on one collection",
+                shard.hidden(),
+                self.shards[0].name(),
+                self.width
+            )));
+        }
+        for &layer in &self.layers {
+            if !shard.layers().any(|of| of == layer) {
+                let has: Vec<String> = shard.layers().map(|layer| layer.to_string()).collect();
+                return Err(DataError(format!(
+                    "{name} has no layer {layer}: it has {}",
+                    has.join(", ")
+                )));
+            }
+            if let Some(what) = shard.non_finite(layer) {
+                return Err(DataError(format!("{name}: {what}; collect it again")));
+            }
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, place: u32, shard: &Shard, seed: u64) {
+        let is_kept = |index: u32| mix(seed ^ mix(u64::from(index))).is_multiple_of(VALIDATION);
+        let mut push = |request: u32, place_in: Place, remaining: u32| {
+            let example = Example { shard: place, place: place_in, remaining };
+            match is_kept(shard.answers()[request as usize].index) {
+                true => self.validation.push(example),
+                false => self.training.push(example),
+            }
+        };
+        for (request, answer) in (0..).zip(shard.answers()) {
+            push(request, Place::Prompt(request), answer.remaining(0));
+        }
+        for (at, row) in (0..).zip(shard.rows()) {
+            let answer = &shard.answers()[row.request as usize];
+            push(row.request, Place::Row(at), answer.remaining(row.generated));
+        }
+    }
+}

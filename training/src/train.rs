@@ -1,0 +1,267 @@
+//! Training of one probe: epochs of AdamW over shuffled examples, the best of them kept.
+//!
+//! Every epoch depends on the seed, its number and the state alone, so that a training that was
+//! stopped between two epochs ends with the weights of one that was not.
+
+use ndarray::Array2;
+use trail_base::Rng;
+use trail_base::rng::mix;
+use trail_probe::{Bins, Weights};
+
+use crate::dataset::{Dataset, Example, Place};
+use crate::mlp::{Labelled, Mlp, Shape};
+
+/// Examples from which mean and deviation of the inputs are estimated.
+const STANDARD_ROWS: usize = 50_000;
+
+/// Rows of a validation pass.
+const VALIDATION_ROWS: usize = 1024;
+
+/// Settings of a training.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Recipe {
+    /// Bins of remaining tokens.
+    pub bins: Bins,
+    /// Hidden units.
+    pub hidden: usize,
+    /// Passes over the examples.
+    pub epochs: u32,
+    /// Examples of a step.
+    pub batch: usize,
+    /// Learning rate of the first step; it falls to 0 along a cosine.
+    pub rate: f32,
+    /// Decay of the weights.
+    pub weight_decay: f32,
+    /// True if every input is brought to mean 0 and deviation 1 first.
+    pub standardize: bool,
+    /// Share of the loss that prompts have, beside the rows of their answers.
+    pub prompt_share: f64,
+    /// Epochs without a better validation loss after which the training ends.
+    pub patience: u32,
+    /// Seed of the weights and of the order of examples.
+    pub seed: u64,
+}
+
+impl Recipe {
+    /// The paper's (section 3.1): 30 epochs in batches of 32, rate 0.01, inputs as they are.
+    pub fn paper() -> Recipe {
+        Recipe {
+            bins: Bins::default(),
+            hidden: trail_probe::weights::HIDDEN,
+            epochs: 30,
+            batch: 32,
+            rate: 0.01,
+            weight_decay: 0.01,
+            standardize: false,
+            prompt_share: 0.05,
+            patience: 30,
+            seed: 1,
+        }
+    }
+}
+
+impl Default for Recipe {
+    fn default() -> Recipe {
+        Recipe {
+            epochs: 10,
+            batch: 256,
+            rate: 1e-3,
+            standardize: true,
+            patience: 3,
+            ..Recipe::paper()
+        }
+    }
+}
+
+/// Result of an epoch.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Epoch {
+    /// Number of the epoch, from 1.
+    pub number: u32,
+    /// Mean cross-entropy over the training examples, while the weights changed.
+    pub training_loss: f64,
+    /// Mean cross-entropy over the rows of the validation's answers.
+    pub loss: f64,
+    /// Mean absolute error of the expected remaining tokens over the same rows, tokens.
+    pub mae: f64,
+    /// Share of them whose likeliest bin is the true one.
+    pub accuracy: f64,
+}
+
+/// A training between two epochs.
+#[derive(Clone)]
+pub struct Trainer<'a> {
+    data: Dataset<'a>,
+    recipe: Recipe,
+    mean: Vec<f32>,
+    scale: Vec<f32>,
+    pub(crate) mlp: Mlp,
+    pub(crate) epochs: Vec<Epoch>,
+    /// Parameters after the epoch of the least validation loss.
+    pub(crate) best: Vec<f32>,
+}
+
+impl<'a> Trainer<'a> {
+    /// A training that has not begun.
+    pub fn new(data: Dataset<'a>, recipe: Recipe) -> Trainer<'a> {
+        let (mean, scale) = match recipe.standardize {
+            true => moments(&data, recipe.seed),
+            false => (vec![0.0; data.d()], vec![1.0; data.d()]),
+        };
+        let shape = Shape { d: data.d(), hidden: recipe.hidden, bins: recipe.bins.count };
+        let mlp = Mlp::new(shape, recipe.seed);
+        let best = mlp.parameters.clone();
+        Trainer { data, recipe, mean, scale, mlp, epochs: Vec::new(), best }
+    }
+
+    /// The epochs so far.
+    pub fn epochs(&self) -> &[Epoch] {
+        &self.epochs
+    }
+
+    /// The epoch whose weights are kept.
+    pub fn best_epoch(&self) -> Option<Epoch> {
+        self.epochs.iter().copied().min_by(|a, b| a.loss.total_cmp(&b.loss))
+    }
+
+    /// True after the last epoch, or if the validation loss has not fallen for too long.
+    pub fn is_done(&self) -> bool {
+        let done = self.epochs.len() as u32;
+        let best = self.best_epoch().map_or(0, |best| best.number);
+        done >= self.recipe.epochs || done >= best + self.recipe.patience
+    }
+
+    /// The weights of the best epoch, for activations as they are.
+    pub fn weights(&self) -> Weights {
+        Mlp::with(self.mlp.shape(), self.best.clone()).folded(&self.mean, &self.scale)
+    }
+
+    /// Runs the next epoch. Fails if the loss is no longer finite.
+    pub fn run_epoch(&mut self) -> Result<Epoch, String> {
+        let number = self.epochs.len() as u32 + 1;
+        let training_loss = self.pass(number);
+        if !training_loss.is_finite() {
+            return Err(format!("the loss of epoch {number} is {training_loss}: lower the rate"));
+        }
+        let epoch = self.validate(number, training_loss);
+        let before = self.best_epoch().map_or(f64::INFINITY, |best| best.loss);
+        if epoch.loss < before {
+            self.best.copy_from_slice(&self.mlp.parameters);
+        }
+        self.epochs.push(epoch);
+        Ok(epoch)
+    }
+
+    /// A pass over the training examples in random order; the mean loss.
+    fn pass(&mut self, number: u32) -> f64 {
+        let Recipe { batch, rate, weight_decay, epochs, seed, .. } = self.recipe;
+        let mut order = self.data.training.clone();
+        shuffle(&mut order, &mut Rng::new(seed ^ mix(u64::from(number))));
+        let prompt_weight = self.prompt_weight();
+        let steps = (self.steps_of_an_epoch() * u64::from(epochs)) as f64;
+        let (mut inputs, mut bins, mut weights) = (Array2::zeros((0, 0)), Vec::new(), Vec::new());
+        let (mut loss, mut count) = (0.0, 0);
+        for examples in order.chunks(batch) {
+            self.gather(examples, &mut inputs);
+            bins.clear();
+            bins.extend(examples.iter().map(|of| self.recipe.bins.bin_of(of.remaining)));
+            weights.clear();
+            weights.extend(examples.iter().map(|of| match of.place {
+                Place::Row(_) => 1.0,
+                Place::Prompt(_) => prompt_weight,
+            }));
+            let cosine = (std::f64::consts::PI * self.mlp.steps as f64 / steps).cos();
+            let rate = rate * (0.5 * (1.0 + cosine)) as f32;
+            let rows = Labelled { inputs: inputs.view(), bins: &bins, weights: &weights };
+            loss += self.mlp.step(rows, rate, weight_decay) * examples.len() as f64;
+            count += examples.len();
+        }
+        loss / count as f64
+    }
+
+    /// Steps of an epoch.
+    pub(crate) fn steps_of_an_epoch(&self) -> u64 {
+        self.data.training.len().div_ceil(self.recipe.batch) as u64
+    }
+
+    /// Weight of a prompt's loss, so that all prompts have their share of it.
+    fn prompt_weight(&self) -> f32 {
+        let is_prompt = |of: &&Example| matches!(of.place, Place::Prompt(_));
+        let prompts = self.data.training.iter().filter(is_prompt).count();
+        let rows = self.data.training.len() - prompts;
+        let share = self.recipe.prompt_share;
+        (share / (1.0 - share) * rows.max(1) as f64 / prompts.max(1) as f64) as f32
+    }
+
+    fn validate(&self, number: u32, training_loss: f64) -> Epoch {
+        let is_row = |of: &&Example| matches!(of.place, Place::Row(_));
+        let rows: Vec<Example> = self.data.validation.iter().filter(is_row).copied().collect();
+        let mut inputs = Array2::zeros((0, 0));
+        let (mut loss, mut error, mut correct) = (0.0, 0.0, 0);
+        for examples in rows.chunks(VALIDATION_ROWS) {
+            self.gather(examples, &mut inputs);
+            let log_p = self.mlp.log_probabilities(inputs.view());
+            for (of, log_p) in examples.iter().zip(log_p.rows()) {
+                let bin = self.recipe.bins.bin_of(of.remaining);
+                loss -= f64::from(log_p[bin]);
+                let p: Vec<f32> = log_p.iter().map(|x| x.exp()).collect();
+                let said = self.recipe.bins.expected(&p);
+                error += f64::from((said - of.remaining as f32).abs());
+                correct += usize::from(p.iter().all(|&other| other <= p[bin]));
+            }
+        }
+        let mean = |sum: f64| sum / rows.len().max(1) as f64;
+        let (loss, mae, accuracy) = (mean(loss), mean(error), mean(correct as f64));
+        Epoch { number, training_loss, loss, mae, accuracy }
+    }
+
+    /// The standardized inputs of `examples`, `[examples, d]`.
+    fn gather(&self, examples: &[Example], inputs: &mut Array2<f32>) {
+        if inputs.dim() != (examples.len(), self.data.d()) {
+            *inputs = Array2::zeros((examples.len(), self.data.d()));
+        }
+        self.data.gather(examples, &mut inputs.view_mut());
+        if self.recipe.standardize {
+            for mut row in inputs.rows_mut() {
+                let row = row.as_slice_mut().expect("rows in standard order");
+                for ((x, mean), scale) in row.iter_mut().zip(&self.mean).zip(&self.scale) {
+                    *x = (*x - mean) * scale;
+                }
+            }
+        }
+    }
+}
+
+/// Mean of every input over some examples, and the inverse of its deviation.
+fn moments(data: &Dataset<'_>, seed: u64) -> (Vec<f32>, Vec<f32>) {
+    let mut order = data.training.clone();
+    shuffle(&mut order, &mut Rng::new(seed));
+    order.truncate(STANDARD_ROWS);
+    let (mut sums, mut squares) = (vec![0.0_f64; data.d()], vec![0.0_f64; data.d()]);
+    let mut row = Array2::zeros((1, data.d()));
+    for example in &order {
+        data.gather(std::slice::from_ref(example), &mut row.view_mut());
+        for ((sum, square), &x) in sums.iter_mut().zip(&mut squares).zip(&row) {
+            *sum += f64::from(x);
+            *square += f64::from(x) * f64::from(x);
+        }
+    }
+    let count = order.len() as f64;
+    let moments = sums.iter().zip(&squares).map(|(sum, square)| {
+        let mean = sum / count;
+        // An input that hardly varies is not blown up.
+        let deviation = (square / count - mean * mean).max(0.0).sqrt() + 1e-3;
+        (mean as f32, (1.0 / deviation) as f32)
+    });
+    moments.unzip()
+}
+
+/// Shuffles in place (Fisher and Yates).
+fn shuffle<T>(items: &mut [T], rng: &mut Rng) {
+    for last in (1..items.len()).rev() {
+        items.swap(last, rng.below(last as u64 + 1) as usize);
+    }
+}
+
+#[cfg(test)]
+mod tests;

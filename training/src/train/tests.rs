@@ -1,0 +1,134 @@
+use std::sync::Arc;
+
+use super::*;
+use crate::shard::{Answer, Collected, Shard};
+use crate::state::{restore, state_bytes};
+
+/// Answers of 20 to 99 tokens; the first value of an activation says how many remain.
+fn shards() -> Vec<Shard> {
+    let mut rng = Rng::new(9);
+    let shard = |first: u32, rng: &mut Rng| {
+        let mut collected = Collected::new(&[1, 2], 4);
+        for index in first..first + 40 {
+            let tokens = 20 + rng.below(80) as u32;
+            let answer =
+                Answer { index, prompt: vec![1, 2], tokens: (0..tokens).collect(), stopped: true };
+            let rows: Vec<u32> = (1..tokens).step_by(4).collect();
+            collected.push(answer);
+            collected.push_rows(&rows);
+            for layer in 0..2 {
+                for &row in &rows {
+                    let signal = (tokens - row) as f32 * layer as f32;
+                    collected.extend(layer, &[signal, rng.signed(), 3.0, rng.signed()]);
+                }
+                collected.mean(layer, &[tokens as f32, 0.0, 3.0, 0.0]);
+            }
+        }
+        Shard::parse(Arc::new(collected.to_bytes(&[])), "shard").expect("a shard")
+    };
+    vec![shard(0, &mut rng), shard(40, &mut rng)]
+}
+
+fn recipe() -> Recipe {
+    let bins = Bins { count: 5, max_tokens: 100 };
+    Recipe { bins, hidden: 16, epochs: 6, batch: 16, rate: 0.01, ..Recipe::default() }
+}
+
+#[test]
+fn the_layer_that_says_it_is_learned_and_the_other_is_not() {
+    let shards = shards();
+    let loss = |layer| {
+        let data = Dataset::new(&shards, &[layer], 1).expect("data");
+        let mut trainer = Trainer::new(data, recipe());
+        while !trainer.is_done() {
+            trainer.run_epoch().expect("finite");
+        }
+        trainer.best_epoch().expect("an epoch").mae
+    };
+    let (without, with) = (loss(1), loss(2));
+    assert!(with < 8.0 && without > 15.0, "{with} {without}");
+}
+
+#[test]
+fn the_weights_are_for_activations_as_they_are() {
+    let shards = shards();
+    let data = Dataset::new(&shards, &[1, 2], 1).expect("data");
+    let mut trainer = Trainer::new(data.clone(), recipe());
+    trainer.run_epoch().expect("finite");
+    let weights = trainer.weights();
+    assert_eq!(weights.d, 8);
+    let (mut raw, mut standardized) = (Array2::zeros((1, 8)), Array2::zeros((0, 0)));
+    let example = &data.validation[3..4];
+    data.gather(example, &mut raw.view_mut());
+    trainer.gather(example, &mut standardized);
+    let p = trail_probe::reference::forward(&weights, raw.as_slice().expect("a row"));
+    let log_p = trainer.mlp.log_probabilities(standardized.view());
+    for (p, log_p) in p.probabilities.iter().zip(&log_p) {
+        assert!((p - f64::from(*log_p).exp()).abs() < 1e-4);
+    }
+}
+
+#[test]
+fn a_training_that_was_stopped_ends_with_the_same_weights() {
+    let shards = shards();
+    let begin = || {
+        let data = Dataset::new(&shards, &[2], 1).expect("data");
+        vec![("2".to_owned(), Trainer::new(data, recipe()))]
+    };
+    let mut whole = begin();
+    let mut states = Vec::new();
+    while !whole[0].1.is_done() {
+        states.push(state_bytes(&whole, "key"));
+        whole[0].1.run_epoch().expect("finite");
+    }
+    assert!(states.len() > 2);
+    for state in &states {
+        let mut resumed = begin();
+        restore(&mut resumed, state, "key").expect("its own state");
+        while !resumed[0].1.is_done() {
+            resumed[0].1.run_epoch().expect("finite");
+        }
+        assert_eq!(resumed[0].1.weights(), whole[0].1.weights());
+        assert_eq!(resumed[0].1.epochs(), whole[0].1.epochs());
+    }
+    let mut other = begin();
+    assert!(restore(&mut other, &states[1], "other").expect_err("refused").contains("other"));
+    let cut = &states[1][..states[1].len() - 1];
+    assert!(restore(&mut other, cut, "key").expect_err("refused").starts_with("damaged"));
+    assert_eq!(other[0].1.epochs(), []);
+}
+
+#[test]
+fn prompts_and_rows_of_a_request_are_on_one_side() {
+    let shards = shards();
+    let data = Dataset::new(&shards, &[1], 7).expect("data");
+    let requests = |examples: &[Example]| -> std::collections::BTreeSet<(u32, u32)> {
+        let request = |of: &Example| match of.place {
+            Place::Row(row) => (of.shard, shards[of.shard as usize].rows()[row as usize].request),
+            Place::Prompt(request) => (of.shard, request),
+        };
+        examples.iter().map(request).collect()
+    };
+    let (training, validation) = (requests(&data.training), requests(&data.validation));
+    assert!(training.is_disjoint(&validation));
+    assert_eq!(training.len() + validation.len(), 80);
+    let other = Dataset::new(&shards, &[1], 8).expect("data");
+    assert_ne!(requests(&other.validation), validation);
+}
+
+#[test]
+fn data_that_cannot_be_trained_on_are_refused() {
+    let shards = shards();
+    let error = Dataset::new(&shards, &[3], 1).err().expect("no such layer");
+    assert_eq!(error.to_string(), "shard has no layer 3: it has 1, 2");
+    assert!(Dataset::new(&[], &[1], 1).err().expect("nothing").0.contains("collect more"));
+    let mut broken = Collected::new(&[1], 1);
+    let tokens = vec![1, 2];
+    broken.push(Answer { index: 0, prompt: vec![1], tokens, stopped: true });
+    broken.push_rows(&[1]);
+    broken.extend(0, &[f32::INFINITY]);
+    broken.mean(0, &[1.0]);
+    let broken = [Shard::parse(Arc::new(broken.to_bytes(&[])), "a.shard").expect("a shard")];
+    let error = Dataset::new(&broken, &[1], 1).err().expect("not finite");
+    assert!(error.0.starts_with("a.shard: rows.1 has NaN or infinity"), "{error}");
+}
