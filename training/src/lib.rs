@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 pub mod dataset;
+pub mod evaluation;
 pub mod mlp;
 pub mod shard;
 pub mod state;

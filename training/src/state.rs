@@ -15,7 +15,7 @@ use crate::train::{Epoch, Trainer};
 const FORMAT: &str = "trail-training-state";
 
 /// The contents of a state file of `trainers`, each with its name.
-pub fn state_bytes(trainers: &[(String, Trainer<'_>)], key: &str) -> Vec<u8> {
+pub fn state_bytes(trainers: &[(String, &Trainer<'_>)], key: &str) -> Vec<u8> {
     let mut metadata = HashMap::from([
         ("format".to_owned(), FORMAT.to_owned()),
         ("key".to_owned(), key.to_owned()),
@@ -39,7 +39,7 @@ pub fn state_bytes(trainers: &[(String, Trainer<'_>)], key: &str) -> Vec<u8> {
 /// Brings `trainers`, which have not begun, to the state in `bytes`. Fails, and changes none, if the
 /// state is of another training or damaged.
 pub fn restore(
-    trainers: &mut [(String, Trainer<'_>)],
+    trainers: &mut [(String, &mut Trainer<'_>)],
     bytes: &[u8],
     key: &str,
 ) -> Result<(), String> {
@@ -55,7 +55,7 @@ pub fn restore(
     }
     let mut restored: Vec<Trainer<'_>> = Vec::new();
     for (name, trainer) in trainers.iter() {
-        let mut next = trainer.clone();
+        let mut next = Trainer::clone(trainer);
         let lines = metadata.get(&format!("{name}.epochs")).ok_or("damaged: no epochs")?;
         next.epochs = lines.lines().map(epoch).collect::<Option<_>>().ok_or("damaged: epochs")?;
         next.mlp.steps = next.epochs.len() as u64 * next.steps_of_an_epoch();
@@ -70,7 +70,7 @@ pub fn restore(
         }
         restored.push(next);
     }
-    trainers.iter_mut().zip(restored).for_each(|((_, trainer), next)| *trainer = next);
+    trainers.iter_mut().zip(restored).for_each(|((_, trainer), next)| **trainer = next);
     Ok(())
 }
 

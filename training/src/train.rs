@@ -119,6 +119,11 @@ impl<'a> Trainer<'a> {
         &self.epochs
     }
 
+    /// Examples that are trained on.
+    pub fn rows(&self) -> usize {
+        self.data.training.len()
+    }
+
     /// The epoch whose weights are kept.
     pub fn best_epoch(&self) -> Option<Epoch> {
         self.epochs.iter().copied().min_by(|a, b| a.loss.total_cmp(&b.loss))

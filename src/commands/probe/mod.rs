@@ -1,12 +1,19 @@
 //! `trail-rt probe`: trains a model's length probe, and says how good it is.
 
 mod activations;
+mod answers;
 mod collect;
+mod collection;
+mod eval;
+mod layers;
+mod train;
 
 use clap::{Args, Subcommand};
 use trail_setup::{EngineArgs, Error, ModelArgs};
 
 use collect::CollectArgs;
+use eval::EvalArgs;
+use train::TrainArgs;
 
 /// Options of `trail-rt probe`.
 #[derive(Args, Debug)]
@@ -20,6 +27,10 @@ pub struct ProbeArgs {
 enum Part {
     /// Answer prompts, and keep activations with the numbers of tokens that remained
     Collect(CollectArgs),
+    /// Train a probe on what was collected, on one layer or on the best of several
+    Train(TrainArgs),
+    /// Say how good a probe is, on prompts that it was not trained on
+    Eval(EvalArgs),
 }
 
 /// Runs the part that is named.
@@ -31,5 +42,7 @@ pub fn run(
 ) -> Result<(), Error> {
     match &args.part {
         Part::Collect(args) => collect::run(model, engine, args, json),
+        Part::Train(args) => train::run(engine, args, json),
+        Part::Eval(args) => eval::run(model, engine, args, json),
     }
 }

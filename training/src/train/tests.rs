@@ -71,31 +71,32 @@ fn the_weights_are_for_activations_as_they_are() {
 #[test]
 fn a_training_that_was_stopped_ends_with_the_same_weights() {
     let shards = shards();
-    let begin = || {
-        let data = Dataset::new(&shards, &[2], 1).expect("data");
-        vec![("2".to_owned(), Trainer::new(data, recipe()))]
+    let begin = || Trainer::new(Dataset::new(&shards, &[2], 1).expect("data"), recipe());
+    let resume = |trainer: &mut Trainer<'_>, state: &[u8], key| {
+        restore(&mut [("2".to_owned(), trainer)], state, key)
     };
     let mut whole = begin();
     let mut states = Vec::new();
-    while !whole[0].1.is_done() {
-        states.push(state_bytes(&whole, "key"));
-        whole[0].1.run_epoch().expect("finite");
+    while !whole.is_done() {
+        states.push(state_bytes(&[("2".to_owned(), &whole)], "key"));
+        whole.run_epoch().expect("finite");
     }
     assert!(states.len() > 2);
     for state in &states {
         let mut resumed = begin();
-        restore(&mut resumed, state, "key").expect("its own state");
-        while !resumed[0].1.is_done() {
-            resumed[0].1.run_epoch().expect("finite");
+        resume(&mut resumed, state, "key").expect("its own state");
+        while !resumed.is_done() {
+            resumed.run_epoch().expect("finite");
         }
-        assert_eq!(resumed[0].1.weights(), whole[0].1.weights());
-        assert_eq!(resumed[0].1.epochs(), whole[0].1.epochs());
+        assert_eq!(resumed.weights(), whole.weights());
+        assert_eq!(resumed.epochs(), whole.epochs());
     }
     let mut other = begin();
-    assert!(restore(&mut other, &states[1], "other").expect_err("refused").contains("other"));
+    let error = resume(&mut other, &states[1], "other").expect_err("another training");
+    assert!(error.contains("other"), "{error}");
     let cut = &states[1][..states[1].len() - 1];
-    assert!(restore(&mut other, cut, "key").expect_err("refused").starts_with("damaged"));
-    assert_eq!(other[0].1.epochs(), []);
+    assert!(resume(&mut other, cut, "key").expect_err("refused").starts_with("damaged"));
+    assert_eq!(other.epochs(), []);
 }
 
 #[test]

@@ -40,36 +40,36 @@ pub struct Settings {
 }
 
 /// A collection on disk.
-pub struct Folder {
+pub struct Collection {
     path: PathBuf,
     settings: Settings,
 }
 
-impl Folder {
+impl Collection {
     /// Makes the folder, or goes on with one of the same settings.
-    pub fn claim(path: &Path, settings: Settings) -> Result<Folder, Error> {
-        let folder = Folder { path: path.to_path_buf(), settings };
+    pub fn claim(path: &Path, settings: Settings) -> Result<Collection, Error> {
+        let collection = Collection { path: path.to_path_buf(), settings };
         let file = path.join(SETTINGS);
         if file.exists() {
-            let Folder { settings, .. } = Folder::open(path)?;
-            return match settings == folder.settings {
-                true => Ok(folder),
+            let Collection { settings, .. } = Collection::open(path)?;
+            return match settings == collection.settings {
+                true => Ok(collection),
                 false => Err(Error::usage(format!(
                     "{} was collected with other options: give the same, or another --out",
                     path.display()
                 ))),
             };
         }
-        let mut text = serde_json::to_value(&folder.settings).expect("plain values");
+        let mut text = serde_json::to_value(&collection.settings).expect("plain values");
         text[GENERATOR] = generator("probe collect").into();
         fs::create_dir_all(path)
             .and_then(|()| fs::write(&file, format!("{text:#}\n")))
             .map_err(|error| unwritable(&file, &error))?;
-        Ok(folder)
+        Ok(collection)
     }
 
     /// Opens a collection.
-    pub fn open(path: &Path) -> Result<Folder, Error> {
+    pub fn open(path: &Path) -> Result<Collection, Error> {
         let file = path.join(SETTINGS);
         let text = fs::read_to_string(&file).map_err(|error| {
             Error::usage(format!(
@@ -80,7 +80,12 @@ impl Folder {
         let settings = serde_json::from_str(&text).map_err(|error| {
             Error::failed(format!("{}: {error}; collect into another folder", file.display()))
         })?;
-        Ok(Folder { path: path.to_path_buf(), settings })
+        Ok(Collection { path: path.to_path_buf(), settings })
+    }
+
+    /// The settings.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
     }
 
     /// The folder.
@@ -107,8 +112,21 @@ impl Folder {
             .map_err(|error| unwritable(&file, &error))
     }
 
+    /// Reads all shards; fails if some are missing.
+    pub fn read_all(&self) -> Result<Vec<Shard>, Error> {
+        match self.missing().len() {
+            0 => (0..self.shards()).map(|shard| self.read(shard)).collect(),
+            missing => Err(Error::failed(format!(
+                "{} lacks {missing} of {} shards: run trail-rt probe collect with the same options \
+                 again",
+                self.path.display(),
+                self.shards()
+            ))),
+        }
+    }
+
     /// Reads a shard, which stays mapped.
-    pub fn read(&self, shard: usize) -> Result<Shard, Error> {
+    fn read(&self, shard: usize) -> Result<Shard, Error> {
         let file = self.file(shard);
         let name = file.display().to_string();
         let shard = Shard::parse(files::map(&file)?, &name);
@@ -124,8 +142,7 @@ impl Folder {
     /// Rows, answers, output tokens, and answers that ended by themselves.
     pub fn totals(&self) -> Result<(usize, usize, usize, usize), Error> {
         let mut totals = (0, 0, 0, 0);
-        for shard in 0..self.shards() {
-            let shard = self.read(shard)?;
+        for shard in self.read_all()? {
             totals.0 += shard.rows().len();
             totals.1 += shard.answers().len();
             totals.2 += shard.answers().iter().map(|answer| answer.tokens.len()).sum::<usize>();

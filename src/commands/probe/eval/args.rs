@@ -1,0 +1,35 @@
+//! Options of `trail-rt probe eval`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use crate::commands::probe::answers::{self, AnswerArgs};
+
+/// Options of `trail-rt probe eval`.
+#[derive(Args, Debug)]
+pub struct EvalArgs {
+    /// Held-out prompts, one JSON object with a "prompt" a line [default: prompts.jsonl beside the
+    /// model]
+    #[arg(long, value_name = "FILE", conflicts_with = "data")]
+    pub(super) prompts: Option<PathBuf>,
+    /// Answers that trail-rt probe collect made of held-out prompts with --rows 0, in place of new
+    /// ones
+    #[arg(long, value_name = "DIR")]
+    pub(super) data: Option<PathBuf>,
+    /// Prompts to answer
+    #[arg(long, value_name = "N", default_value_t = 200, value_parser = answers::requests)]
+    pub(super) requests: usize,
+    /// Options of the answers.
+    #[command(flatten)]
+    pub(super) answers: AnswerArgs,
+    /// File for the predictions of every token, for simulate --trace and bench serve
+    #[arg(long, value_name = "FILE")]
+    pub(super) traces: Option<PathBuf>,
+    /// File for a plot: errors by age, reliability, and said against true bins (SVG)
+    #[arg(long, value_name = "FILE")]
+    pub(super) plot: Option<PathBuf>,
+    /// Replace files of another origin
+    #[arg(long)]
+    pub(super) force: bool,
+}

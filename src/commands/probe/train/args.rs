@@ -1,0 +1,116 @@
+//! Options of `trail-rt probe train`.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+use trail_probe::{Bins, MAX_BINS};
+use trail_setup::count;
+use trail_training::Recipe;
+
+use crate::commands::probe::layers::Layers;
+
+/// Recipes by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum RecipeName {
+    /// Inputs of mean 0 and deviation 1, batches of 256, rate 0.001, up to 10 epochs.
+    Default,
+    /// TRAIL's: inputs as they are, batches of 32, rate 0.01, 30 epochs.
+    Paper,
+}
+
+/// Edges of the bins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Edges {
+    /// Bins of equal width (the paper's).
+    Equal,
+    /// Widths that grow geometrically.
+    Log,
+}
+
+/// Options of `trail-rt probe train`.
+#[derive(Args, Debug)]
+pub struct TrainArgs {
+    /// Folder that trail-rt probe collect made
+    #[arg(long, value_name = "DIR")]
+    pub(super) data: PathBuf,
+    /// File for the probe; the state of an unfinished training lies beside it in FILE.state
+    #[arg(long, value_name = "FILE")]
+    pub(super) out: PathBuf,
+    /// Layers to train on, each by itself; the best one is written
+    #[arg(long, value_name = "LIST", default_value = "all")]
+    pub(super) layers: Layers,
+    /// Defaults of the options below
+    #[arg(long, value_enum, default_value_t = RecipeName::Default)]
+    recipe: RecipeName,
+    /// Passes over the rows
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    epochs: Option<u32>,
+    /// Rows of a step
+    #[arg(long, value_name = "N", value_parser = count::<65536>)]
+    batch: Option<usize>,
+    /// Learning rate of the first step
+    #[arg(long, value_name = "RATE", value_parser = rate)]
+    rate: Option<f32>,
+    /// Decay of the weights, as a share of the rate
+    #[arg(long, value_name = "SHARE", value_parser = rate)]
+    weight_decay: Option<f32>,
+    /// Hidden units
+    #[arg(long, value_name = "N", value_parser = count::<16384>)]
+    hidden: Option<usize>,
+    /// Bins of remaining tokens
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = count::<MAX_BINS>)]
+    bins: usize,
+    /// Edges of the bins
+    #[arg(long, value_enum, default_value_t = Edges::Equal)]
+    edges: Edges,
+    /// End of the last bin, tokens [default: the longest answer of the collection]
+    #[arg(long, value_name = "TOKENS", value_parser = clap::value_parser!(u32).range(64..1 << 24))]
+    longest: Option<u32>,
+    /// Share of the loss that prompts have beside the rows of their answers
+    #[arg(long, value_name = "SHARE", default_value_t = 0.05, value_parser = share)]
+    prompt_share: f64,
+    /// Epochs without a better validation loss after which a layer is done
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    patience: Option<u32>,
+    /// Seeds; each layer is trained with every one
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "1")]
+    pub(super) seed: Vec<u64>,
+    /// Replace a file of another origin
+    #[arg(long)]
+    pub(super) force: bool,
+}
+
+impl TrainArgs {
+    /// The recipe, for answers of at most `longest` tokens.
+    pub(super) fn recipe(&self, longest: u32) -> Recipe {
+        let recipe = match self.recipe {
+            RecipeName::Default => Recipe::default(),
+            RecipeName::Paper => Recipe::paper(),
+        };
+        let max_tokens = self.longest.unwrap_or(longest);
+        Recipe {
+            bins: match self.edges {
+                Edges::Equal => Bins::equal(self.bins, max_tokens),
+                Edges::Log => Bins::log(self.bins, max_tokens),
+            },
+            hidden: self.hidden.unwrap_or(recipe.hidden),
+            epochs: self.epochs.unwrap_or(recipe.epochs),
+            batch: self.batch.unwrap_or(recipe.batch),
+            rate: self.rate.unwrap_or(recipe.rate),
+            weight_decay: self.weight_decay.unwrap_or(recipe.weight_decay),
+            prompt_share: self.prompt_share,
+            patience: self.patience.unwrap_or(recipe.patience),
+            ..recipe
+        }
+    }
+}
+
+fn rate(text: &str) -> Result<f32, String> {
+    let value = text.parse().ok().filter(|value| (0.0..=1.0).contains(value));
+    value.ok_or_else(|| "a number from 0 to 1".into())
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    let value = text.parse().ok().filter(|value| (0.0..1.0).contains(value));
+    value.ok_or_else(|| "a number from 0, less than 1".into())
+}

@@ -1,0 +1,138 @@
+//! `trail-rt probe train`: a probe for every layer that is asked for, of which the best is written.
+
+mod args;
+mod sweep;
+
+use std::fs;
+use std::path::PathBuf;
+use std::time::Instant;
+
+use serde_json::{Value, json};
+use trail_setup::{EngineArgs, Error, Output, OutputFile, Table};
+use trail_training::{Dataset, Recipe, Shard, Trainer};
+
+use super::collection::Collection;
+pub use args::TrainArgs;
+use sweep::{Sweep, Training};
+
+/// Trains, and writes the probe.
+pub fn run(engine: &EngineArgs, args: &TrainArgs, json: bool) -> Result<(), Error> {
+    let begin = Instant::now();
+    let collection = Collection::open(&args.data)?;
+    let layers = args.layers.of(&collection.settings().layers)?;
+    let shards = collection.read_all()?;
+    let recipe = args.recipe(collection.settings().max_tokens);
+    let out = OutputFile::claim(args.out.clone(), args.force)?;
+    let trainings = trainings(&shards, &layers, &args.seed, recipe)?;
+    let state = PathBuf::from(format!("{}.state", args.out.display()));
+    let key = format!("{} {recipe:?}", collection.settings().fingerprint);
+    let mut sweep = Sweep::new(trainings, state.clone(), key)?;
+    sweep.run(engine.threads())?;
+    let best = sweep.best();
+    let record = record(&collection, best, &recipe);
+    let weights = best.trainer.weights();
+    let model = Some(collection.settings().fingerprint.as_str());
+    let bytes = trail_probe::file::probe_bytes(&weights, recipe.bins, best.layer);
+    let _ = (model, &record);
+    fs::write(out.path(), bytes)
+        .map_err(|error| Error::failed(format!("cannot write {}: {error}", args.out.display())))?;
+    // The probe is written: nothing is left to go on with.
+    let _ = fs::remove_file(state);
+    let rows: Vec<Value> = sweep.trainings().iter().map(row).collect();
+    let report = json!({
+        "probe": args.out,
+        "layer": best.layer,
+        "seed": best.seed,
+        "record": record,
+        "rows": rows,
+        "seconds": begin.elapsed().as_secs_f64(),
+    });
+    let text = match json {
+        true => report.to_string(),
+        false => format!(
+            "{}\nwrote the probe of layer {} to {}; next: trail-rt probe eval --probe {}",
+            table(sweep.trainings()),
+            best.layer,
+            args.out.display(),
+            args.out.display()
+        ),
+    };
+    Output::stdout().line(&text)
+}
+
+/// A training for each layer and seed.
+fn trainings<'a>(
+    shards: &'a [Shard],
+    layers: &[usize],
+    seeds: &[u64],
+    recipe: Recipe,
+) -> Result<Vec<Training<'a>>, Error> {
+    let mut trainings = Vec::new();
+    for &layer in layers {
+        // The split is common to all seeds, so that their losses can be compared.
+        let data = Dataset::new(shards, &[layer], recipe.seed)
+            .map_err(|error| Error::failed(error.to_string()))?;
+        for &seed in seeds {
+            let trainer = Trainer::new(data.clone(), Recipe { seed, ..recipe });
+            trainings.push(Training { layer, seed, trainer });
+        }
+    }
+    Ok(trainings)
+}
+
+/// The training record that the probe's file keeps.
+fn record(
+    collection: &Collection,
+    best: &Training<'_>,
+    recipe: &Recipe,
+) -> Vec<(&'static str, String)> {
+    let settings = collection.settings();
+    let epoch = best.trainer.best_epoch();
+    let figure = |of: fn(trail_training::Epoch) -> f64| {
+        epoch.map_or_else(String::new, |epoch| format!("{:.4}", of(epoch)))
+    };
+    vec![
+        ("trained_for", settings.model.clone()),
+        ("training_prompts", settings.requests.to_string()),
+        ("training_rows", best.trainer.rows().to_string()),
+        ("epochs", epoch.map_or(0, |epoch| epoch.number).to_string()),
+        ("batch", recipe.batch.to_string()),
+        ("rate", recipe.rate.to_string()),
+        ("seed", best.seed.to_string()),
+        ("validation_loss", figure(|epoch| epoch.loss)),
+        ("validation_mae", figure(|epoch| epoch.mae)),
+        ("validation_accuracy", figure(|epoch| epoch.accuracy)),
+    ]
+}
+
+fn row(training: &Training<'_>) -> Value {
+    let best = training.trainer.best_epoch();
+    json!({
+        "layer": training.layer,
+        "seed": training.seed,
+        "epochs": training.trainer.epochs().len(),
+        "best_epoch": best.map(|epoch| epoch.number),
+        "training_loss": best.map(|epoch| epoch.training_loss),
+        "loss": best.map(|epoch| epoch.loss),
+        "mae": best.map(|epoch| epoch.mae),
+        "bin_accuracy": best.map(|epoch| epoch.accuracy),
+    })
+}
+
+fn table(trainings: &[Training<'_>]) -> Table {
+    let mut table = Table::default()
+        .group("", &["layer", "seed", "epoch"])
+        .group("validation", &["loss", "MAE", "accuracy"]);
+    for Training { layer, seed, trainer } in trainings {
+        let Some(best) = trainer.best_epoch() else { continue };
+        table.row([
+            layer.to_string(),
+            seed.to_string(),
+            best.number.to_string(),
+            format!("{:.4}", best.loss),
+            format!("{:.2}", best.mae),
+            format!("{:.4}", best.accuracy),
+        ]);
+    }
+    table
+}

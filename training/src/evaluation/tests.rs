@@ -1,0 +1,79 @@
+use trail_probe::Bins;
+
+use super::*;
+
+/// An answer of `tokens` tokens about which `said(step, remaining)` was said, in raw and refined
+/// form, and the distribution of a probe that is certain of it.
+fn trace(tokens: u32, bins: &Bins, said: impl Fn(u32, u32) -> f32) -> Trace {
+    let said: Vec<f32> = (0..tokens).map(|step| said(step, tokens - step)).collect();
+    let certain = |said: &f32| {
+        let bin = bins.bin_of(*said as u32);
+        (0..bins.count).map(|other| if other == bin { 0.9 } else { 0.1 / 9.0 }).collect()
+    };
+    Trace {
+        index: 0,
+        prompt_tokens: 3,
+        stopped: true,
+        probabilities: said.iter().map(certain).collect(),
+        raw: said.clone(),
+        prompt_probe: said[0],
+        bag_of_tokens: None,
+        refined: said,
+    }
+}
+
+#[test]
+fn a_perfect_predictor_has_no_error_and_the_right_order() {
+    let bins = Bins::default();
+    let perfect = |tokens| trace(tokens, &bins, |_, remaining| remaining as f32);
+    let traces: Vec<Trace> = [10, 100, 300, 500].map(perfect).into();
+    let mae = maes(&traces, best_constant(&traces), |_, _| true);
+    assert_eq!((mae.steps, mae.raw, mae.refined, mae.prompt_probe), (910, 0.0, 0.0, 0.0));
+    assert!(mae.constant > 10.0 && mae.bag_of_tokens.is_none());
+    assert_eq!(bin_accuracy(&traces, &bins), 1.0);
+    // Certain of 0.9, and always right.
+    assert!((expected_calibration_error(&traces, &bins) - 0.1).abs() < 1e-6);
+    assert!(tau_b(&traces, |trace, step| trace.refined[step]) > 0.999);
+    assert_eq!(short_behind_long(&traces, |trace, step| trace.refined[step]), 0.0);
+    assert!(tau_b(&traces, |trace, step| -trace.refined[step]) < -0.999);
+    assert_eq!(short_behind_long(&traces, |trace, step| -trace.refined[step]), 1.0);
+    let counts = heat_map(&traces, &bins, |trace, step| trace.refined[step]);
+    let total: u64 = counts.iter().flatten().sum();
+    let diagonal: u64 = (0..10).map(|bin| counts[bin][bin]).sum();
+    assert_eq!((total, diagonal), (910, 910));
+}
+
+#[test]
+fn errors_are_split_by_age() {
+    let bins = Bins::default();
+    // Wrong by 10 tokens up to step 4, right afterwards.
+    let said = |step, remaining| remaining as f32 + if step <= 4 { 10.0 } else { 0.0 };
+    let traces = [trace(100, &bins, said)];
+    let of = |age: Age| maes(&traces, 0.0, |_, step| age.has(step));
+    let all = AGES.map(of);
+    assert_eq!(all.map(|mae| mae.steps), [1, 4, 12, 48, 35]);
+    assert_eq!(all.map(|mae| mae.refined), [10.0, 10.0, 0.0, 0.0, 0.0]);
+    assert_eq!(countdown(20.0, 5), 15.0);
+    assert_eq!(countdown(20.0, 30), 1.0);
+}
+
+#[test]
+fn the_best_constant_of_equal_answers_is_their_length() {
+    let bins = Bins::default();
+    let traces = [120, 120, 120].map(|tokens| trace(tokens, &bins, |_, _| 1.0));
+    assert_eq!(best_constant(&traces), 120.0);
+    assert_eq!(maes(&traces, 120.0, |_, _| true).constant, 0.0);
+}
+
+#[test]
+fn reliability_compares_what_was_said_with_what_came() {
+    let bins = Bins::default();
+    let traces: Vec<Trace> =
+        (0..20).map(|i| trace(100 + i, &bins, |_, remaining| remaining as f32 + 30.0)).collect();
+    let all = reliability(&traces, &bins);
+    assert!(all.iter().any(|one| one.age.name == "later"));
+    for one in all {
+        assert!((one.said - one.remained - 30.0).abs() < 1e-3, "{one:?}");
+        assert!(one.standard_error < 1e-3 && one.requests > 0);
+    }
+}

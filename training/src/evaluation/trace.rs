@@ -1,0 +1,124 @@
+//! Predictions for one answer.
+
+use trail_probe::{Chain, Partials, Predictor, Probe, Smoother, Tracker};
+
+use crate::shard::{Row, Shard};
+
+/// Rows of a pass of the probe's MLP.
+const PASS_ROWS: usize = 96;
+
+/// The predictors that are compared.
+#[derive(Clone, Copy)]
+pub struct Predictors<'a> {
+    /// The probe.
+    pub probe: &'a Probe,
+    /// The prompt-only predictor over the prompt's tokens, if there is one.
+    pub predictor: Option<&'a Predictor>,
+}
+
+/// What was said about one answer. Elements of the vectors are steps: tokens fed so far.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Trace {
+    /// Line of the prompt in its file.
+    pub index: u32,
+    /// Prompt tokens.
+    pub prompt_tokens: u32,
+    /// True if the answer ended by itself.
+    pub stopped: bool,
+    /// Distribution over the probe's bins `[steps][bins]`.
+    pub probabilities: Vec<Vec<f32>>,
+    /// Its expectation, tokens `[steps]`.
+    pub raw: Vec<f32>,
+    /// The filter's expectation, tokens `[steps]`: what the scheduler sees.
+    pub refined: Vec<f32>,
+    /// Total tokens that the probe predicts from the mean over the prompt, to be counted down.
+    pub prompt_probe: f32,
+    /// Total tokens that the prompt-only predictor predicts, to be counted down.
+    pub bag_of_tokens: Option<f32>,
+}
+
+impl Trace {
+    /// The traces of all answers of `shard`, which must have all rows of each.
+    pub fn of_shard(shard: &Shard, predictors: Predictors<'_>) -> Result<Vec<Trace>, String> {
+        let mut first = 0;
+        let answers = shard.answers().iter().enumerate();
+        answers
+            .map(|(request, answer)| {
+                let steps = answer.tokens.len();
+                let rows = first..(first + steps - 1).min(shard.rows().len());
+                first = rows.end;
+                let expected = (1..steps as u32).map(|generated| Row {
+                    request: request as u32,
+                    generated,
+                });
+                if !shard.rows()[rows.clone()].iter().copied().eq(expected) {
+                    return Err(format!(
+                        "{} lacks rows of answer {}: collect with --rows 0",
+                        shard.name(),
+                        answer.index
+                    ));
+                }
+                Ok(Trace::new(shard, request, rows, predictors))
+            })
+            .collect()
+    }
+
+    /// Output tokens.
+    pub fn tokens(&self) -> u32 {
+        self.raw.len() as u32
+    }
+
+    /// The steps, with the output tokens that remain at each.
+    pub fn steps(&self) -> impl Iterator<Item = (usize, u32)> {
+        let tokens = self.tokens();
+        (0..tokens).map(move |step| (step as usize, tokens - step))
+    }
+
+    fn new(
+        shard: &Shard,
+        request: usize,
+        rows: std::ops::Range<usize>,
+        predictors: Predictors<'_>,
+    ) -> Trace {
+        let Predictors { probe, predictor } = predictors;
+        let answer = &shard.answers()[request];
+        let width = shard.hidden();
+        let mut inputs = vec![0.0; (1 + rows.len()) * width];
+        let (mean, singles) = inputs.split_at_mut(width);
+        shard.mean(probe.layer, request, mean);
+        for (row, out) in rows.zip(singles.chunks_exact_mut(width)) {
+            shard.activation(probe.layer, row, out);
+        }
+        let probabilities = probabilities(probe, &inputs);
+        let raw: Vec<f32> = probabilities.iter().map(|p| probe.bins.expected(p)).collect();
+        let mut tracker = Tracker::new(Smoother::new(probe.bins, Chain::Posterior), 1);
+        let refined = (0..).zip(&probabilities).map(|(generated, p)| {
+            let estimate = tracker.observe(0, 0, generated, p);
+            estimate.expect("the only generation").remaining
+        });
+        Trace {
+            index: answer.index,
+            prompt_tokens: answer.prompt.len() as u32,
+            stopped: answer.stopped,
+            refined: refined.collect(),
+            prompt_probe: raw[0],
+            bag_of_tokens: predictor.map(|predictor| predictor.predict(&answer.prompt)),
+            raw,
+            probabilities,
+        }
+    }
+}
+
+/// The probe's distributions for `inputs` `[rows, d]`.
+fn probabilities(probe: &Probe, inputs: &[f32]) -> Vec<Vec<f32>> {
+    let (d, bins) = (probe.head.d(), probe.head.bins());
+    let partials = Partials::new(&probe.head, PASS_ROWS);
+    let mut all = Vec::new();
+    for inputs in inputs.chunks(PASS_ROWS * d) {
+        let rows = inputs.len() / d;
+        let mut out = vec![0.0; rows * bins];
+        probe.head.forward(inputs, rows, &partials, &mut out);
+        all.extend(out.chunks_exact(bins).map(<[f32]>::to_vec));
+    }
+    all
+}
