@@ -1,7 +1,7 @@
 //! The equal bins of remaining length that the probe classifies into (TRAIL section 3.1).
 
-/// Largest number of bins: the logits of a row are one 64-byte line.
-pub const MAX_BINS: usize = 16;
+/// Largest number of bins: the logits of a row are at most four 64-byte lines.
+pub const MAX_BINS: usize = 64;
 
 /// Equal bins over 0..=max_tokens: bin i is [w i, w (i + 1)), the last one closed, w = max_tokens /
 /// count.
