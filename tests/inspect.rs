@@ -75,7 +75,7 @@ fn a_probe_of_another_model_does_not_fit() {
     fs::create_dir_all(&folder).expect("a folder");
     let (file, bins) = (folder.join("other.safetensors"), Bins::default());
     for (width, layer, says) in [(64, 0, "activations of width 64"), (256, 99, "taps layer 99")] {
-        let weights = trail_probe::Weights::random(width, 16, bins.count, 1);
+        let weights = trail_probe::Weights::random(width, 16, bins.count(), 1);
         fs::write(&file, probe_bytes(&weights, bins, layer)).expect("written");
         let path = file.to_str().expect("UTF-8");
         let probe = &inspect(&["--probe", path])["probe"];

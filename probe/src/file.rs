@@ -54,7 +54,7 @@ impl Probe {
     /// An untrained probe of the paper's shape, the same for the same seed: for tests and timing.
     pub fn random(d: usize, layer: usize, seed: u64) -> Probe {
         let bins = Bins::default();
-        Probe::new(Weights::random(d, HIDDEN, bins.count, seed), bins, layer)
+        Probe::new(Weights::random(d, HIDDEN, bins.count(), seed), bins, layer)
     }
 
     /// The same probe with the head on the kernels of `isa`; an error if this CPU cannot run them.
@@ -78,11 +78,11 @@ pub fn read_weights(bytes: &[u8], name: &str) -> Result<(Weights, Bins, usize), 
     let weights = Weights {
         d,
         hidden,
-        bins: bins.count,
+        bins: bins.count(),
         hidden_weight: reader.tensor("hidden.weight", &[hidden, d])?,
         hidden_bias: reader.tensor("hidden.bias", &[hidden])?,
-        output_weight: reader.tensor("output.weight", &[bins.count, hidden])?,
-        output_bias: reader.tensor("output.bias", &[bins.count])?,
+        output_weight: reader.tensor("output.weight", &[bins.count(), hidden])?,
+        output_bias: reader.tensor("output.bias", &[bins.count()])?,
     };
     Ok((weights, bins, layer))
 }
@@ -90,7 +90,7 @@ pub fn read_weights(bytes: &[u8], name: &str) -> Result<(Weights, Bins, usize), 
 /// Serializes a probe file; [`read_weights`] is the inverse.
 pub fn probe_bytes(weights: &Weights, bins: Bins, layer: usize) -> Vec<u8> {
     weights.check();
-    assert_eq!(weights.bins, bins.count);
+    assert_eq!(weights.bins, bins.count());
     let metadata = [("layer", layer.to_string()), ("hidden_size", weights.d.to_string())];
     let tensors: [(&str, &[usize], &[f32]); 4] = [
         ("hidden.weight", &[weights.hidden, weights.d], &weights.hidden_weight),

@@ -29,9 +29,10 @@ pub struct Predictor {
 impl Predictor {
     /// A predictor with `weight` `[bins, vocab]` and `bias` `[bins]`. Panics on other lengths.
     pub fn new(bins: Bins, vocab: usize, weight: &[f32], bias: &[f32]) -> Predictor {
-        assert!((1..=MAX_BINS).contains(&bins.count) && vocab > 0);
-        assert_eq!((weight.len(), bias.len()), (bins.count * vocab, bins.count));
-        let by_token = (0..vocab).flat_map(|v| (0..bins.count).map(move |i| weight[i * vocab + v]));
+        assert!(vocab > 0, "a predictor without a vocabulary");
+        assert_eq!((weight.len(), bias.len()), (bins.count() * vocab, bins.count()));
+        let by_token =
+            (0..vocab).flat_map(|v| (0..bins.count()).map(move |i| weight[i * vocab + v]));
         Predictor { bins, vocab, weight: by_token.collect(), bias: bias.to_vec() }
     }
 
@@ -46,15 +47,15 @@ impl Predictor {
         let reader = Reader::new(bytes, name, FORMAT)?;
         let bins = reader.bins()?;
         let vocab = reader.integer("vocab_size", 1..=1 << 28)? as usize;
-        let weight = reader.tensor("weight", &[bins.count, vocab])?;
-        let bias = reader.tensor("bias", &[bins.count])?;
+        let weight = reader.tensor("weight", &[bins.count(), vocab])?;
+        let bias = reader.tensor("bias", &[bins.count()])?;
         Ok(Predictor::new(bins, vocab, &weight, &bias))
     }
 
     /// The contents of a predictor file with `weight` `[bins, vocab]` and `bias` `[bins]`.
     pub fn file_bytes(bins: Bins, vocab: usize, weight: &[f32], bias: &[f32]) -> Vec<u8> {
         let tensors: [(&str, &[usize], &[f32]); 2] =
-            [("weight", &[bins.count, vocab], weight), ("bias", &[bins.count], bias)];
+            [("weight", &[bins.count(), vocab], weight), ("bias", &[bins.count()], bias)];
         serialize(FORMAT, bins, [("vocab_size", vocab.to_string())], &tensors)
     }
 
@@ -66,14 +67,14 @@ impl Predictor {
     /// Expected total output tokens of a prompt: the mean of the distribution, as in the code
     /// released with TRAIL.
     pub fn predict(&self, prompt_ids: &[u32]) -> f32 {
-        self.bins.expected(&self.probabilities(prompt_ids)[..self.bins.count])
+        self.bins.expected(&self.probabilities(prompt_ids)[..self.bins.count()])
     }
 
     /// Midpoint of the most probable bin, in tokens: r as TRAIL section 3.3 defines it.
     pub fn predict_midpoint(&self, prompt_ids: &[u32]) -> f32 {
         let q = self.probabilities(prompt_ids);
         let likeliest =
-            (0..self.bins.count).fold(0, |best, i| if q[i] > q[best] { i } else { best });
+            (0..self.bins.count()).fold(0, |best, i| if q[i] > q[best] { i } else { best });
         self.bins.midpoint(likeliest) as f32
     }
 
@@ -87,16 +88,16 @@ impl Predictor {
         let midpoint = |bin| self.bins.midpoint(bin) as f32;
         let error = |said: f32| -> f32 {
             let of = |bin| q[bin] * countdown_error(said, midpoint(bin));
-            (0..self.bins.count).map(of).sum()
+            (0..self.bins.count()).map(of).sum()
         };
-        let points = (0..self.bins.count).map(midpoint);
+        let points = (0..self.bins.count()).map(midpoint);
         points.min_by(|&a, &b| error(a).total_cmp(&error(b))).expect("at least one bin")
     }
 
     /// The distribution over the bins; entries past their count are zero. Ids outside the
     /// vocabulary are ignored.
     pub fn probabilities(&self, prompt_ids: &[u32]) -> [f32; MAX_BINS] {
-        let count = self.bins.count;
+        let count = self.bins.count();
         let mut ids: Vec<u32> =
             prompt_ids.iter().copied().filter(|&id| (id as usize) < self.vocab).collect();
         ids.sort_unstable();

@@ -6,7 +6,7 @@ use std::path::Path;
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
 
-use crate::bins::{Bins, MAX_BINS};
+use crate::bins::{Bins, MAX_BINS, MAX_TOKENS};
 use crate::error::Error;
 
 /// The only `version` of either format.
@@ -52,8 +52,8 @@ impl<'a> Reader<'a> {
     /// The bins in metadata `bins` and `max_tokens`.
     pub(crate) fn bins(&self) -> Result<Bins, Error> {
         let count = self.integer("bins", 1..=MAX_BINS as u32)?;
-        let max_tokens = self.integer("max_tokens", count..=1 << 24)?;
-        Ok(Bins { count: count as usize, max_tokens })
+        let max_tokens = self.integer("max_tokens", count..=MAX_TOKENS)?;
+        Ok(Bins::equal(count as usize, max_tokens))
     }
 
     /// The integer in metadata `key`, if it is within `range`.

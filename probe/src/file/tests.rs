@@ -8,7 +8,9 @@ fn weights() -> Weights {
     Weights::random(5, 3, 2, 1)
 }
 
-const BINS: Bins = Bins { count: 2, max_tokens: 100 };
+fn bins() -> Bins {
+    Bins::equal(2, 100)
+}
 
 fn error(bytes: &[u8]) -> String {
     Probe::from_bytes(bytes, "f").err().expect("an error").to_string()
@@ -16,18 +18,18 @@ fn error(bytes: &[u8]) -> String {
 
 /// A file with the given tensors and metadata of [`weights`].
 fn file_with(tensors: &[(&str, &[usize], &[f32])], metadata: [(&str, String); 2]) -> Vec<u8> {
-    serialize(FORMAT, BINS, metadata, tensors)
+    serialize(FORMAT, bins(), metadata, tensors)
 }
 
 #[test]
 fn survives_the_file() {
-    let bytes = probe_bytes(&weights(), BINS, 11);
-    assert_eq!(read_weights(&bytes, "f").unwrap(), (weights(), BINS, 11));
+    let bytes = probe_bytes(&weights(), bins(), 11);
+    assert_eq!(read_weights(&bytes, "f").unwrap(), (weights(), bins(), 11));
     let path = std::env::temp_dir().join(format!("trail-probe-{}", std::process::id()));
     std::fs::write(&path, &bytes).unwrap();
     let probe = Probe::open(&path).unwrap();
     std::fs::remove_file(&path).unwrap();
-    assert_eq!((probe.layer, probe.bins, probe.head.d(), probe.head.bins()), (11, BINS, 5, 2));
+    assert_eq!((probe.layer, probe.bins, probe.head.d(), probe.head.bins()), (11, bins(), 5, 2));
 }
 
 #[test]
@@ -65,7 +67,7 @@ fn errors_name_the_file_the_tensor_and_both_sides() {
 
 #[test]
 fn every_truncation_is_an_error() {
-    let bytes = probe_bytes(&weights(), BINS, 11);
+    let bytes = probe_bytes(&weights(), bins(), 11);
     for end in 0..bytes.len() {
         assert_eq!(error(&bytes[..end]).lines().count(), 1);
     }
@@ -73,7 +75,7 @@ fn every_truncation_is_an_error() {
 
 #[test]
 fn no_bit_flip_panics() {
-    let bytes = probe_bytes(&weights(), BINS, 11);
+    let bytes = probe_bytes(&weights(), bins(), 11);
     for bit in 0..8 * bytes.len() {
         let mut bytes = bytes.clone();
         bytes[bit / 8] ^= 1 << (bit % 8);
@@ -85,7 +87,7 @@ fn no_bit_flip_panics() {
 
 #[test]
 fn no_splice_panics() {
-    let bytes = probe_bytes(&weights(), BINS, 11);
+    let bytes = probe_bytes(&weights(), bins(), 11);
     let mut rng = Rng::from_state(3);
     for _ in 0..20_000 {
         let mut at = || rng.below(bytes.len() as u64) as usize;

@@ -19,8 +19,8 @@ pub(crate) fn serialize<const N: usize>(
     let common = [
         ("format", format.to_string()),
         ("version", VERSION.to_string()),
-        ("max_tokens", bins.max_tokens.to_string()),
-        ("bins", bins.count.to_string()),
+        ("max_tokens", bins.max_tokens().to_string()),
+        ("bins", bins.count().to_string()),
     ];
     let metadata: HashMap<String, String> =
         common.into_iter().chain(metadata).map(|(key, value)| (key.into(), value)).collect();
