@@ -57,10 +57,18 @@ fn huge_weights_give_a_finite_answer() {
 
 #[test]
 fn survives_the_file() {
-    let (bins, weight, bias) = (Bins::equal(2, 100), [1.0; 6], [0.0; 2]);
-    let bytes = Predictor::file_bytes(bins, 3, &weight, &bias);
-    let loaded = Predictor::from_bytes(&bytes, "p").unwrap();
-    assert_eq!((loaded.bins, loaded.vocab, loaded.weight), (bins, 3, weight.to_vec()));
+    let (bins, bias) = (Bins::log(2, 100), [0.1, -0.1]);
+    let weight: Vec<f32> = (0..6).map(|at| at as f32 / 8.0).collect();
+    let mut predictor = Predictor::new(bins, 3, &weight, &bias);
+    predictor.model = Some("a model".into());
+    predictor.record.insert("l2".into(), "0.001".into());
+    for storage in [Storage::F32, Storage::Bf16] {
+        let loaded = Predictor::from_bytes(&predictor.to_bytes(storage), "p").unwrap();
+        assert_eq!((loaded.bins, loaded.vocab), (bins, 3));
+        assert_eq!((&loaded.weight, &loaded.bias), (&predictor.weight, &predictor.bias));
+        assert_eq!((&loaded.model, &loaded.record), (&predictor.model, &predictor.record));
+    }
+    let bytes = predictor.to_bytes(Storage::F32);
     for end in 0..bytes.len() {
         assert!(Predictor::from_bytes(&bytes[..end], "p").is_err());
     }
@@ -69,4 +77,12 @@ fn survives_the_file() {
         error,
         "p: metadata format: expected \"trail-probe\", found \"trail-prompt-predictor\""
     );
+}
+
+#[test]
+fn the_bundled_predictor_is_of_the_first_version() {
+    let bundled = include_bytes!("../../../assets/demo/predictor.safetensors");
+    let read = Predictor::from_bytes(bundled, "p").unwrap();
+    assert_eq!((read.bins, read.vocab, &read.model), (Bins::default(), 1024, &None));
+    assert_eq!(read.record["l2"], "0.001");
 }
