@@ -7,8 +7,7 @@ use std::path::Path;
 
 use common::{assert_refused, trail_rt};
 use serde_json::{Value, json};
-use trail_probe::Bins;
-use trail_probe::file::probe_bytes;
+use trail_probe::{Bins, Probe, Storage, Weights};
 
 const DEMO: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/assets/demo");
 
@@ -75,12 +74,15 @@ fn a_probe_of_another_model_does_not_fit() {
     fs::create_dir_all(&folder).expect("a folder");
     let (file, bins) = (folder.join("other.safetensors"), Bins::default());
     for (width, layer, says) in [(64, 0, "activations of width 64"), (256, 99, "taps layer 99")] {
-        let weights = trail_probe::Weights::random(width, 16, bins.count, 1);
-        fs::write(&file, probe_bytes(&weights, bins, layer)).expect("written");
+        let weights = Weights::random(width, 16, bins.count(), 1);
+        let mut probe = Probe::new(weights, bins, layer);
+        probe.model = Some("another".into());
+        fs::write(&file, probe.to_bytes(Storage::F32)).expect("written");
         let path = file.to_str().expect("UTF-8");
         let probe = &inspect(&["--probe", path])["probe"];
         assert_eq!(probe["fits"], false);
-        assert!(probe["reason"].as_str().is_some_and(|why| why.contains(says)), "{probe}");
+        let why = probe["reason"].as_str().expect("a reason");
+        assert!(why.contains(says) && why.ends_with("trained for model \"another\""), "{why}");
         let text = trail_rt(&["inspect", "--probe", path]);
         assert!(String::from_utf8_lossy(&text.stdout).contains(says));
     }

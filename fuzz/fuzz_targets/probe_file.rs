@@ -3,16 +3,19 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use trail_probe::Partials;
-use trail_probe::file::{Probe, probe_bytes, read_weights};
+use trail_probe::{Partials, Probe, Storage};
 
 fuzz_target!(|bytes: &[u8]| {
-    match read_weights(bytes, "fuzz") {
+    match Probe::from_bytes(bytes, "fuzz") {
         Err(error) => assert_eq!(error.to_string().lines().count(), 1),
-        Ok((weights, bins, layer)) => {
-            let again = probe_bytes(&weights, bins, layer);
-            assert_eq!(read_weights(&again, "again").unwrap(), (weights, bins, layer));
-            let head = Probe::from_bytes(bytes, "fuzz").unwrap().head;
+        Ok(probe) => {
+            let again = Probe::from_bytes(&probe.to_bytes(Storage::F32), "again").unwrap();
+            assert_eq!(
+                (again.layer, again.bins, &again.weights),
+                (probe.layer, probe.bins, &probe.weights)
+            );
+            assert_eq!((&again.model, &again.record), (&probe.model, &probe.record));
+            let head = probe.head;
             let mut out = vec![0.0; head.bins()];
             head.forward(&vec![0.0; head.d()], 1, &Partials::new(&head, 1), &mut out);
         }

@@ -1,15 +1,24 @@
 //! `probe.safetensors`: the probe's weights, layer and bins.
 //!
-//! Tensors, all `f32`, row-major `[out, in]`: `hidden.weight` `[hidden, d]`, `hidden.bias`
+//! Tensors, `f32` or bf16, row-major `[out, in]`: `hidden.weight` `[hidden, d]`, `hidden.bias`
 //! `[hidden]`, `output.weight` `[bins, hidden]`, `output.bias` `[bins]`. Metadata, all strings:
-//! `format` = `trail-probe`, `version` = `1`, `layer` (0-based index of the block whose output is
-//! tapped), `max_tokens`, `bins`, `hidden_size` (d).
+//!
+//! * `format` = `trail-probe`, `version` = `2`;
+//! * `layer`: 0-based index of the block whose output is tapped; `hidden_size`: d;
+//! * `edges`: boundaries of the bins in tokens, decimal numbers with commas between
+//!   ([`Bins::from_edges`]); `bins` and `max_tokens` repeat their number and the last one;
+//! * `model`, optional: a fingerprint of the model that the probe was trained for, at most 128
+//!   characters;
+//! * any other key: the record of the training, which is kept and not interpreted.
+//!
+//! Version 1 has no edges: its bins are equal, `bins` over `max_tokens`.
 //!
 //! The contents are untrusted: any bytes give a probe or an [`Error`].
 
 mod read;
 mod write;
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -21,7 +30,8 @@ use crate::head::Head;
 use crate::weights::{HIDDEN, Weights};
 
 pub(crate) use read::{Reader, read_file};
-pub(crate) use write::serialize;
+pub use write::Storage;
+pub(crate) use write::{Common, serialize};
 
 /// `format` of a probe file.
 const FORMAT: &str = "trail-probe";
@@ -36,9 +46,22 @@ pub struct Probe {
     pub head: Head,
     /// The same weights unpacked, for upload to a device.
     pub weights: Arc<Weights>,
+    /// Fingerprint of the model that it was trained for, at most 128 characters; errors quote it.
+    pub model: Option<String>,
+    /// Record of the training: the metadata that the format does not define.
+    pub record: BTreeMap<String, String>,
 }
 
 impl Probe {
+    /// A probe of `weights` on the output of block `layer`, without fingerprint and record. Panics
+    /// if the tensors contradict the sizes, or the sizes the bins.
+    pub fn new(weights: Weights, bins: Bins, layer: usize) -> Probe {
+        assert_eq!(weights.bins, bins.count(), "bins of the weights, and bins");
+        let head = Head::new(&weights);
+        let (model, record) = (None, BTreeMap::new());
+        Probe { layer, bins, head, weights: Arc::new(weights), model, record }
+    }
+
     /// Reads `path`. The head uses the kernels of [`Isa::detect`]; see [`Probe::with_isa`].
     pub fn open(path: impl AsRef<Path>) -> Result<Probe, Error> {
         let (bytes, name) = read_file(path.as_ref())?;
@@ -47,58 +70,50 @@ impl Probe {
 
     /// Parses `bytes`, the contents of a probe file; errors name the file `name`.
     pub fn from_bytes(bytes: &[u8], name: &str) -> Result<Probe, Error> {
-        let (weights, bins, layer) = read_weights(bytes, name)?;
-        Ok(Probe::new(weights, bins, layer))
+        let mut reader = Reader::new(bytes, name, FORMAT)?;
+        let bins = reader.bins()?;
+        let layer = reader.integer("layer", 0..=u32::MAX)? as usize;
+        let d = reader.integer("hidden_size", 1..=1 << 20)? as usize;
+        let hidden = reader.first_dimension("hidden.weight")?;
+        let weights = Weights {
+            d,
+            hidden,
+            bins: bins.count(),
+            hidden_weight: reader.tensor("hidden.weight", &[hidden, d])?,
+            hidden_bias: reader.tensor("hidden.bias", &[hidden])?,
+            output_weight: reader.tensor("output.weight", &[bins.count(), hidden])?,
+            output_bias: reader.tensor("output.bias", &[bins.count()])?,
+        };
+        let model = reader.model()?;
+        let record = reader.into_record();
+        Ok(Probe { model, record, ..Probe::new(weights, bins, layer) })
+    }
+
+    /// The contents of a probe file, of version 2. Keys of the record that the format defines are
+    /// left out. Panics if the fingerprint has more than 128 characters.
+    pub fn to_bytes(&self, storage: Storage) -> Vec<u8> {
+        let weights = &*self.weights;
+        let own = [("layer", self.layer.to_string()), ("hidden_size", weights.d.to_string())];
+        let tensors: [(&str, &[usize], &[f32]); 4] = [
+            ("hidden.weight", &[weights.hidden, weights.d], &weights.hidden_weight),
+            ("hidden.bias", &[weights.hidden], &weights.hidden_bias),
+            ("output.weight", &[weights.bins, weights.hidden], &weights.output_weight),
+            ("output.bias", &[weights.bins], &weights.output_bias),
+        ];
+        let (model, record) = (self.model.as_deref(), &self.record);
+        serialize(Common { format: FORMAT, bins: self.bins, model, record }, own, &tensors, storage)
     }
 
     /// An untrained probe of the paper's shape, the same for the same seed: for tests and timing.
     pub fn random(d: usize, layer: usize, seed: u64) -> Probe {
         let bins = Bins::default();
-        Probe::new(Weights::random(d, HIDDEN, bins.count, seed), bins, layer)
+        Probe::new(Weights::random(d, HIDDEN, bins.count(), seed), bins, layer)
     }
 
     /// The same probe with the head on the kernels of `isa`; an error if this CPU cannot run them.
     pub fn with_isa(self, isa: Isa) -> Result<Probe, String> {
         Ok(Probe { head: self.head.with_isa(isa)?, ..self })
     }
-
-    fn new(weights: Weights, bins: Bins, layer: usize) -> Probe {
-        let head = Head::new(&weights);
-        Probe { layer, bins, head, weights: Arc::new(weights) }
-    }
-}
-
-/// The unpacked weights of a probe file, its bins and its layer.
-pub fn read_weights(bytes: &[u8], name: &str) -> Result<(Weights, Bins, usize), Error> {
-    let reader = Reader::new(bytes, name, FORMAT)?;
-    let bins = reader.bins()?;
-    let layer = reader.integer("layer", 0..=u32::MAX)? as usize;
-    let d = reader.integer("hidden_size", 1..=1 << 20)? as usize;
-    let hidden = reader.first_dimension("hidden.weight")?;
-    let weights = Weights {
-        d,
-        hidden,
-        bins: bins.count,
-        hidden_weight: reader.tensor("hidden.weight", &[hidden, d])?,
-        hidden_bias: reader.tensor("hidden.bias", &[hidden])?,
-        output_weight: reader.tensor("output.weight", &[bins.count, hidden])?,
-        output_bias: reader.tensor("output.bias", &[bins.count])?,
-    };
-    Ok((weights, bins, layer))
-}
-
-/// Serializes a probe file; [`read_weights`] is the inverse.
-pub fn probe_bytes(weights: &Weights, bins: Bins, layer: usize) -> Vec<u8> {
-    weights.check();
-    assert_eq!(weights.bins, bins.count);
-    let metadata = [("layer", layer.to_string()), ("hidden_size", weights.d.to_string())];
-    let tensors: [(&str, &[usize], &[f32]); 4] = [
-        ("hidden.weight", &[weights.hidden, weights.d], &weights.hidden_weight),
-        ("hidden.bias", &[weights.hidden], &weights.hidden_bias),
-        ("output.weight", &[weights.bins, weights.hidden], &weights.output_weight),
-        ("output.bias", &[weights.bins], &weights.output_bias),
-    ];
-    serialize(FORMAT, bins, metadata, &tensors)
 }
 
 #[cfg(test)]

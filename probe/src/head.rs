@@ -9,7 +9,7 @@
 //! for each K block of 256            copy its activations into a dense block
 //!     hidden += activations * W1     weights are read in the order they lie in memory
 //! hidden = relu(hidden)              began as the bias
-//! logits of the chunk = hidden * W2  the same kernel, one panel wide
+//! logits of the chunk = hidden * W2  the same kernel, a panel for each 16 bins
 //! ```
 //!
 //! [`Head::finish_rows`] then adds the chunks' logits in ascending order. No sum depends on which
@@ -20,7 +20,7 @@ use std::ops::Range;
 use trail_base::Isa;
 
 use crate::kernel::{DEPTH_MAX, Kernel, Product, ROW_LINES};
-use crate::line::{LANES, Line, PAIR, PairLine, ZERO, floats_mut};
+use crate::line::{LANES, Line, PAIR, PairLine, ZERO, floats, floats_mut};
 use crate::partials::{Partials, Region};
 use crate::softmax::softmax;
 use crate::weights::Weights;
@@ -47,9 +47,11 @@ pub struct Head {
     hidden_weight: Box<[PairLine]>,
     /// `[panels]` lines.
     hidden_bias: Box<[Line]>,
-    /// `[hidden unit / 2]` lines, each the weights of up to 16 bins for two units.
+    /// `[chunk][panel of 16 bins][hidden unit / 2]` lines, each the weights of the panel's bins for
+    /// two units.
     output_weight: Box<[PairLine]>,
-    output_bias: Line,
+    /// `[bins]`.
+    output_bias: Box<[f32]>,
     kernel: Kernel,
 }
 
@@ -59,8 +61,6 @@ impl Head {
     pub fn new(weights: &Weights) -> Head {
         weights.check();
         let panels = weights.hidden.div_ceil(LANES);
-        let mut output_bias = ZERO;
-        output_bias.0[..weights.bins].copy_from_slice(&weights.output_bias);
         let mut hidden_bias = vec![ZERO; panels];
         floats_mut(&mut hidden_bias)[..weights.hidden].copy_from_slice(&weights.hidden_bias);
         Head {
@@ -70,7 +70,7 @@ impl Head {
             hidden_weight: pack_hidden(weights, panels),
             hidden_bias: hidden_bias.into(),
             output_weight: pack_output(weights, panels),
-            output_bias,
+            output_bias: weights.output_bias.as_slice().into(),
             kernel: Kernel::select(Isa::Auto).expect("every CPU runs what was detected"),
         }
     }
@@ -89,6 +89,11 @@ impl Head {
     /// Bins, the width of an output row.
     pub fn bins(&self) -> usize {
         self.bins
+    }
+
+    /// Panels of 16 bins, the last one padded with zero weights.
+    pub(crate) fn output_panels(&self) -> usize {
+        self.bins.div_ceil(LANES)
     }
 
     /// The instruction set in use; never [`Isa::Auto`].
@@ -186,27 +191,31 @@ impl Head {
 
     /// Fills the region's logits with the chunk's share of W2 h for its first `rows` rows.
     fn chunk_logits(&self, chunk: usize, rows: usize, region: &mut Region) {
-        let panels = self.chunk_panels(chunk);
-        region.logits[..rows].fill(ZERO);
+        let panels = self.output_panels();
+        let units = self.chunk_panels(chunk);
+        let lines = panels * LANES / PAIR;
+        region.logits[..rows * panels].fill(ZERO);
         self.kernel.multiply_add(Product {
             rows,
-            depth: panels.len() * LANES,
-            panels: 1,
+            depth: units.len() * LANES,
+            panels,
             a: &region.hidden,
-            b: &self.output_weight[panels.start * LANES / PAIR..panels.end * LANES / PAIR],
+            b: &self.output_weight[units.start * lines..units.end * lines],
             c: &mut region.logits,
-            c_stride: 1,
+            c_stride: panels,
         });
     }
 
     /// Probabilities of the rows of `block` from `first` on: `out` is `[rows, bins]`.
     fn finish_block(&self, block: usize, first: usize, partials: &Partials, out: &mut [f32]) {
         let rows = out.chunks_exact_mut(self.bins);
-        rows.for_each(|row| row.copy_from_slice(&self.output_bias.0[..self.bins]));
+        rows.for_each(|row| row.copy_from_slice(&self.output_bias));
+        let width = self.output_panels() * LANES;
         for chunk in 0..self.chunks() {
             let region = partials.region(block * self.chunks() + chunk);
-            for (row, logits) in out.chunks_exact_mut(self.bins).zip(&region.logits[first..]) {
-                row.iter_mut().zip(logits.0).for_each(|(sum, logit)| *sum += logit);
+            let logits = floats(&region.logits)[first * width..].chunks_exact(width);
+            for (row, logits) in out.chunks_exact_mut(self.bins).zip(logits) {
+                row.iter_mut().zip(logits).for_each(|(sum, logit)| *sum += logit);
             }
         }
         out.chunks_exact_mut(self.bins).for_each(softmax);
@@ -245,17 +254,24 @@ fn pack_hidden(weights: &Weights, panels: usize) -> Box<[PairLine]> {
     packed.into()
 }
 
-/// Transposes `[bins, hidden]` into one line for each two hidden units; bins and units past the
-/// last are zero.
+/// Packs `[bins, hidden]` into `[chunk][panel of 16 bins][hidden unit / 2]` lines; bins and units
+/// past the last have zero weights.
 fn pack_output(weights: &Weights, panels: usize) -> Box<[PairLine]> {
     let weight = |bin: usize, unit: usize| {
         let inside = bin < weights.bins && unit < weights.hidden;
         if inside { weights.output_weight[bin * weights.hidden + unit] } else { 0.0 }
     };
-    (0..panels * LANES)
-        .step_by(PAIR)
-        .map(|unit| PairLine::new(|bin| [unit, unit + 1].map(|unit| weight(bin, unit))))
-        .collect()
+    let mut packed = Vec::new();
+    for chunk in (0..panels).step_by(CHUNK_PANELS) {
+        let units = chunk * LANES..panels.min(chunk + CHUNK_PANELS) * LANES;
+        for first in (0..weights.bins).step_by(LANES) {
+            for unit in units.clone().step_by(PAIR) {
+                let pair = |lane| [unit, unit + 1].map(|unit| weight(first + lane, unit));
+                packed.push(PairLine::new(pair));
+            }
+        }
+    }
+    packed.into()
 }
 
 #[cfg(test)]

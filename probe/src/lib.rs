@@ -30,7 +30,7 @@ pub mod weights;
 pub use bins::{Bins, MAX_BINS};
 pub use cell::{Cell, Reading};
 pub use error::Error;
-pub use file::Probe;
+pub use file::{Probe, Storage};
 pub use head::Head;
 pub use partials::Partials;
 pub use predictor::Predictor;

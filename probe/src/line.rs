@@ -2,7 +2,7 @@
 
 use half::bf16;
 
-/// `f32` values in one 64-byte line, and hidden columns in one packed panel.
+/// `f32` values in one 64-byte line, and columns (hidden units or bins) in one packed panel.
 pub(crate) const LANES: usize = 16;
 
 /// Sixteen `f32` on one 64-byte boundary. Buffers are slices of these, so the type guarantees the
@@ -42,6 +42,11 @@ impl PairLine {
             odd << 16 | even
         }))
     }
+}
+
+/// Views `lines` as `f32`.
+pub(crate) fn floats(lines: &[Line]) -> &[f32] {
+    bytemuck::cast_slice(lines)
 }
 
 /// Views `lines` as mutable `f32`.

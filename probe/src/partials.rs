@@ -18,7 +18,7 @@ pub(crate) struct Region {
     pub(crate) inputs: Box<[Line]>,
     /// The chunk's hidden units in the first CHUNK_PANELS of `[ROW_BLOCK][ROW_LINES]` lines.
     pub(crate) hidden: Box<[Line]>,
-    /// The chunk's share of the logits, one line a row: `[ROW_BLOCK]`.
+    /// The chunk's share of the logits: `[ROW_BLOCK][panels of bins]` lines.
     pub(crate) logits: Box<[Line]>,
 }
 
@@ -35,7 +35,7 @@ impl Partials {
         let region = || Region {
             inputs: vec![ZERO; rows * ROW_LINES].into(),
             hidden: vec![ZERO; rows * ROW_LINES].into(),
-            logits: vec![ZERO; rows].into(),
+            logits: vec![ZERO; rows * head.output_panels()].into(),
         };
         Partials { regions: (0..head.tasks(max_rows)).map(|_| Mutex::new(region())).collect() }
     }

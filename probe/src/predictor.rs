@@ -4,14 +4,16 @@
 //! of token v is ln(1 + occurrences of v in the prompt), and only the tokens that occur are
 //! visited.
 //!
-//! `predictor.safetensors`: `weight` `[bins, vocab]` and `bias` `[bins]`, `f32`; metadata `format`
-//! = `trail-prompt-predictor`, `version` = `1`, `max_tokens`, `bins`, `vocab_size`.
+//! `predictor.safetensors`: `weight` `[bins, vocab]` and `bias` `[bins]`, `f32` or bf16; metadata
+//! `format` = `trail-prompt-predictor`, `vocab_size`, and else that of a probe
+//! ([`file`](mod@crate::file)) but for `layer` and `hidden_size`.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use crate::bins::{Bins, MAX_BINS};
 use crate::error::Error;
-use crate::file::{Reader, read_file, serialize};
+use crate::file::{Common, Reader, Storage, read_file, serialize};
 use crate::softmax::softmax;
 
 /// `format` of a predictor file.
@@ -24,15 +26,20 @@ pub struct Predictor {
     /// `[vocab, bins]`: the weights of one token are contiguous.
     weight: Vec<f32>,
     bias: Vec<f32>,
+    /// Fingerprint of the model that it was trained for, at most 128 characters.
+    pub model: Option<String>,
+    /// Record of the training: the metadata that the format does not define.
+    pub record: BTreeMap<String, String>,
 }
 
 impl Predictor {
-    /// A predictor with `weight` `[bins, vocab]` and `bias` `[bins]`. Panics on other lengths.
+    /// A predictor with `weight` `[bins, vocab]` and `bias` `[bins]`, without fingerprint and
+    /// record. Panics on other lengths.
     pub fn new(bins: Bins, vocab: usize, weight: &[f32], bias: &[f32]) -> Predictor {
-        assert!((1..=MAX_BINS).contains(&bins.count) && vocab > 0);
-        assert_eq!((weight.len(), bias.len()), (bins.count * vocab, bins.count));
-        let by_token = (0..vocab).flat_map(|v| (0..bins.count).map(move |i| weight[i * vocab + v]));
-        Predictor { bins, vocab, weight: by_token.collect(), bias: bias.to_vec() }
+        assert!(vocab > 0, "a predictor without a vocabulary");
+        assert_eq!((weight.len(), bias.len()), (bins.count() * vocab, bins.count()));
+        let weight = transposed(weight, vocab);
+        Predictor { bins, vocab, weight, bias: bias.to_vec(), model: None, record: BTreeMap::new() }
     }
 
     /// Reads the predictor file at `path`.
@@ -43,19 +50,26 @@ impl Predictor {
 
     /// Parses `bytes`, the contents of a predictor file; errors name the file `name`.
     pub fn from_bytes(bytes: &[u8], name: &str) -> Result<Predictor, Error> {
-        let reader = Reader::new(bytes, name, FORMAT)?;
+        let mut reader = Reader::new(bytes, name, FORMAT)?;
         let bins = reader.bins()?;
         let vocab = reader.integer("vocab_size", 1..=1 << 28)? as usize;
-        let weight = reader.tensor("weight", &[bins.count, vocab])?;
-        let bias = reader.tensor("bias", &[bins.count])?;
-        Ok(Predictor::new(bins, vocab, &weight, &bias))
+        let weight = reader.tensor("weight", &[bins.count(), vocab])?;
+        let bias = reader.tensor("bias", &[bins.count()])?;
+        let model = reader.model()?;
+        let record = reader.into_record();
+        Ok(Predictor { model, record, ..Predictor::new(bins, vocab, &weight, &bias) })
     }
 
-    /// The contents of a predictor file with `weight` `[bins, vocab]` and `bias` `[bins]`.
-    pub fn file_bytes(bins: Bins, vocab: usize, weight: &[f32], bias: &[f32]) -> Vec<u8> {
+    /// The contents of a predictor file, of version 2. Keys of the record that the format defines
+    /// are left out. Panics if the fingerprint has more than 128 characters.
+    pub fn to_bytes(&self, storage: Storage) -> Vec<u8> {
+        let count = self.bins.count();
+        let weight = transposed(&self.weight, count);
         let tensors: [(&str, &[usize], &[f32]); 2] =
-            [("weight", &[bins.count, vocab], weight), ("bias", &[bins.count], bias)];
-        serialize(FORMAT, bins, [("vocab_size", vocab.to_string())], &tensors)
+            [("weight", &[count, self.vocab], &weight), ("bias", &[count], &self.bias)];
+        let own = [("vocab_size", self.vocab.to_string())];
+        let (model, record) = (self.model.as_deref(), &self.record);
+        serialize(Common { format: FORMAT, bins: self.bins, model, record }, own, &tensors, storage)
     }
 
     /// The bins of total output length.
@@ -66,14 +80,14 @@ impl Predictor {
     /// Expected total output tokens of a prompt: the mean of the distribution, as in the code
     /// released with TRAIL.
     pub fn predict(&self, prompt_ids: &[u32]) -> f32 {
-        self.bins.expected(&self.probabilities(prompt_ids)[..self.bins.count])
+        self.bins.expected(&self.probabilities(prompt_ids)[..self.bins.count()])
     }
 
     /// Midpoint of the most probable bin, in tokens: r as TRAIL section 3.3 defines it.
     pub fn predict_midpoint(&self, prompt_ids: &[u32]) -> f32 {
         let q = self.probabilities(prompt_ids);
         let likeliest =
-            (0..self.bins.count).fold(0, |best, i| if q[i] > q[best] { i } else { best });
+            (0..self.bins.count()).fold(0, |best, i| if q[i] > q[best] { i } else { best });
         self.bins.midpoint(likeliest) as f32
     }
 
@@ -87,16 +101,16 @@ impl Predictor {
         let midpoint = |bin| self.bins.midpoint(bin) as f32;
         let error = |said: f32| -> f32 {
             let of = |bin| q[bin] * countdown_error(said, midpoint(bin));
-            (0..self.bins.count).map(of).sum()
+            (0..self.bins.count()).map(of).sum()
         };
-        let points = (0..self.bins.count).map(midpoint);
+        let points = (0..self.bins.count()).map(midpoint);
         points.min_by(|&a, &b| error(a).total_cmp(&error(b))).expect("at least one bin")
     }
 
     /// The distribution over the bins; entries past their count are zero. Ids outside the
     /// vocabulary are ignored.
     pub fn probabilities(&self, prompt_ids: &[u32]) -> [f32; MAX_BINS] {
-        let count = self.bins.count;
+        let count = self.bins.count();
         let mut ids: Vec<u32> =
             prompt_ids.iter().copied().filter(|&id| (id as usize) < self.vocab).collect();
         ids.sort_unstable();
@@ -116,6 +130,11 @@ impl Predictor {
         softmax(&mut q[..count]);
         q
     }
+}
+
+/// Transposes a row-major matrix of `columns` columns.
+fn transposed(matrix: &[f32], columns: usize) -> Vec<f32> {
+    (0..columns).flat_map(|column| matrix[column..].iter().step_by(columns).copied()).collect()
 }
 
 /// Error of counting `said` tokens down over an answer of `length`, summed over its tokens: as long

@@ -1,27 +1,33 @@
 //! The Bayesian filter over a request's predictions (TRAIL section 3.1 and appendix A).
 //!
 //! ```text
-//! prior(t) = T q(t-1)             one generated token moves 1/b of every bin's mass one bin down
+//! prior(t) = T q(t-1)             one generated token moves 1/w of a bin's mass one bin down
 //! q(t) proportional to prior(t) .* p(t)
 //! ```
 //!
-//! Distributions are column vectors and T is upper bidiagonal: `T[i][i]` = 1 - 1/b, `T[i][i+1]` =
-//! 1/b with the real-valued bin width b, and `T[0][0]` = 1, since a request in bin 0 stays there
-//! until it ends. The paper's three statements of T disagree; this is the one whose mass moves
-//! down. The formula in the paper feeds the prior back, its prose and its released code the
-//! posterior: [`Chain`].
+//! Distributions are column vectors and T is upper bidiagonal: `T[i][i]` = 1 - 1/w(i), `T[i-1][i]` =
+//! 1/w(i) with the real-valued width w(i) >= 1 of bin i, and `T[0][0]` = 1, since a request in bin 0
+//! stays there until it ends. The paper's bins have one width, and its three statements of T
+//! disagree; this is the one whose mass moves down. The formula in the paper feeds the prior back,
+//! its prose and its released code the posterior: [`Chain`].
 //!
 //! Two guards that the paper lacks. T never moves mass up, so a bin whose mass underflows would be
 //! lost permanently: every prior contains a uniform floor of [`FLOOR`]. And where the product has
-//! no mass to normalise, the filter restarts from p: [`Outcome::Reset`].
+//! no mass to normalise, the filter restarts from p. Evidence that contradicts the prior is counted
+//! ([`Outcome::Surprise`]) and weighed as any other.
 
 use crate::bins::{Bins, MAX_BINS};
 
 /// Share of the uniform distribution in every prior.
 pub const FLOOR: f64 = 1e-6;
 
-/// Mass of prior .* p below which the two contradict each other and the posterior is p alone.
+/// Mass of prior .* p below which the posterior is p alone. The floor leaves a p that sums to 1 a
+/// product of at least FLOOR / count, so only a p far below that sum has less.
 pub const MIN_MASS: f64 = 1e-12;
+
+/// Mass common to prior and p, sum of min(prior, p), below which p is a surprise. It is 1 for equal
+/// distributions: 1 minus the total variation distance.
+pub const MIN_SHARED: f64 = 0.05;
 
 /// A distribution over the bins; entries past the count are zero.
 pub type Distribution = [f64; MAX_BINS];
@@ -42,9 +48,8 @@ pub enum Chain {
 pub enum Outcome {
     /// q(t) is the normalised product.
     Smoothed,
-    /// The product had no mass: q(t) = p(t). The floor leaves a p that sums to 1 a mass of at least
-    /// FLOOR / count, so this happens only to a p far below that sum.
-    Reset,
+    /// The same, of a prior and a p that share less than [`MIN_SHARED`] of their mass.
+    Surprise,
     /// p(t) was not a distribution (not finite, negative, or without mass): q(t) = prior(t).
     KeptPrior,
 }
@@ -63,13 +68,15 @@ pub struct Belief {
 pub struct Smoother {
     bins: Bins,
     chain: Chain,
+    /// 1/w, the share of each bin's mass that one token moves down.
+    down: Distribution,
 }
 
 impl Smoother {
     /// A filter over `bins`.
     pub fn new(bins: Bins, chain: Chain) -> Smoother {
-        assert!((1..=MAX_BINS).contains(&bins.count) && bins.max_tokens as usize >= bins.count);
-        Smoother { bins, chain }
+        let down = |i| if i < bins.count() { 1.0 / bins.width(i) } else { 0.0 };
+        Smoother { bins, chain, down: std::array::from_fn(down) }
     }
 
     /// The bins.
@@ -80,7 +87,7 @@ impl Smoother {
     /// The first belief: q(0) = p(0), or uniform where p(0) is not a distribution. `p` is `[bins]`.
     pub fn start(&self, p: &[f32]) -> (Belief, Outcome) {
         let (first, outcome) = match self.evidence(p) {
-            Some(p) => (normalised(&p), Outcome::Smoothed),
+            Some(p) => (self.normalised(&p), Outcome::Smoothed),
             None => (self.uniform(1.0), Outcome::KeptPrior),
         };
         (Belief { posterior: first, chained: first }, outcome)
@@ -94,59 +101,66 @@ impl Smoother {
         let prior: Distribution = std::array::from_fn(|i| (1.0 - FLOOR) * moved[i] + floor[i]);
         let (posterior, outcome) = self.weigh(&prior, p);
         belief.posterior = posterior;
-        belief.chained = match (self.chain, outcome) {
-            // A contradicted prior would mislead the next step too.
-            (Chain::Posterior, _) | (Chain::Prior, Outcome::Reset) => posterior,
-            (Chain::Prior, _) => moved,
+        belief.chained = match self.chain {
+            Chain::Posterior => posterior,
+            Chain::Prior => moved,
         };
         outcome
     }
 
     /// T^tokens q.
     pub fn advance(&self, q: &Distribution, tokens: u32) -> Distribution {
-        let down = 1.0 / self.bins.width();
         let mut q = *q;
-        // After 16 times the whole range, only the first bin has mass above a double's least.
-        for _ in 0..tokens.min(self.bins.max_tokens.saturating_mul(16)) {
-            let first = q[0] + down * q[1];
-            for i in 1..self.bins.count {
-                let above = if i + 1 < self.bins.count { q[i + 1] } else { 0.0 };
-                q[i] = (1.0 - down) * q[i] + down * above;
+        // After 16 times the whole range, all but a few FLOOR of the mass is in the first bin.
+        for _ in 0..tokens.min(self.bins.max_tokens().saturating_mul(16)) {
+            // Ascending: a bin gets what the one above had before this token.
+            for i in 1..self.bins.count() {
+                q[i - 1] += self.down[i] * q[i];
+                q[i] *= 1.0 - self.down[i];
             }
-            q[0] = first;
         }
         q
     }
 
     fn weigh(&self, prior: &Distribution, p: &[f32]) -> (Distribution, Outcome) {
-        let Some(p) = self.evidence(p) else { return (normalised(prior), Outcome::KeptPrior) };
+        let Some(p) = self.evidence(p) else { return (self.normalised(prior), Outcome::KeptPrior) };
+        let normal = self.normalised(&p);
+        let shared = self.sum(&std::array::from_fn(|i| prior[i].min(normal[i])));
+        let outcome = if shared < MIN_SHARED { Outcome::Surprise } else { Outcome::Smoothed };
         let product = std::array::from_fn(|i| prior[i] * p[i]);
-        let mass: f64 = product.iter().sum();
-        if mass.is_finite() && mass >= MIN_MASS {
-            (normalised(&product), Outcome::Smoothed)
-        } else {
-            (normalised(&p), Outcome::Reset)
-        }
+        let mass = self.sum(&product);
+        let has_mass = mass.is_finite() && mass >= MIN_MASS;
+        (if has_mass { self.normalised(&product) } else { normal }, outcome)
     }
 
     /// `p` in `f64`, if it is a distribution up to its scale.
     fn evidence(&self, p: &[f32]) -> Option<Distribution> {
-        assert_eq!(p.len(), self.bins.count, "a distribution over {} bins", self.bins.count);
+        assert_eq!(p.len(), self.bins.count(), "a distribution over {} bins", self.bins.count());
         let sum: f64 = p.iter().copied().map(f64::from).sum();
         let valid = sum.is_finite() && sum > 0.0 && p.iter().all(|&p| p >= 0.0);
-        valid.then(|| std::array::from_fn(|i| p.get(i).map_or(0.0, |&p| f64::from(p))))
+        let mut wide = [0.0; MAX_BINS];
+        wide.iter_mut().zip(p).for_each(|(wide, &p)| *wide = p.into());
+        valid.then_some(wide)
     }
 
     /// `mass` spread evenly over the bins.
     fn uniform(&self, mass: f64) -> Distribution {
-        let count = self.bins.count;
-        std::array::from_fn(|i| if i < count { mass / count as f64 } else { 0.0 })
+        let mut q = [0.0; MAX_BINS];
+        q[..self.bins.count()].fill(mass / self.bins.count() as f64);
+        q
     }
-}
 
-fn normalised(q: &Distribution) -> Distribution {
-    let mass: f64 = q.iter().sum();
-    q.map(|q| q / mass)
+    /// `q` divided by its sum.
+    fn normalised(&self, q: &Distribution) -> Distribution {
+        let (mass, mut q) = (self.sum(q), *q);
+        q[..self.bins.count()].iter_mut().for_each(|q| *q /= mass);
+        q
+    }
+
+    /// Sum over the bins.
+    fn sum(&self, q: &Distribution) -> f64 {
+        q[..self.bins.count()].iter().sum()
+    }
 }
 
 #[cfg(test)]

@@ -24,10 +24,11 @@ pub struct Estimate {
 /// Number of occurrences of each [`Outcome`] since construction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OutcomeCounts {
-    /// Observations that were multiplied into the posterior.
+    /// Observations that were multiplied into the posterior, without the surprises.
     pub smoothed: u64,
-    /// Observations that contradicted the prior and replaced it.
-    pub reset: u64,
+    /// Observations that were multiplied into the posterior, and share less than
+    /// [`MIN_SHARED`](crate::smoothing::MIN_SHARED) of their mass with the prior.
+    pub surprise: u64,
     /// Observations that were not a distribution and were ignored.
     pub kept_prior: u64,
 }
@@ -115,7 +116,7 @@ impl OutcomeCounts {
     fn count(&mut self, outcome: Outcome) {
         match outcome {
             Outcome::Smoothed => self.smoothed += 1,
-            Outcome::Reset => self.reset += 1,
+            Outcome::Surprise => self.surprise += 1,
             Outcome::KeptPrior => self.kept_prior += 1,
         }
     }
@@ -126,7 +127,7 @@ impl Smoother {
     fn estimate(&self, belief: &Belief, generation: u32, generated: u32) -> Estimate {
         let bins = self.bins();
         let q = belief.posterior.map(|q| q as f32);
-        let q = &q[..bins.count];
+        let q = &q[..bins.count()];
         Estimate {
             generation,
             generated,

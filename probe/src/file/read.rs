@@ -1,16 +1,18 @@
 //! Reading safetensors, with a check of every value that is read.
 
+use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::path::Path;
 
+use half::bf16;
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
 
-use crate::bins::{Bins, MAX_BINS};
+use crate::bins::{Bins, MAX_BINS, MAX_TOKENS};
 use crate::error::Error;
 
-/// The only `version` of either format.
-pub(crate) const VERSION: &str = "1";
+/// Most characters of metadata `model`.
+pub(crate) const MODEL_CHARS: usize = 128;
 
 /// Characters of the file's text that an error quotes.
 const QUOTE_CHARS: usize = 64;
@@ -19,7 +21,10 @@ const QUOTE_CHARS: usize = 64;
 pub(crate) struct Reader<'a> {
     name: &'a str,
     tensors: SafeTensors<'a>,
-    metadata: std::collections::HashMap<String, String>,
+    /// 1 or 2.
+    version: u32,
+    /// What is left of it: a key that was read is gone.
+    metadata: BTreeMap<String, String>,
 }
 
 /// The contents of the file at `path`, and its name for errors.
@@ -43,26 +48,70 @@ impl<'a> Reader<'a> {
         let (tensors, metadata) = parsed.map_err(|error| {
             content(name, "header", "a safetensors file", quote(&error.to_string()))
         })?;
-        let reader = Reader { name, tensors, metadata };
-        reader.text("format", format)?;
-        reader.text("version", VERSION)?;
+        let metadata = metadata.into_iter().collect();
+        let mut reader = Reader { name, tensors, version: 0, metadata };
+        reader.take("format", &format!("{format:?}"), |text| (text == format).then_some(()))?;
+        reader.version = reader.integer("version", 1..=2)?;
         Ok(reader)
     }
 
-    /// The bins in metadata `bins` and `max_tokens`.
-    pub(crate) fn bins(&self) -> Result<Bins, Error> {
-        let count = self.integer("bins", 1..=MAX_BINS as u32)?;
-        let max_tokens = self.integer("max_tokens", count..=1 << 24)?;
-        Ok(Bins { count: count as usize, max_tokens })
+    /// The bins: in version 1 equal ones, `bins` over `max_tokens`, in version 2 those between the
+    /// `edges`, where the other two keys are a comment.
+    pub(crate) fn bins(&mut self) -> Result<Bins, Error> {
+        let bins = match self.version {
+            1 => {
+                let count = self.integer("bins", 1..=MAX_BINS as u32)?;
+                Bins::equal(count as usize, self.integer("max_tokens", count..=MAX_TOKENS)?)
+            }
+            _ => self.edges()?,
+        };
+        ["bins", "max_tokens", "edges"].iter().for_each(|&key| _ = self.metadata.remove(key));
+        Ok(bins)
+    }
+
+    /// The bins between the numbers in metadata `edges`.
+    fn edges(&mut self) -> Result<Bins, Error> {
+        let numbers = |text: &str| -> Option<Vec<f64>> {
+            text.split(',').take(MAX_BINS + 2).map(|number| number.parse().ok()).collect()
+        };
+        let edges = self.take("edges", "decimal numbers with commas between", numbers)?;
+        Bins::from_edges(&edges).map_err(|found| {
+            content(self.name, "metadata edges", &format!("edges of 1 to {MAX_BINS} bins"), found)
+        })
+    }
+
+    /// The fingerprint in metadata `model`, if there is one.
+    pub(crate) fn model(&mut self) -> Result<Option<String>, Error> {
+        if !self.metadata.contains_key("model") {
+            return Ok(None);
+        }
+        let expected = format!("at most {MODEL_CHARS} characters");
+        let is_short = |text: &str| text.chars().count() <= MODEL_CHARS;
+        self.take("model", &expected, |text| is_short(text).then(|| text.to_owned())).map(Some)
+    }
+
+    /// The metadata that nothing has read.
+    pub(crate) fn into_record(self) -> BTreeMap<String, String> {
+        self.metadata
     }
 
     /// The integer in metadata `key`, if it is within `range`.
-    pub(crate) fn integer(&self, key: &str, range: RangeInclusive<u32>) -> Result<u32, Error> {
-        let found = self.metadata.get(key);
-        let value = found.and_then(|text| text.parse().ok()).filter(|value| range.contains(value));
-        value.ok_or_else(|| {
-            let expected = format!("an integer from {} to {}", range.start(), range.end());
-            self.metadata_error(key, &expected)
+    pub(crate) fn integer(&mut self, key: &str, range: RangeInclusive<u32>) -> Result<u32, Error> {
+        let expected = format!("an integer from {} to {}", range.start(), range.end());
+        self.take(key, &expected, |text| text.parse().ok().filter(|value| range.contains(value)))
+    }
+
+    /// Takes metadata `key`, if `parse` gives a value of it.
+    fn take<T>(
+        &mut self,
+        key: &str,
+        expected: &str,
+        parse: impl Fn(&str) -> Option<T>,
+    ) -> Result<T, Error> {
+        let text = self.metadata.remove(key);
+        text.as_deref().and_then(parse).ok_or_else(|| {
+            let found = text.as_deref().map_or("none".into(), quote);
+            content(self.name, &format!("metadata {key}"), expected, found)
         })
     }
 
@@ -75,15 +124,20 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The values of tensor `tensor`, if it is finite `f32` of shape `shape`.
+    /// The values of tensor `tensor`, if it is finite `f32` or bf16 of shape `shape`.
     pub(crate) fn tensor(&self, tensor: &str, shape: &[usize]) -> Result<Vec<f32>, Error> {
         let view = self.view(tensor)?;
-        if view.dtype() != Dtype::F32 || view.shape() != shape {
+        if ![Dtype::F32, Dtype::BF16].contains(&view.dtype()) || view.shape() != shape {
             let found = format!("{:?} {:?}", view.dtype(), view.shape());
-            return Err(content(self.name, tensor, &format!("F32 {shape:?}"), found));
+            return Err(content(self.name, tensor, &format!("F32 or BF16 {shape:?}"), found));
         }
-        let (quads, _) = view.data().as_chunks::<4>();
-        let values: Vec<f32> = quads.iter().map(|&quad| f32::from_le_bytes(quad)).collect();
+        let values: Vec<f32> = if view.dtype() == Dtype::BF16 {
+            let (pairs, _) = view.data().as_chunks::<2>();
+            pairs.iter().map(|&pair| bf16::from_le_bytes(pair).to_f32()).collect()
+        } else {
+            let (quads, _) = view.data().as_chunks::<4>();
+            quads.iter().map(|&quad| f32::from_le_bytes(quad)).collect()
+        };
         match values.iter().position(|value| !value.is_finite()) {
             None => Ok(values),
             Some(at) => {
@@ -96,18 +150,6 @@ impl<'a> Reader<'a> {
     fn view(&self, tensor: &str) -> Result<TensorView<'a>, Error> {
         let view = self.tensors.tensor(tensor);
         view.map_err(|_| content(self.name, tensor, "a tensor of this name", "none".into()))
-    }
-
-    fn text(&self, key: &str, expected: &str) -> Result<(), Error> {
-        match self.metadata.get(key) {
-            Some(found) if found == expected => Ok(()),
-            _ => Err(self.metadata_error(key, &format!("{expected:?}"))),
-        }
-    }
-
-    fn metadata_error(&self, key: &str, expected: &str) -> Error {
-        let found = self.metadata.get(key).map_or("none".into(), |text| quote(text));
-        content(self.name, &format!("metadata {key}"), expected, found)
     }
 }
 

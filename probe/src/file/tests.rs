@@ -1,5 +1,7 @@
 //! The loader on valid files, on wrong ones, and on broken bytes.
 
+use safetensors::Dtype;
+use safetensors::tensor::TensorView;
 use trail_base::Rng;
 
 use super::*;
@@ -8,56 +10,164 @@ fn weights() -> Weights {
     Weights::random(5, 3, 2, 1)
 }
 
-const BINS: Bins = Bins { count: 2, max_tokens: 100 };
+fn probe() -> Probe {
+    let mut probe = Probe::new(weights(), Bins::from_edges(&[0.0, 4.7, 100.0]).unwrap(), 11);
+    probe.model = Some("a model's \"name\"\n".into());
+    probe.record = [("seed", "31"), ("mae", "19.38")].map(|(k, v)| (k.into(), v.into())).into();
+    probe
+}
 
 fn error(bytes: &[u8]) -> String {
     Probe::from_bytes(bytes, "f").err().expect("an error").to_string()
 }
 
-/// A file with the given tensors and metadata of [`weights`].
-fn file_with(tensors: &[(&str, &[usize], &[f32])], metadata: [(&str, String); 2]) -> Vec<u8> {
-    serialize(FORMAT, BINS, metadata, tensors)
+type Tensors<'a> = [(&'a str, &'a [usize], &'a [f32])];
+
+/// The tensors of a probe of 5 inputs, 3 units and 2 bins.
+const WHOLE: [(&str, &[usize], &[f32]); 4] = [
+    ("hidden.weight", &[3, 5], &[0.5; 15]),
+    ("hidden.bias", &[3], &[0.5; 3]),
+    ("output.weight", &[2, 3], &[0.5; 6]),
+    ("output.bias", &[2], &[0.5; 2]),
+];
+
+/// Metadata of a file of version 1 that fits [`WHOLE`].
+const FIRST: [(&str, &str); 6] = [
+    ("format", "trail-probe"),
+    ("version", "1"),
+    ("layer", "1"),
+    ("hidden_size", "5"),
+    ("max_tokens", "100"),
+    ("bins", "2"),
+];
+
+/// A file of `tensors` and the metadata `keys`, with some `changed` or added.
+fn file_with(tensors: &Tensors, keys: &[(&str, &str)], changed: &[(&str, &str)]) -> Vec<u8> {
+    let keys = keys.iter().chain(changed);
+    let metadata = keys.map(|(key, value)| (key.to_string(), value.to_string())).collect();
+    let bytes = |values: &[f32]| values.iter().flat_map(|v| v.to_le_bytes()).collect();
+    let data: Vec<Vec<u8>> = tensors.iter().map(|(_, _, values)| bytes(values)).collect();
+    let views = tensors.iter().zip(&data).map(|((name, shape, _), data)| {
+        (*name, TensorView::new(Dtype::F32, shape.to_vec(), data).expect("a tensor"))
+    });
+    safetensors::serialize(views, Some(metadata)).expect("a file")
+}
+
+/// Asserts that all of a file's contents are equal.
+fn assert_same(a: &Probe, b: &Probe) {
+    assert_eq!((a.layer, a.bins, &a.weights), (b.layer, b.bins, &b.weights));
+    assert_eq!((&a.model, &a.record), (&b.model, &b.record));
 }
 
 #[test]
 fn survives_the_file() {
-    let bytes = probe_bytes(&weights(), BINS, 11);
-    assert_eq!(read_weights(&bytes, "f").unwrap(), (weights(), BINS, 11));
     let path = std::env::temp_dir().join(format!("trail-probe-{}", std::process::id()));
-    std::fs::write(&path, &bytes).unwrap();
-    let probe = Probe::open(&path).unwrap();
+    std::fs::write(&path, probe().to_bytes(Storage::F32)).unwrap();
+    let read = Probe::open(&path).unwrap();
     std::fs::remove_file(&path).unwrap();
-    assert_eq!((probe.layer, probe.bins, probe.head.d(), probe.head.bins()), (11, BINS, 5, 2));
+    assert_same(&read, &probe());
+    assert_eq!((read.head.d(), read.head.bins()), (5, 2));
+    for bins in [Bins::equal(7, 1000), Bins::log(7, 1000), Bins::equal(7, 7)] {
+        let plain = Probe::new(Weights::random(4, 2, 7, 3), bins, 0);
+        assert_same(&Probe::from_bytes(&plain.to_bytes(Storage::F32), "f").unwrap(), &plain);
+    }
+}
+
+#[test]
+fn keys_of_the_format_are_not_overwritten_by_the_record() {
+    let mut probe = probe();
+    for key in ["format", "version", "edges", "bins", "max_tokens", "layer", "hidden_size", "model"]
+    {
+        probe.record.insert(key.into(), "wrong".into());
+    }
+    assert_same(&Probe::from_bytes(&probe.to_bytes(Storage::F32), "f").unwrap(), &self::probe());
+}
+
+#[test]
+fn bf16_weights_are_those_of_the_head() {
+    let [exact, narrow] = [Storage::F32, Storage::Bf16]
+        .map(|storage| Probe::from_bytes(&probe().to_bytes(storage), "f").unwrap());
+    assert_eq!(*narrow.weights, exact.weights.to_bf16());
+    let probabilities = |probe: &Probe| {
+        let mut out = [0.0; 2];
+        let partials = crate::Partials::new(&probe.head, 1);
+        probe.head.forward(&[0.3, -1.0, 0.7, 2.0, 0.1], 1, &partials, &mut out);
+        out
+    };
+    assert_eq!(probabilities(&narrow), probabilities(&exact));
+}
+
+#[test]
+fn the_first_version_is_read() {
+    let read = Probe::from_bytes(&file_with(&WHOLE, &FIRST, &[("seed", "31")]), "f").unwrap();
+    assert_eq!((read.layer, read.bins, &read.model), (1, Bins::equal(2, 100), &None));
+    assert_eq!(read.record, [("seed".to_string(), "31".to_string())].into());
+    let bundled = include_bytes!("../../../assets/demo/probe.safetensors");
+    let read = Probe::from_bytes(bundled, "f").unwrap();
+    assert_eq!((read.layer, read.bins), (3, Bins::default()));
+    assert_eq!(read.record["mae_refined"], "19.38");
+}
+
+#[test]
+fn edges_and_model_are_checked() {
+    let with = |changed: &[(&str, &str)]| {
+        file_with(&WHOLE, &FIRST, &[&[("version", "2")], changed].concat())
+    };
+    let read = Probe::from_bytes(&with(&[("edges", "0,1.5,20")]), "f").unwrap();
+    assert_eq!(read.bins.edges(), [0.0, 1.5, 20.0]);
+    assert!(read.record.is_empty(), "{:?}", read.record);
+    let edges = |text: &str| error(&with(&[("edges", text)]));
+    assert_eq!(
+        error(&with(&[])),
+        "f: metadata edges: expected decimal numbers with commas between, found none"
+    );
+    assert_eq!(
+        edges("0,x\n,2"),
+        r#"f: metadata edges: expected decimal numbers with commas between, found "0,x\n,2""#
+    );
+    assert_eq!(
+        edges("0,nan,2"),
+        "f: metadata edges: expected edges of 1 to 64 bins, \
+         found an edge at NaN after 0, not at least 1 above"
+    );
+    assert_eq!(
+        edges("0,9,10,20"),
+        "f: output.weight: expected F32 or BF16 [3, 3], found F32 [2, 3]"
+    );
+    assert!(edges(&vec!["7"; 100_000].join(",")).contains("found 66 edges, not 2 to 65"));
+    let long = error(&with(&[("edges", "0,1.5,20"), ("model", &"é".repeat(129))]));
+    assert!(long.starts_with("f: metadata model: expected at most 128 characters, found \"é"));
+    let model = "é".repeat(128);
+    let read = Probe::from_bytes(&with(&[("edges", "0,1.5,20"), ("model", &model)]), "f").unwrap();
+    assert_eq!(read.model, Some(model));
+    assert_eq!(
+        error(&with(&[("version", "3")])),
+        "f: metadata version: expected an integer from 1 to 2, found \"3\""
+    );
 }
 
 #[test]
 fn errors_name_the_file_the_tensor_and_both_sides() {
     let absent = Probe::open("/nowhere/probe.safetensors").err().unwrap().to_string();
     assert!(absent.starts_with("/nowhere/probe.safetensors: "), "{absent}");
-    let metadata = |d: &str| [("layer", "1".to_string()), ("hidden_size", d.to_string())];
-    let whole: [(&str, &[usize], &[f32]); 4] = [
-        ("hidden.weight", &[3, 5], &[0.5; 15]),
-        ("hidden.bias", &[3], &[0.5; 3]),
-        ("output.weight", &[2, 3], &[0.5; 6]),
-        ("output.bias", &[2], &[0.5; 2]),
-    ];
-    assert!(Probe::from_bytes(&file_with(&whole, metadata("5")), "f").is_ok());
+    let error_with =
+        |tensors: &Tensors, d: &str| error(&file_with(tensors, &FIRST, &[("hidden_size", d)]));
     assert_eq!(
-        error(&file_with(&whole, metadata("4"))),
-        "f: hidden.weight: expected F32 [3, 4], found F32 [3, 5]"
+        error_with(&WHOLE, "4"),
+        "f: hidden.weight: expected F32 or BF16 [3, 4], found F32 [3, 5]"
     );
     assert_eq!(
-        error(&file_with(&whole, metadata("five\n"))),
+        error_with(&WHOLE, "five\n"),
         r#"f: metadata hidden_size: expected an integer from 1 to 1048576, found "five\n""#
     );
     assert_eq!(
-        error(&file_with(&whole[..3], metadata("5"))),
+        error_with(&WHOLE[..3], "5"),
         "f: output.bias: expected a tensor of this name, found none"
     );
-    let mut poisoned = whole;
+    let mut poisoned = WHOLE;
     poisoned[3].2 = &[0.5, f32::NAN];
     assert_eq!(
-        error(&file_with(&poisoned, metadata("5"))),
+        error_with(&poisoned, "5"),
         "f: output.bias: expected finite values, found NaN at element 1"
     );
     assert!(error(b"junk").starts_with("f: header: expected a safetensors file, found "));
@@ -65,7 +175,7 @@ fn errors_name_the_file_the_tensor_and_both_sides() {
 
 #[test]
 fn every_truncation_is_an_error() {
-    let bytes = probe_bytes(&weights(), BINS, 11);
+    let bytes = probe().to_bytes(Storage::Bf16);
     for end in 0..bytes.len() {
         assert_eq!(error(&bytes[..end]).lines().count(), 1);
     }
@@ -73,7 +183,7 @@ fn every_truncation_is_an_error() {
 
 #[test]
 fn no_bit_flip_panics() {
-    let bytes = probe_bytes(&weights(), BINS, 11);
+    let bytes = probe().to_bytes(Storage::Bf16);
     for bit in 0..8 * bytes.len() {
         let mut bytes = bytes.clone();
         bytes[bit / 8] ^= 1 << (bit % 8);
@@ -85,7 +195,7 @@ fn no_bit_flip_panics() {
 
 #[test]
 fn no_splice_panics() {
-    let bytes = probe_bytes(&weights(), BINS, 11);
+    let bytes = probe().to_bytes(Storage::Bf16);
     let mut rng = Rng::from_state(3);
     for _ in 0..20_000 {
         let mut at = || rng.below(bytes.len() as u64) as usize;

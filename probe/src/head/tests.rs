@@ -7,7 +7,7 @@ use trail_base::Rng;
 /// (d, hidden, bins): the small paper's shape, and ragged ones on either side of every block size.
 /// Under Miri, whose blocks are small, two of these.
 const SHAPES: &[(usize, usize, usize)] = match cfg!(miri) {
-    true => &[(1, 1, 1), (3, 17, 2)],
+    true => &[(1, 1, 1), (3, 17, 2), (2, 18, 17)],
     false => &[
         (256, 512, 10),
         (1, 1, 1),
@@ -16,6 +16,10 @@ const SHAPES: &[(usize, usize, usize)] = match cfg!(miri) {
         (257, 129, 16),
         (300, 200, 7),
         (511, 16, 10),
+        (65, 130, 17),
+        (64, 257, 20),
+        (31, 128, 33),
+        (256, 300, 64),
         (600, 500, 10),
     ],
 };
@@ -162,6 +166,33 @@ fn the_two_fused_paths_agree_to_the_bit() {
         let [narrow, wide] = [Isa::Avx2, Isa::Avx512]
             .map(|isa| forward(&Head::new(&weights).with_isa(isa).unwrap(), &activations, 97));
         assert_eq!(narrow, wide);
+    }
+}
+
+#[test]
+fn a_logit_has_the_same_bits_whatever_the_number_of_bins() {
+    let (d, hidden) = if cfg!(miri) { (2, 18) } else { (40, 300) };
+    let weights = Weights::random(d, hidden, 64, 5);
+    let activations = activations(13, d, 5);
+    let logits = |isa: Isa, bins: usize| -> Vec<Vec<f32>> {
+        let mut narrow = Weights { bins, ..weights.clone() };
+        narrow.output_weight.truncate(bins * hidden);
+        narrow.output_bias.truncate(bins);
+        let head = Head::new(&narrow).with_isa(isa).unwrap();
+        let partials = poisoned(&head, 13);
+        let of = |task: usize| {
+            head.run_task(task, &activations, 13, &partials);
+            let region = partials.region(task);
+            let rows = floats(&region.logits).chunks_exact(bins.next_multiple_of(LANES));
+            rows.flat_map(|row| row[..10].to_vec()).collect()
+        };
+        (0..head.tasks(13)).map(of).collect()
+    };
+    for isa in Isa::available() {
+        let ten = logits(isa, 10);
+        for bins in [16, 17, 33, 64] {
+            assert_eq!(logits(isa, bins), ten, "{isa}, {bins} bins");
+        }
     }
 }
 

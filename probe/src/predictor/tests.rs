@@ -3,7 +3,7 @@
 use super::*;
 
 fn predictor() -> Predictor {
-    let bins = Bins { count: 2, max_tokens: 100 };
+    let bins = Bins::equal(2, 100);
     // Token 0 is evidence for the first bin, token 2 for the second.
     Predictor::new(bins, 3, &[2.0, 0.0, 0.0, 0.0, 0.0, 3.0], &[0.5, 0.0])
 }
@@ -36,8 +36,7 @@ fn the_countdown_point_has_the_least_error_over_all_tokens() {
         assert_eq!(predictor.predict_countdown(prompt), want, "{prompt:?}: {p}");
     }
     // Of ten answers three or four are long: the likeliest length is 25, the countdown's 75.
-    let likely_short =
-        Predictor::new(Bins { count: 2, max_tokens: 100 }, 1, &[0.0; 2], &[0.6, 0.0]);
+    let likely_short = Predictor::new(Bins::equal(2, 100), 1, &[0.0; 2], &[0.6, 0.0]);
     assert_eq!(likely_short.predict_midpoint(&[]), 25.0);
     assert_eq!(likely_short.predict_countdown(&[]), 75.0);
 }
@@ -51,17 +50,25 @@ fn order_and_foreign_ids_do_not_matter() {
 
 #[test]
 fn huge_weights_give_a_finite_answer() {
-    let bins = Bins { count: 2, max_tokens: 100 };
+    let bins = Bins::equal(2, 100);
     let predictor = Predictor::new(bins, 1, &[f32::MAX, f32::MAX], &[f32::MAX, f32::MIN]);
     assert_eq!(predictor.predict(&[0; 9]), 25.0);
 }
 
 #[test]
 fn survives_the_file() {
-    let (bins, weight, bias) = (Bins { count: 2, max_tokens: 100 }, [1.0; 6], [0.0; 2]);
-    let bytes = Predictor::file_bytes(bins, 3, &weight, &bias);
-    let loaded = Predictor::from_bytes(&bytes, "p").unwrap();
-    assert_eq!((loaded.bins, loaded.vocab, loaded.weight), (bins, 3, weight.to_vec()));
+    let (bins, bias) = (Bins::log(2, 100), [0.1, -0.1]);
+    let weight: Vec<f32> = (0..6).map(|at| at as f32 / 8.0).collect();
+    let mut predictor = Predictor::new(bins, 3, &weight, &bias);
+    predictor.model = Some("a model".into());
+    predictor.record.insert("l2".into(), "0.001".into());
+    for storage in [Storage::F32, Storage::Bf16] {
+        let loaded = Predictor::from_bytes(&predictor.to_bytes(storage), "p").unwrap();
+        assert_eq!((loaded.bins, loaded.vocab), (bins, 3));
+        assert_eq!((&loaded.weight, &loaded.bias), (&predictor.weight, &predictor.bias));
+        assert_eq!((&loaded.model, &loaded.record), (&predictor.model, &predictor.record));
+    }
+    let bytes = predictor.to_bytes(Storage::F32);
     for end in 0..bytes.len() {
         assert!(Predictor::from_bytes(&bytes[..end], "p").is_err());
     }
@@ -70,4 +77,12 @@ fn survives_the_file() {
         error,
         "p: metadata format: expected \"trail-probe\", found \"trail-prompt-predictor\""
     );
+}
+
+#[test]
+fn the_bundled_predictor_is_of_the_first_version() {
+    let bundled = include_bytes!("../../../assets/demo/predictor.safetensors");
+    let read = Predictor::from_bytes(bundled, "p").unwrap();
+    assert_eq!((read.bins, read.vocab, &read.model), (Bins::default(), 1024, &None));
+    assert_eq!(read.record["l2"], "0.001");
 }

@@ -8,7 +8,7 @@ const EARLY: [f32; 4] = [0.7, 0.1, 0.1, 0.1];
 const LATE: [f32; 4] = [0.1, 0.1, 0.1, 0.7];
 
 fn tracker() -> Tracker {
-    let bins = Bins { count: 4, max_tokens: 400 };
+    let bins = Bins::equal(4, 400);
     Tracker::new(Smoother::new(bins, Chain::Posterior), 2)
 }
 
@@ -76,8 +76,8 @@ fn a_late_result_of_a_finished_request_is_dropped() {
 #[test]
 fn outcomes_are_counted() {
     let mut tracker = tracker();
-    tracker.observe(0, 1, 0, &EARLY);
+    tracker.observe(0, 1, 0, &[0.98, 0.01, 0.01, 0.0]);
     tracker.observe(0, 1, 1, &[f32::NAN; 4]);
-    tracker.observe(0, 1, 2, &[0.0, 0.0, 0.0, 1e-15]);
-    assert_eq!(tracker.counts(), OutcomeCounts { smoothed: 1, reset: 1, kept_prior: 1 });
+    tracker.observe(0, 1, 2, &[0.0, 0.0, 0.0, 1.0]);
+    assert_eq!(tracker.counts(), OutcomeCounts { smoothed: 1, surprise: 1, kept_prior: 1 });
 }

@@ -316,16 +316,18 @@ impl EngineBuilder {
 /// Checks that `probe` reads a layer of a model of `config`; the error says why it does not.
 pub fn probe_fits(probe: &Probe, config: &ModelConfig) -> Result<(), String> {
     let (width, layers) = (config.hidden_size, config.num_layers);
+    let model =
+        probe.model.as_ref().map_or("another model".into(), |name| format!("model {name:?}"));
     if probe.head.d() != width {
         return Err(format!(
             "the probe reads activations of width {}, the model's are {width} wide: it was trained \
-             for another model",
+             for {model}",
             probe.head.d(),
         ));
     }
     if probe.layer >= layers {
         return Err(format!(
-            "the probe taps layer {}, the model has layers 0..={}: it was trained for another model",
+            "the probe taps layer {}, the model has layers 0..={}: it was trained for {model}",
             probe.layer,
             layers - 1
         ));

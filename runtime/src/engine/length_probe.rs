@@ -70,7 +70,7 @@ impl LengthProbe {
         let stage = TapStage::new(hidden, requests, max_rows);
         let posteriors = Posteriors {
             tracker: Tracker::new(Smoother::new(bins, Chain::Posterior), requests),
-            probabilities: vec![0.0; max_rows * bins.count],
+            probabilities: vec![0.0; max_rows * bins.count()],
         };
         LengthProbe {
             layer: probe.layer,
