@@ -12,6 +12,7 @@ use crate::commands::chat::{self, ChatArgs};
 use crate::commands::demo::DemoArgs;
 use crate::commands::generate::GenerateArgs;
 use crate::commands::inspect::InspectArgs;
+use crate::commands::predictor::PredictorArgs;
 use crate::commands::probe::ProbeArgs;
 use crate::commands::pull::{self, PullArgs};
 use crate::commands::replay::ReplayArgs;
@@ -58,6 +59,8 @@ pub enum Command {
     Inspect(InspectArgs),
     /// Train a model's length probe, and say how good it is
     Probe(ProbeArgs),
+    /// Train a prompt-only predictor of the answer's length
+    Predictor(PredictorArgs),
     /// Measure one part against the limit it works under
     Bench(BenchArgs),
     /// Answer the bundled prompts under several policies, live, then compare them

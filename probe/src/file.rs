@@ -1,7 +1,9 @@
 //! `probe.safetensors`: the probe's weights, layer and bins.
 //!
 //! Tensors, `f32` or bf16, row-major `[out, in]`: `hidden.weight` `[hidden, d]`, `hidden.bias`
-//! `[hidden]`, `output.weight` `[bins, hidden]`, `output.bias` `[bins]`. Metadata, all strings:
+//! `[hidden]`, `output.weight` `[bins, hidden]`, `output.bias` `[bins]`; and if the probe has a
+//! [`Fit`], for the token filter, `fit.lengths` `[states]`, `fit.bins` `[bins]`, `fit.temperature`
+//! and `fit.evidence` `[ages]`. Metadata, all strings:
 //!
 //! * `format` = `trail-probe`, `version` = `2`;
 //! * `layer`: 0-based index of the block whose output is tapped; `hidden_size`: d;
@@ -24,9 +26,14 @@ use std::sync::Arc;
 
 use trail_base::Isa;
 
+use crate::age::AGES;
 use crate::bins::Bins;
 use crate::error::Error;
 use crate::head::Head;
+use crate::lengths::Lengths;
+use crate::smoothing::{Chain, Smoother};
+use crate::token_filter::{Fit, TokenFilter};
+use crate::tracker::Filter;
 use crate::weights::{HIDDEN, Weights};
 
 pub(crate) use read::{Reader, read_file};
@@ -46,6 +53,8 @@ pub struct Probe {
     pub head: Head,
     /// The same weights unpacked, for upload to a device.
     pub weights: Arc<Weights>,
+    /// What the token filter knows beforehand; without it the filter is that of the bins.
+    pub fit: Option<Fit>,
     /// Fingerprint of the model that it was trained for, at most 128 characters; errors quote it.
     pub model: Option<String>,
     /// Record of the training: the metadata that the format does not define.
@@ -58,8 +67,16 @@ impl Probe {
     pub fn new(weights: Weights, bins: Bins, layer: usize) -> Probe {
         assert_eq!(weights.bins, bins.count(), "bins of the weights, and bins");
         let head = Head::new(&weights);
-        let (model, record) = (None, BTreeMap::new());
-        Probe { layer, bins, head, weights: Arc::new(weights), model, record }
+        let (fit, model, record) = (None, None, BTreeMap::new());
+        Probe { layer, bins, head, weights: Arc::new(weights), fit, model, record }
+    }
+
+    /// The filter of its predictions: over tokens if it has a fit, else over bins.
+    pub fn filter(&self) -> Filter {
+        match &self.fit {
+            Some(fit) => Filter::Tokens(TokenFilter::new(self.bins, fit.clone())),
+            None => Filter::Bins(Smoother::new(self.bins, Chain::Posterior)),
+        }
     }
 
     /// Reads `path`. The head uses the kernels of [`Isa::detect`]; see [`Probe::with_isa`].
@@ -84,22 +101,33 @@ impl Probe {
             output_weight: reader.tensor("output.weight", &[bins.count(), hidden])?,
             output_bias: reader.tensor("output.bias", &[bins.count()])?,
         };
+        let fit = read_fit(&reader, &bins)?;
         let model = reader.model()?;
         let record = reader.into_record();
-        Ok(Probe { model, record, ..Probe::new(weights, bins, layer) })
+        Ok(Probe { fit, model, record, ..Probe::new(weights, bins, layer) })
     }
 
     /// The contents of a probe file, of version 2. Keys of the record that the format defines are
     /// left out. Panics if the fingerprint has more than 128 characters.
     pub fn to_bytes(&self, storage: Storage) -> Vec<u8> {
-        let weights = &*self.weights;
+        let weights = &self.weights;
         let own = [("layer", self.layer.to_string()), ("hidden_size", weights.d.to_string())];
-        let tensors: [(&str, &[usize], &[f32]); 4] = [
-            ("hidden.weight", &[weights.hidden, weights.d], &weights.hidden_weight),
-            ("hidden.bias", &[weights.hidden], &weights.hidden_bias),
-            ("output.weight", &[weights.bins, weights.hidden], &weights.output_weight),
-            ("output.bias", &[weights.bins], &weights.output_bias),
+        let Weights { d, hidden, bins, .. } = **weights;
+        let states = self.fit.as_ref().map_or(0, |fit| fit.lengths.len());
+        let (hidden_shape, output_shape) = ([hidden, d], [bins, hidden]);
+        let (hidden, bins, states, ages) = ([hidden], [bins], [states], [AGES]);
+        let mut tensors: Vec<(&str, &[usize], &[f32])> = vec![
+            ("hidden.weight", &hidden_shape, &weights.hidden_weight),
+            ("hidden.bias", &hidden, &weights.hidden_bias),
+            ("output.weight", &output_shape, &weights.output_weight),
+            ("output.bias", &bins, &weights.output_bias),
         ];
+        if let Some(fit) = &self.fit {
+            tensors.push(("fit.lengths", &states, &fit.lengths));
+            tensors.push(("fit.bins", &bins, &fit.bins));
+            tensors.push(("fit.temperature", &ages, &fit.temperature));
+            tensors.push(("fit.evidence", &ages, &fit.evidence));
+        }
         let (model, record) = (self.model.as_deref(), &self.record);
         serialize(Common { format: FORMAT, bins: self.bins, model, record }, own, &tensors, storage)
     }
@@ -114,6 +142,26 @@ impl Probe {
     pub fn with_isa(self, isa: Isa) -> Result<Probe, String> {
         Ok(Probe { head: self.head.with_isa(isa)?, ..self })
     }
+}
+
+/// The fit, if the file has one.
+fn read_fit(reader: &Reader<'_>, bins: &Bins) -> Result<Option<Fit>, Error> {
+    if !reader.has("fit.lengths") {
+        return Ok(None);
+    }
+    let by_age = |tensor: &str| -> Result<[f32; AGES], Error> {
+        let values = reader.tensor(tensor, &[AGES])?;
+        Ok(values.try_into().expect("of this length"))
+    };
+    let states = Lengths::new(bins.max_tokens()).len();
+    let fit = Fit {
+        lengths: reader.tensor("fit.lengths", &[states])?,
+        bins: reader.tensor("fit.bins", &[bins.count()])?,
+        temperature: by_age("fit.temperature")?,
+        evidence: by_age("fit.evidence")?,
+    };
+    let checked = fit.check(bins).map(|()| Some(fit));
+    checked.map_err(|why| reader.refuse("fit", "the fit of these bins", why))
 }
 
 #[cfg(test)]

@@ -11,12 +11,14 @@
 //! Source of the method: TRAIL, "Don't Stop Me Now: Embedding Based Scheduling for LLMs", section
 //! 3.1.
 
+pub mod age;
 pub mod bins;
 pub mod cell;
 pub mod error;
 pub mod file;
 pub mod head;
 mod kernel;
+pub mod lengths;
 mod line;
 pub mod partials;
 pub mod predictor;
@@ -24,17 +26,21 @@ pub mod reference;
 pub mod smoothing;
 mod softmax;
 mod sync;
+pub mod token_filter;
 pub mod tracker;
 pub mod weights;
 
+pub use age::{AGE_NAMES, AGES, age_class};
 pub use bins::{Bins, MAX_BINS};
 pub use cell::{Cell, Reading};
 pub use error::Error;
 pub use file::{Probe, Storage};
 pub use head::Head;
+pub use lengths::Lengths;
 pub use partials::Partials;
 pub use predictor::Predictor;
 pub use smoothing::{Chain, Outcome, Smoother};
-pub use tracker::{Estimate, OutcomeCounts, Tracker};
+pub use token_filter::{Fit, TokenFilter};
+pub use tracker::{Estimate, Filter, OutcomeCounts, Tracker};
 pub use trail_base::Isa;
 pub use weights::Weights;

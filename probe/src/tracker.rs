@@ -3,7 +3,9 @@
 //! The probe owns them and is their only writer. Other parts receive an [`Estimate`], by value.
 //! Capacity is fixed at construction; nothing allocates after it.
 
+use crate::bins::Bins;
 use crate::smoothing::{Belief, Outcome, Smoother};
+use crate::token_filter::{Remaining, TokenFilter};
 
 /// The fractions of [`Estimate::quantiles`].
 pub const QUANTILES: [f32; 3] = [0.1, 0.5, 0.9];
@@ -33,28 +35,63 @@ pub struct OutcomeCounts {
     pub kept_prior: u64,
 }
 
-/// One request's filter.
-#[derive(Clone, Copy)]
-struct Filter {
-    generation: u32,
-    /// None until the first observation.
-    last: Option<(Belief, Estimate)>,
+/// The filter of all requests.
+// One for each tracker: its size does not matter.
+#[allow(clippy::large_enum_variant)]
+#[derive(Clone, Debug)]
+pub enum Filter {
+    /// Over bins of remaining tokens: TRAIL's.
+    Bins(Smoother),
+    /// Over total lengths.
+    Tokens(TokenFilter),
 }
 
-/// The filters of all request indices.
+impl Filter {
+    /// The bins of the probabilities that it takes.
+    pub fn bins(&self) -> Bins {
+        match self {
+            Filter::Bins(smoother) => smoother.bins(),
+            Filter::Tokens(filter) => *filter.bins(),
+        }
+    }
+
+    /// Masses of one request's state, beside a [`Belief`].
+    fn masses(&self) -> usize {
+        match self {
+            Filter::Bins(_) => 0,
+            Filter::Tokens(filter) => filter.states(),
+        }
+    }
+}
+
+/// One request's state.
+#[derive(Clone, Copy)]
+struct State {
+    generation: u32,
+    /// None until the first observation, and under [`Filter::Tokens`].
+    belief: Option<Belief>,
+    /// None until the first observation.
+    last: Option<Estimate>,
+}
+
+/// The filter, and the states of all request indices.
 pub struct Tracker {
-    smoother: Smoother,
-    filters: Box<[Filter]>,
+    filter: Filter,
+    states: Box<[State]>,
+    /// Masses of every state under [`Filter::Tokens`]: `[requests, states]`. Memory that is never
+    /// written takes no page.
+    masses: Vec<f32>,
     counts: OutcomeCounts,
 }
 
 impl Tracker {
     /// A tracker of `max_requests` indices, all of generation 0 and without observations.
-    pub fn new(smoother: Smoother, max_requests: usize) -> Tracker {
-        let empty = Filter { generation: 0, last: None };
+    pub fn new(filter: Filter, max_requests: usize) -> Tracker {
+        let empty = State { generation: 0, belief: None, last: None };
         Tracker {
-            smoother,
-            filters: vec![empty; max_requests].into(),
+            states: vec![empty; max_requests].into(),
+            masses: vec![0.0; max_requests * filter.masses()],
+            filter,
             counts: OutcomeCounts::default(),
         }
     }
@@ -74,36 +111,42 @@ impl Tracker {
         generated: u32,
         p: &[f32],
     ) -> Option<Estimate> {
-        let state = &mut self.filters[idx];
+        let state = &mut self.states[idx];
         // The difference is signed: generations wrap.
         match generation.wrapping_sub(state.generation) as i32 {
             0 => {}
-            1.. => *state = Filter { generation, last: None },
+            1.. => *state = State { generation, belief: None, last: None },
             _ => return None,
         }
-        let (belief, outcome) = match state.last {
-            Some((_, estimate)) if generated > 0 && generated <= estimate.generated => {
-                return Some(estimate);
-            }
-            Some((mut belief, estimate)) if generated > 0 => {
-                let tokens = generated - estimate.generated;
-                let outcome = self.smoother.observe(&mut belief, tokens, p);
-                (belief, outcome)
-            }
+        // Tokens since the last observation; `None` if this one starts the chain.
+        let tokens = match state.last {
+            Some(last) if generated > 0 && generated <= last.generated => return Some(last),
+            Some(last) if generated > 0 => Some(generated - last.generated),
             // Decoding has begun: the prompt's mean is out of date.
-            Some((_, estimate)) if estimate.generated > 0 => return Some(estimate),
-            _ => self.smoother.start(p),
+            Some(last) if last.generated > 0 => return Some(last),
+            _ => None,
+        };
+        let (remaining, outcome) = match &self.filter {
+            Filter::Bins(smoother) => bins_step(smoother, &mut state.belief, tokens, p),
+            Filter::Tokens(filter) => {
+                let masses = &mut self.masses[idx * filter.states()..][..filter.states()];
+                match tokens {
+                    None => filter.start(masses, generated, p),
+                    Some(tokens) => filter.observe(masses, tokens, generated, p),
+                }
+            }
         };
         self.counts.count(outcome);
-        let estimate = self.smoother.estimate(&belief, generation, generated);
-        state.last = Some((belief, estimate));
+        let Remaining { mean, quantiles } = remaining;
+        let estimate = Estimate { generation, generated, remaining: mean, quantiles };
+        state.last = Some(estimate);
         Some(estimate)
     }
 
     /// The current estimate at `idx`, if it belongs to `generation` and there was an observation.
     pub fn estimate(&self, idx: usize, generation: u32) -> Option<Estimate> {
-        let state = &self.filters[idx];
-        (state.generation == generation).then_some(state.last?.1)
+        let state = &self.states[idx];
+        state.last.filter(|_| state.generation == generation)
     }
 
     /// Number of occurrences of each outcome.
@@ -122,19 +165,26 @@ impl OutcomeCounts {
     }
 }
 
-impl Smoother {
-    /// The estimate in tokens under `belief`.
-    fn estimate(&self, belief: &Belief, generation: u32, generated: u32) -> Estimate {
-        let bins = self.bins();
-        let q = belief.posterior.map(|q| q as f32);
-        let q = &q[..bins.count()];
-        Estimate {
-            generation,
-            generated,
-            remaining: bins.expected(q),
-            quantiles: QUANTILES.map(|p| bins.quantile(q, p)),
+/// A step of the filter over bins.
+fn bins_step(
+    smoother: &Smoother,
+    belief: &mut Option<Belief>,
+    tokens: Option<u32>,
+    p: &[f32],
+) -> (Remaining, Outcome) {
+    let (next, outcome) = match (*belief, tokens) {
+        (Some(mut belief), Some(tokens)) => {
+            let outcome = smoother.observe(&mut belief, tokens, p);
+            (belief, outcome)
         }
-    }
+        _ => smoother.start(p),
+    };
+    *belief = Some(next);
+    let bins = smoother.bins();
+    let q = next.posterior.map(|q| q as f32);
+    let q = &q[..bins.count()];
+    let quantiles = QUANTILES.map(|fraction| bins.quantile(q, fraction));
+    (Remaining { mean: bins.expected(q), quantiles }, outcome)
 }
 
 #[cfg(test)]

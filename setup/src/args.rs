@@ -12,6 +12,7 @@ use trail_runtime::engine::{DEFAULT_C, DEFAULT_MAX_QUEUE_BYTES, DEFAULT_MAX_REQU
 use trail_scheduler::limits::MAX_CONTEXT;
 use trail_scheduler::{Preemption, Reserve, SchedulerConfig};
 
+use crate::prediction_files::FilterKind;
 use crate::ranking_args::RankingArgs;
 
 // Upper bounds of the options: more than any machine can use, less than what exhausts memory or a
@@ -35,9 +36,17 @@ pub struct ModelArgs {
     /// [default: the bundled demo model]
     #[arg(long, global = true, value_name = "PATH")]
     pub(crate) model: Option<PathBuf>,
-    /// The remaining-length probe [default: probe.safetensors beside the model, if it is there]
+    /// The remaining-length probe [default: probe.safetensors beside the model, or a bundled one that
+    /// was trained for it]
     #[arg(long, global = true, value_name = "FILE")]
     pub(crate) probe: Option<PathBuf>,
+    /// Take a probe that was trained for another model
+    #[arg(long, global = true)]
+    pub(crate) force_probe: bool,
+    /// What the probe's predictions are filtered over [default: tokens if the probe has what that
+    /// needs, else bins]
+    #[arg(long, global = true, value_enum)]
+    pub(crate) filter: Option<FilterKind>,
     /// Tokens of prompt and answer together [default: the model's context, which is also the most]
     #[arg(long, global = true, value_name = "TOKENS", value_parser = context)]
     pub(crate) max_model_len: Option<usize>,

@@ -14,6 +14,7 @@ pub mod machine;
 mod notice;
 mod output;
 pub mod output_file;
+mod prediction_files;
 mod progress;
 mod ranking_args;
 mod record;

@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 use crate::error::Error;
 use crate::hub::{self, HubReference};
 
-/// The demo model's folder within the repository or an installation.
+/// Folders within the repository or an installation: the demo model, and the probes of others.
 const DEMO: &str = "assets/demo";
+const PROBES: &str = "assets/probes";
 
 /// A model's file or folder.
 pub(crate) struct ModelPath {
@@ -32,7 +33,7 @@ pub(crate) fn model(asked: Option<&Path>) -> Result<ModelPath, Error> {
 
 /// The folder of the bundled demo model.
 pub fn demo_model() -> Result<PathBuf, Error> {
-    let found = candidates().into_iter().find(|folder| folder.join("config.json").is_file());
+    let found = candidates(DEMO).into_iter().find(|folder| folder.join("config.json").is_file());
     found.ok_or_else(|| {
         Error::usage(
             "the bundled demo model was not found: give a model with --model PATH, or copy assets/demo next to the program",
@@ -40,8 +41,13 @@ pub fn demo_model() -> Result<PathBuf, Error> {
     })
 }
 
-/// Candidate locations, best first.
-fn candidates() -> Vec<PathBuf> {
+/// The folders with probes of models that are not bundled, best first.
+pub(crate) fn probes() -> Vec<PathBuf> {
+    candidates(PROBES)
+}
+
+/// Candidate locations of a bundled `folder`, best first.
+fn candidates(folder: &str) -> Vec<PathBuf> {
     // The workspace: the folder above this crate.
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).parent();
     let program = std::env::current_exe().ok();
@@ -50,7 +56,7 @@ fn candidates() -> Vec<PathBuf> {
     [program.as_deref().and_then(Path::parent), sources, Some(Path::new("."))]
         .into_iter()
         .flatten()
-        .map(|folder| folder.join(DEMO))
+        .map(|parent| parent.join(folder))
         .collect()
 }
 

@@ -19,6 +19,7 @@ use crate::error::Error;
 use crate::loaded::LoadedModel;
 use crate::notice::notice;
 use crate::output_file::OutputFile;
+use crate::prediction_files::PredictionFiles;
 use crate::record::LogFile;
 use crate::{locate, progress};
 
@@ -34,8 +35,7 @@ pub struct Setup {
     pub template: ChatTemplate,
     /// `None` if the model has no tokenizer: token ids can still be served.
     tokenizer: Option<Arc<Tokenizer>>,
-    probe: Option<PathBuf>,
-    predictor: Option<PathBuf>,
+    predictions: PredictionFiles,
     /// True if requests carry their predictions.
     replays: bool,
 }
@@ -47,21 +47,14 @@ impl Setup {
         // A path that names no model is a bad argument; a model that cannot be read is a failure.
         let weights =
             files::find_weights(&path).map_err(|error| Error::usage(error.to_string()))?;
-        if let Some(probe) = args.probe.as_deref().filter(|probe| !probe.is_file()) {
-            return Err(Error::usage(format!(
-                "there is no probe {}: give a file",
-                probe.display()
-            )));
-        }
         let LoadedModel { mut model, tokenizer, template } = LoadedModel::load(&path, &weights)?;
         limit_context(&mut model.config.max_context, args.max_model_len)?;
         let folder = files::model_folder(&path);
-        let present = |name| Some(folder.join(name)).filter(|file: &PathBuf| file.is_file());
+        let predictions = PredictionFiles::locate(args, &folder, &model)?;
         Ok(Setup {
             name,
             template,
-            probe: args.probe.clone().or_else(|| present("probe.safetensors")),
-            predictor: present("predictor.safetensors"),
+            predictions,
             replays: false,
             tokenizer: tokenizer.map(Arc::new),
             model: Arc::new(model),
@@ -78,15 +71,14 @@ impl Setup {
             folder: PathBuf::new(),
             template: ChatTemplate::absent(),
             tokenizer: None,
-            probe: None,
-            predictor: None,
+            predictions: PredictionFiles::default(),
             replays: false,
         })
     }
 
     /// The same for requests that carry their predictions: without probe and predictor.
     pub fn replaying(self) -> Setup {
-        Setup { probe: None, predictor: None, replays: true, ..self }
+        Setup { predictions: PredictionFiles::default(), replays: true, ..self }
     }
 
     /// The tokenizer; an error if the model has none.
@@ -223,9 +215,14 @@ impl Setup {
             Preemption::Auto if cpu || args.ranking.paper => Preemption::Recompute,
             asked => asked,
         };
+        let mut probe = self.probe()?;
+        if let Some(probe) = probe.as_mut().filter(|_| args.ranking.paper) {
+            // TRAIL's filter is over bins.
+            probe.fit = None;
+        }
         let builder = Engine::builder()
             .model(self.model.clone())
-            .probe(self.probe()?)
+            .probe(probe)
             .predictor(self.predictor()?)
             .policy(policy)
             .replays(self.replays)
@@ -249,21 +246,21 @@ impl Setup {
 
     /// File of the probe, if there is one.
     pub fn probe_file(&self) -> Option<&Path> {
-        self.probe.as_deref()
+        self.predictions.probe_file()
     }
 
     /// The probe, if there is one.
     pub fn probe(&self) -> Result<Option<Probe>, Error> {
-        Ok(self.probe.as_ref().map(Probe::open).transpose()?)
+        self.predictions.probe(&self.model)
     }
 
     /// The prompt-only predictor, if there is one.
     pub fn predictor(&self) -> Result<Option<Predictor>, Error> {
-        Ok(self.predictor.as_ref().map(Predictor::open).transpose()?)
+        self.predictions.predictor(&self.model)
     }
 
     fn default_policy(&self) -> PolicyKind {
-        if self.probe.is_some() {
+        if self.probe_file().is_some() {
             return PolicyKind::trail(DEFAULT_C);
         }
         notice(

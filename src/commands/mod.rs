@@ -6,6 +6,7 @@ pub mod doctor;
 pub mod generate;
 pub mod inspect;
 mod load;
+pub mod predictor;
 pub mod probe;
 pub mod pull;
 pub mod replay;
@@ -29,6 +30,7 @@ pub fn run(mut cli: Cli) -> Result<(), Error> {
         Command::Pull(args) => pull::run(&args, *json),
         Command::Inspect(args) => inspect::run(model, &args, *json),
         Command::Probe(args) => probe::run(model, engine, &args, *json),
+        Command::Predictor(args) => predictor::run(model, &args, *json),
         Command::Bench(args) => trail_bench::run(model, engine, &args, *json),
         Command::Demo(args) => demo::run(model, engine, &args, *json),
         Command::Simulate(args) => simulate::run(model, engine, &args, *json),

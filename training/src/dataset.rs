@@ -20,7 +20,7 @@ pub enum Place {
 }
 
 /// An input and its label.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Example {
     /// Shard, by its place.
     pub shard: u32,
@@ -28,6 +28,8 @@ pub struct Example {
     pub place: Place,
     /// Output tokens that remain.
     pub remaining: u32,
+    /// Steps of the answer that it stands for: more than one where rows were left out.
+    pub weight: f32,
 }
 
 /// Shards that cannot be trained on: one line.
@@ -52,6 +54,11 @@ pub struct Dataset<'a> {
     pub training: Vec<Example>,
     /// Examples of the others.
     pub validation: Vec<Example>,
+}
+
+/// True if the request of prompt `index` is kept for validation, in the split of `seed`.
+pub fn is_validation(index: u32, seed: u64) -> bool {
+    mix(seed ^ mix(u64::from(index))).is_multiple_of(VALIDATION)
 }
 
 impl<'a> Dataset<'a> {
@@ -125,20 +132,28 @@ impl<'a> Dataset<'a> {
     }
 
     fn add(&mut self, place: u32, shard: &Shard, seed: u64) {
-        let is_kept = |index: u32| mix(seed ^ mix(u64::from(index))).is_multiple_of(VALIDATION);
-        let mut push = |request: u32, place_in: Place, remaining: u32| {
-            let example = Example { shard: place, place: place_in, remaining };
-            match is_kept(shard.answers()[request as usize].index) {
+        let mut rows = vec![0_u32; shard.answers().len()];
+        shard.rows().iter().for_each(|row| rows[row.request as usize] += 1);
+        let mut push = |request: u32, in_shard: Place, remaining: u32, weight: f32| {
+            let example = Example { shard: place, place: in_shard, remaining, weight };
+            match is_validation(shard.answers()[request as usize].index, seed) {
                 true => self.validation.push(example),
                 false => self.training.push(example),
             }
         };
         for (request, answer) in (0..).zip(shard.answers()) {
-            push(request, Place::Prompt(request), answer.remaining(0));
+            push(request, Place::Prompt(request), answer.remaining(0), 1.0);
         }
         for (at, row) in (0..).zip(shard.rows()) {
             let answer = &shard.answers()[row.request as usize];
-            push(row.request, Place::Row(at), answer.remaining(row.generated));
+            let fed = answer.tokens.len() as f32 - 1.0;
+            let weight = fed / rows[row.request as usize] as f32;
+            push(row.request, Place::Row(at), answer.remaining(row.generated), weight);
         }
+    }
+
+    /// The shards.
+    pub fn shards(&self) -> &'a [Shard] {
+        self.shards
     }
 }

@@ -8,8 +8,10 @@
 
 #![forbid(unsafe_code)]
 
+pub mod bag_of_tokens;
 pub mod dataset;
 pub mod evaluation;
+pub mod fit;
 pub mod mlp;
 pub mod shard;
 pub mod state;

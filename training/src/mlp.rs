@@ -55,6 +55,8 @@ pub struct Labelled<'a> {
     pub bins: &'a [usize],
     /// Weight of each row's loss.
     pub weights: &'a [f32],
+    /// Factors of the hidden units `[rows, hidden]`, 0 for those that are left out.
+    pub keep: Option<ArrayView2<'a, f32>>,
 }
 
 /// Parameters and the optimizer's state.
@@ -108,7 +110,7 @@ impl Mlp {
 
     /// Log probabilities of `inputs` `[rows, d]`: `[rows, bins]`.
     pub fn log_probabilities(&self, inputs: ArrayView2<'_, f32>) -> Array2<f32> {
-        self.layers(inputs).1
+        self.layers(inputs, None).1
     }
 
     /// The weights for inputs that are not standardized: this MLP reads `(x - mean) * scale`.
@@ -131,10 +133,17 @@ impl Mlp {
     }
 
     /// Outputs of the hidden units `[rows, hidden]`, and log probabilities `[rows, bins]`.
-    fn layers(&self, inputs: ArrayView2<'_, f32>) -> (Array2<f32>, Array2<f32>) {
+    fn layers(
+        &self,
+        inputs: ArrayView2<'_, f32>,
+        keep: Option<ArrayView2<'_, f32>>,
+    ) -> (Array2<f32>, Array2<f32>) {
         let [w1, b1, w2, b2] = self.views();
         let mut hidden = affine(inputs, w1, row(&b1));
         hidden.mapv_inplace(|h| if h < 0.0 { 0.0 } else { h });
+        if let Some(keep) = keep {
+            hidden *= &keep;
+        }
         let mut logits = affine(hidden.view(), w2, row(&b2));
         for mut row in logits.rows_mut() {
             let largest = row.fold(f32::NEG_INFINITY, |a, &b| a.max(b));
@@ -147,7 +156,7 @@ impl Mlp {
 
     /// Fills the gradient, and returns the loss.
     fn backward(&mut self, rows: Labelled<'_>) -> f64 {
-        let (hidden, log_p) = self.layers(rows.inputs);
+        let (hidden, log_p) = self.layers(rows.inputs, rows.keep);
         let share = 1.0 / rows.bins.len() as f32;
         let mut loss = 0.0;
         let mut d_logits = log_p.mapv(f32::exp);
@@ -163,6 +172,9 @@ impl Mlp {
                 *d = 0.0;
             }
         });
+        if let Some(keep) = rows.keep {
+            d_hidden *= &keep;
+        }
         let [w1, b1, w2, b2] = self.shape.ranges();
         self.gradient[b1].copy_from_slice(&d_hidden.sum_axis(Axis(0)).to_vec());
         self.gradient[b2].copy_from_slice(&d_logits.sum_axis(Axis(0)).to_vec());
@@ -240,7 +252,7 @@ mod tests {
     #[test]
     fn the_gradient_is_that_of_finite_differences() {
         let (inputs, bins, weights) = (inputs(4), [0, 2, 1, 2], [1.0, 2.0, 0.5, 1.0]);
-        let rows = Labelled { inputs: inputs.view(), bins: &bins, weights: &weights };
+        let rows = Labelled { inputs: inputs.view(), bins: &bins, weights: &weights, keep: None };
         let mut mlp = Mlp::new(SHAPE, 1);
         mlp.backward(rows);
         let gradient = mlp.gradient.clone();
@@ -290,7 +302,7 @@ mod tests {
         let inputs = inputs(64);
         let bins: Vec<usize> =
             inputs.rows().into_iter().map(|row| usize::from(row[0] > 0.0)).collect();
-        let rows = Labelled { inputs: inputs.view(), bins: &bins, weights: &[1.0; 64] };
+        let rows = Labelled { inputs: inputs.view(), bins: &bins, weights: &[1.0; 64], keep: None };
         let mut mlp = Mlp::new(SHAPE, 4);
         let first = mlp.step(rows, 0.01, 0.01);
         let last = (0..300).map(|_| mlp.step(rows, 0.01, 0.01)).last().expect("a step");

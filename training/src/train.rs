@@ -3,12 +3,15 @@
 //! Every epoch depends on the seed, its number and the state alone, so that a training that was
 //! stopped between two epochs ends with the weights of one that was not.
 
+use std::collections::BTreeMap;
+
 use ndarray::Array2;
 use trail_base::Rng;
 use trail_base::rng::mix;
-use trail_probe::{Bins, Weights};
+use trail_probe::{Bins, Fit, Weights};
 
 use crate::dataset::{Dataset, Example, Place};
+use crate::fit::{self, Observed};
 use crate::mlp::{Labelled, Mlp, Shape};
 
 /// Examples from which mean and deviation of the inputs are estimated.
@@ -34,6 +37,9 @@ pub struct Recipe {
     pub weight_decay: f32,
     /// True if every input is brought to mean 0 and deviation 1 first.
     pub standardize: bool,
+    /// Share of the inputs, and of the hidden units, that a step leaves out at random: rows of one
+    /// answer say much the same, and an MLP learns answers by heart.
+    pub dropout: [f32; 2],
     /// Share of the loss that prompts have, beside the rows of their answers.
     pub prompt_share: f64,
     /// Epochs without a better validation loss after which the training ends.
@@ -53,6 +59,7 @@ impl Recipe {
             rate: 0.01,
             weight_decay: 0.01,
             standardize: false,
+            dropout: [0.0; 2],
             prompt_share: 0.05,
             patience: 30,
             seed: 1,
@@ -67,7 +74,8 @@ impl Default for Recipe {
             batch: 256,
             rate: 1e-3,
             standardize: true,
-            patience: 3,
+            dropout: [0.3, 0.5],
+            patience: 4,
             ..Recipe::paper()
         }
     }
@@ -80,9 +88,9 @@ pub struct Epoch {
     pub number: u32,
     /// Mean cross-entropy over the training examples, while the weights changed.
     pub training_loss: f64,
-    /// Mean cross-entropy over the rows of the validation's answers.
+    /// Mean cross-entropy over the steps of the validation's answers.
     pub loss: f64,
-    /// Mean absolute error of the expected remaining tokens over the same rows, tokens.
+    /// Mean absolute error of the expected remaining tokens over the same steps, tokens.
     pub mae: f64,
     /// Share of them whose likeliest bin is the true one.
     pub accuracy: f64,
@@ -108,7 +116,7 @@ impl<'a> Trainer<'a> {
             true => moments(&data, recipe.seed),
             false => (vec![0.0; data.d()], vec![1.0; data.d()]),
         };
-        let shape = Shape { d: data.d(), hidden: recipe.hidden, bins: recipe.bins.count };
+        let shape = Shape { d: data.d(), hidden: recipe.hidden, bins: recipe.bins.count() };
         let mlp = Mlp::new(shape, recipe.seed);
         let best = mlp.parameters.clone();
         Trainer { data, recipe, mean, scale, mlp, epochs: Vec::new(), best }
@@ -159,25 +167,30 @@ impl<'a> Trainer<'a> {
 
     /// A pass over the training examples in random order; the mean loss.
     fn pass(&mut self, number: u32) -> f64 {
-        let Recipe { batch, rate, weight_decay, epochs, seed, .. } = self.recipe;
+        let Recipe { batch, rate, weight_decay, epochs, seed, dropout, .. } = self.recipe;
+        let mut rng = Rng::new(seed ^ mix(u64::from(number)));
         let mut order = self.data.training.clone();
-        shuffle(&mut order, &mut Rng::new(seed ^ mix(u64::from(number))));
-        let prompt_weight = self.prompt_weight();
+        shuffle(&mut order, &mut rng);
+        let [row_weight, prompt_weight] = self.loss_weights();
         let steps = (self.steps_of_an_epoch() * u64::from(epochs)) as f64;
         let (mut inputs, mut bins, mut weights) = (Array2::zeros((0, 0)), Vec::new(), Vec::new());
         let (mut loss, mut count) = (0.0, 0);
         for examples in order.chunks(batch) {
             self.gather(examples, &mut inputs);
+            drop_out(&mut inputs, dropout[0], &mut rng);
             bins.clear();
             bins.extend(examples.iter().map(|of| self.recipe.bins.bin_of(of.remaining)));
             weights.clear();
             weights.extend(examples.iter().map(|of| match of.place {
-                Place::Row(_) => 1.0,
+                Place::Row(_) => of.weight * row_weight,
                 Place::Prompt(_) => prompt_weight,
             }));
             let cosine = (std::f64::consts::PI * self.mlp.steps as f64 / steps).cos();
             let rate = rate * (0.5 * (1.0 + cosine)) as f32;
-            let rows = Labelled { inputs: inputs.view(), bins: &bins, weights: &weights };
+            let hidden = (examples.len(), self.recipe.hidden);
+            let keep = (dropout[1] > 0.0).then(|| mask(hidden, dropout[1], &mut rng));
+            let keep = keep.as_ref().map(|keep| keep.view());
+            let rows = Labelled { inputs: inputs.view(), bins: &bins, weights: &weights, keep };
             loss += self.mlp.step(rows, rate, weight_decay) * examples.len() as f64;
             count += examples.len();
         }
@@ -189,34 +202,85 @@ impl<'a> Trainer<'a> {
         self.data.training.len().div_ceil(self.recipe.batch) as u64
     }
 
-    /// Weight of a prompt's loss, so that all prompts have their share of it.
-    fn prompt_weight(&self) -> f32 {
-        let is_prompt = |of: &&Example| matches!(of.place, Place::Prompt(_));
-        let prompts = self.data.training.iter().filter(is_prompt).count();
-        let rows = self.data.training.len() - prompts;
-        let share = self.recipe.prompt_share;
-        (share / (1.0 - share) * rows.max(1) as f64 / prompts.max(1) as f64) as f32
+    /// Factors of the losses of rows and of prompts, so that prompts have their share of the whole,
+    /// and the mean weight is 1.
+    fn loss_weights(&self) -> [f32; 2] {
+        let sum = |is_wanted: fn(&Place) -> bool| -> f64 {
+            let wanted = self.data.training.iter().filter(|of| is_wanted(&of.place));
+            wanted.map(|of| f64::from(of.weight)).sum()
+        };
+        let rows = sum(|place| matches!(place, Place::Row(_)));
+        let prompts = sum(|place| matches!(place, Place::Prompt(_)));
+        let share = if rows > 0.0 { self.recipe.prompt_share } else { 1.0 };
+        let count = self.data.training.len() as f64;
+        [(1.0 - share) * count / rows.max(1.0), share * count / prompts.max(1.0)]
+            .map(|weight| weight as f32)
+    }
+
+    /// What the token filter knows beforehand, with the weights of the best epoch.
+    pub fn fit(&self) -> Fit {
+        let bins = self.recipe.bins;
+        let mut masses = vec![0.0; bins.count()];
+        let mut lengths = Vec::new();
+        for of in &self.data.training {
+            match of.place {
+                Place::Row(_) => masses[bins.bin_of(of.remaining)] += f64::from(of.weight),
+                Place::Prompt(_) => lengths.push(of.remaining),
+            }
+        }
+        fit::fit(bins, &lengths, &masses, &self.observed())
+    }
+
+    /// What the weights of the best epoch say about the validation's answers.
+    fn observed(&self) -> Vec<Observed> {
+        let mlp = Mlp::with(self.mlp.shape(), self.best.clone());
+        let mut answers: BTreeMap<(u32, u32), Observed> = BTreeMap::new();
+        let mut inputs = Array2::zeros((0, 0));
+        // Of each shard the prompts come first.
+        for examples in self.data.validation.chunks(VALIDATION_ROWS) {
+            self.gather(examples, &mut inputs);
+            let log_p = mlp.log_probabilities(inputs.view());
+            for (of, log_p) in examples.iter().zip(log_p.rows()) {
+                let shard = &self.data.shards()[of.shard as usize];
+                let (request, generated) = match of.place {
+                    Place::Prompt(request) => (request, 0),
+                    Place::Row(row) => {
+                        let row = shard.rows()[row as usize];
+                        (row.request, row.generated)
+                    }
+                };
+                let answer = answers.entry((of.shard, request)).or_insert_with(|| Observed {
+                    tokens: shard.answers()[request as usize].tokens.len() as u32,
+                    steps: Vec::new(),
+                    weight: 1.0,
+                });
+                answer.weight = of.weight.into();
+                answer.steps.push((generated, log_p.iter().map(|x| x.exp()).collect()));
+            }
+        }
+        answers.into_values().collect()
     }
 
     fn validate(&self, number: u32, training_loss: f64) -> Epoch {
         let is_row = |of: &&Example| matches!(of.place, Place::Row(_));
         let rows: Vec<Example> = self.data.validation.iter().filter(is_row).copied().collect();
         let mut inputs = Array2::zeros((0, 0));
-        let (mut loss, mut error, mut correct) = (0.0, 0.0, 0);
+        let (mut loss, mut error, mut correct, mut total) = (0.0, 0.0, 0.0, 0.0);
         for examples in rows.chunks(VALIDATION_ROWS) {
             self.gather(examples, &mut inputs);
             let log_p = self.mlp.log_probabilities(inputs.view());
             for (of, log_p) in examples.iter().zip(log_p.rows()) {
                 let bin = self.recipe.bins.bin_of(of.remaining);
-                loss -= f64::from(log_p[bin]);
+                let weight = f64::from(of.weight);
+                total += weight;
+                loss -= weight * f64::from(log_p[bin]);
                 let p: Vec<f32> = log_p.iter().map(|x| x.exp()).collect();
                 let said = self.recipe.bins.expected(&p);
-                error += f64::from((said - of.remaining as f32).abs());
-                correct += usize::from(p.iter().all(|&other| other <= p[bin]));
+                error += weight * f64::from((said - of.remaining as f32).abs());
+                correct += weight * f64::from(u8::from(p.iter().all(|&other| other <= p[bin])));
             }
         }
-        let mean = |sum: f64| sum / rows.len().max(1) as f64;
-        let (loss, mae, accuracy) = (mean(loss), mean(error), mean(correct as f64));
+        let [loss, mae, accuracy] = [loss, error, correct].map(|sum| sum / f64::max(total, 1.0));
         Epoch { number, training_loss, loss, mae, accuracy }
     }
 
@@ -234,6 +298,29 @@ impl<'a> Trainer<'a> {
                 }
             }
         }
+    }
+}
+
+/// Factors of `shape`: 0 for a share of `drop`, and the inverse of the others' share.
+fn mask(shape: (usize, usize), drop: f32, rng: &mut Rng) -> Array2<f32> {
+    let keep = 1.0 / (1.0 - drop);
+    // Four draws of 16 bits from one number.
+    let limit = (drop * 65536.0) as u64;
+    let (mut bits, mut left) = (0, 0);
+    Array2::from_shape_simple_fn(shape, || {
+        if left == 0 {
+            (bits, left) = (rng.next_u64(), 4);
+        }
+        let draw = bits & 0xffff;
+        (bits, left) = (bits >> 16, left - 1);
+        if draw < limit { 0.0 } else { keep }
+    })
+}
+
+/// Leaves out a share of `drop` of the inputs.
+fn drop_out(inputs: &mut Array2<f32>, drop: f32, rng: &mut Rng) {
+    if drop > 0.0 {
+        *inputs *= &mask(inputs.dim(), drop, rng);
     }
 }
 
@@ -262,7 +349,7 @@ fn moments(data: &Dataset<'_>, seed: u64) -> (Vec<f32>, Vec<f32>) {
 }
 
 /// Shuffles in place (Fisher and Yates).
-fn shuffle<T>(items: &mut [T], rng: &mut Rng) {
+pub(crate) fn shuffle<T>(items: &mut [T], rng: &mut Rng) {
     for last in (1..items.len()).rev() {
         items.swap(last, rng.below(last as u64 + 1) as usize);
     }

@@ -115,6 +115,16 @@ impl<'a> Reader<'a> {
         })
     }
 
+    /// True if there is a tensor `tensor`.
+    pub(crate) fn has(&self, tensor: &str) -> bool {
+        self.tensors.tensor(tensor).is_ok()
+    }
+
+    /// An error about tensor `tensor`: `found` in place of what is `expected`.
+    pub(crate) fn refuse(&self, tensor: &str, expected: &str, found: String) -> Error {
+        content(self.name, tensor, expected, found)
+    }
+
     /// The first dimension of tensor `tensor`, at least 1.
     pub(crate) fn first_dimension(&self, tensor: &str) -> Result<usize, Error> {
         let shape = self.view(tensor)?.shape().to_vec();

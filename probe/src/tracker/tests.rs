@@ -3,13 +3,14 @@
 use super::*;
 use crate::bins::Bins;
 use crate::smoothing::Chain;
+use crate::token_filter::Fit;
 
 const EARLY: [f32; 4] = [0.7, 0.1, 0.1, 0.1];
 const LATE: [f32; 4] = [0.1, 0.1, 0.1, 0.7];
 
 fn tracker() -> Tracker {
     let bins = Bins::equal(4, 400);
-    Tracker::new(Smoother::new(bins, Chain::Posterior), 2)
+    Tracker::new(Filter::Bins(Smoother::new(bins, Chain::Posterior)), 2)
 }
 
 #[test]
@@ -24,6 +25,33 @@ fn the_prompts_mean_starts_the_chain() {
     // A better mean, over more chunks of the prompt, starts it again.
     let estimate = tracker.observe(1, 7, 0, &EARLY).unwrap();
     assert!((estimate.remaining - 110.0).abs() < 1e-3, "{estimate:?}");
+}
+
+#[test]
+fn requests_have_states_of_their_own_under_the_token_filter() {
+    let bins = Bins::equal(4, 400);
+    let fit = Fit {
+        lengths: vec![1.0 / 400.0; 400],
+        bins: vec![0.25; 4],
+        temperature: [1.0; crate::AGES],
+        evidence: [0.5; crate::AGES],
+    };
+    let alone = |p: &[f32]| {
+        let mut tracker = Tracker::new(Filter::Tokens(TokenFilter::new(bins, fit.clone())), 1);
+        tracker.observe(0, 1, 0, p);
+        tracker.observe(0, 1, 3, p).unwrap()
+    };
+    let mut tracker = Tracker::new(Filter::Tokens(TokenFilter::new(bins, fit.clone())), 2);
+    for generated in [0, 3] {
+        tracker.observe(0, 1, generated, &EARLY);
+        tracker.observe(1, 1, generated, &LATE);
+    }
+    assert_eq!(tracker.estimate(0, 1), Some(alone(&EARLY)));
+    assert_eq!(tracker.estimate(1, 1), Some(alone(&LATE)));
+    // A prompt that is computed again changes nothing; a new request starts again.
+    assert_eq!(tracker.observe(0, 1, 0, &LATE), Some(alone(&EARLY)));
+    tracker.observe(0, 2, 0, &LATE);
+    assert_eq!(tracker.observe(0, 2, 3, &LATE).unwrap().remaining, alone(&LATE).remaining);
 }
 
 #[test]

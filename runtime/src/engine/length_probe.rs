@@ -19,7 +19,7 @@ use std::thread::{self, ThreadId};
 use std::time::Instant;
 
 use half::bf16;
-use trail_probe::{Cell, Chain, Head, Partials, Probe, Reading, Smoother, Tracker};
+use trail_probe::{Cell, Head, Partials, Probe, Reading, Tracker};
 
 use super::task_claims::TaskClaims;
 use crate::backend::{TapPlan, TapReceiver, TapRow, TapStage};
@@ -69,7 +69,7 @@ impl LengthProbe {
         let bins = probe.bins;
         let stage = TapStage::new(hidden, requests, max_rows);
         let posteriors = Posteriors {
-            tracker: Tracker::new(Smoother::new(bins, Chain::Posterior), requests),
+            tracker: Tracker::new(probe.filter(), requests),
             probabilities: vec![0.0; max_rows * bins.count()],
         };
         LengthProbe {

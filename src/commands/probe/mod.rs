@@ -3,7 +3,7 @@
 mod activations;
 mod answers;
 mod collect;
-mod collection;
+pub(super) mod collection;
 mod eval;
 mod layers;
 mod train;

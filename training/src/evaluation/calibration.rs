@@ -55,7 +55,7 @@ pub fn reliability(traces: &[Trace], bins: &Bins) -> Vec<Reliability> {
     let mut rng = Rng::new(1);
     let mut all = Vec::new();
     for age in AGES {
-        for bin in 0..bins.count {
+        for bin in 0..bins.count() {
             // Of each request: sums of said and remained, and steps.
             let mut sums = Vec::new();
             for trace in traces {

@@ -119,7 +119,7 @@ pub fn heat_map(
     bins: &Bins,
     said: impl Fn(&Trace, usize) -> f32,
 ) -> Vec<Vec<u64>> {
-    let mut counts = vec![vec![0; bins.count]; bins.count];
+    let mut counts = vec![vec![0; bins.count()]; bins.count()];
     for trace in traces {
         for (step, remaining) in trace.steps() {
             let said = said(trace, step).max(0.0) as u32;

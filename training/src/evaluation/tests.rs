@@ -8,7 +8,7 @@ fn trace(tokens: u32, bins: &Bins, said: impl Fn(u32, u32) -> f32) -> Trace {
     let said: Vec<f32> = (0..tokens).map(|step| said(step, tokens - step)).collect();
     let certain = |said: &f32| {
         let bin = bins.bin_of(*said as u32);
-        (0..bins.count).map(|other| if other == bin { 0.9 } else { 0.1 / 9.0 }).collect()
+        (0..bins.count()).map(|other| if other == bin { 0.9 } else { 0.1 / 9.0 }).collect()
     };
     Trace {
         index: 0,

@@ -1,6 +1,6 @@
 //! Predictions for one answer.
 
-use trail_probe::{Chain, Partials, Predictor, Probe, Smoother, Tracker};
+use trail_probe::{Partials, Predictor, Probe, Tracker};
 
 use crate::shard::{Row, Shard};
 
@@ -47,10 +47,8 @@ impl Trace {
                 let steps = answer.tokens.len();
                 let rows = first..(first + steps - 1).min(shard.rows().len());
                 first = rows.end;
-                let expected = (1..steps as u32).map(|generated| Row {
-                    request: request as u32,
-                    generated,
-                });
+                let expected =
+                    (1..steps as u32).map(|generated| Row { request: request as u32, generated });
                 if !shard.rows()[rows.clone()].iter().copied().eq(expected) {
                     return Err(format!(
                         "{} lacks rows of answer {}: collect with --rows 0",
@@ -91,7 +89,7 @@ impl Trace {
         }
         let probabilities = probabilities(probe, &inputs);
         let raw: Vec<f32> = probabilities.iter().map(|p| probe.bins.expected(p)).collect();
-        let mut tracker = Tracker::new(Smoother::new(probe.bins, Chain::Posterior), 1);
+        let mut tracker = Tracker::new(probe.filter(), 1);
         let refined = (0..).zip(&probabilities).map(|(generated, p)| {
             let estimate = tracker.observe(0, 0, generated, p);
             estimate.expect("the only generation").remaining

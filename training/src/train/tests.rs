@@ -30,8 +30,9 @@ fn shards() -> Vec<Shard> {
 }
 
 fn recipe() -> Recipe {
-    let bins = Bins { count: 5, max_tokens: 100 };
-    Recipe { bins, hidden: 16, epochs: 6, batch: 16, rate: 0.01, ..Recipe::default() }
+    let bins = Bins::equal(5, 100);
+    let dropout = [0.1, 0.1];
+    Recipe { bins, hidden: 16, epochs: 6, batch: 16, rate: 0.01, dropout, ..Recipe::default() }
 }
 
 #[test]

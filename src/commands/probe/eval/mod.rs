@@ -38,9 +38,8 @@ pub fn run(
     })?;
     probe_fits(&probe, &setup.model.config).map_err(Error::usage)?;
     let predictor = setup.predictor()?;
-    let claim = |path: &Option<_>| {
-        path.clone().map(|path| OutputFile::claim(path, args.force)).transpose()
-    };
+    let claim =
+        |path: &Option<_>| path.clone().map(|path| OutputFile::claim(path, args.force)).transpose();
     let (traces_file, plot_file) = (claim(&args.traces)?, claim(&args.plot)?);
     let predictors = Predictors { probe: &probe, predictor: predictor.as_ref() };
     let traces = match &args.data {

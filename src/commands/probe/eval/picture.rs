@@ -19,9 +19,7 @@ pub fn draw(report: &Report, bins: &Bins, traces: &[Trace]) -> Result<String, Er
     let errors = vec![
         curve("refined", &|trace, step| trace.refined[step]),
         curve("raw", &|trace, step| trace.raw[step]),
-        curve("from the prompt, counted down", &|trace, step| {
-            countdown(trace.prompt_probe, step)
-        }),
+        curve("from the prompt, counted down", &|trace, step| countdown(trace.prompt_probe, step)),
     ];
     let longest = f64::from(bins.max_tokens());
     let mut reliability = vec![Curve {

@@ -69,11 +69,6 @@ impl Report {
         }
     }
 
-    /// The errors by age, for the plot.
-    pub fn by_age(&self) -> &[(&'static str, Mae)] {
-        &self.by_age
-    }
-
     /// The title of the plot.
     pub fn title(&self) -> String {
         format!(
@@ -129,7 +124,8 @@ impl Report {
         let columns = ["steps", "refined", "raw", "prompt probe", "bag of tokens", &constant];
         let mut table = Table::default().group("", &["of"]).group("MAE, tokens", &columns);
         let mut row = |name: &str, mae: &Mae| {
-            let figure = |value: Option<f64>| value.map_or("-".into(), |value| format!("{value:.1}"));
+            let figure =
+                |value: Option<f64>| value.map_or("-".into(), |value| format!("{value:.1}"));
             let figures = [
                 Some(mae.refined),
                 Some(mae.raw),
@@ -145,9 +141,8 @@ impl Report {
         self.by_length.iter().for_each(|(name, mae)| row(&format!("length {name}"), mae));
         row("ended by themselves", &self.by_end[0]);
         row("cut", &self.by_end[1]);
-        let mut ranks = Table::default()
-            .group("", &["order by"])
-            .group("", &["tau-b", "short behind long"]);
+        let mut ranks =
+            Table::default().group("", &["order by"]).group("", &["tau-b", "short behind long"]);
         for Ranking { name, tau_b, short_behind_long } in &self.rankings {
             ranks.row([(*name).into(), format!("{tau_b:.3}"), format!("{short_behind_long:.3}")]);
         }
@@ -201,9 +196,8 @@ fn rankings(traces: &[Trace]) -> Vec<Ranking> {
         of("prompt_probe", &|trace, step| countdown(trace.prompt_probe, step)),
     ];
     if traces.iter().all(|trace| trace.bag_of_tokens.is_some()) {
-        let bag = |trace: &Trace, step: usize| {
-            countdown(trace.bag_of_tokens.unwrap_or_default(), step)
-        };
+        let bag =
+            |trace: &Trace, step: usize| countdown(trace.bag_of_tokens.unwrap_or_default(), step);
         all.push(of("bag_of_tokens", &bag));
     }
     all

@@ -54,6 +54,9 @@ pub struct TrainArgs {
     /// Decay of the weights, as a share of the rate
     #[arg(long, value_name = "SHARE", value_parser = rate)]
     weight_decay: Option<f32>,
+    /// Shares of inputs and of hidden units that a step leaves out, such as 0.3,0.5
+    #[arg(long, value_name = "SHARES", value_delimiter = ',', num_args = 1, value_parser = dropout)]
+    dropout: Option<Vec<f32>>,
     /// Hidden units
     #[arg(long, value_name = "N", value_parser = count::<16384>)]
     hidden: Option<usize>,
@@ -98,6 +101,11 @@ impl TrainArgs {
             batch: self.batch.unwrap_or(recipe.batch),
             rate: self.rate.unwrap_or(recipe.rate),
             weight_decay: self.weight_decay.unwrap_or(recipe.weight_decay),
+            dropout: match self.dropout.as_deref() {
+                Some([inputs, hidden]) => [*inputs, *hidden],
+                Some(both) => [both[0]; 2],
+                None => recipe.dropout,
+            },
             prompt_share: self.prompt_share,
             patience: self.patience.unwrap_or(recipe.patience),
             ..recipe
@@ -111,6 +119,11 @@ fn rate(text: &str) -> Result<f32, String> {
 }
 
 fn share(text: &str) -> Result<f64, String> {
+    let value = text.parse().ok().filter(|value| (0.0..1.0).contains(value));
+    value.ok_or_else(|| "a number from 0, less than 1".into())
+}
+
+fn dropout(text: &str) -> Result<f32, String> {
     let value = text.parse().ok().filter(|value| (0.0..1.0).contains(value));
     value.ok_or_else(|| "a number from 0, less than 1".into())
 }

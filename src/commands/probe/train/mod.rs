@@ -3,11 +3,14 @@
 mod args;
 mod sweep;
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
 use std::time::Instant;
 
 use serde_json::{Value, json};
+use trail_probe::Probe;
+use trail_probe::file::Storage;
 use trail_setup::{EngineArgs, Error, Output, OutputFile, Table};
 use trail_training::{Dataset, Recipe, Shard, Trainer};
 
@@ -30,10 +33,13 @@ pub fn run(engine: &EngineArgs, args: &TrainArgs, json: bool) -> Result<(), Erro
     sweep.run(engine.threads())?;
     let best = sweep.best();
     let record = record(&collection, best, &recipe);
-    let weights = best.trainer.weights();
-    let model = Some(collection.settings().fingerprint.as_str());
-    let bytes = trail_probe::file::probe_bytes(&weights, recipe.bins, best.layer);
-    let _ = (model, &record);
+    let probe = Probe {
+        model: Some(collection.settings().fingerprint.clone()),
+        record: record.clone(),
+        fit: Some(best.trainer.fit()),
+        ..Probe::new(best.trainer.weights(), recipe.bins, best.layer)
+    };
+    let bytes = probe.to_bytes(Storage::Bf16);
     fs::write(out.path(), bytes)
         .map_err(|error| Error::failed(format!("cannot write {}: {error}", args.out.display())))?;
     // The probe is written: nothing is left to go on with.
@@ -85,13 +91,13 @@ fn record(
     collection: &Collection,
     best: &Training<'_>,
     recipe: &Recipe,
-) -> Vec<(&'static str, String)> {
+) -> BTreeMap<String, String> {
     let settings = collection.settings();
     let epoch = best.trainer.best_epoch();
     let figure = |of: fn(trail_training::Epoch) -> f64| {
         epoch.map_or_else(String::new, |epoch| format!("{:.4}", of(epoch)))
     };
-    vec![
+    let entries = [
         ("trained_for", settings.model.clone()),
         ("training_prompts", settings.requests.to_string()),
         ("training_rows", best.trainer.rows().to_string()),
@@ -102,7 +108,8 @@ fn record(
         ("validation_loss", figure(|epoch| epoch.loss)),
         ("validation_mae", figure(|epoch| epoch.mae)),
         ("validation_accuracy", figure(|epoch| epoch.accuracy)),
-    ]
+    ];
+    entries.map(|(key, value)| (key.to_owned(), value)).into()
 }
 
 fn row(training: &Training<'_>) -> Value {

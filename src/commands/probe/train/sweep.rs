@@ -46,7 +46,8 @@ impl<'a> Sweep<'a> {
             return Ok(sweep);
         }
         let name = sweep.file.display().to_string();
-        let bytes = fs::read(&sweep.file).map_err(|error| Error::failed(format!("{name}: {error}")))?;
+        let bytes =
+            fs::read(&sweep.file).map_err(|error| Error::failed(format!("{name}: {error}")))?;
         let named = sweep.trainings.iter_mut().map(|of| (of.name(), &mut of.trainer));
         state::restore(&mut named.collect::<Vec<_>>(), &bytes, &sweep.key).map_err(|why| {
             Error::failed(format!(
@@ -120,6 +121,8 @@ impl<'a> Sweep<'a> {
         let named: Vec<_> = self.trainings.iter().map(|of| (of.name(), &of.trainer)).collect();
         fs::write(&part, state::state_bytes(&named, &self.key))
             .and_then(|()| fs::rename(&part, &self.file))
-            .map_err(|error| Error::failed(format!("cannot write {}: {error}", self.file.display())))
+            .map_err(|error| {
+                Error::failed(format!("cannot write {}: {error}", self.file.display()))
+            })
     }
 }
