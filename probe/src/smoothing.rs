@@ -5,11 +5,11 @@
 //! q(t) proportional to prior(t) .* p(t)
 //! ```
 //!
-//! Distributions are column vectors and T is upper bidiagonal: `T[i][i]` = 1 - 1/w(i), `T[i-1][i]` =
-//! 1/w(i) with the real-valued width w(i) >= 1 of bin i, and `T[0][0]` = 1, since a request in bin 0
-//! stays there until it ends. The paper's bins have one width, and its three statements of T
-//! disagree; this is the one whose mass moves down. The formula in the paper feeds the prior back,
-//! its prose and its released code the posterior: [`Chain`].
+//! Distributions are column vectors and T is upper bidiagonal: `T[i][i]` = 1 - 1/w(i),
+//! `T[i-1][i]` = 1/w(i) with the real-valued width w(i) >= 1 of bin i, and `T[0][0]` = 1, since a
+//! request in bin 0 stays there until it ends. The paper's bins have one width, and its three
+//! statements of T disagree; this is the one whose mass moves down. The formula in the paper feeds
+//! the prior back, its prose and its released code the posterior: [`Chain`].
 //!
 //! Two guards that the paper lacks. T never moves mass up, so a bin whose mass underflows would be
 //! lost permanently: every prior contains a uniform floor of [`FLOOR`]. And where the product has

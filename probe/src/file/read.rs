@@ -23,7 +23,7 @@ pub(crate) struct Reader<'a> {
     tensors: SafeTensors<'a>,
     /// 1 or 2.
     version: u32,
-    /// What is left of it: a key that was read is gone.
+    /// The keys that were not read yet.
     metadata: BTreeMap<String, String>,
 }
 
@@ -55,8 +55,8 @@ impl<'a> Reader<'a> {
         Ok(reader)
     }
 
-    /// The bins: in version 1 equal ones, `bins` over `max_tokens`, in version 2 those between the
-    /// `edges`, where the other two keys are a comment.
+    /// The bins: in version 1 equal ones, `bins` over `max_tokens`; in version 2 those between the
+    /// `edges`, which the other two keys only repeat.
     pub(crate) fn bins(&mut self) -> Result<Bins, Error> {
         let bins = match self.version {
             1 => {
