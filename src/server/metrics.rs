@@ -213,6 +213,11 @@ fn engine_counters(stats: &Stats) -> [(&'static str, &'static str, u64); 12] {
             stats.predictions_late,
         ),
         (
+            "trail_prediction_surprises_total",
+            "Predictions that share little with what was believed before.",
+            stats.prediction_surprises,
+        ),
+        (
             "trail_prediction_errors_total",
             "Predictions compared with the true length.",
             stats.prediction_errors,

@@ -59,6 +59,8 @@ pub struct LengthProbe {
     broken: AtomicBool,
     /// The last step whose predictions were all published.
     done: AtomicU64,
+    /// Predictions that contradicted what was believed before.
+    surprises: AtomicU64,
     cells: Box<[Cell]>,
 }
 
@@ -82,6 +84,7 @@ impl LengthProbe {
             tasks: TaskClaims::new(),
             broken: AtomicBool::new(false),
             done: AtomicU64::new(0),
+            surprises: AtomicU64::new(0),
             cells: (0..requests).map(|_| Cell::default()).collect(),
         }
     }
@@ -99,6 +102,11 @@ impl LengthProbe {
     /// True if all predictions of `step` are published.
     pub fn is_done(&self, step: u64) -> bool {
         self.done.load(Ordering::Acquire) >= step
+    }
+
+    /// Predictions so far that contradicted what was believed before.
+    pub fn surprises(&self) -> u64 {
+        self.surprises.load(Ordering::Relaxed)
     }
 
     /// True if a thread of the probe panicked: no predictions will come.
@@ -147,6 +155,7 @@ impl LengthProbe {
                 self.cells[idx].publish(step, &estimate);
             }
         }
+        self.surprises.store(tracker.counts().surprise, Ordering::Relaxed);
         let thread = thread::current().id();
         let smoothed = Smoothed { thread, begun, published: Instant::now() };
         *self.smoothed.lock().unwrap_or_else(PoisonError::into_inner) = Some((step, smoothed));

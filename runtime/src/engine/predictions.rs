@@ -1,6 +1,7 @@
 //! Length predictions on their way from the probe to the scheduler and the callers.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use trail_probe::Reading;
@@ -121,6 +122,9 @@ impl Predictions {
         }
         add(&self.counters.predictions_fresh, fresh);
         add(&self.counters.predictions_late, late);
+        if let Some(probe) = &self.probe {
+            self.counters.prediction_surprises.store(probe.surprises(), Ordering::Relaxed);
+        }
         (fresh, late)
     }
 

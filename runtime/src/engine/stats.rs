@@ -26,6 +26,7 @@ pub(super) struct Counters {
     pub(super) shed: AtomicU64,
     pub(super) predictions_fresh: AtomicU64,
     pub(super) predictions_late: AtomicU64,
+    pub(super) prediction_surprises: AtomicU64,
     pub(super) prediction_errors: AtomicU64,
     /// Sum of absolute prediction errors in thousandths of a token.
     pub(super) prediction_error_millitokens: AtomicU64,
@@ -74,6 +75,7 @@ impl Counters {
             shed: get(&self.shed),
             predictions_fresh: get(&self.predictions_fresh),
             predictions_late: get(&self.predictions_late),
+            prediction_surprises: get(&self.prediction_surprises),
             prediction_errors: get(&self.prediction_errors),
             prediction_error_sum: get(&self.prediction_error_millitokens) as f64 / 1e3,
             slack_us: std::array::from_fn(|i| get(&self.slack_us[i])),
@@ -122,6 +124,8 @@ pub struct Stats {
     pub predictions_fresh: u64,
     /// Rows whose prediction was not.
     pub predictions_late: u64,
+    /// Predictions of the probe that share little with what was believed before.
+    pub prediction_surprises: u64,
     /// Predictions compared with the true remaining length, which is known once a request ended.
     pub prediction_errors: u64,
     /// Sum of their absolute errors, tokens.
