@@ -46,6 +46,18 @@ pub fn multiply_add_gop_per_s(pool: &mut Pool, forward: &CpuForward, seconds: f6
         None => fma_kernel(forward.isa()),
         Some(name) => byte_kernel(name),
     };
+    rate(pool, kernel, terms, seconds)
+}
+
+/// Returns the GFLOP/s of all threads together in fused multiply-adds of `isa` on registers alone,
+/// over about `seconds`.
+pub fn fma_gflop_per_s(pool: &mut Pool, isa: Isa, seconds: f64) -> f64 {
+    let (kernel, lanes) = fma_kernel(isa);
+    rate(pool, kernel, lanes, seconds)
+}
+
+/// Returns the 10^9 operations a second of `kernel`, two for each of the `terms` of an instruction.
+fn rate(pool: &mut Pool, kernel: fn(f32) -> f32, terms: usize, seconds: f64) -> f64 {
     let workers = pool.num_workers();
     let flops = (workers * PIECES * FMA_ROUNDS * ACCUMULATORS * terms * 2) as f64;
     let (start, mut runs) = (Instant::now(), 0.0);

@@ -14,6 +14,7 @@ mod load;
 mod model;
 mod overlap;
 mod prefill;
+mod probe;
 mod report;
 mod scheduler;
 mod serve;
@@ -31,6 +32,7 @@ use load::LoadArgs;
 use model::{BenchModel, BenchModelArgs};
 use overlap::OverlapArgs;
 use prefill::PrefillArgs;
+use probe::ProbeArgs;
 use report::Report;
 use scheduler::SchedulerArgs;
 use serve::ServeArgs;
@@ -75,6 +77,8 @@ enum Part {
         #[command(flatten)]
         args: OverlapArgs,
     },
+    /// The probe's MLP and its filter on one thread, as a share of the limit
+    Probe(ProbeArgs),
     /// The cost of steps by their work, for the simulated clock of the demo
     Steps {
         #[command(flatten)]
@@ -121,6 +125,7 @@ impl Part {
             Part::Prefill { model, args } => (prefill::run(args, &load(model)?), prefill::COLUMNS),
             Part::Accuracy { model, args } => (accuracy::run(args, &load(model)?), &[][..]),
             Part::Overlap { model, args } => (overlap::run(args, &load(model)?), overlap::COLUMNS),
+            Part::Probe(args) => (probe::run(args, engine), probe::COLUMNS),
             Part::Steps { model, args } => (steps::run(args, &load(model)?), steps::COLUMNS),
             Part::Kernels(args) => (kernels::run(args), kernels::COLUMNS),
             Part::Load { model, args } => (load::run(args, &load(model)?), &[][..]),
