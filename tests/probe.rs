@@ -42,13 +42,13 @@ fn json(output: &Output) -> Value {
 fn collecting<'a>(folder: &'a str, more: &[&'a str]) -> Vec<&'a str> {
     let options =
         ["probe", "collect", "--json", "--device", "cpu", "--max-tokens", "64", "--out", folder];
-    [&options, &["--prompts", PROMPTS, "--requests", "24", "--shard", "8"], more].concat()
+    [&options[..], &["--prompts", PROMPTS, "--requests", "24", "--shard", "8"], more].concat()
 }
 
 /// Options of a small training.
 fn training<'a>(data: &'a str, out: &'a str, more: &[&'a str]) -> Vec<&'a str> {
     let options = ["probe", "train", "--json", "--data", data, "--out", out, "--threads", "2"];
-    [&options, &["--epochs", "3", "--hidden", "32", "--batch", "32"], more].concat()
+    [&options[..], &["--epochs", "3", "--hidden", "32", "--batch", "32"], more].concat()
 }
 
 #[test]

@@ -171,7 +171,7 @@ fn engine_gauges(stats: &Stats) -> [(&'static str, &'static str, f64); 7] {
 }
 
 /// Name, help and value of each counter of the engine.
-fn engine_counters(stats: &Stats) -> [(&'static str, &'static str, u64); 12] {
+fn engine_counters(stats: &Stats) -> [(&'static str, &'static str, u64); 13] {
     [
         ("trail_steps_total", "Forward passes.", stats.steps),
         ("trail_prompt_tokens_total", "Prompt tokens taken in.", stats.prompt_tokens),
