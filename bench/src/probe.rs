@@ -150,7 +150,6 @@ fn filter_seconds(bins: Bins, batch: usize, p: &[f32]) -> f64 {
     let states = Lengths::new(bins.max_tokens()).len();
     let fit = Fit {
         lengths: vec![1.0 / states as f32; states],
-        bins: vec![1.0 / bins.count() as f32; bins.count()],
         temperature: [1.0; AGES],
         evidence: [0.1; AGES],
     };

@@ -124,7 +124,6 @@ impl Probe {
         ];
         if let Some(fit) = &self.fit {
             tensors.push(("fit.lengths", &states, &fit.lengths));
-            tensors.push(("fit.bins", &bins, &fit.bins));
             tensors.push(("fit.temperature", &ages, &fit.temperature));
             tensors.push(("fit.evidence", &ages, &fit.evidence));
         }
@@ -156,7 +155,6 @@ fn read_fit(reader: &Reader<'_>, bins: &Bins) -> Result<Option<Fit>, Error> {
     let states = Lengths::new(bins.max_tokens()).len();
     let fit = Fit {
         lengths: reader.tensor("fit.lengths", &[states])?,
-        bins: reader.tensor("fit.bins", &[bins.count()])?,
         temperature: by_age("fit.temperature")?,
         evidence: by_age("fit.evidence")?,
     };

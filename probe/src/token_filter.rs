@@ -1,17 +1,20 @@
 //! The token filter: a posterior over the total length of an answer, at the resolution of tokens.
 //!
 //! ```text
-//! q(0) proportional to h .* (p(0) / pi(0))^b     h: lengths of answers, before anything is known
-//! q(t) proportional to q(t-1) .* (p(t) / pi)^b   over the lengths above t
+//! q(0) proportional to h .* (p(0) / pi(0))^b         h: lengths of answers, before anything is known
+//! q(t) proportional to q(t-1) .* (p(t) / pi(t))^b    over the lengths above t
 //! ```
 //!
 //! Every generated token takes exactly one from what remains, which the bins of
 //! [`crate::smoothing`] cannot express: they let 1/b of a bin's mass move down. Over *total* lengths
 //! the same transition is the identity: a length stays, and those that are exceeded lose their mass.
 //!
-//! p is a posterior under the frequencies pi of the bins in training, so p / pi is the evidence
-//! (TRAIL multiplies p itself, and so counts pi once more at every step). Evidence of neighbouring
-//! tokens says nearly the same: it is tempered by b, which is fitted for each class of age.
+//! p is a posterior, so its evidence is p / pi (TRAIL multiplies p itself, and so counts pi once more
+//! at every step). pi(t) are the frequencies of the bins at t under h: a probe sees at which position
+//! it is. Evidence of neighbouring tokens says nearly the same: it is tempered by b, which is fitted
+//! for each class of age.
+
+use std::ops::Range;
 
 use crate::age::{AGES, age_class};
 use crate::bins::{Bins, MAX_BINS};
@@ -29,6 +32,9 @@ const SURPRISE: f32 = 0.05;
 /// Largest factor of the evidence of one observation, and its inverse.
 const MOST_EVIDENCE: f32 = 1e4;
 
+/// Least frequency of a bin that evidence is divided by.
+const LEAST_PRIOR: f32 = 0.01;
+
 /// Tokens since the last observation beyond which evidence does not grow.
 const MOST_TOKENS: u32 = 16;
 
@@ -41,8 +47,6 @@ pub struct Fit {
     /// Frequencies of total lengths, over [`Lengths::new`] of the bins' `max_tokens`. The last state
     /// has the longer ones too.
     pub lengths: Vec<f32>,
-    /// Frequencies of the bins of remaining tokens, over all steps of answers.
-    pub bins: Vec<f32>,
     /// Temperature of p, by class of age.
     pub temperature: [f32; AGES],
     /// Exponent of the evidence of one token, by class of age.
@@ -59,10 +63,6 @@ impl Fit {
         };
         if self.lengths.len() != states || !is_distribution(&self.lengths) {
             return Err(format!("lengths are no distribution over {states} states"));
-        }
-        let is_positive = self.bins.iter().all(|&value| value > 0.0);
-        if self.bins.len() != bins.count() || !is_distribution(&self.bins) || !is_positive {
-            return Err(format!("bins are no distribution over {}", bins.count()));
         }
         let all = |values: &[f32], range: std::ops::RangeInclusive<f32>| {
             values.iter().all(|value| range.contains(value))
@@ -89,8 +89,8 @@ pub struct TokenFilter {
     bins: Bins,
     grid: Lengths,
     fit: Fit,
-    /// ln pi of the bins of total lengths under h, for the prompt, and of remaining tokens.
-    log_prior: [[f32; MAX_BINS]; 2],
+    /// Mass of h before each state `[states + 1]`.
+    before: Vec<f32>,
     /// First whole number of tokens in each bin, and beyond the last one `[bins + 1]`.
     first: Vec<u32>,
 }
@@ -105,14 +105,12 @@ impl TokenFilter {
         let mut first: Vec<u32> =
             (0..bins.count()).map(|bin| bins.lower(bin).ceil() as u32).collect();
         first.push(u32::MAX);
-        let mut log_prior = [[0.0; MAX_BINS]; 2];
-        for bin in 0..bins.count() {
-            let states = grid.at_least(first[bin])..grid.at_least(first[bin + 1]);
-            let mass: f32 = fit.lengths[states].iter().sum();
-            log_prior[0][bin] = mass.max(1e-4).ln();
-            log_prior[1][bin] = fit.bins[bin].max(1e-4).ln();
-        }
-        TokenFilter { bins, grid, fit, log_prior, first }
+        let sums = fit.lengths.iter().scan(0.0, |sum, &mass| {
+            *sum += f64::from(mass);
+            Some(*sum as f32)
+        });
+        let before = std::iter::once(0.0).chain(sums).collect();
+        TokenFilter { bins, grid, fit, before, first }
     }
 
     /// The bins.
@@ -144,8 +142,7 @@ impl TokenFilter {
         let alive = self.grid.at_least(generated.saturating_add(1));
         let Some(evidence) = self.evidence(p, tokens, generated) else {
             // Not a distribution: the prior stays.
-            let segments = self.segments(generated, |_| 1.0);
-            return (self.weigh(q, generated, segments, alive).0, Outcome::KeptPrior);
+            return (self.weigh(q, generated, &[1.0; MAX_BINS]).0, Outcome::KeptPrior);
         };
         if alive == self.grid.len() {
             // Longer than any answer that the filter knows: p alone is left.
@@ -153,8 +150,7 @@ impl TokenFilter {
             let quantiles = QUANTILES.map(|fraction| self.bins.quantile(p, fraction));
             return (Remaining { mean, quantiles }, Outcome::Surprise);
         }
-        let segments = self.segments(generated, |bin| evidence[bin]);
-        let (remaining, masses) = self.weigh(q, generated, segments, alive);
+        let (remaining, masses) = self.weigh(q, generated, &evidence);
         // The masses of the prior: those of the posterior without the evidence.
         let prior = |bin: usize| masses[bin] / evidence[bin];
         let (mut total, mut sum) = (0.0, 0.0);
@@ -180,47 +176,45 @@ impl TokenFilter {
         let age = age_class(generated);
         let exponent = self.fit.evidence[age] * tokens.clamp(1, MOST_TOKENS) as f32;
         let sharpness = 1.0 / self.fit.temperature[age];
-        let log_prior = &self.log_prior[usize::from(generated > 0)];
+        let alive = 1.0 - self.before[self.grid.at_least(generated.saturating_add(1))];
         let mut factors = [1.0; MAX_BINS];
-        for ((factor, &p), &log_prior) in factors.iter_mut().zip(p).zip(log_prior) {
-            let log = (p / sum).max(f32::MIN_POSITIVE).ln() * sharpness - log_prior;
+        for (bin, (factor, &p)) in factors.iter_mut().zip(p).enumerate() {
+            let states = self.states_of(bin, generated);
+            let mass = self.before[states.end] - self.before[states.start];
+            let prior = (mass / alive.max(FLOOR)).max(LEAST_PRIOR);
+            let log = (p / sum).max(f32::MIN_POSITIVE).ln() * sharpness - prior.ln();
             *factor = (log * exponent).exp().clamp(1.0 / MOST_EVIDENCE, MOST_EVIDENCE);
         }
         Some(factors)
     }
 
-    /// The states of each bin after `generated` tokens, and its factor.
-    fn segments<'a>(
-        &'a self,
-        generated: u32,
-        factor: impl Fn(usize) -> f32 + 'a,
-    ) -> impl Iterator<Item = (std::ops::Range<usize>, f32)> + 'a {
-        let at = move |bin: usize| {
+    /// The states whose remaining tokens are in `bin` after `generated` tokens.
+    fn states_of(&self, bin: usize, generated: u32) -> Range<usize> {
+        let at = |bin: usize| {
             let tokens = generated.saturating_add(self.first[bin].max(1));
             self.grid.at_least(tokens)
         };
-        (0..self.bins.count()).map(move |bin| (at(bin)..at(bin + 1), factor(bin)))
+        at(bin)..at(bin + 1)
     }
 
-    /// Multiplies every state by the factor of its segment, above the floor, and brings the sum to
-    /// 1. Returns the remaining tokens, and the mass of each segment.
+    /// Multiplies every state by the factor of its bin, above the floor, and brings the sum to 1.
+    /// Returns the remaining tokens, and the mass of each bin before that.
     fn weigh(
         &self,
         q: &mut [f32],
         generated: u32,
-        segments: impl Iterator<Item = (std::ops::Range<usize>, f32)>,
-        alive: usize,
+        factors: &[f32; MAX_BINS],
     ) -> (Remaining, [f32; MAX_BINS]) {
-        let (mut masses, mut ranges) = ([0.0; MAX_BINS], [(0, 0); MAX_BINS]);
+        let mut masses = [0.0; MAX_BINS];
         let (mut mass, mut moment) = (0.0, 0.0);
-        for (bin, (range, factor)) in segments.enumerate() {
-            let states = &mut q[range.clone()];
-            let (lengths, values) =
-                (&self.fit.lengths[range.clone()], &self.grid.values()[range.clone()]);
-            let (sum, weighted) = scale(states, lengths, values, factor);
-            masses[bin] = sum;
-            ranges[bin] = (range.start, range.end);
-            mass += sum;
+        let bins = self.bins.count();
+        for (bin, (sum, &factor)) in masses[..bins].iter_mut().zip(factors).enumerate() {
+            let states = self.states_of(bin, generated);
+            let (lengths, values) = (&self.fit.lengths, self.grid.values());
+            let weighted;
+            (*sum, weighted) =
+                scale(&mut q[states.clone()], &lengths[states.clone()], &values[states], factor);
+            mass += *sum;
             moment += weighted;
         }
         let age = generated as f32;
@@ -233,24 +227,39 @@ impl TokenFilter {
             return (Remaining { mean: remaining, quantiles: [remaining; 3] }, masses);
         }
         let inverse = 1.0 / mass;
-        q[alive..].iter_mut().for_each(|q| *q *= inverse);
+        q[self.grid.at_least(generated.saturating_add(1))..].iter_mut().for_each(|q| *q *= inverse);
         let quantiles = QUANTILES.map(|fraction| {
-            let mut wanted = fraction * mass;
-            for (bin, &(first, end)) in ranges[..self.bins.count()].iter().enumerate() {
-                if wanted <= masses[bin] && masses[bin] > 0.0 {
-                    let mut wanted = wanted * inverse;
-                    let reached = q[first..end].iter().position(|q| {
-                        wanted -= q;
-                        wanted <= 0.0
-                    });
-                    let state = reached.map_or(end - 1, |at| first + at);
-                    return at_least_one(self.grid.values()[state]);
-                }
-                wanted -= masses[bin];
-            }
-            at_least_one(self.grid.values().last().copied().unwrap_or(1.0))
+            let state = self.reached(q, generated, &masses, fraction * mass, inverse);
+            at_least_one(self.grid.values()[state])
         });
         (Remaining { mean: at_least_one(moment * inverse), quantiles }, masses)
+    }
+}
+
+impl TokenFilter {
+    /// The state at which the states' masses `q` reach `wanted`, which like the bins' `masses` is
+    /// not yet multiplied by `inverse`.
+    fn reached(
+        &self,
+        q: &[f32],
+        generated: u32,
+        masses: &[f32; MAX_BINS],
+        mut wanted: f32,
+        inverse: f32,
+    ) -> usize {
+        for (bin, &mass) in masses[..self.bins.count()].iter().enumerate() {
+            if wanted <= mass && mass > 0.0 {
+                let states = self.states_of(bin, generated);
+                wanted *= inverse;
+                let reached = q[states.clone()].iter().position(|q| {
+                    wanted -= q;
+                    wanted <= 0.0
+                });
+                return reached.map_or(states.end - 1, |at| states.start + at);
+            }
+            wanted -= mass;
+        }
+        self.grid.len() - 1
     }
 }
 

@@ -170,6 +170,6 @@ mod tests {
     #[test]
     fn occurrences_are_counted() {
         let prompt = Prompt::new(&[5, 3, 5], 10);
-        assert_eq!(prompt.features, [(3, 2.0_f64.ln()), (5, 3.0_f64.ln())]);
+        assert_eq!(prompt.features, [(3, 1.0_f64.ln_1p()), (5, 2.0_f64.ln_1p())]);
     }
 }

@@ -1,10 +1,15 @@
 //! Fits what the token filter knows beforehand, to answers that the probe was not trained on.
 
+use std::collections::BTreeMap;
+
+use ndarray::Array2;
 use trail_probe::token_filter::{Fit, TokenFilter};
-use trail_probe::{AGES, Bins, Lengths, age_class};
+use trail_probe::{AGES, Bins, Lengths, Partials, Probe, age_class};
+
+use crate::dataset::{Dataset, Place};
 
 /// Exponents of evidence that are tried for each class of age.
-const EXPONENTS: [f32; 10] = [0.0, 0.01, 0.02, 0.04, 0.08, 0.15, 0.3, 0.5, 0.75, 1.0];
+const EXPONENTS: [f32; 12] = [0.0, 0.001, 0.003, 0.01, 0.02, 0.04, 0.08, 0.15, 0.3, 0.5, 0.75, 1.0];
 
 /// Passes over the classes of age.
 const PASSES: usize = 2;
@@ -14,23 +19,67 @@ const UNIFORM: f64 = 0.01;
 
 /// What the probe said about one answer, at some of its steps.
 #[derive(Clone, Debug)]
-pub struct Observed {
+struct Observed {
     /// Output tokens of the answer.
-    pub tokens: u32,
+    tokens: u32,
     /// Tokens generated, and the probe's distribution over the bins; ascending, the prompt first.
-    pub steps: Vec<(u32, Vec<f32>)>,
+    steps: Vec<(u32, Vec<f32>)>,
     /// Steps that each of them but the first stands for.
-    pub weight: f64,
+    weight: f64,
 }
 
-/// Fits to answers of so many `lengths`, of which those that were cut count as the longest, to the
-/// frequencies `bin_masses` of the bins of remaining tokens, and to what was `observed`.
-pub fn fit(bins: Bins, lengths: &[u32], bin_masses: &[f64], observed: &[Observed]) -> Fit {
+/// Rows of a pass of the probe's MLP.
+const PASS_ROWS: usize = 96;
+
+/// The fit of `probe` to the answers of `data`, whose inputs are of the probe's layer: lengths of
+/// those that are trained on, and what the probe says about the others.
+pub fn fit_probe(probe: &Probe, data: &Dataset<'_>) -> Fit {
+    let lengths = data.training.iter().filter_map(|of| match of.place {
+        Place::Row(_) => None,
+        Place::Prompt(_) => Some(of.remaining),
+    });
+    fit(probe.bins, &lengths.collect::<Vec<_>>(), &observed(probe, data))
+}
+
+/// What `probe` says about the validation's answers.
+fn observed(probe: &Probe, data: &Dataset<'_>) -> Vec<Observed> {
+    let partials = Partials::new(&probe.head, PASS_ROWS);
+    let mut answers: BTreeMap<(u32, u32), Observed> = BTreeMap::new();
+    // Of each shard the prompts come first.
+    for examples in data.validation.chunks(PASS_ROWS) {
+        let mut inputs = Array2::zeros((examples.len(), data.d()));
+        data.gather(examples, &mut inputs.view_mut());
+        let inputs = inputs.as_slice().expect("in standard order");
+        let mut out = vec![0.0; examples.len() * probe.head.bins()];
+        probe.head.forward(inputs, examples.len(), &partials, &mut out);
+        for (of, p) in examples.iter().zip(out.chunks_exact(probe.head.bins())) {
+            let shard = &data.shards()[of.shard as usize];
+            let (request, generated) = match of.place {
+                Place::Prompt(request) => (request, 0),
+                Place::Row(row) => {
+                    let row = shard.rows()[row as usize];
+                    (row.request, row.generated)
+                }
+            };
+            let answer = answers.entry((of.shard, request)).or_insert_with(|| Observed {
+                tokens: of.remaining + generated,
+                steps: Vec::new(),
+                weight: 1.0,
+            });
+            answer.weight = of.weight.into();
+            answer.steps.push((generated, p.to_vec()));
+        }
+    }
+    answers.into_values().collect()
+}
+
+/// Fits to answers of so many `lengths`, of which those that were cut count as the longest, and to
+/// what was `observed`.
+fn fit(bins: Bins, lengths: &[u32], observed: &[Observed]) -> Fit {
     let mut fit = Fit {
         lengths: frequencies(lengths, bins.max_tokens()),
-        bins: distribution(bin_masses, UNIFORM),
         temperature: std::array::from_fn(|age| temperature(&bins, observed, age)),
-        evidence: [0.1; AGES],
+        evidence: [0.01; AGES],
     };
     for _ in 0..PASSES {
         for age in 0..AGES {
@@ -47,9 +96,9 @@ pub fn fit(bins: Bins, lengths: &[u32], bin_masses: &[f64], observed: &[Observed
     fit
 }
 
-/// Mean over the classes of age of the mean absolute error of the expected remaining tokens: the
-/// few first tokens, at which short answers are told from long ones, count as much as the many
-/// later ones.
+/// Mean over the classes of age of the root of the mean squared error of the expected remaining
+/// tokens: the few first tokens, at which short answers are told from long ones, count as much as
+/// the many later ones. Squared, as the least squares are those of a calibrated mean.
 fn error(filter: &TokenFilter, observed: &[Observed]) -> f64 {
     let (mut errors, mut weights) = ([0.0; AGES], [0.0; AGES]);
     let mut q = vec![0.0; filter.states()];
@@ -64,12 +113,12 @@ fn error(filter: &TokenFilter, observed: &[Observed]) -> f64 {
             let age = age_class(*generated);
             let weight = if age == 0 { 1.0 } else { of.weight };
             let true_remaining = f64::from(of.tokens - generated);
-            errors[age] += weight * (f64::from(remaining.mean) - true_remaining).abs();
+            errors[age] += weight * (f64::from(remaining.mean) - true_remaining).powi(2);
             weights[age] += weight;
         }
     }
     let means = errors.iter().zip(weights).filter(|(_, weight)| *weight > 0.0);
-    means.map(|(error, weight)| error / weight).sum()
+    means.map(|(error, weight)| (error / weight).sqrt()).sum()
 }
 
 /// The temperature at which the true bins of steps of class `age` are likeliest.
@@ -171,7 +220,7 @@ mod tests {
     fn a_probe_that_is_too_sure_gets_a_high_temperature_and_its_evidence_is_used() {
         let observed = observed();
         let lengths: Vec<u32> = observed.iter().map(|of| of.tokens).collect();
-        let fit = fit(Bins::default(), &lengths, &[1.0; 10], &observed);
+        let fit = fit(Bins::default(), &lengths, &observed);
         assert_eq!(fit.check(&Bins::default()), Ok(()));
         assert!(fit.temperature.iter().all(|&t| t > 1.2), "{:?}", fit.temperature);
         assert!(fit.evidence[4] > 0.0, "{:?}", fit.evidence);

@@ -3,15 +3,12 @@
 //! Every epoch depends on the seed, its number and the state alone, so that a training that was
 //! stopped between two epochs ends with the weights of one that was not.
 
-use std::collections::BTreeMap;
-
 use ndarray::Array2;
 use trail_base::Rng;
 use trail_base::rng::mix;
-use trail_probe::{Bins, Fit, Weights};
+use trail_probe::{Bins, Weights};
 
 use crate::dataset::{Dataset, Example, Place};
-use crate::fit::{self, Observed};
 use crate::mlp::{Labelled, Mlp, Shape};
 
 /// Examples from which mean and deviation of the inputs are estimated.
@@ -127,6 +124,11 @@ impl<'a> Trainer<'a> {
         &self.epochs
     }
 
+    /// The examples.
+    pub fn data(&self) -> &Dataset<'a> {
+        &self.data
+    }
+
     /// Examples that are trained on.
     pub fn rows(&self) -> usize {
         self.data.training.len()
@@ -215,50 +217,6 @@ impl<'a> Trainer<'a> {
         let count = self.data.training.len() as f64;
         [(1.0 - share) * count / rows.max(1.0), share * count / prompts.max(1.0)]
             .map(|weight| weight as f32)
-    }
-
-    /// What the token filter knows beforehand, with the weights of the best epoch.
-    pub fn fit(&self) -> Fit {
-        let bins = self.recipe.bins;
-        let mut masses = vec![0.0; bins.count()];
-        let mut lengths = Vec::new();
-        for of in &self.data.training {
-            match of.place {
-                Place::Row(_) => masses[bins.bin_of(of.remaining)] += f64::from(of.weight),
-                Place::Prompt(_) => lengths.push(of.remaining),
-            }
-        }
-        fit::fit(bins, &lengths, &masses, &self.observed())
-    }
-
-    /// What the weights of the best epoch say about the validation's answers.
-    fn observed(&self) -> Vec<Observed> {
-        let mlp = Mlp::with(self.mlp.shape(), self.best.clone());
-        let mut answers: BTreeMap<(u32, u32), Observed> = BTreeMap::new();
-        let mut inputs = Array2::zeros((0, 0));
-        // Of each shard the prompts come first.
-        for examples in self.data.validation.chunks(VALIDATION_ROWS) {
-            self.gather(examples, &mut inputs);
-            let log_p = mlp.log_probabilities(inputs.view());
-            for (of, log_p) in examples.iter().zip(log_p.rows()) {
-                let shard = &self.data.shards()[of.shard as usize];
-                let (request, generated) = match of.place {
-                    Place::Prompt(request) => (request, 0),
-                    Place::Row(row) => {
-                        let row = shard.rows()[row as usize];
-                        (row.request, row.generated)
-                    }
-                };
-                let answer = answers.entry((of.shard, request)).or_insert_with(|| Observed {
-                    tokens: shard.answers()[request as usize].tokens.len() as u32,
-                    steps: Vec::new(),
-                    weight: 1.0,
-                });
-                answer.weight = of.weight.into();
-                answer.steps.push((generated, log_p.iter().map(|x| x.exp()).collect()));
-            }
-        }
-        answers.into_values().collect()
     }
 
     fn validate(&self, number: u32, training_loss: f64) -> Epoch {

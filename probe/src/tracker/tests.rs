@@ -32,7 +32,6 @@ fn requests_have_states_of_their_own_under_the_token_filter() {
     let bins = Bins::equal(4, 400);
     let fit = Fit {
         lengths: vec![1.0 / 400.0; 400],
-        bins: vec![0.25; 4],
         temperature: [1.0; crate::AGES],
         evidence: [0.5; crate::AGES],
     };

@@ -5,6 +5,7 @@ mod answers;
 mod collect;
 pub(super) mod collection;
 mod eval;
+mod fit;
 mod layers;
 mod train;
 
@@ -13,6 +14,7 @@ use trail_setup::{EngineArgs, Error, ModelArgs};
 
 use collect::CollectArgs;
 use eval::EvalArgs;
+use fit::FitArgs;
 use train::TrainArgs;
 
 /// Options of `trail-rt probe`.
@@ -29,6 +31,8 @@ enum Part {
     Collect(CollectArgs),
     /// Train a probe on what was collected, on one layer or on the best of several
     Train(TrainArgs),
+    /// Fit the filter of a probe to other answers
+    Fit(FitArgs),
     /// Say how good a probe is, on prompts that it was not trained on
     Eval(EvalArgs),
 }
@@ -43,6 +47,7 @@ pub fn run(
     match &args.part {
         Part::Collect(args) => collect::run(model, engine, args, json),
         Part::Train(args) => train::run(engine, args, json),
+        Part::Fit(args) => fit::run(model, args, json),
         Part::Eval(args) => eval::run(model, engine, args, json),
     }
 }

@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use trail_probe::Probe;
 use trail_probe::file::Storage;
 use trail_setup::{EngineArgs, Error, Output, OutputFile, Table};
+use trail_training::fit::fit_probe;
 use trail_training::{Dataset, Recipe, Shard, Trainer};
 
 use super::collection::Collection;
@@ -33,12 +34,12 @@ pub fn run(engine: &EngineArgs, args: &TrainArgs, json: bool) -> Result<(), Erro
     sweep.run(engine.threads())?;
     let best = sweep.best();
     let record = record(&collection, best, &recipe);
-    let probe = Probe {
+    let mut probe = Probe {
         model: Some(collection.settings().fingerprint.clone()),
         record: record.clone(),
-        fit: Some(best.trainer.fit()),
         ..Probe::new(best.trainer.weights(), recipe.bins, best.layer)
     };
+    probe.fit = Some(fit_probe(&probe, best.trainer.data()));
     let bytes = probe.to_bytes(Storage::Bf16);
     fs::write(out.path(), bytes)
         .map_err(|error| Error::failed(format!("cannot write {}: {error}", args.out.display())))?;

@@ -1,0 +1,53 @@
+//! `trail-rt probe fit`: the token filter of a probe, fitted to newly collected answers.
+
+use std::fs;
+use std::path::PathBuf;
+
+use clap::Args;
+use serde_json::json;
+use trail_probe::file::Storage;
+use trail_setup::{Error, ModelArgs, Output, OutputFile, Setup};
+use trail_training::Dataset;
+use trail_training::fit::fit_probe;
+
+use super::collection::Collection;
+
+/// Options of `trail-rt probe fit`.
+#[derive(Args, Debug)]
+pub struct FitArgs {
+    /// Folder that trail-rt probe collect made, with the probe's layer
+    #[arg(long, value_name = "DIR")]
+    data: PathBuf,
+    /// File for the probe with its fit
+    #[arg(long, value_name = "FILE")]
+    out: PathBuf,
+    /// Replace a file of another origin
+    #[arg(long)]
+    force: bool,
+}
+
+/// Fits, and writes the probe.
+pub fn run(model: &ModelArgs, args: &FitArgs, json: bool) -> Result<(), Error> {
+    let setup = Setup::load(model)?;
+    let mut probe = setup.probe()?.ok_or_else(|| {
+        Error::usage(format!("there is no probe for {}: give one with --probe FILE", setup.name))
+    })?;
+    let shards = Collection::open(&args.data)?.read_all()?;
+    let data = Dataset::new(&shards, &[probe.layer], 1);
+    let data = data.map_err(|error| Error::failed(error.to_string()))?;
+    let out = OutputFile::claim(args.out.clone(), args.force)?;
+    let fit = fit_probe(&probe, &data);
+    let (temperature, evidence) = (fit.temperature, fit.evidence);
+    probe.fit = Some(fit);
+    fs::write(out.path(), probe.to_bytes(Storage::Bf16))
+        .map_err(|error| Error::failed(format!("cannot write {}: {error}", args.out.display())))?;
+    let text = match json {
+        true => json!({ "probe": args.out, "temperature": temperature, "evidence": evidence })
+            .to_string(),
+        false => format!(
+            "wrote {}; by age: temperatures {temperature:?}, exponents of the evidence {evidence:?}",
+            args.out.display()
+        ),
+    };
+    Output::stdout().line(&text)
+}
