@@ -67,7 +67,7 @@ impl Recipe {
 impl Default for Recipe {
     fn default() -> Recipe {
         Recipe {
-            epochs: 10,
+            epochs: 16,
             batch: 256,
             rate: 1e-3,
             standardize: true,

@@ -12,7 +12,8 @@ use crate::commands::probe::layers::Layers;
 /// Recipes by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum RecipeName {
-    /// Inputs of mean 0 and deviation 1, batches of 256, rate 0.001, up to 10 epochs.
+    /// Inputs of mean 0 and deviation 1, dropout 0.3 and 0.5, batches of 256, rate 0.001, up to 16
+    /// epochs.
     Default,
     /// TRAIL's: inputs as they are, batches of 32, rate 0.01, 30 epochs.
     Paper,
