@@ -84,8 +84,10 @@ pub fn run(args: &ProbeArgs, engine: &EngineArgs) -> Result<Value, Error> {
             let seconds = timed(|| head.forward(&inputs, batch, &partials, &mut out));
             let limit =
                 (flops(&head, batch) / peak / 1e9).max(weight_bytes.len() as f64 / read / 1e9);
-            (peaks.push(peak), reads.push(read));
-            (times.push(seconds), shares.push(limit / seconds));
+            peaks.push(peak);
+            reads.push(read);
+            times.push(seconds);
+            shares.push(limit / seconds);
             filters.push(filter_seconds(bins, batch, &out));
         }
         let (seconds, filter) = (median(&times), median(&filters));

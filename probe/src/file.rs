@@ -53,7 +53,7 @@ pub struct Probe {
     pub head: Head,
     /// The same weights unpacked, for upload to a device.
     pub weights: Arc<Weights>,
-    /// What the token filter knows beforehand; without it the filter is that of the bins.
+    /// Parameters of the token filter; without these the filter is that of the bins.
     pub fit: Option<Fit>,
     /// Fingerprint of the model that it was trained for, at most 128 characters; errors quote it.
     pub model: Option<String>,

@@ -45,7 +45,7 @@ impl Lengths {
         &self.values
     }
 
-    /// The first state that has lengths of at least `tokens`; the number of states if there is none.
+    /// The first state with lengths of at least `tokens`; the number of states if there is none.
     pub fn at_least(&self, tokens: u32) -> usize {
         match tokens {
             0 | 1 => 0,

@@ -1,18 +1,18 @@
 //! The token filter: a posterior over the total length of an answer, at the resolution of tokens.
 //!
 //! ```text
-//! q(0) proportional to h .* (p(0) / pi(0))^b         h: lengths of answers, before anything is known
+//! q(0) proportional to h .* (p(0) / pi(0))^b         h: frequencies of total lengths
 //! q(t) proportional to q(t-1) .* (p(t) / pi(t))^b    over the lengths above t
 //! ```
 //!
-//! Every generated token takes exactly one from what remains, which the bins of
-//! [`crate::smoothing`] cannot express: they let 1/b of a bin's mass move down. Over *total* lengths
-//! the same transition is the identity: a length stays, and those that are exceeded lose their mass.
+//! Every generated token takes exactly one from the rest, which the bins of [`crate::smoothing`]
+//! cannot express: they let 1/b of a bin's mass move down. Over *total* lengths the same transition
+//! is the identity: a length stays, and lengths that are exceeded lose their mass.
 //!
-//! p is a posterior, so its evidence is p / pi (TRAIL multiplies p itself, and so counts pi once more
-//! at every step). pi(t) are the frequencies of the bins at t under h: a probe sees at which position
-//! it is. Evidence of neighbouring tokens says nearly the same: it is tempered by b, which is fitted
-//! for each class of age.
+//! p is a posterior, so its evidence is p / pi (TRAIL multiplies p itself, and so counts pi once
+//! more at every step). pi(t) are the frequencies of the bins at t under h: a probe sees at which
+//! position it is. Evidence of neighbouring tokens says nearly the same: it is tempered by b, which
+//! is fitted for each class of age.
 
 use std::ops::Range;
 
@@ -41,11 +41,11 @@ const MOST_TOKENS: u32 = 16;
 /// Lanes of the sums over states.
 const LANES: usize = 16;
 
-/// What the filter knows beforehand: fitted to answers of the model, kept in the probe's file.
+/// Parameters of the filter: fitted to answers of the model, kept in the probe's file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fit {
-    /// Frequencies of total lengths, over [`Lengths::new`] of the bins' `max_tokens`. The last state
-    /// has the longer ones too.
+    /// Frequencies of total lengths, over [`Lengths::new`] of the bins' `max_tokens`. The last
+    /// state has the longer ones too.
     pub lengths: Vec<f32>,
     /// Temperature of p, by class of age.
     pub temperature: [f32; AGES],
@@ -123,15 +123,15 @@ impl TokenFilter {
         self.grid.len()
     }
 
-    /// Begins a request's state `q` `[states]` with the evidence `p` `[bins]` of `generated` tokens:
-    /// 0 for the mean over the prompt.
+    /// Begins a request's state `q` `[states]` with the evidence `p` `[bins]` of `generated`
+    /// tokens; 0 is the mean over the prompt.
     pub fn start(&self, q: &mut [f32], generated: u32, p: &[f32]) -> (Remaining, Outcome) {
         q.copy_from_slice(&self.fit.lengths);
         self.observe(q, 1, generated, p)
     }
 
     /// Multiplies the state `q` `[states]` by the evidence `p` `[bins]` after `generated` tokens,
-    /// `tokens` of them new.
+    /// of which `tokens` are new.
     pub fn observe(
         &self,
         q: &mut [f32],
@@ -152,14 +152,9 @@ impl TokenFilter {
         }
         let (remaining, masses) = self.weigh(q, generated, &evidence);
         // The masses of the prior: those of the posterior without the evidence.
-        let prior = |bin: usize| masses[bin] / evidence[bin];
-        let (mut total, mut sum) = (0.0, 0.0);
-        for bin in 0..self.bins.count() {
-            total += prior(bin);
-            sum += p[bin];
-        }
-        let shared: f32 =
-            (0..self.bins.count()).map(|bin| (prior(bin) / total).min(p[bin] / sum)).sum();
+        let prior = || masses.iter().zip(&evidence).map(|(mass, factor)| mass / factor);
+        let (total, sum) = (prior().take(p.len()).sum::<f32>(), p.iter().sum::<f32>());
+        let shared: f32 = prior().zip(p).map(|(prior, p)| (prior / total).min(p / sum)).sum();
         match shared < SURPRISE {
             true => (remaining, Outcome::Surprise),
             false => (remaining, Outcome::Smoothed),

@@ -36,15 +36,15 @@ pub struct ModelArgs {
     /// [default: the bundled demo model]
     #[arg(long, global = true, value_name = "PATH")]
     pub(crate) model: Option<PathBuf>,
-    /// The remaining-length probe [default: probe.safetensors beside the model, or a bundled one that
-    /// was trained for it]
+    /// The remaining-length probe [default: probe.safetensors beside the model, or a bundled one
+    /// that was trained for it]
     #[arg(long, global = true, value_name = "FILE")]
     pub(crate) probe: Option<PathBuf>,
     /// Take a probe that was trained for another model
     #[arg(long, global = true)]
     pub(crate) force_probe: bool,
-    /// What the probe's predictions are filtered over [default: tokens if the probe has what that
-    /// needs, else bins]
+    /// Filter of the probe's predictions [default: tokens if the probe has its parameters, else
+    /// bins]
     #[arg(long, global = true, value_enum)]
     pub(crate) filter: Option<FilterKind>,
     /// Tokens of prompt and answer together [default: the model's context, which is also the most]

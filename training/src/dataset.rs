@@ -28,7 +28,7 @@ pub struct Example {
     pub place: Place,
     /// Output tokens that remain.
     pub remaining: u32,
-    /// Steps of the answer that it stands for: more than one where rows were left out.
+    /// Steps of the answer that it represents: more than one where rows were left out.
     pub weight: f32,
 }
 

@@ -17,14 +17,14 @@ const PASSES: usize = 2;
 /// Share of the frequencies that is spread over all lengths.
 const UNIFORM: f64 = 0.01;
 
-/// What the probe said about one answer, at some of its steps.
+/// Distributions that the probe gave for one answer, at some of its steps.
 #[derive(Clone, Debug)]
 struct Observed {
     /// Output tokens of the answer.
     tokens: u32,
     /// Tokens generated, and the probe's distribution over the bins; ascending, the prompt first.
     steps: Vec<(u32, Vec<f32>)>,
-    /// Steps that each of them but the first stands for.
+    /// Steps that each but the first represents.
     weight: f64,
 }
 
@@ -32,7 +32,7 @@ struct Observed {
 const PASS_ROWS: usize = 96;
 
 /// The fit of `probe` to the answers of `data`, whose inputs are of the probe's layer: lengths of
-/// those that are trained on, and what the probe says about the others.
+/// those that are trained on, and the probe's distributions for the others.
 pub fn fit_probe(probe: &Probe, data: &Dataset<'_>) -> Fit {
     let lengths = data.training.iter().filter_map(|of| match of.place {
         Place::Row(_) => None,
@@ -41,7 +41,7 @@ pub fn fit_probe(probe: &Probe, data: &Dataset<'_>) -> Fit {
     fit(probe.bins, &lengths.collect::<Vec<_>>(), &observed(probe, data))
 }
 
-/// What `probe` says about the validation's answers.
+/// Distributions that `probe` gives for the validation's answers.
 fn observed(probe: &Probe, data: &Dataset<'_>) -> Vec<Observed> {
     let partials = Partials::new(&probe.head, PASS_ROWS);
     let mut answers: BTreeMap<(u32, u32), Observed> = BTreeMap::new();

@@ -36,8 +36,8 @@ pub fn state_bytes(trainers: &[(String, &Trainer<'_>)], key: &str) -> Vec<u8> {
     safetensors::serialize(views, Some(metadata)).expect("distinct names")
 }
 
-/// Brings `trainers`, which have not begun, to the state in `bytes`. Fails, and changes none, if the
-/// state is of another training or damaged.
+/// Brings `trainers`, which have not begun, to the state in `bytes`. Fails, and changes none, if
+/// the state is of another training or damaged.
 pub fn restore(
     trainers: &mut [(String, &mut Trainer<'_>)],
     bytes: &[u8],

@@ -1,4 +1,4 @@
-//! Training of one probe: epochs of AdamW over shuffled examples, the best of them kept.
+//! Training of one probe: epochs of AdamW over shuffled examples, of which the best is kept.
 //!
 //! Every epoch depends on the seed, its number and the state alone, so that a training that was
 //! stopped between two epochs ends with the weights of one that was not.
@@ -89,7 +89,7 @@ pub struct Epoch {
     pub loss: f64,
     /// Mean absolute error of the expected remaining tokens over the same steps, tokens.
     pub mae: f64,
-    /// Share of them whose likeliest bin is the true one.
+    /// Share of these steps whose likeliest bin is the true one.
     pub accuracy: f64,
 }
 

@@ -2,8 +2,8 @@
 //! steps, with a tap after every layer that is asked for.
 //!
 //! On the CPU a row's activation does not depend on the batch or on the chunks that it is computed
-//! in, bit for bit, so these are those that the engine's tap saw when the answer was generated. Only
-//! after an answer is complete is it known which of its rows are wanted.
+//! in, bit for bit, so these are those that the engine's tap saw when the answer was generated.
+//! Only after an answer is complete is it known which of its rows are wanted.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -148,8 +148,8 @@ impl TapReceiver for Stage {
     fn publish_probabilities(&self, _step: u64, _rows: &[TapRow], _probabilities: &[f32]) {}
 }
 
-/// Returns `wanted` of the positions of an answer of `tokens` tokens, output tokens fed at each: one
-/// at random from each of as many parts of equal length. All of them if `wanted` is 0 or more than
+/// Returns `wanted` of the positions of an answer of `tokens` tokens, output tokens fed at each:
+/// one at random from each of as many parts of equal length. All if `wanted` is 0 or more than
 /// there are.
 pub fn sample_rows(tokens: usize, wanted: usize, rng: &mut Rng) -> Vec<u32> {
     // The last token of an answer is never fed.

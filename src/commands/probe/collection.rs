@@ -12,7 +12,7 @@ use trail_training::{Collected, Shard};
 /// Name of the file with the settings.
 const SETTINGS: &str = "collection.json";
 
-/// What determines the content of a collection.
+/// Settings that determine the content of a collection.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Settings {
     /// Name of the model.

@@ -33,7 +33,7 @@ pub fn expected_calibration_error(traces: &[Trace], bins: &Bins) -> f64 {
     distances.sum::<f64>() / steps.max(1) as f64
 }
 
-/// What was said and what came of it, for steps of one age where the same bin was said.
+/// Predicted and true remaining tokens, over steps of one age where the same bin was said.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Reliability {
     /// Class of age.

@@ -48,13 +48,13 @@ pub struct Mae {
     pub bag_of_tokens: Option<f64>,
 }
 
-/// A prediction of `total` output tokens after `step` of them: at least one remains.
+/// A prediction of `total` output tokens after the first `step`: at least one remains.
 pub fn countdown(total: f32, step: usize) -> f32 {
     (total - step as f32).max(1.0)
 }
 
-/// Errors over the steps of `traces` that `keep` selects by trace and step. `constant`: total tokens
-/// that the constant predicts, see [`best_constant`].
+/// Errors over the steps of `traces` that `keep` selects by trace and step. `constant`: total
+/// tokens that the constant predicts, see [`best_constant`].
 pub fn maes(traces: &[Trace], constant: f32, keep: impl Fn(&Trace, usize) -> bool) -> Mae {
     let mut sum = Mae { bag_of_tokens: Some(0.0), ..Mae::default() };
     for trace in traces {
@@ -112,8 +112,8 @@ pub fn bin_accuracy(traces: &[Trace], bins: &Bins) -> f64 {
     correct as f64 / f64::from(steps.max(1))
 }
 
-/// Number of steps by true bin and said bin `[bins][bins]` (TRAIL figure 4). `said`: tokens that are
-/// predicted at a step.
+/// Number of steps by true bin and said bin `[bins][bins]` (TRAIL figure 4). `said`: tokens that
+/// are predicted at a step.
 pub fn heat_map(
     traces: &[Trace],
     bins: &Bins,

@@ -16,14 +16,14 @@ pub struct Predictors<'a> {
     pub predictor: Option<&'a Predictor>,
 }
 
-/// What was said about one answer. Elements of the vectors are steps: tokens fed so far.
+/// Predictions for one answer. Elements of the vectors are steps: tokens fed so far.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Trace {
     /// Line of the prompt in its file.
     pub index: u32,
     /// Prompt tokens.
     pub prompt_tokens: u32,
-    /// True if the answer ended by itself.
+    /// True if the answer ended with an end mark, false if it was cut.
     pub stopped: bool,
     /// Distribution over the probe's bins `[steps][bins]`.
     pub probabilities: Vec<Vec<f32>>,

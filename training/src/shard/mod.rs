@@ -7,7 +7,7 @@
 //! | name | dtype, shape | content |
 //! |---|---|---|
 //! | `request.index` | U32 `[q]` | line of the prompt in its file, from 0 |
-//! | `request.stopped` | U8 `[q]` | 1: the answer ended by itself; 0: it was cut |
+//! | `request.stopped` | U8 `[q]` | 1: the answer ended with an end mark; 0: it was cut |
 //! | `prompt.ids`, `prompt.ends` | U32 | token ids of all prompts, and where each ends `[q]` |
 //! | `answer.ids`, `answer.ends` | U32 | the same of the answers, end mark included |
 //! | `row.request`, `row.generated` | U32 `[n]` | request in this shard; output tokens fed so far |
@@ -43,7 +43,7 @@ pub struct Answer {
     pub prompt: Vec<u32>,
     /// Token ids of the answer, its end mark included.
     pub tokens: Vec<u32>,
-    /// True if the answer ended by itself, false if it was cut at its longest.
+    /// True if the answer ended with an end mark, false if it was cut at its longest.
     pub stopped: bool,
 }
 
@@ -68,7 +68,7 @@ pub struct Row {
 pub struct ShardError {
     /// Name of the file.
     pub file: String,
-    /// What is wrong with it.
+    /// Description of the damage.
     pub why: String,
 }
 

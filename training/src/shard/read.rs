@@ -106,7 +106,7 @@ impl Shard {
     }
 }
 
-/// What the tensors say.
+/// Contents of the tensors.
 struct Contents {
     hidden: usize,
     answers: Vec<Answer>,

@@ -1,8 +1,8 @@
 //! `trail-rt probe collect`: answers, and activations of their rows, in shards.
 //!
 //! In two stages for each shard: the engine answers its prompts, then the
-//! activations of the rows that are wanted are computed ([`super::activations`]). A run that was stopped
-//! goes on with the first shard that is missing.
+//! activations of the rows that are wanted are computed ([`super::activations`]). A run that was
+//! stopped goes on with the first shard that is missing.
 
 mod args;
 

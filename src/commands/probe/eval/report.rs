@@ -58,7 +58,7 @@ impl Report {
             stopped: traces.iter().filter(|trace| trace.stopped).count(),
             mae: mae(&|_, _| true),
             by_age: AGES.map(|age| (age.name, mae(&|_, step| age.has(step)))).into(),
-            by_length: lengths(&mae),
+            by_length: lengths(traces, constant),
             by_end: [true, false].map(|stopped| mae(&|trace, _| trace.stopped == stopped)),
             constant,
             bin_accuracy: bin_accuracy(traces, bins),
@@ -157,8 +157,8 @@ impl Report {
         text
     }
 
-    /// Classes of age and said bin with enough requests, and those of them that are off by more
-    /// than 10 tokens and 2.5 standard errors.
+    /// Classes of age and said bin with enough requests, and those that are off by more than 10
+    /// tokens and 2.5 standard errors.
     fn miscalibrated(&self) -> (usize, usize) {
         let judged = self.reliability.iter().filter(|of| of.requests >= ENOUGH_REQUESTS);
         let is_off = |of: &&Reliability| {
@@ -169,7 +169,7 @@ impl Report {
 }
 
 /// Errors by true length.
-fn lengths(mae: &dyn Fn(&dyn Fn(&Trace, usize) -> bool) -> Mae) -> Vec<(String, Mae)> {
+fn lengths(traces: &[Trace], constant: f32) -> Vec<(String, Mae)> {
     let mut first = 1;
     let mut all = Vec::new();
     for last in LENGTHS {
@@ -177,7 +177,8 @@ fn lengths(mae: &dyn Fn(&dyn Fn(&Trace, usize) -> bool) -> Mae) -> Vec<(String, 
             u32::MAX => format!("{first} and more"),
             _ => format!("{first}-{last}"),
         };
-        all.push((name, mae(&|trace, _| (first..=last).contains(&trace.tokens()))));
+        let is_in = |trace: &Trace, _| (first..=last).contains(&trace.tokens());
+        all.push((name, maes(traces, constant, is_in)));
         first = last.saturating_add(1);
     }
     all

@@ -30,7 +30,7 @@ pub struct Sweep<'a> {
     trainings: Vec<Training<'a>>,
     /// File of the state.
     file: PathBuf,
-    /// What the state is of.
+    /// Model and recipe that the state belongs to.
     key: String,
 }
 
