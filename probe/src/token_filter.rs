@@ -229,9 +229,7 @@ impl TokenFilter {
         });
         (Remaining { mean: at_least_one(moment * inverse), quantiles }, masses)
     }
-}
 
-impl TokenFilter {
     /// The state at which the states' masses `q` reach `wanted`, which like the bins' `masses` is
     /// not yet multiplied by `inverse`.
     fn reached(

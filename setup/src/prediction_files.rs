@@ -36,8 +36,8 @@ pub(crate) struct PredictionFiles {
 }
 
 impl PredictionFiles {
-    /// The files that `args` name, else those in the model's `folder`, else bundled ones that were
-    /// trained for `model`.
+    /// The probe that `args` name, else that in the model's `folder`, else a bundled one that was
+    /// trained for `model`; the predictor beside the model, else that beside the probe.
     pub(crate) fn locate(
         args: &ModelArgs,
         folder: &Path,
@@ -48,20 +48,12 @@ impl PredictionFiles {
             return Err(Error::usage(format!("there is no probe {shown}: give a file")));
         }
         let present = |folder: &Path, name| Some(folder.join(name)).filter(|file| file.is_file());
-        let beside = present(folder, PROBE);
-        let bundled = match args.probe.is_some() || beside.is_some() {
-            true => None,
-            false => bundled(model),
-        };
-        let predictor = present(folder, PREDICTOR)
-            .or_else(|| bundled.as_deref().and_then(|folder| present(folder, PREDICTOR)));
-        let probe = args.probe.clone().or(beside);
-        Ok(PredictionFiles {
-            probe: probe.or_else(|| bundled.map(|folder| folder.join(PROBE))),
-            predictor,
-            filter: args.filter,
-            force: args.force_probe,
-        })
+        let beside = || present(folder, PROBE);
+        let bundled = || bundled(model).map(|folder| folder.join(PROBE));
+        let probe = args.probe.clone().or_else(beside).or_else(bundled);
+        let with_probe = || present(probe.as_deref()?.parent()?, PREDICTOR);
+        let predictor = present(folder, PREDICTOR).or_else(with_probe);
+        Ok(PredictionFiles { probe, predictor, filter: args.filter, force: args.force_probe })
     }
 
     /// File of the probe, if there is one.
