@@ -71,6 +71,12 @@ fn a_probe_is_collected_trained_evaluated_and_used() {
     assert!([2, 3].contains(&trained.layer) && trained.fit.is_some() && trained.model.is_some());
     assert_eq!(trained.bins.max_tokens(), 64);
 
+    let inspected = json(&trail_rt(&["probe", "inspect", "--json", &probe]));
+    assert_eq!(inspected["layer"], trained.layer);
+    assert_eq!(
+        (&inspected["record"]["seed"], &inspected["fit"]["states"]),
+        (&report["seed"].to_string().into(), &64.into())
+    );
     let predictor = folder.file("predictor.safetensors");
     json(&trail_rt(&["predictor", "train", "--json", "--data", &data, "--out", &predictor]));
 

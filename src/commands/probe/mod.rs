@@ -6,6 +6,7 @@ mod collect;
 pub(super) mod collection;
 mod eval;
 mod fit;
+mod inspect;
 mod layers;
 mod train;
 
@@ -15,6 +16,7 @@ use trail_setup::{EngineArgs, Error, ModelArgs};
 use collect::CollectArgs;
 use eval::EvalArgs;
 use fit::FitArgs;
+use inspect::InspectArgs;
 use train::TrainArgs;
 
 /// Options of `trail-rt probe`.
@@ -33,6 +35,8 @@ enum Part {
     Train(TrainArgs),
     /// Fit the filter of a probe to other answers
     Fit(FitArgs),
+    /// Print what a probe file says about itself
+    Inspect(InspectArgs),
     /// Say how good a probe is, on prompts that it was not trained on
     Eval(EvalArgs),
 }
@@ -48,6 +52,7 @@ pub fn run(
         Part::Collect(args) => collect::run(model, engine, args, json),
         Part::Train(args) => train::run(engine, args, json),
         Part::Fit(args) => fit::run(model, args, json),
+        Part::Inspect(args) => inspect::run(args, json),
         Part::Eval(args) => eval::run(model, engine, args, json),
     }
 }

@@ -1,0 +1,65 @@
+//! `trail-rt probe inspect`: what a probe file says about itself.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use serde_json::{Value, json};
+use trail_probe::Probe;
+use trail_setup::{Error, Output};
+
+/// Options of `trail-rt probe inspect`.
+#[derive(Args, Debug)]
+pub struct InspectArgs {
+    /// The probe's file
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+}
+
+/// Prints the report.
+pub fn run(args: &InspectArgs, json: bool) -> Result<(), Error> {
+    let probe = Probe::open(&args.file)?;
+    let text = if json { report(&probe).to_string() } else { lines(&probe) };
+    Output::stdout().line(text.trim_end())
+}
+
+fn report(probe: &Probe) -> Value {
+    let fit = probe.fit.as_ref().map(|fit| {
+        json!({
+            "states": fit.lengths.len(),
+            "temperature": fit.temperature,
+            "evidence": fit.evidence,
+        })
+    });
+    json!({
+        "layer": probe.layer,
+        "shape": [probe.weights.d, probe.weights.hidden, probe.weights.bins],
+        "edges": probe.bins.edges(),
+        "model": probe.model,
+        "fit": fit,
+        "record": probe.record,
+    })
+}
+
+fn lines(probe: &Probe) -> String {
+    let weights = &probe.weights;
+    let edges: Vec<String> = probe.bins.edges().iter().map(|edge| format!("{edge:.1}")).collect();
+    let filter = match &probe.fit {
+        None => "over bins".into(),
+        Some(fit) => format!(
+            "over {} lengths; by age: temperatures {:?}, exponents of the evidence {:?}",
+            fit.lengths.len(),
+            fit.temperature,
+            fit.evidence
+        ),
+    };
+    let fields = [
+        ("layer", probe.layer.to_string()),
+        ("shape", format!("{} -> {} -> {} bins", weights.d, weights.hidden, weights.bins)),
+        ("edges, tokens", edges.join(" ")),
+        ("trained for", probe.model.clone().unwrap_or_else(|| "not recorded".into())),
+        ("filter", filter),
+    ];
+    let record = probe.record.iter().map(|(key, value)| (key.as_str(), value.clone()));
+    let fields = fields.into_iter().chain(record);
+    fields.map(|(name, value)| format!("{:<20}{value}\n", name.replace('_', " "))).collect()
+}
