@@ -42,7 +42,8 @@ fn half_requests(server: &Server) -> [TcpStream; 4] {
     ]
 }
 
-/// Sends a signal and waits until the server drains.
+/// Sends a signal and waits until the server drains. Every request is answered: one that is on its
+/// way when the drain begins, too.
 fn terminate(server: &Server) {
     server.terminate();
     let start = Instant::now();

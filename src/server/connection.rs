@@ -4,6 +4,7 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use axum::Router;
 use axum::body::{Body, Bytes, HttpBody};
@@ -14,6 +15,7 @@ use hyper::service::{Service, service_fn};
 use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
 use tokio::net::TcpStream;
+use tokio::time::sleep;
 
 use super::lifecycle::{Counted, Phase};
 use super::state::ServerState;
@@ -21,6 +23,9 @@ use super::timed_stream::TimedStream;
 
 /// Largest header of a request, and most of a response that waits to be written, bytes.
 const BUFFER_BYTES: usize = 64 << 10;
+/// Time for a request that was sent before the drain to be read. Without it the close of a
+/// connection resets a request that is already in the socket's buffer.
+const LAST_REQUEST_GRACE: Duration = Duration::from_millis(100);
 
 /// State of a connection, shared by its stream and its requests. All of it is used by one task.
 #[derive(Default)]
@@ -102,9 +107,9 @@ impl HttpBody for TrackedBody {
     }
 }
 
-/// Serves a connection to its end. Once the server drains, a counted connection without a complete
-/// header is closed, another after its response; one that is not counted arrived during the drain
-/// and has one request. Errors end the connection alone: the client left, was too slow, or broke a
+/// Serves a connection to its end. Once the server drains, a counted connection that has no complete
+/// header after [`LAST_REQUEST_GRACE`] is closed, another after its response; one that is not
+/// counted arrived during the drain and has one request. Errors end the connection alone: the client left, was too slow, or broke a
 /// rule of HTTP.
 pub async fn serve(
     stream: TcpStream,
@@ -138,7 +143,13 @@ pub async fn serve(
         () = state.lifecycle.reached(Phase::Draining), if counted.is_some() => {}
     }
     if activity.is_quiet() {
-        return;
+        tokio::select! {
+            _ = connection.as_mut() => return,
+            () = sleep(LAST_REQUEST_GRACE) => {}
+        }
+        if activity.is_quiet() {
+            return;
+        }
     }
     connection.as_mut().graceful_shutdown();
     let _ = connection.await;
