@@ -107,10 +107,10 @@ impl HttpBody for TrackedBody {
     }
 }
 
-/// Serves a connection to its end. Once the server drains, a counted connection that has no complete
-/// header after [`LAST_REQUEST_GRACE`] is closed, another after its response; one that is not
-/// counted arrived during the drain and has one request. Errors end the connection alone: the client left, was too slow, or broke a
-/// rule of HTTP.
+/// Serves a connection to its end. Once the server drains, a counted connection that has no
+/// complete header after [`LAST_REQUEST_GRACE`] is closed, another after its response; one that is
+/// not counted arrived during the drain and has one request. Errors end the connection alone: the
+/// client left, was too slow, or broke a rule of HTTP.
 pub async fn serve(
     stream: TcpStream,
     router: Router,
