@@ -69,13 +69,19 @@ fn following(
 }
 
 impl Blocks {
+    /// For each block the blocks that it may follow.
+    pub(crate) fn predecessors(&self) -> Vec<Vec<usize>> {
+        let mut before = vec![Vec::new(); self.ranges.len()];
+        for (block, successors) in self.successors.iter().enumerate() {
+            successors.iter().for_each(|&next| before[next].push(block));
+        }
+        before
+    }
+
     /// For each block its immediate post-dominator.
     fn immediate(&self) -> Vec<usize> {
         let exit = self.ranges.len() - 1;
-        let mut before = vec![Vec::new(); exit + 1];
-        for (block, next) in self.successors.iter().enumerate() {
-            next.iter().for_each(|&n| before[n].push(block));
-        }
+        let before = self.predecessors();
         let order = reverse_postorder(&before, exit);
         let mut rank = vec![usize::MAX; exit + 1];
         order.iter().enumerate().for_each(|(at, &block)| rank[block] = at);

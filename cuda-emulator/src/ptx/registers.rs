@@ -60,24 +60,21 @@ fn lifetimes(code: &[Inst], blocks: &Blocks) -> [Ranges; 3] {
             .chain(&inst.guard)
             .for_each(|&slot| touch(slot, at));
     }
+    let before = blocks.predecessors();
     for class in [Class::Narrow, Class::Wide, Class::Pred] {
-        for (block, live) in live_in(code, blocks, class).iter().enumerate() {
-            let (start, _) = blocks.ranges[block];
-            for index in live.iter() {
-                touch(Slot::new(class, index as u32), start);
-                // Alive at the start of a block is alive at the end of those before it.
-                for (before, next) in blocks.successors.iter().enumerate() {
-                    if next.contains(&block) {
-                        touch(Slot::new(class, index as u32), blocks.ranges[before].1 - 1);
-                    }
-                }
+        for (block, live) in live_in(code, blocks, &before, class).iter().enumerate() {
+            // Alive at the start of a block is alive at the end of those before it.
+            let ends = before[block].iter().map(|&before| blocks.ranges[before].1 - 1);
+            for at in ends.chain([blocks.ranges[block].0]) {
+                live.iter().for_each(|index| touch(Slot::new(class, index as u32), at));
             }
         }
     }
     ranges
 }
 
-fn live_in(code: &[Inst], blocks: &Blocks, class: Class) -> Vec<Bits> {
+/// Registers of `class` that are alive at the start of each block.
+fn live_in(code: &[Inst], blocks: &Blocks, before: &[Vec<usize>], class: Class) -> Vec<Bits> {
     let count = code
         .iter()
         .flat_map(|inst| inst.targets().iter().chain(inst.sources()).chain(&inst.guard))
@@ -108,17 +105,23 @@ fn live_in(code: &[Inst], blocks: &Blocks, class: Class) -> Vec<Bits> {
         uses.push(used);
         kills.push(killed);
     }
-    let mut live = uses.clone();
-    let mut changed = true;
-    while changed {
-        changed = false;
-        for block in (0..blocks.ranges.len()).rev() {
-            let mut out = Bits::new(count);
-            blocks.successors[block].iter().for_each(|&next| {
-                out.merge(&live[next]);
-            });
-            out.remove(&kills[block]);
-            changed |= live[block].merge(&out);
+    let mut live = uses;
+    // The last block first: most of its predecessors then see their successors' final sets.
+    let mut pending: Vec<usize> = (0..blocks.ranges.len()).collect();
+    let mut is_pending = vec![true; blocks.ranges.len()];
+    while let Some(block) = pending.pop() {
+        is_pending[block] = false;
+        let mut out = Bits::new(count);
+        blocks.successors[block].iter().for_each(|&next| {
+            out.merge(&live[next]);
+        });
+        out.remove(&kills[block]);
+        if live[block].merge(&out) {
+            for &earlier in &before[block] {
+                if !std::mem::replace(&mut is_pending[earlier], true) {
+                    pending.push(earlier);
+                }
+            }
         }
     }
     live
@@ -184,7 +187,11 @@ impl Bits {
 
     fn iter(&self) -> impl Iterator<Item = usize> + '_ {
         self.0.iter().enumerate().flat_map(|(at, &word)| {
-            (0..64).filter(move |bit| word >> bit & 1 == 1).map(move |bit| at * 64 + bit)
+            // Each step clears the lowest bit.
+            let words = std::iter::successors(Some(word), |word| Some(word & (word - 1)));
+            words
+                .take_while(|&word| word != 0)
+                .map(move |word| at * 64 + word.trailing_zeros() as usize)
         })
     }
 }
