@@ -8,11 +8,11 @@ use std::time::Instant;
 
 use clap::Args;
 use serde_json::{Value, json};
-use trail_base::Rng;
 use trail_base::stats::median;
+use trail_base::{Isa, Rng};
 use trail_probe::{
-    AGES, Bins, Filter, Fit, Head, Lengths, MAX_BINS, Partials, TokenFilter, Tracker, Weights,
-    reference,
+    AGES, Bins, Filter, Fit, Head, HeadDtype, Lengths, MAX_BINS, Partials, TokenFilter, Tracker,
+    Weights, reference,
 };
 use trail_runtime::cpu::Pool;
 use trail_setup::{EngineArgs, Error, count};
@@ -22,6 +22,9 @@ use crate::report::{Column, Group};
 
 /// Most rows of a batch.
 const MAX_ROWS: usize = 1 << 14;
+
+/// Requests of the filter's step.
+const FILTER_ROWS: usize = 256;
 
 /// Time of one measurement, seconds.
 const MEASUREMENT_S: f64 = 0.03;
@@ -37,7 +40,6 @@ pub const COLUMNS: &[Group] = &[
             Column("share of limit", "/share_of_limit", 3),
         ],
     ),
-    Group("token filter", &[Column("us a row", "/filter_us_per_row", 3)]),
 ];
 
 /// Options of `bench probe`.
@@ -47,6 +49,9 @@ pub struct ProbeArgs {
     #[arg(long, value_delimiter = ',', default_value = "1,4,16,64,256,512,2048",
         value_parser = count::<MAX_ROWS>)]
     batch: Vec<usize>,
+    /// Types of the weights, a list: f32, bf16, int8
+    #[arg(long, value_delimiter = ',', default_value = "f32,bf16,int8")]
+    dtype: Vec<HeadDtype>,
     /// Width of an activation
     #[arg(long, default_value_t = 4096, value_parser = count::<65536>)]
     width: usize,
@@ -63,61 +68,90 @@ pub struct ProbeArgs {
 
 /// Measures every batch.
 pub fn run(args: &ProbeArgs, engine: &EngineArgs) -> Result<Value, Error> {
-    let bins = Bins::equal(args.bins, 512);
     let weights = Weights::random(args.width, args.hidden, args.bins, 1);
-    let head = Head::new(&weights).with_isa(engine.isa())?;
-    let mut pool = Pool::new(1)?;
-    let mut rng = Rng::new(2);
-    let (mut peaks, mut reads, mut rows) = (Vec::new(), Vec::new(), Vec::new());
-    for &batch in &args.batch {
-        let inputs: Vec<f32> = (0..batch * args.width).map(|_| rng.signed()).collect();
-        let partials = Partials::new(&head, batch);
-        let mut out = vec![0.0; batch * args.bins];
-        head.forward(&inputs, batch, &partials, &mut out);
-        check(&weights, &inputs[..args.width], &out[..args.bins])?;
-        let (mut times, mut filters, mut shares) = (Vec::new(), Vec::new(), Vec::new());
-        // Two bytes a weight, as the head holds them.
-        let weight_bytes = vec![1_u8; 2 * head.macs()];
-        for _ in 0..args.repeats {
-            let peak = ceilings::fma_gflop_per_s(&mut pool, head.isa(), MEASUREMENT_S / 2.0);
-            let read = cached_read(&mut pool, &weight_bytes);
-            let seconds = timed(|| head.forward(&inputs, batch, &partials, &mut out));
-            let limit =
-                (flops(&head, batch) / peak / 1e9).max(weight_bytes.len() as f64 / read / 1e9);
-            peaks.push(peak);
-            reads.push(read);
-            times.push(seconds);
-            shares.push(limit / seconds);
-            filters.push(filter_seconds(bins, batch, &out));
+    let mut limits = Limits {
+        isa: engine.isa().resolve()?,
+        pool: Pool::new(1)?,
+        peaks: Vec::new(),
+        reads: Vec::new(),
+    };
+    let mut rows = Vec::new();
+    for &dtype in &args.dtype {
+        let head = Head::with_dtype(&weights, dtype).with_isa(engine.isa())?;
+        for &batch in &args.batch {
+            rows.push(measure(&head, dtype, &weights, batch, args.repeats, &mut limits)?);
         }
-        let (seconds, filter) = (median(&times), median(&filters));
-        rows.push(json!({
-            "batch": batch,
-            "dtype": "bf16",
-            "us_per_row": seconds * 1e6 / batch as f64,
-            "gflops": flops(&head, batch) / seconds / 1e9,
-            "share_of_limit": median(&shares),
-            "filter_us_per_row": filter * 1e6 / batch as f64,
-        }));
     }
+    let bins = Bins::equal(args.bins, 512);
+    let filter: Vec<f64> =
+        (0..args.repeats).map(|_| filter_seconds(bins, engine.isa())).collect::<Result<_, _>>()?;
     Ok(json!({
         "shape": [args.width, args.hidden, args.bins],
-        "isa": head.isa().to_string(),
+        "isa": engine.isa().resolve()?.to_string(),
         "threads": 1,
-        "fma_peak_gflops": median(&peaks),
-        "l3_read_gb_s": median(&reads),
+        "fma_peak_gflops": median(&limits.peaks),
+        "l3_read_gb_s": median(&limits.reads),
         "rows": rows,
+        "token_filter": { "rows": FILTER_ROWS, "us": median(&filter) * 1e6 },
     }))
 }
 
-/// Floating-point operations of a pass.
-fn flops(head: &Head, batch: usize) -> f64 {
-    2.0 * (head.macs() * batch) as f64
+/// The ceilings of one thread, as they were measured beside each figure.
+struct Limits {
+    isa: Isa,
+    pool: Pool,
+    peaks: Vec<f64>,
+    reads: Vec<f64>,
+}
+
+impl Limits {
+    /// Shortest time of `flops` that read `weights`, seconds.
+    fn seconds(&mut self, flops: f64, weights: &[u8]) -> f64 {
+        let peak = ceilings::fma_gflop_per_s(&mut self.pool, self.isa, MEASUREMENT_S / 2.0);
+        let read = cached_read(&mut self.pool, weights);
+        self.peaks.push(peak);
+        self.reads.push(read);
+        (flops / peak).max(weights.len() as f64 / read) / 1e9
+    }
+}
+
+/// Measures the passes of `batch` rows.
+fn measure(
+    head: &Head,
+    dtype: HeadDtype,
+    weights: &Weights,
+    batch: usize,
+    repeats: u32,
+    limits: &mut Limits,
+) -> Result<Value, Error> {
+    let mut rng = Rng::new(2);
+    let inputs: Vec<f32> = (0..batch * head.d()).map(|_| rng.signed()).collect();
+    let partials = Partials::new(head, batch);
+    let mut out = vec![0.0; batch * head.bins()];
+    head.forward(&inputs, batch, &partials, &mut out);
+    check(&dtype.round(weights), &inputs[..head.d()], &out[..head.bins()])?;
+    let bytes = vec![1_u8; head.weight_bytes()];
+    let flops = 2.0 * (head.macs() * batch) as f64;
+    let (mut times, mut shares) = (Vec::new(), Vec::new());
+    for _ in 0..repeats {
+        let limit = limits.seconds(flops, &bytes);
+        let seconds = timed(|| head.forward(&inputs, batch, &partials, &mut out));
+        times.push(seconds);
+        shares.push(limit / seconds);
+    }
+    let seconds = median(&times);
+    Ok(json!({
+        "batch": batch,
+        "dtype": dtype.name(),
+        "us_per_row": seconds * 1e6 / batch as f64,
+        "gflops": flops / seconds / 1e9,
+        "share_of_limit": median(&shares),
+    }))
 }
 
 /// Fails if the probabilities `p` of the first row are not those of the reference.
 fn check(weights: &Weights, row: &[f32], p: &[f32]) -> Result<(), Error> {
-    let exact = reference::forward(&weights.to_bf16(), row);
+    let exact = reference::forward(weights, row);
     let bounds = exact.probabilities.iter().zip(&exact.tolerances);
     match p.iter().zip(bounds).all(|(&p, (exact, bound))| (f64::from(p) - exact).abs() <= *bound) {
         true => Ok(()),
@@ -146,22 +180,24 @@ fn cached_read(pool: &mut Pool, bytes: &[u8]) -> f64 {
     bytes.len() as f64 / seconds / 1e9
 }
 
-/// Seconds in which the token filter takes a step of `batch` requests with distributions `p`
-/// `[batch, bins]`, in the middle of their answers.
-fn filter_seconds(bins: Bins, batch: usize, p: &[f32]) -> f64 {
+/// Seconds in which the token filter takes a step of [`FILTER_ROWS`] requests, on average over
+/// steps from the first to the last of an answer.
+fn filter_seconds(bins: Bins, isa: Isa) -> Result<f64, Error> {
     let states = Lengths::new(bins.max_tokens()).len();
     let fit = Fit {
         lengths: vec![1.0 / states as f32; states],
         temperature: [1.0; AGES],
         evidence: [0.1; AGES],
     };
-    let mut tracker = Tracker::new(Filter::Tokens(TokenFilter::new(bins, fit)), batch);
-    let mut generated = 0;
-    timed(|| {
+    let mut rng = Rng::new(3);
+    let p: Vec<f32> = (0..FILTER_ROWS * bins.count()).map(|_| rng.signed().abs()).collect();
+    let filter = TokenFilter::new(bins, fit).with_isa(isa)?;
+    let mut tracker = Tracker::new(Filter::Tokens(filter), FILTER_ROWS);
+    let (start, steps) = (Instant::now(), bins.max_tokens());
+    for generated in 0..steps {
         for (request, p) in p.chunks_exact(bins.count()).enumerate() {
-            // A new generation after the longest answer.
-            tracker.observe(request, generated / 512, generated % 512, p);
+            tracker.observe(request, 0, generated, p);
         }
-        generated += 1;
-    })
+    }
+    Ok(start.elapsed().as_secs_f64() / f64::from(steps))
 }

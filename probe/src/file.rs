@@ -74,7 +74,10 @@ impl Probe {
     /// The filter of its predictions: over tokens if it has a fit, else over bins.
     pub fn filter(&self) -> Filter {
         match &self.fit {
-            Some(fit) => Filter::Tokens(TokenFilter::new(self.bins, fit.clone())),
+            Some(fit) => {
+                let filter = TokenFilter::new(self.bins, fit.clone()).with_isa(self.head.isa());
+                Filter::Tokens(filter.expect("the head runs on the same CPU"))
+            }
             None => Filter::Bins(Smoother::new(self.bins, Chain::Posterior)),
         }
     }
@@ -137,7 +140,7 @@ impl Probe {
         Probe::new(Weights::random(d, HIDDEN, bins.count(), seed), bins, layer)
     }
 
-    /// The same probe with the head on the kernels of `isa`; an error if this CPU cannot run them.
+    /// The same probe on the kernels of `isa`; an error if this CPU cannot run them.
     pub fn with_isa(self, isa: Isa) -> Result<Probe, String> {
         Ok(Probe { head: self.head.with_isa(isa)?, ..self })
     }

@@ -2,7 +2,7 @@
 //! 10).
 //!
 //! The forward pass is split into independent tasks, so that idle threads of the caller's pool can
-//! run them in any order: a task is one block of [`ROW_BLOCK`] rows times one chunk of 128 hidden
+//! run them in any order: a task is one block of [`ROW_BLOCK`] rows times one chunk of 256 hidden
 //! units.
 //!
 //! ```text
@@ -20,7 +20,8 @@ use std::ops::Range;
 use trail_base::Isa;
 
 use crate::kernel::{DEPTH_MAX, Kernel, Product, ROW_LINES};
-use crate::line::{LANES, Line, PAIR, PairLine, ZERO, floats, floats_mut};
+use crate::line::{LANES, Line, ZERO, floats, floats_mut};
+use crate::packed::{HeadDtype, PAIR, Packed};
 use crate::partials::{Partials, Region};
 use crate::softmax::softmax;
 use crate::weights::Weights;
@@ -31,46 +32,51 @@ pub const ROW_BLOCK: usize = if cfg!(miri) { 3 } else { 96 };
 /// Inputs between two visits to the sums in memory.
 const K_BLOCK: usize = DEPTH_MAX;
 
-/// Panels of 16 hidden units in a task's chunk: 128 units.
-const CHUNK_PANELS: usize = if cfg!(miri) { 1 } else { 8 };
+/// Panels of 16 hidden units in a task's chunk, 256 units: fewer would copy the activations more
+/// often, which takes a tenth of the time at 128.
+const CHUNK_PANELS: usize = if cfg!(miri) { 1 } else { 16 };
 
-/// The MLP with its weights packed for the kernels, in bf16: half the bytes to read beside the
-/// model's own weights, and predicted bins rarely change (docs/results.md). Immutable, shared by
-/// all threads.
+/// The MLP with its weights packed for the kernels. Immutable, shared by all threads.
 pub struct Head {
     d: usize,
     /// Hidden units in panels of 16, the last one padded with zero weights.
     panels: usize,
     bins: usize,
-    /// `[chunk][K block][panel][k / 2]` lines, each the weights of the panel's 16 units for two
+    /// `[chunk][K block][panel][k / 2]` pairs, each the weights of the panel's 16 units for two
     /// inputs: the order in which a task reads them.
-    hidden_weight: Box<[PairLine]>,
+    hidden_weight: Packed,
     /// `[panels]` lines.
     hidden_bias: Box<[Line]>,
-    /// `[chunk][panel of 16 bins][hidden unit / 2]` lines, each the weights of the panel's bins for
+    /// `[chunk][panel of 16 bins][hidden unit / 2]` pairs, each the weights of the panel's bins for
     /// two units.
-    output_weight: Box<[PairLine]>,
+    output_weight: Packed,
     /// `[bins]`.
     output_bias: Box<[f32]>,
     kernel: Kernel,
 }
 
 impl Head {
-    /// Packs `weights`, for the kernels of [`Isa::detect`]. Panics if the length of a tensor
-    /// contradicts the sizes.
+    /// Packs `weights` in bf16, for the kernels of [`Isa::detect`]. Panics if the length of a
+    /// tensor contradicts the sizes.
     pub fn new(weights: &Weights) -> Head {
+        Head::with_dtype(weights, HeadDtype::default())
+    }
+
+    /// As [`Head::new`], with the weights in `dtype`.
+    pub fn with_dtype(weights: &Weights, dtype: HeadDtype) -> Head {
         weights.check();
         let panels = weights.hidden.div_ceil(LANES);
         let mut hidden_bias = vec![ZERO; panels];
+        let weights = dtype.round(weights);
         floats_mut(&mut hidden_bias)[..weights.hidden].copy_from_slice(&weights.hidden_bias);
         Head {
             d: weights.d,
             panels,
             bins: weights.bins,
-            hidden_weight: pack_hidden(weights, panels),
+            hidden_weight: pack_hidden(&weights, panels, dtype),
             hidden_bias: hidden_bias.into(),
-            output_weight: pack_output(weights, panels),
-            output_bias: weights.output_bias.as_slice().into(),
+            output_weight: pack_output(&weights, panels, dtype.output()),
+            output_bias: weights.output_bias.into(),
             kernel: Kernel::select(Isa::Auto).expect("every CPU runs what was detected"),
         }
     }
@@ -101,10 +107,16 @@ impl Head {
         self.kernel.isa()
     }
 
-    /// Multiply-adds of one row; also the number of bf16 weights that a pass over a row block
-    /// reads.
+    /// Multiply-adds of one row; also the number of weights that a pass over a row block reads.
     pub fn macs(&self) -> usize {
         self.panels * LANES * (self.d + self.bins)
+    }
+
+    /// Bytes of weights that a pass over a row block reads.
+    pub fn weight_bytes(&self) -> usize {
+        let of =
+            |width: usize, packed: &Packed| self.panels * LANES * width * packed.dtype().bytes();
+        of(self.d, &self.hidden_weight) + of(self.bins, &self.output_weight)
     }
 
     /// Independent tasks of a pass over `rows` rows: row blocks times chunks of hidden units.
@@ -167,18 +179,19 @@ impl Head {
             row[..panels.len()].copy_from_slice(&self.hidden_bias[panels.clone()]);
         }
         // Chunks before this one are full, and so are this chunk's K blocks before the current one.
-        let lines = self.d.div_ceil(PAIR);
-        let weights = &self.hidden_weight[panels.start * lines..panels.end * lines];
+        let chunk_start = panels.start * self.d.div_ceil(PAIR);
         for k in (0..self.d).step_by(K_BLOCK) {
             let inputs = k..self.d.min(k + K_BLOCK);
             let depth = inputs.len().next_multiple_of(PAIR);
+            let block_start = chunk_start + panels.len() * k / PAIR;
             copy_inputs(activations, self.d, inputs, &mut region.inputs);
             self.kernel.multiply_add(Product {
                 rows,
                 depth,
                 panels: panels.len(),
                 a: &region.inputs,
-                b: &weights[panels.len() * k / PAIR..panels.len() * (k + depth) / PAIR],
+                b: self.hidden_weight.bytes(block_start..block_start + panels.len() * depth / PAIR),
+                dtype: self.hidden_weight.dtype(),
                 c: hidden,
                 c_stride: ROW_LINES,
             });
@@ -193,14 +206,15 @@ impl Head {
     fn chunk_logits(&self, chunk: usize, rows: usize, region: &mut Region) {
         let panels = self.output_panels();
         let units = self.chunk_panels(chunk);
-        let lines = panels * LANES / PAIR;
+        let pairs = panels * LANES / PAIR;
         region.logits[..rows * panels].fill(ZERO);
         self.kernel.multiply_add(Product {
             rows,
             depth: units.len() * LANES,
             panels,
             a: &region.hidden,
-            b: &self.output_weight[units.start * lines..units.end * lines],
+            b: self.output_weight.bytes(units.start * pairs..units.end * pairs),
+            dtype: self.output_weight.dtype(),
             c: &mut region.logits,
             c_stride: panels,
         });
@@ -233,45 +247,41 @@ fn copy_inputs(activations: &[f32], d: usize, k: Range<usize>, inputs: &mut [Lin
     }
 }
 
-/// Packs `[hidden, d]` into `[chunk][K block][panel][k / 2]` lines; units and inputs past the last
+/// Packs `[hidden, d]` into `[chunk][K block][panel][k / 2]` pairs; units and inputs past the last
 /// have zero weights.
-fn pack_hidden(weights: &Weights, panels: usize) -> Box<[PairLine]> {
+fn pack_hidden(weights: &Weights, panels: usize, dtype: HeadDtype) -> Packed {
     let weight = |unit: usize, k: usize| {
         let inside = unit < weights.hidden && k < weights.d;
         if inside { weights.hidden_weight[unit * weights.d + k] } else { 0.0 }
     };
-    let mut packed = Vec::with_capacity(panels * weights.d.div_ceil(PAIR));
-    for chunk in (0..panels).step_by(CHUNK_PANELS) {
-        for block in (0..weights.d).step_by(K_BLOCK) {
-            for panel in chunk..panels.min(chunk + CHUNK_PANELS) {
-                for k in (block..weights.d.min(block + K_BLOCK)).step_by(PAIR) {
-                    let unit = |lane| panel * LANES + lane;
-                    packed.push(PairLine::new(|lane| [k, k + 1].map(|k| weight(unit(lane), k))));
-                }
-            }
-        }
-    }
-    packed.into()
+    let blocks = (0..panels)
+        .step_by(CHUNK_PANELS)
+        .flat_map(|chunk| (0..weights.d).step_by(K_BLOCK).map(move |block| (chunk, block)));
+    let columns = blocks.flat_map(|(chunk, block)| {
+        let inputs = (block..weights.d.min(block + K_BLOCK)).step_by(PAIR);
+        let panels = chunk..panels.min(chunk + CHUNK_PANELS);
+        panels.flat_map(move |panel| inputs.clone().map(move |k| (panel, k)))
+    });
+    let weight = &weight;
+    let pair = |(panel, k)| move |lane| [k, k + 1].map(|k| weight(panel * LANES + lane, k));
+    Packed::new(dtype, columns.map(pair))
 }
 
-/// Packs `[bins, hidden]` into `[chunk][panel of 16 bins][hidden unit / 2]` lines; bins and units
+/// Packs `[bins, hidden]` into `[chunk][panel of 16 bins][hidden unit / 2]` pairs; bins and units
 /// past the last have zero weights.
-fn pack_output(weights: &Weights, panels: usize) -> Box<[PairLine]> {
+fn pack_output(weights: &Weights, panels: usize, dtype: HeadDtype) -> Packed {
     let weight = |bin: usize, unit: usize| {
         let inside = bin < weights.bins && unit < weights.hidden;
         if inside { weights.output_weight[bin * weights.hidden + unit] } else { 0.0 }
     };
-    let mut packed = Vec::new();
-    for chunk in (0..panels).step_by(CHUNK_PANELS) {
-        let units = chunk * LANES..panels.min(chunk + CHUNK_PANELS) * LANES;
-        for first in (0..weights.bins).step_by(LANES) {
-            for unit in units.clone().step_by(PAIR) {
-                let pair = |lane| [unit, unit + 1].map(|unit| weight(first + lane, unit));
-                packed.push(PairLine::new(pair));
-            }
-        }
-    }
-    packed.into()
+    let columns = (0..panels).step_by(CHUNK_PANELS).flat_map(|chunk| {
+        let units = (chunk * LANES..panels.min(chunk + CHUNK_PANELS) * LANES).step_by(PAIR);
+        let bins = (0..weights.bins).step_by(LANES);
+        bins.flat_map(move |first| units.clone().map(move |unit| (first, unit)))
+    });
+    let weight = &weight;
+    let pair = |(first, unit)| move |lane| [unit, unit + 1].map(|unit| weight(first + lane, unit));
+    Packed::new(dtype, columns.map(pair))
 }
 
 #[cfg(test)]

@@ -16,9 +16,14 @@
 
 use std::ops::Range;
 
+use trail_base::Isa;
+
 use crate::age::{AGES, age_class};
 use crate::bins::{Bins, MAX_BINS};
+use crate::kernel::masses::{MassKernel, MassUpdate};
 use crate::lengths::Lengths;
+use crate::line::LANES;
+use crate::logarithm::{exp2, log2};
 use crate::smoothing::Outcome;
 use crate::tracker::QUANTILES;
 
@@ -38,8 +43,8 @@ const LEAST_PRIOR: f32 = 0.01;
 /// Tokens since the last observation beyond which evidence does not grow.
 const MOST_TOKENS: u32 = 16;
 
-/// Lanes of the sums over states.
-const LANES: usize = 16;
+/// States whose masses are summed at once in the search for a quantile.
+const CHUNK: usize = 8;
 
 /// Parameters of the filter: fitted to answers of the model, kept in the probe's file.
 #[derive(Clone, Debug, PartialEq)]
@@ -83,20 +88,30 @@ pub struct Remaining {
     pub quantiles: [f32; 3],
 }
 
-/// The filter. Its state for one request is a slice of [`TokenFilter::states`] masses.
+/// The filter. Its state for one request is a slice of [`TokenFilter::states`] floats: the masses,
+/// and last the factor that brings their sum to 1.
 #[derive(Clone, Debug)]
 pub struct TokenFilter {
     bins: Bins,
     grid: Lengths,
     fit: Fit,
-    /// Mass of h before each state `[states + 1]`.
+    /// [`FLOOR`] of h for each state, `[states - 1]`.
+    floors: Vec<f32>,
+    /// Middle of each state, tokens `[states - 1]`.
+    values: Vec<f32>,
+    /// Mass of h before each state of the grid, and after the last.
     before: Vec<f32>,
     /// First whole number of tokens in each bin, and beyond the last one `[bins + 1]`.
     first: Vec<u32>,
+    kernel: MassKernel,
 }
 
+/// First state of each bin at some age, and the end of the last `[bins + 1]`.
+type Edges = [usize; MAX_BINS + 1];
+
 impl TokenFilter {
-    /// A filter over `bins`. Panics if [`Fit::check`] fails.
+    /// A filter over `bins`, by the instructions of [`Isa::detect`]. Panics if [`Fit::check`]
+    /// fails.
     pub fn new(bins: Bins, fit: Fit) -> TokenFilter {
         if let Err(why) = fit.check(&bins) {
             panic!("{why}");
@@ -110,7 +125,25 @@ impl TokenFilter {
             Some(*sum as f32)
         });
         let before = std::iter::once(0.0).chain(sums).collect();
-        TokenFilter { bins, grid, fit, before, first }
+        let padded = |mut floats: Vec<f32>| {
+            floats.resize(grid.len().next_multiple_of(LANES), 0.0);
+            floats
+        };
+        TokenFilter {
+            floors: padded(fit.lengths.iter().map(|mass| FLOOR * mass).collect()),
+            values: padded(grid.values().to_vec()),
+            kernel: MassKernel::select(Isa::Auto).expect("every CPU runs what was detected"),
+            bins,
+            grid,
+            fit,
+            before,
+            first,
+        }
+    }
+
+    /// The same filter by the instructions of `isa`; an error if this CPU cannot run them.
+    pub fn with_isa(self, isa: Isa) -> Result<TokenFilter, String> {
+        Ok(TokenFilter { kernel: MassKernel::select(isa)?, ..self })
     }
 
     /// The bins.
@@ -118,15 +151,19 @@ impl TokenFilter {
         &self.bins
     }
 
-    /// Masses of a request's state.
+    /// Floats of a request's state.
     pub fn states(&self) -> usize {
-        self.grid.len()
+        self.values.len() + 1
     }
 
     /// Begins a request's state `q` `[states]` with the evidence `p` `[bins]` of `generated`
     /// tokens; 0 is the mean over the prompt.
     pub fn start(&self, q: &mut [f32], generated: u32, p: &[f32]) -> (Remaining, Outcome) {
-        q.copy_from_slice(&self.fit.lengths);
+        let (scale, masses) = q.split_last_mut().expect("a state");
+        let (lengths, padding) = masses.split_at_mut(self.grid.len());
+        lengths.copy_from_slice(&self.fit.lengths);
+        padding.fill(0.0);
+        *scale = 1.0;
         self.observe(q, 1, generated, p)
     }
 
@@ -139,30 +176,48 @@ impl TokenFilter {
         generated: u32,
         p: &[f32],
     ) -> (Remaining, Outcome) {
-        let alive = self.grid.at_least(generated.saturating_add(1));
-        let Some(evidence) = self.evidence(p, tokens, generated) else {
+        let edges = self.edges(generated);
+        let Some(evidence) = self.evidence(p, tokens, generated, &edges) else {
             // Not a distribution: the prior stays.
-            return (self.weigh(q, generated, &[1.0; MAX_BINS]).0, Outcome::KeptPrior);
+            let (remaining, _) = self.weigh(q, generated, &edges, &[1.0; MAX_BINS]);
+            return (remaining, Outcome::KeptPrior);
         };
-        if alive == self.grid.len() {
+        if edges[0] == self.grid.len() {
             // Longer than any answer that the filter knows: p alone is left.
             let mean = self.bins.expected(p);
             let quantiles = QUANTILES.map(|fraction| self.bins.quantile(p, fraction));
             return (Remaining { mean, quantiles }, Outcome::Surprise);
         }
-        let (remaining, masses) = self.weigh(q, generated, &evidence);
+        let (remaining, masses) = self.weigh(q, generated, &edges, &evidence);
         // The masses of the prior: those of the posterior without the evidence.
         let prior = || masses.iter().zip(&evidence).map(|(mass, factor)| mass / factor);
         let (total, sum) = (prior().take(p.len()).sum::<f32>(), p.iter().sum::<f32>());
-        let shared: f32 = prior().zip(p).map(|(prior, p)| (prior / total).min(p / sum)).sum();
+        let (per_total, per_sum) = (1.0 / total, 1.0 / sum);
+        let shared: f32 =
+            prior().zip(p).map(|(prior, p)| (prior * per_total).min(p * per_sum)).sum();
         match shared < SURPRISE {
             true => (remaining, Outcome::Surprise),
             false => (remaining, Outcome::Smoothed),
         }
     }
 
+    /// The states whose remaining tokens are in each bin after `generated` tokens.
+    fn edges(&self, generated: u32) -> Edges {
+        let mut edges = [self.grid.len(); MAX_BINS + 1];
+        for (edge, &first) in edges.iter_mut().zip(&self.first) {
+            *edge = self.grid.at_least(generated.saturating_add(first.max(1)));
+        }
+        edges
+    }
+
     /// Factor of each bin, or `None` if `p` is not a distribution up to its scale.
-    fn evidence(&self, p: &[f32], tokens: u32, generated: u32) -> Option<[f32; MAX_BINS]> {
+    fn evidence(
+        &self,
+        p: &[f32],
+        tokens: u32,
+        generated: u32,
+        edges: &Edges,
+    ) -> Option<[f32; MAX_BINS]> {
         assert_eq!(p.len(), self.bins.count(), "a distribution over the bins");
         let sum: f32 = p.iter().sum();
         if !(sum.is_finite() && sum > 0.0 && p.iter().all(|&p| p >= 0.0)) {
@@ -171,112 +226,92 @@ impl TokenFilter {
         let age = age_class(generated);
         let exponent = self.fit.evidence[age] * tokens.clamp(1, MOST_TOKENS) as f32;
         let sharpness = 1.0 / self.fit.temperature[age];
-        let alive = 1.0 - self.before[self.grid.at_least(generated.saturating_add(1))];
-        let mut factors = [1.0; MAX_BINS];
-        for (bin, (factor, &p)) in factors.iter_mut().zip(p).enumerate() {
-            let states = self.states_of(bin, generated);
-            let mass = self.before[states.end] - self.before[states.start];
-            let prior = (mass / alive.max(FLOOR)).max(LEAST_PRIOR);
-            let log = (p / sum).max(f32::MIN_POSITIVE).ln() * sharpness - prior.ln();
-            *factor = (log * exponent).exp().clamp(1.0 / MOST_EVIDENCE, MOST_EVIDENCE);
+        let per_alive = 1.0 / (1.0 - self.before[edges[0]]).max(FLOOR);
+        // Bins beyond the last have the factor 1. In whole blocks, for the compiler.
+        let (mut says, mut priors) = ([1.0_f32; MAX_BINS], [1.0_f32; MAX_BINS]);
+        for (bin, &p) in p.iter().enumerate() {
+            let mass = self.before[edges[bin + 1]] - self.before[edges[bin]];
+            priors[bin] = (mass * per_alive).max(LEAST_PRIOR);
+            says[bin] = (p / sum).max(f32::MIN_POSITIVE);
         }
-        Some(factors)
+        let (blocks, _) = says.as_chunks_mut::<LANES>();
+        let (priors, _) = priors.as_chunks::<LANES>();
+        for (block, priors) in blocks.iter_mut().zip(priors).take(p.len().div_ceil(LANES)) {
+            for (factor, prior) in block.iter_mut().zip(priors) {
+                let log = log2(*factor) * sharpness - log2(*prior);
+                *factor = exp2(log * exponent).clamp(1.0 / MOST_EVIDENCE, MOST_EVIDENCE);
+            }
+        }
+        Some(says)
     }
 
-    /// The states whose remaining tokens are in `bin` after `generated` tokens.
-    fn states_of(&self, bin: usize, generated: u32) -> Range<usize> {
-        let at = |bin: usize| {
-            let tokens = generated.saturating_add(self.first[bin].max(1));
-            self.grid.at_least(tokens)
-        };
-        at(bin)..at(bin + 1)
-    }
-
-    /// Multiplies every state by the factor of its bin, above the floor, and brings the sum to 1.
-    /// Returns the remaining tokens, and the mass of each bin before that.
+    /// Multiplies every state by the factor of its bin, above the floor. Returns the remaining
+    /// tokens, and the mass of each bin, of which the state's factor brings the sum to 1.
     fn weigh(
         &self,
         q: &mut [f32],
         generated: u32,
+        edges: &Edges,
         factors: &[f32; MAX_BINS],
     ) -> (Remaining, [f32; MAX_BINS]) {
-        let mut masses = [0.0; MAX_BINS];
-        let (mut mass, mut moment) = (0.0, 0.0);
         let bins = self.bins.count();
-        for (bin, (sum, &factor)) in masses[..bins].iter_mut().zip(factors).enumerate() {
-            let states = self.states_of(bin, generated);
-            let (lengths, values) = (&self.fit.lengths, self.grid.values());
-            let weighted;
-            (*sum, weighted) =
-                scale(&mut q[states.clone()], &lengths[states.clone()], &values[states], factor);
-            mass += *sum;
-            moment += weighted;
-        }
+        let (scale, q) = q.split_last_mut().expect("a state");
+        let mut masses = [0.0; MAX_BINS];
+        let moment = self.kernel.update(MassUpdate {
+            q,
+            floors: &self.floors,
+            values: &self.values,
+            edges: &edges[..=bins],
+            factors: &factors.map(|factor| factor * *scale)[..bins],
+            masses: &mut masses[..bins],
+        });
+        let mass: f32 = masses.iter().sum();
         let age = generated as f32;
         // A state of several lengths may have been entered.
         let at_least_one = |tokens: f32| (tokens - age).max(1.0);
         if mass <= 0.0 || !mass.is_finite() {
             // No length above `generated` was seen in training.
+            *scale = 1.0;
             let last = self.grid.values().last().copied().unwrap_or(1.0);
             let remaining = at_least_one(last);
             return (Remaining { mean: remaining, quantiles: [remaining; 3] }, masses);
         }
-        let inverse = 1.0 / mass;
-        q[self.grid.at_least(generated.saturating_add(1))..].iter_mut().for_each(|q| *q *= inverse);
+        *scale = 1.0 / mass;
         let quantiles = QUANTILES.map(|fraction| {
-            let state = self.reached(q, generated, &masses, fraction * mass, inverse);
-            at_least_one(self.grid.values()[state])
+            let state = reached(q, edges, &masses[..bins], fraction * mass);
+            at_least_one(self.grid.values()[state.min(self.grid.len() - 1)])
         });
-        (Remaining { mean: at_least_one(moment * inverse), quantiles }, masses)
-    }
-
-    /// The state at which the states' masses `q` reach `wanted`, which like the bins' `masses` is
-    /// not yet multiplied by `inverse`.
-    fn reached(
-        &self,
-        q: &[f32],
-        generated: u32,
-        masses: &[f32; MAX_BINS],
-        mut wanted: f32,
-        inverse: f32,
-    ) -> usize {
-        for (bin, &mass) in masses[..self.bins.count()].iter().enumerate() {
-            if wanted <= mass && mass > 0.0 {
-                let states = self.states_of(bin, generated);
-                wanted *= inverse;
-                let reached = q[states.clone()].iter().position(|q| {
-                    wanted -= q;
-                    wanted <= 0.0
-                });
-                return reached.map_or(states.end - 1, |at| states.start + at);
-            }
-            wanted -= mass;
-        }
-        self.grid.len() - 1
+        (Remaining { mean: at_least_one(moment * *scale), quantiles }, masses)
     }
 }
 
-/// Multiplies `q` by `factor`, above the floor, and returns its sum, and its sum weighted by
-/// `values`. In fixed lanes, so that the compiler keeps them in registers.
-fn scale(q: &mut [f32], lengths: &[f32], values: &[f32], factor: f32) -> (f32, f32) {
-    let (mut sums, mut moments) = ([0.0; LANES], [0.0; LANES]);
-    let mut one = |lane: usize, q: &mut f32, length: f32, value: f32| {
-        *q = (*q * factor).max(FLOOR * length);
-        sums[lane] += *q;
-        moments[lane] += *q * value;
-    };
-    let (blocks, rest) = q.as_chunks_mut::<LANES>();
-    let (length_blocks, length_rest) = lengths.as_chunks::<LANES>();
-    let (value_blocks, value_rest) = values.as_chunks::<LANES>();
-    for ((q, lengths), values) in blocks.iter_mut().zip(length_blocks).zip(value_blocks) {
-        for lane in 0..LANES {
-            one(lane, &mut q[lane], lengths[lane], values[lane]);
+/// The state at which the masses `q`, of which each bin has `masses`, reach `wanted`.
+fn reached(q: &[f32], edges: &Edges, masses: &[f32], mut wanted: f32) -> usize {
+    for (bin, &mass) in masses.iter().enumerate() {
+        if wanted <= mass && mass > 0.0 {
+            return reached_in(q, edges[bin]..edges[bin + 1], wanted);
         }
+        wanted -= mass;
     }
-    for (lane, q) in rest.iter_mut().enumerate() {
-        one(lane, q, length_rest[lane], value_rest[lane]);
+    edges[masses.len()]
+}
+
+/// The same within `states`.
+fn reached_in(q: &[f32], states: Range<usize>, mut wanted: f32) -> usize {
+    let mut at = states.start;
+    for chunk in q[states.clone()].chunks(CHUNK) {
+        let mass: f32 = chunk.iter().sum();
+        if wanted <= mass {
+            break;
+        }
+        wanted -= mass;
+        at += chunk.len();
     }
-    (sums.iter().sum(), moments.iter().sum())
+    let rest = q[at..states.end].iter().position(|q| {
+        wanted -= q;
+        wanted <= 0.0
+    });
+    rest.map_or(states.end - 1, |rest| at + rest)
 }
 
 #[cfg(test)]

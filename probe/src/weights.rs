@@ -1,7 +1,6 @@
 //! The MLP's weights in the file's form: row-major, unpacked. Used for loading, saving and
 //! training.
 
-use half::bf16;
 use trail_base::Rng;
 
 use crate::bins::MAX_BINS;
@@ -45,16 +44,6 @@ impl Weights {
             hidden_bias: draw(hidden, d),
             output_weight: draw(bins * hidden, hidden),
             output_bias: draw(bins, hidden),
-        }
-    }
-
-    /// A copy with both layers' weights rounded to bf16, as [`Head`](crate::Head) holds them.
-    pub fn to_bf16(&self) -> Weights {
-        let round = |x: &[f32]| x.iter().map(|&x| bf16::from_f32(x).to_f32()).collect();
-        Weights {
-            hidden_weight: round(&self.hidden_weight),
-            output_weight: round(&self.output_weight),
-            ..self.clone()
         }
     }
 

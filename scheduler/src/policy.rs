@@ -73,3 +73,13 @@ pub trait Policy: Send {
     /// Called once when a request ends, in any phase.
     fn on_finished(&mut self, _request: &RequestState) {}
 }
+
+/// The rank of `request`: the policy's, or while its predictions are not `trusted` first in, first
+/// out among those that it ranks by value.
+pub(crate) fn rank(policy: &dyn Policy, request: &RequestState, trusted: bool) -> Key {
+    let key = policy.key(request);
+    match !trusted && key.class() == Key::OPEN {
+        true => Key::new(Key::OVERDUE, 0.0, request.seq),
+        false => key,
+    }
+}

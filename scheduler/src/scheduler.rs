@@ -4,10 +4,10 @@ use crate::blocks::{BlockId, Blocks};
 use crate::config::{ConfigError, SchedulerConfig};
 use crate::decision::{Action, Decision};
 use crate::fill::{Fill, Filled};
-use crate::key::Ranked;
+use crate::key::{Key, Ranked};
 use crate::order::Order;
 use crate::plan::Plan;
-use crate::policy::Policy;
+use crate::policy::{Policy, rank};
 use crate::prefill_limit::PrefillLimit;
 use crate::refusal::Refusal;
 use crate::request::{NewRequest, Phase, Prediction, RequestIdx, RequestState};
@@ -35,6 +35,7 @@ pub struct Scheduler {
     pub(crate) waiting: Order,
     pub(crate) swap_state: SwapState,
     pub(crate) prefill_limit: Option<PrefillLimit>,
+    trusts_predictions: bool,
     pub(crate) plan: Plan,
 }
 
@@ -58,6 +59,7 @@ impl Scheduler {
             waiting: Order::new(config.max_requests),
             swap_state: SwapState::new(config.host_blocks, config.max_requests, config.max_running),
             prefill_limit: None,
+            trusts_predictions: true,
             plan: Plan::with_capacity(max_running, max_residents),
             config,
         })
@@ -69,7 +71,7 @@ impl Scheduler {
         let max_requests = self.config.max_requests;
         let idx = self.requests.take(&request).ok_or(Refusal::Full { max_requests })?;
         self.policy.on_submitted(&self.requests[idx]);
-        self.waiting.insert(idx, self.policy.key(&self.requests[idx]));
+        self.waiting.insert(idx, self.key(idx));
         Ok(idx)
     }
 
@@ -91,14 +93,13 @@ impl Scheduler {
     /// Moves a request outside the batch to its new place in the order. Running requests are sorted
     /// by every `plan`.
     fn rekey(&mut self, idx: RequestIdx) {
-        let request = &self.requests[idx];
-        let order = match request.phase {
+        let key = self.key(idx);
+        let order = match self.requests[idx].phase {
             Phase::Waiting | Phase::Swapped => &mut self.waiting,
             Phase::Paused => &mut self.paused,
             // In transfer: its key is computed when the transfer ends.
             Phase::Running | Phase::SwappingOut | Phase::SwappingIn | Phase::Free => return,
         };
-        let key = self.policy.key(request);
         if key != order.key(idx) {
             order.remove(idx);
             order.insert(idx, key);
@@ -110,6 +111,25 @@ impl Scheduler {
     /// one.
     pub fn limit_prefill(&mut self, limit: Option<PrefillLimit>) {
         self.prefill_limit = limit;
+    }
+
+    /// Ranks by the policy if `trusted`, the default; else what the policy ranks by value goes first
+    /// in, first out: for predictions that are worse than none. Requests that may not be preempted
+    /// stay in their place.
+    pub fn trust_predictions(&mut self, trusted: bool) {
+        if std::mem::replace(&mut self.trusts_predictions, trusted) != trusted {
+            (0..self.config.max_requests).for_each(|idx| self.rekey(RequestIdx(idx)));
+        }
+    }
+
+    /// False after [`Scheduler::trust_predictions`] with `false`.
+    pub fn trusts_predictions(&self) -> bool {
+        self.trusts_predictions
+    }
+
+    /// The request's rank.
+    pub(crate) fn key(&self, idx: RequestIdx) -> Key {
+        rank(&*self.policy, &self.requests[idx], self.trusts_predictions)
     }
 
     /// True if a request of the last plan decodes: its caller waits for the next token.
@@ -139,7 +159,7 @@ impl Scheduler {
         for ranked in &mut self.running {
             let request = &mut self.requests[ranked.idx];
             request.planned = false;
-            ranked.key = self.policy.key(request);
+            ranked.key = rank(&*self.policy, request, self.trusts_predictions);
         }
         self.running.sort_unstable_by_key(|ranked| ranked.key);
     }
@@ -161,14 +181,14 @@ impl Scheduler {
             }
             self.policy.on_preempted(request);
             if has_kv {
-                self.paused.insert(idx, self.policy.key(request));
+                self.paused.insert(idx, self.key(idx));
                 // One that the walk met was short of a block, the others of a place.
                 let by = filled.entered.filter(|_| position >= filled.visited);
                 self.decide(Action::Preempted, idx, by);
             }
         }
         for &idx in &self.plan.evicted {
-            self.waiting.insert(idx, self.policy.key(&self.requests[idx]));
+            self.waiting.insert(idx, self.key(idx));
         }
         std::mem::swap(&mut self.running, &mut self.chosen);
         self.chosen.clear();

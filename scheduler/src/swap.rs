@@ -65,7 +65,7 @@ impl Scheduler {
             self.free(idx);
             return Transferred::Finished { forget: swapping_out };
         }
-        let key = self.policy.key(&self.requests[idx]);
+        let key = self.key(idx);
         if swapping_out {
             self.waiting.insert(idx, key);
             return Transferred::Swapped;
@@ -177,7 +177,7 @@ impl Scheduler {
         let swapping_in = self.swap_state.swapping_in().iter().copied();
         let behind = swapping_in.filter(|&idx| {
             let request = &self.requests[idx];
-            request.ended || self.policy.key(request) > key
+            request.ended || self.key(idx) > key
         });
         behind.map(|idx| self.blocks.held(idx)).sum()
     }

@@ -81,6 +81,7 @@ fn random_log(policy: PolicyKind, seed: u64, steps: u64) -> String {
             scheduler.transferred(moving.remove(0));
         }
         scheduler.limit_prefill([None, Some(limit(&mut rng))][rng.below(2) as usize]);
+        scheduler.trust_predictions(id % 50 < 40);
         now_s += 1e-3 / 3.0;
         let plan = scheduler.plan(step + 1, now_s);
         moving.extend(plan.swap_out.iter().chain(&plan.swap_in));

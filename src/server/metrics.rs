@@ -12,7 +12,7 @@ use prometheus::{
     Encoder, Gauge, Histogram, HistogramOpts, IntCounter, IntCounterVec, Opts, Registry,
     TEXT_FORMAT, TextEncoder,
 };
-use trail_runtime::engine::Stats;
+use trail_runtime::engine::{PredictionWindow, Stats};
 use trail_setup::Error;
 
 use super::access::Access;
@@ -151,10 +151,13 @@ impl Drop for Watch {
 }
 
 /// Name, help and value of each gauge of the engine.
-fn engine_gauges(stats: &Stats) -> [(&'static str, &'static str, f64); 7] {
+fn engine_gauges(stats: &Stats) -> [(&'static str, &'static str, f64); 12] {
     let kv_use = stats.blocks_used as f64 / stats.num_blocks.max(1) as f64;
     // Before the first comparison there is no error value, which Prometheus represents as NaN.
     let mae = stats.prediction_mae().unwrap_or(f64::NAN);
+    let nan = f64::NAN;
+    let none = PredictionWindow { mae: nan, bias: nan, tau: nan, tau_of_age: nan, trusted: true };
+    let window = stats.prediction_window.unwrap_or(none);
     [
         ("trail_requests_running", "Requests in the last step's batch.", stats.running as f64),
         ("trail_requests_waiting", "Requests not in the last step's batch.", stats.waiting as f64),
@@ -162,6 +165,27 @@ fn engine_gauges(stats: &Stats) -> [(&'static str, &'static str, f64); 7] {
         ("trail_kv_blocks", "KV blocks in all.", stats.num_blocks as f64),
         ("trail_kv_use_ratio", "Share of the KV blocks in use.", kv_use),
         ("trail_prediction_mae_tokens", "Mean absolute error of the refined predictions.", mae),
+        ("trail_prediction_window_mae_tokens", "The same, of the last answers.", window.mae),
+        (
+            "trail_prediction_window_bias_tokens",
+            "Mean of predicted less true remaining tokens, of the last answers.",
+            window.bias,
+        ),
+        (
+            "trail_prediction_window_tau",
+            "Kendall's tau of predicted and true remaining tokens, of the last answers.",
+            window.tau,
+        ),
+        (
+            "trail_prediction_window_tau_of_age",
+            "Kendall's tau of a constant length counted down, of the last answers.",
+            window.tau_of_age,
+        ),
+        (
+            "trail_predictions_trusted",
+            "0 while requests are ranked by arrival, as predictions rank them worse than age.",
+            f64::from(u8::from(window.trusted)),
+        ),
         (
             "trail_host_kv_blocks_used",
             "KV blocks in use at the host.",
@@ -171,7 +195,7 @@ fn engine_gauges(stats: &Stats) -> [(&'static str, &'static str, f64); 7] {
 }
 
 /// Name, help and value of each counter of the engine.
-fn engine_counters(stats: &Stats) -> [(&'static str, &'static str, u64); 13] {
+fn engine_counters(stats: &Stats) -> [(&'static str, &'static str, u64); 14] {
     [
         ("trail_steps_total", "Forward passes.", stats.steps),
         ("trail_prompt_tokens_total", "Prompt tokens taken in.", stats.prompt_tokens),
@@ -216,6 +240,11 @@ fn engine_counters(stats: &Stats) -> [(&'static str, &'static str, u64); 13] {
             "trail_prediction_surprises_total",
             "Predictions that share little with what was believed before.",
             stats.prediction_surprises,
+        ),
+        (
+            "trail_predictions_distrusted_total",
+            "Times that ranking went over from predictions to arrival.",
+            stats.predictions_distrusted,
         ),
         (
             "trail_prediction_errors_total",

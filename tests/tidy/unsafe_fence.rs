@@ -19,6 +19,8 @@ const LISTED: &[&str] = &[
     "base/src/simd/portable.rs",
     "probe/src/kernel/avx2.rs",
     "probe/src/kernel/avx512.rs",
+    "probe/src/kernel/format.rs",
+    "probe/src/kernel/masses.rs",
     "probe/src/kernel/mod.rs",
     "probe/src/kernel/portable.rs",
     "probe/src/kernel/tile.rs",

@@ -188,7 +188,7 @@ impl Bits {
     fn iter(&self) -> impl Iterator<Item = usize> + '_ {
         self.0.iter().enumerate().flat_map(|(at, &word)| {
             // Each step clears the lowest bit.
-            let words = std::iter::successors(Some(word), |word| Some(word & (word - 1)));
+            let words = std::iter::successors(Some(word), |word| Some(word & word.wrapping_sub(1)));
             words
                 .take_while(|&word| word != 0)
                 .map(move |word| at * 64 + word.trailing_zeros() as usize)

@@ -55,12 +55,13 @@ fn forward(head: &Head, activations: &[f32], rows: usize) -> Vec<f32> {
     out
 }
 
-/// Calls `body` with each instruction set, shape and seed.
+/// Calls `body` with each instruction set, type, shape and seed.
 fn for_each_head(mut body: impl FnMut(&Head, &Weights, u64)) {
-    for isa in Isa::available() {
+    for (isa, dtype) in Isa::available().flat_map(|isa| HeadDtype::ALL.map(|dtype| (isa, dtype))) {
         for (seed, (d, hidden, bins)) in (1..).zip(SHAPES.iter().copied()) {
             let weights = Weights::random(d, hidden, bins, seed);
-            body(&Head::new(&weights).with_isa(isa).unwrap(), &weights.to_bf16(), seed);
+            let head = Head::with_dtype(&weights, dtype).with_isa(isa).unwrap();
+            body(&head, &dtype.round(&weights), seed);
         }
     }
 }

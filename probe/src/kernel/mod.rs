@@ -1,4 +1,5 @@
-//! The one inner loop of the probe, `C += A B`, for each instruction set.
+//! The inner loops of the probe for each instruction set: `C += A B`, and in [`masses`] the token
+//! filter's step.
 //!
 //! `tile.rs` has the algorithm once, generic over `trail_base::simd::Simd`; `portable.rs`,
 //! `avx2.rs` and `avx512.rs` choose the register and the tile shapes. Both layers of the MLP are
@@ -12,12 +13,15 @@
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+mod format;
+pub(crate) mod masses;
 mod portable;
 mod tile;
 
 use trail_base::Isa;
 
-use crate::line::{LANES, Line, PAIR, PairLine};
+use crate::line::{LANES, Line};
+use crate::packed::{HeadDtype, PAIR};
 
 /// Most columns of A in one product: a panel of B (8 KiB) stays in L1.
 pub(crate) const DEPTH_MAX: usize = 256;
@@ -39,8 +43,9 @@ pub(crate) struct Product<'a> {
     pub(crate) panels: usize,
     /// Row-major A: row r begins at line `r * ROW_LINES`.
     pub(crate) a: &'a [Line],
-    /// Packed B in bf16: `[panels][depth / 2]` lines, each the 16 columns of one panel at two k.
-    pub(crate) b: &'a [PairLine],
+    /// Packed B of type `dtype`: `[panels][depth / 2]` pairs of a panel's 16 columns at two k.
+    pub(crate) b: &'a [u8],
+    pub(crate) dtype: HeadDtype,
     /// Row-major C: row r begins at line `r * c_stride`.
     pub(crate) c: &'a mut [Line],
     /// Lines from one row of C to the next.
@@ -53,7 +58,7 @@ impl Product<'_> {
         let last_row = self.rows.saturating_sub(1);
         assert!(self.depth <= DEPTH_MAX && self.depth.is_multiple_of(PAIR));
         assert!(self.a.len() >= last_row * ROW_LINES + self.depth.div_ceil(LANES));
-        assert!(self.b.len() >= self.panels * self.depth / PAIR);
+        assert!(self.b.len() >= self.panels * self.depth * LANES * self.dtype.bytes());
         assert!(self.c.len() >= last_row * self.c_stride + self.panels);
         assert!(self.panels <= self.c_stride, "rows of C would overlap");
     }

@@ -69,7 +69,8 @@ fn it_is_the_definition() {
         // Sums of at most 512 products in f32, and a floor of 1e-6.
         assert!((f64::from(remaining.mean) - expected).abs() < 0.01, "{remaining:?} {expected}");
         assert_eq!(outcome, Outcome::Smoothed);
-        let mass: f32 = q[generated as usize..].iter().sum();
+        let (scale, masses) = q.split_last().expect("a state");
+        let mass = scale * masses[generated as usize..].iter().sum::<f32>();
         assert!((mass - 1.0).abs() < 1e-4, "{mass}");
         let [p10, p50, p90] = remaining.quantiles;
         assert!(p10 <= p50 && p50 <= p90);

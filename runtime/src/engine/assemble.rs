@@ -5,6 +5,7 @@ use std::sync::atomic::AtomicU64;
 
 use trail_base::{Memory, available_threads};
 use trail_probe::Weights;
+use trail_scheduler::policies::Needs;
 use trail_scheduler::{LogHeader, LoggedScheduler, Preemption, SchedulerConfig};
 
 use super::admission::{Admission, WhenFull};
@@ -15,6 +16,7 @@ use super::in_flight::InFlightStep;
 use super::length_probe::LengthProbe;
 use super::lifecycle::Lifecycle;
 use super::observer::Observing;
+use super::prediction_watch::PredictionWatch;
 use super::predictions::Predictions;
 use super::prefill_pace::prefill_pace;
 use super::stats::Counters;
@@ -118,6 +120,7 @@ impl EngineBuilder {
                 (self.max_requests, shed_above),
                 segments,
                 model.config.eos_tokens.clone(),
+                (self.policy.needs() == Needs::Probe).then(PredictionWatch::new),
                 (queue.clone(), inbox),
                 counters.clone(),
             ),

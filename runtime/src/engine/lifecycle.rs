@@ -7,6 +7,7 @@ use trail_scheduler::{Finished, LoggedScheduler, RequestIdx};
 use super::active::ActiveRequest;
 use super::event::FinishReason;
 use super::in_flight::InFlightStep;
+use super::prediction_watch::PredictionWatch;
 use super::stats::{Counters, add, set};
 use super::submit_queue::{EngineInbox, SubmitQueue};
 use super::swaps::Swaps;
@@ -21,6 +22,8 @@ pub(super) struct Lifecycle {
     /// Number of requests above which the worst ranked one that never ran ends.
     shed_above: Option<usize>,
     eos_tokens: Vec<u32>,
+    /// `None` where the policy does not rank by the probe.
+    watch: Option<PredictionWatch>,
     queue: Arc<SubmitQueue>,
     inbox: EngineInbox,
     counters: Arc<Counters>,
@@ -28,11 +31,12 @@ pub(super) struct Lifecycle {
 
 impl Lifecycle {
     /// Room for `max_requests` requests, of which `segments` can end in one step, and the number
-    /// above which some are shed.
+    /// above which some are shed. `watch` sees the predictions of every complete answer.
     pub(super) fn new(
         (max_requests, shed_above): (usize, Option<usize>),
         segments: usize,
         eos_tokens: Vec<u32>,
+        watch: Option<PredictionWatch>,
         (queue, inbox): (Arc<SubmitQueue>, EngineInbox),
         counters: Arc<Counters>,
     ) -> Lifecycle {
@@ -41,6 +45,7 @@ impl Lifecycle {
             ended: Vec::with_capacity(segments),
             shed_above,
             eos_tokens,
+            watch,
             queue,
             inbox,
             counters,
@@ -183,6 +188,12 @@ impl Lifecycle {
             let (sum, count) = active.prediction_error();
             add(&counters.prediction_error_millitokens, (sum * 1e3) as u64);
             add(&counters.prediction_errors, count);
+            let (id, tokens) = (active.id, active.generated());
+            let watch = self.watch.as_mut();
+            let window = watch.and_then(|of| of.finished(id, tokens, &active.predictions));
+            if let Some(window) = window.filter(|w| counters.set_prediction_window(w)) {
+                scheduler.trust_predictions(window.trusted);
+            }
         }
         add(&counters.finished, 1);
         let ActiveRequest { place, events, .. } = *active;

@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::prediction_watch::PredictionWindow;
+
 /// Upper bounds of the slack histogram, microseconds; the last bucket is open.
 pub const SLACK_BOUNDS_US: [u32; 12] =
     [0, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 100_000];
@@ -30,6 +32,11 @@ pub(super) struct Counters {
     pub(super) prediction_errors: AtomicU64,
     /// Sum of absolute prediction errors in thousandths of a token.
     pub(super) prediction_error_millitokens: AtomicU64,
+    /// Bits of the floats of the last [`PredictionWindow`], in its order.
+    prediction_window: [AtomicU64; 4],
+    /// 0 before the first window, 1 if predictions are trusted, 2 if not.
+    trust: AtomicU64,
+    pub(super) distrusted: AtomicU64,
     pub(super) slack_us: [AtomicU64; SLACK_BOUNDS_US.len()],
     pub(super) step_ns: AtomicU64,
 }
@@ -55,6 +62,25 @@ impl Counters {
         add(&self.slack_us[bucket], 1);
     }
 
+    /// Publishes a window. Returns true if trust was lost or found.
+    pub(super) fn set_prediction_window(&self, window: &PredictionWindow) -> bool {
+        let PredictionWindow { mae, bias, tau, tau_of_age, trusted } = *window;
+        let floats = [mae, bias, tau, tau_of_age];
+        self.prediction_window.iter().zip(floats).for_each(|(at, x)| set(at, x.to_bits()));
+        let trust = 2 - u64::from(trusted);
+        let before = self.trust.swap(trust, Ordering::Relaxed).max(1);
+        add(&self.distrusted, u64::from(before < trust));
+        before != trust
+    }
+
+    fn prediction_window(&self) -> Option<PredictionWindow> {
+        let [mae, bias, tau, tau_of_age] =
+            std::array::from_fn(|i| f64::from_bits(get(&self.prediction_window[i])));
+        let trust = get(&self.trust);
+        let trusted = trust == 1;
+        (trust > 0).then_some(PredictionWindow { mae, bias, tau, tau_of_age, trusted })
+    }
+
     pub(super) fn snapshot(&self, num_blocks: u64) -> Stats {
         Stats {
             running: get(&self.running),
@@ -78,6 +104,8 @@ impl Counters {
             prediction_surprises: get(&self.prediction_surprises),
             prediction_errors: get(&self.prediction_errors),
             prediction_error_sum: get(&self.prediction_error_millitokens) as f64 / 1e3,
+            prediction_window: self.prediction_window(),
+            predictions_distrusted: get(&self.distrusted),
             slack_us: std::array::from_fn(|i| get(&self.slack_us[i])),
             step_seconds: get(&self.step_ns) as f64 * 1e-9,
         }
@@ -130,6 +158,11 @@ pub struct Stats {
     pub prediction_errors: u64,
     /// Sum of their absolute errors, tokens.
     pub prediction_error_sum: f64,
+    /// The last answers' predictions; `None` before 128 answers, and where the policy does not rank
+    /// by the probe.
+    pub prediction_window: Option<PredictionWindow>,
+    /// Times that the scheduler went over to ranking by arrival.
+    pub predictions_distrusted: u64,
     /// Steps by slack between "predictions ready" and "step end", bucketed by [`SLACK_BOUNDS_US`].
     pub slack_us: [u64; SLACK_BOUNDS_US.len()],
     /// Time spent in steps, seconds.

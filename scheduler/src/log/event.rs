@@ -44,6 +44,8 @@ pub enum LogEvent {
     },
     /// The bound on prefill chunks changed.
     PrefillLimit(Option<PrefillLimit>),
+    /// Predictions are trusted from here on, or not.
+    TrustPredictions(bool),
     /// A step was planned; its decisions follow.
     Plan {
         /// Number of the step.
@@ -113,6 +115,7 @@ impl LogEvent {
             }
             LogEvent::Decision(decision) => step(decision.step),
             LogEvent::PrefillLimit(None)
+            | LogEvent::TrustPredictions(_)
             | LogEvent::Finish { .. }
             | LogEvent::Transferred { .. } => Ok(()),
         }

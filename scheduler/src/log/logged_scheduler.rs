@@ -93,6 +93,14 @@ impl LoggedScheduler {
         self.scheduler.limit_prefill(limit);
     }
 
+    /// [`Scheduler::trust_predictions`].
+    pub fn trust_predictions(&mut self, trusted: bool) {
+        if self.scheduler.trusts_predictions() != trusted {
+            self.log(LogEvent::TrustPredictions(trusted));
+            self.scheduler.trust_predictions(trusted);
+        }
+    }
+
     /// [`Scheduler::plan`].
     pub fn plan(&mut self, step: u64, now_s: f64) -> &Plan {
         let plan = self.scheduler.plan(step, now_s);

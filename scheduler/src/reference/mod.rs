@@ -25,6 +25,8 @@ struct Reference {
     /// Blocks of each request that the host holds, receives or sends back.
     copies: BTreeMap<RequestIdx, u32>,
     limit: Option<PrefillLimit>,
+    /// False: first in, first out.
+    trusts_predictions: bool,
     /// The limit's time that the plan has not given away yet.
     left: Option<PrefillLimit>,
     plan: Plan,
@@ -125,10 +127,17 @@ impl Reference {
         let mut order: Vec<(Key, RequestIdx, Phase)> = self
             .requests
             .values()
-            .map(|request| (self.policy.key(request), request.idx, request.phase))
+            .map(|request| (self.key(request), request.idx, request.phase))
             .collect();
         order.sort_by_key(|entry| entry.0);
         order
+    }
+
+    fn key(&self, request: &RequestState) -> Key {
+        let key = self.policy.key(request);
+        let is_open = key.class() == Key::OPEN;
+        let by_arrival = Key::new(Key::OVERDUE, 0.0, request.seq);
+        if is_open && !self.trusts_predictions { by_arrival } else { key }
     }
 
     fn decodes(&self) -> bool {

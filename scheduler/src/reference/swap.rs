@@ -62,7 +62,7 @@ impl Reference {
             .requests
             .values()
             .filter(|request| request.phase == Phase::Paused)
-            .map(|request| (self.policy.key(request), request.idx))
+            .map(|request| (self.key(request), request.idx))
             .filter(|&(key, _)| key > order[rank].0)
             .collect();
         paused.sort_by_key(|entry| std::cmp::Reverse(entry.0));

@@ -18,6 +18,7 @@ fn trace(tokens: u32, bins: &Bins, said: impl Fn(u32, u32) -> f32) -> Trace {
         raw: said.clone(),
         prompt_probe: said[0],
         bag_of_tokens: None,
+        same_bin: [0; 3],
         refined: said,
     }
 }

@@ -1,6 +1,6 @@
 //! Predictions for one answer.
 
-use trail_probe::{Partials, Predictor, Probe, Tracker};
+use trail_probe::{Head, HeadDtype, Partials, Predictor, Probe, Tracker};
 
 use crate::shard::{Row, Shard};
 
@@ -8,12 +8,21 @@ use crate::shard::{Row, Shard};
 const PASS_ROWS: usize = 96;
 
 /// The predictors that are compared.
-#[derive(Clone, Copy)]
 pub struct Predictors<'a> {
     /// The probe.
     pub probe: &'a Probe,
     /// The prompt-only predictor over the prompt's tokens, if there is one.
     pub predictor: Option<&'a Predictor>,
+    /// The probe's head in each of [`HeadDtype::ALL`].
+    heads: [Head; HeadDtype::ALL.len()],
+}
+
+impl<'a> Predictors<'a> {
+    /// The predictors beside the probe's head in every type.
+    pub fn new(probe: &'a Probe, predictor: Option<&'a Predictor>) -> Predictors<'a> {
+        let heads = HeadDtype::ALL.map(|dtype| Head::with_dtype(&probe.weights, dtype));
+        Predictors { probe, predictor, heads }
+    }
 }
 
 /// Predictions for one answer. Elements of the vectors are steps: tokens fed so far.
@@ -35,11 +44,13 @@ pub struct Trace {
     pub prompt_probe: f32,
     /// Total tokens that the prompt-only predictor predicts, to be counted down.
     pub bag_of_tokens: Option<f32>,
+    /// Steps at which a head in each of [`HeadDtype::ALL`] gives the bin that f32 gives.
+    pub same_bin: [usize; HeadDtype::ALL.len()],
 }
 
 impl Trace {
     /// The traces of all answers of `shard`, which must have all rows of each.
-    pub fn of_shard(shard: &Shard, predictors: Predictors<'_>) -> Result<Vec<Trace>, String> {
+    pub fn of_shard(shard: &Shard, predictors: &Predictors<'_>) -> Result<Vec<Trace>, String> {
         let mut first = 0;
         let answers = shard.answers().iter().enumerate();
         answers
@@ -76,9 +87,9 @@ impl Trace {
         shard: &Shard,
         request: usize,
         rows: std::ops::Range<usize>,
-        predictors: Predictors<'_>,
+        predictors: &Predictors<'_>,
     ) -> Trace {
-        let Predictors { probe, predictor } = predictors;
+        let Predictors { probe, predictor, heads } = predictors;
         let answer = &shard.answers()[request];
         let width = shard.hidden();
         let mut inputs = vec![0.0; (1 + rows.len()) * width];
@@ -87,7 +98,13 @@ impl Trace {
         for (row, out) in rows.zip(singles.chunks_exact_mut(width)) {
             shard.activation(probe.layer, row, out);
         }
-        let probabilities = probabilities(probe, &inputs);
+        let bins = heads.each_ref().map(|head| {
+            let all = probabilities(head, &inputs);
+            all.iter().map(|p| most_probable(p)).collect::<Vec<_>>()
+        });
+        let same_bin =
+            bins.each_ref().map(|of| of.iter().zip(&bins[0]).filter(|(a, b)| a == b).count());
+        let probabilities = probabilities(&probe.head, &inputs);
         let raw: Vec<f32> = probabilities.iter().map(|p| probe.bins.expected(p)).collect();
         let mut tracker = Tracker::new(probe.filter(), 1);
         let refined = (0..).zip(&probabilities).map(|(generated, p)| {
@@ -103,20 +120,26 @@ impl Trace {
             bag_of_tokens: predictor.map(|predictor| predictor.predict(&answer.prompt)),
             raw,
             probabilities,
+            same_bin,
         }
     }
 }
 
-/// The probe's distributions for `inputs` `[rows, d]`.
-fn probabilities(probe: &Probe, inputs: &[f32]) -> Vec<Vec<f32>> {
-    let (d, bins) = (probe.head.d(), probe.head.bins());
-    let partials = Partials::new(&probe.head, PASS_ROWS);
+/// The distributions of `head` for `inputs` `[rows, d]`.
+fn probabilities(head: &Head, inputs: &[f32]) -> Vec<Vec<f32>> {
+    let (d, bins) = (head.d(), head.bins());
+    let partials = Partials::new(head, PASS_ROWS);
     let mut all = Vec::new();
     for inputs in inputs.chunks(PASS_ROWS * d) {
         let rows = inputs.len() / d;
         let mut out = vec![0.0; rows * bins];
-        probe.head.forward(inputs, rows, &partials, &mut out);
+        head.forward(inputs, rows, &partials, &mut out);
         all.extend(out.chunks_exact(bins).map(<[f32]>::to_vec));
     }
     all
+}
+
+/// The first of the most probable bins.
+fn most_probable(p: &[f32]) -> usize {
+    (0..p.len()).fold(0, |best, bin| if p[bin] > p[best] { bin } else { best })
 }

@@ -6,6 +6,7 @@ mod churn;
 mod delivery;
 mod late;
 mod stepped;
+mod trust;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

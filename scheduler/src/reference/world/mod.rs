@@ -77,6 +77,7 @@ impl World {
             held: BTreeMap::new(),
             copies: BTreeMap::new(),
             limit: None,
+            trusts_predictions: true,
             left: None,
             plan: Plan::default(),
             held_back: 0,
@@ -168,6 +169,14 @@ impl World {
         self.fast.limit_prefill(self.reference.limit);
     }
 
+    /// In a third of the worlds predictions lose their trust now and then, or gain it back.
+    fn trust(&mut self) {
+        if self.reference.config.num_blocks.is_multiple_of(3) && self.rng.below(20) == 0 {
+            self.reference.trusts_predictions ^= true;
+            self.fast.trust_predictions(self.reference.trusts_predictions);
+        }
+    }
+
     fn some_slot(&mut self) -> Option<RequestIdx> {
         let live = self.reference.requests.len() as u64;
         (live > 0)
@@ -189,6 +198,7 @@ impl World {
         };
         self.end_transfers(mean);
         self.limit_prefill();
+        self.trust();
         let now_s = 0.25 * self.step as f64;
         let before = self.running();
         self.fast.plan(self.step, now_s);

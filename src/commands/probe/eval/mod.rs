@@ -41,10 +41,10 @@ pub fn run(
     let claim =
         |path: &Option<_>| path.clone().map(|path| OutputFile::claim(path, args.force)).transpose();
     let (traces_file, plot_file) = (claim(&args.traces)?, claim(&args.plot)?);
-    let predictors = Predictors { probe: &probe, predictor: predictor.as_ref() };
+    let predictors = Predictors::new(&probe, predictor.as_ref());
     let traces = match &args.data {
-        Some(data) => of_collection(data, predictors)?,
-        None => of_prompts(&setup, engine, args, predictors)?,
+        Some(data) => of_collection(data, &predictors)?,
+        None => of_prompts(&setup, engine, args, &predictors)?,
     };
     let report = Report::new(&setup.name, &probe, &traces);
     if let Some(file) = &traces_file {
@@ -59,7 +59,7 @@ pub fn run(
 }
 
 /// The traces of a collection.
-fn of_collection(data: &Path, predictors: Predictors<'_>) -> Result<Vec<Trace>, Error> {
+fn of_collection(data: &Path, predictors: &Predictors<'_>) -> Result<Vec<Trace>, Error> {
     let collection = Collection::open(data)?;
     let layer = predictors.probe.layer;
     if !collection.settings().layers.contains(&layer) {
@@ -80,7 +80,7 @@ fn of_prompts(
     setup: &Setup,
     engine: &EngineArgs,
     args: &EvalArgs,
-    predictors: Predictors<'_>,
+    predictors: &Predictors<'_>,
 ) -> Result<Vec<Trace>, Error> {
     let file = args.prompts.clone().unwrap_or_else(|| setup.folder.join("prompts.jsonl"));
     let prompts = prompts::read(&file, "--prompts")?;
@@ -101,7 +101,7 @@ fn of_prompts(
     Ok(traces)
 }
 
-fn of_shard(shard: &Shard, predictors: Predictors<'_>) -> Result<Vec<Trace>, Error> {
+fn of_shard(shard: &Shard, predictors: &Predictors<'_>) -> Result<Vec<Trace>, Error> {
     if let Some(what) = shard.non_finite(predictors.probe.layer) {
         return Err(Error::failed(format!("{}: {what}", shard.name())));
     }

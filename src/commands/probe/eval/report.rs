@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use serde_json::{Map, Value, json};
-use trail_probe::Probe;
+use trail_probe::{HeadDtype, Probe};
 use trail_setup::Table;
 use trail_training::evaluation::{
     AGES, Mae, Reliability, Trace, best_constant, bin_accuracy, countdown,
@@ -36,6 +36,8 @@ pub struct Report {
     by_end: [Mae; 2],
     constant: f32,
     bin_accuracy: f64,
+    /// Share of the steps at which a head of each type gives the bin that f32 gives.
+    same_bin: [f64; HeadDtype::ALL.len()],
     ece: f64,
     rankings: Vec<Ranking>,
     /// By age and said bin.
@@ -51,17 +53,20 @@ impl Report {
         let constant = best_constant(traces);
         let mae = |keep: &dyn Fn(&Trace, usize) -> bool| maes(traces, constant, keep);
         let refined = |trace: &Trace, step: usize| trace.refined[step];
+        let all = mae(&|_, _| true);
+        let same = |dtype| traces.iter().map(|trace| trace.same_bin[dtype]).sum::<usize>();
         Report {
             model: model.into(),
             layer: probe.layer,
             answers: traces.len(),
             stopped: traces.iter().filter(|trace| trace.stopped).count(),
-            mae: mae(&|_, _| true),
+            mae: all,
             by_age: AGES.map(|age| (age.name, mae(&|_, step| age.has(step)))).into(),
             by_length: lengths(traces, constant),
             by_end: [true, false].map(|stopped| mae(&|trace, _| trace.stopped == stopped)),
             constant,
             bin_accuracy: bin_accuracy(traces, bins),
+            same_bin: std::array::from_fn(|dtype| same(dtype) as f64 / all.steps.max(1) as f64),
             ece: expected_calibration_error(traces, bins),
             rankings: rankings(traces),
             reliability: reliability(traces, bins),
@@ -105,6 +110,7 @@ impl Report {
             "mae_stopped": mae_json(&self.by_end[0]),
             "mae_cut": mae_json(&self.by_end[1]),
             "bin_accuracy": self.bin_accuracy,
+            "same_bin_as_f32": self.same_bins().collect::<Map<_, _>>(),
             "ece": self.ece,
             "tau_b": self.rankings[0].tau_b,
             "ranking": rankings,
@@ -151,10 +157,17 @@ impl Report {
             text,
             "{table}\nbin accuracy {:.3}, expected calibration error {:.3}; of {judged} classes of \
              age and said bin with {ENOUGH_REQUESTS} requests, {wrong} are off by more than 10 \
-             tokens and 2.5 standard errors\n\n{ranks}",
-            self.bin_accuracy, self.ece
+             tokens and 2.5 standard errors\nsame bin as with weights in f32: bf16 {:.4}, int8 \
+             {:.4}\n\n{ranks}",
+            self.bin_accuracy, self.ece, self.same_bin[1], self.same_bin[2]
         );
         text
+    }
+
+    /// [`Self::same_bin`] of the types below f32, by name.
+    fn same_bins(&self) -> impl Iterator<Item = (String, Value)> {
+        let all = HeadDtype::ALL.into_iter().zip(self.same_bin);
+        all.skip(1).map(|(dtype, share)| (dtype.name().to_owned(), share.into()))
     }
 
     /// Classes of age and said bin with enough requests, and those that are off by more than 10
