@@ -141,3 +141,39 @@ impl Packed {
         &bytemuck::cast_slice(&self.lines)[pairs.start * pair..pairs.end * pair]
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use trail_base::Rng;
+
+    use super::*;
+    use crate::reference;
+
+    #[test]
+    fn rounded_weights_are_nearly_the_same_function() {
+        let (d, mut rng) = (if cfg!(miri) { 8 } else { 256 }, Rng::new(3));
+        let mut weights = Weights::random(d, 2 * d, 10, 4);
+        // A unit without weights has no scale.
+        weights.hidden_weight[..d].fill(0.0);
+        let activation: Vec<f32> = (0..d).map(|_| 2.0 * rng.signed()).collect();
+        let exact = reference::forward(&weights, &activation).probabilities;
+        // Weights are off by half a step of the largest: 2^-9 of it in bf16, 1/254 in int8; 256 such
+        // errors of either sign add up to 16, against a sum of 256 terms of a third of the largest.
+        for (dtype, bound) in
+            [(HeadDtype::F32, 0.0), (HeadDtype::Bf16, 2e-3), (HeadDtype::Int8, 4e-3)]
+        {
+            let rounded = reference::forward(&dtype.round(&weights), &activation).probabilities;
+            let off = rounded.iter().zip(&exact).map(|(a, b)| (a - b).abs());
+            let most = off.fold(0.0, f64::max);
+            assert!(most <= bound, "{}: {most}", dtype.name());
+        }
+    }
+
+    #[test]
+    fn names_are_read_back() {
+        for dtype in HeadDtype::ALL {
+            assert_eq!(dtype.name().parse(), Ok(dtype));
+        }
+        assert!("int4".parse::<HeadDtype>().is_err_and(|why| why.contains("int4")));
+    }
+}
