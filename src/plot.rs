@@ -46,6 +46,18 @@ impl Curve {
     }
 }
 
+/// What a panel shows.
+#[derive(Clone, Debug)]
+enum Marks {
+    /// A line through the points of each curve.
+    Lines,
+    /// A dot at each point.
+    Dots,
+    /// Squares in place of curves, darker where the logarithm of the count is larger:
+    /// `[row][column]`, from the lower left.
+    Cells(Vec<Vec<u64>>),
+}
+
 /// One diagram.
 #[derive(Clone, Debug)]
 pub struct Panel {
@@ -55,24 +67,31 @@ pub struct Panel {
     pub top: Option<f64>,
     /// The curves.
     pub curves: Vec<Curve>,
-    /// True for a dot at each point in place of lines.
-    pub dots: bool,
+    marks: Marks,
 }
 
 impl Panel {
     /// A panel of cumulative distributions: the y axis is a share in %.
     pub fn cumulative(axes: [&str; 2], curves: Vec<Curve>) -> Panel {
-        Panel { axes: axes.map(String::from), top: Some(100.0), curves, dots: false }
+        Panel { axes: axes.map(String::from), top: Some(100.0), curves, marks: Marks::Lines }
     }
 
     /// A panel of other curves.
     pub fn lines(axes: [&str; 2], curves: Vec<Curve>) -> Panel {
-        Panel { axes: axes.map(String::from), top: None, curves, dots: false }
+        Panel { axes: axes.map(String::from), top: None, curves, marks: Marks::Lines }
     }
 
     /// A panel of dots.
     pub fn dots(axes: [&str; 2], curves: Vec<Curve>) -> Panel {
-        Panel { dots: true, ..Panel::lines(axes, curves) }
+        Panel { marks: Marks::Dots, ..Panel::lines(axes, curves) }
+    }
+
+    /// A panel of counts `[row][column]`, on a logarithmic scale.
+    pub fn cells(axes: [&str; 2], counts: Vec<Vec<u64>>) -> Panel {
+        let corner = (counts.first().map_or(0.0, |row| row.len() as f64), counts.len() as f64);
+        let edge = Curve { name: String::new(), points: vec![(0.0, 0.0), corner] };
+        let top = Some(corner.1);
+        Panel { marks: Marks::Cells(counts), top, ..Panel::lines(axes, vec![edge]) }
     }
 
     /// The corner in which a legend covers the least of the curves.
@@ -169,9 +188,12 @@ fn draw_panel(
     for (index, curve) in panel.curves.iter().enumerate() {
         let colour = COLOURS[index % COLOURS.len()];
         let points = curve.points.iter().copied();
-        let series = match panel.dots {
-            true => chart.draw_series(points.map(|at| Circle::new(at, 2, colour.filled())))?,
-            false => chart.draw_series(LineSeries::new(points, colour.stroke_width(2)))?,
+        let series = match &panel.marks {
+            Marks::Dots => {
+                chart.draw_series(points.map(|at| Circle::new(at, 2, colour.filled())))?
+            }
+            Marks::Lines => chart.draw_series(LineSeries::new(points, colour.stroke_width(2)))?,
+            Marks::Cells(counts) => chart.draw_series(cells(counts))?,
         };
         series
             .label(&curve.name)
@@ -188,4 +210,19 @@ fn draw_panel(
         .label_font(("sans-serif", 13))
         .draw()?;
     Ok(())
+}
+
+/// A square for each count, from white for none to blue for the largest.
+fn cells(counts: &[Vec<u64>]) -> impl Iterator<Item = Rectangle<(f64, f64)>> + '_ {
+    let log = |count: u64| (count as f64).ln_1p();
+    let most = log(counts.iter().flatten().copied().max().unwrap_or(0)).max(1e-9);
+    let row = move |(y, row): (usize, &'_ Vec<u64>)| {
+        let cell = move |(x, &count): (usize, &u64)| {
+            let colour = COLOURS[2].mix(log(count) / most);
+            let (x, y) = (x as f64, y as f64);
+            Rectangle::new([(x, y), (x + 1.0, y + 1.0)], colour.filled())
+        };
+        row.iter().enumerate().map(cell).collect::<Vec<_>>()
+    };
+    counts.iter().enumerate().flat_map(row)
 }

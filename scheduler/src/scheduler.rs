@@ -113,9 +113,9 @@ impl Scheduler {
         self.prefill_limit = limit;
     }
 
-    /// Ranks by the policy if `trusted`, the default; else what the policy ranks by value goes first
-    /// in, first out: for predictions that are worse than none. Requests that may not be preempted
-    /// stay in their place.
+    /// Ranks by the policy if `trusted`, the default; else what the policy ranks by value goes
+    /// first in, first out: for predictions that are worse than none. Requests that may not be
+    /// preempted stay in their place.
     pub fn trust_predictions(&mut self, trusted: bool) {
         if std::mem::replace(&mut self.trusts_predictions, trusted) != trusted {
             (0..self.config.max_requests).for_each(|idx| self.rekey(RequestIdx(idx)));

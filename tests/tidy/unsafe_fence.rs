@@ -8,7 +8,7 @@ use crate::tree::{self, File};
 const FREE: &[&str] = &["bench/", "counting-allocator/", "cuda-emulator/", "loom/", "tests/"];
 
 /// Length of [`LISTED`]; it may only shrink, but for kernels with a paragraph in docs/decisions.md.
-const MOST: usize = 45;
+const MOST: usize = 47;
 
 /// Files with `unsafe` that a user's process runs.
 const LISTED: &[&str] = &[

@@ -3,9 +3,9 @@
 //!
 //! Of each finished answer one prediction is kept, at a random age. Over a window of answers, tau
 //! is the number of pairs that the predictions order as the true remaining lengths do, less the
-//! number of those ordered the other way, over the number of pairs. A constant length counted down ranks
-//! by age; it is what TRAIL is left with if its predictions say nothing. Trust is lost and found by
-//! a lead in tau, so that it does not follow the noise of a window.
+//! number of those ordered the other way, over the number of pairs. A constant length counted down
+//! ranks by age; it is what TRAIL is left with if its predictions say nothing. Trust is lost and
+//! found by a lead in tau, so that it does not follow the noise of a window.
 
 use trail_base::rng::mix;
 

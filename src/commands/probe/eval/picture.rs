@@ -10,7 +10,8 @@ use crate::plot::{self, Curve, Panel};
 /// Steps of which the error is drawn, output tokens.
 const STEPS: [usize; 14] = [0, 1, 2, 4, 8, 16, 32, 64, 96, 128, 192, 256, 384, 511];
 
-/// Draws errors by age, and what was said against what came.
+/// Draws errors by age, what was said against what came, and bins said against true ones (TRAIL
+/// figure 4).
 pub fn draw(report: &Report, bins: &Bins, traces: &[Trace]) -> Result<String, Error> {
     let curve = |name: &str, said: &dyn Fn(&Trace, usize) -> f32| Curve {
         name: name.into(),
@@ -34,6 +35,10 @@ pub fn draw(report: &Report, bins: &Bins, traces: &[Trace]) -> Result<String, Er
     let panels = [
         Panel::lines(["output tokens so far", "mean absolute error, tokens"], errors),
         Panel::dots(["tokens said to remain", "tokens that remained, mean"], reliability),
+        Panel::cells(
+            ["bin said", "true bin (darker: more steps, logarithm)"],
+            report.heat_map.clone(),
+        ),
     ];
     plot::draw(&report.title(), &panels)
 }
