@@ -46,9 +46,9 @@ impl Curve {
     }
 }
 
-/// What a panel shows.
+/// Form in which a panel shows its data.
 #[derive(Clone, Debug)]
-enum Marks {
+enum Glyphs {
     /// A line through the points of each curve.
     Lines,
     /// A dot at each point.
@@ -67,23 +67,23 @@ pub struct Panel {
     pub top: Option<f64>,
     /// The curves.
     pub curves: Vec<Curve>,
-    marks: Marks,
+    glyphs: Glyphs,
 }
 
 impl Panel {
     /// A panel of cumulative distributions: the y axis is a share in %.
     pub fn cumulative(axes: [&str; 2], curves: Vec<Curve>) -> Panel {
-        Panel { axes: axes.map(String::from), top: Some(100.0), curves, marks: Marks::Lines }
+        Panel { axes: axes.map(String::from), top: Some(100.0), curves, glyphs: Glyphs::Lines }
     }
 
     /// A panel of other curves.
     pub fn lines(axes: [&str; 2], curves: Vec<Curve>) -> Panel {
-        Panel { axes: axes.map(String::from), top: None, curves, marks: Marks::Lines }
+        Panel { axes: axes.map(String::from), top: None, curves, glyphs: Glyphs::Lines }
     }
 
     /// A panel of dots.
     pub fn dots(axes: [&str; 2], curves: Vec<Curve>) -> Panel {
-        Panel { marks: Marks::Dots, ..Panel::lines(axes, curves) }
+        Panel { glyphs: Glyphs::Dots, ..Panel::lines(axes, curves) }
     }
 
     /// A panel of counts `[row][column]`, on a logarithmic scale.
@@ -91,7 +91,7 @@ impl Panel {
         let corner = (counts.first().map_or(0.0, |row| row.len() as f64), counts.len() as f64);
         let edge = Curve { name: String::new(), points: vec![(0.0, 0.0), corner] };
         let top = Some(corner.1);
-        Panel { marks: Marks::Cells(counts), top, ..Panel::lines(axes, vec![edge]) }
+        Panel { glyphs: Glyphs::Cells(counts), top, ..Panel::lines(axes, vec![edge]) }
     }
 
     /// The corner in which a legend covers the least of the curves.
@@ -188,12 +188,12 @@ fn draw_panel(
     for (index, curve) in panel.curves.iter().enumerate() {
         let colour = COLOURS[index % COLOURS.len()];
         let points = curve.points.iter().copied();
-        let series = match &panel.marks {
-            Marks::Dots => {
+        let series = match &panel.glyphs {
+            Glyphs::Dots => {
                 chart.draw_series(points.map(|at| Circle::new(at, 2, colour.filled())))?
             }
-            Marks::Lines => chart.draw_series(LineSeries::new(points, colour.stroke_width(2)))?,
-            Marks::Cells(counts) => chart.draw_series(cells(counts))?,
+            Glyphs::Lines => chart.draw_series(LineSeries::new(points, colour.stroke_width(2)))?,
+            Glyphs::Cells(counts) => chart.draw_series(cells(counts))?,
         };
         series
             .label(&curve.name)

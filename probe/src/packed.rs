@@ -157,8 +157,8 @@ mod tests {
         weights.hidden_weight[..d].fill(0.0);
         let activation: Vec<f32> = (0..d).map(|_| 2.0 * rng.signed()).collect();
         let exact = reference::forward(&weights, &activation).probabilities;
-        // Weights are off by half a step of the largest: 2^-9 of it in bf16, 1/254 in int8; 256 such
-        // errors of either sign add up to 16, against a sum of 256 terms of a third of the largest.
+        // Weights are off by at most 2^-9 of themselves in bf16, 1/254 of the largest in int8. 256
+        // such errors of either sign add up to 16, against 256 terms of half the largest weight.
         for (dtype, bound) in
             [(HeadDtype::F32, 0.0), (HeadDtype::Bf16, 2e-3), (HeadDtype::Int8, 4e-3)]
         {
