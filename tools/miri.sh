@@ -20,6 +20,6 @@ miri -p trail-loom --lib
 miri -p trail-probe --lib -- cell::
 if [ "${1:-all}" = all ]; then
     # The kernels in their portable form.
-    miri -p trail-probe --lib -- head:: --skip the_tolerance_is_not_slack
+    miri -p trail-probe --lib -- head:: kernel:: --skip the_tolerance_is_not_slack
     miri -p trail-runtime --lib -- cpu::pool
 fi
