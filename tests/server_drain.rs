@@ -53,11 +53,14 @@ fn terminate(server: &Server) {
 }
 
 /// Starts a server that runs one request at a time, and 40 requests of 900 tokens: work that lasts
-/// many times longer than what a test does meanwhile.
+/// many times longer than what a test does meanwhile. The first stream is served first.
 fn busy_server(drain_seconds: &str) -> (Server, Vec<TcpStream>) {
     let options = ["--drain-seconds", drain_seconds, "--max-running", "1", "--policy", "fcfs"];
     let server = Server::start(&options);
-    let streams = (0..40).map(|_| server.begin(COMPLETIONS, &stream(900))).collect();
+    let first = server.begin(COMPLETIONS, &stream(900));
+    wait_for_requests(&server, 1.0);
+    let others = (1..40).map(|_| server.begin(COMPLETIONS, &stream(900)));
+    let streams = std::iter::once(first).chain(others).collect();
     wait_for_requests(&server, 40.0);
     (server, streams)
 }
