@@ -93,13 +93,14 @@ impl Scheduler {
     /// Moves a request outside the batch to its new place in the order. Running requests are sorted
     /// by every `plan`.
     fn rekey(&mut self, idx: RequestIdx) {
-        let key = self.key(idx);
-        let order = match self.requests[idx].phase {
+        let request = &self.requests[idx];
+        let order = match request.phase {
             Phase::Waiting | Phase::Swapped => &mut self.waiting,
             Phase::Paused => &mut self.paused,
             // In transfer: its key is computed when the transfer ends.
             Phase::Running | Phase::SwappingOut | Phase::SwappingIn | Phase::Free => return,
         };
+        let key = rank(&*self.policy, request, self.trusts_predictions);
         if key != order.key(idx) {
             order.remove(idx);
             order.insert(idx, key);

@@ -190,8 +190,9 @@ impl Lifecycle {
             add(&counters.prediction_errors, count);
             let (id, tokens) = (active.id, active.generated());
             let watch = self.watch.as_mut();
-            let window = watch.and_then(|of| of.finished(id, tokens, &active.predictions));
-            if let Some(window) = window.filter(|w| counters.set_prediction_window(w)) {
+            if let Some(window) = watch.and_then(|of| of.finished(id, tokens, &active.predictions))
+            {
+                counters.set_prediction_window(&window);
                 scheduler.trust_predictions(window.trusted);
             }
         }

@@ -1,11 +1,13 @@
 //! Watches whether predictions rank requests better than their age alone, and decides whether the
 //! scheduler trusts the predictions.
 //!
-//! Of each finished answer one prediction is kept, at a random age. Over a window of answers, tau
-//! is the number of pairs that the predictions order as the true remaining lengths do, less the
-//! number of those ordered the other way, over the number of pairs. A constant length counted down
-//! ranks by age; it is what TRAIL is left with if its predictions say nothing. Trust is lost and
-//! found by a lead in tau, so that it does not follow the noise of a window.
+//! Of each finished answer one prediction is kept, at a random age, with a weight of the number of
+//! its predictions: the window estimates means over all predictions, not over answers, so that long
+//! answers count as often as the scheduler meets them. Over a window, tau is the weight of the pairs
+//! that the predictions order as the true remaining lengths do, less the weight of those ordered the
+//! other way, over the weight of all pairs (a pair weighs the product). A constant length counted
+//! down ranks by age; it is what TRAIL is left with if its predictions say nothing. Trust is lost
+//! and found by a lead in tau, so that it does not follow the noise of a window.
 
 use trail_base::rng::mix;
 
@@ -14,7 +16,7 @@ const WINDOW: usize = 128;
 /// Answers between two judgements.
 const INTERVAL: usize = 16;
 /// Lead in tau: 1.7 standard errors of tau over a window (sqrt(2 (2n + 5) / (9 n (n - 1))) = 0.06
-/// where nothing is correlated).
+/// where nothing is correlated and weights are equal).
 const LEAD: f64 = 0.1;
 
 /// One prediction of a finished answer.
@@ -26,9 +28,18 @@ struct Sample {
     predicted: f32,
     /// Tokens that did remain.
     remaining: f32,
+    /// Number of the answer's predictions.
+    weight: f32,
 }
 
-/// How good the predictions of the last 128 answers were, one of each answer.
+impl Sample {
+    fn error(&self) -> f32 {
+        self.predicted - self.remaining
+    }
+}
+
+/// How good the predictions of the last 128 answers were: estimates of means over all predictions,
+/// from one of each answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct PredictionWindow {
     /// Mean absolute error, tokens.
@@ -68,7 +79,8 @@ impl PredictionWatch {
         let at = mix(id).checked_rem(predictions.len() as u64)?;
         let (generated, predicted) = predictions[at as usize];
         let generated = generated as f32;
-        let sample = Sample { generated, predicted, remaining: tokens as f32 - generated };
+        let (remaining, weight) = (tokens as f32 - generated, predictions.len() as f32);
+        let sample = Sample { generated, predicted, remaining, weight };
         match self.samples.get_mut(self.answers % WINDOW) {
             Some(oldest) => *oldest = sample,
             None => self.samples.push(sample),
@@ -82,28 +94,35 @@ impl PredictionWatch {
         let (tau, tau_of_age) = (self.tau(|sample| sample.predicted), self.tau(|s| -s.generated));
         let lead = tau - tau_of_age;
         self.trusted = if self.trusted { lead > -LEAD } else { lead > LEAD };
-        let mean = |of: fn(f32) -> f32| {
-            let errors = self.samples.iter().map(|s| f64::from(of(s.predicted - s.remaining)));
-            errors.sum::<f64>() / WINDOW as f64
-        };
         PredictionWindow {
-            mae: mean(f32::abs),
-            bias: mean(|error| error),
+            mae: self.mean(|sample| sample.error().abs()),
+            bias: self.mean(Sample::error),
             tau,
             tau_of_age,
             trusted: self.trusted,
         }
     }
 
-    fn tau(&self, said: impl Fn(&Sample) -> f32) -> f64 {
-        let mut sum = 0;
+    /// Returns the weighted mean of a value over the window.
+    fn mean(&self, value: impl Fn(&Sample) -> f32) -> f64 {
+        let weight: f64 = self.samples.iter().map(|s| f64::from(s.weight)).sum();
+        let sum: f64 = self.samples.iter().map(|s| f64::from(s.weight * value(s))).sum();
+        sum / weight
+    }
+
+    /// Returns the weighted tau of a predicted and the true remaining tokens.
+    fn tau(&self, predicted: impl Fn(&Sample) -> f32) -> f64 {
+        let (mut sum, mut weights) = (0.0, 0.0);
         for (at, a) in self.samples.iter().enumerate() {
             for b in &self.samples[..at] {
-                let order = said(a).total_cmp(&said(b)) as i32;
-                sum += order * (a.remaining.total_cmp(&b.remaining) as i32);
+                let weight = f64::from(a.weight * b.weight);
+                let agrees = predicted(a).total_cmp(&predicted(b)) as i32
+                    * a.remaining.total_cmp(&b.remaining) as i32;
+                sum += weight * f64::from(agrees);
+                weights += weight;
             }
         }
-        f64::from(sum) / (WINDOW * (WINDOW - 1) / 2) as f64
+        sum / weights
     }
 }
 
@@ -144,6 +163,25 @@ mod tests {
         assert!(!feed(&mut watch, 500, as_age).trusted);
         assert!(feed(&mut PredictionWatch::new(), 500, as_age).trusted);
         assert!(feed(&mut watch, 500, |_, remaining| remaining).trusted);
+    }
+
+    /// Half the answers have 4 tokens, half 400. The predictions order all of the long answers'
+    /// steps and are reversed within the short ones: over steps, nearly all pairs are in order.
+    #[test]
+    fn long_answers_count_by_their_steps() {
+        let mut watch = PredictionWatch::new();
+        let judged = (0..512).filter_map(|id| {
+            let tokens: u32 = if id % 2 == 0 { 4 } else { 400 };
+            let error = |generated: u32| if tokens == 4 { 500.0 } else { (generated % 2) as f32 };
+            let predict = |age: u32| (age, (tokens - age) as f32 + error(age));
+            let predictions: Vec<_> = (0..tokens).map(predict).collect();
+            watch.finished(id, tokens as usize, &predictions)
+        });
+        let judgement = judged.last().expect("a judgement");
+        // (4 x 500 + 400 x 0.5) / 404 over steps; over answers it would be 250.
+        let mae = (4.0 * 500.0 + 400.0 * 0.5) / 404.0;
+        assert!((judgement.mae - mae).abs() < 0.5, "{judgement:?}");
+        assert!(judgement.tau > 0.9 && judgement.bias == judgement.mae, "{judgement:?}");
     }
 
     #[test]

@@ -62,15 +62,14 @@ impl Counters {
         add(&self.slack_us[bucket], 1);
     }
 
-    /// Publishes a window. Returns true if trust was lost or found.
-    pub(super) fn set_prediction_window(&self, window: &PredictionWindow) -> bool {
+    /// Publishes a window, and counts a loss of trust.
+    pub(super) fn set_prediction_window(&self, window: &PredictionWindow) {
         let PredictionWindow { mae, bias, tau, tau_of_age, trusted } = *window;
         let floats = [mae, bias, tau, tau_of_age];
         self.prediction_window.iter().zip(floats).for_each(|(at, x)| set(at, x.to_bits()));
         let trust = 2 - u64::from(trusted);
         let before = self.trust.swap(trust, Ordering::Relaxed).max(1);
         add(&self.distrusted, u64::from(before < trust));
-        before != trust
     }
 
     fn prediction_window(&self) -> Option<PredictionWindow> {
