@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 #[cfg(target_arch = "x86_64")]
-use trail_base::simd::{Avx2, Avx512, Avx512Vnni, AvxVnni, Maddubs, Maddubs512};
-use trail_base::simd::{ByteDot, Bytes, PlainDot, Portable};
+use trail_base::simd::{Avx2, Avx512, Avx512Bf16, Avx512Vnni, AvxVnni, Maddubs, Maddubs512};
+use trail_base::simd::{ByteDot, Bytes, PairDot, PlainDot, PlainPairs, Portable, Simd};
 use trail_runtime::cpu::{CpuForward, Isa, Pool};
 
 /// Bytes of one work item of the read: small enough for balance, long enough for the prefetchers.
@@ -42,9 +42,10 @@ pub fn read_gb_per_s(pool: &mut Pool, slices: &[&[u8]]) -> f64 {
 /// instructions of `forward`'s products on registers alone, over about `seconds`: as long as the
 /// workload, so that a burst quota favours neither.
 pub fn multiply_add_gop_per_s(pool: &mut Pool, forward: &CpuForward, seconds: f64) -> f64 {
-    let (kernel, terms) = match forward.byte_products() {
-        None => fma_kernel(forward.isa()),
-        Some(name) => byte_kernel(name),
+    let (kernel, terms) = match (forward.byte_products(), forward.bf16_products()) {
+        (Some(name), _) => byte_kernel(name),
+        (None, Some(name)) => pair_kernel(name),
+        (None, None) => fma_kernel(forward.isa()),
     };
     rate(pool, kernel, terms, seconds)
 }
@@ -121,7 +122,7 @@ fn byte_kernel(name: &str) -> (fn(f32) -> f32, usize) {
                 unsafe { byte_dots::<$V, $D>(x) }
             }
             // SAFETY: a backend with products of this name exists only where the CPU has them.
-            (|x| unsafe { dots(x) }, 4 * <$V as trail_base::simd::Simd>::LANES)
+            (|x| unsafe { dots(x) }, 4 * <$V as Simd>::LANES)
         }};
     }
     match name {
@@ -156,6 +157,49 @@ unsafe fn byte_dots<V: Bytes, D: ByteDot<V>>(x: f32) -> f32 {
         }
         for sum in sums {
             out += V::to_f32(sum).max_lane();
+        }
+    }
+    out
+}
+
+/// Returns the loop of a [`PairDot`] by its name, and the terms that each adds.
+fn pair_kernel(name: &str) -> (fn(f32) -> f32, usize) {
+    match name {
+        #[cfg(target_arch = "x86_64")]
+        "avx512_bf16" => {
+            /// # Safety
+            ///
+            /// The CPU must have the features.
+            #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
+            unsafe fn dots(x: f32) -> f32 {
+                // SAFETY: the caller guarantees the features.
+                unsafe { pair_dots::<Avx512, Avx512Bf16>(x) }
+            }
+            // SAFETY: a backend with products of this name exists only where the CPU has them.
+            (|x| unsafe { dots(x) }, 2 * Avx512::LANES)
+        }
+        // SAFETY: plain Rust runs on any CPU.
+        _ => (|x| unsafe { pair_dots::<Portable, PlainPairs>(x) }, 2 * Portable::LANES),
+    }
+}
+
+/// # Safety
+///
+/// The CPU must have the instructions of `V` and `D`.
+#[inline(always)]
+unsafe fn pair_dots<V: Simd, D: PairDot<V>>(x: f32) -> f32 {
+    let mut out = 0.0;
+    // SAFETY: the caller guarantees the instructions.
+    unsafe {
+        let x = V::splat(x);
+        let mut sums = [V::splat(0.0); ACCUMULATORS];
+        for _ in 0..FMA_ROUNDS {
+            for sum in &mut sums {
+                *sum = D::dot(*sum, x, x);
+            }
+        }
+        for sum in sums {
+            out += sum.max_lane();
         }
     }
     out

@@ -189,6 +189,7 @@ impl BenchModel {
             "threads": self.threads,
             "isa": backend.isa().to_string(),
             "byte_products": backend.byte_products(),
+            "bf16_products": backend.bf16_products(),
         })
     }
 

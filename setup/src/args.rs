@@ -216,7 +216,8 @@ pub struct EngineArgs {
     /// Instruction set of the CPU kernels: auto, portable, avx2 or avx512
     #[arg(long, global = true, value_name = "NAME", default_value_t = Isa::Auto)]
     pub(crate) isa: Isa,
-    /// CPU products with quantized weights: fast (activations in 8 bits) or exact (in f32)
+    /// CPU products: fast (activations in 8 bits for quantized weights, in bf16 for bf16 weights
+    /// where that is faster) or exact (in f32)
     #[arg(long, global = true, value_name = "WAY", default_value_t = Compute::Fast)]
     pub(crate) compute: Compute,
 }

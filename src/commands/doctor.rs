@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use trail_base::Memory;
 use trail_ptx::Target;
-use trail_runtime::cpu::{Isa, byte_products};
+use trail_runtime::cpu::{Isa, bf16_products, byte_products};
 use trail_runtime::cuda::inventory::{self, Found};
 use trail_runtime::engine::ComputeDevice;
 use trail_setup::machine;
@@ -34,6 +34,8 @@ struct Report {
     isa: Isa,
     /// Instruction of products with quantized weights, in 8 bits.
     byte_products: &'static str,
+    /// Instruction of products with bf16 weights; `None`: in f32.
+    bf16_products: Option<&'static str>,
     demo_model: Option<String>,
 }
 
@@ -49,6 +51,7 @@ impl Report {
             demo_model: trail_setup::demo_model().ok().map(|folder| folder.display().to_string()),
             isa: Isa::detect(),
             byte_products: byte_products(Isa::Auto).expect("auto is what this CPU has"),
+            bf16_products: bf16_products(Isa::Auto),
         }
     }
 
@@ -66,6 +69,7 @@ impl Report {
                 "device": self.device.to_string(),
                 "isa": self.isa.to_string(),
                 "byte_products": self.byte_products,
+                "bf16_products": self.bf16_products,
                 "threads": self.cores,
             },
         })
@@ -83,8 +87,11 @@ impl Report {
             Ok(gpus) => gpus.iter().map(|gpu| gpu_line(gpu, gib)).collect(),
         };
         let kernels = format!(
-            "{} kernels ({} for quantized weights), {} threads",
-            self.isa, self.byte_products, self.cores
+            "{} kernels ({} for quantized weights{}), {} threads",
+            self.isa,
+            self.byte_products,
+            self.bf16_products.map(|name| format!(", {name} for bf16")).unwrap_or_default(),
+            self.cores
         );
         let uses = match self.device {
             ComputeDevice::Cpu => format!("cpu, {kernels}"),

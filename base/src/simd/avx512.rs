@@ -1,8 +1,8 @@
-//! 16 lanes: AVX-512F and BW; products of bytes by VNNI where the CPU has it.
+//! 16 lanes: AVX-512F and BW; products of bytes by VNNI and of bf16 by BF16 where the CPU has them.
 
 use std::arch::x86_64::*;
 
-use super::{ByteDot, Bytes, MAX_LANES, Simd};
+use super::{ByteDot, Bytes, MAX_LANES, PairDot, Simd};
 
 /// Sixteen f32 in a ZMM register.
 #[derive(Clone, Copy)]
@@ -308,6 +308,20 @@ impl ByteDot<Avx512> for Avx512Vnni {
     unsafe fn dot(sum: Avx512Words, q: Avx512Words, x: Avx512Words, _wide: bool) -> Avx512Words {
         // SAFETY: the caller guarantees AVX-512 VNNI.
         Avx512Words(unsafe { _mm512_dpbusd_epi32(sum.0, q.0, x.0) })
+    }
+}
+
+/// `vdpbf16ps` on ZMM registers: AVX-512 BF16.
+pub struct Avx512Bf16;
+
+impl PairDot<Avx512> for Avx512Bf16 {
+    #[inline(always)]
+    unsafe fn dot(sum: Avx512, w: Avx512, x: Avx512) -> Avx512 {
+        // SAFETY: the caller guarantees AVX-512 BF16; the types have the same bits.
+        unsafe {
+            let [w, x] = [w, x].map(|pairs| std::mem::transmute::<__m512, __m512bh>(pairs.0));
+            Avx512(_mm512_dpbf16_ps(sum.0, w, x))
+        }
     }
 }
 

@@ -13,8 +13,8 @@ mod portable;
 #[cfg(target_arch = "x86_64")]
 pub use avx2::{Avx2, AvxVnni, Maddubs};
 #[cfg(target_arch = "x86_64")]
-pub use avx512::{Avx512, Avx512Vnni, Maddubs512};
-pub use portable::{PlainDot, Portable};
+pub use avx512::{Avx512, Avx512Bf16, Avx512Vnni, Maddubs512};
+pub use portable::{PlainDot, PlainPairs, Portable};
 
 /// Lanes of the widest register: buffers shared by all instruction sets are padded to it.
 pub const MAX_LANES: usize = 16;
@@ -230,6 +230,17 @@ pub trait ByteDot<V: Bytes> {
     ///
     /// The CPU has the instruction.
     unsafe fn dot(sum: V::Words, q: V::Words, x: V::Words, wide: bool) -> V::Words;
+}
+
+/// An instruction that multiplies pairs of bf16.
+pub trait PairDot<V: Simd> {
+    /// `sum + w0 x0 + w1 x1` of each lane, whose 32 bits are two bf16 (value 0 in the lower half).
+    /// Between one rounding and three; subnormal numbers may count as zero.
+    ///
+    /// # Safety
+    ///
+    /// The CPU has the instruction.
+    unsafe fn dot(sum: V, w: V, x: V) -> V;
 }
 
 #[cfg(test)]

@@ -173,6 +173,43 @@ fn products_of_bytes_are_exact() {
     }
 }
 
+/// # Safety
+///
+/// The CPU must have the instructions of `V` and `D`.
+unsafe fn check_pairs<V: Simd, D: PairDot<V>>() {
+    let values = [0.0_f32, 1.0, -1.5, 0.0078125, 3.140625, -250.0, 1e15, 1e-15];
+    let pair = |low: f32, high: f32| f32::from_bits(low.to_bits() >> 16 | high.to_bits() & !0xffff);
+    let mut out = [0.0; MAX_LANES];
+    for (i, w0) in values.into_iter().enumerate() {
+        for (j, x1) in values.into_iter().enumerate() {
+            let (w1, x0) = (values[(i + 3) % 8], values[(j + 5) % 8]);
+            // SAFETY: `out` has MAX_LANES values; the caller guarantees the instructions.
+            unsafe {
+                let (w, x) = (V::splat(pair(w0, w1)), V::splat(pair(x0, x1)));
+                D::dot(V::splat(0.5), w, x).store(out.as_mut_ptr());
+            }
+            let bf16 = |x: f32| f64::from(f32::from_bits(x.to_bits() & !0xffff));
+            let terms = [0.5, bf16(w0) * bf16(x0), bf16(w1) * bf16(x1)];
+            // Three roundings at most; numbers below the normal ones count as zero.
+            let size: f64 = terms.iter().map(|term| term.abs()).sum();
+            let error = (f64::from(out[V::LANES - 1]) - terms.iter().sum::<f64>()).abs();
+            assert!(error <= size * 3.0 * 2_f64.powi(-24), "{w0} {x0} + {w1} {x1}: {error:e}");
+        }
+    }
+}
+
+#[test]
+fn products_of_pairs_are_sums_of_two() {
+    // SAFETY: the CPU has the instructions of each.
+    unsafe {
+        check_pairs::<Portable, PlainPairs>();
+        #[cfg(target_arch = "x86_64")]
+        if crate::Isa::Avx512.is_available() && is_x86_feature_detected!("avx512bf16") {
+            check_pairs::<Avx512, Avx512Bf16>();
+        }
+    }
+}
+
 /// Checks the integer operations on bytes at an odd address.
 ///
 /// # Safety

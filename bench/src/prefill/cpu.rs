@@ -1,5 +1,5 @@
-//! Prefill on the CPU, as a share of its multiply-add peak: that of f32, or of bytes if the
-//! products with quantized weights are in 8 bits.
+//! Prefill on the CPU, as a share of its multiply-add peak: that of f32, or of bytes or bf16 if the
+//! products are in a narrow type.
 //!
 //! The count is the multiply-adds of the matrices: all layers for every token, the output
 //! projection for the last one. Attention and the rest are not counted, so the share is that of the
@@ -23,9 +23,10 @@ pub fn run(args: &PrefillArgs, bench: &BenchModel, longest: usize) -> Result<Val
     let model = &bench.model;
     let mut forward = bench.forward(longest, 1, longest)?;
     let mut pool = Pool::new(bench.threads())?;
-    let (share_of_peak, gop_per_s) = match forward.byte_products() {
-        None => ("share_of_fma_peak", "fma_peak_gflop_per_s"),
-        Some(_) => ("share_of_byte_peak", "byte_peak_gop_per_s"),
+    let (share_of_peak, gop_per_s) = match (forward.byte_products(), forward.bf16_products()) {
+        (Some(_), _) => ("share_of_byte_peak", "byte_peak_gop_per_s"),
+        (None, Some(_)) => ("share_of_bf16_peak", "bf16_peak_gflop_per_s"),
+        (None, None) => ("share_of_fma_peak", "fma_peak_gflop_per_s"),
     };
     let mut peaks = Vec::new();
     let mut rows = Vec::new();

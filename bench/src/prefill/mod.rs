@@ -36,6 +36,7 @@ pub const COLUMNS: &[Group] = &[
         &[
             Column("FMA peak", "/share_of_fma_peak", 3),
             Column("byte peak", "/share_of_byte_peak", 3),
+            Column("bf16 peak", "/share_of_bf16_peak", 3),
             Column("matrix rate", "/share_of_matrix_rate", 3),
         ],
     ),

@@ -4,7 +4,8 @@ use crate::backend::{BLOCK_TOKENS, Batch};
 use crate::model::ModelConfig;
 
 use super::aligned::Aligned;
-use super::kernels::{AttentionScratch, Packing, Q8Block};
+use super::kernels::{AttentionScratch, Packing};
+use super::narrow::{Narrow, NarrowKernels};
 
 /// Maximum rows of activations in one product. The slice that is multiplied with one block of
 /// weights (4 KiB per row) then stays in a core's L2. A multiple of every tile's rows.
@@ -68,9 +69,8 @@ pub(crate) struct Buffers {
     pub(crate) projected: Aligned,
     /// Inner activations of the MLP, packed `[rows][intermediate]`.
     pub(crate) inner: Aligned,
-    /// Input of the current products in 8 bits `[rows][Q8Block::per_row(len)]`; empty if the model
-    /// has none.
-    pub(crate) q8: Vec<Q8Block>,
+    /// Input of the current products in narrow types.
+    pub(super) narrow: Narrow,
     /// Logits `[segments that request them][vocab]`.
     pub(crate) logits: Aligned,
     /// Index of each row's token in the KV pool: block * BLOCK_TOKENS + token in the block
@@ -83,16 +83,15 @@ pub(crate) struct Buffers {
 }
 
 impl Buffers {
-    /// Allocates buffers for batches of up to `max_rows` rows in `max_segments` segments, with
-    /// those of products in 8 bits if the model `has_q8`.
-    pub(crate) fn new(
+    /// Allocates buffers for batches of up to `max_rows` rows in `max_segments` segments, and for
+    /// products by `kernels`.
+    pub(super) fn new(
         config: &ModelConfig,
         max_rows: usize,
         max_segments: usize,
-        has_q8: bool,
+        kernels: NarrowKernels,
     ) -> Result<Self, String> {
         let widest = config.intermediate_size.max(config.q_size()).max(config.hidden_size);
-        let q8_rows = if has_q8 { max_rows.max(max_segments) } else { 0 };
         let post_norm_rows = if config.architecture.has_post_norms() { max_rows } else { 0 };
         let packed = |rows, len| Aligned::zeroed(rows * Packing::stride(len));
         Ok(Buffers {
@@ -102,7 +101,7 @@ impl Buffers {
             attended: packed(max_rows, config.q_size())?,
             projected: Aligned::zeroed(post_norm_rows * config.hidden_size)?,
             inner: packed(max_rows, config.intermediate_size)?,
-            q8: vec![Q8Block::default(); q8_rows * Q8Block::per_row(widest)],
+            narrow: Narrow::new(kernels, max_rows.max(max_segments), widest)?,
             logits: Aligned::zeroed(max_segments * config.vocab_size)?,
             kv_indices: Vec::with_capacity(max_rows),
             tasks: Vec::with_capacity(max_rows),

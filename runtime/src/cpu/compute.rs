@@ -1,15 +1,17 @@
-//! Arithmetic of products with quantized weights.
+//! Arithmetic of products with quantized and with bf16 weights.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// How products with quantized weights are computed. Float weights are the same in both: f32.
+/// How products with quantized and with bf16 weights are computed. Other float weights are
+/// multiplied in f32 by both.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Compute {
     /// Weights are widened to f32 and multiplied with f32 activations: the reference.
     Exact,
-    /// Activations are quantized to 8 bits in blocks of 32, and multiplied as integers: as
-    /// llama.cpp's, several times faster.
+    /// Activations for quantized weights are quantized to 8 bits in blocks of 32, and multiplied as
+    /// integers. Activations for bf16 weights are rounded to bf16, and the products are added in
+    /// f32, on CPUs where that is faster than f32 (AMD's with AVX-512 BF16). Both as llama.cpp.
     #[default]
     Fast,
 }

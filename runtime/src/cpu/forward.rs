@@ -8,8 +8,9 @@ use crate::backend::{BLOCK_TOKENS, Batch};
 use crate::model::{Dtype, LayerWeights, Model, ModelConfig, Tensor};
 
 use super::buffers::{Buffers, WorkerScratch};
-use super::kernels::{Kernels, Q8Kernels};
+use super::kernels::Kernels;
 use super::kv::FEWER_BLOCKS;
+use super::narrow::NarrowKernels;
 use super::rope::RopeTables;
 use super::{Compute, Isa, KvPool, Pool};
 
@@ -20,7 +21,7 @@ pub struct CpuOptions {
     pub threads: usize,
     /// Instruction set of the kernels.
     pub isa: Isa,
-    /// Arithmetic of products with quantized weights.
+    /// Arithmetic of products with quantized and with bf16 weights.
     pub compute: Compute,
     /// Maximum number of rows (tokens) in a batch.
     pub max_rows: usize,
@@ -39,8 +40,8 @@ impl CpuOptions {
         let streams = if config.architecture.has_post_norms() { 3 } else { 2 };
         let row = streams * config.hidden_size + 2 * config.q_size() + config.intermediate_size;
         let widest = config.intermediate_size.max(config.q_size()).max(config.hidden_size);
-        // Activations in 8 bits take 11 words per 32 values.
-        let row = row + widest / 32 * 11;
+        // Activations in 8 bits take 11 words per 32 values, those in bf16 take 16.
+        let row = row + widest / 32 * (11 + 16);
         let activations = self.max_rows as u128 * row as u128
             + self.max_segments as u128 * (config.vocab_size + config.hidden_size) as u128;
         let rope = self.max_context as u128
@@ -71,8 +72,6 @@ pub struct CpuForward {
     pub(super) model: Arc<Model>,
     pub(super) options: CpuOptions,
     pub(super) kernels: &'static Kernels,
-    /// Products in 8 bits; `None` if the model has none.
-    pub(super) q8: Option<&'static Q8Kernels>,
     pub(super) pool: Pool,
     pub(super) kv: KvPool,
     pub(super) rope: RopeTables,
@@ -89,16 +88,14 @@ impl CpuForward {
         check_weights(&model)?;
         options.check_memory(config, Memory::read())?;
         let kernels = Kernels::select(options.isa)?;
-        let has_q8 = options.compute == Compute::Fast && has_quantized(&model);
-        let q8 = has_q8.then(|| Q8Kernels::select(options.isa)).transpose()?;
+        let narrow = NarrowKernels::select(&model, options.compute, options.isa)?;
         let threads = options.threads.max(1);
         Ok(CpuForward {
             kernels,
-            q8,
             pool: Pool::new(threads)?,
             kv: KvPool::new(config, options.num_blocks)?,
             rope: RopeTables::new(config, options.max_context),
-            buffers: Buffers::new(config, options.max_rows, options.max_segments, has_q8)?,
+            buffers: Buffers::new(config, options.max_rows, options.max_segments, narrow)?,
             scratch: (0..threads).map(|_| WorkerScratch::new(config)).collect::<Result<_, _>>()?,
             options,
             model,
@@ -110,10 +107,14 @@ impl CpuForward {
         self.kernels.isa
     }
 
-    /// The instruction of products in 8 bits, `avx512_vnni` for instance; `None` if all products
-    /// are those of [`Compute::Exact`].
+    /// The instruction of products in 8 bits, `avx512_vnni` for instance; `None` if there are none.
     pub fn byte_products(&self) -> Option<&'static str> {
-        self.q8.map(|kernels| kernels.name)
+        self.buffers.narrow.kernels.q8.map(|kernels| kernels.name)
+    }
+
+    /// The instruction of products in bf16, `avx512_bf16` for instance; `None` if there are none.
+    pub fn bf16_products(&self) -> Option<&'static str> {
+        self.buffers.narrow.kernels.pairs.map(|kernels| kernels.name)
     }
 
     /// The thread pool.
@@ -162,15 +163,6 @@ impl CpuForward {
         }
         assert_eq!(next_row as usize, batch.rows(), "rows outside the segments");
     }
-}
-
-/// True if a matrix of `model` is quantized.
-pub(super) fn has_quantized(model: &Model) -> bool {
-    let weights = &model.weights;
-    let mut layers = weights.layers.iter().flat_map(|layer| {
-        [&layer.q, &layer.k, &layer.v, &layer.o, &layer.gate, &layer.up, &layer.down]
-    });
-    weights.lm_head.dtype.is_quantized() || layers.any(|tensor| tensor.dtype.is_quantized())
 }
 
 fn check_config(config: &ModelConfig) -> Result<(), String> {

@@ -6,7 +6,8 @@ use crate::model::Tensor;
 
 use super::Pool;
 use super::buffers::{ROW_BLOCK, WorkerScratch, item_cols, q8_item_cols};
-use super::kernels::{Kernels, Packing, Product, Q8Block, Q8Kernels, Q8Product};
+use super::kernels::{Kernels, Packing, Product};
+use super::narrow::{Narrow, NarrowKernel, Operands};
 use super::shared::SharedMut;
 use crate::backend::TapReceiver;
 
@@ -17,8 +18,8 @@ pub(super) struct Linear<'a> {
     /// Packed `[rows][weights.cols]`.
     pub(super) x: &'a [f32],
     pub(super) packing: Packing,
-    /// `x` in 8 bits `[rows][Q8Block::per_row(weights.cols)]`, for quantized weights.
-    pub(super) q8: Option<(&'static Q8Kernels, &'a [Q8Block])>,
+    /// `x` in the narrow types that weights need.
+    pub(super) narrow: &'a Narrow,
     pub(super) rows: usize,
     /// `[out, in]`
     pub(super) weights: &'a Tensor,
@@ -44,23 +45,19 @@ impl Linear<'_> {
         let row_bytes = self.weights.row_len();
         let weights = &self.weights.bytes()[cols.start * row_bytes..];
         let next = workers * cols.len() * row_bytes;
-        let (rows, cols, out) = (block.len(), cols.len(), tile);
-        match self.q8 {
-            Some((kernels, x)) if dtype.is_quantized() => {
-                let x = &x[block.start * Q8Block::per_row(k)..];
-                kernels.product(Q8Product { x, rows, weights, dtype, cols, k, next, out });
-            }
-            _ => {
-                let (x, packing) = (&self.x[block.start * Packing::stride(k)..], self.packing);
-                self.kernels.product(Product { x, packing, rows, weights, dtype, cols, k, out });
-            }
+        let (first, rows, cols, out) = (block.start, block.len(), cols.len(), tile);
+        if let Some(kernel) = self.narrow.kernels.of(self.weights) {
+            let operands = Operands { first, rows, weights, dtype, cols, k, next, out };
+            return self.narrow.product(kernel, operands);
         }
+        let (x, packing) = (&self.x[first * Packing::stride(k)..], self.packing);
+        self.kernels.product(Product { x, packing, rows, weights, dtype, cols, k, out });
     }
 
     /// Number of outputs in a work item.
     pub(super) fn item_cols(&self, num_workers: usize) -> usize {
         let cols = self.weights.rows;
-        if self.q8.is_some() && self.weights.dtype.is_quantized() {
+        if let Some(NarrowKernel::Q8(_)) = self.narrow.kernels.of(self.weights) {
             q8_item_cols(cols, self.weights.row_len(), self.rows, num_workers)
         } else {
             item_cols(cols, num_workers)

@@ -3,7 +3,8 @@
 //! [`CpuForward::forward`] is a sequence of parallel regions (`pass`) on a thread pool ([`Pool`]).
 //! Each region runs kernels (`kernels`) on parts of a few buffers and of the paged KV pool
 //! ([`KvPool`]). Weights are read in their stored dtype from the memory map; everything else is
-//! f32, but activations for quantized weights, which [`Compute::Fast`] quantizes to 8 bits.
+//! f32, but activations for quantized and for bf16 weights, which [`Compute::Fast`] narrows to 8
+//! bits and to bf16.
 //!
 //! Batch invariance: a row's logits depend only on its request's tokens, bit for bit: not on the
 //! rest of the batch, the chunking, decode or prefill, or the number of threads.
@@ -18,6 +19,7 @@ mod heads;
 mod kernels;
 mod kv;
 mod linear;
+mod narrow;
 mod pass;
 mod pool;
 mod regions;
@@ -38,6 +40,12 @@ use trail_base::simd;
 /// see [`Compute::Fast`]. Fails if this CPU does not have `isa`.
 pub fn byte_products(isa: Isa) -> Result<&'static str, String> {
     kernels::Q8Kernels::select(isa).map(|kernels| kernels.name)
+}
+
+/// The instruction of products in bf16 with the registers of `isa`, `avx512_bf16` for instance;
+/// `None` if f32 is faster on this CPU.
+pub fn bf16_products(isa: Isa) -> Option<&'static str> {
+    kernels::PairKernels::fastest(isa).map(|kernels| kernels.name)
 }
 
 #[cfg(test)]

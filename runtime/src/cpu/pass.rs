@@ -25,7 +25,6 @@ impl CpuForward {
         let mut regions = Regions {
             config: &self.model.config,
             kernels: self.kernels,
-            q8: self.q8,
             rope: &self.rope,
             batch,
             pool: &mut self.pool,

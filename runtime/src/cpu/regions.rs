@@ -9,7 +9,7 @@ use crate::model::{LayerWeights, ModelConfig, Tensor};
 
 use super::buffers::{Buffers, WorkerScratch};
 use super::heads::{Head, HeadOutputs};
-use super::kernels::{Attention, Kernels, Packing, Q8Block, Q8Kernels};
+use super::kernels::{Attention, Kernels, Packing};
 use super::linear::{Linear, assist};
 use super::rope::RopeTables;
 use super::shared::SharedMut;
@@ -23,8 +23,6 @@ const PARALLEL_NORM_FLOATS: usize = 32 * 1024;
 pub(super) struct Regions<'a> {
     pub(super) config: &'a ModelConfig,
     pub(super) kernels: &'static Kernels,
-    /// Products in 8 bits; `None` if the model has none.
-    pub(super) q8: Option<&'static Q8Kernels>,
     pub(super) rope: &'a RopeTables,
     pub(super) batch: &'a Batch,
     pub(super) pool: &'a mut Pool,
@@ -61,11 +59,11 @@ impl<'a> Regions<'a> {
     pub(super) fn project_qkv(&mut self, layer: usize, weights: &LayerWeights) {
         let packing = self.packing(&[&weights.q, &weights.k, &weights.v]);
         self.norm(&weights.attention_norm, packing);
-        self.quantize(Source::Normed, &[&weights.q, &weights.k, &weights.v]);
+        self.narrow(Source::Normed, &[&weights.q, &weights.k, &weights.v]);
         let ModelConfig { num_heads, num_kv_heads, head_dim, .. } = *self.config;
-        let Buffers { normed, queries, kv_indices, q8, .. } = &mut *self.buffers;
-        let (kernels, normed, rows) = (self.kernels, &*normed, kv_indices.len());
-        let q8 = self.q8.map(|kernels| (kernels, &q8[..]));
+        let Buffers { normed, queries, kv_indices, narrow, .. } = &mut *self.buffers;
+        let (kernels, normed, narrow) = (self.kernels, &*normed, &*narrow);
+        let rows = kv_indices.len();
         let outputs = HeadOutputs {
             layer,
             config: self.config,
@@ -91,7 +89,7 @@ impl<'a> Regions<'a> {
                 Head::Value(index) => (&weights.v, index),
             };
             let cols = index * head_dim..(index + 1) * head_dim;
-            let linear = Linear { kernels, x: normed, packing, q8, rows, weights };
+            let linear = Linear { kernels, x: normed, packing, narrow, rows, weights };
             for block in linear.row_blocks() {
                 linear.product(&block, &cols, workers, tile);
                 for (row, values) in block.zip(tile.chunks_exact_mut(head_dim)) {
@@ -163,14 +161,15 @@ impl<'a> Regions<'a> {
     pub(super) fn gate_and_up(&mut self, weights: &LayerWeights) {
         let packing = self.packing(&[&weights.gate, &weights.up]);
         self.norm(&weights.mlp_norm, packing);
-        self.quantize(Source::Normed, &[&weights.gate, &weights.up]);
+        self.narrow(Source::Normed, &[&weights.gate, &weights.up]);
         let down_packing = self.packing(&[&weights.down]);
         let ModelConfig { intermediate_size: features, activation, .. } = *self.config;
-        let Buffers { normed, inner, q8, .. } = &mut *self.buffers;
-        let q8 = self.q8.map(|kernels| (kernels, &q8[..]));
-        let (kernels, normed, rows) = (self.kernels, &*normed, self.batch.rows());
+        let Buffers { normed, inner, narrow, .. } = &mut *self.buffers;
+        let (kernels, normed, narrow) = (self.kernels, &*normed, &*narrow);
+        let rows = self.batch.rows();
         let stride = Packing::stride(features);
-        let gate_linear = Linear { kernels, x: normed, packing, q8, rows, weights: &weights.gate };
+        let gate_linear =
+            Linear { kernels, x: normed, packing, narrow, rows, weights: &weights.gate };
         let up_linear = Linear { weights: &weights.up, ..gate_linear };
         down_packing.clear_padding(inner, rows, features);
         let inner = SharedMut::new(inner);
@@ -213,11 +212,10 @@ impl<'a> Regions<'a> {
             self.kernels.rms_norm(x, norm, self.config.rms_norm_eps, packing, out);
         }
         let rows = wanted.len();
-        self.quantize_rows(Source::Normed, rows, &[weights]);
-        let Buffers { normed, logits, q8, .. } = &mut *self.buffers;
-        let q8 = self.q8.map(|kernels| (kernels, &q8[..]));
+        self.narrow_rows(Source::Normed, rows, &[weights]);
+        let Buffers { normed, logits, narrow, .. } = &mut *self.buffers;
         let logits = SharedMut::new(logits);
-        Linear { kernels: self.kernels, x: normed, packing, q8, rows, weights }.for_each_tile(
+        Linear { kernels: self.kernels, x: normed, packing, narrow, rows, weights }.for_each_tile(
             self.pool,
             self.scratch,
             self.side,
@@ -241,15 +239,14 @@ impl<'a> Regions<'a> {
     fn add_to_stream(&mut self, source: Source, weights: &Tensor, post_norm: Option<&[f32]>) {
         let hidden = self.config.hidden_size;
         let packing = self.packing(&[weights]);
-        self.quantize(source, &[weights]);
-        let Buffers { hidden: stream, projected, normed, attended, inner, q8, .. } =
+        self.narrow(source, &[weights]);
+        let Buffers { hidden: stream, projected, normed, attended, inner, narrow, .. } =
             &mut *self.buffers;
         let x = source.rows(normed, attended, inner);
-        let q8 = self.q8.map(|kernels| (kernels, &q8[..]));
         let rows = self.batch.rows();
         // The norm needs complete rows.
         let out = SharedMut::new(if post_norm.is_some() { projected } else { stream });
-        Linear { kernels: self.kernels, x, packing, q8, rows, weights }.for_each_tile(
+        Linear { kernels: self.kernels, x, packing, narrow, rows, weights }.for_each_tile(
             self.pool,
             self.scratch,
             self.side,
@@ -285,32 +282,33 @@ impl<'a> Regions<'a> {
         });
     }
 
-    /// Quantizes `source` if one of `matrices`, which read it, is multiplied in 8 bits.
-    fn quantize(&mut self, source: Source, matrices: &[&Tensor]) {
-        self.quantize_rows(source, self.batch.rows(), matrices);
+    /// Converts `source` to the narrow types of `matrices`, which read it.
+    fn narrow(&mut self, source: Source, matrices: &[&Tensor]) {
+        self.narrow_rows(source, self.batch.rows(), matrices);
     }
 
-    /// As [`quantize`](Self::quantize), for the first `rows` rows.
-    fn quantize_rows(&mut self, source: Source, rows: usize, matrices: &[&Tensor]) {
-        let quantized = matrices.iter().find(|tensor| tensor.dtype.is_quantized());
-        let (Some(kernels), Some(tensor)) = (self.q8, quantized) else {
+    /// As [`narrow`](Self::narrow), for the first `rows` rows.
+    fn narrow_rows(&mut self, source: Source, rows: usize, matrices: &[&Tensor]) {
+        let len = matrices[0].cols;
+        let stride = Packing::stride(len);
+        let Buffers { normed, attended, inner, narrow, .. } = &mut *self.buffers;
+        let x = source.rows(normed, attended, inner);
+        let Some(writer) = narrow.writer(matrices) else {
             return;
         };
-        let (len, stride) = (tensor.cols, Packing::stride(tensor.cols));
-        let blocks = Q8Block::per_row(len);
-        let Buffers { normed, attended, inner, q8, .. } = &mut *self.buffers;
-        let x = source.rows(normed, attended, inner);
-        let q8 = SharedMut::new(q8);
         for_each_row(self.pool, self.side, rows, len, |row| {
             // SAFETY: each row is written by one item.
-            let out = unsafe { q8.part(row * blocks..(row + 1) * blocks) };
-            kernels.quantize_row(&x[row * stride..][..len], out);
+            unsafe { writer.write(row, &x[row * stride..][..len]) };
         });
     }
 
     /// Storage order of activations that all of `matrices` read.
     fn packing(&self, matrices: &[&Tensor]) -> Packing {
-        Packing::new(matrices.iter().map(|tensor| tensor.dtype), self.kernels.lanes)
+        match self.buffers.narrow.kernels.pairs {
+            // Pairs are neighbours.
+            Some(_) => Packing::NATURAL,
+            None => Packing::new(matrices.iter().map(|tensor| tensor.dtype), self.kernels.lanes),
+        }
     }
 
     /// RMSNorm of the residual stream into `normed`.

@@ -179,9 +179,12 @@ impl EngineBuilder {
     ) -> Result<BuiltBackend, BuildError> {
         let forward = self.cpu_forward(model)?;
         let kv_blocks = forward.options().num_blocks;
-        let q8 = forward.byte_products().map(|name| format!(", 8-bit products by {name}"));
+        let narrow = [("8-bit", forward.byte_products()), ("bf16", forward.bf16_products())];
+        let narrow = narrow.into_iter().filter_map(|(kind, name)| Some((kind, name?)));
+        let narrow: String =
+            narrow.map(|(kind, name)| format!(", {kind} products by {name}")).collect();
         let (threads, isa) = (forward.options().threads, forward.isa());
-        let device = format!("cpu, {threads} threads, {isa}{}", q8.unwrap_or_default());
+        let device = format!("cpu, {threads} threads, {isa}{narrow}");
         let tap = probe.map(|parts| (parts.probe.layer(), parts.probe as Arc<dyn TapReceiver>));
         let backend = Box::new(CpuBackend::new(forward, tap));
         Ok(BuiltBackend { backend, kv_blocks, device })

@@ -252,7 +252,7 @@ impl EngineBuilder {
         self
     }
 
-    /// Arithmetic of the CPU's products with quantized weights; default [`Compute::Fast`].
+    /// Arithmetic of the CPU's products with quantized and bf16 weights; default [`Compute::Fast`].
     pub fn compute(mut self, compute: Compute) -> Self {
         self.compute = compute;
         self

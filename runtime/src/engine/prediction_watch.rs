@@ -3,11 +3,11 @@
 //!
 //! Of each finished answer one prediction is kept, at a random age, with a weight of the number of
 //! its predictions: the window estimates means over all predictions, not over answers, so that long
-//! answers count as often as the scheduler meets them. Over a window, tau is the weight of the pairs
-//! that the predictions order as the true remaining lengths do, less the weight of those ordered the
-//! other way, over the weight of all pairs (a pair weighs the product). A constant length counted
-//! down ranks by age; it is what TRAIL is left with if its predictions say nothing. Trust is lost
-//! and found by a lead in tau, so that it does not follow the noise of a window.
+//! answers count as often as the scheduler meets them. Over a window, tau is the weight of the
+//! pairs that the predictions order as the true remaining lengths do, less the weight of those
+//! ordered the other way, over the weight of all pairs (a pair weighs the product). A constant
+//! length counted down ranks by age; it is what TRAIL is left with if its predictions say nothing.
+//! Trust is lost and found by a lead in tau, so that it does not follow the noise of a window.
 
 use trail_base::rng::mix;
 

@@ -13,6 +13,8 @@ mod attention;
 mod glu;
 mod norm;
 mod packing;
+mod pairs;
+mod pairs_table;
 mod product;
 mod q8;
 mod q8_product;
@@ -26,6 +28,8 @@ mod unpack;
 
 pub(crate) use attention::Attention;
 pub(crate) use packing::Packing;
+pub(crate) use pairs::pairs_of;
+pub(crate) use pairs_table::PairKernels;
 pub(crate) use product::Product;
 pub(crate) use q8::Q8Block;
 pub(crate) use q8_product::Q8Product;

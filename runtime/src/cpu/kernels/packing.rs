@@ -17,6 +17,9 @@ pub(crate) struct Packing {
 }
 
 impl Packing {
+    /// Natural order.
+    pub(crate) const NATURAL: Packing = Packing { lanes: MAX_LANES, by_parity: false };
+
     /// Order of activations that are multiplied with weights of all `dtypes`, with registers of
     /// `lanes`.
     pub(crate) fn new(dtypes: impl IntoIterator<Item = Dtype>, lanes: usize) -> Self {

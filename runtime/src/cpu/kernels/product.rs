@@ -15,7 +15,7 @@ use super::Packing;
 use super::quantized::{
     StoredQ4_0, StoredQ4_1, StoredQ4K, StoredQ5_0, StoredQ5_1, StoredQ5K, StoredQ6K, StoredQ8_0,
 };
-use super::stored::{Stored, StoredBf16, StoredBf16ByParity, StoredF16, StoredF32};
+use super::stored::{Stored, StoredBf16, StoredBf16ByParity, StoredF16, StoredF32, Widen};
 use super::tile::{Ahead, Columns, Rows, TILE_COLS, prefetch_step, rest_of_row, tiles};
 
 /// K block: longest dot product that is accumulated in registers. The sums of the K blocks are
@@ -25,7 +25,7 @@ const K_BLOCK: usize = 1024;
 /// Maximum number of rows (decode) for which weights are converted in registers for every tile, and
 /// read in memory order. With more rows (prefill) it pays to convert a block of weights once, and
 /// to process all blocks of the same `k` together, so that these activations stay in L2.
-const fn few_rows(dtype: Dtype, step: usize) -> usize {
+pub(super) const fn few_rows(dtype: Dtype, step: usize) -> usize {
     match dtype {
         // Five and six bits in two places: the conversion takes longer than the products of a tile.
         Dtype::Q5K | Dtype::Q6K => 4,
@@ -89,12 +89,12 @@ pub(crate) struct Product<'a> {
 ///
 /// The functions require the CPU to have the instruction set.
 pub(super) trait Loops {
-    /// Values of a step of f32 weights: two registers.
-    const STEP: usize;
+    /// Registers.
+    type V: Simd;
     /// See [`Product::block`].
-    unsafe fn block<S: Stored>(product: &mut Product<'_>, block: &Block, weights: Columns);
+    unsafe fn block<S: Stored<Self::V>>(product: &mut Product<'_>, block: &Block, weights: Columns);
     /// See [`WideTile::fill`].
-    unsafe fn fill<S: Stored>(
+    unsafe fn fill<S: Widen<Self::V>>(
         wide: &mut WideTile,
         rows: [*const u8; TILE_COLS],
         to_next: isize,
@@ -107,45 +107,59 @@ impl Product<'_> {
     ///
     /// The CPU must have the instruction set of `L`.
     pub(super) unsafe fn run<L: Loops>(mut self) {
-        assert!(self.k > 0 && self.k.is_multiple_of(self.dtype.block_values()));
         assert!(!self.packing.by_parity() || self.dtype == Dtype::Bf16);
+        let (dtype, by_parity) = (self.dtype, self.packing.by_parity());
+        let step = 2 * L::V::LANES;
+        let few_rows = self.rows <= few_rows(dtype, step);
+        let mut wide = WideTile::new();
+        self.for_each_block(few_rows, |product, block, rows, to_next| {
+            let weights = Columns { rows, ahead: Ahead::Weights(to_next) };
+            // SAFETY: every row has `k_len` values, by `for_each_block`; the caller guarantees the
+            // instruction set.
+            unsafe {
+                if few_rows || dtype == Dtype::F32 {
+                    by_type!(dtype, by_parity, S => L::block::<S>(product, &block, weights));
+                } else {
+                    let k_len = block.k_len;
+                    let block = Block { k_len: k_len.next_multiple_of(step), ..block };
+                    let weights = by_type!(
+                        dtype, by_parity, S => L::fill::<S>(&mut wide, rows, to_next, k_len)
+                    );
+                    L::block::<StoredF32>(product, &block, weights);
+                }
+            }
+        });
+    }
+
+    /// Calls `each(product, block, rows, to_next)` for all blocks of the result, with the block's
+    /// rows of weights, readable for its `k_len` values, and the distance in bytes to those of the
+    /// next block. `few_rows`: in the order of memory, else all blocks of the same `k` together.
+    pub(super) fn for_each_block(
+        &mut self,
+        few_rows: bool,
+        mut each: impl FnMut(&mut Self, Block, [*const u8; TILE_COLS], isize),
+    ) {
+        assert!(self.k > 0 && self.k.is_multiple_of(self.dtype.block_values()));
         assert!(self.x.len() >= self.rows * Packing::stride(self.k));
         assert!(self.weights.len() >= self.dtype.bytes_of(self.cols * self.k));
         assert!(self.out.len() >= self.rows * self.cols);
         let (dtype, row_bytes) = (self.dtype, self.dtype.bytes_of(self.k));
         let (cols, ks) = (self.cols.div_ceil(TILE_COLS), self.k.div_ceil(K_BLOCK));
-        let few_rows = self.rows <= few_rows(dtype, L::STEP);
         let place = |i: usize| {
             let (col, k) = if few_rows { (i / ks, i % ks) } else { (i % cols, i / cols) };
             (col * TILE_COLS, k * K_BLOCK)
         };
         let first_byte = |(col, k): (usize, usize)| (col * row_bytes + dtype.bytes_of(k)) as isize;
-        let mut wide = WideTile::new();
         for i in 0..cols * ks {
             let (col, k) = place(i);
             let cols = TILE_COLS.min(self.cols - col);
-            let mut block = Block { col, cols, k, k_len: K_BLOCK.min(self.k - k) };
+            let block = Block { col, cols, k, k_len: K_BLOCK.min(self.k - k) };
             let rows = std::array::from_fn(|j| {
                 let row = col + j.min(cols - 1);
                 self.weights[row * row_bytes + dtype.bytes_of(k)..].as_ptr()
             });
             let to_next = first_byte(place(i + 1)) - first_byte((col, k));
-            let weights = Columns { rows, ahead: Ahead::Weights(to_next) };
-            let by_parity = self.packing.by_parity();
-            // SAFETY: every row has `k_len` values, by the lengths checked above; the caller
-            // guarantees the instruction set.
-            unsafe {
-                if few_rows || dtype == Dtype::F32 {
-                    by_type!(dtype, by_parity, S => L::block::<S>(&mut self, &block, weights));
-                } else {
-                    let k_len = block.k_len;
-                    block.k_len = k_len.next_multiple_of(L::STEP);
-                    let weights = by_type!(
-                        dtype, by_parity, S => L::fill::<S>(&mut wide, rows, to_next, k_len)
-                    );
-                    L::block::<StoredF32>(&mut self, &block, weights);
-                }
-            }
+            each(self, block, rows, to_next);
         }
     }
 
@@ -156,7 +170,7 @@ impl Product<'_> {
     /// Each row of `weights` must be readable for `k_len` values of `S`, and the CPU have `V`'s
     /// instructions.
     #[inline(always)]
-    pub(super) unsafe fn block<V: Simd, S: Stored>(&mut self, block: &Block, weights: Columns) {
+    pub(super) unsafe fn block<V: Simd, S: Stored<V>>(&mut self, block: &Block, weights: Columns) {
         let Block { col, cols, k, k_len } = *block;
         let x =
             Rows { first: self.x[k..].as_ptr(), stride: Packing::stride(self.k), len: self.rows };
@@ -199,13 +213,13 @@ impl WideTile {
     /// Each of `rows` must be readable for `k_len` values of `S`, and the CPU have `V`'s
     /// instructions.
     #[inline(always)]
-    pub(super) unsafe fn fill<V: Simd, S: Stored>(
+    pub(super) unsafe fn fill<V: Simd, S: Widen<V>>(
         &mut self,
         rows: [*const u8; TILE_COLS],
         to_next: isize,
         k_len: usize,
     ) -> Columns {
-        let step = S::step::<V>();
+        let step = S::step();
         let whole = k_len - k_len % step;
         for (row, wide) in rows.into_iter().zip(&mut self.0) {
             let wide = wide.as_mut_ptr().cast::<f32>();
@@ -215,11 +229,11 @@ impl WideTile {
                 for at in (0..whole).step_by(step) {
                     let row = row.add(S::DTYPE.bytes_of(at));
                     prefetch_step::<V, S>(row, to_next);
-                    S::widen_step::<V>(row, wide.add(at));
+                    S::widen_step(row, wide.add(at));
                 }
                 if whole < k_len {
-                    let rest = rest_of_row::<S>(row, whole, k_len);
-                    S::widen_step::<V>(rest.as_ptr(), wide.add(whole));
+                    let rest = rest_of_row::<V, S>(row, whole, k_len);
+                    S::widen_step(rest.as_ptr(), wide.add(whole));
                 }
             }
         }

@@ -12,7 +12,7 @@ use std::marker::PhantomData;
 use crate::cpu::simd::{MAX_LANES, Simd};
 use crate::model::Dtype;
 
-use super::stored::Stored;
+use super::stored::{Stored, Widen};
 use super::tile::TILE_COLS;
 
 /// Values of a group: the unit in which all types are unpacked.
@@ -42,16 +42,16 @@ pub(super) trait Block {
 /// [`Stored`] form of a [`Block`]: a step is a block.
 pub(super) struct Blocks<T>(PhantomData<T>);
 
-impl<T: Block> Stored for Blocks<T> {
+impl<V: Simd, T: Block> Stored<V> for Blocks<T> {
     const DTYPE: Dtype = T::DTYPE;
 
     #[inline(always)]
-    fn step<V: Simd>() -> usize {
+    fn step() -> usize {
         T::DTYPE.block_values()
     }
 
     #[inline(always)]
-    unsafe fn add_step<V: Simd, const ROWS: usize>(
+    unsafe fn add_step<const ROWS: usize>(
         sums: &mut [[V; TILE_COLS]; ROWS],
         x: *const f32,
         x_stride: usize,
@@ -77,9 +77,11 @@ impl<T: Block> Stored for Blocks<T> {
             }
         }
     }
+}
 
+impl<V: Simd, T: Block> Widen<V> for Blocks<T> {
     #[inline(always)]
-    unsafe fn widen_step<V: Simd>(row: *const u8, wide: *mut f32) {
+    unsafe fn widen_step(row: *const u8, wide: *mut f32) {
         // SAFETY: the caller guarantees the pointers and `V`'s instructions.
         unsafe {
             let scales = T::scales::<V>(row);

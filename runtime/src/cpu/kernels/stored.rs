@@ -8,34 +8,40 @@ use crate::model::Dtype;
 
 use super::tile::TILE_COLS;
 
-/// A storage type of weights. A new type is an implementation of this trait, or of one of its two
-/// forms ([`Float`] and [`Block`](super::quantized::Block)), and an arm of
-/// [`Product::run`](super::Product).
-///
-/// Converted weights of one type have the same bits in `add_step` and in `widen_step`.
+/// A storage type of weights, and how registers of `V` multiply it. A new type is an implementation
+/// of this trait and of [`Widen`], or of one of their two forms ([`Float`] and
+/// [`Block`](super::quantized::Block)), and an arm of [`Product::run`](super::Product).
 ///
 /// # Safety
 ///
 /// The functions require rows of weights readable for a step's values and `V`'s instructions.
-pub(super) trait Stored {
+pub(super) trait Stored<V: Simd> {
     /// Type of the stored bytes.
     const DTYPE: Dtype;
 
     /// Values of a step, a multiple of `DTYPE`'s block and of `2 * V::LANES` or a divisor of
     /// `K_BLOCK` that needs no padding.
-    fn step<V: Simd>() -> usize;
+    fn step() -> usize;
 
     /// Adds a step's products of `ROWS` rows of activations, from `x` with distance `x_stride`, and
     /// of [`TILE_COLS`] rows of weights. Each sum gets its registers in ascending order.
-    unsafe fn add_step<V: Simd, const ROWS: usize>(
+    unsafe fn add_step<const ROWS: usize>(
         sums: &mut [[V; TILE_COLS]; ROWS],
         x: *const f32,
         x_stride: usize,
         weights: [*const u8; TILE_COLS],
     );
+}
 
-    /// Converts the values of a step of one row to f32, in the order in which they are multiplied.
-    unsafe fn widen_step<V: Simd>(row: *const u8, wide: *mut f32);
+/// A type that is multiplied with activations in f32.
+///
+/// # Safety
+///
+/// As [`Stored`].
+pub(super) trait Widen<V: Simd>: Stored<V> {
+    /// Converts the values of a step of one row to f32, in the order in which they are multiplied,
+    /// with the bits that `add_step` multiplies.
+    unsafe fn widen_step(row: *const u8, wide: *mut f32);
 }
 
 /// A type of single values: converts `2 * LANES` values to two registers.
@@ -55,16 +61,16 @@ pub(super) trait Float {
 /// [`Stored`] form of a [`Float`].
 pub(super) struct Floats<T>(PhantomData<T>);
 
-impl<T: Float> Stored for Floats<T> {
+impl<V: Simd, T: Float> Stored<V> for Floats<T> {
     const DTYPE: Dtype = T::DTYPE;
 
     #[inline(always)]
-    fn step<V: Simd>() -> usize {
+    fn step() -> usize {
         2 * V::LANES
     }
 
     #[inline(always)]
-    unsafe fn add_step<V: Simd, const ROWS: usize>(
+    unsafe fn add_step<const ROWS: usize>(
         sums: &mut [[V; TILE_COLS]; ROWS],
         x: *const f32,
         x_stride: usize,
@@ -93,9 +99,11 @@ impl<T: Float> Stored for Floats<T> {
             }
         }
     }
+}
 
+impl<V: Simd, T: Float> Widen<V> for Floats<T> {
     #[inline(always)]
-    unsafe fn widen_step<V: Simd>(row: *const u8, wide: *mut f32) {
+    unsafe fn widen_step(row: *const u8, wide: *mut f32) {
         // SAFETY: the caller guarantees the pointers and `V`'s instructions.
         unsafe {
             T::first::<V>(row).store(wide);

@@ -7,7 +7,7 @@ use crate::cpu::simd::{Portable, Simd};
 use crate::model::Activation;
 
 use super::product::{Block, Loops, WideTile};
-use super::stored::Stored;
+use super::stored::{Stored, Widen};
 use super::tile::{Columns, TILE_COLS};
 use super::{Attention, Packing, Product};
 
@@ -32,10 +32,10 @@ macro_rules! kernels {
             struct Compiled;
 
             impl Loops for Compiled {
-                const STEP: usize = 2 * <$V>::LANES;
+                type V = $V;
 
                 $(#[target_feature(enable = $features)])?
-                unsafe fn block<S: Stored>(
+                unsafe fn block<S: Stored<$V>>(
                     product: &mut Product<'_>,
                     block: &Block,
                     weights: Columns,
@@ -45,7 +45,7 @@ macro_rules! kernels {
                 }
 
                 $(#[target_feature(enable = $features)])?
-                unsafe fn fill<S: Stored>(
+                unsafe fn fill<S: Widen<$V>>(
                     wide: &mut WideTile,
                     rows: [*const u8; TILE_COLS],
                     to_next: isize,

@@ -46,7 +46,7 @@ pub(super) enum Ahead {
 /// Each row of `x` must be readable for `k` floats rounded up to `2 * V::LANES`, and be zero beyond
 /// `k`; each row of `weights` for `k` values of `S`. The CPU must have `V`'s instructions.
 #[inline(always)]
-pub(super) unsafe fn tiles<V: Simd, S: Stored>(
+pub(super) unsafe fn tiles<V: Simd, S: Stored<V>>(
     x: Rows,
     weights: Columns,
     k: usize,
@@ -86,13 +86,13 @@ pub(super) unsafe fn tiles<V: Simd, S: Stored>(
 ///
 /// As [`tiles`], for `ROWS` rows from `x`.
 #[inline(always)]
-unsafe fn tile<V: Simd, S: Stored, const ROWS: usize>(
+unsafe fn tile<V: Simd, S: Stored<V>, const ROWS: usize>(
     x: *const f32,
     x_stride: usize,
     weights: Columns,
     k: usize,
 ) -> [[f32; TILE_COLS]; ROWS] {
-    let step = S::step::<V>();
+    let step = S::step();
     let whole = k - k % step;
     // SAFETY: whole steps are within the rows; the tail of the weights is copied to a zeroed buffer
     // of a whole step first.
@@ -107,13 +107,13 @@ unsafe fn tile<V: Simd, S: Stored, const ROWS: usize>(
                 Ahead::Rows => (ROWS..2 * ROWS)
                     .for_each(|m| V::prefetch_near(x.wrapping_add(m * x_stride + at).cast())),
             }
-            S::add_step::<V, ROWS>(&mut sums, x.add(at), x_stride, rows);
+            S::add_step::<ROWS>(&mut sums, x.add(at), x_stride, rows);
         }
         if whole < k {
             debug_assert!(!S::DTYPE.is_quantized(), "rows are whole blocks");
-            let rest = weights.rows.map(|row| rest_of_row::<S>(row, whole, k));
+            let rest = weights.rows.map(|row| rest_of_row::<V, S>(row, whole, k));
             let rows = rest.each_ref().map(|rest| rest.as_ptr());
-            S::add_step::<V, ROWS>(&mut sums, x.add(whole), x_stride, rows);
+            S::add_step::<ROWS>(&mut sums, x.add(whole), x_stride, rows);
         }
         let mut out = [[0.0; TILE_COLS]; ROWS];
         for (out, &sums) in out.iter_mut().zip(&sums) {
@@ -128,8 +128,8 @@ const LINE: usize = 64;
 
 /// Prefetches the cache lines `to_next` bytes after a step that begins at `row`.
 #[inline(always)]
-pub(super) fn prefetch_step<V: Simd, S: Stored>(row: *const u8, to_next: isize) {
-    for line in (0..S::DTYPE.bytes_of(S::step::<V>())).step_by(LINE) {
+pub(super) fn prefetch_step<V: Simd, S: Stored<V>>(row: *const u8, to_next: isize) {
+    for line in (0..S::DTYPE.bytes_of(S::step())).step_by(LINE) {
         V::prefetch_far(row.wrapping_offset(to_next).wrapping_add(line));
     }
 }
@@ -141,7 +141,7 @@ pub(super) fn prefetch_step<V: Simd, S: Stored>(row: *const u8, to_next: isize) 
 /// `row` must be readable for `k` values of `S`, a float type, and `k - whole` not exceed
 /// `2 * MAX_LANES`.
 #[inline(always)]
-pub(super) unsafe fn rest_of_row<S: Stored>(
+pub(super) unsafe fn rest_of_row<V: Simd, S: Stored<V>>(
     row: *const u8,
     whole: usize,
     k: usize,

@@ -1,0 +1,107 @@
+//! bf16 weights multiplied with activations in bf16, a pair of each in a lane.
+//!
+//! A pair takes the place of an f32: rows have half the length, and blocks, tiles and order of sums
+//! are those of [`Product`] with f32 weights. Nothing is converted, so that both operands are read
+//! as they lie in memory.
+
+use std::marker::PhantomData;
+
+use crate::cpu::simd::{PairDot, Simd};
+use crate::model::Dtype;
+
+use super::product::{Block, few_rows};
+use super::stored::Stored;
+use super::tile::{Ahead, Columns, TILE_COLS};
+use super::{Packing, Product};
+
+/// [`Stored`] form of pairs of bf16, multiplied by the instruction `D`. Its values are pairs.
+pub(super) struct Pairs<D>(PhantomData<D>);
+
+impl<V: Simd, D: PairDot<V>> Stored<V> for Pairs<D> {
+    /// A pair has the size of an f32.
+    const DTYPE: Dtype = Dtype::F32;
+
+    #[inline(always)]
+    fn step() -> usize {
+        2 * V::LANES
+    }
+
+    #[inline(always)]
+    unsafe fn add_step<const ROWS: usize>(
+        sums: &mut [[V; TILE_COLS]; ROWS],
+        x: *const f32,
+        x_stride: usize,
+        weights: [*const u8; TILE_COLS],
+    ) {
+        // SAFETY: the caller guarantees readable rows and the instructions of `V` and `D`.
+        unsafe {
+            for at in [0, V::LANES] {
+                let mut pairs = [V::splat(0.0); ROWS];
+                for (m, pairs) in pairs.iter_mut().enumerate() {
+                    *pairs = V::load(x.add(m * x_stride + at));
+                }
+                for (j, &row) in weights.iter().enumerate() {
+                    let w = V::load_f32(row.add(4 * at));
+                    for m in 0..ROWS {
+                        sums[m][j] = D::dot(sums[m][j], w, pairs[m]);
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl Product<'_> {
+    /// The product of pairs: `k` is their number, and `dtype` is f32, whose size they have.
+    ///
+    /// # Safety
+    ///
+    /// The CPU must have the instructions of `block`, which multiplies one.
+    pub(super) unsafe fn run_pairs<V: Simd>(
+        mut self,
+        block: unsafe fn(&mut Product<'_>, &Block, Columns),
+    ) {
+        assert!(self.dtype == Dtype::F32);
+        let few_rows = self.rows <= few_rows(self.dtype, 2 * V::LANES);
+        self.for_each_block(few_rows, |product, at, rows, to_next| {
+            let weights = Columns { rows, ahead: Ahead::Weights(to_next) };
+            // SAFETY: every row has `k_len` pairs, by `for_each_block`; the caller guarantees the
+            // instructions.
+            unsafe { block(product, &at, weights) };
+        });
+    }
+}
+
+/// Number of pairs of a row of `len` activations.
+pub(crate) fn pairs_of(len: usize) -> usize {
+    len.div_ceil(2)
+}
+
+/// Rounds a row of activations to bf16, to the nearest and to even, and clears the rest of `out`,
+/// of [`Packing::stride`] pairs.
+#[inline(always)]
+pub(super) fn round_row(x: &[f32], out: &mut [f32]) {
+    assert!(out.len() == Packing::stride(pairs_of(x.len())));
+    let (pairs, rest) = x.as_chunks::<2>();
+    let (out, padding) = out.split_at_mut(pairs.len());
+    for (out, pair) in out.iter_mut().zip(pairs) {
+        let [low, high] = pair.map(bf16_bits);
+        *out = f32::from_bits(low >> 16 | high);
+    }
+    padding.fill(0.0);
+    if let [last] = rest {
+        padding[0] = f32::from_bits(bf16_bits(*last) >> 16);
+    }
+}
+
+/// The bits of `x` rounded to bf16, in the upper half.
+#[inline(always)]
+fn bf16_bits(x: f32) -> u32 {
+    let bits = x.to_bits();
+    let rounded = bits.wrapping_add(0x7fff + (bits >> 16 & 1)) & 0xffff_0000;
+    // The addition could make a number of a NaN.
+    if x.is_nan() { 0x7fc0_0000 } else { rounded }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,119 @@
+//! Dispatch table of the products of pairs of bf16 of one instruction.
+
+use crate::cpu::Isa;
+#[cfg(target_arch = "x86_64")]
+use crate::cpu::simd::{Avx512, Avx512Bf16};
+use crate::cpu::simd::{PlainPairs, Portable};
+
+use super::Product;
+use super::pairs::{self, Pairs};
+use super::product::Block;
+use super::tile::Columns;
+
+/// Products of pairs by one instruction. A reference proves that the CPU has it.
+pub(crate) struct PairKernels {
+    /// Name of the instruction's extension.
+    pub(crate) name: &'static str,
+    /// Instruction set of the registers.
+    isa: Isa,
+    is_available: fn() -> bool,
+    round_row: unsafe fn(&[f32], &mut [f32]),
+    product: unsafe fn(Product<'_>),
+}
+
+/// Compiles the kernels for one instruction: `$V` and `$D`'s code with `$features` enabled.
+macro_rules! kernels {
+    ($static:ident, $name:literal, $isa:expr, $V:ty, $D:ty, [$($feature:tt),*]) => {
+        static $static: PairKernels = {
+            $(#[target_feature(enable = $feature)])*
+            unsafe fn block(product: &mut Product<'_>, block: &Block, weights: Columns) {
+                // SAFETY: the caller guarantees these features.
+                unsafe { product.block::<$V, Pairs<$D>>(block, weights) }
+            }
+
+            unsafe fn product(operands: Product<'_>) {
+                // SAFETY: `available` returns this function only if the CPU has these features.
+                unsafe { operands.run_pairs::<$V>(block) }
+            }
+
+            $(#[target_feature(enable = $feature)])*
+            unsafe fn round_row(x: &[f32], out: &mut [f32]) {
+                pairs::round_row(x, out);
+            }
+
+            fn is_available() -> bool {
+                true $(&& is_x86_feature_detected!($feature))*
+            }
+
+            PairKernels { name: $name, isa: $isa, is_available, round_row, product }
+        };
+    };
+}
+
+kernels!(PLAIN, "portable", Isa::Portable, Portable, PlainPairs, []);
+#[cfg(target_arch = "x86_64")]
+kernels!(
+    AVX512_BF16,
+    "avx512_bf16",
+    Isa::Avx512,
+    Avx512,
+    Avx512Bf16,
+    ["avx512f", "avx512bw", "avx512bf16"]
+);
+
+/// All kernels, fastest first.
+const ALL: &[&PairKernels] = &[
+    #[cfg(target_arch = "x86_64")]
+    &AVX512_BF16,
+    &PLAIN,
+];
+
+impl PairKernels {
+    /// All kernels of this architecture, fastest first.
+    pub(crate) fn all() -> impl Iterator<Item = &'static PairKernels> {
+        ALL.iter().copied()
+    }
+
+    /// The kernels that this CPU can run, in the same order.
+    pub(crate) fn available() -> impl Iterator<Item = &'static PairKernels> {
+        PairKernels::all().filter(|kernels| (kernels.is_available)())
+    }
+
+    /// The kernels with the registers of `isa` that are faster than f32 on this CPU, if there are
+    /// any: `vdpbf16ps` has the rate of an f32 multiply-add on Zen 4 and later, for twice the terms,
+    /// and less than half of it on Intel's.
+    pub(crate) fn fastest(isa: Isa) -> Option<&'static PairKernels> {
+        let isa = isa.resolve().ok().filter(|isa| *isa == Isa::Avx512 && is_amd())?;
+        PairKernels::available().find(|kernels| kernels.isa == isa)
+    }
+
+    /// Instruction set of the registers.
+    #[cfg(test)]
+    pub(crate) fn isa(&self) -> Isa {
+        self.isa
+    }
+
+    /// Rounds a row of activations; see [`round_row`](pairs::round_row).
+    pub(crate) fn round_row(&self, x: &[f32], out: &mut [f32]) {
+        // SAFETY: a reference to `PairKernels` exists only for what the CPU has: see `available`.
+        unsafe { (self.round_row)(x, out) }
+    }
+
+    /// See [`Product::run_pairs`].
+    pub(crate) fn product(&self, operands: Product<'_>) {
+        // SAFETY: a reference to `PairKernels` exists only for what the CPU has: see `available`.
+        unsafe { (self.product)(operands) }
+    }
+}
+
+/// True if AMD made this CPU.
+fn is_amd() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    {
+        let vendor = std::arch::x86_64::__cpuid(0);
+        let name = [vendor.ebx, vendor.edx, vendor.ecx].map(u32::to_le_bytes);
+        return name.as_flattened() == b"AuthenticAMD";
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    false
+}
