@@ -51,19 +51,22 @@ fn inspect_tells_the_same_of_both() {
     assert_eq!((&one["probe"], &folder["probe"]["fits"]), (&Value::Null, &Value::Bool(true)));
 }
 
-/// The demo's weights are floats, whose products are the same in both arithmetics.
+/// The demo's weights are bf16, whose products are the same in both arithmetics unless the CPU is
+/// faster in bf16: then activations have 8 significant bits.
 #[test]
 fn accuracy_is_that_of_the_text_and_needs_enough_of_it() {
     let readme = concat!(env!("CARGO_MANIFEST_DIR"), "/README.md");
     let arguments = ["bench", "accuracy", "--text", readme, "--tokens", "17", "--sequences"];
     let report = json(&[&arguments[..], &["3", "--json"]].concat());
     assert_eq!(report["positions"], 3 * 16);
-    assert_eq!(report["mean_abs_difference_of_logprobs"], 0.0);
-    assert_eq!(
-        (&report["same_top_1"], &report["byte_products"]),
-        (&Value::from(1.0), &Value::Null)
-    );
-    assert_eq!(report["perplexity"]["exact"], report["perplexity"]["fast"]);
+    assert_eq!(report["byte_products"], Value::Null);
+    let difference = report["mean_abs_difference_of_logprobs"].as_f64().expect("a number");
+    if report["bf16_products"].is_null() {
+        assert_eq!((difference, &report["same_top_1"]), (0.0, &Value::from(1.0)));
+        assert_eq!(report["perplexity"]["exact"], report["perplexity"]["fast"]);
+    } else {
+        assert!((1e-6..0.05).contains(&difference), "{difference}");
+    }
     assert_refused(&trail_rt(&[&arguments[..], &["4000"]].concat()), 2, "lower --sequences");
 }
 

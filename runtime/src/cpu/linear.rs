@@ -51,7 +51,7 @@ impl Linear<'_> {
             return self.narrow.product(kernel, operands);
         }
         let (x, packing) = (&self.x[first * Packing::stride(k)..], self.packing);
-        self.kernels.product(Product { x, packing, rows, weights, dtype, cols, k, out });
+        self.kernels.product(Product { x, packing, rows, weights, dtype, cols, k, next, out });
     }
 
     /// Number of outputs in a work item.

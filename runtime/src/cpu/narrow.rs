@@ -73,7 +73,7 @@ pub(super) struct Operands<'a> {
     pub(super) dtype: Dtype,
     pub(super) cols: usize,
     pub(super) k: usize,
-    /// See [`Q8Product::next`].
+    /// See [`Product::next`].
     pub(super) next: usize,
     pub(super) out: &'a mut [f32],
 }
@@ -114,7 +114,7 @@ impl Narrow {
                 let k = pairs_of(k);
                 let (x, packing) = (&self.pairs[first * Packing::stride(k)..], Packing::NATURAL);
                 let dtype = Dtype::F32;
-                kernels.product(Product { x, packing, rows, weights, dtype, cols, k, out });
+                kernels.product(Product { x, packing, rows, weights, dtype, cols, k, next, out });
             }
         }
     }

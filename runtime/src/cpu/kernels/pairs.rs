@@ -9,9 +9,9 @@ use std::marker::PhantomData;
 use crate::cpu::simd::{PairDot, Simd};
 use crate::model::Dtype;
 
-use super::product::{Block, few_rows};
+use super::product::{Block, K_BLOCK, few_rows};
 use super::stored::Stored;
-use super::tile::{Ahead, Columns, TILE_COLS};
+use super::tile::{Ahead, Columns, TILE_COLS, prefetch_step, rest_of_row};
 use super::{Packing, Product};
 
 /// [`Stored`] form of pairs of bf16, multiplied by the instruction `D`. Its values are pairs.
@@ -56,19 +56,85 @@ impl Product<'_> {
     ///
     /// # Safety
     ///
-    /// The CPU must have the instructions of `block`, which multiplies one.
-    pub(super) unsafe fn run_pairs<V: Simd>(
-        mut self,
-        block: unsafe fn(&mut Product<'_>, &Block, Columns),
-    ) {
+    /// The CPU must have the instruction of `L`.
+    pub(super) unsafe fn run_pairs<L: PairLoops>(mut self) {
         assert!(self.dtype == Dtype::F32);
-        let few_rows = self.rows <= few_rows(self.dtype, 2 * V::LANES);
-        self.for_each_block(few_rows, |product, at, rows, to_next| {
-            let weights = Columns { rows, ahead: Ahead::Weights(to_next) };
+        let few_rows = self.rows <= few_rows(self.dtype, 2 * L::V::LANES);
+        // Longer rows are read in blocks, which lie apart: no stream.
+        let is_stream = self.rows == 1 && self.k <= K_BLOCK;
+        self.for_each_block(few_rows, |product, block, rows, to_next| {
             // SAFETY: every row has `k_len` pairs, by `for_each_block`; the caller guarantees the
-            // instructions.
-            unsafe { block(product, &at, weights) };
+            // instruction.
+            unsafe {
+                if is_stream {
+                    let sums = L::one_row(product.x.as_ptr(), rows, to_next, block.k_len);
+                    product.put(&block, 0, sums);
+                } else {
+                    let weights = Columns { rows, ahead: Ahead::Weights(to_next) };
+                    L::block(product, &block, weights);
+                }
+            }
         });
+    }
+}
+
+/// The loops of a product, compiled for one instruction.
+///
+/// # Safety
+///
+/// The functions require the CPU to have the instruction.
+pub(super) trait PairLoops {
+    /// Registers.
+    type V: Simd;
+    /// See [`Product::block`].
+    unsafe fn block(product: &mut Product<'_>, block: &Block, weights: Columns);
+    /// See [`one_row`].
+    unsafe fn one_row(
+        x: *const f32,
+        rows: [*const u8; TILE_COLS],
+        to_next: isize,
+        k: usize,
+    ) -> [f32; TILE_COLS];
+}
+
+/// One row of activations times [`TILE_COLS`] rows of weights, one after the other: the memory is
+/// read as one stream, where a tile has a stream for each row. The bits are those of a tile.
+///
+/// # Safety
+///
+/// As [`tiles`](super::tile::tiles), with the instructions of `V` and `D`.
+#[inline(always)]
+pub(super) unsafe fn one_row<V: Simd, D: PairDot<V>>(
+    x: *const f32,
+    rows: [*const u8; TILE_COLS],
+    to_next: isize,
+    k: usize,
+) -> [f32; TILE_COLS] {
+    let step = 2 * V::LANES;
+    let whole = k - k % step;
+    // SAFETY: whole steps are within the rows; the tail of the weights is copied to a zeroed buffer
+    // of a whole step first.
+    unsafe {
+        let mut sums = [V::splat(0.0); TILE_COLS];
+        for (j, sum) in sums.iter_mut().enumerate() {
+            let row = rows[j];
+            let next = rows.get(j + 1).map_or(rows[0].wrapping_offset(to_next), |next| *next);
+            let to_next = next as isize - row as isize;
+            let dot = |sum: V, at: usize, weights: *const u8| {
+                D::dot(sum, V::load_f32(weights), V::load(x.add(at)))
+            };
+            for at in (0..whole).step_by(step) {
+                let row = row.add(4 * at);
+                prefetch_step::<V, Pairs<D>>(row, to_next);
+                *sum = dot(dot(*sum, at, row), at + V::LANES, row.add(4 * V::LANES));
+            }
+            if whole < k {
+                let rest = rest_of_row::<V, Pairs<D>>(row, whole, k);
+                let (at, rest) = (whole, rest.as_ptr());
+                *sum = dot(dot(*sum, at, rest), at + V::LANES, rest.add(4 * V::LANES));
+            }
+        }
+        V::sum4(sums)
     }
 }
 

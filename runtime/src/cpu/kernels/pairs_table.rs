@@ -6,9 +6,9 @@ use crate::cpu::simd::{Avx512, Avx512Bf16};
 use crate::cpu::simd::{PlainPairs, Portable};
 
 use super::Product;
-use super::pairs::{self, Pairs};
+use super::pairs::{self, PairLoops, Pairs};
 use super::product::Block;
-use super::tile::Columns;
+use super::tile::{Columns, TILE_COLS};
 
 /// Products of pairs by one instruction. A reference proves that the CPU has it.
 pub(crate) struct PairKernels {
@@ -25,15 +25,32 @@ pub(crate) struct PairKernels {
 macro_rules! kernels {
     ($static:ident, $name:literal, $isa:expr, $V:ty, $D:ty, [$($feature:tt),*]) => {
         static $static: PairKernels = {
-            $(#[target_feature(enable = $feature)])*
-            unsafe fn block(product: &mut Product<'_>, block: &Block, weights: Columns) {
-                // SAFETY: the caller guarantees these features.
-                unsafe { product.block::<$V, Pairs<$D>>(block, weights) }
+            struct Compiled;
+
+            impl PairLoops for Compiled {
+                type V = $V;
+
+                $(#[target_feature(enable = $feature)])*
+                unsafe fn block(product: &mut Product<'_>, block: &Block, weights: Columns) {
+                    // SAFETY: the caller guarantees these features.
+                    unsafe { product.block::<$V, Pairs<$D>>(block, weights) }
+                }
+
+                $(#[target_feature(enable = $feature)])*
+                unsafe fn one_row(
+                    x: *const f32,
+                    rows: [*const u8; TILE_COLS],
+                    to_next: isize,
+                    k: usize,
+                ) -> [f32; TILE_COLS] {
+                    // SAFETY: the caller guarantees these features.
+                    unsafe { pairs::one_row::<$V, $D>(x, rows, to_next, k) }
+                }
             }
 
             unsafe fn product(operands: Product<'_>) {
                 // SAFETY: `available` returns this function only if the CPU has these features.
-                unsafe { operands.run_pairs::<$V>(block) }
+                unsafe { operands.run_pairs::<Compiled>() }
             }
 
             $(#[target_feature(enable = $feature)])*

@@ -20,7 +20,7 @@ use super::tile::{Ahead, Columns, Rows, TILE_COLS, prefetch_step, rest_of_row, t
 
 /// K block: longest dot product that is accumulated in registers. The sums of the K blocks are
 /// added first to last.
-const K_BLOCK: usize = 1024;
+pub(super) const K_BLOCK: usize = 1024;
 
 /// Maximum number of rows (decode) for which weights are converted in registers for every tile, and
 /// read in memory order. With more rows (prefill) it pays to convert a block of weights once, and
@@ -78,6 +78,9 @@ pub(crate) struct Product<'a> {
     pub(crate) cols: usize,
     /// Length of a dot product.
     pub(crate) k: usize,
+    /// Distance from `weights` to those that this thread will probably multiply next, bytes: they
+    /// are prefetched.
+    pub(crate) next: usize,
     /// Result: `[rows][cols]`.
     pub(crate) out: &'a mut [f32],
 }
@@ -144,13 +147,13 @@ impl Product<'_> {
         assert!(self.weights.len() >= self.dtype.bytes_of(self.cols * self.k));
         assert!(self.out.len() >= self.rows * self.cols);
         let (dtype, row_bytes) = (self.dtype, self.dtype.bytes_of(self.k));
-        let (cols, ks) = (self.cols.div_ceil(TILE_COLS), self.k.div_ceil(K_BLOCK));
+        let (tiles, ks) = (self.cols.div_ceil(TILE_COLS), self.k.div_ceil(K_BLOCK));
         let place = |i: usize| {
-            let (col, k) = if few_rows { (i / ks, i % ks) } else { (i % cols, i / cols) };
+            let (col, k) = if few_rows { (i / ks, i % ks) } else { (i % tiles, i / tiles) };
             (col * TILE_COLS, k * K_BLOCK)
         };
         let first_byte = |(col, k): (usize, usize)| (col * row_bytes + dtype.bytes_of(k)) as isize;
-        for i in 0..cols * ks {
+        for i in 0..tiles * ks {
             let (col, k) = place(i);
             let cols = TILE_COLS.min(self.cols - col);
             let block = Block { col, cols, k, k_len: K_BLOCK.min(self.k - k) };
@@ -158,7 +161,9 @@ impl Product<'_> {
                 let row = col + j.min(cols - 1);
                 self.weights[row * row_bytes + dtype.bytes_of(k)..].as_ptr()
             });
-            let to_next = first_byte(place(i + 1)) - first_byte((col, k));
+            let next =
+                if i + 1 < tiles * ks { first_byte(place(i + 1)) } else { self.next as isize };
+            let to_next = next - first_byte((col, k));
             each(self, block, rows, to_next);
         }
     }
@@ -171,19 +176,22 @@ impl Product<'_> {
     /// instructions.
     #[inline(always)]
     pub(super) unsafe fn block<V: Simd, S: Stored<V>>(&mut self, block: &Block, weights: Columns) {
-        let Block { col, cols, k, k_len } = *block;
-        let x =
-            Rows { first: self.x[k..].as_ptr(), stride: Packing::stride(self.k), len: self.rows };
-        let put = |row: usize, sums: [f32; TILE_COLS]| {
-            let out = &mut self.out[row * self.cols + col..][..cols];
-            match (<&mut [f32; TILE_COLS]>::try_from(&mut *out), k) {
-                (Ok(out), 0) => *out = sums,
-                (_, 0) => out.copy_from_slice(&sums[..cols]),
-                _ => out.iter_mut().zip(&sums).for_each(|(out, sum)| *out += sum),
-            }
-        };
+        let first = self.x[block.k..].as_ptr();
+        let x = Rows { first, stride: Packing::stride(self.k), len: self.rows };
         // SAFETY: the rows of `x` have `k_len` values from `k`, and are padded.
-        unsafe { tiles::<V, S>(x, weights, k_len, put) };
+        unsafe { tiles::<V, S>(x, weights, block.k_len, |row, sums| self.put(block, row, sums)) };
+    }
+
+    /// Stores the sums of the first block of K, and adds those of the others.
+    #[inline(always)]
+    pub(super) fn put(&mut self, block: &Block, row: usize, sums: [f32; TILE_COLS]) {
+        let Block { col, cols, k, .. } = *block;
+        let out = &mut self.out[row * self.cols + col..][..cols];
+        match (<&mut [f32; TILE_COLS]>::try_from(&mut *out), k) {
+            (Ok(out), 0) => *out = sums,
+            (_, 0) => out.copy_from_slice(&sums[..cols]),
+            _ => out.iter_mut().zip(&sums).for_each(|(out, sum)| *out += sum),
+        }
     }
 }
 
@@ -192,7 +200,7 @@ pub(super) struct Block {
     col: usize,
     cols: usize,
     k: usize,
-    k_len: usize,
+    pub(super) k_len: usize,
 }
 
 /// Weights of a block, converted to f32 once for many rows of activations.

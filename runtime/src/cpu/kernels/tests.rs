@@ -67,6 +67,7 @@ impl Operands<'_> {
             dtype: self.dtype,
             cols,
             k,
+            next: 0,
             out: &mut out,
         });
         out

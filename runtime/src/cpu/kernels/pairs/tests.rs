@@ -20,7 +20,17 @@ fn product(
     }
     let mut out = vec![f32::NAN; rows * cols];
     let (packing, dtype, k) = (Packing::NATURAL, Dtype::F32, pairs_of(k));
-    kernels.product(Product { x: &pairs, packing, rows, weights, dtype, cols, k, out: &mut out });
+    kernels.product(Product {
+        x: &pairs,
+        packing,
+        rows,
+        weights,
+        dtype,
+        cols,
+        k,
+        next: 0,
+        out: &mut out,
+    });
     out
 }
 
