@@ -222,6 +222,7 @@ const MISTAKES: [(&[&str], &str, &str); 55] = [
         "bench decode",
     ),
     (&["bench", "prefill", "--tokens", "0"], "--tokens", "bench prefill"),
+    (&["bench", "sampling", "--batch", "0"], "--batch", "bench sampling"),
     (&["bench", "overlap", "--context", "0"], "--context", "bench overlap"),
     (&["bench", "overlap", "--context", "5000"], "--context is 5000", "bench overlap"),
     (&["bench", "steps", "--repeats", "0"], "--repeats", "bench steps"),
@@ -388,6 +389,11 @@ fn a_benchmark_prints_a_table_or_one_json_object() {
         assert!(text.contains(says), "{says} in {text}");
     }
     assert_eq!(text.lines().rev().take_while(|line| !line.starts_with("---")).count(), 2, "{text}");
+    let sampling = ["bench", "sampling", "--batch", "2", "--context", "4", "--json"];
+    let report = json(&[&sampling[..], &tiny].concat());
+    let rows = report["rows"].as_array().expect("rows");
+    let shares = rows.iter().map(|row| row["share_of_step"].as_f64().expect("a number"));
+    assert!(rows.len() == 6 && shares.into_iter().all(|share| share > 0.0 && share < 1.0));
 }
 
 #[test]

@@ -16,6 +16,7 @@ mod overlap;
 mod prefill;
 mod probe;
 mod report;
+mod sampling;
 mod scheduler;
 mod serve;
 mod steps;
@@ -34,6 +35,7 @@ use overlap::OverlapArgs;
 use prefill::PrefillArgs;
 use probe::ProbeArgs;
 use report::Report;
+use sampling::SamplingArgs;
 use scheduler::SchedulerArgs;
 use serve::ServeArgs;
 use steps::StepsArgs;
@@ -69,6 +71,13 @@ enum Part {
         model: BenchModelArgs,
         #[command(flatten)]
         args: AccuracyArgs,
+    },
+    /// The sampler on the CPU, as a share of a decode step
+    Sampling {
+        #[command(flatten)]
+        model: BenchModelArgs,
+        #[command(flatten)]
+        args: SamplingArgs,
     },
     /// Time that tap and probe add to a decode step
     Overlap {
@@ -124,6 +133,9 @@ impl Part {
             Part::Decode { model, args } => (decode::run(args, &load(model)?), decode::COLUMNS),
             Part::Prefill { model, args } => (prefill::run(args, &load(model)?), prefill::COLUMNS),
             Part::Accuracy { model, args } => (accuracy::run(args, &load(model)?), &[][..]),
+            Part::Sampling { model, args } => {
+                (sampling::run(args, &load(model)?), sampling::COLUMNS)
+            }
             Part::Overlap { model, args } => (overlap::run(args, &load(model)?), overlap::COLUMNS),
             Part::Probe(args) => (probe::run(args, engine), probe::COLUMNS),
             Part::Steps { model, args } => (steps::run(args, &load(model)?), steps::COLUMNS),

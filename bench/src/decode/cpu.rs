@@ -66,7 +66,7 @@ pub fn run(args: &DecodeArgs, bench: &BenchModel, largest: usize) -> Result<Valu
 }
 
 /// Any finite keys and values: attention's time does not depend on them.
-fn fill_kv(forward: &mut CpuForward) {
+pub fn fill_kv(forward: &mut CpuForward) {
     for block in 0..forward.kv().num_blocks() as u32 {
         let values = forward.kv_mut().block_mut(block).iter_mut();
         values.enumerate().for_each(|(i, value)| *value = (i % 61) as f32 / 61.0 - 0.5);

@@ -4,6 +4,8 @@
 mod cpu;
 mod gpu;
 
+pub use cpu::fill_kv;
+
 use clap::Args;
 use serde_json::Value;
 use trail_runtime::engine::ComputeDevice;
