@@ -7,13 +7,15 @@
 //! Weights are unpacked once per call, [`TILE_VALUES`] values of a tile's columns at a time, and
 //! multiplied with all rows of activations while they are in L1.
 
+use std::marker::PhantomData;
+
 use crate::cpu::simd::{ByteDot, Bytes, MAX_LANES};
 use crate::model::Dtype;
 
 use super::q8::{Q8_VALUES, Q8Block};
 use super::unpack::{
     Ahead, ByteTile, BytesQ4_0, BytesQ4_1, BytesQ4K, BytesQ5_0, BytesQ5_1, BytesQ5K, BytesQ6K,
-    BytesQ8_0, Scaling, TILE_VALUES, Unpack, Unpacked, unpack_rows,
+    BytesQ8_0, Scaling, Sink, TILE_VALUES, Unpack, Unpacked, unpack_rows,
 };
 
 /// Operands of one product.
@@ -47,6 +49,26 @@ pub(super) trait Q8Loops {
     const COLS: usize;
     /// See [`Q8Product::columns`].
     unsafe fn columns<U: Unpack>(product: &mut Q8Product<'_>, col: usize, tile: &mut ByteTile);
+    /// See [`Q8Product::one_row`].
+    unsafe fn one_row<U: Unpack>(product: &mut Q8Product<'_>, col: usize);
+}
+
+/// Evaluates an expression with the [`Unpack`] type of a [`Dtype`] as `U`: the list of all types.
+macro_rules! by_type {
+    ($dtype:expr, $U:ident => $body:expr) => {
+        by_type!(@ $U, $body, $dtype,
+            (Q8_0, BytesQ8_0), (Q4_0, BytesQ4_0), (Q4_1, BytesQ4_1), (Q5_0, BytesQ5_0),
+            (Q5_1, BytesQ5_1), (Q4K, BytesQ4K), (Q5K, BytesQ5K), (Q6K, BytesQ6K))
+    };
+    (@ $U:ident, $body:expr, $dtype:expr, $(($name:ident, $unpack:ty)),*) => {
+        match $dtype {
+            $(Dtype::$name => {
+                type $U = $unpack;
+                $body
+            })*
+            Dtype::F32 | Dtype::F16 | Dtype::Bf16 => unreachable!("not quantized"),
+        }
+    };
 }
 
 impl Q8Product<'_> {
@@ -63,16 +85,9 @@ impl Q8Product<'_> {
             let (product, tile) = (&mut self, &mut tile);
             // SAFETY: the lengths are checked above; the caller guarantees the instruction set.
             unsafe {
-                match product.dtype {
-                    Dtype::Q8_0 => L::columns::<BytesQ8_0>(product, col, tile),
-                    Dtype::Q4_0 => L::columns::<BytesQ4_0>(product, col, tile),
-                    Dtype::Q4_1 => L::columns::<BytesQ4_1>(product, col, tile),
-                    Dtype::Q5_0 => L::columns::<BytesQ5_0>(product, col, tile),
-                    Dtype::Q5_1 => L::columns::<BytesQ5_1>(product, col, tile),
-                    Dtype::Q4K => L::columns::<BytesQ4K>(product, col, tile),
-                    Dtype::Q5K => L::columns::<BytesQ5K>(product, col, tile),
-                    Dtype::Q6K => L::columns::<BytesQ6K>(product, col, tile),
-                    Dtype::F32 | Dtype::F16 | Dtype::Bf16 => unreachable!("not quantized"),
+                match product.rows {
+                    1 => by_type!(product.dtype, U => L::one_row::<U>(product, col)),
+                    _ => by_type!(product.dtype, U => L::columns::<U>(product, col, tile)),
                 }
             }
         }
@@ -90,32 +105,68 @@ impl Q8Product<'_> {
         tile: &mut ByteTile,
     ) {
         let cols = (2 * V::LANES).min(self.cols - col);
-        let row_bytes = U::DTYPE.bytes_of(self.k);
-        let weights = |register: usize, k: usize| -> [*const u8; MAX_LANES] {
-            // At a ragged edge the last row is repeated.
-            std::array::from_fn(|lane| {
-                let row = col + (register * V::LANES + lane).min(cols - 1);
-                self.weights[row * row_bytes + U::DTYPE.bytes_of(k)..].as_ptr()
-            })
-        };
-        let tile_bytes = cols * row_bytes;
-        let next = match col + cols {
-            end if end < self.cols => &raw const self.weights[end * row_bytes],
-            _ => self.weights.as_ptr().wrapping_add(self.next),
-        };
-        let mut ahead = Ahead::new(next, tile_bytes, 2 * self.k / U::DTYPE.block_values());
+        let mut ahead = self.ahead::<U>(col + cols, cols);
         let unpacked = tile.unpacked();
         for k in (0..self.k).step_by(TILE_VALUES) {
             let values = TILE_VALUES.min(self.k - k);
             let block = Block { col, cols, k, groups: values / Q8_VALUES, unpacked };
             // SAFETY: the rows have `values` values from `k`; the caller guarantees the rest.
             unsafe {
-                unpack_rows::<V, U>(&weights(0, k), values, &mut ahead, unpacked);
-                unpack_rows::<V, U>(&weights(1, k), values, &mut ahead, unpacked.second::<V>());
+                let [a, b] = [0, V::LANES].map(|lane| self.weight_rows::<V, U>(col + lane, k));
+                unpack_rows::<V, U>(&a, values, &mut ahead, unpacked);
+                unpack_rows::<V, U>(&b, values, &mut ahead, unpacked.second::<V>());
             }
             let out = self.out.as_mut_ptr();
             // SAFETY: as above.
             unsafe { self.multiply::<V, D, U::Scaling>(&block, U::OFFSET, out) };
+        }
+    }
+
+    /// Rows of weights from `col` for the lanes of a register, from value `k` on. Beyond the last row,
+    /// that one is repeated.
+    #[inline(always)]
+    fn weight_rows<V: Bytes, U: Unpack>(&self, col: usize, k: usize) -> [*const u8; MAX_LANES] {
+        let row_bytes = U::DTYPE.bytes_of(self.k);
+        std::array::from_fn(|lane| {
+            let row = (col + lane.min(V::LANES - 1)).min(self.cols - 1);
+            self.weights[row * row_bytes + U::DTYPE.bytes_of(k)..].as_ptr()
+        })
+    }
+
+    /// The prefetch of the weights after those of a tile of `cols` columns, which ends at `end`.
+    #[inline(always)]
+    fn ahead<U: Unpack>(&self, end: usize, cols: usize) -> Ahead {
+        let row_bytes = U::DTYPE.bytes_of(self.k);
+        let next = if end < self.cols { end * row_bytes } else { self.next };
+        let next = self.weights.as_ptr().wrapping_add(next);
+        Ahead::new(next, cols * row_bytes, 2 * self.k / U::DTYPE.block_values())
+    }
+
+    /// One row of activations times the columns of a tile from `col`: each word of weights is
+    /// multiplied as it is unpacked. The bits are those of `columns`.
+    ///
+    /// # Safety
+    ///
+    /// As `columns`.
+    #[inline(always)]
+    pub(super) unsafe fn one_row<V: Bytes, D: ByteDot<V>, U: Unpack>(&mut self, col: usize) {
+        let cols = (2 * V::LANES).min(self.cols - col);
+        let mut ahead = self.ahead::<U>(col + cols, cols);
+        let (groups, block_bytes) = (U::DTYPE.block_values() / Q8_VALUES, U::DTYPE.block_bytes());
+        // SAFETY: the rows have `k` values and `x` as many; the caller guarantees the rest.
+        unsafe {
+            let mut sums = [V::splat(0.0); 2];
+            for (register, sum) in sums.iter_mut().enumerate() {
+                let rows = self.weight_rows::<V, U>(col + register * V::LANES, 0);
+                for block in 0..self.k / U::DTYPE.block_values() {
+                    ahead.prefetch::<V>();
+                    let x = self.x[block * groups..][..groups].as_ptr();
+                    let mut dots = Dots::<V, D, U::Scaling>::new(x, groups, U::OFFSET);
+                    U::unpack::<V, _>(&rows, block * block_bytes, &mut dots);
+                    *sum = dots.add_to(*sum, groups);
+                }
+            }
+            store(cols, sums, self.out.as_mut_ptr().add(col));
         }
     }
 
@@ -175,7 +226,7 @@ impl Q8Product<'_> {
             let mut sums = [[V::splat(0.0); 2]; ROWS];
             if block.k > 0 {
                 for (m, sums) in sums.iter_mut().enumerate() {
-                    *sums = block.load(out.add(m * self.cols));
+                    *sums = load(block.cols, out.add(m * self.cols));
                 }
             }
             for group in 0..block.groups {
@@ -183,7 +234,7 @@ impl Q8Product<'_> {
                 add_group::<V, D, S, ROWS>(&mut sums, x.add(group), per_row, weights, offset);
             }
             for (m, &sums) in sums.iter().enumerate() {
-                block.store(sums, out.add(m * self.cols));
+                store(block.cols, sums, out.add(m * self.cols));
             }
         }
     }
@@ -199,44 +250,42 @@ struct Block {
     unpacked: Unpacked,
 }
 
-impl Block {
-    /// Reads the block's columns of one row of the result.
-    ///
-    /// # Safety
-    ///
-    /// `out` must be readable for the block's columns, and the CPU have `V`'s instructions.
-    #[inline(always)]
-    unsafe fn load<V: Bytes>(&self, out: *const f32) -> [V; 2] {
-        // SAFETY: the caller guarantees the columns; the copy has two registers.
-        unsafe {
-            if self.cols == 2 * V::LANES {
-                return [V::load(out), V::load(out.add(V::LANES))];
-            }
-            let mut row = [0.0; 2 * MAX_LANES];
-            out.copy_to_nonoverlapping(row.as_mut_ptr(), self.cols);
-            [V::load(row.as_ptr()), V::load(row.as_ptr().add(V::LANES))]
+/// Reads the first `cols` of two registers' columns of one row of the result.
+///
+/// # Safety
+///
+/// `out` must be readable for the columns, and the CPU have `V`'s instructions.
+#[inline(always)]
+unsafe fn load<V: Bytes>(cols: usize, out: *const f32) -> [V; 2] {
+    // SAFETY: the caller guarantees the columns; the copy has two registers.
+    unsafe {
+        if cols == 2 * V::LANES {
+            return [V::load(out), V::load(out.add(V::LANES))];
         }
+        let mut row = [0.0; 2 * MAX_LANES];
+        out.copy_to_nonoverlapping(row.as_mut_ptr(), cols);
+        [V::load(row.as_ptr()), V::load(row.as_ptr().add(V::LANES))]
     }
+}
 
-    /// Writes the block's columns of one row of the result.
-    ///
-    /// # Safety
-    ///
-    /// `out` must be writable for the block's columns.
-    #[inline(always)]
-    unsafe fn store<V: Bytes>(&self, [a, b]: [V; 2], out: *mut f32) {
-        // SAFETY: the caller guarantees the columns; the copy has two registers.
-        unsafe {
-            if self.cols == 2 * V::LANES {
-                a.store(out);
-                b.store(out.add(V::LANES));
-                return;
-            }
-            let mut row = [0.0; 2 * MAX_LANES];
-            a.store(row.as_mut_ptr());
-            b.store(row.as_mut_ptr().add(V::LANES));
-            out.copy_from_nonoverlapping(row.as_ptr(), self.cols);
+/// Writes the first `cols` of two registers' columns of one row of the result.
+///
+/// # Safety
+///
+/// `out` must be writable for the columns.
+#[inline(always)]
+unsafe fn store<V: Bytes>(cols: usize, [a, b]: [V; 2], out: *mut f32) {
+    // SAFETY: the caller guarantees the columns; the copy has two registers.
+    unsafe {
+        if cols == 2 * V::LANES {
+            a.store(out);
+            b.store(out.add(V::LANES));
+            return;
         }
+        let mut row = [0.0; 2 * MAX_LANES];
+        a.store(row.as_mut_ptr());
+        b.store(row.as_mut_ptr().add(V::LANES));
+        out.copy_from_nonoverlapping(row.as_ptr(), cols);
     }
 }
 
@@ -258,17 +307,9 @@ unsafe fn add_group<V: Bytes, D: ByteDot<V>, S: Scaling, const ROWS: usize>(
     // SAFETY: the caller guarantees the blocks and the group.
     unsafe {
         for part in 0..Q8_VALUES / S::SCALE_VALUES {
-            let factors = match (S::SCALE_VALUES, part) {
-                (16, 0) => [offset, 0],
-                (16, _) => [0, offset],
-                _ => [offset, offset],
-            };
             let mut dots = [[V::splat_word([0; 4].as_ptr()); 2]; ROWS];
-            if !S::MINS {
-                for (m, dots) in dots.iter_mut().enumerate() {
-                    let halves = (&raw const (*x.add(m * per_row)).half_sums).cast();
-                    *dots = [V::dot_halves(V::splat_word(halves), factors); 2];
-                }
+            for (m, dots) in dots.iter_mut().enumerate() {
+                *dots = [offset_dot::<V, S>(x.add(m * per_row), part, offset); 2];
             }
             for word in part * words..(part + 1) * words {
                 let q = weights.q.add(word * 2 * V::LANES);
@@ -297,6 +338,115 @@ unsafe fn add_group<V: Bytes, D: ByteDot<V>, S: Scaling, const ROWS: usize>(
                 }
             }
         }
+    }
+}
+
+/// `offset` times the sum of the activations of part `part` of a block: the first term of the
+/// integer sums of types without minima.
+///
+/// # Safety
+///
+/// The block must be readable, and the CPU have `V`'s instructions.
+#[inline(always)]
+unsafe fn offset_dot<V: Bytes, S: Scaling>(
+    x: *const Q8Block,
+    part: usize,
+    offset: i16,
+) -> V::Words {
+    // SAFETY: the caller guarantees the block and the instructions.
+    unsafe {
+        if S::MINS {
+            return V::splat_word([0; 4].as_ptr());
+        }
+        let factors = match (S::SCALE_VALUES, part) {
+            (16, 0) => [offset, 0],
+            (16, _) => [0, offset],
+            _ => [offset, offset],
+        };
+        V::dot_halves(V::splat_word((&raw const (*x).half_sums).cast()), factors)
+    }
+}
+
+/// Most groups of 32 values of a block.
+const MAX_GROUPS: usize = 8;
+
+/// Integer sums of one row of activations with a block of one register of columns.
+struct Dots<V: Bytes, D, S> {
+    x: *const Q8Block,
+    /// `[groups][32 / SCALE_VALUES]`
+    dots: [V::Words; 2 * MAX_GROUPS],
+    scales: [V; 2 * MAX_GROUPS],
+    mins: [V; MAX_GROUPS],
+    types: PhantomData<(D, S)>,
+}
+
+impl<V: Bytes, D: ByteDot<V>, S: Scaling> Dots<V, D, S> {
+    /// Parts of a group, each with a scale.
+    const PARTS: usize = Q8_VALUES / S::SCALE_VALUES;
+
+    /// Sums with the `groups` blocks of activations from `x`.
+    ///
+    /// # Safety
+    ///
+    /// The blocks must be readable, and the CPU have the instructions of `V` and `D`.
+    #[inline(always)]
+    unsafe fn new(x: *const Q8Block, groups: usize, offset: i16) -> Self {
+        // SAFETY: the caller guarantees the blocks and the instructions.
+        unsafe {
+            let mut dots = [V::splat_word([0; 4].as_ptr()); 2 * MAX_GROUPS];
+            for index in 0..groups * Self::PARTS {
+                let (group, part) = (index / Self::PARTS, index % Self::PARTS);
+                dots[index] = offset_dot::<V, S>(x.add(group), part, offset);
+            }
+            let (scales, mins) = ([V::splat(0.0); 2 * MAX_GROUPS], [V::splat(0.0); MAX_GROUPS]);
+            Dots { x, dots, scales, mins, types: PhantomData }
+        }
+    }
+
+    /// Adds the products of `groups` groups to `sum`, in the order of `add_group`.
+    ///
+    /// # Safety
+    ///
+    /// As `new`.
+    #[inline(always)]
+    unsafe fn add_to(self, mut sum: V, groups: usize) -> V {
+        for group in 0..groups {
+            // SAFETY: the caller guarantees the blocks and the instructions.
+            let (scale, q_sum) = unsafe {
+                let x = &*self.x.add(group);
+                (V::splat(x.scale), V::splat(x.sum))
+            };
+            for index in group * Self::PARTS..(group + 1) * Self::PARTS {
+                let dot = V::to_f32(self.dots[index]).mul(scale);
+                sum = dot.mul_add(self.scales[index], sum);
+            }
+            if S::MINS {
+                sum = q_sum.mul_add(self.mins[group], sum);
+            }
+        }
+        sum
+    }
+}
+
+impl<V: Bytes, D: ByteDot<V>, S: Scaling> Sink<V> for Dots<V, D, S> {
+    #[inline(always)]
+    unsafe fn put(&mut self, group: usize, word: usize, q: V::Words) {
+        let index = group * Self::PARTS + word * 4 / S::SCALE_VALUES;
+        // SAFETY: the group is one of the block's; the caller guarantees the instructions.
+        unsafe {
+            let x = V::splat_word(self.x.add(group).cast::<u8>().add(4 * word));
+            self.dots[index] = D::dot(self.dots[index], q, x, S::WIDE);
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn put_scale(&mut self, index: usize, scale: V) {
+        self.scales[index] = scale;
+    }
+
+    #[inline(always)]
+    unsafe fn put_min(&mut self, index: usize, min: V) {
+        self.mins[index] = min;
     }
 }
 

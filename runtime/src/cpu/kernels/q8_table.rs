@@ -39,6 +39,12 @@ macro_rules! kernels {
                     // SAFETY: the caller guarantees these features.
                     unsafe { product.columns::<$V, $D, U>(col, tile) }
                 }
+
+                $(#[target_feature(enable = $feature)])*
+                unsafe fn one_row<U: Unpack>(product: &mut Q8Product<'_>, col: usize) {
+                    // SAFETY: the caller guarantees these features.
+                    unsafe { product.one_row::<$V, $D, U>(col) }
+                }
             }
 
             unsafe fn product(operands: Q8Product<'_>) {

@@ -65,7 +65,21 @@ pub(super) trait Unpack {
     ///
     /// The block must be readable in each of `rows`, `to` have room for it, and the CPU have `V`'s
     /// instructions.
-    unsafe fn unpack<V: Bytes>(rows: &[*const u8; MAX_LANES], at: usize, to: Unpacked);
+    unsafe fn unpack<V: Bytes, T: Sink<V>>(rows: &[*const u8; MAX_LANES], at: usize, to: &mut T);
+}
+
+/// Receiver of an unpacked block of one register of columns.
+///
+/// # Safety
+///
+/// The functions require the receiver to have room for the group, and `V`'s instructions.
+pub(super) trait Sink<V: Bytes> {
+    /// Takes word `word` of group `group` of 32 values.
+    unsafe fn put(&mut self, group: usize, word: usize, q: V::Words);
+    /// Takes scale `index`.
+    unsafe fn put_scale(&mut self, index: usize, scale: V);
+    /// Takes minimum `index`.
+    unsafe fn put_min(&mut self, index: usize, min: V);
 }
 
 /// A tile of unpacked weights. The number of its columns is that of two registers.
@@ -127,36 +141,23 @@ impl Unpacked {
             mins: mins.wrapping_add(values / GROUP * 2 * V::LANES),
         }
     }
+}
 
-    /// Stores word `word` of group `group` of 32 values.
-    ///
-    /// # Safety
-    ///
-    /// The tile must have the group.
+impl<V: Bytes> Sink<V> for Unpacked {
     #[inline(always)]
-    unsafe fn put<V: Bytes>(self, group: usize, word: usize, q: V::Words) {
+    unsafe fn put(&mut self, group: usize, word: usize, q: V::Words) {
         // SAFETY: the caller guarantees the group.
         unsafe { V::store_words(q, self.q.add((group * GROUP / 4 + word) * 2 * V::LANES)) }
     }
 
-    /// Stores scale `index`.
-    ///
-    /// # Safety
-    ///
-    /// The tile must have the scale.
     #[inline(always)]
-    unsafe fn put_scale<V: Bytes>(self, index: usize, scale: V) {
+    unsafe fn put_scale(&mut self, index: usize, scale: V) {
         // SAFETY: the caller guarantees the scale.
         unsafe { scale.store(self.scales.add(index * 2 * V::LANES)) }
     }
 
-    /// Stores minimum `index`.
-    ///
-    /// # Safety
-    ///
-    /// The tile must have the minimum.
     #[inline(always)]
-    unsafe fn put_min<V: Bytes>(self, index: usize, min: V) {
+    unsafe fn put_min(&mut self, index: usize, min: V) {
         // SAFETY: the caller guarantees the minimum.
         unsafe { min.store(self.mins.add(index * 2 * V::LANES)) }
     }
@@ -176,8 +177,9 @@ impl Ahead {
         Ahead { next, lines: bytes.div_ceil(LINE * blocks) }
     }
 
+    /// Prefetches the lines of one block.
     #[inline(always)]
-    fn prefetch<V: Bytes>(&mut self) {
+    pub(super) fn prefetch<V: Bytes>(&mut self) {
         for _ in 0..self.lines {
             V::prefetch_far(self.next);
             self.next = self.next.wrapping_add(LINE);
@@ -202,9 +204,9 @@ pub(super) unsafe fn unpack_rows<V: Bytes, U: Unpack>(
     let blocks = values / block_values;
     for block in 0..blocks {
         ahead.prefetch::<V>();
-        let to = to.skip::<V, U::Scaling>(block * block_values);
+        let mut to = to.skip::<V, U::Scaling>(block * block_values);
         // SAFETY: the block is within `values` values of `V::LANES` rows.
-        unsafe { U::unpack::<V>(rows, block * block_bytes, to) };
+        unsafe { U::unpack::<V, _>(rows, block * block_bytes, &mut to) };
     }
 }
 
@@ -229,7 +231,11 @@ macro_rules! unpack {
             const OFFSET: i16 = $offset;
 
             #[inline(always)]
-            unsafe fn unpack<$V: Bytes>($rows: &[*const u8; MAX_LANES], $at: usize, $to: Unpacked) {
+            unsafe fn unpack<$V: Bytes, T: Sink<$V>>(
+                $rows: &[*const u8; MAX_LANES],
+                $at: usize,
+                $to: &mut T,
+            ) {
                 // SAFETY: the caller guarantees a readable block, room and `V`'s instructions.
                 unsafe { $body }
             }
@@ -242,40 +248,40 @@ unpack!(BytesQ8_0, Dtype::Q8_0, WideOffset, -128, |V, rows, at, to| {
     for half in 0..2 {
         let words = V::load_columns(rows, at + 2 + 16 * half);
         for (word, q) in words.into_iter().enumerate() {
-            to.put::<V>(0, 4 * half + word, V::xor(q, 0x8080_8080));
+            to.put(0, 4 * half + word, V::xor(q, 0x8080_8080));
         }
     }
 });
 unpack!(BytesQ4_0, Dtype::Q4_0, Offset, -8, |V, rows, at, to| {
     to.put_scale(0, V::low_half(V::load_columns(rows, at)[0]));
-    put_nibbles::<V>(V::load_columns(rows, at + 2), 0, 0, 4, to);
+    put_nibbles::<V, T>(V::load_columns(rows, at + 2), 0, 0, 4, to);
 });
 unpack!(BytesQ4_1, Dtype::Q4_1, Minimum, 0, |V, rows, at, to| {
     let scales = V::load_columns(rows, at)[0];
     to.put_scale(0, V::low_half(scales));
     to.put_min(0, V::low_half(V::shift_right(scales, 16)));
-    put_nibbles::<V>(V::load_columns(rows, at + 4), 0, 0, 4, to);
+    put_nibbles::<V, T>(V::load_columns(rows, at + 4), 0, 0, 4, to);
 });
 unpack!(BytesQ5_0, Dtype::Q5_0, Offset, -16, |V, rows, at, to| {
     to.put_scale(0, V::low_half(V::load_columns(rows, at)[0]));
-    put_five_bits::<V>(rows, at + 2, to);
+    put_five_bits::<V, T>(rows, at + 2, to);
 });
 unpack!(BytesQ5_1, Dtype::Q5_1, Minimum, 0, |V, rows, at, to| {
     let scales = V::load_columns(rows, at)[0];
     to.put_scale(0, V::low_half(scales));
     to.put_min(0, V::low_half(V::shift_right(scales, 16)));
-    put_five_bits::<V>(rows, at + 4, to);
+    put_five_bits::<V, T>(rows, at + 4, to);
 });
 unpack!(BytesQ4K, Dtype::Q4K, Minimum, 0, |V, rows, at, to| {
-    put_pairs::<V>(rows, at, to);
+    put_pairs::<V, T>(rows, at, to);
     for part in 0..8 {
         // 32 bytes hold the low nibbles of one group and the high ones of the next.
         let words = V::load_columns(rows, at + 16 + 16 * part);
-        put_nibbles::<V>(words, part / 2 * 2, part % 2 * 4, GROUP / 4, to);
+        put_nibbles::<V, T>(words, part / 2 * 2, part % 2 * 4, GROUP / 4, to);
     }
 });
 unpack!(BytesQ5K, Dtype::Q5K, Minimum, 0, |V, rows, at, to| {
-    put_pairs::<V>(rows, at, to);
+    put_pairs::<V, T>(rows, at, to);
     for half in 0..2 {
         let highest = V::load_columns(rows, at + 16 + 16 * half);
         for pair in 0..4 {
@@ -284,7 +290,7 @@ unpack!(BytesQ5K, Dtype::Q5K, Minimum, 0, |V, rows, at, to| {
                 for (group, q) in [(2 * pair, q), (2 * pair + 1, V::shift_right(q, 4))] {
                     let bit = V::and(V::shift_right(highest, group as u32), BITS);
                     let q = V::or(V::and(q, NIBBLES), V::shift_left(bit, 4));
-                    to.put::<V>(group, 4 * half + word, q);
+                    to.put(group, 4 * half + word, q);
                 }
             }
         }
@@ -309,7 +315,7 @@ unpack!(BytesQ6K, Dtype::Q6K, HalfOffset, -32, |V, rows, at, to| {
                 for (run, q) in [(low, q), (low + 2, V::shift_right(q, 4))] {
                     let bits = V::and(V::shift_right(highest, 2 * run as u32), 3 * BITS);
                     let q = V::or(V::and(q, NIBBLES), V::shift_left(bits, 4));
-                    to.put::<V>(4 * half + run, 4 * part + word, q);
+                    to.put(4 * half + run, 4 * part + word, q);
                 }
             }
         }
@@ -323,18 +329,18 @@ unpack!(BytesQ6K, Dtype::Q6K, HalfOffset, -32, |V, rows, at, to| {
 ///
 /// The tile must have the words, and the CPU `V`'s instructions.
 #[inline(always)]
-unsafe fn put_nibbles<V: Bytes>(
+unsafe fn put_nibbles<V: Bytes, T: Sink<V>>(
     words: [V::Words; 4],
     group: usize,
     first: usize,
     distance: usize,
-    to: Unpacked,
+    to: &mut T,
 ) {
     for (word, q) in words.into_iter().enumerate() {
         // SAFETY: the caller guarantees the words.
         unsafe {
-            to.put::<V>(group, first + word, V::and(q, NIBBLES));
-            to.put::<V>(group, first + word + distance, V::and(V::shift_right(q, 4), NIBBLES));
+            to.put(group, first + word, V::and(q, NIBBLES));
+            to.put(group, first + word + distance, V::and(V::shift_right(q, 4), NIBBLES));
         }
     }
 }
@@ -345,14 +351,18 @@ unsafe fn put_nibbles<V: Bytes>(
 ///
 /// As [`Unpack::unpack`], for 20 bytes from `at`.
 #[inline(always)]
-unsafe fn put_five_bits<V: Bytes>(rows: &[*const u8; MAX_LANES], at: usize, to: Unpacked) {
+unsafe fn put_five_bits<V: Bytes, T: Sink<V>>(
+    rows: &[*const u8; MAX_LANES],
+    at: usize,
+    to: &mut T,
+) {
     // SAFETY: the caller guarantees 20 bytes, room and `V`'s instructions.
     unsafe {
         let highest = V::load_columns(rows, at)[0];
         for (word, q) in V::load_columns(rows, at + 4).into_iter().enumerate() {
             for (word, q) in [(word, q), (word + 4, V::shift_right(q, 4))] {
                 let bits = V::spread_bits(V::shift_right(highest, 4 * word as u32));
-                to.put::<V>(0, word, V::or(V::and(q, NIBBLES), bits));
+                to.put(0, word, V::or(V::and(q, NIBBLES), bits));
             }
         }
     }
@@ -365,7 +375,7 @@ unsafe fn put_five_bits<V: Bytes>(rows: &[*const u8; MAX_LANES], at: usize, to: 
 ///
 /// As [`Unpack::unpack`].
 #[inline(always)]
-unsafe fn put_pairs<V: Bytes>(rows: &[*const u8; MAX_LANES], at: usize, to: Unpacked) {
+unsafe fn put_pairs<V: Bytes, T: Sink<V>>(rows: &[*const u8; MAX_LANES], at: usize, to: &mut T) {
     // SAFETY: the caller guarantees a readable block, room and `V`'s instructions.
     unsafe {
         let [scales, a, b, c] = V::load_columns(rows, at);
