@@ -8,7 +8,7 @@ use crate::tree::{self, File};
 const FREE: &[&str] = &["bench/", "counting-allocator/", "cuda-emulator/", "loom/", "tests/"];
 
 /// Length of [`LISTED`]; it may only shrink, but for kernels with a paragraph in docs/decisions.md.
-const MOST: usize = 50;
+const MOST: usize = 51;
 
 /// Files with `unsafe` that a user's process runs.
 const LISTED: &[&str] = &[
@@ -36,6 +36,7 @@ const LISTED: &[&str] = &[
     "runtime/src/cpu/kernels/pairs_table.rs",
     "runtime/src/cpu/kernels/product.rs",
     "runtime/src/cpu/kernels/q8_product.rs",
+    "runtime/src/cpu/kernels/q8_row.rs",
     "runtime/src/cpu/kernels/q8_table.rs",
     "runtime/src/cpu/kernels/quantized.rs",
     "runtime/src/cpu/kernels/stored.rs",

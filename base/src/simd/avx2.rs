@@ -291,6 +291,17 @@ impl ByteDot<Avx2> for AvxVnni {
     }
 }
 
+/// `vpdpbusd` on YMM registers: AVX-512 VL and VNNI.
+pub struct Avx512VlVnni;
+
+impl ByteDot<Avx2> for Avx512VlVnni {
+    #[inline(always)]
+    unsafe fn dot(sum: Avx2Words, q: Avx2Words, x: Avx2Words, _wide: bool) -> Avx2Words {
+        // SAFETY: the caller guarantees AVX-512 VL and VNNI.
+        Avx2Words(unsafe { _mm256_dpbusd_epi32(sum.0, q.0, x.0) })
+    }
+}
+
 /// `vpmaddubsw` on YMM registers: AVX2.
 pub struct Maddubs;
 

@@ -11,7 +11,7 @@ mod avx512;
 mod portable;
 
 #[cfg(target_arch = "x86_64")]
-pub use avx2::{Avx2, AvxVnni, Maddubs};
+pub use avx2::{Avx2, Avx512VlVnni, AvxVnni, Maddubs};
 #[cfg(target_arch = "x86_64")]
 pub use avx512::{Avx512, Avx512Bf16, Avx512Vnni, Maddubs512};
 pub use portable::{PlainDot, PlainPairs, Portable};

@@ -169,6 +169,9 @@ fn products_of_bytes_are_exact() {
             if crate::Isa::Avx512.is_available() && is_x86_feature_detected!("avx512vnni") {
                 check_dot::<Avx512, Avx512Vnni>();
             }
+            if is_x86_feature_detected!("avx512vl") && is_x86_feature_detected!("avx512vnni") {
+                check_dot::<Avx2, Avx512VlVnni>();
+            }
         }
     }
 }

@@ -7,15 +7,13 @@
 //! Weights are unpacked once per call, [`TILE_VALUES`] values of a tile's columns at a time, and
 //! multiplied with all rows of activations while they are in L1.
 
-use std::marker::PhantomData;
-
 use crate::cpu::simd::{ByteDot, Bytes, MAX_LANES};
 use crate::model::Dtype;
 
 use super::q8::{Q8_VALUES, Q8Block};
 use super::unpack::{
     Ahead, ByteTile, BytesQ4_0, BytesQ4_1, BytesQ4K, BytesQ5_0, BytesQ5_1, BytesQ5K, BytesQ6K,
-    BytesQ8_0, Scaling, Sink, TILE_VALUES, Unpack, Unpacked, unpack_rows,
+    BytesQ8_0, Scaling, TILE_VALUES, Unpack, Unpacked, unpack_rows,
 };
 
 /// Operands of one product.
@@ -47,6 +45,8 @@ pub(crate) struct Q8Product<'a> {
 pub(super) trait Q8Loops {
     /// Columns of a tile.
     const COLS: usize;
+    /// The same with one row of activations.
+    const ONE_ROW_COLS: usize;
     /// See [`Q8Product::columns`].
     unsafe fn columns<U: Unpack>(product: &mut Q8Product<'_>, col: usize, tile: &mut ByteTile);
     /// See [`Q8Product::one_row`].
@@ -81,7 +81,8 @@ impl Q8Product<'_> {
         assert!(self.weights.len() >= self.dtype.bytes_of(self.cols * self.k));
         assert!(self.out.len() >= self.rows * self.cols);
         let mut tile = ByteTile::new();
-        for col in (0..self.cols).step_by(L::COLS) {
+        let step = if self.rows == 1 { L::ONE_ROW_COLS } else { L::COLS };
+        for col in (0..self.cols).step_by(step) {
             let (product, tile) = (&mut self, &mut tile);
             // SAFETY: the lengths are checked above; the caller guarantees the instruction set.
             unsafe {
@@ -125,7 +126,11 @@ impl Q8Product<'_> {
     /// Rows of weights from `col` for the lanes of a register, from value `k` on. Beyond the last row,
     /// that one is repeated.
     #[inline(always)]
-    fn weight_rows<V: Bytes, U: Unpack>(&self, col: usize, k: usize) -> [*const u8; MAX_LANES] {
+    pub(super) fn weight_rows<V: Bytes, U: Unpack>(
+        &self,
+        col: usize,
+        k: usize,
+    ) -> [*const u8; MAX_LANES] {
         let row_bytes = U::DTYPE.bytes_of(self.k);
         std::array::from_fn(|lane| {
             let row = (col + lane.min(V::LANES - 1)).min(self.cols - 1);
@@ -135,39 +140,11 @@ impl Q8Product<'_> {
 
     /// The prefetch of the weights after those of a tile of `cols` columns, which ends at `end`.
     #[inline(always)]
-    fn ahead<U: Unpack>(&self, end: usize, cols: usize) -> Ahead {
+    pub(super) fn ahead<U: Unpack>(&self, end: usize, cols: usize) -> Ahead {
         let row_bytes = U::DTYPE.bytes_of(self.k);
         let next = if end < self.cols { end * row_bytes } else { self.next };
         let next = self.weights.as_ptr().wrapping_add(next);
         Ahead::new(next, cols * row_bytes, 2 * self.k / U::DTYPE.block_values())
-    }
-
-    /// One row of activations times the columns of a tile from `col`: each word of weights is
-    /// multiplied as it is unpacked. The bits are those of `columns`.
-    ///
-    /// # Safety
-    ///
-    /// As `columns`.
-    #[inline(always)]
-    pub(super) unsafe fn one_row<V: Bytes, D: ByteDot<V>, U: Unpack>(&mut self, col: usize) {
-        let cols = (2 * V::LANES).min(self.cols - col);
-        let mut ahead = self.ahead::<U>(col + cols, cols);
-        let (groups, block_bytes) = (U::DTYPE.block_values() / Q8_VALUES, U::DTYPE.block_bytes());
-        // SAFETY: the rows have `k` values and `x` as many; the caller guarantees the rest.
-        unsafe {
-            let mut sums = [V::splat(0.0); 2];
-            for (register, sum) in sums.iter_mut().enumerate() {
-                let rows = self.weight_rows::<V, U>(col + register * V::LANES, 0);
-                for block in 0..self.k / U::DTYPE.block_values() {
-                    ahead.prefetch::<V>();
-                    let x = self.x[block * groups..][..groups].as_ptr();
-                    let mut dots = Dots::<V, D, U::Scaling>::new(x, groups, U::OFFSET);
-                    U::unpack::<V, _>(&rows, block * block_bytes, &mut dots);
-                    *sum = dots.add_to(*sum, groups);
-                }
-            }
-            store(cols, sums, self.out.as_mut_ptr().add(col));
-        }
     }
 
     /// All rows of activations times one block of unpacked weights, added to `out`.
@@ -274,7 +251,7 @@ unsafe fn load<V: Bytes>(cols: usize, out: *const f32) -> [V; 2] {
 ///
 /// `out` must be writable for the columns.
 #[inline(always)]
-unsafe fn store<V: Bytes>(cols: usize, [a, b]: [V; 2], out: *mut f32) {
+pub(super) unsafe fn store<V: Bytes>(cols: usize, [a, b]: [V; 2], out: *mut f32) {
     // SAFETY: the caller guarantees the columns; the copy has two registers.
     unsafe {
         if cols == 2 * V::LANES {
@@ -348,7 +325,7 @@ unsafe fn add_group<V: Bytes, D: ByteDot<V>, S: Scaling, const ROWS: usize>(
 ///
 /// The block must be readable, and the CPU have `V`'s instructions.
 #[inline(always)]
-unsafe fn offset_dot<V: Bytes, S: Scaling>(
+pub(super) unsafe fn offset_dot<V: Bytes, S: Scaling>(
     x: *const Q8Block,
     part: usize,
     offset: i16,
@@ -364,89 +341,6 @@ unsafe fn offset_dot<V: Bytes, S: Scaling>(
             _ => [offset, offset],
         };
         V::dot_halves(V::splat_word((&raw const (*x).half_sums).cast()), factors)
-    }
-}
-
-/// Most groups of 32 values of a block.
-const MAX_GROUPS: usize = 8;
-
-/// Integer sums of one row of activations with a block of one register of columns.
-struct Dots<V: Bytes, D, S> {
-    x: *const Q8Block,
-    /// `[groups][32 / SCALE_VALUES]`
-    dots: [V::Words; 2 * MAX_GROUPS],
-    scales: [V; 2 * MAX_GROUPS],
-    mins: [V; MAX_GROUPS],
-    types: PhantomData<(D, S)>,
-}
-
-impl<V: Bytes, D: ByteDot<V>, S: Scaling> Dots<V, D, S> {
-    /// Parts of a group, each with a scale.
-    const PARTS: usize = Q8_VALUES / S::SCALE_VALUES;
-
-    /// Sums with the `groups` blocks of activations from `x`.
-    ///
-    /// # Safety
-    ///
-    /// The blocks must be readable, and the CPU have the instructions of `V` and `D`.
-    #[inline(always)]
-    unsafe fn new(x: *const Q8Block, groups: usize, offset: i16) -> Self {
-        // SAFETY: the caller guarantees the blocks and the instructions.
-        unsafe {
-            let mut dots = [V::splat_word([0; 4].as_ptr()); 2 * MAX_GROUPS];
-            for index in 0..groups * Self::PARTS {
-                let (group, part) = (index / Self::PARTS, index % Self::PARTS);
-                dots[index] = offset_dot::<V, S>(x.add(group), part, offset);
-            }
-            let (scales, mins) = ([V::splat(0.0); 2 * MAX_GROUPS], [V::splat(0.0); MAX_GROUPS]);
-            Dots { x, dots, scales, mins, types: PhantomData }
-        }
-    }
-
-    /// Adds the products of `groups` groups to `sum`, in the order of `add_group`.
-    ///
-    /// # Safety
-    ///
-    /// As `new`.
-    #[inline(always)]
-    unsafe fn add_to(self, mut sum: V, groups: usize) -> V {
-        for group in 0..groups {
-            // SAFETY: the caller guarantees the blocks and the instructions.
-            let (scale, q_sum) = unsafe {
-                let x = &*self.x.add(group);
-                (V::splat(x.scale), V::splat(x.sum))
-            };
-            for index in group * Self::PARTS..(group + 1) * Self::PARTS {
-                let dot = V::to_f32(self.dots[index]).mul(scale);
-                sum = dot.mul_add(self.scales[index], sum);
-            }
-            if S::MINS {
-                sum = q_sum.mul_add(self.mins[group], sum);
-            }
-        }
-        sum
-    }
-}
-
-impl<V: Bytes, D: ByteDot<V>, S: Scaling> Sink<V> for Dots<V, D, S> {
-    #[inline(always)]
-    unsafe fn put(&mut self, group: usize, word: usize, q: V::Words) {
-        let index = group * Self::PARTS + word * 4 / S::SCALE_VALUES;
-        // SAFETY: the group is one of the block's; the caller guarantees the instructions.
-        unsafe {
-            let x = V::splat_word(self.x.add(group).cast::<u8>().add(4 * word));
-            self.dots[index] = D::dot(self.dots[index], q, x, S::WIDE);
-        }
-    }
-
-    #[inline(always)]
-    unsafe fn put_scale(&mut self, index: usize, scale: V) {
-        self.scales[index] = scale;
-    }
-
-    #[inline(always)]
-    unsafe fn put_min(&mut self, index: usize, min: V) {
-        self.mins[index] = min;
     }
 }
 

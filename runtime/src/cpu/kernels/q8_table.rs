@@ -2,7 +2,7 @@
 
 use crate::cpu::Isa;
 #[cfg(target_arch = "x86_64")]
-use crate::cpu::simd::{Avx2, Avx512, Avx512Vnni, AvxVnni, Maddubs, Maddubs512};
+use crate::cpu::simd::{Avx2, Avx512, Avx512VlVnni, Avx512Vnni, AvxVnni, Maddubs, Maddubs512};
 use crate::cpu::simd::{PlainDot, Portable, Simd};
 
 use super::q8::{self, Q8Block};
@@ -21,14 +21,22 @@ pub(crate) struct Q8Kernels {
     product: unsafe fn(Q8Product<'_>),
 }
 
-/// Compiles the kernels for one instruction: `$V` and `$D`'s code with `$features` enabled.
+/// Compiles the kernels for one instruction: `$V` and `$D`'s code with `$features` enabled, for one
+/// row of activations `$W` and `$E`'s, which has the same bits.
 macro_rules! kernels {
-    ($static:ident, $name:literal, $isa:expr, $V:ty, $D:ty, [$($feature:tt),*]) => {
+    ($static:ident, $name:literal, $isa:expr, $V:ty, $D:ty, $features:tt) => {
+        kernels!($static, $name, $isa, $V, $D, $V, $D, $features);
+    };
+    (
+        $static:ident, $name:literal, $isa:expr, $V:ty, $D:ty, $W:ty, $E:ty,
+        [$($feature:tt),*]
+    ) => {
         static $static: Q8Kernels = {
             struct Compiled;
 
             impl Q8Loops for Compiled {
                 const COLS: usize = 2 * <$V>::LANES;
+                const ONE_ROW_COLS: usize = 2 * <$W>::LANES;
 
                 $(#[target_feature(enable = $feature)])*
                 unsafe fn columns<U: Unpack>(
@@ -43,7 +51,7 @@ macro_rules! kernels {
                 $(#[target_feature(enable = $feature)])*
                 unsafe fn one_row<U: Unpack>(product: &mut Q8Product<'_>, col: usize) {
                     // SAFETY: the caller guarantees these features.
-                    unsafe { product.one_row::<$V, $D, U>(col) }
+                    unsafe { product.one_row::<$W, $E, U>(col) }
                 }
             }
 
@@ -80,7 +88,10 @@ kernels!(
     Isa::Avx512,
     Avx512,
     Avx512Vnni,
-    ["avx512f", "avx512bw", "avx512vnni"]
+    // Zen 4 takes two cycles for a shuffle of 512 bits, and one row is bound by shuffles.
+    Avx2,
+    Avx512VlVnni,
+    ["avx512f", "avx512bw", "avx512vnni", "avx512vl", "avx2", "fma", "f16c"]
 );
 
 /// All kernels; those of one instruction set fastest first.

@@ -14,6 +14,8 @@ pub(super) const TILE_VALUES: usize = 512;
 const MAX_COLS: usize = 2 * MAX_LANES;
 /// Values of the smallest block, with one scale and at most one minimum.
 const GROUP: usize = 32;
+/// Words of a group.
+const GROUP_WORDS: usize = GROUP / 4;
 
 /// How a type's scales apply.
 pub(super) trait Scaling {
@@ -74,7 +76,7 @@ pub(super) trait Unpack {
 ///
 /// The functions require the receiver to have room for the group, and `V`'s instructions.
 pub(super) trait Sink<V: Bytes> {
-    /// Takes word `word` of group `group` of 32 values.
+    /// Takes word `word` (0..8) of group `group` of 32 values.
     unsafe fn put(&mut self, group: usize, word: usize, q: V::Words);
     /// Takes scale `index`.
     unsafe fn put_scale(&mut self, index: usize, scale: V);
@@ -147,7 +149,7 @@ impl<V: Bytes> Sink<V> for Unpacked {
     #[inline(always)]
     unsafe fn put(&mut self, group: usize, word: usize, q: V::Words) {
         // SAFETY: the caller guarantees the group.
-        unsafe { V::store_words(q, self.q.add((group * GROUP / 4 + word) * 2 * V::LANES)) }
+        unsafe { V::store_words(q, self.q.add((group * GROUP_WORDS + word) * 2 * V::LANES)) }
     }
 
     #[inline(always)]
@@ -277,7 +279,7 @@ unpack!(BytesQ4K, Dtype::Q4K, Minimum, 0, |V, rows, at, to| {
     for part in 0..8 {
         // 32 bytes hold the low nibbles of one group and the high ones of the next.
         let words = V::load_columns(rows, at + 16 + 16 * part);
-        put_nibbles::<V, T>(words, part / 2 * 2, part % 2 * 4, GROUP / 4, to);
+        put_nibbles::<V, T>(words, part / 2 * 2, part % 2 * 4, GROUP_WORDS, to);
     }
 });
 unpack!(BytesQ5K, Dtype::Q5K, Minimum, 0, |V, rows, at, to| {
@@ -340,7 +342,9 @@ unsafe fn put_nibbles<V: Bytes, T: Sink<V>>(
         // SAFETY: the caller guarantees the words.
         unsafe {
             to.put(group, first + word, V::and(q, NIBBLES));
-            to.put(group, first + word + distance, V::and(V::shift_right(q, 4), NIBBLES));
+            let high = first + word + distance;
+            let q = V::and(V::shift_right(q, 4), NIBBLES);
+            to.put(group + high / GROUP_WORDS, high % GROUP_WORDS, q);
         }
     }
 }

@@ -1,0 +1,124 @@
+//! Matrix product of one row of activations in 8 bits with quantized weights: each word of weights
+//! is multiplied as it is unpacked. The order of the sums, and so the bits, are those of
+//! [`Q8Product`]'s tiles.
+
+use std::marker::PhantomData;
+
+use crate::cpu::simd::{ByteDot, Bytes};
+
+use super::Q8Product;
+use super::q8::{Q8_VALUES, Q8Block};
+use super::q8_product::{offset_dot, store};
+use super::unpack::{Scaling, Sink, Unpack};
+
+impl Q8Product<'_> {
+    /// One row of activations times two registers of columns from `col`.
+    ///
+    /// # Safety
+    ///
+    /// As `columns`.
+    #[inline(always)]
+    pub(super) unsafe fn one_row<V: Bytes, D: ByteDot<V>, U: Unpack>(&mut self, col: usize) {
+        let cols = (2 * V::LANES).min(self.cols - col);
+        let mut ahead = self.ahead::<U>(col + cols, cols);
+        let (groups, block_bytes) = (U::DTYPE.block_values() / Q8_VALUES, U::DTYPE.block_bytes());
+        // SAFETY: the rows have `k` values and `x` as many; the caller guarantees the rest.
+        unsafe {
+            let mut sums = [V::splat(0.0); 2];
+            for (register, sum) in sums.iter_mut().enumerate() {
+                let rows = self.weight_rows::<V, U>(col + register * V::LANES, 0);
+                for block in 0..self.k / U::DTYPE.block_values() {
+                    ahead.prefetch::<V>();
+                    let x = self.x[block * groups..][..groups].as_ptr();
+                    let mut dots = Dots::<V, D, U::Scaling>::new(x, groups, U::OFFSET);
+                    U::unpack::<V, _>(&rows, block * block_bytes, &mut dots);
+                    *sum = dots.add_to(*sum, groups);
+                }
+            }
+            store(cols, sums, self.out.as_mut_ptr().add(col));
+        }
+    }
+}
+
+/// Most groups of 32 values of a block.
+const MAX_GROUPS: usize = 8;
+
+/// Integer sums of one row of activations with a block of one register of columns.
+struct Dots<V: Bytes, D, S> {
+    x: *const Q8Block,
+    /// `[groups][32 / SCALE_VALUES]`
+    dots: [V::Words; 2 * MAX_GROUPS],
+    scales: [V; 2 * MAX_GROUPS],
+    mins: [V; MAX_GROUPS],
+    types: PhantomData<(D, S)>,
+}
+
+impl<V: Bytes, D: ByteDot<V>, S: Scaling> Dots<V, D, S> {
+    /// Parts of a group, each with a scale.
+    const PARTS: usize = Q8_VALUES / S::SCALE_VALUES;
+
+    /// Sums with the `groups` blocks of activations from `x`.
+    ///
+    /// # Safety
+    ///
+    /// The blocks must be readable, and the CPU have the instructions of `V` and `D`.
+    #[inline(always)]
+    unsafe fn new(x: *const Q8Block, groups: usize, offset: i16) -> Self {
+        // SAFETY: the caller guarantees the blocks and the instructions.
+        unsafe {
+            let mut dots = [V::splat_word([0; 4].as_ptr()); 2 * MAX_GROUPS];
+            for index in 0..groups * Self::PARTS {
+                let (group, part) = (index / Self::PARTS, index % Self::PARTS);
+                dots[index] = offset_dot::<V, S>(x.add(group), part, offset);
+            }
+            let (scales, mins) = ([V::splat(0.0); 2 * MAX_GROUPS], [V::splat(0.0); MAX_GROUPS]);
+            Dots { x, dots, scales, mins, types: PhantomData }
+        }
+    }
+
+    /// Adds the products of `groups` groups to `sum`, in the order of `add_group`.
+    ///
+    /// # Safety
+    ///
+    /// As `new`.
+    #[inline(always)]
+    unsafe fn add_to(self, mut sum: V, groups: usize) -> V {
+        for group in 0..groups {
+            // SAFETY: the caller guarantees the blocks and the instructions.
+            let (scale, q_sum) = unsafe {
+                let x = &*self.x.add(group);
+                (V::splat(x.scale), V::splat(x.sum))
+            };
+            for index in group * Self::PARTS..(group + 1) * Self::PARTS {
+                let dot = V::to_f32(self.dots[index]).mul(scale);
+                sum = dot.mul_add(self.scales[index], sum);
+            }
+            if S::MINS {
+                sum = q_sum.mul_add(self.mins[group], sum);
+            }
+        }
+        sum
+    }
+}
+
+impl<V: Bytes, D: ByteDot<V>, S: Scaling> Sink<V> for Dots<V, D, S> {
+    #[inline(always)]
+    unsafe fn put(&mut self, group: usize, word: usize, q: V::Words) {
+        let index = group * Self::PARTS + word * 4 / S::SCALE_VALUES;
+        // SAFETY: the group is one of the block's; the caller guarantees the instructions.
+        unsafe {
+            let x = V::splat_word(self.x.add(group).cast::<u8>().add(4 * word));
+            self.dots[index] = D::dot(self.dots[index], q, x, S::WIDE);
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn put_scale(&mut self, index: usize, scale: V) {
+        self.scales[index] = scale;
+    }
+
+    #[inline(always)]
+    unsafe fn put_min(&mut self, index: usize, min: V) {
+        self.mins[index] = min;
+    }
+}
