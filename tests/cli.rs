@@ -173,7 +173,7 @@ fn without_a_probe_trail_is_refused_and_the_default_is_fcfs() {
 
 /// Arguments that are wrong, the part of the line on stderr that says why, and the command whose
 /// help it points at.
-const MISTAKES: [(&[&str], &str, &str); 55] = [
+const MISTAKES: [(&[&str], &str, &str); 56] = [
     (&["--model", "/nonexistent"], "/nonexistent", ""),
     (&["--probe", "/nonexistent"], "/nonexistent", ""),
     (&["--port", "70000"], "--port", ""),

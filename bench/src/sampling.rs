@@ -5,8 +5,8 @@ use std::time::Instant;
 use clap::Args;
 use serde_json::{Value, json};
 use trail_base::stats::median;
-use trail_runtime::backend::SamplingParams;
-use trail_runtime::sampling::{History, Sampler};
+use trail_runtime::backend::{SamplingInput, SamplingInputs, SamplingParams};
+use trail_runtime::cpu::Samplers;
 use trail_setup::{Error, count};
 
 use crate::decode;
@@ -53,6 +53,19 @@ fn ways() -> [(&'static str, SamplingParams); 6] {
     ]
 }
 
+/// The same for all requests.
+struct Inputs<'a> {
+    params: &'a SamplingParams,
+    tokens: &'a [u32],
+}
+
+impl SamplingInputs for Inputs<'_> {
+    fn of(&self, _request: u32) -> SamplingInput<'_> {
+        let (prompt, generated) = self.tokens.split_at(self.tokens.len() / 2);
+        SamplingInput { params: self.params, prompt, generated }
+    }
+}
+
 /// Measures decode steps, and each way to sample from their logits, in turn.
 pub fn run(args: &SamplingArgs, bench: &BenchModel) -> Result<Value, Error> {
     let SamplingArgs { batch, context } = *args;
@@ -61,9 +74,9 @@ pub fn run(args: &SamplingArgs, bench: &BenchModel) -> Result<Value, Error> {
     decode::fill_kv(&mut forward);
     let rows = bench.decode_batch(batch, context - 1, context);
     let vocab = bench.model.config.vocab_size;
-    let mut sampler = Sampler::new(vocab);
+    let mut samplers = Samplers::new(&forward);
     let tokens: Vec<u32> = (0..context).map(|i| (i * 7 % vocab) as u32).collect();
-    let (prompt, generated) = tokens.split_at(context / 2);
+    let mut sampled = Vec::with_capacity(batch);
     let (mut steps, mut checksum) = (Vec::new(), None);
     let mut times = ways.each_ref().map(|_| Vec::new());
     for repeat in 0..=bench.repeats {
@@ -71,15 +84,17 @@ pub fn run(args: &SamplingArgs, bench: &BenchModel) -> Result<Value, Error> {
         verify(forward.forward(&rows, &[]), &mut checksum)?;
         let step = start.elapsed().as_secs_f64();
         for ((_, params), times) in ways.iter().zip(&mut times) {
+            let inputs = Inputs { params, tokens: &tokens };
+            sampled.clear();
             let start = Instant::now();
-            for logits in forward.logits_mut().chunks_exact_mut(vocab) {
-                let history = History { prompt, generated };
-                let sampled = sampler.sample(logits, params, history, context as u32);
-                sampled.map_err(|_| Error::failed("the logits are not finite"))?;
+            samplers.sample(&mut forward, &rows, &inputs, &mut sampled);
+            let seconds = start.elapsed().as_secs_f64();
+            if sampled.len() != batch || sampled.iter().any(Result::is_err) {
+                return Err(Error::failed("the logits are not finite"));
             }
             // The first pass warms caches and page tables.
             if repeat > 0 {
-                times.push(start.elapsed().as_secs_f64());
+                times.push(seconds);
             }
         }
         if repeat > 0 {

@@ -17,7 +17,7 @@ pub struct SamplingInput<'a> {
 ///
 /// Not part of [`Batch`]: token histories are long, and a device needs one only in the step in
 /// which it first meets a request.
-pub trait SamplingInputs {
+pub trait SamplingInputs: Sync {
     /// The inputs of the request with index `request`.
     fn of(&self, request: u32) -> SamplingInput<'_>;
 }

@@ -3,14 +3,13 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::{CpuForward, Tap};
+use super::{CpuForward, Samplers, Tap};
 use crate::backend::{Backend, Fault, Sampled, Step, TapReceiver};
-use crate::sampling::{History, Sampler};
 
 /// Runs steps of one model on the CPU.
 pub struct CpuBackend {
     forward: CpuForward,
-    sampler: Sampler,
+    samplers: Samplers,
     tap: Option<(usize, Arc<dyn TapReceiver>)>,
     /// Tokens of the last step.
     sampled: Vec<Sampled>,
@@ -21,9 +20,9 @@ impl CpuBackend {
     /// A backend over `forward`. `tap`: the tapped layer (0-based) and the receiver of its
     /// activations.
     pub fn new(forward: CpuForward, tap: Option<(usize, Arc<dyn TapReceiver>)>) -> Self {
-        let sampler = Sampler::new(forward.model().config.vocab_size);
+        let samplers = Samplers::new(&forward);
         let sampled = Vec::with_capacity(forward.options().max_segments);
-        CpuBackend { forward, sampler, tap, sampled, computed: Instant::now() }
+        CpuBackend { forward, samplers, tap, sampled, computed: Instant::now() }
     }
 
     /// The forward pass, with its options and KV pool.
@@ -56,15 +55,9 @@ impl Backend for CpuBackend {
         };
         self.forward.forward(step.batch, tap.as_slice());
         self.computed = Instant::now();
-        let vocab = self.forward.model().config.vocab_size;
-        let segments = step.batch.segments.iter().filter(|segment| segment.logits);
         self.sampled.clear();
-        for (segment, logits) in segments.zip(self.forward.logits_mut().chunks_exact_mut(vocab)) {
-            let input = step.sampling.of(segment.request);
-            let history = History { prompt: input.prompt, generated: input.generated };
-            let position = segment.start + segment.len;
-            self.sampled.push(self.sampler.sample(logits, input.params, history, position));
-        }
+        let CpuBackend { forward, samplers, sampled, .. } = self;
+        samplers.sample(forward, step.batch, step.sampling, sampled);
         Ok(())
     }
 

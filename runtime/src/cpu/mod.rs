@@ -24,6 +24,7 @@ mod pass;
 mod pool;
 mod regions;
 mod rope;
+mod samplers;
 mod shared;
 mod tap;
 
@@ -32,6 +33,7 @@ pub use compute::Compute;
 pub use forward::{CpuForward, CpuOptions};
 pub use kv::KvPool;
 pub use pool::Pool;
+pub use samplers::Samplers;
 pub use tap::Tap;
 pub use trail_base::Isa;
 use trail_base::simd;

@@ -49,10 +49,4 @@ impl CpuForward {
         regions.drain();
         &self.buffers.logits[..self.buffers.wanted.len() * self.model.config.vocab_size]
     }
-
-    /// Logits of the last pass `[wanted][vocab]`, for in-place sampling.
-    pub fn logits_mut(&mut self) -> &mut [f32] {
-        let vocab = self.model.config.vocab_size;
-        &mut self.buffers.logits[..self.buffers.wanted.len() * vocab]
-    }
 }

@@ -13,7 +13,7 @@ use super::kernels::{Attention, Kernels, Packing};
 use super::linear::{Linear, assist};
 use super::rope::RopeTables;
 use super::shared::SharedMut;
-use super::{KvPool, Pool, Tap};
+use super::{CpuForward, KvPool, Pool, Tap};
 
 /// Number of activations above which the norm is split over the threads: it takes one thread longer
 /// than a fork and join, a few microseconds.
@@ -324,6 +324,22 @@ impl<'a> Regions<'a> {
             let out = unsafe { normed.part(row * stride..(row + 1) * stride) };
             kernels.rms_norm(&stream[row * hidden..][..hidden], weight, eps, packing, out);
         });
+    }
+}
+
+impl CpuForward {
+    /// Calls `each(worker, row, logits)` for each row of logits of the last pass, over the threads.
+    pub(super) fn for_each_logits(&mut self, each: impl Fn(usize, usize, &mut [f32]) + Sync) {
+        let vocab = self.model.config.vocab_size;
+        let logits = SharedMut::new(&mut self.buffers.logits);
+        let each = |worker: usize, row: usize| {
+            // SAFETY: a row is passed to one call.
+            each(worker, row, unsafe { logits.part(row * vocab..(row + 1) * vocab) });
+        };
+        match self.buffers.wanted.len() {
+            1 => each(0, 0),
+            rows => self.pool.for_each(rows, || false, each),
+        }
     }
 }
 

@@ -1,0 +1,122 @@
+//! Sampling of a step's rows, over the threads of the forward pass.
+
+use std::sync::{Mutex, PoisonError};
+
+use crate::backend::{Batch, NonFiniteLogits, Sampled, SamplingInputs};
+use crate::sampling::{History, Sampler};
+
+use super::CpuForward;
+
+/// A sampler for each thread.
+pub struct Samplers {
+    /// Used by one thread each; a lock that nothing else holds.
+    workers: Vec<Mutex<Sampler>>,
+    /// Indices of the batch's segments with logits.
+    wanted: Vec<u32>,
+    /// One for each of `wanted`.
+    sampled: Vec<Mutex<Sampled>>,
+}
+
+impl Samplers {
+    /// Samplers for the threads, the vocabulary and the segments of `forward`.
+    pub fn new(forward: &CpuForward) -> Self {
+        let (options, vocab) = (forward.options(), forward.model().config.vocab_size);
+        let workers = (0..options.threads.max(1)).map(|_| Mutex::new(Sampler::new(vocab)));
+        let sampled = (0..options.max_segments).map(|_| Mutex::new(Err(NonFiniteLogits)));
+        Samplers {
+            workers: workers.collect(),
+            wanted: Vec::with_capacity(options.max_segments),
+            sampled: sampled.collect(),
+        }
+    }
+
+    /// Samples a token for each segment with logits of `batch`, the last one that `forward` was fed
+    /// with, and appends them to `out` in the order of the segments.
+    pub fn sample(
+        &mut self,
+        forward: &mut CpuForward,
+        batch: &Batch,
+        inputs: &dyn SamplingInputs,
+        out: &mut Vec<Sampled>,
+    ) {
+        let Samplers { workers, wanted, sampled } = self;
+        wanted.clear();
+        wanted.extend((0..).zip(&batch.segments).filter(|(_, s)| s.logits).map(|(index, _)| index));
+        forward.for_each_logits(|worker, row, logits| {
+            let segment = &batch.segments[wanted[row] as usize];
+            let input = inputs.of(segment.request);
+            let history = History { prompt: input.prompt, generated: input.generated };
+            let position = segment.start + segment.len;
+            let mut sampler = workers[worker].lock().unwrap_or_else(PoisonError::into_inner);
+            let token = sampler.sample(logits, input.params, history, position);
+            *sampled[row].lock().unwrap_or_else(PoisonError::into_inner) = token;
+        });
+        let tokens = sampled.iter_mut().take(wanted.len());
+        out.extend(tokens.map(|token| *token.get_mut().unwrap_or_else(PoisonError::into_inner)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::backend::{SamplingInput, SamplingParams};
+    use crate::cpu::{Compute, CpuOptions, Isa};
+    use crate::model::{Dtype, Model, ModelConfig};
+
+    /// Parameters by request.
+    struct Table(Vec<SamplingParams>);
+
+    impl SamplingInputs for Table {
+        fn of(&self, request: u32) -> SamplingInput<'_> {
+            let params = &self.0[request as usize];
+            SamplingInput { params, prompt: &[1, 2], generated: &[3] }
+        }
+    }
+
+    /// Requests with parameters of their own, one without logits among them, and more of them than
+    /// threads: each token is that of a sampler alone.
+    #[test]
+    fn every_request_is_sampled_with_its_own_parameters_on_any_thread() {
+        let config = ModelConfig::named("tiny").unwrap();
+        let model = Arc::new(Model::random_of(config, Dtype::F32, 1).unwrap());
+        let options = CpuOptions {
+            threads: 3,
+            isa: Isa::Auto,
+            compute: Compute::Exact,
+            max_rows: 16,
+            max_segments: 16,
+            num_blocks: 16,
+            max_context: 16,
+        };
+        let mut forward = CpuForward::new(model.clone(), options).unwrap();
+        let mut batch = Batch::default();
+        (0..9).for_each(|id| batch.push(id, 0, &[id + 5], &[id], id != 4));
+        let params = |id: u64| SamplingParams {
+            temperature: 0.3 * (id % 4) as f32,
+            repetition_penalty: 1.0 + 0.1 * id as f32,
+            seed: id,
+            ..SamplingParams::default()
+        };
+        let table = Table((0..9).map(params).collect());
+        let vocab = model.config.vocab_size;
+        let logits = forward.forward(&batch, &[]).to_vec();
+        let mut alone = Sampler::new(vocab);
+        let ids = (0..9).filter(|id| *id != 4);
+        let expected: Vec<Sampled> = ids
+            .zip(logits.clone().chunks_exact_mut(vocab))
+            .map(|(id, logits)| {
+                let input = table.of(id);
+                let history = History { prompt: input.prompt, generated: input.generated };
+                alone.sample(logits, input.params, history, 1)
+            })
+            .collect();
+        let mut samplers = Samplers::new(&forward);
+        for _ in 0..20 {
+            let mut out = Vec::new();
+            samplers.sample(&mut forward, &batch, &table, &mut out);
+            assert_eq!(out, expected);
+        }
+    }
+}
