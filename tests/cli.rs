@@ -173,7 +173,7 @@ fn without_a_probe_trail_is_refused_and_the_default_is_fcfs() {
 
 /// Arguments that are wrong, the part of the line on stderr that says why, and the command whose
 /// help it points at.
-const MISTAKES: [(&[&str], &str, &str); 56] = [
+const MISTAKES: [(&[&str], &str, &str); 57] = [
     (&["--model", "/nonexistent"], "/nonexistent", ""),
     (&["--probe", "/nonexistent"], "/nonexistent", ""),
     (&["--port", "70000"], "--port", ""),
@@ -222,6 +222,7 @@ const MISTAKES: [(&[&str], &str, &str); 56] = [
         "bench decode",
     ),
     (&["bench", "prefill", "--tokens", "0"], "--tokens", "bench prefill"),
+    (&["bench", "decode", "--kv-dtype", "q8_0"], "f32, f16 or bf16", "bench decode"),
     (&["bench", "sampling", "--batch", "0"], "--batch", "bench sampling"),
     (&["bench", "overlap", "--context", "0"], "--context", "bench overlap"),
     (&["bench", "overlap", "--context", "5000"], "--context is 5000", "bench overlap"),

@@ -1,4 +1,5 @@
-//! `bench accuracy`: the log probabilities of a text by `--compute fast` against `exact`.
+//! `bench accuracy`: the log probabilities of a text by `--compute fast` and `--kv-dtype` against
+//! `exact` with keys and values in f32.
 
 use std::fs;
 use std::path::PathBuf;
@@ -7,6 +8,7 @@ use clap::Args;
 use serde_json::{Value, json};
 use trail_runtime::backend::{BLOCK_TOKENS, Batch};
 use trail_runtime::cpu::{Compute, CpuForward};
+use trail_runtime::model::Dtype;
 use trail_setup::{Error, count};
 
 use crate::model::{BenchModel, MAX_BATCH, MAX_CONTEXT};
@@ -43,8 +45,11 @@ struct Sums {
 /// distributions of the next token.
 pub fn run(args: &AccuracyArgs, bench: &BenchModel) -> Result<Value, Error> {
     let sequences = sequences(args, bench)?;
-    let forward = |compute| bench.forward_by(compute, args.sequences, args.sequences, args.tokens);
-    let (mut exact, mut fast) = (forward(Compute::Exact)?, forward(Compute::Fast)?);
+    let forward = |compute, kv_dtype| {
+        bench.forward_by(compute, kv_dtype, args.sequences, args.sequences, args.tokens)
+    };
+    let mut exact = forward(Compute::Exact, Dtype::F32)?;
+    let mut fast = forward(Compute::Fast, bench.kv_dtype())?;
     let (mut sums, mut logprobs, mut best) = (Sums::default(), Vec::new(), Vec::new());
     for position in 0..args.tokens - 1 {
         let batch = batch(&sequences, position);

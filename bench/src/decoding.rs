@@ -111,6 +111,7 @@ impl Shape {
             compute: Compute::Fast,
             max_rows: rows,
             max_segments: self.batch,
+            kv_dtype: bench.kv_dtype(),
             num_blocks: self.batch * self.tokens().div_ceil(BLOCK_TOKENS),
             max_context: longest,
         };

@@ -65,7 +65,7 @@ enum Part {
         #[command(flatten)]
         args: PrefillArgs,
     },
-    /// Log probabilities of a text by --compute fast against exact
+    /// Log probabilities of a text by --compute fast (and --kv-dtype) against exact
     Accuracy {
         #[command(flatten)]
         model: BenchModelArgs,

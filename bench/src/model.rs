@@ -44,6 +44,7 @@ pub struct BenchModel {
     threads: usize,
     isa: Isa,
     compute: Compute,
+    kv_dtype: Option<Dtype>,
     device: ComputeDevice,
     settings: CudaSettings,
     setup: Option<Setup>,
@@ -59,6 +60,7 @@ impl BenchModel {
         let repeats = args.repeats as usize;
         let (threads, isa, compute) = (engine.threads(), engine.isa(), engine.compute());
         let (device, settings) = (engine.device(), engine.cuda());
+        let kv_dtype = engine.kv_dtype();
         if let Some(name) = args.random_weights.clone() {
             let model = Arc::new(Model::random(&name, args.dtype, 1).map_err(Error::usage)?);
             let setup = None;
@@ -69,6 +71,7 @@ impl BenchModel {
                 threads,
                 isa,
                 compute,
+                kv_dtype,
                 device,
                 settings,
                 setup,
@@ -77,7 +80,18 @@ impl BenchModel {
         let setup = Setup::load(model)?;
         let (name, model) = (setup.name.clone(), setup.model.clone());
         let setup = Some(setup);
-        Ok(BenchModel { name, model, repeats, threads, isa, compute, device, settings, setup })
+        Ok(BenchModel {
+            name,
+            model,
+            repeats,
+            threads,
+            isa,
+            compute,
+            kv_dtype,
+            device,
+            settings,
+            setup,
+        })
     }
 
     /// The name for titles; says so where the weights are random.
@@ -113,6 +127,7 @@ impl BenchModel {
             .threads(Some(self.threads))
             .isa(self.isa)
             .compute(self.compute)
+            .kv_dtype(self.kv_dtype)
             .device(self.device)
             .cuda(self.settings)
             // Steps are as large as the benchmark asks for.
@@ -142,13 +157,19 @@ impl BenchModel {
         segments: usize,
         context: usize,
     ) -> Result<CpuForward, Error> {
-        self.forward_by(self.compute, rows, segments, context)
+        self.forward_by(self.compute, self.kv_dtype(), rows, segments, context)
     }
 
-    /// The same with another arithmetic than that of the command line.
+    /// Type of keys and values on the CPU.
+    pub fn kv_dtype(&self) -> Dtype {
+        self.kv_dtype.unwrap_or(Dtype::F32)
+    }
+
+    /// The same with another arithmetic and type of keys and values than those of the command line.
     pub fn forward_by(
         &self,
         compute: Compute,
+        kv_dtype: Dtype,
         rows: usize,
         segments: usize,
         context: usize,
@@ -159,6 +180,7 @@ impl BenchModel {
             compute,
             max_rows: rows,
             max_segments: segments,
+            kv_dtype,
             num_blocks: segments * context.div_ceil(BLOCK_TOKENS),
             max_context: context,
         };
@@ -190,6 +212,7 @@ impl BenchModel {
             "isa": backend.isa().to_string(),
             "byte_products": backend.byte_products(),
             "bf16_products": backend.bf16_products(),
+            "kv_dtype": backend.options().kv_dtype.to_string().to_lowercase(),
         })
     }
 

@@ -50,6 +50,7 @@ fn check(model: Arc<Model>, compute: Compute) {
         compute,
         max_rows: rows,
         max_segments: segments,
+        kv_dtype: Dtype::F32,
         num_blocks: segments * blocks_each,
         max_context: blocks_each * BLOCK_TOKENS,
     };

@@ -175,6 +175,7 @@ fn backend(model: Model, isa: Isa) -> Result<CpuForward, String> {
         compute: Compute::Exact,
         max_rows: CONTEXT,
         max_segments: 1,
+        kv_dtype: Dtype::F32,
         num_blocks: CONTEXT / BLOCK_TOKENS,
         max_context: CONTEXT,
     };

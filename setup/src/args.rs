@@ -5,10 +5,11 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use trail_runtime::cpu::{Compute, Isa};
+use trail_runtime::cpu::{Compute, Isa, KvPool};
 use trail_runtime::cuda;
 use trail_runtime::engine::{ComputeDevice, CudaSettings, PolicyKind, ProbeDevice};
 use trail_runtime::engine::{DEFAULT_C, DEFAULT_MAX_QUEUE_BYTES, DEFAULT_MAX_REQUESTS, WhenFull};
+use trail_runtime::model::Dtype;
 use trail_scheduler::limits::MAX_CONTEXT;
 use trail_scheduler::{Preemption, Reserve, SchedulerConfig};
 
@@ -220,6 +221,16 @@ pub struct EngineArgs {
     /// where that is faster) or exact (in f32)
     #[arg(long, global = true, value_name = "WAY", default_value_t = Compute::Fast)]
     pub(crate) compute: Compute,
+    /// Keys and values on the CPU: f32, f16 or bf16 (half the memory) [default: f32]
+    #[arg(long, global = true, value_name = "TYPE", value_parser = kv_dtype)]
+    pub(crate) kv_dtype: Option<Dtype>,
+}
+
+/// Parses a type of keys and values.
+fn kv_dtype(name: &str) -> Result<Dtype, String> {
+    let of_name = |dtype: &Dtype| dtype.to_string().eq_ignore_ascii_case(name);
+    let found = KvPool::DTYPES.into_iter().find(of_name);
+    found.ok_or_else(|| "choose f32, f16 or bf16".into())
 }
 
 fn preemption(name: &str) -> Result<Preemption, String> {
@@ -379,7 +390,12 @@ impl EngineArgs {
         self.isa
     }
 
-    /// Arithmetic of the CPU's products with quantized weights.
+    /// Type of keys and values, if given.
+    pub fn kv_dtype(&self) -> Option<Dtype> {
+        self.kv_dtype
+    }
+
+    /// Arithmetic of the CPU's products.
     pub fn compute(&self) -> Compute {
         self.compute
     }

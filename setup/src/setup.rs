@@ -237,7 +237,8 @@ impl Setup {
             .kv_blocks(args.kv_blocks)
             .threads(args.threads)
             .isa(args.isa)
-            .compute(args.compute);
+            .compute(args.compute)
+            .kv_dtype(args.kv_dtype);
         let builder = args.max_running.into_iter().fold(builder, EngineBuilder::max_running);
         let gap = args.max_gap_ms.map(|ms| Duration::from_millis(ms.into()));
         let builder = gap.into_iter().fold(builder, EngineBuilder::max_gap);

@@ -8,6 +8,7 @@ use crate::backend::{BLOCK_TOKENS, Batch};
 use crate::model::{Dtype, LayerWeights, Model, ModelConfig, Tensor};
 
 use super::buffers::{Buffers, WorkerScratch};
+use super::heads::MAX_HEAD_DIM;
 use super::kernels::Kernels;
 use super::kv::FEWER_BLOCKS;
 use super::narrow::NarrowKernels;
@@ -27,6 +28,8 @@ pub struct CpuOptions {
     pub max_rows: usize,
     /// Maximum number of segments in a batch.
     pub max_segments: usize,
+    /// Type of keys and values: f32, f16 or bf16.
+    pub kv_dtype: Dtype,
     /// Number of KV blocks, of [`BLOCK_TOKENS`] tokens each.
     pub num_blocks: usize,
     /// Maximum context length, tokens.
@@ -36,7 +39,7 @@ pub struct CpuOptions {
 impl CpuOptions {
     /// Bytes of the KV pool, the activations and the rotations for a model of `config`.
     pub fn bytes(&self, config: &ModelConfig) -> u128 {
-        let kv = BLOCK_TOKENS * config.kv_token_bytes(Dtype::F32);
+        let kv = BLOCK_TOKENS * config.kv_token_bytes(self.kv_dtype);
         let streams = if config.architecture.has_post_norms() { 3 } else { 2 };
         let row = streams * config.hidden_size + 2 * config.q_size() + config.intermediate_size;
         let widest = config.intermediate_size.max(config.q_size()).max(config.hidden_size);
@@ -93,7 +96,7 @@ impl CpuForward {
         Ok(CpuForward {
             kernels,
             pool: Pool::new(threads)?,
-            kv: KvPool::new(config, options.num_blocks)?,
+            kv: KvPool::new(config, options.num_blocks, options.kv_dtype)?,
             rope: RopeTables::new(config, options.max_context),
             buffers: Buffers::new(config, options.max_rows, options.max_segments, narrow)?,
             scratch: (0..threads).map(|_| WorkerScratch::new(config)).collect::<Result<_, _>>()?,
@@ -170,8 +173,8 @@ fn check_config(config: &ModelConfig) -> Result<(), String> {
     if *num_layers == 0 || *num_kv_heads == 0 || !num_heads.is_multiple_of(*num_kv_heads) {
         return Err(format!("{num_heads} heads, {num_kv_heads} KV heads, {num_layers} layers"));
     }
-    if *head_dim == 0 || !head_dim.is_multiple_of(2) {
-        return Err(format!("head_dim is {head_dim}: it must be even"));
+    if *head_dim == 0 || !head_dim.is_multiple_of(2) || *head_dim > MAX_HEAD_DIM {
+        return Err(format!("head_dim is {head_dim}: it must be even, {MAX_HEAD_DIM} at most"));
     }
     if windows.len() != *num_layers || windows.contains(&Some(0)) {
         return Err(format!("windows {windows:?} for {num_layers} layers"));

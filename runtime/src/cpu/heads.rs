@@ -8,6 +8,9 @@ use super::kv::KvShape;
 use super::rope::RopeTable;
 use super::shared::SharedMut;
 
+/// Longest head.
+pub(super) const MAX_HEAD_DIM: usize = 1024;
+
 /// A head of the q, k or v projection, by its index within that projection.
 #[derive(Clone, Copy)]
 pub(super) enum Head {
@@ -47,7 +50,7 @@ pub(super) struct HeadOutputs<'a> {
     /// Queries `[rows][num_heads][head_dim]`.
     pub(super) queries: SharedMut<'a, f32>,
     /// The KV pool.
-    pub(super) kv: SharedMut<'a, f32>,
+    pub(super) kv: SharedMut<'a, u8>,
 }
 
 impl HeadOutputs<'_> {
@@ -61,11 +64,11 @@ impl HeadOutputs<'_> {
         let ModelConfig { num_heads, head_dim, .. } = *self.config;
         self.add_bias(head, values);
         self.normalize(head, values);
-        let in_pool = |plane| {
-            let first = self.shape.token(self.kv_indices[row] as usize, plane);
+        let store = |plane, values: &[f32]| {
+            let token = self.shape.token(self.kv_indices[row] as usize, plane);
             // SAFETY: every token has its own KV index, so the caller's exclusive access to the
             // head of the row makes this part disjoint from all others.
-            unsafe { self.kv.part(first..first + head_dim) }
+            self.shape.dtype.narrow(values, unsafe { self.kv.part(token) });
         };
         match head {
             Head::Query(index) => {
@@ -75,11 +78,13 @@ impl HeadOutputs<'_> {
                 self.rotate(values, row, self.config.attention_scale(), out);
             }
             Head::Key(index) => {
-                let out = in_pool(self.shape.keys(self.layer, index));
-                self.rotate(values, row, 1.0, out);
+                let mut rotated = [0.0; MAX_HEAD_DIM];
+                let rotated = &mut rotated[..head_dim];
+                self.rotate(values, row, 1.0, rotated);
+                store(self.shape.keys(self.layer, index), rotated);
             }
             Head::Value(index) => {
-                in_pool(self.shape.values(self.layer, index)).copy_from_slice(values);
+                store(self.shape.values(self.layer, index), values);
             }
         }
     }

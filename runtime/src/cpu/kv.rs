@@ -1,7 +1,9 @@
 //! Paged KV pool: keys and values of all layers in blocks of [`BLOCK_TOKENS`] tokens.
 
+use std::ops::Range;
+
 use crate::backend::BLOCK_TOKENS;
-use crate::model::ModelConfig;
+use crate::model::{Dtype, ModelConfig};
 
 use super::aligned::Aligned;
 use super::simd::MAX_LANES;
@@ -12,7 +14,7 @@ pub(super) const FEWER_BLOCKS: &str = "lower --kv-blocks or --max-running";
 /// Least size of the default pool, bytes: a start with less memory fails for other reasons first.
 const LEAST_KV_BYTES: u64 = 64 << 20;
 
-/// `[block][layer][K|V][kv head][BLOCK_TOKENS][head_dim]` f32.
+/// `[block][layer][K|V][kv head][BLOCK_TOKENS][head_dim]`, in f32, f16 or bf16.
 ///
 /// All layers of a block are contiguous, so that swapping a block is one copy.
 pub struct KvPool {
@@ -21,58 +23,78 @@ pub struct KvPool {
     shape: KvShape,
 }
 
-/// Strides within the pool, in floats.
+/// Type of the values, and strides within the pool, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct KvShape {
-    /// Floats of a block.
-    pub(crate) block_len: usize,
-    /// Floats of one layer's keys (or values) in a block.
-    pub(crate) plane_len: usize,
-    /// Floats of one head's keys (or values) in a block.
-    pub(crate) head_len: usize,
-    head_dim: usize,
+    pub(crate) dtype: Dtype,
+    /// Bytes of a block.
+    pub(crate) block_bytes: usize,
+    /// Bytes of one layer's keys (or values) in a block.
+    plane_bytes: usize,
+    /// Bytes of one head's keys (or values) in a block.
+    head_bytes: usize,
 }
 
 impl KvShape {
-    fn new(config: &ModelConfig) -> Self {
-        let head_len = BLOCK_TOKENS * config.head_dim;
-        let plane_len = config.num_kv_heads * head_len;
-        let block_len = config.num_layers * 2 * plane_len;
-        KvShape { block_len, plane_len, head_len, head_dim: config.head_dim }
+    fn new(config: &ModelConfig, dtype: Dtype) -> Self {
+        let head_bytes = dtype.bytes_of(BLOCK_TOKENS * config.head_dim);
+        let plane_bytes = config.num_kv_heads * head_bytes;
+        let block_bytes = config.num_layers * 2 * plane_bytes;
+        KvShape { dtype, block_bytes, plane_bytes, head_bytes }
     }
 
-    /// Offset in a block of a layer's and head's keys, in floats.
+    /// Offset in a block of a layer's and head's keys, in bytes.
     pub(crate) fn keys(&self, layer: usize, kv_head: usize) -> usize {
-        layer * 2 * self.plane_len + kv_head * self.head_len
+        layer * 2 * self.plane_bytes + kv_head * self.head_bytes
     }
 
-    /// Offset in a block of a layer's and head's values, in floats.
+    /// Offset in a block of a layer's and head's values, in bytes.
     pub(crate) fn values(&self, layer: usize, kv_head: usize) -> usize {
-        self.keys(layer, kv_head) + self.plane_len
+        self.keys(layer, kv_head) + self.plane_bytes
     }
 
-    /// Offset in the pool, in floats, of the vector of token `index` (block * BLOCK_TOKENS +
-    /// token); `plane` is [`KvShape::keys`] or [`KvShape::values`].
-    pub(crate) fn token(&self, index: usize, plane: usize) -> usize {
-        index / BLOCK_TOKENS * self.block_len + plane + index % BLOCK_TOKENS * self.head_dim
+    /// Range in the pool, in bytes, of the vector of token `index` (block * BLOCK_TOKENS + token);
+    /// `plane` is [`KvShape::keys`] or [`KvShape::values`].
+    pub(crate) fn token(&self, index: usize, plane: usize) -> Range<usize> {
+        let bytes = self.head_bytes / BLOCK_TOKENS;
+        let block = index / BLOCK_TOKENS * self.block_bytes;
+        let first = block + plane + index % BLOCK_TOKENS * bytes;
+        first..first + bytes
     }
 }
 
 impl KvPool {
-    /// Reserves `num_blocks` zeroed blocks. A block takes memory when it is first written.
-    pub(crate) fn new(config: &ModelConfig, num_blocks: usize) -> Result<Self, String> {
-        let shape = KvShape::new(config);
+    /// Reserves `num_blocks` zeroed blocks of `dtype`: f32, f16 or bf16. A block takes memory when
+    /// it is first written.
+    pub(crate) fn new(
+        config: &ModelConfig,
+        num_blocks: usize,
+        dtype: Dtype,
+    ) -> Result<Self, String> {
+        if !KvPool::DTYPES.contains(&dtype) {
+            return Err(format!("keys and values are f32, f16 or bf16, not {dtype}"));
+        }
+        let shape = KvShape::new(config, dtype);
         // The last vector load of the last value may read beyond the end.
-        let data = Aligned::reserved(num_blocks * shape.block_len + MAX_LANES)
+        let floats = num_blocks.saturating_mul(shape.block_bytes).div_ceil(size_of::<f32>());
+        let data = Aligned::reserved(floats.saturating_add(MAX_LANES))
             .map_err(|error| format!("{num_blocks} KV blocks: {error}; {FEWER_BLOCKS}"))?;
         Ok(KvPool { data, num_blocks, shape })
     }
 
-    /// Default number of blocks: those of `max_running` sequences at their longest, and half as
-    /// many again for paused ones, within half of `available_bytes`. The other half is for
+    /// Types of keys and values.
+    pub const DTYPES: [Dtype; 3] = [Dtype::F32, Dtype::F16, Dtype::Bf16];
+
+    /// Default number of blocks of `dtype`: those of `max_running` sequences at their longest, and
+    /// half as many again for paused ones, within half of `available_bytes`. The other half is for
     /// requests, other programs, and the page cache.
-    pub fn default_blocks(config: &ModelConfig, max_running: usize, available_bytes: u64) -> usize {
-        let block_bytes = KvShape::new(config).block_len * size_of::<f32>();
+    pub fn default_blocks(
+        config: &ModelConfig,
+        max_running: usize,
+        available_bytes: u64,
+        dtype: Dtype,
+    ) -> usize {
+        let block_bytes = KvShape::new(config, dtype).block_bytes;
         let wanted = config.max_context.div_ceil(BLOCK_TOKENS) * max_running * 3 / 2;
         let bytes = (available_bytes / 2).max(LEAST_KV_BYTES);
         wanted.min((bytes / block_bytes as u64) as usize).max(1)
@@ -85,17 +107,18 @@ impl KvPool {
 
     /// Size of a block, bytes.
     pub fn block_bytes(&self) -> usize {
-        self.shape.block_len * size_of::<f32>()
+        self.shape.block_bytes
     }
 
     /// The contents of `block`: `[layer][K|V][kv head][BLOCK_TOKENS][head_dim]`.
-    pub fn block(&self, block: u32) -> &[f32] {
-        &self.data[block as usize * self.shape.block_len..][..self.shape.block_len]
+    pub fn block(&self, block: u32) -> &[u8] {
+        &self.data()[block as usize * self.shape.block_bytes..][..self.shape.block_bytes]
     }
 
     /// The contents of `block`, writable: for a block that is swapped in.
-    pub fn block_mut(&mut self, block: u32) -> &mut [f32] {
-        &mut self.data[block as usize * self.shape.block_len..][..self.shape.block_len]
+    pub fn block_mut(&mut self, block: u32) -> &mut [u8] {
+        let bytes = self.shape.block_bytes;
+        &mut self.data_mut()[block as usize * bytes..][..bytes]
     }
 
     pub(crate) fn shape(&self) -> KvShape {
@@ -103,13 +126,13 @@ impl KvPool {
     }
 
     /// All blocks, and padding for one vector load.
-    pub(crate) fn data(&self) -> &[f32] {
-        &self.data
+    pub(crate) fn data(&self) -> &[u8] {
+        bytemuck::cast_slice(&self.data)
     }
 
     /// All blocks and padding, writable.
-    pub(crate) fn data_mut(&mut self) -> &mut [f32] {
-        &mut self.data
+    pub(crate) fn data_mut(&mut self) -> &mut [u8] {
+        bytemuck::cast_slice_mut(&mut self.data)
     }
 }
 
@@ -121,16 +144,21 @@ mod tests {
     fn the_default_is_what_sequences_need_within_half_of_the_memory() {
         let config = ModelConfig::named("llama3-8b").expect("a known shape");
         // 8192 tokens take 512 blocks of 4 MiB.
-        let of = |available_gib: u64| KvPool::default_blocks(&config, 8, available_gib << 30);
+        let of = |available_gib: u64| {
+            KvPool::default_blocks(&config, 8, available_gib << 30, Dtype::F32)
+        };
         assert_eq!(of(100), 8 * 512 * 3 / 2);
         assert_eq!(of(20), 10 * 256);
         assert_eq!(of(0), 16, "64 MiB");
+        assert_eq!(KvPool::default_blocks(&config, 8, 20 << 30, Dtype::F16), 10 * 512);
     }
 
     #[test]
     fn a_pool_beyond_the_address_space_names_the_options() {
         let config = ModelConfig::named("llama3-8b").expect("a known shape");
-        let error = KvPool::new(&config, 1 << 27).err().expect("512 TiB");
+        let error = KvPool::new(&config, 1 << 27, Dtype::F32).err().expect("512 TiB");
         assert!(error.contains("134217728 KV blocks") && error.contains("--kv-blocks"), "{error}");
+        let error = KvPool::new(&config, 1, Dtype::Q8_0).err().expect("no float type");
+        assert!(error.contains("f32, f16 or bf16"), "{error}");
     }
 }

@@ -132,8 +132,9 @@ impl<'a> Regions<'a> {
                 position: task.position,
                 window,
                 kv,
+                kv_dtype: shape.dtype,
                 blocks: batch.blocks(&batch.segments[task.segment]),
-                block_len: shape.block_len,
+                block_bytes: shape.block_bytes,
                 keys: shape.keys(layer, kv_head),
                 values: shape.values(layer, kv_head),
             });

@@ -87,6 +87,7 @@ mod tests {
             compute: Compute::Exact,
             max_rows: 16,
             max_segments: 16,
+            kv_dtype: Dtype::F32,
             num_blocks: 16,
             max_context: 16,
         };

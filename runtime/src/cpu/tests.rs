@@ -103,10 +103,17 @@ fn mixed_model() -> Model {
     model
 }
 
-/// Instruction sets and arithmetics that differ for `model`.
-fn ways(model: &Model) -> impl Iterator<Item = (Isa, Compute)> {
-    let exact = Isa::available().map(|isa| (isa, Compute::Exact));
-    let fast = Isa::available().map(|isa| (isa, Compute::Fast)).filter(|(isa, _)| {
+/// Instruction set, arithmetic, and type of keys and values.
+type Way = (Isa, Compute, Dtype);
+
+/// The reference: f32 on the fastest registers.
+const EXACT: Way = (Isa::Auto, Compute::Exact, Dtype::F32);
+
+/// Ways that differ for `model`.
+fn ways(model: &Model) -> impl Iterator<Item = Way> {
+    let exact =
+        Isa::available().flat_map(|isa| KvPool::DTYPES.map(|dtype| (isa, Compute::Exact, dtype)));
+    let fast = Isa::available().map(|isa| (isa, Compute::Fast, Dtype::F16)).filter(|(isa, ..)| {
         let any = |of: fn(Dtype) -> bool| narrow::matrices(model).any(|tensor| of(tensor.dtype));
         any(Dtype::is_quantized) || any(|dtype| dtype == Dtype::Bf16) && pairs(*isa).is_some()
     });
@@ -119,13 +126,14 @@ fn pairs(isa: Isa) -> Option<&'static PairKernels> {
 }
 
 /// A backend whose fast arithmetic has products of bf16 wherever the CPU can run them.
-fn backend(model: &Arc<Model>, (isa, compute): (Isa, Compute), threads: usize) -> CpuForward {
+fn backend(model: &Arc<Model>, (isa, compute, kv_dtype): Way, threads: usize) -> CpuForward {
     let options = CpuOptions {
         threads,
         isa,
         compute,
         max_rows: 3 * CONTEXT,
         max_segments: 3 * CONTEXT,
+        kv_dtype,
         num_blocks: 3 * CONTEXT / BLOCK_TOKENS,
         max_context: CONTEXT,
     };
@@ -191,7 +199,13 @@ fn logits_match_the_reference() {
         let request = Request::new(0, 40);
         let expected = Reference::new(&model).logits(&request.tokens);
         for way in ways(&model) {
-            let limit = if way.1 == Compute::Exact { 3e-5 } else { 0.1 };
+            let limit = match way {
+                (_, Compute::Exact, Dtype::F32) => 3e-5,
+                // Keys and values are off by 2^-12 (f16) and 2^-9 (bf16) of their own at most.
+                (_, Compute::Exact, Dtype::F16) => 3e-3,
+                (_, Compute::Exact, _) => 2e-2,
+                (_, Compute::Fast, _) => 0.1,
+            };
             let mut backend = backend(&model, way, 2);
             let rows = decoded_alone(&mut backend, &mut Request::new(0, 40));
             for (position, (row, expected)) in rows.iter().zip(&expected).enumerate() {
@@ -253,6 +267,7 @@ fn a_long_prompt_has_the_bits_of_its_chunks() {
         compute: Compute::Exact,
         max_rows: len,
         max_segments: 1,
+        kv_dtype: Dtype::F32,
         num_blocks: blocks.len(),
         max_context: len,
     };
@@ -310,7 +325,7 @@ fn the_tap_sees_each_layer_once_and_its_tasks_are_done() {
         let recorder = Recorder { published: Mutex::default(), tasks: AtomicUsize::new(1000) };
         let mut batch = Batch::default();
         Request::new(0, 33).feed(&mut batch, 33);
-        let mut backend = backend(model, (Isa::Auto, Compute::Exact), 2);
+        let mut backend = backend(model, EXACT, 2);
         let plan = TapPlan::default();
         let without = bits(backend.forward(&batch, &[]));
         let with = bits(
@@ -331,7 +346,7 @@ fn the_tap_sees_each_layer_once_and_its_tasks_are_done() {
 
 #[test]
 fn unfit_models_are_refused() {
-    let options = *backend(&models()[0], (Isa::Auto, Compute::Exact), 1).options();
+    let options = *backend(&models()[0], EXACT, 1).options();
     let refused = |change: &dyn Fn(&mut Model)| {
         let mut model = (*models()[0]).clone();
         change(&mut model);

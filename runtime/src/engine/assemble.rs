@@ -29,7 +29,7 @@ use super::{Clock, Engine};
 use crate::backend::{BLOCK_TOKENS, Backend, Batch, Progress, TapReceiver, Transfers};
 use crate::cpu::{CpuBackend, CpuForward, CpuOptions, KvPool};
 use crate::cuda::{CudaBackend, CudaError, CudaOptions, TapMode};
-use crate::model::Model;
+use crate::model::{Dtype, Model};
 
 /// A backend and the properties that the engine needs of it.
 pub struct BuiltBackend {
@@ -196,6 +196,13 @@ impl EngineBuilder {
         model: &Arc<Model>,
         probe: Option<ProbeParts>,
     ) -> Result<BuiltBackend, BuildError> {
+        if let Some(dtype) = self.kv_dtype.filter(|dtype| *dtype != Dtype::Bf16) {
+            return Err(BuildError::Refused(format!(
+                "--kv-dtype {}: keys and values are bf16 on a GPU; leave the option out, or choose \
+                 --device cpu",
+                dtype.to_string().to_lowercase()
+            )));
+        }
         let options = self.cuda_options(ordinal, model, probe.as_ref());
         let receiver = probe.map(|parts| parts.probe as Arc<dyn TapReceiver>);
         let mut ignore = |_| {};
@@ -243,7 +250,9 @@ impl EngineBuilder {
 
     /// The forward pass of a CPU backend for these settings.
     pub fn cpu_forward(&self, model: &Arc<Model>) -> Result<CpuForward, BuildError> {
-        let default = || KvPool::default_blocks(&model.config, self.num_running(), kv_room(model));
+        let kv_dtype = self.kv_dtype.unwrap_or(Dtype::F32);
+        let default =
+            || KvPool::default_blocks(&model.config, self.num_running(), kv_room(model), kv_dtype);
         let num_blocks = self.kv_blocks.unwrap_or_else(default);
         let options = CpuOptions {
             threads: self.threads.unwrap_or_else(available_threads),
@@ -251,6 +260,7 @@ impl EngineBuilder {
             compute: self.compute,
             max_rows: self.max_rows(),
             max_segments: self.num_running(),
+            kv_dtype,
             num_blocks,
             max_context: model.config.max_context,
         };

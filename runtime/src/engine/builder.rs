@@ -14,7 +14,7 @@ use super::device::{ComputeDevice, CudaSettings};
 use super::observer::StepObserver;
 use crate::backend::Progress;
 use crate::cpu::{Compute, Isa};
-use crate::model::{Model, ModelConfig};
+use crate::model::{Dtype, Model, ModelConfig};
 
 /// Default of [`EngineBuilder::max_requests`].
 pub const DEFAULT_MAX_REQUESTS: usize = 4096;
@@ -75,6 +75,7 @@ pub struct EngineBuilder {
     pub(super) threads: Option<usize>,
     pub(super) isa: Isa,
     pub(super) compute: Compute,
+    pub(super) kv_dtype: Option<Dtype>,
 }
 
 impl Default for EngineBuilder {
@@ -103,6 +104,7 @@ impl Default for EngineBuilder {
             threads: None,
             isa: Isa::Auto,
             compute: Compute::default(),
+            kv_dtype: None,
         }
     }
 }
@@ -255,6 +257,13 @@ impl EngineBuilder {
     /// Arithmetic of the CPU's products with quantized and bf16 weights; default [`Compute::Fast`].
     pub fn compute(mut self, compute: Compute) -> Self {
         self.compute = compute;
+        self
+    }
+
+    /// Type of keys and values; default: f32 on the CPU, where f16 and bf16 take half the memory,
+    /// bf16 on a GPU, which has no other.
+    pub fn kv_dtype(mut self, dtype: Option<Dtype>) -> Self {
+        self.kv_dtype = dtype;
         self
     }
 

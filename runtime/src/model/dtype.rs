@@ -106,6 +106,17 @@ impl Dtype {
         }
     }
 
+    /// Rounds `values` to the nearest of a float type, as it is stored. Panics for other types.
+    pub fn narrow(self, values: &[f32], out: &mut [u8]) {
+        assert_eq!(self.bytes_of(values.len()), out.len());
+        match self {
+            Dtype::F32 => store(values, out, f32::to_le_bytes),
+            Dtype::F16 => store(values, out, |x| f16::from_f32(x).to_le_bytes()),
+            Dtype::Bf16 => store(values, out, |x| bf16::from_f32(x).to_le_bytes()),
+            other => panic!("{other} is not a float type"),
+        }
+    }
+
     /// Converts one block of a quantized type.
     fn widen_block(self, block: &[u8], out: &mut [f32]) {
         match self {
@@ -149,6 +160,13 @@ impl fmt::Display for Dtype {
             Dtype::Q5K => "Q5_K",
             Dtype::Q6K => "Q6_K",
         })
+    }
+}
+
+/// Stores `values` as `N` bytes each.
+fn store<const N: usize>(values: &[f32], out: &mut [u8], bytes: impl Fn(f32) -> [u8; N]) {
+    for (out, &value) in out.as_chunks_mut().0.iter_mut().zip(values) {
+        *out = bytes(value);
     }
 }
 

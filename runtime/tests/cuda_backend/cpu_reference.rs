@@ -5,7 +5,7 @@ use half::bf16;
 use std::sync::{Arc, Mutex};
 use trail_runtime::backend::{BLOCK_TOKENS, Batch, TapPlan, TapReceiver, TapRow};
 use trail_runtime::cpu::{Compute, CpuForward, CpuOptions, Isa, Tap};
-use trail_runtime::model::Model;
+use trail_runtime::model::{Dtype, Model};
 
 /// The CPU's values of a sequence, by position.
 pub(crate) struct Expected {
@@ -52,6 +52,7 @@ pub(crate) fn cpu(model: &Arc<Model>) -> CpuForward {
         compute: Compute::Exact,
         max_rows: 1,
         max_segments: 1,
+        kv_dtype: Dtype::F32,
         num_blocks: BLOCKS,
         max_context: CONTEXT,
     };

@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use trail_cuda_emulator::Order;
 use trail_runtime::engine::{CudaSettings, PolicyKind, ProbeDevice, RequestHandle};
+use trail_runtime::model::Dtype;
 use trail_scheduler::Preemption;
 
 use crate::subject::{CUDA, LIMIT, Subject, answer};
@@ -101,4 +102,14 @@ fn cuda_cancellation_disturbs_no_other_request() {
             std::thread::yield_now();
         }
     }
+}
+
+#[test]
+fn cuda_has_keys_and_values_in_bf16_alone() {
+    let _session = trail_cuda_emulator::session();
+    let subject = Subject::small();
+    let builder = || subject.builder(CUDA, PolicyKind::Fcfs);
+    let error = builder().kv_dtype(Some(Dtype::F16)).build().err().expect("a refusal").to_string();
+    assert!(error.contains("--kv-dtype f16") && error.contains("bf16 on a GPU"), "{error}");
+    assert!(builder().kv_dtype(Some(Dtype::Bf16)).build().is_ok());
 }

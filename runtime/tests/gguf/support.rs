@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use trail_runtime::backend::{BLOCK_TOKENS, Batch};
 use trail_runtime::cpu::{Compute, CpuForward, CpuOptions, Isa};
-use trail_runtime::model::Model;
+use trail_runtime::model::{Dtype, Model};
 
 use crate::golden::Golden;
 
@@ -26,6 +26,7 @@ pub(crate) fn cpu_logits(model: &Arc<Model>, tokens: &[u32]) -> Vec<f32> {
         compute: Compute::Exact,
         max_rows: tokens.len(),
         max_segments: 1,
+        kv_dtype: Dtype::F32,
         num_blocks,
         max_context: num_blocks * BLOCK_TOKENS,
     };

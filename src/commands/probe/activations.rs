@@ -13,6 +13,7 @@ use trail_runtime::backend::{
     BLOCK_TOKENS, Batch, PromptRun, TapPlan, TapReceiver, TapRow, TapStage,
 };
 use trail_runtime::cpu::{CpuForward, CpuOptions, Tap};
+use trail_runtime::model::Dtype;
 use trail_setup::{EngineArgs, Error, Setup};
 use trail_training::{Answer, Collected};
 
@@ -43,6 +44,7 @@ impl Activations {
             compute: engine.compute(),
             max_rows: STEP_ROWS.min(longest),
             max_segments: 1,
+            kv_dtype: engine.kv_dtype().unwrap_or(Dtype::F32),
             num_blocks,
             max_context: longest,
         };

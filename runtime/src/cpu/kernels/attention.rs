@@ -9,10 +9,11 @@ use std::ops::Range;
 
 use crate::backend::BLOCK_TOKENS;
 use crate::cpu::simd::{MAX_LANES, Simd};
+use crate::model::Dtype;
 
 use super::glu::exp;
 use super::scratch::AttentionScratch;
-use super::stored::StoredF32;
+use super::stored::{Bf16, F16, F32, Float, Floats};
 use super::tile::{Ahead, Columns, Rows, TILE_COLS, tiles};
 
 /// Number of queries whose outputs are accumulated together.
@@ -35,14 +36,16 @@ pub(crate) struct Attention<'a> {
     /// A row attends to itself and the `window - 1` positions before it.
     pub(crate) window: usize,
     /// The KV pool.
-    pub(crate) kv: &'a [f32],
+    pub(crate) kv: &'a [u8],
+    /// Type of its values: f32, f16 or bf16.
+    pub(crate) kv_dtype: Dtype,
     /// Blocks of the request, by position.
     pub(crate) blocks: &'a [u32],
-    /// Size of a block, floats.
-    pub(crate) block_len: usize,
-    /// Offset in a block of this layer's and head's keys `[BLOCK_TOKENS][head_dim]`.
+    /// Size of a block, bytes.
+    pub(crate) block_bytes: usize,
+    /// Offset in a block of this layer's and head's keys `[BLOCK_TOKENS][head_dim]`, bytes.
     pub(crate) keys: usize,
-    /// Offset in a block of this layer's and head's values.
+    /// Offset in a block of this layer's and head's values, bytes.
     pub(crate) values: usize,
 }
 
@@ -51,7 +54,26 @@ impl Attention<'_> {
     ///
     /// The CPU must have `V`'s instructions.
     #[inline(always)]
-    pub(super) unsafe fn run<V: Simd>(mut self) {
+    pub(super) unsafe fn run<V: Simd>(self) {
+        // SAFETY: the caller guarantees the instructions.
+        unsafe {
+            match self.kv_dtype {
+                Dtype::F32 => self.run_on::<V, F32>(),
+                Dtype::F16 => self.run_on::<V, F16>(),
+                Dtype::Bf16 => self.run_on::<V, Bf16>(),
+                other => unreachable!("keys and values in {other}"),
+            }
+        }
+    }
+
+    /// Attention over keys and values of `T`.
+    ///
+    /// # Safety
+    ///
+    /// The CPU must have `V`'s instructions.
+    #[inline(always)]
+    unsafe fn run_on<V: Simd, T: Float>(mut self) {
+        let size = T::DTYPE.block_bytes();
         let queries = self.rows * self.group;
         let last = self.position + self.rows - 1;
         assert!(self.scratch.max.len() >= queries && self.scratch.head_stride >= self.head_dim);
@@ -59,23 +81,23 @@ impl Attention<'_> {
         self.scratch.sum[..queries].fill(0.0);
         self.scratch.out[..queries * self.scratch.head_stride].fill(0.0);
         let oldest = (self.position + 1).saturating_sub(self.window);
-        let (blocks, block_len) = (self.blocks, self.block_len);
-        let base = |block: usize| blocks[block] as usize * block_len;
+        let (blocks, block_bytes) = (self.blocks, self.block_bytes);
+        let base = |block: usize| blocks[block] as usize * block_bytes;
         let newest = last / BLOCK_TOKENS;
         for block in oldest / BLOCK_TOKENS..=newest {
             let begin = base(block);
-            let len = BLOCK_TOKENS * self.head_dim;
+            let len = BLOCK_TOKENS * self.head_dim * size;
             let keys = &self.kv[begin + self.keys..][..len];
             // The last vector load may read beyond the head; the pool is padded for it.
-            let values = &self.kv[begin + self.values..][..len + MAX_LANES];
+            let values = &self.kv[begin + self.values..][..len + MAX_LANES * size];
             // Blocks are scattered, so the hardware prefetcher cannot predict the next one.
             let to_next = base(newest.min(block + 1)) as isize - begin as isize;
             let active = self.active(block);
             // SAFETY: the slices hold a block; the caller guarantees `V`'s instructions.
             unsafe {
-                self.score::<V>(active.clone(), keys.as_ptr(), to_next);
+                self.score::<V, T>(active.clone(), keys.as_ptr(), to_next);
                 self.soften::<V>(active.clone(), block);
-                self.accumulate::<V>(active, block, values.as_ptr(), to_next);
+                self.accumulate::<V, T>(active, block, values.as_ptr(), to_next);
             }
         }
         for q in 0..queries {
@@ -109,7 +131,12 @@ impl Attention<'_> {
     ///
     /// `keys` must be readable for a block; the CPU must have `V`'s instructions.
     #[inline(always)]
-    unsafe fn score<V: Simd>(&mut self, active: Range<usize>, keys: *const f32, to_next: isize) {
+    unsafe fn score<V: Simd, T: Float>(
+        &mut self,
+        active: Range<usize>,
+        keys: *const u8,
+        to_next: isize,
+    ) {
         let stride = self.scratch.head_stride;
         let queries = self.scratch.queries[active.start * stride..active.end * stride].as_ptr();
         let queries = Rows { first: queries, stride, len: active.len() };
@@ -120,9 +147,10 @@ impl Attention<'_> {
             };
             // SAFETY: the tile's keys lie within the block; queries are padded with zeros.
             unsafe {
-                let rows = std::array::from_fn(|j| keys.add((token + j) * self.head_dim).cast());
-                let keys = Columns { rows, ahead: Ahead::Weights(4 * to_next) };
-                tiles::<V, StoredF32>(queries, keys, self.head_dim, put);
+                let size = T::DTYPE.block_bytes();
+                let rows = std::array::from_fn(|j| keys.add((token + j) * self.head_dim * size));
+                let keys = Columns { rows, ahead: Ahead::Weights(to_next) };
+                tiles::<V, Floats<T>>(queries, keys, self.head_dim, put);
             }
         }
     }
@@ -177,11 +205,11 @@ impl Attention<'_> {
     /// `values` must be readable for a block plus one register; the CPU must have `V`'s
     /// instructions.
     #[inline(always)]
-    unsafe fn accumulate<V: Simd>(
+    unsafe fn accumulate<V: Simd, T: Float>(
         &mut self,
         active: Range<usize>,
         block: usize,
-        values: *const f32,
+        values: *const u8,
         to_next: isize,
     ) {
         let registers = self.head_dim.div_ceil(V::LANES);
@@ -200,14 +228,14 @@ impl Attention<'_> {
                 // SAFETY: the registers begin within the head; `reach` is within the block.
                 unsafe {
                     match (queries, wide) {
-                        (1, true) => self.add_values::<V, 1, VALUE_REGISTERS>(q, values),
-                        (1, false) => self.add_values::<V, 1, 1>(q, values),
-                        (2, true) => self.add_values::<V, 2, VALUE_REGISTERS>(q, values),
-                        (2, false) => self.add_values::<V, 2, 1>(q, values),
+                        (1, true) => self.add_values::<V, T, 1, VALUE_REGISTERS>(q, values),
+                        (1, false) => self.add_values::<V, T, 1, 1>(q, values),
+                        (2, true) => self.add_values::<V, T, 2, VALUE_REGISTERS>(q, values),
+                        (2, false) => self.add_values::<V, T, 2, 1>(q, values),
                         (_, true) => {
-                            self.add_values::<V, VALUE_QUERIES, VALUE_REGISTERS>(q, values)
+                            self.add_values::<V, T, VALUE_QUERIES, VALUE_REGISTERS>(q, values)
                         }
-                        (_, false) => self.add_values::<V, VALUE_QUERIES, 1>(q, values),
+                        (_, false) => self.add_values::<V, T, VALUE_QUERIES, 1>(q, values),
                     }
                 }
                 register += if wide { VALUE_REGISTERS } else { 1 };
@@ -222,12 +250,12 @@ impl Attention<'_> {
     ///
     /// As `accumulate`; `values.at + R * V::LANES` must not exceed the head by a register or more.
     #[inline(always)]
-    unsafe fn add_values<V: Simd, const Q: usize, const R: usize>(
+    unsafe fn add_values<V: Simd, T: Float, const Q: usize, const R: usize>(
         &mut self,
         q: usize,
         values: Values,
     ) {
-        let stride = self.scratch.head_stride;
+        let (stride, size) = (self.scratch.head_stride, T::DTYPE.block_bytes());
         let out = self.scratch.out[q * stride + values.at..].as_mut_ptr();
         let exponentials = &self.scratch.scores[q * BLOCK_TOKENS..][..Q * BLOCK_TOKENS];
         // SAFETY: the scratch has `Q` queries from `q`; the caller guarantees the values.
@@ -240,13 +268,12 @@ impl Attention<'_> {
                 }
             }
             for token in values.reach {
-                let value = values.first.add(token * self.head_dim + values.at);
+                let value = values.first.add((token * self.head_dim + values.at) * size);
                 let mut registers = [V::splat(0.0); R];
                 for (r, register) in registers.iter_mut().enumerate() {
-                    *register = V::load(value.add(r * V::LANES));
-                    V::prefetch_far(
-                        value.wrapping_offset(values.to_next).wrapping_add(r * V::LANES).cast(),
-                    );
+                    let at = r * V::LANES * size;
+                    *register = T::first::<V>(value.add(at));
+                    V::prefetch_far(value.wrapping_offset(values.to_next).wrapping_add(at));
                 }
                 for (i, sums) in sums.iter_mut().enumerate() {
                     let e = V::splat(*exponentials.get_unchecked(i * BLOCK_TOKENS + token));
@@ -267,11 +294,11 @@ impl Attention<'_> {
 /// A range of dimensions of the values of a block.
 struct Values {
     /// The block's values.
-    first: *const f32,
+    first: *const u8,
     /// First dimension of the head.
     at: usize,
     /// Range of tokens that are accumulated.
     reach: Range<usize>,
-    /// Distance to the next block, floats.
+    /// Distance to the next block, bytes.
     to_next: isize,
 }

@@ -126,11 +126,11 @@ impl PairKernels {
 /// True if AMD made this CPU.
 fn is_amd() -> bool {
     #[cfg(target_arch = "x86_64")]
-    {
-        let vendor = std::arch::x86_64::__cpuid(0);
-        let name = [vendor.ebx, vendor.edx, vendor.ecx].map(u32::to_le_bytes);
-        return name.as_flattened() == b"AuthenticAMD";
-    }
+    let vendor = {
+        let leaf = std::arch::x86_64::__cpuid(0);
+        [leaf.ebx, leaf.edx, leaf.ecx].map(u32::to_le_bytes)
+    };
     #[cfg(not(target_arch = "x86_64"))]
-    false
+    let vendor = [[0; 4]];
+    vendor.as_flattened() == b"AuthenticAMD"
 }

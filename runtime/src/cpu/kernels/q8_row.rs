@@ -67,9 +67,9 @@ impl<V: Bytes, D: ByteDot<V>, S: Scaling> Dots<V, D, S> {
         // SAFETY: the caller guarantees the blocks and the instructions.
         unsafe {
             let mut dots = [V::splat_word([0; 4].as_ptr()); 2 * MAX_GROUPS];
-            for index in 0..groups * Self::PARTS {
+            for (index, dot) in dots.iter_mut().enumerate().take(groups * Self::PARTS) {
                 let (group, part) = (index / Self::PARTS, index % Self::PARTS);
-                dots[index] = offset_dot::<V, S>(x.add(group), part, offset);
+                *dot = offset_dot::<V, S>(x.add(group), part, offset);
             }
             let (scales, mins) = ([V::splat(0.0); 2 * MAX_GROUPS], [V::splat(0.0); MAX_GROUPS]);
             Dots { x, dots, scales, mins, types: PhantomData }

@@ -3,7 +3,7 @@
 use trail_base::Rng;
 
 use super::*;
-use crate::cpu::Isa;
+use crate::cpu::{Isa, KvPool};
 use crate::model::{Activation, Dtype, fill_random};
 
 fn kernels() -> impl Iterator<Item = &'static Kernels> {
@@ -223,16 +223,17 @@ struct Case {
 fn attention_is_softmax_of_scores_times_values() {
     let case =
         |rows, group, head_dim, position, window| Case { rows, group, head_dim, position, window };
-    for kernels in kernels() {
-        check_attention(kernels, case(1, 1, 2, 0, usize::MAX));
-        check_attention(kernels, case(1, 4, 64, 63, usize::MAX));
-        check_attention(kernels, case(5, 3, 34, 14, usize::MAX));
-        check_attention(kernels, case(9, 2, 48, 40, 7));
-        check_attention(kernels, case(20, 1, 10, 0, 16));
+    for (kernels, dtype) in kernels().flat_map(|k| KvPool::DTYPES.map(|dtype| (k, dtype))) {
+        check_attention(kernels, dtype, case(1, 1, 2, 0, usize::MAX));
+        check_attention(kernels, dtype, case(1, 4, 64, 63, usize::MAX));
+        check_attention(kernels, dtype, case(5, 3, 34, 14, usize::MAX));
+        check_attention(kernels, dtype, case(9, 2, 48, 40, 7));
+        check_attention(kernels, dtype, case(20, 1, 10, 0, 16));
     }
 }
 
-fn check_attention(kernels: &Kernels, case: Case) {
+/// Keys and values are rounded to `dtype` before, so the tolerance is that of f32.
+fn check_attention(kernels: &Kernels, dtype: Dtype, case: Case) {
     let Case { rows, group, head_dim, position, window } = case;
     const TOKENS: usize = crate::backend::BLOCK_TOKENS;
     let blocks = [3, 0, 4, 1];
@@ -248,6 +249,10 @@ fn check_attention(kernels: &Kernels, case: Case) {
         kv[place(token, 0)..][..head_dim].copy_from_slice(&pair[..head_dim]);
         kv[place(token, 1)..][..head_dim].copy_from_slice(&pair[head_dim..]);
     }
+    let size = dtype.block_bytes();
+    let mut stored = vec![0; kv.len() * size];
+    dtype.narrow(&kv, &mut stored);
+    dtype.widen(&stored, &mut kv);
     let queries = numbers(7, rows * group * head_dim);
     let mut scratch = AttentionScratch::new(rows * group, head_dim).unwrap();
     let stride = scratch.head_stride;
@@ -261,11 +266,12 @@ fn check_attention(kernels: &Kernels, case: Case) {
         head_dim,
         position,
         window,
-        kv: &kv,
+        kv: &stored,
+        kv_dtype: dtype,
         blocks: &blocks,
-        block_len: len,
+        block_bytes: len * size,
         keys: 0,
-        values: plane,
+        values: plane * size,
     });
     for (query, values) in queries.chunks_exact(head_dim).enumerate() {
         let last = position + query / group;

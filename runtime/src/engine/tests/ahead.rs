@@ -78,7 +78,7 @@ pub(super) struct Ahead {
     breaks: Option<Breaks>,
     probe: Option<Arc<LengthProbe>>,
     /// Host copies of blocks, by request.
-    host: HashMap<u32, Vec<Vec<f32>>>,
+    host: HashMap<u32, Vec<Vec<u8>>>,
     /// Transfers in flight: request, blocks, whether to the host, and polls so far.
     moving: Vec<(u32, Vec<u32>, bool, usize)>,
 }
