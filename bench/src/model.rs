@@ -57,39 +57,26 @@ impl BenchModel {
         model: &ModelArgs,
         engine: &EngineArgs,
     ) -> Result<BenchModel, Error> {
-        let repeats = args.repeats as usize;
-        let (threads, isa, compute) = (engine.threads(), engine.isa(), engine.compute());
-        let (device, settings) = (engine.device(), engine.cuda());
-        let kv_dtype = engine.kv_dtype();
-        if let Some(name) = args.random_weights.clone() {
-            let model = Arc::new(Model::random(&name, args.dtype, 1).map_err(Error::usage)?);
-            let setup = None;
-            return Ok(BenchModel {
-                name,
-                model,
-                repeats,
-                threads,
-                isa,
-                compute,
-                kv_dtype,
-                device,
-                settings,
-                setup,
-            });
-        }
-        let setup = Setup::load(model)?;
-        let (name, model) = (setup.name.clone(), setup.model.clone());
-        let setup = Some(setup);
+        let (name, model, setup) = match args.random_weights.clone() {
+            Some(name) => {
+                let model = Model::random(&name, args.dtype, 1).map_err(Error::usage)?;
+                (name, Arc::new(model), None)
+            }
+            None => {
+                let setup = Setup::load(model)?;
+                (setup.name.clone(), setup.model.clone(), Some(setup))
+            }
+        };
         Ok(BenchModel {
             name,
             model,
-            repeats,
-            threads,
-            isa,
-            compute,
-            kv_dtype,
-            device,
-            settings,
+            repeats: args.repeats as usize,
+            threads: engine.threads(),
+            isa: engine.isa(),
+            compute: engine.compute(),
+            kv_dtype: engine.kv_dtype(),
+            device: engine.device(),
+            settings: engine.cuda(),
             setup,
         })
     }
