@@ -26,15 +26,8 @@ fn copy_of_demo(name: &str) -> PathBuf {
 }
 
 fn generate(folder: &Path) -> std::process::Output {
-    trail_rt(&[
-        "--model",
-        folder.to_str().expect("UTF-8"),
-        "generate",
-        "--prompt",
-        "hi",
-        "--max-tokens",
-        "2",
-    ])
+    let model = ["--model", folder.to_str().expect("UTF-8")];
+    trail_rt(&[&model[..], &["generate", "--prompt", "hi", "--max-tokens", "2"]].concat())
 }
 
 fn json(arguments: &[&str]) -> Value {

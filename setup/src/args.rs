@@ -222,15 +222,8 @@ pub struct EngineArgs {
     #[arg(long, global = true, value_name = "WAY", default_value_t = Compute::Fast)]
     pub(crate) compute: Compute,
     /// Keys and values on the CPU: f32, f16 or bf16 (half the memory) [default: f32]
-    #[arg(long, global = true, value_name = "TYPE", value_parser = kv_dtype)]
+    #[arg(long, global = true, value_name = "TYPE", value_parser = KvPool::parse_dtype)]
     pub(crate) kv_dtype: Option<Dtype>,
-}
-
-/// Parses a type of keys and values.
-fn kv_dtype(name: &str) -> Result<Dtype, String> {
-    let of_name = |dtype: &Dtype| dtype.to_string().eq_ignore_ascii_case(name);
-    let found = KvPool::DTYPES.into_iter().find(of_name);
-    found.ok_or_else(|| "choose f32, f16 or bf16".into())
 }
 
 fn preemption(name: &str) -> Result<Preemption, String> {

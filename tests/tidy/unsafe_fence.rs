@@ -8,7 +8,7 @@ use crate::tree::{self, File};
 const FREE: &[&str] = &["bench/", "counting-allocator/", "cuda-emulator/", "loom/", "tests/"];
 
 /// Length of [`LISTED`]; it may only shrink, but for kernels with a paragraph in docs/decisions.md.
-const MOST: usize = 51;
+const MOST: usize = 52;
 
 /// Files with `unsafe` that a user's process runs.
 const LISTED: &[&str] = &[
@@ -29,6 +29,7 @@ const LISTED: &[&str] = &[
     "ptx/src/lib.rs",
     "runtime/src/cpu/heads.rs",
     "runtime/src/cpu/kernels/attention.rs",
+    "runtime/src/cpu/kernels/byte_tile.rs",
     "runtime/src/cpu/kernels/glu.rs",
     "runtime/src/cpu/kernels/norm.rs",
     "runtime/src/cpu/kernels/packing.rs",

@@ -85,6 +85,13 @@ impl KvPool {
     /// Types of keys and values.
     pub const DTYPES: [Dtype; 3] = [Dtype::F32, Dtype::F16, Dtype::Bf16];
 
+    /// The type of keys and values called `name`.
+    pub fn parse_dtype(name: &str) -> Result<Dtype, String> {
+        let of_name = |dtype: &Dtype| dtype.to_string().eq_ignore_ascii_case(name);
+        let found = KvPool::DTYPES.into_iter().find(of_name);
+        found.ok_or_else(|| "choose f32, f16 or bf16".into())
+    }
+
     /// Default number of blocks of `dtype`: those of `max_running` sequences at their longest, and
     /// half as many again for paused ones, within half of `available_bytes`. The other half is for
     /// requests, other programs, and the page cache.

@@ -13,8 +13,8 @@ use crate::model::Dtype;
 
 use super::glu::exp;
 use super::scratch::AttentionScratch;
-use super::stored::{Bf16, F16, F32, Float, Floats};
-use super::tile::{Ahead, Columns, Rows, TILE_COLS, tiles};
+use super::stored::{Bf16, F16, F32, Float, Floats, TILE_COLS};
+use super::tile::{Ahead, Columns, Rows, tiles};
 
 /// Number of queries whose outputs are accumulated together.
 const VALUE_QUERIES: usize = 3;

@@ -10,6 +10,7 @@
 //! the calling thread do not change any bit.
 
 mod attention;
+mod byte_tile;
 mod glu;
 mod norm;
 mod packing;

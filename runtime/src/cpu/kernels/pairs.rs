@@ -10,8 +10,8 @@ use crate::cpu::simd::{PairDot, Simd};
 use crate::model::Dtype;
 
 use super::product::{Block, K_BLOCK, few_rows};
-use super::stored::Stored;
-use super::tile::{Ahead, Columns, TILE_COLS, prefetch_step, rest_of_row};
+use super::stored::{Stored, TILE_COLS};
+use super::tile::{Ahead, Columns, prefetch_step, rest_of_row};
 use super::{Packing, Product};
 
 /// [`Stored`] form of pairs of bf16, multiplied by the instruction `D`. Its values are pairs.

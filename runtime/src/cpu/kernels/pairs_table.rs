@@ -8,7 +8,8 @@ use crate::cpu::simd::{PlainPairs, Portable};
 use super::Product;
 use super::pairs::{self, PairLoops, Pairs};
 use super::product::Block;
-use super::tile::{Columns, TILE_COLS};
+use super::stored::TILE_COLS;
+use super::tile::Columns;
 
 /// Products of pairs by one instruction. A reference proves that the CPU has it.
 pub(crate) struct PairKernels {
@@ -97,8 +98,8 @@ impl PairKernels {
     }
 
     /// The kernels with the registers of `isa` that are faster than f32 on this CPU, if there are
-    /// any: `vdpbf16ps` has the rate of an f32 multiply-add on Zen 4 and later, for twice the terms,
-    /// and less than half of it on Intel's.
+    /// any: `vdpbf16ps` has the rate of an f32 multiply-add on Zen 4, for twice the terms, and less
+    /// than half of it on Intel's CPUs.
     pub(crate) fn fastest(isa: Isa) -> Option<&'static PairKernels> {
         let isa = isa.resolve().ok().filter(|isa| *isa == Isa::Avx512 && is_amd())?;
         PairKernels::available().find(|kernels| kernels.isa == isa)

@@ -15,8 +15,10 @@ use super::Packing;
 use super::quantized::{
     StoredQ4_0, StoredQ4_1, StoredQ4K, StoredQ5_0, StoredQ5_1, StoredQ5K, StoredQ6K, StoredQ8_0,
 };
-use super::stored::{Stored, StoredBf16, StoredBf16ByParity, StoredF16, StoredF32, Widen};
-use super::tile::{Ahead, Columns, Rows, TILE_COLS, prefetch_step, rest_of_row, tiles};
+use super::stored::{
+    Stored, StoredBf16, StoredBf16ByParity, StoredF16, StoredF32, TILE_COLS, Widen,
+};
+use super::tile::{Ahead, Columns, Rows, prefetch_step, rest_of_row, tiles};
 
 /// K block: longest dot product that is accumulated in registers. The sums of the K blocks are
 /// added first to last.

@@ -10,10 +10,11 @@
 use crate::cpu::simd::{ByteDot, Bytes, MAX_LANES};
 use crate::model::Dtype;
 
+use super::byte_tile::{ByteTile, Scaling, TILE_VALUES, Unpacked};
 use super::q8::{Q8_VALUES, Q8Block};
 use super::unpack::{
-    Ahead, ByteTile, BytesQ4_0, BytesQ4_1, BytesQ4K, BytesQ5_0, BytesQ5_1, BytesQ5K, BytesQ6K,
-    BytesQ8_0, Scaling, TILE_VALUES, Unpack, Unpacked, unpack_rows,
+    Ahead, BytesQ4_0, BytesQ4_1, BytesQ4K, BytesQ5_0, BytesQ5_1, BytesQ5K, BytesQ6K, BytesQ8_0,
+    Unpack, unpack_rows,
 };
 
 /// Operands of one product.
@@ -123,8 +124,8 @@ impl Q8Product<'_> {
         }
     }
 
-    /// Rows of weights from `col` for the lanes of a register, from value `k` on. Beyond the last row,
-    /// that one is repeated.
+    /// Rows of weights from `col` for the lanes of a register, from value `k` on. Beyond the last
+    /// row, that one is repeated.
     #[inline(always)]
     pub(super) fn weight_rows<V: Bytes, U: Unpack>(
         &self,

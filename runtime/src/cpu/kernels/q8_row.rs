@@ -7,9 +7,10 @@ use std::marker::PhantomData;
 use crate::cpu::simd::{ByteDot, Bytes};
 
 use super::Q8Product;
+use super::byte_tile::{Scaling, Sink};
 use super::q8::{Q8_VALUES, Q8Block};
 use super::q8_product::{offset_dot, store};
-use super::unpack::{Scaling, Sink, Unpack};
+use super::unpack::Unpack;
 
 impl Q8Product<'_> {
     /// One row of activations times two registers of columns from `col`.

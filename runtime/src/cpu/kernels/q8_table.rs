@@ -5,9 +5,10 @@ use crate::cpu::Isa;
 use crate::cpu::simd::{Avx2, Avx512, Avx512VlVnni, Avx512Vnni, AvxVnni, Maddubs, Maddubs512};
 use crate::cpu::simd::{PlainDot, Portable, Simd};
 
+use super::byte_tile::ByteTile;
 use super::q8::{self, Q8Block};
 use super::q8_product::{Q8Loops, Q8Product};
-use super::unpack::{ByteTile, Unpack};
+use super::unpack::Unpack;
 
 /// Products in 8 bits by one instruction. A reference from [`select`](Self::select) proves that the
 /// CPU has it.

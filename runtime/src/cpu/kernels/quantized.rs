@@ -12,8 +12,7 @@ use std::marker::PhantomData;
 use crate::cpu::simd::{MAX_LANES, Simd};
 use crate::model::Dtype;
 
-use super::stored::{Stored, Widen};
-use super::tile::TILE_COLS;
+use super::stored::{Stored, TILE_COLS, Widen};
 
 /// Values of a group: the unit in which all types are unpacked.
 const GROUP: usize = 32;

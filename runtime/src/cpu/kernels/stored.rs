@@ -6,7 +6,8 @@ use std::marker::PhantomData;
 use crate::cpu::simd::Simd;
 use crate::model::Dtype;
 
-use super::tile::TILE_COLS;
+/// Rows of weights in a tile; it has up to [`Simd::TILE_ROWS`] rows of activations.
+pub(super) const TILE_COLS: usize = 4;
 
 /// A storage type of weights, and how registers of `V` multiply it. A new type is an implementation
 /// of this trait and of [`Widen`], or of one of their two forms ([`Float`] and

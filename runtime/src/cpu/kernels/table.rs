@@ -7,8 +7,8 @@ use crate::cpu::simd::{Portable, Simd};
 use crate::model::Activation;
 
 use super::product::{Block, Loops, WideTile};
-use super::stored::{Stored, Widen};
-use super::tile::{Columns, TILE_COLS};
+use super::stored::{Stored, TILE_COLS, Widen};
+use super::tile::Columns;
 use super::{Attention, Packing, Product};
 
 /// Kernels of one instruction set. A value of this type proves that the CPU has it.

@@ -3,10 +3,7 @@
 use crate::cpu::simd::{MAX_LANES, Simd};
 use crate::model::Dtype;
 
-use super::stored::Stored;
-
-/// Rows of weights in a tile; it has up to [`Simd::TILE_ROWS`] rows of activations.
-pub(super) const TILE_COLS: usize = 4;
+use super::stored::{Stored, TILE_COLS};
 
 /// Rows of activations.
 #[derive(Clone, Copy)]
