@@ -75,8 +75,8 @@ mod tests {
         }
     }
 
-    /// Requests with parameters of their own, one without logits among them, and more of them than
-    /// threads: each token is that of a sampler alone.
+    /// More requests than threads, with parameters of their own, and one without logits: each token
+    /// is that of a sampler alone.
     #[test]
     fn every_request_is_sampled_with_its_own_parameters_on_any_thread() {
         let config = ModelConfig::named("tiny").unwrap();
