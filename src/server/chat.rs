@@ -184,7 +184,7 @@ async fn encode(
             let invalid = |error: ChatError| ApiError::invalid_field("messages", error.to_string());
             let chat = state.template.render_for(&state.tokenizer, &turns, options);
             let chat = chat.map_err(invalid)?;
-            state.check_text("messages", chat.len())?;
+            state.check_text("messages", &chat.plain_text())?;
             chat.encode(&state.tokenizer).map_err(invalid)
         })
         .await?;

@@ -33,7 +33,7 @@ impl Prompt {
             Prompt::Ids(ids) => return Ok(ids),
             Prompt::Texts(texts) => texts,
         };
-        texts.iter().try_for_each(|text| state.check_text("prompt", text.len()))?;
+        texts.iter().try_for_each(|text| state.check_text("prompt", text))?;
         let encode = move |text: &String| {
             let ids = state.tokenizer.encode(text, true);
             ids.map_err(|error| ApiError::invalid_field("prompt", error.to_string()))

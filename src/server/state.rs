@@ -42,8 +42,6 @@ pub struct ServerState {
     pub allow_special_tokens: bool,
     /// Tokens that a request has room for: the context, or the KV cache if that is smaller.
     capacity: usize,
-    /// Bytes that a text of `capacity` tokens cannot exceed.
-    max_text_bytes: usize,
 }
 
 /// The state as handlers receive it.
@@ -57,7 +55,6 @@ impl ServerState {
         let capacity = context.min(engine.kv_blocks() * BLOCK_TOKENS);
         Ok(ServerState {
             created: unix_time(),
-            max_text_bytes: tokenizer.max_text_bytes(capacity),
             tokenizer,
             template: setup.template,
             name: setup.name,
@@ -72,15 +69,16 @@ impl ServerState {
         })
     }
 
-    /// Returns an error if a text of `bytes`, of the request's `field`, cannot fit the context
-    /// whatever its tokens are: tokenizing it would be in vain, and take a hundred times its bytes.
-    pub fn check_text(&self, field: &str, bytes: usize) -> Result<(), ApiError> {
-        let (most, capacity) = (self.max_text_bytes, self.capacity);
-        if bytes <= most {
+    /// Returns an error if `text`, of the request's `field`, cannot fit the context whatever its
+    /// tokens are: tokenizing it would be in vain, and take a hundred times its bytes.
+    pub fn check_text(&self, field: &str, text: &str) -> Result<(), ApiError> {
+        let (least, capacity) = (self.tokenizer.least_tokens(text), self.capacity);
+        if least <= capacity {
             return Ok(());
         }
         let message = format!(
-            "this server has room for {capacity} tokens in a request, which have at most {most} bytes of text, and the prompt has {bytes}: shorten it"
+            "this server has room for {capacity} tokens in a request, and the prompt of {} bytes has {least} at least: shorten it",
+            text.len()
         );
         Err(ApiError::too_long(field, message))
     }

@@ -109,9 +109,9 @@ pub struct RenderedChat {
 }
 
 impl RenderedChat {
-    /// Length of the text without its breaks, bytes.
-    pub fn len(&self) -> usize {
-        self.text.len() - self.text.matches(BREAK).count() * BREAK.len_utf8()
+    /// The text without its breaks.
+    pub fn plain_text(&self) -> String {
+        self.text.replace(BREAK, "")
     }
 
     /// Returns true for an empty text.

@@ -1,15 +1,61 @@
-//! An upper bound of a token's text, by which a server refuses a prompt before it is tokenized.
+//! A lower bound of a text's tokens, by which a server refuses a prompt before it is tokenized.
 
 use serde_json::Value;
 
+use super::token_bytes::bytes_of_characters;
 use super::token_model::TokenModel;
 use super::tokenizer::Inner;
 use tokenizers::models::ModelWrapper;
 use tokenizers::pre_tokenizers::byte_level::ByteLevel;
 
+/// Lower bounds of the tokens of texts.
+pub(super) struct TokenBound {
+    /// 2^32 over the most bytes of a token that can have the byte, rounded down. A token's bytes
+    /// add up to 2^32 at most.
+    shares: [u64; 256],
+}
+
+impl TokenBound {
+    /// The bound of `tokenizer`, or `None` if there is none.
+    pub(super) fn new(tokenizer: &Inner) -> Option<Self> {
+        let longest = max_token_bytes(tokenizer)?;
+        let by_byte = longest_by_byte(tokenizer).unwrap_or([longest; 256]);
+        Some(TokenBound { shares: by_byte.map(|longest| (1 << 32) / longest.max(1) as u64) })
+    }
+
+    /// Tokens that `text` has at least.
+    pub(super) fn least_tokens(&self, text: &str) -> usize {
+        let sum: u64 = text.bytes().map(|byte| self.shares[usize::from(byte)]).sum();
+        (sum >> 32) as usize
+    }
+}
+
+/// The most bytes of a token that has the byte, of a byte-level BPE which leaves the bytes of a text
+/// as they are; `None` for other tokenizers.
+fn longest_by_byte(tokenizer: &Inner) -> Option<[usize; 256]> {
+    let TokenModel::Crate(ModelWrapper::BPE(model)) = tokenizer.get_model() else { return None };
+    let pre_tokenizer = serde_json::to_value(tokenizer.get_pre_tokenizer()).ok()?;
+    if tokenizer.get_normalizer().is_some() || keeps_text(&pre_tokenizer) != Some(true) {
+        return None;
+    }
+    let mut longest = [1; 256];
+    let mut add = |bytes: &[u8]| {
+        bytes.iter().for_each(|&byte| {
+            let longest = &mut longest[usize::from(byte)];
+            *longest = (*longest).max(bytes.len());
+        });
+    };
+    // An entry that is no text of bytes stands for no text.
+    let entries = model.get_vocab();
+    entries.keys().filter_map(|entry| bytes_of_characters(entry)).for_each(|bytes| add(&bytes));
+    let added = tokenizer.get_added_tokens_decoder();
+    added.values().for_each(|token| add(token.content.as_bytes()));
+    Some(longest)
+}
+
 /// Most bytes of text that one token can have, or `None` if there is no such bound: some tokenizers
 /// drop characters, or join any number of unknown ones to one token.
-pub(super) fn max_token_bytes(tokenizer: &Inner) -> Option<usize> {
+fn max_token_bytes(tokenizer: &Inner) -> Option<usize> {
     let added = tokenizer.get_added_tokens_decoder();
     if added.values().any(|token| token.lstrip || token.rstrip) {
         return None;

@@ -68,7 +68,7 @@ fn byte_of_fallback(token: &str) -> Option<u8> {
 
 /// The bytes that the characters of a byte-level token represent; `None` if one represents none,
 /// as in a token that was added as text.
-fn bytes_of_characters(token: &str) -> Option<Vec<u8>> {
+pub(super) fn bytes_of_characters(token: &str) -> Option<Vec<u8>> {
     token.chars().map(byte_of_character).collect()
 }
 

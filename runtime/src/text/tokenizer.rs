@@ -5,13 +5,14 @@ use std::collections::HashSet;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
+use std::sync::OnceLock;
 
 use tokenizers::{DecoderWrapper, NormalizerWrapper, PostProcessorWrapper, TokenizerImpl};
 
 use super::breaks::{BreakRemover, SpecialTexts, keep_break_characters};
 use super::json_syntax;
 use super::stream::Decode;
-use super::text_bound::max_token_bytes;
+use super::text_bound::TokenBound;
 use super::token_bytes::TokenBytes;
 use super::token_model::TokenModel;
 use crate::model::LoadError;
@@ -34,6 +35,7 @@ pub struct Tokenizer {
     /// Texts of the special tokens.
     special_texts: SpecialTexts,
     token_bytes: TokenBytes,
+    bound: OnceLock<Option<TokenBound>>,
 }
 
 /// Error: the tokenizer has no tokens for the text.
@@ -102,6 +104,7 @@ impl Tokenizer {
             special_texts: SpecialTexts::new(texts),
             special: special.iter().map(|&(&id, _)| id).collect(),
             token_bytes: TokenBytes::new(inner.get_decoder()),
+            bound: OnceLock::new(),
             inner,
         }
     }
@@ -129,11 +132,11 @@ impl Tokenizer {
         self.encode_broken(&self.special_texts.break_within(text), add_special)
     }
 
-    /// Most bytes that a text of `tokens` tokens can have; `usize::MAX` where the tokenizer's rules
-    /// set no bound. A longer text has more tokens, which is so known without encoding it.
-    pub fn max_text_bytes(&self, tokens: usize) -> usize {
-        let bytes = max_token_bytes(&self.inner);
-        bytes.map_or(usize::MAX, |bytes| bytes.saturating_mul(tokens))
+    /// Tokens that `text` has at least, known without encoding it; 0 where the tokenizer's rules set
+    /// no bound.
+    pub fn least_tokens(&self, text: &str) -> usize {
+        let bound = self.bound.get_or_init(|| TokenBound::new(&self.inner));
+        bound.as_ref().map_or(0, |bound| bound.least_tokens(text))
     }
 
     /// Returns `text` with breaks, so that it has no control tokens within a rendered chat.
