@@ -18,9 +18,10 @@ pub(super) struct TokenBound {
 impl TokenBound {
     /// The bound of `tokenizer`, or `None` if there is none.
     pub(super) fn new(tokenizer: &Inner) -> Option<Self> {
-        let longest = max_token_bytes(tokenizer)?;
-        let by_byte = longest_by_byte(tokenizer).unwrap_or([longest; 256]);
-        Some(TokenBound { shares: by_byte.map(|longest| (1 << 32) / longest.max(1) as u64) })
+        let longest = longest_by_byte(tokenizer)
+            .or_else(|| max_token_bytes(tokenizer).map(|longest| [longest; 256]))?;
+        let share = |longest: usize| (1_u64 << 32).checked_div(longest as u64).unwrap_or(0);
+        Some(TokenBound { shares: longest.map(share) })
     }
 
     /// Tokens that `text` has at least.
@@ -31,14 +32,17 @@ impl TokenBound {
 }
 
 /// The most bytes of a token that has the byte, of a byte-level BPE which leaves the bytes of a text
-/// as they are; `None` for other tokenizers.
+/// as they are; 0 for a byte that no token has, which is dropped. `None` for other tokenizers.
 fn longest_by_byte(tokenizer: &Inner) -> Option<[usize; 256]> {
     let TokenModel::Crate(ModelWrapper::BPE(model)) = tokenizer.get_model() else { return None };
     let pre_tokenizer = serde_json::to_value(tokenizer.get_pre_tokenizer()).ok()?;
-    if tokenizer.get_normalizer().is_some() || keeps_text(&pre_tokenizer) != Some(true) {
+    let added = tokenizer.get_added_tokens_decoder();
+    let strips = added.values().any(|token| token.lstrip || token.rstrip);
+    let changes = strips || tokenizer.get_normalizer().is_some();
+    if changes || keeps_text(&pre_tokenizer) != Some(true) {
         return None;
     }
-    let mut longest = [1; 256];
+    let mut longest = [0; 256];
     let mut add = |bytes: &[u8]| {
         bytes.iter().for_each(|&byte| {
             let longest = &mut longest[usize::from(byte)];
@@ -48,7 +52,6 @@ fn longest_by_byte(tokenizer: &Inner) -> Option<[usize; 256]> {
     // An entry that is no text of bytes stands for no text.
     let entries = model.get_vocab();
     entries.keys().filter_map(|entry| bytes_of_characters(entry)).for_each(|bytes| add(&bytes));
-    let added = tokenizer.get_added_tokens_decoder();
     added.values().for_each(|token| add(token.content.as_bytes()));
     Some(longest)
 }
