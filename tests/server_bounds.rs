@@ -42,8 +42,8 @@ fn deep_json() -> String {
 #[test]
 fn a_text_that_cannot_fit_is_not_tokenized() {
     let server = Server::start(&[]);
-    // The demo model has tokens of up to three digits, and a context of 1024 tokens. A refusal after
-    // tokenizing says how many tokens there are, not how many at least.
+    // The demo model has tokens of up to three digits, and a context of 1024 tokens. A refusal
+    // after tokenizing says how many tokens there are, not how many at least.
     let long = "1".repeat(3 * 1024 + 100);
     for (path, body, field) in [
         (COMPLETIONS, json!({ "prompt": long }), "prompt"),

@@ -31,8 +31,8 @@ impl TokenBound {
     }
 }
 
-/// The most bytes of a token that has the byte, of a byte-level BPE which leaves the bytes of a text
-/// as they are; 0 for a byte that no token has, which is dropped. `None` for other tokenizers.
+/// The most bytes of a token that has the byte, of a byte-level BPE which leaves the bytes of a
+/// text as they are; 0 for a byte that no token has, which is dropped. `None` for other tokenizers.
 fn longest_by_byte(tokenizer: &Inner) -> Option<[usize; 256]> {
     let TokenModel::Crate(ModelWrapper::BPE(model)) = tokenizer.get_model() else { return None };
     let pre_tokenizer = serde_json::to_value(tokenizer.get_pre_tokenizer()).ok()?;

@@ -132,8 +132,8 @@ impl Tokenizer {
         self.encode_broken(&self.special_texts.break_within(text), add_special)
     }
 
-    /// Tokens that `text` has at least, known without encoding it; 0 where the tokenizer's rules set
-    /// no bound.
+    /// Tokens that `text` has at least, known without encoding it; 0 where the tokenizer's rules
+    /// set no bound.
     pub fn least_tokens(&self, text: &str) -> usize {
         let bound = self.bound.get_or_init(|| TokenBound::new(&self.inner));
         bound.as_ref().map_or(0, |bound| bound.least_tokens(text))
