@@ -49,7 +49,7 @@ fn longest_by_byte(tokenizer: &Inner) -> Option<[usize; 256]> {
             *longest = (*longest).max(bytes.len());
         });
     };
-    // An entry that is no text of bytes stands for no text.
+    // An entry that is not spelled in bytes is never part of a text.
     let entries = model.get_vocab();
     entries.keys().filter_map(|entry| bytes_of_characters(entry)).for_each(|bytes| add(&bytes));
     added.values().for_each(|token| add(token.content.as_bytes()));
