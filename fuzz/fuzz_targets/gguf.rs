@@ -28,7 +28,7 @@ fn read(bytes: &[u8]) -> Result<(), LoadError> {
             tokenizer.decode(&ids, special);
         }
     }
-    tokenizer.max_text_bytes(8);
+    tokenizer.least_tokens("a 1\u{e9}");
     Ok(())
 }
 

@@ -19,7 +19,7 @@ fuzz_target!(init: std::panic::set_hook(Box::new(|panic| eprintln!("{panic}"))),
                 let Ok(ids) = tokenizer.encode(TEXT, special) else { continue };
                 tokenizer.decode(&ids, special);
             }
-            tokenizer.max_text_bytes(8);
+            tokenizer.least_tokens("a 1\u{e9}");
         }
     }
 });
