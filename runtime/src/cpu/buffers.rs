@@ -139,7 +139,7 @@ impl Buffers {
 pub(crate) struct WorkerScratch {
     /// Output of a product before it is scattered `[row block][item cols]`.
     pub(crate) tile: Aligned,
-    /// A second tile, for the MLP's up projection.
+    /// A second tile, for the MLP's up projection, and for a rotated head.
     pub(crate) up_tile: Aligned,
     /// Scratch of attention.
     pub(crate) attention: AttentionScratch,
@@ -152,7 +152,7 @@ impl WorkerScratch {
         let tile = ROW_BLOCK * MAX_ITEM_COLS.max(config.head_dim);
         Ok(WorkerScratch {
             tile: Aligned::zeroed(tile)?,
-            up_tile: Aligned::zeroed(ROW_BLOCK * MAX_ITEM_COLS)?,
+            up_tile: Aligned::zeroed(tile)?,
             attention: AttentionScratch::new(attention_rows(group) * group, config.head_dim)?,
         })
     }

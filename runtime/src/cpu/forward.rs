@@ -8,7 +8,6 @@ use crate::backend::{BLOCK_TOKENS, Batch};
 use crate::model::{Dtype, LayerWeights, Model, ModelConfig, Tensor};
 
 use super::buffers::{Buffers, WorkerScratch};
-use super::heads::MAX_HEAD_DIM;
 use super::kernels::Kernels;
 use super::kv::FEWER_BLOCKS;
 use super::narrow::NarrowKernels;
@@ -43,8 +42,12 @@ impl CpuOptions {
         let streams = if config.architecture.has_post_norms() { 3 } else { 2 };
         let row = streams * config.hidden_size + 2 * config.q_size() + config.intermediate_size;
         let widest = config.intermediate_size.max(config.q_size()).max(config.hidden_size);
-        // Activations in 8 bits take 11 words per 32 values, those in bf16 take 16.
-        let row = row + widest / 32 * (11 + 16);
+        let narrow = match self.compute {
+            Compute::Exact => 0,
+            // Activations in 8 bits take 11 words per 32 values, those in bf16 take 16.
+            Compute::Fast => widest / 32 * (11 + 16),
+        };
+        let row = row + narrow;
         let activations = self.max_rows as u128 * row as u128
             + self.max_segments as u128 * (config.vocab_size + config.hidden_size) as u128;
         let rope = self.max_context as u128
@@ -173,8 +176,8 @@ fn check_config(config: &ModelConfig) -> Result<(), String> {
     if *num_layers == 0 || *num_kv_heads == 0 || !num_heads.is_multiple_of(*num_kv_heads) {
         return Err(format!("{num_heads} heads, {num_kv_heads} KV heads, {num_layers} layers"));
     }
-    if *head_dim == 0 || !head_dim.is_multiple_of(2) || *head_dim > MAX_HEAD_DIM {
-        return Err(format!("head_dim is {head_dim}: it must be even, {MAX_HEAD_DIM} at most"));
+    if *head_dim == 0 || !head_dim.is_multiple_of(2) {
+        return Err(format!("head_dim is {head_dim}: it must be even"));
     }
     if windows.len() != *num_layers || windows.contains(&Some(0)) {
         return Err(format!("windows {windows:?} for {num_layers} layers"));

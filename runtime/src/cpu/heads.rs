@@ -8,9 +8,6 @@ use super::kv::KvShape;
 use super::rope::RopeTable;
 use super::shared::SharedMut;
 
-/// Longest head.
-pub(super) const MAX_HEAD_DIM: usize = 1024;
-
 /// A head of the q, k or v projection, by its index within that projection.
 #[derive(Clone, Copy)]
 pub(super) enum Head {
@@ -55,12 +52,19 @@ pub(super) struct HeadOutputs<'a> {
 
 impl HeadOutputs<'_> {
     /// Stores the projection `values` (`[head_dim]`, overwritten) plus bias; queries and keys with
-    /// norm and RoPE. Queries are also scaled, so that the scores need no scaling.
+    /// norm and RoPE. Queries are also scaled, so that the scores need no scaling. `rotated` is
+    /// scratch `[head_dim]`.
     ///
     /// # Safety
     ///
     /// No other thread may access the same head of the same row during the call.
-    pub(super) unsafe fn put(&self, head: Head, row: usize, values: &mut [f32]) {
+    pub(super) unsafe fn put(
+        &self,
+        head: Head,
+        row: usize,
+        values: &mut [f32],
+        rotated: &mut [f32],
+    ) {
         let ModelConfig { num_heads, head_dim, .. } = *self.config;
         self.add_bias(head, values);
         self.normalize(head, values);
@@ -78,8 +82,6 @@ impl HeadOutputs<'_> {
                 self.rotate(values, row, self.config.attention_scale(), out);
             }
             Head::Key(index) => {
-                let mut rotated = [0.0; MAX_HEAD_DIM];
-                let rotated = &mut rotated[..head_dim];
                 self.rotate(values, row, 1.0, rotated);
                 store(self.shape.keys(self.layer, index), rotated);
             }

@@ -15,9 +15,9 @@ use super::rope::RopeTables;
 use super::shared::SharedMut;
 use super::{CpuForward, KvPool, Pool, Tap};
 
-/// Number of activations above which the norm is split over the threads: it takes one thread longer
-/// than a fork and join, a few microseconds.
-const PARALLEL_NORM_FLOATS: usize = 32 * 1024;
+/// Number of values above which the rows of a norm, a conversion or the logits are split over the
+/// threads: they take one thread longer than a fork and join, a few microseconds.
+const PARALLEL_FLOATS: usize = 32 * 1024;
 
 /// Operands of the regions of one pass.
 pub(super) struct Regions<'a> {
@@ -81,7 +81,8 @@ impl<'a> Regions<'a> {
         let workers = self.pool.num_workers();
         self.pool.for_each(num_heads + 2 * num_kv_heads, assist(self.side), |worker, item| {
             // SAFETY: each worker accesses only its own element of `scratch`.
-            let tile = unsafe { &mut scratch.part(worker..worker + 1)[0].tile };
+            let WorkerScratch { tile, up_tile: rotated, .. } =
+                unsafe { &mut scratch.part(worker..worker + 1)[0] };
             let head = Head::of_item(item, self.config);
             let (weights, index) = match head {
                 Head::Query(index) => (&weights.q, index),
@@ -94,7 +95,7 @@ impl<'a> Regions<'a> {
                 linear.product(&block, &cols, workers, tile);
                 for (row, values) in block.zip(tile.chunks_exact_mut(head_dim)) {
                     // SAFETY: only this item stores this head.
-                    unsafe { outputs.put(head, row, values) };
+                    unsafe { outputs.put(head, row, values, &mut rotated[..head_dim]) };
                 }
             }
         });
@@ -271,7 +272,7 @@ impl<'a> Regions<'a> {
         let ModelConfig { hidden_size: hidden, rms_norm_eps: eps, .. } = *self.config;
         let Buffers { hidden: stream, projected, .. } = &mut *self.buffers;
         let (kernels, projected, stream) = (self.kernels, &*projected, SharedMut::new(stream));
-        for_each_row(self.pool, self.side, self.batch.rows(), hidden, |row| {
+        for_each_row(self.pool, self.side, self.batch.rows(), hidden, |_, row| {
             let values = row * hidden..(row + 1) * hidden;
             let x = &projected[values.clone()];
             let scale = kernels.rms_scale(x, eps);
@@ -297,7 +298,7 @@ impl<'a> Regions<'a> {
         let Some(writer) = narrow.writer(matrices) else {
             return;
         };
-        for_each_row(self.pool, self.side, rows, len, |row| {
+        for_each_row(self.pool, self.side, rows, len, |_, row| {
             // SAFETY: each row is written by one item.
             unsafe { writer.write(row, &x[row * stride..][..len]) };
         });
@@ -320,7 +321,7 @@ impl<'a> Regions<'a> {
         let (kernels, eps) = (self.kernels, self.config.rms_norm_eps);
         let stream = &*stream;
         let normed = SharedMut::new(normed);
-        for_each_row(self.pool, self.side, self.batch.rows(), hidden, |row| {
+        for_each_row(self.pool, self.side, self.batch.rows(), hidden, |_, row| {
             // SAFETY: each row is written by one item.
             let out = unsafe { normed.part(row * stride..(row + 1) * stride) };
             kernels.rms_norm(&stream[row * hidden..][..hidden], weight, eps, packing, out);
@@ -333,29 +334,26 @@ impl CpuForward {
     pub(super) fn for_each_logits(&mut self, each: impl Fn(usize, usize, &mut [f32]) + Sync) {
         let vocab = self.model.config.vocab_size;
         let logits = SharedMut::new(&mut self.buffers.logits);
-        let each = |worker: usize, row: usize| {
+        for_each_row(&mut self.pool, None, self.buffers.wanted.len(), vocab, |worker, row| {
             // SAFETY: a row is passed to one call.
             each(worker, row, unsafe { logits.part(row * vocab..(row + 1) * vocab) });
-        };
-        match self.buffers.wanted.len() {
-            1 => each(0, 0),
-            rows => self.pool.for_each(rows, || false, each),
-        }
+        });
     }
 }
 
-/// Runs `one` for each of `rows` rows of `width` values, over the threads if that is faster.
+/// Calls `one(worker, row)` for each of `rows` rows of `width` values, over the threads if that is
+/// faster.
 fn for_each_row(
     pool: &mut Pool,
     side: Option<&dyn TapReceiver>,
     rows: usize,
     width: usize,
-    one: impl Fn(usize) + Sync,
+    one: impl Fn(usize, usize) + Sync,
 ) {
-    if rows * width < PARALLEL_NORM_FLOATS {
-        (0..rows).for_each(one);
+    if rows < 2 || rows * width < PARALLEL_FLOATS {
+        (0..rows).for_each(|row| one(0, row));
     } else {
-        pool.for_each(rows, assist(side), |_, row| one(row));
+        pool.for_each(rows, assist(side), one);
     }
 }
 
