@@ -207,6 +207,23 @@ fn the_date_is_available() {
     assert_eq!((date.len(), date.starts_with("20")), (10, true));
 }
 
+/// As SmolLM2's: a token of many spaces, and a byte that no token has, which the tokenizer drops.
+#[test]
+fn a_long_token_and_a_missing_byte_leave_other_texts_bounded() {
+    let mut json = tokenizer_json();
+    let vocab = json["model"]["vocab"].as_object_mut().expect("a vocabulary");
+    let dropped = vocab.remove(&byte_char("日".as_bytes()[0]).to_string()).expect("an entry");
+    vocab.insert(byte_char(b' ').to_string().repeat(40), dropped);
+    let tokenizer = load("bound-of-missing", &json);
+    for text in ["12345", "日1日日2", "日日日", "a \u{e9}", &" ".repeat(39)] {
+        let tokens = tokenizer.encode(text, false).expect("ids").len();
+        assert!(tokenizer.least_tokens(text) <= tokens, "{text}");
+    }
+    assert_eq!(tokenizer.least_tokens("12345"), 5);
+    assert_eq!(tokenizer.least_tokens(&"日".repeat(9)), 18);
+    assert_eq!(tokenizer.least_tokens(&" ".repeat(401)), 10);
+}
+
 #[test]
 fn a_text_has_at_least_the_tokens_that_its_bytes_need() {
     let tokenizer = tokenizer("bound");
