@@ -2,12 +2,12 @@
 
 use std::ops::Range;
 
-use crate::model::Tensor;
+use crate::model::{Dtype, Tensor};
 
 use super::Pool;
 use super::buffers::{ROW_BLOCK, WorkerScratch, item_cols, q8_item_cols};
-use super::kernels::{Kernels, Packing, Product};
-use super::narrow::{Narrow, NarrowKernel, Operands};
+use super::kernels::{Kernels, Packing, Product, Q8Product, pairs_of};
+use super::narrow::{Narrow, NarrowKernel};
 use super::shared::SharedMut;
 use crate::backend::TapReceiver;
 
@@ -46,12 +46,23 @@ impl Linear<'_> {
         let weights = &self.weights.bytes()[cols.start * row_bytes..];
         let next = workers * cols.len() * row_bytes;
         let (first, rows, cols, out) = (block.start, block.len(), cols.len(), tile);
-        if let Some(kernel) = self.narrow.kernels.of(self.weights) {
-            let operands = Operands { first, rows, weights, dtype, cols, k, next, out };
-            return self.narrow.product(kernel, operands);
+        match self.narrow.kernels.of(self.weights) {
+            None => {
+                let (x, packing) = (&self.x[first * Packing::stride(k)..], self.packing);
+                let product = Product { x, packing, rows, weights, dtype, cols, k, next, out };
+                self.kernels.product(product);
+            }
+            Some(NarrowKernel::Q8(kernels)) => {
+                let x = self.narrow.q8(first, k);
+                kernels.product(Q8Product { x, rows, weights, dtype, cols, k, next, out });
+            }
+            Some(NarrowKernel::Pairs(kernels)) => {
+                let (x, packing) = (self.narrow.pairs(first, k), Packing::NATURAL);
+                // A pair has the size of an f32.
+                let (dtype, k) = (Dtype::F32, pairs_of(k));
+                kernels.product(Product { x, packing, rows, weights, dtype, cols, k, next, out });
+            }
         }
-        let (x, packing) = (&self.x[first * Packing::stride(k)..], self.packing);
-        self.kernels.product(Product { x, packing, rows, weights, dtype, cols, k, next, out });
     }
 
     /// Number of outputs in a work item.

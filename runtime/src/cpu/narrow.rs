@@ -1,9 +1,9 @@
-//! Activations in the narrow types of [`Compute::Fast`], and their products.
+//! Activations in the narrow types of [`Compute::Fast`].
 
 use crate::model::{Dtype, Model, Tensor};
 
 use super::aligned::Aligned;
-use super::kernels::{Packing, PairKernels, Product, Q8Block, Q8Kernels, Q8Product, pairs_of};
+use super::kernels::{Packing, PairKernels, Q8Block, Q8Kernels, pairs_of};
 use super::shared::SharedMut;
 use super::{Compute, Isa};
 
@@ -63,21 +63,6 @@ pub(super) struct Narrow {
     pairs: Aligned,
 }
 
-/// A narrow product's operands, without its kernel and its input.
-pub(super) struct Operands<'a> {
-    /// First row of the input, and number of rows.
-    pub(super) first: usize,
-    pub(super) rows: usize,
-    /// Rows of weights from the first one that is multiplied.
-    pub(super) weights: &'a [u8],
-    pub(super) dtype: Dtype,
-    pub(super) cols: usize,
-    pub(super) k: usize,
-    /// See [`Product::next`].
-    pub(super) next: usize,
-    pub(super) out: &'a mut [f32],
-}
-
 impl Narrow {
     /// Buffers for `rows` rows of up to `widest` activations, where `kernels` need them.
     pub(super) fn new(kernels: NarrowKernels, rows: usize, widest: usize) -> Result<Self, String> {
@@ -102,21 +87,14 @@ impl Narrow {
         })
     }
 
-    /// The product of the input's rows by `kernel`.
-    pub(super) fn product(&self, kernel: NarrowKernel, operands: Operands<'_>) {
-        let Operands { first, rows, weights, dtype, cols, k, next, out } = operands;
-        match kernel {
-            NarrowKernel::Q8(kernels) => {
-                let x = &self.q8[first * Q8Block::per_row(k)..];
-                kernels.product(Q8Product { x, rows, weights, dtype, cols, k, next, out });
-            }
-            NarrowKernel::Pairs(kernels) => {
-                let k = pairs_of(k);
-                let (x, packing) = (&self.pairs[first * Packing::stride(k)..], Packing::NATURAL);
-                let dtype = Dtype::F32;
-                kernels.product(Product { x, packing, rows, weights, dtype, cols, k, next, out });
-            }
-        }
+    /// The rows from `first` of activations in 8 bits, of length `len`.
+    pub(super) fn q8(&self, first: usize, len: usize) -> &[Q8Block] {
+        &self.q8[first * Q8Block::per_row(len)..]
+    }
+
+    /// The rows from `first` of pairs of bf16, of `len` activations.
+    pub(super) fn pairs(&self, first: usize, len: usize) -> &[f32] {
+        &self.pairs[first * Packing::stride(pairs_of(len))..]
     }
 }
 
