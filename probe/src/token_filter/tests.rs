@@ -77,6 +77,23 @@ fn it_is_the_definition() {
     }
 }
 
+/// Evidence of seven to one at each of 390 steps: without the factor that normalizes, the masses
+/// would leave the range of f32.
+#[test]
+fn hundreds_of_agreeing_steps_stay_in_range() {
+    let filter = filter(1.0);
+    let mut q = vec![0.0; filter.states()];
+    filter.start(&mut q, 0, &certain(filter.bins.bin_of(395)));
+    for generated in 1..390 {
+        let bin = filter.bins.bin_of(395 - generated);
+        let (remaining, outcome) = filter.observe(&mut q, 1, generated, &certain(bin));
+        assert_eq!(outcome, Outcome::Smoothed);
+        // The bin's width is 51.2 tokens.
+        let error = remaining.mean - (395 - generated) as f32;
+        assert!(error.abs() < 52.0, "after {generated}: {remaining:?}");
+    }
+}
+
 #[test]
 fn without_evidence_what_remains_follows_from_the_lengths() {
     let filter = filter(0.0);
