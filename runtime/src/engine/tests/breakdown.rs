@@ -8,7 +8,7 @@ use trail_scheduler::Preemption;
 
 use super::ahead::Breaks;
 use super::stepped::COST;
-use super::{LIMIT, MOST_STEPS, ahead, answer, answers, builder, model, requests, wrapped};
+use super::{LIMIT, MOST_STEPS, ahead, answer, answers, builder, model, requests, stepped_ahead};
 use crate::engine::{FinishReason, PolicyKind, Request, StepClock, StepOutcome, SubmitError};
 
 #[test]
@@ -46,9 +46,7 @@ fn no_place_is_lost_by_a_breakdown_during_a_transfer() {
     let (model, flag) = (model(), Arc::new(AtomicBool::new(false)));
     let builder = builder(&model, PolicyKind::trail(1.0)).preemption(Preemption::Swap);
     let breaks = Breaks::FailsWhen(flag.clone());
-    let mut engine = builder
-        .build_stepped_with(|b, model, probe| wrapped(b, model, probe, Some(breaks)))
-        .unwrap();
+    let mut engine = stepped_ahead(builder, Some(breaks));
     let handles: Vec<_> = requests().map(|r| engine.submit(r).expect("fits")).collect();
     let mut steps = 0;
     while engine.step_loop.scheduler.moving() == 0 {
@@ -79,7 +77,8 @@ fn a_dead_thread_of_the_probe_is_a_breakdown_by_either_clock() {
             builder = builder.clock(Arc::new(StepClock::new(COST)));
         }
         let engine = ahead(builder, Some(Breaks::LosesTap(9)));
-        let handles: Vec<_> = requests().map(|r| engine.submit(r).expect("fits")).collect();
+        // The last may come after the breakdown, which any earlier one begins.
+        let handles: Vec<_> = requests().map_while(|r| engine.submit(r).ok()).collect();
         let (sender, ends) = mpsc::channel();
         std::thread::spawn(move || {
             let reasons: Vec<_> = handles.into_iter().map(|handle| answer(handle).1).collect();

@@ -1,16 +1,14 @@
 //! Predictions that are published after the next step was planned.
 
 use super::ahead::Breaks;
-use super::{MOST_STEPS, builder, model, requests, run_until_idle, wrapped};
+use super::{MOST_STEPS, builder, model, requests, run_until_idle, stepped_ahead};
 use crate::engine::{Event, PolicyKind, StepOutcome};
 
 #[test]
 fn the_late_prediction_of_a_preempted_request_reaches_its_rank() {
     // A block more than the longest needs.
-    let mut engine = builder(&model(), PolicyKind::trail(1.0))
-        .kv_blocks(Some(8))
-        .build_stepped_with(|b, model, probe| wrapped(b, model, probe, Some(Breaks::DelaysTap)))
-        .unwrap();
+    let builder = builder(&model(), PolicyKind::trail(1.0)).kv_blocks(Some(8));
+    let mut engine = stepped_ahead(builder, Some(Breaks::DelaysTap));
     let _handles: Vec<_> =
         requests().chain(requests()).map(|r| engine.submit(r).expect("fits")).collect();
     let (mut preempted, mut checked, mut steps) = (Vec::new(), 0, 0);
@@ -44,10 +42,8 @@ fn the_late_prediction_of_a_preempted_request_reaches_its_rank() {
 
 #[test]
 fn a_prediction_is_sent_once() {
-    let mut engine = builder(&model(), PolicyKind::trail(1.0))
-        .kv_blocks(Some(8))
-        .build_stepped_with(|b, model, probe| wrapped(b, model, probe, Some(Breaks::SkipsTaps)))
-        .unwrap();
+    let builder = builder(&model(), PolicyKind::trail(1.0)).kv_blocks(Some(8));
+    let mut engine = stepped_ahead(builder, Some(Breaks::SkipsTaps));
     let handles: Vec<_> =
         requests().chain(requests()).map(|r| engine.submit(r).expect("fits")).collect();
     run_until_idle(&mut engine);

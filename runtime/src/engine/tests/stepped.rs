@@ -8,7 +8,7 @@ use trail_scheduler::policies::Trail;
 
 use super::ahead::Breaks;
 use super::delivery::predicted;
-use super::{MOST_STEPS, answer, answers, builder, model, requests, wrapped};
+use super::{MOST_STEPS, answer, answers, builder, model, requests, stepped_ahead};
 use crate::engine::{
     Clock, Event, FinishReason, PolicyKind, Request, RequestHandle, StepClock, StepCost,
     StepOutcome, SteppedEngine, SubmitError,
@@ -80,10 +80,9 @@ fn simulated_time_is_reproducible_and_changes_no_answer() {
             let clock = Arc::new(StepClock::new(COST));
             let builder = builder(&model, policy).preemption(preemption).clock(clock.clone());
             let mut engine = match preemption {
-                Preemption::Recompute => builder.build_stepped(),
-                _ => builder.build_stepped_with(|b, model, probe| wrapped(b, model, probe, None)),
-            }
-            .unwrap();
+                Preemption::Recompute => builder.build_stepped().unwrap(),
+                _ => stepped_ahead(builder, None),
+            };
             let log = run(&mut engine, &clock);
             assert_eq!(engine.stats().swaps_out > 0, preemption == Preemption::Swap, "{policy}");
             assert_eq!((engine.live(), engine.stats().blocks_used), (0, 0));
@@ -104,8 +103,7 @@ fn nothing_is_planned_while_all_wait_for_a_transfer() {
     let clock = Arc::new(StepClock::new(cost));
     let builder = builder(&model(), PolicyKind::Trail(Trail::paper(1.0))).probe(None).replays(true);
     let builder = builder.kv_blocks(Some(8)).preemption(Preemption::Swap).clock(clock.clone());
-    let mut engine =
-        builder.build_stepped_with(|b, model, probe| wrapped(b, model, probe, None)).unwrap();
+    let mut engine = stepped_ahead(builder, None);
     let prompt = |tokens: u32| (0..tokens).map(|at| at % 50).collect();
     let long = Request { prompt: prompt(100), ..predicted(20, 1e4) };
     let long = engine.submit(long).expect("fits");
@@ -129,9 +127,7 @@ fn nothing_is_planned_while_all_wait_for_a_transfer() {
 fn a_stepped_engine_reports_a_breakdown_at_every_later_step() {
     let model = model();
     let builder = builder(&model, PolicyKind::Fcfs);
-    let mut engine = builder
-        .build_stepped_with(|b, model, probe| wrapped(b, model, probe, Some(Breaks::Fails(3))))
-        .unwrap();
+    let mut engine = stepped_ahead(builder, Some(Breaks::Fails(3)));
     assert_eq!(engine.step(), Ok(StepOutcome::Idle));
     let handles: Vec<_> = requests().map(|r| engine.submit(r).expect("fits")).collect();
     let fault = (0..3).find_map(|_| engine.step().err()).expect("the third step fails");
