@@ -8,7 +8,7 @@ use crate::tree::{self, File};
 const FREE: &[&str] = &["bench/", "counting-allocator/", "cuda-emulator/", "loom/", "tests/"];
 
 /// Length of [`LISTED`]; it may only shrink, but for kernels with a paragraph in docs/decisions.md.
-const MOST: usize = 52;
+const MOST: usize = 53;
 
 /// Files with `unsafe` that a user's process runs.
 const LISTED: &[&str] = &[
@@ -27,6 +27,7 @@ const LISTED: &[&str] = &[
     "probe/src/line.rs",
     "ptx/src/bin/compile/nvrtc.rs",
     "ptx/src/lib.rs",
+    "runtime/src/cpu/attend.rs",
     "runtime/src/cpu/heads.rs",
     "runtime/src/cpu/kernels/attention.rs",
     "runtime/src/cpu/kernels/byte_tile.rs",

@@ -3,8 +3,9 @@
 use crate::backend::{BLOCK_TOKENS, Batch};
 use crate::model::ModelConfig;
 
+use super::CpuOptions;
 use super::aligned::Aligned;
-use super::kernels::{AttentionScratch, Packing};
+use super::kernels::{AttentionScratch, Packing, Softmax, partitions};
 use super::narrow::{Narrow, NarrowKernels};
 
 /// Maximum rows of activations in one product. The slice that is multiplied with one block of
@@ -55,6 +56,32 @@ pub(crate) struct AttentionRows {
     pub(crate) position: usize,
 }
 
+/// A partition of the context of an attention task of one row, which a thread attends to alone.
+#[derive(Clone, Copy)]
+pub(crate) struct Split {
+    /// Index of the task.
+    pub(crate) task: usize,
+    /// See [`partitions`].
+    pub(crate) partition: usize,
+}
+
+impl Split {
+    /// Work items of a thread below which tasks are split, for load balance.
+    pub(crate) const ITEMS: usize = 4;
+
+    /// Most splits of a step, each of one KV head.
+    fn most(options: &CpuOptions) -> usize {
+        let longest = partitions(0, options.max_context.max(1) - 1, usize::MAX);
+        if options.threads > 1 { Split::ITEMS * options.threads * longest.len() } else { 0 }
+    }
+
+    /// Floats of the partial sums of a step, at most.
+    pub(crate) fn floats(config: &ModelConfig, options: &CpuOptions) -> usize {
+        let group = config.num_heads / config.num_kv_heads.max(1);
+        Split::most(options) * group * Softmax::stored_len(config.head_dim)
+    }
+}
+
 /// Activations that parallel regions pass on. `packed` rows are in [`Packing`] order and stride.
 pub(crate) struct Buffers {
     /// Residual stream `[rows, hidden]`.
@@ -78,19 +105,23 @@ pub(crate) struct Buffers {
     pub(crate) kv_indices: Vec<u32>,
     /// Attention tasks of the batch; each is run once per KV head.
     pub(crate) tasks: Vec<AttentionRows>,
+    /// The tasks by partitions of their contexts; empty where whole tasks are enough.
+    pub(crate) splits: Vec<Split>,
+    /// State of each split's softmax `[splits][kv heads][group][Softmax::stored_len]`. Takes memory
+    /// when it is first used.
+    pub(crate) partials: Aligned,
     /// Rows whose logits are requested.
     pub(crate) wanted: Vec<u32>,
 }
 
 impl Buffers {
-    /// Allocates buffers for batches of up to `max_rows` rows in `max_segments` segments, and for
-    /// products by `kernels`.
+    /// Allocates buffers for batches within `options`, and for products by `kernels`.
     pub(super) fn new(
         config: &ModelConfig,
-        max_rows: usize,
-        max_segments: usize,
+        options: &CpuOptions,
         kernels: NarrowKernels,
     ) -> Result<Self, String> {
+        let CpuOptions { max_rows, max_segments, .. } = *options;
         let widest = config.intermediate_size.max(config.q_size()).max(config.hidden_size);
         let post_norm_rows = if config.architecture.has_post_norms() { max_rows } else { 0 };
         let packed = |rows, len| Aligned::zeroed(rows * Packing::stride(len));
@@ -105,6 +136,8 @@ impl Buffers {
             logits: Aligned::zeroed(max_segments * config.vocab_size)?,
             kv_indices: Vec::with_capacity(max_rows),
             tasks: Vec::with_capacity(max_rows),
+            splits: Vec::with_capacity(Split::most(options)),
+            partials: Aligned::reserved(Split::floats(config, options))?,
             wanted: Vec::with_capacity(max_segments),
         })
     }

@@ -7,7 +7,7 @@ use trail_base::Memory;
 use crate::backend::{BLOCK_TOKENS, Batch};
 use crate::model::{Dtype, LayerWeights, Model, ModelConfig, Tensor};
 
-use super::buffers::{Buffers, WorkerScratch};
+use super::buffers::{Buffers, Split, WorkerScratch};
 use super::kernels::Kernels;
 use super::kv::FEWER_BLOCKS;
 use super::narrow::NarrowKernels;
@@ -52,7 +52,9 @@ impl CpuOptions {
             + self.max_segments as u128 * (config.vocab_size + config.hidden_size) as u128;
         let rope = self.max_context as u128
             * (config.head_dim * (1 + usize::from(config.local_rope.is_some()))) as u128;
-        self.num_blocks as u128 * kv as u128 + (activations + rope) * size_of::<f32>() as u128
+        let partials = Split::floats(config, self) as u128;
+        let floats = activations + rope + partials;
+        self.num_blocks as u128 * kv as u128 + floats * size_of::<f32>() as u128
     }
 
     /// Refuses what would take more than the memory that is available: the system would end the
@@ -101,7 +103,7 @@ impl CpuForward {
             pool: Pool::new(threads)?,
             kv: KvPool::new(config, options.num_blocks, options.kv_dtype)?,
             rope: RopeTables::new(config, options.max_context),
-            buffers: Buffers::new(config, options.max_rows, options.max_segments, narrow)?,
+            buffers: Buffers::new(config, &options, narrow)?,
             scratch: (0..threads).map(|_| WorkerScratch::new(config)).collect::<Result<_, _>>()?,
             options,
             model,

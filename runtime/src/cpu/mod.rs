@@ -10,6 +10,7 @@
 //! rest of the batch, the chunking, decode or prefill, or the number of threads.
 
 mod aligned;
+mod attend;
 mod backend;
 mod buffers;
 mod compute;

@@ -9,7 +9,7 @@ use crate::model::{LayerWeights, ModelConfig, Tensor};
 
 use super::buffers::{Buffers, WorkerScratch};
 use super::heads::{Head, HeadOutputs};
-use super::kernels::{Attention, Kernels, Packing};
+use super::kernels::{Kernels, Packing};
 use super::linear::{Linear, assist};
 use super::rope::RopeTables;
 use super::shared::SharedMut;
@@ -96,58 +96,6 @@ impl<'a> Regions<'a> {
                 for (row, values) in block.zip(tile.chunks_exact_mut(head_dim)) {
                     // SAFETY: only this item stores this head.
                     unsafe { outputs.put(head, row, values, &mut rotated[..head_dim]) };
-                }
-            }
-        });
-    }
-
-    /// Attention over the KV pool. A work item is one KV head and some rows of a request.
-    pub(super) fn attend(&mut self, layer: usize, weights: &LayerWeights) {
-        let packing = self.packing(&[&weights.o]);
-        let ModelConfig { num_heads, num_kv_heads, head_dim, .. } = *self.config;
-        let group = num_heads / num_kv_heads;
-        let window = self.config.windows[layer].unwrap_or(usize::MAX);
-        let Buffers { queries, attended, tasks, .. } = &mut *self.buffers;
-        let (kernels, batch) = (self.kernels, self.batch);
-        let (queries, tasks) = (&*queries, &*tasks);
-        let (kv, shape) = (self.kv.data(), self.kv.shape());
-        let stride = Packing::stride(self.config.q_size());
-        packing.clear_padding(attended, batch.rows(), self.config.q_size());
-        let attended = SharedMut::new(attended);
-        let scratch = SharedMut::new(self.scratch);
-        self.pool.for_each(tasks.len() * num_kv_heads, assist(self.side), |worker, item| {
-            // SAFETY: each worker accesses only its own element of `scratch`.
-            let scratch = unsafe { &mut scratch.part(worker..worker + 1)[0].attention };
-            let (task, kv_head) = (tasks[item / num_kv_heads], item % num_kv_heads);
-            let head_stride = scratch.head_stride;
-            for q in 0..task.rows * group {
-                let head = (task.first_row + q / group) * num_heads + kv_head * group + q % group;
-                scratch.queries[q * head_stride..][..head_dim]
-                    .copy_from_slice(&queries[head * head_dim..][..head_dim]);
-            }
-            kernels.attention(Attention {
-                scratch: &mut *scratch,
-                rows: task.rows,
-                group,
-                head_dim,
-                position: task.position,
-                window,
-                kv,
-                kv_dtype: shape.dtype,
-                blocks: batch.blocks(&batch.segments[task.segment]),
-                block_bytes: shape.block_bytes,
-                keys: shape.keys(layer, kv_head),
-                values: shape.values(layer, kv_head),
-            });
-            for row in 0..task.rows {
-                let first = (task.first_row + row) * stride;
-                for head in 0..group {
-                    let out = &scratch.out[(row * group + head) * head_stride..][..head_dim];
-                    // SAFETY: only this item writes these heads of this row, each at distinct
-                    // indices.
-                    unsafe {
-                        packing.scatter(&attended, first, (kv_head * group + head) * head_dim, out);
-                    }
                 }
             }
         });
@@ -305,7 +253,7 @@ impl<'a> Regions<'a> {
     }
 
     /// Storage order of activations that all of `matrices` read.
-    fn packing(&self, matrices: &[&Tensor]) -> Packing {
+    pub(super) fn packing(&self, matrices: &[&Tensor]) -> Packing {
         match self.buffers.narrow.kernels.pairs {
             // Pairs are neighbours.
             Some(_) => Packing::NATURAL,

@@ -1,9 +1,10 @@
 //! Causal attention of consecutive rows of one request, for the query heads of one KV head.
 //!
-//! Online softmax over KV blocks, oldest first. Blocks are at absolute positions, so a row reads
-//! the same blocks, and does the same arithmetic, in a long prefill chunk as in a decode step. The
-//! rows of a call only share loads: a tile of queries uses each key and value while it is in a
-//! register. A row skips blocks outside its sliding window.
+//! Online softmax over spans of KV blocks, oldest first, and over the partitions of the context.
+//! Both are at absolute positions, so a row reads the same blocks, and does the same arithmetic, in
+//! a long prefill chunk as in a decode step. The rows of a call only share loads: a tile of queries
+//! uses each key and value while it is in a register. A row skips blocks outside its sliding
+//! window.
 
 use std::ops::Range;
 
@@ -16,15 +17,32 @@ use super::scratch::AttentionScratch;
 use super::stored::{Bf16, F16, F32, Float, Floats, TILE_COLS};
 use super::tile::{Ahead, Columns, Rows, tiles};
 
-/// Number of queries whose outputs are accumulated together.
-const VALUE_QUERIES: usize = 3;
-/// Number of registers of a value vector that these queries share.
+/// Blocks of a span, 64 tokens: scores are computed by blocks, then softmax and values advance by a
+/// span, which takes a quarter of the reductions and of the updates of the output.
+const SPAN_BLOCKS: usize = 4;
+/// Tokens of a span.
+pub(super) const SPAN_TOKENS: usize = SPAN_BLOCKS * BLOCK_TOKENS;
+
+/// Blocks of a partition, 512 tokens: a context is attended to in partitions from fixed positions,
+/// whose sums are added oldest first, so that the threads can share a long one (vLLM's
+/// PagedAttention V2; the split KV of FlashDecoding).
+const PARTITION_BLOCKS: usize = 32;
+
+/// Partitions that rows at positions `first..=last` with a sliding `window` attend to.
+pub(crate) fn partitions(first: usize, last: usize, window: usize) -> Range<usize> {
+    let tokens = PARTITION_BLOCKS * BLOCK_TOKENS;
+    (first + 1).saturating_sub(window) / tokens..last / tokens + 1
+}
+
+/// Number of registers of a value vector that the queries of a tile share.
 const VALUE_REGISTERS: usize = 4;
 
 /// Operands of one attention task. Query `row * group + head` belongs to row `row` of the task.
 pub(crate) struct Attention<'a> {
-    /// Queries on entry, outputs on return.
+    /// Queries on entry; on return its total is that of `partitions`.
     pub(crate) scratch: &'a mut AttentionScratch,
+    /// Partitions of the context to attend to, of those in [`partitions`].
+    pub(crate) partitions: Range<usize>,
     /// Number of rows, at positions `position..`.
     pub(crate) rows: usize,
     /// Number of query heads per KV head.
@@ -73,81 +91,98 @@ impl Attention<'_> {
     /// The CPU must have `V`'s instructions.
     #[inline(always)]
     unsafe fn run_on<V: Simd, T: Float>(mut self) {
-        let size = T::DTYPE.block_bytes();
         let queries = self.rows * self.group;
-        let last = self.position + self.rows - 1;
-        assert!(self.scratch.max.len() >= queries && self.scratch.head_stride >= self.head_dim);
-        self.scratch.max[..queries].fill(f32::NEG_INFINITY);
-        self.scratch.sum[..queries].fill(0.0);
-        self.scratch.out[..queries * self.scratch.head_stride].fill(0.0);
-        let oldest = (self.position + 1).saturating_sub(self.window);
-        let (blocks, block_bytes) = (self.blocks, self.block_bytes);
-        let base = |block: usize| blocks[block] as usize * block_bytes;
-        let newest = last / BLOCK_TOKENS;
-        for block in oldest / BLOCK_TOKENS..=newest {
-            let begin = base(block);
-            let len = BLOCK_TOKENS * self.head_dim * size;
-            let keys = &self.kv[begin + self.keys..][..len];
-            // The last vector load may read beyond the head; the pool is padded for it.
-            let values = &self.kv[begin + self.values..][..len + MAX_LANES * size];
-            // Blocks are scattered, so the hardware prefetcher cannot predict the next one.
-            let to_next = base(newest.min(block + 1)) as isize - begin as isize;
-            let active = self.active(block);
-            // SAFETY: the slices hold a block; the caller guarantees `V`'s instructions.
-            unsafe {
-                self.score::<V, T>(active.clone(), keys.as_ptr(), to_next);
-                self.soften::<V>(active.clone(), block);
-                self.accumulate::<V, T>(active, block, values.as_ptr(), to_next);
-            }
-        }
-        for q in 0..queries {
-            let out = &mut self.scratch.out[q * self.scratch.head_stride..][..self.head_dim];
-            let scale = 1.0 / self.scratch.sum[q];
-            out.iter_mut().for_each(|o| *o *= scale);
+        assert!(self.scratch.decay.len() >= queries && self.scratch.head_stride >= self.head_dim);
+        self.scratch.total.clear(queries);
+        let (oldest, newest) = self.reached_blocks();
+        for partition in self.partitions.clone() {
+            let blocks = partition * PARTITION_BLOCKS..(partition + 1) * PARTITION_BLOCKS;
+            self.scratch.partition.clear(queries);
+            // SAFETY: the caller guarantees the instructions.
+            unsafe { self.attend::<V, T>(blocks.start.max(oldest)..blocks.end.min(newest + 1)) };
+            let AttentionScratch { total, partition, .. } = &mut *self.scratch;
+            total.add(partition, queries);
         }
     }
 
-    /// Range of queries that attend to some token of `block`.
-    fn active(&self, block: usize) -> Range<usize> {
-        let first_token = block * BLOCK_TOKENS;
+    /// Oldest and newest block that a row of the task attends to.
+    fn reached_blocks(&self) -> (usize, usize) {
+        let oldest = (self.position + 1).saturating_sub(self.window);
+        (oldest / BLOCK_TOKENS, (self.position + self.rows - 1) / BLOCK_TOKENS)
+    }
+
+    /// Adds the tokens of `range`, consecutive blocks of a partition, to the scratch's partition.
+    ///
+    /// # Safety
+    ///
+    /// The CPU must have `V`'s instructions.
+    #[inline(always)]
+    unsafe fn attend<V: Simd, T: Float>(&mut self, range: Range<usize>) {
+        let mut first = range.start;
+        while first < range.end {
+            // Spans begin at multiples of their length, wherever a window does.
+            let end = range.end.min((first / SPAN_BLOCKS + 1) * SPAN_BLOCKS);
+            // SAFETY: the caller guarantees `V`'s instructions.
+            unsafe {
+                // (A closure would not be compiled with these instructions.)
+                for block in first..end {
+                    self.score::<V, T>(block);
+                }
+                self.soften::<V>(first..end);
+                self.accumulate::<V, T>(first..end);
+            }
+            first = end;
+        }
+    }
+
+    /// Offset of `block` in the KV pool, and the distance to the next one of the task, bytes.
+    /// Blocks are scattered, so the hardware prefetcher cannot predict the next one.
+    fn place(&self, block: usize) -> (usize, isize) {
+        let base = |block: usize| self.blocks[block] as usize * self.block_bytes;
+        let next = self.reached_blocks().1.min(block + 1);
+        (base(block), base(next) as isize - base(block) as isize)
+    }
+
+    /// Range of queries that attend to some token of `blocks`.
+    fn active(&self, blocks: Range<usize>) -> Range<usize> {
+        let first_token = blocks.start * BLOCK_TOKENS;
         let begin = first_token.saturating_sub(self.position);
-        let last_row = (first_token + BLOCK_TOKENS - 1).saturating_add(self.window - 1);
+        let last_row = (blocks.end * BLOCK_TOKENS - 1).saturating_add(self.window - 1);
         let end = (last_row - self.position).min(self.rows - 1) + 1;
         begin * self.group..end * self.group
     }
 
-    /// Range of tokens of `block` that `query` attends to.
+    /// Range of tokens of the span of `block` that `query` attends to.
     #[inline(always)]
     fn reach(&self, query: usize, block: usize) -> Range<usize> {
         let position = self.position + query / self.group;
-        let first_token = block * BLOCK_TOKENS;
+        let first_token = block / SPAN_BLOCKS * SPAN_TOKENS;
         let begin = (position + 1).saturating_sub(self.window).saturating_sub(first_token);
-        begin..(position + 1 - first_token).min(BLOCK_TOKENS)
+        begin..(position + 1 - first_token).min(SPAN_TOKENS)
     }
 
-    /// `scores = queries . keys`.
+    /// `scores = queries . keys` of `block`.
     ///
     /// # Safety
     ///
-    /// `keys` must be readable for a block; the CPU must have `V`'s instructions.
+    /// The CPU must have `V`'s instructions.
     #[inline(always)]
-    unsafe fn score<V: Simd, T: Float>(
-        &mut self,
-        active: Range<usize>,
-        keys: *const u8,
-        to_next: isize,
-    ) {
-        let stride = self.scratch.head_stride;
+    unsafe fn score<V: Simd, T: Float>(&mut self, block: usize) {
+        let (begin, to_next) = self.place(block);
+        let active = self.active(block..block + 1);
+        let (size, stride) = (T::DTYPE.block_bytes(), self.scratch.head_stride);
+        let keys = self.kv[begin + self.keys..][..BLOCK_TOKENS * self.head_dim * size].as_ptr();
         let queries = self.scratch.queries[active.start * stride..active.end * stride].as_ptr();
         let queries = Rows { first: queries, stride, len: active.len() };
+        let first_score = block % SPAN_BLOCKS * BLOCK_TOKENS;
         for token in (0..BLOCK_TOKENS).step_by(TILE_COLS) {
             let put = |query: usize, scores: [f32; TILE_COLS]| {
-                let at = (active.start + query) * BLOCK_TOKENS + token;
+                let at = (active.start + query) * SPAN_TOKENS + first_score + token;
                 self.scratch.scores[at..][..TILE_COLS].copy_from_slice(&scores);
             };
-            // SAFETY: the tile's keys lie within the block; queries are padded with zeros.
+            // SAFETY: the tile's keys lie within the block; queries are padded with zeros; the
+            // caller guarantees `V`'s instructions.
             unsafe {
-                let size = T::DTYPE.block_bytes();
                 let rows = std::array::from_fn(|j| keys.add((token + j) * self.head_dim * size));
                 let keys = Columns { rows, ahead: Ahead::Weights(to_next) };
                 tiles::<V, Floats<T>>(queries, keys, self.head_dim, put);
@@ -155,45 +190,46 @@ impl Attention<'_> {
         }
     }
 
-    /// Replaces scores by exponentials relative to the running maximum.
+    /// Replaces the scores of a span's `blocks` by exponentials relative to the running maximum.
     ///
     /// # Safety
     ///
     /// The CPU must have `V`'s instructions.
     #[inline(always)]
-    unsafe fn soften<V: Simd>(&mut self, active: Range<usize>, block: usize) {
-        for q in active {
-            let reach = self.reach(q, block);
+    unsafe fn soften<V: Simd>(&mut self, blocks: Range<usize>) {
+        for q in self.active(blocks.clone()) {
+            let reach = self.reach(q, blocks.start);
             let scratch = &mut *self.scratch;
-            let scores = &mut scratch.scores[q * BLOCK_TOKENS..][..BLOCK_TOKENS];
-            scores[..reach.start].fill(f32::NEG_INFINITY);
-            scores[reach.end..].fill(f32::NEG_INFINITY);
-            // SAFETY: `scores` has BLOCK_TOKENS floats, a multiple of LANES; the caller guarantees
-            // `V`'s instructions.
+            let scores = &mut scratch.scores[q * SPAN_TOKENS..][..SPAN_TOKENS];
+            // Only registers within reach: which others were scored depends on the task's rows.
+            let registers = reach.start / V::LANES * V::LANES..reach.end.next_multiple_of(V::LANES);
+            scores[registers.start..reach.start].fill(f32::NEG_INFINITY);
+            scores[reach.end..registers.end].fill(f32::NEG_INFINITY);
+            let scores = &mut scores[registers];
+            // SAFETY: each chunk is a register; the caller guarantees `V`'s instructions.
             unsafe {
-                let mut largest = V::splat(scratch.max[q]);
-                for at in (0..BLOCK_TOKENS).step_by(V::LANES) {
-                    largest = largest.max(V::load(scores.as_ptr().add(at)));
+                let mut largest = V::splat(scratch.partition.max[q]);
+                for scores in scores.chunks_exact(V::LANES) {
+                    largest = largest.max(V::load(scores.as_ptr()));
                 }
                 let max = largest.max_lane();
                 let mut sum = V::splat(0.0);
-                for at in (0..BLOCK_TOKENS).step_by(V::LANES) {
-                    let p = scores.as_mut_ptr().add(at);
+                for scores in scores.chunks_exact_mut(V::LANES) {
                     // Masked tokens add e^-87, which is lost in the sum, as that is at least 1.
-                    let e = exp(V::load(p).sub(V::splat(max)));
+                    let e = exp(V::load(scores.as_ptr()).sub(V::splat(max)));
                     sum = sum.add(e);
-                    e.store(p);
+                    e.store(scores.as_mut_ptr());
                 }
                 let [sum, ..] = V::sum4([sum; 4]);
                 // The maximum rarely changes, and e^0 is exactly 1.
-                let decay = if max == scratch.max[q] {
+                let decay = if max == scratch.partition.max[q] {
                     1.0
                 } else {
-                    exp(V::splat(scratch.max[q] - max)).max_lane()
+                    exp(V::splat(scratch.partition.max[q] - max)).max_lane()
                 };
-                scratch.max[q] = max;
+                scratch.partition.max[q] = max;
                 scratch.decay[q] = decay;
-                scratch.sum[q] = scratch.sum[q] * decay + sum;
+                scratch.partition.sum[q] = scratch.partition.sum[q] * decay + sum;
             }
         }
     }
@@ -202,45 +238,66 @@ impl Attention<'_> {
     ///
     /// # Safety
     ///
-    /// `values` must be readable for a block plus one register; the CPU must have `V`'s
-    /// instructions.
+    /// The CPU must have `V`'s instructions.
     #[inline(always)]
-    unsafe fn accumulate<V: Simd, T: Float>(
-        &mut self,
-        active: Range<usize>,
-        block: usize,
-        values: *const u8,
-        to_next: isize,
-    ) {
+    unsafe fn accumulate<V: Simd, T: Float>(&mut self, blocks: Range<usize>) {
         let registers = self.head_dim.div_ceil(V::LANES);
+        let active = self.active(blocks.clone());
+        let mut values =
+            Values { blocks: [(std::ptr::null(), 0); SPAN_BLOCKS], at: 0, reach: 0..0 };
+        for block in blocks.clone() {
+            let (begin, to_next) = self.place(block);
+            // The last vector load may read beyond the head; the pool is padded for it.
+            let len = (BLOCK_TOKENS * self.head_dim + MAX_LANES) * T::DTYPE.block_bytes();
+            let first = self.kv[begin + self.values..][..len].as_ptr();
+            values.blocks[block % SPAN_BLOCKS] = (first, to_next);
+        }
         let mut q = active.start;
         while q < active.end {
-            let reach = self.reach(q, block);
-            let mut queries = VALUE_QUERIES.min(active.end - q);
-            while reach != self.reach(q + queries - 1, block) {
+            values.reach = self.reach(q, blocks.start);
+            let mut queries = V::TILE_ROWS.min(active.end - q);
+            while values.reach != self.reach(q + queries - 1, blocks.start) {
                 queries -= 1;
             }
-            let mut register = 0;
-            while register < registers {
-                let wide = registers - register >= VALUE_REGISTERS;
-                let at = register * V::LANES;
-                let values = Values { first: values, at, reach: reach.clone(), to_next };
-                // SAFETY: the registers begin within the head; `reach` is within the block.
+            for register in (0..registers).step_by(VALUE_REGISTERS) {
+                values.at = register * V::LANES;
+                // SAFETY: the registers begin within the head; `reach` is within the span.
                 unsafe {
-                    match (queries, wide) {
-                        (1, true) => self.add_values::<V, T, 1, VALUE_REGISTERS>(q, values),
-                        (1, false) => self.add_values::<V, T, 1, 1>(q, values),
-                        (2, true) => self.add_values::<V, T, 2, VALUE_REGISTERS>(q, values),
-                        (2, false) => self.add_values::<V, T, 2, 1>(q, values),
-                        (_, true) => {
-                            self.add_values::<V, T, VALUE_QUERIES, VALUE_REGISTERS>(q, values)
-                        }
-                        (_, false) => self.add_values::<V, T, VALUE_QUERIES, 1>(q, values),
+                    match registers - register {
+                        1 => self.add_tile::<V, T, 1>(q, queries, &values),
+                        2 => self.add_tile::<V, T, 2>(q, queries, &values),
+                        3 => self.add_tile::<V, T, 3>(q, queries, &values),
+                        _ => self.add_tile::<V, T, VALUE_REGISTERS>(q, queries, &values),
                     }
                 }
-                register += if wide { VALUE_REGISTERS } else { 1 };
             }
             q += queries;
+        }
+    }
+
+    /// Adds `R` registers of the values to the outputs of `queries` queries from `q`.
+    ///
+    /// # Safety
+    ///
+    /// As `add_values`.
+    #[inline(always)]
+    unsafe fn add_tile<V: Simd, T: Float, const R: usize>(
+        &mut self,
+        q: usize,
+        queries: usize,
+        values: &Values,
+    ) {
+        // SAFETY: the caller guarantees the values and the instructions.
+        unsafe {
+            match queries {
+                1 => self.add_values::<V, T, 1, R>(q, values),
+                2 => self.add_values::<V, T, 2, R>(q, values),
+                3 => self.add_values::<V, T, 3, R>(q, values),
+                4 if V::TILE_ROWS >= 4 => self.add_values::<V, T, 4, R>(q, values),
+                5 if V::TILE_ROWS >= 5 => self.add_values::<V, T, 5, R>(q, values),
+                6 if V::TILE_ROWS >= 6 => self.add_values::<V, T, 6, R>(q, values),
+                _ => unreachable!("tiles have up to six rows"),
+            }
         }
     }
 
@@ -248,16 +305,18 @@ impl Attention<'_> {
     ///
     /// # Safety
     ///
-    /// As `accumulate`; `values.at + R * V::LANES` must not exceed the head by a register or more.
+    /// Values within reach must be readable for a block plus one register, and `values.at + R *
+    /// V::LANES` must not exceed the head by a register or more. The CPU must have `V`'s
+    /// instructions.
     #[inline(always)]
     unsafe fn add_values<V: Simd, T: Float, const Q: usize, const R: usize>(
         &mut self,
         q: usize,
-        values: Values,
+        values: &Values,
     ) {
         let (stride, size) = (self.scratch.head_stride, T::DTYPE.block_bytes());
-        let out = self.scratch.out[q * stride + values.at..].as_mut_ptr();
-        let exponentials = &self.scratch.scores[q * BLOCK_TOKENS..][..Q * BLOCK_TOKENS];
+        let out = self.scratch.partition.out[q * stride + values.at..].as_mut_ptr();
+        let exponentials = &self.scratch.scores[q * SPAN_TOKENS..][..Q * SPAN_TOKENS];
         // SAFETY: the scratch has `Q` queries from `q`; the caller guarantees the values.
         unsafe {
             let mut sums = [[V::splat(0.0); R]; Q];
@@ -267,20 +326,27 @@ impl Attention<'_> {
                     *sum = V::load(out.add(i * stride + r * V::LANES)).mul(decay);
                 }
             }
-            for token in values.reach {
-                let value = values.first.add((token * self.head_dim + values.at) * size);
-                let mut registers = [V::splat(0.0); R];
-                for (r, register) in registers.iter_mut().enumerate() {
-                    let at = r * V::LANES * size;
-                    *register = T::first::<V>(value.add(at));
-                    V::prefetch_far(value.wrapping_offset(values.to_next).wrapping_add(at));
-                }
-                for (i, sums) in sums.iter_mut().enumerate() {
-                    let e = V::splat(*exponentials.get_unchecked(i * BLOCK_TOKENS + token));
-                    for (sum, &value) in sums.iter_mut().zip(&registers) {
-                        *sum = e.mul_add(value, *sum);
+            let mut token = values.reach.start;
+            while token < values.reach.end {
+                let (first, to_next) = values.blocks[token / BLOCK_TOKENS];
+                let end = values.reach.end.min((token / BLOCK_TOKENS + 1) * BLOCK_TOKENS);
+                for token in token..end {
+                    let at = token % BLOCK_TOKENS * self.head_dim + values.at;
+                    let value = first.add(at * size);
+                    let mut registers = [V::splat(0.0); R];
+                    for (r, register) in registers.iter_mut().enumerate() {
+                        let at = r * V::LANES * size;
+                        *register = T::first::<V>(value.add(at));
+                        V::prefetch_far(value.wrapping_offset(to_next).wrapping_add(at));
+                    }
+                    for (i, sums) in sums.iter_mut().enumerate() {
+                        let e = V::splat(*exponentials.get_unchecked(i * SPAN_TOKENS + token));
+                        for (sum, &value) in sums.iter_mut().zip(&registers) {
+                            *sum = e.mul_add(value, *sum);
+                        }
                     }
                 }
+                token = end;
             }
             for (i, sums) in sums.iter().enumerate() {
                 for (r, sum) in sums.iter().enumerate() {
@@ -291,14 +357,12 @@ impl Attention<'_> {
     }
 }
 
-/// A range of dimensions of the values of a block.
+/// A range of dimensions of the values of a span.
 struct Values {
-    /// The block's values.
-    first: *const u8,
+    /// Values of each block within reach, and the distance to the next block, bytes.
+    blocks: [(*const u8, isize); SPAN_BLOCKS],
     /// First dimension of the head.
     at: usize,
-    /// Range of tokens that are accumulated.
+    /// Range of the span's tokens that are accumulated.
     reach: Range<usize>,
-    /// Distance to the next block, bytes.
-    to_next: isize,
 }

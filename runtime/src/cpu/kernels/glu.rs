@@ -1,6 +1,6 @@
 //! SwiGLU and GeGLU, and the exponential that they share with attention's softmax.
 
-use crate::cpu::simd::Simd;
+use crate::cpu::simd::{Portable, Simd};
 
 /// `gate = gate * sigmoid(gate) * up`, element by element. The lengths are equal multiples of
 /// `MAX_LANES`.
@@ -51,6 +51,12 @@ pub(super) unsafe fn geglu<V: Simd>(gate: &mut [f32], up: &[f32]) {
 
 /// e^x to about 2 units in the last place; x is clamped to where the result is a normal f32.
 ///
+/// `e^x` of a scalar, with the same bits on every CPU.
+pub(super) fn scalar_exp(x: f32) -> f32 {
+    // SAFETY: plain Rust runs on any CPU.
+    unsafe { exp(Portable::splat(x)).max_lane() }
+}
+
 /// Cephes' `expf`: x = n ln 2 + r, |r| <= ln 2 / 2, and a polynomial of degree 6 for e^r. The
 /// standard library's `exp` is not used because every thread and code path must produce the same
 /// bits.

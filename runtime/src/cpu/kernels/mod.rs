@@ -6,8 +6,8 @@
 //!
 //! **Every output is reduced in one fixed order**, whatever the batch: a dot product is accumulated
 //! per lane, then reduced over one tree, and the K blocks of a long dot product are added first to
-//! last; attention walks KV blocks from the oldest. The number of rows in a call, their order and
-//! the calling thread do not change any bit.
+//! last; attention walks KV blocks from the oldest, in partitions of fixed token counts. The number of
+//! rows in a call, their order and the calling thread do not change any bit.
 
 mod attention;
 mod byte_tile;
@@ -28,7 +28,7 @@ mod table;
 mod tile;
 mod unpack;
 
-pub(crate) use attention::Attention;
+pub(crate) use attention::{Attention, partitions};
 pub(crate) use packing::Packing;
 pub(crate) use pairs::pairs_of;
 pub(crate) use pairs_table::PairKernels;
@@ -36,7 +36,7 @@ pub(crate) use product::Product;
 pub(crate) use q8::Q8Block;
 pub(crate) use q8_product::Q8Product;
 pub(crate) use q8_table::Q8Kernels;
-pub(crate) use scratch::AttentionScratch;
+pub(crate) use scratch::{AttentionScratch, Softmax};
 pub(crate) use table::Kernels;
 
 #[cfg(all(test, target_arch = "x86_64"))]

@@ -76,7 +76,7 @@ kernels!(
     Isa::Avx512,
     Avx512,
     Avx512Bf16,
-    ["avx512f", "avx512bw", "avx512bf16"]
+    ["avx512f", "avx512bw", "avx512vl", "avx512bf16"]
 );
 
 /// All kernels, fastest first.

@@ -81,7 +81,14 @@ kernels!(MADDUBS, "avx2", Isa::Avx2, Avx2, Maddubs, ["avx2", "fma", "f16c"]);
 #[cfg(target_arch = "x86_64")]
 kernels!(AVX_VNNI, "avx_vnni", Isa::Avx2, Avx2, AvxVnni, ["avx2", "fma", "f16c", "avxvnni"]);
 #[cfg(target_arch = "x86_64")]
-kernels!(MADDUBS_512, "avx512bw", Isa::Avx512, Avx512, Maddubs512, ["avx512f", "avx512bw"]);
+kernels!(
+    MADDUBS_512,
+    "avx512bw",
+    Isa::Avx512,
+    Avx512,
+    Maddubs512,
+    ["avx512f", "avx512bw", "avx512vl"]
+);
 #[cfg(target_arch = "x86_64")]
 kernels!(
     AVX512_VNNI,

@@ -109,7 +109,7 @@ kernels!(PORTABLE, Isa::Portable, Portable);
 #[cfg(target_arch = "x86_64")]
 kernels!(AVX2, Isa::Avx2, Avx2, "avx2,fma,f16c");
 #[cfg(target_arch = "x86_64")]
-kernels!(AVX512, Isa::Avx512, Avx512, "avx512f");
+kernels!(AVX512, Isa::Avx512, Avx512, "avx512f,avx512bw,avx512vl");
 
 impl Kernels {
     /// Returns the kernels of `isa`, or an error if this CPU does not have it.

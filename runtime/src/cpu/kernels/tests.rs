@@ -229,6 +229,9 @@ fn attention_is_softmax_of_scores_times_values() {
         check_attention(kernels, dtype, case(5, 3, 34, 14, usize::MAX));
         check_attention(kernels, dtype, case(9, 2, 48, 40, 7));
         check_attention(kernels, dtype, case(20, 1, 10, 0, 16));
+        // Several partitions of the context; with the window, rows whose oldest partition differs.
+        check_attention(kernels, dtype, case(1, 2, 10, 1100, usize::MAX));
+        check_attention(kernels, dtype, case(9, 1, 10, 1530, 510));
     }
 }
 
@@ -236,11 +239,12 @@ fn attention_is_softmax_of_scores_times_values() {
 fn check_attention(kernels: &Kernels, dtype: Dtype, case: Case) {
     let Case { rows, group, head_dim, position, window } = case;
     const TOKENS: usize = crate::backend::BLOCK_TOKENS;
-    let blocks = [3, 0, 4, 1];
+    // 101 is a prime: every block once, in no order.
+    let blocks: Vec<u32> = (1..101).map(|i| i * 37 % 101).collect();
     let plane = TOKENS * head_dim;
     let len = 2 * plane;
     // Memory beyond the context must not influence the result, even if it is NaN.
-    let mut kv = vec![f32::NAN; 5 * len + crate::cpu::simd::MAX_LANES];
+    let mut kv = vec![f32::NAN; 101 * len + crate::cpu::simd::MAX_LANES];
     let place = |token: usize, values: usize| {
         blocks[token / TOKENS] as usize * len + values * plane + token % TOKENS * head_dim
     };
@@ -261,6 +265,7 @@ fn check_attention(kernels: &Kernels, dtype: Dtype, case: Case) {
     }
     kernels.attention(Attention {
         scratch: &mut scratch,
+        partitions: partitions(position, position + rows - 1, window),
         rows,
         group,
         head_dim,
@@ -274,6 +279,7 @@ fn check_attention(kernels: &Kernels, dtype: Dtype, case: Case) {
         values: plane * size,
     });
     for (query, values) in queries.chunks_exact(head_dim).enumerate() {
+        let out = scratch.total.finish(query, head_dim);
         let last = position + query / group;
         let first = (last + 1).saturating_sub(window);
         let score = |token: usize| -> f64 {
@@ -285,7 +291,7 @@ fn check_attention(kernels: &Kernels, dtype: Dtype, case: Case) {
             let expected: f64 = (first..=last)
                 .map(|token| score(token).exp() / total * kv[place(token, 1) + i] as f64)
                 .sum();
-            let error = (scratch.out[query * stride + i] as f64 - expected).abs();
+            let error = (out[i] as f64 - expected).abs();
             assert!(error < 3e-6, "query {query}, place {i}: off by {error:e}");
         }
     }

@@ -1,5 +1,7 @@
 //! Innermost loop of products and of attention's scores: a register tile of dot products.
 
+use std::mem::MaybeUninit;
+
 use crate::cpu::simd::{MAX_LANES, Simd};
 use crate::model::Dtype;
 
@@ -91,12 +93,23 @@ unsafe fn tile<V: Simd, S: Stored<V>, const ROWS: usize>(
 ) -> [[f32; TILE_COLS]; ROWS] {
     let step = S::step();
     let whole = k - k % step;
+    let mut rest = [MaybeUninit::uninit(); TILE_COLS];
     // SAFETY: whole steps are within the rows; the tail of the weights is copied to a zeroed buffer
     // of a whole step first.
     unsafe {
+        if whole < k {
+            debug_assert!(!S::DTYPE.is_quantized(), "rows are whole blocks");
+            for (rest, row) in rest.iter_mut().zip(weights.rows) {
+                rest.write(rest_of_row::<V, S>(row, whole, k));
+            }
+        }
         let mut sums = [[V::splat(0.0); TILE_COLS]; ROWS];
-        for at in (0..whole).step_by(step) {
-            let rows = weights.rows.map(|row| row.add(S::DTYPE.bytes_of(at)));
+        // The tail is a step of the loop: after it, the sums would be spilled for a branch.
+        for at in (0..k).step_by(step) {
+            let mut rows = weights.rows.map(|row| row.wrapping_add(S::DTYPE.bytes_of(at)));
+            if at == whole {
+                rows = rest.each_ref().map(|rest| rest.as_ptr().cast());
+            }
             match weights.ahead {
                 Ahead::Weights(to_next) => {
                     rows.into_iter().for_each(|row| prefetch_step::<V, S>(row, to_next));
@@ -105,12 +118,6 @@ unsafe fn tile<V: Simd, S: Stored<V>, const ROWS: usize>(
                     .for_each(|m| V::prefetch_near(x.wrapping_add(m * x_stride + at).cast())),
             }
             S::add_step::<ROWS>(&mut sums, x.add(at), x_stride, rows);
-        }
-        if whole < k {
-            debug_assert!(!S::DTYPE.is_quantized(), "rows are whole blocks");
-            let rest = weights.rows.map(|row| rest_of_row::<V, S>(row, whole, k));
-            let rows = rest.each_ref().map(|rest| rest.as_ptr());
-            S::add_step::<ROWS>(&mut sums, x.add(whole), x_stride, rows);
         }
         let mut out = [[0.0; TILE_COLS]; ROWS];
         for (out, &sums) in out.iter_mut().zip(&sums) {

@@ -56,8 +56,9 @@ impl Ahead {
 ///
 /// # Safety
 ///
-/// Each row must be readable for `values` values, at most [`TILE_VALUES`](super::byte_tile::TILE_VALUES), `to` point into a tile,
-/// and the CPU have `V`'s instructions.
+/// Each row must be readable for `values` values, at most
+/// [`TILE_VALUES`](super::byte_tile::TILE_VALUES), `to` point into a tile, and the CPU have `V`'s
+/// instructions.
 #[inline(always)]
 pub(super) unsafe fn unpack_rows<V: Bytes, U: Unpack>(
     rows: &[*const u8; MAX_LANES],
