@@ -14,7 +14,7 @@ use super::shared::SharedMut;
 
 impl Regions<'_> {
     /// Attention over the KV pool. A work item is one KV head and some rows of a request; or, if
-    /// these are too few for the threads, one KV head, one decode row and one partition of its context.
+    /// these are too few for the threads, one KV head, one decode row and one partition.
     pub(super) fn attend(&mut self, layer: usize, weights: &LayerWeights) {
         let packing = self.packing(&[&weights.o]);
         let ModelConfig { num_heads, num_kv_heads, head_dim, .. } = *self.config;
@@ -100,8 +100,8 @@ impl Heads<'_> {
         partitions(task.position, task.position + task.rows - 1, self.window())
     }
 
-    /// Splits `tasks` by the partitions of their contexts into `splits`, which stays empty where whole
-    /// tasks are enough for `num_workers` threads, or rows are prefilled.
+    /// Splits `tasks` by the partitions of their contexts into `splits`, which stays empty where
+    /// whole tasks are enough for `num_workers` threads, or rows are prefilled.
     fn split(&self, tasks: &[AttentionRows], num_workers: usize, splits: &mut Vec<Split>) {
         splits.clear();
         let is_few = tasks.len() * self.config.num_kv_heads < Split::ITEMS * num_workers;
@@ -115,7 +115,7 @@ impl Heads<'_> {
         }
     }
 
-    /// Attends with the query heads of `kv_head` to `partitions` of the context: the scratch's total.
+    /// Attends with the query heads of `kv_head` to `partitions`: the scratch's total.
     fn run(
         &self,
         scratch: &mut AttentionScratch,

@@ -6,8 +6,8 @@
 //!
 //! **Every output is reduced in one fixed order**, whatever the batch: a dot product is accumulated
 //! per lane, then reduced over one tree, and the K blocks of a long dot product are added first to
-//! last; attention walks KV blocks from the oldest, in partitions of fixed token counts. The number of
-//! rows in a call, their order and the calling thread do not change any bit.
+//! last; attention walks KV blocks from the oldest, in partitions of fixed token counts. The number
+//! of rows in a call, their order and the calling thread do not change any bit.
 
 mod attention;
 mod byte_tile;
