@@ -7,9 +7,14 @@ use trail_ptx::{Entry, MODULES, Module, Resources};
 pub fn all() -> Result<Value, String> {
     let proofs: Map<String, Value> =
         serde_json::from_str(trail_ptx::PROOFS).map_err(|error| format!("proofs.json: {error}"))?;
+    let manifest: Value = serde_json::from_str(trail_ptx::MANIFEST)
+        .map_err(|error| format!("manifest.json: {error}"))?;
     let rows = MODULES.iter().flat_map(|module| {
-        let proofs = &proofs;
-        let row = move |entry: &Entry, on: &Resources| row(module, entry, on, proofs);
+        let (proofs, modules) = (&proofs, &manifest["modules"]);
+        let row = move |entry: &Entry, on: &Resources| {
+            let sass = &modules[module.name]["entries"][entry.name]["sass"][on.target.name()];
+            row(module, entry, on, sass, proofs)
+        };
         module.entries.iter().flat_map(move |entry| {
             entry.resources.iter().map(move |resources| row(entry, resources))
         })
@@ -17,7 +22,13 @@ pub fn all() -> Result<Value, String> {
     Ok(json!({ "kernels": rows.collect::<Vec<_>>() }))
 }
 
-fn row(module: &Module, entry: &Entry, on: &Resources, proofs: &Map<String, Value>) -> Value {
+fn row(
+    module: &Module,
+    entry: &Entry,
+    on: &Resources,
+    sass: &Value,
+    proofs: &Map<String, Value>,
+) -> Value {
     json!({
         "name": entry.name,
         "arch": on.target.name(),
@@ -25,6 +36,7 @@ fn row(module: &Module, entry: &Entry, on: &Resources, proofs: &Map<String, Valu
         "registers": on.registers,
         "shared_bytes": on.shared_bytes,
         "spills": on.spill_store_bytes + on.spill_load_bytes,
+        "sass": sass,
         "proven_on": proven_on(module, entry, on, proofs),
     })
 }

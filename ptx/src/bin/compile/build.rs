@@ -3,7 +3,7 @@
 
 use crate::manifest::{Entry, Manifest, Module};
 use crate::nvrtc::{Nvrtc, Source};
-use crate::{NVRTC_FLAGS, PTXAS_FLAGS, ptxas, table, wheels};
+use crate::{NVRTC_FLAGS, PTXAS_FLAGS, ptxas, sass, table, wheels};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -14,20 +14,31 @@ pub(crate) struct Tools {
     nvrtc: Nvrtc,
     ptxas: PathBuf,
     ptxas_version: String,
+    nvdisasm: PathBuf,
+    nvdisasm_version: String,
 }
 
 impl Tools {
     /// Locates and loads the compilers.
     pub(crate) fn find() -> Result<Tools, String> {
         let wheels = wheels::find()?;
-        let version = Command::new(&wheels.ptxas).arg("--version").output();
-        let version = version.map_err(|error| format!("{}: {error}", wheels.ptxas.display()))?;
-        let version = String::from_utf8_lossy(&version.stdout).into_owned();
-        let version = version.split(", ").find(|part| part.starts_with('V')).unwrap_or("unknown");
-        let version = version.split_whitespace().next().unwrap_or("unknown").to_owned();
-        let nvrtc = Nvrtc::load(&wheels.nvrtc)?;
-        Ok(Tools { nvrtc, ptxas: wheels.ptxas, ptxas_version: version })
+        Ok(Tools {
+            nvrtc: Nvrtc::load(&wheels.nvrtc)?,
+            ptxas_version: version(&wheels.ptxas)?,
+            ptxas: wheels.ptxas,
+            nvdisasm_version: version(&wheels.nvdisasm)?,
+            nvdisasm: wheels.nvdisasm,
+        })
     }
+}
+
+/// The version that a tool of the CUDA toolkit prints, such as `V12.4.131`.
+fn version(tool: &Path) -> Result<String, String> {
+    let output = Command::new(tool).arg("--version").output();
+    let output = output.map_err(|error| format!("{}: {error}", tool.display()))?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let version = text.split(", ").find(|part| part.starts_with('V')).unwrap_or("unknown");
+    Ok(version.split_whitespace().next().unwrap_or("unknown").to_owned())
 }
 
 /// Compiles the changed sources (with `all`: all) under `root` into `destination`. With `names`,
@@ -83,6 +94,7 @@ fn described(tools: &Tools) -> Manifest {
         tools: BTreeMap::from([
             ("nvrtc".into(), tools.nvrtc.version.clone()),
             ("ptxas".into(), tools.ptxas_version.clone()),
+            ("nvdisasm".into(), tools.nvdisasm_version.clone()),
         ]),
         flags: BTreeMap::from([
             ("nvrtc".into(), owned(&NVRTC_FLAGS)),
@@ -140,6 +152,10 @@ fn compile(
             let known = module.entries.get_mut(&entry).ok_or(format!("{entry}: not in the PTX"))?;
             known.resources.insert(target.name().into(), found);
         }
+        for (entry, found) in sass::report(&tools.nvdisasm, &cubin)? {
+            let known = module.entries.get_mut(&entry).ok_or(format!("{entry}: not in the PTX"))?;
+            known.sass.insert(target.name().into(), found);
+        }
     }
     Ok(module)
 }
@@ -162,6 +178,7 @@ fn collect_entries(module: &mut Module, ptx: &str, params: &str) -> Result<(), S
             param_bytes: bytes.ok_or_else(wrong)?,
             param_align: align.ok_or_else(wrong)?,
             resources: BTreeMap::new(),
+            sass: BTreeMap::new(),
         };
         let known = module.entries.entry(name.to_owned()).or_insert_with(|| entry.clone());
         if (known.param_bytes, known.param_align) != (entry.param_bytes, entry.param_align) {

@@ -9,6 +9,7 @@ mod elf;
 mod manifest;
 mod nvrtc;
 mod ptxas;
+mod sass;
 mod table;
 mod wheels;
 

@@ -35,6 +35,37 @@ pub(crate) struct Entry {
     pub(crate) param_align: u32,
     /// Resource usage by target.
     pub(crate) resources: BTreeMap<String, Resources>,
+    /// Machine code by target.
+    #[serde(default)]
+    pub(crate) sass: BTreeMap<String, Sass>,
+}
+
+/// Machine code of a kernel on one target, from nvdisasm: counts of its hot loop with the loops
+/// inside, unless said otherwise.
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize, PartialEq)]
+pub(crate) struct Sass {
+    /// Instructions, without `NOP`.
+    pub(crate) instructions: u32,
+    /// Tensor core products of a warp.
+    pub(crate) hmma: u32,
+    /// Tensor core products of a warpgroup.
+    pub(crate) hgmma: u32,
+    /// Loads from global memory to registers.
+    pub(crate) ldg: u32,
+    /// Copies from global to shared memory.
+    pub(crate) ldgsts: u32,
+    /// Loads of fragments from shared memory.
+    pub(crate) ldsm: u32,
+    /// Distinct scoreboards of weight loads: with one, a wait for the oldest waits for all.
+    pub(crate) weight_scoreboards: u32,
+    /// Waits for weights that were loaded since the last product.
+    pub(crate) zero_waits: u32,
+    /// Fences (`MEMBAR`) of the whole kernel.
+    pub(crate) fences: u32,
+    /// Code of the longest loop.
+    pub(crate) longest_loop_bytes: u32,
+    /// Code of the whole kernel.
+    pub(crate) text_bytes: u32,
 }
 
 /// Resource usage of a kernel on one target, from ptxas.

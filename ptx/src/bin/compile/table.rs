@@ -52,7 +52,7 @@ fn render_module(text: &mut String, name: &str, module: &Module) {
 }
 
 fn render_entry(text: &mut String, name: &str, entry: &Entry) {
-    let Entry { params, param_bytes, param_align, resources } = entry;
+    let Entry { params, param_bytes, param_align, resources, sass: _ } = entry;
     let _ = writeln!(
         text,
         "            Entry {{ name: {name:?}, params: {params:?}, param_bytes: {param_bytes}, param_align: {param_align}, resources: &["

@@ -1,10 +1,12 @@
-//! Locates NVIDIA's wheels: NVRTC and ptxas of one CUDA version, without a CUDA toolkit.
+//! Locates NVIDIA's wheels, without a CUDA toolkit: NVRTC and ptxas of one CUDA version, and
+//! nvdisasm, which has wheels from 13.2 on and reads older code.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Command that installs missing wheels.
-const PIP: &str = "pip install nvidia-cuda-nvrtc-cu12==12.4.127 nvidia-cuda-nvcc-cu12==12.4.131";
+const PIP: &str = "pip install nvidia-cuda-nvrtc-cu12==12.4.127 nvidia-cuda-nvcc-cu12==12.4.131 \
+                   nvidia-cuda-nvdisasm==13.5.37";
 
 /// Paths of the tools.
 pub(crate) struct Wheels {
@@ -12,6 +14,8 @@ pub(crate) struct Wheels {
     pub(crate) nvrtc: PathBuf,
     /// The assembler.
     pub(crate) ptxas: PathBuf,
+    /// The disassembler.
+    pub(crate) nvdisasm: PathBuf,
 }
 
 /// Locates the wheels in `TRAIL_CUDA_WHEELS` (a site-packages folder), or those of the active
@@ -23,7 +27,7 @@ pub(crate) fn find() -> Result<Wheels, String> {
     };
     let missing = || {
         format!(
-            "NVRTC and ptxas 12.4 not found (looked in {candidates:?}): {PIP}, or name their site-packages in TRAIL_CUDA_WHEELS"
+            "NVRTC and ptxas 12.4, nvdisasm 13.5 not found (looked in {candidates:?}): {PIP}, or name their site-packages in TRAIL_CUDA_WHEELS"
         )
     };
     candidates.iter().find_map(|folder| in_folder(folder)).ok_or_else(missing)
@@ -34,8 +38,10 @@ fn in_folder(folder: &Path) -> Option<Wheels> {
     let wheels = Wheels {
         nvrtc: nvidia.join("cuda_nvrtc/lib/libnvrtc.so.12"),
         ptxas: nvidia.join("cuda_nvcc/bin/ptxas"),
+        nvdisasm: nvidia.join("cu13/bin/nvdisasm"),
     };
-    (wheels.nvrtc.exists() && wheels.ptxas.exists()).then_some(wheels)
+    let all = [&wheels.nvrtc, &wheels.ptxas, &wheels.nvdisasm];
+    all.iter().all(|path| path.exists()).then_some(wheels)
 }
 
 /// Import folders of the active Python.

@@ -1,0 +1,199 @@
+//! The report of a kernel's machine code (SASS) from `nvdisasm`: the sister of ptxas' report of
+//! registers and spills. ptxas schedules as it likes: what a source line says about loads under
+//! way holds only if the scoreboards of the machine code say so too.
+//!
+//! An instruction has 128 bits; 21 of them control the issue: stall cycles, the scoreboard that the
+//! result will release, and a mask of scoreboards to wait for until no instruction holds them
+//! (Jia et al., Dissecting the NVIDIA Volta GPU Architecture, section 2.1).
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::path::Path;
+use std::process::Command;
+
+use crate::manifest::Sass;
+
+/// An instruction.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Instruction {
+    /// Address in the kernel, bytes.
+    address: u32,
+    /// Name with its modifiers, such as `LDG.E.128.CONSTANT`.
+    name: String,
+    /// Address that it branches to.
+    target: Option<u32>,
+    /// Scoreboard that is held until the result is there; 7 for none.
+    writes: u32,
+    /// Scoreboards that must be released before it issues, a bit each.
+    waits: u32,
+}
+
+impl Instruction {
+    fn is(&self, name: &str) -> bool {
+        self.name.split('.').next() == Some(name)
+    }
+
+    fn is_product(&self) -> bool {
+        self.is("HMMA") || self.is("HGMMA")
+    }
+
+    fn is_global_load(&self) -> bool {
+        self.is("LDG") || self.is("LDGSTS") || self.is("UTMALDG")
+    }
+
+    /// Weights are the only operand that kernels load by `ld.global.nc` with 16 bytes.
+    fn is_weight_load(&self) -> bool {
+        self.is("LDG") && self.name.contains(".128") && self.name.contains(".CONSTANT")
+    }
+}
+
+/// Bytes of an instruction.
+const INSTRUCTION_BYTES: u32 = 16;
+
+/// Disassembles `cubin`. Returns the report of each kernel.
+pub(crate) fn report(nvdisasm: &Path, cubin: &Path) -> Result<BTreeMap<String, Sass>, String> {
+    let output = Command::new(nvdisasm)
+        .args(["-c", "-hex"])
+        .arg(cubin)
+        .output()
+        .map_err(|error| format!("{}: {error}", nvdisasm.display()))?;
+    if !output.status.success() {
+        let log = String::from_utf8_lossy(&output.stderr);
+        return Err(format!("nvdisasm of {}:\n{log}", cubin.display()));
+    }
+    let kernels = parse(&String::from_utf8_lossy(&output.stdout))?;
+    Ok(kernels.into_iter().map(|(name, code)| (name, summary(&code))).collect())
+}
+
+/// Reads the listing of all kernels of a cubin.
+fn parse(listing: &str) -> Result<BTreeMap<String, Vec<Instruction>>, String> {
+    let mut kernels: BTreeMap<String, Vec<Instruction>> = BTreeMap::new();
+    let mut labels: BTreeMap<&str, u32> = BTreeMap::new();
+    let mut branches: Vec<(String, usize, &str)> = Vec::new();
+    let (mut name, mut pending) = ("", Vec::new());
+    for line in listing.lines() {
+        let line = line.trim();
+        if let Some(kernel) = line.strip_prefix(".text.").and_then(|rest| rest.strip_suffix(':')) {
+            name = kernel;
+            kernels.insert(name.into(), Vec::new());
+        } else if let Some(label) = line.strip_suffix(':').filter(|l| l.starts_with(".L_x_")) {
+            pending.push(label);
+        } else if let Some(word) = word_of(line)
+            && let Some(code) = kernels.get_mut(name)
+        {
+            let Some((address, text)) = line.strip_prefix("/*").and_then(|l| l.split_once("*/"))
+            else {
+                continue;
+            };
+            if line.starts_with("/* 0x") {
+                let last = code.last_mut().ok_or_else(|| format!("{name}: a word alone"))?;
+                (last.writes, last.waits) = ((word >> 46) as u32 & 7, (word >> 52) as u32 & 0x3f);
+                continue;
+            }
+            let address = u32::from_str_radix(address, 16)
+                .map_err(|error| format!("{name}: address {address}: {error}"))?;
+            pending.drain(..).for_each(|label| {
+                labels.insert(label, address);
+            });
+            let text = text.trim_start().split(';').next().unwrap_or_default();
+            let mut words = text.split_whitespace().skip_while(|word| word.starts_with('@'));
+            let instruction = words.next().unwrap_or_default().to_owned();
+            if let Some((_, label)) = text.split_once("`(") {
+                branches.push((name.into(), code.len(), label.trim_end().trim_end_matches(')')));
+            }
+            code.push(Instruction { address, name: instruction, ..Instruction::default() });
+        }
+    }
+    for (kernel, at, label) in branches {
+        let target = labels.get(label).copied();
+        kernels.get_mut(&kernel).expect("a kernel of the listing")[at].target = target;
+    }
+    match kernels.iter().find(|(_, code)| code.is_empty()) {
+        Some((name, _)) => Err(format!("nvdisasm listed no instruction of {name}")),
+        None if kernels.is_empty() => Err("nvdisasm listed no kernel".into()),
+        None => Ok(kernels),
+    }
+}
+
+/// The hexadecimal word in the comment at the end of a line.
+fn word_of(line: &str) -> Option<u64> {
+    let word = line.strip_suffix("*/")?.rsplit_once("/* 0x")?.1;
+    u64::from_str_radix(word.trim(), 16).ok()
+}
+
+/// Loops, as ranges of instructions from the target of a backward branch to the branch. A branch to
+/// itself, after the end of a kernel, is none.
+fn loops(code: &[Instruction]) -> Vec<Range<usize>> {
+    let ends = code.iter().enumerate().filter_map(|(end, instruction)| {
+        let target = instruction.target.filter(|_| instruction.is("BRA"))?;
+        let first = code.iter().position(|instruction| instruction.address == target)?;
+        (first < end).then_some(first..end + 1)
+    });
+    ends.collect()
+}
+
+/// The hot loop of a kernel: the one with most products, without another that has products inside.
+/// Without products, the one with most global loads, without a loop inside. The whole kernel if it
+/// has no loop.
+fn hot_loop(code: &[Instruction]) -> &[Instruction] {
+    let count = |range: &Range<usize>, matches: fn(&Instruction) -> bool| {
+        code[range.clone()].iter().filter(|instruction| matches(instruction)).count()
+    };
+    let mut all = loops(code);
+    if all.iter().any(|range| count(range, Instruction::is_product) > 0) {
+        all.retain(|range| count(range, Instruction::is_product) > 0);
+    }
+    let holds = |outer: &Range<usize>, inner: &Range<usize>| {
+        outer != inner && outer.start <= inner.start && inner.end <= outer.end
+    };
+    let inner = all.iter().filter(|range| !all.iter().any(|other| holds(range, other)));
+    let weight = |range: &&Range<usize>| {
+        (count(range, Instruction::is_product), count(range, Instruction::is_global_load))
+    };
+    inner.max_by_key(weight).map_or(code, |range| &code[range.clone()])
+}
+
+fn summary(code: &[Instruction]) -> Sass {
+    let hot = hot_loop(code);
+    let count = |code: &[Instruction], name: &str| {
+        code.iter().filter(|instruction| instruction.is(name)).count() as u32
+    };
+    let boards = hot.iter().filter(|instruction| instruction.is_weight_load());
+    let boards = boards.fold(0u32, |mask, load| mask | (1 << load.writes));
+    let longest = loops(code).into_iter().map(|range| range.len()).max().unwrap_or(0);
+    Sass {
+        instructions: hot.len() as u32 - count(hot, "NOP"),
+        hmma: count(hot, "HMMA"),
+        hgmma: count(hot, "HGMMA"),
+        ldg: count(hot, "LDG"),
+        ldgsts: count(hot, "LDGSTS"),
+        ldsm: count(hot, "LDSM"),
+        weight_scoreboards: (boards & 0x3f).count_ones(),
+        zero_waits: exposed_waits(hot),
+        fences: count(code, "MEMBAR"),
+        longest_loop_bytes: longest as u32 * INSTRUCTION_BYTES,
+        text_bytes: code.len() as u32 * INSTRUCTION_BYTES,
+    }
+}
+
+/// Waits of a loop for weights with no product since the youngest load on the same scoreboard: a
+/// scoreboard is waited for until it is zero, so the latency of that load is not hidden. The loop
+/// is walked twice, as its end leads to its beginning.
+fn exposed_waits(hot: &[Instruction]) -> u32 {
+    let (mut young, mut exposed) = (0, [0, 0]);
+    for count in &mut exposed {
+        for instruction in hot {
+            *count += u32::from(instruction.waits & young != 0);
+            young &= !instruction.waits;
+            if instruction.is_product() {
+                young = 0;
+            } else if instruction.is_weight_load() {
+                young |= 1 << instruction.writes;
+            }
+        }
+    }
+    exposed[1]
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,84 @@
+//! Listings as nvdisasm prints them: an address and a text, then the second word, which controls
+//! the issue.
+
+use super::*;
+
+/// A line of a listing: an instruction that holds scoreboard `writes` and waits for `waits`.
+fn line(address: u32, text: &str, writes: u64, waits: u64) -> String {
+    let control = waits << 52 | writes << 46;
+    format!("        /*{address:04x}*/   {text} ;   /* 0x0 */\n   /* {control:#018x} */\n")
+}
+
+/// A kernel with a setup loop and a loop over products that `middle` is part of.
+fn listing(middle: &[(&str, u64, u64)]) -> String {
+    let mut text = String::from("\t.section\t.text.other\n.text.other:\n");
+    text += &line(0, "EXIT", 7, 0);
+    text += "        .size x\n.text.kernel:\n.L_x_1:\n";
+    text += &line(0, "LDG.E R0, [R2.64]", 0, 0);
+    text += &line(0x10, "@P0 BRA `(.L_x_1)", 7, 0);
+    text += ".L_x_2:\n";
+    for (at, &(instruction, writes, waits)) in (2..).zip(middle) {
+        text += &line(at * 16, instruction, writes, waits);
+    }
+    let end = 16 * (2 + middle.len() as u32);
+    text += &line(end, "@!P1 BRA `(.L_x_2)", 7, 0);
+    text += &line(end + 16, "MEMBAR.SC.GPU", 7, 0);
+    text += ".L_x_3:\n";
+    text + &line(end + 32, "BRA `(.L_x_3)", 7, 0)
+}
+
+const LOAD: &str = "LDG.E.NA.128.CONSTANT R16, desc[UR8][R2.64]";
+const PRODUCT: &str = "HMMA.16816.F32.BF16 R104, R16, R96.reuse, R104";
+
+fn kernel(middle: &[(&str, u64, u64)]) -> Sass {
+    let kernels = parse(&listing(middle)).expect("a listing");
+    assert_eq!(kernels.len(), 2);
+    summary(&kernels["kernel"])
+}
+
+#[test]
+fn the_loop_with_products_is_counted() {
+    let found = kernel(&[
+        (LOAD, 3, 0),
+        ("LDGSTS.E.BYPASS.128 [R1], [R2.64]", 7, 0),
+        ("@P2 LDSM.16.M88.4 R8, [R9]", 1, 0),
+        ("NOP", 7, 0),
+        (PRODUCT, 7, 0b10),
+        (PRODUCT, 7, 0),
+    ]);
+    let expected = Sass {
+        instructions: 6,
+        hmma: 2,
+        ldg: 1,
+        ldgsts: 1,
+        ldsm: 1,
+        weight_scoreboards: 1,
+        fences: 1,
+        longest_loop_bytes: 7 * 16,
+        text_bytes: 11 * 16,
+        ..Sass::default()
+    };
+    assert_eq!(found, expected);
+}
+
+/// With two buffers on one scoreboard, a wait for the older one waits for the younger.
+#[test]
+fn a_wait_for_loads_since_the_last_product_is_exposed() {
+    let waits = |middle| kernel(middle).zero_waits;
+    // The loads of the next iteration pass behind the product.
+    assert_eq!(waits(&[(LOAD, 3, 0), (PRODUCT, 7, 0), ("MOV R1, R2", 7, 0b1000)]), 0);
+    assert_eq!(waits(&[(LOAD, 3, 0), (PRODUCT, 7, 0b1000)]), 1);
+    // The older buffer has a scoreboard of its own.
+    assert_eq!(waits(&[(LOAD, 3, 0), (PRODUCT, 7, 0b100), (LOAD, 2, 0), (PRODUCT, 7, 0b1000)]), 0);
+    // Over the end of the loop.
+    assert_eq!(waits(&[(PRODUCT, 7, 0b1000), (LOAD, 3, 0)]), 1);
+    // The second wait finds the scoreboard free.
+    assert_eq!(waits(&[(LOAD, 3, 0), ("MOV R1, R2", 7, 0b1000), (PRODUCT, 7, 0b1000)]), 1);
+    assert_eq!(kernel(&[(LOAD, 3, 0), (LOAD, 4, 0), (PRODUCT, 7, 0)]).weight_scoreboards, 2);
+}
+
+#[test]
+fn a_listing_without_instructions_is_refused() {
+    assert!(parse("").is_err());
+    assert!(parse(".text.kernel:\n").is_err());
+}
