@@ -25,7 +25,6 @@ class GridBarrier {
         __syncthreads();
         if (threadIdx.x == 0) {
             // Releases the whole block's writes: the barrier before it is cumulative.
-            __threadfence();
             seen = ptx::add_release(word, blockIdx.x == 0 ? GENERATION - (gridDim.x - 1) : 1);
         }
     }
@@ -35,7 +34,6 @@ class GridBarrier {
         if (threadIdx.x == 0) {
             while ((ptx::load_acquire(word) ^ seen) < GENERATION) {
             }
-            __threadfence();
         }
         __syncthreads();
     }

@@ -98,10 +98,8 @@ __device__ bool add_up(const GemmOperands &g, const Line &line, int tile, float 
     __syncthreads();
     if (thread == 0) {
         // Releases the whole block's part (the barrier before it is cumulative), and acquires the
-        // others'.
-        __threadfence();
+        // others': one fence of the machine code.
         arrived = ptx::add_acq_rel(g.tile_counters + tile, 1);
-        __threadfence();
     }
     __syncthreads();
     if (arrived != static_cast<u32>(to - from)) return false;

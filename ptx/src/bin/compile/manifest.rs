@@ -60,7 +60,7 @@ pub(crate) struct Sass {
     pub(crate) weight_scoreboards: u32,
     /// Waits for weights that were loaded since the last product.
     pub(crate) zero_waits: u32,
-    /// Fences (`MEMBAR`) of the whole kernel.
+    /// Fences (`MEMBAR`) of the whole kernel, wider than a block's.
     pub(crate) fences: u32,
     /// Code of the longest loop.
     pub(crate) longest_loop_bytes: u32,

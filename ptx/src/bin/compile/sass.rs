@@ -41,6 +41,11 @@ impl Instruction {
         self.is("LDG") || self.is("LDGSTS") || self.is("UTMALDG")
     }
 
+    /// A fence of a block (`.CTA`) costs next to nothing.
+    fn is_device_fence(&self) -> bool {
+        self.is("MEMBAR") && !self.name.ends_with(".CTA")
+    }
+
     /// Weights are the only operand that kernels load by `ld.global.nc` with 16 bytes.
     fn is_weight_load(&self) -> bool {
         self.is("LDG") && self.name.contains(".128") && self.name.contains(".CONSTANT")
@@ -170,7 +175,7 @@ fn summary(code: &[Instruction]) -> Sass {
         ldsm: count(hot, "LDSM"),
         weight_scoreboards: (boards & 0x3f).count_ones(),
         zero_waits: exposed_waits(hot),
-        fences: count(code, "MEMBAR"),
+        fences: code.iter().filter(|instruction| instruction.is_device_fence()).count() as u32,
         longest_loop_bytes: longest as u32 * INSTRUCTION_BYTES,
         text_bytes: code.len() as u32 * INSTRUCTION_BYTES,
     }

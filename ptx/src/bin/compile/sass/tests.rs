@@ -23,8 +23,9 @@ fn listing(middle: &[(&str, u64, u64)]) -> String {
     let end = 16 * (2 + middle.len() as u32);
     text += &line(end, "@!P1 BRA `(.L_x_2)", 7, 0);
     text += &line(end + 16, "MEMBAR.SC.GPU", 7, 0);
+    text += &line(end + 32, "MEMBAR.ALL.CTA", 7, 0);
     text += ".L_x_3:\n";
-    text + &line(end + 32, "BRA `(.L_x_3)", 7, 0)
+    text + &line(end + 48, "BRA `(.L_x_3)", 7, 0)
 }
 
 const LOAD: &str = "LDG.E.NA.128.CONSTANT R16, desc[UR8][R2.64]";
@@ -55,7 +56,7 @@ fn the_loop_with_products_is_counted() {
         weight_scoreboards: 1,
         fences: 1,
         longest_loop_bytes: 7 * 16,
-        text_bytes: 11 * 16,
+        text_bytes: 12 * 16,
         ..Sass::default()
     };
     assert_eq!(found, expected);
