@@ -19,8 +19,8 @@ pub use table::{FLAGS, MODULES};
 /// the tests.
 pub const PROOFS: &str = include_str!("../proofs.json");
 
-/// What was compiled, by what, and the reports of ptxas and of the machine code, as JSON: modules ->
-/// NAME -> entries -> KERNEL -> `resources` and `sass` -> target.
+/// Modules with their sources, tools and flags, and the reports of ptxas and of the machine code,
+/// as JSON: modules -> NAME -> entries -> KERNEL -> `resources` and `sass` -> target.
 pub const MANIFEST: &str = include_str!("../manifest.json");
 
 /// A chip family that code is compiled for.

@@ -50,6 +50,10 @@ pub const COLUMNS: &[Group] = &[
     Group("", &[Column("limit", "/limit", 0), Column("share", "/share", 3)]),
     Group("", &[Column("kernel", "/name", 0), Column("arch", "/arch", 0)]),
     Group("", &[Column("registers", "/registers", 0), Column("shared bytes", "/shared_bytes", 0)]),
+    Group("hot loop", &[Column("instructions", "/sass/instructions", 0)]),
+    Group("hot loop", &[Column("hmma", "/sass/hmma", 0), Column("hgmma", "/sass/hgmma", 0)]),
+    Group("hot loop", &[Column("waits", "/sass/zero_waits", 0)]),
+    Group("", &[Column("fences", "/sass/fences", 0), Column("text bytes", "/sass/text_bytes", 0)]),
     Group("", &[Column("spills", "/spills", 0), Column("proven on", "/proven_on", 0)]),
 ];
 

@@ -147,7 +147,7 @@ impl Device {
         }
         self.context.bind()?;
         let mut arguments = [ptr::from_ref(params).cast_mut().cast::<c_void>()];
-        let mut attribute = self.attribute(plan);
+        let mut attribute = attribute(plan, function.code);
         let config = sys::CUlaunchConfig {
             gridDimX: plan.grid[0],
             gridDimY: plan.grid[1],
@@ -167,26 +167,6 @@ impl Device {
             sys::cuLaunchKernelEx(&config, function.handle, arguments.as_mut_ptr(), ptr::null_mut())
         };
         code.result().map_err(|code| failed(LaunchCause::Driver(code)))
-    }
-
-    /// Launch attributes beside the geometry: that all blocks must be resident,
-    /// or that the kernel may begin while its predecessor ends and itself waits before it reads
-    /// what that one wrote. Of the latter only Hopper knows; elsewhere the kernel begins when its
-    /// predecessor has ended.
-    fn attribute(&self, plan: &LaunchPlan) -> Option<sys::CUlaunchAttribute> {
-        // SAFETY: the type is plain data, for which zeros are valid.
-        let mut attribute: sys::CUlaunchAttribute = unsafe { std::mem::zeroed() };
-        if plan.cooperative {
-            attribute.id = sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_COOPERATIVE;
-            attribute.value.cooperative = 1;
-        } else if plan.overlaps && self.chip.target == Some(Target::Sm90a) {
-            attribute.id =
-                sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
-            attribute.value.programmaticStreamSerializationAllowed = 1;
-        } else {
-            return None;
-        }
-        Some(attribute)
     }
 
     /// Loads the module of the kernel that `plan` names, so that its first launch need not.
@@ -270,6 +250,26 @@ impl Drop for Device {
     }
 }
 
+/// Launch attributes beside the geometry: that all blocks must be resident, or that the kernel may
+/// begin while its predecessor ends and itself waits before it reads what that one wrote. Only
+/// Hopper's machine code has that wait: the text of sm_80, which a driver may have compiled in its
+/// place, begins when its predecessor has ended.
+fn attribute(plan: &LaunchPlan, code: Code) -> Option<sys::CUlaunchAttribute> {
+    // SAFETY: the type is plain data, for which zeros are valid.
+    let mut attribute: sys::CUlaunchAttribute = unsafe { std::mem::zeroed() };
+    if plan.cooperative {
+        attribute.id = sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_COOPERATIVE;
+        attribute.value.cooperative = 1;
+    } else if plan.overlaps && code == Code::Cubin(Target::Sm90a) {
+        attribute.id =
+            sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+        attribute.value.programmaticStreamSerializationAllowed = 1;
+    } else {
+        return None;
+    }
+    Some(attribute)
+}
+
 /// Loads machine code, or text that ends in a zero byte, into the current context.
 fn load_image(bytes: Vec<u8>) -> Result<sys::CUmodule, DriverError> {
     // SAFETY: the image is an ELF file or a terminated text, and alive for the call.
@@ -305,5 +305,18 @@ mod tests {
             let error = Device::open(0).err().expect("no driver, no device");
             assert_eq!(error.to_string(), "no CUDA driver on this machine (libcuda was not found)");
         }
+    }
+
+    /// A driver that refuses the machine code compiles sm_80's text, which does not wait for its
+    /// predecessor: it must not be let in early.
+    #[test]
+    fn only_the_machine_code_of_hopper_overlaps_its_predecessor() {
+        let plan = crate::cuda::plan::step::embed(1, 64);
+        assert!(plan.overlaps && !plan.cooperative);
+        let id = |code| attribute(&plan, code).map(|attribute| attribute.id);
+        let overlap =
+            sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+        assert_eq!(id(Code::Cubin(Target::Sm90a)), Some(overlap));
+        assert_eq!((id(Code::Cubin(Target::Sm80)), id(Code::Ptx)), (None, None));
     }
 }

@@ -1,8 +1,8 @@
 //! The report of a kernel's machine code (SASS) from `nvdisasm`: the sister of ptxas' report of
-//! registers and spills. ptxas schedules as it likes: what a source line says about loads under
-//! way holds only if the scoreboards of the machine code say so too.
+//! registers and spills. ptxas schedules as it likes: loads are in flight as long as the source
+//! says only if the scoreboards of the machine code say so too.
 //!
-//! An instruction has 128 bits; 21 of them control the issue: stall cycles, the scoreboard that the
+//! An instruction has 128 bits; 21 bits control the issue: stall cycles, the scoreboard that the
 //! result will release, and a mask of scoreboards to wait for until no instruction holds them
 //! (Jia et al., Dissecting the NVIDIA Volta GPU Architecture, section 2.1).
 
