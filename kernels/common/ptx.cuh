@@ -133,6 +133,16 @@ __device__ __forceinline__ void prefetch_l2(const void *pointer) {
     asm volatile("prefetch.global.L2 [%0];" ::"l"(pointer));
 }
 
+/// Address of chunk `chunk` of 16 bytes from `base`. One instruction where it is used: written in
+/// C++, the product of a loop is kept in two registers for each chunk.
+__device__ __forceinline__ const void *chunk_at(const void *base, u32 chunk) {
+    u64 address;
+    asm volatile("mad.wide.u32 %0, %1, 16, %2;"
+                 : "=l"(address)
+                 : "r"(chunk), "l"(reinterpret_cast<u64>(base)));
+    return reinterpret_cast<const void *>(address);
+}
+
 /// Adds to a counter with acquire and release semantics at device scope; returns the old value.
 __device__ __forceinline__ u32 add_acq_rel(u32 *counter, u32 value) {
     u32 old;

@@ -30,6 +30,13 @@ struct Kernel {
     static constexpr int POOL_BYTES =
         STAGES * STAGE_BYTES > SUM_BYTES ? STAGES * STAGE_BYTES : SUM_BYTES;
     static_assert(STEPS % 2 == 0, "fragment buffers alternate by step");
+    /// Chunks of 16 bytes of a unit: of a row of activations, and of 16 features of weights.
+    static constexpr int CHUNKS = DEPTH / 8, RUN = STEPS * 32;
+    /// Chunks that a thread copies of a unit, and distance of their rows of activations.
+    static constexpr int WEIGHT_COPIES = WEIGHT_BYTES / 16 / THREADS,
+                         ROW_COPIES = TOKENS * CHUNKS / THREADS, ROWS_APART = THREADS / CHUNKS;
+    static_assert(WEIGHT_COPIES % STEPS == 0 && ROW_COPIES % STEPS == 0, "each step copies a part");
+    static_assert(THREADS % RUN == 0 && ROWS_APART % 8 == 0, "a thread keeps its column");
 
     const Params &p;
     const GemmOperands &g;
@@ -45,6 +52,12 @@ struct Kernel {
     uint4 a[2][STRIPES];
     u32 b[2][COLUMNS][2];
     float sum[STRIPES][COLUMNS][4];
+    /// This thread's weights in the next unit to copy, and its column of activations in row 0.
+    const char *weights, *activations;
+    int column;
+    /// Chunk of x with which each row begins that this thread copies; a bit for each row that
+    /// exists, and the same where the column does too.
+    u32 rows[ROW_COPIES], present, inside;
 
     __device__ Kernel(const Params &params, unsigned char *shared)
         : p(params),
@@ -65,26 +78,48 @@ struct Kernel {
         return row * (DEPTH * 2) + mixed * 16;
     }
 
-    /// Starts the copy of one unit of both operands into a stage.
-    __device__ __forceinline__ void copy(int feature, int unit, int stage) {
-        constexpr int RUN = DEPTH / 16 * 32, CHUNKS = DEPTH / 8;
-        const u32 to = ring + stage * STAGE_BYTES;
-        const char *weights =
-            reinterpret_cast<const char *>(g.w) +
-            (static_cast<i64>(feature / 16) * (g.k_padded / 16) + unit * STEPS) * 512;
+    /// Prepares this thread's copies for a tile from unit `unit` on: its rows of x, from `sources`.
+    __device__ __forceinline__ void begin_copies(int feature, int unit) {
+        const int thread = threadIdx.x, chunk = thread % CHUNKS;
+        weights = reinterpret_cast<const char *>(g.w) +
+                  (static_cast<i64>(feature / 16 + thread / RUN) * (g.k_padded / 16) +
+                   unit * STEPS) * 512 + thread % RUN * 16;
+        column = unit * DEPTH + chunk * 8;
+        activations = reinterpret_cast<const char *>(g.x + column);
+        present = 0;
 #pragma unroll
-        for (int i = threadIdx.x; i < WEIGHT_BYTES / 16; i += THREADS)
-            ptx::copy_async(to + i * 16,
-                            weights + static_cast<i64>(i / RUN) * g.k_padded * 32 + i % RUN * 16);
-        const int chunk = threadIdx.x % CHUNKS, column = unit * DEPTH + chunk * 8;
-#pragma unroll
-        for (int i = threadIdx.x / CHUNKS; i < TOKENS; i += THREADS / CHUNKS) {
-            const int source = sources[i];
-            const bool inside = source >= 0 && column < g.k;
-            ptx::copy_async_or_zero(to + WEIGHT_BYTES + swizzled(i, chunk),
-                                    inside ? g.x + static_cast<i64>(source) * g.k + column : g.x,
-                                    inside ? 16 : 0);
+        for (int j = 0; j < ROW_COPIES; j++) {
+            const int source = sources[thread / CHUNKS + j * ROWS_APART];
+            rows[j] = source >= 0 ? source * (g.k / 8) : 0;
+            present |= source >= 0 ? 1 << j : 0;
         }
+        inside = column < g.k ? present : 0;
+    }
+
+    /// Starts part `part` of `STEPS` of the copy of a unit into the stage at `to`. The parts stand
+    /// between the products of another unit: all at once, they would leave the tensor cores idle.
+    __device__ __forceinline__ void copy(u32 to, int part) {
+        const int thread = threadIdx.x;
+        const i64 apart = static_cast<i64>(THREADS / RUN) * g.k_padded * 32;
+#pragma unroll
+        for (int j = part * WEIGHT_COPIES / STEPS; j < (part + 1) * WEIGHT_COPIES / STEPS; j++)
+            ptx::copy_async(to + (thread + j * THREADS) * 16, weights + j * apart);
+        // ROWS_APART is a multiple of the rows after which the swizzle repeats.
+        const u32 first = to + WEIGHT_BYTES + swizzled(thread / CHUNKS, thread % CHUNKS);
+#pragma unroll
+        for (int j = part * ROW_COPIES / STEPS; j < (part + 1) * ROW_COPIES / STEPS; j++)
+            ptx::copy_async_or_zero(first + j * ROWS_APART * DEPTH * 2,
+                                    ptx::chunk_at(activations, rows[j]),
+                                    inside >> j & 1 ? 16 : 0);
+    }
+
+    /// Ends the copy of a unit: the next one follows along k.
+    __device__ __forceinline__ void end_copy() {
+        ptx::copy_async_commit();
+        weights += STEPS * 512;
+        activations += DEPTH * 2;
+        column += DEPTH;
+        inside = column < g.k ? present : 0;
     }
 
     /// Loads the fragments of one step.
@@ -124,10 +159,15 @@ struct Kernel {
 
     /// Sums units [from, to) of the tile at `place`.
     __device__ __forceinline__ void accumulate(stream::Place place, int from, int to) {
+        begin_copies(place.feature, from);
 #pragma unroll
         for (int stage = 0; stage < STAGES - 1; stage++) {
-            if (from + stage < to) copy(place.feature, from + stage, stage);
-            ptx::copy_async_commit();
+            if (from + stage < to) {
+#pragma unroll
+                for (int part = 0; part < STEPS; part++)
+                    copy(ring + stage * STAGE_BYTES, part);
+            }
+            end_copy();
         }
         epilogue::scales_of<Epilogue, TOKENS, THREADS>(p, place.token, scales);
 #pragma unroll
@@ -144,14 +184,12 @@ struct Kernel {
 #pragma unroll 1
         for (int unit = from; unit < to; unit++) {
             const int next = stage + 1 == STAGES ? 0 : stage + 1;
+            // The stage before this one, which no warp reads any more.
+            const u32 free = ring + (stage == 0 ? STAGES - 1 : stage - 1) * STAGE_BYTES;
 #pragma unroll
             for (int step = 0; step < STEPS; step++) {
-                if (step == 0) {
-                    // Into the stage before this one, which no warp reads any more.
-                    const int free = stage == 0 ? STAGES - 1 : stage - 1;
-                    if (unit + STAGES - 1 < to) copy(place.feature, unit + STAGES - 1, free);
-                    ptx::copy_async_commit();
-                }
+                if (unit + STAGES - 1 < to) copy(free, step);
+                if (step + 1 == STEPS) end_copy();
                 if (step + 1 < STEPS) {
                     load((step + 1) % 2, stage, step + 1);
                 } else {

@@ -16,7 +16,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "apply_diffs",
         source: "kernels/apply_diffs.cu",
-        source_hash: 0x8dfa2c973a3c8f87,
+        source_hash: 0x9d5eb9df864eb1d9,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/apply_diffs.ptx")), cubin: include_bytes!("../out/sm_80/apply_diffs.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/apply_diffs.cubin") },
@@ -31,7 +31,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "attention_decode",
         source: "kernels/attention_decode.cu",
-        source_hash: 0xedb96d215d33c217,
+        source_hash: 0xc8a6e8ac5cf7ae89,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/attention_decode.ptx")), cubin: include_bytes!("../out/sm_80/attention_decode.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/attention_decode.cubin") },
@@ -58,7 +58,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "attention_prefill",
         source: "kernels/attention_prefill.cu",
-        source_hash: 0x37fd123c1f31e2bb,
+        source_hash: 0xb675ac60606aaa25,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/attention_prefill.ptx")), cubin: include_bytes!("../out/sm_80/attention_prefill.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/attention_prefill.cubin") },
@@ -77,7 +77,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "ceiling",
         source: "kernels/ceiling.cu",
-        source_hash: 0xffdcd4aedef1709c,
+        source_hash: 0x042fa1a4bc836a14,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/ceiling.ptx")), cubin: include_bytes!("../out/sm_80/ceiling.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/ceiling.cubin") },
@@ -96,7 +96,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "decode_megakernel",
         source: "kernels/decode_megakernel.cu",
-        source_hash: 0x4314816ecf14fd69,
+        source_hash: 0x0f238f03ec8028e9,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/decode_megakernel.ptx")), cubin: include_bytes!("../out/sm_80/decode_megakernel.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/decode_megakernel.cubin") },
@@ -123,7 +123,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "embed",
         source: "kernels/embed.cu",
-        source_hash: 0x1f756d7e2ba0b6c7,
+        source_hash: 0xa9aa8abe5437e499,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/embed.ptx")), cubin: include_bytes!("../out/sm_80/embed.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/embed.cubin") },
@@ -138,7 +138,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "ladder/attention_rung1",
         source: "kernels/ladder/attention_rung1.cu",
-        source_hash: 0x87a603fc5ed5cbaf,
+        source_hash: 0x6981fe550465fa91,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/ladder/attention_rung1.ptx")), cubin: include_bytes!("../out/sm_80/ladder/attention_rung1.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/ladder/attention_rung1.cubin") },
@@ -157,7 +157,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "ladder/attention_rung2",
         source: "kernels/ladder/attention_rung2.cu",
-        source_hash: 0x13d62dd10f853b3f,
+        source_hash: 0xa8c6d3dacf4114c1,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/ladder/attention_rung2.ptx")), cubin: include_bytes!("../out/sm_80/ladder/attention_rung2.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/ladder/attention_rung2.cubin") },
@@ -176,7 +176,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "ladder/gemm_1_naive",
         source: "kernels/ladder/gemm_1_naive.cu",
-        source_hash: 0xf81a8c86dd1fc9a8,
+        source_hash: 0x8f56ecb04ce5d8b8,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/ladder/gemm_1_naive.ptx")), cubin: include_bytes!("../out/sm_80/ladder/gemm_1_naive.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/ladder/gemm_1_naive.cubin") },
@@ -191,7 +191,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "ladder/gemm_2_mma",
         source: "kernels/ladder/gemm_2_mma.cu",
-        source_hash: 0xc2f7d1a309012347,
+        source_hash: 0x42bf22cafde6ba19,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/ladder/gemm_2_mma.ptx")), cubin: include_bytes!("../out/sm_80/ladder/gemm_2_mma.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/ladder/gemm_2_mma.cubin") },
@@ -206,7 +206,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "ladder/gemm_3_ring",
         source: "kernels/ladder/gemm_3_ring.cu",
-        source_hash: 0x5b2fc3884a3a8b63,
+        source_hash: 0xacc06720a856c28d,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/ladder/gemm_3_ring.ptx")), cubin: include_bytes!("../out/sm_80/ladder/gemm_3_ring.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/ladder/gemm_3_ring.cubin") },
@@ -221,7 +221,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "probe",
         source: "kernels/probe.cu",
-        source_hash: 0x8ee1d1cc572178ee,
+        source_hash: 0xec7079a851fb1282,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/probe.ptx")), cubin: include_bytes!("../out/sm_80/probe.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/probe.cubin") },
@@ -240,7 +240,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "sample_choose",
         source: "kernels/sample_choose.cu",
-        source_hash: 0x4d331fc7febc1230,
+        source_hash: 0x29a39cb769fef14a,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/sample_choose.ptx")), cubin: include_bytes!("../out/sm_80/sample_choose.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/sample_choose.cubin") },
@@ -255,7 +255,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "sample_weigh",
         source: "kernels/sample_weigh.cu",
-        source_hash: 0xaf2a987a286327a6,
+        source_hash: 0xe21de8fb0c3221e2,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/sample_weigh.ptx")), cubin: include_bytes!("../out/sm_80/sample_weigh.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/sample_weigh.cubin") },
@@ -274,7 +274,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "shuffle",
         source: "kernels/shuffle.cu",
-        source_hash: 0x987b0a102ac0f558,
+        source_hash: 0xdcd8426d03c61648,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/shuffle.ptx")), cubin: include_bytes!("../out/sm_80/shuffle.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/shuffle.cubin") },
@@ -297,7 +297,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "skinny_logits",
         source: "kernels/skinny_logits.cu",
-        source_hash: 0xd04adaa9876292c4,
+        source_hash: 0x6c98b756157a3e36,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/skinny_logits.ptx")), cubin: include_bytes!("../out/sm_80/skinny_logits.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/skinny_logits.cubin") },
@@ -324,7 +324,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "skinny_qkv",
         source: "kernels/skinny_qkv.cu",
-        source_hash: 0xd0fd9b0fa8c69ddc,
+        source_hash: 0xd12ec4f87145245e,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/skinny_qkv.ptx")), cubin: include_bytes!("../out/sm_80/skinny_qkv.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/skinny_qkv.cubin") },
@@ -351,7 +351,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "skinny_residual",
         source: "kernels/skinny_residual.cu",
-        source_hash: 0x57297dadba2ae5cc,
+        source_hash: 0xdbe41e9d6bc2a56e,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/skinny_residual.ptx")), cubin: include_bytes!("../out/sm_80/skinny_residual.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/skinny_residual.cubin") },
@@ -378,7 +378,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "skinny_swiglu",
         source: "kernels/skinny_swiglu.cu",
-        source_hash: 0x973e7aeb19607e65,
+        source_hash: 0x4bed107c8c23a0cd,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/skinny_swiglu.ptx")), cubin: include_bytes!("../out/sm_80/skinny_swiglu.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/skinny_swiglu.cubin") },
@@ -405,7 +405,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "tap_mean",
         source: "kernels/tap_mean.cu",
-        source_hash: 0xdb4f507a112072f5,
+        source_hash: 0x484b7cad6c60ee3b,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/tap_mean.ptx")), cubin: include_bytes!("../out/sm_80/tap_mean.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/tap_mean.cubin") },
@@ -420,83 +420,83 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "tiled_logits",
         source: "kernels/tiled_logits.cu",
-        source_hash: 0xd96f75848b9d561f,
+        source_hash: 0x8cf29f2f8f2f5a56,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/tiled_logits.ptx")), cubin: include_bytes!("../out/sm_80/tiled_logits.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/tiled_logits.cubin") },
         ],
         entries: &[
             Entry { name: "tiled_logits_128", params: "LogitsParams", param_bytes: 96, param_align: 8, resources: &[
-                Resources { target: Target::Sm80, registers: 238, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
-                Resources { target: Target::Sm90a, registers: 239, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm80, registers: 250, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm90a, registers: 252, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
             ] },
             Entry { name: "tiled_logits_256", params: "LogitsParams", param_bytes: 96, param_align: 8, resources: &[
-                Resources { target: Target::Sm80, registers: 232, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
-                Resources { target: Target::Sm90a, registers: 237, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm80, registers: 254, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm90a, registers: 254, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
             ] },
         ],
     },
     Module {
         name: "tiled_qkv",
         source: "kernels/tiled_qkv.cu",
-        source_hash: 0x1e0fd4a3faeed255,
+        source_hash: 0xca5d051a11a550ec,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/tiled_qkv.ptx")), cubin: include_bytes!("../out/sm_80/tiled_qkv.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/tiled_qkv.cubin") },
         ],
         entries: &[
             Entry { name: "tiled_qkv_128", params: "QkvParams", param_bytes: 192, param_align: 8, resources: &[
-                Resources { target: Target::Sm80, registers: 243, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
-                Resources { target: Target::Sm90a, registers: 244, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm80, registers: 252, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm90a, registers: 252, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
             ] },
             Entry { name: "tiled_qkv_256", params: "QkvParams", param_bytes: 192, param_align: 8, resources: &[
-                Resources { target: Target::Sm80, registers: 238, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
-                Resources { target: Target::Sm90a, registers: 236, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm80, registers: 255, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm90a, registers: 254, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
             ] },
         ],
     },
     Module {
         name: "tiled_residual",
         source: "kernels/tiled_residual.cu",
-        source_hash: 0x353415332cb9f694,
+        source_hash: 0x42589e69c3dd4b55,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/tiled_residual.ptx")), cubin: include_bytes!("../out/sm_80/tiled_residual.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/tiled_residual.cubin") },
         ],
         entries: &[
             Entry { name: "tiled_residual_128", params: "ResidualParams", param_bytes: 120, param_align: 8, resources: &[
-                Resources { target: Target::Sm80, registers: 246, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
-                Resources { target: Target::Sm90a, registers: 243, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm80, registers: 252, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm90a, registers: 254, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
             ] },
             Entry { name: "tiled_residual_256", params: "ResidualParams", param_bytes: 120, param_align: 8, resources: &[
-                Resources { target: Target::Sm80, registers: 232, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
-                Resources { target: Target::Sm90a, registers: 231, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm80, registers: 255, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm90a, registers: 254, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
             ] },
         ],
     },
     Module {
         name: "tiled_swiglu",
         source: "kernels/tiled_swiglu.cu",
-        source_hash: 0xfc79566baed41598,
+        source_hash: 0x658fd35b470f78a9,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/tiled_swiglu.ptx")), cubin: include_bytes!("../out/sm_80/tiled_swiglu.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/tiled_swiglu.cubin") },
         ],
         entries: &[
             Entry { name: "tiled_swiglu_128", params: "SwigluParams", param_bytes: 104, param_align: 8, resources: &[
-                Resources { target: Target::Sm80, registers: 238, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
-                Resources { target: Target::Sm90a, registers: 239, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm80, registers: 252, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm90a, registers: 252, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
             ] },
             Entry { name: "tiled_swiglu_256", params: "SwigluParams", param_bytes: 104, param_align: 8, resources: &[
-                Resources { target: Target::Sm80, registers: 229, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
-                Resources { target: Target::Sm90a, registers: 232, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm80, registers: 252, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm90a, registers: 254, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
             ] },
         ],
     },
     Module {
         name: "token_counts",
         source: "kernels/token_counts.cu",
-        source_hash: 0xa4269273070c0160,
+        source_hash: 0xd55d29f51f33eec0,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/token_counts.ptx")), cubin: include_bytes!("../out/sm_80/token_counts.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/token_counts.cubin") },
@@ -511,7 +511,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "wgmma_qkv",
         source: "kernels/wgmma_qkv.cu",
-        source_hash: 0xc6b7ac28fa2b51d6,
+        source_hash: 0xdd74b42c2459ecc6,
         images: &[
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/wgmma_qkv.cubin") },
         ],
@@ -524,7 +524,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "wgmma_residual",
         source: "kernels/wgmma_residual.cu",
-        source_hash: 0x6d254b467723d5e5,
+        source_hash: 0x0068e04d186bd817,
         images: &[
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/wgmma_residual.cubin") },
         ],
@@ -537,7 +537,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "wgmma_swiglu",
         source: "kernels/wgmma_swiglu.cu",
-        source_hash: 0x717522800bde6701,
+        source_hash: 0xe3552362d86cf3bb,
         images: &[
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/wgmma_swiglu.cubin") },
         ],

@@ -38,9 +38,9 @@ const GATES: &[Gate] = &[
     gate(("skinny_", "_64"), "zero_waits", 2.0, 0.0),
     gate(("tiled_", ""), "zero_waits", 0.0, 0.0),
     gate(("wgmma_", ""), "zero_waits", 0.0, 0.0),
-    // Copies of a stage stand between the products.
-    gate(("tiled_", "_256"), "instructions_per_product", 4.7, 2.2),
-    gate(("tiled_", "_128"), "instructions_per_product", 6.4, 2.2),
+    gate(("tiled_", "_256"), "instructions_per_product", 2.2, 2.2),
+    // As many fragments and copies a unit as with 256 tokens, for half of the products.
+    gate(("tiled_", "_128"), "instructions_per_product", 2.7, 2.2),
     gate(("attention_prefill", ""), "instructions_per_product", 8.6, 8.6),
     gate(("wgmma_", ""), "instructions_per_product", 11.2, 11.2),
     gate(("decode_megakernel", ""), "longest_loop_bytes", 156_500.0, INSTRUCTION_CACHE),
