@@ -23,7 +23,9 @@ pub fn simd() -> Vec<&'static str> {
         ("avx_vnni", is_x86_feature_detected!("avxvnni")),
         ("avx512f", is_x86_feature_detected!("avx512f")),
         ("avx512bw", is_x86_feature_detected!("avx512bw")),
+        ("avx512vl", is_x86_feature_detected!("avx512vl")),
         ("avx512_vnni", is_x86_feature_detected!("avx512vnni")),
+        ("avx512_bf16", is_x86_feature_detected!("avx512bf16")),
     ];
     sets.into_iter().filter(|(_, present)| *present).map(|(name, _)| name).collect()
 }
