@@ -229,6 +229,8 @@ fn attention_is_softmax_of_scores_times_values() {
         check_attention(kernels, dtype, case(5, 3, 34, 14, usize::MAX));
         check_attention(kernels, dtype, case(9, 2, 48, 40, 7));
         check_attention(kernels, dtype, case(20, 1, 10, 0, 16));
+        // A window that begins within a span, and reaches over several.
+        check_attention(kernels, dtype, case(7, 2, 10, 400, 150));
         // Several partitions of the context; with the window, rows whose oldest partition differs.
         check_attention(kernels, dtype, case(1, 2, 10, 1100, usize::MAX));
         check_attention(kernels, dtype, case(9, 1, 10, 1530, 510));
