@@ -21,6 +21,7 @@ fn churn(engine: &Engine, expected: &[(Vec<u32>, FinishReason)], cancels: bool) 
     let mut running: VecDeque<(usize, RequestHandle)> = VecDeque::new();
     let (mut submitted, mut refused) = (0, 0);
     while submitted < ARRIVALS || refused < REFUSALS || !running.is_empty() {
+        assert!(submitted < MOST_STEPS, "the engine is never full");
         let kind = submitted % kinds.len();
         if submitted < ARRIVALS || refused < REFUSALS {
             match engine.submit(kinds[kind].clone()) {
