@@ -1,4 +1,5 @@
-//! 16 lanes: AVX-512F and BW; products of bytes by VNNI and of bf16 by BF16 where the CPU has them.
+//! 16 lanes: AVX-512F, BW and VL; products of bytes by VNNI and of bf16 by BF16 where the CPU has
+//! them.
 
 use std::arch::x86_64::*;
 

@@ -107,15 +107,15 @@ unsafe fn tile<V: Simd, S: Stored<V>, const ROWS: usize>(
         // The tail is a step of the loop: after it, the sums would be spilled for a branch.
         for at in (0..k).step_by(step) {
             let mut rows = weights.rows.map(|row| row.wrapping_add(S::DTYPE.bytes_of(at)));
-            if at == whole {
-                rows = rest.each_ref().map(|rest| rest.as_ptr().cast());
-            }
             match weights.ahead {
                 Ahead::Weights(to_next) => {
                     rows.into_iter().for_each(|row| prefetch_step::<V, S>(row, to_next));
                 }
                 Ahead::Rows => (ROWS..2 * ROWS)
                     .for_each(|m| V::prefetch_near(x.wrapping_add(m * x_stride + at).cast())),
+            }
+            if at == whole {
+                rows = rest.each_ref().map(|rest| rest.as_ptr().cast());
             }
             S::add_step::<ROWS>(&mut sums, x.add(at), x_stride, rows);
         }
