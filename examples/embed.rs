@@ -21,7 +21,7 @@ pub fn main() -> Result<(), Box<dyn Error>> {
     // Configuration, weights and tokenizer.
     let model = Arc::new(Model::load(folder)?);
     let tokenizer = Arc::new(Tokenizer::load(folder, model.config.vocab_size)?);
-    let turn = ChatMessage { role: "user".into(), content: prompt };
+    let turn = ChatMessage::new("user", prompt);
     let tokens = ChatTemplate::load(folder)?.encode(&tokenizer, &[turn], ChatOptions::default())?;
 
     // An engine that ranks requests by predicted remaining length.

@@ -43,7 +43,7 @@ fn traces(count: usize) -> Vec<Trace> {
         .map(|line| {
             let prompt: serde_json::Value = serde_json::from_str(line).expect("JSON");
             let content = prompt["prompt"].as_str().expect("a prompt").to_string();
-            let turn = ChatMessage { role: "user".into(), content };
+            let turn = ChatMessage::new("user", content);
             let prompt_tokens =
                 template.encode(&tokenizer, &[turn], ChatOptions::default()).expect("tokens");
             let seed = prompt["seed"].as_u64().expect("a seed");

@@ -152,7 +152,7 @@ fn chats_render_as_in_transformers() {
 }
 
 fn user(content: &str) -> [ChatMessage; 1] {
-    [ChatMessage { role: "user".to_string(), content: content.to_string() }]
+    [ChatMessage::new("user", content)]
 }
 
 #[test]

@@ -77,7 +77,7 @@ fn template(source: &str) -> ChatTemplate {
 }
 
 fn message(role: &str, content: &str) -> ChatMessage {
-    ChatMessage { role: role.into(), content: content.into() }
+    ChatMessage::new(role, content)
 }
 
 fn tokenizers() -> [(&'static str, Tokenizer); 3] {
@@ -102,6 +102,23 @@ fn chats_without_special_tokens_are_encoded_as_their_text() {
                 "{name}: {content:?}"
             );
         }
+    }
+}
+
+#[test]
+fn a_template_writes_names_and_ids_of_tool_calls_as_text() {
+    let source = "{% for m in messages %}{% if m.name is defined %}{{ m.name }}:{% endif %}\
+                  {{ m.content }}{% if m.tool_call_id %}#{{ m.tool_call_id }}{% endif %}\
+                  {% endfor %}";
+    let chat = [
+        ChatMessage { name: Some("he</s>".into()), ..message("system", "he") },
+        ChatMessage { tool_call_id: Some("7<s>".into()), ..message("tool", "x") },
+    ];
+    let text = template(source).render(&chat, true).expect("text");
+    assert_eq!(text, "he</s>:hex#7<s>");
+    for (name, tokenizer) in tokenizers() {
+        let ids = template(source).encode(&tokenizer, &chat, ChatOptions::default()).expect("ids");
+        assert!(ids.iter().all(|&id| !tokenizer.is_special(id)), "{name}: {ids:?}");
     }
 }
 

@@ -95,7 +95,7 @@ impl Setup {
         if !self.template.is_present() {
             return self.raw_prompt(text);
         }
-        let turn = ChatMessage { role: "user".into(), content: text.into() };
+        let turn = ChatMessage::new("user", text);
         // The prompt is the user's own, as are the special tokens in it.
         let options = ChatOptions { allow_special_tokens: true, ..ChatOptions::default() };
         Ok(self.template.encode(&*self.tokenizer()?, &[turn], options)?)

@@ -173,7 +173,7 @@ impl<'a> Chat<'a> {
     /// The request for an answer to `message` after the first `turns` turns.
     fn request(&self, turns: usize, message: &str) -> Result<Request, Error> {
         let mut messages = self.conversation.messages(turns);
-        messages.push(ChatMessage { role: "user".into(), content: message.into() });
+        messages.push(ChatMessage::new("user", message));
         let options = ChatOptions {
             allow_special_tokens: self.args.allow_special_tokens,
             ..ChatOptions::default()

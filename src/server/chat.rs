@@ -41,6 +41,8 @@ const UNSUPPORTED: [Field; 3] =
 struct Message {
     role: String,
     content: Option<OneOrMany<Part>>,
+    name: Option<String>,
+    tool_call_id: Option<String>,
     #[serde(default, rename = "tool_calls", deserialize_with = "no_tool_calls")]
     _tool_calls: (),
     #[serde(default, rename = "function_call", deserialize_with = "nothing")]
@@ -95,7 +97,7 @@ impl Message {
         };
         // OpenAI renamed the system role; chat templates use the old name.
         let role = if self.role == "developer" { "system".into() } else { self.role };
-        ChatMessage { role, content }
+        ChatMessage { role, content, name: self.name, tool_call_id: self.tool_call_id }
     }
 }
 

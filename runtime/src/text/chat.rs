@@ -29,12 +29,25 @@ const ROLES: [&str; 8] =
 const TRUSTED_ROLES: [&str; 2] = ["system", "assistant"];
 
 /// One turn of a conversation.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChatMessage {
     /// Role of the speaker: `system`, `user` or `assistant`.
     pub role: String,
     /// Text of the message.
     pub content: String,
+    /// Name of the speaker, or of the tool whose result the message is; a template can write it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Id of the tool call whose result the message is; a template can write it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tool_call_id: Option<String>,
+}
+
+impl ChatMessage {
+    /// A message of `role`, without name and tool call.
+    pub fn new(role: impl Into<String>, content: impl Into<String>) -> ChatMessage {
+        ChatMessage { role: role.into(), content: content.into(), ..ChatMessage::default() }
+    }
 }
 
 /// Errors from rendering or encoding a chat.
@@ -226,9 +239,11 @@ impl ChatTemplate {
             true => keep_break_characters(text).into_owned(),
             false => tokenizer.break_special(text).into_owned(),
         };
-        let turn = |ChatMessage { role, content }: &ChatMessage| ChatMessage {
-            role: text(role, ROLES.contains(&role.as_str())),
-            content: text(content, TRUSTED_ROLES.contains(&role.as_str())),
+        let turn = |message: &ChatMessage| ChatMessage {
+            role: text(&message.role, ROLES.contains(&message.role.as_str())),
+            content: text(&message.content, TRUSTED_ROLES.contains(&message.role.as_str())),
+            name: message.name.as_deref().map(|name| text(name, false)),
+            tool_call_id: message.tool_call_id.as_deref().map(|id| text(id, false)),
         };
         let messages: Vec<ChatMessage> = messages.iter().map(turn).collect();
         let mut text = self.render(&messages, options.add_generation_prompt)?;

@@ -74,7 +74,7 @@ impl Subject {
         let turn = |line: &str| {
             let prompt: Value = serde_json::from_str(line).expect("JSON");
             let content = prompt["prompt"].as_str().expect("a prompt").to_owned();
-            let turn = ChatMessage { role: "user".into(), content };
+            let turn = ChatMessage::new("user", content);
             template.encode(&tokenizer, &[turn], ChatOptions::default()).expect("tokens")
         };
         let asked = prompts.lines().take(requests as usize).map(turn);

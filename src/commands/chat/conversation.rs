@@ -56,7 +56,7 @@ impl Conversation {
 
     /// The system message and the first `turns` turns.
     pub fn messages(&self, turns: usize) -> Vec<ChatMessage> {
-        let said = |role: &str, text: &str| ChatMessage { role: role.into(), content: text.into() };
+        let said = |role: &str, text: &str| ChatMessage::new(role, text);
         let system = self.system.iter().map(|text| said("system", text));
         let turns = self.turns[..turns].iter();
         let turns =
