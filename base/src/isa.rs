@@ -16,30 +16,37 @@ pub enum Isa {
     /// AVX-512F, BW and VL: 16 lanes of f32. With VL, a reduction can use all 32 registers at every
     /// width; without, one after a tile of 24 sums goes over the stack.
     Avx512,
+    /// Arm's Advanced SIMD: 8 lanes of f32 in two registers.
+    Neon,
+}
+
+/// True if this CPU has the named feature of its architecture, which the caller is compiled for.
+#[macro_export]
+macro_rules! cpu_has {
+    ($feature:tt) => {{
+        #[cfg(target_arch = "x86_64")]
+        let has = std::arch::is_x86_feature_detected!($feature);
+        #[cfg(target_arch = "aarch64")]
+        let has = std::arch::is_aarch64_feature_detected!($feature);
+        has
+    }};
 }
 
 impl Isa {
     /// Every value, in the order of the declaration.
-    const ALL: [Isa; 4] = [Isa::Auto, Isa::Portable, Isa::Avx2, Isa::Avx512];
+    const ALL: [Isa; 5] = [Isa::Auto, Isa::Portable, Isa::Avx2, Isa::Avx512, Isa::Neon];
 
     /// Returns true if this CPU can run it.
     pub fn is_available(self) -> bool {
         match self {
             Isa::Auto | Isa::Portable => true,
             #[cfg(target_arch = "x86_64")]
-            Isa::Avx2 => {
-                is_x86_feature_detected!("avx2")
-                    && is_x86_feature_detected!("fma")
-                    && is_x86_feature_detected!("f16c")
-            }
+            Isa::Avx2 => cpu_has!("avx2") && cpu_has!("fma") && cpu_has!("f16c"),
             #[cfg(target_arch = "x86_64")]
-            Isa::Avx512 => {
-                is_x86_feature_detected!("avx512f")
-                    && is_x86_feature_detected!("avx512bw")
-                    && is_x86_feature_detected!("avx512vl")
-            }
-            #[cfg(not(target_arch = "x86_64"))]
-            Isa::Avx2 | Isa::Avx512 => false,
+            Isa::Avx512 => cpu_has!("avx512f") && cpu_has!("avx512bw") && cpu_has!("avx512vl"),
+            #[cfg(target_arch = "aarch64")]
+            Isa::Neon => cpu_has!("neon"),
+            _ => false,
         }
     }
 
@@ -47,10 +54,11 @@ impl Isa {
     /// on, which VBMI2 tells: earlier CPUs lower the clock of all threads of the core for it.
     pub fn detect() -> Isa {
         #[cfg(target_arch = "x86_64")]
-        if Isa::Avx512.is_available() && is_x86_feature_detected!("avx512vbmi2") {
+        if Isa::Avx512.is_available() && cpu_has!("avx512vbmi2") {
             return Isa::Avx512;
         }
-        if Isa::Avx2.is_available() { Isa::Avx2 } else { Isa::Portable }
+        let narrower = [Isa::Avx2, Isa::Neon].into_iter().find(|isa| isa.is_available());
+        narrower.unwrap_or(Isa::Portable)
     }
 
     /// Replaces [`Isa::Auto`] by the detected instruction set. Fails if this CPU cannot run the one
@@ -76,6 +84,7 @@ impl fmt::Display for Isa {
             Isa::Portable => "portable",
             Isa::Avx2 => "avx2",
             Isa::Avx512 => "avx512",
+            Isa::Neon => "neon",
         })
     }
 }
@@ -87,7 +96,7 @@ impl FromStr for Isa {
         Isa::ALL
             .into_iter()
             .find(|isa| isa.to_string() == name)
-            .ok_or_else(|| format!("unknown isa {name:?}: auto, portable, avx2 or avx512"))
+            .ok_or_else(|| format!("unknown isa {name:?}: auto, portable, avx2, avx512 or neon"))
     }
 }
 

@@ -10,6 +10,8 @@ use std::time::Instant;
 #[cfg(target_arch = "x86_64")]
 use trail_base::simd::{Avx2, Avx512, Avx512Bf16, Avx512Vnni, AvxVnni, Maddubs, Maddubs512};
 use trail_base::simd::{ByteDot, Bytes, PairDot, PlainDot, PlainPairs, Portable, Simd};
+#[cfg(target_arch = "aarch64")]
+use trail_base::simd::{Neon, NeonDotprod, NeonI8mm, NeonMull};
 use trail_runtime::cpu::{CpuForward, Isa, Pool};
 
 /// Bytes of one work item of the read: small enough for balance, long enough for the prefetchers.
@@ -134,6 +136,12 @@ fn byte_kernel(name: &str) -> (fn(f32) -> f32, usize) {
         "avx_vnni" => kernel!(Avx2, AvxVnni, "avx2,fma,f16c,avxvnni"),
         #[cfg(target_arch = "x86_64")]
         "avx2" => kernel!(Avx2, Maddubs, "avx2,fma,f16c"),
+        #[cfg(target_arch = "aarch64")]
+        "i8mm" => kernel!(Neon, NeonI8mm, "neon,i8mm"),
+        #[cfg(target_arch = "aarch64")]
+        "dotprod" => kernel!(Neon, NeonDotprod, "neon,dotprod"),
+        #[cfg(target_arch = "aarch64")]
+        "neon" => kernel!(Neon, NeonMull, "neon"),
         _ => kernel!(Portable, PlainDot),
     }
 }
@@ -207,49 +215,50 @@ unsafe fn pair_dots<V: Simd, D: PairDot<V>>(x: f32) -> f32 {
 
 /// Returns the multiply-add loop of `isa` and its number of lanes.
 fn fma_kernel(isa: Isa) -> (fn(f32) -> f32, usize) {
+    /// Compiles the loop with `$features`.
+    macro_rules! kernel {
+        ($V:ty, $features:literal) => {{
+            /// # Safety
+            ///
+            /// The CPU must have the features.
+            #[target_feature(enable = $features)]
+            unsafe fn chains(x: f32) -> f32 {
+                // SAFETY: the caller guarantees the features.
+                unsafe { multiply_adds::<$V>(x) }
+            }
+            // SAFETY: a backend that runs `isa` exists only where the CPU has it.
+            (|x| unsafe { chains(x) }, <$V as Simd>::LANES)
+        }};
+    }
     match isa {
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: a backend that runs `isa` exists only where the CPU has it.
-        Isa::Avx2 => (|x| unsafe { fma_avx2(x) }, 8),
+        Isa::Avx2 => kernel!(Avx2, "avx2,fma"),
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: as above.
-        Isa::Avx512 => (|x| unsafe { fma_avx512(x) }, 16),
+        Isa::Avx512 => kernel!(Avx512, "avx512f"),
+        #[cfg(target_arch = "aarch64")]
+        Isa::Neon => kernel!(Neon, "neon"),
         _ => (multiply_add_portable, 4),
     }
 }
 
 /// # Safety
 ///
-/// The CPU must have AVX2 and FMA.
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2,fma")]
-unsafe fn fma_avx2(x: f32) -> f32 {
-    use std::arch::x86_64::*;
-    let x = _mm256_set1_ps(x);
+/// The CPU must have `V`'s instructions.
+#[inline(always)]
+unsafe fn multiply_adds<V: Simd>(x: f32) -> f32 {
+    // SAFETY: the caller guarantees the instructions.
+    let x = unsafe { V::splat(x) };
     let mut sums = [x; ACCUMULATORS];
     for _ in 0..FMA_ROUNDS {
         for sum in &mut sums {
-            *sum = _mm256_fmadd_ps(*sum, x, x);
+            *sum = sum.mul_add(x, x);
         }
     }
-    _mm256_cvtss_f32(sums.into_iter().reduce(|a, b| _mm256_add_ps(a, b)).unwrap_or(x))
-}
-
-/// # Safety
-///
-/// The CPU must have AVX-512F.
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx512f")]
-unsafe fn fma_avx512(x: f32) -> f32 {
-    use std::arch::x86_64::*;
-    let x = _mm512_set1_ps(x);
-    let mut sums = [x; ACCUMULATORS];
-    for _ in 0..FMA_ROUNDS {
-        for sum in &mut sums {
-            *sum = _mm512_fmadd_ps(*sum, x, x);
-        }
+    let mut out = 0.0;
+    for sum in sums {
+        out += sum.max_lane();
     }
-    _mm512_cvtss_f32(sums.into_iter().reduce(|a, b| _mm512_add_ps(a, b)).unwrap_or(x))
+    out
 }
 
 /// Multiply, then add, as the portable kernels do on targets without a fused instruction. Written

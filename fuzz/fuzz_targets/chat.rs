@@ -16,7 +16,7 @@ static DEMO: LazyLock<(Tokenizer, ChatTemplate)> = LazyLock::new(|| {
 /// Control tokens of a chat of users' messages.
 fn control_tokens(contents: &[&str]) -> usize {
     let (tokenizer, template) = &*DEMO;
-    let message = |content: &&str| ChatMessage { role: "user".into(), content: (*content).into() };
+    let message = |content: &&str| ChatMessage::new("user", *content);
     let messages: Vec<ChatMessage> = contents.iter().map(message).collect();
     let ids = template.encode(tokenizer, &messages, ChatOptions::default());
     ids.expect("the template takes any text").iter().filter(|&&id| tokenizer.is_special(id)).count()

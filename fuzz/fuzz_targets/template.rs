@@ -14,9 +14,8 @@ struct Input {
 }
 
 fuzz_target!(|input: Input| {
-    let message = |(is_user, content): (bool, String)| ChatMessage {
-        role: if is_user { "user" } else { "assistant" }.to_owned(),
-        content,
+    let message = |(is_user, content): (bool, String)| {
+        ChatMessage::new(if is_user { "user" } else { "assistant" }, content)
     };
     let messages: Vec<ChatMessage> = input.messages.into_iter().map(message).collect();
     let template = ChatTemplate::new(Some(input.template), "<s>".into(), "</s>".into());

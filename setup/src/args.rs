@@ -214,7 +214,7 @@ pub struct EngineArgs {
     /// GPU: device of the probe, cpu or gpu; both run beside the upper layers
     #[arg(long, global = true, value_name = "NAME", default_value = "cpu")]
     probe_device: ProbeDevice,
-    /// Instruction set of the CPU kernels: auto, portable, avx2 or avx512
+    /// Instruction set of the CPU kernels: auto, portable, avx2, avx512 or neon
     #[arg(long, global = true, value_name = "NAME", default_value_t = Isa::Auto)]
     pub(crate) isa: Isa,
     /// CPU products: fast (activations in 8 bits for quantized weights, in bf16 for bf16 weights

@@ -2,6 +2,8 @@
 
 use std::fs;
 
+use trail_base::cpu_has;
+
 /// Number of NUMA nodes; `None` where sysfs does not list nodes.
 pub fn numa_nodes() -> Option<usize> {
     let entries = fs::read_dir("/sys/devices/system/node").ok()?;
@@ -17,21 +19,29 @@ pub fn numa_nodes() -> Option<usize> {
 #[cfg(target_arch = "x86_64")]
 pub fn simd() -> Vec<&'static str> {
     let sets = [
-        ("avx2", is_x86_feature_detected!("avx2")),
-        ("fma", is_x86_feature_detected!("fma")),
-        ("f16c", is_x86_feature_detected!("f16c")),
-        ("avx_vnni", is_x86_feature_detected!("avxvnni")),
-        ("avx512f", is_x86_feature_detected!("avx512f")),
-        ("avx512bw", is_x86_feature_detected!("avx512bw")),
-        ("avx512vl", is_x86_feature_detected!("avx512vl")),
-        ("avx512_vnni", is_x86_feature_detected!("avx512vnni")),
-        ("avx512_bf16", is_x86_feature_detected!("avx512bf16")),
+        ("avx2", cpu_has!("avx2")),
+        ("fma", cpu_has!("fma")),
+        ("f16c", cpu_has!("f16c")),
+        ("avx_vnni", cpu_has!("avxvnni")),
+        ("avx512f", cpu_has!("avx512f")),
+        ("avx512bw", cpu_has!("avx512bw")),
+        ("avx512vl", cpu_has!("avx512vl")),
+        ("avx512_vnni", cpu_has!("avx512vnni")),
+        ("avx512_bf16", cpu_has!("avx512bf16")),
     ];
     sets.into_iter().filter(|(_, present)| *present).map(|(name, _)| name).collect()
 }
 
+/// Detected instruction sets, out of those that the kernels use.
+#[cfg(target_arch = "aarch64")]
+pub fn simd() -> Vec<&'static str> {
+    let sets =
+        [("neon", cpu_has!("neon")), ("dotprod", cpu_has!("dotprod")), ("i8mm", cpu_has!("i8mm"))];
+    sets.into_iter().filter(|(_, present)| *present).map(|(name, _)| name).collect()
+}
+
 /// Detected instruction sets: empty, as this architecture has only the portable kernels.
-#[cfg(not(target_arch = "x86_64"))]
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 pub fn simd() -> Vec<&'static str> {
     Vec::new()
 }

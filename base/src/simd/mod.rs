@@ -8,12 +8,16 @@
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+#[cfg(target_arch = "aarch64")]
+mod neon;
 mod portable;
 
 #[cfg(target_arch = "x86_64")]
 pub use avx2::{Avx2, Avx512VlVnni, AvxVnni, Maddubs};
 #[cfg(target_arch = "x86_64")]
 pub use avx512::{Avx512, Avx512Bf16, Avx512Vnni, Maddubs512};
+#[cfg(target_arch = "aarch64")]
+pub use neon::{Neon, NeonDotprod, NeonI8mm, NeonMull};
 pub use portable::{PlainDot, PlainPairs, Portable};
 
 /// Lanes of the widest register: buffers shared by all instruction sets are padded to it.
@@ -159,7 +163,13 @@ pub trait Simd: Copy {
             use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
             _mm_prefetch::<_MM_HINT_T1>(p.cast());
         }
-        #[cfg(not(target_arch = "x86_64"))]
+        #[cfg(target_arch = "aarch64")]
+        // SAFETY: prefetching never faults.
+        unsafe {
+            std::arch::asm!("prfm pldl2keep, [{p}]", p = in(reg) p,
+                            options(nostack, preserves_flags, readonly));
+        }
+        #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
         let _ = p;
     }
 
@@ -173,7 +183,13 @@ pub trait Simd: Copy {
             use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
             _mm_prefetch::<_MM_HINT_T0>(p.cast());
         }
-        #[cfg(not(target_arch = "x86_64"))]
+        #[cfg(target_arch = "aarch64")]
+        // SAFETY: prefetching never faults.
+        unsafe {
+            std::arch::asm!("prfm pldl1keep, [{p}]", p = in(reg) p,
+                            options(nostack, preserves_flags, readonly));
+        }
+        #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
         let _ = p;
     }
 }

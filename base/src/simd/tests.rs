@@ -23,6 +23,10 @@ registers! {
     avx2: Avx2, Avx2;
     avx512: Avx512, Avx512;
 }
+#[cfg(target_arch = "aarch64")]
+registers! {
+    neon: Neon, Neon;
+}
 
 /// # Safety
 ///
@@ -160,17 +164,27 @@ fn products_of_bytes_are_exact() {
             if crate::Isa::Avx2.is_available() {
                 check_dot::<Avx2, Maddubs>();
             }
-            if crate::Isa::Avx2.is_available() && is_x86_feature_detected!("avxvnni") {
+            if crate::Isa::Avx2.is_available() && crate::cpu_has!("avxvnni") {
                 check_dot::<Avx2, AvxVnni>();
             }
             if crate::Isa::Avx512.is_available() {
                 check_dot::<Avx512, Maddubs512>();
             }
-            if crate::Isa::Avx512.is_available() && is_x86_feature_detected!("avx512vnni") {
+            if crate::Isa::Avx512.is_available() && crate::cpu_has!("avx512vnni") {
                 check_dot::<Avx512, Avx512Vnni>();
             }
-            if is_x86_feature_detected!("avx512vl") && is_x86_feature_detected!("avx512vnni") {
+            if crate::cpu_has!("avx512vl") && crate::cpu_has!("avx512vnni") {
                 check_dot::<Avx2, Avx512VlVnni>();
+            }
+        }
+        #[cfg(target_arch = "aarch64")]
+        {
+            check_dot::<Neon, NeonMull>();
+            if crate::cpu_has!("dotprod") {
+                check_dot::<Neon, NeonDotprod>();
+            }
+            if crate::cpu_has!("i8mm") {
+                check_dot::<Neon, NeonI8mm>();
             }
         }
     }
@@ -207,7 +221,7 @@ fn products_of_pairs_are_sums_of_two() {
     unsafe {
         check_pairs::<Portable, PlainPairs>();
         #[cfg(target_arch = "x86_64")]
-        if crate::Isa::Avx512.is_available() && is_x86_feature_detected!("avx512bf16") {
+        if crate::Isa::Avx512.is_available() && crate::cpu_has!("avx512bf16") {
             check_pairs::<Avx512, Avx512Bf16>();
         }
     }

@@ -5,6 +5,8 @@
 //! instruction set, so that AVX2 and AVX-512 agree to the bit.
 
 use trail_base::Isa;
+#[cfg(target_arch = "aarch64")]
+use trail_base::simd::Neon;
 #[cfg(target_arch = "x86_64")]
 use trail_base::simd::{Avx2, Avx512};
 use trail_base::simd::{Portable, Simd};
@@ -66,6 +68,8 @@ impl MassKernel {
             Isa::Avx2 => update_avx2,
             #[cfg(target_arch = "x86_64")]
             Isa::Avx512 => update_avx512,
+            #[cfg(target_arch = "aarch64")]
+            Isa::Neon => update_neon,
             _ => update_portable,
         };
         Ok(MassKernel { update })
@@ -99,6 +103,16 @@ unsafe fn update_avx2(update: MassUpdate<'_>) -> f32 {
 unsafe fn update_avx512(update: MassUpdate<'_>) -> f32 {
     // SAFETY: this function's contract is that of `run`.
     unsafe { run::<Avx512, 1>(update) }
+}
+
+/// # Safety
+///
+/// As [`run`]; the CPU has NEON.
+#[cfg(target_arch = "aarch64")]
+#[target_feature(enable = "neon")]
+unsafe fn update_neon(update: MassUpdate<'_>) -> f32 {
+    // SAFETY: this function's contract is that of `run`.
+    unsafe { run::<Neon, 2>(update) }
 }
 
 /// # Safety

@@ -2,17 +2,17 @@
 //! filter's step.
 //!
 //! `tile.rs` has the algorithm once, generic over `trail_base::simd::Simd`; `portable.rs`,
-//! `avx2.rs` and `avx512.rs` choose the register and the tile shapes. Both layers of the MLP are
+//! `eight_lanes.rs` and `avx512.rs` choose the register and the tile shapes. Both layers of the MLP are
 //! calls of [`Kernel::multiply_add`].
 //!
 //! Order of summation: every element of C is one chain of multiply-adds over k, ascending. Neither
 //! the tile it falls in nor where the K blocks end changes the chain, so a row's bits do not depend
-//! on the batch, and the two FMA paths agree with each other to the bit.
+//! on the batch, and the paths with FMA agree with each other to the bit.
 
 #[cfg(target_arch = "x86_64")]
-mod avx2;
-#[cfg(target_arch = "x86_64")]
 mod avx512;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+mod eight_lanes;
 mod format;
 pub(crate) mod masses;
 mod portable;
@@ -79,9 +79,11 @@ impl Kernel {
         let isa = isa.resolve()?;
         let multiply_add: unsafe fn(Product<'_>) = match isa {
             #[cfg(target_arch = "x86_64")]
-            Isa::Avx2 => avx2::multiply_add,
+            Isa::Avx2 => eight_lanes::multiply_add_avx2,
             #[cfg(target_arch = "x86_64")]
             Isa::Avx512 => avx512::multiply_add,
+            #[cfg(target_arch = "aarch64")]
+            Isa::Neon => eight_lanes::multiply_add_neon,
             _ => portable::multiply_add,
         };
         Ok(Kernel { isa, multiply_add })

@@ -23,6 +23,7 @@ mod q8_row;
 mod q8_table;
 mod quantized;
 mod scratch;
+mod softmax;
 mod stored;
 mod table;
 mod tile;
@@ -36,10 +37,11 @@ pub(crate) use product::Product;
 pub(crate) use q8::Q8Block;
 pub(crate) use q8_product::Q8Product;
 pub(crate) use q8_table::Q8Kernels;
-pub(crate) use scratch::{AttentionScratch, Softmax};
+pub(crate) use scratch::AttentionScratch;
+pub(crate) use softmax::Softmax;
 pub(crate) use table::Kernels;
 
-#[cfg(all(test, target_arch = "x86_64"))]
+#[cfg(all(test, any(target_arch = "x86_64", target_arch = "aarch64")))]
 mod proven;
 #[cfg(test)]
 mod tests;

@@ -60,7 +60,7 @@ macro_rules! kernels {
             }
 
             fn is_available() -> bool {
-                true $(&& is_x86_feature_detected!($feature))*
+                true $(&& trail_base::cpu_has!($feature))*
             }
 
             PairKernels { name: $name, isa: $isa, is_available, round_row, product }

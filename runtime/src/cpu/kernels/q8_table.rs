@@ -3,6 +3,8 @@
 use crate::cpu::Isa;
 #[cfg(target_arch = "x86_64")]
 use crate::cpu::simd::{Avx2, Avx512, Avx512VlVnni, Avx512Vnni, AvxVnni, Maddubs, Maddubs512};
+#[cfg(target_arch = "aarch64")]
+use crate::cpu::simd::{Neon, NeonDotprod, NeonI8mm, NeonMull};
 use crate::cpu::simd::{PlainDot, Portable, Simd};
 
 use super::byte_tile::ByteTile;
@@ -67,7 +69,7 @@ macro_rules! kernels {
             }
 
             fn is_available() -> bool {
-                true $(&& is_x86_feature_detected!($feature))*
+                true $(&& trail_base::cpu_has!($feature))*
             }
 
             Q8Kernels { name: $name, isa: $isa, is_available, quantize_row, product }
@@ -101,6 +103,12 @@ kernels!(
     Avx512VlVnni,
     ["avx512f", "avx512bw", "avx512vnni", "avx512vl", "avx2", "fma", "f16c"]
 );
+#[cfg(target_arch = "aarch64")]
+kernels!(NEON, "neon", Isa::Neon, Neon, NeonMull, ["neon"]);
+#[cfg(target_arch = "aarch64")]
+kernels!(NEON_DOTPROD, "dotprod", Isa::Neon, Neon, NeonDotprod, ["neon", "dotprod"]);
+#[cfg(target_arch = "aarch64")]
+kernels!(NEON_I8MM, "i8mm", Isa::Neon, Neon, NeonI8mm, ["neon", "i8mm"]);
 
 /// All kernels; those of one instruction set fastest first.
 const ALL: &[&Q8Kernels] = &[
@@ -112,6 +120,12 @@ const ALL: &[&Q8Kernels] = &[
     &AVX_VNNI,
     #[cfg(target_arch = "x86_64")]
     &MADDUBS,
+    #[cfg(target_arch = "aarch64")]
+    &NEON_I8MM,
+    #[cfg(target_arch = "aarch64")]
+    &NEON_DOTPROD,
+    #[cfg(target_arch = "aarch64")]
+    &NEON,
     &PLAIN,
 ];
 

@@ -1,6 +1,8 @@
 //! Dispatch table of the kernels of one instruction set.
 
 use crate::cpu::Isa;
+#[cfg(target_arch = "aarch64")]
+use crate::cpu::simd::Neon;
 #[cfg(target_arch = "x86_64")]
 use crate::cpu::simd::{Avx2, Avx512};
 use crate::cpu::simd::{Portable, Simd};
@@ -110,6 +112,8 @@ kernels!(PORTABLE, Isa::Portable, Portable);
 kernels!(AVX2, Isa::Avx2, Avx2, "avx2,fma,f16c");
 #[cfg(target_arch = "x86_64")]
 kernels!(AVX512, Isa::Avx512, Avx512, "avx512f,avx512bw,avx512vl");
+#[cfg(target_arch = "aarch64")]
+kernels!(NEON, Isa::Neon, Neon, "neon");
 
 impl Kernels {
     /// Returns the kernels of `isa`, or an error if this CPU does not have it.
@@ -119,6 +123,8 @@ impl Kernels {
             Isa::Avx2 => &AVX2,
             #[cfg(target_arch = "x86_64")]
             Isa::Avx512 => &AVX512,
+            #[cfg(target_arch = "aarch64")]
+            Isa::Neon => &NEON,
             _ => &PORTABLE,
         })
     }

@@ -1,0 +1,23 @@
+#!/usr/bin/env bash
+# Tests of the NEON kernels, by emulation where the machine is no Arm: tools/aarch64.sh [quick|all].
+# `quick` is the registers; `all` adds the kernels of the probe and of the model's products, whose
+# arithmetic qemu emulates a hundred times slower than a CPU computes it. Nothing here is timed.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+target=aarch64-unknown-linux-gnu
+if [ "$(uname -m)" != aarch64 ]; then
+    if ! command -v aarch64-linux-gnu-gcc >/dev/null || ! command -v qemu-aarch64 >/dev/null; then
+        apt-get update -qq
+        apt-get install -y -qq gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user >/dev/null
+    fi
+    rustup target add "$target" >/dev/null 2>&1
+    export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc
+    runner="qemu-aarch64 -cpu max -L /usr/aarch64-linux-gnu"
+    export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER=$runner
+fi
+tests() { cargo test --quiet --locked --target "$target" "$@"; }
+tests -p trail-base
+if [ "${1:-all}" = all ]; then
+    tests -p trail-probe --lib -- head:: kernel:: token_filter::
+    tests -p trail-runtime --lib -- cpu::kernels:: cpu::attend:: --nocapture
+fi
