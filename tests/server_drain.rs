@@ -109,6 +109,7 @@ fn a_draining_server_is_observed_but_takes_nothing() {
     let (mut server, mut streams) = busy_server("600");
     terminate(&server);
     assert!(server.metric("trail_requests_waiting") > 0.0);
+    assert_eq!(server.get("/live"), (200, "ok\n".into()));
     for (method, path) in [("POST", COMPLETIONS), ("GET", "/v1/models")] {
         let (status, answer) = server.request(method, path, "{}");
         assert_eq!((status, &answer["error"]["type"]), (503, &json!("server_error")), "{answer}");

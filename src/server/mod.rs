@@ -12,6 +12,7 @@ mod chat;
 mod choice;
 mod completions;
 mod connection;
+mod engine_metrics;
 mod error;
 mod intake;
 mod lifecycle;
@@ -28,6 +29,7 @@ mod state;
 mod timed_stream;
 mod timeouts;
 mod unsupported;
+mod vllm_metrics;
 mod wire;
 
 use std::net::SocketAddr;
@@ -105,6 +107,7 @@ fn router(state: Arc<ServerState>) -> Router {
         .layer(from_fn_with_state(state.clone(), refuse_unless_open))
         // Served to the end, for those who watch a drain.
         .route("/health", get(state::health))
+        .route("/live", get(state::live))
         .route("/metrics", get(metrics::scrape))
         .layer(from_fn_with_state(state.clone(), access::record))
         .with_state(state)
