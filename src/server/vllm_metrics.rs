@@ -28,13 +28,14 @@ pub fn families(families: &[MetricFamily], num_blocks: u64, model: &str) -> Vec<
         family.mut_metric().iter_mut().for_each(|metric| metric.set_label(labels.to_vec()));
         Some(family)
     });
-    let ended = ours("trail_requests_total").map(|family| successes(family, &labels));
+    let ended = ours("trail_requests_total").and_then(|family| successes(family, &labels));
     renamed.chain(ended).chain([cache_config(num_blocks)]).collect()
 }
 
 /// Requests by the reason of their end, in vLLM's words; it does not count those that failed.
-fn successes(ended: &MetricFamily, labels: &[LabelPair]) -> MetricFamily {
-    let by_reason = ended.get_metric().iter().filter_map(|metric| {
+/// `None` if there are no others, as a family without metrics cannot be written.
+fn successes(ended: &MetricFamily, labels: &[LabelPair]) -> Option<MetricFamily> {
+    let in_their_words = |metric: &Metric| {
         let reason = match metric.get_label().first()?.value() {
             "cancelled" => "abort",
             reason @ ("stop" | "length") => reason,
@@ -43,11 +44,12 @@ fn successes(ended: &MetricFamily, labels: &[LabelPair]) -> MetricFamily {
         let mut renamed = metric.clone();
         renamed.set_label([&[label("finished_reason", reason)], labels].concat());
         Some(renamed)
-    });
+    };
+    let by_reason: Vec<_> = ended.get_metric().iter().filter_map(in_their_words).collect();
     let mut family = ended.clone();
     family.set_name("vllm:request_success_total".to_owned());
-    family.set_metric(by_reason.collect());
-    family
+    family.set_metric(by_reason);
+    (!family.get_metric().is_empty()).then_some(family)
 }
 
 /// The size of the KV cache as labels of a constant: a gauge, as vLLM's is.
@@ -74,4 +76,33 @@ fn label(name: &str, value: &str) -> LabelPair {
     pair.set_name(name.to_owned());
     pair.set_value(value.to_owned());
     pair
+}
+
+#[cfg(test)]
+mod tests {
+    use prometheus::core::Collector;
+    use prometheus::{IntCounterVec, Opts};
+
+    use super::*;
+
+    /// The answers by reason, after requests have ended for `reasons`.
+    fn successes_of(reasons: &[&str]) -> Option<Vec<(String, f64)>> {
+        let ended = IntCounterVec::new(Opts::new("trail_requests_total", "Ended."), &["reason"]);
+        let ended = ended.expect("a counter");
+        reasons.iter().for_each(|reason| ended.with_label_values(&[*reason]).inc());
+        let families = families(&ended.collect(), 7, "demo");
+        let family = families.iter().find(|of| of.name() == "vllm:request_success_total")?;
+        let of = |metric: &Metric| {
+            (metric.get_label()[0].value().to_owned(), metric.get_counter().get_value())
+        };
+        Some(family.get_metric().iter().map(of).collect())
+    }
+
+    #[test]
+    fn answers_are_counted_in_vllms_words_and_failures_are_not() {
+        assert_eq!(successes_of(&["error", "overloaded"]), None);
+        let mut found = successes_of(&["stop", "error", "cancelled", "stop"]).expect("answers");
+        found.sort_by(|a, b| a.0.cmp(&b.0));
+        assert_eq!(found, [("abort".to_owned(), 1.0), ("stop".to_owned(), 2.0)]);
+    }
 }
