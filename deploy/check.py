@@ -98,6 +98,12 @@ def reference_errors(objects, manifest):
         names = {port["name"] for pod in pods for port in ports_of(pod)}
         if not {port["targetPort"] for port in spec["ports"]} <= names:
             yield "it has no pods with its ports"
+    elif kind == "NetworkPolicy":
+        pods = selected(objects, spec["podSelector"]["matchLabels"])
+        names = {port["name"] for pod in pods for port in ports_of(pod)}
+        allowed = {port["port"] for rule in spec["ingress"] for port in rule.get("ports", [])}
+        if not allowed <= names:
+            yield "it allows ports that its pods do not have"
     elif kind in ("PodDisruptionBudget", "InferencePool"):
         pods = selected(objects, spec["selector"]["matchLabels"])
         numbers = {port["containerPort"] for pod in pods for port in ports_of(pod)}

@@ -2,14 +2,15 @@
 //! same worker between two of its reports. This simulation counts what that costs.
 //!
 //! ```text
-//! cargo run --release -p trail-scheduler --example herding -- [WORKERS [LOAD]]
+//! cargo run --release -p trail-scheduler --example herding -- [WORKERS [LOAD [CHANGE_MS]]]
 //! ```
 //!
 //! Each of WORKERS (100) has 16 slots and a queue, first in, first out. Requests arrive at random
 //! routers, by Poisson, at LOAD (0.95) of what the slots can serve; a request takes a slot for 10 s
 //! in the mean, exponentially, and the router knows its length. Every worker reports each 50 ms, at
-//! a phase of its own, and all routers hear it at once. Nothing else takes time. 10 minutes of
-//! simulated time for each seed, of which the first 2 are not counted.
+//! a phase of its own, and with CHANGE_MS also so long after a request came or went, 5 ms after its
+//! last report at the soonest. All routers hear a report at once, and nothing else takes time. 10
+//! minutes of simulated time for each seed, of which the first 2 are not counted.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -19,6 +20,7 @@ use trail_scheduler::rng::Rng;
 const SLOTS: u32 = 16;
 const MEAN_NS: f64 = 10e9;
 const REPORT_NS: u64 = 50_000_000;
+const LEAST_GAP_NS: u64 = 5_000_000;
 const SECONDS: u64 = 600;
 const SEEDS: u64 = 3;
 
@@ -49,6 +51,8 @@ struct Case {
     workers: usize,
     routers: usize,
     load: f64,
+    /// Time from a change to its report; `None`: periodic reports alone.
+    change_ns: Option<u64>,
     seconds: u64,
 }
 
@@ -82,6 +86,8 @@ struct Worker {
     queued_ns: f64,
     report: Load,
     reports: u64,
+    reported_ns: u64,
+    next_report_ns: u64,
 }
 
 impl Worker {
@@ -114,6 +120,7 @@ struct Simulation {
     events: BinaryHeap<Reverse<(u64, Event)>>,
     rng: Rng,
     now: u64,
+    change_ns: Option<u64>,
     /// The end of the fifth of the run that is not counted.
     warm_up_ns: u64,
     /// Slots that are free, over all workers.
@@ -127,15 +134,21 @@ impl Simulation {
     fn new(choice: Choice, case: &Case, seed: u64) -> Simulation {
         let Case { workers, routers, .. } = *case;
         let mut rng = Rng::new(seed);
-        let reports = (0..workers).map(|worker| (rng.below(REPORT_NS), Event::Report { worker }));
-        let events = reports.chain([(0, Event::Arrival)]).map(Reverse).collect();
+        let mut worker = || Worker { next_report_ns: rng.below(REPORT_NS), ..Worker::default() };
+        let states: Vec<Worker> = (0..workers).map(|_| worker()).collect();
+        let report = |(worker, state): (usize, &Worker)| {
+            Reverse((state.next_report_ns, Event::Report { worker }))
+        };
+        let reports = states.iter().enumerate().map(report);
+        let events = reports.chain([Reverse((0, Event::Arrival))]).collect();
         Simulation {
             choice,
-            workers: (0..workers).map(|_| Worker::default()).collect(),
+            workers: states,
             bookings: vec![vec![Booking::default(); workers]; routers],
             events,
             rng,
             now: 0,
+            change_ns: case.change_ns,
             warm_up_ns: 0,
             free: workers as u64 * u64::from(SLOTS),
             waits: Vec::new(),
@@ -160,13 +173,32 @@ impl Simulation {
                     self.events.push(Reverse((next, Event::Arrival)));
                 }
                 Event::End { worker } => self.end(worker),
-                Event::Report { worker } => {
-                    let worker_state = &mut self.workers[worker];
-                    worker_state.report = worker_state.load(now);
-                    worker_state.reports += 1;
-                    self.events.push(Reverse((now + REPORT_NS, event)));
-                }
+                Event::Report { worker } => self.report(worker),
             }
+        }
+    }
+
+    fn report(&mut self, worker: usize) {
+        let state = &mut self.workers[worker];
+        // A change has brought it forward.
+        if state.next_report_ns != self.now {
+            return;
+        }
+        state.report = state.load(self.now);
+        state.reports += 1;
+        state.reported_ns = self.now;
+        state.next_report_ns = self.now + REPORT_NS;
+        self.events.push(Reverse((state.next_report_ns, Event::Report { worker })));
+    }
+
+    /// Brings the next report forward, as a request came or went.
+    fn change(&mut self, worker: usize) {
+        let Some(delay_ns) = self.change_ns else { return };
+        let state = &mut self.workers[worker];
+        let due = (self.now + delay_ns).max(state.reported_ns + LEAST_GAP_NS);
+        if due < state.next_report_ns {
+            state.next_report_ns = due;
+            self.events.push(Reverse((due, Event::Report { worker })));
         }
     }
 
@@ -180,6 +212,7 @@ impl Simulation {
             *booking = Booking { report, load: Load::default() };
         }
         booking.load.add(length);
+        self.change(chosen);
         let counts = self.now >= self.warm_up_ns;
         self.arrived += u64::from(counts);
         let worker = &mut self.workers[chosen];
@@ -241,6 +274,7 @@ impl Simulation {
             state.queued_ns -= length as f64;
             self.start(worker, length, arrived);
         }
+        self.change(worker);
     }
 }
 
@@ -266,7 +300,10 @@ fn main() {
     let mut arguments = std::env::args().skip(1);
     let workers = arguments.next().map_or(100, |text| text.parse().expect("a number of workers"));
     let load = arguments.next().map_or(0.95, |text| text.parse().expect("a load below 1"));
-    println!("{workers} workers of {SLOTS} slots, load {load}, reports each 50 ms, {SEEDS} seeds");
+    let change_ms: Option<u64> = arguments.next().map(|text| text.parse().expect("milliseconds"));
+    let change_ns = change_ms.map(|ms| ms * 1_000_000);
+    let after = change_ms.map_or(String::new(), |ms| format!(" and {ms} ms after a change"));
+    println!("{workers} workers of {SLOTS} slots, load {load}, reports each 50 ms{after}");
     println!(
         "{:26} {:>7} {:>13} {:>13} {:>11}",
         "choice", "routers", "mean wait ms", "p99 wait ms", "misplaced"
@@ -276,7 +313,7 @@ fn main() {
         let routers: &[usize] = if choice.books { &[1, 2, 4] } else { &[1] };
         for &routers in routers {
             let [mean, p99, misplaced] =
-                measure(choice, Case { workers, routers, load, seconds: SECONDS });
+                measure(choice, Case { workers, routers, load, change_ns, seconds: SECONDS });
             println!("{:26} {routers:7} {mean:13.2} {p99:13.1} {misplaced:10.3} %", choice.name);
         }
     }
@@ -286,15 +323,18 @@ fn main() {
 mod tests {
     use super::*;
 
-    fn misplaced(choice: usize, routers: usize) -> f64 {
-        measure(CHOICES[choice], Case { workers: 20, routers, load: 0.9, seconds: 100 })[2]
+    fn misplaced(choice: usize, routers: usize, change_ns: Option<u64>) -> f64 {
+        measure(CHOICES[choice], Case { workers: 20, routers, load: 0.9, change_ns, seconds: 100 })
+            [2]
     }
 
     #[test]
     fn routers_herd_by_stale_reports_and_less_by_bookings() {
-        let [live, booked, stale, random] = [0, 1, 2, 5].map(|choice| misplaced(choice, 1));
+        let [live, booked, stale, random] = [0, 1, 2, 5].map(|choice| misplaced(choice, 1, None));
         assert_eq!(live, 0.0, "who sees a free slot takes it");
         assert!(live <= booked && booked < stale && stale < random, "{booked} {stale} {random}");
-        assert!(misplaced(1, 4) > booked, "four routers do not see each other's bookings");
+        let [four, told] = [None, Some(2_000_000)].map(|change_ns| misplaced(1, 4, change_ns));
+        assert!(four > booked, "four routers do not see each other's bookings");
+        assert!(told < four / 2.0, "{told} {four}");
     }
 }

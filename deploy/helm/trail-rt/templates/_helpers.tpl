@@ -47,8 +47,7 @@ securityContext:
   valueFrom: {fieldRef: {fieldPath: metadata.uid}}
 - name: POD_IP
   valueFrom: {fieldRef: {fieldPath: status.podIP}}
-# The programs listen on loopback unless told otherwise. The planes are neither encrypted nor
-# authenticated: they are reached by whoever reaches the pod.
+# The programs listen on loopback unless told otherwise.
 - {name: DYN_TCP_RPC_HOST, value: $(POD_IP)}
 - {name: DYN_TCP_RESPONSE_STREAM_HOST, value: $(POD_IP)}
 - {name: DYN_EVENT_PLANE_HOST, value: $(POD_IP)}
