@@ -114,6 +114,9 @@ fn a_draining_server_is_observed_but_takes_nothing() {
         let (status, answer) = server.request(method, path, "{}");
         assert_eq!((status, &answer["error"]["type"]), (503, &json!("server_error")), "{answer}");
     }
+    // More than the sockets' buffers hold: the status arrives all the same.
+    let long = json!({ "prompt": "a".repeat(4_000_000) }).to_string();
+    assert_eq!(server.request("POST", COMPLETIONS, &long).0, 503);
     let first = streams.swap_remove(0);
     assert!(read(first).trim_end().ends_with("data: [DONE]"));
     // The server cancels the requests of the clients that are gone.

@@ -59,15 +59,20 @@ class Picker(ext_proc_grpc.ExternalProcessorServicer):
         self.loads = loads
 
     def Process(self, messages, context):
-        """One HTTP request: its head, then the chunks of its body. A picker that looks into the
-        body (the model, the prompt) would hold the answer to the head until its end."""
+        """One HTTP request: its head, then the chunks of its body. The answer waits for the end of
+        the body, as that of pickers that look into it: Envoy retries no request whose body it is
+        still sending."""
+        body = b""
         for message in messages:
-            if message.HasField("request_headers"):
+            if message.HasField("request_body"):
+                body += message.request_body.body
+            trailers = message.HasField("request_trailers")
+            if message.request_headers.end_of_stream:
                 yield self.destination()
-            elif message.HasField("request_body"):
-                body = message.request_body
-                yield from forwarded(body.body, body.end_of_stream)
-            elif message.HasField("request_trailers"):
+            elif message.request_body.end_of_stream or trailers:
+                yield self.destination()
+                yield from forwarded(body, not trailers)
+            if trailers:
                 yield ext_proc.ProcessingResponse(request_trailers=ext_proc.TrailersResponse())
 
     def destination(self):
@@ -83,14 +88,14 @@ class Picker(ext_proc_grpc.ExternalProcessorServicer):
         return answer
 
 
-def forwarded(body, is_last):
-    """The chunk as it came, in pieces that Envoy accepts."""
+def forwarded(body, ends):
+    """The body in pieces that Envoy accepts; the last one `ends` the request."""
     pieces = [body[at:at + CHUNK_BYTES] for at in range(0, len(body), CHUNK_BYTES)] or [b""]
     for i, piece in enumerate(pieces):
         answer = ext_proc.ProcessingResponse()
         streamed = answer.request_body.response.body_mutation.streamed_response
         streamed.body = piece
-        streamed.end_of_stream = is_last and i + 1 == len(pieces)
+        streamed.end_of_stream = ends and i + 1 == len(pieces)
         yield answer
 
 

@@ -44,6 +44,7 @@ use trail_runtime::engine::Engine;
 use trail_setup::{Error, Setup};
 
 use error::ApiError;
+use intake::Intake;
 use state::{ServerState, Shared};
 pub use timeouts::Timeouts;
 
@@ -113,13 +114,18 @@ fn router(state: Arc<ServerState>) -> Router {
         .with_state(state)
 }
 
-/// Refuses a request, before its body is read, while the server drains or after an engine failure.
+/// Refuses a request while the server drains or after an engine failure. Its body is read all the
+/// same: a connection closed on unread bytes is reset, and a gateway that has lost the status does
+/// not try another server.
 async fn refuse_unless_open(
     State(state): Shared,
     request: Request,
     next: Next,
 ) -> Result<Response, ApiError> {
-    state.check_open()?;
+    if let Err(refusal) = state.check_open() {
+        Intake::discard(request).await;
+        return Err(refusal);
+    }
     Ok(next.run(request).await)
 }
 
