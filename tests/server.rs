@@ -38,6 +38,7 @@ fn models_are_listed() {
     let (status, error) = server.request("GET", "/v1/models/some/other", "");
     assert_eq!((status, &error["error"]["code"]), (404, &json!("model_not_found")));
     assert_eq!(server.get("/health"), (200, "ok\n".into()));
+    assert_eq!(server.get("/live"), (200, "ok\n".into()));
 }
 
 #[test]

@@ -109,10 +109,14 @@ fn a_draining_server_is_observed_but_takes_nothing() {
     let (mut server, mut streams) = busy_server("600");
     terminate(&server);
     assert!(server.metric("trail_requests_waiting") > 0.0);
+    assert_eq!(server.get("/live"), (200, "ok\n".into()));
     for (method, path) in [("POST", COMPLETIONS), ("GET", "/v1/models")] {
         let (status, answer) = server.request(method, path, "{}");
         assert_eq!((status, &answer["error"]["type"]), (503, &json!("server_error")), "{answer}");
     }
+    // More than the sockets' buffers hold: the status arrives all the same.
+    let long = json!({ "prompt": "a".repeat(4_000_000) }).to_string();
+    assert_eq!(server.request("POST", COMPLETIONS, &long).0, 503);
     let first = streams.swap_remove(0);
     assert!(read(first).trim_end().ends_with("data: [DONE]"));
     // The server cancels the requests of the clients that are gone.

@@ -78,6 +78,7 @@ pub use prefill_limit::{MIN_CHUNK_TOKENS, PrefillLimit};
 pub use prefill_pace::{PrefillPace, PrefillWork};
 pub use refusal::Refusal;
 pub use request::{NewRequest, Phase, Prediction, RequestId, RequestIdx, RequestState};
+pub use requests::Outstanding;
 pub use reserve::Reserve;
 pub use scheduler::Scheduler;
 pub use step_cost::{StepCost, StepWork};

@@ -4,9 +4,34 @@ use std::ops::{Index, IndexMut};
 
 use crate::request::{NewRequest, Phase, RequestIdx, RequestState};
 
+/// Predicted work of the requests that are admitted and not finished.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Outstanding {
+    /// Sum of [`RequestState::remaining`], output tokens. Exact below 2^30, as its terms are
+    /// multiples of 2^-23.
+    pub tokens: f64,
+    /// Requests in the sum: those with a prediction.
+    pub predicted: u32,
+}
+
+impl Outstanding {
+    fn add(&mut self, request: &RequestState) {
+        let Some(tokens) = request.remaining() else { return };
+        self.tokens += f64::from(tokens);
+        self.predicted += 1;
+    }
+
+    fn remove(&mut self, request: &RequestState) {
+        let Some(tokens) = request.remaining() else { return };
+        self.tokens -= f64::from(tokens);
+        self.predicted -= 1;
+    }
+}
+
 /// All requests, by index.
 pub(crate) struct Requests {
     states: Vec<RequestState>,
+    outstanding: Outstanding,
     free: Vec<RequestIdx>,
     /// Indices whose request has finished while its transfer has not.
     ending: usize,
@@ -18,6 +43,7 @@ impl Requests {
         Requests {
             states: vec![RequestState::default(); max_requests as usize],
             free: (0..max_requests).rev().map(RequestIdx).collect(),
+            outstanding: Outstanding::default(),
             ending: 0,
             arrivals: 0,
         }
@@ -29,13 +55,32 @@ impl Requests {
         let generation = self[idx].generation;
         self[idx] = RequestState::new(idx, generation, self.arrivals, request);
         self.arrivals += 1;
+        self.outstanding.add(&self.states[idx.index()]);
         Some(idx)
+    }
+
+    /// Changes the remaining tokens of the request at `idx`, which [`IndexMut`] must not.
+    pub(crate) fn update<T>(
+        &mut self,
+        idx: RequestIdx,
+        change: impl FnOnce(&mut RequestState) -> T,
+    ) -> T {
+        let state = &mut self.states[idx.index()];
+        self.outstanding.remove(state);
+        let changed = change(state);
+        self.outstanding.add(state);
+        changed
+    }
+
+    pub(crate) fn outstanding(&self) -> Outstanding {
+        self.outstanding
     }
 
     /// Ends the request at `idx`: results that carry its generation are stale from now on. The
     /// index stays taken until it is released.
     pub(crate) fn end(&mut self, idx: RequestIdx) {
-        let state = &mut self[idx];
+        let state = &mut self.states[idx.index()];
+        self.outstanding.remove(state);
         state.planned = false;
         state.ended = true;
         state.generation = state.generation.wrapping_add(1);

@@ -11,7 +11,7 @@ use crate::policy::{Policy, rank};
 use crate::prefill_limit::PrefillLimit;
 use crate::refusal::Refusal;
 use crate::request::{NewRequest, Phase, Prediction, RequestIdx, RequestState};
-use crate::requests::Requests;
+use crate::requests::{Outstanding, Requests};
 use crate::swap::Finished;
 use crate::swap_state::SwapState;
 
@@ -79,13 +79,14 @@ impl Scheduler {
     /// been given to another request, if a prediction of the same or a later age was accepted
     /// before, or one of fewer than `refresh_tokens` tokens earlier, or if it is not a number.
     pub fn predict(&mut self, idx: RequestIdx, prediction: Prediction) {
-        let request = &mut self.requests[idx];
+        let request = &self.requests[idx];
         let is_stale = request.generation != prediction.generation;
         if is_stale || request.ended || request.phase == Phase::Free {
             return;
         }
-        if request.predict(&prediction, self.config.refresh_tokens) {
-            self.policy.on_predicted(request);
+        let refresh = self.config.refresh_tokens;
+        if self.requests.update(idx, |request| request.predict(&prediction, refresh)) {
+            self.policy.on_predicted(&self.requests[idx]);
             self.rekey(idx);
         }
     }
@@ -207,12 +208,13 @@ impl Scheduler {
     /// prediction. The engine finishes a request at its `max_tokens`.
     pub fn advance(&mut self) {
         for row in &self.plan.rows {
-            let request = &mut self.requests[row.idx];
             // A request finished since the plan; its index may belong to another by now.
-            if !request.planned {
+            if !self.requests[row.idx].planned {
                 continue;
             }
-            request.advance(self.plan.step, row.len, row.sample);
+            let step = self.plan.step;
+            self.requests.update(row.idx, |request| request.advance(step, row.len, row.sample));
+            let request = &self.requests[row.idx];
             debug_assert!(request.generated <= request.max_tokens, "finish was due");
             self.policy.on_tokens(request, row.sample as u32);
         }
@@ -290,6 +292,11 @@ impl Scheduler {
     /// Number of requests admitted and not finished.
     pub fn live(&self) -> usize {
         self.requests.live()
+    }
+
+    /// Predicted output tokens of the requests admitted and not finished.
+    pub fn outstanding(&self) -> Outstanding {
+        self.requests.outstanding()
     }
 
     /// Number of requests in the last plan that are not finished.

@@ -25,9 +25,11 @@ const SMALL_BYTES: usize = 64 << 10;
 const LARGE_BYTES: usize = 4 * MAX_BODY_BYTES;
 /// Large bodies that wait to be read; one more is refused with 429.
 const MAX_WAITING: usize = 256;
-/// Bytes of a body over the limit that are read all the same, for its client to get the answer: a
+/// Bytes of a body that is refused which are read all the same, for its client to get the answer: a
 /// connection closed on unread bytes is reset, which loses what was sent last.
 const MAX_DISCARDED: usize = 4 * MAX_BODY_BYTES;
+/// Time for the body of a refused request to arrive.
+const DISCARD_TIMEOUT: Duration = Duration::from_secs(1);
 /// Unit of the permits, bytes.
 const UNIT: usize = 1 << 10;
 /// Nice value of the thread that parses and tokenizes a large body: a quarter of a core that an
@@ -139,17 +141,16 @@ impl Intake {
     }
 
     /// Returns the error of a body over the limit, once a bounded part of its rest is read.
-    async fn refuse_rest(&self, mut chunks: BodyDataStream) -> ApiError {
-        let discard = async {
-            let mut left = MAX_DISCARDED;
-            while left > 0 {
-                let Some(Ok(chunk)) = chunks.next().await else { break };
-                left = left.saturating_sub(chunk.len());
-            }
-        };
+    async fn refuse_rest(&self, chunks: BodyDataStream) -> ApiError {
         // A slow client has had its time.
-        let _ = timeout(self.body_timeout, discard).await;
+        let _ = timeout(self.body_timeout, discard(chunks)).await;
         ApiError::too_large(format!("the body has more than {MAX_BODY_BYTES} bytes"))
+    }
+
+    /// Reads a bounded part of the body of a request that is refused whatever it says.
+    pub async fn discard(request: Request) {
+        // Not for a slow client: the server may be about to end.
+        let _ = timeout(DISCARD_TIMEOUT, discard(request.into_body().into_data_stream())).await;
     }
 
     /// Waits for a share of [`LARGE_BYTES`].
@@ -169,6 +170,15 @@ impl Intake {
             // Fails only if the release panicked, which the panic hook has reported.
             let _ = tokio::task::spawn_blocking(trail_base::heap::release_free_pages).await;
         }
+    }
+}
+
+/// Reads at most [`MAX_DISCARDED`] bytes.
+async fn discard(mut chunks: BodyDataStream) {
+    let mut left = MAX_DISCARDED;
+    while left > 0 {
+        let Some(Ok(chunk)) = chunks.next().await else { return };
+        left = left.saturating_sub(chunk.len());
     }
 }
 

@@ -12,6 +12,7 @@ mod chat;
 mod choice;
 mod completions;
 mod connection;
+mod engine_metrics;
 mod error;
 mod intake;
 mod lifecycle;
@@ -28,6 +29,7 @@ mod state;
 mod timed_stream;
 mod timeouts;
 mod unsupported;
+mod vllm_metrics;
 mod wire;
 
 use std::net::SocketAddr;
@@ -42,6 +44,7 @@ use trail_runtime::engine::Engine;
 use trail_setup::{Error, Setup};
 
 use error::ApiError;
+use intake::Intake;
 use state::{ServerState, Shared};
 pub use timeouts::Timeouts;
 
@@ -105,18 +108,24 @@ fn router(state: Arc<ServerState>) -> Router {
         .layer(from_fn_with_state(state.clone(), refuse_unless_open))
         // Served to the end, for those who watch a drain.
         .route("/health", get(state::health))
+        .route("/live", get(state::live))
         .route("/metrics", get(metrics::scrape))
         .layer(from_fn_with_state(state.clone(), access::record))
         .with_state(state)
 }
 
-/// Refuses a request, before its body is read, while the server drains or after an engine failure.
+/// Refuses a request while the server drains or after an engine failure. Its body is read all the
+/// same: a connection closed on unread bytes is reset, and a gateway that has lost the status does
+/// not try another server.
 async fn refuse_unless_open(
     State(state): Shared,
     request: Request,
     next: Next,
 ) -> Result<Response, ApiError> {
-    state.check_open()?;
+    if let Err(refusal) = state.check_open() {
+        Intake::discard(request).await;
+        return Err(refusal);
+    }
     Ok(next.run(request).await)
 }
 

@@ -113,3 +113,9 @@ pub async fn health(State(state): Shared) -> Result<&'static str, ApiError> {
     state.check_open()?;
     Ok("ok\n")
 }
+
+/// `GET /live`: 200 as long as the process answers, also while it drains: a liveness probe that
+/// failed during a drain would cut it.
+pub async fn live() -> &'static str {
+    "ok\n"
+}

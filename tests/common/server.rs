@@ -84,11 +84,16 @@ impl Server {
         pieces(&text)
     }
 
-    /// Reads a metric.
+    /// Reads a metric; 0 if it is not there.
     pub fn metric(&self, name: &str) -> f64 {
+        self.metric_of(name).unwrap_or(0.0)
+    }
+
+    /// Reads the metric with this name and these labels.
+    pub fn metric_of(&self, series: &str) -> Option<f64> {
         let (_, text) = self.get("/metrics");
-        let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-        value.and_then(|value| value.parse().ok()).unwrap_or(0.0)
+        let value = text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
+        value.and_then(|value| value.parse().ok())
     }
 
     /// Waits until a metric has a value.

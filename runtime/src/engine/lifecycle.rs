@@ -8,7 +8,7 @@ use super::active::ActiveRequest;
 use super::event::FinishReason;
 use super::in_flight::InFlightStep;
 use super::prediction_watch::PredictionWatch;
-use super::stats::{Counters, add, set};
+use super::stats::{Counters, add};
 use super::submit_queue::{EngineInbox, SubmitQueue};
 use super::swaps::Swaps;
 use crate::backend::{Sampled, SamplingInput, SamplingInputs};
@@ -206,10 +206,7 @@ impl Lifecycle {
             }
             Finished::AfterTransfer => swaps.keep_place(idx, place),
         }
-        let running = scheduler.running() as u64;
-        set(&counters.waiting, u64::from(self.queue.live()).saturating_sub(running));
-        set(&counters.running, running);
-        set(&counters.blocks_used, u64::from(scheduler.blocks_used()));
+        counters.set_load(scheduler, self.queue.live());
         // Last: a caller that knows finds the place free and the counters up to date.
         events.finish(reason);
     }
@@ -221,8 +218,7 @@ impl Lifecycle {
             add(&self.counters.finished, 1);
             active.finish(reason);
         }
-        set(&self.counters.running, 0);
-        set(&self.counters.waiting, 0);
+        self.counters.clear_load();
     }
 
     /// Ends submitted requests without admitting them.

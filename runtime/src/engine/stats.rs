@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use trail_scheduler::Scheduler;
+
 use super::prediction_watch::PredictionWindow;
 
 /// Upper bounds of the slack histogram, microseconds; the last bucket is open.
@@ -13,6 +15,9 @@ pub const SLACK_BOUNDS_US: [u32; 12] =
 pub(super) struct Counters {
     pub(super) running: AtomicU64,
     pub(super) waiting: AtomicU64,
+    /// Bits of a float, tokens.
+    predicted_tokens: AtomicU64,
+    predicted_requests: AtomicU64,
     pub(super) blocks_used: AtomicU64,
     pub(super) steps: AtomicU64,
     pub(super) empty_plans: AtomicU64,
@@ -62,6 +67,26 @@ impl Counters {
         add(&self.slack_us[bucket], 1);
     }
 
+    /// Publishes what the requests in the engine occupy, `live` by number with those that the
+    /// scheduler has not seen yet.
+    pub(super) fn set_load(&self, scheduler: &Scheduler, live: u32) {
+        let running = scheduler.running() as u64;
+        let outstanding = scheduler.outstanding();
+        set(&self.running, running);
+        set(&self.waiting, u64::from(live).saturating_sub(running));
+        set(&self.predicted_tokens, outstanding.tokens.to_bits());
+        set(&self.predicted_requests, u64::from(outstanding.predicted));
+        set(&self.blocks_used, u64::from(scheduler.blocks_used()));
+        set(&self.host_blocks_used, u64::from(scheduler.host_blocks_used()));
+    }
+
+    /// Publishes that no request is left.
+    pub(super) fn clear_load(&self) {
+        let gauges =
+            [&self.running, &self.waiting, &self.predicted_tokens, &self.predicted_requests];
+        gauges.into_iter().for_each(|gauge| set(gauge, 0));
+    }
+
     /// Publishes a window, and counts a loss of trust.
     pub(super) fn set_prediction_window(&self, window: &PredictionWindow) {
         let PredictionWindow { mae, bias, tau, tau_of_age, trusted } = *window;
@@ -84,6 +109,8 @@ impl Counters {
         Stats {
             running: get(&self.running),
             waiting: get(&self.waiting),
+            predicted_tokens: f64::from_bits(get(&self.predicted_tokens)),
+            predicted_requests: get(&self.predicted_requests),
             blocks_used: get(&self.blocks_used),
             num_blocks,
             steps: get(&self.steps),
@@ -119,6 +146,10 @@ pub struct Stats {
     pub running: u64,
     /// Requests in the engine that were not in the last step's batch.
     pub waiting: u64,
+    /// Sum of the predicted remaining output tokens of the requests that have a prediction.
+    pub predicted_tokens: f64,
+    /// Requests in the engine that have a prediction.
+    pub predicted_requests: u64,
     /// KV blocks in use.
     pub blocks_used: u64,
     /// KV blocks in all.
@@ -173,6 +204,15 @@ impl Stats {
     pub fn prediction_mae(&self) -> Option<f64> {
         (self.prediction_errors > 0)
             .then(|| self.prediction_error_sum / self.prediction_errors as f64)
+    }
+
+    /// Predicted output tokens still to come. A request without a prediction counts with the mean
+    /// answer so far: 0 tokens before the first one ended.
+    pub fn predicted_tokens_outstanding(&self) -> f64 {
+        let unpredicted = (self.running + self.waiting).saturating_sub(self.predicted_requests);
+        let mean = self.generated_tokens as f64 / self.finished.max(1) as f64;
+        let mean = if self.finished > 0 { mean } else { 0.0 };
+        self.predicted_tokens + unpredicted as f64 * mean
     }
 
     /// Share of rows whose prediction was fresh; `None` without predictions.

@@ -26,7 +26,7 @@ use super::lifecycle::Lifecycle;
 use super::observer::{CollectedStep, LoopPhase, Observing};
 use super::predictions::Predictions;
 use super::prefill_pace::prefill_work;
-use super::stats::{Counters, add, set};
+use super::stats::{Counters, add};
 use super::step_cost::work_of;
 use super::step_time::StepTimeEstimator;
 use super::swaps::Swaps;
@@ -155,17 +155,13 @@ impl StepLoop {
                 None => batch.push_pending(row.idx.0, row.start, blocks),
             }
         }
-        let live = u64::from(lifecycle.queue().live());
         add(&counters.empty_plans, u64::from(plan.rows.is_empty()));
         add(&counters.preemptions, plan.preempted.len() as u64);
         add(&counters.evictions, plan.evicted.len() as u64);
         add(&counters.swaps_out, plan.swap_out.len() as u64);
         add(&counters.swaps_in, plan.swap_in.len() as u64);
         add(&counters.recomputed_tokens, u64::from(plan.recomputed_tokens));
-        set(&counters.running, plan.rows.len() as u64);
-        set(&counters.waiting, live.saturating_sub(plan.rows.len() as u64));
-        set(&counters.blocks_used, u64::from(scheduler.blocks_used()));
-        set(&counters.host_blocks_used, u64::from(scheduler.host_blocks_used()));
+        counters.set_load(scheduler, lifecycle.queue().live());
     }
 
     /// Tells the callers of the requests that the plan preempted or evicted.

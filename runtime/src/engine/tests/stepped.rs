@@ -8,7 +8,7 @@ use trail_scheduler::policies::Trail;
 
 use super::ahead::Breaks;
 use super::delivery::predicted;
-use super::{MOST_STEPS, answer, answers, builder, model, requests, stepped_ahead};
+use super::{MOST_STEPS, answer, answers, builder, model, requests, run_until_idle, stepped_ahead};
 use crate::engine::{
     Clock, Event, FinishReason, PolicyKind, Request, RequestHandle, StepClock, StepCost,
     StepOutcome, SteppedEngine, SubmitError,
@@ -198,4 +198,27 @@ fn a_long_prompt_is_cut_so_that_decodes_keep_their_pace() {
         assert_eq!(chunked, whole, "{policy}: chunks changed a token");
         assert!((100_000_000..300_000_000).contains(&gap_ns), "{policy}: {gap_ns}");
     }
+}
+
+#[test]
+fn outstanding_tokens_count_down_and_the_unpredicted_count_as_the_mean() {
+    let builder = builder(&model(), PolicyKind::Fcfs).probe(None).max_running(1);
+    let mut engine = builder.kv_blocks(Some(40)).build_stepped().unwrap();
+    assert_eq!(engine.stats().predicted_tokens_outstanding(), 0.0);
+    let first = Request { predictions: None, ..predicted(10, 8.0) };
+    let second = Request { initial_prediction: None, ..first.clone() };
+    let _handles = [first, second].map(|request| engine.submit(request).expect("fits"));
+    // A plan counts what it found; past its prediction a request has one token to come at least.
+    for outstanding in [8.0, 7.0, 6.0, 5.0, 4.0, 3.0, 2.0, 1.0, 1.0] {
+        assert_eq!(engine.step(), Ok(StepOutcome::Ran));
+        let stats = engine.stats();
+        assert_eq!((stats.running, stats.waiting, stats.predicted_requests), (1, 1, 1));
+        assert_eq!(stats.predicted_tokens_outstanding(), outstanding);
+    }
+    assert_eq!(engine.step(), Ok(StepOutcome::Ran));
+    let stats = engine.stats();
+    assert_eq!((stats.finished, stats.predicted_requests), (1, 0));
+    assert_eq!(stats.predicted_tokens_outstanding(), 10.0);
+    run_until_idle(&mut engine);
+    assert_eq!(engine.stats().predicted_tokens_outstanding(), 0.0);
 }

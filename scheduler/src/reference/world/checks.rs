@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::World;
 use crate::policies::PolicyKind;
-use crate::{Action, BLOCK_TOKENS, Phase, RequestId, RequestIdx};
+use crate::{Action, BLOCK_TOKENS, Outstanding, Phase, RequestId, RequestIdx};
 
 impl World {
     /// The running requests, each with true if it may be preempted.
@@ -65,6 +65,11 @@ impl World {
         assert_eq!(seen.len() as u32, fast.blocks_used());
         assert_eq!(fast.host_blocks_used(), self.reference.copies.values().sum::<u32>());
         assert!(fast.host_blocks_used() <= fast.config().host_blocks);
+        let remaining: Vec<f32> =
+            self.reference.requests.values().filter_map(|request| request.remaining()).collect();
+        let tokens = remaining.iter().copied().map(f64::from).sum();
+        let predicted = remaining.len() as u32;
+        assert_eq!(fast.outstanding(), Outstanding { tokens, predicted });
         for row in &plan.rows {
             assert!(row.len > 0);
             assert_eq!(fast.state(row.idx).phase, Phase::Running);
