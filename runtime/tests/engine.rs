@@ -123,6 +123,38 @@ fn a_forced_length_ends_an_answer_and_no_policy_sees_it() {
 }
 
 #[test]
+fn a_moved_request_continues_as_if_it_had_stayed() {
+    let model = model();
+    let (first, second) = (builder(&model), builder(&model).threads(Some(1)).token_budget(8));
+    let (first, second) = (first.build().expect("builds"), second.build().expect("builds"));
+    let whole = request(3, 19, 40);
+    let penalties = SamplingParams {
+        presence_penalty: 0.7,
+        frequency_penalty: 0.4,
+        repetition_penalty: 1.2,
+        ..whole.sampling.clone()
+    };
+    for sampling in [whole.sampling.clone(), penalties] {
+        let whole = Request { sampling, ..whole.clone() };
+        let (tokens, ..) = answer(first.submit(whole.clone()).expect("fits"));
+        for cut in [1, 7, 13, 39] {
+            let prompt = [&whole.prompt[..], &tokens[..cut]].concat();
+            let moved = Request { prompt, generated: cut as u32, ..whole.clone() };
+            let (rest, predictions, reason) = answer(second.submit(moved).expect("fits"));
+            assert_eq!((&rest[..], reason), (&tokens[cut..], FinishReason::Length), "at {cut}");
+            let ages: Vec<u32> = predictions.iter().map(|&(generated, _)| generated).collect();
+            assert_eq!(ages, (cut as u32..40).collect::<Vec<_>>(), "ages on from {cut}");
+        }
+    }
+    let of = |generated| Request { generated, ..whole.clone() };
+    let refusal = |generated| second.submit(of(generated)).err().map(|error| error.to_string());
+    assert!(refusal(19).expect("no prompt is left").contains("the prompt is empty"));
+    let complete = Request { max_tokens: 5, ..of(5) };
+    let error = second.submit(complete).err().expect("is refused").to_string();
+    assert!(error.contains("5 tokens are generated already"), "{error}");
+}
+
+#[test]
 fn a_cancelled_request_frees_its_slot() {
     let engine = builder(&model()).build().expect("builds");
     let handle = engine.submit(request(1, 5, 200)).expect("fits");

@@ -127,6 +127,10 @@ impl SchedulerConfig {
         if request.max_tokens == 0 {
             return Err(Refusal::ZeroMaxTokens);
         }
+        if request.generated >= request.max_tokens {
+            let (generated, max_tokens) = (request.generated, request.max_tokens);
+            return Err(Refusal::Complete { generated, max_tokens });
+        }
         let needed_tokens = u64::from(request.prompt_tokens) + u64::from(request.max_tokens);
         if needed_tokens > u64::from(max_context) {
             return Err(Refusal::ContextTooLong { needed_tokens, max_context });

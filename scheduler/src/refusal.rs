@@ -28,6 +28,13 @@ pub enum Refusal {
     EmptyPrompt,
     /// `max_tokens` is 0.
     ZeroMaxTokens,
+    /// A moved request had its whole answer before.
+    Complete {
+        /// Tokens generated before.
+        generated: u32,
+        /// The request's `max_tokens`.
+        max_tokens: u32,
+    },
 }
 
 impl fmt::Display for Refusal {
@@ -48,6 +55,11 @@ impl fmt::Display for Refusal {
             ),
             Self::EmptyPrompt => write!(f, "the prompt is empty: send at least one token"),
             Self::ZeroMaxTokens => write!(f, "max_tokens is 0: ask for at least one token"),
+            Self::Complete { generated, max_tokens } => write!(
+                f,
+                "{generated} tokens are generated already, max_tokens is {max_tokens}: the answer \
+                 is complete"
+            ),
         }
     }
 }

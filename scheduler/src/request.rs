@@ -32,6 +32,10 @@ pub struct NewRequest {
     pub prompt_tokens: u32,
     /// Largest number of tokens to generate, at least 1.
     pub max_tokens: u32,
+    /// Output tokens that another scheduler's engine generated before the request moved here: its
+    /// age on arrival. Fewer than `max_tokens`, which counts them.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub generated: u32,
     /// Time of arrival, seconds on the caller's clock. The order of arrival is that of submission.
     pub arrival_s: f64,
     /// Output tokens expected by a prompt-only predictor, if there is one.
@@ -47,6 +51,11 @@ pub struct NewRequest {
     pub deadline_s: Option<f64>,
     /// The caller's name for the tenant whose request it is. No built-in policy ranks by it.
     pub tenant: u32,
+}
+
+/// Logs leave out what most requests have: they began here.
+fn is_zero(tokens: &u32) -> bool {
+    *tokens == 0
 }
 
 /// A prediction of the probe from one step's activation.
@@ -171,8 +180,9 @@ impl RequestState {
             deadline_s: request.deadline_s,
             tenant: request.tenant,
             phase: Phase::Waiting,
+            generated: request.generated,
             first_prediction: initial,
-            countdown: initial,
+            countdown: initial.map(|tokens| tokens - request.generated as f32),
             ..RequestState::default()
         }
     }
@@ -304,6 +314,20 @@ mod tests {
         late.advance(12, 1, true);
         assert!(late.predict(&prediction(13, 5.0), 1));
         assert_eq!((late.first_prediction, late.remaining()), (Some(82.0), Some(5.0)));
+    }
+
+    #[test]
+    fn a_moved_request_keeps_its_age_and_its_window() {
+        let (prompt_tokens, max_tokens, initial_prediction) = (4, 200, Some(80.0));
+        let new =
+            NewRequest { prompt_tokens, max_tokens, initial_prediction, ..Default::default() };
+        let mut moved =
+            RequestState::new(RequestIdx(0), 0, 0, &NewRequest { generated: 60, ..new });
+        assert_eq!((moved.generated, moved.uncomputed(), moved.remaining()), (60, 64, Some(20.0)));
+        moved.advance(10, 64, true);
+        assert_eq!((moved.generated, moved.remaining()), (61, Some(19.0)));
+        assert!(moved.predict(&prediction(11, 90.0), 1), "the probe corrects it");
+        assert_eq!((moved.first_prediction, moved.remaining()), (Some(80.0), Some(90.0)));
     }
 
     #[test]

@@ -6,6 +6,7 @@ use super::error::CudaError;
 use super::error::doing;
 use super::kv::KvPool;
 use super::launch;
+use super::queue::has_run;
 use super::step::{Executor, ExecutorConfig, KernelOptions, StepLimits, StepPhase, TapConfig};
 use super::swap::{Swap, SwapOptions};
 use super::tap::{TapMode, Threads, consume};
@@ -257,7 +258,7 @@ impl CudaBackend {
         assert!(number <= self.launched && pending.number == number, "no step to collect");
         if pending.chosen.is_empty() {
             let waiting = |code| at_step(number, code);
-            while !pending.end.try_is_complete().map_err(waiting)? {
+            while !has_run(&pending.end).map_err(waiting)? {
                 std::thread::yield_now();
             }
         }

@@ -6,7 +6,8 @@ use super::error::doing;
 use super::queue::Queue;
 use super::step::StepPhase;
 use cudarc::driver::result;
-use cudarc::driver::sys::{self, CUgraphInstantiate_flags, CUstreamCaptureMode};
+use cudarc::driver::sys::{self, CUstreamCaptureMode};
+use std::ptr;
 use std::sync::Arc;
 
 /// A recorded list of launches. Its kernels' parameters, and so all addresses, are fixed.
@@ -37,13 +38,15 @@ impl Graph {
         let graph = unsafe { result::stream::end_capture(stream.cu_stream()) };
         issued?;
         let graph = graph.map_err(doing(WHAT))?;
+        let mut executable = ptr::null_mut();
         // SAFETY: the graph was made by the capture, and is destroyed once; the executable does not
         // need it.
-        let executable = unsafe { result::graph::instantiate(graph, CUgraphInstantiate_flags(0)) };
+        let made = unsafe { sys::cuGraphInstantiateWithFlags(&mut executable, graph, 0) }.result();
         let context = device.shared().clone();
         // SAFETY: as above.
         context.release("a graph", || unsafe { result::graph::destroy(graph) });
-        Ok(Graph { executable: executable.map_err(doing("making a graph ready"))?, context })
+        made.map_err(doing("making a graph ready"))?;
+        Ok(Graph { executable, context })
     }
 
     /// Launches it after what `queue` has.

@@ -5,7 +5,7 @@ use super::error::{CudaError, doing};
 use super::launch::Launch;
 use super::memory::PinnedBuffer;
 use cudarc::driver::sys::{self, CUdeviceptr, CUresult};
-use cudarc::driver::{CudaStream, DriverError};
+use cudarc::driver::{CudaEvent, CudaStream, DriverError};
 use std::ops::Range;
 use std::sync::Arc;
 use trail_ptx::Parameters;
@@ -80,10 +80,21 @@ impl Queue {
     /// Returns whether everything on the queue has run.
     pub fn is_idle(&self) -> Result<bool, DriverError> {
         // SAFETY: the stream is alive as long as `self`.
-        match unsafe { sys::cuStreamQuery(self.stream.cu_stream()) }.result() {
-            Ok(()) => Ok(true),
-            Err(code) if code.0 == CUresult::CUDA_ERROR_NOT_READY => Ok(false),
-            Err(code) => Err(code),
-        }
+        completion(unsafe { sys::cuStreamQuery(self.stream.cu_stream()) })
+    }
+}
+
+/// Returns whether everything before `event` has run. cudarc has the same from 0.19.10 on;
+/// `integrations/dynamo` is bound to 0.19.8.
+pub fn has_run(event: &CudaEvent) -> Result<bool, DriverError> {
+    // SAFETY: the event is alive as long as the reference.
+    completion(unsafe { sys::cuEventQuery(event.cu_event()) })
+}
+
+fn completion(code: CUresult) -> Result<bool, DriverError> {
+    match code.result() {
+        Ok(()) => Ok(true),
+        Err(code) if code.0 == CUresult::CUDA_ERROR_NOT_READY => Ok(false),
+        Err(code) => Err(code),
     }
 }

@@ -54,10 +54,11 @@ impl ActiveRequest {
         place: QueuePlace,
         events: EventSender,
     ) -> Self {
+        let prompt_len = request.own_prompt().len();
         let tokens = std::mem::take(&mut request.prompt);
         ActiveRequest {
             id: new.id.0,
-            prompt_len: tokens.len(),
+            prompt_len,
             tokens,
             new,
             predictions: Vec::new(),

@@ -61,6 +61,7 @@ impl Ticket {
 /// One thread receives at a time: a second one waits until the first has its event.
 pub struct RequestHandle {
     pub(super) id: u64,
+    pub(super) initial_prediction: Option<f32>,
     pub(super) events: Mutex<EventReceiver>,
     pub(super) ticket: Arc<Ticket>,
     pub(super) queue: Arc<SubmitQueue>,
@@ -70,6 +71,11 @@ impl RequestHandle {
     /// Number of the request in the engine, in order of submission.
     pub fn id(&self) -> u64 {
         self.id
+    }
+
+    /// Output tokens that were expected on submission; `None` without a prompt-only predictor.
+    pub fn initial_prediction(&self) -> Option<f32> {
+        self.initial_prediction
     }
 
     /// Waits for the next event. After [`Event::Finished`] it returns `None`.

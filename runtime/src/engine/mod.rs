@@ -119,11 +119,11 @@ impl Engine {
         self.admission.check(&request, &new)?;
         let place = QueuePlace::take(&self.queue, ActiveRequest::bytes(&request) as u64)?;
         let predict = || {
-            let predictor = self.predictor.as_ref()?;
+            let (predictor, prompt) = (self.predictor.as_ref()?, request.own_prompt());
             Some(match self.policy.initial_length() {
-                InitialLength::Likeliest => predictor.predict_midpoint(&request.prompt),
-                InitialLength::Mean => predictor.predict(&request.prompt),
-                InitialLength::CountdownOptimal => predictor.predict_countdown(&request.prompt),
+                InitialLength::Likeliest => predictor.predict_midpoint(prompt),
+                InitialLength::Mean => predictor.predict(prompt),
+                InitialLength::CountdownOptimal => predictor.predict_countdown(prompt),
             })
         };
         let initial = request.initial_prediction.or_else(predict);
@@ -131,9 +131,11 @@ impl Engine {
         new.initial_prediction = initial.map(|tokens| tokens.clamp(1.0, request.max_tokens as f32));
         let ticket = Arc::new(Ticket::new());
         let (sender, events) = event_channel(ticket.clone(), request.notify.take());
+        let initial_prediction = new.initial_prediction;
         let active = ActiveRequest::new(request, new, ticket.clone(), place, sender);
         self.queue.submit(Box::new(active))?;
-        Ok(RequestHandle { id, events: Mutex::new(events), ticket, queue: self.queue.clone() })
+        let (events, queue) = (Mutex::new(events), self.queue.clone());
+        Ok(RequestHandle { id, initial_prediction, events, ticket, queue })
     }
 
     /// The model.

@@ -14,7 +14,11 @@ pub type Notify = Arc<dyn Fn() + Send + Sync>;
 pub struct Request {
     /// Prompt token ids; at least one.
     pub prompt: Vec<u32>,
-    /// Most tokens to generate; at least one.
+    /// Number of tokens at the end of `prompt` that another engine generated for the same answer,
+    /// before the request moved here: they are output for penalties, predictions and the request's
+    /// age, and `max_tokens` counts them. 0 for a new request.
+    pub generated: u32,
+    /// Most tokens of the answer; at least one.
     pub max_tokens: u32,
     /// Parameters of sampling.
     pub sampling: SamplingParams,
@@ -41,6 +45,7 @@ impl Request {
     pub fn new(prompt: Vec<u32>, max_tokens: u32) -> Self {
         Request {
             prompt,
+            generated: 0,
             max_tokens,
             sampling: SamplingParams::default(),
             stop_tokens: Vec::new(),
@@ -53,13 +58,19 @@ impl Request {
         }
     }
 
+    /// The prompt without the tokens that were generated; empty if those are all.
+    pub(super) fn own_prompt(&self) -> &[u32] {
+        &self.prompt[..self.prompt.len().saturating_sub(self.generated as usize)]
+    }
+
     /// The request in the scheduler's terms.
     pub(super) fn to_scheduler(&self, id: u64, arrival_s: f64) -> NewRequest {
         NewRequest {
             id: RequestId(id),
             // More tokens than fit in 32 bits are more than any context has.
-            prompt_tokens: u32::try_from(self.prompt.len()).unwrap_or(u32::MAX),
+            prompt_tokens: u32::try_from(self.own_prompt().len()).unwrap_or(u32::MAX),
             max_tokens: self.max_tokens,
+            generated: self.generated,
             arrival_s,
             initial_prediction: None,
             true_length: self.true_length,

@@ -104,7 +104,8 @@ impl TailBound {
 
     pub(super) fn on_submitted(&mut self, request: &RequestState, service: f64) {
         let (arrival_s, seq) = (request.arrival_s, request.seq);
-        self.entries[request.idx.index()] = Entry { service: 0.0, age: 0, arrival_s, seq };
+        let age = request.generated;
+        self.entries[request.idx.index()] = Entry { service: 0.0, age, arrival_s, seq };
         self.arrivals.push_back(request.idx);
         self.live += 1;
         self.expect(request, service);

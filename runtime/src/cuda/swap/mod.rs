@@ -14,7 +14,7 @@ use super::error::CudaError;
 use super::error::doing;
 use super::kv::KvPool;
 use super::memory::{PinnedBuffer, Priority};
-use super::queue::Queue;
+use super::queue::{Queue, has_run};
 use crate::backend::{Fault, Transfers};
 use block_range::{BlockRange, each_range};
 use cudarc::driver::sys::CUdeviceptr;
@@ -183,7 +183,7 @@ impl Swap {
     fn next_ended(&mut self, is_out: bool) -> Result<Option<u32>, CudaError> {
         let lane = if is_out { &mut self.out } else { &mut self.back };
         let Some((_, end)) = lane.in_flight.front() else { return Ok(None) };
-        if !end.try_is_complete().map_err(doing("swapping KV blocks"))? {
+        if !has_run(end).map_err(doing("swapping KV blocks"))? {
             return Ok(None);
         }
         let Some((request, end)) = lane.in_flight.pop_front() else { return Ok(None) };

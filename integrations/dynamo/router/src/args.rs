@@ -1,0 +1,71 @@
+//! Command line of the router.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::{Parser, ValueEnum};
+
+use trail_dynamo_router::backlog::Order;
+
+/// An OpenAI-compatible front end for trail-rt's workers, on NVIDIA Dynamo.
+#[derive(Parser, Clone, Debug)]
+#[command(name = "trail-dynamo-router", version)]
+pub struct Args {
+    /// Address to serve on; :0 takes a free port
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8000")]
+    pub http: SocketAddr,
+    /// Choice of the worker
+    #[arg(long, value_enum, default_value_t = Policy::PredictedWait)]
+    pub policy: Policy,
+    /// Order in which the workers serve: by predicted remaining length, or by arrival
+    #[arg(long, value_enum, default_value_t = Rank::Sprpt)]
+    pub rank: Rank,
+    /// Look only at the better of two workers drawn at random: for several routers, which do not
+    /// see each other's bookings
+    #[arg(long)]
+    pub two_choices: bool,
+    /// Predict each answer's length from its prompt by the predictor beside this model, which the
+    /// workers serve [default: the client's nvext.agent_hints.osl, or the mean of all]
+    #[arg(long, value_name = "MODEL")]
+    pub predict_with: Option<PathBuf>,
+    /// Times a request may move to another worker; 0 loses the requests of a worker that dies
+    #[arg(long, value_name = "TIMES", default_value_t = 3)]
+    pub migration_limit: u32,
+    /// Seconds of silence after which a worker is left; 0 waits without bound
+    #[arg(long, value_name = "SECONDS", default_value_t = 2)]
+    pub hang_timeout: u32,
+    /// Dynamo namespace of the workers
+    #[arg(long, value_name = "NAME", default_value = "dynamo", env = "DYN_NAMESPACE")]
+    pub namespace: String,
+}
+
+/// Values of `--policy`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Policy {
+    /// The worker where the job can run soonest, by the workers' predictions
+    PredictedWait,
+    /// The worker with the least predicted remaining tokens
+    LeastWork,
+    /// The worker with the fewest requests (Dynamo's own)
+    LeastLoaded,
+    /// One after another (Dynamo's own)
+    RoundRobin,
+}
+
+/// Values of `--rank`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Rank {
+    /// Least predicted remaining tokens first: trail, sprpt and the like
+    Sprpt,
+    /// First come, first served
+    Fcfs,
+}
+
+impl From<Rank> for Order {
+    fn from(rank: Rank) -> Order {
+        match rank {
+            Rank::Sprpt => Order::Sprpt,
+            Rank::Fcfs => Order::Fcfs,
+        }
+    }
+}

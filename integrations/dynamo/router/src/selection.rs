@@ -1,0 +1,106 @@
+//! Dynamo's worker selection over the loads.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use dynamo_kv_router::plugins::worker_selection::{
+    WorkerInputView, WorkerInputs, WorkerPicker, WorkerSelectionContext, WorkerSelectionPolicy,
+    WorkerSelectionPolicyError, WorkerSelectionPolicyFactory,
+};
+use trail_scheduler::rng::Rng;
+
+use trail_dynamo_router::loads::{Job, Loads, Objective};
+
+/// Picks the worker of least cost and books the job there.
+struct Picker {
+    loads: Arc<Loads>,
+    objective: Objective,
+    /// The source of two candidates; `None` looks at all.
+    draws: Option<Rng>,
+}
+
+/// A policy for each pool of workers, over the same `loads`.
+pub fn factory(
+    loads: Arc<Loads>,
+    objective: Objective,
+    two_choices: bool,
+) -> WorkerSelectionPolicyFactory {
+    Arc::new(move |config, worker_type, _partition| {
+        let seed = u64::from(std::process::id());
+        let draws = two_choices.then(|| Rng::new(seed));
+        let picker = Picker { loads: loads.clone(), objective, draws };
+        WorkerSelectionPolicy::new(
+            config.clone(),
+            worker_type.as_str(),
+            Vec::new(),
+            Box::new(picker),
+        )
+    })
+}
+
+impl WorkerPicker for Picker {
+    fn required_worker_inputs(&self) -> WorkerInputs {
+        WorkerInputs::LOAD
+    }
+
+    fn pick(
+        &mut self,
+        context: &WorkerSelectionContext<'_>,
+        input: WorkerInputView<'_>,
+    ) -> Result<usize, WorkerSelectionPolicyError> {
+        let rows = input.candidates();
+        let counts = input.load();
+        let worker = |row: usize| {
+            let active = counts.and_then(|counts| counts.get(row));
+            (rows[row].worker().worker_id, active.map_or(0, |load| load.active_requests()))
+        };
+        let now = Instant::now();
+        let size = context.expected_output_tokens().map(|tokens| tokens as f32);
+        let job = Job { size, blocks: context.request_blocks() as u32 };
+        let pair = self.draws.as_mut().and_then(|draws| two_of(rows.len(), draws));
+        let (row, size) = match pair {
+            Some(pair) => {
+                let chosen =
+                    self.loads.choose(pair.into_iter().map(worker), job, self.objective, now);
+                let (at, size) = chosen.unwrap_or_default();
+                (pair[at], size)
+            }
+            None => {
+                let all = (0..rows.len()).map(worker);
+                self.loads.choose(all, job, self.objective, now).unwrap_or_default()
+            }
+        };
+        self.loads.book(worker(row).0, size, now);
+        Ok(row)
+    }
+}
+
+/// Two different rows; `None` of fewer than three.
+fn two_of(rows: usize, draws: &mut Rng) -> Option<[usize; 2]> {
+    let rows = rows as u64;
+    if rows < 3 {
+        return None;
+    }
+    let first = draws.below(rows);
+    let second = (first + 1 + draws.below(rows - 1)) % rows;
+    Some([first as usize, second as usize])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_choices_are_different_and_reach_every_worker() {
+        let mut draws = Rng::new(1);
+        assert_eq!(two_of(2, &mut draws), None);
+        let mut seen = [0; 5];
+        for _ in 0..200 {
+            let [a, b] = two_of(5, &mut draws).expect("five rows");
+            assert_ne!(a, b);
+            seen[a] += 1;
+            seen[b] += 1;
+        }
+        assert!(seen.iter().all(|&times| times > 40), "{seen:?}");
+    }
+}

@@ -1,0 +1,234 @@
+#!/usr/bin/env python3
+"""Streams outlive their workers: python3 tests/failover.py [a b c ...]
+
+Each case starts processes of its own on loopback and is bounded in time.
+"""
+
+import random
+import signal
+import sys
+import time
+
+from cluster import Cluster, count_whole, is_whole, kill, wait_until
+
+# A step of 20 ms: a stream of 150 tokens takes 3 s.
+LENGTH = 150
+# One worker has slots for all six streams: what is left of a silence is Dynamo's.
+EIGHT = ("--max-running", 8)
+
+
+def six_streams(cluster):
+    return cluster.ask_all([{"prompt": "x" * (3 + at), "max_tokens": LENGTH} for at in range(6)])
+
+
+def both_stream(cluster):
+    """True once each of two workers has streams with tokens behind them."""
+    loads = cluster.loads()
+    return len(loads) == 2 and all(len(load["running"]) >= 2 for load in loads)
+
+
+def a_worker_dies():
+    """2 workers, 6 streams, kill -9 of one: all whole."""
+    with Cluster() as cluster:
+        cluster.add_workers(2, EIGHT)
+        finish = six_streams(cluster)
+        wait_until("both workers stream", lambda: both_stream(cluster))
+        time.sleep(0.5)
+        kill(cluster.workers[0])
+        answers = finish()
+        whole, moved = count_whole(answers, [LENGTH] * 6), cluster.migrations()
+        print(f"  {whole} of 6 whole, {moved} moved, "
+              f"longest silence {max(answer.gap for answer in answers):.2f} s")
+        assert whole == 6, [answer.error or answer.text for answer in answers]
+        assert all(answer.tokens == LENGTH for answer in answers)
+        assert 1 <= moved <= 6
+
+
+def b_limit_0_loses():
+    """The same with migration limit 0 must lose streams: it guards case a."""
+    with Cluster(["--migration-limit", "0"]) as cluster:
+        cluster.add_workers(2, EIGHT)
+        finish = six_streams(cluster)
+        wait_until("both workers stream", lambda: both_stream(cluster))
+        time.sleep(0.5)
+        kill(cluster.workers[0])
+        whole = count_whole(finish(), [LENGTH] * 6)
+        print(f"  {whole} of 6 whole")
+        assert 1 <= whole < 6
+
+
+def c_sigterm_drains():
+    """SIGTERM lets a worker's streams end where they are."""
+    with Cluster() as cluster:
+        cluster.add_workers(2, EIGHT)
+        finish = six_streams(cluster)
+        wait_until("both workers stream", lambda: both_stream(cluster))
+        kill(cluster.workers[0], signal.SIGTERM)
+        whole, moved = count_whole(finish(), [LENGTH] * 6), cluster.migrations()
+        code = cluster.workers[0].wait(timeout=30)
+        print(f"  {whole} of 6 whole, {moved} moved, exit code {code}")
+        assert (whole, moved, code) == (6, 0, 0)
+        assert is_whole(cluster.ask("x", 20), 20), "the other worker serves"
+
+
+def d_kill_while_idle():
+    """A worker that died without a request is still in discovery: new requests move on."""
+    with Cluster() as cluster:
+        cluster.add_workers(2)
+        kill(cluster.workers[0])
+        cluster.workers[0].wait()
+        whole = count_whole(six_streams(cluster)(), [LENGTH] * 6)
+        print(f"  {whole} of 6 whole, {cluster.migrations()} moved")
+        assert whole == 6
+
+
+def many(workers, requests, kills, rate):
+    """Requests of mixed lengths at `rate` a second, while workers are killed."""
+    rng = random.Random(5)
+    with Cluster() as cluster:
+        # Many processes share the cores: slower steps.
+        cluster.add_workers(workers, ["--step-cost", slow_steps(cluster, 60)])
+        lengths = [rng.randint(20, 120) for _ in range(requests)]
+        asked = [{"prompt": "x" * rng.randint(1, 60), "max_tokens": n} for n in lengths]
+        finish = cluster.ask_all(asked, gap=1 / rate)
+        victims = rng.sample(cluster.workers, kills)
+        for victim in victims:
+            time.sleep(requests / rate / (kills + 1))
+            kill(victim)
+        answers = finish(600)
+        whole, moved = count_whole(answers, lengths), cluster.migrations()
+        firsts = sorted(answer.first for answer in answers)
+        print(f"  {whole} of {requests} whole, {moved} moved, {kills} of {workers} workers killed, "
+              f"p99 time to first token {firsts[len(firsts) * 99 // 100]:.2f} s")
+        bad = [answer for answer, n in zip(answers, lengths) if not is_whole(answer, n)]
+        assert whole == requests, [(each.status, each.error, len(each.text)) for each in bad]
+        assert moved > 0, "no worker had a stream when it died"
+
+
+def slow_steps(cluster, ms):
+    file = cluster.folder / "step_cost.json"
+    file.write_text(f'{{"fixed": {ms}e6, "decode_row": 0, "prefill_token": 0, "context_token": 0}}')
+    return file
+
+
+def e_many():
+    """20 workers, 300 requests, 4 kills."""
+    many(20, 300, 4, 20)
+
+
+def e_50():
+    """By hand: 50 workers, 400 requests, 6 kills."""
+    many(50, 400, 6, 20)
+
+
+def f_preempted_for_long():
+    """A request that is preempted for longer than every timeout (2 s, 4 s) survives."""
+    with Cluster() as cluster:
+        # One slot: short requests preempt the long one for as long as they come. Without the tail
+        # bound, which would end that, and by the clients' predictions alone.
+        cluster.add_workers(1, ["--max-running", 1, "--policy", "trail:1", "--tail-bound", 0,
+                                "--noise", "none"])
+        for chat in (False, True):
+            hint = {"nvext": {"agent_hints": {"osl": 2000}}}
+            finish = cluster.ask_all([{"prompt": "x", "max_tokens": 60, "chat": chat, **hint}])
+            wait_until("the long one runs", lambda: cluster.live() == 1)
+            time.sleep(0.3)
+            short = {"prompt": "y", "max_tokens": 20, "nvext": {"agent_hints": {"osl": 20}}}
+            # 0.4 s of work every 0.2 s, for 3.6 s.
+            shorts = cluster.ask_all([short] * 18, gap=0.2)()
+            assert all(is_whole(answer, 20) for answer in shorts)
+            [long] = finish()
+            print(f"  {'chat' if chat else 'completion'}: silent for {long.gap:.1f} s, then whole")
+            assert is_whole(long, 60), long
+            assert long.gap > 4.5, "it was not preempted for long"
+        assert cluster.migrations() == 0
+
+
+def g_all_dead():
+    """Without a worker: 503 with Retry-After; a retry succeeds once one is back."""
+    with Cluster() as cluster:
+        cluster.add_workers(2)
+        for worker in cluster.workers:
+            kill(worker)
+            worker.wait()
+        for seconds in (0.0, 1.0):
+            time.sleep(seconds)
+            answer = cluster.ask("x", 10, timeout=30)
+            retry = {name.lower(): value for name, value in answer.headers.items()}.get("retry-after")
+            print(f"  {answer.status}, Retry-After {retry}")
+            assert (answer.status, retry) == (503, "1"), answer
+        cluster.add_workers(1)
+        assert is_whole(cluster.ask("x", 20), 20), "the retry"
+
+
+def h_disconnect():
+    """A client that goes away frees its slot."""
+    with Cluster() as cluster:
+        cluster.add_workers(1)
+
+        def leave(answer):
+            if len(answer.text) > 5:
+                raise StopIteration
+
+        answer = cluster.ask("x", 400, on_text=leave)
+        assert answer.error == "disconnected", answer
+        begin = time.monotonic()
+        wait_until("the slot is free", lambda: cluster.live() == 0, 5)
+        print(f"  free after {time.monotonic() - begin:.2f} s")
+
+
+def i_hang():
+    """A worker that hangs (SIGSTOP) is left within 3 s."""
+    with Cluster() as cluster:
+        cluster.add_workers(2, EIGHT)
+        finish = six_streams(cluster)
+        wait_until("both workers stream", lambda: both_stream(cluster))
+        time.sleep(0.5)
+        kill(cluster.workers[0], signal.SIGSTOP)
+        begin = time.monotonic()
+        time.sleep(0.7)
+        quick = cluster.ask("x", 20)
+        assert is_whole(quick, 20) and quick.end < 3, "a new request avoids the silent worker"
+        answers = finish()
+        gap = max(answer.gap for answer in answers)
+        whole = count_whole(answers, [LENGTH] * 6)
+        print(f"  {whole} of 6 whole, longest silence {gap:.2f} s")
+        assert whole == 6 and gap < 3
+        assert time.monotonic() - begin < 15
+
+
+CASES = {
+    "a": a_worker_dies,
+    "b": b_limit_0_loses,
+    "c": c_sigterm_drains,
+    "d": d_kill_while_idle,
+    "e": e_many,
+    "f": f_preempted_for_long,
+    "g": g_all_dead,
+    "h": h_disconnect,
+    "i": i_hang,
+}
+BY_HAND = {"e50": e_50}
+
+
+def main():
+    names = sys.argv[1:] or list(CASES)
+    known = CASES | BY_HAND
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        sys.exit(f"no case {unknown[0]}: choose from {' '.join(known)}")
+    failed = []
+    for name in names:
+        begin = time.monotonic()
+        print(f"{name}: {known[name].__doc__.splitlines()[0]}", flush=True)
+        try:
+            known[name]()
+            print(f"  held, {time.monotonic() - begin:.1f} s", flush=True)
+        except AssertionError as failure:
+            failed.append(name)
+            print(f"  FAILED, {time.monotonic() - begin:.1f} s: {failure}", flush=True)
+    sys.exit(f"failed: {' '.join(failed)}" if failed else 0)
+
+
+if __name__ == "__main__":
+    main()

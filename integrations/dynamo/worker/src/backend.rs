@@ -1,0 +1,239 @@
+//! Dynamo's engine trait over the token engine.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use dynamo_backend_common::{
+    BackendError, DynamoError, EngineConfig, ErrorType, GenerateContext, LLMEngine,
+    LLMEngineOutput, LLMEngineOutputExt, LlmRegistration, PreprocessedRequest, chunk, usage,
+};
+use dynamo_runtime::component::Endpoint;
+use futures::stream::{BoxStream, StreamExt};
+use tokio::task::JoinHandle;
+use trail_runtime::engine::{Event, FinishReason, SubmitError};
+
+use crate::engine::{Answer, TokenEngine};
+use crate::job::{Job, job};
+use crate::load_book::{BookEntry, LoadBook};
+use crate::reports;
+
+/// Longest silence of a stream. Dynamo takes a silent worker for a hanging one, and a preempted
+/// request is silent for as long as the policy says.
+const HEARTBEAT: Duration = Duration::from_millis(500);
+
+/// The worker's engine as Dynamo drives it.
+pub struct TrailBackend {
+    /// Name of the model.
+    name: String,
+    /// `None` after cleanup.
+    engine: Mutex<Option<Arc<TokenEngine>>>,
+    book: Arc<LoadBook>,
+    reports: Mutex<Option<JoinHandle<()>>>,
+    worker_id: Mutex<u64>,
+    /// Longest wait for running requests at shutdown.
+    drain: Duration,
+}
+
+impl TrailBackend {
+    /// A worker that serves `engine` as model `name`.
+    pub fn new(name: String, engine: TokenEngine, drain: Duration) -> TrailBackend {
+        TrailBackend {
+            name,
+            engine: Mutex::new(Some(Arc::new(engine))),
+            book: Arc::default(),
+            reports: Mutex::default(),
+            worker_id: Mutex::default(),
+            drain,
+        }
+    }
+
+    fn engine(&self) -> Result<Arc<TokenEngine>, DynamoError> {
+        let engine = self.engine.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        engine.ok_or_else(|| fault(BackendError::EngineShutdown, "the worker has shut down"))
+    }
+}
+
+#[async_trait]
+impl LLMEngine for TrailBackend {
+    async fn start(&self, worker_id: u64) -> Result<EngineConfig, DynamoError> {
+        let engine = self.engine()?;
+        *self.worker_id.lock().unwrap_or_else(PoisonError::into_inner) = worker_id;
+        Ok(EngineConfig {
+            model: self.name.clone(),
+            llm: Some(LlmRegistration {
+                context_length: Some(engine.limits().context),
+                kv_cache_block_size: Some(trail_scheduler::BLOCK_TOKENS),
+                total_kv_blocks: Some(engine.blocks().0.into()),
+                max_num_seqs: Some(engine.slots().into()),
+                ..LlmRegistration::default()
+            }),
+            ..EngineConfig::default()
+        })
+    }
+
+    async fn on_endpoint_ready(&self, endpoint: Endpoint) -> Result<(), DynamoError> {
+        let worker_id = *self.worker_id.lock().unwrap_or_else(PoisonError::into_inner);
+        let task = reports::publish(endpoint, worker_id, self.engine()?, self.book.clone());
+        *self.reports.lock().unwrap_or_else(PoisonError::into_inner) = Some(tokio::spawn(task));
+        Ok(())
+    }
+
+    async fn generate(
+        &self,
+        request: PreprocessedRequest,
+        ctx: GenerateContext,
+    ) -> Result<BoxStream<'static, Result<LLMEngineOutput, DynamoError>>, DynamoError> {
+        let engine = self.engine()?;
+        let prompt_tokens = request.token_ids.len() as u32;
+        let wants_logprobs = request.output_options.logprobs.is_some();
+        let job = job(request, ctx.metadata(), ctx.id(), &engine.limits())
+            .map_err(|why| fault(BackendError::InvalidArgument, why))?;
+        let request = match job {
+            Job::Run(request) => *request,
+            Job::Complete(reason) => {
+                let end = terminal(reason).map(|end| end.with_usage(usage(prompt_tokens, 0)));
+                return Ok(futures::stream::iter([end]).boxed());
+            }
+        };
+        let answer = engine.submit(request).map_err(refusal)?;
+        let entry = self.book.enter(answer.age, answer.remaining);
+        Ok(stream(answer, entry, ctx, prompt_tokens, wants_logprobs).boxed())
+    }
+
+    /// Lets the requests end first: Dynamo calls it when the worker has left discovery, and awaits
+    /// nothing else of one that is not a prefill worker. Those that are left move.
+    async fn cleanup(&self) -> Result<(), DynamoError> {
+        let deadline = Instant::now() + self.drain;
+        while !self.book.is_empty() && Instant::now() < deadline {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        if let Some(task) = self.reports.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            task.abort();
+        }
+        self.engine.lock().unwrap_or_else(PoisonError::into_inner).take();
+        Ok(())
+    }
+
+    async fn health_check_payload(&self) -> Result<Option<serde_json::Value>, DynamoError> {
+        Ok(Some(serde_json::json!({
+            "token_ids": [1],
+            "stop_conditions": {"max_tokens": 1, "ignore_eos": true},
+        })))
+    }
+}
+
+/// The chunks of an answer. Dropping the stream, on whatever path, frees the request's slot.
+fn stream(
+    mut answer: Answer,
+    entry: BookEntry,
+    ctx: GenerateContext,
+    prompt_tokens: u32,
+    wants_logprobs: bool,
+) -> impl futures::Stream<Item = Result<LLMEngineOutput, DynamoError>> + Send {
+    async_stream::stream! {
+        let mut generated = 0;
+        loop {
+            let event = tokio::select! {
+                biased;
+                _ = ctx.stopped() => Event::Finished { reason: FinishReason::Cancelled },
+                event = answer.next() => event,
+                _ = tokio::time::sleep(HEARTBEAT) => {
+                    yield Ok(heartbeat());
+                    continue;
+                }
+            };
+            entry.record(&event);
+            match event {
+                Event::Token { id, logprob } => {
+                    generated += 1;
+                    let mut token = chunk::token(id);
+                    token.log_probs = wants_logprobs.then(|| vec![logprob.into()]);
+                    yield Ok(token);
+                }
+                Event::Finished { reason } => {
+                    yield terminal(reason)
+                        .map(|end| end.with_usage(usage(prompt_tokens, generated)));
+                    break;
+                }
+                Event::Alternative { .. }
+                | Event::Prediction { .. }
+                | Event::Preempted { .. } => {}
+            }
+        }
+    }
+}
+
+/// A chunk without a token. Dynamo's HTTP layer drops chunks without content before it looks at its
+/// clock, in completions; the router asks there for `engine_data`, which is content.
+fn heartbeat() -> LLMEngineOutput {
+    let engine_data = Some(serde_json::json!({"heartbeat": true}));
+    LLMEngineOutput { engine_data, ..LLMEngineOutput::default() }
+}
+
+/// The last chunk. Errors that another worker can make good are of the types that Dynamo migrates.
+fn terminal(reason: FinishReason) -> Result<LLMEngineOutput, DynamoError> {
+    match reason {
+        FinishReason::Stop => Ok(LLMEngineOutput::stop()),
+        FinishReason::Length => Ok(LLMEngineOutput::length()),
+        FinishReason::Cancelled => Ok(LLMEngineOutput::cancelled()),
+        FinishReason::Shutdown | FinishReason::Failed => {
+            Err(fault(BackendError::EngineShutdown, format!("the engine ended: {}", reason.name())))
+        }
+        FinishReason::Overloaded => Err(overloaded("the engine is full")),
+        FinishReason::Error => {
+            Ok(LLMEngineOutput::error("the logits of the model are not finite".into()))
+        }
+    }
+}
+
+fn refusal(error: SubmitError) -> DynamoError {
+    match &error {
+        SubmitError::Failed(_) => fault(BackendError::EngineShutdown, error.to_string()),
+        error if error.is_full() => overloaded(error.to_string()),
+        _ => fault(BackendError::InvalidArgument, error.to_string()),
+    }
+}
+
+fn fault(kind: BackendError, message: impl Into<String>) -> DynamoError {
+    DynamoError::builder().error_type(ErrorType::Backend(kind)).message(message).build()
+}
+
+fn overloaded(message: impl Into<String>) -> DynamoError {
+    DynamoError::builder().error_type(ErrorType::WorkerOverloaded).message(message).build()
+}
+
+#[cfg(test)]
+mod tests {
+    use dynamo_backend_common::testing::run_conformance;
+    use trail_runtime::engine::StepCost;
+    use trail_scheduler::SchedulerConfig;
+    use trail_scheduler::policies::PolicyKind;
+    use trail_scheduler::simulator::Noise;
+
+    use super::*;
+    use crate::sim::{SimEngine, SimSettings};
+
+    fn backend() -> TrailBackend {
+        let cost = StepCost { fixed: 1e6, decode_row: 0.0, prefill_token: 0.0, context_token: 0.0 };
+        let engine = SimEngine::start(SimSettings {
+            scheduler: SchedulerConfig {
+                max_running: 4,
+                max_context: 20_000,
+                num_blocks: 4096,
+                ..SchedulerConfig::default()
+            },
+            policy: PolicyKind::trail(0.8),
+            cost,
+            noise: Noise::Release,
+            alphabet: (100..162).collect(),
+        });
+        let engine = TokenEngine::Sim(engine.expect("valid sizes"));
+        TrailBackend::new("sim".into(), engine, Duration::ZERO)
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn dynamos_conformance_kit_holds() {
+        run_conformance(backend).await.expect("the contract of Dynamo's engines");
+    }
+}

@@ -1,0 +1,110 @@
+//! The two engines behind one interface.
+
+use std::sync::Arc;
+
+use tokio::sync::Notify;
+use tokio::sync::mpsc::UnboundedReceiver;
+use trail_runtime::engine::{Engine, Event, FinishReason, Request, RequestHandle, SubmitError};
+use trail_setup::{EngineArgs, Setup};
+
+use crate::job::Limits;
+use crate::sim::SimEngine;
+
+/// An engine that turns tokens into tokens.
+pub enum TokenEngine {
+    /// The model runs.
+    Real(Box<Engine>),
+    /// Only the scheduler runs.
+    Sim(SimEngine),
+}
+
+impl TokenEngine {
+    /// The engine of a loaded model.
+    pub fn real(setup: &Setup, args: &EngineArgs) -> Result<TokenEngine, trail_setup::Error> {
+        Ok(TokenEngine::Real(Box::new(setup.engine(args)?)))
+    }
+
+    /// Begins an answer.
+    pub fn submit(&self, mut request: Request) -> Result<Answer, SubmitError> {
+        let age = request.generated;
+        let unpredicted = request.max_tokens as f32;
+        let (initial, source) = match self {
+            TokenEngine::Real(engine) => {
+                let ready = Arc::new(Notify::new());
+                let notified = ready.clone();
+                // The expectation of a client is no prediction.
+                request.initial_prediction = None;
+                request.notify = Some(Arc::new(move || notified.notify_one()));
+                let handle = engine.submit(request)?;
+                (handle.initial_prediction(), Source::Real(handle, ready))
+            }
+            TokenEngine::Sim(engine) => {
+                let (initial, events) = engine.submit(request)?;
+                (initial, Source::Sim(events))
+            }
+        };
+        let remaining = (initial.unwrap_or(unpredicted) - age as f32).max(1.0);
+        Ok(Answer { source, age, remaining })
+    }
+
+    /// Limits that every request must keep.
+    pub fn limits(&self) -> Limits {
+        match self {
+            TokenEngine::Real(engine) => {
+                let config = &engine.model().config;
+                Limits { context: config.max_context as u32, eos: config.eos_tokens.clone() }
+            }
+            TokenEngine::Sim(engine) => Limits { context: engine.context(), eos: Vec::new() },
+        }
+    }
+
+    /// Most sequences in one step.
+    pub fn slots(&self) -> u32 {
+        match self {
+            TokenEngine::Real(engine) => engine.max_running() as u32,
+            TokenEngine::Sim(engine) => engine.slots(),
+        }
+    }
+
+    /// KV blocks of 16 tokens, and those in use.
+    pub fn blocks(&self) -> (u32, u32) {
+        match self {
+            TokenEngine::Real(engine) => {
+                (engine.kv_blocks() as u32, engine.stats().blocks_used as u32)
+            }
+            TokenEngine::Sim(engine) => engine.blocks(),
+        }
+    }
+}
+
+/// The events of one request. Dropping it cancels the request.
+pub struct Answer {
+    source: Source,
+    /// Output tokens that it had on arrival.
+    pub age: u32,
+    /// Expected tokens on arrival.
+    pub remaining: f32,
+}
+
+enum Source {
+    Real(RequestHandle, Arc<Notify>),
+    Sim(UnboundedReceiver<Event>),
+}
+
+impl Answer {
+    /// The next event. After [`Event::Finished`] there is none.
+    pub async fn next(&mut self) -> Event {
+        match &mut self.source {
+            Source::Real(handle, ready) => loop {
+                if let Some(event) = handle.try_recv() {
+                    return event;
+                }
+                ready.notified().await;
+            },
+            Source::Sim(events) => {
+                let shutdown = Event::Finished { reason: FinishReason::Shutdown };
+                events.recv().await.unwrap_or(shutdown)
+            }
+        }
+    }
+}

@@ -1,0 +1,297 @@
+//! A simulated engine by the wall clock: the real scheduler, steps that sleep for what they would
+//! cost, and tokens that are a function of their position alone.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use trail_runtime::engine::{Event, FinishReason, Request, StepCost, StepWork, SubmitError};
+use trail_scheduler::policies::PolicyKind;
+use trail_scheduler::simulator::{Job, Noise, Refined};
+use trail_scheduler::{
+    BLOCK_TOKENS, ConfigError, NewRequest, Prediction, RequestIdx, Scheduler, SchedulerConfig,
+};
+
+/// Settings of a simulated engine.
+pub struct SimSettings {
+    /// Sizes of the scheduler.
+    pub scheduler: SchedulerConfig,
+    /// The policy.
+    pub policy: PolicyKind,
+    /// Time of a step.
+    pub cost: StepCost,
+    /// Predictions of the length where a request brings none.
+    pub noise: Noise,
+    /// The token at position p is entry p modulo their number.
+    pub alphabet: Vec<u32>,
+}
+
+/// The caller's end of a simulated engine. Dropping it ends every request.
+pub struct SimEngine {
+    inbox: Sender<Submission>,
+    config: SchedulerConfig,
+    noise: Noise,
+    blocks_used: Arc<AtomicU32>,
+}
+
+/// A request on its way to the engine's thread.
+struct Submission {
+    job: Job,
+    /// Output tokens that it had on arrival.
+    generated: u32,
+    events: UnboundedSender<Event>,
+}
+
+impl SimEngine {
+    /// Starts the engine's thread.
+    pub fn start(settings: SimSettings) -> Result<SimEngine, ConfigError> {
+        let SimSettings { scheduler: config, policy, cost, noise, alphabet } = settings;
+        let scheduler = Scheduler::new(config, policy.build())?;
+        let (inbox, submissions) = channel();
+        let blocks_used = Arc::new(AtomicU32::new(0));
+        let steps = Steps {
+            scheduler,
+            cost,
+            alphabet,
+            submissions,
+            live: HashMap::new(),
+            step: 0,
+            begun: Instant::now(),
+            due: Instant::now(),
+            blocks_used: blocks_used.clone(),
+        };
+        thread::spawn(move || steps.run());
+        Ok(SimEngine { inbox, config, noise, blocks_used })
+    }
+
+    /// Begins an answer of exactly `max_tokens` tokens. Returns the predicted length, if there is
+    /// one, and the events.
+    pub fn submit(
+        &self,
+        request: Request,
+    ) -> Result<(Option<f32>, UnboundedReceiver<Event>), SubmitError> {
+        let generated = request.generated;
+        let prompt_tokens = (request.prompt.len() as u32).saturating_sub(generated);
+        let output_tokens = request.max_tokens;
+        let new = NewRequest {
+            prompt_tokens,
+            generated,
+            max_tokens: output_tokens,
+            ..NewRequest::default()
+        };
+        self.config.admit(&new).map_err(SubmitError::Refused)?;
+        let job = Job {
+            id: request.sampling.seed,
+            arrival_ns: 0,
+            prompt_tokens,
+            output_tokens,
+            // The policies see the context as the limit, as the length is the simulation's secret.
+            max_tokens: self.context() - prompt_tokens,
+            r: None,
+            refined: Refined::None,
+        };
+        let mut jobs = [job];
+        self.noise.predict(&mut jobs, request.sampling.seed);
+        let [mut job] = jobs;
+        job.r = request.initial_prediction.or(job.r);
+        let (events, answer) = unbounded_channel();
+        let initial = job.r;
+        // A closed inbox drops the sender: the answer then ends with a shutdown.
+        let _ = self.inbox.send(Submission { job, generated, events });
+        Ok((initial, answer))
+    }
+
+    /// Most tokens of prompt and output.
+    pub fn context(&self) -> u32 {
+        self.config.max_context.min(self.config.num_blocks * BLOCK_TOKENS)
+    }
+
+    /// Most sequences in one step.
+    pub fn slots(&self) -> u32 {
+        self.config.max_running
+    }
+
+    /// KV blocks, and those in use.
+    pub fn blocks(&self) -> (u32, u32) {
+        (self.config.num_blocks, self.blocks_used.load(Ordering::Relaxed))
+    }
+}
+
+/// The request at a scheduler's index.
+struct Live {
+    events: UnboundedSender<Event>,
+    output_tokens: u32,
+    /// Predicted remaining tokens by tokens generated.
+    refined: Vec<f32>,
+}
+
+/// The engine's thread.
+struct Steps {
+    scheduler: Scheduler,
+    cost: StepCost,
+    alphabet: Vec<u32>,
+    submissions: Receiver<Submission>,
+    live: HashMap<RequestIdx, Live>,
+    step: u64,
+    begun: Instant,
+    /// End of the last step.
+    due: Instant,
+    blocks_used: Arc<AtomicU32>,
+}
+
+impl Steps {
+    /// Steps until the engine is dropped.
+    fn run(mut self) {
+        while self.take_submissions() {
+            self.end_cancelled();
+            self.execute();
+            self.blocks_used.store(self.scheduler.blocks_used(), Ordering::Relaxed);
+        }
+    }
+
+    /// Admits what was submitted; waits for a request if there is none. False once the engine is
+    /// dropped.
+    fn take_submissions(&mut self) -> bool {
+        loop {
+            let next = match self.live.is_empty() {
+                true => self.submissions.recv().map_err(|_| TryRecvError::Disconnected),
+                false => self.submissions.try_recv(),
+            };
+            match next {
+                Ok(submission) => self.admit(submission),
+                Err(TryRecvError::Empty) => return true,
+                Err(TryRecvError::Disconnected) => return false,
+            }
+        }
+    }
+
+    fn admit(&mut self, Submission { job, generated, events }: Submission) {
+        let new = NewRequest {
+            prompt_tokens: job.prompt_tokens,
+            generated,
+            max_tokens: job.max_tokens,
+            arrival_s: self.begun.elapsed().as_secs_f64(),
+            initial_prediction: job.r,
+            true_length: Some(job.output_tokens),
+            ..NewRequest::default()
+        };
+        let Ok(idx) = self.scheduler.submit(new) else {
+            let _ = events.send(Event::Finished { reason: FinishReason::Overloaded });
+            return;
+        };
+        let mut refined = Vec::new();
+        job.refined.fill(job.output_tokens, &mut refined);
+        self.live.insert(idx, Live { events, output_tokens: job.output_tokens, refined });
+    }
+
+    /// Ends the requests whose callers are gone.
+    fn end_cancelled(&mut self) {
+        let gone = self.live.iter().filter(|(_, live)| live.events.is_closed());
+        let gone: Vec<RequestIdx> = gone.map(|(&idx, _)| idx).collect();
+        for idx in gone {
+            self.live.remove(&idx);
+            self.scheduler.finish(idx);
+        }
+    }
+
+    /// Plans a step, sleeps for its cost and sends its tokens.
+    fn execute(&mut self) {
+        if self.live.is_empty() {
+            return;
+        }
+        self.step += 1;
+        let plan = self.scheduler.plan(self.step, self.begun.elapsed().as_secs_f64());
+        let mut work = StepWork::default();
+        plan.rows.iter().for_each(|row| work.add(row.start, row.len, row.sample));
+        for idx in &plan.preempted {
+            let evicted = plan.evicted.contains(idx);
+            if let Some(live) = self.live.get(idx) {
+                let _ = live.events.send(Event::Preempted { evicted, times: 1 });
+            }
+        }
+        let sampled: Vec<RequestIdx> =
+            plan.rows.iter().filter(|row| row.sample).map(|row| row.idx).collect();
+        self.due = self.due.max(Instant::now()) + Duration::from_nanos(self.cost.ns(&work));
+        thread::sleep(self.due.saturating_duration_since(Instant::now()));
+        self.scheduler.advance();
+        sampled.into_iter().for_each(|idx| self.sampled(idx));
+    }
+
+    /// Sends the token of `idx` and its prediction, and the end after the last one.
+    fn sampled(&mut self, idx: RequestIdx) {
+        let state = self.scheduler.state(idx);
+        let (generated, generation) = (state.generated, state.generation);
+        let position = (state.tokens() - 1) as usize;
+        let Some(live) = self.live.get(&idx) else { return };
+        let id = self.alphabet[position % self.alphabet.len()];
+        let _ = live.events.send(Event::Token { id, logprob: 0.0 });
+        if let Some(&remaining) = live.refined.get(generated as usize - 1) {
+            let _ = live.events.send(Event::Prediction { generated: generated - 1, remaining });
+            let step = self.step;
+            let prediction = Prediction { remaining, step, generation, ..Prediction::default() };
+            self.scheduler.predict(idx, prediction);
+        }
+        if generated >= live.output_tokens {
+            let _ = live.events.send(Event::Finished { reason: FinishReason::Length });
+            self.live.remove(&idx);
+            self.scheduler.finish(idx);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn engine() -> SimEngine {
+        let scheduler = SchedulerConfig { max_running: 2, ..SchedulerConfig::default() };
+        let cost = StepCost { fixed: 1e5, decode_row: 0.0, prefill_token: 0.0, context_token: 0.0 };
+        SimEngine::start(SimSettings {
+            scheduler,
+            policy: PolicyKind::trail(0.8),
+            cost,
+            noise: Noise::Oracle,
+            alphabet: (100..110).collect(),
+        })
+        .expect("valid sizes")
+    }
+
+    fn tokens(answer: &mut UnboundedReceiver<Event>) -> Vec<u32> {
+        let mut tokens = Vec::new();
+        loop {
+            match answer.blocking_recv().expect("it ends") {
+                Event::Token { id, .. } => tokens.push(id),
+                Event::Finished { reason } => {
+                    assert_eq!(reason, FinishReason::Length);
+                    return tokens;
+                }
+                _ => {}
+            }
+        }
+    }
+
+    #[test]
+    fn a_token_depends_on_its_position_alone() {
+        let engine = engine();
+        let (initial, mut answer) = engine.submit(Request::new(vec![1; 7], 6)).expect("fits");
+        assert_eq!(initial, Some(6.0));
+        assert_eq!(tokens(&mut answer), [107, 108, 109, 100, 101, 102]);
+        let moved = Request { generated: 4, ..Request::new(vec![1; 11], 6) };
+        let (_, mut answer) = engine.submit(moved).expect("fits");
+        assert_eq!(tokens(&mut answer), [101, 102]);
+    }
+
+    #[test]
+    fn a_dropped_answer_frees_its_slot() {
+        let engine = engine();
+        let long = || engine.submit(Request::new(vec![1; 7], 4000)).expect("fits").1;
+        let dropped = [long(), long()];
+        drop(dropped);
+        let (_, mut answer) = engine.submit(Request::new(vec![1; 7], 3)).expect("fits");
+        assert_eq!(tokens(&mut answer).len(), 3);
+    }
+}
