@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use dynamo_backend_common::{
     BackendError, DynamoError, EngineConfig, ErrorType, GenerateContext, LLMEngine,
-    LLMEngineOutput, LLMEngineOutputExt, LlmRegistration, PreprocessedRequest, chunk, usage,
+    LLMEngineOutput, LLMEngineOutputExt, LlmRegistration, MetricsBindings, MetricsCtx,
+    PreprocessedRequest, chunk, usage,
 };
 use dynamo_runtime::component::Endpoint;
 use futures::stream::{BoxStream, StreamExt};
@@ -77,6 +78,13 @@ impl LLMEngine for TrailBackend {
         let task = reports::publish(endpoint, worker_id, self.engine()?, self.book.clone());
         *self.reports.lock().unwrap_or_else(PoisonError::into_inner) = Some(tokio::spawn(task));
         Ok(())
+    }
+
+    /// Adds the gauge of predicted work to `/metrics` of the system port.
+    async fn setup_metrics(&self, ctx: MetricsCtx<'_>) -> Result<MetricsBindings, DynamoError> {
+        let book = self.book.clone();
+        ctx.metrics.add_expfmt_callback(Arc::new(move || Ok(book.exposition())));
+        Ok(MetricsBindings::default())
     }
 
     async fn generate(

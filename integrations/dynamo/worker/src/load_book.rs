@@ -7,6 +7,9 @@ use tokio::sync::Notify;
 use trail_dynamo_proto::LoadReport;
 use trail_runtime::engine::Event;
 
+/// Name of the gauge of predicted work.
+const OUTSTANDING: &str = "trail:predicted_tokens_outstanding";
+
 /// One live request.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
@@ -42,6 +45,16 @@ impl LoadBook {
     /// True if no request is live.
     pub fn is_empty(&self) -> bool {
         self.lock().1.is_empty()
+    }
+
+    /// The sum of the expected remaining tokens, as an exposition of Prometheus: the gauge of the
+    /// server, by which the manifests of `deploy/` scale the workers.
+    pub fn exposition(&self) -> String {
+        let tokens: f32 = self.lock().1.values().map(|entry| entry.remaining.max(1.0)).sum();
+        format!(
+            "# HELP {OUTSTANDING} Output tokens that are predicted to come, of all requests\n\
+             # TYPE {OUTSTANDING} gauge\n{OUTSTANDING} {tokens}\n"
+        )
     }
 
     /// Fills the two lists of a report.
@@ -114,6 +127,9 @@ mod tests {
         assert_eq!(lists(&book), (vec![29.0], vec![]));
         entry.record(&Event::Preempted { evicted: false, times: 1 });
         assert_eq!(lists(&book), (vec![], vec![29.0]));
+        let other = book.enter(3, 8.0);
+        assert!(book.exposition().ends_with("\ntrail:predicted_tokens_outstanding 37\n"));
+        drop(other);
         drop(entry);
         assert_eq!(lists(&book), (vec![], vec![]));
     }
