@@ -40,7 +40,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
-use trail_probe::Predictor;
+use trail_probe::{LengthPredictor, Prompt};
 
 pub use crate::backend::{Fault, NonFiniteLogits, SamplingParams};
 pub use admission::{SubmitError, WhenFull};
@@ -89,7 +89,7 @@ use submit_queue::{QueuePlace, SubmitQueue};
 /// ```
 pub struct Engine {
     model: Arc<Model>,
-    predictor: Option<Predictor>,
+    predictor: Option<Arc<dyn LengthPredictor>>,
     policy: PolicyKind,
     device: String,
     max_running: usize,
@@ -119,11 +119,12 @@ impl Engine {
         self.admission.check(&request, &new)?;
         let place = QueuePlace::take(&self.queue, ActiveRequest::bytes(&request) as u64)?;
         let predict = || {
-            let predictor = self.predictor.as_ref()?;
+            let prompt = Prompt { ids: &request.prompt, hint: request.length_hint };
+            let prediction = self.predictor.as_ref()?.predict(&prompt)?;
             Some(match self.policy.initial_length() {
-                InitialLength::Likeliest => predictor.predict_midpoint(&request.prompt),
-                InitialLength::Mean => predictor.predict(&request.prompt),
-                InitialLength::CountdownOptimal => predictor.predict_countdown(&request.prompt),
+                InitialLength::Likeliest => prediction.likeliest(),
+                InitialLength::Mean => prediction.mean(),
+                InitialLength::CountdownOptimal => prediction.countdown_optimal(),
             })
         };
         let initial = request.initial_prediction.or_else(predict);
@@ -134,6 +135,11 @@ impl Engine {
         let active = ActiveRequest::new(request, new, ticket.clone(), place, sender);
         self.queue.submit(Box::new(active))?;
         Ok(RequestHandle { id, events: Mutex::new(events), ticket, queue: self.queue.clone() })
+    }
+
+    /// True if [`Engine::submit`] takes milliseconds, for a prediction.
+    pub fn predicts_slowly(&self) -> bool {
+        self.predictor.as_ref().is_some_and(|predictor| predictor.is_slow())
     }
 
     /// The model.
