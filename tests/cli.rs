@@ -157,11 +157,11 @@ fn without_a_probe_trail_is_refused_and_the_default_is_fcfs() {
     let warning = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.success() && warning.starts_with("warning: no probe"), "{warning}");
     assert_eq!(warning.lines().count(), 1, "{warning}");
-    assert_refused(
-        &trail_rt(&[&arguments[..], &["--policy", "trail"]].concat()),
-        2,
-        "--probe FILE",
-    );
+    let refused = |more: &[&str], says| {
+        assert_refused(&trail_rt(&[&arguments[..], more].concat()), 2, says);
+    };
+    refused(&["--policy", "trail"], "--probe FILE");
+    refused(&["--policy", "sjf", "--length-predictor", "prompt-probe"], "is the probe on the");
 }
 
 /// Arguments that are wrong, the part of the line on stderr that says why, and the command whose

@@ -23,6 +23,37 @@ fn the_model_has_the_name_that_was_given() {
     assert_eq!(server.request("POST", COMPLETIONS, &other).0, 404);
 }
 
+/// The first predictions that reach the scheduler, by the decision log.
+#[test]
+fn the_clients_estimate_is_the_first_prediction_if_the_server_asks_for_it() {
+    let log = std::env::temp_dir().join(format!("trail-hint-{}.jsonl", std::process::id()));
+    let path = log.to_str().expect("UTF-8");
+    let predictions = |options: &[&str]| -> Vec<serde_json::Value> {
+        let mut server = Server::start(&[options, &["--record", path]].concat());
+        for hint in [json!({ "osl": 33 }), json!({ "osl": null, "priority": 3 })] {
+            let nvext = json!({ "agent_hints": hint });
+            server.post(COMPLETIONS, &json!({ "prompt": "a", "max_tokens": 64, "nvext": nvext }));
+        }
+        server.terminate();
+        server.end();
+        let text = std::fs::read_to_string(&log).expect("a log");
+        let events = text.lines().map(|line| serde_json::from_str(line).expect("JSON"));
+        let events: Vec<serde_json::Value> = events.collect();
+        let submitted = events.iter().filter_map(|event| event.get("submit"));
+        submitted.map(|request| request["initial_prediction"].clone()).collect()
+    };
+    let hinted = predictions(&["--length-predictor", "hint", "--policy", "sjf"]);
+    assert_eq!(hinted[0], 33.0);
+    // Without an estimate the model's own predictor answers, as without the option.
+    let plain = predictions(&["--policy", "sjf"]);
+    assert!(plain[0] == plain[1] && plain[0] != 33.0 && hinted[1] == plain[1], "{plain:?}");
+    let constant = predictions(&["--length-predictor", "constant:50", "--policy", "sjf"]);
+    assert_eq!(constant, [50.0, 50.0]);
+    let by_probe = predictions(&["--length-predictor", "prompt-probe", "--policy", "sjf"]);
+    assert!(by_probe.iter().all(serde_json::Value::is_null), "{by_probe:?}");
+    let _ = std::fs::remove_file(&log);
+}
+
 #[test]
 fn the_access_log_has_a_line_for_each_request() {
     let mut server = Server::start(&["--verbose"]);

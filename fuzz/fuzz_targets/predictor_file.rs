@@ -9,11 +9,16 @@ fuzz_target!(|bytes: &[u8]| {
     match Predictor::from_bytes(bytes, "fuzz") {
         Err(error) => assert_eq!(error.to_string().lines().count(), 1),
         Ok(predictor) => {
-            let predicted = predictor.predict(&[0, 1, 1]);
-            assert!(predicted.is_finite());
+            let inputs = |predictor: &Predictor| match predictor.features().of(&[0, 1, 1]) {
+                Some(inputs) => inputs,
+                // An embedding, as far as the file says how wide it is.
+                None => (0..predictor.features().width() as u32).map(|at| (at, 0.5)).collect(),
+            };
+            let predicted = predictor.of_features(&inputs(&predictor));
+            assert!(predicted.mean().is_finite() && predicted.likeliest().is_finite());
             let again = Predictor::from_bytes(&predictor.to_bytes(Storage::F32), "again").unwrap();
-            assert_eq!((again.bins(), again.predict(&[0, 1, 1])), (predictor.bins(), predicted));
-            assert_eq!((&again.model, &again.record), (&predictor.model, &predictor.record));
+            assert_eq!(again.of_features(&inputs(&again)), predicted);
+            assert_eq!(again, predictor);
         }
     }
 });

@@ -131,7 +131,8 @@ impl Probe {
             tensors.push(("fit.evidence", &ages, &fit.evidence));
         }
         let (model, record) = (self.model.as_deref(), &self.record);
-        serialize(Common { format: FORMAT, bins: self.bins, model, record }, own, &tensors, storage)
+        let bins = Some(self.bins);
+        serialize(Common { format: FORMAT, bins, model, record }, &own, &tensors, storage)
     }
 
     /// An untrained probe of the paper's shape, the same for the same seed: for tests and timing.

@@ -41,7 +41,7 @@ pub use head::Head;
 pub use lengths::Lengths;
 pub use packed::HeadDtype;
 pub use partials::Partials;
-pub use predictor::Predictor;
+pub use predictor::{LengthPredictor, Prediction, Predictor, Prompt};
 pub use smoothing::{Chain, Outcome, Smoother};
 pub use token_filter::{Fit, TokenFilter};
 pub use tracker::{Estimate, Filter, OutcomeCounts, Tracker};

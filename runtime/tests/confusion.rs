@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use trail_probe::{Predictor, Probe};
+use trail_probe::{LengthPredictor, Predictor, Probe, Prompt};
 use trail_runtime::engine::{Engine, Event, PolicyKind, Request, SamplingParams};
 use trail_runtime::model::Model;
 use trail_runtime::text::{ChatMessage, ChatOptions, ChatTemplate, Tokenizer};
@@ -48,7 +48,8 @@ fn traces(count: usize) -> Vec<Trace> {
                 template.encode(&tokenizer, &[turn], ChatOptions::default()).expect("tokens");
             let seed = prompt["seed"].as_u64().expect("a seed");
             let sampling = SamplingParams { seed, ..SamplingParams::default() };
-            let length = predictor.predict(&prompt_tokens);
+            let predicted = predictor.predict(&Prompt::new(&prompt_tokens));
+            let length = predicted.expect("of tokens").mean();
             let request = Request { sampling, ..Request::new(prompt_tokens, 512) };
             (length, engine.submit(request).expect("fits"))
         })

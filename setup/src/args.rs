@@ -13,7 +13,7 @@ use trail_runtime::model::Dtype;
 use trail_scheduler::limits::MAX_CONTEXT;
 use trail_scheduler::{Preemption, Reserve, SchedulerConfig};
 
-use crate::prediction_files::FilterKind;
+use crate::prediction_args::PredictionArgs;
 use crate::ranking_args::RankingArgs;
 
 // Upper bounds of the options: more than any machine can use, less than what exhausts memory or a
@@ -37,17 +37,9 @@ pub struct ModelArgs {
     /// [default: the bundled demo model]
     #[arg(long, global = true, value_name = "PATH")]
     pub(crate) model: Option<PathBuf>,
-    /// The remaining-length probe [default: probe.safetensors beside the model, or a bundled one
-    /// that was trained for it]
-    #[arg(long, global = true, value_name = "FILE")]
-    pub(crate) probe: Option<PathBuf>,
-    /// Take a probe that was trained for another model
-    #[arg(long, global = true)]
-    pub(crate) force_probe: bool,
-    /// Filter of the probe's predictions [default: tokens if the probe has its parameters, else
-    /// bins]
-    #[arg(long, global = true, value_enum)]
-    pub(crate) filter: Option<FilterKind>,
+    /// Options of probe and prompt-only predictor.
+    #[command(flatten)]
+    pub(crate) prediction: PredictionArgs,
     /// Tokens of prompt and answer together [default: the model's context, which is also the most]
     #[arg(long, global = true, value_name = "TOKENS", value_parser = context)]
     pub(crate) max_model_len: Option<usize>,

@@ -5,6 +5,7 @@
 
 mod args;
 pub mod drive;
+mod embedder;
 mod error;
 mod fingerprint;
 pub mod hub;
@@ -14,6 +15,7 @@ pub mod machine;
 mod notice;
 mod output;
 pub mod output_file;
+mod prediction_args;
 mod prediction_files;
 mod progress;
 mod ranking_args;
@@ -24,6 +26,7 @@ mod spread;
 mod table;
 
 pub use args::{Device, EngineArgs, ModelArgs, count};
+pub use embedder::Embedder;
 pub use error::Error;
 pub use fingerprint::fingerprint;
 pub use locate::demo_model;

@@ -47,8 +47,8 @@ impl OutputFile {
     }
 
     /// Replaces the content.
-    pub fn write(&self, text: &str) -> Result<(), Error> {
-        fs::write(&self.path, text).map_err(|error| self.unwritable(error))
+    pub fn write(&self, content: &(impl AsRef<[u8]> + ?Sized)) -> Result<(), Error> {
+        fs::write(&self.path, content).map_err(|error| self.unwritable(error))
     }
 
     fn unwritable(&self, error: std::io::Error) -> Error {

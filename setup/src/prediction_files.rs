@@ -2,34 +2,45 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use clap::ValueEnum;
-use trail_probe::{Predictor, Probe};
+use trail_probe::predictor::{Constant, Features, Hint, PromptLength, PromptProbe};
+use trail_probe::{LengthPredictor, Predictor, Probe};
 use trail_runtime::model::Model;
+use trail_runtime::text::Tokenizer;
 
-use crate::args::ModelArgs;
+use crate::embedder::{Embedder, EncoderPredictor};
 use crate::error::Error;
 use crate::fingerprint::fingerprint;
 use crate::locate;
+use crate::prediction_args::{FilterKind, PredictionArgs, PredictorKind};
 
 /// Names of the files, beside a model or in a folder of [`locate::probes`].
 const PROBE: &str = "probe.safetensors";
 const PREDICTOR: &str = "predictor.safetensors";
 
-/// Values of `--filter`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum FilterKind {
-    /// Over bins of remaining tokens, as TRAIL's.
-    Bins,
-    /// Over total lengths, at the resolution of tokens.
-    Tokens,
+/// Folder of an encoder, beside the predictor that reads its embeddings.
+const ENCODER: &str = "encoder";
+
+/// A loaded prompt-only predictor.
+pub(crate) type Loaded = Arc<dyn LengthPredictor>;
+
+/// The model that predictions are for.
+pub(crate) struct Serving<'a> {
+    pub(crate) model: &'a Model,
+    /// Its tokenizer, for predictors that read text.
+    pub(crate) tokenizer: &'a dyn Fn() -> Result<Arc<Tokenizer>, Error>,
 }
 
 /// The files of one model.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PredictionFiles {
     probe: Option<PathBuf>,
+    /// File of the trained predictor.
     predictor: Option<PathBuf>,
+    kind: Option<PredictorKind>,
+    /// Folder of its encoder, if given.
+    encoder: Option<PathBuf>,
     filter: Option<FilterKind>,
     /// True if files of another model are taken.
     force: bool,
@@ -39,7 +50,7 @@ impl PredictionFiles {
     /// The probe that `args` name, else that in the model's `folder`, else a bundled one that was
     /// trained for `model`; the predictor beside the model, else that beside the probe.
     pub(crate) fn locate(
-        args: &ModelArgs,
+        args: &PredictionArgs,
         folder: &Path,
         model: &Model,
     ) -> Result<PredictionFiles, Error> {
@@ -52,8 +63,25 @@ impl PredictionFiles {
         let bundled = || bundled(model).map(|folder| folder.join(PROBE));
         let probe = args.probe.clone().or_else(beside).or_else(bundled);
         let with_probe = || present(probe.as_deref()?.parent()?, PREDICTOR);
-        let predictor = present(folder, PREDICTOR).or_else(with_probe);
-        Ok(PredictionFiles { probe, predictor, filter: args.filter, force: args.force_probe })
+        let predictor = match &args.length_predictor {
+            Some(PredictorKind::File(file)) if !file.is_file() => {
+                return Err(Error::usage(format!(
+                    "there is no length predictor {}: give constant:TOKENS, prompt-length, \
+                     prompt-probe, hint, or a file of trail-rt predictor train",
+                    file.display()
+                )));
+            }
+            Some(PredictorKind::File(file)) => Some(file.clone()),
+            _ => present(folder, PREDICTOR).or_else(with_probe),
+        };
+        Ok(PredictionFiles {
+            probe,
+            predictor,
+            kind: args.length_predictor.clone(),
+            encoder: args.encoder.clone(),
+            filter: args.filter,
+            force: args.force_probe,
+        })
     }
 
     /// File of the probe, if there is one.
@@ -81,11 +109,39 @@ impl PredictionFiles {
     }
 
     /// The prompt-only predictor, if there is one; an error if it is of another model.
-    pub(crate) fn predictor(&self, model: &Model) -> Result<Option<Predictor>, Error> {
-        let Some(file) = &self.predictor else { return Ok(None) };
-        let predictor = Predictor::open(file)?;
-        self.check(file, predictor.model.as_deref(), model)?;
-        Ok(Some(predictor))
+    pub(crate) fn predictor(&self, with: &Serving<'_>) -> Result<Option<Loaded>, Error> {
+        Ok(match &self.kind {
+            Some(PredictorKind::Constant(tokens)) => Some(Arc::new(Constant(*tokens))),
+            Some(PredictorKind::PromptLength) => Some(Arc::new(PromptLength)),
+            Some(PredictorKind::PromptProbe) => Some(Arc::new(PromptProbe)),
+            Some(PredictorKind::Hint) => Some(Arc::new(Hint { otherwise: self.trained(with)? })),
+            Some(PredictorKind::File(_)) | None => self.trained(with)?,
+        })
+    }
+
+    /// The trained predictor, if there is one.
+    fn trained(&self, with: &Serving<'_>) -> Result<Option<Loaded>, Error> {
+        self.predictor.as_deref().map(|file| self.open(file, with)).transpose()
+    }
+
+    /// The trained predictor in `file`; an error if it is of another model.
+    pub(crate) fn open(&self, file: &Path, with: &Serving<'_>) -> Result<Loaded, Error> {
+        let head = Predictor::open(file)?;
+        self.check(file, head.model.as_deref(), with.model)?;
+        let Features::Encoder { encoder, pooling, width } = head.features() else {
+            return Ok(Arc::new(head));
+        };
+        let beside = || file.with_file_name(ENCODER);
+        let folder = self.encoder.clone().unwrap_or_else(beside);
+        let embedder = Embedder::open(&folder, (with.tokenizer)()?, *pooling)?;
+        match (embedder.fingerprint(), embedder.width()) == (encoder, *width) {
+            true => Ok(Arc::new(EncoderPredictor { embedder, head })),
+            false => Err(Error::usage(format!(
+                "{} was trained on another encoder than {}: give its own with --encoder DIR",
+                file.display(),
+                folder.display()
+            ))),
+        }
     }
 
     /// Refuses a file that was trained for a model of another fingerprint.
@@ -94,8 +150,8 @@ impl PredictionFiles {
         match trained_for.filter(|_| !self.force).filter(is_other) {
             None => Ok(()),
             Some(_) => Err(Error::usage(format!(
-                "{} was trained for another model: train one with trail-rt probe train, or take it \
-                 all the same with --force-probe",
+                "{} was trained for another model: train one with trail-rt probe train or predictor \
+                 train, or take it all the same with --force-probe",
                 file.display()
             ))),
         }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use trail_probe::{Predictor, Probe};
+use trail_probe::{LengthPredictor, Probe};
 use trail_runtime::cuda;
 use trail_runtime::engine::{
     BuildError, Clock, ComputeDevice, DEFAULT_C, Engine, EngineBuilder, Needs, PolicyKind,
@@ -19,7 +19,7 @@ use crate::error::Error;
 use crate::loaded::LoadedModel;
 use crate::notice::notice;
 use crate::output_file::OutputFile;
-use crate::prediction_files::PredictionFiles;
+use crate::prediction_files::{PredictionFiles, Serving};
 use crate::record::LogFile;
 use crate::{locate, progress};
 
@@ -50,7 +50,7 @@ impl Setup {
         let LoadedModel { mut model, tokenizer, template } = LoadedModel::load(&path, &weights)?;
         limit_context(&mut model.config.max_context, args.max_model_len)?;
         let folder = files::model_folder(&path);
-        let predictions = PredictionFiles::locate(args, &folder, &model)?;
+        let predictions = PredictionFiles::locate(&args.prediction, &folder, &model)?;
         Ok(Setup {
             name,
             template,
@@ -256,8 +256,15 @@ impl Setup {
     }
 
     /// The prompt-only predictor, if there is one.
-    pub fn predictor(&self) -> Result<Option<Predictor>, Error> {
-        self.predictions.predictor(&self.model)
+    pub fn predictor(&self) -> Result<Option<Arc<dyn LengthPredictor>>, Error> {
+        let serving = Serving { model: &self.model, tokenizer: &|| self.tokenizer() };
+        self.predictions.predictor(&serving)
+    }
+
+    /// The trained predictor in `file`; an error if it is of another model.
+    pub fn predictor_of(&self, file: &Path) -> Result<Arc<dyn LengthPredictor>, Error> {
+        let serving = Serving { model: &self.model, tokenizer: &|| self.tokenizer() };
+        self.predictions.open(file, &serving)
     }
 
     fn default_policy(&self) -> PolicyKind {

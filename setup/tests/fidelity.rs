@@ -6,6 +6,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use clap::Parser;
+use trail_probe::Prompt;
 use trail_runtime::engine::{PolicyKind, Request, SamplingParams, Stats, StepClock};
 use trail_scheduler::limits::blocks_for;
 use trail_scheduler::rng::Rng;
@@ -85,7 +86,7 @@ fn simulate(
             prompt_tokens: job.request.prompt.len() as u32,
             output_tokens: outcome.tokens.len() as u32,
             max_tokens: job.request.max_tokens,
-            r: Some(predictor.predict(&job.request.prompt)),
+            r: predictor.predict(&Prompt::new(&job.request.prompt)).map(|of| of.mean()),
             refined: Refined::Recorded(outcome.predictions.iter().map(|p| p.1).collect()),
         })
         .collect();

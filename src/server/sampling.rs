@@ -45,6 +45,19 @@ pub struct Options {
     ignore_eos: Option<bool>,
     skip_special_tokens: Option<bool>,
     include_stop_str_in_output: Option<bool>,
+    nvext: Option<Extensions>,
+}
+
+/// NVIDIA's extension of the request, as in Dynamo; other members are ignored.
+#[derive(Deserialize, Clone, Debug)]
+struct Extensions {
+    agent_hints: Option<AgentHints>,
+}
+
+#[derive(Deserialize, Clone, Debug)]
+struct AgentHints {
+    /// Expected output length, tokens.
+    osl: Option<u32>,
 }
 
 #[derive(Deserialize, Clone, Debug)]
@@ -95,11 +108,15 @@ impl Options {
             Choice::submit(state, access, self.opening(prompts, index, index / n)?, request)
                 .map_err(|error| self.refusal(prompts, error))
         };
-        let choices = (0..count).map(|index| {
+        let choices = || {
             // The choices before a refused one are dropped, too: none of the request is answered.
-            submit(index).inspect_err(|_| access.fail("rejected"))
-        });
-        choices.collect()
+            let submit = |index| submit(index).inspect_err(|_| access.fail("rejected"));
+            (0..count).map(submit).collect()
+        };
+        match state.engine.predicts_slowly() {
+            true => tokio::task::block_in_place(choices),
+            false => choices(),
+        }
     }
 
     /// The form in which choice `index`, an answer to prompt `prompt`, is reported.
@@ -170,9 +187,11 @@ impl Options {
             );
             return Err(ApiError::invalid_field("stop_token_ids", message));
         }
+        let hints = self.nvext.as_ref().and_then(|nvext| nvext.agent_hints.as_ref());
         Ok(Request {
             sampling,
             stop_tokens,
+            length_hint: hints.and_then(|hints| hints.osl),
             ignore_eos: self.ignore_eos.unwrap_or(false),
             ..Request::new(prompt.to_vec(), asked.unwrap_or(default as u32))
         })

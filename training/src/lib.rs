@@ -2,17 +2,19 @@
 //!
 //! The path of the data, one module per stage: [`shard`] (activations with their remaining lengths,
 //! in files) -> [`dataset`] (the rows of a split) -> [`train`] ([`mlp`], AdamW) ->
-//! [`trail_probe::Probe`].
+//! [`trail_probe::Probe`]. Prompts alone -> [`mod@predictor`] ([`objective`]) ->
+//! [`trail_probe::Predictor`].
 //!
 //! The crate runs no model, has no clock and no command line: `trail-rt probe` drives it.
 
 #![forbid(unsafe_code)]
 
-pub mod bag_of_tokens;
 pub mod dataset;
 pub mod evaluation;
 pub mod fit;
 pub mod mlp;
+pub mod objective;
+pub mod predictor;
 pub mod shard;
 pub mod state;
 pub mod train;

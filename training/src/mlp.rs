@@ -1,4 +1,4 @@
-//! The probe's MLP while it is trained: forward, gradient, AdamW.
+//! An MLP while it is trained, the probe's or a length predictor's: forward, gradient, AdamW.
 //!
 //! Parameters lie in one vector, in the order of [`trail_probe::Weights`]: the optimizer is one
 //! loop over it.
@@ -10,6 +10,7 @@ use std::ops::Range;
 
 use ndarray::linalg::general_mat_mul;
 use ndarray::{Array2, ArrayView1, ArrayView2, ArrayViewMut2, Axis, Zip};
+use trail_base::Rng;
 use trail_probe::Weights;
 
 /// Decay of the running mean of gradients, and of their squares.
@@ -23,26 +24,36 @@ const EPSILON: f32 = 1e-8;
 pub struct Shape {
     /// Width of an input.
     pub d: usize,
-    /// Hidden units.
+    /// Units of a hidden layer.
     pub hidden: usize,
-    /// Bins, the width of an output.
-    pub bins: usize,
+    /// Hidden layers: 1 for the probe; 0 for a linear map.
+    pub layers: usize,
+    /// Width of an output: the bins of a classifier.
+    pub outputs: usize,
 }
 
 impl Shape {
-    /// Places of hidden weight, hidden bias, output weight and output bias among the parameters.
-    fn ranges(&self) -> [Range<usize>; 4] {
-        let sizes = [self.hidden * self.d, self.hidden, self.bins * self.hidden, self.bins];
+    /// Inputs and outputs of each layer, the hidden ones first.
+    fn sizes(&self) -> impl Iterator<Item = (usize, usize)> + use<> {
+        let Shape { d, hidden, layers, outputs } = *self;
+        let width = move |at: usize| if at == 0 { d } else { hidden };
+        let hidden_layers = (0..layers).map(move |at| (width(at), hidden));
+        hidden_layers.chain([(width(layers), outputs)])
+    }
+
+    /// Places of each layer's weight `[outputs, inputs]` and bias among the parameters.
+    fn ranges(&self) -> Vec<[Range<usize>; 2]> {
         let mut first = 0;
-        sizes.map(|size| {
+        let mut next = |size: usize| {
             first += size;
             first - size..first
-        })
+        };
+        self.sizes().map(|(inputs, outputs)| [next(inputs * outputs), next(outputs)]).collect()
     }
 
     /// Number of parameters.
     pub fn parameters(&self) -> usize {
-        self.ranges()[3].end
+        self.sizes().map(|(inputs, outputs)| (inputs + 1) * outputs).sum()
     }
 }
 
@@ -76,17 +87,18 @@ pub struct Mlp {
 }
 
 impl Mlp {
-    /// An MLP with random weights.
+    /// An MLP with random weights, with one hidden layer those of [`Weights::random`]; a linear map
+    /// starts at 0.
     pub fn new(shape: Shape, seed: u64) -> Mlp {
-        let Shape { d, hidden, bins } = shape;
-        let weights = Weights::random(d, hidden, bins, seed);
-        let parts = [
-            weights.hidden_weight,
-            weights.hidden_bias,
-            weights.output_weight,
-            weights.output_bias,
-        ];
-        Mlp::with(shape, parts.concat())
+        let mut parameters = vec![0.0; shape.parameters()];
+        let mut rng = Rng::from_state(seed);
+        for ((inputs, _), ranges) in shape.sizes().zip(shape.ranges()) {
+            let scale = if shape.layers > 0 { 1.0 / (inputs as f32).sqrt() } else { 0.0 };
+            for range in ranges {
+                parameters[range].iter_mut().for_each(|w| *w = scale * rng.signed());
+            }
+        }
+        Mlp::with(shape, parameters)
     }
 
     /// An MLP of these `parameters`, whose optimizer has made no step.
@@ -103,125 +115,185 @@ impl Mlp {
         }
     }
 
+    /// The same with `bias` `[outputs]` of the last layer.
+    pub fn with_output_bias(mut self, bias: &[f32]) -> Mlp {
+        let first = self.parameters.len() - self.shape.outputs;
+        self.parameters[first..].copy_from_slice(bias);
+        self
+    }
+
     /// Sizes.
     pub fn shape(&self) -> Shape {
         self.shape
     }
 
-    /// Log probabilities of `inputs` `[rows, d]`: `[rows, bins]`.
-    pub fn log_probabilities(&self, inputs: ArrayView2<'_, f32>) -> Array2<f32> {
-        self.layers(inputs, None).1
+    /// Outputs for `inputs` `[rows, d]`: `[rows, outputs]`.
+    pub fn outputs(&self, inputs: ArrayView2<'_, f32>) -> Array2<f32> {
+        self.forward(inputs, None).pop().expect("at least one layer")
     }
 
-    /// The weights for inputs that are not standardized: this MLP reads `(x - mean) * scale`.
+    /// Log probabilities of `inputs` `[rows, d]`: `[rows, bins]`.
+    pub fn log_probabilities(&self, inputs: ArrayView2<'_, f32>) -> Array2<f32> {
+        log_softmax(self.outputs(inputs))
+    }
+
+    /// Weight `[outputs, inputs]` and bias of each layer, for inputs that are not standardized:
+    /// this MLP reads `(x - mean) * scale`.
+    pub fn folded_layers(&self, mean: &[f32], scale: &[f32]) -> Vec<[Vec<f32>; 2]> {
+        let ranges = self.shape.ranges();
+        let part = |range: &Range<usize>| self.parameters[range.clone()].to_vec();
+        let mut layers: Vec<_> = ranges.iter().map(|[w, b]| [part(w), part(b)]).collect();
+        let [weight, bias] = &mut layers[0];
+        weight.iter_mut().zip(scale.iter().cycle()).for_each(|(w, scale)| *w *= scale);
+        for (row, b) in weight.chunks_exact(self.shape.d).zip(bias) {
+            let offset: f64 = row.iter().zip(mean).map(|(w, m)| f64::from(w * m)).sum();
+            *b -= offset as f32;
+        }
+        layers
+    }
+
+    /// The same as the probe's weights. Panics unless there is one hidden layer.
     pub fn folded(&self, mean: &[f32], scale: &[f32]) -> Weights {
-        let Shape { d, hidden, bins } = self.shape;
-        let [w1, b1, w2, b2] = self.shape.ranges().map(|range| self.parameters[range].to_vec());
-        let scaled = w1.iter().zip(scale.iter().cycle()).map(|(w, scale)| w * scale);
-        let hidden_weight: Vec<f32> = scaled.collect();
-        let offset = |row: &[f32]| row.iter().zip(mean).map(|(w, m)| f64::from(w * m)).sum::<f64>();
-        let rows = hidden_weight.chunks_exact(d);
-        let hidden_bias = rows.zip(b1).map(|(row, b)| b - offset(row) as f32).collect();
-        Weights { d, hidden, bins, hidden_weight, hidden_bias, output_weight: w2, output_bias: b2 }
+        let Shape { d, hidden, outputs, .. } = self.shape;
+        let layers = self.folded_layers(mean, scale).try_into().expect("one hidden layer");
+        let [[hidden_weight, hidden_bias], [output_weight, output_bias]]: [_; 2] = layers;
+        Weights { d, hidden, bins: outputs, hidden_weight, hidden_bias, output_weight, output_bias }
     }
 
     /// One step of AdamW on the mean of the rows' weighted cross-entropies, which is returned.
     pub fn step(&mut self, rows: Labelled<'_>, rate: f32, weight_decay: f32) -> f64 {
-        let loss = self.backward(rows);
-        self.descend(rate, weight_decay);
+        let loss = self.classify(rows);
+        self.descend(rate, weight_decay, weight_decay);
         loss
     }
 
-    /// Outputs of the hidden units `[rows, hidden]`, and log probabilities `[rows, bins]`.
-    fn layers(
+    /// One step of AdamW, without decay of biases, on the loss that `slopes` returns of the outputs
+    /// for `inputs` `[rows, outputs]`, which it replaces by the loss's slopes.
+    pub fn step_on(
+        &mut self,
+        inputs: ArrayView2<'_, f32>,
+        slopes: impl FnOnce(&mut Array2<f32>) -> f64,
+        rate: f32,
+        weight_decay: f32,
+    ) -> f64 {
+        let mut outputs = self.forward(inputs, None);
+        let loss = slopes(outputs.last_mut().expect("at least one layer"));
+        self.backward(inputs, outputs, None);
+        self.descend(rate, weight_decay, 0.0);
+        loss
+    }
+
+    /// Outputs of every layer `[rows, outputs]`, of hidden ones after ReLU; `keep` are factors of
+    /// the last hidden layer's.
+    fn forward(
         &self,
         inputs: ArrayView2<'_, f32>,
         keep: Option<ArrayView2<'_, f32>>,
-    ) -> (Array2<f32>, Array2<f32>) {
-        let [w1, b1, w2, b2] = self.views();
-        let mut hidden = affine(inputs, w1, row(&b1));
-        hidden.mapv_inplace(|h| if h < 0.0 { 0.0 } else { h });
-        if let Some(keep) = keep {
-            hidden *= &keep;
+    ) -> Vec<Array2<f32>> {
+        let mut outputs: Vec<Array2<f32>> = Vec::with_capacity(self.shape.layers + 1);
+        for (at, (weight, bias)) in self.views().enumerate() {
+            let from = outputs.last().map_or(inputs.reborrow(), |last| last.view());
+            let mut out = affine(from, weight, bias);
+            if at < self.shape.layers {
+                out.mapv_inplace(|h| if h < 0.0 { 0.0 } else { h });
+            }
+            if let Some(keep) = keep.filter(|_| at + 1 == self.shape.layers) {
+                out *= &keep;
+            }
+            outputs.push(out);
         }
-        let mut logits = affine(hidden.view(), w2, row(&b2));
-        for mut row in logits.rows_mut() {
-            let largest = row.fold(f32::NEG_INFINITY, |a, &b| a.max(b));
-            let sum: f32 = row.iter().map(|x| (x - largest).exp()).sum();
-            let shift = largest + sum.ln();
-            row.mapv_inplace(|x| x - shift);
-        }
-        (hidden, logits)
+        outputs
     }
 
-    /// Fills the gradient, and returns the loss.
-    fn backward(&mut self, rows: Labelled<'_>) -> f64 {
-        let (hidden, log_p) = self.layers(rows.inputs, rows.keep);
+    /// Fills the gradient of the cross-entropies of `rows`, and returns the loss.
+    fn classify(&mut self, rows: Labelled<'_>) -> f64 {
+        let mut outputs = self.forward(rows.inputs, rows.keep);
+        let log_p = log_softmax(outputs.pop().expect("at least one layer"));
         let share = 1.0 / rows.bins.len() as f32;
         let mut loss = 0.0;
-        let mut d_logits = log_p.mapv(f32::exp);
+        let mut slopes = log_p.mapv(f32::exp);
         for (i, (&bin, &weight)) in rows.bins.iter().zip(rows.weights).enumerate() {
             loss -= f64::from(log_p[[i, bin]] * weight * share);
-            d_logits[[i, bin]] -= 1.0;
-            d_logits.row_mut(i).mapv_inplace(|d| d * weight * share);
+            slopes[[i, bin]] -= 1.0;
+            slopes.row_mut(i).mapv_inplace(|d| d * weight * share);
         }
-        let [_, _, w2, _] = self.views();
-        let mut d_hidden = d_logits.dot(&w2);
-        Zip::from(&mut d_hidden).and(&hidden).for_each(|d, &h| {
-            if h <= 0.0 {
-                *d = 0.0;
-            }
-        });
-        if let Some(keep) = rows.keep {
-            d_hidden *= &keep;
-        }
-        let [w1, b1, w2, b2] = self.shape.ranges();
-        self.gradient[b1].copy_from_slice(&d_hidden.sum_axis(Axis(0)).to_vec());
-        self.gradient[b2].copy_from_slice(&d_logits.sum_axis(Axis(0)).to_vec());
-        let Shape { d, hidden: units, bins } = self.shape;
-        let mut product = |range: Range<usize>, a: &Array2<f32>, b: ArrayView2<'_, f32>| {
-            let shape = (a.ncols(), b.ncols());
-            let out = &mut self.gradient[range];
-            let mut out = ArrayViewMut2::from_shape(shape, out).expect("the weight's shape");
-            general_mat_mul(1.0, &a.t(), &b, 0.0, &mut out);
-        };
-        debug_assert_eq!((rows.inputs.ncols(), d_hidden.ncols()), (d, units));
-        debug_assert_eq!(d_logits.ncols(), bins);
-        product(w1, &d_hidden, rows.inputs);
-        product(w2, &d_logits, hidden.view());
+        outputs.push(slopes);
+        self.backward(rows.inputs, outputs, rows.keep);
         loss
     }
 
-    /// Moves the parameters against the gradient.
-    fn descend(&mut self, rate: f32, weight_decay: f32) {
+    /// Fills the gradient. `outputs`: of every layer, the last one's replaced by slopes.
+    fn backward(
+        &mut self,
+        inputs: ArrayView2<'_, f32>,
+        mut outputs: Vec<Array2<f32>>,
+        keep: Option<ArrayView2<'_, f32>>,
+    ) {
+        let mut slopes = outputs.pop().expect("at least one layer");
+        for (at, [weight, bias]) in self.shape.ranges().into_iter().enumerate().rev() {
+            let below = outputs.pop();
+            let from = below.as_ref().map_or(inputs.reborrow(), |below| below.view());
+            let sizes = (slopes.ncols(), from.ncols());
+            self.gradient[bias].copy_from_slice(&slopes.sum_axis(Axis(0)).to_vec());
+            let out = &mut self.gradient[weight.clone()];
+            let mut out = ArrayViewMut2::from_shape(sizes, out).expect("the weight's shape");
+            general_mat_mul(1.0, &slopes.t(), &from, 0.0, &mut out);
+            let Some(hidden) = below else { return };
+            let weight = ArrayView2::from_shape(sizes, &self.parameters[weight]);
+            slopes = slopes.dot(&weight.expect("the weight's shape"));
+            Zip::from(&mut slopes).and(&hidden).for_each(|d, &h| {
+                if h <= 0.0 {
+                    *d = 0.0;
+                }
+            });
+            if let Some(keep) = keep.filter(|_| at == self.shape.layers) {
+                slopes *= &keep;
+            }
+        }
+    }
+
+    /// Moves the parameters against the gradient; weights and biases decay by these shares.
+    fn descend(&mut self, rate: f32, weight_decay: f32, bias_decay: f32) {
         self.steps += 1;
         let correction = |beta: f32| 1.0 - f64::from(beta).powi(self.steps as i32) as f32;
         let (first, second) = (correction(BETA.0), correction(BETA.1));
         let (step, root) = (rate / first, 1.0 / second.sqrt());
-        let keep = 1.0 - rate * weight_decay;
-        let moments = self.first_moments.iter_mut().zip(&mut self.second_moments);
-        for ((p, (m, v)), &g) in self.parameters.iter_mut().zip(moments).zip(&self.gradient) {
-            *m = BETA.0 * *m + (1.0 - BETA.0) * g;
-            *v = BETA.1 * *v + (1.0 - BETA.1) * g * g;
-            *p = *p * keep - step * *m / (v.sqrt() * root + EPSILON);
+        for (range, decay) in self
+            .shape
+            .ranges()
+            .into_iter()
+            .flat_map(|[weight, bias]| [(weight, weight_decay), (bias, bias_decay)])
+        {
+            let keep = 1.0 - rate * decay;
+            let first = self.first_moments[range.clone()].iter_mut();
+            let moments = first.zip(&mut self.second_moments[range.clone()]);
+            let parameters = self.parameters[range.clone()].iter_mut();
+            for ((p, (m, v)), &g) in parameters.zip(moments).zip(&self.gradient[range]) {
+                *m = BETA.0 * *m + (1.0 - BETA.0) * g;
+                *v = BETA.1 * *v + (1.0 - BETA.1) * g * g;
+                *p = *p * keep - step * *m / (v.sqrt() * root + EPSILON);
+            }
         }
     }
 
-    /// Hidden weight `[hidden, d]`, hidden bias `[1, hidden]`, output weight `[bins, hidden]`,
-    /// output bias `[1, bins]`.
-    fn views(&self) -> [ArrayView2<'_, f32>; 4] {
-        let Shape { d, hidden, bins } = self.shape;
-        let [w1, b1, w2, b2] = self.shape.ranges();
-        let shapes = [(w1, (hidden, d)), (b1, (1, hidden)), (w2, (bins, hidden)), (b2, (1, bins))];
-        shapes.map(|(range, shape)| {
-            ArrayView2::from_shape(shape, &self.parameters[range]).expect("a range of this size")
+    /// Weight `[outputs, inputs]` and bias `[outputs]` of each layer.
+    fn views(&self) -> impl Iterator<Item = (ArrayView2<'_, f32>, ArrayView1<'_, f32>)> {
+        self.shape.sizes().zip(self.shape.ranges()).map(|((inputs, outputs), [weight, bias])| {
+            let weight = ArrayView2::from_shape((outputs, inputs), &self.parameters[weight]);
+            (weight.expect("a range of this size"), ArrayView1::from(&self.parameters[bias]))
         })
     }
 }
 
-/// The only row of `matrix`.
-fn row<'a>(matrix: &'a ArrayView2<'_, f32>) -> ArrayView1<'a, f32> {
-    matrix.row(0)
+/// Log softmax of every row.
+fn log_softmax(mut logits: Array2<f32>) -> Array2<f32> {
+    for mut row in logits.rows_mut() {
+        let largest = row.fold(f32::NEG_INFINITY, |a, &b| a.max(b));
+        let sum: f32 = row.iter().map(|x| (x - largest).exp()).sum();
+        let shift = largest + sum.ln();
+        row.mapv_inplace(|x| x - shift);
+    }
+    logits
 }
 
 /// `inputs . weight^T + bias`.
@@ -237,75 +309,4 @@ fn affine(
 }
 
 #[cfg(test)]
-mod tests {
-    use trail_base::Rng;
-
-    use super::*;
-
-    const SHAPE: Shape = Shape { d: 5, hidden: 7, bins: 3 };
-
-    fn inputs(rows: usize) -> Array2<f32> {
-        let mut rng = Rng::new(3);
-        Array2::from_shape_fn((rows, SHAPE.d), |_| rng.signed())
-    }
-
-    #[test]
-    fn the_gradient_is_that_of_finite_differences() {
-        let (inputs, bins, weights) = (inputs(4), [0, 2, 1, 2], [1.0, 2.0, 0.5, 1.0]);
-        let rows = Labelled { inputs: inputs.view(), bins: &bins, weights: &weights, keep: None };
-        let mut mlp = Mlp::new(SHAPE, 1);
-        mlp.backward(rows);
-        let gradient = mlp.gradient.clone();
-        let loss = |mlp: &Mlp| -> f64 {
-            let log_p = mlp.log_probabilities(inputs.view());
-            let of = |(i, &bin): (usize, &usize)| -f64::from(log_p[[i, bin]] * weights[i]) / 4.0;
-            bins.iter().enumerate().map(of).sum()
-        };
-        let step = 1e-2;
-        for (at, &expected) in gradient.iter().enumerate() {
-            let mut at_both = [step, -step].map(|step| {
-                let mut moved = mlp.clone();
-                moved.parameters[at] += step;
-                loss(&moved)
-            });
-            at_both[0] -= at_both[1];
-            let slope = at_both[0] / f64::from(2.0 * step);
-            // The second derivatives are of the order of 1; a kink of ReLU adds as much.
-            assert!((slope - f64::from(expected)).abs() < 2e-3, "{at}: {slope}");
-        }
-    }
-
-    #[test]
-    fn a_standardized_input_is_folded_into_the_weights() {
-        let mlp = Mlp::new(SHAPE, 2);
-        let (mean, scale) = ([1.0, -2.0, 0.5, 3.0, 0.0], [2.0, 0.5, 1.0, 0.25, 4.0]);
-        let raw = inputs(6);
-        let mut standardized = raw.clone();
-        for mut row in standardized.rows_mut() {
-            for (i, x) in row.iter_mut().enumerate() {
-                *x = (*x - mean[i]) * scale[i];
-            }
-        }
-        let weights = mlp.folded(&mean, &scale);
-        for (row, expected) in
-            raw.rows().into_iter().zip(mlp.log_probabilities(standardized.view()).rows())
-        {
-            let p = trail_probe::reference::forward(&weights, row.as_slice().expect("a row"));
-            for (p, log_p) in p.probabilities.iter().zip(expected) {
-                assert!((p - f64::from(*log_p).exp()).abs() < 1e-5);
-            }
-        }
-    }
-
-    #[test]
-    fn it_learns_what_can_be_learned() {
-        let inputs = inputs(64);
-        let bins: Vec<usize> =
-            inputs.rows().into_iter().map(|row| usize::from(row[0] > 0.0)).collect();
-        let rows = Labelled { inputs: inputs.view(), bins: &bins, weights: &[1.0; 64], keep: None };
-        let mut mlp = Mlp::new(SHAPE, 4);
-        let first = mlp.step(rows, 0.01, 0.01);
-        let last = (0..300).map(|_| mlp.step(rows, 0.01, 0.01)).last().expect("a step");
-        assert!(first > 0.8 && last < 0.1, "{first} {last}");
-    }
-}
+mod tests;

@@ -113,7 +113,8 @@ impl<'a> Trainer<'a> {
             true => moments(&data, recipe.seed),
             false => (vec![0.0; data.d()], vec![1.0; data.d()]),
         };
-        let shape = Shape { d: data.d(), hidden: recipe.hidden, bins: recipe.bins.count() };
+        let shape =
+            Shape { d: data.d(), hidden: recipe.hidden, layers: 1, outputs: recipe.bins.count() };
         let mlp = Mlp::new(shape, recipe.seed);
         let best = mlp.parameters.clone();
         Trainer { data, recipe, mean, scale, mlp, epochs: Vec::new(), best }

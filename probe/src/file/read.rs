@@ -82,12 +82,27 @@ impl<'a> Reader<'a> {
 
     /// The fingerprint in metadata `model`, if there is one.
     pub(crate) fn model(&mut self) -> Result<Option<String>, Error> {
-        if !self.metadata.contains_key("model") {
-            return Ok(None);
+        match self.metadata.contains_key("model") {
+            true => self.fingerprint("model").map(Some),
+            false => Ok(None),
         }
+    }
+
+    /// The fingerprint in metadata `key`.
+    pub(crate) fn fingerprint(&mut self, key: &str) -> Result<String, Error> {
         let expected = format!("at most {MODEL_CHARS} characters");
         let is_short = |text: &str| text.chars().count() <= MODEL_CHARS;
-        self.take("model", &expected, |text| is_short(text).then(|| text.to_owned())).map(Some)
+        self.take(key, &expected, |text| is_short(text).then(|| text.to_owned()))
+    }
+
+    /// Index of metadata `key` among `names`; 0 without the key.
+    pub(crate) fn one_of(&mut self, key: &str, names: &[&str]) -> Result<usize, Error> {
+        match self.metadata.contains_key(key) {
+            true => {
+                self.take(key, &names.join(" or "), |text| names.iter().position(|of| *of == text))
+            }
+            false => Ok(0),
+        }
     }
 
     /// The metadata that nothing has read.

@@ -24,7 +24,8 @@ pub enum Storage {
 pub(crate) struct Common<'a> {
     /// `trail-probe` or `trail-prompt-predictor`.
     pub(crate) format: &'a str,
-    pub(crate) bins: Bins,
+    /// `None` for a predictor without bins.
+    pub(crate) bins: Option<Bins>,
     /// Fingerprint of the model.
     pub(crate) model: Option<&'a str>,
     /// Further keys. One that the format defines has no effect.
@@ -33,28 +34,28 @@ pub(crate) struct Common<'a> {
 
 /// A file of version 2 with the metadata of `common`, `own` metadata of the format, and `tensors`
 /// (name, shape, values). Panics if the fingerprint is too long.
-pub(crate) fn serialize<const N: usize>(
+pub(crate) fn serialize(
     common: Common<'_>,
-    own: [(&str, String); N],
+    own: &[(&str, String)],
     tensors: &[(&str, &[usize], &[f32])],
     storage: Storage,
 ) -> Vec<u8> {
     let Common { format, bins, model, record } = common;
     let is_short = model.is_none_or(|model| model.chars().count() <= MODEL_CHARS);
     assert!(is_short, "a fingerprint of over {MODEL_CHARS} characters");
-    let edges: Vec<String> = bins.edges().iter().map(f64::to_string).collect();
     let mut metadata: HashMap<String, String> = record.clone().into_iter().collect();
-    let keys = [
-        ("format", format.to_string()),
-        ("version", "2".to_string()),
-        ("edges", edges.join(",")),
+    let mut set = |key: &str, value: String| _ = metadata.insert(key.to_owned(), value);
+    set("format", format.to_owned());
+    set("version", "2".to_owned());
+    if let Some(bins) = bins {
+        let edges: Vec<String> = bins.edges().iter().map(f64::to_string).collect();
+        set("edges", edges.join(","));
         // For other readers; this one takes the edges.
-        ("max_tokens", bins.max_tokens().to_string()),
-        ("bins", bins.count().to_string()),
-    ];
-    let model = model.map(|model| ("model", model.to_string()));
-    let keys = keys.into_iter().chain(own).chain(model);
-    metadata.extend(keys.map(|(key, value)| (key.to_string(), value)));
+        set("max_tokens", bins.max_tokens().to_string());
+        set("bins", bins.count().to_string());
+    }
+    own.iter().for_each(|(key, value)| set(key, value.clone()));
+    model.into_iter().for_each(|model| set("model", model.to_owned()));
     let data: Vec<(Dtype, Vec<u8>)> =
         tensors.iter().map(|(_, shape, values)| stored(shape, values, storage)).collect();
     let views = tensors.iter().zip(&data).map(|((name, shape, _), (dtype, data))| {

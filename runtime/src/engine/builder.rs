@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use trail_probe::{Predictor, Probe};
+use trail_probe::{LengthPredictor, Probe};
 use trail_scheduler::policies::{Needs, PolicyKind};
 use trail_scheduler::{LogSink, Preemption, SchedulerConfig};
 
@@ -54,7 +54,7 @@ pub(super) type Reporter = Box<dyn FnMut(Progress)>;
 pub struct EngineBuilder {
     pub(super) model: Option<Arc<Model>>,
     pub(super) probe: Option<Probe>,
-    pub(super) predictor: Option<Predictor>,
+    pub(super) predictor: Option<Arc<dyn LengthPredictor>>,
     pub(super) policy: PolicyKind,
     pub(super) when_full: WhenFull,
     pub(super) replays: bool,
@@ -123,7 +123,7 @@ impl EngineBuilder {
     }
 
     /// The prompt-only predictor, the source of `r` where there is one.
-    pub fn predictor(mut self, predictor: Option<Predictor>) -> Self {
+    pub fn predictor(mut self, predictor: Option<Arc<dyn LengthPredictor>>) -> Self {
         self.predictor = predictor;
         self
     }
@@ -301,16 +301,21 @@ impl EngineBuilder {
             ));
         }
         let name = self.policy.name();
+        let needs_probe = self.predictor.as_ref().is_some_and(|predictor| predictor.needs_probe());
         match self.policy.needs() {
             _ if self.replays => Ok(()),
+            _ if needs_probe && self.probe.is_none() => refuse(
+                "the length predictor is the probe on the prompt, and there is no probe: give one \
+                 with --probe FILE, or choose another --length-predictor",
+            ),
             Needs::Probe if self.probe.is_none() => refuse(format!(
                 "policy {name} needs a probe trained for this model, and only the bundled model comes \
                  with one: give it with --probe FILE, put it beside the model as probe.safetensors, \
                  or choose --policy fcfs",
             )),
             Needs::Predictor if self.predictor.is_none() => refuse(format!(
-                "policy {name} needs a prompt-only predictor: put predictor.safetensors beside the \
-                 model, or choose --policy fcfs",
+                "policy {name} needs a prompt-only predictor: choose one with --length-predictor, \
+                 put predictor.safetensors beside the model, or choose --policy fcfs",
             )),
             _ => Ok(()),
         }

@@ -40,7 +40,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
-use trail_probe::Predictor;
+use trail_probe::{LengthPredictor, Prompt};
 
 pub use crate::backend::{Fault, NonFiniteLogits, SamplingParams};
 pub use admission::{SubmitError, WhenFull};
@@ -89,7 +89,7 @@ use submit_queue::{QueuePlace, SubmitQueue};
 /// ```
 pub struct Engine {
     model: Arc<Model>,
-    predictor: Option<Predictor>,
+    predictor: Option<Arc<dyn LengthPredictor>>,
     policy: PolicyKind,
     device: String,
     max_running: usize,
@@ -119,11 +119,12 @@ impl Engine {
         self.admission.check(&request, &new)?;
         let place = QueuePlace::take(&self.queue, ActiveRequest::bytes(&request) as u64)?;
         let predict = || {
-            let (predictor, prompt) = (self.predictor.as_ref()?, request.own_prompt());
+            let prompt = Prompt { ids: request.own_prompt(), hint: request.length_hint };
+            let prediction = self.predictor.as_ref()?.predict(&prompt)?;
             Some(match self.policy.initial_length() {
-                InitialLength::Likeliest => predictor.predict_midpoint(prompt),
-                InitialLength::Mean => predictor.predict(prompt),
-                InitialLength::CountdownOptimal => predictor.predict_countdown(prompt),
+                InitialLength::Likeliest => prediction.likeliest(),
+                InitialLength::Mean => prediction.mean(),
+                InitialLength::CountdownOptimal => prediction.countdown_optimal(),
             })
         };
         let initial = request.initial_prediction.or_else(predict);
@@ -136,6 +137,11 @@ impl Engine {
         self.queue.submit(Box::new(active))?;
         let (events, queue) = (Mutex::new(events), self.queue.clone());
         Ok(RequestHandle { id, initial_prediction, events, ticket, queue })
+    }
+
+    /// True if [`Engine::submit`] takes milliseconds, for a prediction.
+    pub fn predicts_slowly(&self) -> bool {
+        self.predictor.as_ref().is_some_and(|predictor| predictor.is_slow())
     }
 
     /// The model.

@@ -36,6 +36,8 @@ pub struct Request {
     pub predictions: Option<Arc<[f32]>>,
     /// Output length to replay in place of the prompt-only predictor's, tokens. For experiments.
     pub initial_prediction: Option<f32>,
+    /// The client's estimate of the output length, tokens; read by a predictor that asks for it.
+    pub length_hint: Option<u32>,
     /// Called after every event on the engine's thread; must not block.
     pub notify: Option<Notify>,
 }
@@ -54,6 +56,7 @@ impl Request {
             true_length: None,
             predictions: None,
             initial_prediction: None,
+            length_hint: None,
             notify: None,
         }
     }

@@ -1,5 +1,6 @@
 //! The requests of a run with their recorded predictions, as a trace file.
 
+use trail_probe::Prompt;
 use trail_scheduler::simulator::Trace;
 use trail_setup::drive::{Job, Outcome};
 use trail_setup::{Error, OutputFile, Setup};
@@ -15,7 +16,8 @@ pub fn write(
     let mut text = String::new();
     for (index, (job, outcome)) in jobs.iter().zip(outcomes).enumerate() {
         let most = job.request.max_tokens as f32;
-        let predicted = predictor.as_ref().map(|p| p.predict(&job.request.prompt));
+        let prompt = Prompt::new(&job.request.prompt);
+        let predicted = predictor.as_ref().and_then(|of| of.predict(&prompt)).map(|of| of.mean());
         let remaining: Vec<f32> = outcome.predictions.iter().map(|&(_, tokens)| tokens).collect();
         let trace = Trace {
             id: index as u64,

@@ -45,7 +45,7 @@ pub struct Mae {
     /// Of the probe's prediction from the prompt, counted down.
     pub prompt_probe: f64,
     /// Of the prompt-only predictor, counted down; `None` if there is none.
-    pub bag_of_tokens: Option<f64>,
+    pub length_predictor: Option<f64>,
 }
 
 /// A prediction of `total` output tokens after the first `step`: at least one remains.
@@ -56,7 +56,7 @@ pub fn countdown(total: f32, step: usize) -> f32 {
 /// Errors over the steps of `traces` that `keep` selects by trace and step. `constant`: total
 /// tokens that the constant predicts, see [`best_constant`].
 pub fn maes(traces: &[Trace], constant: f32, keep: impl Fn(&Trace, usize) -> bool) -> Mae {
-    let mut sum = Mae { bag_of_tokens: Some(0.0), ..Mae::default() };
+    let mut sum = Mae { length_predictor: Some(0.0), ..Mae::default() };
     for trace in traces {
         for (step, remaining) in trace.steps().filter(|(step, _)| keep(trace, *step)) {
             let error = |said: f32| f64::from((said - remaining as f32).abs());
@@ -65,8 +65,8 @@ pub fn maes(traces: &[Trace], constant: f32, keep: impl Fn(&Trace, usize) -> boo
             sum.refined += error(trace.refined[step]);
             sum.constant += error(countdown(constant, step));
             sum.prompt_probe += error(countdown(trace.prompt_probe, step));
-            let bag = trace.bag_of_tokens.map(|total| error(countdown(total, step)));
-            sum.bag_of_tokens = sum.bag_of_tokens.zip(bag).map(|(sum, error)| sum + error);
+            let bag = trace.length_predictor.map(|total| error(countdown(total, step)));
+            sum.length_predictor = sum.length_predictor.zip(bag).map(|(sum, error)| sum + error);
         }
     }
     let steps = sum.steps.max(1) as f64;
@@ -75,7 +75,7 @@ pub fn maes(traces: &[Trace], constant: f32, keep: impl Fn(&Trace, usize) -> boo
         refined: sum.refined / steps,
         constant: sum.constant / steps,
         prompt_probe: sum.prompt_probe / steps,
-        bag_of_tokens: sum.bag_of_tokens.map(|sum| sum / steps),
+        length_predictor: sum.length_predictor.map(|sum| sum / steps),
         ..sum
     }
 }

@@ -17,7 +17,7 @@ fn trace(tokens: u32, bins: &Bins, said: impl Fn(u32, u32) -> f32) -> Trace {
         probabilities: said.iter().map(certain).collect(),
         raw: said.clone(),
         prompt_probe: said[0],
-        bag_of_tokens: None,
+        length_predictor: None,
         same_bin: [0; 3],
         refined: said,
     }
@@ -30,7 +30,7 @@ fn a_perfect_predictor_has_no_error_and_the_right_order() {
     let traces: Vec<Trace> = [10, 100, 300, 500].map(perfect).into();
     let mae = maes(&traces, best_constant(&traces), |_, _| true);
     assert_eq!((mae.steps, mae.raw, mae.refined, mae.prompt_probe), (910, 0.0, 0.0, 0.0));
-    assert!(mae.constant > 10.0 && mae.bag_of_tokens.is_none());
+    assert!(mae.constant > 10.0 && mae.length_predictor.is_none());
     assert_eq!(bin_accuracy(&traces, &bins), 1.0);
     // Certain of 0.9, and always right.
     assert!((expected_calibration_error(&traces, &bins) - 0.1).abs() < 1e-6);
@@ -77,4 +77,24 @@ fn reliability_compares_what_was_said_with_what_came() {
         assert!((one.said - one.remained - 30.0).abs() < 1e-3, "{one:?}");
         assert!(one.standard_error < 1e-3 && one.requests > 0);
     }
+}
+
+#[test]
+fn figures_of_predictions_from_the_prompt_alone() {
+    let said = |tokens| trail_probe::Prediction::Tokens(tokens);
+    let of = PromptOnly::of(&[(said(10.0), 20), (said(30.0), 10)]);
+    assert_eq!((of.mae, of.rmse, of.tau_b), (15.0, 250.0_f64.sqrt(), -1.0));
+    assert_eq!((of.r2, of.bin_accuracy), (1.0 - 250.0 / 25.0, None));
+    // The first is 10 off until it is used up, then 9 to 0; the second is 20 off throughout.
+    assert_eq!(of.mae_countdown, (100.0 + 45.0 + 200.0) / 30.0);
+    let bins = Bins::equal(2, 100);
+    let certain = |bin: usize| {
+        let mut q = vec![0.25; 2];
+        q[bin] = 0.75;
+        trail_probe::Prediction::Bins { bins: Box::new(bins), q }
+    };
+    let of = PromptOnly::of(&[(certain(0), 20), (certain(1), 90), (certain(1), 30)]);
+    assert_eq!((of.bin_accuracy, of.mae), (Some(2.0 / 3.0), (17.5 + 27.5 + 32.5) / 3.0));
+    assert_eq!(of.tau_b, of.tau_b_likeliest);
+    assert_eq!(PromptOnly::of(&[]), PromptOnly::default());
 }

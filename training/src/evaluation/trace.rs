@@ -1,6 +1,6 @@
 //! Predictions for one answer.
 
-use trail_probe::{Head, HeadDtype, Partials, Predictor, Probe, Tracker};
+use trail_probe::{Head, HeadDtype, LengthPredictor, Partials, Prediction, Probe, Prompt, Tracker};
 
 use crate::shard::{Row, Shard};
 
@@ -12,14 +12,14 @@ pub struct Predictors<'a> {
     /// The probe.
     pub probe: &'a Probe,
     /// The prompt-only predictor over the prompt's tokens, if there is one.
-    pub predictor: Option<&'a Predictor>,
+    pub predictor: Option<&'a dyn LengthPredictor>,
     /// The probe's head in each of [`HeadDtype::ALL`].
     heads: [Head; HeadDtype::ALL.len()],
 }
 
 impl<'a> Predictors<'a> {
     /// The predictors beside the probe's head in every type.
-    pub fn new(probe: &'a Probe, predictor: Option<&'a Predictor>) -> Predictors<'a> {
+    pub fn new(probe: &'a Probe, predictor: Option<&'a dyn LengthPredictor>) -> Predictors<'a> {
         let heads = HeadDtype::ALL.map(|dtype| Head::with_dtype(&probe.weights, dtype));
         Predictors { probe, predictor, heads }
     }
@@ -43,7 +43,7 @@ pub struct Trace {
     /// Total tokens that the probe predicts from the mean over the prompt, to be counted down.
     pub prompt_probe: f32,
     /// Total tokens that the prompt-only predictor predicts, to be counted down.
-    pub bag_of_tokens: Option<f32>,
+    pub length_predictor: Option<f32>,
     /// Steps at which a head in each of [`HeadDtype::ALL`] gives the bin that f32 gives.
     pub same_bin: [usize; HeadDtype::ALL.len()],
 }
@@ -117,12 +117,22 @@ impl Trace {
             stopped: answer.stopped,
             refined: refined.collect(),
             prompt_probe: raw[0],
-            bag_of_tokens: predictor.map(|predictor| predictor.predict(&answer.prompt)),
+            length_predictor: predictor
+                .and_then(|predictor| predictor.predict(&Prompt::new(&answer.prompt)))
+                .map(|prediction| prediction.mean()),
             raw,
             probabilities,
             same_bin,
         }
     }
+}
+
+/// The prediction of `probe` from the mean over the prompt of request `request` of `shard`.
+pub fn of_prompt(shard: &Shard, request: usize, probe: &Probe) -> Prediction {
+    let mut mean = vec![0.0; shard.hidden()];
+    shard.mean(probe.layer, request, &mut mean);
+    let q = probabilities(&probe.head, &mean).swap_remove(0);
+    Prediction::Bins { bins: Box::new(probe.bins), q }
 }
 
 /// The distributions of `head` for `inputs` `[rows, d]`.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use serde_json::Value;
-use trail_probe::Predictor;
+use trail_probe::{LengthPredictor, Prompt};
 use trail_runtime::text::{ChatMessage, ChatOptions, Tokenizer};
 use trail_setup::{ModelArgs, Setup};
 
@@ -13,7 +13,7 @@ use trail_setup::{ModelArgs, Setup};
 pub struct Hints {
     setup: Setup,
     tokenizer: Arc<Tokenizer>,
-    predictor: Predictor,
+    predictor: Arc<dyn LengthPredictor>,
 }
 
 impl Hints {
@@ -32,7 +32,8 @@ impl Hints {
     pub fn predict(&self, body: &Value) -> Option<u32> {
         let tokens = self.prompt(body)?;
         let most = body.get("max_tokens").and_then(Value::as_f64).unwrap_or(f64::INFINITY);
-        Some(f64::from(self.predictor.predict(&tokens)).min(most).max(1.0).round() as u32)
+        let predicted = self.predictor.predict(&Prompt::new(&tokens))?.mean();
+        Some(f64::from(predicted).min(most).max(1.0).round() as u32)
     }
 
     /// The tokens of a prompt or of a conversation.

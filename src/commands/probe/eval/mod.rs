@@ -41,7 +41,7 @@ pub fn run(
     let claim =
         |path: &Option<_>| path.clone().map(|path| OutputFile::claim(path, args.force)).transpose();
     let (traces_file, plot_file) = (claim(&args.traces)?, claim(&args.plot)?);
-    let predictors = Predictors::new(&probe, predictor.as_ref());
+    let predictors = Predictors::new(&probe, predictor.as_deref());
     let traces = match &args.data {
         Some(data) => of_collection(data, &predictors)?,
         None => of_prompts(&setup, engine, args, &predictors)?,
@@ -111,7 +111,7 @@ fn of_shard(shard: &Shard, predictors: &Predictors<'_>) -> Result<Vec<Trace>, Er
 /// The traces as `simulate --trace` reads them; all requests arrive at once.
 fn replay_traces(traces: &[Trace], max_tokens: u32) -> String {
     let line = |(index, trace): (usize, &Trace)| {
-        let total = trace.bag_of_tokens.unwrap_or(trace.prompt_probe);
+        let total = trace.length_predictor.unwrap_or(trace.prompt_probe);
         let replay = ReplayTrace {
             id: index as u64,
             arrival_s: 0.0,

@@ -127,7 +127,7 @@ impl Report {
             self.model, self.layer, self.answers, self.stopped, self.mae.steps
         );
         let constant = format!("constant {}", self.constant);
-        let columns = ["steps", "refined", "raw", "prompt probe", "bag of tokens", &constant];
+        let columns = ["steps", "refined", "raw", "prompt probe", "length predictor", &constant];
         let mut table = Table::default().group("", &["of"]).group("MAE, tokens", &columns);
         let mut row = |name: &str, mae: &Mae| {
             let figure =
@@ -136,7 +136,7 @@ impl Report {
                 Some(mae.refined),
                 Some(mae.raw),
                 Some(mae.prompt_probe),
-                mae.bag_of_tokens,
+                mae.length_predictor,
                 Some(mae.constant),
             ];
             let cells = [name.to_owned(), mae.steps.to_string()];
@@ -209,22 +209,24 @@ fn rankings(traces: &[Trace]) -> Vec<Ranking> {
         of("raw", &|trace, step| trace.raw[step]),
         of("prompt_probe", &|trace, step| countdown(trace.prompt_probe, step)),
     ];
-    if traces.iter().all(|trace| trace.bag_of_tokens.is_some()) {
-        let bag =
-            |trace: &Trace, step: usize| countdown(trace.bag_of_tokens.unwrap_or_default(), step);
+    if traces.iter().all(|trace| trace.length_predictor.is_some()) {
+        let bag = |trace: &Trace, step: usize| {
+            countdown(trace.length_predictor.unwrap_or_default(), step)
+        };
         all.push(of("bag_of_tokens", &bag));
     }
     all
 }
 
-/// The five errors.
+/// The five errors. `bag_of_tokens` is of the predictor in use, which is one unless
+/// `--length-predictor` names another kind.
 fn five(mae: &Mae) -> Value {
     json!({
         "raw": mae.raw,
         "refined": mae.refined,
         "constant": mae.constant,
         "prompt_probe": mae.prompt_probe,
-        "bag_of_tokens": mae.bag_of_tokens,
+        "bag_of_tokens": mae.length_predictor,
     })
 }
 
