@@ -10,6 +10,8 @@ mod avx2;
 mod avx512;
 #[cfg(target_arch = "aarch64")]
 mod neon;
+#[cfg(target_arch = "aarch64")]
+mod neon_dot;
 mod portable;
 
 #[cfg(target_arch = "x86_64")]
@@ -17,7 +19,9 @@ pub use avx2::{Avx2, Avx512VlVnni, AvxVnni, Maddubs};
 #[cfg(target_arch = "x86_64")]
 pub use avx512::{Avx512, Avx512Bf16, Avx512Vnni, Maddubs512};
 #[cfg(target_arch = "aarch64")]
-pub use neon::{Neon, NeonDotprod, NeonI8mm, NeonMull};
+pub use neon::Neon;
+#[cfg(target_arch = "aarch64")]
+pub use neon_dot::{NeonDotprod, NeonI8mm, NeonMull};
 pub use portable::{PlainDot, PlainPairs, Portable};
 
 /// Lanes of the widest register: buffers shared by all instruction sets are padded to it.

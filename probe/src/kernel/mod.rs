@@ -2,8 +2,8 @@
 //! filter's step.
 //!
 //! `tile.rs` has the algorithm once, generic over `trail_base::simd::Simd`; `portable.rs`,
-//! `eight_lanes.rs` and `avx512.rs` choose the register and the tile shapes. Both layers of the MLP are
-//! calls of [`Kernel::multiply_add`].
+//! `eight_lanes.rs` and `avx512.rs` choose the register and the tile shapes. Both layers of the MLP
+//! are calls of [`Kernel::multiply_add`].
 //!
 //! Order of summation: every element of C is one chain of multiply-adds over k, ascending. Neither
 //! the tile it falls in nor where the K blocks end changes the chain, so a row's bits do not depend
