@@ -1,5 +1,5 @@
-//! Products of bytes in registers of NEON: by the dot-product or the int8 matrix extension where the
-//! CPU has them. Both are written in assembly, as their intrinsics are not stable in Rust.
+//! Products of bytes in registers of NEON: by the dot-product or the int8 matrix extension where
+//! the CPU has them. Both are written in assembly, as their intrinsics are not stable in Rust.
 
 use std::arch::aarch64::*;
 use std::arch::asm;
