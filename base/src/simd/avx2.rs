@@ -265,15 +265,6 @@ impl Bytes for Avx2 {
     }
 
     #[inline(always)]
-    fn spread_bits(words: Avx2Words) -> Avx2Words {
-        // Bit i moves to bit 8 i + 4; the others that a shift brings are masked out.
-        let words = Self::and(words, 15);
-        let low = Self::or(Self::shift_left(words, 4), Self::shift_left(words, 11));
-        let high = Self::or(Self::shift_left(words, 18), Self::shift_left(words, 25));
-        Self::and(Self::or(low, high), 0x1010_1010)
-    }
-
-    #[inline(always)]
     fn dot_halves(words: Avx2Words, [a, b]: [i16; 2]) -> Avx2Words {
         let factors = i32::from(a) & 0xffff | i32::from(b) << 16;
         Avx2Words(avx2!(_mm256_madd_epi16(words.0, _mm256_set1_epi32(factors))))

@@ -236,7 +236,14 @@ pub trait Bytes: Simd {
     /// The signed byte `byte` (0..4) of each lane.
     fn signed_byte(words: Self::Words, byte: u32) -> Self::Words;
     /// Bit i of each lane, for i in 0..4, as bit 4 of the lane's byte i; all others are zero.
-    fn spread_bits(words: Self::Words) -> Self::Words;
+    #[inline(always)]
+    fn spread_bits(words: Self::Words) -> Self::Words {
+        // Bit i moves to bit 8 i + 4; the others that a shift brings are masked out.
+        let words = Self::and(words, 15);
+        let low = Self::or(Self::shift_left(words, 4), Self::shift_left(words, 11));
+        let high = Self::or(Self::shift_left(words, 18), Self::shift_left(words, 25));
+        Self::and(Self::or(low, high), 0x1010_1010)
+    }
     /// The sum of the products of each lane's two signed halves with `factors`.
     fn dot_halves(words: Self::Words, factors: [i16; 2]) -> Self::Words;
 }

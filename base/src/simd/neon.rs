@@ -324,15 +324,6 @@ impl Bytes for Neon {
     }
 
     #[inline(always)]
-    fn spread_bits(words: NeonWords) -> NeonWords {
-        // Bit i moves to bit 8 i + 4; the others that a shift brings are masked out.
-        let words = Self::and(words, 15);
-        let low = Self::or(Self::shift_left(words, 4), Self::shift_left(words, 11));
-        let high = Self::or(Self::shift_left(words, 18), Self::shift_left(words, 25));
-        Self::and(Self::or(low, high), 0x1010_1010)
-    }
-
-    #[inline(always)]
     fn dot_halves(words: NeonWords, [a, b]: [i16; 2]) -> NeonWords {
         neon!({
             let low = both!(vreinterpretq_s32_u32, Self::shift_left(words, 16).0);

@@ -322,12 +322,6 @@ impl Bytes for Portable {
     }
 
     #[inline(always)]
-    fn spread_bits(words: PortableWords) -> PortableWords {
-        let spread = |bits: u32| bits << 4 | bits << 11 | bits << 18 | bits << 25;
-        words.map(|word| spread(word & 15) & 0x1010_1010)
-    }
-
-    #[inline(always)]
     fn dot_halves(words: PortableWords, [a, b]: [i16; 2]) -> PortableWords {
         let product = |half: u32, factor: i16| i32::from(half as u16 as i16) * i32::from(factor);
         words.map(|word| (product(word, a) + product(word >> 16, b)) as u32)

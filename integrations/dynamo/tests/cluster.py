@@ -6,6 +6,7 @@ Standard library only. Signals go to processes that were started here, by their 
 import http.client
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -107,20 +108,22 @@ class Cluster:
         args = ["--engine", engine, "--model", MODEL, "--served-model-name", "m", *args]
         for _ in range(count):
             self.workers.append(self.start("trail-dynamo-worker", args))
-        alive = len([w for w in self.workers if w.poll() is None])
-        wait_until(f"{alive} workers report", lambda: len(self.loads()) >= alive, 60 + 2 * count)
+        wait_until("all workers report", self.all_report, 60 + 2 * count)
         wait_until("the model is served", lambda: "m" in self.models(), 30)
         # Discovery of the last worker may lag behind its first report.
         wait_until("a request is served", lambda: self.ask("x", 1).finish == "length", 30)
 
+    def all_report(self):
+        """True if the router has a report of each living worker. Not by number: it keeps the report
+        of one that was just killed for half a second."""
+        reported = {load["worker_id"] for load in self.loads()}
+        return all(instance(one) in reported for one in self.workers if one.poll() is None)
+
     def holder(self):
         """The process of a worker that has a request running; `None` if there is none."""
-        busy = [load["worker_id"] for load in self.loads() if load["running"]]
-        for process in self.workers:
-            if busy and process.poll() is None:
-                if f"load reports of instance {busy[0]}" in process.log.read_text(errors="replace"):
-                    return process
-        return None
+        busy = {load["worker_id"] for load in self.loads() if load["running"]}
+        living = (one for one in self.workers if one.poll() is None)
+        return next((one for one in living if instance(one) in busy), None)
 
     def get(self, path):
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)
@@ -223,6 +226,12 @@ class Cluster:
             return answers
 
         return finish
+
+
+def instance(process):
+    """Dynamo's id of a worker, which it logs once it is in discovery; `None` before."""
+    ids = re.findall(r"load reports of instance (\d+)", process.log.read_text(errors="replace"))
+    return int(ids[0]) if ids else None
 
 
 def kill(process, which=signal.SIGKILL):
