@@ -255,6 +255,7 @@ impl Fill<'_> {
         };
         if let Some(action) = entry {
             scheduler.decide(action, idx, None);
+            scheduler.requests.set_phase(idx, Phase::Running);
             self.growth += scheduler.config.reserve.growth(&scheduler.requests[idx]);
             self.entered = Some(idx);
             self.entries -= 1;
@@ -267,7 +268,6 @@ impl Fill<'_> {
             self.prefill = self.prefill.map(|limit| limit.after(start, len));
             self.prefills = true;
         }
-        request.phase = Phase::Running;
         request.started = true;
         request.planned = true;
         request.passed_over = 0;

@@ -2,7 +2,7 @@
 
 use std::ops::{Index, IndexMut};
 
-use crate::request::{NewRequest, Phase, RequestIdx, RequestState};
+use crate::request::{NewRequest, Phase, Prediction, RequestIdx, RequestState};
 
 /// Predicted work of the requests that are admitted and not finished.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -31,7 +31,9 @@ impl Outstanding {
 /// All requests, by index.
 pub(crate) struct Requests {
     states: Vec<RequestState>,
-    outstanding: Outstanding,
+    /// Of the requests outside the batch. Those in it change with every token and prediction: they
+    /// are summed when asked for.
+    outside: Outstanding,
     free: Vec<RequestIdx>,
     /// Indices whose request has finished while its transfer has not.
     ending: usize,
@@ -43,7 +45,7 @@ impl Requests {
         Requests {
             states: vec![RequestState::default(); max_requests as usize],
             free: (0..max_requests).rev().map(RequestIdx).collect(),
-            outstanding: Outstanding::default(),
+            outside: Outstanding::default(),
             ending: 0,
             arrivals: 0,
         }
@@ -55,32 +57,55 @@ impl Requests {
         let generation = self[idx].generation;
         self[idx] = RequestState::new(idx, generation, self.arrivals, request);
         self.arrivals += 1;
-        self.outstanding.add(&self.states[idx.index()]);
+        self.outside.add(&self.states[idx.index()]);
         Some(idx)
     }
 
-    /// Changes the remaining tokens of the request at `idx`, which [`IndexMut`] must not.
-    pub(crate) fn update<T>(
+    /// Records a prediction of the request at `idx`; see [`RequestState::predict`].
+    pub(crate) fn predict(
         &mut self,
         idx: RequestIdx,
-        change: impl FnOnce(&mut RequestState) -> T,
-    ) -> T {
+        prediction: &Prediction,
+        refresh: u32,
+    ) -> bool {
         let state = &mut self.states[idx.index()];
-        self.outstanding.remove(state);
-        let changed = change(state);
-        self.outstanding.add(state);
-        changed
+        if state.phase == Phase::Running {
+            return state.predict(prediction, refresh);
+        }
+        self.outside.remove(state);
+        let accepted = state.predict(prediction, refresh);
+        self.outside.add(state);
+        accepted
     }
 
-    pub(crate) fn outstanding(&self) -> Outstanding {
-        self.outstanding
+    /// Moves the request at `idx` into or out of the batch; [`IndexMut`] must not.
+    pub(crate) fn set_phase(&mut self, idx: RequestIdx, phase: Phase) {
+        let state = &mut self.states[idx.index()];
+        match (state.phase, phase) {
+            (Phase::Running, Phase::Running) => {}
+            (Phase::Running, _) => self.outside.add(state),
+            (_, Phase::Running) => self.outside.remove(state),
+            _ => {}
+        }
+        state.phase = phase;
+    }
+
+    /// Sum over all requests, of which `batch` are those that run.
+    pub(crate) fn outstanding(&self, batch: impl Iterator<Item = RequestIdx>) -> Outstanding {
+        let mut sum = self.outside;
+        for idx in batch {
+            sum.add(&self[idx]);
+        }
+        sum
     }
 
     /// Ends the request at `idx`: results that carry its generation are stale from now on. The
     /// index stays taken until it is released.
     pub(crate) fn end(&mut self, idx: RequestIdx) {
         let state = &mut self.states[idx.index()];
-        self.outstanding.remove(state);
+        if state.phase != Phase::Running {
+            self.outside.remove(state);
+        }
         state.planned = false;
         state.ended = true;
         state.generation = state.generation.wrapping_add(1);

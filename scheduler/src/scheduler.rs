@@ -4,7 +4,7 @@ use crate::blocks::{BlockId, Blocks};
 use crate::config::{ConfigError, SchedulerConfig};
 use crate::decision::{Action, Decision};
 use crate::fill::{Fill, Filled};
-use crate::key::{Key, Ranked};
+use crate::key::{Key, Ranked, sort_again};
 use crate::order::Order;
 use crate::plan::Plan;
 use crate::policy::{Policy, rank};
@@ -85,7 +85,7 @@ impl Scheduler {
             return;
         }
         let refresh = self.config.refresh_tokens;
-        if self.requests.update(idx, |request| request.predict(&prediction, refresh)) {
+        if self.requests.predict(idx, &prediction, refresh) {
             self.policy.on_predicted(&self.requests[idx]);
             self.rekey(idx);
         }
@@ -163,7 +163,7 @@ impl Scheduler {
             request.planned = false;
             ranked.key = rank(&*self.policy, request, self.trusts_predictions);
         }
-        self.running.sort_unstable_by_key(|ranked| ranked.key);
+        sort_again(&mut self.running);
     }
 
     /// Moves requests that left the batch to the paused or the waiting ones.
@@ -179,9 +179,9 @@ impl Scheduler {
             request.slice_tokens = 0;
             let has_kv = request.phase == Phase::Running;
             if has_kv {
-                request.phase = Phase::Paused;
+                self.requests.set_phase(idx, Phase::Paused);
             }
-            self.policy.on_preempted(request);
+            self.policy.on_preempted(&self.requests[idx]);
             if has_kv {
                 self.paused.insert(idx, self.key(idx));
                 // One that the walk met was short of a block, the others of a place.
@@ -207,14 +207,14 @@ impl Scheduler {
     /// in each row with `sample`, and each expectation counts down by one per token until the next
     /// prediction. The engine finishes a request at its `max_tokens`.
     pub fn advance(&mut self) {
+        let step = self.plan.step;
         for row in &self.plan.rows {
             // A request finished since the plan; its index may belong to another by now.
             if !self.requests[row.idx].planned {
                 continue;
             }
-            let step = self.plan.step;
-            self.requests.update(row.idx, |request| request.advance(step, row.len, row.sample));
-            let request = &self.requests[row.idx];
+            let request = &mut self.requests[row.idx];
+            request.advance(step, row.len, row.sample);
             debug_assert!(request.generated <= request.max_tokens, "finish was due");
             self.policy.on_tokens(request, row.sample as u32);
         }
@@ -294,9 +294,9 @@ impl Scheduler {
         self.requests.live()
     }
 
-    /// Predicted output tokens of the requests admitted and not finished.
+    /// Predicted output tokens of the requests admitted and not finished. Visits the running ones.
     pub fn outstanding(&self) -> Outstanding {
-        self.requests.outstanding()
+        self.requests.outstanding(self.running.iter().map(|ranked| ranked.idx))
     }
 
     /// Number of requests in the last plan that are not finished.

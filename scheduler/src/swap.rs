@@ -51,10 +51,10 @@ impl Scheduler {
     ///
     /// If none was in flight: the caller's accounting is wrong, and blocks would be lost.
     pub fn transferred(&mut self, idx: RequestIdx) -> Transferred {
-        let request = &mut self.requests[idx];
+        let request = &self.requests[idx];
         let (ended, swapping_out) = (request.ended, request.phase == Phase::SwappingOut);
         assert!(request.moving(), "request {} has no transfer in flight", idx.0);
-        request.phase = if swapping_out { Phase::Swapped } else { Phase::Paused };
+        self.requests.set_phase(idx, if swapping_out { Phase::Swapped } else { Phase::Paused });
         if swapping_out {
             self.blocks.release(idx);
             self.swap_state.end_out(idx);
@@ -107,8 +107,8 @@ impl Scheduler {
         if !self.worth_swapping(idx) {
             return false;
         }
+        self.requests.set_phase(idx, Phase::SwappingOut);
         let request = &mut self.requests[idx];
-        request.phase = Phase::SwappingOut;
         request.swaps += 1;
         let blocks = blocks_for(request.computed);
         self.blocks.truncate(idx, blocks);
@@ -120,9 +120,8 @@ impl Scheduler {
     /// Begins to swap a request in. It is in no order any more, and holds the blocks of all its
     /// tokens.
     pub(crate) fn swap_in(&mut self, idx: RequestIdx) {
-        let request = &mut self.requests[idx];
-        request.phase = Phase::SwappingIn;
-        request.passed_over = 0;
+        self.requests.set_phase(idx, Phase::SwappingIn);
+        self.requests[idx].passed_over = 0;
         self.swap_state.begin_in(idx);
         self.plan.swap_in.push(idx);
     }
@@ -130,8 +129,8 @@ impl Scheduler {
     /// Discards a victim's KV: the victim is recomputed later.
     pub(crate) fn discard_kv(&mut self, victim: RequestIdx) {
         self.blocks.release(victim);
+        self.requests.set_phase(victim, Phase::Waiting);
         let request = &mut self.requests[victim];
-        request.phase = Phase::Waiting;
         request.computed = 0;
         request.evictions += 1;
         self.plan.evicted.push(victim);
