@@ -19,8 +19,8 @@
 //         kv_heads * hd * 4)
 // reference runtime/tests/cuda_backend/megakernel.rs::five_kernels
 // why     With a row or two, launch gaps are what is left to save: a barrier costs less, and while
-//         a block waits at one its first weights of the next product are on their way to registers
-//         (32 KiB a block, 64 KiB a multiprocessor); before attention, where most blocks have
+//         a block waits at one its first weights of the next product are on their way (48 KiB a
+//         block, 96 KiB a multiprocessor); before attention, where most blocks have
 //         nothing to do, O's first weights are prefetched into L2, too. Each stage is the kernel's
 //         own code on the same shares of the work, whatever the grid: a block of threads is one or
 //         several of its blocks in turn, so the bits are the five kernels'. Attention takes four of
@@ -31,7 +31,7 @@
 
 namespace {
 
-constexpr int TOKENS = 8, AHEAD = 1;
+constexpr int TOKENS = 8, WEIGHT_STAGES = 6;
 /// Stages of an attention warp's ring: as many as leave room for two blocks on a multiprocessor
 /// with heads 128 wide.
 #if __CUDA_ARCH__ >= 900
@@ -59,7 +59,7 @@ __device__ __forceinline__ void multiply(const typename Epilogue::Params &p, int
     };
 #pragma unroll 1
     for (int me = ptx::opaque(blockIdx.x); me < blocks; me += gridDim.x)
-        skinny::Kernel<Epilogue, TOKENS, AHEAD>(p, shared_bytes, me, blocks).run(wait);
+        skinny::Kernel<Epilogue, TOKENS, WEIGHT_STAGES>(p, shared_bytes, me, blocks).run(wait);
     if (!waited) barrier.wait();
 }
 
@@ -139,11 +139,16 @@ __device__ __forceinline__ void run(const MegakernelParams &p) {
         attend<HD, TILES>(now, barrier);
         barrier.arrive();
 
-        multiply<epilogue::Residual>(now.o, now.o_blocks, barrier);
-        barrier.arrive();
-        multiply<epilogue::Swiglu>(now.gate_up, now.gate_up_blocks, barrier);
-        barrier.arrive();
-        multiply<epilogue::Residual>(now.down, now.down_blocks, barrier);
+        // O and down are one code, so that the loop over layers fits the instruction cache.
+#pragma unroll 1
+        for (int down = 0; down < 2; down++) {
+            multiply<epilogue::Residual>(down ? now.down : now.o,
+                                         down ? now.down_blocks : now.o_blocks, barrier);
+            if (down) break;
+            barrier.arrive();
+            multiply<epilogue::Swiglu>(now.gate_up, now.gate_up_blocks, barrier);
+            barrier.arrive();
+        }
         // The end of the kernel is a barrier, too.
         if (layer + 1 < p.end_layer) barrier.arrive();
     }

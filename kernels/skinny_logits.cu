@@ -7,14 +7,14 @@
 // out     logits [rows, n] f32, 16-byte aligned
 // arch    sm_80, sm_90a
 // launch  grid [equal shares: up to 2 blocks a multiprocessor, 1 at 64 rows], block 256, shared
-//         tokens*1556 bytes: 4 stages, sums, scales
+//         tokens*1556 bytes: 4 stages, sums, scales; and 8 KiB a stage of weights
 // limit   bytes: n*k_padded*2 + rows*(k*2 + n*4)
 // reference runtime/tests/support/gemm.rs::logits
-// why     weights stream from global memory into mma registers in equal shares over all
+// why     weights stream through a ring of each warp in equal shares over all
 //         multiprocessors; see common/skinny.cuh
 #include "common/skinny.cuh"
 
-SKINNY_KERNEL(skinny_logits_8, Logits, 8, 1, 2)
-SKINNY_KERNEL(skinny_logits_16, Logits, 16, 1, 2)
-SKINNY_KERNEL(skinny_logits_32, Logits, 32, 1, 2)
-SKINNY_KERNEL(skinny_logits_64, Logits, 64, 2, 1)
+SKINNY_KERNEL(skinny_logits_8, Logits, 8, 6, 2)
+SKINNY_KERNEL(skinny_logits_16, Logits, 16, 6, 2)
+SKINNY_KERNEL(skinny_logits_32, Logits, 32, 4, 2)
+SKINNY_KERNEL(skinny_logits_64, Logits, 64, 8, 1)

@@ -223,6 +223,16 @@ __device__ __forceinline__ void copy_async_wait() {
     asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
 }
 
+/// 16 bytes of shared memory.
+__device__ __forceinline__ uint4 load_shared(u32 shared) {
+    uint4 value;
+    asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
+                 : "r"(shared)
+                 : "memory");
+    return value;
+}
+
 // ---- tensor cores, warp wide
 
 /// Four 8x8 matrices of 16-bit elements; lane i names row i%8 of matrix i/8.

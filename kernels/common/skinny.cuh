@@ -1,11 +1,14 @@
-// The matrix product of few rows (GEMV-like, memory bound): weights go from global memory straight
-// into the A registers of mma, once.
+// The matrix product of few rows (GEMV-like, memory bound): every weight is read from global memory
+// once.
 //
 // Eight warps a block on a tile of 128 features: four pairs, each with 32 features; of a pair, one
 // warp takes the first half of a unit's depth and one the second. So each warp streams two tiles of
-// 16 features with AHEAD units of loads in flight, all in registers, and reads each fragment of
-// activations for two tiles. Activations come through a cp.async multistage pipeline, one barrier a
-// unit.
+// 16 features, and reads each fragment of activations for two tiles. Weights and activations come
+// through cp.async multistage pipelines. That of the activations is the block's, one barrier a unit.
+// That of the weights is a lane's own: the layout is in fragment order, so a lane copies the very 16
+// bytes that it multiplies, and waits for its own copies alone. Copies are counted: a step waits for
+// its own weights while the WEIGHT_STAGES - 1 steps behind it stay in flight. Loads into registers
+// would share one scoreboard of the machine code, which can be waited for only until it is empty.
 #pragma once
 #include "common/epilogue.cuh"
 #include "common/ptx.cuh"
@@ -13,13 +16,15 @@
 
 namespace skinny {
 
-constexpr int THREADS = 256;
+constexpr int THREADS = 256, WARPS = THREADS / 32;
 /// Depth of a unit, elements of k; of a warp's half, in steps of 16.
 constexpr int DEPTH = 128, STEPS = DEPTH / 2 / 16;
 /// Activation stages of the ring.
 constexpr int STAGES = 4;
 /// Feature tiles of 16 that a warp streams.
 constexpr int STRIPES = 2;
+/// Bytes of a warp's weights in a step of 16 along k.
+constexpr int STEP_BYTES = STRIPES * 512;
 
 /// Byte of 16-byte chunk `chunk` of row `row` in a stage [TOKENS][DEPTH]: XOR swizzle: neighbouring
 /// rows of one chunk fall on different banks.
@@ -42,25 +47,30 @@ struct Cursor {
     }
 };
 
-template <class Epilogue, int TOKENS, int AHEAD>
+template <class Epilogue, int TOKENS, int WEIGHT_STAGES>
 struct Kernel {
     using Params = typename Epilogue::Params;
     static constexpr int COLUMNS = TOKENS / 8;
     static constexpr int STAGE_BYTES = TOKENS * DEPTH * 2;
+    static constexpr int WEIGHT_BYTES = WARPS * WEIGHT_STAGES * STEP_BYTES;
+    // A stage of activations is copied with the first step of a unit, STAGES - 1 units ahead: then
+    // the wait for that unit's weights is one for its activations, too.
+    static_assert(WEIGHT_STAGES <= (STAGES - 1) * STEPS, "activations would arrive late");
 
     const Params &p;
     const GemmOperands &g;
     const stream::Line line;
+    /// This lane's 16 bytes of the first stripe in the first stage of weights.
+    const u32 weights;
+    /// Stages of activations.
+    const u32 ring;
     float *const sums;
     float *const scales;
-    const u32 ring;
     const u64 policy;
     const int lane, pair, half;
     /// Bytes from one feature tile of 16 to the next.
     const int stripe;
 
-    /// Weights in flight, by unit, step, feature tile.
-    uint4 weights[AHEAD][STEPS][STRIPES];
     float sum[STRIPES][COLUMNS][4];
 
     /// As block `me` of `blocks`.
@@ -68,9 +78,11 @@ struct Kernel {
         : p(params),
           g(params.gemm),
           line(stream::line_of<TOKENS, DEPTH>(params.gemm, me, blocks)),
-          sums(reinterpret_cast<float *>(shared + STAGES * STAGE_BYTES)),
+          weights(ptx::shared_address(shared) + threadIdx.x / 32 * (WEIGHT_STAGES * STEP_BYTES) +
+                  threadIdx.x % 32 * 16),
+          ring(ptx::shared_address(shared) + WEIGHT_BYTES),
+          sums(reinterpret_cast<float *>(shared + WEIGHT_BYTES + STAGES * STAGE_BYTES)),
           scales(sums + TOKENS * stream::ROW),
-          ring(ptx::shared_address(shared)),
           policy(ptx::evict_first_policy()),
           lane(threadIdx.x % 32),
           pair(threadIdx.x / 32 % 4),
@@ -87,10 +99,17 @@ struct Kernel {
                lane * 16;
     }
 
-    __device__ __forceinline__ void load_weights(uint4 (&to)[STRIPES], const char *from, int step) {
+    /// Starts the copy of the weights of step `step` of `ahead`'s unit, at `from`, into a stage, and
+    /// moves both on behind the unit's last step. Nothing is left to copy at the end of the line.
+    __device__ __forceinline__ void copy_weights(Cursor &ahead, const char *&from, int step,
+                                                 int stage) {
+        if (ahead.left == 0) return;
 #pragma unroll
         for (int s = 0; s < STRIPES; s++)
-            to[s] = ptx::load_stream(from + s * stripe + step * 512, policy);
+            ptx::copy_async_stream(weights + stage * STEP_BYTES + s * 512,
+                                   from + s * stripe + step * 512, policy);
+        if (step == STEPS - 1)
+            from = ahead.advance(line) ? tile_weights(ahead.tile) : from + DEPTH / 16 * 512;
     }
 
     /// Starts the copy of a unit's activations into a stage; rows and columns beyond the matrix
@@ -109,9 +128,14 @@ struct Kernel {
         }
     }
 
-    /// One step of 16 along k: activations of all tokens from the stage, times two feature tiles.
-    __device__ __forceinline__ void multiply(const uint4 (&a)[STRIPES], u32 stage, int step) {
+    /// One step of 16 along k: two feature tiles from the weights' stage, times the activations of
+    /// all tokens, which are at `stage`.
+    __device__ __forceinline__ void multiply(int weight_stage, u32 stage, int step) {
         const int chunk = (half * STEPS + step) * 2;
+        uint4 a[STRIPES];
+#pragma unroll
+        for (int s = 0; s < STRIPES; s++)
+            a[s] = ptx::load_shared(weights + weight_stage * STEP_BYTES + s * 512);
         u32 b[COLUMNS][2];
         if constexpr (COLUMNS == 1) {
             ptx::load_matrix_x2(b[0], stage + swizzled(lane % 8, chunk + lane / 8 % 2));
@@ -164,7 +188,7 @@ struct Kernel {
             scaled = place.token;
         }
         collect();
-        // The next tile's weights keep their registers meanwhile; these are what is left.
+        // As many as the registers hold.
         constexpr int FLIGHT = TOKENS == 64 ? 16 : TOKENS == 32 ? 4 : 8;
         if (!whole && !stream::add_up<THREADS, TOKENS, FLIGHT>(g, line, tile, sums, rows)) return;
         constexpr int BATCH =
@@ -191,70 +215,59 @@ struct Kernel {
     __device__ __forceinline__ void run(const Wait &wait) {
         const int first = line.first(line.me), last = line.first(line.me + 1);
         if (first == last) return;
-        // Weights do not depend on the previous kernel: their first loads are issued before it has
+        // Weights do not depend on the previous kernel: their first copies are issued before it has
         // ended.
         Cursor ahead(line, first, last);
         const char *from = tile_weights(ahead.tile) + ahead.unit * (DEPTH / 16 * 512);
-        // Units of a tile come in pairs, so that a buffer's index is known at compile time: even
-        // units in the first, odd in the second.
-        const int parity = AHEAD == 2 ? first & 1 : 0;
-#pragma unroll
-        for (int u = 0; u < 2 * AHEAD - 1; u++) {
-            // With one unit ahead there is always one; a branch here would keep the registers live
-            // in the code before it.
-            if (u < parity || u >= parity + AHEAD || (AHEAD > 1 && ahead.left == 0)) continue;
-#pragma unroll
-            for (int step = 0; step < STEPS; step++)
-                load_weights(weights[u % AHEAD][step], from, step);
-            from = ahead.advance(line) ? tile_weights(ahead.tile) : from + DEPTH / 16 * 512;
-        }
+#pragma unroll 1
+        for (int stage = 0; stage < WEIGHT_STAGES; stage++)
+            copy_weights(ahead, from, stage % STEPS, stage);
         wait();
 
         Cursor rows(line, first, last);
         int scaled = token_of(rows.tile), stage = 0, rows_token = scaled;
-#pragma unroll
+#pragma unroll 1
         for (int filled = 0; filled < STAGES - 1; filled++) {
             if (rows.left > 0) {
                 copy_rows(rows, rows_token, filled);
                 if (rows.advance(line)) rows_token = token_of(rows.tile);
             }
-            ptx::copy_async_commit();
         }
+        ptx::copy_async_commit();
         epilogue::scales_of<Epilogue, TOKENS, THREADS>(p, scaled, scales);
         clear();
 
+        // All that a full ring can hold is on its way: there is nothing to gain from a part of it.
+        ptx::copy_async_wait<0>();
         Cursor now(line, first, last);
-        int begun = now.unit;
+        int begun = now.unit, weight_stage = 0;
         while (now.left > 0) {
             const int tile = now.tile;
-            bool ended = false;
 #pragma unroll
-            for (int phase = 0; phase < AHEAD; phase++) {
-                if (AHEAD == 2 && (now.unit % 2 != phase || now.left == 0)) continue;
-                ptx::copy_async_wait<STAGES - 2>();
-                __syncthreads();
-                if (rows.left > 0) {
-                    copy_rows(rows, rows_token, (stage + STAGES - 1) % STAGES);
-                    if (rows.advance(line)) rows_token = token_of(rows.tile);
+            for (int step = 0; step < STEPS; step++) {
+                ptx::copy_async_wait<WEIGHT_STAGES - 1>();
+                if (step == 0) {
+                    __syncthreads();
+                    if (rows.left > 0) {
+                        copy_rows(rows, rows_token, (stage + STAGES - 1) % STAGES);
+                        if (rows.advance(line)) rows_token = token_of(rows.tile);
+                    }
                 }
+                multiply(weight_stage, ring + stage * STAGE_BYTES, step);
+                // Into the stage that this lane has just read.
+                copy_weights(ahead, from, (step + WEIGHT_STAGES) % STEPS, weight_stage);
+                // An empty group keeps the count of groups that the waits rely on.
                 ptx::copy_async_commit();
-#pragma unroll
-                for (int step = 0; step < STEPS; step++) {
-                    multiply(weights[phase][step], ring + stage * STAGE_BYTES, step);
-                    if (ahead.left > 0) load_weights(weights[phase][step], from, step);
-                }
-                if (ahead.left > 0)
-                    from = ahead.advance(line) ? tile_weights(ahead.tile) : from + DEPTH / 16 * 512;
-                stage = (stage + 1) % STAGES;
-                ended = now.advance(line);
+                weight_stage = weight_stage == WEIGHT_STAGES - 1 ? 0 : weight_stage + 1;
             }
+            stage = (stage + 1) % STAGES;
+            const bool ended = now.advance(line);
             if (ended || now.left == 0) {
                 end_tile(tile, ended && begun == 0, scaled);
                 clear();
                 begun = 0;
             }
         }
-        ptx::copy_async_wait<0>();
     }
 };
 
@@ -276,15 +289,15 @@ __device__ __forceinline__ void prefetch(const GemmOperands &g, int me, int bloc
 
 }  // namespace skinny
 
-/// One instance: `TOKENS` rows at most a tile, `AHEAD` units of weights in flight, `BLOCKS` blocks
-/// a multiprocessor.
-#define SKINNY_KERNEL(NAME, EPILOGUE, TOKENS, AHEAD, BLOCKS)                                \
-    extern "C" __global__ void __launch_bounds__(skinny::THREADS, BLOCKS)                   \
-        NAME(const __grid_constant__ epilogue::EPILOGUE::Params p) {                        \
-        extern __shared__ __align__(128) unsigned char shared[];                            \
-        skinny::Kernel<epilogue::EPILOGUE, TOKENS, AHEAD>(p, shared, blockIdx.x, gridDim.x) \
-            .run([] {                                                                       \
-                ptx::launch_successor();                                                    \
-                ptx::wait_for_predecessor();                                                \
-            });                                                                             \
+/// One instance: `TOKENS` rows at most a tile, `WEIGHT_STAGES` steps in a warp's ring of weights,
+/// `BLOCKS` blocks a multiprocessor.
+#define SKINNY_KERNEL(NAME, EPILOGUE, TOKENS, WEIGHT_STAGES, BLOCKS)                                \
+    extern "C" __global__ void __launch_bounds__(skinny::THREADS, BLOCKS)                           \
+        NAME(const __grid_constant__ epilogue::EPILOGUE::Params p) {                                \
+        extern __shared__ __align__(128) unsigned char shared[];                                    \
+        skinny::Kernel<epilogue::EPILOGUE, TOKENS, WEIGHT_STAGES>(p, shared, blockIdx.x, gridDim.x) \
+            .run([] {                                                                               \
+                ptx::launch_successor();                                                            \
+                ptx::wait_for_predecessor();                                                        \
+            });                                                                                     \
     }

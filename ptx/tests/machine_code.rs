@@ -31,11 +31,11 @@ const GATES: &[Gate] = &[
     gate(("tiled_", ""), "fences", 1.0, 1.0),
     gate(("attention_decode", ""), "fences", 1.0, 1.0),
     gate(("decode_megakernel", ""), "fences", 10.0, 10.0),
-    // All weight loads of a product of few rows share a scoreboard.
-    gate(("skinny_", "_8"), "zero_waits", 1.0, 0.0),
-    gate(("skinny_", "_16"), "zero_waits", 1.0, 0.0),
-    gate(("skinny_", "_32"), "zero_waits", 1.0, 0.0),
-    gate(("skinny_", "_64"), "zero_waits", 2.0, 0.0),
+    // No step waits for weights that are younger than its own.
+    gate(("skinny_", ""), "zero_waits", 0.0, 0.0),
+    // A ring of two stages is empty at its wait, that of decode attention on sm_80.
+    gate(("attention_decode", ""), "zero_waits", 1.0, 0.0),
+    gate(("decode_megakernel", ""), "zero_waits", 1.0, 0.0),
     gate(("tiled_", ""), "zero_waits", 0.0, 0.0),
     gate(("wgmma_", ""), "zero_waits", 0.0, 0.0),
     gate(("tiled_", "_256"), "instructions_per_product", 2.2, 2.2),
@@ -43,7 +43,7 @@ const GATES: &[Gate] = &[
     gate(("tiled_", "_128"), "instructions_per_product", 2.7, 2.2),
     gate(("attention_prefill", ""), "instructions_per_product", 8.6, 8.6),
     gate(("wgmma_", ""), "instructions_per_product", 11.2, 11.2),
-    gate(("decode_megakernel", ""), "longest_loop_bytes", 156_500.0, INSTRUCTION_CACHE),
+    gate(("decode_megakernel", ""), "longest_loop_bytes", INSTRUCTION_CACHE, INSTRUCTION_CACHE),
 ];
 
 fn figure(sass: &Value, key: &str) -> f64 {
@@ -90,6 +90,21 @@ fn kernels_pass_the_gates_on_their_machine_code() {
         if highest > *goal {
             println!("{begin}*{end}: {key} is up to {highest}, goal {goal}");
         }
+    }
+}
+
+/// Bytes of weights in flight on a multiprocessor, by the groups that the waits of the machine code
+/// leave pending: 8 KiB a group and block.
+#[test]
+fn weights_in_flight_cover_the_latency_of_memory() {
+    for (kernel, target, sass) in reports() {
+        let Some((_, rows)) = kernel.strip_prefix("skinny_").and_then(|name| name.split_once('_'))
+        else {
+            continue;
+        };
+        let blocks = if rows == "64" { 1.0 } else { 2.0 };
+        let in_flight = figure(&sass, "pending_groups") * 8.0 * blocks;
+        assert!(in_flight >= 40.0, "{kernel} on {target}: {in_flight} KiB in flight");
     }
 }
 

@@ -58,8 +58,11 @@ pub(crate) struct Sass {
     pub(crate) ldsm: u32,
     /// Distinct scoreboards of weight loads: with one, a wait for the oldest waits for all.
     pub(crate) weight_scoreboards: u32,
-    /// Waits for weights that were loaded since the last product.
+    /// Waits for weights that were loaded since the last product, and for copies until none is
+    /// pending.
     pub(crate) zero_waits: u32,
+    /// Groups of copies that every wait for copies leaves pending.
+    pub(crate) pending_groups: u32,
     /// Fences (`MEMBAR`) of the whole kernel, wider than a block's.
     pub(crate) fences: u32,
     /// Code of the longest loop.

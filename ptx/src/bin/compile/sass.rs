@@ -26,6 +26,8 @@ struct Instruction {
     writes: u32,
     /// Scoreboards that must be released before it issues, a bit each.
     waits: u32,
+    /// Groups of copies that it leaves pending, if it waits for copies (`cp.async.wait_group`).
+    pending: Option<u32>,
 }
 
 impl Instruction {
@@ -106,7 +108,12 @@ fn parse(listing: &str) -> Result<BTreeMap<String, Vec<Instruction>>, String> {
             if let Some((_, label)) = text.split_once("`(") {
                 branches.push((name.into(), code.len(), label.trim_end().trim_end_matches(')')));
             }
-            code.push(Instruction { address, name: instruction, ..Instruction::default() });
+            let pending = text.split_once("DEPBAR.LE SB0, ").map(|(_, count)| count.trim());
+            let pending = pending.and_then(|count| {
+                u32::from_str_radix(count.strip_prefix("0x")?.trim_end_matches(['{', '}']), 16).ok()
+            });
+            let name = instruction;
+            code.push(Instruction { address, name, pending, ..Instruction::default() });
         }
     }
     for (kernel, at, label) in branches {
@@ -175,6 +182,7 @@ fn summary(code: &[Instruction]) -> Sass {
         ldsm: count(hot, "LDSM"),
         weight_scoreboards: (boards & 0x3f).count_ones(),
         zero_waits: exposed_waits(hot),
+        pending_groups: hot.iter().filter_map(|wait| wait.pending).min().unwrap_or(0),
         fences: code.iter().filter(|instruction| instruction.is_device_fence()).count() as u32,
         longest_loop_bytes: longest as u32 * INSTRUCTION_BYTES,
         text_bytes: code.len() as u32 * INSTRUCTION_BYTES,
@@ -182,13 +190,15 @@ fn summary(code: &[Instruction]) -> Sass {
 }
 
 /// Waits of a loop for weights with no product since the youngest load on the same scoreboard: a
-/// scoreboard is waited for until it is zero, so the latency of that load is not hidden. The loop
-/// is walked twice, as its end leads to its beginning.
+/// scoreboard is waited for until it is zero, so the latency of that load is not hidden. Waits for
+/// copies are counted: exposed is one that leaves none pending. The loop is walked twice, as its end
+/// leads to its beginning.
 fn exposed_waits(hot: &[Instruction]) -> u32 {
     let (mut young, mut exposed) = (0, [0, 0]);
     for count in &mut exposed {
         for instruction in hot {
-            *count += u32::from(instruction.waits & young != 0);
+            let copies_land = instruction.pending == Some(0);
+            *count += u32::from(instruction.waits & young != 0 || copies_land);
             young &= !instruction.waits;
             if instruction.is_product() {
                 young = 0;

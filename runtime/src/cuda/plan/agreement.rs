@@ -92,6 +92,9 @@ fn megakernel_geometry() {
     let stages = [hopper as usize, other as usize];
     agree("decode_megakernel.cu", "STAGES", "megakernel.rs RING_STAGES", &stages);
     assert_eq!(megakernel::OWN_RING_STAGES as usize, attention::STAGES);
+    // Its products are those of the kernels of 8 rows.
+    let [of_8] = constants(&source("decode_megakernel.cu"), "WEIGHT_STAGES")[..] else { panic!() };
+    assert_eq!(instance(&source("skinny_qkv.cu"), "skinny_qkv_8")[1], of_8);
     let rows = constants(&source("decode_megakernel.cu"), "TOKENS");
     assert!(rows[0] >= megakernel::MOST_ROWS, "decode_megakernel.cu: TOKENS {rows:?}");
 }
@@ -124,9 +127,13 @@ fn instances_of_the_products() {
     let each = |instance: &Instance| instance.kernels.map(|kernel| (kernel, *instance));
     for (kernel, planned) in gemm::SKINNY.iter().flat_map(each) {
         let file = &kernel[..kernel.rfind('_').unwrap()];
-        // Tokens, units ahead, blocks a multiprocessor.
+        // Tokens, stages of weights, blocks a multiprocessor.
         let found = instance(&source(&format!("{file}.cu")), kernel);
-        assert_eq!([found[0], found[2]], [planned.tokens, planned.blocks as usize], "{kernel}");
+        let [tokens, weight_stages, blocks] = found[..] else { panic!("{kernel}: {found:?}") };
+        assert_eq!([tokens, blocks], [planned.tokens, planned.blocks as usize], "{kernel}");
+        let weights = weight_stages * gemm::SKINNY_STEP_BYTES;
+        let each = gemm::SKINNY_STAGES * planned.depth * 2 + gemm::ROW_BYTES + 4;
+        assert_eq!(weights + tokens * each, planned.shared_bytes as usize, "{kernel}");
     }
     for (kernel, planned) in gemm::TILED.iter().flat_map(each) {
         let file = &kernel[..kernel.rfind('_').unwrap()];

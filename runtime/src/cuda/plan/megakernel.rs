@@ -174,7 +174,7 @@ mod tests {
 
     #[test]
     fn a_chip_without_room_has_no_plan() {
-        let chip = Chip { shared_per_block: 48 * 1024, ..Chip::A100 };
+        let chip = Chip { shared_per_block: 62 * 1024, ..Chip::A100 };
         assert_eq!(plan(&chip, 1, LLAMA, [4096, 14336]), None);
     }
 }

@@ -78,6 +78,20 @@ fn a_wait_for_loads_since_the_last_product_is_exposed() {
     assert_eq!(kernel(&[(LOAD, 3, 0), (LOAD, 4, 0), (PRODUCT, 7, 0)]).weight_scoreboards, 2);
 }
 
+/// Waits for copies count groups: in flight stays what the weakest wait leaves.
+#[test]
+fn a_wait_for_all_copies_is_exposed() {
+    const COPY: (&str, u64, u64) = ("LDGSTS.E.BYPASS.128 [R1], [R2.64]", 7, 0);
+    let waits = |counts: [&str; 2]| {
+        let [first, second] = counts.map(|count| format!("DEPBAR.LE SB0, {count}"));
+        let found = kernel(&[COPY, (&first, 7, 0), (PRODUCT, 7, 0), (&second, 7, 0)]);
+        (found.zero_waits, found.pending_groups)
+    };
+    assert_eq!(waits(["0x7", "0x5"]), (0, 5));
+    assert_eq!(waits(["0x10", "0x0"]), (1, 0));
+    assert_eq!(kernel(&[(PRODUCT, 7, 0)]).pending_groups, 0);
+}
+
 #[test]
 fn a_listing_without_instructions_is_refused() {
     assert!(parse("").is_err());
