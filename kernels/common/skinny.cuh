@@ -1,14 +1,15 @@
-// The matrix product of few rows (GEMV-like, memory bound): every weight is read from global memory
-// once.
+// The matrix product of few rows (GEMV-like, memory bound): every weight is read from global
+// memory once.
 //
 // Eight warps a block on a tile of 128 features: four pairs, each with 32 features; of a pair, one
 // warp takes the first half of a unit's depth and one the second. So each warp streams two tiles of
 // 16 features, and reads each fragment of activations for two tiles. Weights and activations come
-// through cp.async multistage pipelines. That of the activations is the block's, one barrier a unit.
-// That of the weights is a lane's own: the layout is in fragment order, so a lane copies the very 16
-// bytes that it multiplies, and waits for its own copies alone. Copies are counted: a step waits for
-// its own weights while the WEIGHT_STAGES - 1 steps behind it stay in flight. Loads into registers
-// would share one scoreboard of the machine code, which can be waited for only until it is empty.
+// through cp.async multistage pipelines. That of the activations is the block's, one barrier a
+// unit. That of the weights is a lane's own: the layout is in fragment order, so a lane copies the
+// very 16 bytes that it multiplies, and waits for its own copies alone. Copies are counted: a step
+// waits for its own weights while the WEIGHT_STAGES - 1 steps behind it stay in flight. Loads into
+// registers would share one scoreboard of the machine code, which can be waited for only until it
+// is empty.
 #pragma once
 #include "common/epilogue.cuh"
 #include "common/ptx.cuh"
@@ -99,8 +100,9 @@ struct Kernel {
                lane * 16;
     }
 
-    /// Starts the copy of the weights of step `step` of `ahead`'s unit, at `from`, into a stage, and
-    /// moves both on behind the unit's last step. Nothing is left to copy at the end of the line.
+    /// Starts the copy of the weights of step `step` of `ahead`'s unit, at `from`, into a stage,
+    /// and moves both on behind the unit's last step. Nothing is left to copy at the end of the
+    /// line.
     __device__ __forceinline__ void copy_weights(Cursor &ahead, const char *&from, int step,
                                                  int stage) {
         if (ahead.left == 0) return;
@@ -291,13 +293,13 @@ __device__ __forceinline__ void prefetch(const GemmOperands &g, int me, int bloc
 
 /// One instance: `TOKENS` rows at most a tile, `WEIGHT_STAGES` steps in a warp's ring of weights,
 /// `BLOCKS` blocks a multiprocessor.
-#define SKINNY_KERNEL(NAME, EPILOGUE, TOKENS, WEIGHT_STAGES, BLOCKS)                                \
-    extern "C" __global__ void __launch_bounds__(skinny::THREADS, BLOCKS)                           \
-        NAME(const __grid_constant__ epilogue::EPILOGUE::Params p) {                                \
-        extern __shared__ __align__(128) unsigned char shared[];                                    \
-        skinny::Kernel<epilogue::EPILOGUE, TOKENS, WEIGHT_STAGES>(p, shared, blockIdx.x, gridDim.x) \
-            .run([] {                                                                               \
-                ptx::launch_successor();                                                            \
-                ptx::wait_for_predecessor();                                                        \
-            });                                                                                     \
+#define SKINNY_KERNEL(NAME, EPILOGUE, TOKENS, WEIGHT_STAGES, BLOCKS)                       \
+    extern "C" __global__ void __launch_bounds__(skinny::THREADS, BLOCKS)                  \
+        NAME(const __grid_constant__ epilogue::EPILOGUE::Params p) {                       \
+        extern __shared__ __align__(128) unsigned char shared[];                           \
+        using Kernel = skinny::Kernel<epilogue::EPILOGUE, TOKENS, WEIGHT_STAGES>;          \
+        Kernel(p, shared, blockIdx.x, gridDim.x).run([] {                                  \
+            ptx::launch_successor();                                                       \
+            ptx::wait_for_predecessor();                                                   \
+        });                                                                                \
     }

@@ -191,8 +191,8 @@ fn summary(code: &[Instruction]) -> Sass {
 
 /// Waits of a loop for weights with no product since the youngest load on the same scoreboard: a
 /// scoreboard is waited for until it is zero, so the latency of that load is not hidden. Waits for
-/// copies are counted: exposed is one that leaves none pending. The loop is walked twice, as its end
-/// leads to its beginning.
+/// copies are counted: exposed is one that leaves none pending. The loop is walked twice, as its
+/// end leads to its beginning.
 fn exposed_waits(hot: &[Instruction]) -> u32 {
     let (mut young, mut exposed) = (0, [0, 0]);
     for count in &mut exposed {
