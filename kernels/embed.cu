@@ -4,7 +4,7 @@
 // in      table [vocab, d] bf16, row-major, 16-byte aligned
 // in      token [T] i32, 4-byte aligned
 // in      last [batch_slots] i32, 4-byte aligned
-// in      batch_idx [T] i32, -1 for padding, 4-byte aligned
+// in      batch_idx [T] i32, 4-byte aligned; -1: a padding row, which becomes zeros
 // in      gamma [d] bf16, 16-byte aligned
 // out     h [T, d] f32, row-major, 16-byte aligned
 // out     x [T, d] bf16, row-major, 16-byte aligned
@@ -53,6 +53,19 @@ __device__ void embed_part(const EmbedParams &p, int row, int token, int part) {
     if (threadIdx.x % LANES == 0) p.ss[static_cast<i64>(row) * p.parts + part] = sum;
 }
 
+/// Zeros in a padding row: what it holds goes through every product, beside the others' sums, and
+/// the residual stream would add it up from step to step.
+__device__ void clear_part(const EmbedParams &p, int row, int part) {
+    const int column = part * PART + threadIdx.x % LANES * 8;
+    if (column < p.d) {
+        const i64 at = static_cast<i64>(row) * p.d + column;
+        float4 *h = reinterpret_cast<float4 *>(p.h + at);
+        h[0] = h[1] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+        *reinterpret_cast<uint4 *>(p.x + at) = make_uint4(0, 0, 0, 0);
+    }
+    if (threadIdx.x % LANES == 0) p.ss[static_cast<i64>(row) * p.parts + part] = 0.0f;
+}
+
 }  // namespace
 
 /// Grid: parts in pieces of a block's half-warps, rows.
@@ -60,12 +73,15 @@ extern "C" __global__ void __launch_bounds__(256) embed(const __grid_constant__ 
     ptx::launch_successor();
     ptx::wait_for_predecessor();
     const int row = blockIdx.y, parts_here = blockDim.x / LANES;
-    const int batch_idx = p.batch_idx[row];
-    if (batch_idx < 0) return;
-    int token = p.token[row];
-    if (token < 0) token = p.last[batch_idx];
-    const int part = blockIdx.x * parts_here + threadIdx.x / LANES;
     // Both halves of a warp take part in the shuffles: one beyond the last part does the last one's
     // work again, with the same bits.
-    embed_part(p, row, token, min(part, p.parts - 1));
+    const int part = min(blockIdx.x * parts_here + threadIdx.x / LANES, p.parts - 1);
+    const int batch_idx = p.batch_idx[row];
+    if (batch_idx < 0) {
+        clear_part(p, row, part);
+        return;
+    }
+    int token = p.token[row];
+    if (token < 0) token = p.last[batch_idx];
+    embed_part(p, row, token, part);
 }

@@ -2,11 +2,10 @@
 //! files, and compared with the planner's own.
 
 use super::gemm::{Instance, wgmma};
-use super::{Chip, attention, ceiling, gemm, megakernel, sampling, shuffle, step};
+use super::{Chip, LaunchPlan, attention, ceiling, gemm, megakernel, sampling, shuffle, step};
 use crate::backend::{BLOCK_TOKENS, MAX_TOP_LOGPROBS};
 use crate::model::Dtype;
 use std::path::Path;
-use trail_ptx::Target;
 
 fn source(file: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../kernels").join(file);
@@ -163,9 +162,8 @@ fn small_kernels_geometry() {
     agree("common/select.cuh", "MOST_TOP", "../../backend MAX_TOP_LOGPROBS", &[MAX_TOP_LOGPROBS]);
 }
 
-/// No block is larger than its kernel's launch bounds, as the compiler wrote them into the PTX.
-#[test]
-fn blocks_keep_their_launch_bounds() {
+/// A plan of every kernel of a step.
+fn plans() -> Vec<LaunchPlan> {
     let chip = Chip::A100;
     let heads = attention::Heads { kv_heads: 2, group: 4, head_dim: 128 };
     let small = |group| attention::Heads { head_dim: 64, group, ..heads };
@@ -190,12 +188,41 @@ fn blocks_keep_their_launch_bounds() {
         let epilogue = gemm::Epilogue::Swiglu;
         let product = gemm::Product { epilogue, rows, features: 512, width: 256 };
         plans.push(gemm::gemm(&chip, product).launch);
+        plans.extend(wgmma::gemm(&Chip::H200, product).map(|plan| plan.launch));
     }
-    for plan in plans {
-        let (module, _) = trail_ptx::find(plan.kernel).unwrap();
-        let text = module.image(Target::Sm80).and_then(|image| image.ptx).unwrap();
-        let (_, rest) = text.split_once(&format!(".entry {}(", plan.kernel)).unwrap();
-        let (_, bounds) = rest.split_once(".maxntid ").unwrap();
+    plans
+}
+
+/// The entry of `kernel` in the PTX for `target`, if there is one of its own.
+fn entry(kernel: &str, target: &str) -> Option<String> {
+    let (module, _) = trail_ptx::find(kernel).unwrap();
+    let out = Path::new(env!("CARGO_MANIFEST_DIR")).join("../ptx/out").join(target);
+    let text = std::fs::read_to_string(out.join(module.name).with_extension("ptx"))
+        .or_else(|_| std::fs::read_to_string(out.join(format!("ladder/{}.ptx", module.name))));
+    let text = text.ok()?;
+    let (_, rest) = text.split_once(&format!(".entry {kernel}(")).unwrap();
+    rest.split(".entry ").next().map(str::to_owned)
+}
+
+/// A kernel that may begin before its predecessor has ended waits for it in some block. One that
+/// did not would let its successor read what its predecessor has not written: that one waits for
+/// its direct predecessor alone.
+#[test]
+fn who_overlaps_waits() {
+    let overlapping: Vec<_> = plans().into_iter().filter(|plan| plan.overlaps).collect();
+    assert!(overlapping.len() > 8);
+    for plan in overlapping {
+        let text = entry(plan.kernel, "sm_90a").unwrap_or_default();
+        assert!(text.contains("griddepcontrol.wait"), "{} does not wait", plan.kernel);
+    }
+}
+
+/// No block is larger than its kernel's launch bounds, as the compiler wrote them into the PTX.
+#[test]
+fn blocks_keep_their_launch_bounds() {
+    for plan in plans() {
+        let text = entry(plan.kernel, "sm_80").or_else(|| entry(plan.kernel, "sm_90a")).unwrap();
+        let (_, bounds) = text.split_once(".maxntid ").unwrap();
         let digits = bounds.split(|c: char| !c.is_ascii_digit()).next().unwrap();
         let most: u32 = digits.parse().unwrap();
         assert!(
