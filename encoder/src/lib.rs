@@ -42,6 +42,10 @@ impl fmt::Display for EncoderError {
 
 impl std::error::Error for EncoderError {}
 
+/// Largest value of an embedding. Values are of the order of 1; sums of finite weights and inputs
+/// can be too large for f32, and so can the sum of an embedding's squares in a training.
+const LARGEST: f32 = 1e15;
+
 /// A loaded encoder.
 pub struct Encoder {
     config: Config,
@@ -117,10 +121,11 @@ impl Encoder {
                 (sum / ids.len() as f32).to_vec()
             }
         };
-        // Sums of finite weights and inputs can be too large for f32.
-        match embedding.iter().all(|value| value.is_finite()) {
+        match embedding.iter().all(|value| value.abs() <= LARGEST) {
             true => Ok(embedding),
-            false => Err(EncoderError("the encoder's output is not finite".into())),
+            false => Err(EncoderError(format!(
+                "the encoder's output is not finite, or has values over {LARGEST:e}"
+            ))),
         }
     }
 }
