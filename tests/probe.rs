@@ -1,52 +1,15 @@
-//! `trail-rt probe` and `trail-rt predictor` on the demo model: collected, trained, evaluated,
-//! served.
+//! `trail-rt probe` on the demo model: collected, trained, evaluated, served.
 
 mod common;
 
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Output;
+use std::path::Path;
 use std::sync::Arc;
 
+use common::collection::{Folder, collecting, json};
 use common::{assert_refused, trail_rt};
-use serde_json::Value;
 use trail_probe::{Bins, Probe, Storage, Weights};
 use trail_training::Shard;
-
-const PROMPTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/assets/demo/prompts.jsonl");
-
-/// A folder of one test, removed at its end.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Folder {
-        let path = std::env::temp_dir().join(format!("trail-probe-{}-{name}", std::process::id()));
-        fs::create_dir_all(&path).expect("a folder");
-        Folder(path)
-    }
-
-    fn file(&self, name: &str) -> String {
-        self.0.join(name).display().to_string()
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
-fn json(output: &Output) -> Value {
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    serde_json::from_slice(&output.stdout).expect("one JSON object")
-}
-
-/// Options of a small collection in `folder`.
-fn collecting<'a>(folder: &'a str, more: &[&'a str]) -> Vec<&'a str> {
-    let options =
-        ["probe", "collect", "--json", "--device", "cpu", "--max-tokens", "64", "--out", folder];
-    [&options[..], &["--prompts", PROMPTS, "--requests", "24", "--shard", "8"], more].concat()
-}
 
 /// Options of a small training.
 fn training<'a>(data: &'a str, out: &'a str, more: &[&'a str]) -> Vec<&'a str> {
@@ -107,165 +70,6 @@ fn a_probe_is_collected_trained_evaluated_and_used() {
     let prompt = ["generate", "--prompt", "hi", "--max-tokens", "4", "--policy", "trail"];
     let output = trail_rt(&[&prompt[..], &["--probe", &probe]].concat());
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-}
-
-#[test]
-fn length_predictors_are_trained_compared_and_used() {
-    let folder = Folder::new("predictors");
-    let (data, held) = (folder.file("data"), folder.file("held"));
-    json(&trail_rt(&collecting(&data, &["--layers", "3", "--rows", "1"])));
-    json(&trail_rt(&collecting(&held, &["--layers", "3", "--first", "24", "--seed", "3"])));
-    let mut files = Vec::new();
-    for (features, objective) in [
-        ("bag-of-tokens", "cross-entropy"),
-        ("bag-of-tokens", "listmle"),
-        ("prompt-length", "l1"),
-        ("prompt-length", "mse"),
-        ("prompt-length", "listmle"),
-    ] {
-        let out = folder.file(&format!("{features}-{objective}.safetensors"));
-        let options = ["predictor", "train", "--json", "--data", &data, "--out", &out];
-        let more = ["--features", features, "--objective", objective, "--bins", "8"];
-        let report = json(&trail_rt(&[&options[..], &more].concat()));
-        assert_eq!(report["record"]["objective"], objective);
-        assert_eq!(
-            report["record"].get("validation_accuracy").is_some(),
-            objective == "cross-entropy"
-        );
-        files.push(out);
-    }
-    let mut eval = vec!["predictor", "eval", "--json", "--data", &held];
-    eval.extend(files.iter().map(String::as_str));
-    let report = json(&trail_rt(&eval));
-    let of = |name: &str, figure: &str| report["predictors"][name][figure].as_f64();
-    for name in files.iter().map(String::as_str).chain(["prompt-length", "the model's own"]) {
-        for figure in ["mae", "rmse", "mae_countdown"] {
-            let value = of(name, figure).unwrap_or(f64::NAN);
-            assert!(value > 0.0 && value < 600.0, "{name} {figure}: {value}");
-        }
-        assert!(of(name, "tau_b").is_some_and(|tau| tau.abs() <= 1.0), "{name}");
-    }
-    assert!(of("prompt-probe", "mae").is_some() && of(&files[0], "bin_accuracy").is_some());
-    let table = trail_rt(&eval.iter().filter(|of| **of != "--json").copied().collect::<Vec<_>>());
-    assert!(String::from_utf8_lossy(&table.stdout).contains("tau-b"));
-
-    // Its own answers are a perfect predictor; those to other prompts are none.
-    let again =
-        |again: &str| trail_rt(&["predictor", "eval", "--json", "--data", &held, "--again", again]);
-    let own = &json(&again(&held))["predictors"]["another answer"];
-    assert_eq!((&own["mae"], &own["tau_b"]), (&0.0.into(), &1.0.into()));
-    assert_refused(&again(&data), 2, "with another --seed");
-
-    for kind in ["constant:40", "prompt-length", "prompt-probe", "hint", &files[1], &files[2]] {
-        for policy in ["ltr", "trail"] {
-            let output = used(&["--length-predictor", kind, "--policy", policy]);
-            let errors = String::from_utf8_lossy(&output.stderr);
-            assert!(output.status.success(), "{kind} {policy}: {errors}");
-        }
-    }
-}
-
-/// A short answer with these options.
-fn used(options: &[&str]) -> Output {
-    trail_rt(&[&["generate", "--prompt", "hi", "--max-tokens", "4"][..], options].concat())
-}
-
-/// Writes a DistilBERT of two tokens and two elements to `folder`.
-fn write_encoder(folder: &str) {
-    let seed = concat!(env!("CARGO_MANIFEST_DIR"), "/fuzz/seeds/encoder/distilbert");
-    let seed = fs::read(seed).expect("a seed");
-    let end = seed.iter().position(|&byte| byte == 0).expect("a configuration");
-    let tokenizer = r#"{"version": "1.0", "truncation": null, "padding": null, "added_tokens": [],
-        "normalizer": null, "pre_tokenizer": {"type": "Whitespace"}, "post_processor": null,
-        "decoder": null, "model": {"type": "WordLevel", "vocab": {"[UNK]": 0, "the": 1},
-        "unk_token": "[UNK]"}}"#;
-    fs::create_dir_all(folder).expect("a folder");
-    let write = |name, bytes| fs::write(Path::new(folder).join(name), bytes).expect("written");
-    write("config.json", &seed[..end]);
-    write("model.safetensors", &seed[end + 1..]);
-    write("tokenizer.json", tokenizer.as_bytes());
-}
-
-#[test]
-fn a_head_over_an_encoder_is_trained_evaluated_and_used() {
-    let folder = Folder::new("encoder");
-    let (data, encoder, out) =
-        (folder.file("data"), folder.file("bert"), folder.file("head.safetensors"));
-    write_encoder(&encoder);
-    json(&trail_rt(&collecting(&data, &["--layers", "3", "--rows", "1"])));
-    let features = format!("encoder:{encoder}");
-    let options = ["predictor", "train", "--json", "--data", &data, "--out", &out];
-    let more = ["--features", &features, "--objective", "listmle", "--hidden", "4x2"];
-    let report = json(&trail_rt(&[&options[..], &more, &["--pooling", "cls"]].concat()));
-    assert_eq!(report["record"]["hidden"], "4x2");
-    let eval = ["predictor", "eval", "--json", "--data", &data, &out, "--encoder", &encoder];
-    let report = json(&trail_rt(&eval));
-    assert!(report["predictors"][&out]["mae"].as_f64().is_some_and(|mae| mae < 64.0));
-
-    let head = ["--length-predictor", &out, "--policy", "sjf"];
-    let of = |encoder: &[&str]| used(&[&head[..], encoder].concat());
-    let output = of(&["--encoder", &encoder]);
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    assert_refused(&of(&[]), 2, "give the folder of a BERT");
-    // Beside the head it needs no option.
-    let beside = folder.file("encoder");
-    fs::rename(&encoder, &beside).expect("renamed");
-    assert!(of(&[]).status.success());
-    let weights = Path::new(&beside).join("model.safetensors");
-    let mut bytes = fs::read(&weights).expect("weights");
-    *bytes.last_mut().expect("a byte") ^= 1;
-    fs::write(&weights, bytes).expect("written");
-    assert_refused(&of(&[]), 2, "was trained on another encoder");
-}
-
-#[test]
-fn predictors_of_other_models_and_encoders_that_are_not_there_are_refused() {
-    let folder = Folder::new("other-predictors");
-    let data = folder.file("data");
-    json(&trail_rt(&collecting(&data, &["--layers", "3", "--rows", "1"])));
-    let other = folder.file("other.safetensors");
-    let layer = trail_probe::predictor::Layer::new(&[1.0], &[0.0]);
-    let features = trail_probe::predictor::Features::PromptLength;
-    let output = trail_probe::predictor::Output::Tokens;
-    let mut predictor = trail_probe::Predictor::new(features, output, vec![layer]);
-    predictor.model = Some("0123".into());
-    fs::write(&other, predictor.to_bytes(Storage::F32)).expect("written");
-    assert_refused(&used(&["--length-predictor", &other]), 2, "with --force-probe");
-    assert!(used(&["--length-predictor", &other, "--force-probe"]).status.success());
-    fs::write(&other, "x").expect("written");
-    assert_refused(&used(&["--length-predictor", &other]), 1, "header");
-    let encoder = format!("encoder:{}", folder.file("nowhere"));
-    let options = ["predictor", "train", "--data", &data, "--out", &other, "--force"];
-    let output = trail_rt(&[&options[..], &["--features", &encoder]].concat());
-    assert_refused(&output, 2, "give the folder of a BERT");
-}
-
-#[test]
-fn mistakes_about_length_predictors_are_refused_in_one_line() {
-    let train = ["predictor", "train", "--data", "x", "--out", "y"];
-    for (option, value, says) in [
-        ("--features", "encoder:", "bag-of-tokens, prompt-length or encoder:DIR"),
-        ("--features", "embedding", "bag-of-tokens, prompt-length or encoder:DIR"),
-        ("--objective", "best", "listmle"),
-        ("--hidden", "64x0", "UNITSxLAYERS"),
-        ("--hidden", "64", "--features encoder:DIR"),
-        ("--bins", "65", "--bins"),
-        ("--bucket", "0", "--bucket"),
-        ("--data", "/nonexistent", "cannot be used multiple times"),
-    ] {
-        assert_refused(&trail_rt(&[&train[..], &[option, value]].concat()), 2, says);
-    }
-    let eval = ["predictor", "eval", "--data", "/nonexistent"];
-    assert_refused(&trail_rt(&eval), 2, "trail-rt probe collect");
-    for (kind, says) in [
-        ("/nonexistent", "there is no length predictor /nonexistent"),
-        ("constant", "constant:TOKENS"),
-        ("constant:0", "constant:TOKENS"),
-        ("constant:many", "constant:TOKENS"),
-    ] {
-        let generate = ["generate", "--prompt", "hi", "--length-predictor", kind];
-        assert_refused(&trail_rt(&generate), 2, says);
-    }
 }
 
 #[test]

@@ -39,11 +39,6 @@ fn bad_fields_are_refused_by_name() {
         (COMPLETIONS, json!({ "prompt": "a", "max_tokens": 1e30 }), "max_tokens"),
         (COMPLETIONS, json!({ "prompt": [1, 99999] }), "prompt"),
         (COMPLETIONS, json!({ "prompt": "a", "temperature": "hot" }), "temperature"),
-        (
-            COMPLETIONS,
-            json!({ "prompt": "a", "nvext": { "agent_hints": { "osl": -1 } } }),
-            "nvext.agent_hints.osl",
-        ),
         (COMPLETIONS, json!({ "prompt": "a", "temperature": -1 }), "temperature"),
         (COMPLETIONS, json!({ "prompt": "a", "top_p": 1.5 }), "top_p"),
         (COMPLETIONS, json!({ "prompt": "a", "repetition_penalty": 0 }), "repetition_penalty"),

@@ -55,6 +55,24 @@ fn the_clients_estimate_is_the_first_prediction_if_the_server_asks_for_it() {
 }
 
 #[test]
+fn an_estimate_that_is_no_number_is_refused_where_it_is_read() {
+    for (option, status) in [("prompt-length", 200), ("hint", 400)] {
+        let server = Server::start(&["--length-predictor", option]);
+        for nvext in [json!(5), json!({ "agent_hints": [] })] {
+            server.post(COMPLETIONS, &json!({ "prompt": "a", "max_tokens": 1, "nvext": nvext }));
+        }
+        for osl in [json!(-1), json!(12.5), json!("33"), json!(1u64 << 32)] {
+            let nvext = json!({ "agent_hints": { "osl": osl } });
+            let body = json!({ "prompt": "a", "max_tokens": 1, "nvext": nvext });
+            let (said, answer) = server.request("POST", COMPLETIONS, &body.to_string());
+            assert_eq!(said, status, "{answer}");
+            let field = answer["error"]["param"].as_str();
+            assert_eq!(field.is_some_and(|of| of == "nvext.agent_hints.osl"), status == 400);
+        }
+    }
+}
+
+#[test]
 fn the_access_log_has_a_line_for_each_request() {
     let mut server = Server::start(&["--verbose"]);
     let body = json!({ "prompt": "a", "max_tokens": 5, "ignore_eos": true, "n": 2 });

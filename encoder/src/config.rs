@@ -69,6 +69,10 @@ struct Raw {
 const MAX_LAYERS: usize = 256;
 const MAX_SIZE: usize = 1 << 20;
 
+/// Most elements of a matrix that a pass over the longest text computes, 256 MiB of f32: with 8,192
+/// positions those of a head's scores, or rows of 8,192 elements.
+const MAX_ELEMENTS: usize = 1 << 26;
+
 impl Config {
     /// Parses `json`; the error says what is missing or not supported.
     pub fn parse(json: &[u8]) -> Result<Config, String> {
@@ -104,7 +108,9 @@ impl Config {
             activation,
         };
         let sizes = [config.vocab, config.width, config.heads, config.mlp, config.positions];
+        let columns = config.width.max(config.mlp).max(config.positions);
         let is_sound = sizes.iter().all(|size| (1..=MAX_SIZE).contains(size))
+            && config.positions * columns <= MAX_ELEMENTS
             && (1..=MAX_LAYERS).contains(&config.layers)
             && config.width.is_multiple_of(config.heads)
             && (0.0..1.0).contains(&config.epsilon);
@@ -138,6 +144,8 @@ mod tests {
             ("\"num_attention_heads\": 3", "\"num_attention_heads\": 4", "sizes"),
             ("\"num_attention_heads\": 3", "\"num_attention_heads\": 0", "sizes"),
             ("\"vocab_size\": 9", "\"vocab_size\": 0", "sizes"),
+            ("embeddings\": 8", "embeddings\": 8193", "sizes"),
+            ("intermediate_size\": 5", "intermediate_size\": 8388609", "sizes"),
             ("\"vocab_size\"", "\"vocab\"", "vocab_size"),
             ("\"model_type\"", "\"type\"", "none"),
         ] {

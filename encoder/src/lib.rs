@@ -1,30 +1,38 @@
 //! Embeddings of text by an encoder in a Hugging Face folder: BERT (with MiniLM and BGE, which have
 //! its shape) and DistilBERT.
 //!
-//! The path of a text, one module per stage: [`mod@config`] (`config.json`) -> `weights`
-//! (`model.safetensors`) -> `forward` (text to tokens to embedding). An encoder reads a prompt
-//! once, before its request is scheduled; products are ndarray's, on the caller's thread.
+//! The path of a text, one module per stage: `files` (a folder's bytes) -> [`mod@config`]
+//! (`config.json`) -> `weights` (`model.safetensors`) -> `forward` (text to tokens to embedding).
+//! The tokenizer is trail-runtime's. An encoder reads a prompt once, before its request is
+//! scheduled; products are ndarray's, on the caller's thread.
 
 #![forbid(unsafe_code)]
 
 pub mod config;
+mod files;
 mod forward;
 mod weights;
 
 use std::fmt;
-use std::fs;
 use std::path::Path;
 
-use sha2::{Digest, Sha256};
-use tokenizers::{Tokenizer, TruncationParams};
 use trail_probe::predictor::Pooling;
+use trail_runtime::text::Tokenizer;
 
 use config::Config;
+use files::Files;
 use weights::Weights;
 
 /// The reason for which an encoder cannot be used: one line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EncoderError(pub String);
+
+impl EncoderError {
+    /// An error about `file`.
+    fn of(file: &Path, why: String) -> EncoderError {
+        EncoderError(format!("{}: {}", file.display(), why))
+    }
+}
 
 impl fmt::Display for EncoderError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -34,8 +42,9 @@ impl fmt::Display for EncoderError {
 
 impl std::error::Error for EncoderError {}
 
-/// Digits of a fingerprint.
-const FINGERPRINT: usize = 32;
+/// Largest value of an embedding. Values are of the order of 1; sums of finite weights and inputs
+/// can be too large for f32, and so can the sum of an embedding's squares in a training.
+const LARGEST: f32 = 1e15;
 
 /// A loaded encoder.
 pub struct Encoder {
@@ -43,6 +52,7 @@ pub struct Encoder {
     weights: Weights,
     tokenizer: Tokenizer,
     pooling: Pooling,
+    max_length: usize,
     fingerprint: String,
 }
 
@@ -50,19 +60,34 @@ impl Encoder {
     /// Loads `config.json`, `model.safetensors` and `tokenizer.json` of `folder`. Texts are cut at
     /// `max_seq_length` of `sentence_bert_config.json`, or at the encoder's positions.
     pub fn open(folder: &Path, pooling: Pooling) -> Result<Encoder, EncoderError> {
-        let config =
-            Config::parse(&read(folder, "config.json")?).map_err(of(folder, "config.json"))?;
-        let bytes = read(folder, "model.safetensors")?;
-        let weights = Weights::parse(&bytes, &config).map_err(of(folder, "model.safetensors"))?;
-        let tokenizer = tokenizer(folder, &config).map_err(of(folder, "tokenizer.json"))?;
-        let mut fingerprint = format!("{:x}", Sha256::digest(&bytes));
-        fingerprint.truncate(FINGERPRINT);
-        Ok(Encoder { config, weights, tokenizer, pooling, fingerprint })
+        Encoder::parse(&Files::read(folder)?, pooling)
     }
 
-    /// Digits that depend on the weights.
+    fn parse(files: &Files, pooling: Pooling) -> Result<Encoder, EncoderError> {
+        let config = Config::parse(&files.config).map_err(files.error(files::CONFIG))?;
+        let weights =
+            Weights::parse(&files.weights, &config).map_err(files.error(files::WEIGHTS))?;
+        let max_length = files.max_length(config.positions);
+        let max_length = max_length.map_err(files.error(files::SENTENCE))?;
+        let tokenizer = files.folder.join(files::TOKENIZER);
+        let tokenizer = Tokenizer::from_bytes(&tokenizer, &files.tokenizer, config.vocab);
+        let tokenizer = tokenizer.map_err(|error| EncoderError(error.to_string()))?;
+        let tokenizer = tokenizer.truncated(max_length).map_err(files.error(files::TOKENIZER))?;
+        let fingerprint = files.fingerprint(max_length);
+        let encoder = Encoder { config, weights, tokenizer, pooling, max_length, fingerprint };
+        // Rules of a tokenizer can be read and yet apply to no text.
+        encoder.embed("a").map_err(|error| EncoderError::of(&files.folder, error.0))?;
+        Ok(encoder)
+    }
+
+    /// Digits that depend on weights, configuration, tokenizer and [`Encoder::max_length`].
     pub fn fingerprint(&self) -> &str {
         &self.fingerprint
+    }
+
+    /// Tokens at which a text is cut, special ones included.
+    pub fn max_length(&self) -> usize {
+        self.max_length
     }
 
     /// Elements of an embedding.
@@ -72,9 +97,8 @@ impl Encoder {
 
     /// The embedding of `text`, `[width]`: the last layer's output, pooled, not normalised.
     pub fn embed(&self, text: &str) -> Result<Vec<f32>, EncoderError> {
-        let encoding = self.tokenizer.encode(text, true);
-        let encoding = encoding.map_err(|error| EncoderError(format!("the tokenizer: {error}")))?;
-        self.embed_ids(encoding.get_ids())
+        let ids = self.tokenizer.encode(text, true);
+        self.embed_ids(&ids.map_err(|error| EncoderError(error.to_string().replace('\n', " ")))?)
     }
 
     /// The same for the encoder's own token `ids`, special ones included.
@@ -90,53 +114,26 @@ impl Encoder {
             return Err(EncoderError(format!("token {id} is not among the encoder's {vocab}")));
         }
         let rows = forward::forward(&self.config, &self.weights, ids);
-        Ok(match self.pooling {
+        let embedding = match self.pooling {
             Pooling::Cls => rows.row(0).to_vec(),
             Pooling::Mean => {
                 let sum = rows.sum_axis(ndarray::Axis(0));
                 (sum / ids.len() as f32).to_vec()
             }
-        })
+        };
+        match embedding.iter().all(|value| value.abs() <= LARGEST) {
+            true => Ok(embedding),
+            false => Err(EncoderError(format!(
+                "the encoder's output is not finite, or has values over {LARGEST:e}"
+            ))),
+        }
     }
 }
 
-/// Parses configuration and weights as [`Encoder::open`] does, for the fuzz target.
+/// Loads an encoder as [`Encoder::open`] does, for the fuzz target.
 #[cfg(fuzzing)]
-pub fn check(config: &[u8], weights: &[u8]) -> Result<(), String> {
-    Weights::parse(weights, &Config::parse(config)?).map(drop)
-}
-
-/// The tokenizer, which cuts and does not pad.
-fn tokenizer(folder: &Path, config: &Config) -> Result<Tokenizer, String> {
-    let bytes = read(folder, "tokenizer.json").map_err(|error| error.0)?;
-    let mut tokenizer =
-        Tokenizer::from_bytes(bytes).map_err(|error| one_line(&error.to_string()))?;
-    let cut = fs::read(folder.join("sentence_bert_config.json")).ok();
-    let cut = cut.and_then(|bytes| serde_json::from_slice::<serde_json::Value>(&bytes).ok());
-    let cut = cut.and_then(|value| value["max_seq_length"].as_u64());
-    let max_length = cut.map_or(config.positions, |cut| config.positions.min(cut as usize));
-    let truncation = TruncationParams { max_length, ..TruncationParams::default() };
-    tokenizer.with_truncation(Some(truncation)).map_err(|error| one_line(&error.to_string()))?;
-    tokenizer.with_padding(None);
-    Ok(tokenizer)
-}
-
-fn read(folder: &Path, name: &str) -> Result<Vec<u8>, EncoderError> {
-    let file = folder.join(name);
-    fs::read(&file).map_err(|error| {
-        EncoderError(format!(
-            "{}: {error}; give the folder of a BERT, DistilBERT, BGE or MiniLM with config.json, \
-             tokenizer.json and model.safetensors",
-            file.display()
-        ))
-    })
-}
-
-/// Names the file of an error.
-fn of<'a>(folder: &'a Path, name: &'a str) -> impl Fn(String) -> EncoderError + 'a {
-    move |why| EncoderError(format!("{}: {why}", folder.join(name).display()))
-}
-
-fn one_line(text: &str) -> String {
-    text.lines().next().unwrap_or_default().to_owned()
+pub fn check(config: &[u8], tokenizer: &[u8], weights: &[u8]) -> Result<(), EncoderError> {
+    let [config, tokenizer, weights] = [config, tokenizer, weights].map(<[u8]>::to_vec);
+    let files = Files { folder: "encoder".into(), config, tokenizer, weights, sentence: None };
+    Encoder::parse(&files, Pooling::Mean).map(drop)
 }

@@ -6,6 +6,9 @@ use safetensors::{Dtype, SafeTensors};
 
 use crate::config::{Config, Family};
 
+/// Most characters of safetensors' message in an error.
+const QUOTE_CHARS: usize = 160;
+
 /// A dense map.
 pub(crate) struct Linear {
     /// `[outputs, inputs]`.
@@ -46,7 +49,10 @@ impl Weights {
     /// Parses `bytes`, a safetensors file of an encoder of `config`; the error says what is missing
     /// or has another shape.
     pub(crate) fn parse(bytes: &[u8], config: &Config) -> Result<Weights, String> {
-        let tensors = SafeTensors::deserialize(bytes).map_err(|error| error.to_string())?;
+        let tensors = SafeTensors::deserialize(bytes).map_err(|error| {
+            // The message quotes names of the file, which may have line breaks and any length.
+            format!("{:?}", error.to_string().chars().take(QUOTE_CHARS).collect::<String>())
+        })?;
         let is_in = |prefix: &&str| {
             tensors.tensor(&format!("{prefix}embeddings.word_embeddings.weight")).is_ok()
         };

@@ -11,14 +11,15 @@ use crate::list::Mutant;
 const SWITCH: &str = include_str!("../switch.rs");
 
 /// Edits that plant the switch: file, text, replacement. The second is where the runtime gives the
-/// text of a module to the driver.
-const HOOKS: [[&str; 3]; 2] = [
+/// text of a module to the driver; the encoder's tests have trail-base, the encoder has not.
+const HOOKS: [[&str; 3]; 3] = [
     ["base/src/lib.rs", "\npub mod rng;", "\npub mod mutant;\npub mod rng;"],
     [
         "runtime/src/cuda/device.rs",
         "text.as_bytes()",
         "trail_base::mutant::edit(module.name, text).as_bytes()",
     ],
+    ["encoder/Cargo.toml", "\nhalf.workspace", "\ntrail-base.workspace = true\nhalf.workspace"],
 ];
 
 /// Copies the files of `root` that git lists or would add to `tree`, with the bugs planted. A file

@@ -48,6 +48,16 @@ pub trait LengthPredictor: Send + Sync {
     fn needs_probe(&self) -> bool {
         false
     }
+
+    /// True if [`Prompt::hint`] is read.
+    fn reads_hint(&self) -> bool {
+        false
+    }
+
+    /// Number of prompts so far that could not be read, and have no prediction therefore.
+    fn failures(&self) -> u64 {
+        0
+    }
 }
 
 #[cfg(test)]

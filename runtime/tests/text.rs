@@ -121,6 +121,15 @@ fn bad_tokenizers_are_refused() {
     assert!(message(VOCAB - 1).contains("vocab_size 259, found id 259"));
 }
 
+#[test]
+fn a_text_is_cut_at_a_length_that_has_room_for_it() {
+    let cut = |length| tokenizer("cut").truncated(length).map(|of| of.encode("hello", true));
+    assert_eq!(cut(3).expect("room").expect("ids").len(), 3);
+    for length in [0, 1] {
+        assert!(cut(length).expect_err("refused").contains("1 are special"));
+    }
+}
+
 #[derive(Deserialize)]
 struct ChatCase {
     name: String,

@@ -108,8 +108,36 @@ impl PredictionFiles {
         Ok(Some(probe))
     }
 
+    /// True if `--length-predictor` was given.
+    pub(crate) fn names_predictor(&self) -> bool {
+        self.kind.is_some()
+    }
+
+    /// The prompt-only predictor, if there is one, and the trained ones in `files`; an error if one
+    /// is of another model, or if there is no use for `--encoder`.
+    pub(crate) fn predictors(
+        &self,
+        files: &[PathBuf],
+        with: &Serving<'_>,
+    ) -> Result<(Option<Loaded>, Vec<Loaded>), Error> {
+        let own = self.predictor(with)?;
+        let others: Vec<Loaded> =
+            files.iter().map(|file| self.open(file, with)).collect::<Result<_, _>>()?;
+        match &self.encoder {
+            // Only an encoder is slow.
+            Some(folder) if !own.iter().chain(&others).any(|of| of.is_slow()) => {
+                Err(Error::usage(format!(
+                    "--encoder is {}, and no length predictor here reads embeddings: leave it out, \
+                     or give --length-predictor FILE with a head over them",
+                    folder.display()
+                )))
+            }
+            _ => Ok((own, others)),
+        }
+    }
+
     /// The prompt-only predictor, if there is one; an error if it is of another model.
-    pub(crate) fn predictor(&self, with: &Serving<'_>) -> Result<Option<Loaded>, Error> {
+    fn predictor(&self, with: &Serving<'_>) -> Result<Option<Loaded>, Error> {
         Ok(match &self.kind {
             Some(PredictorKind::Constant(tokens)) => Some(Arc::new(Constant(*tokens))),
             Some(PredictorKind::PromptLength) => Some(Arc::new(PromptLength)),
@@ -124,24 +152,28 @@ impl PredictionFiles {
         self.predictor.as_deref().map(|file| self.open(file, with)).transpose()
     }
 
-    /// The trained predictor in `file`; an error if it is of another model.
-    pub(crate) fn open(&self, file: &Path, with: &Serving<'_>) -> Result<Loaded, Error> {
+    /// The trained predictor in `file`; an error if it is of another model. Its encoder is the one
+    /// that was given, or the one beside it if that one is another's.
+    fn open(&self, file: &Path, with: &Serving<'_>) -> Result<Loaded, Error> {
         let head = Predictor::open(file)?;
         self.check(file, head.model.as_deref(), with.model)?;
         let Features::Encoder { encoder, pooling, width } = head.features() else {
             return Ok(Arc::new(head));
         };
-        let beside = || file.with_file_name(ENCODER);
-        let folder = self.encoder.clone().unwrap_or_else(beside);
-        let embedder = Embedder::open(&folder, (with.tokenizer)()?, *pooling)?;
-        match (embedder.fingerprint(), embedder.width()) == (encoder, *width) {
-            true => Ok(Arc::new(EncoderPredictor { embedder, head })),
-            false => Err(Error::usage(format!(
-                "{} was trained on another encoder than {}: give its own with --encoder DIR",
-                file.display(),
-                folder.display()
-            ))),
+        let beside = file.with_file_name(ENCODER);
+        let given = self.encoder.as_ref().unwrap_or(&beside);
+        let more = Some(&beside).filter(|beside| *beside != given && beside.is_dir());
+        for folder in [given].into_iter().chain(more) {
+            let embedder = Embedder::open(folder, (with.tokenizer)()?, *pooling)?;
+            if (embedder.fingerprint(), embedder.width()) == (encoder, *width) {
+                return Ok(Arc::new(EncoderPredictor::new(embedder, head)));
+            }
         }
+        Err(Error::usage(format!(
+            "{} was trained on another encoder than {}: give its own with --encoder DIR",
+            file.display(),
+            given.display()
+        )))
     }
 
     /// Refuses a file that was trained for a model of another fingerprint.

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use trail_probe::{LengthPredictor, Probe};
+use trail_probe::Probe;
 use trail_runtime::cuda;
 use trail_runtime::engine::{
     BuildError, Clock, ComputeDevice, DEFAULT_C, Engine, EngineBuilder, Needs, PolicyKind,
@@ -19,7 +19,7 @@ use crate::error::Error;
 use crate::loaded::LoadedModel;
 use crate::notice::notice;
 use crate::output_file::OutputFile;
-use crate::prediction_files::{PredictionFiles, Serving};
+use crate::prediction_files::{Loaded, PredictionFiles, Serving};
 use crate::record::LogFile;
 use crate::{locate, progress};
 
@@ -78,6 +78,9 @@ impl Setup {
 
     /// The same for requests that carry their predictions: without probe and predictor.
     pub fn replaying(self) -> Setup {
+        if self.predictions.names_predictor() {
+            notice("warning: requests carry their predictions: --length-predictor is not used");
+        }
         Setup { predictions: PredictionFiles::default(), replays: true, ..self }
     }
 
@@ -123,6 +126,13 @@ impl Setup {
                 "policy {policy} needs the true length of every answer, which only the recorded runs \
                  of demo and bench serve know: choose another one, fcfs or trail for instance"
             )));
+        }
+        if policy.needs() == Needs::Nothing && self.predictions.names_predictor() {
+            notice(format_args!(
+                "warning: policy {} orders requests without predictions: --length-predictor \
+                 changes only what is reserved and reported",
+                policy.name()
+            ));
         }
         let policy = args.with_options(policy);
         self.build(args, policy, args.max_requests, log, EngineBuilder::build)
@@ -256,20 +266,26 @@ impl Setup {
     }
 
     /// The prompt-only predictor, if there is one.
-    pub fn predictor(&self) -> Result<Option<Arc<dyn LengthPredictor>>, Error> {
-        let serving = Serving { model: &self.model, tokenizer: &|| self.tokenizer() };
-        self.predictions.predictor(&serving)
+    pub fn predictor(&self) -> Result<Option<Loaded>, Error> {
+        Ok(self.predictors(&[])?.0)
     }
 
-    /// The trained predictor in `file`; an error if it is of another model.
-    pub fn predictor_of(&self, file: &Path) -> Result<Arc<dyn LengthPredictor>, Error> {
+    /// The same, and the trained predictors in `files`; an error if one is of another model.
+    pub fn predictors(&self, files: &[PathBuf]) -> Result<(Option<Loaded>, Vec<Loaded>), Error> {
         let serving = Serving { model: &self.model, tokenizer: &|| self.tokenizer() };
-        self.predictions.open(file, &serving)
+        self.predictions.predictors(files, &serving)
     }
 
     fn default_policy(&self) -> PolicyKind {
         if self.probe_file().is_some() {
             return PolicyKind::trail(DEFAULT_C);
+        }
+        if self.predictions.names_predictor() {
+            notice(
+                "warning: no probe beside the model: shortest predicted job first, by \
+                 --length-predictor (give a probe with --probe FILE)",
+            );
+            return PolicyKind::Sjf;
         }
         notice(
             "warning: no probe beside the model: first come, first served (give one with --probe FILE)",

@@ -124,7 +124,8 @@ pub async fn create(
     state.check_model(options.model.as_deref())?;
     let top_logprobs = fields.top_logprobs()?;
     let chat = fields.chat_options(&state)?;
-    let ids = vec![encode(state.clone(), fields.messages, chat, permit).await?];
+    let (ids, permit) = encode(state.clone(), fields.messages, chat, permit).await?;
+    let ids = vec![ids];
     let usage = Usage::of_prompts(&ids);
     let prompts = Prompts {
         ids,
@@ -134,7 +135,7 @@ pub async fn create(
         top_logprobs,
         top_logprobs_field: "top_logprobs",
     };
-    let choices = options.submit(&state, &access, &prompts)?;
+    let choices = options.submit(&state, &access, prompts, permit).await?;
     reply::<Chat>(&state, &options, choices, usage).await
 }
 
@@ -167,20 +168,20 @@ impl Fields {
     }
 }
 
-/// Renders and encodes the conversation.
+/// Renders and encodes the conversation; returns the permit as well.
 async fn encode(
     state: Arc<ServerState>,
     messages: Vec<Message>,
     options: ChatOptions,
     permit: BodyPermit,
-) -> Result<Vec<u32>, ApiError> {
+) -> Result<(Vec<u32>, BodyPermit), ApiError> {
     if messages.is_empty() {
         return Err(ApiError::invalid_field(
             "messages",
             "there are no messages: give at least one",
         ));
     }
-    let (ids, _) = permit
+    let (ids, permit) = permit
         .run(move |_| {
             let turns: Vec<_> = messages.into_iter().map(Message::turn).collect();
             let invalid = |error: ChatError| ApiError::invalid_field("messages", error.to_string());
@@ -190,7 +191,7 @@ async fn encode(
             chat.encode(&state.tokenizer).map_err(invalid)
         })
         .await?;
-    ids
+    Ok((ids?, permit))
 }
 
 /// Response objects of this endpoint.

@@ -120,6 +120,11 @@ impl Choice {
         })
     }
 
+    /// The first prediction of the answer's length, tokens, while the answer is in progress.
+    pub fn initial_prediction(&self) -> Option<f32> {
+        self.handle.as_ref()?.initial_prediction()
+    }
+
     /// Waits for the whole answer.
     pub async fn complete(mut self) -> Result<Delta, ApiError> {
         let mut whole = self.next().await?;

@@ -60,7 +60,7 @@ pub async fn create(
     let ((fields, options), permit) = admitted.read(read).await?;
     state.check_model(options.model.as_deref())?;
     let echoed = fields.echoed()?;
-    let ids = fields.prompt.encode(state.clone(), permit).await?;
+    let (ids, permit) = fields.prompt.encode(state.clone(), permit).await?;
     if ids.is_empty() {
         return Err(ApiError::invalid_field("prompt", "there is no prompt: give at least one"));
     }
@@ -74,7 +74,7 @@ pub async fn create(
         top_logprobs: fields.logprobs,
         top_logprobs_field: "logprobs",
     };
-    let choices = options.submit(&state, &access, &prompts)?;
+    let choices = options.submit(&state, &access, prompts, permit).await?;
     reply::<Completion>(&state, &options, choices, usage).await
 }
 

@@ -54,8 +54,9 @@ fn gauges(stats: &Stats) -> [(&'static str, &'static str, f64); 13] {
     ]
 }
 
-/// Name, help and value of each counter of the engine.
-fn counters(stats: &Stats) -> [(&'static str, &'static str, u64); 14] {
+/// Name, help and value of each counter of the engine; `failed`: prompts that its predictor could
+/// not read.
+fn counters(stats: &Stats, failed: u64) -> [(&'static str, &'static str, u64); 15] {
     [
         ("trail_steps_total", "Forward passes.", stats.steps),
         ("trail_prompt_tokens_total", "Prompt tokens taken in.", stats.prompt_tokens),
@@ -111,18 +112,24 @@ fn counters(stats: &Stats) -> [(&'static str, &'static str, u64); 14] {
             "Predictions compared with the true length.",
             stats.prediction_errors,
         ),
+        (
+            "trail_predictions_failed_total",
+            "Prompts that the length predictor could not read: requests without a first prediction.",
+            failed,
+        ),
     ]
 }
 
-/// Converts the engine's counters to Prometheus metric families.
-pub fn families(stats: &Stats) -> prometheus::Result<Vec<MetricFamily>> {
+/// Converts the engine's counters, and the prompts that its predictor could not read, to Prometheus
+/// metric families.
+pub fn families(stats: &Stats, failed: u64) -> prometheus::Result<Vec<MetricFamily>> {
     let mut families = Vec::new();
     for (name, help, value) in gauges(stats) {
         let gauge = Gauge::with_opts(Opts::new(name, help))?;
         gauge.set(value);
         families.extend(gauge.collect());
     }
-    for (name, help, value) in counters(stats) {
+    for (name, help, value) in counters(stats, failed) {
         let counter = IntCounter::with_opts(Opts::new(name, help))?;
         counter.inc_by(value);
         families.extend(counter.collect());

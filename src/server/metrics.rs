@@ -98,9 +98,9 @@ impl Metrics {
         }
     }
 
-    fn text(&self, stats: &Stats, model: &str) -> prometheus::Result<Vec<u8>> {
+    fn text(&self, stats: &Stats, failed: u64, model: &str) -> prometheus::Result<Vec<u8>> {
         let mut families = self.registry.gather();
-        families.extend(engine_metrics::families(stats)?);
+        families.extend(engine_metrics::families(stats, failed)?);
         families.extend(vllm_metrics::families(&families, stats.num_blocks, model));
         let mut text = Vec::new();
         TextEncoder::new().encode(&families, &mut text)?;
@@ -152,7 +152,8 @@ impl Drop for Watch {
 
 /// Returns the metrics in Prometheus's text format.
 pub async fn scrape(State(state): Shared) -> Result<Response, ApiError> {
-    let text = state.metrics.text(&state.engine.stats(), &state.name);
+    let failed = state.engine.predictor().map_or(0, |predictor| predictor.failures());
+    let text = state.metrics.text(&state.engine.stats(), failed, &state.name);
     let text = text.map_err(|_| ApiError::interrupted())?;
     Ok(([(CONTENT_TYPE, TEXT_FORMAT)], text).into_response())
 }
@@ -176,7 +177,8 @@ mod tests {
         failed.fail("error");
         drop(watches);
         metrics.responded(400);
-        let text = metrics.text(&Stats { running: 3, ..Stats::default() }, "demo").expect("text");
+        let text =
+            metrics.text(&Stats { running: 3, ..Stats::default() }, 2, "demo").expect("text");
         let text = String::from_utf8(text).expect("UTF-8");
         for line in [
             "trail_requests_total{finish_reason=\"stop\"} 1",
@@ -187,6 +189,7 @@ mod tests {
             "trail_inter_token_seconds_count 1",
             "trail_request_latency_seconds_count 1",
             "trail_requests_running 3",
+            "trail_predictions_failed_total 2",
         ] {
             assert!(text.contains(line), "{line} is missing in:\n{text}");
         }

@@ -24,13 +24,14 @@ impl Prompt {
     /// Returns the token ids of each prompt. Texts that cannot fit the context are refused before
     /// any is tokenized. A client that leaves ends the work at the next prompt of a list: the
     /// tokenizer takes a text in one piece, since where it may be cut depends on the model's rules.
+    /// Returns the permit as well.
     pub async fn encode(
         self,
         state: Arc<ServerState>,
         permit: BodyPermit,
-    ) -> Result<Vec<Vec<u32>>, ApiError> {
+    ) -> Result<(Vec<Vec<u32>>, BodyPermit), ApiError> {
         let texts = match self {
-            Prompt::Ids(ids) => return Ok(ids),
+            Prompt::Ids(ids) => return Ok((ids, permit)),
             Prompt::Texts(texts) => texts,
         };
         texts.iter().try_for_each(|text| state.check_text("prompt", text))?;
@@ -38,13 +39,13 @@ impl Prompt {
             let ids = state.tokenizer.encode(text, true);
             ids.map_err(|error| ApiError::invalid_field("prompt", error.to_string()))
         };
-        let (ids, _) = permit
+        let (ids, permit) = permit
             .run(move |has_left| {
                 let stay = texts.iter().take_while(|_| !has_left());
-                stay.map(encode).collect()
+                stay.map(encode).collect::<Result<_, _>>()
             })
             .await?;
-        ids
+        Ok((ids?, permit))
     }
 }
 

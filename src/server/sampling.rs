@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use serde::Deserialize;
+use serde_json::Value;
 use trail_runtime::backend::BLOCK_TOKENS;
 use trail_runtime::engine::{Request, SamplingParams, SubmitError};
 use trail_runtime::text::StopMatcher;
@@ -10,6 +11,7 @@ use trail_runtime::text::StopMatcher;
 use super::access::Access;
 use super::choice::{Choice, Opening};
 use super::error::ApiError;
+use super::intake::{BodyPermit, HasLeft};
 use super::one_or_many::OneOrMany;
 use super::state::ServerState;
 use crate::detokenizer::TextOptions;
@@ -45,19 +47,9 @@ pub struct Options {
     ignore_eos: Option<bool>,
     skip_special_tokens: Option<bool>,
     include_stop_str_in_output: Option<bool>,
-    nvext: Option<Extensions>,
-}
-
-/// NVIDIA's extension of the request, as in Dynamo; other members are ignored.
-#[derive(Deserialize, Clone, Debug)]
-struct Extensions {
-    agent_hints: Option<AgentHints>,
-}
-
-#[derive(Deserialize, Clone, Debug)]
-struct AgentHints {
-    /// Expected output length, tokens.
-    osl: Option<u32>,
+    /// NVIDIA's extension of the request, as in Dynamo. Nothing is said of its form unless a
+    /// predictor reads it.
+    nvext: Option<Value>,
 }
 
 #[derive(Deserialize, Clone, Debug)]
@@ -87,12 +79,31 @@ impl Options {
         self.stream_options.as_ref().and_then(|options| options.include_usage).unwrap_or(false)
     }
 
-    /// Submits one engine request for each choice: all, or none if one is rejected.
-    pub fn submit(
+    /// Submits one engine request for each choice: all, or none if one is rejected. Predictions
+    /// that take long are made where texts are tokenized, under the same bounds.
+    pub async fn submit(
+        &self,
+        state: &Arc<ServerState>,
+        access: &Arc<Access>,
+        prompts: Prompts,
+        permit: BodyPermit,
+    ) -> Result<Vec<Choice>, ApiError> {
+        if !state.engine.predicts_slowly() {
+            return self.submit_all(state, access, &prompts, &|| false);
+        }
+        let (options, state, access) = (self.clone(), state.clone(), access.clone());
+        let (choices, _) = permit
+            .run(move |has_left| options.submit_all(&state, &access, &prompts, has_left))
+            .await?;
+        choices
+    }
+
+    fn submit_all(
         &self,
         state: &ServerState,
         access: &Arc<Access>,
         prompts: &Prompts,
+        has_left: HasLeft,
     ) -> Result<Vec<Choice>, ApiError> {
         let n = self.n.unwrap_or(1);
         let count = n.saturating_mul(prompts.ids.len());
@@ -102,21 +113,26 @@ impl Options {
             return Err(ApiError::invalid_field("n", message));
         }
         let seed = self.seed.map_or_else(random::number, |seed| seed as u64);
-        let submit = |index: usize| {
+        let submit = |index: usize, initial_prediction| {
             let sampling = self.sampling(prompts, seed_of_answer(seed, (index % n) as u64));
             let request = self.request(state, prompts, index / n, sampling)?;
+            let request = Request { initial_prediction, ..request };
             Choice::submit(state, access, self.opening(prompts, index, index / n)?, request)
                 .map_err(|error| self.refusal(prompts, error))
         };
-        let choices = || {
+        let mut choices: Vec<Choice> = Vec::with_capacity(count);
+        for index in 0..count {
+            if has_left() {
+                return Err(ApiError::interrupted());
+            }
+            // All answers to a prompt have the first one's prediction.
+            let same_prompt = choices.last().filter(|_| !index.is_multiple_of(n));
+            let prediction = same_prompt.and_then(Choice::initial_prediction);
             // The choices before a refused one are dropped, too: none of the request is answered.
-            let submit = |index| submit(index).inspect_err(|_| access.fail("rejected"));
-            (0..count).map(submit).collect()
-        };
-        match state.engine.predicts_slowly() {
-            true => tokio::task::block_in_place(choices),
-            false => choices(),
+            let choice = submit(index, prediction).inspect_err(|_| access.fail("rejected"))?;
+            choices.push(choice);
         }
+        Ok(choices)
     }
 
     /// The form in which choice `index`, an answer to prompt `prompt`, is reported.
@@ -187,13 +203,27 @@ impl Options {
             );
             return Err(ApiError::invalid_field("stop_token_ids", message));
         }
-        let hints = self.nvext.as_ref().and_then(|nvext| nvext.agent_hints.as_ref());
         Ok(Request {
             sampling,
             stop_tokens,
-            length_hint: hints.and_then(|hints| hints.osl),
+            length_hint: self.length_hint(state)?,
             ignore_eos: self.ignore_eos.unwrap_or(false),
             ..Request::new(prompt.to_vec(), asked.unwrap_or(default as u32))
+        })
+    }
+
+    /// The client's estimate of the answer's length, tokens, if the predictor reads it: without one
+    /// that does, `nvext` is like any field that this server does not know.
+    fn length_hint(&self, state: &ServerState) -> Result<Option<u32>, ApiError> {
+        let is_read = state.engine.predictor().is_some_and(|predictor| predictor.reads_hint());
+        let nvext = self.nvext.as_ref().filter(|_| is_read);
+        let osl = nvext.and_then(|nvext| nvext.pointer("/agent_hints/osl"));
+        let Some(osl) = osl.filter(|osl| !osl.is_null()) else { return Ok(None) };
+        let tokens = osl.as_u64().and_then(|tokens| u32::try_from(tokens).ok());
+        tokens.map(Some).ok_or_else(|| {
+            let field = "nvext.agent_hints.osl";
+            let message = format!("'{field}' must be a number of tokens from 0 to {}", u32::MAX);
+            ApiError::invalid_field(field, message)
         })
     }
 

@@ -2,7 +2,9 @@
 #![allow(dead_code, unused_imports, reason = "each test program uses its part")]
 #![allow(unreachable_pub)]
 
+pub mod collection;
 pub mod deadline;
+pub mod encoder;
 pub mod gguf;
 pub mod http;
 pub mod hub;

@@ -36,6 +36,22 @@ impl LengthPredictor for Hint {
         let hint = prompt.hint.map(|tokens| Prediction::Tokens(tokens.max(1) as f32));
         hint.or_else(|| self.otherwise.as_ref()?.predict(prompt))
     }
+
+    fn is_slow(&self) -> bool {
+        self.otherwise.as_ref().is_some_and(|otherwise| otherwise.is_slow())
+    }
+
+    fn needs_probe(&self) -> bool {
+        self.otherwise.as_ref().is_some_and(|otherwise| otherwise.needs_probe())
+    }
+
+    fn reads_hint(&self) -> bool {
+        true
+    }
+
+    fn failures(&self) -> u64 {
+        self.otherwise.as_ref().map_or(0, |otherwise| otherwise.failures())
+    }
 }
 
 /// The probe's prediction from the mean of the prompt's activations (TRAIL section 3.1), which is

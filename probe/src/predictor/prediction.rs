@@ -28,12 +28,16 @@ impl Prediction {
     /// Midpoint of the most probable bin, in tokens: r as TRAIL section 3.3 defines it.
     pub fn likeliest(&self) -> f32 {
         match self {
-            Prediction::Bins { bins, q } => {
-                let best =
-                    (0..bins.count()).fold(0, |best, i| if q[i] > q[best] { i } else { best });
-                bins.midpoint(best) as f32
-            }
+            Prediction::Bins { bins, q } => bins.midpoint(likeliest_bin(q)) as f32,
             Prediction::Tokens(tokens) => *tokens,
+        }
+    }
+
+    /// True if the most probable bin is that of an answer of `tokens`; `None` without bins.
+    pub fn is_likeliest(&self, tokens: u32) -> Option<bool> {
+        match self {
+            Prediction::Bins { bins, q } => Some(likeliest_bin(q) == bins.bin_of(tokens)),
+            Prediction::Tokens(_) => None,
         }
     }
 
@@ -55,6 +59,11 @@ impl Prediction {
         let points = (0..bins.count()).map(midpoint);
         points.min_by(|&a, &b| error(a).total_cmp(&error(b))).expect("at least one bin")
     }
+}
+
+/// Index of the most probable bin, the first of equal ones.
+fn likeliest_bin(q: &[f32]) -> usize {
+    (0..q.len()).fold(0, |best, i| if q[i] > q[best] { i } else { best })
 }
 
 /// Error of counting `said` tokens down over an answer of `length`, summed over its tokens: as long

@@ -45,7 +45,7 @@ impl RankScale {
         &self.lengths
     }
 
-    /// The output tokens of `score`, finite.
+    /// The output tokens of `score`: finite, unless the score is not a number.
     pub fn tokens(&self, score: f64) -> f32 {
         let point = |at: usize| (f64::from(self.scores[at]), f64::from(self.lengths[at]));
         let above = self.scores.partition_point(|&of| f64::from(of) <= score);

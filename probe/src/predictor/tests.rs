@@ -56,6 +56,39 @@ fn the_countdown_point_has_the_least_error_over_all_tokens() {
     assert_eq!(said(&likely_short, &[]).countdown_optimal(), 75.0);
 }
 
+/// Says nothing, and true of every question.
+struct Slow;
+
+impl LengthPredictor for Slow {
+    fn predict(&self, _prompt: &Prompt<'_>) -> Option<Prediction> {
+        None
+    }
+
+    fn is_slow(&self) -> bool {
+        true
+    }
+
+    fn needs_probe(&self) -> bool {
+        true
+    }
+
+    fn failures(&self) -> u64 {
+        7
+    }
+}
+
+#[test]
+fn a_hint_is_what_the_predictor_behind_it_is() {
+    let of = |otherwise: Option<Arc<dyn LengthPredictor>>| {
+        let hint = Hint { otherwise };
+        assert!(hint.reads_hint());
+        (hint.is_slow(), hint.needs_probe(), hint.failures())
+    };
+    assert_eq!(of(Some(Arc::new(Slow))), (true, true, 7));
+    assert_eq!(of(Some(Arc::new(PromptLength))), (false, false, 0));
+    assert_eq!(of(None), (false, false, 0));
+}
+
 #[test]
 fn order_and_foreign_ids_do_not_matter() {
     let predictor = predictor();

@@ -144,6 +144,11 @@ impl Engine {
         self.predictor.as_ref().is_some_and(|predictor| predictor.is_slow())
     }
 
+    /// The predictor of first lengths, if there is one.
+    pub fn predictor(&self) -> Option<&dyn LengthPredictor> {
+        self.predictor.as_deref()
+    }
+
     /// The model.
     pub fn model(&self) -> &Arc<Model> {
         &self.model

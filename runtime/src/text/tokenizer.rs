@@ -7,7 +7,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::OnceLock;
 
-use tokenizers::{DecoderWrapper, NormalizerWrapper, PostProcessorWrapper, TokenizerImpl};
+use tokenizers::{
+    DecoderWrapper, NormalizerWrapper, PostProcessor, PostProcessorWrapper, TokenizerImpl,
+    TruncationParams,
+};
 
 use super::breaks::{BreakRemover, SpecialTexts, keep_break_characters};
 use super::json_syntax;
@@ -107,6 +110,19 @@ impl Tokenizer {
             bound: OnceLock::new(),
             inner,
         }
+    }
+
+    /// The same with a text's tokens cut at `max_length`, special ones included. The error says how
+    /// many of those there are, unless there is room for one more.
+    pub fn truncated(mut self, max_length: usize) -> Result<Self, String> {
+        let post_processor = self.inner.get_post_processor();
+        let special = post_processor.map_or(0, |post_processor| post_processor.added_tokens(false));
+        if max_length <= special {
+            return Err(format!("{max_length} tokens of a text, of which {special} are special"));
+        }
+        let truncation = TruncationParams { max_length, ..TruncationParams::default() };
+        self.inner.with_truncation(Some(truncation)).map_err(|error| error.to_string())?;
+        Ok(self)
     }
 
     /// Encodes `text`. `add_special` adds the tokenizer's own special tokens, usually the

@@ -7,6 +7,7 @@ use clap::Args;
 use serde_json::{Map, Value, json};
 use trail_probe::predictor::{Constant, PromptLength};
 use trail_probe::{LengthPredictor, Prediction, Probe, Prompt};
+use trail_runtime::engine::probe_fits;
 use trail_setup::{Error, ModelArgs, Output, Setup, Table};
 use trail_training::Shard;
 use trail_training::evaluation::{PromptOnly, of_prompt};
@@ -47,18 +48,16 @@ pub fn run(model: &ModelArgs, args: &EvalArgs, json: bool) -> Result<(), Error> 
         (format!("constant:{constant}"), &Constant(constant)),
         ("prompt-length".into(), &PromptLength),
     ];
-    for (name, predictor) in plain {
-        rows.extend(figures(name, predictor, &shards));
-    }
-    if let Some(predictor) = setup.predictor()? {
-        rows.extend(figures("the model's own".into(), &*predictor, &shards));
-    }
-    for file in &args.files {
-        let predictor = setup.predictor_of(file)?;
-        rows.extend(figures(file.display().to_string(), &*predictor, &shards));
+    let (own, others) = setup.predictors(&args.files)?;
+    let names = args.files.iter().map(|file| file.display().to_string());
+    let trained = own.iter().map(|own| ("the model's own".to_owned(), own));
+    let trained = trained.chain(names.zip(&others)).map(|(name, of)| (name, &**of));
+    for (name, predictor) in plain.into_iter().chain(trained) {
+        rows.extend(figures(name, predictor, &shards)?);
     }
     let layers = &collection.settings().layers;
     if let Some(probe) = setup.probe()?.filter(|probe| layers.contains(&probe.layer)) {
+        probe_fits(&probe, &setup.model.config).map_err(Error::usage)?;
         rows.push(("prompt-probe".into(), of_probe(&probe, &shards)?));
     }
     if let Some(again) = &args.again {
@@ -73,8 +72,13 @@ pub fn run(model: &ModelArgs, args: &EvalArgs, json: bool) -> Result<(), Error> 
     Output::stdout().line(text.trim_end())
 }
 
-/// The figures of `predictor`; `None` if it has no prediction for some prompt.
-fn figures(name: String, predictor: &dyn LengthPredictor, shards: &[Shard]) -> Option<Row> {
+/// The figures of `predictor`; `None` if it says nothing of some prompt, an error if it cannot read
+/// one.
+fn figures(
+    name: String,
+    predictor: &dyn LengthPredictor,
+    shards: &[Shard],
+) -> Result<Option<Row>, Error> {
     let answers = shards.iter().flat_map(Shard::answers);
     let said: Option<Vec<(Prediction, u32)>> = answers
         .map(|answer| {
@@ -82,7 +86,13 @@ fn figures(name: String, predictor: &dyn LengthPredictor, shards: &[Shard]) -> O
             Some((prediction, answer.tokens.len() as u32))
         })
         .collect();
-    Some((name, PromptOnly::of(&said?)))
+    match said {
+        Some(said) => Ok(Some((name, PromptOnly::of(&said)))),
+        None if predictor.failures() == 0 => Ok(None),
+        None => Err(Error::failed(format!(
+            "{name} has no prediction for some prompt: leave it out, or mend its encoder"
+        ))),
+    }
 }
 
 /// The figures of `probe` on the means of the prompts' activations.

@@ -136,7 +136,8 @@ pub fn run(model: &ModelArgs, args: &TrainArgs, json: bool) -> Result<(), Error>
     let setup = Setup::load(model)?;
     let collection = prompts::open(&args.data, &setup)?;
     let settings = collection.settings();
-    if settings.max_tokens < args.bins {
+    let has_bins = args.objective == ObjectiveName::CrossEntropy;
+    if has_bins && settings.max_tokens < args.bins {
         return Err(Error::usage(format!(
             "--bins is {}, the answers have at most {} tokens: give fewer",
             args.bins, settings.max_tokens

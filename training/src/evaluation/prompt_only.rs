@@ -60,12 +60,7 @@ impl PromptOnly {
 
 /// Share of the answers whose likeliest bin is the true one, if all predictions have bins.
 fn bin_accuracy(answers: &[(Prediction, u32)]) -> Option<f64> {
-    let is_right = |(prediction, tokens): &(Prediction, u32)| match prediction {
-        Prediction::Bins { bins, .. } => {
-            Some(bins.bin_of(prediction.likeliest() as u32) == bins.bin_of(*tokens))
-        }
-        Prediction::Tokens(_) => None,
-    };
+    let is_right = |(prediction, tokens): &(Prediction, u32)| prediction.is_likeliest(*tokens);
     let right: Option<Vec<bool>> = answers.iter().map(is_right).collect();
     let right = right.filter(|right| !right.is_empty())?;
     Some(right.iter().filter(|right| **right).count() as f64 / right.len() as f64)

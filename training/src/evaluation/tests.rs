@@ -96,5 +96,10 @@ fn figures_of_predictions_from_the_prompt_alone() {
     let of = PromptOnly::of(&[(certain(0), 20), (certain(1), 90), (certain(1), 30)]);
     assert_eq!((of.bin_accuracy, of.mae), (Some(2.0 / 3.0), (17.5 + 27.5 + 32.5) / 3.0));
     assert_eq!(of.tau_b, of.tau_b_likeliest);
+    // The third of 64 bins over 100 tokens is from 3.1 to 4.7: its midpoint's whole tokens are 3.
+    let mut q = vec![0.0; 64];
+    q[2] = 1.0;
+    let narrow = trail_probe::Prediction::Bins { bins: Box::new(Bins::equal(64, 100)), q };
+    assert_eq!(PromptOnly::of(&[(narrow, 4)]).bin_accuracy, Some(1.0));
     assert_eq!(PromptOnly::of(&[]), PromptOnly::default());
 }
