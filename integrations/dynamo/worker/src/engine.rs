@@ -27,7 +27,6 @@ impl TokenEngine {
     /// Begins an answer.
     pub fn submit(&self, mut request: Request) -> Result<Answer, SubmitError> {
         let age = request.generated;
-        let unpredicted = request.max_tokens as f32;
         let (initial, source) = match self {
             TokenEngine::Real(engine) => {
                 let ready = Arc::new(Notify::new());
@@ -43,7 +42,7 @@ impl TokenEngine {
                 (initial, Source::Sim(events))
             }
         };
-        let remaining = (initial.unwrap_or(unpredicted) - age as f32).max(1.0);
+        let remaining = initial.map(|tokens| (tokens - age as f32).max(1.0));
         Ok(Answer { source, age, remaining })
     }
 
@@ -82,8 +81,8 @@ pub struct Answer {
     source: Source,
     /// Output tokens that it had on arrival.
     pub age: u32,
-    /// Expected tokens on arrival.
-    pub remaining: f32,
+    /// Predicted tokens on arrival; `None` without a prediction.
+    pub remaining: Option<f32>,
 }
 
 enum Source {
