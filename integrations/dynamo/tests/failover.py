@@ -27,15 +27,20 @@ def both_stream(cluster):
     return len(loads) == 2 and all(len(load["running"]) >= 2 for load in loads)
 
 
+def kill_one_of_two(cluster, which=signal.SIGKILL):
+    """The answers of six streams over two workers, one of which gets a signal in the middle."""
+    cluster.add_workers(2, EIGHT)
+    finish = six_streams(cluster)
+    wait_until("both workers stream", lambda: both_stream(cluster))
+    time.sleep(0.5)
+    kill(cluster.workers[0], which)
+    return finish()
+
+
 def a_worker_dies():
     """2 workers, 6 streams, kill -9 of one: all whole."""
     with Cluster() as cluster:
-        cluster.add_workers(2, EIGHT)
-        finish = six_streams(cluster)
-        wait_until("both workers stream", lambda: both_stream(cluster))
-        time.sleep(0.5)
-        kill(cluster.workers[0])
-        answers = finish()
+        answers = kill_one_of_two(cluster)
         whole, moved = count_whole(answers, [LENGTH] * 6), cluster.migrations()
         print(f"  {whole} of 6 whole, {moved} moved, "
               f"longest silence {max(answer.gap for answer in answers):.2f} s")
@@ -47,12 +52,7 @@ def a_worker_dies():
 def b_limit_0_loses():
     """The same with migration limit 0 must lose streams: it guards case a."""
     with Cluster(["--migration-limit", "0"]) as cluster:
-        cluster.add_workers(2, EIGHT)
-        finish = six_streams(cluster)
-        wait_until("both workers stream", lambda: both_stream(cluster))
-        time.sleep(0.5)
-        kill(cluster.workers[0])
-        whole = count_whole(finish(), [LENGTH] * 6)
+        whole = count_whole(kill_one_of_two(cluster), [LENGTH] * 6)
         print(f"  {whole} of 6 whole")
         assert 1 <= whole < 6
 
@@ -60,11 +60,8 @@ def b_limit_0_loses():
 def c_sigterm_drains():
     """SIGTERM lets a worker's streams end where they are."""
     with Cluster() as cluster:
-        cluster.add_workers(2, EIGHT)
-        finish = six_streams(cluster)
-        wait_until("both workers stream", lambda: both_stream(cluster))
-        kill(cluster.workers[0], signal.SIGTERM)
-        whole, moved = count_whole(finish(), [LENGTH] * 6), cluster.migrations()
+        answers = kill_one_of_two(cluster, signal.SIGTERM)
+        whole, moved = count_whole(answers, [LENGTH] * 6), cluster.migrations()
         code = cluster.workers[0].wait(timeout=30)
         print(f"  {whole} of 6 whole, {moved} moved, exit code {code}")
         assert (whole, moved, code) == (6, 0, 0)
@@ -197,6 +194,21 @@ def i_hang():
         assert time.monotonic() - begin < 15
 
 
+def j_breakdown():
+    """A worker whose engine breaks down leaves, exits with 1, and its streams go on elsewhere."""
+    with Cluster() as cluster:
+        cluster.add_workers(1, [*EIGHT, "--break-after", 60])
+        cluster.add_workers(1, EIGHT)
+        broken, other = cluster.workers
+        answers = six_streams(cluster)()
+        whole, moved = count_whole(answers, [LENGTH] * 6), cluster.migrations()
+        code = broken.wait(timeout=30)
+        print(f"  {whole} of 6 whole, {moved} moved, exit code {code}")
+        assert (whole, code) == (6, 1) and moved >= 1, [answer.error for answer in answers]
+        wait_until("its reports end", lambda: len(cluster.loads()) == 1, 5)
+        assert is_whole(cluster.ask("x", 20), 20) and other.poll() is None
+
+
 CASES = {
     "a": a_worker_dies,
     "b": b_limit_0_loses,
@@ -207,6 +219,7 @@ CASES = {
     "g": g_all_dead,
     "h": h_disconnect,
     "i": i_hang,
+    "j": j_breakdown,
 }
 BY_HAND = {"e50": e_50}
 

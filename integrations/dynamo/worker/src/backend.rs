@@ -1,6 +1,6 @@
 //! Dynamo's engine trait over the token engine.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
@@ -9,6 +9,8 @@ use dynamo_backend_common::{
     LLMEngineOutput, LLMEngineOutputExt, LlmRegistration, MetricsBindings, MetricsCtx,
     PreprocessedRequest, chunk, usage,
 };
+use dynamo_runtime::traits::DistributedRuntimeProvider;
+use futures::FutureExt;
 use dynamo_runtime::component::Endpoint;
 use futures::stream::{BoxStream, StreamExt};
 use tokio::task::JoinHandle;
@@ -22,6 +24,9 @@ use crate::reports;
 /// Longest silence of a stream. Dynamo takes a silent worker for a hanging one, and a preempted
 /// request is silent for as long as the policy says.
 const HEARTBEAT: Duration = Duration::from_millis(500);
+/// Interval of checks for a breakdown of the engine.
+const FAULT_POLL_INTERVAL: Duration = Duration::from_millis(100);
+
 
 /// The worker's engine as Dynamo drives it.
 pub struct TrailBackend {
@@ -31,6 +36,8 @@ pub struct TrailBackend {
     engine: Mutex<Option<Arc<TokenEngine>>>,
     book: Arc<LoadBook>,
     reports: Mutex<Option<JoinHandle<()>>>,
+    /// The cause of a breakdown, once it is seen.
+    breakdown: Arc<OnceLock<String>>,
     worker_id: Mutex<u64>,
     /// Longest wait for running requests at shutdown.
     drain: Duration,
@@ -44,10 +51,16 @@ impl TrailBackend {
             engine: Mutex::new(Some(Arc::new(engine))),
             book: Arc::default(),
             reports: Mutex::default(),
+            breakdown: Arc::default(),
             worker_id: Mutex::default(),
             drain,
         }
     }
+    /// The cause of the breakdown that ended the worker.
+    pub fn breakdown(&self) -> Option<&String> {
+        self.breakdown.get()
+    }
+
 
     fn engine(&self) -> Result<Arc<TokenEngine>, DynamoError> {
         let engine = self.engine.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -75,7 +88,20 @@ impl LLMEngine for TrailBackend {
 
     async fn on_endpoint_ready(&self, endpoint: Endpoint) -> Result<(), DynamoError> {
         let worker_id = *self.worker_id.lock().unwrap_or_else(PoisonError::into_inner);
-        let task = reports::publish(endpoint, worker_id, self.engine()?, self.book.clone());
+        let (engine, breakdown) = (self.engine()?, self.breakdown.clone());
+        let runtime = endpoint.drt().runtime().clone();
+        let reports = reports::publish(endpoint, worker_id, engine.clone(), self.book.clone());
+        let task = async move {
+            // The reports of a broken engine would be those of an idle one.
+            tokio::select! {
+                fault = breaks_down(&engine) => {
+                    tracing::error!("the engine broke down, the worker ends: {fault}");
+                    let _ = breakdown.set(fault);
+                    runtime.shutdown();
+                }
+                () = reports.then(|()| std::future::pending()) => {}
+            }
+        };
         *self.reports.lock().unwrap_or_else(PoisonError::into_inner) = Some(tokio::spawn(task));
         Ok(())
     }
@@ -132,6 +158,16 @@ impl LLMEngine for TrailBackend {
 }
 
 /// The chunks of an answer. Dropping the stream, on whatever path, frees the request's slot.
+/// Completes with the cause once the engine has broken down.
+async fn breaks_down(engine: &TokenEngine) -> String {
+    loop {
+        if let Some(fault) = engine.fault() {
+            return fault;
+        }
+        tokio::time::sleep(FAULT_POLL_INTERVAL).await;
+    }
+}
+
 fn stream(
     mut answer: Answer,
     entry: BookEntry,
@@ -241,6 +277,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread")]
+            break_after: None,
     async fn dynamos_conformance_kit_holds() {
         run_conformance(backend).await.expect("the contract of Dynamo's engines");
     }

@@ -46,6 +46,14 @@ impl TokenEngine {
         Ok(Answer { source, age, remaining })
     }
 
+    /// The cause of a breakdown, after which nothing is served.
+    pub fn fault(&self) -> Option<String> {
+        match self {
+            TokenEngine::Real(engine) => engine.fault().map(ToString::to_string),
+            TokenEngine::Sim(engine) => engine.has_ended().then(|| "the simulation ended".into()),
+        }
+    }
+
     /// Limits that every request must keep.
     pub fn limits(&self) -> Limits {
         match self {

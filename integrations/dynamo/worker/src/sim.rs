@@ -28,6 +28,8 @@ pub struct SimSettings {
     pub noise: Noise,
     /// The token at position p is entry p modulo their number.
     pub alphabet: Vec<u32>,
+    /// Steps after which the engine breaks down; `None` never.
+    pub break_after: Option<u64>,
 }
 
 /// The caller's end of a simulated engine. Dropping it ends every request.
@@ -36,6 +38,7 @@ pub struct SimEngine {
     config: SchedulerConfig,
     noise: Noise,
     blocks_used: Arc<AtomicU32>,
+    thread: thread::JoinHandle<()>,
 }
 
 /// A request on its way to the engine's thread.
@@ -49,7 +52,8 @@ struct Submission {
 impl SimEngine {
     /// Starts the engine's thread.
     pub fn start(settings: SimSettings) -> Result<SimEngine, ConfigError> {
-        let SimSettings { scheduler: config, policy, cost, noise, alphabet } = settings;
+        let SimSettings { scheduler: config, policy, cost, noise, alphabet, break_after } =
+            settings;
         let scheduler = Scheduler::new(config, policy.build())?;
         let (inbox, submissions) = channel();
         let blocks_used = Arc::new(AtomicU32::new(0));
@@ -64,8 +68,13 @@ impl SimEngine {
             due: Instant::now(),
             blocks_used: blocks_used.clone(),
         };
-        thread::spawn(move || steps.run());
-        Ok(SimEngine { inbox, config, noise, blocks_used })
+        let thread = thread::spawn(move || steps.run(break_after.unwrap_or(u64::MAX)));
+        Ok(SimEngine { inbox, config, noise, blocks_used, thread })
+    }
+
+    /// True after a breakdown.
+    pub fn has_ended(&self) -> bool {
+        self.thread.is_finished()
     }
 
     /// Begins an answer of exactly `max_tokens` tokens. Returns the predicted length, if there is
@@ -144,9 +153,9 @@ struct Steps {
 }
 
 impl Steps {
-    /// Steps until the engine is dropped.
-    fn run(mut self) {
-        while self.take_submissions() {
+    /// Takes at most `most` steps, until the engine is dropped.
+    fn run(mut self, most: u64) {
+        while self.step < most && self.take_submissions() {
             self.end_cancelled();
             self.execute();
             self.blocks_used.store(self.scheduler.blocks_used(), Ordering::Relaxed);
@@ -256,6 +265,7 @@ mod tests {
             cost,
             noise: Noise::Oracle,
             alphabet: (100..110).collect(),
+            break_after: None,
         })
         .expect("valid sizes")
     }
