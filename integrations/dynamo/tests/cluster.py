@@ -41,6 +41,7 @@ class Answer:
     text: str = ""
     tokens: int = 0
     finish: str = ""
+    prompt_tokens: int = 0
     error: str = ""
     # Seconds since the request: of the first text, of the end, and of the longest silence in text.
     first: float = 0.0
@@ -205,6 +206,7 @@ class Cluster:
                 if on_text:
                     on_text(answer)
 
+                answer.prompt_tokens = data["usage"]["prompt_tokens"]
     def ask_all(self, requests, gap=0.0):
         """Streams `requests` (keyword arguments of `ask`) at once, or `gap` seconds apart, each in
         a thread. Returns a function that waits for all answers."""

@@ -6,8 +6,7 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use dynamo_backend_common::{
     BackendError, DynamoError, EngineConfig, ErrorType, GenerateContext, LLMEngine,
-    LLMEngineOutput, LLMEngineOutputExt, LlmRegistration, MetricsBindings, MetricsCtx,
-    PreprocessedRequest, chunk, usage,
+    LLMEngineOutput, LlmRegistration, MetricsBindings, MetricsCtx, PreprocessedRequest, chunk,
 };
 use dynamo_runtime::traits::DistributedRuntimeProvider;
 use futures::FutureExt;
@@ -119,20 +118,18 @@ impl LLMEngine for TrailBackend {
         ctx: GenerateContext,
     ) -> Result<BoxStream<'static, Result<LLMEngineOutput, DynamoError>>, DynamoError> {
         let engine = self.engine()?;
-        let prompt_tokens = request.token_ids.len() as u32;
         let wants_logprobs = request.output_options.logprobs.is_some();
         let job = job(request, ctx.metadata(), ctx.id(), &engine.limits())
             .map_err(|why| fault(BackendError::InvalidArgument, why))?;
         let request = match job {
             Job::Run(request) => *request,
             Job::Complete(reason) => {
-                let end = terminal(reason).map(|end| end.with_usage(usage(prompt_tokens, 0)));
-                return Ok(futures::stream::iter([end]).boxed());
+                return Ok(futures::stream::iter([terminal(reason)]).boxed());
             }
         };
         let answer = engine.submit(request).map_err(refusal)?;
         let entry = self.book.enter(answer.age, answer.remaining);
-        Ok(stream(answer, entry, ctx, prompt_tokens, wants_logprobs).boxed())
+        Ok(stream(answer, entry, ctx, wants_logprobs).boxed())
     }
 
     /// Lets the requests end first: Dynamo calls it when the worker has left discovery, and awaits
@@ -172,11 +169,9 @@ fn stream(
     mut answer: Answer,
     entry: BookEntry,
     ctx: GenerateContext,
-    prompt_tokens: u32,
     wants_logprobs: bool,
 ) -> impl futures::Stream<Item = Result<LLMEngineOutput, DynamoError>> + Send {
     async_stream::stream! {
-        let mut generated = 0;
         loop {
             let event = tokio::select! {
                 biased;
@@ -190,14 +185,12 @@ fn stream(
             entry.record(&event);
             match event {
                 Event::Token { id, logprob } => {
-                    generated += 1;
                     let mut token = chunk::token(id);
                     token.log_probs = wants_logprobs.then(|| vec![logprob.into()]);
                     yield Ok(token);
                 }
                 Event::Finished { reason } => {
-                    yield terminal(reason)
-                        .map(|end| end.with_usage(usage(prompt_tokens, generated)));
+                    yield terminal(reason);
                     break;
                 }
                 Event::Alternative { .. }
@@ -215,7 +208,9 @@ fn heartbeat() -> LLMEngineOutput {
     LLMEngineOutput { engine_data, ..LLMEngineOutput::default() }
 }
 
-/// The last chunk. Errors that another worker can make good are of the types that Dynamo migrates.
+/// The last chunk. It counts no tokens: Dynamo does, and would take the prompt of a request that
+/// moved, which holds what was generated before, for the client's. Errors that another worker can
+/// make good are of the types that Dynamo migrates.
 fn terminal(reason: FinishReason) -> Result<LLMEngineOutput, DynamoError> {
     match reason {
         FinishReason::Stop => Ok(LLMEngineOutput::stop()),
