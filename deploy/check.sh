@@ -43,7 +43,7 @@ fi
 echo "ok: the images have the bundled model"
 
 # A typo in each of: a field, a value's type, a reference of a probe, of a budget, of an autoscaler,
-# of a monitor, an account, a field of a kind that Kubernetes does not know.
+# of a monitor, an account, the time of a drain, a field of a kind that Kubernetes does not know.
 planted=0
 plant() {
     sed "$2" "$out/$1.yaml" > "$out/typo.yaml"
@@ -64,6 +64,8 @@ plant dynamo 's/    kind: StatefulSet/    kind: Deployment/'
 plant dynamo 's/port: metrics/port: metric/'
 plant dynamo 's/serviceAccountName: trail-dynamo/serviceAccountName: trail/'
 plant dynamo 's/terminationGracePeriodSeconds: 150/terminationGracePeriodSeconds: 30/'
+plant dynamo 's/--drain-seconds/--drain-second/'
+plant dynamo 's/"120"/"170"/'
 plant dynamo 's/    - port: http/    - port: htp/'
 plant gateway 's/  - number: 8000/  - number: 8080/'
 plant gateway 's/endpointPickerRef:/endpointPickerRefs:/'

@@ -209,6 +209,21 @@ def j_breakdown():
         assert is_whole(cluster.ask("x", 20), 20) and other.poll() is None
 
 
+def m_router_drains():
+    """SIGTERM lets a router's streams end, for longer than Dynamo's own limits (5 s)."""
+    with Cluster() as cluster:
+        cluster.add_workers(1, EIGHT)
+        finish = cluster.ask_all([{"prompt": "x", "max_tokens": 400, "chat": chat}
+                                  for chat in (False, True)])
+        wait_until("both run", lambda: cluster.live() == 2)
+        begin = time.monotonic()
+        kill(cluster.router, signal.SIGTERM)
+        whole = count_whole(finish(), [400] * 2)
+        code = cluster.router.wait(timeout=30)
+        print(f"  {whole} of 2 whole, exit code {code} after {time.monotonic() - begin:.1f} s")
+        assert (whole, code) == (2, 0) and time.monotonic() - begin > 6
+
+
 CASES = {
     "a": a_worker_dies,
     "b": b_limit_0_loses,
@@ -220,6 +235,7 @@ CASES = {
     "h": h_disconnect,
     "i": i_hang,
     "j": j_breakdown,
+    "m": m_router_drains,
 }
 BY_HAND = {"e50": e_50}
 

@@ -7,6 +7,9 @@ use clap::{Parser, ValueEnum};
 
 use trail_dynamo_router::backlog::Order;
 
+/// Dynamo's name of the time that its HTTP service gives open streams.
+pub const HTTP_DRAIN: &str = "DYN_HTTP_GRACEFUL_SHUTDOWN_TIMEOUT_SECS";
+
 /// An OpenAI-compatible front end for trail-rt's workers, on NVIDIA Dynamo.
 #[derive(Parser, Clone, Debug)]
 #[command(name = "trail-dynamo-router", version)]
@@ -34,6 +37,9 @@ pub struct Args {
     /// Seconds of silence after which a worker is left; 0 waits without bound
     #[arg(long, value_name = "SECONDS", default_value_t = 2)]
     pub hang_timeout: u32,
+    /// Seconds that open streams have to end after SIGTERM
+    #[arg(long, value_name = "SECONDS", default_value_t = 30, env = HTTP_DRAIN)]
+    pub drain_seconds: u32,
     /// Dynamo namespace of the workers
     #[arg(long, value_name = "NAME", default_value = "dynamo", env = "DYN_NAMESPACE")]
     pub namespace: String,
