@@ -40,8 +40,8 @@ class Answer:
     headers: dict = field(default_factory=dict)
     text: str = ""
     tokens: int = 0
-    finish: str = ""
     prompt_tokens: int = 0
+    finish: str = ""
     error: str = ""
     # Seconds since the request: of the first text, of the end, and of the longest silence in text.
     first: float = 0.0
@@ -104,15 +104,17 @@ class Cluster:
                 self.port = int(line.rsplit(":", 1)[1])
         return self.port
 
-    def add_workers(self, count, args=(), engine="sim"):
+    def add_workers(self, count, args=(), engine="sim", reports=True, model="m"):
         """Starts workers and waits until the router hears from all and serves their model."""
-        args = ["--engine", engine, "--model", MODEL, "--served-model-name", "m", *args]
+        args = ["--engine", engine, "--model", MODEL, "--served-model-name", model, *args]
         for _ in range(count):
             self.workers.append(self.start("trail-dynamo-worker", args))
-        wait_until("all workers report", self.all_report, 60 + 2 * count)
-        wait_until("the model is served", lambda: "m" in self.models(), 30)
+        if reports:
+            wait_until("all workers report", self.all_report, 60 + 2 * count)
+        wait_until("the model is served", lambda: model in self.models(), 30)
         # Discovery of the last worker may lag behind its first report.
-        wait_until("a request is served", lambda: self.ask("x", 1).finish == "length", 30)
+        ask = lambda: self.ask("x", 1, model=model)
+        wait_until("a request is served", lambda: ask().finish == "length", 30)
 
     def all_report(self):
         """True if the router has a report of each living worker. Not by number: it keeps the report
@@ -193,6 +195,7 @@ class Cluster:
                 continue
             if data.get("usage"):
                 answer.tokens = data["usage"]["completion_tokens"]
+                answer.prompt_tokens = data["usage"]["prompt_tokens"]
             for choice in data["choices"]:
                 piece = choice.get("text") or (choice.get("delta") or {}).get("content") or ""
                 answer.finish = choice.get("finish_reason") or answer.finish
@@ -206,7 +209,6 @@ class Cluster:
                 if on_text:
                     on_text(answer)
 
-                answer.prompt_tokens = data["usage"]["prompt_tokens"]
     def ask_all(self, requests, gap=0.0):
         """Streams `requests` (keyword arguments of `ask`) at once, or `gap` seconds apart, each in
         a thread. Returns a function that waits for all answers."""

@@ -66,6 +66,7 @@ def c_sigterm_drains():
         print(f"  {whole} of 6 whole, {moved} moved, exit code {code}")
         assert (whole, moved, code) == (6, 0, 0)
         assert is_whole(cluster.ask("x", 20), 20), "the other worker serves"
+        assert cluster.ask("x", 20, model="another").status == 404, "no model of any worker"
 
 
 def d_kill_while_idle():
@@ -150,12 +151,17 @@ def g_all_dead():
             worker.wait()
         for seconds in (0.0, 1.0):
             time.sleep(seconds)
-            answer = cluster.ask("x", 10, timeout=30)
-            retry = {name.lower(): value for name, value in answer.headers.items()}.get("retry-after")
-            print(f"  {answer.status}, Retry-After {retry}")
-            assert (answer.status, retry) == (503, "1"), answer
+            print(f"  {refused(cluster)}, Retry-After 1")
         cluster.add_workers(1)
         assert is_whole(cluster.ask("x", 20), 20), "the retry"
+
+
+def refused(cluster):
+    """The status of a request that no worker can take: 503, with Retry-After."""
+    answer = cluster.ask("x", 10, timeout=30)
+    retry = {name.lower(): value for name, value in answer.headers.items()}.get("retry-after")
+    assert (answer.status, retry) == (503, "1"), answer
+    return answer.status
 
 
 def h_disconnect():
@@ -209,6 +215,48 @@ def j_breakdown():
         assert is_whole(cluster.ask("x", 20), 20) and other.poll() is None
 
 
+def k_last_worker_drains():
+    """While the last workers of a model drain, and after, new requests get 503; open ones end."""
+    with Cluster() as cluster:
+        cluster.add_workers(1, model="other")
+        cluster.add_workers(2, EIGHT)
+        finish = six_streams(cluster)
+        wait_until("all run", lambda: sum(len(load["running"]) for load in cluster.loads()) == 6)
+        draining = cluster.workers[1:]
+        for worker in draining:
+            kill(worker, signal.SIGTERM)
+        wait_until("they leave", lambda: cluster.ask("x", 1, timeout=30).status != 200, 5)
+        refusals = 0
+        while any(worker.poll() is None for worker in draining):
+            refused(cluster)
+            refusals += 1
+            time.sleep(0.1)
+        # Dynamo forgets the model when the lease of its last worker ends (10 s).
+        gone = time.monotonic()
+        while time.monotonic() < gone + 15:
+            refused(cluster)
+            time.sleep(0.1)
+        whole = count_whole(finish(), [LENGTH] * 6)
+        print(f"  {refusals} refused while they drain, {whole} of 6 whole")
+        assert whole == 6 and refusals > 5
+        assert is_whole(cluster.ask("x", 20, model="other"), 20)
+        assert cluster.ask("x", 20, model="unknown").status == 404
+
+
+def l_no_reports():
+    """Workers whose reports do not arrive are chosen by the number of their requests."""
+    # A port of loopback would arrive: an address that nothing can connect to.
+    with Cluster(env={"DYN_EVENT_PLANE_HOST": "224.0.0.1"}) as cluster:
+        cluster.add_workers(2, EIGHT, reports=False)
+        finish = six_streams(cluster)
+        time.sleep(1)
+        assert cluster.loads() == []
+        kill(cluster.workers[0])
+        whole, moved = count_whole(finish(), [LENGTH] * 6), cluster.migrations()
+        print(f"  {whole} of 6 whole, {moved} moved")
+        assert whole == 6 and 1 <= moved < 6
+
+
 def m_router_drains():
     """SIGTERM lets a router's streams end, for longer than Dynamo's own limits (5 s)."""
     with Cluster() as cluster:
@@ -235,6 +283,8 @@ CASES = {
     "h": h_disconnect,
     "i": i_hang,
     "j": j_breakdown,
+    "k": k_last_worker_drains,
+    "l": l_no_reports,
     "m": m_router_drains,
 }
 BY_HAND = {"e50": e_50}

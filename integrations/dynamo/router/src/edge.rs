@@ -2,8 +2,9 @@
 //! `max_tokens` that a client asked for, changes bodies where needed, and turns "no worker" into
 //! 503 with Retry-After.
 
+use std::collections::HashSet;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use axum::Router;
@@ -40,11 +41,14 @@ pub struct Edge {
     loads: Arc<Loads>,
     /// `None` leaves it to the clients to say how long an answer they expect.
     hints: Option<Arc<Hints>>,
+    /// Names of the models that answered.
+    models: Arc<Mutex<HashSet<String>>>,
 }
 
-/// The members of a body that name its longest answer.
+/// The members of a body that name its model and its longest answer.
 #[derive(Deserialize)]
 struct Limits {
+    model: Option<String>,
     max_tokens: Option<u32>,
     max_completion_tokens: Option<u32>,
 }
@@ -53,7 +57,7 @@ impl Edge {
     /// A proxy for the service at `inner`.
     pub fn new(inner: SocketAddr, loads: Arc<Loads>, hints: Option<Arc<Hints>>) -> Edge {
         let client = Client::builder(TokioExecutor::new()).build_http();
-        Edge { inner, client, loads, hints }
+        Edge { inner, client, loads, hints, models: Arc::default() }
     }
 
     /// Its routes.
@@ -61,8 +65,22 @@ impl Edge {
         Router::new().route("/trail/loads", get(list)).fallback(forward).with_state(self)
     }
 
-    fn has_workers(&self) -> bool {
-        self.loads.alive(Instant::now()) > 0
+    /// True if an answer of `status` failed for want of a worker. A model that answered before has
+    /// lost its last worker where Dynamo does not find it any more.
+    fn lacks_worker(&self, status: StatusCode, model: Option<String>) -> bool {
+        let mut models = self.models.lock().unwrap_or_else(PoisonError::into_inner);
+        match model {
+            Some(model) if status.is_success() => {
+                models.insert(model);
+            }
+            Some(model) if status == StatusCode::NOT_FOUND && models.contains(&model) => {
+                return true;
+            }
+            _ => {}
+        }
+        let failed = status == StatusCode::NOT_FOUND || status.is_server_error();
+        // Workers that do not report may live: their successes are not looked at.
+        failed && self.loads.alive(Instant::now()) == 0
     }
 }
 
@@ -78,9 +96,6 @@ async fn forward(State(edge): State<Edge>, request: Request) -> Response {
         return (StatusCode::PAYLOAD_TOO_LARGE, "the body is longer than 45 MiB").into_response();
     };
     let generates = parts.uri.path().ends_with("completions");
-    if generates && !edge.has_workers() {
-        return no_worker();
-    }
     let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
     let Ok(uri) = format!("http://{}{path}", edge.inner).parse::<Uri>() else {
         return (StatusCode::BAD_REQUEST, "the path is not valid").into_response();
@@ -88,7 +103,8 @@ async fn forward(State(edge): State<Edge>, request: Request) -> Response {
     parts.uri = uri;
     let name = HeaderName::try_from(format!("{METADATA}{MAX_TOKENS_KEY}")).expect("is a name");
     parts.headers.remove(&name);
-    if let Some(limit) = max_tokens(&body) {
+    let limits = serde_json::from_slice::<Limits>(&body).ok();
+    if let Some(limit) = limits.as_ref().and_then(max_tokens) {
         parts.headers.insert(name, limit.into());
     }
     if generates {
@@ -102,8 +118,8 @@ async fn forward(State(edge): State<Edge>, request: Request) -> Response {
         Ok(answer) => {
             let mut answer = answer.map(Body::new);
             let status = answer.status();
-            let failed = status == StatusCode::NOT_FOUND || status.is_server_error();
-            if generates && failed && !edge.has_workers() {
+            let model = limits.and_then(|limits| limits.model);
+            if generates && edge.lacks_worker(status, model) {
                 return no_worker();
             }
             if status == StatusCode::SERVICE_UNAVAILABLE {
@@ -118,8 +134,7 @@ async fn forward(State(edge): State<Edge>, request: Request) -> Response {
     }
 }
 
-fn max_tokens(body: &Bytes) -> Option<u32> {
-    let limits: Limits = serde_json::from_slice(body).ok()?;
+fn max_tokens(limits: &Limits) -> Option<u32> {
     limits.max_completion_tokens.or(limits.max_tokens)
 }
 
@@ -140,7 +155,7 @@ mod tests {
 
     #[test]
     fn the_newer_name_of_the_limit_wins() {
-        let of = |body: &str| max_tokens(&Bytes::copy_from_slice(body.as_bytes()));
+        let of = |body: &str| max_tokens(&serde_json::from_str(body).ok()?);
         assert_eq!(of(r#"{"max_tokens": 5}"#), Some(5));
         assert_eq!(of(r#"{"max_tokens": 5, "max_completion_tokens": 6}"#), Some(6));
         assert_eq!(of(r#"{"messages": []}"#), None);
