@@ -5,8 +5,6 @@ use std::path::PathBuf;
 
 use clap::{Parser, ValueEnum};
 
-use trail_dynamo_router::backlog::Order;
-
 /// Dynamo's name of the time that its HTTP service gives open streams.
 pub const HTTP_DRAIN: &str = "DYN_HTTP_GRACEFUL_SHUTDOWN_TIMEOUT_SECS";
 
@@ -20,9 +18,6 @@ pub struct Args {
     /// Choice of the worker
     #[arg(long, value_enum, default_value_t = Policy::PredictedWait)]
     pub policy: Policy,
-    /// Order in which the workers serve: by predicted remaining length, or by arrival
-    #[arg(long, value_enum, default_value_t = Rank::Sprpt)]
-    pub rank: Rank,
     /// Look only at the better of two workers drawn at random: for several routers, which do not
     /// see each other's bookings
     #[arg(long)]
@@ -56,22 +51,4 @@ pub enum Policy {
     LeastLoaded,
     /// One after another (Dynamo's own)
     RoundRobin,
-}
-
-/// Values of `--rank`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Rank {
-    /// Least predicted remaining tokens first: trail, sprpt and the like
-    Sprpt,
-    /// First come, first served
-    Fcfs,
-}
-
-impl From<Rank> for Order {
-    fn from(rank: Rank) -> Order {
-        match rank {
-            Rank::Sprpt => Order::Sprpt,
-            Rank::Fcfs => Order::Fcfs,
-        }
-    }
 }

@@ -84,7 +84,7 @@ async fn serve(runtime: Runtime, args: Args) -> anyhow::Result<()> {
 /// Dynamo's front end with the policy that was asked for.
 fn frontend(args: &Args, loads: Arc<Loads>) -> HttpFrontend {
     let objective = match args.policy {
-        Policy::PredictedWait => Objective::PredictedWait(args.rank.into()),
+        Policy::PredictedWait => Objective::PredictedWait,
         Policy::LeastWork => Objective::LeastWork,
         Policy::LeastLoaded | Policy::RoundRobin => return HttpFrontend::default(),
     };

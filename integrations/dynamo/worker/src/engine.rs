@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use tokio::sync::Notify;
 use tokio::sync::mpsc::UnboundedReceiver;
+use trail_dynamo_proto::Order;
 use trail_runtime::engine::{Engine, Event, FinishReason, Request, RequestHandle, SubmitError};
+use trail_scheduler::policies::PolicyKind;
 use trail_setup::{EngineArgs, Setup};
 
 use crate::job::Limits;
@@ -62,6 +64,23 @@ impl TokenEngine {
                 Limits { context: config.max_context as u32, eos: config.eos_tokens.clone() }
             }
             TokenEngine::Sim(engine) => Limits { context: engine.context(), eos: Vec::new() },
+        }
+    }
+
+    /// Order in which requests are served: by arrival also while the scheduler distrusts the
+    /// predictions.
+    pub fn order(&self) -> Order {
+        let (policy, distrusts) = match self {
+            TokenEngine::Real(engine) => {
+                let window = engine.stats().prediction_window;
+                (engine.policy(), window.is_some_and(|window| !window.trusted))
+            }
+            TokenEngine::Sim(engine) => (engine.policy(), false),
+        };
+        match policy {
+            PolicyKind::Fcfs | PolicyKind::Mlfq(_) | PolicyKind::Rr(_) => Order::Fcfs,
+            _ if distrusts => Order::Fcfs,
+            _ => Order::Sprpt,
         }
     }
 

@@ -36,6 +36,7 @@ pub struct SimSettings {
 pub struct SimEngine {
     inbox: Sender<Submission>,
     config: SchedulerConfig,
+    policy: PolicyKind,
     noise: Noise,
     blocks_used: Arc<AtomicU32>,
     thread: thread::JoinHandle<()>,
@@ -69,7 +70,7 @@ impl SimEngine {
             blocks_used: blocks_used.clone(),
         };
         let thread = thread::spawn(move || steps.run(break_after.unwrap_or(u64::MAX)));
-        Ok(SimEngine { inbox, config, noise, blocks_used, thread })
+        Ok(SimEngine { inbox, config, policy, noise, blocks_used, thread })
     }
 
     /// True after a breakdown.
@@ -112,6 +113,11 @@ impl SimEngine {
         // A closed inbox drops the sender: the answer then ends with a shutdown.
         let _ = self.inbox.send(Submission { job, generated, events });
         Ok((initial, answer))
+    }
+
+    /// The policy.
+    pub fn policy(&self) -> PolicyKind {
+        self.policy
     }
 
     /// Most tokens of prompt and output.
