@@ -3,6 +3,7 @@
 Standard library only. Signals go to processes that were started here, by their pid.
 """
 
+import contextlib
 import http.client
 import json
 import os
@@ -134,6 +135,17 @@ class Cluster:
         answer = connection.getresponse().read().decode()
         connection.close()
         return answer
+
+    def post(self, path, body):
+        """The status of an answer, and its body."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            # Refused while it is sent: the answer can be there all the same.
+            connection.request("POST", path, json.dumps(body), {"content-type": "application/json"})
+        answer = connection.getresponse()
+        status, text = answer.status, answer.read().decode()
+        connection.close()
+        return status, text
 
     def loads(self):
         return json.loads(self.get("/trail/loads"))

@@ -272,6 +272,20 @@ def m_router_drains():
         assert (whole, code) == (2, 0) and time.monotonic() - begin > 6
 
 
+def n_refusals():
+    """What no worker answers is refused at the door, by its path or its length."""
+    with Cluster() as cluster:
+        cluster.add_workers(1)
+        status, why = cluster.post("/v1/responses", {"model": "m", "input": "x", "stream": True})
+        print(f"  {status}: {why}")
+        assert status == 404 and "/v1/chat/completions" in why
+        # 18 MB of text, which would be 100 MB and more once parsed.
+        status, why = cluster.post("/v1/completions", {"model": "m", "prompt": [1] * (6 << 20)})
+        print(f"  {status}: {why}")
+        assert status == 413 and "--max-body" in why
+        assert is_whole(cluster.ask("x", 20), 20)
+
+
 CASES = {
     "a": a_worker_dies,
     "b": b_limit_0_loses,
@@ -286,6 +300,7 @@ CASES = {
     "k": k_last_worker_drains,
     "l": l_no_reports,
     "m": m_router_drains,
+    "n": n_refusals,
 }
 BY_HAND = {"e50": e_50}
 

@@ -32,6 +32,9 @@ pub struct Args {
     /// Seconds of silence after which a worker is left; 0 waits without bound
     #[arg(long, value_name = "SECONDS", default_value_t = 2)]
     pub hang_timeout: u32,
+    /// Longest body of a request
+    #[arg(long, value_name = "BYTES", default_value_t = 4 << 20)]
+    pub max_body: usize,
     /// Seconds that open streams have to end after SIGTERM
     #[arg(long, value_name = "SECONDS", default_value_t = 30, env = HTTP_DRAIN)]
     pub drain_seconds: u32,

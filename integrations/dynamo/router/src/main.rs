@@ -6,6 +6,7 @@ mod args;
 mod body;
 mod edge;
 mod hints;
+mod intake;
 mod selection;
 
 use std::net::SocketAddr;
@@ -67,7 +68,7 @@ async fn serve(runtime: Runtime, args: Args) -> anyhow::Result<()> {
     let loads = Arc::new(Loads::default());
     tokio::spawn(take_reports(distributed.clone(), args.namespace.clone(), loads.clone()));
     let inner = free_port()?;
-    let routes = Edge::new(inner, loads.clone(), hints).routes();
+    let routes = Edge::new(inner, loads.clone(), hints, args.max_body).routes();
     let (ended, end) = tokio::sync::oneshot::channel::<()>();
     let edge = axum::serve(listener, routes).with_graceful_shutdown(async {
         let _ = end.await;

@@ -127,7 +127,12 @@ impl LLMEngine for TrailBackend {
                 return Ok(futures::stream::iter([terminal(reason)]).boxed());
             }
         };
-        let answer = engine.submit(request).map_err(refusal)?;
+        let submit = || engine.submit(request);
+        let answer = match engine.predicts_slowly() {
+            true => tokio::task::block_in_place(submit),
+            false => submit(),
+        };
+        let answer = answer.map_err(refusal)?;
         let entry = self.book.enter(answer.age, answer.remaining);
         Ok(stream(answer, entry, ctx, wants_logprobs).boxed())
     }

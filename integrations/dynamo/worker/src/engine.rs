@@ -48,6 +48,14 @@ impl TokenEngine {
         Ok(Answer { source, age, remaining })
     }
 
+    /// True if [`TokenEngine::submit`] takes milliseconds, for a prediction.
+    pub fn predicts_slowly(&self) -> bool {
+        match self {
+            TokenEngine::Real(engine) => engine.predicts_slowly(),
+            TokenEngine::Sim(_) => false,
+        }
+    }
+
     /// The cause of a breakdown, after which nothing is served.
     pub fn fault(&self) -> Option<String> {
         match self {
