@@ -283,6 +283,11 @@ def n_refusals():
         status, why = cluster.post("/v1/completions", {"model": "m", "prompt": [1] * (6 << 20)})
         print(f"  {status}: {why}")
         assert status == 413 and "--max-body" in why
+        refused = {"allowed_token_ids": [5], "bad_words_token_ids": [[5]]}
+        for name, value in refused.items():
+            answer = cluster.ask("x", 5, **{name: value})
+            print(f"  {answer.status}: {answer.error.strip()}")
+            assert answer.status != 200 and name in answer.error, answer
         assert is_whole(cluster.ask("x", 20), 20)
 
 

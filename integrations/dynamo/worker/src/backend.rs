@@ -8,9 +8,9 @@ use dynamo_backend_common::{
     BackendError, DynamoError, EngineConfig, ErrorType, GenerateContext, LLMEngine,
     LLMEngineOutput, LlmRegistration, MetricsBindings, MetricsCtx, PreprocessedRequest, chunk,
 };
+use dynamo_runtime::component::Endpoint;
 use dynamo_runtime::traits::DistributedRuntimeProvider;
 use futures::FutureExt;
-use dynamo_runtime::component::Endpoint;
 use futures::stream::{BoxStream, StreamExt};
 use tokio::task::JoinHandle;
 use trail_runtime::engine::{Event, FinishReason, SubmitError};
@@ -23,9 +23,9 @@ use crate::reports;
 /// Longest silence of a stream. Dynamo takes a silent worker for a hanging one, and a preempted
 /// request is silent for as long as the policy says.
 const HEARTBEAT: Duration = Duration::from_millis(500);
+
 /// Interval of checks for a breakdown of the engine.
 const FAULT_POLL_INTERVAL: Duration = Duration::from_millis(100);
-
 
 /// The worker's engine as Dynamo drives it.
 pub struct TrailBackend {
@@ -35,9 +35,9 @@ pub struct TrailBackend {
     engine: Mutex<Option<Arc<TokenEngine>>>,
     book: Arc<LoadBook>,
     reports: Mutex<Option<JoinHandle<()>>>,
+    worker_id: Mutex<u64>,
     /// The cause of a breakdown, once it is seen.
     breakdown: Arc<OnceLock<String>>,
-    worker_id: Mutex<u64>,
     /// Longest wait for running requests at shutdown.
     drain: Duration,
 }
@@ -50,16 +50,16 @@ impl TrailBackend {
             engine: Mutex::new(Some(Arc::new(engine))),
             book: Arc::default(),
             reports: Mutex::default(),
-            breakdown: Arc::default(),
             worker_id: Mutex::default(),
+            breakdown: Arc::default(),
             drain,
         }
     }
+
     /// The cause of the breakdown that ended the worker.
     pub fn breakdown(&self) -> Option<&String> {
         self.breakdown.get()
     }
-
 
     fn engine(&self) -> Result<Arc<TokenEngine>, DynamoError> {
         let engine = self.engine.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -119,8 +119,7 @@ impl LLMEngine for TrailBackend {
     ) -> Result<BoxStream<'static, Result<LLMEngineOutput, DynamoError>>, DynamoError> {
         let engine = self.engine()?;
         let wants_logprobs = request.output_options.logprobs.is_some();
-        let job = job(request, ctx.metadata(), ctx.id(), &engine.limits())
-            .map_err(|why| fault(BackendError::InvalidArgument, why))?;
+        let job = job(request, ctx.metadata(), ctx.id(), &engine.limits()).map_err(invalid)?;
         let request = match job {
             Job::Run(request) => *request,
             Job::Complete(reason) => {
@@ -159,7 +158,6 @@ impl LLMEngine for TrailBackend {
     }
 }
 
-/// The chunks of an answer. Dropping the stream, on whatever path, frees the request's slot.
 /// Completes with the cause once the engine has broken down.
 async fn breaks_down(engine: &TokenEngine) -> String {
     loop {
@@ -170,6 +168,7 @@ async fn breaks_down(engine: &TokenEngine) -> String {
     }
 }
 
+/// The chunks of an answer. Dropping the stream, on whatever path, frees the request's slot.
 fn stream(
     mut answer: Answer,
     entry: BookEntry,
@@ -235,8 +234,15 @@ fn refusal(error: SubmitError) -> DynamoError {
     match &error {
         SubmitError::Failed(_) => fault(BackendError::EngineShutdown, error.to_string()),
         error if error.is_full() => overloaded(error.to_string()),
-        _ => fault(BackendError::InvalidArgument, error.to_string()),
+        _ => invalid(error.to_string()),
     }
+}
+
+/// The refusal of a request for what it asks. Without a public message the client would learn only
+/// that something is invalid.
+fn invalid(message: String) -> DynamoError {
+    let kind = ErrorType::Backend(BackendError::InvalidArgument);
+    DynamoError::builder().error_type(kind).public_message(&message).message(message).build()
 }
 
 fn fault(kind: BackendError, message: impl Into<String>) -> DynamoError {
@@ -271,13 +277,13 @@ mod tests {
             cost,
             noise: Noise::Release,
             alphabet: (100..162).collect(),
+            break_after: None,
         });
         let engine = TokenEngine::Sim(engine.expect("valid sizes"));
         TrailBackend::new("sim".into(), engine, Duration::ZERO)
     }
 
     #[tokio::test(flavor = "multi_thread")]
-            break_after: None,
     async fn dynamos_conformance_kit_holds() {
         run_conformance(backend).await.expect("the contract of Dynamo's engines");
     }

@@ -33,8 +33,6 @@ impl TokenEngine {
             TokenEngine::Real(engine) => {
                 let ready = Arc::new(Notify::new());
                 let notified = ready.clone();
-                // The expectation of a client is no prediction.
-                request.initial_prediction = None;
                 request.notify = Some(Arc::new(move || notified.notify_one()));
                 let handle = engine.submit(request)?;
                 (handle.initial_prediction(), Source::Real(handle, ready))

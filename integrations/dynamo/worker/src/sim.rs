@@ -107,7 +107,7 @@ impl SimEngine {
         let mut jobs = [job];
         self.noise.predict(&mut jobs, request.sampling.seed);
         let [mut job] = jobs;
-        job.r = request.initial_prediction.or(job.r);
+        job.r = request.length_hint.map(|tokens| tokens as f32).or(job.r);
         let (events, answer) = unbounded_channel();
         let initial = job.r;
         // A closed inbox drops the sender: the answer then ends with a shutdown.
