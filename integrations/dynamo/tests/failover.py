@@ -273,7 +273,7 @@ def m_router_drains():
 
 
 def n_refusals():
-    """What no worker answers is refused at the door, by its path or its length."""
+    """Requests that no worker answers are refused by name: a path, a length, a parameter."""
     with Cluster() as cluster:
         cluster.add_workers(1)
         status, why = cluster.post("/v1/responses", {"model": "m", "input": "x", "stream": True})
@@ -283,6 +283,11 @@ def n_refusals():
         status, why = cluster.post("/v1/completions", {"model": "m", "prompt": [1] * (6 << 20)})
         print(f"  {status}: {why}")
         assert status == 413 and "--max-body" in why
+        begin = time.monotonic()
+        status, why = cluster.post("/v1/completions", {"model": "m", "prompt": [1] * (1 << 20)})
+        seconds = time.monotonic() - begin
+        print(f"  {status} after {seconds:.1f} s: {why}")
+        assert status == 400 and "context_length" in why and seconds < 10, "Dynamo hashed it"
         refused = {"allowed_token_ids": [5], "bad_words_token_ids": [[5]]}
         for name, value in refused.items():
             answer = cluster.ask("x", 5, **{name: value})

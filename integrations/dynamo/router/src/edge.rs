@@ -73,7 +73,7 @@ impl Edge {
     /// Passes a generation request on, and its answer back as it comes.
     async fn generate(&self, request: Request) -> Result<Response, Refusal> {
         let (mut parts, body) = request.into_parts();
-        let (body, _permit) = self.intake.receive(body).await?;
+        let (body, share) = self.intake.receive(body).await?;
         let (path, hints) = (parts.uri.path().to_owned(), self.hints.clone());
         let read = move || (rewrite(&path, &body, hints.as_deref()), body);
         let (Rewritten { model, max_tokens, body: changed }, body) = self.intake.run(read).await?;
@@ -86,7 +86,7 @@ impl Edge {
         parts.headers.remove(header::CONTENT_LENGTH);
         parts.headers.remove(header::TRANSFER_ENCODING);
         let body = Body::from(changed.map_or(body, Bytes::from));
-        let answer = self.send(Request::from_parts(parts, body)).await?;
+        let answer = share.during(self.send(Request::from_parts(parts, body))).await?;
         self.check(answer, model)
     }
 

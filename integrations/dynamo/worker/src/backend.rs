@@ -1,5 +1,6 @@
 //! Dynamo's engine trait over the token engine.
 
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -19,6 +20,10 @@ use crate::engine::{Answer, TokenEngine};
 use crate::job::{Job, job};
 use crate::load_book::{BookEntry, LoadBook};
 use crate::reports;
+
+/// Dynamo's name of the limits by which a router refuses a prompt before it looks for a worker: it
+/// hashes a prompt of any length first, for minutes if it is long enough, and others wait.
+const TOKEN_BUDGET: &str = "token_budget";
 
 /// Longest silence of a stream. Dynamo takes a silent worker for a hanging one, and a preempted
 /// request is silent for as long as the policy says.
@@ -72,10 +77,13 @@ impl LLMEngine for TrailBackend {
     async fn start(&self, worker_id: u64) -> Result<EngineConfig, DynamoError> {
         let engine = self.engine()?;
         *self.worker_id.lock().unwrap_or_else(PoisonError::into_inner) = worker_id;
+        let context = engine.limits().context;
+        let budget = serde_json::json!({"combined_limit": context, "reject_prompt_overflow": true});
         Ok(EngineConfig {
             model: self.name.clone(),
+            runtime_data: HashMap::from([(TOKEN_BUDGET.to_owned(), budget)]),
             llm: Some(LlmRegistration {
-                context_length: Some(engine.limits().context),
+                context_length: Some(context),
                 kv_cache_block_size: Some(trail_scheduler::BLOCK_TOKENS),
                 total_kv_blocks: Some(engine.blocks().0.into()),
                 max_num_seqs: Some(engine.slots().into()),
