@@ -75,18 +75,25 @@ def workload_errors(objects, workload):
         for mount in container.get("volumeMounts", []):
             if mount["name"] not in volumes:
                 yield f"there is no volume {mount['name']}"
-        pause = container["lifecycle"]["preStop"]["sleep"]["seconds"]
-        if pause + drain_seconds(container) > pod["terminationGracePeriodSeconds"]:
+        drain = drain_seconds(container)
+        if drain is None:
+            yield "it does not say how long it drains: --drain-seconds"
+        elif pause_seconds(container) + drain > pod["terminationGracePeriodSeconds"]:
             yield "it is killed before its drain ends"
 
 
+def pause_seconds(container):
+    """Time between the end of new connections and the drain: the hook's, and Dynamo's own."""
+    name = "DYN_GRACEFUL_SHUTDOWN_GRACE_PERIOD_SECS"
+    own = sum(int(e["value"]) for e in container["env"] if e["name"] == name)
+    return container["lifecycle"]["preStop"]["sleep"]["seconds"] + own
+
+
 def drain_seconds(container):
-    """Time that the container itself gives its requests after SIGTERM."""
+    """Time that the container gives its requests; None if it does not say. Dynamo's variables
+    alone are not enough: of two limits the shorter one counts."""
     args = container.get("args", [])
-    if "--drain-seconds" in args:
-        return int(args[args.index("--drain-seconds") + 1])
-    names = "DYN_HTTP_GRACEFUL_SHUTDOWN_TIMEOUT_SECS", "DYN_GRACEFUL_SHUTDOWN_GRACE_PERIOD_SECS"
-    return sum(int(e["value"]) for e in container["env"] if e["name"] in names)
+    return int(args[args.index("--drain-seconds") + 1]) if "--drain-seconds" in args else None
 
 
 def reference_errors(objects, manifest):

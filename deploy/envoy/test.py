@@ -5,6 +5,7 @@
 
 import contextlib
 import http.client
+import http.server
 import json
 import pathlib
 import signal
@@ -14,6 +15,8 @@ import tempfile
 import threading
 import time
 import urllib.request
+
+import endpoint_picker
 
 HERE = pathlib.Path(__file__).parent
 LIMIT_SECONDS = 180
@@ -142,6 +145,9 @@ def run(start, trail_rt, envoy, folder):
     check(ask(front, 7)[2] == direct, "the answer is that of the server itself")
     check(ask(front, 7, padding=300_000)[2] == direct, "a body of 300 kB arrives in chunks")
 
+    status, _, why = ask(front, 7, padding=5 << 20)
+    check((status, why) == (413, "the body is too long"), "the picker holds no body of 5 MB")
+
     b.load(40)
     a.load(10)
     a.child.terminate()
@@ -156,6 +162,32 @@ def run(start, trail_rt, envoy, folder):
     said = cut_stream(front, b)
     check("data: {" in said and "[DONE]" not in said, "a stream ends early if its server dies")
     check(ask(front, 0)[0] == 503, "without a server left the answer is 503")
+
+
+class Flaky(http.server.BaseHTTPRequestHandler):
+    """Metrics that are cut short, then lack the metric, then have it."""
+
+    answers = [(99, ""), (0, ""), (0, f"{endpoint_picker.METRIC}5\n")]
+
+    def do_GET(self):
+        missing, text = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        self.send_response(200)
+        self.send_header("content-length", str(len(text) + missing))
+        self.end_headers()
+        self.wfile.write(text.encode())
+
+    def log_message(self, *_):
+        pass
+
+
+def check_scrapes():
+    with http.server.HTTPServer(("127.0.0.1", 0), Flaky) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        address = f"127.0.0.1:{server.server_port}"
+        loads = endpoint_picker.Loads([address])
+        wait(lambda: loads.in_order() == [address], "scrape")
+        server.shutdown()
+    check(loads.tokens == {address: 5.0}, "metrics that are broken once are read again")
 
 
 def cut_stream(front, server):
@@ -192,6 +224,7 @@ def check_retried(front, admin, picker, gone, other, what):
 def main(trail_rt, envoy):
     signal.signal(signal.SIGALRM, lambda *_: sys.exit(f"error: not done after {LIMIT_SECONDS} s"))
     signal.alarm(LIMIT_SECONDS)
+    check_scrapes()
     with contextlib.ExitStack() as processes, tempfile.TemporaryDirectory() as folder:
         def start(process):
             processes.callback(process.end)

@@ -3,6 +3,7 @@
 Standard library only. Signals go to processes that were started here, by their pid.
 """
 
+import contextlib
 import http.client
 import json
 import os
@@ -40,6 +41,7 @@ class Answer:
     headers: dict = field(default_factory=dict)
     text: str = ""
     tokens: int = 0
+    prompt_tokens: int = 0
     finish: str = ""
     error: str = ""
     # Seconds since the request: of the first text, of the end, and of the longest silence in text.
@@ -103,15 +105,17 @@ class Cluster:
                 self.port = int(line.rsplit(":", 1)[1])
         return self.port
 
-    def add_workers(self, count, args=(), engine="sim"):
+    def add_workers(self, count, args=(), engine="sim", reports=True, model="m"):
         """Starts workers and waits until the router hears from all and serves their model."""
-        args = ["--engine", engine, "--model", MODEL, "--served-model-name", "m", *args]
+        args = ["--engine", engine, "--model", MODEL, "--served-model-name", model, *args]
         for _ in range(count):
             self.workers.append(self.start("trail-dynamo-worker", args))
-        wait_until("all workers report", self.all_report, 60 + 2 * count)
-        wait_until("the model is served", lambda: "m" in self.models(), 30)
+        if reports:
+            wait_until("all workers report", self.all_report, 60 + 2 * count)
+        wait_until("the model is served", lambda: model in self.models(), 30)
         # Discovery of the last worker may lag behind its first report.
-        wait_until("a request is served", lambda: self.ask("x", 1).finish == "length", 30)
+        ask = lambda: self.ask("x", 1, model=model)
+        wait_until("a request is served", lambda: ask().finish == "length", 30)
 
     def all_report(self):
         """True if the router has a report of each living worker. Not by number: it keeps the report
@@ -131,6 +135,17 @@ class Cluster:
         answer = connection.getresponse().read().decode()
         connection.close()
         return answer
+
+    def post(self, path, body):
+        """The status of an answer, and its body."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            # Refused while it is sent: the answer can be there all the same.
+            connection.request("POST", path, json.dumps(body), {"content-type": "application/json"})
+        answer = connection.getresponse()
+        status, text = answer.status, answer.read().decode()
+        connection.close()
+        return status, text
 
     def loads(self):
         return json.loads(self.get("/trail/loads"))
@@ -192,6 +207,7 @@ class Cluster:
                 continue
             if data.get("usage"):
                 answer.tokens = data["usage"]["completion_tokens"]
+                answer.prompt_tokens = data["usage"]["prompt_tokens"]
             for choice in data["choices"]:
                 piece = choice.get("text") or (choice.get("delta") or {}).get("content") or ""
                 answer.finish = choice.get("finish_reason") or answer.finish

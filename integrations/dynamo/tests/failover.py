@@ -27,15 +27,20 @@ def both_stream(cluster):
     return len(loads) == 2 and all(len(load["running"]) >= 2 for load in loads)
 
 
+def kill_one_of_two(cluster, which=signal.SIGKILL):
+    """The answers of six streams over two workers, one of which gets a signal in the middle."""
+    cluster.add_workers(2, EIGHT)
+    finish = six_streams(cluster)
+    wait_until("both workers stream", lambda: both_stream(cluster))
+    time.sleep(0.5)
+    kill(cluster.workers[0], which)
+    return finish()
+
+
 def a_worker_dies():
     """2 workers, 6 streams, kill -9 of one: all whole."""
     with Cluster() as cluster:
-        cluster.add_workers(2, EIGHT)
-        finish = six_streams(cluster)
-        wait_until("both workers stream", lambda: both_stream(cluster))
-        time.sleep(0.5)
-        kill(cluster.workers[0])
-        answers = finish()
+        answers = kill_one_of_two(cluster)
         whole, moved = count_whole(answers, [LENGTH] * 6), cluster.migrations()
         print(f"  {whole} of 6 whole, {moved} moved, "
               f"longest silence {max(answer.gap for answer in answers):.2f} s")
@@ -47,12 +52,7 @@ def a_worker_dies():
 def b_limit_0_loses():
     """The same with migration limit 0 must lose streams: it guards case a."""
     with Cluster(["--migration-limit", "0"]) as cluster:
-        cluster.add_workers(2, EIGHT)
-        finish = six_streams(cluster)
-        wait_until("both workers stream", lambda: both_stream(cluster))
-        time.sleep(0.5)
-        kill(cluster.workers[0])
-        whole = count_whole(finish(), [LENGTH] * 6)
+        whole = count_whole(kill_one_of_two(cluster), [LENGTH] * 6)
         print(f"  {whole} of 6 whole")
         assert 1 <= whole < 6
 
@@ -60,15 +60,13 @@ def b_limit_0_loses():
 def c_sigterm_drains():
     """SIGTERM lets a worker's streams end where they are."""
     with Cluster() as cluster:
-        cluster.add_workers(2, EIGHT)
-        finish = six_streams(cluster)
-        wait_until("both workers stream", lambda: both_stream(cluster))
-        kill(cluster.workers[0], signal.SIGTERM)
-        whole, moved = count_whole(finish(), [LENGTH] * 6), cluster.migrations()
+        answers = kill_one_of_two(cluster, signal.SIGTERM)
+        whole, moved = count_whole(answers, [LENGTH] * 6), cluster.migrations()
         code = cluster.workers[0].wait(timeout=30)
         print(f"  {whole} of 6 whole, {moved} moved, exit code {code}")
         assert (whole, moved, code) == (6, 0, 0)
         assert is_whole(cluster.ask("x", 20), 20), "the other worker serves"
+        assert cluster.ask("x", 20, model="another").status == 404, "no model of any worker"
 
 
 def d_kill_while_idle():
@@ -153,12 +151,17 @@ def g_all_dead():
             worker.wait()
         for seconds in (0.0, 1.0):
             time.sleep(seconds)
-            answer = cluster.ask("x", 10, timeout=30)
-            retry = {name.lower(): value for name, value in answer.headers.items()}.get("retry-after")
-            print(f"  {answer.status}, Retry-After {retry}")
-            assert (answer.status, retry) == (503, "1"), answer
+            print(f"  {refused(cluster)}, Retry-After 1")
         cluster.add_workers(1)
         assert is_whole(cluster.ask("x", 20), 20), "the retry"
+
+
+def refused(cluster):
+    """The status of a request that no worker can take: 503, with Retry-After."""
+    answer = cluster.ask("x", 10, timeout=30)
+    retry = {name.lower(): value for name, value in answer.headers.items()}.get("retry-after")
+    assert (answer.status, retry) == (503, "1"), answer
+    return answer.status
 
 
 def h_disconnect():
@@ -197,6 +200,102 @@ def i_hang():
         assert time.monotonic() - begin < 15
 
 
+def j_breakdown():
+    """A worker whose engine breaks down leaves, exits with 1, and its streams go on elsewhere."""
+    with Cluster() as cluster:
+        cluster.add_workers(1, [*EIGHT, "--break-after", 60])
+        cluster.add_workers(1, EIGHT)
+        broken, other = cluster.workers
+        answers = six_streams(cluster)()
+        whole, moved = count_whole(answers, [LENGTH] * 6), cluster.migrations()
+        code = broken.wait(timeout=30)
+        print(f"  {whole} of 6 whole, {moved} moved, exit code {code}")
+        assert (whole, code) == (6, 1) and moved >= 1, [answer.error for answer in answers]
+        wait_until("its reports end", lambda: len(cluster.loads()) == 1, 5)
+        assert is_whole(cluster.ask("x", 20), 20) and other.poll() is None
+
+
+def k_last_worker_drains():
+    """While the last workers of a model drain, and after, new requests get 503; open ones end."""
+    with Cluster() as cluster:
+        cluster.add_workers(1, model="other")
+        cluster.add_workers(2, EIGHT)
+        finish = six_streams(cluster)
+        wait_until("all run", lambda: sum(len(load["running"]) for load in cluster.loads()) == 6)
+        draining = cluster.workers[1:]
+        for worker in draining:
+            kill(worker, signal.SIGTERM)
+        wait_until("they leave", lambda: cluster.ask("x", 1, timeout=30).status != 200, 5)
+        refusals = 0
+        while any(worker.poll() is None for worker in draining):
+            refused(cluster)
+            refusals += 1
+            time.sleep(0.1)
+        # Dynamo forgets the model when the lease of its last worker ends (10 s).
+        gone = time.monotonic()
+        while time.monotonic() < gone + 15:
+            refused(cluster)
+            time.sleep(0.1)
+        whole = count_whole(finish(), [LENGTH] * 6)
+        print(f"  {refusals} refused while they drain, {whole} of 6 whole")
+        assert whole == 6 and refusals > 5
+        assert is_whole(cluster.ask("x", 20, model="other"), 20)
+        assert cluster.ask("x", 20, model="unknown").status == 404
+
+
+def l_no_reports():
+    """Workers whose reports do not arrive are chosen by the number of their requests."""
+    # A port of loopback would arrive: an address that nothing can connect to.
+    with Cluster(env={"DYN_EVENT_PLANE_HOST": "224.0.0.1"}) as cluster:
+        cluster.add_workers(2, EIGHT, reports=False)
+        finish = six_streams(cluster)
+        time.sleep(1)
+        assert cluster.loads() == []
+        kill(cluster.workers[0])
+        whole, moved = count_whole(finish(), [LENGTH] * 6), cluster.migrations()
+        print(f"  {whole} of 6 whole, {moved} moved")
+        assert whole == 6 and 1 <= moved < 6
+
+
+def m_router_drains():
+    """SIGTERM lets a router's streams end, for longer than Dynamo's own limits (5 s)."""
+    with Cluster() as cluster:
+        cluster.add_workers(1, EIGHT)
+        finish = cluster.ask_all([{"prompt": "x", "max_tokens": 400, "chat": chat}
+                                  for chat in (False, True)])
+        wait_until("both run", lambda: cluster.live() == 2)
+        begin = time.monotonic()
+        kill(cluster.router, signal.SIGTERM)
+        whole = count_whole(finish(), [400] * 2)
+        code = cluster.router.wait(timeout=30)
+        print(f"  {whole} of 2 whole, exit code {code} after {time.monotonic() - begin:.1f} s")
+        assert (whole, code) == (2, 0) and time.monotonic() - begin > 6
+
+
+def n_refusals():
+    """Requests that no worker answers are refused by name: a path, a length, a parameter."""
+    with Cluster() as cluster:
+        cluster.add_workers(1)
+        status, why = cluster.post("/v1/responses", {"model": "m", "input": "x", "stream": True})
+        print(f"  {status}: {why}")
+        assert status == 404 and "/v1/chat/completions" in why
+        # 18 MB of text, which would be 100 MB and more once parsed.
+        status, why = cluster.post("/v1/completions", {"model": "m", "prompt": [1] * (6 << 20)})
+        print(f"  {status}: {why}")
+        assert status == 413 and "--max-body" in why
+        begin = time.monotonic()
+        status, why = cluster.post("/v1/completions", {"model": "m", "prompt": [1] * (1 << 20)})
+        seconds = time.monotonic() - begin
+        print(f"  {status} after {seconds:.1f} s: {why}")
+        assert status == 400 and "context_length" in why and seconds < 10, "Dynamo hashed it"
+        refused = {"allowed_token_ids": [5], "bad_words_token_ids": [[5]]}
+        for name, value in refused.items():
+            answer = cluster.ask("x", 5, **{name: value})
+            print(f"  {answer.status}: {answer.error.strip()}")
+            assert answer.status != 200 and name in answer.error, answer
+        assert is_whole(cluster.ask("x", 20), 20)
+
+
 CASES = {
     "a": a_worker_dies,
     "b": b_limit_0_loses,
@@ -207,6 +306,11 @@ CASES = {
     "g": g_all_dead,
     "h": h_disconnect,
     "i": i_hang,
+    "j": j_breakdown,
+    "k": k_last_worker_drains,
+    "l": l_no_reports,
+    "m": m_router_drains,
+    "n": n_refusals,
 }
 BY_HAND = {"e50": e_50}
 

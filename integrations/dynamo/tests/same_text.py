@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Streams of the demo model that are killed at a random token end with the same text as
-undisturbed: python3 tests/same_text.py [TRIALS]
+undisturbed, and with the same usage: python3 tests/same_text.py [TRIALS]
 
 Two real workers; the one that holds the stream is killed, and another one started. A third of the
 trials has penalties of what was generated, another third stop strings and a temperature of 0.
@@ -25,7 +25,7 @@ def trial(cluster, rng, prompt, parameters):
     request = {"prompt": prompt["prompt"], "seed": prompt["seed"], "max_tokens": 300,
                "chat": True, "ignore_eos": "stop" not in parameters, **parameters}
     undisturbed = cluster.ask(**request)
-    assert undisturbed.finish and not undisturbed.error, undisturbed
+    assert undisturbed.finish and undisturbed.prompt_tokens and not undisturbed.error, undisturbed
     at = rng.randrange(1, max(2, len(undisturbed.text) // 2))
     killed = []
 
@@ -45,8 +45,9 @@ def trial(cluster, rng, prompt, parameters):
         cluster.add_workers(1, ["--threads", 1], engine="real")
     if not moved:
         return None
-    same = (disturbed.text, disturbed.finish, disturbed.tokens) == (
-        undisturbed.text, undisturbed.finish, undisturbed.tokens)
+    ends = [(one.text, one.finish, one.tokens, one.prompt_tokens)
+            for one in (disturbed, undisturbed)]
+    same = ends[0] == ends[1]
     if not same:
         print(f"  killed at {at}: {disturbed}\n  not {undisturbed}")
     return same

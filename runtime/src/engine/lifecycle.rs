@@ -189,6 +189,8 @@ impl Lifecycle {
             add(&counters.prediction_error_millitokens, (sum * 1e3) as u64);
             add(&counters.prediction_errors, count);
             let (id, tokens) = (active.id, active.generated());
+            add(&counters.answers, 1);
+            add(&counters.answer_tokens, tokens as u64);
             let watch = self.watch.as_mut();
             if let Some(window) = watch.and_then(|of| of.finished(id, tokens, &active.predictions))
             {

@@ -30,6 +30,8 @@ pub(super) struct Counters {
     pub(super) swaps_in: AtomicU64,
     pub(super) host_blocks_used: AtomicU64,
     pub(super) finished: AtomicU64,
+    pub(super) answers: AtomicU64,
+    pub(super) answer_tokens: AtomicU64,
     pub(super) shed: AtomicU64,
     pub(super) predictions_fresh: AtomicU64,
     pub(super) predictions_late: AtomicU64,
@@ -124,6 +126,8 @@ impl Counters {
             swaps_in: get(&self.swaps_in),
             host_blocks_used: get(&self.host_blocks_used),
             finished: get(&self.finished),
+            answers: get(&self.answers),
+            answer_tokens: get(&self.answer_tokens),
             shed: get(&self.shed),
             predictions_fresh: get(&self.predictions_fresh),
             predictions_late: get(&self.predictions_late),
@@ -176,6 +180,11 @@ pub struct Stats {
     pub host_blocks_used: u64,
     /// Requests that ended, for any reason.
     pub finished: u64,
+    /// Requests whose answer is whole: [`super::FinishReason::Stop`] or
+    /// [`super::FinishReason::Length`].
+    pub answers: u64,
+    /// Tokens of those answers.
+    pub answer_tokens: u64,
     /// Requests that ended [`super::FinishReason::Overloaded`].
     pub shed: u64,
     /// Rows whose prediction was there when the next step was planned.
@@ -207,11 +216,10 @@ impl Stats {
     }
 
     /// Predicted output tokens still to come. A request without a prediction counts with the mean
-    /// answer so far: 0 tokens before the first one ended.
+    /// of the whole answers so far: 0 tokens before the first.
     pub fn predicted_tokens_outstanding(&self) -> f64 {
         let unpredicted = (self.running + self.waiting).saturating_sub(self.predicted_requests);
-        let mean = self.generated_tokens as f64 / self.finished.max(1) as f64;
-        let mean = if self.finished > 0 { mean } else { 0.0 };
+        let mean = self.answer_tokens as f64 / self.answers.max(1) as f64;
         self.predicted_tokens + unpredicted as f64 * mean
     }
 

@@ -18,6 +18,17 @@ pub const REPORT_PERIOD: Duration = Duration::from_millis(50);
 /// tells the prompt of a moved request from the tokens that were generated before.
 pub const MAX_TOKENS_KEY: &str = "trail-max-tokens";
 
+/// Order in which a worker serves its requests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Order {
+    /// By predicted remaining tokens, least first: only work that ranks before a job delays it.
+    #[default]
+    Sprpt,
+    /// By arrival: all work delays a job.
+    Fcfs,
+}
+
 /// The load of one worker.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LoadReport {
@@ -35,6 +46,9 @@ pub struct LoadReport {
     pub kv_free_blocks: u32,
     /// Number of the report within its epoch.
     pub seq: u64,
+    /// Order in which it serves.
+    #[serde(default)]
+    pub order: Order,
 }
 
 impl LoadReport {

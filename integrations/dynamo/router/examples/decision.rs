@@ -4,7 +4,6 @@
 use std::time::Instant;
 
 use trail_dynamo_proto::LoadReport;
-use trail_dynamo_router::backlog::Order;
 use trail_dynamo_router::loads::{Job, Loads, Objective};
 use trail_scheduler::rng::Rng;
 
@@ -43,7 +42,7 @@ fn main() {
                 let all = (0..workers).map(|id| (id, 0));
                 let begun = Instant::now();
                 let job = Job { size, blocks: 4 };
-                let wait = Objective::PredictedWait(Order::Sprpt);
+                let wait = Objective::PredictedWait;
                 let chosen = loads.choose(all, job, wait, begun).expect("there are workers");
                 loads.book(chosen.0 as u64, chosen.1, begun);
                 begun.elapsed().as_secs_f64() * 1e6

@@ -5,7 +5,8 @@ use std::path::PathBuf;
 
 use clap::{Parser, ValueEnum};
 
-use trail_dynamo_router::backlog::Order;
+/// Dynamo's name of the time that its HTTP service gives open streams.
+pub const HTTP_DRAIN: &str = "DYN_HTTP_GRACEFUL_SHUTDOWN_TIMEOUT_SECS";
 
 /// An OpenAI-compatible front end for trail-rt's workers, on NVIDIA Dynamo.
 #[derive(Parser, Clone, Debug)]
@@ -17,9 +18,6 @@ pub struct Args {
     /// Choice of the worker
     #[arg(long, value_enum, default_value_t = Policy::PredictedWait)]
     pub policy: Policy,
-    /// Order in which the workers serve: by predicted remaining length, or by arrival
-    #[arg(long, value_enum, default_value_t = Rank::Sprpt)]
-    pub rank: Rank,
     /// Look only at the better of two workers drawn at random: for several routers, which do not
     /// see each other's bookings
     #[arg(long)]
@@ -34,6 +32,12 @@ pub struct Args {
     /// Seconds of silence after which a worker is left; 0 waits without bound
     #[arg(long, value_name = "SECONDS", default_value_t = 2)]
     pub hang_timeout: u32,
+    /// Longest body of a request
+    #[arg(long, value_name = "BYTES", default_value_t = 4 << 20)]
+    pub max_body: usize,
+    /// Seconds that open streams have to end after SIGTERM
+    #[arg(long, value_name = "SECONDS", default_value_t = 30, env = HTTP_DRAIN)]
+    pub drain_seconds: u32,
     /// Dynamo namespace of the workers
     #[arg(long, value_name = "NAME", default_value = "dynamo", env = "DYN_NAMESPACE")]
     pub namespace: String,
@@ -50,22 +54,4 @@ pub enum Policy {
     LeastLoaded,
     /// One after another (Dynamo's own)
     RoundRobin,
-}
-
-/// Values of `--rank`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Rank {
-    /// Least predicted remaining tokens first: trail, sprpt and the like
-    Sprpt,
-    /// First come, first served
-    Fcfs,
-}
-
-impl From<Rank> for Order {
-    fn from(rank: Rank) -> Order {
-        match rank {
-            Rank::Sprpt => Order::Sprpt,
-            Rank::Fcfs => Order::Fcfs,
-        }
-    }
 }

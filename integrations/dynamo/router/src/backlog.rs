@@ -1,13 +1,6 @@
 //! The work of one worker, and the time until a further job can run there. Pure.
 
-/// Order in which a worker serves its requests.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Order {
-    /// By predicted remaining tokens, least first: only work that ranks before a job delays it.
-    Sprpt,
-    /// By arrival: all work delays a job.
-    Fcfs,
-}
+use trail_dynamo_proto::Order;
 
 /// Expected remaining tokens of a worker's requests.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -1,36 +1,38 @@
-//! The router's public address, before Dynamo's own HTTP service on loopback: tells workers the
-//! `max_tokens` that a client asked for, changes bodies where needed, and turns "no worker" into
-//! 503 with Retry-After.
+//! The router's public address, before Dynamo's own HTTP service on loopback: passes on what the
+//! workers can answer, tells them the `max_tokens` that a client asked for, changes bodies where
+//! needed, and turns "no worker" into 503 with Retry-After.
 
+use std::collections::HashSet;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use axum::Router;
-use axum::body::{Body, Bytes, to_bytes};
+use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
 use axum::http::{HeaderName, HeaderValue, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
+use axum::routing::{get, post};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
-use serde::Deserialize;
 use trail_dynamo_proto::MAX_TOKENS_KEY;
 
 use trail_dynamo_router::loads::Loads;
 
-use crate::body::rewrite;
+use crate::body::{Rewritten, rewrite};
 use crate::hints::Hints;
-
-/// Longest body, bytes: Dynamo's own limit.
-const MAX_BODY: usize = 45 << 20;
+use crate::intake::{Intake, Refusal};
 
 /// Seconds after which a client should try again: a worker that restarts takes about as long.
 const RETRY_AFTER: HeaderValue = HeaderValue::from_static("1");
 
 /// Dynamo's prefix of headers that become metadata of the request.
 const METADATA: &str = "x-dynamo-meta-";
+
+/// Paths of Dynamo's that are read. Beside them it has `/v1/responses`, whose streams do not count
+/// heartbeats as signs of life, and more that no worker here answers.
+const READ: [&str; 5] = ["/v1/models", "/v1/models/{*name}", "/health", "/live", "/metrics"];
 
 /// The proxy in front of Dynamo's HTTP service.
 #[derive(Clone)]
@@ -40,29 +42,90 @@ pub struct Edge {
     loads: Arc<Loads>,
     /// `None` leaves it to the clients to say how long an answer they expect.
     hints: Option<Arc<Hints>>,
-}
-
-/// The members of a body that name its longest answer.
-#[derive(Deserialize)]
-struct Limits {
-    max_tokens: Option<u32>,
-    max_completion_tokens: Option<u32>,
+    intake: Arc<Intake>,
+    /// Names of the models that answered.
+    models: Arc<Mutex<HashSet<String>>>,
 }
 
 impl Edge {
-    /// A proxy for the service at `inner`.
-    pub fn new(inner: SocketAddr, loads: Arc<Loads>, hints: Option<Arc<Hints>>) -> Edge {
+    /// A proxy for the service at `inner`, for bodies of at most `max_body` bytes.
+    pub fn new(
+        inner: SocketAddr,
+        loads: Arc<Loads>,
+        hints: Option<Arc<Hints>>,
+        max_body: usize,
+    ) -> Edge {
         let client = Client::builder(TokioExecutor::new()).build_http();
-        Edge { inner, client, loads, hints }
+        let intake = Arc::new(Intake::new(max_body));
+        Edge { inner, client, loads, hints, intake, models: Arc::default() }
     }
 
     /// Its routes.
     pub fn routes(self) -> Router {
-        Router::new().route("/trail/loads", get(list)).fallback(forward).with_state(self)
+        let read = READ.iter().fold(Router::new(), |router, path| router.route(path, get(pass)));
+        read.route("/trail/loads", get(list))
+            .route("/v1/completions", post(generate))
+            .route("/v1/chat/completions", post(generate))
+            .fallback(unknown)
+            .with_state(self)
     }
 
-    fn has_workers(&self) -> bool {
-        self.loads.alive(Instant::now()) > 0
+    /// Passes a generation request on, and its answer back as it comes.
+    async fn generate(&self, request: Request) -> Result<Response, Refusal> {
+        let (mut parts, body) = request.into_parts();
+        let (body, share) = self.intake.receive(body).await?;
+        let (path, hints) = (parts.uri.path().to_owned(), self.hints.clone());
+        let read = move || (rewrite(&path, &body, hints.as_deref()), body);
+        let (Rewritten { model, max_tokens, body: changed }, body) = self.intake.run(read).await?;
+        let name = HeaderName::try_from(format!("{METADATA}{MAX_TOKENS_KEY}")).expect("is a name");
+        parts.headers.remove(&name);
+        if let Some(limit) = max_tokens {
+            parts.headers.insert(name, limit.into());
+        }
+        // The client sets them for the body that it sends.
+        parts.headers.remove(header::CONTENT_LENGTH);
+        parts.headers.remove(header::TRANSFER_ENCODING);
+        let body = Body::from(changed.map_or(body, Bytes::from));
+        let answer = share.during(self.send(Request::from_parts(parts, body))).await?;
+        self.check(answer, model)
+    }
+
+    /// Sends a request to Dynamo's service.
+    async fn send(&self, mut request: Request) -> Result<Response, Refusal> {
+        let path = request.uri().path_and_query().map_or("/", |path| path.as_str());
+        let uri = format!("http://{}{path}", self.inner).parse::<Uri>();
+        *request.uri_mut() =
+            uri.map_err(|_| (StatusCode::BAD_REQUEST, "the path is not valid".into()))?;
+        let mut answer = self.client.request(request).await.map_err(|error| {
+            tracing::warn!("Dynamo's HTTP service did not answer: {error}");
+            no_worker()
+        })?;
+        if answer.status() == StatusCode::SERVICE_UNAVAILABLE {
+            answer.headers_mut().insert(header::RETRY_AFTER, RETRY_AFTER);
+        }
+        Ok(answer.map(Body::new))
+    }
+
+    /// `answer`, unless it fails for want of a worker. A model that answered before has lost its
+    /// last worker where Dynamo does not find it any more.
+    fn check(&self, answer: Response, model: Option<String>) -> Result<Response, Refusal> {
+        let status = answer.status();
+        let mut models = self.models.lock().unwrap_or_else(PoisonError::into_inner);
+        match model {
+            Some(model) if status.is_success() => {
+                models.insert(model);
+            }
+            Some(model) if status == StatusCode::NOT_FOUND && models.contains(&model) => {
+                return Err(no_worker());
+            }
+            _ => {}
+        }
+        let failed = status == StatusCode::NOT_FOUND || status.is_server_error();
+        // Workers that do not report may live: their successes are not looked at.
+        if failed && self.loads.alive(Instant::now()) == 0 {
+            return Err(no_worker());
+        }
+        Ok(answer)
     }
 }
 
@@ -71,79 +134,41 @@ async fn list(State(edge): State<Edge>) -> Response {
     axum::Json(edge.loads.reports(Instant::now())).into_response()
 }
 
-/// Passes a request on, and its answer back as it comes.
-async fn forward(State(edge): State<Edge>, request: Request) -> Response {
-    let (mut parts, body) = request.into_parts();
-    let Ok(mut body) = to_bytes(body, MAX_BODY).await else {
-        return (StatusCode::PAYLOAD_TOO_LARGE, "the body is longer than 45 MiB").into_response();
-    };
-    let generates = parts.uri.path().ends_with("completions");
-    if generates && !edge.has_workers() {
-        return no_worker();
-    }
-    let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
-    let Ok(uri) = format!("http://{}{path}", edge.inner).parse::<Uri>() else {
-        return (StatusCode::BAD_REQUEST, "the path is not valid").into_response();
-    };
-    parts.uri = uri;
-    let name = HeaderName::try_from(format!("{METADATA}{MAX_TOKENS_KEY}")).expect("is a name");
-    parts.headers.remove(&name);
-    if let Some(limit) = max_tokens(&body) {
-        parts.headers.insert(name, limit.into());
-    }
-    if generates {
-        let changed = rewrite(parts.uri.path(), &body, edge.hints.as_deref());
-        body = changed.map_or(body, Bytes::from);
-    }
-    // The client sets them for the body that it sends.
-    parts.headers.remove(header::CONTENT_LENGTH);
-    parts.headers.remove(header::TRANSFER_ENCODING);
-    match edge.client.request(Request::from_parts(parts, Body::from(body))).await {
-        Ok(answer) => {
-            let mut answer = answer.map(Body::new);
-            let status = answer.status();
-            let failed = status == StatusCode::NOT_FOUND || status.is_server_error();
-            if generates && failed && !edge.has_workers() {
-                return no_worker();
-            }
-            if status == StatusCode::SERVICE_UNAVAILABLE {
-                answer.headers_mut().insert(header::RETRY_AFTER, RETRY_AFTER);
-            }
-            answer
-        }
-        Err(error) => {
-            tracing::warn!("Dynamo's HTTP service did not answer: {error}");
-            no_worker()
-        }
-    }
+async fn generate(State(edge): State<Edge>, request: Request) -> Response {
+    edge.generate(request).await.unwrap_or_else(refuse)
 }
 
-fn max_tokens(body: &Bytes) -> Option<u32> {
-    let limits: Limits = serde_json::from_slice(body).ok()?;
-    limits.max_completion_tokens.or(limits.max_tokens)
+async fn pass(State(edge): State<Edge>, request: Request) -> Response {
+    edge.send(request).await.unwrap_or_else(refuse)
 }
 
-/// The answer while no worker lives.
-fn no_worker() -> Response {
+async fn unknown(request: Request) -> Response {
+    let path = request.uri().path();
+    refuse((
+        StatusCode::NOT_FOUND,
+        format!("{path} is not served: ask /v1/chat/completions or /v1/completions"),
+    ))
+}
+
+/// The refusal while no worker lives.
+fn no_worker() -> Refusal {
+    (StatusCode::SERVICE_UNAVAILABLE, "no worker is alive: try again".into())
+}
+
+fn refuse((status, message): Refusal) -> Response {
+    let kind = match status {
+        StatusCode::SERVICE_UNAVAILABLE => "service_unavailable",
+        _ if status.is_server_error() => "internal_error",
+        _ => "invalid_request_error",
+    };
     let body = serde_json::json!({"error": {
-        "message": "no worker is alive: try again",
-        "type": "service_unavailable",
-        "code": 503,
+        "message": message,
+        "type": kind,
+        "code": status.as_u16(),
     }});
-    let headers = [(header::RETRY_AFTER, RETRY_AFTER)];
-    (StatusCode::SERVICE_UNAVAILABLE, headers, axum::Json(body)).into_response()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_newer_name_of_the_limit_wins() {
-        let of = |body: &str| max_tokens(&Bytes::copy_from_slice(body.as_bytes()));
-        assert_eq!(of(r#"{"max_tokens": 5}"#), Some(5));
-        assert_eq!(of(r#"{"max_tokens": 5, "max_completion_tokens": 6}"#), Some(6));
-        assert_eq!(of(r#"{"messages": []}"#), None);
-        assert_eq!(of("no json"), None);
+    let mut answer = (status, axum::Json(body)).into_response();
+    if status == StatusCode::SERVICE_UNAVAILABLE {
+        answer.headers_mut().insert(header::RETRY_AFTER, RETRY_AFTER);
     }
+    answer
 }

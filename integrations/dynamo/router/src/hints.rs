@@ -4,10 +4,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Context;
-use serde_json::Value;
 use trail_probe::{LengthPredictor, Prompt};
 use trail_runtime::text::{ChatMessage, ChatOptions, Tokenizer};
 use trail_setup::{ModelArgs, Setup};
+
+use crate::body::{Members, get};
 
 /// The prompt-only predictor of the workers' model, and what turns text into its tokens.
 pub struct Hints {
@@ -27,35 +28,38 @@ impl Hints {
         Ok(Hints { setup, tokenizer, predictor })
     }
 
-    /// The predicted length of the answer to `body`, tokens; `None` without a prompt that can be
-    /// read.
-    pub fn predict(&self, body: &Value) -> Option<u32> {
-        let tokens = self.prompt(body)?;
-        let most = body.get("max_tokens").and_then(Value::as_f64).unwrap_or(f64::INFINITY);
+    /// The predicted length of an answer of at most `max_tokens` tokens to the body with `members`;
+    /// `None` without a prompt that can be read and fits the model's context.
+    pub fn predict(&self, members: &Members, max_tokens: Option<u32>) -> Option<u32> {
+        let tokens = self.prompt(members).filter(|tokens| tokens.len() <= self.context())?;
+        let most = max_tokens.map_or(f32::INFINITY, |most| most as f32);
         let predicted = self.predictor.predict(&Prompt::new(&tokens))?.mean();
-        Some(f64::from(predicted).min(most).max(1.0).round() as u32)
+        Some(predicted.min(most).max(1.0).round() as u32)
     }
 
     /// The tokens of a prompt or of a conversation.
-    fn prompt(&self, body: &Value) -> Option<Vec<u32>> {
-        if let Some(messages) = body.get("messages") {
-            let turns: Option<Vec<ChatMessage>> = messages.as_array()?.iter().map(turn).collect();
-            let options = ChatOptions::default();
-            return self.setup.template.encode(&self.tokenizer, &turns?, options).ok();
+    fn prompt(&self, members: &Members) -> Option<Vec<u32>> {
+        if members.contains_key("messages") {
+            let turns: Vec<ChatMessage> = get(members, "messages")?;
+            let least: usize = turns.iter().map(|turn| self.least_tokens(&turn.content)).sum();
+            let encode =
+                || self.setup.template.encode(&self.tokenizer, &turns, ChatOptions::default());
+            return (least <= self.context()).then(encode)?.ok();
         }
-        match body.get("prompt")? {
-            Value::String(text) => self.tokenizer.encode(text, true).ok(),
-            tokens => serde_json::from_value(tokens.clone()).ok(),
+        match get::<String>(members, "prompt") {
+            Some(text) if self.least_tokens(&text) > self.context() => None,
+            Some(text) => self.tokenizer.encode(&text, true).ok(),
+            None => get(members, "prompt"),
         }
     }
-}
 
-fn turn(message: &Value) -> Option<ChatMessage> {
-    let text = |name| message.get(name)?.as_str().map(str::to_owned);
-    Some(ChatMessage {
-        role: text("role")?,
-        content: text("content")?,
-        name: text("name"),
-        tool_call_id: text("tool_call_id"),
-    })
+    /// Most tokens of prompt and output.
+    fn context(&self) -> usize {
+        self.setup.model.config.max_context
+    }
+
+    /// Tokens that `text` has at least: it takes a hundred times longer to count them.
+    fn least_tokens(&self, text: &str) -> usize {
+        self.tokenizer.least_tokens(text)
+    }
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use trail_dynamo_proto::{LoadReport, REPORT_PERIOD};
 
-use crate::backlog::{Backlog, Order};
+use crate::backlog::Backlog;
 
 /// Age after which a report says nothing: ten periods.
 pub const STALE: Duration = Duration::from_millis(500);
@@ -43,7 +43,7 @@ pub struct Cost {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Objective {
     /// Time until the job can run.
-    PredictedWait(Order),
+    PredictedWait,
     /// Sum of the predicted remaining tokens (ELIS, section 4.1, by tokens in place of jobs).
     LeastWork,
 }
@@ -155,9 +155,9 @@ impl Place {
         };
         let total = backlog.total();
         let (wait, is_full) = match self.objective {
-            Objective::PredictedWait(order) => {
+            Objective::PredictedWait => {
                 let has_room = !backlog.is_full() && report.kv_free_blocks >= self.blocks;
-                (backlog.wait(self.size, order), !has_room)
+                (backlog.wait(self.size, report.order), !has_room)
             }
             Objective::LeastWork => (total, false),
         };
@@ -176,9 +176,11 @@ fn mean(loads: &HashMap<u64, Load>, workers: impl Iterator<Item = (u64, usize)>)
 
 #[cfg(test)]
 mod tests {
+    use trail_dynamo_proto::Order;
+
     use super::*;
 
-    const WAIT: Objective = Objective::PredictedWait(Order::Sprpt);
+    const WAIT: Objective = Objective::PredictedWait;
 
     fn report(worker_id: u64, seq: u64, running: &[f32], waiting: &[f32]) -> LoadReport {
         let (running, waiting) = (running.to_vec(), waiting.to_vec());
@@ -208,6 +210,17 @@ mod tests {
         loads.report(report(2, 1, &[900.0], &[]), now);
         assert_eq!(pick(&loads, [0, 0], 50.0, WAIT, now), 2);
         assert_eq!(pick(&loads, [0, 0], 50.0, Objective::LeastWork, now), 1);
+    }
+
+    #[test]
+    fn all_work_of_a_worker_that_serves_by_arrival_delays_a_job() {
+        let (loads, now) = (Loads::default(), Instant::now());
+        let order = Order::Fcfs;
+        loads.report(LoadReport { order, ..report(1, 1, &[90.0, 90.0], &[]) }, now);
+        loads.report(report(2, 1, &[9.0, 9.0], &[]), now);
+        assert_eq!(pick(&loads, [0, 0], 20.0, WAIT, now), 2);
+        loads.report(report(1, 2, &[90.0, 90.0], &[]), now);
+        assert_eq!(pick(&loads, [0, 0], 20.0, WAIT, now), 1, "the job would preempt");
     }
 
     #[test]

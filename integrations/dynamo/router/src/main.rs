@@ -6,12 +6,13 @@ mod args;
 mod body;
 mod edge;
 mod hints;
+mod intake;
 mod selection;
 
 use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use clap::Parser;
 use dynamo_kv_router::KvRouterConfig;
@@ -24,16 +25,27 @@ use dynamo_runtime::{DistributedRuntime, Runtime, Worker, logging};
 use trail_dynamo_proto::{LOAD_TOPIC, LoadReport, environment};
 use trail_dynamo_router::loads::{Loads, Objective};
 
-use args::{Args, Policy};
+use args::{Args, HTTP_DRAIN, Policy};
 use edge::Edge;
 use hints::Hints;
+
+/// Seconds for the rest of a shutdown, after the drain.
+const MARGIN: u32 = 10;
+
+/// Time for what Dynamo has answered to reach the clients.
+const FLUSH: Duration = Duration::from_secs(5);
 
 fn main() -> ExitCode {
     let args = Args::parse();
     let hang_timeout = args.hang_timeout.to_string();
+    let drain = args.drain_seconds.to_string();
+    let limit = args.drain_seconds.saturating_add(MARGIN).to_string();
     let mut defaults = environment::LOOPBACK.to_vec();
     // Dynamo leaves a stream that is silent for as long; workers send heartbeats.
     defaults.push(("DYN_HTTP_BACKEND_STREAM_TIMEOUT_SECS", &hang_timeout));
+    defaults.push((HTTP_DRAIN, &drain));
+    // Dynamo's limit for all of a shutdown, after which it aborts the process.
+    defaults.push(("DYN_WORKER_GRACEFUL_SHUTDOWN_TIMEOUT", &limit));
     let served = environment::apply(&defaults).map_err(anyhow::Error::from).and_then(|()| {
         logging::init();
         Worker::from_settings()?.execute(move |runtime| serve(runtime, args))
@@ -56,19 +68,24 @@ async fn serve(runtime: Runtime, args: Args) -> anyhow::Result<()> {
     let loads = Arc::new(Loads::default());
     tokio::spawn(take_reports(distributed.clone(), args.namespace.clone(), loads.clone()));
     let inner = free_port()?;
-    let edge = axum::serve(listener, Edge::new(inner, loads.clone(), hints).routes());
+    let routes = Edge::new(inner, loads.clone(), hints, args.max_body).routes();
+    let (ended, end) = tokio::sync::oneshot::channel::<()>();
+    let edge = axum::serve(listener, routes).with_graceful_shutdown(async {
+        let _ = end.await;
+    });
+    let edge = tokio::spawn(edge.into_future());
     let frontend = frontend(&args, loads).run(distributed, engine_config(&args, inner).await?);
     eprintln!("trail-dynamo-router: serving on http://{address}");
-    tokio::select! {
-        served = edge => Ok(served?),
-        served = frontend => served,
-    }
+    let served = frontend.await;
+    drop(ended);
+    let _ = tokio::time::timeout(FLUSH, edge).await;
+    served
 }
 
 /// Dynamo's front end with the policy that was asked for.
 fn frontend(args: &Args, loads: Arc<Loads>) -> HttpFrontend {
     let objective = match args.policy {
-        Policy::PredictedWait => Objective::PredictedWait(args.rank.into()),
+        Policy::PredictedWait => Objective::PredictedWait,
         Policy::LeastWork => Objective::LeastWork,
         Policy::LeastLoaded | Policy::RoundRobin => return HttpFrontend::default(),
     };

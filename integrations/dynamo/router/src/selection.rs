@@ -1,5 +1,6 @@
 //! Dynamo's worker selection over the loads.
 
+use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -26,7 +27,8 @@ pub fn factory(
     two_choices: bool,
 ) -> WorkerSelectionPolicyFactory {
     Arc::new(move |config, worker_type, _partition| {
-        let seed = u64::from(std::process::id());
+        // Different in every router: a process id is 1 in each container.
+        let seed = RandomState::new().hash_one(0);
         let draws = two_choices.then(|| Rng::new(seed));
         let picker = Picker { loads: loads.clone(), objective, draws };
         WorkerSelectionPolicy::new(

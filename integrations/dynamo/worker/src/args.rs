@@ -33,6 +33,9 @@ pub struct Args {
     /// none, gaussian:SIGMA
     #[arg(long, value_name = "NAME", default_value = "release")]
     pub noise: Noise,
+    /// sim: break down after as many steps, to try out what follows
+    #[arg(long, value_name = "STEPS")]
+    pub break_after: Option<u64>,
 }
 
 /// Values of `--engine`.

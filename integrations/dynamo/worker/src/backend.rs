@@ -1,15 +1,17 @@
 //! Dynamo's engine trait over the token engine.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use dynamo_backend_common::{
     BackendError, DynamoError, EngineConfig, ErrorType, GenerateContext, LLMEngine,
-    LLMEngineOutput, LLMEngineOutputExt, LlmRegistration, MetricsBindings, MetricsCtx,
-    PreprocessedRequest, chunk, usage,
+    LLMEngineOutput, LlmRegistration, MetricsBindings, MetricsCtx, PreprocessedRequest, chunk,
 };
 use dynamo_runtime::component::Endpoint;
+use dynamo_runtime::traits::DistributedRuntimeProvider;
+use futures::FutureExt;
 use futures::stream::{BoxStream, StreamExt};
 use tokio::task::JoinHandle;
 use trail_runtime::engine::{Event, FinishReason, SubmitError};
@@ -19,9 +21,16 @@ use crate::job::{Job, job};
 use crate::load_book::{BookEntry, LoadBook};
 use crate::reports;
 
+/// Dynamo's name of the limits by which a router refuses a prompt before it looks for a worker: it
+/// hashes a prompt of any length first, for minutes if it is long enough, and others wait.
+const TOKEN_BUDGET: &str = "token_budget";
+
 /// Longest silence of a stream. Dynamo takes a silent worker for a hanging one, and a preempted
 /// request is silent for as long as the policy says.
 const HEARTBEAT: Duration = Duration::from_millis(500);
+
+/// Interval of checks for a breakdown of the engine.
+const FAULT_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The worker's engine as Dynamo drives it.
 pub struct TrailBackend {
@@ -32,6 +41,8 @@ pub struct TrailBackend {
     book: Arc<LoadBook>,
     reports: Mutex<Option<JoinHandle<()>>>,
     worker_id: Mutex<u64>,
+    /// The cause of a breakdown, once it is seen.
+    breakdown: Arc<OnceLock<String>>,
     /// Longest wait for running requests at shutdown.
     drain: Duration,
 }
@@ -45,8 +56,14 @@ impl TrailBackend {
             book: Arc::default(),
             reports: Mutex::default(),
             worker_id: Mutex::default(),
+            breakdown: Arc::default(),
             drain,
         }
+    }
+
+    /// The cause of the breakdown that ended the worker.
+    pub fn breakdown(&self) -> Option<&String> {
+        self.breakdown.get()
     }
 
     fn engine(&self) -> Result<Arc<TokenEngine>, DynamoError> {
@@ -60,10 +77,13 @@ impl LLMEngine for TrailBackend {
     async fn start(&self, worker_id: u64) -> Result<EngineConfig, DynamoError> {
         let engine = self.engine()?;
         *self.worker_id.lock().unwrap_or_else(PoisonError::into_inner) = worker_id;
+        let context = engine.limits().context;
+        let budget = serde_json::json!({"combined_limit": context, "reject_prompt_overflow": true});
         Ok(EngineConfig {
             model: self.name.clone(),
+            runtime_data: HashMap::from([(TOKEN_BUDGET.to_owned(), budget)]),
             llm: Some(LlmRegistration {
-                context_length: Some(engine.limits().context),
+                context_length: Some(context),
                 kv_cache_block_size: Some(trail_scheduler::BLOCK_TOKENS),
                 total_kv_blocks: Some(engine.blocks().0.into()),
                 max_num_seqs: Some(engine.slots().into()),
@@ -75,7 +95,20 @@ impl LLMEngine for TrailBackend {
 
     async fn on_endpoint_ready(&self, endpoint: Endpoint) -> Result<(), DynamoError> {
         let worker_id = *self.worker_id.lock().unwrap_or_else(PoisonError::into_inner);
-        let task = reports::publish(endpoint, worker_id, self.engine()?, self.book.clone());
+        let (engine, breakdown) = (self.engine()?, self.breakdown.clone());
+        let runtime = endpoint.drt().runtime().clone();
+        let reports = reports::publish(endpoint, worker_id, engine.clone(), self.book.clone());
+        let task = async move {
+            // The reports of a broken engine would be those of an idle one.
+            tokio::select! {
+                fault = breaks_down(&engine) => {
+                    tracing::error!("the engine broke down, the worker ends: {fault}");
+                    let _ = breakdown.set(fault);
+                    runtime.shutdown();
+                }
+                () = reports.then(|()| std::future::pending()) => {}
+            }
+        };
         *self.reports.lock().unwrap_or_else(PoisonError::into_inner) = Some(tokio::spawn(task));
         Ok(())
     }
@@ -93,20 +126,22 @@ impl LLMEngine for TrailBackend {
         ctx: GenerateContext,
     ) -> Result<BoxStream<'static, Result<LLMEngineOutput, DynamoError>>, DynamoError> {
         let engine = self.engine()?;
-        let prompt_tokens = request.token_ids.len() as u32;
         let wants_logprobs = request.output_options.logprobs.is_some();
-        let job = job(request, ctx.metadata(), ctx.id(), &engine.limits())
-            .map_err(|why| fault(BackendError::InvalidArgument, why))?;
+        let job = job(request, ctx.metadata(), ctx.id(), &engine.limits()).map_err(invalid)?;
         let request = match job {
             Job::Run(request) => *request,
             Job::Complete(reason) => {
-                let end = terminal(reason).map(|end| end.with_usage(usage(prompt_tokens, 0)));
-                return Ok(futures::stream::iter([end]).boxed());
+                return Ok(futures::stream::iter([terminal(reason)]).boxed());
             }
         };
-        let answer = engine.submit(request).map_err(refusal)?;
+        let submit = || engine.submit(request);
+        let answer = match engine.predicts_slowly() {
+            true => tokio::task::block_in_place(submit),
+            false => submit(),
+        };
+        let answer = answer.map_err(refusal)?;
         let entry = self.book.enter(answer.age, answer.remaining);
-        Ok(stream(answer, entry, ctx, prompt_tokens, wants_logprobs).boxed())
+        Ok(stream(answer, entry, ctx, wants_logprobs).boxed())
     }
 
     /// Lets the requests end first: Dynamo calls it when the worker has left discovery, and awaits
@@ -131,16 +166,24 @@ impl LLMEngine for TrailBackend {
     }
 }
 
+/// Completes with the cause once the engine has broken down.
+async fn breaks_down(engine: &TokenEngine) -> String {
+    loop {
+        if let Some(fault) = engine.fault() {
+            return fault;
+        }
+        tokio::time::sleep(FAULT_POLL_INTERVAL).await;
+    }
+}
+
 /// The chunks of an answer. Dropping the stream, on whatever path, frees the request's slot.
 fn stream(
     mut answer: Answer,
     entry: BookEntry,
     ctx: GenerateContext,
-    prompt_tokens: u32,
     wants_logprobs: bool,
 ) -> impl futures::Stream<Item = Result<LLMEngineOutput, DynamoError>> + Send {
     async_stream::stream! {
-        let mut generated = 0;
         loop {
             let event = tokio::select! {
                 biased;
@@ -154,14 +197,12 @@ fn stream(
             entry.record(&event);
             match event {
                 Event::Token { id, logprob } => {
-                    generated += 1;
                     let mut token = chunk::token(id);
                     token.log_probs = wants_logprobs.then(|| vec![logprob.into()]);
                     yield Ok(token);
                 }
                 Event::Finished { reason } => {
-                    yield terminal(reason)
-                        .map(|end| end.with_usage(usage(prompt_tokens, generated)));
+                    yield terminal(reason);
                     break;
                 }
                 Event::Alternative { .. }
@@ -179,7 +220,9 @@ fn heartbeat() -> LLMEngineOutput {
     LLMEngineOutput { engine_data, ..LLMEngineOutput::default() }
 }
 
-/// The last chunk. Errors that another worker can make good are of the types that Dynamo migrates.
+/// The last chunk. It counts no tokens: Dynamo does, and would take the prompt of a request that
+/// moved, which holds what was generated before, for the client's. Errors that another worker can
+/// make good are of the types that Dynamo migrates.
 fn terminal(reason: FinishReason) -> Result<LLMEngineOutput, DynamoError> {
     match reason {
         FinishReason::Stop => Ok(LLMEngineOutput::stop()),
@@ -199,8 +242,15 @@ fn refusal(error: SubmitError) -> DynamoError {
     match &error {
         SubmitError::Failed(_) => fault(BackendError::EngineShutdown, error.to_string()),
         error if error.is_full() => overloaded(error.to_string()),
-        _ => fault(BackendError::InvalidArgument, error.to_string()),
+        _ => invalid(error.to_string()),
     }
+}
+
+/// The refusal of a request for what it asks. Without a public message the client would learn only
+/// that something is invalid.
+fn invalid(message: String) -> DynamoError {
+    let kind = ErrorType::Backend(BackendError::InvalidArgument);
+    DynamoError::builder().error_type(kind).public_message(&message).message(message).build()
 }
 
 fn fault(kind: BackendError, message: impl Into<String>) -> DynamoError {
@@ -235,6 +285,7 @@ mod tests {
             cost,
             noise: Noise::Release,
             alphabet: (100..162).collect(),
+            break_after: None,
         });
         let engine = TokenEngine::Sim(engine.expect("valid sizes"));
         TrailBackend::new("sim".into(), engine, Duration::ZERO)

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use tokio::sync::Notify;
 use tokio::sync::mpsc::UnboundedReceiver;
+use trail_dynamo_proto::Order;
 use trail_runtime::engine::{Engine, Event, FinishReason, Request, RequestHandle, SubmitError};
+use trail_scheduler::policies::PolicyKind;
 use trail_setup::{EngineArgs, Setup};
 
 use crate::job::Limits;
@@ -27,13 +29,10 @@ impl TokenEngine {
     /// Begins an answer.
     pub fn submit(&self, mut request: Request) -> Result<Answer, SubmitError> {
         let age = request.generated;
-        let unpredicted = request.max_tokens as f32;
         let (initial, source) = match self {
             TokenEngine::Real(engine) => {
                 let ready = Arc::new(Notify::new());
                 let notified = ready.clone();
-                // The expectation of a client is no prediction.
-                request.initial_prediction = None;
                 request.notify = Some(Arc::new(move || notified.notify_one()));
                 let handle = engine.submit(request)?;
                 (handle.initial_prediction(), Source::Real(handle, ready))
@@ -43,8 +42,24 @@ impl TokenEngine {
                 (initial, Source::Sim(events))
             }
         };
-        let remaining = (initial.unwrap_or(unpredicted) - age as f32).max(1.0);
+        let remaining = initial.map(|tokens| (tokens - age as f32).max(1.0));
         Ok(Answer { source, age, remaining })
+    }
+
+    /// True if [`TokenEngine::submit`] takes milliseconds, for a prediction.
+    pub fn predicts_slowly(&self) -> bool {
+        match self {
+            TokenEngine::Real(engine) => engine.predicts_slowly(),
+            TokenEngine::Sim(_) => false,
+        }
+    }
+
+    /// The cause of a breakdown, after which nothing is served.
+    pub fn fault(&self) -> Option<String> {
+        match self {
+            TokenEngine::Real(engine) => engine.fault().map(ToString::to_string),
+            TokenEngine::Sim(engine) => engine.has_ended().then(|| "the simulation ended".into()),
+        }
     }
 
     /// Limits that every request must keep.
@@ -55,6 +70,23 @@ impl TokenEngine {
                 Limits { context: config.max_context as u32, eos: config.eos_tokens.clone() }
             }
             TokenEngine::Sim(engine) => Limits { context: engine.context(), eos: Vec::new() },
+        }
+    }
+
+    /// Order in which requests are served: by arrival also while the scheduler distrusts the
+    /// predictions.
+    pub fn order(&self) -> Order {
+        let (policy, distrusts) = match self {
+            TokenEngine::Real(engine) => {
+                let window = engine.stats().prediction_window;
+                (engine.policy(), window.is_some_and(|window| !window.trusted))
+            }
+            TokenEngine::Sim(engine) => (engine.policy(), false),
+        };
+        match policy {
+            PolicyKind::Fcfs | PolicyKind::Mlfq(_) | PolicyKind::Rr(_) => Order::Fcfs,
+            _ if distrusts => Order::Fcfs,
+            _ => Order::Sprpt,
         }
     }
 
@@ -82,8 +114,8 @@ pub struct Answer {
     source: Source,
     /// Output tokens that it had on arrival.
     pub age: u32,
-    /// Expected tokens on arrival.
-    pub remaining: f32,
+    /// Predicted tokens on arrival; `None` without a prediction.
+    pub remaining: Option<f32>,
 }
 
 enum Source {

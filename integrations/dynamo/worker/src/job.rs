@@ -78,7 +78,7 @@ pub fn job(
         sampling,
         stop_tokens,
         ignore_eos,
-        initial_prediction: expected.map(|tokens| tokens as f32),
+        length_hint: expected,
         ..Request::new(prompt, generated + left)
     })))
 }
@@ -102,10 +102,19 @@ fn refuse_unsupported(request: &PreprocessedRequest) -> Result<(), String> {
         ("images, audio and video", request.multi_modal_data.is_some()),
         ("lora_name", routing.is_some_and(|hints| hints.lora_name.is_some())),
     ];
-    match refused.into_iter().find(|(_, is_set)| *is_set) {
-        Some((name, _)) => Err(format!("{name} is not supported: leave it out")),
+    let named = refused.into_iter().find(|(_, is_set)| *is_set).map(|(name, _)| name);
+    match named.or_else(|| passed_through(request)) {
+        Some(name) => Err(format!("{name} is not supported: leave it out")),
         None => Ok(()),
     }
+}
+
+/// The first parameter of sampling that Dynamo does not know itself and passes on. `detokenize` is
+/// about the text, which is Dynamo's.
+fn passed_through(request: &PreprocessedRequest) -> Option<&str> {
+    let passed = request.extra_args.as_ref()?.get("sampling_options")?.as_object()?;
+    let set = passed.iter().find(|(name, value)| *name != "detokenize" && !value.is_null());
+    set.map(|(name, _)| name.as_str())
 }
 
 fn sampling(options: &SamplingOptions, id: &str) -> Result<SamplingParams, String> {
@@ -146,6 +155,7 @@ fn fnv1a(id: &str) -> u64 {
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
+    use trail_scheduler::rng::Rng;
 
     use super::*;
 
@@ -203,5 +213,58 @@ mod tests {
         assert!(with(json!({}), json!({"min_tokens": 4})).contains("min_tokens"));
         let guided = json!({"guided_decoding": {"regex": "a"}});
         assert!(with(guided, json!({})).contains("structured output"));
+    }
+
+    #[test]
+    fn parameters_that_dynamo_passes_on_are_refused_by_name() {
+        let with = |passed: Value| {
+            let body = json!({"token_ids": [1], "stop_conditions": {},
+                              "extra_args": {"sampling_options": passed}});
+            parse(body, None).err()
+        };
+        let refused = with(json!({"detokenize": true, "allowed_token_ids": [10, 11]}));
+        assert_eq!(refused.as_deref(), Some("allowed_token_ids is not supported: leave it out"));
+        assert!(with(json!({"bad_words_token_ids": [[1]]})).is_some());
+        assert!(with(json!({"logprob_token_ids": [1]})).is_some());
+        assert_eq!(with(json!({"detokenize": false, "logprob_token_ids": null})), None);
+    }
+
+    #[test]
+    fn the_clients_estimate_is_the_length_hint() {
+        let body = json!({"token_ids": [1], "stop_conditions": {},
+                          "routing": {"expected_output_tokens": 40}});
+        let request = run(body, None);
+        assert_eq!((request.length_hint, request.initial_prediction), (Some(40), None));
+    }
+
+    #[test]
+    fn whatever_the_numbers_are_a_job_keeps_the_limits() {
+        let mut rng = Rng::new(5);
+        let number = |rng: &mut Rng| match rng.below(5) {
+            0 => Value::Null,
+            1 => json!(u32::MAX - rng.below(3) as u32),
+            2 => json!(-(rng.below(3) as i64)),
+            3 => json!(rng.uniform() * 1e9),
+            _ => json!(rng.below(12)),
+        };
+        let mut runs = 0;
+        for _ in 0..20_000 {
+            let tokens: Vec<u64> = (0..rng.below(9)).map(|_| rng.below(10)).collect();
+            let mut body = json!({"token_ids": tokens, "sampling_options": {},
+                                  "stop_conditions": {"max_tokens": number(&mut rng)}});
+            let fields = ["top_k", "seed", "presence_penalty", "temperature", "n"];
+            for field in fields.into_iter().filter(|_| rng.below(8) == 0).collect::<Vec<_>>() {
+                body["sampling_options"][field] = number(&mut rng);
+            }
+            let Ok(request) = serde_json::from_value(body) else { continue };
+            let whole = number(&mut rng).to_string();
+            let metadata = BTreeMap::from([(MAX_TOKENS_KEY.to_owned(), whole)]);
+            let Ok(Job::Run(request)) = job(request, &metadata, "an id", &LIMITS) else { continue };
+            let generated = request.generated as usize;
+            assert!(generated == 0 || generated < request.prompt.len());
+            assert!(request.max_tokens > request.generated);
+            runs += 1;
+        }
+        assert!(runs > 2000, "{runs}");
     }
 }

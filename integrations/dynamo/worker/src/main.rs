@@ -49,7 +49,11 @@ fn main() -> ExitCode {
             return ExitCode::from(code);
         }
     };
-    match dynamo_backend_common::run(Arc::new(backend), config) {
+    let backend = Arc::new(backend);
+    let ended = dynamo_backend_common::run(backend.clone(), config);
+    // Dynamo's shutdown after a breakdown has no error of its own.
+    let broken = backend.breakdown().map(|fault| anyhow::anyhow!("the engine broke down: {fault}"));
+    match ended.and_then(|()| broken.map_or(Ok(()), Err)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("trail-dynamo-worker: {error:#}");
@@ -104,5 +108,6 @@ fn simulated(args: &Args, setup: &Setup) -> anyhow::Result<SimEngine> {
         cost,
         noise: args.noise.clone(),
         alphabet: ALPHABET.chars().map(token).collect::<anyhow::Result<_>>()?,
+        break_after: args.break_after,
     })?)
 }

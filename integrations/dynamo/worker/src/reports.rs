@@ -39,6 +39,7 @@ pub async fn publish(
     loop {
         let (blocks, used) = engine.blocks();
         report.kv_free_blocks = blocks.saturating_sub(used);
+        report.order = engine.order();
         report.seq += 1;
         book.fill(&mut report);
         if let Err(error) = publisher.publish(&report).await {

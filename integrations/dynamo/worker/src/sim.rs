@@ -28,14 +28,18 @@ pub struct SimSettings {
     pub noise: Noise,
     /// The token at position p is entry p modulo their number.
     pub alphabet: Vec<u32>,
+    /// Steps after which the engine breaks down; `None` never.
+    pub break_after: Option<u64>,
 }
 
 /// The caller's end of a simulated engine. Dropping it ends every request.
 pub struct SimEngine {
     inbox: Sender<Submission>,
     config: SchedulerConfig,
+    policy: PolicyKind,
     noise: Noise,
     blocks_used: Arc<AtomicU32>,
+    thread: thread::JoinHandle<()>,
 }
 
 /// A request on its way to the engine's thread.
@@ -49,7 +53,8 @@ struct Submission {
 impl SimEngine {
     /// Starts the engine's thread.
     pub fn start(settings: SimSettings) -> Result<SimEngine, ConfigError> {
-        let SimSettings { scheduler: config, policy, cost, noise, alphabet } = settings;
+        let SimSettings { scheduler: config, policy, cost, noise, alphabet, break_after } =
+            settings;
         let scheduler = Scheduler::new(config, policy.build())?;
         let (inbox, submissions) = channel();
         let blocks_used = Arc::new(AtomicU32::new(0));
@@ -64,8 +69,13 @@ impl SimEngine {
             due: Instant::now(),
             blocks_used: blocks_used.clone(),
         };
-        thread::spawn(move || steps.run());
-        Ok(SimEngine { inbox, config, noise, blocks_used })
+        let thread = thread::spawn(move || steps.run(break_after.unwrap_or(u64::MAX)));
+        Ok(SimEngine { inbox, config, policy, noise, blocks_used, thread })
+    }
+
+    /// True after a breakdown.
+    pub fn has_ended(&self) -> bool {
+        self.thread.is_finished()
     }
 
     /// Begins an answer of exactly `max_tokens` tokens. Returns the predicted length, if there is
@@ -97,12 +107,17 @@ impl SimEngine {
         let mut jobs = [job];
         self.noise.predict(&mut jobs, request.sampling.seed);
         let [mut job] = jobs;
-        job.r = request.initial_prediction.or(job.r);
+        job.r = request.length_hint.map(|tokens| tokens as f32).or(job.r);
         let (events, answer) = unbounded_channel();
         let initial = job.r;
         // A closed inbox drops the sender: the answer then ends with a shutdown.
         let _ = self.inbox.send(Submission { job, generated, events });
         Ok((initial, answer))
+    }
+
+    /// The policy.
+    pub fn policy(&self) -> PolicyKind {
+        self.policy
     }
 
     /// Most tokens of prompt and output.
@@ -144,9 +159,9 @@ struct Steps {
 }
 
 impl Steps {
-    /// Steps until the engine is dropped.
-    fn run(mut self) {
-        while self.take_submissions() {
+    /// Takes at most `most` steps, until the engine is dropped.
+    fn run(mut self, most: u64) {
+        while self.step < most && self.take_submissions() {
             self.end_cancelled();
             self.execute();
             self.blocks_used.store(self.scheduler.blocks_used(), Ordering::Relaxed);
@@ -256,6 +271,7 @@ mod tests {
             cost,
             noise: Noise::Oracle,
             alphabet: (100..110).collect(),
+            break_after: None,
         })
         .expect("valid sizes")
     }

@@ -222,3 +222,25 @@ fn outstanding_tokens_count_down_and_the_unpredicted_count_as_the_mean() {
     run_until_idle(&mut engine);
     assert_eq!(engine.stats().predicted_tokens_outstanding(), 0.0);
 }
+
+#[test]
+fn the_mean_answer_counts_neither_running_nor_cancelled_requests() {
+    let builder = builder(&model(), PolicyKind::Fcfs).probe(None).max_running(4);
+    let mut engine = builder.build_stepped().unwrap();
+    let of =
+        |length| Request { initial_prediction: None, predictions: None, ..predicted(length, 1.0) };
+    let mut handles: Vec<_> =
+        [30, 30, 6, 30].map(|length| engine.submit(of(length)).expect("fits")).into();
+    while engine.stats().generated_tokens < 8 {
+        assert_eq!(engine.step(), Ok(StepOutcome::Ran));
+    }
+    drop(handles.pop());
+    while engine.stats().finished < 2 {
+        assert_eq!(engine.stats().predicted_tokens_outstanding(), 0.0, "no answer is whole");
+        assert_eq!(engine.step(), Ok(StepOutcome::Ran));
+    }
+    let stats = engine.stats();
+    assert_eq!((stats.answers, stats.answer_tokens), (1, 6));
+    assert!(stats.generated_tokens > 12, "others have tokens, too");
+    assert_eq!(stats.predicted_tokens_outstanding(), 2.0 * 6.0);
+}
