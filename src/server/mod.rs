@@ -15,6 +15,7 @@ mod connection;
 mod engine_metrics;
 mod error;
 mod intake;
+mod length_hint;
 mod lifecycle;
 mod listener;
 mod logprobs;

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use serde::Deserialize;
-use serde_json::Value;
 use trail_runtime::backend::BLOCK_TOKENS;
 use trail_runtime::engine::{Request, SamplingParams, SubmitError};
 use trail_runtime::text::StopMatcher;
@@ -12,6 +11,7 @@ use super::access::Access;
 use super::choice::{Choice, Opening};
 use super::error::ApiError;
 use super::intake::{BodyPermit, HasLeft};
+use super::length_hint::LengthHint;
 use super::one_or_many::OneOrMany;
 use super::state::ServerState;
 use crate::detokenizer::TextOptions;
@@ -49,7 +49,8 @@ pub struct Options {
     include_stop_str_in_output: Option<bool>,
     /// NVIDIA's extension of the request, as in Dynamo. Nothing is said of its form unless a
     /// predictor reads it.
-    nvext: Option<Value>,
+    #[serde(default)]
+    nvext: LengthHint,
 }
 
 #[derive(Deserialize, Clone, Debug)]
@@ -215,16 +216,19 @@ impl Options {
     /// The client's estimate of the answer's length, tokens, if the predictor reads it: without one
     /// that does, `nvext` is like any field that this server does not know.
     fn length_hint(&self, state: &ServerState) -> Result<Option<u32>, ApiError> {
-        let is_read = state.engine.predictor().is_some_and(|predictor| predictor.reads_hint());
-        let nvext = self.nvext.as_ref().filter(|_| is_read);
-        let osl = nvext.and_then(|nvext| nvext.pointer("/agent_hints/osl"));
-        let Some(osl) = osl.filter(|osl| !osl.is_null()) else { return Ok(None) };
-        let tokens = osl.as_u64().and_then(|tokens| u32::try_from(tokens).ok());
-        tokens.map(Some).ok_or_else(|| {
-            let field = "nvext.agent_hints.osl";
-            let message = format!("'{field}' must be a number of tokens from 0 to {}", u32::MAX);
-            ApiError::invalid_field(field, message)
-        })
+        if !state.engine.predictor().is_some_and(|predictor| predictor.reads_hint()) {
+            return Ok(None);
+        }
+        match self.nvext {
+            LengthHint::Absent => Ok(None),
+            LengthHint::Tokens(tokens) => Ok(Some(tokens)),
+            LengthHint::Malformed => {
+                let field = "nvext.agent_hints.osl";
+                let message =
+                    format!("'{field}' must be a number of tokens from 0 to {}", u32::MAX);
+                Err(ApiError::invalid_field(field, message))
+            }
+        }
     }
 
     fn sampling(&self, prompts: &Prompts, seed: u64) -> SamplingParams {

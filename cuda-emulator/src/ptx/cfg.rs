@@ -57,7 +57,9 @@ fn following(
         Flow::Indexed { table, .. } => {
             tables[table as usize].iter().map(|&target| of[target as usize]).collect()
         }
-        Flow::Exit | Flow::Trap => vec![exit],
+        Flow::Exit => vec![exit],
+        // It ends the launch: the lanes that pass it by need not meet those that do not.
+        Flow::Trap => Vec::new(),
         _ => vec![of[last + 1]],
     };
     if inst.guard.is_some() && !next.contains(&of[last + 1]) {
