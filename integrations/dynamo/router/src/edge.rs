@@ -76,7 +76,8 @@ impl Edge {
         let (body, share) = self.intake.receive(body).await?;
         let (path, hints) = (parts.uri.path().to_owned(), self.hints.clone());
         let read = move || (rewrite(&path, &body, hints.as_deref()), body);
-        let (Rewritten { model, max_tokens, body: changed }, body) = self.intake.run(read).await?;
+        let ((Rewritten { model, max_tokens, body: changed }, body), share) =
+            self.intake.run(share, read).await?;
         let name = HeaderName::try_from(format!("{METADATA}{MAX_TOKENS_KEY}")).expect("is a name");
         parts.headers.remove(&name);
         if let Some(limit) = max_tokens {
