@@ -1,11 +1,12 @@
 //! Definitions that every crate of the workspace shares, without dependencies: CPU instruction sets
 //! ([`isa`]) and their vector registers ([`simd`]), memory that can be used ([`memory`]), the
-//! heap's free pages ([`heap`]), seeded random numbers ([`rng`]) and statistics of samples
-//! ([`stats`]).
+//! heap's free pages ([`heap`]), text of files within messages ([`quote`]), seeded random numbers
+//! ([`rng`]) and statistics of samples ([`stats`]).
 
 pub mod heap;
 pub mod isa;
 pub mod memory;
+pub mod quote;
 pub mod rng;
 pub mod simd;
 pub mod stats;

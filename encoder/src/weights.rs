@@ -3,11 +3,9 @@
 use half::{bf16, f16};
 use ndarray::{Array1, Array2};
 use safetensors::{Dtype, SafeTensors};
+use trail_base::quote::quote;
 
 use crate::config::{Config, Family};
-
-/// Most characters of safetensors' message in an error.
-const QUOTE_CHARS: usize = 160;
 
 /// A dense map.
 pub(crate) struct Linear {
@@ -51,7 +49,7 @@ impl Weights {
     pub(crate) fn parse(bytes: &[u8], config: &Config) -> Result<Weights, String> {
         let tensors = SafeTensors::deserialize(bytes).map_err(|error| {
             // The message quotes names of the file, which may have line breaks and any length.
-            format!("{:?}", error.to_string().chars().take(QUOTE_CHARS).collect::<String>())
+            quote(&error.to_string())
         })?;
         let is_in = |prefix: &&str| {
             tensors.tensor(&format!("{prefix}embeddings.word_embeddings.weight")).is_ok()

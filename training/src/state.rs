@@ -7,7 +7,8 @@
 use std::collections::HashMap;
 
 use safetensors::tensor::TensorView;
-use safetensors::{Dtype, SafeTensors};
+use safetensors::{Dtype, SafeTensorError, SafeTensors};
+use trail_base::quote::quote;
 
 use crate::train::{Epoch, Trainer};
 
@@ -43,7 +44,8 @@ pub fn restore(
     bytes: &[u8],
     key: &str,
 ) -> Result<(), String> {
-    let damaged = |error: safetensors::SafeTensorError| format!("damaged: {error}");
+    // The message quotes names of the file.
+    let damaged = |error: SafeTensorError| format!("damaged: {}", quote(&error.to_string()));
     let tensors = SafeTensors::deserialize(bytes).map_err(damaged)?;
     let (_, header) = SafeTensors::read_metadata(bytes).map_err(damaged)?;
     let metadata = header.metadata().clone().unwrap_or_default();

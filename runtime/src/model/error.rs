@@ -3,8 +3,7 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// Maximum number of characters of a quoted value; longer values are cut.
-const MAX_QUOTED: usize = 160;
+use trail_base::quote::{escape, quote};
 
 /// An error of loading a model: one line with place, expectation, finding and remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,34 +46,11 @@ impl fmt::Display for LoadError {
             f,
             "{}: {}: expected {}",
             escape(&file),
-            one_line(&self.item),
-            one_line(&self.expected)
+            quote(&self.item),
+            quote(&self.expected)
         )?;
-        write!(f, ", found {}; {}", one_line(&self.found), self.remedy)
+        write!(f, ", found {}; {}", quote(&self.found), self.remedy)
     }
 }
 
 impl std::error::Error for LoadError {}
-
-/// Returns `text` without line breaks and at most one line long, as it may quote untrusted files.
-fn one_line(text: &str) -> String {
-    let mut chars = text.chars();
-    let mut line = escape(&chars.by_ref().take(MAX_QUOTED).collect::<String>());
-    if chars.next().is_some() {
-        line.push_str("...");
-    }
-    line
-}
-
-/// `text` with control characters escaped.
-fn escape(text: &str) -> String {
-    let mut line = String::with_capacity(text.len());
-    for c in text.chars() {
-        if c.is_control() {
-            line.extend(c.escape_default());
-        } else {
-            line.push(c);
-        }
-    }
-    line
-}

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use trail_base::quote::quote;
+
 use super::event::LogEvent;
 use super::header::LogHeader;
 
@@ -25,9 +27,7 @@ pub struct LogError {
 
 impl LogError {
     pub(super) fn new(line: usize, why: impl Into<String>) -> LogError {
-        // Control characters of a quoted key would break the line.
-        let one_line = |c: char| if c.is_control() { ' ' } else { c };
-        LogError { line, why: why.into().chars().map(one_line).collect() }
+        LogError { line, why: quote(&why.into()) }
     }
 }
 

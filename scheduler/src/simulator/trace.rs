@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+use trail_base::quote::quote;
 
 use super::job::{Job, Refined};
 
@@ -61,7 +62,7 @@ impl Trace {
             if line.trim().is_empty() {
                 continue;
             }
-            let error = |why: String| TraceError { line: number + 1, why: one_line(&why) };
+            let error = |why: String| TraceError { line: number + 1, why: quote(&why) };
             let trace: Trace = serde_json::from_str(line).map_err(|why| error(why.to_string()))?;
             trace.check().map_err(error)?;
             if !ids.insert(trace.id) {
@@ -124,11 +125,6 @@ impl Trace {
             refined: self.refined(),
         }
     }
-}
-
-/// Control characters of a quoted key would break the line.
-fn one_line(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
 #[cfg(test)]

@@ -22,6 +22,8 @@ mod write;
 use std::fmt;
 use std::sync::Arc;
 
+use trail_base::quote::quote;
+
 pub use read::Shard;
 pub use write::Collected;
 
@@ -74,7 +76,8 @@ pub struct ShardError {
 
 impl fmt::Display for ShardError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}; collect it again", self.file, self.why)
+        // The reason may quote names of the file.
+        write!(f, "{}: {}; collect it again", self.file, quote(&self.why))
     }
 }
 

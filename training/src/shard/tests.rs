@@ -81,6 +81,23 @@ fn a_changed_header_gives_a_shard_or_an_error() {
 }
 
 #[test]
+fn an_error_is_one_line_whatever_the_names_are() {
+    let mut bytes = collected().to_bytes(&[]);
+    let find = |bytes: &[u8], part: &[u8]| {
+        bytes.windows(part.len()).position(|at| at == part).expect("in the header")
+    };
+    // A name with a line break, of a tensor that overlaps the one before it.
+    let name = find(&bytes, b"answer.ends");
+    bytes[name] = b'\\';
+    let offsets = b"data_offsets\":[";
+    let begin = name + find(&bytes[name..], offsets) + offsets.len();
+    let digit = begin + find(&bytes[begin..], b",") - 1;
+    bytes[digit] = if bytes[digit] == b'0' { b'1' } else { bytes[digit] - 1 };
+    let error = parse(bytes).err().expect("an overlap").to_string();
+    assert!(error.contains("\\nswer.ends") && !error.contains('\n'), "{error}");
+}
+
+#[test]
 fn rows_outside_of_their_answer_are_refused() {
     for generated in [&[4][..], &[0], &[2, 1]] {
         let mut shard = Collected::new(&[0], 1);
