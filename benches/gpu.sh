@@ -59,12 +59,11 @@ is_hopper() {
 }
 
 tests() {
-    local failed=0 ignored=()
-    is_hopper && ignored=(--include-ignored)
+    local failed=0
     rm -f "$out/proofs"
     for program in "$bin"/cuda_*; do
-        TRAIL_TEST_DRIVER=real TRAIL_PROOFS=$out/proofs timeout 75 "$program" --test-threads=1 \
-            "${ignored[@]}" || failed=1
+        TRAIL_TEST_DRIVER=real TRAIL_PROOFS=$out/proofs timeout 75 "$program" --test-threads=1 ||
+            failed=1
     done
     return $failed
 }

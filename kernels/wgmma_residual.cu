@@ -16,7 +16,7 @@
 // limit   flops: 2*rows*n*k
 // reference runtime/tests/support/gemm.rs::residual
 // why     copy engine and warpgroup products, weights of the same layout as registers; see
-//         common/wgmma.cuh. Not yet run anywhere
+//         common/wgmma.cuh
 #include "common/wgmma.cuh"
 
 WGMMA_KERNEL(wgmma_residual, Residual)

@@ -186,6 +186,11 @@ impl Emulator {
         self.set(c"trail_emu_order", order as u64);
     }
 
+    /// Makes the device an H100, which runs Hopper's code; devices that are opened later see it.
+    pub fn hopper(&self) {
+        self.set(c"trail_emu_chip", 1);
+    }
+
     /// Sets the number of multiprocessors that the device says it has.
     pub fn multiprocessors(&self, count: u32) {
         self.set(c"trail_emu_multiprocessors", u64::from(count));

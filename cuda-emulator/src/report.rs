@@ -17,8 +17,14 @@ pub(crate) enum Kind {
     SharedRace,
     /// Two blocks' accesses of global memory, at least one a write, without synchronisation.
     GlobalRace,
-    /// Shared memory touched while a `cp.async` to it is in flight.
+    /// Shared memory touched while an asynchronous copy to it is in flight.
     AsyncInFlight,
+    /// A read of the async proxy of what ordinary instructions wrote, without a fence between.
+    MissingProxyFence,
+    /// An mbarrier that was not initialised, or with more arrivals than its count.
+    MbarrierMisuse,
+    /// A warpgroup's product without its fence or its wait.
+    WgmmaOrder,
     /// Threads of a warp or block that do not meet at a barrier or at a `.sync` instruction.
     BarrierDivergence,
     /// `trap`, or an assertion of the kernel's.
@@ -43,6 +49,9 @@ impl fmt::Display for Kind {
             Kind::SharedRace => "shared-memory race",
             Kind::GlobalRace => "global-memory race",
             Kind::AsyncInFlight => "access to shared memory under cp.async in flight",
+            Kind::MissingProxyFence => "missing proxy fence",
+            Kind::MbarrierMisuse => "mbarrier misuse",
+            Kind::WgmmaOrder => "missing wgmma fence or wait",
             Kind::BarrierDivergence => "barrier divergence",
             Kind::Trap => "trap",
             Kind::Hang => "no progress",

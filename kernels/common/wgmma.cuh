@@ -1,5 +1,5 @@
 // The matrix product of many rows on Hopper: a warp-specialised kernel with TMA copies, mbarriers
-// and wgmma. Compiled, never executed yet.
+// and wgmma.
 //
 // Three warpgroups a block, one block a multiprocessor, tiles of 128 features x 256 tokens, each
 // block every gridDim-th tile. One thread of the last warpgroup keeps the ring full: eight

@@ -200,7 +200,7 @@ pub struct EngineArgs {
     // `--persistent` is the name of the first releases.
     #[arg(long, alias = "persistent", global = true)]
     megakernel: bool,
-    /// Hopper: large products by its own kernels (TMA, wgmma), which no test has executed yet
+    /// Hopper: large products by its own kernels (TMA, wgmma), so far run by the emulator alone
     #[arg(long, global = true)]
     hopper_products: bool,
     /// GPU: device of the probe, cpu or gpu; both run beside the upper layers

@@ -1,6 +1,7 @@
 //! Settings of a test: environment variables at the start, control functions later.
 
 use super::Code;
+use super::chip::{A100, Chip};
 
 /// When queued work runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +34,8 @@ pub(crate) struct Failure {
 pub(crate) struct Config {
     pub(crate) seed: u64,
     pub(crate) order: Order,
+    pub(crate) chip: &'static Chip,
+    /// Multiprocessors.
     pub(crate) sms: u32,
     pub(crate) memory: u64,
     pub(crate) failures: Vec<Failure>,
@@ -46,17 +49,26 @@ pub(crate) struct Config {
 }
 
 impl Config {
-    /// Defaults, changed by `TRAIL_EMU_SEED`, `_ORDER` (late, early, seeded), `_SMS`, `_MEMORY`
-    /// (bytes), `_PATIENCE`, `_IDLE_US`, `_VERBOSE` and `_FAIL`
+    /// Defaults, changed by `TRAIL_EMU_SEED`, `_ORDER` (late, early, seeded), `_CHIP` (a100, h100),
+    /// `_SMS`, `_MEMORY` (bytes), `_PATIENCE`, `_IDLE_US`, `_VERBOSE` and `_FAIL`
     /// (`alloc:3:2,launch:1:719,copy:2:999,lost:999`: what, which one, error code).
     pub(crate) fn from_environment() -> Config {
         let number = |name: &str, default: u64| {
             variable(name).and_then(|value| value.parse().ok()).unwrap_or(default)
         };
+        let chip = match variable("CHIP").map(|name| (Chip::named(&name), name)) {
+            None => &A100,
+            Some((Some(chip), _)) => chip,
+            Some((None, name)) => {
+                eprintln!("trail-cuda-emulator: TRAIL_EMU_CHIP: `{name}` is not a100 or h100");
+                &A100
+            }
+        };
         let mut config = Config {
             seed: number("SEED", 1),
             order: variable("ORDER").map_or(Order::Seeded, |name| Config::order(&name)),
-            sms: number("SMS", 108) as u32,
+            chip,
+            sms: number("SMS", chip.multiprocessors.into()) as u32,
             memory: number("MEMORY", 80 << 30),
             failures: Vec::new(),
             lost: None,

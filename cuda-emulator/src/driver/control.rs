@@ -3,6 +3,7 @@
 
 use std::ffi::c_char;
 
+use super::chip::{A100, H100};
 use super::config::{Config, Failure, Order, Target};
 use super::state::lock;
 use super::{Code, run};
@@ -37,6 +38,14 @@ pub(crate) extern "C" fn trail_emu_order(order: u32) {
         1 => Order::Early,
         _ => Order::Seeded,
     };
+}
+
+/// Makes the device an A100 (0) or an H100 (1).
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn trail_emu_chip(chip: u32) {
+    let chip = if chip == 0 { &A100 } else { &H100 };
+    let mut state = lock();
+    (state.config.chip, state.config.sms) = (chip, chip.multiprocessors);
 }
 
 /// Sets the number of multiprocessors.

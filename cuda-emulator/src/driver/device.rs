@@ -1,26 +1,19 @@
-//! One device, with the attributes of an A100.
+//! One device, with the attributes of its [`Chip`].
 
 use std::ffi::{c_char, c_int};
 
+use super::chip::Chip;
 use super::state::lock;
 use super::{api, error, put};
 
-/// Compute capability.
-pub(crate) const CAPABILITY: (i32, i32) = (8, 0);
 /// Shared memory of a block without asking for more.
 pub(crate) const SHARED_DEFAULT: u32 = 48 << 10;
-/// Most shared memory of a block.
-pub(crate) const SHARED_MOST: u32 = 163 << 10;
-/// Shared memory of a multiprocessor.
-pub(crate) const SHARED_SM: u32 = 164 << 10;
 /// Threads of a multiprocessor.
 pub(crate) const THREADS_SM: u32 = 2048;
 /// Blocks of a multiprocessor.
 pub(crate) const BLOCKS_SM: u32 = 32;
 
-const NAME: &[u8] = b"trail CUDA emulator (sm_80)";
-
-fn attribute(which: u32, sms: u32) -> i32 {
+fn attribute(which: u32, chip: &Chip, sms: u32) -> i32 {
     match which {
         // Threads of a block; block and grid dimensions.
         1..=3 => 1024,
@@ -41,18 +34,18 @@ fn attribute(which: u32, sms: u32) -> i32 {
         33 => 1,
         36 => 1_593_000,
         37 => 5120,
-        38 => 40 << 20,
+        38 => chip.l2_bytes,
         39 => THREADS_SM as i32,
         40 => 3,
-        75 => CAPABILITY.0,
-        76 => CAPABILITY.1,
+        75 => chip.capability.0,
+        76 => chip.capability.1,
         // Stream priorities, L1 caches.
         78..=80 => 1,
-        81 => SHARED_SM as i32,
+        81 => chip.shared_per_multiprocessor as i32,
         // Host pointers of registered memory, stream memory operations, cooperative launches, host
         // registration.
         91 | 92 | 93 | 94 | 95 | 99 | 122 | 123 => 1,
-        97 => SHARED_MOST as i32,
+        97 => chip.shared_per_block as i32,
         106 => BLOCKS_SM as i32,
         111 => 1024,
         // Memory pools, for cuMemAllocAsync.
@@ -95,10 +88,11 @@ api! {
         if name.is_null() || room == 0 {
             return Err(error::INVALID_VALUE);
         }
-        let bytes = NAME.len().min(room - 1);
+        let chip = lock().config.chip.name;
+        let bytes = chip.len().min(room - 1);
         // SAFETY: the caller has `room` bytes; at most `room - 1` and the end are written.
         unsafe {
-            std::ptr::copy_nonoverlapping(NAME.as_ptr(), name.cast(), bytes);
+            std::ptr::copy_nonoverlapping(chip.as_ptr(), name.cast(), bytes);
             name.add(bytes).write(0);
         }
         Ok(())
@@ -136,15 +130,17 @@ api! {
 
     fn cuDeviceGetAttribute(value: *mut c_int, which: u32, device: c_int) {
         exists(device)?;
-        let sms = lock().config.sms;
+        let state = lock();
+        let found = attribute(which, state.config.chip, state.config.sms);
         // SAFETY: the API's contract.
-        unsafe { put(value, attribute(which, sms)) }
+        unsafe { put(value, found) }
     }
 
     fn cuDeviceComputeCapability(major: *mut c_int, minor: *mut c_int, device: c_int) {
         exists(device)?;
+        let capability = lock().config.chip.capability;
         // SAFETY: the API's contract.
-        unsafe { put(major, CAPABILITY.0).and(put(minor, CAPABILITY.1)) }
+        unsafe { put(major, capability.0).and(put(minor, capability.1)) }
     }
 
     fn cuDeviceCanAccessPeer(can: *mut c_int, device: c_int, peer: c_int) {

@@ -3,7 +3,7 @@
 use std::ffi::{c_uint, c_void};
 
 use super::config::Target;
-use super::device::{SHARED_MOST, THREADS_SM};
+use super::device::THREADS_SM;
 use super::occupancy;
 use super::queue::{Launch, Work};
 use super::state::{Handle, State, ready};
@@ -95,6 +95,7 @@ unsafe fn packed(mut bytes: Vec<u8>, extra: *const *const c_void) -> Result<Vec<
 
 /// The checks that a driver makes of a launch's shape.
 pub(crate) fn check(state: &State, function: Handle, launch: &Launch) -> Answer {
+    let (chip, sms) = (state.config.chip, state.config.sms);
     let function = state.functions.get(&function).ok_or(error::INVALID_HANDLE)?;
     let ([bx, by, bz], [tx, ty, tz]) = (launch.blocks, launch.threads);
     let dims = [bx, by, bz, tx, ty, tz];
@@ -113,13 +114,13 @@ pub(crate) fn check(state: &State, function: Handle, launch: &Launch) -> Answer 
         return Err(error::INVALID_VALUE);
     }
     if launch.shared > function.dynamic_most
-        || u64::from(launch.shared) + launch.kernel.static_shared > u64::from(SHARED_MOST)
+        || u64::from(launch.shared) + launch.kernel.static_shared > u64::from(chip.shared_per_block)
     {
         return Err(error::INVALID_VALUE);
     }
     if launch.cooperative {
-        let resident = occupancy::blocks(&launch.kernel, threads as u32, launch.shared).max(1)
-            * state.config.sms;
+        let each = occupancy::blocks(chip, &launch.kernel, threads as u32, launch.shared);
+        let resident = each.max(1) * sms;
         if u64::from(bx) * u64::from(by) * u64::from(bz) > u64::from(resident) {
             return Err(error::COOPERATIVE_LAUNCH_TOO_LARGE);
         }

@@ -3,10 +3,12 @@
 //! There is one device with one context. Work is queued ([`queue`]) and runs when something waits
 //! for it, or earlier, by seed.
 
+pub(crate) mod chip;
 pub(crate) mod config;
 mod context;
 pub(crate) mod control;
 mod copy;
+mod cubin;
 mod device;
 pub(crate) mod error;
 mod event;
@@ -20,6 +22,7 @@ mod queue;
 mod run;
 pub(crate) mod state;
 mod stream;
+mod tensor_map;
 mod unsupported;
 
 use std::cell::Cell;

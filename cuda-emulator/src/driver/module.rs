@@ -1,10 +1,13 @@
 //! Modules: PTX text to kernels, and their variables.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use super::device::{SHARED_DEFAULT, SHARED_MOST};
+use super::chip::Chip;
+use super::cubin;
+use super::device::SHARED_DEFAULT;
 use super::state::{Handle, State, ready};
 use super::{Answer, Code, api, error, put};
 use crate::memory::{Kind, State as Life};
@@ -44,8 +47,9 @@ fn lock(known: &Mutex<Known>) -> MutexGuard<'_, Known> {
 /// Kind of a module image.
 enum Image<'a> {
     Ptx(&'a CStr),
-    /// A cubin or fat binary: code for hardware.
-    Binary,
+    /// An ELF file: a cubin.
+    Cubin,
+    Fat,
 }
 
 /// # Safety
@@ -55,8 +59,10 @@ unsafe fn look<'a>(image: *const c_void) -> Image<'a> {
     // SAFETY: every image has four bytes: the shortest text that can be one, and both magic
     // numbers.
     let magic = unsafe { bytes.read_unaligned() };
-    if magic == *b"\x7FELF" || magic == [0x50, 0xED, 0x55, 0xBA] {
-        return Image::Binary;
+    match magic {
+        [0x7F, b'E', b'L', b'F'] => return Image::Cubin,
+        [0x50, 0xED, 0x55, 0xBA] => return Image::Fat,
+        _ => {}
     }
     // SAFETY: text ends in zero.
     Image::Ptx(unsafe { CStr::from_ptr(image.cast()) })
@@ -68,8 +74,16 @@ fn load(image: *const c_void) -> Result<Handle, Code> {
         return Err(error::INVALID_VALUE);
     }
     // SAFETY: the API's contract.
-    let Image::Ptx(text) = (unsafe { look(image) }) else { return Err(error::NO_BINARY_FOR_GPU) };
-    let text = text.to_string_lossy();
+    let text = match unsafe { look(image) } {
+        Image::Ptx(text) => text.to_string_lossy(),
+        Image::Fat => return Err(error::NO_BINARY_FOR_GPU),
+        Image::Cubin => {
+            let target = state.config.chip.target.ok_or(error::NO_BINARY_FOR_GPU)?;
+            // SAFETY: as above.
+            let text = unsafe { cubin::text(image.cast(), target) };
+            Cow::Owned(text.ok_or(error::NO_BINARY_FOR_GPU)?)
+        }
+    };
     let seen = lock(known()).get(&*text).cloned();
     let built = match seen {
         Some(kernels) => Ok(Module { kernels, ..Module::default() }),
@@ -143,7 +157,7 @@ fn initialise(state: &mut State, variable: &ast::Variable, addresses: &HashMap<S
 
 /// # Safety
 /// `name` is null or text that ends in zero.
-unsafe fn text<'a>(name: *const c_char) -> Result<std::borrow::Cow<'a, str>, Code> {
+unsafe fn text<'a>(name: *const c_char) -> Result<Cow<'a, str>, Code> {
     if name.is_null() {
         return Err(error::INVALID_VALUE);
     }
@@ -186,11 +200,11 @@ fn attribute(function: &Function, which: c_uint) -> Result<c_int, Code> {
     })
 }
 
-fn set_attribute(function: &mut Function, which: c_uint, value: c_int) -> Answer {
+fn set_attribute(chip: &Chip, function: &mut Function, which: c_uint, value: c_int) -> Answer {
     match which {
         8 => {
             let value = u32::try_from(value).map_err(|_| error::INVALID_VALUE)?;
-            if value + function.kernel.static_shared as u32 > SHARED_MOST {
+            if value + function.kernel.static_shared as u32 > chip.shared_per_block {
                 return Err(error::INVALID_VALUE);
             }
             function.dynamic_most = value;
@@ -281,8 +295,10 @@ api! {
     }
 
     fn cuFuncSetAttribute(function: Handle, which: c_uint, value: c_int) {
-        set_attribute(
-            ready()?.functions.get_mut(&function).ok_or(error::INVALID_HANDLE)?, which, value)
+        let mut state = ready()?;
+        let chip = state.config.chip;
+        let function = state.functions.get_mut(&function).ok_or(error::INVALID_HANDLE)?;
+        set_attribute(chip, function, which, value)
     }
 
     fn cuFuncSetCacheConfig(function: Handle, _config: c_uint) {

@@ -3,7 +3,8 @@
 
 use std::ffi::{c_int, c_uint, c_void};
 
-use super::device::{BLOCKS_SM, SHARED_SM, THREADS_SM};
+use super::chip::Chip;
+use super::device::{BLOCKS_SM, THREADS_SM};
 use super::state::{Handle, ready};
 use super::{Code, api, error, put};
 use crate::ptx::program::Kernel;
@@ -12,9 +13,10 @@ use crate::ptx::program::Kernel;
 const RESERVED: u32 = 1024;
 
 /// Blocks of one multiprocessor.
-pub(crate) fn blocks(kernel: &Kernel, threads: u32, shared: u32) -> u32 {
+pub(crate) fn blocks(chip: &Chip, kernel: &Kernel, threads: u32, shared: u32) -> u32 {
     let by_threads = THREADS_SM / threads.max(1).next_multiple_of(32);
-    let by_shared = SHARED_SM / (kernel.static_shared as u32 + shared + RESERVED);
+    let by_shared =
+        chip.shared_per_multiprocessor / (kernel.static_shared as u32 + shared + RESERVED);
     by_threads.min(by_shared).min(BLOCKS_SM)
 }
 
@@ -22,12 +24,12 @@ fn active(function: Handle, threads: c_int, shared: usize) -> Result<c_int, Code
     let state = ready()?;
     let function = state.functions.get(&function).ok_or(error::INVALID_HANDLE)?;
     let threads = u32::try_from(threads).map_err(|_| error::INVALID_VALUE)?;
-    Ok(blocks(&function.kernel, threads, shared as u32) as c_int)
+    Ok(blocks(state.config.chip, &function.kernel, threads, shared as u32) as c_int)
 }
 
 fn potential(function: Handle, shared: usize, limit: c_int) -> Result<(c_int, c_int), Code> {
     let state = ready()?;
-    let sms = state.config.sms as c_int;
+    let (chip, sms) = (state.config.chip, state.config.sms as c_int);
     let kernel = state.functions.get(&function).ok_or(error::INVALID_HANDLE)?.kernel.clone();
     let most = if limit > 0 {
         limit.min(kernel.max_threads as c_int)
@@ -35,10 +37,10 @@ fn potential(function: Handle, shared: usize, limit: c_int) -> Result<(c_int, c_
         kernel.max_threads as c_int
     };
     let best = (32..=most).step_by(32).max_by_key(|&threads| {
-        (blocks(&kernel, threads as u32, shared as u32) as c_int * threads, threads)
+        (blocks(chip, &kernel, threads as u32, shared as u32) as c_int * threads, threads)
     });
     let threads = best.unwrap_or(32);
-    Ok((blocks(&kernel, threads as u32, shared as u32) as c_int * sms, threads))
+    Ok((blocks(chip, &kernel, threads as u32, shared as u32) as c_int * sms, threads))
 }
 
 api! {
@@ -68,7 +70,8 @@ api! {
         bytes: *mut usize, function: Handle, count: c_int, _threads: c_int) {
         let state = ready()?;
         let function = state.functions.get(&function).ok_or(error::INVALID_HANDLE)?;
-        let each = SHARED_SM / u32::try_from(count).map_err(|_| error::INVALID_VALUE)?.max(1);
+        let all = state.config.chip.shared_per_multiprocessor;
+        let each = all / u32::try_from(count).map_err(|_| error::INVALID_VALUE)?.max(1);
         let left = each.saturating_sub(RESERVED + function.kernel.static_shared as u32).min(
             function.dynamic_most);
         // SAFETY: the API's contract.

@@ -38,7 +38,7 @@ unsupported! {
     cuGraphExecUpdate_v2 cuGraphExecMemcpyNodeSetParams cuGraphExecMemsetNodeSetParams
     cuLibraryLoadData cuLibraryUnload cuLibraryGetKernel cuKernelGetFunction
     cuLinkCreate_v2 cuLinkAddData_v2 cuLinkComplete cuLinkDestroy
-    cuTensorMapEncodeTiled cuOccupancyMaxActiveClusters cuOccupancyMaxPotentialClusterSize
+    cuOccupancyMaxActiveClusters cuOccupancyMaxPotentialClusterSize
     cuOccupancyMaxPotentialBlockSizeWithFlags cuIpcGetMemHandle cuIpcOpenMemHandle_v2
     cuGetProcAddress cuGetProcAddress_v2 cuGetExportTable
 }

@@ -77,7 +77,8 @@ impl Block {
         self.random = (grid.seed ^ flat.wrapping_mul(0x9E37_79B9_7F4A_7C15)) | 1;
         self.barriers.fill(Barrier::default());
         let bytes = kernel.static_shared + u64::from(grid.dynamic_shared);
-        self.shared.reset(bytes as usize, kernel.grain);
+        let readers = if kernel.has_mbarriers { self.count } else { 0 };
+        self.shared.reset(bytes as usize, kernel.grain, readers);
         while self.warps.len() < self.count {
             self.warps.push(Warp::new());
         }
@@ -90,6 +91,8 @@ impl Block {
             warp.registers.resize(kernel.narrow, kernel.wide, kernel.preds);
             warp.local.reset(kernel.local_bytes);
             warp.pending.clear();
+            warp.wgmma.clear();
+            warp.spins = false;
             warp.fault = None;
             warp.waiting = None;
             warp.executed = 0;

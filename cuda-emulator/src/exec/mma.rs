@@ -15,15 +15,15 @@ const M: usize = 16;
 const N: usize = 8;
 
 /// Element type of an instruction's operands.
-trait Element {
+pub(super) trait Element {
     /// Elements of a register.
     const PER: usize;
     /// A register of a warp as 32 * PER values, row after row.
     fn unpack(words: &[u32; LANES], values: &mut [f32; 64]);
 }
 
-struct Brain;
-struct Half;
+pub(super) struct Brain;
+pub(super) struct Half;
 struct Tensor;
 
 /// Two halves a register, the lower one first.

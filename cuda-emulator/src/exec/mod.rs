@@ -3,12 +3,14 @@
 
 pub(crate) mod atomics;
 pub(crate) mod block;
+pub(crate) mod bulk;
 pub(crate) mod copies;
 pub(crate) mod global;
 pub(crate) mod grid;
 pub(crate) mod lanes;
 pub(crate) mod local;
 pub(crate) mod matrix;
+pub(crate) mod mbarrier;
 pub(crate) mod memory;
 pub(crate) mod mma;
 pub(crate) mod ops;
@@ -17,6 +19,7 @@ pub(crate) mod shared;
 pub(crate) mod special;
 pub(crate) mod sync;
 pub(crate) mod warp;
+pub(crate) mod wgmma;
 
 use crate::report::{Finding, Kind};
 

@@ -5,6 +5,7 @@
 //! before one of warp w if w knows v's clock to be past e. Lanes of one warp are ordered by
 //! `bar.warp.sync` (and barriers) alone: lock step is this interpreter's, not the program's.
 
+use super::mbarrier::Mbarriers;
 use crate::memory::Written;
 use crate::report::Kind;
 
@@ -32,8 +33,10 @@ const UNTOUCHED: Grain =
     Grain { write_clock: 0, read_clock: 0, readers: 0, writer: NO_WARP, read_lane: MANY, flags: 0 };
 /// The last write was an atomic.
 const ATOMIC: u8 = 1;
-/// A `cp.async` to it has not been waited for.
+/// An asynchronous copy to it has not been waited for.
 const IN_FLIGHT: u8 = 2;
+/// The last write was by the async proxy: a bulk copy.
+const ASYNC: u8 = 4;
 
 /// How an access takes part in races.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,11 +55,19 @@ pub(crate) struct Shared {
     pub(crate) bytes: Vec<u8>,
     written: Written,
     grains: Vec<Grain>,
+    /// Clock of each warp's last read of each grain, `[grains, warps]`, of a kernel with mbarriers:
+    /// its warps meet by twos, so that the newest of all readers' clocks is no bound.
+    reads: Vec<u32>,
+    /// Warps of `reads`; 0 without.
+    readers: usize,
     /// log2 of a grain's bytes.
     grain: u32,
     /// `clocks[w][v]`: what warp w knows of warp v's clock; `clocks[w][w]` is its own.
     pub(crate) clocks: [[u32; WARPS]; WARPS],
     now: u32,
+    pub(super) mbarriers: Mbarriers,
+    /// Clock of each warp up to which the async proxy sees its ordinary writes.
+    proxied: [u32; WARPS],
 }
 
 /// Finding of an access: kind and message.
@@ -68,22 +79,31 @@ impl Shared {
             bytes: Vec::new(),
             written: Written::none(0),
             grains: Vec::new(),
+            reads: Vec::new(),
+            readers: 0,
             grain: 2,
             clocks: [[0; WARPS]; WARPS],
             now: 0,
+            mbarriers: Mbarriers::default(),
+            proxied: [0; WARPS],
         }
     }
 
-    /// Prepares for a new block.
-    pub(crate) fn reset(&mut self, bytes: usize, grain: u32) {
+    /// Prepares for a new block; `readers` are its warps if it has mbarriers, else 0.
+    pub(crate) fn reset(&mut self, bytes: usize, grain: u32, readers: usize) {
         self.bytes.resize(bytes, 0);
         self.bytes.fill(0xDB);
         self.written = Written::none(bytes as u64);
         self.grain = grain;
         self.grains.clear();
         self.grains.resize((bytes >> grain) + 1, UNTOUCHED);
+        self.readers = readers;
+        self.reads.clear();
+        self.reads.resize(self.grains.len() * readers, 0);
         self.clocks = [[0; WARPS]; WARPS];
         self.now = 1;
+        self.mbarriers.clear();
+        self.proxied = [0; WARPS];
         for warp in 0..WARPS {
             self.clocks[warp][warp] = 1;
         }
@@ -154,7 +174,9 @@ impl Shared {
         let known = &self.clocks[warp];
         let clock = known[warp];
         let me = (warp << 5 | lane) as u16;
-        for grain in &mut self.grains[first..=last] {
+        for (at, grain) in self.grains[first..=last].iter_mut().enumerate() {
+            let reads = (first + at) * self.readers;
+            let reads = &mut self.reads[reads..reads + self.readers];
             if grain.flags & IN_FLIGHT != 0 {
                 return Err(in_flight(grain.writer, address));
             }
@@ -184,10 +206,13 @@ impl Shared {
                     grain.read_lane = if again && grain.read_lane != lane { MANY } else { lane };
                     grain.readers |= bit;
                     grain.read_clock = grain.read_clock.max(clock);
+                    if let Some(read) = reads.get_mut(warp) {
+                        *read = clock;
+                    }
                 }
                 Manner::Write | Manner::Atomic => {
                     if grain.readers != 0
-                        && let Some(reader) = unordered_reader(grain, known, warp, lane)
+                        && let Some(reader) = unordered_reader(grain, reads, known, warp, lane)
                     {
                         return Err(raced(address, "read", reader));
                     }
@@ -216,24 +241,72 @@ impl Shared {
 
     /// The copy is waited for: from here on it is a write of this warp.
     pub(crate) fn land_copy(&mut self, warp: usize, address: u64, bytes: u64) {
+        let clock = self.clocks[warp][warp];
+        self.land(address, bytes, clock, 0);
+    }
+
+    /// A bulk copy has arrived, which a warp issued at `clock`.
+    pub(crate) fn land_bulk(&mut self, address: u64, bytes: u64, clock: u32) {
+        self.land(address, bytes, clock, ASYNC);
+    }
+
+    fn land(&mut self, address: u64, bytes: u64, clock: u32, flags: u8) {
         let (first, last) =
             ((address >> self.grain) as usize, ((address + bytes - 1) >> self.grain) as usize);
-        let clock = self.clocks[warp][warp];
         for grain in &mut self.grains[first..=last] {
-            grain.flags &= !IN_FLIGHT;
+            grain.flags = grain.flags & !IN_FLIGHT | flags;
             grain.write_clock = clock;
         }
+    }
+
+    /// `fence.proxy.async`: what `warp` did and knows of is before the async proxy's next accesses.
+    pub(crate) fn proxy_fence(&mut self, warp: usize) {
+        self.tick(warp);
+        for (proxied, known) in self.proxied.iter_mut().zip(self.clocks[warp]) {
+            *proxied = (*proxied).max(known);
+        }
+    }
+
+    /// Checks a read of the async proxy on behalf of `warp`: a read, and what ordinary instructions
+    /// wrote lies behind a proxy fence.
+    pub(crate) fn check_async(
+        &mut self,
+        warp: usize,
+        address: u64,
+        bytes: u64,
+    ) -> Result<(), Trouble> {
+        self.check(warp, 0, address, bytes, Manner::ReadTogether)?;
+        let (first, last) =
+            ((address >> self.grain) as usize, ((address + bytes - 1) >> self.grain) as usize);
+        for grain in &self.grains[first..=last] {
+            let writer = usize::from(grain.writer >> 5) & 31;
+            let is_ordinary = grain.writer != NO_WARP && grain.flags & ASYNC == 0;
+            if is_ordinary && self.proxied[writer] <= grain.write_clock {
+                let detail = format!(
+                    "shared address {address:#x}, which warp {writer} wrote without a \
+                     fence.proxy.async behind it"
+                );
+                return Err((Kind::MissingProxyFence, detail));
+            }
+        }
+        Ok(())
     }
 }
 
 /// Has a reader not been met since it read?
 #[inline]
-fn unordered_reader(grain: &Grain, known: &[u32; WARPS], warp: usize, lane: usize) -> Option<u16> {
+fn unordered_reader(
+    grain: &Grain,
+    reads: &[u32],
+    known: &[u32; WARPS],
+    warp: usize,
+    lane: usize,
+) -> Option<u16> {
     let mut readers = grain.readers;
     while readers != 0 {
         let reader = readers.trailing_zeros() as usize;
         readers &= readers - 1;
-        if known[reader] > grain.read_clock {
+        if known[reader] > reads.get(reader).copied().unwrap_or(grain.read_clock) {
             continue;
         }
         // ReadTogether (MANY - 1) and the lane itself are no hazard within the warp.
@@ -264,7 +337,7 @@ fn in_flight(who: u16, address: u64) -> Trouble {
     (
         Kind::AsyncInFlight,
         format!(
-            "shared address {address:#x}; warp {warp}, lane {lane} has not waited for its cp.async to it"
+            "shared address {address:#x}; the copy to it by warp {warp}, lane {lane} has not been waited for"
         ),
     )
 }

@@ -4,6 +4,7 @@ use super::Cx;
 use super::copies::Pending;
 use super::lanes::{LANES, Registers, lanes};
 use super::local::Local;
+use super::wgmma::Products;
 use crate::ptx::program::{Flow, Inst, NEVER, Reduce};
 use crate::report::{Finding, Kind};
 
@@ -24,12 +25,15 @@ pub(crate) struct Warp {
     pub(crate) live: u32,
     pub(crate) local: Local,
     pub(crate) pending: Pending,
+    pub(crate) wgmma: Products,
     pub(crate) fault: Option<Box<Finding>>,
     /// Allocation that each of a few instructions used last.
     pub(crate) nearest: [u32; 16],
     /// Thread-instructions executed.
     pub(crate) executed: u64,
     pub(crate) waiting: Option<Wait>,
+    /// The last [`Flow::Poll`] failed.
+    pub(crate) spins: bool,
 }
 
 /// Reason for which a warp waits.
@@ -65,10 +69,12 @@ impl Warp {
             live: 0,
             local: Local::new(),
             pending: Pending::default(),
+            wgmma: Products::default(),
             fault: None,
             nearest: [0; 16],
             executed: 0,
             waiting: None,
+            spins: false,
         }
     }
 
@@ -186,6 +192,11 @@ fn transfer(cx: &mut Cx<'_>, inst: &Inst, active: u32) -> Option<Stop> {
         Flow::Indexed { table, join } => indexed(cx, inst, active, table, join),
         Flow::Exit => {
             set_pc(cx, pc + 1);
+            super::wgmma::check_exit(cx, active);
+            if cx.warp.fault.is_some() {
+                blame(cx, inst);
+                return Some(Stop::Fault);
+            }
             cx.warp.leave(active);
             if cx.warp.live == 0 {
                 return Some(Stop::Done);
@@ -212,6 +223,19 @@ fn transfer(cx: &mut Cx<'_>, inst: &Inst, active: u32) -> Option<Stop> {
         Flow::Yield => {
             set_pc(cx, pc + 1);
             return Some(Stop::Budget);
+        }
+        Flow::Poll(run) => {
+            set_pc(cx, pc + 1);
+            if active != 0 {
+                run(cx, inst, active);
+            }
+            if cx.warp.fault.is_some() {
+                blame(cx, inst);
+                return Some(Stop::Fault);
+            }
+            if std::mem::take(&mut cx.warp.spins) {
+                return Some(Stop::Budget);
+            }
         }
         Flow::Plain(_) | Flow::Checked(_) => set_pc(cx, pc + 1),
     }

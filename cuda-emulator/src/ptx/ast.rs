@@ -84,6 +84,8 @@ pub(crate) enum Operand {
     Symbol(String, i64),
     /// `[base+bytes]`
     Memory(Box<Operand>, i64),
+    /// `[map, {x, y}]`: a tensor map and coordinates
+    Tensor(Box<Operand>, Vec<Operand>),
     /// `{a, b}`
     Vector(Vec<Operand>),
     /// `_`

@@ -1,6 +1,7 @@
 //! Statements to instructions: every opcode becomes a handler here or is refused with its line.
 
 mod control;
+mod hopper;
 mod layout;
 mod memory;
 mod moves;
@@ -39,10 +40,11 @@ pub(crate) fn kernel(
         grain: 4,
         global_grain: 4,
         tables: Vec::new(),
+        has_mbarriers: false,
     };
     let starts = lower.statements()?;
     lower.resolve(&starts)?;
-    let Lower { mut code, slots, grain, global_grain, tables, .. } = lower;
+    let Lower { mut code, slots, grain, global_grain, tables, has_mbarriers, .. } = lower;
     let blocks = cfg::blocks(&code, &tables);
     let joins = blocks.joins();
     for (at, inst) in code.iter_mut().enumerate() {
@@ -70,6 +72,7 @@ pub(crate) fn kernel(
         max_threads: function.max_threads.unwrap_or(1024),
         grain,
         global_grain,
+        has_mbarriers,
         lines: lines.clone(),
     })
 }
@@ -86,6 +89,7 @@ pub(super) struct Lower<'a> {
     /// The same of global memory.
     global_grain: u32,
     tables: Vec<Vec<u32>>,
+    has_mbarriers: bool,
 }
 
 impl Lower<'_> {
@@ -127,6 +131,7 @@ impl Lower<'_> {
         let mut opcode = Opcode::parse(&statement.opcode);
         let operands = &statement.operands;
         let done = self.control(&mut opcode, operands)?
+            || self.hopper(&mut opcode, operands)?
             || self.memory_access(&mut opcode, operands)?
             || self.warp_wide(&mut opcode, operands)?
             || self.moves(&mut opcode, operands)?

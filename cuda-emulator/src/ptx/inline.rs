@@ -58,6 +58,9 @@ impl Names {
             Operand::Pair(a, b) => Operand::Pair(Box::new(again(a)), Box::new(again(b))),
             Operand::Symbol(name, offset) => Operand::Symbol(self.name(name, function), *offset),
             Operand::Memory(base, offset) => Operand::Memory(Box::new(again(base)), *offset),
+            Operand::Tensor(map, at) => {
+                Operand::Tensor(Box::new(again(map)), at.iter().map(again).collect())
+            }
             Operand::Vector(parts) => Operand::Vector(parts.iter().map(again).collect()),
             other => other.clone(),
         }

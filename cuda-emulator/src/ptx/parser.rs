@@ -188,6 +188,14 @@ mod tests {
     }
 
     #[test]
+    fn variables_larger_than_any_memory_are_refused() {
+        for variable in [".b8 t[-8]", ".b64 t[4294967296][4294967296]", ".align 65537 .b8 t[1]"] {
+            let error = parse(&format!(".shared {variable};")).unwrap_err();
+            assert!(error.reason.starts_with("`t` is"), "{error}");
+        }
+    }
+
+    #[test]
     fn errors_name_the_line() {
         let error = parse(".entry k() {\n .reg .b32 %r<2>;\n mov.u32 %r1 3;\n}").unwrap_err();
         assert_eq!(error.line, 3);

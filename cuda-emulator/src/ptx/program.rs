@@ -74,6 +74,11 @@ pub(crate) enum Flow {
     },
     /// Lets other warps and blocks run: spin loops pass here.
     Yield,
+    /// A test that a spin loop repeats: as [`Flow::Checked`], and where it fails ([`Warp::spins`])
+    /// other warps run.
+    ///
+    /// [`Warp::spins`]: crate::exec::warp::Warp::spins
+    Poll(Handler),
 }
 
 /// Reductions over a barrier's threads.
@@ -133,6 +138,8 @@ pub(crate) struct Inst {
     pub(crate) targets: u8,
     pub(crate) sources: u8,
     pub(crate) d: [Slot; 4],
+    /// Registers of a warpgroup's product, read and written.
+    pub(crate) accumulators: Box<[Slot]>,
     pub(crate) s: [Slot; 10],
     /// Byte offset of an address, or another constant of the instruction.
     pub(crate) imm: i64,
@@ -153,6 +160,7 @@ impl Inst {
             targets: 0,
             sources: 0,
             d: [Slot(0); 4],
+            accumulators: Box::default(),
             s: [Slot(0); 10],
             imm: 0,
             access,
@@ -240,6 +248,7 @@ pub(crate) struct Kernel {
     pub(crate) grain: u32,
     /// The same of global memory.
     pub(crate) global_grain: u32,
+    pub(crate) has_mbarriers: bool,
     /// The PTX, line by line.
     pub(crate) lines: std::sync::Arc<Vec<String>>,
 }

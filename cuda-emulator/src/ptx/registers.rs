@@ -27,6 +27,7 @@ pub(crate) fn allocate(code: &mut [Inst], blocks: &Blocks, fixed: &mut [Slot]) -
         inst.d[..targets].iter_mut().for_each(rewrite);
         inst.s[..sources].iter_mut().for_each(rewrite);
         inst.guard.iter_mut().for_each(rewrite);
+        inst.accumulators.iter_mut().for_each(rewrite);
     }
     fixed.iter_mut().for_each(rewrite);
     sizes
@@ -58,6 +59,7 @@ fn lifetimes(code: &[Inst], blocks: &Blocks) -> [Ranges; 3] {
             .iter()
             .chain(inst.sources())
             .chain(&inst.guard)
+            .chain(&inst.accumulators)
             .for_each(|&slot| touch(slot, at));
     }
     let before = blocks.predecessors();
@@ -77,7 +79,9 @@ fn lifetimes(code: &[Inst], blocks: &Blocks) -> [Ranges; 3] {
 fn live_in(code: &[Inst], blocks: &Blocks, before: &[Vec<usize>], class: Class) -> Vec<Bits> {
     let count = code
         .iter()
-        .flat_map(|inst| inst.targets().iter().chain(inst.sources()).chain(&inst.guard))
+        .flat_map(|inst| {
+            inst.targets().iter().chain(inst.sources()).chain(&inst.guard).chain(&inst.accumulators)
+        })
         .filter(|slot| slot.class() == class)
         .map(|slot| slot.index() + 1)
         .max()
@@ -86,9 +90,8 @@ fn live_in(code: &[Inst], blocks: &Blocks, before: &[Vec<usize>], class: Class) 
     for &(start, end) in &blocks.ranges {
         let (mut used, mut killed) = (Bits::new(count), Bits::new(count));
         for inst in &code[start..end] {
-            for slot in
-                inst.sources().iter().chain(&inst.guard).filter(|slot| slot.class() == class)
-            {
+            let read = inst.sources().iter().chain(&inst.guard).chain(&inst.accumulators);
+            for slot in read.filter(|slot| slot.class() == class) {
                 if !killed.get(slot.index()) {
                     used.set(slot.index());
                 }

@@ -1,6 +1,7 @@
 //! Modules from text and launches with plain values, for the stand-in's own tests.
 #![allow(dead_code, missing_docs)]
 
+pub(crate) mod planted;
 pub(crate) mod queue;
 
 use std::ffi::{CString, c_void};

@@ -42,13 +42,7 @@ impl LoadError {
 impl fmt::Display for LoadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let file = self.file.display().to_string();
-        write!(
-            f,
-            "{}: {}: expected {}",
-            escape(&file),
-            quote(&self.item),
-            quote(&self.expected)
-        )?;
+        write!(f, "{}: {}: expected {}", escape(&file), quote(&self.item), quote(&self.expected))?;
         write!(f, ", found {}; {}", quote(&self.found), self.remedy)
     }
 }

@@ -3,6 +3,7 @@
 
 mod cpu_reference;
 mod faults;
+mod hopper;
 mod layers;
 mod megakernel;
 mod models;

@@ -8,6 +8,7 @@ use std::io::Write;
 use std::sync::Arc;
 use trail_base::rng::{signed_unit, splitmix64};
 use trail_cuda_emulator::harness::Session;
+use trail_ptx::Target;
 use trail_runtime::cuda::Device;
 
 /// Bytes after each output that no kernel may touch.
@@ -26,10 +27,25 @@ pub(crate) struct Bench {
 
 impl Bench {
     pub(crate) fn new() -> Bench {
-        let session = trail_cuda_emulator::session();
+        Bench::open(trail_cuda_emulator::session())
+    }
+
+    fn open(session: Session) -> Bench {
         let device = Arc::new(Device::open(0).expect("a device"));
         let stream = device.context().new_stream().unwrap();
         Bench { device, stream, session }
+    }
+
+    /// A bench on a Hopper; `None`, and a word of it, where the GPU is another.
+    pub(crate) fn hopper() -> Option<Bench> {
+        let session = trail_cuda_emulator::session();
+        session.emulator().iter().for_each(|emulator| emulator.hopper());
+        let bench = Bench::open(session);
+        if bench.device.chip().target == Some(Target::Sm90a) {
+            return Some(bench);
+        }
+        eprintln!("skipped: this GPU is no Hopper");
+        None
     }
 
     /// An input, exactly as large as its data.
@@ -94,9 +110,10 @@ impl Drop for Bench {
 /// Where `TRAIL_PROOFS` names a file: adds what a test has proven, for trail-ptx's `proofs`.
 pub(crate) fn note_proofs(device: &Device, session: &Session) {
     let Some(ledger) = std::env::var_os("TRAIL_PROOFS") else { return };
-    let name = match session.emulator() {
-        Some(_) => "emulator".to_owned(),
-        None => device.context().name().unwrap(),
+    let name = match (session.emulator(), device.chip().target) {
+        (Some(_), Some(Target::Sm90a)) => "emulator of Hopper".to_owned(),
+        (Some(_), _) => "emulator".to_owned(),
+        (None, _) => device.context().name().unwrap(),
     };
     let launched = device.launched().into_iter();
     let lines: String = launched

@@ -84,7 +84,7 @@ fn used_names(function: &Function) -> HashSet<&str> {
             Operand::Symbol(name, _) => {
                 names.insert(name);
             }
-            Operand::Memory(base, _) => visit(base, names),
+            Operand::Memory(base, _) | Operand::Tensor(base, _) => visit(base, names),
             Operand::Vector(parts) => parts.iter().for_each(|part| visit(part, names)),
             _ => {}
         }

@@ -281,7 +281,7 @@ impl Lower<'_> {
     }
 
     /// An address with its offset added, for instructions with two addresses.
-    fn folded(&mut self, operand: &Operand) -> Result<Slot> {
+    pub(super) fn folded(&mut self, operand: &Operand) -> Result<Slot> {
         let (base, offset, _) = self.memory(operand)?;
         if offset == 0 {
             return Ok(base);

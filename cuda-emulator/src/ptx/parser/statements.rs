@@ -159,7 +159,11 @@ impl Parser {
                 let base = Box::new(self.simple(body)?);
                 let bytes = if self.take_punct('+') { self.int()? as i64 } else { 0 };
                 if self.take_punct(',') {
-                    return self.fail("tensor coordinates are not supported");
+                    let Operand::Vector(at) = self.simple(body)? else {
+                        return self.fail("expected coordinates in braces");
+                    };
+                    self.expect_punct(']')?;
+                    return Ok(Operand::Tensor(Box::new(Operand::Memory(base, bytes)), at));
                 }
                 self.expect_punct(']')?;
                 Ok(match *base {

@@ -5,6 +5,11 @@ use super::{Kind, Parser, Result};
 use crate::ptx::ast::{Function, Place, Variable};
 use crate::ptx::types::Ty;
 
+/// Most bytes of a variable: those of a window of generic addresses.
+const MOST_BYTES: u64 = crate::memory::WINDOW_BYTES;
+/// Largest alignment of a variable.
+const MOST_ALIGN: u64 = 1 << 16;
+
 impl Parser {
     /// `.global .align 4 .u32 a = 3, b;`
     pub(super) fn variables(&mut self, into: &mut Vec<Variable>) -> Result<()> {
@@ -71,9 +76,13 @@ impl Parser {
             self.expect_punct(']')?;
         }
         let element = ty.bytes();
-        let Some(size) = count.and_then(|count| count.checked_mul(element * lanes)) else {
+        let size = count.and_then(|count| count.checked_mul(element * lanes));
+        let Some(size) = size.filter(|&size| size <= MOST_BYTES) else {
             return self.fail(format!("`{name}` is larger than any memory"));
         };
+        if align > MOST_ALIGN {
+            return self.fail(format!("`{name}` is aligned to more than {MOST_ALIGN} bytes"));
+        }
         let mut variable = Variable {
             name,
             place,

@@ -1,0 +1,330 @@
+//! `wgmma`: products of a warpgroup, D[64, N] += A[64, K] * B[K, N], A from registers or shared
+//! memory, B from shared memory. Each warp computes the 16 rows that its registers hold. They run
+//! asynchronously: shared memory is read when the product is issued or when it is waited for, by
+//! seed, and the accumulators hold NaN until then. Sums are as in [`super::mma`].
+
+use super::Cx;
+use super::lanes::LANES;
+use super::matrix::whole;
+use super::mma::{Brain, Element, Half};
+use super::shared::Trouble;
+use crate::memory::Swizzle;
+use crate::ptx::program::{Handler, Inst, Slot};
+use crate::ptx::types::{Class, Ty};
+use crate::report::Kind;
+
+/// Rows of a warp.
+const M: usize = 16;
+/// Depth of a product of 16-bit elements.
+pub(crate) const K: usize = 16;
+
+/// Products of a warp that were not waited for.
+#[derive(Default)]
+pub(crate) struct Products {
+    /// In order of issue.
+    pending: Vec<Product>,
+    sums: Vec<Sums>,
+    /// Groups committed.
+    committed: u32,
+    /// A fence came after the last group.
+    is_fenced: bool,
+}
+
+/// Accumulators of pending products.
+struct Sums {
+    slots: Box<[Slot]>,
+    /// `[M, N]`
+    values: Vec<f32>,
+}
+
+struct Product {
+    group: u32,
+    /// Which accumulators.
+    sums: usize,
+    a: Left,
+    b: Rows,
+    columns: usize,
+    is_added: bool,
+    unpack: Unpack,
+    is_done: bool,
+}
+
+/// The first operand.
+enum Left {
+    Registers(Box<[[u32; LANES]; 4]>),
+    Shared(Rows),
+}
+
+type Unpack = fn(&[u32; LANES], &mut [f32; 64]);
+
+impl Products {
+    pub(crate) fn clear(&mut self) {
+        *self = Products::default();
+    }
+}
+
+/// Rows of K elements in shared memory, as a matrix descriptor names them.
+#[derive(Clone, Copy)]
+struct Rows {
+    start: u64,
+    /// Bytes from eight rows to the next eight.
+    stride: u64,
+    swizzle: Swizzle,
+}
+
+impl Rows {
+    /// Bits 0-13 start, 32-45 stride (both in units of 16 bytes), 49-51 base offset, 62-63 swizzle.
+    fn decode(descriptor: u64) -> Result<Rows, Trouble> {
+        let swizzle = match descriptor >> 62 {
+            1 => Swizzle::Bytes128,
+            2 => Swizzle::Bytes64,
+            3 => Swizzle::Bytes32,
+            _ => Swizzle::None,
+        };
+        if swizzle == Swizzle::None || descriptor >> 49 & 7 != 0 {
+            let detail = format!(
+                "descriptor {descriptor:#x}: only swizzled operands without a base offset are \
+                 supported"
+            );
+            return Err((Kind::Refused, detail));
+        }
+        let field = |from: u32| (descriptor >> from & 0x3fff) * 16;
+        Ok(Rows { start: field(0), stride: field(32), swizzle })
+    }
+
+    /// Shared address of elements `8 * half..` of row `row`.
+    fn chunk(self, row: usize, half: usize) -> u64 {
+        let pitch = self.swizzle.span().unwrap_or_default();
+        let (group, row) = (row as u64 / 8, row as u64 % 8);
+        self.swizzle.apply(self.start + group * self.stride + row * pitch + half as u64 * 16)
+    }
+
+    /// Eight rows from `first` on as one register of a tensor core's fragment, the left or right
+    /// half.
+    fn fragment(self, cx: &mut Cx<'_>, first: usize, half: usize) -> Result<[u32; LANES], Trouble> {
+        let mut words = [0; LANES];
+        for (row, words) in words.as_chunks_mut::<4>().0.iter_mut().enumerate() {
+            let at = self.chunk(first + row, half);
+            cx.shared.check_async(cx.warp.number, at, 16)?;
+            let bytes = &cx.shared.bytes[at as usize..][..16];
+            for (word, bytes) in words.iter_mut().zip(bytes.as_chunks::<4>().0) {
+                *word = u32::from_le_bytes(*bytes);
+            }
+        }
+        Ok(words)
+    }
+
+    /// Checks once more that `rows` rows may be read now: no warp may have written them so far.
+    fn check(self, cx: &mut Cx<'_>, rows: usize) -> Result<(), Trouble> {
+        (0..rows).flat_map(|row| [(row, 0), (row, 1)]).try_for_each(|(row, half)| {
+            cx.shared.check_async(cx.warp.number, self.chunk(row, half), 16)
+        })
+    }
+}
+
+/// The handler for elements of `ty`, if there is one.
+pub(crate) fn select(ty: Ty) -> Option<Handler> {
+    Some(match ty {
+        Ty::BF16 => |cx, i, mask| issue(cx, i, mask, Brain::unpack),
+        Ty::F16 => |cx, i, mask| issue(cx, i, mask, Half::unpack),
+        _ => return None,
+    })
+}
+
+/// `wgmma.mma_async.sync.aligned.m64nNk16.f32.bf16.bf16 d, a, b, p, ...`: `accumulators` are d, the
+/// sources are a (four registers or a descriptor), b and p.
+fn issue(cx: &mut Cx<'_>, i: &Inst, mask: u32, unpack: Unpack) {
+    if !whole(cx, mask) {
+        return;
+    }
+    if !cx.warp.wgmma.is_fenced {
+        let detail = "no wgmma.fence since the group before it".to_owned();
+        return cx.fault(Kind::WgmmaOrder, 0, detail);
+    }
+    if let Err((kind, detail)) = start(cx, i, unpack) {
+        cx.fault(kind, 0, detail);
+    }
+}
+
+fn start(cx: &mut Cx<'_>, i: &Inst, unpack: Unpack) -> Result<(), Trouble> {
+    let [.., b, added] = i.sources() else { return Ok(()) };
+    let wide = |slot: &Slot| cx.warp.registers.wide[slot.index()][0];
+    let b = Rows::decode(wide(b))?;
+    let is_added = cx.warp.registers.pred(*added) & 1 == 1;
+    let a = match i.s[0].class() {
+        Class::Wide => {
+            let mut rows = Rows::decode(wide(&i.s[0]))?;
+            // Each warp of the warpgroup has 16 of the 64 rows.
+            rows.start += (cx.warp.number as u64 % 4) * 2 * rows.stride;
+            Left::Shared(rows)
+        }
+        _ => {
+            let register = |at: usize| cx.warp.registers.narrow[i.s[at].index()];
+            Left::Registers(Box::new(std::array::from_fn(register)))
+        }
+    };
+    let columns = i.accumulators.len() * 2;
+    let sums = take_sums(cx, &i.accumulators);
+    let group = cx.warp.wgmma.committed;
+    let mut product = Product { group, sums, a, b, columns, is_added, unpack, is_done: false };
+    if !cx.grid.late_copies {
+        run(cx, &mut product)?;
+    }
+    cx.warp.wgmma.pending.push(product);
+    Ok(())
+}
+
+/// Place of the accumulators in `slots`: their values leave the registers until they are waited
+/// for.
+fn take_sums(cx: &mut Cx<'_>, slots: &[Slot]) -> usize {
+    let known = cx.warp.wgmma.sums.iter().position(|sums| *sums.slots == *slots);
+    if let Some(known) = known {
+        return known;
+    }
+    let columns = slots.len() * 2;
+    let mut values = vec![0.0; M * columns];
+    for (at, slot) in slots.iter().enumerate() {
+        let register = &mut cx.warp.registers.narrow[slot.index()];
+        for (lane, value) in register.iter_mut().enumerate() {
+            values[place(at, lane, columns)] = f32::from_bits(*value);
+            *value = f32::NAN.to_bits();
+        }
+    }
+    cx.warp.wgmma.sums.push(Sums { slots: slots.into(), values });
+    cx.warp.wgmma.sums.len() - 1
+}
+
+/// Index in `[M, columns]` of `lane`'s accumulator `at`.
+fn place(at: usize, lane: usize, columns: usize) -> usize {
+    let row = lane / 4 + at % 4 / 2 * 8;
+    row * columns + at / 4 * 8 + lane % 4 * 2 + at % 2
+}
+
+/// Reads the operands and adds the product to its accumulators.
+fn run(cx: &mut Cx<'_>, product: &mut Product) -> Result<(), Trouble> {
+    let Product { b, columns, unpack, .. } = *product;
+    let mut values = [0.0; 64];
+    let mut a = [[0.0; K]; M];
+    for at in 0..4 {
+        let (first, half) = (at % 2 * 8, at / 2);
+        let words = match &product.a {
+            Left::Registers(registers) => registers[at],
+            Left::Shared(rows) => rows.fragment(cx, first, half)?,
+        };
+        unpack(&words, &mut values);
+        for (row, values) in a[first..first + 8].iter_mut().zip(values.as_chunks::<8>().0) {
+            row[half * 8..half * 8 + 8].copy_from_slice(values);
+        }
+    }
+    // Transposed: all columns of one k lie side by side.
+    let mut right = vec![0.0; K * columns];
+    for (column, half) in (0..columns).step_by(8).flat_map(|column| [(column, 0), (column, 1)]) {
+        let words = b.fragment(cx, column, half)?;
+        unpack(&words, &mut values);
+        for (at, &value) in values.iter().enumerate() {
+            right[(half * 8 + at % 8) * columns + column + at / 8] = value;
+        }
+    }
+    let sums = &mut cx.warp.wgmma.sums[product.sums].values;
+    if !product.is_added {
+        sums.fill(0.0);
+    }
+    add_products(&a, &right, sums);
+    product.is_done = true;
+    Ok(())
+}
+
+/// The fastest form that this host can run.
+fn add_products(a: &[[f32; K]; M], b: &[f32], sums: &mut [f32]) {
+    #[cfg(target_arch = "x86_64")]
+    if is_x86_feature_detected!("avx2") {
+        // SAFETY: the feature is there.
+        return unsafe { add_products_avx2(a, b, sums) };
+    }
+    add_products_plain(a, b, sums);
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+fn add_products_avx2(a: &[[f32; K]; M], b: &[f32], sums: &mut [f32]) {
+    add_products_plain(a, b, sums);
+}
+
+#[inline(always)]
+fn add_products_plain(a: &[[f32; K]; M], b: &[f32], sums: &mut [f32]) {
+    let columns = sums.len() / M;
+    for (a, sums) in a.iter().zip(sums.chunks_exact_mut(columns)) {
+        for (&a, b) in a.iter().zip(b.chunks_exact(columns)) {
+            for (sum, &b) in sums.iter_mut().zip(b) {
+                *sum += a * b;
+            }
+        }
+    }
+}
+
+/// `wgmma.fence.sync.aligned`
+pub(crate) fn fence(cx: &mut Cx<'_>, _: &Inst, mask: u32) {
+    if whole(cx, mask) {
+        cx.warp.wgmma.is_fenced = true;
+    }
+}
+
+/// `wgmma.commit_group.sync.aligned`
+pub(crate) fn commit(cx: &mut Cx<'_>, _: &Inst, mask: u32) {
+    if whole(cx, mask) {
+        cx.warp.wgmma.committed += 1;
+        cx.warp.wgmma.is_fenced = false;
+    }
+}
+
+/// `wgmma.wait_group.sync.aligned imm`
+pub(crate) fn wait(cx: &mut Cx<'_>, i: &Inst, mask: u32) {
+    if !whole(cx, mask) {
+        return;
+    }
+    let due = i64::from(cx.warp.wgmma.committed) - i.imm;
+    let (ended, pending) = std::mem::take(&mut cx.warp.wgmma.pending)
+        .into_iter()
+        .partition(|product: &Product| i64::from(product.group) < due);
+    cx.warp.wgmma.pending = pending;
+    if let Err((kind, detail)) = end(cx, ended) {
+        return cx.fault(kind, 0, detail);
+    }
+    if cx.warp.wgmma.pending.is_empty() {
+        give_sums(cx);
+    }
+}
+
+/// Finds products that the lanes of `mask` leave behind.
+pub(crate) fn check_exit(cx: &mut Cx<'_>, mask: u32) {
+    if mask != 0 && !cx.warp.wgmma.pending.is_empty() {
+        let detail = "the warp ends with products that it has not waited for".to_owned();
+        cx.fault(Kind::WgmmaOrder, mask.trailing_zeros() as usize, detail);
+    }
+}
+
+fn end(cx: &mut Cx<'_>, products: Vec<Product>) -> Result<(), Trouble> {
+    for mut product in products {
+        if product.is_done {
+            product.b.check(cx, product.columns)?;
+            if let Left::Shared(rows) = product.a {
+                rows.check(cx, M)?;
+            }
+        } else {
+            run(cx, &mut product)?;
+        }
+    }
+    Ok(())
+}
+
+/// All products have ended: the accumulators are back in their registers.
+fn give_sums(cx: &mut Cx<'_>) {
+    for Sums { slots, values } in std::mem::take(&mut cx.warp.wgmma.sums) {
+        for (at, slot) in slots.iter().enumerate() {
+            let register = &mut cx.warp.registers.narrow[slot.index()];
+            for (lane, value) in register.iter_mut().enumerate() {
+                *value = values[place(at, lane, slots.len() * 2)].to_bits();
+            }
+        }
+    }
+}

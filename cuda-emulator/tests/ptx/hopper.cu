@@ -1,0 +1,115 @@
+// Hopper's barriers, bulk copies and products of a warpgroup: planted bugs, each with a clean
+// variant, `NAME_bug` and `NAME_ok`. Compiled to hopper.ptx by NVRTC 12.4
+// (--gpu-architecture=compute_90a -I kernels); the tests take the PTX as it is here.
+#include "common/ptx.cuh"
+
+namespace {
+
+constexpr int BYTES = 512;
+
+struct Shared {
+    alignas(1024) unsigned char rows[256 * 128];
+    alignas(8) u64 barrier;
+};
+
+__device__ __forceinline__ Shared &shared_memory() {
+    extern __shared__ __align__(1024) unsigned char pool[];
+    return *reinterpret_cast<Shared *>(pool);
+}
+
+__device__ __forceinline__ void wait(u32 barrier, u32 parity) {
+    while (!ptx::barrier_try_wait(barrier, parity)) {
+    }
+}
+
+/// A barrier of `count` arrivals, seen by the copy engine if `is_shown`.
+__device__ __forceinline__ u32 make_barrier(int count, bool is_shown) {
+    const u32 barrier = ptx::shared_address(&shared_memory().barrier);
+    if (threadIdx.x == 0) {
+        ptx::barrier_init(barrier, count);
+        if (is_shown) ptx::barrier_init_fence();
+    }
+    __syncthreads();
+    return barrier;
+}
+
+/// A copy of BYTES from `in`; then one float a thread. `parity` 1 is that of the phase before the
+/// first, which does not wait for the copy.
+__device__ __forceinline__ void copy(float *out, const float *in, bool is_shown, u32 parity,
+                                     u32 expected) {
+    const u32 barrier = make_barrier(1, is_shown);
+    Shared &shared = shared_memory();
+    if (parity == 1) wait(barrier, 1);
+    if (threadIdx.x == 0) {
+        ptx::barrier_arrive_expect(barrier, expected);
+        ptx::copy_bulk(ptx::shared_address(shared.rows), in, BYTES, barrier);
+    }
+    if (parity == 0) wait(barrier, 0);
+    out[threadIdx.x] = reinterpret_cast<float *>(shared.rows)[threadIdx.x];
+}
+
+/// A product of ones with rows that the threads write: 16 everywhere. Step 0 is the proxy fence
+/// after the write, 1 the fence before the product, 2 the wait, 3 the one before the rows change.
+__device__ __forceinline__ void product(float *out, int missing) {
+    Shared &shared = shared_memory();
+    constexpr u32 ONES = 0x3f803f80u;
+    u32 *words = reinterpret_cast<u32 *>(shared.rows);
+    for (int i = threadIdx.x; i < 256 * 32; i += blockDim.x) words[i] = ONES;
+    if (missing != 0) asm volatile("fence.proxy.async;" ::: "memory");
+    __syncthreads();
+    float sum[128];
+#pragma unroll
+    for (int i = 0; i < 128; i++) sum[i] = 0.0f;
+    if (missing != 1) ptx::wgmma_fence();
+    ptx::wgmma_mma_bf16(sum, ONES, ONES, ONES, ONES,
+                        ptx::rows_descriptor(ptx::shared_address(shared.rows)));
+    ptx::wgmma_commit();
+    if (missing == 3) {
+        __syncthreads();
+        words[threadIdx.x] = 0;
+    }
+    if (missing != 2) ptx::wgmma_wait<0>();
+    float all = 0.0f;
+#pragma unroll
+    for (int i = 0; i < 128; i++) all += sum[i];
+    out[threadIdx.x] = all;
+}
+
+}  // namespace
+
+extern "C" {
+
+__global__ void phase_bug(float *out, const float *in, int) { copy(out, in, true, 1, BYTES); }
+__global__ void phase_ok(float *out, const float *in, int) { copy(out, in, true, 0, BYTES); }
+
+__global__ void expect_bug(float *out, const float *in, int) { copy(out, in, true, 0, BYTES + 16); }
+__global__ void expect_ok(float *out, const float *in, int) { copy(out, in, true, 0, BYTES); }
+
+__global__ void shown_bug(float *out, const float *in, int) { copy(out, in, false, 0, BYTES); }
+__global__ void shown_ok(float *out, const float *in, int) { copy(out, in, true, 0, BYTES); }
+
+__global__ void arrivals_bug(float *out, const float *, int) {
+    const u32 barrier = make_barrier(127, true);
+    ptx::barrier_arrive_expect(barrier, 16);
+    out[threadIdx.x] = 1.0f;
+}
+__global__ void arrivals_ok(float *out, const float *, int) {
+    const u32 barrier = make_barrier(128, true);
+    ptx::barrier_arrive(barrier);
+    wait(barrier, 0);
+    out[threadIdx.x] = 1.0f;
+}
+
+__global__ void proxy_bug(float *out, const float *, int) { product(out, 0); }
+__global__ void proxy_ok(float *out, const float *, int) { product(out, -1); }
+
+__global__ void fence_bug(float *out, const float *, int) { product(out, 1); }
+__global__ void fence_ok(float *out, const float *, int) { product(out, -1); }
+
+__global__ void waited_bug(float *out, const float *, int) { product(out, 2); }
+__global__ void waited_ok(float *out, const float *, int) { product(out, -1); }
+
+__global__ void overwritten_bug(float *out, const float *, int) { product(out, 3); }
+__global__ void overwritten_ok(float *out, const float *, int) { product(out, -1); }
+
+}  // extern "C"
