@@ -11,7 +11,7 @@ use crate::list::Mutant;
 const SWITCH: &str = include_str!("../switch.rs");
 
 /// Edits that plant the switch: file, text, replacement. The second is where the runtime gives the
-/// text of a module to the driver; the encoder's tests have trail-base, the encoder has not.
+/// text of a module to the driver, the third where the emulator finds the text of a cubin.
 const HOOKS: [[&str; 3]; 3] = [
     ["base/src/lib.rs", "\npub mod rng;", "\npub mod mutant;\npub mod rng;"],
     [
@@ -19,7 +19,14 @@ const HOOKS: [[&str; 3]; 3] = [
         "text.as_bytes()",
         "trail_base::mutant::edit(module.name, text).as_bytes()",
     ],
-    ["encoder/Cargo.toml", "\nhalf.workspace", "\ntrail-base.workspace = true\nhalf.workspace"],
+    [
+        "cuda-emulator/src/driver/cubin.rs",
+        "    let text = found.with_extension(\"ptx\");\n",
+        "    let text = found.with_extension(\"ptx\");
+    let edited = std::env::var_os(\"TRAIL_MUTANT_PTX\").map(PathBuf::from);
+    let edited = edited.filter(|path| path.file_name() == text.file_name());
+    let text = edited.unwrap_or(text);\n",
+    ],
 ];
 
 /// Copies the files of `root` that git lists or would add to `tree`, with the bugs planted. A file

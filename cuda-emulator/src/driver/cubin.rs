@@ -28,9 +28,9 @@ pub(super) unsafe fn text(image: *const u8, target: &str) -> Option<String> {
     let found = cubins(&of_target)
         .into_iter()
         .find(|path| std::fs::read(path).is_ok_and(|bytes| bytes.starts_with(image)))?;
-    let text = found.with_extension("ptx");
     // Modules without code of the target's own are assembled from sm_80's text.
-    let common = out.join("sm_80").join(text.strip_prefix(&of_target).ok()?);
+    let common = out.join("sm_80").join(found.strip_prefix(&of_target).ok()?).with_extension("ptx");
+    let text = found.with_extension("ptx");
     [text, common].iter().find_map(|path| std::fs::read_to_string(path).ok())
 }
 
