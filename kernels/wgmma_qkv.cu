@@ -14,7 +14,7 @@
 // out     q [rows, heads, head_dim] bf16, 16-byte aligned
 // out     kv_pool [blocks, layers, 2, kv_heads, 16, head_dim] bf16, 16-byte aligned
 // arch    sm_90a
-// launch  grid [min(tiles, multiprocessors)], block 384, shared 226 KiB: 4 stages, sums of 64
+// launch  grid [at most multiprocessors], block 384, shared 226 KiB: 8, 6 or 4 stages, sums of 64
 //         tokens, scales, barriers
 // limit   flops: 2*rows*n*k
 // reference runtime/tests/support/gemm.rs::qkv
@@ -22,4 +22,6 @@
 //         common/wgmma.cuh
 #include "common/wgmma.cuh"
 
-WGMMA_KERNEL(wgmma_qkv, Qkv)
+WGMMA_KERNEL(wgmma_qkv_64, Qkv, 64, 8)
+WGMMA_KERNEL(wgmma_qkv_128, Qkv, 128, 6)
+WGMMA_KERNEL(wgmma_qkv_256, Qkv, 256, 4)

@@ -11,7 +11,7 @@
 // out     ss [rows, n/128] f32, 4-byte aligned
 // out     tap [stage rows, d] bf16, 16-byte aligned
 // arch    sm_90a
-// launch  grid [min(tiles, multiprocessors)], block 384, shared 226 KiB: 4 stages, sums of 64
+// launch  grid [at most multiprocessors], block 384, shared 226 KiB: 8, 6 or 4 stages, sums of 64
 //         tokens, scales, barriers
 // limit   flops: 2*rows*n*k
 // reference runtime/tests/support/gemm.rs::residual
@@ -19,4 +19,6 @@
 //         common/wgmma.cuh
 #include "common/wgmma.cuh"
 
-WGMMA_KERNEL(wgmma_residual, Residual)
+WGMMA_KERNEL(wgmma_residual_64, Residual, 64, 8)
+WGMMA_KERNEL(wgmma_residual_128, Residual, 128, 6)
+WGMMA_KERNEL(wgmma_residual_256, Residual, 256, 4)

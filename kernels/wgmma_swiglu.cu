@@ -6,7 +6,7 @@
 // in      ss [rows, parts] f32, 4-byte aligned
 // out     out [rows, ff] bf16, 16-byte aligned
 // arch    sm_90a
-// launch  grid [min(tiles, multiprocessors)], block 384, shared 226 KiB: 4 stages, sums of 64
+// launch  grid [at most multiprocessors], block 384, shared 226 KiB: 8, 6 or 4 stages, sums of 64
 //         tokens, scales, barriers
 // limit   flops: 2*rows*n*k
 // reference runtime/tests/support/gemm.rs::swiglu
@@ -14,4 +14,6 @@
 //         common/wgmma.cuh
 #include "common/wgmma.cuh"
 
-WGMMA_KERNEL(wgmma_swiglu, Swiglu)
+WGMMA_KERNEL(wgmma_swiglu_64, Swiglu, 64, 8)
+WGMMA_KERNEL(wgmma_swiglu_128, Swiglu, 128, 6)
+WGMMA_KERNEL(wgmma_swiglu_256, Swiglu, 256, 4)

@@ -192,7 +192,10 @@ struct Kernel {
         collect();
         // As many as the registers hold.
         constexpr int FLIGHT = TOKENS == 64 ? 16 : TOKENS == 32 ? 4 : 8;
-        if (!whole && !stream::add_up<THREADS, TOKENS, FLIGHT>(g, line, tile, sums, rows)) return;
+        __shared__ u32 arrived;
+        if (!whole && !stream::add_up<THREADS, TOKENS, FLIGHT>(g, line, {tile}, sums, rows,
+                                                               &arrived))
+            return;
         constexpr int BATCH =
             TOKENS == 64                                                              ? 4
             : TOKENS == 8 || (TOKENS == 32 && sizeof(typename Epilogue::Column) > 16) ? 1

@@ -69,25 +69,78 @@ __device__ Line line_of(const GemmOperands &g, int me, int blocks) {
     return {depth, tiles * depth, blocks, me};
 }
 
-/// Stream-K's fix-up: sums a shared tile of `TOKENS` tokens, of which `rows` exist. `sums` [rows,
+/// Units [from, to) of a tile.
+struct Part {
+    int tile, from, to;
+};
+
+/// The parts of a block, in order (hybrid stream-K): whole tiles, one of each wave over the grid,
+/// then its share of the tiles of the last, incomplete wave. Without a workspace for sums, or with
+/// as many blocks as tiles, all tiles are whole.
+struct Share {
+    /// Tiles that are whole, and the line of the others.
+    const int whole;
+    const Line line;
+    /// Next whole tile, next unit of the line.
+    int tile, unit;
+
+    /// `depth`: units of a tile.
+    __device__ Share(const GemmOperands &g, int tiles, int depth)
+        : whole(g.partials ? tiles / static_cast<int>(gridDim.x) * static_cast<int>(gridDim.x)
+                           : tiles),
+          line({depth, (tiles - whole) * depth, static_cast<int>(gridDim.x),
+                static_cast<int>(blockIdx.x)}),
+          tile(blockIdx.x),
+          unit(line.first(line.me)) {}
+
+    /// Returns false at the end.
+    __device__ __forceinline__ bool next(Part &part) {
+        if (tile < whole) {
+            part = {tile, 0, line.depth};
+            tile += gridDim.x;
+            return true;
+        }
+        const int last = line.first(line.me + 1);
+        if (unit >= last) return false;
+        const int from = unit % line.depth, to = min(line.depth, from + last - unit);
+        part = {whole + unit / line.depth, from, to};
+        unit += to - from;
+        return true;
+    }
+};
+
+/// Barrier of the whole block.
+struct BlockBarrier {
+    static __device__ __forceinline__ void wait() { __syncthreads(); }
+};
+
+/// A tile of the line, or one of several equal pieces of it along the tokens: the unit of a fix-up.
+struct Piece {
+    int tile;
+    int index = 0, count = 1;
+};
+
+/// Stream-K's fix-up: sums a shared piece of `TOKENS` tokens, of which `rows` exist. `sums` [rows,
 /// ROW] f32 in shared memory holds this block's part, complete and visible to all threads. Returns
 /// true in the block that finished last: `sums` is then the whole, again visible to all. A thread
 /// has `FLIGHT` loads in flight, because the parts are in L2 and nothing else hides their latency
-/// by then.
-template <int THREADS, int TOKENS, int FLIGHT>
-__device__ bool add_up(const GemmOperands &g, const Line &line, int tile, float *sums, int rows) {
+/// by then. `arrived` is a word of shared memory.
+template <int THREADS, int TOKENS, int FLIGHT, class Barrier = BlockBarrier>
+__device__ bool add_up(const GemmOperands &g, const Line &line, const Piece &piece, float *sums,
+                       int rows, u32 *arrived) {
     constexpr int ROW_QUADS = FEATURES / 4, EACH = TOKENS * ROW_QUADS / THREADS,
                   BATCH = EACH < FLIGHT ? EACH : FLIGHT, GROUP = FLIGHT / BATCH;
     constexpr i64 PART_FLOATS = TOKENS * FEATURES;
-    __shared__ u32 arrived;
     const int me = line.me, quads = rows * ROW_QUADS, thread = ptx::thread_now(),
-              begin = tile * line.depth;
+              begin = piece.tile * line.depth;
+    u32 *const counter = g.tile_counters + piece.tile * piece.count + piece.index;
     const int from = line.owner(begin), to = line.owner(begin + line.depth - 1);
     // A block shares its first tile and its last, and has room for two parts. Only `from` can have
     // begun with an earlier tile.
     const int second = line.first(from) < begin ? from : -1;
     const auto part_of = [&](int block) {
-        return g.partials + (2 * block + (block == second ? 1 : 0)) * PART_FLOATS;
+        return g.partials +
+               ((2 * block + (block == second ? 1 : 0)) * piece.count + piece.index) * PART_FLOATS;
     };
     const auto sum_of = [&](int i) {
         return reinterpret_cast<float4 *>(sums + i / ROW_QUADS * ROW + i % ROW_QUADS * 4);
@@ -95,15 +148,15 @@ __device__ bool add_up(const GemmOperands &g, const Line &line, int tile, float 
 #pragma unroll 1
     for (int i = thread; i < quads; i += THREADS)
         reinterpret_cast<float4 *>(part_of(me))[i] = *sum_of(i);
-    __syncthreads();
+    Barrier::wait();
     if (thread == 0) {
         // Releases the whole block's part (the barrier before it is cumulative), and acquires the
         // others': one fence of the machine code.
-        arrived = ptx::add_acq_rel(g.tile_counters + tile, 1);
+        *arrived = ptx::add_acq_rel(counter, 1);
     }
-    __syncthreads();
-    if (arrived != static_cast<u32>(to - from)) return false;
-    if (thread == 0) g.tile_counters[tile] = 0;
+    Barrier::wait();
+    if (*arrived != static_cast<u32>(to - from)) return false;
+    if (thread == 0) *counter = 0;
 #pragma unroll 1
     for (int base = thread; base < quads; base += THREADS * BATCH) {
         float4 sum[BATCH] = {};
@@ -134,7 +187,7 @@ __device__ bool add_up(const GemmOperands &g, const Line &line, int tile, float 
             if (i < quads) *sum_of(i) = sum[j];
         }
     }
-    __syncthreads();
+    Barrier::wait();
     return true;
 }
 

@@ -40,7 +40,6 @@ struct Kernel {
 
     const Params &p;
     const GemmOperands &g;
-    const stream::Line line;
     unsigned char *const pool;
     float *const scales;
     /// Row of x that each token of the tile reads; -1 beyond the last.
@@ -62,7 +61,6 @@ struct Kernel {
     __device__ Kernel(const Params &params, unsigned char *shared)
         : p(params),
           g(params.gemm),
-          line(stream::line_of<TOKENS, DEPTH>(params.gemm, blockIdx.x, gridDim.x)),
           pool(shared),
           scales(reinterpret_cast<float *>(shared + POOL_BYTES)),
           sources(reinterpret_cast<int *>(shared + POOL_BYTES) + TOKENS),
@@ -227,33 +225,35 @@ struct Kernel {
     __device__ void run() {
         ptx::launch_successor();
         ptx::wait_for_predecessor();
-        const int last = line.first(line.me + 1);
+        const int tiles = g.n / stream::FEATURES * ((g.rows + TOKENS - 1) / TOKENS);
+        stream::Share share(g, tiles, g.k_padded / DEPTH);
 #pragma unroll 1
-        for (int unit = line.first(line.me); unit < last;) {
-            const int tile = unit / line.depth, from = unit % line.depth,
-                      to = min(line.depth, from + last - unit);
-            const stream::Place place = stream::place_of<TOKENS>(g, tile);
+        for (stream::Part part; share.next(part);) {
+            const stream::Place place = stream::place_of<TOKENS>(g, part.tile);
             for (int i = threadIdx.x; i < TOKENS; i += THREADS) {
                 const int row = place.token + i;
                 sources[i] = row >= g.rows ? -1 : g.row_list ? g.row_list[row] : row;
             }
             __syncthreads();
-            accumulate(place, from, to);
-            end_tile(ptx::opaque(tile), to - from == line.depth);
-            unit += to - from;
+            accumulate(place, part.from, part.to);
+            end_tile(share, part);
             // Redundant, as the one behind `sources` orders the same accesses; without it ptxas
             // keeps up to 13 more registers live.
             __syncthreads();
         }
     }
 
-    /// Ends this block's part of a tile; `whole`: it has all of it.
-    __device__ __forceinline__ void end_tile(int tile, bool whole) {
+    /// Ends this block's part of a tile.
+    __device__ __forceinline__ void end_tile(const stream::Share &share, const stream::Part &part) {
         float *sums = reinterpret_cast<float *>(pool);
         collect(sums);
-        const stream::Place place = stream::place_of<TOKENS>(g, tile);
+        const stream::Place place = stream::place_of<TOKENS>(g, ptx::opaque(part.tile));
+        const bool is_whole = part.to - part.from == share.line.depth;
         const int rows = min(TOKENS, g.rows - place.token);
-        if (!whole && !stream::add_up<THREADS, TOKENS, 8>(g, line, tile, sums, rows)) return;
+        __shared__ u32 arrived;
+        if (!is_whole && !stream::add_up<THREADS, TOKENS, 8>(
+                             g, share.line, {part.tile - share.whole}, sums, rows, &arrived))
+            return;
         epilogue::finish<Epilogue, THREADS, 2>(p, sums, scales, place, rows);
     }
 };

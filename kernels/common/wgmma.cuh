@@ -1,12 +1,16 @@
-// The matrix product of many rows on Hopper: a warp-specialised kernel with TMA copies, mbarriers
-// and wgmma.
+// The matrix product of more than a few rows on Hopper: a warp-specialised kernel with TMA copies,
+// mbarriers and wgmma.
 //
-// Three warpgroups a block, one block a multiprocessor, tiles of 128 features x 256 tokens, each
-// block every gridDim-th tile. One thread of the last warpgroup keeps the ring full: eight
-// contiguous runs of weights and one box of activations a stage. The other two warpgroups have 64
-// features each: weights from the ring to registers (the fragment order of all our products is what
-// the A operand wants), activations straight from the ring. While they end a tile, through a buffer
-// of its own, the ring already fills for the next.
+// Three warpgroups a block, one block a multiprocessor, tiles of 128 features x 64, 128 or 256
+// tokens. One thread of the last warpgroup keeps the ring full: eight contiguous runs of weights
+// and a box of activations for each 64 tokens a stage. The other two warpgroups have 64 features
+// each: weights from the ring to registers (the fragment order of all our products is what the A
+// operand wants), activations straight from the ring. While they end a tile, through a buffer of
+// its own, the ring already fills for the next.
+//
+// Hybrid stream-K: as many whole tiles as there are blocks, wave after wave; the tiles of the last,
+// incomplete wave are a line that all blocks share in equal parts (common/stream.cuh), unless the
+// plan leaves them whole.
 #pragma once
 #include "common/epilogue.cuh"
 #include "common/ptx.cuh"
@@ -14,17 +18,27 @@
 
 namespace wgmma {
 
-constexpr int TOKENS = 256, DEPTH = 64, STEPS = DEPTH / 16, STAGES = 4;
+/// Depth of a stage, and its products along k.
+constexpr int DEPTH = 64, STEPS = DEPTH / 16;
+/// Depth of a unit of the line: two stages (k_padded is a multiple of 256).
+constexpr int UNIT_DEPTH = 2 * DEPTH;
 /// Threads that multiply, and all.
 constexpr int CONSUMERS = 256, THREADS = 384;
-constexpr int WEIGHT_BYTES = stream::FEATURES * DEPTH * 2,
-              STAGE_BYTES = WEIGHT_BYTES + TOKENS * DEPTH * 2;
+constexpr int WEIGHT_BYTES = stream::FEATURES * DEPTH * 2;
 /// Bytes of a stage that belong to one tile of 16 features: contiguous in global memory too.
 constexpr int RUN_BYTES = STEPS * 512;
+/// Rows of activations that one copy brings.
+constexpr int BOX = 64, BOX_BYTES = BOX * DEPTH * 2;
 /// Tokens whose sums are ended at a time.
 constexpr int PASS = 64;
 
+/// Barrier of the threads that multiply.
+struct ConsumerBarrier {
+    static __device__ __forceinline__ void wait() { ptx::barrier_named<1, CONSUMERS>(); }
+};
+
 /// A stage of the ring, and the parity of the pass over the ring (CUTLASS: PipelineState).
+template <int STAGES>
 struct PipelineState {
     int stage = 0;
     u32 parity = 0;
@@ -38,17 +52,24 @@ __device__ __forceinline__ void wait(u32 barrier, u32 parity) {
     }
 }
 
-template <class Epilogue, class Params>
+template <class Epilogue, class Params, int TOKENS, int STAGES>
 struct Kernel {
+    static constexpr int STAGE_BYTES = WEIGHT_BYTES + TOKENS * DEPTH * 2, SUMS = TOKENS / 2;
+    /// Loads in flight of the fix-up: the sums of later passes take the registers.
+    static constexpr int FLIGHT = TOKENS > 128 ? 2 : 8;
+    static_assert(TOKENS % BOX == 0 && TOKENS % PASS == 0, "whole boxes, whole passes");
+
     const Params &all;
     const typename Epilogue::Params &p;
     const GemmOperands &g;
-    const int tiles, depth;
+    const int tiles;
     const u32 ring;
     float *const sums;
     float *const scales;
     /// Barriers: stage i is full; stage i is free.
     const u32 full, empty;
+    /// The fix-up's own word.
+    u32 *const arrived;
 
     __device__ Kernel(const Params &params, unsigned char *shared)
         : all(params),
@@ -56,34 +77,38 @@ struct Kernel {
           g(params.base.gemm),
           tiles(params.base.gemm.n / stream::FEATURES *
                 ((params.base.gemm.rows + TOKENS - 1) / TOKENS)),
-          depth(params.base.gemm.k_padded / DEPTH),
           ring(ptx::shared_address(shared)),
           sums(reinterpret_cast<float *>(shared + STAGES * STAGE_BYTES)),
           scales(sums + PASS * stream::ROW),
           full(ptx::shared_address(scales + TOKENS)),
-          empty(full + STAGES * 8) {}
+          empty(full + STAGES * 8),
+          arrived(reinterpret_cast<u32 *>(scales + TOKENS) + STAGES * 4) {}
 
     /// The producer, one thread: keeps the ring full, tile after tile.
     __device__ __forceinline__ void produce() const {
         ptx::prefetch_map(&all.x);
-        PipelineState state;
-        for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
-            const stream::Place place = stream::place_of<TOKENS>(g, tile);
+        PipelineState<STAGES> state;
+        stream::Share share(g, tiles, g.k_padded / UNIT_DEPTH);
+        for (stream::Part part; share.next(part);) {
+            const stream::Place place = stream::place_of<TOKENS>(g, part.tile);
             const char *weights = reinterpret_cast<const char *>(g.w) +
-                                  static_cast<i64>(place.feature) * g.k_padded * 2;
-            for (int unit = 0; unit < depth; unit++, weights += RUN_BYTES) {
+                                  static_cast<i64>(place.feature) * g.k_padded * 2 +
+                                  2 * part.from * RUN_BYTES;
+            for (int stage = 2 * part.from; stage < 2 * part.to; stage++, weights += RUN_BYTES) {
                 // The first time round every stage is free: a barrier that was never used has ended
                 // the phase before its first.
                 wait(empty + state.stage * 8, state.parity ^ 1);
-                const u32 barrier = full + state.stage * 8,
-                          stage = ring + state.stage * STAGE_BYTES;
+                const u32 barrier = full + state.stage * 8, to = ring + state.stage * STAGE_BYTES;
                 ptx::barrier_arrive_expect(barrier, STAGE_BYTES);
 #pragma unroll
                 for (int run = 0; run < stream::FEATURES / 16; run++)
-                    ptx::copy_bulk(stage + run * RUN_BYTES,
+                    ptx::copy_bulk(to + run * RUN_BYTES,
                                    weights + static_cast<i64>(run) * g.k_padded * 32, RUN_BYTES,
                                    barrier);
-                ptx::copy_box(stage + WEIGHT_BYTES, &all.x, unit * DEPTH, place.token, barrier);
+#pragma unroll
+                for (int box = 0; box < TOKENS / BOX; box++)
+                    ptx::copy_box(to + WEIGHT_BYTES + box * BOX_BYTES, &all.x, stage * DEPTH,
+                                  place.token + box * BOX, barrier);
                 state.advance();
             }
         }
@@ -100,7 +125,7 @@ struct Kernel {
     }
 
     /// Starts the products of a stage.
-    __device__ __forceinline__ void multiply(float (&sum)[128], const uint4 (&a)[STEPS],
+    __device__ __forceinline__ void multiply(float (&sum)[SUMS], const uint4 (&a)[STEPS],
                                              int stage) const {
         const u64 rows = ptx::rows_descriptor(ring + stage * STAGE_BYTES + WEIGHT_BYTES);
         ptx::wgmma_fence();
@@ -113,23 +138,23 @@ struct Kernel {
 
     /// The consumers, two warpgroups: products, then the tile's epilogue.
     __device__ __forceinline__ void consume(const unsigned char *pool) const {
-        PipelineState state;
+        PipelineState<STAGES> state;
         const bool elected = threadIdx.x % 32 == 0;
-        for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
-            float sum[128];
+        stream::Share share(g, tiles, g.k_padded / UNIT_DEPTH);
+        for (stream::Part part; share.next(part);) {
+            float sum[SUMS];
 #pragma unroll
-            for (int i = 0; i < 128; i++) sum[i] = 0.0f;
+            for (int i = 0; i < SUMS; i++) sum[i] = 0.0f;
             uint4 even[STEPS], odd[STEPS];
             int before = 0;
-            // Units come in pairs (k_padded is a multiple of 256), so that registers of one are
-            // loaded while the other's are read.
-            for (int unit = 0; unit < depth; unit += 2) {
+            // Stages come in pairs, so that registers of one are loaded while the other's are read.
+            for (int unit = part.from; unit < part.to; unit++) {
                 wait(full + state.stage * 8, state.parity);
                 load(even, pool, state.stage);
                 multiply(sum, even, state.stage);
                 // All but the newest products have ended: the stage before is free.
                 ptx::wgmma_wait<1>();
-                if (unit > 0 && elected) ptx::barrier_arrive(empty + before * 8);
+                if (unit > part.from && elected) ptx::barrier_arrive(empty + before * 8);
                 before = state.stage;
                 state.advance();
 
@@ -143,30 +168,36 @@ struct Kernel {
             }
             ptx::wgmma_wait<0>();
             if (elected) ptx::barrier_arrive(empty + before * 8);
-            end_tile(sum, tile);
+            end_tile(sum, share, part);
         }
     }
 
-    /// The tile's end, 64 tokens at a time through `sums`.
-    __device__ __forceinline__ void end_tile(const float (&sum)[128], int tile) const {
-        const stream::Place place = stream::place_of<TOKENS>(g, ptx::opaque(tile));
+    /// Ends this block's part of a tile, 64 tokens at a time through `sums`. A pass of a shared
+    /// tile is summed as a tile of its own.
+    __device__ __forceinline__ void end_tile(const float (&sum)[SUMS], const stream::Share &share,
+                                             const stream::Part &part) const {
+        const stream::Place place = stream::place_of<TOKENS>(g, ptx::opaque(part.tile));
+        const bool is_whole = part.to - part.from == share.line.depth;
         epilogue::scales_of<Epilogue, TOKENS, CONSUMERS>(p, place.token, scales);
         const int thread = ptx::thread_now(), lane = thread % 32;
         float *corner = sums + lane % 4 * 2 * stream::ROW + thread / 32 * 16 + lane / 4;
-#pragma unroll
+#pragma unroll 1
         for (int pass = 0; pass < TOKENS / PASS; pass++) {
+            // The epilogue's code once; the registers of each pass by constant indices.
 #pragma unroll
-            for (int c = 0; c < PASS / 8; c++) {
-#pragma unroll
-                for (int r = 0; r < 4; r++)
-                    corner[(c * 8 + r % 2) * stream::ROW + r / 2 * 8] =
-                        sum[(pass * (PASS / 8) + c) * 4 + r];
+            for (int i = 0; i < SUMS; i++) {
+                const int c = i / 4 % (PASS / 8), r = i % 4;
+                if (i / (PASS / 2) == pass)
+                    corner[(c * 8 + r % 2) * stream::ROW + r / 2 * 8] = sum[i];
             }
-            ptx::barrier_named<1, CONSUMERS>();
-            const stream::Place part = {place.feature, place.token + pass * PASS};
-            epilogue::finish<Epilogue, CONSUMERS, 4>(p, sums, scales + pass * PASS, part,
-                                                     min(PASS, g.rows - part.token));
-            ptx::barrier_named<1, CONSUMERS>();
+            ConsumerBarrier::wait();
+            const stream::Place at = {place.feature, place.token + pass * PASS};
+            const int rows = min(PASS, g.rows - at.token);
+            const stream::Piece piece = {part.tile - share.whole, pass, TOKENS / PASS};
+            if (is_whole || stream::add_up<CONSUMERS, PASS, FLIGHT, ConsumerBarrier>(
+                                g, share.line, piece, sums, rows, arrived))
+                epilogue::finish<Epilogue, CONSUMERS, 4>(p, sums, scales + pass * PASS, at, rows);
+            ConsumerBarrier::wait();
         }
     }
 
@@ -193,10 +224,11 @@ struct Kernel {
 
 }  // namespace wgmma
 
-/// One instance.
-#define WGMMA_KERNEL(NAME, EPILOGUE)                                                       \
-    extern "C" __global__ void __launch_bounds__(wgmma::THREADS, 1)                        \
-        NAME(const __grid_constant__ Wgmma##EPILOGUE##Params p) {                          \
-        extern __shared__ __align__(1024) unsigned char shared[];                          \
-        wgmma::Kernel<epilogue::EPILOGUE, Wgmma##EPILOGUE##Params>(p, shared).run(shared); \
+/// One instance: tiles of 128 features x `TOKENS` tokens, `STAGES` stages.
+#define WGMMA_KERNEL(NAME, EPILOGUE, TOKENS, STAGES)                                           \
+    extern "C" __global__ void __launch_bounds__(wgmma::THREADS, 1)                            \
+        NAME(const __grid_constant__ Wgmma##EPILOGUE##Params p) {                              \
+        extern __shared__ __align__(1024) unsigned char shared[];                              \
+        wgmma::Kernel<epilogue::EPILOGUE, Wgmma##EPILOGUE##Params, TOKENS, STAGES>(p, shared)  \
+            .run(shared);                                                                      \
     }

@@ -203,16 +203,20 @@ fn a_header_that_lacks_something_is_refused() {
 
 /// That the tests do prove them is `proofs --check`'s to say, in .ci/run.
 #[test]
-fn every_portable_kernel_is_proven_as_it_is_now() {
+fn every_kernel_is_proven_as_it_is_now() {
     let proofs: Value = serde_json::from_str(trail_ptx::PROOFS).unwrap();
-    for module in MODULES {
-        let Some(image) = module.image(Target::Sm80) else { continue };
+    let devices = [("emulator", Target::Sm80), ("emulator of Hopper", Target::Sm90a)];
+    for (module, (device, target)) in
+        MODULES.iter().flat_map(|module| devices.map(|device| (module, device)))
+    {
+        let Some(image) = module.image(target) else { continue };
         for entry in module.entries {
             assert_eq!(
-                proofs["emulator"]["kernels"][entry.name],
+                proofs[device]["kernels"][entry.name],
                 format!("{:016x}", image.code_hash()),
-                "{}: run the kernels' tests, then `cargo run -p trail-ptx --bin proofs` (its head says how)",
-                entry.name
+                "{} for {}: run the kernels' tests, then `cargo run -p trail-ptx --bin proofs` (its head says how)",
+                entry.name,
+                target.name()
             );
         }
     }

@@ -29,6 +29,7 @@ const GATES: &[Gate] = &[
     // A fix-up, or a barrier of the grid, needs one fence.
     gate(("skinny_", ""), "fences", 1.0, 1.0),
     gate(("tiled_", ""), "fences", 1.0, 1.0),
+    gate(("wgmma_", ""), "fences", 1.0, 1.0),
     gate(("attention_decode", ""), "fences", 1.0, 1.0),
     gate(("decode_megakernel", ""), "fences", 10.0, 10.0),
     // No step waits for weights that are younger than its own.
@@ -42,7 +43,7 @@ const GATES: &[Gate] = &[
     // As many fragments and copies a unit as with 256 tokens, for half of the products.
     gate(("tiled_", "_128"), "instructions_per_product", 2.7, 2.2),
     gate(("attention_prefill", ""), "instructions_per_product", 8.6, 8.6),
-    gate(("wgmma_", ""), "instructions_per_product", 11.2, 11.2),
+    gate(("wgmma_", ""), "instructions_per_product", 10.4, 10.4),
     gate(("decode_megakernel", ""), "longest_loop_bytes", INSTRUCTION_CACHE, INSTRUCTION_CACHE),
 ];
 

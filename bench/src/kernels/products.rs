@@ -32,8 +32,8 @@ struct Heads {
     head_dim: usize,
 }
 
-/// The products of a step with `rows` rows, in order of the step; on Hopper, those of many rows
-/// also by the wgmma kernels.
+/// The products of a step with `rows` rows, in order of the step; on Hopper, those that
+/// have one also by the wgmma kernels.
 pub fn products(config: &ModelConfig, rows: usize, chip: &Chip) -> Vec<Box<dyn Case>> {
     let (d, hd) = (config.hidden_size, config.head_dim);
     let heads = Heads { heads: config.num_heads, kv_heads: config.num_kv_heads, head_dim: hd };
@@ -44,7 +44,7 @@ pub fn products(config: &ModelConfig, rows: usize, chip: &Chip) -> Vec<Box<dyn C
         ("down", Epilogue::Residual, d, config.intermediate_size),
         ("lm_head", Epilogue::Logits, config.vocab_size, d),
     ];
-    let hopper = chip.target == Some(Target::Sm90a) && rows >= wgmma::TOKENS;
+    let hopper = chip.target == Some(Target::Sm90a);
     let mut cases: Vec<Box<dyn Case>> = Vec::new();
     for (op, epilogue, features, width) in products {
         if epilogue == Epilogue::Logits && rows > MOST_LOGIT_ROWS {

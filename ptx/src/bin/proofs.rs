@@ -2,6 +2,7 @@
 //! code.
 //!
 //!     TRAIL_PROOFS=$PWD/target/proofs cargo test -p trail-runtime
+//!     TRAIL_PROOFS=$PWD/target/proofs TRAIL_EMU_CHIP=h100 cargo test -p trail-runtime
 //!     cargo run -p trail-ptx --bin proofs -- target/proofs   (writes; --check: only compares)
 //!
 //! Each passed test has appended a line `device, target, kernel`, separated by tabs, for every

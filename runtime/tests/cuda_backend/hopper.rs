@@ -35,7 +35,7 @@ fn cuda_hopper_prefills_by_wgmma() {
     let schedule = Schedule { rows: ROWS, ..AHEAD };
     let Played { answers, .. } = play(&mut backend, &requests, schedule, &mut |_, _| ()).unwrap();
     let launched = backend.device().launched();
-    for kernel in ["wgmma_qkv", "wgmma_residual", "wgmma_swiglu", "skinny_qkv_8"] {
+    for kernel in ["wgmma_qkv_256", "wgmma_residual_256", "wgmma_swiglu_256", "skinny_qkv_8"] {
         let code = launched.iter().find(|(name, _)| *name == kernel).map(|(_, code)| code.target());
         assert_eq!(code, Some(Target::Sm90a), "{kernel}: {launched:?}");
     }

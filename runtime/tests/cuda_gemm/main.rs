@@ -151,12 +151,34 @@ fn wgmma_products_are_their_references() {
     let Some(bench) = cuda::Bench::hopper() else { return };
     let mut checked = BTreeSet::new();
     for end in [Epilogue::Qkv, Epilogue::Residual, Epilogue::Swiglu] {
-        for rows in [65, 255, 256, 300, 1000] {
+        for rows in [32, 33, 64, 65, 127, 128, 129, 255, 256, 257, 300, 1000] {
             let case = Case { family: Family::Group, ..Case::random(&mut chance, end, rows) };
             checked.insert(ends::check(&bench, &mut chance, &case));
         }
     }
     assert_eq!(checked, kernels("wgmma_"));
+}
+
+/// Tiles that several blocks share, of all tiles and of those of the last wave.
+#[test]
+fn wgmma_adds_up_shared_tiles() {
+    let mut chance = Chance(8);
+    let Some(bench) = cuda::Bench::hopper() else { return };
+    for end in [Epilogue::Qkv, Epilogue::Residual, Epilogue::Swiglu] {
+        for (rows, multiprocessors) in [(64, 3), (64, 7), (100, 3), (128, 7), (200, 3), (256, 7)] {
+            let base = match end {
+                Epilogue::Qkv => Case::heads(rows, 128, 3, 1),
+                _ => Case::new(end, rows, 640, 0),
+            };
+            let case = Case { family: Family::Group, width: 2048, multiprocessors, ..base };
+            let chip = plan::Chip { multiprocessors, ..plan::Chip::H200 };
+            let (features, width) = (case.features, case.width);
+            let product = Product { epilogue: end, rows, features, width };
+            let plan = plan::gemm::wgmma::gemm(&chip, product).expect("a plan");
+            assert!(plan.launch.splits > 1, "{}", plan.launch);
+            ends::check(&bench, &mut chance, &case);
+        }
+    }
 }
 
 /// Every module that is for this device loads, by its cubin or by its text.

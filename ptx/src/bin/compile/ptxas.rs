@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
-/// Assembles `ptx` for `target`. Fails on an error, on any warning, and on a register spilled to
-/// memory.
+/// Assembles `ptx` for `target`. Fails on an error, on any warning, on a register spilled to
+/// memory, and on an array that is not in registers.
 pub(crate) fn assemble(
     ptxas: &Path,
     flags: &[&str],
@@ -37,6 +37,9 @@ pub(crate) fn assemble(
             .ok_or_else(|| format!("{entry}: not in the cubin for {target}"))?;
         if found.spill_store_bytes + found.spill_load_bytes > 0 {
             return Err(format!("{entry} spills registers on {target}: {found:?}"));
+        }
+        if found.stack_bytes > 0 {
+            return Err(format!("{entry} has an array in local memory on {target}: {found:?}"));
         }
     }
     Ok(resources)

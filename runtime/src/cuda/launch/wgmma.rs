@@ -9,7 +9,9 @@ use crate::cuda::error::CudaError;
 use crate::cuda::plan::gemm::{GemmPlan, wgmma};
 use cudarc::driver::sys::{self, CUdeviceptr};
 use std::ffi::c_void;
-use trail_ptx::params::{TensorMap, WgmmaQkvParams, WgmmaResidualParams, WgmmaSwigluParams};
+use trail_ptx::params::{
+    GemmOperands, TensorMap, WgmmaQkvParams, WgmmaResidualParams, WgmmaSwigluParams,
+};
 
 /// The tensor map by which TMA reads the activations of one buffer: made once for a buffer and a
 /// number of rows, used by every launch.
@@ -23,7 +25,7 @@ impl ActivationMap {
         let mut map: sys::CUtensorMap = unsafe { std::mem::zeroed() };
         let extents = [width as u64, rows as u64];
         let row_bytes = [width as u64 * 2];
-        let the_box = [wgmma::DEPTH as u32, wgmma::TOKENS as u32];
+        let the_box = [wgmma::DEPTH as u32, wgmma::BOX as u32];
         let steps = [1u32, 1];
         // SAFETY: all arrays have the lengths that a rank of 2 asks for, and the map is a place for
         // one.
@@ -49,6 +51,13 @@ impl ActivationMap {
     }
 }
 
+/// The kernel shares the tiles of the last wave where it has a workspace for their parts.
+fn choose_sharing(plan: &GemmPlan, gemm: &mut GemmOperands) {
+    if plan.partial_floats == 0 {
+        gemm.partials = std::ptr::null_mut();
+    }
+}
+
 /// As [`super::qkv`], on Hopper; `map` is of `from.x` as it is at the launch.
 pub fn wgmma_qkv(
     plan: &GemmPlan,
@@ -57,7 +66,9 @@ pub fn wgmma_qkv(
     norm: &Norm,
     to: &QkvOutput,
 ) -> Launch<WgmmaQkvParams> {
-    let params = WgmmaQkvParams { x: map.0, base: qkv_params(plan, from, norm, to) };
+    let mut base = qkv_params(plan, from, norm, to);
+    choose_sharing(plan, &mut base.gemm);
+    let params = WgmmaQkvParams { x: map.0, base };
     Launch { plan: plan.launch, params }
 }
 
@@ -68,7 +79,9 @@ pub fn wgmma_residual(
     from: &Operands,
     to: &ResidualOutput,
 ) -> Launch<WgmmaResidualParams> {
-    let params = WgmmaResidualParams { x: map.0, base: residual_params(plan, from, to) };
+    let mut base = residual_params(plan, from, to);
+    choose_sharing(plan, &mut base.gemm);
+    let params = WgmmaResidualParams { x: map.0, base };
     Launch { plan: plan.launch, params }
 }
 
@@ -80,6 +93,8 @@ pub fn wgmma_swiglu(
     norm: &Norm,
     out: CUdeviceptr,
 ) -> Launch<WgmmaSwigluParams> {
-    let params = WgmmaSwigluParams { x: map.0, base: swiglu_params(plan, from, norm, out) };
+    let mut base = swiglu_params(plan, from, norm, out);
+    choose_sharing(plan, &mut base.gemm);
+    let params = WgmmaSwigluParams { x: map.0, base };
     Launch { plan: plan.launch, params }
 }

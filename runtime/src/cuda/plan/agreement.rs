@@ -107,9 +107,8 @@ fn products_geometry() {
     agree("common/skinny.cuh", "DEPTH", "gemm.rs skinny()", &[skinny.depth]);
     agree("common/skinny.cuh", "STAGES", "gemm.rs SKINNY_STAGES", &[gemm::SKINNY_STAGES]);
     let wide = "common/wgmma.cuh";
-    agree(wide, "TOKENS", "gemm/wgmma.rs TOKENS", &[wgmma::TOKENS]);
+    agree(wide, "BOX", "gemm/wgmma.rs BOX", &[wgmma::BOX]);
     agree(wide, "DEPTH", "gemm/wgmma.rs DEPTH", &[wgmma::DEPTH]);
-    agree(wide, "STAGES", "gemm/wgmma.rs STAGES", &[wgmma::STAGES]);
     agree(wide, "PASS", "gemm/wgmma.rs PASS", &[wgmma::PASS]);
     agree(wide, "THREADS", "gemm/wgmma.rs THREADS", &[wgmma::THREADS as usize]);
 }
@@ -144,6 +143,13 @@ fn instances_of_the_products() {
         let ring = stages * (shuffle::FEATURES + tokens) * depth * 2;
         let shared = ring.max(tokens * gemm::ROW_BYTES) + tokens * 8;
         assert_eq!(shared, planned.shared_bytes as usize, "{kernel}");
+    }
+    for planned in wgmma::INSTANCES {
+        for kernel in planned.kernels {
+            let file = &kernel[..kernel.rfind('_').unwrap()];
+            let found = instance(&source(&format!("{file}.cu")), kernel);
+            assert_eq!(found, [planned.tokens, planned.stages], "{kernel}");
+        }
     }
 }
 

@@ -1,9 +1,10 @@
 //! Geometry of the matrix products: which kernel, how many blocks, how the work is shared.
 //!
 //! A product of up to 64 rows streams its weights once (`skinny_*`), one of more rows goes through
-//! shared memory (`tiled_*`). Both cut the output into tiles of 128 features, and let the grid
-//! share the line of all tiles' units in equal pieces (kernels/common/stream.cuh). The grid alone
-//! decides what that means: as many blocks as tiles, and no tile is shared.
+//! shared memory (`tiled_*`). Both cut the output into tiles of 128 features. Few rows: the grid
+//! shares the line of all tiles' units in equal pieces (stream-K, kernels/common/stream.cuh). Many:
+//! as many blocks as tiles, each of which is whole, or as many as the chip holds, which then share
+//! the tiles of the last wave (hybrid stream-K).
 
 pub mod ladder;
 pub mod wgmma;
@@ -201,7 +202,8 @@ struct Sized {
     instance: Instance,
     features: usize,
     width: usize,
-    tiles: usize,
+    /// Tiles of the line that all blocks share: the last ones.
+    shared_tiles: usize,
     /// Units of a tile.
     depth: usize,
     grid: usize,
@@ -232,20 +234,23 @@ impl Sized {
             (FEATURES * instance.tokens * instance.depth / 1024) as u64 * 100 / instance.efficiency;
         let sharing_clocks = (instance.tokens * FEATURES * 4 * 4 / 64) as u64;
         let shared = slots.min(units.div_ceil(LEAST_UNITS)).max(1);
-        let shared_clocks = sharers(shared)
-            * ((units as u64 * unit_clocks).div_ceil(shared as u64) + sharing_clocks);
-        let whole_clocks =
-            sharers(tiles) * tiles.div_ceil(slots) as u64 * depth as u64 * unit_clocks;
         // Few rows wait for memory: there every multiprocessor streams its equal share, whatever
         // adding up costs.
-        let streams = product.rows <= SKINNY[SKINNY.len() - 1].tokens;
+        let streams = instance.tokens <= SKINNY[SKINNY.len() - 1].tokens;
+        let whole_tiles = if streams { 0 } else { tiles / shared * shared };
+        let rest = ((tiles - whole_tiles) * depth) as u64;
+        let longest = (whole_tiles / shared * depth) as u64 * unit_clocks
+            + (rest * unit_clocks).div_ceil(shared as u64);
+        let shared_clocks = sharers(shared) * (longest + sharing_clocks);
+        let whole_clocks =
+            sharers(tiles) * tiles.div_ceil(slots) as u64 * depth as u64 * unit_clocks;
         let grid = if whole_clocks <= shared_clocks && !streams { tiles } else { shared };
         let square = (slots * FEATURES / instance.tokens).isqrt();
         Sized {
             instance: *instance,
             features,
             width,
-            tiles,
+            shared_tiles: if streams { tiles } else { tiles % grid },
             depth,
             grid,
             tile_swizzle: square.clamp(1, token_tiles),
@@ -277,17 +282,17 @@ impl Sized {
             width: self.width,
             tile_swizzle: self.tile_swizzle,
             partial_floats: if splits > 1 { 2 * self.grid * tile_floats } else { 0 },
-            tile_counters: if splits > 1 { self.tiles } else { 0 },
+            tile_counters: if splits > 1 { self.shared_tiles } else { 0 },
         }
     }
 
     /// Largest number of blocks that share one tile.
     fn splits(&self) -> usize {
-        let units = self.tiles * self.depth;
+        let units = self.shared_tiles * self.depth;
         let owner = |unit: usize| ((unit + 1) * self.grid - 1) / units;
         let sharers =
             |tile: usize| owner((tile + 1) * self.depth - 1) - owner(tile * self.depth) + 1;
-        (0..self.tiles).map(sharers).max().unwrap_or(1)
+        (0..self.shared_tiles).map(sharers).max().unwrap_or(1)
     }
 }
 

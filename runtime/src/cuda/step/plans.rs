@@ -170,11 +170,11 @@ impl ChoicePlans {
     }
 }
 
-/// Hopper's own product where it is enabled and has at least a whole tile of rows; the portable one
+/// Hopper's own product where it is enabled and has one for so many rows; the portable one
 /// otherwise.
 fn best(chip: &Chip, hopper: bool, product: Product) -> GemmPlan {
-    let grouped = hopper && chip.target == Some(Target::Sm90a) && product.rows >= wgmma::TOKENS;
-    let plan = if grouped { wgmma::gemm(chip, product) } else { None };
+    let hopper = hopper && chip.target == Some(Target::Sm90a);
+    let plan = if hopper { wgmma::gemm(chip, product) } else { None };
     plan.unwrap_or_else(|| gemm(chip, product))
 }
 

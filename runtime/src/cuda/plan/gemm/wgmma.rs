@@ -1,57 +1,191 @@
-//! Geometry of Hopper's product of many rows (kernels/group_*): whole tiles of 128 x 256, every
-//! block every gridDim-th one.
+//! Geometry of Hopper's products of more than a few rows (kernels/wgmma_*): tiles of 128 features x
+//! 64, 128 or 256 tokens, whole in all waves but the last (hybrid stream-K).
 
-use super::{Epilogue, GemmPlan, Product, ROW_BYTES, epilogue_bytes};
+use super::{Epilogue, GemmPlan, LEAST_UNITS, Product, ROW_BYTES, epilogue_bytes};
 use crate::cuda::plan::shuffle::{FEATURES, WIDTH};
 use crate::cuda::plan::{Chip, LaunchPlan, Shape};
 
-/// Tokens of a tile, and rows of the box that the copy engine fetches.
-pub const TOKENS: usize = 256;
+/// Fewest rows of a product that has a plan here: fewer fill no tile.
+pub const LEAST_ROWS: usize = 32;
+/// Rows of the box that the copy engine fetches.
+pub const BOX: usize = 64;
 /// Depth of a stage, and columns of that box.
 pub const DEPTH: usize = 64;
-pub(in crate::cuda::plan) const STAGES: usize = 4;
 /// Tokens whose sums are ended at a time.
 pub(in crate::cuda::plan) const PASS: usize = 64;
 pub(in crate::cuda::plan) const THREADS: u32 = 384;
 
+/// Depth of a unit of the line: two stages.
+const UNIT_DEPTH: usize = 2 * DEPTH;
+/// Bytes that a multiprocessor reads from memory in a clock: 3.35 TB/s over 132 at 1.755 GHz.
+const MEMORY_BYTES: usize = 14;
+/// Bytes that it moves to or from L2 in a clock.
+const L2_BYTES: usize = 64;
+/// Multiply-adds of its tensor cores in a clock.
+const MULTIPLY_ADDS: usize = 2048;
+
+/// A compiled instance.
+pub(in crate::cuda::plan) struct Instance {
+    /// Names by [`Epilogue`], without logits.
+    pub(in crate::cuda::plan) kernels: [&'static str; 3],
+    /// Tokens of a tile.
+    pub(in crate::cuda::plan) tokens: usize,
+    /// Stages of the ring, as many as fit.
+    pub(in crate::cuda::plan) stages: usize,
+}
+
+pub(in crate::cuda::plan) const INSTANCES: [Instance; 3] = [
+    Instance {
+        kernels: ["wgmma_qkv_64", "wgmma_residual_64", "wgmma_swiglu_64"],
+        tokens: 64,
+        stages: 8,
+    },
+    Instance {
+        kernels: ["wgmma_qkv_128", "wgmma_residual_128", "wgmma_swiglu_128"],
+        tokens: 128,
+        stages: 6,
+    },
+    Instance {
+        kernels: ["wgmma_qkv_256", "wgmma_residual_256", "wgmma_swiglu_256"],
+        tokens: 256,
+        stages: 4,
+    },
+];
+
+impl Instance {
+    /// Dynamic shared memory: stages, sums of one pass, row scales, two barriers a stage, the
+    /// fix-up's word.
+    fn shared_bytes(&self) -> usize {
+        self.stages * (FEATURES + self.tokens) * DEPTH * 2
+            + PASS * ROW_BYTES
+            + self.tokens * 4
+            + self.stages * 16
+            + 16
+    }
+
+    /// Estimated clocks of a unit: weights from memory, or products.
+    fn unit_clocks(&self) -> usize {
+        let weights = FEATURES * UNIT_DEPTH * 2 / MEMORY_BYTES;
+        weights.max(FEATURES * self.tokens * UNIT_DEPTH / MULTIPLY_ADDS)
+    }
+
+    /// Estimated clocks of a fix-up: two tiles a block written, and about as much read.
+    fn fix_up_clocks(&self) -> usize {
+        self.tokens * FEATURES * 4 * 4 / L2_BYTES
+    }
+}
+
+/// How the tiles of a product are shared by the blocks.
+struct Share {
+    grid: usize,
+    /// Tiles of the last wave that all blocks share; 0: every tile has one block.
+    rest: usize,
+}
+
+impl Share {
+    fn new(instance: &Instance, multiprocessors: usize, tiles: usize, depth: usize) -> Share {
+        let rest = tiles % multiprocessors;
+        let units = rest * depth;
+        let saved = depth.saturating_sub(units.div_ceil(multiprocessors));
+        if rest == 0 || saved * instance.unit_clocks() <= instance.fix_up_clocks() {
+            return Share { grid: tiles.min(multiprocessors), rest: 0 };
+        }
+        // Below a wave the grid is as large as leaves each block a few units.
+        let most = if tiles < multiprocessors { (units / LEAST_UNITS).max(1) } else { usize::MAX };
+        let grid = multiprocessors.min(most);
+        Share { grid, rest: tiles % grid }
+    }
+}
+
 /// The plan of `product` on a Hopper chip; `None` for logits, whose rows are listed and not
-/// neighbours.
+/// neighbours, and below [`LEAST_ROWS`] rows.
 pub fn gemm(chip: &Chip, product: Product) -> Option<GemmPlan> {
     let Product { epilogue, rows, features, width } = product;
+    let fits = |instance: &&Instance| instance.tokens >= rows;
+    let instance = INSTANCES.iter().find(fits).unwrap_or(&INSTANCES[INSTANCES.len() - 1]);
     let kernel = match epilogue {
-        Epilogue::Qkv => "wgmma_qkv",
-        Epilogue::Residual => "wgmma_residual",
-        Epilogue::Swiglu => "wgmma_swiglu",
+        Epilogue::Qkv => instance.kernels[0],
+        Epilogue::Residual => instance.kernels[1],
+        Epilogue::Swiglu => instance.kernels[2],
         Epilogue::Logits => return None,
     };
+    if rows < LEAST_ROWS {
+        return None;
+    }
     let (n, k) = (features.next_multiple_of(FEATURES), width.next_multiple_of(WIDTH));
-    let token_tiles = rows.div_ceil(TOKENS);
-    let tiles = n / FEATURES * token_tiles;
+    let token_tiles = rows.div_ceil(instance.tokens);
+    let (tiles, depth) = (n / FEATURES * token_tiles, k / UNIT_DEPTH);
     let multiprocessors = chip.multiprocessors as usize;
-    // Stages, sums of one pass, row scales, two barriers a stage.
-    let shared =
-        STAGES * (FEATURES + TOKENS) * DEPTH * 2 + PASS * ROW_BYTES + TOKENS * 4 + STAGES * 16;
+    let Share { grid, rest } = Share::new(instance, multiprocessors, tiles, depth);
+    // Most blocks that have a part of one tile.
+    let splits = if rest == 0 { 1 } else { grid.div_ceil(rest) + 1 };
     let launch = LaunchPlan {
         kernel,
         shape: Shape::new(&[("rows", rows), ("features", features), ("width", width)]),
-        grid: [tiles.min(multiprocessors) as u32, 1, 1],
+        grid: [grid as u32, 1, 1],
         block: THREADS,
-        shared_bytes: shared as u32,
-        splits: 1,
+        shared_bytes: instance.shared_bytes() as u32,
+        splits: splits as u32,
         overlaps: true,
         cooperative: false,
         bytes: (n * k * 2 + rows * width * 2 + rows * epilogue_bytes(epilogue, features)) as u64,
         flops: 2 * (rows * features * width) as u64,
     };
-    let tile_swizzle = (multiprocessors * FEATURES / TOKENS).isqrt().clamp(1, token_tiles);
-    let plan = GemmPlan {
+    let square = (multiprocessors * FEATURES / instance.tokens).isqrt();
+    Some(GemmPlan {
         launch,
         product,
         features: n,
         width: k,
-        tile_swizzle,
-        partial_floats: 0,
-        tile_counters: 0,
-    };
-    Some(plan)
+        tile_swizzle: square.clamp(1, token_tiles),
+        partial_floats: if rest > 0 { 2 * grid * instance.tokens * FEATURES } else { 0 },
+        tile_counters: rest * (instance.tokens / PASS),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan(rows: usize, features: usize, width: usize) -> GemmPlan {
+        let product = Product { epilogue: Epilogue::Residual, rows, features, width };
+        gemm(&Chip::H200, product).expect("a plan")
+    }
+
+    #[test]
+    fn the_tile_is_the_smallest_that_holds_all_rows() {
+        for (rows, kernel) in [(32, 64), (64, 64), (65, 128), (128, 128), (129, 256), (4096, 256)] {
+            let kernel = format!("wgmma_residual_{kernel}");
+            assert_eq!(plan(rows, 4096, 4096).launch.kernel, kernel, "{rows} rows");
+        }
+        let few = Product { epilogue: Epilogue::Swiglu, rows: 31, features: 64, width: 64 };
+        assert!(gemm(&Chip::H200, few).is_none());
+    }
+
+    /// Llama-3-8B's O: 32 tiles of 128 features for 132 multiprocessors.
+    #[test]
+    fn below_a_wave_all_multiprocessors_share() {
+        let plan = plan(64, 4096, 4096);
+        assert_eq!((plan.launch.grid[0], plan.tile_counters), (132, 32));
+        assert_eq!(plan.partial_floats, 2 * 132 * 64 * 128);
+        assert!(plan.launch.splits > 4);
+    }
+
+    /// 512 tiles: three waves and 116 tiles, of which sharing saves an eighth of a wave.
+    #[test]
+    fn whole_waves_are_not_shared() {
+        let plan = plan(4096, 4096, 14336);
+        assert_eq!((plan.launch.grid[0], plan.tile_counters), (132, 116 * 4));
+        // A depth at which the fix-up costs more than it saves.
+        let short = self::plan(4096, 4096, 256);
+        assert_eq!((short.launch.grid[0], short.partial_floats, short.launch.splits), (132, 0, 1));
+    }
+
+    #[test]
+    fn no_block_has_less_than_two_units() {
+        let plan = plan(64, 128, 512);
+        assert_eq!((plan.launch.grid[0], plan.tile_counters), (2, 1));
+        let tiny = self::plan(64, 128, 128);
+        assert_eq!((tiny.launch.grid[0], tiny.partial_floats), (1, 0));
+    }
 }
