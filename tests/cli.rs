@@ -215,7 +215,7 @@ const MISTAKES: [(&[&str], &str, &str); 57] = [
         "bench decode",
     ),
     (&["bench", "prefill", "--tokens", "0"], "--tokens", "bench prefill"),
-    (&["bench", "decode", "--kv-dtype", "q8_0"], "f32, f16 or bf16", "bench decode"),
+    (&["bench", "decode", "--kv-dtype", "q4_0"], "f32, f16, bf16 or q8_0", "bench decode"),
     (&["bench", "sampling", "--batch", "0"], "--batch", "bench sampling"),
     (&["bench", "overlap", "--context", "0"], "--context", "bench overlap"),
     (&["bench", "overlap", "--context", "5000"], "--context is 5000", "bench overlap"),

@@ -106,6 +106,14 @@ fn chats_without_special_tokens_are_encoded_as_their_text() {
 }
 
 #[test]
+fn a_templates_exception_is_one_line() {
+    let template = template("{{ raise_exception('no\nway') }}");
+    let error = template.render(&[message("user", "he")], true).expect_err("an exception");
+    let error = error.to_string();
+    assert!(error.contains("no\\nway") && error.lines().count() == 1, "{error}");
+}
+
+#[test]
 fn a_template_writes_names_and_ids_of_tool_calls_as_text() {
     let source = "{% for m in messages %}{% if m.name is defined %}{{ m.name }}:{% endif %}\
                   {{ m.content }}{% if m.tool_call_id %}#{{ m.tool_call_id }}{% endif %}\

@@ -214,7 +214,8 @@ pub struct EngineArgs {
     /// where that is faster) or exact (in f32)
     #[arg(long, global = true, value_name = "WAY", default_value_t = Compute::Fast)]
     pub(crate) compute: Compute,
-    /// Keys and values on the CPU: f32, f16 or bf16 (half the memory) [default: f32]
+    /// Keys and values on the CPU: f32, f16 or bf16 (half the memory), or q8_0 (blocks of 32 bytes
+    /// and a scale: a quarter) [default: f32]
     #[arg(long, global = true, value_name = "TYPE", value_parser = KvPool::parse_dtype)]
     pub(crate) kv_dtype: Option<Dtype>,
 }

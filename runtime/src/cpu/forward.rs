@@ -27,7 +27,7 @@ pub struct CpuOptions {
     pub max_rows: usize,
     /// Maximum number of segments in a batch.
     pub max_segments: usize,
-    /// Type of keys and values: f32, f16 or bf16.
+    /// Type of keys and values: f32, f16, bf16 or Q8_0.
     pub kv_dtype: Dtype,
     /// Number of KV blocks, of [`BLOCK_TOKENS`] tokens each.
     pub num_blocks: usize,

@@ -14,7 +14,7 @@ pub(super) const FEWER_BLOCKS: &str = "lower --kv-blocks or --max-running";
 /// Least size of the default pool, bytes: a start with less memory fails for other reasons first.
 const LEAST_KV_BYTES: u64 = 64 << 20;
 
-/// `[block][layer][K|V][kv head][BLOCK_TOKENS][head_dim]`, in f32, f16 or bf16.
+/// `[block][layer][K|V][kv head][BLOCK_TOKENS][head_dim]`, in f32, f16, bf16 or Q8_0.
 ///
 /// All layers of a block are contiguous, so that swapping a block is one copy.
 pub struct KvPool {
@@ -64,15 +64,23 @@ impl KvShape {
 }
 
 impl KvPool {
-    /// Reserves `num_blocks` zeroed blocks of `dtype`: f32, f16 or bf16. A block takes memory when
-    /// it is first written.
+    /// Reserves `num_blocks` zeroed blocks of `dtype`, one of [`KvPool::DTYPES`]. A block takes
+    /// memory when it is first written.
     pub(crate) fn new(
         config: &ModelConfig,
         num_blocks: usize,
         dtype: Dtype,
     ) -> Result<Self, String> {
         if !KvPool::DTYPES.contains(&dtype) {
-            return Err(format!("keys and values are f32, f16 or bf16, not {dtype}"));
+            return Err(format!("keys and values are f32, f16, bf16 or q8_0, not {dtype}"));
+        }
+        let (values, width) = (dtype.block_values(), config.head_dim);
+        if !width.is_multiple_of(values) {
+            return Err(format!(
+                "--kv-dtype {}: it has blocks of {values} values, the model's heads have {width}; \
+                 choose f16",
+                dtype.to_string().to_lowercase()
+            ));
         }
         let shape = KvShape::new(config, dtype);
         // The last vector load of the last value may read beyond the end.
@@ -83,13 +91,13 @@ impl KvPool {
     }
 
     /// Types of keys and values.
-    pub const DTYPES: [Dtype; 3] = [Dtype::F32, Dtype::F16, Dtype::Bf16];
+    pub const DTYPES: [Dtype; 4] = [Dtype::F32, Dtype::F16, Dtype::Bf16, Dtype::Q8_0];
 
     /// The type of keys and values called `name`.
     pub fn parse_dtype(name: &str) -> Result<Dtype, String> {
         let of_name = |dtype: &Dtype| dtype.to_string().eq_ignore_ascii_case(name);
         let found = KvPool::DTYPES.into_iter().find(of_name);
-        found.ok_or_else(|| "choose f32, f16 or bf16".into())
+        found.ok_or_else(|| "choose f32, f16, bf16 or q8_0".into())
     }
 
     /// Default number of blocks of `dtype`: those of `max_running` sequences at their longest, and
@@ -165,7 +173,10 @@ mod tests {
         let config = ModelConfig::named("llama3-8b").expect("a known shape");
         let error = KvPool::new(&config, 1 << 27, Dtype::F32).err().expect("512 TiB");
         assert!(error.contains("134217728 KV blocks") && error.contains("--kv-blocks"), "{error}");
-        let error = KvPool::new(&config, 1, Dtype::Q8_0).err().expect("no float type");
-        assert!(error.contains("f32, f16 or bf16"), "{error}");
+        let error = KvPool::new(&config, 1, Dtype::Q4_0).err().expect("no such type");
+        assert!(error.contains("f32, f16, bf16 or q8_0"), "{error}");
+        let narrow = ModelConfig { head_dim: 80, ..config };
+        let error = KvPool::new(&narrow, 1, Dtype::Q8_0).err().expect("a part of a block");
+        assert!(error.contains("the model's heads have 80; choose f16"), "{error}");
     }
 }

@@ -111,8 +111,11 @@ const EXACT: Way = (Isa::Auto, Compute::Exact, Dtype::F32);
 
 /// Ways that differ for `model`.
 fn ways(model: &Model) -> impl Iterator<Item = Way> {
-    let exact =
-        Isa::available().flat_map(|isa| KvPool::DTYPES.map(|dtype| (isa, Compute::Exact, dtype)));
+    let head_dim = model.config.head_dim;
+    let fits = move |dtype: &Dtype| head_dim.is_multiple_of(dtype.block_values());
+    let exact = Isa::available().flat_map(move |isa| {
+        KvPool::DTYPES.into_iter().filter(fits).map(move |dtype| (isa, Compute::Exact, dtype))
+    });
     let fast = Isa::available().map(|isa| (isa, Compute::Fast, Dtype::F16)).filter(|(isa, ..)| {
         let any = |of: fn(Dtype) -> bool| narrow::matrices(model).any(|tensor| of(tensor.dtype));
         any(Dtype::is_quantized) || any(|dtype| dtype == Dtype::Bf16) && pairs(*isa).is_some()

@@ -106,14 +106,19 @@ impl Dtype {
         }
     }
 
-    /// Rounds `values` to the nearest of a float type, as it is stored. Panics for other types.
+    /// Rounds `values` to the nearest of a float type or of Q8_0, as they are stored. A block with a
+    /// value that is not finite becomes NaN. Panics for other types.
     pub fn narrow(self, values: &[f32], out: &mut [u8]) {
         assert_eq!(self.bytes_of(values.len()), out.len());
         match self {
             Dtype::F32 => store(values, out, f32::to_le_bytes),
             Dtype::F16 => store(values, out, |x| f16::from_f32(x).to_le_bytes()),
             Dtype::Bf16 => store(values, out, |x| bf16::from_f32(x).to_le_bytes()),
-            other => panic!("{other} is not a float type"),
+            Dtype::Q8_0 => {
+                let blocks = out.chunks_exact_mut(self.block_bytes());
+                values.as_chunks().0.iter().zip(blocks).for_each(|(x, out)| put_q8_0(x, out));
+            }
+            other => panic!("{other} is not stored from f32"),
         }
     }
 
@@ -167,6 +172,20 @@ impl fmt::Display for Dtype {
 fn store<const N: usize>(values: &[f32], out: &mut [u8], bytes: impl Fn(f32) -> [u8; N]) {
     for (out, &value) in out.as_chunks_mut().0.iter_mut().zip(values) {
         *out = bytes(value);
+    }
+}
+
+/// Stores 32 values with the scale that makes the largest magnitude 127.
+fn put_q8_0(values: &[f32; SMALL_BLOCK], out: &mut [u8]) {
+    let largest = values
+        .iter()
+        .fold(0.0f32, |largest, x| if x.is_finite() { largest.max(x.abs()) } else { f32::NAN });
+    let scale = f16::from_f32(largest / 127.0);
+    out[..2].copy_from_slice(&scale.to_le_bytes());
+    // Also zero if the scale is.
+    let inverse = 1.0 / scale.to_f32();
+    for (out, x) in out[2..].iter_mut().zip(values) {
+        *out = (x * inverse).round_ties_even().clamp(-127.0, 127.0) as i8 as u8;
     }
 }
 
@@ -226,5 +245,30 @@ fn six_bits(out: &mut [f32], block: &[u8]) {
         let nibble = low[half * 64 + run % 2 * 32 + j] >> (run / 2 * 4) & 15;
         let q = nibble | (high[half * 32 + j] >> (2 * run) & 3) << 4;
         *out = d * f32::from(scales[i / 16] as i8) * (f32::from(q) - 32.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn q8_0_is_within_half_a_step_of_the_largest_magnitude() {
+        let mut values = [0.0f32; 96];
+        values[..64].iter_mut().enumerate().for_each(|(i, x)| *x = (i as f32 * 0.37).sin() * 5.0);
+        let (mut bytes, mut found) = ([0; 102], [1.0f32; 96]);
+        Dtype::Q8_0.narrow(&values, &mut bytes);
+        Dtype::Q8_0.widen(&bytes, &mut found);
+        for (block, found) in values.chunks(32).zip(found.chunks(32)) {
+            let largest = block.iter().fold(0.0f32, |most, x| most.max(x.abs()));
+            // Half a step, and at 127 steps the rounding of the scale to 11 bits.
+            let bound = largest / 127.0 * (0.5 + 127.0 / 2048.0);
+            assert!(block.iter().zip(found).all(|(x, y)| (x - y).abs() <= bound), "{block:?}");
+        }
+        values[40] = f32::INFINITY;
+        Dtype::Q8_0.narrow(&values, &mut bytes);
+        Dtype::Q8_0.widen(&bytes, &mut found);
+        assert!(found[32..64].iter().all(|x| x.is_nan()), "a value that is not finite");
+        assert!(found[..32].iter().all(|x| x.is_finite()), "the block before it");
     }
 }

@@ -8,6 +8,7 @@ use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Kwargs, Serde, ValueKind};
 use minijinja::{Environment, Error, ErrorKind, Output, State, Value, context, escape_formatter};
 use serde::{Deserialize, Serialize};
+use trail_base::quote::escape;
 
 use super::allowance::{charge, check_width, text_bytes};
 use super::breaks::{BREAK, keep_break_characters};
@@ -76,7 +77,8 @@ impl fmt::Display for ChatError {
             ChatError::NoTemplate => f.write_str(
                 "the model has no chat template: send a plain prompt to /v1/completions instead",
             ),
-            ChatError::Render(reason) => write!(f, "the chat template failed: {reason}"),
+            // The template's own words.
+            ChatError::Render(reason) => write!(f, "the chat template failed: {}", escape(reason)),
             ChatError::Exceeds { template, limit } => write!(
                 f,
                 "the chat template of {template} uses more than {limit}: send fewer or shorter \

@@ -13,8 +13,9 @@ use crate::cpu::simd::{MAX_LANES, Simd};
 use crate::model::Dtype;
 
 use super::glu::exp;
+use super::quantized::StoredQ8_0;
 use super::scratch::AttentionScratch;
-use super::stored::{Bf16, F16, F32, Float, Floats, TILE_COLS};
+use super::stored::{Cached, StoredBf16, StoredF16, StoredF32, TILE_COLS};
 use super::tile::{Ahead, Columns, Rows, tiles};
 
 /// Blocks of a span, 64 tokens: scores are computed by blocks, then softmax and values advance by a
@@ -55,7 +56,7 @@ pub(crate) struct Attention<'a> {
     pub(crate) window: usize,
     /// The KV pool.
     pub(crate) kv: &'a [u8],
-    /// Type of its values: f32, f16 or bf16.
+    /// Type of its values: f32, f16, bf16 or Q8_0.
     pub(crate) kv_dtype: Dtype,
     /// Blocks of the request, by position.
     pub(crate) blocks: &'a [u32],
@@ -76,9 +77,10 @@ impl Attention<'_> {
         // SAFETY: the caller guarantees the instructions.
         unsafe {
             match self.kv_dtype {
-                Dtype::F32 => self.run_on::<V, F32>(),
-                Dtype::F16 => self.run_on::<V, F16>(),
-                Dtype::Bf16 => self.run_on::<V, Bf16>(),
+                Dtype::F32 => self.run_on::<V, StoredF32>(),
+                Dtype::F16 => self.run_on::<V, StoredF16>(),
+                Dtype::Bf16 => self.run_on::<V, StoredBf16>(),
+                Dtype::Q8_0 => self.run_on::<V, StoredQ8_0>(),
                 other => unreachable!("keys and values in {other}"),
             }
         }
@@ -90,7 +92,7 @@ impl Attention<'_> {
     ///
     /// The CPU must have `V`'s instructions.
     #[inline(always)]
-    unsafe fn run_on<V: Simd, T: Float>(mut self) {
+    unsafe fn run_on<V: Simd, T: Cached<V>>(mut self) {
         let queries = self.rows * self.group;
         assert!(self.scratch.decay.len() >= queries && self.scratch.head_stride >= self.head_dim);
         self.scratch.total.clear(queries);
@@ -117,7 +119,7 @@ impl Attention<'_> {
     ///
     /// The CPU must have `V`'s instructions.
     #[inline(always)]
-    unsafe fn attend<V: Simd, T: Float>(&mut self, range: Range<usize>) {
+    unsafe fn attend<V: Simd, T: Cached<V>>(&mut self, range: Range<usize>) {
         let mut first = range.start;
         while first < range.end {
             // Spans begin at multiples of their length, wherever a window does.
@@ -167,11 +169,11 @@ impl Attention<'_> {
     ///
     /// The CPU must have `V`'s instructions.
     #[inline(always)]
-    unsafe fn score<V: Simd, T: Float>(&mut self, block: usize) {
+    unsafe fn score<V: Simd, T: Cached<V>>(&mut self, block: usize) {
         let (begin, to_next) = self.place(block);
         let active = self.active(block..block + 1);
-        let (size, stride) = (T::DTYPE.block_bytes(), self.scratch.head_stride);
-        let keys = self.kv[begin + self.keys..][..BLOCK_TOKENS * self.head_dim * size].as_ptr();
+        let (bytes, stride) = (T::DTYPE.bytes_of(self.head_dim), self.scratch.head_stride);
+        let keys = self.kv[begin + self.keys..][..BLOCK_TOKENS * bytes].as_ptr();
         let queries = self.scratch.queries[active.start * stride..active.end * stride].as_ptr();
         let queries = Rows { first: queries, stride, len: active.len() };
         let first_score = block % SPAN_BLOCKS * BLOCK_TOKENS;
@@ -183,9 +185,9 @@ impl Attention<'_> {
             // SAFETY: the tile's keys lie within the block; queries are padded with zeros; the
             // caller guarantees `V`'s instructions.
             unsafe {
-                let rows = std::array::from_fn(|j| keys.add((token + j) * self.head_dim * size));
+                let rows = std::array::from_fn(|j| keys.add((token + j) * bytes));
                 let keys = Columns { rows, ahead: Ahead::Weights(to_next) };
-                tiles::<V, Floats<T>>(queries, keys, self.head_dim, put);
+                tiles::<V, T>(queries, keys, self.head_dim, put);
             }
         }
     }
@@ -240,15 +242,17 @@ impl Attention<'_> {
     ///
     /// The CPU must have `V`'s instructions.
     #[inline(always)]
-    unsafe fn accumulate<V: Simd, T: Float>(&mut self, blocks: Range<usize>) {
+    unsafe fn accumulate<V: Simd, T: Cached<V>>(&mut self, blocks: Range<usize>) {
         let registers = self.head_dim.div_ceil(V::LANES);
         let active = self.active(blocks.clone());
         let mut values =
             Values { blocks: [(std::ptr::null(), 0); SPAN_BLOCKS], at: 0, reach: 0..0 };
         for block in blocks.clone() {
             let (begin, to_next) = self.place(block);
-            // The last vector load may read beyond the head; the pool is padded for it.
-            let len = (BLOCK_TOKENS * self.head_dim + MAX_LANES) * T::DTYPE.block_bytes();
+            // The last vector load of single values may read beyond the head; the pool is padded
+            // for it.
+            let padding = if T::DTYPE.is_quantized() { 0 } else { MAX_LANES };
+            let len = T::DTYPE.bytes_of(BLOCK_TOKENS * self.head_dim + padding);
             let first = self.kv[begin + self.values..][..len].as_ptr();
             values.blocks[block % SPAN_BLOCKS] = (first, to_next);
         }
@@ -281,7 +285,7 @@ impl Attention<'_> {
     ///
     /// As `add_values`.
     #[inline(always)]
-    unsafe fn add_tile<V: Simd, T: Float, const R: usize>(
+    unsafe fn add_tile<V: Simd, T: Cached<V>, const R: usize>(
         &mut self,
         q: usize,
         queries: usize,
@@ -309,12 +313,12 @@ impl Attention<'_> {
     /// V::LANES` must not exceed the head by a register or more. The CPU must have `V`'s
     /// instructions.
     #[inline(always)]
-    unsafe fn add_values<V: Simd, T: Float, const Q: usize, const R: usize>(
+    unsafe fn add_values<V: Simd, T: Cached<V>, const Q: usize, const R: usize>(
         &mut self,
         q: usize,
         values: &Values,
     ) {
-        let (stride, size) = (self.scratch.head_stride, T::DTYPE.block_bytes());
+        let (stride, bytes) = (self.scratch.head_stride, T::DTYPE.bytes_of(self.head_dim));
         let out = self.scratch.partition.out[q * stride + values.at..].as_mut_ptr();
         let exponentials = &self.scratch.scores[q * SPAN_TOKENS..][..Q * SPAN_TOKENS];
         // SAFETY: the scratch has `Q` queries from `q`; the caller guarantees the values.
@@ -331,13 +335,14 @@ impl Attention<'_> {
                 let (first, to_next) = values.blocks[token / BLOCK_TOKENS];
                 let end = values.reach.end.min((token / BLOCK_TOKENS + 1) * BLOCK_TOKENS);
                 for token in token..end {
-                    let at = token % BLOCK_TOKENS * self.head_dim + values.at;
-                    let value = first.add(at * size);
+                    let vector = first.add(token % BLOCK_TOKENS * bytes);
                     let mut registers = [V::splat(0.0); R];
                     for (r, register) in registers.iter_mut().enumerate() {
-                        let at = r * V::LANES * size;
-                        *register = T::first::<V>(value.add(at));
-                        V::prefetch_far(value.wrapping_offset(to_next).wrapping_add(at));
+                        let at = values.at + r * V::LANES;
+                        *register = T::load(vector, at);
+                        V::prefetch_far(
+                            vector.wrapping_offset(to_next).wrapping_add(T::offset(at)),
+                        );
                     }
                     for (i, sums) in sums.iter_mut().enumerate() {
                         let e = V::splat(*exponentials.get_unchecked(i * SPAN_TOKENS + token));

@@ -12,7 +12,7 @@ use std::marker::PhantomData;
 use crate::cpu::simd::{MAX_LANES, Simd};
 use crate::model::Dtype;
 
-use super::stored::{Stored, TILE_COLS, Widen};
+use super::stored::{Cached, Stored, TILE_COLS, Widen};
 
 /// Values of a group: the unit in which all types are unpacked.
 const GROUP: usize = 32;
@@ -74,6 +74,23 @@ impl<V: Simd, T: Block> Stored<V> for Blocks<T> {
                     }
                 }
             }
+        }
+    }
+}
+
+impl<V: Simd, T: Block> Cached<V> for Blocks<T> {
+    #[inline(always)]
+    fn offset(at: usize) -> usize {
+        at / T::DTYPE.block_values() * T::DTYPE.block_bytes()
+    }
+
+    #[inline(always)]
+    unsafe fn load(vector: *const u8, at: usize) -> V {
+        // SAFETY: the caller guarantees a readable vector and `V`'s instructions.
+        unsafe {
+            let block = vector.add(<Self as Cached<V>>::offset(at));
+            let (group, at) = (at % T::DTYPE.block_values() / GROUP, at % GROUP);
+            T::values(block, &T::scales(block), group, at)
         }
     }
 }

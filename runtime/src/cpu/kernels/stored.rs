@@ -45,6 +45,18 @@ pub(super) trait Widen<V: Simd>: Stored<V> {
     unsafe fn widen_step(row: *const u8, wide: *mut f32);
 }
 
+/// A type of cached keys and values, whose vectors are read a register at a time.
+///
+/// # Safety
+///
+/// As [`Stored`]; `at` is a multiple of `V::LANES`.
+pub(super) trait Cached<V: Simd>: Stored<V> {
+    /// Offset in a vector of the bytes that [`load`](Cached::load) reads first.
+    fn offset(at: usize) -> usize;
+    /// Register of the values `at..at + V::LANES` of a vector.
+    unsafe fn load(vector: *const u8, at: usize) -> V;
+}
+
 /// A type of single values: converts `2 * LANES` values to two registers.
 ///
 /// # Safety
@@ -99,6 +111,19 @@ impl<V: Simd, T: Float> Stored<V> for Floats<T> {
                 }
             }
         }
+    }
+}
+
+impl<V: Simd, T: Float> Cached<V> for Floats<T> {
+    #[inline(always)]
+    fn offset(at: usize) -> usize {
+        at * T::DTYPE.block_bytes()
+    }
+
+    #[inline(always)]
+    unsafe fn load(vector: *const u8, at: usize) -> V {
+        // SAFETY: the caller guarantees a readable vector and `V`'s instructions.
+        unsafe { T::first(vector.add(<Self as Cached<V>>::offset(at))) }
     }
 }
 

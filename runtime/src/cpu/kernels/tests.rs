@@ -221,9 +221,12 @@ struct Case {
 
 #[test]
 fn attention_is_softmax_of_scores_times_values() {
-    let case =
-        |rows, group, head_dim, position, window| Case { rows, group, head_dim, position, window };
     for (kernels, dtype) in kernels().flat_map(|k| KvPool::DTYPES.map(|dtype| (k, dtype))) {
+        // Vectors of whole blocks.
+        let case = |rows, group, head_dim: usize, position, window| {
+            let head_dim = head_dim.next_multiple_of(dtype.block_values());
+            Case { rows, group, head_dim, position, window }
+        };
         check_attention(kernels, dtype, case(1, 1, 2, 0, usize::MAX));
         check_attention(kernels, dtype, case(1, 4, 64, 63, usize::MAX));
         check_attention(kernels, dtype, case(5, 3, 34, 14, usize::MAX));
@@ -246,7 +249,8 @@ fn check_attention(kernels: &Kernels, dtype: Dtype, case: Case) {
     let plane = TOKENS * head_dim;
     let len = 2 * plane;
     // Memory beyond the context must not influence the result, even if it is NaN.
-    let mut kv = vec![f32::NAN; 101 * len + crate::cpu::simd::MAX_LANES];
+    let padding = crate::cpu::simd::MAX_LANES.next_multiple_of(dtype.block_values());
+    let mut kv = vec![f32::NAN; 101 * len + padding];
     let place = |token: usize, values: usize| {
         blocks[token / TOKENS] as usize * len + values * plane + token % TOKENS * head_dim
     };
@@ -255,8 +259,7 @@ fn check_attention(kernels: &Kernels, dtype: Dtype, case: Case) {
         kv[place(token, 0)..][..head_dim].copy_from_slice(&pair[..head_dim]);
         kv[place(token, 1)..][..head_dim].copy_from_slice(&pair[head_dim..]);
     }
-    let size = dtype.block_bytes();
-    let mut stored = vec![0; kv.len() * size];
+    let mut stored = vec![0; dtype.bytes_of(kv.len())];
     dtype.narrow(&kv, &mut stored);
     dtype.widen(&stored, &mut kv);
     let queries = numbers(7, rows * group * head_dim);
@@ -276,9 +279,9 @@ fn check_attention(kernels: &Kernels, dtype: Dtype, case: Case) {
         kv: &stored,
         kv_dtype: dtype,
         blocks: &blocks,
-        block_bytes: len * size,
+        block_bytes: dtype.bytes_of(len),
         keys: 0,
-        values: plane * size,
+        values: dtype.bytes_of(plane),
     });
     for (query, values) in queries.chunks_exact(head_dim).enumerate() {
         let out = scratch.total.finish(query, head_dim);
