@@ -106,8 +106,8 @@ impl Dtype {
         }
     }
 
-    /// Rounds `values` to the nearest of a float type or of Q8_0, as they are stored. A block with a
-    /// value that is not finite becomes NaN. Panics for other types.
+    /// Rounds `values` to the nearest of a float type or of Q8_0, as they are stored. A block with
+    /// a value that is not finite becomes NaN. Panics for other types.
     pub fn narrow(self, values: &[f32], out: &mut [u8]) {
         assert_eq!(self.bytes_of(values.len()), out.len());
         match self {
@@ -177,12 +177,12 @@ fn store<const N: usize>(values: &[f32], out: &mut [u8], bytes: impl Fn(f32) -> 
 
 /// Stores 32 values with the scale that makes the largest magnitude 127.
 fn put_q8_0(values: &[f32; SMALL_BLOCK], out: &mut [u8]) {
-    let largest = values
-        .iter()
-        .fold(0.0f32, |largest, x| if x.is_finite() { largest.max(x.abs()) } else { f32::NAN });
+    let is_finite = values.iter().all(|x| x.is_finite());
+    let largest = values.iter().fold(0.0f32, |largest, x| largest.max(x.abs()));
+    let largest = if is_finite { largest } else { f32::NAN };
     let scale = f16::from_f32(largest / 127.0);
     out[..2].copy_from_slice(&scale.to_le_bytes());
-    // Also zero if the scale is.
+    // Infinite if the scale is zero, as are all values then.
     let inverse = 1.0 / scale.to_f32();
     for (out, x) in out[2..].iter_mut().zip(values) {
         *out = (x * inverse).round_ties_even().clamp(-127.0, 127.0) as i8 as u8;
