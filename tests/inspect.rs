@@ -66,6 +66,10 @@ fn the_memory_grows_with_batch_and_context() {
         number(&memory["cpu"]["kv_token_bytes"]),
         2 * number(&memory["gpu"]["kv_token_bytes"])
     );
+    let quantized = inspect(&["--kv-dtype", "q8_0"])["memory"].clone();
+    let bytes = number(&memory["cpu"]["kv_token_bytes"]) / 128 * 34;
+    assert_eq!(number(&quantized["cpu"]["kv_token_bytes"]), bytes, "34 bytes for 32 values");
+    assert_eq!(quantized["gpu"]["kv_token_bytes"], memory["gpu"]["kv_token_bytes"]);
 }
 
 #[test]

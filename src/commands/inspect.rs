@@ -6,14 +6,19 @@ mod tensors;
 
 use serde_json::{Value, json};
 use trail_runtime::engine::probe_fits;
-use trail_runtime::model::{ModelConfig, RopeScaling, TensorInfo};
-use trail_setup::{Error, ModelArgs, Output, Setup};
+use trail_runtime::model::{Dtype, ModelConfig, RopeScaling, TensorInfo};
+use trail_setup::{EngineArgs, Error, ModelArgs, Output, Setup};
 
 pub use args::InspectArgs;
 use memory::MemoryNeed;
 
 /// Prints the report.
-pub fn run(model: &ModelArgs, args: &InspectArgs, json: bool) -> Result<(), Error> {
+pub fn run(
+    model: &ModelArgs,
+    engine: &EngineArgs,
+    args: &InspectArgs,
+    json: bool,
+) -> Result<(), Error> {
     let setup = Setup::load(&model.with_model(args.path.as_deref()))?;
     let config = &setup.model.config;
     let context = args.context.unwrap_or(config.max_context);
@@ -24,7 +29,8 @@ pub fn run(model: &ModelArgs, args: &InspectArgs, json: bool) -> Result<(), Erro
         )));
     }
     let tensors = setup.model.weights.inventory();
-    let memory = MemoryNeed::of(config, &tensors, args.batch, context);
+    let cpu_kv = engine.kv_dtype().unwrap_or(Dtype::F32);
+    let memory = MemoryNeed::of(config, &tensors, args.batch, context, cpu_kv);
     let text = match json {
         true => report_json(&setup, &tensors, &memory).to_string(),
         false => report_text(&setup, &tensors, &memory),

@@ -28,7 +28,7 @@ pub fn run(mut cli: Cli) -> Result<(), Error> {
         Command::Generate(args) => generate::run(model, engine, &args, *json),
         Command::Chat(args) => chat::run(model, engine, &args, *json),
         Command::Pull(args) => pull::run(&args, *json),
-        Command::Inspect(args) => inspect::run(model, &args, *json),
+        Command::Inspect(args) => inspect::run(model, engine, &args, *json),
         Command::Probe(args) => probe::run(model, engine, &args, *json),
         Command::Predictor(args) => predictor::run(model, &args, *json),
         Command::Bench(args) => trail_bench::run(model, engine, &args, *json),

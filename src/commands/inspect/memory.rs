@@ -17,8 +17,8 @@ pub struct MemoryNeed {
     gpu: DeviceNeed,
 }
 
-/// Weights and KV cache on one device: the CPU takes matrices as stored, and has f32 keys and
-/// values; on a GPU both are bf16, and a tied output projection is a copy of the embedding.
+/// Weights and KV cache on one device: the CPU takes matrices as stored, and has keys and values of
+/// `--kv-dtype`; on a GPU both are bf16, and a tied output projection is a copy of the embedding.
 #[derive(Clone, Copy, Debug, Serialize)]
 struct DeviceNeed {
     weights_bytes: u64,
@@ -27,12 +27,14 @@ struct DeviceNeed {
 }
 
 impl MemoryNeed {
-    /// The need of `batch` sequences of `context` tokens.
+    /// The need of `batch` sequences of `context` tokens, with keys and values in `cpu_kv` on the
+    /// CPU.
     pub fn of(
         config: &ModelConfig,
         tensors: &[TensorInfo],
         batch: usize,
         context: usize,
+        cpu_kv: Dtype,
     ) -> MemoryNeed {
         let tokens = context.next_multiple_of(BLOCK_TOKENS as usize) as u64 * batch as u64;
         let device = |weights_bytes, dtype| {
@@ -42,7 +44,7 @@ impl MemoryNeed {
             DeviceNeed { weights_bytes, kv_token_bytes, total_bytes }
         };
         let weights_bytes = tensors.iter().map(|tensor| tensor.bytes as u64).sum();
-        let cpu = device(weights_bytes, Dtype::F32);
+        let cpu = device(weights_bytes, cpu_kv);
         let gpu = device(cuda::weights_bytes(config) as u64, Dtype::Bf16);
         MemoryNeed { batch, context, weights_bytes, cpu, gpu }
     }
