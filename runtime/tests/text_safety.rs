@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::{Map, Value, json};
 use trail_runtime::text::{ChatError, ChatMessage, ChatOptions, ChatTemplate, Tokenizer};
@@ -19,7 +20,9 @@ fn folder(name: &str) -> PathBuf {
 }
 
 fn load(name: &str, json: &Value) -> Tokenizer {
-    let folder = folder(name);
+    // Tests that run side by side load the same names.
+    static LOADED: AtomicUsize = AtomicUsize::new(0);
+    let folder = folder(&format!("{name}-{}", LOADED.fetch_add(1, Ordering::Relaxed)));
     fs::write(folder.join("tokenizer.json"), json.to_string()).expect("write");
     Tokenizer::load(&folder, 2000).expect("a tokenizer")
 }

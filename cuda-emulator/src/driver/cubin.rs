@@ -3,31 +3,32 @@
 
 use std::path::{Path, PathBuf};
 
-/// Bytes of an ELF header, and the offsets in it that give the file's size.
+/// Bytes of an ELF header.
 const HEADER: usize = 64;
-const SECTIONS_AT: usize = 0x28;
-const SECTION_BYTES: usize = 0x3a;
-const SECTION_COUNT: usize = 0x3c;
 
-/// The text of the cubin `image` for `target`, if it is one of this project's.
+/// The text of the cubin `image` for `target`, if it is one of this project's. `length` are its
+/// bytes where the caller knows them.
 ///
 /// # Safety
-/// `image` points to an ELF file.
-pub(super) unsafe fn text(image: *const u8, target: &str) -> Option<String> {
-    // SAFETY: an ELF file begins with its header.
+/// `image` points to an ELF file, of `length` bytes where that is given.
+pub(super) unsafe fn text(image: *const u8, length: Option<usize>, target: &str) -> Option<String> {
+    if length.is_some_and(|length| length < HEADER) {
+        return None;
+    }
+    // SAFETY: the file has a header.
     let header = unsafe { std::slice::from_raw_parts(image, HEADER) };
-    let number = |at: usize, bytes: usize| {
-        header[at..at + bytes].iter().rev().fold(0, |number, &byte| number << 8 | byte as usize)
-    };
-    // The headers of the sections are a cubin's last part but for those of its segments.
-    let length = number(SECTIONS_AT, 8) + number(SECTION_BYTES, 2) * number(SECTION_COUNT, 2);
-    // SAFETY: the caller's promise; the file has its section headers.
-    let image = unsafe { std::slice::from_raw_parts(image, length) };
     let out = Path::new(env!("CARGO_MANIFEST_DIR")).join("../ptx/out");
     let of_target = out.join(target);
-    let found = cubins(&of_target)
-        .into_iter()
-        .find(|path| std::fs::read(path).is_ok_and(|bytes| bytes.starts_with(image)))?;
+    let found = cubins(&of_target).into_iter().find(|path| {
+        let Ok(known) = std::fs::read(path) else { return false };
+        // A header gives the place of the last part of a file, so files with one header have one
+        // length.
+        if !known.starts_with(header) || length.is_some_and(|length| length < known.len()) {
+            return false;
+        }
+        // SAFETY: the file is as long as `known`: by its length, or by its header.
+        known == unsafe { std::slice::from_raw_parts(image, known.len()) }
+    })?;
     // Modules without code of the target's own are assembled from sm_80's text.
     let common = out.join("sm_80").join(found.strip_prefix(&of_target).ok()?).with_extension("ptx");
     let text = found.with_extension("ptx");

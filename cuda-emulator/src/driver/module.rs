@@ -68,7 +68,8 @@ unsafe fn look<'a>(image: *const c_void) -> Image<'a> {
     Image::Ptx(unsafe { CStr::from_ptr(image.cast()) })
 }
 
-fn load(image: *const c_void) -> Result<Handle, Code> {
+/// `length`: bytes of the image, where they are known.
+fn load(image: *const c_void, length: Option<usize>) -> Result<Handle, Code> {
     let mut state = ready()?;
     if image.is_null() {
         return Err(error::INVALID_VALUE);
@@ -80,7 +81,7 @@ fn load(image: *const c_void) -> Result<Handle, Code> {
         Image::Cubin => {
             let target = state.config.chip.target.ok_or(error::NO_BINARY_FOR_GPU)?;
             // SAFETY: as above.
-            let text = unsafe { cubin::text(image.cast(), target) };
+            let text = unsafe { cubin::text(image.cast(), length, target) };
             Cow::Owned(text.ok_or(error::NO_BINARY_FOR_GPU)?)
         }
     };
@@ -217,7 +218,7 @@ fn set_attribute(chip: &Chip, function: &mut Function, which: c_uint, value: c_i
 
 api! {
     fn cuModuleLoadData(module: *mut Handle, image: *const c_void) {
-        let handle = load(image)?;
+        let handle = load(image, None)?;
         // SAFETY: the API's contract.
         unsafe { put(module, handle) }
     }
@@ -225,7 +226,7 @@ api! {
     fn cuModuleLoadDataEx(
         module: *mut Handle, image: *const c_void, _count: c_uint, _options: *mut c_uint,
         _values: *mut *mut c_void) {
-        let handle = load(image)?;
+        let handle = load(image, None)?;
         // SAFETY: the API's contract.
         unsafe { put(module, handle) }
     }
@@ -239,8 +240,9 @@ api! {
         // SAFETY: the API's contract.
         let path = unsafe { text(path)? };
         let mut bytes = std::fs::read(path.as_ref()).map_err(|_| error::FILE_NOT_FOUND)?;
-        bytes.push(0);
-        let handle = load(bytes.as_ptr().cast())?;
+        let length = bytes.len();
+        bytes.extend([0; 4]);
+        let handle = load(bytes.as_ptr().cast(), Some(length))?;
         // SAFETY: the API's contract.
         unsafe { put(module, handle) }
     }

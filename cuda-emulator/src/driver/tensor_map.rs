@@ -28,7 +28,7 @@ fn matrix(
         && row_bytes < 1 << 40
         && boxed.iter().all(|side| (1..=BOX_MOST).contains(side))
         && inner.is_multiple_of(16)
-        && swizzle.span().is_none_or(|span| inner <= span);
+        && swizzle.span().is_none_or(|span| inner == span);
     is_sound.then_some(TensorMap { base, element, extents, row_bytes, boxed, swizzle })
 }
 
@@ -36,13 +36,14 @@ api! {
     fn cuTensorMapEncodeTiled(
         map: *mut [u64; WORDS], data_type: u32, rank: u32, base: *mut c_void,
         extents: *const [u64; 2], strides: *const u64, boxed: *const [u32; 2],
-        steps: *const [u32; 2], interleave: u32, swizzle: u32, _promotion: u32, _fill: u32) {
+        steps: *const [u32; 2], interleave: u32, swizzle: u32, _promotion: u32, fill: u32) {
         let pointers = [extents.is_null(), strides.is_null(), boxed.is_null(), steps.is_null()];
         if map.is_null() || !(map as usize).is_multiple_of(64) || pointers.contains(&true) {
             return Err(error::INVALID_VALUE);
         }
-        if rank != 2 || interleave != 0 {
-            return super::unsupported::say("a tensor map of another rank than 2, or interleaved");
+        if rank != 2 || interleave != 0 || fill != 0 {
+            return super::unsupported::say(
+                "a tensor map of another rank than 2, interleaved, or filled with NaN");
         }
         // SAFETY: not null; a map of rank 2 has as many of each.
         let (extents, row_bytes, boxed, steps) =

@@ -154,6 +154,12 @@ impl Block {
                 for barrier in 0..self.barriers.len() {
                     self.try_release(barrier);
                 }
+                if self.done.count_ones() as usize == self.count
+                    && let Err((kind, detail)) = self.shared.check_end()
+                {
+                    self.finding = Some(self.found(grid, kind, number, detail));
+                    return Err(());
+                }
             }
             Stop::Fault => {
                 self.finding = self.warps[number].fault.take().map(|fault| *fault);

@@ -1,5 +1,5 @@
 //! `cp.async.bulk`: copies of the copy engine from global to shared memory that count towards an
-//! mbarrier. The bytes arrive at once or when the barrier is tested next, by seed.
+//! mbarrier. The bytes arrive at once or after the barrier's next test, by seed.
 
 use super::Cx;
 use super::global::Intent;
@@ -131,7 +131,7 @@ fn boxed(
 fn issue(cx: &mut Cx<'_>, lane: usize, barrier: u64, chunks: Vec<Chunk>) -> Result<(), Trouble> {
     cx.shared.check_barrier(barrier)?;
     let warp = cx.warp.number;
-    // A clock of its own: the warp's accesses before and after are not the copy's.
+    // The copy is neither the warp's earlier nor its later accesses: it has a clock of its own.
     cx.shared.tick(warp);
     for chunk in &chunks {
         cx.shared.launch_copy(warp, lane, chunk.to, CHUNK)?;

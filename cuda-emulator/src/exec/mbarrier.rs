@@ -31,7 +31,7 @@ struct Mbarrier {
     /// Merged vector clock of this phase's arrivals, and that of the phase before.
     gathered: [u32; WARPS],
     released: [u32; WARPS],
-    /// Copies whose bytes arrive when the barrier is tested next.
+    /// Copies whose bytes arrive once the barrier has been tested.
     copies: Vec<BulkCopy>,
 }
 
@@ -137,9 +137,6 @@ impl Shared {
 
     /// Has the phase of `parity` ended? Then `warp` is ordered behind it.
     fn test(&mut self, warp: usize, address: u64, parity: u32) -> Result<bool, Trouble> {
-        for copy in std::mem::take(&mut self.mbarriers.at(address)?.copies) {
-            self.arrive_copy(address, &copy)?;
-        }
         let barrier = self.mbarriers.at(address)?;
         if barrier.parity == parity & 1 {
             return Ok(false);
@@ -148,6 +145,26 @@ impl Shared {
         let known = &mut self.clocks[warp];
         known.iter_mut().zip(released).for_each(|(clock, more)| *clock = (*clock).max(more));
         Ok(true)
+    }
+}
+
+impl Shared {
+    /// The late copies of the barrier at `address` arrive.
+    fn arrive_late(&mut self, address: u64) -> Result<(), Trouble> {
+        for copy in std::mem::take(&mut self.mbarriers.at(address)?.copies) {
+            self.arrive_copy(address, &copy)?;
+        }
+        Ok(())
+    }
+
+    /// Finds a barrier with bytes that have not arrived, or were not expected, when the block ends.
+    pub(super) fn check_end(&self) -> Result<(), Trouble> {
+        let open =
+            |(_, barrier): &(&u64, &Mbarrier)| !barrier.copies.is_empty() || barrier.bytes != 0;
+        let Some((address, _)) = self.mbarriers.0.iter().find(open) else { return Ok(()) };
+        let detail =
+            format!("the block ends with a copy on its way to the mbarrier at {address:#x}");
+        Err((Kind::AsyncInFlight, detail))
     }
 }
 
@@ -221,4 +238,6 @@ pub(crate) fn try_wait(cx: &mut Cx<'_>, i: &Inst, mask: u32) {
     });
     cx.warp.registers.set_pred(i.d[0], ended, mask);
     cx.warp.spins = ended != mask;
+    // After the answer, so that a program that does not test again is found.
+    for_lanes(cx, i, mask, Manner::Atomic, |cx, _, address| cx.shared.arrive_late(address));
 }

@@ -267,6 +267,24 @@ impl Shared {
         }
     }
 
+    /// Checks that the last writes of a range were before a point at which `known` was known.
+    pub(crate) fn check_unchanged(
+        &self,
+        address: u64,
+        bytes: u64,
+        known: &[u32; WARPS],
+    ) -> Result<(), Trouble> {
+        let (first, last) =
+            ((address >> self.grain) as usize, ((address + bytes - 1) >> self.grain) as usize);
+        for grain in self.grains.get(first..=last).unwrap_or_default() {
+            let is_newer = || known[usize::from(grain.writer >> 5) & 31] <= grain.write_clock;
+            if grain.writer != NO_WARP && is_newer() {
+                return Err(raced(address, "write under a product", grain.writer));
+            }
+        }
+        Ok(())
+    }
+
     /// Checks a read of the async proxy on behalf of `warp`: a read, and what ordinary instructions
     /// wrote lies behind a proxy fence.
     pub(crate) fn check_async(

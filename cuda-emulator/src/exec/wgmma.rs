@@ -7,7 +7,7 @@ use super::Cx;
 use super::lanes::LANES;
 use super::matrix::whole;
 use super::mma::{Brain, Element, Half};
-use super::shared::Trouble;
+use super::shared::{Trouble, WARPS};
 use crate::memory::Swizzle;
 use crate::ptx::program::{Handler, Inst, Slot};
 use crate::ptx::types::{Class, Ty};
@@ -23,7 +23,8 @@ pub(crate) const K: usize = 16;
 pub(crate) struct Products {
     /// In order of issue.
     pending: Vec<Product>,
-    sums: Vec<Sums>,
+    /// Of pending products; `None`: a free place.
+    sums: Vec<Option<Sums>>,
     /// Groups committed.
     committed: u32,
     /// A fence came after the last group.
@@ -47,6 +48,8 @@ struct Product {
     is_added: bool,
     unpack: Unpack,
     is_done: bool,
+    /// Clocks that the warp knew at the issue: the operands hold no later write until the end.
+    known: [u32; WARPS],
 }
 
 /// The first operand.
@@ -114,10 +117,13 @@ impl Rows {
         Ok(words)
     }
 
-    /// Checks once more that `rows` rows may be read now: no warp may have written them so far.
-    fn check(self, cx: &mut Cx<'_>, rows: usize) -> Result<(), Trouble> {
+    /// Checks that `rows` rows may be read now, and were last written before the issue, of which
+    /// the warp then knew: `known`.
+    fn check(self, cx: &mut Cx<'_>, rows: usize, known: &[u32; WARPS]) -> Result<(), Trouble> {
         (0..rows).flat_map(|row| [(row, 0), (row, 1)]).try_for_each(|(row, half)| {
-            cx.shared.check_async(cx.warp.number, self.chunk(row, half), 16)
+            let at = self.chunk(row, half);
+            cx.shared.check_unchanged(at, 16, known)?;
+            cx.shared.check_async(cx.warp.number, at, 16)
         })
     }
 }
@@ -166,7 +172,9 @@ fn start(cx: &mut Cx<'_>, i: &Inst, unpack: Unpack) -> Result<(), Trouble> {
     let columns = i.accumulators.len() * 2;
     let sums = take_sums(cx, &i.accumulators);
     let group = cx.warp.wgmma.committed;
-    let mut product = Product { group, sums, a, b, columns, is_added, unpack, is_done: false };
+    let known = cx.shared.clocks[cx.warp.number];
+    let is_done = false;
+    let mut product = Product { group, sums, a, b, columns, is_added, unpack, is_done, known };
     if !cx.grid.late_copies {
         run(cx, &mut product)?;
     }
@@ -177,8 +185,8 @@ fn start(cx: &mut Cx<'_>, i: &Inst, unpack: Unpack) -> Result<(), Trouble> {
 /// Place of the accumulators in `slots`: their values leave the registers until they are waited
 /// for.
 fn take_sums(cx: &mut Cx<'_>, slots: &[Slot]) -> usize {
-    let known = cx.warp.wgmma.sums.iter().position(|sums| *sums.slots == *slots);
-    if let Some(known) = known {
+    let is_of = |sums: &Option<Sums>| sums.as_ref().is_some_and(|sums| *sums.slots == *slots);
+    if let Some(known) = cx.warp.wgmma.sums.iter().position(is_of) {
         return known;
     }
     let columns = slots.len() * 2;
@@ -190,8 +198,13 @@ fn take_sums(cx: &mut Cx<'_>, slots: &[Slot]) -> usize {
             *value = f32::NAN.to_bits();
         }
     }
-    cx.warp.wgmma.sums.push(Sums { slots: slots.into(), values });
-    cx.warp.wgmma.sums.len() - 1
+    let sums = &mut cx.warp.wgmma.sums;
+    let free = sums.iter().position(Option::is_none).unwrap_or_else(|| {
+        sums.push(None);
+        sums.len() - 1
+    });
+    sums[free] = Some(Sums { slots: slots.into(), values });
+    free
 }
 
 /// Index in `[M, columns]` of `lane`'s accumulator `at`.
@@ -225,11 +238,12 @@ fn run(cx: &mut Cx<'_>, product: &mut Product) -> Result<(), Trouble> {
             right[(half * 8 + at % 8) * columns + column + at / 8] = value;
         }
     }
-    let sums = &mut cx.warp.wgmma.sums[product.sums].values;
-    if !product.is_added {
-        sums.fill(0.0);
+    if let Some(Sums { values, .. }) = &mut cx.warp.wgmma.sums[product.sums] {
+        if !product.is_added {
+            values.fill(0.0);
+        }
+        add_products(&a, &right, values);
     }
-    add_products(&a, &right, sums);
     product.is_done = true;
     Ok(())
 }
@@ -290,9 +304,7 @@ pub(crate) fn wait(cx: &mut Cx<'_>, i: &Inst, mask: u32) {
     if let Err((kind, detail)) = end(cx, ended) {
         return cx.fault(kind, 0, detail);
     }
-    if cx.warp.wgmma.pending.is_empty() {
-        give_sums(cx);
-    }
+    give_sums(cx);
 }
 
 /// Finds products that the lanes of `mask` leave behind.
@@ -305,25 +317,29 @@ pub(crate) fn check_exit(cx: &mut Cx<'_>, mask: u32) {
 
 fn end(cx: &mut Cx<'_>, products: Vec<Product>) -> Result<(), Trouble> {
     for mut product in products {
-        if product.is_done {
-            product.b.check(cx, product.columns)?;
-            if let Left::Shared(rows) = product.a {
-                rows.check(cx, M)?;
-            }
-        } else {
+        product.b.check(cx, product.columns, &product.known)?;
+        if let Left::Shared(rows) = product.a {
+            rows.check(cx, M, &product.known)?;
+        }
+        if !product.is_done {
             run(cx, &mut product)?;
         }
     }
     Ok(())
 }
 
-/// All products have ended: the accumulators are back in their registers.
+/// Accumulators without a pending product are back in their registers.
 fn give_sums(cx: &mut Cx<'_>) {
-    for Sums { slots, values } in std::mem::take(&mut cx.warp.wgmma.sums) {
+    let Products { pending, sums, .. } = &mut cx.warp.wgmma;
+    for (at, place) in sums.iter_mut().enumerate() {
+        if pending.iter().any(|product| product.sums == at) {
+            continue;
+        }
+        let Some(Sums { slots, values }) = place.take() else { continue };
         for (at, slot) in slots.iter().enumerate() {
             let register = &mut cx.warp.registers.narrow[slot.index()];
             for (lane, value) in register.iter_mut().enumerate() {
-                *value = values[place(at, lane, slots.len() * 2)].to_bits();
+                *value = values[self::place(at, lane, slots.len() * 2)].to_bits();
             }
         }
     }

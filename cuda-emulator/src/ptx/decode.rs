@@ -7,7 +7,7 @@ mod memory;
 mod moves;
 mod warp;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use super::ast::{Function, Module, Operand, Place, Statement};
@@ -41,8 +41,11 @@ pub(crate) fn kernel(
         global_grain: 4,
         tables: Vec::new(),
         has_mbarriers: false,
+        accumulators: HashSet::new(),
+        product_waits: Vec::new(),
     };
     let starts = lower.statements()?;
+    lower.keep_accumulators();
     lower.resolve(&starts)?;
     let Lower { mut code, slots, grain, global_grain, tables, has_mbarriers, .. } = lower;
     let blocks = cfg::blocks(&code, &tables);
@@ -90,6 +93,9 @@ pub(super) struct Lower<'a> {
     global_grain: u32,
     tables: Vec<Vec<u32>>,
     has_mbarriers: bool,
+    /// Accumulators of all products of warpgroups, and the instructions that wait for products.
+    pub(super) accumulators: HashSet<Slot>,
+    pub(super) product_waits: Vec<usize>,
 }
 
 impl Lower<'_> {
@@ -138,6 +144,9 @@ impl Lower<'_> {
             || self.plain(&mut opcode, operands)?;
         if !done {
             return self.fail("unsupported instruction");
+        }
+        if !self.code[first..].iter().all(Inst::fits) {
+            return self.fail("too many operands");
         }
         if !opcode.modifiers.is_empty() {
             return self.fail(format!("unsupported modifier .{}", opcode.modifiers.join(".")));
@@ -189,11 +198,8 @@ impl Lower<'_> {
             other => (other, None),
         };
         for target in [Some(first), second].into_iter().flatten() {
-            let slot = self.target(target, class)?;
             // A narrow type may go to a register of 32 bits, never to one of another file.
-            if slot.class() != class {
-                return self.fail("a destination of another size");
-            }
+            let slot = self.target(target, class)?;
             inst.push_target(slot);
         }
         self.push(inst);

@@ -51,3 +51,25 @@ impl std::fmt::Display for PtxError {
 }
 
 impl std::error::Error for PtxError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn operands_that_are_missing_or_too_many_are_refused() {
+        for line in [
+            "bar.warp.sync;",
+            "bar.red.popc.u32;",
+            "bar.sync 0,0,0,0,0,0,0,0,0,0,0;",
+            "cp.async.ca.shared.global.L2::cache_hint [%rd1], [%rd1], 16;",
+            "ld.global.v8.b16 {%r1,%r1,%r1,%r1,%r1,%r1,%r1,%r1}, [%rd1];",
+            "mbarrier.try_wait.parity.shared.b64 %r1, [%r1], %r1;",
+            "mbarrier.init.parity.shared.b64 %p1, [%r1], %r1;",
+        ] {
+            let registers = ".reg .b32 %r<3>; .reg .b64 %rd<3>; .reg .pred %p<3>;";
+            let error = check_ptx(&format!(".entry k() {{\n{registers}\n{line}\n}}"));
+            assert!(error.is_err_and(|error| error.starts_with("PTX line 3")), "{line}");
+        }
+    }
+}

@@ -111,10 +111,16 @@ impl Lower<'_> {
         Ok(low)
     }
 
-    /// A destination; `_` is a register that is never read.
+    /// A destination in the file of `class`; `_` is a register that is never read.
     pub(super) fn target(&mut self, operand: &Operand, class: Class) -> Result<Slot> {
         match operand {
-            Operand::Register(register) => Ok(self.slots.of_register[*register as usize]),
+            Operand::Register(register) => {
+                let slot = self.slots.of_register[*register as usize];
+                if slot.class() != class {
+                    return self.fail("a destination of another size");
+                }
+                Ok(slot)
+            }
             Operand::Sink => Ok(self.slots.fresh(class)),
             other => self.fail(format!("unsupported destination {other:?}")),
         }

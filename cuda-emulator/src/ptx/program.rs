@@ -170,13 +170,22 @@ impl Inst {
     }
 
     pub(crate) fn push_target(&mut self, slot: Slot) {
-        self.d[usize::from(self.targets)] = slot;
-        self.targets += 1;
+        if let Some(place) = self.d.get_mut(usize::from(self.targets)) {
+            *place = slot;
+        }
+        self.targets = self.targets.saturating_add(1);
     }
 
     pub(crate) fn push_source(&mut self, slot: Slot) {
-        self.s[usize::from(self.sources)] = slot;
-        self.sources += 1;
+        if let Some(place) = self.s.get_mut(usize::from(self.sources)) {
+            *place = slot;
+        }
+        self.sources = self.sources.saturating_add(1);
+    }
+
+    /// Returns false if more operands were pushed than there are places.
+    pub(crate) fn fits(&self) -> bool {
+        usize::from(self.targets) <= self.d.len() && usize::from(self.sources) <= self.s.len()
     }
 
     pub(crate) fn targets(&self) -> &[Slot] {

@@ -157,6 +157,9 @@ fn wgmma_products_are_their_references() {
         }
     }
     assert_eq!(checked, kernels("wgmma_"));
+    // A last wave of one tile with fewer units than there are blocks: it is not shared.
+    let few = Case::new(Epilogue::Swiglu, 64, 1024, 512);
+    ends::check(&bench, &mut chance, &Case { family: Family::Group, multiprocessors: 7, ..few });
 }
 
 /// Tiles that several blocks share, of all tiles and of those of the last wave.

@@ -60,7 +60,8 @@ impl Lower<'_> {
     pub(super) fn barrier(&mut self, opcode: &mut Opcode, operands: &[Operand]) -> Result<()> {
         if opcode.take("warp") {
             opcode.take("sync");
-            let members = self.source(&operands[0], Ty::B32)?;
+            let [members] = operands else { return self.fail("expected the members") };
+            let members = self.source(members, Ty::B32)?;
             let mut inst = Inst::new(Flow::Checked(crate::exec::sync::warp_sync), self.line);
             inst.push_source(members);
             self.push(inst);
@@ -99,10 +100,9 @@ impl Lower<'_> {
             None => return self.fail("unsupported reduction"),
         };
         let counted = operands.len() > 3;
-        let target = self.target(
-            &operands[0],
-            if reduce == Reduce::Popc { Class::Narrow } else { Class::Pred },
-        )?;
+        let Some(target) = operands.first() else { return self.fail("no operands") };
+        let target =
+            self.target(target, if reduce == Reduce::Popc { Class::Narrow } else { Class::Pred })?;
         let mut sources = Vec::new();
         for (at, operand) in operands.iter().enumerate().skip(1) {
             let ty = if at + 1 == operands.len() { Ty::Pred } else { Ty::U32 };

@@ -32,7 +32,9 @@ impl Lower<'_> {
     /// `mbarrier.init`, `.arrive`, `.arrive.expect_tx`, `.try_wait.parity`, `.test_wait.parity`
     fn mbarrier(&mut self, opcode: &mut Opcode, operands: &[Operand]) -> Result<()> {
         self.has_mbarriers = true;
-        opcode.take_any(&SHARED);
+        if opcode.take_any(&SHARED).is_none() {
+            return self.fail("only addresses of shared memory");
+        }
         opcode.take_any(&["release", "acquire"]);
         opcode.take_any(&["cta", "cluster"]);
         if opcode.ty(0) != Some(Ty::B64) {
@@ -50,7 +52,9 @@ impl Lower<'_> {
                 self.on_barrier(Flow::Checked(mbarrier::arrive), at, Some(bytes))
             }
             // A fourth operand limits the time that the hardware may wait.
-            (Some(_), [to, at, parity] | [to, at, parity, _]) if opcode.take("parity") => {
+            (Some("try_wait" | "test_wait"), [to, at, parity] | [to, at, parity, _])
+                if opcode.take("parity") =>
+            {
                 self.on_barrier(Flow::Poll(mbarrier::try_wait), at, Some(parity))?;
                 let to = self.target(to, Class::Pred)?;
                 if let Some(inst) = self.code.last_mut() {
@@ -125,6 +129,7 @@ impl Lower<'_> {
                     return self.fail("expected a number of groups");
                 };
                 inst.flow = Flow::Checked(wgmma::wait);
+                self.product_waits.push(self.code.len());
                 inst.imm = *groups as i64;
             }
             Some(_) => return self.warpgroup_product(opcode, operands),
@@ -177,7 +182,17 @@ impl Lower<'_> {
         }
         let accumulators = d.iter().map(|register| self.target(register, Class::Narrow));
         inst.accumulators = accumulators.collect::<Result<_>>()?;
+        self.accumulators.extend(&inst.accumulators);
         self.push(inst);
         Ok(())
+    }
+
+    /// Keeps the places of all accumulators over the waits that write them.
+    pub(super) fn keep_accumulators(&mut self) {
+        let mut all: Vec<Slot> = self.accumulators.iter().copied().collect();
+        all.sort_unstable_by_key(|slot| slot.0);
+        for &at in &self.product_waits {
+            self.code[at].accumulators = all.clone().into();
+        }
     }
 }

@@ -259,7 +259,9 @@ impl Lower<'_> {
         inst.access.bytes = *bytes as u8;
         inst.push_source(to);
         inst.push_source(from);
-        let extra = &operands[3..operands.len() - usize::from(hinted)];
+        let Some(extra) = operands.get(3..operands.len() - usize::from(hinted)) else {
+            return self.fail("expected a cache policy");
+        };
         match extra {
             [] => {}
             [Operand::Not(_)] => return self.fail("unsupported ignore-src operand"),

@@ -158,6 +158,12 @@ impl Parser {
             Some(Kind::Punct('[')) => {
                 let base = Box::new(self.simple(body)?);
                 let bytes = if self.take_punct('+') { self.int()? as i64 } else { 0 };
+                let (base, bytes) = match *base {
+                    Operand::Symbol(name, offset) => {
+                        (Box::new(Operand::Symbol(name, 0)), offset.wrapping_add(bytes))
+                    }
+                    other => (Box::new(other), bytes),
+                };
                 if self.take_punct(',') {
                     let Operand::Vector(at) = self.simple(body)? else {
                         return self.fail("expected coordinates in braces");
@@ -166,13 +172,7 @@ impl Parser {
                     return Ok(Operand::Tensor(Box::new(Operand::Memory(base, bytes)), at));
                 }
                 self.expect_punct(']')?;
-                Ok(match *base {
-                    Operand::Symbol(name, offset) => {
-                        let bytes = offset.wrapping_add(bytes);
-                        Operand::Memory(Box::new(Operand::Symbol(name, 0)), bytes)
-                    }
-                    _ => Operand::Memory(base, bytes),
-                })
+                Ok(Operand::Memory(base, bytes))
             }
             Some(Kind::Punct(open @ ('{' | '('))) => {
                 let close = if open == '{' { '}' } else { ')' };

@@ -244,7 +244,10 @@ impl Sized {
         let shared_clocks = sharers(shared) * (longest + sharing_clocks);
         let whole_clocks =
             sharers(tiles) * tiles.div_ceil(slots) as u64 * depth as u64 * unit_clocks;
-        let grid = if whole_clocks <= shared_clocks && !streams { tiles } else { shared };
+        // A block without a unit would be waited for at a tile between those of its neighbours.
+        let is_fed = rest == 0 || rest + 1 >= (LEAST_UNITS * shared) as u64;
+        let is_whole = !streams && (!is_fed || whole_clocks <= shared_clocks);
+        let grid = if is_whole { tiles } else { shared };
         let square = (slots * FEATURES / instance.tokens).isqrt();
         Sized {
             instance: *instance,
@@ -254,7 +257,7 @@ impl Sized {
             depth,
             grid,
             tile_swizzle: square.clamp(1, token_tiles),
-            clocks: whole_clocks.min(shared_clocks),
+            clocks: if is_whole { whole_clocks } else { shared_clocks },
         }
     }
 

@@ -1,4 +1,15 @@
 use super::*;
+use crate::model::ModelConfig;
+
+/// A chip with 100 KiB of shared memory a multiprocessor, as an L4 or an RTX 4090.
+fn small() -> Chip {
+    Chip {
+        multiprocessors: 28,
+        shared_per_block: 99 * 1024,
+        shared_per_multiprocessor: 100 * 1024,
+        ..Chip::A100
+    }
+}
 
 /// Llama-3-8B's products: (epilogue, features, width).
 const LLAMA_8B: [(Epilogue, usize, usize); 5] = [
@@ -10,14 +21,8 @@ const LLAMA_8B: [(Epilogue, usize, usize); 5] = [
 ];
 
 fn plans() -> Vec<(Chip, GemmPlan)> {
-    let small = Chip {
-        multiprocessors: 28,
-        shared_per_block: 99 * 1024,
-        shared_per_multiprocessor: 100 * 1024,
-        ..Chip::A100
-    };
     let mut plans = Vec::new();
-    for chip in [Chip::A100, Chip::H200, small] {
+    for chip in [Chip::A100, Chip::H200, small()] {
         for (epilogue, features, width) in
             LLAMA_8B.into_iter().chain([(Epilogue::Residual, 72, 200)])
         {
@@ -94,6 +99,49 @@ fn shares_are_equal_and_cover_everything() {
             assert_eq!(plan.tile_counters, shared_tiles);
         }
     }
+}
+
+/// The fix-up waits for every block between a tile's first and last, so each has a unit: of all
+/// products of some models, at all numbers of rows, on all sizes of chips.
+#[test]
+fn no_block_of_a_line_is_without_a_unit() {
+    let shapes = ["qwen2.5-0.5b", "qwen3-0.6b", "llama3.2-1b", "llama3-8b"];
+    let rows = (1..256).chain((256..2080).step_by(32)).chain((2080..8192).step_by(480));
+    let rows: Vec<usize> = rows.collect();
+    for config in shapes.map(|name| ModelConfig::named(name).unwrap()) {
+        let (d, ff) = (config.hidden_size, config.intermediate_size);
+        let shapes = [(config.q_size() + 2 * config.kv_size(), d), (d, d), (2 * ff, d), (d, ff)];
+        for multiprocessors in [7, 58, 66, 78, 82, 108, 114, 132, 144] {
+            for &rows in &rows {
+                for (features, width) in shapes {
+                    let product = Product { epilogue: Epilogue::Residual, rows, features, width };
+                    for chip in [Chip::A100, Chip::H200, small()] {
+                        check_line(&gemm(&Chip { multiprocessors, ..chip }, product));
+                    }
+                    let hopper = Chip { multiprocessors, ..Chip::H200 };
+                    wgmma::gemm(&hopper, product).iter().for_each(check_line);
+                }
+            }
+        }
+    }
+}
+
+fn check_line(plan: &GemmPlan) {
+    let name = plan.launch.kernel;
+    let (tokens, depth, is_line) = match name.strip_prefix("wgmma_residual_") {
+        Some(tokens) => (tokens.parse().unwrap(), 2 * wgmma::DEPTH, false),
+        None => {
+            let mut instances = SKINNY.iter().chain(&TILED);
+            let instance = instances.find(|it| it.kernels.contains(&name)).unwrap();
+            (instance.tokens, instance.depth, name.starts_with("skinny"))
+        }
+    };
+    let tiles = plan.features / 128 * plan.product.rows.div_ceil(tokens);
+    let grid = plan.launch.grid[0] as usize;
+    let is_whole = plan.partial_floats == 0 && name.starts_with("wgmma");
+    let shared = if is_line { tiles } else { tiles % grid };
+    let units = shared * (plan.width / depth);
+    assert!(is_whole || units == 0 || units >= grid, "{}: {units} units", plan.launch);
 }
 
 #[test]

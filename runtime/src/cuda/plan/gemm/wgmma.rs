@@ -84,16 +84,16 @@ struct Share {
 
 impl Share {
     fn new(instance: &Instance, multiprocessors: usize, tiles: usize, depth: usize) -> Share {
-        let rest = tiles % multiprocessors;
-        let units = rest * depth;
-        let saved = depth.saturating_sub(units.div_ceil(multiprocessors));
-        if rest == 0 || saved * instance.unit_clocks() <= instance.fix_up_clocks() {
-            return Share { grid: tiles.min(multiprocessors), rest: 0 };
+        // Each block has a few units, or it would be waited for at a tile of which it has none.
+        let grid = multiprocessors.min((tiles * depth / LEAST_UNITS).max(1));
+        let rest = tiles % grid;
+        let saved = depth.saturating_sub((rest * depth).div_ceil(grid));
+        let pays = saved * instance.unit_clocks() > instance.fix_up_clocks();
+        if pays && rest * depth >= LEAST_UNITS * grid {
+            Share { grid, rest }
+        } else {
+            Share { grid: tiles.min(multiprocessors), rest: 0 }
         }
-        // Below a wave the grid is as large as leaves each block a few units.
-        let most = if tiles < multiprocessors { (units / LEAST_UNITS).max(1) } else { usize::MAX };
-        let grid = multiprocessors.min(most);
-        Share { grid, rest: tiles % grid }
     }
 }
 
@@ -101,6 +101,7 @@ impl Share {
 /// neighbours, and below [`LEAST_ROWS`] rows.
 pub fn gemm(chip: &Chip, product: Product) -> Option<GemmPlan> {
     let Product { epilogue, rows, features, width } = product;
+    assert!(width.is_multiple_of(8), "{product:?}: rows must begin on 16 bytes");
     let fits = |instance: &&Instance| instance.tokens >= rows;
     let instance = INSTANCES.iter().find(fits).unwrap_or(&INSTANCES[INSTANCES.len() - 1]);
     let kernel = match epilogue {
@@ -116,6 +117,7 @@ pub fn gemm(chip: &Chip, product: Product) -> Option<GemmPlan> {
     let token_tiles = rows.div_ceil(instance.tokens);
     let (tiles, depth) = (n / FEATURES * token_tiles, k / UNIT_DEPTH);
     let multiprocessors = chip.multiprocessors as usize;
+    assert!(tiles * depth < 1 << 31, "{product:?}: more than 2^31 units");
     let Share { grid, rest } = Share::new(instance, multiprocessors, tiles, depth);
     // Most blocks that have a part of one tile.
     let splits = if rest == 0 { 1 } else { grid.div_ceil(rest) + 1 };
