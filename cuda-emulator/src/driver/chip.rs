@@ -42,6 +42,17 @@ pub(crate) static H100: Chip = Chip {
 };
 
 impl Chip {
+    /// Returns true if the chip runs PTX of the text's `.target`: any of an earlier architecture,
+    /// and one with an `a` on its own alone.
+    pub(crate) fn runs(&self, text: &str) -> bool {
+        let target = text.lines().find_map(|line| line.trim().strip_prefix(".target"));
+        let target = target.and_then(|names| names.trim().strip_prefix("sm_")).unwrap_or_default();
+        let end = target.find(|c: char| !c.is_ascii_digit()).unwrap_or(target.len());
+        let Ok(wanted) = target[..end].parse::<i32>() else { return true };
+        let own = self.capability.0 * 10 + self.capability.1;
+        if target[end..].starts_with('a') { wanted == own } else { wanted <= own }
+    }
+
     /// The chip of name `name`, such as `h100`.
     pub(crate) fn named(name: &str) -> Option<&'static Chip> {
         match name {
@@ -49,5 +60,20 @@ impl Chip {
             "h100" => Some(&H100),
             _ => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_of_a_later_or_another_architecture_is_refused() {
+        let runs = |chip: &Chip, target: &str| {
+            chip.runs(&format!("//\n.version 8.4\n.target {target}\n.address_size 64\n"))
+        };
+        assert!(runs(&A100, "sm_80") && runs(&A100, "sm_75") && runs(&H100, "sm_80, debug"));
+        assert!(runs(&H100, "sm_90a") && runs(&H100, "sm_90"));
+        assert!(!runs(&A100, "sm_90a") && !runs(&A100, "sm_86") && !runs(&H100, "sm_100a"));
     }
 }

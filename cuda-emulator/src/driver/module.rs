@@ -85,6 +85,9 @@ fn load(image: *const c_void, length: Option<usize>) -> Result<Handle, Code> {
             Cow::Owned(text.ok_or(error::NO_BINARY_FOR_GPU)?)
         }
     };
+    if !state.config.chip.runs(&text) {
+        return Err(error::NO_BINARY_FOR_GPU);
+    }
     let seen = lock(known()).get(&*text).cloned();
     let built = match seen {
         Some(kernels) => Ok(Module { kernels, ..Module::default() }),
