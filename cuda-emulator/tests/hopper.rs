@@ -58,3 +58,14 @@ fn a_product_that_is_not_waited_for_is_found() {
 fn rows_that_change_under_a_product_are_found() {
     check(case("overwritten"), ILLEGAL, &["shared address 0x"]);
 }
+
+#[test]
+fn rows_that_change_in_order_under_a_product_are_found() {
+    check(case("ordered"), ILLEGAL, &["shared address 0x", "write under a product"]);
+}
+
+/// The clean variant reads the first product while the second is pending.
+#[test]
+fn the_second_of_two_products_is_waited_for() {
+    check(case("two"), ILLEGAL, &["missing wgmma fence or wait", "has not waited for"]);
+}

@@ -49,7 +49,8 @@ __device__ __forceinline__ void copy(float *out, const float *in, bool is_shown,
 }
 
 /// A product of ones with rows that the threads write: 16 everywhere. Step 0 is the proxy fence
-/// after the write, 1 the fence before the product, 2 the wait, 3 the one before the rows change.
+/// after the write, 1 the fence before the product, 2 the wait, 3 the one before the rows change, 4
+/// the same with barriers and a fence around the change.
 __device__ __forceinline__ void product(float *out, int missing) {
     Shared &shared = shared_memory();
     constexpr u32 ONES = 0x3f803f80u;
@@ -64,15 +65,51 @@ __device__ __forceinline__ void product(float *out, int missing) {
     ptx::wgmma_mma_bf16(sum, ONES, ONES, ONES, ONES,
                         ptx::rows_descriptor(ptx::shared_address(shared.rows)));
     ptx::wgmma_commit();
-    if (missing == 3) {
+    if (missing >= 3) {
         __syncthreads();
         words[threadIdx.x] = 0;
+        if (missing == 4) {
+            asm volatile("fence.proxy.async;" ::: "memory");
+            __syncthreads();
+        }
     }
     if (missing != 2) ptx::wgmma_wait<0>();
     float all = 0.0f;
 #pragma unroll
     for (int i = 0; i < 128; i++) all += sum[i];
     out[threadIdx.x] = all;
+}
+
+/// Two products in flight, of which the first is read while the second is pending.
+__device__ __forceinline__ void two_products(float *out, bool waits) {
+    Shared &shared = shared_memory();
+    constexpr u32 ONES = 0x3f803f80u;
+    u32 *words = reinterpret_cast<u32 *>(shared.rows);
+    for (int i = threadIdx.x; i < 64 * 32; i += blockDim.x) words[i] = ONES;
+    asm volatile("fence.proxy.async;" ::: "memory");
+    __syncthreads();
+    float first[32], second[32];
+#pragma unroll
+    for (int i = 0; i < 32; i++) first[i] = 0.0f, second[i] = 1.0f;
+    const u64 rows = ptx::rows_descriptor(ptx::shared_address(shared.rows));
+    ptx::wgmma_fence();
+    ptx::wgmma_mma_bf16(first, ONES, ONES, ONES, ONES, rows);
+    ptx::wgmma_commit();
+    ptx::wgmma_fence();
+    ptx::wgmma_mma_bf16(second, ONES, ONES, ONES, ONES, rows);
+    ptx::wgmma_commit();
+    ptx::wgmma_wait<1>();
+    bool right = true;
+#pragma unroll
+    for (int i = 0; i < 32; i++) right = right && first[i] == 16.0f;
+    if (!right) __trap();
+    if (waits) {
+        ptx::wgmma_wait<0>();
+#pragma unroll
+        for (int i = 0; i < 32; i++) right = right && second[i] == 17.0f;
+        if (!right) __trap();
+    }
+    out[threadIdx.x] = 1.0f;
 }
 
 }  // namespace
@@ -111,5 +148,11 @@ __global__ void waited_ok(float *out, const float *, int) { product(out, -1); }
 
 __global__ void overwritten_bug(float *out, const float *, int) { product(out, 3); }
 __global__ void overwritten_ok(float *out, const float *, int) { product(out, -1); }
+
+__global__ void ordered_bug(float *out, const float *, int) { product(out, 4); }
+__global__ void ordered_ok(float *out, const float *, int) { product(out, -1); }
+
+__global__ void two_bug(float *out, const float *, int) { two_products(out, false); }
+__global__ void two_ok(float *out, const float *, int) { two_products(out, true); }
 
 }  // extern "C"
