@@ -111,6 +111,18 @@ impl Lower<'_> {
         Ok(low)
     }
 
+    /// A destination of a load, which may be wider than what is loaded.
+    pub(super) fn loaded(&mut self, operand: &Operand, class: Class) -> Result<Slot> {
+        match operand {
+            Operand::Register(register) => {
+                let slot = self.slots.of_register[*register as usize];
+                let is_wider = class == Class::Narrow && slot.class() == Class::Wide;
+                if is_wider { Ok(slot) } else { self.target(operand, class) }
+            }
+            other => self.target(other, class),
+        }
+    }
+
     /// A destination in the file of `class`; `_` is a register that is never read.
     pub(super) fn target(&mut self, operand: &Operand, class: Class) -> Result<Slot> {
         match operand {

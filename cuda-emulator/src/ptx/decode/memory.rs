@@ -157,7 +157,7 @@ impl Lower<'_> {
         inst.push_source(base);
         for part in self.parts(to, access)? {
             let slot =
-                self.target(part, if access.bytes == 8 { Class::Wide } else { Class::Narrow })?;
+                self.loaded(part, if access.bytes == 8 { Class::Wide } else { Class::Narrow })?;
             inst.push_target(slot);
         }
         self.push(inst);
