@@ -183,7 +183,7 @@ typedef struct {
 
 /// Qkv of many rows on Hopper.
 typedef struct {
-    /// The rows of `base.gemm.x`, in boxes of 64 elements by 256 rows, swizzled by 128 bytes.
+    /// The rows of `base.gemm.x`, in boxes of 64 elements by 64 rows, swizzled by 128 bytes.
     TensorMap x;
     /// All else.
     QkvParams base;

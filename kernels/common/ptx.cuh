@@ -294,7 +294,7 @@ __device__ __forceinline__ void launch_successor() {
 // ---- Hopper: barriers in shared memory, bulk copies, warpgroup products (sm_90a)
 #if __CUDA_ARCH__ >= 900
 
-/// Makes a barrier of `count` tile_counters a phase.
+/// Makes a barrier of `count` arrivals a phase.
 __device__ __forceinline__ void barrier_init(u32 barrier, u32 count) {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(count) : "memory");
 }

@@ -56,7 +56,7 @@ template <class Epilogue, class Params, int TOKENS, int STAGES>
 struct Kernel {
     static constexpr int STAGE_BYTES = WEIGHT_BYTES + TOKENS * DEPTH * 2, SUMS = TOKENS / 2;
     /// Loads in flight of the fix-up: the sums of later passes take the registers.
-    static constexpr int FLIGHT = TOKENS > 128 ? 2 : 8;
+    static constexpr int FLIGHT = TOKENS > 128 ? 4 : 8;
     static_assert(TOKENS % BOX == 0 && TOKENS % PASS == 0, "whole boxes, whole passes");
 
     const Params &all;
@@ -181,8 +181,10 @@ struct Kernel {
         epilogue::scales_of<Epilogue, TOKENS, CONSUMERS>(p, place.token, scales);
         const int thread = ptx::thread_now(), lane = thread % 32;
         float *corner = sums + lane % 4 * 2 * stream::ROW + thread / 32 * 16 + lane / 4;
+        // Beyond the last token there is nothing to end, for no block that shares the tile.
+        const int passes = min(TOKENS / PASS, (g.rows - place.token + PASS - 1) / PASS);
 #pragma unroll 1
-        for (int pass = 0; pass < TOKENS / PASS; pass++) {
+        for (int pass = 0; pass < passes; pass++) {
             // The epilogue's code once; the registers of each pass by constant indices.
 #pragma unroll
             for (int i = 0; i < SUMS; i++) {

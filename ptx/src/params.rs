@@ -339,7 +339,7 @@ const _: () = {
 #[repr(align(64))]
 #[derive(Debug, Copy, Clone)]
 pub struct WgmmaQkvParams {
-    #[doc = " The rows of `base.gemm.x`, in boxes of 64 elements by 256 rows, swizzled by 128 bytes."]
+    #[doc = " The rows of `base.gemm.x`, in boxes of 64 elements by 64 rows, swizzled by 128 bytes."]
     pub x: TensorMap,
     #[doc = " All else."]
     pub base: QkvParams,

@@ -43,7 +43,7 @@ const GATES: &[Gate] = &[
     // As many fragments and copies a unit as with 256 tokens, for half of the products.
     gate(("tiled_", "_128"), "instructions_per_product", 2.7, 2.2),
     gate(("attention_prefill", ""), "instructions_per_product", 8.6, 8.6),
-    gate(("wgmma_", ""), "instructions_per_product", 10.4, 10.4),
+    gate(("wgmma_", ""), "instructions_per_product", 11.0, 11.0),
     gate(("decode_megakernel", ""), "longest_loop_bytes", INSTRUCTION_CACHE, INSTRUCTION_CACHE),
 ];
 
