@@ -2,6 +2,8 @@
 
 mod common;
 
+use std::path::Path;
+
 use common::trail_rt;
 use serde_json::Value;
 
@@ -60,8 +62,35 @@ fn products_are_measured_and_their_results_checked() {
     for (op, kernel) in [("qkv", "skinny_qkv_8"), ("o", "tiled_residual_")] {
         let named =
             |row: &Value| row["kernel"].as_str().is_some_and(|name| name.starts_with(kernel));
-        row(&report, kernel, |row| row["op"] == op && named(row));
+        let found = row(&report, kernel, |row| row["op"] == op && named(row));
+        assert!(found["us"]["forecast"].as_f64().is_some_and(|us| us > 0.0), "{found}");
     }
+}
+
+/// Needs no device, and takes other machine code.
+#[test]
+fn times_are_forecast_from_machine_code() {
+    let forecast = |arguments: &[&str]| {
+        let options = ["bench", "kernels", "--forecast", "h200", "--rows", "1,64", "--json"];
+        json(&[&options[..], arguments].concat())
+    };
+    let us = |report: &Value, kernel: &str| {
+        let rows = report["rows"].as_array().expect("an array");
+        let row = rows.iter().find(|row| row["kernel"] == kernel && row["op"] != "down");
+        row.and_then(|row| row["us"]["forecast"].as_f64()).expect("a forecast")
+    };
+    let report = forecast(&[]);
+    let steps = report["rows"].as_array().expect("an array");
+    assert!(steps.iter().any(|row| row["op"] == "decode_step"), "{report}");
+    let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("sass.json");
+    let earlier = include_str!("../bench/src/kernels/forecast/sass_738d44b.json");
+    let mut earlier: Value = serde_json::from_str(earlier).expect("JSON");
+    std::fs::write(&file, earlier["sm_90a"].take().to_string()).expect("a write");
+    let other = forecast(&["--sass", file.to_str().expect("a name")]);
+    assert!(us(&other, "skinny_swiglu_64") > us(&report, "skinny_swiglu_64"));
+    let missing = trail_rt(&["bench", "kernels", "--forecast", "a100", "--sass", "no-such-file"]);
+    let error = String::from_utf8_lossy(&missing.stderr);
+    assert!(!missing.status.success() && error.contains("no-such-file"), "{error}");
 }
 
 /// The tiny model's heads are narrower than those of any attention kernel; the demo model's are

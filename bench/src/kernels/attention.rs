@@ -23,11 +23,7 @@ pub fn attention(config: &ModelConfig, chip: &Chip, most: Most) -> Vec<Box<dyn C
     if !attention::supports(config.head_dim) {
         return Vec::new();
     }
-    let heads = Heads {
-        kv_heads: config.num_kv_heads,
-        group: config.num_heads / config.num_kv_heads,
-        head_dim: config.head_dim,
-    };
+    let heads = heads(config);
     let decode = |rows: usize, context: usize| (rows.min(most.rows), context.min(most.context));
     let chunk = |rows: usize, context: usize| {
         let rows = rows.min(most.rows).min(most.context);
@@ -46,6 +42,31 @@ pub fn attention(config: &ModelConfig, chip: &Chip, most: Most) -> Vec<Box<dyn C
         cases.push(Box::new(Prefill::new(heads, rows, context)));
     }
     cases
+}
+
+fn heads(config: &ModelConfig) -> Heads {
+    Heads {
+        kv_heads: config.num_kv_heads,
+        group: config.num_heads / config.num_kv_heads,
+        head_dim: config.head_dim,
+    }
+}
+
+/// The launch for `rows` decode rows of requests with `context` tokens each.
+pub fn decode_launch(
+    config: &ModelConfig,
+    chip: &Chip,
+    rows: usize,
+    context: usize,
+) -> Option<LaunchPlan> {
+    let supported = attention::supports(config.head_dim);
+    supported.then(|| attention::decode(chip, rows, heads(config), context).launch)
+}
+
+/// The launch for a prompt of `rows` tokens.
+pub fn prefill_launch(config: &ModelConfig, rows: usize) -> Option<LaunchPlan> {
+    let supported = attention::supports(config.head_dim);
+    supported.then(|| Prefill::new(heads(config), rows, 0).plan)
 }
 
 /// Decode rows of requests with `context` tokens each, these rows included.

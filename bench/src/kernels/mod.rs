@@ -1,10 +1,11 @@
-//! `bench kernels`: the list of CUDA kernels with where they were proven, and each kernel alone
-//! against the limit it works under: reading its bytes, or multiplying, at rates measured in the
-//! same run.
+//! `bench kernels`: the list of CUDA kernels with where they were proven, the forecast of their
+//! times from their machine code, and each kernel alone against the limit it works under: reading
+//! its bytes, or multiplying, at rates measured in the same run.
 
 mod attention;
 mod cases;
 mod ceilings;
+mod forecast;
 mod list;
 mod memory;
 mod products;
@@ -12,9 +13,11 @@ mod sampling;
 mod step;
 mod timer;
 
+use std::path::PathBuf;
+
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
-use trail_runtime::cuda::plan::Chip;
+use trail_runtime::cuda::plan::{Chip, LaunchPlan};
 use trail_runtime::cuda::{Code, Device};
 use trail_runtime::model::ModelConfig;
 use trail_setup::{Error, count};
@@ -22,6 +25,7 @@ use trail_setup::{Error, count};
 use crate::gpu::limits::{above_zero, zero_or_more};
 use crate::report::{Column, Group};
 use cases::{Case, Most};
+use forecast::{ForecastChip, Forecaster, Rates};
 use memory::Memory;
 use timer::{Timer, Timing};
 
@@ -45,9 +49,12 @@ enum Part {
 pub const COLUMNS: &[Group] = &[
     Group("", &[Column("op", "/op", 0), Column("kernel", "/kernel", 0)]),
     Group("", &[Column("extents", "/extents", 0), Column("context", "/context", 0)]),
+    Group("", &[Column("rows", "/rows", 0)]),
     Group("time, us", &[Column("median", "/us/median", 2), Column("best", "/us/best", 2)]),
+    Group("time, us", &[Column("forecast", "/us/forecast", 2)]),
     Group("", &[Column("GB/s", "/gb_per_s", 1), Column("TFLOP/s", "/tflop_per_s", 2)]),
     Group("", &[Column("limit", "/limit", 0), Column("share", "/share", 3)]),
+    Group("", &[Column("limited by", "/limited_by", 0)]),
     Group("", &[Column("kernel", "/name", 0), Column("arch", "/arch", 0)]),
     Group("", &[Column("registers", "/registers", 0), Column("shared bytes", "/shared_bytes", 0)]),
     Group("hot loop", &[Column("instructions", "/sass/instructions", 0)]),
@@ -63,6 +70,13 @@ pub struct KernelsArgs {
     /// Only list the kernels, their resources and where they were proven
     #[arg(long)]
     list: bool,
+    /// Only forecast the times on this chip from the kernels' machine code; needs no device
+    #[arg(long, value_enum, value_name = "CHIP", conflicts_with = "list")]
+    forecast: Option<ForecastChip>,
+    /// Forecast from these reports of machine code, as the compile program's --report prints them
+    /// [default: the reports of the kernels in this program]
+    #[arg(long, value_name = "FILE", requires = "forecast")]
+    sass: Option<PathBuf>,
     /// Measure only kernels whose name contains this
     #[arg(long, value_name = "TEXT", default_value = "")]
     kernel: String,
@@ -120,6 +134,9 @@ pub fn run(args: &KernelsArgs) -> Result<Value, Error> {
         return Ok(list::all()?);
     }
     let config = ModelConfig::named(&args.shape).map_err(Error::usage)?;
+    if let Some(chip) = args.forecast {
+        return forecast::all(args, chip, &config);
+    }
     let device = Device::open(args.ordinal)
         .map_err(|error| format!("{error}; `bench kernels --list` needs no device"))?;
     let mut cases = cases(args, &config, device.chip());
@@ -140,10 +157,17 @@ fn measure(
     let memory = Memory::new(device, &stream);
     let timer = Timer::new(&stream, args.repeats, args.window_ms);
     let ceilings = ceilings(args, &memory, &timer)?;
+    let rates = Rates::measured(device.chip(), ceilings.read_gb_per_s, ceilings.mma_sync_tflops);
+    let forecaster = Forecaster::new(rates)?;
     let mut rows = Vec::new();
     for case in cases {
         let timing = cases::measure(&**case, &memory, &timer)?;
-        rows.push(row(&**case, &timing, &ceilings, device));
+        let mut row = row(&**case, &timing, &ceilings, device);
+        if let Some(forecast) = forecaster.launch(&case.launches()[0], case.rows()) {
+            row["us"]["forecast"] = json!(forecast.seconds * 1e6);
+            row["limited_by"] = json!(forecast.limited_by);
+        }
+        rows.push(row);
     }
     Ok(json!({
         "device": device.context().name()?,
@@ -211,11 +235,9 @@ fn ceilings(
 fn row(case: &dyn Case, timing: &Timing, ceilings: &Ceilings, device: &Device) -> Value {
     let plans = case.launches();
     let kernels: Vec<&str> = plans.iter().map(|plan| plan.kernel).collect();
-    let bytes = plans.iter().map(|plan| plan.bytes).sum::<u64>() as f64;
-    let flops = plans.iter().map(|plan| plan.flops).sum::<u64>() as f64;
-    let read_us = bytes / ceilings.read_gb_per_s / 1e3;
-    let matrix_us = flops / ceilings.matrix_tflops / 1e6;
     let us = timing.median_us;
+    let (bytes, flops) = work(&plans);
+    let (limit, share) = share(&plans, us, ceilings.read_gb_per_s, ceilings.matrix_tflops);
     json!({
         "op": case.op(),
         "kernel": kernels.join(" + "),
@@ -226,9 +248,29 @@ fn row(case: &dyn Case, timing: &Timing, ceilings: &Ceilings, device: &Device) -
         "us": { "median": us, "best": timing.best_us },
         "gb_per_s": bytes / us / 1e3,
         "tflop_per_s": flops / us / 1e6,
-        "limit": if read_us > matrix_us { "read bandwidth" } else { "matrix rate" },
-        "share": read_us.max(matrix_us) / us,
+        "limit": limit,
+        "share": share,
     })
+}
+
+/// Bytes and floating-point operations of `plans`.
+fn work(plans: &[LaunchPlan]) -> (f64, f64) {
+    let bytes = plans.iter().map(|plan| plan.bytes).sum::<u64>();
+    let flops = plans.iter().map(|plan| plan.flops).sum::<u64>();
+    (bytes as f64, flops as f64)
+}
+
+/// The limit that `plans` work under at these rates, and the share of it that `us` is.
+fn share(
+    plans: &[LaunchPlan],
+    us: f64,
+    read_gb_per_s: f64,
+    matrix_tflops: f64,
+) -> (&'static str, f64) {
+    let (bytes, flops) = work(plans);
+    let (read_us, matrix_us) = (bytes / read_gb_per_s / 1e3, flops / matrix_tflops / 1e6);
+    let limit = if read_us > matrix_us { "read bandwidth" } else { "matrix rate" };
+    (limit, read_us.max(matrix_us) / us)
 }
 
 /// The code of `kernel` that the device ran: figures of PTX compiled by the driver must not pass

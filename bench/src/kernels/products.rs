@@ -35,29 +35,48 @@ struct Heads {
 /// The products of a step with `rows` rows, in order of the step; on Hopper, those that
 /// have one also by the wgmma kernels.
 pub fn products(config: &ModelConfig, rows: usize, chip: &Chip) -> Vec<Box<dyn Case>> {
+    let heads =
+        Heads { heads: config.num_heads, kv_heads: config.num_kv_heads, head_dim: config.head_dim };
+    let case = |planned| {
+        let Planned { op, plan, grouped } = planned;
+        Box::new(Projection { op, plan, grouped, heads }) as Box<dyn Case>
+    };
+    plans(config, rows, chip).into_iter().map(case).collect()
+}
+
+/// The plan of one product.
+pub struct Planned {
+    /// Name of the op within a step.
+    pub op: &'static str,
+    /// The plan.
+    pub plan: GemmPlan,
+    /// True if it is for Hopper's wgmma kernels.
+    pub grouped: bool,
+}
+
+/// The plans of [`products`].
+pub fn plans(config: &ModelConfig, rows: usize, chip: &Chip) -> Vec<Planned> {
     let (d, hd) = (config.hidden_size, config.head_dim);
-    let heads = Heads { heads: config.num_heads, kv_heads: config.num_kv_heads, head_dim: hd };
     let products = [
-        ("qkv", Epilogue::Qkv, (heads.heads + 2 * heads.kv_heads) * hd, d),
-        ("o", Epilogue::Residual, d, heads.heads * hd),
+        ("qkv", Epilogue::Qkv, (config.num_heads + 2 * config.num_kv_heads) * hd, d),
+        ("o", Epilogue::Residual, d, config.num_heads * hd),
         ("gate_up", Epilogue::Swiglu, 2 * config.intermediate_size, d),
         ("down", Epilogue::Residual, d, config.intermediate_size),
         ("lm_head", Epilogue::Logits, config.vocab_size, d),
     ];
     let hopper = chip.target == Some(Target::Sm90a);
-    let mut cases: Vec<Box<dyn Case>> = Vec::new();
+    let mut plans = Vec::new();
     for (op, epilogue, features, width) in products {
         if epilogue == Epilogue::Logits && rows > MOST_LOGIT_ROWS {
             continue;
         }
         let product = Product { epilogue, rows, features, width };
-        let mut add = |plan, grouped| cases.push(Box::new(Projection { op, plan, grouped, heads }));
-        add(gemm(chip, product), false);
+        plans.push(Planned { op, plan: gemm(chip, product), grouped: false });
         if let Some(plan) = wgmma::gemm(chip, product).filter(|_| hopper) {
-            add(plan, true);
+            plans.push(Planned { op, plan, grouped: true });
         }
     }
-    cases
+    plans
 }
 
 impl Case for Projection {

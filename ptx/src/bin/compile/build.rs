@@ -14,7 +14,7 @@ pub(crate) struct Tools {
     nvrtc: Nvrtc,
     ptxas: PathBuf,
     ptxas_version: String,
-    nvdisasm: PathBuf,
+    pub(crate) nvdisasm: PathBuf,
     nvdisasm_version: String,
 }
 

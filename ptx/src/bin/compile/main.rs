@@ -3,6 +3,8 @@
 //!
 //! Without arguments it compiles changed sources. `--all` compiles everything; `--check` does so
 //! into a temporary folder and fails unless the result is byte for byte the checked-in one.
+//! `--report CUBIN ...` compiles nothing: it prints the report of the machine code of each kernel
+//! of these files, as in the manifest, for `trail-rt bench kernels --forecast CHIP --sass FILE`.
 
 mod build;
 mod elf;
@@ -13,6 +15,7 @@ mod sass;
 mod table;
 mod wheels;
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -35,9 +38,12 @@ fn run() -> Result<(), String> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let (flags, names): (Vec<_>, Vec<_>) =
         arguments.into_iter().partition(|argument| argument.starts_with("--"));
-    if let Some(unknown) = flags.iter().find(|flag| !["--all", "--check"].contains(&flag.as_str()))
-    {
-        return Err(format!("unknown flag {unknown}; known: --all, --check"));
+    const FLAGS: [&str; 3] = ["--all", "--check", "--report"];
+    if let Some(unknown) = flags.iter().find(|flag| !FLAGS.contains(&flag.as_str())) {
+        return Err(format!("unknown flag {unknown}; known: {}", FLAGS.join(", ")));
+    }
+    if flags.iter().any(|flag| flag == "--report") {
+        return report(&names);
     }
     let check = flags.iter().any(|flag| flag == "--check");
     let all = check || flags.iter().any(|flag| flag == "--all");
@@ -52,6 +58,18 @@ fn run() -> Result<(), String> {
         return outcome;
     }
     build::build(&root, &crate_root, &tools, all, &names)
+}
+
+/// Prints the reports of the kernels of `cubins` as one JSON object by kernel.
+fn report(cubins: &[String]) -> Result<(), String> {
+    let tools = build::Tools::find()?;
+    let mut all = BTreeMap::new();
+    for cubin in cubins {
+        all.extend(sass::report(&tools.nvdisasm, Path::new(cubin))?);
+    }
+    let text = serde_json::to_string_pretty(&all).map_err(|error| error.to_string())?;
+    println!("{text}");
+    Ok(())
 }
 
 /// Fails unless both folders hold the same generated files.

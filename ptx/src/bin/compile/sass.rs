@@ -173,10 +173,17 @@ fn summary(code: &[Instruction]) -> Sass {
     let boards = hot.iter().filter(|instruction| instruction.is_weight_load());
     let boards = boards.fold(0u32, |mask, load| mask | (1 << load.writes));
     let longest = loops(code).into_iter().map(|range| range.len()).max().unwrap_or(0);
+    let products: Vec<usize> = (0..hot.len()).filter(|&at| hot[at].is_product()).collect();
+    let (first, last) = (products.first().copied(), products.last().copied());
+    let lead = first.unwrap_or(hot.len());
+    let gaps = products.windows(2).map(|pair| pair[1] - pair[0] - 1);
     Sass {
         instructions: hot.len() as u32 - count(hot, "NOP"),
         hmma: count(hot, "HMMA"),
         hgmma: count(hot, "HGMMA"),
+        lead: lead as u32,
+        span: last.map_or(0, |last| last + 1 - lead) as u32,
+        gap: gaps.fold(lead, usize::max) as u32,
         ldg: count(hot, "LDG"),
         ldgsts: count(hot, "LDGSTS"),
         ldsm: count(hot, "LDSM"),

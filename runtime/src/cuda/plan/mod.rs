@@ -77,6 +77,13 @@ pub struct LaunchPlan {
     pub flops: u64,
 }
 
+impl LaunchPlan {
+    /// Blocks that are resident on one multiprocessor of `chip`, at least 1.
+    pub fn resident(&self, chip: &Chip) -> u32 {
+        resident(chip, self.kernel, self.block, self.shared_bytes).unwrap_or(1)
+    }
+}
+
 /// Registers of a multiprocessor, and resident threads of the smallest supported one.
 const REGISTERS: u32 = 65_536;
 const THREADS: u32 = 1536;
@@ -114,6 +121,12 @@ impl Shape {
             *place = (name, extent as u64);
         }
         shape
+    }
+
+    /// The extent called `name`.
+    pub fn extent(&self, name: &str) -> Option<u64> {
+        let named = self.extents[..self.count].iter().find(|(of, _)| *of == name);
+        named.map(|(_, extent)| *extent)
     }
 }
 

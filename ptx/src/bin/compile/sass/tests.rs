@@ -50,6 +50,9 @@ fn the_loop_with_products_is_counted() {
     let expected = Sass {
         instructions: 6,
         hmma: 2,
+        lead: 4,
+        span: 2,
+        gap: 4,
         ldg: 1,
         ldgsts: 1,
         ldsm: 1,
@@ -90,6 +93,15 @@ fn a_wait_for_all_copies_is_exposed() {
     assert_eq!(waits(["0x7", "0x5"]), (0, 5));
     assert_eq!(waits(["0x10", "0x0"]), (1, 0));
     assert_eq!(kernel(&[(PRODUCT, 7, 0)]).pending_groups, 0);
+}
+
+/// A lump of instructions between products leaves the tensor cores idle.
+#[test]
+fn the_longest_gap_between_products_is_found() {
+    const OTHER: (&str, u64, u64) = ("IADD3 R1, R2, R3, RZ", 7, 0);
+    let found = kernel(&[OTHER, (PRODUCT, 7, 0), OTHER, OTHER, OTHER, (PRODUCT, 7, 0), OTHER]);
+    assert_eq!((found.lead, found.span, found.gap), (1, 5, 3));
+    assert_eq!(kernel(&[(LOAD, 3, 0)]).span, 0);
 }
 
 #[test]

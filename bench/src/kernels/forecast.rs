@@ -1,0 +1,277 @@
+//! Forecast of a kernel's time from its plan and the report of its machine code (SASS): bytes in
+//! flight by Little's law, issue slots, latency chains, tensor cores, waves of blocks. It is a
+//! model with the constants below, stated before any measurement, so that the first record of a GPU
+//! shows where it is wrong: `bench kernels` prints it beside each time that it measures.
+
+mod rates;
+mod steps;
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+use trail_ptx::Target;
+use trail_runtime::cuda::plan::LaunchPlan;
+use trail_runtime::model::ModelConfig;
+use trail_setup::Error;
+
+use super::{KernelsArgs, cases, share};
+pub use rates::{ForecastChip, Rates};
+
+/// Figures of a kernel's machine code that the model reads; docs are at the manifest's fields.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+struct Sass {
+    hmma: f64,
+    hgmma: f64,
+    lead: f64,
+    span: f64,
+    gap: f64,
+    ldsm: f64,
+    zero_waits: u32,
+    pending_groups: f64,
+    fences: f64,
+}
+
+/// Bytes of a group of copies of the skinny kernels: a block's weights, 32 deep.
+const GROUP_BYTES: f64 = 8.0 * 1024.0;
+/// Features of a tile of every product.
+const FEATURES: f64 = 128.0;
+/// Floating-point operations of an HMMA (m16n8k16).
+const HMMA_FLOPS: f64 = 4096.0;
+/// Warpgroups of a wgmma block that multiply; the third loads.
+const CONSUMERS: f64 = 2.0;
+/// Clocks of an instruction where the warps of a scheduler wait for the same thing: a lump of 333
+/// instructions of the tiled product's first version held up 774 (its stall counts).
+const STALL: f64 = 2.3;
+/// The same in a warp's chain of dependent loads, products and reductions (decode attention: 371
+/// instructions in about 1,250 clocks).
+const CHAIN: f64 = 3.4;
+/// Exponent of the sum of overlapping times: with an infinite one they overlap perfectly; 3 makes
+/// two equal times cost a quarter more than one. Judgement.
+const OVERLAP: f64 = 3.0;
+/// Seconds that a fence of the device takes with the atomic beside it; judgement.
+const FENCE_S: f64 = 0.3e-6;
+/// Seconds to read the sums of other blocks; judgement.
+const PARTS_S: f64 = 0.5e-6;
+
+/// A forecast of one launch.
+#[derive(Clone, Copy, Debug)]
+pub struct Forecast {
+    /// Time, seconds.
+    pub seconds: f64,
+    /// The largest of the overlapping times: what to mend first.
+    pub limited_by: &'static str,
+}
+
+/// Forecasts launches on one chip with one set of machine code.
+#[derive(Clone, Debug)]
+pub struct Forecaster {
+    rates: Rates,
+    code: BTreeMap<String, Sass>,
+}
+
+impl Forecaster {
+    /// With the machine code in the manifest.
+    pub fn new(rates: Rates) -> Result<Forecaster, String> {
+        let manifest: Value = serde_json::from_str(trail_ptx::MANIFEST)
+            .map_err(|error| format!("manifest.json: {error}"))?;
+        let target = rates.chip.target.unwrap_or(Target::Sm80).name();
+        let mut reports = Map::new();
+        for module in manifest["modules"].as_object().into_iter().flat_map(Map::values) {
+            for (kernel, entry) in module["entries"].as_object().into_iter().flatten() {
+                if let Some(sass) = entry["sass"].get(target) {
+                    reports.insert(kernel.clone(), sass.clone());
+                }
+            }
+        }
+        Forecaster::with_reports(rates, Value::Object(reports))
+    }
+
+    /// With other machine code: `reports` as `compile --report` prints them.
+    pub fn with_reports(rates: Rates, reports: Value) -> Result<Forecaster, String> {
+        let code = serde_json::from_value(reports).map_err(|error| error.to_string())?;
+        Ok(Forecaster { rates, code })
+    }
+
+    /// The forecast of `plan` for `rows` rows; `None` for kernels that the model does not know:
+    /// sampling and the small ones.
+    pub fn launch(&self, plan: &LaunchPlan, rows: usize) -> Option<Forecast> {
+        let sass = self.code.get(plan.kernel)?;
+        let (kind, _) = plan.kernel.split_once('_')?;
+        match kind {
+            "skinny" | "tiled" | "wgmma" => Some(self.product(plan, sass, rows)),
+            "attention" if plan.kernel.starts_with("attention_decode") => {
+                Some(self.attention_decode(plan, sass))
+            }
+            "attention" => Some(self.attention_prefill(plan, sass)),
+            _ => None,
+        }
+    }
+
+    fn product(&self, plan: &LaunchPlan, sass: &Sass, rows: usize) -> Forecast {
+        let Rates { chip, clock_hz, hmma_clocks, l2_bytes_per_clock, .. } = self.rates;
+        let tokens: f64 = plan
+            .kernel
+            .rsplit('_')
+            .next()
+            .and_then(|text| text.parse().ok())
+            .expect("a product's kernel ends with the tokens of its tile");
+        let multiprocessors = f64::from(chip.multiprocessors);
+        let warps = f64::from(plan.block / 32);
+        let grid = f64::from(plan.grid[0]);
+        let resident = f64::from(plan.resident(&chip)).min((grid / multiprocessors).ceil());
+        // An iteration of the hot loop: work of a block, and clocks of its products.
+        let is_wgmma = sass.hgmma > 0.0;
+        let (iteration_flops, product_clocks) = if is_wgmma {
+            let flops = sass.hgmma * CONSUMERS * 2.0 * 64.0 * tokens * 16.0;
+            (flops, flops / self.rates.matrix_flops_per_clock())
+        } else {
+            (sass.hmma * HMMA_FLOPS * warps, sass.hmma * hmma_clocks * warps / 4.0)
+        };
+        let depth = iteration_flops / (2.0 * FEATURES * tokens);
+        let weights = FEATURES * depth * 2.0;
+        let padded = plan.flops as f64 / rows as f64 * (rows as f64 / tokens).ceil() * tokens;
+        let iterations = padded / iteration_flops;
+        let waves =
+            if plan.splits > 1 { 1.0 } else { (grid / (multiprocessors * resident)).ceil() };
+        // Iterations of the busiest multiprocessor, one block after another.
+        let serial = match plan.splits {
+            1 => iterations / grid * waves,
+            _ => (iterations / grid).ceil(),
+        };
+        let all = serial * resident;
+        let imbalance = all * multiprocessors / iterations;
+        let latency_clocks = self.rates.latency_s * clock_hz;
+        let streams = plan.kernel.starts_with("skinny");
+        let chain = if sass.zero_waits > 0 && streams {
+            // The loads of an iteration land before its products begin.
+            serial * (latency_clocks.max(STALL * sass.gap) + product_clocks)
+        } else if is_wgmma {
+            all * product_clocks
+        } else {
+            all * product_clocks + serial * STALL * sass.gap
+        };
+        let in_flight = if is_wgmma {
+            f64::from(plan.shared_bytes) / 2.0
+        } else if streams && sass.zero_waits == 0 {
+            sass.pending_groups * GROUP_BYTES
+        } else {
+            f64::INFINITY
+        };
+        let l2 = (weights + tokens * depth * 2.0) / l2_bytes_per_clock;
+        let read = imbalance.max(1.0) * plan.bytes as f64 / self.rates.read_bytes_per_s;
+        let issue = if is_wgmma { 0.0 } else { all * warps / 4.0 * (sass.lead + sass.span) };
+        let terms = [
+            ("read bandwidth", read),
+            ("products and what holds them up", chain / clock_hz),
+            ("bytes in flight", serial * weights / in_flight * self.rates.latency_s),
+            ("issue slots", issue / clock_hz),
+            ("L2", all * l2 / clock_hz),
+        ];
+        // The sums of a tile end while its block multiplies nothing.
+        let ends = if is_wgmma { self.epilogue_s(plan, rows) } else { 0.0 };
+        self.total(&terms, self.edge_s(plan, sass) + ends)
+    }
+
+    /// Seconds that a product's epilogue moves bytes: all but weights and activations.
+    fn epilogue_s(&self, plan: &LaunchPlan, rows: usize) -> f64 {
+        let width = plan.shape.extent("width").unwrap_or(0) as f64;
+        let operands = plan.flops as f64 / rows as f64 + rows as f64 * width * 2.0;
+        (plan.bytes as f64 - operands).max(0.0) / self.rates.read_bytes_per_s
+    }
+
+    fn attention_decode(&self, plan: &LaunchPlan, sass: &Sass) -> Forecast {
+        let Rates { chip, clock_hz, latency_s, .. } = self.rates;
+        let head_dim = plan.shape.extent("head_dim").unwrap_or(128) as f64;
+        let blocks: f64 = plan.grid.iter().map(|&extent| f64::from(extent)).product();
+        let slots = f64::from(chip.multiprocessors * plan.resident(&chip));
+        let waves = (blocks / slots).max(1.0);
+        // A warp takes 16 tokens at a time, keys and values.
+        let warps = blocks * f64::from(plan.block / 32);
+        let rounds = (plan.bytes as f64 / (16.0 * head_dim * 4.0) / warps).ceil();
+        let in_flight = f64::from(plan.shared_bytes) * sass.pending_groups.max(0.5)
+            / (sass.pending_groups + 1.0);
+        let share = plan.bytes as f64 / blocks.min(slots);
+        let terms = [
+            ("read bandwidth", plan.bytes as f64 / self.rates.read_bytes_per_s),
+            ("bytes in flight", share / in_flight * latency_s),
+            ("chain of a warp", rounds * waves * CHAIN * (sass.lead + sass.span) / clock_hz),
+        ];
+        // Slot, position, block table, keys: each load waits for the one before.
+        let begin = 4.0 * latency_s * 0.6;
+        self.total(&terms, begin + self.edge_s(plan, sass))
+    }
+
+    fn attention_prefill(&self, plan: &LaunchPlan, sass: &Sass) -> Forecast {
+        let Rates { chip, clock_hz, hmma_clocks, .. } = self.rates;
+        let iterations = plan.flops as f64 / (sass.hmma * HMMA_FLOPS);
+        let a_multiprocessor = iterations / f64::from(chip.multiprocessors);
+        let a_scheduler = a_multiprocessor / 4.0;
+        // Softmax depends on one product and the next on it: with two warps a scheduler they count
+        // as not overlapped.
+        let others = sass.lead + sass.span - sass.hmma;
+        let terms = [
+            ("products and softmax", a_scheduler * (sass.hmma * hmma_clocks + others) / clock_hz),
+            // A fragment of four matrices has 512 bytes, at 128 a clock.
+            ("shared memory", a_multiprocessor * sass.ldsm * 4.0 / clock_hz),
+            ("read bandwidth", plan.bytes as f64 / self.rates.read_bytes_per_s),
+        ];
+        self.total(&terms, self.edge_s(plan, sass))
+    }
+
+    /// Seconds around the main loop: the launch, and the fix-up where blocks share tiles.
+    fn edge_s(&self, plan: &LaunchPlan, sass: &Sass) -> f64 {
+        let launch =
+            if plan.overlaps { self.rates.overlapped_launch_s } else { self.rates.launch_s };
+        let fix_up = if plan.splits > 1 { PARTS_S + sass.fences * FENCE_S } else { 0.0 };
+        launch + fix_up
+    }
+
+    fn total(&self, terms: &[(&'static str, f64)], edge: f64) -> Forecast {
+        let (limited_by, largest) = terms
+            .iter()
+            .copied()
+            .fold(("", 0.0), |most, term| if term.1 > most.1 { term } else { most });
+        let overlapped = terms.iter().map(|(_, time)| (time / largest).powf(OVERLAP)).sum::<f64>();
+        Forecast { seconds: largest * overlapped.powf(OVERLAP.recip()) + edge, limited_by }
+    }
+}
+
+/// The forecast of every case, and of whole steps.
+pub fn all(args: &KernelsArgs, chip: ForecastChip, config: &ModelConfig) -> Result<Value, Error> {
+    let rates = chip.rates();
+    let forecaster = match &args.sass {
+        None => Forecaster::new(rates)?,
+        Some(path) => {
+            let named = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
+            let text = std::fs::read_to_string(path).map_err(|error| named(&error))?;
+            let reports = serde_json::from_str(&text).map_err(|error| named(&error))?;
+            Forecaster::with_reports(rates, reports).map_err(|error| named(&error))?
+        }
+    };
+    let mut rows = Vec::new();
+    for case in cases(args, config, &rates.chip) {
+        let plans = case.launches();
+        let Some(forecast) = forecaster.launch(&plans[0], case.rows()) else { continue };
+        if plans[0].kernel.contains(&args.kernel) {
+            let us = forecast.seconds * 1e6;
+            let (limit, share) = share(&plans, us, rates.read_gb_per_s(), rates.tflops(&plans[0]));
+            rows.push(json!({
+                "op": case.op(),
+                "kernel": plans[0].kernel,
+                "extents": plans[0].shape.to_string(),
+                "rows": case.rows(),
+                "context": case.context(),
+                "us": { "forecast": us },
+                "limit": limit,
+                "share": share,
+                "limited_by": forecast.limited_by,
+            }));
+        }
+    }
+    rows.extend(steps::all(&forecaster, config, &args.rows));
+    Ok(json!({ "forecast_for": chip.name(), "shape": args.shape, "rows": rows }))
+}
+
+#[cfg(test)]
+mod tests;

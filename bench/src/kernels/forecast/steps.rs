@@ -1,0 +1,90 @@
+//! Forecasts of whole steps: the sums over their kernels, without sampling and the host.
+
+use serde_json::{Value, json};
+use trail_ptx::Target;
+use trail_runtime::cuda::plan::LaunchPlan;
+use trail_runtime::model::ModelConfig;
+
+use super::super::{attention, products};
+use super::Forecaster;
+
+/// Tokens of each request's context in a decode step.
+const CONTEXT: usize = 1024;
+/// Most rows of a decode step; larger ones are chunks of one prompt.
+const MOST_DECODE_ROWS: usize = 256;
+
+/// A step with each of `rows`: decode rows up to 256, prompts beyond. On Hopper once more with the
+/// products by wgmma.
+pub fn all(forecaster: &Forecaster, config: &ModelConfig, rows: &[usize]) -> Vec<Value> {
+    let hopper = forecaster.rates.chip.target == Some(Target::Sm90a);
+    let variants = if hopper { &[false, true][..] } else { &[false][..] };
+    let steps = rows.iter().flat_map(|&rows| variants.iter().map(move |&wgmma| (rows, wgmma)));
+    steps.filter_map(|(rows, wgmma)| step(forecaster, config, rows, wgmma)).collect()
+}
+
+/// One step; `None` where a kernel is not forecast, or no product is by wgmma though asked.
+pub(super) fn step(
+    forecaster: &Forecaster,
+    config: &ModelConfig,
+    rows: usize,
+    wgmma: bool,
+) -> Option<Value> {
+    let chip = &forecaster.rates.chip;
+    let plans = products::plans(config, rows, chip);
+    if wgmma && !plans.iter().any(|planned| planned.grouped) {
+        return None;
+    }
+    let is_prompt = rows > MOST_DECODE_ROWS;
+    let attention = match is_prompt {
+        true => attention::prefill_launch(config, rows)?,
+        false => attention::decode_launch(config, chip, rows, CONTEXT)?,
+    };
+    let layers = config.num_layers as f64;
+    let mut step = Sums::default();
+    step.add(forecaster, &attention, rows, layers)?;
+    for op in ["qkv", "o", "gate_up", "down", "lm_head"] {
+        let of_op = || plans.iter().filter(|planned| planned.op == op);
+        let wanted = of_op().find(|planned| planned.grouped == wgmma).or_else(|| of_op().next());
+        // A prompt has logits for its last row alone, which cost next to nothing.
+        let Some(planned) = wanted else { continue };
+        let times = if op == "lm_head" { 1.0 } else { layers };
+        step.add(forecaster, &planned.plan.launch, rows, times)?;
+    }
+    let us = step.seconds * 1e6;
+    let floor = match is_prompt {
+        true => step.flops / forecaster.rates.matrix_flops_per_s(),
+        false => step.bytes / forecaster.rates.read_bytes_per_s,
+    };
+    Some(json!({
+        "op": if is_prompt { "prefill_step" } else { "decode_step" },
+        "kernel": if wgmma { "wgmma_*" } else { "skinny_*, tiled_*" },
+        "rows": rows,
+        "context": if is_prompt { 0 } else { CONTEXT },
+        "us": { "forecast": us },
+        "limit": if is_prompt { "matrix rate" } else { "read bandwidth" },
+        "share": floor / step.seconds,
+    }))
+}
+
+/// Sums over the launches of a step.
+#[derive(Default)]
+struct Sums {
+    seconds: f64,
+    bytes: f64,
+    flops: f64,
+}
+
+impl Sums {
+    fn add(
+        &mut self,
+        forecaster: &Forecaster,
+        plan: &LaunchPlan,
+        rows: usize,
+        times: f64,
+    ) -> Option<()> {
+        self.seconds += forecaster.launch(plan, rows)?.seconds * times;
+        self.bytes += plan.bytes as f64 * times;
+        self.flops += plan.flops as f64 * times;
+        Some(())
+    }
+}

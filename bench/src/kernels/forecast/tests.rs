@@ -1,0 +1,156 @@
+use super::*;
+use crate::kernels::products;
+
+/// Reports of the kernels of commit 738d44b, made by `compile --report`, under today's names.
+const EARLIER: &str = include_str!("sass_738d44b.json");
+
+fn forecaster(chip: ForecastChip, earlier: bool) -> Forecaster {
+    let rates = chip.rates();
+    let target = rates.chip.target.expect("a chip with cubins").name();
+    match earlier {
+        false => Forecaster::new(rates).expect("the manifest's reports"),
+        true => {
+            let mut reports: Value = serde_json::from_str(EARLIER).expect("JSON");
+            Forecaster::with_reports(rates, reports[target].take()).expect("the file's reports")
+        }
+    }
+}
+
+fn llama() -> ModelConfig {
+    ModelConfig::named("llama3-8b").expect("a shape")
+}
+
+/// Share of its limit that the forecast of product `op` is.
+fn product_share(forecaster: &Forecaster, op: &str, rows: usize, grouped: bool) -> f64 {
+    let plans = products::plans(&llama(), rows, &forecaster.rates.chip);
+    let planned = plans.iter().find(|planned| planned.op == op && planned.grouped == grouped);
+    let plan = planned.expect("a product of the layer").plan.launch;
+    let us = forecaster.launch(&plan, rows).expect("a forecast").seconds * 1e6;
+    let rates = forecaster.rates;
+    share(&[plan], us, rates.read_gb_per_s(), rates.tflops(&plan)).1
+}
+
+/// The same of decode attention.
+fn attention_share(forecaster: &Forecaster, rows: usize, context: usize) -> f64 {
+    let plan =
+        super::super::attention::decode_launch(&llama(), &forecaster.rates.chip, rows, context);
+    let plan = plan.expect("a plan");
+    let us = forecaster.launch(&plan, rows).expect("a forecast").seconds * 1e6;
+    share(&[plan], us, forecaster.rates.read_gb_per_s(), forecaster.rates.tflops(&plan)).1
+}
+
+fn step_share(forecaster: &Forecaster, rows: usize, wgmma: bool) -> f64 {
+    let step = steps::step(forecaster, &llama(), rows, wgmma).expect("a forecast");
+    step["share"].as_f64().expect("a share")
+}
+
+/// Fails unless `share` is at most 10 points outside of `range`.
+fn assert_near(share: f64, [low, high]: [f64; 2], what: &str) {
+    assert!((low - 0.1..=high + 0.1).contains(&share), "{what}: {share:.3}, not {low}-{high}");
+}
+
+/// The forecasts that a review made by hand from the machine code of commit 738d44b. The model's
+/// constants for latencies, fences and launches are that review's.
+#[test]
+fn the_model_reproduces_a_forecast_made_by_hand() {
+    use ForecastChip::{A100, H200};
+    let earlier = |chip| forecaster(chip, true);
+    let products: &[(ForecastChip, &[&str], &[usize], [f64; 2])] = &[
+        (H200, &["gate_up"], &[1, 16], [0.91, 0.95]),
+        (H200, &["down"], &[1, 16], [0.87, 0.91]),
+        (H200, &["lm_head"], &[1, 16], [0.94, 0.97]),
+        (H200, &["qkv"], &[1, 16], [0.77, 0.83]),
+        (H200, &["o"], &[1, 16], [0.70, 0.77]),
+        (H200, &["gate_up"], &[48, 64], [0.60, 0.70]),
+        (H200, &["qkv", "o"], &[48, 64], [0.45, 0.55]),
+        (H200, &["qkv", "o", "gate_up", "down"], &[2048, 8192], [0.60, 0.75]),
+        (A100, &["gate_up"], &[1, 16], [0.93, 0.96]),
+        (A100, &["down"], &[1, 16], [0.90, 0.93]),
+        (A100, &["lm_head"], &[1, 16], [0.96, 0.96]),
+        (A100, &["qkv"], &[1, 16], [0.82, 0.86]),
+        (A100, &["o"], &[1, 16], [0.77, 0.82]),
+        (A100, &["qkv", "o", "gate_up", "down"], &[48, 64], [0.75, 0.87]),
+        (A100, &["qkv", "o", "gate_up", "down"], &[2048, 8192], [0.68, 0.80]),
+    ];
+    for &(chip, ops, rows, range) in products {
+        for (op, &rows) in ops.iter().flat_map(|op| rows.iter().map(move |rows| (op, rows))) {
+            let share = product_share(&earlier(chip), op, rows, false);
+            assert_near(share, range, &format!("{op} of {rows} rows, {}", chip.name()));
+        }
+    }
+    let attention = [
+        (H200, 32, 4096, [0.90, 0.94]),
+        (H200, 256, 1024, [0.87, 0.91]),
+        (H200, 8, 8192, [0.88, 0.91]),
+        (H200, 1, 32_768, [0.75, 0.82]),
+        (A100, 32, 4096, [0.88, 0.92]),
+    ];
+    for (chip, rows, context, range) in attention {
+        let share = attention_share(&earlier(chip), rows, context);
+        assert_near(share, range, &format!("attention, {rows} x {context}, {}", chip.name()));
+    }
+    let steps = [
+        (H200, false, 1, [0.80, 0.86]),
+        (H200, false, 16, [0.84, 0.88]),
+        (H200, false, 32, [0.80, 0.84]),
+        (H200, false, 64, [0.62, 0.68]),
+        (H200, false, 128, [0.62, 0.68]),
+        (H200, false, 256, [0.62, 0.66]),
+        (H200, true, 256, [0.77, 0.84]),
+        (H200, false, 2048, [0.43, 0.50]),
+        (H200, true, 2048, [0.68, 0.76]),
+        (H200, true, 8192, [0.68, 0.76]),
+        (A100, false, 1, [0.87, 0.90]),
+        (A100, false, 16, [0.85, 0.88]),
+        (A100, false, 64, [0.75, 0.82]),
+        (A100, false, 128, [0.68, 0.75]),
+        (A100, false, 256, [0.65, 0.72]),
+        (A100, false, 2048, [0.60, 0.68]),
+    ];
+    for (chip, wgmma, rows, range) in steps {
+        let share = step_share(&earlier(chip), rows, wgmma);
+        assert_near(share, range, &format!("step of {rows}, wgmma {wgmma}, {}", chip.name()));
+    }
+}
+
+/// Every step is forecast to be faster than with the machine code of 738d44b.
+#[test]
+fn the_changes_of_the_kernels_show() {
+    for chip in [ForecastChip::A100, ForecastChip::H200] {
+        let (now, earlier) = (forecaster(chip, false), forecaster(chip, true));
+        for rows in [1, 16, 64, 128, 256, 2048] {
+            let [now, earlier] = [&now, &earlier].map(|of| step_share(of, rows, false));
+            assert!(now > earlier, "{rows} rows, {}: {now} against {earlier}", chip.name());
+        }
+    }
+}
+
+/// Every kernel of a step but the small ones has a forecast, above its limit.
+#[test]
+fn the_kernels_of_a_step_are_known() {
+    for chip in [ForecastChip::A100, ForecastChip::H100, ForecastChip::H200] {
+        let forecaster = forecaster(chip, false);
+        for config in ["demo", "llama3.2-1b", "llama3-8b"].map(ModelConfig::named) {
+            let config = config.expect("a shape");
+            for rows in [1, 7, 33, 65, 200, 300, 5000] {
+                let step = steps::step(&forecaster, &config, rows, false).expect("a forecast");
+                let share = step["share"].as_f64().expect("a share");
+                assert!(share > 0.0 && share < 1.0, "{rows} rows: {step}");
+            }
+        }
+    }
+}
+
+/// A measured rate replaces the assumed one.
+#[test]
+fn measured_rates_are_used() {
+    let assumed = ForecastChip::H200.rates();
+    let tflops = HMMA_FLOPS * 4.0 / assumed.hmma_clocks * 132.0 * assumed.clock_hz / 1e12;
+    let same = Rates::measured(&assumed.chip, assumed.read_gb_per_s(), tflops);
+    assert!((same.hmma_clocks - assumed.hmma_clocks).abs() < 1e-9);
+    let half = Rates::measured(&assumed.chip, assumed.read_gb_per_s() / 2.0, tflops);
+    let half = Forecaster::new(half).expect("the manifest's reports");
+    let plans = products::plans(&llama(), 1, &assumed.chip);
+    let time = |of: &Forecaster| of.launch(&plans[2].plan.launch, 1).expect("a forecast").seconds;
+    assert!(time(&half) > 1.8 * time(&forecaster(ForecastChip::H200, false)));
+}
