@@ -234,6 +234,16 @@ impl Emulator {
         self.call(c"trail_emu_launches")
     }
 
+    /// Writes of streams that were done while a cooperative launch filled the chip.
+    pub fn writes_beside(&self) -> u64 {
+        self.call(c"trail_emu_writes_beside")
+    }
+
+    /// Runs one queued operation, or lets a posted copy arrive; returns true if there was one.
+    pub fn step(&self) -> bool {
+        self.call(c"trail_emu_step") & 1 == 1
+    }
+
     /// Everything found since the session began, or since the last call.
     pub fn take_findings(&self) -> Vec<String> {
         // SAFETY: the signature of `trail_emu_finding`.

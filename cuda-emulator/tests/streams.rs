@@ -10,7 +10,7 @@ use common::queue::*;
 use common::{Gpu, SEMANTICS};
 use cudarc::driver::result::{event, stream};
 use cudarc::driver::sys::{self, CUresult};
-use trail_cuda_emulator::Order;
+use trail_cuda_emulator::{Emulator, Order};
 
 trail_cuda_emulator::on_emulator!();
 
@@ -235,4 +235,54 @@ fn a_host_function_runs_in_its_turn() {
         gpu.free(at);
         destroy(&[s]);
     });
+}
+
+/// A host that polls for a flag behind a copy. Returns true if it saw the flag before the rows: the
+/// flag is a copy itself, or a stream's write with `flags`.
+fn flag_overtakes_rows(gpu: &Gpu, emulator: Emulator, flags: Option<u32>) -> bool {
+    let (s, host, rows, flag) = (new_stream(), Pinned::new(), Pinned::new(), Pinned::new());
+    let at = gpu.alloc(BYTES);
+    host.set(7);
+    flag.set(0);
+    to_device(s, at, &host);
+    finish(s);
+    to_host(s, &rows, at);
+    match flags {
+        // SAFETY: pinned memory of 4 bytes at least, and device memory of as many.
+        None => unsafe { sys::cuMemcpyDtoHAsync_v2(flag.0.cast(), at, 4, s) },
+        // SAFETY: pinned memory, known to the device by the same address.
+        Some(flags) => unsafe { sys::cuStreamWriteValue32_v2(s, flag.0 as u64, 7, flags) },
+    }
+    .result()
+    .unwrap();
+    while flag.get(0) != 7 {
+        assert!(emulator.step(), "the flag never comes");
+    }
+    let overtook = (0..COUNT).any(|i| rows.get(i) != 7);
+    finish(s);
+    assert!((0..COUNT).all(|i| rows.get(i) == 7));
+    gpu.free(at);
+    destroy(&[s]);
+    overtook
+}
+
+/// Only a stream's write with its fence says that the copies before it have arrived.
+#[test]
+fn a_flag_without_a_fence_overtakes_the_rows() {
+    let session = trail_cuda_emulator::session();
+    let emulator = session.emulator().unwrap();
+    let gpu = Gpu::new();
+    let overtakes = |flags| {
+        let seeds = 0..20;
+        seeds
+            .filter(|&seed| {
+                emulator.seed(seed);
+                emulator.order(Order::Late);
+                flag_overtakes_rows(&gpu, emulator, flags)
+            })
+            .count()
+    };
+    assert!(overtakes(None) > 0, "a copy as the flag");
+    assert!(overtakes(Some(1)) > 0, "NO_MEMORY_BARRIER");
+    assert_eq!(overtakes(Some(0)), 0);
 }

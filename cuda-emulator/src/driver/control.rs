@@ -19,6 +19,7 @@ pub(crate) extern "C" fn trail_emu_reset() {
     state.sticky = None;
     state.executed = 0;
     state.launches = 0;
+    state.writes_beside = 0;
 }
 
 /// Sets the seed of every choice.
@@ -157,4 +158,10 @@ pub(crate) extern "C" fn trail_emu_executed() -> u64 {
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn trail_emu_launches() -> u64 {
     lock().launches
+}
+
+/// Writes of streams that were done while a cooperative launch filled the chip.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn trail_emu_writes_beside() -> u64 {
+    lock().writes_beside
 }

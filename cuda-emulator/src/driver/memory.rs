@@ -141,6 +141,7 @@ api! {
 
     fn cuMemFreeHost(host: *mut c_void) {
         let mut state = ready().map_err(|code| freed_in_vain(host as u64, code))?;
+        state.posted.land_all();
         let allocation = owned(&mut state, host as u64, &[Kind::Host])?;
         state.memory.free(&allocation);
         Ok(())
@@ -161,6 +162,7 @@ api! {
 
     fn cuMemHostUnregister(host: *mut c_void) {
         let mut state = ready()?;
+        state.posted.land_all();
         let found = state.memory.at_base(host as u64).filter(
             |allocation| allocation.kind == Kind::Registered).cloned();
         let allocation = found.ok_or(error::HOST_MEMORY_NOT_REGISTERED)?;

@@ -18,6 +18,7 @@ mod launch;
 mod memory;
 mod module;
 mod occupancy;
+mod posted;
 mod queue;
 mod run;
 pub(crate) mod state;

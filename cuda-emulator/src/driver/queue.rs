@@ -69,10 +69,12 @@ pub(crate) enum Work {
         flags: u32,
         wide: bool,
     },
+    /// A stream's write of a word; with `fences`, all copies before it are seen first.
     Store {
         at: u64,
         value: u64,
         wide: bool,
+        fences: bool,
     },
     Call {
         function: usize,

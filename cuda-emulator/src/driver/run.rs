@@ -46,7 +46,12 @@ pub(crate) fn one(mut state: Guard) -> (Guard, bool) {
     let ready = state.queue.ready();
     match pick(&mut state, &ready) {
         Some(id) => (execute(state, id), true),
-        None => (state, false),
+        None => {
+            let waited = !state.posted.is_empty();
+            let random = state.next_random();
+            state.posted.land_one(random);
+            (state, waited)
+        }
     }
 }
 
@@ -107,6 +112,7 @@ pub(crate) fn until(mut state: Guard, goal: Id) -> Guard {
             state = pause(state, begin);
         }
     }
+    state.posted.land_all();
     state
 }
 
@@ -131,6 +137,7 @@ pub(crate) fn all(mut state: Guard) -> Guard {
             state = pause(state, begin);
         }
     }
+    state.posted.land_all();
     state
 }
 
@@ -142,8 +149,16 @@ fn fail(state: &mut State, finding: Finding) {
 }
 
 fn execute(mut state: Guard, id: Id) -> Guard {
+    let random = state.next_random();
+    if random & 1 == 0 {
+        state.posted.land_one(random >> 1);
+    }
+    if matches!(state.queue.work(id), Some(Work::Launch(launch)) if launch.cooperative) {
+        state = run_beside(state, id);
+    }
     let Some(work) = state.queue.start(id) else { return state };
     if let Work::Call { function, argument } = work {
+        state.posted.land_all();
         drop(state);
         // SAFETY: the caller of `cuLaunchHostFunc` gave this function, to be called with this
         // argument, from any thread.
@@ -156,6 +171,20 @@ fn execute(mut state: Guard, id: Id) -> Guard {
     }
     state.queue.finish(id);
     state
+}
+
+/// Runs what may run beside the cooperative launch `id`, whose blocks fill the chip: copies, events
+/// and memory writes of other streams, and no kernel.
+fn run_beside(mut state: Guard, id: Id) -> Guard {
+    loop {
+        let mut ready = state.queue.ready();
+        let needs_room = |work: &Work| matches!(work, Work::Launch(_) | Work::Call { .. });
+        ready.retain(|&other| other != id && !state.queue.work(other).is_none_or(needs_room));
+        let Some(other) = pick(&mut state, &ready) else { return state };
+        let is_write = matches!(state.queue.work(other), Some(Work::Store { .. }));
+        state.writes_beside += u64::from(is_write);
+        state = execute(state, other);
+    }
 }
 
 fn at(
@@ -178,6 +207,8 @@ fn perform(state: &mut State, work: Work) -> Result<(), Finding> {
     match work {
         Work::Launch(launch) => return run(state, launch),
         Work::ToDevice { from, to, bytes } => {
+            // It may read what a copy to the host wrote.
+            state.posted.land_all();
             let allocation = at(state, to, bytes, "copy to the device")?;
             match from {
                 HostBytes::Taken(taken) => allocation.write(to, &taken),
@@ -189,8 +220,9 @@ fn perform(state: &mut State, work: Work) -> Result<(), Finding> {
         }
         Work::ToHost { from, to, bytes } => {
             let allocation = at(state, from, bytes, "copy to the host")?;
-            // SAFETY: as above, for writing.
-            allocation.read(from, unsafe { std::slice::from_raw_parts_mut(to as *mut u8, bytes) });
+            let mut taken = vec![0; bytes];
+            allocation.read(from, &mut taken);
+            state.posted.post(to, taken);
         }
         Work::Within { from, to, bytes } => {
             let (source, target) = (
@@ -216,13 +248,17 @@ fn perform(state: &mut State, work: Work) -> Result<(), Finding> {
             allocation.write(to, &bytes);
         }
         Work::Record { event, instance } => {
+            state.posted.land_all();
             if let Some(event) = state.events.get_mut(&event) {
                 event.reach(instance);
             }
         }
         Work::Born(allocation) => allocation.make_live(),
         Work::Free(allocation) => state.memory.free(&allocation),
-        Work::Store { at: address, value, wide } => {
+        Work::Store { at: address, value, wide, fences } => {
+            if fences {
+                state.posted.land_all();
+            }
             let allocation = at(state, address, if wide { 8 } else { 4 }, "stream write")?;
             let host = allocation.host(address);
             // SAFETY: found above, alignment checked by the caller; the host reads it at any time,
@@ -293,7 +329,7 @@ fn start_background() {
     let started = std::thread::Builder::new().name("trail-emu-device".into()).spawn(|| {
         loop {
             let mut state = lock();
-            while state.queue.is_empty() {
+            while state.queue.is_empty() && state.posted.is_empty() {
                 state = QUEUED.wait(state).unwrap_or_else(|broken| broken.into_inner());
             }
             let idle = Duration::from_micros(state.config.idle_us);

@@ -8,6 +8,7 @@ use super::config::Config;
 use super::event::Event;
 use super::graph::{Capture, Graph};
 use super::module::{Function, Module};
+use super::posted::Posted;
 use super::queue::Queue;
 use super::stream::Stream;
 use super::{Answer, CURRENT, error};
@@ -26,6 +27,7 @@ pub(crate) struct State {
     pub(crate) context: Handle,
     pub(crate) memory: Memory,
     pub(crate) queue: Queue,
+    pub(crate) posted: Posted,
     pub(crate) streams: HashMap<Handle, Stream>,
     pub(crate) events: HashMap<Handle, Event>,
     pub(crate) modules: HashMap<Handle, Module>,
@@ -39,6 +41,8 @@ pub(crate) struct State {
     pub(crate) random: u64,
     pub(crate) executed: u64,
     pub(crate) launches: u64,
+    /// Stream writes that were done while a launch filled the chip.
+    pub(crate) writes_beside: u64,
     next_handle: Handle,
 }
 
@@ -75,6 +79,7 @@ impl State {
             context: 0,
             memory: Memory::default(),
             queue: Queue::default(),
+            posted: Posted::default(),
             streams: HashMap::new(),
             events: HashMap::new(),
             modules: HashMap::new(),
@@ -87,6 +92,7 @@ impl State {
             random,
             executed: 0,
             launches: 0,
+            writes_beside: 0,
             next_handle: 0x7E00_0000_0000,
         }
     }

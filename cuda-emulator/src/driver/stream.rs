@@ -127,6 +127,7 @@ api! {
         for id in ends(&state, stream) {
             state = run::until(state, id);
         }
+        state.posted.land_all();
         state.health()
     }
 
@@ -134,10 +135,16 @@ api! {
         let state = ready()?;
         let stream = canonical(&state, stream)?;
         // Polling advances the device; otherwise the host would poll without end.
-        let (state, _) = run::one(state);
+        let (mut state, _) = run::one(state);
         state.health()?;
-        if ends(&state, stream).into_iter().all(|id| state.queue.is_done(id)) { Ok(()) } else {
-            Err(error::NOT_READY) }
+        let last = ends(&state, stream);
+        if !last.iter().all(|&id| state.queue.is_done(id)) {
+            return Err(error::NOT_READY);
+        }
+        if !last.is_empty() {
+            state.posted.land_all();
+        }
+        Ok(())
     }
 
     fn cuStreamGetFlags(stream: Handle, flags: *mut c_uint) {
@@ -190,20 +197,20 @@ api! {
         wait_value(stream, at, value, flags, true)
     }
 
-    fn cuStreamWriteValue32(stream: Handle, at: u64, value: u32, _flags: c_uint) {
-        write_value(stream, at, u64::from(value), false)
+    fn cuStreamWriteValue32(stream: Handle, at: u64, value: u32, flags: c_uint) {
+        write_value(stream, at, u64::from(value), flags, false)
     }
 
-    fn cuStreamWriteValue32_v2(stream: Handle, at: u64, value: u32, _flags: c_uint) {
-        write_value(stream, at, u64::from(value), false)
+    fn cuStreamWriteValue32_v2(stream: Handle, at: u64, value: u32, flags: c_uint) {
+        write_value(stream, at, u64::from(value), flags, false)
     }
 
-    fn cuStreamWriteValue64(stream: Handle, at: u64, value: u64, _flags: c_uint) {
-        write_value(stream, at, value, true)
+    fn cuStreamWriteValue64(stream: Handle, at: u64, value: u64, flags: c_uint) {
+        write_value(stream, at, value, flags, true)
     }
 
-    fn cuStreamWriteValue64_v2(stream: Handle, at: u64, value: u64, _flags: c_uint) {
-        write_value(stream, at, value, true)
+    fn cuStreamWriteValue64_v2(stream: Handle, at: u64, value: u64, flags: c_uint) {
+        write_value(stream, at, value, flags, true)
     }
 }
 
@@ -231,8 +238,15 @@ fn wait_value(stream: Handle, at: u64, value: u64, flags: c_uint, wide: bool) ->
     queue(state, stream, Work::Wait { at, value, flags, wide }).map(|_| ())
 }
 
-fn write_value(stream: Handle, at: u64, value: u64, wide: bool) -> Answer {
+/// `CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER`.
+const NO_MEMORY_BARRIER: c_uint = 1;
+
+fn write_value(stream: Handle, at: u64, value: u64, flags: c_uint, wide: bool) -> Answer {
+    if flags & !NO_MEMORY_BARRIER != 0 {
+        return Err(error::INVALID_VALUE);
+    }
     let state = ready()?;
     word(&state, at, wide)?;
-    queue(state, stream, Work::Store { at, value, wide }).map(|_| ())
+    queue(state, stream, Work::Store { at, value, wide, fences: flags & NO_MEMORY_BARRIER == 0 })
+        .map(|_| ())
 }

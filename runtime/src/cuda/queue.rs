@@ -10,6 +10,9 @@ use std::ops::Range;
 use std::sync::Arc;
 use trail_ptx::Parameters;
 
+/// Flags of a stream's memory write: the default, with a fence of the system before it.
+const FENCED: u32 = 0;
+
 /// Launches kernels and copies memory in the order of one stream. The safety obligation of all
 /// launches and asynchronous copies is taken over once, where the queue is made ([`Queue::new`]),
 /// so that the code which lists a step's launches is safe code.
@@ -58,6 +61,20 @@ impl Queue {
         // queue answers for the lifetime of both sides (`Queue::new`).
         unsafe { sys::cuMemcpyDtoHAsync_v2(at.cast(), from, bytes, self.stream.cu_stream()) }
             .result()
+    }
+
+    /// Writes `value` to the word at byte `offset` of `to`, behind a fence: a host that sees it sees
+    /// every copy that the queue made before. It needs no room on a multiprocessor.
+    pub fn write_word(
+        &self,
+        to: &PinnedBuffer,
+        offset: usize,
+        value: u32,
+    ) -> Result<(), DriverError> {
+        let at = to.word_at(offset);
+        // SAFETY: the word lies within the pinned memory (`word_at` checks it), which lives as long
+        // as the queue's work (`Queue::new`).
+        unsafe { sys::cuStreamWriteValue32_v2(self.stream.cu_stream(), at, value, FENCED) }.result()
     }
 
     /// Starts a copy of `range`'s bytes of `from` to device memory.

@@ -7,6 +7,7 @@ use crate::{AHEAD, backend, check, cuda, models, options, same};
 use cuda::Chance;
 use cudarc::driver::result;
 use std::sync::Arc;
+use trail_cuda_emulator::Order;
 use trail_cuda_emulator::harness::Session;
 use trail_runtime::cuda::launch::Launch;
 use trail_runtime::cuda::params::MegakernelParams;
@@ -165,6 +166,29 @@ fn cuda_megakernel_taps() {
         let (found, arrived) = patiently(&model, &options, &requests);
         assert!(same(&wanted.answers, &found.answers), "{mode:?}, graphs {graphs}: tokens");
         assert!(rows == by_request(&found, &arrived), "{mode:?}, graphs {graphs}: rows");
+    }
+}
+
+/// The upper layers' launch fills the chip; the tapped rows and their flag reach the host before it
+/// ends, as they need copy engines and no multiprocessor.
+#[test]
+fn cuda_megakernel_leaves_the_tap_its_way_to_the_host() {
+    let session = trail_cuda_emulator::session();
+    let Some(emulator) = session.emulator() else { return };
+    let model = Arc::new(models::grouped());
+    let requests = requests(model.config.vocab_size);
+    let rows = |options| {
+        let (played, arrived) = patiently(&model, &options, &requests);
+        by_request(&played, &arrived)
+    };
+    let wanted = rows(tapping(TapMode::Cpu));
+    assert_eq!(emulator.writes_beside(), 0, "no launch fills the chip");
+    for graphs in [true, false] {
+        emulator.reset();
+        emulator.order(Order::Late);
+        let options = CudaOptions { megakernel: true, graphs, ..tapping(TapMode::Cpu) };
+        assert!(rows(options) == wanted, "graphs {graphs}");
+        assert!(emulator.writes_beside() > 0, "graphs {graphs}");
     }
 }
 
