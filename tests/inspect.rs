@@ -7,7 +7,7 @@ use std::path::Path;
 
 use common::{assert_refused, trail_rt};
 use serde_json::{Value, json};
-use trail_probe::{Bins, Probe, Storage, Weights};
+use trail_probe::{Bins, Probe, Storage, TapLayers, Weights};
 
 const DEMO: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/assets/demo");
 
@@ -83,7 +83,7 @@ fn a_probe_of_another_model_does_not_fit() {
         (256, 3, Some("another"), "was trained for another model"),
     ] {
         let weights = Weights::random(width, 16, bins.count(), 1);
-        let mut probe = Probe::new(weights, bins, layer);
+        let mut probe = Probe::new(weights, bins, TapLayers::one(layer));
         probe.model = model.map(str::to_owned);
         fs::write(&file, probe.to_bytes(Storage::F32)).expect("written");
         let path = file.to_str().expect("UTF-8");

@@ -10,7 +10,7 @@ use common::collection::{Folder, collecting, json};
 use common::encoder::{overflow, write_encoder, write_head};
 use common::{Server, assert_refused, trail_rt};
 use serde_json::json;
-use trail_probe::{Bins, Probe, Storage, Weights};
+use trail_probe::{Bins, Probe, Storage, TapLayers, Weights};
 
 #[test]
 fn length_predictors_are_trained_compared_and_used() {
@@ -48,6 +48,10 @@ fn length_predictors_are_trained_compared_and_used() {
         }
         assert!(of(name, "tau_b").is_some_and(|tau| tau.abs() <= 1.0), "{name}");
     }
+    let batches = |sizes: &str| trail_rt(&[&eval[..], &["--batches", sizes]].concat());
+    let within = &json(&batches("2,3"))["predictors"]["prompt-length"]["tau_b_in_batches"];
+    assert_eq!((&within[0]["batch"], &within[1]["batch"]), (&2.into(), &3.into()), "{within}");
+    assert_refused(&batches("2,5000"), 2, "half of the");
     assert!(of("prompt-probe", "mae").is_some() && of(&files[0], "bin_accuracy").is_some());
     let table = trail_rt(&eval.iter().filter(|of| **of != "--json").copied().collect::<Vec<_>>());
     assert!(String::from_utf8_lossy(&table.stdout).contains("tau-b"));
@@ -185,7 +189,8 @@ fn a_probe_of_another_width_is_refused() {
     let (data, probe) = (folder.file("data"), folder.file("probe.safetensors"));
     json(&trail_rt(&collecting(&data, &["--layers", "3", "--rows", "1"])));
     for width in [128, 200, 512] {
-        let other = Probe::new(Weights::random(width, 16, 10, 1), Bins::default(), 3);
+        let other =
+            Probe::new(Weights::random(width, 16, 10, 1), Bins::default(), TapLayers::one(3));
         fs::write(&probe, other.to_bytes(Storage::F32)).expect("written");
         let output = trail_rt(&["predictor", "eval", "--data", &data, "--probe", &probe]);
         assert_refused(&output, 2, "the model's are 256 wide");

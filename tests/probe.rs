@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use common::collection::{Folder, collecting, json};
 use common::{assert_refused, trail_rt};
-use trail_probe::{Bins, Probe, Storage, Weights};
+use trail_probe::{Bins, Probe, Storage, TapLayers, Weights};
 use trail_training::Shard;
 
 /// Options of a small training.
@@ -31,11 +31,12 @@ fn a_probe_is_collected_trained_evaluated_and_used() {
     assert_eq!(report["rows"].as_array().expect("a list").len(), 4);
     assert!(!Path::new(&format!("{probe}.state")).exists(), "nothing is left to go on with");
     let trained = Probe::open(&probe).expect("a probe");
-    assert!([2, 3].contains(&trained.layer) && trained.fit.is_some() && trained.model.is_some());
+    let layer = trained.layers.single().expect("one layer");
+    assert!([2, 3].contains(&layer) && trained.fit.is_some() && trained.model.is_some());
     assert_eq!(trained.bins.max_tokens(), 64);
 
     let inspected = json(&trail_rt(&["probe", "inspect", "--json", &probe]));
-    assert_eq!(inspected["layer"], trained.layer);
+    assert_eq!(inspected["layer"], layer);
     assert_eq!(
         (&inspected["record"]["seed"], &inspected["fit"]["states"]),
         (&report["seed"].to_string().into(), &64.into())
@@ -70,6 +71,29 @@ fn a_probe_is_collected_trained_evaluated_and_used() {
     let prompt = ["generate", "--prompt", "hi", "--max-tokens", "4", "--policy", "trail"];
     let output = trail_rt(&[&prompt[..], &["--probe", &probe]].concat());
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+fn a_probe_over_two_layers_is_trained_evaluated_and_used() {
+    let folder = Folder::new("two-layers");
+    let (data, probe) = (folder.file("data"), folder.file("probe.safetensors"));
+    json(&trail_rt(&collecting(&data, &["--layers", "2+4", "--rows", "0"])));
+    let report = json(&trail_rt(&training(&data, &probe, &["--layers", "2+4"])));
+    assert_eq!(report["layer"], "2+4");
+    let inspected = json(&trail_rt(&["probe", "inspect", "--json", &probe]));
+    assert_eq!((&inspected["layer"], &inspected["shape"][0]), (&"2+4".into(), &512.into()));
+    let eval = ["probe", "eval", "--json", "--probe", &probe];
+    let by_data = json(&trail_rt(&[&eval[..], &["--data", &data]].concat()));
+    let prompts = ["--requests", "24", "--max-tokens", "64"];
+    let by_prompts = json(&trail_rt(&[&eval[..], &prompts].concat()));
+    assert_eq!(by_data["mae"], by_prompts["mae"]);
+    let prompt = ["generate", "--prompt", "hi", "--max-tokens", "4", "--policy", "trail"];
+    let output = trail_rt(&[&prompt[..], &["--probe", &probe]].concat());
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let one = folder.file("one");
+    json(&trail_rt(&collecting(&one, &["--layers", "4", "--rows", "0"])));
+    let absent = trail_rt(&[&eval[..], &["--data", &one]].concat());
+    assert_refused(&absent, 2, "reads layer 2");
 }
 
 #[test]
@@ -134,7 +158,7 @@ fn what_cannot_be_used_is_refused_in_one_line() {
     // A probe of another width, and one of another model.
     let probe = |d: usize, model: Option<&str>| {
         let weights = Weights::random(d, 16, 10, 1);
-        let mut probe = Probe::new(weights, Bins::default(), 3);
+        let mut probe = Probe::new(weights, Bins::default(), TapLayers::one(3));
         probe.model = model.map(str::to_owned);
         fs::write(&out, probe.to_bytes(Storage::F32)).expect("written");
         ["probe", "eval", "--requests", "1", "--max-tokens", "4", "--probe"].map(String::from)

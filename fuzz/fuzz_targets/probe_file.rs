@@ -11,8 +11,8 @@ fuzz_target!(|bytes: &[u8]| {
         Ok(probe) => {
             let again = Probe::from_bytes(&probe.to_bytes(Storage::F32), "again").unwrap();
             assert_eq!(
-                (again.layer, again.bins, &again.weights),
-                (probe.layer, probe.bins, &probe.weights)
+                (again.layers, again.bins, &again.weights),
+                (probe.layers, probe.bins, &probe.weights)
             );
             assert_eq!((&again.model, &again.record), (&probe.model, &probe.record));
             let head = probe.head;

@@ -6,7 +6,8 @@
 //! and `fit.evidence` `[ages]`. Metadata, all strings:
 //!
 //! * `format` = `trail-probe`, `version` = `2`;
-//! * `layer`: 0-based index of the block whose output is tapped; `hidden_size`: d;
+//! * `layer`: 0-based index of the block whose output is tapped, or up to four that ascend, with
+//!   `+` between, whose outputs are read side by side; `hidden_size`: d, that of all together;
 //! * `edges`: boundaries of the bins in tokens, decimal numbers with commas between
 //!   ([`Bins::from_edges`]); `bins` and `max_tokens` repeat their number and the last one;
 //! * `model`, optional: a fingerprint of the model that the probe was trained for, at most 128
@@ -32,6 +33,7 @@ use crate::error::Error;
 use crate::head::Head;
 use crate::lengths::Lengths;
 use crate::smoothing::{Chain, Smoother};
+use crate::tap_layers::TapLayers;
 use crate::token_filter::{Fit, TokenFilter};
 use crate::tracker::Filter;
 use crate::weights::{HIDDEN, Weights};
@@ -45,8 +47,8 @@ const FORMAT: &str = "trail-probe";
 
 /// A trained probe: the tapped layer, the predicted bins, and the MLP between the two.
 pub struct Probe {
-    /// 0-based index of the transformer block whose output is tapped.
-    pub layer: usize,
+    /// The transformer blocks whose outputs are tapped, side by side in an input.
+    pub layers: TapLayers,
     /// The bins of remaining length.
     pub bins: Bins,
     /// The MLP, packed for the CPU kernels.
@@ -62,13 +64,13 @@ pub struct Probe {
 }
 
 impl Probe {
-    /// A probe of `weights` on the output of block `layer`, without fingerprint and record. Panics
-    /// if the tensors contradict the sizes, or the sizes the bins.
-    pub fn new(weights: Weights, bins: Bins, layer: usize) -> Probe {
+    /// A probe of `weights` on the outputs of `layers`, without fingerprint and record. Panics if
+    /// the tensors contradict the sizes, or the sizes the bins.
+    pub fn new(weights: Weights, bins: Bins, layers: TapLayers) -> Probe {
         assert_eq!(weights.bins, bins.count(), "bins of the weights, and bins");
         let head = Head::new(&weights);
         let (fit, model, record) = (None, None, BTreeMap::new());
-        Probe { layer, bins, head, weights: Arc::new(weights), fit, model, record }
+        Probe { layers, bins, head, weights: Arc::new(weights), fit, model, record }
     }
 
     /// The filter of its predictions: over tokens if it has a fit, else over bins.
@@ -92,7 +94,7 @@ impl Probe {
     pub fn from_bytes(bytes: &[u8], name: &str) -> Result<Probe, Error> {
         let mut reader = Reader::new(bytes, name, FORMAT)?;
         let bins = reader.bins()?;
-        let layer = reader.integer("layer", 0..=u32::MAX)? as usize;
+        let layers = reader.layers()?;
         let d = reader.integer("hidden_size", 1..=1 << 20)? as usize;
         let hidden = reader.first_dimension("hidden.weight")?;
         let weights = Weights {
@@ -107,14 +109,14 @@ impl Probe {
         let fit = read_fit(&reader, &bins)?;
         let model = reader.model()?;
         let record = reader.into_record();
-        Ok(Probe { fit, model, record, ..Probe::new(weights, bins, layer) })
+        Ok(Probe { fit, model, record, ..Probe::new(weights, bins, layers) })
     }
 
     /// The contents of a probe file, of version 2. Keys of the record that the format defines are
     /// left out. Panics if the fingerprint has more than 128 characters.
     pub fn to_bytes(&self, storage: Storage) -> Vec<u8> {
         let weights = &self.weights;
-        let own = [("layer", self.layer.to_string()), ("hidden_size", weights.d.to_string())];
+        let own = [("layer", self.layers.to_string()), ("hidden_size", weights.d.to_string())];
         let Weights { d, hidden, bins, .. } = **weights;
         let states = self.fit.as_ref().map_or(0, |fit| fit.lengths.len());
         let (hidden_shape, output_shape) = ([hidden, d], [bins, hidden]);
@@ -138,7 +140,7 @@ impl Probe {
     /// An untrained probe of the paper's shape, the same for the same seed: for tests and timing.
     pub fn random(d: usize, layer: usize, seed: u64) -> Probe {
         let bins = Bins::default();
-        Probe::new(Weights::random(d, HIDDEN, bins.count(), seed), bins, layer)
+        Probe::new(Weights::random(d, HIDDEN, bins.count(), seed), bins, TapLayers::one(layer))
     }
 
     /// The same probe on the kernels of `isa`; an error if this CPU cannot run them.

@@ -5,10 +5,12 @@ mod memory;
 mod tensors;
 
 use serde_json::{Value, json};
+use trail_probe::TapLayers;
 use trail_runtime::engine::probe_fits;
 use trail_runtime::model::{Dtype, ModelConfig, RopeScaling, TensorInfo};
 use trail_setup::{EngineArgs, Error, ModelArgs, Output, Setup};
 
+use super::probe::layers::layer_json;
 pub use args::InspectArgs;
 use memory::MemoryNeed;
 
@@ -41,8 +43,8 @@ pub fn run(
 /// Fit of the probe to the model.
 enum ProbeFit {
     Absent,
-    /// The layer that it reads.
-    Fits(usize),
+    /// The layers that it reads.
+    Fits(TapLayers),
     /// It belongs to another model, or its file is damaged.
     Unfit(String),
 }
@@ -55,7 +57,7 @@ impl ProbeFit {
             Err(error) => return ProbeFit::Unfit(error.to_string()),
         };
         match probe_fits(&probe, &setup.model.config) {
-            Ok(()) => ProbeFit::Fits(probe.layer),
+            Ok(()) => ProbeFit::Fits(probe.layers),
             Err(why) => ProbeFit::Unfit(why),
         }
     }
@@ -165,7 +167,7 @@ fn report_json(setup: &Setup, tensors: &[TensorInfo], memory: &MemoryNeed) -> Va
         }),
         "chat_template": setup.template.is_present(),
         "probe": fits.map(|fits| {
-            json!({ "file": setup.probe_file(), "fits": fits, "layer": layer, "reason": why })
+            json!({ "file": setup.probe_file(), "fits": fits, "layer": layer.map(layer_json), "reason": why })
         }),
         "memory": memory,
         "types": tensors::by_type(tensors),

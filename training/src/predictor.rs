@@ -11,6 +11,7 @@ use trail_base::Rng;
 use trail_base::rng::mix;
 use trail_probe::Predictor;
 use trail_probe::predictor::{Features, Layer, Output, RankScale};
+use trail_scheduler::simulator::kendall_tau_b;
 
 use crate::objective::{LIST, Objective};
 use crate::train::shuffle;
@@ -58,6 +59,17 @@ pub struct Trained {
     pub epochs: u64,
     /// Rate and weight decay that were best.
     pub setting: Setting,
+    /// The passes with this setting, in order, until the loss got no better.
+    pub curve: Vec<Pass>,
+}
+
+/// A predictor after one pass over the prompts, judged on the validation's.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Pass {
+    /// The objective's mean loss.
+    pub loss: f64,
+    /// Kendall's tau-b of predicted and true lengths.
+    pub tau_b: f64,
 }
 
 /// Parameters of the optimizer.
@@ -96,44 +108,55 @@ trait Learner: Clone {
 /// below the features' width; neither list is empty.
 pub fn train(recipe: &Recipe, training: &[Example], validation: &[Example]) -> Trained {
     let objective = &recipe.objective;
-    let (layers, loss, epochs, setting) = match recipe.features {
+    match recipe.features {
         Features::BagOfTokens { vocab } => {
             search(&Sparse::new(vocab, objective.outputs()), recipe, training, validation)
         }
         _ => search(&Dense::new(recipe, training), recipe, training, validation),
-    };
-    let predictor = finished(recipe, layers, training);
-    Trained { predictor, loss, epochs, setting }
+    }
 }
 
-/// Layers, loss, epoch and setting with the least loss on `validation`, from `start`.
+/// The predictor with the least loss on `validation`, from `start`.
 fn search<L: Learner>(
     start: &L,
     recipe: &Recipe,
     training: &[Example],
     validation: &[Example],
-) -> (Vec<Layer>, f64, u64, Setting) {
+) -> Trained {
     let held: Vec<&Example> = validation.iter().collect();
-    let mut best: Option<(L, f64, u64, Setting)> = None;
+    let mut best: Option<Trained> = None;
     for &setting in L::SETTINGS {
         let mut learner = start.clone();
-        let mut least = (f64::INFINITY, 0);
+        let mut curve: Vec<Pass> = Vec::new();
+        let (mut least, mut is_best) = ((f64::INFINITY, 0), false);
         for epoch in 1..=EPOCHS {
             pass(&mut learner, recipe, training, setting, &mut Rng::new(recipe.seed ^ mix(epoch)));
             let loss = loss(&learner, &recipe.objective, &held);
+            let predictor = finished(recipe, learner.layers(), training);
+            curve.push(Pass { loss, tau_b: tau_b(&predictor, validation) });
             if loss < least.0 {
                 least = (loss, epoch);
-                if best.as_ref().is_none_or(|best| loss < best.1) {
-                    best = Some((learner.clone(), loss, epoch, setting));
+                if best.as_ref().is_none_or(|best| loss < best.loss) {
+                    best = Some(Trained { predictor, loss, epochs: epoch, setting, curve: vec![] });
+                    is_best = true;
                 }
             }
             if epoch >= least.1 + PATIENCE {
                 break;
             }
         }
+        if let Some(best) = best.as_mut().filter(|_| is_best) {
+            best.curve = curve;
+        }
     }
-    let (learner, loss, epoch, setting) = best.expect("some loss is finite");
-    (learner.layers(), loss, epoch, setting)
+    best.expect("some loss is finite")
+}
+
+/// Kendall's tau-b of what `predictor` says of `examples` and their lengths.
+fn tau_b(predictor: &Predictor, examples: &[Example]) -> f64 {
+    let said = |of: &Example| f64::from(predictor.of_features(&of.inputs).mean());
+    let pairs: Vec<_> = examples.iter().map(|of| (said(of), f64::from(of.tokens))).collect();
+    kendall_tau_b(&pairs)
 }
 
 /// A pass over `examples` in random order.

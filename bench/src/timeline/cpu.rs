@@ -27,13 +27,14 @@ pub fn record(shape: Shape, bench: &BenchModel) -> Result<Timeline, String> {
     let smoothed = record_steps(sizes, vocab, &recorder, builder, |builder| {
         let built = builder.build_stepped_with(|builder, model, probe| {
             let probe = probe.ok_or_else(|| BuildError::Refused("no probe".into()))?.probe;
-            layer = probe.layer();
+            let tapped = probe.layers();
+            layer = tapped.last();
             let tap = Arc::new(TracedTap::new(probe, traced.clone()));
             let forward = builder.cpu_forward(model)?;
             isa = forward.isa().to_string();
             let kv_blocks = forward.options().num_blocks;
             let receiver = tap.clone() as Arc<dyn TapReceiver>;
-            let inner = CpuBackend::new(forward, Some((layer, receiver)));
+            let inner = CpuBackend::new(forward, Some((tapped, receiver)));
             let backend = Box::new(TracedBackend { inner, tap, recorder: traced });
             Ok(BuiltBackend { backend, kv_blocks, device: "cpu".into() })
         });

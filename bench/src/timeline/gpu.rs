@@ -32,7 +32,7 @@ pub fn record(shape: Shape, bench: &BenchModel) -> Result<Timeline, String> {
     let smoothed = record_steps(sizes, vocab, &recorder, builder, |builder| {
         let built = builder.build_stepped_with(|builder, model, probe| {
             let parts = probe.ok_or_else(|| BuildError::Refused("no probe".into()))?;
-            layer = parts.probe.layer();
+            layer = parts.probe.layers().last();
             let options = builder.cuda_options(bench.ordinal(), model, Some(&parts));
             let tap = Arc::new(TracedTap::new(parts.probe, traced.clone()));
             let receiver = Some(tap as Arc<dyn TapReceiver>);

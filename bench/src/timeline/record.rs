@@ -137,10 +137,10 @@ impl TracedTap {
 }
 
 impl TapReceiver for TracedTap {
-    fn publish_hidden(&self, step: u64, plan: &TapPlan, hidden: &[f32]) {
+    fn publish_hidden(&self, step: u64, at: usize, plan: &TapPlan, hidden: &[f32]) {
         let begin = Instant::now();
         self.set(step, None);
-        self.probe.publish_hidden(step, plan, hidden);
+        self.probe.publish_hidden(step, at, plan, hidden);
         self.set(step, Some((begin, Instant::now())));
     }
 

@@ -2,12 +2,12 @@
 //!
 //! A copy engine's writes are posted: they reach the host's memory in any order until something
 //! fences them: a stream's memory write (`cuStreamWriteValue32` without `NO_MEMORY_BARRIER`), an
-//! event, or a call that waits. A flag that is itself a copy may overtake the data it stands for.
+//! event, or a call that waits. A flag that is itself a copy may overtake its data.
 //! Writes to the same bytes keep their order.
 
 use std::ops::Range;
 
-/// Copies under way to the host's memory, oldest first.
+/// Copies in flight to the host's memory, oldest first.
 #[derive(Default)]
 pub(crate) struct Posted {
     writes: Vec<Write>,

@@ -259,21 +259,27 @@ fn perform(state: &mut State, work: Work) -> Result<(), Finding> {
             if fences {
                 state.posted.land_all();
             }
-            let allocation = at(state, address, if wide { 8 } else { 4 }, "stream write")?;
-            let host = allocation.host(address);
-            // SAFETY: found above, alignment checked by the caller; the host reads it at any time,
-            // hence atomics.
-            unsafe {
-                if wide {
-                    AtomicU64::from_ptr(host.cast()).store(value, Ordering::Release);
-                } else {
-                    AtomicU32::from_ptr(host.cast()).store(value as u32, Ordering::Release);
-                }
-            }
-            allocation.written.set(address - allocation.base, if wide { 8 } else { 4 });
+            store(state, address, value, wide)?;
         }
         Work::Wait { .. } | Work::Join | Work::Call { .. } => {}
     }
+    Ok(())
+}
+
+fn store(state: &State, address: u64, value: u64, wide: bool) -> Result<(), Finding> {
+    let bytes = if wide { 8 } else { 4 };
+    let allocation = at(state, address, bytes, "stream write")?;
+    let host = allocation.host(address);
+    // SAFETY: found above, alignment checked by the caller; the host reads it at any time, hence
+    // atomics.
+    unsafe {
+        if wide {
+            AtomicU64::from_ptr(host.cast()).store(value, Ordering::Release);
+        } else {
+            AtomicU32::from_ptr(host.cast()).store(value as u32, Ordering::Release);
+        }
+    }
+    allocation.written.set(address - allocation.base, bytes as u64);
     Ok(())
 }
 

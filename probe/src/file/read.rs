@@ -10,6 +10,7 @@ use safetensors::{Dtype, SafeTensors};
 
 use crate::bins::{Bins, MAX_BINS, MAX_TOKENS};
 use crate::error::Error;
+use crate::tap_layers::TapLayers;
 
 /// Most characters of metadata `model`.
 pub(crate) const MODEL_CHARS: usize = 128;
@@ -114,6 +115,13 @@ impl<'a> Reader<'a> {
     pub(crate) fn integer(&mut self, key: &str, range: RangeInclusive<u32>) -> Result<u32, Error> {
         let expected = format!("an integer from {} to {}", range.start(), range.end());
         self.take(key, &expected, |text| text.parse().ok().filter(|value| range.contains(value)))
+    }
+
+    /// Takes the tapped layers.
+    pub(crate) fn layers(&mut self) -> Result<TapLayers, Error> {
+        self.take("layer", "a layer, or up to 4 that ascend with + between", |text| {
+            text.parse().ok()
+        })
     }
 
     /// Takes metadata `key`, if `parse` gives a value of it.

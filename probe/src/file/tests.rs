@@ -12,7 +12,11 @@ fn weights() -> Weights {
 }
 
 fn probe() -> Probe {
-    let mut probe = Probe::new(weights(), Bins::from_edges(&[0.0, 4.7, 100.0]).unwrap(), 11);
+    let mut probe = Probe::new(
+        weights(),
+        Bins::from_edges(&[0.0, 4.7, 100.0]).unwrap(),
+        TapLayers::new(&[4, 11]).unwrap(),
+    );
     probe.model = Some("a model's \"name\"\n".into());
     probe.record = [("seed", "31"), ("mae", "19.38")].map(|(k, v)| (k.into(), v.into())).into();
     probe
@@ -56,7 +60,7 @@ fn file_with(tensors: &Tensors, keys: &[(&str, &str)], changed: &[(&str, &str)])
 
 /// Asserts that all of a file's contents are equal.
 fn assert_same(a: &Probe, b: &Probe) {
-    assert_eq!((a.layer, a.bins, &a.weights), (b.layer, b.bins, &b.weights));
+    assert_eq!((a.layers, a.bins, &a.weights), (b.layers, b.bins, &b.weights));
     assert_eq!((&a.model, &a.record), (&b.model, &b.record));
 }
 
@@ -69,7 +73,7 @@ fn survives_the_file() {
     assert_same(&read, &probe());
     assert_eq!((read.head.d(), read.head.bins()), (5, 2));
     for bins in [Bins::equal(7, 1000), Bins::log(7, 1000), Bins::equal(7, 7)] {
-        let plain = Probe::new(Weights::random(4, 2, 7, 3), bins, 0);
+        let plain = Probe::new(Weights::random(4, 2, 7, 3), bins, TapLayers::one(0));
         assert_same(&Probe::from_bytes(&plain.to_bytes(Storage::F32), "f").unwrap(), &plain);
     }
 }
@@ -101,11 +105,14 @@ fn bf16_weights_are_those_of_the_head() {
 #[test]
 fn the_first_version_is_read() {
     let read = Probe::from_bytes(&file_with(&WHOLE, &FIRST, &[("seed", "31")]), "f").unwrap();
-    assert_eq!((read.layer, read.bins, &read.model), (1, Bins::equal(2, 100), &None));
+    assert_eq!(
+        (read.layers, read.bins, &read.model),
+        (TapLayers::one(1), Bins::equal(2, 100), &None)
+    );
     assert_eq!(read.record, [("seed".to_string(), "31".to_string())].into());
     let bundled = include_bytes!("../../../assets/demo/probe.safetensors");
     let read = Probe::from_bytes(bundled, "f").unwrap();
-    assert_eq!((read.layer, read.bins), (3, Bins::default()));
+    assert_eq!((read.layers, read.bins), (TapLayers::one(3), Bins::default()));
     assert_eq!(read.record["mae_refined"], "19.38");
 }
 

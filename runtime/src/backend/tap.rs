@@ -112,9 +112,10 @@ impl TapPlan {
 /// [`TapReceiver::assist`].
 pub trait TapReceiver: Send + Sync {
     /// Takes the rows that `plan` names out of `hidden` `[rows of the batch, hidden]`, the residual
-    /// stream after the tapped layer, and makes their prediction tasks available to
-    /// [`TapReceiver::assist`]. Returns before they have run.
-    fn publish_hidden(&self, step: u64, plan: &TapPlan, hidden: &[f32]);
+    /// stream after tapped layer number `at`, which are published in order; after the last one
+    /// makes their prediction tasks available to [`TapReceiver::assist`]. Returns before they have
+    /// run.
+    fn publish_hidden(&self, step: u64, at: usize, plan: &TapPlan, hidden: &[f32]);
 
     /// Copies the staged `activations` `[rows.len(), hidden]` of `step`. No prediction starts yet:
     /// the caller first checks that the device has not overwritten its staging buffer during the

@@ -6,25 +6,29 @@ use super::{PromptRun, TapPlan, TapRow};
 #[derive(Clone, Debug)]
 pub struct TapStage {
     hidden: usize,
+    /// Width of a row: of all tapped layers together.
+    width: usize,
     step: u64,
     rows: Vec<TapRow>,
-    /// `[rows, hidden]`.
+    /// `[rows, width]`.
     activations: Vec<f32>,
-    /// Running sums over each request's prompt rows: `[requests, hidden]`. A device keeps its own;
+    /// Running sums over each request's prompt rows: `[requests, width]`. A device keeps its own;
     /// memory that is never written takes no page.
     prompt_sums: Vec<f32>,
 }
 
 impl TapStage {
-    /// A stage for `requests` request indices and at most `max_rows` rows per step, which are
-    /// `hidden` wide.
-    pub fn new(hidden: usize, requests: usize, max_rows: usize) -> TapStage {
+    /// A stage for `requests` request indices and at most `max_rows` rows per step, of `layers`
+    /// tapped layers `hidden` wide, side by side.
+    pub fn new(hidden: usize, layers: usize, requests: usize, max_rows: usize) -> TapStage {
+        let width = hidden * layers;
         TapStage {
             hidden,
+            width,
             step: 0,
             rows: Vec::with_capacity(max_rows),
-            activations: Vec::with_capacity(max_rows * hidden),
-            prompt_sums: vec![0.0; requests * hidden],
+            activations: Vec::with_capacity(max_rows * width),
+            prompt_sums: vec![0.0; requests * width],
         }
     }
 
@@ -38,28 +42,31 @@ impl TapStage {
         &self.rows
     }
 
-    /// Their activations, `[rows, hidden]`.
+    /// Their activations, `[rows, width]`.
     pub fn activations(&self) -> &[f32] {
         &self.activations
     }
 
-    /// Replaces the stage by `rows` with their `activations` `[rows, hidden]`.
+    /// Replaces the stage by `rows` with their `activations` `[rows, width]`.
     pub fn fill(&mut self, step: u64, rows: &[TapRow], activations: impl Iterator<Item = f32>) {
         self.begin(step, rows);
         self.activations.extend(activations);
     }
 
-    /// Replaces the stage by the rows of `plan`, out of `stream` `[rows of the batch, hidden]`.
-    pub fn take(&mut self, step: u64, plan: &TapPlan, stream: &[f32]) {
-        let width = self.hidden;
-        self.begin(step, &plan.rows);
-        self.activations.resize(plan.rows.len() * width, 0.0);
+    /// Replaces the stage by the rows of `plan`, out of `stream` `[rows of the batch, hidden]` of
+    /// tapped layer number `at`: the first begins the step, the others go on with it.
+    pub fn take(&mut self, step: u64, at: usize, plan: &TapPlan, stream: &[f32]) {
+        let (hidden, width) = (self.hidden, self.width);
+        if at == 0 {
+            self.begin(step, &plan.rows);
+            self.activations.resize(plan.rows.len() * width, 0.0);
+        }
         for run in &plan.means {
-            self.add_prompt_rows(run, stream);
+            self.add_prompt_rows(run, at, stream);
         }
         for &(row, staged) in &plan.singles {
-            let (row, staged) = (row as usize * width, staged as usize * width);
-            self.activations[staged..staged + width].copy_from_slice(&stream[row..row + width]);
+            let (row, staged) = (row as usize * hidden, staged as usize * width + at * hidden);
+            self.activations[staged..staged + hidden].copy_from_slice(&stream[row..row + hidden]);
         }
     }
 
@@ -71,21 +78,21 @@ impl TapStage {
     }
 
     /// Adds a run's rows to its request's sum, and stages the mean where the prompt is complete.
-    fn add_prompt_rows(&mut self, run: &PromptRun, stream: &[f32]) {
-        let (width, idx) = (self.hidden, run.request as usize);
-        let sum = &mut self.prompt_sums[idx * width..(idx + 1) * width];
+    fn add_prompt_rows(&mut self, run: &PromptRun, at: usize, stream: &[f32]) {
+        let (hidden, width, idx) = (self.hidden, self.width, run.request as usize);
+        let sum = &mut self.prompt_sums[idx * width + at * hidden..][..hidden];
         if run.first_position == 0 {
             sum.fill(0.0);
         }
         let first = run.first_row as usize;
-        for row in stream[first * width..(first + run.rows as usize) * width].chunks_exact(width) {
+        for row in stream[first * hidden..][..run.rows as usize * hidden].chunks_exact(hidden) {
             for (sum, value) in sum.iter_mut().zip(row) {
                 *sum += value;
             }
         }
         let Some(staged) = run.stage_row else { return };
         let scale = 1.0 / run.prompt_len as f32;
-        let mean = &mut self.activations[staged as usize * width..][..width];
+        let mean = &mut self.activations[staged as usize * width + at * hidden..][..hidden];
         for (mean, sum) in mean.iter_mut().zip(sum) {
             *mean = *sum * scale;
         }

@@ -5,21 +5,21 @@ use std::time::Instant;
 
 use super::{CpuForward, Samplers, Tap};
 use crate::backend::{Backend, Fault, Sampled, Step, TapReceiver};
+use trail_probe::TapLayers;
 
 /// Runs steps of one model on the CPU.
 pub struct CpuBackend {
     forward: CpuForward,
     samplers: Samplers,
-    tap: Option<(usize, Arc<dyn TapReceiver>)>,
+    tap: Option<(TapLayers, Arc<dyn TapReceiver>)>,
     /// Tokens of the last step.
     sampled: Vec<Sampled>,
     computed: Instant,
 }
 
 impl CpuBackend {
-    /// A backend over `forward`. `tap`: the tapped layer (0-based) and the receiver of its
-    /// activations.
-    pub fn new(forward: CpuForward, tap: Option<(usize, Arc<dyn TapReceiver>)>) -> Self {
+    /// A backend over `forward`. `tap`: the tapped layers and the receiver of their activations.
+    pub fn new(forward: CpuForward, tap: Option<(TapLayers, Arc<dyn TapReceiver>)>) -> Self {
         let samplers = Samplers::new(&forward);
         let sampled = Vec::with_capacity(forward.options().max_segments);
         CpuBackend { forward, samplers, tap, sampled, computed: Instant::now() }
@@ -47,13 +47,20 @@ impl Backend for CpuBackend {
     }
 
     fn launch(&mut self, step: &Step<'_>) -> Result<(), Fault> {
-        let tap = match (&self.tap, step.tap) {
-            (Some((layer, receiver)), Some(plan)) => {
-                Some(Tap { layer: *layer, step: step.number, plan, receiver: &**receiver })
+        match (&self.tap, step.tap) {
+            (Some((layers, receiver)), Some(plan)) => {
+                let receiver = &**receiver;
+                let mut taps =
+                    [Tap { layer: 0, at: 0, step: step.number, plan, receiver }; TapLayers::MOST];
+                for (at, layer) in layers.iter().enumerate() {
+                    (taps[at].layer, taps[at].at) = (layer, at);
+                }
+                self.forward.forward(step.batch, &taps[..layers.count()]);
             }
-            _ => None,
-        };
-        self.forward.forward(step.batch, tap.as_slice());
+            _ => {
+                self.forward.forward(step.batch, &[]);
+            }
+        }
         self.computed = Instant::now();
         self.sampled.clear();
         let CpuBackend { forward, samplers, sampled, .. } = self;

@@ -7,6 +7,8 @@ use crate::backend::{TapPlan, TapReceiver};
 pub struct Tap<'a> {
     /// Index (0-based) of the layer after which the stream is published.
     pub layer: usize,
+    /// Number of this layer among those that the receiver taps.
+    pub at: usize,
     /// Number of the step.
     pub step: u64,
     /// Rows to stage.

@@ -294,7 +294,7 @@ struct Recorder {
 }
 
 impl TapReceiver for Recorder {
-    fn publish_hidden(&self, _step: u64, _plan: &TapPlan, hidden: &[f32]) {
+    fn publish_hidden(&self, _step: u64, _at: usize, _plan: &TapPlan, hidden: &[f32]) {
         self.published.lock().unwrap().push(hidden.to_vec());
     }
 
@@ -331,9 +331,11 @@ fn the_tap_sees_each_layer_once_and_its_tasks_are_done() {
         let mut backend = backend(model, EXACT, 2);
         let plan = TapPlan::default();
         let without = bits(backend.forward(&batch, &[]));
-        let with = bits(
-            backend.forward(&batch, &[Tap { layer, step: 1, plan: &plan, receiver: &recorder }]),
-        );
+        let with =
+            bits(backend.forward(
+                &batch,
+                &[Tap { layer, at: 0, step: 1, plan: &plan, receiver: &recorder }],
+            ));
         assert_eq!(with, without);
         assert_eq!(recorder.tasks.into_inner(), 0);
         let published = recorder.published.into_inner().unwrap();

@@ -63,8 +63,8 @@ impl Queue {
             .result()
     }
 
-    /// Writes `value` to the word at byte `offset` of `to`, behind a fence: a host that sees it sees
-    /// every copy that the queue made before. It needs no room on a multiprocessor.
+    /// Writes `value` to the word at byte `offset` of `to`, behind a fence: a host that sees it
+    /// sees every copy that the queue made before. It needs no room on a multiprocessor.
     pub fn write_word(
         &self,
         to: &PinnedBuffer,
@@ -72,9 +72,10 @@ impl Queue {
         value: u32,
     ) -> Result<(), DriverError> {
         let at = to.word_at(offset);
+        let stream = self.stream.cu_stream();
         // SAFETY: the word lies within the pinned memory (`word_at` checks it), which lives as long
         // as the queue's work (`Queue::new`).
-        unsafe { sys::cuStreamWriteValue32_v2(self.stream.cu_stream(), at, value, FENCED) }.result()
+        unsafe { sys::cuStreamWriteValue32_v2(stream, at, value, FENCED) }.result()
     }
 
     /// Starts a copy of `range`'s bytes of `from` to device memory.

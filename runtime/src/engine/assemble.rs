@@ -185,7 +185,7 @@ impl EngineBuilder {
             narrow.map(|(kind, name)| format!(", {kind} products by {name}")).collect();
         let (threads, isa) = (forward.options().threads, forward.isa());
         let device = format!("cpu, {threads} threads, {isa}{narrow}");
-        let tap = probe.map(|parts| (parts.probe.layer(), parts.probe as Arc<dyn TapReceiver>));
+        let tap = probe.map(|parts| (parts.probe.layers(), parts.probe as Arc<dyn TapReceiver>));
         let backend = Box::new(CpuBackend::new(forward, tap));
         Ok(BuiltBackend { backend, kv_blocks, device })
     }
@@ -201,6 +201,13 @@ impl EngineBuilder {
                 "--kv-dtype {}: keys and values are bf16 on a GPU; leave the option out, or choose \
                  --device cpu",
                 dtype.to_string().to_lowercase()
+            )));
+        }
+        let layers = probe.as_ref().map(|parts| parts.probe.layers());
+        if let Some(layers) = layers.filter(|layers| layers.single().is_none()) {
+            return Err(BuildError::Refused(format!(
+                "the probe reads layers {layers}: a GPU taps one layer; give a probe of one with \
+                 --probe FILE, or choose --device cpu"
             )));
         }
         let options = self.cuda_options(ordinal, model, probe.as_ref());
@@ -236,7 +243,7 @@ impl EngineBuilder {
             graphs: settings.graphs,
             megakernel: settings.megakernel,
             hopper_products: settings.hopper_products,
-            tap_layer: probe.map(|parts| parts.probe.layer()),
+            tap_layer: probe.map(|parts| parts.probe.layers().last()),
             tap: match (probe, settings.probe) {
                 (None, _) => TapMode::Off,
                 (Some(_), ProbeDevice::Cpu) => TapMode::Cpu,

@@ -332,17 +332,18 @@ pub fn probe_fits(probe: &Probe, config: &ModelConfig) -> Result<(), String> {
     let (width, layers) = (config.hidden_size, config.num_layers);
     let model =
         probe.model.as_ref().map_or("another model".into(), |name| format!("model {name:?}"));
-    if probe.head.d() != width {
+    if probe.head.d() != width * probe.layers.count() {
         return Err(format!(
-            "the probe reads activations of width {}, the model's are {width} wide: it was trained \
-             for {model}",
+            "the probe reads activations of width {} from layer {}, the model's are {width} wide: \
+             it was trained for {model}",
             probe.head.d(),
+            probe.layers,
         ));
     }
-    if probe.layer >= layers {
+    if probe.layers.last() >= layers {
         return Err(format!(
             "the probe taps layer {}, the model has layers 0..={}: it was trained for {model}",
-            probe.layer,
+            probe.layers,
             layers - 1
         ));
     }

@@ -19,7 +19,7 @@ use std::thread::{self, ThreadId};
 use std::time::Instant;
 
 use half::bf16;
-use trail_probe::{Cell, Head, Partials, Probe, Reading, Tracker};
+use trail_probe::{Cell, Head, Partials, Probe, Reading, TapLayers, Tracker};
 
 use super::task_claims::TaskClaims;
 use crate::backend::{TapPlan, TapReceiver, TapRow, TapStage};
@@ -44,7 +44,7 @@ struct Posteriors {
 
 /// The probe of one engine, its posteriors, and the cells from which the engine reads estimates.
 pub struct LengthProbe {
-    layer: usize,
+    layers: TapLayers,
     head: Head,
     partials: Partials,
     /// Written while no task is claimable; read by tasks.
@@ -67,15 +67,15 @@ pub struct LengthProbe {
 impl LengthProbe {
     /// A probe for `requests` request indices and at most `max_rows` predictions per step.
     pub fn new(probe: Probe, requests: usize, max_rows: usize) -> Self {
-        let hidden = probe.head.d();
+        let hidden = probe.head.d() / probe.layers.count();
         let bins = probe.bins;
-        let stage = TapStage::new(hidden, requests, max_rows);
+        let stage = TapStage::new(hidden, probe.layers.count(), requests, max_rows);
         let posteriors = Posteriors {
             tracker: Tracker::new(probe.filter(), requests),
             probabilities: vec![0.0; max_rows * bins.count()],
         };
         LengthProbe {
-            layer: probe.layer,
+            layers: probe.layers,
             partials: Partials::new(&probe.head, max_rows),
             head: probe.head,
             stage: RwLock::new(stage),
@@ -89,9 +89,9 @@ impl LengthProbe {
         }
     }
 
-    /// The layer whose output is tapped, 0-based.
-    pub fn layer(&self) -> usize {
-        self.layer
+    /// The layers whose outputs are tapped.
+    pub fn layers(&self) -> TapLayers {
+        self.layers
     }
 
     /// The latest estimate for the request at index `idx`, if there is one.
@@ -175,12 +175,12 @@ impl Drop for PanicGuard<'_> {
 }
 
 impl TapReceiver for LengthProbe {
-    fn publish_hidden(&self, step: u64, plan: &TapPlan, hidden: &[f32]) {
+    fn publish_hidden(&self, step: u64, at: usize, plan: &TapPlan, hidden: &[f32]) {
         if plan.is_empty() {
             return;
         }
-        self.stage.write().expect("no task panicked").take(step, plan, hidden);
-        if !plan.rows.is_empty() {
+        self.stage.write().expect("no task panicked").take(step, at, plan, hidden);
+        if !plan.rows.is_empty() && at + 1 == self.layers.count() {
             self.tasks.offer(self.head.tasks(plan.rows.len()));
         }
     }

@@ -265,10 +265,12 @@ mod tests {
             let bound = largest / 127.0 * (0.5 + 127.0 / 2048.0);
             assert!(block.iter().zip(found).all(|(x, y)| (x - y).abs() <= bound), "{block:?}");
         }
-        values[40] = f32::INFINITY;
-        Dtype::Q8_0.narrow(&values, &mut bytes);
-        Dtype::Q8_0.widen(&bytes, &mut found);
-        assert!(found[32..64].iter().all(|x| x.is_nan()), "a value that is not finite");
-        assert!(found[..32].iter().all(|x| x.is_finite()), "the block before it");
+        for value in [f32::INFINITY, f32::NEG_INFINITY, f32::NAN] {
+            values[40] = value;
+            Dtype::Q8_0.narrow(&values, &mut bytes);
+            Dtype::Q8_0.widen(&bytes, &mut found);
+            assert!(found[32..64].iter().all(|x| x.is_nan()), "{value}");
+            assert!(found[..32].iter().all(|x| x.is_finite()), "the block before {value}");
+        }
     }
 }

@@ -19,7 +19,7 @@ pub(crate) struct Expected {
 struct Sink(Mutex<Vec<Vec<f32>>>);
 
 impl TapReceiver for Sink {
-    fn publish_hidden(&self, _step: u64, _plan: &TapPlan, hidden: &[f32]) {
+    fn publish_hidden(&self, _step: u64, _at: usize, _plan: &TapPlan, hidden: &[f32]) {
         self.0.lock().unwrap().push(hidden.to_vec());
     }
 
@@ -68,7 +68,8 @@ pub(crate) fn run_cpu(cpu: &mut CpuForward, tokens: &[u32], layer: usize) -> Exp
     for (position, token) in tokens.iter().enumerate() {
         batch.clear();
         batch.push(0, position as u32, &[*token], &blocks, true);
-        let tap = Tap { layer, step: position as u64, plan: &TapPlan::default(), receiver: &sink };
+        let tap =
+            Tap { layer, at: 0, step: position as u64, plan: &TapPlan::default(), receiver: &sink };
         logits.push(cpu.forward(&batch, &[tap]).to_vec());
     }
     Expected { logits, hidden: sink.0.into_inner().unwrap() }

@@ -61,7 +61,7 @@ impl TapReceiver for Keeper {
         *self.staged.lock().unwrap() = Some(Arrived { step, rows: rows.to_vec(), values });
     }
 
-    fn publish_hidden(&self, _step: u64, _plan: &TapPlan, _hidden: &[f32]) {
+    fn publish_hidden(&self, _step: u64, _at: usize, _plan: &TapPlan, _hidden: &[f32]) {
         unreachable!("a CPU backend's call")
     }
 

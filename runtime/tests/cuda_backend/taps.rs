@@ -221,6 +221,34 @@ fn cuda_a_slow_receiver_loses_rows_and_delays_no_step() {
     }
 }
 
+/// Copies that are still in flight when the step after next is announced set its flag: rows that
+/// arrive are those of their step all the same.
+#[test]
+fn cuda_late_copies_do_not_pass_for_those_of_a_later_step() {
+    let session = trail_cuda_emulator::session();
+    let model = Arc::new(models::grouped());
+    let requests = requests(model.config.vocab_size);
+    let (played, arrived) = patiently(&model, &tapping(TapMode::Cpu), &requests);
+    let rows = by_request(&played, &arrived);
+    for seed in 1..6 {
+        if let Some(emulator) = session.emulator() {
+            emulator.seed(seed);
+            emulator.order(Order::Late);
+        }
+        let keeper = Arc::new(Keeper::default());
+        let mut backend = backend_with(&model, &tapping(TapMode::Cpu), keeper.clone());
+        let again = play(&mut backend, &requests, TAPPING, &mut |_, _| {
+            // Time for the tap's threads to poll.
+            std::thread::sleep(Duration::from_millis(1));
+        });
+        let again = again.unwrap();
+        drop(backend);
+        for (key, values) in by_request(&again, &keeper.opened.lock().unwrap()) {
+            assert!(rows[&key] == values, "{key:?} is of another step");
+        }
+    }
+}
+
 /// A thread of the tap that panics says so: steps go on, and the receiver can end waits.
 #[test]
 fn cuda_a_panic_in_a_tap_thread_reaches_the_receiver() {

@@ -8,9 +8,9 @@ use serde_json::{Map, Value, json};
 use trail_probe::predictor::{Constant, PromptLength};
 use trail_probe::{LengthPredictor, Prediction, Probe, Prompt};
 use trail_runtime::engine::probe_fits;
-use trail_setup::{Error, ModelArgs, Output, Setup, Table};
+use trail_setup::{Error, ModelArgs, Output, Setup, Table, count};
 use trail_training::Shard;
-use trail_training::evaluation::{PromptOnly, of_prompt};
+use trail_training::evaluation::{BatchTau, PromptOnly, of_prompt};
 
 use super::prompts;
 
@@ -25,13 +25,31 @@ pub struct EvalArgs {
     /// answers would be nearer
     #[arg(long, value_name = "DIR")]
     again: Option<PathBuf>,
+    /// Sizes of batches within which tau-b is given too, mean and variance (Learning to Rank's
+    /// Table 5); at most half of the answers
+    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = count::<{ 1 << 20 }>)]
+    batches: Vec<usize>,
     /// Files of trail-rt predictor train to compare, beside the model's own predictor and probe
     #[arg(value_name = "FILE")]
     files: Vec<PathBuf>,
 }
 
-/// A predictor's name and figures.
-type Row = (String, PromptOnly);
+/// A predictor's name and what it said of each answer.
+type Said = (String, Vec<(Prediction, u32)>);
+
+/// A predictor's figures.
+struct Row {
+    name: String,
+    all: PromptOnly,
+    batches: Vec<BatchTau>,
+}
+
+impl Row {
+    fn new((name, said): Said, batches: &[usize]) -> Row {
+        let batches = batches.iter().filter_map(|&batch| BatchTau::of(&said, batch)).collect();
+        Row { name, all: PromptOnly::of(&said), batches }
+    }
+}
 
 /// Prints the figures.
 pub fn run(model: &ModelArgs, args: &EvalArgs, json: bool) -> Result<(), Error> {
@@ -42,7 +60,12 @@ pub fn run(model: &ModelArgs, args: &EvalArgs, json: bool) -> Result<(), Error> 
     if answers == 0 {
         return Err(Error::failed(format!("{} has no answers: collect more", args.data.display())));
     }
-    let mut rows: Vec<Row> = Vec::new();
+    if let Some(batch) = args.batches.iter().find(|batch| **batch < 2 || **batch * 2 > answers) {
+        return Err(Error::usage(format!(
+            "--batches names {batch}: give 2 to half of the {answers} answers"
+        )));
+    }
+    let mut all: Vec<Said> = Vec::new();
     let constant = best_constant(&shards);
     let plain: [(String, &dyn LengthPredictor); 2] = [
         (format!("constant:{constant}"), &Constant(constant)),
@@ -53,18 +76,21 @@ pub fn run(model: &ModelArgs, args: &EvalArgs, json: bool) -> Result<(), Error> 
     let trained = own.iter().map(|own| ("the model's own".to_owned(), own));
     let trained = trained.chain(names.zip(&others)).map(|(name, of)| (name, &**of));
     for (name, predictor) in plain.into_iter().chain(trained) {
-        rows.extend(figures(name, predictor, &shards)?);
+        all.extend(said_by(name, predictor, &shards)?);
     }
     let layers = &collection.settings().layers;
-    if let Some(probe) = setup.probe()?.filter(|probe| layers.contains(&probe.layer)) {
+    if let Some(probe) =
+        setup.probe()?.filter(|probe| probe.layers.iter().all(|layer| layers.contains(&layer)))
+    {
         probe_fits(&probe, &setup.model.config).map_err(Error::usage)?;
-        rows.push(("prompt-probe".into(), of_probe(&probe, &shards)?));
+        all.push(("prompt-probe".into(), of_probe(&probe, &shards)?));
     }
     if let Some(again) = &args.again {
         let others = prompts::open(again, &setup)?;
         let others = prompts::read(&others, setup.model.config.vocab_size)?;
-        rows.push(("another answer".into(), of_others(again, &others, &shards)?));
+        all.push(("another answer".into(), of_others(again, &others, &shards)?));
     }
+    let rows: Vec<Row> = all.into_iter().map(|said| Row::new(said, &args.batches)).collect();
     let text = match json {
         true => as_json(&setup.name, answers, &rows).to_string(),
         false => as_text(&setup.name, answers, &rows),
@@ -72,13 +98,13 @@ pub fn run(model: &ModelArgs, args: &EvalArgs, json: bool) -> Result<(), Error> 
     Output::stdout().line(text.trim_end())
 }
 
-/// The figures of `predictor`; `None` if it says nothing of some prompt, an error if it cannot read
+/// Predictions of `predictor`; `None` if it says nothing of some prompt, an error if it cannot read
 /// one.
-fn figures(
+fn said_by(
     name: String,
     predictor: &dyn LengthPredictor,
     shards: &[Shard],
-) -> Result<Option<Row>, Error> {
+) -> Result<Option<Said>, Error> {
     let answers = shards.iter().flat_map(Shard::answers);
     let said: Option<Vec<(Prediction, u32)>> = answers
         .map(|answer| {
@@ -87,7 +113,7 @@ fn figures(
         })
         .collect();
     match said {
-        Some(said) => Ok(Some((name, PromptOnly::of(&said)))),
+        Some(said) => Ok(Some((name, said))),
         None if predictor.failures() == 0 => Ok(None),
         None => Err(Error::failed(format!(
             "{name} has no prediction for some prompt: leave it out, or mend its encoder"
@@ -95,22 +121,26 @@ fn figures(
     }
 }
 
-/// The figures of `probe` on the means of the prompts' activations.
-fn of_probe(probe: &Probe, shards: &[Shard]) -> Result<PromptOnly, Error> {
+/// Predictions of `probe` from the means of the prompts' activations.
+fn of_probe(probe: &Probe, shards: &[Shard]) -> Result<Vec<(Prediction, u32)>, Error> {
     let mut said = Vec::new();
     for shard in shards {
-        if let Some(what) = shard.non_finite(probe.layer) {
+        if let Some(what) = probe.layers.iter().find_map(|of| shard.non_finite(of)) {
             return Err(Error::failed(format!("{}: {what}", shard.name())));
         }
         for (request, answer) in shard.answers().iter().enumerate() {
             said.push((of_prompt(shard, request, probe), answer.tokens.len() as u32));
         }
     }
-    Ok(PromptOnly::of(&said))
+    Ok(said)
 }
 
-/// The figures of the lengths of `others`, answers to the same prompts in folder `again`.
-fn of_others(again: &Path, others: &[Shard], shards: &[Shard]) -> Result<PromptOnly, Error> {
+/// Lengths of `others`, answers to the same prompts in folder `again`, as predictions.
+fn of_others(
+    again: &Path,
+    others: &[Shard],
+    shards: &[Shard],
+) -> Result<Vec<(Prediction, u32)>, Error> {
     let lengths: HashMap<(u32, &[u32]), usize> = others
         .iter()
         .flat_map(Shard::answers)
@@ -123,7 +153,7 @@ fn of_others(again: &Path, others: &[Shard], shards: &[Shard]) -> Result<PromptO
             Some((Prediction::Tokens(*other as f32), answer.tokens.len() as u32))
         })
         .collect();
-    said.map(|said| PromptOnly::of(&said)).ok_or_else(|| {
+    said.ok_or_else(|| {
         Error::usage(format!(
             "{} lacks a prompt of --data: collect the same prompts with another --seed",
             again.display()
@@ -142,8 +172,11 @@ fn best_constant(shards: &[Shard]) -> f32 {
 
 /// The object printed with `--json`.
 fn as_json(model: &str, answers: usize, rows: &[Row]) -> Value {
-    let figures = |of: &PromptOnly| {
+    let figures = |Row { all: of, batches, .. }: &Row| {
+        let batch =
+            |of: &BatchTau| json!({ "batch": of.batch, "mean": of.mean, "variance": of.variance });
         json!({
+            "tau_b_in_batches": batches.iter().map(batch).collect::<Vec<_>>(),
             "mae": of.mae,
             "rmse": of.rmse,
             "r2": of.r2,
@@ -153,8 +186,7 @@ fn as_json(model: &str, answers: usize, rows: &[Row]) -> Value {
             "bin_accuracy": of.bin_accuracy,
         })
     };
-    let all: Map<String, Value> =
-        rows.iter().map(|(name, of)| (name.clone(), figures(of))).collect();
+    let all: Map<String, Value> = rows.iter().map(|row| (row.name.clone(), figures(row))).collect();
     json!({ "model": model, "answers": answers, "predictors": all })
 }
 
@@ -166,7 +198,7 @@ fn as_text(model: &str, answers: usize, rows: &[Row]) -> String {
         .group("", &["predictor"])
         .group("total length, tokens", &errors)
         .group("order", &ranks);
-    for (name, of) in rows {
+    for Row { name, all: of, .. } in rows {
         let accuracy = of.bin_accuracy.map_or("-".into(), |share| format!("{share:.3}"));
         table.row([
             name.clone(),
@@ -179,5 +211,23 @@ fn as_text(model: &str, answers: usize, rows: &[Row]) -> String {
             accuracy,
         ]);
     }
-    format!("{model}, {answers} held-out answers; the constant is their median\n\n{table}")
+    let head = format!("{model}, {answers} held-out answers; the constant is their median");
+    match batch_table(rows) {
+        None => format!("{head}\n\n{table}"),
+        Some(batches) => format!("{head}\n\n{table}\n\n{batches}"),
+    }
+}
+
+/// Mean and variance of tau-b within batches; `None` where none were asked for.
+fn batch_table(rows: &[Row]) -> Option<Table> {
+    let sizes: Vec<String> = rows.first()?.batches.iter().map(|of| of.batch.to_string()).collect();
+    let sizes: Vec<&str> = sizes.iter().map(String::as_str).collect();
+    let mut table = Table::default()
+        .group("", &["predictor"])
+        .group("tau-b within batches of so many answers: mean (variance)", &sizes);
+    for Row { name, batches, .. } in rows {
+        let figure = |of: &BatchTau| format!("{:.3} ({:.4})", of.mean, of.variance);
+        table.row(std::iter::once(name.clone()).chain(batches.iter().map(figure)));
+    }
+    (!sizes.is_empty()).then_some(table)
 }

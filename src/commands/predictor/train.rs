@@ -159,7 +159,16 @@ pub fn run(model: &ModelArgs, args: &TrainArgs, json: bool) -> Result<(), Error>
     trained.predictor.record = record.clone();
     out.write(&trained.predictor.to_bytes(Storage::Bf16))?;
     let text = match json {
-        true => json!({ "predictor": args.out, "record": record }).to_string(),
+        true => {
+            let curve: Vec<_> = trained.curve.iter().map(|of| [of.loss, of.tau_b]).collect();
+            let report = json!({
+                "predictor": args.out,
+                "record": record,
+                "loss_and_tau_b": curve,
+                "correlation": correlation(&curve),
+            });
+            report.to_string()
+        }
         false => format!(
             "wrote {}: {} prompts, {} over {}, validation loss {:.4} after {} passes at rate {}; \
              total length off by {:.1} tokens, tau-b {:.3}",
@@ -175,6 +184,18 @@ pub fn run(model: &ModelArgs, args: &TrainArgs, json: bool) -> Result<(), Error>
         ),
     };
     Output::stdout().line(&text)
+}
+
+/// Pearson's correlation of two columns; `None` where one does not vary.
+fn correlation(rows: &[[f64; 2]]) -> Option<f64> {
+    let count = rows.len() as f64;
+    let mean = |at: usize| rows.iter().map(|row| row[at]).sum::<f64>() / count;
+    let means = [mean(0), mean(1)];
+    let sum = |a: usize, b: usize| -> f64 {
+        rows.iter().map(|row| (row[a] - means[a]) * (row[b] - means[b])).sum()
+    };
+    let norm = (sum(0, 0) * sum(1, 1)).sqrt();
+    (norm > 0.0).then(|| sum(0, 1) / norm)
 }
 
 /// The loss that `args` name.

@@ -49,7 +49,7 @@ impl Activations {
             max_context: longest,
         };
         let hidden = setup.model.config.hidden_size;
-        let stage = |_| Stage(Mutex::new(TapStage::new(hidden, 1, STEP_ROWS + 1)));
+        let stage = |_| Stage(Mutex::new(TapStage::new(hidden, 1, 1, STEP_ROWS + 1)));
         Ok(Activations {
             forward: CpuForward::new(setup.model.clone(), options)?,
             layers: layers.to_vec(),
@@ -110,7 +110,7 @@ impl Activations {
             .layers
             .iter()
             .zip(&self.stages)
-            .map(|(&layer, stage)| Tap { layer, step: 1, plan: &plan, receiver: stage })
+            .map(|(&layer, stage)| Tap { layer, at: 0, step: 1, plan: &plan, receiver: stage })
             .collect();
         self.forward.forward(batch, &taps);
     }
@@ -133,8 +133,8 @@ impl Activations {
 struct Stage(Mutex<TapStage>);
 
 impl TapReceiver for Stage {
-    fn publish_hidden(&self, step: u64, plan: &TapPlan, hidden: &[f32]) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).take(step, plan, hidden);
+    fn publish_hidden(&self, step: u64, at: usize, plan: &TapPlan, hidden: &[f32]) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take(step, at, plan, hidden);
     }
 
     fn stage(&self, _step: u64, _rows: &[TapRow], _activations: &[bf16]) {}

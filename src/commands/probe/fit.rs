@@ -33,7 +33,7 @@ pub fn run(model: &ModelArgs, args: &FitArgs, json: bool) -> Result<(), Error> {
         Error::usage(format!("there is no probe for {}: give one with --probe FILE", setup.name))
     })?;
     let shards = Collection::open(&args.data)?.read_all()?;
-    let data = Dataset::new(&shards, &[probe.layer], 1);
+    let data = Dataset::new(&shards, &probe.layers.to_vec(), 1);
     let data = data.map_err(|error| Error::failed(error.to_string()))?;
     let out = OutputFile::claim(args.out.clone(), args.force)?;
     let fit = fit_probe(&probe, &data);

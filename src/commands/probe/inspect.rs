@@ -7,6 +7,8 @@ use serde_json::{Value, json};
 use trail_probe::Probe;
 use trail_setup::{Error, Output};
 
+use super::layers::layer_json;
+
 /// Options of `trail-rt probe inspect`.
 #[derive(Args, Debug)]
 pub struct InspectArgs {
@@ -31,7 +33,7 @@ fn report(probe: &Probe) -> Value {
         })
     });
     json!({
-        "layer": probe.layer,
+        "layer": layer_json(probe.layers),
         "shape": [probe.weights.d, probe.weights.hidden, probe.weights.bins],
         "edges": probe.bins.edges(),
         "model": probe.model,
@@ -53,7 +55,7 @@ fn lines(probe: &Probe) -> String {
         ),
     };
     let fields = [
-        ("layer", probe.layer.to_string()),
+        ("layer", probe.layers.to_string()),
         ("shape", format!("{} -> {} -> {} bins", weights.d, weights.hidden, weights.bins)),
         ("edges, tokens", edges.join(" ")),
         ("trained for", probe.model.clone().unwrap_or_else(|| "not recorded".into())),

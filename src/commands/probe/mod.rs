@@ -7,7 +7,7 @@ pub(super) mod collection;
 mod eval;
 mod fit;
 mod inspect;
-mod layers;
+pub mod layers;
 mod train;
 
 use clap::{Args, Subcommand};

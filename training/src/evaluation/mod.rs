@@ -11,7 +11,7 @@ mod trace;
 
 pub use calibration::{Reliability, expected_calibration_error, reliability};
 pub use error::{AGES, Age, Mae, best_constant, bin_accuracy, countdown, heat_map, maes};
-pub use prompt_only::PromptOnly;
+pub use prompt_only::{BatchTau, PromptOnly};
 pub use ranking::{short_behind_long, tau_b};
 pub use trace::{Predictors, Trace, of_prompt};
 

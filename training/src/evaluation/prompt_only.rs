@@ -1,9 +1,11 @@
 //! How good predictions from the prompt alone are.
 
+use trail_base::Rng;
 use trail_probe::Prediction;
 use trail_scheduler::simulator::kendall_tau_b;
 
 use super::error::countdown;
+use crate::train::shuffle;
 
 /// Figures of one predictor over some answers.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -55,6 +57,42 @@ impl PromptOnly {
             tau_b_likeliest: tau(Prediction::likeliest),
             bin_accuracy: bin_accuracy(answers),
         }
+    }
+}
+
+/// Kendall's tau-b within batches of one size.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct BatchTau {
+    /// Answers of a batch.
+    pub batch: usize,
+    /// Mean over the batches.
+    pub mean: f64,
+    /// Variance over the batches.
+    pub variance: f64,
+}
+
+/// Random orders that the answers are cut into batches in.
+const ORDERS: usize = 20;
+
+impl BatchTau {
+    /// Tau-b of predicted and true lengths within batches of `batch` answers, of as many as there
+    /// are in some random orders (Learning to Rank, Table 5); `None` with fewer than two batches.
+    pub fn of(answers: &[(Prediction, u32)], batch: usize) -> Option<BatchTau> {
+        if batch < 2 || answers.len() < 2 * batch {
+            return None;
+        }
+        let pair = |of: &(Prediction, u32)| (f64::from(of.0.mean()), f64::from(of.1));
+        let mut pairs: Vec<(f64, f64)> = answers.iter().map(pair).collect();
+        let mut rng = Rng::new(1);
+        let mut taus = Vec::new();
+        for _ in 0..ORDERS {
+            shuffle(&mut pairs, &mut rng);
+            taus.extend(pairs.chunks_exact(batch).map(kendall_tau_b));
+        }
+        let count = taus.len() as f64;
+        let mean = taus.iter().sum::<f64>() / count;
+        let variance = taus.iter().map(|tau| (tau - mean).powi(2)).sum::<f64>() / count;
+        Some(BatchTau { batch, mean, variance })
     }
 }
 

@@ -103,3 +103,17 @@ fn figures_of_predictions_from_the_prompt_alone() {
     assert_eq!(PromptOnly::of(&[(narrow, 4)]).bin_accuracy, Some(1.0));
     assert_eq!(PromptOnly::of(&[]), PromptOnly::default());
 }
+
+#[test]
+fn tau_within_batches_is_the_mean_over_random_ones() {
+    let said = |tokens: u32| trail_probe::Prediction::Tokens(tokens as f32);
+    let ordered: Vec<_> = (1..=40).map(|tokens| (said(tokens), 2 * tokens)).collect();
+    let expected = BatchTau { batch: 8, mean: 1.0, variance: 0.0 };
+    assert_eq!(BatchTau::of(&ordered, 8), Some(expected));
+    // Lengths unrelated to what was said: no order, and small batches vary more.
+    let unrelated: Vec<_> = (1..=400).map(|at| (said(at), at * 7919 % 401)).collect();
+    let [small, large] = [4, 64].map(|batch| BatchTau::of(&unrelated, batch).expect("batches"));
+    assert!(small.mean.abs() < 0.1 && large.mean.abs() < 0.1, "{small:?} {large:?}");
+    assert!(small.variance > 10.0 * large.variance, "{small:?} {large:?}");
+    assert_eq!((BatchTau::of(&ordered, 21), BatchTau::of(&ordered, 1)), (None, None));
+}

@@ -91,12 +91,14 @@ impl Trace {
     ) -> Trace {
         let Predictors { probe, predictor, heads } = predictors;
         let answer = &shard.answers()[request];
-        let width = shard.hidden();
+        let width = probe.head.d();
         let mut inputs = vec![0.0; (1 + rows.len()) * width];
         let (mean, singles) = inputs.split_at_mut(width);
-        shard.mean(probe.layer, request, mean);
+        read_mean(shard, request, probe, mean);
         for (row, out) in rows.zip(singles.chunks_exact_mut(width)) {
-            shard.activation(probe.layer, row, out);
+            for (layer, out) in probe.layers.iter().zip(out.chunks_exact_mut(shard.hidden())) {
+                shard.activation(layer, row, out);
+            }
         }
         let bins = heads.each_ref().map(|head| {
             let all = probabilities(head, &inputs);
@@ -129,10 +131,17 @@ impl Trace {
 
 /// The prediction of `probe` from the mean over the prompt of request `request` of `shard`.
 pub fn of_prompt(shard: &Shard, request: usize, probe: &Probe) -> Prediction {
-    let mut mean = vec![0.0; shard.hidden()];
-    shard.mean(probe.layer, request, &mut mean);
+    let mut mean = vec![0.0; probe.head.d()];
+    read_mean(shard, request, probe, &mut mean);
     let q = probabilities(&probe.head, &mean).swap_remove(0);
     Prediction::Bins { bins: Box::new(probe.bins), q }
+}
+
+/// Writes the means over a prompt's activations, of the probe's layers side by side, to `out`.
+fn read_mean(shard: &Shard, request: usize, probe: &Probe, out: &mut [f32]) {
+    for (layer, out) in probe.layers.iter().zip(out.chunks_exact_mut(shard.hidden())) {
+        shard.mean(layer, request, out);
+    }
 }
 
 /// The distributions of `head` for `inputs` `[rows, d]`.

@@ -60,7 +60,7 @@ impl Ring {
 
     /// Announces `step`, with `rows`, before it is given to the device, and takes the slot's flag
     /// back. Returns true if there is something to wait for. A step two before whose copies are
-    /// still under way may set the flag after this; its number tells it from `step`.
+    /// still in flight may set the flag after this; its number tells it from `step`.
     pub(in crate::cuda) fn announce(&self, step: u64, rows: &[TapRow]) -> bool {
         self.memory.store(self.flag_at(slot_of(step)), 0);
         self.slots.announce(step, rows)

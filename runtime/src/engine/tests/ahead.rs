@@ -40,10 +40,11 @@ struct DelayedTap {
 }
 
 impl TapReceiver for DelayedTap {
-    fn publish_hidden(&self, step: u64, plan: &TapPlan, hidden: &[f32]) {
+    fn publish_hidden(&self, step: u64, at: usize, plan: &TapPlan, hidden: &[f32]) {
+        assert_eq!(at, 0, "the tests' probes read one layer");
         let mut held = self.held.lock().unwrap();
         if let Some((step, plan, hidden)) = held.replace((step, plan.clone(), hidden.to_vec())) {
-            self.probe.publish_hidden(step, &plan, &hidden);
+            self.probe.publish_hidden(step, 0, &plan, &hidden);
             while self.probe.assist() {}
         }
     }
@@ -97,7 +98,7 @@ impl Ahead {
                 }
                 _ => probe.clone(),
             };
-            (probe.layer(), receiver)
+            (probe.layers(), receiver)
         });
         let inner = CpuBackend::new(forward, tap);
         let (last, answers) = (vec![PENDING; 64], VecDeque::new());

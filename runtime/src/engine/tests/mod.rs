@@ -7,6 +7,7 @@ mod delivery;
 mod late;
 mod stepped;
 mod trust;
+mod two_layers;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -30,7 +30,7 @@ pub fn run(
     let begin = Instant::now();
     let setup = Setup::load(model)?;
     let present: Vec<usize> = (0..setup.model.config.num_layers).collect();
-    let layers = args.layers.of(&present)?;
+    let layers = args.layers.each_of(&present)?;
     let prompts = prompts::read(&args.prompts, "--prompts")?;
     let prompts = args.answers.selected(&args.prompts, prompts, args.requests)?;
     let settings = Settings {

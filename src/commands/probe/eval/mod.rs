@@ -61,8 +61,8 @@ pub fn run(
 /// The traces of a collection.
 fn of_collection(data: &Path, predictors: &Predictors<'_>) -> Result<Vec<Trace>, Error> {
     let collection = Collection::open(data)?;
-    let layer = predictors.probe.layer;
-    if !collection.settings().layers.contains(&layer) {
+    let present = &collection.settings().layers;
+    if let Some(layer) = predictors.probe.layers.iter().find(|layer| !present.contains(layer)) {
         return Err(Error::usage(format!(
             "the probe reads layer {layer}, which {} does not have",
             data.display()
@@ -85,7 +85,7 @@ fn of_prompts(
     let file = args.prompts.clone().unwrap_or_else(|| setup.folder.join("prompts.jsonl"));
     let prompts = prompts::read(&file, "--prompts")?;
     let prompts = args.answers.selected(&file, prompts, Some(args.requests))?;
-    let layers = [predictors.probe.layer];
+    let layers = predictors.probe.layers.to_vec();
     let mut answering = Answering::new(setup, engine, &args.answers, &layers, PIECE)?;
     let mut display = Display::new(prompts.len().div_ceil(PIECE));
     let mut traces = Vec::new();
@@ -102,7 +102,7 @@ fn of_prompts(
 }
 
 fn of_shard(shard: &Shard, predictors: &Predictors<'_>) -> Result<Vec<Trace>, Error> {
-    if let Some(what) = shard.non_finite(predictors.probe.layer) {
+    if let Some(what) = predictors.probe.layers.iter().find_map(|of| shard.non_finite(of)) {
         return Err(Error::failed(format!("{}: {what}", shard.name())));
     }
     Ok(Trace::of_shard(shard, predictors)?)

@@ -3,12 +3,14 @@
 use std::fmt::Write;
 
 use serde_json::{Map, Value, json};
-use trail_probe::{HeadDtype, Probe};
+use trail_probe::{HeadDtype, Probe, TapLayers};
 use trail_setup::Table;
 use trail_training::evaluation::{
     AGES, Mae, Reliability, Trace, best_constant, bin_accuracy, countdown,
     expected_calibration_error, heat_map, maes, reliability, short_behind_long, tau_b,
 };
+
+use crate::commands::probe::layers::layer_json;
 
 /// Requests that a class of age and said bin needs for its calibration to be judged.
 const ENOUGH_REQUESTS: usize = 200;
@@ -26,7 +28,7 @@ struct Ranking {
 /// All figures.
 pub struct Report {
     model: String,
-    layer: usize,
+    layer: TapLayers,
     answers: usize,
     stopped: usize,
     mae: Mae,
@@ -57,7 +59,7 @@ impl Report {
         let same = |dtype| traces.iter().map(|trace| trace.same_bin[dtype]).sum::<usize>();
         Report {
             model: model.into(),
-            layer: probe.layer,
+            layer: probe.layers,
             answers: traces.len(),
             stopped: traces.iter().filter(|trace| trace.stopped).count(),
             mae: all,
@@ -99,7 +101,7 @@ impl Report {
             .collect();
         json!({
             "model": self.model,
-            "layer": self.layer,
+            "layer": layer_json(self.layer),
             "answers": self.answers,
             "stopped_by_themselves": self.stopped,
             "rows": self.mae.steps,

@@ -37,7 +37,8 @@ pub struct TrainArgs {
     /// File for the probe; the state of an unfinished training lies beside it in FILE.state
     #[arg(long, value_name = "FILE")]
     pub(super) out: PathBuf,
-    /// Layers to train on, a probe for each; the best one is written
+    /// Layers to train on, a probe for each; the best one is written. A probe of 9+18 reads both
+    /// side by side (on the CPU)
     #[arg(long, value_name = "LIST", default_value = "all")]
     pub(super) layers: Layers,
     /// Defaults of the options below

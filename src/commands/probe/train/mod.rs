@@ -9,13 +9,14 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use serde_json::{Value, json};
-use trail_probe::Probe;
 use trail_probe::file::Storage;
+use trail_probe::{Probe, TapLayers};
 use trail_setup::{EngineArgs, Error, Output, OutputFile, Table};
 use trail_training::fit::fit_probe;
 use trail_training::{Dataset, Recipe, Shard, Trainer};
 
 use super::collection::Collection;
+use super::layers::layer_json;
 pub use args::TrainArgs;
 use sweep::{Sweep, Training};
 
@@ -48,7 +49,7 @@ pub fn run(engine: &EngineArgs, args: &TrainArgs, json: bool) -> Result<(), Erro
     let rows: Vec<Value> = sweep.trainings().iter().map(row).collect();
     let report = json!({
         "probe": args.out,
-        "layer": best.layer,
+        "layer": layer_json(best.layer),
         "seed": best.seed,
         "record": record,
         "rows": rows,
@@ -70,14 +71,14 @@ pub fn run(engine: &EngineArgs, args: &TrainArgs, json: bool) -> Result<(), Erro
 /// A training for each layer and seed.
 fn trainings<'a>(
     shards: &'a [Shard],
-    layers: &[usize],
+    layers: &[TapLayers],
     seeds: &[u64],
     recipe: Recipe,
 ) -> Result<Vec<Training<'a>>, Error> {
     let mut trainings = Vec::new();
     for &layer in layers {
         // The split is common to all seeds, so that their losses can be compared.
-        let data = Dataset::new(shards, &[layer], recipe.seed)
+        let data = Dataset::new(shards, &layer.to_vec(), recipe.seed)
             .map_err(|error| Error::failed(error.to_string()))?;
         for &seed in seeds {
             let trainer = Trainer::new(data.clone(), Recipe { seed, ..recipe });
@@ -116,7 +117,7 @@ fn record(
 fn row(training: &Training<'_>) -> Value {
     let best = training.trainer.best_epoch();
     json!({
-        "layer": training.layer,
+        "layer": layer_json(training.layer),
         "seed": training.seed,
         "epochs": training.trainer.epochs().len(),
         "best_epoch": best.map(|epoch| epoch.number),

@@ -5,13 +5,14 @@ use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
+use trail_probe::TapLayers;
 use trail_setup::{Error, notice};
 use trail_training::{Trainer, state};
 
 /// A training and its name.
 pub struct Training<'a> {
-    /// The layer that it is trained on.
-    pub layer: usize,
+    /// The layers that it is trained on, side by side.
+    pub layer: TapLayers,
     /// Seed of its weights and of the order of its rows.
     pub seed: u64,
     /// The training.
