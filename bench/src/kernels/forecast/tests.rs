@@ -55,7 +55,8 @@ fn assert_near(share: f64, [low, high]: [f64; 2], what: &str) {
 fn the_model_reproduces_a_forecast_made_by_hand() {
     use ForecastChip::{A100, H200};
     let earlier = |chip| forecaster(chip, true);
-    let products: &[(ForecastChip, &[&str], &[usize], [f64; 2])] = &[
+    type Case<'a> = (ForecastChip, &'a [&'a str], &'a [usize], [f64; 2]);
+    let products: &[Case<'_>] = &[
         (H200, &["gate_up"], &[1, 16], [0.91, 0.95]),
         (H200, &["down"], &[1, 16], [0.87, 0.91]),
         (H200, &["lm_head"], &[1, 16], [0.94, 0.97]),
