@@ -88,7 +88,7 @@ pub(crate) extern "C" fn trail_emu_lose_device(code: Code) {
     state.config.lost = (code != 0).then_some(code);
     if code != 0 {
         // A lost device runs nothing more, also not when it is found again.
-        state.queue.abandon();
+        state.abandon();
     }
 }
 

@@ -2,8 +2,8 @@
 //!
 //! A copy engine's writes are posted: they reach the host's memory in any order until something
 //! fences them: a stream's memory write (`cuStreamWriteValue32` without `NO_MEMORY_BARRIER`), an
-//! event, or a call that waits. A flag that is itself a copy may overtake its data.
-//! Writes to the same bytes keep their order.
+//! event, or a call that waits. A flag that is itself a copy may overtake its data. Writes to the
+//! same bytes keep their order.
 
 use std::ops::Range;
 
@@ -25,8 +25,8 @@ impl Write {
 
     fn land(&self) {
         // SAFETY: the caller of the copy promised the memory until the copy is known to have run;
-        // whatever tells so lands all writes first. Host threads that poll read atomically, or know
-        // that the bytes may change.
+        // whatever tells so, an error included, lands all writes first, and so does freeing. Host
+        // threads that poll read atomically, or know that the bytes may change.
         unsafe {
             std::ptr::copy_nonoverlapping(self.bytes.as_ptr(), self.to as *mut u8, self.bytes.len())
         }
@@ -48,10 +48,23 @@ impl Posted {
         if self.writes.is_empty() {
             return;
         }
-        let chosen = (random % self.writes.len() as u64) as usize;
-        let range = self.writes[chosen].range();
-        let older = self.writes[..chosen].iter().position(|write| meet(&write.range(), &range));
-        self.writes.remove(older.unwrap_or(chosen)).land();
+        let mut chosen = (random % self.writes.len() as u64) as usize;
+        // An older one may itself have one that is older still.
+        let older = |chosen: usize| {
+            let range = self.writes[chosen].range();
+            self.writes[..chosen].iter().position(|write| meet(&write.range(), &range))
+        };
+        while let Some(at) = older(chosen) {
+            chosen = at;
+        }
+        self.writes.remove(chosen).land();
+    }
+
+    /// Lands all if one is to a byte of `range`, which is read or written now.
+    pub(crate) fn land_over(&mut self, range: Range<usize>) {
+        if self.writes.iter().any(|write| meet(&write.range(), &range)) {
+            self.land_all();
+        }
     }
 
     /// Lands all: a fence.

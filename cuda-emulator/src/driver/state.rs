@@ -109,6 +109,13 @@ impl State {
         Ok(())
     }
 
+    /// Drops all work that waits: the context is broken, or the device lost.
+    pub(crate) fn abandon(&mut self) {
+        self.queue.abandon();
+        // The caller may free its memory from now on.
+        self.posted.land_all();
+    }
+
     /// The error of a lost device or a broken context.
     pub(crate) fn health(&self) -> Answer {
         self.config.lost.or(self.sticky).map_or(Ok(()), Err)

@@ -225,7 +225,7 @@ impl CudaBackend {
         let ring = self.executor.ring().map(|(ring, _)| ring.clone());
         let staged = ring.as_ref().is_some_and(|ring| {
             // Before the device may write: the threads must know that the step two before is over.
-            ring.announce(step.number, self.executor.staged())
+            ring.slots.announce(step.number, self.executor.staged())
         });
         if self.mode == TapMode::Blocking {
             self.executor.launch(&filled, StepPhase::Lower)?;

@@ -219,14 +219,6 @@ impl PinnedBuffer {
         unsafe { AtomicU32::from_ptr(at) }.load(Ordering::Acquire)
     }
 
-    /// Stores the word at byte `offset`, a multiple of 4, which the device may write at any time.
-    pub fn store(&self, offset: usize, value: u32) {
-        assert!(offset.is_multiple_of(4), "a word at byte {offset}");
-        let at = self.byte_at(&(offset..offset + 4)).cast();
-        // SAFETY: as in `load`.
-        unsafe { AtomicU32::from_ptr(at) }.store(value, Ordering::Release);
-    }
-
     /// The device's address of the word at byte `offset`, a multiple of 4.
     pub(super) fn word_at(&self, offset: usize) -> CUdeviceptr {
         assert!(offset.is_multiple_of(4) && offset + 4 <= self.bytes, "a word at byte {offset}");

@@ -63,8 +63,9 @@ impl Queue {
             .result()
     }
 
-    /// Writes `value` to the word at byte `offset` of `to`, behind a fence: a host that sees it
-    /// sees every copy that the queue made before. It needs no room on a multiprocessor.
+    /// Writes `value` to the word at byte `offset` of `to`, behind a fence: a host that sees it, or
+    /// anything that the queue writes later, sees every copy that the queue made before. It needs
+    /// no room on a multiprocessor.
     pub fn write_word(
         &self,
         to: &PinnedBuffer,

@@ -164,7 +164,7 @@ impl TapWork {
     }
 
     /// Launches the probe, where it runs on the device, and copies the staged rows or the probe's
-    /// outputs to the ring, the step's number, then the flag that says so.
+    /// outputs to the ring, then the flag that says so.
     fn copy_tapped(&self, queue: &Queue, shape: &Shape, tracer: &Tracer) -> Result<(), CudaError> {
         tracer.record(shape.parity, TracePoint::Forked, queue)?;
         let mut from = self.stage.at();
@@ -178,10 +178,8 @@ impl TapWork {
         copied.map_err(doing("copying tapped rows to the host"))?;
         // Before the flag: a host that sees the flag reads a later time than this event's.
         tracer.record(shape.parity, TracePoint::Copied, queue)?;
-        let copied = self.ring.copy_number(queue, shape.parity, self.metadata.number);
-        copied.map_err(doing("copying the tapped rows' step to the host"))?;
-        let set = self.ring.set_flag(queue, shape.parity);
-        set.map_err(doing("setting the tapped rows' flag on the host"))
+        let copied = self.ring.copy_flag(queue, shape.parity, self.metadata.number);
+        copied.map_err(doing("copying the tapped rows' flag to the host"))
     }
 }
 

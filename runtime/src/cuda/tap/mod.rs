@@ -1,10 +1,10 @@
 //! Tapped rows on their way to the predictor: a ring of two slots in pinned memory, and the
 //! threads that wait on it.
 //!
-//! The side stream copies a step's rows into the slot of the step's parity, behind them the step's
-//! number, and then sets the slot's flag by a stream's memory write, which fences the copies. A
-//! consumer that is slower than two steps finds its slot overwritten: those rows are dropped and
-//! counted. It holds nothing up.
+//! The side stream copies a step's rows into the slot of the step's parity, fences them by a memory
+//! write, and copies the step's number behind them, which is the flag. A consumer that is slower
+//! than two steps finds its slot overwritten: those rows are dropped and counted. It holds nothing
+//! up.
 
 mod ring;
 mod slots;

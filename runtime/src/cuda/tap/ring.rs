@@ -10,12 +10,8 @@ use cudarc::driver::DriverError;
 use cudarc::driver::sys::CUdeviceptr;
 use half::bf16;
 
-/// Bytes of a slot's words, a line each: the step's number, then the flag.
-const NUMBER_BYTES: usize = 128;
-const FLAG_BYTES: usize = 128;
-/// Value of a flag whose rows are there. The same for all steps, because a graph's write has its
-/// value fixed; the number says which step's rows they are.
-const ARRIVED: u32 = 1;
+/// Bytes of a word, a line each: the step's number of a slot, and the fence's.
+const WORD_BYTES: usize = 128;
 
 /// Width and element type of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,7 +24,8 @@ pub(in crate::cuda) struct Row {
 
 /// Pinned memory that the side stream writes, and the state of its slots.
 pub(in crate::cuda) struct Ring {
-    /// `[SLOTS]` of rows `[rows, width]`, the step's number and the flag.
+    /// `[SLOTS]` of rows `[rows, width]` and the step's number, which is the flag; then the word
+    /// that fences write.
     memory: PinnedBuffer,
     row: Row,
     /// Bytes of a slot's rows.
@@ -39,31 +36,19 @@ pub(in crate::cuda) struct Ring {
 impl Ring {
     /// Slots of up to `rows` rows.
     pub(in crate::cuda) fn new(device: &Device, rows: usize, row: Row) -> Result<Ring, CudaError> {
-        let row_bytes = (rows * row.width * row.element).next_multiple_of(NUMBER_BYTES);
-        let bytes = SLOTS * (row_bytes + NUMBER_BYTES + FLAG_BYTES);
+        let row_bytes = (rows * row.width * row.element).next_multiple_of(WORD_BYTES);
+        let bytes = SLOTS * (row_bytes + WORD_BYTES) + WORD_BYTES;
         let memory = device.alloc_pinned_zeros(bytes, "tapped rows")?;
         Ok(Ring { memory, row, row_bytes, slots: Slots::new(rows) })
     }
 
     /// First byte of the slot of `parity`.
     fn slot_at(&self, parity: usize) -> usize {
-        parity * (self.row_bytes + NUMBER_BYTES + FLAG_BYTES)
+        parity * (self.row_bytes + WORD_BYTES)
     }
 
     fn number_at(&self, parity: usize) -> usize {
         self.slot_at(parity) + self.row_bytes
-    }
-
-    fn flag_at(&self, parity: usize) -> usize {
-        self.number_at(parity) + NUMBER_BYTES
-    }
-
-    /// Announces `step`, with `rows`, before it is given to the device, and takes the slot's flag
-    /// back. Returns true if there is something to wait for. A step two before whose copies are
-    /// still in flight may set the flag after this; its number tells it from `step`.
-    pub(in crate::cuda) fn announce(&self, step: u64, rows: &[TapRow]) -> bool {
-        self.memory.store(self.flag_at(slot_of(step)), 0);
-        self.slots.announce(step, rows)
     }
 
     /// Starts a copy of `rows` rows at `from` into the slot of `parity`. Threads may read the slot
@@ -79,34 +64,23 @@ impl Ring {
         queue.copy_to_host(&self.memory, first..first + bytes, from)
     }
 
-    /// Starts a copy of the step's number at `number`, a word, to the slot of `parity`.
-    pub(in crate::cuda) fn copy_number(
+    /// Starts a copy of the step's number at `number`, a word, to the slot of `parity`: the flag. A
+    /// fence comes first, as nothing orders two copies for a host that polls. It is a stream's
+    /// memory write: a kernel would wait for room on a chip that the upper layers fill.
+    pub(in crate::cuda) fn copy_flag(
         &self,
         queue: &Queue,
         parity: usize,
         number: CUdeviceptr,
     ) -> Result<(), DriverError> {
+        queue.write_word(&self.memory, SLOTS * (self.row_bytes + WORD_BYTES), 1)?;
         let at = self.number_at(parity);
         queue.copy_to_host(&self.memory, at..at + 4, number)
     }
 
-    /// Sets the flag of `parity` behind the copies. A copy would not do as the flag: nothing orders
-    /// two copies for a host that polls. A kernel would wait for room on a chip that the upper
-    /// layers fill.
-    pub(in crate::cuda) fn set_flag(
-        &self,
-        queue: &Queue,
-        parity: usize,
-    ) -> Result<(), DriverError> {
-        queue.write_word(&self.memory, self.flag_at(parity), ARRIVED)
-    }
-
     /// Returns true if the rows of `step` have arrived.
     pub(in crate::cuda) fn is_there(&self, step: u64) -> bool {
-        // The flag first: what was copied before it is seen by the second load.
-        let parity = slot_of(step);
-        self.memory.load(self.flag_at(parity)) == ARRIVED
-            && self.memory.load(self.number_at(parity)) == step as u32
+        self.memory.load(self.number_at(slot_of(step))) == step as u32
     }
 
     /// The rows of `step`, where they are activations. The device may overwrite them: a reader
