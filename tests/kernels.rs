@@ -2,8 +2,6 @@
 
 mod common;
 
-use std::path::Path;
-
 use common::trail_rt;
 use serde_json::Value;
 
@@ -82,11 +80,9 @@ fn times_are_forecast_from_machine_code() {
     let report = forecast(&[]);
     let steps = report["rows"].as_array().expect("an array");
     assert!(steps.iter().any(|row| row["op"] == "decode_step"), "{report}");
-    let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("sass.json");
-    let earlier = include_str!("../bench/src/kernels/forecast/sass_738d44b.json");
-    let mut earlier: Value = serde_json::from_str(earlier).expect("JSON");
-    std::fs::write(&file, earlier["sm_90a"].take().to_string()).expect("a write");
-    let other = forecast(&["--sass", file.to_str().expect("a name")]);
+    let earlier =
+        concat!(env!("CARGO_MANIFEST_DIR"), "/bench/src/kernels/forecast/sass_738d44b.json");
+    let other = forecast(&["--sass", earlier]);
     assert!(us(&other, "skinny_swiglu_64") > us(&report, "skinny_swiglu_64"));
     let missing = trail_rt(&["bench", "kernels", "--forecast", "a100", "--sass", "no-such-file"]);
     let error = String::from_utf8_lossy(&missing.stderr);

@@ -167,7 +167,8 @@ fn report_json(setup: &Setup, tensors: &[TensorInfo], memory: &MemoryNeed) -> Va
         }),
         "chat_template": setup.template.is_present(),
         "probe": fits.map(|fits| {
-            json!({ "file": setup.probe_file(), "fits": fits, "layer": layer.map(layer_json), "reason": why })
+            let layer = layer.map(layer_json);
+            json!({ "file": setup.probe_file(), "fits": fits, "layer": layer, "reason": why })
         }),
         "memory": memory,
         "types": tensors::by_type(tensors),

@@ -1,7 +1,9 @@
 //! Forecast of a kernel's time from its plan and the report of its machine code (SASS): bytes in
 //! flight by Little's law, issue slots, latency chains, tensor cores, waves of blocks. It is a
 //! model with the constants below, stated before any measurement, so that the first record of a GPU
-//! shows where it is wrong: `bench kernels` prints it beside each time that it measures.
+//! shows where it is wrong: `bench kernels` prints it beside the times that it measures.
+//! Instructions behind the last product of an iteration are left out: most are the end of a tile,
+//! and run once a tile.
 
 mod rates;
 mod steps;
@@ -87,8 +89,16 @@ impl Forecaster {
         Forecaster::with_reports(rates, Value::Object(reports))
     }
 
-    /// With other machine code: `reports` as `compile --report` prints them.
-    pub fn with_reports(rates: Rates, reports: Value) -> Result<Forecaster, String> {
+    /// With other machine code: `reports` by target, as `compile --report` prints them.
+    pub fn with_other(rates: Rates, reports: &Value) -> Result<Forecaster, String> {
+        let target = rates.chip.target.unwrap_or(Target::Sm80).name();
+        match reports.get(target) {
+            Some(reports) => Forecaster::with_reports(rates, reports.clone()),
+            None => Err(format!("no reports for {target}: make them by compile --report")),
+        }
+    }
+
+    fn with_reports(rates: Rates, reports: Value) -> Result<Forecaster, String> {
         let code = serde_json::from_value(reports).map_err(|error| error.to_string())?;
         Ok(Forecaster { rates, code })
     }
@@ -132,14 +142,12 @@ impl Forecaster {
         let weights = FEATURES * depth * 2.0;
         let padded = plan.flops as f64 / rows as f64 * (rows as f64 / tokens).ceil() * tokens;
         let iterations = padded / iteration_flops;
-        let waves =
-            if plan.splits > 1 { 1.0 } else { (grid / (multiprocessors * resident)).ceil() };
-        // Iterations of the busiest multiprocessor, one block after another.
-        let serial = match plan.splits {
-            1 => iterations / grid * waves,
-            _ => (iterations / grid).ceil(),
+        // Iterations of the busiest multiprocessor: of all its blocks, and one after another.
+        let all = match plan.splits {
+            1 => iterations / grid * (grid / multiprocessors).ceil(),
+            _ => (iterations / grid).ceil() * resident,
         };
-        let all = serial * resident;
+        let serial = all / resident;
         let imbalance = all * multiprocessors / iterations;
         let latency_clocks = self.rates.latency_s * clock_hz;
         let streams = plan.kernel.starts_with("skinny");
@@ -152,7 +160,8 @@ impl Forecaster {
             all * product_clocks + serial * STALL * sass.gap
         };
         let in_flight = if is_wgmma {
-            f64::from(plan.shared_bytes) / 2.0
+            // The ring's share of weights; the rest is activations.
+            f64::from(plan.shared_bytes) * FEATURES / (FEATURES + tokens)
         } else if streams && sass.zero_waits == 0 {
             sass.pending_groups * GROUP_BYTES
         } else {
@@ -246,7 +255,7 @@ pub fn all(args: &KernelsArgs, chip: ForecastChip, config: &ModelConfig) -> Resu
             let named = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
             let text = std::fs::read_to_string(path).map_err(|error| named(&error))?;
             let reports = serde_json::from_str(&text).map_err(|error| named(&error))?;
-            Forecaster::with_reports(rates, reports).map_err(|error| named(&error))?
+            Forecaster::with_other(rates, &reports).map_err(|error| named(&error))?
         }
     };
     let mut rows = Vec::new();
@@ -269,7 +278,12 @@ pub fn all(args: &KernelsArgs, chip: ForecastChip, config: &ModelConfig) -> Resu
             }));
         }
     }
-    rows.extend(steps::all(&forecaster, config, &args.rows));
+    if args.kernel.is_empty() {
+        rows.extend(steps::all(&forecaster, config, &args.rows));
+    }
+    if rows.is_empty() {
+        return Err(Error::usage("no kernel of this shape with such a name has a forecast"));
+    }
     Ok(json!({ "forecast_for": chip.name(), "shape": args.shape, "rows": rows }))
 }
 

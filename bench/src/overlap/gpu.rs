@@ -62,7 +62,7 @@ fn engine(
     let vocab = bench.model.config.vocab_size;
     let decoding = Decoding::new(shape, builder, vocab, |builder| {
         let built = builder.build_stepped_with(|builder, model, probe| {
-            let mut options = builder.cuda_options(bench.ordinal(), model, probe.as_ref());
+            let mut options = builder.cuda_options(bench.ordinal(), model, probe.as_ref())?;
             options.tap = mode;
             let receiver = probe.map(|parts| parts.probe as Arc<dyn TapReceiver>);
             let backend = CudaBackend::new(model, &options, receiver, &mut |_| {})?;

@@ -33,7 +33,7 @@ pub fn record(shape: Shape, bench: &BenchModel) -> Result<Timeline, String> {
         let built = builder.build_stepped_with(|builder, model, probe| {
             let parts = probe.ok_or_else(|| BuildError::Refused("no probe".into()))?;
             layer = parts.probe.layers().last();
-            let options = builder.cuda_options(bench.ordinal(), model, Some(&parts));
+            let options = builder.cuda_options(bench.ordinal(), model, Some(&parts))?;
             let tap = Arc::new(TracedTap::new(parts.probe, traced.clone()));
             let receiver = Some(tap as Arc<dyn TapReceiver>);
             let mut inner = CudaBackend::new(model, &options, receiver, &mut |_| {})?;

@@ -173,9 +173,9 @@ fn execute(mut state: Guard, id: Id) -> Guard {
     state
 }
 
-/// Runs some of what may run beside the cooperative launch `id`, whose blocks fill the chip: copies,
-/// events and memory writes of other streams, and no kernel. By chance some, or none: without them
-/// the launch must be right too.
+/// Runs some of what may run beside the cooperative launch `id`, whose blocks fill the chip:
+/// copies, events and memory writes of other streams, and no kernel. By chance some, or none:
+/// without them the launch must be right too.
 fn run_beside(mut state: Guard, id: Id) -> Guard {
     loop {
         if state.next_random() & 3 == 0 {

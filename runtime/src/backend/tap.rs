@@ -117,9 +117,9 @@ pub trait TapReceiver: Send + Sync {
     /// run.
     fn publish_hidden(&self, step: u64, at: usize, plan: &TapPlan, hidden: &[f32]);
 
-    /// Copies the staged `activations` `[rows.len(), hidden]` of `step`. No prediction starts yet:
-    /// the caller first checks that the device has not overwritten its staging buffer during the
-    /// copy.
+    /// Copies the staged `activations` `[rows.len(), hidden]` of `step`, of the only tapped layer.
+    /// No prediction starts yet: the caller first checks that the device has not overwritten its
+    /// staging buffer during the copy.
     fn stage(&self, step: u64, rows: &[TapRow], activations: &[bf16]);
 
     /// Predicts from the rows staged last; returns when all predictions are published.

@@ -203,14 +203,7 @@ impl EngineBuilder {
                 dtype.to_string().to_lowercase()
             )));
         }
-        let layers = probe.as_ref().map(|parts| parts.probe.layers());
-        if let Some(layers) = layers.filter(|layers| layers.single().is_none()) {
-            return Err(BuildError::Refused(format!(
-                "the probe reads layers {layers}: a GPU taps one layer; give a probe of one with \
-                 --probe FILE, or choose --device cpu"
-            )));
-        }
-        let options = self.cuda_options(ordinal, model, probe.as_ref());
+        let options = self.cuda_options(ordinal, model, probe.as_ref())?;
         let receiver = probe.map(|parts| parts.probe as Arc<dyn TapReceiver>);
         let mut ignore = |_| {};
         let progress: &mut dyn FnMut(Progress) = match &mut self.progress {
@@ -223,16 +216,23 @@ impl EngineBuilder {
         Ok(BuiltBackend { backend: Box::new(backend), kv_blocks, device })
     }
 
-    /// Options of a CUDA backend for these settings.
+    /// Options of a CUDA backend for these settings; refuses a probe over several layers.
     pub fn cuda_options(
         &self,
         ordinal: usize,
         model: &Model,
         probe: Option<&ProbeParts>,
-    ) -> CudaOptions {
+    ) -> Result<CudaOptions, BuildError> {
+        let layers = probe.map(|parts| parts.probe.layers());
+        if let Some(layers) = layers.filter(|layers| layers.single().is_none()) {
+            return Err(BuildError::Refused(format!(
+                "the probe reads layers {layers}: a GPU taps one layer; give a probe of one with \
+                 --probe FILE, or choose --device cpu"
+            )));
+        }
         let settings = self.cuda;
         let swaps = self.preemption != Preemption::Recompute;
-        CudaOptions {
+        Ok(CudaOptions {
             ordinal,
             max_rows: self.max_rows(),
             max_segments: self.num_running(),
@@ -243,7 +243,7 @@ impl EngineBuilder {
             graphs: settings.graphs,
             megakernel: settings.megakernel,
             hopper_products: settings.hopper_products,
-            tap_layer: probe.map(|parts| parts.probe.layers().last()),
+            tap_layer: layers.map(|layers| layers.last()),
             tap: match (probe, settings.probe) {
                 (None, _) => TapMode::Off,
                 (Some(_), ProbeDevice::Cpu) => TapMode::Cpu,
@@ -252,7 +252,7 @@ impl EngineBuilder {
             probe: probe.map(|parts| parts.weights.clone()),
             probe_threads: settings.probe_threads,
             checksums: settings.checksums,
-        }
+        })
     }
 
     /// The forward pass of a CPU backend for these settings.

@@ -51,6 +51,16 @@ pub struct Trace {
 impl Trace {
     /// The traces of all answers of `shard`, which must have all rows of each.
     pub fn of_shard(shard: &Shard, predictors: &Predictors<'_>) -> Result<Vec<Trace>, String> {
+        let (width, probe) = (shard.hidden(), predictors.probe);
+        if width * probe.layers.count() != probe.head.d() {
+            return Err(format!(
+                "{} has activations of width {width}, the probe reads {} from layer {}: it is of \
+                 another model",
+                shard.name(),
+                probe.head.d(),
+                probe.layers
+            ));
+        }
         let mut first = 0;
         let answers = shard.answers().iter().enumerate();
         answers

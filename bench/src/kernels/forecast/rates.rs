@@ -18,7 +18,7 @@ pub enum ForecastChip {
 /// Rates of a chip: what datasheets say, less what reading tests get of it.
 #[derive(Clone, Copy, Debug)]
 pub struct Rates {
-    /// Rates of a chip: datasheet figures, less the losses of reading tests.
+    /// The chip that plans are made for.
     pub chip: Chip,
     /// Bytes of device memory read in a second.
     pub read_bytes_per_s: f64,

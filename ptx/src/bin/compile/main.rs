@@ -4,7 +4,8 @@
 //! Without arguments it compiles changed sources. `--all` compiles everything; `--check` does so
 //! into a temporary folder and fails unless the result is byte for byte the checked-in one.
 //! `--report CUBIN ...` compiles nothing: it prints the report of the machine code of each kernel
-//! of these files, as in the manifest, for `trail-rt bench kernels --forecast CHIP --sass FILE`.
+//! of these files, as in the manifest, for `trail-rt bench kernels --forecast CHIP --sass FILE`;
+//! each file is in a folder named by its target.
 
 mod build;
 mod elf;
@@ -42,8 +43,12 @@ fn run() -> Result<(), String> {
     if let Some(unknown) = flags.iter().find(|flag| !FLAGS.contains(&flag.as_str())) {
         return Err(format!("unknown flag {unknown}; known: {}", FLAGS.join(", ")));
     }
-    if flags.iter().any(|flag| flag == "--report") {
-        return report(&names);
+    match &flags[..] {
+        [flag] if flag == "--report" => return report(&names),
+        more if more.iter().any(|flag| flag == "--report") => {
+            return Err("--report goes with no other flag".into());
+        }
+        _ => {}
     }
     let check = flags.iter().any(|flag| flag == "--check");
     let all = check || flags.iter().any(|flag| flag == "--all");
@@ -60,12 +65,20 @@ fn run() -> Result<(), String> {
     build::build(&root, &crate_root, &tools, all, &names)
 }
 
-/// Prints the reports of the kernels of `cubins` as one JSON object by kernel.
+/// Prints the reports of the kernels of `cubins` as one JSON object by target, the name of a
+/// cubin's folder, and kernel.
 fn report(cubins: &[String]) -> Result<(), String> {
+    if cubins.is_empty() {
+        return Err("--report needs cubins, each in a folder named by its target".into());
+    }
     let tools = build::Tools::find()?;
-    let mut all = BTreeMap::new();
+    let mut all: BTreeMap<&str, BTreeMap<String, manifest::Sass>> = BTreeMap::new();
     for cubin in cubins {
-        all.extend(sass::report(&tools.nvdisasm, Path::new(cubin))?);
+        let folder = Path::new(cubin).parent().and_then(Path::file_name);
+        let target = folder.and_then(|name| name.to_str()).filter(|name| name.starts_with("sm_"));
+        let target = target.ok_or_else(|| format!("{cubin}: no folder named by a target"))?;
+        let reports = sass::report(&tools.nvdisasm, Path::new(cubin))?;
+        all.entry(target).or_default().extend(reports);
     }
     let text = serde_json::to_string_pretty(&all).map_err(|error| error.to_string())?;
     println!("{text}");

@@ -50,13 +50,13 @@ pub(crate) struct Sass {
     pub(crate) hmma: u32,
     /// Tensor core products of a warpgroup.
     pub(crate) hgmma: u32,
-    /// Instructions before the first product of an iteration.
+    /// Instructions, with `NOP`, before the first product of an iteration.
     #[serde(default)]
     pub(crate) lead: u32,
     /// Instructions from the first product of an iteration to the last.
     #[serde(default)]
     pub(crate) span: u32,
-    /// Most instructions before the first product of an iteration, or between two.
+    /// Most instructions before the first product of an iteration, or between two in it.
     #[serde(default)]
     pub(crate) gap: u32,
     /// Loads from global memory to registers.
