@@ -334,8 +334,8 @@ pub fn probe_fits(probe: &Probe, config: &ModelConfig) -> Result<(), String> {
         probe.model.as_ref().map_or("another model".into(), |name| format!("model {name:?}"));
     if probe.head.d() != width * probe.layers.count() {
         return Err(format!(
-            "the probe reads activations of width {} from layer {}, the model's layers are {width} \
-             wide: it was trained for {model}",
+            "the probe reads activations of width {} from layer {}, the model's are {width} wide: \
+             it was trained for {model}",
             probe.head.d(),
             probe.layers,
         ));
