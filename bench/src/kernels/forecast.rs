@@ -8,14 +8,14 @@
 mod rates;
 mod steps;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use trail_ptx::Target;
 use trail_runtime::cuda::plan::LaunchPlan;
 use trail_runtime::model::ModelConfig;
-use trail_setup::Error;
+use trail_setup::{Error, notice};
 
 use super::{KernelsArgs, cases, share};
 pub use rates::{ForecastChip, Rates};
@@ -116,6 +116,12 @@ impl Forecaster {
             "attention" => Some(self.attention_prefill(plan, sass)),
             _ => None,
         }
+    }
+
+    /// Returns true if `kernel` is of a kind that is forecast, and there is no report of it.
+    fn lacks(&self, kernel: &str) -> bool {
+        let kinds = ["skinny_", "tiled_", "wgmma_", "attention_"];
+        kinds.iter().any(|kind| kernel.starts_with(kind)) && !self.code.contains_key(kernel)
     }
 
     fn product(&self, plan: &LaunchPlan, sass: &Sass, rows: usize) -> Forecast {
@@ -258,10 +264,13 @@ pub fn all(args: &KernelsArgs, chip: ForecastChip, config: &ModelConfig) -> Resu
             Forecaster::with_other(rates, &reports).map_err(|error| named(&error))?
         }
     };
-    let mut rows = Vec::new();
+    let (mut rows, mut missing) = (Vec::new(), BTreeSet::new());
     for case in cases(args, config, &rates.chip) {
         let plans = case.launches();
-        let Some(forecast) = forecaster.launch(&plans[0], case.rows()) else { continue };
+        let Some(forecast) = forecaster.launch(&plans[0], case.rows()) else {
+            missing.extend(forecaster.lacks(plans[0].kernel).then_some(plans[0].kernel));
+            continue;
+        };
         if plans[0].kernel.contains(&args.kernel) {
             let us = forecast.seconds * 1e6;
             let (limit, share) = share(&plans, us, rates.read_gb_per_s(), rates.tflops(&plans[0]));
@@ -280,6 +289,10 @@ pub fn all(args: &KernelsArgs, chip: ForecastChip, config: &ModelConfig) -> Resu
     }
     if args.kernel.is_empty() {
         rows.extend(steps::all(&forecaster, config, &args.rows));
+    }
+    if !missing.is_empty() {
+        let names: Vec<&str> = missing.into_iter().collect();
+        notice(format_args!("left out, for want of a report: {}", names.join(", ")));
     }
     if rows.is_empty() {
         return Err(Error::usage("no kernel of this shape with such a name has a forecast"));

@@ -1,6 +1,10 @@
 //! The stage: tapped rows copied out of the residual stream.
 
-use super::{PromptRun, TapPlan, TapRow};
+use std::sync::{Mutex, PoisonError};
+
+use half::bf16;
+
+use super::{PromptRun, TapPlan, TapReceiver, TapRow};
 
 /// The tapped rows of one step, and running sums over the prompts.
 #[derive(Clone, Debug)]
@@ -96,5 +100,32 @@ impl TapStage {
         for (mean, sum) in mean.iter_mut().zip(sum) {
             *mean = *sum * scale;
         }
+    }
+}
+
+/// A stage alone keeps what a CPU's forward pass publishes, and predicts nothing.
+impl TapReceiver for Mutex<TapStage> {
+    fn publish_hidden(&self, step: u64, at: usize, plan: &TapPlan, hidden: &[f32]) {
+        self.lock().unwrap_or_else(PoisonError::into_inner).take(step, at, plan, hidden);
+    }
+
+    fn stage(&self, _step: u64, _rows: &[TapRow], _activations: &[bf16]) {
+        unreachable!("a device's call")
+    }
+
+    fn predict(&self) {
+        unreachable!("a device's call")
+    }
+
+    fn assist(&self) -> bool {
+        false
+    }
+
+    fn fail(&self) {
+        unreachable!("a device's call")
+    }
+
+    fn publish_probabilities(&self, _step: u64, _rows: &[TapRow], _probabilities: &[f32]) {
+        unreachable!("a device's call")
     }
 }

@@ -7,11 +7,8 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use half::bf16;
 use trail_base::Rng;
-use trail_runtime::backend::{
-    BLOCK_TOKENS, Batch, PromptRun, TapPlan, TapReceiver, TapRow, TapStage,
-};
+use trail_runtime::backend::{BLOCK_TOKENS, Batch, PromptRun, TapPlan, TapRow, TapStage};
 use trail_runtime::cpu::{CpuForward, CpuOptions, Tap};
 use trail_runtime::model::Dtype;
 use trail_setup::{EngineArgs, Error, Setup};
@@ -25,7 +22,7 @@ pub struct Activations {
     forward: CpuForward,
     layers: Vec<usize>,
     /// One for each layer.
-    stages: Vec<Stage>,
+    stages: Vec<Mutex<TapStage>>,
     blocks: Vec<u32>,
 }
 
@@ -49,7 +46,7 @@ impl Activations {
             max_context: longest,
         };
         let hidden = setup.model.config.hidden_size;
-        let stage = |_| Stage(Mutex::new(TapStage::new(hidden, 1, 1, STEP_ROWS + 1)));
+        let stage = |_| Mutex::new(TapStage::new(hidden, 1, 1, STEP_ROWS + 1));
         Ok(Activations {
             forward: CpuForward::new(setup.model.clone(), options)?,
             layers: layers.to_vec(),
@@ -117,7 +114,7 @@ impl Activations {
 
     /// Appends what the last step staged.
     fn append(&mut self, collected: &mut Collected) {
-        for (layer, Stage(stage)) in self.stages.iter_mut().enumerate() {
+        for (layer, stage) in self.stages.iter_mut().enumerate() {
             let stage = stage.get_mut().unwrap_or_else(PoisonError::into_inner);
             let width = self.forward.model().config.hidden_size;
             let (rows, activations) = (stage.rows(), stage.activations());
@@ -127,27 +124,6 @@ impl Activations {
             collected.extend(layer, singles);
         }
     }
-}
-
-/// Takes the rows of one layer.
-struct Stage(Mutex<TapStage>);
-
-impl TapReceiver for Stage {
-    fn publish_hidden(&self, step: u64, at: usize, plan: &TapPlan, hidden: &[f32]) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).take(step, at, plan, hidden);
-    }
-
-    fn stage(&self, _step: u64, _rows: &[TapRow], _activations: &[bf16]) {}
-
-    fn predict(&self) {}
-
-    fn assist(&self) -> bool {
-        false
-    }
-
-    fn fail(&self) {}
-
-    fn publish_probabilities(&self, _step: u64, _rows: &[TapRow], _probabilities: &[f32]) {}
 }
 
 /// Returns `wanted` of the positions of an answer of `tokens` tokens, output tokens fed at each:

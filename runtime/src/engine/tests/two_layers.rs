@@ -2,42 +2,12 @@
 
 use std::sync::Mutex;
 
-use half::bf16;
 use trail_probe::{Bins, Partials, TapLayers, Tracker, Weights};
 
 use super::*;
-use crate::backend::{Batch, RequestKey, TapPlan, TapReceiver, TapRow, TapStage};
+use crate::backend::{Batch, RequestKey, TapPlan, TapReceiver, TapStage};
 use crate::cpu::Tap;
 use crate::engine::LengthProbe;
-
-/// Keeps what one layer stages.
-struct Sink(Mutex<TapStage>);
-
-impl TapReceiver for Sink {
-    fn publish_hidden(&self, step: u64, at: usize, plan: &TapPlan, hidden: &[f32]) {
-        self.0.lock().unwrap().take(step, at, plan, hidden);
-    }
-
-    fn stage(&self, _step: u64, _rows: &[TapRow], _activations: &[bf16]) {
-        unreachable!("a device's call")
-    }
-
-    fn predict(&self) {
-        unreachable!("a device's call")
-    }
-
-    fn publish_probabilities(&self, _step: u64, _rows: &[TapRow], _probabilities: &[f32]) {
-        unreachable!("a device's call")
-    }
-
-    fn fail(&self) {
-        unreachable!("no thread panics")
-    }
-
-    fn assist(&self) -> bool {
-        false
-    }
-}
 
 #[test]
 fn a_probe_over_two_layers_reads_both() {
@@ -48,7 +18,7 @@ fn a_probe_over_two_layers_reads_both() {
         Probe::new(Weights::random(2 * d, 16, 10, 3), Bins::default(), layers)
     };
     let probe = LengthProbe::new(new_probe(), 1, 4);
-    let sinks = [0, 1].map(|_| Sink(Mutex::new(TapStage::new(d, 1, 1, 4))));
+    let sinks = [0, 1].map(|_| Mutex::new(TapStage::new(d, 1, 1, 4)));
     let mut forward = builder(&model, PolicyKind::Fcfs).cpu_forward(&model).unwrap();
     let mut tracker = Tracker::new(new_probe().filter(), 1);
     // Two chunks of a prompt, then an output token.
@@ -69,7 +39,7 @@ fn a_probe_over_two_layers_reads_both() {
         if plan.rows.is_empty() {
             continue;
         }
-        let parts = sinks.each_ref().map(|sink| sink.0.lock().unwrap().activations().to_vec());
+        let parts = sinks.each_ref().map(|sink| sink.lock().unwrap().activations().to_vec());
         let (head, mut p) = (new_probe().head, [0.0; 10]);
         head.forward(&parts.concat(), 1, &Partials::new(&head, 1), &mut p);
         let expected = tracker.observe(0, 1, plan.rows[0].generated, &p).unwrap();
