@@ -51,6 +51,8 @@ const CHAIN: f64 = 3.4;
 /// Exponent of the sum of overlapping times: with an infinite one they overlap perfectly; 3 makes
 /// two equal times cost a quarter more than one. Judgement.
 const OVERLAP: f64 = 3.0;
+/// Latency of memory that has little else to do, as a share of that under load; judgement.
+const IDLE_LATENCY: f64 = 0.6;
 /// Seconds that a fence of the device takes with the atomic beside it; judgement.
 const FENCE_S: f64 = 0.3e-6;
 /// Seconds to read the sums of other blocks; judgement.
@@ -106,7 +108,7 @@ impl Forecaster {
     /// The forecast of `plan` for `rows` rows; `None` for kernels that the model does not know:
     /// sampling and the small ones.
     pub fn launch(&self, plan: &LaunchPlan, rows: usize) -> Option<Forecast> {
-        let sass = self.code.get(plan.kernel)?;
+        let sass = self.report(plan.kernel)?;
         let (kind, _) = plan.kernel.split_once('_')?;
         match kind {
             "skinny" | "tiled" | "wgmma" => Some(self.product(plan, sass, rows)),
@@ -121,7 +123,12 @@ impl Forecaster {
     /// Returns true if `kernel` is of a kind that is forecast, and there is no report of it.
     fn lacks(&self, kernel: &str) -> bool {
         let kinds = ["skinny_", "tiled_", "wgmma_", "attention_"];
-        kinds.iter().any(|kind| kernel.starts_with(kind)) && !self.code.contains_key(kernel)
+        kinds.iter().any(|kind| kernel.starts_with(kind)) && self.report(kernel).is_none()
+    }
+
+    /// The report of `kernel`; `None` if there is none, or none with products.
+    fn report(&self, kernel: &str) -> Option<&Sass> {
+        self.code.get(kernel).filter(|sass| sass.hmma + sass.hgmma > 0.0)
     }
 
     fn product(&self, plan: &LaunchPlan, sass: &Sass, rows: usize) -> Forecast {
@@ -213,7 +220,7 @@ impl Forecaster {
             ("chain of a warp", rounds * waves * CHAIN * (sass.lead + sass.span) / clock_hz),
         ];
         // Slot, position, block table, keys: each load waits for the one before.
-        let begin = 4.0 * latency_s * 0.6;
+        let begin = 4.0 * latency_s * IDLE_LATENCY;
         self.total(&terms, begin + self.edge_s(plan, sass))
     }
 
