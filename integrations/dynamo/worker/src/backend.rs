@@ -29,6 +29,10 @@ const TOKEN_BUDGET: &str = "token_budget";
 /// request is silent for as long as the policy says.
 const HEARTBEAT: Duration = Duration::from_millis(500);
 
+/// Time after the last answer in which Dynamo's tasks write its end to the router: nothing tells when
+/// they have, and those that the process's exit ends lose it (once in 12 runs of a drain).
+const FLUSH: Duration = Duration::from_millis(500);
+
 /// Interval of checks for a breakdown of the engine.
 const FAULT_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
@@ -151,6 +155,7 @@ impl LLMEngine for TrailBackend {
         while !self.book.is_empty() && Instant::now() < deadline {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
+        tokio::time::sleep(FLUSH).await;
         if let Some(task) = self.reports.lock().unwrap_or_else(PoisonError::into_inner).take() {
             task.abort();
         }
