@@ -71,6 +71,18 @@ fn accuracy_is_that_of_the_text_and_needs_enough_of_it() {
 }
 
 #[test]
+fn repacking_is_for_products_in_8_bits() {
+    let arguments = ["generate", "--prompt", "x", "--max-tokens", "1", "--repack"];
+    assert_refused(
+        &trail_rt(&[&arguments[..], &["--compute", "exact"]].concat()),
+        2,
+        "choose --compute fast",
+    );
+    // The demo's weights are bf16: nothing is repacked.
+    assert!(trail_rt(&arguments).status.success());
+}
+
+#[test]
 fn a_damaged_file_is_refused_in_one_line() {
     let file = file("damaged");
     let whole = fs::read(&file).expect("the file");

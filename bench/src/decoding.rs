@@ -109,6 +109,7 @@ impl Shape {
             threads: bench.threads(),
             isa: Isa::Auto,
             compute: Compute::Fast,
+            repack: false,
             max_rows: rows,
             max_segments: self.batch,
             kv_dtype: bench.kv_dtype(),

@@ -8,10 +8,10 @@ use serde_json::{Value, json};
 use trail_base::Memory;
 use trail_probe::Probe;
 use trail_runtime::backend::{BLOCK_TOKENS, Batch};
-use trail_runtime::cpu::{Compute, CpuForward, CpuOptions, Isa};
+use trail_runtime::cpu::{Compute, CpuForward, CpuOptions};
 use trail_runtime::engine::{ComputeDevice, CudaSettings, Engine, EngineBuilder};
 use trail_runtime::model::{Dtype, LayerWeights, Model, Tensor};
-use trail_setup::{EngineArgs, Error, ModelArgs, Setup};
+use trail_setup::{CpuArgs, EngineArgs, Error, ModelArgs, Setup};
 
 /// Most requests of a batch, as in the engine.
 pub const MAX_BATCH: usize = 4096;
@@ -42,9 +42,7 @@ pub struct BenchModel {
     /// Measurements of each figure; the median is reported.
     pub repeats: usize,
     threads: usize,
-    isa: Isa,
-    compute: Compute,
-    kv_dtype: Option<Dtype>,
+    cpu: CpuArgs,
     device: ComputeDevice,
     settings: CudaSettings,
     setup: Option<Setup>,
@@ -72,9 +70,7 @@ impl BenchModel {
             model,
             repeats: args.repeats as usize,
             threads: engine.threads(),
-            isa: engine.isa(),
-            compute: engine.compute(),
-            kv_dtype: engine.kv_dtype(),
+            cpu: engine.cpu(),
             device: engine.device(),
             settings: engine.cuda(),
             setup,
@@ -112,9 +108,10 @@ impl BenchModel {
         Engine::builder()
             .model(self.model.clone())
             .threads(Some(self.threads))
-            .isa(self.isa)
-            .compute(self.compute)
-            .kv_dtype(self.kv_dtype)
+            .isa(self.cpu.isa)
+            .compute(self.cpu.compute)
+            .repack(self.cpu.repack)
+            .kv_dtype(self.cpu.kv_dtype)
             .device(self.device)
             .cuda(self.settings)
             // Steps are as large as the benchmark asks for.
@@ -144,12 +141,12 @@ impl BenchModel {
         segments: usize,
         context: usize,
     ) -> Result<CpuForward, Error> {
-        self.forward_by(self.compute, self.kv_dtype(), rows, segments, context)
+        self.forward_by(self.cpu.compute, self.kv_dtype(), rows, segments, context)
     }
 
     /// Type of keys and values on the CPU.
     pub fn kv_dtype(&self) -> Dtype {
-        self.kv_dtype.unwrap_or(Dtype::F32)
+        self.cpu.kv_dtype.unwrap_or(Dtype::F32)
     }
 
     /// The same with another arithmetic and type of keys and values than those of the command line.
@@ -163,8 +160,9 @@ impl BenchModel {
     ) -> Result<CpuForward, Error> {
         let options = CpuOptions {
             threads: self.threads,
-            isa: self.isa,
+            isa: self.cpu.isa,
             compute,
+            repack: self.cpu.repack && compute == Compute::Fast,
             max_rows: rows,
             max_segments: segments,
             kv_dtype,
@@ -199,6 +197,7 @@ impl BenchModel {
             "isa": backend.isa().to_string(),
             "byte_products": backend.byte_products(),
             "bf16_products": backend.bf16_products(),
+            "repacked_bytes": backend.repacked_bytes(),
             "kv_dtype": backend.options().kv_dtype.to_string().to_lowercase(),
         })
     }

@@ -70,24 +70,25 @@ pub struct ProbeArgs {
 pub fn run(args: &ProbeArgs, engine: &EngineArgs) -> Result<Value, Error> {
     let weights = Weights::random(args.width, args.hidden, args.bins, 1);
     let mut limits = Limits {
-        isa: engine.isa().resolve()?,
+        isa: engine.cpu().isa.resolve()?,
         pool: Pool::new(1)?,
         peaks: Vec::new(),
         reads: Vec::new(),
     };
     let mut rows = Vec::new();
     for &dtype in &args.dtype {
-        let head = Head::with_dtype(&weights, dtype).with_isa(engine.isa())?;
+        let head = Head::with_dtype(&weights, dtype).with_isa(engine.cpu().isa)?;
         for &batch in &args.batch {
             rows.push(measure(&head, dtype, &weights, batch, args.repeats, &mut limits)?);
         }
     }
     let bins = Bins::equal(args.bins, 512);
-    let filter: Vec<f64> =
-        (0..args.repeats).map(|_| filter_seconds(bins, engine.isa())).collect::<Result<_, _>>()?;
+    let filter: Vec<f64> = (0..args.repeats)
+        .map(|_| filter_seconds(bins, engine.cpu().isa))
+        .collect::<Result<_, _>>()?;
     Ok(json!({
         "shape": [args.width, args.hidden, args.bins],
-        "isa": engine.isa().resolve()?.to_string(),
+        "isa": engine.cpu().isa.resolve()?.to_string(),
         "threads": 1,
         "fma_peak_gflops": median(&limits.peaks),
         "l3_read_gb_s": median(&limits.reads),

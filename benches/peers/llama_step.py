@@ -169,6 +169,7 @@ def ours(args, path, what, size, context, repeats):
     sizes = ["--batch", size, "--context", context] if what == "decode" else ["--tokens", size]
     command = [args.program, "--json", "bench", what, "--model", path, "--device", "cpu"]
     command += [*sizes, "--repeats", repeats, "--threads", args.threads]
+    command += ["--repack"] if args.repack else []
     run = subprocess.run([str(part) for part in command], capture_output=True, text=True)
     if run.returncode != 0:
         sys.exit(f"{' '.join(map(str, command))}\n{run.stderr}")
@@ -334,6 +335,7 @@ def main():
     parser.add_argument("--repeats", type=int, default=5, help="decode steps in a round")
     parser.add_argument("--prefill-repeats", type=int, default=1, help="prompts in a round")
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--repack", action="store_true", help="repack our quantized weights")
     parser.add_argument("--others", type=float, default=0.03, help="see above")
     parser.add_argument("--attempts", type=int, default=4, help="of a disturbed round")
     parser.add_argument("--wait", type=float, default=60, help="seconds, for a quiet machine")

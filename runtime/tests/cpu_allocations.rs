@@ -48,6 +48,7 @@ fn check(model: Arc<Model>, compute: Compute) {
         threads: 2,
         isa: Isa::Auto,
         compute,
+        repack: compute == Compute::Fast,
         max_rows: rows,
         max_segments: segments,
         kv_dtype: Dtype::F32,

@@ -173,6 +173,7 @@ fn backend(model: Model, isa: Isa) -> Result<CpuForward, String> {
         threads: 2,
         isa,
         compute: Compute::Exact,
+        repack: false,
         max_rows: CONTEXT,
         max_segments: 1,
         kv_dtype: Dtype::F32,

@@ -5,14 +5,13 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use trail_runtime::cpu::{Compute, Isa, KvPool};
 use trail_runtime::cuda;
 use trail_runtime::engine::{ComputeDevice, CudaSettings, PolicyKind, ProbeDevice};
 use trail_runtime::engine::{DEFAULT_C, DEFAULT_MAX_QUEUE_BYTES, DEFAULT_MAX_REQUESTS, WhenFull};
-use trail_runtime::model::Dtype;
 use trail_scheduler::limits::MAX_CONTEXT;
 use trail_scheduler::{Preemption, Reserve, SchedulerConfig};
 
+use crate::cpu_args::CpuArgs;
 use crate::prediction_args::PredictionArgs;
 use crate::ranking_args::RankingArgs;
 
@@ -207,17 +206,8 @@ pub struct EngineArgs {
     /// GPU: device of the probe, cpu or gpu; both run beside the upper layers
     #[arg(long, global = true, value_name = "NAME", default_value = "cpu")]
     probe_device: ProbeDevice,
-    /// Instruction set of the CPU kernels: auto, portable, avx2, avx512 or neon
-    #[arg(long, global = true, value_name = "NAME", default_value_t = Isa::Auto)]
-    pub(crate) isa: Isa,
-    /// CPU products: fast (activations in 8 bits for quantized weights, in bf16 for bf16 weights
-    /// where that is faster) or exact (in f32)
-    #[arg(long, global = true, value_name = "WAY", default_value_t = Compute::Fast)]
-    pub(crate) compute: Compute,
-    /// Keys and values on the CPU: f32, f16 or bf16 (half the memory), or q8_0 (blocks of 32 bytes
-    /// and a scale: a quarter) [default: f32]
-    #[arg(long, global = true, value_name = "TYPE", value_parser = KvPool::parse_dtype)]
-    pub(crate) kv_dtype: Option<Dtype>,
+    #[command(flatten)]
+    pub(crate) cpu: CpuArgs,
 }
 
 fn preemption(name: &str) -> Result<Preemption, String> {
@@ -372,19 +362,9 @@ impl EngineArgs {
         }
     }
 
-    /// Instruction set of the CPU kernels.
-    pub fn isa(&self) -> Isa {
-        self.isa
-    }
-
-    /// Type of keys and values, if given.
-    pub fn kv_dtype(&self) -> Option<Dtype> {
-        self.kv_dtype
-    }
-
-    /// Arithmetic of the CPU's products.
-    pub fn compute(&self) -> Compute {
-        self.compute
+    /// Options of the CPU backend.
+    pub fn cpu(&self) -> CpuArgs {
+        self.cpu
     }
 
     /// `policy` with the share `--c`, if it names none, and the options of the rank.

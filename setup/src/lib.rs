@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod cpu_args;
 pub mod drive;
 mod embedder;
 mod error;
@@ -26,6 +27,7 @@ mod spread;
 mod table;
 
 pub use args::{Device, EngineArgs, ModelArgs, count};
+pub use cpu_args::CpuArgs;
 pub use embedder::Embedder;
 pub use error::Error;
 pub use fingerprint::fingerprint;

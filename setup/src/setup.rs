@@ -246,9 +246,10 @@ impl Setup {
             .scheduler_bounds(args.scheduler_bounds())
             .kv_blocks(args.kv_blocks)
             .threads(args.threads)
-            .isa(args.isa)
-            .compute(args.compute)
-            .kv_dtype(args.kv_dtype);
+            .isa(args.cpu.isa)
+            .compute(args.cpu.compute)
+            .repack(args.cpu.repack)
+            .kv_dtype(args.cpu.kv_dtype);
         let builder = args.max_running.into_iter().fold(builder, EngineBuilder::max_running);
         let gap = args.max_gap_ms.map(|ms| Duration::from_millis(ms.into()));
         let builder = gap.into_iter().fold(builder, EngineBuilder::max_gap);

@@ -31,7 +31,7 @@ pub fn run(
         )));
     }
     let tensors = setup.model.weights.inventory();
-    let cpu_kv = engine.kv_dtype().unwrap_or(Dtype::F32);
+    let cpu_kv = engine.cpu().kv_dtype.unwrap_or(Dtype::F32);
     let memory = MemoryNeed::of(config, &tensors, args.batch, context, cpu_kv);
     let text = match json {
         true => report_json(&setup, &tensors, &memory).to_string(),

@@ -42,6 +42,12 @@ impl Deref for Aligned {
     }
 }
 
+impl AsRef<[u8]> for Aligned {
+    fn as_ref(&self) -> &[u8] {
+        bytemuck::cast_slice(self)
+    }
+}
+
 impl DerefMut for Aligned {
     #[inline]
     fn deref_mut(&mut self) -> &mut [f32] {

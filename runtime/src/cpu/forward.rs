@@ -5,12 +5,13 @@ use std::sync::Arc;
 use trail_base::Memory;
 
 use crate::backend::{BLOCK_TOKENS, Batch};
-use crate::model::{Dtype, LayerWeights, Model, ModelConfig, Tensor};
+use crate::model::{Dtype, LayerWeights, Model, ModelConfig, Tensor, Weights};
 
 use super::buffers::{Buffers, Split, WorkerScratch};
 use super::kernels::Kernels;
 use super::kv::FEWER_BLOCKS;
-use super::narrow::NarrowKernels;
+use super::narrow::{NarrowKernels, matrices};
+use super::repack::repack;
 use super::rope::RopeTables;
 use super::{Compute, Isa, KvPool, Pool};
 
@@ -23,6 +24,9 @@ pub struct CpuOptions {
     pub isa: Isa,
     /// Arithmetic of products with quantized and with bf16 weights.
     pub compute: Compute,
+    /// True to copy quantized weights into the order in which products read them: faster, for as
+    /// much memory as they take in the file. Needs [`Compute::Fast`].
+    pub repack: bool,
     /// Maximum number of rows (tokens) in a batch.
     pub max_rows: usize,
     /// Maximum number of segments in a batch.
@@ -78,6 +82,8 @@ impl CpuOptions {
 /// The forward pass of a model on the CPU: weights, KV pool, threads and buffers.
 pub struct CpuForward {
     pub(super) model: Arc<Model>,
+    /// The model's weights, repacked where the options say so.
+    pub(super) weights: Weights,
     pub(super) options: CpuOptions,
     pub(super) kernels: &'static Kernels,
     pub(super) pool: Pool,
@@ -96,11 +102,22 @@ impl CpuForward {
         check_weights(&model)?;
         options.check_memory(config, Memory::read())?;
         let kernels = Kernels::select(options.isa)?;
+        if options.repack && options.compute == Compute::Exact {
+            return Err(
+                "--repack is for products in 8 bits: leave it out, or choose --compute fast".into(),
+            );
+        }
         let narrow = NarrowKernels::select(&model, options.compute, options.isa)?;
         let threads = options.threads.max(1);
+        let mut pool = Pool::new(threads)?;
+        let weights = match options.repack {
+            true => repack(&model, &narrow, &mut pool)?,
+            false => model.weights.clone(),
+        };
         Ok(CpuForward {
             kernels,
-            pool: Pool::new(threads)?,
+            pool,
+            weights,
             kv: KvPool::new(config, options.num_blocks, options.kv_dtype)?,
             rope: RopeTables::new(config, options.max_context),
             buffers: Buffers::new(config, &options, narrow)?,
@@ -123,6 +140,12 @@ impl CpuForward {
     /// The instruction of products in bf16, `avx512_bf16` for instance; `None` if there are none.
     pub fn bf16_products(&self) -> Option<&'static str> {
         self.buffers.narrow.kernels.pairs.map(|kernels| kernels.name)
+    }
+
+    /// Bytes of weights that were repacked.
+    pub fn repacked_bytes(&self) -> usize {
+        let repacked = matrices(&self.weights).filter(|tensor| tensor.is_interleaved());
+        repacked.map(|tensor| tensor.bytes().len()).sum()
     }
 
     /// The thread pool.

@@ -54,7 +54,18 @@ impl Linear<'_> {
             }
             Some(NarrowKernel::Q8(kernels)) => {
                 let x = self.narrow.q8(first, k);
-                kernels.product(Q8Product { x, rows, weights, dtype, cols, k, next, out });
+                let interleaved = self.weights.is_interleaved();
+                kernels.product(Q8Product {
+                    x,
+                    rows,
+                    weights,
+                    interleaved,
+                    dtype,
+                    cols,
+                    k,
+                    next,
+                    out,
+                });
             }
             Some(NarrowKernel::Pairs(kernels)) => {
                 let (x, packing) = (self.narrow.pairs(first, k), Packing::NATURAL);

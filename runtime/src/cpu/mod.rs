@@ -24,6 +24,7 @@ mod narrow;
 mod pass;
 mod pool;
 mod regions;
+mod repack;
 mod rope;
 mod samplers;
 mod shared;

@@ -1,6 +1,6 @@
 //! Activations in the narrow types of [`Compute::Fast`].
 
-use crate::model::{Dtype, Model, Tensor};
+use crate::model::{Dtype, Model, Tensor, Weights};
 
 use super::aligned::Aligned;
 use super::kernels::{Packing, PairKernels, Q8Block, Q8Kernels, pairs_of};
@@ -22,7 +22,7 @@ impl NarrowKernels {
         if compute == Compute::Exact {
             return Ok(NarrowKernels::default());
         }
-        let any = |of: fn(Dtype) -> bool| matrices(model).any(|tensor| of(tensor.dtype));
+        let any = |of: fn(Dtype) -> bool| matrices(&model.weights).any(|tensor| of(tensor.dtype));
         let q8 = any(Dtype::is_quantized).then(|| Q8Kernels::select(isa)).transpose()?;
         let has_bf16 = any(|dtype| dtype == Dtype::Bf16);
         Ok(NarrowKernels { q8, pairs: PairKernels::fastest(isa).filter(|_| has_bf16) })
@@ -39,12 +39,12 @@ impl NarrowKernels {
     }
 }
 
-/// The matrices of `model` that activations are multiplied with.
-pub(super) fn matrices(model: &Model) -> impl Iterator<Item = &Tensor> {
-    let layers = model.weights.layers.iter().flat_map(|layer| {
+/// The matrices that activations are multiplied with.
+pub(super) fn matrices(weights: &Weights) -> impl Iterator<Item = &Tensor> {
+    let layers = weights.layers.iter().flat_map(|layer| {
         [&layer.q, &layer.k, &layer.v, &layer.o, &layer.gate, &layer.up, &layer.down]
     });
-    layers.chain([&model.weights.lm_head])
+    layers.chain([&weights.lm_head])
 }
 
 /// One kind of narrow products.

@@ -33,7 +33,7 @@ impl CpuForward {
             scratch: &mut self.scratch,
             side: None,
         };
-        let weights = &self.model.weights;
+        let weights = &self.weights;
         regions.embed(&weights.embed);
         for (index, layer) in weights.layers.iter().enumerate() {
             regions.project_qkv(index, layer);

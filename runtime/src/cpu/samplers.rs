@@ -85,6 +85,7 @@ mod tests {
             threads: 3,
             isa: Isa::Auto,
             compute: Compute::Exact,
+            repack: false,
             max_rows: 16,
             max_segments: 16,
             kv_dtype: Dtype::F32,

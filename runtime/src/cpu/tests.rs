@@ -117,7 +117,8 @@ fn ways(model: &Model) -> impl Iterator<Item = Way> {
         KvPool::DTYPES.into_iter().filter(fits).map(move |dtype| (isa, Compute::Exact, dtype))
     });
     let fast = Isa::available().map(|isa| (isa, Compute::Fast, Dtype::F16)).filter(|(isa, ..)| {
-        let any = |of: fn(Dtype) -> bool| narrow::matrices(model).any(|tensor| of(tensor.dtype));
+        let any =
+            |of: fn(Dtype) -> bool| narrow::matrices(&model.weights).any(|tensor| of(tensor.dtype));
         any(Dtype::is_quantized) || any(|dtype| dtype == Dtype::Bf16) && pairs(*isa).is_some()
     });
     exact.chain(fast)
@@ -128,12 +129,14 @@ fn pairs(isa: Isa) -> Option<&'static PairKernels> {
     PairKernels::available().find(|kernels| kernels.isa() == isa)
 }
 
-/// A backend whose fast arithmetic has products of bf16 wherever the CPU can run them.
+/// A backend whose fast arithmetic has products of bf16 wherever the CPU can run them. On two
+/// threads it repacks the weights that it can.
 fn backend(model: &Arc<Model>, (isa, compute, kv_dtype): Way, threads: usize) -> CpuForward {
     let options = CpuOptions {
         threads,
         isa,
         compute,
+        repack: compute == Compute::Fast && threads == 2,
         max_rows: 3 * CONTEXT,
         max_segments: 3 * CONTEXT,
         kv_dtype,
@@ -223,7 +226,7 @@ fn logits_match_the_reference() {
 }
 
 #[test]
-fn bits_do_not_depend_on_chunks_company_or_threads() {
+fn bits_do_not_depend_on_chunks_company_threads_or_layout() {
     let lens = [61, 37, 50];
     for (seed, model) in models().iter().enumerate() {
         for way in ways(model) {
@@ -268,6 +271,7 @@ fn a_long_prompt_has_the_bits_of_its_chunks() {
         threads: 2,
         isa: Isa::Auto,
         compute: Compute::Exact,
+        repack: false,
         max_rows: len,
         max_segments: 1,
         kv_dtype: Dtype::F32,

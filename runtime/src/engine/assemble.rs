@@ -184,7 +184,11 @@ impl EngineBuilder {
         let narrow: String =
             narrow.map(|(kind, name)| format!(", {kind} products by {name}")).collect();
         let (threads, isa) = (forward.options().threads, forward.isa());
-        let device = format!("cpu, {threads} threads, {isa}{narrow}");
+        let repacked = match forward.repacked_bytes() >> 20 {
+            0 => String::new(),
+            mib => format!(", {mib} MiB of weights repacked"),
+        };
+        let device = format!("cpu, {threads} threads, {isa}{narrow}{repacked}");
         let tap = probe.map(|parts| (parts.probe.layers(), parts.probe as Arc<dyn TapReceiver>));
         let backend = Box::new(CpuBackend::new(forward, tap));
         Ok(BuiltBackend { backend, kv_blocks, device })
@@ -202,6 +206,11 @@ impl EngineBuilder {
                  --device cpu",
                 dtype.to_string().to_lowercase()
             )));
+        }
+        if self.repack {
+            return Err(BuildError::Refused(
+                "--repack is for the CPU: leave it out, or choose --device cpu".into(),
+            ));
         }
         let options = self.cuda_options(ordinal, model, probe.as_ref())?;
         let receiver = probe.map(|parts| parts.probe as Arc<dyn TapReceiver>);
@@ -265,6 +274,7 @@ impl EngineBuilder {
             threads: self.threads.unwrap_or_else(available_threads),
             isa: self.isa,
             compute: self.compute,
+            repack: self.repack,
             max_rows: self.max_rows(),
             max_segments: self.num_running(),
             kv_dtype,

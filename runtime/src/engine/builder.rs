@@ -75,6 +75,7 @@ pub struct EngineBuilder {
     pub(super) threads: Option<usize>,
     pub(super) isa: Isa,
     pub(super) compute: Compute,
+    pub(super) repack: bool,
     pub(super) kv_dtype: Option<Dtype>,
 }
 
@@ -104,6 +105,7 @@ impl Default for EngineBuilder {
             threads: None,
             isa: Isa::Auto,
             compute: Compute::default(),
+            repack: false,
             kv_dtype: None,
         }
     }
@@ -257,6 +259,14 @@ impl EngineBuilder {
     /// Arithmetic of the CPU's products with quantized and bf16 weights; default [`Compute::Fast`].
     pub fn compute(mut self, compute: Compute) -> Self {
         self.compute = compute;
+        self
+    }
+
+    /// Lets the CPU backend copy quantized weights into the order in which products read them:
+    /// faster, for as much memory as they take in the file; default: no. Refused on a GPU, and with
+    /// [`Compute::Exact`].
+    pub fn repack(mut self, repack: bool) -> Self {
+        self.repack = repack;
         self
     }
 

@@ -21,6 +21,7 @@ pub struct Tensor {
     pub cols: usize,
     storage: Storage,
     offset: usize,
+    interleaved: bool,
 }
 
 impl Tensor {
@@ -39,7 +40,21 @@ impl Tensor {
         let blocks = rows.checked_mul(cols / dtype.block_values())?;
         let bytes = blocks.checked_mul(dtype.block_bytes())?;
         let end = offset.checked_add(bytes)?;
-        (end <= (*storage).as_ref().len()).then_some(Tensor { dtype, rows, cols, storage, offset })
+        let fits = end <= (*storage).as_ref().len();
+        fits.then_some(Tensor { dtype, rows, cols, storage, offset, interleaved: false })
+    }
+
+    /// The same matrix with its bytes interleaved, in `storage` from byte `offset`: what the CPU
+    /// backend repacks for itself.
+    pub(crate) fn interleaved(&self, storage: Storage, offset: usize) -> Tensor {
+        let end = offset + self.bytes().len();
+        assert!(end <= (*storage).as_ref().len(), "the storage ends within the matrix");
+        Tensor { storage, offset, interleaved: true, ..*self }
+    }
+
+    /// True if the bytes are interleaved: see [`interleaved`](Self::interleaved).
+    pub(crate) fn is_interleaved(&self) -> bool {
+        self.interleaved
     }
 
     /// The matrix's bytes, row-major, little-endian.

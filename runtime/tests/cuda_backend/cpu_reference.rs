@@ -50,6 +50,7 @@ pub(crate) fn cpu(model: &Arc<Model>) -> CpuForward {
         threads: 1,
         isa: Isa::Auto,
         compute: Compute::Exact,
+        repack: false,
         max_rows: 1,
         max_segments: 1,
         kv_dtype: Dtype::F32,

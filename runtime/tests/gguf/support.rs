@@ -24,6 +24,7 @@ pub(crate) fn cpu_logits(model: &Arc<Model>, tokens: &[u32]) -> Vec<f32> {
         threads: 2,
         isa: Isa::Auto,
         compute: Compute::Exact,
+        repack: false,
         max_rows: tokens.len(),
         max_segments: 1,
         kv_dtype: Dtype::F32,

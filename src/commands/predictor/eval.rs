@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use clap::Args;
 use serde_json::{Map, Value, json};
@@ -34,20 +35,30 @@ pub struct EvalArgs {
     files: Vec<PathBuf>,
 }
 
-/// A predictor's name and what it said of each answer.
-type Said = (String, Vec<(Prediction, u32)>);
+/// Predictions of one predictor.
+struct Said {
+    name: String,
+    /// Of each answer, beside its length.
+    predictions: Vec<(Prediction, u32)>,
+    /// Time of a prediction, seconds; `None` for what a server does not compute like this.
+    seconds: Option<f64>,
+}
 
 /// A predictor's figures.
 struct Row {
     name: String,
     all: PromptOnly,
     batches: Vec<BatchTau>,
+    /// Time of a prediction, microseconds.
+    prompt_us: Option<f64>,
 }
 
 impl Row {
-    fn new((name, said): Said, batches: &[usize]) -> Row {
-        let batches = batches.iter().filter_map(|&batch| BatchTau::of(&said, batch)).collect();
-        Row { name, all: PromptOnly::of(&said), batches }
+    fn new(Said { name, predictions, seconds }: Said, batches: &[usize]) -> Row {
+        let tau = |&batch: &usize| BatchTau::of(&predictions, batch);
+        let batches = batches.iter().filter_map(tau).collect();
+        let prompt_us = seconds.map(|seconds| seconds * 1e6);
+        Row { name, all: PromptOnly::of(&predictions), batches, prompt_us }
     }
 }
 
@@ -83,12 +94,14 @@ pub fn run(model: &ModelArgs, args: &EvalArgs, json: bool) -> Result<(), Error> 
         setup.probe()?.filter(|probe| probe.layers.iter().all(|layer| layers.contains(&layer)))
     {
         probe_fits(&probe, &setup.model.config).map_err(Error::usage)?;
-        all.push(("prompt-probe".into(), of_probe(&probe, &shards)?));
+        let predictions = of_probe(&probe, &shards)?;
+        all.push(Said { name: "prompt-probe".into(), predictions, seconds: None });
     }
     if let Some(again) = &args.again {
         let others = prompts::open(again, &setup)?;
         let others = prompts::read(&others, setup.model.config.vocab_size)?;
-        all.push(("another answer".into(), of_others(again, &others, &shards)?));
+        let predictions = of_others(again, &others, &shards)?;
+        all.push(Said { name: "another answer".into(), predictions, seconds: None });
     }
     let rows: Vec<Row> = all.into_iter().map(|said| Row::new(said, &args.batches)).collect();
     let text = match json {
@@ -106,6 +119,7 @@ fn said_by(
     shards: &[Shard],
 ) -> Result<Option<Said>, Error> {
     let answers = shards.iter().flat_map(Shard::answers);
+    let start = Instant::now();
     let said: Option<Vec<(Prediction, u32)>> = answers
         .map(|answer| {
             let prediction = predictor.predict(&Prompt::new(&answer.prompt))?;
@@ -113,7 +127,10 @@ fn said_by(
         })
         .collect();
     match said {
-        Some(said) => Ok(Some((name, said))),
+        Some(predictions) => {
+            let seconds = Some(start.elapsed().as_secs_f64() / predictions.len() as f64);
+            Ok(Some(Said { name, predictions, seconds }))
+        }
         None if predictor.failures() == 0 => Ok(None),
         None => Err(Error::failed(format!(
             "{name} has no prediction for some prompt: leave it out, or mend its encoder"
@@ -172,7 +189,7 @@ fn best_constant(shards: &[Shard]) -> f32 {
 
 /// The object printed with `--json`.
 fn as_json(model: &str, answers: usize, rows: &[Row]) -> Value {
-    let figures = |Row { all: of, batches, .. }: &Row| {
+    let figures = |Row { all: of, batches, prompt_us, .. }: &Row| {
         let batch =
             |of: &BatchTau| json!({ "batch": of.batch, "mean": of.mean, "variance": of.variance });
         json!({
@@ -184,6 +201,7 @@ fn as_json(model: &str, answers: usize, rows: &[Row]) -> Value {
             "tau_b": of.tau_b,
             "tau_b_likeliest": of.tau_b_likeliest,
             "bin_accuracy": of.bin_accuracy,
+            "prompt_us": prompt_us,
         })
     };
     let all: Map<String, Value> = rows.iter().map(|row| (row.name.clone(), figures(row))).collect();
@@ -197,8 +215,9 @@ fn as_text(model: &str, answers: usize, rows: &[Row]) -> String {
     let mut table = Table::default()
         .group("", &["predictor"])
         .group("total length, tokens", &errors)
-        .group("order", &ranks);
-    for Row { name, all: of, .. } in rows {
+        .group("order", &ranks)
+        .group("time", &["us a prompt"]);
+    for Row { name, all: of, prompt_us, .. } in rows {
         let accuracy = of.bin_accuracy.map_or("-".into(), |share| format!("{share:.3}"));
         table.row([
             name.clone(),
@@ -209,6 +228,7 @@ fn as_text(model: &str, answers: usize, rows: &[Row]) -> String {
             format!("{:.3}", of.tau_b),
             format!("{:.3}", of.tau_b_likeliest),
             accuracy,
+            prompt_us.map_or("-".into(), |us| format!("{us:.1}")),
         ]);
     }
     let head = format!("{model}, {answers} held-out answers; the constant is their median");

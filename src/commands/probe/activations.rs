@@ -37,11 +37,12 @@ impl Activations {
         let num_blocks = longest.div_ceil(BLOCK_TOKENS);
         let options = CpuOptions {
             threads: engine.threads(),
-            isa: engine.isa(),
-            compute: engine.compute(),
+            isa: engine.cpu().isa,
+            compute: engine.cpu().compute,
+            repack: engine.cpu().repack,
             max_rows: STEP_ROWS.min(longest),
             max_segments: 1,
-            kv_dtype: engine.kv_dtype().unwrap_or(Dtype::F32),
+            kv_dtype: engine.cpu().kv_dtype.unwrap_or(Dtype::F32),
             num_blocks,
             max_context: longest,
         };

@@ -29,8 +29,8 @@ const TOKEN_BUDGET: &str = "token_budget";
 /// request is silent for as long as the policy says.
 const HEARTBEAT: Duration = Duration::from_millis(500);
 
-/// Time after the last answer in which Dynamo's tasks write its end to the router: nothing tells when
-/// they have, and those that the process's exit ends lose it (once in 12 runs of a drain).
+/// Time after the last answer in which Dynamo's tasks write its end to the router. Nothing tells
+/// when they have, and a task that the process's exit ends loses it (one of 12 runs of a drain).
 const FLUSH: Duration = Duration::from_millis(500);
 
 /// Interval of checks for a breakdown of the engine.

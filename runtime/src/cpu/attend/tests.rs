@@ -33,6 +33,7 @@ fn forward(model: &Arc<Model>, threads: usize, kv_dtype: Dtype) -> CpuForward {
         threads,
         isa: Isa::Auto,
         compute: Compute::Exact,
+        repack: false,
         max_rows: CONTEXT,
         max_segments: REQUESTS,
         kv_dtype,

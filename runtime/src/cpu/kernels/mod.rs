@@ -12,6 +12,7 @@
 mod attention;
 mod byte_tile;
 mod glu;
+mod interleave;
 mod norm;
 mod packing;
 mod pairs;
@@ -30,6 +31,7 @@ mod tile;
 mod unpack;
 
 pub(crate) use attention::{Attention, partitions};
+pub(crate) use interleave::{INTERLEAVED_ROWS, interleave};
 pub(crate) use packing::Packing;
 pub(crate) use pairs::pairs_of;
 pub(crate) use pairs_table::PairKernels;

@@ -11,10 +11,11 @@ use crate::cpu::simd::{ByteDot, Bytes, MAX_LANES};
 use crate::model::Dtype;
 
 use super::byte_tile::{ByteTile, Scaling, TILE_VALUES, Unpacked};
+use super::interleave::INTERLEAVED_ROWS;
 use super::q8::{Q8_VALUES, Q8Block};
 use super::unpack::{
     Ahead, BytesQ4_0, BytesQ4_1, BytesQ4K, BytesQ5_0, BytesQ5_1, BytesQ5K, BytesQ6K, BytesQ8_0,
-    Unpack, unpack_rows,
+    Interleaved, Layout, RowMajor, Unpack, unpack_rows,
 };
 
 /// Operands of one product.
@@ -23,8 +24,11 @@ pub(crate) struct Q8Product<'a> {
     pub(crate) x: &'a [Q8Block],
     /// Rows of activations.
     pub(crate) rows: usize,
-    /// Weights, row-major: `[cols][k]` of `dtype`.
+    /// Weights: `[cols][k]` of `dtype`.
     pub(crate) weights: &'a [u8],
+    /// True if the weights are interleaved, false if they are row-major. Interleaved ones begin
+    /// with a group of [`INTERLEAVED_ROWS`], and their number is a multiple of it.
+    pub(crate) interleaved: bool,
     /// Storage type of the weights, a quantized one.
     pub(crate) dtype: Dtype,
     /// Rows of weights.
@@ -81,6 +85,7 @@ impl Q8Product<'_> {
         assert!(self.x.len() >= self.rows * Q8Block::per_row(self.k));
         assert!(self.weights.len() >= self.dtype.bytes_of(self.cols * self.k));
         assert!(self.out.len() >= self.rows * self.cols);
+        assert!(!self.interleaved || self.cols.is_multiple_of(INTERLEAVED_ROWS));
         let mut tile = ByteTile::new();
         let step = if self.rows == 1 { L::ONE_ROW_COLS } else { L::COLS };
         for col in (0..self.cols).step_by(step) {
@@ -114,9 +119,10 @@ impl Q8Product<'_> {
             let block = Block { col, cols, k, groups: values / Q8_VALUES, unpacked };
             // SAFETY: the rows have `values` values from `k`; the caller guarantees the rest.
             unsafe {
-                let [a, b] = [0, V::LANES].map(|lane| self.weight_rows::<V, U>(col + lane, k));
-                unpack_rows::<V, U>(&a, values, &mut ahead, unpacked);
-                unpack_rows::<V, U>(&b, values, &mut ahead, unpacked.second::<V>());
+                match self.interleaved {
+                    true => self.unpack::<V, Interleaved, U>(&block, values, &mut ahead),
+                    false => self.unpack::<V, RowMajor, U>(&block, values, &mut ahead),
+                }
             }
             let out = self.out.as_mut_ptr();
             // SAFETY: as above.
@@ -124,19 +130,26 @@ impl Q8Product<'_> {
         }
     }
 
-    /// Rows of weights from `col` for the lanes of a register, from value `k` on. Beyond the last
-    /// row, that one is repeated.
+    /// Unpacks `values` values of the rows of `block`.
+    ///
+    /// # Safety
+    ///
+    /// As `columns`.
     #[inline(always)]
-    pub(super) fn weight_rows<V: Bytes, U: Unpack>(
+    unsafe fn unpack<V: Bytes, L: Layout, U: Unpack>(
         &self,
-        col: usize,
-        k: usize,
-    ) -> [*const u8; MAX_LANES] {
-        let row_bytes = U::DTYPE.bytes_of(self.k);
-        std::array::from_fn(|lane| {
-            let row = (col + lane.min(V::LANES - 1)).min(self.cols - 1);
-            self.weights[row * row_bytes + U::DTYPE.bytes_of(k)..].as_ptr()
-        })
+        block: &Block,
+        values: usize,
+        ahead: &mut Ahead,
+    ) {
+        let &Block { col, k, unpacked, .. } = block;
+        let a = L::rows::<V>(self, U::DTYPE, col, k);
+        let b = L::rows::<V>(self, U::DTYPE, col + V::LANES, k);
+        // SAFETY: the rows have the values; the caller guarantees the rest.
+        unsafe {
+            unpack_rows::<V, L, U>(&a, values, ahead, unpacked);
+            unpack_rows::<V, L, U>(&b, values, ahead, unpacked.second::<V>());
+        }
     }
 
     /// The prefetch of the weights after those of a tile of `cols` columns, which ends at `end`.

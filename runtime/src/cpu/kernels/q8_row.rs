@@ -10,7 +10,7 @@ use super::Q8Product;
 use super::byte_tile::{Scaling, Sink};
 use super::q8::{Q8_VALUES, Q8Block};
 use super::q8_product::{offset_dot, store};
-use super::unpack::Unpack;
+use super::unpack::{Interleaved, Layout, RowMajor, Unpack};
 
 impl Q8Product<'_> {
     /// One row of activations times two registers of columns from `col`.
@@ -20,23 +20,62 @@ impl Q8Product<'_> {
     /// As `columns`.
     #[inline(always)]
     pub(super) unsafe fn one_row<V: Bytes, D: ByteDot<V>, U: Unpack>(&mut self, col: usize) {
+        // SAFETY: the caller guarantees all.
+        unsafe {
+            match self.interleaved {
+                true => self.one_row_by::<V, D, Interleaved, U>(col),
+                false => self.one_row_by::<V, D, RowMajor, U>(col),
+            }
+        }
+    }
+
+    /// The same for the weights' layout.
+    ///
+    /// # Safety
+    ///
+    /// As `columns`.
+    #[inline(always)]
+    unsafe fn one_row_by<V: Bytes, D: ByteDot<V>, L: Layout, U: Unpack>(&mut self, col: usize) {
         let cols = (2 * V::LANES).min(self.cols - col);
         let mut ahead = self.ahead::<U>(col + cols, cols);
-        let (groups, block_bytes) = (U::DTYPE.block_values() / Q8_VALUES, U::DTYPE.block_bytes());
-        // SAFETY: the rows have `k` values and `x` as many; the caller guarantees the rest.
+        let rows = [0, V::LANES].map(|lane| L::rows::<V>(self, U::DTYPE, col + lane, 0));
+        let blocks = self.k / U::DTYPE.block_values();
+        // SAFETY: the caller guarantees the instructions.
+        let mut sums = unsafe { [V::splat(0.0); 2] };
+        let mut add = |register: usize, block| {
+            ahead.prefetch::<V>();
+            let (sum, rows) = (&mut sums[register], &rows[register]);
+            // SAFETY: the rows have `blocks` blocks; the caller guarantees the rest.
+            unsafe { self.add_block::<V, D, L, U>(sum, rows, block) }
+        };
+        if L::SHARES_LINES {
+            (0..blocks).for_each(|block| (0..2).for_each(|register| add(register, block)));
+        } else {
+            (0..2).for_each(|register| (0..blocks).for_each(|block| add(register, block)));
+        }
+        // SAFETY: the result has the columns; the caller guarantees the instructions.
+        unsafe { store(cols, sums, self.out.as_mut_ptr().add(col)) }
+    }
+
+    /// Adds the products of block `block` of a register's rows to `sum`.
+    ///
+    /// # Safety
+    ///
+    /// As `columns`; the rows must have the block.
+    #[inline(always)]
+    unsafe fn add_block<V: Bytes, D: ByteDot<V>, L: Layout, U: Unpack>(
+        &self,
+        sum: &mut V,
+        rows: &L::Rows,
+        block: usize,
+    ) {
+        let groups = U::DTYPE.block_values() / Q8_VALUES;
+        let x = self.x[block * groups..][..groups].as_ptr();
+        // SAFETY: `x` has the groups; the caller guarantees the rest.
         unsafe {
-            let mut sums = [V::splat(0.0); 2];
-            for (register, sum) in sums.iter_mut().enumerate() {
-                let rows = self.weight_rows::<V, U>(col + register * V::LANES, 0);
-                for block in 0..self.k / U::DTYPE.block_values() {
-                    ahead.prefetch::<V>();
-                    let x = self.x[block * groups..][..groups].as_ptr();
-                    let mut dots = Dots::<V, D, U::Scaling>::new(x, groups, U::OFFSET);
-                    U::unpack::<V, _>(&rows, block * block_bytes, &mut dots);
-                    *sum = dots.add_to(*sum, groups);
-                }
-            }
-            store(cols, sums, self.out.as_mut_ptr().add(col));
+            let mut dots = Dots::<V, D, U::Scaling>::new(x, groups, U::OFFSET);
+            U::unpack::<V, L, _>(rows, block * U::DTYPE.block_bytes(), &mut dots);
+            *sum = dots.add_to(*sum, groups);
         }
     }
 }

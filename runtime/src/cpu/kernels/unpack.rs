@@ -5,9 +5,120 @@
 use crate::cpu::simd::{Bytes, MAX_LANES};
 use crate::model::Dtype;
 
+use super::Q8Product;
 use super::byte_tile::{
     GROUP_WORDS, HalfOffset, Minimum, Offset, Scaling, Sink, Unpacked, WideOffset,
 };
+use super::interleave::{HALF, INTERLEAVED_ROWS, WORD};
+
+/// A layout of weights, by which the rows of a register are read.
+///
+/// # Safety
+///
+/// The functions that read require the rows' block to be readable, and `V`'s instructions.
+pub(super) trait Layout {
+    /// Addresses of the rows of a register.
+    type Rows;
+    /// True if the rows of two registers share cache lines.
+    const SHARES_LINES: bool;
+
+    /// The rows from `col` of `product`'s weights, whose type is `dtype`, from value `k` on. Beyond
+    /// the last row, that one or others are read instead.
+    fn rows<V: Bytes>(product: &Q8Product<'_>, dtype: Dtype, col: usize, k: usize) -> Self::Rows;
+    /// 16 bytes of every row from byte `at`: register d holds bytes `4 d..4 d + 4`.
+    unsafe fn words<V: Bytes>(rows: &Self::Rows, at: usize) -> [V::Words; 4];
+    /// The half-precision value at byte `at`; 14 bytes of the row follow it.
+    unsafe fn half<V: Bytes>(rows: &Self::Rows, at: usize) -> V;
+    /// The same where 14 bytes of the row precede it.
+    unsafe fn last_half<V: Bytes>(rows: &Self::Rows, at: usize) -> V;
+}
+
+/// The layout of files.
+pub(super) struct RowMajor;
+
+impl Layout for RowMajor {
+    type Rows = [*const u8; MAX_LANES];
+    const SHARES_LINES: bool = false;
+
+    #[inline(always)]
+    fn rows<V: Bytes>(product: &Q8Product<'_>, dtype: Dtype, col: usize, k: usize) -> Self::Rows {
+        let row_bytes = dtype.bytes_of(product.k);
+        std::array::from_fn(|lane| {
+            let row = (col + lane.min(V::LANES - 1)).min(product.cols - 1);
+            product.weights[row * row_bytes + dtype.bytes_of(k)..].as_ptr()
+        })
+    }
+
+    #[inline(always)]
+    unsafe fn words<V: Bytes>(rows: &Self::Rows, at: usize) -> [V::Words; 4] {
+        // SAFETY: the caller guarantees the rows and the instructions.
+        unsafe { V::load_columns(rows, at) }
+    }
+
+    #[inline(always)]
+    unsafe fn half<V: Bytes>(rows: &Self::Rows, at: usize) -> V {
+        // SAFETY: the caller guarantees the rows and the instructions.
+        V::low_half(unsafe { V::load_columns(rows, at) }[0])
+    }
+
+    #[inline(always)]
+    unsafe fn last_half<V: Bytes>(rows: &Self::Rows, at: usize) -> V {
+        // SAFETY: the caller guarantees the rows and the instructions.
+        let words = unsafe { V::load_columns(rows, at - 14) };
+        V::low_half(V::shift_right(words[3], 16))
+    }
+}
+
+/// The layout of [`interleave`](super::interleave()).
+pub(super) struct Interleaved;
+
+/// Addresses of the first lane's row in an interleaved group.
+pub(super) struct GroupRows {
+    /// In each word.
+    words: *const u8,
+    /// In each half.
+    halves: *const u8,
+}
+
+impl Layout for Interleaved {
+    type Rows = GroupRows;
+    const SHARES_LINES: bool = true;
+
+    /// `col` is a multiple of the lanes, and the number of columns one of [`INTERLEAVED_ROWS`].
+    #[inline(always)]
+    fn rows<V: Bytes>(product: &Q8Product<'_>, dtype: Dtype, col: usize, k: usize) -> Self::Rows {
+        let col = col.min(product.cols - V::LANES);
+        let (group, row) = (col / INTERLEAVED_ROWS, col % INTERLEAVED_ROWS);
+        let bytes = group * dtype.bytes_of(product.k) + dtype.bytes_of(k);
+        let group = product.weights[INTERLEAVED_ROWS * bytes..].as_ptr();
+        GroupRows { words: group.wrapping_add(WORD * row), halves: group.wrapping_add(HALF * row) }
+    }
+
+    #[inline(always)]
+    unsafe fn words<V: Bytes>(rows: &Self::Rows, at: usize) -> [V::Words; 4] {
+        let first = rows.words.wrapping_add(INTERLEAVED_ROWS * at);
+        // A macro, as a closure need not be inlined.
+        macro_rules! word {
+            ($i:literal) => {
+                V::load_words(first.wrapping_add(INTERLEAVED_ROWS * WORD * $i).cast())
+            };
+        }
+        // SAFETY: the caller guarantees the rows and the instructions.
+        unsafe { [word!(0), word!(1), word!(2), word!(3)] }
+    }
+
+    #[inline(always)]
+    unsafe fn half<V: Bytes>(rows: &Self::Rows, at: usize) -> V {
+        // SAFETY: the caller guarantees the rows and the instructions.
+        unsafe { V::load_f16(rows.halves.wrapping_add(INTERLEAVED_ROWS * at)) }
+    }
+
+    #[inline(always)]
+    unsafe fn last_half<V: Bytes>(rows: &Self::Rows, at: usize) -> V {
+        // SAFETY: as above.
+        unsafe { Self::half(rows, at) }
+    }
+}
 
 /// A block type whose rows are unpacked to bytes. A new type is an implementation of this trait and
 /// an arm of [`Q8Product::run`](super::Q8Product).
@@ -19,13 +130,13 @@ pub(super) trait Unpack {
     /// Added to q; 0 for types with minima.
     const OFFSET: i16;
 
-    /// Unpacks a block at byte `at` of the first `V::LANES` rows.
+    /// Unpacks a block at byte `at` of `V::LANES` rows, which lie by `L`.
     ///
     /// # Safety
     ///
     /// The block must be readable in each of `rows`, `to` have room for it, and the CPU have `V`'s
     /// instructions.
-    unsafe fn unpack<V: Bytes, T: Sink<V>>(rows: &[*const u8; MAX_LANES], at: usize, to: &mut T);
+    unsafe fn unpack<V: Bytes, L: Layout, T: Sink<V>>(rows: &L::Rows, at: usize, to: &mut T);
 }
 
 /// Weights to prefetch, in the order of their addresses, which is the fastest that memory has: some
@@ -52,7 +163,7 @@ impl Ahead {
     }
 }
 
-/// Unpacks `values` values of the first `V::LANES` rows, from a multiple of a block.
+/// Unpacks `values` values of `V::LANES` rows, from a multiple of a block.
 ///
 /// # Safety
 ///
@@ -60,8 +171,8 @@ impl Ahead {
 /// [`TILE_VALUES`](super::byte_tile::TILE_VALUES), `to` point into a tile, and the CPU have `V`'s
 /// instructions.
 #[inline(always)]
-pub(super) unsafe fn unpack_rows<V: Bytes, U: Unpack>(
-    rows: &[*const u8; MAX_LANES],
+pub(super) unsafe fn unpack_rows<V: Bytes, L: Layout, U: Unpack>(
+    rows: &L::Rows,
     values: usize,
     ahead: &mut Ahead,
     to: Unpacked,
@@ -72,7 +183,7 @@ pub(super) unsafe fn unpack_rows<V: Bytes, U: Unpack>(
         ahead.prefetch::<V>();
         let mut to = to.skip::<V, U::Scaling>(block * block_values);
         // SAFETY: the block is within `values` values of `V::LANES` rows.
-        unsafe { U::unpack::<V, _>(rows, block * block_bytes, &mut to) };
+        unsafe { U::unpack::<V, L, _>(rows, block * block_bytes, &mut to) };
     }
 }
 
@@ -87,7 +198,7 @@ const BITS: u32 = 0x0101_0101;
 macro_rules! unpack {
     (
         $name:ident, $dtype:expr, $scaling:ty, $offset:literal,
-        |$V:ident, $rows:ident, $at:ident, $to:ident| $body:expr
+        |$V:ident, $L:ident, $rows:ident, $at:ident, $to:ident| $body:expr
     ) => {
         pub(super) struct $name;
 
@@ -97,8 +208,8 @@ macro_rules! unpack {
             const OFFSET: i16 = $offset;
 
             #[inline(always)]
-            unsafe fn unpack<$V: Bytes, T: Sink<$V>>(
-                $rows: &[*const u8; MAX_LANES],
+            unsafe fn unpack<$V: Bytes, $L: Layout, T: Sink<$V>>(
+                $rows: &$L::Rows,
                 $at: usize,
                 $to: &mut T,
             ) {
@@ -109,49 +220,49 @@ macro_rules! unpack {
     };
 }
 
-unpack!(BytesQ8_0, Dtype::Q8_0, WideOffset, -128, |V, rows, at, to| {
-    to.put_scale(0, V::low_half(V::load_columns(rows, at)[0]));
+unpack!(BytesQ8_0, Dtype::Q8_0, WideOffset, -128, |V, L, rows, at, to| {
+    to.put_scale(0, L::half::<V>(rows, at));
     for half in 0..2 {
-        let words = V::load_columns(rows, at + 2 + 16 * half);
+        let words = L::words::<V>(rows, at + 2 + 16 * half);
         for (word, q) in words.into_iter().enumerate() {
             to.put(0, 4 * half + word, V::xor(q, 0x8080_8080));
         }
     }
 });
-unpack!(BytesQ4_0, Dtype::Q4_0, Offset, -8, |V, rows, at, to| {
-    to.put_scale(0, V::low_half(V::load_columns(rows, at)[0]));
-    put_nibbles::<V, T>(V::load_columns(rows, at + 2), 0, 0, 4, to);
+unpack!(BytesQ4_0, Dtype::Q4_0, Offset, -8, |V, L, rows, at, to| {
+    to.put_scale(0, L::half::<V>(rows, at));
+    put_nibbles::<V, T>(L::words::<V>(rows, at + 2), 0, 0, 4, to);
 });
-unpack!(BytesQ4_1, Dtype::Q4_1, Minimum, 0, |V, rows, at, to| {
-    let scales = V::load_columns(rows, at)[0];
+unpack!(BytesQ4_1, Dtype::Q4_1, Minimum, 0, |V, L, rows, at, to| {
+    let scales = L::words::<V>(rows, at)[0];
     to.put_scale(0, V::low_half(scales));
     to.put_min(0, V::low_half(V::shift_right(scales, 16)));
-    put_nibbles::<V, T>(V::load_columns(rows, at + 4), 0, 0, 4, to);
+    put_nibbles::<V, T>(L::words::<V>(rows, at + 4), 0, 0, 4, to);
 });
-unpack!(BytesQ5_0, Dtype::Q5_0, Offset, -16, |V, rows, at, to| {
-    to.put_scale(0, V::low_half(V::load_columns(rows, at)[0]));
-    put_five_bits::<V, T>(rows, at + 2, to);
+unpack!(BytesQ5_0, Dtype::Q5_0, Offset, -16, |V, L, rows, at, to| {
+    to.put_scale(0, L::half::<V>(rows, at));
+    put_five_bits::<V, L, T>(rows, at + 2, to);
 });
-unpack!(BytesQ5_1, Dtype::Q5_1, Minimum, 0, |V, rows, at, to| {
-    let scales = V::load_columns(rows, at)[0];
+unpack!(BytesQ5_1, Dtype::Q5_1, Minimum, 0, |V, L, rows, at, to| {
+    let scales = L::words::<V>(rows, at)[0];
     to.put_scale(0, V::low_half(scales));
     to.put_min(0, V::low_half(V::shift_right(scales, 16)));
-    put_five_bits::<V, T>(rows, at + 4, to);
+    put_five_bits::<V, L, T>(rows, at + 4, to);
 });
-unpack!(BytesQ4K, Dtype::Q4K, Minimum, 0, |V, rows, at, to| {
-    put_pairs::<V, T>(rows, at, to);
+unpack!(BytesQ4K, Dtype::Q4K, Minimum, 0, |V, L, rows, at, to| {
+    put_pairs::<V, L, T>(rows, at, to);
     for part in 0..8 {
         // 32 bytes hold the low nibbles of one group and the high ones of the next.
-        let words = V::load_columns(rows, at + 16 + 16 * part);
+        let words = L::words::<V>(rows, at + 16 + 16 * part);
         put_nibbles::<V, T>(words, part / 2 * 2, part % 2 * 4, GROUP_WORDS, to);
     }
 });
-unpack!(BytesQ5K, Dtype::Q5K, Minimum, 0, |V, rows, at, to| {
-    put_pairs::<V, T>(rows, at, to);
+unpack!(BytesQ5K, Dtype::Q5K, Minimum, 0, |V, L, rows, at, to| {
+    put_pairs::<V, L, T>(rows, at, to);
     for half in 0..2 {
-        let highest = V::load_columns(rows, at + 16 + 16 * half);
+        let highest = L::words::<V>(rows, at + 16 + 16 * half);
         for pair in 0..4 {
-            let words = V::load_columns(rows, at + 48 + 32 * pair + 16 * half);
+            let words = L::words::<V>(rows, at + 48 + 32 * pair + 16 * half);
             for (word, (q, highest)) in words.into_iter().zip(highest).enumerate() {
                 for (group, q) in [(2 * pair, q), (2 * pair + 1, V::shift_right(q, 4))] {
                     let bit = V::and(V::shift_right(highest, group as u32), BITS);
@@ -162,9 +273,9 @@ unpack!(BytesQ5K, Dtype::Q5K, Minimum, 0, |V, rows, at, to| {
         }
     }
 });
-unpack!(BytesQ6K, Dtype::Q6K, HalfOffset, -32, |V, rows, at, to| {
-    let d = V::low_half(V::shift_right(V::load_columns(rows, at + 194)[3], 16));
-    let integers = V::load_columns(rows, at + 192);
+unpack!(BytesQ6K, Dtype::Q6K, HalfOffset, -32, |V, L, rows, at, to| {
+    let d = L::last_half::<V>(rows, at + 208);
+    let integers = L::words::<V>(rows, at + 192);
     for (i, words) in integers.into_iter().enumerate() {
         for byte in 0..4 {
             let scale = V::to_f32(V::signed_byte(words, byte)).mul(d);
@@ -174,9 +285,9 @@ unpack!(BytesQ6K, Dtype::Q6K, HalfOffset, -32, |V, rows, at, to| {
     // 128 values: 64 bytes of nibbles, whose halves are the low bits of runs 0 and 2, 1 and 3, and
     // 32 bytes of the two highest bits of all four runs.
     for (half, part) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
-        let highest = V::load_columns(rows, at + 128 + 32 * half + 16 * part);
+        let highest = L::words::<V>(rows, at + 128 + 32 * half + 16 * part);
         for low in 0..2 {
-            let words = V::load_columns(rows, at + 64 * half + 32 * low + 16 * part);
+            let words = L::words::<V>(rows, at + 64 * half + 32 * low + 16 * part);
             for (word, (q, highest)) in words.into_iter().zip(highest).enumerate() {
                 for (run, q) in [(low, q), (low + 2, V::shift_right(q, 4))] {
                     let bits = V::and(V::shift_right(highest, 2 * run as u32), 3 * BITS);
@@ -219,15 +330,11 @@ unsafe fn put_nibbles<V: Bytes, T: Sink<V>>(
 ///
 /// As [`Unpack::unpack`], for 20 bytes from `at`.
 #[inline(always)]
-unsafe fn put_five_bits<V: Bytes, T: Sink<V>>(
-    rows: &[*const u8; MAX_LANES],
-    at: usize,
-    to: &mut T,
-) {
+unsafe fn put_five_bits<V: Bytes, L: Layout, T: Sink<V>>(rows: &L::Rows, at: usize, to: &mut T) {
     // SAFETY: the caller guarantees 20 bytes, room and `V`'s instructions.
     unsafe {
-        let highest = V::load_columns(rows, at)[0];
-        for (word, q) in V::load_columns(rows, at + 4).into_iter().enumerate() {
+        let highest = L::words::<V>(rows, at)[0];
+        for (word, q) in L::words::<V>(rows, at + 4).into_iter().enumerate() {
             for (word, q) in [(word, q), (word + 4, V::shift_right(q, 4))] {
                 let bits = V::spread_bits(V::shift_right(highest, 4 * word as u32));
                 to.put(0, word, V::or(V::and(q, NIBBLES), bits));
@@ -243,10 +350,10 @@ unsafe fn put_five_bits<V: Bytes, T: Sink<V>>(
 ///
 /// As [`Unpack::unpack`].
 #[inline(always)]
-unsafe fn put_pairs<V: Bytes, T: Sink<V>>(rows: &[*const u8; MAX_LANES], at: usize, to: &mut T) {
+unsafe fn put_pairs<V: Bytes, L: Layout, T: Sink<V>>(rows: &L::Rows, at: usize, to: &mut T) {
     // SAFETY: the caller guarantees a readable block, room and `V`'s instructions.
     unsafe {
-        let [scales, a, b, c] = V::load_columns(rows, at);
+        let [scales, a, b, c] = L::words::<V>(rows, at);
         let d = V::low_half(scales);
         let minus_d_min = V::splat(0.0).sub(V::low_half(V::shift_right(scales, 16)));
         for i in 0..4 {

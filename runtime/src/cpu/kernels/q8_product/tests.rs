@@ -3,8 +3,8 @@
 
 use super::*;
 use crate::cpu::Isa;
-use crate::cpu::kernels::Q8Kernels;
 use crate::cpu::kernels::tests::{numbers, stored};
+use crate::cpu::kernels::{INTERLEAVED_ROWS, Q8Kernels, interleave};
 
 /// Rows, columns and length of products; the length is rounded up to a whole block. Columns are
 /// below, at and above a tile of each instruction set; lengths below and above `TILE_VALUES`.
@@ -30,11 +30,32 @@ fn product(
     x: &[Q8Block],
     weights: &[u8],
     dtype: Dtype,
+    shape: (usize, usize),
+) -> Vec<f32> {
+    product_of(kernels, x, (weights, false), dtype, shape)
+}
+
+/// The same of weights that are interleaved or not.
+fn product_of(
+    kernels: &Q8Kernels,
+    x: &[Q8Block],
+    (weights, interleaved): (&[u8], bool),
+    dtype: Dtype,
     (cols, k): (usize, usize),
 ) -> Vec<f32> {
     let rows = x.len() / Q8Block::per_row(k);
-    let mut out = vec![f32::NAN; rows * cols];
-    kernels.product(Q8Product { x, rows, weights, dtype, cols, k, next: 0, out: &mut out });
+    let (mut out, next) = (vec![f32::NAN; rows * cols], 0);
+    kernels.product(Q8Product {
+        x,
+        rows,
+        weights,
+        interleaved,
+        dtype,
+        cols,
+        k,
+        next,
+        out: &mut out,
+    });
     out
 }
 
@@ -85,6 +106,26 @@ fn bits_do_not_depend_on_the_rows_in_company_or_the_columns_of_a_call() {
                 let some = product(kernels, x, weights, dtype, (cols - skipped, k));
                 assert_eq!(some, expected[skipped..], "{} {dtype} row {row}", kernels.name);
             }
+        }
+    }
+}
+
+/// For every number of groups below, at and above a tile.
+#[test]
+fn bits_do_not_depend_on_the_layout_of_weights() {
+    for kernels in Q8Kernels::available() {
+        for (dtype, (rows_len, groups, k)) in quantized().flat_map(|d| SHAPES.map(|s| (d, s))) {
+            let (cols, k) = (groups * INTERLEAVED_ROWS, k.next_multiple_of(dtype.block_values()));
+            let x = rows(kernels, &numbers(9, rows_len * k), k);
+            let (bytes, _) = stored(dtype, 10, cols * k);
+            let mut interleaved = vec![0; bytes.len() - 1];
+            let group = dtype.bytes_of(INTERLEAVED_ROWS * k);
+            for (rows, out) in bytes[1..].chunks_exact(group).zip(interleaved.chunks_mut(group)) {
+                interleave(dtype, rows, out);
+            }
+            let expected = product(kernels, &x, &bytes[1..], dtype, (cols, k));
+            let given = product_of(kernels, &x, (&interleaved, true), dtype, (cols, k));
+            assert_eq!(given, expected, "{} {dtype} {cols} x {k}", kernels.name);
         }
     }
 }

@@ -1,0 +1,107 @@
+//! Repacking: quantized weights copied into the order in which products read them.
+//!
+//! Rows lie interleaved on huge pages, instead of one after another in the mapped file. The bits of
+//! a product do not depend on the layout.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use trail_base::Memory;
+
+use crate::model::{LayerWeights, Model, Storage, Tensor, Weights};
+
+use super::Pool;
+use super::aligned::Aligned;
+use super::kernels::{INTERLEAVED_ROWS, interleave};
+use super::narrow::{NarrowKernel, NarrowKernels};
+
+/// Returns the weights of `model` with those interleaved that `kernels` multiply in 8 bits. A
+/// matrix whose rows, or a head's, are no whole number of groups stays as it is.
+pub(super) fn repack(
+    model: &Model,
+    kernels: &NarrowKernels,
+    pool: &mut Pool,
+) -> Result<Weights, String> {
+    let mut weights = model.weights.clone();
+    let head_dim = model.config.head_dim;
+    let mut matrices: Vec<&mut Tensor> = matrices(&mut weights, head_dim)
+        .filter(|(tensor, rows)| {
+            let is_q8 = matches!(kernels.of(tensor), Some(NarrowKernel::Q8(_)));
+            is_q8 && rows.is_multiple_of(INTERLEAVED_ROWS)
+        })
+        .map(|(tensor, _)| tensor)
+        .collect();
+    let bytes = matrices.iter().map(|tensor| tensor.bytes().len()).sum();
+    check_memory(bytes, Memory::read())?;
+    let mut copy = Aligned::reserved(bytes.div_ceil(size_of::<f32>()))?;
+    let mut rest = bytemuck::cast_slice_mut(&mut copy);
+    for tensor in &matrices {
+        let (out, next) = std::mem::take(&mut rest).split_at_mut(tensor.bytes().len());
+        interleave_groups(tensor, out, pool);
+        rest = next;
+    }
+    let (storage, mut offset): (Storage, _) = (Arc::new(copy), 0);
+    for tensor in &mut matrices {
+        **tensor = tensor.interleaved(storage.clone(), offset);
+        offset += tensor.bytes().len();
+    }
+    Ok(weights)
+}
+
+/// The matrices that activations are multiplied with, and the number of rows in which products
+/// split them: those of a head, or all.
+fn matrices(weights: &mut Weights, head_dim: usize) -> impl Iterator<Item = (&mut Tensor, usize)> {
+    fn all(tensor: &mut Tensor) -> (&mut Tensor, usize) {
+        let rows = tensor.rows;
+        (tensor, rows)
+    }
+    let layers = weights.layers.iter_mut().flat_map(move |layer| {
+        let LayerWeights { q, k, v, o, gate, up, down, .. } = layer;
+        let heads = [q, k, v].map(|tensor| (tensor, head_dim));
+        heads.into_iter().chain([o, gate, up, down].map(all))
+    });
+    layers.chain([all(&mut weights.lm_head)])
+}
+
+/// Interleaves `tensor` into `out`, whose length is its own.
+fn interleave_groups(tensor: &Tensor, out: &mut [u8], pool: &mut Pool) {
+    let (weights, dtype) = (tensor.bytes(), tensor.dtype);
+    let group_bytes = INTERLEAVED_ROWS * tensor.row_len();
+    // A lock for each group, as all workers share the list; none is waited for.
+    let groups = weights.chunks_exact(group_bytes).zip(out.chunks_exact_mut(group_bytes));
+    let groups: Vec<_> = groups.map(Mutex::new).collect();
+    let nothing = || false;
+    pool.for_each(groups.len(), nothing, |_, group| {
+        let mut group = groups[group].lock().unwrap_or_else(PoisonError::into_inner);
+        let (rows, out) = &mut *group;
+        interleave(dtype, rows, out);
+    });
+}
+
+/// Refuses copies of `bytes` bytes that would take more than the memory that is available.
+fn check_memory(bytes: usize, memory: Option<Memory>) -> Result<(), String> {
+    match memory {
+        Some(memory) if bytes as u64 > memory.available_bytes => Err(format!(
+            "--repack copies {} MiB of weights, {} MiB of memory are available: leave it out",
+            bytes >> 20,
+            memory.available_bytes >> 20
+        )),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn copies_beyond_the_available_memory_are_refused() {
+        let memory = Some(Memory { total_bytes: 8 << 20, available_bytes: 3 << 20 });
+        assert_eq!(check_memory(3 << 20, memory), Ok(()));
+        assert_eq!(check_memory(usize::MAX, None), Ok(()));
+        let refusal = check_memory(5 << 20, memory).unwrap_err();
+        assert_eq!(
+            refusal,
+            "--repack copies 5 MiB of weights, 3 MiB of memory are available: leave it out"
+        );
+    }
+}
