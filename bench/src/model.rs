@@ -10,7 +10,7 @@ use trail_probe::Probe;
 use trail_runtime::backend::{BLOCK_TOKENS, Batch};
 use trail_runtime::cpu::{Compute, CpuForward, CpuOptions};
 use trail_runtime::engine::{ComputeDevice, CudaSettings, Engine, EngineBuilder};
-use trail_runtime::model::{Dtype, LayerWeights, Model, Tensor};
+use trail_runtime::model::{Dtype, LayerWeights, Model, Tensor, Weights};
 use trail_setup::{CpuArgs, EngineArgs, Error, ModelArgs, Setup};
 
 /// Most requests of a batch, as in the engine.
@@ -55,6 +55,13 @@ impl BenchModel {
         model: &ModelArgs,
         engine: &EngineArgs,
     ) -> Result<BenchModel, Error> {
+        let cpu = engine.cpu();
+        if cpu.repack && (cpu.compute == Compute::Exact || engine.device() != ComputeDevice::Cpu) {
+            return Err(Error::usage(
+                "--repack is for the CPU's products in 8 bits: leave it out, or choose --compute \
+                 fast and --device cpu",
+            ));
+        }
         let (name, model, setup) = match args.random_weights.clone() {
             Some(name) => {
                 let model = Model::random(&name, args.dtype, 1).map_err(Error::usage)?;
@@ -70,7 +77,7 @@ impl BenchModel {
             model,
             repeats: args.repeats as usize,
             threads: engine.threads(),
-            cpu: engine.cpu(),
+            cpu,
             device: engine.device(),
             settings: engine.cuda(),
             setup,
@@ -232,8 +239,8 @@ pub fn parse_dtype(name: &str) -> Result<Dtype, String> {
 
 /// The matrices that every decode step reads in whole: all layers and the output projection, not
 /// the embedding table.
-pub fn streamed(model: &Model) -> impl Iterator<Item = &Tensor> {
-    model.weights.layers.iter().flat_map(projections).chain([&model.weights.lm_head])
+pub fn streamed(weights: &Weights) -> impl Iterator<Item = &Tensor> {
+    weights.layers.iter().flat_map(projections).chain([&weights.lm_head])
 }
 
 /// The matrices of one layer.

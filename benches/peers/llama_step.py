@@ -349,6 +349,7 @@ def main():
         "commit": commit(),
         "machine": machine(),
         "threads": args.threads,
+        "repack": args.repack,
         "llama_cpp_python": importlib.metadata.version("llama-cpp-python"),
         "llama_cpp_system_info": llama_cpp.llama_print_system_info().decode(),
         "ubatch": UBATCH,

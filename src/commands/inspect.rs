@@ -7,7 +7,7 @@ mod tensors;
 use serde_json::{Value, json};
 use trail_probe::TapLayers;
 use trail_runtime::engine::probe_fits;
-use trail_runtime::model::{Dtype, ModelConfig, RopeScaling, TensorInfo};
+use trail_runtime::model::{ModelConfig, RopeScaling, TensorInfo};
 use trail_setup::{EngineArgs, Error, ModelArgs, Output, Setup};
 
 use super::probe::layers::layer_json;
@@ -31,8 +31,7 @@ pub fn run(
         )));
     }
     let tensors = setup.model.weights.inventory();
-    let cpu_kv = engine.cpu().kv_dtype.unwrap_or(Dtype::F32);
-    let memory = MemoryNeed::of(config, &tensors, args.batch, context, cpu_kv);
+    let memory = MemoryNeed::of(config, &tensors, args.batch, context, engine.cpu());
     let text = match json {
         true => report_json(&setup, &tensors, &memory).to_string(),
         false => report_text(&setup, &tensors, &memory),

@@ -217,7 +217,7 @@ pub trait Bytes: Simd {
     ///
     /// # Safety
     ///
-    /// The CPU has the instructions; `p` is readable for `LANES` integers.
+    /// The CPU has the instructions; `p`, of any alignment, is readable for `LANES` integers.
     unsafe fn load_words(p: *const u32) -> Self::Words;
     /// Writes `LANES` integers.
     ///

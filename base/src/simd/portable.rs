@@ -296,7 +296,7 @@ impl Bytes for Portable {
     #[inline(always)]
     unsafe fn load_words(p: *const u32) -> PortableWords {
         // SAFETY: readable for LANES integers by contract.
-        PortableWords(unsafe { p.cast::<[u32; LANES]>().read() })
+        PortableWords(unsafe { p.cast::<[u32; LANES]>().read_unaligned() })
     }
 
     #[inline(always)]

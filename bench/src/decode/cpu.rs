@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use trail_base::stats::median;
 use trail_runtime::backend::Batch;
 use trail_runtime::cpu::{CpuForward, Pool};
-use trail_runtime::model::Model;
+use trail_runtime::model::Weights;
 use trail_setup::Error;
 
 use super::DecodeArgs;
@@ -35,7 +35,6 @@ impl Row {
 
 /// Measures each batch size of `args`, at most `largest` rows.
 pub fn run(args: &DecodeArgs, bench: &BenchModel, largest: usize) -> Result<Value, Error> {
-    let model = &bench.model;
     let mut forward = bench.forward(largest, largest, args.context)?;
     fill_kv(&mut forward);
     let mut reader = Pool::new(bench.threads())?;
@@ -44,7 +43,7 @@ pub fn run(args: &DecodeArgs, bench: &BenchModel, largest: usize) -> Result<Valu
     let mut reads = Vec::new();
     for repeat in 0..=bench.repeats {
         for row in &mut rows {
-            let read = read_weights(&mut reader, model);
+            let read = read_weights(&mut reader, forward.weights());
             let start = Instant::now();
             let logits = forward.forward(&row.batch, &[]);
             let seconds = start.elapsed().as_secs_f64();
@@ -74,15 +73,15 @@ pub fn fill_kv(forward: &mut CpuForward) {
 }
 
 /// GB/s of reading what a step reads of the weights.
-fn read_weights(reader: &mut Pool, model: &Model) -> f64 {
-    let pieces: Vec<&[u8]> = streamed(model).map(|tensor| tensor.bytes()).collect();
+fn read_weights(reader: &mut Pool, weights: &Weights) -> f64 {
+    let pieces: Vec<&[u8]> = streamed(weights).map(|tensor| tensor.bytes()).collect();
     ceilings::read_gb_per_s(reader, &pieces)
 }
 
 /// Bytes that a step reads: weights, the embeddings of the new tokens, keys and values.
 fn step_bytes(bench: &BenchModel, batch: usize, context: usize) -> usize {
     let model = &bench.model;
-    let weights: usize = streamed(model).map(|tensor| tensor.bytes().len()).sum();
+    let weights: usize = streamed(&model.weights).map(|tensor| tensor.bytes().len()).sum();
     let embedding = model.weights.embed.row_len();
     weights + batch * (embedding + model.config.kv_read_bytes(context, bench.kv_dtype()))
 }

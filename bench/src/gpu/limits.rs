@@ -64,7 +64,7 @@ impl Limits {
     /// Lower bound of a decode step's time, seconds: the products, bound by reading the weights or
     /// by multiplying, plus reading the keys and values.
     pub fn decode_s(&self, model: &Model, rows: usize, context: usize) -> f64 {
-        let weights: f64 = streamed(model).map(elements).sum();
+        let weights: f64 = streamed(&model.weights).map(elements).sum();
         let read_s = 2.0 * weights / self.read_gb_per_s / 1e9;
         let multiply_s = 2.0 * weights * rows as f64 / self.matrix_tflops / 1e12;
         let kv_bytes = rows as f64 * model.config.kv_read_bytes(context, Dtype::Bf16) as f64;

@@ -28,7 +28,7 @@ pub fn run(args: &OverlapArgs, bench: &BenchModel) -> Result<Value, String> {
 fn row(args: &OverlapArgs, bench: &BenchModel, batch: usize) -> Result<Value, String> {
     let shape = Shape { batch, context: args.context };
     let probe = bench.probe().map_err(|error| error.to_string())?;
-    let macs: usize = streamed(&bench.model).map(|tensor| tensor.rows * tensor.cols).sum();
+    let macs: usize = streamed(&bench.model.weights).map(|tensor| tensor.rows * tensor.cols).sum();
     let mac_share = probe.head.macs() as f64 / macs as f64;
     let vocab = bench.model.config.vocab_size;
     let build = |builder: EngineBuilder| builder.build_stepped().map_err(|error| error.to_string());

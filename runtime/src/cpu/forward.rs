@@ -111,7 +111,7 @@ impl CpuForward {
         let threads = options.threads.max(1);
         let mut pool = Pool::new(threads)?;
         let weights = match options.repack {
-            true => repack(&model, &narrow, &mut pool)?,
+            true => repack(&model, &narrow, &mut pool, options.bytes(config))?,
             false => model.weights.clone(),
         };
         Ok(CpuForward {
@@ -140,6 +140,11 @@ impl CpuForward {
     /// The instruction of products in bf16, `avx512_bf16` for instance; `None` if there are none.
     pub fn bf16_products(&self) -> Option<&'static str> {
         self.buffers.narrow.kernels.pairs.map(|kernels| kernels.name)
+    }
+
+    /// The weights in the layouts that products read: those that were repacked are interleaved.
+    pub fn weights(&self) -> &Weights {
+        &self.weights
     }
 
     /// Bytes of weights that were repacked.

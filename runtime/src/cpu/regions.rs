@@ -9,7 +9,7 @@ use crate::model::{LayerWeights, ModelConfig, Tensor};
 
 use super::buffers::{Buffers, WorkerScratch};
 use super::heads::{Head, HeadOutputs};
-use super::kernels::{Kernels, Packing};
+use super::kernels::{INTERLEAVED_ROWS, Kernels, Packing};
 use super::linear::{Linear, assist};
 use super::rope::RopeTables;
 use super::shared::SharedMut;
@@ -125,7 +125,8 @@ impl<'a> Regions<'a> {
         let inner = SharedMut::new(inner);
         let scratch = SharedMut::new(self.scratch);
         let workers = self.pool.num_workers();
-        let step = gate_linear.item_cols(workers);
+        // Whole groups of interleaved rows, as `up` may be repacked where `gate` is not quantized.
+        let step = gate_linear.item_cols(workers).next_multiple_of(INTERLEAVED_ROWS);
         self.pool.for_each(features.div_ceil(step), assist(self.side), |worker, item| {
             // SAFETY: each worker accesses only its own element of `scratch`.
             let WorkerScratch { tile: gate, up_tile: up, .. } =

@@ -12,14 +12,17 @@ use crate::model::{LayerWeights, Model, Storage, Tensor, Weights};
 use super::Pool;
 use super::aligned::Aligned;
 use super::kernels::{INTERLEAVED_ROWS, interleave};
+use super::kv::FEWER_BLOCKS;
 use super::narrow::{NarrowKernel, NarrowKernels};
 
 /// Returns the weights of `model` with those interleaved that `kernels` multiply in 8 bits. A
-/// matrix whose rows, or a head's, are no whole number of groups stays as it is.
+/// matrix whose rows, or a head's, are no whole number of groups stays as it is. Refuses copies
+/// that do not fit beside `others`, the bytes that the backend will use for the rest.
 pub(super) fn repack(
     model: &Model,
     kernels: &NarrowKernels,
     pool: &mut Pool,
+    others: u128,
 ) -> Result<Weights, String> {
     let mut weights = model.weights.clone();
     let head_dim = model.config.head_dim;
@@ -31,7 +34,7 @@ pub(super) fn repack(
         .map(|(tensor, _)| tensor)
         .collect();
     let bytes = matrices.iter().map(|tensor| tensor.bytes().len()).sum();
-    check_memory(bytes, Memory::read())?;
+    check_memory(bytes, others, Memory::read())?;
     let mut copy = Aligned::reserved(bytes.div_ceil(size_of::<f32>()))?;
     let mut rest = bytemuck::cast_slice_mut(&mut copy);
     for tensor in &matrices {
@@ -77,14 +80,18 @@ fn interleave_groups(tensor: &Tensor, out: &mut [u8], pool: &mut Pool) {
     });
 }
 
-/// Refuses copies of `bytes` bytes that would take more than the memory that is available.
-fn check_memory(bytes: usize, memory: Option<Memory>) -> Result<(), String> {
+/// Refuses copies of `bytes` bytes that would take more than the memory that `others` bytes leave.
+fn check_memory(bytes: usize, others: u128, memory: Option<Memory>) -> Result<(), String> {
     match memory {
-        Some(memory) if bytes as u64 > memory.available_bytes => Err(format!(
-            "--repack copies {} MiB of weights, {} MiB of memory are available: leave it out",
-            bytes >> 20,
-            memory.available_bytes >> 20
-        )),
+        Some(memory) if bytes as u128 + others > u128::from(memory.available_bytes) => {
+            Err(format!(
+                "--repack copies {} MiB of weights beside {} MiB of KV and activations, {} MiB of \
+             memory are available: leave it out, or {FEWER_BLOCKS}",
+                bytes >> 20,
+                others >> 20,
+                memory.available_bytes >> 20
+            ))
+        }
         _ => Ok(()),
     }
 }
@@ -96,12 +103,9 @@ mod tests {
     #[test]
     fn copies_beyond_the_available_memory_are_refused() {
         let memory = Some(Memory { total_bytes: 8 << 20, available_bytes: 3 << 20 });
-        assert_eq!(check_memory(3 << 20, memory), Ok(()));
-        assert_eq!(check_memory(usize::MAX, None), Ok(()));
-        let refusal = check_memory(5 << 20, memory).unwrap_err();
-        assert_eq!(
-            refusal,
-            "--repack copies 5 MiB of weights, 3 MiB of memory are available: leave it out"
-        );
+        assert_eq!(check_memory(2 << 20, 1 << 20, memory), Ok(()));
+        assert_eq!(check_memory(usize::MAX, 0, None), Ok(()));
+        let refusal = check_memory(2 << 20, 2 << 20, memory).unwrap_err();
+        assert!(refusal.starts_with("--repack copies 2 MiB of weights beside 2 MiB"), "{refusal}");
     }
 }

@@ -184,9 +184,10 @@ impl EngineBuilder {
         let narrow: String =
             narrow.map(|(kind, name)| format!(", {kind} products by {name}")).collect();
         let (threads, isa) = (forward.options().threads, forward.isa());
-        let repacked = match forward.repacked_bytes() >> 20 {
-            0 => String::new(),
-            mib => format!(", {mib} MiB of weights repacked"),
+        let repacked = match (self.repack, forward.repacked_bytes()) {
+            (false, _) => String::new(),
+            (true, 0) => ", no weights to repack".into(),
+            (true, bytes) => format!(", {:.1} MiB of weights repacked", bytes as f64 / 1048576.0),
         };
         let device = format!("cpu, {threads} threads, {isa}{narrow}{repacked}");
         let tap = probe.map(|parts| (parts.probe.layers(), parts.probe as Arc<dyn TapReceiver>));

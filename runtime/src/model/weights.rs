@@ -7,7 +7,8 @@ use super::Dtype;
 /// Shared bytes of tensors: a mapped file or an owned buffer.
 pub type Storage = Arc<dyn AsRef<[u8]> + Send + Sync>;
 
-/// A row-major matrix `[rows, cols]` (`[out, in]` for a projection) in its stored dtype.
+/// A matrix `[rows, cols]` (`[out, in]` for a projection) in its stored dtype: row-major, but for
+/// those that the CPU backend repacks for itself.
 ///
 /// Cloning is cheap: the bytes are shared. The start is not necessarily aligned beyond one byte:
 /// safetensors aligns its data to 8 bytes at best, so kernels use unaligned loads.
@@ -57,7 +58,7 @@ impl Tensor {
         self.interleaved
     }
 
-    /// The matrix's bytes, row-major, little-endian.
+    /// The matrix's bytes, in its layout, little-endian.
     pub fn bytes(&self) -> &[u8] {
         let len = self.rows * self.row_len();
         &(*self.storage).as_ref()[self.offset..self.offset + len]
@@ -70,12 +71,14 @@ impl Tensor {
 
     /// The bytes of row `row`.
     pub fn row_bytes(&self, row: usize) -> &[u8] {
+        assert!(!self.interleaved, "an interleaved matrix has no bytes of a row");
         let stride = self.row_len();
         &self.bytes()[row * stride..(row + 1) * stride]
     }
 
     /// The matrix as f32, row-major: `[rows * cols]`; see [`Dtype::widen`].
     pub fn to_f32(&self) -> Vec<f32> {
+        assert!(!self.interleaved, "an interleaved matrix is for products alone");
         let mut values = vec![0.0; self.rows * self.cols];
         self.dtype.widen(self.bytes(), &mut values);
         values

@@ -4,7 +4,7 @@ use serde::Serialize;
 use trail_runtime::cuda;
 use trail_runtime::model::{Dtype, ModelConfig, TensorInfo};
 use trail_scheduler::BLOCK_TOKENS;
-use trail_setup::size;
+use trail_setup::{CpuArgs, size};
 
 /// Weights and KV cache of a batch at a context, bytes.
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -18,7 +18,8 @@ pub struct MemoryNeed {
 }
 
 /// Weights and KV cache on one device: the CPU takes matrices as stored, and has keys and values of
-/// `--kv-dtype`; on a GPU both are bf16, and a tied output projection is a copy of the embedding.
+/// `--kv-dtype`, and with `--repack` a copy of the quantized ones; on a GPU both are bf16, and a
+/// tied output projection is a copy of the embedding.
 #[derive(Clone, Copy, Debug, Serialize)]
 struct DeviceNeed {
     weights_bytes: u64,
@@ -27,14 +28,13 @@ struct DeviceNeed {
 }
 
 impl MemoryNeed {
-    /// The need of `batch` sequences of `context` tokens, with keys and values in `cpu_kv` on the
-    /// CPU.
+    /// The need of `batch` sequences of `context` tokens, with the options of the CPU.
     pub fn of(
         config: &ModelConfig,
         tensors: &[TensorInfo],
         batch: usize,
         context: usize,
-        cpu_kv: Dtype,
+        options: CpuArgs,
     ) -> MemoryNeed {
         let tokens = context.next_multiple_of(BLOCK_TOKENS as usize) as u64 * batch as u64;
         let device = |weights_bytes, dtype| {
@@ -44,7 +44,13 @@ impl MemoryNeed {
             DeviceNeed { weights_bytes, kv_token_bytes, total_bytes }
         };
         let weights_bytes = tensors.iter().map(|tensor| tensor.bytes as u64).sum();
-        let cpu = device(weights_bytes, cpu_kv);
+        // Lookups in the embedding table read it as stored; a tied output projection is repacked.
+        let copied = |tensor: &&TensorInfo| {
+            tensor.dtype.is_quantized() && (tensor.name != "embed" || config.tie_word_embeddings)
+        };
+        let copies = tensors.iter().filter(|_| options.repack).filter(copied);
+        let copies: u64 = copies.map(|tensor| tensor.bytes as u64).sum();
+        let cpu = device(weights_bytes + copies, options.kv_dtype.unwrap_or(Dtype::F32));
         let gpu = device(cuda::weights_bytes(config) as u64, Dtype::Bf16);
         MemoryNeed { batch, context, weights_bytes, cpu, gpu }
     }

@@ -42,16 +42,13 @@ impl Q8Product<'_> {
         let blocks = self.k / U::DTYPE.block_values();
         // SAFETY: the caller guarantees the instructions.
         let mut sums = unsafe { [V::splat(0.0); 2] };
-        let mut add = |register: usize, block| {
+        for i in 0..2 * blocks {
+            let (register, block) =
+                if L::SHARES_LINES { (i % 2, i / 2) } else { (i / blocks, i % blocks) };
             ahead.prefetch::<V>();
             let (sum, rows) = (&mut sums[register], &rows[register]);
             // SAFETY: the rows have `blocks` blocks; the caller guarantees the rest.
             unsafe { self.add_block::<V, D, L, U>(sum, rows, block) }
-        };
-        if L::SHARES_LINES {
-            (0..blocks).for_each(|block| (0..2).for_each(|register| add(register, block)));
-        } else {
-            (0..2).for_each(|register| (0..blocks).for_each(|block| add(register, block)));
         }
         // SAFETY: the result has the columns; the caller guarantees the instructions.
         unsafe { store(cols, sums, self.out.as_mut_ptr().add(col)) }
