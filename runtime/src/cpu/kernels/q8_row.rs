@@ -42,13 +42,27 @@ impl Q8Product<'_> {
         let blocks = self.k / U::DTYPE.block_values();
         // SAFETY: the caller guarantees the instructions.
         let mut sums = unsafe { [V::splat(0.0); 2] };
-        for i in 0..2 * blocks {
-            let (register, block) =
-                if L::SHARES_LINES { (i % 2, i / 2) } else { (i / blocks, i % blocks) };
-            ahead.prefetch::<V>();
-            let (sum, rows) = (&mut sums[register], &rows[register]);
-            // SAFETY: the rows have `blocks` blocks; the caller guarantees the rest.
-            unsafe { self.add_block::<V, D, L, U>(sum, rows, block) }
+        // A macro, as a closure need not be inlined.
+        macro_rules! add {
+            ($register:ident, $block:ident) => {{
+                ahead.prefetch::<V>();
+                let (sum, rows) = (&mut sums[$register], &rows[$register]);
+                // SAFETY: the rows have `blocks` blocks; the caller guarantees the rest.
+                unsafe { self.add_block::<V, D, L, U>(sum, rows, $block) }
+            }};
+        }
+        if L::SHARES_LINES {
+            for block in 0..blocks {
+                for register in 0..2 {
+                    add!(register, block);
+                }
+            }
+        } else {
+            for register in 0..2 {
+                for block in 0..blocks {
+                    add!(register, block);
+                }
+            }
         }
         // SAFETY: the result has the columns; the caller guarantees the instructions.
         unsafe { store(cols, sums, self.out.as_mut_ptr().add(col)) }
