@@ -78,6 +78,10 @@ fn repacking_is_for_products_in_8_bits() {
         2,
         "choose --compute fast",
     );
+    let on_gpu = ["--device", "cuda"];
+    assert_refused(&trail_rt(&[&arguments[..], &on_gpu].concat()), 2, "choose --device cpu");
+    let bench = ["bench", "decode", "--batch", "1", "--repack"];
+    assert_refused(&trail_rt(&[&bench[..], &on_gpu].concat()), 2, "--device cpu");
     // The demo's weights are bf16: nothing is repacked.
     assert!(trail_rt(&arguments).status.success());
 }
