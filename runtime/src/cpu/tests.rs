@@ -232,11 +232,9 @@ fn bits_do_not_depend_on_chunks_company_threads_or_layout() {
     let lens = [61, 37, 50];
     for (seed, model) in models().iter().enumerate() {
         for way in ways(model) {
+            let mut alone = backend(model, way, 1);
             let expected: Vec<_> = (0..3)
-                .map(|slot| {
-                    let mut request = Request::new(slot, lens[slot as usize]);
-                    decoded_alone(&mut backend(model, way, 1), &mut request)
-                })
+                .map(|slot| decoded_alone(&mut alone, &mut Request::new(slot, lens[slot as usize])))
                 .collect();
             let mut rng = Rng::new(seed as u64);
             for threads in [1, 2, 3] {
