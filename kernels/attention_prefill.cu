@@ -20,41 +20,25 @@
 //         share a multiprocessor of sm_80 and one computes exponentials while the other multiplies.
 //         Only tiles at the diagonal, the window's edge or the segment's end are masked. The order
 //         of tokens is fixed: same bits every time.
-#include "common/paged.cuh"
+#include "common/prefill.cuh"
 
 namespace {
 
+using prefill::QUERIES;
+using prefill::Work;
+using prefill::head_offset;
+using prefill::row_of;
+
 constexpr int WARPS = 4;
 constexpr int THREADS = WARPS * 32;
-/// Queries of a tile, of a warp.
-constexpr int QUERIES = 128, WARP_QUERIES = QUERIES / WARPS;
+/// Queries of a warp.
+constexpr int WARP_QUERIES = QUERIES / WARPS;
 /// Tokens of a tile: as many as leave the scores in registers beside the output.
 template <int HD>
 constexpr int TOKENS_OF = HD > 64 ? 32 : 64;
 constexpr int STAGES = 3;
 
 extern __shared__ __align__(256) u8 shared_bytes[];
-
-/// The tile of a block of threads: queries `first..count` (at most QUERIES) of a segment, over
-/// tokens `oldest..newest`.
-struct Work {
-    int first_row, batch_idx, context, kv_head;
-    int first, count;
-    /// The first token that any query attends to, rounded down to a block; one beyond the last.
-    int oldest, end;
-};
-
-/// A row is `group` queries. Divisions happen only at a tile's begin and end.
-__device__ __forceinline__ int row_of(const PrefillAttentionParams &p, int query) {
-    return query / p.kv.group;
-}
-
-/// Elements before this query's head in q and out.
-__device__ __forceinline__ i64 head_offset(const PrefillAttentionParams &p, const Work &work,
-                                           int query, int head_dim) {
-    const int row = row_of(p, query), head = work.kv_head * p.kv.group + query - row * p.kv.group;
-    return (static_cast<i64>(work.first_row + row) * p.kv.kv_heads * p.kv.group + head) * head_dim;
-}
 
 template <int HD>
 __device__ void copy_queries(const PrefillAttentionParams &p, const Work &work, u32 shared) {
@@ -257,23 +241,6 @@ __device__ void store(const PrefillAttentionParams &p, const Work &work, State<H
     }
 }
 
-/// Grid: tiles, key/value heads. False: nothing to do.
-__device__ bool take(const PrefillAttentionParams &p, Work &work) {
-    const int2 tile = reinterpret_cast<const int2 *>(p.tiles)[blockIdx.x];
-    if (tile.x < 0) return false;
-    const int4 segment = reinterpret_cast<const int4 *>(p.segments)[tile.x];
-    work.first_row = segment.x;
-    work.batch_idx = segment.z;
-    work.context = segment.w;
-    work.kv_head = blockIdx.y;
-    work.first = tile.y;
-    work.count = min(segment.y * p.kv.group, tile.y + QUERIES);
-    work.oldest =
-        oldest_token(p.kv, segment.w + row_of(p, work.first)) / BLOCK_TOKENS * BLOCK_TOKENS;
-    work.end = segment.w + row_of(p, work.count - 1) + 1;
-    return segment.z >= 0;
-}
-
 template <int HD>
 __device__ void start(State<HD> &state) {
 #pragma unroll
@@ -297,7 +264,7 @@ __device__ void attend(const PrefillAttentionParams &p) {
     ptx::launch_successor();
     ptx::wait_for_predecessor();
     Work work;
-    if (!take(p, work)) return;
+    if (!prefill::take(p, blockIdx.x, blockIdx.y, work)) return;
     const u32 queries = ptx::shared_address(shared_bytes), ring = queries + QUERIES * HD * 2;
     const int first_tile = work.oldest / TOKENS, last_tile = (work.end - 1) / TOKENS;
     TileIds<TOKENS> ids;

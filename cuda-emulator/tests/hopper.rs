@@ -3,8 +3,10 @@
 
 mod common;
 
+use common::Gpu;
 use common::planted::{Case, check};
 use cudarc::driver::sys::CUresult;
+use half::bf16;
 
 trail_cuda_emulator::on_emulator!();
 
@@ -68,4 +70,29 @@ fn rows_that_change_in_order_under_a_product_are_found() {
 #[test]
 fn the_second_of_two_products_is_waited_for() {
     check(case("two"), ILLEGAL, &["missing wgmma fence or wait", "has not waited for"]);
+}
+
+/// Against plain loops: small integers, so that every sum is exact.
+#[test]
+fn a_product_with_a_transposed_operand_is_its_definition() {
+    let session = trail_cuda_emulator::session();
+    session.emulator().iter().for_each(|emulator| emulator.hopper());
+    let (gpu, rows, depth, columns) = (Gpu::new(), 64, 16, 128);
+    let module = gpu.load(include_str!("ptx/hopper.ptx")).unwrap();
+    let value = |i: usize| (i * 37 % 101) as f32 - 50.0;
+    let input: Vec<bf16> =
+        (0..(rows + columns) * depth).map(|i| bf16::from_f32(value(i))).collect();
+    let (from, to) = (gpu.upload(&input), gpu.upload(&vec![0f32; rows * columns]));
+    let shared = 256 * 128 + 1024;
+    let arguments = vec![to.into(), from.into(), 0i32.into()];
+    module.launch("transposed", 1, 128, shared, arguments).unwrap();
+    let got: Vec<f32> = gpu.download(to, rows * columns).unwrap();
+    let (a, b) = input.split_at(rows * depth);
+    for (at, got) in got.iter().enumerate() {
+        let (row, column) = (at / columns, at % columns);
+        let product = |k: usize| a[row * depth + k].to_f32() * b[k * columns + column].to_f32();
+        let wanted = 2.0 * (0..depth).map(product).sum::<f32>();
+        assert_eq!(*got, wanted, "row {row}, column {column}");
+    }
+    [from, to].into_iter().for_each(|at| gpu.free(at));
 }

@@ -360,6 +360,19 @@ typedef struct {
     int reserved;
 } PrefillAttentionParams;
 
+/// Attention of segments of prompt rows on Hopper.
+typedef struct {
+    /// The pool as rows of hd elements, 16 of which are a block's keys or values of one head; in
+    /// boxes of 64 elements by 16 rows, swizzled by 128 bytes.
+    TensorMap pool;
+    /// All else.
+    PrefillAttentionParams base;
+    /// Tiles of `base.tiles`.
+    int tile_count;
+    /// Keeps the struct's size a multiple of its alignment in words.
+    int reserved[9];
+} WgmmaAttentionParams;
+
 /// Token embeddings into the residual stream.
 typedef struct {
     /// Embeddings [vocab, d] bf16, 16-byte aligned.

@@ -375,6 +375,28 @@ __device__ __forceinline__ u64 rows_descriptor(u32 shared) {
                   UNUSED = 1ull << 16;
     return SWIZZLE_128 | EIGHT_ROWS | UNUSED | ((shared & 0x3ffffu) >> 4);
 }
+/// Names rows of 128 bytes, swizzled and grouped likewise, as a transposed second operand: a row
+/// has one k and 64 columns; the next 64 columns lie `block_bytes` on.
+__device__ __forceinline__ u64 columns_descriptor(u32 shared, u32 block_bytes) {
+    constexpr u64 SWIZZLE_128 = 1ull << 62, EIGHT_ROWS = static_cast<u64>(1024 >> 4) << 32;
+    return SWIZZLE_128 | EIGHT_ROWS | static_cast<u64>(block_bytes >> 4) << 16 |
+           ((shared & 0x3ffffu) >> 4);
+}
+/// Holds back what is computed from the values of a product until here, behind its wait: to the
+/// compiler the wait has nothing to do with them.
+template <int COUNT>
+__device__ __forceinline__ void wgmma_results(float (&values)[COUNT]) {
+#pragma unroll
+    for (int i = 0; i < COUNT; i++) asm volatile("" : "+f"(values[i])::"memory");
+}
+/// Shows this thread's ordinary writes of shared memory to the copy engine and to products.
+__device__ __forceinline__ void proxy_fence() {
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+/// 16 bytes of zeros in shared memory.
+__device__ __forceinline__ void clear_shared(u32 shared) {
+    asm volatile("st.shared.v4.u32 [%0], {%1, %1, %1, %1};" ::"r"(shared), "r"(0) : "memory");
+}
 /// 16 registers of sums as operands of the assembly.
 #define WGMMA_SUMS_4(i) "+f"(sum[i]), "+f"(sum[i + 1]), "+f"(sum[i + 2]), "+f"(sum[i + 3])
 #define WGMMA_SUMS_16(i) \
@@ -382,17 +404,20 @@ __device__ __forceinline__ u64 rows_descriptor(u32 shared) {
 
 /// sum[64, N] += a[64, 16] * b[16, N], a warpgroup wide, for N of 64, 128 and 256: warp w has rows
 /// 16w.., its a and each 8 columns of sum as in mma_bf16; b[k][column] lies in the column's row of
-/// shared memory.
+/// shared memory, or in k's row if TRANSPOSED (columns_descriptor). Without ADD the sum begins
+/// from zero: sum[64, N] = a * b.
+template <int ADD = 1, int TRANSPOSED = 0>
 __device__ __forceinline__ void wgmma_mma_bf16(float (&sum)[32], u32 a0, u32 a1, u32 a2, u32 a3,
                                                u64 b) {
     asm volatile(
         "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {"
         "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
         "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
-        "{%32, %33, %34, %35}, %36, 1, 1, 1, 0;"
+        "{%32, %33, %34, %35}, %36, %37, 1, 1, %38;"
         : WGMMA_SUMS_16(0), WGMMA_SUMS_16(16)
-        : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "l"(b));
+        : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "l"(b), "n"(ADD), "n"(TRANSPOSED));
 }
+template <int ADD = 1, int TRANSPOSED = 0>
 __device__ __forceinline__ void wgmma_mma_bf16(float (&sum)[64], u32 a0, u32 a1, u32 a2, u32 a3,
                                                u64 b) {
     asm volatile(
@@ -401,10 +426,11 @@ __device__ __forceinline__ void wgmma_mma_bf16(float (&sum)[64], u32 a0, u32 a1,
         "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
         "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
         "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
-        "{%64, %65, %66, %67}, %68, 1, 1, 1, 0;"
+        "{%64, %65, %66, %67}, %68, %69, 1, 1, %70;"
         : WGMMA_SUMS_16(0), WGMMA_SUMS_16(16), WGMMA_SUMS_16(32), WGMMA_SUMS_16(48)
-        : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "l"(b));
+        : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "l"(b), "n"(ADD), "n"(TRANSPOSED));
 }
+template <int ADD = 1, int TRANSPOSED = 0>
 __device__ __forceinline__ void wgmma_mma_bf16(float (&sum)[128], u32 a0, u32 a1, u32 a2, u32 a3,
                                                u64 b) {
     asm volatile(
@@ -419,10 +445,10 @@ __device__ __forceinline__ void wgmma_mma_bf16(float (&sum)[128], u32 a0, u32 a1
         "%104, %105, %106, %107, %108, %109, %110, %111, "
         "%112, %113, %114, %115, %116, %117, %118, %119, "
         "%120, %121, %122, %123, %124, %125, %126, %127}, "
-        "{%128, %129, %130, %131}, %132, 1, 1, 1, 0;"
+        "{%128, %129, %130, %131}, %132, %133, 1, 1, %134;"
         : WGMMA_SUMS_16(0), WGMMA_SUMS_16(16), WGMMA_SUMS_16(32), WGMMA_SUMS_16(48),
           WGMMA_SUMS_16(64), WGMMA_SUMS_16(80), WGMMA_SUMS_16(96), WGMMA_SUMS_16(112)
-        : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "l"(b));
+        : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "l"(b), "n"(ADD), "n"(TRANSPOSED));
 }
 #undef WGMMA_SUMS_16
 #undef WGMMA_SUMS_4

@@ -13,10 +13,13 @@
 // plan leaves them whole.
 #pragma once
 #include "common/epilogue.cuh"
-#include "common/ptx.cuh"
+#include "common/pipeline.cuh"
 #include "common/stream.cuh"
 
 namespace wgmma {
+
+using pipeline::PipelineState;
+using pipeline::wait;
 
 /// Depth of a stage, and its products along k.
 constexpr int DEPTH = 64, STEPS = DEPTH / 16;
@@ -36,21 +39,6 @@ constexpr int PASS = 64;
 struct ConsumerBarrier {
     static __device__ __forceinline__ void wait() { ptx::barrier_named<1, CONSUMERS>(); }
 };
-
-/// A stage of the ring, and the parity of the pass over the ring (CUTLASS: PipelineState).
-template <int STAGES>
-struct PipelineState {
-    int stage = 0;
-    u32 parity = 0;
-    __device__ void advance() {
-        if (++stage == STAGES) stage = 0, parity ^= 1;
-    }
-};
-
-__device__ __forceinline__ void wait(u32 barrier, u32 parity) {
-    while (!ptx::barrier_try_wait(barrier, parity)) {
-    }
-}
 
 template <class Epilogue, class Params, int TOKENS, int STAGES>
 struct Kernel {

@@ -44,6 +44,11 @@ const GATES: &[Gate] = &[
     gate(("tiled_", "_128"), "instructions_per_product", 2.7, 2.2),
     gate(("attention_prefill", ""), "instructions_per_product", 8.6, 8.6),
     gate(("wgmma_", ""), "instructions_per_product", 11.0, 11.0),
+    // Softmax of 64 tokens to 12 products at hd 128 and 8 at hd 64, with the multiplications of the
+    // output that are jumped over while its reference stands.
+    gate(("attention_wgmma", "_hd128"), "instructions_per_product", 26.9, 26.9),
+    gate(("attention_wgmma", "_hd64"), "instructions_per_product", 33.8, 33.8),
+    gate(("attention_wgmma", ""), "zero_waits", 0.0, 0.0),
     gate(("decode_megakernel", ""), "longest_loop_bytes", INSTRUCTION_CACHE, INSTRUCTION_CACHE),
 ];
 
@@ -106,6 +111,18 @@ fn weights_in_flight_cover_the_latency_of_memory() {
         let blocks = if rows == "64" { 1.0 } else { 2.0 };
         let in_flight = figure(&sass, "pending_groups") * 8.0 * blocks;
         assert!(in_flight >= 40.0, "{kernel} on {target}: {in_flight} KiB in flight");
+    }
+}
+
+/// The products of a tile's scores and those of the values before it are issued one behind another:
+/// what stands between them is addresses.
+#[test]
+fn products_of_attention_by_wgmma_are_close() {
+    for (kernel, target, sass) in reports() {
+        if kernel.starts_with("attention_wgmma") {
+            let [span, products] = ["span", "hgmma"].map(|key| figure(&sass, key));
+            assert!(span <= 4.5 * products, "{kernel} on {target}: {span} for {products}");
+        }
     }
 }
 

@@ -4,7 +4,7 @@ use std::error::Error;
 
 use trail_base::rng::Lcg;
 use trail_runtime::backend::BLOCK_TOKENS;
-use trail_runtime::cuda::launch::{self, DecodeRows, KvView, PrefillRows};
+use trail_runtime::cuda::launch::{self, DecodeRows, KvView, PoolMap, PrefillRows};
 use trail_runtime::cuda::plan::attention::{self, DecodePlan, Heads, PrefillSegment};
 use trail_runtime::cuda::plan::{Chip, LaunchPlan};
 use trail_runtime::model::ModelConfig;
@@ -40,6 +40,8 @@ pub fn attention(config: &ModelConfig, chip: &Chip, most: Most) -> Vec<Box<dyn C
     }
     for (rows, context) in chunks {
         cases.push(Box::new(Prefill::new(heads, rows, context)));
+        let own = Prefill::wgmma(chip, heads, rows, context);
+        cases.extend(own.map(|own| Box::new(own) as Box<dyn Case>));
     }
     cases
 }
@@ -67,6 +69,11 @@ pub fn decode_launch(
 pub fn prefill_launch(config: &ModelConfig, rows: usize) -> Option<LaunchPlan> {
     let supported = attention::supports(config.head_dim);
     supported.then(|| Prefill::new(heads(config), rows, 0).plan)
+}
+
+/// The same by Hopper's own kernel, where `chip` has it.
+pub fn wgmma_prefill_launch(config: &ModelConfig, chip: &Chip, rows: usize) -> Option<LaunchPlan> {
+    Prefill::wgmma(chip, heads(config), rows, 0).map(|prefill| prefill.plan)
 }
 
 /// Decode rows of requests with `context` tokens each, these rows included.
@@ -165,6 +172,14 @@ impl Prefill {
         let pairs = rows * context + rows * (rows + 1) / 2;
         Prefill { plan: attention::prefill(heads, tiles.len(), rows, pairs), heads, run, tiles }
     }
+
+    /// By Hopper's own kernel, where `chip` has it.
+    fn wgmma(chip: &Chip, heads: Heads, rows: usize, context: usize) -> Option<Prefill> {
+        let portable = Prefill::new(heads, rows, context);
+        let pairs = rows * context + rows * (rows + 1) / 2;
+        let plan = attention::wgmma::prefill(chip, heads, portable.tiles.len(), rows, pairs)?;
+        Some(Prefill { plan, ..portable })
+    }
 }
 
 impl Case for Prefill {
@@ -186,9 +201,15 @@ impl Case for Prefill {
 
     fn prepare(&self, memory: &Memory) -> Result<Box<dyn Prepared + '_>, Box<dyn Error>> {
         let PrefillSegment { rows, context, .. } = self.run;
+        let mut kv = Paged::new(memory, self.heads, 1, context + rows)?;
+        let map = match self.plan.kernel.starts_with("attention_wgmma") {
+            true => Some(PoolMap::new(kv.pool.at(memory), kv.elements, self.heads.head_dim)?),
+            false => None,
+        };
         Ok(Box::new(PrefillBuffers {
             case: self,
-            kv: Paged::new(memory, self.heads, 1, context + rows)?,
+            kv,
+            map,
             q: memory.random(rows * self.heads.row())?,
             runs: memory.of(&self.run.encode())?,
             tiles: memory.of(&self.tiles)?,
@@ -201,6 +222,8 @@ impl Case for Prefill {
 struct PrefillBuffers<'a> {
     case: &'a Prefill,
     kv: Paged,
+    /// TMA descriptor of the pool (Hopper).
+    map: Option<PoolMap>,
     q: Buffer,
     runs: Buffer,
     tiles: Buffer,
@@ -214,14 +237,25 @@ impl Prepared for PrefillBuffers<'_> {
             q: self.q.at(memory),
             segments: self.runs.at(memory),
             tiles: self.tiles.at(memory),
+            tile_count: self.case.tiles.len(),
             out: self.out.at(memory),
         };
         let Prefill { plan, heads, .. } = self.case;
         let Memory { device, stream, .. } = *memory;
-        let launch = launch::attention_prefill(plan, *heads, &kv, &rows);
         // SAFETY: `prepare` made every buffer as the plan says; all live as long as `self`, and all
         // work is on one stream.
-        unsafe { device.launch(stream, &launch)? };
+        unsafe {
+            match &self.map {
+                Some(map) => {
+                    let launch = launch::attention_wgmma(plan, *heads, map, &kv, &rows);
+                    device.launch(stream, &launch)?;
+                }
+                None => {
+                    let launch = launch::attention_prefill(plan, *heads, &kv, &rows);
+                    device.launch(stream, &launch)?;
+                }
+            }
+        }
         Ok(())
     }
 
@@ -238,8 +272,9 @@ struct Paged {
     block_table: Buffer,
     max_blocks: usize,
     layers: usize,
-    /// Elements of one layer of a block.
+    /// Elements of one layer of a block, and of the pool.
     layer: usize,
+    elements: usize,
 }
 
 impl Paged {
@@ -254,9 +289,10 @@ impl Paged {
         let layer = 2 * heads.kv_heads * BLOCK_TOKENS * heads.head_dim;
         let blocks = slots * max_blocks;
         let layers = memory.copies(blocks * layer * 2);
-        let pool = memory.random(blocks * layers * layer)?;
+        let elements = blocks * layers * layer;
+        let pool = memory.random(elements)?;
         let block_table = memory.of(&Lcg::new(1).permutation(blocks))?;
-        Ok(Paged { pool, block_table, max_blocks, layers, layer })
+        Ok(Paged { pool, block_table, max_blocks, layers, layer, elements })
     }
 
     /// The view of launch number `i`: the layers rotate.

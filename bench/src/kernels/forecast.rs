@@ -23,6 +23,9 @@ pub use rates::{ForecastChip, Rates};
 /// Figures of a kernel's machine code that the model reads; docs are at the manifest's fields.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 struct Sass {
+    /// Reports of older machine code lack it.
+    #[serde(default)]
+    instructions: f64,
     hmma: f64,
     hgmma: f64,
     lead: f64,
@@ -115,6 +118,7 @@ impl Forecaster {
             "attention" if plan.kernel.starts_with("attention_decode") => {
                 Some(self.attention_decode(plan, sass))
             }
+            "attention" if sass.hgmma > 0.0 => Some(self.attention_wgmma(plan, sass)),
             "attention" => Some(self.attention_prefill(plan, sass)),
             _ => None,
         }
@@ -239,6 +243,33 @@ impl Forecaster {
             ("read bandwidth", plan.bytes as f64 / self.rates.read_bytes_per_s),
         ];
         self.total(&terms, self.edge_s(plan, sass))
+    }
+
+    /// An iteration is a warpgroup's 64 queries over 64 tokens.
+    fn attention_wgmma(&self, plan: &LaunchPlan, sass: &Sass) -> Forecast {
+        let Rates { chip, clock_hz, l2_bytes_per_clock, .. } = self.rates;
+        let extent = |name| plan.shape.extent(name).unwrap_or(1) as f64;
+        let flops = 64.0 * 64.0 * 4.0 * extent("head_dim");
+        let all = plan.flops as f64 / flops / f64::from(chip.multiprocessors);
+        let products = flops / self.rates.matrix_flops_per_clock();
+        let others = sass.instructions - sass.hgmma;
+        // A warpgroup's softmax waits for its scores, half of its products; the other half, and all
+        // of the other warpgroup's, overlap.
+        let chain = products / 2.0 + CHAIN * others;
+        let bytes = 64.0 * 4.0 * extent("head_dim");
+        let terms = [
+            ("products", all * products / clock_hz),
+            ("scores, then softmax", all / CONSUMERS * chain / clock_hz),
+            // A scheduler has a warp of each warpgroup.
+            ("issue slots", all * others / clock_hz),
+            ("L2", all / CONSUMERS * bytes / l2_bytes_per_clock / clock_hz),
+        ];
+        // Nothing overlaps with the first tile of a work and with the values of its last, and half
+        // of the tiles at the diagonal is masked: two tiles alone.
+        let works = extent("rows") * extent("group") / 128.0 * extent("kv_heads");
+        let rounds = (works / f64::from(plan.grid[0])).max(1.0);
+        let ends = rounds * 2.0 * (products / 2.0 + chain) / clock_hz;
+        self.total(&terms, self.edge_s(plan, sass) + ends)
     }
 
     /// Seconds around the main loop: the launch, and the fix-up where blocks share tiles.

@@ -1,7 +1,8 @@
 //! `wgmma`: products of a warpgroup, D[64, N] += A[64, K] * B[K, N], A from registers or shared
-//! memory, B from shared memory. Each warp computes the 16 rows that its registers hold. They run
-//! asynchronously: shared memory is read when the product is issued or when it is waited for, by
-//! seed, and the accumulators hold NaN until then. Sums are as in [`super::mma`].
+//! memory, B from shared memory, transposed or not. Each warp computes the 16 rows that its
+//! registers hold. They run asynchronously: shared memory is read when the product is issued or
+//! when it is waited for, by seed, and the accumulators hold NaN until then. Sums are as in
+//! [`super::mma`].
 
 use super::Cx;
 use super::lanes::LANES;
@@ -44,6 +45,8 @@ struct Product {
     sums: usize,
     a: Left,
     b: Rows,
+    /// The rows of B are those of the matrix, and not its columns.
+    is_transposed: bool,
     columns: usize,
     is_added: bool,
     unpack: Unpack,
@@ -66,17 +69,21 @@ impl Products {
     }
 }
 
-/// Rows of K elements in shared memory, as a matrix descriptor names them.
+/// Rows in shared memory, as a matrix descriptor names them: of K elements, or of all columns of a
+/// transposed operand.
 #[derive(Clone, Copy)]
 struct Rows {
     start: u64,
+    /// Bytes from as many elements of a row as the swizzle spans to the next.
+    leading: u64,
     /// Bytes from eight rows to the next eight.
     stride: u64,
     swizzle: Swizzle,
 }
 
 impl Rows {
-    /// Bits 0-13 start, 32-45 stride (both in units of 16 bytes), 49-51 base offset, 62-63 swizzle.
+    /// Bits 0-13 start, 16-29 leading, 32-45 stride (in units of 16 bytes), 49-51 base offset,
+    /// 62-63 swizzle.
     fn decode(descriptor: u64) -> Result<Rows, Trouble> {
         let swizzle = match descriptor >> 62 {
             1 => Swizzle::Bytes128,
@@ -92,22 +99,28 @@ impl Rows {
             return Err((Kind::Refused, detail));
         }
         let field = |from: u32| (descriptor >> from & 0x3fff) * 16;
-        Ok(Rows { start: field(0), stride: field(32), swizzle })
+        Ok(Rows { start: field(0), leading: field(16), stride: field(32), swizzle })
     }
 
-    /// Shared address of elements `8 * half..` of row `row`.
-    fn chunk(self, row: usize, half: usize) -> u64 {
+    /// Shared address of elements `8 * chunk..` of row `row`.
+    fn chunk(self, row: usize, chunk: usize) -> u64 {
         let pitch = self.swizzle.span().unwrap_or_default();
         let (group, row) = (row as u64 / 8, row as u64 % 8);
-        self.swizzle.apply(self.start + group * self.stride + row * pitch + half as u64 * 16)
+        let (block, chunk) = (chunk as u64 * 16 / pitch, chunk as u64 * 16 % pitch);
+        let at = self.start + block * self.leading + group * self.stride + row * pitch + chunk;
+        self.swizzle.apply(at)
     }
 
-    /// Eight rows from `first` on as one register of a tensor core's fragment, the left or right
-    /// half.
-    fn fragment(self, cx: &mut Cx<'_>, first: usize, half: usize) -> Result<[u32; LANES], Trouble> {
+    /// Chunk `chunk` of eight rows from `first` on as one register of a tensor core's fragment.
+    fn fragment(
+        self,
+        cx: &mut Cx<'_>,
+        first: usize,
+        chunk: usize,
+    ) -> Result<[u32; LANES], Trouble> {
         let mut words = [0; LANES];
         for (row, words) in words.as_chunks_mut::<4>().0.iter_mut().enumerate() {
-            let at = self.chunk(first + row, half);
+            let at = self.chunk(first + row, chunk);
             cx.shared.check_async(cx.warp.number, at, 16)?;
             let bytes = &cx.shared.bytes[at as usize..][..16];
             for (word, bytes) in words.iter_mut().zip(bytes.as_chunks::<4>().0) {
@@ -117,11 +130,17 @@ impl Rows {
         Ok(words)
     }
 
-    /// Checks that `rows` rows may be read now, and were last written before the issue, of which
-    /// the warp then knew: `known`.
-    fn check(self, cx: &mut Cx<'_>, rows: usize, known: &[u32; WARPS]) -> Result<(), Trouble> {
-        (0..rows).flat_map(|row| [(row, 0), (row, 1)]).try_for_each(|(row, half)| {
-            let at = self.chunk(row, half);
+    /// Checks that `extent` rows and elements of each may be read now, and were last written before
+    /// the issue, of which the warp then knew: `known`.
+    fn check(
+        self,
+        cx: &mut Cx<'_>,
+        extent: [usize; 2],
+        known: &[u32; WARPS],
+    ) -> Result<(), Trouble> {
+        let [rows, chunks] = [extent[0], extent[1] / 8];
+        (0..rows * chunks).try_for_each(|index| {
+            let at = self.chunk(index / chunks, index % chunks);
             cx.shared.check_unchanged(at, 16, known)?;
             cx.shared.check_async(cx.warp.number, at, 16)
         })
@@ -138,7 +157,7 @@ pub(crate) fn select(ty: Ty) -> Option<Handler> {
 }
 
 /// `wgmma.mma_async.sync.aligned.m64nNk16.f32.bf16.bf16 d, a, b, p, ...`: `accumulators` are d, the
-/// sources are a (four registers or a descriptor), b and p.
+/// sources are a (four registers or a descriptor), b and p; `imm` is 1 if b is transposed.
 fn issue(cx: &mut Cx<'_>, i: &Inst, mask: u32, unpack: Unpack) {
     if !whole(cx, mask) {
         return;
@@ -173,8 +192,9 @@ fn start(cx: &mut Cx<'_>, i: &Inst, unpack: Unpack) -> Result<(), Trouble> {
     let sums = take_sums(cx, &i.accumulators);
     let group = cx.warp.wgmma.committed;
     let known = cx.shared.clocks[cx.warp.number];
-    let is_done = false;
-    let mut product = Product { group, sums, a, b, columns, is_added, unpack, is_done, known };
+    let (is_transposed, is_done) = (i.imm == 1, false);
+    let mut product =
+        Product { group, sums, a, b, is_transposed, columns, is_added, unpack, is_done, known };
     if !cx.grid.late_copies {
         run(cx, &mut product)?;
     }
@@ -229,13 +249,18 @@ fn run(cx: &mut Cx<'_>, product: &mut Product) -> Result<(), Trouble> {
             row[half * 8..half * 8 + 8].copy_from_slice(values);
         }
     }
-    // Transposed: all columns of one k lie side by side.
+    // All columns of one k side by side.
     let mut right = vec![0.0; K * columns];
     for (column, half) in (0..columns).step_by(8).flat_map(|column| [(column, 0), (column, 1)]) {
-        let words = b.fragment(cx, column, half)?;
+        let words = match product.is_transposed {
+            true => b.fragment(cx, half * 8, column / 8)?,
+            false => b.fragment(cx, column, half)?,
+        };
         unpack(&words, &mut values);
         for (at, &value) in values.iter().enumerate() {
-            right[(half * 8 + at % 8) * columns + column + at / 8] = value;
+            let (row, element) = (at / 8, at % 8);
+            let (k, n) = if product.is_transposed { (row, element) } else { (element, row) };
+            right[(half * 8 + k) * columns + column + n] = value;
         }
     }
     if let Some(Sums { values, .. }) = &mut cx.warp.wgmma.sums[product.sums] {
@@ -317,9 +342,13 @@ pub(crate) fn check_exit(cx: &mut Cx<'_>, mask: u32) {
 
 fn end(cx: &mut Cx<'_>, products: Vec<Product>) -> Result<(), Trouble> {
     for mut product in products {
-        product.b.check(cx, product.columns, &product.known)?;
+        let extent = match product.is_transposed {
+            true => [K, product.columns],
+            false => [product.columns, K],
+        };
+        product.b.check(cx, extent, &product.known)?;
         if let Left::Shared(rows) = product.a {
-            rows.check(cx, M, &product.known)?;
+            rows.check(cx, [M, K], &product.known)?;
         }
         if !product.is_done {
             run(cx, &mut product)?;

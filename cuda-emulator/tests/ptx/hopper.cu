@@ -1,6 +1,7 @@
 // Hopper's barriers, bulk copies and products of a warpgroup: planted bugs, each with a clean
-// variant, `NAME_bug` and `NAME_ok`. Compiled to hopper.ptx by NVRTC 12.4
-// (--gpu-architecture=compute_90a -I kernels); the tests take the PTX as it is here.
+// variant, `NAME_bug` and `NAME_ok`; and a product with a transposed operand. Compiled to
+// hopper.ptx by NVRTC 12.4 (--gpu-architecture=compute_90a -I kernels); the tests take the PTX as
+// it is here.
 #include "common/ptx.cuh"
 
 namespace {
@@ -112,9 +113,43 @@ __device__ __forceinline__ void two_products(float *out, bool waits) {
     out[threadIdx.x] = 1.0f;
 }
 
+/// out[64, 128] = 2 a b, of a [64, 16] and a transposed b [16, 128] bf16 behind one another in
+/// `in`: a row of b is two halves, far from each other in shared memory. The first product begins
+/// the sums from zero.
+__device__ __forceinline__ void transposed_product(float *out, const u32 *in) {
+    constexpr int HALF_BYTES = 4096;
+    Shared &shared = shared_memory();
+    u32 *words = reinterpret_cast<u32 *>(shared.rows);
+    const u32 *b = in + 64 * 8;
+    for (int i = threadIdx.x; i < 16 * 64; i += blockDim.x) {
+        const int k = i / 64, word = i % 64;
+        const int place = (k * 128 + word % 32 * 4) ^ (k % 8 << 4);
+        words[(word / 32 * HALF_BYTES + place) / 4] = b[i];
+    }
+    ptx::proxy_fence();
+    __syncthreads();
+    const int row = threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4, pair = threadIdx.x % 4;
+    const u32 *a = in + row * 8 + pair;
+    float sum[64];
+#pragma unroll
+    for (int i = 0; i < 64; i++) sum[i] = 7.0f;
+    const u64 columns = ptx::columns_descriptor(ptx::shared_address(words), HALF_BYTES);
+    ptx::wgmma_fence();
+    ptx::wgmma_mma_bf16<0, 1>(sum, a[0], a[8 * 8], a[4], a[8 * 8 + 4], columns);
+    ptx::wgmma_mma_bf16<1, 1>(sum, a[0], a[8 * 8], a[4], a[8 * 8 + 4], columns);
+    ptx::wgmma_commit();
+    ptx::wgmma_wait<0>();
+    ptx::wgmma_results(sum);
+#pragma unroll
+    for (int i = 0; i < 64; i++)
+        out[(row + i % 4 / 2 * 8) * 128 + i / 4 * 8 + pair * 2 + i % 2] = sum[i];
+}
+
 }  // namespace
 
 extern "C" {
+
+__global__ void transposed(float *out, const u32 *in, int) { transposed_product(out, in); }
 
 __global__ void phase_bug(float *out, const float *in, int) { copy(out, in, true, 1, BYTES); }
 __global__ void phase_ok(float *out, const float *in, int) { copy(out, in, true, 0, BYTES); }

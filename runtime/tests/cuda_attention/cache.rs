@@ -2,7 +2,7 @@
 
 use crate::cuda::{Address, Bench, Buffer, Chance};
 use half::bf16;
-use trail_runtime::cuda::launch::KvView;
+use trail_runtime::cuda::launch::{KvView, PoolMap};
 use trail_runtime::cuda::plan::attention::Heads;
 
 pub(crate) const BLOCK_TOKENS: usize = 16;
@@ -26,6 +26,7 @@ pub(crate) struct Cache {
 /// The device's copy.
 pub(crate) struct DeviceCache {
     pool: Buffer,
+    elements: usize,
     table: Buffer,
     max_blocks: usize,
     block_stride: usize,
@@ -104,6 +105,7 @@ impl Cache {
     pub(crate) fn upload(&self, bench: &Bench) -> DeviceCache {
         DeviceCache {
             pool: bench.input(&self.pool),
+            elements: self.pool.len(),
             table: bench.input(&self.table),
             max_blocks: self.max_blocks,
             block_stride: self.block_stride,
@@ -114,6 +116,11 @@ impl Cache {
 }
 
 impl DeviceCache {
+    /// How Hopper's copy engine reads it.
+    pub(crate) fn map(&mut self, bench: &Bench, heads: Heads) -> PoolMap {
+        PoolMap::new(self.pool.at(bench), self.elements, heads.head_dim).unwrap()
+    }
+
     pub(crate) fn view(&mut self, bench: &Bench) -> KvView {
         KvView {
             pool: self.pool.at(bench),

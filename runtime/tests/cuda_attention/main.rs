@@ -77,58 +77,36 @@ fn rungs_of_the_ladder_are_their_reference() {
 /// Chunks that fill no tile, over contexts of any length, in any company.
 #[test]
 fn prefill_is_its_reference() {
-    let bench = cuda::Bench::new();
-    let mut chance = Chance(15);
-    for round in 0..10 {
-        let heads = Heads {
-            kv_heads: 1 + chance.below(2),
-            group: [1, 4, 7, 3, 16, 32, 5][round % 7],
-            head_dim: [64, 128][round % 2],
-        };
-        let window = (chance.below(3) == 0).then(|| 1 + chance.below(200));
-        let chunk = |chance: &mut Chance| {
-            let context =
-                [0, chance.below(40), 16 * chance.below(30), chance.below(900)][chance.below(4)];
-            (
-                1 + chance.below(if heads.group > 8 { 24 } else { 90 }),
-                (chance.below(6) > 0).then_some(context),
-            )
-        };
-        let chunks: Vec<_> = (0..1 + chance.below(3)).map(|_| chunk(&mut chance)).collect();
-        prefill::check(&bench, &mut chance, heads, window, &chunks);
-    }
+    prefill::random_chunks(&cuda::Bench::new(), prefill::Kernel::Portable);
 }
 
 /// Whole prompts and edges of tiles, with and without a window.
 #[test]
 fn prefill_at_every_edge() {
-    let bench = cuda::Bench::new();
-    let mut chance = Chance(16);
-    for (head_dim, window) in [(128, None), (64, None), (128, Some(40)), (64, Some(65))] {
-        let heads = Heads { kv_heads: 1, group: 2, head_dim };
-        for chunks in [
-            [(64, Some(0)), (1, Some(0))],
-            [(65, Some(63)), (16, Some(16))],
-            [(130, Some(33)), (3, Some(1021))],
-        ] {
-            prefill::check(&bench, &mut chance, heads, window, &chunks);
-        }
-    }
-    prefill::check(&bench, &mut chance, LLAMA, None, &[(20, Some(4076))]);
+    prefill::every_edge(&cuda::Bench::new(), prefill::Kernel::Portable);
 }
 
 /// Every place of a chunk's first row in a tile of tokens: the tiles that need no mask are chosen
 /// by the first row of a tile of queries, which 65 rows begin twice.
 #[test]
 fn prefill_masks_at_every_residue_of_the_context() {
-    let bench = cuda::Bench::new();
-    let mut chance = Chance(17);
-    for (head_dim, tile) in [(64, 64), (128, 32)] {
-        let heads = Heads { kv_heads: 1, group: 2, head_dim };
-        let contexts: Vec<usize> = (0..tile).collect();
-        for contexts in contexts.chunks(8) {
-            let chunks: Vec<_> = contexts.iter().map(|&context| (65, Some(context))).collect();
-            prefill::check(&bench, &mut chance, heads, None, &chunks);
-        }
-    }
+    prefill::every_residue(&cuda::Bench::new(), prefill::Kernel::Portable);
+}
+
+#[test]
+fn wgmma_prefill_is_its_reference() {
+    let Some(bench) = cuda::Bench::hopper() else { return };
+    prefill::random_chunks(&bench, prefill::Kernel::Wgmma);
+}
+
+#[test]
+fn wgmma_prefill_at_every_edge() {
+    let Some(bench) = cuda::Bench::hopper() else { return };
+    prefill::every_edge(&bench, prefill::Kernel::Wgmma);
+}
+
+#[test]
+fn wgmma_prefill_masks_at_every_residue_of_the_context() {
+    let Some(bench) = cuda::Bench::hopper() else { return };
+    prefill::every_residue(&bench, prefill::Kernel::Wgmma);
 }

@@ -4,8 +4,73 @@ use crate::cache::{BLOCK_TOKENS, Cache};
 use crate::cuda::{Address, Bench, Chance};
 use crate::decode::compare;
 use half::bf16;
-use trail_runtime::cuda::launch::{PrefillRows, attention_prefill};
+use trail_runtime::cuda::launch::{PrefillRows, attention_prefill, attention_wgmma};
+use trail_runtime::cuda::plan::Chip;
 use trail_runtime::cuda::plan::attention::{self, Heads, PrefillSegment};
+
+/// Blocks of a launch by wgmma.
+const BLOCKS: u32 = 3;
+
+/// Which kernel computes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kernel {
+    Portable,
+    Wgmma,
+}
+
+/// Random chunks, heads and windows.
+pub(crate) fn random_chunks(bench: &Bench, kernel: Kernel) {
+    let mut chance = Chance(15);
+    for round in 0..10 {
+        let heads = Heads {
+            kv_heads: 1 + chance.below(2),
+            group: [1, 4, 7, 3, 16, 32, 5][round % 7],
+            head_dim: [64, 128][round % 2],
+        };
+        let window = (chance.below(3) == 0).then(|| 1 + chance.below(200));
+        let chunk = |chance: &mut Chance| {
+            let context =
+                [0, chance.below(40), 16 * chance.below(30), chance.below(900)][chance.below(4)];
+            (
+                1 + chance.below(if heads.group > 8 { 24 } else { 90 }),
+                (chance.below(6) > 0).then_some(context),
+            )
+        };
+        let chunks: Vec<_> = (0..1 + chance.below(3)).map(|_| chunk(&mut chance)).collect();
+        check(bench, &mut chance, heads, window, &chunks, kernel);
+    }
+}
+
+/// Lengths at the edges of blocks and tiles.
+pub(crate) fn every_edge(bench: &Bench, kernel: Kernel) {
+    let mut chance = Chance(16);
+    for (head_dim, window) in [(128, None), (64, None), (128, Some(40)), (64, Some(65))] {
+        let heads = Heads { kv_heads: 1, group: 2, head_dim };
+        for chunks in [
+            [(64, Some(0)), (1, Some(0))],
+            [(65, Some(63)), (16, Some(16))],
+            [(130, Some(33)), (3, Some(1021))],
+        ] {
+            check(bench, &mut chance, heads, window, &chunks, kernel);
+        }
+    }
+    let heads = Heads { kv_heads: 2, group: 4, head_dim: 128 };
+    check(bench, &mut chance, heads, None, &[(20, Some(4076))], kernel);
+}
+
+/// Contexts of every residue of a tile of tokens.
+pub(crate) fn every_residue(bench: &Bench, kernel: Kernel) {
+    let mut chance = Chance(17);
+    for head_dim in [64, 128] {
+        let tile = if kernel == Kernel::Portable && head_dim == 128 { 32 } else { 64 };
+        let heads = Heads { kv_heads: 1, group: 2, head_dim };
+        let contexts: Vec<usize> = (0..tile).collect();
+        for contexts in contexts.chunks(8) {
+            let chunks: Vec<_> = contexts.iter().map(|&context| (65, Some(context))).collect();
+            check(bench, &mut chance, heads, None, &chunks, kernel);
+        }
+    }
+}
 
 /// Runs chunks of `(rows, context)` (rows alone: a padding run) and holds them against the
 /// reference.
@@ -15,6 +80,7 @@ pub(crate) fn check(
     heads: Heads,
     window: Option<usize>,
     chunks: &[(usize, Option<usize>)],
+    kernel: Kernel,
 ) {
     let order = chance.permutation(chunks.len());
     let mut lengths = vec![0; chunks.len()];
@@ -38,8 +104,8 @@ pub(crate) fn check(
     }
     let cache = Cache::new(chance, heads, window, &lengths, &forgotten);
     let queries = chance.bf16s(row * heads.row(), 2.0);
-    let first = launch(bench, &cache, &runs, &queries);
-    let second = launch(bench, &cache, &runs, &queries);
+    let first = launch(bench, &cache, &runs, &queries, kernel);
+    let second = launch(bench, &cache, &runs, &queries, kernel);
     assert!(first.iter().zip(&second).all(|(a, b)| a.to_bits() == b.to_bits()), "two runs differ");
     for row in 0..row {
         let out = &first[row * heads.row()..][..heads.row()];
@@ -59,19 +125,25 @@ pub(crate) fn check(
             position,
             query,
             out,
-            &format!("row {row} of {run:?}, {heads:?}, window {window:?}"),
+            &format!("{kernel:?}, row {row} of {run:?}, {heads:?}, window {window:?}"),
         );
     }
 }
 
-fn launch(bench: &Bench, cache: &Cache, runs: &[PrefillSegment], queries: &[bf16]) -> Vec<bf16> {
+fn launch(
+    bench: &Bench,
+    cache: &Cache,
+    runs: &[PrefillSegment],
+    queries: &[bf16],
+    kernel: Kernel,
+) -> Vec<bf16> {
     let mut tiles = Vec::new();
     attention::prefill_tiles(runs, cache.heads.group, &mut tiles);
     // A captured graph has room for more tiles than a step needs.
     tiles.push([-1, 0]);
     let encoded: Vec<[i32; 4]> = runs.iter().map(PrefillSegment::encode).collect();
     let rows = runs.iter().map(|run| run.rows).sum();
-    let plan = attention::prefill(cache.heads, tiles.len(), rows, rows);
+    let (heads, tile_count, chip) = (cache.heads, tiles.len(), bench.device.chip());
     let mut device = cache.upload(bench);
     let (mut q, mut out) = (bench.input(queries), bench.output(queries.len() * 2));
     let (mut runs, mut tiles) =
@@ -81,10 +153,26 @@ fn launch(bench: &Bench, cache: &Cache, runs: &[PrefillSegment], queries: &[bf16
         q: q.at(bench),
         segments: runs.at(bench),
         tiles: tiles.at(bench),
+        tile_count,
         out: out.at(bench),
     };
-    let launch = attention_prefill(&plan, cache.heads, &view, &buffers);
-    // SAFETY: all buffers are as large as the runs say, and live until the read below has waited.
-    unsafe { bench.device.launch(&bench.stream, &launch) }.unwrap();
+    let launched = match kernel {
+        Kernel::Portable => {
+            let plan = attention::prefill(heads, tile_count, rows, rows);
+            let launch = attention_prefill(&plan, heads, &view, &buffers);
+            // SAFETY: all buffers are as large as the runs say, and live until the read below has
+            // waited.
+            unsafe { bench.device.launch(&bench.stream, &launch) }
+        }
+        Kernel::Wgmma => {
+            // Few blocks, so that each has several works.
+            let few = Chip { multiprocessors: BLOCKS, ..*chip };
+            let plan = attention::wgmma::prefill(&few, heads, tile_count, rows, rows).unwrap();
+            let launch = attention_wgmma(&plan, heads, &device.map(bench, heads), &view, &buffers);
+            // SAFETY: as above.
+            unsafe { bench.device.launch(&bench.stream, &launch) }
+        }
+    };
+    launched.unwrap();
     bench.read(&out)
 }

@@ -1,4 +1,4 @@
-//! On Hopper: its machine code, and large products by wgmma.
+//! On Hopper: its machine code, large products and prefill attention by wgmma.
 
 use crate::play::{Played, Request, Schedule, play};
 use crate::{AHEAD, backend, check, cuda, models, options};
@@ -35,7 +35,8 @@ fn cuda_hopper_prefills_by_wgmma() {
     let schedule = Schedule { rows: ROWS, ..AHEAD };
     let Played { answers, .. } = play(&mut backend, &requests, schedule, &mut |_, _| ()).unwrap();
     let launched = backend.device().launched();
-    for kernel in ["wgmma_qkv_256", "wgmma_residual_256", "wgmma_swiglu_256", "skinny_qkv_8"] {
+    let own = ["wgmma_qkv_256", "wgmma_residual_256", "wgmma_swiglu_256", "attention_wgmma_hd64"];
+    for kernel in own.into_iter().chain(["skinny_qkv_8"]) {
         let code = launched.iter().find(|(name, _)| *name == kernel).map(|(_, code)| code.target());
         assert_eq!(code, Some(Target::Sm90a), "{kernel}: {launched:?}");
     }

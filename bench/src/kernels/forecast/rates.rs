@@ -111,7 +111,7 @@ impl Rates {
 
     /// Matrix rate that the kernel of `plan` can reach, TFLOP/s.
     pub fn tflops(&self, plan: &LaunchPlan) -> f64 {
-        let a_clock = if plan.kernel.starts_with("wgmma") {
+        let a_clock = if plan.kernel.contains("wgmma") {
             self.matrix_flops_per_clock()
         } else {
             super::HMMA_FLOPS * 4.0 / self.hmma_clocks

@@ -14,7 +14,7 @@ const CONTEXT: usize = 1024;
 const MOST_DECODE_ROWS: usize = 256;
 
 /// A step with each of `rows`: decode rows up to 256, prompts beyond. On Hopper once more with the
-/// products by wgmma.
+/// products and prompts' attention by wgmma.
 pub fn all(forecaster: &Forecaster, config: &ModelConfig, rows: &[usize]) -> Vec<Value> {
     let hopper = forecaster.rates.chip.target == Some(Target::Sm90a);
     let variants = if hopper { &[false, true][..] } else { &[false][..] };
@@ -35,8 +35,10 @@ pub(super) fn step(
         return None;
     }
     let is_prompt = rows > MOST_DECODE_ROWS;
+    let own = attention::wgmma_prefill_launch(config, chip, rows);
+    let own = own.filter(|own| wgmma && forecaster.report(own.kernel).is_some());
     let attention = match is_prompt {
-        true => attention::prefill_launch(config, rows)?,
+        true => own.or_else(|| attention::prefill_launch(config, rows))?,
         false => attention::decode_launch(config, chip, rows, CONTEXT)?,
     };
     let layers = config.num_layers as f64;

@@ -139,7 +139,7 @@ impl Lower<'_> {
         Ok(())
     }
 
-    /// `wgmma.mma_async.sync.aligned.m64nNk16.f32.T.T d, a, b, p, 1, 1{, 0}, 0`
+    /// `wgmma.mma_async.sync.aligned.m64nNk16.f32.T.T d, a, b, p, 1, 1{, 0}, transposed`
     fn warpgroup_product(&mut self, opcode: &mut Opcode, operands: &[Operand]) -> Result<()> {
         let [Operand::Vector(d), a, b, added, factors @ ..] = operands else {
             return self.fail("unsupported form");
@@ -155,16 +155,21 @@ impl Lower<'_> {
         };
         let Some(run) = run else { return self.fail("unsupported types") };
         // Factors of the operands, and whether those in shared memory are transposed.
-        let expected: &[u64] =
-            if matches!(a, Operand::Vector(_)) { &[1, 1, 0] } else { &[1, 1, 0, 0] };
-        let factors = factors.iter().map(|factor| match factor {
-            Operand::Int(value) => Some(*value),
-            _ => None,
-        });
-        if !factors.eq(expected.iter().map(|&value| Some(value))) {
-            return self.fail("only factors of 1, and operands that are not transposed");
-        }
+        let factors: Vec<_> = factors
+            .iter()
+            .map(|factor| match factor {
+                Operand::Int(value) => Some(*value),
+                _ => None,
+            })
+            .collect();
+        let transposed = match (a, factors.as_slice()) {
+            (Operand::Vector(_), &[Some(1), Some(1), Some(b @ 0..=1)]) => b,
+            (Operand::Vector(_), _) => return self.fail("only factors of 1"),
+            (_, &[Some(1), Some(1), Some(0), Some(b @ 0..=1)]) => b,
+            _ => return self.fail("only factors of 1, and a first operand that is not transposed"),
+        };
         let mut inst = Inst::new(Flow::Checked(run), self.line);
+        inst.imm = transposed as i64;
         match a {
             Operand::Vector(registers) if registers.len() == 4 => {
                 for register in registers {

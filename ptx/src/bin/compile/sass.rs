@@ -134,12 +134,16 @@ fn word_of(line: &str) -> Option<u64> {
 }
 
 /// Loops, as ranges of instructions from the target of a backward branch to the branch. A branch to
-/// itself, after the end of a kernel, is none.
+/// itself, after the end of a kernel, is none, nor is one back from behind the last EXIT, where a
+/// test of an mbarrier that failed is repeated, out of the way.
 fn loops(code: &[Instruction]) -> Vec<Range<usize>> {
+    let exit = code.iter().rposition(|instruction| instruction.is("EXIT")).unwrap_or(code.len());
+    let tests = |end: usize| code[end.saturating_sub(2)..end].iter().any(|test| test.is("SYNCS"));
     let ends = code.iter().enumerate().filter_map(|(end, instruction)| {
         let target = instruction.target.filter(|_| instruction.is("BRA"))?;
         let first = code.iter().position(|instruction| instruction.address == target)?;
-        (first < end).then_some(first..end + 1)
+        let is_retry = (first..end).contains(&exit) && tests(end);
+        (first < end && !is_retry).then_some(first..end + 1)
     });
     ends.collect()
 }

@@ -1,11 +1,14 @@
 //! Launches of attention.
 
 use super::Launch;
+use super::wgmma::PoolMap;
 use crate::cuda::plan::LaunchPlan;
 use crate::cuda::plan::attention::{DecodePlan, Heads};
 use cudarc::driver::sys::CUdeviceptr;
 use std::f32::consts::LOG2_E;
-use trail_ptx::params::{DecodeAttentionParams, PagedKv, PrefillAttentionParams};
+use trail_ptx::params::{
+    DecodeAttentionParams, PagedKv, PrefillAttentionParams, WgmmaAttentionParams,
+};
 
 /// One layer of the KV pool, and the block table.
 #[derive(Clone, Copy, Debug)]
@@ -52,6 +55,8 @@ pub struct PrefillRows {
     pub segments: CUdeviceptr,
     /// Tiles `[tiles, 2]` i32: [`crate::cuda::plan::attention::prefill_tiles`].
     pub tiles: CUdeviceptr,
+    /// Their number.
+    pub tile_count: usize,
     /// Attended values `[T, heads, head_dim]` bf16.
     pub out: CUdeviceptr,
 }
@@ -119,14 +124,8 @@ pub fn attention_rung(
     Launch { plan: *rung, params: decode_params(plan, kv, rows) }
 }
 
-/// Attention of segments of prompt rows.
-pub fn attention_prefill(
-    plan: &LaunchPlan,
-    heads: Heads,
-    kv: &KvView,
-    rows: &PrefillRows,
-) -> Launch<PrefillAttentionParams> {
-    let params = PrefillAttentionParams {
+fn prefill_params(heads: Heads, kv: &KvView, rows: &PrefillRows) -> PrefillAttentionParams {
+    PrefillAttentionParams {
         kv: paged(kv, heads),
         q: rows.q as *const _,
         segments: rows.segments as *const _,
@@ -134,6 +133,32 @@ pub fn attention_prefill(
         out: rows.out as *mut _,
         scale: scale(heads.head_dim),
         reserved: 0,
+    }
+}
+
+/// Attention of segments of prompt rows.
+pub fn attention_prefill(
+    plan: &LaunchPlan,
+    heads: Heads,
+    kv: &KvView,
+    rows: &PrefillRows,
+) -> Launch<PrefillAttentionParams> {
+    Launch { plan: *plan, params: prefill_params(heads, kv, rows) }
+}
+
+/// The same on Hopper; `map` is of the pool of `kv`.
+pub fn attention_wgmma(
+    plan: &LaunchPlan,
+    heads: Heads,
+    map: &PoolMap,
+    kv: &KvView,
+    rows: &PrefillRows,
+) -> Launch<WgmmaAttentionParams> {
+    let params = WgmmaAttentionParams {
+        pool: map.words(),
+        base: prefill_params(heads, kv, rows),
+        tile_count: rows.tile_count as i32,
+        reserved: [0; 9],
     };
     Launch { plan: *plan, params }
 }

@@ -15,6 +15,7 @@ mod wgmma;
 
 pub use attention::{
     DecodeRows, KvView, PrefillRows, attention_decode, attention_prefill, attention_rung,
+    attention_wgmma,
 };
 pub use ceiling::{ceiling_mma, ceiling_read};
 pub use gemm::{
@@ -24,7 +25,7 @@ pub use megakernel::{MegakernelBuffers, megakernel, megakernel_layer};
 pub use sampling::{RowPlace, SamplerBuffers, row_sampling, sample, sampled, token_counts};
 pub use shuffle::{RowOrder, Sources, shuffle};
 pub use step::{EmbedBuffers, ProbeBuffers, TapSegment, apply_diffs, embed, probe, tap_mean};
-pub use wgmma::{ActivationMap, wgmma_qkv, wgmma_residual, wgmma_swiglu};
+pub use wgmma::{ActivationMap, PoolMap, wgmma_qkv, wgmma_residual, wgmma_swiglu};
 
 use super::plan::LaunchPlan;
 use trail_ptx::Parameters;

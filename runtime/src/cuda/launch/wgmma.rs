@@ -1,11 +1,12 @@
-//! Launches of Hopper's products of many rows (wgmma). TMA reads their activations through a tensor
-//! map that is made beforehand.
+//! Launches of Hopper's products of many rows (wgmma). TMA reads their activations, and the KV pool
+//! for attention, through tensor maps that are made beforehand.
 
 use super::Launch;
 use super::gemm::{
     Norm, Operands, QkvOutput, ResidualOutput, qkv_params, residual_params, swiglu_params,
 };
 use crate::cuda::error::CudaError;
+use crate::cuda::plan::attention;
 use crate::cuda::plan::gemm::{GemmPlan, wgmma};
 use cudarc::driver::sys::{self, CUdeviceptr};
 use std::ffi::c_void;
@@ -21,34 +22,63 @@ pub struct ActivationMap(TensorMap);
 impl ActivationMap {
     /// The map of `x` `[rows, width]` bf16; `width` is a multiple of 8, `x` aligned to 16 bytes.
     pub fn new(x: CUdeviceptr, rows: usize, width: usize) -> Result<ActivationMap, CudaError> {
-        // SAFETY: plain data, for which zeros are valid.
-        let mut map: sys::CUtensorMap = unsafe { std::mem::zeroed() };
-        let extents = [width as u64, rows as u64];
-        let row_bytes = [width as u64 * 2];
-        let the_box = [wgmma::DEPTH as u32, wgmma::BOX as u32];
-        let steps = [1u32, 1];
-        // SAFETY: all arrays have the lengths that a rank of 2 asks for, and the map is a place for
-        // one.
-        let code = unsafe {
-            sys::cuTensorMapEncodeTiled(
-                &mut map,
-                sys::CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
-                2,
-                x as *mut c_void,
-                extents.as_ptr(),
-                row_bytes.as_ptr(),
-                the_box.as_ptr(),
-                steps.as_ptr(),
-                sys::CUtensorMapInterleave::CU_TENSOR_MAP_INTERLEAVE_NONE,
-                sys::CUtensorMapSwizzle::CU_TENSOR_MAP_SWIZZLE_128B,
-                sys::CUtensorMapL2promotion::CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-                sys::CUtensorMapFloatOOBfill::CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
-            )
-        };
-        let doing = || format!("describing activations of {rows} x {width} to the copy engine");
-        code.result().map_err(|code| CudaError::Driver { doing: doing(), code })?;
-        Ok(ActivationMap(TensorMap { words: map.opaque }))
+        matrix_map(x, [rows, width], [wgmma::BOX, wgmma::DEPTH], "activations").map(ActivationMap)
     }
+}
+
+/// The tensor map by which TMA reads blocks of the KV pool: made once for a pool, used by every
+/// launch.
+#[derive(Clone, Copy)]
+pub struct PoolMap(TensorMap);
+
+impl PoolMap {
+    /// The map of a pool of `elements` bf16 at `pool`, of heads of width `head_dim`.
+    pub fn new(pool: CUdeviceptr, elements: usize, head_dim: usize) -> Result<PoolMap, CudaError> {
+        let extents = [elements / head_dim, head_dim];
+        let the_box = [attention::wgmma::BOX_ROWS, attention::wgmma::COLUMNS];
+        matrix_map(pool, extents, the_box, "the KV cache").map(PoolMap)
+    }
+
+    pub(super) fn words(&self) -> TensorMap {
+        self.0
+    }
+}
+
+/// The map of a matrix `[rows, width]` bf16 at `x`, read in boxes of `[rows, columns]` that are
+/// swizzled by 128 bytes; `what` is its name in errors.
+fn matrix_map(
+    x: CUdeviceptr,
+    [rows, width]: [usize; 2],
+    the_box: [usize; 2],
+    what: &str,
+) -> Result<TensorMap, CudaError> {
+    // SAFETY: plain data, for which zeros are valid.
+    let mut map: sys::CUtensorMap = unsafe { std::mem::zeroed() };
+    let extents = [width as u64, rows as u64];
+    let row_bytes = [width as u64 * 2];
+    let the_box = [the_box[1] as u32, the_box[0] as u32];
+    let steps = [1u32, 1];
+    // SAFETY: all arrays have the lengths that a rank of 2 asks for, and the map is a place for
+    // one.
+    let code = unsafe {
+        sys::cuTensorMapEncodeTiled(
+            &mut map,
+            sys::CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+            2,
+            x as *mut c_void,
+            extents.as_ptr(),
+            row_bytes.as_ptr(),
+            the_box.as_ptr(),
+            steps.as_ptr(),
+            sys::CUtensorMapInterleave::CU_TENSOR_MAP_INTERLEAVE_NONE,
+            sys::CUtensorMapSwizzle::CU_TENSOR_MAP_SWIZZLE_128B,
+            sys::CUtensorMapL2promotion::CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+            sys::CUtensorMapFloatOOBfill::CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
+        )
+    };
+    let doing = || format!("describing {what}, {rows} x {width}, to the copy engine");
+    code.result().map_err(|code| CudaError::Driver { doing: doing(), code })?;
+    Ok(TensorMap { words: map.opaque })
 }
 
 /// The kernel shares the tiles of the last wave where it has a workspace for their parts.

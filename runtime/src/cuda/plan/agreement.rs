@@ -78,11 +78,18 @@ fn attention_geometry() {
     agree("attention_decode.cu", "STAGES", "attention.rs STAGES", &[attention::STAGES]);
     let prefill = "attention_prefill.cu";
     agree(prefill, "THREADS", "attention.rs BLOCK", &[block]);
-    agree(prefill, "QUERIES", "attention.rs TILE_QUERIES", &[attention::TILE_QUERIES]);
+    let queries = &[attention::TILE_QUERIES];
+    agree("common/prefill.cuh", "QUERIES", "attention.rs TILE_QUERIES", queries);
     agree(prefill, "STAGES", "attention.rs PREFILL_STAGES", &[attention::PREFILL_STAGES]);
     let tokens = "TOKENS_OF = HD > 64 ? 32 : 64;";
     assert!(source(prefill).contains(tokens), "kernels/{prefill}: no `{tokens}`");
     assert_eq!([64, 128].map(attention::prefill_tile_tokens), [64, 32]);
+    let own = "attention_wgmma.cu";
+    let threads = attention::wgmma::THREADS as usize;
+    agree(own, "THREADS", "attention/wgmma.rs THREADS", &[threads]);
+    agree(own, "TOKENS", "attention/wgmma.rs TOKENS", &[attention::wgmma::TOKENS]);
+    agree(own, "STAGES", "attention/wgmma.rs STAGES", &[attention::wgmma::STAGES]);
+    agree(own, "COLUMNS", "attention/wgmma.rs COLUMNS", &[attention::wgmma::COLUMNS]);
 }
 
 #[test]
@@ -188,6 +195,9 @@ fn plans() -> Vec<LaunchPlan> {
         attention::rung(1, 2, heads, 64),
         attention::rung(2, 2, heads, 64),
     ];
+    for heads in [heads, small(4)] {
+        plans.extend(attention::wgmma::prefill(&Chip::H200, heads, 1, 2, 2));
+    }
     plans.extend(step::probe(4, 64, 32, 10));
     plans.extend(sampling::sampling(2, 300).launches);
     for rows in [1, 16, 32, 64, 100, 4096] {

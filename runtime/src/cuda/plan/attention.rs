@@ -1,5 +1,7 @@
 //! Geometry of attention: splits that fill the chip, tiles of prefill rows.
 
+pub mod wgmma;
+
 use super::{Chip, LaunchPlan, Shape, resident};
 use crate::backend::BLOCK_TOKENS;
 

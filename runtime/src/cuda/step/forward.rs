@@ -5,18 +5,18 @@ use super::buffers::Buffers;
 use super::fill::Shape;
 use super::layout::{Addresses, StepLimits};
 use super::megakernel::Megakernel;
-use super::plans::{Plans, is_wgmma};
+use super::plans::{Plans, is_wgmma, is_wgmma_attention};
 use crate::backend::BLOCK_TOKENS;
 use crate::cuda::device::Device;
 use crate::cuda::error::CudaError;
 use crate::cuda::kv::KvPool;
 use crate::cuda::launch::{
-    self, DecodeRows, EmbedBuffers, HeadTerms, KvView, MegakernelBuffers, Norm, Operands,
+    self, DecodeRows, EmbedBuffers, HeadTerms, KvView, MegakernelBuffers, Norm, Operands, PoolMap,
     PrefillRows, QkvOutput, ResidualOutput,
 };
 use crate::cuda::plan::gemm::GemmPlan;
 use crate::cuda::plan::megakernel::MegakernelPlan;
-use crate::cuda::plan::{attention, step};
+use crate::cuda::plan::step;
 use crate::cuda::queue::Queue;
 use crate::cuda::weights::DeviceWeights;
 use crate::model::ModelConfig;
@@ -43,6 +43,8 @@ pub(super) struct Forward {
     /// Stage of tapped rows; 0: no layer is tapped.
     tap_stage: CUdeviceptr,
     pub(super) kv: KvPool,
+    /// How Hopper's copy engine reads the pool; `None` where prefill attention does not ask.
+    pool_map: Option<PoolMap>,
 }
 
 /// Everything that a [`Forward`] is built from.
@@ -74,7 +76,22 @@ impl Forward {
         let most = limits.requests * limits.blocks();
         let graphs = PARITIES * plans.decode_sizes.iter().len();
         let kv = KvPool::sized(device, &config, kv_blocks, most, graphs)?;
-        Ok(Forward { config, weights, plans, megakernel, buffers, metadata, tap_stage, kv })
+        let elements = kv.blocks() as usize * kv.block_bytes() / 2;
+        let pool_map = match is_wgmma_attention(&plans.prefill(1, 2, 2)) {
+            true => Some(PoolMap::new(kv.at(), elements, config.head_dim)?),
+            false => None,
+        };
+        Ok(Forward {
+            config,
+            weights,
+            plans,
+            megakernel,
+            buffers,
+            metadata,
+            tap_stage,
+            kv,
+            pool_map,
+        })
     }
 
     /// Address of the megakernel's grid barrier, a word of device memory.
@@ -180,11 +197,16 @@ impl Forward {
             queue.launch(&launch::attention_decode(plan, &kv, &rows))?;
         }
         if shape.tiles > 0 {
-            let plan =
-                attention::prefill(heads, shape.tiles, shape.prompt_rows, shape.prompt_pairs);
+            let plan = self.plans.prefill(shape.tiles, shape.prompt_rows, shape.prompt_pairs);
             let (segments, tiles) = (self.metadata.segments, self.metadata.tiles);
-            let rows = PrefillRows { q: rows.q, segments, tiles, out: rows.out };
-            queue.launch(&launch::attention_prefill(&plan, heads, &kv, &rows))?;
+            let tile_count = shape.tiles;
+            let rows = PrefillRows { q: rows.q, segments, tiles, tile_count, out: rows.out };
+            match self.pool_map.as_ref().filter(|_| is_wgmma_attention(&plan)) {
+                Some(map) => {
+                    queue.launch(&launch::attention_wgmma(&plan, heads, map, &kv, &rows))?;
+                }
+                None => queue.launch(&launch::attention_prefill(&plan, heads, &kv, &rows))?,
+            }
         }
         Ok(())
     }

@@ -13,7 +13,7 @@ use trail_ptx::Target;
 /// Kernels that are used only if enabled.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::cuda) struct KernelOptions {
-    /// Large products by Hopper's own kernels.
+    /// Large products and prefill attention by Hopper's own kernels.
     pub(in crate::cuda) hopper_products: bool,
     /// The megakernel: all layers of a step of few rows in one launch.
     pub(in crate::cuda) megakernel: bool,
@@ -47,6 +47,8 @@ pub(super) struct Plans {
     pub(super) choices: Sizes,
     pub(super) choice: Box<[ChoicePlans]>,
     pub(super) heads: Heads,
+    /// The chip whose own kernels prefill attention uses, where they are enabled.
+    hopper: Option<Chip>,
 }
 
 /// Workspaces of the largest plans.
@@ -95,7 +97,16 @@ impl Plans {
         let megakernel = decode_sizes.iter().zip(&decode).map(fused).collect();
         let choices = decode_sizes.clone();
         let choice = choices.iter().map(|rows| ChoicePlans::new(chip, config, rows)).collect();
-        Plans { rows, layer, decode_sizes, decode, megakernel, choices, choice, heads }
+        let hopper = kernels.hopper_products.then_some(*chip);
+        Plans { rows, layer, decode_sizes, decode, megakernel, choices, choice, heads, hopper }
+    }
+
+    /// Attention of `tiles` tiles that hold `rows` rows over `pairs` pairs of a row and a token:
+    /// Hopper's own where it is enabled and has one, the portable one otherwise.
+    pub(super) fn prefill(&self, tiles: usize, rows: usize, pairs: usize) -> LaunchPlan {
+        let own = |chip| attention::wgmma::prefill(chip, self.heads, tiles, rows, pairs);
+        let own = self.hopper.as_ref().and_then(own);
+        own.unwrap_or_else(|| attention::prefill(self.heads, tiles, rows, pairs))
     }
 
     /// Most tiles of prompt rows: each segment has one more than its queries fill, and none is
@@ -136,7 +147,7 @@ impl Plans {
             let [scan, weigh, choose] = of.sampling.launches;
             [of.logits.launch, scan, weigh, choose]
         });
-        let prefill = attention::prefill(self.heads, 1, 2, 2);
+        let prefill = self.prefill(1, 2, 2);
         layer.chain(decode).chain(choice).chain([prefill])
     }
 }
@@ -178,6 +189,11 @@ fn best(chip: &Chip, hopper: bool, product: Product) -> GemmPlan {
     plan.unwrap_or_else(|| gemm(chip, product))
 }
 
+/// Returns true if `plan` is attention by wgmma, which reads the KV pool through a tensor map.
+pub(super) fn is_wgmma_attention(plan: &LaunchPlan) -> bool {
+    plan.kernel.starts_with("attention_wgmma")
+}
+
 /// Returns true if `plan` is a wgmma product, which reads its rows through a tensor map.
 pub(super) fn is_wgmma(plan: &GemmPlan) -> bool {
     plan.launch.kernel.starts_with("wgmma_")
@@ -201,11 +217,13 @@ mod tests {
             let largest = &plans.layer[plans.layer.len() - 1].products;
             assert_eq!(is_wgmma(&largest.o), chip == Chip::H200);
             assert!(!is_wgmma(&plans.layer[0].products.o));
+            assert_eq!(is_wgmma_attention(&plans.prefill(9, 200, 2000)), chip == Chip::H200);
             // Sizes 1, 2 and 4.
             assert_eq!(plans.megakernel.iter().flatten().count(), 3);
             assert!(plans.megakernel[..3].iter().all(Option::is_some));
             let plain = Plans::new(&chip, &config, &limits, KernelOptions::default());
             assert!(plain.layer.iter().all(|of| !is_wgmma(&of.products.o)));
+            assert_eq!(plain.prefill(9, 200, 2000), attention::prefill(plain.heads, 9, 200, 2000));
             assert!(plain.megakernel.iter().all(Option::is_none));
         }
         // Segments of one row more than fills a tile.

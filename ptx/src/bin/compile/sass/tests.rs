@@ -65,6 +65,26 @@ fn the_loop_with_products_is_counted() {
     assert_eq!(found, expected);
 }
 
+/// A wait that is repeated behind the kernel's end spans products as well, and is no loop.
+#[test]
+fn a_branch_back_from_behind_the_end_is_no_loop() {
+    let mut text = String::from(".text.kernel:\n");
+    text += &line(0, PRODUCT, 7, 0);
+    text += ".L_x_1:\n";
+    text += &line(0x10, "MOV R1, R2", 7, 0);
+    text += ".L_x_2:\n";
+    text += &line(0x20, PRODUCT, 7, 0);
+    text += &line(0x30, "@P0 BRA `(.L_x_1)", 7, 0);
+    text += &line(0x40, PRODUCT, 7, 0);
+    text += &line(0x50, "EXIT", 7, 0);
+    text += ".L_x_3:\n";
+    text += &line(0x60, "SYNCS.PHASECHK.TRANS64.TRYWAIT P0, [UR4], R1", 7, 0);
+    text += &line(0x70, "@!P0 BRA `(.L_x_3)", 7, 0);
+    text += &line(0x80, "BRA `(.L_x_2)", 7, 0);
+    let found = summary(&parse(&text).expect("a listing")["kernel"]);
+    assert_eq!((found.instructions, found.hmma, found.longest_loop_bytes), (3, 1, 48));
+}
+
 /// With two buffers on one scoreboard, a wait for the older one waits for the younger.
 #[test]
 fn a_wait_for_loads_since_the_last_product_is_exposed() {

@@ -1,0 +1,314 @@
+// op      attention of segments of prompt rows over the paged KV cache on Hopper, causal: softmax(q
+//         k^T / sqrt(hd)) v
+// params  WgmmaAttentionParams
+// in      q [T, heads, hd] bf16, row-major, 16-byte aligned
+// in      kv.pool [block, layer, 2, kv_heads, 16, hd] bf16, block-major, 16-byte aligned
+// in      kv.block_table [batch_slots, max_blocks] i32, row-major, 4-byte aligned
+// in      segments [segments, 4] i32, first row, rows, batch_idx, context, 16-byte aligned
+// in      tiles [tiles, 2] i32, segment, first query, 8-byte aligned
+// out     out [T, heads, hd] bf16, row-major, 16-byte aligned
+// arch    sm_90a
+// launch  grid [at most multiprocessors], block 384, shared 64 KiB at hd 64, 128 KiB at hd 128: 4
+//         stages of 64 keys and values, barriers
+// limit   flops: sum over rows(min(context+1, window)) * heads * hd * 4
+// reference runtime/tests/cuda_attention/reference.rs::attention
+// why     Warp-specialised, persistent blocks. One thread brings blocks of the pool by TMA, four to
+//         a tile of 64 tokens, and runs ahead into the next work while the last one ends. Two
+//         warpgroups have 64 queries each (GQA packing: common/prefill.cuh). Queries stay in
+//         registers: from shared memory they would take as many of its cycles as the keys, and
+//         products of 64 columns would wait for it. Scores of a tile are multiplied while the
+//         values of the one before are, so that softmax overlaps products within a warpgroup
+//         (FlashAttention-3), and between the two. Only tiles at the diagonal or at the window's
+//         edge are masked, by code of their own. The order of tokens is fixed: same bits every
+//         time.
+#include "common/pipeline.cuh"
+#include "common/warpgroup_softmax.cuh"
+
+namespace {
+
+using pipeline::PipelineState;
+using prefill::Work;
+using prefill::head_offset;
+using prefill::row_of;
+
+/// Threads that multiply, and all.
+constexpr int CONSUMERS = 256, THREADS = 384;
+/// Tokens of a tile, and stages of the ring.
+constexpr int TOKENS = 64, STAGES = 4;
+/// Elements of a box's row.
+constexpr int COLUMNS = 64;
+constexpr int BOX_BYTES = BLOCK_TOKENS * COLUMNS * 2;
+/// 64 columns of a tile's tokens: the boxes of its blocks one behind another.
+constexpr int SLAB_BYTES = TOKENS * COLUMNS * 2;
+
+template <int HD>
+struct Kernel {
+    static constexpr int TILE_BYTES = TOKENS * HD * 2, STAGE_BYTES = 2 * TILE_BYTES;
+    using State = softmax::State<HD, TOKENS>;
+    using Scores = softmax::Scores<TOKENS>;
+
+    const WgmmaAttentionParams &all;
+    const PrefillAttentionParams &p;
+    const u32 ring;
+    /// Barriers: stage i is full; stage i is free.
+    const u32 full, empty;
+
+    __device__ Kernel(const WgmmaAttentionParams &params, unsigned char *shared)
+        : all(params),
+          p(params.base),
+          ring(ptx::shared_address(shared)),
+          full(ring + STAGES * STAGE_BYTES),
+          empty(full + STAGES * 8) {}
+
+    /// This block's next work: a tile and a head. Tiles come longest first; every other round goes
+    /// backwards, so that all blocks get about the same number of tokens. False: no more.
+    __device__ __forceinline__ bool next(int &round, Work &work) const {
+        const int blocks = gridDim.x, block = blockIdx.x, items = all.tile_count * p.kv.kv_heads;
+        while (round * blocks < items) {
+            const int item = round * blocks + (round % 2 == 0 ? block : blocks - 1 - block);
+            round++;
+            const int tile = item / p.kv.kv_heads;
+            if (item < items && prefill::take(p, tile, item - tile * p.kv.kv_heads, work))
+                return true;
+        }
+        return false;
+    }
+
+    /// The producer, one thread: keeps the ring full, work after work. A block that no query
+    /// attends to is not looked up: its box lies outside of the pool, and is zero.
+    __device__ __forceinline__ void produce() const {
+        ptx::prefetch_map(&all.pool);
+        PipelineState<STAGES> state;
+        const int block_rows = p.kv.block_stride / HD, values = p.kv.kv_heads * BLOCK_TOKENS;
+        Work work;
+        for (int round = 0; next(round, work);) {
+            const int *table =
+                p.kv.block_table + static_cast<i64>(work.batch_idx) * p.kv.max_blocks;
+            const int head_row = p.kv.layer_offset / HD + work.kv_head * BLOCK_TOKENS;
+            for (int tile = work.oldest / TOKENS; tile * TOKENS < work.end; tile++) {
+                int row[TOKENS / BLOCK_TOKENS];
+#pragma unroll
+                for (int b = 0; b < TOKENS / BLOCK_TOKENS; b++) {
+                    const int token = tile * TOKENS + b * BLOCK_TOKENS;
+                    const bool attended = token >= work.oldest && token < work.end;
+                    row[b] = attended ? table[token / BLOCK_TOKENS] * block_rows + head_row
+                                      : -values - BLOCK_TOKENS;
+                }
+                // The first time round every stage is free: a barrier that was never used has ended
+                // the phase before its first.
+                pipeline::wait(empty + state.stage * 8, state.parity ^ 1);
+                const u32 barrier = full + state.stage * 8;
+                ptx::barrier_arrive_expect(barrier, STAGE_BYTES);
+#pragma unroll
+                for (int i = 0; i < TOKENS / BLOCK_TOKENS * HD / COLUMNS; i++) {
+                    const int b = i % (TOKENS / BLOCK_TOKENS), slab = i / (TOKENS / BLOCK_TOKENS);
+                    const u32 to =
+                        ring + state.stage * STAGE_BYTES + slab * SLAB_BYTES + b * BOX_BYTES;
+                    ptx::copy_box(to, &all.pool, slab * COLUMNS, row[b], barrier);
+                    ptx::copy_box(to + TILE_BYTES, &all.pool, slab * COLUMNS, row[b] + values,
+                                  barrier);
+                }
+                state.advance();
+            }
+        }
+    }
+
+    /// Queries to registers. Those beyond the last are the last one again, and are not stored.
+    __device__ __forceinline__ void load_queries(const Work &work, State &state) const {
+#pragma unroll
+        for (int r = 0; r < 2; r++) {
+            const int query = min(softmax::query_of(work, r), work.count - 1);
+            const u32 *from = reinterpret_cast<const u32 *>(p.q + head_offset(p, work, query, HD)) +
+                              threadIdx.x % 4;
+#pragma unroll
+            for (int k = 0; k < HD / 16; k++) {
+                state.queries[k][r] = from[k * 8];
+                state.queries[k][r + 2] = from[k * 8 + 4];
+            }
+        }
+    }
+
+    /// Waits for a stage. Values beyond the work's last token may be anything, which a weight of
+    /// zero does not make zero: they are cleared in the last tile's last block.
+    __device__ __forceinline__ void wait_full(const Work &work, int stage, u32 parity,
+                                              int tile) const {
+        pipeline::wait(full + stage * 8, parity);
+        const int used = work.end - tile * TOKENS;
+        if (used >= TOKENS || used % BLOCK_TOKENS == 0) return;
+        // A row has 8 chunks of each slab; which one a thread clears does not depend on the
+        // swizzle.
+        const int rows = BLOCK_TOKENS - used % BLOCK_TOKENS;
+        const u32 first = ring + stage * STAGE_BYTES + TILE_BYTES + used * COLUMNS * 2;
+#pragma unroll 1
+        for (int i = threadIdx.x; i < rows * HD / 8; i += CONSUMERS) {
+            const int slab = i / (rows * 8);
+            ptx::clear_shared(first + slab * SLAB_BYTES + (i - slab * rows * 8) * 16);
+        }
+        ptx::proxy_fence();
+        ptx::barrier_named<1, CONSUMERS>();
+    }
+
+    /// Starts the products of the queries and a tile's keys.
+    __device__ __forceinline__ void score(const State &state, int stage, Scores &scores) const {
+        const u32 keys = ring + stage * STAGE_BYTES;
+        ptx::wgmma_fence();
+#pragma unroll
+        for (int k = 0; k < HD / 16; k++) {
+            const u32(&a)[4] = state.queries[k];
+            const u64 b = ptx::rows_descriptor(keys + k / 4 * SLAB_BYTES) + k % 4 * (32 >> 4);
+            if (k == 0)
+                ptx::wgmma_mma_bf16<0>(scores, a[0], a[1], a[2], a[3], b);
+            else
+                ptx::wgmma_mma_bf16(scores, a[0], a[1], a[2], a[3], b);
+        }
+        ptx::wgmma_commit();
+    }
+
+    /// Starts the products of the weights and a tile's values.
+    __device__ __forceinline__ void accumulate(State &state, int stage) const {
+        const u32 values = ring + stage * STAGE_BYTES + TILE_BYTES;
+        ptx::wgmma_fence();
+#pragma unroll
+        for (int k = 0; k < TOKENS / 16; k++) {
+            const u32(&a)[4] = state.weights[k];
+            const u64 b = ptx::columns_descriptor(values + k * BOX_BYTES, SLAB_BYTES);
+            ptx::wgmma_mma_bf16<1, 1>(state.out, a[0], a[1], a[2], a[3], b);
+        }
+        ptx::wgmma_commit();
+    }
+
+    /// A tile behind the first: its scores, and the values of the tile before, whose stage is
+    /// `before`.
+    template <bool MASKED>
+    __device__ __forceinline__ void step(const Work &work, State &state, int tile, int stage,
+                                         int before) const {
+        Scores scores;
+        float decay[2];
+        score(state, stage, scores);
+        accumulate(state, before);
+        ptx::wgmma_wait<1>();
+        ptx::wgmma_results(scores);
+        if (MASKED) softmax::mask<TOKENS>(p, work, tile, scores);
+        const bool grew = softmax::soften(state, p.scale, scores, decay);
+        ptx::wgmma_wait<0>();
+        ptx::wgmma_results(state.out);
+        release(before);
+        softmax::weigh(state, scores, grew, decay);
+    }
+
+    __device__ __forceinline__ void release(int stage) const {
+        if (threadIdx.x % 32 == 0) ptx::barrier_arrive(empty + stage * 8);
+    }
+
+    /// Normalises and stores this thread's rows.
+    __device__ __forceinline__ void store(const Work &work, const State &state) const {
+#pragma unroll
+        for (int r = 0; r < 2; r++) {
+            float sum = state.sum[r];
+            sum += __shfl_xor_sync(~0u, sum, 1);
+            sum += __shfl_xor_sync(~0u, sum, 2);
+            const int query = softmax::query_of(work, r);
+            if (query >= work.count) continue;
+            const float scale = 1.0f / sum;
+            u32 *out = reinterpret_cast<u32 *>(p.out + head_offset(p, work, query, HD)) +
+                       threadIdx.x % 4;
+#pragma unroll
+            for (int n = 0; n < HD / 8; n++)
+                out[n * 4] = ptx::pack_bf16(state.out[n * 4 + r * 2] * scale,
+                                            state.out[n * 4 + r * 2 + 1] * scale);
+        }
+    }
+
+    /// The first tile of a work: nothing to overlap with.
+    __device__ __forceinline__ void first_step(const Work &work, State &state, int tile,
+                                               int stage) const {
+        Scores scores;
+        float decay[2];
+        softmax::begin(state);
+        score(state, stage, scores);
+        ptx::wgmma_wait<0>();
+        ptx::wgmma_results(scores);
+        softmax::mask<TOKENS>(p, work, tile, scores);
+        softmax::soften(state, p.scale, scores, decay);
+        softmax::weigh(state, scores, false, decay);
+    }
+
+    /// All tiles of a work but the values of the last, whose stage is returned.
+    __device__ __forceinline__ int attend(const Work &work, State &state,
+                                          PipelineState<STAGES> &at) const {
+        int tile = work.oldest / TOKENS, before = at.stage;
+        const int end = (work.end + TOKENS - 1) / TOKENS;
+        // The first position sees all of the tiles up to here; the last one's window begins there.
+        const int seen_end = (work.context + row_of(p, work.first) + 1) / TOKENS,
+                  seen_begin = (oldest_token(p.kv, work.end - 1) + TOKENS - 1) / TOKENS;
+        wait_full(work, at.stage, at.parity, tile);
+        first_step(work, state, tile, at.stage);
+        for (at.advance(), tile++; tile < end; at.advance(), tile++) {
+            for (; tile >= seen_begin && tile < seen_end; at.advance(), tile++) {
+                pipeline::wait(full + at.stage * 8, at.parity);
+                step<false>(work, state, tile, at.stage, before);
+                before = at.stage;
+            }
+            if (tile >= end) break;
+            wait_full(work, at.stage, at.parity, tile);
+            step<true>(work, state, tile, at.stage, before);
+            before = at.stage;
+        }
+        return before;
+    }
+
+    /// The consumers, two warpgroups. What the next work begins with is fetched before this one
+    /// ends.
+    __device__ __forceinline__ void consume() const {
+        PipelineState<STAGES> at;
+        Work work, following;
+        State state;
+        int round = 0;
+        bool more = next(round, work);
+        if (more) load_queries(work, state);
+        while (more) {
+            more = next(round, following);
+            const int last = attend(work, state, at);
+            if (more) load_queries(following, state);
+            accumulate(state, last);
+            ptx::wgmma_wait<0>();
+            ptx::wgmma_results(state.out);
+            release(last);
+            store(work, state);
+            work = following;
+        }
+    }
+
+    __device__ void run() const {
+        if (threadIdx.x == 0) {
+            for (int stage = 0; stage < STAGES; stage++) {
+                ptx::barrier_init(full + stage * 8, 1);
+                ptx::barrier_init(empty + stage * 8, CONSUMERS / 32);
+            }
+            ptx::barrier_init_fence();
+        }
+        __syncthreads();
+        ptx::launch_successor();
+        ptx::wait_for_predecessor();
+        if (threadIdx.x >= CONSUMERS) {
+            ptx::registers_give<40>();
+            if (threadIdx.x == CONSUMERS) produce();
+        } else {
+            ptx::registers_take<232>();
+            consume();
+        }
+    }
+};
+
+}  // namespace
+
+/// One instance: heads of HD elements.
+#define WGMMA_ATTENTION(NAME, HD)                                                             \
+    extern "C" __global__ void __launch_bounds__(THREADS, 1)                                  \
+        NAME(const __grid_constant__ WgmmaAttentionParams p) {                                \
+        extern __shared__ __align__(1024) unsigned char shared[];                             \
+        Kernel<HD>(p, shared).run();                                                          \
+    }
+
+WGMMA_ATTENTION(attention_wgmma_hd64, 64)
+WGMMA_ATTENTION(attention_wgmma_hd128, 128)

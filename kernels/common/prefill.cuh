@@ -1,0 +1,50 @@
+// Tiles of prefill attention: 128 queries of a segment, a query being a row and a head of the group
+// that shares a key/value head (GQA packing).
+#pragma once
+#include "common/paged.cuh"
+
+namespace prefill {
+
+/// Queries of a tile.
+constexpr int QUERIES = 128;
+
+/// A tile of one key/value head: queries `first..count` (at most QUERIES) of a segment, over tokens
+/// `oldest..end`.
+struct Work {
+    int first_row, batch_idx, context, kv_head;
+    int first, count;
+    /// The first token that any query attends to, rounded down to a block; one beyond the last.
+    int oldest, end;
+};
+
+/// A row is `group` queries. Divisions happen only at a tile's begin and end.
+__device__ __forceinline__ int row_of(const PrefillAttentionParams &p, int query) {
+    return query / p.kv.group;
+}
+
+/// Elements before this query's head in q and out.
+__device__ __forceinline__ i64 head_offset(const PrefillAttentionParams &p, const Work &work,
+                                           int query, int head_dim) {
+    const int row = row_of(p, query), head = work.kv_head * p.kv.group + query - row * p.kv.group;
+    return (static_cast<i64>(work.first_row + row) * p.kv.kv_heads * p.kv.group + head) * head_dim;
+}
+
+/// Looks up tile `index`. False: nothing to do.
+__device__ __forceinline__ bool take(const PrefillAttentionParams &p, int index, int kv_head,
+                                     Work &work) {
+    const int2 tile = reinterpret_cast<const int2 *>(p.tiles)[index];
+    if (tile.x < 0) return false;
+    const int4 segment = reinterpret_cast<const int4 *>(p.segments)[tile.x];
+    work.first_row = segment.x;
+    work.batch_idx = segment.z;
+    work.context = segment.w;
+    work.kv_head = kv_head;
+    work.first = tile.y;
+    work.count = min(segment.y * p.kv.group, tile.y + QUERIES);
+    work.oldest =
+        oldest_token(p.kv, segment.w + row_of(p, work.first)) / BLOCK_TOKENS * BLOCK_TOKENS;
+    work.end = segment.w + row_of(p, work.count - 1) + 1;
+    return segment.z >= 0;
+}
+
+}  // namespace prefill

@@ -1,0 +1,109 @@
+// Online softmax in the registers of a warpgroup: scores as wgmma leaves them, weights as its first
+// operand. A thread has two of 64 queries, 8 apart, and of each a quarter of the tokens.
+#pragma once
+#include "common/prefill.cuh"
+
+namespace softmax {
+
+/// Scores of a tile, then exponentials: 4n + 2r + e is row r, token 8n + 2 (lane % 4) + e.
+template <int TOKENS>
+using Scores = float[TOKENS / 2];
+
+/// A work in progress: queries and weights as operands, output as sums of products, largest score
+/// times scale and sum of exponentials (this thread's share) of each row.
+template <int HD, int TOKENS>
+struct State {
+    u32 queries[HD / 16][4], weights[TOKENS / 16][4];
+    float out[HD / 2];
+    float largest[2], sum[2];
+};
+
+/// The query of this thread's row `r`.
+__device__ __forceinline__ int query_of(const prefill::Work &work, int r) {
+    return work.first + threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4 + r * 8;
+}
+
+template <int HD, int TOKENS>
+__device__ __forceinline__ void begin(State<HD, TOKENS> &state) {
+    state.largest[0] = state.largest[1] = NO_SCORE;
+    state.sum[0] = state.sum[1] = 0.0f;
+#pragma unroll
+    for (int i = 0; i < HD / 2; i++) state.out[i] = 0.0f;
+}
+
+/// Masks what a row must not see. Queries beyond the last see what the last one does.
+template <int TOKENS>
+__device__ __forceinline__ void mask(const PrefillAttentionParams &p, const prefill::Work &work,
+                                     int tile, Scores<TOKENS> &scores) {
+    const int window = p.kv.window > 0 ? p.kv.window : 0x7fffffff;
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        const int position =
+            work.context + prefill::row_of(p, min(query_of(work, r), work.count - 1));
+        const int behind = position - tile * TOKENS - threadIdx.x % 4 * 2;
+#pragma unroll
+        for (int n = 0; n < TOKENS / 8; n++) {
+#pragma unroll
+            for (int e = 0; e < 2; e++) {
+                if (behind < n * 8 + e || behind - n * 8 - e >= window)
+                    scores[n * 4 + r * 2 + e] = NO_SCORE;
+            }
+        }
+    }
+}
+
+/// Scores become exponentials relative to the largest so far. Returns true if that grew, and the
+/// output is to be multiplied by `decay`.
+template <int HD, int TOKENS>
+__device__ __forceinline__ bool soften(State<HD, TOKENS> &state, float scale,
+                                       Scores<TOKENS> &scores, float (&decay)[2]) {
+    bool grew = false;
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        float most = NO_SCORE;
+#pragma unroll
+        for (int n = 0; n < TOKENS / 8; n++)
+            most = fmaxf(most, fmaxf(scores[n * 4 + r * 2], scores[n * 4 + r * 2 + 1]));
+        most = fmaxf(most, __shfl_xor_sync(~0u, most, 1));
+        most = fmaxf(most, __shfl_xor_sync(~0u, most, 2));
+        const float largest = fmaxf(state.largest[r], most * scale);
+        // With a window, a row's first tiles may hold nothing for it: then everything is zero
+        // relative to anything.
+        const float reference = largest == NO_SCORE ? 0.0f : largest;
+        decay[r] = ptx::exp2_approx(state.largest[r] - reference);
+        grew |= largest > state.largest[r];
+        state.largest[r] = largest;
+        float sum = 0.0f;
+#pragma unroll
+        for (int n = 0; n < TOKENS / 8; n++) {
+#pragma unroll
+            for (int e = 0; e < 2; e++) {
+                float &score = scores[n * 4 + r * 2 + e];
+                score = ptx::exp2_approx(score * scale - reference);
+                sum += score;
+            }
+        }
+        state.sum[r] = state.sum[r] * decay[r] + sum;
+    }
+    return grew;
+}
+
+/// Multiplies the output by `decay` where the reference of the exponentials has changed, and packs
+/// them as the next products' first operand.
+template <int HD, int TOKENS>
+__device__ __forceinline__ void weigh(State<HD, TOKENS> &state, const Scores<TOKENS> &scores,
+                                      bool grew, const float (&decay)[2]) {
+    if (__any_sync(~0u, grew)) {
+#pragma unroll
+        for (int i = 0; i < HD / 2; i++) state.out[i] *= decay[i / 2 % 2];
+    }
+#pragma unroll
+    for (int n = 0; n < TOKENS / 8; n++) {
+#pragma unroll
+        for (int r = 0; r < 2; r++)
+            state.weights[n / 2][n % 2 * 2 + r] =
+                ptx::pack_bf16(scores[n * 4 + r * 2], scores[n * 4 + r * 2 + 1]);
+    }
+}
+
+}  // namespace softmax
