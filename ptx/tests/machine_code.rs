@@ -39,9 +39,9 @@ const GATES: &[Gate] = &[
     gate(("decode_megakernel", ""), "zero_waits", 1.0, 0.0),
     gate(("tiled_", ""), "zero_waits", 0.0, 0.0),
     gate(("wgmma_", ""), "zero_waits", 0.0, 0.0),
-    gate(("tiled_", "_256"), "instructions_per_product", 2.2, 2.2),
-    // As many fragments and copies a unit as with 256 tokens, for half of the products.
-    gate(("tiled_", "_128"), "instructions_per_product", 2.7, 2.2),
+    gate(("tiled_", "_256"), "instructions_per_product", 1.95, 1.95),
+    // A unit has half of the products of the tile of 256, and as many instructions of its own.
+    gate(("tiled_", "_128"), "instructions_per_product", 2.18, 2.2),
     gate(("attention_prefill", ""), "instructions_per_product", 8.6, 8.6),
     gate(("wgmma_", ""), "instructions_per_product", 11.0, 11.0),
     gate(("decode_megakernel", ""), "longest_loop_bytes", INSTRUCTION_CACHE, INSTRUCTION_CACHE),
