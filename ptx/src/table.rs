@@ -16,7 +16,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "apply_diffs",
         source: "kernels/apply_diffs.cu",
-        source_hash: 0x1d0659ba67551a8a,
+        source_hash: 0x241e40bc90e858dd,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/apply_diffs.ptx")), cubin: include_bytes!("../out/sm_80/apply_diffs.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/apply_diffs.cubin") },
@@ -31,22 +31,22 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "attention_decode",
         source: "kernels/attention_decode.cu",
-        source_hash: 0x74851037b79381da,
+        source_hash: 0x08b2a48873977cdd,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/attention_decode.ptx")), cubin: include_bytes!("../out/sm_80/attention_decode.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/attention_decode.cubin") },
         ],
         entries: &[
             Entry { name: "attention_decode_hd128_heads16", params: "DecodeAttentionParams", param_bytes: 120, param_align: 8, resources: &[
-                Resources { target: Target::Sm80, registers: 160, shared_bytes: 256, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
-                Resources { target: Target::Sm90a, registers: 162, shared_bytes: 256, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm80, registers: 163, shared_bytes: 256, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm90a, registers: 160, shared_bytes: 256, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
             ] },
             Entry { name: "attention_decode_hd128_heads8", params: "DecodeAttentionParams", param_bytes: 120, param_align: 8, resources: &[
                 Resources { target: Target::Sm80, registers: 95, shared_bytes: 256, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
                 Resources { target: Target::Sm90a, registers: 96, shared_bytes: 256, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
             ] },
             Entry { name: "attention_decode_hd64_heads16", params: "DecodeAttentionParams", param_bytes: 120, param_align: 8, resources: &[
-                Resources { target: Target::Sm80, registers: 96, shared_bytes: 256, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm80, registers: 107, shared_bytes: 256, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
                 Resources { target: Target::Sm90a, registers: 96, shared_bytes: 256, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
             ] },
             Entry { name: "attention_decode_hd64_heads8", params: "DecodeAttentionParams", param_bytes: 120, param_align: 8, resources: &[
@@ -58,7 +58,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "attention_prefill",
         source: "kernels/attention_prefill.cu",
-        source_hash: 0x3d510bb8e33d88d6,
+        source_hash: 0x5b94d34c55a8ff09,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/attention_prefill.ptx")), cubin: include_bytes!("../out/sm_80/attention_prefill.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/attention_prefill.cubin") },
@@ -77,7 +77,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "ceiling",
         source: "kernels/ceiling.cu",
-        source_hash: 0x525d013b1f2eb48b,
+        source_hash: 0xd45c358d1c4868ec,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/ceiling.ptx")), cubin: include_bytes!("../out/sm_80/ceiling.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/ceiling.cubin") },
@@ -96,15 +96,15 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "decode_megakernel",
         source: "kernels/decode_megakernel.cu",
-        source_hash: 0xf83479ea4c29e528,
+        source_hash: 0xffd4975b169e1e9b,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/decode_megakernel.ptx")), cubin: include_bytes!("../out/sm_80/decode_megakernel.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/decode_megakernel.cubin") },
         ],
         entries: &[
             Entry { name: "decode_megakernel_hd128_heads16", params: "MegakernelParams", param_bytes: 712, param_align: 8, resources: &[
-                Resources { target: Target::Sm80, registers: 205, shared_bytes: 1024, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
-                Resources { target: Target::Sm90a, registers: 208, shared_bytes: 1024, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
+                Resources { target: Target::Sm80, registers: 192, shared_bytes: 1024, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
+                Resources { target: Target::Sm90a, registers: 194, shared_bytes: 1024, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
             ] },
             Entry { name: "decode_megakernel_hd128_heads8", params: "MegakernelParams", param_bytes: 712, param_align: 8, resources: &[
                 Resources { target: Target::Sm80, registers: 128, shared_bytes: 1024, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
@@ -115,15 +115,15 @@ pub static MODULES: &[Module] = &[
                 Resources { target: Target::Sm90a, registers: 128, shared_bytes: 1024, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
             ] },
             Entry { name: "decode_megakernel_hd64_heads8", params: "MegakernelParams", param_bytes: 712, param_align: 8, resources: &[
-                Resources { target: Target::Sm80, registers: 121, shared_bytes: 1024, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
-                Resources { target: Target::Sm90a, registers: 121, shared_bytes: 1024, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
+                Resources { target: Target::Sm80, registers: 119, shared_bytes: 1024, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
+                Resources { target: Target::Sm90a, registers: 117, shared_bytes: 1024, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
             ] },
         ],
     },
     Module {
         name: "embed",
         source: "kernels/embed.cu",
-        source_hash: 0xbdf127a37bd9415e,
+        source_hash: 0x9a63ec80eebf1779,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/embed.ptx")), cubin: include_bytes!("../out/sm_80/embed.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/embed.cubin") },
@@ -138,7 +138,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "ladder/attention_rung1",
         source: "kernels/ladder/attention_rung1.cu",
-        source_hash: 0x0a34d7230a088be2,
+        source_hash: 0xef0312504ac86985,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/ladder/attention_rung1.ptx")), cubin: include_bytes!("../out/sm_80/ladder/attention_rung1.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/ladder/attention_rung1.cubin") },
@@ -157,7 +157,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "ladder/attention_rung2",
         source: "kernels/ladder/attention_rung2.cu",
-        source_hash: 0x0cd8ac2ccf2397b2,
+        source_hash: 0xab13dded4ba08ef5,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/ladder/attention_rung2.ptx")), cubin: include_bytes!("../out/sm_80/ladder/attention_rung2.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/ladder/attention_rung2.cubin") },
@@ -176,7 +176,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "ladder/gemm_1_naive",
         source: "kernels/ladder/gemm_1_naive.cu",
-        source_hash: 0xaab530d02df1683f,
+        source_hash: 0x09579f22b4f422d0,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/ladder/gemm_1_naive.ptx")), cubin: include_bytes!("../out/sm_80/ladder/gemm_1_naive.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/ladder/gemm_1_naive.cubin") },
@@ -191,7 +191,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "ladder/gemm_2_mma",
         source: "kernels/ladder/gemm_2_mma.cu",
-        source_hash: 0x2701a56c1d6e784a,
+        source_hash: 0x552633e71dca679d,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/ladder/gemm_2_mma.ptx")), cubin: include_bytes!("../out/sm_80/ladder/gemm_2_mma.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/ladder/gemm_2_mma.cubin") },
@@ -206,7 +206,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "ladder/gemm_3_ring",
         source: "kernels/ladder/gemm_3_ring.cu",
-        source_hash: 0x95775b557e523053,
+        source_hash: 0x8c88eb43ed53ff42,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/ladder/gemm_3_ring.ptx")), cubin: include_bytes!("../out/sm_80/ladder/gemm_3_ring.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/ladder/gemm_3_ring.cubin") },
@@ -221,7 +221,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "probe",
         source: "kernels/probe.cu",
-        source_hash: 0xa53d475764d3a125,
+        source_hash: 0x1ac1597725962dea,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/probe.ptx")), cubin: include_bytes!("../out/sm_80/probe.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/probe.cubin") },
@@ -240,7 +240,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "sample_choose",
         source: "kernels/sample_choose.cu",
-        source_hash: 0xb1c46bec908db8fb,
+        source_hash: 0x75911aa4f57586a6,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/sample_choose.ptx")), cubin: include_bytes!("../out/sm_80/sample_choose.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/sample_choose.cubin") },
@@ -255,7 +255,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "sample_weigh",
         source: "kernels/sample_weigh.cu",
-        source_hash: 0xbf43f4438c8edd05,
+        source_hash: 0xafd6fbc4a88454ba,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/sample_weigh.ptx")), cubin: include_bytes!("../out/sm_80/sample_weigh.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/sample_weigh.cubin") },
@@ -274,7 +274,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "shuffle",
         source: "kernels/shuffle.cu",
-        source_hash: 0x23812cc10a26cdaf,
+        source_hash: 0x4ae315069bc616a0,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/shuffle.ptx")), cubin: include_bytes!("../out/sm_80/shuffle.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/shuffle.cubin") },
@@ -297,26 +297,26 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "skinny_logits",
         source: "kernels/skinny_logits.cu",
-        source_hash: 0x63392c882d74848f,
+        source_hash: 0x31fa6d34df202b14,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/skinny_logits.ptx")), cubin: include_bytes!("../out/sm_80/skinny_logits.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/skinny_logits.cubin") },
         ],
         entries: &[
             Entry { name: "skinny_logits_16", params: "LogitsParams", param_bytes: 96, param_align: 8, resources: &[
-                Resources { target: Target::Sm80, registers: 88, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
-                Resources { target: Target::Sm90a, registers: 90, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm80, registers: 80, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm90a, registers: 86, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
             ] },
             Entry { name: "skinny_logits_32", params: "LogitsParams", param_bytes: 96, param_align: 8, resources: &[
-                Resources { target: Target::Sm80, registers: 108, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm80, registers: 104, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
                 Resources { target: Target::Sm90a, registers: 110, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
             ] },
             Entry { name: "skinny_logits_64", params: "LogitsParams", param_bytes: 96, param_align: 8, resources: &[
-                Resources { target: Target::Sm80, registers: 152, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
-                Resources { target: Target::Sm90a, registers: 156, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm80, registers: 150, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm90a, registers: 154, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
             ] },
             Entry { name: "skinny_logits_8", params: "LogitsParams", param_bytes: 96, param_align: 8, resources: &[
-                Resources { target: Target::Sm80, registers: 86, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm80, registers: 80, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
                 Resources { target: Target::Sm90a, registers: 88, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
             ] },
         ],
@@ -324,80 +324,80 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "skinny_qkv",
         source: "kernels/skinny_qkv.cu",
-        source_hash: 0x9e73c0d1f14b8999,
+        source_hash: 0x138f0b25e3d762ba,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/skinny_qkv.ptx")), cubin: include_bytes!("../out/sm_80/skinny_qkv.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/skinny_qkv.cubin") },
         ],
         entries: &[
             Entry { name: "skinny_qkv_16", params: "QkvParams", param_bytes: 192, param_align: 8, resources: &[
-                Resources { target: Target::Sm80, registers: 96, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
-                Resources { target: Target::Sm90a, registers: 98, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm80, registers: 90, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm90a, registers: 94, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
             ] },
             Entry { name: "skinny_qkv_32", params: "QkvParams", param_bytes: 192, param_align: 8, resources: &[
-                Resources { target: Target::Sm80, registers: 123, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
-                Resources { target: Target::Sm90a, registers: 123, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm80, registers: 110, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm90a, registers: 114, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
             ] },
             Entry { name: "skinny_qkv_64", params: "QkvParams", param_bytes: 192, param_align: 8, resources: &[
-                Resources { target: Target::Sm80, registers: 169, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
-                Resources { target: Target::Sm90a, registers: 168, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm80, registers: 166, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm90a, registers: 170, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
             ] },
             Entry { name: "skinny_qkv_8", params: "QkvParams", param_bytes: 192, param_align: 8, resources: &[
-                Resources { target: Target::Sm80, registers: 90, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
-                Resources { target: Target::Sm90a, registers: 92, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm80, registers: 87, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm90a, registers: 88, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
             ] },
         ],
     },
     Module {
         name: "skinny_residual",
         source: "kernels/skinny_residual.cu",
-        source_hash: 0x3cae2757fbcff8eb,
+        source_hash: 0x4a046ed1fa982a94,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/skinny_residual.ptx")), cubin: include_bytes!("../out/sm_80/skinny_residual.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/skinny_residual.cubin") },
         ],
         entries: &[
             Entry { name: "skinny_residual_16", params: "ResidualParams", param_bytes: 120, param_align: 8, resources: &[
-                Resources { target: Target::Sm80, registers: 96, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
-                Resources { target: Target::Sm90a, registers: 98, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm80, registers: 87, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm90a, registers: 89, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
             ] },
             Entry { name: "skinny_residual_32", params: "ResidualParams", param_bytes: 120, param_align: 8, resources: &[
-                Resources { target: Target::Sm80, registers: 114, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
-                Resources { target: Target::Sm90a, registers: 116, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm80, registers: 112, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm90a, registers: 118, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
             ] },
             Entry { name: "skinny_residual_64", params: "ResidualParams", param_bytes: 120, param_align: 8, resources: &[
-                Resources { target: Target::Sm80, registers: 171, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
-                Resources { target: Target::Sm90a, registers: 173, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm80, registers: 168, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm90a, registers: 172, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
             ] },
             Entry { name: "skinny_residual_8", params: "ResidualParams", param_bytes: 120, param_align: 8, resources: &[
-                Resources { target: Target::Sm80, registers: 86, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
-                Resources { target: Target::Sm90a, registers: 90, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm80, registers: 80, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm90a, registers: 80, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
             ] },
         ],
     },
     Module {
         name: "skinny_swiglu",
         source: "kernels/skinny_swiglu.cu",
-        source_hash: 0x48725e76d2a5f480,
+        source_hash: 0xdb6cdc5dc97ee3bb,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/skinny_swiglu.ptx")), cubin: include_bytes!("../out/sm_80/skinny_swiglu.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/skinny_swiglu.cubin") },
         ],
         entries: &[
             Entry { name: "skinny_swiglu_16", params: "SwigluParams", param_bytes: 104, param_align: 8, resources: &[
-                Resources { target: Target::Sm80, registers: 88, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
-                Resources { target: Target::Sm90a, registers: 86, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm80, registers: 80, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm90a, registers: 84, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
             ] },
             Entry { name: "skinny_swiglu_32", params: "SwigluParams", param_bytes: 104, param_align: 8, resources: &[
-                Resources { target: Target::Sm80, registers: 108, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm80, registers: 104, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
                 Resources { target: Target::Sm90a, registers: 110, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
             ] },
             Entry { name: "skinny_swiglu_64", params: "SwigluParams", param_bytes: 104, param_align: 8, resources: &[
-                Resources { target: Target::Sm80, registers: 152, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
-                Resources { target: Target::Sm90a, registers: 156, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm80, registers: 150, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm90a, registers: 154, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
             ] },
             Entry { name: "skinny_swiglu_8", params: "SwigluParams", param_bytes: 104, param_align: 8, resources: &[
-                Resources { target: Target::Sm80, registers: 86, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm80, registers: 80, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
                 Resources { target: Target::Sm90a, registers: 88, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
             ] },
         ],
@@ -405,7 +405,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "tap_mean",
         source: "kernels/tap_mean.cu",
-        source_hash: 0x01a89628eab36b28,
+        source_hash: 0x61a1e7956599f55f,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/tap_mean.ptx")), cubin: include_bytes!("../out/sm_80/tap_mean.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/tap_mean.cubin") },
@@ -420,7 +420,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "tiled_logits",
         source: "kernels/tiled_logits.cu",
-        source_hash: 0x38b01a561748554d,
+        source_hash: 0x84070220c1aec9d0,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/tiled_logits.ptx")), cubin: include_bytes!("../out/sm_80/tiled_logits.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/tiled_logits.cubin") },
@@ -439,7 +439,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "tiled_qkv",
         source: "kernels/tiled_qkv.cu",
-        source_hash: 0x105aed5353a4c7d7,
+        source_hash: 0x61f854105e7d5636,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/tiled_qkv.ptx")), cubin: include_bytes!("../out/sm_80/tiled_qkv.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/tiled_qkv.cubin") },
@@ -458,7 +458,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "tiled_residual",
         source: "kernels/tiled_residual.cu",
-        source_hash: 0xeb76643cbda4303a,
+        source_hash: 0x30d77706a842a825,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/tiled_residual.ptx")), cubin: include_bytes!("../out/sm_80/tiled_residual.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/tiled_residual.cubin") },
@@ -477,7 +477,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "tiled_swiglu",
         source: "kernels/tiled_swiglu.cu",
-        source_hash: 0x9d421b690db42bce,
+        source_hash: 0x34e4936f42c0db59,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/tiled_swiglu.ptx")), cubin: include_bytes!("../out/sm_80/tiled_swiglu.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/tiled_swiglu.cubin") },
@@ -496,7 +496,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "token_counts",
         source: "kernels/token_counts.cu",
-        source_hash: 0xa594d0ced7da58a7,
+        source_hash: 0x4c051eda426c0fa8,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/token_counts.ptx")), cubin: include_bytes!("../out/sm_80/token_counts.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/token_counts.cubin") },
@@ -511,7 +511,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "wgmma_qkv",
         source: "kernels/wgmma_qkv.cu",
-        source_hash: 0xf2ccc54ac1086144,
+        source_hash: 0xffb1451a1d4aa07f,
         images: &[
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/wgmma_qkv.cubin") },
         ],
@@ -530,7 +530,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "wgmma_residual",
         source: "kernels/wgmma_residual.cu",
-        source_hash: 0x33ce5fccb045ac3f,
+        source_hash: 0x00ef9cdc9bc576ce,
         images: &[
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/wgmma_residual.cubin") },
         ],
@@ -549,7 +549,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "wgmma_swiglu",
         source: "kernels/wgmma_swiglu.cu",
-        source_hash: 0xadc9a8dc0b0b3fb3,
+        source_hash: 0x4635946541348392,
         images: &[
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/wgmma_swiglu.cubin") },
         ],
