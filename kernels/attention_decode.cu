@@ -13,14 +13,15 @@
 //         aligned
 // out     tile_counters [T, kv_heads, head_tiles] u32, zero before and after, 4-byte aligned
 // arch    sm_80, sm_90a
-// launch  grid [splits, kv_heads * head_tiles, rows], block 128, shared 768*hd bytes: 4 warps * 3
-//         stages * K and V of 16 tokens
+// launch  grid [splits, kv_heads * head_tiles, rows], block 128, shared 512*hd bytes, 768*hd on
+//         sm_90a: 4 warps * 2 or 3 stages * K and V of 16 tokens
 // limit   bytes: sum(min(context, window)) * kv_heads * hd * 4 + T*heads*hd*4
 // reference runtime/tests/cuda_attention/reference.rs::attention
 // why     Keys and values pass once per group of query heads. A warp is a pipeline of its own: it
-//         takes every fourth 16-token block, a 3-stage cp.async ring of its own (8 KiB a stage at
-//         hd 128), and a softmax of its own, so that nothing but warp barriers stands in the loop:
-//         64 KiB are in flight per block of threads, 128 KiB per H200 multiprocessor with two.
+//         takes every fourth 16-token block, a cp.async ring of its own (8 KiB a stage at hd 128)
+//         whose keys and values are waited for apart, and a softmax of its own, so that nothing but
+//         warp barriers stands in the loop: a wait leaves all stages but one in flight, 64 KiB of a
+//         multiprocessor on sm_80, 128 KiB on sm_90a, with two blocks on each.
 //         Tokens are the 16 rows of mma.m16n8k16 and heads its 8 columns: half the instructions,
 //         and half the accumulators, of the other way round at groups up to 8; the exponentials
 //         turn by movmatrix. Block ids come 32 at a time, a batch ahead. Splits merge in the last
@@ -29,18 +30,27 @@
 
 namespace {
 
-constexpr int STAGES = 3;
-
 extern __shared__ __align__(256) u8 shared_bytes[];
 
 /// Grid: splits, key/value heads times head tiles, rows.
+///
+/// What is read before the wait is not this step's product: none of the kernels that may still be
+/// at work (the products and attentions of this step, as each lets its successor begin before its
+/// own wait) writes it.
+/// * batch_idx, position and block_table: apply_diffs wrote them, the step's head. It follows all
+///   that was before it in the stream, as it does not overlap; and `embed`, behind it, waits for it
+///   before it lets its successor begin. So it has ended when any later kernel begins.
+/// * Keys and values of older tokens: products of earlier steps wrote them, or copies of a swap,
+///   for which the stream waits; all that ended before apply_diffs began. The products of this step
+///   write the tokens at their rows' positions alone: a decode row's newest one, whose block is
+///   read behind the wait, and those of other requests, whose blocks are in no other table.
+/// They are read past L1, where lines of an earlier step could lie.
 template <int HD, int TILES>
 __device__ void attend(const DecodeAttentionParams &p) {
     ptx::launch_successor();
-    ptx::wait_for_predecessor();
     const decode::Piece piece = {static_cast<int>(blockIdx.x), static_cast<int>(blockIdx.y),
                                  static_cast<int>(blockIdx.z)};
-    decode::attend<HD, TILES, STAGES, 0>(p, piece, shared_bytes);
+    decode::attend<HD, TILES, 0>(p, piece, shared_bytes, [] { ptx::wait_for_predecessor(); });
 }
 
 }  // namespace

@@ -31,14 +31,7 @@
 
 namespace {
 
-constexpr int TOKENS = 8, WEIGHT_STAGES = 6;
-/// Stages of an attention warp's ring: as many as leave room for two blocks on a multiprocessor
-/// with heads 128 wide.
-#if __CUDA_ARCH__ >= 900
-constexpr int STAGES = 3;
-#else
-constexpr int STAGES = 2;
-#endif
+constexpr int TOKENS = 8, WEIGHT_STAGES = 6, ROW_STAGES = 4;
 
 extern __shared__ __align__(256) u8 shared_bytes[];
 
@@ -59,7 +52,8 @@ __device__ __forceinline__ void multiply(const typename Epilogue::Params &p, int
     };
 #pragma unroll 1
     for (int me = ptx::opaque(blockIdx.x); me < blocks; me += gridDim.x)
-        skinny::Kernel<Epilogue, TOKENS, WEIGHT_STAGES>(p, shared_bytes, me, blocks).run(wait);
+        skinny::Kernel<Epilogue, TOKENS, WEIGHT_STAGES, ROW_STAGES>(p, shared_bytes, me, blocks)
+            .run(wait);
     if (!waited) barrier.wait();
 }
 
@@ -74,7 +68,7 @@ __device__ __forceinline__ void attend(const MegakernelParams &p, GridBarrier &b
         const int splits = p.attention.splits, rest = i / splits;
         const decode::Piece piece = {i % splits, rest % p.attention_columns,
                                      rest / p.attention_columns};
-        decode::attend<HD, TILES, STAGES, 1>(p.attention, piece, shared_bytes);
+        decode::attend<HD, TILES, 1>(p.attention, piece, shared_bytes, [] {});
         // The next piece's rings lie where this one's exchange was.
         decode::meet<1>();
     }

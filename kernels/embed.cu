@@ -70,8 +70,10 @@ __device__ void clear_part(const EmbedParams &p, int row, int part) {
 
 /// Grid: parts in pieces of a block's half-warps, rows.
 extern "C" __global__ void __launch_bounds__(256) embed(const __grid_constant__ EmbedParams p) {
-    ptx::launch_successor();
+    // In this order: behind it in the step no kernel begins before apply_diffs has ended, so each
+    // may read what that wrote before its own wait.
     ptx::wait_for_predecessor();
+    ptx::launch_successor();
     const int row = blockIdx.y, parts_here = blockDim.x / LANES;
     // Both halves of a warp take part in the shuffles: one beyond the last part does the last one's
     // work again, with the same bits.

@@ -7,14 +7,15 @@
 // out     logits [rows, n] f32, 16-byte aligned
 // arch    sm_80, sm_90a
 // launch  grid [equal shares: up to 2 blocks a multiprocessor, 1 at 64 rows], block 256, shared
-//         tokens*1556 bytes: 4 stages, sums, scales; and 8 KiB a stage of weights
+//         tokens*1556 bytes: 4 stages, sums, scales; at 32 rows tokens*1300, 3 stages; and 8 KiB a
+//         stage of weights
 // limit   bytes: n*k_padded*2 + rows*(k*2 + n*4)
 // reference runtime/tests/support/gemm.rs::logits
 // why     weights stream through a ring of each warp in equal shares over all
 //         multiprocessors; see common/skinny.cuh
 #include "common/skinny.cuh"
 
-SKINNY_KERNEL(skinny_logits_8, Logits, 8, 6, 2)
-SKINNY_KERNEL(skinny_logits_16, Logits, 16, 6, 2)
-SKINNY_KERNEL(skinny_logits_32, Logits, 32, 4, 2)
-SKINNY_KERNEL(skinny_logits_64, Logits, 64, 8, 1)
+SKINNY_KERNEL(skinny_logits_8, Logits, 8, 6, 4, 2)
+SKINNY_KERNEL(skinny_logits_16, Logits, 16, 6, 4, 2)
+SKINNY_KERNEL(skinny_logits_32, Logits, 32, 5, 3, 2)
+SKINNY_KERNEL(skinny_logits_64, Logits, 64, 8, 4, 1)

@@ -17,6 +17,8 @@ pub(crate) enum Kind {
     SharedRace,
     /// Two blocks' accesses of global memory, at least one a write, without synchronisation.
     GlobalRace,
+    /// An access of what a kernel before may still write, or a write, before `griddepcontrol.wait`.
+    BeforeWait,
     /// Shared memory touched while an asynchronous copy to it is in flight.
     AsyncInFlight,
     /// A read of the async proxy of what ordinary instructions wrote, without a fence between.
@@ -48,6 +50,7 @@ impl fmt::Display for Kind {
             Kind::Unwritten => "read of memory nobody wrote",
             Kind::SharedRace => "shared-memory race",
             Kind::GlobalRace => "global-memory race",
+            Kind::BeforeWait => "access before griddepcontrol.wait",
             Kind::AsyncInFlight => "access to shared memory under cp.async in flight",
             Kind::MissingProxyFence => "missing proxy fence",
             Kind::MbarrierMisuse => "mbarrier misuse",

@@ -120,10 +120,10 @@ __device__ __forceinline__ void add_scaled(Merged &merged, const float4 &out, fl
 __device__ Merged merge_splits(const float *out, i64 out_stride, const float *sums, int sums_stride,
                                int splits) {
     Merged merged{make_float4(0.0f, 0.0f, 0.0f, 0.0f), NO_SCORE, 0.0f};
-#pragma unroll 4
+#pragma unroll 8
     for (int s = 0; s < splits; s++)
         merged.largest = fmaxf(merged.largest, ptx::load_l2_pair(sums + s * sums_stride).x);
-#pragma unroll 4
+#pragma unroll 8
     for (int s = 0; s < splits; s++) {
         const float2 of_split = ptx::load_l2_pair(sums + s * sums_stride);
         add_scaled(merged, ptx::load_l2(out + s * out_stride), of_split.y,

@@ -12,6 +12,13 @@ namespace decode {
 
 constexpr int WARPS = 4;
 constexpr int THREADS = WARPS * 32;
+/// Stages of a warp's ring: as many as leave room for two blocks on a multiprocessor with heads 128
+/// wide.
+#if __CUDA_ARCH__ >= 900
+constexpr int STAGES = 3;
+#else
+constexpr int STAGES = 2;
+#endif
 
 /// A barrier of the working threads: of the whole block (0), or of its first `THREADS` by a named
 /// barrier.
@@ -31,15 +38,11 @@ struct Work {
     int first_token, length, begin, end;
 };
 
-/// The ring of one warp.
+/// Bytes of the keys, or values, of a block in a warp's ring, and of a stage: keys, then values.
 template <int HD>
-struct Ring {
-    static constexpr int TILE_BYTES = BLOCK_TOKENS * HD * 2;
-    static constexpr int STAGE_BYTES = 2 * TILE_BYTES;
-    u32 base;
-    __device__ u32 keys(int stage) const { return base + stage * STAGE_BYTES; }
-    __device__ u32 values(int stage) const { return base + stage * STAGE_BYTES + TILE_BYTES; }
-};
+constexpr int TILE_BYTES = BLOCK_TOKENS * HD * 2;
+template <int HD>
+constexpr int STAGE_BYTES = 2 * TILE_BYTES<HD>;
 
 /// The ids of a warp's blocks, 32 at a time, one batch ahead.
 struct BlockIds {
@@ -49,7 +52,7 @@ struct BlockIds {
 
     __device__ int fetch(int batch) const {
         const int index = batch * 32 + threadIdx.x % 32;
-        return index < count ? table[first + index * WARPS] : 0;
+        return index < count ? ptx::load_l2_word(table + first + index * WARPS) : 0;
     }
     __device__ void start() {
         now = fetch(0);
@@ -65,20 +68,19 @@ struct BlockIds {
     }
 };
 
-/// Starts the copy of one block's keys and values; tokens from `valid` on are not read and become
-/// zeros.
+/// Starts the copy of a block's keys, or values, from `from` to a tile; tokens from `valid` on are
+/// not read and become zeros.
 template <int HD>
-__device__ void copy_block(const PagedKv &kv, const Ring<HD> &ring, int stage, int id, int kv_head,
-                           int valid) {
-    const int lane = threadIdx.x % 32;
-    const bf16 *keys = keys_of(kv, id, kv_head, HD);
-    const bf16 *values = keys + value_distance(kv, HD);
+__device__ __forceinline__ void copy_tile(u32 tile, const bf16 *from, int valid) {
+    // Chunks of a row, and rows that the lanes copy at a time, 512 bytes.
+    constexpr int CHUNKS = HD / 8, ROWS = 32 / CHUNKS;
+    const int lane = threadIdx.x % 32, token = lane / CHUNKS;
+    const u32 first = tile + chunk_at<HD>(token, lane % CHUNKS);
 #pragma unroll
-    for (int i = 0; i < HD / 16; i++) {
-        const int chunk = i * 32 + lane, token = chunk / (HD / 8);
-        const u32 at = chunk_at<HD>(token, chunk % (HD / 8)), bytes = token < valid ? 16 : 0;
-        ptx::copy_async_or_zero(ring.keys(stage) + at, keys + chunk * 8, bytes);
-        ptx::copy_async_or_zero(ring.values(stage) + at, values + chunk * 8, bytes);
+    for (int i = 0; i < BLOCK_TOKENS / ROWS; i++) {
+        // chunk_at of row token + i * ROWS: the swizzle flips bits of the chunk.
+        const u32 to = (first ^ (i * ROWS % 8 * 16)) + i * 512;
+        ptx::copy_async_or_zero(to, from + (i * 32 + lane) * 8, i * ROWS < valid - token ? 16 : 0);
     }
 }
 
@@ -115,43 +117,69 @@ __device__ void mask(const Work &work, int block, float (&scores)[TILES][4]) {
     }
 }
 
-/// One warp's loop over its KV blocks, through a cp.async ring of `STAGES` blocks.
-template <int HD, int TILES, int STAGES>
+/// One warp's loop over its KV blocks, through its cp.async ring. Keys and values are groups of
+/// copies of their own: at the wait for the keys of a block, its values and the STAGES - 1 blocks
+/// behind it, but for the last one's values, stay in flight. Older tokens than the newest are asked
+/// for before `wait`.
+template <int HD, int TILES, class Wait>
 __device__ void walk(const DecodeAttentionParams &p, const Work &work, u8 *shared,
-                     Softmax<HD, TILES> &state) {
+                     Softmax<HD, TILES> &state, const Wait &wait) {
     const int warp = threadIdx.x / 32;
     const int first = work.begin + warp, count = max(work.end - first + WARPS - 1, 0) / WARPS;
-    const Ring<HD> ring{ptx::shared_address(shared) + warp * STAGES * Ring<HD>::STAGE_BYTES};
+    const u32 ring = ptx::shared_address(shared) + warp * (STAGES * STAGE_BYTES<HD>);
     BlockIds ids{p.kv.block_table + static_cast<i64>(work.batch_idx) * p.kv.max_blocks, first,
                  count, 0, 0};
     ids.start();
-    const auto start_copy = [&](int index) {
+    // Keys of the block that was asked for last, and its tokens from there on.
+    const bf16 *keys = nullptr;
+    int valid = 0;
+    // An empty group keeps the count of groups that the waits rely on; at the end only such groups
+    // are pending.
+    const auto copy_keys = [&](int index, u32 stage) {
         if (index < count) {
-            const int block = first + index * WARPS;
-            copy_block<HD>(p.kv, ring, index % STAGES, ids.at(index), work.kv_head,
-                           work.length - block * BLOCK_TOKENS);
+            keys = keys_of(p.kv, ids.at(index), work.kv_head, HD);
+            valid = work.length - (first + index * WARPS) * BLOCK_TOKENS;
+            copy_tile<HD>(stage, keys, valid);
         }
-        // An empty group keeps the count of groups that the wait relies on.
+        ptx::copy_async_commit();
+    };
+    const auto copy_values = [&](int index, u32 stage) {
+        if (index < count)
+            copy_tile<HD>(stage + TILE_BYTES<HD>, keys + value_distance(p.kv, HD), valid);
         ptx::copy_async_commit();
     };
 #pragma unroll
-    for (int stage = 0; stage < STAGES - 1; stage++) start_copy(stage);
+    for (int stage = 0; stage < STAGES; stage++) {
+        // The newest token is in the last block of all, which comes last in its warp, too.
+        if (first + stage * WARPS == (work.length - 1) / BLOCK_TOKENS) wait();
+        copy_keys(stage, ring + stage * STAGE_BYTES<HD>);
+        if (stage < STAGES - 1) copy_values(stage, ring + stage * STAGE_BYTES<HD>);
+    }
+    wait();
     u32 queries[TILES][HD / 16][2];
     load_queries<HD, TILES>(p, work, queries);
+    // The stage at work, and the one before it.
+    u32 stage = ring, free = ring + (STAGES - 1) * STAGE_BYTES<HD>;
+#pragma unroll 1
     for (int index = 0; index < count; index++) {
-        ptx::copy_async_wait<STAGES - 2>();
-        // All lanes' copies have landed, and all lanes have read the stage that is filled next.
+        ptx::copy_async_wait<2 * STAGES - 2>();
+        // All lanes' keys have landed, and all lanes have read the values that are filled next.
         __syncwarp();
-        start_copy(index + STAGES - 1);
+        copy_values(index + STAGES - 1, free);
         float scores[TILES][4];
-        score<HD, TILES>(ring.keys(index % STAGES), queries, scores);
+        score<HD, TILES>(stage, queries, scores);
         const int block = first + index * WARPS;
         if (block * BLOCK_TOKENS < work.first_token || (block + 1) * BLOCK_TOKENS > work.length)
             mask<TILES>(work, block, scores);
         soften<HD, TILES>(p.scale, scores, state);
-        accumulate<HD, TILES>(ring.values(index % STAGES), scores, state);
+        ptx::copy_async_wait<2 * STAGES - 2>();
+        // The same of values, and of keys.
+        __syncwarp();
+        copy_keys(index + STAGES, stage);
+        accumulate<HD, TILES>(stage + TILE_BYTES<HD>, scores, state);
+        free = stage;
+        stage = stage == ring + (STAGES - 1) * STAGE_BYTES<HD> ? ring : stage + STAGE_BYTES<HD>;
     }
-    ptx::copy_async_wait<0>();
 }
 
 /// The warps' results side by side in shared memory, where the rings were.
@@ -264,9 +292,9 @@ __device__ bool take(const DecodeAttentionParams &p, const Piece &piece, Work &w
     work.split = piece.split;
     work.kv_head = piece.column / head_tiles;
     work.head_tile = piece.column % head_tiles;
-    work.batch_idx = p.batch_idx[work.row];
+    work.batch_idx = ptx::load_l2_word(p.batch_idx + work.row);
+    const int position = ptx::load_l2_word(p.position + work.row);
     if (work.batch_idx < 0) return false;
-    const int position = p.position[work.row];
     work.length = position + 1;
     work.first_token = oldest_token(p.kv, position);
     const int first = work.first_token / BLOCK_TOKENS, blocks = position / BLOCK_TOKENS + 1 - first;
@@ -278,12 +306,13 @@ __device__ bool take(const DecodeAttentionParams &p, const Piece &piece, Work &w
 }
 
 /// Attention of one piece, by `THREADS` threads with `shared` for their rings and their exchange,
-/// 256-byte aligned.
-template <int HD, int TILES, int STAGES, int BARRIER>
+/// 256-byte aligned. `wait` returns when the queries are there, and the rows' own keys and values;
+/// every thread calls it, perhaps twice.
+template <int HD, int TILES, int BARRIER, class Wait>
 __device__ __forceinline__ void attend(const DecodeAttentionParams &p, const Piece &piece,
-                                       u8 *shared) {
+                                       u8 *shared, const Wait &wait) {
     Work work;
-    if (!take<TILES>(p, piece, work)) return;
+    if (!take<TILES>(p, piece, work)) return wait();
     Softmax<HD, TILES> state;
 #pragma unroll
     for (int t = 0; t < TILES; t++) {
@@ -297,7 +326,7 @@ __device__ __forceinline__ void attend(const DecodeAttentionParams &p, const Pie
             state.sum[t][h] = 0.0f;
         }
     }
-    walk<HD, TILES, STAGES>(p, work, shared, state);
+    walk<HD, TILES>(p, work, shared, state, wait);
     meet<BARRIER>();
     auto &exchange = *reinterpret_cast<Exchange<HD, TILES> *>(shared);
     put<HD, TILES>(exchange, state);

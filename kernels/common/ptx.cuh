@@ -128,6 +128,13 @@ __device__ __forceinline__ float4 load_l2(const float *pointer) {
     return value;
 }
 
+/// A word from L2, never from L1: what another kernel wrote, perhaps not long ago.
+__device__ __forceinline__ int load_l2_word(const int *pointer) {
+    int value;
+    asm volatile("ld.global.cg.s32 %0, [%1];" : "=r"(value) : "l"(pointer) : "memory");
+    return value;
+}
+
 /// Prefetches the line at `pointer` into L2.
 __device__ __forceinline__ void prefetch_l2(const void *pointer) {
     asm volatile("prefetch.global.L2 [%0];" ::"l"(pointer));

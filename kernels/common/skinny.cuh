@@ -20,8 +20,6 @@ namespace skinny {
 constexpr int THREADS = 256, WARPS = THREADS / 32;
 /// Depth of a unit, elements of k; of a warp's half, in steps of 16.
 constexpr int DEPTH = 128, STEPS = DEPTH / 2 / 16;
-/// Activation stages of the ring.
-constexpr int STAGES = 4;
 /// Feature tiles of 16 that a warp streams.
 constexpr int STRIPES = 2;
 /// Bytes of a warp's weights in a step of 16 along k.
@@ -31,6 +29,12 @@ constexpr int STEP_BYTES = STRIPES * 512;
 /// rows of one chunk fall on different banks.
 __device__ __forceinline__ u32 swizzled(int row, int chunk) {
     return row * (DEPTH * 2) + ((chunk ^ (row & 7)) * 16);
+}
+
+/// The line of a product, whose rows are one tile of tokens, as block `me` of `blocks` sees it.
+__device__ __forceinline__ stream::Line line_of(const GemmOperands &g, int me, int blocks) {
+    const int depth = g.k_padded / DEPTH;
+    return {depth, g.n / stream::FEATURES * depth, blocks, me};
 }
 
 /// A place in the block's piece of the line, moved along unit by unit.
@@ -48,7 +52,7 @@ struct Cursor {
     }
 };
 
-template <class Epilogue, int TOKENS, int WEIGHT_STAGES>
+template <class Epilogue, int TOKENS, int WEIGHT_STAGES, int STAGES>
 struct Kernel {
     using Params = typename Epilogue::Params;
     static constexpr int COLUMNS = TOKENS / 8;
@@ -57,14 +61,19 @@ struct Kernel {
     // A stage of activations is copied with the first step of a unit, STAGES - 1 units ahead: then
     // the wait for that unit's weights is one for its activations, too.
     static_assert(WEIGHT_STAGES <= (STAGES - 1) * STEPS, "activations would arrive late");
+    /// Chunks of 16 bytes of a row of activations in a unit; rows that all threads copy at a time,
+    /// and of which a thread has a chunk.
+    static constexpr int CHUNKS = DEPTH / 8, ROWS_APART = THREADS / CHUNKS,
+                         ROW_COPIES = (TOKENS + ROWS_APART - 1) / ROWS_APART;
+    static_assert(ROWS_APART % 8 == 0, "the swizzle repeats");
 
     const Params &p;
     const GemmOperands &g;
     const stream::Line line;
     /// This lane's 16 bytes of the first stripe in the first stage of weights.
     const u32 weights;
-    /// Stages of activations.
-    const u32 ring;
+    /// Stages of activations, and from the beginning of one this lane's first fragments.
+    const u32 ring, rows_at;
     float *const sums;
     float *const scales;
     const u64 policy;
@@ -73,15 +82,21 @@ struct Kernel {
     const int stripe;
 
     float sum[STRIPES][COLUMNS][4];
+    /// Chunk of x with which each row begins that this thread copies; number of these rows that
+    /// exist, the first ones.
+    u32 rows[ROW_COPIES];
+    int present;
 
     /// As block `me` of `blocks`.
     __device__ Kernel(const Params &params, unsigned char *shared, int me, int blocks)
         : p(params),
           g(params.gemm),
-          line(stream::line_of<TOKENS, DEPTH>(params.gemm, me, blocks)),
+          line(line_of(params.gemm, me, blocks)),
           weights(ptx::shared_address(shared) + threadIdx.x / 32 * (WEIGHT_STAGES * STEP_BYTES) +
                   threadIdx.x % 32 * 16),
           ring(ptx::shared_address(shared) + WEIGHT_BYTES),
+          rows_at(swizzled(threadIdx.x % 32 / 16 * 8 + threadIdx.x % 8,
+                           threadIdx.x / 128 * STEPS * 2 + threadIdx.x / 8 % 2)),
           sums(reinterpret_cast<float *>(shared + WEIGHT_BYTES + STAGES * STAGE_BYTES)),
           scales(sums + TOKENS * stream::ROW),
           policy(ptx::evict_first_policy()),
@@ -90,14 +105,11 @@ struct Kernel {
           half(threadIdx.x / 128),
           stripe(params.gemm.k_padded * 32) {}
 
-    __device__ int token_of(int tile) const { return stream::place_of<TOKENS>(g, tile).token; }
-
-    /// This warp's first weights of a tile, for this lane.
-    __device__ const char *tile_weights(int tile) const {
-        const int feature = stream::place_of<TOKENS>(g, tile).feature;
-        return reinterpret_cast<const char *>(g.w) +
-               static_cast<i64>(feature / 16 + pair * STRIPES) * stripe + half * (STEPS * 512) +
-               lane * 16;
+    /// This warp's weights of a unit, for this lane.
+    __device__ const char *unit_weights(int tile, int unit) const {
+        const int stripes = tile * (stream::FEATURES / 16) + pair * STRIPES;
+        return reinterpret_cast<const char *>(g.w) + static_cast<i64>(stripes) * stripe +
+               (unit * (DEPTH / 16) + half * STEPS) * 512 + lane * 16;
     }
 
     /// Starts the copy of the weights of step `step` of `ahead`'s unit, at `from`, into a stage,
@@ -110,43 +122,58 @@ struct Kernel {
         for (int s = 0; s < STRIPES; s++)
             ptx::copy_async_stream(weights + stage * STEP_BYTES + s * 512,
                                    from + s * stripe + step * 512, policy);
-        if (step == STEPS - 1)
-            from = ahead.advance(line) ? tile_weights(ahead.tile) : from + DEPTH / 16 * 512;
+        if (step == STEPS - 1) {
+            // The end of a feature tile's weights is the beginning of the next one's.
+            from += DEPTH / 16 * 512;
+            if (ahead.advance(line))
+                from += static_cast<i64>(stripe) * (stream::FEATURES / 16 - 1);
+        }
+    }
+
+    /// Prepares this thread's copies of activations.
+    __device__ __forceinline__ void begin_rows() {
+        present = 0;
+#pragma unroll
+        for (int j = 0; j < ROW_COPIES; j++) {
+            const int row = threadIdx.x / CHUNKS + j * ROWS_APART;
+            const bool exists = row < g.rows;
+            rows[j] = exists ? (g.row_list ? g.row_list[row] : row) * (g.k / 8) : 0;
+            present += exists ? 1 : 0;
+        }
     }
 
     /// Starts the copy of a unit's activations into a stage; rows and columns beyond the matrix
     /// become zeros.
-    __device__ __forceinline__ void copy_rows(const Cursor &at, int token, int stage) {
-        constexpr int CHUNKS = DEPTH / 8;
-        const int chunk = threadIdx.x % CHUNKS, column = at.unit * DEPTH + chunk * 8;
+    __device__ __forceinline__ void copy_rows(int unit, int stage) {
+        const int i = threadIdx.x / CHUNKS, chunk = threadIdx.x % CHUNKS;
+        const int column = unit * DEPTH + chunk * 8;
+        if (TOKENS < ROWS_APART && i >= TOKENS) return;
+        const u32 to = ring + stage * STAGE_BYTES + swizzled(i, chunk);
+        const int inside = column < g.k ? present : 0;
 #pragma unroll
-        for (int first = 0; first < TOKENS; first += THREADS / CHUNKS) {
-            const int i = first + threadIdx.x / CHUNKS, row = token + i;
-            if (TOKENS < THREADS / CHUNKS && i >= TOKENS) break;
-            const bool inside = row < g.rows && column < g.k;
-            const i64 source = inside ? (g.row_list ? g.row_list[row] : row) : 0;
-            ptx::copy_async_or_zero(ring + stage * STAGE_BYTES + swizzled(i, chunk),
-                                    g.x + source * g.k + (inside ? column : 0), inside ? 16 : 0);
-        }
+        for (int j = 0; j < ROW_COPIES; j++)
+            ptx::copy_async_or_zero(to + j * ROWS_APART * DEPTH * 2,
+                                    ptx::chunk_at(g.x + column, rows[j]), j < inside ? 16 : 0);
     }
 
     /// One step of 16 along k: two feature tiles from the weights' stage, times the activations of
     /// all tokens, which are at `stage`.
     __device__ __forceinline__ void multiply(int weight_stage, u32 stage, int step) {
-        const int chunk = (half * STEPS + step) * 2;
         uint4 a[STRIPES];
 #pragma unroll
         for (int s = 0; s < STRIPES; s++)
             a[s] = ptx::load_shared(weights + weight_stage * STEP_BYTES + s * 512);
         u32 b[COLUMNS][2];
+        // The swizzle repeats after 8 rows, so one address serves all columns; stages begin at
+        // multiples of 128, so a step's chunks are those of the first with other bits.
+        const u32 from = (stage + rows_at) ^ (step * 32);
         if constexpr (COLUMNS == 1) {
-            ptx::load_matrix_x2(b[0], stage + swizzled(lane % 8, chunk + lane / 8 % 2));
+            ptx::load_matrix_x2(b[0], from);
         } else {
 #pragma unroll
             for (int c = 0; c < COLUMNS; c += 2) {
                 u32 four[4];
-                ptx::load_matrix_x4(
-                    four, stage + swizzled(c * 8 + lane / 16 * 8 + lane % 8, chunk + lane / 8 % 2));
+                ptx::load_matrix_x4(four, from + c * 8 * DEPTH * 2);
                 b[c][0] = four[0], b[c][1] = four[1], b[c + 1][0] = four[2], b[c + 1][1] = four[3];
             }
         }
@@ -180,15 +207,10 @@ struct Kernel {
         }
     }
 
-    /// Ends this block's part of a tile; `whole`: it has all of it. `scaled` is the token tile
-    /// whose scales are there.
-    __device__ __forceinline__ void end_tile(int tile, bool whole, int &scaled) {
-        const stream::Place place = stream::place_of<TOKENS>(g, ptx::opaque(tile));
-        const int rows = min(TOKENS, g.rows - place.token);
-        if (place.token != scaled) {
-            epilogue::scales_of<Epilogue, TOKENS, THREADS>(p, place.token, scales);
-            scaled = place.token;
-        }
+    /// Ends this block's part of a tile; `whole`: it has all of it.
+    __device__ __forceinline__ void end_tile(int tile, bool whole) {
+        const stream::Place place = {ptx::opaque(tile) * stream::FEATURES, 0};
+        const int rows = g.rows;
         collect();
         // As many as the registers hold.
         constexpr int FLIGHT = TOKENS == 64 ? 16 : TOKENS == 32 ? 4 : 8;
@@ -223,29 +245,28 @@ struct Kernel {
         // Weights do not depend on the previous kernel: their first copies are issued before it has
         // ended.
         Cursor ahead(line, first, last);
-        const char *from = tile_weights(ahead.tile) + ahead.unit * (DEPTH / 16 * 512);
+        const char *from = unit_weights(ahead.tile, ahead.unit);
 #pragma unroll 1
         for (int stage = 0; stage < WEIGHT_STAGES; stage++)
             copy_weights(ahead, from, stage % STEPS, stage);
         wait();
 
-        Cursor rows(line, first, last);
-        int scaled = token_of(rows.tile), stage = 0, rows_token = scaled;
+        Cursor now(line, first, last), behind = now;
+        begin_rows();
 #pragma unroll 1
         for (int filled = 0; filled < STAGES - 1; filled++) {
-            if (rows.left > 0) {
-                copy_rows(rows, rows_token, filled);
-                if (rows.advance(line)) rows_token = token_of(rows.tile);
+            if (behind.left > 0) {
+                copy_rows(behind.unit, filled);
+                behind.advance(line);
             }
         }
         ptx::copy_async_commit();
-        epilogue::scales_of<Epilogue, TOKENS, THREADS>(p, scaled, scales);
+        epilogue::scales_of<Epilogue, TOKENS, THREADS>(p, 0, scales);
         clear();
 
         // All that a full ring can hold is on its way: there is nothing to gain from a part of it.
         ptx::copy_async_wait<0>();
-        Cursor now(line, first, last);
-        int begun = now.unit, weight_stage = 0;
+        int begun = now.unit, weight_stage = 0, stage = 0;
         while (now.left > 0) {
             const int tile = now.tile;
 #pragma unroll
@@ -253,9 +274,9 @@ struct Kernel {
                 ptx::copy_async_wait<WEIGHT_STAGES - 1>();
                 if (step == 0) {
                     __syncthreads();
-                    if (rows.left > 0) {
-                        copy_rows(rows, rows_token, (stage + STAGES - 1) % STAGES);
-                        if (rows.advance(line)) rows_token = token_of(rows.tile);
+                    if (behind.left > 0) {
+                        copy_rows(behind.unit, stage == 0 ? STAGES - 1 : stage - 1);
+                        behind.advance(line);
                     }
                 }
                 multiply(weight_stage, ring + stage * STAGE_BYTES, step);
@@ -265,10 +286,10 @@ struct Kernel {
                 ptx::copy_async_commit();
                 weight_stage = weight_stage == WEIGHT_STAGES - 1 ? 0 : weight_stage + 1;
             }
-            stage = (stage + 1) % STAGES;
+            stage = stage == STAGES - 1 ? 0 : stage + 1;
             const bool ended = now.advance(line);
             if (ended || now.left == 0) {
-                end_tile(tile, ended && begun == 0, scaled);
+                end_tile(tile, ended && begun == 0);
                 clear();
                 begun = 0;
             }
@@ -279,7 +300,7 @@ struct Kernel {
 /// Prefetches into L2 the first `units` units of weights that block `me` of `blocks` will stream, a
 /// line of 128 bytes a thread.
 __device__ __forceinline__ void prefetch(const GemmOperands &g, int me, int blocks, int units) {
-    const stream::Line line = stream::line_of<8, DEPTH>(g, me, blocks);
+    const stream::Line line = line_of(g, me, blocks);
     const int first = line.first(me), last = min(line.first(me + 1), first + units);
     const char *weights = reinterpret_cast<const char *>(g.w) +
                           static_cast<i64>(threadIdx.x / 32) * g.k_padded * 32 +
@@ -295,12 +316,12 @@ __device__ __forceinline__ void prefetch(const GemmOperands &g, int me, int bloc
 }  // namespace skinny
 
 /// One instance: `TOKENS` rows at most a tile, `WEIGHT_STAGES` steps in a warp's ring of weights,
-/// `BLOCKS` blocks a multiprocessor.
-#define SKINNY_KERNEL(NAME, EPILOGUE, TOKENS, WEIGHT_STAGES, BLOCKS)                       \
+/// `STAGES` units in the block's ring of activations, `BLOCKS` blocks a multiprocessor.
+#define SKINNY_KERNEL(NAME, EPILOGUE, TOKENS, WEIGHT_STAGES, STAGES, BLOCKS)               \
     extern "C" __global__ void __launch_bounds__(skinny::THREADS, BLOCKS)                  \
         NAME(const __grid_constant__ epilogue::EPILOGUE::Params p) {                       \
         extern __shared__ __align__(128) unsigned char shared[];                           \
-        using Kernel = skinny::Kernel<epilogue::EPILOGUE, TOKENS, WEIGHT_STAGES>;          \
+        using Kernel = skinny::Kernel<epilogue::EPILOGUE, TOKENS, WEIGHT_STAGES, STAGES>;  \
         Kernel(p, shared, blockIdx.x, gridDim.x).run([] {                                  \
             ptx::launch_successor();                                                       \
             ptx::wait_for_predecessor();                                                   \

@@ -60,15 +60,6 @@ __device__ Place place_of(const GemmOperands &g, int tile) {
     return {rest / in_group * FEATURES, (first + rest % in_group) * TOKENS};
 }
 
-/// The line of a product with token tiles of `TOKENS` and units of `DEPTH` along k, as block `me`
-/// of `blocks` sees it.
-template <int TOKENS, int DEPTH>
-__device__ Line line_of(const GemmOperands &g, int me, int blocks) {
-    const int tiles = g.n / FEATURES * ((g.rows + TOKENS - 1) / TOKENS);
-    const int depth = g.k_padded / DEPTH;
-    return {depth, tiles * depth, blocks, me};
-}
-
 /// Units [from, to) of a tile.
 struct Part {
     int tile, from, to;

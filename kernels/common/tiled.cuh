@@ -30,13 +30,16 @@ struct Kernel {
     static constexpr int POOL_BYTES =
         STAGES * STAGE_BYTES > SUM_BYTES ? STAGES * STAGE_BYTES : SUM_BYTES;
     static_assert(STEPS % 2 == 0, "fragment buffers alternate by step");
-    /// Chunks of 16 bytes of a unit: of a row of activations, and of 16 features of weights.
-    static constexpr int CHUNKS = DEPTH / 8, RUN = STEPS * 32;
+    /// Chunks of 16 bytes of a unit: of a row of activations, and of 16 features of weights; and
+    /// the threads that copy the latter.
+    static constexpr int CHUNKS = DEPTH / 8, RUN = STEPS * 32,
+                         RUN_THREADS = THREADS / (stream::FEATURES / 16);
     /// Chunks that a thread copies of a unit, and distance of their rows of activations.
-    static constexpr int WEIGHT_COPIES = WEIGHT_BYTES / 16 / THREADS,
-                         ROW_COPIES = TOKENS * CHUNKS / THREADS, ROWS_APART = THREADS / CHUNKS;
+    static constexpr int WEIGHT_COPIES = RUN / RUN_THREADS, ROW_COPIES = TOKENS * CHUNKS / THREADS,
+                         ROWS_APART = THREADS / CHUNKS;
     static_assert(WEIGHT_COPIES % STEPS == 0 && ROW_COPIES % STEPS == 0, "each step copies a part");
-    static_assert(THREADS % RUN == 0 && ROWS_APART % 8 == 0, "a thread keeps its column");
+    static_assert(ROWS_APART % 8 == 0, "a thread keeps its column");
+    static_assert(WEIGHT_BYTES % 128 == 0 && STAGE_BYTES % 128 == 0, "rows begin where bits are 0");
 
     const Params &p;
     const GemmOperands &g;
@@ -45,7 +48,8 @@ struct Kernel {
     /// Row of x that each token of the tile reads; -1 beyond the last.
     int *const sources;
     const u32 ring;
-    const int lane, feature_half, token_block;
+    /// This lane's first fragments of weights and of activations, from the beginning of a stage.
+    const u32 weights_at, rows_at;
 
     /// Fragments of two steps.
     uint4 a[2][STRIPES];
@@ -53,10 +57,11 @@ struct Kernel {
     float sum[STRIPES][COLUMNS][4];
     /// This thread's weights in the next unit to copy, and its column of activations in row 0.
     const char *weights, *activations;
-    int column;
-    /// Chunk of x with which each row begins that this thread copies; a bit for each row that
-    /// exists, and the same where the column does too.
-    u32 rows[ROW_COPIES], present, inside;
+    /// Chunk of x with which each row begins that this thread copies.
+    u32 rows[ROW_COPIES];
+    /// Number of these rows that exist, the first ones; the same where the column does too, else 0:
+    /// while the products have more than `outside` units to do.
+    int present, inside, outside;
 
     __device__ Kernel(const Params &params, unsigned char *shared)
         : p(params),
@@ -65,9 +70,10 @@ struct Kernel {
           scales(reinterpret_cast<float *>(shared + POOL_BYTES)),
           sources(reinterpret_cast<int *>(shared + POOL_BYTES) + TOKENS),
           ring(ptx::shared_address(shared)),
-          lane(threadIdx.x % 32),
-          feature_half(threadIdx.x / 32 % 2),
-          token_block(threadIdx.x / 64) {}
+          weights_at(threadIdx.x / 32 % 2 * (STRIPES * STEPS * 512) + threadIdx.x % 32 * 16),
+          rows_at(WEIGHT_BYTES + swizzled(threadIdx.x / 64 * WARP_TOKENS +
+                                              threadIdx.x % 32 / 16 * 8 + threadIdx.x % 8,
+                                          threadIdx.x / 8 % 2)) {}
 
     /// Byte of chunk `chunk` of row `row` among a stage's activations: eight neighbouring rows of
     /// one chunk fall on different banks.
@@ -76,64 +82,65 @@ struct Kernel {
         return row * (DEPTH * 2) + mixed * 16;
     }
 
-    /// Prepares this thread's copies for a tile from unit `unit` on: its rows of x, from `sources`.
-    __device__ __forceinline__ void begin_copies(int feature, int unit) {
+    /// Prepares this thread's copies for units [from, to) of a tile: its rows of x, from `sources`.
+    __device__ __forceinline__ void begin_copies(int feature, int from, int to) {
         const int thread = threadIdx.x, chunk = thread % CHUNKS;
+        const i64 stripe = feature / 16 + thread / RUN_THREADS;
         weights = reinterpret_cast<const char *>(g.w) +
-                  (static_cast<i64>(feature / 16 + thread / RUN) * (g.k_padded / 16) +
-                   unit * STEPS) * 512 + thread % RUN * 16;
-        column = unit * DEPTH + chunk * 8;
-        activations = reinterpret_cast<const char *>(g.x + column);
+                  (stripe * (g.k_padded / 16) + from * STEPS) * 512 + thread % RUN_THREADS * 16;
+        activations = reinterpret_cast<const char *>(g.x + from * DEPTH + chunk * 8);
         present = 0;
 #pragma unroll
         for (int j = 0; j < ROW_COPIES; j++) {
             const int source = sources[thread / CHUNKS + j * ROWS_APART];
             rows[j] = source >= 0 ? source * (g.k / 8) : 0;
-            present |= source >= 0 ? 1 << j : 0;
+            present += source >= 0 ? 1 : 0;
         }
-        inside = column < g.k ? present : 0;
+        const int units = (g.k - chunk * 8 + DEPTH - 1) / DEPTH;
+        outside = to - units + STAGES;
+        inside = from < units ? present : 0;
     }
 
     /// Starts part `part` of `STEPS` of the copy of a unit into the stage at `to`. The parts stand
     /// between the products of another unit: all at once, they would leave the tensor cores idle.
     __device__ __forceinline__ void copy(u32 to, int part) {
         const int thread = threadIdx.x;
-        const i64 apart = static_cast<i64>(THREADS / RUN) * g.k_padded * 32;
+        // Chunks of 16 features alone, so that all but the first are at constant offsets from it.
+        const u32 run = to + (thread / RUN_THREADS * RUN + thread % RUN_THREADS) * 16;
 #pragma unroll
         for (int j = part * WEIGHT_COPIES / STEPS; j < (part + 1) * WEIGHT_COPIES / STEPS; j++)
-            ptx::copy_async(to + (thread + j * THREADS) * 16, weights + j * apart);
+            ptx::copy_async(run + j * RUN_THREADS * 16, weights + j * RUN_THREADS * 16);
         // ROWS_APART is a multiple of the rows after which the swizzle repeats.
         const u32 first = to + WEIGHT_BYTES + swizzled(thread / CHUNKS, thread % CHUNKS);
 #pragma unroll
         for (int j = part * ROW_COPIES / STEPS; j < (part + 1) * ROW_COPIES / STEPS; j++)
             ptx::copy_async_or_zero(first + j * ROWS_APART * DEPTH * 2,
                                     ptx::chunk_at(activations, rows[j]),
-                                    inside >> j & 1 ? 16 : 0);
+                                    j < inside ? 16 : 0);
     }
 
-    /// Ends the copy of a unit: the next one follows along k.
-    __device__ __forceinline__ void end_copy() {
+    /// Ends the copy of a unit: the next one follows along k. The products have `left` units to
+    /// do, and are STAGES - 1 behind.
+    __device__ __forceinline__ void end_copy(int left) {
         ptx::copy_async_commit();
         weights += STEPS * 512;
         activations += DEPTH * 2;
-        column += DEPTH;
-        inside = column < g.k ? present : 0;
+        inside = left > outside ? present : 0;
     }
 
-    /// Loads the fragments of one step.
-    __device__ __forceinline__ void load(int buffer, int stage, int step) {
-        const unsigned char *weights =
-            pool + stage * STAGE_BYTES + (feature_half * STRIPES * STEPS + step) * 512 + lane * 16;
+    /// Loads the fragments of one step from the stage at `stage`.
+    __device__ __forceinline__ void load(int buffer, u32 stage, int step) {
+        const u32 weights = stage + weights_at + step * 512;
 #pragma unroll
         for (int s = 0; s < STRIPES; s++)
-            a[buffer][s] = *reinterpret_cast<const uint4 *>(weights + s * STEPS * 512);
-        const u32 rows = ring + stage * STAGE_BYTES + WEIGHT_BYTES;
+            a[buffer][s] = ptx::load_shared(weights + s * STEPS * 512);
+        // The swizzle repeats after 8 rows, so one address serves all columns; rows begin at
+        // multiples of their bytes, so the chunks of a step are those of step 0 with bits flipped.
+        const u32 rows = (stage + rows_at) ^ (step * 32);
 #pragma unroll
         for (int c = 0; c < COLUMNS; c += 2) {
             u32 four[4];
-            ptx::load_matrix_x4(
-                four, rows + swizzled(token_block * WARP_TOKENS + c * 8 + lane / 16 * 8 + lane % 8,
-                                      step * 2 + lane / 8 % 2));
+            ptx::load_matrix_x4(four, rows + c * 8 * DEPTH * 2);
             b[buffer][c][0] = four[0], b[buffer][c][1] = four[1], b[buffer][c + 1][0] = four[2],
             b[buffer][c + 1][1] = four[3];
         }
@@ -157,15 +164,16 @@ struct Kernel {
 
     /// Sums units [from, to) of the tile at `place`.
     __device__ __forceinline__ void accumulate(stream::Place place, int from, int to) {
-        begin_copies(place.feature, from);
+        begin_copies(place.feature, from, to);
+        int left = to - from;
 #pragma unroll
         for (int stage = 0; stage < STAGES - 1; stage++) {
-            if (from + stage < to) {
+            if (stage < left) {
 #pragma unroll
                 for (int part = 0; part < STEPS; part++)
                     copy(ring + stage * STAGE_BYTES, part);
             }
-            end_copy();
+            end_copy(left + STAGES - 1 - stage);
         }
         epilogue::scales_of<Epilogue, TOKENS, THREADS>(p, place.token, scales);
 #pragma unroll
@@ -177,27 +185,28 @@ struct Kernel {
             }
         }
         arrive();
-        load(0, 0, 0);
-        int stage = 0;
+        load(0, ring, 0);
+        // The stage at work, and the one before it, which no warp reads any more.
+        u32 stage = ring, free = ring + (STAGES - 1) * STAGE_BYTES;
 #pragma unroll 1
-        for (int unit = from; unit < to; unit++) {
-            const int next = stage + 1 == STAGES ? 0 : stage + 1;
-            // The stage before this one, which no warp reads any more.
-            const u32 free = ring + (stage == 0 ? STAGES - 1 : stage - 1) * STAGE_BYTES;
+        for (; left > 0; left--) {
+            const u32 next =
+                stage == ring + (STAGES - 1) * STAGE_BYTES ? ring : stage + STAGE_BYTES;
 #pragma unroll
             for (int step = 0; step < STEPS; step++) {
-                if (unit + STAGES - 1 < to) copy(free, step);
-                if (step + 1 == STEPS) end_copy();
+                if (left > STAGES - 1) copy(free, step);
+                if (step + 1 == STEPS) end_copy(left);
                 if (step + 1 < STEPS) {
                     load((step + 1) % 2, stage, step + 1);
                 } else {
                     // The fragments of this stage have all been read: the barrier that frees it can
                     // come before its last products.
                     arrive();
-                    if (unit + 1 < to) load(0, next, 0);
+                    if (left > 1) load(0, next, 0);
                 }
                 multiply(step % 2);
             }
+            free = stage;
             stage = next;
         }
         ptx::copy_async_wait<0>();

@@ -16,7 +16,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "apply_diffs",
         source: "kernels/apply_diffs.cu",
-        source_hash: 0x19b93eb45a332a48,
+        source_hash: 0x8a8441d18292fd49,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/apply_diffs.ptx")), cubin: include_bytes!("../out/sm_80/apply_diffs.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/apply_diffs.cubin") },
@@ -31,22 +31,22 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "attention_decode",
         source: "kernels/attention_decode.cu",
-        source_hash: 0x1dd6266862186378,
+        source_hash: 0x9233873394af8149,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/attention_decode.ptx")), cubin: include_bytes!("../out/sm_80/attention_decode.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/attention_decode.cubin") },
         ],
         entries: &[
             Entry { name: "attention_decode_hd128_heads16", params: "DecodeAttentionParams", param_bytes: 120, param_align: 8, resources: &[
-                Resources { target: Target::Sm80, registers: 160, shared_bytes: 256, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
-                Resources { target: Target::Sm90a, registers: 162, shared_bytes: 256, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm80, registers: 163, shared_bytes: 256, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm90a, registers: 160, shared_bytes: 256, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
             ] },
             Entry { name: "attention_decode_hd128_heads8", params: "DecodeAttentionParams", param_bytes: 120, param_align: 8, resources: &[
                 Resources { target: Target::Sm80, registers: 95, shared_bytes: 256, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
                 Resources { target: Target::Sm90a, registers: 96, shared_bytes: 256, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
             ] },
             Entry { name: "attention_decode_hd64_heads16", params: "DecodeAttentionParams", param_bytes: 120, param_align: 8, resources: &[
-                Resources { target: Target::Sm80, registers: 96, shared_bytes: 256, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm80, registers: 107, shared_bytes: 256, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
                 Resources { target: Target::Sm90a, registers: 96, shared_bytes: 256, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
             ] },
             Entry { name: "attention_decode_hd64_heads8", params: "DecodeAttentionParams", param_bytes: 120, param_align: 8, resources: &[
@@ -58,7 +58,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "attention_prefill",
         source: "kernels/attention_prefill.cu",
-        source_hash: 0x5d9f6be33c381eb3,
+        source_hash: 0x96fc15ccc36ef59e,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/attention_prefill.ptx")), cubin: include_bytes!("../out/sm_80/attention_prefill.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/attention_prefill.cubin") },
@@ -77,7 +77,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "attention_wgmma",
         source: "kernels/attention_wgmma.cu",
-        source_hash: 0xf39278be40274fd7,
+        source_hash: 0x6984dddd363c7956,
         images: &[
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/attention_wgmma.cubin") },
         ],
@@ -93,7 +93,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "ceiling",
         source: "kernels/ceiling.cu",
-        source_hash: 0xcb10135a53e12941,
+        source_hash: 0x2a064f95453337b8,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/ceiling.ptx")), cubin: include_bytes!("../out/sm_80/ceiling.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/ceiling.cubin") },
@@ -112,15 +112,15 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "decode_megakernel",
         source: "kernels/decode_megakernel.cu",
-        source_hash: 0xc462deb49fc2515a,
+        source_hash: 0x740d3be08a5e216b,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/decode_megakernel.ptx")), cubin: include_bytes!("../out/sm_80/decode_megakernel.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/decode_megakernel.cubin") },
         ],
         entries: &[
             Entry { name: "decode_megakernel_hd128_heads16", params: "MegakernelParams", param_bytes: 712, param_align: 8, resources: &[
-                Resources { target: Target::Sm80, registers: 205, shared_bytes: 1024, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
-                Resources { target: Target::Sm90a, registers: 208, shared_bytes: 1024, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
+                Resources { target: Target::Sm80, registers: 192, shared_bytes: 1024, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
+                Resources { target: Target::Sm90a, registers: 194, shared_bytes: 1024, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
             ] },
             Entry { name: "decode_megakernel_hd128_heads8", params: "MegakernelParams", param_bytes: 712, param_align: 8, resources: &[
                 Resources { target: Target::Sm80, registers: 128, shared_bytes: 1024, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
@@ -131,15 +131,15 @@ pub static MODULES: &[Module] = &[
                 Resources { target: Target::Sm90a, registers: 128, shared_bytes: 1024, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
             ] },
             Entry { name: "decode_megakernel_hd64_heads8", params: "MegakernelParams", param_bytes: 712, param_align: 8, resources: &[
-                Resources { target: Target::Sm80, registers: 121, shared_bytes: 1024, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
-                Resources { target: Target::Sm90a, registers: 121, shared_bytes: 1024, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
+                Resources { target: Target::Sm80, registers: 119, shared_bytes: 1024, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
+                Resources { target: Target::Sm90a, registers: 117, shared_bytes: 1024, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
             ] },
         ],
     },
     Module {
         name: "embed",
         source: "kernels/embed.cu",
-        source_hash: 0xf3633361499d58e4,
+        source_hash: 0x9413c97b924732ed,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/embed.ptx")), cubin: include_bytes!("../out/sm_80/embed.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/embed.cubin") },
@@ -154,7 +154,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "ladder/attention_rung1",
         source: "kernels/ladder/attention_rung1.cu",
-        source_hash: 0xd648763e16ad2680,
+        source_hash: 0x6b97518e89f17051,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/ladder/attention_rung1.ptx")), cubin: include_bytes!("../out/sm_80/ladder/attention_rung1.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/ladder/attention_rung1.cubin") },
@@ -173,7 +173,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "ladder/attention_rung2",
         source: "kernels/ladder/attention_rung2.cu",
-        source_hash: 0x9b28d2a02658afb0,
+        source_hash: 0x0ec98b2da1d748e1,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/ladder/attention_rung2.ptx")), cubin: include_bytes!("../out/sm_80/ladder/attention_rung2.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/ladder/attention_rung2.cubin") },
@@ -192,7 +192,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "ladder/gemm_1_naive",
         source: "kernels/ladder/gemm_1_naive.cu",
-        source_hash: 0x92e3265f32498a9d,
+        source_hash: 0x840dd19c0a054f64,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/ladder/gemm_1_naive.ptx")), cubin: include_bytes!("../out/sm_80/ladder/gemm_1_naive.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/ladder/gemm_1_naive.cubin") },
@@ -207,7 +207,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "ladder/gemm_2_mma",
         source: "kernels/ladder/gemm_2_mma.cu",
-        source_hash: 0x4c7a9e5638947188,
+        source_hash: 0xa3e2bc5ce3dd8b89,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/ladder/gemm_2_mma.ptx")), cubin: include_bytes!("../out/sm_80/ladder/gemm_2_mma.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/ladder/gemm_2_mma.cubin") },
@@ -222,7 +222,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "ladder/gemm_3_ring",
         source: "kernels/ladder/gemm_3_ring.cu",
-        source_hash: 0x3dc4ea0650487169,
+        source_hash: 0xf64fa9042bd17e9e,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/ladder/gemm_3_ring.ptx")), cubin: include_bytes!("../out/sm_80/ladder/gemm_3_ring.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/ladder/gemm_3_ring.cubin") },
@@ -237,7 +237,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "probe",
         source: "kernels/probe.cu",
-        source_hash: 0xe66e0169460f8817,
+        source_hash: 0x5cddcab2325131e2,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/probe.ptx")), cubin: include_bytes!("../out/sm_80/probe.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/probe.cubin") },
@@ -256,7 +256,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "sample_choose",
         source: "kernels/sample_choose.cu",
-        source_hash: 0x567344d76196d9b9,
+        source_hash: 0x16db4a514347f78a,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/sample_choose.ptx")), cubin: include_bytes!("../out/sm_80/sample_choose.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/sample_choose.cubin") },
@@ -271,7 +271,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "sample_weigh",
         source: "kernels/sample_weigh.cu",
-        source_hash: 0xb481ae5a9a941f9f,
+        source_hash: 0xee2e5771872784fa,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/sample_weigh.ptx")), cubin: include_bytes!("../out/sm_80/sample_weigh.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/sample_weigh.cubin") },
@@ -290,7 +290,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "shuffle",
         source: "kernels/shuffle.cu",
-        source_hash: 0x3c1d9c1ffc90a62d,
+        source_hash: 0xa4c5fe1996272a54,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/shuffle.ptx")), cubin: include_bytes!("../out/sm_80/shuffle.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/shuffle.cubin") },
@@ -313,26 +313,26 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "skinny_logits",
         source: "kernels/skinny_logits.cu",
-        source_hash: 0x900b17e8673a95ad,
+        source_hash: 0xd80fbaf1fe7fa460,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/skinny_logits.ptx")), cubin: include_bytes!("../out/sm_80/skinny_logits.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/skinny_logits.cubin") },
         ],
         entries: &[
             Entry { name: "skinny_logits_16", params: "LogitsParams", param_bytes: 96, param_align: 8, resources: &[
-                Resources { target: Target::Sm80, registers: 88, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
-                Resources { target: Target::Sm90a, registers: 90, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm80, registers: 80, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm90a, registers: 86, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
             ] },
             Entry { name: "skinny_logits_32", params: "LogitsParams", param_bytes: 96, param_align: 8, resources: &[
-                Resources { target: Target::Sm80, registers: 108, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm80, registers: 104, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
                 Resources { target: Target::Sm90a, registers: 110, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
             ] },
             Entry { name: "skinny_logits_64", params: "LogitsParams", param_bytes: 96, param_align: 8, resources: &[
-                Resources { target: Target::Sm80, registers: 152, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
-                Resources { target: Target::Sm90a, registers: 156, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm80, registers: 150, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm90a, registers: 154, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
             ] },
             Entry { name: "skinny_logits_8", params: "LogitsParams", param_bytes: 96, param_align: 8, resources: &[
-                Resources { target: Target::Sm80, registers: 86, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm80, registers: 80, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
                 Resources { target: Target::Sm90a, registers: 88, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
             ] },
         ],
@@ -340,80 +340,80 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "skinny_qkv",
         source: "kernels/skinny_qkv.cu",
-        source_hash: 0xb26ee54ffdeeb1e3,
+        source_hash: 0x92c8c23f94b12f9a,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/skinny_qkv.ptx")), cubin: include_bytes!("../out/sm_80/skinny_qkv.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/skinny_qkv.cubin") },
         ],
         entries: &[
             Entry { name: "skinny_qkv_16", params: "QkvParams", param_bytes: 192, param_align: 8, resources: &[
-                Resources { target: Target::Sm80, registers: 96, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
-                Resources { target: Target::Sm90a, registers: 98, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm80, registers: 90, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm90a, registers: 94, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
             ] },
             Entry { name: "skinny_qkv_32", params: "QkvParams", param_bytes: 192, param_align: 8, resources: &[
-                Resources { target: Target::Sm80, registers: 123, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
-                Resources { target: Target::Sm90a, registers: 123, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm80, registers: 110, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm90a, registers: 114, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
             ] },
             Entry { name: "skinny_qkv_64", params: "QkvParams", param_bytes: 192, param_align: 8, resources: &[
-                Resources { target: Target::Sm80, registers: 169, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
-                Resources { target: Target::Sm90a, registers: 168, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm80, registers: 166, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm90a, registers: 170, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
             ] },
             Entry { name: "skinny_qkv_8", params: "QkvParams", param_bytes: 192, param_align: 8, resources: &[
-                Resources { target: Target::Sm80, registers: 90, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
-                Resources { target: Target::Sm90a, registers: 92, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm80, registers: 87, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm90a, registers: 88, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
             ] },
         ],
     },
     Module {
         name: "skinny_residual",
         source: "kernels/skinny_residual.cu",
-        source_hash: 0xb6db101d8265b8b1,
+        source_hash: 0xe485799152b957e0,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/skinny_residual.ptx")), cubin: include_bytes!("../out/sm_80/skinny_residual.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/skinny_residual.cubin") },
         ],
         entries: &[
             Entry { name: "skinny_residual_16", params: "ResidualParams", param_bytes: 120, param_align: 8, resources: &[
-                Resources { target: Target::Sm80, registers: 96, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
-                Resources { target: Target::Sm90a, registers: 98, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm80, registers: 87, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm90a, registers: 89, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
             ] },
             Entry { name: "skinny_residual_32", params: "ResidualParams", param_bytes: 120, param_align: 8, resources: &[
-                Resources { target: Target::Sm80, registers: 114, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
-                Resources { target: Target::Sm90a, registers: 116, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm80, registers: 112, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm90a, registers: 118, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
             ] },
             Entry { name: "skinny_residual_64", params: "ResidualParams", param_bytes: 120, param_align: 8, resources: &[
-                Resources { target: Target::Sm80, registers: 171, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
-                Resources { target: Target::Sm90a, registers: 173, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm80, registers: 168, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm90a, registers: 172, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
             ] },
             Entry { name: "skinny_residual_8", params: "ResidualParams", param_bytes: 120, param_align: 8, resources: &[
-                Resources { target: Target::Sm80, registers: 86, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
-                Resources { target: Target::Sm90a, registers: 90, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm80, registers: 80, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm90a, registers: 80, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
             ] },
         ],
     },
     Module {
         name: "skinny_swiglu",
         source: "kernels/skinny_swiglu.cu",
-        source_hash: 0x7ffdbe63deb49db2,
+        source_hash: 0x8585742b13c931cb,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/skinny_swiglu.ptx")), cubin: include_bytes!("../out/sm_80/skinny_swiglu.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/skinny_swiglu.cubin") },
         ],
         entries: &[
             Entry { name: "skinny_swiglu_16", params: "SwigluParams", param_bytes: 104, param_align: 8, resources: &[
-                Resources { target: Target::Sm80, registers: 88, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
-                Resources { target: Target::Sm90a, registers: 86, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm80, registers: 80, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm90a, registers: 84, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
             ] },
             Entry { name: "skinny_swiglu_32", params: "SwigluParams", param_bytes: 104, param_align: 8, resources: &[
-                Resources { target: Target::Sm80, registers: 108, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm80, registers: 104, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
                 Resources { target: Target::Sm90a, registers: 110, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
             ] },
             Entry { name: "skinny_swiglu_64", params: "SwigluParams", param_bytes: 104, param_align: 8, resources: &[
-                Resources { target: Target::Sm80, registers: 152, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
-                Resources { target: Target::Sm90a, registers: 156, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm80, registers: 150, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm90a, registers: 154, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
             ] },
             Entry { name: "skinny_swiglu_8", params: "SwigluParams", param_bytes: 104, param_align: 8, resources: &[
-                Resources { target: Target::Sm80, registers: 86, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm80, registers: 80, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
                 Resources { target: Target::Sm90a, registers: 88, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
             ] },
         ],
@@ -421,7 +421,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "tap_mean",
         source: "kernels/tap_mean.cu",
-        source_hash: 0xb9df78a85eebf552,
+        source_hash: 0xcf4f5c763422060f,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/tap_mean.ptx")), cubin: include_bytes!("../out/sm_80/tap_mean.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/tap_mean.cubin") },
@@ -436,83 +436,83 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "tiled_logits",
         source: "kernels/tiled_logits.cu",
-        source_hash: 0xf210538dd11126a2,
+        source_hash: 0xe729fa859fdf69e4,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/tiled_logits.ptx")), cubin: include_bytes!("../out/sm_80/tiled_logits.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/tiled_logits.cubin") },
         ],
         entries: &[
             Entry { name: "tiled_logits_128", params: "LogitsParams", param_bytes: 96, param_align: 8, resources: &[
-                Resources { target: Target::Sm80, registers: 252, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
-                Resources { target: Target::Sm90a, registers: 254, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm80, registers: 234, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm90a, registers: 240, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
             ] },
             Entry { name: "tiled_logits_256", params: "LogitsParams", param_bytes: 96, param_align: 8, resources: &[
-                Resources { target: Target::Sm80, registers: 254, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
-                Resources { target: Target::Sm90a, registers: 252, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm80, registers: 238, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm90a, registers: 236, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
             ] },
         ],
     },
     Module {
         name: "tiled_qkv",
         source: "kernels/tiled_qkv.cu",
-        source_hash: 0xa2f316cda8ae7058,
+        source_hash: 0xefcfb3064c412766,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/tiled_qkv.ptx")), cubin: include_bytes!("../out/sm_80/tiled_qkv.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/tiled_qkv.cubin") },
         ],
         entries: &[
             Entry { name: "tiled_qkv_128", params: "QkvParams", param_bytes: 192, param_align: 8, resources: &[
-                Resources { target: Target::Sm80, registers: 252, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm80, registers: 242, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
                 Resources { target: Target::Sm90a, registers: 246, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
             ] },
             Entry { name: "tiled_qkv_256", params: "QkvParams", param_bytes: 192, param_align: 8, resources: &[
-                Resources { target: Target::Sm80, registers: 255, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
-                Resources { target: Target::Sm90a, registers: 254, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm80, registers: 246, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm90a, registers: 238, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
             ] },
         ],
     },
     Module {
         name: "tiled_residual",
         source: "kernels/tiled_residual.cu",
-        source_hash: 0xd222d06df551b0c1,
+        source_hash: 0xc65204cc2321eb5d,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/tiled_residual.ptx")), cubin: include_bytes!("../out/sm_80/tiled_residual.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/tiled_residual.cubin") },
         ],
         entries: &[
             Entry { name: "tiled_residual_128", params: "ResidualParams", param_bytes: 120, param_align: 8, resources: &[
-                Resources { target: Target::Sm80, registers: 254, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
-                Resources { target: Target::Sm90a, registers: 248, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm80, registers: 242, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm90a, registers: 250, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
             ] },
             Entry { name: "tiled_residual_256", params: "ResidualParams", param_bytes: 120, param_align: 8, resources: &[
-                Resources { target: Target::Sm80, registers: 255, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
-                Resources { target: Target::Sm90a, registers: 255, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm80, registers: 246, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm90a, registers: 240, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
             ] },
         ],
     },
     Module {
         name: "tiled_swiglu",
         source: "kernels/tiled_swiglu.cu",
-        source_hash: 0xc5f731856299d5cd,
+        source_hash: 0x9bf0d4a86cf82339,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/tiled_swiglu.ptx")), cubin: include_bytes!("../out/sm_80/tiled_swiglu.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/tiled_swiglu.cubin") },
         ],
         entries: &[
             Entry { name: "tiled_swiglu_128", params: "SwigluParams", param_bytes: 104, param_align: 8, resources: &[
-                Resources { target: Target::Sm80, registers: 252, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
-                Resources { target: Target::Sm90a, registers: 252, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm80, registers: 234, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm90a, registers: 240, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
             ] },
             Entry { name: "tiled_swiglu_256", params: "SwigluParams", param_bytes: 104, param_align: 8, resources: &[
-                Resources { target: Target::Sm80, registers: 254, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
-                Resources { target: Target::Sm90a, registers: 252, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm80, registers: 238, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm90a, registers: 236, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
             ] },
         ],
     },
     Module {
         name: "token_counts",
         source: "kernels/token_counts.cu",
-        source_hash: 0xf1ebdea43fbb7f45,
+        source_hash: 0x6b4aa0f24ace94dc,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/token_counts.ptx")), cubin: include_bytes!("../out/sm_80/token_counts.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/token_counts.cubin") },
@@ -527,7 +527,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "wgmma_qkv",
         source: "kernels/wgmma_qkv.cu",
-        source_hash: 0xef8f8fa7420893a7,
+        source_hash: 0x8e10142ccef15178,
         images: &[
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/wgmma_qkv.cubin") },
         ],
@@ -546,7 +546,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "wgmma_residual",
         source: "kernels/wgmma_residual.cu",
-        source_hash: 0x3752e6929b2ab46a,
+        source_hash: 0xac4a79b719edfbdb,
         images: &[
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/wgmma_residual.cubin") },
         ],
@@ -565,7 +565,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "wgmma_swiglu",
         source: "kernels/wgmma_swiglu.cu",
-        source_hash: 0x601dd14d15fb92f6,
+        source_hash: 0x71f211d1136f8897,
         images: &[
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/wgmma_swiglu.cubin") },
         ],

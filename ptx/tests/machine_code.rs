@@ -31,17 +31,17 @@ const GATES: &[Gate] = &[
     gate(("tiled_", ""), "fences", 1.0, 1.0),
     gate(("wgmma_", ""), "fences", 1.0, 1.0),
     gate(("attention_decode", ""), "fences", 1.0, 1.0),
-    gate(("decode_megakernel", ""), "fences", 10.0, 10.0),
+    gate(("decode_megakernel", ""), "fences", 9.0, 9.0),
     // No step waits for weights that are younger than its own.
     gate(("skinny_", ""), "zero_waits", 0.0, 0.0),
-    // A ring of two stages is empty at its wait, that of decode attention on sm_80.
-    gate(("attention_decode", ""), "zero_waits", 1.0, 0.0),
-    gate(("decode_megakernel", ""), "zero_waits", 1.0, 0.0),
+    // Keys and values are waited for apart, so that a ring of two stages is not empty at a wait.
+    gate(("attention_decode", ""), "zero_waits", 0.0, 0.0),
+    gate(("decode_megakernel", ""), "zero_waits", 0.0, 0.0),
     gate(("tiled_", ""), "zero_waits", 0.0, 0.0),
     gate(("wgmma_", ""), "zero_waits", 0.0, 0.0),
-    gate(("tiled_", "_256"), "instructions_per_product", 2.2, 2.2),
-    // As many fragments and copies a unit as with 256 tokens, for half of the products.
-    gate(("tiled_", "_128"), "instructions_per_product", 2.7, 2.2),
+    gate(("tiled_", "_256"), "instructions_per_product", 1.95, 1.95),
+    // A unit has half of the products of the tile of 256, and as many instructions of its own.
+    gate(("tiled_", "_128"), "instructions_per_product", 2.18, 2.2),
     gate(("attention_prefill", ""), "instructions_per_product", 8.6, 8.6),
     gate(("wgmma_", ""), "instructions_per_product", 11.0, 11.0),
     // Softmax of 64 tokens to 12 products at hd 128 and 8 at hd 64, with the multiplications of the
@@ -49,7 +49,9 @@ const GATES: &[Gate] = &[
     gate(("attention_wgmma", "_hd128"), "instructions_per_product", 26.9, 26.9),
     gate(("attention_wgmma", "_hd64"), "instructions_per_product", 33.8, 33.8),
     gate(("attention_wgmma", ""), "zero_waits", 0.0, 0.0),
-    gate(("decode_megakernel", ""), "longest_loop_bytes", INSTRUCTION_CACHE, INSTRUCTION_CACHE),
+    gate(("decode_megakernel", ""), "longest_loop_bytes", 98_304.0, INSTRUCTION_CACHE),
+    // Instructions in front of a unit's first product: copies, no search for the next tile.
+    gate(("skinny_", ""), "lead", 100.0, 100.0),
 ];
 
 fn figure(sass: &Value, key: &str) -> f64 {
@@ -110,7 +112,8 @@ fn weights_in_flight_cover_the_latency_of_memory() {
         };
         let blocks = if rows == "64" { 1.0 } else { 2.0 };
         let in_flight = figure(&sass, "pending_groups") * 8.0 * blocks;
-        assert!(in_flight >= 40.0, "{kernel} on {target}: {in_flight} KiB in flight");
+        let least = if rows == "64" { 56.0 } else { 64.0 };
+        assert!(in_flight >= least, "{kernel} on {target}: {in_flight} KiB in flight");
     }
 }
 

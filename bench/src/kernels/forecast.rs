@@ -60,6 +60,8 @@ const IDLE_LATENCY: f64 = 0.6;
 const FENCE_S: f64 = 0.3e-6;
 /// Seconds to read the sums of other blocks; judgement.
 const PARTS_S: f64 = 0.5e-6;
+/// Splits of attention whose sums are read at one time.
+const MERGED: f64 = 8.0;
 
 /// A forecast of one launch.
 #[derive(Clone, Copy, Debug)]
@@ -223,9 +225,14 @@ impl Forecaster {
             ("bytes in flight", share / in_flight * latency_s),
             ("chain of a warp", rounds * waves * CHAIN * (sass.lead + sass.span) / clock_hz),
         ];
-        // Slot, position, block table, keys: each load waits for the one before.
-        let begin = 4.0 * latency_s * IDLE_LATENCY;
-        self.total(&terms, begin + self.edge_s(plan, sass))
+        // Position, block table, keys: each load waits for the one before. With a block a
+        // multiprocessor at most there is room beside the predecessor's: then all these loads come
+        // before its end, but for those of the queries and the newest token.
+        let is_early = self.overlaps(plan) && blocks <= f64::from(chip.multiprocessors);
+        let begin = if is_early { 1.0 } else { 3.0 } * latency_s * IDLE_LATENCY;
+        // The last split reads the others' sums in batches; the first one is in the edge.
+        let merge = PARTS_S * ((f64::from(plan.splits) / MERGED).ceil() - 1.0);
+        self.total(&terms, begin + merge + self.edge_s(plan, sass))
     }
 
     fn attention_prefill(&self, plan: &LaunchPlan, sass: &Sass) -> Forecast {
@@ -270,6 +277,11 @@ impl Forecaster {
         let rounds = (works / f64::from(plan.grid[0])).max(1.0);
         let ends = rounds * 2.0 * (products / 2.0 + chain) / clock_hz;
         self.total(&terms, self.edge_s(plan, sass) + ends)
+    }
+
+    /// Returns true if the launch may begin before its predecessor has ended.
+    fn overlaps(&self, plan: &LaunchPlan) -> bool {
+        plan.overlaps && self.rates.chip.target == Some(Target::Sm90a)
     }
 
     /// Seconds around the main loop: the launch, and the fix-up where blocks share tiles.

@@ -19,6 +19,7 @@ pub(crate) extern "C" fn trail_emu_reset() {
     state.sticky = None;
     state.executed = 0;
     state.launches = 0;
+    state.unfinished = 0;
     state.writes_beside = 0;
 }
 

@@ -187,20 +187,21 @@ fn set_kernel_params(executable: Handle, node: Handle, params: &KernelNodeParams
     let kernel = state.functions.get(&function).ok_or(error::INVALID_HANDLE)?.kernel.clone();
     // SAFETY: the API's contract.
     let bytes = unsafe { launch::arguments(&kernel, params.params, params.extra)? };
-    let new = |cooperative| Launch {
+    let new = |cooperative, overlaps| Launch {
         kernel: kernel.clone(),
         params: bytes.clone(),
         blocks: params.blocks,
         threads: params.threads,
         shared: params.shared,
         cooperative,
+        overlaps,
     };
-    launch::check(&state, function, &new(false))?;
+    launch::check(&state, function, &new(false, false))?;
     let graph = state.executables.get_mut(&executable).ok_or(error::INVALID_HANDLE)?;
     let (number, at) = node_index(node).ok_or(error::INVALID_HANDLE)?;
     match graph.nodes.get_mut(at).map(|node| &mut node.work) {
         Some(Work::Launch(old)) if number == graph.number => {
-            *old = new(old.cooperative);
+            *old = new(old.cooperative, old.overlaps);
             Ok(())
         }
         _ => Err(error::GRAPH_EXEC_UPDATE_FAILURE),

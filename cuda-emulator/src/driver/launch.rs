@@ -32,6 +32,8 @@ struct Attribute {
 
 const ATTRIBUTE_COOPERATIVE: c_uint = 2;
 const ATTRIBUTE_CLUSTER: c_uint = 4;
+/// Programmatic stream serialization: the kernel may begin before its predecessor has ended.
+const ATTRIBUTE_OVERLAPS: c_uint = 6;
 
 /// Copies the arguments of a launch.
 ///
@@ -129,19 +131,26 @@ pub(crate) fn check(state: &State, function: Handle, launch: &Launch) -> Answer 
     Ok(())
 }
 
+/// Attributes of a launch that matter here.
+#[derive(Clone, Copy, Default)]
+struct Attributes {
+    cooperative: bool,
+    overlaps: bool,
+}
+
 fn launch(
     function: Handle,
     (blocks, threads, shared): ([u32; 3], [u32; 3], u32),
     stream: Handle,
     params: *const *const c_void,
     extra: *const *const c_void,
-    cooperative: bool,
+    Attributes { cooperative, overlaps }: Attributes,
 ) -> Answer {
     let mut state = ready()?;
     let kernel = state.functions.get(&function).ok_or(error::INVALID_HANDLE)?.kernel.clone();
     // SAFETY: the API's contract.
     let params = unsafe { arguments(&kernel, params, extra)? };
-    let launch = Launch { kernel, params, blocks, threads, shared, cooperative };
+    let launch = Launch { kernel, params, blocks, threads, shared, cooperative, overlaps };
     check(&state, function, &launch)?;
     state.config.count(Target::Launch)?;
     queue(state, stream, Work::Launch(launch)).map(|_| ())
@@ -152,7 +161,8 @@ api! {
         function: Handle, bx: c_uint, by: c_uint, bz: c_uint, tx: c_uint, ty: c_uint, tz: c_uint,
         shared: c_uint,
         stream: Handle, params: *const *const c_void, extra: *const *const c_void) {
-        launch(function, ([bx, by, bz], [tx, ty, tz], shared), stream, params, extra, false)
+        let attributes = Attributes::default();
+        launch(function, ([bx, by, bz], [tx, ty, tz], shared), stream, params, extra, attributes)
     }
 
     fn cuLaunchCooperativeKernel(
@@ -160,7 +170,7 @@ api! {
         shared: c_uint,
         stream: Handle, params: *const *const c_void) {
         launch(function, ([bx, by, bz], [tx, ty, tz], shared), stream, params, std::ptr::null(),
-            true)
+            Attributes { cooperative: true, overlaps: false })
     }
 
     fn cuLaunchKernelEx(
@@ -171,18 +181,19 @@ api! {
         }
         // SAFETY: the API's contract.
         let config = unsafe { &*config };
-        let mut cooperative = false;
+        let mut attributes = Attributes::default();
         for at in 0..config.count as usize {
             // SAFETY: there are `count` attributes.
             let attribute = unsafe { &*config.attributes.add(at) };
             match attribute.id {
-                ATTRIBUTE_COOPERATIVE => cooperative = attribute.value[0] != 0,
+                ATTRIBUTE_COOPERATIVE => attributes.cooperative = attribute.value[0] != 0,
+                ATTRIBUTE_OVERLAPS => attributes.overlaps = attribute.value[0] != 0,
                 ATTRIBUTE_CLUSTER if attribute.value[..3] != [1, 1, 1] =>
                     return super::unsupported::say("cuLaunchKernelEx with clusters"),
                 _ => {}
             }
         }
         launch(function, (config.blocks, config.threads, config.shared), config.stream, params,
-            extra, cooperative)
+            extra, attributes)
     }
 }

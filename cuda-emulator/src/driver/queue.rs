@@ -20,6 +20,8 @@ pub(crate) struct Launch {
     pub(crate) threads: [u32; 3],
     pub(crate) shared: u32,
     pub(crate) cooperative: bool,
+    /// It may begin before its predecessor has ended.
+    pub(crate) overlaps: bool,
 }
 
 /// Host memory of a copy.

@@ -208,6 +208,10 @@ fn at(
 }
 
 fn perform(state: &mut State, work: Work) -> Result<(), Finding> {
+    if !matches!(work, Work::Launch(_)) {
+        // Only launches overlap: what is behind another operation begins when all before it ended.
+        state.unfinished = state.launches + 1;
+    }
     match work {
         Work::Launch(launch) => return run(state, launch),
         Work::ToDevice { from, to, bytes } => {
@@ -303,6 +307,9 @@ fn run(state: &mut State, launch: Launch) -> Result<(), Finding> {
         table: state.memory.table(),
         seed,
         number: state.launches,
+        unfinished: launch.overlaps.then_some(state.unfinished),
+        notes_writers: state.config.chip.capability.0 >= 9,
+        releases_early: AtomicBool::new(false),
         sms: state.config.sms,
         cooperative: launch.cooperative,
         late_copies: match state.config.order {
@@ -317,6 +324,11 @@ fn run(state: &mut State, launch: Launch) -> Result<(), Finding> {
     let begin = Instant::now();
     let outcome = grid.run();
     state.executed += outcome.executed;
+    // Its successor begins when all blocks have let it, or have ended: behind their waits, unless
+    // one let it before.
+    if !launch.overlaps || !grid.releases_early.load(Ordering::Relaxed) {
+        state.unfinished = grid.number;
+    }
     if state.config.verbose {
         let (name, seconds) = (&grid.kernel.name, begin.elapsed().as_secs_f64());
         let rate = outcome.executed as f64 / seconds / 1e6;

@@ -41,6 +41,8 @@ pub(crate) struct State {
     pub(crate) random: u64,
     pub(crate) executed: u64,
     pub(crate) launches: u64,
+    /// The first launch that may still be at work when one begins that overlaps.
+    pub(crate) unfinished: u64,
     /// Stream writes that were done while a launch filled the chip.
     pub(crate) writes_beside: u64,
     next_handle: Handle,
@@ -92,6 +94,7 @@ impl State {
             random,
             executed: 0,
             launches: 0,
+            unfinished: 0,
             writes_beside: 0,
             next_handle: 0x7E00_0000_0000,
         }

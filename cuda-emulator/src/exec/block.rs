@@ -93,6 +93,7 @@ impl Block {
             warp.pending.clear();
             warp.wgmma.clear();
             warp.spins = false;
+            warp.waited = false;
             warp.fault = None;
             warp.waiting = None;
             warp.executed = 0;

@@ -57,6 +57,15 @@ impl Cx<'_> {
         }
         let offset = address - allocation.base;
         let (launch, grain) = (self.grid.number, self.grid.kernel.global_grain);
+        let writes = !matches!(intent, Intent::Read | Intent::Strong);
+        if let Some(first) = self.grid.unfinished.filter(|_| !self.warp.waited)
+            && (writes || allocation.writers.since(first, offset, bytes))
+        {
+            return Err(too_early(allocation, offset, bytes, writes));
+        }
+        if writes && self.grid.notes_writers {
+            allocation.writers.write(launch, offset, bytes);
+        }
         match intent {
             Intent::Write => {
                 allocation.written.set(offset, bytes);
@@ -241,6 +250,13 @@ fn unwritten(allocation: &Allocation, offset: u64, bytes: u64) -> (Kind, String)
     let gap = allocation.written.gap(offset, bytes).unwrap_or(offset);
     let address = allocation.base + offset;
     (Kind::Unwritten, format!("{bytes} bytes at {address:#x}: byte {gap} of {allocation}"))
+}
+
+#[cold]
+fn too_early(allocation: &Allocation, offset: u64, bytes: u64, writes: bool) -> (Kind, String) {
+    let why = if writes { "" } else { ", which a kernel wrote that may be at work" };
+    let detail = format!("{bytes} bytes at offset {offset} of {allocation}{why}");
+    (Kind::BeforeWait, detail)
 }
 
 #[cold]

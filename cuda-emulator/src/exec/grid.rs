@@ -20,6 +20,13 @@ pub(crate) struct Grid {
     pub(crate) table: Arc<Table>,
     pub(crate) seed: u64,
     pub(crate) number: u64,
+    /// The first launch that may be at work until a thread has waited for all before this one; none
+    /// is, unless the launch overlaps.
+    pub(crate) unfinished: Option<u64>,
+    /// The chip has launches that overlap: the writer of each word is noted.
+    pub(crate) notes_writers: bool,
+    /// A thread let the successor begin before it had waited itself.
+    pub(crate) releases_early: AtomicBool,
     pub(crate) sms: u32,
     /// All blocks are resident, so that they may wait for one another.
     pub(crate) cooperative: bool,

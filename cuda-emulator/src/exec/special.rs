@@ -142,5 +142,17 @@ pub(crate) fn fence(cx: &mut super::Cx<'_>, _: &crate::ptx::program::Inst, _: u3
 /// `membar.cta`, `fence...cta`: the interpreter runs a block's warps on one host thread.
 pub(crate) fn block_fence(_: &mut super::Cx<'_>, _: &crate::ptx::program::Inst, _: u32) {}
 
+/// `griddepcontrol.wait`
+pub(crate) fn wait_for_launches(cx: &mut super::Cx<'_>, _: &crate::ptx::program::Inst, _: u32) {
+    cx.warp.waited = true;
+}
+
+/// `griddepcontrol.launch_dependents`
+pub(crate) fn let_successor(cx: &mut super::Cx<'_>, _: &crate::ptx::program::Inst, _: u32) {
+    if !cx.warp.waited {
+        cx.grid.releases_early.store(true, std::sync::atomic::Ordering::Relaxed);
+    }
+}
+
 /// Prefetches and other instructions without a result.
 pub(crate) fn nothing(_: &mut super::Cx<'_>, _: &crate::ptx::program::Inst, _: u32) {}

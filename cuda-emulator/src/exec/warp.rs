@@ -34,6 +34,8 @@ pub(crate) struct Warp {
     pub(crate) waiting: Option<Wait>,
     /// The last [`Flow::Poll`] failed.
     pub(crate) spins: bool,
+    /// It has waited for the launches before its own.
+    pub(crate) waited: bool,
 }
 
 /// Reason for which a warp waits.
@@ -75,6 +77,7 @@ impl Warp {
             executed: 0,
             waiting: None,
             spins: false,
+            waited: false,
         }
     }
 

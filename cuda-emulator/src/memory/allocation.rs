@@ -3,7 +3,7 @@
 use std::alloc::Layout;
 use std::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
 
-use super::{Owners, POISON, Written};
+use super::{Owners, POISON, Writers, Written};
 
 /// Where an allocation came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +49,7 @@ pub(crate) struct Allocation {
     pub(crate) name: String,
     pub(crate) written: Written,
     pub(crate) owners: Owners,
+    pub(crate) writers: Writers,
     host: AtomicPtr<u8>,
     state: AtomicU8,
 }
@@ -80,6 +81,7 @@ impl Allocation {
             name: String::new(),
             written,
             owners: Owners::new(bytes),
+            writers: Writers::new(bytes),
             host: AtomicPtr::new(host),
             state: AtomicU8::new(state as u8),
         })
@@ -95,6 +97,7 @@ impl Allocation {
             name: String::new(),
             written: Written::all(),
             owners: Owners::new(bytes),
+            writers: Writers::new(bytes),
             host: AtomicPtr::new(host),
             state: AtomicU8::new(State::Live as u8),
         }

@@ -5,12 +5,14 @@ mod owners;
 mod shadow;
 mod table;
 mod tensor_map;
+mod writers;
 
 pub(crate) use allocation::{Allocation, Kind, State};
 pub(crate) use owners::Owners;
 pub(crate) use shadow::Written;
 pub(crate) use table::{Memory, Table};
 pub(crate) use tensor_map::{Swizzle, TensorMap, WORDS};
+pub(crate) use writers::Writers;
 
 /// Generic addresses of a block's shared memory start here.
 pub(crate) const SHARED_WINDOW: u64 = 0x1000_0000_0000;

@@ -64,7 +64,8 @@ pub(crate) fn check(bench: &Bench, chance: &mut Chance, case: &Case, kernel: Ker
     let position: Vec<i32> =
         rows.iter().map(|length| length.map_or(0x0fff_ffff, |length| length as i32 - 1)).collect();
     let context = lengths.iter().max().copied().unwrap_or(1).max(1);
-    let plan = attention::decode_with_splits(rows.len(), heads, context, splits);
+    let chip = bench.device.chip();
+    let plan = attention::decode_with_splits(chip, rows.len(), heads, context, splits);
     let step = Step {
         cache: &cache,
         plan: &plan,

@@ -57,13 +57,18 @@ impl Lower<'_> {
                 let run = if is_within { special::block_fence } else { special::fence };
                 self.push(Inst::new(Flow::Plain(run), self.line));
             }
-            (
-                "prefetch" | "prefetchu" | "applypriority" | "discard" | "griddepcontrol"
-                | "setmaxnreg",
-                _,
-            ) => {
+            ("prefetch" | "prefetchu" | "applypriority" | "discard" | "setmaxnreg", _) => {
                 opcode.modifiers.clear();
                 self.push(Inst::new(Flow::Plain(special::nothing), self.line));
+            }
+            ("griddepcontrol", _) => {
+                let run = if opcode.take("launch_dependents") {
+                    special::let_successor
+                } else {
+                    opcode.take("wait");
+                    special::wait_for_launches
+                };
+                self.push(Inst::new(Flow::Plain(run), self.line));
             }
             ("createpolicy", [to, ..]) => {
                 // Policies are values that hints carry; they have no effect.

@@ -75,7 +75,8 @@ fn attention_geometry() {
     let block = attention::BLOCK as usize;
     agree("common/decode.cuh", "WARPS", "attention.rs WARPS", &[attention::WARPS]);
     agree("common/decode.cuh", "THREADS", "attention.rs BLOCK", &[block]);
-    agree("attention_decode.cu", "STAGES", "attention.rs STAGES", &[attention::STAGES]);
+    let stages = [attention::STAGES_HOPPER, attention::STAGES];
+    agree("common/decode.cuh", "STAGES", "attention.rs STAGES", &stages);
     let prefill = "attention_prefill.cu";
     agree(prefill, "THREADS", "attention.rs BLOCK", &[block]);
     let queries = &[attention::TILE_QUERIES];
@@ -94,13 +95,10 @@ fn attention_geometry() {
 
 #[test]
 fn megakernel_geometry() {
-    let [hopper, other] = [megakernel::RING_STAGES_HOPPER, megakernel::RING_STAGES];
-    let stages = [hopper as usize, other as usize];
-    agree("decode_megakernel.cu", "STAGES", "megakernel.rs RING_STAGES", &stages);
-    assert_eq!(megakernel::OWN_RING_STAGES as usize, attention::STAGES);
     // Its products are those of the kernels of 8 rows.
-    let [of_8] = constants(&source("decode_megakernel.cu"), "WEIGHT_STAGES")[..] else { panic!() };
-    assert_eq!(instance(&source("skinny_qkv.cu"), "skinny_qkv_8")[1], of_8);
+    let of_8 = ["WEIGHT_STAGES", "ROW_STAGES"]
+        .map(|name| constants(&source("decode_megakernel.cu"), name)[0]);
+    assert_eq!(instance(&source("skinny_qkv.cu"), "skinny_qkv_8")[1..3], of_8);
     let rows = constants(&source("decode_megakernel.cu"), "TOKENS");
     assert!(rows[0] >= megakernel::MOST_ROWS, "decode_megakernel.cu: TOKENS {rows:?}");
 }
@@ -112,7 +110,6 @@ fn products_geometry() {
     let skinny = &gemm::SKINNY[0];
     agree("common/skinny.cuh", "THREADS", "gemm.rs skinny()", &[skinny.threads as usize]);
     agree("common/skinny.cuh", "DEPTH", "gemm.rs skinny()", &[skinny.depth]);
-    agree("common/skinny.cuh", "STAGES", "gemm.rs SKINNY_STAGES", &[gemm::SKINNY_STAGES]);
     let wide = "common/wgmma.cuh";
     agree(wide, "BOX", "gemm/wgmma.rs BOX", &[wgmma::BOX]);
     agree(wide, "DEPTH", "gemm/wgmma.rs DEPTH", &[wgmma::DEPTH]);
@@ -132,12 +129,14 @@ fn instances_of_the_products() {
     let each = |instance: &Instance| instance.kernels.map(|kernel| (kernel, *instance));
     for (kernel, planned) in gemm::SKINNY.iter().flat_map(each) {
         let file = &kernel[..kernel.rfind('_').unwrap()];
-        // Tokens, stages of weights, blocks a multiprocessor.
+        // Tokens, stages of weights, stages of activations, blocks a multiprocessor.
         let found = instance(&source(&format!("{file}.cu")), kernel);
-        let [tokens, weight_stages, blocks] = found[..] else { panic!("{kernel}: {found:?}") };
+        let [tokens, weight_stages, stages, blocks] = found[..] else {
+            panic!("{kernel}: {found:?}")
+        };
         assert_eq!([tokens, blocks], [planned.tokens, planned.blocks as usize], "{kernel}");
         let weights = weight_stages * gemm::SKINNY_STEP_BYTES;
-        let each = gemm::SKINNY_STAGES * planned.depth * 2 + gemm::ROW_BYTES + 4;
+        let each = stages * planned.depth * 2 + gemm::ROW_BYTES + 4;
         assert_eq!(weights + tokens * each, planned.shared_bytes as usize, "{kernel}");
     }
     for (kernel, planned) in gemm::TILED.iter().flat_map(each) {

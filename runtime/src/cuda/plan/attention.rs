@@ -4,20 +4,27 @@ pub mod wgmma;
 
 use super::{Chip, LaunchPlan, Shape, resident};
 use crate::backend::BLOCK_TOKENS;
+use trail_ptx::Target;
 
 /// Threads of a block, in both kernels.
 pub(super) const BLOCK: u32 = 128;
-/// Warps of a decode block, and stages of each warp's cp.async ring of KV blocks.
+/// Warps of a decode block.
 pub(super) const WARPS: usize = 4;
-pub(super) const STAGES: usize = 3;
+/// Stages of a decode warp's cp.async ring of KV blocks, by target: as many as leave room for two
+/// blocks on a multiprocessor with heads 128 wide.
+pub(super) const STAGES: usize = 2;
+pub(super) const STAGES_HOPPER: usize = 3;
 /// Queries of a prefill tile, and stages of its ring.
 pub const TILE_QUERIES: usize = 128;
 pub(super) const PREFILL_STAGES: usize = 3;
 
 /// Most pieces that one context is cut into; bounds the workspace and the merge.
 pub const MOST_SPLITS: usize = 64;
-/// A split of fewer blocks of 16 tokens costs more than it carries: four rounds of its four warps.
-pub(super) const SPLIT_BLOCKS: usize = 16;
+/// A split of fewer blocks of 16 tokens would leave one of its four warps without any.
+pub(super) const SPLIT_BLOCKS: usize = 4;
+/// The same once each multiprocessor has a block: then a split of less than four rounds of the
+/// warps costs more than it carries.
+const FILLED_SPLIT_BLOCKS: usize = 16;
 /// Cost of starting and ending a block of threads, in tokens that it could have streamed: about
 /// 1.5 us at half a multiprocessor's share of 4 TB/s, and 512 bytes a token.
 pub(super) const BLOCK_COST_TOKENS: usize = 128;
@@ -75,11 +82,17 @@ pub fn supports(head_dim: usize) -> bool {
 /// If there is no kernel for the width of the heads, or nothing to do.
 pub fn decode(chip: &Chip, rows: usize, heads: Heads, context: usize) -> DecodePlan {
     let splits = choose_splits(chip, rows, heads, context);
-    decode_with_splits(rows, heads, context, splits)
+    decode_with_splits(chip, rows, heads, context, splits)
 }
 
 /// The same with a given number of splits, 1 to [`MOST_SPLITS`]; for tests and benchmarks.
-pub fn decode_with_splits(rows: usize, heads: Heads, context: usize, splits: usize) -> DecodePlan {
+pub fn decode_with_splits(
+    chip: &Chip,
+    rows: usize,
+    heads: Heads,
+    context: usize,
+    splits: usize,
+) -> DecodePlan {
     assert!(rows > 0 && heads.group > 0 && heads.kv_heads > 0, "no rows or no heads");
     assert!((1..=MOST_SPLITS).contains(&splits), "{splits} splits");
     let (kernel, tile) = decode_kernel(heads);
@@ -89,7 +102,7 @@ pub fn decode_with_splits(rows: usize, heads: Heads, context: usize, splits: usi
         shape: shape(rows, heads, context),
         grid: [splits as u32, (units / rows) as u32, rows as u32],
         block: BLOCK,
-        shared_bytes: ring_bytes(heads.head_dim),
+        shared_bytes: ring_bytes(chip, heads.head_dim),
         splits: splits as u32,
         overlaps: true,
         cooperative: false,
@@ -120,8 +133,9 @@ fn decode_kernel(heads: Heads) -> (&'static str, usize) {
 
 /// Shared memory of a decode block: each warp's ring of keys and values. The merge of the warps
 /// takes less, in the same place.
-fn ring_bytes(head_dim: usize) -> u32 {
-    (WARPS * STAGES * 2 * BLOCK_TOKENS * head_dim * 2) as u32
+fn ring_bytes(chip: &Chip, head_dim: usize) -> u32 {
+    let stages = if chip.target == Some(Target::Sm90a) { STAGES_HOPPER } else { STAGES };
+    (WARPS * stages * 2 * BLOCK_TOKENS * head_dim * 2) as u32
 }
 
 /// Number of splits with the lowest estimated time: waves of blocks over the chip, times the tokens
@@ -130,9 +144,11 @@ fn ring_bytes(head_dim: usize) -> u32 {
 fn choose_splits(chip: &Chip, rows: usize, heads: Heads, context: usize) -> usize {
     let (kernel, tile) = decode_kernel(heads);
     let units = rows * heads.kv_heads * heads.group.div_ceil(tile);
-    let each = resident(chip, kernel, BLOCK, ring_bytes(heads.head_dim)).unwrap_or(1);
+    let each = resident(chip, kernel, BLOCK, ring_bytes(chip, heads.head_dim)).unwrap_or(1);
     let places = (chip.multiprocessors * each) as usize;
-    let most = (context / (SPLIT_BLOCKS * BLOCK_TOKENS)).clamp(1, MOST_SPLITS);
+    let unfilled =
+        (chip.multiprocessors as usize / units).min(context / (SPLIT_BLOCKS * BLOCK_TOKENS));
+    let most = unfilled.max(context / (FILLED_SPLIT_BLOCKS * BLOCK_TOKENS)).clamp(1, MOST_SPLITS);
     let cost = |splits: &usize| {
         let waves = (units * splits).div_ceil(places);
         waves * (context.div_ceil(*splits) + BLOCK_COST_TOKENS) + (splits - 1) * MERGE_COST_TOKENS
@@ -230,7 +246,7 @@ pub fn rung(number: usize, rows: usize, heads: Heads, context: usize) -> LaunchP
         splits: 1,
         overlaps: false,
         cooperative: false,
-        ..decode_with_splits(rows, heads, context, 1).launch
+        ..decode_with_splits(&Chip::A100, rows, heads, context, 1).launch
     }
 }
 
@@ -250,11 +266,14 @@ mod tests {
         assert!((30..=33).contains(&single), "{single}");
         // The same context, and the same request, with company.
         assert!(decode(&Chip::H200, 33, LLAMA, 32_768).launch.splits < single);
-        // One block at a time on an A100: 256 blocks for 108 places would end in a wave that is a
-        // third full.
+        // Of 216 places on an A100, 256 blocks would fill a fifth of a second wave.
         assert!(decode(&Chip::A100, 32, LLAMA, 4096).launch.splits > 1);
         // Too short to cut, however empty the chip.
-        assert_eq!(decode(&Chip::H200, 1, LLAMA, 200).launch.splits, 1);
+        assert_eq!(decode(&Chip::H200, 1, LLAMA, 100).launch.splits, 1);
+        // A round of each warp, while there are multiprocessors without a block.
+        assert_eq!(decode(&Chip::H200, 1, LLAMA, 1024).launch.splits, 16);
+        assert_eq!(decode(&Chip::A100, 1, LLAMA, 1024).launch.splits, 13);
+        assert_eq!(decode(&Chip::H200, 4, LLAMA, 1024).launch.splits, 4);
     }
 
     #[test]

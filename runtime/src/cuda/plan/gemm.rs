@@ -78,8 +78,6 @@ pub(super) struct Instance {
 
 /// Bytes of one token's row of sums: 128 features, padded by 4 against bank conflicts.
 pub(super) const ROW_BYTES: usize = (FEATURES + 4) * 4;
-/// Stages of activations of the skinny kernels.
-pub(super) const SKINNY_STAGES: usize = 4;
 /// Bytes of a block's weights in a step of 16 along k of the skinny kernels.
 pub(super) const SKINNY_STEP_BYTES: usize = 8 * 1024;
 /// Shared memory that each resident block costs beyond what it asks for: the driver's, and the
@@ -90,11 +88,12 @@ const fn skinny(
     kernels: [&'static str; 4],
     tokens: usize,
     weight_stages: usize,
+    stages: usize,
     blocks: u32,
 ) -> Instance {
     // Stages of weights, stages of activations, the sums, the row scales.
     let shared = weight_stages * SKINNY_STEP_BYTES
-        + SKINNY_STAGES * tokens * 128 * 2
+        + stages * tokens * 128 * 2
         + tokens * ROW_BYTES
         + tokens * 4;
     Instance {
@@ -131,28 +130,32 @@ const fn tiled(
     }
 }
 
-/// Stages of weights: at 32 and 64 rows as many as leave room for so many blocks on a
-/// multiprocessor of an A100 (164 KiB); at 8 as many as leave the megakernel's shared memory to
-/// attention's rings, at 16 the same. In flight are 80, 80, 48 and 56 KiB a multiprocessor;
+/// Stages of weights, stages of activations, blocks: at 32 and 64 rows as many as leave room for so
+/// many blocks on a multiprocessor of an A100 (164 KiB), at 32 one of activations less for one of
+/// weights more; at 8 as many as leave the megakernel's shared memory to attention's rings, at 16
+/// the same. In flight are 80, 80, 64 and 56 KiB a multiprocessor;
 /// Little's law asks for about 36 on an H200 (4.8 TB/s over 132, 1 us under load), 18 on an A100.
 pub(super) const SKINNY: [Instance; 4] = [
-    skinny(["skinny_qkv_8", "skinny_residual_8", "skinny_swiglu_8", "skinny_logits_8"], 8, 6, 2),
+    skinny(["skinny_qkv_8", "skinny_residual_8", "skinny_swiglu_8", "skinny_logits_8"], 8, 6, 4, 2),
     skinny(
         ["skinny_qkv_16", "skinny_residual_16", "skinny_swiglu_16", "skinny_logits_16"],
         16,
         6,
+        4,
         2,
     ),
     skinny(
         ["skinny_qkv_32", "skinny_residual_32", "skinny_swiglu_32", "skinny_logits_32"],
         32,
-        4,
+        5,
+        3,
         2,
     ),
     skinny(
         ["skinny_qkv_64", "skinny_residual_64", "skinny_swiglu_64", "skinny_logits_64"],
         64,
         8,
+        4,
         1,
     ),
 ];
