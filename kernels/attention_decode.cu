@@ -40,10 +40,11 @@ extern __shared__ __align__(256) u8 shared_bytes[];
 /// * batch_idx, position and block_table: apply_diffs wrote them, the step's head. It follows all
 ///   that was before it in the stream, as it does not overlap; and `embed`, behind it, waits for it
 ///   before it lets its successor begin. So it has ended when any later kernel begins.
-/// * Keys and values of older tokens: products of earlier steps wrote them, or copies of a swap,
-///   for which the stream waits; all that ended before apply_diffs began. The products of this step
-///   write the tokens at their rows' positions alone: a decode row's newest one, whose block is
-///   read behind the wait, and those of other requests, whose blocks are in no other table.
+/// * Keys and values of older tokens: products of earlier steps wrote them, which ended before
+///   apply_diffs began, or copies of a swap, whose end the host saw before it launched the step.
+///   The products of this step write the tokens at their rows' positions alone: a decode row's
+///   newest one, whose block is read behind the wait, and those of other requests. Two conditions:
+///   a request has one row or segment in a step, and no block is in two requests' tables.
 /// They are read past L1, where lines of an earlier step could lie.
 template <int HD, int TILES>
 __device__ void attend(const DecodeAttentionParams &p) {

@@ -16,11 +16,12 @@
 //         a tile of 64 tokens, and runs ahead into the next work while the last one ends. Two
 //         warpgroups have 64 queries each (GQA packing: common/prefill.cuh). Queries stay in
 //         registers: from shared memory they would take as many of its cycles as the keys, and
-//         products of 64 columns would wait for it. Scores of a tile are multiplied while the
-//         values of the one before are, so that softmax overlaps products within a warpgroup
-//         (FlashAttention-3), and between the two. Only tiles at the diagonal or at the window's
-//         edge are masked, by code of their own. The order of tokens is fixed: same bits every
-//         time.
+//         products of 64 columns would wait for shared memory. Scores of a tile are multiplied
+//         together with the values of the one before (FlashAttention-3), so that the search for
+//         the largest score overlaps products within a warpgroup; ptxas puts the exponentials and
+//         sums behind the wait for the values, where they overlap the other warpgroup's products.
+//         Only a work's first tile and those at the diagonal or at the window's edge are masked,
+//         by code of their own. The order of tokens is fixed: same bits every time.
 #include "common/pipeline.cuh"
 #include "common/warpgroup_softmax.cuh"
 

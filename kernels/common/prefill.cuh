@@ -17,7 +17,7 @@ struct Work {
     int oldest, end;
 };
 
-/// A row is `group` queries. Divisions happen only at a tile's begin and end.
+/// A row is `group` queries. A division: not for the loop over unmasked tiles.
 __device__ __forceinline__ int row_of(const PrefillAttentionParams &p, int query) {
     return query / p.kv.group;
 }

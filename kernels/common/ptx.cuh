@@ -128,7 +128,7 @@ __device__ __forceinline__ float4 load_l2(const float *pointer) {
     return value;
 }
 
-/// A word from L2, never from L1: what another kernel wrote, perhaps not long ago.
+/// A word from L2, never from L1, which may hold an earlier step's value of it.
 __device__ __forceinline__ int load_l2_word(const int *pointer) {
     int value;
     asm volatile("ld.global.cg.s32 %0, [%1];" : "=r"(value) : "l"(pointer) : "memory");
@@ -389,8 +389,8 @@ __device__ __forceinline__ u64 columns_descriptor(u32 shared, u32 block_bytes) {
     return SWIZZLE_128 | EIGHT_ROWS | static_cast<u64>(block_bytes >> 4) << 16 |
            ((shared & 0x3ffffu) >> 4);
 }
-/// Holds back what is computed from the values of a product until here, behind its wait: to the
-/// compiler the wait has nothing to do with them.
+/// Holds back what is computed from the values of a product until here, behind its wait: to nvrtc
+/// the wait has nothing to do with them. No instruction, so ptxas is not held back.
 template <int COUNT>
 __device__ __forceinline__ void wgmma_results(float (&values)[COUNT]) {
 #pragma unroll

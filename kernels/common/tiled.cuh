@@ -59,9 +59,12 @@ struct Kernel {
     const char *weights, *activations;
     /// Chunk of x with which each row begins that this thread copies.
     u32 rows[ROW_COPIES];
-    /// Number of these rows that exist, the first ones; the same where the column does too, else 0:
-    /// while the products have more than `outside` units to do.
-    int present, inside, outside;
+    /// Number of these rows that exist, the first ones.
+    int present;
+    /// The same where this thread's column exists too, else 0.
+    int inside;
+    /// Units left to the products from which on the copies are past the last column.
+    int outside;
 
     __device__ Kernel(const Params &params, unsigned char *shared)
         : p(params),

@@ -120,7 +120,7 @@ const MEMORY_SHARE: f64 = 0.9;
 const ACTIVATION_BYTES: f64 = 4e9;
 /// Assumed fixed time of a step: graph launch, sampling, scheduling.
 const T0_S: f64 = 0.5e-3;
-/// Assumed time of one all-reduce over NVLink; there are two in a layer.
+/// Assumed time of one all-reduce over NVLink, by two to eight devices; there are two in a layer.
 const ALL_REDUCE_S: f64 = 10e-6;
 
 impl StepModel {
@@ -128,7 +128,7 @@ impl StepModel {
     pub fn names() -> String {
         let devices = DEVICES.map(|device| device.name).join(", ");
         let shapes = SHAPES.map(|shape| shape.name).join(", ");
-        format!("DEVICE[:MODEL][:tp2] with one of {devices} and one of {shapes}")
+        format!("DEVICE[:MODEL][:tpN] with one of {devices} and one of {shapes}, N of 2, 4, 8")
     }
 
     /// The model of a machine with measured step costs. Transfers run at 25 GB/s, the rate of the
@@ -142,10 +142,12 @@ impl StepModel {
         let weights = 2.0 * shape.parameters / devices;
         let kv_bytes = shape.kv_bytes / devices;
         let room = MEMORY_SHARE * device.memory - ACTIVATION_BYTES - weights;
-        let suffix = if devices > 1.0 { ":tp2" } else { "" };
+        let suffix = if devices > 1.0 { format!(":tp{devices}") } else { String::new() };
         let name = format!("{}:{}{suffix}", device.name, shape.name);
         if room < kv_bytes * f64::from(BLOCK_TOKENS) {
-            return Err(format!("the weights of {name} do not fit: choose another device or tp2"));
+            return Err(format!(
+                "the weights of {name} do not fit: choose a larger device or more (:tp2, :tp4, :tp8)"
+            ));
         }
         let reduce_s = if devices > 1.0 { 2.0 * shape.layers * ALL_REDUCE_S } else { 0.0 };
         let roofline = Roofline {
@@ -229,8 +231,13 @@ impl FromStr for StepModel {
         let device = parts.next().and_then(|name| DEVICES.iter().find(|d| d.name == name));
         let device = device.ok_or_else(unknown)?;
         let mut rest: Vec<&str> = parts.collect();
-        let parallel = rest.last() == Some(&"tp2");
-        if parallel {
+        let parallel = match rest.last() {
+            Some(&"tp2") => 2.0,
+            Some(&"tp4") => 4.0,
+            Some(&"tp8") => 8.0,
+            _ => 1.0,
+        };
+        if parallel > 1.0 {
             rest.pop();
         }
         let shape = match rest[..] {
@@ -239,7 +246,7 @@ impl FromStr for StepModel {
             _ => return Err(unknown()),
         };
         let shape = SHAPES.iter().find(|known| known.name == shape).ok_or_else(unknown)?;
-        StepModel::roofline(device, shape, if parallel { 2.0 } else { 1.0 })
+        StepModel::roofline(device, shape, parallel)
     }
 }
 
@@ -269,6 +276,9 @@ mod tests {
             assert!((got / kv_tokens - 1.0).abs() < 0.03, "{name}: {got} tokens");
         }
         assert!("a100-80g:70b".parse::<StepModel>().unwrap_err().contains("do not fit"));
+        // 17.65 GB of weights a device leave 50.35 GB for 40,960 bytes a token.
+        let kv_tokens = model("a100-80g:70b:tp8").kv_tokens.expect("a memory") as f64;
+        assert!((kv_tokens / 1.229e6 - 1.0).abs() < 1e-3, "{kv_tokens}");
         let (one, two) = (model("a100-80g:8b"), model("a100-80g:8b:tp2"));
         let work = StepWork { decode_rows: 64, kv_tokens: 20_000, ..StepWork::default() };
         let ratio = one.time.ns(&work) as f64 / two.time.ns(&work) as f64;
@@ -301,7 +311,7 @@ mod tests {
         assert!(model.set("t0", -1.0).unwrap_err().contains("t0 is -1"));
         model.set("weight_s", 0.0).expect("a constant");
         assert!(model.check().unwrap_err().contains("1e-9"));
-        for name in ["", "b200", "h200:9b", "h200:8b:tp4", "h200:8b:8b:tp2"] {
+        for name in ["", "b200", "h200:9b", "h200:8b:tp3", "h200:8b:8b:tp2"] {
             assert!(name.parse::<StepModel>().is_err(), "{name}");
         }
     }

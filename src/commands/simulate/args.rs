@@ -48,8 +48,8 @@ pub struct SimulateArgs {
     /// Seeds of lengths, predictions and arrivals [default: 1; experiments: 1,2,3]
     #[arg(long, value_delimiter = ',')]
     seeds: Vec<i64>,
-    /// Time of steps: `DEVICE[:MODEL][:tp2]` of a100-80g, h200, l4 and 1b, 8b, 13b, 70b; or
-    /// measured: the step costs beside --model
+    /// Time of steps: `DEVICE[:MODEL][:tpN]` of a100-80g, h200, l4 and 1b, 8b, 13b, 70b on N of
+    /// 2, 4, 8 devices; or measured: the step costs beside --model
     #[arg(long, value_name = "NAME", default_value = "a100-80g:8b")]
     step_model: String,
     /// File of the step costs of --step-model measured

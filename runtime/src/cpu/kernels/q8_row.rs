@@ -7,10 +7,10 @@ use std::marker::PhantomData;
 use crate::cpu::simd::{ByteDot, Bytes};
 
 use super::Q8Product;
-use super::byte_tile::{Scaling, Sink};
+use super::byte_tile::{GROUP_WORDS, Scaling, Sink};
 use super::q8::{Q8_VALUES, Q8Block};
 use super::q8_product::{offset_dot, store};
-use super::unpack::{Interleaved, Layout, RowMajor, Unpack};
+use super::unpack::{Ahead, Interleaved, LINE, Layout, RowMajor, Unpack};
 
 impl Q8Product<'_> {
     /// One row of activations times two registers of columns from `col`.
@@ -45,10 +45,9 @@ impl Q8Product<'_> {
         // A macro, as a closure need not be inlined.
         macro_rules! add {
             ($register:ident, $block:ident) => {{
-                ahead.prefetch::<V>();
                 let (sum, rows) = (&mut sums[$register], &rows[$register]);
                 // SAFETY: the rows have `blocks` blocks; the caller guarantees the rest.
-                unsafe { self.add_block::<V, D, L, U>(sum, rows, $block) }
+                unsafe { self.add_block::<V, D, L, U>(sum, rows, $block, &mut ahead) }
             }};
         }
         if L::SHARES_LINES {
@@ -79,12 +78,13 @@ impl Q8Product<'_> {
         sum: &mut V,
         rows: &L::Rows,
         block: usize,
+        ahead: &mut Ahead,
     ) {
         let groups = U::DTYPE.block_values() / Q8_VALUES;
         let x = self.x[block * groups..][..groups].as_ptr();
         // SAFETY: `x` has the groups; the caller guarantees the rest.
         unsafe {
-            let mut dots = Dots::<V, D, U::Scaling>::new(x, groups, U::OFFSET);
+            let mut dots = Dots::<V, D, U>::new(x, groups, ahead);
             U::unpack::<V, L, _>(rows, block * U::DTYPE.block_bytes(), &mut dots);
             *sum = dots.add_to(*sum, groups);
         }
@@ -95,18 +95,28 @@ impl Q8Product<'_> {
 const MAX_GROUPS: usize = 8;
 
 /// Integer sums of one row of activations with a block of one register of columns.
-struct Dots<V: Bytes, D, S> {
+struct Dots<'a, V: Bytes, D, U> {
     x: *const Q8Block,
+    ahead: &'a mut Ahead,
     /// `[groups][32 / SCALE_VALUES]`
     dots: [V::Words; 2 * MAX_GROUPS],
     scales: [V; 2 * MAX_GROUPS],
     mins: [V; MAX_GROUPS],
-    types: PhantomData<(D, S)>,
+    types: PhantomData<(D, U)>,
 }
 
-impl<V: Bytes, D: ByteDot<V>, S: Scaling> Dots<V, D, S> {
+impl<'a, V: Bytes, D: ByteDot<V>, U: Unpack> Dots<'a, V, D, U> {
     /// Parts of a group, each with a scale.
-    const PARTS: usize = Q8_VALUES / S::SCALE_VALUES;
+    const PARTS: usize = Q8_VALUES / U::Scaling::SCALE_VALUES;
+    /// Words of a row in a block.
+    const WORDS: usize = U::DTYPE.block_values() / 4;
+    /// Cache lines that a block of one register of columns takes.
+    const LINES: usize = (V::LANES * U::DTYPE.block_bytes()).div_ceil(LINE);
+
+    /// Cache lines prefetched with the first `words` words of a block.
+    const fn lines(words: usize) -> usize {
+        words * Self::LINES / Self::WORDS
+    }
 
     /// Sums with the `groups` blocks of activations from `x`.
     ///
@@ -114,16 +124,16 @@ impl<V: Bytes, D: ByteDot<V>, S: Scaling> Dots<V, D, S> {
     ///
     /// The blocks must be readable, and the CPU have the instructions of `V` and `D`.
     #[inline(always)]
-    unsafe fn new(x: *const Q8Block, groups: usize, offset: i16) -> Self {
+    unsafe fn new(x: *const Q8Block, groups: usize, ahead: &'a mut Ahead) -> Self {
         // SAFETY: the caller guarantees the blocks and the instructions.
         unsafe {
             let mut dots = [V::splat_word([0; 4].as_ptr()); 2 * MAX_GROUPS];
             for (index, dot) in dots.iter_mut().enumerate().take(groups * Self::PARTS) {
                 let (group, part) = (index / Self::PARTS, index % Self::PARTS);
-                *dot = offset_dot::<V, S>(x.add(group), part, offset);
+                *dot = offset_dot::<V, U::Scaling>(x.add(group), part, U::OFFSET);
             }
             let (scales, mins) = ([V::splat(0.0); 2 * MAX_GROUPS], [V::splat(0.0); MAX_GROUPS]);
-            Dots { x, dots, scales, mins, types: PhantomData }
+            Dots { x, ahead, dots, scales, mins, types: PhantomData }
         }
     }
 
@@ -144,7 +154,7 @@ impl<V: Bytes, D: ByteDot<V>, S: Scaling> Dots<V, D, S> {
                 let dot = V::to_f32(self.dots[index]).mul(scale);
                 sum = dot.mul_add(self.scales[index], sum);
             }
-            if S::MINS {
+            if U::Scaling::MINS {
                 sum = q_sum.mul_add(self.mins[group], sum);
             }
         }
@@ -152,14 +162,17 @@ impl<V: Bytes, D: ByteDot<V>, S: Scaling> Dots<V, D, S> {
     }
 }
 
-impl<V: Bytes, D: ByteDot<V>, S: Scaling> Sink<V> for Dots<V, D, S> {
+impl<V: Bytes, D: ByteDot<V>, U: Unpack> Sink<V> for Dots<'_, V, D, U> {
     #[inline(always)]
     unsafe fn put(&mut self, group: usize, word: usize, q: V::Words) {
-        let index = group * Self::PARTS + word * 4 / S::SCALE_VALUES;
+        // A block's prefetches are spread evenly over its words: a core has few buffers for misses.
+        let position = group * GROUP_WORDS + word;
+        self.ahead.prefetch_lines::<V>(Self::lines(position + 1) - Self::lines(position));
+        let index = group * Self::PARTS + word * 4 / U::Scaling::SCALE_VALUES;
         // SAFETY: the group is one of the block's; the caller guarantees the instructions.
         unsafe {
             let x = V::splat_word(self.x.add(group).cast::<u8>().add(4 * word));
-            self.dots[index] = D::dot(self.dots[index], q, x, S::WIDE);
+            self.dots[index] = D::dot(self.dots[index], q, x, U::Scaling::WIDE);
         }
     }
 

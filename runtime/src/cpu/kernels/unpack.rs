@@ -156,7 +156,13 @@ impl Ahead {
     /// Prefetches the lines of one block.
     #[inline(always)]
     pub(super) fn prefetch<V: Bytes>(&mut self) {
-        for _ in 0..self.lines {
+        self.prefetch_lines::<V>(self.lines);
+    }
+
+    /// Prefetches `lines` lines.
+    #[inline(always)]
+    pub(super) fn prefetch_lines<V: Bytes>(&mut self, lines: usize) {
+        for _ in 0..lines {
             V::prefetch_far(self.next);
             self.next = self.next.wrapping_add(LINE);
         }
@@ -188,11 +194,22 @@ pub(super) unsafe fn unpack_rows<V: Bytes, L: Layout, U: Unpack>(
 }
 
 /// Bytes of a cache line.
-const LINE: usize = 64;
+pub(super) const LINE: usize = 64;
 /// The four lowest bits of each byte.
 const NIBBLES: u32 = 0x0f0f_0f0f;
 /// The lowest bit of each byte.
 const BITS: u32 = 0x0101_0101;
+
+/// Repeats `$body` with each value of the constant `$i`: positions of words must be constants in
+/// the machine code, as sums of products in an array with a variable index lie in memory.
+macro_rules! unroll {
+    ($i:ident in [$($value:literal),*] $body:block) => {
+        $({
+            const $i: usize = $value;
+            $body
+        })*
+    };
+}
 
 /// Implements [`Unpack`].
 macro_rules! unpack {
@@ -251,52 +268,55 @@ unpack!(BytesQ5_1, Dtype::Q5_1, Minimum, 0, |V, L, rows, at, to| {
 });
 unpack!(BytesQ4K, Dtype::Q4K, Minimum, 0, |V, L, rows, at, to| {
     put_pairs::<V, L, T>(rows, at, to);
-    for part in 0..8 {
+    unroll!(PART in [0, 1, 2, 3, 4, 5, 6, 7] {
         // 32 bytes hold the low nibbles of one group and the high ones of the next.
-        let words = L::words::<V>(rows, at + 16 + 16 * part);
-        put_nibbles::<V, T>(words, part / 2 * 2, part % 2 * 4, GROUP_WORDS, to);
-    }
+        let words = L::words::<V>(rows, at + 16 + 16 * PART);
+        put_nibbles::<V, T>(words, PART / 2 * 2, PART % 2 * 4, GROUP_WORDS, to);
+    });
 });
 unpack!(BytesQ5K, Dtype::Q5K, Minimum, 0, |V, L, rows, at, to| {
     put_pairs::<V, L, T>(rows, at, to);
-    for half in 0..2 {
-        let highest = L::words::<V>(rows, at + 16 + 16 * half);
-        for pair in 0..4 {
-            let words = L::words::<V>(rows, at + 48 + 32 * pair + 16 * half);
-            for (word, (q, highest)) in words.into_iter().zip(highest).enumerate() {
-                for (group, q) in [(2 * pair, q), (2 * pair + 1, V::shift_right(q, 4))] {
-                    let bit = V::and(V::shift_right(highest, group as u32), BITS);
+    unroll!(H in [0, 1] {
+        let highest = L::words::<V>(rows, at + 16 + 16 * H);
+        unroll!(PAIR in [0, 1, 2, 3] {
+            let words = L::words::<V>(rows, at + 48 + 32 * PAIR + 16 * H);
+            unroll!(W in [0, 1, 2, 3] {
+                let q = words[W];
+                for (group, q) in [(2 * PAIR, q), (2 * PAIR + 1, V::shift_right(q, 4))] {
+                    let bit = V::and(V::shift_right(highest[W], group as u32), BITS);
                     let q = V::or(V::and(q, NIBBLES), V::shift_left(bit, 4));
-                    to.put(group, 4 * half + word, q);
+                    to.put(group, 4 * H + W, q);
                 }
-            }
-        }
-    }
+            });
+        });
+    });
 });
 unpack!(BytesQ6K, Dtype::Q6K, HalfOffset, -32, |V, L, rows, at, to| {
     let d = L::last_half::<V>(rows, at + 208);
     let integers = L::words::<V>(rows, at + 192);
-    for (i, words) in integers.into_iter().enumerate() {
-        for byte in 0..4 {
-            let scale = V::to_f32(V::signed_byte(words, byte)).mul(d);
-            to.put_scale(4 * i + byte as usize, scale);
-        }
-    }
+    unroll!(W in [0, 1, 2, 3] {
+        unroll!(BYTE in [0, 1, 2, 3] {
+            let scale = V::to_f32(V::signed_byte(integers[W], BYTE as u32)).mul(d);
+            to.put_scale(4 * W + BYTE, scale);
+        });
+    });
     // 128 values: 64 bytes of nibbles, whose halves are the low bits of runs 0 and 2, 1 and 3, and
     // 32 bytes of the two highest bits of all four runs.
-    for (half, part) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
+    unroll!(PART in [0, 1, 2, 3] {
+        let (half, part) = (PART / 2, PART % 2);
         let highest = L::words::<V>(rows, at + 128 + 32 * half + 16 * part);
-        for low in 0..2 {
-            let words = L::words::<V>(rows, at + 64 * half + 32 * low + 16 * part);
-            for (word, (q, highest)) in words.into_iter().zip(highest).enumerate() {
-                for (run, q) in [(low, q), (low + 2, V::shift_right(q, 4))] {
-                    let bits = V::and(V::shift_right(highest, 2 * run as u32), 3 * BITS);
+        unroll!(LOW in [0, 1] {
+            let words = L::words::<V>(rows, at + 64 * half + 32 * LOW + 16 * part);
+            unroll!(W in [0, 1, 2, 3] {
+                let q = words[W];
+                for (run, q) in [(LOW, q), (LOW + 2, V::shift_right(q, 4))] {
+                    let bits = V::and(V::shift_right(highest[W], 2 * run as u32), 3 * BITS);
                     let q = V::or(V::and(q, NIBBLES), V::shift_left(bits, 4));
-                    to.put(4 * half + run, 4 * part + word, q);
+                    to.put(4 * half + run, 4 * part + W, q);
                 }
-            }
-        }
-    }
+            });
+        });
+    });
 });
 
 /// Stores the nibbles of `words` from word `first` of group `group`, the high ones `distance` words

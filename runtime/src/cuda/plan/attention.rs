@@ -6,7 +6,7 @@ use super::{Chip, LaunchPlan, Shape, resident};
 use crate::backend::BLOCK_TOKENS;
 use trail_ptx::Target;
 
-/// Threads of a block, in both kernels.
+/// Threads of a block of decode attention, and of prefill attention by mma.sync.
 pub(super) const BLOCK: u32 = 128;
 /// Warps of a decode block.
 pub(super) const WARPS: usize = 4;
@@ -22,8 +22,8 @@ pub(super) const PREFILL_STAGES: usize = 3;
 pub const MOST_SPLITS: usize = 64;
 /// A split of fewer blocks of 16 tokens would leave one of its four warps without any.
 pub(super) const SPLIT_BLOCKS: usize = 4;
-/// The same once each multiprocessor has a block: then a split of less than four rounds of the
-/// warps costs more than it carries.
+/// The same where two splits of each context would give some multiprocessor a second block: then
+/// one of less than four rounds of the warps costs more than it carries.
 const FILLED_SPLIT_BLOCKS: usize = 16;
 /// Cost of starting and ending a block of threads, in tokens that it could have streamed: about
 /// 1.5 us at half a multiprocessor's share of 4 TB/s, and 512 bytes a token.
@@ -113,11 +113,18 @@ pub fn decode_with_splits(
     DecodePlan {
         launch,
         heads,
-        split_blocks: SPLIT_BLOCKS,
+        split_blocks: least_split_blocks(chip, units),
         partial_out: partials * heads.head_dim,
         partial_sums: partials * 2,
         tile_counters: units,
     }
+}
+
+/// Blocks of 16 tokens below which a split is not made, of `units` blocks of threads without any.
+/// The kernel cuts each row by this, whatever context the plan was made for.
+fn least_split_blocks(chip: &Chip, units: usize) -> usize {
+    let is_filled = 2 * units > chip.multiprocessors as usize;
+    if is_filled { FILLED_SPLIT_BLOCKS } else { SPLIT_BLOCKS }
 }
 
 /// The instance for these heads, and the query heads of its tile.
@@ -274,6 +281,17 @@ mod tests {
         assert_eq!(decode(&Chip::H200, 1, LLAMA, 1024).launch.splits, 16);
         assert_eq!(decode(&Chip::A100, 1, LLAMA, 1024).launch.splits, 13);
         assert_eq!(decode(&Chip::H200, 4, LLAMA, 1024).launch.splits, 4);
+    }
+
+    /// The engine plans for the longest context that a request may have.
+    #[test]
+    fn short_contexts_of_many_rows_are_not_cut_small() {
+        for (chip, rows, split_blocks) in
+            [(Chip::H200, 8, 4), (Chip::H200, 9, 16), (Chip::H200, 64, 16), (Chip::A100, 7, 16)]
+        {
+            let plan = decode(&chip, rows, LLAMA, 131_072);
+            assert_eq!(plan.split_blocks, split_blocks, "{rows} rows");
+        }
     }
 
     #[test]

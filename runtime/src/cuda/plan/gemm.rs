@@ -131,9 +131,9 @@ const fn tiled(
 }
 
 /// Stages of weights, stages of activations, blocks: at 32 and 64 rows as many as leave room for so
-/// many blocks on a multiprocessor of an A100 (164 KiB), at 32 one of activations less for one of
-/// weights more; at 8 as many as leave the megakernel's shared memory to attention's rings, at 16
-/// the same. In flight are 80, 80, 64 and 56 KiB a multiprocessor;
+/// many blocks on a multiprocessor of an A100 (164 KiB), at 32 rows three of activations, to have
+/// room for a fifth of weights; at 8 as many as leave the megakernel's shared memory to attention's
+/// rings, at 16 the same. In flight are 80, 80, 64 and 56 KiB a multiprocessor;
 /// Little's law asks for about 36 on an H200 (4.8 TB/s over 132, 1 us under load), 18 on an A100.
 pub(super) const SKINNY: [Instance; 4] = [
     skinny(["skinny_qkv_8", "skinny_residual_8", "skinny_swiglu_8", "skinny_logits_8"], 8, 6, 4, 2),

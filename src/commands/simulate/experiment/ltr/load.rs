@@ -5,7 +5,7 @@ use trail_scheduler::policies::Mlfq;
 
 use super::super::curves::{TOKEN_LATENCY, against_x, at};
 use super::super::{Experiment, Finding, Measured, Trial, ratios};
-use super::{LARGE, LMSYS, RANKING, SHAREGPT, SMALL, Set, policy, rank, scenario, trial};
+use super::{CASES, Case, LARGE, LMSYS, RANKING, SHAREGPT, Set, policy, rank, scenario, trial};
 use crate::commands::simulate::figures::Figures;
 use crate::commands::simulate::scenario::{Pace, Scenario};
 use crate::plot::Panel;
@@ -21,10 +21,9 @@ fn at_rate(model: &str, set: &Set, (policy, tau): (PolicyKind, f64), rate: f64) 
     scenario(model, (set.dataset, rank(tau)), policy, pace, requests)
 }
 
-fn five_schedulers(set: &Set) -> Vec<Trial> {
+fn five_schedulers(Case { name: case, model, set }: &Case) -> Vec<Trial> {
     // The scripts name the quantum in a form that is not read: it stays at its default of 10 ms.
-    let growth = if set.dataset.name == "sharegpt" { 10.0 } else { 2.0 };
-    let mlfq = Mlfq { growth, starvation_s: 0.0, ..Mlfq::default() };
+    let mlfq = Mlfq { growth: set.mlfq_growth, starvation_s: 0.0, ..Mlfq::default() };
     let policies = [
         ("fcfs", PolicyKind::Fcfs, set.ranking_tau),
         ("mlfq", PolicyKind::Mlfq(mlfq), set.ranking_tau),
@@ -35,22 +34,22 @@ fn five_schedulers(set: &Set) -> Vec<Trial> {
     let mut grid = Vec::new();
     for rate in RATES {
         for (name, policy, tau) in policies {
-            let label = format!("{} {name}", set.dataset.name);
-            grid.push(trial(label, rate, at_rate(SMALL, set, (policy, tau), rate)));
+            let scenario = at_rate(model, set, (policy, tau), rate);
+            grid.push(trial(format!("{case} {name}"), rate, scenario));
         }
     }
     grid
 }
 
+/// A panel of the labels that begin with `name`.
+fn panel(measured: &[Measured], name: &str, caption: &str, of: fn(&Figures) -> f64) -> Panel {
+    let curves = against_x(measured, &format!("{name} "), of);
+    Panel::lines(["requests per second", &format!("{caption} ({name})")], curves)
+}
+
 /// One panel for each data set.
 fn panels(measured: &[Measured], caption: &str, of: fn(&Figures) -> f64) -> Vec<Panel> {
-    let panel = |set: &Set| {
-        let name = set.dataset.name;
-        let caption = format!("{caption} ({name})");
-        let curves = against_x(measured, &format!("{name} "), of);
-        Panel::lines(["requests per second", &caption], curves)
-    };
-    vec![panel(&SHAREGPT), panel(&LMSYS)]
+    [SHAREGPT, LMSYS].map(|set| panel(measured, set.dataset.name, caption, of)).into()
 }
 
 /// Figure 3: latency against the rate.
@@ -60,16 +59,15 @@ pub const FIG3: Experiment = Experiment {
     claim: "at 64 requests/s the ranking has up to 6.9x lower mean latency than FCFS and 1.5-1.9x \
             lower than PO",
     conditions: "arrivals of 60 s at 2 to 256 requests/s (the paper ends at 64; its engine takes \
-                 four times as long for a burst), Llama-3-8B on an A100-80GB (roofline), 256 \
-                 sequences, 768 tokens a step, victims swapped; assumed log-normal lengths; \
-                 predictors of the printed rank correlations, without their cost; PO without the \
-                 15 tokens that it adds; no starvation control; the 70B panels are not run",
-    grid: || five_schedulers(&SHAREGPT).into_iter().chain(five_schedulers(&LMSYS)).collect(),
+                 four times as long for a burst), Llama-3-8B on an A100-80GB and 70B on eight \
+                 (roofline), 256 sequences, 768 tokens a step, victims swapped; assumed log-normal \
+                 lengths, the same for both models; predictors of the printed rank correlations, \
+                 without their cost; PO without the 15 tokens that it adds; no starvation control",
+    grid: || CASES.iter().flat_map(five_schedulers).collect(),
     read: |measured| {
         let mut findings = Vec::new();
-        for set in [SHAREGPT, LMSYS] {
+        for Case { name, .. } in CASES {
             for rate in [32.0, 64.0, 128.0, 256.0] {
-                let name = set.dataset.name;
                 let of = |policy| at(measured, &format!("{name} {policy}"), rate);
                 let ranking = of("ranking");
                 for (policy, paper) in [
@@ -86,7 +84,9 @@ pub const FIG3: Experiment = Experiment {
         }
         findings
     },
-    panels: |measured| panels(measured, "mean latency per token, s", TOKEN_LATENCY),
+    panels: |measured| {
+        CASES.map(|case| panel(measured, case.name, "latency per token, s", TOKEN_LATENCY)).into()
+    },
 };
 
 /// Number of rates of Figures 4 and 5: the paper's 2 to 32, and 64 and 128.
@@ -111,10 +111,10 @@ fn starvation() -> Vec<Trial> {
 }
 
 const STARVATION_CONDITIONS: &str = "arrivals of 60 s at 2 to 128 requests/s (the paper ends at \
-                                     32), Llama-3-70B on two H200 (roofline; the paper has eight \
-                                     A100), 256 sequences, 768 tokens a step, victims swapped; \
-                                     assumed log-normal lengths; threshold of 200 steps and \
-                                     quantum of 10, as in the scripts";
+                                     32), Llama-3-70B on eight A100-80GB (roofline), 256 \
+                                     sequences, 768 tokens a step, victims swapped; assumed \
+                                     log-normal lengths; threshold of 200 steps and quantum of 10, \
+                                     as in the scripts";
 
 const WAIT: fn(&Figures) -> f64 = |figures| figures.max_waiting_time_s.mean;
 

@@ -23,10 +23,9 @@ pub use toy::FIG1;
 use super::Trial;
 use crate::commands::simulate::scenario::{Pace, Scenario, Source};
 
-/// The paper's devices: Llama-3-8B on one A100-80GB. Its 70B runs on eight of these; here on two
-/// H200, as the step model has no eight-way parallelism.
+/// The paper's devices: Llama-3-8B on one A100-80GB, Llama-3-70B on eight.
 const SMALL: &str = "a100-80g:8b";
-const LARGE: &str = "h200:70b:tp2";
+const LARGE: &str = "a100-80g:70b:tp8";
 
 /// A data set, and the rank correlation of the paper's predictors on it: of the ranking (Table 8,
 /// OPT-125m) and of the statement by the model itself (Table 3).
@@ -34,10 +33,29 @@ struct Set {
     dataset: Dataset,
     ranking_tau: f64,
     stated_tau: f64,
+    /// Factor from one of MLFQ's quanta to the next, in the scripts.
+    mlfq_growth: f64,
 }
 
-const SHAREGPT: Set = Set { dataset: Dataset::SHAREGPT, ranking_tau: 0.55, stated_tau: 0.51 };
-const LMSYS: Set = Set { dataset: Dataset::LMSYS, ranking_tau: 0.64, stated_tau: 0.67 };
+const SHAREGPT: Set =
+    Set { dataset: Dataset::SHAREGPT, ranking_tau: 0.55, stated_tau: 0.51, mlfq_growth: 10.0 };
+const LMSYS: Set =
+    Set { dataset: Dataset::LMSYS, ranking_tau: 0.64, stated_tau: 0.67, mlfq_growth: 2.0 };
+
+/// A model on a data set: a row of Tables 1 and 2, a panel of Figure 3.
+struct Case {
+    name: &'static str,
+    model: &'static str,
+    set: Set,
+}
+
+/// The ranking's correlations for the 70B are those of Table 3.
+const CASES: [Case; 4] = [
+    Case { name: "8b sharegpt", model: SMALL, set: SHAREGPT },
+    Case { name: "8b lmsys", model: SMALL, set: LMSYS },
+    Case { name: "70b sharegpt", model: LARGE, set: Set { ranking_tau: 0.54, ..SHAREGPT } },
+    Case { name: "70b lmsys", model: LARGE, set: Set { ranking_tau: 0.62, ..LMSYS } },
+];
 
 /// The ranking without its control of starvation, the scripts' default.
 const RANKING: &str = "ltr:0";

@@ -76,10 +76,10 @@ pub const TABLE3: Experiment = Experiment {
     name: "ltr-table3",
     source: "Learning to Rank, table 3: latency by the predictor's tau, Llama-3-70B",
     claim: "a higher tau goes with a lower latency",
-    conditions: "bursts of 2,000 requests, Llama-3-70B on two H200 (roofline; the paper has eight \
-                 A100), 256 sequences, 768 tokens a step; assumed log-normal lengths; every method \
-                 is a ranking of its printed tau by shuffled lengths, so ties of classes and PO's \
-                 first tokens are left out; the time to 1,000 answers is ltr-table2's for 8B",
+    conditions: "bursts of 2,000 requests, Llama-3-70B on eight A100-80GB (roofline), 256 \
+                 sequences, 768 tokens a step; assumed log-normal lengths; every method is a \
+                 ranking of its printed tau by shuffled lengths, so ties of classes and PO's first \
+                 tokens are left out; the time to 1,000 answers is ltr-table2's",
     grid: || {
         let mut grid = Vec::new();
         for (set, rows) in [(SHAREGPT, SHAREGPT_ROWS), (LMSYS, LMSYS_ROWS)] {
