@@ -34,9 +34,8 @@ extern __shared__ __align__(256) u8 shared_bytes[];
 
 /// Grid: splits, key/value heads times head tiles, rows.
 ///
-/// What is read before the wait is not this step's product: none of the kernels that may still be
-/// at work (the products and attentions of this step, as each lets its successor begin before its
-/// own wait) writes it.
+/// Reads before the wait are safe, as no kernel that may still run writes there. Those are this
+/// step's products and attentions: each lets its successor begin before its own wait.
 /// * batch_idx, position and block_table: apply_diffs wrote them, the step's head. It follows all
 ///   that was before it in the stream, as it does not overlap; and `embed`, behind it, waits for it
 ///   before it lets its successor begin. So it has ended when any later kernel begins.

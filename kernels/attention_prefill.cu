@@ -136,17 +136,15 @@ template <int TOKENS>
 __device__ void mask(const PrefillAttentionParams &p, const Work &work, int tile,
                      float (&scores)[2][TOKENS / 8][4]) {
     const int first = work.first + threadIdx.x / 32 * WARP_QUERIES + threadIdx.x % 32 / 4;
-    const int window = p.kv.window > 0 ? p.kv.window : 0x7fffffff;
 #pragma unroll
     for (int r = 0; r < 4; r++) {
-        const int position = work.context + row_of(p, min(first + r * 8, work.count - 1));
-        const int behind = position - tile * TOKENS - threadIdx.x % 4 * 2;
+        const prefill::Visible visible =
+            prefill::visible_to(p, work, first + r * 8, tile * TOKENS + threadIdx.x % 4 * 2);
 #pragma unroll
         for (int n = 0; n < TOKENS / 8; n++) {
 #pragma unroll
             for (int e = 0; e < 2; e++) {
-                if (behind < n * 8 + e || behind - n * 8 - e >= window)
-                    scores[r / 2][n][r % 2 * 2 + e] = NO_SCORE;
+                if (!visible.has(n * 8 + e)) scores[r / 2][n][r % 2 * 2 + e] = NO_SCORE;
             }
         }
     }
@@ -165,15 +163,10 @@ __device__ void soften(float scale, const float (&scores)[2][TOKENS / 8][4],
 #pragma unroll
         for (int n = 0; n < TOKENS / 8; n++)
             most = fmaxf(most, fmaxf(scores[r / 2][n][r % 2 * 2], scores[r / 2][n][r % 2 * 2 + 1]));
-        most = fmaxf(most, __shfl_xor_sync(~0u, most, 1));
-        most = fmaxf(most, __shfl_xor_sync(~0u, most, 2));
-        const float largest = fmaxf(state.largest[r], most * scale);
-        // With a window, a row's first tiles may hold nothing for it: then everything is zero
-        // relative to anything.
-        reference[r] = largest == NO_SCORE ? 0.0f : largest;
-        decay[r] = ptx::exp2_approx(state.largest[r] - reference[r]);
-        grew |= largest > state.largest[r];
-        state.largest[r] = largest;
+        const prefill::Reference raised = prefill::raise(state.largest[r], most, scale);
+        reference[r] = raised.value;
+        decay[r] = raised.decay;
+        grew |= raised.grew;
     }
     if (__any_sync(~0u, grew)) {
 #pragma unroll

@@ -17,23 +17,22 @@
 //         warpgroups have 64 queries each (GQA packing: common/prefill.cuh). Queries stay in
 //         registers: from shared memory they would take as many of its cycles as the keys, and
 //         products of 64 columns would wait for shared memory. Scores of a tile are multiplied
-//         together with the values of the one before (FlashAttention-3), so that the search for
-//         the largest score overlaps products within a warpgroup; ptxas puts the exponentials and
-//         sums behind the wait for the values, where they overlap the other warpgroup's products.
-//         Only a work's first tile and those at the diagonal or at the window's edge are masked,
-//         by code of their own. The order of tokens is fixed: same bits every time.
+//         together with the values of the one before, so that softmax overlaps products within a
+//         warpgroup (FlashAttention-3), and between the two. Only a work's first tile and those at
+//         the diagonal or at the window's edge are masked, by code of their own. The order of
+//         tokens is fixed: same bits every time.
 #include "common/pipeline.cuh"
 #include "common/warpgroup_softmax.cuh"
 
 namespace {
 
+using pipeline::CONSUMERS;
 using pipeline::PipelineState;
+using pipeline::THREADS;
 using prefill::Work;
 using prefill::head_offset;
 using prefill::row_of;
 
-/// Threads that multiply, and all.
-constexpr int CONSUMERS = 256, THREADS = 384;
 /// Tokens of a tile, and stages of the ring.
 constexpr int TOKENS = 64, STAGES = 4;
 /// Elements of a box's row.
@@ -129,11 +128,9 @@ struct Kernel {
         }
     }
 
-    /// Waits for a stage. Values beyond the work's last token may be anything, which a weight of
-    /// zero does not make zero: they are cleared in the last tile's last block.
-    __device__ __forceinline__ void wait_full(const Work &work, int stage, u32 parity,
-                                              int tile) const {
-        pipeline::wait(full + stage * 8, parity);
+    /// Clears values beyond the work's last token, in the last tile's last block: they may be
+    /// anything, which a weight of zero does not make zero.
+    __device__ __forceinline__ void clear_rest(const Work &work, int stage, int tile) const {
         const int used = work.end - tile * TOKENS;
         if (used >= TOKENS || used % BLOCK_TOKENS == 0) return;
         // A row has 8 chunks of each slab; which one a thread clears does not depend on the
@@ -179,10 +176,11 @@ struct Kernel {
     }
 
     /// A tile behind the first: its scores, and the values of the tile before, whose stage is
-    /// `before`.
-    template <bool MASKED>
+    /// `before`. `wait_for_next` waits for the next tile, between the exponentials and the wait for
+    /// the products of values: without a loop there, ptxas puts exponentials behind that wait.
+    template <bool MASKED, class Wait>
     __device__ __forceinline__ void step(const Work &work, State &state, int tile, int stage,
-                                         int before) const {
+                                         int before, const Wait &wait_for_next) const {
         Scores scores;
         float decay[2];
         score(state, stage, scores);
@@ -191,6 +189,7 @@ struct Kernel {
         ptx::wgmma_results(scores);
         if (MASKED) softmax::mask<TOKENS>(p, work, tile, scores);
         const bool grew = softmax::soften(state, p.scale, scores, decay);
+        wait_for_next();
         ptx::wgmma_wait<0>();
         ptx::wgmma_results(state.out);
         release(before);
@@ -242,18 +241,24 @@ struct Kernel {
         // The first position sees all of the tiles up to here; the last one's window begins there.
         const int seen_end = (work.context + row_of(p, work.first) + 1) / TOKENS,
                   seen_begin = (oldest_token(p.kv, work.end - 1) + TOKENS - 1) / TOKENS;
-        wait_full(work, at.stage, at.parity, tile);
+        const auto wait_for_next = [&] {
+            at.advance();
+            if (tile + 1 < end) pipeline::wait(full + at.stage * 8, at.parity);
+        };
+        pipeline::wait(full + at.stage * 8, at.parity);
+        clear_rest(work, at.stage, tile);
         first_step(work, state, tile, at.stage);
-        for (at.advance(), tile++; tile < end; at.advance(), tile++) {
-            for (; tile >= seen_begin && tile < seen_end; at.advance(), tile++) {
-                pipeline::wait(full + at.stage * 8, at.parity);
-                step<false>(work, state, tile, at.stage, before);
-                before = at.stage;
+        wait_for_next();
+        for (tile++; tile < end; tile++) {
+            for (int stage = at.stage; tile >= seen_begin && tile < seen_end; tile++) {
+                step<false>(work, state, tile, stage, before, wait_for_next);
+                before = stage, stage = at.stage;
             }
             if (tile >= end) break;
-            wait_full(work, at.stage, at.parity, tile);
-            step<true>(work, state, tile, at.stage, before);
-            before = at.stage;
+            const int stage = at.stage;
+            clear_rest(work, stage, tile);
+            step<true>(work, state, tile, stage, before, wait_for_next);
+            before = stage;
         }
         return before;
     }
@@ -281,23 +286,7 @@ struct Kernel {
     }
 
     __device__ void run() const {
-        if (threadIdx.x == 0) {
-            for (int stage = 0; stage < STAGES; stage++) {
-                ptx::barrier_init(full + stage * 8, 1);
-                ptx::barrier_init(empty + stage * 8, CONSUMERS / 32);
-            }
-            ptx::barrier_init_fence();
-        }
-        __syncthreads();
-        ptx::launch_successor();
-        ptx::wait_for_predecessor();
-        if (threadIdx.x >= CONSUMERS) {
-            ptx::registers_give<40>();
-            if (threadIdx.x == CONSUMERS) produce();
-        } else {
-            ptx::registers_take<232>();
-            consume();
-        }
+        pipeline::run<STAGES>(full, empty, [&] { produce(); }, [&] { consume(); });
     }
 };
 

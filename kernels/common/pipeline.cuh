@@ -1,8 +1,12 @@
-// A ring of stages in shared memory between a producer and its consumers, by mbarriers.
+// Warp specialisation: a producer and its consumers, with a ring of stages in shared memory between
+// them, by mbarriers.
 #pragma once
-#include "common/ptx.cuh"
+#include "common/hopper.cuh"
 
 namespace pipeline {
+
+/// Threads that multiply, two warpgroups; and all, with the producer's warpgroup.
+constexpr int CONSUMERS = 256, THREADS = 384;
 
 /// A stage of the ring, and the parity of the pass over the ring (CUTLASS: PipelineState).
 template <int STAGES>
@@ -17,6 +21,31 @@ struct PipelineState {
 /// Waits until the phase of `parity` has ended.
 __device__ __forceinline__ void wait(u32 barrier, u32 parity) {
     while (!ptx::barrier_try_wait(barrier, parity)) {
+    }
+}
+
+/// Prepares the barriers of a ring: a stage is full at one arrival, and free at each consuming
+/// warp's. Then one thread of the last warpgroup calls `produce`, and the others call `consume`,
+/// with the registers that the last one gives back.
+template <int STAGES, class Produce, class Consume>
+__device__ __forceinline__ void run(u32 full, u32 empty, const Produce &produce,
+                                    const Consume &consume) {
+    if (threadIdx.x == 0) {
+        for (int stage = 0; stage < STAGES; stage++) {
+            ptx::barrier_init(full + stage * 8, 1);
+            ptx::barrier_init(empty + stage * 8, CONSUMERS / 32);
+        }
+        ptx::barrier_init_fence();
+    }
+    __syncthreads();
+    ptx::launch_successor();
+    ptx::wait_for_predecessor();
+    if (threadIdx.x >= CONSUMERS) {
+        ptx::registers_give<40>();
+        if (threadIdx.x == CONSUMERS) produce();
+    } else {
+        ptx::registers_take<232>();
+        consume();
     }
 }
 

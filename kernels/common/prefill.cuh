@@ -1,5 +1,6 @@
-// Tiles of prefill attention: 128 queries of a segment, a query being a row and a head of the group
-// that shares a key/value head (GQA packing).
+// Prefill attention, by mma.sync and by wgmma: tiles, masks, the reference of online softmax. A tile
+// is 128 queries of a segment, a query being a row and a head of the group that shares a key/value
+// head (GQA packing).
 #pragma once
 #include "common/paged.cuh"
 
@@ -45,6 +46,41 @@ __device__ __forceinline__ bool take(const PrefillAttentionParams &p, int index,
         oldest_token(p.kv, segment.w + row_of(p, work.first)) / BLOCK_TOKENS * BLOCK_TOKENS;
     work.end = segment.w + row_of(p, work.count - 1) + 1;
     return segment.z >= 0;
+}
+
+/// Tokens that a query sees, counted from some token on.
+struct Visible {
+    int newest, window;
+    __device__ __forceinline__ bool has(int token) const {
+        return token <= newest && newest - token < window;
+    }
+};
+
+/// Tokens that a query sees, counted from token `first` on. A query beyond the last sees what the
+/// last one does.
+__device__ __forceinline__ Visible visible_to(const PrefillAttentionParams &p, const Work &work,
+                                              int query, int first) {
+    const int position = work.context + row_of(p, min(query, work.count - 1));
+    return {position - first, p.kv.window > 0 ? p.kv.window : 0x7fffffff};
+}
+
+/// What a row's exponentials are relative to, and the factor of the earlier ones.
+struct Reference {
+    float value, decay;
+    bool grew;
+};
+
+/// Raises a row's `largest` score, times scale, by those of a tile: `most`, of which four
+/// neighbouring lanes have a share each (online softmax).
+__device__ __forceinline__ Reference raise(float &largest, float most, float scale) {
+    most = fmaxf(most, __shfl_xor_sync(~0u, most, 1));
+    most = fmaxf(most, __shfl_xor_sync(~0u, most, 2));
+    const float before = largest;
+    largest = fmaxf(before, most * scale);
+    // With a window, a row's first tiles may hold nothing for it: then everything is zero relative
+    // to anything.
+    const float value = largest == NO_SCORE ? 0.0f : largest;
+    return {value, ptx::exp2_approx(before - value), largest > before};
 }
 
 }  // namespace prefill

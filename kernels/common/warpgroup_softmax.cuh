@@ -31,22 +31,19 @@ __device__ __forceinline__ void begin(State<HD, TOKENS> &state) {
     for (int i = 0; i < HD / 2; i++) state.out[i] = 0.0f;
 }
 
-/// Masks what a row must not see. Queries beyond the last see what the last one does.
+/// Masks what a row must not see.
 template <int TOKENS>
 __device__ __forceinline__ void mask(const PrefillAttentionParams &p, const prefill::Work &work,
                                      int tile, Scores<TOKENS> &scores) {
-    const int window = p.kv.window > 0 ? p.kv.window : 0x7fffffff;
 #pragma unroll
     for (int r = 0; r < 2; r++) {
-        const int position =
-            work.context + prefill::row_of(p, min(query_of(work, r), work.count - 1));
-        const int behind = position - tile * TOKENS - threadIdx.x % 4 * 2;
+        const prefill::Visible visible =
+            prefill::visible_to(p, work, query_of(work, r), tile * TOKENS + threadIdx.x % 4 * 2);
 #pragma unroll
         for (int n = 0; n < TOKENS / 8; n++) {
 #pragma unroll
             for (int e = 0; e < 2; e++) {
-                if (behind < n * 8 + e || behind - n * 8 - e >= window)
-                    scores[n * 4 + r * 2 + e] = NO_SCORE;
+                if (!visible.has(n * 8 + e)) scores[n * 4 + r * 2 + e] = NO_SCORE;
             }
         }
     }
@@ -64,22 +61,16 @@ __device__ __forceinline__ bool soften(State<HD, TOKENS> &state, float scale,
 #pragma unroll
         for (int n = 0; n < TOKENS / 8; n++)
             most = fmaxf(most, fmaxf(scores[n * 4 + r * 2], scores[n * 4 + r * 2 + 1]));
-        most = fmaxf(most, __shfl_xor_sync(~0u, most, 1));
-        most = fmaxf(most, __shfl_xor_sync(~0u, most, 2));
-        const float largest = fmaxf(state.largest[r], most * scale);
-        // With a window, a row's first tiles may hold nothing for it: then everything is zero
-        // relative to anything.
-        const float reference = largest == NO_SCORE ? 0.0f : largest;
-        decay[r] = ptx::exp2_approx(state.largest[r] - reference);
-        grew |= largest > state.largest[r];
-        state.largest[r] = largest;
+        const prefill::Reference raised = prefill::raise(state.largest[r], most, scale);
+        decay[r] = raised.decay;
+        grew |= raised.grew;
         float sum = 0.0f;
 #pragma unroll
         for (int n = 0; n < TOKENS / 8; n++) {
 #pragma unroll
             for (int e = 0; e < 2; e++) {
                 float &score = scores[n * 4 + r * 2 + e];
-                score = ptx::exp2_approx(score * scale - reference);
+                score = ptx::exp2_approx(score * scale - raised.value);
                 sum += score;
             }
         }

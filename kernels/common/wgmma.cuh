@@ -18,6 +18,7 @@
 
 namespace wgmma {
 
+using pipeline::CONSUMERS;
 using pipeline::PipelineState;
 using pipeline::wait;
 
@@ -25,8 +26,6 @@ using pipeline::wait;
 constexpr int DEPTH = 64, STEPS = DEPTH / 16;
 /// Depth of a unit of the line: two stages (k_padded is a multiple of 256).
 constexpr int UNIT_DEPTH = 2 * DEPTH;
-/// Threads that multiply, and all.
-constexpr int CONSUMERS = 256, THREADS = 384;
 constexpr int WEIGHT_BYTES = stream::FEATURES * DEPTH * 2;
 /// Bytes of a stage that belong to one tile of 16 features: contiguous in global memory too.
 constexpr int RUN_BYTES = STEPS * 512;
@@ -192,23 +191,7 @@ struct Kernel {
     }
 
     __device__ void run(const unsigned char *pool) {
-        if (threadIdx.x == 0) {
-            for (int stage = 0; stage < STAGES; stage++) {
-                ptx::barrier_init(full + stage * 8, 1);
-                ptx::barrier_init(empty + stage * 8, CONSUMERS / 32);
-            }
-            ptx::barrier_init_fence();
-        }
-        __syncthreads();
-        ptx::launch_successor();
-        ptx::wait_for_predecessor();
-        if (threadIdx.x >= CONSUMERS) {
-            ptx::registers_give<40>();
-            if (threadIdx.x == CONSUMERS) produce();
-        } else {
-            ptx::registers_take<232>();
-            consume(pool);
-        }
+        pipeline::run<STAGES>(full, empty, [&] { produce(); }, [&] { consume(pool); });
     }
 };
 
@@ -216,7 +199,7 @@ struct Kernel {
 
 /// One instance: tiles of 128 features x `TOKENS` tokens, `STAGES` stages.
 #define WGMMA_KERNEL(NAME, EPILOGUE, TOKENS, STAGES)                                           \
-    extern "C" __global__ void __launch_bounds__(wgmma::THREADS, 1)                            \
+    extern "C" __global__ void __launch_bounds__(pipeline::THREADS, 1)                         \
         NAME(const __grid_constant__ Wgmma##EPILOGUE##Params p) {                              \
         extern __shared__ __align__(1024) unsigned char shared[];                              \
         wgmma::Kernel<epilogue::EPILOGUE, Wgmma##EPILOGUE##Params, TOKENS, STAGES>(p, shared)  \

@@ -46,8 +46,10 @@ const GATES: &[Gate] = &[
     gate(("wgmma_", ""), "instructions_per_product", 11.0, 11.0),
     // Softmax of 64 tokens to 12 products at hd 128 and 8 at hd 64, with the multiplications of the
     // output that are jumped over while its reference stands.
-    gate(("attention_wgmma", "_hd128"), "instructions_per_product", 26.9, 26.9),
-    gate(("attention_wgmma", "_hd64"), "instructions_per_product", 33.8, 33.8),
+    gate(("attention_wgmma", "_hd128"), "instructions_per_product", 27.1, 27.1),
+    gate(("attention_wgmma", "_hd64"), "instructions_per_product", 34.5, 34.5),
+    // Nearly all exponentials of a tile stand before the wait for the values of the tile before.
+    gate(("attention_wgmma", ""), "late_mufu", 2.0, 2.0),
     gate(("attention_wgmma", ""), "zero_waits", 0.0, 0.0),
     gate(("decode_megakernel", ""), "longest_loop_bytes", 98_304.0, INSTRUCTION_CACHE),
     // Instructions in front of a unit's first product: copies, no search for the next tile.
@@ -124,7 +126,7 @@ fn products_of_attention_by_wgmma_are_close() {
     for (kernel, target, sass) in reports() {
         if kernel.starts_with("attention_wgmma") {
             let [span, products] = ["span", "hgmma"].map(|key| figure(&sass, key));
-            assert!(span <= 4.5 * products, "{kernel} on {target}: {span} for {products}");
+            assert!(span <= 4.8 * products, "{kernel} on {target}: {span} for {products}");
         }
     }
 }

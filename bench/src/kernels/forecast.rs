@@ -33,6 +33,8 @@ struct Sass {
     gap: f64,
     ldsm: f64,
     zero_waits: u32,
+    #[serde(default)]
+    mufu: f64,
     pending_groups: f64,
     fences: f64,
 }
@@ -43,6 +45,8 @@ const GROUP_BYTES: f64 = 8.0 * 1024.0;
 const FEATURES: f64 = 128.0;
 /// Floating-point operations of an HMMA (m16n8k16).
 const HMMA_FLOPS: f64 = 4096.0;
+/// Clocks of a warp's special functions (MUFU) on one scheduler: 16 a clock and multiprocessor.
+const MUFU_CLOCKS: f64 = 8.0;
 /// Warpgroups of a wgmma block that multiply; the third loads.
 const CONSUMERS: f64 = 2.0;
 /// Clocks of an instruction where the warps of a scheduler wait for the same thing: a lump of 333
@@ -245,6 +249,7 @@ impl Forecaster {
         let others = sass.lead + sass.span - sass.hmma;
         let terms = [
             ("products and softmax", a_scheduler * (sass.hmma * hmma_clocks + others) / clock_hz),
+            ("exponentials", a_scheduler * sass.mufu * MUFU_CLOCKS / clock_hz),
             // A fragment of four matrices has 512 bytes, at 128 a clock.
             ("shared memory", a_multiprocessor * sass.ldsm * 4.0 / clock_hz),
             ("read bandwidth", plan.bytes as f64 / self.rates.read_bytes_per_s),
@@ -269,6 +274,7 @@ impl Forecaster {
             ("scores, then softmax", all / CONSUMERS * chain / clock_hz),
             // A scheduler has a warp of each warpgroup.
             ("issue slots", all * others / clock_hz),
+            ("exponentials", all * sass.mufu * MUFU_CLOCKS / clock_hz),
             ("L2", all / CONSUMERS * bytes / l2_bytes_per_clock / clock_hz),
         ];
         // Nothing overlaps with the first tile of a work and with the values of its last, and half

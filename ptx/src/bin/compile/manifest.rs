@@ -65,6 +65,12 @@ pub(crate) struct Sass {
     pub(crate) ldgsts: u32,
     /// Loads of fragments from shared memory.
     pub(crate) ldsm: u32,
+    /// Exponentials and other special functions, and those of them behind the loop's last wait for
+    /// products of a warpgroup.
+    #[serde(default)]
+    pub(crate) mufu: u32,
+    #[serde(default)]
+    pub(crate) late_mufu: u32,
     /// Distinct scoreboards of weight loads: with one, a wait for the oldest waits for all.
     pub(crate) weight_scoreboards: u32,
     /// Waits for weights that were loaded since the last product, and for copies until none is

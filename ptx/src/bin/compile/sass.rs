@@ -180,6 +180,7 @@ fn summary(code: &[Instruction]) -> Sass {
     let products: Vec<usize> = (0..hot.len()).filter(|&at| hot[at].is_product()).collect();
     let (first, last) = (products.first().copied(), products.last().copied());
     let lead = first.unwrap_or(hot.len());
+    let wait = hot.iter().rposition(|instruction| instruction.is("WARPGROUP")).unwrap_or(hot.len());
     let gaps = products.windows(2).map(|pair| pair[1] - pair[0] - 1);
     Sass {
         instructions: hot.len() as u32 - count(hot, "NOP"),
@@ -191,6 +192,8 @@ fn summary(code: &[Instruction]) -> Sass {
         ldg: count(hot, "LDG"),
         ldgsts: count(hot, "LDGSTS"),
         ldsm: count(hot, "LDSM"),
+        mufu: count(hot, "MUFU"),
+        late_mufu: count(&hot[wait..], "MUFU"),
         weight_scoreboards: (boards & 0x3f).count_ones(),
         zero_waits: exposed_waits(hot),
         pending_groups: hot.iter().filter_map(|wait| wait.pending).min().unwrap_or(0),

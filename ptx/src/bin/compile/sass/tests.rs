@@ -65,6 +65,23 @@ fn the_loop_with_products_is_counted() {
     assert_eq!(found, expected);
 }
 
+/// Softmax overlaps the products that are waited for behind it.
+#[test]
+fn exponentials_behind_the_last_wait_for_products_are_late() {
+    let product = "HGMMA.64x128x16.F32.BF16 R24, R136, gdesc[UR16].tnspB, R24, gsb0";
+    let found = kernel(&[
+        (product, 7, 0),
+        ("WARPGROUP.DEPBAR.LE gsb0, 0x1", 7, 0),
+        ("MUFU.EX2 R1, R2", 0, 0),
+        ("@P1 MUFU.EX2 R3, R4", 0, 0),
+        ("WARPGROUP.DEPBAR.LE gsb0, 0x0", 7, 0),
+        ("MUFU.EX2 R5, R6", 0, 0),
+    ]);
+    assert_eq!((found.hgmma, found.mufu, found.late_mufu), (1, 3, 1));
+    let found = kernel(&[(PRODUCT, 7, 0), ("MUFU.EX2 R1, R2", 0, 0)]);
+    assert_eq!((found.mufu, found.late_mufu), (1, 0));
+}
+
 /// A wait that is repeated behind the kernel's end spans products as well, and is no loop.
 #[test]
 fn a_branch_back_from_behind_the_end_is_no_loop() {
