@@ -52,7 +52,7 @@ fn damage_has_code_2_and_a_difference_code_1() {
     let lines = text.lines().count();
     for (damaged, code, line, why) in [
         (text[..text.len() - 9].to_string(), 2, lines, "EOF"),
-        (text.replacen("\"version\":1", "\"version\":3", 1), 2, 1, "version is 3"),
+        (text.replacen("\"version\":2", "\"version\":3", 1), 2, 1, "version is 3"),
         (text.replacen("\"rows\":1", "\"rows\":7", 1), 1, 0, "has 7 rows"),
     ] {
         fs::write(&log, damaged).expect("written");

@@ -18,10 +18,12 @@ impl Key {
     pub const PINNED: u8 = 0;
     /// Class of a request that may not be preempted, but lost its KV to memory pressure.
     pub const EVICTED: u8 = 1;
+    /// Class of a request that a policy ranks by value before those that are overdue.
+    pub const EXPRESS: u8 = 2;
     /// Class of a request that has waited longer than a policy's bound: first in, first out.
-    pub const OVERDUE: u8 = 2;
+    pub const OVERDUE: u8 = 3;
     /// Class of all other requests: ranked by value.
-    pub const OPEN: u8 = 3;
+    pub const OPEN: u8 = 4;
 
     /// The key of (`class`, `value`, `seq`).
     pub fn new(class: u8, value: f64, seq: u64) -> Key {
@@ -50,6 +52,11 @@ impl Key {
     /// The class: 0 goes first.
     pub fn class(self) -> u8 {
         (self.0 >> 120) as u8
+    }
+
+    /// True for the classes that are ranked by value, thus by predictions.
+    pub(crate) fn is_by_value(self) -> bool {
+        matches!(self.class(), Key::EXPRESS | Key::OPEN)
     }
 }
 

@@ -78,7 +78,7 @@ pub trait Policy: Send {
 /// out among those that it ranks by value.
 pub(crate) fn rank(policy: &dyn Policy, request: &RequestState, trusted: bool) -> Key {
     let key = policy.key(request);
-    match !trusted && key.class() == Key::OPEN {
+    match !trusted && key.is_by_value() {
         true => Key::new(Key::OVERDUE, 0.0, request.seq),
         false => key,
     }

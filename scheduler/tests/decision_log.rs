@@ -174,7 +174,7 @@ fn damage_is_named_by_its_line() {
     let text = short_log();
     assert_eq!(damage(&text), None);
     for (from, to, line, why) in [
-        ("\"version\":1", "\"version\":2", 1, "version is 2"),
+        ("\"version\":2", "\"version\":1", 1, "version is 1"),
         ("decision log", "another", 1, "format is 'another'"),
         ("\"trail:0.8\"", "\"trail:7\"", 1, "c of policy trail is '7'"),
         ("\"trail:0.8\"", "\"fcfs\"", 1, "has no options"),

@@ -15,23 +15,27 @@ pub(crate) struct RankingArgs {
     #[arg(
         long, global = true,
         conflicts_with_all = [
-            "min_run_tokens", "rank_step", "tail_bound", "window", "prefill_weight", "ageing",
-            "max_preemptions", "margin", "initial_length",
+            "min_run_tokens", "rank_step", "tail_bound", "express", "window", "prefill_weight",
+            "ageing", "max_preemptions", "margin", "initial_length",
         ],
     )]
     pub(crate) paper: bool,
     /// Output tokens that a request may run, once in the batch, before another takes its place; 0
-    /// for none [default: 8]
+    /// for none [default: 24]
     #[arg(long, global = true, value_name = "N", value_parser = count_u32::<0>)]
     min_run_tokens: Option<u32>,
     /// Ratio of neighbouring ranks: expected tokens are rounded down to a power of it, equal ranks
     /// go by arrival; 0 for exact values [default: 0]
     #[arg(long, global = true, value_name = "RATIO", value_parser = ratio)]
     rank_step: Option<f32>,
-    /// Requests that have waited for longer than this share of the longest wait that fcfs would
-    /// have caused go first; 0 for no bound [default: 0.9]
+    /// Requests that would end after more than this share of the longest wait that fcfs would have
+    /// caused go before longer ones; 0 for no bound [default: 1]
     #[arg(long, global = true, value_name = "SHARE", value_parser = factor)]
     tail_bound: Option<f32>,
+    /// Share of the mean expected length below which a request goes before those that --tail-bound
+    /// names; new ones do so until --min-run-tokens. 0: none [default: 0.5]
+    #[arg(long, global = true, value_name = "SHARE", value_parser = factor)]
+    express: Option<f32>,
     /// Length that c is a share of: the first prediction, or the larger of it and the present one
     /// [default: first]
     #[arg(long, global = true, value_name = "LENGTH", value_enum)]
@@ -80,10 +84,11 @@ impl RankingArgs {
             return policy;
         }
         let set = |to: &mut f32, value: Option<f32>| *to = value.unwrap_or(*to);
-        let Ranking { rank_step, tail_bound, prefill_weight, ageing, margin, .. } =
+        let Ranking { rank_step, tail_bound, express, prefill_weight, ageing, margin, .. } =
             &mut trail.ranking;
         set(rank_step, self.rank_step);
         set(tail_bound, self.tail_bound);
+        set(express, self.express);
         set(prefill_weight, self.prefill_weight);
         set(ageing, self.ageing);
         set(margin, self.margin);

@@ -10,7 +10,7 @@ use crate::policies::{InitialLength, PolicyKind, Ranking};
 pub const FORMAT: &str = "decision log";
 
 /// Version of the format. A program reads its own version only.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// The settings of a logged scheduler.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -104,8 +104,8 @@ impl LogHeader {
 
 /// Refuses options out of the range of the command line.
 fn check(ranking: &Ranking) -> Result<(), String> {
-    let Ranking { rank_step, tail_bound, prefill_weight, ageing, margin, .. } = *ranking;
-    let all = [rank_step, tail_bound, prefill_weight, ageing];
+    let Ranking { rank_step, tail_bound, express, prefill_weight, ageing, margin, .. } = *ranking;
+    let all = [rank_step, tail_bound, express, prefill_weight, ageing];
     let sound =
         all.iter().all(|value| (0.0..=1e6).contains(value)) && (0.0..=1.0).contains(&margin);
     sound.then_some(()).ok_or_else(|| "an option of the ranking is out of range".into())

@@ -17,6 +17,9 @@ pub struct Ranking {
     /// Share of the time that first come, first served would let a request wait (see
     /// `tail_bound`), after which a request is overdue. 0: off.
     pub tail_bound: f32,
+    /// Share of the mean expected service, below which a request precedes those that are overdue
+    /// (see `tail_bound`). 0: none does.
+    pub express: f32,
     /// Length that the preemption window is a share of.
     pub window: WindowLength,
     /// Cost of computing one prompt token, in output tokens: added to the rank for each token that
@@ -49,6 +52,7 @@ impl Ranking {
         min_run_tokens: 0,
         rank_step: 0.0,
         tail_bound: 0.0,
+        express: 0.0,
         window: WindowLength::First,
         prefill_weight: 0.0,
         ageing: 0.0,
@@ -58,7 +62,8 @@ impl Ranking {
 
     /// The options that paid in the simulator and in the engine. A rank step did not: the raw
     /// estimates near the end of the last bin also say how sure the probe is (docs/results.md).
-    pub const DEFAULT: Ranking = Ranking { min_run_tokens: 8, tail_bound: 0.9, ..Ranking::PAPER };
+    pub const DEFAULT: Ranking =
+        Ranking { min_run_tokens: 24, tail_bound: 1.0, express: 0.5, ..Ranking::PAPER };
 
     /// The value of a rank: `tokens` expected, the cost of what has no KV, and the options that
     /// shift both.

@@ -1,5 +1,5 @@
-//! A bound on the time in the system: a share of the longest wait that first come, first served
-//! would have imposed on recent arrivals.
+//! A bound on the time in the system: the longest wait that first come, first served would have
+//! imposed on recent arrivals, or a share of it.
 
 use super::list::IndexList;
 use crate::request::{RequestIdx, RequestState};
@@ -9,13 +9,26 @@ use crate::request::{RequestIdx, RequestState};
 /// A scheduler that never idles while work waits serves the backlog at the same rate under every
 /// policy. So the time that first come, first served would make an arrival wait is known without
 /// running it: D = (expected service of all live requests) / (service per second). A request is
-/// overdue once it has been in the system for longer than a share of the recent maximum of D.
-/// Overdue requests are served first in, first out, which bounds the tail by that of first come,
-/// first served; all others keep their rank.
+/// overdue once it would end, if it ran from now on, after more than a share of the recent maximum
+/// of D in the system. Overdue requests are served first in, first out, which bounds the tail by
+/// that of first come, first served; all others keep their rank.
+///
+/// Served before all others, overdue requests would take every place for as long as the backlog
+/// lasts, and the mean would be that of first come, first served. So requests that need little
+/// service precede them: those below a share of the mean expected service, and new ones until the
+/// end of their burn-in, as the prompt alone does not tell which those are. If they need a share s
+/// of the service, overdue requests wait for 1/(1 - s) of the time that they would wait without
+/// (work conservation), and the many short answers hardly wait.
 ///
 /// Cost per step: a running sum, and the head of the list of arrivals.
 pub(super) struct TailBound {
     share: f64,
+    /// Share of `mean_service` below which a request is express.
+    express: f64,
+    /// Mean expected service of recent arrivals, output tokens.
+    mean_service: f64,
+    /// Arrivals in the mean, at most [`MEAN_ARRIVALS`].
+    averaged: f64,
     /// Live requests that are not overdue, by arrival.
     arrivals: IndexList,
     /// By index.
@@ -44,7 +57,13 @@ struct Entry {
     age: u32,
     arrival_s: f64,
     seq: u64,
+    /// Precedes the overdue. As of the last expectation, so that a key changes only with its
+    /// request.
+    express: bool,
 }
+
+/// Arrivals that the mean of the expected service remembers.
+const MEAN_ARRIVALS: f64 = 256.0;
 
 /// Tokens of a request after which its expected service is taken into the sum again. In between it
 /// counts down, which takes no access to its entry.
@@ -55,10 +74,14 @@ const EXPECT_TOKENS: u32 = 8;
 const FORGET: f64 = 0.1;
 
 impl TailBound {
-    /// A bound of `share` of the recent maximum of D, for `max_requests` indices.
-    pub(super) fn new(share: f32, max_requests: u32) -> TailBound {
+    /// A bound of `share` of the recent maximum of D, for `max_requests` indices; requests below
+    /// `express` times the mean expected service precede the overdue.
+    pub(super) fn new(share: f32, express: f32, max_requests: u32) -> TailBound {
         TailBound {
             share: f64::from(share),
+            express: f64::from(express),
+            mean_service: 0.0,
+            averaged: 0.0,
             arrivals: IndexList::new(max_requests),
             entries: vec![Entry::default(); max_requests as usize],
             backlog: 0.0,
@@ -78,6 +101,11 @@ impl TailBound {
         request.seq < self.overdue_end
     }
 
+    /// True if the request precedes the overdue, though it is not overdue.
+    pub(super) fn is_express(&self, request: &RequestState) -> bool {
+        self.entries[request.idx.index()].express
+    }
+
     pub(super) fn on_step(&mut self, now_s: f64) {
         let elapsed_s = (now_s - self.now_s).max(0.0);
         // The rate of a batch that took in all requests says nothing about a backlog.
@@ -93,8 +121,9 @@ impl TailBound {
     /// The next request that has become overdue.
     pub(super) fn next_overdue(&mut self) -> Option<RequestIdx> {
         let idx = self.arrivals.front()?;
-        let Entry { arrival_s, seq, .. } = self.entries[idx.index()];
-        if self.longest_s <= 0.0 || self.now_s - arrival_s <= self.share * self.longest_s {
+        let Entry { service, arrival_s, seq, .. } = self.entries[idx.index()];
+        let end_s = self.now_s + service * self.rate.seconds_for_step();
+        if self.longest_s <= 0.0 || end_s - arrival_s <= self.share * self.longest_s {
             return None;
         }
         self.arrivals.remove(idx);
@@ -102,13 +131,24 @@ impl TailBound {
         Some(idx)
     }
 
-    pub(super) fn on_submitted(&mut self, request: &RequestState, service: f64) {
+    /// Takes in a request that needs `service` in all, and `trial` until another may take its
+    /// place.
+    pub(super) fn on_submitted(&mut self, request: &RequestState, service: f64, trial: f64) {
         let (arrival_s, seq) = (request.arrival_s, request.seq);
         let age = request.generated;
-        self.entries[request.idx.index()] = Entry { service: 0.0, age, arrival_s, seq };
-        self.arrivals.push_back(request.idx);
+        self.averaged = (self.averaged + 1.0).min(MEAN_ARRIVALS);
+        self.mean_service += (service - self.mean_service) / self.averaged;
+        let idx = request.idx;
+        self.entries[idx.index()] = Entry { age, arrival_s, seq, ..Entry::default() };
+        self.arrivals.push_back(idx);
         self.live += 1;
         self.expect(request, service);
+        self.entries[idx.index()].express = self.has_little(service.min(trial));
+    }
+
+    /// True if `service` is below the share of the mean.
+    fn has_little(&self, service: f64) -> bool {
+        service < self.express * self.mean_service
     }
 
     pub(super) fn on_scheduled(&mut self) {
@@ -117,10 +157,11 @@ impl TailBound {
 
     /// Updates the request's expected service.
     pub(super) fn expect(&mut self, request: &RequestState, service: f64) {
+        let express = self.has_little(service);
         let entry = &mut self.entries[request.idx.index()];
         let since = request.generated - entry.age;
         self.backlog += service - (entry.service - f64::from(since));
-        (entry.service, entry.age) = (service, request.generated);
+        (entry.service, entry.age, entry.express) = (service, request.generated, express);
     }
 
     /// True if a new estimate of the request's service is due.
@@ -154,6 +195,7 @@ impl TailBound {
 struct Rate {
     served: f64,
     seconds: f64,
+    steps: f64,
 }
 
 const RATE_MEMORY_S: f64 = 10.0;
@@ -163,6 +205,13 @@ impl Rate {
         let kept = RATE_MEMORY_S / (RATE_MEMORY_S + seconds);
         self.served = self.served * kept + served;
         self.seconds = self.seconds * kept + seconds;
+        self.steps = self.steps * kept + 1.0;
+    }
+
+    /// Time of a step, in which each request of the batch gets a token; 0 before anything was
+    /// measured.
+    fn seconds_for_step(&self) -> f64 {
+        if self.steps > 0.0 { self.seconds / self.steps } else { 0.0 }
     }
 
     /// Time to serve `service`; 0 before anything was measured.
@@ -178,9 +227,9 @@ mod tests {
 
     /// A bound with `count` requests of 10 tokens each that arrived at 0 s, 1 s, ...
     fn backlog(count: u64) -> TailBound {
-        let mut bound = TailBound::new(0.5, 64);
+        let mut bound = TailBound::new(0.5, 0.0, 64);
         for seq in 0..count {
-            bound.on_submitted(&request(seq, None), 10.0);
+            bound.on_submitted(&request(seq, None), 10.0, 0.0);
         }
         bound
     }
@@ -193,16 +242,47 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_half_the_drain_time_is_overdue_in_order_of_arrival() {
+    fn who_would_end_after_half_the_drain_time_is_overdue_in_order_of_arrival() {
         let mut bound = backlog(8);
         bound.on_step(8.0);
         assert_eq!(bound.next_overdue(), None, "no rate was measured yet");
-        serve(&mut bound, 20.0, 2.0); // 80 tokens at 10 a second: 8 s
+        (0..8).for_each(|_| serve(&mut bound, 2.5, 0.25)); // 80 tokens at 10 a second: 8 s
         assert!((bound.longest_s - 8.0).abs() < 1e-9);
         let overdue: Vec<u32> =
             std::iter::from_fn(|| bound.next_overdue()).map(|idx| idx.0).collect();
-        assert_eq!(overdue, [0, 1, 2, 3, 4, 5], "at 10 s: arrived before 6 s");
-        assert!(bound.is_overdue(&request(5, None)) && !bound.is_overdue(&request(6, None)));
+        // At 10 s. Its 10 tokens take 10 steps of 0.25 s: arrived before 10 + 2.5 - 4 s.
+        assert_eq!(overdue, [0, 1, 2, 3, 4, 5, 6, 7]);
+        assert!(bound.is_overdue(&request(7, None)) && !bound.is_overdue(&request(8, None)));
+
+        let mut bound = TailBound::new(0.75, 0.0, 64);
+        (0..8).for_each(|seq| bound.on_submitted(&request(seq, None), 10.0, 0.0));
+        bound.on_step(8.0);
+        (0..8).for_each(|_| serve(&mut bound, 2.5, 0.25));
+        let overdue = std::iter::from_fn(|| bound.next_overdue()).count();
+        assert_eq!(overdue, 7, "arrived before 10 + 2.5 - 6 s");
+    }
+
+    /// Half of the mean of all that were submitted, the new one included.
+    #[test]
+    fn who_needs_little_is_express_and_a_new_request_until_its_trial_has_ended() {
+        let mut bound = TailBound::new(0.9, 0.5, 64);
+        let mut submit = |seq, service, trial| {
+            let request = request(seq, None);
+            bound.on_submitted(&request, service, trial);
+            (request.clone(), bound.is_express(&request))
+        };
+        let (mut long, is_express) = submit(0, 20.0, 11.0);
+        assert!(!is_express, "a long prompt costs as much as a short answer");
+        assert!(!submit(1, 20.0, 10.0).1);
+        assert!(submit(2, 20.0, 9.0).1, "its burn-in is short");
+        assert!(submit(3, 60.0, 14.9).1 && !submit(4, 30.0, 15.0).1, "the mean is 30");
+        assert!(submit(5, 12.0, 40.0).1, "it is 27");
+
+        bound.expect(&long, 13.4);
+        assert!(bound.is_express(&long));
+        long.generated = 1;
+        bound.expect(&long, 13.6);
+        assert!(!bound.is_express(&long));
     }
 
     #[test]

@@ -109,8 +109,17 @@ impl TrailPolicy {
 
     /// Service that the request still needs, output tokens.
     fn service(&self, request: &RequestState) -> f64 {
-        let prefill = self.config.ranking.prefill_weight * uncached(request) as f32;
-        f64::from(remaining(request) + prefill)
+        f64::from(remaining(request) + self.prefill(request))
+    }
+
+    /// Service until another request may take the place of a new one, output tokens.
+    fn trial(&self, request: &RequestState) -> f64 {
+        f64::from(self.config.ranking.min_run_tokens as f32 + self.prefill(request))
+    }
+
+    /// Cost of computing what has no KV, output tokens.
+    fn prefill(&self, request: &RequestState) -> f32 {
+        self.config.ranking.prefill_weight * uncached(request) as f32
     }
 
     fn expect(&mut self, request: &RequestState) {
@@ -142,7 +151,9 @@ impl Policy for TrailPolicy {
             Variant::Gittins => super::gittins::rank(request),
             _ => remaining(request),
         };
-        Key::new(Key::OPEN, self.config.ranking.value(request, tokens), request.seq)
+        let express = self.tail_bound.as_ref().is_some_and(|bound| bound.is_express(request));
+        let class = if express { Key::EXPRESS } else { Key::OPEN };
+        Key::new(class, self.config.ranking.value(request, tokens), request.seq)
     }
 
     fn preemptable(&self, request: &RequestState) -> bool {
@@ -153,8 +164,9 @@ impl Policy for TrailPolicy {
     }
 
     fn reserve(&mut self, max_requests: u32) {
-        let share = self.config.ranking.tail_bound;
-        self.tail_bound = (share > 0.0).then(|| TailBound::new(share, max_requests));
+        let Ranking { tail_bound, express, .. } = self.config.ranking;
+        self.tail_bound =
+            (tail_bound > 0.0).then(|| TailBound::new(tail_bound, express, max_requests));
         if let Variant::Auto { is_past, .. } = &mut self.variant {
             *is_past = vec![false; max_requests as usize];
         }
@@ -180,9 +192,9 @@ impl Policy for TrailPolicy {
         if let Variant::Auto { is_past, .. } = &mut self.variant {
             is_past[request.idx.index()] = false;
         }
-        let service = self.service(request);
+        let (service, trial) = (self.service(request), self.trial(request));
         if let Some(bound) = &mut self.tail_bound {
-            bound.on_submitted(request, service);
+            bound.on_submitted(request, service, trial);
         }
     }
 

@@ -135,9 +135,9 @@ impl Reference {
 
     fn key(&self, request: &RequestState) -> Key {
         let key = self.policy.key(request);
-        let is_open = key.class() == Key::OPEN;
+        let by_value = [Key::EXPRESS, Key::OPEN].contains(&key.class());
         let by_arrival = Key::new(Key::OVERDUE, 0.0, request.seq);
-        if is_open && !self.trusts_predictions { by_arrival } else { key }
+        if by_value && !self.trusts_predictions { by_arrival } else { key }
     }
 
     fn decodes(&self) -> bool {

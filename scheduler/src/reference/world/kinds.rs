@@ -50,6 +50,7 @@ fn ranking(rng: &mut Rng) -> Ranking {
         min_run_tokens: rng.below(6) as u32,
         rank_step: [0.0, 1.15, 2.0][rng.below(3) as usize],
         tail_bound: [0.0, 0.2, 0.9][rng.below(3) as usize],
+        express: [0.0, 0.6, 2.0][rng.below(3) as usize],
         window: [WindowLength::First, WindowLength::Refined][rng.below(2) as usize],
         prefill_weight: [0.0, 0.3][rng.below(2) as usize],
         ageing: [0.0, 2.0][rng.below(2) as usize],
