@@ -61,6 +61,8 @@ use crate::scheduler::Scheduler;
 pub(crate) struct Filled {
     /// Blocks, free or soon free, that are promised to skipped requests.
     pub(crate) promised: u32,
+    /// Running requests that stay in the batch.
+    pub(crate) kept: usize,
     /// Running requests that the walk met: the first ones in rank order.
     pub(crate) visited: usize,
     /// The last request that entered the batch.
@@ -78,6 +80,8 @@ pub(crate) struct Fill<'a> {
     prefill: Option<PrefillLimit>,
     /// True after the first prefill chunk.
     prefills: bool,
+    /// Running requests that stay in the batch.
+    kept: usize,
     /// Running requests not visited yet: `scheduler.running[running_first..running_end]`. The end
     /// moves down when the worst of the running is evicted.
     running_first: usize,
@@ -108,6 +112,7 @@ impl Fill<'_> {
             rows: scheduler.config.token_budget,
             prefill: scheduler.prefill_limit.filter(|_| scheduler.decodes()),
             prefills: false,
+            kept: 0,
             running_first: 0,
             running_end: scheduler.running.len(),
             paused: scheduler.paused.first(),
@@ -124,11 +129,49 @@ impl Fill<'_> {
 
     /// Fills the plan.
     pub(crate) fn run(mut self) -> Filled {
-        while self.places > 0 {
+        loop {
+            self.choose_decodes();
+            if self.places == 0 {
+                break;
+            }
             let Some(candidate) = self.next_ranked() else { break };
             self.consider(candidate);
         }
-        Filled { promised: self.promised, visited: self.running_first, entered: self.entered }
+        Filled {
+            promised: self.promised,
+            kept: self.kept,
+            visited: self.running_first,
+            entered: self.entered,
+        }
+    }
+
+    /// Chooses the next running requests as long as they precede all others and decode into a block
+    /// that they hold, for which nothing else is to be decided: most rows of most steps.
+    fn choose_decodes(&mut self) {
+        let idle = if self.open { better(self.paused, self.waiting) } else { None };
+        let end = self.running_end.min(self.running_first + self.places as usize);
+        let Scheduler { running, requests, blocks, plan, chosen, .. } = &mut *self.scheduler;
+        let next = &running[self.running_first..end];
+        let first = idle.map_or(next.len(), |idle| next.partition_point(|own| own.key < idle.key));
+        let mut count = 0;
+        for ranked in &next[..first] {
+            let request = &mut requests[ranked.idx];
+            let tokens = request.tokens();
+            if request.computed + 1 != tokens || blocks_for(tokens) > blocks.held(ranked.idx) {
+                break;
+            }
+            request.planned = true;
+            request.passed_over = 0;
+            let start = request.computed;
+            plan.recomputed_tokens += (start < request.computed_max) as u32;
+            plan.rows.push(PlanRow { idx: ranked.idx, start, len: 1, sample: true });
+            count += 1;
+        }
+        chosen.extend_from_slice(&next[..count]);
+        self.running_first += count;
+        self.kept += count;
+        self.places -= count as u32;
+        self.rows -= count as u32;
     }
 
     /// The best request not visited yet: a merge of the three sets.
@@ -260,6 +303,8 @@ impl Fill<'_> {
             self.entered = Some(idx);
             self.entries -= 1;
             self.open &= self.entries > 0;
+        } else {
+            self.kept += 1;
         }
         let request = &mut scheduler.requests[idx];
         let start = request.computed;
@@ -274,7 +319,6 @@ impl Fill<'_> {
         scheduler.plan.recomputed_tokens += len.min(request.computed_max.saturating_sub(start));
         scheduler.plan.rows.push(row);
         scheduler.chosen.push(candidate);
-        scheduler.policy.on_scheduled(request, row);
         self.places -= 1;
         self.rows -= len;
     }

@@ -85,6 +85,9 @@ pub(crate) fn sort_again(ranked: &mut [Ranked]) {
     let mut moves_left = MAX_MOVES * ranked.len();
     for sorted in 1..ranked.len() {
         let new = ranked[sorted];
+        if new.key > ranked[sorted - 1].key {
+            continue;
+        }
         let mut at = sorted;
         while at > 0 && new.key < ranked[at - 1].key {
             ranked[at] = ranked[at - 1];

@@ -15,12 +15,21 @@ const NONE: u32 = u32::MAX;
 /// Links from one node to its successor on each level.
 type Tower = [u32; ORDER_LEVELS];
 
+/// A request in the list: one cache line, as each step of a search goes to another one.
+#[derive(Clone)]
+#[repr(C, align(64))]
+struct Node {
+    key: Key,
+    next: Tower,
+    /// Predecessor on level 0.
+    prev: u32,
+}
+
+const _: () = assert!(size_of::<Node>() == 64);
+
 pub(crate) struct Order {
-    keys: Vec<Key>,
-    /// `[index]`, and the list's head at the end.
-    next: Vec<Tower>,
-    /// Predecessors on level 0; the head's is the last node.
-    prev: Vec<u32>,
+    /// `[index]`, and the list's head at the end, whose predecessor is the last node.
+    nodes: Vec<Node>,
     len: usize,
     /// Levels in use: the walk down starts here.
     levels: usize,
@@ -30,15 +39,10 @@ impl Order {
     pub(crate) fn new(max_requests: u32) -> Order {
         let nodes = max_requests as usize + 1;
         let head = max_requests;
-        let mut prev = vec![NONE; nodes];
-        prev[head as usize] = head;
-        Order {
-            keys: vec![Key::new(0, 0.0, 0); nodes],
-            next: vec![[NONE; ORDER_LEVELS]; nodes],
-            prev,
-            len: 0,
-            levels: 1,
-        }
+        let node = Node { key: Key::new(0, 0.0, 0), next: [NONE; ORDER_LEVELS], prev: NONE };
+        let mut nodes = vec![node; nodes];
+        nodes[head as usize].prev = head;
+        Order { nodes, len: 0, levels: 1 }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -46,27 +50,27 @@ impl Order {
     }
 
     pub(crate) fn key(&self, idx: RequestIdx) -> Key {
-        self.keys[idx.index()]
+        self.nodes[idx.index()].key
     }
 
     /// The best ranked.
     pub(crate) fn first(&self) -> Option<Ranked> {
-        self.ranked(self.next[self.head() as usize][0])
+        self.ranked(self.nodes[self.head() as usize].next[0])
     }
 
     /// The worst ranked.
     pub(crate) fn last(&self) -> Option<Ranked> {
-        self.ranked(self.prev[self.head() as usize])
+        self.ranked(self.nodes[self.head() as usize].prev)
     }
 
     /// The request ranked directly behind `idx`.
     pub(crate) fn next(&self, idx: RequestIdx) -> Option<Ranked> {
-        self.ranked(self.next[idx.index()][0])
+        self.ranked(self.nodes[idx.index()].next[0])
     }
 
     /// The request ranked directly before `idx`.
     pub(crate) fn prev(&self, idx: RequestIdx) -> Option<Ranked> {
-        self.ranked(self.prev[idx.index()])
+        self.ranked(self.nodes[idx.index()].prev)
     }
 
     /// Inserts `idx`, which must not be in the order.
@@ -75,13 +79,13 @@ impl Order {
         let node = idx.0;
         let height = height(node);
         self.levels = self.levels.max(height);
-        self.keys[idx.index()] = key;
+        self.nodes[idx.index()].key = key;
         for (level, &from) in before.iter().enumerate().take(height) {
-            self.next[node as usize][level] = self.next[from as usize][level];
-            self.next[from as usize][level] = node;
+            self.nodes[node as usize].next[level] = self.nodes[from as usize].next[level];
+            self.nodes[from as usize].next[level] = node;
         }
-        let after = self.next[node as usize][0];
-        self.prev[node as usize] = before[0];
+        let after = self.nodes[node as usize].next[0];
+        self.nodes[node as usize].prev = before[0];
         self.set_prev(after, node);
         self.len += 1;
     }
@@ -89,11 +93,14 @@ impl Order {
     /// Removes `idx`, which must be in the order.
     pub(crate) fn remove(&mut self, idx: RequestIdx) {
         let node = idx.0;
-        let before = self.path_to(self.keys[idx.index()]);
-        let tower = self.next[node as usize];
-        debug_assert_eq!(self.next[before[0] as usize][0], node, "idx {node} is not in the order");
+        let before = self.path_to(self.nodes[idx.index()].key);
+        let tower = self.nodes[node as usize].next;
+        debug_assert_eq!(
+            self.nodes[before[0] as usize].next[0], node,
+            "idx {node} is not in the order"
+        );
         for (level, &from) in before.iter().enumerate().take(height(node)) {
-            self.next[from as usize][level] = tower[level];
+            self.nodes[from as usize].next[level] = tower[level];
         }
         self.set_prev(tower[0], before[0]);
         self.len -= 1;
@@ -105,8 +112,8 @@ impl Order {
         let mut node = self.head();
         for level in (0..self.levels).rev() {
             loop {
-                let after = self.next[node as usize][level];
-                if after == NONE || self.keys[after as usize] >= key {
+                let after = self.nodes[node as usize].next[level];
+                if after == NONE || self.nodes[after as usize].key >= key {
                     break;
                 }
                 node = after;
@@ -117,20 +124,20 @@ impl Order {
     }
 
     fn head(&self) -> u32 {
-        (self.keys.len() - 1) as u32
+        (self.nodes.len() - 1) as u32
     }
 
     /// The head is the successor of the last node.
     fn set_prev(&mut self, node: u32, prev: u32) {
         let node = if node == NONE { self.head() } else { node };
-        self.prev[node as usize] = prev;
+        self.nodes[node as usize].prev = prev;
     }
 
     fn ranked(&self, node: u32) -> Option<Ranked> {
         if node == NONE || node == self.head() {
             return None;
         }
-        Some(Ranked { key: self.keys[node as usize], idx: RequestIdx(node) })
+        Some(Ranked { key: self.nodes[node as usize].key, idx: RequestIdx(node) })
     }
 }
 

@@ -1,8 +1,9 @@
 //! The interface of a scheduling policy: the rank of each request, and whether it may be preempted.
 
-use crate::key::Key;
-use crate::plan::PlanRow;
+use crate::key::{Key, Ranked};
+use crate::plan::{Plan, PlanRow};
 use crate::request::{RequestIdx, RequestState};
+use crate::requests::Requests;
 
 /// Ranks requests. The scheduler fills the batch in rank order and moves blocks.
 ///
@@ -58,7 +59,7 @@ pub trait Policy: Send {
     /// Called when a request is admitted. Its index may have belonged to another before.
     fn on_submitted(&mut self, _request: &RequestState) {}
 
-    /// Called when a request enters the plan with `row`.
+    /// Called for each row of a plan once it is filled.
     fn on_scheduled(&mut self, _request: &RequestState, _row: PlanRow) {}
 
     /// Called when a request leaves the batch unfinished, with its new phase.
@@ -72,11 +73,64 @@ pub trait Policy: Send {
 
     /// Called once when a request ends, in any phase.
     fn on_finished(&mut self, _request: &RequestState) {}
+
+    /// The loops of a step over the batch; see [`BatchLoop`]. Provided.
+    #[doc(hidden)]
+    fn run_loop(&mut self, batch: BatchLoop<'_>) {
+        batch.run(self);
+    }
+}
+
+/// A loop over the requests of the batch that calls the policy for each. [`Policy::run_loop`] is
+/// compiled for each policy, so a step has one dynamic call for each loop and not one for each
+/// request: a tenth of its time.
+#[doc(hidden)]
+pub struct BatchLoop<'a>(pub(crate) Loop<'a>);
+
+pub(crate) enum Loop<'a> {
+    /// Computes the keys of the running requests, which are planned by no plan yet.
+    Rank { running: &'a mut [Ranked], requests: &'a mut Requests, trusted: bool },
+    /// Calls [`Policy::on_scheduled`].
+    Scheduled { plan: &'a Plan, requests: &'a Requests },
+    /// Advances the requests of the plan, and calls [`Policy::on_tokens`].
+    Advance { plan: &'a Plan, requests: &'a mut Requests },
+}
+
+impl BatchLoop<'_> {
+    fn run<P: Policy + ?Sized>(self, policy: &mut P) {
+        match self.0 {
+            Loop::Rank { running, requests, trusted } => {
+                for ranked in running {
+                    let request = &mut requests[ranked.idx];
+                    request.planned = false;
+                    ranked.key = rank(policy, request, trusted);
+                }
+            }
+            Loop::Scheduled { plan, requests } => {
+                plan.rows.iter().for_each(|row| policy.on_scheduled(&requests[row.idx], *row));
+            }
+            Loop::Advance { plan, requests } => {
+                for row in &plan.rows {
+                    let request = &mut requests[row.idx];
+                    // A request finished since the plan; its index may belong to another by now.
+                    if !request.planned {
+                        continue;
+                    }
+                    request.advance(plan.step, row.len, row.sample);
+                    debug_assert!(request.generated <= request.max_tokens, "finish was due");
+                    policy.on_tokens(request, row.sample as u32);
+                }
+            }
+        }
+    }
 }
 
 /// The rank of `request`: the policy's, or while its predictions are not `trusted` first in, first
 /// out among those that it ranks by value.
-pub(crate) fn rank(policy: &dyn Policy, request: &RequestState, trusted: bool) -> Key {
+pub(crate) fn rank<P>(policy: &P, request: &RequestState, trusted: bool) -> Key
+where
+    P: Policy + ?Sized,
+{
     let key = policy.key(request);
     match !trusted && key.is_by_value() {
         true => Key::new(Key::OVERDUE, 0.0, request.seq),

@@ -98,69 +98,75 @@ pub enum Phase {
 }
 
 /// The state of a request that a policy may rank by. Tests of policies use [`RequestState::new`].
+///
+/// Three cache lines: what each step reads of a running request, what a prediction changes, and the
+/// rest.
 #[derive(Clone, Debug, Default, PartialEq)]
+#[repr(C, align(64))]
 pub struct RequestState {
-    /// The caller's name for it.
-    pub id: RequestId,
-    /// Its index in the scheduler.
-    pub idx: RequestIdx,
-    /// Number of requests that had the index before.
-    pub generation: u32,
-    /// Order of arrival: unique and increasing over the scheduler's life.
-    pub seq: u64,
-    /// Time of arrival, seconds on the caller's clock.
-    pub arrival_s: f64,
-    /// Tokens of the prompt.
-    pub prompt_tokens: u32,
-    /// Largest number of tokens to generate.
-    pub max_tokens: u32,
-    /// True number of output tokens, where known.
-    pub true_length: Option<u32>,
-    /// Prompt tokens whose KV a prefix cache holds.
-    pub cached_tokens: u32,
-    /// The caller's priority, lower first.
-    pub priority: i32,
-    /// Time by which the caller wants the whole answer, seconds on its clock.
-    pub deadline_s: Option<f64>,
-    /// The caller's name for the tenant whose request it is.
-    pub tenant: u32,
     /// Its phase.
     pub phase: Phase,
     /// True once it was in a plan.
     pub started: bool,
+    /// True from a plan that contains it to the next `advance`.
+    pub(crate) planned: bool,
+    /// Finished during a transfer: the index stays taken until the transfer ends.
+    pub(crate) ended: bool,
     /// Output tokens generated: its age. Survives preemption and eviction.
     pub generated: u32,
     /// Tokens whose KV is in the cache.
     pub computed: u32,
     /// Largest value that `computed` has had: tokens below it are recomputed.
     pub computed_max: u32,
-    /// r of TRAIL: the first prediction of the whole output's tokens, fixed for life.
-    pub first_prediction: Option<f32>,
-    /// The last accepted prediction, not counted down.
-    pub prediction: Option<Prediction>,
+    /// Tokens of the prompt.
+    pub prompt_tokens: u32,
+    /// Largest number of tokens to generate.
+    pub max_tokens: u32,
     /// Output tokens since it last entered the batch, for policies with time slices.
     pub slice_tokens: u32,
+    /// Steps in which it was skipped for want of blocks since it last entered the batch; see
+    /// [`crate::SchedulerConfig::max_passed_over`].
+    pub passed_over: u32,
+    /// r of TRAIL: the first prediction of the whole output's tokens, fixed for life.
+    pub first_prediction: Option<f32>,
+    /// Expected remaining tokens, counted down by one per token since the prediction.
+    countdown: Option<f32>,
+    /// Order of arrival: unique and increasing over the scheduler's life.
+    pub seq: u64,
+    /// Its index in the scheduler.
+    pub idx: RequestIdx,
+    /// Number of requests that had the index before.
+    pub generation: u32,
+    /// `generated` at the step of the last accepted prediction.
+    predicted_age: Option<u32>,
+    /// Bit i: a token was sampled in step `sampled_step - i`.
+    sampled: u64,
+    sampled_step: u64,
+    /// The last accepted prediction, not counted down.
+    pub prediction: Option<Prediction>,
+    /// The caller's name for it.
+    pub id: RequestId,
+    /// Time of arrival, seconds on the caller's clock.
+    pub arrival_s: f64,
+    /// Time by which the caller wants the whole answer, seconds on its clock.
+    pub deadline_s: Option<f64>,
+    /// True number of output tokens, where known.
+    pub true_length: Option<u32>,
     /// Number of times it left the batch unfinished.
     pub preemptions: u32,
     /// Number of times it lost its KV.
     pub evictions: u32,
     /// Number of times its KV was swapped out.
     pub swaps: u32,
-    /// Steps in which it was skipped for want of blocks since it last entered the batch; see
-    /// [`crate::SchedulerConfig::max_passed_over`].
-    pub passed_over: u32,
-    /// True from a plan that contains it to the next `advance`.
-    pub(crate) planned: bool,
-    /// Finished during a transfer: the index stays taken until the transfer ends.
-    pub(crate) ended: bool,
-    /// Expected remaining tokens, counted down by one per token since the prediction.
-    countdown: Option<f32>,
-    /// `generated` at the step of the last accepted prediction.
-    predicted_age: Option<u32>,
-    /// Bit i: a token was sampled in step `sampled_step - i`.
-    sampled: u64,
-    sampled_step: u64,
+    /// Prompt tokens whose KV a prefix cache holds.
+    pub cached_tokens: u32,
+    /// The caller's priority, lower first.
+    pub priority: i32,
+    /// The caller's name for the tenant whose request it is.
+    pub tenant: u32,
 }
+
+const _: () = assert!(size_of::<RequestState>() == 192);
 
 impl RequestState {
     /// A new request: waiting, not started.
@@ -193,6 +199,7 @@ impl RequestState {
     }
 
     /// Tokens to compute before the next one can be sampled; 1 for a decode.
+    #[inline]
     pub fn uncomputed(&self) -> u32 {
         self.tokens() - self.computed
     }
@@ -209,6 +216,7 @@ impl RequestState {
 
     /// Expected remaining output tokens; None without a prediction. Clamped to at least 1 and to at
     /// most what `max_tokens` leaves.
+    #[inline]
     pub fn remaining(&self) -> Option<f32> {
         self.countdown.map(|tokens| self.clamp(tokens))
     }
@@ -226,6 +234,7 @@ impl RequestState {
     }
 
     /// Remaining output tokens within 1 and what `max_tokens` leaves.
+    #[inline]
     fn clamp(&self, tokens: f32) -> f32 {
         let most = self.max_tokens.saturating_sub(self.generated).max(1);
         tokens.clamp(1.0, most as f32)
@@ -237,6 +246,7 @@ impl RequestState {
     /// At most one prediction per output token is accepted, in order of age. That bounds the
     /// changes of a request's rank between two of its tokens, without which requests could evict
     /// each other in a cycle (see `fill`).
+    #[inline]
     pub(crate) fn predict(&mut self, prediction: &Prediction, refresh: u32) -> bool {
         debug_assert!(refresh > 0);
         let Some(late) = self.sampled_since(prediction.step) else { return false };

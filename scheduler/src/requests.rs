@@ -62,6 +62,7 @@ impl Requests {
     }
 
     /// Records a prediction of the request at `idx`; see [`RequestState::predict`].
+    #[inline]
     pub(crate) fn predict(
         &mut self,
         idx: RequestIdx,

@@ -7,7 +7,7 @@ use crate::fill::{Fill, Filled};
 use crate::key::{Key, Ranked, sort_again};
 use crate::order::Order;
 use crate::plan::Plan;
-use crate::policy::{Policy, rank};
+use crate::policy::{BatchLoop, Loop, Policy, rank};
 use crate::prefill_limit::PrefillLimit;
 use crate::refusal::Refusal;
 use crate::request::{NewRequest, Phase, Prediction, RequestIdx, RequestState};
@@ -78,6 +78,7 @@ impl Scheduler {
     /// Records a prediction of the probe and updates the request's rank. Ignored if the index has
     /// been given to another request, if a prediction of the same or a later age was accepted
     /// before, or one of fewer than `refresh_tokens` tokens earlier, or if it is not a number.
+    #[inline] // copied through memory, a prediction is stored in parts and read whole: a stall
     pub fn predict(&mut self, idx: RequestIdx, prediction: Prediction) {
         let request = &self.requests[idx];
         let is_stale = request.generation != prediction.generation;
@@ -86,8 +87,11 @@ impl Scheduler {
         }
         let refresh = self.config.refresh_tokens;
         if self.requests.predict(idx, &prediction, refresh) {
-            self.policy.on_predicted(&self.requests[idx]);
-            self.rekey(idx);
+            let request = &self.requests[idx];
+            self.policy.on_predicted(request);
+            if request.phase != Phase::Running {
+                self.rekey(idx);
+            }
         }
     }
 
@@ -152,23 +156,25 @@ impl Scheduler {
         self.plan.clear(step);
         self.rank_running();
         let filled = Fill::new(self).run();
+        let (plan, requests) = (&self.plan, &self.requests);
+        self.policy.run_loop(BatchLoop(Loop::Scheduled { plan, requests }));
         self.requeue_preempted(&filled);
         self.reclaim(filled.promised);
         &self.plan
     }
 
     fn rank_running(&mut self) {
-        for ranked in &mut self.running {
-            let request = &mut self.requests[ranked.idx];
-            request.planned = false;
-            ranked.key = rank(&*self.policy, request, self.trusts_predictions);
-        }
+        let (running, requests) = (&mut self.running[..], &mut self.requests);
+        let trusted = self.trusts_predictions;
+        self.policy.run_loop(BatchLoop(Loop::Rank { running, requests, trusted }));
         sort_again(&mut self.running);
     }
 
     /// Moves requests that left the batch to the paused or the waiting ones.
     fn requeue_preempted(&mut self, filled: &Filled) {
-        for position in 0..self.running.len() {
+        // Mostly all stay.
+        let left = if filled.kept < self.running.len() { self.running.len() } else { 0 };
+        for position in 0..left {
             let idx = self.running[position].idx;
             let request = &mut self.requests[idx];
             if request.planned {
@@ -207,17 +213,8 @@ impl Scheduler {
     /// in each row with `sample`, and each expectation counts down by one per token until the next
     /// prediction. The engine finishes a request at its `max_tokens`.
     pub fn advance(&mut self) {
-        let step = self.plan.step;
-        for row in &self.plan.rows {
-            // A request finished since the plan; its index may belong to another by now.
-            if !self.requests[row.idx].planned {
-                continue;
-            }
-            let request = &mut self.requests[row.idx];
-            request.advance(step, row.len, row.sample);
-            debug_assert!(request.generated <= request.max_tokens, "finish was due");
-            self.policy.on_tokens(request, row.sample as u32);
-        }
+        let (plan, requests) = (&self.plan, &mut self.requests);
+        self.policy.run_loop(BatchLoop(Loop::Advance { plan, requests }));
     }
 
     /// Removes a request in any phase, completed or cancelled. Increments the index's generation

@@ -50,12 +50,13 @@ use crate::request::RequestState;
 /// at infinity, it would never be prefilled and hence never be predicted.
 pub const UNKNOWN_LENGTH_TOKENS: f32 = 256.0;
 
-/// floor(c r): output tokens during which a request may be preempted (TRAIL, section 3.3).
+/// True if the request has generated floor(c r) output tokens, during which it may be preempted
+/// (TRAIL, section 3.3).
 ///
 /// In f32 on purpose: there 0.7 * 10 is 7, as the reader expects, where f64 arithmetic on the
-/// widened 0.7 gives 6.99...
-fn window(c: f32, length: f32) -> u32 {
-    (c * length) as u32 // truncates, and saturates at 0 for a negative prediction
+/// widened 0.7 gives 6.99... Compared without rounding: generated >= floor(x) if generated + 1 > x.
+fn is_past(c: f32, length: f32, request: &RequestState) -> bool {
+    request.generated as f32 + 1.0 > c * length
 }
 
 /// r if known, else [`UNKNOWN_LENGTH_TOKENS`]; at most `max_tokens`.

@@ -1,6 +1,6 @@
 //! Shortest remaining processing time with the true lengths: the bound for every predictor.
 
-use super::window;
+use super::is_past;
 use crate::{Key, Policy, RequestState};
 
 /// SRPT. A request of unknown true length counts with its `max_tokens`.
@@ -31,7 +31,7 @@ impl Policy for Oracle {
     }
 
     fn preemptable(&self, request: &RequestState) -> bool {
-        self.c.is_none_or(|c| request.generated < window(c, true_length(request) as f32))
+        self.c.is_none_or(|c| !is_past(c, true_length(request) as f32, request))
     }
 }
 

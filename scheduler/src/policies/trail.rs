@@ -2,7 +2,7 @@
 
 use super::ranking::{Ranking, WindowLength, uncached};
 use super::tail_bound::TailBound;
-use super::{UNKNOWN_LENGTH_TOKENS, expected_length, window};
+use super::{UNKNOWN_LENGTH_TOKENS, expected_length};
 use crate::plan::PlanRow;
 use crate::{Key, Policy, RequestIdx, RequestState};
 
@@ -96,7 +96,7 @@ impl TrailPolicy {
         if let Variant::Auto { is_past, .. } = &self.variant {
             return is_past[request.idx.index()];
         }
-        request.generated >= window(self.config.c, self.window_length(request))
+        super::is_past(self.config.c, self.window_length(request), request)
     }
 
     fn window_length(&self, request: &RequestState) -> f32 {
@@ -140,6 +140,7 @@ impl Policy for TrailPolicy {
         self.name
     }
 
+    #[inline]
     fn key(&self, request: &RequestState) -> Key {
         if request.started && !self.preemptable(request) {
             return Key::pinned(request);
@@ -156,6 +157,7 @@ impl Policy for TrailPolicy {
         Key::new(class, self.config.ranking.value(request, tokens), request.seq)
     }
 
+    #[inline]
     fn preemptable(&self, request: &RequestState) -> bool {
         let ranking = &self.config.ranking;
         !(self.is_past_window(request)
@@ -219,11 +221,11 @@ impl Policy for TrailPolicy {
         }
     }
 
+    #[inline]
     fn on_tokens(&mut self, request: &RequestState, generated: u32) {
         if let Variant::Auto { is_past, pressure } = &mut self.variant {
             let c = super::trail_auto::share(self.config.c, *pressure, request);
-            is_past[request.idx.index()] |=
-                request.generated >= window(c, expected_length(request));
+            is_past[request.idx.index()] |= super::is_past(c, expected_length(request), request);
         }
         if let Some(bound) = &mut self.tail_bound {
             bound.on_tokens(generated);

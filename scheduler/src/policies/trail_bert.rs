@@ -1,6 +1,6 @@
 //! TRAIL without refined predictions: the prediction from the prompt, counted down.
 
-use super::{DEFAULT_C, expected_length, window};
+use super::{DEFAULT_C, expected_length, is_past};
 use crate::{Key, Policy, RequestState};
 
 /// As [`super::Trail`], with r minus the generated tokens in the place of the probe's estimate. A
@@ -37,7 +37,7 @@ impl Policy for TrailBert {
     }
 
     fn preemptable(&self, request: &RequestState) -> bool {
-        request.generated < window(self.c, expected_length(request))
+        !is_past(self.c, expected_length(request), request)
     }
 }
 
