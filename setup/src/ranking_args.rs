@@ -33,7 +33,8 @@ pub(crate) struct RankingArgs {
     #[arg(long, global = true, value_name = "SHARE", value_parser = factor)]
     tail_bound: Option<f32>,
     /// Share of the mean expected length below which a request goes before those that --tail-bound
-    /// names; new ones do so until --min-run-tokens. 0: none [default: 0.5]
+    /// names; new ones do so until --min-run-tokens where many turn out short. 0: none
+    /// [default: 0.5]
     #[arg(long, global = true, value_name = "SHARE", value_parser = factor)]
     express: Option<f32>,
     /// Length that c is a share of: the first prediction, or the larger of it and the present one

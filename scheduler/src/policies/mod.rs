@@ -3,6 +3,7 @@
 //! silent.
 
 mod classification;
+mod express;
 mod fcfs;
 mod gittins;
 mod isrtf;

@@ -1,6 +1,7 @@
 //! A bound on the time in the system: the longest wait that first come, first served would have
 //! imposed on recent arrivals, or a share of it.
 
+use super::express::Express;
 use super::list::IndexList;
 use crate::request::{RequestIdx, RequestState};
 
@@ -13,22 +14,10 @@ use crate::request::{RequestIdx, RequestState};
 /// of D in the system. Overdue requests are served first in, first out, which bounds the tail by
 /// that of first come, first served; all others keep their rank.
 ///
-/// Served before all others, overdue requests would take every place for as long as the backlog
-/// lasts, and the mean would be that of first come, first served. So requests that need little
-/// service precede them: those below a share of the mean expected service, and new ones until the
-/// end of their burn-in, as the prompt alone does not tell which those are. If they need a share s
-/// of the service, overdue requests wait for 1/(1 - s) of the time that they would wait without
-/// (work conservation), and the many short answers hardly wait.
-///
 /// Cost per step: a running sum, and the head of the list of arrivals.
 pub(super) struct TailBound {
     share: f64,
-    /// Share of `mean_service` below which a request is express.
-    express: f64,
-    /// Mean expected service of recent arrivals, output tokens.
-    mean_service: f64,
-    /// Arrivals in the mean, at most [`MEAN_ARRIVALS`].
-    averaged: f64,
+    express: Express,
     /// Live requests that are not overdue, by arrival.
     arrivals: IndexList,
     /// By index.
@@ -60,10 +49,10 @@ struct Entry {
     /// Precedes the overdue. As of the last expectation, so that a key changes only with its
     /// request.
     express: bool,
+    /// Output tokens until it is known whether a request that is long by the prompt is short; 0
+    /// where that is known, or was never open.
+    trial_tokens: u32,
 }
-
-/// Arrivals that the mean of the expected service remembers.
-const MEAN_ARRIVALS: f64 = 256.0;
 
 /// Tokens of a request after which its expected service is taken into the sum again. In between it
 /// counts down, which takes no access to its entry.
@@ -75,13 +64,11 @@ const FORGET: f64 = 0.1;
 
 impl TailBound {
     /// A bound of `share` of the recent maximum of D, for `max_requests` indices; requests below
-    /// `express` times the mean expected service precede the overdue.
+    /// `express` times the mean expected service precede the overdue ([`Express`]).
     pub(super) fn new(share: f32, express: f32, max_requests: u32) -> TailBound {
         TailBound {
             share: f64::from(share),
-            express: f64::from(express),
-            mean_service: 0.0,
-            averaged: 0.0,
+            express: Express::new(express),
             arrivals: IndexList::new(max_requests),
             entries: vec![Entry::default(); max_requests as usize],
             backlog: 0.0,
@@ -131,24 +118,37 @@ impl TailBound {
         Some(idx)
     }
 
-    /// Takes in a request that needs `service` in all, and `trial` until another may take its
-    /// place.
-    pub(super) fn on_submitted(&mut self, request: &RequestState, service: f64, trial: f64) {
+    /// Takes in a request that needs `service` in all, and `trial` for `trial_tokens`, after which
+    /// another may take its place.
+    pub(super) fn on_submitted(
+        &mut self,
+        request: &RequestState,
+        service: f64,
+        trial: f64,
+        trial_tokens: u32,
+    ) {
         let (arrival_s, seq) = (request.arrival_s, request.seq);
         let age = request.generated;
-        self.averaged = (self.averaged + 1.0).min(MEAN_ARRIVALS);
-        self.mean_service += (service - self.mean_service) / self.averaged;
+        self.express.on_arrival(service);
         let idx = request.idx;
         self.entries[idx.index()] = Entry { age, arrival_s, seq, ..Entry::default() };
         self.arrivals.push_back(idx);
         self.live += 1;
         self.expect(request, service);
-        self.entries[idx.index()].express = self.has_little(service.min(trial));
+        let entry = &mut self.entries[idx.index()];
+        if !entry.express {
+            (entry.express, entry.trial_tokens) = (self.express.is_worth(trial), trial_tokens);
+        }
     }
 
-    /// True if `service` is below the share of the mean.
-    fn has_little(&self, service: f64) -> bool {
-        service < self.express * self.mean_service
+    /// Counts a request that was long by the prompt, once its burn-in or the request has ended.
+    fn judge(&mut self, request: &RequestState, express: bool) {
+        let entry = &mut self.entries[request.idx.index()];
+        let (trial, generated) = (entry.trial_tokens, request.generated);
+        if trial > 0 && (generated >= trial || generated > 0 && express) {
+            entry.trial_tokens = 0;
+            self.express.on_judged(express);
+        }
     }
 
     pub(super) fn on_scheduled(&mut self) {
@@ -157,7 +157,8 @@ impl TailBound {
 
     /// Updates the request's expected service.
     pub(super) fn expect(&mut self, request: &RequestState, service: f64) {
-        let express = self.has_little(service);
+        let express = self.express.is_short(service);
+        self.judge(request, express);
         let entry = &mut self.entries[request.idx.index()];
         let since = request.generated - entry.age;
         self.backlog += service - (entry.service - f64::from(since));
@@ -229,7 +230,7 @@ mod tests {
     fn backlog(count: u64) -> TailBound {
         let mut bound = TailBound::new(0.5, 0.0, 64);
         for seq in 0..count {
-            bound.on_submitted(&request(seq, None), 10.0, 0.0);
+            bound.on_submitted(&request(seq, None), 10.0, 0.0, 0);
         }
         bound
     }
@@ -255,34 +256,59 @@ mod tests {
         assert!(bound.is_overdue(&request(7, None)) && !bound.is_overdue(&request(8, None)));
 
         let mut bound = TailBound::new(0.75, 0.0, 64);
-        (0..8).for_each(|seq| bound.on_submitted(&request(seq, None), 10.0, 0.0));
+        (0..8).for_each(|seq| bound.on_submitted(&request(seq, None), 10.0, 0.0, 0));
         bound.on_step(8.0);
         (0..8).for_each(|_| serve(&mut bound, 2.5, 0.25));
         let overdue = std::iter::from_fn(|| bound.next_overdue()).count();
         assert_eq!(overdue, 7, "arrived before 10 + 2.5 - 6 s");
     }
 
-    /// Half of the mean of all that were submitted, the new one included.
-    #[test]
-    fn who_needs_little_is_express_and_a_new_request_until_its_trial_has_ended() {
-        let mut bound = TailBound::new(0.9, 0.5, 64);
-        let mut submit = |seq, service, trial| {
-            let request = request(seq, None);
-            bound.on_submitted(&request, service, trial);
-            (request.clone(), bound.is_express(&request))
-        };
-        let (mut long, is_express) = submit(0, 20.0, 11.0);
-        assert!(!is_express, "a long prompt costs as much as a short answer");
-        assert!(!submit(1, 20.0, 10.0).1);
-        assert!(submit(2, 20.0, 9.0).1, "its burn-in is short");
-        assert!(submit(3, 60.0, 14.9).1 && !submit(4, 30.0, 15.0).1, "the mean is 30");
-        assert!(submit(5, 12.0, 40.0).1, "it is 27");
+    /// A request that needs `service` tokens in all and 9 in its burn-in, and true if it precedes
+    /// the overdue.
+    fn submit(bound: &mut TailBound, seq: u64, service: f64) -> (RequestState, bool) {
+        let request = request(seq, None);
+        bound.on_submitted(&request, service, 9.0, 9);
+        let is_express = bound.is_express(&request);
+        (request, is_express)
+    }
 
-        bound.expect(&long, 13.4);
-        assert!(bound.is_express(&long));
-        long.generated = 1;
-        bound.expect(&long, 13.6);
-        assert!(!bound.is_express(&long));
+    #[test]
+    fn who_is_short_by_the_prompt_or_later_is_express() {
+        let mut bound = TailBound::new(0.9, 0.5, 64);
+        let (request, is_express) = submit(&mut bound, 0, 20.0);
+        assert!(!is_express && submit(&mut bound, 1, 6.6).1, "the mean is 20, then 13");
+        for (service, is_express) in [(6.6, true), (6.7, false)] {
+            bound.expect(&request, service);
+            assert_eq!(bound.is_express(&request), is_express);
+        }
+    }
+
+    /// Trials of 9 tokens in a mean of 40 are worth it if more than 9 in 20 find a short request.
+    #[test]
+    fn a_request_that_was_long_by_the_prompt_is_judged_once() {
+        let mut bound = TailBound::new(0.9, 0.5, 64);
+        let mut requests: Vec<RequestState> =
+            (0..3).map(|seq| submit(&mut bound, seq, 40.0).0).collect();
+        for (request, (generated, service)) in
+            requests.iter_mut().zip([(8, 30.0), (9, 2.0), (9, 30.0)])
+        {
+            request.generated = generated;
+            bound.expect(request, service);
+            bound.expect(request, service);
+        }
+        assert!(submit(&mut bound, 3, 40.0).1, "one of two: the first is in its burn-in");
+        bound.on_finished(&requests[0]); // short, as it has ended
+        let (never_ran, is_express) = submit(&mut bound, 4, 40.0);
+        bound.on_finished(&never_ran);
+        assert!(is_express);
+        let (mut long, _) = submit(&mut bound, 5, 40.0);
+        long.generated = 9;
+        bound.expect(&long, 40.0);
+        assert!(submit(&mut bound, 6, 40.0).1, "two of four");
+        let (mut long, _) = submit(&mut bound, 7, 40.0);
+        long.generated = 9;
+        bound.expect(&long, 40.0);
+        assert!(!submit(&mut bound, 8, 40.0).1, "two of five");
     }
 
     #[test]

@@ -196,7 +196,7 @@ impl Policy for TrailPolicy {
         }
         let (service, trial) = (self.service(request), self.trial(request));
         if let Some(bound) = &mut self.tail_bound {
-            bound.on_submitted(request, service, trial);
+            bound.on_submitted(request, service, trial, self.config.ranking.min_run_tokens);
         }
     }
 
