@@ -142,12 +142,12 @@ impl TailBound {
     }
 
     /// Counts a request that was long by the prompt, once its burn-in or the request has ended.
-    fn judge(&mut self, request: &RequestState, express: bool) {
+    fn judge(&mut self, request: &RequestState, is_short: bool) {
         let entry = &mut self.entries[request.idx.index()];
         let (trial, generated) = (entry.trial_tokens, request.generated);
-        if trial > 0 && (generated >= trial || generated > 0 && express) {
+        if trial > 0 && (generated >= trial || generated > 0 && is_short) {
             entry.trial_tokens = 0;
-            self.express.on_judged(express);
+            self.express.on_judged(is_short);
         }
     }
 
@@ -158,7 +158,8 @@ impl TailBound {
     /// Updates the request's expected service.
     pub(super) fn expect(&mut self, request: &RequestState, service: f64) {
         let express = self.express.is_short(service);
-        self.judge(request, express);
+        // By half of the bound: one that the prompt put just above it was no surprise.
+        self.judge(request, self.express.is_short(2.0 * service));
         let entry = &mut self.entries[request.idx.index()];
         let since = request.generated - entry.age;
         self.backlog += service - (entry.service - f64::from(since));
