@@ -64,7 +64,7 @@ fn a_block_outside_of_the_cluster_is_found() {
     check(case("outside"), ILLEGAL, &["out-of-bounds access", "block 2 of a cluster of 2 blocks"]);
 }
 
-/// Both blocks of a cluster get what each of them has loaded a half of.
+/// Both blocks of a cluster get what each has loaded a half of.
 #[test]
 fn multicast_brings_every_half_to_every_block() {
     let session = trail_cuda_emulator::session();

@@ -49,7 +49,7 @@ pub(crate) fn map_address(cx: &mut Cx<'_>, i: &Inst, mask: u32) {
 
 /// Shared memory of a cluster.
 pub(crate) struct Shared {
-    /// One a block, `ranks` of them in use.
+    /// One a block; the first `ranks` are in use.
     windows: Vec<Window>,
     ranks: usize,
     /// Number in the cluster of the block that runs.

@@ -50,7 +50,7 @@ pub(super) fn step(
     step.add(forecaster, &attention, rows, layers)?;
     for op in ["qkv", "o", "gate_up", "down", "lm_head"] {
         let of_op = || plans.iter().filter(|planned| planned.op == op);
-        let wanted = of_op().filter(|planned| planned.family as u8 <= family as u8).last();
+        let wanted = of_op().rfind(|planned| planned.family as u8 <= family as u8);
         // A prompt has logits for its last row alone, which cost next to nothing.
         let Some(planned) = wanted else { continue };
         let times = if op == "lm_head" { 1.0 } else { layers };
