@@ -23,6 +23,8 @@ pub(crate) enum Kind {
     AsyncInFlight,
     /// A read of the async proxy of what ordinary instructions wrote, without a fence between.
     MissingProxyFence,
+    /// An access of the shared memory of a block of the cluster that has ended.
+    BlockEnded,
     /// An mbarrier that was not initialised, or with more arrivals than its count.
     MbarrierMisuse,
     /// A warpgroup's product without its fence or its wait.
@@ -53,6 +55,7 @@ impl fmt::Display for Kind {
             Kind::BeforeWait => "access before griddepcontrol.wait",
             Kind::AsyncInFlight => "access to shared memory under cp.async in flight",
             Kind::MissingProxyFence => "missing proxy fence",
+            Kind::BlockEnded => "access to a block that has ended",
             Kind::MbarrierMisuse => "mbarrier misuse",
             Kind::WgmmaOrder => "missing wgmma fence or wait",
             Kind::BarrierDivergence => "barrier divergence",

@@ -20,6 +20,12 @@ __device__ __forceinline__ void barrier_init_fence() {
 __device__ __forceinline__ void barrier_arrive(u32 barrier) {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
+/// Arrives at a barrier of any block of the cluster (`block_address`). What this thread read of
+/// shared memory before is read by then; written values are ordered for its own block alone: an
+/// arrival with the cluster's scope waits until all stores of the thread have reached L2.
+__device__ __forceinline__ void barrier_arrive_at_block(u32 barrier) {
+    asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
 /// Arrives, and makes the phase wait for `bytes` more of bulk copies.
 __device__ __forceinline__ void barrier_arrive_expect(u32 barrier, u32 bytes) {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
@@ -36,6 +42,23 @@ __device__ __forceinline__ bool barrier_try_wait(u32 barrier, u32 parity) {
         : "r"(barrier), "r"(parity)
         : "memory");
     return ended != 0;
+}
+
+// ---- clusters: blocks that run at one time and reach each other's shared memory
+
+/// The address of `shared` in block `rank` of the cluster.
+__device__ __forceinline__ u32 block_address(u32 shared, u32 rank) {
+    u32 address;
+    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(address) : "r"(shared), "r"(rank));
+    return address;
+}
+/// Waits until all threads of the cluster are here. Orders what lies before a fence of barriers
+/// (`barrier_init_fence`) alone.
+__device__ __forceinline__ void cluster_meet() {
+    asm volatile(
+        "barrier.cluster.arrive.relaxed.aligned;\n\t"
+        "barrier.cluster.wait.acquire.aligned;" ::
+            : "memory");
 }
 
 // ---- copies by the copy engine
@@ -56,6 +79,16 @@ __device__ __forceinline__ void copy_box(u32 shared, const void *map, int inner,
         "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], "
         "[%1, {%2, %3}], [%4];" ::"r"(shared),
         "l"(map), "r"(inner), "r"(outer), "r"(barrier)
+        : "memory");
+}
+/// The same copy to each block of the cluster whose bit is set in `blocks`, at the same place,
+/// where it counts towards the same barrier (multicast): read once.
+__device__ __forceinline__ void copy_box_to_blocks(u32 shared, const void *map, int inner,
+                                                   int outer, u32 barrier, u16 blocks) {
+    asm volatile(
+        "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+        ".multicast::cluster [%0], [%1, {%2, %3}], [%4], %5;" ::"r"(shared),
+        "l"(map), "r"(inner), "r"(outer), "r"(barrier), "h"(blocks)
         : "memory");
 }
 /// Fetches a tensor map ahead of its first use.

@@ -24,20 +24,33 @@ __device__ __forceinline__ void wait(u32 barrier, u32 parity) {
     }
 }
 
+/// Waits until the stages that were filled last are free: until then the cluster's other blocks
+/// arrive here, and this block must not end (CUTLASS: producer tail).
+template <int STAGES>
+__device__ __forceinline__ void wait_until_free(u32 empty, PipelineState<STAGES> state) {
+    for (int i = 0; i < STAGES; i++) {
+        wait(empty + state.stage * 8, state.parity ^ 1);
+        state.advance();
+    }
+}
+
 /// Prepares the barriers of a ring: a stage is full at one arrival, and free at each consuming
-/// warp's. Then one thread of the last warpgroup calls `produce`, and the others call `consume`,
-/// with the registers that the last one gives back.
-template <int STAGES, class Produce, class Consume>
+/// warp's, in all `CLUSTER` blocks of a cluster. Then one thread of the last warpgroup calls
+/// `produce`, and the others call `consume`, with the registers that the last one gives back.
+template <int STAGES, int CLUSTER = 1, class Produce, class Consume>
 __device__ __forceinline__ void run(u32 full, u32 empty, const Produce &produce,
                                     const Consume &consume) {
     if (threadIdx.x == 0) {
         for (int stage = 0; stage < STAGES; stage++) {
             ptx::barrier_init(full + stage * 8, 1);
-            ptx::barrier_init(empty + stage * 8, CONSUMERS / 32);
+            ptx::barrier_init(empty + stage * 8, CONSUMERS / 32 * CLUSTER);
         }
         ptx::barrier_init_fence();
     }
-    __syncthreads();
+    if constexpr (CLUSTER > 1)
+        ptx::cluster_meet();
+    else
+        __syncthreads();
     ptx::launch_successor();
     ptx::wait_for_predecessor();
     if (threadIdx.x >= CONSUMERS) {

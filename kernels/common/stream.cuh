@@ -50,9 +50,9 @@ struct Place {
 
 /// Place of tile `tile`: token tiles in groups of `tile_swizzle`, features within a group, tokens
 /// of the group innermost (tile swizzling), so that concurrent blocks share both weights and
-/// activations in L2.
-template <int TOKENS>
-__device__ Place place_of(const GemmOperands &g, int tile) {
+/// activations in L2. `Product`: GemmOperands, or what has its extents.
+template <int TOKENS, class Product>
+__device__ Place place_of(const Product &g, int tile) {
     const int feature_tiles = g.n / FEATURES, token_tiles = (g.rows + TOKENS - 1) / TOKENS;
     const int group = tile / (g.tile_swizzle * feature_tiles), first = group * g.tile_swizzle;
     const int in_group = min(g.tile_swizzle, token_tiles - first),
@@ -115,9 +115,10 @@ struct Piece {
 /// ROW] f32 in shared memory holds this block's part, complete and visible to all threads. Returns
 /// true in the block that finished last: `sums` is then the whole, again visible to all. A thread
 /// has `FLIGHT` loads in flight, because the parts are in L2 and nothing else hides their latency
-/// by then. `arrived` is a word of shared memory.
-template <int THREADS, int TOKENS, int FLIGHT, class Barrier = BlockBarrier>
-__device__ bool add_up(const GemmOperands &g, const Line &line, const Piece &piece, float *sums,
+/// by then. `arrived` is a word of shared memory. `Workspace`: GemmOperands, or what has its
+/// workspaces.
+template <int THREADS, int TOKENS, int FLIGHT, class Barrier = BlockBarrier, class Workspace>
+__device__ bool add_up(const Workspace &g, const Line &line, const Piece &piece, float *sums,
                        int rows, u32 *arrived) {
     constexpr int ROW_QUADS = FEATURES / 4, EACH = TOKENS * ROW_QUADS / THREADS,
                   BATCH = EACH < FLIGHT ? EACH : FLIGHT, GROUP = FLIGHT / BATCH;

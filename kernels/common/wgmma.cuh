@@ -11,6 +11,13 @@
 // Hybrid stream-K: as many whole tiles as there are blocks, wave after wave; the tiles of the last,
 // incomplete wave are a line that all blocks share in equal parts (common/stream.cuh), unless the
 // plan leaves them whole.
+//
+// Clusters: the two blocks of a cluster, neighbours in y, have tiles of the same tokens and of
+// neighbouring features, and walk them in step. Each loads its own weights and half of the
+// activations, which the copy engine writes to both (multicast): 32 KiB of L2 a stage of 256 tokens
+// in place of 48. (With tiles of the same features they would share weights, and load 40.) A stage
+// is free when the consumers of both blocks have read it. Tiles are cut by gridDim.x alone, so the
+// same grid without clusters sums in the same order.
 #pragma once
 #include "common/epilogue.cuh"
 #include "common/pipeline.cuh"
@@ -30,7 +37,7 @@ constexpr int WEIGHT_BYTES = stream::FEATURES * DEPTH * 2;
 /// Bytes of a stage that belong to one tile of 16 features: contiguous in global memory too.
 constexpr int RUN_BYTES = STEPS * 512;
 /// Rows of activations that one copy brings.
-constexpr int BOX = 64, BOX_BYTES = BOX * DEPTH * 2;
+constexpr int BOX = 64;
 /// Tokens whose sums are ended at a time.
 constexpr int PASS = 64;
 
@@ -39,12 +46,15 @@ struct ConsumerBarrier {
     static __device__ __forceinline__ void wait() { ptx::barrier_named<1, CONSUMERS>(); }
 };
 
-template <class Epilogue, class Params, int TOKENS, int STAGES>
+template <class Epilogue, class Params, int TOKENS, int STAGES, int CLUSTER>
 struct Kernel {
     static constexpr int STAGE_BYTES = WEIGHT_BYTES + TOKENS * DEPTH * 2, SUMS = TOKENS / 2;
     /// Loads in flight of the fix-up: the sums of later passes take the registers.
     static constexpr int FLIGHT = TOKENS > 128 ? 4 : 8;
-    static_assert(TOKENS % BOX == 0 && TOKENS % PASS == 0, "whole boxes, whole passes");
+    static_assert(TOKENS % (BOX * CLUSTER) == 0 && TOKENS % PASS == 0, "whole boxes and passes");
+    /// Boxes of a stage that a block brings, for all of its cluster.
+    static constexpr int BOXES = TOKENS / BOX / CLUSTER;
+    static constexpr u16 ALL_BLOCKS = (1 << CLUSTER) - 1;
 
     const Params &all;
     const typename Epilogue::Params &p;
@@ -62,7 +72,7 @@ struct Kernel {
         : all(params),
           p(params.base),
           g(params.base.gemm),
-          tiles(params.base.gemm.n / stream::FEATURES *
+          tiles(params.base.gemm.n / (gridDim.y * stream::FEATURES) *
                 ((params.base.gemm.rows + TOKENS - 1) / TOKENS)),
           ring(ptx::shared_address(shared)),
           sums(reinterpret_cast<float *>(shared + STAGES * STAGE_BYTES)),
@@ -71,13 +81,39 @@ struct Kernel {
           empty(full + STAGES * 8),
           arrived(reinterpret_cast<u32 *>(scales + TOKENS) + STAGES * 4) {}
 
+    /// Place of a tile of this block's column of the grid: each has every gridDim.y-th tile of
+    /// features, numbered as if there were no others.
+    __device__ __forceinline__ stream::Place place_of(int tile) const {
+        const int columns = gridDim.y, column = blockIdx.y;
+        struct {
+            int n, rows, tile_swizzle;
+        } one = {g.n / columns, g.rows, g.tile_swizzle};
+        const stream::Place place = stream::place_of<TOKENS>(one, tile);
+        return {place.feature * columns + column * stream::FEATURES, place.token};
+    }
+
+    /// The fix-up's workspace of a column.
+    struct Workspace {
+        float *partials;
+        u32 *tile_counters;
+    };
+    /// `tiles`: those of its line.
+    __device__ __forceinline__ Workspace workspace(int tiles) const {
+        constexpr int BLOCK_FLOATS = 2 * TOKENS * stream::FEATURES;
+        const int column = blockIdx.y, blocks = gridDim.x;
+        return {g.partials + static_cast<i64>(column) * blocks * BLOCK_FLOATS,
+                g.tile_counters + column * tiles * (TOKENS / PASS)};
+    }
+
     /// The producer, one thread: keeps the ring full, tile after tile.
     __device__ __forceinline__ void produce() const {
         ptx::prefetch_map(&all.x);
         PipelineState<STAGES> state;
+        // Of the activations this block brings those from `box_row` on.
+        const int box_row = CLUSTER > 1 ? blockIdx.y * (BOXES * BOX) : 0;
         stream::Share share(g, tiles, g.k_padded / UNIT_DEPTH);
         for (stream::Part part; share.next(part);) {
-            const stream::Place place = stream::place_of<TOKENS>(g, part.tile);
+            const stream::Place place = place_of(part.tile);
             const char *weights = reinterpret_cast<const char *>(g.w) +
                                   static_cast<i64>(place.feature) * g.k_padded * 2 +
                                   2 * part.from * RUN_BYTES;
@@ -93,12 +129,28 @@ struct Kernel {
                                    weights + static_cast<i64>(run) * g.k_padded * 32, RUN_BYTES,
                                    barrier);
 #pragma unroll
-                for (int box = 0; box < TOKENS / BOX; box++)
-                    ptx::copy_box(to + WEIGHT_BYTES + box * BOX_BYTES, &all.x, stage * DEPTH,
-                                  place.token + box * BOX, barrier);
+                for (int box = 0; box < BOXES; box++) {
+                    const int row = box_row + box * BOX;
+                    const u32 rows = to + WEIGHT_BYTES + row * (DEPTH * 2);
+                    if constexpr (CLUSTER > 1)
+                        ptx::copy_box_to_blocks(rows, &all.x, stage * DEPTH, place.token + row,
+                                                barrier, ALL_BLOCKS);
+                    else
+                        ptx::copy_box(rows, &all.x, stage * DEPTH, place.token + row, barrier);
+                }
                 state.advance();
             }
         }
+        if constexpr (CLUSTER > 1) pipeline::wait_until_free<STAGES>(empty, state);
+    }
+
+    /// Frees the stage of a barrier that this thread arrives at.
+    static __device__ __forceinline__ void release(bool arrives, u32 barrier) {
+        if (!arrives) return;
+        if constexpr (CLUSTER > 1)
+            ptx::barrier_arrive_at_block(barrier);
+        else
+            ptx::barrier_arrive(barrier);
     }
 
     /// This warp's weights of a stage, for its lane: registers of STEPS products.
@@ -126,7 +178,9 @@ struct Kernel {
     /// The consumers, two warpgroups: products, then the tile's epilogue.
     __device__ __forceinline__ void consume(const unsigned char *pool) const {
         PipelineState<STAGES> state;
-        const bool elected = threadIdx.x % 32 == 0;
+        // A warp frees a stage in each block that fills it: lane i arrives at block i's barrier.
+        const bool arrives = threadIdx.x % 32 < CLUSTER;
+        const u32 free = CLUSTER > 1 ? ptx::block_address(empty, threadIdx.x % CLUSTER) : empty;
         stream::Share share(g, tiles, g.k_padded / UNIT_DEPTH);
         for (stream::Part part; share.next(part);) {
             float sum[SUMS];
@@ -141,7 +195,7 @@ struct Kernel {
                 multiply(sum, even, state.stage);
                 // All but the newest products have ended: the stage before is free.
                 ptx::wgmma_wait<1>();
-                if (unit > part.from && elected) ptx::barrier_arrive(empty + before * 8);
+                if (unit > part.from) release(arrives, free + before * 8);
                 before = state.stage;
                 state.advance();
 
@@ -149,12 +203,12 @@ struct Kernel {
                 load(odd, pool, state.stage);
                 multiply(sum, odd, state.stage);
                 ptx::wgmma_wait<1>();
-                if (elected) ptx::barrier_arrive(empty + before * 8);
+                release(arrives, free + before * 8);
                 before = state.stage;
                 state.advance();
             }
             ptx::wgmma_wait<0>();
-            if (elected) ptx::barrier_arrive(empty + before * 8);
+            release(arrives, free + before * 8);
             end_tile(sum, share, part);
         }
     }
@@ -163,11 +217,12 @@ struct Kernel {
     /// tile is summed as a tile of its own.
     __device__ __forceinline__ void end_tile(const float (&sum)[SUMS], const stream::Share &share,
                                              const stream::Part &part) const {
-        const stream::Place place = stream::place_of<TOKENS>(g, ptx::opaque(part.tile));
+        const stream::Place place = place_of(ptx::opaque(part.tile));
         const bool is_whole = part.to - part.from == share.line.depth;
         epilogue::scales_of<Epilogue, TOKENS, CONSUMERS>(p, place.token, scales);
         const int thread = ptx::thread_now(), lane = thread % 32;
         float *corner = sums + lane % 4 * 2 * stream::ROW + thread / 32 * 16 + lane / 4;
+        const Workspace work = workspace(tiles - share.whole);
         // Beyond the last token there is nothing to end, for no block that shares the tile.
         const int passes = min(TOKENS / PASS, (g.rows - place.token + PASS - 1) / PASS);
 #pragma unroll 1
@@ -184,24 +239,31 @@ struct Kernel {
             const int rows = min(PASS, g.rows - at.token);
             const stream::Piece piece = {part.tile - share.whole, pass, TOKENS / PASS};
             if (is_whole || stream::add_up<CONSUMERS, PASS, FLIGHT, ConsumerBarrier>(
-                                g, share.line, piece, sums, rows, arrived))
+                                work, share.line, piece, sums, rows, arrived))
                 epilogue::finish<Epilogue, CONSUMERS, 4>(p, sums, scales + pass * PASS, at, rows);
             ConsumerBarrier::wait();
         }
     }
 
     __device__ void run(const unsigned char *pool) {
-        pipeline::run<STAGES>(full, empty, [&] { produce(); }, [&] { consume(pool); });
+        pipeline::run<STAGES, CLUSTER>(full, empty, [&] { produce(); }, [&] { consume(pool); });
     }
 };
 
 }  // namespace wgmma
 
-/// One instance: tiles of 128 features x `TOKENS` tokens, `STAGES` stages.
-#define WGMMA_KERNEL(NAME, EPILOGUE, TOKENS, STAGES)                                           \
-    extern "C" __global__ void __launch_bounds__(pipeline::THREADS, 1)                         \
-        NAME(const __grid_constant__ Wgmma##EPILOGUE##Params p) {                              \
+#define WGMMA_BODY(NAME, EPILOGUE, TOKENS, STAGES, CLUSTER)                                    \
+    NAME(const __grid_constant__ Wgmma##EPILOGUE##Params p) {                                  \
         extern __shared__ __align__(1024) unsigned char shared[];                              \
-        wgmma::Kernel<epilogue::EPILOGUE, Wgmma##EPILOGUE##Params, TOKENS, STAGES>(p, shared)  \
+        wgmma::Kernel<epilogue::EPILOGUE, Wgmma##EPILOGUE##Params, TOKENS, STAGES, CLUSTER>(   \
+            p, shared)                                                                         \
             .run(shared);                                                                      \
     }
+/// One instance: tiles of 128 features x `TOKENS` tokens, `STAGES` stages.
+#define WGMMA_KERNEL(NAME, EPILOGUE, TOKENS, STAGES)                   \
+    extern "C" __global__ void __launch_bounds__(pipeline::THREADS, 1) \
+        WGMMA_BODY(NAME, EPILOGUE, TOKENS, STAGES, 1)
+/// The same in clusters of two blocks.
+#define WGMMA_CLUSTER_KERNEL(NAME, EPILOGUE, TOKENS, STAGES)                                     \
+    extern "C" __global__ void __cluster_dims__(1, 2, 1) __launch_bounds__(pipeline::THREADS, 1) \
+        WGMMA_BODY(NAME, EPILOGUE, TOKENS, STAGES, 2)

@@ -44,6 +44,10 @@ const GATES: &[Gate] = &[
     gate(("tiled_", "_128"), "instructions_per_product", 2.18, 2.2),
     gate(("attention_prefill", ""), "instructions_per_product", 8.6, 8.6),
     gate(("wgmma_", ""), "instructions_per_product", 11.0, 11.0),
+    // The arrival at both blocks of a cluster is one instruction: with the cluster's scope it would
+    // be a fence of the device before each.
+    gate(("wgmma_", "_cluster_256"), "instructions_per_product", 10.7, 10.7),
+    gate(("wgmma_", "_cluster_256"), "fences", 1.0, 1.0),
     // Softmax of 64 tokens to 12 products at hd 128 and 8 at hd 64, with the multiplications of the
     // output that are jumped over while its reference stands.
     gate(("attention_wgmma", "_hd128"), "instructions_per_product", 27.1, 27.1),

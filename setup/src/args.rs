@@ -203,6 +203,10 @@ pub struct EngineArgs {
     /// wgmma), so far run by the emulator alone
     #[arg(long, global = true)]
     hopper_products: bool,
+    /// Hopper: products of more than 128 rows in clusters, whose blocks get activations by
+    /// multicast; so far run by the emulator alone
+    #[arg(long, global = true, requires = "hopper_products")]
+    hopper_clusters: bool,
     /// GPU: device of the probe, cpu or gpu; both run beside the upper layers
     #[arg(long, global = true, value_name = "NAME", default_value = "cpu")]
     probe_device: ProbeDevice,
@@ -356,6 +360,7 @@ impl EngineArgs {
             graphs: !self.no_graphs,
             megakernel: self.megakernel,
             hopper_products: self.hopper_products,
+            hopper_clusters: self.hopper_clusters,
             probe: self.probe_device,
             host_kv_bytes: self.host_kv_gib << 30,
             ..CudaSettings::default()

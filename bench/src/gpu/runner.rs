@@ -57,6 +57,7 @@ impl Runner {
             graphs: settings.graphs,
             megakernel: settings.megakernel,
             hopper_products: settings.hopper_products,
+            hopper_clusters: settings.hopper_clusters,
             tap_layer: None,
             tap: TapMode::Off,
             probe: None,

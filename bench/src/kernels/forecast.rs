@@ -151,7 +151,7 @@ impl Forecaster {
             .expect("a product's kernel ends with the tokens of its tile");
         let multiprocessors = f64::from(chip.multiprocessors);
         let warps = f64::from(plan.block / 32);
-        let grid = f64::from(plan.grid[0]);
+        let grid = f64::from(plan.grid[0] * plan.grid[1]);
         let resident = f64::from(plan.resident(&chip)).min((grid / multiprocessors).ceil());
         // An iteration of the hot loop: work of a block, and clocks of its products.
         let is_wgmma = sass.hgmma > 0.0;
@@ -190,7 +190,9 @@ impl Forecaster {
         } else {
             f64::INFINITY
         };
-        let l2 = (weights + tokens * depth * 2.0) / l2_bytes_per_clock;
+        // The blocks of a cluster, columns of the grid, read their activations once.
+        let readers = f64::from(plan.grid[1]);
+        let l2 = (weights + tokens * depth * 2.0 / readers) / l2_bytes_per_clock;
         let read = imbalance.max(1.0) * plan.bytes as f64 / self.rates.read_bytes_per_s;
         let issue = if is_wgmma { 0.0 } else { all * warps / 4.0 * (sass.lead + sass.span) };
         let terms = [

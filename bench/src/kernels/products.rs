@@ -19,8 +19,7 @@ const MOST_LOGIT_ROWS: usize = 256;
 struct Projection {
     op: &'static str,
     plan: GemmPlan,
-    /// True if the plan is for Hopper's wgmma kernels.
-    grouped: bool,
+    family: Family,
     heads: Heads,
 }
 
@@ -33,15 +32,26 @@ struct Heads {
 }
 
 /// The products of a step with `rows` rows, in order of the step; on Hopper, those that
-/// have one also by the wgmma kernels.
+/// have one also by the wgmma kernels, alone and in clusters.
 pub fn products(config: &ModelConfig, rows: usize, chip: &Chip) -> Vec<Box<dyn Case>> {
     let heads =
         Heads { heads: config.num_heads, kv_heads: config.num_kv_heads, head_dim: config.head_dim };
     let case = |planned| {
-        let Planned { op, plan, grouped } = planned;
-        Box::new(Projection { op, plan, grouped, heads }) as Box<dyn Case>
+        let Planned { op, plan, family } = planned;
+        Box::new(Projection { op, plan, family, heads }) as Box<dyn Case>
     };
     plans(config, rows, chip).into_iter().map(case).collect()
+}
+
+/// Kinds of kernels that compute the same product.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Family {
+    /// skinny or tiled.
+    Portable,
+    /// Hopper's, by wgmma.
+    Wgmma,
+    /// The same in clusters of two blocks.
+    Cluster,
 }
 
 /// The plan of one product.
@@ -50,8 +60,8 @@ pub struct Planned {
     pub op: &'static str,
     /// The plan.
     pub plan: GemmPlan,
-    /// True if it is for Hopper's wgmma kernels.
-    pub grouped: bool,
+    /// Kind of its kernel.
+    pub family: Family,
 }
 
 /// The plans of [`products`].
@@ -71,10 +81,13 @@ pub fn plans(config: &ModelConfig, rows: usize, chip: &Chip) -> Vec<Planned> {
             continue;
         }
         let product = Product { epilogue, rows, features, width };
-        plans.push(Planned { op, plan: gemm(chip, product), grouped: false });
-        if let Some(plan) = wgmma::gemm(chip, product).filter(|_| hopper) {
-            plans.push(Planned { op, plan, grouped: true });
-        }
+        plans.push(Planned { op, plan: gemm(chip, product), family: Family::Portable });
+        let own = [
+            (Family::Wgmma, wgmma::gemm(chip, product)),
+            (Family::Cluster, wgmma::gemm_in_clusters(chip, product)),
+        ];
+        let own = own.into_iter().filter(|_| hopper);
+        plans.extend(own.filter_map(|(family, plan)| Some(Planned { op, plan: plan?, family })));
     }
     plans
 }
@@ -133,7 +146,8 @@ impl<'a> Buffers<'a> {
         let frequencies: Vec<f64> =
             (0..head_dim / 2).map(|i| 1e4_f64.powf(-2.0 * i as f64 / head_dim as f64)).collect();
         let mut x = memory.random(rows * product.width)?;
-        let map = case.grouped.then(|| ActivationMap::new(x.at(memory), rows, product.width));
+        let map = (case.family != Family::Portable)
+            .then(|| ActivationMap::new(x.at(memory), rows, product.width));
         Ok(Buffers {
             case,
             x,

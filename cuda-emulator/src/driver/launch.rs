@@ -9,6 +9,8 @@ use super::queue::{Launch, Work};
 use super::state::{Handle, State, ready};
 use super::stream::queue;
 use super::{Answer, Code, api, error};
+use crate::exec::cluster::RANKS;
+use crate::exec::shared::WARPS;
 use crate::ptx::program::Kernel;
 
 /// `CUlaunchConfig`.
@@ -115,6 +117,15 @@ pub(crate) fn check(state: &State, function: Handle, launch: &Launch) -> Answer 
     if threads > u64::from(launch.kernel.max_threads.min(1024)) {
         return Err(error::INVALID_VALUE);
     }
+    let cluster = launch.kernel.cluster;
+    if launch.blocks.iter().zip(cluster).any(|(blocks, of)| of == 0 || blocks % of != 0) {
+        return Err(error::INVALID_VALUE);
+    }
+    let ranks: u32 = cluster.iter().product();
+    let warps = u64::from(ranks) * threads.div_ceil(32);
+    if ranks as usize > RANKS || warps > WARPS as u64 {
+        return super::unsupported::say("clusters of more than 8 blocks or 32 warps");
+    }
     if launch.shared > function.dynamic_most
         || u64::from(launch.shared) + launch.kernel.static_shared > u64::from(chip.shared_per_block)
     {
@@ -189,7 +200,7 @@ api! {
                 ATTRIBUTE_COOPERATIVE => attributes.cooperative = attribute.value[0] != 0,
                 ATTRIBUTE_OVERLAPS => attributes.overlaps = attribute.value[0] != 0,
                 ATTRIBUTE_CLUSTER if attribute.value[..3] != [1, 1, 1] =>
-                    return super::unsupported::say("cuLaunchKernelEx with clusters"),
+                    return super::unsupported::say("cuLaunchKernelEx with the size of clusters"),
                 _ => {}
             }
         }

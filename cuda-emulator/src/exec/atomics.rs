@@ -156,7 +156,7 @@ fn one<W: Word>(
     match space {
         Space::Shared => {
             cx.shared.check(cx.warp.number, lane, address, W::BYTES, Manner::Atomic)?;
-            let bytes = &mut cx.shared.bytes[address as usize..(address + W::BYTES) as usize];
+            let bytes = &mut cx.shared.bytes()[address as usize..(address + W::BYTES) as usize];
             let old = W::from_bytes(bytes);
             f(old).put(bytes);
             Ok(old)

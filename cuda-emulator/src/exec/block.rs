@@ -4,7 +4,7 @@ use super::Cx;
 use super::grid::Grid;
 use super::lanes::LANES;
 use super::order::BlockOrder;
-use super::shared::{Shared, WARPS};
+use super::shared::{Clocks, Shared, join};
 use super::special;
 use super::warp::{self, Path, Stop, Wait, Warp};
 use crate::ptx::program::{NEVER, Reduce};
@@ -27,7 +27,7 @@ struct Barrier {
     arrived: u32,
     expected: u32,
     /// Merged vector clock of the warps that have arrived.
-    clocks: [u32; WARPS],
+    clocks: Clocks,
     /// Every thread's bit was set, some thread's bit was set, how many were.
     all: bool,
     any: bool,
@@ -37,7 +37,6 @@ struct Barrier {
 /// A block on a host thread; reused for the next one.
 pub(crate) struct Block {
     index: [u32; 3],
-    shared: Shared,
     order: BlockOrder,
     warps: Vec<Warp>,
     count: usize,
@@ -49,12 +48,13 @@ pub(crate) struct Block {
 
 /// Warp instructions before the next warp gets its turn.
 const TURN: u32 = 50_000;
+/// What a turn costs beside its instructions, in the same unit.
+const TURN_COST: i64 = 64;
 
 impl Block {
     pub(crate) fn new() -> Block {
         Block {
             index: [0; 3],
-            shared: Shared::new(),
             order: BlockOrder::default(),
             warps: Vec::new(),
             count: 0,
@@ -65,20 +65,18 @@ impl Block {
         }
     }
 
-    /// Sets up block number `flat`.
-    pub(crate) fn start(&mut self, grid: &Grid, index: [u32; 3], flat: u64) {
+    /// Sets up block `index`; its cluster has prepared the shared memory.
+    pub(crate) fn start(&mut self, grid: &Grid, index: [u32; 3]) {
+        let flat = grid.flat(index);
         let kernel = &grid.kernel;
         let threads = grid.block_threads() as usize;
         self.index = index;
         self.order.reset(flat);
-        self.count = threads.div_ceil(LANES);
+        self.count = grid.warps();
         self.done = 0;
         self.finding = None;
         self.random = (grid.seed ^ flat.wrapping_mul(0x9E37_79B9_7F4A_7C15)) | 1;
         self.barriers.fill(Barrier::default());
-        let bytes = kernel.static_shared + u64::from(grid.dynamic_shared);
-        let readers = if kernel.has_mbarriers { self.count } else { 0 };
-        self.shared.reset(bytes as usize, kernel.grain, readers);
         while self.warps.len() < self.count {
             self.warps.push(Warp::new());
         }
@@ -94,10 +92,11 @@ impl Block {
             warp.wgmma.clear();
             warp.spins = false;
             warp.waited = false;
+            warp.meets = None;
             warp.fault = None;
             warp.waiting = None;
             warp.executed = 0;
-            special::preset(warp, grid, index, flat);
+            special::preset(warp, grid, index);
         }
     }
 
@@ -110,26 +109,30 @@ impl Block {
     }
 
     /// Runs warps in turn, from a seeded start, for about `budget` warp instructions.
-    pub(crate) fn run(&mut self, grid: &Grid, budget: u32) -> Progress {
+    pub(crate) fn run(&mut self, grid: &Grid, shared: &mut Shared, budget: u32) -> Progress {
         let mut left = i64::from(budget);
         while left > 0 {
-            let mut ran = false;
+            let (mut ran, before) = (0, left);
             let first = (self.next_random() % self.count as u64) as usize;
             for step in 0..self.count {
                 let number = (first + step) % self.count;
                 if self.done >> number & 1 == 1 || self.warps[number].waiting.is_some() {
                     continue;
                 }
-                ran = true;
-                left -= 64;
-                if self.turn(grid, number, budget.min(TURN), &mut left).is_err() {
+                ran += 1;
+                left -= TURN_COST;
+                if self.turn(grid, shared, number, budget.min(TURN), &mut left).is_err() {
                     return Progress::Fault;
                 }
                 if self.done.count_ones() as usize == self.count {
                     return Progress::Done;
                 }
             }
-            if !ran {
+            // Polls alone: another block of the cluster must go on.
+            if grid.ranks() > 1 && before - left < ran * (TURN_COST + 8) {
+                return Progress::More;
+            }
+            if ran == 0 {
                 self.finding = Some(self.deadlock(grid));
                 return Progress::Fault;
             }
@@ -141,10 +144,17 @@ impl Block {
     }
 
     /// Runs one warp until it stops, for `most` instructions at most.
-    fn turn(&mut self, grid: &Grid, number: usize, most: u32, left: &mut i64) -> Result<(), ()> {
+    fn turn(
+        &mut self,
+        grid: &Grid,
+        shared: &mut Shared,
+        number: usize,
+        most: u32,
+        left: &mut i64,
+    ) -> Result<(), ()> {
         let warp = &mut self.warps[number];
         let before = warp.executed;
-        let (shared, order) = (&mut self.shared, &mut self.order);
+        let order = &mut self.order;
         let mut cx = Cx { warp, shared, order, grid, block: self.index };
         let stop = warp::run(&mut cx, most);
         *left -= ((self.warps[number].executed - before) / LANES as u64) as i64;
@@ -152,11 +162,12 @@ impl Block {
             Stop::Budget => {}
             Stop::Done => {
                 self.done |= 1 << number;
+                shared.end_warp(number);
                 for barrier in 0..self.barriers.len() {
-                    self.try_release(barrier);
+                    self.try_release(shared, barrier);
                 }
                 if self.done.count_ones() as usize == self.count
-                    && let Err((kind, detail)) = self.shared.check_end()
+                    && let Err((kind, detail)) = shared.end_block()
                 {
                     self.finding = Some(self.found(grid, kind, number, detail));
                     return Err(());
@@ -167,15 +178,22 @@ impl Block {
                 return Err(());
             }
             Stop::Barrier { barrier, expected, waits, bits } => {
-                self.arrive(number, barrier as usize, expected, waits, bits)
+                self.arrive(shared, number, (barrier as usize, expected), waits, bits)
             }
         }
         Ok(())
     }
 
-    fn arrive(&mut self, warp: usize, number: usize, expected: u32, waits: bool, bits: u32) {
-        self.shared.tick(warp);
-        let known = self.shared.clocks[warp];
+    fn arrive(
+        &mut self,
+        shared: &mut Shared,
+        warp: usize,
+        (number, expected): (usize, u32),
+        waits: bool,
+        bits: u32,
+    ) {
+        shared.tick(warp);
+        let known = shared.clocks(warp);
         let live = self.warps[warp].live;
         let barrier = &mut self.barriers[number];
         if barrier.arrived == 0 {
@@ -183,15 +201,15 @@ impl Block {
         }
         barrier.arrived += 1;
         barrier.waiting |= u32::from(waits) << warp;
-        barrier.clocks.iter_mut().zip(known).for_each(|(clock, more)| *clock = (*clock).max(more));
+        join(&mut barrier.clocks, &known);
         barrier.ones += bits.count_ones();
         barrier.all &= bits == live;
         barrier.any |= bits != 0;
-        self.try_release(number);
+        self.try_release(shared, number);
     }
 
     /// Opens a barrier at which everybody has arrived.
-    fn try_release(&mut self, number: usize) {
+    fn try_release(&mut self, shared: &mut Shared, number: usize) {
         let barrier = &self.barriers[number];
         let everybody = self.count as u32 - self.done.count_ones();
         let needed =
@@ -201,11 +219,7 @@ impl Block {
         }
         let barrier = std::mem::take(&mut self.barriers[number]);
         for warp in (0..self.count).filter(|&warp| barrier.waiting >> warp & 1 == 1) {
-            let known = &mut self.shared.clocks[warp];
-            known
-                .iter_mut()
-                .zip(barrier.clocks)
-                .for_each(|(clock, more)| *clock = (*clock).max(more));
+            shared.learn(warp, &barrier.clocks);
             let Some(Wait { reduce, .. }) = self.warps[warp].waiting.take() else { continue };
             let live = self.warps[warp].live;
             let registers = &mut self.warps[warp].registers;

@@ -1,12 +1,13 @@
 //! `cp.async.bulk`: copies of the copy engine from global to shared memory that count towards an
-//! mbarrier. The bytes arrive at once or after the barrier's next test, by seed.
+//! mbarrier, in this block, in another of the cluster or in several (multicast). The bytes arrive
+//! at once or after the barrier's next test, by seed.
 
 use super::Cx;
 use super::global::Intent;
 use super::lanes::lanes;
 use super::mbarrier::{BulkCopy, Chunk};
 use super::memory::{addresses, classify};
-use super::shared::Trouble;
+use super::shared::{Trouble, inside};
 use crate::memory::{TensorMap, WORDS};
 use crate::ptx::program::{Inst, Space};
 use crate::report::Kind;
@@ -15,14 +16,14 @@ use crate::report::Kind;
 const CHUNK: u64 = 16;
 
 /// `cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [to], [from], bytes,
-/// [barrier]`
+/// [barrier]`, with a mask of blocks behind it if `imm` is 1 (`.multicast::cluster`)
 pub(crate) fn copy(cx: &mut Cx<'_>, i: &Inst, mask: u32) {
     let [to, from, barrier] = [i.s[0], i.s[1], i.s[3]].map(|slot| addresses(cx, slot, 0));
     let bytes = cx.warp.registers.narrow[i.s[2].index()];
     for lane in lanes(mask) {
         let length = u64::from(bytes[lane]);
-        if let Err((kind, detail)) = contiguous(cx, i.line, from[lane], length, to[lane])
-            .and_then(|chunks| issue(cx, lane, barrier[lane], chunks))
+        if let Err((kind, detail)) = contiguous(cx, i.line, from[lane], length, inside(to[lane]))
+            .and_then(|chunks| issue(cx, i, lane, [to[lane], barrier[lane]], &chunks))
         {
             return cx.fault(kind, lane, detail);
         }
@@ -57,15 +58,15 @@ fn read(cx: &mut Cx<'_>, line: u32, from: u64, length: u64) -> Result<Vec<u8>, T
 }
 
 /// `cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [to], [map,
-/// {x, y}], [barrier]`
+/// {x, y}], [barrier]`, with a mask of blocks as for [`copy`]
 pub(crate) fn copy_box(cx: &mut Cx<'_>, i: &Inst, mask: u32) {
     let [to, map, barrier] = [i.s[0], i.s[1], i.s[4]].map(|slot| addresses(cx, slot, 0));
     let [x, y] = [i.s[2], i.s[3]].map(|slot| cx.warp.registers.narrow[slot.index()]);
     for lane in lanes(mask) {
         let corner = [x[lane] as i32, y[lane] as i32].map(i64::from);
         if let Err((kind, detail)) = tensor_map(cx, i.line, map[lane])
-            .and_then(|map| boxed(cx, i.line, &map, corner, to[lane]))
-            .and_then(|chunks| issue(cx, lane, barrier[lane], chunks))
+            .and_then(|map| boxed(cx, i.line, &map, corner, inside(to[lane])))
+            .and_then(|chunks| issue(cx, i, lane, [to[lane], barrier[lane]], &chunks))
         {
             return cx.fault(kind, lane, detail);
         }
@@ -127,16 +128,40 @@ fn boxed(
     Ok(chunks)
 }
 
-/// Sends `chunks` on their way.
-fn issue(cx: &mut Cx<'_>, lane: usize, barrier: u64, chunks: Vec<Chunk>) -> Result<(), Trouble> {
-    cx.shared.check_barrier(barrier)?;
+/// Sends `chunks` on their way, to the block that the address `to` is of, or to several.
+fn issue(
+    cx: &mut Cx<'_>,
+    i: &Inst,
+    lane: usize,
+    [to, barrier]: [u64; 2],
+    chunks: &[Chunk],
+) -> Result<(), Trouble> {
+    let (target, barrier) = (cx.shared.resolve(to)?, cx.shared.resolve(barrier)?);
+    if target.0 != barrier.0 {
+        let detail =
+            format!("a copy to block {} with an mbarrier of block {}", target.0, barrier.0);
+        return Err((Kind::MbarrierMisuse, detail));
+    }
+    let ranks = match i.sources().last() {
+        Some(slot) if i.imm == 1 => cx.warp.registers.narrow[slot.index()][lane] & 0xFFFF,
+        _ => 1 << target.0,
+    };
     let warp = cx.warp.number;
     // The copy is neither the warp's earlier nor its later accesses: it has a clock of its own.
     cx.shared.tick(warp);
-    for chunk in &chunks {
-        cx.shared.launch_copy(warp, lane, chunk.to, CHUNK)?;
+    for rank in lanes(ranks) {
+        cx.shared.check_rank(rank)?;
+        cx.shared.check_barrier((rank, barrier.1), warp, lane)?;
+        for chunk in chunks {
+            cx.shared.launch_copy((rank, chunk.to), warp, lane, CHUNK)?;
+        }
     }
-    let clock = cx.shared.clocks[warp][warp];
+    let agent = cx.shared.agent(warp);
+    let clock = cx.shared.clocks(warp)[agent];
     cx.shared.tick(warp);
-    cx.shared.add_copy(barrier, BulkCopy { warp, clock, chunks }, cx.grid.late_copies)
+    for rank in lanes(ranks) {
+        let copy = BulkCopy { warp: agent, clock, chunks: chunks.to_vec() };
+        cx.shared.add_copy((rank, barrier.1), copy, cx.grid.late_copies)?;
+    }
+    Ok(())
 }

@@ -55,7 +55,7 @@ pub(crate) fn copy(cx: &mut Cx<'_>, i: &Inst, mask: u32) {
             _ => to[lane],
         };
         if let Err((kind, detail)) =
-            cx.shared.launch_copy(cx.warp.number, lane, to, u64::from(bytes))
+            cx.shared.launch_copy(cx.shared.here(to), cx.warp.number, lane, u64::from(bytes))
         {
             return cx.fault(kind, lane, detail);
         }
@@ -96,10 +96,10 @@ fn arrive(cx: &mut Cx<'_>, copy: &Copy) {
         };
         // SAFETY: `global` found `real` bytes there; the slice has as many.
         unsafe {
-            std::ptr::copy_nonoverlapping(from, cx.shared.bytes[to..to + real].as_mut_ptr(), real)
+            std::ptr::copy_nonoverlapping(from, cx.shared.bytes()[to..to + real].as_mut_ptr(), real)
         };
     }
-    cx.shared.bytes[to + real..to + bytes].fill(0);
+    cx.shared.bytes()[to + real..to + bytes].fill(0);
 }
 
 /// `cp.async.commit_group`

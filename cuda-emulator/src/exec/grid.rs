@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use super::block::{Block, Progress};
+use super::block::Progress;
+use super::cluster::Cluster;
+use super::lanes::LANES;
 use super::order::Words;
 use crate::memory::Table;
 use crate::ptx::program::Kernel;
@@ -66,19 +68,47 @@ impl Grid {
 
     /// `threadIdx` of a lane.
     pub(crate) fn thread(&self, warp: usize, lane: usize) -> [u32; 3] {
-        let flat = (warp * super::lanes::LANES + lane) as u32;
+        let flat = (warp * LANES + lane) as u32;
         let [x, y, _] = self.threads;
         [flat % x, flat / x % y, flat / (x * y)]
     }
 
-    fn block_index(&self, flat: u64) -> [u32; 3] {
-        let [x, y] = [u64::from(self.blocks[0]), u64::from(self.blocks[1])];
-        [(flat % x) as u32, (flat / x % y) as u32, (flat / (x * y)) as u32]
+    /// Warps of a block.
+    pub(crate) fn warps(&self) -> usize {
+        (self.block_threads() as usize).div_ceil(LANES)
+    }
+
+    /// Blocks of a cluster.
+    pub(crate) fn ranks(&self) -> usize {
+        self.kernel.cluster.iter().product::<u32>() as usize
+    }
+
+    /// Number of a block in its cluster.
+    pub(crate) fn rank(&self, [x, y, z]: [u32; 3]) -> u32 {
+        let [across, down, deep] = self.kernel.cluster;
+        x % across + across * (y % down + down * (z % deep))
+    }
+
+    /// Number of a block in the grid.
+    pub(crate) fn flat(&self, [x, y, z]: [u32; 3]) -> u64 {
+        let [x, y, z] = [x, y, z].map(u64::from);
+        let [across, down, _] = self.blocks.map(u64::from);
+        x + across * (y + down * z)
+    }
+
+    /// `blockIdx` of block `rank` of cluster number `flat`.
+    pub(crate) fn block_index(&self, flat: u64, rank: u32) -> [u32; 3] {
+        let [across, down, deep] = self.kernel.cluster;
+        let inside = [rank % across, rank / across % down, rank / (across * down)];
+        let x = u64::from(self.blocks[0] / across);
+        let y = u64::from(self.blocks[1] / down);
+        let first = [flat % x, flat / x % y, flat / (x * y)].map(|index| index as u32);
+        [first[0] * across + inside[0], first[1] * down + inside[1], first[2] * deep + inside[2]]
     }
 
     /// Runs the launch to its end.
     pub(crate) fn run(&self) -> Outcome {
-        let count = self.block_count();
+        let count = self.block_count() / self.ranks() as u64;
         let workers =
             std::thread::available_parallelism().map_or(1, |n| n.get() as u64).min(count).max(1);
         let next = AtomicU64::new(0);
@@ -105,14 +135,14 @@ impl Grid {
         total
     }
 
-    /// One host thread: takes blocks and runs them in turns.
+    /// One host thread: takes clusters and runs them in turns.
     fn work(&self, next: &AtomicU64, count: u64, workers: u64) -> Outcome {
         let mut outcome = Outcome::default();
-        let mut resident: Vec<Block> = Vec::new();
-        let mut spare: Vec<Block> = Vec::new();
+        let mut resident: Vec<Cluster> = Vec::new();
+        let mut spare: Vec<Cluster> = Vec::new();
         let most = if self.cooperative { count.div_ceil(workers) as usize } else { 1 };
         let turn = if self.cooperative { COOPERATIVE_TURN } else { TURN };
-        // A block that does not end lets one more in, since it may wait for it.
+        // A cluster that does not end lets one more in, since it may wait for it.
         let mut extra = 0;
         let mut spent = 0;
         loop {
@@ -121,9 +151,9 @@ impl Grid {
                 if flat >= count {
                     break;
                 }
-                let mut block = spare.pop().unwrap_or_else(Block::new);
-                block.start(self, self.block_index(flat), flat);
-                resident.push(block);
+                let mut cluster = spare.pop().unwrap_or_else(Cluster::new);
+                cluster.start(self, flat);
+                resident.push(cluster);
             }
             if resident.is_empty() || self.stop.load(Ordering::Relaxed) {
                 break;
@@ -135,14 +165,14 @@ impl Grid {
                 match progress {
                     Progress::More => at += 1,
                     Progress::Done | Progress::Fault => {
-                        let mut block = resident.swap_remove(at);
-                        outcome.executed += block.take_executed();
-                        outcome.findings.extend(block.take_finding());
+                        let mut cluster = resident.swap_remove(at);
+                        outcome.executed += cluster.take_executed();
+                        outcome.findings.extend(cluster.take_finding());
                         ended = true;
                         if progress == Progress::Fault {
                             self.stop.store(true, Ordering::Relaxed);
                         }
-                        spare.push(block);
+                        spare.push(cluster);
                     }
                 }
             }
@@ -151,12 +181,12 @@ impl Grid {
                 extra += 1;
             }
             if spent > self.patience {
-                outcome.findings.extend(resident.first().map(|block| block.hang(self)));
+                outcome.findings.extend(resident.first().and_then(|cluster| cluster.hang(self)));
                 self.stop.store(true, Ordering::Relaxed);
             }
         }
-        for block in &mut resident {
-            outcome.executed += block.take_executed();
+        for cluster in &mut resident {
+            outcome.executed += cluster.take_executed();
         }
         outcome
     }

@@ -59,7 +59,7 @@ fn line<'a>(cx: &'a mut Cx<'_>, lane: usize, address: u64, manner: Manner) -> Op
         cx.fault(kind, lane, detail);
         return None;
     }
-    Some(&cx.shared.bytes[address as usize..(address + ROW) as usize])
+    Some(&cx.shared.bytes()[address as usize..(address + ROW) as usize])
 }
 
 fn transpose(words: &[u32; LANES]) -> [u32; LANES] {

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use super::Cx;
 use super::lanes::lanes;
 use super::memory::addresses;
-use super::shared::{Manner, Shared, Trouble, WARPS};
-use crate::ptx::program::Inst;
+use super::shared::{Clocks, Manner, Shared, Trouble, WARPS, join};
+use crate::ptx::program::{Inst, Space};
 use crate::report::Kind;
 
 /// Bytes of a barrier.
@@ -26,17 +26,21 @@ struct Mbarrier {
     /// Bytes that are expected and have not arrived.
     bytes: i64,
     parity: u32,
+    /// Warp that made it, numbered through the cluster, and its clock then.
+    made_by: (usize, u32),
     /// A fence has shown the initialisation to the async proxy.
     is_shown: bool,
     /// Merged vector clock of this phase's arrivals, and that of the phase before.
-    gathered: [u32; WARPS],
-    released: [u32; WARPS],
+    gathered: Clocks,
+    released: Clocks,
     /// Copies whose bytes arrive once the barrier has been tested.
     copies: Vec<BulkCopy>,
 }
 
 /// A bulk copy on its way.
+#[derive(Clone)]
 pub(crate) struct BulkCopy {
+    /// Warp that issued it, numbered through the cluster.
     pub(crate) warp: usize,
     /// The warp's clock at its issue.
     pub(crate) clock: u32,
@@ -44,6 +48,7 @@ pub(crate) struct BulkCopy {
 }
 
 /// 16 bytes, and the shared address that they go to.
+#[derive(Clone, Copy)]
 pub(crate) struct Chunk {
     pub(crate) to: u64,
     pub(crate) bytes: [u8; 16],
@@ -60,13 +65,19 @@ impl Mbarriers {
             (Kind::MbarrierMisuse, detail)
         })
     }
+
+    /// Finds a barrier with bytes that have not arrived, or were not expected, when the block ends.
+    pub(super) fn check_end(&self) -> Result<(), Trouble> {
+        let open =
+            |(_, barrier): &(&u64, &Mbarrier)| !barrier.copies.is_empty() || barrier.bytes != 0;
+        let Some((address, _)) = self.0.iter().find(open) else { return Ok(()) };
+        let detail =
+            format!("the block ends with a copy on its way to the mbarrier at {address:#x}");
+        Err((Kind::AsyncInFlight, detail))
+    }
 }
 
 impl Mbarrier {
-    fn gather(&mut self, clocks: &[u32; WARPS]) {
-        self.gathered.iter_mut().zip(clocks).for_each(|(clock, &more)| *clock = (*clock).max(more));
-    }
-
     /// Ends the phase if nothing is missing.
     fn advance(&mut self) {
         if self.pending == 0 && self.bytes == 0 {
@@ -77,13 +88,34 @@ impl Mbarrier {
     }
 }
 
+/// Places are a block's number in the cluster and an address of its shared memory.
 impl Shared {
-    fn arrive(&mut self, warp: usize, address: u64, expected: i64) -> Result<(), Trouble> {
+    fn mbarrier(&mut self, (rank, address): (usize, u64)) -> Result<&mut Mbarrier, Trouble> {
+        self.window_of(rank).mbarriers.at(address)
+    }
+
+    /// Checks that the barrier at `at` was made before `warp` came here. Its word alone does not
+    /// tell, as tests of other warps update it.
+    fn check_made(&mut self, at: (usize, u64), warp: usize) -> Result<(), Trouble> {
+        let (agent, known) = (self.agent(warp), self.clocks(warp));
+        let (maker, clock) = self.mbarrier(at)?.made_by;
+        if maker == agent || known[maker] > clock {
+            return Ok(());
+        }
+        let detail = format!(
+            "the mbarrier at shared address {:#x}, which warp {maker} made, no barrier between",
+            at.1
+        );
+        Err((Kind::SharedRace, detail))
+    }
+
+    fn arrive(&mut self, warp: usize, at: (usize, u64), expected: i64) -> Result<(), Trouble> {
+        self.check_made(at, warp)?;
         self.tick(warp);
-        let clocks = self.clocks[warp];
-        let barrier = self.mbarriers.at(address)?;
+        let (clocks, address) = (self.clocks(warp), at.1);
+        let barrier = self.mbarrier(at)?;
         barrier.bytes += expected;
-        barrier.gather(&clocks);
+        join(&mut barrier.gathered, &clocks);
         let Some(pending) = barrier.pending.checked_sub(1) else {
             let detail = format!(
                 "the mbarrier at shared address {address:#x} waits for bytes, all its {} arrivals \
@@ -97,10 +129,17 @@ impl Shared {
         Ok(())
     }
 
-    /// Checks that a bulk copy may count towards the barrier at `address`.
-    pub(super) fn check_barrier(&mut self, address: u64) -> Result<(), Trouble> {
-        if self.mbarriers.at(address)?.is_shown {
-            return Ok(());
+    /// Checks that a bulk copy of a lane may count towards the barrier at `at`.
+    pub(super) fn check_barrier(
+        &mut self,
+        at: (usize, u64),
+        warp: usize,
+        lane: usize,
+    ) -> Result<(), Trouble> {
+        let address = at.1;
+        self.check_made(at, warp)?;
+        if self.mbarrier(at)?.is_shown {
+            return self.check_at(at, warp, lane, BYTES, Manner::Atomic);
         }
         let detail = format!(
             "the mbarrier at shared address {address:#x} without a fence.mbarrier_init behind its \
@@ -109,26 +148,27 @@ impl Shared {
         Err((Kind::MissingProxyFence, detail))
     }
 
-    /// A copy that counts towards the barrier at `address`: arrives now, or `late`.
+    /// A copy that counts towards the barrier at `at`: arrives now, or `late`.
     pub(super) fn add_copy(
         &mut self,
-        address: u64,
+        at: (usize, u64),
         copy: BulkCopy,
         late: bool,
     ) -> Result<(), Trouble> {
         if late {
-            self.mbarriers.at(address)?.copies.push(copy);
+            self.mbarrier(at)?.copies.push(copy);
             return Ok(());
         }
-        self.arrive_copy(address, &copy)
+        self.arrive_copy(at, &copy)
     }
 
-    fn arrive_copy(&mut self, address: u64, copy: &BulkCopy) -> Result<(), Trouble> {
+    fn arrive_copy(&mut self, at: (usize, u64), copy: &BulkCopy) -> Result<(), Trouble> {
+        let window = self.window_of(at.0);
         for Chunk { to, bytes } in &copy.chunks {
-            self.bytes[*to as usize..][..bytes.len()].copy_from_slice(bytes);
-            self.land_bulk(*to, bytes.len() as u64, copy.clock);
+            window.bytes[*to as usize..][..bytes.len()].copy_from_slice(bytes);
+            window.land(*to, bytes.len() as u64, copy.clock, true);
         }
-        let barrier = self.mbarriers.at(address)?;
+        let barrier = self.mbarrier(at)?;
         barrier.gathered[copy.warp] = barrier.gathered[copy.warp].max(copy.clock + 1);
         barrier.bytes -= 16 * copy.chunks.len() as i64;
         barrier.advance();
@@ -136,50 +176,44 @@ impl Shared {
     }
 
     /// Has the phase of `parity` ended? Then `warp` is ordered behind it.
-    fn test(&mut self, warp: usize, address: u64, parity: u32) -> Result<bool, Trouble> {
-        let barrier = self.mbarriers.at(address)?;
+    fn test(&mut self, warp: usize, at: (usize, u64), parity: u32) -> Result<bool, Trouble> {
+        let barrier = self.mbarrier(at)?;
         if barrier.parity == parity & 1 {
             return Ok(false);
         }
         let released = barrier.released;
-        let known = &mut self.clocks[warp];
-        known.iter_mut().zip(released).for_each(|(clock, more)| *clock = (*clock).max(more));
+        self.learn(warp, &released);
         Ok(true)
     }
-}
 
-impl Shared {
-    /// The late copies of the barrier at `address` arrive.
-    fn arrive_late(&mut self, address: u64) -> Result<(), Trouble> {
-        for copy in std::mem::take(&mut self.mbarriers.at(address)?.copies) {
-            self.arrive_copy(address, &copy)?;
+    /// The late copies of the barrier at `at` arrive.
+    fn arrive_late(&mut self, at: (usize, u64)) -> Result<(), Trouble> {
+        for copy in std::mem::take(&mut self.mbarrier(at)?.copies) {
+            self.arrive_copy(at, &copy)?;
         }
         Ok(())
     }
-
-    /// Finds a barrier with bytes that have not arrived, or were not expected, when the block ends.
-    pub(super) fn check_end(&self) -> Result<(), Trouble> {
-        let open =
-            |(_, barrier): &(&u64, &Mbarrier)| !barrier.copies.is_empty() || barrier.bytes != 0;
-        let Some((address, _)) = self.mbarriers.0.iter().find(open) else { return Ok(()) };
-        let detail =
-            format!("the block ends with a copy on its way to the mbarrier at {address:#x}");
-        Err((Kind::AsyncInFlight, detail))
-    }
 }
 
-/// Calls `each` with the shared address of every lane, until one is in trouble.
+/// Calls `each` with the place that every lane names, until one is in trouble.
 fn for_lanes(
     cx: &mut Cx<'_>,
     i: &Inst,
     mask: u32,
     manner: Manner,
-    mut each: impl FnMut(&mut Cx<'_>, usize, u64) -> Result<(), Trouble>,
+    mut each: impl FnMut(&mut Cx<'_>, usize, (usize, u64)) -> Result<(), Trouble>,
 ) {
-    let at = addresses(cx, i.s[0], i.imm);
+    let addresses = addresses(cx, i.s[0], i.imm);
     for lane in lanes(mask) {
-        let checked = cx.shared.check(cx.warp.number, lane, at[lane], BYTES, manner);
-        if let Err((kind, detail)) = checked.and_then(|()| each(cx, lane, at[lane])) {
+        let at = match i.access.space {
+            Space::Cluster => cx.shared.resolve(addresses[lane]),
+            _ => Ok(cx.shared.here(addresses[lane])),
+        };
+        let done = at.and_then(|at| {
+            cx.shared.check_at(at, cx.warp.number, lane, BYTES, manner)?;
+            each(cx, lane, at)
+        });
+        if let Err((kind, detail)) = done {
             return cx.fault(kind, lane, detail);
         }
     }
@@ -188,42 +222,52 @@ fn for_lanes(
 /// `mbarrier.init.shared.b64 [a], count`
 pub(crate) fn init(cx: &mut Cx<'_>, i: &Inst, mask: u32) {
     let count = cx.warp.registers.narrow[i.s[1].index()];
-    for_lanes(cx, i, mask, Manner::Write, |cx, lane, address| {
+    for_lanes(cx, i, mask, Manner::Write, |cx, lane, (_, address)| {
         if !(1..1 << 20).contains(&count[lane]) {
             return Err((Kind::MbarrierMisuse, format!("an mbarrier of {} arrivals", count[lane])));
         }
+        let warp = cx.shared.agent(cx.warp.number);
+        let made_by = (warp, cx.shared.clocks(cx.warp.number)[warp]);
         let barrier = Mbarrier {
             count: count[lane],
             pending: count[lane],
             bytes: 0,
             parity: 0,
+            made_by,
             is_shown: false,
             gathered: [0; WARPS],
             released: [0; WARPS],
             copies: Vec::new(),
         };
-        cx.shared.mbarriers.0.insert(address, barrier);
+        cx.shared.window().mbarriers.0.insert(address, barrier);
         Ok(())
     });
 }
 
-/// `fence.mbarrier_init`
+/// `fence.mbarrier_init.release.cluster`: as a fence of all writes, not of barriers alone.
 pub(crate) fn init_fence(cx: &mut Cx<'_>, _: &Inst, _: u32) {
-    cx.shared.mbarriers.0.values_mut().for_each(|barrier| barrier.is_shown = true);
+    show(cx.shared);
+    cx.shared.fence(cx.warp.number);
+}
+
+/// The copy engine sees this block's barriers.
+fn show(shared: &mut Shared) {
+    shared.window().mbarriers.0.values_mut().for_each(|barrier| barrier.is_shown = true);
 }
 
 /// `fence.proxy.async`
-pub(crate) fn proxy_fence(cx: &mut Cx<'_>, i: &Inst, mask: u32) {
-    init_fence(cx, i, mask);
+pub(crate) fn proxy_fence(cx: &mut Cx<'_>, _: &Inst, _: u32) {
+    show(cx.shared);
     cx.shared.proxy_fence(cx.warp.number);
 }
 
-/// `mbarrier.arrive.shared.b64 _, [a]` and, with a second source, `mbarrier.arrive.expect_tx`.
+/// `mbarrier.arrive.shared{::cta, ::cluster}.b64 _, [a]` and, with a second source,
+/// `mbarrier.arrive.expect_tx`.
 pub(crate) fn arrive(cx: &mut Cx<'_>, i: &Inst, mask: u32) {
     let expected = (i.sources > 1).then(|| cx.warp.registers.narrow[i.s[1].index()]);
-    for_lanes(cx, i, mask, Manner::Atomic, |cx, lane, address| {
+    for_lanes(cx, i, mask, Manner::Atomic, |cx, lane, at| {
         let bytes = expected.map_or(0, |bytes| i64::from(bytes[lane]));
-        cx.shared.arrive(cx.warp.number, address, bytes)
+        cx.shared.arrive(cx.warp.number, at, bytes)
     });
 }
 
@@ -231,13 +275,13 @@ pub(crate) fn arrive(cx: &mut Cx<'_>, i: &Inst, mask: u32) {
 pub(crate) fn try_wait(cx: &mut Cx<'_>, i: &Inst, mask: u32) {
     let parity = cx.warp.registers.narrow[i.s[1].index()];
     let mut ended = 0;
-    for_lanes(cx, i, mask, Manner::Atomic, |cx, lane, address| {
-        let is_ended = cx.shared.test(cx.warp.number, address, parity[lane])?;
+    for_lanes(cx, i, mask, Manner::Atomic, |cx, lane, at| {
+        let is_ended = cx.shared.test(cx.warp.number, at, parity[lane])?;
         ended |= u32::from(is_ended) << lane;
         Ok(())
     });
     cx.warp.registers.set_pred(i.d[0], ended, mask);
     cx.warp.spins = ended != mask;
     // After the answer, so that a program that does not test again is found.
-    for_lanes(cx, i, mask, Manner::Atomic, |cx, _, address| cx.shared.arrive_late(address));
+    for_lanes(cx, i, mask, Manner::Atomic, |cx, _, at| cx.shared.arrive_late(at));
 }

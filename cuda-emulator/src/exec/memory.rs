@@ -166,7 +166,7 @@ fn shared_lanes(
         if let Err((kind, detail)) = cx.shared.check(warp, lane, address, size as u64, manner) {
             return cx.fault(kind, lane, detail);
         }
-        let bytes = &mut cx.shared.bytes[address as usize..address as usize + size];
+        let bytes = &mut cx.shared.bytes()[address as usize..address as usize + size];
         if manner == Manner::Write {
             copy_small(bytes, data.lane(lane, size));
         } else {

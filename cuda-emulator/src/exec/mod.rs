@@ -4,6 +4,8 @@
 pub(crate) mod atomics;
 pub(crate) mod block;
 pub(crate) mod bulk;
+pub(crate) mod cluster;
+pub(crate) mod cluster_barrier;
 pub(crate) mod copies;
 pub(crate) mod global;
 pub(crate) mod grid;
@@ -20,6 +22,7 @@ pub(crate) mod special;
 pub(crate) mod sync;
 pub(crate) mod warp;
 pub(crate) mod wgmma;
+pub(crate) mod window;
 
 use crate::report::{Finding, Kind};
 

@@ -18,10 +18,10 @@ use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
 /// Clock of each block `[block]` up to which its writes are known; 0 beyond the end.
-type Clocks = Vec<u32>;
+pub(super) type Clocks = Vec<u32>;
 
 /// Takes over the later clocks of `from`.
-fn join(to: &mut Clocks, from: &[u32]) {
+pub(super) fn join(to: &mut Clocks, from: &[u32]) {
     if to.len() < from.len() {
         to.resize(from.len(), 0);
     }
@@ -107,6 +107,16 @@ impl BlockOrder {
         join(&mut self.known, &self.found);
         self.found.clear();
         self.fenced = self.release();
+    }
+
+    /// What an operation on something else than a word of memory publishes.
+    pub(super) fn publish(&mut self, releases: bool) -> Clocks {
+        if releases { self.release() } else { self.fenced.clone() }
+    }
+
+    /// Acquires what such an operation published.
+    pub(super) fn learn(&mut self, published: &Clocks) {
+        join(&mut self.known, published);
     }
 
     /// The clocks that a release publishes; later writes get a later stamp.

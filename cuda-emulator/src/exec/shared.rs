@@ -1,118 +1,193 @@
-//! A block's shared memory, and who touched it when.
+//! Shared memory of a cluster's blocks, and their warps' clocks. A block without a cluster is one
+//! of its own.
 //!
 //! Time is a vector clock: every warp has a clock that barriers advance, and knows of each other
 //! warp the clock up to which it has met it at a barrier. An access of warp v at clock e happened
 //! before one of warp w if w knows v's clock to be past e. Lanes of one warp are ordered by
 //! `bar.warp.sync` (and barriers) alone: lock step is this interpreter's, not the program's.
+//!
+//! Callers name a warp by its number in the block that runs ([`Shared::enter`]); clocks number
+//! warps through the cluster, and so do messages.
 
-use super::mbarrier::Mbarriers;
-use crate::memory::Written;
+use super::Cx;
+use super::cluster_barrier::ClusterBarrier;
+use super::lanes::map2;
+pub(crate) use super::window::Manner;
+use super::window::Window;
+use crate::ptx::program::Inst;
 use crate::report::Kind;
 
-/// Most warps of a block.
+/// Most warps of a cluster's blocks together.
 pub(crate) const WARPS: usize = 32;
-const NO_WARP: u16 = u16::MAX;
-const MANY: u8 = u8::MAX;
 
-/// The last accesses of one grain of shared memory. 16 bytes.
-#[derive(Clone, Copy)]
-struct Grain {
-    write_clock: u32,
-    /// Newest clock of the readers since that write.
-    read_clock: u32,
-    /// Their warps.
-    readers: u32,
-    /// Warp << 5 | lane of the writer.
-    writer: u16,
-    /// The lane, if one warp's one lane read.
-    read_lane: u8,
-    flags: u8,
+/// What is known of each warp's clock.
+pub(crate) type Clocks = [u32; WARPS];
+
+/// Takes over the later clocks of `from`.
+pub(super) fn join(to: &mut Clocks, from: &Clocks) {
+    to.iter_mut().zip(from).for_each(|(to, &from)| *to = (*to).max(from));
 }
 
-const UNTOUCHED: Grain =
-    Grain { write_clock: 0, read_clock: 0, readers: 0, writer: NO_WARP, read_lane: MANY, flags: 0 };
-/// The last write was an atomic.
-const ATOMIC: u8 = 1;
-/// An asynchronous copy to it has not been waited for.
-const IN_FLIGHT: u8 = 2;
-/// The last write was by the async proxy: a bulk copy.
-const ASYNC: u8 = 4;
+/// Shared addresses have these bits below a block's rank plus one, which `mapa` puts there; without
+/// one they are of the block that runs.
+const RANK_SHIFT: u32 = 24;
 
-/// How an access takes part in races.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Manner {
-    Read,
-    /// By the whole warp at once (`ldmatrix`): not ordered after other lanes' writes, but never
-    /// itself a hazard within the warp.
-    ReadTogether,
-    Write,
-    /// Does not race with other atomics.
-    Atomic,
+/// An address of `shared::cluster` in the block that it is of.
+pub(super) fn inside(address: u64) -> u64 {
+    address & ((1 << RANK_SHIFT) - 1)
 }
 
-/// Shared memory of one block.
+/// The address in block `rank` of what lies at `address` in any block.
+fn mapped(address: u32, rank: u32) -> u32 {
+    inside(address.into()) as u32 | rank.wrapping_add(1) << RANK_SHIFT
+}
+
+/// `mapa.shared::cluster.u32 d, a, rank`
+pub(crate) fn map_address(cx: &mut Cx<'_>, i: &Inst, mask: u32) {
+    map2::<u32, u32, u32>(cx, i, mask, mapped);
+}
+
+/// Shared memory of a cluster.
 pub(crate) struct Shared {
-    pub(crate) bytes: Vec<u8>,
-    written: Written,
-    grains: Vec<Grain>,
-    /// Clock of each warp's last read of each grain, `[grains, warps]`, of a kernel with mbarriers:
-    /// its warps meet by twos, so that the newest of all readers' clocks is no bound.
-    reads: Vec<u32>,
-    /// Warps of `reads`; 0 without.
-    readers: usize,
-    /// log2 of a grain's bytes.
-    grain: u32,
+    /// One a block; the first `ranks` are in use.
+    windows: Vec<Window>,
+    ranks: usize,
+    /// Number in the cluster of the block that runs.
+    rank: usize,
+    /// Warps of a block.
+    warps: usize,
     /// `clocks[w][v]`: what warp w knows of warp v's clock; `clocks[w][w]` is its own.
-    pub(crate) clocks: [[u32; WARPS]; WARPS],
+    clocks: [Clocks; WARPS],
     now: u32,
-    pub(super) mbarriers: Mbarriers,
     /// Clock of each warp up to which the async proxy sees its ordinary writes.
-    proxied: [u32; WARPS],
+    proxied: Clocks,
+    /// What each warp knew at its last fence for other blocks.
+    fenced: [Clocks; WARPS],
+    pub(super) barrier: ClusterBarrier,
 }
 
 /// Finding of an access: kind and message.
 pub(crate) type Trouble = (Kind, String);
 
+/// A kernel's needs of shared memory.
+#[derive(Clone, Copy)]
+pub(crate) struct Needs {
+    /// Blocks of a cluster, and warps of a block.
+    pub(crate) ranks: usize,
+    pub(crate) warps: usize,
+    /// Bytes of a block.
+    pub(crate) bytes: usize,
+    /// log2 of its smallest access.
+    pub(crate) grain: u32,
+    pub(crate) has_mbarriers: bool,
+}
+
 impl Shared {
     pub(crate) fn new() -> Shared {
         Shared {
-            bytes: Vec::new(),
-            written: Written::none(0),
-            grains: Vec::new(),
-            reads: Vec::new(),
-            readers: 0,
-            grain: 2,
+            windows: Vec::new(),
+            ranks: 0,
+            rank: 0,
+            warps: 0,
             clocks: [[0; WARPS]; WARPS],
             now: 0,
-            mbarriers: Mbarriers::default(),
             proxied: [0; WARPS],
+            fenced: [[0; WARPS]; WARPS],
+            barrier: ClusterBarrier::default(),
         }
     }
 
-    /// Prepares for a new block; `readers` are its warps if it has mbarriers, else 0.
-    pub(crate) fn reset(&mut self, bytes: usize, grain: u32, readers: usize) {
-        self.bytes.resize(bytes, 0);
-        self.bytes.fill(0xDB);
-        self.written = Written::none(bytes as u64);
-        self.grain = grain;
-        self.grains.clear();
-        self.grains.resize((bytes >> grain) + 1, UNTOUCHED);
-        self.readers = readers;
-        self.reads.clear();
-        self.reads.resize(self.grains.len() * readers, 0);
+    /// Prepares for a new cluster.
+    pub(crate) fn reset(&mut self, needs: Needs) {
+        let Needs { ranks, warps, bytes, grain, has_mbarriers } = needs;
+        while self.windows.len() < ranks {
+            self.windows.push(Window::new());
+        }
+        let readers = if has_mbarriers { ranks * warps } else { 0 };
+        self.windows[..ranks].iter_mut().for_each(|window| window.reset(bytes, grain, readers));
+        (self.ranks, self.warps, self.rank) = (ranks, warps, 0);
         self.clocks = [[0; WARPS]; WARPS];
         self.now = 1;
-        self.mbarriers.clear();
         self.proxied = [0; WARPS];
+        self.fenced = [[0; WARPS]; WARPS];
+        self.barrier = ClusterBarrier::of(ranks * warps);
         for warp in 0..WARPS {
             self.clocks[warp][warp] = 1;
         }
     }
 
+    /// The block whose warps run from here on.
+    pub(crate) fn enter(&mut self, rank: usize) {
+        self.rank = rank;
+    }
+
+    /// The number in the cluster of warp `warp` of the block that runs.
+    pub(super) fn agent(&self, warp: usize) -> usize {
+        self.rank * self.warps + warp
+    }
+
+    /// Memory of the block that runs.
+    pub(super) fn window(&mut self) -> &mut Window {
+        &mut self.windows[self.rank]
+    }
+
+    /// Memory of block `rank` of the cluster.
+    pub(super) fn window_of(&mut self, rank: usize) -> &mut Window {
+        &mut self.windows[rank]
+    }
+
+    /// Block and address of an address of `shared::cluster`.
+    pub(super) fn resolve(&self, address: u64) -> Result<(usize, u64), Trouble> {
+        let block = (address >> RANK_SHIFT) as usize;
+        let rank = block.checked_sub(1).unwrap_or(self.rank);
+        self.check_rank(rank).map(|()| (rank, inside(address)))
+    }
+
+    /// Checks that the cluster has a block `rank` that has not ended.
+    pub(super) fn check_rank(&self, rank: usize) -> Result<(), Trouble> {
+        match self.windows[..self.ranks].get(rank) {
+            None => {
+                let detail = format!("block {rank} of a cluster of {} blocks", self.ranks);
+                Err((Kind::OutOfBounds, detail))
+            }
+            Some(window) if window.has_ended => {
+                Err((Kind::BlockEnded, format!("block {rank} of the cluster has ended")))
+            }
+            Some(_) => Ok(()),
+        }
+    }
+
+    /// Place of an address of the block that runs.
+    pub(super) fn here(&self, address: u64) -> (usize, u64) {
+        (self.rank, address)
+    }
+
+    /// The block that runs has ended.
+    pub(crate) fn end_block(&mut self) -> Result<(), Trouble> {
+        self.window().has_ended = true;
+        self.window().mbarriers.check_end()
+    }
+
+    pub(crate) fn bytes(&mut self) -> &mut [u8] {
+        &mut self.window().bytes
+    }
+
+    /// What `warp` knows.
+    pub(crate) fn clocks(&self, warp: usize) -> Clocks {
+        self.clocks[self.agent(warp)]
+    }
+
+    /// From here on `warp` knows `clocks` too.
+    pub(crate) fn learn(&mut self, warp: usize, clocks: &Clocks) {
+        let agent = self.agent(warp);
+        join(&mut self.clocks[agent], clocks);
+    }
+
     /// Advances a warp's clock: what it does from here on is after what it did.
     pub(crate) fn tick(&mut self, warp: usize) {
+        let agent = self.agent(warp);
         self.now += 1;
-        self.clocks[warp][warp] = self.now;
+        self.clocks[agent][agent] = self.now;
     }
 
     /// Bounds, alignment, written, races. `lane` does `manner` to `address..address + bytes`.
@@ -125,164 +200,68 @@ impl Shared {
         bytes: u64,
         manner: Manner,
     ) -> Result<(), Trouble> {
-        if !address.is_multiple_of(bytes) {
-            return Err((
-                Kind::Misaligned,
-                format!("shared address {address:#x} is not a multiple of {bytes}"),
-            ));
-        }
-        if address >= self.bytes.len() as u64 || self.bytes.len() as u64 - address < bytes {
-            return Err(self.outside(address, bytes));
-        }
-        self.race(warp, lane, address, bytes, manner)?;
-        if manner == Manner::Write {
-            self.written.set(address, bytes);
-        } else if !self.written.is(address, bytes) {
-            let gap = self.written.gap(address, bytes).unwrap_or(address);
-            return Err((
-                Kind::Unwritten,
-                format!(
-                    "{bytes} bytes at shared address {address:#x}, of which {gap:#x} was never written"
-                ),
-            ));
-        }
-        Ok(())
+        self.check_at(self.here(address), warp, lane, bytes, manner)
     }
 
-    #[cold]
-    fn outside(&self, address: u64, bytes: u64) -> Trouble {
-        (
-            Kind::OutOfBounds,
-            format!(
-                "{bytes} bytes at shared address {address:#x}; the block has {}",
-                self.bytes.len()
-            ),
-        )
-    }
-
+    /// The same in block `rank` of the cluster.
     #[inline]
-    fn race(
+    pub(super) fn check_at(
         &mut self,
+        (rank, address): (usize, u64),
         warp: usize,
         lane: usize,
-        address: u64,
         bytes: u64,
         manner: Manner,
     ) -> Result<(), Trouble> {
-        let (first, last) =
-            ((address >> self.grain) as usize, ((address + bytes - 1) >> self.grain) as usize);
-        let known = &self.clocks[warp];
-        let clock = known[warp];
-        let me = (warp << 5 | lane) as u16;
-        for (at, grain) in self.grains[first..=last].iter_mut().enumerate() {
-            let reads = (first + at) * self.readers;
-            let reads = &mut self.reads[reads..reads + self.readers];
-            if grain.flags & IN_FLIGHT != 0 {
-                return Err(in_flight(grain.writer, address));
-            }
-            let atomics = manner == Manner::Atomic && grain.flags & ATOMIC != 0;
-            if grain.writer != NO_WARP
-                && grain.writer != me
-                && !atomics
-                && known[usize::from(grain.writer >> 5) & 31] <= grain.write_clock
-            {
-                return Err(raced(address, "write", grain.writer));
-            }
-            match manner {
-                Manner::Read | Manner::ReadTogether => {
-                    let lane = if manner == Manner::Read { lane as u8 } else { MANY - 1 };
-                    let bit = 1 << warp;
-                    if grain.readers & !bit != 0
-                        && grain.readers & bit == 0
-                        && grain.readers.count_ones() == 1
-                    {
-                        // An older reader that this warp has met at a barrier is covered by this
-                        // one.
-                        if known[grain.readers.trailing_zeros() as usize] > grain.read_clock {
-                            (grain.readers, grain.read_lane) = (0, lane);
-                        }
-                    }
-                    let again = grain.readers & bit != 0 && grain.read_clock == clock;
-                    grain.read_lane = if again && grain.read_lane != lane { MANY } else { lane };
-                    grain.readers |= bit;
-                    grain.read_clock = grain.read_clock.max(clock);
-                    if let Some(read) = reads.get_mut(warp) {
-                        *read = clock;
-                    }
-                }
-                Manner::Write | Manner::Atomic => {
-                    if grain.readers != 0
-                        && let Some(reader) = unordered_reader(grain, reads, known, warp, lane)
-                    {
-                        return Err(raced(address, "read", reader));
-                    }
-                    let flags = if manner == Manner::Atomic { ATOMIC } else { 0 };
-                    *grain = Grain { write_clock: clock, writer: me, flags, ..UNTOUCHED };
-                }
-            }
-        }
-        Ok(())
+        let agent = self.agent(warp);
+        self.windows[rank].check(&self.clocks[agent], agent, lane, address, bytes, manner)
     }
 
-    /// Marks the target of a `cp.async` as in flight, after the checks of a write.
+    /// Marks the target of a copy, in block `rank`, as in flight, after the checks of a write.
     pub(crate) fn launch_copy(
         &mut self,
+        (rank, address): (usize, u64),
         warp: usize,
         lane: usize,
-        address: u64,
         bytes: u64,
     ) -> Result<(), Trouble> {
-        self.check(warp, lane, address, bytes, Manner::Write)?;
-        let (first, last) =
-            ((address >> self.grain) as usize, ((address + bytes - 1) >> self.grain) as usize);
-        self.grains[first..=last].iter_mut().for_each(|grain| grain.flags |= IN_FLIGHT);
-        Ok(())
+        let agent = self.agent(warp);
+        self.windows[rank].launch_copy(&self.clocks[agent], agent, lane, address, bytes)
     }
 
     /// The copy is waited for: from here on it is a write of this warp.
     pub(crate) fn land_copy(&mut self, warp: usize, address: u64, bytes: u64) {
-        let clock = self.clocks[warp][warp];
-        self.land(address, bytes, clock, 0);
+        let clock = self.clocks(warp)[self.agent(warp)];
+        self.window().land(address, bytes, clock, false);
     }
 
-    /// A bulk copy has arrived, which a warp issued at `clock`.
-    pub(crate) fn land_bulk(&mut self, address: u64, bytes: u64, clock: u32) {
-        self.land(address, bytes, clock, ASYNC);
+    /// A fence for other blocks: a relaxed arrival at the cluster's barrier publishes what `warp`
+    /// knew at its last one.
+    pub(crate) fn fence(&mut self, warp: usize) {
+        self.tick(warp);
+        let agent = self.agent(warp);
+        self.fenced[agent] = self.clocks[agent];
     }
 
-    fn land(&mut self, address: u64, bytes: u64, clock: u32, flags: u8) {
-        let (first, last) =
-            ((address >> self.grain) as usize, ((address + bytes - 1) >> self.grain) as usize);
-        for grain in &mut self.grains[first..=last] {
-            grain.flags = grain.flags & !IN_FLIGHT | flags;
-            grain.write_clock = clock;
-        }
+    pub(super) fn fenced(&self, warp: usize) -> Clocks {
+        self.fenced[self.agent(warp)]
     }
 
     /// `fence.proxy.async`: what `warp` did and knows of is before the async proxy's next accesses.
     pub(crate) fn proxy_fence(&mut self, warp: usize) {
         self.tick(warp);
-        for (proxied, known) in self.proxied.iter_mut().zip(self.clocks[warp]) {
-            *proxied = (*proxied).max(known);
-        }
+        let known = self.clocks(warp);
+        join(&mut self.proxied, &known);
     }
 
     /// Checks that the last writes of a range were before a point at which `known` was known.
     pub(crate) fn check_unchanged(
-        &self,
+        &mut self,
         address: u64,
         bytes: u64,
-        known: &[u32; WARPS],
+        known: &Clocks,
     ) -> Result<(), Trouble> {
-        let (first, last) =
-            ((address >> self.grain) as usize, ((address + bytes - 1) >> self.grain) as usize);
-        for grain in self.grains.get(first..=last).unwrap_or_default() {
-            let is_newer = || known[usize::from(grain.writer >> 5) & 31] <= grain.write_clock;
-            if grain.writer != NO_WARP && is_newer() {
-                return Err(raced(address, "write under a product", grain.writer));
-            }
-        }
-        Ok(())
+        self.window().check_unchanged(address, bytes, known)
     }
 
     /// Checks a read of the async proxy on behalf of `warp`: a read, and what ordinary instructions
@@ -293,69 +272,7 @@ impl Shared {
         address: u64,
         bytes: u64,
     ) -> Result<(), Trouble> {
-        self.check(warp, 0, address, bytes, Manner::ReadTogether)?;
-        let (first, last) =
-            ((address >> self.grain) as usize, ((address + bytes - 1) >> self.grain) as usize);
-        for grain in &self.grains[first..=last] {
-            let writer = usize::from(grain.writer >> 5) & 31;
-            let is_ordinary = grain.writer != NO_WARP && grain.flags & ASYNC == 0;
-            if is_ordinary && self.proxied[writer] <= grain.write_clock {
-                let detail = format!(
-                    "shared address {address:#x}, which warp {writer} wrote without a \
-                     fence.proxy.async behind it"
-                );
-                return Err((Kind::MissingProxyFence, detail));
-            }
-        }
-        Ok(())
+        let (agent, window) = (self.agent(warp), &mut self.windows[self.rank]);
+        window.check_async((&self.clocks[agent], &self.proxied), agent, address, bytes)
     }
-}
-
-/// Has a reader not been met since it read?
-#[inline]
-fn unordered_reader(
-    grain: &Grain,
-    reads: &[u32],
-    known: &[u32; WARPS],
-    warp: usize,
-    lane: usize,
-) -> Option<u16> {
-    let mut readers = grain.readers;
-    while readers != 0 {
-        let reader = readers.trailing_zeros() as usize;
-        readers &= readers - 1;
-        if known[reader] > reads.get(reader).copied().unwrap_or(grain.read_clock) {
-            continue;
-        }
-        // ReadTogether (MANY - 1) and the lane itself are no hazard within the warp.
-        let harmless =
-            reader == warp && (grain.read_lane == MANY - 1 || usize::from(grain.read_lane) == lane);
-        if !harmless {
-            let lane = if grain.read_lane < 32 { u16::from(grain.read_lane) } else { 0 };
-            return Some((reader as u16) << 5 | lane);
-        }
-    }
-    None
-}
-
-#[cold]
-fn raced(address: u64, what: &str, who: u16) -> Trouble {
-    let (warp, lane) = (who >> 5, who & 31);
-    (
-        Kind::SharedRace,
-        format!(
-            "shared address {address:#x} with a {what} by warp {warp}, lane {lane}, no barrier between them"
-        ),
-    )
-}
-
-#[cold]
-fn in_flight(who: u16, address: u64) -> Trouble {
-    let (warp, lane) = (who >> 5, who & 31);
-    (
-        Kind::AsyncInFlight,
-        format!(
-            "shared address {address:#x}; the copy to it by warp {warp}, lane {lane} has not been waited for"
-        ),
-    )
 }

@@ -7,7 +7,7 @@ use crate::ptx::program::{LaneMask, Preset, Special};
 use crate::ptx::types::Class;
 
 /// Fills a warp's presets.
-pub(crate) fn preset(warp: &mut Warp, grid: &Grid, block: [u32; 3], flat: u64) {
+pub(crate) fn preset(warp: &mut Warp, grid: &Grid, block: [u32; 3]) {
     for &(slot, preset) in &grid.kernel.presets {
         match (slot.class(), preset) {
             (Class::Pred, Preset::Value(value)) => {
@@ -20,9 +20,8 @@ pub(crate) fn preset(warp: &mut Warp, grid: &Grid, block: [u32; 3], flat: u64) {
                 warp.registers.narrow[slot.index()] = [value as u32; LANES]
             }
             (class, Preset::Special(special)) => {
-                let values: [u32; LANES] = std::array::from_fn(|lane| {
-                    value(special, warp.number, lane, grid, block, flat)
-                });
+                let values: [u32; LANES] =
+                    std::array::from_fn(|lane| value(special, warp.number, lane, grid, block));
                 match class {
                     Class::Wide => warp.registers.wide[slot.index()] = values.map(u64::from),
                     _ => warp.registers.narrow[slot.index()] = values,
@@ -32,19 +31,19 @@ pub(crate) fn preset(warp: &mut Warp, grid: &Grid, block: [u32; 3], flat: u64) {
     }
 }
 
-fn value(
-    special: Special,
-    warp: usize,
-    lane: usize,
-    grid: &Grid,
-    block: [u32; 3],
-    flat: u64,
-) -> u32 {
+fn value(special: Special, warp: usize, lane: usize, grid: &Grid, block: [u32; 3]) -> u32 {
+    let of_cluster = |axis: u8| grid.kernel.cluster[usize::from(axis)];
     match special {
         Special::Tid(axis) => grid.thread(warp, lane)[usize::from(axis)],
         Special::Ntid(axis) => grid.threads[usize::from(axis)],
         Special::Ctaid(axis) => block[usize::from(axis)],
         Special::Nctaid(axis) => grid.blocks[usize::from(axis)],
+        Special::ClusterId(axis) => block[usize::from(axis)] / of_cluster(axis),
+        Special::ClusterCount(axis) => grid.blocks[usize::from(axis)] / of_cluster(axis),
+        Special::ClusterCtaid(axis) => block[usize::from(axis)] % of_cluster(axis),
+        Special::ClusterNctaid(axis) => of_cluster(axis),
+        Special::ClusterRank => grid.rank(block),
+        Special::ClusterRanks => grid.ranks() as u32,
         Special::Lane => lane as u32,
         Special::Warp => warp as u32,
         Special::WarpCount => grid.block_threads().div_ceil(LANES as u32),
@@ -55,7 +54,7 @@ fn value(
         Special::LaneMask(LaneMask::Gt) => {
             (u32::MAX << lane) << 1 & if lane == 31 { 0 } else { u32::MAX }
         }
-        Special::Sm => (flat % u64::from(grid.sms.max(1))) as u32,
+        Special::Sm => (grid.flat(block) % u64::from(grid.sms.max(1))) as u32,
         Special::SmCount => grid.sms,
         Special::GridId => grid.number as u32,
         Special::DynamicShared => grid.dynamic_shared,
@@ -137,6 +136,7 @@ pub(crate) fn is_space(cx: &mut super::Cx<'_>, i: &crate::ptx::program::Inst, ma
 pub(crate) fn fence(cx: &mut super::Cx<'_>, _: &crate::ptx::program::Inst, _: u32) {
     std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
     cx.order.fence();
+    cx.shared.fence(cx.warp.number);
 }
 
 /// `membar.cta`, `fence...cta`: the interpreter runs a block's warps on one host thread.

@@ -36,6 +36,8 @@ pub(crate) struct Warp {
     pub(crate) spins: bool,
     /// It has waited for the launches before its own.
     pub(crate) waited: bool,
+    /// Phase of the cluster's barrier at which it has arrived, until it has waited.
+    pub(crate) meets: Option<u32>,
 }
 
 /// Reason for which a warp waits.
@@ -78,6 +80,7 @@ impl Warp {
             waiting: None,
             spins: false,
             waited: false,
+            meets: None,
         }
     }
 
@@ -227,7 +230,7 @@ fn transfer(cx: &mut Cx<'_>, inst: &Inst, active: u32) -> Option<Stop> {
             set_pc(cx, pc + 1);
             return Some(Stop::Budget);
         }
-        Flow::Poll(run) => {
+        Flow::Poll(run) | Flow::Wait(run) => {
             set_pc(cx, pc + 1);
             if active != 0 {
                 run(cx, inst, active);
@@ -237,6 +240,9 @@ fn transfer(cx: &mut Cx<'_>, inst: &Inst, active: u32) -> Option<Stop> {
                 return Some(Stop::Fault);
             }
             if std::mem::take(&mut cx.warp.spins) {
+                if matches!(inst.flow, Flow::Wait(_)) {
+                    set_pc(cx, pc);
+                }
                 return Some(Stop::Budget);
             }
         }

@@ -122,7 +122,7 @@ impl Rows {
         for (row, words) in words.as_chunks_mut::<4>().0.iter_mut().enumerate() {
             let at = self.chunk(first + row, chunk);
             cx.shared.check_async(cx.warp.number, at, 16)?;
-            let bytes = &cx.shared.bytes[at as usize..][..16];
+            let bytes = &cx.shared.bytes()[at as usize..][..16];
             for (word, bytes) in words.iter_mut().zip(bytes.as_chunks::<4>().0) {
                 *word = u32::from_le_bytes(*bytes);
             }
@@ -191,7 +191,7 @@ fn start(cx: &mut Cx<'_>, i: &Inst, unpack: Unpack) -> Result<(), Trouble> {
     let columns = i.accumulators.len() * 2;
     let sums = take_sums(cx, &i.accumulators);
     let group = cx.warp.wgmma.committed;
-    let known = cx.shared.clocks[cx.warp.number];
+    let known = cx.shared.clocks(cx.warp.number);
     let (is_transposed, is_done) = (i.imm == 1, false);
     let mut product =
         Product { group, sums, a, b, is_transposed, columns, is_added, unpack, is_done, known };

@@ -52,6 +52,8 @@ pub(crate) struct Function {
     pub(crate) body: Vec<Statement>,
     /// `.reqntid` or `.maxntid`: most threads of a block.
     pub(crate) max_threads: Option<u32>,
+    /// `.reqnctapercluster`: blocks of a cluster in x, y, z.
+    pub(crate) cluster: Option<[u32; 3]>,
 }
 
 /// One instruction.

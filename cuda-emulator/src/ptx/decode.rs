@@ -73,6 +73,7 @@ pub(crate) fn kernel(
         static_shared: layout.shared,
         local_bytes: layout.local,
         max_threads: function.max_threads.unwrap_or(1024),
+        cluster: function.cluster.unwrap_or([1; 3]),
         grain,
         global_grain,
         has_mbarriers,

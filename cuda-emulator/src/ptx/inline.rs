@@ -22,6 +22,7 @@ pub(crate) fn without_calls(module: &Module, entry: &Function) -> Result<Functio
         tables: HashMap::new(),
         body: Vec::new(),
         max_threads: entry.max_threads,
+        cluster: entry.cluster,
     };
     let mut copies = 0;
     copy_body(module, entry, &mut whole, &Names::default(), &mut copies, 0)?;

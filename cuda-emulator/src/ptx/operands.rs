@@ -174,9 +174,6 @@ impl Lower<'_> {
         }
         let value = match name {
             "WARP_SZ" => Some(32),
-            "%clusterid.x" | "%clusterid.y" | "%clusterid.z" | "%cluster_ctarank"
-            | "%cluster_ctaid.x" => Some(0),
-            "%nclusterid.x" | "%cluster_nctarank" | "%cluster_nctaid.x" => Some(1),
             _ => None,
         };
         if let Some(value) = value {
@@ -215,6 +212,12 @@ fn fixed(name: &str) -> Option<Special> {
         ("%ntid", 0..3) => Special::Ntid(axis),
         ("%ctaid", 0..3) => Special::Ctaid(axis),
         ("%nctaid", 0..3) => Special::Nctaid(axis),
+        ("%clusterid", 0..3) => Special::ClusterId(axis),
+        ("%nclusterid", 0..3) => Special::ClusterCount(axis),
+        ("%cluster_ctaid", 0..3) => Special::ClusterCtaid(axis),
+        ("%cluster_nctaid", 0..3) => Special::ClusterNctaid(axis),
+        ("%cluster_ctarank", _) => Special::ClusterRank,
+        ("%cluster_nctarank", _) => Special::ClusterRanks,
         ("%laneid", _) => Special::Lane,
         ("%warpid", _) => Special::Warp,
         ("%nwarpid", _) => Special::WarpCount,

@@ -79,6 +79,8 @@ pub(crate) enum Flow {
     ///
     /// [`Warp::spins`]: crate::exec::warp::Warp::spins
     Poll(Handler),
+    /// The same, repeated until it succeeds.
+    Wait(Handler),
 }
 
 /// Reductions over a barrier's threads.
@@ -111,6 +113,8 @@ pub(crate) enum Space {
     Global,
     Const,
     Shared,
+    /// Shared memory of any block of the cluster.
+    Cluster,
     Local,
     Param,
 }
@@ -122,6 +126,7 @@ impl std::fmt::Display for Space {
             Space::Global => "global",
             Space::Const => "constant",
             Space::Shared => "shared",
+            Space::Cluster => "cluster's shared",
             Space::Local => "local",
             Space::Param => "parameter",
         })
@@ -211,6 +216,12 @@ pub(crate) enum Special {
     Ntid(u8),
     Ctaid(u8),
     Nctaid(u8),
+    ClusterId(u8),
+    ClusterCount(u8),
+    ClusterCtaid(u8),
+    ClusterNctaid(u8),
+    ClusterRank,
+    ClusterRanks,
     Lane,
     Warp,
     WarpCount,
@@ -253,6 +264,8 @@ pub(crate) struct Kernel {
     pub(crate) static_shared: u64,
     pub(crate) local_bytes: u64,
     pub(crate) max_threads: u32,
+    /// Blocks of a cluster in x, y, z.
+    pub(crate) cluster: [u32; 3],
     /// log2 of the smallest shared-memory access: the grain of the race detector.
     pub(crate) grain: u32,
     /// The same of global memory.

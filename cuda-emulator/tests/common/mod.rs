@@ -104,7 +104,18 @@ impl Module {
         shared: u32,
         arguments: Vec<Argument>,
     ) -> Result<(), DriverError> {
-        self.launch_on(std::ptr::null_mut(), name, blocks, threads, shared, arguments)
+        self.launch_grid(name, [blocks, 1, 1], threads, shared, arguments)
+    }
+
+    pub(crate) fn launch_grid(
+        &self,
+        name: &str,
+        blocks: [u32; 3],
+        threads: u32,
+        shared: u32,
+        arguments: Vec<Argument>,
+    ) -> Result<(), DriverError> {
+        self.launch_shape(std::ptr::null_mut(), name, blocks, threads, shared, arguments)
     }
 
     pub(crate) fn launch_on(
@@ -112,6 +123,18 @@ impl Module {
         stream: sys::CUstream,
         name: &str,
         blocks: u32,
+        threads: u32,
+        shared: u32,
+        arguments: Vec<Argument>,
+    ) -> Result<(), DriverError> {
+        self.launch_shape(stream, name, [blocks, 1, 1], threads, shared, arguments)
+    }
+
+    fn launch_shape(
+        &self,
+        stream: sys::CUstream,
+        name: &str,
+        blocks: [u32; 3],
         threads: u32,
         shared: u32,
         mut arguments: Vec<Argument>,
@@ -123,7 +146,7 @@ impl Module {
         unsafe {
             result::launch_kernel(
                 function,
-                (blocks, 1, 1),
+                blocks.into(),
                 (threads, 1, 1),
                 shared,
                 stream,

@@ -55,6 +55,8 @@ pub struct CudaOptions {
     /// On Hopper: products of 32 rows and more, and attention of prompts, by kernels with TMA and
     /// wgmma, which ran on the emulator alone so far.
     pub hopper_products: bool,
+    /// Of these, products of more than 128 rows in clusters of blocks.
+    pub hopper_clusters: bool,
     /// The layer (0-based) whose output rows are tapped; `None`: no tap.
     pub tap_layer: Option<usize>,
     /// Destination of tapped rows.
@@ -123,6 +125,7 @@ impl CudaBackend {
             tap: tap.map(|layer| TapConfig { mode, layer, probe: options.probe.as_deref() }),
             kernels: KernelOptions {
                 hopper_products: options.hopper_products,
+                hopper_clusters: options.hopper_clusters,
                 megakernel: options.megakernel,
             },
         })?;

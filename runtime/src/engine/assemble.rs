@@ -253,6 +253,7 @@ impl EngineBuilder {
             graphs: settings.graphs,
             megakernel: settings.megakernel,
             hopper_products: settings.hopper_products,
+            hopper_clusters: settings.hopper_clusters,
             tap_layer: layers.map(|layers| layers.last()),
             tap: match (probe, settings.probe) {
                 (None, _) => TapMode::Off,

@@ -110,6 +110,8 @@ pub struct CudaSettings {
     /// On Hopper: products of 32 rows and more, and attention of prompts, by its own kernels (TMA,
     /// wgmma), which ran on the emulator alone so far.
     pub hopper_products: bool,
+    /// Of these, products of more than 128 rows in clusters of blocks (multicast).
+    pub hopper_clusters: bool,
     /// Where the probe runs.
     pub probe: ProbeDevice,
     /// Threads that poll for tapped rows and run the probe.
@@ -126,6 +128,7 @@ impl Default for CudaSettings {
             graphs: true,
             megakernel: false,
             hopper_products: false,
+            hopper_clusters: false,
             probe: ProbeDevice::Cpu,
             probe_threads: 2,
             host_kv_bytes: 4 << 30,

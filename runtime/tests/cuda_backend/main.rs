@@ -42,6 +42,7 @@ fn options() -> CudaOptions {
         graphs: true,
         megakernel: false,
         hopper_products: true,
+        hopper_clusters: false,
         tap_layer: None,
         tap: TapMode::Off,
         probe: None,

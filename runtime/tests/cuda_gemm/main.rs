@@ -156,7 +156,9 @@ fn wgmma_products_are_their_references() {
             checked.insert(ends::check(&bench, &mut chance, &case));
         }
     }
-    assert_eq!(checked, kernels("wgmma_"));
+    let mut all = kernels("wgmma_");
+    all.retain(|kernel| !kernel.contains("_cluster_"));
+    assert_eq!(checked, all);
     // A last wave of one tile with fewer units than there are blocks: it is not shared.
     let few = Case::new(Epilogue::Swiglu, 64, 1024, 512);
     ends::check(&bench, &mut chance, &Case { family: Family::Group, multiprocessors: 7, ..few });
@@ -178,6 +180,50 @@ fn wgmma_adds_up_shared_tiles() {
             let (features, width) = (case.features, case.width);
             let product = Product { epilogue: end, rows, features, width };
             let plan = plan::gemm::wgmma::gemm(&chip, product).expect("a plan");
+            assert!(plan.launch.splits > 1, "{}", plan.launch);
+            ends::check(&bench, &mut chance, &case);
+        }
+    }
+}
+
+/// In clusters: the edges of tiles, of all tiles whole, and the bits of the same plan without.
+#[test]
+fn wgmma_clusters_are_their_references() {
+    let mut chance = Chance(9);
+    let Some(bench) = cuda::Bench::hopper() else { return };
+    let mut checked = BTreeSet::new();
+    for end in [Epilogue::Qkv, Epilogue::Residual, Epilogue::Swiglu] {
+        for (rows, multiprocessors, width) in [(129, 2, 264), (256, 4, 640), (300, 5, 1000)] {
+            let base = match end {
+                Epilogue::Qkv => Case::heads(rows, 64, 6, 1),
+                _ => Case::new(end, rows, 504, 0),
+            };
+            let case = Case { family: Family::Clusters, multiprocessors, width, ..base };
+            checked.insert(ends::check(&bench, &mut chance, &case));
+        }
+    }
+    let mut all = kernels("wgmma_");
+    all.retain(|kernel| kernel.contains("_cluster_"));
+    assert_eq!(checked, all);
+}
+
+/// Pairs of tiles that several clusters share, of all pairs and of those of the last wave; an odd
+/// number of multiprocessors.
+#[test]
+fn wgmma_clusters_add_up_shared_tiles() {
+    let mut chance = Chance(10);
+    let Some(bench) = cuda::Bench::hopper() else { return };
+    for end in [Epilogue::Qkv, Epilogue::Residual, Epilogue::Swiglu] {
+        for (rows, multiprocessors) in [(200, 5), (256, 8)] {
+            let base = match end {
+                Epilogue::Qkv => Case::heads(rows, 128, 4, 1),
+                _ => Case::new(end, rows, 768, 0),
+            };
+            let case = Case { family: Family::Clusters, width: 2048, multiprocessors, ..base };
+            let chip = plan::Chip { multiprocessors, ..plan::Chip::H200 };
+            let (features, width) = (case.features, case.width);
+            let product = Product { epilogue: end, rows, features, width };
+            let plan = plan::gemm::wgmma::gemm_in_clusters(&chip, product).expect("a plan");
             assert!(plan.launch.splits > 1, "{}", plan.launch);
             ends::check(&bench, &mut chance, &case);
         }

@@ -4,9 +4,9 @@ use crate::cuda::{Address, Bench, Buffer, Chance};
 use crate::support::gemm::{self as reference, Matrix};
 use half::bf16;
 use trail_runtime::cuda::launch::{ActivationMap, Norm, Operands};
-use trail_runtime::cuda::plan::Chip;
 use trail_runtime::cuda::plan::gemm::ladder::Rung;
 use trail_runtime::cuda::plan::gemm::{Epilogue, GemmPlan, Product, gemm, ladder, wgmma};
+use trail_runtime::cuda::plan::{Chip, LaunchPlan};
 
 /// The case of a test.
 #[derive(Clone, Copy, Debug)]
@@ -33,6 +33,8 @@ pub(crate) enum Family {
     Ladder(Rung),
     /// Hopper's; not logits.
     Group,
+    /// The same in clusters.
+    Clusters,
 }
 
 impl Case {
@@ -107,6 +109,7 @@ impl Setup {
             Family::Planned => gemm(&chip, product),
             Family::Ladder(rung) => ladder::gemm(rung, rows, features, width),
             Family::Group => wgmma::gemm(&chip, product).unwrap(),
+            Family::Clusters => wgmma::gemm_in_clusters(&chip, product).unwrap(),
         };
         // Logits gather their rows from more than there are.
         let source_rows = if epilogue == Epilogue::Logits { rows + 5 } else { rows };
@@ -124,7 +127,7 @@ impl Setup {
         let list: Vec<i32> = source.iter().map(|&row| row as i32).collect();
         let fragments = reference::fragment_order(&w, &order(plan.features), plan.width);
         let mut x_on = bench.input(&x.data);
-        let map = (case.family == Family::Group)
+        let map = matches!(case.family, Family::Group | Family::Clusters)
             .then(|| ActivationMap::new(x_on.at(bench), rows, width).unwrap());
         let device = DeviceSide {
             x: x_on,
@@ -136,6 +139,14 @@ impl Setup {
             map,
         };
         Setup { plan, x, w, source, ss, parts, device }
+    }
+
+    /// The plan with the kernel that has no clusters; `None` where it has none itself.
+    pub(crate) fn without_clusters(&self) -> Option<GemmPlan> {
+        let (epilogue, tokens) = self.plan.launch.kernel.split_once("_cluster_")?;
+        let (_, entry) = trail_ptx::find(&format!("{epilogue}_{tokens}"))?;
+        let launch = LaunchPlan { kernel: entry.name, ..self.plan.launch };
+        Some(GemmPlan { launch, ..self.plan })
     }
 
     pub(crate) fn operands(&mut self, bench: &Bench) -> Operands {

@@ -5,7 +5,8 @@ use trail_ptx::Target;
 use trail_runtime::cuda::plan::LaunchPlan;
 use trail_runtime::model::ModelConfig;
 
-use super::super::{attention, products};
+use super::super::attention;
+use super::super::products::{self, Family};
 use super::Forecaster;
 
 /// Tokens of each request's context in a decode step.
@@ -13,27 +14,30 @@ const CONTEXT: usize = 1024;
 /// Most rows of a decode step; larger ones are chunks of one prompt.
 const MOST_DECODE_ROWS: usize = 256;
 
-/// A step with each of `rows`: decode rows up to 256, prompts beyond. On Hopper once more with the
-/// products and prompts' attention by wgmma.
+/// A step with each of `rows`: decode rows up to 256, prompts beyond. On Hopper again with the
+/// products and prompts' attention by wgmma, and with products in clusters.
 pub fn all(forecaster: &Forecaster, config: &ModelConfig, rows: &[usize]) -> Vec<Value> {
     let hopper = forecaster.rates.chip.target == Some(Target::Sm90a);
-    let variants = if hopper { &[false, true][..] } else { &[false][..] };
-    let steps = rows.iter().flat_map(|&rows| variants.iter().map(move |&wgmma| (rows, wgmma)));
-    steps.filter_map(|(rows, wgmma)| step(forecaster, config, rows, wgmma)).collect()
+    let all = [Family::Portable, Family::Wgmma, Family::Cluster];
+    let variants = if hopper { &all[..] } else { &all[..1] };
+    let steps = rows.iter().flat_map(|&rows| variants.iter().map(move |&family| (rows, family)));
+    steps.filter_map(|(rows, family)| step(forecaster, config, rows, family)).collect()
 }
 
-/// One step; `None` where a kernel is not forecast, or no product is by wgmma though asked.
+/// One step, each product by `family`, or else by the one before it; `None` where a kernel is not
+/// forecast, or no product is of the family.
 pub(super) fn step(
     forecaster: &Forecaster,
     config: &ModelConfig,
     rows: usize,
-    wgmma: bool,
+    family: Family,
 ) -> Option<Value> {
     let chip = &forecaster.rates.chip;
     let plans = products::plans(config, rows, chip);
-    if wgmma && !plans.iter().any(|planned| planned.grouped) {
+    if !plans.iter().any(|planned| planned.family == family) {
         return None;
     }
+    let wgmma = family != Family::Portable;
     let is_prompt = rows > MOST_DECODE_ROWS;
     let own = attention::wgmma_prefill_launch(config, chip, rows);
     let own = own.filter(|own| wgmma && forecaster.report(own.kernel).is_some());
@@ -46,7 +50,7 @@ pub(super) fn step(
     step.add(forecaster, &attention, rows, layers)?;
     for op in ["qkv", "o", "gate_up", "down", "lm_head"] {
         let of_op = || plans.iter().filter(|planned| planned.op == op);
-        let wanted = of_op().find(|planned| planned.grouped == wgmma).or_else(|| of_op().next());
+        let wanted = of_op().rfind(|planned| planned.family as u8 <= family as u8);
         // A prompt has logits for its last row alone, which cost next to nothing.
         let Some(planned) = wanted else { continue };
         let times = if op == "lm_head" { 1.0 } else { layers };
@@ -59,7 +63,11 @@ pub(super) fn step(
     };
     Some(json!({
         "op": if is_prompt { "prefill_step" } else { "decode_step" },
-        "kernel": if wgmma { "wgmma_*" } else { "skinny_*, tiled_*" },
+        "kernel": match family {
+            Family::Portable => "skinny_*, tiled_*",
+            Family::Wgmma => "wgmma_*",
+            Family::Cluster => "wgmma_*_cluster_*",
+        },
         "rows": rows,
         "context": if is_prompt { 0 } else { CONTEXT },
         "us": { "forecast": us },

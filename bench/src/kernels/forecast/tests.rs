@@ -1,5 +1,5 @@
 use super::*;
-use crate::kernels::products;
+use crate::kernels::products::{self, Family};
 
 /// Reports of the kernels of commit 738d44b, made by `compile --report`, under today's names.
 const EARLIER: &str = include_str!("sass_738d44b.json");
@@ -18,9 +18,9 @@ fn llama() -> ModelConfig {
 }
 
 /// Share of its limit that the forecast of product `op` is.
-fn product_share(forecaster: &Forecaster, op: &str, rows: usize, grouped: bool) -> f64 {
+fn product_share(forecaster: &Forecaster, op: &str, rows: usize, family: Family) -> f64 {
     let plans = products::plans(&llama(), rows, &forecaster.rates.chip);
-    let planned = plans.iter().find(|planned| planned.op == op && planned.grouped == grouped);
+    let planned = plans.iter().find(|planned| planned.op == op && planned.family == family);
     let plan = planned.expect("a product of the layer").plan.launch;
     let us = forecaster.launch(&plan, rows).expect("a forecast").seconds * 1e6;
     let rates = forecaster.rates;
@@ -36,8 +36,8 @@ fn attention_share(forecaster: &Forecaster, rows: usize, context: usize) -> f64 
     share(&[plan], us, forecaster.rates.read_gb_per_s(), forecaster.rates.tflops(&plan)).1
 }
 
-fn step_share(forecaster: &Forecaster, rows: usize, wgmma: bool) -> f64 {
-    let step = steps::step(forecaster, &llama(), rows, wgmma).expect("a forecast");
+fn step_share(forecaster: &Forecaster, rows: usize, family: Family) -> f64 {
+    let step = steps::step(forecaster, &llama(), rows, family).expect("a forecast");
     step["share"].as_f64().expect("a share")
 }
 
@@ -72,7 +72,7 @@ fn the_model_reproduces_a_forecast_made_by_hand() {
     ];
     for &(chip, ops, rows, range) in products {
         for (op, &rows) in ops.iter().flat_map(|op| rows.iter().map(move |rows| (op, rows))) {
-            let share = product_share(&earlier(chip), op, rows, false);
+            let share = product_share(&earlier(chip), op, rows, Family::Portable);
             assert_near(share, range, &format!("{op} of {rows} rows, {}", chip.name()));
         }
     }
@@ -106,8 +106,20 @@ fn the_model_reproduces_a_forecast_made_by_hand() {
         (A100, false, 2048, [0.60, 0.68]),
     ];
     for (chip, wgmma, rows, range) in steps {
-        let share = step_share(&earlier(chip), rows, wgmma);
+        let family = if wgmma { Family::Wgmma } else { Family::Portable };
+        let share = step_share(&earlier(chip), rows, family);
         assert_near(share, range, &format!("step of {rows}, wgmma {wgmma}, {}", chip.name()));
+    }
+}
+
+/// The product of 256 tokens waits for L2 less, and for nothing more.
+#[test]
+fn clusters_read_less_of_l2() {
+    let now = forecaster(ForecastChip::H200, false);
+    for op in ["qkv", "o", "gate_up", "down"] {
+        let [alone, clusters] =
+            [Family::Wgmma, Family::Cluster].map(|family| product_share(&now, op, 2048, family));
+        assert!(clusters > alone + 0.02, "{op}: {clusters}, alone {alone}");
     }
 }
 
@@ -117,7 +129,7 @@ fn the_changes_of_the_kernels_show() {
     for chip in [ForecastChip::A100, ForecastChip::H200] {
         let (now, earlier) = (forecaster(chip, false), forecaster(chip, true));
         for rows in [1, 16, 64, 128, 256, 2048] {
-            let [now, earlier] = [&now, &earlier].map(|of| step_share(of, rows, false));
+            let [now, earlier] = [&now, &earlier].map(|of| step_share(of, rows, Family::Portable));
             assert!(now > earlier, "{rows} rows, {}: {now} against {earlier}", chip.name());
         }
     }

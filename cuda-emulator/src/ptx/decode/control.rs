@@ -1,6 +1,7 @@
 //! Decoding of branches, exits and barriers.
 
 use super::{Lower, Result};
+use crate::exec::cluster_barrier;
 use crate::exec::ops::Opcode;
 use crate::ptx::ast::Operand;
 use crate::ptx::program::{Flow, Inst, NEVER, Reduce};
@@ -67,6 +68,9 @@ impl Lower<'_> {
             self.push(inst);
             return Ok(());
         }
+        if opcode.take("cluster") {
+            return self.cluster_barrier(opcode);
+        }
         opcode.take("cta");
         // `bar` is `barrier.cta` with `.aligned` implied.
         let aligned = opcode.take("aligned") || opcode.name == "bar";
@@ -81,6 +85,22 @@ impl Lower<'_> {
         for operand in operands {
             let slot = self.source(operand, Ty::U32)?;
             inst.push_source(slot);
+        }
+        self.push(inst);
+        Ok(())
+    }
+
+    /// `barrier.cluster.arrive{.release, .relaxed}{.aligned}`, `barrier.cluster.wait{.acquire}`
+    fn cluster_barrier(&mut self, opcode: &mut Opcode) -> Result<()> {
+        opcode.take("aligned");
+        let mut inst = Inst::new(Flow::Wait(cluster_barrier::wait), self.line);
+        match opcode.take_any(&["arrive", "wait"]) {
+            Some("arrive") => {
+                inst.flow = Flow::Checked(cluster_barrier::arrive);
+                inst.imm = i64::from(opcode.take_any(&["release", "relaxed"]) != Some("relaxed"));
+            }
+            Some(_) => _ = opcode.take("acquire"),
+            None => return self.fail("unsupported form"),
         }
         self.push(inst);
         Ok(())

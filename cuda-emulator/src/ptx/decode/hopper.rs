@@ -2,17 +2,18 @@
 
 use super::{Flow, Inst, Lower, Operand, Result, Ty};
 use crate::exec::ops::Opcode;
-use crate::exec::{bulk, mbarrier, wgmma};
+use crate::exec::{bulk, mbarrier, shared, wgmma};
 use crate::ptx::program::{Handler, Slot, Space};
 use crate::ptx::types::Class;
 
-/// Names of this block's shared memory; no block has another's, as clusters are not supported.
+/// Names of this block's shared memory; then that of any block of the cluster.
 const SHARED: [&str; 3] = ["shared", "shared::cta", "shared::cluster"];
 
 impl Lower<'_> {
     pub(super) fn hopper(&mut self, opcode: &mut Opcode, operands: &[Operand]) -> Result<bool> {
         let has = |modifier: &str| opcode.modifiers.iter().any(|m| m == modifier);
         match opcode.name.as_str() {
+            "mapa" => self.map_address(opcode, operands)?,
             "mbarrier" => self.mbarrier(opcode, operands)?,
             "cp" if has("bulk") => self.bulk_copy(opcode, operands)?,
             "fence" if has("mbarrier_init") => {
@@ -29,12 +30,32 @@ impl Lower<'_> {
         Ok(true)
     }
 
+    /// `mapa.shared::cluster.u32 d, a, rank`
+    fn map_address(&mut self, opcode: &mut Opcode, operands: &[Operand]) -> Result<()> {
+        let ([to, at, rank], true, Some(Ty::U32)) =
+            (operands, opcode.take("shared::cluster"), opcode.ty(0))
+        else {
+            return self.fail("unsupported form");
+        };
+        let mut inst = Inst::new(Flow::Plain(shared::map_address), self.line);
+        for source in [at, rank] {
+            let slot = self.source(source, Ty::U32)?;
+            inst.push_source(slot);
+        }
+        let slot = self.target(to, Class::Narrow)?;
+        inst.push_target(slot);
+        self.push(inst);
+        Ok(())
+    }
+
     /// `mbarrier.init`, `.arrive`, `.arrive.expect_tx`, `.try_wait.parity`, `.test_wait.parity`
     fn mbarrier(&mut self, opcode: &mut Opcode, operands: &[Operand]) -> Result<()> {
         self.has_mbarriers = true;
-        if opcode.take_any(&SHARED).is_none() {
-            return self.fail("only addresses of shared memory");
-        }
+        let space = match opcode.take_any(&SHARED) {
+            None => return self.fail("only addresses of shared memory"),
+            Some("shared::cluster") => Space::Cluster,
+            Some(_) => Space::Shared,
+        };
         opcode.take_any(&["release", "acquire"]);
         opcode.take_any(&["cta", "cluster"]);
         if opcode.ty(0) != Some(Ty::B64) {
@@ -42,18 +63,20 @@ impl Lower<'_> {
         }
         self.grain(Space::Shared, 8);
         match (opcode.take_any(&["init", "arrive", "try_wait", "test_wait"]), operands) {
-            (Some("init"), [at, count]) => {
+            (Some("init"), [at, count]) if space == Space::Shared => {
                 self.on_barrier(Flow::Checked(mbarrier::init), at, Some(count))
             }
             (Some("arrive"), [Operand::Sink, at]) => {
-                self.on_barrier(Flow::Checked(mbarrier::arrive), at, None)
+                self.on_barrier(Flow::Checked(mbarrier::arrive), at, None)?;
+                self.in_space(space)
             }
             (Some("arrive"), [Operand::Sink, at, bytes]) if opcode.take("expect_tx") => {
-                self.on_barrier(Flow::Checked(mbarrier::arrive), at, Some(bytes))
+                self.on_barrier(Flow::Checked(mbarrier::arrive), at, Some(bytes))?;
+                self.in_space(space)
             }
             // A fourth operand limits the time that the hardware may wait.
             (Some("try_wait" | "test_wait"), [to, at, parity] | [to, at, parity, _])
-                if opcode.take("parity") =>
+                if space == Space::Shared && opcode.take("parity") =>
             {
                 self.on_barrier(Flow::Poll(mbarrier::try_wait), at, Some(parity))?;
                 let to = self.target(to, Class::Pred)?;
@@ -64,6 +87,14 @@ impl Lower<'_> {
             }
             _ => self.fail("unsupported form"),
         }
+    }
+
+    /// The instruction just pushed has addresses of `space`.
+    fn in_space(&mut self, space: Space) -> Result<()> {
+        if let Some(inst) = self.code.last_mut() {
+            inst.access.space = space;
+        }
+        Ok(())
     }
 
     fn on_barrier(&mut self, flow: Flow, at: &Operand, value: Option<&Operand>) -> Result<()> {
@@ -89,6 +120,12 @@ impl Lower<'_> {
         let is_tensor = opcode.take("tensor");
         let hints = usize::from(opcode.take("L2::cache_hint"));
         let operands = &operands[..operands.len().saturating_sub(hints)];
+        let (operands, blocks) = match operands.split_last() {
+            Some((blocks, operands)) if opcode.take("multicast::cluster") => {
+                (operands, Some(self.source(blocks, Ty::U16)?))
+            }
+            _ => (operands, None),
+        };
         self.grain(Space::Shared, 16);
         let (run, sources): (Handler, Vec<Slot>) = match operands {
             [to, Operand::Tensor(map, at), barrier] if is_inward && is_tensor => {
@@ -110,7 +147,8 @@ impl Lower<'_> {
             _ => return self.fail("unsupported form"),
         };
         let mut inst = Inst::new(Flow::Checked(run), self.line);
-        sources.into_iter().for_each(|slot| inst.push_source(slot));
+        inst.imm = i64::from(blocks.is_some());
+        sources.into_iter().chain(blocks).for_each(|slot| inst.push_source(slot));
         self.push(inst);
         Ok(())
     }

@@ -33,6 +33,7 @@ impl Default for Body {
             tables: HashMap::new(),
             body: Vec::new(),
             max_threads: None,
+            cluster: None,
         };
         Body { function, scopes: Vec::new(), opened: 0 }
     }

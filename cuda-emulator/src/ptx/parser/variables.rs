@@ -165,6 +165,16 @@ impl Parser {
                     body.function.max_threads =
                         threads.and_then(|threads| u32::try_from(threads).ok());
                 }
+                ".reqnctapercluster" => {
+                    let mut blocks = [1; 3];
+                    for (at, extent) in blocks.iter_mut().enumerate() {
+                        if at == 0 || self.take_punct(',') {
+                            *extent = self.int()? as u32;
+                        }
+                    }
+                    body.function.cluster = Some(blocks);
+                }
+                ".explicitcluster" => {}
                 ".minnctapersm" | ".maxnctapersm" | ".maxnreg" | ".maxclusterrank" => {
                     self.int()?;
                 }

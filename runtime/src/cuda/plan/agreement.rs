@@ -150,9 +150,9 @@ fn instances_of_the_products() {
         let shared = ring.max(tokens * gemm::ROW_BYTES) + tokens * 8;
         assert_eq!(shared, planned.shared_bytes as usize, "{kernel}");
     }
-    for planned in wgmma::INSTANCES {
+    for planned in wgmma::INSTANCES.into_iter().chain([wgmma::IN_CLUSTERS]) {
         for kernel in planned.kernels {
-            let file = &kernel[..kernel.rfind('_').unwrap()];
+            let file = kernel[..kernel.rfind('_').unwrap()].trim_end_matches("_cluster");
             let found = instance(&source(&format!("{file}.cu")), kernel);
             assert_eq!(found, [planned.tokens, planned.stages], "{kernel}");
         }
@@ -204,6 +204,7 @@ fn plans() -> Vec<LaunchPlan> {
         let product = gemm::Product { epilogue, rows, features: 512, width: 256 };
         plans.push(gemm::gemm(&chip, product).launch);
         plans.extend(wgmma::gemm(&Chip::H200, product).map(|plan| plan.launch));
+        plans.extend(wgmma::gemm_in_clusters(&Chip::H200, product).map(|plan| plan.launch));
     }
     plans
 }
@@ -229,6 +230,20 @@ fn who_overlaps_waits() {
     for plan in overlapping {
         let text = entry(plan.kernel, "sm_90a").unwrap_or_default();
         assert!(text.contains("griddepcontrol.wait"), "{} does not wait", plan.kernel);
+    }
+}
+
+/// A kernel in clusters is launched in columns of its cluster's size: the text says which.
+#[test]
+fn clusters_are_columns_of_the_grid() {
+    for plan in plans() {
+        let text = entry(plan.kernel, "sm_90a").unwrap_or_default();
+        let cluster = format!(".reqnctapercluster 1, {}, 1", wgmma::CLUSTER);
+        let is_in_clusters = text.contains(&cluster);
+        assert_eq!(is_in_clusters, text.contains("cluster 1"), "{}", plan.kernel);
+        let columns = if is_in_clusters { wgmma::CLUSTER } else { 1 };
+        let is_product = plan.kernel.starts_with("wgmma_");
+        assert!(!is_product || plan.grid[1] as usize == columns, "{plan}");
     }
 }
 

@@ -15,6 +15,8 @@ use trail_ptx::Target;
 pub(in crate::cuda) struct KernelOptions {
     /// Large products and prefill attention by Hopper's own kernels.
     pub(in crate::cuda) hopper_products: bool,
+    /// Of these, products of more than 128 rows in clusters, where they have a plan.
+    pub(in crate::cuda) hopper_clusters: bool,
     /// The megakernel: all layers of a step of few rows in one launch.
     pub(in crate::cuda) megakernel: bool,
 }
@@ -82,10 +84,8 @@ impl Plans {
         let decode_sizes = Sizes::up_to(limits.segments);
         // Decode rows have padding of their own, and the prefill segments follow it.
         let rows = Sizes::up_to(limits.rows.max(limits.segments) + decode_sizes.most_padding());
-        let layer: Box<[LayerPlans]> = rows
-            .iter()
-            .map(|rows| LayerPlans::new(chip, config, kernels.hopper_products, rows))
-            .collect();
+        let layer: Box<[LayerPlans]> =
+            rows.iter().map(|rows| LayerPlans::new(chip, config, kernels, rows)).collect();
         let decode: Box<[DecodePlan]> = decode_sizes
             .iter()
             .map(|rows| attention::decode(chip, rows, heads, limits.context))
@@ -153,11 +153,11 @@ impl Plans {
 }
 
 impl LayerPlans {
-    fn new(chip: &Chip, config: &ModelConfig, hopper: bool, rows: usize) -> LayerPlans {
+    fn new(chip: &Chip, config: &ModelConfig, kernels: KernelOptions, rows: usize) -> LayerPlans {
         let (d, q) = (config.hidden_size, config.q_size());
         let product = |epilogue, features, width| {
             let product = Product { epilogue, rows, features, width };
-            best(chip, hopper, product)
+            best(chip, kernels, product)
         };
         LayerPlans {
             embed: step::embed(rows, d),
@@ -183,9 +183,10 @@ impl ChoicePlans {
 
 /// Hopper's own product where it is enabled and has one for so many rows; the portable one
 /// otherwise.
-fn best(chip: &Chip, hopper: bool, product: Product) -> GemmPlan {
-    let hopper = hopper && chip.target == Some(Target::Sm90a);
-    let plan = if hopper { wgmma::gemm(chip, product) } else { None };
+fn best(chip: &Chip, kernels: KernelOptions, product: Product) -> GemmPlan {
+    let hopper = kernels.hopper_products && chip.target == Some(Target::Sm90a);
+    let clusters = || wgmma::gemm_in_clusters(chip, product).filter(|_| kernels.hopper_clusters);
+    let plan = if hopper { clusters().or_else(|| wgmma::gemm(chip, product)) } else { None };
     plan.unwrap_or_else(|| gemm(chip, product))
 }
 
@@ -207,7 +208,8 @@ mod tests {
     fn the_largest_step_has_plans_and_tiles() {
         let config = ModelConfig::named("llama3-8b").unwrap();
         let limits = StepLimits { rows: 2048, segments: 200, requests: 1000, context: 8192 };
-        let all = KernelOptions { hopper_products: true, megakernel: true };
+        let all = KernelOptions { hopper_products: true, hopper_clusters: true, megakernel: true };
+        let in_clusters = |plan: &GemmPlan| plan.launch.kernel.contains("_cluster_");
         for chip in [Chip::A100, Chip::H200] {
             let plans = Plans::new(&chip, &config, &limits, all);
             assert_eq!(plans.decode_sizes.last(), 200);
@@ -216,11 +218,15 @@ mod tests {
             assert_eq!(plans.layer.len(), plans.rows.iter().len());
             let largest = &plans.layer[plans.layer.len() - 1].products;
             assert_eq!(is_wgmma(&largest.o), chip == Chip::H200);
+            assert_eq!(in_clusters(&largest.o), chip == Chip::H200);
             assert!(!is_wgmma(&plans.layer[0].products.o));
             assert_eq!(is_wgmma_attention(&plans.prefill(9, 200, 2000)), chip == Chip::H200);
             // Sizes 1, 2 and 4.
             assert_eq!(plans.megakernel.iter().flatten().count(), 3);
             assert!(plans.megakernel[..3].iter().all(Option::is_some));
+            let whole = KernelOptions { hopper_clusters: false, ..all };
+            let whole = Plans::new(&chip, &config, &limits, whole);
+            assert!(!whole.layer.iter().any(|of| in_clusters(&of.products.o)));
             let plain = Plans::new(&chip, &config, &limits, KernelOptions::default());
             assert!(plain.layer.iter().all(|of| !is_wgmma(&of.products.o)));
             assert_eq!(plain.prefill(9, 200, 2000), attention::prefill(plain.heads, 9, 200, 2000));
