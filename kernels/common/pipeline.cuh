@@ -24,19 +24,28 @@ __device__ __forceinline__ void wait(u32 barrier, u32 parity) {
     }
 }
 
-/// Prepares the barriers of a ring: a stage is full at one arrival, and free at each consuming
-/// warp's. Then one thread of the last warpgroup calls `produce`, and the others call `consume`,
-/// with the registers that the last one gives back.
+/// Barrier of the threads that multiply.
+struct ConsumerBarrier {
+    static __device__ __forceinline__ void wait() { ptx::barrier_named<1, CONSUMERS>(); }
+};
+
+/// Prepares the barriers of a ring, by one thread: a stage is full at one arrival, and free at each
+/// consuming warp's.
+template <int STAGES>
+__device__ __forceinline__ void prepare(u32 full, u32 empty) {
+    for (int stage = 0; stage < STAGES; stage++) {
+        ptx::barrier_init(full + stage * 8, 1);
+        ptx::barrier_init(empty + stage * 8, CONSUMERS / 32);
+    }
+    ptx::barrier_init_fence();
+}
+
+/// Prepares a ring. Then one thread of the last warpgroup calls `produce`, and the others call
+/// `consume`, with the registers that the last one gives back.
 template <int STAGES, class Produce, class Consume>
 __device__ __forceinline__ void run(u32 full, u32 empty, const Produce &produce,
                                     const Consume &consume) {
-    if (threadIdx.x == 0) {
-        for (int stage = 0; stage < STAGES; stage++) {
-            ptx::barrier_init(full + stage * 8, 1);
-            ptx::barrier_init(empty + stage * 8, CONSUMERS / 32);
-        }
-        ptx::barrier_init_fence();
-    }
+    if (threadIdx.x == 0) prepare<STAGES>(full, empty);
     __syncthreads();
     ptx::launch_successor();
     ptx::wait_for_predecessor();

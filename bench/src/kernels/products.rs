@@ -5,7 +5,7 @@ use std::error::Error;
 use trail_ptx::Target;
 use trail_runtime::backend::BLOCK_TOKENS;
 use trail_runtime::cuda::launch::{self, ActivationMap, Norm, Operands, QkvOutput, ResidualOutput};
-use trail_runtime::cuda::plan::gemm::{Epilogue, GemmPlan, Product, gemm, wgmma};
+use trail_runtime::cuda::plan::gemm::{Epilogue, GemmPlan, Product, bulk, gemm, wgmma};
 use trail_runtime::cuda::plan::{Chip, LaunchPlan};
 use trail_runtime::model::ModelConfig;
 
@@ -19,8 +19,7 @@ const MOST_LOGIT_ROWS: usize = 256;
 struct Projection {
     op: &'static str,
     plan: GemmPlan,
-    /// True if the plan is for Hopper's wgmma kernels.
-    grouped: bool,
+    by: Kernels,
     heads: Heads,
 }
 
@@ -32,16 +31,27 @@ struct Heads {
     head_dim: usize,
 }
 
-/// The products of a step with `rows` rows, in order of the step; on Hopper, those that
-/// have one also by the wgmma kernels.
+/// The products of a step with `rows` rows, in order of the step; on Hopper also by its own
+/// kernels, where there are.
 pub fn products(config: &ModelConfig, rows: usize, chip: &Chip) -> Vec<Box<dyn Case>> {
     let heads =
         Heads { heads: config.num_heads, kv_heads: config.num_kv_heads, head_dim: config.head_dim };
     let case = |planned| {
-        let Planned { op, plan, grouped } = planned;
-        Box::new(Projection { op, plan, grouped, heads }) as Box<dyn Case>
+        let Planned { op, plan, by } = planned;
+        Box::new(Projection { op, plan, by, heads }) as Box<dyn Case>
     };
     plans(config, rows, chip).into_iter().map(case).collect()
+}
+
+/// A family of kernels of products.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Kernels {
+    /// `skinny_*` and `tiled_*`.
+    Portable,
+    /// Hopper's of few rows.
+    Bulk,
+    /// Hopper's of many rows.
+    Wgmma,
 }
 
 /// The plan of one product.
@@ -50,8 +60,8 @@ pub struct Planned {
     pub op: &'static str,
     /// The plan.
     pub plan: GemmPlan,
-    /// True if it is for Hopper's wgmma kernels.
-    pub grouped: bool,
+    /// Its kernels.
+    pub by: Kernels,
 }
 
 /// The plans of [`products`].
@@ -71,9 +81,12 @@ pub fn plans(config: &ModelConfig, rows: usize, chip: &Chip) -> Vec<Planned> {
             continue;
         }
         let product = Product { epilogue, rows, features, width };
-        plans.push(Planned { op, plan: gemm(chip, product), grouped: false });
-        if let Some(plan) = wgmma::gemm(chip, product).filter(|_| hopper) {
-            plans.push(Planned { op, plan, grouped: true });
+        plans.push(Planned { op, plan: gemm(chip, product), by: Kernels::Portable });
+        if hopper {
+            let few = bulk::gemm(chip, product).map(|plan| (plan, Kernels::Bulk));
+            let many = wgmma::gemm(chip, product).map(|plan| (plan, Kernels::Wgmma));
+            let own = few.into_iter().chain(many);
+            plans.extend(own.map(|(plan, by)| Planned { op, plan, by }));
         }
     }
     plans
@@ -133,7 +146,8 @@ impl<'a> Buffers<'a> {
         let frequencies: Vec<f64> =
             (0..head_dim / 2).map(|i| 1e4_f64.powf(-2.0 * i as f64 / head_dim as f64)).collect();
         let mut x = memory.random(rows * product.width)?;
-        let map = case.grouped.then(|| ActivationMap::new(x.at(memory), rows, product.width));
+        let map = || ActivationMap::new(x.at(memory), rows, product.width);
+        let map = (case.by == Kernels::Wgmma).then(map);
         Ok(Buffers {
             case,
             x,

@@ -7,7 +7,7 @@ use crate::support::gemm::{self as reference, Near};
 use half::bf16;
 use trail_runtime::backend::BLOCK_TOKENS;
 use trail_runtime::cuda::launch::{self, QkvOutput, ResidualOutput};
-use trail_runtime::cuda::plan::gemm::Epilogue;
+use trail_runtime::cuda::plan::gemm::{Epilogue, GemmPlan};
 use trail_runtime::model::{RopeConfig, RopeScaling};
 
 /// The name of the kernel that was checked.
@@ -41,11 +41,11 @@ fn wide(values: &[bf16]) -> impl Iterator<Item = f64> + '_ {
     values.iter().map(|value| f64::from(value.to_f32()))
 }
 
-/// Runs `launch` on fresh outputs twice: the bits must be the same.
-fn twice<T: PartialEq + std::fmt::Debug>(setup: &Setup, mut launch: impl FnMut() -> T) -> T {
-    let first = launch();
-    let second = launch();
-    assert!(first == second, "{}: not the same bits twice", setup.plan.launch);
+/// Runs `launch` on fresh outputs twice, the second time by the plan that is to have the same bits.
+fn twice<T: PartialEq>(setup: &Setup, mut launch: impl FnMut(&GemmPlan) -> T) -> T {
+    let first = launch(&setup.plan);
+    let second = launch(&setup.second);
+    assert!(first == second, "{}: not the bits of {}", setup.plan.launch, setup.second.launch);
     first
 }
 
@@ -54,9 +54,9 @@ fn logits(bench: &Bench, chance: &mut Chance, case: &Case) -> &'static str {
         Setup::new(bench, chance, case, |padded| reference::plain_order(case.features, padded));
     let (operands, norm) = (setup.operands(bench), setup.norm(bench));
     let padded = setup.plan.features;
-    let found = twice(&setup, || {
+    let found = twice(&setup, |plan| {
         let mut out = bench.output(case.rows * padded * 4);
-        let launch = launch::logits(&setup.plan, &operands, &norm, out.at(bench));
+        let launch = launch::logits(plan, &operands, &norm, out.at(bench));
         // SAFETY: all buffers are as large as the plan says and live until the read below.
         unsafe { bench.device.launch(&bench.stream, &launch) }.unwrap();
         bench.read::<u32>(&out)
@@ -75,12 +75,12 @@ fn swiglu(bench: &Bench, chance: &mut Chance, case: &Case) -> &'static str {
     let mut setup =
         Setup::new(bench, chance, case, |padded| reference::alternating_order(ff, padded));
     let (operands, norm) = (setup.operands(bench), setup.norm(bench));
-    let found = twice(&setup, || {
+    let found = twice(&setup, |plan| {
         let mut out = bench.output(case.rows * ff * 2);
         // SAFETY: as above.
         unsafe {
             let to = out.at(bench);
-            let (device, stream, plan) = (&bench.device, &bench.stream, &setup.plan);
+            let (device, stream) = (&bench.device, &bench.stream);
             match &setup.device.map {
                 None => device.launch(stream, &launch::swiglu(plan, &operands, &norm, to)),
                 Some(map) => {
@@ -112,7 +112,7 @@ fn residual(bench: &Bench, chance: &mut Chance, case: &Case) -> &'static str {
     let (mut gamma_on, mut tap_row_on) = (bench.input(&gamma), bench.input(&tap_row));
     let operands = setup.operands(bench);
     let parts = setup.plan.features / 128;
-    let found = twice(&setup, || {
+    let found = twice(&setup, |plan| {
         let mut h_on = bench.changed(&h);
         let mut x_next = bench.output(rows * d * 2);
         let mut ss = bench.output(rows * parts * 4);
@@ -127,7 +127,7 @@ fn residual(bench: &Bench, chance: &mut Chance, case: &Case) -> &'static str {
         };
         // SAFETY: as above.
         unsafe {
-            let (device, stream, plan) = (&bench.device, &bench.stream, &setup.plan);
+            let (device, stream) = (&bench.device, &bench.stream);
             match &setup.device.map {
                 None => device.launch(stream, &launch::residual(plan, &operands, &to)),
                 Some(map) => {
@@ -203,11 +203,12 @@ impl Pages {
 fn launch_qkv(
     bench: &Bench,
     setup: &Setup,
+    plan: &GemmPlan,
     operands: &launch::Operands,
     norm: &launch::Norm,
     to: &QkvOutput,
 ) {
-    let (device, stream, plan) = (&bench.device, &bench.stream, &setup.plan);
+    let (device, stream) = (&bench.device, &bench.stream);
     // SAFETY: all buffers are as large as the plan says; the caller reads the outputs, which waits.
     unsafe {
         match &setup.device.map {
@@ -269,7 +270,7 @@ fn qkv(bench: &Bench, chance: &mut Chance, case: &Case) -> &'static str {
     let mut rope_freqs = bench.input(&launch::rope_freqs(&frequencies));
     let terms = head_terms(chance, case, EPS);
     let mut vectors = [&terms.bias, &terms.q_norm, &terms.k_norm].map(|vector| bench.input(vector));
-    let (q_found, kv_found) = twice(&setup, || {
+    let (q_found, kv_found) = twice(&setup, |plan| {
         let mut q = bench.output(case.rows * heads * head_dim * 2);
         let mut kv = bench.output(pages.blocks * block_stride * 2);
         let [position, slot, table] = &mut on;
@@ -288,7 +289,7 @@ fn qkv(bench: &Bench, chance: &mut Chance, case: &Case) -> &'static str {
             kv_heads,
             head_dim,
         };
-        launch_qkv(bench, &setup, &operands, &norm, &to);
+        launch_qkv(bench, &setup, plan, &operands, &norm, &to);
         (bench.read::<u16>(&q), bench.read::<u16>(&kv))
     });
     let halves = |bits: &[u16]| bits.iter().map(|&bits| bf16::from_bits(bits)).collect::<Vec<_>>();

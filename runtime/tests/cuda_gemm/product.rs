@@ -6,7 +6,7 @@ use half::bf16;
 use trail_runtime::cuda::launch::{ActivationMap, Norm, Operands};
 use trail_runtime::cuda::plan::Chip;
 use trail_runtime::cuda::plan::gemm::ladder::Rung;
-use trail_runtime::cuda::plan::gemm::{Epilogue, GemmPlan, Product, gemm, ladder, wgmma};
+use trail_runtime::cuda::plan::gemm::{Epilogue, GemmPlan, Product, bulk, gemm, ladder, wgmma};
 
 /// The case of a test.
 #[derive(Clone, Copy, Debug)]
@@ -31,8 +31,10 @@ pub(crate) enum Family {
     Planned,
     /// A rung of the ladder; logits only.
     Ladder(Rung),
-    /// Hopper's; not logits.
+    /// Hopper's of many rows; not logits.
     Group,
+    /// Hopper's of few rows.
+    Bulk,
 }
 
 impl Case {
@@ -66,6 +68,8 @@ impl Case {
 /// The operands of a case, on both sides.
 pub(crate) struct Setup {
     pub(crate) plan: GemmPlan,
+    /// The plan that is to have its bits: itself, or that of the portable kernels.
+    pub(crate) second: GemmPlan,
     /// Activations `[source rows, width]`.
     pub(crate) x: Matrix,
     /// Weights `[features, width]`.
@@ -107,7 +111,9 @@ impl Setup {
             Family::Planned => gemm(&chip, product),
             Family::Ladder(rung) => ladder::gemm(rung, rows, features, width),
             Family::Group => wgmma::gemm(&chip, product).unwrap(),
+            Family::Bulk => bulk::gemm(&chip, product).unwrap(),
         };
+        let second = if case.family == Family::Bulk { gemm(&chip, product) } else { plan };
         // Logits gather their rows from more than there are.
         let source_rows = if epilogue == Epilogue::Logits { rows + 5 } else { rows };
         let x = Matrix { data: chance.bf16s(source_rows * width, 2.0), rows: source_rows, width };
@@ -135,7 +141,7 @@ impl Setup {
             ss: bench.input(&ss),
             map,
         };
-        Setup { plan, x, w, source, ss, parts, device }
+        Setup { plan, second, x, w, source, ss, parts, device }
     }
 
     pub(crate) fn operands(&mut self, bench: &Bench) -> Operands {

@@ -5,7 +5,8 @@ use trail_ptx::Target;
 use trail_runtime::cuda::plan::LaunchPlan;
 use trail_runtime::model::ModelConfig;
 
-use super::super::{attention, products};
+use super::super::attention;
+use super::super::products::{self, Kernels};
 use super::Forecaster;
 
 /// Tokens of each request's context in a decode step.
@@ -13,40 +14,42 @@ const CONTEXT: usize = 1024;
 /// Most rows of a decode step; larger ones are chunks of one prompt.
 const MOST_DECODE_ROWS: usize = 256;
 
-/// A step with each of `rows`: decode rows up to 256, prompts beyond. On Hopper once more with the
-/// products and prompts' attention by wgmma.
+/// A step with each of `rows`: decode rows up to 256, prompts beyond. On Hopper once more with its
+/// own products and prompts' attention.
 pub fn all(forecaster: &Forecaster, config: &ModelConfig, rows: &[usize]) -> Vec<Value> {
     let hopper = forecaster.rates.chip.target == Some(Target::Sm90a);
     let variants = if hopper { &[false, true][..] } else { &[false][..] };
-    let steps = rows.iter().flat_map(|&rows| variants.iter().map(move |&wgmma| (rows, wgmma)));
-    steps.filter_map(|(rows, wgmma)| step(forecaster, config, rows, wgmma)).collect()
+    let steps = rows.iter().flat_map(|&rows| variants.iter().map(move |&own| (rows, own)));
+    steps.filter_map(|(rows, own)| step(forecaster, config, rows, own)).collect()
 }
 
-/// One step; `None` where a kernel is not forecast, or no product is by wgmma though asked.
+/// One step, with `own` by Hopper's own kernels as `--hopper-products` chooses them; `None` where a
+/// kernel is not forecast, or the chip has none of them.
 pub(super) fn step(
     forecaster: &Forecaster,
     config: &ModelConfig,
     rows: usize,
-    wgmma: bool,
+    own: bool,
 ) -> Option<Value> {
     let chip = &forecaster.rates.chip;
     let plans = products::plans(config, rows, chip);
-    if wgmma && !plans.iter().any(|planned| planned.grouped) {
+    if own && !plans.iter().any(|planned| planned.by != Kernels::Portable) {
         return None;
     }
     let is_prompt = rows > MOST_DECODE_ROWS;
-    let own = attention::wgmma_prefill_launch(config, chip, rows);
-    let own = own.filter(|own| wgmma && forecaster.report(own.kernel).is_some());
+    let wgmma = attention::wgmma_prefill_launch(config, chip, rows);
+    let wgmma = wgmma.filter(|plan| own && forecaster.report(plan.kernel).is_some());
     let attention = match is_prompt {
-        true => own.or_else(|| attention::prefill_launch(config, rows))?,
+        true => wgmma.or_else(|| attention::prefill_launch(config, rows))?,
         false => attention::decode_launch(config, chip, rows, CONTEXT)?,
     };
     let layers = config.num_layers as f64;
     let mut step = Sums::default();
     step.add(forecaster, &attention, rows, layers)?;
     for op in ["qkv", "o", "gate_up", "down", "lm_head"] {
-        let of_op = || plans.iter().filter(|planned| planned.op == op);
-        let wanted = of_op().find(|planned| planned.grouped == wgmma).or_else(|| of_op().next());
+        let by = |by| plans.iter().find(move |planned| planned.op == op && planned.by == by);
+        let wanted = own.then(|| by(Kernels::Wgmma).or_else(|| by(Kernels::Bulk))).flatten();
+        let wanted = wanted.or_else(|| by(Kernels::Portable));
         // A prompt has logits for its last row alone, which cost next to nothing.
         let Some(planned) = wanted else { continue };
         let times = if op == "lm_head" { 1.0 } else { layers };
@@ -59,7 +62,7 @@ pub(super) fn step(
     };
     Some(json!({
         "op": if is_prompt { "prefill_step" } else { "decode_step" },
-        "kernel": if wgmma { "wgmma_*" } else { "skinny_*, tiled_*" },
+        "kernel": if own { "bulk_*, wgmma_*" } else { "skinny_*, tiled_*" },
         "rows": rows,
         "context": if is_prompt { 0 } else { CONTEXT },
         "us": { "forecast": us },

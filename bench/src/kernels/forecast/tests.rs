@@ -1,5 +1,5 @@
 use super::*;
-use crate::kernels::products;
+use crate::kernels::products::{self, Kernels};
 
 /// Reports of the kernels of commit 738d44b, made by `compile --report`, under today's names.
 const EARLIER: &str = include_str!("sass_738d44b.json");
@@ -18,9 +18,9 @@ fn llama() -> ModelConfig {
 }
 
 /// Share of its limit that the forecast of product `op` is.
-fn product_share(forecaster: &Forecaster, op: &str, rows: usize, grouped: bool) -> f64 {
+fn product_share(forecaster: &Forecaster, op: &str, rows: usize, by: Kernels) -> f64 {
     let plans = products::plans(&llama(), rows, &forecaster.rates.chip);
-    let planned = plans.iter().find(|planned| planned.op == op && planned.grouped == grouped);
+    let planned = plans.iter().find(|planned| planned.op == op && planned.by == by);
     let plan = planned.expect("a product of the layer").plan.launch;
     let us = forecaster.launch(&plan, rows).expect("a forecast").seconds * 1e6;
     let rates = forecaster.rates;
@@ -36,8 +36,8 @@ fn attention_share(forecaster: &Forecaster, rows: usize, context: usize) -> f64 
     share(&[plan], us, forecaster.rates.read_gb_per_s(), forecaster.rates.tflops(&plan)).1
 }
 
-fn step_share(forecaster: &Forecaster, rows: usize, wgmma: bool) -> f64 {
-    let step = steps::step(forecaster, &llama(), rows, wgmma).expect("a forecast");
+fn step_share(forecaster: &Forecaster, rows: usize, own: bool) -> f64 {
+    let step = steps::step(forecaster, &llama(), rows, own).expect("a forecast");
     step["share"].as_f64().expect("a share")
 }
 
@@ -72,7 +72,7 @@ fn the_model_reproduces_a_forecast_made_by_hand() {
     ];
     for &(chip, ops, rows, range) in products {
         for (op, &rows) in ops.iter().flat_map(|op| rows.iter().map(move |rows| (op, rows))) {
-            let share = product_share(&earlier(chip), op, rows, false);
+            let share = product_share(&earlier(chip), op, rows, Kernels::Portable);
             assert_near(share, range, &format!("{op} of {rows} rows, {}", chip.name()));
         }
     }

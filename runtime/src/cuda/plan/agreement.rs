@@ -1,7 +1,7 @@
 //! The constants that kernel sources and planner both state are equal: read from the .cu and .cuh
 //! files, and compared with the planner's own.
 
-use super::gemm::{Instance, wgmma};
+use super::gemm::{Instance, bulk, wgmma};
 use super::{Chip, LaunchPlan, attention, ceiling, gemm, megakernel, sampling, shuffle, step};
 use crate::backend::{BLOCK_TOKENS, MAX_TOP_LOGPROBS};
 use crate::model::Dtype;
@@ -110,6 +110,8 @@ fn products_geometry() {
     let skinny = &gemm::SKINNY[0];
     agree("common/skinny.cuh", "THREADS", "gemm.rs skinny()", &[skinny.threads as usize]);
     agree("common/skinny.cuh", "DEPTH", "gemm.rs skinny()", &[skinny.depth]);
+    let own = "common/bulk.cuh";
+    agree(own, "STAGE_STEPS", "gemm/bulk.rs STAGE_STEPS", &[bulk::STAGE_STEPS]);
     let wide = "common/wgmma.cuh";
     agree(wide, "BOX", "gemm/wgmma.rs BOX", &[wgmma::BOX]);
     agree(wide, "DEPTH", "gemm/wgmma.rs DEPTH", &[wgmma::DEPTH]);
@@ -149,6 +151,14 @@ fn instances_of_the_products() {
         let ring = stages * (shuffle::FEATURES + tokens) * depth * 2;
         let shared = ring.max(tokens * gemm::ROW_BYTES) + tokens * 8;
         assert_eq!(shared, planned.shared_bytes as usize, "{kernel}");
+    }
+    for planned in bulk::INSTANCES {
+        for (kernel, stages) in planned.kernels.into_iter().zip(planned.stages) {
+            let file = &kernel[..kernel.rfind('_').unwrap()];
+            let found = instance(&source(&format!("{file}.cu")), kernel);
+            let blocks = planned.blocks as usize;
+            assert_eq!(found, [planned.tokens, stages, bulk::ROW_STAGES, blocks], "{kernel}");
+        }
     }
     for planned in wgmma::INSTANCES {
         for kernel in planned.kernels {
@@ -204,6 +214,7 @@ fn plans() -> Vec<LaunchPlan> {
         let product = gemm::Product { epilogue, rows, features: 512, width: 256 };
         plans.push(gemm::gemm(&chip, product).launch);
         plans.extend(wgmma::gemm(&Chip::H200, product).map(|plan| plan.launch));
+        plans.extend(bulk::gemm(&Chip::H200, product).map(|plan| plan.launch));
     }
     plans
 }

@@ -6,6 +6,7 @@
 //! as many blocks as tiles, each of which is whole, or as many as the chip holds, which then share
 //! the tiles of the last wave (hybrid stream-K).
 
+pub mod bulk;
 pub mod ladder;
 pub mod wgmma;
 
