@@ -178,10 +178,7 @@ impl ChoicePlans {
     fn new(chip: &Chip, config: &ModelConfig, hopper: bool, rows: usize) -> ChoicePlans {
         let (features, width) = (config.vocab_size, config.hidden_size);
         let product = Product { epilogue: Epilogue::Logits, rows, features, width };
-        ChoicePlans {
-            logits: best(chip, hopper, product),
-            sampling: sampling(rows, features),
-        }
+        ChoicePlans { logits: best(chip, hopper, product), sampling: sampling(rows, features) }
     }
 }
 

@@ -5,7 +5,7 @@ use super::{Epilogue, GemmPlan, Product, ROW_BYTES, SKINNY, SKINNY_STEP_BYTES};
 use crate::cuda::plan::{Chip, LaunchPlan};
 
 /// Threads of a block.
-pub(in crate::cuda::plan) const THREADS: u32 = 288;
+const THREADS: u32 = 288;
 /// Steps of 16 along k of a stage of weights, in each half of the depth.
 pub(in crate::cuda::plan) const STAGE_STEPS: usize = 2;
 /// Bytes of a stage of weights, and of the ring's barriers.
@@ -22,9 +22,6 @@ pub(in crate::cuda::plan) struct Instance {
     pub(in crate::cuda::plan) stages: [usize; 4],
     /// Tokens of a tile.
     pub(in crate::cuda::plan) tokens: usize,
-    /// Blocks a multiprocessor that its registers allow: the plan's and, at 8 rows, one of the
-    /// next kernel.
-    pub(in crate::cuda::plan) blocks: u32,
 }
 
 /// One for each of [`SKINNY`]. Stages are as many as leave room for the plan's blocks on a
@@ -35,25 +32,21 @@ pub(in crate::cuda::plan) const INSTANCES: [Instance; 4] = [
         kernels: ["bulk_qkv_8", "bulk_residual_8", "bulk_swiglu_8", "bulk_logits_8"],
         stages: [3, 4, 4, 4],
         tokens: 8,
-        blocks: 3,
     },
     Instance {
         kernels: ["bulk_qkv_16", "bulk_residual_16", "bulk_swiglu_16", "bulk_logits_16"],
         stages: [5; 4],
         tokens: 16,
-        blocks: 2,
     },
     Instance {
         kernels: ["bulk_qkv_32", "bulk_residual_32", "bulk_swiglu_32", "bulk_logits_32"],
         stages: [4; 4],
         tokens: 32,
-        blocks: 2,
     },
     Instance {
         kernels: ["bulk_qkv_64", "bulk_residual_64", "bulk_swiglu_64", "bulk_logits_64"],
         stages: [8; 4],
         tokens: 64,
-        blocks: 1,
     },
 ];
 
