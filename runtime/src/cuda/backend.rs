@@ -53,7 +53,7 @@ pub struct CudaOptions {
     /// bits.
     pub megakernel: bool,
     /// On Hopper: products, and attention of prompts, by kernels with TMA and wgmma, which ran on
-    /// the emulator alone so far. Products of fewer than 32 rows have the bits of the portable
+    /// the emulator alone so far. Products of up to 32 rows have the bits of the portable
     /// kernels.
     pub hopper_products: bool,
     /// The layer (0-based) whose output rows are tapped; `None`: no tap.

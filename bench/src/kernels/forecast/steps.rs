@@ -2,11 +2,10 @@
 
 use serde_json::{Value, json};
 use trail_ptx::Target;
-use trail_runtime::cuda::plan::LaunchPlan;
+use trail_runtime::cuda::plan::{LaunchPlan, gemm};
 use trail_runtime::model::ModelConfig;
 
-use super::super::attention;
-use super::super::products::{self, Kernels};
+use super::super::{attention, products};
 use super::Forecaster;
 
 /// Tokens of each request's context in a decode step.
@@ -33,7 +32,7 @@ pub(super) fn step(
 ) -> Option<Value> {
     let chip = &forecaster.rates.chip;
     let plans = products::plans(config, rows, chip);
-    if own && !plans.iter().any(|planned| planned.by != Kernels::Portable) {
+    if own && chip.target != Some(Target::Sm90a) {
         return None;
     }
     let is_prompt = rows > MOST_DECODE_ROWS;
@@ -47,13 +46,12 @@ pub(super) fn step(
     let mut step = Sums::default();
     step.add(forecaster, &attention, rows, layers)?;
     for op in ["qkv", "o", "gate_up", "down", "lm_head"] {
-        let by = |by| plans.iter().find(move |planned| planned.op == op && planned.by == by);
-        let wanted = own.then(|| by(Kernels::Wgmma).or_else(|| by(Kernels::Bulk))).flatten();
-        let wanted = wanted.or_else(|| by(Kernels::Portable));
+        let portable = plans.iter().find(|planned| planned.op == op);
         // A prompt has logits for its last row alone, which cost next to nothing.
-        let Some(planned) = wanted else { continue };
+        let Some(portable) = portable.map(|planned| planned.plan) else { continue };
+        let plan = own.then(|| gemm::hopper(chip, portable.product)).flatten().unwrap_or(portable);
         let times = if op == "lm_head" { 1.0 } else { layers };
-        step.add(forecaster, &planned.plan.launch, rows, times)?;
+        step.add(forecaster, &plan.launch, rows, times)?;
     }
     let us = step.seconds * 1e6;
     let floor = match is_prompt {

@@ -108,8 +108,8 @@ fn products_geometry() {
     agree("common/stream.cuh", "FEATURES", "shuffle.rs FEATURES", &[shuffle::FEATURES]);
     agree("common/stream.cuh", "ROW", "gemm.rs ROW_BYTES", &[gemm::ROW_BYTES / 4]);
     let skinny = &gemm::SKINNY[0];
-    agree("common/skinny.cuh", "THREADS", "gemm.rs skinny()", &[skinny.threads as usize]);
-    agree("common/skinny.cuh", "DEPTH", "gemm.rs skinny()", &[skinny.depth]);
+    agree("common/lane_ring.cuh", "THREADS", "gemm.rs skinny()", &[skinny.threads as usize]);
+    agree("common/lane_ring.cuh", "DEPTH", "gemm.rs skinny()", &[skinny.depth]);
     let own = "common/bulk.cuh";
     agree(own, "STAGE_STEPS", "gemm/bulk.rs STAGE_STEPS", &[bulk::STAGE_STEPS]);
     let wide = "common/wgmma.cuh";

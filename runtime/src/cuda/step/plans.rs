@@ -3,12 +3,11 @@
 use super::layout::StepLimits;
 use super::sizes::Sizes;
 use crate::cuda::plan::attention::{self, DecodePlan, Heads, TILE_QUERIES};
-use crate::cuda::plan::gemm::{Epilogue, GemmPlan, Product, bulk, gemm, wgmma};
+use crate::cuda::plan::gemm::{self, Epilogue, GemmPlan, Product};
 use crate::cuda::plan::megakernel::{MegakernelPlan, Products, megakernel};
 use crate::cuda::plan::sampling::{SamplingPlan, sampling};
 use crate::cuda::plan::{Chip, LaunchPlan, step};
 use crate::model::ModelConfig;
-use trail_ptx::Target;
 
 /// Kernels that are used only if enabled.
 #[derive(Clone, Copy, Debug, Default)]
@@ -185,10 +184,8 @@ impl ChoicePlans {
 /// Hopper's own product where it is enabled and has one for so many rows; the portable one
 /// otherwise.
 fn best(chip: &Chip, hopper: bool, product: Product) -> GemmPlan {
-    let hopper = hopper && chip.target == Some(Target::Sm90a);
-    let own = || wgmma::gemm(chip, product).or_else(|| bulk::gemm(chip, product));
-    let plan = if hopper { own() } else { None };
-    plan.unwrap_or_else(|| gemm(chip, product))
+    let plan = hopper.then(|| gemm::hopper(chip, product)).flatten();
+    plan.unwrap_or_else(|| gemm::gemm(chip, product))
 }
 
 /// Returns true if `plan` is attention by wgmma, which reads the KV pool through a tensor map.
