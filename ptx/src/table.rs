@@ -93,7 +93,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "bulk_logits",
         source: "kernels/bulk_logits.cu",
-        source_hash: 0x17f3beb839d68e0b,
+        source_hash: 0xc4a443083de7bc70,
         images: &[
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/bulk_logits.cubin") },
         ],
@@ -115,7 +115,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "bulk_qkv",
         source: "kernels/bulk_qkv.cu",
-        source_hash: 0x483c1c09ec8de07c,
+        source_hash: 0x146f88fb1715eef9,
         images: &[
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/bulk_qkv.cubin") },
         ],
@@ -137,7 +137,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "bulk_residual",
         source: "kernels/bulk_residual.cu",
-        source_hash: 0x3a8fe4b1cbfeefff,
+        source_hash: 0x4e7f1839c38a2974,
         images: &[
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/bulk_residual.cubin") },
         ],
@@ -159,7 +159,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "bulk_swiglu",
         source: "kernels/bulk_swiglu.cu",
-        source_hash: 0x41303a5c7d810d9a,
+        source_hash: 0x61bd9e82fe778f77,
         images: &[
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/bulk_swiglu.cubin") },
         ],
@@ -200,7 +200,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "decode_megakernel",
         source: "kernels/decode_megakernel.cu",
-        source_hash: 0x1234e13be71ac91e,
+        source_hash: 0x8cad4a8f4199c093,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/decode_megakernel.ptx")), cubin: include_bytes!("../out/sm_80/decode_megakernel.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/decode_megakernel.cubin") },
@@ -401,7 +401,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "skinny_logits",
         source: "kernels/skinny_logits.cu",
-        source_hash: 0x405b9a7a732913d3,
+        source_hash: 0x59ce996c05eb8696,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/skinny_logits.ptx")), cubin: include_bytes!("../out/sm_80/skinny_logits.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/skinny_logits.cubin") },
@@ -428,7 +428,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "skinny_qkv",
         source: "kernels/skinny_qkv.cu",
-        source_hash: 0xbb837ce3fdf82f99,
+        source_hash: 0x79f29d4a2f844214,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/skinny_qkv.ptx")), cubin: include_bytes!("../out/sm_80/skinny_qkv.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/skinny_qkv.cubin") },
@@ -455,7 +455,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "skinny_residual",
         source: "kernels/skinny_residual.cu",
-        source_hash: 0x37cdc51a742fd653,
+        source_hash: 0x5cd802ee91bf8e16,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/skinny_residual.ptx")), cubin: include_bytes!("../out/sm_80/skinny_residual.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/skinny_residual.cubin") },
@@ -482,7 +482,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "skinny_swiglu",
         source: "kernels/skinny_swiglu.cu",
-        source_hash: 0xb2c5bf5470665852,
+        source_hash: 0xf08757eb948a437d,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/skinny_swiglu.ptx")), cubin: include_bytes!("../out/sm_80/skinny_swiglu.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/skinny_swiglu.cubin") },
