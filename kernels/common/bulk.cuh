@@ -3,10 +3,10 @@
 //
 // A ninth warp has one thread that copies: contiguous runs of the layout, eight feature tiles of
 // each half of a unit's depth a stage, as long as a stage is free, tile after tile (warp
-// specialisation). The eight warps that multiply issue no copy of weights, hold no address of them,
-// and keep the ring full while they end a tile. Activations stay with these warps: a row of 256
-// bytes is too short for the copy engine, and only a tensor map, which has no listed rows, would
-// swizzle it.
+// specialisation). The eight warps that multiply issue no copy of weights and hold no address of
+// one; while they end a tile, the ring fills on. Activations stay with these warps, by cp.async: 64
+// rows would be 64 bulk copies of 256 bytes a unit, beside 32 of weights, and only a tensor map,
+// which has no listed rows, would swizzle a row.
 #pragma once
 #include "common/pipeline.cuh"
 #include "common/skinny.cuh"

@@ -23,7 +23,7 @@ pub fn all(forecaster: &Forecaster, config: &ModelConfig, rows: &[usize]) -> Vec
 }
 
 /// One step, with `own` by Hopper's own kernels as `--hopper-products` chooses them; `None` where a
-/// kernel is not forecast, or the chip has none of them.
+/// kernel is not forecast, or the chip has none.
 pub(super) fn step(
     forecaster: &Forecaster,
     config: &ModelConfig,

@@ -234,8 +234,8 @@ fn exposed_waits(hot: &[Instruction]) -> u32 {
     exposed[1]
 }
 
-/// Bulk copies in the loop that issues most of them, and the instructions of the shortest such
-/// loop. A loop around each copy, over the lanes of a warp, shows as one.
+/// Bulk copies in the loop that issues most, and the instructions of the shortest such loop. A loop
+/// around each copy, over the lanes of a warp, shows as one.
 fn bulk_copies(code: &[Instruction]) -> (u32, u32) {
     let count = |range: &Range<usize>| {
         code[range.clone()].iter().filter(|instruction| instruction.is_bulk_copy()).count()
