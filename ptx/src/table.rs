@@ -93,7 +93,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "bulk_logits",
         source: "kernels/bulk_logits.cu",
-        source_hash: 0xc4a443083de7bc70,
+        source_hash: 0x398cd41dd3510080,
         images: &[
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/bulk_logits.cubin") },
         ],
@@ -115,7 +115,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "bulk_qkv",
         source: "kernels/bulk_qkv.cu",
-        source_hash: 0x146f88fb1715eef9,
+        source_hash: 0xca7b31a0abbd5881,
         images: &[
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/bulk_qkv.cubin") },
         ],
@@ -137,7 +137,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "bulk_residual",
         source: "kernels/bulk_residual.cu",
-        source_hash: 0x4e7f1839c38a2974,
+        source_hash: 0x5579d934765aae04,
         images: &[
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/bulk_residual.cubin") },
         ],
@@ -159,7 +159,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "bulk_swiglu",
         source: "kernels/bulk_swiglu.cu",
-        source_hash: 0x61bd9e82fe778f77,
+        source_hash: 0x5748fa4d3e14fa3b,
         images: &[
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/bulk_swiglu.cubin") },
         ],
