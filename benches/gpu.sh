@@ -111,7 +111,8 @@ products() {
     measure skinny --part products --kernel skinny --rows 1,2,4,8,16,32,64 || failed=1
     measure tiled --part products --kernel tiled --rows 128,256,2048 || failed=1
     if is_hopper; then
-        measure group --part products --kernel group --rows 2048,4096,8192 || failed=1
+        measure bulk --part products --kernel bulk --rows 1,2,4,8,16,32,64 || failed=1
+        measure wgmma --part products --kernel wgmma --rows 32,64,128,256,2048,4096,8192 || failed=1
     fi
     return $failed
 }
@@ -143,6 +144,12 @@ decode() {
     # shellcheck disable=SC2046 -- two words
     report decode_megakernel bench decode --device cuda --megakernel \
         --random-weights llama3-8b --context 1024 --batch 1,2,4 $(matrix_rate) || failed=1
+    if is_hopper; then
+        # shellcheck disable=SC2046 -- two words
+        report decode_hopper bench decode --device cuda --hopper-products \
+            --random-weights llama3-8b --context 1024 --batch 1,16,32,64,128,256 \
+            $(matrix_rate) || failed=1
+    fi
     peer peer_decode decode --context 1024 --batch 1,16,32,64,128,256 || failed=1
     return $failed
 }

@@ -35,7 +35,7 @@ extern __shared__ __align__(256) u8 shared_bytes[];
 /// Grid: splits, key/value heads times head tiles, rows.
 ///
 /// Reads before the wait are safe, as no kernel that may still run writes there. Those are this
-/// step's products and attentions: each lets its successor begin before its own wait.
+/// step's products and attentions: each may let its successor begin before its own wait.
 /// * batch_idx, position and block_table: apply_diffs wrote them, the step's head. It follows all
 ///   that was before it in the stream, as it does not overlap; and `embed`, behind it, waits for it
 ///   before it lets its successor begin. So it has ended when any later kernel begins.

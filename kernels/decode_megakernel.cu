@@ -1,5 +1,6 @@
 // op      megakernel: layers of a decode step (a tile of 8 rows; planned for up to 4) in one
-//         cooperative launch, grid barriers between a layer's five stages
+//         cooperative launch of resident blocks (persistent kernel), grid barriers between a
+//         layer's five stages
 // params  MegakernelParams
 // in      layers [model layers, 11] u64, 8-byte aligned; a MegakernelLayer each: weights as
 //         skinny_* take them, norms, place in the KV pool
@@ -40,6 +41,7 @@ extern __shared__ __align__(256) u8 shared_bytes[];
 template <class Epilogue>
 __device__ __forceinline__ void multiply(const typename Epilogue::Params &p, int blocks,
                                          GridBarrier &barrier) {
+    using Weights = skinny::LaneRing<WEIGHT_STAGES>;
     bool waited = false;
     const auto wait = [&] {
         // Between two shares: the second may overwrite shared memory that the first still reads.
@@ -52,7 +54,7 @@ __device__ __forceinline__ void multiply(const typename Epilogue::Params &p, int
     };
 #pragma unroll 1
     for (int me = ptx::opaque(blockIdx.x); me < blocks; me += gridDim.x)
-        skinny::Kernel<Epilogue, TOKENS, WEIGHT_STAGES, ROW_STAGES>(p, shared_bytes, me, blocks)
+        skinny::Kernel<Epilogue, TOKENS, Weights, ROW_STAGES>(p, shared_bytes, me, blocks)
             .run(wait);
     if (!waited) barrier.wait();
 }

@@ -24,6 +24,11 @@ __device__ __forceinline__ void wait(u32 barrier, u32 parity) {
     }
 }
 
+/// Barrier of the threads that multiply.
+struct ConsumerBarrier {
+    static __device__ __forceinline__ void wait() { ptx::barrier_named<1, CONSUMERS>(); }
+};
+
 /// Waits until the stages that were filled last are free: until then the cluster's other blocks
 /// arrive here, and this block must not end (CUTLASS: producer tail).
 template <int STAGES>
@@ -34,19 +39,23 @@ __device__ __forceinline__ void wait_until_free(u32 empty, PipelineState<STAGES>
     }
 }
 
-/// Prepares the barriers of a ring: a stage is full at one arrival, and free at each consuming
-/// warp's, in all `CLUSTER` blocks of a cluster. Then one thread of the last warpgroup calls
-/// `produce`, and the others call `consume`, with the registers that the last one gives back.
+/// Prepares the barriers of a ring, by one thread: a stage is full at one arrival, and free at each
+/// consuming warp's, in all `CLUSTER` blocks of a cluster.
+template <int STAGES, int CLUSTER = 1>
+__device__ __forceinline__ void prepare(u32 full, u32 empty) {
+    for (int stage = 0; stage < STAGES; stage++) {
+        ptx::barrier_init(full + stage * 8, 1);
+        ptx::barrier_init(empty + stage * 8, CONSUMERS / 32 * CLUSTER);
+    }
+    ptx::barrier_init_fence();
+}
+
+/// Prepares a ring. Then one thread of the last warpgroup calls `produce`, and the others call
+/// `consume`, with the registers that the last one gives back.
 template <int STAGES, int CLUSTER = 1, class Produce, class Consume>
 __device__ __forceinline__ void run(u32 full, u32 empty, const Produce &produce,
                                     const Consume &consume) {
-    if (threadIdx.x == 0) {
-        for (int stage = 0; stage < STAGES; stage++) {
-            ptx::barrier_init(full + stage * 8, 1);
-            ptx::barrier_init(empty + stage * 8, CONSUMERS / 32 * CLUSTER);
-        }
-        ptx::barrier_init_fence();
-    }
+    if (threadIdx.x == 0) prepare<STAGES, CLUSTER>(full, empty);
     if constexpr (CLUSTER > 1)
         ptx::cluster_meet();
     else

@@ -1,7 +1,8 @@
 // Inline assembly, which stands here and in hopper.cuh alone: one function per instruction. What an
 // instruction does is in the PTX ISA under its name; the comment says what it is used for.
-// `volatile` keeps the order of the loads as written, which is the order of the software pipeline.
-// `memory` is named where other accesses must not pass.
+// `volatile` keeps the order of the loads as written in the PTX, which is the order of the software
+// pipeline; ptxas may schedule them otherwise, and ptx/tests/machine_code.rs has gates on what it
+// made. `memory` is named where other accesses must not pass.
 #pragma once
 #include "common/params.h"
 

@@ -4,26 +4,15 @@
 // Eight warps a block on a tile of 128 features: four pairs, each with 32 features; of a pair, one
 // warp takes the first half of a unit's depth and one the second. So each warp streams two tiles of
 // 16 features, and reads each fragment of activations for two tiles. Weights and activations come
-// through cp.async multistage pipelines. That of the activations is the block's, one barrier a
-// unit. That of the weights is a lane's own: the layout is in fragment order, so a lane copies the
-// very 16 bytes that it multiplies, and waits for its own copies alone. Copies are counted: a step
-// waits for its own weights while the WEIGHT_STAGES - 1 steps behind it stay in flight. Loads into
-// registers would share one scoreboard of the machine code, which can be waited for only until it
-// is empty.
+// through multistage pipelines, so that loads stay in flight while others are waited for: loads
+// into registers would share one scoreboard of the machine code, which can be waited for only until
+// it is empty. That of the activations is the block's, by cp.async, with one barrier a unit. That
+// of the weights is a ring of lane_ring.cuh or, on Hopper, of bulk.cuh.
 #pragma once
 #include "common/epilogue.cuh"
-#include "common/ptx.cuh"
-#include "common/stream.cuh"
+#include "common/lane_ring.cuh"
 
 namespace skinny {
-
-constexpr int THREADS = 256, WARPS = THREADS / 32;
-/// Depth of a unit, elements of k; of a warp's half, in steps of 16.
-constexpr int DEPTH = 128, STEPS = DEPTH / 2 / 16;
-/// Feature tiles of 16 that a warp streams.
-constexpr int STRIPES = 2;
-/// Bytes of a warp's weights in a step of 16 along k.
-constexpr int STEP_BYTES = STRIPES * 512;
 
 /// Byte of 16-byte chunk `chunk` of row `row` in a stage [TOKENS][DEPTH]: XOR swizzle: neighbouring
 /// rows of one chunk fall on different banks.
@@ -31,36 +20,13 @@ __device__ __forceinline__ u32 swizzled(int row, int chunk) {
     return row * (DEPTH * 2) + ((chunk ^ (row & 7)) * 16);
 }
 
-/// The line of a product, whose rows are one tile of tokens, as block `me` of `blocks` sees it.
-__device__ __forceinline__ stream::Line line_of(const GemmOperands &g, int me, int blocks) {
-    const int depth = g.k_padded / DEPTH;
-    return {depth, g.n / stream::FEATURES * depth, blocks, me};
-}
-
-/// A place in the block's piece of the line, moved along unit by unit.
-struct Cursor {
-    int tile, unit, left;
-    __device__ Cursor(const stream::Line &line, int first, int last)
-        : tile(first / line.depth), unit(first % line.depth), left(last - first) {}
-    /// To the next unit; true at the beginning of a tile.
-    __device__ bool advance(const stream::Line &line) {
-        left--;
-        if (++unit < line.depth) return false;
-        unit = 0;
-        tile++;
-        return true;
-    }
-};
-
-template <class Epilogue, int TOKENS, int WEIGHT_STAGES, int STAGES>
+/// The product, with weights through a `Weights` and a ring of `STAGES` units of activations.
+template <class Epilogue, int TOKENS, class Weights, int STAGES>
 struct Kernel {
     using Params = typename Epilogue::Params;
+    using Barrier = typename Weights::Barrier;
     static constexpr int COLUMNS = TOKENS / 8;
     static constexpr int STAGE_BYTES = TOKENS * DEPTH * 2;
-    static constexpr int WEIGHT_BYTES = WARPS * WEIGHT_STAGES * STEP_BYTES;
-    // A stage of activations is copied with the first step of a unit, STAGES - 1 units ahead: then
-    // the wait for that unit's weights is one for its activations, too.
-    static_assert(WEIGHT_STAGES <= (STAGES - 1) * STEPS, "activations would arrive late");
     /// Chunks of 16 bytes of a row of activations in a unit; rows that all threads copy at a time,
     /// and of which a thread has a chunk.
     static constexpr int CHUNKS = DEPTH / 8, ROWS_APART = THREADS / CHUNKS,
@@ -70,16 +36,13 @@ struct Kernel {
     const Params &p;
     const GemmOperands &g;
     const stream::Line line;
-    /// This lane's 16 bytes of the first stripe in the first stage of weights.
+    /// The ring of weights.
     const u32 weights;
     /// Stages of activations, and from the beginning of one this lane's first fragments.
     const u32 ring, rows_at;
     float *const sums;
     float *const scales;
-    const u64 policy;
     const int lane, pair, half;
-    /// Bytes from one feature tile of 16 to the next.
-    const int stripe;
 
     float sum[STRIPES][COLUMNS][4];
     /// Chunk of x with which each row begins that this thread copies; number of these rows that
@@ -92,43 +55,15 @@ struct Kernel {
         : p(params),
           g(params.gemm),
           line(line_of(params.gemm, me, blocks)),
-          weights(ptx::shared_address(shared) + threadIdx.x / 32 * (WEIGHT_STAGES * STEP_BYTES) +
-                  threadIdx.x % 32 * 16),
-          ring(ptx::shared_address(shared) + WEIGHT_BYTES),
+          weights(ptx::shared_address(shared)),
+          ring(ptx::shared_address(shared) + Weights::BYTES),
           rows_at(swizzled(threadIdx.x % 32 / 16 * 8 + threadIdx.x % 8,
                            threadIdx.x / 128 * STEPS * 2 + threadIdx.x / 8 % 2)),
-          sums(reinterpret_cast<float *>(shared + WEIGHT_BYTES + STAGES * STAGE_BYTES)),
+          sums(reinterpret_cast<float *>(shared + Weights::BYTES + STAGES * STAGE_BYTES)),
           scales(sums + TOKENS * stream::ROW),
-          policy(ptx::evict_first_policy()),
           lane(threadIdx.x % 32),
           pair(threadIdx.x / 32 % 4),
-          half(threadIdx.x / 128),
-          stripe(params.gemm.k_padded * 32) {}
-
-    /// This warp's weights of a unit, for this lane.
-    __device__ const char *unit_weights(int tile, int unit) const {
-        const int stripes = tile * (stream::FEATURES / 16) + pair * STRIPES;
-        return reinterpret_cast<const char *>(g.w) + static_cast<i64>(stripes) * stripe +
-               (unit * (DEPTH / 16) + half * STEPS) * 512 + lane * 16;
-    }
-
-    /// Starts the copy of the weights of step `step` of `ahead`'s unit, at `from`, into a stage,
-    /// and moves both on behind the unit's last step. Nothing is left to copy at the end of the
-    /// line.
-    __device__ __forceinline__ void copy_weights(Cursor &ahead, const char *&from, int step,
-                                                 int stage) {
-        if (ahead.left == 0) return;
-#pragma unroll
-        for (int s = 0; s < STRIPES; s++)
-            ptx::copy_async_stream(weights + stage * STEP_BYTES + s * 512,
-                                   from + s * stripe + step * 512, policy);
-        if (step == STEPS - 1) {
-            // The end of a feature tile's weights is the beginning of the next one's.
-            from += DEPTH / 16 * 512;
-            if (ahead.advance(line))
-                from += static_cast<i64>(stripe) * (stream::FEATURES / 16 - 1);
-        }
-    }
+          half(threadIdx.x / 128) {}
 
     /// Prepares this thread's copies of activations.
     __device__ __forceinline__ void begin_rows() {
@@ -156,13 +91,13 @@ struct Kernel {
                                     ptx::chunk_at(g.x + column, rows[j]), j < inside ? 16 : 0);
     }
 
-    /// One step of 16 along k: two feature tiles from the weights' stage, times the activations of
-    /// all tokens, which are at `stage`.
-    __device__ __forceinline__ void multiply(int weight_stage, u32 stage, int step) {
+    /// One step of 16 along k: two feature tiles, this lane's part at `weights_at`, times the
+    /// activations of all tokens, which are at `stage`.
+    __device__ __forceinline__ void multiply(u32 weights_at, u32 stage, int step) {
         uint4 a[STRIPES];
 #pragma unroll
         for (int s = 0; s < STRIPES; s++)
-            a[s] = ptx::load_shared(weights + weight_stage * STEP_BYTES + s * 512);
+            a[s] = ptx::load_shared(weights_at + s * Weights::APART);
         u32 b[COLUMNS][2];
         // The swizzle repeats after 8 rows, so one address serves all columns; stages begin at
         // multiples of 128, so a step's chunks are those of the first with other bits.
@@ -203,7 +138,7 @@ struct Kernel {
                     }
                 }
             }
-            __syncthreads();
+            Barrier::wait();
         }
     }
 
@@ -212,11 +147,12 @@ struct Kernel {
         const stream::Place place = {ptx::opaque(tile) * stream::FEATURES, 0};
         const int rows = g.rows;
         collect();
-        // As many as the registers hold.
+        // Loads in flight of the fix-up, and rows whose inputs the epilogue has in flight: as many
+        // as the registers of so many blocks hold.
         constexpr int FLIGHT = TOKENS == 64 ? 16 : TOKENS == 32 ? 4 : 8;
         __shared__ u32 arrived;
-        if (!whole && !stream::add_up<THREADS, TOKENS, FLIGHT>(g, line, {tile}, sums, rows,
-                                                               &arrived))
+        if (!whole && !stream::add_up<THREADS, TOKENS, FLIGHT, Barrier>(g, line, {tile}, sums, rows,
+                                                                        &arrived))
             return;
         constexpr int BATCH =
             TOKENS == 64                                                              ? 4
@@ -244,11 +180,8 @@ struct Kernel {
         if (first == last) return;
         // Weights do not depend on the previous kernel: their first copies are issued before it has
         // ended.
-        Cursor ahead(line, first, last);
-        const char *from = unit_weights(ahead.tile, ahead.unit);
-#pragma unroll 1
-        for (int stage = 0; stage < WEIGHT_STAGES; stage++)
-            copy_weights(ahead, from, stage % STEPS, stage);
+        Weights ahead(g, line, weights, first, last);
+        ahead.start();
         wait();
 
         Cursor now(line, first, last), behind = now;
@@ -266,25 +199,21 @@ struct Kernel {
 
         // All that a full ring can hold is on its way: there is nothing to gain from a part of it.
         ptx::copy_async_wait<0>();
-        int begun = now.unit, weight_stage = 0, stage = 0;
+        int begun = now.unit, stage = 0;
         while (now.left > 0) {
             const int tile = now.tile;
 #pragma unroll
             for (int step = 0; step < STEPS; step++) {
-                ptx::copy_async_wait<WEIGHT_STAGES - 1>();
+                ahead.template wait<STAGES>(step);
                 if (step == 0) {
-                    __syncthreads();
+                    Barrier::wait();
                     if (behind.left > 0) {
                         copy_rows(behind.unit, stage == 0 ? STAGES - 1 : stage - 1);
                         behind.advance(line);
                     }
                 }
-                multiply(weight_stage, ring + stage * STAGE_BYTES, step);
-                // Into the stage that this lane has just read.
-                copy_weights(ahead, from, (step + WEIGHT_STAGES) % STEPS, weight_stage);
-                // An empty group keeps the count of groups that the waits rely on.
-                ptx::copy_async_commit();
-                weight_stage = weight_stage == WEIGHT_STAGES - 1 ? 0 : weight_stage + 1;
+                multiply(ahead.at(step), ring + stage * STAGE_BYTES, step);
+                ahead.pass(step);
             }
             stage = stage == STAGES - 1 ? 0 : stage + 1;
             const bool ended = now.advance(line);
@@ -321,7 +250,8 @@ __device__ __forceinline__ void prefetch(const GemmOperands &g, int me, int bloc
     extern "C" __global__ void __launch_bounds__(skinny::THREADS, BLOCKS)                  \
         NAME(const __grid_constant__ epilogue::EPILOGUE::Params p) {                       \
         extern __shared__ __align__(128) unsigned char shared[];                           \
-        using Kernel = skinny::Kernel<epilogue::EPILOGUE, TOKENS, WEIGHT_STAGES, STAGES>;  \
+        using Weights = skinny::LaneRing<WEIGHT_STAGES>;                                   \
+        using Kernel = skinny::Kernel<epilogue::EPILOGUE, TOKENS, Weights, STAGES>;        \
         Kernel(p, shared, blockIdx.x, gridDim.x).run([] {                                  \
             ptx::launch_successor();                                                       \
             ptx::wait_for_predecessor();                                                   \

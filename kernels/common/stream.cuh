@@ -65,9 +65,9 @@ struct Part {
     int tile, from, to;
 };
 
-/// The parts of a block, in order (hybrid stream-K): whole tiles, one of each wave over the grid,
-/// then its share of the tiles of the last, incomplete wave. Without a workspace for sums, or with
-/// as many blocks as tiles, all tiles are whole.
+/// The parts of a block of a persistent kernel, in order (hybrid stream-K): whole tiles, one of
+/// each wave over the grid, then its share of the tiles of the last, incomplete wave. Without a
+/// workspace for sums, or with as many blocks as tiles, all tiles are whole.
 struct Share {
     /// Tiles that are whole, and the line of the others.
     const int whole;

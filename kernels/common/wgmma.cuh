@@ -25,6 +25,7 @@
 
 namespace wgmma {
 
+using pipeline::ConsumerBarrier;
 using pipeline::CONSUMERS;
 using pipeline::PipelineState;
 using pipeline::wait;
@@ -40,11 +41,6 @@ constexpr int RUN_BYTES = STEPS * 512;
 constexpr int BOX = 64;
 /// Tokens whose sums are ended at a time.
 constexpr int PASS = 64;
-
-/// Barrier of the threads that multiply.
-struct ConsumerBarrier {
-    static __device__ __forceinline__ void wait() { ptx::barrier_named<1, CONSUMERS>(); }
-};
 
 template <class Epilogue, class Params, int TOKENS, int STAGES, int CLUSTER>
 struct Kernel {

@@ -16,7 +16,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "apply_diffs",
         source: "kernels/apply_diffs.cu",
-        source_hash: 0xb5c421e2eb03bfac,
+        source_hash: 0x2db1c72b2bca58ee,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/apply_diffs.ptx")), cubin: include_bytes!("../out/sm_80/apply_diffs.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/apply_diffs.cubin") },
@@ -31,7 +31,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "attention_decode",
         source: "kernels/attention_decode.cu",
-        source_hash: 0x101e564c57136ae2,
+        source_hash: 0xa9ffec80be2bb750,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/attention_decode.ptx")), cubin: include_bytes!("../out/sm_80/attention_decode.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/attention_decode.cubin") },
@@ -58,7 +58,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "attention_prefill",
         source: "kernels/attention_prefill.cu",
-        source_hash: 0xd72bbf78a96255cf,
+        source_hash: 0xf83b3107f38106b1,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/attention_prefill.ptx")), cubin: include_bytes!("../out/sm_80/attention_prefill.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/attention_prefill.cubin") },
@@ -77,7 +77,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "attention_wgmma",
         source: "kernels/attention_wgmma.cu",
-        source_hash: 0xcb851af07c9f01c8,
+        source_hash: 0x8d6c512a8cb25ed2,
         images: &[
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/attention_wgmma.cubin") },
         ],
@@ -91,9 +91,97 @@ pub static MODULES: &[Module] = &[
         ],
     },
     Module {
+        name: "bulk_logits",
+        source: "kernels/bulk_logits.cu",
+        source_hash: 0x398cd41dd3510080,
+        images: &[
+            Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/bulk_logits.cubin") },
+        ],
+        entries: &[
+            Entry { name: "bulk_logits_16", params: "LogitsParams", param_bytes: 96, param_align: 8, resources: &[
+                Resources { target: Target::Sm90a, registers: 76, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
+            ] },
+            Entry { name: "bulk_logits_32", params: "LogitsParams", param_bytes: 96, param_align: 8, resources: &[
+                Resources { target: Target::Sm90a, registers: 94, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
+            ] },
+            Entry { name: "bulk_logits_64", params: "LogitsParams", param_bytes: 96, param_align: 8, resources: &[
+                Resources { target: Target::Sm90a, registers: 145, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
+            ] },
+            Entry { name: "bulk_logits_8", params: "LogitsParams", param_bytes: 96, param_align: 8, resources: &[
+                Resources { target: Target::Sm90a, registers: 72, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
+            ] },
+        ],
+    },
+    Module {
+        name: "bulk_qkv",
+        source: "kernels/bulk_qkv.cu",
+        source_hash: 0xca7b31a0abbd5881,
+        images: &[
+            Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/bulk_qkv.cubin") },
+        ],
+        entries: &[
+            Entry { name: "bulk_qkv_16", params: "QkvParams", param_bytes: 192, param_align: 8, resources: &[
+                Resources { target: Target::Sm90a, registers: 88, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
+            ] },
+            Entry { name: "bulk_qkv_32", params: "QkvParams", param_bytes: 192, param_align: 8, resources: &[
+                Resources { target: Target::Sm90a, registers: 94, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
+            ] },
+            Entry { name: "bulk_qkv_64", params: "QkvParams", param_bytes: 192, param_align: 8, resources: &[
+                Resources { target: Target::Sm90a, registers: 160, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
+            ] },
+            Entry { name: "bulk_qkv_8", params: "QkvParams", param_bytes: 192, param_align: 8, resources: &[
+                Resources { target: Target::Sm90a, registers: 72, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
+            ] },
+        ],
+    },
+    Module {
+        name: "bulk_residual",
+        source: "kernels/bulk_residual.cu",
+        source_hash: 0x5579d934765aae04,
+        images: &[
+            Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/bulk_residual.cubin") },
+        ],
+        entries: &[
+            Entry { name: "bulk_residual_16", params: "ResidualParams", param_bytes: 120, param_align: 8, resources: &[
+                Resources { target: Target::Sm90a, registers: 90, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
+            ] },
+            Entry { name: "bulk_residual_32", params: "ResidualParams", param_bytes: 120, param_align: 8, resources: &[
+                Resources { target: Target::Sm90a, registers: 96, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
+            ] },
+            Entry { name: "bulk_residual_64", params: "ResidualParams", param_bytes: 120, param_align: 8, resources: &[
+                Resources { target: Target::Sm90a, registers: 162, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
+            ] },
+            Entry { name: "bulk_residual_8", params: "ResidualParams", param_bytes: 120, param_align: 8, resources: &[
+                Resources { target: Target::Sm90a, registers: 72, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
+            ] },
+        ],
+    },
+    Module {
+        name: "bulk_swiglu",
+        source: "kernels/bulk_swiglu.cu",
+        source_hash: 0x5748fa4d3e14fa3b,
+        images: &[
+            Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/bulk_swiglu.cubin") },
+        ],
+        entries: &[
+            Entry { name: "bulk_swiglu_16", params: "SwigluParams", param_bytes: 104, param_align: 8, resources: &[
+                Resources { target: Target::Sm90a, registers: 78, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
+            ] },
+            Entry { name: "bulk_swiglu_32", params: "SwigluParams", param_bytes: 104, param_align: 8, resources: &[
+                Resources { target: Target::Sm90a, registers: 94, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
+            ] },
+            Entry { name: "bulk_swiglu_64", params: "SwigluParams", param_bytes: 104, param_align: 8, resources: &[
+                Resources { target: Target::Sm90a, registers: 145, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
+            ] },
+            Entry { name: "bulk_swiglu_8", params: "SwigluParams", param_bytes: 104, param_align: 8, resources: &[
+                Resources { target: Target::Sm90a, registers: 72, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
+            ] },
+        ],
+    },
+    Module {
         name: "ceiling",
         source: "kernels/ceiling.cu",
-        source_hash: 0x53d6ce3a93bb5995,
+        source_hash: 0x2e2cf576886341fb,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/ceiling.ptx")), cubin: include_bytes!("../out/sm_80/ceiling.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/ceiling.cubin") },
@@ -112,19 +200,19 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "decode_megakernel",
         source: "kernels/decode_megakernel.cu",
-        source_hash: 0xf443b37bd5263eac,
+        source_hash: 0x8cad4a8f4199c093,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/decode_megakernel.ptx")), cubin: include_bytes!("../out/sm_80/decode_megakernel.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/decode_megakernel.cubin") },
         ],
         entries: &[
             Entry { name: "decode_megakernel_hd128_heads16", params: "MegakernelParams", param_bytes: 712, param_align: 8, resources: &[
-                Resources { target: Target::Sm80, registers: 192, shared_bytes: 1024, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
-                Resources { target: Target::Sm90a, registers: 194, shared_bytes: 1024, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
+                Resources { target: Target::Sm80, registers: 194, shared_bytes: 1024, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
+                Resources { target: Target::Sm90a, registers: 190, shared_bytes: 1024, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
             ] },
             Entry { name: "decode_megakernel_hd128_heads8", params: "MegakernelParams", param_bytes: 712, param_align: 8, resources: &[
                 Resources { target: Target::Sm80, registers: 128, shared_bytes: 1024, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
-                Resources { target: Target::Sm90a, registers: 128, shared_bytes: 1024, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
+                Resources { target: Target::Sm90a, registers: 126, shared_bytes: 1024, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
             ] },
             Entry { name: "decode_megakernel_hd64_heads16", params: "MegakernelParams", param_bytes: 712, param_align: 8, resources: &[
                 Resources { target: Target::Sm80, registers: 128, shared_bytes: 1024, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
@@ -132,14 +220,14 @@ pub static MODULES: &[Module] = &[
             ] },
             Entry { name: "decode_megakernel_hd64_heads8", params: "MegakernelParams", param_bytes: 712, param_align: 8, resources: &[
                 Resources { target: Target::Sm80, registers: 119, shared_bytes: 1024, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
-                Resources { target: Target::Sm90a, registers: 117, shared_bytes: 1024, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
+                Resources { target: Target::Sm90a, registers: 114, shared_bytes: 1024, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
             ] },
         ],
     },
     Module {
         name: "embed",
         source: "kernels/embed.cu",
-        source_hash: 0x5aa974e30490ed68,
+        source_hash: 0xcaca52a8cf85ab72,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/embed.ptx")), cubin: include_bytes!("../out/sm_80/embed.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/embed.cubin") },
@@ -154,7 +242,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "ladder/attention_rung1",
         source: "kernels/ladder/attention_rung1.cu",
-        source_hash: 0x6a67c88aa1d208c4,
+        source_hash: 0xb3f060e9e37b2f06,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/ladder/attention_rung1.ptx")), cubin: include_bytes!("../out/sm_80/ladder/attention_rung1.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/ladder/attention_rung1.cubin") },
@@ -173,7 +261,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "ladder/attention_rung2",
         source: "kernels/ladder/attention_rung2.cu",
-        source_hash: 0x8ca9197a156e75b4,
+        source_hash: 0x8af7b71b70482c16,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/ladder/attention_rung2.ptx")), cubin: include_bytes!("../out/sm_80/ladder/attention_rung2.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/ladder/attention_rung2.cubin") },
@@ -192,7 +280,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "ladder/gemm_1_naive",
         source: "kernels/ladder/gemm_1_naive.cu",
-        source_hash: 0xc7467458cf78c339,
+        source_hash: 0xbbaa8ed1e4ccd487,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/ladder/gemm_1_naive.ptx")), cubin: include_bytes!("../out/sm_80/ladder/gemm_1_naive.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/ladder/gemm_1_naive.cubin") },
@@ -207,7 +295,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "ladder/gemm_2_mma",
         source: "kernels/ladder/gemm_2_mma.cu",
-        source_hash: 0x83b5346ae978056c,
+        source_hash: 0x2d66151cda687eae,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/ladder/gemm_2_mma.ptx")), cubin: include_bytes!("../out/sm_80/ladder/gemm_2_mma.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/ladder/gemm_2_mma.cubin") },
@@ -222,7 +310,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "ladder/gemm_3_ring",
         source: "kernels/ladder/gemm_3_ring.cu",
-        source_hash: 0x6e5d1715918458fd,
+        source_hash: 0xbf2d436df101d6c3,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/ladder/gemm_3_ring.ptx")), cubin: include_bytes!("../out/sm_80/ladder/gemm_3_ring.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/ladder/gemm_3_ring.cubin") },
@@ -237,7 +325,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "probe",
         source: "kernels/probe.cu",
-        source_hash: 0x17ae8239565eb9eb,
+        source_hash: 0x1148362fa427fcb5,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/probe.ptx")), cubin: include_bytes!("../out/sm_80/probe.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/probe.cubin") },
@@ -256,7 +344,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "sample_choose",
         source: "kernels/sample_choose.cu",
-        source_hash: 0x244fa2fc8d734ac5,
+        source_hash: 0x04ebc028ebf60817,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/sample_choose.ptx")), cubin: include_bytes!("../out/sm_80/sample_choose.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/sample_choose.cubin") },
@@ -271,7 +359,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "sample_weigh",
         source: "kernels/sample_weigh.cu",
-        source_hash: 0x3cb441eb6205788b,
+        source_hash: 0xf9ee502d8028a08d,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/sample_weigh.ptx")), cubin: include_bytes!("../out/sm_80/sample_weigh.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/sample_weigh.cubin") },
@@ -290,7 +378,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "shuffle",
         source: "kernels/shuffle.cu",
-        source_hash: 0x612febaef654c909,
+        source_hash: 0xf2877c0375102fb7,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/shuffle.ptx")), cubin: include_bytes!("../out/sm_80/shuffle.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/shuffle.cubin") },
@@ -313,19 +401,19 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "skinny_logits",
         source: "kernels/skinny_logits.cu",
-        source_hash: 0x8663eee4e6d3ebbd,
+        source_hash: 0x59ce996c05eb8696,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/skinny_logits.ptx")), cubin: include_bytes!("../out/sm_80/skinny_logits.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/skinny_logits.cubin") },
         ],
         entries: &[
             Entry { name: "skinny_logits_16", params: "LogitsParams", param_bytes: 96, param_align: 8, resources: &[
-                Resources { target: Target::Sm80, registers: 80, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
-                Resources { target: Target::Sm90a, registers: 86, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm80, registers: 85, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm90a, registers: 84, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
             ] },
             Entry { name: "skinny_logits_32", params: "LogitsParams", param_bytes: 96, param_align: 8, resources: &[
-                Resources { target: Target::Sm80, registers: 104, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
-                Resources { target: Target::Sm90a, registers: 110, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm80, registers: 106, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm90a, registers: 108, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
             ] },
             Entry { name: "skinny_logits_64", params: "LogitsParams", param_bytes: 96, param_align: 8, resources: &[
                 Resources { target: Target::Sm80, registers: 150, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
@@ -340,7 +428,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "skinny_qkv",
         source: "kernels/skinny_qkv.cu",
-        source_hash: 0x9bb819918dc0f40f,
+        source_hash: 0x79f29d4a2f844214,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/skinny_qkv.ptx")), cubin: include_bytes!("../out/sm_80/skinny_qkv.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/skinny_qkv.cubin") },
@@ -359,7 +447,7 @@ pub static MODULES: &[Module] = &[
                 Resources { target: Target::Sm90a, registers: 170, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
             ] },
             Entry { name: "skinny_qkv_8", params: "QkvParams", param_bytes: 192, param_align: 8, resources: &[
-                Resources { target: Target::Sm80, registers: 87, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm80, registers: 90, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
                 Resources { target: Target::Sm90a, registers: 88, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
             ] },
         ],
@@ -367,19 +455,19 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "skinny_residual",
         source: "kernels/skinny_residual.cu",
-        source_hash: 0x78eb31012fee463d,
+        source_hash: 0x5cd802ee91bf8e16,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/skinny_residual.ptx")), cubin: include_bytes!("../out/sm_80/skinny_residual.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/skinny_residual.cubin") },
         ],
         entries: &[
             Entry { name: "skinny_residual_16", params: "ResidualParams", param_bytes: 120, param_align: 8, resources: &[
-                Resources { target: Target::Sm80, registers: 87, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
-                Resources { target: Target::Sm90a, registers: 89, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm80, registers: 88, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm90a, registers: 90, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
             ] },
             Entry { name: "skinny_residual_32", params: "ResidualParams", param_bytes: 120, param_align: 8, resources: &[
-                Resources { target: Target::Sm80, registers: 112, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
-                Resources { target: Target::Sm90a, registers: 118, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm80, registers: 114, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm90a, registers: 116, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
             ] },
             Entry { name: "skinny_residual_64", params: "ResidualParams", param_bytes: 120, param_align: 8, resources: &[
                 Resources { target: Target::Sm80, registers: 168, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
@@ -394,19 +482,19 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "skinny_swiglu",
         source: "kernels/skinny_swiglu.cu",
-        source_hash: 0x313f00a15e06430c,
+        source_hash: 0xf08757eb948a437d,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/skinny_swiglu.ptx")), cubin: include_bytes!("../out/sm_80/skinny_swiglu.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/skinny_swiglu.cubin") },
         ],
         entries: &[
             Entry { name: "skinny_swiglu_16", params: "SwigluParams", param_bytes: 104, param_align: 8, resources: &[
-                Resources { target: Target::Sm80, registers: 80, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
-                Resources { target: Target::Sm90a, registers: 84, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm80, registers: 86, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm90a, registers: 85, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
             ] },
             Entry { name: "skinny_swiglu_32", params: "SwigluParams", param_bytes: 104, param_align: 8, resources: &[
-                Resources { target: Target::Sm80, registers: 104, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
-                Resources { target: Target::Sm90a, registers: 110, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm80, registers: 106, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm90a, registers: 108, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
             ] },
             Entry { name: "skinny_swiglu_64", params: "SwigluParams", param_bytes: 104, param_align: 8, resources: &[
                 Resources { target: Target::Sm80, registers: 150, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
@@ -414,14 +502,14 @@ pub static MODULES: &[Module] = &[
             ] },
             Entry { name: "skinny_swiglu_8", params: "SwigluParams", param_bytes: 104, param_align: 8, resources: &[
                 Resources { target: Target::Sm80, registers: 80, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
-                Resources { target: Target::Sm90a, registers: 88, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm90a, registers: 86, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
             ] },
         ],
     },
     Module {
         name: "tap_mean",
         source: "kernels/tap_mean.cu",
-        source_hash: 0x2311b1c19ad0cc16,
+        source_hash: 0x40ca705de2232314,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/tap_mean.ptx")), cubin: include_bytes!("../out/sm_80/tap_mean.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/tap_mean.cubin") },
@@ -436,7 +524,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "tiled_logits",
         source: "kernels/tiled_logits.cu",
-        source_hash: 0x0a86954a48c27e72,
+        source_hash: 0x64a268f74a063d84,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/tiled_logits.ptx")), cubin: include_bytes!("../out/sm_80/tiled_logits.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/tiled_logits.cubin") },
@@ -455,7 +543,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "tiled_qkv",
         source: "kernels/tiled_qkv.cu",
-        source_hash: 0x9f9717917743998c,
+        source_hash: 0x02f1b27835e2c7d6,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/tiled_qkv.ptx")), cubin: include_bytes!("../out/sm_80/tiled_qkv.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/tiled_qkv.cubin") },
@@ -474,7 +562,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "tiled_residual",
         source: "kernels/tiled_residual.cu",
-        source_hash: 0xb318a630e592daaf,
+        source_hash: 0xcf791c6864d38c3d,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/tiled_residual.ptx")), cubin: include_bytes!("../out/sm_80/tiled_residual.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/tiled_residual.cubin") },
@@ -493,7 +581,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "tiled_swiglu",
         source: "kernels/tiled_swiglu.cu",
-        source_hash: 0x139ea21b62d5faeb,
+        source_hash: 0x26767089d3b34929,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/tiled_swiglu.ptx")), cubin: include_bytes!("../out/sm_80/tiled_swiglu.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/tiled_swiglu.cubin") },
@@ -512,7 +600,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "token_counts",
         source: "kernels/token_counts.cu",
-        source_hash: 0xa560279317902141,
+        source_hash: 0xbdd70c6cd41ae5af,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/token_counts.ptx")), cubin: include_bytes!("../out/sm_80/token_counts.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/token_counts.cubin") },
@@ -527,7 +615,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "wgmma_qkv",
         source: "kernels/wgmma_qkv.cu",
-        source_hash: 0x6c7031bc690258e1,
+        source_hash: 0x126897c61217a371,
         images: &[
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/wgmma_qkv.cubin") },
         ],
@@ -541,15 +629,12 @@ pub static MODULES: &[Module] = &[
             Entry { name: "wgmma_qkv_64", params: "WgmmaQkvParams", param_bytes: 320, param_align: 64, resources: &[
                 Resources { target: Target::Sm90a, registers: 168, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
             ] },
-            Entry { name: "wgmma_qkv_cluster_256", params: "WgmmaQkvParams", param_bytes: 320, param_align: 64, resources: &[
-                Resources { target: Target::Sm90a, registers: 168, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
-            ] },
         ],
     },
     Module {
         name: "wgmma_residual",
         source: "kernels/wgmma_residual.cu",
-        source_hash: 0x483101a671939742,
+        source_hash: 0x1cc47b9fcae18534,
         images: &[
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/wgmma_residual.cubin") },
         ],
@@ -563,15 +648,12 @@ pub static MODULES: &[Module] = &[
             Entry { name: "wgmma_residual_64", params: "WgmmaResidualParams", param_bytes: 256, param_align: 64, resources: &[
                 Resources { target: Target::Sm90a, registers: 168, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
             ] },
-            Entry { name: "wgmma_residual_cluster_256", params: "WgmmaResidualParams", param_bytes: 256, param_align: 64, resources: &[
-                Resources { target: Target::Sm90a, registers: 168, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
-            ] },
         ],
     },
     Module {
         name: "wgmma_swiglu",
         source: "kernels/wgmma_swiglu.cu",
-        source_hash: 0xd6f8f23c1a0d8aaa,
+        source_hash: 0x072020fe7e006f60,
         images: &[
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/wgmma_swiglu.cubin") },
         ],
@@ -583,9 +665,6 @@ pub static MODULES: &[Module] = &[
                 Resources { target: Target::Sm90a, registers: 168, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
             ] },
             Entry { name: "wgmma_swiglu_64", params: "WgmmaSwigluParams", param_bytes: 256, param_align: 64, resources: &[
-                Resources { target: Target::Sm90a, registers: 168, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
-            ] },
-            Entry { name: "wgmma_swiglu_cluster_256", params: "WgmmaSwigluParams", param_bytes: 256, param_align: 64, resources: &[
                 Resources { target: Target::Sm90a, registers: 168, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
             ] },
         ],

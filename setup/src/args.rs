@@ -199,8 +199,8 @@ pub struct EngineArgs {
     // `--persistent` is the name of the first releases.
     #[arg(long, alias = "persistent", global = true)]
     megakernel: bool,
-    /// Hopper: products of 32 rows and more, and attention of prompts, by its own kernels (TMA,
-    /// wgmma), so far run by the emulator alone
+    /// Hopper: products, and attention of prompts, by its own kernels (TMA, wgmma), so far run by
+    /// the emulator alone
     #[arg(long, global = true)]
     hopper_products: bool,
     /// Hopper: products of more than 128 rows in clusters, whose blocks get activations by

@@ -5,7 +5,7 @@ use std::error::Error;
 use trail_ptx::Target;
 use trail_runtime::backend::BLOCK_TOKENS;
 use trail_runtime::cuda::launch::{self, ActivationMap, Norm, Operands, QkvOutput, ResidualOutput};
-use trail_runtime::cuda::plan::gemm::{Epilogue, GemmPlan, Product, gemm, wgmma};
+use trail_runtime::cuda::plan::gemm::{Epilogue, GemmPlan, Product, bulk, gemm, wgmma};
 use trail_runtime::cuda::plan::{Chip, LaunchPlan};
 use trail_runtime::model::ModelConfig;
 
@@ -31,8 +31,8 @@ struct Heads {
     head_dim: usize,
 }
 
-/// The products of a step with `rows` rows, in order of the step; on Hopper, those that
-/// have one also by the wgmma kernels, alone and in clusters.
+/// The products of a step with `rows` rows, in order of the step; on Hopper also by its own
+/// kernels, where there are.
 pub fn products(config: &ModelConfig, rows: usize, chip: &Chip) -> Vec<Box<dyn Case>> {
     let heads =
         Heads { heads: config.num_heads, kv_heads: config.num_kv_heads, head_dim: config.head_dim };
@@ -46,9 +46,11 @@ pub fn products(config: &ModelConfig, rows: usize, chip: &Chip) -> Vec<Box<dyn C
 /// Kinds of kernels that compute the same product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Family {
-    /// skinny or tiled.
+    /// `skinny_*` and `tiled_*`.
     Portable,
-    /// Hopper's, by wgmma.
+    /// Hopper's of few rows.
+    Bulk,
+    /// Hopper's of many rows, by wgmma.
     Wgmma,
     /// The same in clusters of two blocks.
     Cluster,
@@ -83,6 +85,7 @@ pub fn plans(config: &ModelConfig, rows: usize, chip: &Chip) -> Vec<Planned> {
         let product = Product { epilogue, rows, features, width };
         plans.push(Planned { op, plan: gemm(chip, product), family: Family::Portable });
         let own = [
+            (Family::Bulk, bulk::gemm(chip, product)),
             (Family::Wgmma, wgmma::gemm(chip, product)),
             (Family::Cluster, wgmma::gemm_in_clusters(chip, product)),
         ];
@@ -146,8 +149,8 @@ impl<'a> Buffers<'a> {
         let frequencies: Vec<f64> =
             (0..head_dim / 2).map(|i| 1e4_f64.powf(-2.0 * i as f64 / head_dim as f64)).collect();
         let mut x = memory.random(rows * product.width)?;
-        let map = (case.family != Family::Portable)
-            .then(|| ActivationMap::new(x.at(memory), rows, product.width));
+        let map = || ActivationMap::new(x.at(memory), rows, product.width);
+        let map = matches!(case.family, Family::Wgmma | Family::Cluster).then(map);
         Ok(Buffers {
             case,
             x,

@@ -52,8 +52,9 @@ pub struct CudaOptions {
     /// Run all layers of a step of up to 4 decode rows in one launch (megakernel), with the same
     /// bits.
     pub megakernel: bool,
-    /// On Hopper: products of 32 rows and more, and attention of prompts, by kernels with TMA and
-    /// wgmma, which ran on the emulator alone so far.
+    /// On Hopper: products, and attention of prompts, by kernels with TMA and wgmma, which ran on
+    /// the emulator alone so far. Products of up to 32 rows have the bits of the portable
+    /// kernels.
     pub hopper_products: bool,
     /// Of these, products of more than 128 rows in clusters of blocks.
     pub hopper_clusters: bool,

@@ -107,8 +107,8 @@ pub struct CudaSettings {
     pub graphs: bool,
     /// Run all layers of a decode step of up to 4 requests in one launch, with the same results.
     pub megakernel: bool,
-    /// On Hopper: products of 32 rows and more, and attention of prompts, by its own kernels (TMA,
-    /// wgmma), which ran on the emulator alone so far.
+    /// On Hopper: products, and attention of prompts, by its own kernels (TMA, wgmma), which ran on
+    /// the emulator alone so far.
     pub hopper_products: bool,
     /// Of these, products of more than 128 rows in clusters of blocks (multicast).
     pub hopper_clusters: bool,

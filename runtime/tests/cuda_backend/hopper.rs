@@ -1,4 +1,4 @@
-//! On Hopper: its machine code, large products and prefill attention by wgmma.
+//! On Hopper: its machine code, products by bulk copies and wgmma, prefill attention by wgmma.
 
 use crate::play::{Played, Request, Schedule, play};
 use crate::{AHEAD, backend, check, cuda, models, options};
@@ -36,7 +36,7 @@ fn cuda_hopper_prefills_by_wgmma() {
     let Played { answers, .. } = play(&mut backend, &requests, schedule, &mut |_, _| ()).unwrap();
     let launched = backend.device().launched();
     let own = ["wgmma_qkv_256", "wgmma_residual_256", "wgmma_swiglu_256", "attention_wgmma_hd64"];
-    for kernel in own.into_iter().chain(["skinny_qkv_8"]) {
+    for kernel in own.into_iter().chain(["bulk_qkv_8", "bulk_logits_8"]) {
         let code = launched.iter().find(|(name, _)| *name == kernel).map(|(_, code)| code.target());
         assert_eq!(code, Some(Target::Sm90a), "{kernel}: {launched:?}");
     }

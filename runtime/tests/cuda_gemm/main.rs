@@ -144,6 +144,38 @@ fn every_rung_is_the_same_product() {
     assert_eq!(checked, kernels("gemm_"));
 }
 
+/// Hopper's kernels of few rows, with the bits of the portable ones: every token tile, edges of
+/// tiles, shares from one multiprocessor to many.
+#[test]
+fn bulk_products_are_their_references() {
+    let mut chance = Chance(9);
+    let Some(bench) = cuda::Bench::hopper() else { return };
+    let mut checked = BTreeSet::new();
+    for end in ENDS {
+        for rows in [1, 7, 8, 9, 16, 17, 31, 32, 33, 63, 64] {
+            let case = Case { family: Family::Bulk, ..Case::random(&mut chance, end, rows) };
+            checked.insert(ends::check(&bench, &mut chance, &case));
+        }
+    }
+    assert_eq!(checked, kernels("bulk_"));
+}
+
+/// Rings that every block fills many times, with tiles that begin and end in between.
+#[test]
+fn bulk_shares_do_not_change_the_result() {
+    let mut chance = Chance(10);
+    let Some(bench) = cuda::Bench::hopper() else { return };
+    for multiprocessors in [1, 3, 17] {
+        for (epilogue, rows) in
+            [(Epilogue::Residual, 7), (Epilogue::Swiglu, 20), (Epilogue::Logits, 40)]
+        {
+            let case = Case::new(epilogue, rows, 384, 1536);
+            let case = Case { family: Family::Bulk, multiprocessors, ..case };
+            ends::check(&bench, &mut chance, &case);
+        }
+    }
+}
+
 /// Hopper's kernels of many rows, on the emulator's Hopper or a real one.
 #[test]
 fn wgmma_products_are_their_references() {

@@ -5,7 +5,7 @@ use crate::support::gemm::{self as reference, Matrix};
 use half::bf16;
 use trail_runtime::cuda::launch::{ActivationMap, Norm, Operands};
 use trail_runtime::cuda::plan::gemm::ladder::Rung;
-use trail_runtime::cuda::plan::gemm::{Epilogue, GemmPlan, Product, gemm, ladder, wgmma};
+use trail_runtime::cuda::plan::gemm::{Epilogue, GemmPlan, Product, bulk, gemm, ladder, wgmma};
 use trail_runtime::cuda::plan::{Chip, LaunchPlan};
 
 /// The case of a test.
@@ -31,10 +31,12 @@ pub(crate) enum Family {
     Planned,
     /// A rung of the ladder; logits only.
     Ladder(Rung),
-    /// Hopper's; not logits.
+    /// Hopper's of many rows; not logits.
     Group,
     /// The same in clusters.
     Clusters,
+    /// Hopper's of few rows.
+    Bulk,
 }
 
 impl Case {
@@ -68,6 +70,8 @@ impl Case {
 /// The operands of a case, on both sides.
 pub(crate) struct Setup {
     pub(crate) plan: GemmPlan,
+    /// The plan that is to have its bits: itself, or that of the portable kernels.
+    pub(crate) second: GemmPlan,
     /// Activations `[source rows, width]`.
     pub(crate) x: Matrix,
     /// Weights `[features, width]`.
@@ -110,6 +114,12 @@ impl Setup {
             Family::Ladder(rung) => ladder::gemm(rung, rows, features, width),
             Family::Group => wgmma::gemm(&chip, product).unwrap(),
             Family::Clusters => wgmma::gemm_in_clusters(&chip, product).unwrap(),
+            Family::Bulk => bulk::gemm(&chip, product).unwrap(),
+        };
+        let second = match case.family {
+            Family::Bulk => gemm(&chip, product),
+            Family::Clusters => without_clusters(&plan),
+            _ => plan,
         };
         // Logits gather their rows from more than there are.
         let source_rows = if epilogue == Epilogue::Logits { rows + 5 } else { rows };
@@ -138,15 +148,7 @@ impl Setup {
             ss: bench.input(&ss),
             map,
         };
-        Setup { plan, x, w, source, ss, parts, device }
-    }
-
-    /// The plan with the kernel that has no clusters; `None` where it has none itself.
-    pub(crate) fn without_clusters(&self) -> Option<GemmPlan> {
-        let (epilogue, tokens) = self.plan.launch.kernel.split_once("_cluster_")?;
-        let (_, entry) = trail_ptx::find(&format!("{epilogue}_{tokens}"))?;
-        let launch = LaunchPlan { kernel: entry.name, ..self.plan.launch };
-        Some(GemmPlan { launch, ..self.plan })
+        Setup { plan, second, x, w, source, ss, parts, device }
     }
 
     pub(crate) fn operands(&mut self, bench: &Bench) -> Operands {
@@ -180,4 +182,11 @@ impl Setup {
         let left: Vec<u32> = bench.read_raw(&self.device.tile_counters);
         assert!(left.iter().all(|&count| count == 0), "{}: counters {left:?}", self.plan.launch);
     }
+}
+
+/// The plan with the kernel that has no clusters.
+fn without_clusters(plan: &GemmPlan) -> GemmPlan {
+    let (epilogue, tokens) = plan.launch.kernel.split_once("_cluster_").expect("in clusters");
+    let (_, entry) = trail_ptx::find(&format!("{epilogue}_{tokens}")).expect("its kernel");
+    GemmPlan { launch: LaunchPlan { kernel: entry.name, ..plan.launch }, ..*plan }
 }

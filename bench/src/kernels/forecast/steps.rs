@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 use trail_ptx::Target;
 use trail_runtime::cuda::plan::LaunchPlan;
+use trail_runtime::cuda::plan::gemm::{self, wgmma};
 use trail_runtime::model::ModelConfig;
 
 use super::super::attention;
@@ -14,47 +15,68 @@ const CONTEXT: usize = 1024;
 /// Most rows of a decode step; larger ones are chunks of one prompt.
 const MOST_DECODE_ROWS: usize = 256;
 
-/// A step with each of `rows`: decode rows up to 256, prompts beyond. On Hopper again with the
-/// products and prompts' attention by wgmma, and with products in clusters.
-pub fn all(forecaster: &Forecaster, config: &ModelConfig, rows: &[usize]) -> Vec<Value> {
-    let hopper = forecaster.rates.chip.target == Some(Target::Sm90a);
-    let all = [Family::Portable, Family::Wgmma, Family::Cluster];
-    let variants = if hopper { &all[..] } else { &all[..1] };
-    let steps = rows.iter().flat_map(|&rows| variants.iter().map(move |&family| (rows, family)));
-    steps.filter_map(|(rows, family)| step(forecaster, config, rows, family)).collect()
+/// Products of a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Products {
+    /// `skinny_*` and `tiled_*`.
+    Portable,
+    /// Hopper's own, as `--hopper-products` chooses them.
+    Hopper,
+    /// These, in clusters where `--hopper-clusters` has a plan.
+    Clusters,
 }
 
-/// One step, each product by `family`, or else by the one before it; `None` where a kernel is not
-/// forecast, or no product is of the family.
+/// A step with each of `rows`: decode rows up to 256, prompts beyond. On Hopper again with its own
+/// products and prompts' attention, and with products in clusters.
+pub fn all(forecaster: &Forecaster, config: &ModelConfig, rows: &[usize]) -> Vec<Value> {
+    let hopper = forecaster.rates.chip.target == Some(Target::Sm90a);
+    let all = [Products::Portable, Products::Hopper, Products::Clusters];
+    let variants = if hopper { &all[..] } else { &all[..1] };
+    let steps = rows.iter().flat_map(|&rows| variants.iter().map(move |&by| (rows, by)));
+    steps.filter_map(|(rows, by)| step(forecaster, config, rows, by)).collect()
+}
+
+/// One step with its products `by`; `None` where a kernel is not forecast, or the chip or so many
+/// rows have none of them.
 pub(super) fn step(
     forecaster: &Forecaster,
     config: &ModelConfig,
     rows: usize,
-    family: Family,
+    by: Products,
 ) -> Option<Value> {
     let chip = &forecaster.rates.chip;
     let plans = products::plans(config, rows, chip);
-    if !plans.iter().any(|planned| planned.family == family) {
+    let has = |family| plans.iter().any(|planned| planned.family == family);
+    let own = by != Products::Portable;
+    if own && chip.target != Some(Target::Sm90a)
+        || by == Products::Clusters && !has(Family::Cluster)
+    {
         return None;
     }
-    let wgmma = family != Family::Portable;
     let is_prompt = rows > MOST_DECODE_ROWS;
-    let own = attention::wgmma_prefill_launch(config, chip, rows);
-    let own = own.filter(|own| wgmma && forecaster.report(own.kernel).is_some());
+    let by_wgmma = attention::wgmma_prefill_launch(config, chip, rows);
+    let by_wgmma = by_wgmma.filter(|plan| own && forecaster.report(plan.kernel).is_some());
     let attention = match is_prompt {
-        true => own.or_else(|| attention::prefill_launch(config, rows))?,
+        true => by_wgmma.or_else(|| attention::prefill_launch(config, rows))?,
         false => attention::decode_launch(config, chip, rows, CONTEXT)?,
     };
     let layers = config.num_layers as f64;
     let mut step = Sums::default();
     step.add(forecaster, &attention, rows, layers)?;
     for op in ["qkv", "o", "gate_up", "down", "lm_head"] {
-        let of_op = || plans.iter().filter(|planned| planned.op == op);
-        let wanted = of_op().rfind(|planned| planned.family as u8 <= family as u8);
+        let portable = plans.iter().find(|planned| planned.op == op);
         // A prompt has logits for its last row alone, which cost next to nothing.
-        let Some(planned) = wanted else { continue };
+        let Some(portable) = portable.map(|planned| planned.plan) else { continue };
+        let product = portable.product;
+        let clusters = || wgmma::gemm_in_clusters(chip, product);
+        let plan = match by {
+            Products::Portable => None,
+            Products::Hopper => gemm::hopper(chip, product),
+            Products::Clusters => clusters().or_else(|| gemm::hopper(chip, product)),
+        };
+        let plan = plan.unwrap_or(portable);
         let times = if op == "lm_head" { 1.0 } else { layers };
-        step.add(forecaster, &planned.plan.launch, rows, times)?;
+        step.add(forecaster, &plan.launch, rows, times)?;
     }
     let us = step.seconds * 1e6;
     let floor = match is_prompt {
@@ -63,10 +85,10 @@ pub(super) fn step(
     };
     Some(json!({
         "op": if is_prompt { "prefill_step" } else { "decode_step" },
-        "kernel": match family {
-            Family::Portable => "skinny_*, tiled_*",
-            Family::Wgmma => "wgmma_*",
-            Family::Cluster => "wgmma_*_cluster_*",
+        "kernel": match by {
+            Products::Portable => "skinny_*, tiled_*",
+            Products::Hopper => "bulk_*, wgmma_*",
+            Products::Clusters => "wgmma_*_cluster_*",
         },
         "rows": rows,
         "context": if is_prompt { 0 } else { CONTEXT },

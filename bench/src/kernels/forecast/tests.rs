@@ -1,3 +1,4 @@
+use super::steps::Products;
 use super::*;
 use crate::kernels::products::{self, Family};
 
@@ -36,8 +37,8 @@ fn attention_share(forecaster: &Forecaster, rows: usize, context: usize) -> f64 
     share(&[plan], us, forecaster.rates.read_gb_per_s(), forecaster.rates.tflops(&plan)).1
 }
 
-fn step_share(forecaster: &Forecaster, rows: usize, family: Family) -> f64 {
-    let step = steps::step(forecaster, &llama(), rows, family).expect("a forecast");
+fn step_share(forecaster: &Forecaster, rows: usize, by: Products) -> f64 {
+    let step = steps::step(forecaster, &llama(), rows, by).expect("a forecast");
     step["share"].as_f64().expect("a share")
 }
 
@@ -106,8 +107,8 @@ fn the_model_reproduces_a_forecast_made_by_hand() {
         (A100, false, 2048, [0.60, 0.68]),
     ];
     for (chip, wgmma, rows, range) in steps {
-        let family = if wgmma { Family::Wgmma } else { Family::Portable };
-        let share = step_share(&earlier(chip), rows, family);
+        let by = if wgmma { Products::Hopper } else { Products::Portable };
+        let share = step_share(&earlier(chip), rows, by);
         assert_near(share, range, &format!("step of {rows}, wgmma {wgmma}, {}", chip.name()));
     }
 }
@@ -129,7 +130,8 @@ fn the_changes_of_the_kernels_show() {
     for chip in [ForecastChip::A100, ForecastChip::H200] {
         let (now, earlier) = (forecaster(chip, false), forecaster(chip, true));
         for rows in [1, 16, 64, 128, 256, 2048] {
-            let [now, earlier] = [&now, &earlier].map(|of| step_share(of, rows, Family::Portable));
+            let [now, earlier] =
+                [&now, &earlier].map(|of| step_share(of, rows, Products::Portable));
             assert!(now > earlier, "{rows} rows, {}: {now} against {earlier}", chip.name());
         }
     }
@@ -143,7 +145,8 @@ fn the_kernels_of_a_step_are_known() {
         for config in ["demo", "llama3.2-1b", "llama3-8b"].map(ModelConfig::named) {
             let config = config.expect("a shape");
             for rows in [1, 7, 33, 65, 200, 300, 5000] {
-                let step = steps::step(&forecaster, &config, rows, false).expect("a forecast");
+                let step = steps::step(&forecaster, &config, rows, Products::Portable)
+                    .expect("a forecast");
                 let share = step["share"].as_f64().expect("a share");
                 assert!(share > 0.0 && share < 1.0, "{rows} rows: {step}");
             }

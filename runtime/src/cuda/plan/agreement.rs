@@ -1,7 +1,7 @@
 //! The constants that kernel sources and planner both state are equal: read from the .cu and .cuh
 //! files, and compared with the planner's own.
 
-use super::gemm::{Instance, wgmma};
+use super::gemm::{Instance, bulk, wgmma};
 use super::{Chip, LaunchPlan, attention, ceiling, gemm, megakernel, sampling, shuffle, step};
 use crate::backend::{BLOCK_TOKENS, MAX_TOP_LOGPROBS};
 use crate::model::Dtype;
@@ -87,7 +87,7 @@ fn attention_geometry() {
     assert_eq!([64, 128].map(attention::prefill_tile_tokens), [64, 32]);
     let own = "attention_wgmma.cu";
     let threads = attention::wgmma::THREADS as usize;
-    agree(own, "THREADS", "attention/wgmma.rs THREADS", &[threads]);
+    agree("common/pipeline.cuh", "THREADS", "attention/wgmma.rs THREADS", &[threads]);
     agree(own, "TOKENS", "attention/wgmma.rs TOKENS", &[attention::wgmma::TOKENS]);
     agree(own, "STAGES", "attention/wgmma.rs STAGES", &[attention::wgmma::STAGES]);
     agree(own, "COLUMNS", "attention/wgmma.rs COLUMNS", &[attention::wgmma::COLUMNS]);
@@ -108,13 +108,16 @@ fn products_geometry() {
     agree("common/stream.cuh", "FEATURES", "shuffle.rs FEATURES", &[shuffle::FEATURES]);
     agree("common/stream.cuh", "ROW", "gemm.rs ROW_BYTES", &[gemm::ROW_BYTES / 4]);
     let skinny = &gemm::SKINNY[0];
-    agree("common/skinny.cuh", "THREADS", "gemm.rs skinny()", &[skinny.threads as usize]);
-    agree("common/skinny.cuh", "DEPTH", "gemm.rs skinny()", &[skinny.depth]);
+    agree("common/lane_ring.cuh", "THREADS", "gemm.rs skinny()", &[skinny.threads as usize]);
+    agree("common/lane_ring.cuh", "DEPTH", "gemm.rs skinny()", &[skinny.depth]);
+    let own = "common/bulk.cuh";
+    agree(own, "STAGE_STEPS", "gemm/bulk.rs STAGE_STEPS", &[bulk::STAGE_STEPS]);
     let wide = "common/wgmma.cuh";
     agree(wide, "BOX", "gemm/wgmma.rs BOX", &[wgmma::BOX]);
     agree(wide, "DEPTH", "gemm/wgmma.rs DEPTH", &[wgmma::DEPTH]);
     agree(wide, "PASS", "gemm/wgmma.rs PASS", &[wgmma::PASS]);
-    agree(wide, "THREADS", "gemm/wgmma.rs THREADS", &[wgmma::THREADS as usize]);
+    let threads = wgmma::THREADS as usize;
+    agree("common/pipeline.cuh", "THREADS", "gemm/wgmma.rs THREADS", &[threads]);
 }
 
 /// Arguments of the macro that makes the kernel `name` in `text`, after its epilogue.
@@ -149,6 +152,14 @@ fn instances_of_the_products() {
         let ring = stages * (shuffle::FEATURES + tokens) * depth * 2;
         let shared = ring.max(tokens * gemm::ROW_BYTES) + tokens * 8;
         assert_eq!(shared, planned.shared_bytes as usize, "{kernel}");
+    }
+    for planned in bulk::INSTANCES {
+        for (kernel, stages) in planned.kernels.into_iter().zip(planned.stages) {
+            let file = &kernel[..kernel.rfind('_').unwrap()];
+            let found = instance(&source(&format!("{file}.cu")), kernel);
+            // Blocks a multiprocessor come last, for which gemm/bulk.rs has a test.
+            assert_eq!(found[..3], [planned.tokens, stages, bulk::ROW_STAGES], "{kernel}");
+        }
     }
     for planned in wgmma::INSTANCES.into_iter().chain([wgmma::IN_CLUSTERS]) {
         for kernel in planned.kernels {
@@ -205,6 +216,7 @@ fn plans() -> Vec<LaunchPlan> {
         plans.push(gemm::gemm(&chip, product).launch);
         plans.extend(wgmma::gemm(&Chip::H200, product).map(|plan| plan.launch));
         plans.extend(wgmma::gemm_in_clusters(&Chip::H200, product).map(|plan| plan.launch));
+        plans.extend(bulk::gemm(&Chip::H200, product).map(|plan| plan.launch));
     }
     plans
 }

@@ -3,17 +3,16 @@
 use super::layout::StepLimits;
 use super::sizes::Sizes;
 use crate::cuda::plan::attention::{self, DecodePlan, Heads, TILE_QUERIES};
-use crate::cuda::plan::gemm::{Epilogue, GemmPlan, Product, gemm, wgmma};
+use crate::cuda::plan::gemm::{self, Epilogue, GemmPlan, Product};
 use crate::cuda::plan::megakernel::{MegakernelPlan, Products, megakernel};
 use crate::cuda::plan::sampling::{SamplingPlan, sampling};
 use crate::cuda::plan::{Chip, LaunchPlan, step};
 use crate::model::ModelConfig;
-use trail_ptx::Target;
 
 /// Kernels that are used only if enabled.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::cuda) struct KernelOptions {
-    /// Large products and prefill attention by Hopper's own kernels.
+    /// Products and prefill attention by Hopper's own kernels.
     pub(in crate::cuda) hopper_products: bool,
     /// Of these, products of more than 128 rows in clusters, where they have a plan.
     pub(in crate::cuda) hopper_clusters: bool,
@@ -90,13 +89,16 @@ impl Plans {
             .iter()
             .map(|rows| attention::decode(chip, rows, heads, limits.context))
             .collect();
+        // The megakernel's products are the portable ones.
         let fused = |(count, decode): (usize, &DecodePlan)| {
-            let products = &layer[rows.index(count)].products;
-            megakernel(chip, products, decode).filter(|_| kernels.megakernel)
+            let rows = rows.at(rows.index(count));
+            let portable = || LayerPlans::new(chip, config, false, rows).products;
+            kernels.megakernel.then(portable).and_then(|of| megakernel(chip, &of, decode))
         };
         let megakernel = decode_sizes.iter().zip(&decode).map(fused).collect();
         let choices = decode_sizes.clone();
-        let choice = choices.iter().map(|rows| ChoicePlans::new(chip, config, rows)).collect();
+        let choice = |rows| ChoicePlans::new(chip, config, kernels.hopper_products, rows);
+        let choice = choices.iter().map(choice).collect();
         let hopper = kernels.hopper_products.then_some(*chip);
         Plans { rows, layer, decode_sizes, decode, megakernel, choices, choice, heads, hopper }
     }
@@ -172,22 +174,20 @@ impl LayerPlans {
 }
 
 impl ChoicePlans {
-    fn new(chip: &Chip, config: &ModelConfig, rows: usize) -> ChoicePlans {
+    fn new(chip: &Chip, config: &ModelConfig, hopper: bool, rows: usize) -> ChoicePlans {
         let (features, width) = (config.vocab_size, config.hidden_size);
-        ChoicePlans {
-            logits: gemm(chip, Product { epilogue: Epilogue::Logits, rows, features, width }),
-            sampling: sampling(rows, features),
-        }
+        let product = Product { epilogue: Epilogue::Logits, rows, features, width };
+        ChoicePlans { logits: best(chip, hopper, product), sampling: sampling(rows, features) }
     }
 }
 
 /// Hopper's own product where it is enabled and has one for so many rows; the portable one
 /// otherwise.
 fn best(chip: &Chip, kernels: KernelOptions, product: Product) -> GemmPlan {
-    let hopper = kernels.hopper_products && chip.target == Some(Target::Sm90a);
     let clusters = || wgmma::gemm_in_clusters(chip, product).filter(|_| kernels.hopper_clusters);
-    let plan = if hopper { clusters().or_else(|| wgmma::gemm(chip, product)) } else { None };
-    plan.unwrap_or_else(|| gemm(chip, product))
+    let hopper = || clusters().or_else(|| gemm::hopper(chip, product));
+    let plan = kernels.hopper_products.then(hopper).flatten();
+    plan.unwrap_or_else(|| gemm::gemm(chip, product))
 }
 
 /// Returns true if `plan` is attention by wgmma, which reads the KV pool through a tensor map.
@@ -220,6 +220,9 @@ mod tests {
             assert_eq!(is_wgmma(&largest.o), chip == Chip::H200);
             assert_eq!(in_clusters(&largest.o), chip == Chip::H200);
             assert!(!is_wgmma(&plans.layer[0].products.o));
+            let few = [&plans.layer[0].products.o, &plans.choice[0].logits];
+            let is_bulk = few.map(|plan| plan.launch.kernel.starts_with("bulk_"));
+            assert_eq!(is_bulk, [chip == Chip::H200; 2]);
             assert_eq!(is_wgmma_attention(&plans.prefill(9, 200, 2000)), chip == Chip::H200);
             // Sizes 1, 2 and 4.
             assert_eq!(plans.megakernel.iter().flatten().count(), 3);
