@@ -1,9 +1,11 @@
 //! Every plan that a step may need, made at start, and the workspaces of the largest plans.
 
+use trail_ptx::Target;
+
 use super::layout::StepLimits;
 use super::sizes::Sizes;
 use crate::cuda::plan::attention::{self, DecodePlan, Heads, TILE_QUERIES};
-use crate::cuda::plan::gemm::{self, Epilogue, GemmPlan, Product};
+use crate::cuda::plan::gemm::{self, Epilogue, GemmPlan, Product, wgmma};
 use crate::cuda::plan::megakernel::{MegakernelPlan, Products, megakernel};
 use crate::cuda::plan::sampling::{SamplingPlan, sampling};
 use crate::cuda::plan::{Chip, LaunchPlan, step};
@@ -92,12 +94,13 @@ impl Plans {
         // The megakernel's products are the portable ones.
         let fused = |(count, decode): (usize, &DecodePlan)| {
             let rows = rows.at(rows.index(count));
-            let portable = || LayerPlans::new(chip, config, false, rows).products;
+            let portable =
+                || LayerPlans::new(chip, config, KernelOptions::default(), rows).products;
             kernels.megakernel.then(portable).and_then(|of| megakernel(chip, &of, decode))
         };
         let megakernel = decode_sizes.iter().zip(&decode).map(fused).collect();
         let choices = decode_sizes.clone();
-        let choice = |rows| ChoicePlans::new(chip, config, kernels.hopper_products, rows);
+        let choice = |rows| ChoicePlans::new(chip, config, kernels, rows);
         let choice = choices.iter().map(choice).collect();
         let hopper = kernels.hopper_products.then_some(*chip);
         Plans { rows, layer, decode_sizes, decode, megakernel, choices, choice, heads, hopper }
@@ -174,10 +177,10 @@ impl LayerPlans {
 }
 
 impl ChoicePlans {
-    fn new(chip: &Chip, config: &ModelConfig, hopper: bool, rows: usize) -> ChoicePlans {
+    fn new(chip: &Chip, config: &ModelConfig, kernels: KernelOptions, rows: usize) -> ChoicePlans {
         let (features, width) = (config.vocab_size, config.hidden_size);
         let product = Product { epilogue: Epilogue::Logits, rows, features, width };
-        ChoicePlans { logits: best(chip, hopper, product), sampling: sampling(rows, features) }
+        ChoicePlans { logits: best(chip, kernels, product), sampling: sampling(rows, features) }
     }
 }
 
@@ -185,8 +188,10 @@ impl ChoicePlans {
 /// otherwise.
 fn best(chip: &Chip, kernels: KernelOptions, product: Product) -> GemmPlan {
     let clusters = || wgmma::gemm_in_clusters(chip, product).filter(|_| kernels.hopper_clusters);
-    let hopper = || clusters().or_else(|| gemm::hopper(chip, product));
-    let plan = kernels.hopper_products.then(hopper).flatten();
+    let plan = match kernels.hopper_products && chip.target == Some(Target::Sm90a) {
+        true => clusters().or_else(|| gemm::hopper(chip, product)),
+        false => None,
+    };
     plan.unwrap_or_else(|| gemm::gemm(chip, product))
 }
 
