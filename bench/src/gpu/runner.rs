@@ -57,6 +57,8 @@ impl Runner {
             graphs: settings.graphs,
             megakernel: settings.megakernel,
             hopper_products: settings.hopper_products,
+            split_prefill: settings.split_prefill,
+            sampler_teams: settings.sampler_teams,
             tap_layer: None,
             tap: TapMode::Off,
             probe: None,

@@ -55,6 +55,12 @@ pub struct CudaOptions {
     /// On Hopper: products of 32 rows and more, and attention of prompts, by kernels with TMA and
     /// wgmma, which ran on the emulator alone so far.
     pub hopper_products: bool,
+    /// Let several blocks share a long context of a short prompt chunk (split-KV); ran on the
+    /// emulator alone so far.
+    pub split_prefill: bool,
+    /// Let several blocks share the passes of top-k and top-p over a row's probabilities, with the
+    /// same bits; ran on the emulator alone so far.
+    pub sampler_teams: bool,
     /// The layer (0-based) whose output rows are tapped; `None`: no tap.
     pub tap_layer: Option<usize>,
     /// Destination of tapped rows.
@@ -124,6 +130,8 @@ impl CudaBackend {
             kernels: KernelOptions {
                 hopper_products: options.hopper_products,
                 megakernel: options.megakernel,
+                split_prefill: options.split_prefill,
+                sampler_teams: options.sampler_teams,
             },
         })?;
         executor.prepare(options.graphs, mode == TapMode::Blocking, progress)?;

@@ -253,6 +253,8 @@ impl EngineBuilder {
             graphs: settings.graphs,
             megakernel: settings.megakernel,
             hopper_products: settings.hopper_products,
+            split_prefill: settings.split_prefill,
+            sampler_teams: settings.sampler_teams,
             tap_layer: layers.map(|layers| layers.last()),
             tap: match (probe, settings.probe) {
                 (None, _) => TapMode::Off,

@@ -110,6 +110,12 @@ pub struct CudaSettings {
     /// On Hopper: products of 32 rows and more, and attention of prompts, by its own kernels (TMA,
     /// wgmma), which ran on the emulator alone so far.
     pub hopper_products: bool,
+    /// Let several blocks share a long context of a short prompt chunk (split-KV), which ran on the
+    /// emulator alone so far.
+    pub split_prefill: bool,
+    /// Let several blocks share the passes of top-k and top-p over a row's probabilities, with the
+    /// same results; ran on the emulator alone so far.
+    pub sampler_teams: bool,
     /// Where the probe runs.
     pub probe: ProbeDevice,
     /// Threads that poll for tapped rows and run the probe.
@@ -126,6 +132,8 @@ impl Default for CudaSettings {
             graphs: true,
             megakernel: false,
             hopper_products: false,
+            split_prefill: false,
+            sampler_teams: false,
             probe: ProbeDevice::Cpu,
             probe_threads: 2,
             host_kv_bytes: 4 << 30,

@@ -10,6 +10,7 @@ mod models;
 mod play;
 mod receivers;
 mod sampling;
+mod split;
 #[path = "../support/mod.rs"]
 mod support;
 mod taps;
@@ -42,6 +43,8 @@ fn options() -> CudaOptions {
         graphs: true,
         megakernel: false,
         hopper_products: true,
+        split_prefill: true,
+        sampler_teams: true,
         tap_layer: None,
         tap: TapMode::Off,
         probe: None,
