@@ -16,7 +16,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "apply_diffs",
         source: "kernels/apply_diffs.cu",
-        source_hash: 0xb5c421e2eb03bfac,
+        source_hash: 0xc80ecba94882ed54,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/apply_diffs.ptx")), cubin: include_bytes!("../out/sm_80/apply_diffs.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/apply_diffs.cubin") },
@@ -31,7 +31,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "attention_decode",
         source: "kernels/attention_decode.cu",
-        source_hash: 0x101e564c57136ae2,
+        source_hash: 0xb83375513a288ef6,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/attention_decode.ptx")), cubin: include_bytes!("../out/sm_80/attention_decode.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/attention_decode.cubin") },
@@ -56,28 +56,55 @@ pub static MODULES: &[Module] = &[
         ],
     },
     Module {
+        name: "attention_merge",
+        source: "kernels/attention_merge.cu",
+        source_hash: 0xb24c50124fa4808b,
+        images: &[
+            Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/attention_merge.ptx")), cubin: include_bytes!("../out/sm_80/attention_merge.cubin") },
+            Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/attention_merge.cubin") },
+        ],
+        entries: &[
+            Entry { name: "attention_merge_hd128", params: "PrefillAttentionParams", param_bytes: 112, param_align: 8, resources: &[
+                Resources { target: Target::Sm80, registers: 40, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 0 },
+                Resources { target: Target::Sm90a, registers: 43, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 0 },
+            ] },
+            Entry { name: "attention_merge_hd64", params: "PrefillAttentionParams", param_bytes: 112, param_align: 8, resources: &[
+                Resources { target: Target::Sm80, registers: 40, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 0 },
+                Resources { target: Target::Sm90a, registers: 43, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 0 },
+            ] },
+        ],
+    },
+    Module {
         name: "attention_prefill",
         source: "kernels/attention_prefill.cu",
-        source_hash: 0xd72bbf78a96255cf,
+        source_hash: 0x94896676823a2e5b,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/attention_prefill.ptx")), cubin: include_bytes!("../out/sm_80/attention_prefill.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/attention_prefill.cubin") },
         ],
         entries: &[
-            Entry { name: "attention_prefill_hd128", params: "PrefillAttentionParams", param_bytes: 88, param_align: 8, resources: &[
+            Entry { name: "attention_prefill_hd128", params: "PrefillAttentionParams", param_bytes: 112, param_align: 8, resources: &[
                 Resources { target: Target::Sm80, registers: 245, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
                 Resources { target: Target::Sm90a, registers: 250, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
             ] },
-            Entry { name: "attention_prefill_hd64", params: "PrefillAttentionParams", param_bytes: 88, param_align: 8, resources: &[
+            Entry { name: "attention_prefill_hd64", params: "PrefillAttentionParams", param_bytes: 112, param_align: 8, resources: &[
                 Resources { target: Target::Sm80, registers: 228, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
                 Resources { target: Target::Sm90a, registers: 235, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+            ] },
+            Entry { name: "attention_prefill_split_hd128", params: "PrefillAttentionParams", param_bytes: 112, param_align: 8, resources: &[
+                Resources { target: Target::Sm80, registers: 252, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm90a, registers: 254, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+            ] },
+            Entry { name: "attention_prefill_split_hd64", params: "PrefillAttentionParams", param_bytes: 112, param_align: 8, resources: &[
+                Resources { target: Target::Sm80, registers: 234, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm90a, registers: 238, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
             ] },
         ],
     },
     Module {
         name: "attention_wgmma",
         source: "kernels/attention_wgmma.cu",
-        source_hash: 0x72fae294b811e70a,
+        source_hash: 0xf1b73cd58278a717,
         images: &[
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/attention_wgmma.cubin") },
         ],
@@ -88,12 +115,18 @@ pub static MODULES: &[Module] = &[
             Entry { name: "attention_wgmma_hd64", params: "WgmmaAttentionParams", param_bytes: 256, param_align: 64, resources: &[
                 Resources { target: Target::Sm90a, registers: 168, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
             ] },
+            Entry { name: "attention_wgmma_split_hd128", params: "WgmmaAttentionParams", param_bytes: 256, param_align: 64, resources: &[
+                Resources { target: Target::Sm90a, registers: 168, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
+            ] },
+            Entry { name: "attention_wgmma_split_hd64", params: "WgmmaAttentionParams", param_bytes: 256, param_align: 64, resources: &[
+                Resources { target: Target::Sm90a, registers: 168, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
+            ] },
         ],
     },
     Module {
         name: "ceiling",
         source: "kernels/ceiling.cu",
-        source_hash: 0x53d6ce3a93bb5995,
+        source_hash: 0x9e3d50985bbdee8b,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/ceiling.ptx")), cubin: include_bytes!("../out/sm_80/ceiling.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/ceiling.cubin") },
@@ -112,7 +145,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "decode_megakernel",
         source: "kernels/decode_megakernel.cu",
-        source_hash: 0x01133aef47081ac2,
+        source_hash: 0xd7f8ad1ac6e7d1ae,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/decode_megakernel.ptx")), cubin: include_bytes!("../out/sm_80/decode_megakernel.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/decode_megakernel.cubin") },
@@ -139,7 +172,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "embed",
         source: "kernels/embed.cu",
-        source_hash: 0x5aa974e30490ed68,
+        source_hash: 0x1a0684555ebdce38,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/embed.ptx")), cubin: include_bytes!("../out/sm_80/embed.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/embed.cubin") },
@@ -154,7 +187,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "ladder/attention_rung1",
         source: "kernels/ladder/attention_rung1.cu",
-        source_hash: 0x6a67c88aa1d208c4,
+        source_hash: 0x5d344e078215fafc,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/ladder/attention_rung1.ptx")), cubin: include_bytes!("../out/sm_80/ladder/attention_rung1.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/ladder/attention_rung1.cubin") },
@@ -173,7 +206,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "ladder/attention_rung2",
         source: "kernels/ladder/attention_rung2.cu",
-        source_hash: 0x8ca9197a156e75b4,
+        source_hash: 0x71650ec606e874ac,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/ladder/attention_rung2.ptx")), cubin: include_bytes!("../out/sm_80/ladder/attention_rung2.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/ladder/attention_rung2.cubin") },
@@ -192,7 +225,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "ladder/gemm_1_naive",
         source: "kernels/ladder/gemm_1_naive.cu",
-        source_hash: 0xc7467458cf78c339,
+        source_hash: 0x4de3bd75bf868867,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/ladder/gemm_1_naive.ptx")), cubin: include_bytes!("../out/sm_80/ladder/gemm_1_naive.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/ladder/gemm_1_naive.cubin") },
@@ -207,7 +240,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "ladder/gemm_2_mma",
         source: "kernels/ladder/gemm_2_mma.cu",
-        source_hash: 0x83b5346ae978056c,
+        source_hash: 0xbca1d35cc9281614,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/ladder/gemm_2_mma.ptx")), cubin: include_bytes!("../out/sm_80/ladder/gemm_2_mma.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/ladder/gemm_2_mma.cubin") },
@@ -222,7 +255,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "ladder/gemm_3_ring",
         source: "kernels/ladder/gemm_3_ring.cu",
-        source_hash: 0x6d2f3384f29f348d,
+        source_hash: 0x091313113e38fa1d,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/ladder/gemm_3_ring.ptx")), cubin: include_bytes!("../out/sm_80/ladder/gemm_3_ring.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/ladder/gemm_3_ring.cubin") },
@@ -237,7 +270,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "probe",
         source: "kernels/probe.cu",
-        source_hash: 0x17ae8239565eb9eb,
+        source_hash: 0x2ce079c18370f615,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/probe.ptx")), cubin: include_bytes!("../out/sm_80/probe.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/probe.cubin") },
@@ -256,41 +289,41 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "sample_choose",
         source: "kernels/sample_choose.cu",
-        source_hash: 0x244fa2fc8d734ac5,
+        source_hash: 0x4c193ed848acee79,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/sample_choose.ptx")), cubin: include_bytes!("../out/sm_80/sample_choose.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/sample_choose.cubin") },
         ],
         entries: &[
-            Entry { name: "sample_choose", params: "SampleParams", param_bytes: 112, param_align: 8, resources: &[
-                Resources { target: Target::Sm80, registers: 92, shared_bytes: 17808, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
-                Resources { target: Target::Sm90a, registers: 94, shared_bytes: 17808, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+            Entry { name: "sample_choose", params: "SampleParams", param_bytes: 144, param_align: 8, resources: &[
+                Resources { target: Target::Sm80, registers: 127, shared_bytes: 18176, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm90a, registers: 127, shared_bytes: 18176, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
             ] },
         ],
     },
     Module {
         name: "sample_weigh",
         source: "kernels/sample_weigh.cu",
-        source_hash: 0x3cb441eb6205788b,
+        source_hash: 0x97d2b1baade49865,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/sample_weigh.ptx")), cubin: include_bytes!("../out/sm_80/sample_weigh.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/sample_weigh.cubin") },
         ],
         entries: &[
-            Entry { name: "sample_scan", params: "SampleParams", param_bytes: 112, param_align: 8, resources: &[
+            Entry { name: "sample_scan", params: "SampleParams", param_bytes: 144, param_align: 8, resources: &[
                 Resources { target: Target::Sm80, registers: 28, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 0 },
                 Resources { target: Target::Sm90a, registers: 30, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 0 },
             ] },
-            Entry { name: "sample_weigh", params: "SampleParams", param_bytes: 112, param_align: 8, resources: &[
-                Resources { target: Target::Sm80, registers: 34, shared_bytes: 64, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
-                Resources { target: Target::Sm90a, registers: 32, shared_bytes: 64, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+            Entry { name: "sample_weigh", params: "SampleParams", param_bytes: 144, param_align: 8, resources: &[
+                Resources { target: Target::Sm80, registers: 42, shared_bytes: 64, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
+                Resources { target: Target::Sm90a, registers: 36, shared_bytes: 64, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
             ] },
         ],
     },
     Module {
         name: "shuffle",
         source: "kernels/shuffle.cu",
-        source_hash: 0x612febaef654c909,
+        source_hash: 0xf05417a34fd3d4b7,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/shuffle.ptx")), cubin: include_bytes!("../out/sm_80/shuffle.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/shuffle.cubin") },
@@ -313,7 +346,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "skinny_logits",
         source: "kernels/skinny_logits.cu",
-        source_hash: 0x6c12d39e1a616b4d,
+        source_hash: 0x1e8a32c08e9c6bff,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/skinny_logits.ptx")), cubin: include_bytes!("../out/sm_80/skinny_logits.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/skinny_logits.cubin") },
@@ -340,7 +373,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "skinny_qkv",
         source: "kernels/skinny_qkv.cu",
-        source_hash: 0x5f84161b1ba32e3b,
+        source_hash: 0x77e07e58b0a789f1,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/skinny_qkv.ptx")), cubin: include_bytes!("../out/sm_80/skinny_qkv.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/skinny_qkv.cubin") },
@@ -367,7 +400,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "skinny_residual",
         source: "kernels/skinny_residual.cu",
-        source_hash: 0xfc1241812dbc6ecd,
+        source_hash: 0xaca396c44e87d27f,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/skinny_residual.ptx")), cubin: include_bytes!("../out/sm_80/skinny_residual.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/skinny_residual.cubin") },
@@ -394,7 +427,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "skinny_swiglu",
         source: "kernels/skinny_swiglu.cu",
-        source_hash: 0x3cb685187be70662,
+        source_hash: 0x8f3593df8bd2818e,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/skinny_swiglu.ptx")), cubin: include_bytes!("../out/sm_80/skinny_swiglu.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/skinny_swiglu.cubin") },
@@ -421,7 +454,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "tap_mean",
         source: "kernels/tap_mean.cu",
-        source_hash: 0x2311b1c19ad0cc16,
+        source_hash: 0xdcbf8ba50db49bb2,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/tap_mean.ptx")), cubin: include_bytes!("../out/sm_80/tap_mean.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/tap_mean.cubin") },
@@ -436,7 +469,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "tiled_logits",
         source: "kernels/tiled_logits.cu",
-        source_hash: 0x807ebf45e9adc23a,
+        source_hash: 0x7d1757920a5ddea2,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/tiled_logits.ptx")), cubin: include_bytes!("../out/sm_80/tiled_logits.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/tiled_logits.cubin") },
@@ -455,7 +488,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "tiled_qkv",
         source: "kernels/tiled_qkv.cu",
-        source_hash: 0x088e10e8681ed0f8,
+        source_hash: 0xdc1ce855e275e7ac,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/tiled_qkv.ptx")), cubin: include_bytes!("../out/sm_80/tiled_qkv.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/tiled_qkv.cubin") },
@@ -474,7 +507,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "tiled_residual",
         source: "kernels/tiled_residual.cu",
-        source_hash: 0x935b7975a8a7a3bd,
+        source_hash: 0x1b2a6abd65c580db,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/tiled_residual.ptx")), cubin: include_bytes!("../out/sm_80/tiled_residual.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/tiled_residual.cubin") },
@@ -493,7 +526,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "tiled_swiglu",
         source: "kernels/tiled_swiglu.cu",
-        source_hash: 0xa04f4b4c4fcc1a41,
+        source_hash: 0xf958efb4228ea2b7,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/tiled_swiglu.ptx")), cubin: include_bytes!("../out/sm_80/tiled_swiglu.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/tiled_swiglu.cubin") },
@@ -512,7 +545,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "token_counts",
         source: "kernels/token_counts.cu",
-        source_hash: 0xa560279317902141,
+        source_hash: 0x6b80edccdbac78df,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/token_counts.ptx")), cubin: include_bytes!("../out/sm_80/token_counts.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/token_counts.cubin") },
@@ -527,7 +560,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "wgmma_qkv",
         source: "kernels/wgmma_qkv.cu",
-        source_hash: 0x9ddb14a6f5ab4ef5,
+        source_hash: 0x50e2e4c5c388f3ed,
         images: &[
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/wgmma_qkv.cubin") },
         ],
@@ -546,7 +579,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "wgmma_residual",
         source: "kernels/wgmma_residual.cu",
-        source_hash: 0x00ab509a96c440fa,
+        source_hash: 0x28a2564d0e5d1f74,
         images: &[
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/wgmma_residual.cubin") },
         ],
@@ -565,7 +598,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "wgmma_swiglu",
         source: "kernels/wgmma_swiglu.cu",
-        source_hash: 0x97926e86fbabf08e,
+        source_hash: 0x417e599719623310,
         images: &[
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/wgmma_swiglu.cubin") },
         ],
