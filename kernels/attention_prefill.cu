@@ -6,10 +6,12 @@
 // in      kv.block_table [batch_slots, max_blocks] i32, row-major, 4-byte aligned
 // in      segments [segments, 4] i32, first row, rows, batch_idx, context, 16-byte aligned
 // in      tiles [tiles, 2] i32, segment, first query, 8-byte aligned
-// out     out [T, heads, hd] bf16, row-major, 16-byte aligned
+// out     out [T, heads, hd] bf16, row-major, 16-byte aligned; of tiles that are not cut
+// out     partial_out [cut_tiles, kv_heads, splits, 128, hd] f32, scratch, 16-byte aligned
+// out     partial_sums [cut_tiles, kv_heads, splits, 128, 2] f32, scratch, 8-byte aligned
 // arch    sm_80, sm_90a
-// launch  grid [tiles, kv_heads], block 128, shared 64 KiB at hd 64, 80 KiB at hd 128: queries and
-//         3 stages of K and V
+// launch  grid [tiles + cut_tiles*(splits-1), kv_heads], block 128, shared 64 KiB at hd 64, 80 KiB
+//         at hd 128: queries and 3 stages of K and V
 // limit   flops: sum over rows(min(context+1, window)) * heads * hd * 4
 // reference runtime/tests/cuda_attention/reference.rs::attention
 // why     GQA packing: a query is a row and a head of the group, and 128 queries share one pass
@@ -19,7 +21,9 @@
 //         16 KiB of keys and values: with the queries 80 KiB at hd 128, so two blocks of threads
 //         share a multiprocessor of sm_80 and one computes exponentials while the other multiplies.
 //         Only tiles at the diagonal, the window's edge or the segment's end are masked. The order
-//         of tokens is fixed: same bits every time.
+//         of tokens is fixed: same bits every time. The split kernels let several blocks share the
+//         context of a tile, where there are fewer tiles than places for blocks; attention_merge
+//         adds what they leave.
 #include "common/prefill.cuh"
 
 namespace {
@@ -234,6 +238,30 @@ __device__ void store(const PrefillAttentionParams &p, const Work &work, State<H
     }
 }
 
+/// Stores the warp's queries as they are, with what they are relative to: a part of a cut tile.
+template <int HD>
+__device__ void store_part(const PrefillAttentionParams &p, const Work &work, State<HD> &state) {
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+#pragma unroll
+    for (int r = 0; r < 4; r++) {
+        float sum = state.sum[r];
+        sum += __shfl_xor_sync(~0u, sum, 1);
+        sum += __shfl_xor_sync(~0u, sum, 2);
+        const int query = warp * WARP_QUERIES + r * 8 + lane / 4;
+        if (work.first + query >= work.count) continue;
+        if (lane % 4 == 0)
+            *reinterpret_cast<float2 *>(prefill::part_sums(p, work.part, query)) =
+                make_float2(state.largest[r], sum);
+        float2 *out =
+            reinterpret_cast<float2 *>(prefill::part_out<HD>(p, work.part, query)) + lane % 4;
+#pragma unroll
+        for (int n = 0; n < HD / 8; n++) {
+            const float *pair = &state.out[r / 2][n][r % 2 * 2];
+            out[n * 4] = make_float2(pair[0], pair[1]);
+        }
+    }
+}
+
 template <int HD>
 __device__ void start(State<HD> &state) {
 #pragma unroll
@@ -250,14 +278,16 @@ __device__ void start(State<HD> &state) {
     }
 }
 
-template <int HD>
+template <int HD, bool SPLIT>
 __device__ void attend(const PrefillAttentionParams &p) {
     constexpr int TOKENS = TOKENS_OF<HD>, TILE_BYTES = TOKENS * HD * 2,
                   STAGE_BYTES = 2 * TILE_BYTES;
     ptx::launch_successor();
     ptx::wait_for_predecessor();
     Work work;
-    if (!prefill::take(p, blockIdx.x, blockIdx.y, work)) return;
+    if (SPLIT ? !prefill::take_piece(p, blockIdx.x, blockIdx.y, work)
+              : !prefill::take(p, blockIdx.x, blockIdx.y, work))
+        return;
     const u32 queries = ptx::shared_address(shared_bytes), ring = queries + QUERIES * HD * 2;
     const int first_tile = work.oldest / TOKENS, last_tile = (work.end - 1) / TOKENS;
     TileIds<TOKENS> ids;
@@ -275,7 +305,7 @@ __device__ void attend(const PrefillAttentionParams &p) {
     // The tile's first position sees all of a token tile up to here; its last position's window
     // begins there.
     const int seen_by_all = work.context + row_of(p, work.first) + 1,
-              oldest_of_last = oldest_token(p.kv, work.end - 1);
+              oldest_of_last = oldest_token(p.kv, SPLIT ? work.newest : work.end - 1);
     u32 now = ring, filled = ring + (STAGES - 1) * STAGE_BYTES;
     for (int tile = first_tile; tile <= last_tile; tile++) {
         ptx::copy_async_wait<STAGES - 2>();
@@ -296,16 +326,22 @@ __device__ void attend(const PrefillAttentionParams &p) {
         now = now == ring + (STAGES - 1) * STAGE_BYTES ? ring : now + STAGE_BYTES;
     }
     ptx::copy_async_wait<0>();
-    store<HD>(p, work, state);
+    if (SPLIT && work.part >= 0)
+        store_part<HD>(p, work, state);
+    else
+        store<HD>(p, work, state);
 }
 
 }  // namespace
 
-extern "C" __global__ void __launch_bounds__(THREADS, 2)
-    attention_prefill_hd64(const __grid_constant__ PrefillAttentionParams p) {
-    attend<64>(p);
-}
-extern "C" __global__ void __launch_bounds__(THREADS, 2)
-    attention_prefill_hd128(const __grid_constant__ PrefillAttentionParams p) {
-    attend<128>(p);
-}
+/// One instance: heads of HD elements; SPLIT: some tiles are cut.
+#define PREFILL_ATTENTION(NAME, HD, SPLIT)                            \
+    extern "C" __global__ void __launch_bounds__(THREADS, 2)          \
+        NAME(const __grid_constant__ PrefillAttentionParams p) {      \
+        attend<HD, SPLIT>(p);                                         \
+    }
+
+PREFILL_ATTENTION(attention_prefill_hd64, 64, false)
+PREFILL_ATTENTION(attention_prefill_hd128, 128, false)
+PREFILL_ATTENTION(attention_prefill_split_hd64, 64, true)
+PREFILL_ATTENTION(attention_prefill_split_hd128, 128, true)

@@ -6,7 +6,9 @@
 // in      kv.block_table [batch_slots, max_blocks] i32, row-major, 4-byte aligned
 // in      segments [segments, 4] i32, first row, rows, batch_idx, context, 16-byte aligned
 // in      tiles [tiles, 2] i32, segment, first query, 8-byte aligned
-// out     out [T, heads, hd] bf16, row-major, 16-byte aligned
+// out     out [T, heads, hd] bf16, row-major, 16-byte aligned; of tiles that are not cut
+// out     partial_out [cut_tiles, kv_heads, splits, 128, hd] f32, scratch, 16-byte aligned
+// out     partial_sums [cut_tiles, kv_heads, splits, 128, 2] f32, scratch, 8-byte aligned
 // arch    sm_90a
 // launch  grid [at most multiprocessors], block 384, shared 64 KiB at hd 64, 128 KiB at hd 128: 4
 //         stages of 64 keys and values, barriers
@@ -41,7 +43,7 @@ constexpr int BOX_BYTES = BLOCK_TOKENS * COLUMNS * 2;
 /// 64 columns of a tile's tokens: the boxes of its blocks one behind another.
 constexpr int SLAB_BYTES = TOKENS * COLUMNS * 2;
 
-template <int HD>
+template <int HD, bool SPLIT>
 struct Kernel {
     static constexpr int TILE_BYTES = TOKENS * HD * 2, STAGE_BYTES = 2 * TILE_BYTES;
     using State = softmax::State<HD, TOKENS>;
@@ -60,15 +62,18 @@ struct Kernel {
           full(ring + STAGES * STAGE_BYTES),
           empty(full + STAGES * 8) {}
 
-    /// This block's next work: a tile and a head. Tiles come longest first; every other round goes
-    /// backwards, so that all blocks get about the same number of tokens. False: no more.
+    /// This block's next work: a tile, or a split of one, and a head. Tiles come longest first;
+    /// every other round goes backwards, so that all blocks get about the same number of tokens.
+    /// False: no more.
     __device__ __forceinline__ bool next(int &round, Work &work) const {
-        const int blocks = gridDim.x, block = blockIdx.x, items = all.tile_count * p.kv.kv_heads;
+        const int pieces = all.tile_count + (SPLIT ? p.cut_tiles * (p.splits - 1) : 0),
+                  blocks = gridDim.x, block = blockIdx.x, items = pieces * p.kv.kv_heads;
         while (round * blocks < items) {
             const int item = round * blocks + (round % 2 == 0 ? block : blocks - 1 - block);
             round++;
-            const int tile = item / p.kv.kv_heads;
-            if (item < items && prefill::take(p, tile, item - tile * p.kv.kv_heads, work))
+            const int piece = item / p.kv.kv_heads, head = item - piece * p.kv.kv_heads;
+            if (item < items && (SPLIT ? prefill::take_piece(p, piece, head, work)
+                                       : prefill::take(p, piece, head, work)))
                 return true;
         }
         return false;
@@ -219,6 +224,26 @@ struct Kernel {
         }
     }
 
+    /// Stores this thread's rows as they are, with what they are relative to: a part of a cut tile.
+    __device__ __forceinline__ void store_part(const Work &work, const State &state) const {
+#pragma unroll
+        for (int r = 0; r < 2; r++) {
+            float sum = state.sum[r];
+            sum += __shfl_xor_sync(~0u, sum, 1);
+            sum += __shfl_xor_sync(~0u, sum, 2);
+            const int query = softmax::query_of(work, r) - work.first;
+            if (work.first + query >= work.count) continue;
+            if (threadIdx.x % 4 == 0)
+                *reinterpret_cast<float2 *>(prefill::part_sums(p, work.part, query)) =
+                    make_float2(state.largest[r], sum);
+            float2 *out = reinterpret_cast<float2 *>(prefill::part_out<HD>(p, work.part, query)) +
+                          threadIdx.x % 4;
+#pragma unroll
+            for (int n = 0; n < HD / 8; n++)
+                out[n * 4] = make_float2(state.out[n * 4 + r * 2], state.out[n * 4 + r * 2 + 1]);
+        }
+    }
+
     /// The first tile of a work: nothing to overlap with.
     __device__ __forceinline__ void first_step(const Work &work, State &state, int tile,
                                                int stage) const {
@@ -239,8 +264,10 @@ struct Kernel {
         int tile = work.oldest / TOKENS, before = at.stage;
         const int end = (work.end + TOKENS - 1) / TOKENS;
         // The first position sees all of the tiles up to here; the last one's window begins there.
-        const int seen_end = (work.context + row_of(p, work.first) + 1) / TOKENS,
-                  seen_begin = (oldest_token(p.kv, work.end - 1) + TOKENS - 1) / TOKENS;
+        const int seen_by_all = (work.context + row_of(p, work.first) + 1) / TOKENS,
+                  seen_end = SPLIT ? min(seen_by_all, end) : seen_by_all,
+                  newest = SPLIT ? work.newest : work.end - 1,
+                  seen_begin = (oldest_token(p.kv, newest) + TOKENS - 1) / TOKENS;
         const auto wait_for_next = [&] {
             at.advance();
             if (tile + 1 < end) pipeline::wait(full + at.stage * 8, at.parity);
@@ -280,7 +307,10 @@ struct Kernel {
             ptx::wgmma_wait<0>();
             ptx::wgmma_results(state.out);
             release(last);
-            store(work, state);
+            if (SPLIT && work.part >= 0)
+                store_part(work, state);
+            else
+                store(work, state);
             work = following;
         }
     }
@@ -292,13 +322,15 @@ struct Kernel {
 
 }  // namespace
 
-/// One instance: heads of HD elements.
-#define WGMMA_ATTENTION(NAME, HD)                                                             \
+/// One instance: heads of HD elements; SPLIT: some tiles are cut.
+#define WGMMA_ATTENTION(NAME, HD, SPLIT)                                                      \
     extern "C" __global__ void __launch_bounds__(THREADS, 1)                                  \
         NAME(const __grid_constant__ WgmmaAttentionParams p) {                                \
         extern __shared__ __align__(1024) unsigned char shared[];                             \
-        Kernel<HD>(p, shared).run();                                                          \
+        Kernel<HD, SPLIT>(p, shared).run();                                                   \
     }
 
-WGMMA_ATTENTION(attention_wgmma_hd64, 64)
-WGMMA_ATTENTION(attention_wgmma_hd128, 128)
+WGMMA_ATTENTION(attention_wgmma_hd64, 64, false)
+WGMMA_ATTENTION(attention_wgmma_hd128, 128, false)
+WGMMA_ATTENTION(attention_wgmma_split_hd64, 64, true)
+WGMMA_ATTENTION(attention_wgmma_split_hd128, 128, true)

@@ -51,19 +51,6 @@ __device__ void scan(const SampleParams &p, const Row &row, int block) {
     p.block_broken[row.blocks + block] = broken;
 }
 
-/// The largest of a row's `count` floats, in every thread.
-__device__ float row_max(const float *values, int count, float *exchange) {
-    float most = MINUS_INFINITY;
-    for (int i = threadIdx.x; i < count; i += blockDim.x) most = fmaxf(most, values[i]);
-#pragma unroll
-    for (int step = 16; step > 0; step /= 2) most = fmaxf(most, __shfl_xor_sync(~0u, most, step));
-    if (threadIdx.x % 32 == 0) exchange[threadIdx.x / 32] = most;
-    __syncthreads();
-    most = exchange[0];
-    for (int w = 1; w < blockDim.x / 32; w++) most = fmaxf(most, exchange[w]);
-    return most;
-}
-
 __device__ void weigh(const SampleParams &p, const Row &row, int block, float max, float raw_max) {
     // Without a temperature the choice is greedy, and only the sum of the model's own probabilities
     // is wanted.
@@ -101,13 +88,13 @@ extern "C" __global__ void __launch_bounds__(256)
 /// Grid: pieces of 16 blocks, rows.
 extern "C" __global__ void __launch_bounds__(256)
     sample_weigh(const __grid_constant__ SampleParams p) {
-    __shared__ float exchange[2][8];
+    __shared__ float2 exchange[8];
     ptx::launch_successor();
     ptx::wait_for_predecessor();
     Row row;
     if (!take_row(p, blockIdx.y, row)) return;
-    const float max = row_max(p.block_max + row.blocks, p.blocks, exchange[0]);
-    const float raw_max = row_max(p.block_raw_max + row.blocks, p.blocks, exchange[1]);
-    // A row with NaN or plus infinity is weighed too, and its weights are not read.
-    if (raw_max > MINUS_INFINITY) weigh(p, row, block_of(), max, raw_max);
+    const float2 most =
+        largest_pair<8>(p.block_max + row.blocks, p.block_raw_max + row.blocks, p.blocks, exchange);
+    // A row that is broken, or all minus infinity, is weighed too, and its weights are not read.
+    weigh(p, row, block_of(), most.x, most.y);
 }

@@ -356,8 +356,18 @@ typedef struct {
     bf16 *out;
     /// Multiplies scores: log2(e) / sqrt(hd).
     float scale;
-    /// Keeps the struct's size a multiple of its alignment in words.
-    int reserved;
+    /// Most splits of a cut tile's context; 1 where no tile is cut.
+    int splits;
+    /// Unnormalised outputs of the splits of cut tiles [cut tiles, kv_heads, splits, 128, hd] f32,
+    /// 16-byte aligned; unused where no tile is cut.
+    float *partial_out;
+    /// Largest score (times log2 e) and sum of exponentials of the same [cut tiles, kv_heads,
+    /// splits, 128, 2] f32, 8-byte aligned.
+    float *partial_sums;
+    /// Tiles whose contexts are cut: the first ones of `tiles`.
+    int cut_tiles;
+    /// Most tokens of a split, in units of 64.
+    int split_units;
 } PrefillAttentionParams;
 
 /// Attention of segments of prompt rows on Hopper.
@@ -370,7 +380,7 @@ typedef struct {
     /// Tiles of `base.tiles`.
     int tile_count;
     /// Keeps the struct's size a multiple of its alignment in words.
-    int reserved[9];
+    int reserved[3];
 } WgmmaAttentionParams;
 
 /// Token embeddings into the residual stream.
@@ -485,6 +495,16 @@ typedef struct {
     int *last;
     /// The step's number, modulo 2^32, stored with the choices [1] u32.
     const unsigned int *step_seq;
+    /// What a row's team of blocks exchanges: sum of 256 tokens, and the number of weights in it
+    /// [rows, 2, blocks, 2] f32 and u32, 8-byte aligned; of two passes, in turn.
+    float *team_sums;
+    /// Tokens among which a nucleus ends [rows, 2048] u64: key of the logit, token.
+    unsigned long long *band;
+    /// Their number [rows] u32; zero before the launch, zero after it.
+    unsigned int *band_count;
+    /// Barrier of each row's team [rows] u32; zero before the first launch, and afterwards as
+    /// launches leave it.
+    unsigned int *team_barriers;
     /// Rows.
     int rows;
     /// Tokens of the vocabulary.

@@ -1,6 +1,7 @@
-// Prefill attention, by mma.sync and by wgmma: tiles, masks, the reference of online softmax. A tile
-// is 128 queries of a segment, a query being a row and a head of the group that shares a key/value
-// head (GQA packing).
+// Prefill attention, by mma.sync and by wgmma: tiles, splits, masks, the reference of online
+// softmax. A tile is 128 queries of a segment, a query being a row and a head of the group that
+// shares a key/value head (GQA packing). Tiles with a long context may be cut (split-KV, as in
+// FlashDecoding): blocks share its tokens, and attention_merge.cu adds their parts.
 #pragma once
 #include "common/paged.cuh"
 
@@ -8,14 +9,21 @@ namespace prefill {
 
 /// Queries of a tile.
 constexpr int QUERIES = 128;
+/// Splits begin and end at multiples of so many tokens: whole tiles of tokens of either kernel.
+constexpr int SPLIT_UNIT = 64;
 
 /// A tile of one key/value head: queries `first..count` (at most QUERIES) of a segment, over tokens
 /// `oldest..end`.
 struct Work {
     int first_row, batch_idx, context, kv_head;
     int first, count;
-    /// The first token that any query attends to, rounded down to a block; one beyond the last.
+    /// The first token that any query attends to, rounded down to a block; one beyond the last. Of
+    /// a split: its own.
     int oldest, end;
+    /// The last query's position.
+    int newest;
+    /// Which part of a cut tile this is, among all; -1: a whole tile.
+    int part;
 };
 
 /// A row is `group` queries. A division: not for the loop over unmasked tiles.
@@ -45,7 +53,52 @@ __device__ __forceinline__ bool take(const PrefillAttentionParams &p, int index,
     work.oldest =
         oldest_token(p.kv, segment.w + row_of(p, work.first)) / BLOCK_TOKENS * BLOCK_TOKENS;
     work.end = segment.w + row_of(p, work.count - 1) + 1;
+    work.newest = work.end - 1;
+    work.part = -1;
     return segment.z >= 0;
+}
+
+/// Splits of a cut tile, and split `split` of it as the first unit and the one behind the last.
+/// With a window a tile may have fewer splits than the planner counted.
+struct Cut {
+    int splits, begin, end;
+};
+__device__ __forceinline__ Cut cut_of(const PrefillAttentionParams &p, const Work &work,
+                                      int split) {
+    const int first = work.oldest / SPLIT_UNIT,
+              units = (work.end + SPLIT_UNIT - 1) / SPLIT_UNIT - first,
+              splits = (units + p.split_units - 1) / p.split_units;
+    return {splits, first + units * split / splits, first + units * (split + 1) / splits};
+}
+
+/// Part of the first split of a cut tile.
+__device__ __forceinline__ int first_part(const PrefillAttentionParams &p, int tile, int kv_head) {
+    return (tile * p.kv.kv_heads + kv_head) * p.splits;
+}
+
+/// Looks up piece `index` of a launch in which tiles are cut: `splits` of each cut tile, then the
+/// others. False: nothing to do.
+__device__ __forceinline__ bool take_piece(const PrefillAttentionParams &p, int index, int kv_head,
+                                           Work &work) {
+    const int cut_pieces = p.cut_tiles * p.splits;
+    if (index >= cut_pieces)
+        return take(p, index - cut_pieces + p.cut_tiles, kv_head, work);
+    const int tile = index / p.splits, split = index - tile * p.splits;
+    if (!take(p, tile, kv_head, work)) return false;
+    const Cut cut = cut_of(p, work, split);
+    work.part = first_part(p, tile, kv_head) + split;
+    work.oldest = max(work.oldest, cut.begin * SPLIT_UNIT);
+    work.end = min(work.end, cut.end * SPLIT_UNIT);
+    return split < cut.splits;
+}
+
+/// Where a cut tile's query has its part: outputs, and the largest score with the sum.
+template <int HD>
+__device__ __forceinline__ float *part_out(const PrefillAttentionParams &p, int part, int query) {
+    return p.partial_out + (static_cast<i64>(part) * QUERIES + query) * HD;
+}
+__device__ __forceinline__ float *part_sums(const PrefillAttentionParams &p, int part, int query) {
+    return p.partial_sums + (static_cast<i64>(part) * QUERIES + query) * 2;
 }
 
 /// Tokens that a query sees, counted from some token on.

@@ -44,6 +44,30 @@ __device__ __forceinline__ float sum_lanes(float value) {
     return value;
 }
 
+/// The largest of `count` floats, of two arrays, in every thread of a block of `WARPS` warps.
+template <int WARPS>
+__device__ __forceinline__ float2 largest_pair(const float *left, const float *right, int count,
+                                               float2 *exchange) {
+    float2 most = make_float2(MINUS_INFINITY, MINUS_INFINITY);
+    for (int i = threadIdx.x; i < count; i += WARPS * 32) {
+        most.x = fmaxf(most.x, left[i]);
+        most.y = fmaxf(most.y, right[i]);
+    }
+#pragma unroll
+    for (int step = 16; step > 0; step /= 2) {
+        most.x = fmaxf(most.x, __shfl_xor_sync(~0u, most.x, step));
+        most.y = fmaxf(most.y, __shfl_xor_sync(~0u, most.y, step));
+    }
+    if (threadIdx.x % 32 == 0) exchange[threadIdx.x / 32] = most;
+    __syncthreads();
+#pragma unroll
+    for (int w = 0; w < WARPS; w++) {
+        most.x = fmaxf(most.x, exchange[w].x);
+        most.y = fmaxf(most.y, exchange[w].y);
+    }
+    return most;
+}
+
 /// The logit of a token after penalties.
 __device__ __forceinline__ float penalise(float logit, u32 seen, const RowSampling &row) {
     if (seen == 0 || logit == MINUS_INFINITY) return logit;

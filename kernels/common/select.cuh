@@ -14,10 +14,14 @@ struct Scratch {
     u64 top[MOST_TOP];
     /// A bin and what is still missing in it.
     u64 missing;
-    double total, raw_total;
+    /// A sum, its parts by warp, and whether no warp's numbers round in it.
+    double total, sums[WARPS];
+    int exact[WARPS];
     int counts[WARPS];
     int bin, place, num_top;
-    u32 broken;
+    /// By warp: whether it found a logit that is not finite, and the largest logits.
+    u32 broken[WARPS];
+    float2 largest[WARPS];
 };
 
 /// Finds the bin of the histogram in which `missing` is reached; leaves what is missing within it.
@@ -95,27 +99,40 @@ __device__ bool descend(Scratch &scratch, u64 &missing, u32 &key, bool clamp, Ea
     return true;
 }
 
-/// The `nth` (from 1) token, in order of id, that `is_member` names; there must be so many. A warp
-/// has a run of blocks.
-template <class Member>
-__device__ int find_nth(const SampleParams &p, Scratch &scratch, u64 nth, Member is_member) {
+/// Calls `each(first token, members among it and the 31 behind it)` for a warp's run of blocks of
+/// 256 tokens, those that `may_hold` a member.
+template <class Block, class Member, class Each>
+__device__ __forceinline__ void walk_run(const SampleParams &p, Block may_hold, Member is_member,
+                                         Each each) {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    const int begin = p.blocks * warp / WARPS * SUM_TOKENS,
-              end = min(p.blocks * (warp + 1) / WARPS * SUM_TOKENS, p.vocab);
+    for (int b = p.blocks * warp / WARPS; b < p.blocks * (warp + 1) / WARPS; b++) {
+        if (!may_hold(b)) continue;
+#pragma unroll 2
+        for (int i = 0; i < SUM_TOKENS / 32; i++) {
+            const int token = b * SUM_TOKENS + i * 32 + lane;
+            each(token - lane, __ballot_sync(~0u, token < p.vocab && is_member(token)));
+        }
+    }
+}
+
+/// The `nth` (from 1) token, in order of id, that `is_member` names in the blocks of 256 tokens
+/// that `may_hold` one; there must be so many. A warp has a run of blocks.
+template <class Block, class Member>
+__device__ int find_nth(const SampleParams &p, Scratch &scratch, u64 nth, Block may_hold,
+                        Member is_member) {
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     int count = 0;
-    for (int first = begin; first < end; first += 32)
-        count += __popc(__ballot_sync(~0u, first + lane < end && is_member(first + lane)));
+    walk_run(p, may_hold, is_member, [&](int, u32 members) { count += __popc(members); });
     if (lane == 0) scratch.counts[warp] = count;
     __syncthreads();
     u64 before = 0;
     for (int w = 0; w < warp; w++) before += scratch.counts[w];
     if (before < nth && nth <= before + count) {
-        for (int first = begin; first < end; first += 32) {
-            const u32 members = __ballot_sync(~0u, first + lane < end && is_member(first + lane));
+        walk_run(p, may_hold, is_member, [&](int first, u32 members) {
             const u64 rank = before + __popc(members & ((2u << lane) - 1));
             if (members >> lane & 1 && rank == nth) scratch.place = first + lane;
             before += __popc(members);
-        }
+        });
     }
     __syncthreads();
     return scratch.place;

@@ -62,7 +62,9 @@ const GATES: &[Gate] = &[
     // Softmax of 64 tokens to 12 products at hd 128 and 8 at hd 64, with the multiplications of the
     // output that are jumped over while its reference stands.
     gate(("attention_wgmma", "_hd128"), "instructions_per_product", 27.1, 27.1),
-    gate(("attention_wgmma", "_hd64"), "instructions_per_product", 34.5, 34.5),
+    gate(("attention_wgmma_hd64", ""), "instructions_per_product", 34.5, 34.5),
+    // A split's end bounds the loop of unmasked tiles.
+    gate(("attention_wgmma_split_hd64", ""), "instructions_per_product", 35.3, 34.5),
     // Nearly all exponentials of a tile stand before the wait for the values of the tile before.
     gate(("attention_wgmma", ""), "late_mufu", 2.0, 2.0),
     gate(("attention_wgmma", ""), "zero_waits", 0.0, 0.0),
@@ -169,7 +171,8 @@ fn products_of_attention_by_wgmma_are_close() {
     for (kernel, target, sass) in reports() {
         if kernel.starts_with("attention_wgmma") {
             let [span, products] = ["span", "hgmma"].map(|key| figure(&sass, key));
-            assert!(span <= 4.8 * products, "{kernel} on {target}: {span} for {products}");
+            let most = if kernel == "attention_wgmma_split_hd64" { 5.4 } else { 4.8 };
+            assert!(span <= most * products, "{kernel} on {target}: {span} for {products}");
         }
     }
 }

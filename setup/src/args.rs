@@ -207,6 +207,14 @@ pub struct EngineArgs {
     /// multicast; so far run by the emulator alone
     #[arg(long, global = true, requires = "hopper_products")]
     hopper_clusters: bool,
+    /// GPU: let several blocks share a long context of a short prompt chunk (split-KV), so far run
+    /// by the emulator alone
+    #[arg(long, global = true)]
+    split_prefill: bool,
+    /// GPU: let several multiprocessors truncate the probabilities of a row (top-k, top-p), so far
+    /// run by the emulator alone
+    #[arg(long, global = true)]
+    sampler_teams: bool,
     /// GPU: device of the probe, cpu or gpu; both run beside the upper layers
     #[arg(long, global = true, value_name = "NAME", default_value = "cpu")]
     probe_device: ProbeDevice,
@@ -361,6 +369,8 @@ impl EngineArgs {
             megakernel: self.megakernel,
             hopper_products: self.hopper_products,
             hopper_clusters: self.hopper_clusters,
+            split_prefill: self.split_prefill,
+            sampler_teams: self.sampler_teams,
             probe: self.probe_device,
             host_kv_bytes: self.host_kv_gib << 30,
             ..CudaSettings::default()

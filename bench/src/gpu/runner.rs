@@ -58,6 +58,8 @@ impl Runner {
             megakernel: settings.megakernel,
             hopper_products: settings.hopper_products,
             hopper_clusters: settings.hopper_clusters,
+            split_prefill: settings.split_prefill,
+            sampler_teams: settings.sampler_teams,
             tap_layer: None,
             tap: TapMode::Off,
             probe: None,

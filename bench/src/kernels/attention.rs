@@ -5,6 +5,7 @@ use std::error::Error;
 use trail_base::rng::Lcg;
 use trail_runtime::backend::BLOCK_TOKENS;
 use trail_runtime::cuda::launch::{self, DecodeRows, KvView, PoolMap, PrefillRows};
+use trail_runtime::cuda::plan::attention::split::PrefillSplit;
 use trail_runtime::cuda::plan::attention::{self, DecodePlan, Heads, PrefillSegment};
 use trail_runtime::cuda::plan::{Chip, LaunchPlan};
 use trail_runtime::model::ModelConfig;
@@ -16,7 +17,16 @@ use super::memory::{Buffer, Memory};
 const DECODES: [(usize, usize); 6] =
     [(1, 4096), (1, 32_768), (8, 8192), (32, 4096), (64, 1024), (256, 1024)];
 /// (Rows of the chunk, tokens before it) of the prefill cases.
-const CHUNKS: [(usize, usize); 4] = [(1024, 0), (4096, 0), (8192, 0), (512, 3584)];
+const CHUNKS: [(usize, usize); 8] = [
+    (1024, 0),
+    (4096, 0),
+    (8192, 0),
+    (512, 3584),
+    (128, 8192),
+    (512, 8192),
+    (128, 32_768),
+    (512, 32_768),
+];
 
 /// All cases, none larger than `most`; none if no kernel supports this head dimension.
 pub fn attention(config: &ModelConfig, chip: &Chip, most: Most) -> Vec<Box<dyn Case>> {
@@ -39,9 +49,12 @@ pub fn attention(config: &ModelConfig, chip: &Chip, most: Most) -> Vec<Box<dyn C
         cases.push(Box::new(Decode { plan, rows, context }));
     }
     for (rows, context) in chunks {
-        cases.push(Box::new(Prefill::new(heads, rows, context)));
+        let portable = Prefill::new(heads, rows, context);
+        let cut = portable.cut(chip);
         let own = Prefill::wgmma(chip, heads, rows, context);
-        cases.extend(own.map(|own| Box::new(own) as Box<dyn Case>));
+        let own_cut = own.as_ref().and_then(|own| own.cut(chip));
+        let all = [Some(portable), cut, own, own_cut].into_iter().flatten();
+        cases.extend(all.map(|prefill| Box::new(prefill) as Box<dyn Case>));
     }
     cases
 }
@@ -161,6 +174,7 @@ struct Prefill {
     heads: Heads,
     run: PrefillSegment,
     tiles: Vec<[i32; 2]>,
+    split: PrefillSplit,
 }
 
 impl Prefill {
@@ -168,18 +182,45 @@ impl Prefill {
         let run = PrefillSegment { first_row: 0, rows, batch_idx: Some(0), context };
         let mut tiles = Vec::new();
         attention::prefill_tiles(&[run], heads.group, &mut tiles);
-        // Each row attends to the context, the chunk's rows before it, and itself.
-        let pairs = rows * context + rows * (rows + 1) / 2;
-        Prefill { plan: attention::prefill(heads, tiles.len(), rows, pairs), heads, run, tiles }
+        let split = PrefillSplit::WHOLE;
+        let plan = attention::prefill(heads, &split, tiles.len(), rows, pairs(&run));
+        Prefill { plan, heads, run, tiles, split }
     }
 
     /// By Hopper's own kernel, where `chip` has it.
     fn wgmma(chip: &Chip, heads: Heads, rows: usize, context: usize) -> Option<Prefill> {
         let portable = Prefill::new(heads, rows, context);
-        let pairs = rows * context + rows * (rows + 1) / 2;
-        let plan = attention::wgmma::prefill(chip, heads, portable.tiles.len(), rows, pairs)?;
+        let Prefill { run, tiles, split, .. } = &portable;
+        let plan = attention::wgmma::prefill(chip, heads, split, tiles.len(), rows, pairs(run))?;
         Some(Prefill { plan, ..portable })
     }
+
+    /// The same with a context that blocks share; `None` where the planner leaves it whole.
+    fn cut(&self, chip: &Chip) -> Option<Prefill> {
+        let Prefill { heads, run, .. } = *self;
+        let (count, tiles) = (self.tiles.len(), self.tiles.clone());
+        let is_own = self.is_wgmma();
+        let places = match is_own {
+            true => chip.multiprocessors as usize,
+            false => attention::prefill_places(chip, heads.head_dim),
+        };
+        let split = PrefillSplit::choose(places, heads, &[run], &tiles);
+        let plan = match is_own {
+            true => attention::wgmma::prefill(chip, heads, &split, count, run.rows, pairs(&run))?,
+            false => attention::prefill(heads, &split, count, run.rows, pairs(&run)),
+        };
+        (split.cut_tiles > 0).then_some(Prefill { plan, heads, run, tiles, split })
+    }
+
+    fn is_wgmma(&self) -> bool {
+        self.plan.kernel.starts_with("attention_wgmma")
+    }
+}
+
+/// Pairs of a row and a token: each row attends to the context, the chunk's rows before it, and
+/// itself.
+fn pairs(run: &PrefillSegment) -> usize {
+    run.rows * run.context + run.rows * (run.rows + 1) / 2
 }
 
 impl Case for Prefill {
@@ -188,7 +229,7 @@ impl Case for Prefill {
     }
 
     fn launches(&self) -> Vec<LaunchPlan> {
-        vec![self.plan]
+        [Some(self.plan), self.split.merge(self.heads)].into_iter().flatten().collect()
     }
 
     fn rows(&self) -> usize {
@@ -202,7 +243,8 @@ impl Case for Prefill {
     fn prepare(&self, memory: &Memory) -> Result<Box<dyn Prepared + '_>, Box<dyn Error>> {
         let PrefillSegment { rows, context, .. } = self.run;
         let mut kv = Paged::new(memory, self.heads, 1, context + rows)?;
-        let map = match self.plan.kernel.starts_with("attention_wgmma") {
+        let [out, sums] = PrefillSplit::workspace(self.split.parts(self.heads), self.heads);
+        let map = match self.is_wgmma() {
             true => Some(PoolMap::new(kv.pool.at(memory), kv.elements, self.heads.head_dim)?),
             false => None,
         };
@@ -214,6 +256,8 @@ impl Case for Prefill {
             runs: memory.of(&self.run.encode())?,
             tiles: memory.of(&self.tiles)?,
             out: memory.zeros(rows * self.heads.row() * 2)?,
+            partial_out: memory.zeros(out * 4)?,
+            partial_sums: memory.zeros(sums * 4)?,
         }))
     }
 }
@@ -228,6 +272,8 @@ struct PrefillBuffers<'a> {
     runs: Buffer,
     tiles: Buffer,
     out: Buffer,
+    partial_out: Buffer,
+    partial_sums: Buffer,
 }
 
 impl Prepared for PrefillBuffers<'_> {
@@ -239,6 +285,9 @@ impl Prepared for PrefillBuffers<'_> {
             tiles: self.tiles.at(memory),
             tile_count: self.case.tiles.len(),
             out: self.out.at(memory),
+            split: self.case.split,
+            partial_out: self.partial_out.at(memory),
+            partial_sums: self.partial_sums.at(memory),
         };
         let Prefill { plan, heads, .. } = self.case;
         let Memory { device, stream, .. } = *memory;
@@ -254,6 +303,9 @@ impl Prepared for PrefillBuffers<'_> {
                     let launch = launch::attention_prefill(plan, *heads, &kv, &rows);
                     device.launch(stream, &launch)?;
                 }
+            }
+            if let Some(merge) = launch::attention_merge(*heads, &kv, &rows) {
+                device.launch(stream, &merge)?;
             }
         }
         Ok(())

@@ -6,6 +6,7 @@
 //! and run once a tile.
 
 mod rates;
+mod small;
 mod steps;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -122,9 +123,27 @@ impl Forecaster {
         Ok(Forecaster { rates, code })
     }
 
-    /// The forecast of `plan` for `rows` rows; `None` for kernels that the model does not know:
-    /// sampling and the small ones.
+    /// The forecast of an op's launches, one after another: `op` is a case's name, and says how a
+    /// sampler's rows choose. `None` where one of the kernels is not forecast.
+    pub fn op(&self, op: &str, plans: &[LaunchPlan], rows: usize) -> Option<Forecast> {
+        let known = plans.iter().all(|plan| self.code.contains_key(plan.kernel));
+        if let Some(truncates) = small::truncates(op) {
+            return known.then(|| small::sampling(&self.rates, plans, truncates));
+        }
+        let all: Option<Vec<Forecast>> = plans.iter().map(|plan| self.launch(plan, rows)).collect();
+        let all = all?;
+        let longest = all.iter().max_by(|a, b| a.seconds.total_cmp(&b.seconds))?;
+        Some(Forecast { seconds: all.iter().map(|of| of.seconds).sum(), ..*longest })
+    }
+
+    /// The forecast of `plan` for `rows` rows; `None` for kernels that the model does not know: the
+    /// sampler's, which [`Forecaster::op`] knows, and the probe's.
     pub fn launch(&self, plan: &LaunchPlan, rows: usize) -> Option<Forecast> {
+        if self.code.contains_key(plan.kernel)
+            && let Some(forecast) = small::launch(&self.rates, plan)
+        {
+            return Some(forecast);
+        }
         let sass = self.report(plan.kernel)?;
         let (kind, _) = plan.kernel.split_once('_')?;
         match kind {
@@ -140,8 +159,10 @@ impl Forecaster {
 
     /// Returns true if `kernel` is of a kind that is forecast, and there is no report of it.
     fn lacks(&self, kernel: &str) -> bool {
-        let kinds = ["skinny_", "bulk_", "tiled_", "wgmma_", "attention_"];
-        kinds.iter().any(|kind| kernel.starts_with(kind)) && self.report(kernel).is_none()
+        let products = ["skinny_", "bulk_", "tiled_", "wgmma_"];
+        let others = ["attention_", "sample_", "embed", "tap_mean"];
+        let mut kinds = products.iter().chain(&others);
+        kinds.any(|kind| kernel.starts_with(kind)) && !self.code.contains_key(kernel)
     }
 
     /// The report of `kernel`; `None` if there is none, or none with products.
@@ -256,7 +277,8 @@ impl Forecaster {
     fn attention_prefill(&self, plan: &LaunchPlan, sass: &Sass) -> Forecast {
         let Rates { chip, clock_hz, hmma_clocks, .. } = self.rates;
         let iterations = plan.flops as f64 / (sass.hmma * HMMA_FLOPS);
-        let a_multiprocessor = iterations / f64::from(chip.multiprocessors);
+        let blocks = f64::from(plan.grid[0] * plan.grid[1]);
+        let a_multiprocessor = iterations / small::busy_multiprocessors(&chip, plan, blocks);
         let a_scheduler = a_multiprocessor / 4.0;
         // Softmax depends on one product and the next on it: with two warps a scheduler they count
         // as not overlapped.
@@ -268,7 +290,17 @@ impl Forecaster {
             ("shared memory", a_multiprocessor * sass.ldsm * 4.0 / clock_hz),
             ("read bandwidth", plan.bytes as f64 / self.rates.read_bytes_per_s),
         ];
-        self.total(&terms, self.edge_s(plan, sass))
+        self.total(&terms, self.edge_s(plan, sass) + self.parts_s(plan, blocks))
+    }
+
+    /// Seconds in which the blocks of a split launch store their parts, as floats: they all end at
+    /// about one time.
+    fn parts_s(&self, plan: &LaunchPlan, blocks: f64) -> f64 {
+        let Rates { chip, clock_hz, l2_bytes_per_clock, .. } = self.rates;
+        let head_dim = plan.shape.extent("head_dim").unwrap_or(128) as f64;
+        let a_multiprocessor = (blocks / f64::from(chip.multiprocessors)).ceil();
+        let bytes = a_multiprocessor * small::PART_QUERIES * head_dim * 4.0;
+        if plan.splits > 1 { bytes / l2_bytes_per_clock / clock_hz } else { 0.0 }
     }
 
     /// An iteration is a warpgroup's 64 queries over 64 tokens.
@@ -276,7 +308,9 @@ impl Forecaster {
         let Rates { chip, clock_hz, l2_bytes_per_clock, .. } = self.rates;
         let extent = |name| plan.shape.extent(name).unwrap_or(1) as f64;
         let flops = 64.0 * 64.0 * 4.0 * extent("head_dim");
-        let all = plan.flops as f64 / flops / f64::from(chip.multiprocessors);
+        let works = extent("rows") * extent("group") / 128.0 * extent("kv_heads");
+        let pieces = works.ceil() * f64::from(plan.splits);
+        let all = plan.flops as f64 / flops / small::busy_multiprocessors(&chip, plan, pieces);
         let products = flops / self.rates.matrix_flops_per_clock();
         let others = sass.instructions - sass.hgmma;
         // A warpgroup's softmax waits for its scores, half of its products; the other half, and all
@@ -293,10 +327,9 @@ impl Forecaster {
         ];
         // Nothing overlaps with the first tile of a work and with the values of its last, and half
         // of the tiles at the diagonal is masked: two tiles alone.
-        let works = extent("rows") * extent("group") / 128.0 * extent("kv_heads");
-        let rounds = (works / f64::from(plan.grid[0])).max(1.0);
+        let rounds = (pieces / f64::from(plan.grid[0])).max(1.0);
         let ends = rounds * 2.0 * (products / 2.0 + chain) / clock_hz;
-        self.total(&terms, self.edge_s(plan, sass) + ends)
+        self.total(&terms, self.edge_s(plan, sass) + ends + self.parts_s(plan, pieces))
     }
 
     /// Returns true if the launch may begin before its predecessor has ended.
@@ -308,7 +341,9 @@ impl Forecaster {
     fn edge_s(&self, plan: &LaunchPlan, sass: &Sass) -> f64 {
         let launch =
             if plan.overlaps { self.rates.overlapped_launch_s } else { self.rates.launch_s };
-        let fix_up = if plan.splits > 1 { PARTS_S + sass.fences * FENCE_S } else { 0.0 };
+        // Split prefill attention leaves the sum to a launch of its own.
+        let fixes_up = plan.splits > 1 && !plan.kernel.contains("_split_");
+        let fix_up = if fixes_up { PARTS_S + sass.fences * FENCE_S } else { 0.0 };
         launch + fix_up
     }
 
@@ -337,8 +372,9 @@ pub fn all(args: &KernelsArgs, chip: ForecastChip, config: &ModelConfig) -> Resu
     let (mut rows, mut missing) = (Vec::new(), BTreeSet::new());
     for case in cases(args, config, &rates.chip) {
         let plans = case.launches();
-        let Some(forecast) = forecaster.launch(&plans[0], case.rows()) else {
-            missing.extend(forecaster.lacks(plans[0].kernel).then_some(plans[0].kernel));
+        let Some(forecast) = forecaster.op(case.op(), &plans, case.rows()) else {
+            let lacking = plans.iter().filter(|plan| forecaster.lacks(plan.kernel));
+            missing.extend(lacking.map(|plan| plan.kernel));
             continue;
         };
         if plans[0].kernel.contains(&args.kernel) {

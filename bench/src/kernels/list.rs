@@ -41,8 +41,8 @@ fn row(
     })
 }
 
-/// Devices on which exactly this code passed its tests: the emulator runs the PTX of sm_80, a GPU
-/// its own cubin.
+/// Devices on which exactly this code passed its tests: the emulator and the emulator of Hopper run
+/// the PTX of their targets, a GPU its own cubin.
 fn proven_on(
     module: &Module,
     entry: &Entry,

@@ -163,7 +163,7 @@ fn measure(
     for case in cases {
         let timing = cases::measure(&**case, &memory, &timer)?;
         let mut row = row(&**case, &timing, &ceilings, device);
-        if let Some(forecast) = forecaster.launch(&case.launches()[0], case.rows()) {
+        if let Some(forecast) = forecaster.op(case.op(), &case.launches(), case.rows()) {
             row["us"]["forecast"] = json!(forecast.seconds * 1e6);
             row["limited_by"] = json!(forecast.limited_by);
         }
@@ -191,7 +191,7 @@ fn cases(args: &KernelsArgs, config: &ModelConfig, chip: &Chip) -> Vec<Box<dyn C
             }
             Part::Attention => cases.extend(attention::attention(config, chip, most)),
             Part::Small => {
-                cases.extend(sampling::sampling(config, most));
+                cases.extend(sampling::sampling(config, chip, most));
                 cases.extend(step::small(config, most));
             }
         }

@@ -6,8 +6,8 @@ use trail_base::rng::Lcg;
 use trail_runtime::cuda::launch::{self, RowPlace, SamplerBuffers};
 use trail_runtime::cuda::params::RowSampled;
 use trail_runtime::cuda::plain;
-use trail_runtime::cuda::plan::LaunchPlan;
 use trail_runtime::cuda::plan::sampling::{self, SamplingPlan};
+use trail_runtime::cuda::plan::{Chip, LaunchPlan};
 use trail_runtime::engine::SamplingParams;
 use trail_runtime::model::ModelConfig;
 
@@ -15,20 +15,23 @@ use super::cases::{Case, Most, Prepared};
 use super::memory::{Buffer, Memory};
 
 const ROWS: [usize; 3] = [1, 64, 256];
-/// Scale of the logits: the nucleus of 0.9 is then about 3000 of 128256 tokens.
+/// Scale of the logits: the nucleus of 0.95 is then about 4000 of 128256 tokens.
 const PEAK: f32 = 18.0;
 
-/// Greedy and top-p sampling of at most `most.rows` rows.
-pub fn sampling(config: &ModelConfig, most: Most) -> Vec<Box<dyn Case>> {
+/// Greedy and top-p sampling of at most `most.rows` rows, top-p with and without teams of blocks.
+pub fn sampling(config: &ModelConfig, chip: &Chip, most: Most) -> Vec<Box<dyn Case>> {
     let greedy = SamplingParams { temperature: 0.0, ..SamplingParams::default() };
-    let top_p = SamplingParams { top_p: 0.9, ..SamplingParams::default() };
+    let top_p = SamplingParams { top_p: 0.95, ..SamplingParams::default() };
     let mut shapes = ROWS.map(|rows| rows.min(most.rows)).to_vec();
     shapes.dedup();
     let mut cases: Vec<Box<dyn Case>> = Vec::new();
     for rows in shapes {
-        let plan = sampling::sampling(rows, config.vocab_size);
-        for (op, params) in [("sample_greedy", &greedy), ("sample_top_p", &top_p)] {
-            cases.push(Box::new(Choice { op, plan, params: params.clone() }));
+        let whole = sampling::sampling(rows, config.vocab_size, 1);
+        let team = sampling::team(chip, rows, config.vocab_size);
+        let teams = sampling::sampling(rows, config.vocab_size, team);
+        cases.push(Box::new(Choice { op: "sample_greedy", plan: whole, params: greedy.clone() }));
+        for plan in if team > 1 { vec![whole, teams] } else { vec![whole] } {
+            cases.push(Box::new(Choice { op: "sample_top_p", plan, params: top_p.clone() }));
         }
     }
     cases
@@ -78,6 +81,10 @@ impl Case for Choice {
             row_sampling: memory.of(plain::bytes_of(&row_sampling))?,
             weights: memory.zeros(self.plan.weights * 4)?,
             sums: memory.zeros(5 * self.plan.sums * 4)?,
+            team_sums: memory.zeros(self.plan.team_sums * 4)?,
+            band: memory.zeros(self.plan.band * 8)?,
+            band_count: memory.zeros(rows * 4)?,
+            team_barriers: memory.zeros(rows * 4)?,
             sampled: memory.zeros(rows * size_of::<trail_ptx::params::RowSampled>())?,
             step_seq: memory.zeros(4)?,
         }))
@@ -92,6 +99,10 @@ struct Buffers<'a> {
     row_sampling: Buffer,
     weights: Buffer,
     sums: Buffer,
+    team_sums: Buffer,
+    band: Buffer,
+    band_count: Buffer,
+    team_barriers: Buffer,
     sampled: Buffer,
     step_seq: Buffer,
 }
@@ -106,6 +117,10 @@ impl Prepared for Buffers<'_> {
             token_counts: 0,
             weights: self.weights.at(memory),
             sums: self.sums.at(memory),
+            team_sums: self.team_sums.at(memory),
+            band: self.band.at(memory),
+            band_count: self.band_count.at(memory),
+            team_barriers: self.team_barriers.at(memory),
             sampled: self.sampled.at(memory),
             last: 0,
             step_seq: self.step_seq.at(memory),

@@ -1,7 +1,8 @@
 //! `mma.sync.aligned`: D = A * B + C for one warp. The 32 words of one A or B register are 8 rows
 //! of 16 bytes (see [`super::matrix`]), so fragments unpack row by row. Products are exact in f32;
 //! they are added to C one by one, k ascending, each sum rounded to nearest. Hardware adds groups
-//! of products with fewer roundings in an order of its own.
+//! of products with fewer roundings in an order of its own. Accumulators of f16 are summed in f32,
+//! too, and rounded once at the end of the instruction.
 
 use half::f16;
 
@@ -65,41 +66,59 @@ impl Element for Tensor {
     }
 }
 
-/// The handler of `m16n8kK` with A and B of `ty` and an f32 accumulator; with its number of A
-/// registers.
-pub(crate) fn select(k: usize, ty: Ty) -> Option<(Handler, usize)> {
-    Some(match (k, ty) {
-        (16, Ty::BF16) => (handler::<16, Brain>(), 4),
-        (8, Ty::BF16) => (handler::<8, Brain>(), 2),
-        (16, Ty::F16) => (handler::<16, Half>(), 4),
-        (8, Ty::F16) => (handler::<8, Half>(), 2),
-        (8, Ty::TF32) => (handler::<8, Tensor>(), 4),
-        (4, Ty::TF32) => (handler::<4, Tensor>(), 2),
+/// A form of the instruction.
+pub(crate) struct Form {
+    pub(crate) run: Handler,
+    /// Registers of A, and of each of C and D.
+    pub(crate) a_registers: usize,
+    pub(crate) sums: usize,
+}
+
+/// The form `m16n8kK` with A and B of `ty` and accumulators of `sums`.
+pub(crate) fn select(k: usize, ty: Ty, sums: Ty) -> Option<Form> {
+    let (run, a_registers) = match (k, ty, sums) {
+        (16, Ty::BF16, Ty::F32) => (handler::<16, Brain, false>(), 4),
+        (8, Ty::BF16, Ty::F32) => (handler::<8, Brain, false>(), 2),
+        (16, Ty::F16, Ty::F32) => (handler::<16, Half, false>(), 4),
+        (8, Ty::F16, Ty::F32) => (handler::<8, Half, false>(), 2),
+        (16, Ty::F16, Ty::F16) => (handler::<16, Half, true>(), 4),
+        (8, Ty::F16, Ty::F16) => (handler::<8, Half, true>(), 2),
+        (8, Ty::TF32, Ty::F32) => (handler::<8, Tensor, false>(), 4),
+        (4, Ty::TF32, Ty::F32) => (handler::<4, Tensor, false>(), 2),
         _ => return None,
-    })
+    };
+    Some(Form { run, a_registers, sums: if sums == Ty::F16 { 2 } else { 4 } })
 }
 
 /// The fastest form that this host can run.
-fn handler<const K: usize, E: Element>() -> Handler {
+fn handler<const K: usize, E: Element, const HALF_SUMS: bool>() -> Handler {
     #[cfg(target_arch = "x86_64")]
     if is_x86_feature_detected!("avx2")
         && is_x86_feature_detected!("fma")
         && is_x86_feature_detected!("f16c")
     {
         // SAFETY: the features are there.
-        return |cx, i, mask| unsafe { multiply_avx2::<K, E>(cx, i, mask) };
+        return |cx, i, mask| unsafe { multiply_avx2::<K, E, HALF_SUMS>(cx, i, mask) };
     }
-    multiply::<K, E>
+    multiply::<K, E, HALF_SUMS>
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma,f16c")]
-fn multiply_avx2<const K: usize, E: Element>(cx: &mut Cx<'_>, i: &Inst, mask: u32) {
-    multiply::<K, E>(cx, i, mask);
+fn multiply_avx2<const K: usize, E: Element, const HALF_SUMS: bool>(
+    cx: &mut Cx<'_>,
+    i: &Inst,
+    mask: u32,
+) {
+    multiply::<K, E, HALF_SUMS>(cx, i, mask);
 }
 
 #[inline(always)]
-fn multiply<const K: usize, E: Element>(cx: &mut Cx<'_>, i: &Inst, mask: u32) {
+fn multiply<const K: usize, E: Element, const HALF_SUMS: bool>(
+    cx: &mut Cx<'_>,
+    i: &Inst,
+    mask: u32,
+) {
     if !whole(cx, mask) {
         return;
     }
@@ -125,13 +144,17 @@ fn multiply<const K: usize, E: Element>(cx: &mut Cx<'_>, i: &Inst, mask: u32) {
             }
         }
     }
-    let c: [&[u32; LANES]; 4] = std::array::from_fn(|r| &registers[i.s[3 * tiles + r].index()]);
+    let c = |r: usize| &registers[i.s[3 * tiles + r].index()];
     let mut d = [[0f32; N]; M];
     for (row, sums) in d.iter_mut().enumerate() {
-        let (even, odd) = (c[row / 8 * 2], c[row / 8 * 2 + 1]);
         for t in 0..4 {
-            sums[2 * t] = f32::from_bits(even[row % 8 * 4 + t]);
-            sums[2 * t + 1] = f32::from_bits(odd[row % 8 * 4 + t]);
+            let lane = row % 8 * 4 + t;
+            if HALF_SUMS {
+                [sums[2 * t], sums[2 * t + 1]] = unpack_half(c(row / 8)[lane]);
+            } else {
+                sums[2 * t] = f32::from_bits(c(row / 8 * 2)[lane]);
+                sums[2 * t + 1] = f32::from_bits(c(row / 8 * 2 + 1)[lane]);
+            }
         }
     }
     // Four rows at a time: their sums stay in registers.
@@ -146,9 +169,28 @@ fn multiply<const K: usize, E: Element>(cx: &mut Cx<'_>, i: &Inst, mask: u32) {
         }
         sums.copy_from_slice(&four);
     }
+    if HALF_SUMS {
+        for r in 0..2 {
+            let row = |lane: usize| &d[lane / 4 + r * 8][lane % 4 * 2..];
+            let out: [u32; LANES] =
+                std::array::from_fn(|lane| pack_half(row(lane)[0], row(lane)[1]));
+            u32::write(&mut cx.warp.registers, i.d[r], &out, FULL);
+        }
+        return;
+    }
     for r in 0..4 {
         let out: [f32; LANES] =
             std::array::from_fn(|lane| d[lane / 4 + r / 2 * 8][lane % 4 * 2 + r % 2]);
         f32::write(&mut cx.warp.registers, i.d[r], &out, FULL);
     }
+}
+
+/// Two f16 of a register, the lower one first.
+pub(super) fn unpack_half(word: u32) -> [f32; 2] {
+    [word as u16, (word >> 16) as u16].map(|bits| f16::from_bits(bits).to_f32())
+}
+
+pub(super) fn pack_half(low: f32, high: f32) -> u32 {
+    let [low, high] = [low, high].map(|value| u32::from(f16::from_f32(value).to_bits()));
+    low | high << 16
 }

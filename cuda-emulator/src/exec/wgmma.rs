@@ -7,7 +7,7 @@
 use super::Cx;
 use super::lanes::LANES;
 use super::matrix::whole;
-use super::mma::{Brain, Element, Half};
+use super::mma::{Brain, Element, Half, pack_half, unpack_half};
 use super::shared::{Trouble, WARPS};
 use crate::memory::Swizzle;
 use crate::ptx::program::{Handler, Inst, Slot};
@@ -35,6 +35,8 @@ pub(crate) struct Products {
 /// Accumulators of pending products.
 struct Sums {
     slots: Box<[Slot]>,
+    /// Two accumulators of f16 lie in a register.
+    is_half: bool,
     /// `[M, N]`
     values: Vec<f32>,
 }
@@ -147,18 +149,20 @@ impl Rows {
     }
 }
 
-/// The handler for elements of `ty`, if there is one.
-pub(crate) fn select(ty: Ty) -> Option<Handler> {
-    Some(match ty {
-        Ty::BF16 => |cx, i, mask| issue(cx, i, mask, Brain::unpack),
-        Ty::F16 => |cx, i, mask| issue(cx, i, mask, Half::unpack),
+/// The handler for elements of `ty` and accumulators of `sums`, if there is one, and the number of
+/// accumulators in a register.
+pub(crate) fn select(ty: Ty, sums: Ty) -> Option<(Handler, usize)> {
+    Some(match (ty, sums) {
+        (Ty::BF16, Ty::F32) => (|cx, i, mask| issue(cx, i, mask, Brain::unpack, false), 1),
+        (Ty::F16, Ty::F32) => (|cx, i, mask| issue(cx, i, mask, Half::unpack, false), 1),
+        (Ty::F16, Ty::F16) => (|cx, i, mask| issue(cx, i, mask, Half::unpack, true), 2),
         _ => return None,
     })
 }
 
 /// `wgmma.mma_async.sync.aligned.m64nNk16.f32.bf16.bf16 d, a, b, p, ...`: `accumulators` are d, the
 /// sources are a (four registers or a descriptor), b and p; `imm` is 1 if b is transposed.
-fn issue(cx: &mut Cx<'_>, i: &Inst, mask: u32, unpack: Unpack) {
+fn issue(cx: &mut Cx<'_>, i: &Inst, mask: u32, unpack: Unpack, is_half: bool) {
     if !whole(cx, mask) {
         return;
     }
@@ -166,12 +170,12 @@ fn issue(cx: &mut Cx<'_>, i: &Inst, mask: u32, unpack: Unpack) {
         let detail = "no wgmma.fence since the group before it".to_owned();
         return cx.fault(Kind::WgmmaOrder, 0, detail);
     }
-    if let Err((kind, detail)) = start(cx, i, unpack) {
+    if let Err((kind, detail)) = start(cx, i, unpack, is_half) {
         cx.fault(kind, 0, detail);
     }
 }
 
-fn start(cx: &mut Cx<'_>, i: &Inst, unpack: Unpack) -> Result<(), Trouble> {
+fn start(cx: &mut Cx<'_>, i: &Inst, unpack: Unpack, is_half: bool) -> Result<(), Trouble> {
     let [.., b, added] = i.sources() else { return Ok(()) };
     let wide = |slot: &Slot| cx.warp.registers.wide[slot.index()][0];
     let b = Rows::decode(wide(b))?;
@@ -188,8 +192,8 @@ fn start(cx: &mut Cx<'_>, i: &Inst, unpack: Unpack) -> Result<(), Trouble> {
             Left::Registers(Box::new(std::array::from_fn(register)))
         }
     };
-    let columns = i.accumulators.len() * 2;
-    let sums = take_sums(cx, &i.accumulators);
+    let columns = i.accumulators.len() * if is_half { 4 } else { 2 };
+    let sums = take_sums(cx, &i.accumulators, is_half);
     let group = cx.warp.wgmma.committed;
     let known = cx.shared.clocks(cx.warp.number);
     let (is_transposed, is_done) = (i.imm == 1, false);
@@ -204,18 +208,24 @@ fn start(cx: &mut Cx<'_>, i: &Inst, unpack: Unpack) -> Result<(), Trouble> {
 
 /// Place of the accumulators in `slots`: their values leave the registers until they are waited
 /// for.
-fn take_sums(cx: &mut Cx<'_>, slots: &[Slot]) -> usize {
+fn take_sums(cx: &mut Cx<'_>, slots: &[Slot], is_half: bool) -> usize {
     let is_of = |sums: &Option<Sums>| sums.as_ref().is_some_and(|sums| *sums.slots == *slots);
     if let Some(known) = cx.warp.wgmma.sums.iter().position(is_of) {
         return known;
     }
-    let columns = slots.len() * 2;
+    let columns = slots.len() * if is_half { 4 } else { 2 };
     let mut values = vec![0.0; M * columns];
     for (at, slot) in slots.iter().enumerate() {
         let register = &mut cx.warp.registers.narrow[slot.index()];
-        for (lane, value) in register.iter_mut().enumerate() {
-            values[place(at, lane, columns)] = f32::from_bits(*value);
-            *value = f32::NAN.to_bits();
+        for (lane, word) in register.iter_mut().enumerate() {
+            if is_half {
+                let first = place(2 * at, lane, columns);
+                values[first..first + 2].copy_from_slice(&unpack_half(*word));
+                *word = pack_half(f32::NAN, f32::NAN);
+            } else {
+                values[place(at, lane, columns)] = f32::from_bits(*word);
+                *word = f32::NAN.to_bits();
+            }
         }
     }
     let sums = &mut cx.warp.wgmma.sums;
@@ -223,7 +233,7 @@ fn take_sums(cx: &mut Cx<'_>, slots: &[Slot]) -> usize {
         sums.push(None);
         sums.len() - 1
     });
-    sums[free] = Some(Sums { slots: slots.into(), values });
+    sums[free] = Some(Sums { slots: slots.into(), is_half, values });
     free
 }
 
@@ -263,11 +273,14 @@ fn run(cx: &mut Cx<'_>, product: &mut Product) -> Result<(), Trouble> {
             right[(half * 8 + k) * columns + column + n] = value;
         }
     }
-    if let Some(Sums { values, .. }) = &mut cx.warp.wgmma.sums[product.sums] {
+    if let Some(Sums { values, is_half, .. }) = &mut cx.warp.wgmma.sums[product.sums] {
         if !product.is_added {
             values.fill(0.0);
         }
         add_products(&a, &right, values);
+        if *is_half {
+            values.iter_mut().for_each(|value| *value = unpack_half(pack_half(*value, 0.0))[0]);
+        }
     }
     product.is_done = true;
     Ok(())
@@ -364,11 +377,17 @@ fn give_sums(cx: &mut Cx<'_>) {
         if pending.iter().any(|product| product.sums == at) {
             continue;
         }
-        let Some(Sums { slots, values }) = place.take() else { continue };
+        let Some(Sums { slots, is_half, values }) = place.take() else { continue };
+        let columns = values.len() / M;
         for (at, slot) in slots.iter().enumerate() {
             let register = &mut cx.warp.registers.narrow[slot.index()];
-            for (lane, value) in register.iter_mut().enumerate() {
-                *value = values[self::place(at, lane, slots.len() * 2)].to_bits();
+            for (lane, word) in register.iter_mut().enumerate() {
+                *word = if is_half {
+                    let first = self::place(2 * at, lane, columns);
+                    pack_half(values[first], values[first + 1])
+                } else {
+                    values[self::place(at, lane, columns)].to_bits()
+                };
             }
         }
     }

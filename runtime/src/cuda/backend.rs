@@ -58,6 +58,12 @@ pub struct CudaOptions {
     pub hopper_products: bool,
     /// Of these, products of more than 128 rows in clusters of blocks.
     pub hopper_clusters: bool,
+    /// Let several blocks share a long context of a short prompt chunk (split-KV); ran on the
+    /// emulator alone so far.
+    pub split_prefill: bool,
+    /// Let several blocks share the passes of top-k and top-p over a row's probabilities, with the
+    /// same bits; ran on the emulator alone so far.
+    pub sampler_teams: bool,
     /// The layer (0-based) whose output rows are tapped; `None`: no tap.
     pub tap_layer: Option<usize>,
     /// Destination of tapped rows.
@@ -128,6 +134,8 @@ impl CudaBackend {
                 hopper_products: options.hopper_products,
                 hopper_clusters: options.hopper_clusters,
                 megakernel: options.megakernel,
+                split_prefill: options.split_prefill,
+                sampler_teams: options.sampler_teams,
             },
         })?;
         executor.prepare(options.graphs, mode == TapMode::Blocking, progress)?;

@@ -254,6 +254,8 @@ impl EngineBuilder {
             megakernel: settings.megakernel,
             hopper_products: settings.hopper_products,
             hopper_clusters: settings.hopper_clusters,
+            split_prefill: settings.split_prefill,
+            sampler_teams: settings.sampler_teams,
             tap_layer: layers.map(|layers| layers.last()),
             tap: match (probe, settings.probe) {
                 (None, _) => TapMode::Off,

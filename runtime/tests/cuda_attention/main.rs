@@ -77,13 +77,13 @@ fn rungs_of_the_ladder_are_their_reference() {
 /// Chunks that fill no tile, over contexts of any length, in any company.
 #[test]
 fn prefill_is_its_reference() {
-    prefill::random_chunks(&cuda::Bench::new(), prefill::Kernel::Portable);
+    prefill::random_chunks(&cuda::Bench::new(), prefill::Kernel::Portable, None);
 }
 
 /// Whole prompts and edges of tiles, with and without a window.
 #[test]
 fn prefill_at_every_edge() {
-    prefill::every_edge(&cuda::Bench::new(), prefill::Kernel::Portable);
+    prefill::every_edge(&cuda::Bench::new(), prefill::Kernel::Portable, None);
 }
 
 /// Every place of a chunk's first row in a tile of tokens: the tiles that need no mask are chosen
@@ -96,17 +96,55 @@ fn prefill_masks_at_every_residue_of_the_context() {
 #[test]
 fn wgmma_prefill_is_its_reference() {
     let Some(bench) = cuda::Bench::hopper() else { return };
-    prefill::random_chunks(&bench, prefill::Kernel::Wgmma);
+    prefill::random_chunks(&bench, prefill::Kernel::Wgmma, None);
 }
 
 #[test]
 fn wgmma_prefill_at_every_edge() {
     let Some(bench) = cuda::Bench::hopper() else { return };
-    prefill::every_edge(&bench, prefill::Kernel::Wgmma);
+    prefill::every_edge(&bench, prefill::Kernel::Wgmma, None);
 }
 
 #[test]
 fn wgmma_prefill_masks_at_every_residue_of_the_context() {
     let Some(bench) = cuda::Bench::hopper() else { return };
     prefill::every_residue(&bench, prefill::Kernel::Wgmma);
+}
+
+/// Contexts cut into splits, in any company, with and without a window: rows that see nothing of a
+/// split, and splits that only some rows of a tile see.
+#[test]
+fn split_prefill_is_its_reference() {
+    prefill::random_chunks(&cuda::Bench::new(), prefill::Kernel::Portable, Some(1));
+    prefill::random_chunks(&cuda::Bench::new(), prefill::Kernel::Portable, Some(4));
+}
+
+/// Edges of tiles and blocks in splits, and a context of 64 splits.
+#[test]
+fn split_prefill_at_every_edge() {
+    prefill::every_edge(&cuda::Bench::new(), prefill::Kernel::Portable, Some(1));
+}
+
+#[test]
+fn split_prefill_of_several_requests() {
+    prefill::splits_of_several_requests(&cuda::Bench::new(), prefill::Kernel::Portable);
+}
+
+#[test]
+fn split_wgmma_prefill_is_its_reference() {
+    let Some(bench) = cuda::Bench::hopper() else { return };
+    prefill::random_chunks(&bench, prefill::Kernel::Wgmma, Some(1));
+    prefill::random_chunks(&bench, prefill::Kernel::Wgmma, Some(4));
+}
+
+#[test]
+fn split_wgmma_prefill_at_every_edge() {
+    let Some(bench) = cuda::Bench::hopper() else { return };
+    prefill::every_edge(&bench, prefill::Kernel::Wgmma, Some(1));
+}
+
+#[test]
+fn split_wgmma_prefill_of_several_requests() {
+    let Some(bench) = cuda::Bench::hopper() else { return };
+    prefill::splits_of_several_requests(&bench, prefill::Kernel::Wgmma);
 }

@@ -10,6 +10,7 @@ mod models;
 mod play;
 mod receivers;
 mod sampling;
+mod split;
 #[path = "../support/mod.rs"]
 mod support;
 mod taps;
@@ -43,6 +44,8 @@ fn options() -> CudaOptions {
         megakernel: false,
         hopper_products: true,
         hopper_clusters: false,
+        split_prefill: true,
+        sampler_teams: true,
         tap_layer: None,
         tap: TapMode::Off,
         probe: None,

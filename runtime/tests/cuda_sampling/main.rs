@@ -129,7 +129,8 @@ struct Answer {
     counts: Vec<u32>,
 }
 
-fn launch(bench: &Bench, vocab: usize, stride: usize, cases: &[Case]) -> Answer {
+/// Samples with a team of `team` blocks a row.
+fn launch(bench: &Bench, vocab: usize, stride: usize, cases: &[Case], team: usize) -> Answer {
     let rows = cases.len();
     let mut logits = vec![f32::NAN; rows * stride];
     let mut row_samplings = Vec::new();
@@ -156,13 +157,18 @@ fn launch(bench: &Bench, vocab: usize, stride: usize, cases: &[Case]) -> Answer 
         tokens.extend(case.prompt.iter().chain(&case.generated).map(|&token| token as i32));
     }
     jobs.extend([-1, 0, 0, 0]);
-    let plan = plan::sampling::sampling(rows, vocab);
+    let plan = plan::sampling::sampling(rows, vocab, team);
     let counts_plan = plan::sampling::token_counts(rows + 1, tokens.len(), vocab);
     let (mut logits, mut row_sampling) =
         (bench.input(&logits), bench.input(plain::bytes_of(&row_samplings)));
     let (mut tokens, mut jobs) = (bench.input(&tokens), bench.input(&jobs));
     let (mut counts, mut weights) = (bench.output(rows * vocab * 4), bench.raw(plan.weights * 4));
     let (mut sums, mut sampled) = (bench.raw(5 * plan.sums * 4), bench.output(rows * SAMPLED));
+    let (mut team_sums, mut band) = (bench.raw(plan.team_sums * 4), bench.raw(plan.band * 8));
+    // A barrier's word is what other launches left there: any number of generations.
+    let barriers: Vec<u32> = (0..rows as u32).map(|row| (0xfffe + row) << 16).collect();
+    let mut team_barriers = bench.changed(&barriers);
+    let mut band_count = bench.changed(&vec![0u32; rows]);
     // Batch slots are in another order than rows, and two are free.
     let (mut last, mut step_seq) = (bench.output((rows + 2) * 4), bench.input(&[STEP_SEQ]));
     let buffers = SamplerBuffers {
@@ -172,6 +178,10 @@ fn launch(bench: &Bench, vocab: usize, stride: usize, cases: &[Case]) -> Answer 
         token_counts: counts.at(bench),
         weights: weights.at(bench),
         sums: sums.at(bench),
+        team_sums: team_sums.at(bench),
+        band: band.at(bench),
+        band_count: band_count.at(bench),
+        team_barriers: team_barriers.at(bench),
         sampled: sampled.at(bench),
         last: last.at(bench),
         step_seq: step_seq.at(bench),
@@ -186,14 +196,19 @@ fn launch(bench: &Bench, vocab: usize, stride: usize, cases: &[Case]) -> Answer 
             bench.device.launch(&bench.stream, &launch).unwrap();
         }
     }
+    assert!(bench.read::<u32>(&band_count).iter().all(|&count| count == 0));
+    assert!(bench.read::<u32>(&team_barriers).iter().all(|&word| word & 0xffff == 0));
     Answer { sampled: bench.read(&sampled), last: bench.read(&last), counts: bench.read(&counts) }
 }
 
 fn check(bench: &Bench, vocab: usize, cases: &[Case]) {
     let stride = vocab.next_multiple_of(128);
-    let answer = launch(bench, vocab, stride, cases);
-    let again = launch(bench, vocab, stride, cases);
-    assert_eq!(answer.sampled, again.sampled, "two runs differ");
+    let answer = launch(bench, vocab, stride, cases, 1);
+    // Teams of any size, also of more blocks than there are 256 tokens.
+    for team in [1, 3] {
+        let again = launch(bench, vocab, stride, cases, team);
+        assert!(answer.sampled == again.sampled, "a team of {team} chooses otherwise");
+    }
     let rows = plain::read_all::<RowSampled>(&answer.sampled);
     assert_eq!(answer.last[..2], [-1, -1], "a slot without a row was written");
     for (index, case) in cases.iter().enumerate() {

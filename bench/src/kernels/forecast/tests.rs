@@ -167,3 +167,60 @@ fn measured_rates_are_used() {
     let time = |of: &Forecaster| of.launch(&plans[2].plan.launch, 1).expect("a forecast").seconds;
     assert!(time(&half) > 1.8 * time(&forecaster(ForecastChip::H200, false)));
 }
+
+/// Forecast times of the cases of the attention and small parts, by op, kernel, rows and context.
+fn cases_of(forecaster: &Forecaster) -> Vec<(Vec<LaunchPlan>, &'static str, usize, f64)> {
+    let chip = &forecaster.rates.chip;
+    let most = super::super::cases::Most { rows: 8192, context: 32_768 };
+    let mut cases = super::super::attention::attention(&llama(), chip, most);
+    cases.extend(super::super::sampling::sampling(&llama(), chip, most));
+    let times = cases.iter().map(|case| {
+        let plans = case.launches();
+        let forecast = forecaster.op(case.op(), &plans, case.rows()).expect("a forecast");
+        (plans, case.op(), case.rows(), forecast.seconds)
+    });
+    times.collect()
+}
+
+/// Behind a long context: where whole tiles leave multiprocessors without work, or some with twice that of others, a cut
+/// launch and its merge take less time. Elsewhere a cut only fills second places, for which the
+/// model has no gain, and costs its edges.
+#[test]
+fn cut_contexts_are_faster() {
+    for chip in [ForecastChip::A100, ForecastChip::H100, ForecastChip::H200] {
+        let cases = cases_of(&forecaster(chip, false));
+        let mut compared = 0;
+        for (plans, _, rows, seconds) in &cases {
+            let [cut, _merge] = plans[..] else { continue };
+            if cut.shape.extent("context") < Some(4 * *rows as u64) {
+                continue;
+            }
+            let whole = cases.iter().find(|(plans, _, of, _)| {
+                plans[0].kernel == cut.kernel.replace("_split", "")
+                    && (*of, plans[0].flops) == (*rows, cut.flops)
+            });
+            let (.., whole) = whole.expect("the same without a cut");
+            assert!(*seconds < 1.06 * whole, "{}: {cut}: {seconds}, {whole}", chip.name());
+            compared += usize::from(*seconds < 0.75 * whole);
+        }
+        let least = if chip == ForecastChip::A100 { 5 } else { 2 };
+        assert!(compared >= least, "{}: {compared} contexts gain a quarter", chip.name());
+    }
+}
+
+/// A team's top-p takes less time than that of one block, and greedy choice less than either.
+#[test]
+fn the_sampler_is_forecast() {
+    for chip in [ForecastChip::A100, ForecastChip::H100, ForecastChip::H200] {
+        let cases = cases_of(&forecaster(chip, false));
+        let seconds = |op: &str, team: bool| {
+            let found = cases.iter().find(|(plans, of, rows, _)| {
+                *of == op && *rows == 1 && plans[2].cooperative == team
+            });
+            found.expect("a case").3
+        };
+        let [greedy, whole] = ["sample_greedy", "sample_top_p"].map(|op| seconds(op, false));
+        let team = seconds("sample_top_p", true);
+        assert!(greedy < team && team < whole, "{}: {greedy} {team} {whole}", chip.name());
+    }
+}

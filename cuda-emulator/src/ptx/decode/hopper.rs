@@ -177,21 +177,23 @@ impl Lower<'_> {
         Ok(())
     }
 
-    /// `wgmma.mma_async.sync.aligned.m64nNk16.f32.T.T d, a, b, p, 1, 1{, 0}, transposed`
+    /// `wgmma.mma_async.sync.aligned.m64nNk16.f32.T.T d, a, b, p, 1, 1{, 0}, transposed`, and
+    /// `.f16.f16.f16`, with two accumulators a register
     fn warpgroup_product(&mut self, opcode: &mut Opcode, operands: &[Operand]) -> Result<()> {
         let [Operand::Vector(d), a, b, added, factors @ ..] = operands else {
             return self.fail("unsupported form");
         };
-        let shape = format!("m64n{}k{}", d.len() * 2, wgmma::K);
-        let is_shape = (8..=256).contains(&(d.len() * 2)) && d.len() % 4 == 0;
+        let selected = match opcode.types.as_slice() {
+            &[sums, a, b] if a == b => wgmma::select(a, sums),
+            _ => None,
+        };
+        let Some((run, packed)) = selected else { return self.fail("unsupported types") };
+        let columns = d.len() * 2 * packed;
+        let shape = format!("m64n{columns}k{}", wgmma::K);
+        let is_shape = (8..=256).contains(&columns) && columns % 8 == 0;
         if !(is_shape && opcode.take(&shape)) {
             return self.fail("unsupported shape, or another number of accumulators");
         }
-        let run = match opcode.types.as_slice() {
-            &[Ty::F32, a, b] if a == b => wgmma::select(a),
-            _ => None,
-        };
-        let Some(run) = run else { return self.fail("unsupported types") };
         // Factors of the operands, and whether those in shared memory are transposed.
         let factors: Vec<_> = factors
             .iter()

@@ -125,7 +125,7 @@ impl Lower<'_> {
         Ok(true)
     }
 
-    /// `mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32`
+    /// `mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32`, and with accumulators of f16
     fn multiply(&mut self, opcode: &mut Opcode, operands: [&Operand; 4]) -> Result<bool> {
         let layout = opcode.take("aligned") && opcode.take("row") && opcode.take("col");
         let k = match opcode.take_any(&["m16n8k16", "m16n8k8", "m16n8k4"]) {
@@ -134,16 +134,19 @@ impl Lower<'_> {
             Some(_) => 4,
             None => return self.fail("unsupported shape"),
         };
-        let &[Ty::F32, a, b, Ty::F32] = opcode.types.as_slice() else {
+        let &[sums, a, b, added] = opcode.types.as_slice() else {
             return self.fail("unsupported types");
         };
-        let selected = mma::select(k, a).filter(|_| layout && a == b);
-        let Some((run, a_registers)) = selected else { return self.fail("unsupported form") };
-        let mut inst = Inst::new(Flow::Checked(run), self.line);
+        let selected = mma::select(k, a, sums).filter(|_| layout && a == b && added == sums);
+        let Some(form) = selected else { return self.fail("unsupported form") };
+        let mut inst = Inst::new(Flow::Checked(form.run), self.line);
         let [d, a, b, c] = operands;
-        for (operand, count, ty) in
-            [(a, a_registers, Ty::B32), (b, a_registers / 2, Ty::B32), (c, 4, Ty::F32)]
-        {
+        let sum = if sums == Ty::F32 { Ty::F32 } else { Ty::B32 };
+        for (operand, count, ty) in [
+            (a, form.a_registers, Ty::B32),
+            (b, form.a_registers / 2, Ty::B32),
+            (c, form.sums, sum),
+        ] {
             let parts = match operand {
                 Operand::Vector(parts) => parts.as_slice(),
                 other => std::slice::from_ref(other),
@@ -161,7 +164,7 @@ impl Lower<'_> {
             let slot = self.target(part, Class::Narrow)?;
             inst.push_target(slot);
         }
-        if inst.targets != 4 {
+        if usize::from(inst.targets) != form.sums {
             return self.fail("a fragment of another size");
         }
         self.push(inst);

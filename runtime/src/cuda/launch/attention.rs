@@ -3,6 +3,7 @@
 use super::Launch;
 use super::wgmma::PoolMap;
 use crate::cuda::plan::LaunchPlan;
+use crate::cuda::plan::attention::split::PrefillSplit;
 use crate::cuda::plan::attention::{DecodePlan, Heads};
 use cudarc::driver::sys::CUdeviceptr;
 use std::f32::consts::LOG2_E;
@@ -59,6 +60,12 @@ pub struct PrefillRows {
     pub tile_count: usize,
     /// Attended values `[T, heads, head_dim]` bf16.
     pub out: CUdeviceptr,
+    /// How contexts of tiles are cut: as the plan was made for.
+    pub split: PrefillSplit,
+    /// Room for the parts of cut tiles, f32: [`PrefillSplit::workspace`].
+    pub partial_out: CUdeviceptr,
+    /// The same for their maxima and sums.
+    pub partial_sums: CUdeviceptr,
 }
 
 /// Factor of the scores, log2(e) / sqrt(head_dim): the exponentials are powers of two.
@@ -132,7 +139,11 @@ fn prefill_params(heads: Heads, kv: &KvView, rows: &PrefillRows) -> PrefillAtten
         tiles: rows.tiles as *const _,
         out: rows.out as *mut _,
         scale: scale(heads.head_dim),
-        reserved: 0,
+        splits: rows.split.splits as i32,
+        partial_out: rows.partial_out as *mut _,
+        partial_sums: rows.partial_sums as *mut _,
+        cut_tiles: rows.split.cut_tiles as i32,
+        split_units: rows.split.units as i32,
     }
 }
 
@@ -158,7 +169,17 @@ pub fn attention_wgmma(
         pool: map.words(),
         base: prefill_params(heads, kv, rows),
         tile_count: rows.tile_count as i32,
-        reserved: [0; 9],
+        reserved: [0; 3],
     };
     Launch { plan: *plan, params }
+}
+
+/// The sum of the parts of cut tiles, behind either of the two; `None` where no tile is cut.
+pub fn attention_merge(
+    heads: Heads,
+    kv: &KvView,
+    rows: &PrefillRows,
+) -> Option<Launch<PrefillAttentionParams>> {
+    let plan = rows.split.merge(heads)?;
+    Some(Launch { plan, params: prefill_params(heads, kv, rows) })
 }

@@ -14,8 +14,8 @@ mod step;
 mod wgmma;
 
 pub use attention::{
-    DecodeRows, KvView, PrefillRows, attention_decode, attention_prefill, attention_rung,
-    attention_wgmma,
+    DecodeRows, KvView, PrefillRows, attention_decode, attention_merge, attention_prefill,
+    attention_rung, attention_wgmma,
 };
 pub use ceiling::{ceiling_mma, ceiling_read};
 pub use gemm::{

@@ -24,6 +24,15 @@ pub struct SamplerBuffers {
     pub weights: CUdeviceptr,
     /// Room for five times `plan.sums` words.
     pub sums: CUdeviceptr,
+    /// Room for `plan.team_sums` f32.
+    pub team_sums: CUdeviceptr,
+    /// Room for `plan.band` u64.
+    pub band: CUdeviceptr,
+    /// Counts of a band by row `[rows]` u32, zero before the first launch.
+    pub band_count: CUdeviceptr,
+    /// Barriers of teams by row `[rows]` u32, zero before the first launch; every launch leaves
+    /// them for the next.
+    pub team_barriers: CUdeviceptr,
     /// `[rows]` [`RowSampled`].
     pub sampled: CUdeviceptr,
     /// The tokens again `[batch slots]` i32, by batch_idx; 0: nowhere.
@@ -104,6 +113,10 @@ pub fn sample(plan: &SamplingPlan, buffers: &SamplerBuffers) -> [Launch<SamplePa
         sampled: buffers.sampled as *mut _,
         last: buffers.last as *mut _,
         step_seq: buffers.step_seq as *const _,
+        team_sums: buffers.team_sums as *mut _,
+        band: buffers.band as *mut _,
+        band_count: buffers.band_count as *mut _,
+        team_barriers: buffers.team_barriers as *mut _,
         rows: plan.rows as i32,
         vocab: plan.vocab as i32,
         stride: buffers.stride as i32,

@@ -1,6 +1,7 @@
 //! The constants that kernel sources and planner both state are equal: read from the .cu and .cuh
 //! files, and compared with the planner's own.
 
+use super::attention::split::{self, PrefillSplit};
 use super::gemm::{Instance, bulk, wgmma};
 use super::{Chip, LaunchPlan, attention, ceiling, gemm, megakernel, sampling, shuffle, step};
 use crate::backend::{BLOCK_TOKENS, MAX_TOP_LOGPROBS};
@@ -91,6 +92,9 @@ fn attention_geometry() {
     agree(own, "TOKENS", "attention/wgmma.rs TOKENS", &[attention::wgmma::TOKENS]);
     agree(own, "STAGES", "attention/wgmma.rs STAGES", &[attention::wgmma::STAGES]);
     agree(own, "COLUMNS", "attention/wgmma.rs COLUMNS", &[attention::wgmma::COLUMNS]);
+    agree("common/prefill.cuh", "SPLIT_UNIT", "attention/split.rs UNIT", &[split::UNIT]);
+    let merge = split::MERGE_BLOCK as usize;
+    agree("attention_merge.cu", "THREADS", "attention/split.rs MERGE_BLOCK", &[merge]);
 }
 
 #[test]
@@ -182,6 +186,7 @@ fn small_kernels_geometry() {
     agree("common/sampling.cuh", "SUM_TOKENS", sum, &[sampling::SUM_TOKENS]);
     let choose = sampling::CHOOSE_BLOCK as usize;
     agree("common/select.cuh", "THREADS", "sampling.rs CHOOSE_BLOCK", &[choose]);
+    agree("common/nucleus.cuh", "FEW", "sampling.rs FEW", &[sampling::FEW]);
     agree("common/select.cuh", "MOST_TOP", "../../backend MAX_TOP_LOGPROBS", &[MAX_TOP_LOGPROBS]);
 }
 
@@ -198,18 +203,21 @@ fn plans() -> Vec<LaunchPlan> {
         shuffle::shuffle(Dtype::Bf16, 128, 256),
         ceiling::read(&chip, 100),
         ceiling::mma(&chip, 1),
-        attention::prefill(heads, 1, 2, 2),
-        attention::prefill(small(4), 1, 2, 2),
         attention::decode(&chip, 2, heads, 64).launch,
         attention::decode(&chip, 2, small(16), 64).launch,
         attention::rung(1, 2, heads, 64),
         attention::rung(2, 2, heads, 64),
     ];
+    let cut = PrefillSplit { cut_tiles: 1, splits: 2, units: 1 };
     for heads in [heads, small(4)] {
-        plans.extend(attention::wgmma::prefill(&Chip::H200, heads, 1, 2, 2));
+        for split in [PrefillSplit::WHOLE, cut] {
+            plans.push(attention::prefill(heads, &split, 1, 2, 2));
+            plans.extend(attention::wgmma::prefill(&Chip::H200, heads, &split, 1, 2, 2));
+            plans.extend(split.merge(heads));
+        }
     }
     plans.extend(step::probe(4, 64, 32, 10));
-    plans.extend(sampling::sampling(2, 300).launches);
+    plans.extend(sampling::sampling(2, 300, 1).launches);
     for rows in [1, 16, 32, 64, 100, 4096] {
         let epilogue = gemm::Epilogue::Swiglu;
         let product = gemm::Product { epilogue, rows, features: 512, width: 256 };

@@ -1,9 +1,11 @@
 //! Geometry of attention: splits that fill the chip, tiles of prefill rows.
 
+pub mod split;
 pub mod wgmma;
 
 use super::{Chip, LaunchPlan, Shape, resident};
 use crate::backend::BLOCK_TOKENS;
+use split::PrefillSplit;
 use trail_ptx::Target;
 
 /// Threads of a block of decode attention, and of prefill attention by mma.sync.
@@ -207,28 +209,50 @@ pub fn prefill_tiles(segments: &[PrefillSegment], group: usize, tiles: &mut Vec<
 }
 
 /// Attention of `tiles` tiles (as [`prefill_tiles`] counts them, or more: those named -1 do
-/// nothing) that hold `rows` rows over `tokens` pairs of a row and a token.
-pub fn prefill(heads: Heads, tiles: usize, rows: usize, tokens: usize) -> LaunchPlan {
-    let kernel = match heads.head_dim {
-        64 => "attention_prefill_hd64",
-        128 => "attention_prefill_hd128",
-        width => panic!("no attention kernel for heads {width} wide"),
+/// nothing) that hold `rows` rows over `tokens` pairs of a row and a token, cut as `split` says.
+pub fn prefill(
+    heads: Heads,
+    split: &PrefillSplit,
+    tiles: usize,
+    rows: usize,
+    tokens: usize,
+) -> LaunchPlan {
+    let kernel = match (heads.head_dim, split.cut_tiles > 0) {
+        (64, false) => "attention_prefill_hd64",
+        (64, true) => "attention_prefill_split_hd64",
+        (128, false) => "attention_prefill_hd128",
+        (128, true) => "attention_prefill_split_hd128",
+        (width, _) => panic!("no attention kernel for heads {width} wide"),
     };
-    let tile_tokens = prefill_tile_tokens(heads.head_dim);
-    let elements =
-        TILE_QUERIES * heads.head_dim + PREFILL_STAGES * 2 * tile_tokens * heads.head_dim;
     LaunchPlan {
         kernel,
         shape: shape(rows, heads, tokens / rows.max(1)),
-        grid: [tiles as u32, heads.kv_heads as u32, 1],
+        grid: [split.pieces(tiles) as u32, heads.kv_heads as u32, 1],
         block: BLOCK,
-        shared_bytes: (elements * 2) as u32,
-        splits: 1,
+        shared_bytes: prefill_shared_bytes(heads.head_dim),
+        splits: split.splits as u32,
         overlaps: true,
         cooperative: false,
         bytes: (rows * heads.row() * 4) as u64,
         flops: (tokens * heads.row() * 4) as u64,
     }
+}
+
+/// Shared memory of a block of prefill attention: queries, and the ring of keys and values.
+fn prefill_shared_bytes(head_dim: usize) -> u32 {
+    let elements = (TILE_QUERIES + PREFILL_STAGES * 2 * prefill_tile_tokens(head_dim)) * head_dim;
+    (elements * 2) as u32
+}
+
+/// Blocks of prefill attention, the split one, that are resident on `chip` at one time.
+pub fn prefill_places(chip: &Chip, head_dim: usize) -> usize {
+    let kernel = if head_dim == 64 {
+        "attention_prefill_split_hd64"
+    } else {
+        "attention_prefill_split_hd128"
+    };
+    let each = resident(chip, kernel, BLOCK, prefill_shared_bytes(head_dim)).unwrap_or(1);
+    (chip.multiprocessors * each) as usize
 }
 
 /// Tokens of a prefill tile: as many as leave the scores in registers beside the output.
@@ -300,10 +324,12 @@ mod tests {
             for head_dim in [64, 128] {
                 let plan = decode(&chip, 1, Heads { head_dim, ..LLAMA }, 4096).launch;
                 assert!(plan.shared_bytes <= chip.shared_per_block);
-                let prefill = prefill(Heads { head_dim, ..LLAMA }, 1, 32, 32);
+                let heads = Heads { head_dim, ..LLAMA };
+                let prefill = prefill(heads, &PrefillSplit::WHOLE, 1, 32, 32);
                 // Two blocks of prefill share a multiprocessor: the kernel's header says so.
                 assert!(2 * (prefill.shared_bytes + 1024) <= chip.shared_per_multiprocessor);
                 assert_eq!(resident(&chip, prefill.kernel, BLOCK, prefill.shared_bytes), Some(2));
+                assert_eq!(prefill_places(&chip, head_dim), 2 * chip.multiprocessors as usize);
             }
         }
     }

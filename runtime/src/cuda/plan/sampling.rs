@@ -1,7 +1,7 @@
-//! Geometry of the sampler: two passes over whole rows by all multiprocessors, then a block of
-//! threads per row.
+//! Geometry of the sampler: two passes over whole rows by all multiprocessors, then a team of
+//! blocks per row, which share the passes that top-k and top-p need.
 
-use super::{LaunchPlan, Shape};
+use super::{Chip, LaunchPlan, Shape};
 
 /// Tokens of a partial sum: the CPU sampler's.
 pub const SUM_TOKENS: usize = 256;
@@ -12,6 +12,12 @@ pub(super) const PASS_SUMS: usize = 16;
 pub(super) const CHOOSE_BLOCK: u32 = 512;
 /// Arrays by 256 tokens that it keeps in shared memory, f32 each.
 pub(super) const CHOOSE_ARRAYS: usize = 4;
+/// Tokens among which the end of a nucleus is looked for in shared memory.
+pub(super) const FEW: usize = 2048;
+/// Most blocks of a row's team, and 256 tokens that one should have: half of its 32 half-warps'
+/// first round. Larger teams would wait for one another longer than they read.
+const MOST_TEAM: usize = 32;
+const TEAM_SUMS: usize = 16;
 /// Threads of a block that writes a request's marks.
 pub(super) const TOKEN_COUNTS_BLOCK: u32 = 1024;
 
@@ -30,10 +36,21 @@ pub struct SamplingPlan {
     pub weights: usize,
     /// Words of each of the five workspaces by partial sum.
     pub sums: usize,
+    /// Floats of workspace for what a team exchanges.
+    pub team_sums: usize,
+    /// Places for the tokens among which nuclei end.
+    pub band: usize,
 }
 
-/// Sampling of `rows` rows over `vocab` tokens.
-pub fn sampling(rows: usize, vocab: usize) -> SamplingPlan {
+/// Blocks of each row's team, that all of `rows` rows are at work at one time.
+pub fn team(chip: &Chip, rows: usize, vocab: usize) -> usize {
+    let most = vocab.div_ceil(SUM_TOKENS * TEAM_SUMS).min(MOST_TEAM);
+    (chip.multiprocessors as usize / rows).clamp(1, most)
+}
+
+/// Sampling of `rows` rows over `vocab` tokens, each of which a team of `team` blocks truncates.
+/// Its size changes no bits.
+pub fn sampling(rows: usize, vocab: usize, team: usize) -> SamplingPlan {
     let blocks = vocab.div_ceil(SUM_TOKENS);
     let row_bytes = (rows * vocab * 4) as u64;
     let launch = |kernel, grid, block, shared_bytes, bytes| LaunchPlan {
@@ -49,24 +66,23 @@ pub fn sampling(rows: usize, vocab: usize) -> SamplingPlan {
         flops: 0,
     };
     let pass = [blocks.div_ceil(PASS_SUMS) as u32, rows as u32, 1];
-    let shared = (blocks * CHOOSE_ARRAYS * 4) as u32;
+    let shared = (blocks * CHOOSE_ARRAYS * 4 + FEW * 8) as u32;
+    let grid = [team as u32, rows as u32, 1];
+    let choose = launch("sample_choose", grid, CHOOSE_BLOCK, shared, (rows * blocks * 20) as u64);
     SamplingPlan {
         launches: [
             launch("sample_scan", pass, PASS_BLOCK, 0, row_bytes),
             launch("sample_weigh", pass, PASS_BLOCK, 0, 2 * row_bytes),
-            launch(
-                "sample_choose",
-                [rows as u32, 1, 1],
-                CHOOSE_BLOCK,
-                shared,
-                (rows * blocks * 20) as u64,
-            ),
+            // Blocks of a team wait for one another.
+            LaunchPlan { cooperative: team > 1, overlaps: team == 1, ..choose },
         ],
         rows,
         vocab,
         blocks,
         weights: rows * blocks * SUM_TOKENS,
         sums: rows * blocks,
+        team_sums: rows * blocks * 4,
+        band: rows * FEW,
     }
 }
 
@@ -91,12 +107,23 @@ mod tests {
     use super::*;
 
     #[test]
+    fn teams_are_resident_at_one_time() {
+        assert_eq!([1, 4, 64, 200].map(|rows| team(&Chip::H200, rows, 128_256)), [32, 32, 2, 1]);
+        assert_eq!([1, 64].map(|rows| team(&Chip::A100, rows, 128_256)), [32, 1]);
+        assert_eq!([300, 8192].map(|vocab| team(&Chip::A100, 1, vocab)), [1, 2]);
+        let launches = [1, 2].map(|team| sampling(3, 9000, team).launches[2]);
+        assert_eq!(launches.map(|plan| plan.cooperative), [false, true]);
+    }
+
+    #[test]
     fn passes_cover_every_token() {
         for vocab in [1, 255, 256, 257, 4096, 128_256, 151_936] {
-            let plan = sampling(3, vocab);
+            let plan = sampling(3, vocab, 1);
             assert!(plan.blocks * SUM_TOKENS >= vocab && (plan.blocks - 1) * SUM_TOKENS < vocab);
             assert!(plan.launches[0].grid[0] as usize * PASS_SUMS >= plan.blocks);
-            assert_eq!(plan.launches[2].shared_bytes as usize, plan.blocks * 16);
+            // The static scratch beside it keeps the block below the 48 KiB that need no asking.
+            let shared = plan.launches[2].shared_bytes as usize;
+            assert!(plan.blocks * 16 < shared && shared + 18_000 < 48 << 10, "{shared}");
         }
     }
 }

@@ -9,6 +9,7 @@ use super::plans::Plans;
 use super::sampling_params::RowSamplings;
 use super::staged::Staged;
 use crate::backend::{BLOCK_TOKENS, Batch, Segment, Step};
+use crate::cuda::plan::attention::split::PrefillSplit;
 use crate::cuda::plan::attention::{PrefillSegment, prefill_tiles};
 use crate::cuda::step_metadata::StepMetadata;
 
@@ -27,6 +28,8 @@ pub(super) struct Shape {
     pub(super) tiles: usize,
     pub(super) prompt_rows: usize,
     pub(super) prompt_pairs: usize,
+    /// How the tiles' contexts are cut.
+    pub(super) split: PrefillSplit,
     /// Segments for the tap's mean, and their rows.
     pub(super) means: usize,
     pub(super) mean_rows: usize,
@@ -118,7 +121,7 @@ impl Filler {
             choices,
             is_plain: self.prefill.is_empty()
                 && self.samplings.chosen().len() == batch.segments.len(),
-            ..self.prefill_shape(rows)
+            ..self.prefill_shape(rows, plans)
         };
         if self.taps {
             let most = plans.rows.at(rows);
@@ -258,17 +261,18 @@ impl Filler {
         self.prefill.push(segment);
         self.write_tiles(metadata);
         metadata.end();
-        self.prefill_shape(rows)
+        self.prefill_shape(rows, plans)
     }
 
     /// The shape of the prefill segments, as part of a step padded to size `rows`.
-    fn prefill_shape(&self, rows: usize) -> Shape {
+    fn prefill_shape(&self, rows: usize, plans: &Plans) -> Shape {
         let pairs = |segment: &PrefillSegment| segment.rows * (segment.context + segment.rows);
         Shape {
             rows,
             tiles: self.tiles.len(),
             prompt_rows: self.prefill.iter().map(|segment| segment.rows).sum(),
             prompt_pairs: self.prefill.iter().map(pairs).sum(),
+            split: plans.split(&self.prefill, &self.tiles),
             ..Shape::default()
         }
     }

@@ -14,6 +14,7 @@ use crate::cuda::launch::{
     self, DecodeRows, EmbedBuffers, HeadTerms, KvView, MegakernelBuffers, Norm, Operands, PoolMap,
     PrefillRows, QkvOutput, ResidualOutput,
 };
+use crate::cuda::plan::attention::split::PrefillSplit;
 use crate::cuda::plan::gemm::GemmPlan;
 use crate::cuda::plan::megakernel::MegakernelPlan;
 use crate::cuda::plan::step;
@@ -77,7 +78,7 @@ impl Forward {
         let graphs = PARITIES * plans.decode_sizes.iter().len();
         let kv = KvPool::sized(device, &config, kv_blocks, most, graphs)?;
         let elements = kv.blocks() as usize * kv.block_bytes() / 2;
-        let pool_map = match is_wgmma_attention(&plans.prefill(1, 2, 2)) {
+        let pool_map = match is_wgmma_attention(&plans.prefill(&PrefillSplit::WHOLE, 1, 2, 2)) {
             true => Some(PoolMap::new(kv.at(), elements, config.head_dim)?),
             false => None,
         };
@@ -197,15 +198,27 @@ impl Forward {
             queue.launch(&launch::attention_decode(plan, &kv, &rows))?;
         }
         if shape.tiles > 0 {
-            let plan = self.plans.prefill(shape.tiles, shape.prompt_rows, shape.prompt_pairs);
-            let (segments, tiles) = (self.metadata.segments, self.metadata.tiles);
-            let tile_count = shape.tiles;
-            let rows = PrefillRows { q: rows.q, segments, tiles, tile_count, out: rows.out };
+            let split = shape.split.within(kv.window);
+            let (tile_count, pairs) = (shape.tiles, shape.prompt_pairs);
+            let plan = self.plans.prefill(&split, tile_count, shape.prompt_rows, pairs);
+            let rows = PrefillRows {
+                q: rows.q,
+                segments: self.metadata.segments,
+                tiles: self.metadata.tiles,
+                tile_count,
+                out: rows.out,
+                split,
+                partial_out: rows.partial_out,
+                partial_sums: rows.partial_sums,
+            };
             match self.pool_map.as_ref().filter(|_| is_wgmma_attention(&plan)) {
                 Some(map) => {
                     queue.launch(&launch::attention_wgmma(&plan, heads, map, &kv, &rows))?;
                 }
                 None => queue.launch(&launch::attention_prefill(&plan, heads, &kv, &rows))?,
+            }
+            if let Some(merge) = launch::attention_merge(heads, &kv, &rows) {
+                queue.launch(&merge)?;
             }
         }
         Ok(())

@@ -4,10 +4,11 @@ use trail_ptx::Target;
 
 use super::layout::StepLimits;
 use super::sizes::Sizes;
-use crate::cuda::plan::attention::{self, DecodePlan, Heads, TILE_QUERIES};
+use crate::cuda::plan::attention::split::PrefillSplit;
+use crate::cuda::plan::attention::{self, DecodePlan, Heads, PrefillSegment, TILE_QUERIES};
 use crate::cuda::plan::gemm::{self, Epilogue, GemmPlan, Product, wgmma};
 use crate::cuda::plan::megakernel::{MegakernelPlan, Products, megakernel};
-use crate::cuda::plan::sampling::{SamplingPlan, sampling};
+use crate::cuda::plan::sampling::{SamplingPlan, sampling, team};
 use crate::cuda::plan::{Chip, LaunchPlan, step};
 use crate::model::ModelConfig;
 
@@ -20,6 +21,10 @@ pub(in crate::cuda) struct KernelOptions {
     pub(in crate::cuda) hopper_clusters: bool,
     /// The megakernel: all layers of a step of few rows in one launch.
     pub(in crate::cuda) megakernel: bool,
+    /// Prefill attention of short chunks shares long contexts between blocks.
+    pub(in crate::cuda) split_prefill: bool,
+    /// Several blocks truncate the probabilities of a row that samples.
+    pub(in crate::cuda) sampler_teams: bool,
 }
 
 /// The products of a layer, for one number of rows.
@@ -52,6 +57,8 @@ pub(super) struct Plans {
     pub(super) heads: Heads,
     /// The chip whose own kernels prefill attention uses, where they are enabled.
     hopper: Option<Chip>,
+    /// Places of the chip for blocks of prefill attention, where its contexts may be cut.
+    split_places: Option<usize>,
 }
 
 /// Workspaces of the largest plans.
@@ -60,13 +67,16 @@ pub(super) struct Workspaces {
     /// Of the products: floats and counters.
     pub(super) partials: usize,
     pub(super) tile_counters: usize,
-    /// Of decode attention.
+    /// Of attention: splits of decode rows and of prompt chunks, which run one after another.
     pub(super) partial_out: usize,
     pub(super) partial_sums: usize,
     pub(super) attention_counters: usize,
     /// Of the sampler: floats, and words of five arrays.
     pub(super) weights: usize,
     pub(super) sums: usize,
+    /// Floats, and places for tokens.
+    pub(super) team_sums: usize,
+    pub(super) band: usize,
 }
 
 impl Plans {
@@ -103,15 +113,48 @@ impl Plans {
         let choice = |rows| ChoicePlans::new(chip, config, kernels, rows);
         let choice = choices.iter().map(choice).collect();
         let hopper = kernels.hopper_products.then_some(*chip);
-        Plans { rows, layer, decode_sizes, decode, megakernel, choices, choice, heads, hopper }
+        let mut plans = Plans {
+            rows,
+            layer,
+            decode_sizes,
+            decode,
+            megakernel,
+            choices,
+            choice,
+            heads,
+            hopper,
+            split_places: None,
+        };
+        if kernels.split_prefill {
+            let portable = !is_wgmma_attention(&plans.prefill(&PrefillSplit::WHOLE, 1, 2, 2));
+            plans.split_places = Some(match portable {
+                true => attention::prefill_places(chip, heads.head_dim),
+                false => chip.multiprocessors as usize,
+            });
+        }
+        plans
     }
 
-    /// Attention of `tiles` tiles that hold `rows` rows over `pairs` pairs of a row and a token:
-    /// Hopper's own where it is enabled and has one, the portable one otherwise.
-    pub(super) fn prefill(&self, tiles: usize, rows: usize, pairs: usize) -> LaunchPlan {
-        let own = |chip| attention::wgmma::prefill(chip, self.heads, tiles, rows, pairs);
+    /// How the contexts of a step's prompt chunks are cut.
+    pub(super) fn split(&self, segments: &[PrefillSegment], tiles: &[[i32; 2]]) -> PrefillSplit {
+        self.split_places.map_or(PrefillSplit::WHOLE, |places| {
+            PrefillSplit::choose(places, self.heads, segments, tiles)
+        })
+    }
+
+    /// Attention of `tiles` tiles that hold `rows` rows over `pairs` pairs of a row and a token,
+    /// cut as `split` says: Hopper's own where it is enabled and has one, the portable one
+    /// otherwise.
+    pub(super) fn prefill(
+        &self,
+        split: &PrefillSplit,
+        tiles: usize,
+        rows: usize,
+        pairs: usize,
+    ) -> LaunchPlan {
+        let own = |chip| attention::wgmma::prefill(chip, self.heads, split, tiles, rows, pairs);
         let own = self.hopper.as_ref().and_then(own);
-        own.unwrap_or_else(|| attention::prefill(self.heads, tiles, rows, pairs))
+        own.unwrap_or_else(|| attention::prefill(self.heads, split, tiles, rows, pairs))
     }
 
     /// Most tiles of prompt rows: each segment has one more than its queries fill, and none is
@@ -133,9 +176,17 @@ impl Plans {
             needed.partial_sums = needed.partial_sums.max(decode.partial_sums);
             needed.attention_counters = needed.attention_counters.max(decode.tile_counters);
         }
+        if let Some(places) = self.split_places {
+            let parts = PrefillSplit::most_parts(places);
+            let [out, sums] = PrefillSplit::workspace(parts, self.heads);
+            needed.partial_out = needed.partial_out.max(out);
+            needed.partial_sums = needed.partial_sums.max(sums);
+        }
         for choice in &self.choice {
             needed.weights = needed.weights.max(choice.sampling.weights);
             needed.sums = needed.sums.max(choice.sampling.sums);
+            needed.team_sums = needed.team_sums.max(choice.sampling.team_sums);
+            needed.band = needed.band.max(choice.sampling.band);
         }
         needed
     }
@@ -152,8 +203,13 @@ impl Plans {
             let [scan, weigh, choose] = of.sampling.launches;
             [of.logits.launch, scan, weigh, choose]
         });
-        let prefill = self.prefill(1, 2, 2);
-        layer.chain(decode).chain(choice).chain([prefill])
+        let cut = PrefillSplit { cut_tiles: 1, splits: 2, units: 1 };
+        let splits = [Some(PrefillSplit::WHOLE), self.split_places.map(|_| cut)];
+        let prefill = splits.into_iter().flatten().flat_map(move |split| {
+            let attend = self.prefill(&split, 1, 2, 2);
+            [Some(attend), split.merge(self.heads)].into_iter().flatten()
+        });
+        layer.chain(decode).chain(choice).chain(prefill)
     }
 }
 
@@ -179,8 +235,12 @@ impl LayerPlans {
 impl ChoicePlans {
     fn new(chip: &Chip, config: &ModelConfig, kernels: KernelOptions, rows: usize) -> ChoicePlans {
         let (features, width) = (config.vocab_size, config.hidden_size);
+        let team = if kernels.sampler_teams { team(chip, rows, features) } else { 1 };
         let product = Product { epilogue: Epilogue::Logits, rows, features, width };
-        ChoicePlans { logits: best(chip, kernels, product), sampling: sampling(rows, features) }
+        ChoicePlans {
+            logits: best(chip, kernels, product),
+            sampling: sampling(rows, features, team),
+        }
     }
 }
 
@@ -213,7 +273,13 @@ mod tests {
     fn the_largest_step_has_plans_and_tiles() {
         let config = ModelConfig::named("llama3-8b").unwrap();
         let limits = StepLimits { rows: 2048, segments: 200, requests: 1000, context: 8192 };
-        let all = KernelOptions { hopper_products: true, hopper_clusters: true, megakernel: true };
+        let all = KernelOptions {
+            hopper_products: true,
+            hopper_clusters: true,
+            megakernel: true,
+            split_prefill: true,
+            sampler_teams: true,
+        };
         let in_clusters = |plan: &GemmPlan| plan.launch.kernel.contains("_cluster_");
         for chip in [Chip::A100, Chip::H200] {
             let plans = Plans::new(&chip, &config, &limits, all);
@@ -228,17 +294,28 @@ mod tests {
             let few = [&plans.layer[0].products.o, &plans.choice[0].logits];
             let is_bulk = few.map(|plan| plan.launch.kernel.starts_with("bulk_"));
             assert_eq!(is_bulk, [chip == Chip::H200; 2]);
-            assert_eq!(is_wgmma_attention(&plans.prefill(9, 200, 2000)), chip == Chip::H200);
+            let whole = PrefillSplit::WHOLE;
+            let prefill = plans.prefill(&whole, 9, 200, 2000);
+            assert_eq!(is_wgmma_attention(&prefill), chip == Chip::H200);
+            // A short chunk behind a long context is cut only if enabled.
+            let short = PrefillSegment { first_row: 0, rows: 32, batch_idx: None, context: 8000 };
+            assert!(plans.split(&[short], &[[0, 0]]).splits > 10);
+            assert!(plans.kernels().any(|plan| plan.kernel == "attention_merge_hd128"));
+            assert_eq!(plans.choice[0].sampling.launches[2].grid, [32, 1, 1]);
             // Sizes 1, 2 and 4.
             assert_eq!(plans.megakernel.iter().flatten().count(), 3);
             assert!(plans.megakernel[..3].iter().all(Option::is_some));
-            let whole = KernelOptions { hopper_clusters: false, ..all };
-            let whole = Plans::new(&chip, &config, &limits, whole);
-            assert!(!whole.layer.iter().any(|of| in_clusters(&of.products.o)));
+            let alone = KernelOptions { hopper_clusters: false, ..all };
+            let alone = Plans::new(&chip, &config, &limits, alone);
+            assert!(!alone.layer.iter().any(|of| in_clusters(&of.products.o)));
             let plain = Plans::new(&chip, &config, &limits, KernelOptions::default());
             assert!(plain.layer.iter().all(|of| !is_wgmma(&of.products.o)));
-            assert_eq!(plain.prefill(9, 200, 2000), attention::prefill(plain.heads, 9, 200, 2000));
+            let portable = attention::prefill(plain.heads, &whole, 9, 200, 2000);
+            assert_eq!(plain.prefill(&whole, 9, 200, 2000), portable);
+            assert_eq!(plain.split(&[short], &[[0, 0]]), whole);
+            assert!(plain.kernels().all(|plan| !plan.kernel.starts_with("attention_merge")));
             assert!(plain.megakernel.iter().all(Option::is_none));
+            assert_eq!(plain.choice[0].sampling.launches[2].grid, [1, 1, 1]);
         }
         // Segments of one row more than fills a tile.
         let plans = Plans::new(&Chip::A100, &config, &limits, all);

@@ -22,6 +22,10 @@ pub(super) struct Sampler {
     /// Workspaces: see [`super::plans::Workspaces`].
     weights: DeviceBuffer,
     sums: DeviceBuffer,
+    team_sums: DeviceBuffer,
+    band: DeviceBuffer,
+    band_count: DeviceBuffer,
+    team_barriers: DeviceBuffer,
 }
 
 impl Sampler {
@@ -39,6 +43,10 @@ impl Sampler {
             results: SampleResults::new(device, plans.choices.last())?,
             weights: device.alloc_zeros(needed.weights * 4, WORK)?,
             sums: device.alloc_zeros(5 * needed.sums * 4, WORK)?,
+            team_sums: device.alloc_zeros(needed.team_sums * 4, WORK)?,
+            band: device.alloc_zeros(needed.band * 8, WORK)?,
+            band_count: device.alloc_zeros(plans.choices.last() * 4, WORK)?,
+            team_barriers: device.alloc_zeros(plans.choices.last() * 4, WORK)?,
             plans,
         })
     }
@@ -59,6 +67,10 @@ impl Sampler {
             token_counts: self.token_counts.at(),
             weights: self.weights.at(),
             sums: self.sums.at(),
+            team_sums: self.team_sums.at(),
+            band: self.band.at(),
+            band_count: self.band_count.at(),
+            team_barriers: self.team_barriers.at(),
             sampled: self.results.at(shape.parity),
             last: buffers.last.at(),
             step_seq: self.metadata.number,

@@ -1,6 +1,7 @@
 //! Geometry of Hopper's prefill attention (kernels/attention_wgmma.cu): persistent blocks, each
 //! with its share of the tiles and heads.
 
+use super::split::PrefillSplit;
 use super::{Heads, shape};
 use crate::backend::BLOCK_TOKENS;
 use crate::cuda::plan::{Chip, LaunchPlan};
@@ -20,16 +21,20 @@ pub const BOX_ROWS: usize = BLOCK_TOKENS;
 pub fn prefill(
     chip: &Chip,
     heads: Heads,
+    split: &PrefillSplit,
     tiles: usize,
     rows: usize,
     tokens: usize,
 ) -> Option<LaunchPlan> {
-    let kernel = match heads.head_dim {
-        64 => "attention_wgmma_hd64",
-        128 => "attention_wgmma_hd128",
+    let kernel = match (heads.head_dim, split.cut_tiles > 0) {
+        (64, false) => "attention_wgmma_hd64",
+        (64, true) => "attention_wgmma_split_hd64",
+        (128, false) => "attention_wgmma_hd128",
+        (128, true) => "attention_wgmma_split_hd128",
         _ => return None,
     };
-    let blocks = (tiles * heads.kv_heads).clamp(1, chip.multiprocessors as usize);
+    let pieces = split.pieces(tiles) * heads.kv_heads;
+    let blocks = pieces.clamp(1, chip.multiprocessors as usize);
     let ring = STAGES * 2 * TOKENS * heads.head_dim * 2;
     let plan = LaunchPlan {
         kernel,
@@ -38,7 +43,7 @@ pub fn prefill(
         block: THREADS,
         // Two barriers a stage.
         shared_bytes: (ring + STAGES * 16) as u32,
-        splits: 1,
+        splits: split.splits as u32,
         overlaps: true,
         cooperative: false,
         bytes: (rows * heads.row() * 4) as u64,
@@ -53,21 +58,25 @@ mod tests {
 
     const LLAMA: Heads = Heads { kv_heads: 8, group: 4, head_dim: 128 };
 
+    fn plan(chip: &Chip, heads: Heads, tiles: usize) -> Option<LaunchPlan> {
+        prefill(chip, heads, &PrefillSplit::WHOLE, tiles, 64, 64)
+    }
+
     #[test]
     fn blocks_are_no_more_than_the_work_or_the_chip() {
-        let grid = |tiles| prefill(&Chip::H200, LLAMA, tiles, 64, 64).unwrap().grid;
+        let grid = |tiles| plan(&Chip::H200, LLAMA, tiles).unwrap().grid;
         assert_eq!([1, 16, 17, 128].map(grid), [[8, 1, 1], [128, 1, 1], [132, 1, 1], [132, 1, 1]]);
     }
 
     /// Where there is no kernel of Hopper's, the portable one is planned.
     #[test]
     fn other_chips_and_widths_have_no_plan() {
-        assert!(prefill(&Chip::A100, LLAMA, 1, 64, 64).is_none());
+        assert!(plan(&Chip::A100, LLAMA, 1).is_none());
         let portable = Chip { target: None, ..Chip::H200 };
-        assert!(prefill(&portable, LLAMA, 1, 64, 64).is_none());
-        assert!(prefill(&Chip::H200, Heads { head_dim: 256, ..LLAMA }, 1, 64, 64).is_none());
+        assert!(plan(&portable, LLAMA, 1).is_none());
+        assert!(plan(&Chip::H200, Heads { head_dim: 256, ..LLAMA }, 1).is_none());
         for head_dim in [64, 128] {
-            let plan = prefill(&Chip::H200, Heads { head_dim, ..LLAMA }, 1, 64, 64).unwrap();
+            let plan = plan(&Chip::H200, Heads { head_dim, ..LLAMA }, 1).unwrap();
             assert_eq!(plan.resident(&Chip::H200), 1, "{plan}");
         }
     }
