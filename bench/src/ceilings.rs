@@ -1,10 +1,10 @@
-//! Read bandwidth and multiply-add peak of the CPU: the references of the CPU benchmarks.
+//! Multiply-add peaks of the CPU: references of the CPU benchmarks, beside the read bandwidth of
+//! `reads`.
 //!
-//! Both are measured with the threads that run the workload, and between its repetitions: on a
+//! They are measured with the threads that run the workload, and between its repetitions: on a
 //! shared machine they drift as the workload does.
 
 use std::hint::black_box;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 #[cfg(target_arch = "x86_64")]
@@ -14,31 +14,12 @@ use trail_base::simd::{ByteDot, Bytes, PairDot, PlainDot, PlainPairs, Portable, 
 use trail_base::simd::{Neon, NeonDotprod, NeonI8mm, NeonMull};
 use trail_runtime::cpu::{CpuForward, Isa, Pool};
 
-/// Bytes of one work item of the read: small enough for balance, long enough for the prefetchers.
-const READ_PIECE: usize = 1 << 18;
 /// Fused multiply-adds of each accumulator in one work item: about a millisecond.
 const FMA_ROUNDS: usize = 1_000_000;
 /// Work items per worker, for balance.
 const PIECES: usize = 8;
 /// Independent accumulators: enough to hide the latency of the FMA (4 cycles, two a cycle).
 const ACCUMULATORS: usize = 12;
-
-/// Returns the GB/s at which all threads together read `slices` once.
-pub fn read_gb_per_s(pool: &mut Pool, slices: &[&[u8]]) -> f64 {
-    let pieces: Vec<&[u8]> = slices.iter().flat_map(|slice| slice.chunks(READ_PIECE)).collect();
-    let total = AtomicU64::new(0);
-    let start = Instant::now();
-    pool.for_each(
-        pieces.len(),
-        || false,
-        |_, item| {
-            total.fetch_add(sum(pieces[item]), Ordering::Relaxed);
-        },
-    );
-    let seconds = start.elapsed().as_secs_f64();
-    black_box(total);
-    slices.iter().map(|slice| slice.len()).sum::<usize>() as f64 / seconds / 1e9
-}
 
 /// Returns the 10^9 multiplications and additions a second of all threads together, by the
 /// instructions of `forward`'s products on registers alone, over about `seconds`: as long as the
@@ -78,36 +59,6 @@ fn rate(pool: &mut Pool, kernel: fn(f32) -> f32, terms: usize, seconds: f64) -> 
             return runs * flops / elapsed / 1e9;
         }
     }
-}
-
-/// Returns the wrapping sum of the 64-bit words of `bytes`: every byte is read.
-fn sum(bytes: &[u8]) -> u64 {
-    #[cfg(target_arch = "x86_64")]
-    if Isa::Avx2.is_available() {
-        // SAFETY: the CPU has AVX2.
-        return unsafe { sum_avx2(bytes) };
-    }
-    sum_words(bytes)
-}
-
-/// # Safety
-///
-/// The CPU must have AVX2.
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2")]
-unsafe fn sum_avx2(bytes: &[u8]) -> u64 {
-    sum_words(bytes)
-}
-
-#[inline(always)]
-fn sum_words(bytes: &[u8]) -> u64 {
-    let mut sums = [0_u64; 16];
-    for line in bytes.as_chunks::<128>().0 {
-        for (sum, word) in sums.iter_mut().zip(line.as_chunks::<8>().0) {
-            *sum = sum.wrapping_add(u64::from_le_bytes(*word));
-        }
-    }
-    sums.iter().fold(0, |a, &b| a.wrapping_add(b))
 }
 
 /// Returns the loop of a [`ByteDot`] by its name, and the terms that each adds.

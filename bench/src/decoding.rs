@@ -107,6 +107,7 @@ impl Shape {
         let rows = self.rows();
         let options = CpuOptions {
             threads: bench.threads(),
+            pin: false,
             isa: Isa::Auto,
             compute: Compute::Fast,
             repack: false,

@@ -4,6 +4,7 @@
 #![allow(unreachable_pub)]
 
 mod accuracy;
+mod barrier;
 mod ceilings;
 mod decode;
 mod decoding;
@@ -15,6 +16,7 @@ mod model;
 mod overlap;
 mod prefill;
 mod probe;
+mod reads;
 mod report;
 mod sampling;
 mod scheduler;

@@ -6,9 +6,10 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::{Value, json};
 use trail_base::Memory;
+use trail_base::topology::ranges;
 use trail_probe::Probe;
 use trail_runtime::backend::{BLOCK_TOKENS, Batch};
-use trail_runtime::cpu::{Compute, CpuForward, CpuOptions};
+use trail_runtime::cpu::{Compute, CpuForward, CpuOptions, Pool};
 use trail_runtime::engine::{ComputeDevice, CudaSettings, Engine, EngineBuilder};
 use trail_runtime::model::{Dtype, LayerWeights, Model, Tensor, Weights};
 use trail_setup::{CpuArgs, EngineArgs, Error, ModelArgs, Setup};
@@ -115,6 +116,7 @@ impl BenchModel {
         Engine::builder()
             .model(self.model.clone())
             .threads(Some(self.threads))
+            .pin(self.cpu.cpu_strict)
             .isa(self.cpu.isa)
             .compute(self.cpu.compute)
             .repack(self.cpu.repack)
@@ -167,6 +169,7 @@ impl BenchModel {
     ) -> Result<CpuForward, Error> {
         let options = CpuOptions {
             threads: self.threads,
+            pin: self.cpu.cpu_strict,
             isa: self.cpu.isa,
             compute,
             repack: self.cpu.repack && compute == Compute::Fast,
@@ -178,6 +181,12 @@ impl BenchModel {
         };
         self.check_memory(&options, 1)?;
         Ok(CpuForward::new(self.model.clone(), options)?)
+    }
+
+    /// A pool of as many threads as the forward pass has, on the same CPUs.
+    pub fn pool(&self) -> Result<Pool, Error> {
+        let pool = if self.cpu.cpu_strict { Pool::pinned } else { Pool::new };
+        Ok(pool(self.threads)?)
     }
 
     /// The tokens of `text`, special ones as text.
@@ -197,10 +206,13 @@ impl BenchModel {
 
     /// Model, storage type, threads and instruction set: the head of a CPU report.
     pub fn report(&self, backend: &CpuForward) -> Value {
+        let cpus: Vec<usize> = backend.pool().cpus().iter().map(|cpu| cpu.id).collect();
+        let cpus = (!cpus.is_empty()).then(|| ranges(&cpus));
         json!({
             "model": self.name,
             "dtype": self.model.weights.layers[0].q.dtype.to_string().to_lowercase(),
             "threads": self.threads,
+            "cpus": cpus,
             "isa": backend.isa().to_string(),
             "byte_products": backend.byte_products(),
             "bf16_products": backend.bf16_products(),

@@ -18,6 +18,7 @@ use trail_runtime::cpu::Pool;
 use trail_setup::{EngineArgs, Error, count};
 
 use crate::ceilings;
+use crate::reads::ReadKernel;
 use crate::report::{Column, Group};
 
 /// Most rows of a batch.
@@ -28,6 +29,8 @@ const FILTER_ROWS: usize = 256;
 
 /// Time of one measurement, seconds.
 const MEASUREMENT_S: f64 = 0.03;
+/// The same of each kernel of the read.
+const READ_S: f64 = 0.005;
 
 /// The columns of the table.
 pub const COLUMNS: &[Group] = &[
@@ -109,7 +112,7 @@ impl Limits {
     /// Shortest time of `flops` that read `weights`, seconds.
     fn seconds(&mut self, flops: f64, weights: &[u8]) -> f64 {
         let peak = ceilings::fma_gflop_per_s(&mut self.pool, self.isa, MEASUREMENT_S / 2.0);
-        let read = cached_read(&mut self.pool, weights);
+        let read = cached_read(&mut self.pool, self.isa, weights);
         self.peaks.push(peak);
         self.reads.push(read);
         (flops / peak).max(weights.len() as f64 / read) / 1e9
@@ -136,7 +139,7 @@ fn measure(
     let (mut times, mut shares) = (Vec::new(), Vec::new());
     for _ in 0..repeats {
         let limit = limits.seconds(flops, &bytes);
-        let seconds = timed(|| head.forward(&inputs, batch, &partials, &mut out));
+        let seconds = timed(MEASUREMENT_S, || head.forward(&inputs, batch, &partials, &mut out));
         times.push(seconds);
         shares.push(limit / seconds);
     }
@@ -160,25 +163,28 @@ fn check(weights: &Weights, row: &[f32], p: &[f32]) -> Result<(), Error> {
     }
 }
 
-/// Seconds of one call of `run`, over calls that take [`MEASUREMENT_S`].
-fn timed(mut run: impl FnMut()) -> f64 {
+/// Seconds of one call of `run`, over calls that take `measurement_s`.
+fn timed(measurement_s: f64, mut run: impl FnMut()) -> f64 {
     let (start, mut calls) = (Instant::now(), 0.0);
     loop {
         run();
         calls += 1.0;
         let elapsed = start.elapsed().as_secs_f64();
-        if elapsed >= MEASUREMENT_S {
+        if elapsed >= measurement_s {
             return elapsed / calls;
         }
     }
 }
 
-/// GB/s at which `bytes` can be read again and again.
-fn cached_read(pool: &mut Pool, bytes: &[u8]) -> f64 {
-    let seconds = timed(|| {
-        ceilings::read_gb_per_s(pool, &[bytes]);
-    });
-    bytes.len() as f64 / seconds / 1e9
+/// GB/s at which the fastest kernel of `isa` reads `bytes` again and again.
+fn cached_read(pool: &mut Pool, isa: Isa, bytes: &[u8]) -> f64 {
+    let rate = |kernel: ReadKernel| {
+        let seconds = timed(READ_S, || {
+            kernel.gb_per_s(pool, &[bytes]);
+        });
+        bytes.len() as f64 / seconds / 1e9
+    };
+    ReadKernel::all(isa).into_iter().map(rate).fold(0.0, f64::max)
 }
 
 /// Seconds in which the token filter takes a step of [`FILTER_ROWS`] requests, on average over

@@ -46,6 +46,7 @@ fn check(model: Arc<Model>, compute: Compute) {
     let (rows, segments, blocks_each) = (100, 4, 7);
     let options = CpuOptions {
         threads: 2,
+        pin: false,
         isa: Isa::Auto,
         compute,
         repack: compute == Compute::Fast,

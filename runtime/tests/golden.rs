@@ -171,6 +171,7 @@ const CONTEXT: usize = 64;
 fn backend(model: Model, isa: Isa) -> Result<CpuForward, String> {
     let options = CpuOptions {
         threads: 2,
+        pin: false,
         isa,
         compute: Compute::Exact,
         repack: false,

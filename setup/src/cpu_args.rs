@@ -1,6 +1,6 @@
 //! Options of the CPU backend.
 
-use clap::Args;
+use clap::{ArgAction, Args};
 use trail_runtime::cpu::{Compute, Isa, KvPool};
 use trail_runtime::model::Dtype;
 
@@ -15,6 +15,14 @@ pub struct CpuArgs {
     /// where that is faster) or exact (in f32)
     #[arg(long, global = true, value_name = "WAY", default_value_t = Compute::Fast)]
     pub compute: Compute,
+    /// Strict CPU placement (1): each thread on one CPU of the process's affinity mask, cores
+    /// before their second threads; with several NUMA nodes, memory near the threads that use it
+    // llama.cpp's name and values.
+    #[arg(
+        long, global = true, value_name = "0|1", default_value = "0", value_parser = zero_or_one,
+        action = ArgAction::Set,
+    )]
+    pub cpu_strict: bool,
     /// Copy quantized weights at start into the order in which products read them: faster, for as
     /// much memory as they take in the file
     #[arg(long, global = true)]
@@ -23,4 +31,12 @@ pub struct CpuArgs {
     /// and a scale: a quarter) [default: f32]
     #[arg(long, global = true, value_name = "TYPE", value_parser = KvPool::parse_dtype)]
     pub kv_dtype: Option<Dtype>,
+}
+
+fn zero_or_one(text: &str) -> Result<bool, String> {
+    match text {
+        "0" => Ok(false),
+        "1" => Ok(true),
+        _ => Err("choose 0 or 1".into()),
+    }
 }

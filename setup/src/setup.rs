@@ -246,6 +246,7 @@ impl Setup {
             .scheduler_bounds(args.scheduler_bounds())
             .kv_blocks(args.kv_blocks)
             .threads(args.threads)
+            .pin(args.cpu.cpu_strict)
             .isa(args.cpu.isa)
             .compute(args.cpu.compute)
             .repack(args.cpu.repack)

@@ -1,9 +1,10 @@
 //! `trail-rt doctor`: hardware of this machine, and the defaults chosen for it.
 
 use serde_json::{Value, json};
-use trail_base::Memory;
+use trail_base::topology::ranges;
+use trail_base::{Memory, Topology};
 use trail_ptx::Target;
-use trail_runtime::cpu::{Isa, bf16_products, byte_products};
+use trail_runtime::cpu::{Isa, bf16_products, byte_products, placement};
 use trail_runtime::cuda::inventory::{self, Found};
 use trail_runtime::engine::ComputeDevice;
 use trail_setup::machine;
@@ -22,9 +23,13 @@ pub fn run(json: bool) -> Result<(), Error> {
 /// Hardware found and defaults chosen.
 struct Report {
     cores: usize,
-    /// Number of NUMA nodes; `None` where the system does not list nodes.
-    numa_nodes: Option<usize>,
+    /// Cores and NUMA nodes; `None` where the system does not list them.
+    topology: Option<Topology>,
+    /// CPUs of pinned threads, or the reason why they cannot be pinned.
+    pinned: Result<Vec<usize>, String>,
     memory: Option<Memory>,
+    /// The reason if the kernel gives no huge pages.
+    huge_pages: Result<(), String>,
     simd: Vec<&'static str>,
     /// GPUs, or the reason why there are none.
     gpus: Result<Vec<Found>, String>,
@@ -41,10 +46,13 @@ struct Report {
 
 impl Report {
     fn gather() -> Self {
+        let cores = trail_base::available_threads();
         Report {
-            cores: trail_base::available_threads(),
-            numa_nodes: machine::numa_nodes(),
+            cores,
+            topology: Topology::read().ok(),
+            pinned: placement(cores).map(|cpus| cpus.iter().map(|cpu| cpu.id).collect()),
             memory: Memory::read(),
+            huge_pages: machine::huge_pages(),
             simd: machine::simd(),
             gpus: inventory::devices().map_err(|error| error.to_string()),
             device: Device::Auto.resolve(),
@@ -58,7 +66,12 @@ impl Report {
     fn json(&self) -> Value {
         json!({
             "cores": self.cores,
-            "numa_nodes": self.numa_nodes,
+            "physical_cores": self.topology.as_ref().map(Topology::cores),
+            "numa_nodes": self.topology.as_ref().map(Topology::nodes),
+            "cpu_strict_cpus": self.pinned.as_ref().ok(),
+            "cpu_strict_error": self.pinned.as_ref().err(),
+            "huge_pages": self.huge_pages.is_ok(),
+            "huge_pages_error": self.huge_pages.as_ref().err(),
             "memory_bytes": self.memory.map(|memory| memory.total_bytes),
             "available_bytes": self.memory.map(|memory| memory.available_bytes),
             "simd": self.simd,
@@ -80,7 +93,18 @@ impl Report {
         let memory = self.memory.map_or("unknown".into(), |memory| {
             format!("{}, available {}", gib(memory.total_bytes), gib(memory.available_bytes))
         });
-        let nodes = self.numa_nodes.map_or("unknown".into(), |nodes| nodes.to_string());
+        let (physical, nodes) = match &self.topology {
+            Some(topology) => (topology.cores().to_string(), topology.nodes().to_string()),
+            None => ("unknown".into(), "unknown".into()),
+        };
+        let pinned = match &self.pinned {
+            Ok(cpus) => format!("on any CPU; --cpu-strict 1: on CPUs {}", ranges(cpus)),
+            Err(why) => format!("on any CPU; no --cpu-strict 1: {why}"),
+        };
+        let huge_pages = match &self.huge_pages {
+            Ok(()) => "for KV, activations and repacked weights".into(),
+            Err(why) => format!("none, KV and repacked weights are read more slowly: {why}"),
+        };
         let gpus = match &self.gpus {
             Err(why) => vec![format!("none: {why}")],
             Ok(gpus) if gpus.is_empty() => vec!["none".into()],
@@ -99,8 +123,10 @@ impl Report {
         };
         let missing = "not found: give a model with --model PATH";
         let head = [
-            format!("cores        {}, NUMA nodes {nodes}", self.cores),
+            format!("cores        {}, physical {physical}, NUMA nodes {nodes}", self.cores),
+            format!("threads      {pinned}"),
             format!("memory       {memory}"),
+            format!("huge pages   {huge_pages}"),
             format!("SIMD         {}", self.simd.join(" ")),
         ];
         let tail = [

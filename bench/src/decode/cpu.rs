@@ -1,8 +1,8 @@
 //! Decode steps on the CPU, as a share of its read bandwidth.
 //!
 //! A step reads each weight once for all rows, and the keys and values of each row's context. Those
-//! bytes over the step's time are compared with a plain read of the same weights, measured between
-//! the steps.
+//! bytes over the step's time are compared with the fastest read of the same weights, measured
+//! before and after the step.
 
 use std::time::Instant;
 
@@ -14,22 +14,25 @@ use trail_runtime::model::Weights;
 use trail_setup::Error;
 
 use super::DecodeArgs;
-use crate::ceilings;
+use crate::barrier;
 use crate::model::{BenchModel, streamed, verify};
+use crate::reads::ReadCeiling;
 
 /// Measurements of one batch size.
 struct Row {
     batch: Batch,
     checksum: Option<u64>,
     seconds: Vec<f64>,
-    /// Bandwidth over the read bandwidth just before.
+    /// Bandwidth over the read bandwidth just before or after, whichever is higher.
     shares: Vec<f64>,
+    /// Fork/join regions of a step.
+    regions: u64,
 }
 
 impl Row {
     fn new(bench: &BenchModel, size: usize, context: usize) -> Row {
         let batch = bench.decode_batch(size, context - 1, context);
-        Row { batch, checksum: None, seconds: Vec::new(), shares: Vec::new() }
+        Row { batch, checksum: None, seconds: Vec::new(), shares: Vec::new(), regions: 0 }
     }
 }
 
@@ -37,17 +40,23 @@ impl Row {
 pub fn run(args: &DecodeArgs, bench: &BenchModel, largest: usize) -> Result<Value, Error> {
     let mut forward = bench.forward(largest, largest, args.context)?;
     fill_kv(&mut forward);
-    let mut reader = Pool::new(bench.threads())?;
+    let mut reader = bench.pool()?;
     let mut rows: Vec<Row> =
         args.batch.iter().map(|&size| Row::new(bench, size, args.context)).collect();
+    let mut ceiling = ReadCeiling::new(forward.isa());
     let mut reads = Vec::new();
+    let mut before = read_weights(&mut ceiling, &mut reader, forward.weights());
     for repeat in 0..=bench.repeats {
         for row in &mut rows {
-            let read = read_weights(&mut reader, forward.weights());
+            let regions = forward.pool().regions();
             let start = Instant::now();
             let logits = forward.forward(&row.batch, &[]);
             let seconds = start.elapsed().as_secs_f64();
             verify(logits, &mut row.checksum)?;
+            row.regions = forward.pool().regions() - regions;
+            let after = read_weights(&mut ceiling, &mut reader, forward.weights());
+            let read = before.max(after);
+            before = after;
             // The first pass warms caches and page tables.
             if repeat > 0 {
                 let bytes = step_bytes(bench, row.batch.rows(), args.context);
@@ -57,10 +66,16 @@ pub fn run(args: &DecodeArgs, bench: &BenchModel, largest: usize) -> Result<Valu
             }
         }
     }
-    let rows = rows.iter().map(|row| report(row, bench, args.context)).collect();
+    let barrier_us = barrier::median_us(forward.pool_mut());
+    let rows = rows.iter().map(|row| report(row, bench, args.context, barrier_us)).collect();
+    let ranked = ceiling.ranked();
+    let by_kernel = ranked.iter().map(|&(name, rate)| (name.into(), json!(rate)));
     let mut report = bench.report(&forward);
     report["rows"] = rows;
+    report["barrier_us"] = json!(barrier_us);
     report["read_gb_per_s"] = json!(median(&reads));
+    report["read_kernel"] = json!(ranked[0].0);
+    report["read_kernels_gb_per_s"] = Value::Object(by_kernel.collect());
     Ok(report)
 }
 
@@ -72,10 +87,10 @@ pub fn fill_kv(forward: &mut CpuForward) {
     }
 }
 
-/// GB/s of reading what a step reads of the weights.
-fn read_weights(reader: &mut Pool, weights: &Weights) -> f64 {
+/// GB/s of the fastest read of what a step reads of the weights.
+fn read_weights(ceiling: &mut ReadCeiling, reader: &mut Pool, weights: &Weights) -> f64 {
     let pieces: Vec<&[u8]> = streamed(weights).map(|tensor| tensor.bytes()).collect();
-    ceilings::read_gb_per_s(reader, &pieces)
+    ceiling.measure(reader, &pieces)
 }
 
 /// Bytes that a step reads: weights, the embeddings of the new tokens, keys and values.
@@ -86,7 +101,7 @@ fn step_bytes(bench: &BenchModel, batch: usize, context: usize) -> usize {
     weights + batch * (embedding + model.config.kv_read_bytes(context, bench.kv_dtype()))
 }
 
-fn report(row: &Row, bench: &BenchModel, context: usize) -> Value {
+fn report(row: &Row, bench: &BenchModel, context: usize, barrier_us: f64) -> Value {
     let batch = row.batch.rows();
     let seconds = median(&row.seconds);
     let best = row.seconds.iter().copied().fold(f64::INFINITY, f64::min);
@@ -97,5 +112,7 @@ fn report(row: &Row, bench: &BenchModel, context: usize) -> Value {
         "tokens_per_s": batch as f64 / seconds,
         "gb_per_s": step_bytes(bench, batch, context) as f64 / seconds / 1e9,
         "share_of_read_bandwidth": median(&row.shares),
+        "regions": row.regions,
+        "barrier_share": row.regions as f64 * barrier_us / (seconds * 1e6),
     })
 }

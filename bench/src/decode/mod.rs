@@ -48,6 +48,7 @@ pub const COLUMNS: &[Group] = &[
             Column("floor", "/share_of_floor", 3),
         ],
     ),
+    Group("barriers", &[Column("a step", "/regions", 0), Column("share", "/barrier_share", 4)]),
     Group("launch, us", &[Column("p50", "/launch_us/p50", 1), Column("p99", "/launch_us/p99", 1)]),
 ];
 

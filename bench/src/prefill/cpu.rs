@@ -10,7 +10,6 @@ use std::time::Instant;
 use serde_json::{Value, json};
 use trail_base::stats::median;
 use trail_runtime::backend::{BLOCK_TOKENS, Batch};
-use trail_runtime::cpu::Pool;
 use trail_runtime::model::{Model, Tensor};
 use trail_setup::Error;
 
@@ -22,7 +21,7 @@ use crate::model::{BenchModel, projections, verify};
 pub fn run(args: &PrefillArgs, bench: &BenchModel, longest: usize) -> Result<Value, Error> {
     let model = &bench.model;
     let mut forward = bench.forward(longest, 1, longest)?;
-    let mut pool = Pool::new(bench.threads())?;
+    let mut pool = bench.pool()?;
     let (share_of_peak, gop_per_s) = match (forward.byte_products(), forward.bf16_products()) {
         (Some(_), _) => ("share_of_byte_peak", "byte_peak_gop_per_s"),
         (None, Some(_)) => ("share_of_bf16_peak", "bf16_peak_gflop_per_s"),

@@ -20,6 +20,8 @@ use super::{Compute, Isa, KvPool, Pool};
 pub struct CpuOptions {
     /// Number of threads, including the caller of `forward`; at least 1.
     pub threads: usize,
+    /// True to pin each thread to a CPU of its own: see [`placement`](super::placement).
+    pub pin: bool,
     /// Instruction set of the kernels.
     pub isa: Isa,
     /// Arithmetic of products with quantized and with bf16 weights.
@@ -109,11 +111,13 @@ impl CpuForward {
         }
         let narrow = NarrowKernels::select(&model, options.compute, options.isa)?;
         let threads = options.threads.max(1);
-        let mut pool = Pool::new(threads)?;
+        let mut pool = if options.pin { Pool::pinned(threads) } else { Pool::new(threads) }?;
         let weights = match options.repack {
             true => repack(&model, &narrow, &mut pool, options.bytes(config))?,
             false => model.weights.clone(),
         };
+        // The constructor is not always the thread that computes.
+        pool.release_caller();
         Ok(CpuForward {
             kernels,
             pool,
@@ -156,6 +160,11 @@ impl CpuForward {
     /// The thread pool.
     pub fn pool(&self) -> &Pool {
         &self.pool
+    }
+
+    /// The thread pool, for the cost of its regions.
+    pub fn pool_mut(&mut self) -> &mut Pool {
+        &mut self.pool
     }
 
     /// The KV pool.

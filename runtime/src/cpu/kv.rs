@@ -1,10 +1,13 @@
 //! Paged KV pool: keys and values of all layers in blocks of [`BLOCK_TOKENS`] tokens.
 
+use std::hint::black_box;
 use std::ops::Range;
+use std::sync::{Mutex, PoisonError};
 
 use crate::backend::BLOCK_TOKENS;
 use crate::model::{Dtype, ModelConfig};
 
+use super::Pool;
 use super::aligned::Aligned;
 use super::simd::MAX_LANES;
 
@@ -14,6 +17,9 @@ pub(super) const FEWER_BLOCKS: &str = "lower --kv-blocks or --max-running";
 /// Least size of the default pool, bytes: a start with less memory fails for other reasons first.
 const LEAST_KV_BYTES: u64 = 64 << 20;
 
+/// The smallest page of any system.
+const PAGE_BYTES: usize = 4096;
+
 /// `[block][layer][K|V][kv head][BLOCK_TOKENS][head_dim]`, in f32, f16, bf16 or Q8_0.
 ///
 /// All layers of a block are contiguous, so that swapping a block is one copy.
@@ -21,6 +27,10 @@ pub struct KvPool {
     data: Aligned,
     num_blocks: usize,
     shape: KvShape,
+    /// True for blocks that have their place `[num_blocks]`.
+    placed: Vec<bool>,
+    /// Blocks that get one in this step.
+    new: Vec<u32>,
 }
 
 /// Type of the values, and strides within the pool, in bytes.
@@ -87,7 +97,44 @@ impl KvPool {
         let floats = num_blocks.saturating_mul(shape.block_bytes).div_ceil(size_of::<f32>());
         let data = Aligned::reserved(floats.saturating_add(MAX_LANES))
             .map_err(|error| format!("{num_blocks} KV blocks: {error}; {FEWER_BLOCKS}"))?;
-        Ok(KvPool { data, num_blocks, shape })
+        let (placed, new) = (vec![false; num_blocks], Vec::with_capacity(num_blocks));
+        Ok(KvPool { data, num_blocks, shape, placed, new })
+    }
+
+    /// Touches those of `blocks` that no step had yet, one from a thread of each NUMA node in turn,
+    /// so that the contexts use the memory of all nodes. Without it that would be the node of the
+    /// first head: all heads of a block share its pages.
+    pub(super) fn place(&mut self, blocks: &[u32], pool: &mut Pool) {
+        let nodes = pool.nodes();
+        if nodes == 1 {
+            return;
+        }
+        self.new.clear();
+        for &block in blocks {
+            if !std::mem::replace(&mut self.placed[block as usize], true) {
+                self.new.push(block);
+            }
+        }
+        if self.new.is_empty() {
+            return;
+        }
+        let bytes = self.shape.block_bytes;
+        // The threads take turns: most of the time is the system's.
+        let data: Mutex<&mut [u8]> = Mutex::new(bytemuck::cast_slice_mut(&mut self.data));
+        let new = &self.new;
+        pool.for_each(
+            nodes,
+            || false,
+            |_, node| {
+                let mut data = data.lock().unwrap_or_else(PoisonError::into_inner);
+                for &block in new.iter().filter(|&&block| block as usize % nodes == node) {
+                    for page in data[block as usize * bytes..][..bytes].chunks_mut(PAGE_BYTES) {
+                        // Its contents stay: a block may have been swapped in.
+                        page[0] = black_box(page[0]);
+                    }
+                }
+            },
+        );
     }
 
     /// Types of keys and values.
@@ -153,6 +200,8 @@ impl KvPool {
 
 #[cfg(test)]
 mod tests {
+    use trail_base::Cpu;
+
     use super::*;
 
     #[test]
@@ -166,6 +215,26 @@ mod tests {
         assert_eq!(of(20), 10 * 256);
         assert_eq!(of(0), 16, "64 MiB");
         assert_eq!(KvPool::default_blocks(&config, 8, 20 << 30, Dtype::F16), 10 * 512);
+    }
+
+    #[test]
+    fn blocks_are_placed_once_and_keep_their_contents() {
+        let config = ModelConfig::named("demo").expect("a known shape");
+        let mut kv = KvPool::new(&config, 5, Dtype::F32).unwrap();
+        let cpu = super::super::placement(1).map_or(0, |cpus| cpus[0].id);
+        let cpus = [0, 1].map(|node| Cpu { id: cpu, core: cpu, node });
+        let mut nodes = Pool::start(2, cpus.to_vec()).unwrap();
+        kv.block_mut(3).fill(7);
+        kv.place(&[3, 1, 3], &mut nodes);
+        assert_eq!(kv.new, [3, 1]);
+        assert!(kv.block(3).iter().all(|&byte| byte == 7));
+        kv.place(&[1, 4], &mut nodes);
+        assert_eq!(
+            (&kv.new[..], &kv.placed[..]),
+            (&[4][..], &[false, true, false, true, true][..])
+        );
+        kv.place(&[0], &mut Pool::new(2).unwrap());
+        assert!(!kv.placed[0], "one node");
     }
 
     #[test]

@@ -9,10 +9,12 @@
 //! Batch invariance: a row's logits depend only on its request's tokens, bit for bit: not on the
 //! rest of the batch, the chunking, decode or prefill, or the number of threads.
 
+mod affinity;
 mod aligned;
 mod attend;
 mod backend;
 mod buffers;
+mod claims;
 mod compute;
 mod fork_join_latch;
 mod forward;
@@ -30,6 +32,8 @@ mod samplers;
 mod shared;
 mod tap;
 
+pub(crate) use affinity::describe;
+pub use affinity::placement;
 pub use backend::CpuBackend;
 pub use compute::Compute;
 pub use forward::{CpuForward, CpuOptions};

@@ -1,6 +1,6 @@
 //! Thread pool of the CPU backend: fork/join parallel regions.
 //!
-//! Work items are claimed one by one from a counter, and threads that arrive late are not waited
+//! Work items are claimed one by one (`claims`), and threads that arrive late are not waited
 //! for: another process that takes a core for a while delays one item, not half a layer. The result
 //! of an item does not depend on the thread that computes it.
 
@@ -8,9 +8,13 @@ use std::any::Any;
 use std::cell::UnsafeCell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::JoinHandle;
 
+use trail_base::Cpu;
+
+use super::affinity;
+use super::claims::Claims;
 use super::fork_join_latch::ForkJoinLatch;
 
 /// The closure of a region, with its lifetime erased for the duration of the region.
@@ -32,31 +36,83 @@ unsafe impl Sync for Shared {}
 pub struct Pool {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
+    /// CPU of each worker; empty where they are not pinned.
+    cpus: Vec<Cpu>,
+    claims: Claims,
+    /// Regions so far.
+    regions: u64,
 }
 
 impl Pool {
-    /// Starts a pool of `num_workers` workers, including the caller.
+    /// Starts a pool of `num_workers` workers, including the caller, which are pinned to no CPU.
     pub fn new(num_workers: usize) -> Result<Self, String> {
+        Pool::start(num_workers, Vec::new())
+    }
+
+    /// The same, each worker on one CPU of [`placement`](super::placement). The caller is pinned by
+    /// each region that it starts, until [`release_caller`](Self::release_caller) or the end of the
+    /// pool.
+    pub fn pinned(num_workers: usize) -> Result<Self, String> {
+        let cpus = affinity::placement(num_workers);
+        Pool::start(num_workers, cpus.map_err(|why| format!("--cpu-strict 1: {why}"))?)
+    }
+
+    /// Of workers on `cpus`, or on any where it is empty.
+    pub(super) fn start(num_workers: usize, cpus: Vec<Cpu>) -> Result<Self, String> {
         let shared = Arc::new(Shared {
             latch: ForkJoinLatch::new(),
             task: UnsafeCell::new(None),
             panic: Mutex::new(None),
         });
-        let mut pool = Pool { shared, threads: Vec::new() };
+        let claims = Claims::new(num_workers.max(1), &cpus);
+        let mut pool = Pool { shared, threads: Vec::new(), cpus, claims, regions: 0 };
+        let (started, starts) = mpsc::channel();
         for worker in 1..num_workers {
             let shared = pool.shared.clone();
+            let pinned = pool.cpus.get(worker).map(|cpu| (cpu.id, started.clone()));
             let thread = std::thread::Builder::new()
                 .name(format!("trail-cpu-{worker}"))
-                .spawn(move || work(&shared, worker))
+                .spawn(move || {
+                    if let Some((cpu, started)) = pinned {
+                        // It has a receiver, unless another thread could not be started.
+                        let _ = started.send(affinity::pin(cpu));
+                    }
+                    work(&shared, worker);
+                })
                 .map_err(|error| format!("cannot start worker {worker}: {error}"))?;
             pool.threads.push(thread);
         }
+        drop(started);
+        starts.iter().collect::<Result<(), String>>()?;
         Ok(pool)
+    }
+
+    /// The CPU of each worker; empty where they are not pinned.
+    pub fn cpus(&self) -> &[Cpu] {
+        &self.cpus
+    }
+
+    /// Number of NUMA nodes whose workers claim items of their own first.
+    pub(super) fn nodes(&self) -> usize {
+        self.claims.nodes()
+    }
+
+    /// Gives the calling thread, where it was pinned as worker 0, the affinity of the process back:
+    /// before it starts other threads, which would share its CPU.
+    pub fn release_caller(&self) {
+        if !self.cpus.is_empty() {
+            affinity::release();
+        }
     }
 
     /// Number of workers, including the caller.
     pub fn num_workers(&self) -> usize {
         self.threads.len() + 1
+    }
+
+    /// Number of regions so far in which several threads took part: forks and joins.
+    pub fn regions(&self) -> u64 {
+        self.regions
     }
 
     /// Runs `work(worker, item)` once for each of `items` items, and returns when all are done. A
@@ -68,21 +124,23 @@ impl Pool {
         assist: impl Fn() -> bool + Sync,
         work: impl Fn(usize, usize) + Sync,
     ) {
-        let next = AtomicUsize::new(0);
+        if let Some(cpu) = self.cpus.first() {
+            // Where it fails the thread is slower, and as correct.
+            let _ = affinity::pin(cpu.id);
+        }
+        self.claims.begin(items);
+        let claims = &self.claims;
         let claim_all = |worker: usize| {
-            loop {
-                let item = next.fetch_add(1, Ordering::Relaxed);
-                if item >= items {
-                    break;
-                }
+            while let Some(item) = claims.claim(worker) {
                 work(worker, item);
             }
         };
         if self.threads.is_empty() || items == 0 {
             return claim_all(0);
         }
+        self.regions += 1;
         let busy = AtomicUsize::new(0);
-        self.region(&|worker| {
+        let task = |worker: usize| {
             let busy_worker = BusyWorker::new(&busy);
             claim_all(worker);
             drop(busy_worker);
@@ -93,30 +151,36 @@ impl Pool {
                     break;
                 }
             }
-        });
+        };
+        // SAFETY: `self` is borrowed exclusively, so no other region is open.
+        unsafe { region(&self.shared, &task) };
     }
+}
 
-    /// Runs `task(worker)` on the caller, and on the workers that arrive before the caller's part
-    /// has returned.
-    fn region(&mut self, task: &(dyn Fn(usize) + Sync)) {
-        let shared = &*self.shared;
-        // SAFETY: only the lifetime changes. `close` below waits, also after a panic, until all
-        // workers that have read the closure have left the region.
-        let task: Task = unsafe { std::mem::transmute(task) };
-        // SAFETY: the latch is closed and no worker is inside, so no thread reads `task`.
-        unsafe { *shared.task.get() = Some(task) };
-        shared.latch.open();
-        let own = catch_unwind(AssertUnwindSafe(|| task(0)));
-        shared.latch.close();
-        let theirs = shared.panic.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(panic) = own.err().or(theirs) {
-            resume_unwind(panic);
-        }
+/// Runs `task(worker)` on the caller, and on the workers that arrive before the caller's part has
+/// returned.
+///
+/// # Safety
+///
+/// No other region of the pool may be open.
+unsafe fn region(shared: &Shared, task: &(dyn Fn(usize) + Sync)) {
+    // SAFETY: only the lifetime changes. `close` below waits, also after a panic, until all workers
+    // that have read the closure have left the region.
+    let task: Task = unsafe { std::mem::transmute(task) };
+    // SAFETY: the latch is closed and no worker is inside, so no thread reads `task`.
+    unsafe { *shared.task.get() = Some(task) };
+    shared.latch.open();
+    let own = catch_unwind(AssertUnwindSafe(|| task(0)));
+    shared.latch.close();
+    let theirs = shared.panic.lock().unwrap_or_else(PoisonError::into_inner).take();
+    if let Some(panic) = own.err().or(theirs) {
+        resume_unwind(panic);
     }
 }
 
 impl Drop for Pool {
     fn drop(&mut self) {
+        self.release_caller();
         self.shared.latch.stop();
         for thread in self.threads.drain(..) {
             // A worker catches all panics of its tasks, so `join` cannot fail.
@@ -157,128 +221,4 @@ impl Drop for BusyWorker<'_> {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::atomic::AtomicBool;
-    use std::time::{Duration, Instant};
-
-    use super::*;
-
-    /// Waits until two items have begun, so that each of two threads gets one.
-    fn await_two(begun: &AtomicUsize) {
-        let begin = Instant::now();
-        while begun.load(Ordering::Relaxed) < 2 {
-            assert!(begin.elapsed() < Duration::from_secs(60), "the other thread has no item");
-            std::thread::yield_now();
-        }
-    }
-
-    #[test]
-    fn every_item_is_done_once() {
-        for workers in [1, 2, 5] {
-            let mut pool = Pool::new(workers).unwrap();
-            for round in 0..if cfg!(miri) { 20 } else { 2000 } {
-                let items = round % 37;
-                let done: Vec<_> = (0..items).map(|_| AtomicUsize::new(0)).collect();
-                pool.for_each(
-                    items,
-                    || false,
-                    |worker, item| {
-                        assert!(worker < workers);
-                        done[item].fetch_add(1, Ordering::Relaxed);
-                    },
-                );
-                assert!(done.iter().all(|count| count.load(Ordering::Relaxed) == 1));
-                if round % 400 == 0 {
-                    // Long enough for the workers to fall asleep.
-                    std::thread::sleep(Duration::from_millis(2));
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn workers_share_the_items() {
-        let mut pool = Pool::new(2).unwrap();
-        let workers = Mutex::new(std::collections::BTreeSet::new());
-        pool.for_each(
-            100,
-            || false,
-            |worker, _| {
-                workers.lock().unwrap().insert(worker);
-                std::thread::sleep(Duration::from_millis(1));
-            },
-        );
-        assert_eq!(workers.into_inner().unwrap().len(), 2);
-    }
-
-    /// The worker's item takes longer than the caller spins.
-    #[test]
-    fn a_caller_that_fell_asleep_is_woken_by_the_last_worker() {
-        let mut pool = Pool::new(2).unwrap();
-        for _ in 0..20 {
-            let begun = AtomicUsize::new(0);
-            let work = |worker: usize, _: usize| {
-                begun.fetch_add(1, Ordering::Relaxed);
-                await_two(&begun);
-                std::thread::sleep(Duration::from_millis(5 * worker as u64));
-            };
-            pool.for_each(2, || false, work);
-            assert_eq!(begun.into_inner(), 2);
-        }
-    }
-
-    #[test]
-    fn a_panic_reaches_the_caller_and_the_pool_survives() {
-        let mut pool = Pool::new(3).unwrap();
-        for culprit in 0..if cfg!(miri) { 2 } else { 20 } {
-            let result = catch_unwind(AssertUnwindSafe(|| {
-                pool.for_each(20, || false, |_, item| assert!(item != culprit, "item {culprit}"));
-            }));
-            let panic = result.unwrap_err();
-            assert_eq!(panic.downcast_ref::<String>().unwrap(), &format!("item {culprit}"));
-            let done = AtomicUsize::new(0);
-            pool.for_each(
-                20,
-                || false,
-                |_, _| {
-                    done.fetch_add(1, Ordering::Relaxed);
-                },
-            );
-            assert_eq!(done.into_inner(), 20);
-        }
-    }
-
-    #[test]
-    fn a_panic_of_a_worker_alone_reaches_the_caller() {
-        let mut pool = Pool::new(2).unwrap();
-        let begun = AtomicUsize::new(0);
-        let work = |worker: usize, _: usize| {
-            begun.fetch_add(1, Ordering::Relaxed);
-            await_two(&begun);
-            assert!(worker == 0, "the worker");
-        };
-        let result = catch_unwind(AssertUnwindSafe(|| pool.for_each(2, || false, work)));
-        assert!(result.is_err());
-    }
-
-    #[test]
-    fn assist_is_called_only_while_others_work() {
-        let mut pool = Pool::new(2).unwrap();
-        let at_work = AtomicBool::new(false);
-        let assisted = AtomicUsize::new(0);
-        let assist = || {
-            assisted.fetch_add(1, Ordering::Relaxed);
-            true
-        };
-        // Two items, the first of which takes long: `for_each` must still end.
-        pool.for_each(2, assist, |_, _| {
-            if !at_work.swap(true, Ordering::Relaxed) {
-                std::thread::sleep(Duration::from_millis(20));
-            }
-        });
-        pool.for_each(0, assist, |_, _| unreachable!());
-        let total = assisted.load(Ordering::Relaxed);
-        std::thread::sleep(Duration::from_millis(1));
-        assert_eq!(assisted.load(Ordering::Relaxed), total);
-    }
-}
+mod tests;

@@ -26,57 +26,67 @@ pub(super) fn repack(
 ) -> Result<Weights, String> {
     let mut weights = model.weights.clone();
     let head_dim = model.config.head_dim;
-    let mut matrices: Vec<&mut Tensor> = matrices(&mut weights, head_dim)
-        .filter(|(tensor, rows)| {
-            let is_q8 = matches!(kernels.of(tensor), Some(NarrowKernel::Q8(_)));
-            is_q8 && rows.is_multiple_of(INTERLEAVED_ROWS)
+    let is_repacked = |tensor: &Tensor, rows: usize| {
+        let is_q8 = matches!(kernels.of(tensor), Some(NarrowKernel::Q8(_)));
+        is_q8 && rows.is_multiple_of(INTERLEAVED_ROWS)
+    };
+    let mut regions: Vec<Vec<&mut Tensor>> = regions(&mut weights, head_dim)
+        .map(|(matrices, rows)| {
+            let rows = |tensor: &Tensor| rows.unwrap_or(tensor.rows);
+            matrices.into_iter().filter(|tensor| is_repacked(tensor, rows(tensor))).collect()
         })
-        .map(|(tensor, _)| tensor)
         .collect();
-    let bytes = matrices.iter().map(|tensor| tensor.bytes().len()).sum();
+    let bytes = regions.iter().flatten().map(|tensor| tensor.bytes().len()).sum();
     check_memory(bytes, others, Memory::read())?;
     let mut copy = Aligned::reserved(bytes.div_ceil(size_of::<f32>()))?;
     let mut rest = bytemuck::cast_slice_mut(&mut copy);
-    for tensor in &matrices {
-        let (out, next) = std::mem::take(&mut rest).split_at_mut(tensor.bytes().len());
-        interleave_groups(tensor, out, pool);
+    for matrices in &regions {
+        let bytes = matrices.iter().map(|tensor| tensor.bytes().len()).sum();
+        let (out, next) = std::mem::take(&mut rest).split_at_mut(bytes);
+        interleave_groups(matrices, out, pool);
         rest = next;
     }
     let (storage, mut offset): (Storage, _) = (Arc::new(copy), 0);
-    for tensor in &mut matrices {
+    for tensor in regions.iter_mut().flatten() {
         **tensor = tensor.interleaved(storage.clone(), offset);
         offset += tensor.bytes().len();
     }
     Ok(weights)
 }
 
-/// The matrices that activations are multiplied with, and the number of rows in which products
-/// split them: those of a head, or all.
-fn matrices(weights: &mut Weights, head_dim: usize) -> impl Iterator<Item = (&mut Tensor, usize)> {
-    fn all(tensor: &mut Tensor) -> (&mut Tensor, usize) {
-        let rows = tensor.rows;
-        (tensor, rows)
-    }
+/// The matrices that activations are multiplied with, by the parallel region whose items split
+/// their rows one after another, and the number of rows of an item where it is that of a head.
+///
+/// A thread that repacks the items of its NUMA node so has the memory near that its products read.
+fn regions(
+    weights: &mut Weights,
+    head_dim: usize,
+) -> impl Iterator<Item = (Vec<&mut Tensor>, Option<usize>)> {
     let layers = weights.layers.iter_mut().flat_map(move |layer| {
         let LayerWeights { q, k, v, o, gate, up, down, .. } = layer;
-        let heads = [q, k, v].map(|tensor| (tensor, head_dim));
-        heads.into_iter().chain([o, gate, up, down].map(all))
+        let others = [o, gate, up, down].map(|tensor| (vec![tensor], None));
+        [(vec![q, k, v], Some(head_dim))].into_iter().chain(others)
     });
-    layers.chain([all(&mut weights.lm_head)])
+    layers.chain([(vec![&mut weights.lm_head], None)])
 }
 
-/// Interleaves `tensor` into `out`, whose length is its own.
-fn interleave_groups(tensor: &Tensor, out: &mut [u8], pool: &mut Pool) {
-    let (weights, dtype) = (tensor.bytes(), tensor.dtype);
-    let group_bytes = INTERLEAVED_ROWS * tensor.row_len();
+/// Interleaves `matrices` into `out`, one after another, which is as long.
+fn interleave_groups(matrices: &[&mut Tensor], out: &mut [u8], pool: &mut Pool) {
     // A lock for each group, as all workers share the list; none is waited for.
-    let groups = weights.chunks_exact(group_bytes).zip(out.chunks_exact_mut(group_bytes));
-    let groups: Vec<_> = groups.map(Mutex::new).collect();
+    let mut groups = Vec::new();
+    let mut rest = out;
+    for tensor in matrices {
+        let (out, next) = std::mem::take(&mut rest).split_at_mut(tensor.bytes().len());
+        let group_bytes = INTERLEAVED_ROWS * tensor.row_len();
+        let pairs = tensor.bytes().chunks_exact(group_bytes).zip(out.chunks_exact_mut(group_bytes));
+        groups.extend(pairs.map(|(rows, out)| Mutex::new((tensor.dtype, rows, out))));
+        rest = next;
+    }
     let nothing = || false;
     pool.for_each(groups.len(), nothing, |_, group| {
         let mut group = groups[group].lock().unwrap_or_else(PoisonError::into_inner);
-        let (rows, out) = &mut *group;
-        interleave(dtype, rows, out);
+        let (dtype, rows, out) = &mut *group;
+        interleave(*dtype, rows, out);
     });
 }
 

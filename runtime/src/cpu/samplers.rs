@@ -83,6 +83,7 @@ mod tests {
         let model = Arc::new(Model::random_of(config, Dtype::F32, 1).unwrap());
         let options = CpuOptions {
             threads: 3,
+            pin: false,
             isa: Isa::Auto,
             compute: Compute::Exact,
             repack: false,

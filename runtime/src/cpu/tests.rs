@@ -136,6 +136,7 @@ fn pairs(isa: Isa) -> Option<&'static PairKernels> {
 fn backend(model: &Arc<Model>, (isa, compute, kv_dtype): Way, threads: usize) -> CpuForward {
     let options = CpuOptions {
         threads,
+        pin: false,
         isa,
         compute,
         repack: compute == Compute::Fast && threads == 3,
@@ -269,6 +270,7 @@ fn a_long_prompt_has_the_bits_of_its_chunks() {
     let blocks: Vec<u32> = (0..len.div_ceil(BLOCK_TOKENS) as u32).collect();
     let options = CpuOptions {
         threads: 2,
+        pin: false,
         isa: Isa::Auto,
         compute: Compute::Exact,
         repack: false,

@@ -27,7 +27,7 @@ use super::submit_queue::{QueueLimits, SubmitQueue};
 use super::swaps::Swaps;
 use super::{Clock, Engine};
 use crate::backend::{BLOCK_TOKENS, Backend, Batch, Progress, TapReceiver, Transfers};
-use crate::cpu::{CpuBackend, CpuForward, CpuOptions, KvPool};
+use crate::cpu::{CpuBackend, CpuForward, CpuOptions, KvPool, describe};
 use crate::cuda::{CudaBackend, CudaError, CudaOptions, TapMode};
 use crate::model::{Dtype, Model};
 
@@ -189,7 +189,8 @@ impl EngineBuilder {
             (true, 0) => ", no weights to repack".into(),
             (true, bytes) => format!(", {:.1} MiB of weights repacked", bytes as f64 / 1048576.0),
         };
-        let device = format!("cpu, {threads} threads, {isa}{narrow}{repacked}");
+        let pinned = describe(forward.pool().cpus());
+        let device = format!("cpu, {threads} threads{pinned}, {isa}{narrow}{repacked}");
         let tap = probe.map(|parts| (parts.probe.layers(), parts.probe as Arc<dyn TapReceiver>));
         let backend = Box::new(CpuBackend::new(forward, tap));
         Ok(BuiltBackend { backend, kv_blocks, device })
@@ -208,10 +209,11 @@ impl EngineBuilder {
                 dtype.to_string().to_lowercase()
             )));
         }
-        if self.repack {
-            return Err(BuildError::Refused(
-                "--repack is for the CPU: leave it out, or choose --device cpu".into(),
-            ));
+        let cpu_only = [(self.repack, "--repack"), (self.pin, "--cpu-strict 1")];
+        if let Some((_, option)) = cpu_only.into_iter().find(|(given, _)| *given) {
+            return Err(BuildError::Refused(format!(
+                "{option} is for the CPU: leave it out, or choose --device cpu"
+            )));
         }
         let options = self.cuda_options(ordinal, model, probe.as_ref())?;
         let receiver = probe.map(|parts| parts.probe as Arc<dyn TapReceiver>);
@@ -276,6 +278,7 @@ impl EngineBuilder {
         let num_blocks = self.kv_blocks.unwrap_or_else(default);
         let options = CpuOptions {
             threads: self.threads.unwrap_or_else(available_threads),
+            pin: self.pin,
             isa: self.isa,
             compute: self.compute,
             repack: self.repack,

@@ -73,6 +73,7 @@ pub struct EngineBuilder {
     pub(super) max_gap: Option<Duration>,
     pub(super) kv_blocks: Option<usize>,
     pub(super) threads: Option<usize>,
+    pub(super) pin: bool,
     pub(super) isa: Isa,
     pub(super) compute: Compute,
     pub(super) repack: bool,
@@ -103,6 +104,7 @@ impl Default for EngineBuilder {
             max_gap: None,
             kv_blocks: None,
             threads: None,
+            pin: false,
             isa: Isa::Auto,
             compute: Compute::default(),
             repack: false,
@@ -247,6 +249,13 @@ impl EngineBuilder {
     /// Threads of the forward pass, the engine's own included; default: all cores.
     pub fn threads(mut self, threads: Option<usize>) -> Self {
         self.threads = threads;
+        self
+    }
+
+    /// Pins each thread of the CPU's forward pass to a CPU of its own: see
+    /// [`placement`](crate::cpu::placement); default: no. Refused on a GPU.
+    pub fn pin(mut self, pin: bool) -> Self {
+        self.pin = pin;
         self
     }
 

@@ -48,6 +48,7 @@ impl TapReceiver for Sink {
 pub(crate) fn cpu(model: &Arc<Model>) -> CpuForward {
     let options = CpuOptions {
         threads: 1,
+        pin: false,
         isa: Isa::Auto,
         compute: Compute::Exact,
         repack: false,

@@ -22,6 +22,7 @@ pub(crate) fn cpu_logits(model: &Arc<Model>, tokens: &[u32]) -> Vec<f32> {
     let num_blocks = tokens.len().div_ceil(BLOCK_TOKENS);
     let options = CpuOptions {
         threads: 2,
+        pin: false,
         isa: Isa::Auto,
         compute: Compute::Exact,
         repack: false,

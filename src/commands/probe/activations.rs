@@ -37,6 +37,7 @@ impl Activations {
         let num_blocks = longest.div_ceil(BLOCK_TOKENS);
         let options = CpuOptions {
             threads: engine.threads(),
+            pin: engine.cpu().cpu_strict,
             isa: engine.cpu().isa,
             compute: engine.cpu().compute,
             repack: engine.cpu().repack,

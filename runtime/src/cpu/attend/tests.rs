@@ -31,6 +31,7 @@ fn model() -> Arc<Model> {
 fn forward(model: &Arc<Model>, threads: usize, kv_dtype: Dtype) -> CpuForward {
     let options = CpuOptions {
         threads,
+        pin: false,
         isa: Isa::Auto,
         compute: Compute::Exact,
         repack: false,
