@@ -93,7 +93,7 @@ class Context:
 
     def forward(self, rows):
         """Computes (token, position, sequence, whether its logits are wanted) in one call; seconds,
-        and the logits of the last row."""
+        and the logits of the last row, if they are wanted."""
         batch = self.batch
         batch.n_tokens = len(rows)
         for at, (token, position, sequence, wanted) in enumerate(rows):
@@ -105,7 +105,8 @@ class Context:
         seconds = time.perf_counter() - start
         if failed:
             sys.exit(f"llama_decode returned {failed}")
-        return seconds, np.ctypeslib.as_array(logits, (self.vocab,))
+        wanted = any(row[3] for row in rows)
+        return seconds, np.ctypeslib.as_array(logits, (self.vocab,)) if wanted else None
 
     def prompt(self, tokens):
         """Computes a prompt in sequence 0, in calls of at most the context's rows; seconds and
