@@ -24,7 +24,8 @@ What is timed is the same:
 - prefill: a prompt into an empty KV cache, and the logits of its last token. Ours takes it in one
   batch, llama.cpp in micro-batches of 512 (`n_ubatch`).
 
-What differs: our KV cache is f32, llama.cpp's f16 (its default). llama.cpp runs with flash
+What differs: our KV cache is f32 unless `--kv-dtype` says otherwise, llama.cpp's f16 (the defaults
+of both). llama.cpp runs with flash
 attention or without, whichever was faster in a trial before the rounds (recorded). Ours decodes
 over made-up keys and values, llama.cpp over those of a prompt; the time does not depend on their
 values. Between its passes, ours also measures the rate of the memory or of multiply-adds.
@@ -92,7 +93,7 @@ class Context:
 
     def forward(self, rows):
         """Computes (token, position, sequence, whether its logits are wanted) in one call; seconds,
-        and the logits of the last row."""
+        and the logits of the last row, if they are wanted."""
         batch = self.batch
         batch.n_tokens = len(rows)
         for at, (token, position, sequence, wanted) in enumerate(rows):
@@ -104,7 +105,8 @@ class Context:
         seconds = time.perf_counter() - start
         if failed:
             sys.exit(f"llama_decode returned {failed}")
-        return seconds, np.ctypeslib.as_array(logits, (self.vocab,))
+        wanted = any(row[3] for row in rows)
+        return seconds, np.ctypeslib.as_array(logits, (self.vocab,)) if wanted else None
 
     def prompt(self, tokens):
         """Computes a prompt in sequence 0, in calls of at most the context's rows; seconds and
@@ -169,6 +171,7 @@ def ours(args, path, what, size, context, repeats):
     sizes = ["--batch", size, "--context", context] if what == "decode" else ["--tokens", size]
     command = [args.program, "--json", "bench", what, "--model", path, "--device", "cpu"]
     command += [*sizes, "--repeats", repeats, "--threads", args.threads]
+    command += ["--kv-dtype", args.kv_dtype]
     command += ["--repack"] if args.repack else []
     run = subprocess.run([str(part) for part in command], capture_output=True, text=True)
     if run.returncode != 0:
@@ -336,6 +339,7 @@ def main():
     parser.add_argument("--prefill-repeats", type=int, default=1, help="prompts in a round")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--repack", action="store_true", help="repack our quantized weights")
+    parser.add_argument("--kv-dtype", default="f32", help="type of our keys and values")
     parser.add_argument("--others", type=float, default=0.03, help="see above")
     parser.add_argument("--attempts", type=int, default=4, help="of a disturbed round")
     parser.add_argument("--wait", type=float, default=60, help="seconds, for a quiet machine")
@@ -350,6 +354,7 @@ def main():
         "machine": machine(),
         "threads": args.threads,
         "repack": args.repack,
+        "kv_dtype": args.kv_dtype,
         "llama_cpp_python": importlib.metadata.version("llama-cpp-python"),
         "llama_cpp_system_info": llama_cpp.llama_print_system_info().decode(),
         "ubatch": UBATCH,
