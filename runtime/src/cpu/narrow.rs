@@ -3,7 +3,7 @@
 use crate::model::{Dtype, Model, Tensor, Weights};
 
 use super::aligned::Aligned;
-use super::kernels::{PANEL_ROWS, Packing, PairKernels, Q8Block, Q8Kernels, pairs_of};
+use super::kernels::{Packing, PairKernels, Q8Block, Q8Kernels, pairs_of};
 use super::shared::SharedMut;
 use super::{Compute, Isa};
 
@@ -59,7 +59,7 @@ pub(super) struct Narrow {
     pub(super) kernels: NarrowKernels,
     /// `[rows][Q8Block::per_row(len)]`
     q8: Vec<Q8Block>,
-    /// Pairs of bf16 in panels, `Packing::stride(pairs_of(len))` a row.
+    /// Pairs of bf16 `[rows][Packing::stride(pairs_of(len))]`.
     pairs: Aligned,
 }
 
@@ -67,9 +67,7 @@ impl Narrow {
     /// Buffers for `rows` rows of up to `widest` activations, where `kernels` need them.
     pub(super) fn new(kernels: NarrowKernels, rows: usize, widest: usize) -> Result<Self, String> {
         let q8 = kernels.q8.map_or(0, |_| rows * Q8Block::per_row(widest));
-        let rows_of_panels = rows.next_multiple_of(PANEL_ROWS);
-        let stride = Packing::stride(pairs_of(widest));
-        let pairs = kernels.pairs.map_or(0, |_| rows_of_panels * stride);
+        let pairs = kernels.pairs.map_or(0, |_| rows * Packing::stride(pairs_of(widest)));
         let q8 = vec![Q8Block::default(); q8];
         Ok(Narrow { kernels, q8, pairs: Aligned::zeroed(pairs)? })
     }
@@ -94,7 +92,7 @@ impl Narrow {
         &self.q8[first * Q8Block::per_row(len)..]
     }
 
-    /// The panels of pairs of bf16 from row `first`, the first of a panel, of `len` activations.
+    /// The rows from `first` of pairs of bf16, of `len` activations.
     pub(super) fn pairs(&self, first: usize, len: usize) -> &[f32] {
         &self.pairs[first * Packing::stride(pairs_of(len))..]
     }
@@ -119,8 +117,9 @@ impl Writer<'_> {
             kernels.quantize_row(x, unsafe { out.part(row * blocks..(row + 1) * blocks) });
         }
         if let Some((kernels, out)) = &self.pairs {
+            let stride = Packing::stride(pairs_of(x.len()));
             // SAFETY: as above.
-            unsafe { kernels.round_row(x, row, out) };
+            kernels.round_row(x, unsafe { out.part(row * stride..(row + 1) * stride) });
         }
     }
 }

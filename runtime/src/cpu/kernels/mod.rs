@@ -33,7 +33,7 @@ mod unpack;
 pub(crate) use attention::{Attention, partitions};
 pub(crate) use interleave::{INTERLEAVED_ROWS, interleave};
 pub(crate) use packing::Packing;
-pub(crate) use pairs::{PANEL_ROWS, pairs_of};
+pub(crate) use pairs::pairs_of;
 pub(crate) use pairs_table::PairKernels;
 pub(crate) use product::Product;
 pub(crate) use q8::Q8Block;

@@ -3,24 +3,16 @@
 //! A pair takes the place of an f32: rows have half the length, and blocks, tiles and order of sums
 //! are those of [`Product`] with f32 weights. Nothing is converted, so that both operands are read
 //! as they lie in memory.
-//!
-//! Activations lie in panels of [`PANEL_ROWS`] rows, a register of each row after that of the row
-//! before. So a tile reads one stream; the registers of rows that lie apart, at a multiple of a page
-//! or near it, would displace each other and the weights in L1.
 
 use std::marker::PhantomData;
 
-use crate::cpu::shared::SharedMut;
-use crate::cpu::simd::{MAX_LANES, PairDot, Simd};
+use crate::cpu::simd::{PairDot, Simd};
 use crate::model::Dtype;
 
 use super::product::{Block, K_BLOCK, few_rows};
 use super::stored::{Stored, TILE_COLS};
 use super::tile::{Ahead, Columns, prefetch_step, rest_of_row};
 use super::{Packing, Product};
-
-/// Rows of a panel: those of the largest tile.
-pub(crate) const PANEL_ROWS: usize = 6;
 
 /// [`Stored`] form of pairs of bf16, multiplied by the instruction `D`. Its values are pairs.
 pub(super) struct Pairs<D>(PhantomData<D>);
@@ -35,17 +27,6 @@ impl<V: Simd, D: PairDot<V>> Stored<V> for Pairs<D> {
     }
 
     #[inline(always)]
-    fn x_row(row: usize, stride: usize) -> usize {
-        const { assert!(V::LANES == MAX_LANES && PANEL_ROWS.is_multiple_of(V::TILE_ROWS)) };
-        panel_row(row, stride)
-    }
-
-    #[inline(always)]
-    fn x_at(at: usize) -> usize {
-        PANEL_ROWS * at
-    }
-
-    #[inline(always)]
     unsafe fn add_step<const ROWS: usize>(
         sums: &mut [[V; TILE_COLS]; ROWS],
         x: *const f32,
@@ -57,7 +38,7 @@ impl<V: Simd, D: PairDot<V>> Stored<V> for Pairs<D> {
             for at in [0, V::LANES] {
                 let mut pairs = [V::splat(0.0); ROWS];
                 for (m, pairs) in pairs.iter_mut().enumerate() {
-                    *pairs = V::load(x.add(m * x_stride + PANEL_ROWS * at));
+                    *pairs = V::load(x.add(m * x_stride + at));
                 }
                 for (j, &row) in weights.iter().enumerate() {
                     let w = V::load_f32(row.add(4 * at));
@@ -78,8 +59,6 @@ impl Product<'_> {
     /// The CPU must have the instruction of `L`.
     pub(super) unsafe fn run_pairs<L: PairLoops>(mut self) {
         assert!(self.dtype == Dtype::F32);
-        let panels = self.rows.next_multiple_of(PANEL_ROWS);
-        assert!(self.x.len() >= panels * Packing::stride(self.k));
         let few_rows = self.rows <= few_rows(self.dtype, 2 * L::V::LANES);
         // Longer rows are read in blocks, which lie apart: no stream.
         let is_stream = self.rows == 1 && self.k <= K_BLOCK;
@@ -142,7 +121,7 @@ pub(super) unsafe fn one_row<V: Simd, D: PairDot<V>>(
             let next = rows.get(j + 1).map_or(rows[0].wrapping_offset(to_next), |next| *next);
             let to_next = next as isize - row as isize;
             let dot = |sum: V, at: usize, weights: *const u8| {
-                D::dot(sum, V::load_f32(weights), V::load(x.add(PANEL_ROWS * at)))
+                D::dot(sum, V::load_f32(weights), V::load(x.add(at)))
             };
             for at in (0..whole).step_by(step) {
                 let row = row.add(4 * at);
@@ -164,33 +143,11 @@ pub(crate) fn pairs_of(len: usize) -> usize {
     len.div_ceil(2)
 }
 
-/// Offset of row `row` in panels of rows of `stride` pairs.
+/// Rounds a row of activations to bf16, to the nearest and to even, and clears the rest of `out`,
+/// of [`Packing::stride`] pairs.
 #[inline(always)]
-fn panel_row(row: usize, stride: usize) -> usize {
-    row / PANEL_ROWS * PANEL_ROWS * stride + row % PANEL_ROWS * MAX_LANES
-}
-
-/// Rounds row `row` of activations to bf16, to the nearest and to even, and clears its padding in
-/// `out`, panels of rows of `x.len()` activations.
-///
-/// # Safety
-///
-/// No other thread may access the row during the call.
-#[inline(always)]
-pub(super) unsafe fn round_row(x: &[f32], row: usize, out: &SharedMut<'_, f32>) {
-    let stride = Packing::stride(pairs_of(x.len()));
-    let first = panel_row(row, stride);
-    for at in (0..stride).step_by(MAX_LANES) {
-        let first = first + PANEL_ROWS * at;
-        // SAFETY: a register of the row, which is this call's alone.
-        let out = unsafe { out.part(first..first + MAX_LANES) };
-        round_pairs(&x[x.len().min(2 * at)..x.len().min(2 * (at + MAX_LANES))], out);
-    }
-}
-
-/// Rounds `x` to pairs of bf16, and clears the rest of `out`.
-#[inline(always)]
-fn round_pairs(x: &[f32], out: &mut [f32]) {
+pub(super) fn round_row(x: &[f32], out: &mut [f32]) {
+    assert!(out.len() == Packing::stride(pairs_of(x.len())));
     let (pairs, rest) = x.as_chunks::<2>();
     let (out, padding) = out.split_at_mut(pairs.len());
     for (out, pair) in out.iter_mut().zip(pairs) {

@@ -1,7 +1,6 @@
 //! Dispatch table of the products of pairs of bf16 of one instruction.
 
 use crate::cpu::Isa;
-use crate::cpu::shared::SharedMut;
 #[cfg(target_arch = "x86_64")]
 use crate::cpu::simd::{Avx512, Avx512Bf16};
 use crate::cpu::simd::{PlainPairs, Portable};
@@ -19,7 +18,7 @@ pub(crate) struct PairKernels {
     /// Instruction set of the registers.
     isa: Isa,
     is_available: fn() -> bool,
-    round_row: unsafe fn(&[f32], usize, &SharedMut<'_, f32>),
+    round_row: unsafe fn(&[f32], &mut [f32]),
     product: unsafe fn(Product<'_>),
 }
 
@@ -56,9 +55,8 @@ macro_rules! kernels {
             }
 
             $(#[target_feature(enable = $feature)])*
-            unsafe fn round_row(x: &[f32], row: usize, out: &SharedMut<'_, f32>) {
-                // SAFETY: the caller guarantees the row and these features.
-                unsafe { pairs::round_row(x, row, out) }
+            unsafe fn round_row(x: &[f32], out: &mut [f32]) {
+                pairs::round_row(x, out);
             }
 
             fn is_available() -> bool {
@@ -113,15 +111,10 @@ impl PairKernels {
         self.isa
     }
 
-    /// See [`round_row`](pairs::round_row).
-    ///
-    /// # Safety
-    ///
-    /// No other thread may access the row during the call.
-    pub(crate) unsafe fn round_row(&self, x: &[f32], row: usize, out: &SharedMut<'_, f32>) {
+    /// Rounds a row of activations; see [`round_row`](pairs::round_row).
+    pub(crate) fn round_row(&self, x: &[f32], out: &mut [f32]) {
         // SAFETY: a reference to `PairKernels` exists only for what the CPU has: see `available`.
-        // The caller guarantees the row.
-        unsafe { (self.round_row)(x, row, out) }
+        unsafe { (self.round_row)(x, out) }
     }
 
     /// See [`Product::run_pairs`].

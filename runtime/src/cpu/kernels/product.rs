@@ -178,7 +178,7 @@ impl Product<'_> {
     /// instructions.
     #[inline(always)]
     pub(super) unsafe fn block<V: Simd, S: Stored<V>>(&mut self, block: &Block, weights: Columns) {
-        let first = self.x[S::x_at(block.k)..].as_ptr();
+        let first = self.x[block.k..].as_ptr();
         let x = Rows { first, stride: Packing::stride(self.k), len: self.rows };
         // SAFETY: the rows of `x` have `k_len` values from `k`, and are padded.
         unsafe { tiles::<V, S>(x, weights, block.k_len, |row, sums| self.put(block, row, sums)) };

@@ -24,19 +24,6 @@ pub(super) trait Stored<V: Simd> {
     /// `K_BLOCK` that needs no padding.
     fn step() -> usize;
 
-    /// Offset of row `row` of activations, floats; `stride` is the length of a row. A constant times
-    /// `row` within a tile.
-    #[inline(always)]
-    fn x_row(row: usize, stride: usize) -> usize {
-        row * stride
-    }
-
-    /// Offset of activation `at` of a row from the row's first.
-    #[inline(always)]
-    fn x_at(at: usize) -> usize {
-        at
-    }
-
     /// Adds a step's products of `ROWS` rows of activations, from `x` with distance `x_stride`, and
     /// of [`TILE_COLS`] rows of weights. Each sum gets its registers in ascending order.
     unsafe fn add_step<const ROWS: usize>(

@@ -35,20 +35,6 @@ pub(super) enum Ahead {
     Weights(isize),
     /// Activations of the next tile, from L2; the weights stay in L1.
     Rows,
-    /// None.
-    Nothing,
-}
-
-impl Ahead {
-    /// The prefetch of the tile from row `row`: one tile asks for the next weights, as each request
-    /// takes the place of a load.
-    #[inline(always)]
-    fn of_tile(self, row: usize) -> Self {
-        match self {
-            Ahead::Weights(_) if row > 0 => Ahead::Nothing,
-            _ => self,
-        }
-    }
 }
 
 /// Computes the dot products of length `k` of all rows of `x` with [`TILE_COLS`] rows of weights,
@@ -68,10 +54,9 @@ pub(super) unsafe fn tiles<V: Simd, S: Stored<V>>(
     /// Instantiates one tile size.
     macro_rules! put_tile {
         ($rows:literal, $row:expr) => {{
-            let first = x.first.wrapping_add(S::x_row($row, x.stride));
-            let weights = Columns { ahead: weights.ahead.of_tile($row), ..weights };
+            let first = x.first.wrapping_add($row * x.stride);
             // SAFETY: the loop below stays within the rows; the caller guarantees the rest.
-            let sums = unsafe { tile::<V, S, $rows>(first, S::x_row(1, x.stride), weights, k) };
+            let sums = unsafe { tile::<V, S, $rows>(first, x.stride, weights, k) };
             for (i, sums) in sums.into_iter().enumerate() {
                 put($row + i, sums);
             }
@@ -128,12 +113,11 @@ unsafe fn tile<V: Simd, S: Stored<V>, const ROWS: usize>(
                 }
                 Ahead::Rows => (ROWS..2 * ROWS)
                     .for_each(|m| V::prefetch_near(x.wrapping_add(m * x_stride + at).cast())),
-                Ahead::Nothing => {}
             }
             if at == whole {
                 rows = rest.each_ref().map(|rest| rest.as_ptr().cast());
             }
-            S::add_step::<ROWS>(&mut sums, x.add(S::x_at(at)), x_stride, rows);
+            S::add_step::<ROWS>(&mut sums, x.add(at), x_stride, rows);
         }
         let mut out = [[0.0; TILE_COLS]; ROWS];
         for (out, &sums) in out.iter_mut().zip(&sums) {

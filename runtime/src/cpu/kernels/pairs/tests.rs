@@ -14,11 +14,9 @@ fn product(
     (rows, cols, k): (usize, usize, usize),
 ) -> Vec<f32> {
     let stride = Packing::stride(pairs_of(k));
-    let mut pairs = vec![f32::NAN; rows.next_multiple_of(PANEL_ROWS) * stride];
-    let shared = SharedMut::new(&mut pairs);
-    for (row, x) in x.chunks_exact(k).enumerate() {
-        // SAFETY: one thread.
-        unsafe { kernels.round_row(x, row, &shared) };
+    let mut pairs = vec![f32::NAN; rows * stride];
+    for (x, pairs) in x.chunks_exact(k).zip(pairs.chunks_exact_mut(stride)) {
+        kernels.round_row(x, pairs);
     }
     let mut out = vec![f32::NAN; rows * cols];
     let (packing, dtype, k) = (Packing::NATURAL, Dtype::F32, pairs_of(k));
@@ -71,16 +69,10 @@ fn rows_are_rounded_to_even_and_padded_with_zeros() {
     x.extend([-0.0, 1e-40, f32::NAN, f32::from_bits(0x7fff_ffff), -3.1]);
     let expected: Vec<u16> = x.iter().map(|x| bf16::from_f32(*x).to_bits()).collect();
     for kernels in PairKernels::available() {
-        let stride = Packing::stride(pairs_of(x.len()));
-        let mut panels = vec![7.0; 2 * PANEL_ROWS * stride];
-        // SAFETY: one thread.
-        unsafe { kernels.round_row(&x, PANEL_ROWS + 1, &SharedMut::new(&mut panels)) };
-        let registers = panels.chunks_exact(MAX_LANES).enumerate();
-        let (row, others): (Vec<_>, Vec<_>) = registers
-            .partition(|(at, _)| *at >= PANEL_ROWS * stride / MAX_LANES && at % PANEL_ROWS == 1);
-        assert!(others.iter().all(|(_, register)| register.iter().all(|pair| *pair == 7.0)));
-        let out = row.iter().flat_map(|(_, register)| *register);
-        let halves = out.flat_map(|pair| [pair.to_bits() as u16, (pair.to_bits() >> 16) as u16]);
+        let mut out = vec![7.0; Packing::stride(pairs_of(x.len()))];
+        kernels.round_row(&x, &mut out);
+        let halves =
+            out.iter().flat_map(|pair| [pair.to_bits() as u16, (pair.to_bits() >> 16) as u16]);
         for (i, half) in halves.enumerate() {
             match expected.get(i) {
                 Some(_) if x[i].is_nan() => assert!(bf16::from_bits(half).is_nan()),
