@@ -208,9 +208,9 @@ unsafe fn sum<V: Words, const STREAMS: usize, const AHEAD: usize>(bytes: &[u8], 
                     .step_by(64)
                     .for_each(|line| hint.prefetch(p.wrapping_add(AHEAD + line)));
             }
-            for i in 0..ADVANCE / V::BYTES {
+            for (i, sum) in sums.iter_mut().take(ADVANCE / V::BYTES).enumerate() {
                 // SAFETY: the registers lie within the stream; the caller guarantees the rest.
-                sums[i] = unsafe { sums[i].add(p.wrapping_add(i * V::BYTES)) };
+                *sum = unsafe { sum.add(p.wrapping_add(i * V::BYTES)) };
             }
         }
     }

@@ -90,7 +90,7 @@ fn b(k: usize, n: usize) -> f32 {
     ((k * 5 + n * 11) % 7) as f32 - 3.0
 }
 fn c(row: usize, n: usize) -> f32 {
-    if (row + n) % 3 == 0 { 2048.0 + 2.0 * row as f32 } else { row as f32 - n as f32 }
+    if (row + n).is_multiple_of(3) { 2048.0 + 2.0 * row as f32 } else { row as f32 - n as f32 }
 }
 
 /// Runs `text` with a warp for each 16 of `rows` rows.
