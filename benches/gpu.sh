@@ -149,6 +149,9 @@ decode() {
         report decode_hopper bench decode --device cuda --hopper-products \
             --random-weights llama3-8b --context 1024 --batch 1,16,32,64,128,256 \
             $(matrix_rate) || failed=1
+        # shellcheck disable=SC2046 -- two words
+        report decode_clusters bench decode --device cuda --hopper-products --hopper-clusters \
+            --random-weights llama3-8b --context 1024 --batch 256 $(matrix_rate) || failed=1
     fi
     peer peer_decode decode --context 1024 --batch 1,16,32,64,128,256 || failed=1
     return $failed
@@ -161,6 +164,9 @@ prefill() {
     if is_hopper; then
         # shellcheck disable=SC2046 -- two words
         report prefill_hopper bench prefill --device cuda --hopper-products \
+            --random-weights llama3-8b --tokens 2048,4096,8192 $(matrix_rate) || failed=1
+        # shellcheck disable=SC2046 -- two words
+        report prefill_clusters bench prefill --device cuda --hopper-products --hopper-clusters \
             --random-weights llama3-8b --tokens 2048,4096,8192 $(matrix_rate) || failed=1
     fi
     peer peer_prefill prefill --tokens 2048,4096,8192 || failed=1
@@ -215,7 +221,7 @@ burst() {
 }
 
 table() {
-    for file in skinny tiled group attention small; do
+    for file in skinny tiled bulk wgmma attention small; do
         test -s "$out/$file.json" &&
             python3 "$here/peers/table.py" "$out/$file.json" "$out/peers.json"
     done
