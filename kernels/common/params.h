@@ -495,7 +495,7 @@ typedef struct {
     int *last;
     /// The step's number, modulo 2^32, stored with the choices [1] u32.
     const unsigned int *step_seq;
-    /// What a row's team of blocks exchanges: sum of 256 tokens, and the number of weights in it
+    /// Exchange of a row's team of blocks: sum of 256 tokens, and the number of weights in it
     /// [rows, 2, blocks, 2] f32 and u32, 8-byte aligned; of two passes, in turn.
     float *team_sums;
     /// Tokens among which a nucleus ends [rows, 2048] u64: key of the logit, token.

@@ -117,7 +117,7 @@ __device__ __forceinline__ Visible visible_to(const PrefillAttentionParams &p, c
     return {position - first, p.kv.window > 0 ? p.kv.window : 0x7fffffff};
 }
 
-/// What a row's exponentials are relative to, and the factor of the earlier ones.
+/// Value that a row's exponentials are relative to, and the factor of the earlier ones.
 struct Reference {
     float value, decay;
     bool grew;

@@ -48,8 +48,10 @@
 //! pinned computes rows in every step, and only a request that enters and ranks before it, by
 //! values that tokens alone change, takes its place: finitely often.
 
+mod victims;
+
 use crate::decision::Action;
-use crate::key::{Key, Ranked};
+use crate::key::Ranked;
 use crate::limits::blocks_for;
 use crate::plan::PlanRow;
 use crate::prefill_limit::{MIN_CHUNK_TOKENS, PrefillLimit};
@@ -344,76 +346,6 @@ impl Fill<'_> {
         if strict || self.skipped >= self.scheduler.config.max_lookahead {
             self.open = false;
         }
-    }
-
-    /// Gives the candidate `needed` blocks so that `spare` stay free, and evicts others for them if
-    /// it must. Returns false if there are not enough, even after evictions, or not yet; in the
-    /// latter case they are reserved.
-    fn take_blocks(&mut self, to: Ranked, needed: u32, spare: u32) -> bool {
-        let wanted = needed + spare + self.promised;
-        let missing = self.cannot_free(wanted, to.key);
-        if missing > 0 {
-            if missing <= self.scheduler.swapping_in_behind(to.key) {
-                self.promised += needed + spare;
-            }
-            return false;
-        }
-        while self.scheduler.free_after_transfers() < wanted {
-            self.evict_worst(to);
-        }
-        if self.scheduler.blocks.free() < wanted {
-            self.promised += needed + spare;
-            return false;
-        }
-        self.scheduler.blocks.grow(to.idx, needed);
-        true
-    }
-
-    /// Blocks of `wanted` that are neither free, nor free after the transfers in flight, nor held
-    /// by residents ranked behind `key`. Visits at most `wanted` residents: each holds at least
-    /// one.
-    fn cannot_free(&self, wanted: u32, key: Key) -> u32 {
-        let scheduler = &*self.scheduler;
-        let mut missing = wanted.saturating_sub(scheduler.free_after_transfers());
-        let mut paused = scheduler.paused.last();
-        while let Some(victim) = paused.filter(|victim| missing > 0 && victim.key > key) {
-            missing = missing.saturating_sub(scheduler.blocks.held(victim.idx));
-            paused = scheduler.paused.prev(victim.idx);
-        }
-        for victim in scheduler.running[self.running_first..self.running_end].iter().rev() {
-            if missing == 0 {
-                break;
-            }
-            missing = missing.saturating_sub(scheduler.blocks.held(victim.idx));
-        }
-        missing
-    }
-
-    /// Takes the blocks of the worst resident ranked behind `to`, for it: of a paused one, else of
-    /// a running one. They are free at once if the victim is recomputed later, or at the end of
-    /// its transfer if it is swapped out.
-    fn evict_worst(&mut self, to: Ranked) {
-        let victim = match self.scheduler.paused.last().filter(|last| last.key > to.key) {
-            Some(last) => {
-                // The worst paused request may be the next one of the walk.
-                self.paused = self.paused.filter(|&next| next != last);
-                self.scheduler.paused.remove(last.idx);
-                last.idx
-            }
-            None => {
-                self.running_end -= 1;
-                let idx = self.scheduler.running[self.running_end].idx;
-                self.growth -= self.scheduler.config.reserve.growth(&self.scheduler.requests[idx]);
-                idx
-            }
-        };
-        let action = if self.scheduler.swap_out(victim) {
-            Action::SwappedOut
-        } else {
-            self.scheduler.discard_kv(victim);
-            Action::Evicted
-        };
-        self.scheduler.decide(action, victim, Some(to.idx));
     }
 }
 

@@ -48,7 +48,7 @@ pub(crate) struct Block {
 
 /// Warp instructions before the next warp gets its turn.
 const TURN: u32 = 50_000;
-/// What a turn costs beside its instructions, in the same unit.
+/// Cost of a turn beside its instructions, in the same unit.
 const TURN_COST: i64 = 64;
 
 impl Block {

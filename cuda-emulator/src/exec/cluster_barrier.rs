@@ -17,7 +17,7 @@ pub(crate) struct ClusterBarrier {
     released: Known,
 }
 
-/// What arrivals publish: clocks of warps, and of blocks for global memory.
+/// Clocks that arrivals publish: of warps, and of blocks for global memory.
 #[derive(Default)]
 struct Known {
     warps: Clocks,

@@ -109,7 +109,7 @@ impl BlockOrder {
         self.fenced = self.release();
     }
 
-    /// What an operation on something else than a word of memory publishes.
+    /// Returns the clocks that an operation on anything but a word of memory publishes.
     pub(super) fn publish(&mut self, releases: bool) -> Clocks {
         if releases { self.release() } else { self.fenced.clone() }
     }

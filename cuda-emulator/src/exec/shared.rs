@@ -20,7 +20,7 @@ use crate::report::Kind;
 /// Most warps of a cluster's blocks together.
 pub(crate) const WARPS: usize = 32;
 
-/// What is known of each warp's clock.
+/// Latest known clock of each warp.
 pub(crate) type Clocks = [u32; WARPS];
 
 /// Takes over the later clocks of `from`.
@@ -61,7 +61,7 @@ pub(crate) struct Shared {
     now: u32,
     /// Clock of each warp up to which the async proxy sees its ordinary writes.
     proxied: Clocks,
-    /// What each warp knew at its last fence for other blocks.
+    /// Clocks that each warp knew at its last fence for other blocks.
     fenced: [Clocks; WARPS],
     pub(super) barrier: ClusterBarrier,
 }
@@ -172,7 +172,7 @@ impl Shared {
         &mut self.window().bytes
     }
 
-    /// What `warp` knows.
+    /// Returns the clocks that `warp` knows.
     pub(crate) fn clocks(&self, warp: usize) -> Clocks {
         self.clocks[self.agent(warp)]
     }

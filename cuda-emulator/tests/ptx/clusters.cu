@@ -114,7 +114,7 @@ __device__ __forceinline__ void copy_to_other(float *out, const float *in, bool 
     out[blockIdx.x * THREADS + threadIdx.x] = 1.0f;
 }
 
-/// What a block writes to global memory, the other reads behind the cluster's barrier.
+/// A block writes to global memory; the other reads it behind the cluster's barrier.
 __device__ __forceinline__ void exchange(float *out, bool releases) {
     out[blockIdx.x * THREADS + threadIdx.x] = 1.0f;
     if (releases)

@@ -8,7 +8,7 @@
 /// tell which those are, so new requests precede them too, until the end of their burn-in, where
 /// burn-ins find short requests at less service for each than that share.
 ///
-/// If all of them need a share s of the service, overdue requests wait for 1/(1 - s) of the time
+/// If these requests need a share s of the service, overdue ones wait for 1/(1 - s) of the time
 /// that they would wait without (work conservation), and the many short answers hardly wait.
 pub(super) struct Express {
     share: f64,

@@ -37,7 +37,7 @@ pub fn all(forecaster: &Forecaster, config: &ModelConfig, rows: &[usize]) -> Vec
 }
 
 /// One step with its products `by`; `None` where a kernel is not forecast, or the chip or so many
-/// rows have none of them.
+/// rows have no such products.
 pub(super) fn step(
     forecaster: &Forecaster,
     config: &ModelConfig,

@@ -201,7 +201,7 @@ mod tests {
         }
     }
 
-    /// What the kernels count for a tile is at most what the planner made room for.
+    /// The kernels count at most as many for a tile as the planner made room for.
     #[test]
     fn no_tile_has_more_splits_than_planned() {
         let (segments, tiles) = tiles(&[(100, 5000), (40, 100), (3, 700)]);
