@@ -3,8 +3,8 @@
 use trail_runtime::cuda::plan::LaunchPlan;
 
 use super::{
-    CHAIN, CONSUMERS, Forecast, Forecaster, HMMA_FLOPS, IDLE_LATENCY, MERGED, MUFU_CLOCKS,
-    PART_QUERIES, PARTS_S, Sass,
+    CHAIN, CONSUMERS, Forecast, Forecaster, HMMA_FLOPS, IDLE_LATENCY, MERGED, MUFU_CLOCKS, PARTS_S,
+    Rates, Sass, small,
 };
 
 impl Forecaster {
