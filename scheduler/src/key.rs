@@ -20,7 +20,7 @@ impl Key {
     pub const EVICTED: u8 = 1;
     /// Class of a request that a policy ranks by value before those that are overdue.
     pub const EXPRESS: u8 = 2;
-    /// Class of a request that has waited longer than a policy's bound: first in, first out.
+    /// Class of a request that would end after a policy's bound: first in, first out.
     pub const OVERDUE: u8 = 3;
     /// Class of all other requests: ranked by value.
     pub const OPEN: u8 = 4;

@@ -80,7 +80,9 @@ impl LogHeader {
             return Err(format!("format is '{format}': a {FORMAT} is expected"));
         }
         if version != VERSION {
-            return Err(format!("version is {version}: this program reads version {VERSION}"));
+            return Err(format!(
+                "version is {version}: this program reads version {VERSION}, record it again"
+            ));
         }
         let header: HeaderLine = serde_json::from_str(line).map_err(error)?;
         let mut policy: PolicyKind = header.policy.parse()?;

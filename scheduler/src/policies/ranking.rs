@@ -15,7 +15,7 @@ pub struct Ranking {
     /// estimates which differ by less than their error are ordered by arrival. At most 1: off.
     pub rank_step: f32,
     /// Share of the time that first come, first served would let a request wait (see
-    /// `tail_bound`), after which a request is overdue. 0: off.
+    /// `tail_bound`): a request that would end later is overdue. 0: off.
     pub tail_bound: f32,
     /// Share of the mean expected service, below which a request precedes those that are overdue
     /// (see `tail_bound`). 0: none does.

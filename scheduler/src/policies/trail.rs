@@ -107,19 +107,11 @@ impl TrailPolicy {
         }
     }
 
-    /// Service that the request still needs, output tokens.
-    fn service(&self, request: &RequestState) -> f64 {
-        f64::from(remaining(request) + self.prefill(request))
-    }
-
-    /// Service until another request may take the place of a new one, output tokens.
-    fn trial(&self, request: &RequestState) -> f64 {
-        f64::from(self.config.ranking.min_run_tokens as f32 + self.prefill(request))
-    }
-
-    /// Cost of computing what has no KV, output tokens.
-    fn prefill(&self, request: &RequestState) -> f32 {
-        self.config.ranking.prefill_weight * uncached(request) as f32
+    /// Service that the request still needs for its output, and to compute what has no KV, in
+    /// output tokens.
+    fn service(&self, request: &RequestState) -> [f64; 2] {
+        let prefill = self.config.ranking.prefill_weight * uncached(request) as f32;
+        [remaining(request), prefill].map(f64::from)
     }
 
     fn expect(&mut self, request: &RequestState) {
@@ -145,15 +137,19 @@ impl Policy for TrailPolicy {
         if request.started && !self.preemptable(request) {
             return Key::pinned(request);
         }
-        if self.tail_bound.as_ref().is_some_and(|bound| bound.is_overdue(request)) {
-            return Key::new(Key::OVERDUE, 0.0, request.seq);
+        let bound = self.tail_bound.as_ref();
+        let is_express = bound.is_some_and(|bound| bound.is_express(request));
+        let class = if is_express { Key::EXPRESS } else { Key::OPEN };
+        if bound.is_some_and(|bound| bound.is_overdue(request)) {
+            // Ahead of its class: first in, first out.
+            let (class, value) =
+                if is_express { (class, f64::NEG_INFINITY) } else { (Key::OVERDUE, 0.0) };
+            return Key::new(class, value, request.seq);
         }
         let tokens = match self.variant {
             Variant::Gittins => super::gittins::rank(request),
             _ => remaining(request),
         };
-        let express = self.tail_bound.as_ref().is_some_and(|bound| bound.is_express(request));
-        let class = if express { Key::EXPRESS } else { Key::OPEN };
         Key::new(class, self.config.ranking.value(request, tokens), request.seq)
     }
 
@@ -194,9 +190,9 @@ impl Policy for TrailPolicy {
         if let Variant::Auto { is_past, .. } = &mut self.variant {
             is_past[request.idx.index()] = false;
         }
-        let (service, trial) = (self.service(request), self.trial(request));
+        let service = self.service(request);
         if let Some(bound) = &mut self.tail_bound {
-            bound.on_submitted(request, service, trial, self.config.ranking.min_run_tokens);
+            bound.on_submitted(request, service, self.config.ranking.min_run_tokens);
         }
     }
 
@@ -291,6 +287,33 @@ mod tests {
         assert!(trail.key(&nearly_done) < trail.key(&short));
         assert_eq!(trail.key(&running(1, 100.0, 99)).class(), Key::OPEN);
         assert_eq!(trail.key(&running(1, 100.0, 100)).class(), Key::PINNED);
+    }
+
+    /// 215 expected tokens at 10 a second, of which 10 are served: the bound is 20.5 s.
+    #[test]
+    fn express_precede_overdue_precede_open_requests_and_the_overdue_lead_the_express() {
+        let mut trail = Trail::default().policy();
+        trail.reserve(8);
+        let lengths = [100.0, 10.0, 5.0, 100.0];
+        let requests: Vec<RequestState> =
+            (0..).zip(lengths).map(|(seq, r)| request(seq, Some(r))).collect();
+        requests.iter().for_each(|request| trail.on_submitted(request));
+        trail.on_step(0, 0.0);
+        let row = PlanRow { idx: requests[0].idx, start: 8, len: 1, sample: true };
+        trail.on_scheduled(&requests[0], row);
+        trail.on_tokens(&requests[0], 10);
+        let mut overdue = Vec::new();
+        for (step, now_s) in [(1, 1.0), (2, 15.0)] {
+            trail.on_step(step, now_s);
+            overdue.extend(std::iter::from_fn(|| trail.next_changed()).map(|idx| idx.0));
+        }
+        // A step takes 1 s: they would end after 101 and 24 s, and request 2 after 18.
+        assert_eq!(overdue, [0, 1]);
+        let mut order: Vec<&RequestState> = requests.iter().collect();
+        order.sort_by_key(|request| trail.key(request));
+        let classes = order.iter().map(|request| (request.seq, trail.key(request).class()));
+        let expected = [(1, Key::EXPRESS), (2, Key::EXPRESS), (0, Key::OVERDUE), (3, Key::OPEN)];
+        assert_eq!(classes.collect::<Vec<_>>(), expected);
     }
 
     #[test]
