@@ -63,6 +63,11 @@ impl BenchModel {
                  fast and --device cpu",
             ));
         }
+        if cpu.cpu_strict && engine.device() != ComputeDevice::Cpu {
+            return Err(Error::usage(
+                "--cpu-strict 1 is for the CPU's threads: leave it out, or choose --device cpu",
+            ));
+        }
         let (name, model, setup) = match args.random_weights.clone() {
             Some(name) => {
                 let model = Model::random(&name, args.dtype, 1).map_err(Error::usage)?;

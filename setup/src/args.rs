@@ -102,7 +102,7 @@ enum Growth {
 fn policy_help() -> String {
     let mut help = String::from(
         "Which requests run first; parameters follow colons, as in trail:0.5\n\
-         [default: trail if there is a probe, else fcfs]\n",
+         [default: trail with a probe; sjf with --length-predictor alone; else fcfs]\n",
     );
     for (name, line) in PolicyKind::HELP {
         help += &format!("\n{name:<15} {line}");
@@ -115,7 +115,7 @@ fn policy_help() -> String {
 #[command(next_help_heading = "Engine")]
 pub struct EngineArgs {
     /// Which requests run first; parameters follow colons, as in trail:0.5 (--help lists all)
-    /// [default: trail if there is a probe, else fcfs]
+    /// [default: trail with a probe; sjf with --length-predictor alone; else fcfs]
     #[arg(long, global = true, value_name = "NAME", long_help = policy_help())]
     pub(crate) policy: Option<PolicyKind>,
     /// trail, its variants and theory: a request can be preempted during this share of its first
@@ -156,10 +156,10 @@ pub struct EngineArgs {
         value_parser = count::<MAX_REQUESTS>,
     )]
     pub(crate) max_requests: usize,
-    /// With that many requests: reject a new one, or shed the worst ranked one that never ran
+    /// With --max-requests requests: reject a new one, or shed the worst ranked one that never ran
     #[arg(long, global = true, value_name = "ACTION", value_enum, default_value_t = Full::Reject)]
     full: Full,
-    /// Most memory for the prompts of those requests, MiB; more are refused
+    /// Most memory for the prompts of all requests in the engine, MiB; more are refused
     #[arg(
         long,
         global = true,
@@ -168,10 +168,11 @@ pub struct EngineArgs {
         value_parser = count::<MAX_QUEUE_MIB>,
     )]
     pub(crate) max_queue_mib: usize,
-    /// Steps for which a request without free KV blocks may be passed over [default: 64]
+    /// Steps for which later requests may overtake one that lacks free KV blocks [default: 64]
     #[arg(long, global = true, value_name = "STEPS", value_parser = count_u32::<0>)]
     pub(crate) max_passed_over: Option<u32>,
-    /// Steps for which it then blocks those behind it [default: 256]
+    /// Steps for which a request that lacks KV blocks then, after --max-passed-over, blocks those
+    /// behind it [default: 256]
     #[arg(long, global = true, value_name = "STEPS", value_parser = count_u32::<1>)]
     pub(crate) max_blocked: Option<u32>,
     /// KV blocks that must be free when a request enters the batch: for its present tokens, or also

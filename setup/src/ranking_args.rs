@@ -10,8 +10,9 @@ use crate::args::{count_u32, share};
 #[derive(Args, Clone, Copy, Debug, Default)]
 #[command(next_help_heading = "Ranking (trail, trail-auto, gittins)")]
 pub(crate) struct RankingArgs {
-    /// TRAIL to the letter: c 0.8, the likeliest bin, none of the options below, and victims are
-    /// recomputed
+    /// The paper's rank: the likeliest bin as the first prediction and none of the options below;
+    /// on the engine also the filter over bins, and recomputed victims unless --preemption names
+    /// another way. Policy and c stay
     #[arg(
         long, global = true,
         conflicts_with_all = [
@@ -28,13 +29,13 @@ pub(crate) struct RankingArgs {
     /// go by arrival; 0 for exact values [default: 0]
     #[arg(long, global = true, value_name = "RATIO", value_parser = ratio)]
     rank_step: Option<f32>,
-    /// Requests that would end after more than this share of the longest wait that fcfs would have
-    /// caused go before longer ones; 0 for no bound [default: 1]
+    /// Share of the longest recent wait under fcfs: requests that would end later after their
+    /// arrival go before all that are not express, in order of arrival; 0 for no bound [default: 1]
     #[arg(long, global = true, value_name = "SHARE", value_parser = factor)]
     tail_bound: Option<f32>,
-    /// Share of the mean expected length below which a request goes before those that --tail-bound
-    /// names; new ones do so until --min-run-tokens where many turn out short. 0: none
-    /// [default: 0.5]
+    /// Share of the mean expected length below which requests are express: they go before those
+    /// that --tail-bound names until it names them too, new ones until --min-run-tokens where many
+    /// turn out short. 0: none; no effect with --tail-bound 0 [default: 0.5]
     #[arg(long, global = true, value_name = "SHARE", value_parser = factor)]
     express: Option<f32>,
     /// Length that c is a share of: the first prediction, or the larger of it and the present one

@@ -123,7 +123,11 @@ impl Report {
         };
         let missing = "not found: give a model with --model PATH";
         let head = [
-            format!("cores        {}, physical {physical}, NUMA nodes {nodes}", self.cores),
+            format!(
+                "cores        {} for this process; of the machine: physical {physical}, NUMA nodes \
+                 {nodes}",
+                self.cores
+            ),
             format!("threads      {pinned}"),
             format!("memory       {memory}"),
             format!("huge pages   {huge_pages}"),

@@ -17,18 +17,19 @@ thread_local! {
 /// The CPUs of `threads` pinned threads: those of [`Topology::placement`] within the affinity mask
 /// of this process.
 pub fn placement(threads: usize) -> Result<Vec<Cpu>, String> {
-    let allowed = allowed().ok_or("this system pins no threads")?;
-    place(&Topology::read()?, allowed, threads)
+    let allowed = allowed().ok_or("this system pins no threads: leave it out")?;
+    let topology = Topology::read().map_err(|why| format!("{why}: leave it out"))?;
+    place(&topology, allowed, threads)
 }
 
 fn place(topology: &Topology, allowed: &[usize], threads: usize) -> Result<Vec<Cpu>, String> {
     let mut cpus = topology.placement(allowed);
     if cpus.len() < threads {
         return Err(format!(
-            "{threads} threads, but the affinity mask of this process has {} CPUs ({}): lower \
-             --threads, or widen the mask",
-            cpus.len(),
-            ranges(allowed)
+            "{threads} threads, but of the affinity mask of this process, {}, the system describes \
+             {} CPUs: lower --threads, or widen the mask",
+            ranges(allowed),
+            cpus.len()
         ));
     }
     cpus.truncate(threads);
@@ -55,7 +56,9 @@ pub(super) fn pin(cpu: usize) -> Result<(), String> {
     if PINNED.get() == Some(cpu) {
         return Ok(());
     }
-    system::set(&[cpu]).map_err(|error| format!("no thread can run on CPU {cpu}: {error}"))?;
+    system::set(&[cpu]).map_err(|error| {
+        format!("no thread can run on CPU {cpu}: {error}: leave --cpu-strict out")
+    })?;
     PINNED.set(Some(cpu));
     Ok(())
 }
@@ -115,8 +118,11 @@ mod tests {
         let cpus = place(&topology(), &[0, 1, 2, 3], 3).unwrap();
         assert_eq!(cpus.iter().map(|cpu| cpu.id).collect::<Vec<_>>(), [0, 2, 1]);
         let refusal = place(&topology(), &[1, 2, 3], 4).unwrap_err();
-        assert!(refusal.starts_with("4 threads, but the affinity mask"), "{refusal}");
-        assert!(refusal.contains("has 3 CPUs (1-3): lower --threads"), "{refusal}");
+        assert!(refusal.starts_with("4 threads, but of the affinity mask"), "{refusal}");
+        assert!(
+            refusal.contains("process, 1-3, the system describes 3 CPUs: lower --threads"),
+            "{refusal}"
+        );
     }
 
     #[test]

@@ -50,6 +50,11 @@ impl Claims {
         self.nodes.len()
     }
 
+    /// The first worker of `node`.
+    pub(super) fn worker_of(&self, node: usize) -> usize {
+        self.node_of.iter().position(|&of| of == node).expect("each node in use has a worker")
+    }
+
     /// Begins a region of `items` items.
     pub(super) fn begin(&mut self, items: usize) {
         let mut first = 0;
@@ -98,6 +103,7 @@ mod tests {
         assert_eq!(order(&mut claims, 6, 1), [4, 5, 0, 1, 2, 3]);
         assert_eq!(order(&mut claims, 1, 0), [0]);
         assert!(order(&mut claims, 0, 1).is_empty());
+        assert_eq!([0, 1].map(|node| claims.worker_of(node)), [0, 1]);
         claims.begin(6);
         assert_eq!([1, 2, 1, 1].map(|worker| claims.claim(worker)), [4, 0, 5, 1].map(Some));
     }

@@ -2,7 +2,6 @@
 
 use std::hint::black_box;
 use std::ops::Range;
-use std::sync::{Mutex, PoisonError};
 
 use crate::backend::BLOCK_TOKENS;
 use crate::model::{Dtype, ModelConfig};
@@ -101,10 +100,10 @@ impl KvPool {
         Ok(KvPool { data, num_blocks, shape, placed, new })
     }
 
-    /// Touches those of `blocks` that no step had yet, one from a thread of each NUMA node in turn,
+    /// Touches those of `blocks` that no step had yet, one from a CPU of each NUMA node in turn,
     /// so that the contexts use the memory of all nodes. Without it that would be the node of the
     /// first head: all heads of a block share its pages.
-    pub(super) fn place(&mut self, blocks: &[u32], pool: &mut Pool) {
+    pub(super) fn place(&mut self, blocks: &[u32], pool: &Pool) {
         let nodes = pool.nodes();
         if nodes == 1 {
             return;
@@ -119,22 +118,16 @@ impl KvPool {
             return;
         }
         let bytes = self.shape.block_bytes;
-        // The threads take turns: most of the time is the system's.
-        let data: Mutex<&mut [u8]> = Mutex::new(bytemuck::cast_slice_mut(&mut self.data));
+        let data: &mut [u8] = bytemuck::cast_slice_mut(&mut self.data);
         let new = &self.new;
-        pool.for_each(
-            nodes,
-            || false,
-            |_, node| {
-                let mut data = data.lock().unwrap_or_else(PoisonError::into_inner);
-                for &block in new.iter().filter(|&&block| block as usize % nodes == node) {
-                    for page in data[block as usize * bytes..][..bytes].chunks_mut(PAGE_BYTES) {
-                        // Its contents stay: a block may have been swapped in.
-                        page[0] = black_box(page[0]);
-                    }
+        pool.on_each_node(|node| {
+            for &block in new.iter().filter(|&&block| block as usize % nodes == node) {
+                for page in data[block as usize * bytes..][..bytes].chunks_mut(PAGE_BYTES) {
+                    // Its contents stay: a block may have been swapped in.
+                    page[0] = black_box(page[0]);
                 }
-            },
-        );
+            }
+        });
     }
 
     /// Types of keys and values.
@@ -223,17 +216,17 @@ mod tests {
         let mut kv = KvPool::new(&config, 5, Dtype::F32).unwrap();
         let cpu = super::super::placement(1).map_or(0, |cpus| cpus[0].id);
         let cpus = [0, 1].map(|node| Cpu { id: cpu, core: cpu, node });
-        let mut nodes = Pool::start(2, cpus.to_vec()).unwrap();
+        let nodes = Pool::start(2, cpus.to_vec()).unwrap();
         kv.block_mut(3).fill(7);
-        kv.place(&[3, 1, 3], &mut nodes);
+        kv.place(&[3, 1, 3], &nodes);
         assert_eq!(kv.new, [3, 1]);
         assert!(kv.block(3).iter().all(|&byte| byte == 7));
-        kv.place(&[1, 4], &mut nodes);
+        kv.place(&[1, 4], &nodes);
         assert_eq!(
             (&kv.new[..], &kv.placed[..]),
             (&[4][..], &[false, true, false, true, true][..])
         );
-        kv.place(&[0], &mut Pool::new(2).unwrap());
+        kv.place(&[0], &Pool::new(2).unwrap());
         assert!(!kv.placed[0], "one node");
     }
 

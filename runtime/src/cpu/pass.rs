@@ -22,7 +22,7 @@ impl CpuForward {
         if batch.rows() == 0 {
             return &[];
         }
-        self.kv.place(&batch.block_tables, &mut self.pool);
+        self.kv.place(&batch.block_tables, &self.pool);
         let mut regions = Regions {
             config: &self.model.config,
             kernels: self.kernels,

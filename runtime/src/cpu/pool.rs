@@ -97,6 +97,24 @@ impl Pool {
         self.claims.nodes()
     }
 
+    /// Calls `work(node)` for each of [`nodes`](Self::nodes), on one of its CPUs: the caller moves
+    /// there and back, as the workers of another node may be asleep for the length of a region.
+    pub(super) fn on_each_node(&self, mut work: impl FnMut(usize)) {
+        for node in 0..self.nodes() {
+            self.pin_caller(self.claims.worker_of(node));
+            work(node);
+        }
+        self.pin_caller(0);
+    }
+
+    /// Moves the caller to the CPU of `worker`, if workers are pinned.
+    fn pin_caller(&self, worker: usize) {
+        if let Some(cpu) = self.cpus.get(worker) {
+            // Where it fails the thread is slower, and as correct.
+            let _ = affinity::pin(cpu.id);
+        }
+    }
+
     /// Gives the calling thread, where it was pinned as worker 0, the affinity of the process back:
     /// before it starts other threads, which would share its CPU.
     pub fn release_caller(&self) {
@@ -124,10 +142,7 @@ impl Pool {
         assist: impl Fn() -> bool + Sync,
         work: impl Fn(usize, usize) + Sync,
     ) {
-        if let Some(cpu) = self.cpus.first() {
-            // Where it fails the thread is slower, and as correct.
-            let _ = affinity::pin(cpu.id);
-        }
+        self.pin_caller(0);
         self.claims.begin(items);
         let claims = &self.claims;
         let claim_all = |worker: usize| {

@@ -80,6 +80,8 @@ impl Activations {
             self.step(&batch, prompt_len, &wanted);
             self.append(collected);
         }
+        // Threads that the caller starts next would share its CPU.
+        self.forward.pool().release_caller();
     }
 
     /// Feeds a step, and stages the rows at the positions `wanted`, and the mean over the prompt

@@ -23,7 +23,7 @@ pub struct EvalArgs {
     /// Options of the answers.
     #[command(flatten)]
     pub(super) answers: AnswerArgs,
-    /// File for the predictions of every token, for simulate --trace and bench serve
+    /// File for the predictions of every token, for simulate --trace or --noise-traces
     #[arg(long, value_name = "FILE")]
     pub(super) traces: Option<PathBuf>,
     /// File for a plot: errors by age, reliability, and said against true bins (SVG)
