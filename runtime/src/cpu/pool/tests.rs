@@ -153,5 +153,6 @@ fn pinned_workers_share_the_items() {
     let all = trail_base::available_threads();
     assert_eq!(std::thread::spawn(run).join().unwrap(), (1, all));
     let refusal = Pool::pinned(1 << 20).err().unwrap();
-    assert!(refusal.starts_with("--cpu-strict 1: 1048576 threads, but the affinity"), "{refusal}");
+    let start = "--cpu-strict 1: 1048576 threads, but of the affinity mask";
+    assert!(refusal.starts_with(start), "{refusal}");
 }
