@@ -30,13 +30,14 @@ pub struct ReadKernel {
 impl ReadKernel {
     /// The kernels of `isa`; those of wide registers, and with narrower ones the plain loop.
     pub fn all(isa: Isa) -> Vec<ReadKernel> {
+        assert!(isa.is_available(), "this CPU has no {isa}");
         match isa {
             #[cfg(target_arch = "x86_64")]
             Isa::Avx512 if Isa::Avx2.is_available() => [&AVX2[..1], &AVX512].concat(),
             #[cfg(target_arch = "x86_64")]
-            Isa::Avx512 if isa.is_available() => AVX512.to_vec(),
+            Isa::Avx512 => AVX512.to_vec(),
             #[cfg(target_arch = "x86_64")]
-            Isa::Avx2 if isa.is_available() => AVX2.to_vec(),
+            Isa::Avx2 => AVX2.to_vec(),
             _ => PLAIN.to_vec(),
         }
     }

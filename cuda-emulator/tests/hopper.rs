@@ -66,6 +66,11 @@ fn rows_that_change_in_order_under_a_product_are_found() {
     check(case("ordered"), ILLEGAL, &["shared address 0x", "write under a product"]);
 }
 
+#[test]
+fn a_register_that_changes_under_a_product_is_found() {
+    check(case("operand"), ILLEGAL, &["missing wgmma fence or wait", "first operand changed"]);
+}
+
 /// The clean variant reads the first product while the second is pending.
 #[test]
 fn the_second_of_two_products_is_waited_for() {

@@ -34,8 +34,8 @@ pub(crate) struct RankingArgs {
     #[arg(long, global = true, value_name = "SHARE", value_parser = factor)]
     tail_bound: Option<f32>,
     /// Share of the mean expected length below which requests are express: they go before those
-    /// that --tail-bound names until it names them too, new ones until --min-run-tokens where many
-    /// turn out short. 0: none; no effect with --tail-bound 0 [default: 0.5]
+    /// that --tail-bound names, those of both kinds first; new ones too until --min-run-tokens,
+    /// where many look short by then. 0: none; no effect with --tail-bound 0 [default: 0.5]
     #[arg(long, global = true, value_name = "SHARE", value_parser = factor)]
     express: Option<f32>,
     /// Length that c is a share of: the first prediction, or the larger of it and the present one

@@ -59,7 +59,8 @@ struct Product {
 
 /// The first operand.
 enum Left {
-    Registers(Box<[[u32; LANES]; 4]>),
+    /// Four registers, and what they held at the issue.
+    Registers([Slot; 4], Box<[[u32; LANES]; 4]>),
     Shared(Rows),
 }
 
@@ -188,8 +189,8 @@ fn start(cx: &mut Cx<'_>, i: &Inst, unpack: Unpack, is_half: bool) -> Result<(),
             Left::Shared(rows)
         }
         _ => {
-            let register = |at: usize| cx.warp.registers.narrow[i.s[at].index()];
-            Left::Registers(Box::new(std::array::from_fn(register)))
+            let slots = [0, 1, 2, 3].map(|at| i.s[at]);
+            Left::Registers(slots, Box::new(slots.map(|slot| narrow(cx, slot))))
         }
     };
     let columns = i.accumulators.len() * if is_half { 4 } else { 2 };
@@ -204,6 +205,11 @@ fn start(cx: &mut Cx<'_>, i: &Inst, unpack: Unpack, is_half: bool) -> Result<(),
     }
     cx.warp.wgmma.pending.push(product);
     Ok(())
+}
+
+/// The lanes' values of a register.
+fn narrow(cx: &Cx<'_>, slot: Slot) -> [u32; LANES] {
+    cx.warp.registers.narrow[slot.index()]
 }
 
 /// Place of the accumulators in `slots`: their values leave the registers until they are waited
@@ -251,7 +257,7 @@ fn run(cx: &mut Cx<'_>, product: &mut Product) -> Result<(), Trouble> {
     for at in 0..4 {
         let (first, half) = (at % 2 * 8, at / 2);
         let words = match &product.a {
-            Left::Registers(registers) => registers[at],
+            Left::Registers(_, registers) => registers[at],
             Left::Shared(rows) => rows.fragment(cx, first, half)?,
         };
         unpack(&words, &mut values);
@@ -360,8 +366,14 @@ fn end(cx: &mut Cx<'_>, products: Vec<Product>) -> Result<(), Trouble> {
             false => [product.columns, K],
         };
         product.b.check(cx, extent, &product.known)?;
-        if let Left::Shared(rows) = product.a {
-            rows.check(cx, [M, K], &product.known)?;
+        match &product.a {
+            Left::Shared(rows) => rows.check(cx, [M, K], &product.known)?,
+            Left::Registers(slots, held) => {
+                if **held != slots.map(|slot| narrow(cx, slot)) {
+                    let detail = "a register of the first operand changed before the wait";
+                    return Err((Kind::WgmmaOrder, detail.to_owned()));
+                }
+            }
         }
         if !product.is_done {
             run(cx, &mut product)?;

@@ -41,11 +41,11 @@ pub(crate) fn kernel(
         global_grain: 4,
         tables: Vec::new(),
         has_mbarriers: false,
-        accumulators: HashSet::new(),
+        product_registers: HashSet::new(),
         product_waits: Vec::new(),
     };
     let starts = lower.statements()?;
-    lower.keep_accumulators();
+    lower.keep_product_registers();
     lower.resolve(&starts)?;
     let Lower { mut code, slots, grain, global_grain, tables, has_mbarriers, .. } = lower;
     let blocks = cfg::blocks(&code, &tables);
@@ -94,8 +94,9 @@ pub(super) struct Lower<'a> {
     global_grain: u32,
     tables: Vec<Vec<u32>>,
     has_mbarriers: bool,
-    /// Accumulators of all products of warpgroups, and the instructions that wait for products.
-    pub(super) accumulators: HashSet<Slot>,
+    /// Accumulators and first operands of all products of warpgroups, and the instructions that
+    /// wait for products.
+    pub(super) product_registers: HashSet<Slot>,
     pub(super) product_waits: Vec<usize>,
 }
 

@@ -143,7 +143,8 @@ pub(crate) struct Inst {
     pub(crate) targets: u8,
     pub(crate) sources: u8,
     pub(crate) d: [Slot; 4],
-    /// Registers of a warpgroup's product, read and written.
+    /// Accumulators of a warpgroup's product, read and written; of a wait, the registers of all
+    /// products.
     pub(crate) accumulators: Box<[Slot]>,
     pub(crate) s: [Slot; 10],
     /// Byte offset of an address, or another constant of the instruction.

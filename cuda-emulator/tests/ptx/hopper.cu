@@ -81,6 +81,33 @@ __device__ __forceinline__ void product(float *out, int missing) {
     out[threadIdx.x] = all;
 }
 
+/// A product of ones, whose first operand's register changes before the wait or behind it. In one
+/// piece of assembly, as nvrtc gives each value a register of its own.
+__device__ __forceinline__ void operand_in_a_register(float *out, bool early) {
+    Shared &shared = shared_memory();
+    u32 *words = reinterpret_cast<u32 *>(shared.rows);
+    for (int i = threadIdx.x; i < 8 * 32; i += blockDim.x) words[i] = 0x3f803f80u;
+    ptx::proxy_fence();
+    __syncthreads();
+    float sum[4] = {};
+    const u64 rows = ptx::rows_descriptor(ptx::shared_address(words));
+#define PRODUCT(LAST)                                                                            \
+    asm volatile(                                                                                \
+        "{ .reg .b32 a; .reg .pred p; mov.b32 a, 0x3f803f80; setp.ne.b32 p, a, 0;"               \
+        "wgmma.fence.sync.aligned;"                                                              \
+        "wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {%0, %1, %2, %3}, {a, a, a, a}, %4," \
+        "p, 1, 1, 0; wgmma.commit_group.sync.aligned;" LAST "}"                                  \
+        : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])                                 \
+        : "l"(rows)                                                                              \
+        : "memory")
+    if (early)
+        PRODUCT("mov.b32 a, 0; wgmma.wait_group.sync.aligned 0;");
+    else
+        PRODUCT("wgmma.wait_group.sync.aligned 0; mov.b32 a, 0;");
+#undef PRODUCT
+    out[threadIdx.x] = sum[0] + sum[1] + sum[2] + sum[3];
+}
+
 /// Two products in flight, of which the first is read while the second is pending.
 __device__ __forceinline__ void two_products(float *out, bool waits) {
     Shared &shared = shared_memory();
@@ -186,6 +213,9 @@ __global__ void overwritten_ok(float *out, const float *, int) { product(out, -1
 
 __global__ void ordered_bug(float *out, const float *, int) { product(out, 4); }
 __global__ void ordered_ok(float *out, const float *, int) { product(out, -1); }
+
+__global__ void operand_bug(float *out, const float *, int) { operand_in_a_register(out, true); }
+__global__ void operand_ok(float *out, const float *, int) { operand_in_a_register(out, false); }
 
 __global__ void two_bug(float *out, const float *, int) { two_products(out, false); }
 __global__ void two_ok(float *out, const float *, int) { two_products(out, true); }

@@ -14,7 +14,7 @@ pub(super) struct Express {
     share: f64,
     /// Expected service of arrivals, output tokens.
     service: Mean,
-    /// Share of the requests, long by the prompt, that were short after their burn-in.
+    /// Share of the requests, long by the prompt, that looked short by the end of their burn-in.
     found_short: Mean,
 }
 
@@ -41,7 +41,7 @@ impl Express {
         self.is_short(trial / self.found_short.value)
     }
 
-    /// Records what a request that was long by the prompt turned out to be.
+    /// Records whether a request that was long by the prompt looked short during its burn-in.
     pub(super) fn on_judged(&mut self, is_short: bool) {
         self.found_short.add(f64::from(u8::from(is_short)));
     }

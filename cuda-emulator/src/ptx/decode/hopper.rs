@@ -215,6 +215,7 @@ impl Lower<'_> {
                 for register in registers {
                     let slot = self.source(register, Ty::B32)?;
                     inst.push_source(slot);
+                    self.product_registers.insert(slot);
                 }
             }
             descriptor => {
@@ -227,14 +228,15 @@ impl Lower<'_> {
         }
         let accumulators = d.iter().map(|register| self.target(register, Class::Narrow));
         inst.accumulators = accumulators.collect::<Result<_>>()?;
-        self.accumulators.extend(&inst.accumulators);
+        self.product_registers.extend(&inst.accumulators);
         self.push(inst);
         Ok(())
     }
 
-    /// Keeps the places of all accumulators over the waits that write them.
-    pub(super) fn keep_accumulators(&mut self) {
-        let mut all: Vec<Slot> = self.accumulators.iter().copied().collect();
+    /// Keeps the places of all registers of products over the waits, which write accumulators and
+    /// find first operands that changed.
+    pub(super) fn keep_product_registers(&mut self) {
+        let mut all: Vec<Slot> = self.product_registers.iter().copied().collect();
         all.sort_unstable_by_key(|slot| slot.0);
         for &at in &self.product_waits {
             self.code[at].accumulators = all.clone().into();
