@@ -1,6 +1,6 @@
 //! Run-time switch of the planted bugs: `TRAIL_MUTANT=N` plants bug N, for the whole process.
 //!
-//! Copied into `trail-base` of the scratch tree; no crate of the repository contains it.
+//! Copied into `trail-platform` of the scratch tree; no crate of the repository contains it.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use serde::Deserialize;
-use trail_base::rng::mix;
+use trail_platform::rng::mix;
 use trail_runtime::engine::{Request, SamplingParams};
 use trail_setup::{Error, Setup};
 

@@ -16,7 +16,7 @@ if [ "$(uname -m)" != aarch64 ]; then
     export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER=$runner
 fi
 tests() { cargo test --quiet --locked --target "$target" "$@"; }
-tests -p trail-base
+tests -p trail-platform
 if [ "${1:-all}" = all ]; then
     tests -p trail-probe --lib -- head:: kernel:: token_filter::
     tests -p trail-runtime --lib -- cpu::kernels:: cpu::attend:: --nocapture

@@ -3,7 +3,7 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use trail_base::stats::median;
+use trail_platform::stats::median;
 use trail_runtime::cpu::Pool;
 
 /// Regions before the first measured one, in which all threads wake.

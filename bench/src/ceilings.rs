@@ -8,10 +8,10 @@ use std::hint::black_box;
 use std::time::Instant;
 
 #[cfg(target_arch = "x86_64")]
-use trail_base::simd::{Avx2, Avx512, Avx512Bf16, Avx512Vnni, AvxVnni, Maddubs, Maddubs512};
-use trail_base::simd::{ByteDot, Bytes, PairDot, PlainDot, PlainPairs, Portable, Simd};
+use trail_platform::simd::{Avx2, Avx512, Avx512Bf16, Avx512Vnni, AvxVnni, Maddubs, Maddubs512};
+use trail_platform::simd::{ByteDot, Bytes, PairDot, PlainDot, PlainPairs, Portable, Simd};
 #[cfg(target_arch = "aarch64")]
-use trail_base::simd::{Neon, NeonDotprod, NeonI8mm, NeonMull};
+use trail_platform::simd::{Neon, NeonDotprod, NeonI8mm, NeonMull};
 use trail_runtime::cpu::{CpuForward, Isa, Pool};
 
 /// Fused multiply-adds of each accumulator in one work item: about a millisecond.

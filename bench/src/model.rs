@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use clap::Args;
 use serde_json::{Value, json};
-use trail_base::Memory;
-use trail_base::topology::ranges;
+use trail_platform::Memory;
+use trail_platform::topology::ranges;
 use trail_probe::Probe;
 use trail_runtime::backend::{BLOCK_TOKENS, Batch};
 use trail_runtime::cpu::{Compute, CpuForward, CpuOptions, Pool};

@@ -8,8 +8,8 @@ use std::time::Instant;
 
 use clap::Args;
 use serde_json::{Value, json};
-use trail_base::stats::median;
-use trail_base::{Isa, Rng};
+use trail_platform::stats::median;
+use trail_platform::{Isa, Rng};
 use trail_probe::{
     AGES, Bins, Filter, Fit, Head, HeadDtype, Lengths, MAX_BINS, Partials, TokenFilter, Tracker,
     Weights, reference,

@@ -9,8 +9,8 @@ use std::hint::black_box;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use trail_base::simd::{Portable, Simd};
-use trail_base::stats::median;
+use trail_platform::simd::{Portable, Simd};
+use trail_platform::stats::median;
 use trail_runtime::cpu::{Isa, Pool};
 
 /// Bytes of one work item: small enough for balance, long enough for the prefetchers.
@@ -275,7 +275,7 @@ kernels!(AVX512, "512 bits", std::arch::x86_64::__m512i, "avx512f");
 
 #[cfg(test)]
 mod tests {
-    use trail_base::Rng;
+    use trail_platform::Rng;
 
     use super::*;
 

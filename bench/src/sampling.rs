@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use clap::Args;
 use serde_json::{Value, json};
-use trail_base::stats::median;
+use trail_platform::stats::median;
 use trail_runtime::backend::{SamplingInput, SamplingInputs, SamplingParams};
 use trail_runtime::cpu::Samplers;
 use trail_setup::{Error, count};

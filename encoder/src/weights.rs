@@ -3,7 +3,7 @@
 use half::{bf16, f16};
 use ndarray::{Array1, Array2};
 use safetensors::{Dtype, SafeTensors};
-use trail_base::quote::quote;
+use trail_platform::quote::quote;
 
 use crate::config::{Config, Family};
 

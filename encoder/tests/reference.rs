@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use safetensors::Dtype;
 use safetensors::tensor::TensorView;
-use trail_base::Rng;
+use trail_platform::Rng;
 use trail_encoder::Encoder;
 use trail_probe::predictor::Pooling;
 

@@ -13,11 +13,11 @@ const SWITCH: &str = include_str!("../switch.rs");
 /// Edits that plant the switch: file, text, replacement. The second is where the runtime gives the
 /// text of a module to the driver, the third where the emulator finds the text of a cubin.
 const HOOKS: [[&str; 3]; 3] = [
-    ["base/src/lib.rs", "\npub mod rng;", "\npub mod mutant;\npub mod rng;"],
+    ["platform/src/lib.rs", "\npub mod rng;", "\npub mod mutant;\npub mod rng;"],
     [
         "runtime/src/cuda/device.rs",
         "text.as_bytes()",
-        "trail_base::mutant::edit(module.name, text).as_bytes()",
+        "trail_platform::mutant::edit(module.name, text).as_bytes()",
     ],
     [
         "cuda-emulator/src/driver/cubin.rs",
@@ -38,7 +38,7 @@ pub(crate) fn plant(root: &Path, tree: &Path, mutants: &[Mutant]) -> Result<(), 
         return Err(damaged.join("\n"));
     }
     let mut changed = planted(mutants, text_of)?;
-    changed.insert("base/src/mutant.rs".into(), SWITCH.to_owned());
+    changed.insert("platform/src/mutant.rs".into(), SWITCH.to_owned());
     for [file, find, with] in HOOKS {
         let text = changed.get(file).cloned().map_or_else(|| text_of(file), Ok)?;
         if text.matches(find).count() != 1 {
@@ -108,7 +108,7 @@ fn planted(
     let mut by_file: BTreeMap<&str, Vec<(usize, usize, String)>> = BTreeMap::new();
     for mutant in mutants.iter().filter(|mutant| !mutant.is_ptx()) {
         let text = text_of(&mutant.file)?;
-        let switch = format!("(trail_base::mutant::is_on({}))", mutant.number);
+        let switch = format!("(trail_platform::mutant::is_on({}))", mutant.number);
         for (find, with) in &mutant.edits {
             let (at, with) = (text.find(find).unwrap_or(0), with.replace("MUTANT", &switch));
             by_file.entry(&mutant.file).or_default().push((at, find.len(), with));

@@ -25,7 +25,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use trail_base::Isa;
+use trail_platform::Isa;
 
 use crate::age::AGES;
 use crate::bins::Bins;

@@ -17,7 +17,7 @@
 
 use std::ops::Range;
 
-use trail_base::Isa;
+use trail_platform::Isa;
 
 use crate::kernel::{DEPTH_MAX, Kernel, Product, ROW_LINES};
 use crate::line::{LANES, Line, ZERO, floats, floats_mut};

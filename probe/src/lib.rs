@@ -47,5 +47,5 @@ pub use smoothing::{Chain, Outcome, Smoother};
 pub use tap_layers::TapLayers;
 pub use token_filter::{Fit, TokenFilter};
 pub use tracker::{Estimate, Filter, OutcomeCounts, Tracker};
-pub use trail_base::Isa;
+pub use trail_platform::Isa;
 pub use weights::Weights;

@@ -144,7 +144,7 @@ impl Packed {
 
 #[cfg(test)]
 mod tests {
-    use trail_base::Rng;
+    use trail_platform::Rng;
 
     use super::*;
     use crate::reference;

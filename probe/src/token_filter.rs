@@ -16,7 +16,7 @@
 
 use std::ops::Range;
 
-use trail_base::Isa;
+use trail_platform::Isa;
 
 use crate::age::{AGES, age_class};
 use crate::bins::{Bins, MAX_BINS};

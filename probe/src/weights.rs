@@ -1,7 +1,7 @@
 //! The MLP's weights in the file's form: row-major, unpacked. Used for loading, saving and
 //! training.
 
-use trail_base::Rng;
+use trail_platform::Rng;
 
 use crate::bins::MAX_BINS;
 

@@ -64,7 +64,7 @@ mod swap_state;
 pub mod theory;
 pub mod workload;
 
-pub use trail_base::rng;
+pub use trail_platform::rng;
 
 pub use blocks::BlockId;
 pub use config::{ConfigError, Preemption, SchedulerConfig};

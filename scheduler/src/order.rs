@@ -144,7 +144,7 @@ impl Order {
 /// Number of levels of an index's node: one node in four reaches each next level. Decided by a hash
 /// of the index, which is independent of the rank.
 fn height(idx: u32) -> usize {
-    let coin = trail_base::rng::mix(idx as u64);
+    let coin = trail_platform::rng::mix(idx as u64);
     (1 + coin.trailing_zeros() as usize / 2).min(ORDER_LEVELS)
 }
 
@@ -153,7 +153,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use trail_base::rng::Rng;
+    use trail_platform::rng::Rng;
 
     #[test]
     fn agrees_with_a_btree_map() {

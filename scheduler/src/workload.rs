@@ -1,6 +1,6 @@
 //! Seeded workloads: arrival times and output lengths.
 
-use trail_base::rng::Rng;
+use trail_platform::rng::Rng;
 
 /// A process of arrivals.
 #[derive(Clone, Copy, Debug, PartialEq)]

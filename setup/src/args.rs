@@ -345,7 +345,7 @@ impl EngineArgs {
 
     /// Threads of the forward pass.
     pub fn threads(&self) -> usize {
-        self.threads.unwrap_or_else(trail_base::available_threads)
+        self.threads.unwrap_or_else(trail_platform::available_threads)
     }
 
     /// The policy requested; TRAIL by default.

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use trail_base::cpu_has;
+use trail_platform::cpu_has;
 
 /// Fails with the reason if the kernel gives this process no huge pages where it asks for them: for
 /// KV blocks, activations and repacked weights.

@@ -1,7 +1,7 @@
 //! Mean and percentiles.
 
 use serde::Serialize;
-use trail_base::stats::Sorted;
+use trail_platform::stats::Sorted;
 
 /// Mean and percentiles of a set of seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]

@@ -1,8 +1,8 @@
 //! `trail-rt doctor`: hardware of this machine, and the defaults chosen for it.
 
 use serde_json::{Value, json};
-use trail_base::topology::ranges;
-use trail_base::{Memory, Topology};
+use trail_platform::topology::ranges;
+use trail_platform::{Memory, Topology};
 use trail_ptx::Target;
 use trail_runtime::cpu::{Isa, bf16_products, byte_products, placement};
 use trail_runtime::cuda::inventory::{self, Found};
@@ -46,7 +46,7 @@ struct Report {
 
 impl Report {
     fn gather() -> Self {
-        let cores = trail_base::available_threads();
+        let cores = trail_platform::available_threads();
         Report {
             cores,
             topology: Topology::read().ok(),

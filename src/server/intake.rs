@@ -168,7 +168,7 @@ impl Intake {
             self.freed.notified().await;
             sleep(RELEASE_PAUSE).await;
             // Fails only if the release panicked, which the panic hook has reported.
-            let _ = tokio::task::spawn_blocking(trail_base::heap::release_free_pages).await;
+            let _ = tokio::task::spawn_blocking(trail_platform::heap::release_free_pages).await;
         }
     }
 }

@@ -61,7 +61,7 @@ impl ServerState {
             metrics: Metrics::new()?,
             timeouts: options.timeouts,
             lifecycle: Lifecycle::new(),
-            intake: Intake::new(trail_base::available_threads(), options.timeouts.body),
+            intake: Intake::new(trail_platform::available_threads(), options.timeouts.body),
             verbose: options.verbose,
             allow_special_tokens: options.allow_special_tokens,
             capacity,

@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
-use trail_base::rng::Rng;
+use trail_platform::rng::Rng;
 
 use crate::common::{Server, http};
 use crate::questions::{COMPLETIONS, Questions};

@@ -3,7 +3,7 @@
 use std::net::TcpStream;
 
 use serde_json::{Value, json};
-use trail_base::rng::Rng;
+use trail_platform::rng::Rng;
 
 use crate::common::{Server, http, pieces};
 

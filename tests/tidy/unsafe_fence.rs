@@ -12,13 +12,13 @@ const MOST: usize = 55;
 
 /// Files with `unsafe` that a user's process runs.
 const LISTED: &[&str] = &[
-    "base/src/heap.rs",
-    "base/src/simd/avx2.rs",
-    "base/src/simd/avx512.rs",
-    "base/src/simd/mod.rs",
-    "base/src/simd/neon.rs",
-    "base/src/simd/neon_dot.rs",
-    "base/src/simd/portable.rs",
+    "platform/src/heap.rs",
+    "platform/src/simd/avx2.rs",
+    "platform/src/simd/avx512.rs",
+    "platform/src/simd/mod.rs",
+    "platform/src/simd/neon.rs",
+    "platform/src/simd/neon_dot.rs",
+    "platform/src/simd/portable.rs",
     "probe/src/kernel/avx512.rs",
     "probe/src/kernel/eight_lanes.rs",
     "probe/src/kernel/format.rs",

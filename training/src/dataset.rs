@@ -3,7 +3,7 @@
 use std::fmt;
 
 use ndarray::ArrayViewMut2;
-use trail_base::rng::mix;
+use trail_platform::rng::mix;
 
 use crate::shard::Shard;
 

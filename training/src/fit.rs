@@ -184,7 +184,7 @@ fn distribution(masses: &[f64], uniform: f64) -> Vec<f32> {
 
 #[cfg(test)]
 mod tests {
-    use trail_base::Rng;
+    use trail_platform::Rng;
 
     use super::*;
 

@@ -10,7 +10,7 @@ use std::ops::Range;
 
 use ndarray::linalg::general_mat_mul;
 use ndarray::{Array2, ArrayView1, ArrayView2, ArrayViewMut2, Axis, Zip};
-use trail_base::Rng;
+use trail_platform::Rng;
 use trail_probe::Weights;
 
 /// Decay of the running mean of gradients, and of their squares.

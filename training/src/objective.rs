@@ -1,6 +1,6 @@
 //! Losses of heads that predict lengths, and their slopes.
 
-use trail_base::Rng;
+use trail_platform::Rng;
 use trail_probe::Bins;
 
 /// The loss that a head is trained on.

@@ -7,8 +7,8 @@
 mod dense;
 mod sparse;
 
-use trail_base::Rng;
-use trail_base::rng::mix;
+use trail_platform::Rng;
+use trail_platform::rng::mix;
 use trail_probe::Predictor;
 use trail_probe::predictor::{Features, Layer, Output, RankScale};
 use trail_scheduler::simulator::kendall_tau_b;

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensorError, SafeTensors};
-use trail_base::quote::quote;
+use trail_platform::quote::quote;
 
 use crate::train::{Epoch, Trainer};
 

@@ -4,8 +4,8 @@
 //! stopped between two epochs ends with the weights of one that was not.
 
 use ndarray::Array2;
-use trail_base::Rng;
-use trail_base::rng::mix;
+use trail_platform::Rng;
+use trail_platform::rng::mix;
 use trail_probe::{Bins, Weights};
 
 use crate::dataset::{Dataset, Example, Place};

@@ -7,7 +7,7 @@
 use std::time::Instant;
 
 use serde_json::{Value, json};
-use trail_base::stats::median;
+use trail_platform::stats::median;
 use trail_runtime::backend::Batch;
 use trail_runtime::cpu::{CpuForward, Pool};
 use trail_runtime::model::Weights;

@@ -2,7 +2,7 @@
 //! in the same run.
 
 use serde_json::{Value, json};
-use trail_base::stats::{median, quantile};
+use trail_platform::stats::{median, quantile};
 
 use super::DecodeArgs;
 use crate::gpu::limits::Limits;

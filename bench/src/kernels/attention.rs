@@ -2,7 +2,7 @@
 
 use std::error::Error;
 
-use trail_base::rng::Lcg;
+use trail_platform::rng::Lcg;
 use trail_runtime::backend::BLOCK_TOKENS;
 use trail_runtime::cuda::launch::{self, DecodeRows, KvView, PoolMap, PrefillRows};
 use trail_runtime::cuda::plan::attention::split::PrefillSplit;

@@ -7,7 +7,7 @@ use bytemuck::Pod;
 use cudarc::driver::sys::CUdeviceptr;
 use cudarc::driver::{CudaSlice, CudaStream, DevicePtrMut};
 use half::bf16;
-use trail_base::rng::Lcg;
+use trail_platform::rng::Lcg;
 use trail_runtime::cuda::Device;
 
 /// Number of random values; longer buffers repeat them.

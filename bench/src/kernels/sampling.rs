@@ -2,7 +2,7 @@
 
 use std::error::Error;
 
-use trail_base::rng::Lcg;
+use trail_platform::rng::Lcg;
 use trail_runtime::cuda::launch::{self, RowPlace, SamplerBuffers};
 use trail_runtime::cuda::params::RowSampled;
 use trail_runtime::cuda::plain;

@@ -3,7 +3,7 @@
 use std::error::Error;
 
 use cudarc::driver::sys::CUdeviceptr;
-use trail_base::rng::Lcg;
+use trail_platform::rng::Lcg;
 use trail_runtime::cuda::launch::{self, EmbedBuffers, ProbeBuffers, TapSegment};
 use trail_runtime::cuda::plan::LaunchPlan;
 use trail_runtime::cuda::plan::step;

@@ -7,7 +7,7 @@ use cudarc::driver::CudaStream;
 use cudarc::driver::sys::{
     CUevent_flags, CUgraphInstantiate_flags_enum as Instantiate, CUstreamCaptureMode,
 };
-use trail_base::stats::Sorted;
+use trail_platform::stats::Sorted;
 
 /// Most launches in one graph.
 const MOST_LAUNCHES: usize = 2000;

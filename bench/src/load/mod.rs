@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use clap::Args;
 use serde_json::{Value, json};
-use trail_base::stats::median;
+use trail_platform::stats::median;
 use trail_runtime::cuda::weights::UploadPool;
 use trail_runtime::cuda::{Device, DeviceWeights};
 use trail_runtime::model::Model;

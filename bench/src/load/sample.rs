@@ -5,7 +5,7 @@ use std::error::Error;
 use cudarc::driver::result;
 use cudarc::driver::sys::CUdeviceptr;
 use half::bf16;
-use trail_base::rng::Lcg;
+use trail_platform::rng::Lcg;
 use trail_runtime::cuda::DeviceWeights;
 use trail_runtime::cuda::plan::shuffle::WIDTH;
 use trail_runtime::model::{Model, Tensor};

@@ -2,7 +2,7 @@
 //! probe and one without, in short turns, so that the machine's drift affects both alike.
 
 use serde_json::{Value, json};
-use trail_base::stats::{median, quantile};
+use trail_platform::stats::{median, quantile};
 use trail_runtime::engine::EngineBuilder;
 
 use super::OverlapArgs;

@@ -5,7 +5,7 @@
 use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
-use trail_base::stats::{median, quantile};
+use trail_platform::stats::{median, quantile};
 use trail_runtime::backend::TapReceiver;
 use trail_runtime::cuda::{CudaBackend, TapMode};
 use trail_runtime::engine::BuiltBackend;

@@ -8,7 +8,7 @@
 use std::time::Instant;
 
 use serde_json::{Value, json};
-use trail_base::stats::median;
+use trail_platform::stats::median;
 use trail_runtime::backend::{BLOCK_TOKENS, Batch};
 use trail_runtime::model::{Model, Tensor};
 use trail_setup::Error;

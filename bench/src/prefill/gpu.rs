@@ -2,7 +2,7 @@
 //! run.
 
 use serde_json::{Value, json};
-use trail_base::stats::median;
+use trail_platform::stats::median;
 
 use super::PrefillArgs;
 use crate::gpu::limits::{Limits, prefill_flops};

@@ -1,6 +1,6 @@
 //! A scheduler under steady load.
 
-use trail_base::rng::Rng;
+use trail_platform::rng::Rng;
 use trail_scheduler::limits::blocks_for;
 use trail_scheduler::workload::{ALPACA_CAP_TOKENS, Lengths};
 use trail_scheduler::{

@@ -1,6 +1,6 @@
 //! Least squares over the four coefficients of a step's cost.
 
-use trail_base::stats::median;
+use trail_platform::stats::median;
 use trail_runtime::engine::{StepCost, StepWork};
 
 use super::sweep::Observation;

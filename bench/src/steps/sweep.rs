@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use trail_base::stats::median;
+use trail_platform::stats::median;
 use trail_runtime::engine::{
     CollectedStep, ComputeDevice, Request, StepObserver, StepOutcome, StepWork, SteppedEngine,
 };

@@ -1,6 +1,6 @@
 //! The bins against their definitions, and equal ones against integer arithmetic.
 
-use trail_base::Rng;
+use trail_platform::Rng;
 
 use super::*;
 

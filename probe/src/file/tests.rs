@@ -2,7 +2,7 @@
 
 use safetensors::Dtype;
 use safetensors::tensor::TensorView;
-use trail_base::Rng;
+use trail_platform::Rng;
 
 use super::*;
 use crate::packed::HeadDtype;

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::reference;
-use trail_base::Rng;
+use trail_platform::Rng;
 
 /// (d, hidden, bins): the small paper's shape, and ragged ones on either side of every block size.
 /// Under Miri, whose blocks are small, two of these.

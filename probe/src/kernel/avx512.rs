@@ -1,7 +1,7 @@
 //! AVX-512: tiles of 12 rows x 32 columns, 24 of the 32 registers being accumulators.
 //! Only the foundation instructions are used.
 
-use trail_base::simd::Avx512;
+use trail_platform::simd::Avx512;
 
 use super::Product;
 use super::tile::sweep;

@@ -2,10 +2,10 @@
 //! registers count in pairs. Tiles of 6 rows x 16 columns: 12 of 16 registers are accumulators.
 
 #[cfg(target_arch = "x86_64")]
-use trail_base::simd::Avx2;
+use trail_platform::simd::Avx2;
 #[cfg(target_arch = "aarch64")]
-use trail_base::simd::Neon;
-use trail_base::simd::Simd;
+use trail_platform::simd::Neon;
+use trail_platform::simd::Simd;
 
 use super::Product;
 use super::tile::sweep;

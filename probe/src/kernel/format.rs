@@ -1,6 +1,6 @@
 //! Types of packed weights, as the inner loop loads them.
 
-use trail_base::simd::Simd;
+use trail_platform::simd::Simd;
 
 use crate::line::LANES;
 use crate::packed::PAIR;

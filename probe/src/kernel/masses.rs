@@ -4,12 +4,12 @@
 //! bin's lanes; a block that two bins share is visited by both. Sums are of 16 lanes with every
 //! instruction set, so that AVX2 and AVX-512 agree to the bit.
 
-use trail_base::Isa;
+use trail_platform::Isa;
 #[cfg(target_arch = "aarch64")]
-use trail_base::simd::Neon;
+use trail_platform::simd::Neon;
 #[cfg(target_arch = "x86_64")]
-use trail_base::simd::{Avx2, Avx512};
-use trail_base::simd::{Portable, Simd};
+use trail_platform::simd::{Avx2, Avx512};
+use trail_platform::simd::{Portable, Simd};
 
 use crate::line::LANES;
 
@@ -179,7 +179,7 @@ fn sum<V: Simd, const N: usize>(parts: [V; N]) -> f32 {
 
 #[cfg(test)]
 mod tests {
-    use trail_base::Rng;
+    use trail_platform::Rng;
 
     use super::*;
 

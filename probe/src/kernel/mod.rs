@@ -1,7 +1,7 @@
 //! The inner loops of the probe for each instruction set: `C += A B`, and in [`masses`] the token
 //! filter's step.
 //!
-//! `tile.rs` has the algorithm once, generic over `trail_base::simd::Simd`; `portable.rs`,
+//! `tile.rs` has the algorithm once, generic over `trail_platform::simd::Simd`; `portable.rs`,
 //! `eight_lanes.rs` and `avx512.rs` choose the register and the tile shapes. Both layers of the MLP
 //! are calls of [`Kernel::multiply_add`].
 //!
@@ -18,7 +18,7 @@ pub(crate) mod masses;
 mod portable;
 mod tile;
 
-use trail_base::Isa;
+use trail_platform::Isa;
 
 use crate::line::{LANES, Line};
 use crate::packed::{HeadDtype, PAIR};

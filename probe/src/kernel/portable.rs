@@ -1,7 +1,7 @@
 //! Plain arithmetic, which the compiler maps to the registers of the baseline CPU (SSE2, NEON):
 //! tiles of 3 rows x 16 columns, 12 accumulators of four lanes.
 
-use trail_base::simd::Portable;
+use trail_platform::simd::Portable;
 
 use super::Product;
 use super::tile::sweep;

@@ -14,7 +14,7 @@
 
 use std::ops::Range;
 
-use trail_base::simd::Simd;
+use trail_platform::simd::Simd;
 
 use super::format::{Bf16, F32, Format, Int8};
 use super::{Product, ROW_LINES};

@@ -1,6 +1,6 @@
 //! Properties of the filter, and its matrix written out.
 
-use trail_base::Rng;
+use trail_platform::Rng;
 
 use super::*;
 

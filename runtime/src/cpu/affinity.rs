@@ -3,8 +3,8 @@
 use std::cell::Cell;
 use std::sync::OnceLock;
 
-use trail_base::topology::ranges;
-use trail_base::{Cpu, Topology};
+use trail_platform::topology::ranges;
+use trail_platform::{Cpu, Topology};
 
 /// The CPUs of the first thread that asks for them, before any thread is pinned.
 static ALLOWED: OnceLock<Option<Vec<usize>>> = OnceLock::new();

@@ -8,7 +8,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crossbeam_utils::CachePadded;
-use trail_base::Cpu;
+use trail_platform::Cpu;
 
 /// The items of one region after the other.
 pub(super) struct Claims {

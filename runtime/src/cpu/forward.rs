@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use trail_base::Memory;
+use trail_platform::Memory;
 
 use crate::backend::{BLOCK_TOKENS, Batch};
 use crate::model::{Dtype, LayerWeights, Model, ModelConfig, Tensor, Weights};

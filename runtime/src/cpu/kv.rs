@@ -193,7 +193,7 @@ impl KvPool {
 
 #[cfg(test)]
 mod tests {
-    use trail_base::Cpu;
+    use trail_platform::Cpu;
 
     use super::*;
 

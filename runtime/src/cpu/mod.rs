@@ -41,8 +41,8 @@ pub use kv::KvPool;
 pub use pool::Pool;
 pub use samplers::Samplers;
 pub use tap::Tap;
-pub use trail_base::Isa;
-use trail_base::simd;
+pub use trail_platform::Isa;
+use trail_platform::simd;
 
 /// The instruction of products in 8 bits with the registers of `isa`, `avx512_vnni` for instance:
 /// see [`Compute::Fast`]. Fails if this CPU does not have `isa`.

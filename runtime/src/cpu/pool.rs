@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::JoinHandle;
 
-use trail_base::Cpu;
+use trail_platform::Cpu;
 
 use super::affinity;
 use super::claims::Claims;

@@ -5,7 +5,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use trail_base::Memory;
+use trail_platform::Memory;
 
 use crate::model::{LayerWeights, Model, Storage, Tensor, Weights};
 

@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use half::bf16;
-use trail_base::Rng;
+use trail_platform::Rng;
 
 use super::kernels::PairKernels;
 use super::narrow::{Narrow, NarrowKernels};

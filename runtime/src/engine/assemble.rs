@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use trail_base::{Memory, available_threads};
+use trail_platform::{Memory, available_threads};
 use trail_probe::Weights;
 use trail_scheduler::policies::Needs;
 use trail_scheduler::{LogHeader, LoggedScheduler, Preemption, SchedulerConfig};

@@ -9,7 +9,7 @@
 //! length counted down ranks by age; it is what TRAIL is left with if its predictions say nothing.
 //! Trust is lost and found by a lead in tau, so that it does not follow the noise of a window.
 
-use trail_base::rng::mix;
+use trail_platform::rng::mix;
 
 /// Answers in the window.
 const WINDOW: usize = 128;

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use trail_base::quote::{escape, quote};
+use trail_platform::quote::{escape, quote};
 
 /// An error of loading a model: one line with place, expectation, finding and remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use memmap2::MmapMut;
-use trail_base::{Memory, Rng};
+use trail_platform::{Memory, Rng};
 
 use super::random_blocks::fill_block;
 use super::{
@@ -137,7 +137,7 @@ fn random_storage(len: usize, dtype: Dtype, seed: u64) -> Result<Storage, String
     let _ = map.advise(memmap2::Advice::HugePage);
     let pieces = std::sync::Mutex::new(map[..bytes].chunks_mut(dtype.bytes_of(PIECE)).enumerate());
     let next = || pieces.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).next();
-    let threads = trail_base::available_threads();
+    let threads = trail_platform::available_threads();
     std::thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| {

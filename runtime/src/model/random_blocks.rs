@@ -1,7 +1,7 @@
 //! Random blocks of the quantized types.
 
 use half::f16;
-use trail_base::Rng;
+use trail_platform::Rng;
 
 use super::Dtype;
 

@@ -16,7 +16,7 @@ macro_rules! widest {
                 fn avx2($($arg: $type),*) -> $result {
                     portable($($arg),*)
                 }
-                if trail_base::Isa::Avx2.is_available() {
+                if trail_platform::Isa::Avx2.is_available() {
                     // SAFETY: `avx2` requires only the CPU feature, which was checked above.
                     return unsafe { avx2($($arg),*) };
                 }

@@ -8,7 +8,7 @@ use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Kwargs, Serde, ValueKind};
 use minijinja::{Environment, Error, ErrorKind, Output, State, Value, context, escape_formatter};
 use serde::{Deserialize, Serialize};
-use trail_base::quote::escape;
+use trail_platform::quote::escape;
 
 use super::allowance::{charge, check_width, text_bytes};
 use super::breaks::{BREAK, keep_break_characters};

@@ -89,7 +89,7 @@ impl StopMatcher {
 
 #[cfg(test)]
 mod tests {
-    use trail_base::rng::Lcg;
+    use trail_platform::rng::Lcg;
 
     use super::*;
 

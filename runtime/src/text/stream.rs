@@ -130,7 +130,7 @@ impl<D: Decode> TextStream<D> {
 mod tests {
     use std::cell::Cell;
 
-    use trail_base::rng::Lcg;
+    use trail_platform::rng::Lcg;
 
     use super::*;
 

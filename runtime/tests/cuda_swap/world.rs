@@ -3,7 +3,7 @@
 use cudarc::driver::{CudaStream, result};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use trail_base::rng::splitmix64;
+use trail_platform::rng::splitmix64;
 use trail_runtime::backend::Transfers;
 use trail_runtime::cuda::kv::block_bytes;
 use trail_runtime::cuda::{Device, KvPool, Priority, Swap, SwapOptions};

@@ -6,7 +6,7 @@ use half::bf16;
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::sync::Arc;
-use trail_base::rng::{signed_unit, splitmix64};
+use trail_platform::rng::{signed_unit, splitmix64};
 use trail_cuda_emulator::harness::Session;
 use trail_ptx::Target;
 use trail_runtime::cuda::Device;

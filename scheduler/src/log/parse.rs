@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use trail_base::quote::quote;
+use trail_platform::quote::quote;
 
 use super::event::LogEvent;
 use super::header::LogHeader;

@@ -15,7 +15,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use trail_base::rng::Rng;
+use trail_platform::rng::Rng;
 
 /// Bins of remaining tokens.
 pub const BINS: usize = 10;

@@ -73,7 +73,7 @@ mod tests {
     use std::collections::VecDeque;
 
     use super::*;
-    use trail_base::rng::Rng;
+    use trail_platform::rng::Rng;
 
     #[test]
     fn equals_a_queue_under_random_operations() {

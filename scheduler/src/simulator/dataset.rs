@@ -92,7 +92,7 @@ impl FromStr for Dataset {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use trail_base::rng::Rng;
+    use trail_platform::rng::Rng;
 
     /// Draws of a length: their mean, and the share at the cap.
     fn draws(lengths: Lengths, cap: u32) -> (f64, f64) {

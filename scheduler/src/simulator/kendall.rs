@@ -51,7 +51,7 @@ fn merge(from: &[f64], middle: usize, to: &mut [f64]) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use trail_base::rng::Rng;
+    use trail_platform::rng::Rng;
 
     /// The definition: all pairs.
     fn plain(pairs: &[(f64, f64)]) -> f64 {

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use trail_base::rng::{Rng, mix};
+use trail_platform::rng::{Rng, mix};
 
 use super::job::{Job, Refined};
 use super::kendall::kendall_tau_b;

@@ -7,7 +7,7 @@
 //! is scale x |z|^power, with the sign of z, where z is an autoregressive walk over tokens with
 //! standard normal margins. The test below states the figures achieved.
 
-use trail_base::rng::Rng;
+use trail_platform::rng::Rng;
 
 /// Tokens after which the correlation of two errors is 1/e: a filter over bins of 51 tokens needs
 /// some tens of tokens to change its mind.

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
-use trail_base::quote::quote;
+use trail_platform::quote::quote;
 
 use super::job::{Job, Refined};
 

@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use trail_base::rng::Rng;
+use trail_platform::rng::Rng;
 
 use super::trace::Trace;
 

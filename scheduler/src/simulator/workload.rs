@@ -1,6 +1,6 @@
 //! A seeded workload: arrivals, lengths and predictions.
 
-use trail_base::rng::{Rng, mix};
+use trail_platform::rng::{Rng, mix};
 
 use super::dataset::Dataset;
 use super::job::{Job, Refined};

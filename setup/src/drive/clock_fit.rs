@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use trail_base::stats::median;
+use trail_platform::stats::median;
 
 /// Pairs of simulated and real durations of steps.
 #[derive(Clone, Debug, Default)]

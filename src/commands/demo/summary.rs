@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 use serde_json::{Value, json};
-use trail_base::stats::Sorted;
+use trail_platform::stats::Sorted;
 use trail_runtime::engine::Stats;
 use trail_setup::Spread;
 

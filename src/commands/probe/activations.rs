@@ -7,7 +7,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use trail_base::Rng;
+use trail_platform::Rng;
 use trail_runtime::backend::{BLOCK_TOKENS, Batch, PromptRun, TapPlan, TapRow, TapStage};
 use trail_runtime::cpu::{CpuForward, CpuOptions, Tap};
 use trail_runtime::model::Dtype;

@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use clap::Args;
-use trail_base::Rng;
-use trail_base::rng::mix;
+use trail_platform::Rng;
+use trail_platform::rng::mix;
 use trail_runtime::engine::{Engine, PolicyKind, Request};
 use trail_setup::drive::{self, Display, Job};
 use trail_setup::{EngineArgs, Error, Setup, count, notice};

@@ -1,6 +1,6 @@
 //! Calibration: does what is said come true on average?
 
-use trail_base::Rng;
+use trail_platform::Rng;
 use trail_probe::Bins;
 
 use super::error::{AGES, Age};

@@ -1,6 +1,6 @@
 //! How good predictions from the prompt alone are.
 
-use trail_base::Rng;
+use trail_platform::Rng;
 use trail_probe::Prediction;
 use trail_scheduler::simulator::kendall_tau_b;
 

@@ -1,6 +1,6 @@
 //! Ranking: are requests that live together put into the right order?
 
-use trail_base::Rng;
+use trail_platform::Rng;
 use trail_scheduler::simulator::kendall_tau_b;
 
 use super::trace::Trace;

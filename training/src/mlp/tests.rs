@@ -1,6 +1,6 @@
 //! The MLP against finite differences.
 
-use trail_base::Rng;
+use trail_platform::Rng;
 
 use super::*;
 

@@ -1,6 +1,6 @@
 //! Trainings whose result is known.
 
-use trail_base::Rng;
+use trail_platform::Rng;
 use trail_probe::predictor::Pooling;
 use trail_probe::{LengthPredictor, Prompt};
 

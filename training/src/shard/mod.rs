@@ -22,7 +22,7 @@ mod write;
 use std::fmt;
 use std::sync::Arc;
 
-use trail_base::quote::quote;
+use trail_platform::quote::quote;
 
 pub use read::Shard;
 pub use write::Collected;

@@ -60,7 +60,7 @@ macro_rules! kernels {
             }
 
             fn is_available() -> bool {
-                true $(&& trail_base::cpu_has!($feature))*
+                true $(&& trail_platform::cpu_has!($feature))*
             }
 
             PairKernels { name: $name, isa: $isa, is_available, round_row, product }

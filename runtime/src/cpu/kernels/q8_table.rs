@@ -69,7 +69,7 @@ macro_rules! kernels {
             }
 
             fn is_available() -> bool {
-                true $(&& trail_base::cpu_has!($feature))*
+                true $(&& trail_platform::cpu_has!($feature))*
             }
 
             Q8Kernels { name: $name, isa: $isa, is_available, quantize_row, product }

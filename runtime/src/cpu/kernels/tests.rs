@@ -1,6 +1,6 @@
 //! Each kernel against its reference, on every instruction set that the CPU has.
 
-use trail_base::Rng;
+use trail_platform::Rng;
 
 use super::*;
 use crate::cpu::{Isa, KvPool};

@@ -146,11 +146,11 @@ fn pinned_workers_share_the_items() {
             assert!(done.iter().all(|count| count.load(Ordering::Relaxed) == 1));
         }
         assert_eq!(pool.regions(), 19);
-        let pinned = trail_base::available_threads();
+        let pinned = trail_platform::available_threads();
         drop(pool);
-        (pinned, trail_base::available_threads())
+        (pinned, trail_platform::available_threads())
     };
-    let all = trail_base::available_threads();
+    let all = trail_platform::available_threads();
     assert_eq!(std::thread::spawn(run).join().unwrap(), (1, all));
     let refusal = Pool::pinned(1 << 20).err().unwrap();
     let start = "--cpu-strict 1: 1048576 threads, but of the affinity mask";

@@ -40,7 +40,7 @@ impl Default for UploadPool {
     /// Eight threads read pages faster than a link carries them (about 8 GB/s each against 55); a
     /// copy of 8 MiB costs its start twenty times over.
     fn default() -> Self {
-        let threads = trail_base::available_threads();
+        let threads = trail_platform::available_threads();
         UploadPool { threads: threads.min(8), buffer_bytes: 8 << 20 }
     }
 }

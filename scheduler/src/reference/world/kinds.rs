@@ -4,7 +4,7 @@ use crate::policies::{
     Classification, Gittins, InitialLength, Isrtf, Ltr, Mlfq, Oracle, Po, PolicyKind, Ranking, Rr,
     RrSjf, Trail, TrailAuto, TrailBert, WindowLength,
 };
-use trail_base::rng::Rng;
+use trail_platform::rng::Rng;
 
 /// Policies of the worlds, each with random parameters.
 pub(super) const KINDS: usize = 17;

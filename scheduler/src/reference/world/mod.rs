@@ -15,7 +15,7 @@ use crate::{
     Finished, NewRequest, Phase, Plan, Prediction, Preemption, PrefillLimit, RequestId, RequestIdx,
     RequestState, Reserve, Scheduler, SchedulerConfig,
 };
-use trail_base::rng::Rng;
+use trail_platform::rng::Rng;
 
 /// The scheduler, its reference, and the source of events for both.
 struct World {

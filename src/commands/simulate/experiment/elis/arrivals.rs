@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use trail_base::stats::Sorted;
+use trail_platform::stats::Sorted;
 use trail_runtime::engine::PolicyKind;
 use trail_scheduler::SchedulerConfig;
 use trail_scheduler::simulator::{Dataset, Noise, Run, Simulation, StepModel};

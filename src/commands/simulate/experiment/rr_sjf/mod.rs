@@ -8,7 +8,7 @@ mod rates;
 
 use std::sync::Arc;
 
-use trail_base::stats::Sorted;
+use trail_platform::stats::Sorted;
 use trail_runtime::engine::PolicyKind;
 use trail_scheduler::SchedulerConfig;
 use trail_scheduler::policies::{Rr, RrSjf};

@@ -1,6 +1,6 @@
 //! Distribution of output lengths.
 
-use trail_base::stats::Sorted;
+use trail_platform::stats::Sorted;
 use trail_runtime::engine::PolicyKind;
 use trail_scheduler::simulator::Run;
 
