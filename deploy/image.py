@@ -1,5 +1,5 @@
 """Checks without a build that each target of a Dockerfile has the bundled model where its programs
-look for it: beside themselves (setup/src/locate.rs).
+look for it: beside themselves (cli/src/locate.rs).
 
     image.py DOCKERFILE    what is wrong, a line each; exits with 1
 """

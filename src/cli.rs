@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::error::ErrorKind;
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 use trail_bench::BenchArgs;
-use trail_setup::{EngineArgs, Error, ModelArgs, notice};
+use trail_cli::{EngineArgs, Error, ModelArgs, notice};
 
 use crate::commands::chat::{self, ChatArgs};
 use crate::commands::demo::DemoArgs;

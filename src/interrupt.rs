@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::signal::unix::{SignalKind, signal};
-use trail_setup::Error;
+use trail_cli::Error;
 
 use crate::scroll_region;
 

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use plotters::coord::Shift;
 use plotters::prelude::*;
-use trail_setup::Error;
+use trail_cli::Error;
 
 /// Width and height of a panel, pixels.
 const PANEL: (u32, u32) = (550, 480);

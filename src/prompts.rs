@@ -5,7 +5,7 @@ use std::path::Path;
 use serde::Deserialize;
 use trail_platform::rng::mix;
 use trail_runtime::engine::{Request, SamplingParams};
-use trail_setup::{Error, Setup};
+use trail_cli::{Error, Setup};
 
 /// One prompt.
 #[derive(Clone, Debug, Deserialize)]

@@ -10,7 +10,7 @@ use trail_runtime::engine::{
     CollectedStep, EngineBuilder, Event, PolicyKind, Request, RequestHandle, SamplingParams,
     StepObserver, StepOutcome, SteppedEngine,
 };
-use trail_setup::Error;
+use trail_cli::Error;
 
 use crate::model::BenchModel;
 

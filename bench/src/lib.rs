@@ -26,7 +26,7 @@ mod swap;
 mod timeline;
 
 use clap::{Args, Subcommand};
-use trail_setup::{EngineArgs, Error, ModelArgs, Output};
+use trail_cli::{EngineArgs, Error, ModelArgs, Output};
 
 use accuracy::AccuracyArgs;
 use decode::DecodeArgs;

@@ -12,7 +12,7 @@ use trail_runtime::backend::{BLOCK_TOKENS, Batch};
 use trail_runtime::cpu::{Compute, CpuForward, CpuOptions, Pool};
 use trail_runtime::engine::{ComputeDevice, CudaSettings, Engine, EngineBuilder};
 use trail_runtime::model::{Dtype, LayerWeights, Model, Tensor, Weights};
-use trail_setup::{CpuArgs, EngineArgs, Error, ModelArgs, Setup};
+use trail_cli::{CpuArgs, EngineArgs, Error, ModelArgs, Setup};
 
 /// Most requests of a batch, as in the engine.
 pub const MAX_BATCH: usize = 4096;

@@ -15,7 +15,7 @@ use trail_probe::{
     Weights, reference,
 };
 use trail_runtime::cpu::Pool;
-use trail_setup::{EngineArgs, Error, count};
+use trail_cli::{EngineArgs, Error, count};
 
 use crate::ceilings;
 use crate::reads::ReadKernel;

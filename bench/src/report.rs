@@ -1,7 +1,7 @@
 //! Reports of the benchmarks: one JSON object, or the same as text.
 
 use serde_json::{Map, Value};
-use trail_setup::Table;
+use trail_cli::Table;
 
 /// A column of the printed table: heading, JSON pointer within a row, decimals of its numbers.
 #[derive(Clone, Copy, Debug)]

@@ -14,7 +14,7 @@ use trail_runtime::backend::{Fault, Transfers};
 use trail_runtime::cuda::{Device, KvPool, Priority, Swap, SwapOptions};
 use trail_runtime::engine::ComputeDevice;
 use trail_runtime::model::ModelConfig;
-use trail_setup::{EngineArgs, Error as Failure};
+use trail_cli::{EngineArgs, Error as Failure};
 
 use crate::link::{Direction, Link};
 

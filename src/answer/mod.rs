@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 
 use trail_runtime::engine::{Event, FinishReason, NonFiniteLogits};
 use trail_runtime::text::Step;
-use trail_setup::Error;
+use trail_cli::Error;
 
 use crate::detokenizer::Detokenizer;
 pub use timing::Timing;

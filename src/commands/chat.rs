@@ -17,8 +17,8 @@ use serde_json::{Value, json};
 use trail_runtime::backend::BLOCK_TOKENS;
 use trail_runtime::engine::{Engine, Event, FinishReason, Request, RequestHandle};
 use trail_runtime::text::{ChatMessage, ChatOptions, Tokenizer};
-use trail_setup::output_file::{GENERATOR, generator};
-use trail_setup::{EngineArgs, Error, ModelArgs, Output, OutputFile, Setup, notice};
+use trail_cli::output_file::{GENERATOR, generator};
+use trail_cli::{EngineArgs, Error, ModelArgs, Output, OutputFile, Setup, notice};
 
 use crate::answer;
 use crate::detokenizer::{Detokenizer, TextOptions};

@@ -7,8 +7,8 @@ use trail_ptx::Target;
 use trail_runtime::cpu::{Isa, bf16_products, byte_products, placement};
 use trail_runtime::cuda::inventory::{self, Found};
 use trail_runtime::engine::ComputeDevice;
-use trail_setup::machine;
-use trail_setup::{Device, Error, Output};
+use trail_cli::machine;
+use trail_cli::{Device, Error, Output};
 
 /// Prints the report.
 pub fn run(json: bool) -> Result<(), Error> {
@@ -56,7 +56,7 @@ impl Report {
             simd: machine::simd(),
             gpus: inventory::devices().map_err(|error| error.to_string()),
             device: Device::Auto.resolve(),
-            demo_model: trail_setup::demo_model().ok().map(|folder| folder.display().to_string()),
+            demo_model: trail_cli::demo_model().ok().map(|folder| folder.display().to_string()),
             isa: Isa::detect(),
             byte_products: byte_products(Isa::Auto).expect("auto is what this CPU has"),
             bf16_products: bf16_products(Isa::Auto),

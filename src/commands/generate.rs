@@ -6,7 +6,7 @@ mod record;
 use std::io::Read;
 use std::ops::ControlFlow;
 
-use trail_setup::{EngineArgs, Error, ModelArgs, Output, Setup};
+use trail_cli::{EngineArgs, Error, ModelArgs, Output, Setup};
 
 use crate::answer;
 use crate::detokenizer::{Detokenizer, TextOptions};

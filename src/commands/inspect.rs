@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use trail_probe::TapLayers;
 use trail_runtime::engine::probe_fits;
 use trail_runtime::model::{ModelConfig, RopeScaling, TensorInfo};
-use trail_setup::{EngineArgs, Error, ModelArgs, Output, Setup};
+use trail_cli::{EngineArgs, Error, ModelArgs, Output, Setup};
 
 use super::probe::layers::layer_json;
 pub use args::InspectArgs;

@@ -15,7 +15,7 @@ pub mod serve;
 pub mod simulate;
 pub mod theory;
 
-use trail_setup::Error;
+use trail_cli::Error;
 
 use crate::cli::{Cli, Command};
 

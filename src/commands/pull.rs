@@ -2,8 +2,8 @@
 
 use clap::Args;
 use serde_json::{Value, json};
-use trail_setup::hub::{self, FetchedFile, HubReference, PulledModel};
-use trail_setup::{Error, Output, notice};
+use trail_cli::hub::{self, FetchedFile, HubReference, PulledModel};
+use trail_cli::{Error, Output, notice};
 
 /// The long help.
 pub const ABOUT: &str = "\

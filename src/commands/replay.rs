@@ -9,7 +9,7 @@ use serde_json::json;
 use trail_scheduler::log::{DecisionLog, Recording, Replay, ReplayError};
 use trail_scheduler::policies::PolicyKind;
 use trail_scheduler::simulator::{Outcome, Run};
-use trail_setup::{EngineArgs, Error, Output, Spread, Table};
+use trail_cli::{EngineArgs, Error, Output, Spread, Table};
 
 use crate::interrupt::Interrupt;
 

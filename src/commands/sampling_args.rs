@@ -3,7 +3,7 @@
 use clap::Args;
 use trail_runtime::engine::{Request, SamplingParams};
 use trail_runtime::text::StopMatcher;
-use trail_setup::Error;
+use trail_cli::Error;
 
 use crate::random;
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 use serde_json::json;
-use trail_setup::{EngineArgs, Error, ModelArgs, Output, OutputFile, Setup, notice};
+use trail_cli::{EngineArgs, Error, ModelArgs, Output, OutputFile, Setup, notice};
 
 use crate::server::{self, ServerOptions, Timeouts};
 

@@ -7,7 +7,7 @@ use std::time::Instant;
 use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::Response;
-use trail_setup::notice;
+use trail_cli::notice;
 
 use super::state::Shared;
 

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use axum::Router;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::net::{TcpListener, lookup_host};
-use trail_setup::notice;
+use trail_cli::notice;
 
 use super::connection;
 use super::state::ServerState;

@@ -10,7 +10,7 @@ use prometheus::{
     Encoder, Histogram, HistogramOpts, IntCounterVec, Opts, Registry, TEXT_FORMAT, TextEncoder,
 };
 use trail_runtime::engine::Stats;
-use trail_setup::Error;
+use trail_cli::Error;
 
 use super::access::Access;
 use super::engine_metrics;

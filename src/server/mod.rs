@@ -42,7 +42,7 @@ use axum::middleware::{Next, from_fn_with_state};
 use axum::response::Response;
 use axum::routing::{get, post};
 use trail_runtime::engine::Engine;
-use trail_setup::{Error, Setup};
+use trail_cli::{Error, Setup};
 
 use error::ApiError;
 use intake::Intake;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::sleep;
-use trail_setup::{Error, notice};
+use trail_cli::{Error, notice};
 
 use super::lifecycle::Phase;
 use super::state::ServerState;

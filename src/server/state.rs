@@ -7,7 +7,7 @@ use axum::extract::State;
 use trail_runtime::backend::BLOCK_TOKENS;
 use trail_runtime::engine::Engine;
 use trail_runtime::text::{ChatTemplate, Tokenizer};
-use trail_setup::{Error, Setup};
+use trail_cli::{Error, Setup};
 
 use super::ServerOptions;
 use super::error::ApiError;

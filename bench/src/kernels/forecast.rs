@@ -17,7 +17,7 @@ use serde_json::{Map, Value, json};
 use trail_ptx::Target;
 use trail_runtime::cuda::plan::LaunchPlan;
 use trail_runtime::model::ModelConfig;
-use trail_setup::{Error, notice};
+use trail_cli::{Error, notice};
 
 use super::{KernelsArgs, cases, share};
 pub use rates::{ForecastChip, Rates};

@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use trail_runtime::cuda::plan::{Chip, LaunchPlan};
 use trail_runtime::cuda::{Code, Device};
 use trail_runtime::model::ModelConfig;
-use trail_setup::{Error, count};
+use trail_cli::{Error, count};
 
 use crate::gpu::limits::{above_zero, zero_or_more};
 use crate::report::{Column, Group};

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use trail_platform::stats::median;
 use trail_runtime::backend::{BLOCK_TOKENS, Batch};
 use trail_runtime::model::{Model, Tensor};
-use trail_setup::Error;
+use trail_cli::Error;
 
 use super::PrefillArgs;
 use crate::ceilings;

@@ -6,7 +6,7 @@ mod gpu;
 use clap::Args;
 use serde_json::Value;
 use trail_runtime::engine::ComputeDevice;
-use trail_setup::{Error, count};
+use trail_cli::{Error, count};
 
 use crate::gpu::{LimitArgs, at_least_one};
 use crate::model::{BenchModel, MAX_CONTEXT};

@@ -8,7 +8,7 @@ use std::time::Instant;
 use clap::Args;
 use serde_json::{Value, json};
 use trail_platform::stats::Sorted;
-use trail_setup::{EngineArgs, Error};
+use trail_cli::{EngineArgs, Error};
 
 use load::SteadyLoad;
 

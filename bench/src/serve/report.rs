@@ -3,8 +3,8 @@
 use serde::Serialize;
 use serde_json::{Value, json};
 use trail_runtime::engine::Stats;
-use trail_setup::drive::Outcome;
-use trail_setup::{Spread, Table};
+use trail_cli::drive::Outcome;
+use trail_cli::{Spread, Table};
 
 /// Conditions of the comparison.
 #[derive(Clone, Debug, Serialize)]

@@ -5,7 +5,7 @@ use trail_runtime::model::ModelConfig;
 use trail_scheduler::rng::{Rng, mix};
 use trail_scheduler::simulator::{Job as Predicted, Refined};
 use trail_scheduler::workload::Lengths;
-use trail_setup::drive::Job;
+use trail_cli::drive::Job;
 
 use super::ServeArgs;
 

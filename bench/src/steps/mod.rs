@@ -12,8 +12,8 @@ use std::path::PathBuf;
 use clap::Args;
 use serde_json::{Value, json};
 use trail_runtime::engine::StepCost;
-use trail_setup::output_file::{GENERATOR, generator};
-use trail_setup::{Error, OutputFile};
+use trail_cli::output_file::{GENERATOR, generator};
+use trail_cli::{Error, OutputFile};
 
 use crate::model::BenchModel;
 use crate::report::{Column, Group};

@@ -15,8 +15,8 @@ mod sizes;
 
 use serde_json::{Value, json};
 use trail_runtime::engine::ComputeDevice;
-use trail_setup::output_file::{GENERATOR, generator, signed_svg};
-use trail_setup::{Error, OutputFile};
+use trail_cli::output_file::{GENERATOR, generator, signed_svg};
+use trail_cli::{Error, OutputFile};
 
 use crate::decoding::Shape;
 use crate::model::BenchModel;

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use trail_setup::Error;
+use trail_cli::Error;
 
 /// The commands, for /help.
 pub const HELP: &str = "\

@@ -9,7 +9,7 @@ use rustyline::hint::Hinter;
 use rustyline::history::MemHistory;
 use rustyline::validate::{ValidationContext, ValidationResult, Validator};
 use rustyline::{Behavior, Config, Editor, Helper};
-use trail_setup::{Error, notice};
+use trail_cli::{Error, notice};
 
 use super::message_text;
 

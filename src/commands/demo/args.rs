@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 use trail_runtime::engine::PolicyKind;
-use trail_setup::{Error, OutputFile};
+use trail_cli::{Error, OutputFile};
 
 use crate::commands::load::Load;
 

@@ -1,6 +1,6 @@
 //! Distributions of latency and time to first token under each policy, for the plot.
 
-use trail_setup::drive::Outcome;
+use trail_cli::drive::Outcome;
 
 use crate::plot::{Curve, Panel};
 

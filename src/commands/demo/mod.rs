@@ -18,9 +18,9 @@ use std::time::Instant;
 use trail_runtime::engine::PolicyKind;
 use trail_scheduler::rng::Rng;
 use trail_scheduler::workload::Arrivals;
-use trail_setup::drive::{Job, Outcome};
-use trail_setup::output_file::{GENERATOR, generator, signed_svg};
-use trail_setup::{EngineArgs, Error, ModelArgs, OutputFile, Setup};
+use trail_cli::drive::{Job, Outcome};
+use trail_cli::output_file::{GENERATOR, generator, signed_svg};
+use trail_cli::{EngineArgs, Error, ModelArgs, OutputFile, Setup};
 
 use crate::commands::load::Load;
 use crate::plot;

@@ -1,7 +1,7 @@
 //! The prompts of the demonstration as requests.
 
-use trail_setup::drive::Job;
-use trail_setup::{Error, Setup};
+use trail_cli::drive::Job;
+use trail_cli::{Error, Setup};
 
 use super::args::DemoArgs;
 use crate::prompts;

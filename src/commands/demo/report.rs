@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use serde_json::{Map, Value, json};
 use trail_runtime::engine::StepCost;
-use trail_setup::Table;
+use trail_cli::Table;
 
 use super::args::ClockKind;
 use super::summary::{Cell, Ratios, Recording, Summary, median, spread};

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use trail_runtime::engine::{Engine, PolicyKind, Stats, StepClock, StepCost};
-use trail_setup::drive::{self, Display, Job, Run};
-use trail_setup::{EngineArgs, Error, OutputFile, Setup};
+use trail_cli::drive::{self, Display, Job, Run};
+use trail_cli::{EngineArgs, Error, OutputFile, Setup};
 
 use super::args::{ClockKind, DemoArgs};
 

@@ -2,8 +2,8 @@
 
 use trail_probe::Prompt;
 use trail_scheduler::simulator::Trace;
-use trail_setup::drive::{Job, Outcome};
-use trail_setup::{Error, OutputFile, Setup};
+use trail_cli::drive::{Job, Outcome};
+use trail_cli::{Error, OutputFile, Setup};
 
 /// Writes `jobs` with their arrival times, and the `outcomes` of the recording run.
 pub fn write(

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use trail_setup::count;
+use trail_cli::count;
 
 /// Most sequences of an estimate.
 const MAX_BATCH: usize = 1 << 20;

@@ -4,7 +4,7 @@ use serde::Serialize;
 use trail_runtime::cuda;
 use trail_runtime::model::{Dtype, ModelConfig, TensorInfo};
 use trail_scheduler::BLOCK_TOKENS;
-use trail_setup::{CpuArgs, size};
+use trail_cli::{CpuArgs, size};
 
 /// Weights and KV cache of a batch at a context, bytes.
 #[derive(Clone, Copy, Debug, Serialize)]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 use trail_runtime::model::TensorInfo;
-use trail_setup::{Table, size};
+use trail_cli::{Table, size};
 
 /// Tensors of one type.
 #[derive(Clone, Debug, Default, Serialize)]

@@ -5,7 +5,7 @@ mod prompts;
 mod train;
 
 use clap::{Args, Subcommand};
-use trail_setup::{Error, ModelArgs};
+use trail_cli::{Error, ModelArgs};
 
 use eval::EvalArgs;
 use train::TrainArgs;

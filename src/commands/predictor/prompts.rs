@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use trail_setup::{Error, Setup, fingerprint};
+use trail_cli::{Error, Setup, fingerprint};
 use trail_training::Shard;
 
 use crate::commands::probe::collection::Collection;

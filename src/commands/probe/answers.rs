@@ -6,8 +6,8 @@ use clap::Args;
 use trail_platform::Rng;
 use trail_platform::rng::mix;
 use trail_runtime::engine::{Engine, PolicyKind, Request};
-use trail_setup::drive::{self, Display, Job};
-use trail_setup::{EngineArgs, Error, Setup, count, notice};
+use trail_cli::drive::{self, Display, Job};
+use trail_cli::{EngineArgs, Error, Setup, count, notice};
 use trail_training::{Answer, Collected};
 
 use super::activations::{Activations, sample_rows};

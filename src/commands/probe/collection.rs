@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use trail_runtime::model::files;
-use trail_setup::Error;
-use trail_setup::output_file::{GENERATOR, generator};
+use trail_cli::Error;
+use trail_cli::output_file::{GENERATOR, generator};
 use trail_training::{Collected, Shard};
 
 /// Name of the file with the settings.

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::Args;
 use serde_json::json;
 use trail_probe::file::Storage;
-use trail_setup::{Error, ModelArgs, Output, OutputFile, Setup};
+use trail_cli::{Error, ModelArgs, Output, OutputFile, Setup};
 use trail_training::Dataset;
 use trail_training::fit::fit_probe;
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use serde_json::{Value, json};
 use trail_probe::Probe;
-use trail_setup::{Error, Output};
+use trail_cli::{Error, Output};
 
 use super::layers::layer_json;
 

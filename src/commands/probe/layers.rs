@@ -4,7 +4,7 @@ use std::str::FromStr;
 
 use serde_json::Value;
 use trail_probe::TapLayers;
-use trail_setup::Error;
+use trail_cli::Error;
 
 /// Layers that an option names.
 #[derive(Clone, Debug, PartialEq, Eq)]

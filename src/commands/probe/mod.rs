@@ -11,7 +11,7 @@ pub mod layers;
 mod train;
 
 use clap::{Args, Subcommand};
-use trail_setup::{EngineArgs, Error, ModelArgs};
+use trail_cli::{EngineArgs, Error, ModelArgs};
 
 use collect::CollectArgs;
 use eval::EvalArgs;

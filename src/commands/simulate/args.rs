@@ -10,7 +10,7 @@ use trail_runtime::model::Dtype;
 use trail_scheduler::limits::blocks_for;
 use trail_scheduler::simulator::{Dataset, Job, Noise, Simulation, StepModel, Trace, TraceSet};
 use trail_scheduler::{BLOCK_TOKENS, Preemption, SchedulerConfig};
-use trail_setup::{EngineArgs, Error, ModelArgs, Setup, count};
+use trail_cli::{EngineArgs, Error, ModelArgs, Setup, count};
 
 use super::scenario::{Pace, Scenario, Source};
 use crate::commands::load::Load;

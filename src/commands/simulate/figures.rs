@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 use trail_scheduler::simulator::{Outcome, Run};
-use trail_setup::Spread;
+use trail_cli::Spread;
 
 use super::scenario::Scenario;
 

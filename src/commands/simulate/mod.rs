@@ -10,7 +10,7 @@ mod report;
 mod runner;
 mod scenario;
 
-use trail_setup::{EngineArgs, Error, ModelArgs};
+use trail_cli::{EngineArgs, Error, ModelArgs};
 
 pub use args::SimulateArgs;
 use report::Report;

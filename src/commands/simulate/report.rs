@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
-use trail_setup::Table;
+use trail_cli::Table;
 
 use super::figures::Figures;
 use super::runner::Capacity;

@@ -5,8 +5,8 @@ use std::ops::ControlFlow;
 
 use trail_runtime::engine::PolicyKind;
 use trail_scheduler::simulator::{Progress, Run};
-use trail_setup::Error;
-use trail_setup::drive::Display;
+use trail_cli::Error;
+use trail_cli::drive::Display;
 
 use super::scenario::{Pace, Scenario};
 use crate::interrupt::Interrupt;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use trail_probe::{LengthPredictor, Prompt};
 use trail_runtime::text::{ChatMessage, ChatOptions, Tokenizer};
-use trail_setup::{ModelArgs, Setup};
+use trail_cli::{ModelArgs, Setup};
 
 use crate::body::{Members, get};
 

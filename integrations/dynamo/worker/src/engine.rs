@@ -7,7 +7,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use trail_dynamo_proto::Order;
 use trail_runtime::engine::{Engine, Event, FinishReason, Request, RequestHandle, SubmitError};
 use trail_scheduler::policies::PolicyKind;
-use trail_setup::{EngineArgs, Setup};
+use trail_cli::{EngineArgs, Setup};
 
 use crate::job::Limits;
 use crate::sim::SimEngine;
@@ -22,7 +22,7 @@ pub enum TokenEngine {
 
 impl TokenEngine {
     /// The engine of a loaded model.
-    pub fn real(setup: &Setup, args: &EngineArgs) -> Result<TokenEngine, trail_setup::Error> {
+    pub fn real(setup: &Setup, args: &EngineArgs) -> Result<TokenEngine, trail_cli::Error> {
         Ok(TokenEngine::Real(Box::new(setup.engine(args)?)))
     }
 

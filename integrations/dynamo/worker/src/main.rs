@@ -19,7 +19,7 @@ use dynamo_backend_common::WorkerConfig;
 use trail_dynamo_proto::environment;
 use trail_runtime::engine::{StepCost, load_step_cost};
 use trail_scheduler::SchedulerConfig;
-use trail_setup::{Error, Setup};
+use trail_cli::{Error, Setup};
 
 use args::{Args, EngineName};
 use backend::TrailBackend;

@@ -9,8 +9,8 @@ mod args;
 use std::time::Instant;
 
 use serde_json::json;
-use trail_setup::drive::Display;
-use trail_setup::{EngineArgs, Error, ModelArgs, Output, Setup, fingerprint, notice, size};
+use trail_cli::drive::Display;
+use trail_cli::{EngineArgs, Error, ModelArgs, Output, Setup, fingerprint, notice, size};
 
 use super::answers::Answering;
 use super::collection::{Collection, Settings};

@@ -11,7 +11,7 @@ use std::time::Instant;
 use serde_json::{Value, json};
 use trail_probe::file::Storage;
 use trail_probe::{Probe, TapLayers};
-use trail_setup::{EngineArgs, Error, Output, OutputFile, Table};
+use trail_cli::{EngineArgs, Error, Output, OutputFile, Table};
 use trail_training::fit::fit_probe;
 use trail_training::{Dataset, Recipe, Shard, Trainer};
 

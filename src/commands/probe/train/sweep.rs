@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use trail_probe::TapLayers;
-use trail_setup::{Error, notice};
+use trail_cli::{Error, notice};
 use trail_training::{Trainer, state};
 
 /// A training and its name.

@@ -1,7 +1,7 @@
 //! Text and JSON of an experiment.
 
 use serde_json::{Value, json};
-use trail_setup::Table;
+use trail_cli::Table;
 
 use super::super::report::table;
 use super::{Experiment, Finding, Measured};

@@ -13,8 +13,8 @@ use trail_scheduler::rng::Rng;
 use trail_scheduler::simulator::{Job, Outcome, Refined, Run, Simulation, StepModel};
 use trail_scheduler::workload::Arrivals;
 use trail_scheduler::{NewRequest, SchedulerConfig};
-use trail_setup::drive::{self, Job as EngineJob};
-use trail_setup::{EngineArgs, ModelArgs, Setup, Spread};
+use trail_cli::drive::{self, Job as EngineJob};
+use trail_cli::{EngineArgs, ModelArgs, Setup, Spread};
 
 /// Prompts of the run, and most output tokens.
 const PROMPTS: usize = 40;
