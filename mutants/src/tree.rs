@@ -20,7 +20,7 @@ const HOOKS: [[&str; 3]; 3] = [
         "trail_platform::mutant::edit(module.name, text).as_bytes()",
     ],
     [
-        "cuda-emulator/src/driver/cubin.rs",
+        "tests/emulator/src/driver/cubin.rs",
         "    let text = found.with_extension(\"ptx\");\n",
         "    let text = found.with_extension(\"ptx\");
     let edited = std::env::var_os(\"TRAIL_MUTANT_PTX\").map(PathBuf::from);

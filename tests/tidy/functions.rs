@@ -9,10 +9,10 @@ pub const LIMIT: usize = 70;
 
 /// Functions over [`LIMIT`]: `path::name` and lines.
 pub const RATCHET: &[(&str, usize)] = &[
-    ("cuda-emulator/src/exec/ops/float.rs::single", 95),
-    ("cuda-emulator/src/exec/ops/integer.rs::product", 76),
-    ("cuda-emulator/src/ptx/inline.rs::call", 78),
-    ("cuda-emulator/tests/arithmetic.rs::arithmetic_reference", 71),
+    ("tests/emulator/src/exec/ops/float.rs::single", 95),
+    ("tests/emulator/src/exec/ops/integer.rs::product", 76),
+    ("tests/emulator/src/ptx/inline.rs::call", 78),
+    ("tests/emulator/tests/arithmetic.rs::arithmetic_reference", 71),
     ("runtime/tests/cuda_backend/play.rs::play", 98),
     ("runtime/tests/cuda_gemm/ends.rs::qkv", 73),
 ];

@@ -55,7 +55,7 @@ const BANNED: &[Banned] = &[
     everywhere("whoever", "name it: \"the thread that\", \"the caller\""),
     identifier("how", "sampling parameters, or the noun that it is", &[]),
     identifier("hows", "sampling parameters", &[]),
-    identifier("mark", "event, trace point or token count", &["cuda-emulator/"]),
+    identifier("mark", "event, trace point or token count", &["tests/emulator/"]),
     identifier("marks", "events, trace points or token counts", &[]),
 ];
 
