@@ -1,4 +1,4 @@
-//! Atomics, locks and cells of the structures that `loom/` models: std's, or loom's under
+//! Atomics, locks and cells of the structures that `tests/loom/` models: std's, or loom's under
 //! `--cfg loom`, which then runs every interleaving.
 
 #[cfg(loom)]

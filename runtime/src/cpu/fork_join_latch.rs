@@ -2,7 +2,7 @@
 //!
 //! A worker that is asleep or preempted by the system is not waited for: when the work is done, the
 //! region closes without it. Only workers inside must leave before the region ends. Modelled in
-//! `loom/`.
+//! `tests/loom/`.
 
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};

@@ -1,5 +1,5 @@
 //! Submissions and cancellations from other threads: lock-free, bounded, drained once per step.
-//! Modelled in `loom/`.
+//! Modelled in `tests/loom/`.
 
 use std::sync::OnceLock;
 

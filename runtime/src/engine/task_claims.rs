@@ -1,5 +1,5 @@
 //! Claims of a step's prediction tasks: one thread offers them, any thread runs them, and the one
-//! that finishes the last learns so. Lock-free; modelled in `loom/`.
+//! that finishes the last learns so. Lock-free; modelled in `tests/loom/`.
 
 use crate::sync::{AtomicU64, AtomicUsize, Ordering};
 
