@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Fuzzes every target, or the named ones: fuzz/run.sh SECONDS [TARGET...]. Seeds are in
-# fuzz/seeds/TARGET; inputs that reach new code go to fuzz/corpus/TARGET, failures to
-# fuzz/artifacts/TARGET.
+# Fuzzes every target, or the named ones: tests/fuzz/run.sh SECONDS [TARGET...]. Seeds are in
+# tests/fuzz/seeds/TARGET; inputs that reach new code go to tests/fuzz/corpus/TARGET, failures to
+# tests/fuzz/artifacts/TARGET.
 #
 # libFuzzer by stable cargo: coverage is a pass of LLVM. The code under test is safe Rust, so that
 # no sanitizer is needed; a panic, 20 seconds or 2 GiB are failures.
 set -euo pipefail
 cd "$(dirname "$0")"
-seconds=${1:?usage: fuzz/run.sh SECONDS [TARGET...]}
+seconds=${1:?usage: tests/fuzz/run.sh SECONDS [TARGET...]}
 shift
 small=(decision_log predictor_file probe_file ptx shard trace)
 large=(body chat config encoder gguf stop stream template tokenizer weights)
