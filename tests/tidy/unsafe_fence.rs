@@ -5,7 +5,7 @@ use crate::source;
 use crate::tree::{self, File};
 
 /// Prefixes that need no list: tests, and crates for tests and measurements.
-const FREE: &[&str] = &["bench/", "counting-allocator/", "tests/emulator/", "tests/loom/", "tests/"];
+const FREE: &[&str] = &["bench/", "tests/alloc/", "tests/emulator/", "tests/loom/", "tests/"];
 
 /// Length of [`LISTED`]; it may only shrink, but for kernels with a paragraph in docs/decisions.md.
 const MOST: usize = 55;
