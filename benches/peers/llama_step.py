@@ -5,7 +5,7 @@
     python benches/peers/llama_step.py --out FILE.json --context 128,4096 --tokens "" MODEL.gguf
 
 Needs llama-cpp-python, compiled for the CPU at hand (its system information is in the result).
-`tools/random_checkpoint.py llama3.2-1b FILE.gguf --dtype TYPE` makes a file with random weights.
+`benches/random_checkpoint.py llama3.2-1b FILE.gguf --dtype TYPE` makes a file with random weights.
 
 Each round of a point measures both once, alternating who begins, so that a drift of the machine
 hits both. Our side is one process of `trail-rt bench`, which times its passes itself (start and

@@ -5,7 +5,7 @@
 
 use trail_runtime::model::Dtype;
 
-/// Written by `tools/golden/blocks.py`, which states the format.
+/// Written by `runtime/tests/golden/make/blocks.py`, which states the format.
 const GOLDEN: &[u8] = include_bytes!("blocks.bin");
 
 /// Splits the next `len` bytes off.

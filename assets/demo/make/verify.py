@@ -1,7 +1,7 @@
 """Loads the bundled model with transformers' LlamaForCausalLM in f32, compares it with model.py,
 and generates.
 
-    python tools/demo/verify.py --model assets/demo --work build
+    python assets/demo/make/verify.py --model assets/demo --work build
 """
 import argparse
 import json

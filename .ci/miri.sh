@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Tests under Miri: undefined behaviour and data races where there is unsafe code or an atomic, and
-# neither mmap nor SIMD. tools/miri.sh [quick|all]; `all` adds the kernels of the probe, which take
+# neither mmap nor SIMD. .ci/miri.sh [quick|all]; `all` adds the kernels of the probe, which take
 # minutes, and the thread pool of the runtime, whose dependencies take minutes to build.
 #
 # Left out, as they prove nothing about memory: the scheduler and what of the other crates is safe

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Tests of the NEON kernels, by emulation where the machine is no Arm: tools/aarch64.sh [quick|all].
+# Tests of the NEON kernels, by emulation where the machine is no Arm: .ci/aarch64.sh [quick|all].
 # `quick` is the registers; `all` adds the kernels of the probe and of the model's products, whose
 # arithmetic qemu emulates a hundred times slower than a CPU computes it. Nothing here is timed.
 set -euo pipefail

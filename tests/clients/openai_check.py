@@ -2,7 +2,7 @@
 
     pip install openai
     trail-rt serve --port 8000 &
-    python tools/client/openai_check.py http://127.0.0.1:8000
+    python tests/clients/openai_check.py http://127.0.0.1:8000
 
 Prints one line per check and exits with 1 at the first that fails.
 """

@@ -1,7 +1,7 @@
 """Trains the demo tokenizer (byte-level BPE, 1024 entries) on the corpus and writes it beside a
 chat template.
 
-    python tools/demo/tokenizer.py --out assets/demo
+    python assets/demo/make/tokenizer.py --out assets/demo
 """
 import argparse
 import json

@@ -2,7 +2,7 @@
 
 `check(family, slots, text, ended)` returns None if all is well, else a short reason. An answer cut
 by max_tokens is judged on its whole lines (or items); an answer that ended must be complete. The
-criteria are in tools/README.md.
+criteria are in assets/demo/make/README.md.
 """
 import ast
 import re

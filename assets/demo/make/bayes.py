@@ -7,7 +7,7 @@ best over all their steps. Refined: at each token, the median of the remaining l
 `--futures` continuations that share every *complete* segment so far (the current, unfinished
 segment only counts down), so it is an upper bound of the Bayes error.
 
-    python tools/demo/bayes.py --model assets/demo --work build
+    python assets/demo/make/bayes.py --model assets/demo --work build
 """
 import argparse
 import json

@@ -1,7 +1,7 @@
 """Answers to held-out prompts at temperature 1: success by family, how many stop by themselves, the
 length shape.
 
-    python tools/demo/evaluate.py --model assets/demo --prompts 1200 --work build
+    python assets/demo/make/evaluate.py --model assets/demo --prompts 1200 --work build
 """
 import argparse
 import collections

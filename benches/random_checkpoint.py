@@ -1,8 +1,8 @@
 """Writes a checkpoint with random weights and a real model's exact shape, to measure loading and
 serving from a file.
 
-    python tools/random_checkpoint.py llama3-8b FOLDER
-    python tools/random_checkpoint.py llama3.2-1b FILE.gguf --dtype q4_k
+    python benches/random_checkpoint.py llama3-8b FOLDER
+    python benches/random_checkpoint.py llama3.2-1b FILE.gguf --dtype q4_k
 
 The first writes FOLDER/llama3-8b.safetensors (16 GB), config.json and tokenizer.json. The tokenizer
 is the demo model's, whose ids are within the vocabulary; the answers are noise. Needs PyTorch, and

@@ -2,7 +2,7 @@
 ln(1 + count) of the prompt's token ids), stronger baselines that are only reported, and the table
 of all MAEs.
 
-    python tools/demo/predictor.py --model assets/demo --work build
+    python assets/demo/make/predictor.py --model assets/demo --work build
 """
 import argparse
 import json

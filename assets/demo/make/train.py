@@ -1,6 +1,6 @@
 """Trains the demo language model on fresh samples of corpus.py (CPU, bf16 autocast, Muon + AdamW).
 
-    python tools/demo/train.py --out assets/demo --tokens 40e6
+    python assets/demo/make/train.py --out assets/demo --tokens 40e6
 
 Loss on the answer's tokens only. Prompts whose hash says 'held' or 'probe' are never seen. The
 learning rate goes up over the first 2 %, stays, and falls linearly over the last part (`--decay`)
