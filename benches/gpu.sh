@@ -190,7 +190,7 @@ transfers() {
 serve() {
     local folder started ready
     folder=$(mktemp -d)
-    python3 "$here/../benches/random_checkpoint.py" llama3-8b "$folder" || return
+    python3 "$here/random_checkpoint.py" llama3-8b "$folder" || return
     started=$(date +%s%N)
     "$bin/trail-rt" --model "$folder/llama3-8b.safetensors" --device cuda --port 8123 --json \
         > "$out/serve.json" &

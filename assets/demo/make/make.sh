@@ -3,7 +3,7 @@
 # and a half.
 #   PYTHON=python3 WORK=target/demo OUT=assets/demo TOKENS=40e6 RANKS=2 sh assets/demo/make/make.sh
 set -e
-cd "$(dirname "$0")/../.."
+cd "$(dirname "$0")/../../.."
 PYTHON=${PYTHON:-python3} WORK=${WORK:-target/demo} OUT=${OUT:-assets/demo}
 TOKENS=${TOKENS:-40e6} RANKS=${RANKS:-2}
 mkdir -p "$WORK" "$OUT"

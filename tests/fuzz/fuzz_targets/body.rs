@@ -2,11 +2,11 @@
 #![no_main]
 #![allow(dead_code, reason = "only the part of the server that reads bodies is called")]
 
-#[path = "../../src/detokenizer.rs"]
+#[path = "../../../src/detokenizer.rs"]
 mod detokenizer;
-#[path = "../../src/random.rs"]
+#[path = "../../../src/random.rs"]
 mod random;
-#[path = "../../src/server/mod.rs"]
+#[path = "../../../src/server/mod.rs"]
 mod server;
 
 use libfuzzer_sys::fuzz_target;

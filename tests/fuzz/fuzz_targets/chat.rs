@@ -8,7 +8,7 @@ use libfuzzer_sys::fuzz_target;
 use trail_runtime::text::{ChatMessage, ChatOptions, ChatTemplate, Tokenizer};
 
 static DEMO: LazyLock<(Tokenizer, ChatTemplate)> = LazyLock::new(|| {
-    let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../assets/demo"));
+    let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../assets/demo"));
     let tokenizer = Tokenizer::load(folder, 1 << 20).expect("the demo tokenizer");
     (tokenizer, ChatTemplate::load(folder).expect("the demo template"))
 });

@@ -16,15 +16,15 @@
 pub mod cuda;
 #[cfg(loom)]
 pub mod engine;
-#[path = "../../runtime/src/engine/event_log.rs"]
+#[path = "../../../runtime/src/engine/event_log.rs"]
 pub mod event_log;
 #[cfg(loom)]
-#[path = "../../runtime/src/cpu/fork_join_latch.rs"]
+#[path = "../../../runtime/src/cpu/fork_join_latch.rs"]
 #[cfg_attr(not(test), allow(dead_code, reason = "its models are tests"))]
 mod fork_join_latch;
-#[path = "../../runtime/src/mpsc_ring.rs"]
+#[path = "../../../runtime/src/mpsc_ring.rs"]
 pub mod mpsc_ring;
-#[path = "../../runtime/src/sync.rs"]
+#[path = "../../../runtime/src/sync.rs"]
 #[cfg_attr(miri, allow(dead_code, unused_imports, reason = "some models are loom's alone"))]
 mod sync;
 

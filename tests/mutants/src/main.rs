@@ -48,7 +48,7 @@ fn main() -> ExitCode {
 /// Returns true if the tests found all chosen bugs but the equivalent ones.
 fn check(options: &Options) -> Result<bool, String> {
     let lists = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let root = lists.parent().ok_or("no repository around this crate")?;
+    let root = lists.ancestors().nth(2).ok_or("no repository around this crate")?;
     let all = list::read_all(lists)?;
     let is_chosen = |mutant: &&Mutant| {
         (!options.core || mutant.core)

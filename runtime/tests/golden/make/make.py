@@ -1,7 +1,7 @@
 """Writes the golden models: small random models of every supported variant, and what
 transformers computes with them in float32.
 
-    python make.py ../../runtime/tests/golden [variants; all without any]
+    python make.py ../../golden [variants; all without any]
 
 Each folder gets config.json, the weights, and golden.json:
     prompt      token ids given

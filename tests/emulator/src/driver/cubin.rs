@@ -17,7 +17,7 @@ pub(super) unsafe fn text(image: *const u8, length: Option<usize>, target: &str)
     }
     // SAFETY: the file has a header.
     let header = unsafe { std::slice::from_raw_parts(image, HEADER) };
-    let out = Path::new(env!("CARGO_MANIFEST_DIR")).join("../ptx/out");
+    let out = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../ptx/out");
     let of_target = out.join(target);
     let found = cubins(&of_target).into_iter().find(|path| {
         let Ok(known) = std::fs::read(path) else { return false };

@@ -1,9 +1,9 @@
 //! The engine's structures, and stand-ins for the types that they carry.
 
-#[path = "../../../runtime/src/engine/submit_queue.rs"]
+#[path = "../../../../runtime/src/engine/submit_queue.rs"]
 #[allow(dead_code, reason = "faults are not modelled")]
 mod submit_queue;
-#[path = "../../../runtime/src/engine/task_claims.rs"]
+#[path = "../../../../runtime/src/engine/task_claims.rs"]
 #[cfg_attr(not(test), allow(dead_code, reason = "its models are tests"))]
 mod task_claims;
 
