@@ -5,11 +5,9 @@
 use std::ops::ControlFlow;
 
 use trail_scheduler::policies::PolicyKind;
-use trail_scheduler::simulator::{
-    Dataset, Noise, Simulation, SimulationError, StepModel, Workload,
-};
-use trail_scheduler::workload::Arrivals;
 use trail_scheduler::{Key, Policy, RequestState, SchedulerConfig};
+use trail_simulator::arrivals::Arrivals;
+use trail_simulator::{Dataset, Noise, Simulation, SimulationError, StepModel, Workload};
 
 /// Shortest prompt first: needs no prediction. What runs is not preempted.
 struct ShortestPrompt;

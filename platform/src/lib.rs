@@ -6,6 +6,7 @@
 
 pub mod heap;
 pub mod isa;
+pub mod kendall;
 pub mod memory;
 pub mod quote;
 pub mod rng;

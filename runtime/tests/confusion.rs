@@ -13,7 +13,7 @@ use trail_probe::{LengthPredictor, Predictor, Probe, Prompt};
 use trail_runtime::engine::{Engine, Event, PolicyKind, Request, SamplingParams};
 use trail_runtime::model::Model;
 use trail_runtime::text::{ChatMessage, ChatOptions, ChatTemplate, Tokenizer};
-use trail_scheduler::noise::{EARLY_TOKENS, bin_of};
+use trail_simulator::confusion::{EARLY_TOKENS, bin_of};
 
 /// Longest wait for an event: what comes later hangs.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -113,7 +113,7 @@ fn counts(traces: &[Trace]) -> String {
 #[ignore = "answers 400 prompts: a minute"]
 fn the_checked_in_confusion_is_the_bundled_probes() {
     let text = format!("{HEAD}{}", counts(&traces(400)));
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../scheduler/src/noise/demo.txt");
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../simulator/src/confusion/demo.txt");
     if fs::read_to_string(&file).is_ok_and(|checked_in| checked_in == text) {
         return;
     }

@@ -8,9 +8,10 @@ use trail_runtime::engine::{
     Clock, Engine, Event, PolicyKind, Request, RequestHandle, StepClock, StepCost, StepOutcome,
 };
 use trail_runtime::model::{Dtype, Model};
-use trail_scheduler::log::{LogEvent, Replay, ReplayError};
+use trail_scheduler::log::LogEvent;
 use trail_scheduler::policies::{Ranking, Trail};
 use trail_scheduler::{Action, DecisionLog, LogHeader, LogSink};
+use trail_simulator::replay::{Replay, ReplayError};
 
 const COST: StepCost =
     StepCost { fixed: 1e5, decode_row: 2e4, prefill_token: 1e4, context_token: 10.0 };
@@ -100,7 +101,7 @@ fn run(policy: PolicyKind) -> (String, f64, u64) {
     (lines.text(), latencies.iter().sum::<f64>() / latencies.len() as f64, preemptions)
 }
 
-fn mean_latency(run: &trail_scheduler::simulator::Run) -> f64 {
+fn mean_latency(run: &trail_simulator::Run) -> f64 {
     run.outcomes.iter().map(|outcome| outcome.latency_s).sum::<f64>() / run.outcomes.len() as f64
 }
 

@@ -33,8 +33,8 @@
 //!
 //! The files, in the order a request meets them: [`request`], [`policy`] and [`policies`] (rank),
 //! `order`, `fill` and `reserve` (choose), `blocks` (KV), `swap` (KV to the host and back),
-//! [`plan`] (out). [`log`] records all of it and replays it. [`theory`] is apart: TRAIL's policy in
-//! an M/G/1 queue.
+//! [`plan`] (out). [`log`] records all of it. The crate trail-simulator runs this scheduler on a
+//! virtual clock, and replays logs.
 
 mod blocks;
 mod config;
@@ -43,7 +43,6 @@ mod fill;
 mod key;
 pub mod limits;
 pub mod log;
-pub mod noise;
 mod order;
 pub mod plan;
 pub mod policies;
@@ -57,12 +56,9 @@ pub mod request;
 mod requests;
 mod reserve;
 mod scheduler;
-pub mod simulator;
 mod step_cost;
 mod swap;
 mod swap_state;
-pub mod theory;
-pub mod workload;
 
 pub use trail_platform::rng;
 

@@ -109,9 +109,9 @@ pub struct RequestState {
     /// True once it was in a plan.
     pub started: bool,
     /// True from a plan that contains it to the next `advance`.
-    pub(crate) planned: bool,
+    pub planned: bool,
     /// Finished during a transfer: the index stays taken until the transfer ends.
-    pub(crate) ended: bool,
+    pub ended: bool,
     /// Output tokens generated: its age. Survives preemption and eviction.
     pub generated: u32,
     /// Tokens whose KV is in the cache.

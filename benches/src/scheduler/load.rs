@@ -2,10 +2,10 @@
 
 use trail_platform::rng::Rng;
 use trail_scheduler::limits::blocks_for;
-use trail_scheduler::workload::{ALPACA_CAP_TOKENS, Lengths};
 use trail_scheduler::{
     ConfigError, NewRequest, Policy, Prediction, RequestId, RequestIdx, Scheduler, SchedulerConfig,
 };
+use trail_simulator::arrivals::{ALPACA_CAP_TOKENS, Lengths};
 
 /// Mean output tokens of a request: each token is its last with probability one over this.
 const MEAN_OUTPUT_TOKENS: u64 = 250;

@@ -8,10 +8,10 @@ mod dense;
 mod sparse;
 
 use trail_platform::Rng;
+use trail_platform::kendall::kendall_tau_b;
 use trail_platform::rng::mix;
 use trail_probe::Predictor;
 use trail_probe::predictor::{Features, Layer, Output, RankScale};
-use trail_scheduler::simulator::kendall_tau_b;
 
 use crate::objective::{LIST, Objective};
 use crate::train::shuffle;

@@ -26,7 +26,8 @@ pub struct LogError {
 }
 
 impl LogError {
-    pub(super) fn new(line: usize, why: impl Into<String>) -> LogError {
+    /// An error in `line`, from 1; `why` is quoted.
+    pub fn new(line: usize, why: impl Into<String>) -> LogError {
         LogError { line, why: quote(&why.into()) }
     }
 }

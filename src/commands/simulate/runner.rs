@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
-use trail_runtime::engine::PolicyKind;
-use trail_scheduler::simulator::{Progress, Run};
 use trail_cli::Error;
 use trail_cli::drive::Display;
+use trail_runtime::engine::PolicyKind;
+use trail_simulator::{Progress, Run};
 
 use super::scenario::{Pace, Scenario};
 use crate::interrupt::Interrupt;
@@ -100,7 +100,7 @@ impl Runner {
 fn simulate(
     scenario: &Scenario,
     policy: PolicyKind,
-    jobs: &[trail_scheduler::simulator::Job],
+    jobs: &[trail_simulator::Job],
     watch: &mut dyn FnMut(Progress) -> ControlFlow<()>,
 ) -> Result<Run, Error> {
     let run = scenario.simulation.run(&|| policy.build(), jobs, watch);

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use trail_runtime::engine::PolicyKind;
 use trail_scheduler::rng::mix;
-use trail_scheduler::simulator::{Dataset, Job, Noise, Simulation, Workload, schedule};
-use trail_scheduler::workload::Arrivals;
+use trail_simulator::arrivals::Arrivals;
+use trail_simulator::{Dataset, Job, Noise, Simulation, Workload, schedule};
 
 /// Arrivals of a run.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -4,7 +4,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use trail_scheduler::DecisionLog;
-use trail_scheduler::log::Replay;
+use trail_simulator::replay::Replay;
 
 fuzz_target!(|bytes: &[u8]| {
     let Ok(text) = std::str::from_utf8(bytes) else { return };

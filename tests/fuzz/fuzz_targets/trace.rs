@@ -7,7 +7,7 @@ use std::ops::ControlFlow;
 use libfuzzer_sys::fuzz_target;
 use trail_scheduler::SchedulerConfig;
 use trail_scheduler::policies::PolicyKind;
-use trail_scheduler::simulator::{Job, Simulation, StepModel, Trace, TraceSet};
+use trail_simulator::{Job, Simulation, StepModel, Trace, TraceSet};
 
 fuzz_target!(|bytes: &[u8]| {
     let _ = TraceSet::from_bytes(bytes);

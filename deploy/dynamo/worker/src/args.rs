@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Parser, ValueEnum};
 use dynamo_backend_common::CommonArgs;
-use trail_scheduler::simulator::Noise;
+use trail_simulator::Noise;
 use trail_cli::{EngineArgs, ModelArgs};
 
 /// Serves a model as a worker of NVIDIA Dynamo.

@@ -272,7 +272,7 @@ mod tests {
     use trail_runtime::engine::StepCost;
     use trail_scheduler::SchedulerConfig;
     use trail_scheduler::policies::PolicyKind;
-    use trail_scheduler::simulator::Noise;
+    use trail_simulator::Noise;
 
     use super::*;
     use crate::sim::{SimEngine, SimSettings};

@@ -1,8 +1,8 @@
 //! How good predictions from the prompt alone are.
 
 use trail_platform::Rng;
+use trail_platform::kendall::kendall_tau_b;
 use trail_probe::Prediction;
-use trail_scheduler::simulator::kendall_tau_b;
 
 use super::error::countdown;
 use crate::train::shuffle;

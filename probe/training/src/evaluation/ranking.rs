@@ -1,7 +1,7 @@
 //! Ranking: are requests that live together put into the right order?
 
 use trail_platform::Rng;
-use trail_scheduler::simulator::kendall_tau_b;
+use trail_platform::kendall::kendall_tau_b;
 
 use super::trace::Trace;
 

@@ -1,6 +1,6 @@
 //! Curves and numbers that several experiments share.
 
-use trail_scheduler::simulator::{Outcome, Run};
+use trail_simulator::{Outcome, Run};
 
 use super::Measured;
 use crate::commands::simulate::figures::Figures;

@@ -1,8 +1,8 @@
 //! The papers' worked examples: a few requests at once, one token a second, one at a time.
 
 use trail_runtime::engine::PolicyKind;
-use trail_scheduler::simulator::{Job, Refined, Simulation, StepModel};
 use trail_scheduler::{SchedulerConfig, StepCost};
+use trail_simulator::{Job, Refined, Simulation, StepModel};
 
 use crate::commands::simulate::scenario::{Pace, Scenario, Source};
 

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use trail_platform::stats::Sorted;
 use trail_runtime::engine::PolicyKind;
 use trail_scheduler::SchedulerConfig;
-use trail_scheduler::simulator::{Dataset, Noise, Run, Simulation, StepModel};
-use trail_scheduler::workload::Lengths;
+use trail_simulator::arrivals::Lengths;
+use trail_simulator::{Dataset, Noise, Run, Simulation, StepModel};
 
 use crate::commands::simulate::experiment::{Experiment, Finding, Trial};
 use crate::commands::simulate::scenario::{Pace, Scenario, Source};

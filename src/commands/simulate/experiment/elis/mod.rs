@@ -10,9 +10,9 @@ use std::sync::Arc;
 use trail_runtime::engine::PolicyKind;
 use trail_scheduler::limits::blocks_for;
 use trail_scheduler::policies::Isrtf;
-use trail_scheduler::simulator::{Dataset, Noise, Outcome, Simulation, StepModel};
-use trail_scheduler::workload::Lengths;
 use trail_scheduler::{SchedulerConfig, StepCost};
+use trail_simulator::arrivals::Lengths;
+use trail_simulator::{Dataset, Noise, Outcome, Simulation, StepModel};
 
 use super::{Experiment, Finding, Measured, Trial};
 use crate::commands::simulate::scenario::{Pace, Scenario, Source};

@@ -1,6 +1,6 @@
 //! Figure 7: workers behind the balancer.
 
-use trail_scheduler::simulator::Simulation;
+use trail_simulator::Simulation;
 
 use super::{Experiment, Finding, H100, LLAMA2_13B, Measured, Scheduler, Trial, queueing_s};
 use crate::commands::simulate::scenario::Pace;

@@ -2,7 +2,7 @@
 
 use trail_runtime::engine::PolicyKind;
 use trail_scheduler::policies::Mlfq;
-use trail_scheduler::simulator::{Outcome, Run};
+use trail_simulator::{Outcome, Run};
 
 use super::super::curves::{TOKEN_LATENCY, distributions, of_requests, of_runs};
 use super::super::{Experiment, Finding, Measured, Trial, labelled, ratios};

@@ -1,7 +1,7 @@
 //! Synthetic data generation: the first answers of many prompts.
 
 use trail_runtime::engine::PolicyKind;
-use trail_scheduler::simulator::Run;
+use trail_simulator::Run;
 
 use super::super::curves::{distributions, of_runs};
 use super::super::{Experiment, Finding, labelled};

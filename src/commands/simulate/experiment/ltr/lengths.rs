@@ -1,7 +1,7 @@
 //! Distributions of the lengths.
 
 use trail_runtime::engine::PolicyKind;
-use trail_scheduler::simulator::{Noise, Run};
+use trail_simulator::{Noise, Run};
 
 use super::super::curves::{distributions, of_requests, of_runs};
 use super::super::{Experiment, Finding, labelled};

@@ -10,8 +10,8 @@ mod toy;
 use std::sync::Arc;
 
 use trail_runtime::engine::PolicyKind;
-use trail_scheduler::simulator::{Dataset, Noise, Simulation, StepModel};
 use trail_scheduler::{Preemption, SchedulerConfig};
+use trail_simulator::{Dataset, Noise, Simulation, StepModel};
 
 pub use burst::{FIG2A, FIG6, TABLE1};
 pub use generation::TABLE2;

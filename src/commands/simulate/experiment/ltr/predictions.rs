@@ -2,7 +2,7 @@
 
 use trail_runtime::engine::PolicyKind;
 use trail_scheduler::policies::Trail;
-use trail_scheduler::simulator::{Dataset, Noise};
+use trail_simulator::{Dataset, Noise};
 
 use super::super::curves::{TOKEN_LATENCY, against_x, at, distributions};
 use super::super::{Experiment, Finding, Trial, labelled, ratios};

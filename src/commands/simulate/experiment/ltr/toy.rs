@@ -1,7 +1,7 @@
 //! The example of three requests.
 
 use trail_runtime::engine::PolicyKind;
-use trail_scheduler::simulator::Run;
+use trail_simulator::Run;
 
 use super::super::{Experiment, Finding, Trial, example, labelled};
 use crate::plot::{Curve, Panel};

@@ -12,8 +12,8 @@ use trail_platform::stats::Sorted;
 use trail_runtime::engine::PolicyKind;
 use trail_scheduler::SchedulerConfig;
 use trail_scheduler::policies::{Rr, RrSjf};
-use trail_scheduler::simulator::{Dataset, Noise, Outcome, Run, Simulation, StepModel};
-use trail_scheduler::workload::Lengths;
+use trail_simulator::arrivals::Lengths;
+use trail_simulator::{Dataset, Noise, Outcome, Run, Simulation, StepModel};
 
 use super::{Experiment, Finding, Measured, Trial, labelled};
 use crate::commands::simulate::scenario::{Pace, Scenario, Source};

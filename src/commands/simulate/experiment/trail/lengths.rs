@@ -2,7 +2,7 @@
 
 use trail_platform::stats::Sorted;
 use trail_runtime::engine::PolicyKind;
-use trail_scheduler::simulator::Run;
+use trail_simulator::Run;
 
 use super::super::curves::{of_requests, of_runs};
 use super::super::{Experiment, Finding, Measured, Trial};

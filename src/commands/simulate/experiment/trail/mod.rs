@@ -11,7 +11,7 @@ use std::sync::Arc;
 use trail_runtime::engine::PolicyKind;
 use trail_scheduler::SchedulerConfig;
 use trail_scheduler::policies::Trail;
-use trail_scheduler::simulator::{Dataset, Noise, Simulation, StepModel};
+use trail_simulator::{Dataset, Noise, Simulation, StepModel};
 
 pub use burst::FIG7;
 pub use lengths::{FIG9, FIG10};

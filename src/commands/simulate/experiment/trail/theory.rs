@@ -1,6 +1,6 @@
 //! Response time and memory in M/G/1.
 
-use trail_scheduler::theory::{self, Figure8Row, Predictor, figure8};
+use trail_simulator::theory::{self, Figure8Row, Predictor, figure8};
 
 use super::super::{Experiment, Finding, SEEDS};
 use crate::plot::{Curve, Panel};
