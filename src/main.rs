@@ -7,13 +7,10 @@
 mod answer;
 mod cli;
 mod commands;
-mod detokenizer;
 mod interrupt;
 mod plot;
 mod prompts;
-mod random;
 mod scroll_region;
-mod server;
 
 use std::ffi::OsString;
 use std::process::ExitCode;

@@ -5,6 +5,7 @@
 
 mod args;
 mod cpu_args;
+mod detokenizer;
 pub mod drive;
 mod embedder;
 mod error;
@@ -19,6 +20,7 @@ pub mod output_file;
 mod prediction_args;
 mod prediction_files;
 mod progress;
+pub mod random;
 mod ranking_args;
 mod record;
 mod setup;
@@ -28,6 +30,7 @@ mod table;
 
 pub use args::{Device, EngineArgs, ModelArgs, count};
 pub use cpu_args::CpuArgs;
+pub use detokenizer::{Detokenizer, TextOptions};
 pub use embedder::Embedder;
 pub use error::Error;
 pub use fingerprint::fingerprint;

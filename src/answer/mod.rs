@@ -8,8 +8,8 @@ use trail_cli::Error;
 use trail_runtime::engine::{Event, FinishReason, NonFiniteLogits};
 use trail_runtime::text::Step;
 
-use crate::detokenizer::Detokenizer;
 pub use timing::Timing;
+use trail_cli::Detokenizer;
 
 /// Consumes `events` until the answer is complete, and returns the reason of its end. `take` gets
 /// each event with the text that it completes, and may break off: the reason is then
@@ -60,7 +60,7 @@ mod tests {
     use trail_runtime::text::{StopMatcher, Tokenizer};
 
     use super::*;
-    use crate::detokenizer::TextOptions;
+    use trail_cli::TextOptions;
 
     #[test]
     fn text_held_back_for_a_stop_string_comes_when_the_events_end_early() {

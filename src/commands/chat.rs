@@ -21,7 +21,6 @@ use trail_runtime::engine::{Engine, Event, FinishReason, Request, RequestHandle}
 use trail_runtime::text::{ChatMessage, ChatOptions, Tokenizer};
 
 use crate::answer;
-use crate::detokenizer::{Detokenizer, TextOptions};
 use crate::interrupt::Interrupt;
 use answer_stats::AnswerStats;
 pub use args::ChatArgs;
@@ -29,6 +28,7 @@ use conversation::Conversation;
 use input::{HELP, Input};
 use reader::Reader;
 use status_line::StatusLine;
+use trail_cli::{Detokenizer, TextOptions};
 
 /// The long help.
 pub fn about() -> String {

@@ -9,9 +9,9 @@ use std::ops::ControlFlow;
 use trail_cli::{EngineArgs, Error, ModelArgs, Output, Setup};
 
 use crate::answer;
-use crate::detokenizer::{Detokenizer, TextOptions};
 pub use args::GenerateArgs;
 use record::Record;
+use trail_cli::{Detokenizer, TextOptions};
 
 /// Generates an answer, streamed as text or printed as one JSON object at the end.
 pub fn run(

@@ -5,7 +5,7 @@ use trail_cli::Error;
 use trail_runtime::engine::{Request, SamplingParams};
 use trail_runtime::text::StopMatcher;
 
-use crate::random;
+use trail_cli::random;
 
 /// Options of sampling.
 #[derive(Args, Debug)]
@@ -75,7 +75,7 @@ impl SamplingArgs {
             repetition_penalty: self.repetition_penalty,
             presence_penalty: self.presence_penalty,
             frequency_penalty: self.frequency_penalty,
-            seed: self.seed.map_or_else(random::number, |seed| seed as u64),
+            seed: self.seed.map_or_else(random::u64, |seed| seed as u64),
             top_logprobs: 0,
         };
         Request {

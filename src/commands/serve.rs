@@ -7,7 +7,7 @@ use clap::Args;
 use serde_json::json;
 use trail_cli::{EngineArgs, Error, ModelArgs, Output, OutputFile, Setup, notice};
 
-use crate::server::{self, ServerOptions, Timeouts};
+use trail_server::{ServerOptions, Timeouts};
 
 /// Options of `trail-rt serve`.
 #[derive(Args, Debug, Default, PartialEq, Eq)]
@@ -121,9 +121,9 @@ pub fn run(
         verbose: args.verbose,
         allow_special_tokens: args.allow_special_tokens,
     };
-    server::run(setup, engine, host, options, |at, state| {
-        let (model, policy) = (&state.name, state.engine.policy());
-        let device = state.engine.device();
+    let (model, policy) = (setup.name.clone(), engine.policy());
+    let device = engine.device().to_owned();
+    trail_server::run(setup, engine, host, options, |at| {
         notice(format_args!("trail-rt serves {model} under {policy} ({device}) on http://{at}"));
         if json {
             let url = format!("http://{at}");

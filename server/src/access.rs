@@ -9,11 +9,11 @@ use axum::middleware::Next;
 use axum::response::Response;
 use trail_cli::notice;
 
-use super::state::Shared;
+use crate::state::Shared;
 
 /// A request's record. The last holder's drop writes the line of the access log: for a stream, that
 /// is after its last token.
-pub struct Access {
+pub(crate) struct Access {
     /// When the request's head had arrived.
     pub arrival: Instant,
     /// Method and path, if requests are logged.
@@ -26,7 +26,7 @@ pub struct Access {
 
 impl Access {
     /// The record of a request that arrives now; `line` is its beginning in the log.
-    pub fn begin(line: Option<String>) -> Self {
+    pub(crate) fn begin(line: Option<String>) -> Self {
         Access {
             arrival: Instant::now(),
             line,
@@ -37,18 +37,18 @@ impl Access {
     }
 
     /// Counts a generated token.
-    pub fn token(&self) {
+    pub(crate) fn token(&self) {
         self.tokens.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Notes the reason for which the request fails. All its answers that are dropped from now on
     /// end for that reason; the first one counts.
-    pub fn fail(&self, reason: &'static str) {
+    pub(crate) fn fail(&self, reason: &'static str) {
         self.failure.get_or_init(|| reason);
     }
 
     /// The reason for which an answer of the request was dropped before its end.
-    pub fn reason_of_drop(&self) -> &'static str {
+    pub(crate) fn reason_of_drop(&self) -> &'static str {
         self.failure.get().copied().unwrap_or("cancelled")
     }
 }
@@ -67,7 +67,7 @@ impl Drop for Access {
 }
 
 /// Records each request, and counts responses by status.
-pub async fn record(State(state): Shared, mut request: Request, next: Next) -> Response {
+pub(crate) async fn record(State(state): Shared, mut request: Request, next: Next) -> Response {
     let line = || format!("{} {}", request.method(), request.uri().path());
     let access = Arc::new(Access::begin(state.verbose.then(line)));
     request.extensions_mut().insert(access.clone());

@@ -19,7 +19,11 @@ const NAMES: [(&str, &str); 9] = [
 
 /// Copies of `families` under vLLM's names, with its labels, and what it says of its KV cache:
 /// `num_blocks` blocks.
-pub fn families(families: &[MetricFamily], num_blocks: u64, model: &str) -> Vec<MetricFamily> {
+pub(crate) fn families(
+    families: &[MetricFamily],
+    num_blocks: u64,
+    model: &str,
+) -> Vec<MetricFamily> {
     let ours = |name| families.iter().find(|family| family.name() == name);
     let labels = [label("engine", "0"), label("model_name", model)];
     let renamed = NAMES.into_iter().filter_map(|(theirs, name)| {

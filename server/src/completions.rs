@@ -8,17 +8,17 @@ use axum::response::Response;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::access::Access;
-use super::body::{Admitted, Body};
-use super::choice::Delta;
-use super::error::ApiError;
-use super::logprobs;
-use super::prompt::Prompt;
-use super::reply::{Dialect, reply};
-use super::sampling::{Options, Prompts};
-use super::state::{ServerState, Shared};
-use super::unsupported::{Field, Neutral};
-use super::wire::Usage;
+use crate::access::Access;
+use crate::body::{Admitted, Body};
+use crate::choice::Delta;
+use crate::error::ApiError;
+use crate::logprobs;
+use crate::prompt::Prompt;
+use crate::reply::{Dialect, reply};
+use crate::sampling::{Options, Prompts};
+use crate::state::{ServerState, Shared};
+use crate::unsupported::{Field, Neutral};
+use crate::wire::Usage;
 
 /// OpenAI's default for this endpoint.
 const DEFAULT_MAX_TOKENS: u32 = 16;
@@ -51,7 +51,7 @@ pub fn check(bytes: &[u8]) -> Result<(), ApiError> {
 }
 
 /// The handler.
-pub async fn create(
+pub(crate) async fn create(
     State(state): Shared,
     Extension(access): Extension<Arc<Access>>,
     admitted: Admitted,

@@ -10,15 +10,15 @@ use futures_util::future::try_join_all;
 use futures_util::stream::{self, StreamExt};
 use serde::Serialize;
 
-use super::choice::{Choice, Delta};
-use super::error::ApiError;
-use super::sampling::Options;
-use super::state::{ServerState, unix_time};
-use super::wire::{Envelope, Usage};
-use crate::random;
+use crate::choice::{Choice, Delta};
+use crate::error::ApiError;
+use crate::sampling::Options;
+use crate::state::{ServerState, unix_time};
+use crate::wire::{Envelope, Usage};
+use trail_cli::random;
 
 /// Response objects of one endpoint.
-pub trait Dialect: Send + Sync + 'static {
+pub(crate) trait Dialect: Send + Sync + 'static {
     /// Prefix of a response's id.
     const ID_PREFIX: &'static str;
     /// `object` field of a whole response.
@@ -39,14 +39,14 @@ pub trait Dialect: Send + Sync + 'static {
 }
 
 /// Responds with `choices`: as one object once all are complete, or as a stream.
-pub async fn reply<D: Dialect>(
+pub(crate) async fn reply<D: Dialect>(
     state: &ServerState,
     options: &Options,
     choices: Vec<Choice>,
     usage: Usage,
 ) -> Result<Response, ApiError> {
     let head = Head::<D> {
-        id: format!("{}{}", D::ID_PREFIX, random::name()),
+        id: format!("{}{}", D::ID_PREFIX, random::id()),
         created: unix_time(),
         model: state.name.clone(),
         dialect: PhantomData,

@@ -6,6 +6,8 @@
 //! [`reply`] (one object, or a stream of events). [`state`] is shared by all requests, [`metrics`]
 //! counts, [`shutdown`] drains.
 
+#![forbid(unsafe_code)]
+
 mod access;
 mod body;
 mod chat;
@@ -73,7 +75,7 @@ pub fn run(
     engine: Engine,
     (host, port): Host,
     options: ServerOptions,
-    listening: impl FnOnce(SocketAddr, &ServerState) -> Result<(), Error>,
+    listening: impl FnOnce(SocketAddr) -> Result<(), Error>,
 ) -> Result<(), Error> {
     listener::raise_descriptor_limit();
     let state = Arc::new(ServerState::new(setup, engine, options)?);
@@ -86,7 +88,7 @@ pub fn run(
         let unusable = |error| Error::failed(format!("cannot listen on {host}:{port}: {error}"));
         let listener = listener::bind(host, port).await.map_err(unusable)?;
         let signals = shutdown::Signals::listen()?;
-        listening(listener.local_addr().map_err(unusable)?, &state)?;
+        listening(listener.local_addr().map_err(unusable)?)?;
         tokio::spawn(state.intake.clone().release_memory());
         let router = router(state.clone());
         tokio::select! {

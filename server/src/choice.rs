@@ -9,13 +9,13 @@ use tokio::time::timeout;
 use trail_runtime::engine::{Event, FinishReason, Request, RequestHandle, SubmitError};
 use trail_runtime::text::StopMatcher;
 
-use super::access::Access;
-use super::error::ApiError;
-use super::lifecycle::{Phase, PhaseWatch};
-use super::logprobs::{Scored, Scorer};
-use super::metrics::Watch;
-use super::state::ServerState;
-use crate::detokenizer::{Detokenizer, TextOptions};
+use crate::access::Access;
+use crate::error::ApiError;
+use crate::lifecycle::{Phase, PhaseWatch};
+use crate::logprobs::{Scored, Scorer};
+use crate::metrics::Watch;
+use crate::state::ServerState;
+use trail_cli::{Detokenizer, TextOptions};
 
 /// Upper bound of a wait for the engine's wake-up. A live engine always wakes the task; an engine
 /// whose thread has died cannot, so the events are polled after this time.
@@ -23,7 +23,7 @@ const WAKE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Part of an answer since the last report.
 #[derive(Clone, Debug, Default)]
-pub struct Delta {
+pub(crate) struct Delta {
     /// Index of the choice within the response.
     pub index: usize,
     /// New text, without incomplete characters.
@@ -55,7 +55,7 @@ impl Delta {
 }
 
 /// Form in which a choice is reported.
-pub struct Opening {
+pub(crate) struct Opening {
     /// Index of the choice within the response.
     pub index: usize,
     /// Text of the prompt, before the answer; empty for none.
@@ -69,7 +69,7 @@ pub struct Opening {
 }
 
 /// One answer in progress. Dropping it, as when the client disconnects, cancels the request.
-pub struct Choice {
+pub(crate) struct Choice {
     index: usize,
     /// `None` once the answer is complete.
     handle: Option<RequestHandle>,
@@ -87,7 +87,7 @@ pub struct Choice {
 
 impl Choice {
     /// Submits `request`.
-    pub fn submit(
+    pub(crate) fn submit(
         state: &ServerState,
         access: &Arc<Access>,
         opening: Opening,
@@ -121,12 +121,12 @@ impl Choice {
     }
 
     /// The first prediction of the answer's length, tokens, while the answer is in progress.
-    pub fn initial_prediction(&self) -> Option<f32> {
+    pub(crate) fn initial_prediction(&self) -> Option<f32> {
         self.handle.as_ref()?.initial_prediction()
     }
 
     /// Waits for the whole answer.
-    pub async fn complete(mut self) -> Result<Delta, ApiError> {
+    pub(crate) async fn complete(mut self) -> Result<Delta, ApiError> {
         let mut whole = self.next().await?;
         while whole.finish.is_none() {
             whole.absorb(self.next().await?);
@@ -135,7 +135,7 @@ impl Choice {
     }
 
     /// Streams the answer; the last delta has the finish reason.
-    pub fn deltas(self) -> impl Stream<Item = Result<Delta, ApiError>> {
+    pub(crate) fn deltas(self) -> impl Stream<Item = Result<Delta, ApiError>> {
         stream::unfold(Some(self), |choice| async {
             let mut choice = choice?;
             let delta = choice.next().await;

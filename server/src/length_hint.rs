@@ -9,7 +9,7 @@ use serde::de::{
 /// The estimate in a request's `nvext`. Whatever else `nvext` holds, in any form, is read past and
 /// never built: its size is the client's choice.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub enum LengthHint {
+pub(crate) enum LengthHint {
     /// There is none.
     #[default]
     Absent,

@@ -9,7 +9,7 @@ use trail_scheduler::Refusal;
 
 /// A rejected or failed request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ApiError {
+pub(crate) struct ApiError {
     status: StatusCode,
     kind: &'static str,
     message: String,
@@ -24,17 +24,17 @@ impl ApiError {
     }
 
     /// 400: the request is invalid.
-    pub fn invalid(message: impl Into<String>) -> Self {
+    pub(crate) fn invalid(message: impl Into<String>) -> Self {
         ApiError::new(StatusCode::BAD_REQUEST, "invalid_request_error", message)
     }
 
     /// 400: the field `param` is invalid.
-    pub fn invalid_field(param: impl Into<String>, message: impl Into<String>) -> Self {
+    pub(crate) fn invalid_field(param: impl Into<String>, message: impl Into<String>) -> Self {
         ApiError { param: Some(param.into()), ..ApiError::invalid(message) }
     }
 
     /// 400: prompt and `max_tokens` together exceed the context length.
-    pub fn too_long(param: &str, message: impl Into<String>) -> Self {
+    pub(crate) fn too_long(param: &str, message: impl Into<String>) -> Self {
         ApiError {
             code: Some("context_length_exceeded"),
             ..ApiError::invalid_field(param, message)
@@ -42,17 +42,17 @@ impl ApiError {
     }
 
     /// 413: the body exceeds the size limit.
-    pub fn too_large(message: impl Into<String>) -> Self {
+    pub(crate) fn too_large(message: impl Into<String>) -> Self {
         ApiError { status: StatusCode::PAYLOAD_TOO_LARGE, ..ApiError::invalid(message) }
     }
 
     /// 408: the client did not send the body in time.
-    pub fn timed_out(message: impl Into<String>) -> Self {
+    pub(crate) fn timed_out(message: impl Into<String>) -> Self {
         ApiError { status: StatusCode::REQUEST_TIMEOUT, ..ApiError::invalid(message) }
     }
 
     /// 429: the server has too much to do.
-    pub fn too_many(message: impl Into<String>) -> Self {
+    pub(crate) fn too_many(message: impl Into<String>) -> Self {
         ApiError {
             code: Some("rate_limit_exceeded"),
             ..ApiError::new(StatusCode::TOO_MANY_REQUESTS, "rate_limit_error", message)
@@ -60,7 +60,7 @@ impl ApiError {
     }
 
     /// 404: the model is not the one served.
-    pub fn no_such_model(name: &str, served: &str) -> Self {
+    pub(crate) fn no_such_model(name: &str, served: &str) -> Self {
         let message = format!("the model '{name}' does not exist: this server has '{served}'");
         let status = StatusCode::NOT_FOUND;
         let error = ApiError::invalid_field("model", message);
@@ -68,7 +68,7 @@ impl ApiError {
     }
 
     /// 404: unknown path.
-    pub fn no_such_path(path: &str) -> Self {
+    pub(crate) fn no_such_path(path: &str) -> Self {
         let message = format!(
             "there is nothing at {path}: see /v1/models, /v1/chat/completions and /v1/completions"
         );
@@ -76,50 +76,50 @@ impl ApiError {
     }
 
     /// 405: the path does not support `method`.
-    pub fn method_not_allowed(method: &Method) -> Self {
+    pub(crate) fn method_not_allowed(method: &Method) -> Self {
         let message = format!("this path does not take {method} requests");
         ApiError { status: StatusCode::METHOD_NOT_ALLOWED, ..ApiError::invalid(message) }
     }
 
     /// 500: the engine stopped before the answer was complete.
-    pub fn interrupted() -> Self {
+    pub(crate) fn interrupted() -> Self {
         let message = "the engine stopped before the answer was complete";
         ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "server_error", message)
     }
 
     /// 500: the model's logits were not finite.
-    pub fn non_finite() -> Self {
+    pub(crate) fn non_finite() -> Self {
         let message = NonFiniteLogits.to_string();
         ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "server_error", message)
     }
 
     /// 429: the request was given up, as the engine was full and all others ranked before it.
-    pub fn overloaded() -> Self {
+    pub(crate) fn overloaded() -> Self {
         let message = "the queue is full, and the other requests are expected to be shorter: try again \
                        later";
         ApiError::too_many(message)
     }
 
     /// 500: the engine failed with `fault`.
-    pub fn broken(fault: &Fault) -> Self {
+    pub(crate) fn broken(fault: &Fault) -> Self {
         let message = format!("the engine broke down: {fault}");
         ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "server_error", message)
     }
 
     /// 503: the server is draining and accepts no new requests.
-    pub fn draining() -> Self {
+    pub(crate) fn draining() -> Self {
         let message = "the server is shutting down: try another one";
         ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "server_error", message)
     }
 
     /// 503: the drain's deadline came before the end of the answer.
-    pub fn cut() -> Self {
+    pub(crate) fn cut() -> Self {
         let message = "the server shut down before the answer was complete: try another one";
         ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "server_error", message)
     }
 
     /// The error object.
-    pub fn body(&self) -> Value {
+    pub(crate) fn body(&self) -> Value {
         json!({ "error": {
             "message": self.message,
             "type": self.kind,
@@ -132,7 +132,7 @@ impl ApiError {
 impl ApiError {
     /// The engine's refusal of a request whose prompt is in the field `prompt` and whose length in
     /// `max_tokens`.
-    pub fn of_submission(error: SubmitError, prompt: &str, max_tokens: &str) -> Self {
+    pub(crate) fn of_submission(error: SubmitError, prompt: &str, max_tokens: &str) -> Self {
         let message = error.to_string();
         match error {
             SubmitError::Failed(fault) => ApiError::broken(&fault),

@@ -17,7 +17,7 @@ struct Likelihood {
 
 /// One generated token with its log-probability.
 #[derive(Clone, Debug)]
-pub struct Scored {
+pub(crate) struct Scored {
     token: Likelihood,
     /// Most likely tokens at this position, best first.
     top: Vec<Likelihood>,
@@ -26,7 +26,7 @@ pub struct Scored {
 }
 
 /// Converts tokens into [`Scored`] tokens, in order.
-pub struct Scorer {
+pub(crate) struct Scorer {
     tokenizer: Arc<Tokenizer>,
     top: Vec<Likelihood>,
     /// True before the first token of text.
@@ -35,7 +35,7 @@ pub struct Scorer {
 
 impl Scorer {
     /// A scorer at the start of an answer.
-    pub fn new(tokenizer: Arc<Tokenizer>) -> Self {
+    pub(crate) fn new(tokenizer: Arc<Tokenizer>) -> Self {
         Scorer { tokenizer, top: Vec::new(), first: true }
     }
 
@@ -44,12 +44,12 @@ impl Scorer {
     }
 
     /// Adds one of the most likely tokens at the next position.
-    pub fn alternative(&mut self, id: u32, logprob: f32) {
+    pub(crate) fn alternative(&mut self, id: u32, logprob: f32) {
         self.top.push(self.likelihood(id, logprob));
     }
 
     /// Adds the sampled token, before which there are `offset` characters of text.
-    pub fn token(&mut self, id: u32, logprob: f32, offset: usize) -> Scored {
+    pub(crate) fn token(&mut self, id: u32, logprob: f32, offset: usize) -> Scored {
         let token = self.likelihood(id, logprob);
         self.first &= self.tokenizer.is_special(id);
         Scored { token, top: std::mem::take(&mut self.top), offset }
@@ -74,7 +74,7 @@ impl Likelihood {
 }
 
 /// The `logprobs` of a chat answer.
-pub fn of_chat(scored: &[Scored]) -> Value {
+pub(crate) fn of_chat(scored: &[Scored]) -> Value {
     let content = scored.iter().map(|token| {
         let mut object = token.token.json();
         object["top_logprobs"] = token.top.iter().map(Likelihood::json).collect();
@@ -84,7 +84,7 @@ pub fn of_chat(scored: &[Scored]) -> Value {
 }
 
 /// The `logprobs` of a completion whose text begins with `prompt_chars` characters of the prompt.
-pub fn of_completion(scored: &[Scored], prompt_chars: usize) -> Value {
+pub(crate) fn of_completion(scored: &[Scored], prompt_chars: usize) -> Value {
     let tokens = scored.iter().map(|token| token.token.text());
     json!({
         "tokens": tokens.collect::<Vec<_>>(),

@@ -8,8 +8,8 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::sleep;
 use trail_cli::{Error, notice};
 
-use super::lifecycle::Phase;
-use super::state::ServerState;
+use crate::lifecycle::Phase;
+use crate::state::ServerState;
 
 /// Interval of checks for an engine failure.
 const FAULT_POLL_INTERVAL: Duration = Duration::from_millis(250);
@@ -17,14 +17,14 @@ const FAULT_POLL_INTERVAL: Duration = Duration::from_millis(250);
 const CUT_GRACE: Duration = Duration::from_secs(1);
 
 /// Handlers of SIGTERM and SIGINT.
-pub struct Signals {
+pub(crate) struct Signals {
     terminate: Signal,
     interrupt: Signal,
 }
 
 impl Signals {
     /// Installs the handlers; from here on the signals no longer end the process.
-    pub fn listen() -> Result<Self, Error> {
+    pub(crate) fn listen() -> Result<Self, Error> {
         let listen = |kind| {
             signal(kind).map_err(|error| Error::failed(format!("cannot wait for signals: {error}")))
         };
@@ -52,7 +52,7 @@ async fn breakdown(state: &ServerState) {
 /// Waits for a signal or an engine failure, then until every connection has got its response, or
 /// the deadline has cut it. A second signal ends the process. The error of a cut makes the exit
 /// code 1, so that a supervisor can tell it from a complete drain.
-pub async fn run(mut signals: Signals, state: Arc<ServerState>) -> Result<(), Error> {
+pub(crate) async fn run(mut signals: Signals, state: Arc<ServerState>) -> Result<(), Error> {
     tokio::select! {
         () = signals.next() => {
             let live = state.engine.live();

@@ -12,11 +12,11 @@ use prometheus::{
 use trail_cli::Error;
 use trail_runtime::engine::Stats;
 
-use super::access::Access;
-use super::engine_metrics;
-use super::error::ApiError;
-use super::state::Shared;
-use super::vllm_metrics;
+use crate::access::Access;
+use crate::engine_metrics;
+use crate::error::ApiError;
+use crate::state::Shared;
+use crate::vllm_metrics;
 
 /// Bucket bounds of times to first token and of whole answers, seconds.
 const SECONDS: [f64; 14] =
@@ -26,7 +26,7 @@ const TOKEN_SECONDS: [f64; 11] =
     [0.001, 0.0025, 0.005, 0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 1.0, 5.0];
 
 /// Metrics of the server; the engine's own counters are read at each scrape.
-pub struct Metrics {
+pub(crate) struct Metrics {
     registry: Registry,
     first_token: Histogram,
     latency: Histogram,
@@ -37,7 +37,7 @@ pub struct Metrics {
 
 impl Metrics {
     /// Metrics at zero.
-    pub fn new() -> Result<Self, Error> {
+    pub(crate) fn new() -> Result<Self, Error> {
         Metrics::registered()
             .map_err(|error| Error::failed(format!("cannot set up metrics: {error}")))
     }
@@ -81,12 +81,12 @@ impl Metrics {
     }
 
     /// Counts a response.
-    pub fn responded(&self, status: u16) {
+    pub(crate) fn responded(&self, status: u16) {
         self.responses.with_label_values(&[status.to_string().as_str()]).inc();
     }
 
     /// Watches an answer to the request of `access`.
-    pub fn watch(&self, access: Arc<Access>) -> Watch {
+    pub(crate) fn watch(&self, access: Arc<Access>) -> Watch {
         Watch {
             first_token: self.first_token.clone(),
             latency: self.latency.clone(),
@@ -110,7 +110,7 @@ impl Metrics {
 
 /// Timer of one answer. An answer dropped before its end counts as cancelled, unless its request
 /// has failed.
-pub struct Watch {
+pub(crate) struct Watch {
     first_token: Histogram,
     latency: Histogram,
     inter_token: Histogram,
@@ -122,7 +122,7 @@ pub struct Watch {
 
 impl Watch {
     /// Records a token.
-    pub fn token(&mut self) {
+    pub(crate) fn token(&mut self) {
         let now = Instant::now();
         match self.last_token.replace(now) {
             None => self.first_token.observe((now - self.access.arrival).as_secs_f64()),
@@ -131,7 +131,7 @@ impl Watch {
     }
 
     /// Records the end of a complete answer.
-    pub fn end(&mut self, reason: &str) {
+    pub(crate) fn end(&mut self, reason: &str) {
         self.latency.observe(self.access.arrival.elapsed().as_secs_f64());
         self.count(reason);
     }
@@ -151,7 +151,7 @@ impl Drop for Watch {
 }
 
 /// Returns the metrics in Prometheus's text format.
-pub async fn scrape(State(state): Shared) -> Result<Response, ApiError> {
+pub(crate) async fn scrape(State(state): Shared) -> Result<Response, ApiError> {
     let failed = state.engine.predictor().map_or(0, |predictor| predictor.failures());
     let text = state.metrics.text(&state.engine.stats(), failed, &state.name);
     let text = text.map_err(|_| ApiError::interrupted())?;

@@ -7,11 +7,11 @@ use std::fmt;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-use super::error::ApiError;
+use crate::error::ApiError;
 
 /// The value of a field that asks for nothing; so does null.
 #[derive(Clone, Copy, Debug)]
-pub enum Neutral {
+pub(crate) enum Neutral {
     /// Only null.
     Null,
     /// `false`.
@@ -37,7 +37,7 @@ pub enum Neutral {
 }
 
 /// A field that is not supported, with the value that it can have nevertheless.
-pub type Field = (&'static str, Neutral);
+pub(crate) type Field = (&'static str, Neutral);
 
 /// Fields of OpenAI, vLLM, SGLang and llama.cpp, on both endpoints.
 const FIELDS: [Field; 58] = [
@@ -103,7 +103,7 @@ const FIELDS: [Field; 58] = [
 
 /// Refuses a body, `json`, with a field of [`FIELDS`] or `more` that asks for something. All other
 /// fields are skipped by the parser.
-pub fn refuse_unsupported(json: &[u8], more: &[Field]) -> Result<(), ApiError> {
+pub(crate) fn refuse_unsupported(json: &[u8], more: &[Field]) -> Result<(), ApiError> {
     let mut deserializer = serde_json::Deserializer::from_slice(json);
     let found = deserializer.deserialize_any(Object { more });
     let found = found.and_then(|found| deserializer.end().map(|()| found));
@@ -253,7 +253,7 @@ impl<'de> Visitor<'de> for ShapeVisitor {
 }
 
 /// A value of a message that must ask for nothing.
-pub fn is_neutral<'de, D: Deserializer<'de>>(
+pub(crate) fn is_neutral<'de, D: Deserializer<'de>>(
     deserializer: D,
     neutral: Neutral,
 ) -> Result<bool, D::Error> {

@@ -6,14 +6,14 @@ use std::sync::Arc;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error, SeqAccess, Visitor};
 
-use super::error::ApiError;
-use super::intake::BodyPermit;
-use super::sampling::MAX_CHOICES;
-use super::state::ServerState;
+use crate::error::ApiError;
+use crate::intake::BodyPermit;
+use crate::sampling::MAX_CHOICES;
+use crate::state::ServerState;
 
 /// The prompts of a completion.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Prompt {
+pub(crate) enum Prompt {
     /// Prompts as text.
     Texts(Vec<String>),
     /// Prompts as token ids.
@@ -25,7 +25,7 @@ impl Prompt {
     /// any is tokenized. A client that leaves ends the work at the next prompt of a list: the
     /// tokenizer takes a text in one piece, since where it may be cut depends on the model's rules.
     /// Returns the permit as well.
-    pub async fn encode(
+    pub(crate) async fn encode(
         self,
         state: Arc<ServerState>,
         permit: BodyPermit,

@@ -9,15 +9,15 @@ use trail_runtime::backend::BLOCK_TOKENS;
 use trail_runtime::engine::Engine;
 use trail_runtime::text::{ChatTemplate, Tokenizer};
 
-use super::ServerOptions;
-use super::error::ApiError;
-use super::intake::Intake;
-use super::lifecycle::{Lifecycle, Phase};
-use super::metrics::Metrics;
-use super::timeouts::Timeouts;
+use crate::ServerOptions;
+use crate::error::ApiError;
+use crate::intake::Intake;
+use crate::lifecycle::{Lifecycle, Phase};
+use crate::metrics::Metrics;
+use crate::timeouts::Timeouts;
 
 /// The served model, its engine, and the server's own records.
-pub struct ServerState {
+pub(crate) struct ServerState {
     /// Name of the served model.
     pub name: String,
     /// Start of the server, seconds since 1970.
@@ -45,11 +45,11 @@ pub struct ServerState {
 }
 
 /// The state as handlers receive it.
-pub type Shared = State<Arc<ServerState>>;
+pub(crate) type Shared = State<Arc<ServerState>>;
 
 impl ServerState {
     /// Creates the state of a server that accepts requests.
-    pub fn new(setup: Setup, engine: Engine, options: ServerOptions) -> Result<Self, Error> {
+    pub(crate) fn new(setup: Setup, engine: Engine, options: ServerOptions) -> Result<Self, Error> {
         let tokenizer = setup.tokenizer()?;
         let context = engine.model().config.max_context;
         let capacity = context.min(engine.kv_blocks() * BLOCK_TOKENS);
@@ -71,7 +71,7 @@ impl ServerState {
 
     /// Returns an error if `text`, of the request's `field`, cannot fit the context whatever its
     /// tokens are: tokenizing it would be in vain, and take a hundred times its bytes.
-    pub fn check_text(&self, field: &str, text: &str) -> Result<(), ApiError> {
+    pub(crate) fn check_text(&self, field: &str, text: &str) -> Result<(), ApiError> {
         let (least, capacity) = (self.tokenizer.least_tokens(text), self.capacity);
         if least <= capacity {
             return Ok(());
@@ -84,7 +84,7 @@ impl ServerState {
     }
 
     /// Returns an error while the server drains.
-    pub fn check_open(&self) -> Result<(), ApiError> {
+    pub(crate) fn check_open(&self) -> Result<(), ApiError> {
         match self.engine.fault() {
             Some(fault) => Err(ApiError::broken(fault)),
             None if self.lifecycle.phase() > Phase::Open => Err(ApiError::draining()),
@@ -93,7 +93,7 @@ impl ServerState {
     }
 
     /// Returns an error if `name` is not the served model; a request without a name is accepted.
-    pub fn check_model(&self, name: Option<&str>) -> Result<(), ApiError> {
+    pub(crate) fn check_model(&self, name: Option<&str>) -> Result<(), ApiError> {
         match name {
             Some(name) if name != self.name => Err(ApiError::no_such_model(name, &self.name)),
             _ => Ok(()),
@@ -102,20 +102,20 @@ impl ServerState {
 }
 
 /// Seconds since 1970.
-pub fn unix_time() -> u64 {
+pub(crate) fn unix_time() -> u64 {
     // A clock before 1970 is wrong; 0 is as good as any value.
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
 /// `GET /health`: 200 while requests are accepted, 503 while the server drains or after an engine
 /// failure.
-pub async fn health(State(state): Shared) -> Result<&'static str, ApiError> {
+pub(crate) async fn health(State(state): Shared) -> Result<&'static str, ApiError> {
     state.check_open()?;
     Ok("ok\n")
 }
 
 /// `GET /live`: 200 as long as the process answers, also while it drains: a liveness probe that
 /// failed during a drain would cut it.
-pub async fn live() -> &'static str {
+pub(crate) async fn live() -> &'static str {
     "ok\n"
 }

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 /// A response, or a chunk of a streamed one.
 #[derive(Serialize, Clone, Debug)]
-pub struct Envelope<C> {
+pub(crate) struct Envelope<C> {
     /// Response id, the same in all chunks.
     pub id: String,
     /// Object type, such as `chat.completion`.
@@ -22,7 +22,7 @@ pub struct Envelope<C> {
 
 /// Token counts of a request.
 #[derive(Serialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Usage {
+pub(crate) struct Usage {
     /// Tokens of the prompts.
     pub prompt_tokens: u64,
     /// Generated tokens, including stop and EOS tokens.
@@ -33,13 +33,13 @@ pub struct Usage {
 
 impl Usage {
     /// Counts before the first generated token.
-    pub fn of_prompts(prompts: &[Vec<u32>]) -> Self {
+    pub(crate) fn of_prompts(prompts: &[Vec<u32>]) -> Self {
         let tokens = prompts.iter().map(|prompt| prompt.len() as u64).sum();
         Usage { prompt_tokens: tokens, completion_tokens: 0, total_tokens: tokens }
     }
 
     /// Adds generated tokens.
-    pub fn add(&mut self, tokens: u32) {
+    pub(crate) fn add(&mut self, tokens: u32) {
         self.completion_tokens += u64::from(tokens);
         self.total_tokens += u64::from(tokens);
     }

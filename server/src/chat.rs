@@ -9,18 +9,18 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 use trail_runtime::text::{ChatError, ChatMessage, ChatOptions};
 
-use super::access::Access;
-use super::body::{Admitted, Body};
-use super::choice::Delta;
-use super::error::ApiError;
-use super::intake::BodyPermit;
-use super::logprobs;
-use super::one_or_many::OneOrMany;
-use super::reply::{Dialect, reply};
-use super::sampling::{Options, Prompts};
-use super::state::{ServerState, Shared};
-use super::unsupported::{Field, Neutral, is_neutral};
-use super::wire::Usage;
+use crate::access::Access;
+use crate::body::{Admitted, Body};
+use crate::choice::Delta;
+use crate::error::ApiError;
+use crate::intake::BodyPermit;
+use crate::logprobs;
+use crate::one_or_many::OneOrMany;
+use crate::reply::{Dialect, reply};
+use crate::sampling::{Options, Prompts};
+use crate::state::{ServerState, Shared};
+use crate::unsupported::{Field, Neutral, is_neutral};
+use crate::wire::Usage;
 
 #[derive(Deserialize)]
 struct Fields {
@@ -114,7 +114,7 @@ pub fn check(bytes: &[u8]) -> Result<(), ApiError> {
 }
 
 /// The handler.
-pub async fn create(
+pub(crate) async fn create(
     State(state): Shared,
     Extension(access): Extension<Arc<Access>>,
     admitted: Admitted,

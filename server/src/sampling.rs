@@ -7,25 +7,25 @@ use trail_runtime::backend::BLOCK_TOKENS;
 use trail_runtime::engine::{Request, SamplingParams, SubmitError};
 use trail_runtime::text::StopMatcher;
 
-use super::access::Access;
-use super::choice::{Choice, Opening};
-use super::error::ApiError;
-use super::intake::{BodyPermit, HasLeft};
-use super::length_hint::LengthHint;
-use super::one_or_many::OneOrMany;
-use super::state::ServerState;
-use crate::detokenizer::TextOptions;
-use crate::random;
+use crate::access::Access;
+use crate::choice::{Choice, Opening};
+use crate::error::ApiError;
+use crate::intake::{BodyPermit, HasLeft};
+use crate::length_hint::LengthHint;
+use crate::one_or_many::OneOrMany;
+use crate::state::ServerState;
+use trail_cli::TextOptions;
+use trail_cli::random;
 
 /// Maximum number of choices of one request: `n` times the number of prompts.
-pub const MAX_CHOICES: usize = 128;
+pub(crate) const MAX_CHOICES: usize = 128;
 
 /// Maximum number of stop tokens of one request.
 const MAX_STOP_TOKENS: usize = 1024;
 
 /// Sampling parameters and response options of a request.
 #[derive(Deserialize, Clone, Debug)]
-pub struct Options {
+pub(crate) struct Options {
     /// Name of the model.
     pub model: Option<String>,
     /// True to stream the answer.
@@ -59,7 +59,7 @@ struct StreamOptions {
 }
 
 /// Prompts, and the options that each endpoint spells in its own way.
-pub struct Prompts {
+pub(crate) struct Prompts {
     /// Token ids of each prompt.
     pub ids: Vec<Vec<u32>>,
     /// Name of the request field that holds the prompts, for error messages.
@@ -76,13 +76,13 @@ pub struct Prompts {
 
 impl Options {
     /// Returns true if a stream ends with a usage chunk.
-    pub fn include_usage(&self) -> bool {
+    pub(crate) fn include_usage(&self) -> bool {
         self.stream_options.as_ref().and_then(|options| options.include_usage).unwrap_or(false)
     }
 
     /// Submits one engine request for each choice: all, or none if one is rejected. Predictions
     /// that take long are made where texts are tokenized, under the same bounds.
-    pub async fn submit(
+    pub(crate) async fn submit(
         &self,
         state: &Arc<ServerState>,
         access: &Arc<Access>,
@@ -113,7 +113,7 @@ impl Options {
                 format!("n times the prompts is {count}: ask for 1 to {MAX_CHOICES} answers");
             return Err(ApiError::invalid_field("n", message));
         }
-        let seed = self.seed.map_or_else(random::number, |seed| seed as u64);
+        let seed = self.seed.map_or_else(random::u64, |seed| seed as u64);
         let submit = |index: usize, initial_prediction| {
             let sampling = self.sampling(prompts, seed_of_answer(seed, (index % n) as u64));
             let request = self.request(state, prompts, index / n, sampling)?;

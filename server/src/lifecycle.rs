@@ -4,7 +4,7 @@ use tokio::sync::watch;
 
 /// Phase of the server, in order of time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Phase {
+pub(crate) enum Phase {
     /// Requests are accepted.
     Open,
     /// Accepted requests are finished; new ones are refused.
@@ -14,21 +14,21 @@ pub enum Phase {
 }
 
 /// The phase, and the number of connections that a drain waits for.
-pub struct Lifecycle {
+pub(crate) struct Lifecycle {
     phase: watch::Sender<Phase>,
     /// Each counted connection is a receiver of this channel, which carries nothing.
     connections: watch::Sender<()>,
 }
 
 /// A counted connection; its drop ends the count.
-pub struct Counted(#[allow(dead_code, reason = "held for its drop")] watch::Receiver<()>);
+pub(crate) struct Counted(#[allow(dead_code, reason = "held for its drop")] watch::Receiver<()>);
 
 /// The phase as one answer observes it.
-pub struct PhaseWatch(watch::Receiver<Phase>);
+pub(crate) struct PhaseWatch(watch::Receiver<Phase>);
 
 impl PhaseWatch {
     /// Completes at the first phase that is not before `phase`.
-    pub async fn reached(&mut self, phase: Phase) {
+    pub(crate) async fn reached(&mut self, phase: Phase) {
         // The sender is gone with the server itself, after the last phase.
         let _ = self.0.wait_for(|current| *current >= phase).await;
     }
@@ -36,43 +36,43 @@ impl PhaseWatch {
 
 impl Lifecycle {
     /// The life of a server that accepts requests.
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Lifecycle { phase: watch::Sender::new(Phase::Open), connections: watch::Sender::new(()) }
     }
 
     /// The current phase.
-    pub fn phase(&self) -> Phase {
+    pub(crate) fn phase(&self) -> Phase {
         *self.phase.borrow()
     }
 
     /// Enters `phase`.
-    pub fn enter(&self, phase: Phase) {
+    pub(crate) fn enter(&self, phase: Phase) {
         self.phase.send_replace(phase);
     }
 
     /// Returns a view of the phase with its own wait.
-    pub fn watch(&self) -> PhaseWatch {
+    pub(crate) fn watch(&self) -> PhaseWatch {
         PhaseWatch(self.phase.subscribe())
     }
 
     /// Completes at the first phase that is not before `phase`.
-    pub async fn reached(&self, phase: Phase) {
+    pub(crate) async fn reached(&self, phase: Phase) {
         self.watch().reached(phase).await;
     }
 
     /// Counts a connection. Only those accepted while the server is open are counted: a drain does
     /// not wait for the health checks that arrive during it.
-    pub fn count(&self) -> Option<Counted> {
+    pub(crate) fn count(&self) -> Option<Counted> {
         (self.phase() == Phase::Open).then(|| Counted(self.connections.subscribe()))
     }
 
     /// Number of counted connections.
-    pub fn connections(&self) -> usize {
+    pub(crate) fn connections(&self) -> usize {
         self.connections.receiver_count()
     }
 
     /// Completes once no counted connection is left.
-    pub async fn all_closed(&self) {
+    pub(crate) async fn all_closed(&self) {
         self.connections.closed().await;
     }
 }

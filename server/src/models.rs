@@ -5,8 +5,8 @@ use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use serde_json::{Value, json};
 
-use super::error::ApiError;
-use super::state::{ServerState, Shared};
+use crate::error::ApiError;
+use crate::state::{ServerState, Shared};
 
 fn card(state: &ServerState) -> Value {
     json!({
@@ -20,12 +20,12 @@ fn card(state: &ServerState) -> Value {
 }
 
 /// Lists the models.
-pub async fn list(State(state): Shared) -> Json<Value> {
+pub(crate) async fn list(State(state): Shared) -> Json<Value> {
     Json(json!({ "object": "list", "data": [card(&state)] }))
 }
 
 /// Returns the model named `name`.
-pub async fn retrieve(
+pub(crate) async fn retrieve(
     State(state): Shared,
     name: Result<Path<String>, PathRejection>,
 ) -> Result<Json<Value>, ApiError> {

@@ -11,8 +11,8 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::net::{TcpListener, lookup_host};
 use trail_cli::notice;
 
-use super::connection;
-use super::state::ServerState;
+use crate::connection;
+use crate::state::ServerState;
 
 /// Pause after an accept that failed for lack of file descriptors or memory, so that the loop does
 /// not spin until a connection is closed.
@@ -23,7 +23,7 @@ const REFUSAL_LOG_INTERVAL: Duration = Duration::from_secs(60);
 /// Listens on `host`, a name or an address. A name with several addresses is bound to one: the
 /// first IPv4 address that is free, else the first of the others, since `localhost` is mostly
 /// written as 127.0.0.1 by clients.
-pub async fn bind(host: &str, port: u16) -> io::Result<TcpListener> {
+pub(crate) async fn bind(host: &str, port: u16) -> io::Result<TcpListener> {
     let mut addresses: Vec<SocketAddr> = lookup_host((host, port)).await?.collect();
     addresses.sort_by_key(SocketAddr::is_ipv6);
     TcpListener::bind(&addresses[..]).await
@@ -31,14 +31,18 @@ pub async fn bind(host: &str, port: u16) -> io::Result<TcpListener> {
 
 /// Raises the soft limit of open files to the hard one: a connection takes one descriptor, and the
 /// usual soft limit is 1024.
-pub fn raise_descriptor_limit() {
+pub(crate) fn raise_descriptor_limit() {
     let limit = getrlimit(Resource::Nofile);
     // Fails in a sandbox that forbids the call: the server then has the descriptors it was given.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
 }
 
 /// Accepts connections and serves each in a task of its own.
-pub async fn accept(listener: TcpListener, router: Router, state: Arc<ServerState>) -> Infallible {
+pub(crate) async fn accept(
+    listener: TcpListener,
+    router: Router,
+    state: Arc<ServerState>,
+) -> Infallible {
     let mut refusals = RefusalLog::default();
     loop {
         let (stream, _) = match listener.accept().await {

@@ -15,9 +15,9 @@ use futures_util::StreamExt;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time::{sleep, timeout};
 
-use super::MAX_BODY_BYTES;
-use super::error::ApiError;
-use super::lifecycle::{Lifecycle, Phase};
+use crate::MAX_BODY_BYTES;
+use crate::error::ApiError;
+use crate::lifecycle::{Lifecycle, Phase};
 
 /// Longest body that needs no permit, bytes. Prompts of most requests are shorter.
 const SMALL_BYTES: usize = 64 << 10;
@@ -39,7 +39,7 @@ const LARGE_NICE: i32 = 5;
 const RELEASE_PAUSE: Duration = Duration::from_secs(1);
 
 /// The bounds of one server.
-pub struct Intake {
+pub(crate) struct Intake {
     /// Bytes of large bodies, in units.
     bytes: Arc<Semaphore>,
     /// Places in the queue for `bytes`.
@@ -54,7 +54,7 @@ pub struct Intake {
 }
 
 /// A body's share of the bounds, from its reading to the last use of its text.
-pub struct BodyPermit {
+pub(crate) struct BodyPermit {
     intake: Arc<Intake>,
     /// Bytes of a large body; `None` for a small one.
     bytes: Option<OwnedSemaphorePermit>,
@@ -71,7 +71,7 @@ impl Drop for BodyPermit {
 
 impl Intake {
     /// Bounds for a machine of `threads` hardware threads; `body_timeout` limits the reading.
-    pub fn new(threads: usize, body_timeout: Duration) -> Arc<Self> {
+    pub(crate) fn new(threads: usize, body_timeout: Duration) -> Arc<Self> {
         Arc::new(Intake {
             bytes: Arc::new(Semaphore::new(LARGE_BYTES / UNIT)),
             queue: Semaphore::new(MAX_WAITING),
@@ -84,7 +84,7 @@ impl Intake {
 
     /// Reads the body of `request`. Refused are a body over [`MAX_BODY_BYTES`], one that takes too
     /// long, one beyond the queue, and any that is incomplete when the server starts to drain.
-    pub async fn receive(
+    pub(crate) async fn receive(
         self: &Arc<Self>,
         request: Request,
         lifecycle: &Lifecycle,
@@ -148,7 +148,7 @@ impl Intake {
     }
 
     /// Reads a bounded part of the body of a request that is refused whatever it says.
-    pub async fn discard(request: Request) {
+    pub(crate) async fn discard(request: Request) {
         // Not for a slow client: the server may be about to end.
         let _ = timeout(DISCARD_TIMEOUT, discard(request.into_body().into_data_stream())).await;
     }
@@ -163,7 +163,7 @@ impl Intake {
     }
 
     /// Returns memory to the system after large bodies. Never completes.
-    pub async fn release_memory(self: Arc<Self>) {
+    pub(crate) async fn release_memory(self: Arc<Self>) {
         loop {
             self.freed.notified().await;
             sleep(RELEASE_PAUSE).await;
@@ -183,18 +183,18 @@ async fn discard(mut chunks: BodyDataStream) {
 }
 
 /// Tells long work whether its client has left.
-pub type HasLeft<'a> = &'a dyn Fn() -> bool;
+pub(crate) type HasLeft<'a> = &'a dyn Fn() -> bool;
 
 impl BodyPermit {
     /// Returns true for a body that is parsed off the connection's thread.
-    pub fn is_large(&self) -> bool {
+    pub(crate) fn is_large(&self) -> bool {
         self.bytes.is_some()
     }
 
     /// Runs `work` off the threads that serve connections. A small body waits for one of a few
     /// threads, a large one for its turn, which it keeps until the permit is dropped. Work that has
     /// begun holds the permit to its end, also when the client has left.
-    pub async fn run<T: Send + 'static>(
+    pub(crate) async fn run<T: Send + 'static>(
         mut self,
         work: impl FnOnce(HasLeft) -> T + Send + 'static,
     ) -> Result<(T, BodyPermit), ApiError> {

@@ -122,7 +122,7 @@ fn counters(stats: &Stats, failed: u64) -> [(&'static str, &'static str, u64); 1
 
 /// Converts the engine's counters, and the prompts that its predictor could not read, to Prometheus
 /// metric families.
-pub fn families(stats: &Stats, failed: u64) -> prometheus::Result<Vec<MetricFamily>> {
+pub(crate) fn families(stats: &Stats, failed: u64) -> prometheus::Result<Vec<MetricFamily>> {
     let mut families = Vec::new();
     for (name, help, value) in gauges(stats) {
         let gauge = Gauge::with_opts(Opts::new(name, help))?;

@@ -17,9 +17,9 @@ use hyper_util::service::TowerToHyperService;
 use tokio::net::TcpStream;
 use tokio::time::sleep;
 
-use super::lifecycle::{Counted, Phase};
-use super::state::ServerState;
-use super::timed_stream::TimedStream;
+use crate::lifecycle::{Counted, Phase};
+use crate::state::ServerState;
+use crate::timed_stream::TimedStream;
 
 /// Largest header of a request, and most of a response that waits to be written, bytes.
 const BUFFER_BYTES: usize = 64 << 10;
@@ -29,7 +29,7 @@ const LAST_REQUEST_GRACE: Duration = Duration::from_millis(100);
 
 /// State of a connection, shared by its stream and its requests. All of it is used by one task.
 #[derive(Default)]
-pub struct Activity {
+pub(crate) struct Activity {
     in_request: AtomicBool,
     requests: AtomicU32,
     write_blocked: AtomicBool,
@@ -39,23 +39,23 @@ pub struct Activity {
 
 impl Activity {
     /// Returns true from the end of a request's header to the end of its response.
-    pub fn is_in_request(&self) -> bool {
+    pub(crate) fn is_in_request(&self) -> bool {
         self.in_request.load(Ordering::Relaxed)
     }
 
     /// Number of requests so far, modulo 2^32.
-    pub fn requests(&self) -> u32 {
+    pub(crate) fn requests(&self) -> u32 {
         self.requests.load(Ordering::Relaxed)
     }
 
     /// Registers the reader to be woken at the end of the request. hyper does not read again until
     /// bytes arrive, so that the wait for the next request would not be timed.
-    pub fn wake_at_end(&self, cx: &Context<'_>) {
+    pub(crate) fn wake_at_end(&self, cx: &Context<'_>) {
         self.reader.register(cx.waker());
     }
 
     /// Records that the last write found the socket's buffer full, or not.
-    pub fn set_write_blocked(&self, blocked: bool) {
+    pub(crate) fn set_write_blocked(&self, blocked: bool) {
         self.write_blocked.store(blocked, Ordering::Relaxed);
     }
 
@@ -111,7 +111,7 @@ impl HttpBody for TrackedBody {
 /// complete header after [`LAST_REQUEST_GRACE`] is closed, another after its response; one that is
 /// not counted arrived during the drain and has one request. Errors end the connection alone: the
 /// client left, was too slow, or broke a rule of HTTP.
-pub async fn serve(
+pub(crate) async fn serve(
     stream: TcpStream,
     router: Router,
     state: Arc<ServerState>,

@@ -7,21 +7,21 @@ use axum::body::Bytes;
 use axum::extract::{FromRequest, Request};
 use serde::de::DeserializeOwned;
 
-use super::error::ApiError;
-use super::intake::BodyPermit;
-use super::state::ServerState;
-use super::unsupported::{Field, refuse_unsupported};
+use crate::error::ApiError;
+use crate::intake::BodyPermit;
+use crate::state::ServerState;
+use crate::unsupported::{Field, refuse_unsupported};
 
 /// U+FEFF in UTF-8, which some clients send before JSON.
 const BOM: &[u8] = b"\xEF\xBB\xBF";
 
 /// The text of a JSON object. No values are built of it but those that are [`Body::read`].
 #[derive(Debug)]
-pub struct Body(Bytes);
+pub(crate) struct Body(Bytes);
 
 impl Body {
     /// A body of `bytes`, without a byte-order mark.
-    pub fn new(bytes: Bytes) -> Self {
+    pub(crate) fn new(bytes: Bytes) -> Self {
         match bytes.starts_with(BOM) {
             true => Body(bytes.slice(BOM.len()..)),
             false => Body(bytes),
@@ -30,13 +30,13 @@ impl Body {
 
     /// Refuses what is no JSON object, and fields that are not supported on this endpoint (`more`)
     /// or on any.
-    pub fn check(&self, more: &[Field]) -> Result<(), ApiError> {
+    pub(crate) fn check(&self, more: &[Field]) -> Result<(), ApiError> {
         refuse_unsupported(&self.0, more)
     }
 
     /// Deserializes the fields of `T`. Each handler reads several structs from one body, as serde's
     /// `flatten` loses the name of the field at fault.
-    pub fn read<T: DeserializeOwned>(&self) -> Result<T, ApiError> {
+    pub(crate) fn read<T: DeserializeOwned>(&self) -> Result<T, ApiError> {
         let deserializer = &mut serde_json::Deserializer::from_slice(&self.0);
         serde_path_to_error::deserialize(deserializer).map_err(|error| {
             let (path, message) = (error.path().to_string(), error.inner().to_string());
@@ -52,7 +52,7 @@ impl Body {
 }
 
 /// The bytes of a body, with their share of what the server reads and parses at once.
-pub struct Admitted {
+pub(crate) struct Admitted {
     bytes: Vec<u8>,
     permit: BodyPermit,
 }
@@ -60,7 +60,7 @@ pub struct Admitted {
 impl Admitted {
     /// Reads fields of the body, off the connection's thread if the body is large. The permit is to
     /// be held until the text of the fields is tokenized.
-    pub async fn read<T: Send + 'static>(
+    pub(crate) async fn read<T: Send + 'static>(
         self,
         read: impl FnOnce(&Body) -> Result<T, ApiError> + Send + 'static,
     ) -> Result<(T, BodyPermit), ApiError> {

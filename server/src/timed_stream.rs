@@ -10,13 +10,13 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep};
 
-use super::connection::Activity;
-use super::timeouts::Timeouts;
+use crate::connection::Activity;
+use crate::timeouts::Timeouts;
 
 /// A stream that fails with `TimedOut` when the client sends no request, or half a header, or does
 /// not read the response. During a request reads are not timed here: the body has its own limit,
 /// and the answer may take as long as it takes.
-pub struct TimedStream {
+pub(crate) struct TimedStream {
     stream: TcpStream,
     activity: Arc<Activity>,
     timeouts: Timeouts,
@@ -30,7 +30,7 @@ pub struct TimedStream {
 
 impl TimedStream {
     /// Wraps `stream`; `activity` says when a request is in progress.
-    pub fn new(stream: TcpStream, activity: Arc<Activity>, timeouts: Timeouts) -> Self {
+    pub(crate) fn new(stream: TcpStream, activity: Arc<Activity>, timeouts: Timeouts) -> Self {
         let (read, write) = (Timer::default(), Timer::default());
         TimedStream { stream, activity, timeouts, read, write, requests: 0, in_header: false }
     }

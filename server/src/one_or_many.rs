@@ -8,7 +8,7 @@ use serde::de::{Deserialize, Deserializer, Error, SeqAccess, Visitor};
 /// A string, or an array of `T`. Unlike serde's untagged enums it keeps no other values of the
 /// body while it decides.
 #[derive(Clone, Debug)]
-pub enum OneOrMany<T> {
+pub(crate) enum OneOrMany<T> {
     /// A string.
     One(String),
     /// An array.
