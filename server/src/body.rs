@@ -7,8 +7,8 @@ use axum::body::Bytes;
 use axum::extract::{FromRequest, Request};
 use serde::de::DeserializeOwned;
 
+use crate::body_limits::BodyPermit;
 use crate::error::ApiError;
-use crate::intake::BodyPermit;
 use crate::state::ServerState;
 use crate::unsupported::{Field, refuse_unsupported};
 
@@ -78,7 +78,7 @@ impl FromRequest<Arc<ServerState>> for Admitted {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, state: &Arc<ServerState>) -> Result<Self, ApiError> {
-        let (bytes, permit) = state.intake.receive(request, &state.lifecycle).await?;
+        let (bytes, permit) = state.body_limits.receive(request, &state.lifecycle).await?;
         Ok(Admitted { bytes, permit })
     }
 }

@@ -9,18 +9,19 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 use trail_runtime::text::{ChatError, ChatMessage, ChatOptions};
 
-use crate::access::Access;
 use crate::body::{Admitted, Body};
+use crate::body_limits::BodyPermit;
 use crate::choice::Delta;
+use crate::envelope::Usage;
 use crate::error::ApiError;
-use crate::intake::BodyPermit;
 use crate::logprobs;
 use crate::one_or_many::OneOrMany;
-use crate::reply::{Dialect, reply};
-use crate::sampling::{Options, Prompts};
+use crate::options::Options;
+use crate::reply::{Endpoint, reply};
+use crate::request_log::Access;
 use crate::state::{ServerState, Shared};
+use crate::submit::Prompts;
 use crate::unsupported::{Field, Neutral, is_neutral};
-use crate::wire::Usage;
 
 #[derive(Deserialize)]
 struct Fields {
@@ -221,7 +222,7 @@ struct Turn {
     content: String,
 }
 
-impl Dialect for Chat {
+impl Endpoint for Chat {
     const ID_PREFIX: &'static str = "chatcmpl-";
     const OBJECT: &'static str = "chat.completion";
     const PIECE_OBJECT: &'static str = "chat.completion.chunk";

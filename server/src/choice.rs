@@ -9,11 +9,11 @@ use tokio::time::timeout;
 use trail_runtime::engine::{Event, FinishReason, Request, RequestHandle, SubmitError};
 use trail_runtime::text::StopMatcher;
 
-use crate::access::Access;
 use crate::error::ApiError;
 use crate::lifecycle::{Phase, PhaseWatch};
 use crate::logprobs::{Scored, Scorer};
 use crate::metrics::Watch;
+use crate::request_log::Access;
 use crate::state::ServerState;
 use trail_cli::{Detokenizer, TextOptions};
 
@@ -55,7 +55,7 @@ impl Delta {
 }
 
 /// Form in which a choice is reported.
-pub(crate) struct Opening {
+pub(crate) struct ChoiceOptions {
     /// Index of the choice within the response.
     pub index: usize,
     /// Text of the prompt, before the answer; empty for none.
@@ -90,10 +90,10 @@ impl Choice {
     pub(crate) fn submit(
         state: &ServerState,
         access: &Arc<Access>,
-        opening: Opening,
+        options: ChoiceOptions,
         mut request: Request,
     ) -> Result<Self, SubmitError> {
-        let Opening { index, echo, scored, stops, text } = opening;
+        let ChoiceOptions { index, echo, scored, stops, text } = options;
         let wake = Arc::new(Notify::new());
         let notify = wake.clone();
         request.notify = Some(Arc::new(move || notify.notify_one()));

@@ -8,17 +8,18 @@ use axum::response::Response;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::access::Access;
 use crate::body::{Admitted, Body};
 use crate::choice::Delta;
+use crate::envelope::Usage;
 use crate::error::ApiError;
 use crate::logprobs;
+use crate::options::Options;
 use crate::prompt::Prompt;
-use crate::reply::{Dialect, reply};
-use crate::sampling::{Options, Prompts};
+use crate::reply::{Endpoint, reply};
+use crate::request_log::Access;
 use crate::state::{ServerState, Shared};
+use crate::submit::Prompts;
 use crate::unsupported::{Field, Neutral};
-use crate::wire::Usage;
 
 /// OpenAI's default for this endpoint.
 const DEFAULT_MAX_TOKENS: u32 = 16;
@@ -112,7 +113,7 @@ struct CompletionChoice {
     finish_reason: Option<&'static str>,
 }
 
-impl Dialect for Completion {
+impl Endpoint for Completion {
     const ID_PREFIX: &'static str = "cmpl-";
     const OBJECT: &'static str = "text_completion";
     const PIECE_OBJECT: &'static str = "text_completion";

@@ -1,22 +1,22 @@
 //! The OpenAI-compatible HTTP server.
 //!
 //! A request's path, one module per stage: [`listener`] -> [`connection`] (HTTP, bounded in time)
-//! -> [`access`] (arrival, log) -> [`intake`] (bounded in bytes) -> [`body`] (JSON) -> [`chat`] or
-//! [`completions`] (tokens) -> [`sampling`] -> [`choice`] (the engine's events as text) ->
-//! [`reply`] (one object, or a stream of events). [`state`] is shared by all requests, [`metrics`]
-//! counts, [`shutdown`] drains.
+//! -> [`request_log`] (arrival, log) -> [`body_limits`] (bounded in bytes) -> [`body`] (JSON) ->
+//! [`chat`] or [`completions`] (tokens) -> [`options`] -> [`submit`] -> [`choice`] (the engine's
+//! events as text) -> [`reply`] (one object, or a stream of events). [`state`] is shared by all
+//! requests, [`metrics`] counts, [`shutdown`] drains.
 
 #![forbid(unsafe_code)]
 
-mod access;
 mod body;
+mod body_limits;
 mod chat;
 mod choice;
 mod completions;
 mod connection;
 mod engine_metrics;
+mod envelope;
 mod error;
-mod intake;
 mod length_hint;
 mod lifecycle;
 mod listener;
@@ -24,16 +24,17 @@ mod logprobs;
 mod metrics;
 mod models;
 mod one_or_many;
+mod options;
 mod prompt;
 mod reply;
-mod sampling;
+mod request_log;
 mod shutdown;
 mod state;
+mod submit;
 mod timed_stream;
 mod timeouts;
 mod unsupported;
 mod vllm_metrics;
-mod wire;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -46,8 +47,8 @@ use axum::routing::{get, post};
 use trail_cli::{Error, Setup};
 use trail_runtime::engine::Engine;
 
+use body_limits::BodyLimits;
 use error::ApiError;
-use intake::Intake;
 use state::{ServerState, Shared};
 pub use timeouts::Timeouts;
 
@@ -89,7 +90,7 @@ pub fn run(
         let listener = listener::bind(host, port).await.map_err(unusable)?;
         let signals = shutdown::Signals::listen()?;
         listening(listener.local_addr().map_err(unusable)?)?;
-        tokio::spawn(state.intake.clone().release_memory());
+        tokio::spawn(state.body_limits.clone().release_memory());
         let router = router(state.clone());
         tokio::select! {
             never = listener::accept(listener, router, state.clone()) => match never {},
@@ -113,7 +114,7 @@ fn router(state: Arc<ServerState>) -> Router {
         .route("/health", get(state::health))
         .route("/live", get(state::live))
         .route("/metrics", get(metrics::scrape))
-        .layer(from_fn_with_state(state.clone(), access::record))
+        .layer(from_fn_with_state(state.clone(), request_log::record))
         .with_state(state)
 }
 
@@ -126,7 +127,7 @@ async fn refuse_unless_open(
     next: Next,
 ) -> Result<Response, ApiError> {
     if let Err(refusal) = state.check_open() {
-        Intake::discard(request).await;
+        BodyLimits::discard(request).await;
         return Err(refusal);
     }
     Ok(next.run(request).await)

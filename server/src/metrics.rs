@@ -12,9 +12,9 @@ use prometheus::{
 use trail_cli::Error;
 use trail_runtime::engine::Stats;
 
-use crate::access::Access;
 use crate::engine_metrics;
 use crate::error::ApiError;
+use crate::request_log::Access;
 use crate::state::Shared;
 use crate::vllm_metrics;
 

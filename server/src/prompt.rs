@@ -6,10 +6,10 @@ use std::sync::Arc;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error, SeqAccess, Visitor};
 
+use crate::body_limits::BodyPermit;
 use crate::error::ApiError;
-use crate::intake::BodyPermit;
-use crate::sampling::MAX_CHOICES;
 use crate::state::ServerState;
+use crate::submit::MAX_CHOICES;
 
 /// The prompts of a completion.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -11,14 +11,14 @@ use futures_util::stream::{self, StreamExt};
 use serde::Serialize;
 
 use crate::choice::{Choice, Delta};
+use crate::envelope::{Envelope, Usage};
 use crate::error::ApiError;
-use crate::sampling::Options;
+use crate::options::Options;
 use crate::state::{ServerState, unix_time};
-use crate::wire::{Envelope, Usage};
 use trail_cli::random;
 
 /// Response objects of one endpoint.
-pub(crate) trait Dialect: Send + Sync + 'static {
+pub(crate) trait Endpoint: Send + Sync + 'static {
     /// Prefix of a response's id.
     const ID_PREFIX: &'static str;
     /// `object` field of a whole response.
@@ -39,7 +39,7 @@ pub(crate) trait Dialect: Send + Sync + 'static {
 }
 
 /// Responds with `choices`: as one object once all are complete, or as a stream.
-pub(crate) async fn reply<D: Dialect>(
+pub(crate) async fn reply<D: Endpoint>(
     state: &ServerState,
     options: &Options,
     choices: Vec<Choice>,
@@ -65,7 +65,7 @@ struct Head<D> {
     dialect: PhantomData<D>,
 }
 
-impl<D: Dialect> Head<D> {
+impl<D: Endpoint> Head<D> {
     fn envelope<C>(&self, object: &'static str, choices: Vec<C>) -> Envelope<C> {
         let Head { id, created, model, .. } = self;
         Envelope {
@@ -79,7 +79,7 @@ impl<D: Dialect> Head<D> {
     }
 }
 
-async fn whole<D: Dialect>(
+async fn whole<D: Endpoint>(
     head: Head<D>,
     choices: Vec<Choice>,
     mut usage: Usage,
@@ -91,7 +91,7 @@ async fn whole<D: Dialect>(
     Ok(Json(envelope).into_response())
 }
 
-fn streamed<D: Dialect>(
+fn streamed<D: Endpoint>(
     head: Head<D>,
     choices: Vec<Choice>,
     usage: Usage,
@@ -111,7 +111,7 @@ fn streamed<D: Dialect>(
 /// A server-sent event, or the error of its serialization.
 type Sent = Result<Event, axum::Error>;
 
-impl<D: Dialect> Head<D> {
+impl<D: Endpoint> Head<D> {
     fn event(&self, pieces: Vec<D::Piece>, usage: Option<Usage>) -> Sent {
         Event::default().json_data(Envelope { usage, ..self.envelope(D::PIECE_OBJECT, pieces) })
     }
@@ -126,7 +126,7 @@ struct ChunkEvents<D> {
     include_usage: bool,
 }
 
-impl<D: Dialect> ChunkEvents<D> {
+impl<D: Endpoint> ChunkEvents<D> {
     /// Returns the events of one delta; `None` after the end of the stream.
     fn convert(&mut self, delta: Result<Delta, ApiError>) -> Option<Vec<Sent>> {
         if self.open == 0 {

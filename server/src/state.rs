@@ -10,8 +10,8 @@ use trail_runtime::engine::Engine;
 use trail_runtime::text::{ChatTemplate, Tokenizer};
 
 use crate::ServerOptions;
+use crate::body_limits::BodyLimits;
 use crate::error::ApiError;
-use crate::intake::Intake;
 use crate::lifecycle::{Lifecycle, Phase};
 use crate::metrics::Metrics;
 use crate::timeouts::Timeouts;
@@ -35,7 +35,7 @@ pub(crate) struct ServerState {
     /// Phase of the server.
     pub lifecycle: Lifecycle,
     /// Bounds on bodies that are read, parsed and tokenized at once.
-    pub intake: Arc<Intake>,
+    pub body_limits: Arc<BodyLimits>,
     /// Writes a line for each request to stderr.
     pub verbose: bool,
     /// Special tokens in messages of users and tools are control tokens.
@@ -61,7 +61,10 @@ impl ServerState {
             metrics: Metrics::new()?,
             timeouts: options.timeouts,
             lifecycle: Lifecycle::new(),
-            intake: Intake::new(trail_platform::available_threads(), options.timeouts.body),
+            body_limits: BodyLimits::new(
+                trail_platform::available_threads(),
+                options.timeouts.body,
+            ),
             verbose: options.verbose,
             allow_special_tokens: options.allow_special_tokens,
             capacity,

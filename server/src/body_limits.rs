@@ -39,7 +39,7 @@ const LARGE_NICE: i32 = 5;
 const RELEASE_PAUSE: Duration = Duration::from_secs(1);
 
 /// The bounds of one server.
-pub(crate) struct Intake {
+pub(crate) struct BodyLimits {
     /// Bytes of large bodies, in units.
     bytes: Arc<Semaphore>,
     /// Places in the queue for `bytes`.
@@ -55,7 +55,7 @@ pub(crate) struct Intake {
 
 /// A body's share of the bounds, from its reading to the last use of its text.
 pub(crate) struct BodyPermit {
-    intake: Arc<Intake>,
+    body_limits: Arc<BodyLimits>,
     /// Bytes of a large body; `None` for a small one.
     bytes: Option<OwnedSemaphorePermit>,
     turn: Option<OwnedSemaphorePermit>,
@@ -64,15 +64,15 @@ pub(crate) struct BodyPermit {
 impl Drop for BodyPermit {
     fn drop(&mut self) {
         if self.bytes.is_some() {
-            self.intake.freed.notify_one();
+            self.body_limits.freed.notify_one();
         }
     }
 }
 
-impl Intake {
+impl BodyLimits {
     /// Bounds for a machine of `threads` hardware threads; `body_timeout` limits the reading.
     pub(crate) fn new(threads: usize, body_timeout: Duration) -> Arc<Self> {
-        Arc::new(Intake {
+        Arc::new(BodyLimits {
             bytes: Arc::new(Semaphore::new(LARGE_BYTES / UNIT)),
             queue: Semaphore::new(MAX_WAITING),
             small: Arc::new(Semaphore::new(threads)),
@@ -103,7 +103,7 @@ impl Intake {
         if declared > MAX_BODY_BYTES {
             return Err(self.refuse_rest(chunks).await);
         }
-        let mut permit = BodyPermit { intake: self.clone(), bytes: None, turn: None };
+        let mut permit = BodyPermit { body_limits: self.clone(), bytes: None, turn: None };
         if !self.fill(&mut chunks, &mut bytes, SMALL_BYTES).await? {
             permit.bytes = Some(self.wait_for(declared).await?);
             bytes.reserve_exact(declared.saturating_sub(bytes.len()));
@@ -199,7 +199,8 @@ impl BodyPermit {
         work: impl FnOnce(HasLeft) -> T + Send + 'static,
     ) -> Result<(T, BodyPermit), ApiError> {
         if self.turn.is_none() {
-            let lane = if self.is_large() { &self.intake.large } else { &self.intake.small };
+            let lane =
+                if self.is_large() { &self.body_limits.large } else { &self.body_limits.small };
             let turn = lane.clone().acquire_owned().await;
             self.turn = Some(turn.map_err(|_| ApiError::interrupted())?);
         }
@@ -223,7 +224,7 @@ impl BodyPermit {
 /// Runs `job` on a thread of its own: a priority, once lowered, cannot be raised again, so it must
 /// not be lowered on a thread of the pool.
 fn at_low_priority(job: impl FnOnce() + Send + 'static) -> Result<(), ApiError> {
-    let thread = std::thread::Builder::new().name("trail-intake".into());
+    let thread = std::thread::Builder::new().name("trail-body_limits".into());
     let spawned = thread.spawn(|| {
         // Of the thread alone on Linux. A failure costs priority, not the answer.
         let _ = rustix::process::setpriority_process(None, LARGE_NICE);
@@ -239,17 +240,19 @@ mod tests {
     use super::*;
     use futures_util::FutureExt;
 
-    fn intake() -> Arc<Intake> {
-        Intake::new(1, Duration::from_secs(60))
+    fn body_limits() -> Arc<BodyLimits> {
+        BodyLimits::new(1, Duration::from_secs(60))
     }
 
     #[test]
     fn a_body_beyond_the_queue_is_refused() {
-        let intake = intake();
-        let all = intake.wait_for(LARGE_BYTES).now_or_never().expect("free").expect("a permit");
-        let mut waiting: Vec<_> = (0..MAX_WAITING).map(|_| Box::pin(intake.wait_for(1))).collect();
+        let body_limits = body_limits();
+        let all =
+            body_limits.wait_for(LARGE_BYTES).now_or_never().expect("free").expect("a permit");
+        let mut waiting: Vec<_> =
+            (0..MAX_WAITING).map(|_| Box::pin(body_limits.wait_for(1))).collect();
         assert!(waiting.iter_mut().all(|wait| wait.now_or_never().is_none()));
-        let refused = intake.wait_for(1).now_or_never().expect("no wait");
+        let refused = body_limits.wait_for(1).now_or_never().expect("no wait");
         assert_eq!(
             refused.err(),
             Some(ApiError::too_many(
@@ -262,10 +265,10 @@ mod tests {
 
     #[tokio::test(flavor = "multi_thread")]
     async fn large_bodies_take_turns_and_keep_them_when_the_client_leaves() {
-        let intake = intake();
+        let body_limits = body_limits();
         let permit = || {
-            let bytes = intake.bytes.clone().try_acquire_many_owned(1).expect("free");
-            BodyPermit { intake: intake.clone(), bytes: Some(bytes), turn: None }
+            let bytes = body_limits.bytes.clone().try_acquire_many_owned(1).expect("free");
+            BodyPermit { body_limits: body_limits.clone(), bytes: Some(bytes), turn: None }
         };
         let (release, held) = std::sync::mpsc::channel::<()>();
         let (begun, begins) = oneshot::channel();
@@ -281,13 +284,13 @@ mod tests {
         let _ = first.await;
         let mut second = Box::pin(permit().run(|has_left| has_left()));
         assert!((&mut second).now_or_never().is_none(), "the first has not ended");
-        assert_eq!(intake.bytes.available_permits(), LARGE_BYTES / UNIT - 2);
+        assert_eq!(body_limits.bytes.available_permits(), LARGE_BYTES / UNIT - 2);
         release.send(()).expect("the work goes on");
         assert_eq!(tells.await, Ok(true), "the client has left");
         let (has_left, permit) = second.await.expect("its turn");
         assert!(!has_left);
         drop(permit);
-        assert_eq!(intake.bytes.available_permits(), LARGE_BYTES / UNIT);
-        assert!(intake.freed.notified().now_or_never().is_some());
+        assert_eq!(body_limits.bytes.available_permits(), LARGE_BYTES / UNIT);
+        assert!(body_limits.freed.notified().now_or_never().is_some());
     }
 }

@@ -1,0 +1,151 @@
+//! Submits the engine requests of an API request, one for each choice.
+
+use std::sync::Arc;
+
+use trail_cli::{TextOptions, random};
+use trail_runtime::engine::{Request, SubmitError};
+
+use crate::body_limits::{BodyPermit, HasLeft};
+use crate::choice::{Choice, ChoiceOptions};
+use crate::error::ApiError;
+use crate::options::Options;
+use crate::request_log::Access;
+use crate::state::ServerState;
+
+/// Maximum number of choices of one request: `n` times the number of prompts.
+pub(crate) const MAX_CHOICES: usize = 128;
+
+/// Prompts, and the options that each endpoint spells in its own way.
+pub(crate) struct Prompts {
+    /// Token ids of each prompt.
+    pub ids: Vec<Vec<u32>>,
+    /// Name of the request field that holds the prompts, for error messages.
+    pub field: &'static str,
+    /// Default of `max_tokens`; `None` for the rest of the context.
+    pub default_max_tokens: Option<u32>,
+    /// Log-probabilities per position: `None` for none, else the number of most likely tokens.
+    pub top_logprobs: Option<u8>,
+    /// Name of the request field that holds their number, for error messages.
+    pub top_logprobs_field: &'static str,
+    /// Text before each answer, one per prompt; empty for none.
+    pub echo: Vec<String>,
+}
+
+impl Options {
+    /// Submits one engine request for each choice: all, or none if one is rejected. Predictions
+    /// that take long are made where texts are tokenized, under the same bounds.
+    pub(crate) async fn submit(
+        &self,
+        state: &Arc<ServerState>,
+        access: &Arc<Access>,
+        prompts: Prompts,
+        permit: BodyPermit,
+    ) -> Result<Vec<Choice>, ApiError> {
+        if !state.engine.predicts_slowly() {
+            return self.submit_all(state, access, &prompts, &|| false);
+        }
+        let (options, state, access) = (self.clone(), state.clone(), access.clone());
+        let (choices, _) = permit
+            .run(move |has_left| options.submit_all(&state, &access, &prompts, has_left))
+            .await?;
+        choices
+    }
+
+    fn submit_all(
+        &self,
+        state: &ServerState,
+        access: &Arc<Access>,
+        prompts: &Prompts,
+        has_left: HasLeft,
+    ) -> Result<Vec<Choice>, ApiError> {
+        let n = self.n.unwrap_or(1);
+        let count = n.saturating_mul(prompts.ids.len());
+        if n == 0 || count > MAX_CHOICES {
+            let message =
+                format!("n times the prompts is {count}: ask for 1 to {MAX_CHOICES} answers");
+            return Err(ApiError::invalid_field("n", message));
+        }
+        let seed = self.seed.map_or_else(random::u64, |seed| seed as u64);
+        let submit = |index: usize, initial_prediction| {
+            let sampling = self.sampling(prompts, seed_of_answer(seed, (index % n) as u64));
+            let request = self.request(state, prompts, index / n, sampling)?;
+            let request = Request { initial_prediction, ..request };
+            Choice::submit(state, access, self.choice_options(prompts, index, index / n)?, request)
+                .map_err(|error| self.refusal(prompts, error))
+        };
+        let mut choices: Vec<Choice> = Vec::with_capacity(count);
+        for index in 0..count {
+            if has_left() {
+                return Err(ApiError::interrupted());
+            }
+            // All answers to a prompt have the first one's prediction.
+            let same_prompt = choices.last().filter(|_| !index.is_multiple_of(n));
+            let prediction = same_prompt.and_then(Choice::initial_prediction);
+            // The choices before a refused one are dropped, too: none of the request is answered.
+            let choice = submit(index, prediction).inspect_err(|_| access.fail("rejected"))?;
+            choices.push(choice);
+        }
+        Ok(choices)
+    }
+
+    /// The form in which choice `index`, an answer to prompt `prompt`, is reported.
+    fn choice_options(
+        &self,
+        prompts: &Prompts,
+        index: usize,
+        prompt: usize,
+    ) -> Result<ChoiceOptions, ApiError> {
+        Ok(ChoiceOptions {
+            index,
+            echo: prompts.echo.get(prompt).cloned().unwrap_or_default(),
+            scored: prompts.top_logprobs.is_some(),
+            stops: self.stops()?,
+            text: TextOptions {
+                keep_special: !self.skip_special_tokens.unwrap_or(true),
+                include_stop: self.include_stop_str_in_output.unwrap_or(false),
+            },
+        })
+    }
+
+    /// The engine's refusal, in the endpoint's names of fields.
+    fn refusal(&self, prompts: &Prompts, error: SubmitError) -> ApiError {
+        match error {
+            SubmitError::Sampling(why) if why.starts_with("top_logprobs ") => {
+                ApiError::invalid_field(prompts.top_logprobs_field, why)
+            }
+            error => ApiError::of_submission(error, prompts.field, self.max_tokens_field()),
+        }
+    }
+}
+
+/// The seed of answer `index` to one prompt. The first has the request's own; the others' do not
+/// meet those of other seeds as consecutive numbers would.
+fn seed_of_answer(seed: u64, index: u64) -> u64 {
+    // Steele, Lea and Flood's SplitMix64 finalizer, a bijection, of both after another.
+    let mix = |mut x: u64| {
+        x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        x ^ (x >> 31)
+    };
+    match index {
+        0 => seed,
+        index => mix(mix(seed.wrapping_add(0x9E37_79B9_7F4A_7C15)) ^ index),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::seed_of_answer;
+
+    #[test]
+    fn seeds_of_several_answers_do_not_overlap() {
+        let signed = [-3i64, -2, -1, 0, 1, 2, 3, 4, 5, i64::MIN, i64::MAX];
+        let seeds = signed.map(|seed| seed as u64);
+        assert!(seeds.iter().all(|&seed| seed_of_answer(seed, 0) == seed));
+        let all: HashSet<u64> =
+            seeds.iter().flat_map(|&seed| (0..128).map(move |n| seed_of_answer(seed, n))).collect();
+        assert_eq!(all.len(), seeds.len() * 128);
+    }
+}
