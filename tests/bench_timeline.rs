@@ -1,5 +1,4 @@
-//! `bench overlap --timeline` on the CPU: a picture and a trace of one step. Durations are not
-//! asserted.
+//! `bench overlap --timeline` on the CPU: a trace of one step. Durations are not asserted.
 
 mod common;
 
@@ -25,7 +24,7 @@ const SMALL: [&str; 15] = [
 ];
 
 #[test]
-fn a_step_is_drawn_and_traced() {
+fn a_step_is_traced() {
     let prefix = prefix("timeline-cpu");
     let prefix = prefix.to_str().expect("UTF-8");
     let output = trail_rt(&[&SMALL[..], &[prefix, "--json"]].concat());
@@ -55,5 +54,5 @@ fn a_step_is_drawn_and_traced() {
 #[test]
 fn a_prefix_that_cannot_be_written_is_refused_before_anything_is_measured() {
     let output = trail_rt(&[&SMALL[..], &["/dev/null/x/step"]].concat());
-    assert_refused(&output, 1, "/dev/null/x/step.svg");
+    assert_refused(&output, 1, "/dev/null/x/step.json");
 }

@@ -147,7 +147,7 @@ fn decode_and_prefill_are_measured_against_their_limits() {
 }
 
 #[test]
-fn four_ways_to_predict_are_compared_and_a_step_is_drawn() {
+fn four_ways_to_predict_are_compared_and_a_step_is_traced() {
     let prefix = prefix("timeline-cuda");
     let prefix = prefix.to_str().expect("UTF-8");
     let more = ["--timeline", prefix, "--json"];
@@ -192,5 +192,5 @@ fn check_step(written: &Written) {
 fn a_timeline_that_cannot_be_written_is_refused() {
     let nowhere = ["--timeline", "/dev/null/x/step"];
     let refused = trail_rt(&[&["bench", "overlap"][..], &SMALL, &nowhere].concat(), &[]);
-    assert_refused(&refused, 1, "/dev/null/x/step.svg");
+    assert_refused(&refused, 1, "/dev/null/x/step.json");
 }

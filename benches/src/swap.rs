@@ -9,7 +9,7 @@ use clap::Args;
 use cudarc::driver::{CudaStream, result};
 use serde_json::{Value, json};
 use trail_cli::{EngineArgs, Error as Failure};
-use trail_platform::rng::Lcg;
+use trail_platform::Rng;
 use trail_platform::stats::median;
 use trail_runtime::backend::{Fault, Transfers};
 use trail_runtime::cuda::{Device, KvPool, Priority, Swap, SwapOptions};
@@ -88,7 +88,7 @@ struct Bench {
     swap: Swap,
     pool: KvPool,
     compute: Arc<CudaStream>,
-    draw: Lcg,
+    draw: Rng,
 }
 
 fn measure(
@@ -102,12 +102,11 @@ fn measure(
     let compute = device.stream(Priority::High)?;
     let options = SwapOptions { host_blocks: args.blocks, max_requests: 1, checksums: false };
     let swap = Swap::new(device, &compute, &pool, options)?;
-    let mut bench = Bench { swap, pool, compute, draw: Lcg::new(1) };
+    let mut bench = Bench { swap, pool, compute, draw: Rng::new(1) };
     let (mut out, mut back) = (TransferStats::default(), TransferStats::default());
     // The first round warms up.
     for repeat in 0..=args.repeats {
-        let places = bench.draw.permutation(args.pool_blocks as usize);
-        let places: Vec<u32> = places.into_iter().map(|place| place as u32).collect();
+        let places = bench.draw.permutation(args.pool_blocks);
         let (from, rest) = places.split_at(args.blocks as usize);
         let to = &rest[..args.blocks as usize];
         let seed = u64::from(repeat) << 32;

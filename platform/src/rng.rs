@@ -1,8 +1,7 @@
 //! Seeded pseudo-random numbers: the same seed gives the same numbers on every machine.
 //!
-//! Two algorithms, because recorded measurements and random models depend on their sequences:
-//! [`Rng`] (splitmix64) for models, workloads and tests, [`Lcg`] for the operands of the kernel
-//! benchmarks. Sampling of tokens uses neither, but Philox, whose draws are indexed by position.
+//! [`Rng`] (splitmix64) is for models, workloads, operands of benchmarks and tests. Sampling of tokens
+//! uses Philox instead, whose draws are indexed by position.
 
 /// The increment of splitmix64's counter, 2^64 divided by the golden ratio.
 const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
@@ -66,6 +65,15 @@ impl Rng {
         ((self.next_u64() as u128 * bound as u128) >> 64) as u64
     }
 
+    /// The numbers `0..count` in random order (Fisher and Yates).
+    pub fn permutation(&mut self, count: u32) -> Vec<u32> {
+        let mut order: Vec<u32> = (0..count).collect();
+        for last in (1..count).rev() {
+            order.swap(last as usize, self.below(u64::from(last) + 1) as usize);
+        }
+        order
+    }
+
     /// Exponential with mean 1.
     pub fn exponential(&mut self) -> f64 {
         -(1.0 - self.uniform()).ln()
@@ -103,44 +111,6 @@ impl Rng {
     }
 }
 
-/// A linear congruential generator modulo 2^64 with Knuth's MMIX constants (The Art of Computer
-/// Programming 2, 3.3.4). Only its upper bits are used.
-#[derive(Clone, Debug)]
-pub struct Lcg(u64);
-
-impl Lcg {
-    /// The sequence that starts at `state`.
-    pub fn new(state: u64) -> Lcg {
-        Lcg(state)
-    }
-
-    /// Uniform in [-1, 1), 24 bits.
-    pub fn signed(&mut self) -> f32 {
-        signed_unit(self.next_u64())
-    }
-
-    /// Below `end`, which is at most 2^31.
-    pub fn below(&mut self, end: usize) -> usize {
-        (self.next_u64() >> 33) as usize % end
-    }
-
-    /// The numbers `0..count` in random order.
-    pub fn permutation(&mut self, count: usize) -> Vec<i32> {
-        let mut order: Vec<i32> = (0..count as i32).collect();
-        for last in (1..count).rev() {
-            order.swap(last, self.below(last + 1));
-        }
-        order
-    }
-
-    /// The next state.
-    fn next_u64(&mut self) -> u64 {
-        self.0 =
-            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        self.0
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -173,9 +143,17 @@ mod tests {
         close(moments(|| rng.below(7) as f64), 3.0, 2.0 / 3.0);
         close(moments(|| rng.gamma(0.73)), 0.73, 1.0 / 0.73f64.sqrt());
         close(moments(|| rng.gamma(4.0)), 4.0, 0.5);
-        let mut lcg = Lcg::new(1);
-        close(moments(|| 1.0 + f64::from(lcg.signed())), 1.0, 1.0 / 3f64.sqrt());
-        close(moments(|| lcg.below(7) as f64), 3.0, 2.0 / 3.0);
+    }
+
+    #[test]
+    fn a_permutation_has_each_number_once_and_every_order_occurs() {
+        let mut rng = Rng::new(1);
+        let mut sorted = rng.permutation(1000);
+        sorted.sort_unstable();
+        assert!((0..1000).eq(sorted));
+        assert_eq!((rng.permutation(0), rng.permutation(1)), (vec![], vec![0]));
+        let orders: std::collections::BTreeSet<_> = (0..200).map(|_| rng.permutation(4)).collect();
+        assert_eq!(orders.len(), 24);
     }
 
     #[test]
@@ -194,11 +172,6 @@ mod tests {
         let mut rng = Rng::new(3);
         let drawn = (rng.next_u64(), rng.signed(), rng.fast_normal(), rng.below(1000));
         assert_eq!(drawn, (13_604_808_898_340_030_615, 0.186_664_82, -1.203_840_7, 793));
-        let mut lcg = Lcg::new(1);
-        assert_eq!(
-            (lcg.signed(), lcg.below(1000), lcg.permutation(5)),
-            (-0.153_581_74, 153, vec![3, 4, 0, 2, 1])
-        );
     }
 
     #[test]

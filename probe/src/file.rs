@@ -32,7 +32,7 @@ use crate::bins::Bins;
 use crate::error::Error;
 use crate::head::Head;
 use crate::lengths::Lengths;
-use crate::smoothing::{Chain, Smoother};
+use crate::smoothing::Smoother;
 use crate::tap_layers::TapLayers;
 use crate::token_filter::{Fit, TokenFilter};
 use crate::tracker::Filter;
@@ -80,7 +80,7 @@ impl Probe {
                 let filter = TokenFilter::new(self.bins, fit.clone()).with_isa(self.head.isa());
                 Filter::Tokens(filter.expect("the head runs on the same CPU"))
             }
-            None => Filter::Bins(Smoother::new(self.bins, Chain::Posterior)),
+            None => Filter::Bins(Smoother::new(self.bins)),
         }
     }
 

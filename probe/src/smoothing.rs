@@ -8,8 +8,8 @@
 //! Distributions are column vectors and T is upper bidiagonal: `T[i][i]` = 1 - 1/w(i),
 //! `T[i-1][i]` = 1/w(i) with the real-valued width w(i) >= 1 of bin i, and `T[0][0]` = 1, since a
 //! request in bin 0 stays there until it ends. The paper's bins have one width, and its three
-//! statements of T disagree; this is the one whose mass moves down. The formula in the paper feeds
-//! the prior back, its prose and its released code the posterior: [`Chain`].
+//! statements of T disagree; this is the one whose mass moves down. The posterior is fed back, as in
+//! the paper's prose and its released code; its formula feeds the prior back.
 //!
 //! Two guards that the paper lacks. T never moves mass up, so a bin whose mass underflows would be
 //! lost permanently: every prior contains a uniform floor of [`FLOOR`]. And where the product has
@@ -32,17 +32,6 @@ pub const MIN_SHARED: f64 = 0.05;
 /// A distribution over the bins; entries past the count are zero.
 pub type Distribution = [f64; MAX_BINS];
 
-/// The distribution that the next step starts from.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Chain {
-    /// q(t): evidence accumulates (the paper's prose and its released code).
-    #[default]
-    Posterior,
-    /// The prior: evidence of one step only (the paper's formula). Not used by the engine; kept for
-    /// comparisons.
-    Prior,
-}
-
 /// Effect of an observation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
@@ -54,29 +43,19 @@ pub enum Outcome {
     KeptPrior,
 }
 
-/// The filter's state for one request.
-#[derive(Clone, Copy, Debug)]
-pub struct Belief {
-    /// q(t), sums to 1.
-    pub posterior: Distribution,
-    /// The distribution that T is applied to next: q(t), or the prior where priors are chained.
-    chained: Distribution,
-}
-
-/// The filter itself: the bins and what is chained.
+/// The filter itself.
 #[derive(Clone, Copy, Debug)]
 pub struct Smoother {
     bins: Bins,
-    chain: Chain,
     /// 1/w, the share of each bin's mass that one token moves down.
     down: Distribution,
 }
 
 impl Smoother {
     /// A filter over `bins`.
-    pub fn new(bins: Bins, chain: Chain) -> Smoother {
+    pub fn new(bins: Bins) -> Smoother {
         let down = |i| if i < bins.count() { 1.0 / bins.width(i) } else { 0.0 };
-        Smoother { bins, chain, down: std::array::from_fn(down) }
+        Smoother { bins, down: std::array::from_fn(down) }
     }
 
     /// The bins.
@@ -84,27 +63,22 @@ impl Smoother {
         self.bins
     }
 
-    /// The first belief: q(0) = p(0), or uniform where p(0) is not a distribution. `p` is `[bins]`.
-    pub fn start(&self, p: &[f32]) -> (Belief, Outcome) {
-        let (first, outcome) = match self.evidence(p) {
+    /// The first posterior: q(0) = p(0), or uniform where p(0) is not a distribution. `p` is `[bins]`.
+    pub fn start(&self, p: &[f32]) -> (Distribution, Outcome) {
+        match self.evidence(p) {
             Some(p) => (self.normalised(&p), Outcome::Smoothed),
             None => (self.uniform(1.0), Outcome::KeptPrior),
-        };
-        (Belief { posterior: first, chained: first }, outcome)
+        }
     }
 
-    /// Advances `belief` by `tokens` generated tokens (more than one when steps were late or
+    /// Advances the posterior `q` by `tokens` generated tokens (more than one when steps were late or
     /// missed), then multiplies by the evidence `p`, `[bins]`.
-    pub fn observe(&self, belief: &mut Belief, tokens: u32, p: &[f32]) -> Outcome {
-        let moved = self.advance(&belief.chained, tokens);
+    pub fn observe(&self, q: &mut Distribution, tokens: u32, p: &[f32]) -> Outcome {
+        let moved = self.advance(q, tokens);
         let floor = self.uniform(FLOOR);
         let prior: Distribution = std::array::from_fn(|i| (1.0 - FLOOR) * moved[i] + floor[i]);
         let (posterior, outcome) = self.weigh(&prior, p);
-        belief.posterior = posterior;
-        belief.chained = match self.chain {
-            Chain::Posterior => posterior,
-            Chain::Prior => moved,
-        };
+        *q = posterior;
         outcome
     }
 

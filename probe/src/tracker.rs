@@ -4,7 +4,7 @@
 //! Capacity is fixed at construction; nothing allocates after it.
 
 use crate::bins::Bins;
-use crate::smoothing::{Belief, Outcome, Smoother};
+use crate::smoothing::{Distribution, Outcome, Smoother};
 use crate::token_filter::{Remaining, TokenFilter};
 
 /// The fractions of [`Estimate::quantiles`].
@@ -21,18 +21,6 @@ pub struct Estimate {
     pub remaining: f32,
     /// Remaining tokens at the [`QUANTILES`] 0.1, 0.5 and 0.9.
     pub quantiles: [f32; 3],
-}
-
-/// Number of occurrences of each [`Outcome`] since construction.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct OutcomeCounts {
-    /// Observations that were multiplied into the posterior, without the surprises.
-    pub smoothed: u64,
-    /// Observations that were multiplied into the posterior, and share less than
-    /// [`MIN_SHARED`](crate::smoothing::MIN_SHARED) of their mass with the prior.
-    pub surprise: u64,
-    /// Observations that were not a distribution and were ignored.
-    pub kept_prior: u64,
 }
 
 /// The filter of all requests.
@@ -55,7 +43,7 @@ impl Filter {
         }
     }
 
-    /// Masses of one request's state, beside a [`Belief`].
+    /// Masses of one request's state, beside a [`Distribution`].
     fn masses(&self) -> usize {
         match self {
             Filter::Bins(_) => 0,
@@ -69,7 +57,7 @@ impl Filter {
 struct State {
     generation: u32,
     /// None until the first observation, and under [`Filter::Tokens`].
-    belief: Option<Belief>,
+    belief: Option<Distribution>,
     /// None until the first observation.
     last: Option<Estimate>,
 }
@@ -81,7 +69,8 @@ pub struct Tracker {
     /// Masses of every state under [`Filter::Tokens`]: `[requests, states]`. Memory that is never
     /// written takes no page.
     masses: Vec<f32>,
-    counts: OutcomeCounts,
+    /// Observations that share little of their mass with the prior ([`Outcome::Surprise`]).
+    surprises: u64,
 }
 
 impl Tracker {
@@ -92,7 +81,7 @@ impl Tracker {
             states: vec![empty; max_requests].into(),
             masses: vec![0.0; max_requests * filter.masses()],
             filter,
-            counts: OutcomeCounts::default(),
+            surprises: 0,
         }
     }
 
@@ -136,7 +125,7 @@ impl Tracker {
                 }
             }
         };
-        self.counts.count(outcome);
+        self.surprises += u64::from(outcome == Outcome::Surprise);
         let Remaining { mean, quantiles } = remaining;
         let estimate = Estimate { generation, generated, remaining: mean, quantiles };
         state.last = Some(estimate);
@@ -149,26 +138,16 @@ impl Tracker {
         state.last.filter(|_| state.generation == generation)
     }
 
-    /// Number of occurrences of each outcome.
-    pub fn counts(&self) -> OutcomeCounts {
-        self.counts
-    }
-}
-
-impl OutcomeCounts {
-    fn count(&mut self, outcome: Outcome) {
-        match outcome {
-            Outcome::Smoothed => self.smoothed += 1,
-            Outcome::Surprise => self.surprise += 1,
-            Outcome::KeptPrior => self.kept_prior += 1,
-        }
+    /// Number of surprises ([`Outcome::Surprise`]) since construction.
+    pub fn surprises(&self) -> u64 {
+        self.surprises
     }
 }
 
 /// A step of the filter over bins.
 fn bins_step(
     smoother: &Smoother,
-    belief: &mut Option<Belief>,
+    belief: &mut Option<Distribution>,
     tokens: Option<u32>,
     p: &[f32],
 ) -> (Remaining, Outcome) {
@@ -181,7 +160,7 @@ fn bins_step(
     };
     *belief = Some(next);
     let bins = smoother.bins();
-    let q = next.posterior.map(|q| q as f32);
+    let q = next.map(|q| q as f32);
     let q = &q[..bins.count()];
     let quantiles = QUANTILES.map(|fraction| bins.quantile(q, fraction));
     (Remaining { mean: bins.expected(q), quantiles }, outcome)

@@ -1,5 +1,5 @@
 //! House rules that a compiler does not check, over every source and document of the repository:
-//! words, line width, function and file length, `unsafe`, links, direction of imports.
+//! words, line width, function and file length, `unsafe`, allocators, links, direction of imports.
 //!
 //! Each rule is a function of one file's path and text, and has a test with a planted violation.
 
@@ -8,6 +8,7 @@
 
 use std::path::Path;
 
+mod allocator;
 mod functions;
 mod imports;
 mod lengths;
@@ -82,6 +83,11 @@ fn files_fit_400_lines() {
 #[test]
 fn unsafe_code_is_in_listed_files() {
     report(unsafe_fence::check(&repository()));
+}
+
+#[test]
+fn the_product_has_the_systems_allocator() {
+    enforce(allocator::check);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::error::Error;
 
-use trail_platform::rng::Lcg;
+use trail_platform::Rng;
 use trail_runtime::backend::BLOCK_TOKENS;
 use trail_runtime::cuda::launch::{self, DecodeRows, KvView, PoolMap, PrefillRows};
 use trail_runtime::cuda::plan::attention::split::PrefillSplit;
@@ -343,7 +343,7 @@ impl Paged {
         let layers = memory.copies(blocks * layer * 2);
         let elements = blocks * layers * layer;
         let pool = memory.random(elements)?;
-        let block_table = memory.of(&Lcg::new(1).permutation(blocks))?;
+        let block_table = memory.of(&Rng::new(1).permutation(blocks as u32))?;
         Ok(Paged { pool, block_table, max_blocks, layers, layer, elements })
     }
 

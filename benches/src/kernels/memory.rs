@@ -7,7 +7,7 @@ use bytemuck::Pod;
 use cudarc::driver::sys::CUdeviceptr;
 use cudarc::driver::{CudaSlice, CudaStream, DevicePtrMut};
 use half::bf16;
-use trail_platform::rng::Lcg;
+use trail_platform::Rng;
 use trail_runtime::cuda::Device;
 
 /// Number of random values; longer buffers repeat them.
@@ -32,7 +32,7 @@ pub struct Buffer(CudaSlice<u8>);
 impl<'a> Memory<'a> {
     /// An allocator on `device` and `stream`.
     pub fn new(device: &'a Device, stream: &'a Arc<CudaStream>) -> Memory<'a> {
-        let mut draw = Lcg::new(1);
+        let mut draw = Rng::new(1);
         let drawn = (0..DRAWN).map(|_| bf16::from_f32(draw.signed() / 16.0)).collect();
         Memory { device, stream, drawn }
     }

@@ -2,7 +2,7 @@
 
 use std::error::Error;
 
-use trail_platform::rng::Lcg;
+use trail_platform::Rng;
 use trail_runtime::cuda::launch::{self, RowPlace, SamplerBuffers};
 use trail_runtime::cuda::params::RowSampled;
 use trail_runtime::cuda::plain;
@@ -60,7 +60,7 @@ impl Case for Choice {
     fn prepare(&self, memory: &Memory) -> Result<Box<dyn Prepared + '_>, Box<dyn Error>> {
         let SamplingPlan { rows, vocab, .. } = self.plan;
         let stride = vocab.next_multiple_of(4);
-        let mut draw = Lcg::new(1);
+        let mut draw = Rng::new(1);
         let logits: Vec<f32> = (0..rows * stride).map(|_| draw.signed().powi(3) * PEAK).collect();
         let copies = memory.copies(rows * stride * 4);
         let row_sampling: Vec<_> = (0..rows)

@@ -3,7 +3,7 @@
 use std::error::Error;
 
 use cudarc::driver::sys::CUdeviceptr;
-use trail_platform::rng::Lcg;
+use trail_platform::Rng;
 use trail_runtime::cuda::launch::{self, EmbedBuffers, ProbeBuffers, TapSegment};
 use trail_runtime::cuda::plan::LaunchPlan;
 use trail_runtime::cuda::plan::step;
@@ -88,8 +88,8 @@ type Operands = Result<Vec<Vec<Buffer>>, Box<dyn Error>>;
 impl Small {
     fn embed(&self, memory: &Memory, vocab: usize) -> Operands {
         let Small { rows, width, .. } = *self;
-        let mut draw = Lcg::new(1);
-        let mut tokens = || (0..rows).map(|_| draw.below(vocab) as i32).collect::<Vec<_>>();
+        let mut draw = Rng::new(1);
+        let mut tokens = || (0..rows).map(|_| draw.below(vocab as u64) as i32).collect::<Vec<_>>();
         let copies = memory.copies(rows * width * 2);
         Ok(vec![
             vec![memory.random(vocab * width)?],
@@ -124,7 +124,7 @@ impl Small {
 
     fn probe(&self, memory: &Memory) -> Operands {
         let Small { rows, width, .. } = *self;
-        let mut draw = Lcg::new(1);
+        let mut draw = Rng::new(1);
         let mut floats = |count| {
             let drawn: Vec<f32> = (0..count).map(|_| draw.signed()).collect();
             memory.of(&drawn)

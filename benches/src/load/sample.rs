@@ -5,7 +5,7 @@ use std::error::Error;
 use cudarc::driver::result;
 use cudarc::driver::sys::CUdeviceptr;
 use half::bf16;
-use trail_platform::rng::Lcg;
+use trail_platform::Rng;
 use trail_runtime::cuda::DeviceWeights;
 use trail_runtime::cuda::plan::shuffle::WIDTH;
 use trail_runtime::model::{Model, Tensor};
@@ -26,7 +26,7 @@ pub fn check(model: &Model, weights: &DeviceWeights) -> Result<usize, Box<dyn Er
         row / head * head + within / 8 * 16 + half * 8 + within % 8
     };
     let gate = |row: usize| row / 8 * 16 + row % 8;
-    let mut sample = Sample { draw: Lcg::new(1), checked: 0 };
+    let mut sample = Sample { draw: Rng::new(1), checked: 0 };
     sample.rows(&model.weights.embed, weights.embed)?;
     sample.fragments(&model.weights.lm_head, weights.lm_head, &|row| row)?;
     for (layer, at) in model.weights.layers.iter().zip(&weights.layers) {
@@ -47,7 +47,7 @@ pub fn check(model: &Model, weights: &DeviceWeights) -> Result<usize, Box<dyn Er
 }
 
 struct Sample {
-    draw: Lcg,
+    draw: Rng,
     checked: usize,
 }
 
@@ -81,7 +81,8 @@ impl Sample {
         index: impl Fn(usize, usize) -> usize,
     ) -> Result<(), Box<dyn Error>> {
         for _ in 0..SAMPLES {
-            let (row, column) = (self.draw.below(tensor.rows), self.draw.below(tensor.cols));
+            let mut below = |size: usize| self.draw.below(size as u64) as usize;
+            let (row, column) = (below(tensor.rows), below(tensor.cols));
             let mut found = [0_u16];
             // SAFETY: the element lies within the matrix; the load has ended.
             unsafe { result::memcpy_dtoh_sync(&mut found, at + 2 * index(row, column) as u64)? };

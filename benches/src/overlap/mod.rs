@@ -7,7 +7,7 @@ mod late;
 
 use clap::Args;
 use serde_json::Value;
-use trail_cli::{Error, count};
+use trail_cli::{Error, OutputFile, count};
 use trail_runtime::engine::ComputeDevice;
 
 use crate::decoding::Shape;
@@ -24,11 +24,11 @@ pub struct OverlapArgs {
     /// Prompt tokens of each request
     #[arg(long, default_value_t = 128, value_parser = count::<MAX_CONTEXT>)]
     pub context: usize,
-    /// Record steps of the largest batch as well, and draw one with its neighbours: PREFIX.svg, and
-    /// PREFIX.json for chrome://tracing or Perfetto
+    /// Record steps of the largest batch as well, and write one with its neighbours as PREFIX.json,
+    /// a trace for chrome://tracing or Perfetto
     #[arg(long, value_name = "PREFIX")]
     timeline: Option<String>,
-    /// Replace files of --timeline that no earlier run wrote
+    /// Replace a file of --timeline that no earlier run wrote
     #[arg(long)]
     force: bool,
 }
@@ -64,16 +64,16 @@ pub const COLUMNS: &[Group] = &[
 pub fn run(args: &OverlapArgs, bench: &BenchModel) -> Result<Value, Error> {
     let largest = args.batch.iter().copied().max().unwrap_or(1);
     Shape { batch: largest, context: args.context }.check(bench)?;
-    // Files that cannot be written are refused before the measurement.
-    let claim = |prefix: &str| timeline::Files::claim(prefix, args.force);
-    let files = args.timeline.as_deref().map(claim).transpose()?;
+    // A file that cannot be written is refused before the measurement.
+    let claim = |prefix: &str| OutputFile::claim(format!("{prefix}.json").into(), args.force);
+    let trace = args.timeline.as_deref().map(claim).transpose()?;
     let mut report = match bench.device() {
         ComputeDevice::Cpu => cpu::run(args, bench)?,
         ComputeDevice::Cuda { .. } => gpu::run(args, bench)?,
     };
-    if let Some(files) = files {
+    if let Some(trace) = trace {
         let timeline = timeline::record(Shape { batch: largest, context: args.context }, bench)?;
-        report["timeline"] = files.write(&timeline)?;
+        report["timeline"] = timeline.write(&trace)?;
     }
     Ok(report)
 }

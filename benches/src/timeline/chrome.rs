@@ -65,7 +65,7 @@ fn metadata(name: &str, pid: u32, tid: usize, args: Value) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::timeline::arrange::tests::example;
+    use crate::timeline::lanes::tests::example;
 
     #[test]
     fn every_span_is_a_complete_event_of_a_named_thread() {

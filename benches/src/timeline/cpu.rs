@@ -8,7 +8,7 @@ use trail_runtime::backend::{Backend, Fault, Sampled, Step, TapReceiver};
 use trail_runtime::cpu::CpuBackend;
 use trail_runtime::engine::{BuildError, BuiltBackend};
 
-use super::arrange::{Recording, arrange};
+use super::lanes::{Recording, arrange};
 use super::record::{TracedTap, builder, record_steps};
 use super::recorder::{Recorder, Stamp, Track};
 use super::sizes::Sizes;
@@ -48,7 +48,7 @@ pub fn record(shape: Shape, bench: &BenchModel) -> Result<Timeline, String> {
         context: shape.context,
         notes: vec![
             format!("Tapped after layer {layer} (of 0 to {}).", layers - 1),
-            "Head tasks run on the threads of the forward pass: where nothing is drawn they compute \
+            "Head tasks run on the threads of the forward pass: where nothing is shown they compute \
              layers, or wait for other threads."
                 .to_owned(),
         ],

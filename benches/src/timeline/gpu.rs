@@ -8,7 +8,7 @@ use trail_runtime::backend::{Backend, Fault, Sampled, Step, TapReceiver};
 use trail_runtime::cuda::{Anchor, CudaBackend, StepTimes};
 use trail_runtime::engine::{BuildError, BuiltBackend, ProbeDevice};
 
-use super::arrange::{Recording, arrange};
+use super::lanes::{Recording, arrange};
 use super::record::{TracedTap, builder, record_steps};
 use super::recorder::{Recorder, Stamp};
 use super::sizes::Sizes;
@@ -61,7 +61,7 @@ pub fn record(shape: Shape, bench: &BenchModel) -> Result<Timeline, String> {
     arrange(Recording { threads: recorder.take(), smoothed, on_device: true }, run)
 }
 
-/// The notes below the picture.
+/// Notes about the measurement.
 fn notes(layer: usize, layers: usize, error_us: f64) -> Vec<String> {
     vec![
         format!("Tapped after layer {layer} (of 0 to {}).", layers - 1),

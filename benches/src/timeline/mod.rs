@@ -1,20 +1,19 @@
-//! `bench overlap --timeline`: one decode step and its neighbours, as an SVG picture and as a
-//! Chrome trace. Every span in them was measured.
+//! `bench overlap --timeline`: one decode step and its neighbours as a Chrome trace. Every span in
+//! it was measured.
 //!
 //! [`record`] steps an engine with stamped phases, tap and backend, [`recorder`] keeps the stamps,
-//! [`arrange`] makes them a [`Timeline`], [`picture`] and [`chrome`] write that to files.
+//! [`lanes`] makes them a [`Timeline`], [`chrome`] a trace of that.
 
-mod arrange;
 mod chrome;
 mod cpu;
 mod gpu;
-mod picture;
+mod lanes;
 mod record;
 mod recorder;
 mod sizes;
 
 use serde_json::{Value, json};
-use trail_cli::output_file::{GENERATOR, generator, signed_svg};
+use trail_cli::output_file::{GENERATOR, generator};
 use trail_cli::{Error, OutputFile};
 use trail_runtime::engine::ComputeDevice;
 
@@ -78,7 +77,7 @@ enum LaneKind {
 }
 
 impl SpanKind {
-    /// The name shown in pictures and traces.
+    /// The name shown in traces.
     fn name(self) -> &'static str {
         match self {
             SpanKind::Lower => "lower layers",
@@ -141,15 +140,6 @@ struct Lane {
     spans: Vec<Span>,
 }
 
-/// A magnified interval.
-#[derive(Clone, Debug, PartialEq)]
-struct Zoom {
-    /// Caption of the magnified part.
-    title: &'static str,
-    /// Start and end, microseconds.
-    range: [f64; 2],
-}
-
 /// Model, device and load of a recording.
 #[derive(Clone, Debug, PartialEq)]
 struct RunInfo {
@@ -163,7 +153,7 @@ struct RunInfo {
     waiting: usize,
     /// Tokens of each prompt.
     context: usize,
-    /// Notes below the picture, one line each.
+    /// Notes about the measurement, one line each.
     notes: Vec<String>,
     /// Largest difference between host and device clock, microseconds; `None` with one clock.
     clock_error_us: Option<f64>,
@@ -176,46 +166,23 @@ pub struct Timeline {
     run: RunInfo,
     /// Number of the step.
     step: u64,
-    /// Number of recorded steps, of which this one has the median length.
-    recorded: usize,
     /// Length of the step, microseconds.
     step_us: f64,
-    /// Number and start (microseconds) of each step that is shown.
-    begins: Vec<(u64, f64)>,
     /// Lanes from top to bottom.
     lanes: Vec<Lane>,
-    /// Interval of the picture's first part, microseconds.
-    range: [f64; 2],
-    /// Magnified intervals, by start.
-    zooms: Vec<Zoom>,
 }
 
-/// The files of the picture and of the trace.
-pub struct Files {
-    picture: OutputFile,
-    trace: OutputFile,
-}
-
-impl Files {
-    /// Claims PREFIX.svg and PREFIX.json.
-    pub fn claim(prefix: &str, force: bool) -> Result<Files, Error> {
-        let claim = |end: &str| OutputFile::claim(format!("{prefix}.{end}").into(), force);
-        Ok(Files { picture: claim("svg")?, trace: claim("json")? })
-    }
-
-    /// Writes both files; returns the entry of the report.
-    pub fn write(&self, timeline: &Timeline) -> Result<Value, Error> {
-        const COMMAND: &str = "bench overlap";
-        self.picture.write(&signed_svg(&picture::draw(timeline), COMMAND))?;
-        let mut trace = chrome::trace(timeline);
-        trace["otherData"][GENERATOR] = generator(COMMAND).into();
-        self.trace.write(&trace.to_string())?;
+impl Timeline {
+    /// Writes the trace to `file`; returns the entry of the report.
+    pub fn write(&self, file: &OutputFile) -> Result<Value, Error> {
+        let mut trace = chrome::trace(self);
+        trace["otherData"][GENERATOR] = generator("bench overlap").into();
+        file.write(&trace.to_string())?;
         Ok(json!({
-            "picture": self.picture.path(),
-            "trace": self.trace.path(),
-            "batch": timeline.run.batch,
-            "step_us": timeline.step_us,
-            "clock_error_us": timeline.run.clock_error_us,
+            "trace": file.path(),
+            "batch": self.run.batch,
+            "step_us": self.step_us,
+            "clock_error_us": self.run.clock_error_us,
         }))
     }
 }

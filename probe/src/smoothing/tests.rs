@@ -5,7 +5,7 @@ use trail_platform::Rng;
 use super::*;
 
 fn smoother() -> Smoother {
-    Smoother::new(Bins::default(), Chain::Posterior)
+    Smoother::new(Bins::default())
 }
 
 /// A distribution that is flat, peaked or almost degenerate, by turns.
@@ -34,37 +34,34 @@ fn assert_is_a_distribution(bins: Bins, q: &Distribution) {
 
 #[test]
 fn the_belief_is_a_distribution_after_any_observation() {
-    for chain in [Chain::Posterior, Chain::Prior] {
-        let (smoother, mut rng) = (Smoother::new(Bins::default(), chain), Rng::from_state(7));
-        let (mut belief, _) = smoother.start(&random_p(&mut rng));
-        for step in 0..5000 {
-            let mut p = random_p(&mut rng);
-            match step % 97 {
-                13 => p[3] = f32::NAN,
-                29 => p = [0.0; 10],
-                41 => p = [f32::MIN_POSITIVE; 10],
-                59 => p[9] = f32::INFINITY,
-                71 => p[0] = -1.0,
-                _ => {}
-            }
-            smoother.observe(&mut belief, step % 5, &p);
-            assert_is_a_distribution(smoother.bins(), &belief.posterior);
-            assert_is_a_distribution(smoother.bins(), &belief.chained);
+    let (smoother, mut rng) = (smoother(), Rng::from_state(7));
+    let (mut belief, _) = smoother.start(&random_p(&mut rng));
+    for step in 0..5000 {
+        let mut p = random_p(&mut rng);
+        match step % 97 {
+            13 => p[3] = f32::NAN,
+            29 => p = [0.0; 10],
+            41 => p = [f32::MIN_POSITIVE; 10],
+            59 => p[9] = f32::INFINITY,
+            71 => p[0] = -1.0,
+            _ => {}
         }
+        smoother.observe(&mut belief, step % 5, &p);
+        assert_is_a_distribution(smoother.bins(), &belief);
     }
 }
 
 #[test]
 fn advancing_is_the_matrix_to_the_power_of_the_tokens() {
     for bins in [Bins::equal(4, 22), Bins::from_edges(&[0.0, 2.5, 3.5, 12.0, 20.0]).unwrap()] {
-        let smoother = Smoother::new(bins, Chain::Posterior);
+        let smoother = Smoother::new(bins);
         let entry = |i: usize, j: usize| match (i, j) {
             (0, 0) => 1.0,
             _ if i == j => 1.0 - 1.0 / bins.width(j),
             _ if i + 1 == j => 1.0 / bins.width(j),
             _ => 0.0,
         };
-        let start = smoother.start(&[0.1, 0.2, 0.3, 0.4]).0.posterior;
+        let start = smoother.start(&[0.1, 0.2, 0.3, 0.4]).0;
         let mut expected = start;
         for tokens in 0..30 {
             let found = smoother.advance(&start, tokens);
@@ -102,7 +99,7 @@ fn equal_bins_give_the_bits_of_one_width() {
     let mut rng = Rng::from_state(11);
     for (count, max_tokens) in [(1, 9), (2, 100), (10, 512), (16, 16), (16, 1000), (64, 4097)] {
         let bins = Bins::equal(count, max_tokens);
-        let smoother = Smoother::new(bins, Chain::Posterior);
+        let smoother = Smoother::new(bins);
         let mut draw = |step: u32| -> Vec<f32> {
             let sharpness = 8.0 * (1.0 + rng.signed());
             let mut p: Vec<f32> = (0..count).map(|_| (sharpness * rng.signed()).exp()).collect();
@@ -111,14 +108,14 @@ fn equal_bins_give_the_bits_of_one_width() {
             p
         };
         let (mut belief, _) = smoother.start(&draw(0));
-        let mut expected = belief.posterior[..count].to_vec();
+        let mut expected = belief[..count].to_vec();
         for step in 1..500 {
             let (tokens, p) = (if step % 50 == 9 { 3 * max_tokens } else { step % 4 }, draw(step));
             let outcome = smoother.observe(&mut belief, tokens, &p);
             let mass = of_one_width(bins, &mut expected, tokens, &p);
             assert!(mass.is_none_or(|mass| mass > MIN_MASS));
             assert_eq!(outcome == Outcome::KeptPrior, mass.is_none());
-            assert_eq!(belief.posterior[..count], expected, "{count} bins, step {step}");
+            assert_eq!(belief[..count], expected, "{count} bins, step {step}");
         }
     }
 }
@@ -126,7 +123,7 @@ fn equal_bins_give_the_bits_of_one_width() {
 #[test]
 fn bin_zero_absorbs_and_a_huge_leap_ends_there() {
     let smoother = smoother();
-    let top = smoother.start(&certain_of(9)).0.posterior;
+    let top = smoother.start(&certain_of(9)).0;
     let end = smoother.advance(&top, u32::MAX);
     assert!(end[0] > 1.0 - 1e-12 && end[1..].iter().all(|&q| q < 1e-30), "{end:?}");
 }
@@ -136,11 +133,11 @@ fn the_product_is_bayes() {
     let smoother = smoother();
     let (p0, p1) = (certain_of(4), certain_of(3));
     let (mut belief, _) = smoother.start(&p0);
-    let prior = smoother.advance(&belief.posterior, 1);
+    let prior = smoother.advance(&belief, 1);
     assert_eq!(smoother.observe(&mut belief, 1, &p1), Outcome::Smoothed);
     let product: Vec<f64> = (0..10).map(|i| prior[i] * f64::from(p1[i])).collect();
     let mass: f64 = product.iter().sum();
-    for (q, product) in belief.posterior.iter().zip(product) {
+    for (q, product) in belief.iter().zip(product) {
         assert!((q - product / mass).abs() < 2.0 * FLOOR);
     }
 }
@@ -156,9 +153,9 @@ fn confident_errors_do_not_lock_the_filter_in() {
     }
     let recovered = (1..=10).find(|_| {
         smoother.observe(&mut belief, 1, &certain_of(9));
-        belief.posterior[9] > 0.5
+        belief[9] > 0.5
     });
-    assert!(recovered.is_some(), "{:?}", belief.posterior);
+    assert!(recovered.is_some(), "{belief:?}");
 }
 
 #[test]
@@ -168,7 +165,7 @@ fn evidence_that_shares_little_mass_with_the_prior_is_a_surprise() {
     let flat_but = |at: usize, rest: f32| -> [f32; 10] {
         std::array::from_fn(|i| if i == at { 1.0 - rest } else { rest / 9.0 })
     };
-    let prior = smoother.advance(&start.posterior, 1);
+    let prior = smoother.advance(&start, 1);
     for p in [0.0, 0.01, 0.03, 0.04, 0.05, 0.9].map(|rest| flat_but(0, rest)) {
         let shared: f64 = (0..10).map(|i| prior[i].min(f64::from(p[i]))).sum();
         let wanted = if shared < 0.05 { Outcome::Surprise } else { Outcome::Smoothed };
@@ -179,7 +176,7 @@ fn evidence_that_shares_little_mass_with_the_prior_is_a_surprise() {
             let mut belief = start;
             assert_eq!(smoother.observe(&mut belief, 1, &p.map(|p| p * scale)), wanted, "{shared}");
             let near = |(q, product): (&f64, &f64)| (q - product / mass).abs() < 1e-3;
-            assert!(belief.posterior.iter().zip(&product).all(near), "the product: {belief:?}");
+            assert!(belief.iter().zip(&product).all(near), "the product: {belief:?}");
         }
     }
 }
@@ -191,7 +188,7 @@ fn a_product_without_mass_gives_p() {
     let mut p = [0.0; 10];
     p[9] = 1e-15;
     assert_eq!(smoother.observe(&mut belief, 1, &p), Outcome::Surprise);
-    assert_eq!((belief.posterior[9], belief.chained[9]), (1.0, 1.0));
+    assert_eq!(belief[9], 1.0);
 }
 
 #[test]
@@ -199,30 +196,12 @@ fn invalid_evidence_keeps_the_prior() {
     let smoother = smoother();
     for bad in [f32::NAN, f32::INFINITY, -0.5] {
         let (mut belief, _) = smoother.start(&certain_of(5));
-        let prior = smoother.advance(&belief.posterior, 3);
+        let prior = smoother.advance(&belief, 3);
         let mut p = certain_of(0);
         p[2] = bad;
         assert_eq!(smoother.observe(&mut belief, 3, &p), Outcome::KeptPrior);
-        belief
-            .posterior
-            .iter()
-            .zip(prior)
-            .for_each(|(q, prior)| assert!((q - prior).abs() < FLOOR));
+        belief.iter().zip(prior).for_each(|(q, prior)| assert!((q - prior).abs() < FLOOR));
     }
     let (belief, outcome) = smoother.start(&[f32::NAN; 10]);
-    assert_eq!((outcome, belief.posterior[0]), (Outcome::KeptPrior, 0.1));
-}
-
-#[test]
-fn chained_priors_forget_all_but_the_first_evidence() {
-    let smoother = Smoother::new(Bins::default(), Chain::Prior);
-    let (mut belief, _) = smoother.start(&certain_of(8));
-    let mut other = belief;
-    for t in 1..20 {
-        smoother.observe(&mut belief, 1, &certain_of(2));
-        smoother.observe(&mut other, 1, &certain_of(t % 7));
-    }
-    smoother.observe(&mut belief, 1, &certain_of(4));
-    smoother.observe(&mut other, 1, &certain_of(4));
-    assert_eq!(belief.posterior, other.posterior);
+    assert_eq!((outcome, belief[0]), (Outcome::KeptPrior, 0.1));
 }

@@ -155,7 +155,7 @@ impl LengthProbe {
                 self.cells[idx].publish(step, &estimate);
             }
         }
-        self.surprises.store(tracker.counts().surprise, Ordering::Relaxed);
+        self.surprises.store(tracker.surprises(), Ordering::Relaxed);
         let thread = thread::current().id();
         let smoothed = Smoothed { thread, begun, published: Instant::now() };
         *self.smoothed.lock().unwrap_or_else(PoisonError::into_inner) = Some((step, smoothed));

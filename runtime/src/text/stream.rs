@@ -130,7 +130,7 @@ impl<D: Decode> TextStream<D> {
 mod tests {
     use std::cell::Cell;
 
-    use trail_platform::rng::Lcg;
+    use trail_platform::Rng;
 
     use super::*;
 
@@ -190,7 +190,7 @@ mod tests {
 
     #[test]
     fn pieces_of_random_bytes_concatenate_to_the_whole() {
-        let mut rng = Lcg::new(1);
+        let mut rng = Rng::new(1);
         for case in 0..3000 {
             let ids: Vec<u32> = (0..rng.below(60))
                 .flat_map(|_| match rng.below(4) {
@@ -259,7 +259,7 @@ mod tests {
             );
             pieces(Fallback, &ids);
         }
-        let mut rng = Lcg::new(2);
+        let mut rng = Rng::new(2);
         let ids: Vec<u32> = (0..5000).map(|_| rng.below(261) as u32).collect();
         pieces(Fallback, &ids);
     }

@@ -1,6 +1,6 @@
 //! The system's allocator with counted calls and bytes: for tests that a step does not allocate or
-//! that memory is bounded, and for the figure that `trail-rt bench scheduler` prints. Linking this
-//! crate makes it the global allocator.
+//! that memory is bounded. Linking this crate makes it the global allocator, so that it is a
+//! dependency of tests only.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;

@@ -1,18 +1,12 @@
-//! Makes a timeline of stamps: selects the step to show, with parts of its neighbours.
+//! Makes lanes of stamps: selects the step to show, with its neighbours.
 
 use std::time::Instant;
 
 use trail_runtime::engine::Smoothed;
 
 use super::recorder::{Stamp, Track};
-use super::{Lane, LaneKind, RunInfo, Span, SpanKind, Timeline, Zoom};
+use super::{Lane, LaneKind, RunInfo, Span, SpanKind, Timeline};
 
-/// Shown part of each neighbour, as a share of the step.
-const NEIGHBOUR: f64 = 0.35;
-/// Margin on each side of a magnified interval, as a share of it.
-const MARGIN: f64 = 0.12;
-/// Magnified part of a launch, as a multiple of the plan's length.
-const LAUNCH: f64 = 2.0;
 /// Name prefix of the probe threads of a CUDA backend.
 const WAITERS: &str = "trail-tap-";
 
@@ -30,7 +24,6 @@ pub struct Recording {
 /// with its predictions.
 pub fn arrange(recording: Recording, run: RunInfo) -> Result<Timeline, String> {
     let whole = whole_steps(&recording);
-    let recorded = whole.len();
     let (step, origin) = middle(&whole).ok_or("no recorded step was predicted from in time")?;
     let at = |when: Instant| match when.checked_duration_since(origin) {
         Some(after) => after.as_secs_f64() * 1e6,
@@ -38,42 +31,11 @@ pub fn arrange(recording: Recording, run: RunInfo) -> Result<Timeline, String> {
     };
     let stamps = || recording.threads.iter().flat_map(|track| &track.stamps);
     let of = |kind, step| stamps().find(move |s| s.kind == kind && s.step == step);
-    let begins: Vec<(u64, f64)> = [step - 1, step, step + 1]
-        .into_iter()
-        .filter_map(|step| Some((step, at(of(SpanKind::Lower, step)?.begin))))
-        .collect();
     let end = of(SpanKind::Sampling, step).map_or(0.0, |stamp| at(stamp.end));
     let last = of(SpanKind::Sampling, step + 1).map_or(end, |stamp| at(stamp.end));
-    let shown = [begins.first().map_or(0.0, |&(_, begin)| begin), last];
-    let lanes = lanes(&recording, shown, at);
-    let begin_of = |kind, step| of(kind, step).map(|stamp| at(stamp.begin));
-    let tapped = begin_of(SpanKind::Probe, step).or(begin_of(SpanKind::Copy, step));
-    let published = recording.smoothed.iter().find(|(of, _)| *of == step);
-    let planned = of(SpanKind::Plan, step + 1).map(|stamp| [at(stamp.begin), at(stamp.end)]);
-    // A launch kernel by kernel is so long that the plan before it would be too narrow to see.
-    let launched = of(SpanKind::Launch, step + 1)
-        .zip(planned)
-        .map(|(stamp, [begin, end])| at(stamp.end).min(end + LAUNCH * (end - begin)));
-    let zoom = |title, from: Option<f64>, to: Option<f64>| {
-        let (from, to) = (from?, to?);
-        let margin = MARGIN * (to - from);
-        Some(Zoom { title, range: [from - margin, to + margin] })
-    };
-    let zooms = [
-        zoom(
-            "from the tapped layer to the predictions",
-            tapped,
-            published.map(|(_, smoothed)| at(smoothed.published)),
-        ),
-        zoom("the next step's plan and launch", planned.map(|[begin, _]| begin), launched),
-    ];
-    let mut zooms: Vec<Zoom> = zooms.into_iter().flatten().collect();
-    zooms.sort_by(|a, b| a.range[0].total_cmp(&b.range[0]));
-    let mut range = [-NEIGHBOUR * end, (1.0 + NEIGHBOUR) * end];
-    for zoom in &zooms {
-        range = [range[0].min(zoom.range[0]), range[1].max(zoom.range[1])];
-    }
-    Ok(Timeline { run, step, recorded, step_us: end, begins, lanes, range, zooms })
+    let first = of(SpanKind::Lower, step - 1).map_or(0.0, |stamp| at(stamp.begin));
+    let lanes = lanes(&recording, [first, last], at);
+    Ok(Timeline { run, step, step_us: end, lanes })
 }
 
 /// Steps recorded with both neighbours, their predictions and the next plan: number, start,
@@ -154,7 +116,7 @@ fn lanes(recording: &Recording, shown: [f64; 2], at: impl Fn(Instant) -> f64) ->
     lanes
 }
 
-/// Name of a thread in the picture.
+/// Name of a thread in the trace.
 fn thread_name(thread: &str) -> String {
     let number = thread.rsplit_once('-').and_then(|(_, number)| number.parse::<usize>().ok());
     match number {
@@ -188,4 +150,115 @@ fn fill_gaps(spans: &mut Vec<Span>, shown: [f64; 2]) {
 }
 
 #[cfg(test)]
-pub(super) mod tests;
+pub(super) mod tests {
+    use std::thread;
+    use std::time::Duration;
+
+    use super::*;
+
+    /// Four steps of 100 us on a device; the lanes' times from a step's begin are those below.
+    pub(crate) fn example() -> Timeline {
+        arrange(recording(), run()).expect("whole steps")
+    }
+
+    fn run() -> RunInfo {
+        RunInfo {
+            model: "example".into(),
+            device: "device <0>".into(),
+            batch: 3,
+            waiting: 6,
+            context: 17,
+            notes: vec!["A note.".into()],
+            clock_error_us: Some(2.0),
+        }
+    }
+
+    fn recording() -> Recording {
+        let start = Instant::now();
+        let when = |step: u64, us: u64| start + Duration::from_micros(step * 100 + us);
+        let stamps = |spans: &[(SpanKind, u64, u64)]| -> Vec<Stamp> {
+            (1..=4)
+                .flat_map(|step| {
+                    spans.iter().map(move |&(kind, begin, end)| Stamp {
+                        kind,
+                        step,
+                        begin: when(step, begin),
+                        end: when(step, end),
+                    })
+                })
+                .collect()
+        };
+        let mut engine = stamps(&[
+            (SpanKind::Lower, 0, 40),
+            (SpanKind::Copy, 41, 45),
+            (SpanKind::Upper, 40, 90),
+            (SpanKind::Sampling, 90, 98),
+            (SpanKind::Await, 20, 62),
+            (SpanKind::Collect, 71, 99),
+        ]);
+        // The next step's.
+        let next = stamps(&[(SpanKind::Plan, 63, 65), (SpanKind::Launch, 66, 70)]);
+        engine.extend(next.into_iter().map(|stamp| Stamp { step: stamp.step + 1, ..stamp }));
+        let lead = stamps(&[(SpanKind::Stage, 46, 48), (SpanKind::Head, 49, 60)]);
+        // Put aside before it stamped the end of its last task.
+        let late = stamps(&[(SpanKind::Head, 50, 61)]);
+        let me = thread::current().id();
+        let by = |step| Smoothed { thread: me, begun: when(step, 57), published: when(step, 59) };
+        let smoothed = (1..=4).map(|step| (step, by(step))).collect();
+        let track = |thread, name: &str, stamps| Track { thread, name: name.to_owned(), stamps };
+        let threads = vec![
+            track(None, "main", engine),
+            track(Some(me), "trail-tap-0", lead),
+            track(None, "trail-tap-1", Vec::new()),
+            track(None, "trail-tap-2", late),
+        ];
+        Recording { threads, smoothed, on_device: true }
+    }
+
+    fn times(lane: &Lane, step: u64) -> Vec<(SpanKind, i64, i64)> {
+        let of = lane.spans.iter().filter(|span| span.step == step);
+        of.map(|span| (span.kind, span.begin.round() as i64, span.end.round() as i64)).collect()
+    }
+
+    #[test]
+    fn a_step_with_both_neighbours_is_shown_from_its_own_begin() {
+        let timeline = example();
+        assert_eq!(timeline.step, 3);
+        assert_eq!(timeline.step_us.round(), 98.0);
+        let lower = timeline.lanes[0].spans.iter().filter(|span| span.kind == SpanKind::Lower);
+        let begins: Vec<(u64, i64)> =
+            lower.map(|span| (span.step, span.begin.round() as i64)).collect();
+        assert_eq!(begins, [(2, -100), (3, 0), (4, 100)]);
+        let names: Vec<&str> = timeline.lanes.iter().map(|lane| lane.name.as_str()).collect();
+        let threads = ["probe, thread 0", "probe, thread 1", "probe, thread 2"];
+        assert_eq!(
+            names,
+            [&["compute stream", "side stream"], &threads[..], &["engine thread"]].concat()
+        );
+    }
+
+    #[test]
+    fn smoothing_is_split_from_the_tasks_and_gaps_are_waiting() {
+        let timeline = example();
+        let lead = times(&timeline.lanes[2], 3);
+        let expected = [
+            (SpanKind::Wait, -41, 46),
+            (SpanKind::Stage, 46, 48),
+            (SpanKind::Wait, 48, 49),
+            (SpanKind::Head, 49, 57),
+            (SpanKind::Smooth, 57, 59),
+        ];
+        assert_eq!(lead, expected);
+        let late: Vec<_> = times(&timeline.lanes[4], 3);
+        assert_eq!(late, [(SpanKind::Wait, -39, 50), (SpanKind::Head, 50, 61)]);
+        // A thread that got no task waited all along.
+        assert!(timeline.lanes[3].spans.iter().all(|span| span.kind == SpanKind::Wait));
+        assert_eq!(timeline.lanes[3].spans.len(), 1);
+    }
+
+    #[test]
+    fn without_predictions_there_is_nothing_to_show() {
+        let recording = Recording { smoothed: Vec::new(), ..recording() };
+        assert!(arrange(recording, run()).is_err());
+    }
+}
