@@ -1,12 +1,9 @@
 //! Damaged files: rejected or loaded, but never a panic.
 
-#[path = "support/small.rs"]
-mod small;
-
 use std::path::Path;
 
-use small::{golden, load, message, small_model};
 use trail_runtime::model::ModelConfig;
+use trail_test_support::small::{golden, load, message, small_model};
 
 /// Loads damaged bytes, and checks that an error has one line.
 fn survive(config: &[u8], weights: &[u8]) {

@@ -1,9 +1,6 @@
 //! The engine end to end on small random models: answers, limits, cancellation, preemption, and
 //! batch invariance: an answer does not depend on the other requests.
 
-#[path = "support/damaged.rs"]
-mod damaged;
-
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -262,7 +259,7 @@ fn logits_that_are_not_finite_end_their_request_alone() {
     let bad =
         expected.iter().flat_map(|answer| &answer[..11]).find(|&&id| id > 50 && users(id) == 1);
     let bad = *bad.expect("such a token");
-    let damaged = Arc::new(damaged::with_nan_embedding((*sound).clone(), bad));
+    let damaged = Arc::new(trail_test_support::damaged::with_nan_embedding((*sound).clone(), bad));
     let engine = builder(&damaged).kv_blocks(Some(12)).build().expect("builds");
     for round in 0..3 {
         let handles: Vec<_> = (0..10)

@@ -1,17 +1,14 @@
 //! The loader, the reference forward pass and the CPU backend against transformers, for every
 //! supported variant and dtype.
 
-#[path = "support/golden.rs"]
-mod support;
-
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use support::{Golden, MAX_LOGPROB_ERROR, check, log_softmax};
 use trail_runtime::backend::{BLOCK_TOKENS, Batch};
 use trail_runtime::cpu::{Compute, CpuForward, CpuOptions, Isa};
 use trail_runtime::model::{Activation, Dtype, LayerWeights, Model, ModelConfig, RopeScaling};
 use trail_runtime::reference::Reference;
+use trail_test_support::golden::{Golden, MAX_LOGPROB_ERROR, check, log_softmax};
 
 fn golden_folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden")

@@ -1,14 +1,11 @@
 //! Files that must not load: each error is one line that names the file and the item at fault.
 
-#[path = "support/small.rs"]
-mod small;
-
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
-use small::{golden, load, message, small_model};
 use trail_runtime::model::{LoadError, Model};
+use trail_test_support::small::{golden, load, message, small_model};
 
 /// Creates an empty folder for this test run.
 fn folder(name: &str) -> PathBuf {

@@ -1,8 +1,8 @@
 //! Proof of the ceilings: they do the work that they are timed for.
 
-use crate::support::cuda::{Address, Bench, Chance};
 use trail_runtime::cuda::launch::{ceiling_mma, ceiling_read};
 use trail_runtime::cuda::plan::ceiling;
+use trail_test_support::cuda::{Address, Bench, Chance};
 
 /// The sum that all blocks' sums must have.
 fn sum_of_words(words: &[u32]) -> u32 {
@@ -11,11 +11,11 @@ fn sum_of_words(words: &[u32]) -> u32 {
 
 #[test]
 fn a_read_reads_every_word_once() {
-    let bench = Bench::new();
+    let bench = Bench::open();
     let mut chance = Chance(5);
     // Less than a block's worth, not a multiple of it, several rounds of the grid.
     for quads in [1, 255, 2048, 2049, 400_001] {
-        let words: Vec<u32> = (0..quads * 4).map(|_| chance.next() as u32).collect();
+        let words: Vec<u32> = (0..quads * 4).map(|_| chance.next_u64() as u32).collect();
         let plan = ceiling::read(bench.device.chip(), quads);
         let mut data = bench.input(&words);
         let mut sums = bench.output(plan.grid[0] as usize * 4);
@@ -30,7 +30,7 @@ fn a_read_reads_every_word_once() {
 
 #[test]
 fn a_product_of_registers_adds_one_to_each_sum() {
-    let bench = Bench::new();
+    let bench = Bench::open();
     for rounds in [1, 7] {
         let plan = ceiling::mma(bench.device.chip(), rounds);
         let mut sums = bench.output((plan.grid[0] * plan.block) as usize * 4);

@@ -10,8 +10,6 @@ mod gemm;
 mod memory;
 mod sampling;
 mod step;
-#[path = "../support/mod.rs"]
-mod support;
 mod swap;
 mod weights;
 

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use trail_runtime::model::{RopePairing, Tensor};
 use trail_runtime::reference::Reference;
 
-use crate::gguf::adjacent_rows;
 use crate::support::{cpu_logits, load};
+use trail_test_support::gguf::adjacent_rows;
 
 /// Both orders of the rows give the same bits on the CPU, and the same logits but for rounding in
 /// the reference pass, whose sums have another order.

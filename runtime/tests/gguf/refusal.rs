@@ -10,8 +10,8 @@ use trail_runtime::model::{
 
 use trail_runtime::text::Tokenizer;
 
-use crate::gguf::{GgufWriter, gguf_of, unchanged};
 use crate::support::load;
+use trail_test_support::gguf::{GgufWriter, gguf_of, unchanged};
 
 fn open(file: &GgufWriter) -> Result<GgufModel, LoadError> {
     GgufModel::from_storage(Path::new("m.gguf"), Arc::new(file.file().0))

@@ -7,7 +7,7 @@ use trail_runtime::backend::{BLOCK_TOKENS, Batch};
 use trail_runtime::cpu::{Compute, CpuForward, CpuOptions, Isa};
 use trail_runtime::model::{Dtype, Model};
 
-use crate::golden::Golden;
+use trail_test_support::golden::Golden;
 
 /// A golden run and its model.
 pub(crate) fn load(name: &str) -> (Golden, Model) {

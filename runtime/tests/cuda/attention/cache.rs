@@ -1,9 +1,9 @@
 //! A paged cache with requests in it, on both sides.
 
-use crate::support::cuda::{Address, Bench, Buffer, Chance};
 use half::bf16;
 use trail_runtime::cuda::launch::{KvView, PoolMap};
 use trail_runtime::cuda::plan::attention::Heads;
+use trail_test_support::cuda::{Address, Bench, Buffer, Chance};
 
 pub(crate) const BLOCK_TOKENS: usize = 16;
 /// Layers of the pool, and the one that is attended to.

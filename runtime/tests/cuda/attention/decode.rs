@@ -2,10 +2,10 @@
 
 use super::cache::{BLOCK_TOKENS, Cache};
 use super::reference;
-use crate::support::cuda::{Address, Bench, Chance};
 use half::bf16;
 use trail_runtime::cuda::launch::{DecodeRows, attention_decode, attention_rung};
 use trail_runtime::cuda::plan::attention::{self, DecodePlan, Heads};
+use trail_test_support::cuda::{Address, Bench, Chance};
 
 /// The case of a test.
 pub(crate) struct Case {

@@ -6,10 +6,10 @@ mod decode;
 mod prefill;
 mod reference;
 
-use crate::support::cuda;
-use crate::support::cuda::Chance;
 use decode::{Case, Kernel};
 use trail_runtime::cuda::plan::attention::{self, Heads};
+use trail_test_support::cuda;
+use trail_test_support::cuda::Chance;
 
 const LLAMA: Heads = Heads { kv_heads: 2, group: 4, head_dim: 128 };
 
@@ -17,7 +17,7 @@ const LLAMA: Heads = Heads { kv_heads: 2, group: 4, head_dim: 128 };
 /// number of splits.
 #[test]
 fn decode_is_its_reference() {
-    let bench = cuda::Bench::new();
+    let bench = cuda::Bench::open();
     let mut chance = Chance(11);
     for _ in 0..24 {
         let case = Case::random(&mut chance, 4096);
@@ -28,7 +28,7 @@ fn decode_is_its_reference() {
 /// Lengths at the edges of blocks, of the warps' turns and of the splits.
 #[test]
 fn decode_at_every_edge() {
-    let bench = cuda::Bench::new();
+    let bench = cuda::Bench::open();
     let mut chance = Chance(12);
     for (head_dim, group, splits) in [(128, 4, 1), (64, 1, 2), (128, 16, 3), (64, 32, 2)] {
         let lengths = [1, 15, 16, 17, 31, 64, 65, 255, 256, 257, 511, 512, 513, 1023, 1025];
@@ -48,7 +48,7 @@ fn decode_at_every_edge() {
 /// As many splits as there can be, of a long context.
 #[test]
 fn decode_of_one_long_context() {
-    let bench = cuda::Bench::new();
+    let bench = cuda::Bench::open();
     let mut chance = Chance(13);
     let planned = attention::decode(bench.device.chip(), 2, LLAMA, 4096).launch.splits as usize;
     assert!(planned > 1, "two rows leave any chip empty");
@@ -60,7 +60,7 @@ fn decode_of_one_long_context() {
 
 #[test]
 fn rungs_of_the_ladder_are_their_reference() {
-    let bench = cuda::Bench::new();
+    let bench = cuda::Bench::open();
     let mut chance = Chance(14);
     for rung in [1, 2] {
         for _ in 0..6 {
@@ -73,20 +73,20 @@ fn rungs_of_the_ladder_are_their_reference() {
 /// Chunks that fill no tile, over contexts of any length, in any company.
 #[test]
 fn prefill_is_its_reference() {
-    prefill::random_chunks(&cuda::Bench::new(), prefill::Kernel::Portable, None);
+    prefill::random_chunks(&cuda::Bench::open(), prefill::Kernel::Portable, None);
 }
 
 /// Whole prompts and edges of tiles, with and without a window.
 #[test]
 fn prefill_at_every_edge() {
-    prefill::every_edge(&cuda::Bench::new(), prefill::Kernel::Portable, None);
+    prefill::every_edge(&cuda::Bench::open(), prefill::Kernel::Portable, None);
 }
 
 /// Every place of a chunk's first row in a tile of tokens: the tiles that need no mask are chosen
 /// by the first row of a tile of queries, which 65 rows begin twice.
 #[test]
 fn prefill_masks_at_every_residue_of_the_context() {
-    prefill::every_residue(&cuda::Bench::new(), prefill::Kernel::Portable);
+    prefill::every_residue(&cuda::Bench::open(), prefill::Kernel::Portable);
 }
 
 #[test]
@@ -111,19 +111,19 @@ fn wgmma_prefill_masks_at_every_residue_of_the_context() {
 /// split, and splits that only some rows of a tile see.
 #[test]
 fn split_prefill_is_its_reference() {
-    prefill::random_chunks(&cuda::Bench::new(), prefill::Kernel::Portable, Some(1));
-    prefill::random_chunks(&cuda::Bench::new(), prefill::Kernel::Portable, Some(4));
+    prefill::random_chunks(&cuda::Bench::open(), prefill::Kernel::Portable, Some(1));
+    prefill::random_chunks(&cuda::Bench::open(), prefill::Kernel::Portable, Some(4));
 }
 
 /// Edges of tiles and blocks in splits, and a context of 64 splits.
 #[test]
 fn split_prefill_at_every_edge() {
-    prefill::every_edge(&cuda::Bench::new(), prefill::Kernel::Portable, Some(1));
+    prefill::every_edge(&cuda::Bench::open(), prefill::Kernel::Portable, Some(1));
 }
 
 #[test]
 fn split_prefill_of_several_requests() {
-    prefill::splits_of_several_requests(&cuda::Bench::new(), prefill::Kernel::Portable);
+    prefill::splits_of_several_requests(&cuda::Bench::open(), prefill::Kernel::Portable);
 }
 
 #[test]

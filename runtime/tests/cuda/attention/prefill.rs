@@ -2,7 +2,6 @@
 
 use super::cache::{BLOCK_TOKENS, Cache};
 use super::decode::compare;
-use crate::support::cuda::{Address, Bench, Chance};
 use half::bf16;
 use trail_runtime::cuda::launch::{
     PrefillRows, attention_merge, attention_prefill, attention_wgmma,
@@ -10,6 +9,7 @@ use trail_runtime::cuda::launch::{
 use trail_runtime::cuda::plan::Chip;
 use trail_runtime::cuda::plan::attention::split::PrefillSplit;
 use trail_runtime::cuda::plan::attention::{self, Heads, PrefillSegment};
+use trail_test_support::cuda::{Address, Bench, Chance};
 
 /// Blocks of a launch by wgmma.
 const BLOCKS: u32 = 3;

@@ -4,13 +4,13 @@
 use super::play::Request;
 use super::taps::{Rows, by_request, patiently};
 use super::{fed, options};
-use crate::support::cuda::Chance;
-use crate::support::tolerance::{Tolerance, larger, relative};
 use std::path::Path;
 use std::sync::Arc;
 use trail_runtime::cuda::{CudaOptions, TapMode};
 use trail_runtime::model::Model;
 use trail_runtime::reference::{Reference, Trace};
+use trail_test_support::cuda::Chance;
+use trail_test_support::tolerance::{Tolerance, larger, relative};
 
 /// A tapped row travels as bf16: half a unit in the last place of 8 significant bits.
 const ROUNDING: f64 = 1.0 / 512.0;

@@ -222,7 +222,7 @@ fn cuda_megakernel_barrier_outlives_launches() {
 /// without the attribute it would hang on a device.
 #[test]
 fn cuda_megakernel_grids_are_resident() {
-    let bench = cuda::Bench::new();
+    let bench = cuda::Bench::open();
     let chip = *bench.device.chip();
     let product =
         |epilogue, features, width| gemm(&chip, Product { epilogue, rows: 1, features, width });

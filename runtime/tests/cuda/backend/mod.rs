@@ -14,9 +14,6 @@ mod split;
 mod taps;
 mod timing;
 
-use crate::support::cuda::Chance;
-use crate::support::tolerance::Tolerance;
-use crate::support::{cuda, tolerance};
 use cpu_reference::{best, cpu, run_cpu};
 use play::{BLOCKS, CONTEXT, Played, ROWS, Request, SEGMENTS, SLOTS, Schedule, play};
 use std::sync::Arc;
@@ -26,6 +23,9 @@ use trail_runtime::cuda::step_metadata::StepMetadata;
 use trail_runtime::cuda::{CudaBackend, CudaOptions, TapMode};
 use trail_runtime::model::Model;
 use trail_runtime::reference::Reference;
+use trail_test_support::cuda::Chance;
+use trail_test_support::tolerance::Tolerance;
+use trail_test_support::{cuda, tolerance};
 
 fn options() -> CudaOptions {
     CudaOptions {
@@ -244,7 +244,7 @@ fn cuda_the_demo_model() {
 /// host's.
 #[test]
 fn cuda_metadata_is_the_same_however_short_their_lists() {
-    let bench = cuda::Bench::new();
+    let bench = cuda::Bench::open();
     // SAFETY: each metadata outlives the wait for the copies and launches that it puts on the
     // queue.
     let queue = unsafe { Queue::new(bench.device.clone(), bench.stream.clone()) };
@@ -258,7 +258,7 @@ fn cuda_metadata_is_the_same_however_short_their_lists() {
             for index in chance.permutation(words).into_iter().take(changed) {
                 // Some are what they were.
                 wanted[index] =
-                    if chance.below(3) == 0 { wanted[index] } else { chance.next() as u32 };
+                    if chance.below(3) == 0 { wanted[index] } else { chance.next_u64() as u32 };
                 metadata.set(index, wanted[index]);
             }
             metadata.spill(&queue).unwrap();

@@ -1,12 +1,12 @@
 //! A few requests through a backend, step by step: what the engine does, with nothing of its own to
 //! decide.
 
-use crate::support::cuda::Chance;
 use std::collections::HashMap;
 use trail_runtime::backend::{
     BLOCK_TOKENS, Backend, Batch, Fault, PENDING, RequestKey, SampledToken, SamplingInput,
     SamplingInputs, SamplingParams, Step, TapPlan,
 };
+use trail_test_support::cuda::Chance;
 
 /// Segments of a step, and rows.
 pub(crate) const SEGMENTS: usize = 6;

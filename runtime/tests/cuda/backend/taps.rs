@@ -5,7 +5,6 @@ use super::cpu_reference::{cpu, run_cpu};
 use super::play::{Played, Request, Schedule, play};
 use super::receivers::{Arrived, Keeper};
 use super::{AHEAD, backend_with, fed, models, options, requests, same, tolerance};
-use crate::support::tolerance::relative;
 use half::bf16;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,6 +16,7 @@ use trail_runtime::backend::Sampled;
 use trail_runtime::backend::{Backend, Fault, Step};
 use trail_runtime::cuda::{CudaBackend, CudaOptions, StepTimes, TapMode};
 use trail_runtime::model::Model;
+use trail_test_support::tolerance::relative;
 
 /// The lower layer: the residual stream goes on changing behind it.
 const LAYER: usize = 0;

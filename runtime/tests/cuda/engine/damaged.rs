@@ -5,7 +5,7 @@ use std::sync::Arc;
 use trail_runtime::engine::{CudaSettings, FinishReason, PolicyKind};
 
 use super::subject::{CUDA, Subject, answer};
-use crate::support::damaged::with_nan_embedding;
+use trail_test_support::damaged::with_nan_embedding;
 
 /// A token of no prompt and of no answer.
 fn unused_token(subject: &Subject) -> u32 {

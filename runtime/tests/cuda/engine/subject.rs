@@ -14,7 +14,7 @@ use trail_runtime::model::{Dtype, Model, ModelConfig};
 use trail_runtime::reference::Reference;
 use trail_runtime::text::{ChatMessage, ChatOptions, ChatTemplate, Tokenizer};
 
-use crate::support::tolerance::Tolerance;
+use trail_test_support::tolerance::Tolerance;
 
 /// The first CUDA device: the stand-in, or a real one.
 pub(crate) const CUDA: ComputeDevice = ComputeDevice::Cuda { ordinal: 0 };

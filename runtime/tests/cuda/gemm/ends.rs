@@ -2,13 +2,13 @@
 //! bits compared with each other and with the expected.
 
 use super::product::{Case, EPS, Setup};
-use crate::support::cuda::{Address, Bench, Buffer, Chance, Output};
-use crate::support::gemm::{self as reference, Near};
 use half::bf16;
 use trail_runtime::backend::BLOCK_TOKENS;
 use trail_runtime::cuda::launch::{self, QkvOutput, ResidualOutput};
 use trail_runtime::cuda::plan::gemm::{Epilogue, GemmPlan};
 use trail_runtime::model::{RopeConfig, RopeScaling};
+use trail_test_support::cuda::{Address, Bench, Buffer, Chance, Output};
+use trail_test_support::gemm::{self as reference, Near};
 
 /// The name of the kernel that was checked.
 pub(crate) fn check(bench: &Bench, chance: &mut Chance, case: &Case) -> &'static str {

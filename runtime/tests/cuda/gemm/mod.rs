@@ -5,13 +5,13 @@ mod ends;
 mod product;
 mod shuffle;
 
-use crate::support::cuda;
-use crate::support::cuda::Chance;
 use product::{Case, Family};
 use std::collections::BTreeSet;
 use trail_runtime::cuda::plan::gemm::ladder::Rung;
 use trail_runtime::cuda::plan::gemm::{Epilogue, Product};
 use trail_runtime::cuda::{launch, plan};
+use trail_test_support::cuda;
+use trail_test_support::cuda::Chance;
 
 const ENDS: [Epilogue; 4] = [Epilogue::Qkv, Epilogue::Residual, Epilogue::Swiglu, Epilogue::Logits];
 
@@ -26,7 +26,7 @@ fn kernels(prefix: &str) -> BTreeSet<&'static str> {
 #[test]
 fn skinny_products_are_their_references() {
     let mut chance = Chance(1);
-    let bench = cuda::Bench::new();
+    let bench = cuda::Bench::open();
     let mut checked = BTreeSet::new();
     for end in ENDS {
         for rows in [1, 2, 3, 7, 8, 9, 15, 16, 17, 31, 32, 33, 48, 63, 64] {
@@ -43,7 +43,7 @@ fn skinny_products_are_their_references() {
 #[test]
 fn tiled_products_are_their_references() {
     let mut chance = Chance(2);
-    let bench = cuda::Bench::new();
+    let bench = cuda::Bench::open();
     let mut checked = BTreeSet::new();
     for end in ENDS {
         for rows in [65, 127, 128, 129, 200, 255, 256, 257, 300, 520] {
@@ -58,7 +58,7 @@ fn tiled_products_are_their_references() {
 #[test]
 fn rotation_is_exact_at_distant_positions() {
     let mut chance = Chance(3);
-    let bench = cuda::Bench::new();
+    let bench = cuda::Bench::open();
     let shapes = [
         (5, 128, 3, 1),
         (13, 64, 7, 1),
@@ -77,7 +77,7 @@ fn rotation_is_exact_at_distant_positions() {
 #[test]
 fn shares_do_not_change_the_result() {
     let mut chance = Chance(4);
-    let bench = cuda::Bench::new();
+    let bench = cuda::Bench::open();
     for multiprocessors in [1, 2, 3, 5, 17, 40] {
         for (epilogue, rows) in [
             (Epilogue::Residual, 7),
@@ -97,7 +97,7 @@ fn shares_do_not_change_the_result() {
 #[test]
 fn the_models_own_shapes() {
     let mut chance = Chance(5);
-    let bench = cuda::Bench::new();
+    let bench = cuda::Bench::open();
     let multiprocessors = bench.device.chip().multiprocessors;
     let on_chip = |case| Case { multiprocessors, ..case };
     for rows in [1, 6, 24, 80, 257] {
@@ -126,7 +126,7 @@ fn the_models_own_shapes() {
 #[test]
 fn every_rung_is_the_same_product() {
     let mut chance = Chance(6);
-    let bench = cuda::Bench::new();
+    let bench = cuda::Bench::open();
     let mut checked = BTreeSet::new();
     for rung in [Rung::Naive, Rung::Mma, Rung::Ring] {
         for rows in [1, 8, 13] {
@@ -261,14 +261,14 @@ fn wgmma_clusters_add_up_shared_tiles() {
 /// Every module that is for this device loads, by its cubin or by its text.
 #[test]
 fn all_modules_load() {
-    let bench = cuda::Bench::new();
+    let bench = cuda::Bench::open();
     bench.device.load_all().unwrap();
 }
 
 /// An error says which kernel, on which shapes, and the driver's code.
 #[test]
 fn errors_name_kernel_shapes_and_code() {
-    let bench = cuda::Bench::new();
+    let bench = cuda::Bench::open();
     let product = Product { epilogue: Epilogue::Logits, rows: 3, features: 128, width: 256 };
     let plan = plan::gemm::gemm(bench.device.chip(), product);
     let nowhere = launch::Operands { x: 0, w: 0, row_list: 0, partials: 0, tile_counters: 0 };

@@ -1,12 +1,12 @@
 //! A random product on the device: operands, plan, workspace.
 
-use crate::support::cuda::{Address, Bench, Buffer, Chance};
-use crate::support::gemm::{self as reference, Matrix};
 use half::bf16;
 use trail_runtime::cuda::launch::{ActivationMap, Norm, Operands};
 use trail_runtime::cuda::plan::gemm::ladder::Rung;
 use trail_runtime::cuda::plan::gemm::{Epilogue, GemmPlan, Product, bulk, gemm, ladder, wgmma};
 use trail_runtime::cuda::plan::{Chip, LaunchPlan};
+use trail_test_support::cuda::{Address, Bench, Buffer, Chance};
+use trail_test_support::gemm::{self as reference, Matrix};
 
 /// The case of a test.
 #[derive(Clone, Copy, Debug)]

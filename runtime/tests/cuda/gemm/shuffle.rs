@@ -1,14 +1,14 @@
 //! The weight shuffle: bit for bit its expected's.
 
-use crate::support::cuda::{Address, Bench, Chance};
-use crate::support::gemm::{self as reference, Matrix};
 use half::{bf16, f16};
 use trail_runtime::cuda::launch::{self, RowOrder};
 use trail_runtime::model::Dtype;
+use trail_test_support::cuda::{Address, Bench, Chance};
+use trail_test_support::gemm::{self as reference, Matrix};
 
 /// Sources of `rows` rows each, shuffled on the device; the expected's bits beside them.
 fn check(dtype: Dtype, rows: &[usize], width: usize, order: RowOrder) {
-    let bench = Bench::new();
+    let bench = Bench::open();
     let mut chance = Chance(rows.iter().sum::<usize>() as u64 + width as u64);
     let total: usize = rows.iter().sum();
     let data: Vec<f32> = (0..total * width).map(|_| chance.unit() * 3.0).collect();

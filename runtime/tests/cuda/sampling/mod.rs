@@ -3,12 +3,12 @@
 
 mod reference;
 
-use crate::support::cuda::{Address, Bench, Chance};
 use trail_runtime::backend::Sampled;
 use trail_runtime::cuda::launch::{self, RowPlace, SamplerBuffers, row_sampling};
 use trail_runtime::cuda::params::RowSampled;
 use trail_runtime::cuda::{plain, plan};
 use trail_runtime::engine::SamplingParams;
+use trail_test_support::cuda::{Address, Bench, Chance};
 
 /// Bytes of a row's choice, and what they are stamped with.
 const SAMPLED: usize = size_of::<RowSampled>();
@@ -96,7 +96,7 @@ fn params(chance: &mut Chance, vocab: usize) -> SamplingParams {
         repetition_penalty: maybe(chance, 1.0, &[1.0, 1.3, 0.7, 100.0]),
         presence_penalty: maybe(chance, 0.0, &[0.0, 0.6, -0.5]),
         frequency_penalty: maybe(chance, 0.0, &[0.0, 0.4, -0.1]),
-        seed: chance.next(),
+        seed: chance.next_u64(),
         top_logprobs: [0, 0, 1, 5, 20][chance.below(5)],
     }
 }
@@ -248,7 +248,7 @@ fn same(a: &Sampled, b: &Sampled) -> bool {
 /// Every kind of logits with every kind of parameters, in batches with padding rows.
 #[test]
 fn the_device_chooses_what_the_cpu_does() {
-    let bench = Bench::new();
+    let bench = Bench::open();
     let mut chance = Chance(21);
     for vocab in [2, 7, 255, 256, 257, 1000, 1024, 4097] {
         let mut cases: Vec<Case> =
@@ -261,7 +261,7 @@ fn the_device_chooses_what_the_cpu_does() {
 /// Vocabularies of real models; nuclei that must be narrowed, and ties that cannot be.
 #[test]
 fn large_vocabularies() {
-    let bench = Bench::new();
+    let bench = Bench::open();
     let mut chance = Chance(22);
     for (vocab, kinds) in [
         (32_000, [Kind::Flat, Kind::Peaked]),
@@ -284,7 +284,7 @@ fn large_vocabularies() {
 /// One logit that is not finite, wherever it is, is a fault of its row and of no other.
 #[test]
 fn one_bad_logit_is_a_fault_of_its_row_alone() {
-    let bench = Bench::new();
+    let bench = Bench::open();
     let mut chance = Chance(24);
     for vocab in [3, 257, 4097] {
         for bad in [f32::NAN, f32::INFINITY] {
@@ -308,7 +308,7 @@ fn one_bad_logit_is_a_fault_of_its_row_alone() {
 /// Many draws of one distribution: the tokens of the CPU's stream of positions.
 #[test]
 fn positions_are_the_randomness() {
-    let bench = Bench::new();
+    let bench = Bench::open();
     let mut chance = Chance(23);
     let logits = logits(&mut chance, Kind::Flat, 700);
     let params = SamplingParams {

@@ -3,11 +3,11 @@
 
 mod reference;
 
-use crate::support::cuda::{Address, Bench, Chance};
 use half::bf16;
 use reference::Layers;
 use trail_runtime::cuda::launch::{self, EmbedBuffers, ProbeBuffers, TapSegment};
 use trail_runtime::cuda::plan::step;
+use trail_test_support::cuda::{Address, Bench, Chance};
 
 /// Bit patterns that nothing wrote.
 fn is_poison<T: bytemuck::Pod>(values: &[T]) -> bool {
@@ -16,7 +16,7 @@ fn is_poison<T: bytemuck::Pod>(values: &[T]) -> bool {
 
 #[test]
 fn embed_is_its_reference() {
-    let bench = Bench::new();
+    let bench = Bench::open();
     let mut chance = Chance(31);
     for (rows, width, vocab) in
         [(1, 8, 3), (5, 128, 10), (17, 256, 7), (3, 1000, 50), (9, 2056, 20), (2, 4096, 5)]
@@ -59,14 +59,14 @@ fn embed_is_its_reference() {
 /// Lists of any length up to the room for them, whole copies, and none at all.
 #[test]
 fn diffs_are_applied_and_nothing_else() {
-    let bench = Bench::new();
+    let bench = Bench::open();
     let mut chance = Chance(35);
     for (words, count) in [(1, 1), (40, 0), (1000, 999), (3000, 3000), (9000, 17)] {
-        let mut wanted: Vec<u32> = (0..words).map(|_| chance.next() as u32).collect();
+        let mut wanted: Vec<u32> = (0..words).map(|_| chance.next_u64() as u32).collect();
         let mut on_device = bench.changed(&wanted);
         let order = chance.permutation(words);
         let diffs: Vec<[u32; 2]> =
-            order[..count].iter().map(|&at| [at as u32, chance.next() as u32]).collect();
+            order[..count].iter().map(|&at| [at as u32, chance.next_u64() as u32]).collect();
         // Beyond the count is what an earlier list left.
         let stale = [[words as u32, 7], [u32::MAX, 7]];
         let listed: Vec<u32> = diffs.iter().chain(&stale).flatten().copied().collect();
@@ -117,7 +117,7 @@ fn embed(
 /// Prompts cut into chunks in any way, in any company, give the sums that one long loop gives.
 #[test]
 fn tap_mean_does_not_depend_on_the_chunks() {
-    let bench = Bench::new();
+    let bench = Bench::open();
     let mut chance = Chance(32);
     for (width, prompts) in [(64, [70, 1, 33]), (200, [5, 129, 64]), (8, [300, 2, 31])] {
         let slots = [2usize, 0, 4];
@@ -189,7 +189,7 @@ fn tap_mean_does_not_depend_on_the_chunks() {
 
 #[test]
 fn probe_is_its_reference() {
-    let bench = Bench::new();
+    let bench = Bench::open();
     let mut chance = Chance(33);
     for [rows, d, hidden, bins] in [
         [1, 64, 32, 10],

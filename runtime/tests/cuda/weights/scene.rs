@@ -1,7 +1,5 @@
 //! Models of odd sizes, their way to the device, and what should have arrived.
 
-use crate::support::cuda::Chance;
-use crate::support::gemm::{self as reference, Matrix};
 use cudarc::driver::result;
 use cudarc::driver::sys::CUdeviceptr;
 use half::bf16;
@@ -11,6 +9,8 @@ use trail_runtime::cuda::{CudaError, Device, DeviceWeights};
 use trail_runtime::model::{
     Architecture, Dtype, LayerWeights, Model, ModelConfig, QkNorm, QkvBias, RopePairing, Tensor,
 };
+use trail_test_support::cuda::Chance;
+use trail_test_support::gemm::{self as reference, Matrix};
 
 /// A slot that holds no more than one tile of most matrices here.
 pub(crate) const TINY_SLOT: usize = 1 << 10;
