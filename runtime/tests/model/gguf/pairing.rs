@@ -5,7 +5,7 @@ use std::sync::Arc;
 use trail_runtime::model::{RopePairing, Tensor};
 use trail_runtime::reference::Reference;
 
-use crate::support::{cpu_logits, load};
+use super::support::{cpu_logits, load};
 use trail_test_support::gguf::adjacent_rows;
 
 /// Both orders of the rows give the same bits on the CPU, and the same logits but for rounding in

@@ -8,7 +8,7 @@ use trail_runtime::model::gguf::GgufModel;
 use trail_runtime::model::{Architecture, Dtype, Model, RopePairing, Tensor};
 use trail_runtime::reference::Reference;
 
-use crate::support::{Folder, cpu_logits, load};
+use super::support::{Folder, cpu_logits, load};
 use trail_test_support::gguf::{GgufWriter, gguf_of, unchanged};
 
 fn read(file: &GgufWriter) -> Model {

@@ -6,6 +6,7 @@ use trail_runtime::sampling::{History, Sampler};
 
 #[test]
 fn sample_allocates_nothing() {
+    let _alone = super::alone();
     let vocab_size = 5000;
     let mut logits: Vec<f32> =
         (0..vocab_size).map(|id| ((id * 7919) % 4999) as f32 * 0.003).collect();

@@ -53,6 +53,7 @@ fn count_events(handle: &RequestHandle) -> usize {
 
 #[test]
 fn steps_allocate_nothing_even_under_preemption() {
+    let _alone = super::alone();
     let model = Arc::new(Model::random("tiny", Dtype::Bf16, 7).expect("a known shape"));
     let engine = Engine::builder()
         .probe(Some(Probe::random(model.config.hidden_size, 0, 3)))

@@ -144,7 +144,7 @@ struct ChatCase {
 
 #[test]
 fn chats_render_as_in_transformers() {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/chat.json");
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/text/chat.json");
     let cases: Vec<ChatCase> =
         serde_json::from_slice(&fs::read(file).expect("chat.json")).expect("cases");
     assert!(cases.len() >= 42);

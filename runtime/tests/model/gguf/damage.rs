@@ -7,7 +7,7 @@ use trail_counting_allocator::take_largest_of_thread;
 use trail_runtime::model::gguf::GgufModel;
 use trail_runtime::text::{ChatTemplate, Tokenizer};
 
-use crate::support::load;
+use super::support::load;
 use trail_test_support::gguf::{GgufWriter, gguf_of, unchanged};
 
 /// Largest allocation of loading a file of a few KiB, bytes. The tokenizers crate's cache of words

@@ -10,7 +10,7 @@ use trail_runtime::model::{
 
 use trail_runtime::text::Tokenizer;
 
-use crate::support::load;
+use super::support::load;
 use trail_test_support::gguf::{GgufWriter, gguf_of, unchanged};
 
 fn open(file: &GgufWriter) -> Result<GgufModel, LoadError> {

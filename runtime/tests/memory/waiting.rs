@@ -1,6 +1,6 @@
 //! Memory of waiting requests: what was asked for does not count, what is held does.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use trail_counting_allocator::live_bytes;
 use trail_runtime::backend::{Backend, Fault, MAX_TOP_LOGPROBS, Sampled, SampledToken, Step};
@@ -14,9 +14,6 @@ const CONTEXT: usize = 128 << 10;
 const REQUESTS: usize = 4096;
 const PROMPT: usize = 1000;
 const MAX_RUNNING: usize = 8;
-
-/// Bytes are counted for the whole process: one test at a time.
-static ALONE: Mutex<()> = Mutex::new(());
 
 /// Samples token 1 everywhere and computes nothing: a device with room for any context.
 struct Constant {
@@ -68,7 +65,7 @@ fn chat(top_logprobs: u8) -> Request {
 
 #[test]
 fn waiting_chats_hold_what_they_sent() {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = super::alone();
     for top in [0, MAX_TOP_LOGPROBS as u8] {
         let mut engine = engine(top);
         let before = live_bytes();
@@ -88,7 +85,7 @@ fn waiting_chats_hold_what_they_sent() {
 
 #[test]
 fn an_unread_answer_of_the_whole_context_is_bounded_by_its_tokens() {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = super::alone();
     let mut engine = engine(0);
     let before = live_bytes();
     let handle = engine.submit(chat(0)).expect("fits");
