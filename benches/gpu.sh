@@ -2,14 +2,14 @@
 # All measurements and tests that need a GPU, in slices of at most 8 minutes.
 #
 #   benches/gpu.sh build BIN
-#       on a machine with Rust: the test programs and trail-rt, into folder BIN and BIN.tar.gz
+#       on a machine with Rust: the test program and trail-rt, into folder BIN and BIN.tar.gz
 #   benches/gpu.sh run BIN OUT [SLICE...]
 #       on a machine with a GPU (without Rust or network): JSON into folder OUT; BIN or BIN.tar.gz
 #
 # Slices, in the order in which they run when none is named:
 #   tests      every kernel against its reference on the real driver; OUT/proofs is the input of
 #              `trail-ptx`'s `proofs`
-#   memcheck, racecheck   the first test of each program under compute-sanitizer, if installed
+#   memcheck, racecheck   the first test of each module under compute-sanitizer, if installed
 #   ceilings   cuBLAS's matrix rate and peers in PyTorch (skipped without torch)
 #   products   trail-rt bench kernels: skinny and tiled products of Llama-3-8B; Hopper's on Hopper
 #   attention  trail-rt bench kernels: decode and prefill attention
@@ -27,20 +27,15 @@
 set -uo pipefail
 
 build() {
-    local bin=$1 programs
+    local bin=$1 program
     mkdir -p "$bin"
     cargo build --release --locked || return
-    # Cargo's messages name the executable of each test program.
-    programs=$(cargo test --release --locked --no-run -p trail-runtime --message-format=json \
-        2>/dev/null |
-        grep -o '"executable":"[^"]*/cuda_[^"]*"' | cut -d'"' -f4 | sort -u)
-    for program in $programs target/release/trail-rt; do
-        local name
-        name=$(basename "$program")
-        name=${name%-????????????????}
-        cp "$program" "$bin/$name"
-        strip "$bin/$name" 2>/dev/null || true
-    done
+    # Cargo's messages name the executable of the test program.
+    program=$(cargo test --release --locked --no-run -p trail-runtime --test cuda \
+        --message-format=json 2>/dev/null |
+        grep -o '"executable":"[^"]*/cuda-[^"]*"' | cut -d'"' -f4)
+    cp "$program" "$bin/cuda" && cp target/release/trail-rt "$bin" || return
+    strip "$bin/cuda" "$bin/trail-rt" 2>/dev/null || true
     tar -czf "$bin.tar.gz" -C "$bin" .
     ls -l "$bin" "$bin.tar.gz"
 }
@@ -58,26 +53,33 @@ is_hopper() {
     nvidia-smi --query-gpu=compute_cap --format=csv,noheader | grep -q '^9\.0'
 }
 
+# The modules of the test program. Each runs in a process of its own, as an error that breaks a CUDA
+# context lasts as long as its process.
+modules() { "$bin/cuda" --list | sed -n 's/::.*: test$//p' | uniq | grep . || echo no_tests; }
+# The tests of module $1. Not by a filter: `sampling::` is part of `backend::sampling::` as well.
+module_tests() { "$bin/cuda" --list | sed -n "s/^\($1::.*\): test\$/\1/p" | grep .; }
+
 tests() {
-    local failed=0
+    local failed=0 module names
     rm -f "$out/proofs"
-    for program in "$bin"/cuda_*; do
-        TRAIL_TEST_DRIVER=real TRAIL_PROOFS=$out/proofs timeout 75 "$program" --test-threads=1 ||
-            failed=1
+    export TRAIL_TEST_DRIVER=real TRAIL_PROOFS=$out/proofs
+    for module in $(modules); do
+        # shellcheck disable=SC2086 -- a name each
+        names=$(module_tests "$module") &&
+            timeout 75 "$bin/cuda" --test-threads=1 --exact $names || failed=1
     done
     return $failed
 }
 
-# Runs the first test of each program under a tool of the sanitizer.
+# Runs the first test of each module under a tool of the sanitizer.
 sanitizer() {
     command -v compute-sanitizer > /dev/null || { echo "no compute-sanitizer here"; return 0; }
-    local failed=0 first
+    local failed=0 module names
     export TRAIL_TEST_DRIVER=real
-    for program in "$bin"/cuda_*; do
-        first=$("$program" --list | sed -n 's/: test$//p' | head -1)
-        test -n "$first" || { echo "$program lists no tests"; failed=1; continue; }
-        timeout 65 compute-sanitizer --tool "$1" --error-exitcode 3 "$program" --exact "$first" ||
-            failed=1
+    for module in $(modules); do
+        names=$(module_tests "$module") &&
+            timeout 65 compute-sanitizer --tool "$1" --error-exitcode 3 \
+                "$bin/cuda" --exact "${names%%$'\n'*}" || failed=1
     done
     return $failed
 }
@@ -243,7 +245,8 @@ run)
     shift 3
     nvidia-smi --query-gpu=name,driver_version,clocks.sm,clocks.mem,power.limit --format=csv |
         tee "$out/device.csv"
-    export -f is_hopper tests sanitizer memcheck racecheck ceilings kernels matrix_rate measure
+    export -f is_hopper modules module_tests tests sanitizer memcheck racecheck
+    export -f ceilings kernels matrix_rate measure
     export -f products attention small report peer decode prefill overlap transfers
     export -f serve serving loads burst
     export bin out here

@@ -6,7 +6,7 @@
 // arch    sm_80
 // launch  grid [8], block 256, shared 0
 // limit   bytes: count*12
-// reference runtime/tests/cuda_step/reference.rs::apply_diffs
+// reference runtime/tests/cuda/step/reference.rs::apply_diffs
 // why     The step's metadata stays on the device; a step of decode rows changes a word or two a
 //         row. The pairs lie in pinned memory and are read through the link, so that a graph can
 //         hold this launch: no copy whose size would change. Threads read at once, so the link's

@@ -16,7 +16,7 @@
 // launch  grid [splits, kv_heads * head_tiles, rows], block 128, shared 512*hd bytes, 768*hd on
 //         sm_90a: 4 warps * 2 or 3 stages * K and V of 16 tokens
 // limit   bytes: sum(min(context, window)) * kv_heads * hd * 4 + T*heads*hd*4
-// reference runtime/tests/cuda_attention/reference.rs::attention
+// reference runtime/tests/cuda/attention/reference.rs::attention
 // why     Keys and values pass once per group of query heads. A warp is a pipeline of its own: it
 //         takes every fourth 16-token block, a cp.async ring of its own (8 KiB a stage at hd 128)
 //         whose keys and values are waited for apart, and a softmax of its own, so that nothing but

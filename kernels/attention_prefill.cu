@@ -13,7 +13,7 @@
 // launch  grid [tiles + cut_tiles*(splits-1), kv_heads], block 128, shared 64 KiB at hd 64, 80 KiB
 //         at hd 128: queries and 3 stages of K and V
 // limit   flops: sum over rows(min(context+1, window)) * heads * hd * 4
-// reference runtime/tests/cuda_attention/reference.rs::attention
+// reference runtime/tests/cuda/attention/reference.rs::attention
 // why     GQA packing: a query is a row and a head of the group, and 128 queries share one pass
 //         over keys and values, so any group size fills the tile and short chunks do not waste it.
 //         Four warps of 32 queries: each key fragment from shared memory meets two mma, which keeps

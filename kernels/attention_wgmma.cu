@@ -13,7 +13,7 @@
 // launch  grid [at most multiprocessors], block 384, shared 64 KiB at hd 64, 128 KiB at hd 128: 4
 //         stages of 64 keys and values, barriers
 // limit   flops: sum over rows(min(context+1, window)) * heads * hd * 4
-// reference runtime/tests/cuda_attention/reference.rs::attention
+// reference runtime/tests/cuda/attention/reference.rs::attention
 // why     Warp-specialised, persistent blocks. One thread brings blocks of the pool by TMA, four to
 //         a tile of 64 tokens, and runs ahead into the next work while the last one ends. Two
 //         warpgroups have 64 queries each (GQA packing: common/prefill.cuh). Queries stay in

@@ -7,7 +7,7 @@
 // arch    sm_80
 // launch  grid [8 blocks a multiprocessor] (read) or [2] (mma), block 256, shared 0
 // limit   bytes: quads*16; flops: grid*block/32*rounds*16*16*8*2*8
-// reference runtime/tests/cuda_ceiling.rs::sum_of_words
+// reference runtime/tests/cuda/ceiling.rs::sum_of_words
 // why     the benchmarks' shares are of these, measured in the same run
 #include "common/ptx.cuh"
 

@@ -12,7 +12,7 @@
 // arch    sm_80, sm_90a
 // launch  grid [parts/16, rows], block 256, shared 0
 // limit   bytes: T*d*(2+4+2) + d*2
-// reference runtime/tests/cuda_step/reference.rs::embed
+// reference runtime/tests/cuda/step/reference.rs::embed
 // why     Half a warp per 128 columns, 16 bytes a lane: the columns of one partial sum, in the
 //         shape in which the residual epilogues leave theirs, so the first norm is no special case.
 //         h is exact (bf16 widened); the sum has one fixed order.

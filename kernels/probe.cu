@@ -11,7 +11,7 @@
 // launch  probe_hidden: grid [hidden/32, rows/64], block 128, shared 48 KiB; probe_bins: grid
 //         [rows/4], block 128, shared 0
 // limit   flops: rows*hidden*(d+bins)*2
-// reference runtime/tests/cuda_step/reference.rs::probe
+// reference runtime/tests/cuda/step/reference.rs::probe
 // why     TRAIL's first way of running the probe, kept to compare the CPU's against. 64 rows by 32
 //         units a block of threads: 128 blocks at 512 rows and 512 units, about one per
 //         multiprocessor; four 12 KiB stages of cp.async. The small second layer is a warp a row,

@@ -23,7 +23,7 @@
 // launch  grid [team, rows], cooperative where a team has several, block 512, shared blocks*16 +
 //         16 KiB bytes
 // limit   bytes: rows*blocks*20
-// reference runtime/tests/cuda_sampling/reference.rs::sample
+// reference runtime/tests/cuda/sampling/reference.rs::sample
 // why     Works from the sums of 256 tokens. Where a set ends (the k best; the nucleus) is found by
 //         descending the bits of the logits, three histograms of 11 bits, never by a sort: with
 //         counts for top-k, with probabilities in fixed point, which are exact and so of no

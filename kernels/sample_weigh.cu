@@ -13,7 +13,7 @@
 // arch    sm_80, sm_90a
 // launch  grid [blocks/16, rows], block 256, shared 0
 // limit   bytes: rows*vocab*(4+4), and rows*vocab*4 of rows with top-k or top-p
-// reference runtime/tests/cuda_sampling/reference.rs::sample
+// reference runtime/tests/cuda/sampling/reference.rs::sample
 // why     All multiprocessors share each row: blocks of 256 tokens are the CPU sampler's partial
 //         sums, a half-warp each with its 16 lanes and its tree, so sums have the CPU's bits. What
 //         follows (sample_choose) then looks at 600 sums, and at few blocks of the row itself.

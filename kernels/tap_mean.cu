@@ -9,7 +9,7 @@
 // arch    sm_80
 // launch  grid [d/64, segments], block 64, shared 0
 // limit   bytes: prompt_rows*d*4
-// reference runtime/tests/cuda_step/reference.rs::tap_mean
+// reference runtime/tests/cuda/step/reference.rs::tap_mean
 // why     A thread owns a column and adds rows in order of position, its loads 32 rows to a loop so
 //         that they run ahead: the sum is then the CPU backend's, bit for bit, however a prompt is
 //         cut into chunks. A tree over rows would be faster and would depend on the cuts; this runs

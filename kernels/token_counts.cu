@@ -7,7 +7,7 @@
 // arch    sm_80
 // launch  grid [jobs], block 1024, shared 0
 // limit   bytes: jobs*vocab*4 + tokens*4
-// reference runtime/tests/cuda_sampling/reference.rs::token_counts
+// reference runtime/tests/cuda/sampling/reference.rs::token_counts
 // why     One block of threads per job, so that zeroing and counting need one barrier. Integer or
 //         and add: any order gives the same counts. The sampler counts each token that it chooses;
 //         this kernel is for a request that enters the batch, or returns.

@@ -10,7 +10,7 @@
 // arch    sm_80
 // launch  grid [heads, rows], block 32, shared 0
 // limit   bytes: sum(min(context, window)) * heads * hd * 4 + T*heads*hd*4
-// reference runtime/tests/cuda_attention/reference.rs::attention
+// reference runtime/tests/cuda/attention/reference.rs::attention
 // why     The definition, with the online softmax as its one idea: token after token, nothing kept
 //         but a maximum, a sum and a row. What it costs: keys and values pass once per query head
 //         instead of once per group, each token waits for five shuffles, and one warp per head

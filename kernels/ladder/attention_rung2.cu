@@ -10,7 +10,7 @@
 // arch    sm_80
 // launch  grid [kv_heads, rows], block 32*group, shared 64*hd bytes
 // limit   bytes: sum(min(context, window)) * kv_heads * hd * 4 + T*heads*hd*4
-// reference runtime/tests/cuda_attention/reference.rs::attention
+// reference runtime/tests/cuda/attention/reference.rs::attention
 // why     Adds to the first rung: a 16-token block comes to shared memory once for the whole group,
 //         and the softmax moves by blocks, so its shuffles are shared by 16 tokens. Still missing,
 //         and what the kernel one folder up adds: the copy of the next block runs while this one is

@@ -18,29 +18,32 @@ const GUARD: usize = 256;
 const POISON: u8 = 0xff;
 
 /// A device and a stream of its own.
-pub(crate) struct Bench {
-    pub(crate) device: Arc<Device>,
-    pub(crate) stream: Arc<CudaStream>,
+pub struct Bench {
+    /// The device.
+    pub device: Arc<Device>,
+    /// The stream.
+    pub stream: Arc<CudaStream>,
     // Dropped last: it fails the test for whatever the stand-in found, leaks included.
     session: Session,
 }
 
 impl Bench {
-    pub(crate) fn new() -> Bench {
-        Bench::open(trail_cuda_emulator::session())
+    /// A bench on the first device.
+    pub fn open() -> Bench {
+        Bench::on(trail_cuda_emulator::session())
     }
 
-    fn open(session: Session) -> Bench {
+    fn on(session: Session) -> Bench {
         let device = Arc::new(Device::open(0).expect("a device"));
         let stream = device.context().new_stream().unwrap();
         Bench { device, stream, session }
     }
 
     /// A bench on a Hopper; `None`, and a word of it, where the GPU is another.
-    pub(crate) fn hopper() -> Option<Bench> {
+    pub fn hopper() -> Option<Bench> {
         let session = trail_cuda_emulator::session();
         session.emulator().iter().for_each(|emulator| emulator.hopper());
-        let bench = Bench::open(session);
+        let bench = Bench::on(session);
         if bench.device.chip().target == Some(Target::Sm90a) {
             return Some(bench);
         }
@@ -49,7 +52,7 @@ impl Bench {
     }
 
     /// An input, exactly as large as its data.
-    pub(crate) fn input<T: bytemuck::Pod>(&self, data: &[T]) -> Buffer {
+    pub fn input<T: bytemuck::Pod>(&self, data: &[T]) -> Buffer {
         let bytes: &[u8] = bytemuck::cast_slice(data);
         // A buffer of no elements still needs an address.
         let slice = if bytes.is_empty() { &[0u8][..] } else { bytes };
@@ -57,21 +60,21 @@ impl Bench {
     }
 
     /// Unwritten memory, for workspaces.
-    pub(crate) fn raw(&self, bytes: usize) -> Buffer {
+    pub fn raw(&self, bytes: usize) -> Buffer {
         // SAFETY: device memory has no invalid values as bytes; who reads it unwritten is what the
         // tests are about.
         Buffer { slice: unsafe { self.stream.alloc(bytes.max(1)).unwrap() }, bytes }
     }
 
     /// An output of `bytes`: poisoned, and guarded.
-    pub(crate) fn output(&self, bytes: usize) -> Output {
+    pub fn output(&self, bytes: usize) -> Output {
         let mut host = vec![POISON; bytes];
         host.extend((0..GUARD).map(guard));
         Output { slice: self.stream.clone_htod(&host).unwrap(), bytes }
     }
 
     /// An output that begins as `data`, guarded.
-    pub(crate) fn changed<T: bytemuck::Pod>(&self, data: &[T]) -> Output {
+    pub fn changed<T: bytemuck::Pod>(&self, data: &[T]) -> Output {
         let mut host = bytemuck::cast_slice::<T, u8>(data).to_vec();
         let bytes = host.len();
         host.extend((0..GUARD).map(guard));
@@ -79,7 +82,7 @@ impl Bench {
     }
 
     /// The contents of `output`; panics if its guard was touched.
-    pub(crate) fn read<T: bytemuck::Pod>(&self, output: &Output) -> Vec<T> {
+    pub fn read<T: bytemuck::Pod>(&self, output: &Output) -> Vec<T> {
         let host = self.stream.clone_dtoh(&output.slice).unwrap();
         self.stream.synchronize().unwrap();
         let (data, tail) = host.split_at(output.bytes);
@@ -89,7 +92,7 @@ impl Bench {
     }
 
     /// The contents of a workspace.
-    pub(crate) fn read_raw<T: bytemuck::Pod>(&self, buffer: &Buffer) -> Vec<T> {
+    pub fn read_raw<T: bytemuck::Pod>(&self, buffer: &Buffer) -> Vec<T> {
         let host = self.stream.clone_dtoh(&buffer.slice).unwrap();
         self.stream.synchronize().unwrap();
         host[..buffer.bytes]
@@ -108,7 +111,7 @@ impl Drop for Bench {
 }
 
 /// Where `TRAIL_PROOFS` names a file: adds what a test has proven, for trail-ptx's `proofs`.
-pub(crate) fn note_proofs(device: &Device, session: &Session) {
+pub fn note_proofs(device: &Device, session: &Session) {
     let Some(ledger) = std::env::var_os("TRAIL_PROOFS") else { return };
     let name = match (session.emulator(), device.chip().target) {
         (Some(_), Some(Target::Sm90a)) => "emulator of Hopper".to_owned(),
@@ -128,19 +131,20 @@ fn guard(i: usize) -> u8 {
 }
 
 /// Device memory that a kernel reads, or works in.
-pub(crate) struct Buffer {
+pub struct Buffer {
     slice: CudaSlice<u8>,
     bytes: usize,
 }
 
 /// Device memory that a kernel writes.
-pub(crate) struct Output {
+pub struct Output {
     slice: CudaSlice<u8>,
     bytes: usize,
 }
 
 /// The device address of a buffer, on the bench's stream.
-pub(crate) trait Address {
+pub trait Address {
+    /// The address.
     fn at(&mut self, bench: &Bench) -> CUdeviceptr;
 }
 
@@ -157,30 +161,31 @@ impl Address for Output {
 }
 
 /// The seeded random numbers of the tests.
-pub(crate) struct Chance(pub(crate) u64);
+pub struct Chance(pub u64);
 
 impl Chance {
-    pub(crate) fn next(&mut self) -> u64 {
+    /// All 64 bits.
+    pub fn next_u64(&mut self) -> u64 {
         splitmix64(&mut self.0)
     }
 
     /// Below `end`.
-    pub(crate) fn below(&mut self, end: usize) -> usize {
-        (self.next() % end as u64) as usize
+    pub fn below(&mut self, end: usize) -> usize {
+        (self.next_u64() % end as u64) as usize
     }
 
     /// In [-1, 1).
-    pub(crate) fn unit(&mut self) -> f32 {
-        signed_unit(self.next())
+    pub fn unit(&mut self) -> f32 {
+        signed_unit(self.next_u64())
     }
 
     /// `count` bf16 in [-scale, scale).
-    pub(crate) fn bf16s(&mut self, count: usize, scale: f32) -> Vec<bf16> {
+    pub fn bf16s(&mut self, count: usize, scale: f32) -> Vec<bf16> {
         (0..count).map(|_| bf16::from_f32(self.unit() * scale)).collect()
     }
 
     /// `0..count` in random order.
-    pub(crate) fn permutation(&mut self, count: usize) -> Vec<usize> {
+    pub fn permutation(&mut self, count: usize) -> Vec<usize> {
         let mut order: Vec<usize> = (0..count).collect();
         for i in (1..count).rev() {
             order.swap(i, self.below(i + 1));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use trail_runtime::model::{Dtype, Model, Tensor};
 
 /// `model` with NaN as the embedding of `token`. The output projection keeps the sound weights.
-pub(crate) fn with_nan_embedding(mut model: Model, token: u32) -> Model {
+pub fn with_nan_embedding(mut model: Model, token: u32) -> Model {
     model.config.tie_word_embeddings = false;
     let embed = &mut model.weights.embed;
     assert_eq!(embed.dtype, Dtype::Bf16);

@@ -5,9 +5,11 @@ use half::bf16;
 
 /// A value, and how far from it a kernel may be.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Near {
-    pub(crate) value: f64,
-    pub(crate) error: f64,
+pub struct Near {
+    /// The value.
+    pub value: f64,
+    /// The largest difference from it.
+    pub error: f64,
 }
 
 /// Relative error of rounding to bf16: half of the last of 8 bits.
@@ -26,27 +28,32 @@ impl Near {
     }
 
     /// As the kernel stores it in bf16.
-    pub(crate) fn rounded(self) -> Near {
+    pub fn rounded(self) -> Near {
         Near {
             value: self.value,
             error: self.error + (self.value.abs() + self.error) * BF16 + 1e-38,
         }
     }
 
-    pub(crate) fn holds(self, found: f64) -> bool {
+    /// Returns true if `found` is near enough.
+    pub fn holds(self, found: f64) -> bool {
         (found - self.value).abs() <= self.error
     }
 }
 
 /// Weights of a product before padding and shuffling: `[features, width]`, row-major.
-pub(crate) struct Matrix {
-    pub(crate) data: Vec<bf16>,
-    pub(crate) rows: usize,
-    pub(crate) width: usize,
+pub struct Matrix {
+    /// Row-major.
+    pub data: Vec<bf16>,
+    /// Features.
+    pub rows: usize,
+    /// Terms of each sum.
+    pub width: usize,
 }
 
 impl Matrix {
-    pub(crate) fn row(&self, row: usize) -> &[bf16] {
+    /// The weights of one feature.
+    pub fn row(&self, row: usize) -> &[bf16] {
         &self.data[row * self.width..][..self.width]
     }
 }
@@ -62,14 +69,14 @@ fn dot(x: &[bf16], w: &[bf16]) -> Near {
 }
 
 /// The scale of a row with partial sums of squares `ss`.
-pub(crate) fn row_scale(ss: &[f32], width: usize, eps: f32) -> f64 {
+pub fn row_scale(ss: &[f32], width: usize, eps: f32) -> f64 {
     let sum: f64 = ss.iter().map(|&part| f64::from(part)).sum();
     1.0 / (sum / width as f64 + f64::from(eps)).sqrt()
 }
 
 /// Row-major `[rows, width]` into fragment order `[rows/16][width/16][32 lanes][8]`, as mma
 /// m16n8k16 wants its A operand; `order[i]` is the source row of row i, `None` is zeros.
-pub(crate) fn fragment_order(matrix: &Matrix, order: &[Option<usize>], width: usize) -> Vec<bf16> {
+pub fn fragment_order(matrix: &Matrix, order: &[Option<usize>], width: usize) -> Vec<bf16> {
     let mut out = Vec::with_capacity(order.len() * width);
     for tile in 0..order.len() / 16 {
         for step in 0..width / 16 {
@@ -87,12 +94,12 @@ pub(crate) fn fragment_order(matrix: &Matrix, order: &[Option<usize>], width: us
 }
 
 /// Rows as they are, padded.
-pub(crate) fn plain_order(rows: usize, padded: usize) -> Vec<Option<usize>> {
+pub fn plain_order(rows: usize, padded: usize) -> Vec<Option<usize>> {
     (0..padded).map(|row| Some(row).filter(|&row| row < rows)).collect()
 }
 
 /// Place i and i + head_dim/2 of a head lie 8 rows apart in a tile.
-pub(crate) fn rotation_order(rows: usize, head_dim: usize, padded: usize) -> Vec<Option<usize>> {
+pub fn rotation_order(rows: usize, head_dim: usize, padded: usize) -> Vec<Option<usize>> {
     let mut order = Vec::new();
     for head in 0..rows / head_dim {
         for tile in 0..head_dim / 16 {
@@ -108,7 +115,7 @@ pub(crate) fn rotation_order(rows: usize, head_dim: usize, padded: usize) -> Vec
 }
 
 /// Eight rows of gate, eight of up.
-pub(crate) fn alternating_order(ff: usize, padded: usize) -> Vec<Option<usize>> {
+pub fn alternating_order(ff: usize, padded: usize) -> Vec<Option<usize>> {
     let mut order = Vec::new();
     for tile in 0..ff.div_ceil(8) {
         for part in 0..2 {
@@ -122,12 +129,12 @@ pub(crate) fn alternating_order(ff: usize, padded: usize) -> Vec<Option<usize>> 
 }
 
 /// Logits `[features]` of one row.
-pub(crate) fn logits(x: &[bf16], w: &Matrix, scale: f64) -> Vec<Near> {
+pub fn logits(x: &[bf16], w: &Matrix, scale: f64) -> Vec<Near> {
     (0..w.rows).map(|feature| dot(x, w.row(feature)).scaled(scale)).collect()
 }
 
 /// silu(gate) * up of one row `[ff]`; `w` holds gate's rows, then up's.
-pub(crate) fn swiglu(x: &[bf16], w: &Matrix, scale: f64) -> Vec<Near> {
+pub fn swiglu(x: &[bf16], w: &Matrix, scale: f64) -> Vec<Near> {
     let ff = w.rows / 2;
     let one = |feature: usize| {
         let gate = dot(x, w.row(feature)).scaled(scale);
@@ -142,15 +149,17 @@ pub(crate) fn swiglu(x: &[bf16], w: &Matrix, scale: f64) -> Vec<Near> {
 }
 
 /// Results of the residual epilogue for one row.
-pub(crate) struct Residual {
-    pub(crate) h: Vec<Near>,
-    pub(crate) x_next: Vec<Near>,
-    /// By 128 features.
-    pub(crate) ss: Vec<Near>,
+pub struct Residual {
+    /// The residual stream.
+    pub h: Vec<Near>,
+    /// It times the weights of the next norm, without the scale.
+    pub x_next: Vec<Near>,
+    /// Sums of squares, by 128 features.
+    pub ss: Vec<Near>,
 }
 
 /// h + x . w of one row, with all that follows from it.
-pub(crate) fn residual(x: &[bf16], w: &Matrix, h: &[f32], gamma: &[bf16]) -> Residual {
+pub fn residual(x: &[bf16], w: &Matrix, h: &[f32], gamma: &[bf16]) -> Residual {
     let add = |feature: usize| {
         let sum = dot(x, w.row(feature));
         let value = sum.value + f64::from(h[feature]);
@@ -172,11 +181,15 @@ pub(crate) fn residual(x: &[bf16], w: &Matrix, h: &[f32], gamma: &[bf16]) -> Res
 
 /// Bias and norms of the heads, as `launch::HeadTerms`; an empty vector: none.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct HeadTerms {
-    pub(crate) bias: Vec<bf16>,
-    pub(crate) q_norm: Vec<bf16>,
-    pub(crate) k_norm: Vec<bf16>,
-    pub(crate) eps: f32,
+pub struct HeadTerms {
+    /// Of queries, keys and values.
+    pub bias: Vec<bf16>,
+    /// Weights of the norm of each head of the queries.
+    pub q_norm: Vec<bf16>,
+    /// Of the keys.
+    pub k_norm: Vec<bf16>,
+    /// Added to the mean of squares.
+    pub eps: f32,
 }
 
 impl HeadTerms {
@@ -212,7 +225,7 @@ impl HeadTerms {
 
 /// Heads `[heads + 2 kv_heads][head_dim]` of one row: queries and keys turned to `position`, values
 /// as they are.
-pub(crate) fn qkv(
+pub fn qkv(
     x: &[bf16],
     w: &Matrix,
     scale: f64,

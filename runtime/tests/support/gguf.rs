@@ -7,7 +7,7 @@ const ALIGNMENT: usize = 32;
 
 /// A GGUF file of version 3 in the making.
 #[derive(Clone, Default)]
-pub(crate) struct GgufWriter {
+pub struct GgufWriter {
     pairs: Vec<(String, u32, Vec<u8>)>,
     tensors: Vec<StoredTensor>,
 }
@@ -33,29 +33,35 @@ impl GgufWriter {
         self
     }
 
-    pub(crate) fn remove(&mut self, key: &str) -> &mut Self {
+    /// Removes a key, if it is there.
+    pub fn remove(&mut self, key: &str) -> &mut Self {
         self.pairs.retain(|pair| pair.0 != key);
         self
     }
 
-    pub(crate) fn text(&mut self, key: &str, value: &str) -> &mut Self {
+    /// Sets a string.
+    pub fn text(&mut self, key: &str, value: &str) -> &mut Self {
         self.set(key, 8, text_bytes(value))
     }
 
-    pub(crate) fn int(&mut self, key: &str, value: u32) -> &mut Self {
+    /// Sets a u32.
+    pub fn int(&mut self, key: &str, value: u32) -> &mut Self {
         self.set(key, 4, value.to_le_bytes().to_vec())
     }
 
-    pub(crate) fn float(&mut self, key: &str, value: f32) -> &mut Self {
+    /// Sets an f32.
+    pub fn float(&mut self, key: &str, value: f32) -> &mut Self {
         self.set(key, 6, value.to_le_bytes().to_vec())
     }
 
-    pub(crate) fn texts(&mut self, key: &str, values: &[&str]) -> &mut Self {
+    /// Sets an array of strings.
+    pub fn texts(&mut self, key: &str, values: &[&str]) -> &mut Self {
         let items = values.iter().map(|value| text_bytes(value)).collect::<Vec<_>>();
         self.list(key, 8, &items)
     }
 
-    pub(crate) fn ints(&mut self, key: &str, values: &[i32]) -> &mut Self {
+    /// Sets an array of i32.
+    pub fn ints(&mut self, key: &str, values: &[i32]) -> &mut Self {
         let items = values.iter().map(|value| value.to_le_bytes().to_vec()).collect::<Vec<_>>();
         self.list(key, 5, &items)
     }
@@ -67,25 +73,21 @@ impl GgufWriter {
         self.set(key, 9, bytes)
     }
 
-    pub(crate) fn tensor(
-        &mut self,
-        name: &str,
-        shape: &[usize],
-        kind: u32,
-        bytes: Vec<u8>,
-    ) -> &mut Self {
+    /// Adds a tensor; its slowest dimension is first, `kind` is ggml's number of its type.
+    pub fn tensor(&mut self, name: &str, shape: &[usize], kind: u32, bytes: Vec<u8>) -> &mut Self {
         let (name, shape) = (name.to_string(), shape.to_vec());
         self.tensors.push(StoredTensor { name, shape, kind, bytes });
         self
     }
 
-    pub(crate) fn vector(&mut self, name: &str, values: &[f32]) -> &mut Self {
+    /// Adds a tensor of f32.
+    pub fn vector(&mut self, name: &str, values: &[f32]) -> &mut Self {
         let bytes = values.iter().flat_map(|value| value.to_le_bytes()).collect();
         self.tensor(name, &[values.len()], 0, bytes)
     }
 
     /// Two files with the metadata of this one, the first of which has the first `count` tensors.
-    pub(crate) fn split(&self, count: usize) -> [GgufWriter; 2] {
+    pub fn split(&self, count: usize) -> [GgufWriter; 2] {
         let (first, second) = self.tensors.split_at(count);
         [(0, first), (1, second)].map(|(index, tensors)| {
             let mut part = GgufWriter { pairs: self.pairs.clone(), tensors: tensors.to_vec() };
@@ -96,7 +98,7 @@ impl GgufWriter {
     }
 
     /// The bytes of the file, and the length of all that is before the tensors' bytes.
-    pub(crate) fn file(&self) -> (Vec<u8>, usize) {
+    pub fn file(&self) -> (Vec<u8>, usize) {
         let mut bytes = b"GGUF".to_vec();
         bytes.extend(3u32.to_le_bytes());
         bytes.extend((self.tensors.len() as u64).to_le_bytes());
@@ -126,10 +128,10 @@ impl GgufWriter {
 }
 
 /// A matrix as stored: ggml's number of its type, and its bytes.
-pub(crate) type Store = fn(&Tensor) -> (u32, Vec<u8>);
+pub type Store = fn(&Tensor) -> (u32, Vec<u8>);
 
 /// Stores the bytes of a matrix as they are.
-pub(crate) fn unchanged(tensor: &Tensor) -> (u32, Vec<u8>) {
+pub fn unchanged(tensor: &Tensor) -> (u32, Vec<u8>) {
     let kind = match tensor.dtype {
         Dtype::F32 => 0,
         Dtype::F16 => 1,
@@ -141,7 +143,7 @@ pub(crate) fn unchanged(tensor: &Tensor) -> (u32, Vec<u8>) {
 
 /// The rows of a query or key projection with each head in the order of GGUF: row 2i + p of the
 /// result is row i + p * head_dim / 2.
-pub(crate) fn adjacent_rows(tensor: &Tensor, head_dim: usize) -> Vec<u8> {
+pub fn adjacent_rows(tensor: &Tensor, head_dim: usize) -> Vec<u8> {
     let half = head_dim / 2;
     let order = |head: usize| (0..half).flat_map(move |i| [head + i, head + i + half]);
     let rows = (0..tensor.rows).step_by(head_dim).flat_map(order);
@@ -149,7 +151,7 @@ pub(crate) fn adjacent_rows(tensor: &Tensor, head_dim: usize) -> Vec<u8> {
 }
 
 /// `model` as a GGUF file with its matrices stored by `store`.
-pub(crate) fn gguf_of(model: &Model, store: Store) -> GgufWriter {
+pub fn gguf_of(model: &Model, store: Store) -> GgufWriter {
     let mut file = GgufWriter::default();
     write_config(&mut file, model);
     let weights = &model.weights;

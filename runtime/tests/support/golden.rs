@@ -5,42 +5,42 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 
 /// Largest difference of a log probability from the golden one.
-pub(crate) const MAX_LOGPROB_ERROR: f64 = 1e-3;
+pub const MAX_LOGPROB_ERROR: f64 = 1e-3;
 /// Below this gap between the two largest logits either token counts as correct.
-pub(crate) const MIN_GAP: f64 = 2e-3;
+pub const MIN_GAP: f64 = 2e-3;
 
 /// The content of `golden.json`, written by `runtime/tests/golden/make/make.py`.
 #[derive(Deserialize)]
-pub(crate) struct Golden {
+pub struct Golden {
     /// Folder of the model's files.
     #[serde(skip)]
-    pub(crate) folder: PathBuf,
+    pub folder: PathBuf,
     /// Prompt tokens.
-    pub(crate) prompt: Vec<u32>,
+    pub prompt: Vec<u32>,
     /// Greedy continuation.
-    pub(crate) greedy: Vec<u32>,
+    pub greedy: Vec<u32>,
     /// Log probability of each greedy token.
-    pub(crate) logprobs: Vec<f64>,
+    pub logprobs: Vec<f64>,
     /// Largest logit minus second largest, at each greedy token.
-    pub(crate) gaps: Vec<f64>,
+    pub gaps: Vec<f64>,
     /// Complete logits at some steps.
-    pub(crate) rows: Vec<Row>,
+    pub rows: Vec<Row>,
     /// The residual stream after each layer at the prompt's last token: `[layers][d]`.
-    pub(crate) hidden: Vec<Vec<f32>>,
+    pub hidden: Vec<Vec<f32>>,
 }
 
 /// Logits from which one greedy token was chosen.
 #[derive(Deserialize)]
-pub(crate) struct Row {
+pub struct Row {
     /// Index into [`Golden::greedy`].
-    pub(crate) step: usize,
+    pub step: usize,
     /// `[vocab]`
-    pub(crate) logits: Vec<f32>,
+    pub logits: Vec<f32>,
 }
 
 impl Golden {
     /// Reads the golden run in `folder`.
-    pub(crate) fn load(folder: &Path) -> Golden {
+    pub fn load(folder: &Path) -> Golden {
         let file = folder.join("golden.json");
         let bytes = std::fs::read(&file).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
         let golden: Golden = serde_json::from_slice(&bytes).expect("golden.json");
@@ -48,7 +48,7 @@ impl Golden {
     }
 
     /// All golden runs below `folder`, by name.
-    pub(crate) fn all(folder: &Path) -> Vec<Golden> {
+    pub fn all(folder: &Path) -> Vec<Golden> {
         let entries = std::fs::read_dir(folder).expect("folder of golden runs");
         let mut folders: Vec<PathBuf> = entries.map(|entry| entry.expect("entry").path()).collect();
         folders.sort();
@@ -56,7 +56,7 @@ impl Golden {
     }
 
     /// Name of the folder: variant and dtype.
-    pub(crate) fn name(&self) -> String {
+    pub fn name(&self) -> String {
         self.folder.file_name().expect("name").to_string_lossy().into_owned()
     }
 }
@@ -65,7 +65,7 @@ impl Golden {
 ///
 /// `logits_of` computes the logits after the last of the given tokens: `[vocab]`. It is fed the
 /// golden tokens, so that one near tie does not change all later positions.
-pub(crate) fn check(golden: &Golden, mut logits_of: impl FnMut(&[u32]) -> Vec<f32>) -> f64 {
+pub fn check(golden: &Golden, mut logits_of: impl FnMut(&[u32]) -> Vec<f32>) -> f64 {
     let mut tokens = golden.prompt.clone();
     let mut largest = 0.0f64;
     for (step, &expected) in golden.greedy.iter().enumerate() {
@@ -90,14 +90,14 @@ pub(crate) fn check(golden: &Golden, mut logits_of: impl FnMut(&[u32]) -> Vec<f3
 }
 
 /// The log probability of `token`.
-pub(crate) fn log_softmax(logits: &[f32], token: u32) -> f64 {
+pub fn log_softmax(logits: &[f32], token: u32) -> f64 {
     let max = f64::from(logits.iter().copied().fold(f32::NEG_INFINITY, f32::max));
     let sum: f64 = logits.iter().map(|&logit| (f64::from(logit) - max).exp()).sum();
     f64::from(logits[token as usize]) - max - sum.ln()
 }
 
 /// The most likely token.
-pub(crate) fn argmax(logits: &[f32]) -> u32 {
+pub fn argmax(logits: &[f32]) -> u32 {
     let best = logits.iter().enumerate().max_by(|a, b| a.1.total_cmp(b.1));
     best.expect("a vocabulary").0 as u32
 }

@@ -18,16 +18,16 @@ use trail_runtime::reference::{Reference, Trace};
 const MARGIN: f64 = 2.0;
 
 /// Allowed differences of a pass.
-pub(crate) struct Tolerance {
+pub struct Tolerance {
     /// After each layer: RMS of a row's difference over the row's RMS.
-    pub(crate) h: Vec<f64>,
+    pub h: Vec<f64>,
     /// The largest difference of a logit.
-    pub(crate) logit: f64,
+    pub logit: f64,
 }
 
 impl Tolerance {
     /// Of passes over these `tokens`, of which the reference made `traces`.
-    pub(crate) fn new(model: &Model, tokens: &[&[u32]], traces: &[Trace]) -> Tolerance {
+    pub fn new(model: &Model, tokens: &[&[u32]], traces: &[Trace]) -> Tolerance {
         let noisy = Reference::new(&noisy(model));
         let mut tolerance = Tolerance { h: vec![0.0; model.config.num_layers], logit: 0.0 };
         for (tokens, trace) in tokens.iter().zip(traces) {
@@ -66,18 +66,18 @@ fn noisy(model: &Model) -> Model {
 }
 
 /// The larger; a NaN is larger than all.
-pub(crate) fn larger(a: f64, b: f64) -> f64 {
+pub fn larger(a: f64, b: f64) -> f64 {
     if b.is_nan() || b > a { b } else { a }
 }
 
 /// RMS of the difference over RMS of `wanted`.
-pub(crate) fn relative(found: &[f32], wanted: &[f32]) -> f64 {
+pub fn relative(found: &[f32], wanted: &[f32]) -> f64 {
     let square = |value: f32| f64::from(value).powi(2);
     let off: f64 = found.iter().zip(wanted).map(|(a, b)| square(a - b)).sum();
     (off / wanted.iter().copied().map(square).sum::<f64>()).sqrt()
 }
 
 /// The largest difference.
-pub(crate) fn largest(found: &[f32], wanted: &[f32]) -> f64 {
+pub fn largest(found: &[f32], wanted: &[f32]) -> f64 {
     found.iter().zip(wanted).map(|(a, b)| f64::from((a - b).abs())).fold(0.0, larger)
 }

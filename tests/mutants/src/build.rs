@@ -83,7 +83,7 @@ fn binary(message: &Value) -> Option<((String, String), Binary)> {
         "test" => message["target"]["name"].as_str()?,
         kind => kind,
     };
-    let writes_files = message["target"]["kind"][0] == "test" && !target.starts_with("cuda_");
+    let writes_files = message["target"]["kind"][0] == "test" && target != "cuda";
     let files = writes_files.then(Mutex::default);
     let folder = Path::new(message["manifest_path"].as_str()?).parent()?.to_owned();
     Some(((package.to_owned(), target.to_owned()), Binary { path, folder, files }))

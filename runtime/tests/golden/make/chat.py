@@ -1,6 +1,6 @@
 """Writes the golden chats: conversations as transformers' template engine renders them.
 
-    python chat.py ../../chat.json
+    python chat.py ../../text/chat.json
 
 Each entry: template, bos_token, eos_token, messages, add_generation_prompt, and either text or
 error, the message that the template raised.

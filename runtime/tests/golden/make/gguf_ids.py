@@ -1,4 +1,4 @@
-"""Token ids of GGUF vocabularies by llama.cpp, for runtime/tests/gguf/tokenizer.rs.
+"""Token ids of GGUF vocabularies by llama.cpp, for runtime/tests/model/gguf/tokenizer.rs.
 
     python gguf_ids.py vocabularies OUT            # small vocabularies, each with its ids
     python gguf_ids.py ids FILE.gguf OUT [LINES]   # ids of LINES of mixed text (default 10000)

@@ -1,0 +1,234 @@
+//! A random prefill step on the device, held against its reference.
+
+use super::cache::{BLOCK_TOKENS, Cache};
+use super::decode::compare;
+use half::bf16;
+use trail_runtime::cuda::launch::{
+    PrefillRows, attention_merge, attention_prefill, attention_wgmma,
+};
+use trail_runtime::cuda::plan::Chip;
+use trail_runtime::cuda::plan::attention::split::PrefillSplit;
+use trail_runtime::cuda::plan::attention::{self, Heads, PrefillSegment};
+use trail_test_support::cuda::{Address, Bench, Chance};
+
+/// Blocks of a launch by wgmma.
+const BLOCKS: u32 = 3;
+
+/// Which kernel computes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kernel {
+    Portable,
+    Wgmma,
+}
+
+/// Most units of 64 tokens of a split; `None`: whole tiles.
+pub(crate) type Units = Option<usize>;
+
+/// Random chunks, heads and windows.
+pub(crate) fn random_chunks(bench: &Bench, kernel: Kernel, units: Units) {
+    let mut chance = Chance(15);
+    for round in 0..10 {
+        let heads = Heads {
+            kv_heads: 1 + chance.below(2),
+            group: [1, 4, 7, 3, 16, 32, 5][round % 7],
+            head_dim: [64, 128][round % 2],
+        };
+        let window = (chance.below(3) == 0).then(|| 1 + chance.below(200));
+        let chunk = |chance: &mut Chance| {
+            let context =
+                [0, chance.below(40), 16 * chance.below(30), chance.below(900)][chance.below(4)];
+            (
+                1 + chance.below(if heads.group > 8 { 24 } else { 90 }),
+                (chance.below(6) > 0).then_some(context),
+            )
+        };
+        let chunks: Vec<_> = (0..1 + chance.below(3)).map(|_| chunk(&mut chance)).collect();
+        check(bench, &mut chance, heads, window, &chunks, (kernel, units));
+    }
+}
+
+/// Lengths at the edges of blocks and tiles.
+pub(crate) fn every_edge(bench: &Bench, kernel: Kernel, units: Units) {
+    let mut chance = Chance(16);
+    for (head_dim, window) in [(128, None), (64, None), (128, Some(40)), (64, Some(65))] {
+        let heads = Heads { kv_heads: 1, group: 2, head_dim };
+        for chunks in [
+            [(64, Some(0)), (1, Some(0))],
+            [(65, Some(63)), (16, Some(16))],
+            [(130, Some(33)), (3, Some(1021))],
+        ] {
+            check(bench, &mut chance, heads, window, &chunks, (kernel, units));
+        }
+    }
+    let heads = Heads { kv_heads: 2, group: 4, head_dim: 128 };
+    check(bench, &mut chance, heads, None, &[(20, Some(4076))], (kernel, units));
+}
+
+/// Requests of one launch with different numbers of splits, of which some stay whole: those have
+/// the bits of a launch without splits.
+pub(crate) fn splits_of_several_requests(bench: &Bench, kernel: Kernel) {
+    let mut chance = Chance(18);
+    for (head_dim, group) in [(64, 4), (128, 7), (128, 1)] {
+        let heads = Heads { kv_heads: 2, group, head_dim };
+        let run = |first_row, rows, slot, context| PrefillSegment {
+            first_row,
+            rows,
+            batch_idx: Some(slot),
+            context,
+        };
+        let runs = [run(0, 40, 2, 700), run(40, 3, 0, 333), run(43, 30, 1, 20)];
+        let cache = Cache::new(&mut chance, heads, None, &[336, 50, 740], &[0; 3]);
+        let queries = chance.bf16s(73 * heads.row(), 2.0);
+        let whole = launch(bench, &cache, &runs, &queries, (kernel, None));
+        for units in [1, 2, 5] {
+            let cut = launch(bench, &cache, &runs, &queries, (kernel, Some(units)));
+            for run in &runs {
+                for row in run.first_row..run.first_row + run.rows {
+                    let at = row * heads.row()..(row + 1) * heads.row();
+                    let (slot, position) =
+                        (run.batch_idx.unwrap(), run.context + row - run.first_row);
+                    let what = format!("{kernel:?}, {units} units, row {row} of {run:?}");
+                    compare(&cache, slot, position, &queries[at.clone()], &cut[at.clone()], &what);
+                    let is_whole = run.context + run.rows <= 64;
+                    assert!(!is_whole || bits(&whole[at.clone()]) == bits(&cut[at]), "{what}");
+                }
+            }
+        }
+    }
+}
+
+fn bits(values: &[bf16]) -> Vec<u16> {
+    values.iter().map(|value| value.to_bits()).collect()
+}
+
+/// Contexts of every residue of a tile of tokens.
+pub(crate) fn every_residue(bench: &Bench, kernel: Kernel) {
+    let mut chance = Chance(17);
+    for head_dim in [64, 128] {
+        let tile = if kernel == Kernel::Portable && head_dim == 128 { 32 } else { 64 };
+        let heads = Heads { kv_heads: 1, group: 2, head_dim };
+        let contexts: Vec<usize> = (0..tile).collect();
+        for contexts in contexts.chunks(8) {
+            let chunks: Vec<_> = contexts.iter().map(|&context| (65, Some(context))).collect();
+            check(bench, &mut chance, heads, None, &chunks, (kernel, None));
+        }
+    }
+}
+
+/// Runs chunks of `(rows, context)` (rows alone: a padding run) and holds them against the
+/// reference.
+pub(crate) fn check(
+    bench: &Bench,
+    chance: &mut Chance,
+    heads: Heads,
+    window: Option<usize>,
+    chunks: &[(usize, Option<usize>)],
+    (kernel, units): (Kernel, Units),
+) {
+    let order = chance.permutation(chunks.len());
+    let mut lengths = vec![0; chunks.len()];
+    let mut forgotten = vec![0; chunks.len()];
+    let mut runs = Vec::new();
+    // A decode row before the first run, and one between any two: no run may touch it.
+    let mut row = 1;
+    for (&(rows, context), &slot) in chunks.iter().zip(&order) {
+        if let Some(context) = context {
+            lengths[slot] = context + rows;
+            forgotten[slot] =
+                window.map_or(0, |window| (context + 1).saturating_sub(window) / BLOCK_TOKENS);
+        }
+        runs.push(PrefillSegment {
+            first_row: row,
+            rows,
+            batch_idx: context.map(|_| slot),
+            context: context.unwrap_or(0),
+        });
+        row += rows + 1;
+    }
+    let cache = Cache::new(chance, heads, window, &lengths, &forgotten);
+    let queries = chance.bf16s(row * heads.row(), 2.0);
+    let first = launch(bench, &cache, &runs, &queries, (kernel, units));
+    let second = launch(bench, &cache, &runs, &queries, (kernel, units));
+    assert!(first.iter().zip(&second).all(|(a, b)| a.to_bits() == b.to_bits()), "two runs differ");
+    for row in 0..row {
+        let out = &first[row * heads.row()..][..heads.row()];
+        let run = runs.iter().find(|run| (run.first_row..run.first_row + run.rows).contains(&row));
+        let Some((run, slot)) = run.and_then(|run| Some((run, run.batch_idx?))) else {
+            assert!(
+                out.iter().all(|value| value.to_bits() == 0xffff),
+                "row {row} is in no run and was written"
+            );
+            continue;
+        };
+        let position = run.context + row - run.first_row;
+        let query = &queries[row * heads.row()..][..heads.row()];
+        compare(
+            &cache,
+            slot,
+            position,
+            query,
+            out,
+            &format!("{kernel:?} {units:?}, row {row} of {run:?}, {heads:?}, window {window:?}"),
+        );
+    }
+}
+
+fn launch(
+    bench: &Bench,
+    cache: &Cache,
+    runs: &[PrefillSegment],
+    queries: &[bf16],
+    (kernel, units): (Kernel, Units),
+) -> Vec<bf16> {
+    let mut tiles = Vec::new();
+    attention::prefill_tiles(runs, cache.heads.group, &mut tiles);
+    let split = units.map_or(PrefillSplit::WHOLE, |units| {
+        PrefillSplit::with_units(cache.heads, runs, &tiles, units)
+    });
+    let workspace = PrefillSplit::workspace(split.parts(cache.heads), cache.heads);
+    // A captured graph has room for more tiles than a step needs.
+    tiles.push([-1, 0]);
+    let encoded: Vec<[i32; 4]> = runs.iter().map(PrefillSegment::encode).collect();
+    let rows = runs.iter().map(|run| run.rows).sum();
+    let (heads, tile_count, chip) = (cache.heads, tiles.len(), bench.device.chip());
+    let mut device = cache.upload(bench);
+    let (mut q, mut out) = (bench.input(queries), bench.output(queries.len() * 2));
+    let (mut runs, mut tiles) =
+        (bench.input(encoded.as_flattened()), bench.input(tiles.as_flattened()));
+    let [mut partial_out, mut partial_sums] = workspace.map(|floats| bench.raw(floats * 4));
+    let view = device.view(bench);
+    let buffers = PrefillRows {
+        q: q.at(bench),
+        segments: runs.at(bench),
+        tiles: tiles.at(bench),
+        tile_count,
+        out: out.at(bench),
+        split,
+        partial_out: partial_out.at(bench),
+        partial_sums: partial_sums.at(bench),
+    };
+    let launched = match kernel {
+        Kernel::Portable => {
+            let plan = attention::prefill(heads, &split, tile_count, rows, rows);
+            let launch = attention_prefill(&plan, heads, &view, &buffers);
+            // SAFETY: all buffers are as large as the runs say, and live until the read below has
+            // waited.
+            unsafe { bench.device.launch(&bench.stream, &launch) }
+        }
+        Kernel::Wgmma => {
+            // Few blocks, so that each has several works.
+            let few = Chip { multiprocessors: BLOCKS, ..*chip };
+            let plan = attention::wgmma::prefill(&few, heads, &split, tile_count, rows, rows);
+            let plan = plan.unwrap();
+            let launch = attention_wgmma(&plan, heads, &device.map(bench, heads), &view, &buffers);
+            // SAFETY: as above.
+            unsafe { bench.device.launch(&bench.stream, &launch) }
+        }
+    };
+    launched.unwrap();
+    if let Some(merge) = attention_merge(heads, &view, &buffers) {
+        // SAFETY: as above.
+        unsafe { bench.device.launch(&bench.stream, &merge) }.unwrap();
+    }
+    bench.read(&out)
+}

@@ -1,0 +1,85 @@
+//! Expected answers of a request: the CPU backend over the same tokens, one at a time.
+
+use super::play::{BLOCKS, CONTEXT};
+use half::bf16;
+use std::sync::{Arc, Mutex};
+use trail_runtime::backend::{BLOCK_TOKENS, Batch, TapPlan, TapReceiver, TapRow};
+use trail_runtime::cpu::{Compute, CpuForward, CpuOptions, Isa, Tap};
+use trail_runtime::model::{Dtype, Model};
+
+/// The CPU's values of a sequence, by position.
+pub(crate) struct Expected {
+    /// `[position][vocab]`
+    pub(crate) logits: Vec<Vec<f32>>,
+    /// The residual stream behind the tapped layer `[position][d]`.
+    pub(crate) hidden: Vec<Vec<f32>>,
+}
+
+#[derive(Default)]
+struct Sink(Mutex<Vec<Vec<f32>>>);
+
+impl TapReceiver for Sink {
+    fn publish_hidden(&self, _step: u64, _at: usize, _plan: &TapPlan, hidden: &[f32]) {
+        self.0.lock().unwrap().push(hidden.to_vec());
+    }
+
+    fn stage(&self, _step: u64, _rows: &[TapRow], _activations: &[bf16]) {
+        unreachable!("a device's call")
+    }
+
+    fn predict(&self) {
+        unreachable!("a device's call")
+    }
+
+    fn publish_probabilities(&self, _step: u64, _rows: &[TapRow], _probabilities: &[f32]) {
+        unreachable!("a device's call")
+    }
+
+    fn fail(&self) {
+        unreachable!("a device's call")
+    }
+
+    fn assist(&self) -> bool {
+        false
+    }
+}
+
+/// A CPU backend for sequences.
+pub(crate) fn cpu(model: &Arc<Model>) -> CpuForward {
+    let options = CpuOptions {
+        threads: 1,
+        pin: false,
+        isa: Isa::Auto,
+        compute: Compute::Exact,
+        repack: false,
+        max_rows: 1,
+        max_segments: 1,
+        kv_dtype: Dtype::F32,
+        num_blocks: BLOCKS,
+        max_context: CONTEXT,
+    };
+    CpuForward::new(model.clone(), options).unwrap()
+}
+
+/// Feeds `tokens` to `cpu`, which forgets what it had.
+pub(crate) fn run_cpu(cpu: &mut CpuForward, tokens: &[u32], layer: usize) -> Expected {
+    let sink = Sink::default();
+    let blocks: Vec<u32> = (0..tokens.len().div_ceil(BLOCK_TOKENS) as u32).collect();
+    let mut logits = Vec::new();
+    let mut batch = Batch::default();
+    for (position, token) in tokens.iter().enumerate() {
+        batch.clear();
+        batch.push(0, position as u32, &[*token], &blocks, true);
+        let tap =
+            Tap { layer, at: 0, step: position as u64, plan: &TapPlan::default(), receiver: &sink };
+        logits.push(cpu.forward(&batch, &[tap]).to_vec());
+    }
+    Expected { logits, hidden: sink.0.into_inner().unwrap() }
+}
+
+/// The most likely token, and by how much.
+pub(crate) fn best(logits: &[f32]) -> (u32, f64) {
+    let mut order: Vec<usize> = (0..logits.len()).collect();
+    order.sort_by(|&a, &b| logits[b].total_cmp(&logits[a]).then(a.cmp(&b)));
+    (order[0] as u32, f64::from(logits[order[0]] - logits[order[1]]))
+}

@@ -1,0 +1,46 @@
+//! On Hopper: its machine code, products by bulk copies and wgmma, prefill attention by wgmma.
+
+use super::play::{Played, Request, Schedule, play};
+use super::{AHEAD, backend, check, cuda, models, options};
+use cuda::Chance;
+use std::sync::Arc;
+use trail_ptx::Target;
+use trail_runtime::cuda::CudaOptions;
+
+/// Rows of the step that takes in all prompts: a tile of wgmma's and a part of the next.
+const ROWS: usize = 300;
+
+/// Prompts that one step takes in whole, and their answers.
+fn requests() -> Vec<Request> {
+    let mut chance = Chance(31);
+    let mut request = |slot: u32| {
+        let prompt = (0..ROWS / 3).map(|_| chance.below(256) as u32).collect();
+        Request { chunk: ROWS, ..Request::greedy(prompt, 3, slot) }
+    };
+    (0..3).map(&mut request).collect()
+}
+
+#[test]
+fn cuda_hopper_prefills_by_wgmma() {
+    let session = trail_cuda_emulator::session();
+    session.emulator().iter().for_each(|emulator| emulator.hopper());
+    let model = Arc::new(models::grouped());
+    let options = CudaOptions { max_rows: ROWS, hopper_products: true, ..options() };
+    let mut backend = backend(&model, &options);
+    if backend.device().chip().target != Some(Target::Sm90a) {
+        eprintln!("skipped: this GPU is no Hopper");
+        return;
+    }
+    let requests = requests();
+    let schedule = Schedule { rows: ROWS, ..AHEAD };
+    let Played { answers, .. } = play(&mut backend, &requests, schedule, &mut |_, _| ()).unwrap();
+    let launched = backend.device().launched();
+    let own = ["wgmma_qkv_256", "wgmma_residual_256", "wgmma_swiglu_256", "attention_wgmma_hd64"];
+    for kernel in own.into_iter().chain(["bulk_qkv_8", "bulk_logits_8"]) {
+        let code = launched.iter().find(|(name, _)| *name == kernel).map(|(_, code)| code.target());
+        assert_eq!(code, Some(Target::Sm90a), "{kernel}: {launched:?}");
+    }
+    cuda::note_proofs(backend.device(), &session);
+    drop(backend);
+    check(&model, &requests, &answers);
+}

@@ -1,0 +1,55 @@
+//! Damaged weights are a fault of the requests that use them.
+
+use std::sync::Arc;
+
+use trail_runtime::engine::{CudaSettings, FinishReason, PolicyKind};
+
+use super::subject::{CUDA, Subject, answer};
+use trail_test_support::damaged::with_nan_embedding;
+
+/// A token of no prompt and of no answer.
+fn unused_token(subject: &Subject) -> u32 {
+    let vocab = subject.model.config.vocab_size as u32;
+    let prompts: Vec<u32> = subject.requests().flat_map(|request| request.prompt).collect();
+    let answers = || subject.expected.iter().flatten().map(|&(token, _)| token);
+    let unused = (0..vocab).find(|id| !prompts.contains(id) && answers().all(|token| token != *id));
+    unused.expect("a token that nothing uses")
+}
+
+/// Requests with a NaN in their prompt end with an error and no token; those beside them, and those
+/// that get their KV blocks and batch slots afterwards, have the sound model's answers.
+#[test]
+fn cuda_logits_that_are_not_finite_end_their_request_alone() {
+    let _session = trail_cuda_emulator::session();
+    let subject = Subject::small();
+    let bad = unused_token(&subject);
+    let model = Arc::new(with_nan_embedding((*subject.model).clone(), bad));
+    for (graphs, megakernel) in [(true, false), (false, true)] {
+        let settings = CudaSettings { graphs, megakernel, ..CudaSettings::default() };
+        let builder = subject.builder(CUDA, PolicyKind::trail(0.8)).cuda(settings);
+        let engine = builder.model(model.clone()).kv_blocks(Some(16)).build().expect("an engine");
+        for round in 0..2 {
+            let what = format!("graphs {graphs}, round {round}");
+            let handles: Vec<_> = subject
+                .requests()
+                .take(4)
+                .map(|request| {
+                    let mut faulty = request.clone();
+                    let at = faulty.prompt.len() / 2;
+                    faulty.prompt[at] = bad;
+                    let faulty = engine.submit(faulty).expect("fits");
+                    (engine.submit(request).expect("fits"), faulty)
+                })
+                .collect();
+            for (index, (handle, faulty)) in handles.into_iter().enumerate() {
+                let (tokens, reason) = answer(handle);
+                assert_eq!(reason, FinishReason::Length, "{what}: request {index}");
+                assert_eq!(tokens.len(), subject.expected[index].len(), "{what}: request {index}");
+                subject.agree(index, &tokens, &what);
+                let faulty = answer(faulty);
+                assert_eq!(faulty, (vec![], FinishReason::Error), "{what}: request {index}");
+            }
+            assert_eq!((engine.live(), engine.stats().blocks_used), (0, 0), "{what}");
+        }
+    }
+}

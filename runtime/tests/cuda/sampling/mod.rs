@@ -1,0 +1,330 @@
+//! Proof of the sampling kernels: the CPU sampler's tokens and log-probabilities, bit for bit, on
+//! whatever driver there is.
+
+mod reference;
+
+use trail_runtime::backend::Sampled;
+use trail_runtime::cuda::launch::{self, RowPlace, SamplerBuffers, row_sampling};
+use trail_runtime::cuda::params::RowSampled;
+use trail_runtime::cuda::{plain, plan};
+use trail_runtime::engine::SamplingParams;
+use trail_test_support::cuda::{Address, Bench, Chance};
+
+/// Bytes of a row's choice, and what they are stamped with.
+const SAMPLED: usize = size_of::<RowSampled>();
+const STEP_SEQ: u32 = 0x89ab_cdef;
+
+/// One row of a test; `logits` of `None` is a padding row.
+struct Case {
+    logits: Option<Vec<f32>>,
+    params: SamplingParams,
+    prompt: Vec<u32>,
+    generated: Vec<u32>,
+    position: u32,
+}
+
+/// Shapes of logits that models, masks and accidents make.
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    /// Sharp, as at most positions.
+    Peaked,
+    /// Thousands of tokens in the nucleus.
+    Flat,
+    /// Few distinct values: ties everywhere.
+    Tied,
+    Equal,
+    /// Most tokens at minus infinity.
+    Masked,
+    /// A NaN or plus infinity among them: a fault of the row.
+    Broken,
+    /// Nothing but minus infinity: a fault of the row.
+    AllMasked,
+    Extreme,
+}
+
+const KINDS: [Kind; 8] = [
+    Kind::Peaked,
+    Kind::Flat,
+    Kind::Tied,
+    Kind::Equal,
+    Kind::Masked,
+    Kind::Broken,
+    Kind::AllMasked,
+    Kind::Extreme,
+];
+
+fn logits(chance: &mut Chance, kind: Kind, vocab: usize) -> Vec<f32> {
+    let mut made: Vec<f32> = (0..vocab)
+        .map(|_| {
+            let unit = chance.unit();
+            match kind {
+                Kind::Peaked | Kind::Broken => unit * unit * unit * 18.0,
+                Kind::Flat => unit * 2.0,
+                Kind::Tied => (unit * 4.0).round(),
+                Kind::Equal => -3.25,
+                Kind::Masked => {
+                    if chance.below(20) == 0 {
+                        unit * 5.0
+                    } else {
+                        f32::NEG_INFINITY
+                    }
+                }
+                Kind::AllMasked => f32::NEG_INFINITY,
+                Kind::Extreme => [f32::MAX, f32::MIN, 0.0, -0.0, 1e-40][chance.below(5)],
+            }
+        })
+        .collect();
+    if matches!(kind, Kind::Broken) {
+        let at = chance.below(vocab);
+        made[at] = if chance.below(2) == 0 { f32::NAN } else { f32::INFINITY };
+    }
+    made
+}
+
+fn params(chance: &mut Chance, vocab: usize) -> SamplingParams {
+    let pick = |chance: &mut Chance, values: &[f32]| values[chance.below(values.len())];
+    let penalised = chance.below(3) == 0;
+    let maybe = |chance: &mut Chance, off: f32, values: &[f32]| {
+        if penalised { pick(chance, values) } else { off }
+    };
+    SamplingParams {
+        temperature: pick(chance, &[0.0, 1e-6, 0.3, 0.8, 1.0, 1.0, 1.7, 100.0]),
+        top_k: [0, 0, 1, 5, 50, 700, vocab as u32 - 1, vocab as u32, vocab as u32 + 5]
+            [chance.below(9)],
+        top_p: pick(chance, &[1.0, 1.0, 0.95, 0.9, 0.5, 0.999, 1e-9]),
+        min_p: pick(chance, &[0.0, 0.0, 0.05, 1.0]),
+        repetition_penalty: maybe(chance, 1.0, &[1.0, 1.3, 0.7, 100.0]),
+        presence_penalty: maybe(chance, 0.0, &[0.0, 0.6, -0.5]),
+        frequency_penalty: maybe(chance, 0.0, &[0.0, 0.4, -0.1]),
+        seed: chance.next_u64(),
+        top_logprobs: [0, 0, 1, 5, 20][chance.below(5)],
+    }
+}
+
+fn case(chance: &mut Chance, kind: Kind, vocab: usize) -> Case {
+    // Some ids lie outside the vocabulary: those are ignored.
+    let mut tokens = |most: usize| -> Vec<u32> {
+        let count = chance.below(most);
+        (0..count).map(|_| chance.below(vocab + 2) as u32).collect()
+    };
+    let (prompt, generated) = (tokens(60), tokens(40));
+    let position = chance.below(1 << 20) as u32;
+    Case {
+        logits: Some(logits(chance, kind, vocab)),
+        params: params(chance, vocab),
+        prompt,
+        generated,
+        position,
+    }
+}
+
+/// Results of one run.
+struct Answer {
+    sampled: Vec<u8>,
+    last: Vec<i32>,
+    counts: Vec<u32>,
+}
+
+/// Samples with a team of `team` blocks a row.
+fn launch(bench: &Bench, vocab: usize, stride: usize, cases: &[Case], team: usize) -> Answer {
+    let rows = cases.len();
+    let mut logits = vec![f32::NAN; rows * stride];
+    let mut row_samplings = Vec::new();
+    let (mut tokens, mut jobs) = (Vec::new(), Vec::new());
+    for (row, case) in cases.iter().enumerate() {
+        // Logits lie in the opposite order of the rows.
+        let logits_row = rows - 1 - row;
+        if let Some(given) = &case.logits {
+            logits[logits_row * stride..][..vocab].copy_from_slice(given);
+        }
+        let place = RowPlace {
+            row: case.logits.as_ref().map(|_| logits_row),
+            token_counts_row: Some(row),
+            batch_idx: rows + 1 - row,
+            position: case.position,
+        };
+        row_samplings.push(row_sampling(&case.params, place));
+        jobs.extend([
+            row as i32,
+            tokens.len() as i32,
+            case.prompt.len() as i32,
+            case.generated.len() as i32,
+        ]);
+        tokens.extend(case.prompt.iter().chain(&case.generated).map(|&token| token as i32));
+    }
+    jobs.extend([-1, 0, 0, 0]);
+    let plan = plan::sampling::sampling(rows, vocab, team);
+    let counts_plan = plan::sampling::token_counts(rows + 1, tokens.len(), vocab);
+    let (mut logits, mut row_sampling) =
+        (bench.input(&logits), bench.input(plain::bytes_of(&row_samplings)));
+    let (mut tokens, mut jobs) = (bench.input(&tokens), bench.input(&jobs));
+    let (mut counts, mut weights) = (bench.output(rows * vocab * 4), bench.raw(plan.weights * 4));
+    let (mut sums, mut sampled) = (bench.raw(5 * plan.sums * 4), bench.output(rows * SAMPLED));
+    let (mut team_sums, mut band) = (bench.raw(plan.team_sums * 4), bench.raw(plan.band * 8));
+    // A barrier's word is what other launches left there: any number of generations.
+    let barriers: Vec<u32> = (0..rows as u32).map(|row| (0xfffe + row) << 16).collect();
+    let mut team_barriers = bench.changed(&barriers);
+    let mut band_count = bench.changed(&vec![0u32; rows]);
+    // Batch slots are in another order than rows, and two are free.
+    let (mut last, mut step_seq) = (bench.output((rows + 2) * 4), bench.input(&[STEP_SEQ]));
+    let buffers = SamplerBuffers {
+        logits: logits.at(bench),
+        stride,
+        row_sampling: row_sampling.at(bench),
+        token_counts: counts.at(bench),
+        weights: weights.at(bench),
+        sums: sums.at(bench),
+        team_sums: team_sums.at(bench),
+        band: band.at(bench),
+        band_count: band_count.at(bench),
+        team_barriers: team_barriers.at(bench),
+        sampled: sampled.at(bench),
+        last: last.at(bench),
+        step_seq: step_seq.at(bench),
+    };
+    let (counts_at, tokens_at, jobs_at) = (counts.at(bench), tokens.at(bench), jobs.at(bench));
+    // SAFETY: all buffers are as large as the plans say, and alive until the reads below have
+    // waited for the stream.
+    unsafe {
+        let counts = launch::token_counts(&counts_plan, vocab, counts_at, tokens_at, jobs_at);
+        bench.device.launch(&bench.stream, &counts).unwrap();
+        for launch in launch::sample(&plan, &buffers) {
+            bench.device.launch(&bench.stream, &launch).unwrap();
+        }
+    }
+    assert!(bench.read::<u32>(&band_count).iter().all(|&count| count == 0));
+    assert!(bench.read::<u32>(&team_barriers).iter().all(|&word| word & 0xffff == 0));
+    Answer { sampled: bench.read(&sampled), last: bench.read(&last), counts: bench.read(&counts) }
+}
+
+fn check(bench: &Bench, vocab: usize, cases: &[Case]) {
+    let stride = vocab.next_multiple_of(128);
+    let answer = launch(bench, vocab, stride, cases, 1);
+    // Teams of any size, also of more blocks than there are 256 tokens.
+    for team in [1, 3] {
+        let again = launch(bench, vocab, stride, cases, team);
+        assert!(answer.sampled == again.sampled, "a team of {team} chooses otherwise");
+    }
+    let rows = plain::read_all::<RowSampled>(&answer.sampled);
+    assert_eq!(answer.last[..2], [-1, -1], "a slot without a row was written");
+    for (index, case) in cases.iter().enumerate() {
+        let mut counts = reference::token_counts(vocab, &case.prompt, &case.generated);
+        if let Some(logits) = &case.logits {
+            let wanted = reference::sample(
+                logits,
+                &case.params,
+                &case.prompt,
+                &case.generated,
+                case.position,
+            );
+            let got = launch::sampled(&rows[index]);
+            assert!(same(&got, &wanted), "{:?} of {vocab}: {got:?}, not {wanted:?}", case.params);
+            assert_eq!(rows[index].step_seq, STEP_SEQ);
+            // The step in flight embeds `last`: a valid token also where there is none.
+            let last = answer.last[cases.len() + 1 - index];
+            assert_eq!(last, wanted.map_or(0, |token| token.id as i32));
+            if let Ok(token) = wanted {
+                counts[token.id as usize] += 1;
+            }
+        } else {
+            let row = &answer.sampled[index * SAMPLED..][..SAMPLED];
+            assert!(row.iter().all(|&byte| byte == 0xff), "a padding row was written");
+            assert_eq!(answer.last[cases.len() + 1 - index], -1, "a padding row was written");
+        }
+        assert!(answer.counts[index * vocab..][..vocab] == counts, "token counts of row {index}");
+    }
+}
+
+/// Equal to the bit, also where a log-probability is not a number.
+fn same(a: &Sampled, b: &Sampled) -> bool {
+    let (Ok(a), Ok(b)) = (a, b) else { return a == b };
+    let bits = |top: &[(u32, f32)]| {
+        top.iter().map(|&(id, logprob)| (id, logprob.to_bits())).collect::<Vec<_>>()
+    };
+    (a.id, a.logprob.to_bits(), a.num_top) == (b.id, b.logprob.to_bits(), b.num_top)
+        && bits(&a.top) == bits(&b.top)
+}
+
+/// Every kind of logits with every kind of parameters, in batches with padding rows.
+#[test]
+fn the_device_chooses_what_the_cpu_does() {
+    let bench = Bench::open();
+    let mut chance = Chance(21);
+    for vocab in [2, 7, 255, 256, 257, 1000, 1024, 4097] {
+        let mut cases: Vec<Case> =
+            (0..24).map(|i| case(&mut chance, KINDS[i % KINDS.len()], vocab)).collect();
+        cases[3].logits = None;
+        check(&bench, vocab, &cases);
+    }
+}
+
+/// Vocabularies of real models; nuclei that must be narrowed, and ties that cannot be.
+#[test]
+fn large_vocabularies() {
+    let bench = Bench::open();
+    let mut chance = Chance(22);
+    for (vocab, kinds) in [
+        (32_000, [Kind::Flat, Kind::Peaked]),
+        (128_256, [Kind::Flat, Kind::Tied]),
+        (151_936, [Kind::Equal, Kind::Peaked]),
+    ] {
+        let mut cases: Vec<Case> =
+            kinds.iter().map(|&kind| case(&mut chance, kind, vocab)).collect();
+        for (case, top_p) in cases.iter_mut().zip([0.9, 0.6]) {
+            case.params.temperature = 1.0;
+            case.params.top_p = top_p;
+            case.params.min_p = 0.0;
+            case.params.top_k = 0;
+        }
+        cases[1].params.top_k = 60_000;
+        check(&bench, vocab, &cases);
+    }
+}
+
+/// One logit that is not finite, wherever it is, is a fault of its row and of no other.
+#[test]
+fn one_bad_logit_is_a_fault_of_its_row_alone() {
+    let bench = Bench::open();
+    let mut chance = Chance(24);
+    for vocab in [3, 257, 4097] {
+        for bad in [f32::NAN, f32::INFINITY] {
+            for at in [0, vocab / 2, vocab - 1] {
+                let mut cases: Vec<Case> =
+                    (0..4).map(|_| case(&mut chance, Kind::Peaked, vocab)).collect();
+                for broken in [1, 2] {
+                    cases[broken].logits.as_mut().expect("logits")[at] = bad;
+                }
+                check(&bench, vocab, &cases);
+                let failed = cases.iter().map(|case| {
+                    let logits = case.logits.as_ref().expect("logits");
+                    reference::sample(logits, &case.params, &[], &[], 0).is_err()
+                });
+                assert_eq!(failed.collect::<Vec<_>>(), [false, true, true, false]);
+            }
+        }
+    }
+}
+
+/// Many draws of one distribution: the tokens of the CPU's stream of positions.
+#[test]
+fn positions_are_the_randomness() {
+    let bench = Bench::open();
+    let mut chance = Chance(23);
+    let logits = logits(&mut chance, Kind::Flat, 700);
+    let params = SamplingParams {
+        top_p: 0.97,
+        top_k: 400,
+        seed: 0x1234_5678_9abc_def0,
+        ..SamplingParams::default()
+    };
+    let cases: Vec<Case> = (0..64)
+        .map(|position| Case {
+            logits: Some(logits.clone()),
+            params: params.clone(),
+            prompt: vec![],
+            generated: vec![],
+            position,
+        })
+        .collect();
+    check(&bench, 700, &cases);
+}

@@ -1,0 +1,253 @@
+//! Proof of the small kernels around a step: each against its naive reference, on whatever driver
+//! there is.
+
+mod reference;
+
+use half::bf16;
+use reference::Layers;
+use trail_runtime::cuda::launch::{self, EmbedBuffers, ProbeBuffers, TapSegment};
+use trail_runtime::cuda::plan::step;
+use trail_test_support::cuda::{Address, Bench, Chance};
+
+/// Bit patterns that nothing wrote.
+fn is_poison<T: bytemuck::Pod>(values: &[T]) -> bool {
+    bytemuck::cast_slice::<T, u8>(values).iter().all(|&byte| byte == 0xff)
+}
+
+#[test]
+fn embed_is_its_reference() {
+    let bench = Bench::open();
+    let mut chance = Chance(31);
+    for (rows, width, vocab) in
+        [(1, 8, 3), (5, 128, 10), (17, 256, 7), (3, 1000, 50), (9, 2056, 20), (2, 4096, 5)]
+    {
+        let table = chance.bf16s(vocab * width, 3.0);
+        let gamma = chance.bf16s(width, 2.0);
+        let token: Vec<i32> = (0..rows).map(|_| chance.below(vocab) as i32).collect();
+        // Batch slots are in another order than rows; some rows take the token that their slot
+        // chose last.
+        let slot: Vec<i32> =
+            (0..rows).map(|row| if row % 4 == 3 { -1 } else { (rows - row) as i32 }).collect();
+        let (mut given, mut last) = (token.clone(), vec![i32::MAX; rows + 1]);
+        for row in (0..rows).filter(|row| row % 3 != 0) {
+            last[rows - row] = std::mem::replace(&mut given[row], -1);
+        }
+        let first = embed(&bench, &table, &gamma, [&given, &last, &slot]);
+        assert_eq!(first, embed(&bench, &table, &gamma, [&given, &last, &slot]), "two runs differ");
+        let (h, x, ss) = first;
+        for row in 0..rows {
+            let at = row * width..(row + 1) * width;
+            let parts = row * step::parts(width)..(row + 1) * step::parts(width);
+            if slot[row] < 0 {
+                let zeros = h[at.clone()].iter().chain(&ss[parts]).all(|&bits| bits == 0);
+                assert!(zeros && x[at].iter().all(|&bits| bits == 0), "padding row {row}");
+                continue;
+            }
+            let embedding = &table[token[row] as usize * width..][..width];
+            let wanted = reference::embed(embedding, &gamma);
+            assert_eq!(h[at.clone()], wanted.0.iter().map(|h| h.to_bits()).collect::<Vec<_>>());
+            assert_eq!(x[at], wanted.1.iter().map(|x| x.to_bits()).collect::<Vec<_>>());
+            for (&got, wanted) in ss[parts].iter().zip(wanted.2) {
+                // 128 squares and 128 sums, each rounded; all of one sign.
+                let tolerance = 129.0 * 2f64.powi(-24) * wanted;
+                assert!((f64::from(f32::from_bits(got)) - wanted).abs() <= tolerance, "{wanted}");
+            }
+        }
+    }
+}
+
+/// Lists of any length up to the room for them, whole copies, and none at all.
+#[test]
+fn diffs_are_applied_and_nothing_else() {
+    let bench = Bench::open();
+    let mut chance = Chance(35);
+    for (words, count) in [(1, 1), (40, 0), (1000, 999), (3000, 3000), (9000, 17)] {
+        let mut wanted: Vec<u32> = (0..words).map(|_| chance.next_u64() as u32).collect();
+        let mut on_device = bench.changed(&wanted);
+        let order = chance.permutation(words);
+        let diffs: Vec<[u32; 2]> =
+            order[..count].iter().map(|&at| [at as u32, chance.next_u64() as u32]).collect();
+        // Beyond the count is what an earlier list left.
+        let stale = [[words as u32, 7], [u32::MAX, 7]];
+        let listed: Vec<u32> = diffs.iter().chain(&stale).flatten().copied().collect();
+        let (mut counted, mut listed) = (bench.input(&[count as u32, 9]), bench.input(&listed));
+        reference::apply_diffs(&mut wanted, &diffs);
+        let addresses = [on_device.at(&bench), counted.at(&bench), listed.at(&bench)];
+        let plan = step::apply_diffs(words);
+        // SAFETY: all buffers have these extents, and the indices lie within; the inputs are freed
+        // in stream order.
+        unsafe { bench.device.launch(&bench.stream, &launch::apply_diffs(&plan, addresses)) }
+            .unwrap();
+        assert!(bench.read::<u32>(&on_device) == wanted, "{count} of {words}");
+    }
+}
+
+type Embedded = (Vec<u32>, Vec<u16>, Vec<u32>);
+
+fn embed(
+    bench: &Bench,
+    table: &[bf16],
+    gamma: &[bf16],
+    [token, last, slot]: [&[i32]; 3],
+) -> Embedded {
+    let (rows, width) = (token.len(), gamma.len());
+    let (mut table, mut gamma) = (bench.input(table), bench.input(gamma));
+    let (mut token, mut last, mut slot) =
+        (bench.input(token), bench.input(last), bench.input(slot));
+    let (mut h, mut x) = (bench.output(rows * width * 4), bench.output(rows * width * 2));
+    let mut ss = bench.output(rows * step::parts(width) * 4);
+    let buffers = EmbedBuffers {
+        table: table.at(bench),
+        token: token.at(bench),
+        last: last.at(bench),
+        batch_idx: slot.at(bench),
+        gamma: gamma.at(bench),
+        h: h.at(bench),
+        x: x.at(bench),
+        ss: ss.at(bench),
+    };
+    let plan = step::embed(rows, width);
+    // SAFETY: all buffers have these extents, and live until the reads below have waited for the
+    // stream.
+    unsafe { bench.device.launch(&bench.stream, &launch::embed(&plan, rows, width, &buffers)) }
+        .unwrap();
+    (bench.read(&h), bench.read(&x), bench.read(&ss))
+}
+
+/// Prompts cut into chunks in any way, in any company, give the sums that one long loop gives.
+#[test]
+fn tap_mean_does_not_depend_on_the_chunks() {
+    let bench = Bench::open();
+    let mut chance = Chance(32);
+    for (width, prompts) in [(64, [70, 1, 33]), (200, [5, 129, 64]), (8, [300, 2, 31])] {
+        let slots = [2usize, 0, 4];
+        let mut sums = bench.output(5 * width * 4);
+        let mut stage = bench.output(4 * width * 2);
+        let mut reference = vec![vec![0.0f32; width]; 3];
+        let mut done = [0usize; 3];
+        while (0..3).any(|i| done[i] < prompts[i]) {
+            let mut runs = vec![TapSegment {
+                first_row: 0,
+                rows: 1,
+                slot: None,
+                first_position: 0,
+                prompt: 1,
+                stage_row: Some(3),
+            }];
+            let mut rows = 1;
+            for i in 0..3 {
+                let take = (1 + chance.below(prompts[i])).min(prompts[i] - done[i]);
+                if take == 0 {
+                    continue;
+                }
+                let finished = done[i] + take == prompts[i];
+                runs.push(TapSegment {
+                    first_row: rows,
+                    rows: take,
+                    slot: Some(slots[i]),
+                    first_position: done[i],
+                    prompt: prompts[i],
+                    stage_row: finished.then_some(i),
+                });
+                rows += take + 1; // Decode rows lie between the segments.
+            }
+            let h: Vec<f32> = (0..rows * width).map(|_| chance.unit() * 3.0).collect();
+            for run in &runs[1..] {
+                let i = slots.iter().position(|slot| Some(*slot) == run.slot).unwrap();
+                let of_run: Vec<&[f32]> =
+                    (0..run.rows).map(|row| &h[(run.first_row + row) * width..][..width]).collect();
+                reference::tap_mean(&mut reference[i], &of_run);
+                done[i] += run.rows;
+            }
+            let encoded: Vec<[i32; 6]> = runs.iter().map(TapSegment::encode).collect();
+            let (mut h, mut on_device) = (bench.input(&h), bench.input(encoded.as_flattened()));
+            let plan = step::tap_mean(runs.len(), rows, width);
+            let addresses = [h.at(&bench), on_device.at(&bench), sums.at(&bench), stage.at(&bench)];
+            // SAFETY: all buffers have these extents; the two inputs are freed in stream order.
+            unsafe {
+                bench.device.launch(&bench.stream, &launch::tap_mean(&plan, width, addresses))
+            }
+            .unwrap();
+        }
+        let (sums, stage) = (bench.read::<u32>(&sums), bench.read::<u16>(&stage));
+        for (i, reference) in reference.iter().enumerate() {
+            let scale = 1.0 / prompts[i] as f32;
+            let wanted: Vec<u16> =
+                reference.iter().map(|sum| bf16::from_f32(sum * scale).to_bits()).collect();
+            assert_eq!(
+                sums[slots[i] * width..][..width],
+                reference.iter().map(|sum| sum.to_bits()).collect::<Vec<_>>()
+            );
+            assert_eq!(stage[i * width..][..width], wanted, "prompt {i}");
+        }
+        assert!(
+            is_poison(&sums[width..2 * width]) && is_poison(&stage[3 * width..]),
+            "padding was written"
+        );
+    }
+}
+
+#[test]
+fn probe_is_its_reference() {
+    let bench = Bench::open();
+    let mut chance = Chance(33);
+    for [rows, d, hidden, bins] in [
+        [1, 64, 32, 10],
+        [63, 128, 64, 1],
+        [65, 256, 512, 10],
+        [130, 192, 96, 32],
+        [16, 4096, 512, 10],
+    ] {
+        let x = chance.bf16s(rows * d, 2.0);
+        let scale = 2.0 / (d as f32).sqrt();
+        let floats = |chance: &mut Chance, count: usize, scale: f32| -> Vec<f32> {
+            (0..count).map(|_| chance.unit() * scale).collect()
+        };
+        let layers = Layers {
+            hidden_weight: chance.bf16s(hidden * d, scale),
+            hidden_bias: floats(&mut chance, hidden, 0.5),
+            output_weight: floats(&mut chance, bins * hidden, 0.3),
+            output_bias: floats(&mut chance, bins, 1.0),
+        };
+        let first = probe(&bench, [rows, d, hidden, bins], &x, &layers);
+        assert_eq!(first, probe(&bench, [rows, d, hidden, bins], &x, &layers), "two runs differ");
+        for (row, got) in first.chunks(bins).enumerate() {
+            let (wanted, tolerance) = reference::probe(&x[row * d..][..d], &layers);
+            for bin in 0..bins {
+                let got = f64::from(f32::from_bits(got[bin]));
+                assert!(
+                    (got - wanted[bin]).abs() <= tolerance[bin],
+                    "row {row} bin {bin}: {got}, not {} within {:e}",
+                    wanted[bin],
+                    tolerance[bin]
+                );
+            }
+        }
+    }
+}
+
+fn probe(bench: &Bench, extents: [usize; 4], x: &[bf16], layers: &Layers) -> Vec<u32> {
+    let [rows, d, hidden, bins] = extents;
+    let plans = step::probe(rows, d, hidden, bins);
+    let (mut x, mut hidden_weight) = (bench.input(x), bench.input(&layers.hidden_weight));
+    let (mut hidden_bias, mut output_weight) =
+        (bench.input(&layers.hidden_bias), bench.input(&layers.output_weight));
+    let (mut output_bias, mut hidden_out) =
+        (bench.input(&layers.output_bias), bench.output(rows * hidden * 4));
+    let mut probabilities = bench.output(rows * bins * 4);
+    let buffers = ProbeBuffers {
+        x: x.at(bench),
+        hidden_weight: hidden_weight.at(bench),
+        hidden_bias: hidden_bias.at(bench),
+        output_weight: output_weight.at(bench),
+        output_bias: output_bias.at(bench),
+        hidden_out: hidden_out.at(bench),
+        probabilities: probabilities.at(bench),
+    };
+    for launch in launch::probe(&plans, extents, &buffers) {
+        // SAFETY: all buffers have these extents, and live until the reads below have waited.
+        unsafe { bench.device.launch(&bench.stream, &launch) }.unwrap();
+    }
+    bench.read::<u32>(&hidden_out);
+    bench.read(&probabilities)
+}

@@ -1,0 +1,206 @@
+//! The loader, the reference forward pass and the CPU backend against transformers, for every
+//! supported variant and dtype.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use trail_runtime::backend::{BLOCK_TOKENS, Batch};
+use trail_runtime::cpu::{Compute, CpuForward, CpuOptions, Isa};
+use trail_runtime::model::{Activation, Dtype, LayerWeights, Model, ModelConfig, RopeScaling};
+use trail_runtime::reference::Reference;
+use trail_test_support::golden::{Golden, MAX_LOGPROB_ERROR, check, log_softmax};
+
+fn golden_folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden")
+}
+
+fn load(name: &str) -> (Golden, Model) {
+    let golden = Golden::load(&golden_folder().join(name));
+    let model = Model::load(&golden.folder).expect(name);
+    (golden, model)
+}
+
+fn last(mut logits: Vec<Vec<f32>>) -> Vec<f32> {
+    logits.pop().expect("a token")
+}
+
+#[test]
+fn reference_agrees_with_transformers() {
+    let all = Golden::all(&golden_folder());
+    assert_eq!(all.len(), 14 * 3 + 2);
+    for golden in all {
+        let model = Model::load(&golden.folder).expect("a model");
+        let reference = Reference::new(&model);
+        let error = check(&golden, |tokens| last(reference.logits(tokens)));
+        println!("{:22} log probabilities within {error:.1e}", golden.name());
+    }
+}
+
+#[test]
+fn hidden_states_agree_with_transformers() {
+    for golden in Golden::all(&golden_folder()) {
+        let model = Model::load(&golden.folder).expect("a model");
+        let trace = Reference::new(&model).trace(&golden.prompt);
+        assert_eq!(trace.hidden.len(), golden.hidden.len());
+        for (layer, (found, expected)) in trace.hidden.iter().zip(&golden.hidden).enumerate() {
+            let found = found.last().expect("a position");
+            assert_eq!(found.len(), expected.len());
+            for (x, y) in found.iter().zip(expected) {
+                let close = (x - y).abs() <= 1e-4 * (1.0 + y.abs());
+                assert!(close, "{}, layer {layer}: {x} instead of {y}", golden.name());
+            }
+        }
+    }
+}
+
+/// Models, the feature of their variant, and its removal.
+type LeftOut = (&'static [&'static str], &'static str, fn(&mut Model));
+
+const LEFT_OUT: [LeftOut; 14] = [
+    (&["mistral-f32", "ministral-f32", "qwen2-f32", "gemma3-f32"], "window", |model| {
+        model.config.windows.fill(None);
+    }),
+    (
+        &["llama3.1-f32", "llama3.2-f32", "linear-f32", "rope_parameters-f32", "gemma3-f32"],
+        "scaling",
+        |model| model.config.rope.scaling = RopeScaling::None,
+    ),
+    (
+        &["llama3-f32", "ministral-f32", "qwen2-f32", "qwen3-f32", "smollm2-f32", "smollm3-f32"],
+        "theta",
+        |model| model.config.rope.theta = 10_000.0,
+    ),
+    (&["qwen2-f32"], "biases", |model| each_layer(model, |layer| layer.qkv_bias = None)),
+    (&["qwen2-f32"], "bias of v", |model| {
+        each_layer(model, |layer| layer.qkv_bias.as_mut().expect("biases").v.fill(0.0));
+    }),
+    (&["qwen3-f32", "gemma3-f32"], "q and k norms", |model| {
+        each_layer(model, |layer| layer.qk_norm = None);
+    }),
+    (&["smollm3-f32"], "NoPE", |model| model.config.layers_without_rope.clear()),
+    (&["gemma3-f32"], "local RoPE", |model| model.config.local_rope = None),
+    (&["gemma3-f32"], "global RoPE", |model| {
+        model.config.rope = model.config.local_rope.expect("local RoPE");
+    }),
+    (&["gemma3-f32"], "scale of the scores", |model| model.config.attention_scale = None),
+    (&["gemma3-f32"], "embedding scale", |model| model.config.embedding_scale = 1.0),
+    (&["gemma3-f32"], "GeGLU", |model| model.config.activation = Activation::Silu),
+    (&["gemma3-f32"], "post norms", |model| each_layer(model, |layer| layer.post_norms = None)),
+    (&["gemma3-f32"], "norm plus 1", |model| {
+        model.weights.norm.iter_mut().for_each(|weight| *weight -= 1.0);
+    }),
+];
+
+fn each_layer(model: &mut Model, change: fn(&mut LayerWeights)) {
+    model.weights.layers.iter_mut().for_each(change);
+}
+
+/// A golden run must fail a pass that lacks the variant's feature.
+#[test]
+fn golden_runs_notice_what_is_left_out() {
+    for (names, feature, leave_out) in LEFT_OUT {
+        for name in names {
+            let (golden, mut model) = load(name);
+            leave_out(&mut model);
+            let logits = last(Reference::new(&model).logits(&golden.prompt));
+            let expected = &golden.rows[0].logits;
+            let of = |token| log_softmax(&logits, token) - log_softmax(expected, token);
+            let error = (0..expected.len() as u32).map(|token| of(token).abs()).fold(0.0, f64::max);
+            assert!(error > 10.0 * MAX_LOGPROB_ERROR, "{name}, {feature}: off by {error:.1e}");
+        }
+    }
+}
+
+/// `saved_config.json` is `config.json` as transformers 5 writes it.
+#[test]
+fn both_forms_of_a_config_are_the_same_model() {
+    let mut found = 0;
+    for golden in Golden::all(&golden_folder()) {
+        let Ok(saved) = std::fs::read(golden.folder.join("saved_config.json")) else { continue };
+        let saved = ModelConfig::from_json(Path::new("saved_config.json"), &saved);
+        let given = ModelConfig::load(&golden.folder).expect("a config");
+        assert_eq!(saved.expect("a config"), given, "{}", golden.name());
+        found += 1;
+    }
+    assert_eq!(found, 5);
+}
+
+#[test]
+fn variants_load_as_what_they_are() {
+    let (_, model) = load("llama3-bf16");
+    assert_eq!(model.config.eos_tokens, [2, 3]);
+    assert_eq!(model.config.windows, [None, None]);
+    let (_, model) = load("llama3.2-f16");
+    assert_eq!((model.config.head_dim, model.config.q_size()), (16, 64));
+    assert_eq!(model.weights.lm_head.bytes().as_ptr(), model.weights.embed.bytes().as_ptr());
+    let (_, model) = load("ministral-f32");
+    assert_eq!(model.config.windows, [Some(6), None, Some(6)]);
+    let (_, model) = load("qwen2-f32");
+    assert_eq!(model.config.windows, [None, Some(8)]);
+    let (_, model) = load("smollm3-f32");
+    assert_eq!(model.config.layers_without_rope, [1]);
+    assert!(model.config.tie_word_embeddings);
+    let (_, model) = load("mixed");
+    let layer = &model.weights.layers[0];
+    for dtype in [Dtype::F32, Dtype::F16, Dtype::Bf16] {
+        let tensors = [&model.weights.embed, &layer.q, &layer.up];
+        assert!(tensors.iter().any(|tensor| tensor.dtype == dtype), "{dtype:?}");
+    }
+}
+
+/// A model is found by its folder, by its file and by its index, sharded or not.
+#[test]
+fn every_kind_of_path_loads() {
+    let folder = golden_folder();
+    for path in [
+        "llama2-bf16",
+        "llama2-bf16/model.safetensors",
+        "sharded-bf16",
+        "sharded-bf16/model.safetensors.index.json",
+    ] {
+        let model = Model::load(&folder.join(path)).expect(path);
+        assert_eq!(model.weights.layers[1].up.dtype, Dtype::Bf16);
+    }
+}
+
+const CONTEXT: usize = 64;
+
+fn backend(model: Model, isa: Isa) -> Result<CpuForward, String> {
+    let options = CpuOptions {
+        threads: 2,
+        pin: false,
+        isa,
+        compute: Compute::Exact,
+        repack: false,
+        max_rows: CONTEXT,
+        max_segments: 1,
+        kv_dtype: Dtype::F32,
+        num_blocks: CONTEXT / BLOCK_TOKENS,
+        max_context: CONTEXT,
+    };
+    CpuForward::new(Arc::new(model), options)
+}
+
+/// Runs the prompt as one prefill and each further token as a decode step.
+#[test]
+fn cpu_backend_agrees_with_transformers() {
+    // Not sorted on purpose: tokens must be located through the block table.
+    let blocks = [2, 0, 3, 1];
+    let all = Golden::all(&golden_folder());
+    assert!(!all.is_empty());
+    for isa in Isa::available() {
+        for golden in &all {
+            let model = Model::load(&golden.folder).expect("a model");
+            let made = backend(model, isa);
+            let mut backend = made.unwrap_or_else(|e| panic!("{}: {e}", golden.name()));
+            let mut fed = 0;
+            let error = check(golden, |tokens| {
+                let mut batch = Batch::default();
+                batch.push(0, fed as u32, &tokens[fed..], &blocks, true);
+                fed = tokens.len();
+                backend.forward(&batch, &[]).to_vec()
+            });
+            println!("{isa} {:22} log probabilities within {error:.1e}", golden.name());
+        }
+    }
+}

@@ -1,0 +1,9 @@
+//! Models from files: what loads and what is refused, and the passes over what has loaded.
+
+mod blocks;
+mod config;
+mod damage;
+mod gguf;
+mod golden;
+mod refusal;
+mod zero_copy;

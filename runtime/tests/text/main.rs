@@ -1,0 +1,4 @@
+//! Tokenizers and chat templates.
+
+mod safety;
+mod transformers;
