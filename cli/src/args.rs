@@ -126,11 +126,7 @@ pub struct EngineArgs {
     #[command(flatten)]
     pub(crate) ranking: RankingArgs,
     /// Most sequences in one step [default: 8 on the CPU, 256 on a GPU]
-    // `--slots` is the name of the first releases.
-    #[arg(
-        long, alias = "slots", global = true, value_name = "N",
-        value_parser = count::<MAX_RUNNING>,
-    )]
+    #[arg(long, global = true, value_name = "N", value_parser = count::<MAX_RUNNING>)]
     pub(crate) max_running: Option<usize>,
     /// KV blocks of 16 tokens [default: on the CPU 1.5 times the need of all running sequences, at
     /// most half of the available memory; on a GPU all that fit into its memory]
@@ -197,8 +193,7 @@ pub struct EngineArgs {
     #[arg(long, global = true)]
     no_graphs: bool,
     /// GPU: run all layers of a decode step of up to 4 requests in one launch (not yet measured)
-    // `--persistent` is the name of the first releases.
-    #[arg(long, alias = "persistent", global = true)]
+    #[arg(long, global = true)]
     megakernel: bool,
     /// Hopper: products, and attention of prompts, by its own kernels (TMA, wgmma), so far run by
     /// the emulator alone
@@ -240,7 +235,7 @@ fn context(text: &str) -> Result<usize, String> {
     }
 }
 
-pub(crate) fn share(text: &str) -> Result<f32, String> {
+fn share(text: &str) -> Result<f32, String> {
     match text.parse() {
         Ok(c) if (0.0..=1.0).contains(&c) => Ok(c),
         _ => Err("expected a number from 0 to 1".into()),

@@ -107,7 +107,7 @@ fn mean_latency(run: &trail_simulator::Run) -> f64 {
 
 #[test]
 fn a_recorded_run_replays_to_the_same_decisions_under_every_policy() {
-    let odd = Ranking { rank_step: 1.15, margin: 0.1, ..Ranking::DEFAULT };
+    let odd = Ranking { express: 0.7, prefill_weight: 0.3, ..Ranking::DEFAULT };
     for policy in PolicyKind::HELP.map(|(name, _)| name.parse::<PolicyKind>().expect("a name")) {
         // Predictors are for the bundled model alone; the log needs none.
         if policy.needs() == trail_runtime::engine::Needs::Predictor {

@@ -1,6 +1,8 @@
 //! The first line of a decision log.
 
-use serde::{Deserialize, Serialize};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::Value;
 
 use super::parse::json_error;
 use crate::config::SchedulerConfig;
@@ -44,7 +46,32 @@ struct HeaderLine {
 #[serde(deny_unknown_fields)]
 struct TrailLine {
     initial_length: InitialLength,
+    #[serde(deserialize_with = "ranking")]
     ranking: Ranking,
+}
+
+/// Options of the rank that no longer exist, with the value that left each off. Logs of this
+/// version that were recorded before have them.
+const REMOVED: [(&str, &str); 5] = [
+    ("rank_step", "0.0"),
+    ("window", "\"first\""),
+    ("ageing", "0.0"),
+    ("max_preemptions", "0"),
+    ("margin", "0.0"),
+];
+
+/// Reads the options of the rank. One that no longer exists must have been off.
+fn ranking<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Ranking, D::Error> {
+    let mut members = serde_json::Map::deserialize(deserializer)?;
+    for (name, off) in REMOVED {
+        let value = members.remove(name).map(|value: Value| value.to_string());
+        if let Some(value) = value.filter(|value| value != off) {
+            return Err(D::Error::custom(format!(
+                "{name} is {value}: this program no longer has that option, record the log again"
+            )));
+        }
+    }
+    serde_json::from_value(members.into()).map_err(D::Error::custom)
 }
 
 /// The members by which a log of another version is known.
@@ -106,9 +133,8 @@ impl LogHeader {
 
 /// Refuses options out of the range of the command line.
 fn check(ranking: &Ranking) -> Result<(), String> {
-    let Ranking { rank_step, tail_bound, express, prefill_weight, ageing, margin, .. } = *ranking;
-    let all = [rank_step, tail_bound, express, prefill_weight, ageing];
+    let Ranking { tail_bound, express, prefill_weight, .. } = *ranking;
     let sound =
-        all.iter().all(|value| (0.0..=1e6).contains(value)) && (0.0..=1.0).contains(&margin);
+        [tail_bound, express, prefill_weight].iter().all(|value| (0.0..=1e6).contains(value));
     sound.then_some(()).ok_or_else(|| "an option of the ranking is out of range".into())
 }

@@ -34,7 +34,7 @@ pub use ltr::Ltr;
 pub use mlfq::{MAX_LEVELS, Mlfq};
 pub use oracle::Oracle;
 pub use po::Po;
-pub use ranking::{Ranking, WindowLength};
+pub use ranking::Ranking;
 pub use rr::Rr;
 pub use rr_sjf::RrSjf;
 pub use sjf::Sjf;

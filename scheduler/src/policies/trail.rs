@@ -1,6 +1,6 @@
 //! Shortest predicted remaining processing time with limited preemption.
 
-use super::ranking::{Ranking, WindowLength, uncached};
+use super::ranking::{Ranking, uncached};
 use super::tail_bound::TailBound;
 use super::{UNKNOWN_LENGTH_TOKENS, expected_length};
 use crate::plan::PlanRow;
@@ -96,15 +96,7 @@ impl TrailPolicy {
         if let Variant::Auto { is_past, .. } = &self.variant {
             return is_past[request.idx.index()];
         }
-        super::is_past(self.config.c, self.window_length(request), request)
-    }
-
-    fn window_length(&self, request: &RequestState) -> f32 {
-        let first = expected_length(request);
-        match (self.config.ranking.window, request.remaining()) {
-            (WindowLength::Refined, Some(left)) => first.max(request.generated as f32 + left),
-            _ => first,
-        }
+        super::is_past(self.config.c, expected_length(request), request)
     }
 
     /// Service that the request still needs for its output, and to compute what has no KV, in
@@ -155,10 +147,7 @@ impl Policy for TrailPolicy {
 
     #[inline]
     fn preemptable(&self, request: &RequestState) -> bool {
-        let ranking = &self.config.ranking;
-        !(self.is_past_window(request)
-            || ranking.burns_in(request)
-            || ranking.is_exhausted(request))
+        !(self.is_past_window(request) || self.config.ranking.burns_in(request))
     }
 
     fn reserve(&mut self, max_requests: u32) {

@@ -2,7 +2,7 @@
 
 use crate::policies::{
     Classification, Gittins, InitialLength, Isrtf, Ltr, Mlfq, Oracle, Po, PolicyKind, Ranking, Rr,
-    RrSjf, Trail, TrailAuto, TrailBert, WindowLength,
+    RrSjf, Trail, TrailAuto, TrailBert,
 };
 use trail_platform::rng::Rng;
 
@@ -48,13 +48,8 @@ pub(super) fn kinds(rng: &mut Rng) -> [PolicyKind; KINDS] {
 fn ranking(rng: &mut Rng) -> Ranking {
     Ranking {
         min_run_tokens: rng.below(6) as u32,
-        rank_step: [0.0, 1.15, 2.0][rng.below(3) as usize],
         tail_bound: [0.0, 0.2, 0.9][rng.below(3) as usize],
         express: [0.0, 0.6, 2.0][rng.below(3) as usize],
-        window: [WindowLength::First, WindowLength::Refined][rng.below(2) as usize],
         prefill_weight: [0.0, 0.3][rng.below(2) as usize],
-        ageing: [0.0, 2.0][rng.below(2) as usize],
-        max_preemptions: rng.below(3) as u32,
-        margin: [0.0, 0.2][rng.below(2) as usize],
     }
 }
